@@ -1,0 +1,3 @@
+//! Devices.
+pub mod error;
+pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,152 @@
+/* Prepended to every kernel. Storage types against f32 arithmetic, vectors of VW lanes, reductions.
+ *
+ * DTYPE  storage of the tensors a kernel calls T: 0 f32, 1 f16, 2 bf16. Arithmetic is always float.
+ * VW     lanes per work-item (1, 2, 4, 8, 16). FV is float or floatVW.
+ * WG     work-items per group where a kernel reduces over a group; 1 on CPUs, where a row fits a core.
+ */
+#ifndef DTYPE
+#define DTYPE 0
+#endif
+#ifndef VW
+#define VW 1
+#endif
+#ifndef WG
+#define WG 1
+#endif
+
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+
+#if VW == 1
+typedef float FV;
+typedef int IV;
+typedef uint UV;
+#define AS_UV(v) as_uint(v)
+#define AS_FV(v) as_float(v)
+#define TO_UV(v) convert_uint(v)
+#define TO_FV(v) convert_float(v)
+#else
+typedef CAT(float, VW) FV;
+typedef CAT(int, VW) IV;
+typedef CAT(uint, VW) UV;
+#define AS_UV(v) CAT(as_uint, VW)(v)
+#define AS_FV(v) CAT(as_float, VW)(v)
+#define TO_UV(v) CAT(convert_uint, VW)(v)
+#define TO_FV(v) CAT(convert_float, VW)(v)
+#endif
+
+/* bf16: round to nearest, ties to even; NaN stays NaN. */
+inline ushort bf16_of(float x) {
+  uint u = as_uint(x);
+  return isnan(x) ? (ushort)((u >> 16) | 64u) : (ushort)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+inline float of_bf16(ushort h) { return as_float((uint)h << 16); }
+
+#if DTYPE == 0
+typedef float T;
+#define LD(p, i) ((p)[i])
+#define ST(p, i, v) ((p)[i] = (v))
+#if VW == 1
+#define LDV(p, i) ((p)[i])
+#define STV(p, i, v) ((p)[i] = (v))
+#else
+#define LDV(p, i) CAT(vload, VW)(0, (p) + (i))
+#define STV(p, i, v) CAT(vstore, VW)((v), 0, (p) + (i))
+#endif
+#elif DTYPE == 1
+typedef half T;
+#define LD(p, i) vload_half((i), (p))
+#define ST(p, i, v) vstore_half_rte((v), (i), (p))
+#if VW == 1
+#define LDV(p, i) vload_half((i), (p))
+#define STV(p, i, v) vstore_half_rte((v), (i), (p))
+#else
+#define LDV(p, i) CAT(vload_half, VW)(0, (p) + (i))
+#define STV(p, i, v) CAT(CAT(vstore_half, VW), _rte)((v), 0, (p) + (i))
+#endif
+#else
+typedef ushort T;
+#define LD(p, i) of_bf16((p)[i])
+#define ST(p, i, v) ((p)[i] = bf16_of(v))
+#if VW == 1
+#define LDV(p, i) of_bf16((p)[i])
+#define STV(p, i, v) ((p)[i] = bf16_of(v))
+#else
+#define LDV(p, i) AS_FV(TO_UV(CAT(vload, VW)(0, (p) + (i))) << 16)
+inline void bf16_store(__global ushort *p, FV v) {
+  UV u = AS_UV(v);
+  UV r = (u + (UV)(0x7fffu) + ((u >> 16) & (UV)(1u))) >> 16;
+  CAT(vstore, VW)(CAT(convert_ushort, VW)(isnan(v) ? ((u >> 16) | (UV)(64u)) : r), 0, p);
+}
+#define STV(p, i, v) bf16_store((p) + (i), (v))
+#endif
+#endif
+
+/* Sum and maximum over the lanes of one vector, always in the same order. */
+inline float sum_lanes(FV v) {
+#if VW == 1
+  return v;
+#elif VW == 2
+  return v.x + v.y;
+#else
+#if VW == 16
+  float8 h = v.lo + v.hi;
+  float4 q = h.lo + h.hi;
+#elif VW == 8
+  float4 q = v.lo + v.hi;
+#else
+  float4 q = v;
+#endif
+  return (q.x + q.z) + (q.y + q.w);
+#endif
+}
+inline float max_lanes(FV v) {
+#if VW == 1
+  return v;
+#elif VW == 2
+  return fmax(v.x, v.y);
+#else
+#if VW == 16
+  float8 h = fmax(v.lo, v.hi);
+  float4 q = fmax(h.lo, h.hi);
+#elif VW == 8
+  float4 q = fmax(v.lo, v.hi);
+#else
+  float4 q = v;
+#endif
+  return fmax(fmax(q.x, q.z), fmax(q.y, q.w));
+#endif
+}
+
+/* Reductions over a work-group of WG items by a fixed tree; every item gets the result. */
+#if WG == 1
+#define GROUP_SCRATCH(name)
+#define GROUP_SUM(name, v) (v)
+#define GROUP_MAX(name, v) (v)
+#else
+#define GROUP_SCRATCH(name) __local float name[WG]
+#define GROUP_SUM(name, v) group_sum(name, v)
+#define GROUP_MAX(name, v) group_max(name, v)
+inline float group_sum(__local float *s, float v) {
+  int l = get_local_id(0);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  s[l] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int h = WG / 2; h > 0; h >>= 1) {
+    if (l < h) s[l] += s[l + h];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  return s[0];
+}
+inline float group_max(__local float *s, float v) {
+  int l = get_local_id(0);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  s[l] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int h = WG / 2; h > 0; h >>= 1) {
+    if (l < h) s[l] = fmax(s[l], s[l + h]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  return s[0];
+}
+#endif
