@@ -1,0 +1,392 @@
+#!/usr/bin/env python3
+"""The PyTorch side of `netcl bench`: a child process that times what it is asked, one JSON object a line.
+
+    echo '{"op":"gemm","shape":[768,768,768],"layout":"NT","dtype":"f32"}' | python3 tools/peer.py
+    python3 tools/peer.py --selftest
+
+A request has `op` and, where they apply, `shape`, `layout`, `pass`, `dtype` (f32, tf32, f16, bf16), `device` (cpu, cuda,
+cuda:1), `repeats` (samples, 5), `threads` (all), `min_ms` (a sample holds as many calls as fill it, 2), `sets` (buffer sets
+taken in turn, to stay out of caches, 1), `seed`, and any `id`, which comes back. The reply has `median_ms`, `min_ms`,
+`samples_ms` (per call), `calls` (per sample) and `peer`, or `error`. Tensors are random and made once: the same request
+again, as an interleaved measurement sends it, times the same buffers, warm.
+
+    hello                       versions, threads, devices
+    gemm          [m,n,k]       layout NN, NT (B stored (n,k)), TN (A stored (k,m)), TT
+    attention     [B,H,T,D]     causal (true), kv_heads (H), memory BTHD (as a QKV product leaves it) or BHTD
+    layer_norm, rms_norm, softmax, log_softmax [rows,cols]; cross_entropy [rows,vocab]; embedding [vocab,width,ids]
+    gelu (approximate none or tanh), exp, tanh, sigmoid, relu, silu; add, mul, copy; any shape
+    transpose [rows,cols]       a transposed copy;   sum [rows,cols] over the last axis;   adamw [parameters], fused
+    train                       layers, heads, width, context, batch, vocab; clip (1.0), compile (false), tied head, fused
+                                AdamW, bf16 by autocast; also tokens_per_s. repeats counts steps
+    quit
+`pass` is fwd, bwd (the backward alone, from saved tensors) or fwd+bwd. gemm, add, mul, copy and transpose write into a
+tensor that exists; the others allocate their result in each call, as eager PyTorch does. Nothing is printed but replies.
+"""
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+
+A = torch.ops.aten
+DTYPES = {"f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+UNARY = {"exp": torch.exp, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": F.relu, "silu": F.silu}
+KEEP = 4                # prepared requests kept; more would pile up memory on the device
+
+
+class Bad(Exception):
+    """A request that cannot be measured as it stands."""
+
+
+def need(value, count, what):
+    if not isinstance(value, list) or len(value) != count:
+        raise Bad(f"shape must be {what}, got {value}")
+    return value
+
+
+class Request:
+    """One request's fields with their defaults, and the tensors it asks for."""
+
+    def __init__(self, fields):
+        self.fields = fields
+        self.device = torch.device(fields.get("device", "cpu"))
+        self.kind = fields.get("dtype", "f32")
+        if self.kind not in DTYPES:
+            raise Bad(f"dtype {self.kind}: expected one of {', '.join(DTYPES)}")
+        self.dtype = DTYPES[self.kind]
+        self.pass_ = fields.get("pass", "fwd")
+        if self.pass_ not in ("fwd", "bwd", "fwd+bwd"):
+            raise Bad(f"pass {self.pass_}: expected fwd, bwd or fwd+bwd")
+        self.shape = fields.get("shape")
+
+    def get(self, name, default):
+        return self.fields.get(name, default)
+
+    def randn(self, *shape, grad=False):
+        t = torch.randn(*shape, device=self.device, dtype=self.dtype)
+        return t.requires_grad_() if grad else t
+
+    def randint(self, high, *shape):
+        return torch.randint(high, shape, device=self.device)
+
+
+def by_pass(r, make, fn, upstream=None):
+    """A closure that runs fn's pass over fresh inputs; bwd walks the graph of one forward again and again."""
+    grad = r.pass_ != "fwd"
+    inputs = make(grad)
+    leaves = [t for t in inputs if t.requires_grad]
+    if not grad:
+        def fwd():
+            with torch.no_grad():
+                fn(*inputs)
+        return fwd
+    out = fn(*inputs)
+    dout = upstream if upstream is not None else torch.randn_like(out)
+    if r.pass_ == "bwd":
+        return lambda: torch.autograd.grad(out, leaves, dout, retain_graph=True)
+    del out
+    return lambda: torch.autograd.grad(fn(*inputs), leaves, dout)
+
+
+def gemm(r):
+    m, n, k = need(r.shape, 3, "[m,n,k]")
+    layout = r.get("layout", "NN")
+    if layout not in ("NN", "NT", "TN", "TT"):
+        raise Bad(f"layout {layout}: expected NN, NT, TN or TT")
+    a = r.randn(k, m).t() if layout[0] == "T" else r.randn(m, k)
+    b = r.randn(n, k).t() if layout[1] == "T" else r.randn(k, n)
+    out = torch.empty(m, n, device=r.device, dtype=r.dtype)
+    return lambda: torch.mm(a, b, out=out)
+
+
+def attention(r):
+    b, h, t, d = need(r.shape, 4, "[B,H,T,D]")
+    kv, causal, memory = r.get("kv_heads", h), r.get("causal", True), r.get("memory", "BTHD")
+
+    def make(grad):
+        heads = (h, kv, kv)
+        if memory == "BTHD":
+            return [r.randn(b, t, n, d).transpose(1, 2).requires_grad_(grad) for n in heads]
+        return [r.randn(b, n, t, d, grad=grad) for n in heads]
+
+    def fn(q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=kv != h)
+    return by_pass(r, make, fn)
+
+
+def layer_norm(r):
+    rows, n = need(r.shape, 2, "[rows,cols]")
+
+    def make(grad):
+        return [r.randn(rows, n, grad=grad), r.randn(n, grad=grad), r.randn(n, grad=grad)]
+    return by_pass(r, make, lambda x, w, b: F.layer_norm(x, (n,), w, b))
+
+
+def rms_norm(r):
+    rows, n = need(r.shape, 2, "[rows,cols]")
+    return by_pass(r, lambda grad: [r.randn(rows, n, grad=grad), r.randn(n, grad=grad)],
+                   lambda x, w: F.rms_norm(x, (n,), w, 1e-5))
+
+
+def rowwise(fn):
+    def build(r):
+        rows, n = need(r.shape, 2, "[rows,cols]")
+        return by_pass(r, lambda grad: [r.randn(rows, n, grad=grad)], fn)
+    return build
+
+
+def unary(fn):
+    return lambda r: by_pass(r, lambda grad: [r.randn(*r.shape, grad=grad)], fn)
+
+
+def gelu(r):
+    approximate = r.get("approximate", "tanh")
+    return unary(lambda x: F.gelu(x, approximate=approximate))(r)
+
+
+def cross_entropy(r):
+    rows, vocab = need(r.shape, 2, "[rows,vocab]")
+    target = r.randint(vocab, rows)
+    return by_pass(r, lambda grad: [r.randn(rows, vocab, grad=grad)], lambda x: F.cross_entropy(x, target))
+
+
+def embedding(r):
+    vocab, width, count = need(r.shape, 3, "[vocab,width,ids]")
+    ids = r.randint(vocab, count)
+    return by_pass(r, lambda grad: [r.randn(vocab, width, grad=grad)], lambda w: F.embedding(ids, w))
+
+
+def into(fn, count):
+    """Element-wise over `count` inputs into an output that exists: what the arithmetic costs without an allocation."""
+    def build(r):
+        if r.pass_ != "fwd":
+            return by_pass(r, lambda grad: [r.randn(*r.shape, grad=grad) for _ in range(count)], fn)
+        inputs, out = [r.randn(*r.shape) for _ in range(count)], r.randn(*r.shape)
+        return lambda: fn(*inputs, out=out)
+    return build
+
+
+def copy(r):
+    x, y = r.randn(*r.shape), r.randn(*r.shape)
+    return lambda: y.copy_(x)
+
+
+def transpose(r):
+    rows, cols = need(r.shape, 2, "[rows,cols]")
+    x, y = r.randn(rows, cols), r.randn(cols, rows)
+    return lambda: y.copy_(x.t())
+
+
+def adamw(r):
+    p = r.randn(*r.shape, grad=True)
+    p.grad = r.randn(*r.shape)
+    opt = torch.optim.AdamW([p], lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    return opt.step
+
+
+class Block(torch.nn.Module):
+    def __init__(self, c, h):
+        super().__init__()
+        self.h, lin = h, torch.nn.Linear
+        self.ln1, self.qkv, self.proj = torch.nn.LayerNorm(c), lin(c, 3 * c), lin(c, c)
+        self.ln2, self.fc, self.out = torch.nn.LayerNorm(c), lin(c, 4 * c), lin(4 * c, c)
+
+    def forward(self, x):                                                      # x (B,T,C)
+        b, t, c = x.shape
+        q, k, v = (s.view(b, t, self.h, c // self.h).transpose(1, 2) for s in self.qkv(self.ln1(x)).split(c, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
+        x = x + self.proj(y)
+        return x + self.out(F.gelu(self.fc(self.ln2(x)), approximate="tanh"))
+
+
+class Gpt(torch.nn.Module):
+    """GPT-2's layers: learned positions, biases, tied head."""
+
+    def __init__(self, vocab, t, layers, heads, c):
+        super().__init__()
+        self.te, self.pe = torch.nn.Embedding(vocab, c), torch.nn.Embedding(t, c)
+        self.blocks = torch.nn.ModuleList([Block(c, heads) for _ in range(layers)])
+        self.ln, self.head = torch.nn.LayerNorm(c), torch.nn.Linear(c, vocab, bias=False)
+        self.head.weight = self.te.weight
+        for p in self.parameters():
+            if p.ndim > 1:
+                torch.nn.init.normal_(p, std=0.02)
+
+    def forward(self, ids, targets):                                           # ids, targets (B,T)
+        x = self.te(ids) + self.pe(torch.arange(ids.shape[1], device=ids.device))
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.ln(x)).flatten(0, 1), targets.flatten())
+
+
+def train(r):
+    layers, heads, width, t, b, vocab = (r.get(k, d) for k, d in (
+        ("layers", 4), ("heads", 4), ("width", 128), ("context", 64), ("batch", 12), ("vocab", 65)))
+    if width % heads:
+        raise Bad(f"train: {heads} heads do not divide a width of {width}")
+    if r.kind == "f16":
+        raise Bad("train: f16 needs loss scaling, which is not measured here")
+    model = Gpt(vocab, t, layers, heads, width).to(r.device)
+    clip, params = r.get("clip", 1.0), list(model.parameters())
+    opt = torch.optim.AdamW(params, lr=1e-3, fused=True)
+    run = torch.compile(model) if r.get("compile", False) else model
+    batches = [(r.randint(vocab, b, t), r.randint(vocab, b, t)) for _ in range(8)]
+    turn = [0]
+
+    def step():
+        ids, targets = batches[turn[0] % len(batches)]
+        turn[0] += 1
+        with torch.autocast(r.device.type, dtype=torch.bfloat16, enabled=r.kind == "bf16"):
+            loss = run(ids, targets)
+        loss.backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(params, clip)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+    step.tokens = b * t
+    step.parameters = sum(p.numel() for p in params)
+    return step
+
+
+OPS = {"gemm": gemm, "attention": attention, "layer_norm": layer_norm, "rms_norm": rms_norm, "gelu": gelu, "copy": copy,
+       "softmax": rowwise(lambda x: F.softmax(x, -1)), "log_softmax": rowwise(lambda x: F.log_softmax(x, -1)),
+       "sum": rowwise(lambda x: x.sum(-1)), "cross_entropy": cross_entropy, "embedding": embedding, "adamw": adamw,
+       "transpose": transpose, "add": into(torch.add, 2), "mul": into(torch.mul, 2), "train": train}
+OPS |= {name: unary(fn) for name, fn in UNARY.items()}
+
+
+def peer_name(device):
+    if device.type == "cuda":
+        return f"torch {torch.__version__} ({torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda})"
+    blas = "MKL" if torch.backends.mkl.is_available() else "OpenBLAS" if "OpenBLAS" in torch.__config__.show() else "BLAS"
+    return f"torch {torch.__version__} ({blas}, {torch.get_num_threads()} threads)"
+
+
+def clock(device, fns, calls, turn):
+    """Milliseconds of one call, over `calls` calls that take the buffer sets in turn."""
+    if device.type == "cuda":
+        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize(device)
+        a.record()
+        for i in range(calls):
+            fns[(turn + i) % len(fns)]()
+        b.record()
+        b.synchronize()
+        return a.elapsed_time(b) / calls
+    start = time.perf_counter()
+    for i in range(calls):
+        fns[(turn + i) % len(fns)]()
+    return (time.perf_counter() - start) * 1e3 / calls
+
+
+class Peer:
+    def __init__(self):
+        self.ready = {}                                   # request -> (closures, calls per sample)
+
+    def prepare(self, r):
+        """Buffers, closures and the number of calls that fill a sample, warmed up; kept for the next same request."""
+        shown = {k: v for k, v in r.fields.items() if k not in ("id", "repeats")}
+        key = json.dumps(shown, sort_keys=True)
+        if key in self.ready:
+            self.ready[key] = self.ready.pop(key)         # most recent last
+            return self.ready[key]
+        while len(self.ready) >= KEEP:
+            del self.ready[next(iter(self.ready))]
+        if r.device.type == "cuda":
+            torch.cuda.empty_cache()
+        torch.manual_seed(r.get("seed", 0))
+        fns = [OPS[r.fields["op"]](r) for _ in range(max(1, int(r.get("sets", 1))))]
+        warm, spent, ms = 0, 0.0, 0.0
+        while warm < 3 or (spent < 50 and warm < 200):    # clocks, allocator, and library plans settle
+            ms = clock(r.device, fns, 1, warm)
+            spent, warm = spent + ms, warm + 1
+        calls = 1 if r.fields["op"] == "train" else int(min(10000, max(1, -(-r.get("min_ms", 2) // max(ms, 1e-4)))))
+        self.ready[key] = (fns, calls)
+        return self.ready[key]
+
+    def measure(self, fields):
+        r = Request(fields)
+        if r.device.type == "cuda" and not torch.cuda.is_available():
+            raise Bad("this PyTorch sees no CUDA device")
+        torch.set_num_threads(int(fields.get("threads", 0)) or len(os.sched_getaffinity(0)))
+        torch.set_float32_matmul_precision("high" if r.kind == "tf32" else "highest")
+        fns, calls = self.prepare(r)
+        samples = [clock(r.device, fns, calls, i * calls) for i in range(max(1, int(fields.get("repeats", 5))))]
+        if r.device.type == "cpu":
+            time.sleep(0.01)                              # OpenMP's threads spin a while after a loop: not into another's time
+        echo = {k: fields[k] for k in ("id", "op", "shape", "layout", "pass", "dtype", "device") if k in fields}
+        median = statistics.median(samples)
+        reply = {**echo, "median_ms": median, "min_ms": min(samples), "samples_ms": samples, "calls": calls,
+                 "peer": peer_name(r.device)}
+        if fields["op"] == "train":
+            reply |= {"tokens_per_s": fns[0].tokens * 1e3 / median, "parameters": fns[0].parameters}
+        return reply
+
+    def hello(self):
+        cuda = torch.cuda.is_available()
+        return {"op": "hello", "protocol": 1, "torch": torch.__version__, "python": sys.version.split()[0],
+                "threads": len(os.sched_getaffinity(0)), "mkl": torch.backends.mkl.is_available(), "ops": sorted(OPS),
+                "cpu_capability": torch.backends.cpu.get_cpu_capability(), "peer": peer_name(torch.device("cpu")),
+                "cuda": torch.version.cuda if cuda else None,
+                "devices": ["cpu"] + [f"cuda:{i}" for i in range(torch.cuda.device_count() if cuda else 0)],
+                "device_names": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count() if cuda else 0)]}
+
+    def answer(self, line):
+        fields = {}
+        try:
+            fields = json.loads(line)
+            if not isinstance(fields, dict) or "op" not in fields:
+                raise Bad("a request is an object with an op")
+            if fields["op"] == "hello":
+                return self.hello()
+            if fields["op"] not in OPS:
+                raise Bad(f"op {fields['op']}: expected one of {', '.join(sorted(OPS))}")
+            return self.measure(fields)
+        except Exception as e:                            # the caller gets every failure as a reply, out of memory too
+            self.ready.clear()
+            echo = {k: fields[k] for k in ("id", "op") if isinstance(fields, dict) and k in fields}
+            return {**echo, "error": f"{type(e).__name__}: {e}"[:500]}
+
+
+def serve():
+    peer, out = Peer(), os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)                                         # a library that prints must not break the protocol
+    for line in sys.stdin:
+        if not line.strip():
+            continue
+        if '"quit"' in line:
+            break
+        print(json.dumps(peer.answer(line)), file=out, flush=True)
+
+
+def selftest():
+    """Every op and pass on each device here, small; and that bad requests get an error, not a crash."""
+    peer = Peer()
+    assert peer.hello()["torch"]
+    shapes = {"gemm": [16, 24, 8], "attention": [2, 4, 16, 8], "embedding": [50, 8, 20], "adamw": [1000], "add": [64, 3]}
+    count = 0
+    for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        for op in OPS:
+            for dtype in ("f32", "bf16"):
+                once = op in ("gemm", "copy", "transpose", "adamw", "train")
+                for p in ("fwd",) if once else ("fwd", "bwd", "fwd+bwd"):
+                    fields = {"op": op, "shape": shapes.get(op, [8, 32]), "pass": p, "dtype": dtype, "device": device, "repeats": 3,
+                              "min_ms": 0.1, "layers": 1, "width": 16, "heads": 2, "context": 8, "batch": 2, "sets": 2, "id": count}
+                    reply = peer.answer(json.dumps(fields))
+                    assert reply.get("median_ms", 0) > 0 and reply["id"] == count, (fields, reply)
+                    assert op != "train" or reply["tokens_per_s"] > 0
+                    count += 1
+        for layout in ("NN", "NT", "TN", "TT"):
+            assert "error" not in peer.answer(json.dumps({"op": "gemm", "shape": [4, 5, 6], "layout": layout, "device": device}))
+        assert "error" not in peer.answer(json.dumps({"op": "attention", "shape": [1, 4, 8, 8], "kv_heads": 2, "device": device}))
+    for bad in ("not json", "[1]", '{"op":"nothing"}', '{"op":"gemm","shape":[1]}', '{"op":"gemm","shape":[4,4,4],"dtype":"f8"}',
+                '{"op":"train","width":10,"heads":3}', '{"op":"gemm","shape":[4,4,4],"layout":"XX"}'):
+        assert "error" in peer.answer(bad), bad
+    print(f"{count} measurements and 7 refusals as they should be: {peer.hello()['peer']}")
+
+
+if __name__ == "__main__":
+    selftest() if "--selftest" in sys.argv[1:] else serve()
