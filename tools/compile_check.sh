@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Compiles every kernel source for devices that are not here: AMD through clang's own code generator, Intel as SPIR.
+#
+#     tools/compile_check.sh [DIR]    # DIR: sources written by `netcl kernels --dump DIR`; without it they are written now
+#
+# Prints file by target, ok or FAIL, then what the compiler said; exit 1 when anything fails, 2 when nothing could be checked.
+# CLANG names the compiler; else the newest clang from 19 down to 14 that knows amdgcn (gfx1100 needs 15). No device, driver or
+# device library is needed: AMD stops at assembly (so local memory and registers are allocated), SPIR at LLVM's bitcode.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+cpus="gfx906 gfx90a gfx1030 gfx1100"
+# A double in a float kernel costs a conversion where there is fp64 and fails where there is none.
+flags="-x cl -cl-std=CL1.2 -cl-mad-enable -O2 -Wall -Wno-unused -Wno-pass-failed -Werror=double-promotion -Werror=implicit-function-declaration"
+
+find_clang() {
+  local c
+  for c in ${CLANG:-} clang-19 clang-18 clang-17 clang-16 clang-15 clang-14 clang; do
+    command -v "$c" >/dev/null && "$c" --print-targets 2>/dev/null | grep -q amdgcn && { echo "$c"; return; }
+  done
+  return 1
+}
+
+# Until the program can write its sources: each kernel file behind the prelude, for every storage type and three widths.
+assemble() {
+  local f d v
+  find crates -name '*.cl' ! -name prelude.cl | while read -r f; do
+    for d in 0 1 2; do for v in 1 4 8; do
+      { printf '#define DTYPE %d\n#define VW %d\n#define WG 64\n' $d $v; cat crates/kernel/src/prelude.cl "$f"; } \
+        > "$1/$(basename "$f" .cl).t${d}v${v}.cl"
+    done; done
+  done
+}
+
+# One line "<ok or FAIL> <file> <target>", the compiler's words in <work>/<file>.<target>.log
+compile_one() {
+  local file=$1 target=$2 log=$3/$(basename "$1").$2.log out=(-S)
+  local to=(-target amdgcn-amd-amdhsa -mcpu="$target" -nogpulib)
+  [ "$target" = spir64 ] && { to=(-target spir64-unknown-unknown); out=(-emit-llvm -c); }
+  # shellcheck disable=SC2086
+  if "$CLANG" $FLAGS "${to[@]}" "${out[@]}" -o /dev/null "$file" > "$log" 2>&1
+  then echo "ok $file $target"; else echo "FAIL $file $target"; fi
+}
+export -f compile_one
+
+CLANG=$(find_clang) || {
+  echo "compile_check: no clang that knows amdgcn. Debian and Ubuntu: apt-get install clang-15 (or any from 14 to 19)" >&2; exit 2; }
+export CLANG FLAGS=$flags
+known=
+for t in $cpus; do
+  if echo | "$CLANG" -x cl -target amdgcn-amd-amdhsa -mcpu="$t" -nogpulib -S -o /dev/null - 2>/dev/null
+  then known="$known $t"; else echo "compile_check: $CLANG does not know $t, left out" >&2; fi
+done
+if echo | "$CLANG" -x cl -target spir64-unknown-unknown -emit-llvm -c -o /dev/null - 2>/dev/null
+then known="$known spir64"; else echo "compile_check: $CLANG does not know spir64, left out" >&2; fi
+[ -n "$known" ] || { echo "compile_check: $CLANG knows none of the targets" >&2; exit 2; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+sources=${1:-$work/sources}
+if [ $# -eq 0 ]; then
+  mkdir -p "$sources"
+  netcl=${NETCL:-"cargo run --quiet --package netcl-cli --"}
+  # shellcheck disable=SC2086
+  $netcl kernels --dump "$sources" > "$work/dump.log" 2>&1
+  if ! ls "$sources"/*.cl >/dev/null 2>&1; then
+    echo "compile_check: 'netcl kernels --dump' wrote no source; assembling crates/**/*.cl" >&2
+    assemble "$sources"
+  fi
+fi
+
+find "$sources" -maxdepth 1 -name '*.cl' | sort > "$work/files"
+[ -s "$work/files" ] || { echo "compile_check: no kernel sources in $sources" >&2; exit 2; }
+while read -r f; do for t in $known; do printf '%s\0%s\0%s\0' "$f" "$t" "$work"; done; done < "$work/files" |
+  xargs -0 -n 3 -P "$(nproc)" bash -c 'compile_one "$@"' _ | sort > "$work/results"
+
+awk -v targets="$known" '
+  { n = $2; sub(/.*\//, "", n); sub(/\.cl$/, "", n); r[n, $3] = $1; if (!(n in seen)) { seen[n] = 1; names[++count] = n; if (length(n) > w) w = length(n) } }
+  END {
+    k = split(targets, t, " "); printf "%-" w "s", ""; for (i = 1; i <= k; i++) printf "  %-7s", t[i]; print ""
+    for (j = 1; j <= count; j++) { printf "%-" w "s", names[j]; for (i = 1; i <= k; i++) printf "  %-7s", r[names[j], t[i]]; print "" }
+  }' <(sort -k2 "$work/results")
+
+bad=$(grep -c '^FAIL' "$work/results")
+grep '^FAIL' "$work/results" | while read -r _ f t; do
+  echo; echo "$(basename "$f") for $t:"; head -n 20 "$work/$(basename "$f").$t.log"
+done
+warned=$(find "$work" -name '*.log' ! -name dump.log -size +0 | wc -l)
+total=$(wc -l < "$work/results")
+if [ "$warned" -gt "$bad" ]; then
+  echo; echo "warnings:"; find "$work" -name '*.log' ! -name dump.log -exec grep -h 'warning:' {} + | sort | uniq -c | sort -rn | head -n 20
+fi
+echo; echo "$("$CLANG" --version | head -n 1): $((total - bad)) of $total compile"
+[ "$bad" -eq 0 ]
