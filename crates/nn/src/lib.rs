@@ -1,1 +1,5 @@
-//! netcl-nn
+//! What surrounds a model while it is trained: data, tokenizer, configuration, the run folder and its checkpoints.
+#![forbid(unsafe_code)]
+
+pub mod data;
+pub mod tokenizer;

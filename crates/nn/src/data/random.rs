@@ -1,0 +1,43 @@
+//! Stateless random numbers: the value belongs to its coordinates, so any position of a run can be computed alone.
+
+/// SplitMix64's step: a bijection of 64 bits in which every input bit changes about half of the output bits.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// A number in `0..below`, a function of `seed` and `at` alone. `below` must not be 0.
+///
+/// The coordinates are absorbed one after the other, so `[1, 2]` and `[2, 1]` are unrelated.
+pub(super) fn below(seed: u64, at: [u64; 3], below: u64) -> u64 {
+    let hash = at.iter().fold(mix(seed), |state, &coordinate| mix(state ^ mix(coordinate)));
+    // The high half of the product is uniform up to below / 2^64, far under what a run could notice.
+    ((u128::from(hash) * u128::from(below)) >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_comes_about_equally_often() {
+        let mut counts = [0u32; 10];
+        for row in 0..100_000 {
+            counts[below(7, [3, 0, row], 10) as usize] += 1;
+        }
+        // 10 000 expected, standard deviation 95.
+        assert!(counts.iter().all(|&n| (9_500..10_500).contains(&n)), "{counts:?}");
+    }
+
+    #[test]
+    fn coordinates_do_not_commute() {
+        let at = |seed, at| below(seed, at, u64::MAX);
+        let all = [at(1, [1, 2, 3]), at(1, [2, 1, 3]), at(1, [1, 3, 2]), at(2, [1, 2, 3]), at(3, [1, 2, 3])];
+        for (i, a) in all.iter().enumerate() {
+            assert!(all[..i].iter().all(|b| a != b));
+        }
+        assert_eq!(at(1, [1, 2, 3]), at(1, [1, 2, 3]));
+    }
+}

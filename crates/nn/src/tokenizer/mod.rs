@@ -1,0 +1,172 @@
+//! Text to token ids and back: one character a token, or any `tokenizer.json` of the `tokenizers` library.
+
+mod chars;
+mod chunks;
+mod stream;
+mod train;
+
+pub use stream::StreamDecoder;
+
+use chars::Chars;
+use netcl_device::{Error, Result};
+use serde_json::Value;
+use std::{fs, path::Path};
+
+/// The file that holds all of a tokenizer.
+pub const FILE: &str = "tokenizer.json";
+/// What `transformers` reads beside it.
+pub const CONFIG_FILE: &str = "tokenizer_config.json";
+/// What models call the end of a text, where no configuration says it.
+const EOS_NAMES: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>"];
+
+/// A tokenizer. Ids are `0..vocab_size`.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    /// The same tokens as a table, where each is one character.
+    chars: Option<Chars>,
+    /// Long text may be cut at lines: see [`chunks`].
+    cuttable: bool,
+    vocab_size: usize,
+    eos: Option<u32>,
+}
+
+impl Tokenizer {
+    /// One token for each different character of `texts`, numbered by code point as in nanoGPT. `Format` without any.
+    pub fn char_from_text<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+        let chars = Chars::of(texts);
+        if chars.len() == 0 {
+            return Err(Error::format("a character tokenizer needs text; there is not one character"));
+        }
+        Self::from_json(&chars.to_json(), None)
+    }
+
+    /// A byte-level BPE tokenizer of at most `vocab_size` tokens, of which 0 is `<|endoftext|>` and 256 are the bytes,
+    /// so that every text can be encoded. `Format` when `vocab_size` is below 257 or there is no text.
+    pub fn train_bpe<'a>(texts: impl IntoIterator<Item = &'a str>, vocab_size: usize) -> Result<Self> {
+        Self::from_json(&train::bpe(texts, vocab_size)?, None)
+    }
+
+    /// Reads a `tokenizer.json`; a `tokenizer_config.json` beside it may name the end-of-text token.
+    pub fn from_file(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
+        let config = fs::read_to_string(path.with_file_name(CONFIG_FILE)).ok();
+        Self::from_json(&text, config.as_deref()).map_err(|e| e.context(path.display()))
+    }
+
+    /// Reads the tokenizer of a checkpoint or model folder.
+    pub fn from_dir(dir: &Path) -> Result<Self> {
+        Self::from_file(&dir.join(FILE))
+    }
+
+    fn from_json(text: &str, config: Option<&str>) -> Result<Self> {
+        let inner = tokenizers::Tokenizer::from_bytes(text)
+            .map_err(|e| Error::format(format!("not a tokenizer of the tokenizers library: {e}")))?;
+        let json: Value = serde_json::from_str(text).map_err(|e| Error::format(format!("not JSON: {e}")))?;
+        let vocab = inner.get_vocab(true);
+        let vocab_size = vocab.values().max().map_or(0, |&id| id as usize + 1);
+        if vocab_size == 0 {
+            return Err(Error::format("the tokenizer has no tokens"));
+        }
+        let named = config.and_then(|text| eos_name(&serde_json::from_str(text).ok()?));
+        let names = named.iter().map(String::as_str).chain(EOS_NAMES);
+        let eos = names.filter_map(|name| vocab.get(name).copied()).next();
+        Ok(Self { chars: Chars::from_json(&json), cuttable: chunks::cuttable(&json), inner, vocab_size, eos })
+    }
+
+    /// The files a model folder needs: name and content.
+    pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
+        let json = match &self.chars {
+            Some(chars) => chars.to_json(),
+            None => self.inner.to_string(true).map_err(|e| failed("writing", &e))?,
+        };
+        let mut config = serde_json::json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": false,
+        });
+        if let Some(eos) = self.eos.and_then(|eos| self.inner.id_to_token(eos)) {
+            config["eos_token"] = eos.into();
+        }
+        Ok(vec![(FILE.into(), json.into_bytes()), (CONFIG_FILE.into(), format!("{config:#}\n").into_bytes())])
+    }
+
+    /// Writes [`files`](Self::files) into an existing folder.
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        for (name, content) in self.files()? {
+            let path = dir.join(name);
+            fs::write(&path, content).map_err(|e| Error::io("writing", &path, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Number of ids: the largest one plus one.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// The token that ends a text.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// Ids of `text`. The names of special tokens in it become those tokens; none is added. `Format` for a character
+    /// that a character tokenizer does not have.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        if let Some(chars) = &self.chars {
+            return chars.encode(text);
+        }
+        if !self.cuttable {
+            let encoding = self.inner.encode_fast(text, false).map_err(|e| failed("encoding", &e))?;
+            return Ok(encoding.get_ids().to_vec());
+        }
+        let mut ids = Vec::new();
+        // A group bounds the memory of the library's encodings, which take some hundred bytes a token.
+        for group in chunks::of(text).collect::<Vec<_>>().chunks(64) {
+            let encoded =
+                self.inner.encode_batch_fast(group.to_vec(), false).map_err(|e| failed("encoding", &e))?;
+            ids.extend(encoded.iter().flat_map(|encoding| encoding.get_ids()));
+        }
+        Ok(ids)
+    }
+
+    /// As [`encode`](Self::encode), but the names of special tokens are text like any other.
+    pub fn encode_ordinary(&self, text: &str) -> Result<Vec<u32>> {
+        let mut plain = self.clone();
+        plain.inner.set_encode_special_tokens(true);
+        plain.encode(text)
+    }
+
+    /// The text of `ids`, special tokens by name. Bytes that are no UTF-8 become U+FFFD. `Format` for an id that is
+    /// not below [`vocab_size`](Self::vocab_size).
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= self.vocab_size) {
+            return Err(Error::format(format!(
+                "token {id} is unknown; the tokenizer has {} tokens (0 to {})",
+                self.vocab_size,
+                self.vocab_size - 1
+            )));
+        }
+        match &self.chars {
+            Some(chars) => Ok(chars.decode(ids)),
+            None => self.inner.decode(ids, false).map_err(|e| failed("decoding", &e)),
+        }
+    }
+
+    /// A decoder that takes ids one by one.
+    pub fn stream(&self) -> StreamDecoder<'_> {
+        StreamDecoder::new(self)
+    }
+}
+
+/// The end-of-text token of a `tokenizer_config.json`: a string, or an object with the string as `content`.
+fn eos_name(config: &Value) -> Option<String> {
+    let eos = config.get("eos_token")?;
+    eos.as_str().or_else(|| eos.get("content")?.as_str()).map(str::to_owned)
+}
+
+fn failed(doing: &str, error: &tokenizers::Error) -> Error {
+    Error::format(format!("tokenizer: {doing} failed: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! Decoding while ids arrive, without ever showing half a character.
+
+use super::Tokenizer;
+use netcl_device::Result;
+
+/// Takes ids one by one and gives text as soon as it is final.
+#[derive(Debug)]
+pub struct StreamDecoder<'a> {
+    tokenizer: &'a Tokenizer,
+    /// The ids of the piece given last, which some decoders need to see (a leading space depends on them), then those
+    /// that have not become text yet.
+    ids: Vec<u32>,
+    /// The text of the piece given last.
+    given: String,
+    /// How many of `ids` are of that piece.
+    given_ids: usize,
+}
+
+impl<'a> StreamDecoder<'a> {
+    pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
+        Self { tokenizer, ids: Vec::new(), given: String::new(), given_ids: 0 }
+    }
+
+    /// The text that `id` completes, empty while a character is not whole. `Format` for an unknown id.
+    pub fn push(&mut self, id: u32) -> Result<String> {
+        self.ids.push(id);
+        let text = match self.tokenizer.decode(&self.ids) {
+            // A cut character decodes as U+FFFD until its last byte is there.
+            Ok(text) if text.ends_with('\u{fffd}') => return Ok(String::new()),
+            Ok(text) => text,
+            Err(error) => {
+                self.ids.pop();
+                return Err(error);
+            }
+        };
+        let new = text.get(self.given.len()..).unwrap_or_default().to_owned();
+        self.ids.drain(..self.given_ids);
+        self.given = self.tokenizer.decode(&self.ids)?;
+        self.given_ids = self.ids.len();
+        Ok(new)
+    }
+
+    /// What is left at the end: bytes that never became a character, as U+FFFD.
+    pub fn finish(self) -> Result<String> {
+        Ok(self.tokenizer.decode(&self.ids)?.get(self.given.len()..).unwrap_or_default().to_owned())
+    }
+}

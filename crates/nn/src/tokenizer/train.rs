@@ -1,0 +1,46 @@
+//! Training a byte-level BPE tokenizer.
+
+use super::{chunks, failed};
+use netcl_device::{Error, Result};
+use tokenizers::{
+    AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
+    TokenizerImpl,
+    models::bpe::{BPE, BpeTrainerBuilder},
+    pre_tokenizers::byte_level::ByteLevel,
+};
+
+const EOS: &str = "<|endoftext|>";
+
+/// The `tokenizer.json` of a tokenizer trained on `texts`.
+pub(super) fn bpe<'a>(texts: impl IntoIterator<Item = &'a str>, vocab_size: usize) -> Result<String> {
+    if vocab_size < 257 {
+        return Err(Error::format(format!(
+            "a vocabulary of {vocab_size} is too small; the 256 bytes and {EOS} take 257"
+        )));
+    }
+    let pieces: Vec<_> = texts.into_iter().flat_map(chunks::of).collect();
+    if pieces.is_empty() {
+        return Err(Error::format("a tokenizer is trained on text; there is not one character"));
+    }
+    let bytes = ByteLevel::new(false, true, true);
+    let mut tokenizer: TokenizerImpl<
+        BPE,
+        NormalizerWrapper,
+        PreTokenizerWrapper,
+        PostProcessorWrapper,
+        DecoderWrapper,
+    > = TokenizerImpl::new(BPE::default());
+    tokenizer.with_pre_tokenizer(Some(bytes)).with_post_processor(Some(bytes)).with_decoder(Some(bytes));
+    let mut trainer = BpeTrainerBuilder::new()
+        .vocab_size(vocab_size)
+        .show_progress(false)
+        .special_tokens(vec![AddedToken::from(EOS, true)])
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .build();
+    tokenizer.train(&mut trainer, pieces.into_iter()).map_err(|e| failed("training", &e))?;
+    // The concrete model is wrapped so that the file says its type.
+    let mut whole = tokenizers::Tokenizer::new(ModelWrapper::BPE(tokenizer.get_model().clone()));
+    whole.with_pre_tokenizer(Some(bytes)).with_post_processor(Some(bytes)).with_decoder(Some(bytes));
+    whole.add_special_tokens([AddedToken::from(EOS, true)]).map_err(|e| failed("training", &e))?;
+    whole.to_string(true).map_err(|e| failed("writing", &e))
+}
