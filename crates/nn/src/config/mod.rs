@@ -1,0 +1,234 @@
+//! Everything needed to repeat a run: presets, `config.toml`, flags, and what they must satisfy.
+//!
+//! Keys of the file are the long flags with `_` for `-`. A flag goes before the file, the file before the preset.
+
+mod file;
+mod presets;
+mod validate;
+
+pub use presets::PRESETS;
+
+use netcl_device::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::{fmt, path::Path, str::FromStr};
+
+/// A training run. Fields are documented by their flags' names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// The preset that everything not said otherwise came from.
+    pub preset: String,
+    /// Transformer blocks.
+    pub layers: usize,
+    /// Attention heads; divides `width`.
+    pub heads: usize,
+    /// Channels of the residual stream.
+    pub width: usize,
+    /// Tokens of a window.
+    pub context: usize,
+    /// Size of the vocabulary; the tokenizer's where absent.
+    #[serde(default)]
+    pub vocab: Option<usize>,
+    /// Probability of dropping a value, in training.
+    pub dropout: f64,
+    /// Biases in linear and norm layers.
+    pub bias: bool,
+    /// Files, folders, patterns; the repository's own sources where empty.
+    pub data: Vec<String>,
+    /// `char`, or the path of a `tokenizer.json`.
+    pub tokenizer: String,
+    /// Share of the tokens kept for validation.
+    pub val_split: f64,
+    /// Highest learning rate.
+    pub lr: f64,
+    /// Learning rate at the last step of a schedule that decays.
+    pub min_lr: f64,
+    /// Steps over which the learning rate rises from 0.
+    pub warmup: u64,
+    /// What the learning rate does after that.
+    pub schedule: Schedule,
+    /// AdamW's decay, for matrices and embeddings.
+    pub weight_decay: f64,
+    /// AdamW's averages.
+    pub betas: [f64; 2],
+    /// AdamW's term under the fraction.
+    pub eps: f64,
+    /// Largest norm of all gradients together; 0 turns clipping off.
+    pub clip: f64,
+    /// Windows of a forward pass.
+    pub batch: usize,
+    /// Forward passes of a step.
+    pub grad_accum: u32,
+    /// Optimizer steps.
+    pub steps: u64,
+    /// Of initial weights, order of data, dropout and samples.
+    pub seed: u64,
+    /// Steps between evaluations; 0 for none but the last.
+    pub eval_every: u64,
+    /// Batches of an evaluation; 0 for the whole validation part.
+    pub eval_batches: usize,
+    /// Steps between samples; 0 for none but the last.
+    pub sample_every: u64,
+    /// Steps between checkpoints; 0 for none but the last.
+    pub checkpoint_every: u64,
+    /// Checkpoints kept beside the best one.
+    pub keep: usize,
+    /// Storage of weights and activations.
+    pub dtype: Dtype,
+    /// `auto`, `sim`, `pocl:0`, an index.
+    pub device: String,
+}
+
+/// Some of the settings: of a file, or of flags.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs)] // the fields of TrainConfig
+pub struct Overlay {
+    pub preset: Option<String>,
+    pub layers: Option<usize>,
+    pub heads: Option<usize>,
+    pub width: Option<usize>,
+    pub context: Option<usize>,
+    pub vocab: Option<usize>,
+    pub dropout: Option<f64>,
+    pub bias: Option<bool>,
+    pub data: Option<Vec<String>>,
+    pub tokenizer: Option<String>,
+    pub val_split: Option<f64>,
+    pub lr: Option<f64>,
+    pub min_lr: Option<f64>,
+    pub warmup: Option<u64>,
+    pub schedule: Option<Schedule>,
+    pub weight_decay: Option<f64>,
+    pub betas: Option<[f64; 2]>,
+    pub eps: Option<f64>,
+    pub clip: Option<f64>,
+    pub batch: Option<usize>,
+    pub grad_accum: Option<u32>,
+    pub steps: Option<u64>,
+    pub seed: Option<u64>,
+    pub eval_every: Option<u64>,
+    pub eval_batches: Option<usize>,
+    pub sample_every: Option<u64>,
+    pub checkpoint_every: Option<u64>,
+    pub keep: Option<usize>,
+    pub dtype: Option<Dtype>,
+    pub device: Option<String>,
+}
+
+impl TrainConfig {
+    /// The preset of that name. `Format` that lists the presets.
+    pub fn preset(name: &str) -> Result<Self> {
+        presets::of(name).ok_or_else(|| {
+            Error::format(format!(
+                "there is no preset `{name}`{}; the presets are {}",
+                file::nearest(name, PRESETS)
+                    .map(|near| format!(", did you mean `{near}`?"))
+                    .unwrap_or_default(),
+                PRESETS.join(", ")
+            ))
+        })
+    }
+
+    /// Preset, then file, then flags; the preset is named by flags, else by the file, else `demo`. Valid. A `min_lr` or
+    /// `warmup` that the user did not set follows a lower `lr` or fewer `steps`.
+    pub fn resolve(file: Option<&Path>, flags: &Overlay) -> Result<Self> {
+        let file = file.map_or_else(|| Ok(Overlay::default()), Overlay::read)?;
+        let name = flags.preset.as_deref().or(file.preset.as_deref()).unwrap_or(PRESETS[0]);
+        let preset = Self::preset(name)?;
+        let mut config = flags.over(file.over(preset.clone())?)?;
+        config.preset = name.to_owned();
+        if flags.min_lr.or(file.min_lr).is_none() && config.lr < preset.lr {
+            config.min_lr = preset.min_lr / preset.lr * config.lr;
+        }
+        if flags.warmup.or(file.warmup).is_none() && config.steps < preset.steps {
+            config.warmup = config.warmup.min(config.steps / 10);
+        }
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+impl Overlay {
+    /// `base` with what is set here.
+    pub fn over(&self, base: TrainConfig) -> Result<TrainConfig> {
+        let table = |e: toml::ser::Error| Error::internal(format!("settings as a table: {e}"));
+        let mut all = toml::Table::try_from(base).map_err(table)?;
+        all.extend(toml::Table::try_from(self).map_err(table)?);
+        all.try_into().map_err(|e| Error::internal(format!("settings from a table: {e}")))
+    }
+}
+
+/// Learning rate after warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Schedule {
+    /// Stays at `lr`.
+    Constant,
+    /// Falls evenly to `min_lr`.
+    Linear,
+    /// Falls along half a cosine to `min_lr`.
+    Cosine,
+}
+
+/// How weights and activations are stored; arithmetic is f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// 32 bits.
+    F32,
+    /// 16 bits with the range of f32.
+    Bf16,
+    /// 16 bits, IEEE.
+    F16,
+}
+
+impl Schedule {
+    /// All of them, by name.
+    pub const NAMES: [(&str, Self); 3] =
+        [("constant", Self::Constant), ("linear", Self::Linear), ("cosine", Self::Cosine)];
+}
+
+impl Dtype {
+    /// All of them, by name.
+    pub const NAMES: [(&str, Self); 3] = [("f32", Self::F32), ("bf16", Self::Bf16), ("f16", Self::F16)];
+}
+
+impl FromStr for Schedule {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        by_name("schedule", name, &Self::NAMES)
+    }
+}
+
+impl FromStr for Dtype {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        by_name("dtype", name, &Self::NAMES)
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(*self, &Self::NAMES))
+    }
+}
+
+impl fmt::Display for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(*self, &Self::NAMES))
+    }
+}
+
+fn by_name<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> Result<T> {
+    let names = || all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let found = all.iter().find(|(known, _)| *known == name).map(|&(_, value)| value);
+    found.ok_or_else(|| Error::format(format!("--{what} {name} is unknown; it is one of {}", names())))
+}
+
+fn name_of<T: PartialEq>(value: T, all: &[(&'static str, T)]) -> &'static str {
+    all.iter().find(|(_, other)| *other == value).map_or("", |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! Named starting points.
+
+use super::{Dtype, Schedule, TrainConfig};
+
+/// The names, the default first.
+pub const PRESETS: [&str; 7] =
+    ["demo", "char", "char-cpu", "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1558m"];
+
+/// The settings of a name.
+pub(super) fn of(name: &str) -> Option<TrainConfig> {
+    let config = match name {
+        "demo" => demo(),
+        "char" => char(),
+        "char-cpu" => char_cpu(),
+        "gpt2-124m" => gpt2([12, 12, 768], 6e-4),
+        "gpt2-350m" => gpt2([24, 16, 1024], 3e-4),
+        "gpt2-774m" => gpt2([36, 20, 1280], 2.5e-4),
+        "gpt2-1558m" => gpt2([48, 25, 1600], 2e-4),
+        _ => return None,
+    };
+    Some(TrainConfig { preset: name.into(), ..config })
+}
+
+/// nanoGPT's recipe for a character model of Shakespeare on a GPU: 10.6 M parameters, validation loss about 1.47.
+fn char() -> TrainConfig {
+    TrainConfig {
+        preset: String::new(),
+        layers: 6,
+        heads: 6,
+        width: 384,
+        context: 256,
+        vocab: None,
+        dropout: 0.2,
+        bias: false,
+        data: Vec::new(),
+        tokenizer: "char".into(),
+        val_split: 0.1,
+        lr: 1e-3,
+        min_lr: 1e-4,
+        warmup: 100,
+        schedule: Schedule::Cosine,
+        weight_decay: 0.1,
+        betas: [0.9, 0.99],
+        eps: 1e-8,
+        clip: 1.0,
+        batch: 64,
+        grad_accum: 1,
+        steps: 5000,
+        seed: 1337,
+        eval_every: 250,
+        eval_batches: 200,
+        sample_every: 500,
+        checkpoint_every: 500,
+        keep: 2,
+        dtype: Dtype::F32,
+        device: "auto".into(),
+    }
+}
+
+/// nanoGPT's recipe for the same on a CPU: 0.8 M parameters, validation loss about 1.88.
+fn char_cpu() -> TrainConfig {
+    TrainConfig {
+        layers: 4,
+        heads: 4,
+        width: 128,
+        context: 64,
+        dropout: 0.0,
+        batch: 12,
+        steps: 2000,
+        eval_batches: 20,
+        ..char()
+    }
+}
+
+/// Sized for about three minutes on two CPU cores.
+fn demo() -> TrainConfig {
+    TrainConfig { context: 128, steps: 1500, eval_batches: 10, sample_every: 250, ..char_cpu() }
+}
+
+/// GPT-2's sizes with the learning rates of the GPT-3 paper (table 2.1) and half a million tokens a step.
+fn gpt2([layers, heads, width]: [usize; 3], lr: f64) -> TrainConfig {
+    TrainConfig {
+        layers,
+        heads,
+        width,
+        context: 1024,
+        vocab: Some(50_257),
+        dropout: 0.0,
+        bias: true,
+        lr,
+        min_lr: lr / 10.0,
+        warmup: 700,
+        betas: [0.9, 0.95],
+        batch: 16,
+        grad_accum: 32,
+        steps: 19_000,
+        eval_batches: 20,
+        sample_every: 1000,
+        checkpoint_every: 1000,
+        dtype: Dtype::Bf16,
+        tokenizer: "gpt2/tokenizer.json".into(),
+        ..char()
+    }
+}

@@ -1,0 +1,152 @@
+use super::*;
+use std::fs;
+
+fn resolve(file: &str, flags: &Overlay) -> Result<TrainConfig> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("my.toml");
+    fs::write(&path, file).unwrap();
+    TrainConfig::resolve(Some(&path), flags)
+}
+
+#[test]
+fn every_preset_is_valid_and_survives_its_file() {
+    for name in PRESETS {
+        let preset = TrainConfig::preset(name).unwrap();
+        preset.validate().unwrap();
+        let text = preset.to_toml().unwrap();
+        assert_eq!(resolve(&text, &Overlay::default()).unwrap(), preset, "{text}");
+    }
+    let odd = TrainConfig {
+        lr: 1.234_567_890_123e-5,
+        min_lr: 0.0,
+        eps: 1e-12,
+        data: vec!["a \"b\"\n".into(), "c\\d".into()],
+        seed: i64::MAX as u64,
+        ..TrainConfig::preset("demo").unwrap()
+    };
+    assert_eq!(resolve(&odd.to_toml().unwrap(), &Overlay::default()).unwrap(), odd);
+}
+
+#[test]
+fn the_file_has_every_key_once() {
+    let table = toml::Table::try_from(TrainConfig::preset("gpt2-124m").unwrap()).unwrap();
+    let mut keys: Vec<_> = table.keys().map(String::as_str).collect();
+    let mut grouped: Vec<_> =
+        file::GROUPS.iter().flat_map(|(_, keys)| keys.iter().copied()).chain(["preset"]).collect();
+    keys.sort_unstable();
+    grouped.sort_unstable();
+    assert_eq!(keys, grouped);
+}
+
+#[test]
+fn flags_go_before_the_file_before_the_preset() {
+    let flags = Overlay { layers: Some(3), lr: Some(2e-3), ..Overlay::default() };
+    let config = resolve("preset = 'char'\nlayers = 9\nheads = 3\nlr = 1\n", &flags).unwrap();
+    assert_eq!(
+        (&*config.preset, config.layers, config.heads, config.width, config.lr),
+        ("char", 3, 3, 384, 2e-3)
+    );
+    let flags = Overlay { preset: Some("char-cpu".into()), ..Overlay::default() };
+    assert_eq!(resolve("preset = 'char'", &flags).unwrap(), TrainConfig::preset("char-cpu").unwrap());
+    assert_eq!(
+        TrainConfig::resolve(None, &Overlay::default()).unwrap(),
+        TrainConfig::preset("demo").unwrap()
+    );
+}
+
+#[test]
+fn what_the_user_did_not_set_follows() {
+    let flags = Overlay { lr: Some(5e-5), steps: Some(50), ..Overlay::default() };
+    let config = TrainConfig::resolve(None, &flags).unwrap();
+    assert!((config.min_lr - 5e-6).abs() < 1e-12);
+    assert_eq!(config.warmup, 5);
+    let set = Overlay { min_lr: Some(1e-4), ..flags };
+    assert!(
+        TrainConfig::resolve(None, &set)
+            .unwrap_err()
+            .message()
+            .contains("--min-lr 0.0001 is above --lr 0.00005")
+    );
+}
+
+#[test]
+fn files_with_mistakes_are_named() {
+    for (text, parts) in [
+        ("lr = 1\nlearning_rate = 1e-3", ["line 2: unknown key `learning_rate`", "did you mean `lr`?"]),
+        ("layer = 1", ["line 1: unknown key `layer`", "did you mean `layers`?"]),
+        ("weight-decay = 1", ["unknown key `weight-decay`", "`weight_decay`?"]),
+        ("zzzzzz = 1", ["unknown key `zzzzzz`", "the keys are layers, heads"]),
+        ("[model]\nlayers = 1", ["line 1: unknown key `model`", "without [tables]"]),
+        ("layers = 'six'", ["line 1", "invalid type: string \"six\""]),
+        ("layers = -1", ["line 1", "-1"]),
+        ("dtype = 'f64'", ["unknown variant `f64`", "`bf16`"]),
+        ("layers = ", ["line 1", "my.toml"]),
+        ("preset = 'cha'", ["no preset `cha`, did you mean `char`?", "gpt2-124m"]),
+    ] {
+        let message = resolve(text, &Overlay::default()).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    }
+    let missing = TrainConfig::resolve(Some("no/such.toml".as_ref()), &Overlay::default()).unwrap_err();
+    assert!(missing.message().contains("no/such.toml"));
+}
+
+/// A setting gone wrong, and what the message must say.
+type Mistake = (fn(&mut TrainConfig), &'static str);
+
+#[test]
+fn impossible_settings_name_the_option() {
+    let mistakes: &[Mistake] = &[
+        (|c| c.layers = 0, "--layers is 0"),
+        (|c| c.batch = 0, "--batch is 0"),
+        (|c| c.vocab = Some(0), "--vocab is 0"),
+        (|c| c.steps = 0, "--steps is 0"),
+        (
+            |c| (c.heads, c.width) = (6, 100),
+            "--heads 6 does not divide --width 100; the nearest heads that fit: 5, 10",
+        ),
+        (
+            |c| (c.heads, c.width) = (200, 100),
+            "--heads 200 does not divide --width 100; the nearest heads that fit: 100",
+        ),
+        (
+            |c| (c.heads, c.width) = (1, 1024),
+            "--heads 1 makes heads of 1024, --width 1024 allows 256 at most",
+        ),
+        (|c| c.dropout = 1.0, "--dropout 1 "),
+        (|c| c.val_split = -0.1, "--val-split -0.1"),
+        (|c| c.betas = [0.9, 1.0], "--betas 0.9,1 must"),
+        (|c| c.lr = f64::NAN, "--lr NaN"),
+        (|c| c.lr = 0.0, "--lr 0 "),
+        (|c| c.min_lr = 1.0, "--min-lr 1 is above --lr 0.001; lower it, or take --schedule constant"),
+        (|c| c.warmup = 9999, "--warmup 9999 is above --steps 1500"),
+        (|c| c.weight_decay = -1.0, "--weight-decay -1"),
+        (|c| c.clip = f64::INFINITY, "--clip inf"),
+        (|c| c.eps = 0.0, "eps 0 "),
+        (|c| c.seed = u64::MAX, "--seed 18446744073709551615"),
+        (|c| c.device = String::new(), "--device is empty"),
+        (|c| c.keep = 0, "--keep is 0"),
+    ];
+    for (change, part) in mistakes {
+        let mut config = TrainConfig::preset("demo").unwrap();
+        change(&mut config);
+        let message = config.validate().unwrap_err().to_string();
+        assert!(message.contains(part), "{message} has not: {part}");
+    }
+}
+
+#[test]
+fn names_are_parsed() {
+    for (name, value) in Schedule::NAMES {
+        assert_eq!((name.parse::<Schedule>().unwrap(), value.to_string()), (value, name.to_owned()));
+    }
+    for (name, value) in Dtype::NAMES {
+        assert_eq!((name.parse::<Dtype>().unwrap(), value.to_string()), (value, name.to_owned()));
+    }
+    assert!(
+        "f64"
+            .parse::<Dtype>()
+            .unwrap_err()
+            .message()
+            .contains("--dtype f64 is unknown; it is one of f32, bf16, f16")
+    );
+}

@@ -1,0 +1,101 @@
+//! What settings must satisfy; each message names the option to change.
+
+use super::{Schedule, TrainConfig};
+use netcl_device::{Error, Result};
+
+/// The fused attention keeps one head's row in registers or local memory.
+const MAX_HEAD: usize = 256;
+
+impl TrainConfig {
+    /// `Format` for the first setting that cannot be, with what to change.
+    pub fn validate(&self) -> Result<()> {
+        let checks = [self.sizes(), self.heads(), self.optimizer(), self.run()];
+        match checks.into_iter().flatten().next() {
+            Some(message) => Err(Error::format(message)),
+            None => Ok(()),
+        }
+    }
+
+    fn sizes(&self) -> Option<String> {
+        let sizes = [
+            ("layers", self.layers),
+            ("heads", self.heads),
+            ("width", self.width),
+            ("context", self.context),
+            ("vocab", self.vocab.unwrap_or(1)),
+            ("batch", self.batch),
+            ("grad-accum", self.grad_accum as usize),
+            ("steps", usize::from(self.steps > 0)),
+            ("keep", self.keep),
+        ];
+        let zero = sizes.iter().find(|(_, size)| *size == 0);
+        zero.map(|(flag, _)| format!("--{flag} is 0; it must be at least 1"))
+    }
+
+    fn heads(&self) -> Option<String> {
+        let (heads, width) = (self.heads, self.width);
+        let fits = |heads: &usize| width.is_multiple_of(*heads) && width / heads <= MAX_HEAD;
+        if fits(&heads) {
+            return None;
+        }
+        let below = (1..heads.min(width + 1)).rev().find(fits);
+        let above = (heads + 1..=width).find(fits);
+        let near: Vec<_> = below.into_iter().chain(above).map(|heads| heads.to_string()).collect();
+        let reason = if width.is_multiple_of(heads) {
+            format!(
+                "--heads {heads} makes heads of {}, --width {width} allows {MAX_HEAD} at most",
+                width / heads
+            )
+        } else {
+            format!("--heads {heads} does not divide --width {width}")
+        };
+        Some(format!("{reason}; the nearest heads that fit: {}", near.join(", ")))
+    }
+
+    fn optimizer(&self) -> Option<String> {
+        let part = |value: f64| (0.0..1.0).contains(&value);
+        let from_zero = |value: f64| value >= 0.0 && value.is_finite();
+        let [b1, b2] = self.betas;
+        let decays = self.schedule != Schedule::Constant;
+        let wrong = [
+            (!part(self.dropout), format!("--dropout {} must be at least 0 and below 1", self.dropout)),
+            (!part(self.val_split), format!("--val-split {} must be at least 0 and below 1", self.val_split)),
+            (!part(b1) || !part(b2), format!("--betas {b1},{b2} must both be at least 0 and below 1")),
+            (!(from_zero(self.lr) && self.lr > 0.0), format!("--lr {} must be above 0", self.lr)),
+            (!from_zero(self.min_lr), format!("--min-lr {} must be at least 0", self.min_lr)),
+            (
+                decays && self.min_lr > self.lr,
+                format!(
+                    "--min-lr {} is above --lr {}; lower it, or take --schedule constant",
+                    self.min_lr, self.lr
+                ),
+            ),
+            (
+                self.warmup > self.steps,
+                format!(
+                    "--warmup {} is above --steps {}; the full rate would never come",
+                    self.warmup, self.steps
+                ),
+            ),
+            (
+                !from_zero(self.weight_decay),
+                format!("--weight-decay {} must be at least 0", self.weight_decay),
+            ),
+            (!(from_zero(self.eps) && self.eps > 0.0), format!("eps {} must be above 0", self.eps)),
+            (!from_zero(self.clip), format!("--clip {} must be at least 0; 0 turns it off", self.clip)),
+        ];
+        wrong.into_iter().find(|(wrong, _)| *wrong).map(|(_, message)| message)
+    }
+
+    fn run(&self) -> Option<String> {
+        // TOML's integers are signed.
+        if i64::try_from(self.seed).is_err() {
+            return Some(format!("--seed {} is above {}", self.seed, i64::MAX));
+        }
+        if i64::try_from(self.steps).is_err() {
+            return Some(format!("--steps {} is above {}", self.steps, i64::MAX));
+        }
+        let names = [("tokenizer", &self.tokenizer), ("device", &self.device)];
+        names.iter().find(|(_, name)| name.is_empty()).map(|(flag, _)| format!("--{flag} is empty"))
+    }
+}
