@@ -1,6 +1,7 @@
 //! What surrounds a model while it is trained: data, tokenizer, configuration, the run folder and its checkpoints.
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 pub mod config;
 pub mod data;
 pub mod tokenizer;

@@ -1,0 +1,81 @@
+//! Writing that survives a crash: content synced before it gets its name, names synced after.
+
+use super::FileSum;
+use netcl_device::{Error, Result};
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    path::Path,
+};
+
+/// Writes through to the file, counting and summing.
+struct Summed {
+    file: File,
+    hasher: blake3::Hasher,
+    bytes: u64,
+}
+
+impl Write for Summed {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(buffer)?;
+        self.hasher.update(&buffer[..written]);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Creates `path`, lets `content` write it, and syncs it to the disk.
+pub(super) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<FileSum> {
+    let all = || {
+        let summed = Summed { file: File::create(path)?, hasher: blake3::Hasher::new(), bytes: 0 };
+        let mut writer = BufWriter::with_capacity(1 << 20, summed);
+        content(&mut writer)?;
+        let summed = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+        summed.file.sync_all()?;
+        Ok(FileSum { bytes: summed.bytes, blake3: summed.hasher.finalize().to_hex().to_string() })
+    };
+    all().map_err(|e| Error::io("writing", path, &e))
+}
+
+/// Makes the names in `dir` durable.
+pub(super) fn sync_dir(dir: &Path) -> Result<()> {
+    // Only Unix opens folders as files; elsewhere the file system does this itself.
+    if cfg!(unix) {
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| Error::io("syncing", dir, &e))?;
+    }
+    Ok(())
+}
+
+/// Renames within one folder, durably.
+pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
+    fs::rename(from, to).map_err(|e| Error::io("renaming to", to, &e))?;
+    to.parent().map_or(Ok(()), sync_dir)
+}
+
+/// Lets `pointer` name `target`, a neighbour of it. There is never a moment without a pointer.
+pub(super) fn point(pointer: &Path, target: &str) -> Result<()> {
+    let aside = pointer.with_extension(format!("tmp-{}", std::process::id()));
+    // A leftover of the same process id.
+    let _ = fs::remove_file(&aside);
+    link(target, &aside).map_err(|e| Error::io("writing", pointer, &e))?;
+    rename(&aside, pointer)
+}
+
+#[cfg(unix)]
+fn link(target: &str, at: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, at)
+}
+
+#[cfg(not(unix))]
+fn link(target: &str, at: &Path) -> io::Result<()> {
+    fs::write(at, target)
+}
+
+/// What `pointer` names; `None` when it is not there.
+pub(super) fn pointee(pointer: &Path) -> Option<String> {
+    let link = fs::read_link(pointer).ok().map(|target| target.to_string_lossy().into_owned());
+    link.or_else(|| Some(fs::read_to_string(pointer).ok()?.trim().to_owned()))
+}

@@ -1,0 +1,223 @@
+//! The folder of checkpoints: saving, pruning, finding the last good one.
+
+use super::{Checkpoint, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State, durable, write_tensors};
+use netcl_device::{Error, Result};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Written, and not yet renamed or already being removed: never a checkpoint.
+const TMP: &str = ".tmp-";
+/// A checkpoint whose step is being saved again: a checkpoint until the new one has its name.
+const REPLACED: &str = ".replaced";
+/// Set aside when a run went back behind it.
+const ABANDONED: &str = ".abandoned";
+
+/// The `checkpoints` folder of one run. One process saves at a time.
+#[derive(Clone, Debug)]
+pub struct Store {
+    dir: PathBuf,
+    keep: usize,
+}
+
+/// The newest checkpoint that is whole.
+#[derive(Clone, Debug)]
+pub struct Latest {
+    /// Its folder.
+    pub path: PathBuf,
+    /// Its state.
+    pub state: State,
+    /// A sentence for each newer one that is damaged: which file, and what is wrong with it.
+    pub warnings: Vec<String>,
+}
+
+impl Store {
+    /// The store in `dir`, which need not exist. Saving leaves the `keep` newest checkpoints and the best.
+    pub fn new(dir: impl Into<PathBuf>, keep: usize) -> Self {
+        Self { dir: dir.into(), keep: keep.max(1) }
+    }
+
+    /// The folder of the checkpoint of a step, whether it exists or not.
+    pub fn path(&self, step: u64) -> PathBuf {
+        self.dir.join(format!("step-{step:08}"))
+    }
+
+    /// Saves a checkpoint; `best` makes it the best one, too. When this returns it is on the disk. On an error, as
+    /// `Io` when the disk is full, the earlier checkpoints are as before and nothing half-written stays.
+    pub fn save(&self, checkpoint: &Checkpoint, best: bool) -> Result<PathBuf> {
+        fs::create_dir_all(&self.dir).map_err(|e| Error::io("creating", &self.dir, &e))?;
+        self.tidy()?;
+        let path = self.path(checkpoint.state.step);
+        let aside = with_suffix(&path, &format!("{TMP}{}", std::process::id()));
+        if let Err(error) = write_all(&aside, checkpoint) {
+            // What could not be removed now is removed before the next save.
+            let _ = fs::remove_dir_all(&aside);
+            return Err(error);
+        }
+        let replaced = with_suffix(&path, REPLACED);
+        let again = path.exists();
+        if again {
+            durable::rename(&path, &replaced)?;
+        }
+        durable::rename(&aside, &path)?;
+        if again {
+            remove(&replaced)?;
+        }
+        let name = name_of(&path);
+        durable::point(&self.dir.join("last"), &name)?;
+        if best {
+            durable::point(&self.dir.join("best"), &name)?;
+        }
+        self.prune()?;
+        Ok(path)
+    }
+
+    /// The newest checkpoint that is whole; `None` when there is none at all. `Format` when every one is damaged.
+    pub fn latest(&self) -> Result<Option<Latest>> {
+        let mut warnings = Vec::new();
+        let all = self.list()?;
+        for (_, path) in all.iter().rev() {
+            match State::verify(path) {
+                Ok(state) => return Ok(Some(Latest { path: path.clone(), state, warnings })),
+                Err(error) => warnings.push(error.to_string()),
+            }
+        }
+        if warnings.is_empty() {
+            return Ok(None);
+        }
+        let warnings = warnings.join("; ");
+        Err(Error::format(format!("{}: no checkpoint is whole: {warnings}", self.dir.display())))
+    }
+
+    /// The best checkpoint, if there is one.
+    pub fn best(&self) -> Option<PathBuf> {
+        self.pointed("best")
+    }
+
+    /// The checkpoint saved last, if there is one. [`latest`](Self::latest) also checks it.
+    pub fn last(&self) -> Option<PathBuf> {
+        self.pointed("last")
+    }
+
+    /// Declares that the run goes on from `step`: later checkpoints, damaged or of another course, get `.abandoned`
+    /// behind their names and are no checkpoints any more. `best_step` is the best of what stays.
+    pub fn rewind(&self, step: u64, best_step: Option<u64>) -> Result<()> {
+        for (_, path) in self.list()?.into_iter().filter(|(later, _)| *later > step) {
+            let aside = with_suffix(&path, ABANDONED);
+            remove(&aside)?;
+            durable::rename(&path, &aside)?;
+        }
+        for (pointer, target) in [("last", Some(step)), ("best", best_step)] {
+            let dangling = self.pointed(pointer).is_none();
+            let pointer = self.dir.join(pointer);
+            match target.map(|step| self.path(step)).filter(|path| path.exists()) {
+                Some(path) => durable::point(&pointer, &name_of(&path))?,
+                None if dangling && pointer.symlink_metadata().is_ok() => {
+                    fs::remove_file(&pointer).map_err(|e| Error::io("removing", &pointer, &e))?;
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn pointed(&self, pointer: &str) -> Option<PathBuf> {
+        let name = durable::pointee(&self.dir.join(pointer))?;
+        let path = self.dir.join(name);
+        path.join(STATE_FILE).is_file().then_some(path)
+    }
+
+    /// Step and folder of everything that has a checkpoint's name, oldest first; of two of one step the replaced first.
+    fn list(&self) -> Result<Vec<(u64, PathBuf)>> {
+        let entries = match fs::read_dir(&self.dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(Error::io("reading", &self.dir, &e)),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| Error::io("reading", &self.dir, &e))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(step) = name.strip_prefix("step-") else { continue };
+            let (digits, replaced) =
+                step.strip_suffix(REPLACED).map_or((step, false), |digits| (digits, true));
+            if digits.bytes().all(|byte| byte.is_ascii_digit())
+                && let Ok(step) = digits.parse::<u64>()
+            {
+                found.push((step, !replaced, entry.path()));
+            }
+        }
+        found.sort();
+        Ok(found.into_iter().map(|(step, _, path)| (step, path)).collect())
+    }
+
+    /// Removes what an interrupted save left, and finishes an interrupted replacement.
+    fn tidy(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.dir).map_err(|e| Error::io("reading", &self.dir, &e))? {
+            let path = entry.map_err(|e| Error::io("reading", &self.dir, &e))?.path();
+            let name = name_of(&path);
+            if name.contains(TMP) {
+                remove(&path)?;
+            } else if let Some(whole) = name.strip_suffix(REPLACED) {
+                let whole = self.dir.join(whole);
+                if whole.exists() { remove(&path)? } else { durable::rename(&path, &whole)? }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all but the newest, the best and the last. A failure is logged: the new checkpoint is safe already.
+    fn prune(&self) -> Result<()> {
+        let all = self.list()?;
+        let kept = [self.best(), self.last()];
+        let old = &all[..all.len().saturating_sub(self.keep)];
+        for (_, path) in old.iter().filter(|(_, path)| !kept.contains(&Some(path.clone()))) {
+            // First the name, so that what is half removed is no checkpoint.
+            let aside = with_suffix(path, &format!("{TMP}{}", std::process::id()));
+            if let Err(error) = durable::rename(path, &aside).and_then(|()| remove(&aside)) {
+                tracing::warn!(%error, "an old checkpoint stays");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_all(dir: &Path, checkpoint: &Checkpoint) -> Result<()> {
+    fs::create_dir_all(dir).map_err(|e| Error::io("creating", dir, &e))?;
+    let mut state = checkpoint.state.clone();
+    state.files.clear();
+    for (name, content) in &checkpoint.files {
+        let plain = Path::new(name).file_name().is_some_and(|plain| plain == name.as_str());
+        if !plain || [MODEL_FILE, OPTIMIZER_FILE, STATE_FILE].contains(&&**name) {
+            return Err(Error::internal(format!(
+                "checkpoint: {name:?} cannot be the name of an additional file"
+            )));
+        }
+        let sum = durable::write(&dir.join(name), |file| file.write_all(content))?;
+        state.files.insert(name.clone(), sum);
+    }
+    for (name, tensors) in [(MODEL_FILE, &checkpoint.model), (OPTIMIZER_FILE, &checkpoint.optimizer)] {
+        state.files.insert(name.into(), write_tensors(&dir.join(name), tensors)?);
+    }
+    state.write(dir)?;
+    durable::sync_dir(dir)
+}
+
+/// Removes a file or folder that may not be there.
+fn remove(path: &Path) -> Result<()> {
+    let gone =
+        if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match gone {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", path, &e)),
+        _ => Ok(()),
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    path.with_file_name(name_of(path) + suffix)
+}

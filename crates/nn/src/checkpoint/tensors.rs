@@ -1,0 +1,83 @@
+//! Tensors as plain data, to and from safetensors files.
+
+use super::{Dtype, FileSum, durable};
+use netcl_device::{Error, MappedFile, Result};
+use safetensors::SafeTensors;
+use serde_json::{Map, json};
+use std::path::Path;
+
+/// A tensor on the host: little-endian, row-major.
+#[derive(Clone, PartialEq)]
+pub struct TensorData {
+    /// Unique in its file.
+    pub name: String,
+    /// Type of the elements.
+    pub dtype: Dtype,
+    /// Sizes of the axes, outermost first.
+    pub shape: Vec<usize>,
+    /// As many as shape and type say.
+    pub bytes: Vec<u8>,
+}
+
+impl std::fmt::Debug for TensorData {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}{:?}", self.name, self.dtype, self.shape)
+    }
+}
+
+/// Writes a safetensors file as PyTorch's tools expect it, synced to the disk, without a second copy of the data in
+/// memory. `Format` for two tensors of one name or bytes that do not fit the shape; `Io` when the disk is full.
+pub fn write_tensors(path: &Path, tensors: &[TensorData]) -> Result<FileSum> {
+    // Wide types first, so that each tensor is aligned to its own size.
+    let mut order: Vec<_> = tensors.iter().collect();
+    order.sort_by(|a, b| b.dtype.bitsize().cmp(&a.dtype.bitsize()).then_with(|| a.name.cmp(&b.name)));
+    let mut header = Map::new();
+    header.insert("__metadata__".into(), json!({ "format": "pt" }));
+    let mut end = 0;
+    for tensor in &order {
+        check_size(tensor)?;
+        let start = end;
+        end += tensor.bytes.len();
+        let entry = json!({ "dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, end] });
+        if header.insert(tensor.name.clone(), entry).is_some() {
+            return Err(Error::format(format!("{}: two tensors are called {}", path.display(), tensor.name)));
+        }
+    }
+    let mut header = serde_json::Value::Object(header).to_string();
+    // Spaces after the header, so that the data starts at a multiple of 8.
+    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+    durable::write(path, |file| {
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(header.as_bytes())?;
+        order.iter().try_for_each(|tensor| file.write_all(&tensor.bytes))
+    })
+}
+
+fn check_size(tensor: &TensorData) -> Result<()> {
+    let elements = tensor.shape.iter().try_fold(1usize, |all, &size| all.checked_mul(size));
+    let bytes = elements.and_then(|n| n.checked_mul(tensor.dtype.bitsize())).map(|bits| bits.div_ceil(8));
+    if bytes == Some(tensor.bytes.len()) {
+        return Ok(());
+    }
+    let (name, len) = (&tensor.name, tensor.bytes.len());
+    Err(Error::format(format!(
+        "{name}: {} of shape {:?} does not take {len} bytes",
+        tensor.dtype, tensor.shape
+    )))
+}
+
+/// Reads a safetensors file, tensors in the order of the file. `Format` names the file and what is wrong with it.
+pub fn read_tensors(path: &Path) -> Result<Vec<TensorData>> {
+    let map = MappedFile::open(path)?;
+    let file = SafeTensors::deserialize(&map)
+        .map_err(|e| Error::format(format!("{}: not a whole safetensors file: {e}", path.display())))?;
+    let mut tensors: Vec<_> = file.iter().collect();
+    tensors.sort_by_key(|(_, view)| view.data().as_ptr());
+    let copy = |(name, view): (&str, safetensors::tensor::TensorView<'_>)| TensorData {
+        name: name.into(),
+        dtype: view.dtype(),
+        shape: view.shape().into(),
+        bytes: view.data().into(),
+    };
+    Ok(tensors.into_iter().map(copy).collect())
+}
