@@ -1,5 +1,26 @@
-//! Devices.
+//! netcl-device: memory, queues and events of one device. The only crate that speaks OpenCL.
+//!
+//! Everything above stands on [`driver::Driver`]; [`Device`] adds the memory pool, statistics and the profiler.
+
+pub mod driver;
 pub mod error;
+pub mod fault;
 pub mod host;
+
+mod buffer;
+mod capabilities;
+mod device;
+mod opencl;
+mod pool;
+mod profile;
+mod settings;
+
+pub use buffer::Buffer;
+pub use capabilities::{Capabilities, DeviceKind};
+pub use device::{Device, Label, TagGuard, list};
 pub use error::{Error, ErrorKind, Result};
 pub use host::MappedFile;
+pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, hint, report};
+pub use pool::{MemoryStats, human};
+pub use profile::KernelTime;
+pub use settings::Settings;

@@ -1,1 +1,19 @@
-//! netcl-kernel
+//! netcl-kernel: OpenCL C in, launched kernel out. Knows no tensors.
+//!
+//! A [`Kernel`] is a text with defines and tuned parameters. [`Kernel::launch`] binds arguments, builds the text for the
+//! device on first use (or loads it from the disk cache) and enqueues it.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod define;
+pub mod generate;
+mod kernel;
+mod launch;
+mod programs;
+pub mod tune;
+
+pub use cache::{CacheEntry, DiskCache};
+pub use define::{Text, Value};
+pub use kernel::{Kernel, PRELUDE};
+pub use launch::{Launch, Operand, Scalar};
+pub use programs::{BuildStats, Programs};

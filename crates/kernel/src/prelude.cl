@@ -36,54 +36,67 @@ typedef CAT(uint, VW) UV;
 #endif
 
 /* bf16: round to nearest, ties to even; NaN stays NaN. */
-inline ushort bf16_of(float x) {
+static inline ushort bf16_of(float x) {
   uint u = as_uint(x);
   return isnan(x) ? (ushort)((u >> 16) | 64u) : (ushort)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
-inline float of_bf16(ushort h) { return as_float((uint)h << 16); }
+static inline float of_bf16(ushort h) { return as_float((uint)h << 16); }
+
+/* Vectors of 16-bit floats. Halves go through an aligned private vector: PoCL's vstore_halfN takes the address for aligned
+ * to the whole vector, which the specification does not promise. */
+#if VW == 1
+#define LDV_F32(p) (*(p))
+#define STV_F32(p, v) (*(p) = (v))
+#define LDV_F16(p) vload_half(0, (p))
+#define STV_F16(p, v) vstore_half_rte((v), 0, (p))
+#define LDV_BF16(p) of_bf16(*(p))
+#define STV_BF16(p, v) (*(p) = bf16_of(v))
+#else
+typedef CAT(ushort, VW) HV;
+#define LDV_F32(p) CAT(vload, VW)(0, (p))
+#define STV_F32(p, v) CAT(vstore, VW)((v), 0, (p))
+#define LDV_F16(p) f16_load(p)
+#define STV_F16(p, v) f16_store((p), (v))
+#define LDV_BF16(p) AS_FV(TO_UV(CAT(vload, VW)(0, (p))) << 16)
+#define STV_BF16(p, v) bf16_store((p), (v))
+static inline FV f16_load(__global const half *p) {
+  HV h = CAT(vload, VW)(0, (__global const ushort *)p);
+  return CAT(vload_half, VW)(0, (const half *)&h);
+}
+static inline void f16_store(__global half *p, FV v) {
+  HV h;
+  CAT(CAT(vstore_half, VW), _rte)(v, 0, (half *)&h);
+  CAT(vstore, VW)(h, 0, (__global ushort *)p);
+}
+static inline void bf16_store(__global ushort *p, FV v) {
+  UV u = AS_UV(v);
+  UV r = (u + (UV)(0x7fffu) + ((u >> 16) & (UV)(1u))) >> 16;
+  CAT(vstore, VW)(CAT(convert_ushort, VW)(isnan(v) ? ((u >> 16) | (UV)(64u)) : r), 0, p);
+}
+#endif
 
 #if DTYPE == 0
 typedef float T;
 #define LD(p, i) ((p)[i])
 #define ST(p, i, v) ((p)[i] = (v))
-#if VW == 1
-#define LDV(p, i) ((p)[i])
-#define STV(p, i, v) ((p)[i] = (v))
-#else
-#define LDV(p, i) CAT(vload, VW)(0, (p) + (i))
-#define STV(p, i, v) CAT(vstore, VW)((v), 0, (p) + (i))
-#endif
+#define LDV(p, i) LDV_F32((p) + (i))
+#define STV(p, i, v) STV_F32((p) + (i), (v))
 #elif DTYPE == 1
 typedef half T;
 #define LD(p, i) vload_half((i), (p))
 #define ST(p, i, v) vstore_half_rte((v), (i), (p))
-#if VW == 1
-#define LDV(p, i) vload_half((i), (p))
-#define STV(p, i, v) vstore_half_rte((v), (i), (p))
-#else
-#define LDV(p, i) CAT(vload_half, VW)(0, (p) + (i))
-#define STV(p, i, v) CAT(CAT(vstore_half, VW), _rte)((v), 0, (p) + (i))
-#endif
+#define LDV(p, i) LDV_F16((p) + (i))
+#define STV(p, i, v) STV_F16((p) + (i), (v))
 #else
 typedef ushort T;
 #define LD(p, i) of_bf16((p)[i])
 #define ST(p, i, v) ((p)[i] = bf16_of(v))
-#if VW == 1
-#define LDV(p, i) of_bf16((p)[i])
-#define STV(p, i, v) ((p)[i] = bf16_of(v))
-#else
-#define LDV(p, i) AS_FV(TO_UV(CAT(vload, VW)(0, (p) + (i))) << 16)
-inline void bf16_store(__global ushort *p, FV v) {
-  UV u = AS_UV(v);
-  UV r = (u + (UV)(0x7fffu) + ((u >> 16) & (UV)(1u))) >> 16;
-  CAT(vstore, VW)(CAT(convert_ushort, VW)(isnan(v) ? ((u >> 16) | (UV)(64u)) : r), 0, p);
-}
-#define STV(p, i, v) bf16_store((p) + (i), (v))
-#endif
+#define LDV(p, i) LDV_BF16((p) + (i))
+#define STV(p, i, v) STV_BF16((p) + (i), (v))
 #endif
 
 /* Sum and maximum over the lanes of one vector, always in the same order. */
-inline float sum_lanes(FV v) {
+static inline float sum_lanes(FV v) {
 #if VW == 1
   return v;
 #elif VW == 2
@@ -100,7 +113,7 @@ inline float sum_lanes(FV v) {
   return (q.x + q.z) + (q.y + q.w);
 #endif
 }
-inline float max_lanes(FV v) {
+static inline float max_lanes(FV v) {
 #if VW == 1
   return v;
 #elif VW == 2
@@ -127,7 +140,7 @@ inline float max_lanes(FV v) {
 #define GROUP_SCRATCH(name) __local float name[WG]
 #define GROUP_SUM(name, v) group_sum(name, v)
 #define GROUP_MAX(name, v) group_max(name, v)
-inline float group_sum(__local float *s, float v) {
+static inline float group_sum(__local float *s, float v) {
   int l = get_local_id(0);
   barrier(CLK_LOCAL_MEM_FENCE);
   s[l] = v;
@@ -138,7 +151,7 @@ inline float group_sum(__local float *s, float v) {
   }
   return s[0];
 }
-inline float group_max(__local float *s, float v) {
+static inline float group_max(__local float *s, float v) {
   int l = get_local_id(0);
   barrier(CLK_LOCAL_MEM_FENCE);
   s[l] = v;

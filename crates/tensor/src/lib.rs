@@ -1,1 +1,18 @@
-//! netcl-tensor
+//! netcl-tensor: tensors, operations with gradients, the tape.
+//!
+//! Shapes use one alphabet: `B` batch, `T` time, `C` channels (width), `H` heads, `D` head size, `N` row length, `V` vocabulary.
+#![forbid(unsafe_code)]
+
+pub mod array;
+mod dtype;
+pub mod ops;
+mod shape;
+pub mod suite;
+pub mod tape;
+mod tensor;
+
+pub use dtype::DType;
+pub use netcl_device::{Device, Error, ErrorKind, Result, Settings};
+pub use shape::{Layout, Shape};
+pub use tape::{detect_anomaly, no_grad};
+pub use tensor::Tensor;

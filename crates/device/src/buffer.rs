@@ -1,0 +1,90 @@
+//! A piece of a device's memory, owned: dropping the last clone gives it back to the pool.
+
+use crate::driver::Memory;
+use crate::pool::Block;
+use crate::{Device, Result};
+use std::fmt;
+use std::sync::Arc;
+
+/// Device memory. Clones share it.
+#[derive(Clone)]
+pub struct Buffer(Arc<Inner>);
+
+struct Inner {
+    device: Device,
+    block: Option<Block>,
+    memory: Memory,
+    bytes: usize,
+    tag: &'static str,
+    /// A window into another buffer keeps that buffer's block.
+    parent: Option<Buffer>,
+    /// Where this buffer starts within its root object.
+    offset: usize,
+}
+
+impl Buffer {
+    pub(crate) fn new(device: Device, block: Block, bytes: usize, tag: &'static str) -> Self {
+        let (memory, offset) = (block.memory.clone(), block.offset);
+        Self(Arc::new(Inner { device, block: Some(block), memory, bytes, tag, parent: None, offset }))
+    }
+    /// The device that holds it.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+    /// Bytes asked for.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+    /// The driver's object, to bind as an argument.
+    pub fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+    /// What it is used for, as the statistics say it.
+    pub fn tag(&self) -> &'static str {
+        self.0.tag
+    }
+    /// Whether `offset` is one a sub-buffer may start at.
+    pub fn can_window(&self, offset: usize) -> bool {
+        (self.0.offset + offset).is_multiple_of(self.0.device.capabilities().base_align)
+    }
+    /// A part of this buffer as an object of its own. Fails where [`Buffer::can_window`] says no.
+    pub fn window(&self, offset: usize, bytes: usize) -> Result<Self> {
+        let root = self.root();
+        let at = self.0.offset + offset;
+        let memory = self.0.device.driver().sub_allocate(&root, at, bytes.max(1))?;
+        Ok(Self(Arc::new(Inner {
+            device: self.0.device.clone(),
+            block: None,
+            memory,
+            bytes,
+            tag: self.0.tag,
+            parent: Some(self.clone()),
+            offset: at,
+        })))
+    }
+    fn root(&self) -> Memory {
+        let mut at = self;
+        while let Some(parent) = &at.0.parent {
+            at = parent;
+        }
+        at.0.block.as_ref().map_or_else(|| at.0.memory.clone(), |b| b.root.clone())
+    }
+    /// Whether both are the same memory object.
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.device.pool().give_back(block, self.tag);
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes on {})", self.0.bytes, self.0.device.capabilities().id)
+    }
+}

@@ -1,0 +1,135 @@
+//! What netcl asks of a device: about twenty calls. OpenCL answers them here; a simulator can answer them too.
+//!
+//! Handles are shared owners: cloning is cheap, dropping the last one releases the object. A driver receives
+//! back only handles it made, and says [`Error::internal`](crate::Error::internal) for a foreign one.
+
+use crate::{Capabilities, Result};
+use std::any::Any;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A shared owner of something a driver made; `K` says what.
+pub struct Handle<K>(Arc<dyn Any + Send + Sync>, PhantomData<fn(K)>);
+
+impl<K> Handle<K> {
+    /// Wraps what the driver keeps for this object.
+    pub fn new(inner: impl Any + Send + Sync) -> Self {
+        Self(Arc::new(inner), PhantomData)
+    }
+    /// What the driver kept, if it is of this type.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.downcast_ref()
+    }
+}
+
+impl<K> Clone for Handle<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0), PhantomData)
+    }
+}
+
+/// What a [`Handle`] can stand for.
+pub mod kind {
+    /// A region of device memory.
+    pub enum Memory {}
+    /// A built program.
+    pub enum Program {}
+    /// A kernel of a program.
+    pub enum Kernel {}
+    /// A point in a queue.
+    pub enum Event {}
+}
+
+/// A region of device memory.
+pub type Memory = Handle<kind::Memory>;
+/// A built program.
+pub type Program = Handle<kind::Program>;
+/// One kernel of a program, with its own argument slots.
+pub type KernelHandle = Handle<kind::Kernel>;
+/// A point in a queue.
+pub type Event = Handle<kind::Event>;
+
+/// Which of a device's queues a command goes to. Both are in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueKind {
+    /// Kernels and everything that must stay in order with them.
+    Compute,
+    /// Transfers that overlap with kernels.
+    Copy,
+}
+
+/// One argument of a kernel.
+#[derive(Clone, Copy)]
+pub enum Arg<'a> {
+    /// A memory object.
+    Memory(&'a Memory),
+    /// A scalar, as its bytes.
+    Scalar(&'a [u8]),
+    /// Local memory of this many bytes.
+    Local(usize),
+}
+
+/// Global and local sizes of a launch, in work-items; unused dimensions are 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// Work-items in each dimension.
+    pub global: [usize; 3],
+    /// Work-items a group in each dimension; divides `global`.
+    pub local: [usize; 3],
+}
+
+/// Calls of one device. Every method may fail; none panics. Sizes and offsets are bytes.
+pub trait Driver: Send + Sync {
+    /// What the device is and can do.
+    fn capabilities(&self) -> &Capabilities;
+    /// Uninitialised device memory.
+    fn allocate(&self, bytes: usize) -> Result<Memory>;
+    /// A part of `parent`; `offset` is a multiple of [`Capabilities::base_align`].
+    fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory>;
+    /// Copies `data` to the device through pinned staging; returns once `data` may be reused, before the copy is done.
+    fn write(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()>;
+    /// Waits for everything in `queue` and copies from the device.
+    fn read(&self, queue: QueueKind, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()>;
+    /// Copies within the device.
+    fn copy(
+        &self,
+        queue: QueueKind,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<()>;
+    /// Repeats `pattern` (1, 2, 4, 8 or 16 bytes) over a range.
+    fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()>;
+    /// Compiles source text. The error's message carries the build log.
+    fn build(&self, source: &str, options: &str) -> Result<Program>;
+    /// Loads what [`Driver::binary`] gave.
+    fn load_binary(&self, binary: &[u8], options: &str) -> Result<Program>;
+    /// The program as the driver's own binary.
+    fn binary(&self, program: &Program) -> Result<Vec<u8>>;
+    /// The kernel `name` of a program.
+    fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle>;
+    /// Largest work-group this kernel can be launched with here.
+    fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize>;
+    /// Enqueues a launch; with `timed`, returns an event whose times can be read.
+    fn launch(
+        &self,
+        kernel: &KernelHandle,
+        args: &[Arg<'_>],
+        range: Range,
+        timed: bool,
+    ) -> Result<Option<Event>>;
+    /// An event that completes when everything enqueued so far has.
+    fn mark(&self, queue: QueueKind) -> Result<Event>;
+    /// Makes what is enqueued next in `queue` wait for `event`.
+    fn wait_for(&self, queue: QueueKind, event: &Event) -> Result<()>;
+    /// Blocks until `event` completes.
+    fn wait(&self, event: &Event) -> Result<()>;
+    /// Start and end in nanoseconds of the device's clock; only for events of timed launches.
+    fn times(&self, event: &Event) -> Result<(u64, u64)>;
+    /// Hands enqueued commands to the device.
+    fn flush(&self, queue: QueueKind) -> Result<()>;
+    /// Blocks until a queue is empty.
+    fn finish(&self, queue: QueueKind) -> Result<()>;
+    /// An error that a destructor could not report, if any; it is forgotten by being asked.
+    fn deferred_error(&self) -> Option<crate::Error>;
+}

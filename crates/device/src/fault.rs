@@ -1,0 +1,139 @@
+//! A driver that fails on purpose: the n-th call returns an error, so that tests can show that every failure is reported,
+//! leaks nothing and leaves the process able to go on.
+
+use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
+use crate::{Capabilities, Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// When to fail, and how many calls there were. Shared between a test and its driver.
+#[derive(Default)]
+pub struct Plan {
+    calls: AtomicU64,
+    fail_at: AtomicU64,
+}
+
+impl Plan {
+    /// Fails the `n`-th call from now, counted from 1; 0 never fails.
+    pub fn arm(&self, n: u64) {
+        self.calls.store(0, Ordering::SeqCst);
+        self.fail_at.store(n, Ordering::SeqCst);
+    }
+    /// Calls since the plan was armed.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+    fn step(&self, call: &str, error: fn(String) -> Error) -> Result<()> {
+        let n = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        if n == self.fail_at.load(Ordering::SeqCst) {
+            return Err(error(format!("injected failure of {call} (call {n})")));
+        }
+        Ok(())
+    }
+}
+
+/// Passes calls on to `inner` as its [`Plan`] allows.
+pub struct FaultDriver {
+    inner: Box<dyn Driver>,
+    plan: Arc<Plan>,
+}
+
+impl FaultDriver {
+    /// A driver over `inner` that fails when `plan` says so.
+    pub fn new(inner: Box<dyn Driver>, plan: Arc<Plan>) -> Self {
+        Self { inner, plan }
+    }
+}
+
+impl Driver for FaultDriver {
+    fn capabilities(&self) -> &Capabilities {
+        self.inner.capabilities()
+    }
+    fn allocate(&self, bytes: usize) -> Result<Memory> {
+        self.plan.step("allocate", Error::memory)?;
+        self.inner.allocate(bytes)
+    }
+    fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory> {
+        self.plan.step("sub_allocate", Error::memory)?;
+        self.inner.sub_allocate(parent, offset, bytes)
+    }
+    fn write(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
+        self.plan.step("write", Error::launch)?;
+        self.inner.write(queue, to, offset, data)
+    }
+    fn read(&self, queue: QueueKind, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()> {
+        self.plan.step("read", Error::launch)?;
+        self.inner.read(queue, from, offset, out)
+    }
+    fn copy(
+        &self,
+        queue: QueueKind,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<()> {
+        self.plan.step("copy", Error::launch)?;
+        self.inner.copy(queue, from, to, bytes)
+    }
+    fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        self.plan.step("fill", Error::launch)?;
+        self.inner.fill(queue, to, offset, bytes, pattern)
+    }
+    fn build(&self, source: &str, options: &str) -> Result<Program> {
+        self.plan.step("build", Error::build)?;
+        self.inner.build(source, options)
+    }
+    fn load_binary(&self, binary: &[u8], options: &str) -> Result<Program> {
+        self.plan.step("load_binary", Error::build)?;
+        self.inner.load_binary(binary, options)
+    }
+    fn binary(&self, program: &Program) -> Result<Vec<u8>> {
+        self.plan.step("binary", Error::build)?;
+        self.inner.binary(program)
+    }
+    fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle> {
+        self.plan.step("kernel", Error::build)?;
+        self.inner.kernel(program, name)
+    }
+    fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize> {
+        self.plan.step("kernel_group_limit", Error::launch)?;
+        self.inner.kernel_group_limit(kernel)
+    }
+    fn launch(
+        &self,
+        kernel: &KernelHandle,
+        args: &[Arg<'_>],
+        range: Range,
+        timed: bool,
+    ) -> Result<Option<Event>> {
+        self.plan.step("launch", Error::launch)?;
+        self.inner.launch(kernel, args, range, timed)
+    }
+    fn mark(&self, queue: QueueKind) -> Result<Event> {
+        self.plan.step("mark", Error::launch)?;
+        self.inner.mark(queue)
+    }
+    fn wait_for(&self, queue: QueueKind, event: &Event) -> Result<()> {
+        self.plan.step("wait_for", Error::launch)?;
+        self.inner.wait_for(queue, event)
+    }
+    fn wait(&self, event: &Event) -> Result<()> {
+        self.plan.step("wait", Error::launch)?;
+        self.inner.wait(event)
+    }
+    fn times(&self, event: &Event) -> Result<(u64, u64)> {
+        self.plan.step("times", Error::launch)?;
+        self.inner.times(event)
+    }
+    fn flush(&self, queue: QueueKind) -> Result<()> {
+        self.plan.step("flush", Error::launch)?;
+        self.inner.flush(queue)
+    }
+    fn finish(&self, queue: QueueKind) -> Result<()> {
+        self.plan.step("finish", Error::launch)?;
+        self.inner.finish(queue)
+    }
+    fn deferred_error(&self) -> Option<Error> {
+        self.inner.deferred_error()
+    }
+}

@@ -1,0 +1,116 @@
+//! Lists devices and reads what each can do.
+
+use super::load::{Platform, ids, platforms};
+use super::result::{info_bytes, need, number, text};
+use super::sys::{self, Ptr, info};
+use crate::{Capabilities, DeviceKind, Result, Settings};
+
+/// A device that can be opened.
+#[derive(Clone)]
+pub struct OpenClDevice {
+    pub(super) platform: Platform,
+    pub(super) id: Ptr,
+    /// What it is and can do.
+    pub capabilities: Capabilities,
+}
+
+// SAFETY: device ids are opaque and usable from every thread (OpenCL 1.2 appendix A.2).
+unsafe impl Send for OpenClDevice {}
+// SAFETY: as above.
+unsafe impl Sync for OpenClDevice {}
+
+/// Every usable device of every platform, in the loader's order. Devices without a compiler are left out.
+pub fn devices(settings: &Settings) -> Result<Vec<OpenClDevice>> {
+    let mut out: Vec<OpenClDevice> = Vec::new();
+    for platform in platforms(settings)? {
+        let get = need(platform.table.clGetDeviceIDs, "clGetDeviceIDs")?;
+        // SAFETY: `ids` passes valid pointers; the platform is live.
+        let found = ids(|n, list, count| unsafe { get(platform.id, sys::DEVICE_TYPE_ALL, n, list, count) });
+        let name = platform_text(&platform, info::PLATFORM_NAME)?;
+        let slug = Capabilities::platform_slug(&name);
+        for id in found {
+            let probe = Probe { platform: &platform, id };
+            if probe.number(info::AVAILABLE) == 0 || probe.number(info::COMPILER_AVAILABLE) == 0 {
+                tracing::debug!("{name}: a device without compiler or not available is left out");
+                continue;
+            }
+            let index = out.iter().filter(|d| d.capabilities.id.split(':').next() == Some(&slug)).count();
+            let capabilities = describe(&probe, format!("{slug}:{index}"), &name)?;
+            out.push(OpenClDevice { platform, id, capabilities });
+        }
+    }
+    Ok(out)
+}
+
+fn platform_text(platform: &Platform, key: u32) -> Result<String> {
+    let get = need(platform.table.clGetPlatformInfo, "clGetPlatformInfo")?;
+    // SAFETY: `info_bytes` passes a buffer of the size it names.
+    Ok(text(&info_bytes("clGetPlatformInfo", |n, p, s| unsafe { get(platform.id, key, n, p.cast(), s) })?))
+}
+
+struct Probe<'a> {
+    platform: &'a Platform,
+    id: Ptr,
+}
+
+impl Probe<'_> {
+    /// Raw bytes of a property; empty where the driver does not know it.
+    fn bytes(&self, key: u32) -> Vec<u8> {
+        let Some(get) = self.platform.table.clGetDeviceInfo else { return Vec::new() };
+        // SAFETY: `info_bytes` passes a buffer of the size it names.
+        info_bytes("clGetDeviceInfo", |n, p, s| unsafe { get(self.id, key, n, p.cast(), s) })
+            .unwrap_or_default()
+    }
+    fn number(&self, key: u32) -> u64 {
+        number(&self.bytes(key))
+    }
+    fn text(&self, key: u32) -> String {
+        text(&self.bytes(key))
+    }
+}
+
+fn describe(probe: &Probe<'_>, id: String, platform: &str) -> Result<Capabilities> {
+    let small = |key| u32::try_from(probe.number(key)).unwrap_or(u32::MAX);
+    let size = |key| usize::try_from(probe.number(key)).unwrap_or(usize::MAX);
+    let mut extensions: Vec<String> =
+        probe.text(info::EXTENSIONS).split_whitespace().map(Into::into).collect();
+    extensions.sort();
+    let has = |name: &str| extensions.iter().any(|e| e == name);
+    let kind = match probe.number(info::TYPE) {
+        t if t & 4 != 0 => DeviceKind::Gpu,
+        t if t & 2 != 0 => DeviceKind::Cpu,
+        _ => DeviceKind::Accelerator,
+    };
+    let nvidia = has("cl_nv_device_attribute_query");
+    Ok(Capabilities {
+        id,
+        name: probe.text(info::NAME),
+        vendor: probe.text(info::VENDOR),
+        platform: platform.into(),
+        platform_version: platform_text(probe.platform, info::PLATFORM_VERSION)?,
+        driver_version: probe.text(info::DRIVER_VERSION),
+        version: probe.text(info::VERSION),
+        c_version: probe.text(info::OPENCL_C_VERSION),
+        kind,
+        compute_units: small(info::MAX_COMPUTE_UNITS),
+        clock_mhz: small(info::MAX_CLOCK_FREQUENCY),
+        max_group: size(info::MAX_WORK_GROUP_SIZE),
+        local_mem: probe.number(info::LOCAL_MEM_SIZE),
+        global_mem: probe.number(info::GLOBAL_MEM_SIZE),
+        cache: probe.number(info::GLOBAL_MEM_CACHE_SIZE),
+        max_alloc: probe.number(info::MAX_MEM_ALLOC_SIZE),
+        // The driver reports bits.
+        base_align: (size(info::MEM_BASE_ADDR_ALIGN) / 8).max(128),
+        float_lanes: small(info::NATIVE_VECTOR_WIDTH_FLOAT).max(1),
+        fp64: has("cl_khr_fp64"),
+        fp16: has("cl_khr_fp16"),
+        subgroups: has("cl_khr_subgroups") || has("cl_intel_subgroups"),
+        unified_memory: probe.number(info::HOST_UNIFIED_MEMORY) != 0,
+        nvidia_cc: if nvidia {
+            small(info::NV_COMPUTE_CAPABILITY_MAJOR) * 10 + small(info::NV_COMPUTE_CAPABILITY_MINOR)
+        } else {
+            0
+        },
+        extensions,
+    })
+}

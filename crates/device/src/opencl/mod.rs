@@ -1,0 +1,15 @@
+//! OpenCL in three floors: `sys` (table of optional functions), `result` (one call, one `Result`), `safe` (owners).
+#![allow(unsafe_code)]
+
+mod codes;
+mod discover;
+mod load;
+mod result;
+mod safe;
+mod staging;
+mod sys;
+
+pub use codes::{code_name, hint};
+pub use discover::{OpenClDevice, devices};
+pub use load::{LoaderReport, report};
+pub use safe::OpenClDriver;

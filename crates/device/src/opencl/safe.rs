@@ -1,0 +1,472 @@
+//! Owners of OpenCL objects and the [`Driver`] over them.
+
+use super::discover::OpenClDevice;
+use super::result::{check, info_bytes, need, number, text};
+use super::staging::Staging;
+use super::sys::{self, Int, Ptr, Table};
+use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
+use crate::{Capabilities, Error, ErrorKind, Result};
+use std::ffi::{CString, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Context and queues of one device; every object keeps it alive.
+pub(super) struct Shared {
+    pub table: Table,
+    pub device: Ptr,
+    pub context: Ptr,
+    compute: Ptr,
+    copy: Ptr,
+    deferred: Mutex<Option<Error>>,
+}
+
+// SAFETY: OpenCL 1.2 objects may be used from any thread except `clSetKernelArg` on one kernel (appendix A.2), which
+// `ClKernel` guards with a mutex.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    pub fn queue(&self, kind: QueueKind) -> Ptr {
+        match kind {
+            QueueKind::Compute => self.compute,
+            QueueKind::Copy => self.copy,
+        }
+    }
+    fn defer(&self, call: &str, code: Int) {
+        if let Err(e) = check(call, || "a release".into(), code) {
+            *self.deferred.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        for queue in [self.compute, self.copy] {
+            if let (Some(finish), Some(release), false) =
+                (self.table.clFinish, self.table.clReleaseCommandQueue, queue.is_null())
+            {
+                // SAFETY: the queue is ours and released once. A failing finish leaves nothing to do here.
+                unsafe { (finish(queue), release(queue)) };
+            }
+        }
+        if let (Some(release), false) = (self.table.clReleaseContext, self.context.is_null()) {
+            // SAFETY: the context is ours and released once.
+            unsafe { release(self.context) };
+        }
+    }
+}
+
+type Release = Option<unsafe extern "C" fn(Ptr) -> Int>;
+
+/// One OpenCL object; dropping it releases it and leaves any error for the next call.
+pub(super) struct Owner {
+    pub ptr: Ptr,
+    pub shared: Arc<Shared>,
+    release: (&'static str, Release),
+}
+
+// SAFETY: see `Shared`.
+unsafe impl Send for Owner {}
+// SAFETY: see `Shared`.
+unsafe impl Sync for Owner {}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(release) = self.release.1 {
+            // SAFETY: `ptr` came from a successful create call and is released once.
+            self.shared.defer(self.release.0, unsafe { release(self.ptr) });
+        }
+    }
+}
+
+pub(super) struct ClMemory {
+    pub owner: Owner,
+    /// A sub-buffer keeps its parent.
+    _parent: Option<Memory>,
+}
+struct ClProgram(Owner);
+struct ClKernel {
+    owner: Owner,
+    name: String,
+    /// Argument slots belong to whoever sets and enqueues.
+    slots: Mutex<()>,
+}
+pub(super) struct ClEvent(pub Owner);
+
+impl ClEvent {
+    pub fn new(shared: &Arc<Shared>, ptr: Ptr) -> Self {
+        Self(Owner {
+            ptr,
+            shared: Arc::clone(shared),
+            release: ("clReleaseEvent", shared.table.clReleaseEvent),
+        })
+    }
+}
+
+/// OpenCL as a [`Driver`].
+pub struct OpenClDriver {
+    shared: Arc<Shared>,
+    capabilities: Capabilities,
+    staging: Mutex<Staging>,
+}
+
+fn foreign(what: &str) -> Error {
+    Error::internal(format!("a {what} of another driver was given to OpenCL"))
+}
+
+impl OpenClDriver {
+    /// Opens a device: one context, an in-order compute queue and a copy queue. With `profiling`, launches can be timed;
+    /// queues made for profiling cost more per launch, so ask only when the times are wanted.
+    pub fn open(device: &OpenClDevice, profiling: bool) -> Result<Self> {
+        let table = device.platform.table;
+        let what = || device.capabilities.name.clone();
+        let create = need(table.clCreateContext, "clCreateContext")?;
+        let queue = need(table.clCreateCommandQueue, "clCreateCommandQueue")?;
+        let properties = [0x1084isize, device.platform.id as isize, 0];
+        let mut code = 0;
+        let id = device.id;
+        // SAFETY: the list is zero-terminated, the device belongs to the platform, no callback is given.
+        let context = unsafe {
+            create(
+                properties.as_ptr(),
+                1,
+                &raw const id,
+                std::ptr::null(),
+                std::ptr::null_mut(),
+                &raw mut code,
+            )
+        };
+        check("clCreateContext", what, code)?;
+        let null = std::ptr::null_mut();
+        let mut shared =
+            Shared { table, device: id, context, compute: null, copy: null, deferred: Mutex::new(None) };
+        let flags = if profiling { sys::QUEUE_PROFILING_ENABLE } else { 0 };
+        // SAFETY: context and device are live.
+        shared.compute = unsafe { queue(context, id, flags, &raw mut code) };
+        check("clCreateCommandQueue", what, code)?;
+        // SAFETY: as above.
+        shared.copy = unsafe { queue(context, id, 0, &raw mut code) };
+        check("clCreateCommandQueue", what, code)?;
+        let shared = Arc::new(shared);
+        let staging = Mutex::new(Staging::new(Arc::clone(&shared)));
+        Ok(Self { shared, capabilities: device.capabilities.clone(), staging })
+    }
+
+    fn table(&self) -> &Table {
+        &self.shared.table
+    }
+
+    fn memory(&self, ptr: Ptr, parent: Option<Memory>) -> Memory {
+        let release = ("clReleaseMemObject", self.table().clReleaseMemObject);
+        Memory::new(ClMemory {
+            owner: Owner { ptr, shared: Arc::clone(&self.shared), release },
+            _parent: parent,
+        })
+    }
+
+    fn program(&self, ptr: Ptr) -> ClProgram {
+        let release = ("clReleaseProgram", self.table().clReleaseProgram);
+        ClProgram(Owner { ptr, shared: Arc::clone(&self.shared), release })
+    }
+
+    fn compile(&self, program: &ClProgram, options: &str) -> Result<()> {
+        let build = need(self.table().clBuildProgram, "clBuildProgram")?;
+        let options_c = CString::new(options).map_err(|_| Error::internal("build options contain a NUL"))?;
+        let device = self.shared.device;
+        // SAFETY: live program and device, NUL-terminated options, no callback.
+        let code = unsafe {
+            build(
+                program.0.ptr,
+                1,
+                &raw const device,
+                options_c.as_ptr(),
+                std::ptr::null(),
+                std::ptr::null_mut(),
+            )
+        };
+        if code == 0 {
+            return Ok(());
+        }
+        let log = self.build_log(program).unwrap_or_default();
+        let status = check("clBuildProgram", || self.capabilities.name.clone(), code);
+        let status = status.map_or_else(|e| e.message().to_string(), |()| String::new());
+        Err(Error::build(format!("{status}\noptions: {options}\n{log}")))
+    }
+
+    fn build_log(&self, program: &ClProgram) -> Result<String> {
+        let get = need(self.table().clGetProgramBuildInfo, "clGetProgramBuildInfo")?;
+        // SAFETY: `info_bytes` passes a buffer of the size it names.
+        Ok(text(&info_bytes("clGetProgramBuildInfo", |n, p, s| unsafe {
+            get(program.0.ptr, self.shared.device, sys::PROGRAM_BUILD_LOG, n, p.cast(), s)
+        })?))
+    }
+}
+
+fn cl_memory(memory: &Memory) -> Result<Ptr> {
+    memory.get::<ClMemory>().map(|m| m.owner.ptr).ok_or_else(|| foreign("memory object"))
+}
+
+fn cl_event(event: &Event) -> Result<Ptr> {
+    event.get::<ClEvent>().map(|e| e.0.ptr).ok_or_else(|| foreign("event"))
+}
+
+impl Driver for OpenClDriver {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Memory> {
+        let create = need(self.table().clCreateBuffer, "clCreateBuffer")?;
+        let mut code = 0;
+        // SAFETY: live context, no host pointer.
+        let ptr = unsafe {
+            create(self.shared.context, sys::MEM_READ_WRITE, bytes, std::ptr::null_mut(), &raw mut code)
+        };
+        check("clCreateBuffer", || format!("{bytes} bytes"), code)?;
+        Ok(self.memory(ptr, None))
+    }
+
+    fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory> {
+        let create = need(self.table().clCreateSubBuffer, "clCreateSubBuffer")?;
+        let region = [offset, bytes];
+        let mut code = 0;
+        // SAFETY: `region` is a cl_buffer_region; the parent is live and kept by the new object.
+        let ptr = unsafe {
+            create(
+                cl_memory(parent)?,
+                0,
+                sys::BUFFER_CREATE_TYPE_REGION,
+                region.as_ptr().cast(),
+                &raw mut code,
+            )
+        };
+        check("clCreateSubBuffer", || format!("{bytes} bytes at {offset}"), code)?;
+        Ok(self.memory(ptr, Some(parent.clone())))
+    }
+
+    fn write(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        staging.write(queue, cl_memory(to)?, offset, data)
+    }
+
+    fn read(&self, queue: QueueKind, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()> {
+        let read = need(self.table().clEnqueueReadBuffer, "clEnqueueReadBuffer")?;
+        let (q, from, n) = (self.shared.queue(queue), cl_memory(from)?, out.len());
+        if n == 0 {
+            return self.finish(queue);
+        }
+        // SAFETY: a blocking read into a slice of exactly `n` bytes.
+        let code = unsafe {
+            read(q, from, 1, offset, n, out.as_mut_ptr().cast(), 0, std::ptr::null(), std::ptr::null_mut())
+        };
+        check("clEnqueueReadBuffer", || format!("{n} bytes at {offset}"), code)
+    }
+
+    fn copy(
+        &self,
+        queue: QueueKind,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<()> {
+        let copy = need(self.table().clEnqueueCopyBuffer, "clEnqueueCopyBuffer")?;
+        let (q, src, dst) = (self.shared.queue(queue), cl_memory(from.0)?, cl_memory(to.0)?);
+        // SAFETY: live objects of this context.
+        let code =
+            unsafe { copy(q, src, dst, from.1, to.1, bytes, 0, std::ptr::null(), std::ptr::null_mut()) };
+        check("clEnqueueCopyBuffer", || format!("{bytes} bytes"), code)
+    }
+
+    fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let fill = need(self.table().clEnqueueFillBuffer, "clEnqueueFillBuffer")?;
+        let (q, to) = (self.shared.queue(queue), cl_memory(to)?);
+        // SAFETY: the driver copies the pattern before returning.
+        let code = unsafe {
+            let pattern_at = pattern.as_ptr().cast();
+            fill(q, to, pattern_at, pattern.len(), offset, bytes, 0, std::ptr::null(), std::ptr::null_mut())
+        };
+        check("clEnqueueFillBuffer", || format!("{bytes} bytes at {offset}"), code)
+    }
+
+    fn build(&self, source: &str, options: &str) -> Result<Program> {
+        let create = need(self.table().clCreateProgramWithSource, "clCreateProgramWithSource")?;
+        let (at, length) = (source.as_ptr().cast(), source.len());
+        let mut code = 0;
+        // SAFETY: one source with its length.
+        let ptr = unsafe { create(self.shared.context, 1, &raw const at, &raw const length, &raw mut code) };
+        check("clCreateProgramWithSource", || format!("{length} bytes of source"), code)?;
+        let program = self.program(ptr);
+        self.compile(&program, options)?;
+        Ok(Program::new(program))
+    }
+
+    fn load_binary(&self, binary: &[u8], options: &str) -> Result<Program> {
+        let create = need(self.table().clCreateProgramWithBinary, "clCreateProgramWithBinary")?;
+        let (at, length, device) = (binary.as_ptr(), binary.len(), self.shared.device);
+        let (mut status, mut code) = (0, 0);
+        // SAFETY: one device with one binary and its length.
+        let ptr = unsafe {
+            create(
+                self.shared.context,
+                1,
+                &raw const device,
+                &raw const length,
+                &raw const at,
+                &raw mut status,
+                &raw mut code,
+            )
+        };
+        check(
+            "clCreateProgramWithBinary",
+            || format!("{length} bytes"),
+            if code == 0 { status } else { code },
+        )?;
+        let program = self.program(ptr);
+        self.compile(&program, options)?;
+        Ok(Program::new(program))
+    }
+
+    fn binary(&self, program: &Program) -> Result<Vec<u8>> {
+        let get = need(self.table().clGetProgramInfo, "clGetProgramInfo")?;
+        let program = program.get::<ClProgram>().ok_or_else(|| foreign("program"))?;
+        // SAFETY: `info_bytes` passes a buffer of the size it names.
+        let size = info_bytes("clGetProgramInfo", |n, p, s| unsafe {
+            get(program.0.ptr, sys::PROGRAM_BINARY_SIZES, n, p.cast(), s)
+        })?;
+        let mut out = vec![0u8; usize::try_from(number(&size)).unwrap_or(0)];
+        let mut at = out.as_mut_ptr();
+        // SAFETY: the context has one device, so the answer is one pointer; it points to a buffer of the size asked for.
+        let code = unsafe {
+            get(
+                program.0.ptr,
+                sys::PROGRAM_BINARIES,
+                size_of::<*mut u8>(),
+                (&raw mut at).cast::<c_void>(),
+                std::ptr::null_mut(),
+            )
+        };
+        check("clGetProgramInfo", || "the program's binary".into(), code)?;
+        Ok(out)
+    }
+
+    fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle> {
+        let create = need(self.table().clCreateKernel, "clCreateKernel")?;
+        let program = program.get::<ClProgram>().ok_or_else(|| foreign("program"))?;
+        let symbol = CString::new(name).map_err(|_| Error::internal("a kernel name contains a NUL"))?;
+        let mut code = 0;
+        // SAFETY: live program, NUL-terminated name.
+        let ptr = unsafe { create(program.0.ptr, symbol.as_ptr(), &raw mut code) };
+        check("clCreateKernel", || format!("kernel {name}"), code)?;
+        let release = ("clReleaseKernel", self.table().clReleaseKernel);
+        let owner = Owner { ptr, shared: Arc::clone(&self.shared), release };
+        Ok(KernelHandle::new(ClKernel { owner, name: name.into(), slots: Mutex::new(()) }))
+    }
+
+    fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize> {
+        let get = need(self.table().clGetKernelWorkGroupInfo, "clGetKernelWorkGroupInfo")?;
+        let kernel = kernel.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
+        // SAFETY: `info_bytes` passes a buffer of the size it names.
+        let bytes = info_bytes("clGetKernelWorkGroupInfo", |n, p, s| unsafe {
+            get(kernel.owner.ptr, self.shared.device, sys::KERNEL_WORK_GROUP_SIZE, n, p.cast(), s)
+        })?;
+        Ok(usize::try_from(number(&bytes)).unwrap_or(usize::MAX))
+    }
+
+    fn launch(
+        &self,
+        kernel: &KernelHandle,
+        args: &[Arg<'_>],
+        range: Range,
+        timed: bool,
+    ) -> Result<Option<Event>> {
+        let set = need(self.table().clSetKernelArg, "clSetKernelArg")?;
+        let enqueue = need(self.table().clEnqueueNDRangeKernel, "clEnqueueNDRangeKernel")?;
+        let kernel = kernel.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
+        let _slots = kernel.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        for (i, arg) in (0u32..).zip(args) {
+            let mem;
+            let (size, at): (usize, *const c_void) = match arg {
+                Arg::Memory(m) => {
+                    mem = cl_memory(m)?;
+                    (size_of::<Ptr>(), (&raw const mem).cast())
+                }
+                Arg::Scalar(bytes) => (bytes.len(), bytes.as_ptr().cast()),
+                Arg::Local(bytes) => (*bytes, std::ptr::null()),
+            };
+            // SAFETY: `at` points to `size` bytes, or is null for local memory.
+            let code = unsafe { set(kernel.owner.ptr, i, size, at) };
+            check(
+                "clSetKernelArg",
+                || format!("argument {i} ({size} bytes) of kernel {}", kernel.name),
+                code,
+            )?;
+        }
+        let mut event = std::ptr::null_mut();
+        let slot = if timed { &raw mut event } else { std::ptr::null_mut() };
+        let Range { global, local } = range;
+        let (q, null) = (self.shared.queue(QueueKind::Compute), std::ptr::null());
+        // SAFETY: sizes are arrays of three, every argument was just set under the kernel's lock.
+        let code = unsafe {
+            enqueue(q, kernel.owner.ptr, 3, null, global.as_ptr(), local.as_ptr(), 0, null.cast(), slot)
+        };
+        check(
+            "clEnqueueNDRangeKernel",
+            || format!("kernel {} with global {global:?}, local {local:?}", kernel.name),
+            code,
+        )?;
+        Ok(timed.then(|| Event::new(ClEvent::new(&self.shared, event))))
+    }
+
+    fn mark(&self, queue: QueueKind) -> Result<Event> {
+        let mark = need(self.table().clEnqueueMarkerWithWaitList, "clEnqueueMarkerWithWaitList")?;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: live queue, empty wait list.
+        let code = unsafe { mark(self.shared.queue(queue), 0, std::ptr::null(), &raw mut event) };
+        check("clEnqueueMarkerWithWaitList", String::new, code)?;
+        Ok(Event::new(ClEvent::new(&self.shared, event)))
+    }
+
+    fn wait_for(&self, queue: QueueKind, event: &Event) -> Result<()> {
+        let barrier = need(self.table().clEnqueueBarrierWithWaitList, "clEnqueueBarrierWithWaitList")?;
+        let event = cl_event(event)?;
+        // SAFETY: one live event.
+        let code = unsafe { barrier(self.shared.queue(queue), 1, &raw const event, std::ptr::null_mut()) };
+        check("clEnqueueBarrierWithWaitList", String::new, code)
+    }
+
+    fn wait(&self, event: &Event) -> Result<()> {
+        let wait = need(self.table().clWaitForEvents, "clWaitForEvents")?;
+        let event = cl_event(event)?;
+        // SAFETY: one live event.
+        check("clWaitForEvents", String::new, unsafe { wait(1, &raw const event) })
+    }
+
+    fn times(&self, event: &Event) -> Result<(u64, u64)> {
+        let get = need(self.table().clGetEventProfilingInfo, "clGetEventProfilingInfo")?;
+        let event = cl_event(event)?;
+        let read = |key| {
+            let mut out = 0u64;
+            // SAFETY: the property is one cl_ulong.
+            let code = unsafe { get(event, key, 8, (&raw mut out).cast(), std::ptr::null_mut()) };
+            check("clGetEventProfilingInfo", String::new, code).map(|()| out)
+        };
+        Ok((read(sys::PROFILING_COMMAND_START)?, read(sys::PROFILING_COMMAND_END)?))
+    }
+
+    fn flush(&self, queue: QueueKind) -> Result<()> {
+        let flush = need(self.table().clFlush, "clFlush")?;
+        // SAFETY: live queue.
+        check("clFlush", String::new, unsafe { flush(self.shared.queue(queue)) })
+    }
+
+    fn finish(&self, queue: QueueKind) -> Result<()> {
+        let finish = need(self.table().clFinish, "clFinish")?;
+        // SAFETY: live queue.
+        check("clFinish", String::new, unsafe { finish(self.shared.queue(queue)) })
+    }
+
+    fn deferred_error(&self) -> Option<Error> {
+        let mut slot = self.shared.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.take().map(|e| Error::new(ErrorKind::Launch, e.message()))
+    }
+}

@@ -1,0 +1,224 @@
+//! Device memory with reuse: size classes, small blocks carved from slabs, statistics by tag.
+//!
+//! A block given back may still be read by commands in the queue; handing it out again is safe because both users'
+//! commands go through the same in-order compute queue.
+
+use crate::driver::{Driver, Memory};
+use crate::{Error, ErrorKind, Result};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Blocks up to this size are carved from slabs; a driver call and its page rounding cost more than they are worth.
+const SMALL: usize = 128 << 10;
+const SLAB: usize = 4 << 20;
+
+/// A block of device memory: `memory` is the object to bind, `root` and `offset` say where it lies, because OpenCL
+/// forbids a sub-buffer of a sub-buffer.
+#[derive(Clone)]
+pub(crate) struct Block {
+    pub memory: Memory,
+    pub root: Memory,
+    pub offset: usize,
+    pub bytes: usize,
+}
+
+#[derive(Default)]
+pub(crate) struct Pool {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    free: HashMap<usize, Vec<Block>>,
+    slab: Option<(Memory, usize)>,
+    stats: MemoryStats,
+}
+
+/// Memory of one device, in bytes.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct MemoryStats {
+    /// In use by live buffers, rounded up to size classes.
+    pub live: usize,
+    /// Taken from the driver, in use or kept for reuse.
+    pub reserved: usize,
+    /// Highest `live` so far, or since [`reset_peak`](crate::Device::reset_memory_peak).
+    pub peak: usize,
+    /// Buffers alive.
+    pub buffers: usize,
+    /// Allocations asked of the driver.
+    pub driver_allocations: usize,
+    /// Live bytes by tag.
+    pub by_tag: Vec<(&'static str, usize)>,
+}
+
+/// Rounds up to a class: eight steps between powers of two, so at most 12.5 % is wasted.
+pub(crate) fn size_class(bytes: usize) -> usize {
+    let bytes = bytes.max(256);
+    let step = (bytes.next_power_of_two() / 16).max(256);
+    bytes.next_multiple_of(step)
+}
+
+impl Pool {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn take(&self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Block> {
+        let class = size_class(bytes);
+        let limit = driver.capabilities().max_alloc;
+        if class as u64 > limit.max(256) {
+            return Err(Error::memory(format!(
+                "one buffer of {} is above what {} allows in one allocation, {}: take a smaller batch, context or vocabulary",
+                human(bytes as u64),
+                driver.capabilities().id,
+                human(limit)
+            )));
+        }
+        let mut state = self.state();
+        let block = match state.free.get_mut(&class).and_then(Vec::pop) {
+            Some(block) => block,
+            None => state.grow(driver, class).map_err(|e| state.exhausted(driver, bytes, e))?,
+        };
+        state.stats.live += class;
+        state.stats.peak = state.stats.peak.max(state.stats.live);
+        state.stats.buffers += 1;
+        state.add_tag(tag, class, true);
+        Ok(block)
+    }
+
+    pub fn give_back(&self, block: Block, tag: &'static str) {
+        let mut state = self.state();
+        state.stats.live = state.stats.live.saturating_sub(block.bytes);
+        state.stats.buffers = state.stats.buffers.saturating_sub(1);
+        state.add_tag(tag, block.bytes, false);
+        state.free.entry(block.bytes).or_default().push(block);
+    }
+
+    /// Gives every cached block back to the driver.
+    pub fn trim(&self) {
+        self.state().trim();
+    }
+
+    pub fn stats(&self) -> MemoryStats {
+        self.state().stats.clone()
+    }
+
+    pub fn reset_peak(&self) {
+        let mut state = self.state();
+        state.stats.peak = state.stats.live;
+    }
+}
+
+impl State {
+    fn grow(&mut self, driver: &dyn Driver, class: usize) -> Result<Block> {
+        if class > SMALL {
+            let memory = self.allocate(driver, class)?;
+            return Ok(Block { root: memory.clone(), memory, offset: 0, bytes: class });
+        }
+        let align = driver.capabilities().base_align;
+        let (slab, at) = match self.slab.take() {
+            Some((slab, at)) if at + class <= SLAB => (slab, at),
+            _ => (self.allocate(driver, SLAB)?, 0),
+        };
+        let memory = driver.sub_allocate(&slab, at, class);
+        self.slab = Some((slab.clone(), at + class.next_multiple_of(align)));
+        Ok(Block { memory: memory?, root: slab, offset: at, bytes: class })
+    }
+
+    /// From the driver; when it has no memory left, what is cached is released and the call repeated once.
+    fn allocate(&mut self, driver: &dyn Driver, bytes: usize) -> Result<Memory> {
+        let memory = match driver.allocate(bytes) {
+            Err(e) if e.kind() == ErrorKind::Memory && self.cached() > 0 => {
+                tracing::info!(
+                    "out of device memory: releasing {} of cached blocks",
+                    human(self.cached() as u64)
+                );
+                self.trim();
+                driver.allocate(bytes)?
+            }
+            other => other?,
+        };
+        self.stats.driver_allocations += 1;
+        self.stats.reserved += bytes;
+        Ok(memory)
+    }
+
+    fn cached(&self) -> usize {
+        self.stats.reserved.saturating_sub(self.stats.live)
+    }
+
+    fn trim(&mut self) {
+        for (class, blocks) in self.free.drain() {
+            if class > SMALL {
+                self.stats.reserved = self.stats.reserved.saturating_sub(class * blocks.len());
+            }
+        }
+        // A slab lives on while blocks of it do; what no block uses is gone with it.
+        self.slab = None;
+    }
+
+    fn add_tag(&mut self, tag: &'static str, bytes: usize, up: bool) {
+        let tags = &mut self.stats.by_tag;
+        let at = tags.iter().position(|(t, _)| *t == tag).unwrap_or_else(|| {
+            tags.push((tag, 0));
+            tags.len() - 1
+        });
+        tags[at].1 = if up { tags[at].1 + bytes } else { tags[at].1.saturating_sub(bytes) };
+    }
+
+    fn exhausted(&self, driver: &dyn Driver, bytes: usize, cause: Error) -> Error {
+        if cause.kind() != ErrorKind::Memory {
+            return cause;
+        }
+        let total = driver.capabilities().global_mem;
+        let mut tags = self.stats.by_tag.clone();
+        tags.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        let largest: Vec<String> =
+            tags.iter().take(3).map(|(t, n)| format!("{t} {}", human(*n as u64))).collect();
+        Error::memory(format!(
+            "out of memory on {}: asked for {}, {} of {} free, peak {}; largest: {}. Take a smaller batch or context, \
+             or accumulate gradients over more, smaller batches ({})",
+            driver.capabilities().id,
+            human(bytes as u64),
+            human(total.saturating_sub(self.stats.reserved as u64)),
+            human(total),
+            human(self.stats.peak as u64),
+            if largest.is_empty() { "nothing".into() } else { largest.join(", ") },
+            cause.message()
+        ))
+    }
+}
+
+/// Bytes for people: `1.5 GiB`.
+pub fn human(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_waste_little_and_never_shrink() {
+        for bytes in [0, 1, 255, 256, 257, 1000, 4097, 65_537, 1 << 20, (1 << 20) + 1, 123_456_789] {
+            let class = size_class(bytes);
+            assert!(class >= bytes.max(256));
+            assert!(bytes < 4096 || class as f64 <= bytes as f64 * 1.126, "{bytes} -> {class}");
+            assert_eq!(size_class(class), class);
+        }
+    }
+
+    #[test]
+    fn human_sizes() {
+        assert_eq!(human(17), "17 B");
+        assert_eq!(human(1536), "1.5 KiB");
+        assert_eq!(human(3 << 30), "3.0 GiB");
+    }
+}

@@ -1,0 +1,40 @@
+//! Settings read once at the edge. Libraries never look at the environment themselves.
+
+use std::path::PathBuf;
+
+/// Everything the environment decides. `docs/env-vars.md` lists the variables.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// `NETCL_OPENCL_LIBRARY`: the OpenCL library to load instead of searching for one.
+    pub opencl_library: Option<PathBuf>,
+    /// `OCL_ICD_VENDORS`: folder of `.icd` files, one such file, or a library, for when there is no ICD loader.
+    pub icd_vendors: Option<PathBuf>,
+    /// `NETCL_NO_LOADER`: skip the system's ICD loader and load the vendors' libraries directly.
+    pub no_loader: bool,
+    /// `NETCL_CACHE_DIR`, else `$XDG_CACHE_HOME/netcl`, else `~/.cache/netcl`. `None` keeps nothing on disk.
+    pub cache_dir: Option<PathBuf>,
+    /// `NETCL_DISABLE`: kernel variants never to use, by name.
+    pub disable: Vec<String>,
+    /// `NETCL_NO_CACHE`: neither read nor write compiled kernels.
+    pub no_binary_cache: bool,
+}
+
+impl Settings {
+    /// From the process environment.
+    pub fn from_env() -> Self {
+        let path = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let flag = |name: &str| std::env::var_os(name).is_some_and(|v| !v.is_empty() && v != "0");
+        let cache_dir = path("NETCL_CACHE_DIR")
+            .or_else(|| path("XDG_CACHE_HOME").map(|p| p.join("netcl")))
+            .or_else(|| path("HOME").map(|p| p.join(".cache/netcl")));
+        let disable = std::env::var("NETCL_DISABLE").unwrap_or_default();
+        Self {
+            opencl_library: path("NETCL_OPENCL_LIBRARY"),
+            icd_vendors: path("OCL_ICD_VENDORS"),
+            no_loader: flag("NETCL_NO_LOADER"),
+            cache_dir,
+            disable: disable.split([',', ' ']).filter(|s| !s.is_empty()).map(Into::into).collect(),
+            no_binary_cache: flag("NETCL_NO_CACHE"),
+        }
+    }
+}

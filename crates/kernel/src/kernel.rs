@@ -1,0 +1,77 @@
+//! A kernel text and what can be chosen about it.
+
+use crate::launch::Launch;
+use netcl_device::Capabilities;
+
+/// Prepended to every kernel text.
+pub const PRELUDE: &str = include_str!("prelude.cl");
+
+/// A tuned parameter: name and candidates, the default first. The candidate 0 stands for the device's vector lanes.
+pub type Space = &'static [(&'static str, &'static [i64])];
+
+/// A kernel text, its tuned parameters and what it needs of a device.
+pub struct Kernel {
+    /// Name of the variant: what it assumes (`matmul_tile`, `matmul_vector`).
+    pub name: &'static str,
+    pub(crate) source: &'static str,
+    pub(crate) includes: &'static [&'static str],
+    pub(crate) space: Space,
+    pub(crate) cpu_space: Option<Space>,
+    pub(crate) requires: fn(&Capabilities) -> bool,
+    pub(crate) options: fn(&Capabilities) -> &'static str,
+}
+
+impl Kernel {
+    /// A kernel of this name and text that runs anywhere and has nothing to tune.
+    pub const fn new(name: &'static str, source: &'static str) -> Self {
+        Self { name, source, includes: &[], space: &[], cpu_space: None, requires: |_| true, options: |_| "" }
+    }
+    /// Texts placed between the prelude and this one.
+    #[must_use]
+    pub const fn include(mut self, includes: &'static [&'static str]) -> Self {
+        self.includes = includes;
+        self
+    }
+    /// Tuned parameters; they become defines of the same name. `WG` is also the work-group size of [`Launch::groups`].
+    #[must_use]
+    pub const fn tune(mut self, space: Space) -> Self {
+        self.space = space;
+        self
+    }
+    /// Tuned parameters on CPUs, where they differ.
+    #[must_use]
+    pub const fn tune_cpu(mut self, space: Space) -> Self {
+        self.cpu_space = Some(space);
+        self
+    }
+    /// What a device needs for this variant.
+    #[must_use]
+    pub const fn requires(mut self, requires: fn(&Capabilities) -> bool) -> Self {
+        self.requires = requires;
+        self
+    }
+    /// Build options of this text on a device, such as a register limit.
+    #[must_use]
+    pub const fn options(mut self, options: fn(&Capabilities) -> &'static str) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Whether this variant can run on a device at all.
+    pub fn runs_on(&self, device: &Capabilities) -> bool {
+        (self.requires)(device)
+    }
+    /// The search space on a device: each parameter with its candidates, the default first.
+    pub fn space_on(&self, device: &Capabilities) -> Vec<(&'static str, Vec<i64>)> {
+        let space = if device.is_cpu() { self.cpu_space.unwrap_or(self.space) } else { self.space };
+        let lanes = i64::try_from(device.vector_lanes()).unwrap_or(4);
+        space
+            .iter()
+            .map(|(n, vs)| (*n, vs.iter().map(|v| if *v == 0 { lanes } else { *v }).collect()))
+            .collect()
+    }
+    /// Begins a launch of `entry`, a `__kernel` function of this text.
+    pub fn launch(&'static self, entry: &'static str) -> Launch<'static> {
+        Launch::new(self, entry)
+    }
+}

@@ -1,0 +1,218 @@
+//! Built kernels of one device: in memory by kernel and defines, on disk by everything that decides the binary.
+
+use crate::cache::DiskCache;
+use crate::define::Value;
+use crate::kernel::{Kernel, PRELUDE};
+use netcl_device::driver::{KernelHandle, Program};
+use netcl_device::{Capabilities, Device, Error, ErrorKind, Result};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Options of every build. No `-cl-fast-relaxed-math`: it lets a compiler assume there are no NaNs, and NaNs must be found.
+const OPTIONS: &str = "-cl-std=CL1.2 -cl-mad-enable";
+
+/// What building cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct BuildStats {
+    /// Programs compiled from source.
+    pub compiled: u64,
+    /// Programs taken from the disk cache, or known to be in the driver's own.
+    pub loaded: u64,
+    /// Milliseconds spent building and loading.
+    pub milliseconds: u64,
+}
+
+/// The programs of one device.
+#[derive(Default)]
+pub struct Programs {
+    kernels: RwLock<HashMap<u128, Arc<KernelHandle>>>,
+    programs: Mutex<HashMap<u128, Program>>,
+    compiled: AtomicU64,
+    loaded: AtomicU64,
+    micros: AtomicU64,
+}
+
+impl Programs {
+    /// Those of `device`.
+    pub fn of(device: &Device) -> Arc<Self> {
+        device.extension(|_| Self::default())
+    }
+
+    /// The kernel `entry` of `kernel` under `defines`, built if this is its first use.
+    pub(crate) fn get(
+        &self,
+        device: &Device,
+        kernel: &Kernel,
+        entry: &'static str,
+        defines: &[(&'static str, Value)],
+    ) -> Result<Arc<KernelHandle>> {
+        let key = key_of(kernel, entry, defines);
+        if let Some(found) = self.kernels.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(Arc::clone(found));
+        }
+        let program = self.program(device, kernel, defines)?;
+        let handle = Arc::new(device.driver().kernel(&program, entry)?);
+        self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&handle));
+        Ok(handle)
+    }
+
+    fn program(
+        &self,
+        device: &Device,
+        kernel: &Kernel,
+        defines: &[(&'static str, Value)],
+    ) -> Result<Program> {
+        let key = key_of(kernel, "", defines);
+        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = programs.get(&key) {
+            return Ok(program.clone());
+        }
+        let source = assemble(kernel, defines);
+        let started = std::time::Instant::now();
+        let program = self.build(device, kernel, &source)?;
+        let elapsed = started.elapsed();
+        self.micros.fetch_add(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        tracing::debug!("built {} in {elapsed:.0?}", kernel.name);
+        programs.insert(key, program.clone());
+        Ok(program)
+    }
+
+    fn build(&self, device: &Device, kernel: &Kernel, source: &str) -> Result<Program> {
+        let capabilities = device.capabilities();
+        let options = format!("{OPTIONS} {}", (kernel.options)(capabilities));
+        let options = options.trim();
+        let disk = DiskCache::of(device.settings());
+        let key = DiskCache::key(source, options, capabilities);
+        if let Some(disk) = &disk {
+            if driver_caches(capabilities) {
+                // PoCL keeps every kernel it compiled; asking it for binaries would compile them all once more.
+                let known = disk.knows(&key);
+                let program = self.compile(device, kernel, source, options, known)?;
+                if !known {
+                    disk.note(&key, kernel.name, capabilities);
+                }
+                return Ok(program);
+            }
+            if let Some(binary) = disk.read(&key) {
+                match device.driver().load_binary(&binary, options) {
+                    Ok(program) => {
+                        self.loaded.fetch_add(1, Ordering::Relaxed);
+                        return Ok(program);
+                    }
+                    Err(e) => {
+                        tracing::warn!("cached binary of {} is not usable, compiling again: {e}", kernel.name)
+                    }
+                }
+            }
+        }
+        let program = self.compile(device, kernel, source, options, false)?;
+        if let Some(disk) = &disk {
+            match device.driver().binary(&program) {
+                Ok(binary) => disk.write(&key, kernel.name, capabilities, &binary),
+                Err(e) => tracing::debug!("no binary of {}: {e}", kernel.name),
+            }
+        }
+        Ok(program)
+    }
+
+    fn compile(
+        &self,
+        device: &Device,
+        kernel: &Kernel,
+        source: &str,
+        options: &str,
+        known: bool,
+    ) -> Result<Program> {
+        let counter = if known { &self.loaded } else { &self.compiled };
+        counter.fetch_add(1, Ordering::Relaxed);
+        device.driver().build(source, options).map_err(|e| {
+            if e.kind() == ErrorKind::Build {
+                build_error(device, kernel, source, &e)
+            } else {
+                e.context(kernel.name)
+            }
+        })
+    }
+
+    /// What building cost so far.
+    pub fn stats(&self) -> BuildStats {
+        BuildStats {
+            compiled: self.compiled.load(Ordering::Relaxed),
+            loaded: self.loaded.load(Ordering::Relaxed),
+            milliseconds: self.micros.load(Ordering::Relaxed) / 1000,
+        }
+    }
+}
+
+/// Drivers with a complete kernel cache of their own.
+fn driver_caches(device: &Capabilities) -> bool {
+    device.id.starts_with("pocl:")
+}
+
+/// The text the driver compiles: defines, prelude, includes, the kernel.
+pub(crate) fn assemble(kernel: &Kernel, defines: &[(&'static str, Value)]) -> String {
+    let mut source = String::with_capacity(PRELUDE.len() + kernel.source.len() + 256);
+    for (name, value) in defines {
+        // Writing to a String cannot fail.
+        let _ = writeln!(source, "#define {name} {value}");
+    }
+    source.push_str("#line 1 \"prelude.cl\"\n");
+    source.push_str(PRELUDE);
+    for include in kernel.includes {
+        source.push_str("\n#line 1 \"include.cl\"\n");
+        source.push_str(include);
+    }
+    let _ = write!(source, "\n#line 1 \"{}.cl\"\n", kernel.name);
+    source.push_str(kernel.source);
+    source
+}
+
+/// Build failures keep the source, name it, and show the lines the log points at.
+fn build_error(device: &Device, kernel: &Kernel, source: &str, cause: &Error) -> Error {
+    let folder = device.settings().cache_dir.clone().unwrap_or_else(std::env::temp_dir).join("failed");
+    let path = folder.join(format!("{}.cl", kernel.name));
+    let saved = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, source));
+    let place = match saved {
+        Ok(()) => format!("the full source is in {}", path.display()),
+        Err(e) => format!("the source could not be saved to {}: {e}", path.display()),
+    };
+    let quoted = quote_lines(kernel, cause.message());
+    Error::build(format!(
+        "kernel {} does not compile on {} ({}): {}\n{quoted}{place}",
+        kernel.name,
+        device.capabilities().id,
+        device.capabilities().name,
+        cause.message()
+    ))
+}
+
+/// `<kernel>.cl:12:…` in the log, followed by that line of the kernel.
+fn quote_lines(kernel: &Kernel, log: &str) -> String {
+    let marker = format!("{}.cl:", kernel.name);
+    let mut out = String::new();
+    let mut seen = Vec::new();
+    for (at, _) in log.match_indices(&marker) {
+        let digits: String = log[at + marker.len()..].chars().take_while(char::is_ascii_digit).collect();
+        let Ok(number) = digits.parse::<usize>() else { continue };
+        if seen.contains(&number) || seen.len() >= 5 {
+            continue;
+        }
+        seen.push(number);
+        if let Some(line) = number.checked_sub(1).and_then(|n| kernel.source.lines().nth(n)) {
+            let _ = writeln!(out, "  {number:>4} | {line}");
+        }
+    }
+    out
+}
+
+/// In-memory key. Kernels are statics, so their address names them.
+fn key_of(kernel: &Kernel, entry: &str, defines: &[(&'static str, Value)]) -> u128 {
+    let mut low = DefaultHasher::new();
+    (std::ptr::from_ref(kernel) as usize, entry, defines).hash(&mut low);
+    let mut high = DefaultHasher::new();
+    (low.finish(), defines, entry, kernel.name).hash(&mut high);
+    u128::from(high.finish()) << 64 | u128::from(low.finish())
+}

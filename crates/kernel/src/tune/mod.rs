@@ -1,0 +1,12 @@
+//! Tuned parameters: which candidates there are, how they were measured, what was chosen and why.
+
+mod search;
+mod space;
+mod store;
+
+pub use search::{Outcome, Trial, search};
+pub use space::{Tuning, combinations};
+pub use store::{Measurement, Record, Store};
+
+/// Values of a kernel's parameters.
+pub type Params = std::collections::BTreeMap<String, i64>;

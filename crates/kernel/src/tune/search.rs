@@ -1,0 +1,156 @@
+//! Measures candidates: each is first checked against the default's result, then timed; one that fails is skipped.
+
+use super::{Measurement, Params, Record, Tuning, combinations};
+use crate::kernel::Kernel;
+use netcl_device::{Device, Result};
+use std::time::{Duration, Instant};
+
+/// Work to tune on: runs the op once on the device and returns its result when asked.
+pub struct Trial<'a> {
+    /// What it is, for people.
+    pub case: String,
+    /// Enqueues the op once.
+    pub run: Box<dyn FnMut() -> Result<()> + 'a>,
+    /// Runs the op once and returns its outputs.
+    pub output: Box<dyn FnMut() -> Result<Vec<f32>> + 'a>,
+    /// Largest relative difference from the default's outputs that is still the same result.
+    pub tolerance: f32,
+}
+
+/// How a search ended.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// Measured; the record is stored.
+    Tuned(Record),
+    /// The budget was used up before this kernel.
+    OutOfBudget,
+}
+
+/// Launches timed for each candidate.
+const REPEATS: usize = 7;
+
+/// Tunes one kernel on one trial within `budget` and stores the result.
+pub fn search(
+    device: &Device,
+    kernel: &'static Kernel,
+    bucket: u64,
+    trial: &mut Trial<'_>,
+    budget: Duration,
+) -> Result<Outcome> {
+    let started = Instant::now();
+    let tuning = Tuning::of(device);
+    let candidates = combinations(&kernel.space_on(device.capabilities()), 256);
+    let Some(default) = candidates.first().cloned() else { return Ok(Outcome::OutOfBudget) };
+    tuning.try_out(kernel.name, bucket, Some(default.clone()));
+    let expected = (trial.output)()?;
+    let mut measurements = Vec::new();
+    for params in candidates {
+        if started.elapsed() > budget {
+            break;
+        }
+        tuning.try_out(kernel.name, bucket, Some(params.clone()));
+        measurements.push(measure(device, params, trial, &expected));
+    }
+    tuning.try_out(kernel.name, bucket, None);
+    let Some(record) = conclude(kernel.name, bucket, &trial.case, default, measurements) else {
+        return Ok(Outcome::OutOfBudget);
+    };
+    tuning.store().put(record.clone())?;
+    // Forget what was resolved before the result was stored.
+    tuning.try_out(kernel.name, bucket, None);
+    Ok(Outcome::Tuned(record))
+}
+
+fn measure(device: &Device, params: Params, trial: &mut Trial<'_>, expected: &[f32]) -> Measurement {
+    let skip = |params, status| Measurement { params, median_us: None, status };
+    let got = match (trial.output)() {
+        Ok(got) => got,
+        Err(e) => return skip(params, format!("failed: {}", e.message().lines().next().unwrap_or_default())),
+    };
+    if let Some(difference) = worst(&got, expected).filter(|d| d.is_nan() || *d > trial.tolerance) {
+        return skip(params, format!("wrong: differs from the default by {difference:.2e}"));
+    }
+    match time(device, trial) {
+        Ok(us) => Measurement { params, median_us: Some(us), status: "ok".into() },
+        Err(e) => skip(params, format!("failed: {}", e.message().lines().next().unwrap_or_default())),
+    }
+}
+
+/// Largest difference relative to the largest expected value; NaN where shapes or NaNs differ.
+fn worst(got: &[f32], expected: &[f32]) -> Option<f32> {
+    if got.len() != expected.len() {
+        return Some(f32::NAN);
+    }
+    let scale = expected.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
+    let pairs = got.iter().zip(expected);
+    pairs
+        .map(|(g, e)| if g.is_nan() != e.is_nan() { f32::NAN } else { (g - e).abs() / scale })
+        .reduce(|a, b| if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) })
+}
+
+fn time(device: &Device, trial: &mut Trial<'_>) -> Result<f64> {
+    let mut times = Vec::with_capacity(REPEATS);
+    for _ in 0..REPEATS {
+        device.start_profile();
+        let ran = (trial.run)();
+        let kernels = device.stop_profile()?;
+        ran?;
+        times.push(kernels.iter().map(|k| k.seconds).sum::<f64>() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[REPEATS / 2])
+}
+
+fn conclude(
+    kernel: &str,
+    bucket: u64,
+    case: &str,
+    default: Params,
+    measurements: Vec<Measurement>,
+) -> Option<Record> {
+    let timed = measurements.iter().filter_map(|m| m.median_us.map(|us| (us, &m.params)));
+    let (best, chosen) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    let base = measurements.iter().find(|m| m.params == default).and_then(|m| m.median_us).unwrap_or(best);
+    Some(Record {
+        kernel: kernel.into(),
+        bucket,
+        case: case.into(),
+        chosen: chosen.clone(),
+        default,
+        speedup: base / best.max(1e-9),
+        measurements,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_candidate_is_never_the_winner() {
+        let m = |wg, us: Option<f64>| Measurement {
+            params: Params::from([("WG".into(), wg)]),
+            median_us: us,
+            status: "ok".into(),
+        };
+        let record = conclude(
+            "k",
+            0,
+            "case",
+            Params::from([("WG".into(), 64)]),
+            vec![m(64, Some(10.0)), m(128, None), m(256, Some(5.0))],
+        )
+        .unwrap();
+        assert_eq!(record.chosen["WG"], 256);
+        assert!((record.speedup - 2.0).abs() < 1e-9);
+        assert!(conclude("k", 0, "case", Params::new(), vec![m(64, None)]).is_none());
+    }
+
+    #[test]
+    fn differences_are_relative_and_nan_never_passes() {
+        assert_eq!(worst(&[1.0, 2.0], &[1.0, 2.0]), Some(0.0));
+        assert!(worst(&[f32::NAN], &[1.0]).unwrap().is_nan());
+        assert!(worst(&[1.0], &[1.0, 2.0]).unwrap().is_nan());
+        assert!((worst(&[100.0, 1.0], &[100.0, 2.0]).unwrap() - 0.01).abs() < 1e-6);
+    }
+}

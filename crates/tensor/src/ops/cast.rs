@@ -1,0 +1,34 @@
+//! Conversion between float types.
+
+use super::prelude::*;
+
+/// The same values, rounded to another storage type.
+#[derive(Clone)]
+pub struct Cast {
+    dtype: DType,
+}
+
+impl Op<1> for Cast {
+    const NAME: &'static str = "cast";
+    type Saved = ();
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
+        Ok((map("x0", &[x], &[], x.shape(), self.dtype)?, ()))
+    }
+    fn backward(&self, [x]: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(dy.to_dtype(x.dtype())?)])
+    }
+    fn reference(&self, [x]: [&Array; 1]) -> Array {
+        x.clone()
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let sample = |shape: &[usize], dtype| Sample::new(Self { dtype }, [Input::normal(shape)]).as_coarse_as(dtype);
+        vec![sample(&[3, 33], DType::F16), sample(&[3, 33], DType::Bf16), sample(&[5, 7], DType::F32), sample(&[1], DType::F32), sample(&[0], DType::F16)]
+    }
+}
+
+impl Tensor {
+    /// The same values in another storage type, rounded to nearest even. Integers convert through f32.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        if dtype == self.dtype() { Ok(self.clone()) } else { Cast { dtype }.apply([self]) }
+    }
+}

@@ -1,0 +1,357 @@
+//! Ops that work element by element. To add one, add a row: name, C expression, its derivative, f64 function.
+//!
+//! Expressions see `x0`, `x1`, … as floats or float vectors and scalars `s0`, `s1`. In a derivative, `x0` is what the row
+//! saves (input or output) and the last `x` is the gradient of the result.
+
+use super::prelude::*;
+
+/// What a unary op's derivative is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saves {
+    /// The input is `x0`.
+    Input,
+    /// The output is `x0`.
+    Output,
+}
+
+/// An op of one tensor and up to two scalars.
+pub struct UnaryRow {
+    /// Name.
+    pub name: &'static str,
+    /// Result in `x0`, `s0`, `s1`.
+    pub y: &'static str,
+    /// What `dx` is written in.
+    pub saves: Saves,
+    /// Derivative times `x1`, the gradient of the result.
+    pub dx: &'static str,
+    /// The function in f64.
+    pub f: fn(f64, [f64; 2]) -> f64,
+    /// Where samples are drawn from: away from poles and kinks.
+    pub domain: (f64, f64),
+    /// Scalars the samples use.
+    pub scalars: &'static [f32],
+}
+
+const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
+
+const fn row(name: &'static str, y: &'static str, dx: &'static str, f: fn(f64, [f64; 2]) -> f64) -> UnaryRow {
+    UnaryRow { name, y, saves: Saves::Input, dx, f, domain: (-3.0, 3.0), scalars: &[] }
+}
+
+impl UnaryRow {
+    const fn output(mut self) -> Self {
+        self.saves = Saves::Output;
+        self
+    }
+    const fn on(mut self, low: f64, high: f64) -> Self {
+        self.domain = (low, high);
+        self
+    }
+    const fn with(mut self, scalars: &'static [f32]) -> Self {
+        self.scalars = scalars;
+        self
+    }
+}
+
+/// The error function by its series, and by its continued fraction where the series loses digits.
+fn erf(x: f64) -> f64 {
+    if x.abs() < 3.0 {
+        let (mut sum, mut term) = (x, x);
+        for n in 1..100 {
+            term *= -x * x / f64::from(n);
+            sum += term / f64::from(2 * n + 1);
+        }
+        return 2.0 / std::f64::consts::PI.sqrt() * sum;
+    }
+    let mut fraction = 0.0;
+    for k in (1..60).rev() {
+        fraction = f64::from(k) / 2.0 / (x.abs() + fraction);
+    }
+    x.signum() * (1.0 - (-x * x).exp() / std::f64::consts::PI.sqrt() / (x.abs() + fraction))
+}
+
+/// Every unary op.
+pub static UNARY: &[UnaryRow] = &[
+    row("neg", "-x0", "-x1", |x, _| -x),
+    row("exp", "exp(x0)", "x0 * x1", |x, _| x.exp()).output(),
+    row("log", "log(x0)", "x1 / x0", |x, _| x.ln()).on(0.2, 4.0),
+    row("sqrt", "sqrt(x0)", "0.5f * x1 / x0", |x, _| x.sqrt()).output().on(0.2, 4.0),
+    row("rsqrt", "1.0f / sqrt(x0)", "-0.5f * x0 * x0 * x0 * x1", |x, _| 1.0 / x.sqrt()).output().on(0.2, 4.0),
+    row("tanh", "tanh(x0)", "(1.0f - x0 * x0) * x1", |x, _| x.tanh()).output(),
+    row("sigmoid", "SIGMOID(x0)", "x0 * (1.0f - x0) * x1", |x, _| 1.0 / (1.0 + (-x).exp())).output(),
+    row("relu", "fmax(x0, (FV)(0.0f))", "x0 > 0.0f ? x1 : (FV)(0.0f)", |x, _| x.max(0.0)).on(0.1, 2.0),
+    row("silu", "x0 * SIGMOID(x0)", "SILU_GRAD(x0, SIGMOID(x0)) * x1", |x, _| x / (1.0 + (-x).exp())),
+    row("gelu", "0.5f * x0 * (1.0f + erf(x0 * 0.70710678f))", "GELU_GRAD(x0) * x1", |x, _| {
+        0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))
+    }),
+    row("gelu_tanh", "GELU_TANH(x0)", "GELU_TANH_GRAD(x0, GELU_TANH_S(x0)) * x1", |x, _| {
+        0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
+    }),
+    row("abs", "fabs(x0)", "x0 > 0.0f ? x1 : -x1", |x, _| x.abs()).on(0.1, 2.0),
+    row("square", "x0 * x0", "2.0f * x0 * x1", |x, _| x * x),
+    row("sin", "sin(x0)", "cos(x0) * x1", |x, _| x.sin()),
+    row("cos", "cos(x0)", "-sin(x0) * x1", |x, _| x.cos()),
+    row("add_scalar", "x0 + s0", "x1", |x, s| x + s[0]).with(&[1.5]),
+    row("mul_scalar", "x0 * s0", "x1 * s0", |x, s| x * s[0]).with(&[-2.5]),
+    row("rsub_scalar", "s0 - x0", "-x1", |x, s| s[0] - x).with(&[1.0]),
+    row("rdiv_scalar", "s0 / x0", "-s0 / (x0 * x0) * x1", |x, s| s[0] / x).with(&[2.0]).on(0.3, 3.0),
+    row("pow_scalar", "pow(x0, (FV)(s0))", "s0 * pow(x0, (FV)(s0 - 1.0f)) * x1", |x, s| x.powf(s[0]))
+        .with(&[1.7])
+        .on(0.3, 3.0),
+    row("clamp", "fmin(fmax(x0, (FV)(s0)), (FV)(s1))", "(x0 >= s0 && x0 <= s1) ? x1 : (FV)(0.0f)", |x, s| {
+        x.clamp(s[0], s[1])
+    })
+    .with(&[-5.0, 2.9]),
+];
+
+/// An op of two tensors, broadcast against each other.
+pub struct BinaryRow {
+    /// Name.
+    pub name: &'static str,
+    /// Result in `x0` and `x1`.
+    pub y: &'static str,
+    /// Gradient of the first in `x0`, `x1` and `x2`, the gradient of the result; empty where it is `x2` itself.
+    pub da: &'static str,
+    /// Gradient of the second.
+    pub db: &'static str,
+    /// The function in f64.
+    pub f: fn(f64, f64) -> f64,
+}
+
+/// Every binary op.
+pub static BINARY: &[BinaryRow] = &[
+    BinaryRow { name: "add", y: "x0 + x1", da: "", db: "", f: |a, b| a + b },
+    BinaryRow { name: "sub", y: "x0 - x1", da: "", db: "-x2", f: |a, b| a - b },
+    BinaryRow { name: "mul", y: "x0 * x1", da: "x1 * x2", db: "x0 * x2", f: |a, b| a * b },
+    BinaryRow { name: "div", y: "x0 / x1", da: "x2 / x1", db: "-x0 / (x1 * x1) * x2", f: |a, b| a / b },
+    BinaryRow {
+        name: "maximum",
+        y: "fmax(x0, x1)",
+        da: "x0 >= x1 ? x2 : (FV)(0.0f)",
+        db: "x1 > x0 ? x2 : (FV)(0.0f)",
+        f: f64::max,
+    },
+    BinaryRow {
+        name: "minimum",
+        y: "fmin(x0, x1)",
+        da: "x0 <= x1 ? x2 : (FV)(0.0f)",
+        db: "x1 < x0 ? x2 : (FV)(0.0f)",
+        f: f64::min,
+    },
+];
+
+/// A row of [`UNARY`] with its scalars.
+#[derive(Clone)]
+pub struct Unary {
+    row: &'static UnaryRow,
+    scalars: Vec<f32>,
+}
+
+impl Op<1> for Unary {
+    const NAME: &'static str = "elementwise";
+    type Saved = Tensor;
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
+        check::float(self.row.name, "x", x)?;
+        let y = map(self.row.y, &[x], &self.scalars, x.shape(), x.dtype())?;
+        let saved = if self.row.saves == Saves::Input { x.detach() } else { y.clone() };
+        Ok((y, saved))
+    }
+    fn backward(&self, [x]: [&Tensor; 1], saved: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(map(self.row.dx, &[saved, dy], &self.scalars, x.shape(), x.dtype())?)])
+    }
+    fn reference(&self, [x]: [&Array; 1]) -> Array {
+        let s = |i: usize| self.scalars.get(i).map_or(0.0, |v| f64::from(*v));
+        x.map(|v| (self.row.f)(v, [s(0), s(1)]))
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let mut out = Vec::new();
+        for row in UNARY {
+            let op = Self { row, scalars: row.scalars.to_vec() };
+            let sample = |shape: &[usize]| {
+                Sample::new(op.clone(), [Input::uniform(shape, row.domain.0, row.domain.1)]).named(row.name)
+            };
+            out.extend([sample(&[3, 37]).bench(&[&[4096, 4096]]).light(), sample(&[1]).light()]);
+        }
+        let exp = |shape: &[usize]| Sample::new(Self { row: &UNARY[1], scalars: vec![] }, [Input::normal(shape)]);
+        out.extend([exp(&[3, 37]), exp(&[1]), exp(&[4, 0])]);
+        out
+    }
+}
+
+/// A row of [`BINARY`].
+#[derive(Clone)]
+pub struct Binary {
+    row: &'static BinaryRow,
+}
+
+impl Op<2> for Binary {
+    const NAME: &'static str = "elementwise";
+    type Saved = ();
+    fn forward(&self, [a, b]: [&Tensor; 2]) -> Result<(Tensor, ())> {
+        check::same_float(self.row.name, &[("the first operand", a), ("the second", b)])?;
+        let shape = a.shape().broadcast(b.shape(), self.row.name)?;
+        Ok((map(self.row.y, &[a, b], &[], &shape, a.dtype())?, ()))
+    }
+    fn backward(&self, [a, b]: [&Tensor; 2], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let gradient = |of: &Tensor, expression: &'static str| -> Result<Option<Tensor>> {
+            if !of.requires_grad() {
+                return Ok(None);
+            }
+            let full = match expression {
+                "" => dy.clone(),
+                _ => map(expression, &[a, b, dy], &[], dy.shape(), dy.dtype())?,
+            };
+            full.sum_to(of.shape()).map(Some)
+        };
+        Ok([gradient(a, self.row.da)?, gradient(b, self.row.db)?])
+    }
+    fn reference(&self, [a, b]: [&Array; 2]) -> Array {
+        let shape = a.shape.broadcast(&b.shape, self.row.name).unwrap_or_default();
+        a.zip(b, &shape, self.row.f)
+    }
+    fn samples() -> Vec<Sample<Self, 2>> {
+        let mut out = Vec::new();
+        for row in BINARY {
+            let op = Self { row };
+            // Apart from zero and from each other: no poles, no ties.
+            let (a, b) = (|s: &[usize]| Input::uniform(s, 0.5, 1.4), |s: &[usize]| Input::uniform(s, 1.5, 3.0));
+            let sample = |x: &[usize], y: &[usize]| Sample::new(op.clone(), [a(x), b(y)]).named(row.name);
+            let big: &[usize] = &[4096, 4096];
+            out.extend([sample(&[2, 3, 35], &[2, 3, 35]).bench(&[big, big]).light(), sample(&[2, 3, 5], &[5]).light(), sample(&[1], &[1]).light()]);
+        }
+        let add = |x: &[usize], y: &[usize]| Sample::new(Self { row: &BINARY[0] }, [Input::normal(x), Input::normal(y)]);
+        out.extend([add(&[2, 3, 35], &[2, 3, 35]), add(&[2, 1, 4], &[3, 1]).light(), add(&[3], &[]), add(&[0, 3], &[1, 3]), add(&[2, 3, 4], &[2, 1, 1]).light()]);
+        out
+    }
+}
+
+fn unary(name: &'static str, x: &Tensor, scalars: &[f32]) -> Result<Tensor> {
+    let row = UNARY.iter().find(|r| r.name == name);
+    let row = row.ok_or_else(|| Error::internal(format!("no element-wise op {name}")))?;
+    Unary { row, scalars: scalars.to_vec() }.apply([x])
+}
+
+fn binary(name: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let row = BINARY.iter().find(|r| r.name == name);
+    Binary { row: row.ok_or_else(|| Error::internal(format!("no element-wise op {name}")))? }.apply([a, b])
+}
+
+/// Element-wise ops as methods. Any shape; the result has the same type and, for two operands, the broadcast shape.
+impl Tensor {
+    /// `-x`.
+    pub fn neg(&self) -> Result<Self> {
+        unary("neg", self, &[])
+    }
+    /// `e^x`.
+    pub fn exp(&self) -> Result<Self> {
+        unary("exp", self, &[])
+    }
+    /// Natural logarithm.
+    pub fn log(&self) -> Result<Self> {
+        unary("log", self, &[])
+    }
+    /// Square root.
+    pub fn sqrt(&self) -> Result<Self> {
+        unary("sqrt", self, &[])
+    }
+    /// `1 / sqrt(x)`.
+    pub fn rsqrt(&self) -> Result<Self> {
+        unary("rsqrt", self, &[])
+    }
+    /// Hyperbolic tangent.
+    pub fn tanh(&self) -> Result<Self> {
+        unary("tanh", self, &[])
+    }
+    /// `1 / (1 + e^-x)`.
+    pub fn sigmoid(&self) -> Result<Self> {
+        unary("sigmoid", self, &[])
+    }
+    /// `max(x, 0)`.
+    pub fn relu(&self) -> Result<Self> {
+        unary("relu", self, &[])
+    }
+    /// `x · sigmoid(x)`.
+    pub fn silu(&self) -> Result<Self> {
+        unary("silu", self, &[])
+    }
+    /// `x · Φ(x)` with the error function (Hendrycks and Gimpel 2016).
+    pub fn gelu(&self) -> Result<Self> {
+        unary("gelu", self, &[])
+    }
+    /// GELU by its tanh approximation, as GPT-2 uses it.
+    pub fn gelu_tanh(&self) -> Result<Self> {
+        unary("gelu_tanh", self, &[])
+    }
+    /// `|x|`.
+    pub fn abs(&self) -> Result<Self> {
+        unary("abs", self, &[])
+    }
+    /// `x²`.
+    pub fn square(&self) -> Result<Self> {
+        unary("square", self, &[])
+    }
+    /// Sine.
+    pub fn sin(&self) -> Result<Self> {
+        unary("sin", self, &[])
+    }
+    /// Cosine.
+    pub fn cos(&self) -> Result<Self> {
+        unary("cos", self, &[])
+    }
+    /// `x + s`.
+    pub fn add_scalar(&self, s: f32) -> Result<Self> {
+        unary("add_scalar", self, &[s])
+    }
+    /// `x - s`.
+    pub fn sub_scalar(&self, s: f32) -> Result<Self> {
+        unary("add_scalar", self, &[-s])
+    }
+    /// `x · s`.
+    pub fn mul_scalar(&self, s: f32) -> Result<Self> {
+        unary("mul_scalar", self, &[s])
+    }
+    /// `x / s`.
+    pub fn div_scalar(&self, s: f32) -> Result<Self> {
+        unary("mul_scalar", self, &[1.0 / s])
+    }
+    /// `s - x`.
+    pub fn rsub_scalar(&self, s: f32) -> Result<Self> {
+        unary("rsub_scalar", self, &[s])
+    }
+    /// `s / x`.
+    pub fn rdiv_scalar(&self, s: f32) -> Result<Self> {
+        unary("rdiv_scalar", self, &[s])
+    }
+    /// `x^s`.
+    pub fn pow_scalar(&self, s: f32) -> Result<Self> {
+        unary("pow_scalar", self, &[s])
+    }
+    /// `x` held between `low` and `high`; the gradient is 0 outside.
+    pub fn clamp(&self, low: f32, high: f32) -> Result<Self> {
+        unary("clamp", self, &[low, high])
+    }
+    /// `a + b`.
+    pub fn add(&self, other: &Self) -> Result<Self> {
+        binary("add", self, other)
+    }
+    /// `a - b`.
+    pub fn sub(&self, other: &Self) -> Result<Self> {
+        binary("sub", self, other)
+    }
+    /// `a · b`, element by element.
+    pub fn mul(&self, other: &Self) -> Result<Self> {
+        binary("mul", self, other)
+    }
+    /// `a / b`.
+    pub fn div(&self, other: &Self) -> Result<Self> {
+        binary("div", self, other)
+    }
+    /// The larger of both.
+    pub fn maximum(&self, other: &Self) -> Result<Self> {
+        binary("maximum", self, other)
+    }
+    /// The smaller of both.
+    pub fn minimum(&self, other: &Self) -> Result<Self> {
+        binary("minimum", self, other)
+    }
+}

@@ -1,0 +1,212 @@
+//! Launches generated element-wise kernels over any mixture of layouts.
+//!
+//! Axes along which every operand moves evenly are merged first. What is left is one axis (a flat kernel) or rows.
+
+use super::prelude::*;
+use netcl_kernel::generate::{ELEMENTWISE, Input as KernelInput, Spec, Step, defines};
+use netcl_kernel::{Launch, Value};
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Elements a CPU's work-item should at least get; below that more work-items only cost.
+const CPU_CHUNK: usize = 8192;
+
+type Defines = Arc<Vec<(&'static str, Value)>>;
+
+/// A new tensor of `shape` and `dtype` whose elements are `expression` over the inputs `x0, x1, …`, broadcast to `shape`,
+/// and the scalars `s0, s1, …`.
+pub fn map(
+    expression: &'static str,
+    inputs: &[&Tensor],
+    scalars: &[f32],
+    shape: &Shape,
+    dtype: DType,
+) -> Result<Tensor> {
+    let Some(first) = inputs.first() else { return Err(Error::internal("map without inputs")) };
+    let y = Tensor::empty(first.device(), shape, dtype)?;
+    map_into(expression, inputs, scalars, &y)?;
+    Ok(y)
+}
+
+/// The same into an existing contiguous tensor, which may be one of the inputs.
+pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y: &Tensor) -> Result<()> {
+    if !y.is_contiguous() {
+        return Err(Error::internal("map into a tensor that is not contiguous"));
+    }
+    if y.count() == 0 {
+        return Ok(());
+    }
+    let mut strides = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        let layout = input.layout().expand(y.shape());
+        let layout = layout.ok_or_else(|| {
+            Error::shape(format!("shape {} does not broadcast to {}", input.shape(), y.shape()))
+        })?;
+        strides.push(layout.strides);
+    }
+    let plan = Plan::new(y.shape().dims(), &strides);
+    let launch = plan.launch(expression, inputs, scalars, y);
+    plan.geometry(launch, y.device()).run()
+}
+
+/// Merged axes of one element-wise launch.
+struct Plan {
+    /// Sizes, outermost first; the last is the row.
+    sizes: Vec<usize>,
+    /// Strides of each input over `sizes`.
+    strides: Vec<Vec<usize>>,
+}
+
+impl Plan {
+    fn new(dims: &[usize], strides: &[Vec<usize>]) -> Self {
+        let mut sizes: Vec<usize> = Vec::with_capacity(dims.len());
+        let mut merged: Vec<Vec<usize>> = vec![Vec::with_capacity(dims.len()); strides.len()];
+        for (d, size) in dims.iter().enumerate().filter(|(_, n)| **n != 1) {
+            let even = !sizes.is_empty()
+                && merged.iter().zip(strides).all(|(m, s)| m.last() == Some(&(s[d] * size)));
+            if let (true, Some(last)) = (even, sizes.last_mut()) {
+                *last *= size;
+            } else {
+                sizes.push(*size);
+            }
+            for (m, s) in merged.iter_mut().zip(strides) {
+                if even {
+                    m.pop();
+                }
+                m.push(s[d]);
+            }
+        }
+        if sizes.is_empty() {
+            sizes.push(1);
+            merged.iter_mut().for_each(|m| m.push(1));
+        }
+        Self { sizes, strides: merged }
+    }
+
+    fn inner(&self) -> usize {
+        self.sizes.last().copied().unwrap_or(1)
+    }
+
+    fn step(&self, input: usize) -> Step {
+        match self.strides[input].last() {
+            Some(0) => Step::Zero,
+            Some(1) => Step::Unit,
+            _ => Step::Strided,
+        }
+    }
+
+    fn is_flat(&self) -> bool {
+        self.sizes.len() == 1 && (0..self.strides.len()).all(|i| self.step(i) != Step::Strided)
+    }
+
+    fn launch(
+        &self,
+        expression: &'static str,
+        inputs: &[&Tensor],
+        scalars: &[f32],
+        y: &Tensor,
+    ) -> Launch<'static> {
+        let mut launch = ELEMENTWISE.launch("elementwise");
+        for (name, value) in self.defines(expression, inputs, scalars.len(), y).iter() {
+            launch = launch.define(name, value.clone());
+        }
+        for input in inputs {
+            launch = launch.read_base(*input).scalar(input.layout().offset);
+        }
+        for scalar in scalars {
+            launch = launch.scalar(*scalar);
+        }
+        let outer = self.sizes.len() - 1;
+        if !self.is_flat() {
+            for size in &self.sizes[..outer] {
+                launch = launch.scalar(*size);
+            }
+            for (i, strides) in self.strides.iter().enumerate() {
+                for stride in &strides[..outer] {
+                    launch = launch.scalar(*stride);
+                }
+                if self.step(i) == Step::Strided {
+                    launch = launch.scalar(strides[outer]);
+                }
+            }
+        }
+        launch = launch.write_base(y).scalar(y.layout().offset);
+        if self.is_flat() {
+            return launch.scalar(self.inner());
+        }
+        launch.scalar(self.sizes[..outer].iter().product::<usize>()).scalar(self.inner())
+    }
+
+    /// Generated text is kept: making it costs more than the launch.
+    fn defines(&self, expression: &'static str, inputs: &[&Tensor], scalars: usize, y: &Tensor) -> Defines {
+        let cache = y.device().extension(|_| Generated::default());
+        let mut key = vec![expression.as_ptr() as usize, expression.len(), scalars, y.dtype() as usize];
+        key.push(if self.is_flat() { 0 } else { self.sizes.len() });
+        key.extend(inputs.iter().enumerate().map(|(i, t)| t.dtype() as usize * 4 + self.step(i) as usize));
+        if let Some(found) = cache.0.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Arc::clone(found);
+        }
+        let spec = Spec {
+            expression: expression.into(),
+            inputs: (0..inputs.len())
+                .map(|i| KernelInput { storage: inputs[i].dtype().storage(), step: self.step(i) })
+                .collect(),
+            scalars,
+            output: y.dtype().storage(),
+            outer: (!self.is_flat()).then(|| self.sizes.len() - 1),
+            chunked: y.device().capabilities().is_cpu(),
+        };
+        let made = Arc::new(defines(&spec));
+        cache.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&made));
+        made
+    }
+
+    fn geometry(&self, launch: Launch<'static>, device: &Device) -> Launch<'static> {
+        let capabilities = device.capabilities();
+        let units = capabilities.compute_units.max(1) as usize;
+        let (n, inner) = (self.sizes.iter().product::<usize>(), self.inner());
+        let rows = n / inner;
+        if capabilities.is_cpu() {
+            let groups = n.div_ceil(CPU_CHUNK).clamp(1, units * 4);
+            return if self.is_flat() {
+                launch.groups(groups)
+            } else {
+                launch.groups3([1, groups.min(rows), 1])
+            };
+        }
+        let (wg, lanes) =
+            (Tuning::value(device, &ELEMENTWISE, 0, "WG"), Tuning::value(device, &ELEMENTWISE, 0, "VW"));
+        let vectors = inner.div_ceil(lanes);
+        if self.is_flat() {
+            return launch.groups(vectors.div_ceil(wg).min(units * 32));
+        }
+        // Short rows share a group.
+        let across = vectors.next_power_of_two().min(wg);
+        let local = [across, wg / across, 1];
+        launch.local(local).groups3([
+            vectors.div_ceil(across).min(64),
+            rows.div_ceil(local[1]).min(32_768),
+            1,
+        ])
+    }
+}
+
+#[derive(Default)]
+struct Generated(RwLock<HashMap<Vec<usize>, Defines>>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_axes_merge() {
+        let flat = Plan::new(&[2, 3, 4], &[vec![12, 4, 1], vec![12, 4, 1]]);
+        assert_eq!((flat.sizes.as_slice(), flat.is_flat()), (&[24usize][..], true));
+        let bias = Plan::new(&[2, 3, 4], &[vec![12, 4, 1], vec![0, 0, 1]]);
+        assert_eq!((bias.sizes.as_slice(), bias.is_flat()), (&[6usize, 4][..], false));
+        let scalar = Plan::new(&[2, 3], &[vec![3, 1], vec![0, 0]]);
+        assert!(scalar.is_flat());
+        let transposed = Plan::new(&[2, 3], &[vec![1, 2]]);
+        assert_eq!(transposed.step(0), Step::Strided);
+    }
+}

@@ -1,0 +1,72 @@
+//! Operations. One file an op; `ops!` at the end of this file is the only list.
+//!
+//! Three doors to add one, the cheapest that fits:
+//! element by element: a row in `elementwise.rs`; made of other ops: a function; own kernel: `<op>.rs`, `<op>.cl` and its
+//! name below.
+
+use crate::array::Array;
+use crate::suite::{Sample, SuiteFn};
+use crate::{Result, Tensor, tape};
+
+pub mod check;
+pub mod map;
+pub mod prelude;
+
+/// An operation of `N` tensors with one result: forward, gradient, f64 reference and samples in one place.
+pub trait Op<const N: usize>: Clone + Send + 'static {
+    /// Name, as errors, profiler and suite say it.
+    const NAME: &'static str;
+    /// What the forward keeps for the backward.
+    type Saved: Send + 'static;
+    /// Computes the result. Recording is off: ops used here leave nothing on the tape.
+    fn forward(&self, inputs: [&Tensor; N]) -> Result<(Tensor, Self::Saved)>;
+    /// The gradients of the inputs, given that of the result; `None` where there is none or `requires_grad` is false.
+    fn backward(&self, inputs: [&Tensor; N], saved: &Self::Saved, dy: &Tensor)
+    -> Result<[Option<Tensor>; N]>;
+    /// The same in f64 on the host, written as in a textbook.
+    fn reference(&self, inputs: [&Array; N]) -> Array;
+    /// What the suite runs it on; among them a zero-size and a one-element shape.
+    fn samples() -> Vec<Sample<Self, N>>;
+
+    /// Forward, then onto the tape if an input needs a gradient.
+    fn apply(self, inputs: [&Tensor; N]) -> Result<Tensor> {
+        let (y, saved) = tape::no_grad(|| self.forward(inputs))?;
+        tape::record(Self::NAME, inputs, y, move |inputs, dy| {
+            let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+            Ok(self.backward(refs, &saved, dy)?.into())
+        })
+    }
+}
+
+/// One line of [`OPS`].
+pub struct OpEntry {
+    /// Module and type of the op.
+    pub name: &'static str,
+    /// Runs the suite over it.
+    pub suite: SuiteFn,
+}
+
+/// `module: Type, Type;` → `pub mod`, an entry in [`OPS`] for each type and a test named after it.
+macro_rules! ops {
+    ($($module:ident: $($op:ident),+;)*) => {
+        $(pub mod $module;)*
+        /// Every op with a gradient of its own.
+        pub static OPS: &[OpEntry] = &[$($(OpEntry {
+            name: concat!(stringify!($module), "::", stringify!($op)),
+            suite: crate::suite::run::<$module::$op, _>,
+        },)+)*];
+        #[cfg(test)]
+        #[allow(non_snake_case)]
+        mod suite {
+            $(mod $module { $(#[test] fn $op() { crate::suite::test(concat!(stringify!($module), "::", stringify!($op))); })+ })*
+        }
+    };
+}
+
+ops! {
+    elementwise: Unary, Binary;
+    view: Reshape, Permute, Slice, Expand;
+    cast: Cast;
+    reduce: Sum, Max;
+    layer_norm: LayerNorm;
+}

@@ -1,0 +1,10 @@
+//! What an op's file starts with.
+
+pub use super::map::{map, map_into};
+pub use super::{Op, check};
+pub use crate::array::{Array, unravel};
+pub use crate::shape::{Layout, Shape};
+pub use crate::suite::{Input, Sample};
+pub use crate::{DType, Device, Error, Result, Tensor};
+pub use netcl_kernel::tune::Tuning;
+pub use netcl_kernel::{Kernel, Operand};

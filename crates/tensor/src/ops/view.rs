@@ -1,0 +1,253 @@
+//! Views: other shapes over the same storage. None copies, except `reshape` of what is not contiguous and `contiguous`.
+
+use super::prelude::*;
+use std::ops::Range;
+
+static PLACE: Kernel = Kernel::new("place", include_str!("place.cl")).tune(&[("WG", &[128]), ("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
+
+/// Same elements in order, another shape.
+#[derive(Clone)]
+pub struct Reshape {
+    shape: Shape,
+    /// Copy also where a view would do, so that kernels can take the result from its first element on.
+    dense: bool,
+}
+
+impl Op<1> for Reshape {
+    const NAME: &'static str = "reshape";
+    type Saved = ();
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
+        if x.count() != self.shape.count() {
+            return Err(Error::shape(format!(
+                "reshape: shape {} has {} elements, {} has {}",
+                x.shape(),
+                x.count(),
+                self.shape,
+                self.shape.count()
+            )));
+        }
+        let fits = if self.dense { x.is_dense() } else { x.is_contiguous() };
+        let x = if fits { x.clone() } else { copy(x)? };
+        let layout = Layout { offset: x.layout().offset, ..Layout::contiguous(self.shape.clone()) };
+        Ok((x.with_layout(layout), ()))
+    }
+    fn backward(&self, [x]: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(dy.reshape(x.shape())?)])
+    }
+    fn reference(&self, [x]: [&Array; 1]) -> Array {
+        Array::new(self.shape.clone(), x.data.clone())
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let sample = |from: &[usize], to: &[usize]| {
+            Sample::new(Self { shape: to.into(), dense: false }, [Input::normal(from)]).exact()
+        };
+        vec![sample(&[2, 6], &[3, 4]), sample(&[1], &[1, 1]), sample(&[0, 3], &[3, 0]), sample(&[1], &[])]
+    }
+}
+
+/// A contiguous copy. Integers move as the bits of floats.
+fn copy(x: &Tensor) -> Result<Tensor> {
+    let y = x.empty_like()?;
+    map_into("x0", &[&as_bits(x)], &[], &as_bits(&y))?;
+    Ok(y)
+}
+
+fn as_bits(x: &Tensor) -> Tensor {
+    let dtype = if x.dtype().is_float() { x.dtype() } else { DType::F32 };
+    Tensor::from_parts(x.storage().clone(), x.layout().clone(), dtype, None)
+}
+
+/// Axes in another order.
+#[derive(Clone)]
+pub struct Permute {
+    axes: Vec<usize>,
+}
+
+impl Op<1> for Permute {
+    const NAME: &'static str = "permute";
+    type Saved = ();
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
+        let mut seen = vec![false; x.shape().rank()];
+        self.axes.iter().for_each(|a| {
+            if let Some(s) = seen.get_mut(*a) {
+                *s = true;
+            }
+        });
+        if self.axes.len() != x.shape().rank() || seen.contains(&false) {
+            return Err(Error::shape(format!(
+                "permute: axes {:?} are no permutation of the {} axes of {}",
+                self.axes,
+                x.shape().rank(),
+                x.shape()
+            )));
+        }
+        let pick = |from: &[usize]| self.axes.iter().map(|a| from[*a]).collect::<Vec<_>>();
+        let layout = x.layout();
+        let shape = Shape::from(pick(layout.shape.dims()));
+        Ok((x.with_layout(Layout { shape, strides: pick(&layout.strides), offset: layout.offset }), ()))
+    }
+    fn backward(&self, [_]: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        let mut inverse = vec![0; self.axes.len()];
+        self.axes.iter().enumerate().for_each(|(i, a)| inverse[*a] = i);
+        Ok([Some(dy.permute(&inverse)?)])
+    }
+    fn reference(&self, [x]: [&Array; 1]) -> Array {
+        x.permute(&self.axes)
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let sample = |from: &[usize], axes: &[usize]| {
+            Sample::new(Self { axes: axes.to_vec() }, [Input::normal(from)]).exact()
+        };
+        vec![sample(&[2, 3, 4], &[2, 0, 1]), sample(&[1], &[0]), sample(&[0, 3], &[1, 0]), sample(&[2, 1, 3, 4], &[0, 2, 1, 3])]
+    }
+}
+
+/// A range of one axis.
+#[derive(Clone)]
+pub struct Slice {
+    axis: usize,
+    range: Range<usize>,
+}
+
+impl Op<1> for Slice {
+    const NAME: &'static str = "slice";
+    type Saved = ();
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
+        let layout = x.layout();
+        let size = layout.shape.dims()[self.axis];
+        if self.range.start > self.range.end || self.range.end > size {
+            return Err(Error::shape(format!(
+                "slice: {:?} of axis {} of shape {}, which has {size} there",
+                self.range, self.axis, layout.shape
+            )));
+        }
+        let mut dims = layout.shape.dims().to_vec();
+        dims[self.axis] = self.range.len();
+        let offset = layout.offset + self.range.start * layout.strides[self.axis];
+        Ok((x.with_layout(Layout { shape: dims.into(), strides: layout.strides.clone(), offset }), ()))
+    }
+    fn backward(&self, [x]: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        let dx = Tensor::zeros(x.device(), x.shape(), x.dtype())?;
+        place(dy, &dx, self.axis, self.range.start)?;
+        Ok([Some(dx)])
+    }
+    fn reference(&self, [x]: [&Array; 1]) -> Array {
+        let mut dims = x.shape.dims().to_vec();
+        dims[self.axis] = self.range.len();
+        let (shape, strides) = (Shape::from(dims), x.shape.strides());
+        Array::from_fn(shape.clone(), |i| {
+            let mut at = unravel(i, &shape);
+            at[self.axis] += self.range.start;
+            x.data[at.iter().zip(&strides).map(|(a, s)| a * s).sum::<usize>()]
+        })
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let sample = |shape: &[usize], axis, range| Sample::new(Self { axis, range }, [Input::normal(shape)]).exact();
+        vec![sample(&[4, 5], 1, 1..3), sample(&[4, 5, 3], 0, 2..4), sample(&[3, 40], 1, 7..36), sample(&[1], 0, 0..1), sample(&[4, 5], 1, 2..2)]
+    }
+}
+
+/// Copies `part` into `whole`, a contiguous tensor, from index `start` of `axis` on.
+pub(crate) fn place(part: &Tensor, whole: &Tensor, axis: usize, start: usize) -> Result<()> {
+    let part = part.contiguous()?;
+    let inner: usize = whole.dims()[axis + 1..].iter().product();
+    let rows: usize = whole.dims()[..axis].iter().product();
+    let (length, stride) = (part.dims()[axis] * inner, whole.dims()[axis] * inner);
+    if length * rows == 0 {
+        return Ok(());
+    }
+    let (from, to) = (as_bits(&part), as_bits(whole));
+    let launch = PLACE.launch("place").define("DTYPE", from.dtype().code()).read(&from).write_base(&to);
+    launch
+        .scalar(to.layout().offset + start * inner)
+        .scalar(stride)
+        .scalar(length)
+        .groups3([length.div_ceil(4 << 10).min(64), rows.min(32_768), 1])
+        .scalar(rows)
+        .run()
+}
+
+/// A tensor repeated along axes of size 1, and new ones in front.
+#[derive(Clone)]
+pub struct Expand {
+    shape: Shape,
+}
+
+impl Op<1> for Expand {
+    const NAME: &'static str = "expand";
+    type Saved = ();
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
+        let layout = x.layout().expand(&self.shape);
+        let layout = layout.ok_or_else(|| {
+            Error::shape(format!("expand: shape {} does not broadcast to {}", x.shape(), self.shape))
+        })?;
+        Ok((x.with_layout(layout), ()))
+    }
+    fn backward(&self, [x]: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(dy.sum_to(x.shape())?)])
+    }
+    fn reference(&self, [x]: [&Array; 1]) -> Array {
+        x.expand(&self.shape)
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let sample = |from: &[usize], to: &[usize]| Sample::new(Self { shape: to.into() }, [Input::normal(from)]);
+        vec![sample(&[3, 1], &[2, 3, 4]), sample(&[1], &[1]), sample(&[1, 3], &[0, 3]), sample(&[], &[5])]
+    }
+}
+
+/// Views as methods.
+impl Tensor {
+    /// The same elements in another shape of as many. Copies only what is not contiguous.
+    pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if shape == *self.shape() {
+            return Ok(self.clone());
+        }
+        Reshape { shape, dense: false }.apply([self])
+    }
+    /// The same elements, in order from where a kernel can take them. Copies only where it must.
+    pub fn contiguous(&self) -> Result<Self> {
+        if self.is_dense() {
+            return Ok(self.clone());
+        }
+        Reshape { shape: self.shape().clone(), dense: true }.apply([self])
+    }
+    /// Axes in another order: axis `i` of the result is `axes[i]` of this.
+    pub fn permute(&self, axes: &[usize]) -> Result<Self> {
+        Permute { axes: axes.to_vec() }.apply([self])
+    }
+    /// Two axes exchanged; negative ones count from the end.
+    pub fn transpose(&self, a: isize, b: isize) -> Result<Self> {
+        let (a, b) = (self.shape().axis("transpose", a)?, self.shape().axis("transpose", b)?);
+        let mut axes: Vec<usize> = (0..self.shape().rank()).collect();
+        axes.swap(a, b);
+        self.permute(&axes)
+    }
+    /// A range of one axis; a negative axis counts from the end.
+    pub fn slice(&self, axis: isize, range: Range<usize>) -> Result<Self> {
+        let axis = self.shape().axis("slice", axis)?;
+        Slice { axis, range }.apply([self])
+    }
+    /// Repeated along axes of size 1 and new ones in front, without a copy.
+    pub fn expand(&self, shape: impl Into<Shape>) -> Result<Self> {
+        Expand { shape: shape.into() }.apply([self])
+    }
+    /// An axis of size 1 put in before `axis`.
+    pub fn unsqueeze(&self, axis: usize) -> Result<Self> {
+        let mut dims = self.dims().to_vec();
+        if axis > dims.len() {
+            return Err(Error::shape(format!("unsqueeze: axis {axis} of a tensor of shape {}", self.shape())));
+        }
+        dims.insert(axis, 1);
+        self.reshape(dims)
+    }
+    /// An axis of size 1 left out.
+    pub fn squeeze(&self, axis: isize) -> Result<Self> {
+        let axis = self.shape().axis("squeeze", axis)?;
+        let mut dims = self.dims().to_vec();
+        if dims.remove(axis) != 1 {
+            return Err(Error::shape(format!("squeeze: axis {axis} of shape {} is not of size 1", self.shape())));
+        }
+        self.reshape(dims)
+    }
+}

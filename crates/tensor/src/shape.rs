@@ -1,0 +1,200 @@
+//! Shapes, and layouts: how a shape lies in memory.
+
+use netcl_device::{Error, Result};
+use std::fmt;
+
+/// Sizes of the axes, outermost first. No axes: a scalar.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Shape(Vec<usize>);
+
+impl Shape {
+    /// The sizes.
+    pub fn dims(&self) -> &[usize] {
+        &self.0
+    }
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+    /// Number of elements.
+    pub fn count(&self) -> usize {
+        self.0.iter().product()
+    }
+    /// Seen as rows over the last axis: `(R, N)`. A scalar is one row of one.
+    pub fn rows_cols(&self) -> (usize, usize) {
+        match self.0.split_last() {
+            Some((n, outer)) => (outer.iter().product(), *n),
+            None => (1, 1),
+        }
+    }
+    /// Size of the last axis; 1 for a scalar.
+    pub fn last(&self) -> usize {
+        self.0.last().copied().unwrap_or(1)
+    }
+    fn exactly<const N: usize>(&self) -> Result<[usize; N]> {
+        self.0.as_slice().try_into().map_err(|_| Error::shape(format!("expected {N} axes, got shape {self}")))
+    }
+    /// Two axes, or an error.
+    pub fn dims2(&self) -> Result<[usize; 2]> {
+        self.exactly()
+    }
+    /// Three axes, or an error.
+    pub fn dims3(&self) -> Result<[usize; 3]> {
+        self.exactly()
+    }
+    /// Four axes, or an error.
+    pub fn dims4(&self) -> Result<[usize; 4]> {
+        self.exactly()
+    }
+    /// Strides of a contiguous tensor of this shape, in elements.
+    pub fn strides(&self) -> Vec<usize> {
+        let mut strides = vec![1; self.0.len()];
+        for axis in (1..self.0.len()).rev() {
+            strides[axis - 1] = strides[axis] * self.0[axis].max(1);
+        }
+        strides
+    }
+    /// An axis counted from the end when negative.
+    ///
+    /// # Errors
+    /// `Shape` when there is no such axis.
+    pub fn axis(&self, op: &str, axis: isize) -> Result<usize> {
+        let rank = self.rank().cast_signed();
+        let at = if axis < 0 { axis + rank } else { axis };
+        if (0..rank).contains(&at) {
+            return Ok(at.cast_unsigned());
+        }
+        Err(Error::shape(format!("{op}: axis {axis} of a tensor of shape {self}, which has {rank} axes")))
+    }
+    /// The shape both broadcast to by NumPy's rule, if there is one.
+    ///
+    /// # Errors
+    /// `Shape`, naming the axis that does not fit.
+    pub fn broadcast(&self, other: &Self, op: &str) -> Result<Self> {
+        let rank = self.rank().max(other.rank());
+        let at = |s: &Self, i: usize| (i + s.rank()).checked_sub(rank).map_or(1, |i| s.0[i]);
+        let mut out = Vec::with_capacity(rank);
+        for i in 0..rank {
+            out.push(match (at(self, i), at(other, i)) {
+                (a, b) if a == b => a,
+                (1, b) => b,
+                (a, 1) => a,
+                (a, b) => {
+                    return Err(Error::shape(format!(
+                        "{op}: shapes {self} and {other} do not broadcast: {a} against {b} on axis {i} of the result"
+                    )));
+                }
+            });
+        }
+        Ok(Self(out))
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(dims: &[usize]) -> Self {
+        Self(dims.to_vec())
+    }
+}
+impl From<Vec<usize>> for Shape {
+    fn from(dims: Vec<usize>) -> Self {
+        Self(dims)
+    }
+}
+impl From<&Shape> for Shape {
+    fn from(shape: &Shape) -> Self {
+        shape.clone()
+    }
+}
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(dims: [usize; N]) -> Self {
+        Self(dims.to_vec())
+    }
+}
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// A shape in memory: strides and start, in elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The shape.
+    pub shape: Shape,
+    /// Elements between neighbours on each axis; 0 repeats one element.
+    pub strides: Vec<usize>,
+    /// First element within the buffer.
+    pub offset: usize,
+}
+
+impl Layout {
+    /// Contiguous from the start of a buffer.
+    pub fn contiguous(shape: Shape) -> Self {
+        let strides = shape.strides();
+        Self { shape, strides, offset: 0 }
+    }
+    /// Whether elements follow each other without gaps in order.
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1;
+        for (size, stride) in self.shape.dims().iter().zip(&self.strides).rev() {
+            if *size != 1 && *stride != expected {
+                return self.shape.count() == 0;
+            }
+            expected *= size;
+        }
+        true
+    }
+    /// Elements from the first to one past the last that is reached.
+    pub fn span(&self) -> usize {
+        if self.shape.count() == 0 {
+            return 0;
+        }
+        1 + self.shape.dims().iter().zip(&self.strides).map(|(n, s)| (n - 1) * s).sum::<usize>()
+    }
+    /// This layout seen in a larger shape: new and size-1 axes repeat.
+    pub fn expand(&self, shape: &Shape) -> Option<Self> {
+        let new = shape.rank().checked_sub(self.shape.rank())?;
+        let mut strides = vec![0; shape.rank()];
+        for (i, (size, stride)) in self.shape.dims().iter().zip(&self.strides).enumerate() {
+            strides[new + i] = match (*size, shape.dims()[new + i]) {
+                (a, b) if a == b => *stride,
+                (1, _) => 0,
+                _ => return None,
+            };
+        }
+        Some(Self { shape: shape.clone(), strides, offset: self.offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broadcasting_follows_numpy() {
+        let s = |d: &[usize]| Shape::from(d);
+        assert_eq!(s(&[4, 1, 3]).broadcast(&s(&[5, 1]), "add").unwrap(), s(&[4, 5, 3]));
+        assert_eq!(s(&[]).broadcast(&s(&[2, 0]), "add").unwrap(), s(&[2, 0]));
+        let e = s(&[2, 3]).broadcast(&s(&[4, 3]), "mul").unwrap_err();
+        assert!(
+            e.message().starts_with("mul: shapes [2, 3] and [4, 3] do not broadcast: 2 against 4"),
+            "{e}"
+        );
+    }
+
+    #[test]
+    fn contiguity_ignores_axes_of_one() {
+        let mut l = Layout::contiguous(Shape::from([2, 1, 3]));
+        assert!(l.is_contiguous());
+        l.strides[1] = 77;
+        assert!(l.is_contiguous());
+        l.strides[0] = 4;
+        assert!(!l.is_contiguous());
+        assert_eq!(Layout::contiguous(Shape::from([0, 3])).span(), 0);
+    }
+}

@@ -1,0 +1,195 @@
+//! What every op is put through: samples × storage types × layouts, against its f64 reference.
+//!
+//! Forward values against the reference; gradients against central differences of the reference; the same bits on a second
+//! run; every tuned variant against the default.
+
+use crate::array::Array;
+use crate::ops::{OPS, Op};
+use crate::{DType, Device, Error, Result, Settings, Tensor};
+use netcl_kernel::tune::{Tuning, combinations};
+
+mod sample;
+pub use sample::{Input, Layouts, Sample};
+
+/// Runs the suite of one op on a device for one storage type; returns how many cases ran.
+pub type SuiteFn = fn(&Device, DType) -> Result<usize>;
+
+/// Step of the central differences; their error is about its square, their rounding about 1e-16 over it.
+const STEP: f64 = 1e-5;
+
+/// Every sample of `O` in every layout.
+pub fn run<O: Op<N>, const N: usize>(device: &Device, dtype: DType) -> Result<usize> {
+    let mut cases = 0;
+    for (i, sample) in O::samples().into_iter().enumerate() {
+        if sample.only.is_some_and(|only| only != dtype) {
+            continue;
+        }
+        for layouts in Layouts::ALL {
+            if sample.light && (dtype != DType::F32 || layouts != Layouts::Contiguous) {
+                continue;
+            }
+            let name = format!("{} {} sample {i} {dtype} {layouts:?}", O::NAME, sample.name);
+            case(device, dtype, &sample, layouts, i as u64).map_err(|e| e.context(&name))?;
+            cases += 1;
+        }
+    }
+    Ok(cases)
+}
+
+fn case<O: Op<N>, const N: usize>(
+    device: &Device,
+    dtype: DType,
+    sample: &Sample<O, N>,
+    layouts: Layouts,
+    seed: u64,
+) -> Result<()> {
+    let hosts: [Array; N] = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
+    let inputs = device_inputs(device, dtype, sample, &hosts, layouts)?;
+    let refs: [&Array; N] = std::array::from_fn(|i| &hosts[i]);
+    let expected = sample.op.reference(refs);
+    let (y, grads, dy) = forward_backward(sample, &inputs, seed)?;
+    let unit = sample.unit(dtype);
+    compare("forward", &y, &expected, unit * sample.tolerance)?;
+    for (i, grad) in grads.iter().enumerate() {
+        let Some(grad) = grad else { continue };
+        let numeric = central_differences(sample, &hosts, i, &dy);
+        compare(&format!("gradient {i}"), grad, &numeric, unit * sample.tolerance * 4.0)?;
+    }
+    let (again, grads_again, _) = forward_backward(sample, &inputs, seed)?;
+    same_bits("forward", &y, &again)?;
+    for (a, b) in grads.iter().zip(&grads_again) {
+        if let (Some(a), Some(b)) = (a, b) {
+            same_bits("gradient", a, b)?;
+        }
+    }
+    Ok(())
+}
+
+fn device_inputs<O: Op<N>, const N: usize>(
+    device: &Device,
+    dtype: DType,
+    sample: &Sample<O, N>,
+    hosts: &[Array; N],
+    layouts: Layouts,
+) -> Result<Vec<Tensor>> {
+    let make = |i: usize| -> Result<Tensor> {
+        let input = &sample.inputs[i];
+        let tensor = layouts.place(device, &hosts[i], input.dtype(dtype))?;
+        Ok(if input.differentiable() { tensor.parameter(&format!("input {i}")) } else { tensor })
+    };
+    (0..N).map(make).collect()
+}
+
+type Run = (Tensor, Vec<Option<Tensor>>, Array);
+
+fn forward_backward<O: Op<N>, const N: usize>(
+    sample: &Sample<O, N>,
+    inputs: &[Tensor],
+    seed: u64,
+) -> Result<Run> {
+    inputs.iter().for_each(|t| t.set_grad(None));
+    let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+    let y = sample.op.clone().apply(refs)?;
+    let dy = Input::normal(y.dims()).draw(seed * 16 + 15, y.dtype());
+    if y.requires_grad() {
+        let data: Vec<f32> = dy.data.iter().map(|v| *v as f32).collect();
+        y.backward_with(&Tensor::from_f32(y.device(), y.shape(), &data, y.dtype())?)?;
+    }
+    Ok((y.detach(), inputs.iter().map(Tensor::grad).collect(), dy))
+}
+
+/// Gradient of `sum(dy * f(x))` in input `i`, from the reference alone.
+fn central_differences<O: Op<N>, const N: usize>(
+    sample: &Sample<O, N>,
+    hosts: &[Array; N],
+    i: usize,
+    dy: &Array,
+) -> Array {
+    let mut hosts = hosts.clone();
+    let value = |hosts: &[Array; N]| {
+        let refs: [&Array; N] = std::array::from_fn(|i| &hosts[i]);
+        let y = sample.op.reference(refs);
+        y.data.iter().zip(&dy.data).map(|(a, b)| a * b).sum::<f64>()
+    };
+    let mut out = Array::zeros(hosts[i].shape.clone());
+    for k in 0..out.data.len() {
+        let x = hosts[i].data[k];
+        let h = STEP * x.abs().max(1.0);
+        hosts[i].data[k] = x + h;
+        let up = value(&hosts);
+        hosts[i].data[k] = x - h;
+        let down = value(&hosts);
+        hosts[i].data[k] = x;
+        out.data[k] = (up - down) / (2.0 * h);
+    }
+    out
+}
+
+/// Largest difference within `tolerance` of the largest expected value (at least 1); NaN never passes.
+fn compare(what: &str, got: &Tensor, expected: &Array, tolerance: f64) -> Result<()> {
+    if *got.shape() != expected.shape {
+        return Err(Error::internal(format!("{what}: shape {}, expected {}", got.shape(), expected.shape)));
+    }
+    let scale = expected.data.iter().fold(1.0f64, |m, v| if v.is_finite() { m.max(v.abs()) } else { m });
+    for (i, (g, e)) in got.to_vec()?.iter().zip(&expected.data).enumerate() {
+        let g = f64::from(*g);
+        let near = g == *e || (g - e).abs() <= tolerance * scale;
+        if !near {
+            return Err(Error::internal(format!(
+                "{what}: element {i} of {} is {g}, expected {e}; allowed difference {:.2e}",
+                expected.shape,
+                tolerance * scale
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn same_bits(what: &str, a: &Tensor, b: &Tensor) -> Result<()> {
+    if a.to_bytes()? == b.to_bytes()? {
+        return Ok(());
+    }
+    Err(Error::internal(format!("{what}: a second run gave other bits")))
+}
+
+/// Runs the first f32 samples of an op with each candidate of the tuned kernels it uses: all must agree with the reference.
+pub fn run_variants(device: &Device, suite: SuiteFn, limit: usize) -> Result<usize> {
+    let tuning = Tuning::of(device);
+    tuning.start_recording();
+    suite(device, DType::F32)?;
+    let mut runs = 0;
+    for (kernel, bucket) in tuning.stop_recording() {
+        let Some(space) = tuning.space_of(kernel) else { continue };
+        for params in combinations(&space, limit).into_iter().skip(1) {
+            tuning.try_out(kernel, bucket, Some(params.clone()));
+            let outcome = suite(device, DType::F32);
+            tuning.try_out(kernel, bucket, None);
+            runs += outcome.map_err(|e| e.context(format!("{kernel} with {params:?}")))?;
+        }
+    }
+    Ok(runs)
+}
+
+/// The device tests run on: `NETCL_TEST_DEVICE`, or `auto`.
+pub fn test_device() -> Result<Device> {
+    let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
+    Device::open(&name, &Settings::from_env())
+}
+
+/// What `ops!` makes of each op: the suite on the test device for every float type.
+#[cfg(test)]
+pub(crate) fn test(name: &str) {
+    let device = test_device().unwrap();
+    let entry = OPS.iter().find(|e| e.name == name).unwrap();
+    for dtype in DType::FLOATS {
+        let cases = (entry.suite)(&device, dtype).unwrap_or_else(|e| panic!("{e}"));
+        assert!(cases > 0, "{name} has no cases for {dtype}");
+    }
+    let before = device.memory().buffers;
+    assert_eq!(before, 0, "{name} leaves {before} buffers alive");
+}
+
+/// Every op's name, for the self-test and the benchmark.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    OPS.iter().map(|e| e.name)
+}

@@ -1,0 +1,220 @@
+//! Samples: an op with the inputs it is tried on, and the layouts inputs are put in.
+
+use crate::array::Array;
+use crate::shape::Shape;
+use crate::{DType, Device, Result, Tensor};
+
+/// How an input's elements are drawn.
+#[derive(Clone, Debug)]
+enum Draw {
+    /// Normal around a mean, standard deviation 1.
+    Normal(f64),
+    /// Uniform between two bounds.
+    Uniform(f64, f64),
+    /// Every element differs from every other by enough for a central difference.
+    Distinct,
+    /// Integers below a bound.
+    Indices(u32),
+    /// Given values, repeated.
+    Values(Vec<f64>),
+}
+
+/// One input of a sample.
+#[derive(Clone, Debug)]
+pub struct Input {
+    shape: Shape,
+    draw: Draw,
+    dtype: Option<DType>,
+}
+
+impl Input {
+    /// Standard normal.
+    pub fn normal(shape: &[usize]) -> Self {
+        Self { shape: shape.into(), draw: Draw::Normal(0.0), dtype: None }
+    }
+    /// Normal around `mean`.
+    pub fn shifted(shape: &[usize], mean: f64) -> Self {
+        Self { shape: shape.into(), draw: Draw::Normal(mean), dtype: None }
+    }
+    /// Uniform in `[low, high)`.
+    pub fn uniform(shape: &[usize], low: f64, high: f64) -> Self {
+        Self { shape: shape.into(), draw: Draw::Uniform(low, high), dtype: None }
+    }
+    /// No two elements are close: for maxima and ranks.
+    pub fn distinct(shape: &[usize]) -> Self {
+        Self { shape: shape.into(), draw: Draw::Distinct, dtype: None }
+    }
+    /// Integers below `bound`, as u32.
+    pub fn indices(shape: &[usize], bound: u32) -> Self {
+        Self { shape: shape.into(), draw: Draw::Indices(bound), dtype: Some(DType::U32) }
+    }
+    /// These values, repeated; of `dtype` where given, which also makes the input not differentiable.
+    pub fn values(shape: &[usize], values: &[f64], dtype: Option<DType>) -> Self {
+        Self { shape: shape.into(), draw: Draw::Values(values.to_vec()), dtype }
+    }
+    /// The shape.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+    /// The same draw over another shape.
+    #[must_use]
+    pub fn reshaped(&self, shape: &[usize]) -> Self {
+        Self { shape: shape.into(), ..self.clone() }
+    }
+    /// Storage type, where floats are `float`.
+    pub fn dtype(&self, float: DType) -> DType {
+        self.dtype.unwrap_or(float)
+    }
+    /// Whether gradients flow to it.
+    pub fn differentiable(&self) -> bool {
+        self.dtype.is_none()
+    }
+    /// The elements, rounded as the device will store them.
+    pub fn draw(&self, seed: u64, float: DType) -> Array {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03;
+        // splitmix64: small, and good enough for test data.
+        let mut uniform = move || {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        };
+        let n = self.shape.count();
+        let dtype = self.dtype(float);
+        Array::from_fn(self.shape.clone(), |i| {
+            let value = match &self.draw {
+                Draw::Normal(mean) => {
+                    mean + (-2.0 * (1.0 - uniform()).ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
+                }
+                Draw::Uniform(low, high) => low + (high - low) * uniform(),
+                // A fixed shuffle of evenly spaced values: 17 and n are made coprime by the odd step.
+                Draw::Distinct => ((i * (2 * (n / 3) + 1)) % n.max(1)) as f64 * 0.125 - 4.0,
+                Draw::Indices(bound) => (uniform() * f64::from(*bound)).floor(),
+                Draw::Values(values) => values[i % values.len()],
+            };
+            dtype.round(value)
+        })
+    }
+}
+
+/// An op and what it is tried on.
+#[derive(Clone)]
+pub struct Sample<O, const N: usize> {
+    pub(crate) op: O,
+    pub(crate) inputs: [Input; N],
+    pub(crate) name: &'static str,
+    /// Allowed difference in units of the storage type's epsilon.
+    pub(crate) tolerance: f64,
+    pub(crate) only: Option<DType>,
+    pub(crate) coarsest: Option<DType>,
+    pub(crate) light: bool,
+    pub(crate) bench: Option<Vec<Vec<usize>>>,
+}
+
+impl<O, const N: usize> Sample<O, N> {
+    /// An op on these inputs, allowed 8 epsilon of the largest expected value.
+    pub fn new(op: O, inputs: [Input; N]) -> Self {
+        Self { op, inputs, name: "", tolerance: 8.0, only: None, coarsest: None, light: false, bench: None }
+    }
+    /// A name for messages.
+    #[must_use]
+    pub fn named(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+    /// The result is the input's bits.
+    #[must_use]
+    pub fn exact(mut self) -> Self {
+        self.tolerance = 0.5;
+        self
+    }
+    /// Sums of `terms` are made on the way: rounding grows with the square root of their number.
+    #[must_use]
+    pub fn sums(mut self, terms: usize) -> Self {
+        self.tolerance *= (terms as f64).sqrt().max(1.0);
+        self
+    }
+    /// `factor` times the allowed difference; say why where it is used.
+    #[must_use]
+    pub fn looser(mut self, factor: f64) -> Self {
+        self.tolerance *= factor;
+        self
+    }
+    /// Only for this storage type.
+    #[must_use]
+    pub fn only(mut self, dtype: DType) -> Self {
+        self.only = Some(dtype);
+        self
+    }
+    /// Only contiguous f32: where other samples of the same kernel text cover storage types and layouts. Every variant of a
+    /// generated kernel costs a CPU driver about a second to compile.
+    #[must_use]
+    pub fn light(mut self) -> Self {
+        self.light = true;
+        self
+    }
+    /// Values pass through this storage type, whatever the inputs are.
+    #[must_use]
+    pub fn as_coarse_as(mut self, dtype: DType) -> Self {
+        self.coarsest = Some(dtype);
+        self
+    }
+    /// Shapes of the inputs in the benchmark and when tuning.
+    #[must_use]
+    pub fn bench(mut self, shapes: &[&[usize]]) -> Self {
+        self.bench = Some(shapes.iter().map(|s| s.to_vec()).collect());
+        self
+    }
+    pub(crate) fn unit(&self, dtype: DType) -> f64 {
+        self.coarsest.map_or(dtype.epsilon(), |c| c.epsilon().max(dtype.epsilon()))
+    }
+}
+
+/// How inputs lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layouts {
+    /// In order.
+    Contiguous,
+    /// Axes stored in reverse.
+    Transposed,
+    /// A window into something larger on every axis.
+    Sliced,
+}
+
+impl Layouts {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Contiguous, Self::Transposed, Self::Sliced];
+
+    /// Uploads `host` so that the tensor has its values in this layout.
+    pub fn place(self, device: &Device, host: &Array, dtype: DType) -> Result<Tensor> {
+        let upload = |array: &Array| {
+            let data: Vec<f32> = array.data.iter().map(|v| *v as f32).collect();
+            Tensor::from_f32(device, array.shape.clone(), &data, dtype)
+        };
+        let rank = host.shape.rank();
+        let reverse: Vec<usize> = (0..rank).rev().collect();
+        match self {
+            Self::Contiguous => upload(host),
+            Self::Transposed => upload(&host.permute(&reverse))?.permute(&reverse),
+            Self::Sliced => {
+                let larger: Vec<usize> = host.shape.dims().iter().map(|n| n + 3).collect();
+                let (larger, strides) = (Shape::from(larger), host.shape.strides());
+                let padded = Array::from_fn(larger.clone(), |i| {
+                    let at = crate::array::unravel(i, &larger);
+                    let inside = at.iter().zip(host.shape.dims()).all(|(a, n)| (1..=*n).contains(a));
+                    if inside {
+                        host.data[at.iter().zip(&strides).map(|(a, s)| (a - 1) * s).sum::<usize>()]
+                    } else {
+                        f64::NAN
+                    }
+                });
+                let mut tensor = upload(&padded)?;
+                for (axis, n) in host.shape.dims().iter().enumerate() {
+                    tensor = tensor.slice(axis.cast_signed(), 1..n + 1)?;
+                }
+                Ok(tensor)
+            }
+        }
+    }
+}

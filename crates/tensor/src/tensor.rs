@@ -1,0 +1,264 @@
+//! The tensor: a layout over a shared buffer, with its place on the tape.
+
+use crate::shape::{Layout, Shape};
+use crate::tape::Autograd;
+use crate::{DType, Device, Error, Result};
+use half::{bf16, f16};
+use netcl_device::Buffer;
+use netcl_kernel::Operand;
+use std::fmt;
+use std::sync::Arc;
+
+/// A tensor on a device. Clones share storage, gradient and place on the tape.
+#[derive(Clone)]
+pub struct Tensor(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub buffer: Buffer,
+    pub layout: Layout,
+    pub dtype: DType,
+    pub autograd: Option<Autograd>,
+}
+
+impl Tensor {
+    pub(crate) fn from_parts(
+        buffer: Buffer,
+        layout: Layout,
+        dtype: DType,
+        autograd: Option<Autograd>,
+    ) -> Self {
+        Self(Arc::new(Inner { buffer, layout, dtype, autograd }))
+    }
+
+    /// Uninitialised, contiguous.
+    pub fn empty(device: &Device, shape: impl Into<Shape>, dtype: DType) -> Result<Self> {
+        let shape = shape.into();
+        let bytes = shape.dims().iter().try_fold(dtype.size(), |n, d| n.checked_mul(*d));
+        let bytes = bytes.ok_or_else(|| {
+            Error::memory(format!("a tensor of shape {shape} is larger than memory can be"))
+        })?;
+        Ok(Self::from_parts(device.allocate(bytes)?, Layout::contiguous(shape), dtype, None))
+    }
+    /// Uninitialised, of the same shape, type and device.
+    pub fn empty_like(&self) -> Result<Self> {
+        Self::empty(self.device(), self.shape(), self.dtype())
+    }
+    /// Uninitialised f32 on the same device: statistics that ops keep for their backward.
+    pub fn empty_f32(&self, shape: impl Into<Shape>) -> Result<Self> {
+        Self::empty(self.device(), shape, DType::F32)
+    }
+    /// Every element `value`.
+    pub fn full(device: &Device, shape: impl Into<Shape>, value: f32, dtype: DType) -> Result<Self> {
+        let out = Self::empty(device, shape, dtype)?;
+        device.fill(&out.0.buffer, &encode(&[value], dtype))?;
+        Ok(out)
+    }
+    /// Zeros.
+    pub fn zeros(device: &Device, shape: impl Into<Shape>, dtype: DType) -> Result<Self> {
+        Self::full(device, shape, 0.0, dtype)
+    }
+    /// Ones.
+    pub fn ones(device: &Device, shape: impl Into<Shape>, dtype: DType) -> Result<Self> {
+        Self::full(device, shape, 1.0, dtype)
+    }
+    /// From the host's f32 values, rounded to `dtype`.
+    ///
+    /// # Errors
+    /// `Shape` when `data` has not as many elements as `shape`.
+    pub fn from_f32(device: &Device, shape: impl Into<Shape>, data: &[f32], dtype: DType) -> Result<Self> {
+        Self::from_bytes(device, shape, &encode(data, dtype), dtype)
+    }
+    /// From the host's indices.
+    pub fn from_u32(device: &Device, shape: impl Into<Shape>, data: &[u32]) -> Result<Self> {
+        Self::from_bytes(device, shape, bytemuck::cast_slice(data), DType::U32)
+    }
+    /// From the host's signed integers, such as targets with an ignored class of -100.
+    pub fn from_i32(device: &Device, shape: impl Into<Shape>, data: &[i32]) -> Result<Self> {
+        Self::from_bytes(device, shape, bytemuck::cast_slice(data), DType::I32)
+    }
+    /// From bytes in the storage type's little-endian layout.
+    pub fn from_bytes(device: &Device, shape: impl Into<Shape>, bytes: &[u8], dtype: DType) -> Result<Self> {
+        let shape = shape.into();
+        if bytes.len() != shape.count() * dtype.size() {
+            return Err(Error::shape(format!(
+                "{} elements of {dtype} were given for shape {shape}, which has {}",
+                bytes.len() / dtype.size(),
+                shape.count()
+            )));
+        }
+        let out = Self::empty(device, shape, dtype)?;
+        device.upload(&out.0.buffer, 0, bytes)?;
+        Ok(out)
+    }
+    /// Overwrites the elements with bytes from the host. The tensor must be contiguous.
+    pub fn set_bytes(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() != self.count() * self.dtype().size() || !self.is_contiguous() {
+            return Err(Error::shape(format!(
+                "{} bytes cannot overwrite a tensor of shape {} and type {}",
+                bytes.len(),
+                self.shape(),
+                self.dtype()
+            )));
+        }
+        self.device().upload(&self.0.buffer, self.offset(), bytes)
+    }
+
+    /// Shape.
+    pub fn shape(&self) -> &Shape {
+        &self.0.layout.shape
+    }
+    /// Sizes of the axes.
+    pub fn dims(&self) -> &[usize] {
+        self.shape().dims()
+    }
+    /// Two axes, or an error.
+    pub fn dims2(&self) -> Result<[usize; 2]> {
+        self.shape().dims2()
+    }
+    /// Three axes, or an error.
+    pub fn dims3(&self) -> Result<[usize; 3]> {
+        self.shape().dims3()
+    }
+    /// Four axes, or an error.
+    pub fn dims4(&self) -> Result<[usize; 4]> {
+        self.shape().dims4()
+    }
+    /// Number of elements.
+    pub fn count(&self) -> usize {
+        self.shape().count()
+    }
+    /// Strides and offset.
+    pub fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+    /// Storage type.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+    /// The device it lives on.
+    pub fn device(&self) -> &Device {
+        self.0.buffer.device()
+    }
+    /// The memory below.
+    pub fn storage(&self) -> &Buffer {
+        &self.0.buffer
+    }
+    /// Whether the elements lie in order without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        self.0.layout.is_contiguous()
+    }
+    /// Whether a kernel can take it from its first element on: contiguous, and starting where a sub-buffer may.
+    pub fn is_dense(&self) -> bool {
+        self.is_contiguous() && self.0.buffer.can_window(self.offset())
+    }
+
+    /// The elements as f32, in order. Waits for the device.
+    pub fn to_vec(&self) -> Result<Vec<f32>> {
+        Ok(decode(&self.to_bytes()?, self.dtype()))
+    }
+    /// The elements of an integer tensor. Waits for the device.
+    pub fn to_u32(&self) -> Result<Vec<u32>> {
+        if self.dtype().is_float() {
+            return Err(Error::dtype(format!("to_u32: the tensor is {}, expected u32 or i32", self.dtype())));
+        }
+        Ok(self.to_bytes()?.chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect())
+    }
+    /// The elements' bytes, in order. Waits for the device.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let dense = self.detach().contiguous()?;
+        let mut out = vec![0; dense.count() * dense.dtype().size()];
+        self.device().download(&dense.0.buffer, dense.offset(), &mut out)?;
+        Ok(out)
+    }
+    /// The one element of a tensor that has one.
+    ///
+    /// # Errors
+    /// `Shape` when it has more or none.
+    pub fn item(&self) -> Result<f32> {
+        match self.to_vec()?.as_slice() {
+            [value] => Ok(*value),
+            other => {
+                Err(Error::shape(format!("item: the tensor has {} elements, expected one", other.len())))
+            }
+        }
+    }
+    /// A copy on another device, off the tape.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        if device.same(self.device()) {
+            return Ok(self.detach());
+        }
+        Self::from_bytes(device, self.shape(), &self.to_bytes()?, self.dtype())
+    }
+    /// The same elements, off the tape. No copy.
+    #[must_use]
+    pub fn detach(&self) -> Self {
+        if self.0.autograd.is_none() {
+            return self.clone();
+        }
+        Self::from_parts(self.0.buffer.clone(), self.0.layout.clone(), self.dtype(), None)
+    }
+    /// The same storage seen through another layout; the caller vouches that it fits.
+    pub(crate) fn with_layout(&self, layout: Layout) -> Self {
+        Self::from_parts(self.0.buffer.clone(), layout, self.dtype(), None)
+    }
+}
+
+impl Operand for Tensor {
+    fn buffer(&self) -> &Buffer {
+        &self.0.buffer
+    }
+    fn offset(&self) -> usize {
+        self.0.layout.offset * self.dtype().size()
+    }
+    fn bytes(&self) -> usize {
+        self.0.layout.span() * self.dtype().size()
+    }
+}
+
+/// f32 values in a storage type, little endian.
+pub(crate) fn encode(data: &[f32], dtype: DType) -> Vec<u8> {
+    match dtype {
+        DType::F32 => bytemuck::cast_slice(data).to_vec(),
+        DType::F16 => data.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
+        DType::Bf16 => data.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
+        DType::I32 => data.iter().flat_map(|v| (*v as i32).to_le_bytes()).collect(),
+        DType::U32 => data.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
+    }
+}
+
+/// Bytes of a storage type as f32.
+pub(crate) fn decode(bytes: &[u8], dtype: DType) -> Vec<f32> {
+    let two = |f: fn([u8; 2]) -> f32| bytes.chunks_exact(2).map(|c| f([c[0], c[1]])).collect();
+    let four = |f: fn([u8; 4]) -> f32| bytes.chunks_exact(4).map(|c| f([c[0], c[1], c[2], c[3]])).collect();
+    match dtype {
+        DType::F32 => four(f32::from_le_bytes),
+        DType::F16 => two(|b| f16::from_le_bytes(b).to_f32()),
+        DType::Bf16 => two(|b| bf16::from_le_bytes(b).to_f32()),
+        DType::I32 => four(|b| i32::from_le_bytes(b) as f32),
+        DType::U32 => four(|b| u32::from_le_bytes(b) as f32),
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tensor[{:?}, {}, {}]", self.dims(), self.dtype(), self.device().capabilities().id)
+    }
+}
+
+/// The first elements, the shape and the type.
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 16;
+        match self.to_vec() {
+            Ok(values) => {
+                write!(f, "[")?;
+                for (i, v) in values.iter().take(SHOWN).enumerate() {
+                    write!(f, "{}{v:.4}", if i == 0 { "" } else { ", " })?;
+                }
+                write!(f, "{}] ", if values.len() > SHOWN { ", …" } else { "" })?;
+            }
+            Err(e) => write!(f, "[{e}] ")?,
+        }
+        write!(f, "{:?}", self)
+    }
+}
