@@ -1,6 +1,6 @@
 //! A device as the rest of netcl sees it: memory, launches, transfers, counters.
 
-use crate::driver::{Arg, Driver, KernelHandle, QueueKind, Range};
+use crate::driver::{Arg, Driver, Event, KernelHandle, QueueKind, Range};
 use crate::opencl::{self, OpenClDriver};
 use crate::pool::Pool;
 use crate::profile::Profiler;
@@ -134,6 +134,19 @@ impl Device {
         } else {
             self.driver().read(QueueKind::Compute, from.memory(), offset, out)
         }
+    }
+
+    /// A point after everything enqueued so far.
+    pub fn mark(&self) -> Result<Event> {
+        self.driver().mark(QueueKind::Compute)
+    }
+
+    /// Copies `from` to the host once `event` has come, without waiting for what was enqueued after it.
+    pub fn download_after(&self, event: &Event, from: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
+        check_range("download", from, offset, out.len())?;
+        self.0.counters.downloaded.fetch_add(out.len() as u64, Ordering::Relaxed);
+        self.driver().wait(event)?;
+        self.driver().read(QueueKind::Copy, from.memory(), offset, out)
     }
 
     /// Copies within the device, in order with kernels.

@@ -90,6 +90,10 @@ impl Tensor {
         device.upload(&out.0.buffer, 0, bytes)?;
         Ok(out)
     }
+    /// Overwrites the elements with f32 values from the host, rounded to the storage type.
+    pub fn set_f32(&self, data: &[f32]) -> Result<()> {
+        self.set_bytes(&encode(data, self.dtype()))
+    }
     /// Overwrites the elements with bytes from the host. The tensor must be contiguous.
     pub fn set_bytes(&self, bytes: &[u8]) -> Result<()> {
         if bytes.len() != self.count() * self.dtype().size() || !self.is_contiguous() {
@@ -100,7 +104,7 @@ impl Tensor {
                 self.dtype()
             )));
         }
-        self.device().upload(&self.0.buffer, self.offset(), bytes)
+        self.device().upload(&self.0.buffer, self.0.layout.offset * self.dtype().size(), bytes)
     }
 
     /// Shape.
