@@ -1,1 +1,12 @@
-fn main() {}
+//! The `netcl` program: parse, run, map the error to an exit code.
+
+mod cmd;
+mod context;
+mod out;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    out::report_panics();
+    cmd::main()
+}

@@ -1,0 +1,65 @@
+//! Results on stdout, everything else on stderr.
+
+use netcl::prelude::*;
+use std::io::{ErrorKind as IoKind, Write, stderr, stdout};
+use std::path::Path;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+const PIPE: &str = "the reader of the output is gone";
+
+fn write(text: &str) -> Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
+        IoKind::BrokenPipe => Error::new(ErrorKind::Io, PIPE),
+        _ => Error::io("writing to", Path::new("stdout"), &e),
+    })
+}
+
+/// A line of result.
+pub fn result(line: &str) -> Result<()> {
+    write(&format!("{line}\n"))
+}
+
+/// A piece of result, shown at once.
+pub fn stream(piece: &str) -> Result<()> {
+    write(piece)
+}
+
+/// A line for the person watching. Nobody may be: errors are ignored.
+pub fn note(line: &str) {
+    let _ = writeln!(stderr().lock(), "{line}");
+}
+
+/// Whether an error only means that nobody reads the output any more.
+pub fn is_broken_pipe(error: &Error) -> bool {
+    error.kind() == ErrorKind::Io && error.message() == PIPE
+}
+
+/// Says what went wrong and gives the exit code of its kind.
+pub fn failure(error: &Error) -> ExitCode {
+    note(&format!("error: {error}"));
+    ExitCode::from(error.kind().exit_code())
+}
+
+/// Logs to stderr as `RUST_LOG` says, information and worse without it.
+pub fn init_logging() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let color = std::io::IsTerminal::is_terminal(&stderr())
+        && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(stderr)
+        .with_ansi(color)
+        .without_time()
+        .with_target(false)
+        .init();
+}
+
+/// A panic is a defect of netcl: say so, and how to tell us.
+pub fn report_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        note(&format!("netcl has a defect and cannot go on: {info}"));
+        note("please report this line with the command you ran and the output of `netcl doctor`");
+    }));
+}
