@@ -68,6 +68,35 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
+    /// The least that a device of this kind offers: OpenCL 1.2 without options, 32 KiB of local memory, 1 GiB of memory.
+    pub fn floor(id: &str, kind: DeviceKind) -> Self {
+        Self {
+            id: id.into(),
+            name: format!("any {kind:?}").to_lowercase(),
+            vendor: "any".into(),
+            platform: "none".into(),
+            platform_version: "OpenCL 1.2".into(),
+            driver_version: "none".into(),
+            version: "OpenCL 1.2".into(),
+            c_version: "OpenCL C 1.2".into(),
+            kind,
+            compute_units: 4,
+            clock_mhz: 1000,
+            max_group: 256,
+            local_mem: 32 << 10,
+            global_mem: 1 << 30,
+            cache: 1 << 20,
+            max_alloc: 1 << 28,
+            base_align: 128,
+            float_lanes: if kind == DeviceKind::Cpu { 8 } else { 1 },
+            fp64: false,
+            fp16: false,
+            subgroups: false,
+            unified_memory: kind == DeviceKind::Cpu,
+            nvidia_cc: 0,
+            extensions: Vec::new(),
+        }
+    }
     /// The host's processor: rows are given to cores, not to work-groups.
     pub fn is_cpu(&self) -> bool {
         self.kind == DeviceKind::Cpu

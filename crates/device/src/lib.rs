@@ -6,6 +6,7 @@ pub mod driver;
 pub mod error;
 pub mod fault;
 pub mod host;
+pub mod null;
 
 mod buffer;
 mod capabilities;

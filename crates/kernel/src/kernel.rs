@@ -61,6 +61,14 @@ impl Kernel {
     pub fn runs_on(&self, device: &Capabilities) -> bool {
         (self.requires)(device)
     }
+    /// Changes when the text does: what was found about one text says nothing about the next.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = blake3::Hasher::new();
+        for text in [PRELUDE, self.source].iter().chain(self.includes) {
+            hash.update(text.as_bytes());
+        }
+        hash.finalize().to_hex()[..16].into()
+    }
     /// The search space on a device: each parameter with its candidates, the default first.
     pub fn space_on(&self, device: &Capabilities) -> Vec<(&'static str, Vec<i64>)> {
         let space = if device.is_cpu() { self.cpu_space.unwrap_or(self.space) } else { self.space };

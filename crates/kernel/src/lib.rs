@@ -11,9 +11,11 @@ mod kernel;
 mod launch;
 mod programs;
 pub mod tune;
+mod variants;
 
 pub use cache::{CacheEntry, DiskCache};
 pub use define::{Text, Value};
 pub use kernel::{Kernel, PRELUDE};
 pub use launch::{Launch, Operand, Scalar};
 pub use programs::{BuildStats, Programs};
+pub use variants::Variants;

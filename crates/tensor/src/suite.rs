@@ -6,7 +6,7 @@
 use crate::array::Array;
 use crate::ops::{OPS, Op};
 use crate::{DType, Device, Error, Result, Settings, Tensor};
-use netcl_kernel::tune::{Tuning, combinations};
+use netcl_kernel::tune::Tuning;
 
 mod sample;
 pub use sample::{Input, Layouts, Sample};
@@ -158,9 +158,8 @@ pub fn run_variants(device: &Device, suite: SuiteFn, limit: usize) -> Result<usi
     tuning.start_recording();
     suite(device, DType::F32)?;
     let mut runs = 0;
-    for (kernel, bucket) in tuning.stop_recording() {
-        let Some(space) = tuning.space_of(kernel) else { continue };
-        for params in combinations(&space, limit).into_iter().skip(1) {
+    for (kernel, bucket) in tuning.stop_recording().tuned {
+        for params in tuning.candidates(kernel).into_iter().take(limit).skip(1) {
             tuning.try_out(kernel, bucket, Some(params.clone()));
             let outcome = suite(device, DType::F32);
             tuning.try_out(kernel, bucket, None);

@@ -1,11 +1,13 @@
 //! Tuned parameters: which candidates there are, how they were measured, what was chosen and why.
 
+mod quarantine;
 mod search;
 mod space;
 mod store;
 
+pub use quarantine::{Quarantine, Suspect};
 pub use search::{Outcome, Trial, search};
-pub use space::{Tuning, combinations};
+pub use space::{Recording, Tuning, combinations};
 pub use store::{Measurement, Record, Store};
 
 /// Values of a kernel's parameters.

@@ -1,7 +1,6 @@
 //! Measures candidates: each is first checked against the default's result, then timed; one that fails is skipped.
 
-use super::{Measurement, Params, Record, Tuning, combinations};
-use crate::kernel::Kernel;
+use super::{Measurement, Params, Record, Tuning};
 use netcl_device::{Device, Result};
 use std::time::{Duration, Instant};
 
@@ -29,35 +28,42 @@ pub enum Outcome {
 /// Launches timed for each candidate.
 const REPEATS: usize = 7;
 
-/// Tunes one kernel on one trial within `budget` and stores the result.
+/// Tunes one kernel, or chooses among [`Variants`](crate::Variants), on one trial within `budget` and stores the result.
+/// `kernel` was launched before, so that its candidates are known.
 pub fn search(
     device: &Device,
-    kernel: &'static Kernel,
+    kernel: &'static str,
     bucket: u64,
     trial: &mut Trial<'_>,
     budget: Duration,
 ) -> Result<Outcome> {
     let started = Instant::now();
     let tuning = Tuning::of(device);
-    let candidates = combinations(&kernel.space_on(device.capabilities()), 256);
+    let candidates = tuning.candidates(kernel);
     let Some(default) = candidates.first().cloned() else { return Ok(Outcome::OutOfBudget) };
-    tuning.try_out(kernel.name, bucket, Some(default.clone()));
-    let expected = (trial.output)()?;
+    tuning.try_out(kernel, bucket, Some(default.clone()));
+    let expected = match (trial.output)() {
+        Ok(expected) => expected,
+        Err(e) => {
+            tuning.try_out(kernel, bucket, None);
+            return Err(e);
+        }
+    };
     let mut measurements = Vec::new();
     for params in candidates {
         if started.elapsed() > budget {
             break;
         }
-        tuning.try_out(kernel.name, bucket, Some(params.clone()));
+        tuning.try_out(kernel, bucket, Some(params.clone()));
         measurements.push(measure(device, params, trial, &expected));
     }
-    tuning.try_out(kernel.name, bucket, None);
-    let Some(record) = conclude(kernel.name, bucket, &trial.case, default, measurements) else {
+    tuning.try_out(kernel, bucket, None);
+    let Some(record) = conclude(kernel, bucket, &trial.case, default, measurements) else {
         return Ok(Outcome::OutOfBudget);
     };
     tuning.store().put(record.clone())?;
     // Forget what was resolved before the result was stored.
-    tuning.try_out(kernel.name, bucket, None);
+    tuning.try_out(kernel, bucket, None);
     Ok(Outcome::Tuned(record))
 }
 

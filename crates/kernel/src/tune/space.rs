@@ -1,22 +1,39 @@
 //! What a launch uses: the value being tried, else the stored choice, else the default of the device's class.
 
-use super::{Params, Store};
+use super::{Params, Quarantine, Store};
 use crate::define::Value;
 use crate::kernel::Kernel;
+use crate::variants::Variants;
 use netcl_device::Device;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 type Chosen = Arc<Vec<(&'static str, i64)>>;
+type Usable = Arc<[&'static Kernel]>;
+
+/// Candidates of one kernel at most.
+const CANDIDATES: usize = 256;
+
+/// What was launched while recording.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// Kernels and [`Variants`] that have candidates, with the class of shapes.
+    pub tuned: BTreeSet<(&'static str, u64)>,
+    /// Every kernel.
+    pub kernels: BTreeSet<&'static str>,
+}
 
 /// Tuned parameters of one device.
 pub struct Tuning {
     store: Store,
+    quarantine: Quarantine,
     resolved: RwLock<HashMap<(usize, u64), Chosen>>,
+    variants: RwLock<HashMap<(usize, u64), Usable>>,
     trials: RwLock<HashMap<(&'static str, u64), Params>>,
-    /// Kernels and buckets launched since recording began; `None` when nobody asked.
-    seen: Mutex<Option<BTreeSet<(&'static str, u64)>>>,
-    spaces: RwLock<HashMap<&'static str, Vec<(&'static str, Vec<i64>)>>>,
+    recording: AtomicBool,
+    seen: Mutex<Recording>,
+    candidates: RwLock<HashMap<&'static str, Vec<Params>>>,
 }
 
 impl Tuning {
@@ -24,16 +41,30 @@ impl Tuning {
     pub fn of(device: &Device) -> Arc<Self> {
         device.extension(|d| Self {
             store: Store::open(d.settings(), d.capabilities()),
+            quarantine: Quarantine::open(d.settings(), d.capabilities()),
             resolved: RwLock::default(),
+            variants: RwLock::default(),
             trials: RwLock::default(),
-            seen: Mutex::new(None),
-            spaces: RwLock::default(),
+            recording: AtomicBool::new(false),
+            seen: Mutex::default(),
+            candidates: RwLock::default(),
         })
     }
 
     /// Stored results.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What is not to be used on this device.
+    pub fn quarantine(&self) -> &Quarantine {
+        &self.quarantine
+    }
+
+    /// Forgets what was resolved: after the quarantine changed.
+    pub fn refresh(&self) {
+        self.resolved.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.variants.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Adds what `defines` lacks of the kernel's parameters; returns the work-group size, the define `WG` or 1.
@@ -44,6 +75,7 @@ impl Tuning {
         bucket: u64,
         defines: &mut Vec<(&'static str, Value)>,
     ) -> usize {
+        self.note(|seen| seen.kernels.insert(kernel.name));
         if !kernel.space.is_empty() || kernel.cpu_space.is_some() {
             for (name, value) in self.chosen(device, kernel, bucket).iter() {
                 if !defines.iter().any(|(n, _)| n == name) {
@@ -69,66 +101,106 @@ impl Tuning {
 
     fn chosen(&self, device: &Device, kernel: &Kernel, bucket: u64) -> Chosen {
         let key = (std::ptr::from_ref(kernel) as usize, bucket);
-        if let Some(seen) = self.seen.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            seen.insert((kernel.name, bucket));
-        }
+        self.note(|seen| seen.tuned.insert((kernel.name, bucket)));
         if let Some(found) = self.resolved.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Arc::clone(found);
         }
         let space = kernel.space_on(device.capabilities());
-        self.spaces.write().unwrap_or_else(PoisonError::into_inner).insert(kernel.name, space.clone());
-        let default: Chosen =
-            Arc::new(space.iter().map(|(n, vs)| (*n, vs.first().copied().unwrap_or(1))).collect());
-        let trial =
-            self.trials.read().unwrap_or_else(PoisonError::into_inner).get(&(kernel.name, bucket)).cloned();
-        let wanted = trial.clone().or_else(|| self.store.choice(kernel.name, bucket));
-        let mut chosen = Arc::clone(&default);
-        if let Some(wanted) = wanted {
-            let values = default.iter().map(|(n, v)| (*n, wanted.get(*n).copied().unwrap_or(*v))).collect();
-            let candidate: Chosen = Arc::new(values);
-            if trial.is_some() || usable(device, kernel, &candidate) {
-                chosen = candidate;
-            }
-        }
+        let candidates = combinations(&space, CANDIDATES);
+        let trial = self.trial(kernel.name, bucket);
+        let wanted = match &trial {
+            Some(params) => Some(params.clone()),
+            None => self.stored(device, kernel, bucket).or_else(|| {
+                candidates.iter().find(|p| self.quarantine.allows_params(device, kernel, p)).cloned()
+            }),
+        };
+        let value =
+            |name: &str, default: i64| wanted.as_ref().and_then(|w| w.get(name).copied()).unwrap_or(default);
+        let chosen: Chosen =
+            Arc::new(space.iter().map(|(n, vs)| (*n, value(n, vs.first().copied().unwrap_or(1)))).collect());
+        self.candidates.write().unwrap_or_else(PoisonError::into_inner).insert(kernel.name, candidates);
         self.resolved.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&chosen));
         chosen
     }
 
-    /// Uses `params` for a kernel from now on, or what was stored when `None`.
+    /// The stored choice for a kernel, if it still fits this device and was not found wrong.
+    fn stored(&self, device: &Device, kernel: &Kernel, bucket: u64) -> Option<Params> {
+        let stored = self.store.choice(kernel.name, bucket)?;
+        let fits = fits(device, kernel, &stored) && self.quarantine.allows_params(device, kernel, &stored);
+        fits.then_some(stored)
+    }
+
+    fn trial(&self, name: &str, bucket: u64) -> Option<Params> {
+        let trials = self.trials.read().unwrap_or_else(PoisonError::into_inner);
+        trials.iter().find(|((n, b), _)| *n == name && *b == bucket).map(|(_, p)| p.clone())
+    }
+
+    /// The variants that can be used for a class of shapes: the one being tried or measured fastest, then the others in
+    /// their own order. Empty where none runs on this device.
+    pub(crate) fn usable(&self, device: &Device, variants: &'static Variants, bucket: u64) -> Usable {
+        self.note(|seen| seen.tuned.insert((variants.name(), bucket)));
+        let key = (std::ptr::from_ref(variants) as usize, bucket);
+        if let Some(found) = self.variants.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Arc::clone(found);
+        }
+        let trial = self.trial(variants.name(), bucket);
+        let runnable: Vec<&'static Kernel> =
+            variants.kernels().iter().copied().filter(|k| k.runs_on(device.capabilities())).collect();
+        let candidates = runnable.iter().map(|k| Params::from([(k.name.into(), 1)])).collect();
+        self.candidates.write().unwrap_or_else(PoisonError::into_inner).insert(variants.name(), candidates);
+        let mut usable = match &trial {
+            Some(_) => runnable,
+            None => self.quarantine.sift(device, variants.name(), runnable),
+        };
+        let wanted = trial.or_else(|| self.store.choice(variants.name(), bucket));
+        if let Some(wanted) = wanted {
+            usable.sort_by_key(|k| !wanted.contains_key(k.name));
+        }
+        let usable: Usable = usable.into();
+        self.variants.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&usable));
+        usable
+    }
+
+    /// Uses `params` for a kernel from now on, or what was stored when `None`. Of [`Variants`], the one that `params` names.
     pub fn try_out(&self, kernel: &'static str, bucket: u64, params: Option<Params>) {
         let mut trials = self.trials.write().unwrap_or_else(PoisonError::into_inner);
         match params {
             Some(p) => trials.insert((kernel, bucket), p),
             None => trials.remove(&(kernel, bucket)),
         };
-        self.resolved.write().unwrap_or_else(PoisonError::into_inner).clear();
+        drop(trials);
+        self.refresh();
     }
 
-    /// The search space of a kernel that was launched on this device.
-    pub fn space_of(&self, kernel: &str) -> Option<Vec<(&'static str, Vec<i64>)>> {
-        self.spaces.read().unwrap_or_else(PoisonError::into_inner).get(kernel).cloned()
+    /// What can be chosen for a kernel, or for [`Variants`], that was launched on this device; the default first.
+    pub fn candidates(&self, name: &str) -> Vec<Params> {
+        let candidates = self.candidates.read().unwrap_or_else(PoisonError::into_inner);
+        candidates.get(name).cloned().unwrap_or_default()
+    }
+
+    fn note<R>(&self, what: impl FnOnce(&mut Recording) -> R) {
+        // Every launch passes here: no lock unless somebody records.
+        if self.recording.load(Ordering::Relaxed) {
+            what(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     /// Notes which kernels are launched from now on.
     pub fn start_recording(&self) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(BTreeSet::new());
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Recording::default();
+        self.recording.store(true, Ordering::Relaxed);
     }
 
-    /// Kernels with tuned parameters, and buckets, launched since [`Tuning::start_recording`].
-    pub fn stop_recording(&self) -> Vec<(&'static str, u64)> {
-        self.seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
-            .unwrap_or_default()
-            .into_iter()
-            .collect()
+    /// What was launched since [`Tuning::start_recording`].
+    pub fn stop_recording(&self) -> Recording {
+        self.recording.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// A stored choice must still build on this device; one that does not is left for the default, with a line that says so.
-fn usable(device: &Device, kernel: &Kernel, chosen: &Chosen) -> bool {
-    let wg = chosen.iter().find(|(n, _)| *n == "WG").map_or(1, |(_, v)| *v);
+fn fits(device: &Device, kernel: &Kernel, chosen: &Params) -> bool {
+    let wg = chosen.get("WG").copied().unwrap_or(1);
     let fits = usize::try_from(wg).is_ok_and(|wg| wg >= 1 && wg <= device.capabilities().max_group);
     if !fits {
         tracing::warn!(

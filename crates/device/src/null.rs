@@ -1,0 +1,79 @@
+//! A driver that computes nothing: memory reads as zeros, every source builds, launches do nothing. It shows what
+//! would be built and launched on a device that is not here, and what launching itself costs the host.
+
+use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
+use crate::{Capabilities, Result};
+
+/// Stands for a device of given capabilities.
+pub struct NullDriver(Capabilities);
+
+impl NullDriver {
+    /// A driver that says it is this device.
+    pub fn new(capabilities: Capabilities) -> Self {
+        Self(capabilities)
+    }
+}
+
+impl Driver for NullDriver {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0
+    }
+    fn allocate(&self, _: usize) -> Result<Memory> {
+        Ok(Memory::new(()))
+    }
+    fn sub_allocate(&self, _: &Memory, _: usize, _: usize) -> Result<Memory> {
+        Ok(Memory::new(()))
+    }
+    fn write(&self, _: QueueKind, _: &Memory, _: usize, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn read(&self, _: QueueKind, _: &Memory, _: usize, out: &mut [u8]) -> Result<()> {
+        out.fill(0);
+        Ok(())
+    }
+    fn copy(&self, _: QueueKind, _: (&Memory, usize), _: (&Memory, usize), _: usize) -> Result<()> {
+        Ok(())
+    }
+    fn fill(&self, _: QueueKind, _: &Memory, _: usize, _: usize, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn build(&self, _: &str, _: &str) -> Result<Program> {
+        Ok(Program::new(()))
+    }
+    fn load_binary(&self, _: &[u8], _: &str) -> Result<Program> {
+        Ok(Program::new(()))
+    }
+    fn binary(&self, _: &Program) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+    fn kernel(&self, _: &Program, _: &str) -> Result<KernelHandle> {
+        Ok(KernelHandle::new(()))
+    }
+    fn kernel_group_limit(&self, _: &KernelHandle) -> Result<usize> {
+        Ok(self.0.max_group)
+    }
+    fn launch(&self, _: &KernelHandle, _: &[Arg<'_>], _: Range, timed: bool) -> Result<Option<Event>> {
+        Ok(timed.then(|| Event::new(())))
+    }
+    fn mark(&self, _: QueueKind) -> Result<Event> {
+        Ok(Event::new(()))
+    }
+    fn wait_for(&self, _: QueueKind, _: &Event) -> Result<()> {
+        Ok(())
+    }
+    fn wait(&self, _: &Event) -> Result<()> {
+        Ok(())
+    }
+    fn times(&self, _: &Event) -> Result<(u64, u64)> {
+        Ok((0, 0))
+    }
+    fn flush(&self, _: QueueKind) -> Result<()> {
+        Ok(())
+    }
+    fn finish(&self, _: QueueKind) -> Result<()> {
+        Ok(())
+    }
+    fn deferred_error(&self) -> Option<crate::Error> {
+        None
+    }
+}

@@ -1,0 +1,169 @@
+//! What must not be used on a device: variants and parameters that failed their self-test (`netcl doctor`), and variants
+//! that the user disabled (`NETCL_DISABLE`).
+//!
+//! One file for each device and driver under `<cache>/quarantine`; another driver, or another kernel text, starts afresh.
+
+use super::Params;
+use crate::kernel::Kernel;
+use netcl_device::{Capabilities, Device, Error, Result, Settings};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// A variant, or some parameters of it, that gave a wrong result or failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspect {
+    /// Kernel variant.
+    pub kernel: String,
+    /// The parameters that fail; all of them where absent.
+    pub params: Option<Params>,
+    /// [`Kernel::fingerprint`] of the text that failed; any text where absent.
+    pub text: Option<String>,
+    /// The op that it failed in, and how.
+    pub why: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    device: String,
+    driver: String,
+    suspects: Vec<Suspect>,
+}
+
+/// The quarantine of one device.
+pub struct Quarantine {
+    path: Option<PathBuf>,
+    device: String,
+    driver: String,
+    disabled: Vec<String>,
+    suspects: Mutex<Vec<Suspect>>,
+    said: Mutex<BTreeSet<String>>,
+}
+
+impl Quarantine {
+    /// What is known of a device. A file that cannot be read counts as empty, with a warning.
+    pub fn open(settings: &Settings, device: &Capabilities) -> Self {
+        let mut hash = blake3::Hasher::new();
+        for part in [&device.name, &device.driver_version, &device.platform_version] {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            hash.update(part.as_bytes());
+        }
+        let name = format!("{}.json", &hash.finalize().to_hex()[..32]);
+        let path = settings.cache_dir.as_ref().map(|dir| dir.join("quarantine").join(name));
+        let suspects = path.as_ref().map(read).unwrap_or_default();
+        Self {
+            path,
+            device: device.name.clone(),
+            driver: device.driver_version.clone(),
+            disabled: settings.disable.clone(),
+            suspects: Mutex::new(suspects),
+            said: Mutex::default(),
+        }
+    }
+
+    /// What failed.
+    pub fn suspects(&self) -> Vec<Suspect> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Where the file is; `None` when nothing is kept on disk.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        self.path.as_deref()
+    }
+
+    /// Holds these from now on, in memory; [`Tuning::refresh`](super::Tuning::refresh) makes it count for what was launched.
+    pub fn replace(&self, suspects: Vec<Suspect>) {
+        *self.suspects.lock().unwrap_or_else(PoisonError::into_inner) = suspects;
+    }
+
+    /// Writes the file, or removes it when nothing is held.
+    ///
+    /// # Errors
+    /// `Io` with the path.
+    pub fn save(&self) -> Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let suspects = self.suspects();
+        if suspects.is_empty() {
+            return match std::fs::remove_file(path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", path, &e)),
+                _ => Ok(()),
+            };
+        }
+        let file = File { device: self.device.clone(), driver: self.driver.clone(), suspects };
+        let text =
+            serde_json::to_string_pretty(&file).map_err(|e| Error::internal(format!("quarantine: {e}")))?;
+        let aside = path.with_extension(format!("tmp.{}", std::process::id()));
+        let write = || {
+            path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+            std::fs::write(&aside, text)?;
+            std::fs::rename(&aside, path)
+        };
+        write().map_err(|e| Error::io("writing", path, &e))
+    }
+
+    /// Those of a job's variants that may be used. Where none may, the last is used all the same, with a warning.
+    pub(super) fn sift(
+        &self,
+        device: &Device,
+        job: &str,
+        variants: Vec<&'static Kernel>,
+    ) -> Vec<&'static Kernel> {
+        let reasons: Vec<_> = variants.iter().map(|k| self.reason(k, None)).collect();
+        if !variants.is_empty() && reasons.iter().all(Option::is_some) {
+            let last = variants[variants.len() - 1];
+            self.say(device, last.name, &format!("{job} has no other variant, so it is used all the same"));
+            return vec![last];
+        }
+        let pairs = variants.into_iter().zip(reasons);
+        pairs
+            .filter_map(|(kernel, reason)| match reason {
+                None => Some(kernel),
+                Some(why) => {
+                    self.say(device, kernel.name, &format!("it is avoided ({why})"));
+                    None
+                }
+            })
+            .collect()
+    }
+
+    /// Whether these parameters of a kernel may be used.
+    pub(super) fn allows_params(&self, device: &Device, kernel: &Kernel, params: &Params) -> bool {
+        match self.reason(kernel, Some(params)) {
+            None => true,
+            Some(why) => {
+                self.say(device, kernel.name, &format!("{params:?} is avoided ({why})"));
+                false
+            }
+        }
+    }
+
+    fn reason(&self, kernel: &Kernel, params: Option<&Params>) -> Option<String> {
+        if params.is_none() && self.disabled.iter().any(|name| name == kernel.name) {
+            return Some("NETCL_DISABLE names it".into());
+        }
+        let suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mine = suspects.iter().filter(|s| s.kernel == kernel.name && s.params.as_ref() == params);
+        let found = mine.find(|s| s.text.as_ref().is_none_or(|t| *t == kernel.fingerprint()));
+        found.map(|s| format!("it failed its self-test: {}; `netcl doctor` tests again", s.why))
+    }
+
+    /// One line a process for each thing avoided.
+    fn say(&self, device: &Device, kernel: &str, what: &str) {
+        let line = format!("kernel {kernel} on {}: {what}", device.capabilities().id);
+        if self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(line.clone()) {
+            tracing::warn!("{line}");
+        }
+    }
+}
+
+fn read(path: &PathBuf) -> Vec<Suspect> {
+    let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };
+    match serde_json::from_str::<File>(&text) {
+        Ok(file) => file.suspects,
+        Err(e) => {
+            tracing::warn!("quarantine {} is ignored: {e}", path.display());
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What failed its self-test, or is disabled, is not chosen again; another driver or another text starts afresh.
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+use netcl_device::null::NullDriver;
+use netcl_device::{Capabilities, Device, DeviceKind, Settings};
+use netcl_kernel::tune::{Params, Suspect, Tuning};
+use netcl_kernel::{Kernel, Variants};
+
+static FAST: Kernel = Kernel::new("job_fast", "__kernel void job(__global float *x) { x[0] = 1; }");
+static PLAIN: Kernel = Kernel::new("job_plain", "__kernel void job(__global float *x) { x[0] = 2; }")
+    .tune(&[("WG", &[64, 128, 256])]);
+static JOB: Variants = Variants::new("job", &[&FAST, &PLAIN]);
+static NOWHERE: Kernel = Kernel::new("job_nowhere", "").requires(|c| c.nvidia_cc > 9000);
+static NONE: Variants = Variants::new("none", &[&NOWHERE]);
+
+fn device(settings: &Settings, driver_version: &str) -> Device {
+    let mut capabilities = Capabilities::floor("gpu:0", DeviceKind::Gpu);
+    capabilities.driver_version = driver_version.into();
+    Device::from_driver(Box::new(NullDriver::new(capabilities)), settings.clone())
+}
+
+fn chosen(device: &Device) -> &'static str {
+    JOB.choose(device, 0).unwrap().name
+}
+
+fn suspect(kernel: &Kernel, params: Option<Params>) -> Suspect {
+    Suspect { kernel: kernel.name.into(), params, text: Some(kernel.fingerprint()), why: "test".into() }
+}
+
+#[test]
+fn a_suspect_is_avoided_by_later_runs_with_the_same_driver() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+    let first = device(&settings, "1");
+    assert_eq!(chosen(&first), "job_fast");
+    let quarantine = Tuning::of(&first);
+    quarantine.quarantine().replace(vec![suspect(&FAST, None)]);
+    quarantine.quarantine().save().unwrap();
+    quarantine.refresh();
+    assert_eq!(chosen(&first), "job_plain");
+    let later = device(&settings, "1");
+    assert_eq!(chosen(&later), "job_plain");
+    assert_eq!(chosen(&device(&settings, "2")), "job_fast");
+
+    let healthy = Tuning::of(&later);
+    healthy.quarantine().replace(Vec::new());
+    healthy.quarantine().save().unwrap();
+    assert_eq!(chosen(&device(&settings, "1")), "job_fast");
+}
+
+#[test]
+fn another_text_is_tried_again_and_the_last_variant_is_kept() {
+    let device = device(&Settings::default(), "1");
+    let tuning = Tuning::of(&device);
+    let old = Suspect { text: Some("another text".into()), ..suspect(&FAST, None) };
+    tuning.quarantine().replace(vec![old]);
+    assert_eq!(chosen(&device), "job_fast");
+    tuning.quarantine().replace(vec![suspect(&FAST, None), suspect(&PLAIN, None)]);
+    tuning.refresh();
+    assert_eq!(chosen(&device), "job_plain");
+}
+
+#[test]
+fn disabled_variants_and_tried_ones() {
+    let device = device(&Settings { disable: vec!["job_fast".into()], ..Settings::default() }, "1");
+    assert_eq!(chosen(&device), "job_plain");
+    let tuning = Tuning::of(&device);
+    let names: Vec<Params> = tuning.candidates("job");
+    assert_eq!(names, [Params::from([("job_fast".into(), 1)]), Params::from([("job_plain".into(), 1)])]);
+    tuning.try_out("job", 0, Some(names[0].clone()));
+    assert_eq!(chosen(&device), "job_fast");
+    tuning.try_out("job", 0, None);
+    assert_eq!(chosen(&device), "job_plain");
+    assert_eq!(JOB.choose_where(&device, 1, |k| k.name == "job_plain").unwrap().name, "job_plain");
+    let message = NONE.choose(&device, 0).map(|k| k.name).unwrap_err().to_string();
+    assert!(message.contains("none of its variants (job_nowhere) runs on gpu:0"), "{message}");
+}
+
+#[test]
+fn wrong_parameters_give_way_to_the_next() {
+    let device = device(&Settings::default(), "1");
+    let tuning = Tuning::of(&device);
+    let wg = || Tuning::value(&device, &PLAIN, 0, "WG");
+    assert_eq!(wg(), 64);
+    tuning.quarantine().replace(vec![suspect(&PLAIN, Some(Params::from([("WG".into(), 64)])))]);
+    tuning.refresh();
+    assert_eq!(wg(), 128);
+}
+
+#[test]
+fn a_damaged_file_counts_as_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+    let tuning = Tuning::of(&device(&settings, "1"));
+    let path = tuning.quarantine().path().unwrap();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, "{ not json").unwrap();
+    assert_eq!(chosen(&device(&settings, "1")), "job_fast");
+}
