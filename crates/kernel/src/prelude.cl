@@ -163,3 +163,31 @@ static inline float group_max(__local float *s, float v) {
   return s[0];
 }
 #endif
+
+/* This item's share of a row's softmax: x the maximum, y the sum of exp(v - maximum), in one pass over vectors l, l + WG, …
+ * The sum is brought to a new maximum once every four vectors. No share: (-FLT_MAX, 0). A NaN or +infinity makes y NaN. */
+static inline float2 softmax_share(__global const T *x, ulong n) {
+  const ulong step = WG * VW;
+  FV top = (FV)(-FLT_MAX), sum = (FV)(0.0f);
+  ulong i = get_local_id(0) * VW;
+  for (; i + 3 * step + VW <= n; i += 4 * step) {
+    const FV a = LDV(x, i), b = LDV(x, i + step), c = LDV(x, i + 2 * step), d = LDV(x, i + 3 * step);
+    const FV t = fmax(top, fmax(fmax(a, b), fmax(c, d)));
+    sum = sum * exp(top - t) + ((exp(a - t) + exp(b - t)) + (exp(c - t) + exp(d - t)));
+    top = t;
+  }
+  for (; i + VW <= n; i += step) {
+    const FV a = LDV(x, i), t = fmax(top, a);
+    sum = sum * exp(top - t) + exp(a - t);
+    top = t;
+  }
+  float2 share;
+  share.x = max_lanes(top);
+  share.y = sum_lanes(sum * exp(top - share.x));
+  for (ulong k = i; k < n && k < i + VW; k++) {
+    const float a = LD(x, k), t = fmax(share.x, a);
+    share.y = share.y * exp(share.x - t) + exp(a - t);
+    share.x = t;
+  }
+  return share;
+}

@@ -6,7 +6,9 @@
 
 use crate::array::Array;
 use crate::suite::{Sample, SuiteFn};
-use crate::{Result, Tensor, tape};
+use crate::{Device, Result, Tensor, tape};
+use netcl_kernel::Kernel;
+use netcl_kernel::tune::Tuning;
 
 pub mod check;
 pub mod map;
@@ -36,6 +38,16 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
             Ok(self.backward(refs, &saved, dy)?.into())
         })
     }
+}
+
+/// Work-items that share a row of `n` elements: one on CPUs; on GPUs as many as have about four vectors each, from one
+/// hardware group to 512.
+pub fn row_group(kernel: &'static Kernel, device: &Device, n: usize) -> usize {
+    if device.capabilities().is_cpu() {
+        return 1;
+    }
+    let vectors = n.div_ceil(Tuning::value(device, kernel, 0, "VW"));
+    vectors.div_ceil(4).next_power_of_two().clamp(32, 512)
 }
 
 /// One line of [`OPS`].
@@ -69,4 +81,5 @@ ops! {
     cast: Cast;
     reduce: Sum, Max;
     layer_norm: LayerNorm;
+    cross_entropy: CrossEntropy;
 }

@@ -1,0 +1,72 @@
+/* Cross entropy of logits against class numbers: loss = (1 - s) * (lse - x[t]) + s * (lse - mean(x)) over rows of N,
+ * with lse = log(sum(exp(x))) and s the label smoothing.
+ *
+ * x, dx (R, N) T; targets (R) int; lse, loss (R) float; scale, y (1) float; dy (R) or (1) float.
+ * fwd, bwd   work-group r owns row r. Ignored rows give 0; a target outside 0 … N - 1 gives NaN and reads nothing.
+ * mean       one work-group: sum of the losses over the number of rows not ignored, and that number's inverse for bwd.
+ * Tuned: VW. WG (1 on CPUs) follows N, or R for mean. Sums are float.
+ */
+__kernel void cross_entropy_fwd(__global const T *restrict x, __global const int *restrict targets,
+                                __global float *restrict lse, __global float *restrict loss, ulong n, long ignored,
+                                float smoothing) {
+  GROUP_SCRATCH(scratch);
+  const ulong row = get_group_id(0);
+  const int target = targets[row];
+  x += row * n;
+  if (target == ignored) {
+    if (get_local_id(0) == 0) loss[row] = lse[row] = 0.0f;
+    return;
+  }
+  const float2 share = softmax_share(x, n);
+  const float top = GROUP_MAX(scratch, share.x);
+  const float all = top + log(GROUP_SUM(scratch, share.y * exp(share.x - top)));
+  float mean = 0.0f;
+  if (smoothing > 0.0f) {
+    FV acc = (FV)(0.0f);
+    ulong i = get_local_id(0) * VW;
+    for (; i + VW <= n; i += WG * VW) acc += LDV(x, i);
+    float sum = sum_lanes(acc);
+    for (ulong k = i; k < n && k < i + VW; k++) sum += LD(x, k);
+    mean = GROUP_SUM(scratch, sum) / (float)n;
+  }
+  if (get_local_id(0) == 0) {
+    const int inside = target >= 0 && target < n;
+    lse[row] = all;
+    loss[row] = inside ? (1.0f - smoothing) * (all - LD(x, target)) + (smoothing > 0.0f ? smoothing * (all - mean) : 0.0f) : NAN;
+  }
+}
+
+__kernel void cross_entropy_mean(__global const float *restrict loss, __global const int *restrict targets,
+                                 __global float *restrict y, __global float *restrict scale, ulong rows, long ignored) {
+  GROUP_SCRATCH(scratch);
+  float sum = 0.0f;
+  uint count = 0;
+  for (ulong row = get_local_id(0); row < rows; row += WG) {
+    sum += loss[row];
+    count += targets[row] != ignored;
+  }
+  sum = GROUP_SUM(scratch, sum);
+  const float inverse = 1.0f / GROUP_SUM(scratch, (float)count);
+  if (get_local_id(0) == 0) {
+    scale[0] = inverse;
+    y[0] = sum * inverse;
+  }
+}
+
+/* dx = (exp(x - lse) - s / N - (1 - s) [k = t]) * dy * scale; dy_step is 0 where one dy stands for all rows. */
+__kernel void cross_entropy_bwd(__global const T *restrict x, __global const int *restrict targets,
+                                __global const float *restrict lse, __global const float *restrict scale,
+                                __global const float *restrict dy, __global T *restrict dx, ulong n, long ignored,
+                                float smoothing, ulong dy_step) {
+  const ulong row = get_group_id(0), l = get_local_id(0);
+  const int target = targets[row];
+  const int keep = target != ignored, inside = target >= 0 && target < n;
+  const float g = inside ? dy[row * dy_step] * scale[0] : NAN, all = lse[row], even = smoothing / (float)n;
+  x += row * n;
+  dx += row * n;
+  ulong i = l * VW;
+  for (; i + VW <= n; i += WG * VW) STV(dx, i, keep ? (exp(LDV(x, i) - all) - even) * g : (FV)(0.0f));
+  for (ulong k = i; k < n && k < i + VW; k++) ST(dx, k, keep ? (exp(LD(x, k) - all) - even) * g : 0.0f);
+  /* The item that wrote the target's element writes it again. */
+  if (keep && inside && target / VW % WG == l) ST(dx, target, (exp(LD(x, target) - all) - even - (1.0f - smoothing)) * g);
+}

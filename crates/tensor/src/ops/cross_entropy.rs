@@ -1,0 +1,210 @@
+//! Cross entropy between logits and class numbers, in one pass over the logits each way.
+//!
+//! The forward keeps one number a row, the log of the sum of exponentials; probabilities are never stored. The host reads nothing.
+
+use super::prelude::*;
+
+static KERNEL: Kernel = Kernel::new("cross_entropy", include_str!("cross_entropy.cl"))
+    .tune(&[("VW", &[4])])
+    .tune_cpu(&[("VW", &[0])]);
+
+/// How the losses of the rows become the result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reduction {
+    /// Their mean over the rows that are not ignored; NaN when all are.
+    #[default]
+    Mean,
+    /// Their sum.
+    Sum,
+    /// One loss a row, 0 where ignored.
+    None,
+}
+
+/// Options of [`cross_entropy`]; the defaults are PyTorch's.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossEntropy {
+    /// Rows with this target count for nothing.
+    pub ignore_index: Option<i32>,
+    /// Share of the target's probability that is spread over all classes, from 0 to 1.
+    pub label_smoothing: f32,
+    /// What becomes of the rows' losses.
+    pub reduction: Reduction,
+}
+
+impl Default for CrossEntropy {
+    fn default() -> Self {
+        Self { ignore_index: Some(-100), label_smoothing: 0.0, reduction: Reduction::Mean }
+    }
+}
+
+/// logits `(.., V)`, targets `(..)` u32 or i32 → a scalar, or `(..)` without reduction. The result is f32 for every dtype.
+/// A target that is no class makes its row's loss and gradient NaN; nothing outside the row is read.
+///
+/// # Errors
+/// `Shape` when the targets have not the shape of the logits without its last axis; `DType` for logits that are no floats or
+/// targets that are no integers.
+pub fn cross_entropy(logits: &Tensor, targets: &Tensor, options: CrossEntropy) -> Result<Tensor> {
+    check::float("cross_entropy", "logits", logits)?;
+    check::indices("cross_entropy", "targets", targets)?;
+    let Some((_, outer)) = logits.dims().split_last() else {
+        return Err(Error::shape("cross_entropy: logits is a scalar, expected (.., V)"));
+    };
+    if targets.dims() != outer {
+        return Err(Error::shape(format!(
+            "cross_entropy: targets has shape {}, expected {outer:?}, the shape of logits {} without its last axis",
+            targets.shape(),
+            logits.shape()
+        )));
+    }
+    if !(0.0..=1.0).contains(&options.label_smoothing) {
+        return Err(Error::shape(format!(
+            "cross_entropy: label_smoothing is {}, expected 0 to 1",
+            options.label_smoothing
+        )));
+    }
+    options.apply([logits, targets])
+}
+
+/// Work-items that add up the rows' losses on a GPU.
+const MEAN_GROUP: usize = 256;
+
+impl CrossEntropy {
+    /// What `ignore_index` is in kernels: a value that no target has stands for none.
+    fn ignored(&self) -> i64 {
+        self.ignore_index.map_or(i64::MIN, i64::from)
+    }
+}
+
+impl Op<2> for CrossEntropy {
+    const NAME: &'static str = "cross_entropy";
+    /// Log of the sum of exponentials (R), factor of the gradient (1).
+    type Saved = (Tensor, Tensor);
+    fn forward(&self, [logits, targets]: [&Tensor; 2]) -> Result<(Tensor, Self::Saved)> {
+        let (x, targets) = (logits.contiguous()?, targets.contiguous()?);
+        let (rows, n) = x.shape().rows_cols(); // x seen as (R, V)
+        let device = x.device();
+        let (lse, loss) = (x.empty_f32([rows])?, x.empty_f32(targets.shape())?);
+        let wg = row_group(&KERNEL, device, n);
+        let launch = KERNEL
+            .launch("cross_entropy_fwd")
+            .define("DTYPE", x.dtype().code())
+            .define("WG", wg)
+            .groups(rows);
+        let launch = launch.read(&x).read(&targets).write(&lse).write(&loss);
+        launch.scalar(n).scalar(self.ignored()).scalar(self.label_smoothing).run()?;
+        match self.reduction {
+            Reduction::None => Ok((loss, (lse, Tensor::ones(device, [1], DType::F32)?))),
+            Reduction::Sum => {
+                Ok((loss.sum(&[], false)?.reshape([])?, (lse, Tensor::ones(device, [1], DType::F32)?)))
+            }
+            Reduction::Mean => {
+                let (y, scale) = (x.empty_f32([])?, x.empty_f32([1])?);
+                let wg = if device.capabilities().is_cpu() { 1 } else { MEAN_GROUP };
+                let launch = KERNEL
+                    .launch("cross_entropy_mean")
+                    .define("DTYPE", x.dtype().code())
+                    .define("WG", wg)
+                    .groups(1);
+                let launch = launch.read(&loss).read(&targets).write(&y).write(&scale);
+                launch.scalar(rows).scalar(self.ignored()).run()?;
+                Ok((y, (lse, scale)))
+            }
+        }
+    }
+    fn backward(
+        &self,
+        [logits, targets]: [&Tensor; 2],
+        (lse, scale): &Self::Saved,
+        dy: &Tensor,
+    ) -> Result<[Option<Tensor>; 2]> {
+        let (x, targets, dy) = (logits.contiguous()?, targets.contiguous()?, dy.contiguous()?);
+        let (rows, n) = x.shape().rows_cols();
+        let dx = x.empty_like()?;
+        let wg = row_group(&KERNEL, x.device(), n);
+        let launch = KERNEL
+            .launch("cross_entropy_bwd")
+            .define("DTYPE", x.dtype().code())
+            .define("WG", wg)
+            .groups(rows);
+        let launch = launch.read(&x).read(&targets).read(lse).read(scale).read(&dy).write(&dx);
+        let step = usize::from(self.reduction == Reduction::None);
+        launch.scalar(n).scalar(self.ignored()).scalar(self.label_smoothing).scalar(step).run()?;
+        Ok([Some(dx), None])
+    }
+    fn reference(&self, [logits, targets]: [&Array; 2]) -> Array {
+        let mut losses = Array::zeros(targets.shape.clone());
+        let (mut kept, s) = (0.0, f64::from(self.label_smoothing));
+        for (r, row) in logits.rows().enumerate() {
+            let target = targets.data[r];
+            if self.ignore_index.map(f64::from) == Some(target) {
+                continue;
+            }
+            kept += 1.0;
+            let top = row.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
+            let lse = top + row.iter().map(|v| (v - top).exp()).sum::<f64>().ln();
+            let mean = row.iter().sum::<f64>() / row.len() as f64;
+            let class = (target >= 0.0 && target < row.len() as f64).then(|| row[target as usize]);
+            losses.data[r] = class.map_or(f64::NAN, |x| (1.0 - s) * (lse - x) + s * (lse - mean));
+        }
+        let sum = losses.data.iter().sum::<f64>();
+        match self.reduction {
+            Reduction::None => losses,
+            Reduction::Sum => Array::new([], vec![sum]),
+            Reduction::Mean => Array::new([], vec![sum / kept]),
+        }
+    }
+    fn samples() -> Vec<Sample<Self, 2>> {
+        let op = |label_smoothing, reduction| Self { label_smoothing, reduction, ..Self::default() };
+        let sample = |op, shape: &[usize]| {
+            let n = shape[shape.len() - 1];
+            Sample::new(op, [Input::normal(shape), Input::indices(&shape[..shape.len() - 1], n as u32)])
+                .sums(4)
+        };
+        let masked = |op, values: &[f64]| {
+            let targets = Input::values(&[2, 4], values, Some(DType::I32));
+            Sample::new(op, [Input::normal(&[2, 4, 70]), targets]).sums(4)
+        };
+        let vocabulary: &[&[usize]] = &[&[4096, 50_304], &[4096]];
+        vec![
+            sample(op(0.0, Reduction::Mean), &[5, 65]).bench(vocabulary),
+            sample(op(0.1, Reduction::Mean), &[2, 3, 37]),
+            sample(op(0.0, Reduction::None), &[3, 300]),
+            sample(op(0.2, Reduction::Sum), &[4, 9]).light(),
+            masked(op(0.0, Reduction::Mean), &[3.0, -100.0, 69.0, 0.0, -100.0]),
+            masked(Self { ignore_index: Some(0), ..op(0.1, Reduction::None) }, &[3.0, 0.0, 69.0]).light(),
+            masked(Self { ignore_index: None, ..op(0.0, Reduction::Sum) }, &[1.0, 2.0]).light(),
+            sample(op(0.0, Reduction::Mean), &[1, 1]).light(),
+            sample(op(0.0, Reduction::None), &[0, 5]).light(),
+            sample(op(0.0, Reduction::Sum), &[0, 5]).light(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_outside_the_classes_is_nan_in_its_row_alone() {
+        let device = crate::suite::test_device().unwrap();
+        let logits = Tensor::from_f32(&device, [3, 4], &[0.5; 12], DType::F32).unwrap().parameter("logits");
+        let options = CrossEntropy { reduction: Reduction::None, ..CrossEntropy::default() };
+        for bad in [4, -1, i32::MAX, i32::MIN] {
+            logits.set_grad(None);
+            let targets = Tensor::from_i32(&device, [3], &[1, bad, -100]).unwrap();
+            let loss = cross_entropy(&logits, &targets, options).unwrap();
+            let values = loss.to_vec().unwrap();
+            assert!(
+                (values[0] - 4f32.ln()).abs() < 1e-6 && values[1].is_nan() && values[2] == 0.0,
+                "{values:?}"
+            );
+            loss.backward_with(&Tensor::ones(&device, [3], DType::F32).unwrap()).unwrap();
+            let grad = logits.grad().unwrap().to_vec().unwrap();
+            assert!(
+                grad[..4].iter().all(|g| g.is_finite()) && grad[4..8].iter().all(|g| g.is_nan()),
+                "{grad:?}"
+            );
+            assert_eq!(grad[8..], [0.0; 4]);
+        }
+    }
+}
