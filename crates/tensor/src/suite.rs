@@ -8,8 +8,12 @@ use crate::ops::{OPS, Op};
 use crate::{DType, Device, Error, Result, Settings, Tensor};
 use netcl_kernel::tune::Tuning;
 
+mod bench;
 mod sample;
+mod selftest;
+pub use bench::{BenchCase, BenchFn, bench};
 pub use sample::{Input, Layouts, Sample};
+pub use selftest::{SelfTest, Verdict};
 
 /// Runs the suite of one op on a device for one storage type; returns how many cases ran.
 pub type SuiteFn = fn(&Device, DType) -> Result<usize>;
@@ -19,6 +23,22 @@ const STEP: f64 = 1e-5;
 
 /// Every sample of `O` in every layout.
 pub fn run<O: Op<N>, const N: usize>(device: &Device, dtype: DType) -> Result<usize> {
+    each_case(dtype, |sample: &Sample<O, N>, layouts, seed| case(device, dtype, sample, layouts, seed))
+}
+
+/// Forward and backward of the same cases without looking at the results: what would be built and launched.
+pub fn exercise<O: Op<N>, const N: usize>(device: &Device, dtype: DType) -> Result<usize> {
+    each_case(dtype, |sample: &Sample<O, N>, layouts, seed| {
+        let hosts: [Array; N] = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
+        let inputs = device_inputs(device, dtype, sample, &hosts, layouts)?;
+        forward_backward(sample, &inputs, seed).map(|_| ())
+    })
+}
+
+fn each_case<O: Op<N>, const N: usize>(
+    dtype: DType,
+    mut f: impl FnMut(&Sample<O, N>, Layouts, u64) -> Result<()>,
+) -> Result<usize> {
     let mut cases = 0;
     for (i, sample) in O::samples().into_iter().enumerate() {
         if sample.only.is_some_and(|only| only != dtype) {
@@ -29,7 +49,7 @@ pub fn run<O: Op<N>, const N: usize>(device: &Device, dtype: DType) -> Result<us
                 continue;
             }
             let name = format!("{} {} sample {i} {dtype} {layouts:?}", O::NAME, sample.name);
-            case(device, dtype, &sample, layouts, i as u64).map_err(|e| e.context(&name))?;
+            f(&sample, layouts, i as u64).map_err(|e| e.context(&name))?;
             cases += 1;
         }
     }

@@ -5,7 +5,7 @@ use crate::define::Value;
 use crate::kernel::Kernel;
 use crate::variants::Variants;
 use netcl_device::Device;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -20,8 +20,8 @@ const CANDIDATES: usize = 256;
 pub struct Recording {
     /// Kernels and [`Variants`] that have candidates, with the class of shapes.
     pub tuned: BTreeSet<(&'static str, u64)>,
-    /// Every kernel.
-    pub kernels: BTreeSet<&'static str>,
+    /// Every kernel, with its [`Kernel::fingerprint`].
+    pub kernels: BTreeMap<&'static str, String>,
 }
 
 /// Tuned parameters of one device.
@@ -75,7 +75,9 @@ impl Tuning {
         bucket: u64,
         defines: &mut Vec<(&'static str, Value)>,
     ) -> usize {
-        self.note(|seen| seen.kernels.insert(kernel.name));
+        self.note(|seen| {
+            seen.kernels.entry(kernel.name).or_insert_with(|| kernel.fingerprint());
+        });
         if !kernel.space.is_empty() || kernel.cpu_space.is_some() {
             for (name, value) in self.chosen(device, kernel, bucket).iter() {
                 if !defines.iter().any(|(n, _)| n == name) {

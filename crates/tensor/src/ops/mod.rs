@@ -5,7 +5,7 @@
 //! name below.
 
 use crate::array::Array;
-use crate::suite::{Sample, SuiteFn};
+use crate::suite::{BenchFn, Sample, SuiteFn};
 use crate::{Device, Result, Tensor, tape};
 use netcl_kernel::Kernel;
 use netcl_kernel::tune::Tuning;
@@ -56,6 +56,10 @@ pub struct OpEntry {
     pub name: &'static str,
     /// Runs the suite over it.
     pub suite: SuiteFn,
+    /// Launches everything the suite launches, and compares nothing.
+    pub exercise: SuiteFn,
+    /// Visits its benchmark cases.
+    pub bench: BenchFn,
 }
 
 /// `module: Type, Type;` → `pub mod`, an entry in [`OPS`] for each type and a test named after it.
@@ -66,6 +70,8 @@ macro_rules! ops {
         pub static OPS: &[OpEntry] = &[$($(OpEntry {
             name: concat!(stringify!($module), "::", stringify!($op)),
             suite: crate::suite::run::<$module::$op, _>,
+            exercise: crate::suite::exercise::<$module::$op, _>,
+            bench: crate::suite::bench::<$module::$op, _>,
         },)+)*];
         #[cfg(test)]
         #[allow(non_snake_case)]

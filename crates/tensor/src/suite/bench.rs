@@ -1,0 +1,82 @@
+//! Benchmark cases: the samples that say how large the inputs are in earnest.
+
+use super::Input;
+use crate::ops::Op;
+use crate::{DType, Device, Result, Tensor, tape};
+
+/// Visits each benchmark case of an op.
+pub type BenchFn = fn(&Device, DType, &mut dyn FnMut(BenchCase<'_>) -> Result<()>) -> Result<()>;
+
+type Run<'a> = Box<dyn FnMut() -> Result<Vec<Tensor>> + 'a>;
+
+/// One op on inputs of earnest size. Its tensors live as long as the visit.
+pub struct BenchCase<'a> {
+    /// The op's own name.
+    pub op: &'static str,
+    /// The sample's name, where it has one.
+    pub sample: &'static str,
+    /// Shapes of the inputs.
+    pub shapes: Vec<Vec<usize>>,
+    /// Bytes that forward and backward cannot avoid to move: their inputs and results, each once.
+    pub bytes: [u64; 2],
+    /// Enqueues the forward and gives its result; `None` where it launches nothing (views).
+    pub forward: Option<Run<'a>>,
+    /// Enqueues the backward and gives the gradients; `None` where it launches nothing.
+    pub backward: Option<Run<'a>>,
+}
+
+/// Visits the samples of `O` that have benchmark shapes. Inputs are contiguous.
+pub fn bench<O: Op<N>, const N: usize>(
+    device: &Device,
+    dtype: DType,
+    visit: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
+) -> Result<()> {
+    for (seed, sample) in (0u64..).zip(O::samples()) {
+        let Some(shapes) = sample.bench.clone().filter(|s| s.len() == N) else { continue };
+        if sample.only.is_some_and(|only| only != dtype) {
+            continue;
+        }
+        let input =
+            |i: usize| place(device, &sample.inputs[i].reshaped(&shapes[i]), seed * 16 + i as u64, dtype);
+        let inputs: Vec<Tensor> = (0..N).map(input).collect::<Result<_>>()?;
+        let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+        let op = sample.op.clone();
+        let ((y, saved), forward_launches) = launched(device, || tape::no_grad(|| op.forward(refs)))?;
+        let dy = place(device, &Input::normal(y.dims()), seed * 16 + 15, y.dtype())?;
+        let backward = || tape::no_grad(|| op.backward(refs, &saved, &dy));
+        let (grads, backward_launches) = launched(device, backward)?;
+        let total = |tensors: &mut dyn Iterator<Item = &Tensor>| {
+            tensors.map(|t| (t.count() * t.dtype().size()) as u64).sum::<u64>()
+        };
+        let ins = total(&mut inputs.iter());
+        let bytes =
+            [ins + total(&mut [&y].into_iter()), ins + total(&mut grads.iter().flatten().chain([&dy]))];
+        drop((y, grads));
+        visit(BenchCase {
+            op: O::NAME,
+            sample: sample.name,
+            shapes,
+            bytes,
+            forward: (forward_launches > 0).then(|| -> Run<'_> {
+                Box::new(|| tape::no_grad(|| op.forward(refs)).map(|(y, _)| vec![y]))
+            }),
+            backward: (backward_launches > 0)
+                .then(|| -> Run<'_> { Box::new(|| Ok(backward()?.into_iter().flatten().collect())) }),
+        })?;
+    }
+    Ok(())
+}
+
+/// The input's elements from at most a million draws, repeated: drawing takes longer than what is measured.
+fn place(device: &Device, input: &Input, seed: u64, float: DType) -> Result<Tensor> {
+    let (count, dtype) = (input.shape().count(), input.dtype(float));
+    let drawn = input.reshaped(&[count.min(1 << 20)]).draw(seed, float);
+    let data: Vec<f32> = (0..count).map(|i| drawn.data[i % drawn.data.len()] as f32).collect();
+    Tensor::from_f32(device, input.shape(), &data, dtype)
+}
+
+fn launched<R>(device: &Device, f: impl FnOnce() -> Result<R>) -> Result<(R, u64)> {
+    let before = device.launches();
+    let out = f()?;
+    Ok((out, device.launches() - before))
+}

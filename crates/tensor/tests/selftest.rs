@@ -1,0 +1,87 @@
+//! The self-test finds a variant that computes something wrong, keeps it out of use, and a later run says so and avoids it.
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+use netcl_kernel::tune::{Params, Tuning};
+use netcl_kernel::{Kernel, Variants};
+use netcl_tensor::ops::OpEntry;
+use netcl_tensor::suite::{BenchCase, SelfTest};
+use netcl_tensor::{DType, Device, Error, Result, Settings, Tensor};
+
+// Off by one, and only where there is more than one element: a mistake that one value would not show.
+static WRONG: Kernel = Kernel::new(
+    "triple_wrong",
+    "__kernel void triple(__global const float *x, __global float *y) { size_t i = get_global_id(0); y[i] = 3 * x[i] + (i > 0); }",
+);
+static RIGHT: Kernel = Kernel::new(
+    "triple_right",
+    "__kernel void triple(__global const float *x, __global float *y) { size_t i = get_global_id(0); y[i] = 3 * x[i]; }",
+);
+static TRIPLE: Variants = Variants::new("triple", &[&WRONG, &RIGHT]);
+
+// Wrong with its first parameters only.
+static SCALE: Kernel = Kernel::new(
+    "scale",
+    "__kernel void scale(__global const float *x, __global float *y) { size_t i = get_global_id(0); y[i] = (STEP == 1 ? 4 : 3) * x[i]; }",
+)
+.tune(&[("STEP", &[1, 2, 4])]);
+// Wrong without anything to put in its place.
+static LOST: Kernel = Kernel::new(
+    "lost",
+    "__kernel void lost(__global const float *x, __global float *y) { y[get_global_id(0)] = 0; }",
+);
+
+fn check(device: &Device, launch: impl Fn(&Tensor, &Tensor) -> Result<()>) -> Result<usize> {
+    let x = Tensor::from_f32(device, [4], &[1.0, 2.0, 3.0, 4.0], DType::F32)?;
+    let y = Tensor::empty(device, [4], DType::F32)?;
+    launch(&x, &y)?;
+    let got = y.to_vec()?;
+    if got == [3.0, 6.0, 9.0, 12.0] { Ok(1) } else { Err(Error::internal(format!("got {got:?}"))) }
+}
+fn triple(device: &Device, _: DType) -> Result<usize> {
+    let kernel = TRIPLE.choose(device, 0)?;
+    check(device, |x, y| kernel.launch("triple").items(4).read(x).write(y).run())
+}
+fn scale(device: &Device, _: DType) -> Result<usize> {
+    check(device, |x, y| SCALE.launch("scale").items(4).read(x).write(y).run())
+}
+fn lost(device: &Device, _: DType) -> Result<usize> {
+    check(device, |x, y| LOST.launch("lost").items(4).read(x).write(y).run())
+}
+fn no_bench(_: &Device, _: DType, _: &mut dyn FnMut(BenchCase<'_>) -> Result<()>) -> Result<()> {
+    Ok(())
+}
+fn entry(name: &'static str, suite: netcl_tensor::suite::SuiteFn) -> OpEntry {
+    OpEntry { name, suite, exercise: suite, bench: no_bench }
+}
+
+fn open(settings: &Settings) -> Device {
+    Device::open(&std::env::var("NETCL_TEST_DEVICE").unwrap_or("auto".into()), settings).unwrap()
+}
+
+#[test]
+fn what_fails_is_found_kept_and_avoided_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::from_env() };
+    let device = open(&settings);
+    let mut test = SelfTest::new(&device, 16);
+
+    let verdict = test.run(&entry("triple", triple));
+    assert_eq!(verdict.failure, None);
+    let blamed: Vec<_> = verdict.suspects.iter().map(|s| (s.kernel.as_str(), &s.params)).collect();
+    assert_eq!(blamed, [("triple_wrong", &None)]);
+    assert!(verdict.suspects[0].why.contains("triple: got [3.0, 7.0, 10.0, 13.0]"), "{:?}", verdict.suspects);
+
+    let verdict = test.run(&entry("scale", scale));
+    assert_eq!((verdict.failure, verdict.suspects.len()), (None, 1));
+    assert_eq!(verdict.suspects[0].params, Some(Params::from([("STEP".into(), 1)])));
+
+    let verdict = test.run(&entry("lost", lost));
+    assert!(verdict.suspects.is_empty() && verdict.failure.unwrap().contains("got [0.0"));
+    test.finish().unwrap();
+
+    // A later run, as another process would: it avoids both without being told.
+    let later = open(&settings);
+    assert_eq!(Tuning::of(&later).quarantine().suspects().len(), 2);
+    assert_eq!(TRIPLE.choose(&later, 0).unwrap().name, "triple_right");
+    assert_eq!(triple(&later, DType::F32).unwrap() + scale(&later, DType::F32).unwrap(), 2);
+}
