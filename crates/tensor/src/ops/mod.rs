@@ -88,4 +88,5 @@ ops! {
     reduce: Sum, Max;
     layer_norm: LayerNorm;
     cross_entropy: CrossEntropy;
+    softmax: Softmax, LogSoftmax;
 }

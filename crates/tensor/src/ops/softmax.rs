@@ -1,0 +1,116 @@
+//! Softmax and its logarithm, fused row by row.
+
+use super::prelude::*;
+
+static KERNEL: Kernel =
+    Kernel::new("softmax", include_str!("softmax.cl")).tune(&[("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
+
+/// Rows of the last axis through one of the forward kernels: x `(.., N)` → `(.., N)`.
+fn forward(entry: &'static str, x: &Tensor) -> Result<(Tensor, Tensor)> {
+    check::float(entry.trim_end_matches("_fwd"), "x", x)?;
+    let x = x.contiguous()?;
+    let (rows, n) = x.shape().rows_cols(); // x seen as (R, N)
+    let y = x.empty_like()?;
+    if y.count() > 0 {
+        let launch = KERNEL.launch(entry).define("DTYPE", x.dtype().code());
+        let launch = launch.define("WG", row_group(&KERNEL, x.device(), n)).groups(rows);
+        launch.read(&x).write(&y).scalar(n).run()?;
+    }
+    Ok((y.clone(), y))
+}
+
+fn backward(entry: &'static str, y: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+    let dy = dy.contiguous()?;
+    let (rows, n) = y.shape().rows_cols();
+    let dx = y.empty_like()?;
+    if dx.count() > 0 {
+        let launch = KERNEL.launch(entry).define("DTYPE", y.dtype().code());
+        let launch = launch.define("WG", row_group(&KERNEL, y.device(), n)).groups(rows);
+        launch.read(y).read(&dy).write(&dx).scalar(n).run()?;
+    }
+    Ok([Some(dx)])
+}
+
+/// `exp(x) / sum(exp(x))` over the last axis.
+#[derive(Clone)]
+pub struct Softmax;
+
+impl Op<1> for Softmax {
+    const NAME: &'static str = "softmax";
+    type Saved = Tensor;
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
+        forward("softmax_fwd", x)
+    }
+    fn backward(&self, [_]: [&Tensor; 1], y: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        backward("softmax_bwd", y, dy)
+    }
+    fn reference(&self, [x]: [&Array; 1]) -> Array {
+        LogSoftmax.reference([x]).map(f64::exp)
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);
+        vec![
+            sample(&[3, 65]).bench(&[&[16_384, 1024]]),
+            sample(&[2, 2, 9]),
+            sample(&[1, 300]).light(),
+            sample(&[1]).light(),
+            sample(&[0, 4]).light(),
+            Sample::new(Self, [Input::uniform(&[4, 37], -300.0, 300.0)]).named("large").light(),
+        ]
+    }
+}
+
+/// `x - log(sum(exp(x)))` over the last axis.
+#[derive(Clone)]
+pub struct LogSoftmax;
+
+impl Op<1> for LogSoftmax {
+    const NAME: &'static str = "log_softmax";
+    type Saved = Tensor;
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
+        forward("log_softmax_fwd", x)
+    }
+    fn backward(&self, [_]: [&Tensor; 1], y: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        backward("log_softmax_bwd", y, dy)
+    }
+    fn reference(&self, [x]: [&Array; 1]) -> Array {
+        let mut out = Array::zeros(x.shape.clone());
+        for (r, row) in x.rows().enumerate() {
+            let top = row.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
+            let rest = row.iter().map(|v| (v - top).exp()).sum::<f64>().ln();
+            for (i, v) in row.iter().enumerate() {
+                out.data[r * row.len() + i] = v - top - rest;
+            }
+        }
+        out
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);
+        vec![
+            sample(&[3, 65]).bench(&[&[16_384, 1024]]),
+            sample(&[2, 300]).light(),
+            sample(&[1]).light(),
+            sample(&[0, 4]).light(),
+        ]
+    }
+}
+
+/// Applies a row op over any axis: it becomes the last one for the time.
+fn over(axis: isize, name: &str, x: &Tensor, op: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let axis = x.shape().axis(name, axis)?.cast_signed();
+    if axis.cast_unsigned() + 1 == x.shape().rank() {
+        return op(x);
+    }
+    op(&x.transpose(axis, -1)?)?.transpose(axis, -1)
+}
+
+impl Tensor {
+    /// `exp(x) / sum(exp(x))` over `axis`; a negative one counts from the end. A row of -infinity alone gives NaN.
+    pub fn softmax(&self, axis: isize) -> Result<Self> {
+        over(axis, "softmax", self, |x| Softmax.apply([x]))
+    }
+    /// `x - log(sum(exp(x)))` over `axis`, which keeps digits that `softmax` then `log` would lose.
+    pub fn log_softmax(&self, axis: isize) -> Result<Self> {
+        over(axis, "log_softmax", self, |x| LogSoftmax.apply([x]))
+    }
+}
