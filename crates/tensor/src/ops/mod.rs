@@ -12,6 +12,7 @@ use netcl_kernel::tune::Tuning;
 
 pub mod check;
 pub mod map;
+pub mod optimizer;
 pub mod prelude;
 
 /// An operation of `N` tensors with one result: forward, gradient, f64 reference and samples in one place.

@@ -1,0 +1,240 @@
+/* optimizer: one step of AdamW, Adam or SGD over many parameters at once, the norm of all gradients, and what steps share.
+ *
+ * p            parameters, T: windows of one buffer. master: the same in float where T is narrower; it leads, p is its rounding.
+ * m, v         moments, float. Element 0 of master, m and v belongs to element `base` of p.
+ * table        one row of ROW ulongs a parameter: START its first element in p, GRAD the first element of its gradient in
+ *              the gradient's buffer, LENGTH elements, FIRST number of its first work-group, HYPER weight decay and
+ *              learning-rate factor (two floats).
+ * g0 … g31     gradients, G: that of row `first` + k is gk. Arguments from `count` on repeat the last and are not read.
+ * control      uints that outlive a step, floats by their bits: see CONTROL below. The host writes LR and MAX_NORM.
+ *
+ * Work-group w owns CHUNK neighbouring elements of one parameter, so nothing is written twice and no group spans two.
+ * optimizer_norm     partial[at + w] = sum of squares of the group's gradient elements. Float, in a fixed order.
+ * optimizer_prepare  one group: norm = sqrt(sum of partial) / scale, clip = min(1, max_norm / (norm + 1e-6)), coefficient =
+ *                    clip / scale, bias corrections 1 / (1 - beta^t) as -1 / expm1(t log beta), which keeps the digits that
+ *                    1 - 0.999f loses. growth > 0: loss scaling; a norm that is not finite skips the step and halves the
+ *                    scale, `growth` good steps in a row double it.
+ * optimizer_update   g = coefficient * gradient, then by RULE, with lr and decay of the row:
+ *                    0 AdamW  m += (1 - b1) (g - m), v = b2 v + (1 - b2) g^2, p -= lr decay p,
+ *                             p -= lr m c1 / (sqrt(v) c2 + eps); c1, c2 the bias corrections of m and sqrt(v).
+ *                    1 Adam   the same with g += decay p instead of the decayed p.
+ *                    2 SGD    g += decay p; with MOMENTUM: m = momentum m + damp g (g at the first step), and g = m, or
+ *                             g += momentum m with NESTEROV; p -= lr g.
+ * Defines: RULE, MOMENTUM, NESTEROV, DTYPE of p, GTYPE of gradients. Tuned: WG (1 on CPUs), VW, CHUNK (a multiple of WG VW).
+ */
+#ifndef RULE
+#define RULE 0
+#define MOMENTUM 0
+#define NESTEROV 0
+#endif
+#ifndef GTYPE
+#define GTYPE DTYPE
+#endif
+#ifndef CHUNK
+#define CHUNK 4096
+#endif
+
+enum { START, GRAD, LENGTH, FIRST, HYPER, ROW };
+enum CONTROL { LR, MAX_NORM, STEP, SCALE, GOOD, ATTEMPT, COEFFICIENT, SKIP, CORRECT1, CORRECT2, REPORTS = 16 };
+/* The last RING reports: norm, steps done, scale used, whether it was skipped. */
+#define RING 8
+#define LARGEST_SCALE 16777216.0f
+
+#if GTYPE == 0
+typedef float G;
+#define LDG(p, i) ((p)[i])
+#define LDGV(p, i) LDV_F32((p) + (i))
+#elif GTYPE == 1
+typedef half G;
+#define LDG(p, i) vload_half((i), (p))
+#define LDGV(p, i) LDV_F16((p) + (i))
+#else
+typedef ushort G;
+#define LDG(p, i) of_bf16((p)[i])
+#define LDGV(p, i) LDV_BF16((p) + (i))
+#endif
+
+#if VW == 1
+#define FIRST_LANE(v) (v)
+#else
+#define FIRST_LANE(v) ((v).s0)
+#endif
+
+#define EACH16(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+#define EACH32(X) \
+  EACH16(X) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23) X(24) X(25) X(26) X(27) X(28) X(29) X(30) X(31)
+#define GRADIENT(k) , __global const G *g##k
+#define PICK(k) \
+  case k: g = g##k; break;
+
+/* Of rows first … first + count - 1, the one whose groups hold `group`. */
+static inline uint row_of(__global const ulong *table, uint first, uint count, ulong group) {
+  uint low = first, high = first + count;
+  while (high - low > 1) {
+    const uint middle = (low + high) / 2;
+    if (table[middle * ROW + FIRST] <= group) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+/* Row of this group, its gradient from the parameter's first element on, and the group's elements [begin, end). */
+#define FIND_GROUP                                                          \
+  const uint at_row = row_of(table, first, count, get_group_id(0));         \
+  __global const ulong *row = table + (ulong)at_row * ROW;                  \
+  const ulong begin = (get_group_id(0) - row[FIRST]) * CHUNK;               \
+  const ulong end = min(row[LENGTH], begin + CHUNK);                        \
+  __global const G *g;                                                      \
+  switch (at_row - first) { EACH32(PICK) default: g = g0; }                 \
+  g += row[GRAD];
+
+__kernel void optimizer_norm(__global float *restrict partial, ulong at, __global const ulong *restrict table, uint first,
+                             uint count EACH32(GRADIENT)) {
+  GROUP_SCRATCH(scratch);
+  FIND_GROUP
+  FV a = (FV)(0.0f), b = (FV)(0.0f);
+  ulong i = begin + get_local_id(0) * VW;
+  for (; i + (WG + 1) * VW <= end; i += 2 * WG * VW) {
+    const FV x = LDGV(g, i), y = LDGV(g, i + WG * VW);
+    a = fma(x, x, a);
+    b = fma(y, y, b);
+  }
+  for (; i + VW <= end; i += WG * VW) {
+    const FV x = LDGV(g, i);
+    a = fma(x, x, a);
+  }
+  float sum = sum_lanes(a + b);
+  for (ulong k = i; k < end && k < i + VW; k++) sum = fma(LDG(g, k), LDG(g, k), sum);
+  sum = GROUP_SUM(scratch, sum);
+  if (get_local_id(0) == 0) partial[at + get_group_id(0)] = sum;
+}
+
+__kernel void optimizer_prepare(__global uint *restrict control, __global const float *restrict partial, ulong parts,
+                                float log_beta1, float log_beta2, uint growth) {
+  GROUP_SCRATCH(scratch);
+  float sum = 0.0f;
+  for (ulong i = get_local_id(0); i < parts; i += WG) sum += partial[i];
+  sum = GROUP_SUM(scratch, sum);
+  if (get_local_id(0) != 0) return;
+
+  const float scale = as_float(control[SCALE]), max_norm = as_float(control[MAX_NORM]);
+  const float norm = sqrt(sum) / scale, ratio = max_norm / (norm + 1e-6f);
+  /* A NaN goes through to the parameters, where it is seen, as it does in PyTorch. */
+  const float clip = max_norm > 0.0f && !(ratio >= 1.0f) ? ratio : 1.0f;
+  const uint skip = growth > 0 && !(sum <= FLT_MAX);
+  const uint step = control[STEP] + 1 - skip, good = control[GOOD] + 1;
+  control[STEP] = step;
+  control[SKIP] = skip;
+  control[COEFFICIENT] = as_uint(clip / scale);
+  control[CORRECT1] = as_uint(-1.0f / expm1((float)step * log_beta1));
+  control[CORRECT2] = as_uint(sqrt(-1.0f / expm1((float)step * log_beta2)));
+  if (growth > 0) {
+    control[GOOD] = skip || good >= growth ? 0 : good;
+    if (skip) control[SCALE] = as_uint(max(scale * 0.5f, 1.0f));
+    else if (good >= growth) control[SCALE] = as_uint(min(scale * 2.0f, LARGEST_SCALE));
+  }
+  const uint attempt = control[ATTEMPT];
+  __global uint *report = control + REPORTS + attempt % RING * 4;
+  report[0] = as_uint(norm);
+  report[1] = step;
+  report[2] = as_uint(scale);
+  report[3] = skip;
+  control[ATTEMPT] = attempt + 1;
+}
+
+/* What an element's step takes besides its own values. */
+typedef struct {
+  float c, lr, decay, c1, c2, h0, h1, h2, h3;
+  bool start;
+} Common;
+
+/* The parameter after its step; moments are updated in place. h0 … h3: 1 - b1, b2, 1 - b2, eps; SGD: momentum, damp. */
+static inline FV advance(FV p, FV g, FV *m, FV *v, Common s) {
+  g *= s.c;
+#if RULE != 0
+  g = fma((FV)(s.decay), p, g);
+#endif
+#if RULE == 2
+#if MOMENTUM
+  *m = s.start ? g : fma((FV)(s.h0), *m, s.h1 * g);
+#if NESTEROV
+  g = fma((FV)(s.h0), *m, g);
+#else
+  g = *m;
+#endif
+#endif
+  return fma((FV)(-s.lr), g, p);
+#else
+  *m = fma((FV)(s.h0), g - *m, *m);
+  *v = fma((FV)(s.h1), *v, s.h2 * g * g);
+#if RULE == 0
+  p = fma((FV)(-s.lr * s.decay), p, p);
+#endif
+  return fma((FV)(-s.lr), s.c1 * *m / fma(sqrt(*v), (FV)(s.c2), (FV)(s.h3)), p);
+#endif
+}
+
+/* Arguments that a variant has. */
+#if DTYPE == 0
+#define LEAD(p) (p)
+#define MASTER_ARGUMENT
+#else
+#define LEAD(p) master
+#define MASTER_ARGUMENT __global float *restrict master,
+#endif
+#if RULE == 2 && !MOMENTUM
+#define M_ARGUMENT
+#define IF_M(x)
+#else
+#define M_ARGUMENT __global float *restrict m,
+#define IF_M(x) x
+#endif
+#if RULE == 2
+#define V_ARGUMENT
+#define IF_V(x)
+#else
+#define V_ARGUMENT __global float *restrict v,
+#define IF_V(x) x
+#endif
+
+__kernel void optimizer_update(__global T *restrict p, MASTER_ARGUMENT M_ARGUMENT V_ARGUMENT ulong base,
+                               __global const uint *restrict control, float h0, float h1, float h2, float h3,
+                               __global const ulong *restrict table, uint first, uint count EACH32(GRADIENT)) {
+  if (control[SKIP]) return;
+  FIND_GROUP
+  const float2 hyper = as_float2(row[HYPER]);
+  const Common s = {as_float(control[COEFFICIENT]), as_float(control[LR]) * hyper.y, hyper.x,
+                    as_float(control[CORRECT1]), as_float(control[CORRECT2]), h0, h1, h2, h3, control[STEP] == 1};
+  p += row[START];
+#if DTYPE != 0
+  master += row[START] - base;
+#endif
+  IF_M(m += row[START] - base;)
+  IF_V(v += row[START] - base;)
+  ulong i = begin + get_local_id(0) * VW;
+  for (; i + VW <= end; i += WG * VW) {
+    FV mi = (FV)(0.0f), vi = (FV)(0.0f);
+    IF_M(mi = LDV_F32(m + i);)
+    IF_V(vi = LDV_F32(v + i);)
+    const FV y = advance(LDV_F32(LEAD(p) + i), LDGV(g, i), &mi, &vi, s);
+    IF_M(STV_F32(m + i, mi);)
+    IF_V(STV_F32(v + i, vi);)
+#if DTYPE != 0
+    STV_F32(master + i, y);
+#endif
+    STV(p, i, y);
+  }
+  /* The end of a parameter: one lane at a time through the same vector arithmetic. */
+  for (ulong k = i; k < end && k < i + VW; k++) {
+    FV mi = (FV)(0.0f), vi = (FV)(0.0f);
+    IF_M(mi = (FV)(m[k]);)
+    IF_V(vi = (FV)(v[k]);)
+    const float y = FIRST_LANE(advance((FV)(LEAD(p)[k]), (FV)(LDG(g, k)), &mi, &vi, s));
+    IF_M(m[k] = FIRST_LANE(mi);)
+    IF_V(v[k] = FIRST_LANE(vi);)
+#if DTYPE != 0
+    master[k] = y;
+#endif
+    ST(p, k, y);
+  }
+}

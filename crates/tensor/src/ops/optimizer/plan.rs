@@ -1,0 +1,101 @@
+//! Which gradients go into which launch. Made again only when a gradient's type or place in its buffer changes.
+
+use super::arena::{Arena, Part};
+use super::{Entry, KERNEL, SLOTS};
+use crate::ops::prelude::*;
+use netcl_kernel::Launch;
+
+/// Words of a row of the table: `ROW` of the kernel text.
+const ROW: usize = 5;
+
+pub(super) struct Plan {
+    /// Type and offset of every gradient: what the plan was made for.
+    key: Vec<(DType, usize)>,
+    pub batches: Vec<Batch>,
+    /// One row a parameter, in the order of the batches.
+    table: Tensor,
+    /// Sums of squares, one a work-group of all batches.
+    pub partial: Tensor,
+    /// Elements a work-group.
+    pub chunk: usize,
+}
+
+/// Parameters of one arena with gradients of one type.
+pub(super) struct Batch {
+    pub arena: usize,
+    /// Type of the gradients.
+    pub dtype: DType,
+    /// Numbers of the parameters.
+    members: Vec<usize>,
+    /// Its first row of the table.
+    first: usize,
+    pub groups: usize,
+    /// Its first partial sum.
+    pub part: usize,
+    pub elements: usize,
+}
+
+impl Plan {
+    /// `last` if it still fits.
+    pub fn renew(last: Option<Self>, entries: &[Entry], arenas: &[Arena], grads: &[Tensor]) -> Result<Self> {
+        let key = grads.iter().map(|g| (g.dtype(), g.layout().offset));
+        match last {
+            Some(plan) if key.clone().eq(plan.key.iter().copied()) => Ok(plan),
+            _ => Self::new(key.collect(), entries, arenas),
+        }
+    }
+
+    fn new(key: Vec<(DType, usize)>, entries: &[Entry], arenas: &[Arena]) -> Result<Self> {
+        let device = entries[0].param.device();
+        let chunk = Tuning::value(device, &KERNEL, 0, "CHUNK");
+        let mut batches: Vec<Batch> = Vec::new();
+        let mut table: Vec<u64> = Vec::with_capacity(entries.len() * ROW);
+        for (arena, a) in arenas.iter().enumerate() {
+            for dtype in DType::FLOATS {
+                let fits = |i: &&usize| key[**i].0 == dtype && entries[**i].param.count() > 0;
+                let members: Vec<usize> = a.members.iter().filter(fits).copied().collect();
+                for members in members.chunks(SLOTS) {
+                    let part = batches.last().map_or(0, |b| b.part + b.groups);
+                    let first = table.len() / ROW;
+                    let (mut groups, mut elements) = (0, 0);
+                    for i in members {
+                        let Entry { param, weight_decay, lr_scale } = &entries[*i];
+                        let [decay, factor] =
+                            [weight_decay, lr_scale].map(|x| u64::from((*x as f32).to_bits()));
+                        let sizes = [param.layout().offset, key[*i].1, param.count(), groups];
+                        table.extend(sizes.map(|n| n as u64));
+                        table.push(decay | factor << 32);
+                        groups += param.count().div_ceil(chunk);
+                        elements += param.count();
+                    }
+                    batches.push(Batch {
+                        arena,
+                        dtype,
+                        members: members.to_vec(),
+                        first,
+                        groups,
+                        part,
+                        elements,
+                    });
+                }
+            }
+        }
+        let parts = batches.last().map_or(0, |b| b.part + b.groups);
+        let partial = Tensor::empty(device, [parts], DType::F32)?;
+        // Words of 8 bytes travel as pairs of 4: no tensor holds them otherwise.
+        let table = Tensor::from_u32(device, [2 * table.len()], bytemuck::cast_slice(&table))?;
+        Ok(Self { key, batches, table, partial, chunk })
+    }
+}
+
+impl Batch {
+    /// Binds the table and the gradients.
+    pub fn gradients<'a>(&self, launch: Launch<'a>, plan: &Plan, grads: &[Tensor]) -> Launch<'a> {
+        let count = self.members.len();
+        let launch = launch.read(&plan.table).scalar(self.first as u32).scalar(count as u32);
+        (0..SLOTS).fold(launch, |launch, slot| {
+            let tensor = &grads[self.members[slot.min(count - 1)]];
+            launch.read_base(&Part { tensor, elements: if slot < count { tensor.count() } else { 0 } })
+        })
+    }
+}

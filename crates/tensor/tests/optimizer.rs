@@ -1,0 +1,345 @@
+//! Optimizer steps against PyTorch's and against the same formulas in f64.
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
+
+use netcl_tensor::ops::optimizer::{Counters, Entry, LossScale, Rule, Update};
+use netcl_tensor::suite::{Input, test_device};
+use netcl_tensor::{DType, Device, Result, Tensor};
+use safetensors::SafeTensors;
+use serde_json::Value;
+use std::path::Path;
+
+const ADAMW: Rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+const RULES: [Rule; 4] = [
+    ADAMW,
+    Rule::Adam { betas: [0.9, 0.999], eps: 1e-8 },
+    Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false },
+    Rule::Sgd { momentum: 0.9, dampening: 0.3, nesterov: true },
+];
+
+struct Goldens(Vec<u8>);
+
+impl Goldens {
+    fn open(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/goldens/{name}.safetensors"));
+        Self(std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+    }
+    fn cases(&self) -> Vec<(String, Value)> {
+        let (_, header) = SafeTensors::read_metadata(&self.0).unwrap();
+        let all = header.metadata().clone().unwrap();
+        assert!(!all.is_empty());
+        all.into_iter().map(|(name, text)| (name, serde_json::from_str(&text).unwrap())).collect()
+    }
+    /// Shape and values.
+    fn get(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        let view = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let values = view.data().chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().unwrap()));
+        (view.shape().to_vec(), values.collect())
+    }
+}
+
+fn close(what: &str, got: &[f32], expected: impl IntoIterator<Item = f64>, tolerance: f64) {
+    let expected: Vec<f64> = expected.into_iter().collect();
+    assert_eq!(got.len(), expected.len(), "{what}");
+    for (i, (g, e)) in got.iter().zip(&expected).enumerate() {
+        let apart = (f64::from(*g) - e).abs();
+        assert!(apart <= tolerance * e.abs().max(1.0), "{what}[{i}]: {g}, expected {e}: apart {apart:.1e}");
+    }
+}
+
+fn wide(values: &[f32]) -> impl Iterator<Item = f64> {
+    values.iter().map(|v| f64::from(*v))
+}
+
+fn rule_of(case: &Value) -> Rule {
+    let number = |key: &str| case[key].as_f64().unwrap_or(0.0);
+    let betas = [0, 1].map(|i| case["betas"][i].as_f64().unwrap_or(0.0));
+    match case["optimizer"].as_str().unwrap() {
+        "AdamW" => Rule::AdamW { betas, eps: number("eps") },
+        "Adam" => Rule::Adam { betas, eps: number("eps") },
+        _ => Rule::Sgd {
+            momentum: number("momentum"),
+            dampening: number("dampening"),
+            nesterov: case["nesterov"].as_bool().unwrap_or(false),
+        },
+    }
+}
+
+#[test]
+fn three_steps_are_those_of_pytorch() {
+    let (device, goldens) = (test_device().unwrap(), Goldens::open("optim"));
+    for (name, case) in goldens.cases() {
+        let (shape, start) = goldens.get(&format!("{name}.in.param"));
+        let (_, grads) = goldens.get(&format!("{name}.in.grads"));
+        let (_, expected) = goldens.get(&format!("{name}.out"));
+        let param = Tensor::from_f32(&device, shape.clone(), &start, DType::F32).unwrap().parameter(&name);
+        let weight_decay = case["weight_decay"].as_f64().unwrap_or(0.0);
+        let entry = Entry { param: param.clone(), weight_decay, lr_scale: 1.0 };
+        let mut update = Update::new(rule_of(&case), vec![entry], None).unwrap();
+        let n = start.len();
+        for step in 0..3 {
+            let grad = Tensor::from_f32(&device, shape.clone(), &grads[step * n..][..n], DType::F32).unwrap();
+            param.set_grad(Some(grad));
+            update.step(case["lr"].as_f64().unwrap(), None).unwrap();
+            let what = format!("{name} step {step}");
+            close(&what, &param.to_vec().unwrap(), wide(&expected[step * n..][..n]), 1e-6);
+        }
+    }
+}
+
+/// A step of plain gradient descent from zero with learning rate 1 leaves minus the clipped gradients.
+#[test]
+fn clipping_is_that_of_pytorch() {
+    let (device, goldens) = (test_device().unwrap(), Goldens::open("clip_grad_norm"));
+    for (name, case) in goldens.cases() {
+        let params: Vec<Tensor> = (0..3)
+            .map(|i| {
+                let (shape, grad) = goldens.get(&format!("{name}.in.{i}"));
+                let param = Tensor::zeros(&device, shape.clone(), DType::F32).unwrap().parameter("p");
+                param.set_grad(Some(Tensor::from_f32(&device, shape, &grad, DType::F32).unwrap()));
+                param
+            })
+            .collect();
+        let mut update = Update::new(RULES[2], entries(&params, 0.0), None).unwrap();
+        update.step(1.0, case["max_norm"].as_f64()).unwrap();
+        let norm = goldens.get(&format!("{name}.out")).1;
+        close(&name, &[update.report().unwrap().read().unwrap().norm], wide(&norm), 1e-6);
+        for (i, param) in params.iter().enumerate() {
+            let expected = goldens.get(&format!("{name}.out.{i}")).1;
+            close(&name, &param.to_vec().unwrap(), wide(&expected).map(|v| -v), 1e-6);
+        }
+    }
+}
+
+fn entries(params: &[Tensor], weight_decay: f64) -> Vec<Entry> {
+    // Every third has no decay, every fourth half the learning rate.
+    let decay = |i: usize| if i % 3 == 2 { 0.0 } else { weight_decay };
+    let scale = |i: usize| if i % 4 == 3 { 0.5 } else { 1.0 };
+    let entry =
+        |(i, p): (usize, &Tensor)| Entry { param: p.clone(), weight_decay: decay(i), lr_scale: scale(i) };
+    params.iter().enumerate().map(entry).collect()
+}
+
+/// More parameters than a launch takes, of odd sizes, some of several work-groups, one empty.
+fn sizes() -> Vec<usize> {
+    let mut sizes: Vec<usize> = (0..37).map(|i| 1 + (i * i * 7) % 301).collect();
+    sizes.extend([1, 0, 20_011, 8192, 8193, 255, 256, 257]);
+    sizes
+}
+
+fn draw(seed: u64, n: usize, dtype: DType) -> Vec<f32> {
+    Input::normal(&[n]).draw(seed, dtype).data.iter().map(|v| *v as f32).collect()
+}
+
+/// Parameters in one buffer at multiples of 256 elements, except the last three, which have buffers of their own.
+fn parameters(device: &Device, dtype: DType) -> Vec<Tensor> {
+    let sizes = sizes();
+    let shared = sizes.len() - 3;
+    let room = sizes[..shared].iter().map(|n| n.next_multiple_of(256)).sum::<usize>();
+    let arena = Tensor::zeros(device, [room], dtype).unwrap();
+    let mut at = 0;
+    let make = |(i, n): (usize, &usize)| {
+        let tensor = if i < shared {
+            at += n.next_multiple_of(256);
+            arena.slice(0, at - n.next_multiple_of(256)..at - n.next_multiple_of(256) + n).unwrap()
+        } else {
+            Tensor::zeros(device, [*n], dtype).unwrap()
+        };
+        tensor.set_f32(&draw(i as u64, *n, dtype)).unwrap();
+        tensor.parameter(&format!("p{i}"))
+    };
+    sizes.iter().enumerate().map(make).collect()
+}
+
+/// Gradients of step `step`: some f32, some strided, all offset differently from the last step's.
+fn give_grads(params: &[Tensor], step: u64) -> Vec<Vec<f32>> {
+    let give = |(i, param): (usize, &Tensor)| {
+        let dtype = if i % 5 == 4 { DType::F32 } else { param.dtype() };
+        let n = param.count();
+        let values = draw(1000 * (step + 1) + i as u64, n, dtype);
+        let grad = if i % 7 == 6 {
+            let doubled: Vec<f32> = values.iter().flat_map(|v| [*v, f32::NAN]).collect();
+            let pairs = Tensor::from_f32(param.device(), [n, 2], &doubled, dtype).unwrap();
+            pairs.slice(1, 0..1).unwrap().reshape([n]).unwrap()
+        } else {
+            let skip = (i + step as usize) % 3;
+            let padded = [&vec![f32::NAN; skip][..], &values].concat();
+            Tensor::from_f32(param.device(), [n + skip], &padded, dtype)
+                .unwrap()
+                .slice(0, skip..skip + n)
+                .unwrap()
+        };
+        param.set_grad(Some(grad));
+        values
+    };
+    params.iter().enumerate().map(give).collect()
+}
+
+/// One parameter in f64.
+struct Reference {
+    p: Vec<f64>,
+    m: Vec<f64>,
+    v: Vec<f64>,
+}
+
+impl Reference {
+    fn step(&mut self, rule: Rule, t: i32, grads: &[f64], lr: f64, decay: f64) {
+        for (i, g) in grads.iter().enumerate() {
+            let (p, m, v) = (&mut self.p[i], &mut self.m[i], &mut self.v[i]);
+            match rule {
+                Rule::AdamW { betas: [b1, b2], eps } | Rule::Adam { betas: [b1, b2], eps } => {
+                    let apart = matches!(rule, Rule::AdamW { .. });
+                    let g = if apart { *g } else { g + decay * *p };
+                    *p *= if apart { 1.0 - lr * decay } else { 1.0 };
+                    *m = b1 * *m + (1.0 - b1) * g;
+                    *v = b2 * *v + (1.0 - b2) * g * g;
+                    *p -= lr * (*m / (1.0 - b1.powi(t))) / ((*v / (1.0 - b2.powi(t))).sqrt() + eps);
+                }
+                Rule::Sgd { momentum, dampening, nesterov } => {
+                    let g = g + decay * *p;
+                    *m = if t == 1 { g } else { momentum * *m + (1.0 - dampening) * g };
+                    let direction = if nesterov { g + momentum * *m } else { *m };
+                    *p -= lr * if momentum == 0.0 { g } else { direction };
+                }
+            }
+        }
+    }
+}
+
+fn compare_with_f64(device: &Device, dtype: DType, rule: Rule) -> Result<()> {
+    let params = parameters(device, dtype);
+    let mut update = Update::new(rule, entries(&params, 0.1), None)?;
+    let start = |p: &Tensor| {
+        let p: Vec<f64> = wide(&p.to_vec().unwrap()).collect();
+        Reference { m: vec![0.0; p.len()], v: vec![0.0; p.len()], p }
+    };
+    let mut references: Vec<Reference> = params.iter().map(start).collect();
+    for step in 0..3 {
+        let grads = give_grads(&params, step);
+        let norm = grads.iter().flatten().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+        let (lr, limit) = (0.01 / (step + 1) as f64, [1.0, 1e9, 10.0][step as usize]);
+        update.step(lr, Some(limit))?;
+        let report = update.report()?.read()?;
+        close("norm", &[report.norm], [norm], 1e-5 * norm);
+        assert_eq!((report.step, report.skipped), (step as u32 + 1, false));
+        let clip = (limit / (norm + 1e-6)).min(1.0);
+        for (i, reference) in references.iter_mut().enumerate() {
+            let entry = &update.entries()[i];
+            let clipped: Vec<f64> = wide(&grads[i]).map(|g| g * clip).collect();
+            reference.step(rule, step as i32 + 1, &clipped, lr * entry.lr_scale, entry.weight_decay);
+            let what = format!("{rule:?} {dtype} p{i} step {step}");
+            let stored = params[i].to_vec()?;
+            let state = update.state(i)?;
+            if let Some((_, master)) = state.iter().find(|(n, _)| *n == "master") {
+                close(&what, &master.to_vec()?, reference.p.iter().copied(), 2e-6);
+                assert_eq!(params[i].to_bytes()?, master.to_dtype(dtype)?.to_bytes()?, "{what}: rounding");
+            } else {
+                assert_eq!(dtype, DType::F32);
+                close(&what, &stored, reference.p.iter().copied(), 2e-6);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn rules_and_types_follow_f64() {
+    let device = test_device().unwrap();
+    for rule in RULES {
+        compare_with_f64(&device, DType::F32, rule).unwrap();
+    }
+    // Storage types differ in loads and stores alone, and each costs a CPU driver a second to compile.
+    compare_with_f64(&device, DType::F16, RULES[0]).unwrap();
+    compare_with_f64(&device, DType::Bf16, RULES[0]).unwrap();
+    compare_with_f64(&device, DType::Bf16, RULES[3]).unwrap();
+}
+
+/// Everything a run has after `steps` steps, the last ones from a second optimizer that took over the first one's state.
+fn run(device: &Device, dtype: DType, steps: u64, take_over: Option<u64>) -> (Vec<Vec<u8>>, Counters) {
+    let params = parameters(device, dtype);
+    let new = || {
+        Update::new(ADAMW, entries(&params, 0.1), Some(LossScale { initial: 8.0, growth_interval: 2 }))
+            .unwrap()
+    };
+    let mut update = new();
+    let bytes = |update: &Update| -> Vec<Vec<u8>> {
+        (0..params.len()).flat_map(|i| update.state(i).unwrap()).map(|(_, t)| t.to_bytes().unwrap()).collect()
+    };
+    for step in 0..steps {
+        if take_over == Some(step) {
+            let (state, counters) = (bytes(&update), update.counters().unwrap());
+            update = new();
+            let windows = (0..params.len()).flat_map(|i| update.state(i).unwrap());
+            windows.zip(state).for_each(|((_, t), bytes)| t.set_bytes(&bytes).unwrap());
+            update.set_counters(counters).unwrap();
+            update.take_master(false);
+        }
+        give_grads(&params, step);
+        update.step(1e-2, Some(1.0)).unwrap();
+    }
+    let mut all = bytes(&update);
+    all.extend(params.iter().map(|p| p.to_bytes().unwrap()));
+    (all, update.counters().unwrap())
+}
+
+#[test]
+fn second_run_and_resumed_run_give_the_same_bits() {
+    let device = test_device().unwrap();
+    for dtype in [DType::F32, DType::Bf16] {
+        let first = run(&device, dtype, 4, None);
+        assert_eq!(first.1, Counters { step: 4, scale: 32.0, good: 0 });
+        assert!(first == run(&device, dtype, 4, None), "{dtype}: a second run gave other bits");
+        assert!(first == run(&device, dtype, 4, Some(3)), "{dtype}: a resumed run gave other bits");
+    }
+    assert_eq!(device.memory().buffers, 0);
+}
+
+#[test]
+fn gradients_that_are_not_finite_skip_the_step_and_halve_the_scale() {
+    let device = test_device().unwrap();
+    let param = Tensor::from_f32(&device, [3], &[1.0, 2.0, 3.0], DType::F16).unwrap().parameter("w");
+    let scale = Some(LossScale { initial: 1024.0, growth_interval: 2 });
+    let mut update = Update::new(ADAMW, entries(std::slice::from_ref(&param), 0.0), scale).unwrap();
+    let mut reports = Vec::new();
+    let before = param.to_bytes().unwrap();
+    for bad in [true, false, false, false] {
+        param.set_grad(None);
+        let x =
+            Tensor::from_f32(&device, [3], &[if bad { 1000.0 } else { 0.5 }, 0.0, 0.25], DType::F16).unwrap();
+        let loss = param.mul(&x).unwrap().sum(&[], false).unwrap();
+        update.backward(&loss).unwrap();
+        update.step(1e-2, None).unwrap();
+        reports.push(update.report().unwrap());
+        assert_eq!(param.to_bytes().unwrap() == before, bad);
+        if bad {
+            assert!(update.state(0).unwrap().iter().take(2).all(|(_, t)| t.to_vec().unwrap() == [0.0; 3]));
+        }
+    }
+    let infos: Vec<_> = reports.iter().map(|r| r.read().unwrap()).collect();
+    assert_eq!(infos.iter().map(|r| r.skipped).collect::<Vec<_>>(), [true, false, false, false]);
+    assert_eq!(infos.iter().map(|r| r.scale).collect::<Vec<_>>(), [1024.0, 512.0, 512.0, 1024.0]);
+    assert_eq!(infos.iter().map(|r| r.step).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert!((f64::from(infos[1].norm) - 0.3125f64.sqrt()).abs() < 1e-6);
+}
+
+#[test]
+fn mistakes_are_named() {
+    let device = test_device().unwrap();
+    let make = |name: &str| Tensor::ones(&device, [2, 3], DType::F32).unwrap().parameter(name);
+    let params = [make("wte.weight"), make("h.0.ln_1.bias")];
+    params[0].set_grad(Some(Tensor::ones(&device, [2, 3], DType::F32).unwrap()));
+    let mut update = Update::new(ADAMW, entries(&params, 0.1), None).unwrap();
+    let e = update.step(0.1, None).unwrap_err();
+    assert!(e.message().contains("h.0.ln_1.bias [2, 3] has no gradient"), "{e}");
+    params[1].set_grad(Some(Tensor::ones(&device, [3, 2], DType::F32).unwrap()));
+    let e = update.step(0.1, None).unwrap_err();
+    assert!(e.message().contains("h.0.ln_1.bias has shape [3, 2], expected [2, 3]"), "{e}");
+    assert_eq!(params[0].to_vec().unwrap(), [1.0; 6]);
+    assert!(update.report().is_err());
+    let failed = |entries| Update::new(ADAMW, entries, None).err().unwrap().message().to_owned();
+    let twice = failed(entries(&[params[0].clone(), params[0].clone()], 0.0));
+    assert!(twice.contains("wte.weight and wte.weight are the same memory"), "{twice}");
+    assert!(failed(Vec::new()).contains("no parameters"));
+    let view = params[0].detach().transpose(0, 1).unwrap().parameter("view");
+    assert!(failed(entries(&[view], 0.0)).contains("view is a view with gaps"));
+}
