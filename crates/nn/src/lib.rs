@@ -5,4 +5,5 @@ pub mod checkpoint;
 pub mod config;
 pub mod data;
 pub mod params;
+pub mod run;
 pub mod tokenizer;

@@ -1,0 +1,171 @@
+//! `metrics.jsonl`: one object a step, on the disk before the next step.
+
+use super::replace;
+use netcl_device::{Error, Result};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::{
+    fs::{self, File, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+/// What is known after a step. Numbers that are not finite are `null` in the file and NaN when read back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepMetrics {
+    /// Optimizer steps done, from 1 on.
+    pub step: u64,
+    /// Seconds since 1970.
+    pub time: f64,
+    /// Seconds of training up to here, all sessions of the run together.
+    pub elapsed: f64,
+    /// Mean training loss of the step, in nats a token.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub loss: f64,
+    /// Validation loss, where it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_loss: Option<f64>,
+    /// Learning rate.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub lr: f64,
+    /// Norm of all gradients together before clipping.
+    #[serde(default, deserialize_with = "null_is_nan")]
+    pub grad_norm: f64,
+    /// Tokens trained on up to here.
+    pub tokens: u64,
+    /// Speed of the step.
+    #[serde(deserialize_with = "null_is_nan")]
+    pub tokens_per_s: f64,
+    /// Highest device memory in use up to here, in bytes.
+    pub memory: u64,
+    /// Floating point operations a second of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flops: Option<f64>,
+    /// The same as a share of the device's measured peak, 0 to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_share: Option<f64>,
+    /// Text that the model wrote, where it was asked to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<String>,
+}
+
+fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {
+    Option::deserialize(deserializer).map(|value| value.unwrap_or(f64::NAN))
+}
+
+/// The open file.
+#[derive(Debug)]
+pub struct MetricsLog {
+    path: PathBuf,
+    file: File,
+}
+
+impl MetricsLog {
+    /// Starts an empty log.
+    pub fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path).map_err(|e| Error::io("creating", path, &e))?;
+        Ok(Self { path: path.into(), file })
+    }
+
+    /// Goes on after `step`: what the log has of later steps is cut off, so that no step is there twice. A log that is
+    /// not there is started. Returns what was kept, too.
+    pub fn resume(path: &Path, step: u64) -> Result<(Self, Vec<StepMetrics>)> {
+        if !path.exists() {
+            return Ok((Self::create(path)?, Vec::new()));
+        }
+        let text = read(path)?;
+        let lines: Vec<_> = kept(&text, step).collect();
+        let cut: String = lines.iter().map(|(line, _)| format!("{line}\n")).collect();
+        if cut != text {
+            replace(path, cut.as_bytes())?;
+        }
+        let file = OpenOptions::new().append(true).open(path).map_err(|e| Error::io("opening", path, &e))?;
+        Ok((Self { path: path.into(), file }, lines.into_iter().map(|(_, metrics)| metrics).collect()))
+    }
+
+    /// Appends a step.
+    pub fn push(&mut self, metrics: &StepMetrics) -> Result<()> {
+        let mut line =
+            serde_json::to_vec(metrics).map_err(|e| Error::internal(format!("metrics as JSON: {e}")))?;
+        line.push(b'\n');
+        // One call a line, so that a kill leaves whole lines.
+        self.file.write_all(&line).map_err(|e| Error::io("writing", &self.path, &e))
+    }
+}
+
+/// Every step of a `metrics.jsonl`.
+pub fn read_metrics(path: &Path) -> Result<Vec<StepMetrics>> {
+    Ok(kept(&read(path)?, u64::MAX).map(|(_, metrics)| metrics).collect())
+}
+
+/// The text; bytes that a crash left behind are no reason not to go on.
+fn read(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).map_err(|e| Error::io("reading", path, &e))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Lines of whole steps up to `last`, each later than the one before.
+fn kept(text: &str, last: u64) -> impl Iterator<Item = (&str, StepMetrics)> {
+    let mut before = None;
+    text.lines().filter_map(move |line| {
+        let metrics: StepMetrics = serde_json::from_str(line).ok()?;
+        let keep = metrics.step <= last && before.is_none_or(|before| metrics.step > before);
+        keep.then(|| {
+            before = Some(metrics.step);
+            (line, metrics)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(step: u64) -> StepMetrics {
+        StepMetrics {
+            step,
+            loss: 1.0 / step as f64,
+            lr: 1e-3,
+            sample: (step == 2).then(|| "a\n\"b".into()),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn resuming_cuts_later_and_torn_steps() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let mut log = MetricsLog::create(&path).unwrap();
+        (1..=5).for_each(|n| log.push(&step(n)).unwrap());
+        let torn = fs::read_to_string(&path).unwrap() + "{\"step\":6,\"lo";
+        fs::write(&path, torn).unwrap();
+        let (mut log, kept) = MetricsLog::resume(&path, 3).unwrap();
+        assert_eq!(kept, [step(1), step(2), step(3)]);
+        (4..=6).for_each(|n| log.push(&step(n)).unwrap());
+        assert_eq!(read_metrics(&path).unwrap(), (1..=6).map(step).collect::<Vec<_>>());
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!((text.lines().count(), text.ends_with('\n')), (6, true));
+        MetricsLog::resume(&path, 6).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        let (_, none) = MetricsLog::resume(&dir.path().join("new.jsonl"), 3).unwrap();
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn numbers_survive_and_nan_is_null() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let odd = StepMetrics {
+            loss: f64::NAN,
+            lr: 0.1 + 0.2,
+            grad_norm: f64::INFINITY,
+            val_loss: Some(1.0 / 3.0),
+            ..step(1)
+        };
+        MetricsLog::create(&path).unwrap().push(&odd).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains("\"loss\":null"));
+        let read = &read_metrics(&path).unwrap()[0];
+        assert!(read.loss.is_nan() && read.grad_norm.is_nan());
+        assert_eq!((read.lr, read.val_loss, read.flops), (odd.lr, odd.val_loss, None));
+        assert!(read_metrics(&dir.path().join("none")).unwrap_err().message().contains("none"));
+    }
+}

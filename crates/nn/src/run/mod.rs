@@ -1,0 +1,26 @@
+//! The run folder: what a training leaves behind beside its checkpoints.
+//!
+//! `config.toml` repeats it, `metrics.jsonl` and TensorBoard events record every step, `report.html` shows it.
+
+mod folder;
+mod metrics;
+pub mod report;
+mod tensorboard;
+
+pub use folder::RunFolder;
+pub use metrics::{MetricsLog, StepMetrics, read_metrics};
+pub use tensorboard::EventWriter;
+
+use netcl_device::{Error, Result};
+use std::{fs, path::Path};
+
+/// Writes a file aside and renames it, so that a reader never sees half of it.
+fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    let aside = path.with_extension(format!("tmp-{}", std::process::id()));
+    let written = fs::write(&aside, content).and_then(|()| fs::rename(&aside, path));
+    written.map_err(|e| {
+        // The rest of a full disk's file would only take the space that is missing.
+        let _ = fs::remove_file(&aside);
+        Error::io("writing", path, &e)
+    })
+}

@@ -1,0 +1,101 @@
+//! Axes: round ticks, and units that keep their labels short.
+
+use super::format;
+
+/// What a chart measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// As it is; thousands and millions where it is large.
+    Plain,
+    /// KiB, MiB, GiB.
+    Bytes,
+    /// A power of ten.
+    Power,
+}
+
+impl Unit {
+    /// What values up to `max` are divided by, and what is then written behind the title.
+    pub fn scale(self, max: f64) -> (f64, String) {
+        match self {
+            Self::Bytes => {
+                let (scale, unit) = format::byte_scale(max);
+                (scale, unit.into())
+            }
+            Self::Plain if max >= 1e9 => (1e9, "billions".into()),
+            Self::Plain if max >= 1e6 => (1e6, "millions".into()),
+            Self::Plain if max >= 1e4 => (1e3, "thousands".into()),
+            Self::Power if max > 0.0 && max < 0.1 => {
+                // A little more, so that 9.9e-4 is 0.99 thousandths: the axis then ends at a single 1.
+                let power = (max.log10() + 0.02).floor() as i32;
+                (10f64.powi(power), format!("×10{}", superscript(power)))
+            }
+            _ => (1.0, String::new()),
+        }
+    }
+}
+
+fn superscript(power: i32) -> String {
+    let digit = |c| match c {
+        '-' => '⁻',
+        '1' => '¹',
+        '2' => '²',
+        '3' => '³',
+        '0'..='9' => char::from_u32('⁰' as u32 + c as u32 - '0' as u32).unwrap_or(c),
+        c => c,
+    };
+    power.to_string().chars().map(digit).collect()
+}
+
+/// An axis from `lo` to `hi`.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    pub lo: f64,
+    pub hi: f64,
+    step: f64,
+}
+
+impl Axis {
+    /// Covers `lo..=hi` with about `want` steps of 1, 2 or 5 times a power of ten. Where there is no extent, some is
+    /// added. `snap` moves the ends to ticks.
+    pub fn new(lo: f64, hi: f64, want: usize, snap: bool) -> Self {
+        let (mut lo, mut hi) = if lo.is_finite() && hi.is_finite() { (lo, hi) } else { (0.0, 1.0) };
+        // Less than this between two numbers and their labels would need more digits than f64 has.
+        if hi - lo <= lo.abs().max(hi.abs()) * 1e-9 {
+            let margin = if lo == 0.0 { 1.0 } else { lo.abs() * 0.1 };
+            (lo, hi) = (if lo == 0.0 { 0.0 } else { lo - margin }, hi + margin);
+        }
+        let rough = (hi - lo) / want.max(1) as f64;
+        let power = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0]
+            .map(|m| m * power)
+            .into_iter()
+            .find(|step| *step >= rough * 0.999)
+            .unwrap_or(10.0 * power);
+        if snap {
+            // A hair of tolerance: 0.3 / 0.1 is a little below 3.
+            lo = (lo / step + 1e-9).floor() * step;
+            hi = (hi / step - 1e-9).ceil() * step;
+        }
+        Self { lo, hi, step }
+    }
+
+    /// Values of the ticks.
+    pub fn ticks(&self) -> Vec<f64> {
+        let first = (self.lo / self.step - 1e-9).ceil() as i64;
+        let last = (self.hi / self.step + 1e-9).floor() as i64;
+        (first..=last).map(|tick| tick as f64 * self.step).collect()
+    }
+
+    /// The label of a tick: as many decimals as the step needs.
+    pub fn label(&self, tick: f64) -> String {
+        let decimals = (-(self.step.log10() + 1e-9).floor()).max(0.0) as usize;
+        let text = format!("{tick:.decimals$}");
+        // Rounding may leave a minus before nothing.
+        if tick.abs() < self.step / 2.0 { text.trim_start_matches('-').to_owned() } else { text }
+    }
+
+    /// Where `value` lies, 0 at `lo` and 1 at `hi`.
+    pub fn at(&self, value: f64) -> f64 {
+        (value - self.lo) / (self.hi - self.lo)
+    }
+}

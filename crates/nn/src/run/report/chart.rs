@@ -1,0 +1,195 @@
+//! Line charts.
+
+use super::{
+    axis::{Axis, Unit},
+    format::{escape, short},
+    series::Series,
+};
+
+/// About the width of a letter of the labels, in units of the drawing.
+const LETTER: f64 = 6.6;
+const RIGHT: f64 = 18.0;
+const BOTTOM: f64 = 40.0;
+
+/// A chart over steps.
+#[derive(Clone, Debug)]
+pub(super) struct Chart {
+    title: &'static str,
+    unit: Unit,
+    size: (f64, f64),
+    class: &'static str,
+    /// Whether 0 belongs to the picture.
+    from_zero: bool,
+    pub series: Vec<Series>,
+}
+
+/// Where the lines are drawn.
+struct Frame {
+    x: Axis,
+    y: Axis,
+    left: f64,
+    top: f64,
+    right: f64,
+    bottom: f64,
+}
+
+impl Frame {
+    fn x(&self, value: f64) -> f64 {
+        self.left + self.x.at(value) * (self.right - self.left)
+    }
+    fn y(&self, value: f64) -> f64 {
+        self.bottom - self.y.at(value) * (self.bottom - self.top)
+    }
+}
+
+impl Chart {
+    /// As wide as the page. Its values are compared with each other, not with 0.
+    pub fn wide(title: &'static str, unit: Unit) -> Self {
+        Self { title, unit, size: (1080.0, 360.0), class: "full", from_zero: false, series: Vec::new() }
+    }
+
+    /// Half as wide.
+    pub fn half(title: &'static str, unit: Unit) -> Self {
+        Self { title, unit, size: (530.0, 250.0), class: "half", from_zero: true, series: Vec::new() }
+    }
+
+    /// The drawing.
+    pub fn svg(&self) -> String {
+        let (width, height) = self.size;
+        let (lo, max) = self.extent();
+        let cap = self.cap(max);
+        let (scale, unit) = self.unit.scale(cap);
+        let y = Axis::new(
+            if self.from_zero { lo.min(0.0) } else { lo } / scale,
+            cap / scale,
+            if height > 300.0 { 6 } else { 4 },
+            true,
+        );
+        let labels: Vec<_> = y.ticks().into_iter().map(|tick| (tick, y.label(tick))).collect();
+        let longest = labels.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(1);
+        let left = 18.0 + longest as f64 * LETTER;
+        let (legend, rows) = self.legend(width);
+        let top = 46.0 + rows * 20.0;
+        let steps = self.series.iter().flat_map(Series::finite).map(|(x, _)| x);
+        let (first, last) = steps.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
+        let x = Axis::new(first, last, ((width - left) / 75.0) as usize, false);
+        let frame = Frame { x, y, left, top, right: width - RIGHT, bottom: height - BOTTOM };
+        let mut svg = format!(
+            "<svg class=\"{}\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}\">\
+             <text class=\"title\" x=\"14\" y=\"26\">{title}<tspan class=\"unit\" dx=\"6\">{unit}</tspan></text>{legend}",
+            self.class,
+            title = escape(self.title),
+        );
+        if first.is_finite() {
+            svg += &grid(&frame, &labels);
+            // Clipped for the sake of values above the cap. The clip's name must be the only one on the page.
+            let id = self.title.replace(' ', "-").to_lowercase();
+            svg += &format!(
+                "<clipPath id=\"{id}\"><rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/></clipPath>\
+                 <g clip-path=\"url(#{id})\">",
+                frame.left - 5.0,
+                frame.top - 5.0,
+                frame.right - frame.left + 10.0,
+                frame.bottom - frame.top + 10.0
+            );
+            svg.extend(self.series.iter().map(|series| drawn(series, scale, &frame)));
+            svg += "</g>";
+            if cap < max {
+                let note = format!("highest, not shown: {}", short(max));
+                svg += &text("note", frame.right, 26.0, "end", &note);
+            }
+        } else {
+            svg += &text("note", width / 2.0, height / 2.0, "middle", "no values");
+        }
+        svg + "</svg>\n"
+    }
+
+    /// Lowest and highest value.
+    fn extent(&self) -> (f64, f64) {
+        let values = self.series.iter().flat_map(Series::finite).map(|(_, y)| y);
+        let (lo, hi) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), y| (a.min(y), b.max(y)));
+        if lo <= hi { (lo, hi) } else { (0.0, 1.0) }
+    }
+
+    /// The highest value to show: where a hundredth of the values is many times higher than all others, they would
+    /// press the others flat. The first line decides: where there are two, the other is its average.
+    fn cap(&self, max: f64) -> f64 {
+        let mut values: Vec<_> =
+            self.series.iter().take(1).flat_map(Series::finite).map(|(_, y)| y).collect();
+        values.sort_by(f64::total_cmp);
+        let high = values.get(values.len().saturating_sub(1) * 99 / 100).copied().unwrap_or(max);
+        if high > 0.0 && max > 8.0 * high { 1.5 * high } else { max }
+    }
+
+    /// Names with their colours: beside the title where there is room, else (1 row more) below it.
+    fn legend(&self, width: f64) -> (String, f64) {
+        let named: Vec<_> = self
+            .series
+            .iter()
+            .filter(|series| !series.name.is_empty() && series.finite().next().is_some())
+            .collect();
+        let entry = |series: &&Series| 36.0 + series.name.chars().count() as f64 * LETTER;
+        let total: f64 = named.iter().map(entry).sum();
+        let title = 80.0 + self.title.chars().count() as f64 * 9.0;
+        let below = total + title > width;
+        let (mut x, y) = if below { (14.0, 48.0) } else { (width - RIGHT + 14.0 - total, 26.0) };
+        let mut svg = String::new();
+        for series in named {
+            svg += &format!("<path class=\"{}\" d=\"M{x:.1} {:.1}h16\"/>", series.class, y - 4.0);
+            svg += &text("label", x + 22.0, y, "start", series.name);
+            x += entry(&series);
+        }
+        (svg, f64::from(u8::from(below)))
+    }
+}
+
+/// Lines and labels of the axes.
+fn grid(frame: &Frame, labels: &[(f64, String)]) -> String {
+    let mut svg = String::new();
+    for (tick, label) in labels {
+        let y = frame.y(*tick);
+        svg += &format!("<path class=\"grid\" d=\"M{:.1} {y:.1}H{:.1}\"/>", frame.left, frame.right);
+        svg += &text("label", frame.left - 8.0, y + 4.0, "end", label);
+    }
+    svg += &format!("<path class=\"axis\" d=\"M{:.1} {:.1}H{:.1}\"/>", frame.left, frame.bottom, frame.right);
+    // Steps are whole; a tick between two of them says nothing.
+    for tick in frame.x.ticks().into_iter().filter(|tick| tick.fract() == 0.0) {
+        let x = frame.x(tick);
+        svg += &format!("<path class=\"axis\" d=\"M{x:.1} {:.1}v5\"/>", frame.bottom);
+        // The label of a tick at the very edge would leave the drawing.
+        let anchor = if x > frame.right - 12.0 { "end" } else { "middle" };
+        svg += &text(
+            "label",
+            if anchor == "end" { frame.right + 6.0 } else { x },
+            frame.bottom + 19.0,
+            anchor,
+            &short(tick),
+        );
+    }
+    svg + &text("note", (frame.left + frame.right) / 2.0, frame.bottom + 35.0, "middle", "step")
+}
+
+fn drawn(series: &Series, scale: f64, frame: &Frame) -> String {
+    let mut path = String::new();
+    let mut dots = String::new();
+    for run in series.runs() {
+        for (i, (x, y)) in run.iter().enumerate() {
+            let (x, y) = (frame.x(*x), frame.y(y / scale));
+            path += &format!("{}{x:.1} {y:.1}", if i == 0 { 'M' } else { 'L' });
+            // A point between two gaps is a line of no length: only a dot shows it.
+            if series.dots || run.len() == 1 {
+                dots += &format!("M{x:.1} {y:.1}h0");
+            }
+        }
+    }
+    let dots =
+        if dots.is_empty() { dots } else { format!("<path class=\"{} dots\" d=\"{dots}\"/>", series.class) };
+    format!("<path class=\"{}\" d=\"{path}\"/>{dots}", series.class)
+}
+
+fn text(class: &str, x: f64, y: f64, anchor: &str, text: &str) -> String {
+    format!(
+        "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
+        escape(text)
+    )
+}

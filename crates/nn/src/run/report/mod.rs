@@ -1,0 +1,134 @@
+//! `report.html`: a run on one page, in one file, without scripts. Charts are inline SVG drawn here.
+
+mod axis;
+mod bars;
+mod chart;
+mod format;
+mod page;
+mod series;
+
+use super::StepMetrics;
+use axis::Unit;
+use chart::Chart;
+use series::{Point, Series, smooth};
+
+/// What the page shows. Parts that are empty are left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report<'a> {
+    /// The run's name.
+    pub title: &'a str,
+    /// A sentence on how it ended.
+    pub status: &'a str,
+    /// Every step.
+    pub metrics: &'a [StepMetrics],
+    /// Time spent in each kernel, where it was profiled.
+    pub kernels: &'a [KernelTime],
+    /// Rows of tables, each with a heading: model, device, configuration.
+    pub tables: &'a [(&'a str, Vec<(String, String)>)],
+}
+
+/// Time spent in a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelTime {
+    /// Its name.
+    pub name: String,
+    /// How often it ran.
+    pub launches: u64,
+    /// Device time of all launches together.
+    pub seconds: f64,
+}
+
+/// Shown of the samples before the last.
+const MAX_SAMPLES: usize = 12;
+
+impl Report<'_> {
+    /// The page.
+    pub fn html(&self) -> String {
+        let mut body = page::header(self.title, self.status);
+        body += &page::tiles(&self.tiles());
+        body += &page::section("", &self.charts());
+        if !self.kernels.is_empty() {
+            body += &page::section("Time per kernel", &bars::svg(self.kernels));
+        }
+        body += &self.samples();
+        let tables = self.tables.iter().filter(|(_, rows)| !rows.is_empty());
+        body += &page::columns(tables.map(|(heading, rows)| page::table(heading, rows)));
+        page::page(self.title, &body)
+    }
+
+    /// The numbers that are asked for first: what, value, remark.
+    fn tiles(&self) -> Vec<[String; 3]> {
+        let Some(last) = self.metrics.last() else { return Vec::new() };
+        let mut tiles = Vec::new();
+        let evaluated =
+            self.metrics.iter().filter_map(|m| Some((m.val_loss.filter(|loss| !loss.is_nan())?, m.step)));
+        if let Some((loss, step)) = evaluated.min_by(|a, b| a.0.total_cmp(&b.0)) {
+            tiles.push([
+                "Best validation loss".into(),
+                format!("{loss:.4}"),
+                format!("at step {}", format::integer(step)),
+            ]);
+        }
+        tiles.push(["Training loss".into(), format!("{:.4}", last.loss), "last step".into()]);
+        let tokens = format!("{} tokens", format::short(last.tokens as f64));
+        tiles.push(["Steps".into(), format::integer(last.step), tokens]);
+        let mut speeds: Vec<_> =
+            self.metrics.iter().map(|m| m.tokens_per_s).filter(|s| s.is_finite()).collect();
+        speeds.sort_by(f64::total_cmp);
+        if let Some(&median) = speeds.get(speeds.len() / 2) {
+            let share =
+                last.peak_share.map(|share| format!(", {:.0} % of peak", share * 100.0)).unwrap_or_default();
+            tiles.push(["Tokens a second".into(), format::short(median), format!("median{share}")]);
+        }
+        tiles.push(["Device memory".into(), format::bytes(last.memory as f64), "highest".into()]);
+        tiles.push(["Time".into(), format::duration(last.elapsed), "of training".into()]);
+        tiles
+    }
+
+    fn charts(&self) -> String {
+        let line = |value: fn(&StepMetrics) -> f64| {
+            self.metrics.iter().map(|m| (m.step as f64, value(m))).collect::<Vec<_>>()
+        };
+        let losses = line(|m| m.loss);
+        let mut loss = Chart::wide("Loss", Unit::Plain);
+        loss.series = trend(losses, ["training", "training, each step", "training, smoothed"]);
+        let evaluated = self.metrics.iter().filter_map(|m| Some((m.step as f64, m.val_loss?)));
+        loss.series.push(Series::second("validation", evaluated.collect()));
+        let half = |title, unit, series| {
+            let mut chart = Chart::half(title, unit);
+            chart.series = series;
+            chart.svg()
+        };
+        let unnamed = [""; 3];
+        [
+            page::wide(&loss.svg()),
+            half("Learning rate", Unit::Power, vec![Series::line("", line(|m| m.lr))]),
+            half("Gradient norm", Unit::Plain, trend(line(|m| m.grad_norm), unnamed)),
+            half("Tokens a second", Unit::Plain, trend(line(|m| m.tokens_per_s), unnamed)),
+            half("Device memory", Unit::Bytes, vec![Series::line("", line(|m| m.memory as f64))]),
+        ]
+        .concat()
+    }
+
+    fn samples(&self) -> String {
+        let all: Vec<_> = self.metrics.iter().filter_map(|m| Some((m.step, m.sample.as_deref()?))).collect();
+        let Some(((step, text), earlier)) = all.split_last() else { return String::new() };
+        let shown = earlier.len().min(MAX_SAMPLES);
+        // Evenly over the run, the first one included.
+        let picked = (0..shown).map(|i| earlier[i * earlier.len() / shown]);
+        let mut html = page::sample(*step, text, true);
+        html.extend(picked.rev().map(|(step, text)| page::sample(step, text, false)));
+        page::section("Samples", &html)
+    }
+}
+
+/// A noisy line: as it is where it is short, else faint behind its smoothed course. Three names for these.
+fn trend(points: Vec<Point>, [name, each, smoothed]: [&'static str; 3]) -> Vec<Series> {
+    match smooth(&points) {
+        Some(course) => vec![Series::faint(each, points), Series::line(smoothed, course)],
+        None => vec![Series::line(name, points)],
+    }
+}
+
+#[cfg(test)]
+mod tests;
