@@ -6,6 +6,7 @@
 pub mod array;
 mod dtype;
 pub mod ops;
+pub mod random;
 mod shape;
 pub mod suite;
 pub mod tape;
@@ -13,6 +14,7 @@ mod tensor;
 
 pub use dtype::DType;
 pub use netcl_device::{Device, Error, ErrorKind, Result, Settings};
+pub use random::Generator;
 pub use shape::{Layout, Shape};
 pub use tape::{detect_anomaly, no_grad};
 pub use tensor::Tensor;

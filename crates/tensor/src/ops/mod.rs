@@ -90,4 +90,6 @@ ops! {
     layer_norm: LayerNorm;
     cross_entropy: CrossEntropy;
     softmax: Softmax, LogSoftmax;
+    dropout: Dropout;
+    attention: Attention, AttentionQkv;
 }

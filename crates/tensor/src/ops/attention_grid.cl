@@ -1,0 +1,102 @@
+/* What attention_tile.cl and attention_tile_bwd.cl share: tiles in local memory, a grid of items over them.
+ *
+ * Rows: the G = H / KH query heads of a key head in one list, row = t*G + g, as in attention_lanes.cl.
+ * Items stand in TY rows and TX = 8 columns; item (ty, tx) owns rows ty + i*TY of a tile. Tiles are rows of float4, an odd
+ * number of them apart, so that eight rows read at once fall into different banks.
+ *
+ * Defines: D head size (1..256), CAUSAL, DROPOUT, DTYPE, WG (64 or 128).
+ */
+#if WG < 8
+#undef WG
+#define WG 64
+#endif
+#ifndef D
+#define D 64
+#endif
+#ifndef CAUSAL
+#define CAUSAL 0
+#endif
+#ifndef DROPOUT
+#define DROPOUT 0
+#endif
+#define TX 8
+#define TY (WG / TX)
+#define CHUNKS ((D + 31) / 32)
+#define ROW4 (CHUNKS * 8 + 1)
+#define D4 ((D + 3) / 4)
+#define NEG (-1e30f)
+#define LOG2_E 1.44269504f
+
+/* Element (row, d) of a tile, where rows are runs of ROW4 float4. */
+#define TILE_AT(tile, row, d) ((__local float *)(tile))[(row) * ROW4 * 4 + (d)]
+
+/* n rows of x into a tile of `size`, zero beyond n and D; row i of the list r0.. is (t, g), `group` of them a t. */
+static inline void load_tile(__local float4 *tile, int size, __global const T *x, uint r0, int n, uint group, ulong xh,
+                      ulong xt) {
+  for (int e = get_local_id(0); e < size * CHUNKS * 32; e += WG) {
+    const int row = e / (CHUNKS * 32), d = e % (CHUNKS * 32);
+    const uint r = r0 + row;
+    TILE_AT(tile, row, d) = row < n && d < D ? LD(x, (r % group) * xh + (r / group) * xt + d) : 0.0f;
+  }
+}
+
+/* s[i][j] = row y + i*TY of a times row x + j*TX of b. */
+#define DOT_TILE(s, ni, nj, a, b, y, x)                                                                                \
+  for (int i = 0; i < ni; ++i)                                                                                         \
+    for (int j = 0; j < nj; ++j) s[i][j] = 0.0f;                                                                       \
+  for (int d = 0; d < D4; ++d) {                                                                                       \
+    float4 u[ni], w[nj];                                                                                               \
+    _Pragma("unroll") for (int i = 0; i < ni; ++i) u[i] = (a)[((y) + i * TY) * ROW4 + d];                              \
+    _Pragma("unroll") for (int j = 0; j < nj; ++j) w[j] = (b)[((x) + j * TX) * ROW4 + d];                              \
+    _Pragma("unroll") for (int i = 0; i < ni; ++i) _Pragma("unroll") for (int j = 0; j < nj; ++j) s[i][j] =            \
+        fma(u[i].x, w[j].x, fma(u[i].y, w[j].y, fma(u[i].z, w[j].z, fma(u[i].w, w[j].w, s[i][j]))));                   \
+  }
+
+/* acc[i][c] += sum over k < nk of p[y + i*TY][k] * rows[k][4x + 32c ..]; p in rows of PS floats. */
+#define ACC_TILE(acc, ni, p, ps, rows, nk, y, x)                                                                       \
+  for (int k = 0; k < nk; ++k) {                                                                                       \
+    float4 w[CHUNKS];                                                                                                  \
+    _Pragma("unroll") for (int c = 0; c < CHUNKS; ++c) w[c] = (rows)[k * ROW4 + (x) + 8 * c];                          \
+    _Pragma("unroll") for (int i = 0; i < ni; ++i) {                                                                   \
+      const float u = (p)[((y) + i * TY) * (ps) + k];                                                                  \
+      _Pragma("unroll") for (int c = 0; c < CHUNKS; ++c) acc[i][c] = fma((float4)(u), w[c], acc[i][c]);                \
+    }                                                                                                                  \
+  }
+
+/* The four columns from 4x + 32c on of a row in memory. */
+#define STORE_ROW(p, row, by, x)                                                                                       \
+  for (int c = 0; c < CHUNKS; ++c) {                                                                                   \
+    const float4 w = (row)[c] * (by);                                                                                  \
+    const int d = 4 * (x) + 32 * c;                                                                                    \
+    if (d < D) ST((p), d, w.x);                                                                                        \
+    if (d + 1 < D) ST((p), d + 1, w.y);                                                                                \
+    if (d + 2 < D) ST((p), d + 2, w.z);                                                                                \
+    if (d + 3 < D) ST((p), d + 3, w.w);                                                                                \
+  }
+
+#if DROPOUT
+#define DROP_ARGS , ulong seed, ulong offset, uint drop, float keep
+/* What the probability of each (row r0 + i, key s0 + j) is multiplied with, at m[i * si + j * sj]; s0 % 4 == 0. */
+static inline void drop_tile(__local float *m, int si, int sj, int ni, int nj, uint r0, uint s0, uint group, ulong head,
+                      ulong t_len, uint s_len, ulong seed, ulong offset, uint drop, float keep) {
+  for (int e = get_local_id(0); e < ni * nj / 4; e += WG) {
+    const int i = e / (nj / 4), j = e % (nj / 4) * 4;
+    const uint r = r0 + i;
+    uint c[4];
+    philox_counter(c, offset, ((head + r % group) * t_len + r / group) * (ulong)((s_len + 3) / 4) + (s0 + j) / 4);
+    philox(c, (uint2)((uint)seed, (uint)(seed >> 32)));
+    for (int w = 0; w < 4; ++w) m[i * si + (j + w) * sj] = c[w] < drop ? 0.0f : keep;
+  }
+}
+#else
+#define DROP_ARGS
+#endif
+
+/* Last key that row r sees; -1 past the end. */
+static inline int last_key(uint r, uint rows, uint group, uint t_len, uint s_len) {
+#if CAUSAL
+  return r < rows ? (int)(r / group) + (int)s_len - (int)t_len : -1;
+#else
+  return r < rows ? (int)s_len - 1 : -1;
+#endif
+}

@@ -1,0 +1,108 @@
+/* Scaled dot-product attention for GPUs, any with 48 KiB of local memory: o = softmax(scale * q kᵀ + mask) v.
+ *
+ * A group of WG items owns BQ query rows and walks the keys BK at a time through local memory; T×S is never stored.
+ * Item (ty, tx), see attention_grid.cl, owns rows ty + i*TY, of the scores the keys tx + j*TX, of o the four columns from
+ * 4*tx + 32*c on. Scores and sums are f32; each item keeps the sum of its own columns, added at the end.
+ *
+ * groups    B*KH*ceil(T*G / BQ) of WG items, block fastest
+ * q         element (b,h,t,d) at q0 + b*qb + h*qh + t*qt + d; k, v likewise with (b,kh,s,d); type T
+ * o         (B,T,H,D) contiguous, type T
+ * lse       (B,H,T) f32, ln of the sum of exp(scale * score); 1e30 where a row sees no key (its o is 0)
+ * Causal and dropout: as in attention_vector.cl, with the same draws.
+ *
+ * Defines: those of attention_grid.cl, BQ, BK (defaults by D).
+ */
+#ifndef BQ
+#define BQ (D <= 64 ? 64 : D <= 128 ? 32 : 16)
+#endif
+#define BK (D <= 128 ? 32 : 16)
+#define RQ (BQ / TY)
+#define RK (BK / TX)
+#define PS (BK + 4)
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
+    __global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0, ulong kb, ulong kh,
+    ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global T *o, __global float *lse,
+    uint heads, uint kv_heads, uint t_len, uint s_len, float scale DROP_ARGS) {
+  __local float4 tq[BQ * ROW4], tk[BK * ROW4];
+  __local float p[BQ * PS], red[BQ * (TX + 1)];
+  const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
+  const ulong bk = get_group_id(0) / blocks, b = bk / kv_heads, h = bk % kv_heads;
+  const uint r0 = (blocks - 1 - get_group_id(0) % blocks) * BQ; /* long causal blocks first */
+  const int n = min((int)(rows - r0), BQ), x = get_local_id(0) % TX, y = get_local_id(0) / TX;
+  const int end = min(last_key(r0 + n - 1, rows, group, t_len, s_len) + 1, (int)s_len);
+  k += k0 + b * kb + h * kh;
+  v += v0 + b * vb + h * vh;
+  load_tile(tq, BQ, q + q0 + b * qb + h * group * qh, r0, n, group, qh, qt);
+
+  float4 acc[RQ][CHUNKS];
+  float top[RQ], sum[RQ];
+  int last[RQ];
+  for (int i = 0; i < RQ; ++i) {
+    top[i] = 0.1f * NEG; /* above NEG, so that a masked score gives 0 even where nothing was seen yet */
+    sum[i] = 0.0f;
+    last[i] = last_key(r0 + y + i * TY, rows, group, t_len, s_len);
+    for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
+  }
+#if DROPOUT
+  __local float mask[BQ * PS];
+#endif
+  for (int s0 = 0; s0 < end; s0 += BK) {
+    const int nk = min(BK, end - s0);
+    load_tile(tk, BK, k, s0, nk, 1, 0, kt);
+#if DROPOUT
+    drop_tile(mask, PS, 1, BQ, BK, r0, s0, group, b * heads + h * group, t_len, s_len, seed, offset, drop, keep);
+#endif
+    barrier(CLK_LOCAL_MEM_FENCE);
+    float s[RQ][RK];
+    DOT_TILE(s, RQ, RK, tq, tk, y, x)
+    for (int i = 0; i < RQ; ++i) {
+      float high = top[i];
+      for (int j = 0; j < RK; ++j) {
+        s[i][j] = s0 + x + j * TX > last[i] ? NEG : s[i][j] * (scale * LOG2_E);
+        high = high > s[i][j] ? high : s[i][j];
+      }
+      red[(y + i * TY) * (TX + 1) + x] = high;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    load_tile(tk, BK, v, s0, nk, 1, 0, vt);
+    for (int i = 0; i < RQ; ++i) {
+      const int row = y + i * TY;
+      float high = red[row * (TX + 1)];
+      for (int j = 1; j < TX; ++j) {
+        const float other = red[row * (TX + 1) + j];
+        high = high > other ? high : other;
+      }
+      const float by = exp2(top[i] - high);
+      top[i] = high;
+      sum[i] *= by;
+      for (int c = 0; c < CHUNKS; ++c) acc[i][c] *= by;
+      for (int j = 0; j < RK; ++j) {
+        float e = exp2(s[i][j] - high);
+        sum[i] += e;
+#if DROPOUT
+        e *= mask[row * PS + x + j * TX];
+#endif
+        p[row * PS + x + j * TX] = e;
+      }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    ACC_TILE(acc, RQ, p, PS, tk, nk, y, x)
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+
+  for (int i = 0; i < RQ; ++i) red[(y + i * TY) * (TX + 1) + x] = sum[i];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  o += b * t_len * heads * D + h * group * D;
+  lse += (b * heads + h * group) * t_len;
+  for (int i = 0; i < RQ; ++i) {
+    const int row = y + i * TY;
+    if (row >= n) continue;
+    float all = 0.0f;
+    for (int j = 0; j < TX; ++j) all += red[row * (TX + 1) + j];
+    const uint t = (r0 + row) / group, g = (r0 + row) % group;
+    const float by = all == 0.0f ? 0.0f : 1.0f / all;
+    __global T *to = o + ((ulong)t * heads + g) * D;
+    STORE_ROW(to, acc[i], by, x)
+    if (x == 0) lse[g * (ulong)t_len + t] = all == 0.0f ? -NEG : (top[i] + log2(all)) * 0.693147181f;
+  }
+}

@@ -1,0 +1,170 @@
+/* Gradients of attention for GPUs; see attention_grid.cl for the tiles, attention_tile.cl for q, k, v, o, lse.
+ *
+ * Two kernels without atomics; the order of every sum is fixed by the shapes.
+ *   delta = sum_d dO*o,  P = exp(scale*s - lse),  dS = scale * P * (dO vᵀ - delta)
+ * attention_bwd_q    a group owns BT query rows, walks the keys:     delta (B,H,T) f32, dq = dS k
+ * attention_bwd_kv   a group owns BT keys, walks the query rows after it: dk = dSᵀ q, dv = Pᵀ dO; reads delta
+ *   groups           B*KH*ceil(T*G / BT) and B*KH*ceil(S / BT), of WG items, block fastest
+ *   g                dO, strided like q;  dq, dk, dv strided, type T, every element written
+ * Defines: BT rows and keys of a tile, WG / TX at most BT (defaults by D).
+ */
+#ifndef BT
+#define BT (D <= 64 ? 32 : D <= 128 ? 16 : 8)
+#endif
+#define NY (BT / TY)
+#define NX (BT / TX)
+#define PS (BT + 4)
+
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
+    __global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0, ulong kb, ulong kh,
+    ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global const T *o,
+    __global const float *lse, __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt, __global T *dq, ulong dq0,
+    ulong dqb, ulong dqh, ulong dqt, __global float *delta, uint heads, uint kv_heads, uint t_len, uint s_len,
+    float scale DROP_ARGS) {
+  __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
+  __local float ds[BT * PS], red[BT * (TX + 1)];
+  const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BT - 1) / BT;
+  const ulong bk = get_group_id(0) / blocks, b = bk / kv_heads, h = bk % kv_heads;
+  const uint r0 = (blocks - 1 - get_group_id(0) % blocks) * BT;
+  const int n = min((int)(rows - r0), BT), x = get_local_id(0) % TX, y = get_local_id(0) / TX;
+  const int end = min(last_key(r0 + n - 1, rows, group, t_len, s_len) + 1, (int)s_len);
+  k += k0 + b * kb + h * kh;
+  v += v0 + b * vb + h * vh;
+  dq += dq0 + b * dqb + h * group * dqh;
+  o += b * t_len * heads * D + h * group * D;
+  lse += (b * heads + h * group) * t_len;
+  delta += (b * heads + h * group) * t_len;
+  load_tile(tq, BT, q + q0 + b * qb + h * group * qh, r0, n, group, qh, qt);
+  load_tile(tg, BT, g + g0 + b * gb + h * group * gh, r0, n, group, gh, gt);
+  barrier(CLK_LOCAL_MEM_FENCE);
+
+  float4 acc[NY][CHUNKS];
+  float stat[NY], dot_o[NY];
+  int last[NY];
+  for (int i = 0; i < NY; ++i) {
+    const int row = y + i * TY;
+    const uint t = (r0 + row) / group, m = (r0 + row) % group;
+    last[i] = last_key(r0 + row, rows, group, t_len, s_len);
+    stat[i] = row < n ? lse[m * (ulong)t_len + t] * LOG2_E : -NEG;
+    for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
+    float s = 0.0f;
+    if (row < n)
+      for (int d = x; d < D; d += TX) s = fma(TILE_AT(tg, row, d), LD(o, ((ulong)t * heads + m) * D + d), s);
+    red[row * (TX + 1) + x] = s;
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int i = 0; i < NY; ++i) {
+    const int row = y + i * TY;
+    dot_o[i] = 0.0f;
+    for (int j = 0; j < TX; ++j) dot_o[i] += red[row * (TX + 1) + j];
+    if (x == 0 && row < n) delta[((r0 + row) % group) * (ulong)t_len + (r0 + row) / group] = dot_o[i];
+  }
+#if DROPOUT
+  __local float mask[BT * PS];
+#endif
+  for (int s0 = 0; s0 < end; s0 += BT) {
+    const int nk = min(BT, end - s0);
+    load_tile(tk, BT, k, s0, nk, 1, 0, kt);
+    load_tile(tv, BT, v, s0, nk, 1, 0, vt);
+#if DROPOUT
+    drop_tile(mask, PS, 1, BT, BT, r0, s0, group, b * heads + h * group, t_len, s_len, seed, offset, drop, keep);
+#endif
+    barrier(CLK_LOCAL_MEM_FENCE);
+    float s[NY][NX], dp[NY][NX];
+    DOT_TILE(s, NY, NX, tq, tk, y, x)
+    DOT_TILE(dp, NY, NX, tg, tv, y, x)
+    for (int i = 0; i < NY; ++i)
+      for (int j = 0; j < NX; ++j) {
+        const int at = (y + i * TY) * PS + x + j * TX;
+        const float e =
+            s0 + x + j * TX > last[i] ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat[i]));
+#if DROPOUT
+        dp[i][j] *= mask[at];
+#endif
+        ds[at] = e * (dp[i][j] - dot_o[i]) * scale;
+      }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    ACC_TILE(acc, NY, ds, PS, tk, nk, y, x)
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  for (int i = 0; i < NY; ++i) {
+    const uint r = r0 + y + i * TY;
+    if (y + i * TY >= n) continue;
+    __global T *to = dq + (r % group) * dqh + (r / group) * dqt;
+    STORE_ROW(to, acc[i], 1.0f, x)
+  }
+}
+
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
+    __global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0, ulong kb, ulong kh,
+    ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global const float *lse,
+    __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt, __global T *dk, ulong dk0, ulong dkb, ulong dkh,
+    ulong dkt, __global T *dv, ulong dv0, ulong dvb, ulong dvh, ulong dvt, __global const float *delta, uint heads,
+    uint kv_heads, uint t_len, uint s_len, float scale DROP_ARGS) {
+  __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
+  __local float p[BT * PS], ds[BT * PS];
+  const uint group = heads / kv_heads, rows = t_len * group, blocks = (s_len + BT - 1) / BT;
+  const ulong bk = get_group_id(0) / blocks, b = bk / kv_heads, h = bk % kv_heads;
+  const int s0 = get_group_id(0) % blocks * BT, n = min((int)s_len - s0, BT);
+  const int x = get_local_id(0) % TX, y = get_local_id(0) / TX;
+  q += q0 + b * qb + h * group * qh;
+  g += g0 + b * gb + h * group * gh;
+  lse += (b * heads + h * group) * t_len;
+  delta += (b * heads + h * group) * t_len;
+  load_tile(tk, BT, k + k0 + b * kb + h * kh, s0, n, 1, 0, kt);
+  load_tile(tv, BT, v + v0 + b * vb + h * vh, s0, n, 1, 0, vt);
+
+  float4 ak[NY][CHUNKS], av[NY][CHUNKS];
+  for (int i = 0; i < NY; ++i)
+    for (int c = 0; c < CHUNKS; ++c) ak[i][c] = av[i][c] = (float4)(0.0f);
+#if CAUSAL
+  const uint first = (uint)max(0, s0 - (int)s_len + (int)t_len) * group / BT * BT;
+#else
+  const uint first = 0;
+#endif
+#if DROPOUT
+  __local float mask[BT * PS];
+#endif
+  for (uint r0 = first; r0 < rows; r0 += BT) {
+    const int nq = min((int)(rows - r0), BT);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    load_tile(tq, BT, q, r0, nq, group, qh, qt);
+    load_tile(tg, BT, g, r0, nq, group, gh, gt);
+#if DROPOUT
+    drop_tile(mask, 1, PS, BT, BT, r0, s0, group, b * heads + h * group, t_len, s_len, seed, offset, drop, keep);
+#endif
+    barrier(CLK_LOCAL_MEM_FENCE);
+    float s[NY][NX], dp[NY][NX];
+    DOT_TILE(s, NY, NX, tk, tq, y, x)
+    DOT_TILE(dp, NY, NX, tv, tg, y, x)
+    for (int j = 0; j < NX; ++j) {
+      const uint r = r0 + x + j * TX;
+      const int last = last_key(r, rows, group, t_len, s_len);
+      const ulong at = (r % group) * (ulong)t_len + r / group;
+      const float stat = r < rows ? lse[at] * LOG2_E : -NEG, dot_o = r < rows ? delta[at] : 0.0f;
+      for (int i = 0; i < NY; ++i) {
+        const int to = (y + i * TY) * PS + x + j * TX;
+        const float e = s0 + y + i * TY > last ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat));
+#if DROPOUT
+        const float m = mask[to];
+#else
+        const float m = 1.0f;
+#endif
+        p[to] = e * m;
+        ds[to] = e * (dp[i][j] * m - dot_o) * scale;
+      }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    ACC_TILE(av, NY, p, PS, tg, nq, y, x)
+    ACC_TILE(ak, NY, ds, PS, tq, nq, y, x)
+  }
+  dk += dk0 + b * dkb + h * dkh;
+  dv += dv0 + b * dvb + h * dvh;
+  for (int i = 0; i < NY; ++i) {
+    const int row = y + i * TY;
+    if (row >= n) continue;
+    __global T *tk_out = dk + (ulong)(s0 + row) * dkt, *tv_out = dv + (ulong)(s0 + row) * dvt;
+    STORE_ROW(tk_out, ak[i], 1.0f, x)
+    STORE_ROW(tv_out, av[i], 1.0f, x)
+  }
+}

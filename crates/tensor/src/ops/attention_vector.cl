@@ -1,0 +1,113 @@
+/* Scaled dot-product attention for CPUs: o = softmax(scale * q kᵀ + mask) v; T×S is never stored.
+ *
+ * Local size 1: a work-item owns BQ query rows (attention_lanes.cl), one lane each. Scores are kept transposed, key by
+ * key, so the softmax never sums across lanes, and f32 keys and values are read where they lie: one scalar broadcast
+ * against QV vectors of queries. Blocks of BK keys keep scores in L1; sums are f32.
+ *
+ * groups    B*KH*ceil(T*G / BQ), block fastest
+ * q         element (b,h,t,d) at q0 + b*qb + h*qh + t*qt + d; k, v likewise with (b,kh,s,d); type T
+ * o         (B,T,H,D) contiguous, type T
+ * lse       (B,H,T) f32, ln of the sum of exp(scale * score); 1e30 where a row sees no key (its o is 0)
+ *
+ * Causal: query t sees keys s <= t + S - T.
+ * Dropout: word s % 4 of Philox draw ((b*H + h)*T + t) * ceil(S/4) + s/4 drops its probability when below `drop`,
+ * else the probability is multiplied by `keep`.
+ */
+__kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0,
+                            ulong kb, ulong kh, ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt,
+                            __global T *o, __global float *lse, uint heads, uint kv_heads, uint t_len, uint s_len,
+                            float scale DROP_ARGS) {
+  const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
+  const ulong bk = get_group_id(0) / blocks;
+  const ulong b = bk / kv_heads, h = bk % kv_heads;
+  const uint r0 = (blocks - 1 - get_group_id(0) % blocks) * BQ; /* long causal blocks first */
+  q += q0 + b * qb + h * group * qh;
+  k += k0 + b * kb + h * kh;
+  v += v0 + b * vb + h * vh;
+
+  FV xq[DP * QV], acc[DP * QV], p[BK * QV];
+  FV top[QV], sum[QV];
+  IV last[QV];
+  const block_t r = block_of(r0, rows, group);
+  const int more = (int)s_len - (int)t_len;
+  load_lanes(xq, &r, scale * 1.44269504f, q, qh, qt); /* powers of two from here on */
+  for (int j = 0; j < QV; ++j) {
+    last[j] = last_key(&r, j, more);
+    top[j] = (FV)(0.1f * NEG); /* above NEG, so that a masked score gives 0 even where nothing was seen yet */
+    sum[j] = (FV)(0.0f);
+  }
+  for (int i = 0; i < DP * QV; ++i) acc[i] = (FV)(0.0f);
+#if CAUSAL
+  const int end = (int)r.t[BQ - 1] + more + 1, all = (int)r.t[0] + more; /* every lane sees keys up to `all` */
+#else
+  const int end = (int)s_len, all = end;
+#endif
+#if DROPOUT
+  UV lo[QV], hi[QV];
+  drop_rows(lo, hi, &r, offset, b * heads + h * group, t_len, s_len);
+#endif
+#if DTYPE != 0
+  float wide[BK * DP];
+#endif
+
+  for (int s0 = 0; s0 < end; s0 += BK) {
+    const int n = min(BK, end - s0);
+#if DTYPE == 0
+    const rows_t kr = k + s0 * kt, vr = v + s0 * vt;
+    const ulong ks = kt, vs = vt;
+#else
+    const rows_t kr = wide, vr = wide;
+    const ulong ks = DP, vs = DP;
+    widen(wide, k + s0 * kt, kt, n);
+#endif
+    for (int i0 = 0; i0 < n; i0 += MR) DOT_TILE(p + i0 * QV, kr, ks, i0, n, xq)
+#if CAUSAL
+    for (int i = max(0, all + 1 - s0); i < n; ++i)
+#pragma unroll
+      for (int j = 0; j < QV; ++j)
+        p[i * QV + j] = select(p[i * QV + j], (FV)(NEG), (IV)(s0 + i) > last[j]);
+#endif
+    FV by[QV];
+#pragma unroll
+    for (int j = 0; j < QV; ++j) by[j] = top[j];
+    for (int i = 0; i < n; ++i)
+#pragma unroll
+      for (int j = 0; j < QV; ++j) top[j] = select(p[i * QV + j], top[j], top[j] > p[i * QV + j]);
+#pragma unroll
+    for (int j = 0; j < QV; ++j) {
+      by[j] = exp2_neg(by[j] - top[j]);
+      sum[j] *= by[j];
+    }
+    for (int i = 0; i < n; ++i)
+#pragma unroll
+      for (int j = 0; j < QV; ++j) {
+        p[i * QV + j] = exp2_neg(p[i * QV + j] - top[j]);
+        sum[j] += p[i * QV + j];
+      }
+#if DROPOUT
+    for (int i = 0; i < n; i += 4)
+      for (int j = 0; j < QV; ++j) {
+        FV m[4];
+        drop_mask(m, lo[j], hi[j], s0 + i, seed, drop, keep);
+        for (int l = 0; l < 4; ++l) p[(i + l) * QV + j] *= m[l];
+      }
+#endif
+#if DTYPE != 0
+    widen(wide, v + s0 * vt, vt, n);
+#endif
+    ACC_ALL(acc, by, vr, vs, n, p)
+  }
+
+  const ulong wt = (ulong)heads * D;
+  o += b * t_len * wt + h * group * D;
+  lse += (b * heads + h * group) * t_len;
+  FV by[QV];
+  float stat[BQ];
+  for (int j = 0; j < QV; ++j) {
+    IV none = sum[j] == (FV)(0.0f);
+    by[j] = select((FV)(1.0f) / sum[j], (FV)(0.0f), none);
+    CAT(vstore, VW)(select((top[j] + log2(sum[j])) * 0.693147181f, (FV)(-NEG), none), j, stat);
+  }
+  store_lanes(acc, &r, by, o, D, wt);
+  for (uint i = 0; i < r.n; ++i) lse[r.g[i] * (ulong)t_len + r.t[i]] = stat[i];
+}

@@ -1,0 +1,71 @@
+//! Dropout: elements become 0 with a probability, the others grow so that the mean stays (Srivastava et al. 2014).
+
+use super::prelude::*;
+use crate::random::{self, DropMask, Generator};
+
+static KERNEL: Kernel = Kernel::new("dropout", include_str!("dropout.cl"))
+    .include(&[include_str!("philox.cl")])
+    .tune(&[("WG", &[128]), ("VW", &[4])])
+    .tune_cpu(&[("VW", &[0])]);
+
+/// x of any shape → the same shape. The mask is drawn from `generator`, and again in the backward pass.
+///
+/// # Errors
+/// `Format` when the probability is not in `0..=1`.
+pub fn dropout(x: &Tensor, probability: f32, generator: &mut Generator) -> Result<Tensor> {
+    check::float("dropout", "x", x)?;
+    let mask = generator.mask(probability, x.count().div_ceil(64) as u64 * 16)?;
+    if probability == 0.0 {
+        return Ok(x.clone());
+    }
+    Dropout { mask }.apply([x])
+}
+
+/// See [`dropout`].
+#[derive(Clone)]
+pub struct Dropout {
+    mask: DropMask,
+}
+
+impl Dropout {
+    fn run(&self, x: &Tensor) -> Result<Tensor> {
+        let x = x.contiguous()?;
+        let y = x.empty_like()?;
+        if y.count() > 0 {
+            let groups = random::runs(x.device(), &KERNEL, x.count());
+            let launch =
+                KERNEL.launch("dropout").define("DTYPE", x.dtype().code()).groups(groups).read(&x).write(&y);
+            let launch = launch.scalar(x.count()).scalar(self.mask.seed).scalar(self.mask.offset);
+            launch.scalar(self.mask.threshold()).scalar(self.mask.keep()).run()?;
+        }
+        Ok(y)
+    }
+}
+
+impl Op<1> for Dropout {
+    const NAME: &'static str = "dropout";
+    type Saved = ();
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
+        Ok((self.run(x)?, ()))
+    }
+    fn backward(&self, [_]: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(self.run(dy)?)])
+    }
+    fn reference(&self, [x]: [&Array; 1]) -> Array {
+        let factor = |i| self.mask.factor(random::element(self.mask.seed, self.mask.offset, i as u64));
+        Array::from_fn(x.shape.clone(), |i| x.data[i] * factor(i))
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let sample = |shape: &[usize], probability, offset| {
+            let mask = DropMask { probability, seed: 42, offset };
+            Sample::new(Self { mask }, [Input::normal(shape)])
+        };
+        vec![
+            sample(&[5, 67], 0.3, 0).bench(&[&[4096, 4096]]),
+            sample(&[3, 64], 0.5, u64::from(u32::MAX) - 5),
+            sample(&[20], 1.0, 3),
+            sample(&[1], 0.1, 0),
+            sample(&[0, 8], 0.1, 0),
+        ]
+    }
+}
