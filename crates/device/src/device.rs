@@ -74,8 +74,8 @@ impl Device {
     pub fn from_driver(driver: Box<dyn Driver>, settings: Settings) -> Self {
         Self(Arc::new(Inner {
             driver,
+            pool: Pool::new(settings.exact_memory, settings.keep_memory),
             settings,
-            pool: Pool::default(),
             profiler: Profiler::default(),
             tag: Mutex::new("other"),
             counters: Counters::default(),

@@ -22,8 +22,11 @@ pub(crate) struct Block {
     pub bytes: usize,
 }
 
-#[derive(Default)]
 pub(crate) struct Pool {
+    /// No classes, slabs or reuse: see [`Settings::exact_memory`](crate::Settings::exact_memory).
+    exact: bool,
+    /// With `exact`: freed blocks are kept and not used again.
+    keep: bool,
     state: Mutex<State>,
 }
 
@@ -59,12 +62,16 @@ pub(crate) fn size_class(bytes: usize) -> usize {
 }
 
 impl Pool {
+    pub fn new(exact: bool, keep: bool) -> Self {
+        Self { exact, keep, state: Mutex::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn take(&self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Block> {
-        let class = size_class(bytes);
+        let class = if self.exact { bytes.max(1) } else { size_class(bytes) };
         let limit = driver.capabilities().max_alloc;
         if class as u64 > limit.max(256) {
             return Err(Error::memory(format!(
@@ -75,9 +82,10 @@ impl Pool {
             )));
         }
         let mut state = self.state();
-        let block = match state.free.get_mut(&class).and_then(Vec::pop) {
+        let kept = if self.exact { None } else { state.free.get_mut(&class).and_then(Vec::pop) };
+        let block = match kept {
             Some(block) => block,
-            None => state.grow(driver, class).map_err(|e| state.exhausted(driver, bytes, e))?,
+            None => state.grow(driver, class, self.exact).map_err(|e| state.exhausted(driver, bytes, e))?,
         };
         state.stats.live += class;
         state.stats.peak = state.stats.peak.max(state.stats.live);
@@ -91,7 +99,11 @@ impl Pool {
         state.stats.live = state.stats.live.saturating_sub(block.bytes);
         state.stats.buffers = state.stats.buffers.saturating_sub(1);
         state.add_tag(tag, block.bytes, false);
-        state.free.entry(block.bytes).or_default().push(block);
+        if self.exact && !self.keep {
+            state.stats.reserved = state.stats.reserved.saturating_sub(block.bytes);
+        } else {
+            state.free.entry(block.bytes).or_default().push(block);
+        }
     }
 
     /// Gives every cached block back to the driver.
@@ -110,8 +122,8 @@ impl Pool {
 }
 
 impl State {
-    fn grow(&mut self, driver: &dyn Driver, class: usize) -> Result<Block> {
-        if class > SMALL {
+    fn grow(&mut self, driver: &dyn Driver, class: usize, exact: bool) -> Result<Block> {
+        if exact || class > SMALL {
             let memory = self.allocate(driver, class)?;
             return Ok(Block { root: memory.clone(), memory, offset: 0, bytes: class });
         }

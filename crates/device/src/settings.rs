@@ -17,6 +17,12 @@ pub struct Settings {
     pub disable: Vec<String>,
     /// `NETCL_NO_CACHE`: neither read nor write compiled kernels.
     pub no_binary_cache: bool,
+    /// `NETCL_EXACT_MEMORY`: every buffer gets a driver allocation of its own, of exactly its size, freed with it. For memory
+    /// checkers: in a pool an access past the end lands in a neighbour.
+    pub exact_memory: bool,
+    /// `NETCL_EXACT_MEMORY=keep`: what is freed stays allocated and is never handed out again, for checkers that take a new
+    /// allocation at an old place for written.
+    pub keep_memory: bool,
 }
 
 impl Settings {
@@ -35,6 +41,8 @@ impl Settings {
             cache_dir,
             disable: disable.split([',', ' ']).filter(|s| !s.is_empty()).map(Into::into).collect(),
             no_binary_cache: flag("NETCL_NO_CACHE"),
+            exact_memory: flag("NETCL_EXACT_MEMORY"),
+            keep_memory: std::env::var_os("NETCL_EXACT_MEMORY").is_some_and(|v| v == "keep"),
         }
     }
 }

@@ -75,11 +75,34 @@ impl Kernel {
         let lanes = i64::try_from(device.vector_lanes()).unwrap_or(4);
         space
             .iter()
-            .map(|(n, vs)| (*n, vs.iter().map(|v| if *v == 0 { lanes } else { *v }).collect()))
+            .map(|(n, vs)| {
+                let values = vs.iter().map(|v| if *v == 0 { lanes } else { *v }).collect();
+                (*n, if *n == "WG" { fitting(values, device.max_group) } else { values })
+            })
             .collect()
     }
     /// Begins a launch of `entry`, a `__kernel` function of this text.
     pub fn launch(&'static self, entry: &'static str) -> Launch<'static> {
         Launch::new(self, entry)
+    }
+}
+
+/// Work-group sizes that a device takes; where none does, the largest power of two that it takes.
+fn fitting(sizes: Vec<i64>, limit: usize) -> Vec<i64> {
+    let limit = i64::try_from(limit.max(1)).unwrap_or(i64::MAX);
+    let fit: Vec<i64> = sizes.into_iter().filter(|wg| *wg <= limit).collect();
+    if fit.is_empty() { vec![1 << limit.ilog2()] } else { fit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_groups_fit_the_device() {
+        assert_eq!(fitting(vec![128, 64, 256], 1024), [128, 64, 256]);
+        assert_eq!(fitting(vec![128, 64, 256], 100), [64]);
+        assert_eq!(fitting(vec![128, 64, 256], 33), [32]);
+        assert_eq!(fitting(vec![128], 1), [1]);
     }
 }

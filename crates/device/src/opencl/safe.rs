@@ -148,7 +148,7 @@ impl OpenClDriver {
         shared.copy = unsafe { queue(context, id, 0, &raw mut code) };
         check("clCreateCommandQueue", what, code)?;
         let shared = Arc::new(shared);
-        let staging = Mutex::new(Staging::new(Arc::clone(&shared)));
+        let staging = Mutex::new(Staging::new(Arc::clone(&shared), device.capabilities.global_mem));
         Ok(Self { shared, capabilities: device.capabilities.clone(), staging })
     }
 

@@ -11,11 +11,17 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes of the ring: several batches of tokens, or a good share of a weight matrix.
+/// Most bytes of the ring: several batches of tokens, or a good share of a weight matrix.
 const RING: usize = 8 << 20;
+
+/// Bytes of the ring on a device with so much memory: a small device, or a simulated one, has better uses for 8 MiB.
+fn ring_bytes(global_mem: u64) -> usize {
+    usize::try_from(global_mem / 256).unwrap_or(RING).clamp(64 << 10, RING)
+}
 
 pub(super) struct Staging {
     shared: Arc<Shared>,
+    bytes: usize,
     ring: Option<Ring>,
     /// Transfers under way, oldest first, and the part of the ring each reads.
     pending: VecDeque<(Range<usize>, ClEvent)>,
@@ -31,17 +37,18 @@ struct Ring {
 unsafe impl Send for Staging {}
 
 impl Staging {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, ring: None, pending: VecDeque::new(), head: 0 }
+    pub fn new(shared: Arc<Shared>, global_mem: u64) -> Self {
+        Self { shared, bytes: ring_bytes(global_mem), ring: None, pending: VecDeque::new(), head: 0 }
     }
 
     /// Copies `data` into the ring piece by piece and enqueues the transfers.
     pub fn write(&mut self, queue: QueueKind, to: Ptr, offset: usize, data: &[u8]) -> Result<()> {
         let write = need(self.shared.table.clEnqueueWriteBuffer, "clEnqueueWriteBuffer")?;
         let host = self.ring()?;
-        for (i, piece) in data.chunks(RING / 2).enumerate() {
+        let half = self.bytes / 2;
+        for (i, piece) in data.chunks(half).enumerate() {
             let at = self.reserve(piece.len())?;
-            let to_offset = offset + i * (RING / 2);
+            let to_offset = offset + i * half;
             let mut event = std::ptr::null_mut();
             let q = self.shared.queue(queue);
             // SAFETY: `reserve` returned a part of the ring that no pending transfer reads and that holds the piece; it stays
@@ -59,7 +66,7 @@ impl Staging {
 
     /// Start of a free part of the ring, waiting for old transfers that still read there.
     fn reserve(&mut self, bytes: usize) -> Result<usize> {
-        let start = if self.head + bytes > RING { 0 } else { self.head };
+        let start = if self.head + bytes > self.bytes { 0 } else { self.head };
         let wanted = start..start + bytes;
         // Pieces follow each other around the ring, so the oldest is always the first in the way.
         let overlaps = |r: &Range<usize>| r.start < wanted.end && wanted.start < r.end;
@@ -82,8 +89,9 @@ impl Staging {
         let flags = sys::MEM_READ_WRITE | sys::MEM_ALLOC_HOST_PTR;
         let mut code = 0;
         // SAFETY: live context, no host pointer.
-        let memory = unsafe { create(self.shared.context, flags, RING, std::ptr::null_mut(), &raw mut code) };
-        check("clCreateBuffer", || format!("{RING} bytes of pinned staging"), code)?;
+        let memory =
+            unsafe { create(self.shared.context, flags, self.bytes, std::ptr::null_mut(), &raw mut code) };
+        check("clCreateBuffer", || format!("{} bytes of pinned staging", self.bytes), code)?;
         let q = self.shared.queue(QueueKind::Copy);
         // SAFETY: a blocking map of the whole buffer, unmapped when the ring is dropped.
         let host: *mut c_void = unsafe {
@@ -93,14 +101,16 @@ impl Staging {
                 1,
                 sys::MAP_READ_WRITE,
                 0,
-                RING,
+                self.bytes,
                 0,
                 std::ptr::null(),
                 std::ptr::null_mut(),
                 &raw mut code,
             )
         };
-        if let Err(e) = check("clEnqueueMapBuffer", || format!("{RING} bytes of pinned staging"), code) {
+        if let Err(e) =
+            check("clEnqueueMapBuffer", || format!("{} bytes of pinned staging", self.bytes), code)
+        {
             if let Some(release) = self.shared.table.clReleaseMemObject {
                 // SAFETY: made above, released once.
                 unsafe { release(memory) };

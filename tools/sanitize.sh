@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Runs the op suite on Oclgrind, a simulated OpenCL device, and fails when it reports anything: a data race, an access
+# outside a buffer, a value that was never written, a barrier that not every work-item reached.
+#
+#     tools/sanitize.sh [FILTER]...     # FILTER: substrings of test names; without one every test
+#
+# Each test runs alone, with its own log, twice: optimised for races and bounds, and unoptimised for values never written,
+# because Oclgrind's check for those knows neither `freeze` nor shuffles that narrow, which the optimiser makes. It also
+# takes a new buffer in an old one's place for the old one, so nothing is freed then. See NETCL_EXACT_MEMORY.
+# Needs the package oclgrind. OCLGRIND_ICD names liboclgrind-rt-icd.so where it is not found. KEEP=DIR keeps the logs,
+# LIMIT is the seconds a test may take (900). NETCL_SANITIZE_PACKAGES names the crates (netcl-tensor).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+icd=${OCLGRIND_ICD:-}
+for f in /usr/lib/oclgrind /usr/lib/*/oclgrind /usr/lib /usr/lib/*-linux-gnu /usr/local/lib /opt/oclgrind/lib; do
+  [ -z "$icd" ] && [ -e "$f/liboclgrind-rt-icd.so" ] && icd=$f/liboclgrind-rt-icd.so
+done
+[ -n "$icd" ] || { echo "sanitize: Oclgrind is not installed. Debian and Ubuntu: apt-get install oclgrind" >&2; exit 2; }
+
+work=${KEEP:-$(mktemp -d)}
+mkdir -p "$work"
+[ -n "${KEEP:-}" ] || trap 'rm -rf "$work"' EXIT
+
+# The `oclgrind` command preloads its own libOpenCL, which a program that loads the library at run time does not see; the
+# same checks through the ICD loader are these variables.
+mkdir -p "$work/icd" && echo "$icd" > "$work/icd/oclgrind.icd"
+export OCL_ICD_VENDORS=$work/icd LD_LIBRARY_PATH=$(dirname "$icd")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export OCLGRIND_CHECK_API=1 OCLGRIND_MAX_ERRORS=20 OCLGRIND_NUM_THREADS=1 RUST_BACKTRACE=0
+# Groups of 32 have every barrier that larger ones have, at a fraction of the time. The race check walks all memory after each
+# kernel, staging included, whose size follows the device's.
+export OCLGRIND_MAX_WGSIZE=32
+export NETCL_CACHE_DIR=$work/cache NETCL_NO_CACHE=1
+
+for package in ${NETCL_SANITIZE_PACKAGES:-netcl-tensor}; do
+  binary=$(cargo test --package "$package" --lib --no-run --message-format=json 2>"$work/build.log" |
+    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+  [ -x "$binary" ] || { cat "$work/build.log" >&2; echo "sanitize: the tests of $package did not build" >&2; exit 1; }
+  "$binary" --list --format terse 2>/dev/null | sed -n "s|: test$| $binary|p"
+done > "$work/all"
+filters=$(printf '%s\n' "$@")
+if [ $# -gt 0 ]; then grep -F -e "$filters" "$work/all" > "$work/tests"; else cp "$work/all" "$work/tests"; fi
+[ -s "$work/tests" ] || { echo "sanitize: no test matches" >&2; exit 2; }
+
+# One line "<state> <reports> <seconds> <test> <check>". A test that touches no device writes no log, and counts as quiet.
+run_one() {
+  local work=$1 test=$2 binary=$3 check=$4 started=$SECONDS state=ok reports
+  local log=$work/${test//::/.}.$check
+  case $check in
+    races) export OCLGRIND_DATA_RACES=1 OCLGRIND_GLOBAL_MEM_SIZE=$((64 << 20)) NETCL_EXACT_MEMORY=1 ;;
+    unwritten) export OCLGRIND_UNINITIALIZED=1 OCLGRIND_GLOBAL_MEM_SIZE=$((1 << 30)) NETCL_EXACT_MEMORY=keep
+               export OCLGRIND_BUILD_OPTIONS=-cl-opt-disable ;;
+  esac
+  OCLGRIND_LOG=$log.oclgrind timeout "${LIMIT:-900}" "$binary" --exact "$test" --test-threads 1 > "$log.out" 2>&1 || state=FAILED
+  # A report starts a line with a capital; its details are indented.
+  reports=$(grep -c '^[A-Z]' "$log.oclgrind" 2>/dev/null)
+  [ "${reports:-0}" -gt 0 ] && state=REPORTS
+  printf '%-8s %4d %4ds  %s %s\n' $state "${reports:-0}" $((SECONDS - started)) "$test" $check | tee "$log.line"
+}
+export -f run_one
+while read -r test binary; do
+  printf '%s\0%s\0%s\0%s\0' "$work" "$test" "$binary" races "$work" "$test" "$binary" unwritten
+done < "$work/tests" | xargs -0 -n 4 -P "$(nproc)" bash -c 'run_one "$@"' _
+
+bad=0
+for line in "$work"/*.line; do
+  grep -q '^ok' "$line" && continue
+  bad=$((bad + 1))
+  echo; cat "$line"
+  head -n 40 "${line%.line}.oclgrind" 2>/dev/null
+  grep -q '^FAILED' "$line" && tail -n 20 "${line%.line}.out"
+done
+total=$(ls "$work"/*.line | wc -l)
+echo; echo "Oclgrind: $((total - bad)) of $total runs without a report"
+[ "$bad" -eq 0 ]
