@@ -1,11 +1,15 @@
 /* Prepended to every kernel. Storage types against f32 arithmetic, vectors of VW lanes, reductions.
  *
  * DTYPE  storage of the tensors a kernel calls T: 0 f32, 1 f16, 2 bf16. Arithmetic is always float.
+ * OUT    storage of those it calls OUT_T: the same, and 3 i32, 4 u32; DTYPE where not given.
  * VW     lanes per work-item (1, 2, 4, 8, 16). FV is float or floatVW.
  * WG     work-items per group where a kernel reduces over a group; 1 on CPUs, where a row fits a core.
  */
 #ifndef DTYPE
 #define DTYPE 0
+#endif
+#ifndef OUT
+#define OUT DTYPE
 #endif
 #ifndef VW
 #define VW 1
@@ -23,6 +27,7 @@ typedef int IV;
 typedef uint UV;
 #define AS_UV(v) as_uint(v)
 #define AS_FV(v) as_float(v)
+#define TO_IV(v) convert_int(v)
 #define TO_UV(v) convert_uint(v)
 #define TO_FV(v) convert_float(v)
 #else
@@ -31,6 +36,7 @@ typedef CAT(int, VW) IV;
 typedef CAT(uint, VW) UV;
 #define AS_UV(v) CAT(as_uint, VW)(v)
 #define AS_FV(v) CAT(as_float, VW)(v)
+#define TO_IV(v) CAT(convert_int, VW)(v)
 #define TO_UV(v) CAT(convert_uint, VW)(v)
 #define TO_FV(v) CAT(convert_float, VW)(v)
 #endif
@@ -95,6 +101,41 @@ typedef ushort T;
 #define STV(p, i, v) STV_BF16((p) + (i), (v))
 #endif
 
+#if OUT == 0
+typedef float OUT_T;
+#define OUT_V(p, i, v) STV_F32((p) + (i), (v))
+#define OUT_1(p, i, v) ((p)[i] = (v))
+#elif OUT == 1
+typedef half OUT_T;
+#define OUT_V(p, i, v) STV_F16((p) + (i), (v))
+#define OUT_1(p, i, v) vstore_half_rte((v), (i), (p))
+#elif OUT == 2
+typedef ushort OUT_T;
+#define OUT_V(p, i, v) STV_BF16((p) + (i), (v))
+#define OUT_1(p, i, v) ((p)[i] = bf16_of(v))
+#elif OUT == 3
+typedef int OUT_T;
+#define OUT_V(p, i, v) STV_F32((p) + (i), TO_IV(v))
+#define OUT_1(p, i, v) ((p)[i] = (int)(v))
+#else
+typedef uint OUT_T;
+#define OUT_V(p, i, v) STV_F32((p) + (i), TO_UV(v))
+#define OUT_1(p, i, v) ((p)[i] = (uint)(v))
+#endif
+
+/* The first `lanes` lanes of a vector, 0 above: the end of a row. */
+static inline FV load_part(__global const T *p, ulong lanes) {
+  float part[VW];
+  for (uint k = 0; k < VW; k++) part[k] = k < lanes ? LD(p, k) : 0.0f;
+  return LDV_F32(part);
+}
+static inline void store_part(__global T *p, FV v, ulong lanes) {
+  float part[VW];
+  STV_F32(part, v);
+  for (uint k = 0; k < VW; k++)
+    if (k < lanes) ST(p, k, part[k]);
+}
+
 /* Sum and maximum over the lanes of one vector, always in the same order. */
 static inline float sum_lanes(FV v) {
 #if VW == 1
@@ -136,7 +177,23 @@ static inline float max_lanes(FV v) {
 #define GROUP_SCRATCH(name)
 #define GROUP_SUM(name, v) (v)
 #define GROUP_MAX(name, v) (v)
+#define COLUMN_SCRATCH(name)
+#define COLUMN_SUM(name, v) (v)
 #else
+/* The same over dimension 1 of a group of (X, Y) items, for vectors: one sum for each x. */
+#define COLUMN_SCRATCH(name) __local FV name[WG]
+#define COLUMN_SUM(name, v) column_sum(name, v)
+static inline FV column_sum(__local FV *s, FV v) {
+  const int across = get_local_size(0), at = get_local_id(1) * across + get_local_id(0);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  s[at] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int h = get_local_size(1) / 2; h > 0; h >>= 1) {
+    if (get_local_id(1) < h) s[at] += s[at + h * across];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  return s[get_local_id(0)];
+}
 #define GROUP_SCRATCH(name) __local float name[WG]
 #define GROUP_SUM(name, v) group_sum(name, v)
 #define GROUP_MAX(name, v) group_max(name, v)

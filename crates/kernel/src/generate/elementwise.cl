@@ -18,17 +18,11 @@
 #define LOADS FV x0 = IN_V0(p0 + o0, i);
 #define LOADS1 LANES(x0, IN_10(p0 + o0, i + k))
 #define FLAT 1
-#define OUT 0
 #endif
 #ifndef CHUNKED
 #define CHUNKED 1
 #endif
 
-#if VW == 1
-#define VCAT(name) name
-#else
-#define VCAT(name) CAT(name, VW)
-#endif
 /* Private arrays of VW floats. */
 #define LOADN(p) LDV_F32(p)
 #define STOREN(v, p) STV_F32(p, v)
@@ -44,28 +38,6 @@
 #define IN_13(p, i) ((float)(p)[i])
 #define IN_V4(p, i) TO_FV(LDV_F32((p) + (i)))
 #define IN_14(p, i) ((float)(p)[i])
-
-#if OUT == 0
-typedef float OUT_T;
-#define OUT_V(p, i, v) STV_F32((p) + (i), (v))
-#define OUT_1(p, i, v) ((p)[i] = (v))
-#elif OUT == 1
-typedef half OUT_T;
-#define OUT_V(p, i, v) STV_F16((p) + (i), (v))
-#define OUT_1(p, i, v) vstore_half_rte((v), (i), (p))
-#elif OUT == 2
-typedef ushort OUT_T;
-#define OUT_V(p, i, v) STV_BF16((p) + (i), (v))
-#define OUT_1(p, i, v) ((p)[i] = bf16_of(v))
-#elif OUT == 3
-typedef int OUT_T;
-#define OUT_V(p, i, v) STV_F32((p) + (i), VCAT(convert_int)(v))
-#define OUT_1(p, i, v) ((p)[i] = (int)(v))
-#else
-typedef uint OUT_T;
-#define OUT_V(p, i, v) STV_F32((p) + (i), TO_UV(v))
-#define OUT_1(p, i, v) ((p)[i] = (uint)(v))
-#endif
 
 /* Functions that expressions use. The tanh of GELU comes from one exponential: 0.5 (1 + tanh u) = sigmoid(2u). */
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))))

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Elements a CPU's work-item should at least get; below that more work-items only cost.
-const CPU_CHUNK: usize = 8192;
+pub(super) const CPU_CHUNK: usize = 8192;
 
 type Defines = Arc<Vec<(&'static str, Value)>>;
 
@@ -162,33 +162,31 @@ impl Plan {
     }
 
     fn geometry(&self, launch: Launch<'static>, device: &Device) -> Launch<'static> {
-        let capabilities = device.capabilities();
-        let units = capabilities.compute_units.max(1) as usize;
         let (n, inner) = (self.sizes.iter().product::<usize>(), self.inner());
-        let rows = n / inner;
-        if capabilities.is_cpu() {
-            let groups = n.div_ceil(CPU_CHUNK).clamp(1, units * 4);
-            return if self.is_flat() {
-                launch.groups(groups)
-            } else {
-                launch.groups3([1, groups.min(rows), 1])
-            };
+        let value = |name| Tuning::value(device, &ELEMENTWISE, 0, name);
+        if !self.is_flat() {
+            let (local, groups) = row_grid(device, value("WG"), value("VW"), n / inner, inner);
+            return launch.local(local).groups3(groups);
         }
-        let (wg, lanes) =
-            (Tuning::value(device, &ELEMENTWISE, 0, "WG"), Tuning::value(device, &ELEMENTWISE, 0, "VW"));
-        let vectors = inner.div_ceil(lanes);
-        if self.is_flat() {
-            return launch.groups(vectors.div_ceil(wg).min(units * 32));
+        let units = device.capabilities().compute_units.max(1) as usize;
+        if device.capabilities().is_cpu() {
+            return launch.groups(n.div_ceil(CPU_CHUNK).clamp(1, units * 4));
         }
-        // Short rows share a group.
-        let across = vectors.next_power_of_two().min(wg);
-        let local = [across, wg / across, 1];
-        launch.local(local).groups3([
-            vectors.div_ceil(across).min(64),
-            rows.div_ceil(local[1]).min(32_768),
-            1,
-        ])
+        launch.groups(n.div_ceil(value("VW") * value("WG")).min(units * 32))
     }
+}
+
+/// Local size and groups for kernels whose dimension 0 strides along rows of `n` elements, by vectors of `lanes`, and whose
+/// dimension 1 strides over rows.
+pub fn row_grid(device: &Device, wg: usize, lanes: usize, rows: usize, n: usize) -> ([usize; 3], [usize; 3]) {
+    if device.capabilities().is_cpu() {
+        return ([1, 1, 1], [1, row_groups(device, rows, n), 1]);
+    }
+    // Short rows share a group.
+    let vectors = n.div_ceil(lanes);
+    let across = vectors.next_power_of_two().min(wg);
+    let local = [across, wg / across, 1];
+    (local, [vectors.div_ceil(across).min(64), rows.div_ceil(local[1]).min(32_768), 1])
 }
 
 #[derive(Default)]

@@ -12,6 +12,7 @@ use netcl_kernel::tune::Tuning;
 
 pub mod check;
 pub mod map;
+mod norm;
 pub mod optimizer;
 pub mod prelude;
 
@@ -51,6 +52,15 @@ pub fn row_group(kernel: &'static Kernel, device: &Device, n: usize) -> usize {
     vectors.div_ceil(4).next_power_of_two().clamp(32, 512)
 }
 
+/// Work-groups that `rows` of `n` elements are dealt to: on GPUs one a row, on CPUs a few for each core.
+pub fn row_groups(device: &Device, rows: usize, n: usize) -> usize {
+    let capabilities = device.capabilities();
+    if !capabilities.is_cpu() {
+        return rows.min(1 << 20);
+    }
+    (rows * n).div_ceil(map::CPU_CHUNK).clamp(1, 4 * capabilities.compute_units.max(1) as usize).min(rows)
+}
+
 /// One line of [`OPS`].
 pub struct OpEntry {
     /// Module and type of the op.
@@ -88,6 +98,8 @@ ops! {
     cast: Cast;
     reduce: Sum, Max;
     layer_norm: LayerNorm;
+    rms_norm: RmsNorm;
+    embedding: Embedding;
     cross_entropy: CrossEntropy;
     softmax: Softmax, LogSoftmax;
     dropout: Dropout;

@@ -1,12 +1,17 @@
-/* reduce: y[o, i] = OP over a of x[o, a, i]; OP is SUM or MAX, accumulated in float.
+/* reduce: y[o, p, i] = scale * OP over part p of a of x[o, a, i]; OP is SUM or MAX, accumulated in float.
  *
- * x (outer, axis, inner) T, y (outer, inner) T.
- * reduce_rows (inner 1): work-group o owns row o; item l takes vectors l, l + WG, …; lanes and items join in a fixed tree.
- * reduce_columns: work-item (x, y) owns VW neighbouring columns x of slab y and walks the axis in order.
+ * x (outer, axis, inner) T, y (outer, parts, inner) OUT_T. Part p of an axis is its elements p * per ….
+ * reduce_rows (inner 1)  work-group g owns rows g, g + groups, … of (outer, parts); items take vectors l, l + WG, …;
+ *                        lanes and items join in a fixed tree.
+ * reduce_columns         group (o * parts + p) * blocks + c of (X, Y) items: item (x, y) owns VW columns of block c and walks
+ *                        rows y, y + Y, … of part p; the Y results join in a fixed tree.
+ * reduce_streamed        the same for one item: COLUMNS neighbouring columns, rows read whole, four at a time, into sums
+ *                        that stay in the innermost cache. For CPUs, whose prefetchers follow rows and not columns.
  */
 #ifndef OP
 #define OP SUM
 #endif
+#define COLUMNS 512
 #define SUM_START 0.0f
 #define SUM_JOIN(a, b) ((a) + (b))
 #define SUM_LANES(v) sum_lanes(v)
@@ -18,39 +23,89 @@
 #define START CAT(OP, _START)
 #define JOIN(a, b) CAT(OP, _JOIN)(a, b)
 
-__kernel void reduce_rows(__global const T *restrict x, __global T *restrict y, ulong axis, ulong inner) {
+__kernel void reduce_rows(__global const T *restrict x, __global OUT_T *restrict y, ulong rows, ulong axis, ulong parts,
+                          ulong per, float scale) {
   GROUP_SCRATCH(scratch);
-  const ulong row = get_group_id(0);
-  const int l = get_local_id(0);
-  x += row * axis;
-  FV acc = (FV)(START), acc2 = (FV)(START);
-  ulong i = l * VW;
-  for (; i + (WG + 1) * VW <= axis; i += 2 * WG * VW) {
-    acc = JOIN(acc, LDV(x, i));
-    acc2 = JOIN(acc2, LDV(x, i + WG * VW));
+  const ulong l = get_local_id(0) * VW;
+  for (ulong row = get_group_id(0); row < rows; row += get_num_groups(0)) {
+    __global const T *r = x + row / parts * axis;
+    const ulong begin = row % parts * per, end = min(axis, begin + per);
+    FV acc = (FV)(START), acc2 = (FV)(START);
+    ulong i = begin + l;
+    for (; i + (WG + 1) * VW <= end; i += 2 * WG * VW) {
+      acc = JOIN(acc, LDV(r, i));
+      acc2 = JOIN(acc2, LDV(r, i + WG * VW));
+    }
+    for (; i + VW <= end; i += WG * VW) acc = JOIN(acc, LDV(r, i));
+    acc = JOIN(acc, acc2);
+    float total = CAT(OP, _LANES)(acc);
+    for (ulong k = i; k < end && k < i + VW; k++) total = JOIN(total, LD(r, k));
+    total = CAT(OP, _GROUP)(scratch, total);
+    if (l == 0) OUT_1(y, row, total * scale);
   }
-  for (; i + VW <= axis; i += WG * VW) acc = JOIN(acc, LDV(x, i));
-  acc = JOIN(acc, acc2);
-  float total = CAT(OP, _LANES)(acc);
-  for (ulong k = i; k < axis && k < i + VW; k++) total = JOIN(total, LD(x, k));
-  total = CAT(OP, _GROUP)(scratch, total);
-  if (l == 0) ST(y, row, total);
 }
 
-__kernel void reduce_columns(__global const T *restrict x, __global T *restrict y, ulong axis, ulong inner) {
-  const ulong column = get_global_id(0) * VW, slab = get_global_id(1);
-  if (column >= inner) return;
-  x += slab * axis * inner + column;
+__kernel void reduce_columns(__global const T *restrict x, __global OUT_T *restrict y, ulong axis, ulong inner, ulong parts,
+                             ulong per, ulong blocks, float scale) {
+  const ulong slab = get_group_id(0) / blocks;
+  const ulong column = (get_group_id(0) % blocks * get_local_size(0) + get_local_id(0)) * VW;
+  const ulong begin = slab % parts * per, end = min(axis, begin + per);
+  const ulong lanes = column < inner ? min(inner - column, (ulong)VW) : 0;
+  x += slab / parts * axis * inner + column;
+  FV acc = (FV)(START);
+  if (lanes == VW) {
+    for (ulong a = begin + get_local_id(1); a < end; a += get_local_size(1)) acc = JOIN(acc, LDV(x, a * inner));
+  } else if (lanes > 0) {
+    for (ulong a = begin + get_local_id(1); a < end; a += get_local_size(1)) acc = JOIN(acc, load_part(x + a * inner, lanes));
+  }
+#if WG > 1
+  __local FV scratch[WG];
+  const int across = get_local_size(0), at = get_local_id(1) * across + get_local_id(0);
+  scratch[at] = acc;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int h = get_local_size(1) / 2; h > 0; h >>= 1) {
+    if (get_local_id(1) < h) scratch[at] = JOIN(scratch[at], scratch[at + h * across]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  acc = scratch[at];
+#endif
+  if (get_local_id(1) > 0) return;
   y += slab * inner + column;
-  if (column + VW <= inner) {
-    FV acc = (FV)(START);
-    for (ulong a = 0; a < axis; a++) acc = JOIN(acc, LDV(x, a * inner));
-    STV(y, 0, acc);
-    return;
+  if (lanes == VW) {
+    OUT_V(y, 0, acc * scale);
+  } else {
+    float part[VW];
+    STV_F32(part, acc * scale);
+    for (uint k = 0; k < lanes; k++) OUT_1(y, k, part[k]);
   }
-  for (ulong k = 0; k < inner - column; k++) {
-    float acc = START;
-    for (ulong a = 0; a < axis; a++) acc = JOIN(acc, LD(x, a * inner + k));
-    ST(y, k, acc);
+}
+
+__kernel void reduce_streamed(__global const T *restrict x, __global OUT_T *restrict y, ulong axis, ulong inner, ulong parts,
+                              ulong per, ulong blocks, float scale) {
+  const ulong slab = get_group_id(0) / blocks, column = get_group_id(0) % blocks * COLUMNS;
+  const ulong begin = slab % parts * per, end = min(axis, begin + per);
+  const ulong width = min(inner - column, (ulong)COLUMNS);
+  float acc[COLUMNS];
+  for (ulong i = 0; i < width; i++) acc[i] = START;
+  x += slab / parts * axis * inner + column;
+  ulong a = begin;
+  for (; a + 4 <= end; a += 4) {
+    __global const T *r0 = x + a * inner, *r1 = r0 + inner, *r2 = r1 + inner, *r3 = r2 + inner;
+    ulong i = 0;
+    for (; i + VW <= width; i += VW) {
+      const FV four = JOIN(JOIN(LDV(r0, i), LDV(r1, i)), JOIN(LDV(r2, i), LDV(r3, i)));
+      STV_F32(acc + i, JOIN(LDV_F32(acc + i), four));
+    }
+    for (; i < width; i++) acc[i] = JOIN(acc[i], JOIN(JOIN(LD(r0, i), LD(r1, i)), JOIN(LD(r2, i), LD(r3, i))));
   }
+  for (; a < end; a++) {
+    __global const T *r = x + a * inner;
+    ulong i = 0;
+    for (; i + VW <= width; i += VW) STV_F32(acc + i, JOIN(LDV_F32(acc + i), LDV(r, i)));
+    for (; i < width; i++) acc[i] = JOIN(acc[i], LD(r, i));
+  }
+  y += slab * inner + column;
+  ulong i = 0;
+  for (; i + VW <= width; i += VW) OUT_V(y, i, LDV_F32(acc + i) * scale);
+  for (; i < width; i++) OUT_1(y, i, acc[i] * scale);
 }

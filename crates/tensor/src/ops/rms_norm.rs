@@ -1,0 +1,77 @@
+//! Root-mean-square normalisation over the last axis: `y = x / sqrt(mean(x²) + eps) * gamma` (Zhang and Sennrich 2019).
+
+use super::norm;
+use super::prelude::*;
+
+static KERNEL: Kernel = Kernel::new("rms_norm", include_str!("norm.cl"))
+    .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])])
+    .tune_cpu(&[("VW", &[0])]);
+
+/// x `(.., N)`, gamma `(N)` → `(.., N)`. Sums are f32 for every dtype.
+pub fn rms_norm(x: &Tensor, gamma: &Tensor, eps: f32) -> Result<Tensor> {
+    check::same_float("rms_norm", &[("x", x), ("gamma", gamma)])?;
+    check::last_dim("rms_norm", x, gamma, "gamma")?;
+    RmsNorm { eps }.apply([x, gamma])
+}
+
+/// See [`rms_norm`].
+#[derive(Clone)]
+pub struct RmsNorm {
+    eps: f32,
+}
+
+impl Op<2> for RmsNorm {
+    const NAME: &'static str = "rms_norm";
+    /// rstd (R)
+    type Saved = Tensor;
+    fn forward(&self, [x, gamma]: [&Tensor; 2]) -> Result<(Tensor, Tensor)> {
+        let (x, gamma) = (x.contiguous()?, gamma.contiguous()?);
+        let (rows, n) = x.shape().rows_cols(); // x seen as (R, N)
+        let (y, rstd) = (x.empty_like()?, x.empty_f32([rows])?);
+        if y.count() > 0 {
+            let launch = KERNEL.launch("norm_fwd").define("DTYPE", x.dtype().code()).define("CENTER", 0);
+            let launch = launch.groups(row_groups(x.device(), rows, n)).read(&x).read(&gamma);
+            launch.write(&y).write(&rstd).scalar(rows).scalar(n).scalar(self.eps).run()?;
+        }
+        Ok((y, rstd))
+    }
+    fn backward(&self, [x, gamma]: [&Tensor; 2], rstd: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (x, gamma, dy) = (x.contiguous()?, gamma.contiguous()?, dy.contiguous()?);
+        let (rows, n) = x.shape().rows_cols();
+        let parts = norm::blocks(x.device(), rows, n);
+        let part_gamma = x.empty_f32([parts, n])?;
+        let (dx, dgamma) = (x.empty_like()?, gamma.empty_like()?);
+        let launch =
+            KERNEL.launch("norm_bwd").define("DTYPE", x.dtype().code()).define("CENTER", 0).groups(parts);
+        let launch = launch.read(&x).read(&gamma).read(&dy).read(rstd);
+        launch.write(&dx).write(&part_gamma).scalar(rows).scalar(n).run()?;
+        let launch = KERNEL.launch("norm_bwd_params").define("DTYPE", x.dtype().code()).define("CENTER", 0);
+        let launch = launch.read(&part_gamma).write(&dgamma);
+        norm::columns(&KERNEL, x.device(), launch, n).scalar(parts).scalar(n).run()?;
+        Ok([Some(dx), Some(dgamma)])
+    }
+    fn reference(&self, [x, gamma]: [&Array; 2]) -> Array {
+        let n = x.shape.last();
+        let mut out = Array::zeros(x.shape.clone());
+        for (r, row) in x.rows().enumerate() {
+            let square = row.iter().map(|v| v * v).sum::<f64>() / n as f64;
+            for (i, v) in row.iter().enumerate() {
+                out.data[r * n + i] = v / (square + f64::from(self.eps)).sqrt() * gamma.data[i];
+            }
+        }
+        out
+    }
+    fn samples() -> Vec<Sample<Self, 2>> {
+        let sample = |shape: &[usize]| {
+            let n = &shape[shape.len() - 1..];
+            Sample::new(Self { eps: 1e-5 }, [Input::normal(shape), Input::normal(n)]).sums(16)
+        };
+        vec![
+            sample(&[2, 8]).bench(&[&[16_384, 768], &[768]]),
+            sample(&[3, 2, 37]),
+            sample(&[40, 20]).light(),
+            sample(&[1, 1]).light(),
+            sample(&[0, 8]).light(),
+        ]
+    }
+}
