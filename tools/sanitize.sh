@@ -27,9 +27,9 @@ mkdir -p "$work"
 mkdir -p "$work/icd" && echo "$icd" > "$work/icd/oclgrind.icd"
 export OCL_ICD_VENDORS=$work/icd LD_LIBRARY_PATH=$(dirname "$icd")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export OCLGRIND_CHECK_API=1 OCLGRIND_MAX_ERRORS=20 OCLGRIND_NUM_THREADS=1 RUST_BACKTRACE=0
-# Groups of 32 have every barrier that larger ones have, at a fraction of the time. The race check walks all memory after each
-# kernel, staging included, whose size follows the device's.
-export OCLGRIND_MAX_WGSIZE=32
+# Small groups have every barrier that larger ones have, at a fraction of the time; 128 is what the largest kernel needs. The
+# race check walks all memory after each kernel, staging included, whose size follows the device's.
+export OCLGRIND_MAX_WGSIZE=128
 export NETCL_CACHE_DIR=$work/cache NETCL_NO_CACHE=1
 
 for package in ${NETCL_SANITIZE_PACKAGES:-netcl-tensor}; do

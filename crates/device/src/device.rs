@@ -120,9 +120,19 @@ impl Device {
         self.0.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
         if data.is_empty() {
             Ok(())
+        } else if self.0.settings.keep_memory && data.len() != to.bytes() {
+            self.upload_whole(to, offset, data)
         } else {
             self.driver().write(QueueKind::Compute, to.memory(), offset, data)
         }
+    }
+
+    /// An upload to part of a buffer for memory checkers that follow only writes of whole buffers (Oclgrind 21.10).
+    fn upload_whole(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
+        let mut whole = vec![0; to.bytes()];
+        self.driver().read(QueueKind::Compute, to.memory(), 0, &mut whole)?;
+        whole[offset..offset + data.len()].copy_from_slice(data);
+        self.driver().write(QueueKind::Compute, to.memory(), 0, &whole)
     }
 
     /// Waits for everything enqueued and copies `from` to the host.
@@ -171,6 +181,9 @@ impl Device {
         let bytes = to.bytes() / pattern.len() * pattern.len();
         if bytes == 0 {
             Ok(())
+        } else if self.0.settings.keep_memory {
+            // Oclgrind 21.10 takes what a fill wrote for unwritten.
+            self.upload(to, 0, &pattern.repeat(bytes / pattern.len()))
         } else {
             self.driver().fill(QueueKind::Compute, to.memory(), 0, bytes, pattern)
         }

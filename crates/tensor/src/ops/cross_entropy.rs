@@ -99,7 +99,7 @@ impl Op<2> for CrossEntropy {
             }
             Reduction::Mean => {
                 let (y, scale) = (x.empty_f32([])?, x.empty_f32([1])?);
-                let wg = if device.capabilities().is_cpu() { 1 } else { MEAN_GROUP };
+                let wg = if device.capabilities().is_cpu() { 1 } else { MEAN_GROUP.min(largest_group(device)) };
                 let launch = KERNEL
                     .launch("cross_entropy_mean")
                     .define("DTYPE", x.dtype().code())

@@ -49,7 +49,12 @@ pub fn row_group(kernel: &'static Kernel, device: &Device, n: usize) -> usize {
         return 1;
     }
     let vectors = n.div_ceil(Tuning::value(device, kernel, 0, "VW"));
-    vectors.div_ceil(4).next_power_of_two().clamp(32, 512)
+    vectors.div_ceil(4).next_power_of_two().clamp(32, 512).min(largest_group(device))
+}
+
+/// The largest power of two that a work-group of this device may have.
+pub fn largest_group(device: &Device) -> usize {
+    1 << device.capabilities().max_group.max(1).ilog2()
 }
 
 /// Work-groups that `rows` of `n` elements are dealt to: on GPUs one a row, on CPUs a few for each core.

@@ -25,7 +25,8 @@ pub fn columns(
     if device.capabilities().is_cpu() {
         return launch.groups(vectors);
     }
-    let across = 8;
-    let launch = launch.define("WG", COLUMNS_GROUP).local([across, COLUMNS_GROUP / across, 1]);
+    let group = COLUMNS_GROUP.min(largest_group(device));
+    let across = group.min(8);
+    let launch = launch.define("WG", group).local([across, group / across, 1]);
     launch.groups(vectors.div_ceil(across))
 }

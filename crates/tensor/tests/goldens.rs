@@ -1,0 +1,219 @@
+//! Ops against what PyTorch computes: `tools/golden.py` writes the files, and says what is in them.
+//!
+//! Expected values were computed in float64 from the same float32 inputs, so a difference here is our rounding alone.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
+
+use netcl_tensor::ops::attention::AttentionOptions;
+use netcl_tensor::ops::cross_entropy::{CrossEntropy, Reduction};
+use netcl_tensor::suite::test_device;
+use netcl_tensor::{DType, Device, Tensor, ops};
+use safetensors::SafeTensors;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// One op's file.
+struct Goldens {
+    device: Device,
+    bytes: Vec<u8>,
+    attributes: BTreeMap<String, Value>,
+}
+
+/// One case: its inputs on the device, and what is expected.
+struct Case<'a> {
+    name: &'a str,
+    attributes: &'a Value,
+    file: &'a SafeTensors<'a>,
+    inputs: BTreeMap<String, Tensor>,
+}
+
+fn floats(file: &SafeTensors<'_>, name: &str) -> Vec<f64> {
+    let view = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+    match view.dtype() {
+        safetensors::Dtype::F64 => {
+            view.data().chunks_exact(8).map(|c| f64::from_le_bytes(c.try_into().unwrap())).collect()
+        }
+        safetensors::Dtype::F32 => {
+            view.data().chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().unwrap()).into()).collect()
+        }
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+impl Goldens {
+    fn open(op: &str) -> Self {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/goldens/{op}.safetensors"));
+        let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+        let attributes = header.metadata().clone().unwrap_or_default();
+        let attributes =
+            attributes.into_iter().map(|(k, v)| (k, serde_json::from_str(&v).unwrap())).collect();
+        Self { device: test_device().unwrap(), bytes, attributes }
+    }
+
+    /// Runs every case: `forward` makes the output from the inputs, gradients come from the tape. Differences are allowed
+    /// up to `tolerance` of the largest expected value of each tensor.
+    fn check(
+        &self,
+        tolerance: impl Fn(&str) -> f64,
+        forward: impl Fn(&Case<'_>) -> netcl_tensor::Result<Tensor>,
+    ) {
+        let file = SafeTensors::deserialize(&self.bytes).unwrap();
+        assert!(!self.attributes.is_empty());
+        for (name, attributes) in &self.attributes {
+            let case = Case { name, attributes, file: &file, inputs: self.inputs(&file, name) };
+            let out = forward(&case).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let tolerance = tolerance(name);
+            case.compare("out", &out, tolerance);
+            let dout = self.upload(&file, &format!("{name}.dout")).reshape(out.shape()).unwrap();
+            out.backward_with(&dout).unwrap_or_else(|e| panic!("{name}: {e}"));
+            for (input, tensor) in &case.inputs {
+                if tensor.dtype() == DType::F32 {
+                    let grad = tensor.grad().unwrap_or_else(|| panic!("{name}: {input} got no gradient"));
+                    case.compare(&format!("grad.{input}"), &grad, tolerance);
+                }
+            }
+        }
+    }
+
+    fn inputs(&self, file: &SafeTensors<'_>, case: &str) -> BTreeMap<String, Tensor> {
+        let prefix = format!("{case}.in.");
+        let names = file.names().into_iter().filter_map(|n| n.strip_prefix(&prefix).map(str::to_owned));
+        names
+            .map(|n| (n.clone(), self.upload(file, &format!("{prefix}{n}")).parameter_if_float(&n)))
+            .collect()
+    }
+
+    fn upload(&self, file: &SafeTensors<'_>, name: &str) -> Tensor {
+        let view = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let dtype = match view.dtype() {
+            safetensors::Dtype::F32 => DType::F32,
+            safetensors::Dtype::I32 => DType::I32,
+            other => panic!("{name} is {other:?}"),
+        };
+        Tensor::from_bytes(&self.device, view.shape(), view.data(), dtype).unwrap()
+    }
+}
+
+trait ParameterIfFloat {
+    fn parameter_if_float(self, name: &str) -> Tensor;
+}
+
+impl ParameterIfFloat for Tensor {
+    fn parameter_if_float(self, name: &str) -> Tensor {
+        if self.dtype().is_float() { self.parameter(name) } else { self }
+    }
+}
+
+impl Case<'_> {
+    fn input(&self, name: &str) -> &Tensor {
+        self.inputs.get(name).unwrap_or_else(|| panic!("{}: no input {name}", self.name))
+    }
+    fn f32(&self, name: &str) -> f32 {
+        self.attributes[name].as_f64().unwrap_or_else(|| panic!("{}: no number {name}", self.name)) as f32
+    }
+    fn flag(&self, name: &str) -> bool {
+        self.attributes[name].as_bool().unwrap_or_else(|| panic!("{}: no flag {name}", self.name))
+    }
+    fn text(&self, name: &str) -> &str {
+        self.attributes[name].as_str().unwrap_or_else(|| panic!("{}: no text {name}", self.name))
+    }
+    fn axis(&self, name: &str) -> isize {
+        let axis = self.attributes[name].as_i64().unwrap_or_else(|| panic!("{}: no axis {name}", self.name));
+        isize::try_from(axis).unwrap()
+    }
+    fn compare(&self, what: &str, got: &Tensor, tolerance: f64) {
+        let name = format!("{}.{what}", self.name);
+        assert_eq!(got.dims(), self.file.tensor(&name).unwrap().shape(), "{name}: shape");
+        close(&name, &got.to_vec().unwrap(), &floats(self.file, &name), tolerance);
+    }
+}
+
+/// Inputs and upstream gradients are about 1: where every expected value is below this, they cancelled.
+const SMALL: f64 = 1e-3;
+
+/// Every element within `tolerance` of the largest expected one.
+fn close(name: &str, got: &[f32], expected: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), expected.len(), "{name}: length");
+    let scale = expected.iter().fold(SMALL, |m, v| m.max(v.abs()));
+    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+        let apart = (f64::from(*g) - e).abs();
+        assert!(
+            apart <= tolerance * scale,
+            "{name}[{i}]: {g}, PyTorch has {e}: apart {apart:.2e}, largest {scale:.2e}"
+        );
+    }
+}
+
+#[test]
+fn layer_norm() {
+    // Rows around 1000: their f32 mean alone is off by 3e-5 of the standard deviation.
+    let tolerance = |case: &str| if case == "offset" { 1e-4 } else { 5e-6 };
+    Goldens::open("layer_norm").check(tolerance, |c| {
+        ops::layer_norm::layer_norm(c.input("x"), c.input("gamma"), c.input("beta"), c.f32("eps"))
+    });
+}
+
+#[test]
+fn rms_norm() {
+    Goldens::open("rms_norm")
+        .check(|_| 5e-6, |c| ops::rms_norm::rms_norm(c.input("x"), c.input("gamma"), c.f32("eps")));
+}
+
+#[test]
+fn embedding() {
+    Goldens::open("embedding")
+        .check(|_| 1e-6, |c| ops::embedding::embedding(c.input("weight"), c.input("ids")));
+}
+
+#[test]
+fn softmax() {
+    Goldens::open("softmax").check(|_| 2e-6, |c| c.input("x").softmax(c.axis("dim")));
+}
+
+#[test]
+fn log_softmax() {
+    Goldens::open("log_softmax").check(|_| 2e-6, |c| c.input("x").log_softmax(c.axis("dim")));
+}
+
+#[test]
+fn gelu() {
+    Goldens::open("gelu").check(
+        |_| 2e-6,
+        |c| match c.text("approximate") {
+            "none" => c.input("x").gelu(),
+            _ => c.input("x").gelu_tanh(),
+        },
+    );
+}
+
+#[test]
+fn cross_entropy() {
+    Goldens::open("cross_entropy").check(
+        |_| 5e-6,
+        |c| {
+            let options = CrossEntropy {
+                ignore_index: c.attributes["ignore_index"].as_i64().map(|v| i32::try_from(v).unwrap()),
+                label_smoothing: c.f32("label_smoothing"),
+                reduction: match c.text("reduction") {
+                    "mean" => Reduction::Mean,
+                    "sum" => Reduction::Sum,
+                    _ => Reduction::None,
+                },
+            };
+            ops::cross_entropy::cross_entropy(c.input("logits"), c.input("target"), options)
+        },
+    );
+}
+
+#[test]
+fn attention() {
+    // Scores in the hundreds are f32 numbers to 1e-5, and so are their exponentials.
+    let tolerance = |case: &str| if case == "large" { 1e-4 } else { 5e-6 };
+    Goldens::open("attention").check(tolerance, |c| {
+        let options =
+            AttentionOptions { causal: c.flag("causal"), scale: Some(c.f32("scale")), dropout: None };
+        ops::attention::attention(c.input("q"), c.input("k"), c.input("v"), options)
+    });
+}
