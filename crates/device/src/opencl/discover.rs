@@ -4,6 +4,7 @@ use super::load::{Platform, ids, platforms};
 use super::result::{info_bytes, need, number, text};
 use super::sys::{self, Ptr, info};
 use crate::{Capabilities, DeviceKind, Result, Settings};
+use std::sync::{Mutex, PoisonError};
 
 /// A device that can be opened.
 #[derive(Clone)]
@@ -19,8 +20,13 @@ unsafe impl Send for OpenClDevice {}
 // SAFETY: as above.
 unsafe impl Sync for OpenClDevice {}
 
+/// A driver's first look at its devices writes its process-wide tables, unguarded in PoCL 3.1: two threads that open their
+/// first device at once crash in there, or find none.
+static DISCOVERY: Mutex<()> = Mutex::new(());
+
 /// Every usable device of every platform, in the loader's order. Devices without a compiler are left out.
 pub fn devices(settings: &Settings) -> Result<Vec<OpenClDevice>> {
+    let _alone = DISCOVERY.lock().unwrap_or_else(PoisonError::into_inner);
     let mut out: Vec<OpenClDevice> = Vec::new();
     for platform in platforms(settings)? {
         let get = need(platform.table.clGetDeviceIDs, "clGetDeviceIDs")?;
