@@ -3,6 +3,7 @@
 mod cmd;
 mod context;
 mod out;
+mod progress;
 
 use std::process::ExitCode;
 

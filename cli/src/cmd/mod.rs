@@ -1,9 +1,11 @@
 //! The commands, one file each.
 
+mod generate;
+mod train;
+
 use crate::context::Context;
 use crate::out;
 use clap::{Parser, Subcommand};
-use netcl::prelude::*;
 use std::process::ExitCode;
 
 /// Train and run language models on any OpenCL device.
@@ -15,7 +17,10 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    Train(Box<train::Args>),
+    Generate(generate::Args),
+}
 
 /// Parses the command line, runs the command, and says how it ended: 0 done, 1 and above by kind of error, 2 usage,
 /// 130 and 143 stopped by a signal.
@@ -26,7 +31,10 @@ pub fn main() -> ExitCode {
         Ok(context) => context,
         Err(e) => return out::failure(&e),
     };
-    let result: Result<()> = match cli.command {};
+    let result = match &cli.command {
+        Command::Train(args) => train::run(args, &context).map(|_| ()),
+        Command::Generate(args) => generate::run(args, &context),
+    };
     match result {
         Err(e) if out::is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => out::failure(&e),

@@ -135,6 +135,17 @@ impl Device {
         self.driver().write(QueueKind::Compute, to.memory(), 0, &whole)
     }
 
+    /// Copies `data` into `to` on the copy queue, beside kernels that are running; kernels enqueued from now on see it. Nothing
+    /// that is still enqueued may use `to`: the caller keeps buffers of its own for this and knows when they are free.
+    pub fn upload_beside(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
+        check_range("upload", to, offset, data.len())?;
+        self.0.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.driver().write(QueueKind::Copy, to.memory(), offset, data)?;
+        let done = self.driver().mark(QueueKind::Copy)?;
+        self.driver().flush(QueueKind::Copy)?;
+        self.driver().wait_for(QueueKind::Compute, &done)
+    }
+
     /// Waits for everything enqueued and copies `from` to the host.
     pub fn download(&self, from: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         check_range("download", from, offset, out.len())?;

@@ -3,19 +3,26 @@
 
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
 use crate::{Capabilities, Error, Result};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// When to fail, and how many calls there were. Shared between a test and its driver.
 #[derive(Default)]
 pub struct Plan {
     calls: AtomicU64,
     fail_at: AtomicU64,
+    /// Only calls of this name count; empty counts all.
+    only: Mutex<&'static str>,
 }
 
 impl Plan {
     /// Fails the `n`-th call from now, counted from 1; 0 never fails.
     pub fn arm(&self, n: u64) {
+        self.arm_only("", n);
+    }
+    /// The same, counting only calls of the method `name`.
+    pub fn arm_only(&self, name: &'static str, n: u64) {
+        *self.only.lock().unwrap_or_else(PoisonError::into_inner) = name;
         self.calls.store(0, Ordering::SeqCst);
         self.fail_at.store(n, Ordering::SeqCst);
     }
@@ -24,6 +31,10 @@ impl Plan {
         self.calls.load(Ordering::SeqCst)
     }
     fn step(&self, call: &str, error: fn(String) -> Error) -> Result<()> {
+        let only = *self.only.lock().unwrap_or_else(PoisonError::into_inner);
+        if !only.is_empty() && only != call {
+            return Ok(());
+        }
         let n = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         if n == self.fail_at.load(Ordering::SeqCst) {
             return Err(error(format!("injected failure of {call} (call {n})")));

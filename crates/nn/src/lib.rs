@@ -4,6 +4,12 @@
 pub mod checkpoint;
 pub mod config;
 pub mod data;
+pub mod generate;
+pub mod gpt;
+pub mod layers;
+pub mod optim;
 pub mod params;
 pub mod run;
+pub mod schedule;
 pub mod tokenizer;
+pub mod train;

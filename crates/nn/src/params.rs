@@ -104,7 +104,7 @@ impl Params {
             self.grow(step)?;
         }
         let Some(arena) = self.arenas.last_mut() else { return Err(Error::internal("no arena")) };
-        let window = arena.whole.slice(0, arena.used..arena.used + count)?.reshape(shape)?;
+        let window = arena.whole.window(arena.used, shape)?;
         arena.used += step;
         let parameter = window.parameter(name);
         let name_seed = name.bytes().fold(self.seed ^ 0xCBF2_9CE4_8422_2325, |h, b| {

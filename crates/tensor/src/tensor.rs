@@ -107,6 +107,15 @@ impl Tensor {
         self.device().upload(&self.0.buffer, self.0.layout.offset * self.dtype().size(), bytes)
     }
 
+    /// Overwrites a contiguous u32 tensor on the copy queue, beside kernels that are running ([`Device::upload_beside`] says
+    /// what the caller vouches for).
+    pub fn set_u32_beside(&self, data: &[u32]) -> Result<()> {
+        if data.len() != self.count() || !self.is_contiguous() || self.dtype() != DType::U32 {
+            return Err(Error::shape(format!("{} indices cannot overwrite {self:?}", data.len())));
+        }
+        self.device().upload_beside(&self.0.buffer, self.0.layout.offset * 4, bytemuck::cast_slice(data))
+    }
+
     /// Shape.
     pub fn shape(&self) -> &Shape {
         &self.0.layout.shape
@@ -186,6 +195,23 @@ impl Tensor {
             }
         }
     }
+    /// The same once `event` has come, without waiting for what was enqueued after it.
+    pub fn item_after(&self, event: &netcl_device::driver::Event) -> Result<f32> {
+        if self.count() != 1 {
+            return Err(Error::shape(format!(
+                "item: the tensor has {} elements, expected one",
+                self.count()
+            )));
+        }
+        let mut bytes = vec![0; self.dtype().size()];
+        self.device().download_after(
+            event,
+            &self.0.buffer,
+            self.0.layout.offset * self.dtype().size(),
+            &mut bytes,
+        )?;
+        Ok(decode(&bytes, self.dtype())[0])
+    }
     /// A copy on another device, off the tape.
     pub fn to_device(&self, device: &Device) -> Result<Self> {
         if device.same(self.device()) {
@@ -200,6 +226,23 @@ impl Tensor {
             return self.clone();
         }
         Self::from_parts(self.0.buffer.clone(), self.0.layout.clone(), self.dtype(), None)
+    }
+    /// `shape` elements of a contiguous tensor from element `start` on, as a memory object of its own that shares the
+    /// storage: kernels bind it without making one at every launch. Off the tape.
+    ///
+    /// # Errors
+    /// `Shape` when they do not fit; the driver's error when `start` is not where a sub-buffer may begin.
+    pub fn window(&self, start: usize, shape: impl Into<Shape>) -> Result<Self> {
+        let shape = shape.into();
+        if !self.is_contiguous() || start + shape.count() > self.count() {
+            return Err(Error::shape(format!(
+                "window: {shape} from element {start} of a tensor of shape {}",
+                self.shape()
+            )));
+        }
+        let size = self.dtype().size();
+        let buffer = self.0.buffer.window((self.0.layout.offset + start) * size, shape.count() * size)?;
+        Ok(Self::from_parts(buffer, Layout::contiguous(shape), self.dtype(), None))
     }
     /// The same storage seen through another layout; the caller vouches that it fits.
     pub(crate) fn with_layout(&self, layout: Layout) -> Self {

@@ -109,4 +109,5 @@ ops! {
     softmax: Softmax, LogSoftmax;
     dropout: Dropout;
     attention: Attention, AttentionQkv;
+    matmul: MatMul, Linear;
 }

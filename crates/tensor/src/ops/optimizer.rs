@@ -207,7 +207,13 @@ impl Update {
     fn prepare(&self, plan: &Plan, batch: &Batch, parts: usize) -> Result<()> {
         let [log1, log2] = self.rule.betas().map(|b| b.ln() as f32);
         let launch = self.launch("optimizer_prepare", plan, batch).groups(1).write(&self.control.memory);
-        launch.read(&plan.partial).scalar(parts).scalar(log1).scalar(log2).scalar(self.control.growth()).run()?;
+        launch
+            .read(&plan.partial)
+            .scalar(parts)
+            .scalar(log1)
+            .scalar(log2)
+            .scalar(self.control.growth())
+            .run()?;
         self.control.count();
         Ok(())
     }

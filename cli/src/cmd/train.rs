@@ -1,0 +1,209 @@
+//! `netcl train`: trains a GPT on text or token shards.
+
+use crate::context::Context;
+use crate::progress::Progress;
+use clap::Args as ClapArgs;
+use netcl::nn::config::{Dtype, Overlay, Schedule, TrainConfig};
+use netcl::nn::run::RunFolder;
+use netcl::nn::train::{Outcome, Trainer};
+use netcl::prelude::*;
+use std::path::{Path, PathBuf};
+
+/// Train a GPT on text or token shards.
+#[derive(ClapArgs, Debug, Default)]
+pub struct Args {
+    /// Text files, folders, globs, or token shards (*.bin); without it, the sources and docs of the folder netcl runs in.
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    data: Vec<String>,
+    /// Named starting point: demo, char, char-cpu, gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m.
+    #[arg(long)]
+    preset: Option<String>,
+    /// TOML file with settings; flags win over it.
+    #[arg(long, value_name = "FILE.toml")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    recipe: RecipeArgs,
+    #[command(flatten)]
+    pace: PaceArgs,
+    /// Storage of weights and activations: f32, bf16 or f16. Arithmetic is f32.
+    #[arg(long)]
+    dtype: Option<Dtype>,
+    /// Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, or an index of `netcl devices`.
+    #[arg(long, visible_alias = "gpu_id", value_name = "DEVICE")]
+    device: Option<String>,
+    /// Run folder; without it, runs/<preset>-<n>.
+    #[arg(long, visible_alias = "save_dir", value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with the run in this folder.
+    #[arg(long, visible_alias = "load_checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"])]
+    resume: Option<PathBuf>,
+    /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
+    #[arg(long)]
+    detect_anomaly: bool,
+    /// Print the run's summary as one JSON object on stdout.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The model.
+#[derive(ClapArgs, Debug, Default)]
+#[command(next_help_heading = "Model")]
+struct ModelArgs {
+    /// Transformer blocks.
+    #[arg(long)]
+    layers: Option<usize>,
+    /// Attention heads; they divide the width.
+    #[arg(long)]
+    heads: Option<usize>,
+    /// Width of the residual stream.
+    #[arg(long)]
+    width: Option<usize>,
+    /// Longest sequence, in tokens.
+    #[arg(long, visible_alias = "block-size")]
+    context: Option<usize>,
+    /// `char`, or a tokenizer.json.
+    #[arg(long, value_name = "char|FILE")]
+    tokenizer: Option<String>,
+    /// Dropout probability.
+    #[arg(long)]
+    dropout: Option<f64>,
+}
+
+/// Optimizer and schedule.
+#[derive(ClapArgs, Debug, Default)]
+#[command(next_help_heading = "Recipe")]
+struct RecipeArgs {
+    /// Sequences a batch.
+    #[arg(long, visible_alias = "batch-size")]
+    batch: Option<usize>,
+    /// Batches whose gradients are added up for one step.
+    #[arg(long)]
+    grad_accum: Option<u32>,
+    /// Optimizer steps in all.
+    #[arg(long, visible_alias = "max-iters")]
+    steps: Option<u64>,
+    /// Highest learning rate.
+    #[arg(long, visible_alias = "learning-rate")]
+    lr: Option<f64>,
+    /// Lowest learning rate, reached at the last step.
+    #[arg(long)]
+    min_lr: Option<f64>,
+    /// Steps until the highest learning rate.
+    #[arg(long, visible_alias = "warmup-iters")]
+    warmup: Option<u64>,
+    /// constant, linear or cosine.
+    #[arg(long)]
+    schedule: Option<Schedule>,
+    /// Decoupled weight decay of matrices.
+    #[arg(long)]
+    weight_decay: Option<f64>,
+    /// The two betas of AdamW.
+    #[arg(long, num_args = 2, value_names = ["BETA1", "BETA2"], value_delimiter = ',')]
+    betas: Option<Vec<f64>>,
+    /// Largest norm of all gradients together; 0 does not clip.
+    #[arg(long)]
+    clip: Option<f64>,
+    /// Seed of weights, data order, dropout and samples.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Part of the data kept for validation.
+    #[arg(long, value_name = "FRACTION")]
+    val_split: Option<f64>,
+}
+
+/// How often what happens.
+#[derive(ClapArgs, Debug, Default)]
+#[command(next_help_heading = "Pace")]
+struct PaceArgs {
+    /// Steps between validation losses; 0 never.
+    #[arg(long)]
+    eval_every: Option<u64>,
+    /// Batches a validation loss is taken over.
+    #[arg(long)]
+    eval_batches: Option<usize>,
+    /// Steps between samples; 0 never.
+    #[arg(long)]
+    sample_every: Option<u64>,
+    /// Steps between checkpoints; 0 only the best and the last.
+    #[arg(long)]
+    checkpoint_every: Option<u64>,
+    /// Checkpoints kept beside the best and the last.
+    #[arg(long)]
+    keep: Option<usize>,
+}
+
+impl Args {
+    fn overlay(&self) -> Overlay {
+        let (m, r, p) = (&self.model, &self.recipe, &self.pace);
+        Overlay {
+            preset: self.preset.clone(),
+            layers: m.layers,
+            heads: m.heads,
+            width: m.width,
+            context: m.context,
+            tokenizer: m.tokenizer.clone(),
+            dropout: m.dropout,
+            data: (!self.data.is_empty()).then(|| self.data.clone()),
+            batch: r.batch,
+            grad_accum: r.grad_accum,
+            steps: r.steps,
+            lr: r.lr,
+            min_lr: r.min_lr,
+            warmup: r.warmup,
+            schedule: r.schedule,
+            weight_decay: r.weight_decay,
+            betas: r.betas.as_ref().and_then(|b| <[f64; 2]>::try_from(b.as_slice()).ok()),
+            clip: r.clip,
+            seed: r.seed,
+            val_split: r.val_split,
+            eval_every: p.eval_every,
+            eval_batches: p.eval_batches,
+            sample_every: p.sample_every,
+            checkpoint_every: p.checkpoint_every,
+            keep: p.keep,
+            dtype: self.dtype,
+            device: self.device.clone(),
+            ..Overlay::default()
+        }
+    }
+
+    fn config(&self) -> Result<TrainConfig> {
+        let kept = self.resume.as_ref().map(|dir| dir.join("config.toml"));
+        if let Some(path) = kept.as_ref().filter(|p| !p.exists()) {
+            let dir = path.parent().unwrap_or(Path::new("."));
+            return Err(Error::format(format!("{} is no run folder: it has no config.toml", dir.display())));
+        }
+        let mut config = TrainConfig::resolve(kept.as_deref().or(self.config.as_deref()), &self.overlay())?;
+        if config.data.is_empty() {
+            config.data = vec![own_sources()?];
+        }
+        Ok(config)
+    }
+}
+
+/// What is learnt from without `--data`: this very folder, if there is text in it.
+fn own_sources() -> Result<String> {
+    let here = std::env::current_dir().map_err(|e| Error::io("finding", Path::new("."), &e))?;
+    tracing::info!("no --data: learning from the text below {}", here.display());
+    Ok(here.display().to_string())
+}
+
+/// Runs the command.
+pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+    let config = args.config()?;
+    let device = context.open_device(&config.device)?;
+    let mut trainer = match &args.resume {
+        Some(dir) => Trainer::resume(&device, config.clone(), dir)?,
+        None => {
+            let out = args.out.clone().unwrap_or_else(|| RunFolder::fresh(Path::new("runs"), &config.preset));
+            Trainer::create(&device, config.clone(), &out)?
+        }
+    };
+    trainer.detect_anomaly(args.detect_anomaly);
+    let mut progress = Progress::new(context, args.json);
+    let outcome = trainer.run(&mut progress)?;
+    progress.finish(outcome, &trainer)?;
+    Ok(outcome)
+}

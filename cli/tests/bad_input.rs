@@ -1,0 +1,126 @@
+//! A user's mistakes: each ends with a message that says what to do, and never with a panic.
+
+mod common;
+
+use common::{device, folder, netcl, texts, tiny_run, write_text};
+use std::path::Path;
+
+/// Runs and expects failure with `code` and every part in the message.
+fn refused(args: &[String], code: i32, parts: &[&str]) {
+    let output = netcl().args(args).output().unwrap();
+    let (stdout, errors) = texts(&output);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {stdout}{errors}");
+    assert!(!errors.contains("defect") && !errors.contains("panicked"), "{errors}");
+    for part in parts {
+        assert!(errors.contains(part), "{args:?}: {part:?} is missing in: {errors}");
+    }
+}
+
+fn with(args: &[String], more: &str) -> Vec<String> {
+    args.iter().cloned().chain(more.split(' ').map(Into::into)).collect()
+}
+
+fn on_file(name: &str, content: &[u8], parts: &[&str]) {
+    let dir = folder(name);
+    let data = dir.join(name);
+    std::fs::write(&data, content).unwrap();
+    refused(&tiny_run(&data, &dir.join("run"), 5), 1, parts);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn an_empty_file() {
+    on_file("empty.txt", b"", &["empty.txt", "empty"]);
+}
+
+#[test]
+fn a_binary_file() {
+    on_file("binary.txt", b"text\0\xff\xfe and more", &["binary.txt"]);
+}
+
+#[test]
+fn a_file_of_one_token() {
+    on_file("one.txt", b"a", &["1 token", "nothing to predict"]);
+}
+
+#[test]
+fn data_shorter_than_the_context() {
+    on_file("short.txt", b"only a few characters", &["16", "context"]);
+}
+
+#[test]
+fn a_missing_file() {
+    let dir = folder("missing");
+    refused(&tiny_run(Path::new("/nowhere/at/all.txt"), &dir.join("run"), 5), 1, &["/nowhere/at/all.txt"]);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_token_outside_the_vocabulary() {
+    let dir = folder("tokens");
+    let shard = dir.join("train.bin");
+    std::fs::write(&shard, (0..2000u16).flat_map(u16::to_le_bytes).collect::<Vec<_>>()).unwrap();
+    let config = dir.join("small.toml");
+    std::fs::write(&config, "vocab = 100\n").unwrap();
+    let args = with(&tiny_run(&shard, &dir.join("run"), 5), &format!("--config {}", config.display()));
+    refused(&args, 1, &["100", "1999"]);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_character_the_tokenizer_does_not_know() {
+    let dir = folder("unknown");
+    let (data, run) = (dir.join("text.txt"), dir.join("run"));
+    write_text(&data);
+    assert!(netcl().args(tiny_run(&data, &run, 2)).status().unwrap().success());
+    let args = ["generate", "-m", &run.display().to_string(), "-p", "1 plus §", "--device", &device()]
+        .map(String::from);
+    refused(&args, 1, &["§"]);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn options_that_cannot_be() {
+    let dir = folder("options");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let run = tiny_run(&data, &dir.join("run"), 5);
+    refused(&with(&run, "--heads 5"), 1, &["5 heads", "32"]);
+    refused(&with(&run, "--device nowhere:3"), 3, &["no device \"nowhere:3\"", "There are"]);
+    refused(&with(&run, "--preset nothing"), 1, &["no preset `nothing`", "demo"]);
+    refused(&with(&run, "--lr fast"), 2, &["--lr"]);
+    refused(&with(&run, "--no-such-flag"), 2, &["--no-such-flag"]);
+    refused(&with(&run, "--schedule zigzag"), 2, &["zigzag", "cosine"]);
+    refused(&["train".into(), "--resume".into(), dir.display().to_string()], 1, &["no run folder"]);
+    assert!(!dir.join("run").exists(), "nothing is left of a run that never began");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_checkpoint_of_another_shape_or_type() {
+    let dir = folder("shapes");
+    let (data, run) = (dir.join("text.txt"), dir.join("run"));
+    write_text(&data);
+    assert!(netcl().args(tiny_run(&data, &run, 2)).status().unwrap().success());
+    let model = run.join("checkpoints/last");
+    let generate =
+        ["generate", "-m", &model.display().to_string(), "-p", "1", "--device", &device()].map(String::from);
+    let config = model.join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("\"n_positions\": 16", "\"n_positions\": 32")).unwrap();
+    refused(&generate, 1, &["transformer.wpe.weight has shape [16, 32], expected [32, 32]"]);
+    std::fs::write(&config, text.replace("\"gpt2\"", "\"mamba\"")).unwrap();
+    refused(&generate, 1, &["model_type is \"mamba\""]);
+    std::fs::write(&config, &text).unwrap();
+    let weights = model.join("model.safetensors");
+    let bytes = std::fs::read(&weights).unwrap();
+    let header = bytes.windows(5).position(|w| w == b"\"F32\"").unwrap();
+    let mut wrong = bytes.clone();
+    wrong[header..header + 5].copy_from_slice(b"\"I32\"");
+    std::fs::write(&weights, &wrong).unwrap();
+    refused(&generate, 1, &["is I32, expected F32"]);
+    std::fs::remove_file(&weights).unwrap();
+    refused(&generate, 1, &["model.safetensors"]);
+    refused(&["generate", "-m", "/nowhere", "-p", "x"].map(String::from), 1, &["/nowhere holds no model"]);
+    std::fs::remove_dir_all(dir).unwrap();
+}

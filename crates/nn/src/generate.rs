@@ -1,0 +1,170 @@
+//! Drawing tokens from a model: temperature, top-k, top-p, min-p.
+
+use crate::gpt::Gpt;
+use crate::layers::Mode;
+use netcl_tensor::{Error, Result, Tensor, no_grad};
+
+/// How the next token is chosen. Filters apply in the order of the fields, as in `transformers`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits; 0 always takes the likeliest token.
+    pub temperature: f32,
+    /// Keeps the `k` likeliest tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Keeps the likeliest tokens that together reach this probability; 1 keeps all.
+    pub top_p: f32,
+    /// Drops tokens less likely than this share of the likeliest; 0 keeps all.
+    pub min_p: f32,
+    /// Seed: the same seed, model and prompt give the same tokens.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { temperature: 0.8, top_k: 200, top_p: 1.0, min_p: 0.0, seed: 0 }
+    }
+}
+
+impl Sampling {
+    /// # Errors
+    /// `Format`, naming the option that is out of range.
+    pub fn validate(&self) -> Result<()> {
+        let bad = |what: &str| Err(Error::format(what.to_string()));
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            return bad("--temperature must be 0 or more");
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return bad("--top-p must be above 0 and at most 1");
+        }
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return bad("--min-p must be between 0 and 1");
+        }
+        Ok(())
+    }
+
+    /// The token after `logits (V)`, given `uniform` in `[0, 1)`.
+    pub fn choose(&self, logits: &[f32], uniform: f64) -> usize {
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+        let Some(best) = order.first().copied() else { return 0 };
+        if self.temperature == 0.0 {
+            return best;
+        }
+        if self.top_k > 0 {
+            order.truncate(self.top_k);
+        }
+        let weight = |i: &usize| (f64::from(logits[*i] - logits[best]) / f64::from(self.temperature)).exp();
+        let mut weights: Vec<f64> = order.iter().map(weight).collect();
+        let total: f64 = weights.iter().sum();
+        let mut sum = 0.0;
+        let nucleus = weights.iter().position(|w| {
+            sum += w / total;
+            sum >= f64::from(self.top_p)
+        });
+        weights.truncate(nucleus.map_or(weights.len(), |n| n + 1));
+        // The first weight is 1: the others are shares of it.
+        let kept = weights.iter().take_while(|w| **w >= f64::from(self.min_p)).count().max(1);
+        weights.truncate(kept);
+        let mut left = uniform * weights.iter().sum::<f64>();
+        let chosen = weights.iter().position(|w| {
+            left -= w;
+            left < 0.0
+        });
+        order[chosen.unwrap_or(weights.len() - 1)]
+    }
+}
+
+/// A text being continued: an iterator over new tokens.
+pub struct Generation<'a> {
+    model: &'a Gpt,
+    sampling: Sampling,
+    ids: Vec<u32>,
+    made: u64,
+}
+
+impl<'a> Generation<'a> {
+    /// Continues `prompt`.
+    ///
+    /// # Errors
+    /// `Format` when the prompt is empty or holds an id outside the vocabulary.
+    pub fn new(model: &'a Gpt, prompt: &[u32], sampling: Sampling) -> Result<Self> {
+        sampling.validate()?;
+        if prompt.is_empty() {
+            return Err(Error::format("the prompt is empty: give at least one token to continue"));
+        }
+        if let Some(id) = prompt.iter().find(|id| **id as usize >= model.config.vocab) {
+            return Err(Error::format(format!(
+                "token {id} of the prompt is outside the vocabulary of {}",
+                model.config.vocab
+            )));
+        }
+        Ok(Self { model, sampling, ids: prompt.to_vec(), made: 0 })
+    }
+
+    fn step(&mut self) -> Result<u32> {
+        let start = self.ids.len().saturating_sub(self.model.config.context);
+        let window = &self.ids[start..];
+        let logits = no_grad(|| {
+            let ids = Tensor::from_u32(self.model.params().device(), [1, window.len()], window)?;
+            let logits = self.model.forward(&ids, Mode::eval())?; // (1, T, V)
+            logits.slice(1, window.len() - 1..window.len())?.to_vec()
+        })?;
+        if logits.iter().any(|v| v.is_nan()) {
+            return Err(Error::launch(
+                "the model's logits are not numbers: its weights are damaged or training diverged",
+            ));
+        }
+        let id = self.sampling.choose(&logits, uniform(self.sampling.seed, self.made)) as u32;
+        self.made += 1;
+        self.ids.push(id);
+        Ok(id)
+    }
+}
+
+impl Iterator for Generation<'_> {
+    type Item = Result<u32>;
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.step())
+    }
+}
+
+/// The `n`-th number of a seed's stream, in `[0, 1)` (splitmix64).
+fn uniform(seed: u64, n: u64) -> f64 {
+    let mut z = seed.wrapping_add((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(sampling: Sampling, logits: &[f32]) -> Vec<usize> {
+        let mut out = vec![0; logits.len()];
+        (0..4000).for_each(|n| out[sampling.choose(logits, uniform(7, n))] += 1);
+        out
+    }
+
+    #[test]
+    fn each_filter_keeps_what_it_says() {
+        // Probabilities 0.5, 0.25, 0.125, 0.125.
+        let logits: Vec<f32> = [4.0f32, 2.0, 1.0, 1.0].iter().map(|p| p.ln()).collect();
+        let base = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0 };
+        let all = counts(base, &logits);
+        assert!((1900..2100).contains(&all[0]) && (400..600).contains(&all[3]), "{all:?}");
+        assert_eq!(counts(Sampling { temperature: 0.0, ..base }, &logits), [4000, 0, 0, 0]);
+        assert_eq!(&counts(Sampling { top_k: 2, ..base }, &logits)[2..], [0, 0]);
+        assert_eq!(&counts(Sampling { top_p: 0.6, ..base }, &logits)[2..], [0, 0]);
+        assert_eq!(&counts(Sampling { min_p: 0.3, ..base }, &logits)[2..], [0, 0]);
+        let hot = counts(Sampling { temperature: 100.0, ..base }, &logits);
+        assert!(hot.iter().all(|n| (850..1150).contains(n)), "{hot:?}");
+    }
+
+    #[test]
+    fn options_out_of_range_are_named() {
+        let bad = Sampling { top_p: 0.0, ..Sampling::default() };
+        assert!(bad.validate().unwrap_err().message().contains("--top-p"));
+        assert!(Sampling { temperature: f32::NAN, ..Sampling::default() }.validate().is_err());
+    }
+}

@@ -1,0 +1,43 @@
+//! Causal multi-head self-attention from one packed projection.
+
+use super::{Conv1D, Mode, dropout};
+use crate::params::Params;
+use netcl_tensor::ops::attention::{AttentionOptions, attention_qkv};
+use netcl_tensor::random::{DropMask, Generator};
+use netcl_tensor::{Result, Tensor};
+
+/// GPT-2's attention: `c_attn` makes queries, keys and values at once, `c_proj` mixes the heads' results.
+#[derive(Clone)]
+pub struct MultiHeadAttention {
+    c_attn: Conv1D,
+    c_proj: Conv1D,
+    heads: usize,
+    /// First of the three dropout sites this layer owns.
+    site: u64,
+}
+
+impl MultiHeadAttention {
+    /// `heads` divides `width`. The output projection starts with standard deviation `proj_std`.
+    pub fn new(
+        params: &mut Params,
+        name: &str,
+        width: usize,
+        heads: usize,
+        bias: bool,
+        proj_std: f32,
+        site: u64,
+    ) -> Result<Self> {
+        let c_attn = Conv1D::new(params, &format!("{name}.c_attn"), [width, 3 * width], bias, 0.02)?;
+        let c_proj = Conv1D::new(params, &format!("{name}.c_proj"), [width, width], bias, proj_std)?;
+        Ok(Self { c_attn, c_proj, heads, site })
+    }
+    /// x `(B, T, C)` → `(B, T, C)`.
+    pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        let qkv = self.c_attn.forward(x)?; // (B, T, 3C)
+        let Generator { seed, offset } = mode.generator(self.site);
+        let drop = (mode.dropout > 0.0).then_some(DropMask { probability: mode.dropout, seed, offset });
+        let options = AttentionOptions { causal: true, scale: None, dropout: drop };
+        let y = attention_qkv(&qkv, self.heads, self.heads, options)?; // (B, T, C)
+        dropout(&self.c_proj.forward(&y)?, mode, self.site + 1)
+    }
+}

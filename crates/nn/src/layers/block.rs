@@ -1,0 +1,86 @@
+//! The transformer block with normalisation before each part (GPT-2).
+
+use super::{Conv1D, LayerNorm, Mode, MultiHeadAttention, dropout};
+use crate::params::Params;
+use netcl_tensor::{Result, Tensor};
+
+/// Two linear maps around a GELU.
+#[derive(Clone)]
+pub struct Mlp {
+    c_fc: Conv1D,
+    c_proj: Conv1D,
+    site: u64,
+}
+
+impl Mlp {
+    /// `width → 4 width → width`.
+    pub fn new(
+        params: &mut Params,
+        name: &str,
+        width: usize,
+        bias: bool,
+        proj_std: f32,
+        site: u64,
+    ) -> Result<Self> {
+        let c_fc = Conv1D::new(params, &format!("{name}.c_fc"), [width, 4 * width], bias, 0.02)?;
+        let c_proj = Conv1D::new(params, &format!("{name}.c_proj"), [4 * width, width], bias, proj_std)?;
+        Ok(Self { c_fc, c_proj, site })
+    }
+    /// x `(.., C)` → `(.., C)`.
+    pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        let hidden = self.c_fc.forward(x)?.gelu_tanh()?; // (.., 4C)
+        dropout(&self.c_proj.forward(&hidden)?, mode, self.site)
+    }
+}
+
+/// `x + attention(norm(x))`, then `x + mlp(norm(x))`.
+#[derive(Clone)]
+pub struct TransformerBlock {
+    ln_1: LayerNorm,
+    attn: MultiHeadAttention,
+    ln_2: LayerNorm,
+    mlp: Mlp,
+}
+
+/// What the blocks of a model share.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockOptions {
+    /// Width C.
+    pub width: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Whether linear maps and norms have biases.
+    pub bias: bool,
+    /// Epsilon of the norms.
+    pub eps: f32,
+    /// Standard deviation of the projections back into the residual stream.
+    pub proj_std: f32,
+}
+
+impl TransformerBlock {
+    /// The `index`-th block of a model.
+    pub fn new(params: &mut Params, name: &str, options: BlockOptions, index: usize) -> Result<Self> {
+        let BlockOptions { width, heads, bias, eps, proj_std } = options;
+        // Sites 0 to 3 belong to the embedding; each block has four.
+        let site = 4 + 4 * index as u64;
+        Ok(Self {
+            ln_1: LayerNorm::new(params, &format!("{name}.ln_1"), width, bias, eps)?,
+            attn: MultiHeadAttention::new(
+                params,
+                &format!("{name}.attn"),
+                width,
+                heads,
+                bias,
+                proj_std,
+                site,
+            )?,
+            ln_2: LayerNorm::new(params, &format!("{name}.ln_2"), width, bias, eps)?,
+            mlp: Mlp::new(params, &format!("{name}.mlp"), width, bias, proj_std, site + 3)?,
+        })
+    }
+    /// x `(B, T, C)` → `(B, T, C)`.
+    pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?, mode)?)?;
+        x.add(&self.mlp.forward(&self.ln_2.forward(&x)?, mode)?)
+    }
+}

@@ -1,0 +1,53 @@
+//! Affine maps over the last axis.
+
+use crate::params::{Init, Params};
+use netcl_tensor::ops::matmul::linear;
+use netcl_tensor::{Result, Tensor};
+
+/// `y = x Wᵀ + b` with `weight (out, in)`, as PyTorch's `nn.Linear`.
+#[derive(Clone)]
+pub struct Linear {
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Linear {
+    /// Weights uniform in ±1/sqrt(in), PyTorch's default.
+    pub fn new(params: &mut Params, name: &str, inputs: usize, outputs: usize, bias: bool) -> Result<Self> {
+        let init = Init::kaiming_uniform(inputs);
+        let weight = params.make(&format!("{name}.weight"), [outputs, inputs], init)?;
+        let bias = if bias { Some(params.make(&format!("{name}.bias"), [outputs], init)?) } else { None };
+        Ok(Self { weight, bias })
+    }
+    /// x `(.., in)` → `(.., out)`.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        linear(x, &self.weight.transpose(0, 1)?, self.bias.as_ref())
+    }
+}
+
+/// `y = x W + b` with `weight (in, out)`, as GPT-2's checkpoints store it.
+#[derive(Clone)]
+pub struct Conv1D {
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Conv1D {
+    /// Weights normal with standard deviation `std`, bias 0.
+    pub fn new(
+        params: &mut Params,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        bias: bool,
+        std: f32,
+    ) -> Result<Self> {
+        let weight = params.make(&format!("{name}.weight"), [inputs, outputs], Init::Normal(std))?;
+        let bias =
+            if bias { Some(params.make(&format!("{name}.bias"), [outputs], Init::Zeros)?) } else { None };
+        Ok(Self { weight, bias })
+    }
+    /// x `(.., in)` → `(.., out)`.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        linear(x, &self.weight, self.bias.as_ref())
+    }
+}

@@ -1,0 +1,217 @@
+//! Optimizers over parameter groups: AdamW, Adam, SGD.
+//!
+//! A step updates all parameters in a handful of launches and returns at once: clipping, loss scaling and the decision to skip
+//! are made on the device. See [`netcl_tensor::ops::optimizer`] for the formulas.
+//!
+//! ```no_run
+//! # use netcl_nn::optim::{Optimizer, ParamGroup, Rule};
+//! # fn train(params: &[netcl_tensor::Tensor], loss: netcl_tensor::Tensor) -> netcl_tensor::Result<()> {
+//! let rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+//! let mut optimizer = Optimizer::new(rule, ParamGroup::gpt(params, 0.1))?;
+//! optimizer.clip_grad_norm(1.0);
+//! optimizer.zero_grad();
+//! optimizer.backward(&loss)?;
+//! optimizer.step(1e-3)?;
+//! let report = optimizer.report()?;
+//! // … the next step is enqueued here …
+//! println!("gradient norm {}", report.read()?.norm);
+//! # Ok(()) }
+//! ```
+
+use crate::checkpoint::{Dtype, TensorData};
+use netcl_tensor::ops::optimizer::{Counters, Entry, Update};
+pub use netcl_tensor::ops::optimizer::{LossScale, Report, Rule, StepInfo};
+use netcl_tensor::{Error, Result, Tensor};
+use std::collections::{BTreeMap, BTreeSet};
+
+const STEP: &str = "step";
+const LOSS_SCALE: &str = "loss_scale";
+const GOOD_STEPS: &str = "good_steps";
+
+/// Parameters that are treated alike.
+#[derive(Clone, Debug)]
+pub struct ParamGroup {
+    /// Tensors made by [`Tensor::parameter`].
+    pub params: Vec<Tensor>,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Factor on the learning rate.
+    pub lr_scale: f64,
+}
+
+impl ParamGroup {
+    /// With the learning rate as it is.
+    pub fn new(params: &[Tensor], weight_decay: f64) -> Self {
+        Self { params: params.to_vec(), weight_decay, lr_scale: 1.0 }
+    }
+    /// The convention for GPTs: matrices and embeddings decay; biases and norms do not.
+    pub fn gpt(params: &[Tensor], weight_decay: f64) -> Vec<Self> {
+        let (matrices, vectors): (Vec<_>, Vec<_>) = params.iter().cloned().partition(|p| p.dims().len() >= 2);
+        vec![Self::new(&matrices, weight_decay), Self::new(&vectors, 0.0)]
+    }
+}
+
+/// An optimizer and its state.
+pub struct Optimizer {
+    update: Update,
+    max_norm: Option<f64>,
+    scaling: bool,
+}
+
+impl Optimizer {
+    /// Over the parameters of all groups. Make it after weights were loaded or call [`Optimizer::weights_changed`].
+    ///
+    /// # Errors
+    /// `Shape` for parameters without a name, of one name, or that share memory; `Memory`.
+    pub fn new(rule: Rule, groups: Vec<ParamGroup>) -> Result<Self> {
+        Self::make(rule, groups, None)
+    }
+    /// The same with dynamic loss scaling, for f16: use [`Optimizer::backward`].
+    pub fn with_loss_scale(rule: Rule, groups: Vec<ParamGroup>, scale: LossScale) -> Result<Self> {
+        Self::make(rule, groups, Some(scale))
+    }
+
+    fn make(rule: Rule, groups: Vec<ParamGroup>, scale: Option<LossScale>) -> Result<Self> {
+        let entry = |weight_decay, lr_scale| move |param| Entry { param, weight_decay, lr_scale };
+        let entries: Vec<Entry> = groups
+            .into_iter()
+            .flat_map(|g| g.params.into_iter().map(entry(g.weight_decay, g.lr_scale)))
+            .collect();
+        let mut names = BTreeSet::new();
+        for Entry { param, .. } in &entries {
+            let Some(name) = param.name() else {
+                return Err(Error::shape(format!(
+                    "optimizer: a tensor of shape {} has no name; make it with Tensor::parameter",
+                    param.shape()
+                )));
+            };
+            if !names.insert(name) {
+                return Err(Error::shape(format!("optimizer: two parameters are called {name}")));
+            }
+        }
+        Ok(Self { update: Update::new(rule, entries, scale)?, max_norm: None, scaling: scale.is_some() })
+    }
+
+    /// From the next step on, scales gradients down so that the norm of all of them together is at most `max_norm`; 0 only
+    /// measures the norm.
+    pub fn clip_grad_norm(&mut self, max_norm: f64) {
+        self.max_norm = Some(max_norm);
+    }
+
+    /// Gradients of `loss` under the loss scale, if there is one; added to what parameters have collected.
+    pub fn backward(&self, loss: &Tensor) -> Result<()> {
+        self.update.backward(loss)
+    }
+    /// One step with learning rate `lr`.
+    ///
+    /// # Errors
+    /// `Shape` that names a parameter without gradient; nothing has changed then.
+    pub fn step(&mut self, lr: f64) -> Result<()> {
+        self.update.step(lr, self.max_norm)
+    }
+    /// Forgets the gradients.
+    pub fn zero_grad(&self) {
+        self.params().for_each(|p| p.set_grad(None));
+    }
+    /// What the last step did: gradient norm, whether it was skipped. Reading it a step later waits for nothing.
+    pub fn report(&self) -> Result<Report> {
+        self.update.report()
+    }
+    /// The parameters, group by group.
+    pub fn params(&self) -> impl Iterator<Item = &Tensor> {
+        self.update.entries().iter().map(|e| &e.param)
+    }
+    /// To be called when parameters were overwritten: f32 master weights are taken from them again.
+    pub fn weights_changed(&mut self) {
+        self.update.take_master(true);
+    }
+
+    /// Everything that a run needs to go on with the same bits, besides the weights: `step`, for each parameter its moments
+    /// (`….exp_avg`, `….exp_avg_sq`, `….momentum_buffer`) and master weights (`….master`), and the loss scale.
+    pub fn state_dict(&self) -> Result<Vec<TensorData>> {
+        let counters = self.update.counters()?;
+        let integer = |name: &str, value: u32| TensorData {
+            name: name.into(),
+            dtype: Dtype::I64,
+            shape: Vec::new(),
+            bytes: i64::from(value).to_le_bytes().into(),
+        };
+        let mut all = vec![integer(STEP, counters.step)];
+        if self.scaling {
+            all.push(integer(GOOD_STEPS, counters.good));
+            let bytes = counters.scale.to_le_bytes().into();
+            all.push(TensorData { name: LOSS_SCALE.into(), dtype: Dtype::F32, shape: Vec::new(), bytes });
+        }
+        for (name, tensor) in self.windows()? {
+            let shape = tensor.dims().to_vec();
+            all.push(TensorData { name, dtype: Dtype::F32, shape, bytes: tensor.to_bytes()? });
+        }
+        Ok(all)
+    }
+
+    /// Takes over what [`Optimizer::state_dict`] gave. Weights must be in place already where `….master` is left out.
+    ///
+    /// # Errors
+    /// `Format` that names the tensor that is missing, foreign or of another shape; nothing has changed then.
+    pub fn load_state_dict(&mut self, state: &[TensorData]) -> Result<()> {
+        let mut given: BTreeMap<&str, &TensorData> = state.iter().map(|t| (t.name.as_str(), t)).collect();
+        let mut take = |name: &str, dtype: Dtype, shape: &[usize]| match given.remove(name) {
+            Some(t) if t.dtype == dtype && t.shape == shape => Ok(Some(t)),
+            Some(t) => Err(Error::format(format!("optimizer state: {t:?}, expected {dtype}{shape:?}"))),
+            None => Ok(None),
+        };
+        let missing = |name: &str| {
+            Error::format(format!(
+                "optimizer state: {name} is missing; it was saved by another optimizer or for another model"
+            ))
+        };
+        let step = take(STEP, Dtype::I64, &[])?.ok_or_else(|| missing(STEP))?;
+        let mut counters = Counters { step: integer(step)?, ..self.update.counters()? };
+        // A run may turn loss scaling on or off: then it starts with the scale it was made with.
+        let (good, scale) = (take(GOOD_STEPS, Dtype::I64, &[])?, take(LOSS_SCALE, Dtype::F32, &[])?);
+        if let (true, Some(good), Some(scale)) = (self.scaling, good, scale) {
+            counters.good = integer(good)?;
+            counters.scale = f32::from_le_bytes(scale.bytes[..].try_into().map_err(|_| torn(scale))?);
+        }
+        let (mut found, mut from_parameters) = (Vec::new(), false);
+        for (name, tensor) in self.windows()? {
+            match take(&name, Dtype::F32, tensor.dims())? {
+                Some(data) if data.bytes.len() == tensor.count() * 4 => found.push((tensor, data)),
+                Some(data) => return Err(torn(data)),
+                None if name.ends_with(".master") => from_parameters = true,
+                None => return Err(missing(&name)),
+            }
+        }
+        if let Some((name, _)) = given.first_key_value() {
+            return Err(Error::format(format!(
+                "optimizer state: {name} belongs to no parameter of this optimizer"
+            )));
+        }
+        found.iter().try_for_each(|(tensor, data)| tensor.set_bytes(&data.bytes))?;
+        self.update.take_master(from_parameters);
+        self.update.set_counters(counters)
+    }
+
+    /// Moments and master weights by their full names.
+    fn windows(&self) -> Result<Vec<(String, Tensor)>> {
+        let mut all = Vec::new();
+        for (i, param) in self.params().enumerate() {
+            let name = param.name().unwrap_or_default();
+            all.extend(self.update.state(i)?.into_iter().map(|(kind, t)| (format!("{name}.{kind}"), t)));
+        }
+        Ok(all)
+    }
+}
+
+fn torn(data: &TensorData) -> Error {
+    Error::format(format!("optimizer state: {data:?} with {} bytes", data.bytes.len()))
+}
+
+fn integer(data: &TensorData) -> Result<u32> {
+    let bytes = data.bytes[..].try_into().map_err(|_| torn(data))?;
+    u32::try_from(i64::from_le_bytes(bytes))
+        .map_err(|_| Error::format(format!("optimizer state: {} is no count of steps", data.name)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+use super::*;
+use crate::params::{Init, Params};
+use netcl_tensor::suite::test_device;
+use netcl_tensor::{DType, ErrorKind};
+
+const ADAMW: Rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+const SGD: Rule = Rule::Sgd { momentum: 0.9, dampening: 0.0, nesterov: false };
+
+/// A matrix, a bias of an odd size, and a parameter that did not fit into their arena.
+fn params(dtype: DType) -> Params {
+    let mut params = Params::new(&test_device().unwrap(), dtype, 600, 7).unwrap();
+    for (name, shape) in [("c_fc.weight", vec![5, 7]), ("c_fc.bias", vec![7]), ("wpe.weight", vec![3, 333])] {
+        params.make(name, shape, Init::Normal(1.0)).unwrap();
+    }
+    params
+}
+
+/// The loss is half the square of every weight, so gradients are the weights.
+fn train(params: &Params, optimizer: &mut Optimizer, steps: usize) {
+    for _ in 0..steps {
+        optimizer.zero_grad();
+        for p in params.list() {
+            optimizer.backward(&p.mul(p).unwrap().sum(&[], false).unwrap().mul_scalar(0.5).unwrap()).unwrap();
+        }
+        optimizer.step(0.01).unwrap();
+    }
+}
+
+fn bytes(params: &Params) -> Vec<Vec<u8>> {
+    params.list().iter().map(|p| p.to_bytes().unwrap()).collect()
+}
+
+fn make(params: &Params, scale: bool) -> Optimizer {
+    let groups = ParamGroup::gpt(params.list(), 0.1);
+    let scaling = LossScale { initial: 64.0, growth_interval: 3 };
+    let mut optimizer = match scale {
+        true => Optimizer::with_loss_scale(ADAMW, groups, scaling).unwrap(),
+        false => Optimizer::new(ADAMW, groups).unwrap(),
+    };
+    optimizer.clip_grad_norm(1.0);
+    optimizer
+}
+
+#[test]
+fn a_resumed_run_has_the_same_bits() {
+    for (dtype, scale) in [(DType::F32, false), (DType::F16, true)] {
+        let all = params(dtype);
+        let mut optimizer = make(&all, scale);
+        train(&all, &mut optimizer, 5);
+        let (expected, expected_state) = (bytes(&all), optimizer.state_dict().unwrap());
+
+        let half = params(dtype);
+        let mut optimizer = make(&half, scale);
+        train(&half, &mut optimizer, 2);
+        let (weights, state) = (bytes(&half), optimizer.state_dict().unwrap());
+        let rest = params(dtype);
+        let mut optimizer = make(&rest, scale);
+        train(&rest, &mut optimizer, 1);
+        rest.list().iter().zip(&weights).for_each(|(p, w)| p.set_bytes(w).unwrap());
+        optimizer.load_state_dict(&state).unwrap();
+        train(&rest, &mut optimizer, 3);
+        assert!(bytes(&rest) == expected, "{dtype}");
+        assert!(optimizer.state_dict().unwrap() == expected_state, "{dtype}");
+        let report = optimizer.report().unwrap().read().unwrap();
+        assert_eq!((report.step, report.scale), (5, if scale { 128.0 } else { 1.0 }));
+    }
+}
+
+#[test]
+fn state_has_the_names_of_checkpoints() {
+    let all = params(DType::Bf16);
+    let names = |o: &Optimizer| {
+        o.state_dict().unwrap().into_iter().map(|t| (t.name, t.dtype, t.shape)).collect::<Vec<_>>()
+    };
+    let sgd = Optimizer::new(SGD, vec![ParamGroup::new(&all.list()[..1], 0.0)]).unwrap();
+    let expected = [
+        ("step".to_owned(), Dtype::I64, vec![]),
+        ("c_fc.weight.momentum_buffer".to_owned(), Dtype::F32, vec![5, 7]),
+        ("c_fc.weight.master".to_owned(), Dtype::F32, vec![5, 7]),
+    ];
+    assert_eq!(names(&sgd), expected);
+    let adamw = names(&make(&all, true));
+    assert_eq!(adamw.len(), 3 + 3 * 3);
+    assert!(adamw.contains(&("wpe.weight.exp_avg_sq".to_owned(), Dtype::F32, vec![3, 333])));
+}
+
+#[test]
+fn matrices_decay_and_vectors_do_not() {
+    let all = params(DType::F32);
+    let before: Vec<Vec<f32>> = all.list().iter().map(|p| p.to_vec().unwrap()).collect();
+    let mut optimizer = Optimizer::new(ADAMW, ParamGroup::gpt(all.list(), 0.5)).unwrap();
+    for p in all.list() {
+        p.set_grad(Some(Tensor::zeros(p.device(), p.shape(), p.dtype()).unwrap()));
+    }
+    optimizer.step(0.1).unwrap();
+    for (p, before) in all.list().iter().zip(before) {
+        let factor = if p.dims().len() == 2 { 0.95 } else { 1.0 };
+        for (after, before) in p.to_vec().unwrap().iter().zip(before) {
+            assert!((after - before * factor).abs() <= 1e-6 * before.abs(), "{:?}", p.name());
+        }
+    }
+}
+
+#[test]
+fn weights_that_were_overwritten_are_taken_over() {
+    let all = params(DType::Bf16);
+    let mut optimizer = make(&all, false);
+    train(&all, &mut optimizer, 1);
+    all.list().iter().for_each(|p| p.set_f32(&vec![100.0; p.count()]).unwrap());
+    optimizer.weights_changed();
+    train(&all, &mut optimizer, 1);
+    assert!(all.list().iter().all(|p| p.to_vec().unwrap().iter().all(|x| (99.0..101.0).contains(x))));
+}
+
+#[test]
+fn mistakes_are_named() {
+    let all = params(DType::F32);
+    let mut optimizer = make(&all, false);
+    let e = optimizer.step(0.1).unwrap_err();
+    assert!(e.message().contains("c_fc.weight [5, 7] has no gradient"), "{e}");
+    let state = optimizer.state_dict().unwrap();
+    let mut fails = |change: fn(&mut Vec<TensorData>), words: &str| {
+        let mut state = state.clone();
+        change(&mut state);
+        let e = optimizer.load_state_dict(&state).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Format);
+        assert!(e.message().contains(words), "{e}");
+    };
+    fails(|s| drop(s.remove(0)), "step is missing");
+    fails(|s| drop(s.remove(1)), "c_fc.weight.exp_avg is missing");
+    fails(|s| s[1].shape = vec![7, 5], "c_fc.weight.exp_avg F32[7, 5], expected F32[5, 7]");
+    fails(|s| s[1].bytes.truncate(8), "c_fc.weight.exp_avg F32[5, 7] with 8 bytes");
+    fails(|s| s[0].bytes = (-1i64).to_le_bytes().into(), "step is no count of steps");
+    fails(
+        |s| s.push(TensorData { name: "lm_head.exp_avg".into(), ..s[1].clone() }),
+        "lm_head.exp_avg belongs to no",
+    );
+    let unnamed = Tensor::ones(all.device(), [2], DType::F32).unwrap();
+    let e = Optimizer::new(SGD, vec![ParamGroup::new(&[unnamed], 0.0)]).err().unwrap();
+    assert!(e.message().contains("has no name"), "{e}");
+    let twice = [all.list()[0].clone(), all.list()[0].clone()];
+    let e = Optimizer::new(SGD, vec![ParamGroup::new(&twice, 0.0)]).err().unwrap();
+    assert!(e.message().contains("two parameters are called c_fc.weight"), "{e}");
+}

@@ -1,0 +1,59 @@
+//! From configuration to tokens: opens the data, finds or makes the tokenizer, splits off validation.
+
+use crate::config::TrainConfig;
+use crate::data::{Source, Splits, split};
+use crate::tokenizer::Tokenizer;
+use netcl_tensor::{Error, Result};
+use std::path::Path;
+
+/// What a run learns from.
+pub struct Inputs {
+    /// Training and validation tokens.
+    pub splits: Splits,
+    /// The tokenizer; token shards may come without.
+    pub tokenizer: Option<Tokenizer>,
+    /// Vocabulary of the model.
+    pub vocab: usize,
+}
+
+/// Opens the data of a run. `tokenizer` is that of a checkpoint being resumed, and wins over the configuration's.
+///
+/// # Errors
+/// Those of [`Source::open`], of the tokenizer and of [`split`]; `Format` when a token does not fit the vocabulary.
+pub fn open_inputs(config: &TrainConfig, tokenizer: Option<Tokenizer>) -> Result<Inputs> {
+    let source = Source::open(&config.data)?;
+    let shards = matches!(source, Source::Shards { .. });
+    let tokenizer = match (tokenizer, config.tokenizer.as_str()) {
+        (Some(kept), _) => Some(kept),
+        (None, "char") if shards => None,
+        (None, "char") => Some(Tokenizer::char_from_text(source.texts()?)?),
+        (None, file) => match Tokenizer::from_file(Path::new(file)) {
+            Ok(tokenizer) => Some(tokenizer),
+            // Shards hold tokens already: without the tokenizer only samples are missing.
+            Err(e) if shards => {
+                tracing::warn!("no samples will be shown: {e}");
+                None
+            }
+            Err(e) => return Err(e),
+        },
+    };
+    let corpus = source.into_corpus(tokenizer.as_ref())?;
+    let needed = corpus.train.max_id().max(corpus.val.as_ref().and_then(crate::data::Tokens::max_id));
+    let vocab = match (config.vocab, &tokenizer) {
+        (Some(vocab), _) => vocab,
+        (None, Some(tokenizer)) => tokenizer.vocab_size(),
+        (None, None) => needed.map_or(1, |id| id as usize + 1),
+    };
+    corpus.train.check_vocab(vocab)?;
+    if let Some(val) = &corpus.val {
+        val.check_vocab(vocab)?;
+    }
+    if tokenizer.as_ref().is_some_and(|t| t.vocab_size() > vocab) {
+        return Err(Error::format(format!(
+            "the tokenizer has {} tokens, more than the vocabulary of {vocab}: leave `vocab` out or raise it",
+            tokenizer.as_ref().map_or(0, Tokenizer::vocab_size)
+        )));
+    }
+    let splits = split(corpus, config.val_split, config.context)?;
+    Ok(Inputs { splits, tokenizer, vocab })
+}

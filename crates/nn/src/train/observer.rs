@@ -1,0 +1,50 @@
+//! Who watches a run: the command line draws a progress bar, a test draws nothing.
+
+use crate::run::StepMetrics;
+use std::path::Path;
+
+/// What is known when a run starts.
+#[derive(Clone, Debug)]
+pub struct RunInfo {
+    /// Trained parameters.
+    pub parameters: usize,
+    /// Vocabulary.
+    pub vocab: usize,
+    /// Training and validation tokens.
+    pub tokens: [usize; 2],
+    /// Device id and name.
+    pub device: String,
+    /// Measured FLOP/s of a large matrix product.
+    pub peak_flops: f64,
+    /// Steps done before, when resumed.
+    pub from_step: u64,
+    /// Steps in all.
+    pub steps: u64,
+    /// The run folder.
+    pub folder: std::path::PathBuf,
+}
+
+/// Hears of every event of a run. All methods but one do nothing unless overridden.
+pub trait Observer {
+    /// The run begins.
+    fn started(&mut self, _info: &RunInfo) {}
+    /// A step is done and its loss is known.
+    fn step(&mut self, _metrics: &StepMetrics) {}
+    /// Validation loss after `step`; `best` if it is the lowest so far.
+    fn evaluated(&mut self, _step: u64, _loss: f64, _best: bool) {}
+    /// A text drawn after `step`.
+    fn sample(&mut self, _step: u64, _text: &str) {}
+    /// A checkpoint was written.
+    fn saved(&mut self, _step: u64, _path: &Path) {}
+    /// Whether to write a checkpoint and stop after this step.
+    fn should_stop(&mut self) -> bool;
+}
+
+/// Watches nothing and never stops.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn should_stop(&mut self) -> bool {
+        false
+    }
+}

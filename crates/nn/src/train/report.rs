@@ -1,0 +1,76 @@
+//! What the run folder says of a run: metrics of each step, and the report page.
+
+use super::step::Done;
+use super::trainer::Trainer;
+use crate::run::StepMetrics;
+use crate::run::report::{KernelTime, Report};
+use netcl_device::human;
+use netcl_tensor::Result;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+impl Trainer {
+    /// The metrics of a step, without validation and sample.
+    pub(super) fn metrics(&mut self, done: &Done) -> StepMetrics {
+        let tokens_a_step =
+            (self.config.batch * self.config.context) as u64 * u64::from(self.config.grad_accum);
+        let seconds = done.at.duration_since(self.last_done).as_secs_f64();
+        self.last_done = done.at;
+        self.elapsed += seconds;
+        let flops = self.model.config.flops(tokens_a_step as usize, self.config.context) / seconds.max(1e-9);
+        StepMetrics {
+            step: done.step,
+            time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
+            elapsed: self.elapsed,
+            loss: done.loss,
+            lr: done.lr,
+            grad_norm: done.norm,
+            tokens: done.step * tokens_a_step,
+            tokens_per_s: tokens_a_step as f64 / seconds.max(1e-9),
+            memory: self.model.params().device().memory().peak as u64,
+            flops: Some(flops),
+            peak_share: (self.peak_flops > 0.0).then(|| flops / self.peak_flops),
+            ..StepMetrics::default()
+        }
+    }
+
+    /// Writes `report.html`.
+    pub(super) fn write_report(&self, status: &str) -> Result<()> {
+        let device = self.model.params().device();
+        let capabilities = device.capabilities();
+        let memory = device.memory();
+        let row = |name: &str, value: String| (name.to_string(), value);
+        let m = &self.model.config;
+        let model = vec![
+            row("parameters", self.model.params().count().to_string()),
+            row("layers, heads, width", format!("{}, {}, {}", m.layers, m.heads, m.width)),
+            row("context", m.context.to_string()),
+            row("vocabulary", m.vocab.to_string()),
+            row("storage", self.model.params().dtype().to_string()),
+        ];
+        let machine = vec![
+            row("device", format!("{} ({})", capabilities.name, capabilities.id)),
+            row("platform", capabilities.platform_version.clone()),
+            row("driver", capabilities.driver_version.clone()),
+            row("measured peak", format!("{:.1} GFLOP/s", self.peak_flops / 1e9)),
+            row("memory, peak", human(memory.peak as u64)),
+            row("memory, reserved", human(memory.reserved as u64)),
+        ];
+        let config = self.config.to_toml()?;
+        let settings =
+            config.lines().filter_map(|l| l.split_once(" = ")).map(|(k, v)| row(k, v.into())).collect();
+        let kernels: Vec<KernelTime> = self
+            .kernels
+            .iter()
+            .map(|k| KernelTime { name: k.name.clone(), launches: k.count, seconds: k.seconds })
+            .collect();
+        let title = self.folder.path().file_name().map_or("run".into(), |n| n.to_string_lossy());
+        let report = Report {
+            title: &title,
+            status,
+            metrics: &self.history,
+            kernels: &kernels,
+            tables: &[("Model", model), ("Device", machine), ("Configuration", settings)],
+        };
+        self.folder.report(&report).map(|_| ())
+    }
+}

@@ -1,0 +1,95 @@
+//! Checkpoints of a run: what goes in, and how a run goes on from one.
+
+use super::trainer::Trainer;
+use crate::checkpoint::{Checkpoint, MODEL_FILE, Rng, State, read_tensors};
+use crate::gpt::{Gpt, GptConfig, config_json, generation_config_json};
+use crate::tokenizer::Tokenizer;
+use netcl_tensor::{DType, Device, Error, Result};
+use std::path::{Path, PathBuf};
+
+impl Trainer {
+    /// Writes a checkpoint of the step just done.
+    pub(super) fn save(&mut self, best: bool) -> Result<PathBuf> {
+        let eos = self.tokenizer.as_ref().and_then(Tokenizer::eos);
+        let params = self.model.params();
+        let pretty = |value| {
+            serde_json::to_vec_pretty(&value).map_err(|e| Error::internal(format!("config.json: {e}")))
+        };
+        let config = config_json(&self.model.config, params.dtype(), self.config.dropout, eos);
+        let mut files = vec![
+            ("config.json".to_string(), pretty(config)?),
+            ("generation_config.json".to_string(), pretty(generation_config_json(eos))?),
+        ];
+        if let Some(tokenizer) = &self.tokenizer {
+            files.extend(tokenizer.files()?);
+        }
+        let mut state = State::default();
+        state.step = self.step;
+        state.position = self.position;
+        state.rng = Rng { seed: self.config.seed, counter: self.step * u64::from(self.config.grad_accum) };
+        state.val_loss = self.val_loss;
+        state.best_loss = self.best.map(|(loss, _)| loss);
+        state.best_step = self.best.map(|(_, step)| step);
+        let checkpoint =
+            Checkpoint { state, model: self.model.state()?, optimizer: self.optimizer.state_dict()?, files };
+        let path = self.folder.checkpoints(self.config.keep).save(&checkpoint, best)?;
+        self.saved_step = self.step;
+        Ok(path)
+    }
+
+    /// Takes over a checkpoint's weights, moments and position.
+    pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        self.model.load_state(&checkpoint.model)?;
+        self.optimizer.load_state_dict(&checkpoint.optimizer)?;
+        let state = &checkpoint.state;
+        self.step = state.step;
+        self.saved_step = state.step;
+        self.position = state.position;
+        self.val_loss = state.val_loss;
+        self.best = state.best_loss.zip(state.best_step);
+        Ok(())
+    }
+}
+
+/// Opens a model folder in the Hugging Face layout, such as one of our checkpoints; a run folder stands for its best, or else
+/// last, checkpoint.
+///
+/// # Errors
+/// `Io` or `Format` that name the file that is missing or wrong.
+pub fn model_from_dir(
+    device: &Device,
+    dir: &Path,
+    dtype: Option<DType>,
+) -> Result<(Gpt, Option<Tokenizer>, PathBuf)> {
+    let dir = model_dir(dir)?;
+    let path = dir.join("config.json");
+    let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
+    let json = serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))?;
+    let config = GptConfig::from_json(&json).map_err(|e| e.context(dir.display()))?;
+    let tensors = read_tensors(&dir.join(MODEL_FILE))?;
+    let stored = tensors.first().map_or(DType::F32, |t| match t.dtype {
+        crate::checkpoint::Dtype::BF16 => DType::Bf16,
+        crate::checkpoint::Dtype::F16 => DType::F16,
+        _ => DType::F32,
+    });
+    let gpt = Gpt::new(device, config, dtype.unwrap_or(stored), 0)?;
+    gpt.load_state(&tensors).map_err(|e| e.context(dir.display()))?;
+    let tokenizer =
+        if dir.join(crate::tokenizer::FILE).exists() { Some(Tokenizer::from_dir(&dir)?) } else { None };
+    Ok((gpt, tokenizer, dir))
+}
+
+fn model_dir(dir: &Path) -> Result<PathBuf> {
+    if dir.join("config.json").exists() {
+        return Ok(dir.into());
+    }
+    for sub in ["checkpoints/best", "checkpoints/last", "best", "last"] {
+        if dir.join(sub).join("config.json").exists() {
+            return Ok(dir.join(sub));
+        }
+    }
+    Err(Error::format(format!(
+        "{} holds no model: expected config.json and {MODEL_FILE}, or a run folder with checkpoints",
+        dir.display()
+    )))
+}

@@ -1,0 +1,307 @@
+//! The run from start to end.
+
+use super::observer::{Observer, RunInfo};
+use super::step::Pending;
+use super::uploads::Uploads;
+use super::{open_inputs, peak};
+use crate::checkpoint::Checkpoint;
+use crate::config::{Dtype, TrainConfig};
+use crate::data::{Eval, Loader, Position, Prefetch};
+use crate::gpt::{Gpt, GptConfig};
+use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
+use crate::run::{RunFolder, StepMetrics};
+use crate::schedule::LearningRate;
+use crate::tokenizer::Tokenizer;
+use netcl_device::KernelTime;
+use netcl_tensor::{DType, Device, Error, Result};
+use std::path::Path;
+use std::time::Instant;
+
+/// Batches made ahead.
+const PREFETCH: usize = 4;
+/// Steps whose kernels are timed for the report: after everything is compiled.
+const PROFILED: std::ops::Range<u64> = 5..8;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All steps are done.
+    Finished,
+    /// The observer asked to stop; a checkpoint was written.
+    Stopped,
+}
+
+/// A run.
+pub struct Trainer {
+    pub(super) config: TrainConfig,
+    pub(super) model: Gpt,
+    pub(super) optimizer: Optimizer,
+    pub(super) rate: LearningRate,
+    pub(super) loader: Loader,
+    pub(super) eval: Option<Eval>,
+    pub(super) tokenizer: Option<Tokenizer>,
+    /// What samples continue: the first tokens of the data.
+    pub(super) prompt: Vec<u32>,
+    pub(super) folder: RunFolder,
+    pub(super) history: Vec<StepMetrics>,
+    pub(super) kernels: Vec<KernelTime>,
+    pub(super) step: u64,
+    pub(super) saved_step: u64,
+    pub(super) position: Position,
+    pub(super) val_loss: Option<f64>,
+    pub(super) best: Option<(f64, u64)>,
+    pub(super) elapsed: f64,
+    pub(super) last_done: Instant,
+    pub(super) peak_flops: f64,
+    pub(super) detect_anomaly: bool,
+    tokens: [usize; 2],
+}
+
+fn storage(dtype: Dtype) -> DType {
+    match dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::Bf16 => DType::Bf16,
+        Dtype::F16 => DType::F16,
+    }
+}
+
+/// AdamW as GPTs use it: decay on matrices only, clipping, and loss scaling where storage is f16.
+fn optimizer(model: &Gpt, config: &TrainConfig) -> Result<Optimizer> {
+    let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
+    let groups = ParamGroup::gpt(model.params().list(), config.weight_decay);
+    let mut optimizer = match config.dtype {
+        Dtype::F16 => Optimizer::with_loss_scale(rule, groups, LossScale::default())?,
+        Dtype::F32 | Dtype::Bf16 => Optimizer::new(rule, groups)?,
+    };
+    optimizer.clip_grad_norm(config.clip);
+    Ok(optimizer)
+}
+
+impl Trainer {
+    /// A new run in `out`, a folder that holds none yet.
+    pub fn create(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
+        Self::build(device, config, None, |config| Ok((RunFolder::create(out, config)?, Vec::new())))
+    }
+
+    /// Goes on with the run in `out` from its newest checkpoint that is whole, or from the beginning when it has none.
+    /// Warnings name checkpoints that were passed over.
+    ///
+    /// # Errors
+    /// `Format` when `out` is no run folder or every checkpoint is damaged.
+    pub fn resume(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
+        if !out.join("config.toml").exists() {
+            return Err(Error::format(format!("{} is no run folder: it has no config.toml", out.display())));
+        }
+        let store = crate::checkpoint::Store::new(out.join("checkpoints"), config.keep);
+        let latest = store.latest()?;
+        for warning in latest.iter().flat_map(|l| &l.warnings) {
+            tracing::warn!("a damaged checkpoint is passed over: {warning}");
+        }
+        let checkpoint = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
+        let step = checkpoint.as_ref().map_or(0, |(c, _)| c.state.step);
+        store.rewind(step, checkpoint.as_ref().and_then(|(c, _)| c.state.best_step))?;
+        Self::build(device, config, checkpoint, |config| RunFolder::resume(out, config, step))
+    }
+
+    fn build(
+        device: &Device,
+        config: TrainConfig,
+        from: Option<(Checkpoint, std::path::PathBuf)>,
+        folder: impl FnOnce(&TrainConfig) -> Result<(RunFolder, Vec<StepMetrics>)>,
+    ) -> Result<Self> {
+        config.validate()?;
+        let kept = from.as_ref().map(|(_, path)| Tokenizer::from_dir(path)).and_then(Result::ok);
+        let inputs = open_inputs(&config, kept)?;
+        let shape = GptConfig {
+            layers: config.layers,
+            heads: config.heads,
+            width: config.width,
+            context: config.context,
+            vocab: inputs.vocab,
+            bias: config.bias,
+            eps: 1e-5,
+        };
+        let model = Gpt::new(device, shape, storage(config.dtype), config.seed)?;
+        let optimizer = optimizer(&model, &config)?;
+        let rate = LearningRate {
+            schedule: config.schedule,
+            lr: config.lr,
+            min_lr: config.min_lr,
+            warmup: config.warmup,
+            decay: config.steps,
+        };
+        let tokens =
+            [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
+        let mut first = vec![0u32; 1];
+        inputs.splits.train.read(0, &mut first)?;
+        let prompt = inputs
+            .tokenizer
+            .as_ref()
+            .and_then(|t| t.encode("\n").ok())
+            .filter(|p| !p.is_empty())
+            .unwrap_or(first);
+        let limit = Some(config.eval_batches);
+        let eval = inputs
+            .splits
+            .val
+            .map(|val| Eval::new(val, inputs.vocab, config.batch, config.context, limit, config.seed));
+        let eval = eval.transpose()?;
+        let loader =
+            Loader::new(inputs.splits.train, inputs.vocab, config.batch, config.context, config.grad_accum)?;
+        let (folder, history) = folder(&config)?;
+        let position = Position { seed: config.seed, ..Position::default() };
+        let elapsed = history.last().map_or(0.0, |m| m.elapsed);
+        let mut trainer = Self {
+            model,
+            optimizer,
+            rate,
+            loader,
+            eval,
+            tokenizer: inputs.tokenizer,
+            prompt,
+            folder,
+            history,
+            kernels: Vec::new(),
+            step: 0,
+            saved_step: 0,
+            position,
+            val_loss: None,
+            best: None,
+            elapsed,
+            last_done: Instant::now(),
+            peak_flops: 0.0,
+            detect_anomaly: false,
+            tokens,
+            config,
+        };
+        if let Some((checkpoint, path)) = &from {
+            trainer.restore(checkpoint).map_err(|e| e.context(path.display()))?;
+        }
+        Ok(trainer)
+    }
+
+    /// Checks every op's result from now on; slow, and says which op made the first NaN.
+    pub fn detect_anomaly(&mut self, on: bool) {
+        self.detect_anomaly = on;
+    }
+
+    /// The model as it stands.
+    pub fn model(&self) -> &Gpt {
+        &self.model
+    }
+
+    /// Steps done.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Trains until all steps are done or the observer wants to stop.
+    pub fn run(&mut self, observer: &mut dyn Observer) -> Result<Outcome> {
+        let device = self.model.params().device().clone();
+        self.peak_flops = peak::measure(&device, self.model.params().dtype())?;
+        observer.started(&RunInfo {
+            parameters: self.model.params().count(),
+            vocab: self.model.config.vocab,
+            tokens: self.tokens,
+            device: format!("{} ({})", device.capabilities().id, device.capabilities().name),
+            peak_flops: self.peak_flops,
+            from_step: self.step,
+            steps: self.config.steps,
+            folder: self.folder.path().into(),
+        });
+        let mut batches = Prefetch::start(self.loader.clone(), self.position, PREFETCH)?;
+        let c = &self.config;
+        let mut uploads = Uploads::new(&device, c.batch, c.context, c.grad_accum as usize)?;
+        self.last_done = Instant::now();
+        let mut pending: Option<Pending> = None;
+        let mut outcome = Outcome::Finished;
+        let started = self.step;
+        while self.step < self.config.steps {
+            if self.step - started == PROFILED.start {
+                device.start_profile();
+            }
+            let next = self.enqueue(&mut batches, &mut uploads)?;
+            if let Some(before) = pending.replace(next) {
+                self.finish_step(&before, observer)?;
+            }
+            if self.step - started == PROFILED.end {
+                self.kernels = device.stop_profile()?;
+            }
+            let stop = observer.should_stop();
+            if (stop || self.due())
+                && let Some(last) = pending.take()
+            {
+                let mut metrics = self.finish_step_quietly(&last)?;
+                self.pause(&mut metrics, stop, observer)?;
+                self.publish(metrics, observer)?;
+                self.last_done = Instant::now();
+            }
+            if stop {
+                outcome = Outcome::Stopped;
+                break;
+            }
+        }
+        let status = match outcome {
+            Outcome::Finished => format!("finished after {} steps", self.step),
+            Outcome::Stopped => format!("stopped after {} of {} steps", self.step, self.config.steps),
+        };
+        self.write_report(&status)?;
+        Ok(outcome)
+    }
+
+    /// Whether evaluation, a sample or a checkpoint is due after the step just enqueued.
+    fn due(&self) -> bool {
+        let every = |n: u64| n > 0 && self.step.is_multiple_of(n);
+        let c = &self.config;
+        self.step == c.steps || every(c.eval_every) || every(c.sample_every) || every(c.checkpoint_every)
+    }
+
+    fn finish_step_quietly(&mut self, pending: &Pending) -> Result<StepMetrics> {
+        let done = self.collect(pending)?;
+        Ok(self.metrics(&done))
+    }
+
+    fn finish_step(&mut self, pending: &Pending, observer: &mut dyn Observer) -> Result<()> {
+        let metrics = self.finish_step_quietly(pending)?;
+        self.publish(metrics, observer)
+    }
+
+    fn publish(&mut self, metrics: StepMetrics, observer: &mut dyn Observer) -> Result<()> {
+        self.folder.push(&metrics)?;
+        observer.step(&metrics);
+        self.history.push(metrics);
+        Ok(())
+    }
+
+    /// Evaluates, samples and saves, as due after this step.
+    fn pause(&mut self, metrics: &mut StepMetrics, stop: bool, observer: &mut dyn Observer) -> Result<()> {
+        let last = self.step == self.config.steps;
+        let every = |n: u64| n > 0 && self.step.is_multiple_of(n);
+        let mut best = false;
+        if !stop && (last || every(self.config.eval_every)) {
+            self.val_loss = self.evaluate()?;
+            metrics.val_loss = self.val_loss;
+            if let Some(loss) = self.val_loss {
+                best = self.best.is_none_or(|(lowest, _)| loss < lowest);
+                if best {
+                    self.best = Some((loss, self.step));
+                }
+                observer.evaluated(self.step, loss, best);
+            }
+        }
+        if !stop && (last || every(self.config.sample_every)) {
+            metrics.sample = self.sample()?;
+            if let Some(text) = &metrics.sample {
+                observer.sample(self.step, text);
+            }
+        }
+        if stop || last || best || every(self.config.checkpoint_every) {
+            let path = self.save(best)?;
+            observer.saved(self.step, &path);
+        }
+        if !last && !stop {
+            self.write_report(&format!("running, {} of {} steps", self.step, self.config.steps))?;
+        }
+        Ok(())
+    }
+}

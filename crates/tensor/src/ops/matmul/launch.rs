@@ -1,0 +1,196 @@
+//! One product onto the device: which kernel, which blocks, how many groups.
+
+use super::super::prelude::*;
+use super::plan::Blocks;
+use super::view::{Matrix, Problem};
+use netcl_device::Buffer;
+use netcl_kernel::{Launch, Variants};
+
+pub(super) static VECTOR: Kernel = Kernel::new("matmul_vector", include_str!("../matmul_vector.cl"))
+    .tune_cpu(&[("VW", &[0]), ("KC", &[256, 384]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])])
+    .requires(|device| device.is_cpu());
+
+/// 128 x 128 of C a group, 8 x 8 an item. Over 128 registers an NVIDIA multiprocessor holds one group instead of two.
+static TILE: Kernel = Kernel::new("matmul_tile", include_str!("../matmul_tile.cl"))
+    .tune(&[("BK", &[16, 8])])
+    .requires(|device| device.local_mem >= 34 << 10 && device.max_group >= ITEMS)
+    .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
+
+/// 64 x 64 of C a group, 4 x 4 an item: small products, and devices with little local memory.
+static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../matmul_tile.cl"))
+    .tune(&[("BK", &[16, 8])])
+    .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS);
+
+static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &TILE, &TILE_SMALL]);
+
+/// Work-items of a tile's group.
+const ITEMS: usize = 256;
+
+/// Bits of the kernels' `flags`.
+const ADD_C: i32 = 1;
+const BIAS: i32 = 2;
+const COLUMN_SUMS: i32 = 4;
+
+/// What happens to a sum on its way into C.
+#[derive(Clone, Copy)]
+pub(super) struct Epilogue<'a> {
+    /// Factor of the product.
+    pub alpha: f32,
+    /// Added to each row: `(n)`, of C's type.
+    pub bias: Option<&'a Tensor>,
+    /// Add to what C holds.
+    pub add: bool,
+}
+
+impl Epilogue<'_> {
+    /// C is the product.
+    pub const NONE: Epilogue<'static> = Epilogue { alpha: 1.0, bias: None, add: false };
+
+    fn flags(&self) -> i32 {
+        (if self.add { ADD_C } else { 0 }) | (if self.bias.is_some() { BIAS } else { 0 })
+    }
+}
+
+/// An argument that this launch does not touch.
+struct Unused<'a>(&'a Tensor);
+
+impl Operand for Unused<'_> {
+    fn buffer(&self) -> &Buffer {
+        self.0.storage()
+    }
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// `c = epilogue(a b)`; `c` is dense and has as many elements as the product. Returns the sums of the columns of `b`
+/// (f32) where they were asked for and this device's kernel makes them on the way.
+pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
+    let largest = i32::MAX.cast_unsigned() as usize;
+    if p.m.max(p.n).max(p.k).max(p.batch()) > largest {
+        return Err(Error::shape(format!(
+            "matmul: {} products of ({}, {}) and ({}, {}) have an axis above {largest}; split it",
+            p.batch(),
+            p.m,
+            p.k,
+            p.k,
+            p.n
+        )));
+    }
+    let device = c.device();
+    let kernel = MATMUL
+        .choose_where(device, 0, |kernel| kernel.name != TILE.name || fills(device, p))
+        .or_else(|_| MATMUL.choose(device, 0))?;
+    if kernel.name == VECTOR.name {
+        return vector(c, p, e, column_sums && p.batch() == 1);
+    }
+    if c.count() > 0 {
+        tile(kernel, c, p, e)?;
+    }
+    Ok(None)
+}
+
+/// Whether large tiles keep a device busy.
+fn fills(device: &Device, p: &Problem) -> bool {
+    let tiles = p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch();
+    tiles >= device.capabilities().compute_units as usize && p.m >= 96 && p.n >= 96
+}
+
+fn bind<'a>(launch: Launch<'a>, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<Launch<'a>> {
+    let launch = launch.flops((2 * p.m * p.n * p.k * p.batch()) as u64);
+    let launch = launch.define("DTYPE", c.dtype().code()).read_base(&p.a.tensor).read_base(&p.b.tensor);
+    Ok(match e.bias {
+        Some(bias) => launch.read(&bias.detach().contiguous()?),
+        None => launch.read_base(&Unused(&p.b.tensor)),
+    }
+    .write(c))
+}
+
+/// The scalars that both kernels begin with.
+fn geometry<'a>(launch: Launch<'a>, p: &Problem) -> Launch<'a> {
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = launch.scalar(p.a.offset()).scalar(p.b.offset());
+    let launch = launch.scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(p.z[1].max(1)));
+    let [a0, a1] = p.a_strides;
+    let [b0, b1] = p.b_strides;
+    let strides = [a0, a1, b0, b1, p.a.row_stride, p.a.col_stride, p.b.row_stride, p.b.col_stride];
+    strides.into_iter().fold(launch, |launch, stride| launch.scalar(stride))
+}
+
+fn vector(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
+    let device = c.device();
+    let blocks = Blocks::of(device);
+    let narrow = c.dtype() != DType::F32;
+    let copies_a = narrow || p.a.col_stride != 1;
+    let plan = blocks.plan(p, copies_a, device.capabilities().compute_units as usize);
+    let sums = if column_sums { Some(c.empty_f32([p.n])?) } else { None };
+    let launch = bind(VECTOR.launch("matmul_vector"), c, p, e)?;
+    let launch = match &sums {
+        Some(sums) => launch.write(sums),
+        None => launch.write_base(&Unused(c)),
+    };
+    let launch = match narrow {
+        true if p.k > plan.kc => launch.write(&c.empty_f32([p.batch(), p.m, p.n])?),
+        true => launch.write_base(&Unused(c)),
+        false => launch,
+    };
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = [plan.mg, plan.ng, plan.mc, plan.nc, plan.kc]
+        .into_iter()
+        .fold(geometry(launch, p), |launch, v| launch.scalar(int(v)));
+    let flags = e.flags() | if column_sums { COLUMN_SUMS } else { 0 };
+    let launch = launch.scalar(e.alpha).scalar(flags).define("MR", blocks.mr).define("NV", blocks.nv);
+    let launch = launch.define("KC", blocks.kc).define("MC", blocks.mc).define("NC", blocks.nc);
+    // Without rows there are still column sums to make.
+    let rows = if column_sums { p.m.max(1) } else { p.m };
+    launch.groups3([rows.div_ceil(plan.mg), p.n.div_ceil(plan.ng), p.batch()]).run()?;
+    Ok(sums)
+}
+
+/// Along which axis a matrix is read, and how many elements at once: its stride along k, its other stride and size.
+fn access(x: &Matrix, along: (usize, usize), other: (usize, usize), batch: [usize; 2]) -> (bool, usize) {
+    let ((k_size, k_stride), (size, stride)) = (along, other);
+    let along_k = k_stride == 1 && stride != 1;
+    let (unit, length, rest) = if along_k { (k_stride, k_size, stride) } else { (stride, size, k_stride) };
+    let fours = [length, rest, batch[0], batch[1], x.offset()].iter().all(|v| v.is_multiple_of(4));
+    (along_k, if unit == 1 && fours { 4 } else { 1 })
+}
+
+fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+    let device = c.device();
+    let capabilities = device.capabilities();
+    let (side, each) = if kernel.name == TILE.name { (128, 8) } else { (64, 4) };
+    let bk = Tuning::value(device, kernel, 0, "BK");
+    let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
+    let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);
+    // Fewer elements than items: one at a time.
+    let widest = (side * bk / ITEMS).min(4);
+    let (va, vb) = (if va > widest { 1 } else { va }, if vb > widest { 1 } else { vb });
+    let tiles = p.m.div_ceil(side) * p.n.div_ceil(side);
+    let idle = capabilities.compute_units as usize / (tiles * p.batch()).max(1);
+    let most = (p.k / (4 * bk)).clamp(1, 64);
+    let k_part = p.k.div_ceil(idle.clamp(1, most)).next_multiple_of(bk).max(bk);
+    let splits = p.k.div_ceil(k_part).max(1);
+    let part = if splits > 1 { Some(c.empty_f32([splits, c.count()])?) } else { None };
+    let launch = bind(kernel.launch("matmul_tile"), c, p, e)?;
+    let launch = match &part {
+        Some(part) => launch.write(part),
+        None => launch.write_base(&Unused(c)),
+    };
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = geometry(launch, p).scalar(int(k_part)).scalar(e.alpha).scalar(e.flags());
+    let shape = |launch: Launch<'static>| {
+        let launch = launch.define("A_ALONG_K", a_along_k).define("B_ALONG_K", b_along_k);
+        let launch = launch.define("VA", va).define("VB", vb).define("WG", ITEMS);
+        launch.define("BM", side).define("BN", side).define("TM", each).define("TN", each)
+    };
+    shape(launch).groups3([tiles, splits, p.batch()]).run()?;
+    let Some(part) = part else { return Ok(()) };
+    let launch = kernel.launch("matmul_tile_sum").define("DTYPE", c.dtype().code()).read(&part);
+    let launch = match e.bias {
+        Some(bias) => launch.read(&bias.detach().contiguous()?),
+        None => launch.read_base(&Unused(c)),
+    };
+    let launch = launch.write(c).scalar(c.count()).scalar(int(p.n)).scalar(int(splits));
+    shape(launch.scalar(e.alpha).scalar(e.flags())).items(c.count()).run()
+}

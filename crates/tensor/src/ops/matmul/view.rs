@@ -1,0 +1,184 @@
+//! Matrices as the kernels see them: sizes and strides in a tensor's memory, batches merged to at most two axes.
+
+use super::super::prelude::*;
+
+/// A matrix, or a batch of them, in a tensor's memory. Transposing it moves nothing.
+#[derive(Clone)]
+pub(super) struct Matrix {
+    pub tensor: Tensor,
+    /// Sizes and strides of the axes before the last two.
+    pub batch: Vec<(usize, usize)>,
+    pub rows: usize,
+    pub cols: usize,
+    pub row_stride: usize,
+    pub col_stride: usize,
+}
+
+impl Matrix {
+    /// The last two axes of `x` are rows and columns.
+    pub fn of(op: &str, name: &str, x: &Tensor) -> Result<Self> {
+        let (dims, strides) = (x.dims(), &x.layout().strides);
+        let [batch @ .., row, col] = dims else {
+            return Err(Error::shape(format!(
+                "{op}: {name} has shape {}, expected at least two axes; reshape a vector to (1, n) or (n, 1)",
+                x.shape()
+            )));
+        };
+        let at = batch.len();
+        Ok(Self {
+            tensor: x.detach(),
+            batch: batch.iter().copied().zip(strides.iter().copied()).collect(),
+            rows: *row,
+            cols: *col,
+            row_stride: strides[at],
+            col_stride: strides[at + 1],
+        })
+    }
+    /// All axes but the last are rows: `(.., K)` as `(R, K)`. A copy where the rows do not lie evenly.
+    pub fn rows_of(x: &Tensor) -> Result<Self> {
+        let (rows, cols) = x.shape().rows_cols();
+        let even = |x: &Tensor| {
+            let outer = x.dims().len().saturating_sub(1);
+            let axes: Vec<_> = (0..outer).map(|i| (x.dims()[i], x.layout().strides[i])).collect();
+            merge_all(&axes)
+        };
+        let (tensor, row_stride) = match even(x) {
+            Some(stride) => (x.detach(), stride),
+            None => (x.detach().contiguous()?, cols),
+        };
+        let col_stride = tensor.layout().strides.last().copied().unwrap_or(1);
+        Ok(Self { tensor, batch: Vec::new(), rows, cols, row_stride, col_stride })
+    }
+    /// Rows and columns exchanged.
+    pub fn transposed(self) -> Self {
+        let Self { tensor, batch, rows, cols, row_stride, col_stride } = self;
+        Self { tensor, batch, rows: cols, cols: rows, row_stride: col_stride, col_stride: row_stride }
+    }
+    /// First element, in elements from the buffer's start.
+    pub fn offset(&self) -> usize {
+        self.tensor.layout().offset
+    }
+    /// The batch axes repeated to `sizes`, which they broadcast to.
+    fn batch_strides(&self, sizes: &[usize]) -> Vec<usize> {
+        let new = sizes.len() - self.batch.len();
+        let stride = |i: usize| match i.checked_sub(new).map(|i| self.batch[i]) {
+            None | Some((1, _)) => 0,
+            Some((_, stride)) => stride,
+        };
+        (0..sizes.len()).map(stride).collect()
+    }
+    /// The same values with batch axes `sizes` and every element stored.
+    fn materialised(&self, sizes: &[usize]) -> Result<Self> {
+        let shape: Vec<usize> = sizes.iter().copied().chain([self.rows, self.cols]).collect();
+        let mut strides = self.batch_strides(sizes);
+        strides.extend([self.row_stride, self.col_stride]);
+        let layout = Layout { shape: shape.into(), strides, offset: self.offset() };
+        Self::of("matmul", "operand", &self.tensor.with_layout(layout).contiguous()?)
+    }
+}
+
+/// The stride of the axes seen as one, if they lie evenly. Axes of size 1 do not count.
+fn merge_all(axes: &[(usize, usize)]) -> Option<usize> {
+    let mut merged: Option<(usize, usize)> = None;
+    for (size, stride) in axes.iter().rev().filter(|(size, _)| *size != 1) {
+        merged = match merged {
+            None => Some((*size, *stride)),
+            Some((inner, step)) if *stride == inner * step => Some((inner * size, step)),
+            Some(_) => return None,
+        };
+    }
+    Some(merged.map_or(1, |(_, stride)| stride))
+}
+
+/// One launch: `z0 * z1` products of `(m, k)` and `(k, n)`.
+pub(super) struct Problem {
+    pub a: Matrix,
+    pub b: Matrix,
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    /// Sizes of the two batch axes.
+    pub z: [usize; 2],
+    pub a_strides: [usize; 2],
+    pub b_strides: [usize; 2],
+}
+
+/// Sizes of the batch axes of a product.
+pub(super) fn batch_sizes(op: &str, a: &Matrix, b: &Matrix) -> Result<Vec<usize>> {
+    let sizes = |x: &Matrix| Shape::from(x.batch.iter().map(|(size, _)| *size).collect::<Vec<_>>());
+    Ok(sizes(a).broadcast(&sizes(b), op)?.dims().to_vec())
+}
+
+impl Problem {
+    /// The batches of `a` and `b` over `sizes`, in as few axes as memory allows: one shared `b` makes the batch of `a` more
+    /// rows; what does not fit in two axes is copied.
+    pub fn new(a: Matrix, b: Matrix, sizes: &[usize]) -> Result<Self> {
+        let axes = merged(sizes, &a.batch_strides(sizes), &b.batch_strides(sizes));
+        let (m, n, k) = (a.rows, b.cols, a.cols);
+        if let [(size, step, 0)] = axes[..]
+            && (step == m * a.row_stride || m == 1)
+        {
+            let row_stride = if m == 1 { step } else { a.row_stride };
+            return Ok(Self {
+                a: Matrix { row_stride, ..a },
+                b,
+                m: m * size,
+                n,
+                k,
+                z: [1; 2],
+                a_strides: [0; 2],
+                b_strides: [0; 2],
+            });
+        }
+        if axes.len() > 2 {
+            return Self::new(a.materialised(sizes)?, b.materialised(sizes)?, sizes);
+        }
+        let pad = 2 - axes.len();
+        let at = |i: usize| if i < pad { (1, 0, 0) } else { axes[i - pad] };
+        let (outer, inner) = (at(0), at(1));
+        Ok(Self {
+            a,
+            b,
+            m,
+            n,
+            k,
+            z: [outer.0, inner.0],
+            a_strides: [outer.1, inner.1],
+            b_strides: [outer.2, inner.2],
+        })
+    }
+    /// Number of products.
+    pub fn batch(&self) -> usize {
+        self.z[0] * self.z[1]
+    }
+}
+
+/// Batch axes as `(size, stride in a, stride in b)`, neighbours that lie evenly in both merged.
+fn merged(sizes: &[usize], a: &[usize], b: &[usize]) -> Vec<(usize, usize, usize)> {
+    let mut axes: Vec<(usize, usize, usize)> = Vec::with_capacity(sizes.len());
+    for ((size, a), b) in sizes.iter().zip(a).zip(b) {
+        if *size == 1 {
+            continue;
+        }
+        match axes.last_mut() {
+            Some(last) if last.1 == size * a && last.2 == size * b => *last = (last.0 * size, *a, *b),
+            _ => axes.push((*size, *a, *b)),
+        }
+    }
+    axes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_merge_where_both_lie_evenly() {
+        assert_eq!(merged(&[2, 3], &[12, 4], &[0, 0]), [(6, 4, 0)]);
+        assert_eq!(merged(&[2, 1, 3], &[12, 0, 4], &[30, 0, 10]), [(6, 4, 10)]);
+        assert_eq!(merged(&[2, 3], &[12, 4], &[0, 5]), [(2, 12, 0), (3, 4, 5)]);
+        assert_eq!(merge_all(&[(2, 12), (1, 99), (3, 4)]), Some(4));
+        assert_eq!(merge_all(&[(2, 13), (3, 4)]), None);
+        assert_eq!(merge_all(&[]), Some(1));
+    }
+}

@@ -1,0 +1,162 @@
+//! Every driver call of a training step is made to fail once: an error each time, nothing lost, and the next step is right.
+
+use netcl::device::driver::Driver;
+use netcl::device::fault::{FaultDriver, Plan};
+use netcl::device::{OpenClDriver, devices};
+use netcl::nn::gpt::{Gpt, GptConfig};
+use netcl::nn::layers::Mode;
+use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
+use netcl::prelude::*;
+use netcl::tensor::suite::test_device;
+use std::sync::Arc;
+
+/// The test device behind a driver that can be told to fail.
+fn faulty() -> (Device, Arc<Plan>) {
+    let settings = Settings::from_env();
+    let id = test_device().unwrap().capabilities().id.clone();
+    let found = devices(&settings).unwrap().into_iter().find(|d| d.capabilities.id == id).unwrap();
+    let plan = Arc::new(Plan::default());
+    let inner: Box<dyn Driver> = Box::new(OpenClDriver::open(&found, true).unwrap());
+    (Device::from_driver(Box::new(FaultDriver::new(inner, Arc::clone(&plan))), settings), plan)
+}
+
+fn adam(gpt: &Gpt) -> Result<Optimizer> {
+    let rule = Rule::AdamW { betas: [0.9, 0.999], eps: 1e-8 };
+    Optimizer::new(rule, ParamGroup::gpt(gpt.params().list(), 0.1))
+}
+
+struct Training {
+    gpt: Gpt,
+    adam: Optimizer,
+}
+
+impl Training {
+    fn new(device: &Device) -> Result<Self> {
+        let config =
+            GptConfig { layers: 1, heads: 2, width: 16, context: 8, vocab: 5, bias: true, eps: 1e-5 };
+        let gpt = Gpt::new(device, config, DType::F32, 7)?;
+        let adam = adam(&gpt)?;
+        Ok(Self { gpt, adam })
+    }
+    fn gradients(&self) -> Result<f32> {
+        let device = self.gpt.params().device();
+        let ids = Tensor::from_u32(device, [1, 8], &[0, 1, 2, 3, 4, 0, 1, 2])?;
+        let next = Tensor::from_u32(device, [1, 8], &[1, 2, 3, 4, 0, 1, 2, 3])?;
+        let mode = Mode { dropout: 0.1, seed: 1, pass: 0 };
+        let loss = self.gpt.loss(&ids, &next, mode)?;
+        loss.backward()?;
+        loss.item()
+    }
+    fn step(&mut self) -> Result<f32> {
+        let loss = self.gradients()?;
+        self.adam.step(1e-3)?;
+        self.adam.zero_grad();
+        self.gpt.params().device().finish()?;
+        Ok(loss)
+    }
+}
+
+#[test]
+fn every_call_of_a_step_may_fail() {
+    let (device, plan) = faulty();
+    let mut training = Training::new(&device).unwrap();
+    training.step().unwrap();
+    let loss = training.gradients().unwrap();
+    training.adam.zero_grad();
+    let alive = device.memory().buffers;
+    device.release_cached_memory();
+    plan.arm(0);
+    training.gradients().unwrap();
+    let calls = plan.calls();
+    assert!(calls > 50, "a step makes {calls} calls");
+    for n in 1..=calls {
+        training.adam.zero_grad();
+        // Cached blocks would hide the allocations.
+        device.release_cached_memory();
+        plan.arm(n);
+        let Err(e) = training.gradients() else { panic!("call {n} of {calls} failed and nobody noticed") };
+        assert!(e.message().contains("injected failure"), "call {n}: {e}");
+        plan.arm(0);
+        training.adam.zero_grad();
+        assert_eq!(device.memory().buffers, alive, "call {n} leaks: {e}");
+        assert_eq!(training.gradients().unwrap().to_bits(), loss.to_bits(), "after call {n}: {e}");
+    }
+}
+
+#[test]
+fn every_call_of_an_update_may_fail() {
+    let (device, plan) = faulty();
+    let mut training = Training::new(&device).unwrap();
+    plan.arm(0);
+    training.step().unwrap();
+    training.gradients().unwrap();
+    plan.arm(0);
+    training.adam.step(1e-3).unwrap();
+    let calls = plan.calls();
+    for n in 1..=calls {
+        plan.arm(n);
+        let Err(e) = training.adam.step(1e-3) else {
+            panic!("call {n} of {calls} failed and nobody noticed")
+        };
+        assert!(e.message().contains("injected failure"), "call {n}: {e}");
+        plan.arm(0);
+        training.adam.step(1e-3).unwrap();
+    }
+    device.finish().unwrap();
+}
+
+#[test]
+fn every_build_may_fail() {
+    let (device, plan) = faulty();
+    let mut training = Training::new(&device).unwrap();
+    plan.arm_only("build", 0);
+    training.step().unwrap();
+    let builds = plan.calls();
+    assert!(builds > 5, "a step builds {builds} programs");
+    for n in 1..=builds {
+        // Programs are kept: only a new device builds again.
+        let (device, plan) = faulty();
+        plan.arm_only("build", n);
+        let outcome = Training::new(&device).and_then(|mut t| t.step());
+        let Err(e) = outcome else { panic!("build {n} of {builds} failed and nobody noticed") };
+        assert_eq!(e.kind(), ErrorKind::Build, "{e}");
+        assert!(e.message().contains("does not compile") && e.message().contains("injected failure"), "{e}");
+        plan.arm(0);
+        Training::new(&device).and_then(|mut t| t.step()).unwrap();
+    }
+}
+
+#[test]
+fn a_failed_build_shows_the_line_and_keeps_the_source() {
+    static BROKEN: netcl::kernel::Kernel = netcl::kernel::Kernel::new(
+        "broken",
+        "/* one */\n__kernel void broken(__global float *x) {\n  x[0] = not_there;\n}\n",
+    );
+    let dir = std::env::temp_dir().join(format!("netcl-broken-{}", std::process::id()));
+    let settings = Settings { cache_dir: Some(dir.clone()), ..Settings::from_env() };
+    let device = Device::open(&test_device().unwrap().capabilities().id, &settings).unwrap();
+    let x = device.allocate(4).unwrap();
+    let e = BROKEN.launch("broken").groups(1).write(&x).run().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Build);
+    for part in [
+        "kernel broken does not compile",
+        "not_there",
+        "   3 |   x[0] = not_there;",
+        "broken.cl",
+        "-cl-std=CL1.2",
+    ] {
+        assert!(e.message().contains(part), "{part} is missing: {e}");
+    }
+    assert!(std::fs::read_to_string(dir.join("failed/broken.cl")).unwrap().contains("not_there"));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn the_first_nan_is_named() {
+    let device = test_device().unwrap();
+    let x = Tensor::from_f32(&device, [3], &[1.0, -1.0, 2.0], DType::F32).unwrap().parameter("x");
+    let e = netcl::tensor::detect_anomaly(true, || x.log()?.exp()).unwrap_err();
+    for part in ["anomaly", "forward of elementwise", "[3]", "input 0 x [3] is finite"] {
+        assert!(e.message().contains(part), "{part} is missing: {e}");
+    }
+}
