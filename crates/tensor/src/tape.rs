@@ -79,14 +79,14 @@ pub fn detect_anomaly<R>(on: bool, f: impl FnOnce() -> R) -> R {
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Puts the result of `op` on the tape, if any input needs a gradient.
-pub(crate) fn record<const N: usize>(
+pub(crate) fn record(
     op: &'static str,
-    inputs: [&Tensor; N],
+    inputs: &[&Tensor],
     y: Tensor,
     backward: impl FnOnce(&[Tensor], &Tensor) -> Result<Vec<Option<Tensor>>> + Send + 'static,
 ) -> Result<Tensor> {
     if ANOMALY.get() {
-        check_finite("forward", op, &y, &inputs)?;
+        check_finite("forward", op, &y, inputs)?;
     }
     if !RECORDING.get() || !inputs.iter().any(|t| t.requires_grad()) {
         return Ok(y);

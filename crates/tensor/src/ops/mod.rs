@@ -35,7 +35,7 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
     /// Forward, then onto the tape if an input needs a gradient.
     fn apply(self, inputs: [&Tensor; N]) -> Result<Tensor> {
         let (y, saved) = tape::no_grad(|| self.forward(inputs))?;
-        tape::record(Self::NAME, inputs, y, move |inputs, dy| {
+        tape::record(Self::NAME, &inputs, y, move |inputs, dy| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, dy)?.into())
         })
@@ -107,6 +107,11 @@ ops! {
     embedding: Embedding;
     cross_entropy: CrossEntropy;
     softmax: Softmax, LogSoftmax;
+    mask: Where, MaskedFill;
+    join: Cat;
+    argmax: ArgMax;
+    topk: TopK;
+    multinomial: Multinomial;
     dropout: Dropout;
     attention: Attention, AttentionQkv;
     matmul: MatMul, Linear;

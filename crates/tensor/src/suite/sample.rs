@@ -109,13 +109,14 @@ pub struct Sample<O, const N: usize> {
     pub(crate) only: Option<DType>,
     pub(crate) coarsest: Option<DType>,
     pub(crate) light: bool,
+    pub(crate) in_order: bool,
     pub(crate) bench: Option<Vec<Vec<usize>>>,
 }
 
 impl<O, const N: usize> Sample<O, N> {
     /// An op on these inputs, allowed 8 epsilon of the largest expected value.
     pub fn new(op: O, inputs: [Input; N]) -> Self {
-        Self { op, inputs, name: "", tolerance: 8.0, only: None, coarsest: None, light: false, bench: None }
+        Self { op, inputs, name: "", tolerance: 8.0, only: None, coarsest: None, light: false, in_order: false, bench: None }
     }
     /// A name for messages.
     #[must_use]
@@ -152,6 +153,12 @@ impl<O, const N: usize> Sample<O, N> {
     #[must_use]
     pub fn light(mut self) -> Self {
         self.light = true;
+        self
+    }
+    /// Only contiguous inputs: where other ops cover the layouts through the same generated kernels.
+    #[must_use]
+    pub fn in_order(mut self) -> Self {
+        self.in_order = true;
         self
     }
     /// Values pass through this storage type, whatever the inputs are.

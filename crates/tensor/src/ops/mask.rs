@@ -1,0 +1,176 @@
+//! Masks and what they choose. A mask is u32, i32 or float; an element that is not 0 is set.
+
+use super::prelude::*;
+use std::ops::Range;
+
+/// `a` where the mask is set, else `b`; all three broadcast.
+#[derive(Clone)]
+pub struct Where;
+
+impl Op<3> for Where {
+    const NAME: &'static str = "where_cond";
+    type Saved = ();
+    fn forward(&self, [mask, a, b]: [&Tensor; 3]) -> Result<(Tensor, ())> {
+        let shape = a.shape().broadcast(b.shape(), "where_cond")?.broadcast(mask.shape(), "where_cond")?;
+        Ok((map("x0 != 0.0f ? x1 : x2", &[mask, a, b], &[], &shape, a.dtype())?, ()))
+    }
+    fn backward(&self, [mask, a, b]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let gradient = |of: &Tensor, expression| -> Result<Option<Tensor>> {
+            if !of.requires_grad() {
+                return Ok(None);
+            }
+            map(expression, &[mask, dy], &[], dy.shape(), dy.dtype())?.sum_to(of.shape()).map(Some)
+        };
+        let (set, unset) = ("x0 != 0.0f ? x1 : (FV)(0.0f)", "x0 != 0.0f ? (FV)(0.0f) : x1");
+        Ok([None, gradient(a, set)?, gradient(b, unset)?])
+    }
+    fn reference(&self, [mask, a, b]: [&Array; 3]) -> Array {
+        let shape =
+            a.shape.broadcast(&b.shape, "").and_then(|s| s.broadcast(&mask.shape, "")).unwrap_or_default();
+        let b = mask.zip(b, &shape, |m, b| if m == 0.0 { b } else { f64::NAN });
+        let both = mask.expand(&shape).zip(a, &shape, |m, a| if m == 0.0 { f64::NAN } else { a });
+        both.zip(&b, &shape, |a, b| if a.is_nan() { b } else { a })
+    }
+    fn samples() -> Vec<Sample<Self, 3>> {
+        let mask = |shape: &[usize], dtype| Input::values(shape, &[0.0, 1.0, 3.0, 0.0, 0.0], Some(dtype));
+        let sample = |m: &[usize], a: &[usize], b: &[usize]| {
+            Sample::new(Self, [mask(m, DType::U32), Input::normal(a), Input::normal(b)])
+        };
+        vec![
+            sample(&[3, 37], &[3, 37], &[3, 37]).in_order().bench(&[
+                &[4096, 4096],
+                &[4096, 4096],
+                &[4096, 4096],
+            ]),
+            sample(&[4, 1], &[2, 1, 5], &[]).light(),
+            Sample::new(Self, [mask(&[7], DType::I32), Input::normal(&[2, 7]), Input::normal(&[7])]).light(),
+            Sample::new(Self, [mask(&[7], DType::F32), Input::normal(&[7]), Input::normal(&[7])]).light(),
+            sample(&[1], &[1], &[1]).light(),
+            sample(&[0, 3], &[3], &[0, 1]).light(),
+        ]
+    }
+}
+
+/// The input where the mask is not set, else a value; the mask broadcasts to the input.
+#[derive(Clone)]
+pub struct MaskedFill {
+    value: f32,
+}
+
+impl Op<2> for MaskedFill {
+    const NAME: &'static str = "masked_fill";
+    type Saved = ();
+    fn forward(&self, [x, mask]: [&Tensor; 2]) -> Result<(Tensor, ())> {
+        Ok((map("x1 != 0.0f ? (FV)(s0) : x0", &[x, mask], &[self.value], x.shape(), x.dtype())?, ()))
+    }
+    fn backward(&self, [x, mask]: [&Tensor; 2], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        Ok([Some(map("x1 != 0.0f ? (FV)(s0) : x0", &[dy, mask], &[0.0], x.shape(), x.dtype())?), None])
+    }
+    fn reference(&self, [x, mask]: [&Array; 2]) -> Array {
+        x.zip(mask, &x.shape, |x, m| if m == 0.0 { x } else { f64::from(self.value) })
+    }
+    fn samples() -> Vec<Sample<Self, 2>> {
+        let sample = |x: &[usize], m: &[usize], value| {
+            let mask = Input::values(m, &[0.0, 1.0, 0.0], Some(DType::U32));
+            Sample::new(Self { value }, [Input::normal(x), mask])
+        };
+        vec![
+            sample(&[2, 5, 35], &[5, 35], -9.0).in_order(),
+            sample(&[3, 8], &[3, 1], 2.5).light(),
+            sample(&[1], &[1], 1.0).light(),
+            sample(&[0, 3], &[3], 0.0).light(),
+        ]
+    }
+}
+
+/// Masks as methods. Comparisons give u32 masks, 1 where they hold; integers are compared as f32, exactly below 2²⁴.
+impl Tensor {
+    /// `a` where this mask is set, else `b`. All broadcast; `a` and `b` are floats of one type.
+    pub fn where_cond(&self, a: &Self, b: &Self) -> Result<Self> {
+        check::same_float("where_cond", &[("a", a), ("b", b)])?;
+        Where.apply([&self.detach(), a, b])
+    }
+    /// `value` where `mask` is set, else this tensor; the mask broadcasts to its shape.
+    pub fn masked_fill(&self, mask: &Self, value: f32) -> Result<Self> {
+        check::float("masked_fill", "x", self)?;
+        if mask.layout().expand(self.shape()).is_none() {
+            return Err(Error::shape(format!(
+                "masked_fill: mask has shape {}, expected one that broadcasts to {}, the shape of x",
+                mask.shape(),
+                self.shape()
+            )));
+        }
+        MaskedFill { value }.apply([self, &mask.detach()])
+    }
+    fn compare(&self, name: &str, other: &Self, expression: &'static str) -> Result<Self> {
+        let shape = self.shape().broadcast(other.shape(), name)?;
+        crate::no_grad(|| map(expression, &[self, other], &[], &shape, DType::U32))
+    }
+    /// Mask of `self == other`.
+    pub fn eq(&self, other: &Self) -> Result<Self> {
+        self.compare("eq", other, "x0 == x1 ? (FV)(1.0f) : (FV)(0.0f)")
+    }
+    /// Mask of `self < other`.
+    pub fn lt(&self, other: &Self) -> Result<Self> {
+        self.compare("lt", other, "x0 < x1 ? (FV)(1.0f) : (FV)(0.0f)")
+    }
+    /// Mask of `self <= other`.
+    pub fn le(&self, other: &Self) -> Result<Self> {
+        self.compare("le", other, "x0 <= x1 ? (FV)(1.0f) : (FV)(0.0f)")
+    }
+    /// Mask of `self > other`.
+    pub fn gt(&self, other: &Self) -> Result<Self> {
+        other.compare("gt", self, "x0 < x1 ? (FV)(1.0f) : (FV)(0.0f)")
+    }
+    /// Mask of `self >= other`.
+    pub fn ge(&self, other: &Self) -> Result<Self> {
+        other.compare("ge", self, "x0 <= x1 ? (FV)(1.0f) : (FV)(0.0f)")
+    }
+    /// The numbers of a range, u32 `(N)`.
+    pub fn arange(device: &Device, range: Range<u32>) -> Result<Self> {
+        let numbers: Vec<u32> = range.collect();
+        Self::from_u32(device, [numbers.len()], &numbers)
+    }
+    /// Mask `(rows, columns)`, u32: set where `column > row + diagonal`. With `(T, T, 0)` it hides the future from attention.
+    pub fn above_diagonal(device: &Device, rows: usize, columns: usize, diagonal: i32) -> Result<Self> {
+        let numbers = |n: usize| Self::arange(device, 0..u32::try_from(n).unwrap_or(u32::MAX));
+        let (row, column) = (numbers(rows)?.reshape([rows, 1])?, numbers(columns)?);
+        let above = "x1 > x0 + s0 ? (FV)(1.0f) : (FV)(0.0f)";
+        map(above, &[&row, &column], &[diagonal as f32], &[rows, columns].into(), DType::U32)
+    }
+    /// The lower triangle of the last two axes: 0 where `column > row + diagonal`.
+    pub fn tril(&self, diagonal: i32) -> Result<Self> {
+        let [.., rows, columns] = *self.dims() else {
+            return Err(Error::shape(format!(
+                "tril: x has shape {}, expected at least two axes",
+                self.shape()
+            )));
+        };
+        self.masked_fill(&Self::above_diagonal(self.device(), rows, columns, diagonal)?, 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_and_triangles() {
+        let device = crate::suite::test_device().unwrap();
+        let a = Tensor::from_f32(&device, [3], &[1.0, 2.0, f32::NAN], DType::F32).unwrap();
+        let b = Tensor::from_i32(&device, [2, 1], &[1, 2]).unwrap();
+        let values = |t: Result<Tensor>| t.unwrap().to_u32().unwrap();
+        assert_eq!(values(a.eq(&b)), [1, 0, 0, 0, 1, 0]);
+        assert_eq!(values(a.lt(&b)), [0, 0, 0, 1, 0, 0]);
+        assert_eq!(values(a.le(&b)), [1, 0, 0, 1, 1, 0]);
+        assert_eq!(values(a.gt(&b)), [0, 1, 0, 0, 0, 0]);
+        assert_eq!(values(a.ge(&b)), [1, 1, 0, 0, 1, 0]);
+        assert_eq!(values(Tensor::above_diagonal(&device, 2, 3, 0)), [0, 1, 1, 0, 0, 1]);
+        let ones = Tensor::ones(&device, [2, 3], DType::F32).unwrap();
+        let hidden =
+            ones.masked_fill(&Tensor::above_diagonal(&device, 2, 3, 0).unwrap(), f32::NEG_INFINITY).unwrap();
+        let inf = f32::NEG_INFINITY;
+        assert_eq!(hidden.to_vec().unwrap(), [1.0, inf, inf, 1.0, 1.0, inf]);
+        assert_eq!(ones.tril(-1).unwrap().to_vec().unwrap(), [0.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
+    }
+}

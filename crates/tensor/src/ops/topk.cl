@@ -1,0 +1,79 @@
+/* topk: the K largest elements of each row, largest first, of equal ones the lowest index first. A NaN is larger than any number.
+ *
+ * x (R, N) T, values (R, K) T, indices (R, K) uint. Work-group r owns row r. Four passes count the elements by 8 bits of a key
+ * that orders like the value, from the top bits down, until the key of the K-th is known; where more elements share that key
+ * than there are places, up to four more passes over index bits find the last index that still gets one. The K chosen ones
+ * are collected in any order and each counts how many go before it: keys and indices differ, so that is its place.
+ * Local memory: 256 + 2 K words. Nothing is rounded.
+ */
+#ifndef K
+#define K 8
+#endif
+#define BINS 256
+
+/* Orders unsigned like the float; every NaN is the largest key, and -0 equals 0. */
+static inline uint key_of(float v) {
+  const uint u = as_uint(v == 0.0f ? 0.0f : v);
+  return isnan(v) ? 0xffffffffu : (u >> 31 ? ~u : u | 0x80000000u);
+}
+
+/* The bin that holds the `wanted`-th largest (1, 2, …); what is above it is taken off `wanted`. All items get the same. */
+static uint pick(__local uint *bins, uint *wanted) {
+  uint bin = BINS - 1, left = *wanted;
+  while (bin > 0 && bins[bin] < left) left -= bins[bin--];
+  *wanted = left;
+  return bin;
+}
+
+__kernel void topk(__global const T *restrict x, __global T *restrict values, __global uint *restrict indices, ulong n) {
+  __local uint bins[BINS], keys[K], places[K], found;
+  const uint l = get_local_id(0);
+  x += get_group_id(0) * n;
+  uint key = 0, wanted = K, share = 0;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    for (uint b = l; b < BINS; b += WG) bins[b] = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const uint above = shift == 24 ? 0 : 0xffffffffu << (shift + 8);
+    for (uint i = l; i < n; i += WG) {
+      const uint u = key_of(LD(x, i));
+      if ((u & above) == key) atomic_inc(bins + (u >> shift & 255));
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const uint bin = pick(bins, &wanted);
+    key |= bin << shift;
+    share = bins[bin];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  /* Places by index among equals: the lowest index has the largest ~i. */
+  uint last = 0;
+  if (share > wanted) {
+    for (int shift = 24; shift >= 0; shift -= 8) {
+      for (uint b = l; b < BINS; b += WG) bins[b] = 0;
+      barrier(CLK_LOCAL_MEM_FENCE);
+      const uint above = shift == 24 ? 0 : 0xffffffffu << (shift + 8);
+      for (uint i = l; i < n; i += WG)
+        if (key_of(LD(x, i)) == key && (~i & above) == last) atomic_inc(bins + (~i >> shift & 255));
+      barrier(CLK_LOCAL_MEM_FENCE);
+      last |= pick(bins, &wanted) << shift;
+      barrier(CLK_LOCAL_MEM_FENCE);
+    }
+  }
+  if (l == 0) found = 0;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (uint i = l; i < n; i += WG) {
+    const uint u = key_of(LD(x, i));
+    if (u > key || (u == key && ~i >= last)) {
+      const uint place = atomic_inc(&found);
+      keys[place] = u;
+      places[place] = i;
+    }
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (uint a = l; a < K; a += WG) {
+    uint before = 0;
+    for (uint b = 0; b < K; b++) before += keys[b] > keys[a] || (keys[b] == keys[a] && places[b] < places[a]);
+    const ulong to = get_group_id(0) * K + before;
+    indices[to] = places[a];
+    ST(values, to, LD(x, places[a]));
+  }
+}
