@@ -57,7 +57,7 @@
 #define UNROLL _Pragma("unroll")
 
 /* Four neighbours at an address that is a multiple of four elements. */
-inline float4 load4(__global const T *p) {
+static inline float4 load4(__global const T *p) {
 #if DTYPE == 0
   return *(__global const float4 *)p;
 #elif DTYPE == 1
@@ -122,7 +122,7 @@ typedef float VecB;
   KEEP_X(bs[s], LDB, next_b, BN, VB, B_ALONG_K)
 
 /* One finished element: the epilogue of both kernels. */
-inline void finish(__global T *c, __global const T *bias, ulong at, int column, float sum, float alpha, int flags) {
+static inline void finish(__global T *c, __global const T *bias, ulong at, int column, float sum, float alpha, int flags) {
   float v = alpha * sum;
   if (flags & BIAS) v += LD(bias, column);
   if (flags & ADD_C) v += LD(c, at);

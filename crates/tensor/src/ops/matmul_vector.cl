@@ -40,13 +40,24 @@
 #define BIAS 2
 #define COLUMN_SUMS 4
 #define UNROLL _Pragma("unroll")
+/* Panel widths must reach the loops as constants. */
+#define ALWAYS_INLINE __attribute__((always_inline)) static inline
 
+/* Four or two neighbours, anywhere. Halves pass through an aligned private vector, as in the prelude. */
 #if DTYPE == 0
 #define LD4(p, i) vload4(0, (p) + (i))
 #define LD2(p, i) vload2(0, (p) + (i))
 #elif DTYPE == 1
-#define LD4(p, i) vload_half4(0, (p) + (i))
-#define LD2(p, i) vload_half2(0, (p) + (i))
+#define LD4(p, i) f16_load4((p) + (i))
+#define LD2(p, i) f16_load2((p) + (i))
+static inline float4 f16_load4(__global const half *p) {
+  const ushort4 h = vload4(0, (__global const ushort *)p);
+  return vload_half4(0, (const half *)&h);
+}
+static inline float2 f16_load2(__global const half *p) {
+  const ushort2 h = vload2(0, (__global const ushort *)p);
+  return vload_half2(0, (const half *)&h);
+}
 #else
 #define LD4(p, i) as_float4(convert_uint4(vload4(0, (p) + (i))) << 16)
 #define LD2(p, i) as_float2(convert_uint2(vload2(0, (p) + (i))) << 16)
@@ -65,8 +76,7 @@
 #endif
 
 /* Rows of w neighbours in unit stride (k strided): dst[(j*kc + k*w) + v] = src[j + v + k*ks], KP rows at a time. */
-__attribute__((always_inline)) inline void pack_rows(__local float *dst, __global const T *src, const int w, int full, int kc,
-                                                     long ks) {
+ALWAYS_INLINE void pack_rows(__local float *dst, __global const T *src, const int w, int full, int kc, long ks) {
   for (int k0 = 0; k0 < kc; k0 += KP) {
     const int k1 = min(kc, k0 + KP);
     for (int j = 0; j < full; j += w) {
@@ -86,7 +96,7 @@ __attribute__((always_inline)) inline void pack_rows(__local float *dst, __globa
 }
 
 /* One panel of w neighbours that lie rs apart, each with unit stride along k: 4 x 4 transposes. Returns how many k it did. */
-__attribute__((always_inline)) inline int pack_transposed(__local float *dst, __global const T *src, const int w, int kc, long rs) {
+ALWAYS_INLINE int pack_transposed(__local float *dst, __global const T *src, const int w, int kc, long rs) {
   int k = 0;
   for (; k + 4 <= kc; k += 4) {
     __local float *d = dst + (size_t)k * w;
@@ -109,8 +119,7 @@ __attribute__((always_inline)) inline int pack_transposed(__local float *dst, __
 }
 
 /* n lines of kc into panels of w: dst[(j*kc + k*w) + v] = src[(j + v)*rs + k*ks] for j in steps of w, zero past n. */
-__attribute__((always_inline)) inline void pack(__local float *dst, __global const T *src, const int w, int n, int kc, long rs,
-                                                long ks) {
+ALWAYS_INLINE void pack(__local float *dst, __global const T *src, const int w, int n, int kc, long rs, long ks) {
   const int full = n / w * w;
   int done = 0;
   if (rs == 1) {
@@ -127,7 +136,7 @@ __attribute__((always_inline)) inline void pack(__local float *dst, __global con
 }
 
 /* col[j] (+)= sum over k of the packed block's column j; four running sums, so that additions overlap. */
-inline void add_columns(__global float *col, __local const float *block, int n, int kc, int first) {
+static inline void add_columns(__global float *col, __local const float *block, int n, int kc, int first) {
   for (int j = 0; j < n; j += VW) {
     __local const float *p = block + (size_t)(j / NR) * NR * kc + j % NR;
     FV s[4] = {(FV)(0.0f), (FV)(0.0f), (FV)(0.0f), (FV)(0.0f)};
@@ -175,7 +184,8 @@ __kernel void matmul_vector(__global const T *restrict a, __global const T *rest
                             __global float *restrict part,
 #endif
                             long a_off, long b_off, int m, int n, int k, int z1, long a_s0, long a_s1, long b_s0,
-                            long b_s1, long a_rs, long a_cs, long b_rs, long b_cs, int mg, int ng, int mc, int nc, int kc_max, float alpha, int flags) {
+                            long b_s1, long a_rs, long a_cs, long b_rs, long b_cs, int mg, int ng, int mc, int nc,
+                            int kc_max, float alpha, int flags) {
   __local float la[MC * KC] __attribute__((aligned(64)));
   __local float lb[NC * KC] __attribute__((aligned(64)));
   const long z = get_group_id(2);
