@@ -16,11 +16,12 @@ pub struct Context {
 }
 
 impl Context {
-    /// Reads the environment and begins to listen for SIGINT and SIGTERM. The first asks to stop, the second ends at once.
-    pub fn new() -> Result<Self> {
+    /// Reads the environment and begins to listen for SIGINT and SIGTERM. With `polite` the first asks to stop and the second
+    /// ends at once; without, the first ends at once. The exit code is 130 or 143 either way.
+    pub fn new(polite: bool) -> Result<Self> {
         let signal = Arc::new(AtomicUsize::new(0));
         for number in [SIGINT, SIGTERM] {
-            let again = Arc::new(AtomicBool::new(false));
+            let again = Arc::new(AtomicBool::new(!polite));
             let listen = || {
                 flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&again))?;
                 flag::register(number, Arc::clone(&again))?;

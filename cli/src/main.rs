@@ -4,6 +4,7 @@ mod cmd;
 mod context;
 mod out;
 mod progress;
+mod table;
 
 use std::process::ExitCode;
 

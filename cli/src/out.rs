@@ -21,6 +21,23 @@ pub fn result(line: &str) -> Result<()> {
     write(&format!("{line}\n"))
 }
 
+/// A result as one line of JSON.
+pub fn json(value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string(value).map_err(|e| Error::internal(format!("a result as JSON: {e}")))?;
+    result(&text)
+}
+
+/// A bar on stderr while a command works; none unless `live`.
+pub fn progress(live: bool, steps: u64, doing: &'static str) -> indicatif::ProgressBar {
+    if !live {
+        return indicatif::ProgressBar::hidden();
+    }
+    let bar = indicatif::ProgressBar::new(steps).with_prefix(doing);
+    let style = indicatif::ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| indicatif::ProgressStyle::default_bar()));
+    bar
+}
+
 /// A piece of result, shown at once.
 pub fn stream(piece: &str) -> Result<()> {
     write(piece)

@@ -1,7 +1,14 @@
-//! The commands, one file each.
+//! The commands, one file each: `Args` with the help, and `run`.
 
+mod bench;
+mod cache;
+mod devices;
+mod doctor;
 mod generate;
+mod kernels;
+mod tokenizer;
 mod train;
+mod tune;
 
 use crate::context::Context;
 use crate::out;
@@ -20,6 +27,35 @@ struct Cli {
 enum Command {
     Train(Box<train::Args>),
     Generate(generate::Args),
+    Devices(devices::Args),
+    Doctor(doctor::Args),
+    Tokenizer(tokenizer::Args),
+    Bench(bench::Args),
+    Tune(tune::Args),
+    Cache(cache::Args),
+    #[command(hide = true)]
+    Kernels(kernels::Args),
+}
+
+impl Command {
+    /// Whether the command stops in its own time when a signal comes; the others end at once.
+    fn stops_itself(&self) -> bool {
+        matches!(self, Self::Train(_) | Self::Generate(_))
+    }
+
+    fn run(&self, context: &Context) -> Result<()> {
+        match self {
+            Self::Train(args) => train::run(args, context).map(|_| ()),
+            Self::Generate(args) => generate::run(args, context),
+            Self::Devices(args) => devices::run(args, context),
+            Self::Doctor(args) => doctor::run(args, context),
+            Self::Tokenizer(args) => tokenizer::run(args, context),
+            Self::Bench(args) => bench::run(args, context),
+            Self::Tune(args) => tune::run(args, context),
+            Self::Cache(args) => cache::run(args, context),
+            Self::Kernels(args) => kernels::run(args, context),
+        }
+    }
 }
 
 /// Parses the command line, runs the command, and says how it ended: 0 done, 1 and above by kind of error, 2 usage,
@@ -27,15 +63,11 @@ enum Command {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     out::init_logging();
-    let context = match Context::new() {
+    let context = match Context::new(cli.command.stops_itself()) {
         Ok(context) => context,
         Err(e) => return out::failure(&e),
     };
-    let result = match &cli.command {
-        Command::Train(args) => train::run(args, &context).map(|_| ()),
-        Command::Generate(args) => generate::run(args, &context),
-    };
-    match result {
+    match cli.command.run(&context) {
         Err(e) if out::is_broken_pipe(&e) => ExitCode::SUCCESS,
         Err(e) => out::failure(&e),
         Ok(()) => context.signal().map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal)),

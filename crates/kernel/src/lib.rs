@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+pub mod ceiling;
 mod define;
 pub mod generate;
 mod kernel;

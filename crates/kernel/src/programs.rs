@@ -33,6 +33,7 @@ pub struct Programs {
     compiled: AtomicU64,
     loaded: AtomicU64,
     micros: AtomicU64,
+    sources: Mutex<Option<Vec<(&'static str, String)>>>,
 }
 
 impl Programs {
@@ -71,6 +72,9 @@ impl Programs {
             return Ok(program.clone());
         }
         let source = assemble(kernel, defines);
+        if let Some(sources) = self.sources.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            sources.push((kernel.name, source.clone()));
+        }
         let started = std::time::Instant::now();
         let program = self.build(device, kernel, &source)?;
         let elapsed = started.elapsed();
@@ -135,6 +139,16 @@ impl Programs {
                 e.context(kernel.name)
             }
         })
+    }
+
+    /// Keeps the source of every program that is built from now on.
+    pub fn start_recording(&self) {
+        *self.sources.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    }
+
+    /// Kernel name and assembled source of every program built since [`Programs::start_recording`].
+    pub fn stop_recording(&self) -> Vec<(&'static str, String)> {
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
     }
 
     /// What building cost so far.

@@ -36,8 +36,11 @@ pub fn bench<O: Op<N>, const N: usize>(
         if sample.only.is_some_and(|only| only != dtype) {
             continue;
         }
-        let input =
-            |i: usize| place(device, &sample.inputs[i].reshaped(&shapes[i]), seed * 16 + i as u64, dtype);
+        let input = |i: usize| {
+            let input = sample.inputs[i].reshaped(&shapes[i]);
+            let tensor = place(device, &input, seed * 16 + i as u64, dtype)?;
+            Ok(if input.differentiable() { tensor.parameter(&format!("input {i}")) } else { tensor })
+        };
         let inputs: Vec<Tensor> = (0..N).map(input).collect::<Result<_>>()?;
         let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
         let op = sample.op.clone();

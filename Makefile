@@ -1,0 +1,46 @@
+# make demo           train a small GPT on this repository's own text, about three minutes on two cores
+# make test           the whole test suite (installs PoCL through apt where there is no OpenCL)
+# make check          formatting, lints, layering, sizes
+# make bench          matrix products, ops and training, beside PyTorch where PEER=python names one that has it
+# make sanitize       the op suite under Oclgrind: races and uninitialised memory
+# make compile-check  every kernel through clang for AMD and SPIR targets
+# make intel          the op suite on Intel's CPU runtime
+
+PEER ?= auto
+CARGO ?= cargo
+NETCL = target/release/netcl
+
+.PHONY: demo test check bench sanitize compile-check intel build
+
+demo: build
+	tools/opencl.sh $(NETCL)
+	$(NETCL) train --preset demo
+
+build:
+	$(CARGO) build --release --package netcl-cli
+
+test:
+	tools/opencl.sh
+	@if $(CARGO) nextest --version >/dev/null 2>&1; \
+	  then $(CARGO) nextest run --workspace --no-fail-fast; \
+	  else $(CARGO) test --workspace --no-fail-fast --lib --bins --tests --examples; fi
+	$(CARGO) test --workspace --doc
+
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) test --package netcl --test layering --test docs
+
+bench: build
+	$(NETCL) bench gemm --peer $(PEER)
+	$(NETCL) bench ops --peer $(PEER)
+	$(NETCL) bench train --peer $(PEER)
+
+sanitize:
+	tools/sanitize.sh
+
+compile-check:
+	tools/compile_check.sh
+
+intel:
+	tools/intel.sh $(CARGO) nextest run --package netcl-tensor --package netcl-nn

@@ -1,0 +1,103 @@
+//! Timing: ours and the peer's in turn, several rounds, medians. A machine that slows down meanwhile slows both.
+
+use super::peer::Peer;
+use netcl::prelude::*;
+use std::time::Instant;
+
+/// Times of one call, milliseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    pub median_ms: f64,
+    /// What the peer says it is, and its median.
+    pub peer: Option<(String, f64)>,
+    /// Why the peer has no figure, where it was asked.
+    pub refused: Option<String>,
+}
+
+/// How many rounds.
+pub struct Rounds(pub usize);
+
+/// Timed samples of each side in a round.
+const SAMPLES: usize = 3;
+/// A sample holds as many calls as fill this, milliseconds; the peer does the same.
+const MIN_MS: f64 = 2.0;
+/// Clocks, caches and allocators settle for this long first, milliseconds.
+const WARM_MS: f64 = 50.0;
+
+impl Rounds {
+    /// Measures both sides. A peer that refuses is left out, not an error.
+    pub fn measure(
+        &self,
+        device: &Device,
+        run: &mut dyn FnMut() -> Result<()>,
+        mut peer: Option<(&mut Peer, serde_json::Value)>,
+    ) -> Result<Times> {
+        let calls = warm(device, run)?;
+        let (mut ours, mut theirs, mut times) = (Vec::new(), Vec::new(), Times::default());
+        for _ in 0..self.0 {
+            if let Some((p, request)) = &mut peer {
+                match p.ask(request, SAMPLES)? {
+                    Ok(reply) => {
+                        theirs.extend(reply.samples_ms);
+                        times.peer = Some((reply.peer, 0.0));
+                    }
+                    Err(why) => {
+                        times.refused = Some(why);
+                        peer = None;
+                    }
+                }
+            }
+            for _ in 0..SAMPLES {
+                ours.push(sample(device, run, calls)?);
+            }
+        }
+        times.median_ms = median(&mut ours);
+        if let Some((_, ms)) = &mut times.peer {
+            *ms = median(&mut theirs);
+        }
+        Ok(times)
+    }
+}
+
+/// Runs until warm; returns the calls a sample takes.
+fn warm(device: &Device, run: &mut dyn FnMut() -> Result<()>) -> Result<usize> {
+    let (mut spent, mut times, mut last) = (0.0, 0, 0.0);
+    while times < 3 || (spent < WARM_MS && times < 200) {
+        last = sample(device, run, 1)?;
+        spent += last;
+        times += 1;
+    }
+    Ok((MIN_MS / last.max(1e-4)).ceil().clamp(1.0, 10_000.0) as usize)
+}
+
+/// Milliseconds of one call over `calls` calls.
+fn sample(device: &Device, run: &mut dyn FnMut() -> Result<()>, calls: usize) -> Result<f64> {
+    let started = Instant::now();
+    for _ in 0..calls {
+        run()?;
+    }
+    device.finish()?;
+    Ok(started.elapsed().as_secs_f64() * 1e3 / calls as f64)
+}
+
+/// The middle one; of an even number the mean of both in the middle. 0 of none.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values {
+        [] => 0.0,
+        v if v.len() % 2 == 1 => v[v.len() / 2],
+        v => (v[v.len() / 2 - 1] + v[v.len() / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&mut []), 0.0);
+    }
+}

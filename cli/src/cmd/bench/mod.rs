@@ -1,0 +1,98 @@
+//! `netcl bench`: how fast, as a share of what the device can do and beside PyTorch measured in the same minutes.
+
+mod line;
+mod measure;
+mod ops;
+mod peer;
+
+use crate::context::Context;
+use crate::out;
+use line::{Line, Printer};
+use measure::Rounds;
+use netcl::kernel::ceiling::{self, Ceilings};
+use netcl::prelude::*;
+use peer::Peer;
+
+/// Measure matrix products, every op, or training
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Forward and backward of every op
+    Ops(ops::Args),
+}
+
+/// Flags of every benchmark.
+#[derive(clap::Args)]
+pub struct Common {
+    /// Device to measure
+    #[arg(long, alias = "gpu_id", default_value = "auto")]
+    device: String,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// Python with PyTorch to measure against; `none` for no peer, `auto` tries python3
+    #[arg(long, value_name = "PYTHON", default_value = "auto")]
+    peer: String,
+    /// Storage type: f32, bf16, f16
+    #[arg(long, default_value = "f32")]
+    dtype: String,
+    /// Rounds; in each, both sides are timed a few times in turn
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+}
+
+/// What the benchmarks share.
+pub struct Bench<'a> {
+    context: &'a Context,
+    device: Device,
+    dtype: DType,
+    rounds: Rounds,
+    ceilings: Ceilings,
+    peer: Option<Peer>,
+    printer: Printer,
+}
+
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    match &args.what {
+        What::Ops(args) => ops::run(args, &mut Bench::open(&args.common, context)?),
+    }
+}
+
+impl<'a> Bench<'a> {
+    fn open(args: &Common, context: &'a Context) -> Result<Self> {
+        let dtype = DType::parse(&args.dtype).filter(|d| d.is_float());
+        let dtype = dtype.ok_or_else(|| {
+            Error::format(format!("--dtype {} is unknown; it is f32, bf16 or f16", args.dtype))
+        })?;
+        let device = context.open_device(&args.device)?;
+        let peer = Peer::open(&args.peer, &device)?;
+        let ceilings = ceiling::measure(&device)?;
+        let mut printer = Printer::new(args.json);
+        printer.ceilings(&device, &ceilings)?;
+        out::note(&match &peer {
+            Some(peer) => format!("peer: {}", peer.name()),
+            None => "no peer: name a Python that has PyTorch with --peer".into(),
+        });
+        Ok(Self { context, device, dtype, rounds: Rounds(args.rounds.max(1)), ceilings, peer, printer })
+    }
+
+    /// Measures `run`, and the peer on `request`, and prints the line.
+    fn measure(
+        &mut self,
+        mut line: Line,
+        request: Option<serde_json::Value>,
+        run: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let peer = self.peer.as_mut().zip(request);
+        let times = self.rounds.measure(&self.device, run, peer)?;
+        line.device = self.device.capabilities().id.clone();
+        line.dtype = self.dtype.to_string();
+        line.complete(&times, &self.ceilings);
+        self.printer.line(&line)
+    }
+}

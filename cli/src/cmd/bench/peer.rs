@@ -1,0 +1,119 @@
+//! The peer: a Python child that times PyTorch, one JSON object a line each way (`tools/peer.py` says how).
+
+use netcl::prelude::*;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+const SCRIPT: &str = include_str!("../../../../tools/peer.py");
+
+/// A running peer.
+pub struct Peer {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    name: String,
+    /// `cpu` or `cuda`: the peer's device that stands beside ours.
+    device: &'static str,
+}
+
+/// One reply.
+pub struct Reply {
+    pub peer: String,
+    pub samples_ms: Vec<f64>,
+}
+
+impl Peer {
+    /// Starts the peer that `--peer` names: `none`, `auto`, or a Python. With `auto` a peer that does not start, or has
+    /// nothing to put beside the device, is no peer.
+    ///
+    /// # Errors
+    /// `Unsupported` for a Python that was named and has no PyTorch.
+    pub fn open(name: &str, device: &Device) -> Result<Option<Self>> {
+        let (python, asked) = match name {
+            "none" => return Ok(None),
+            "auto" => ("python3", false),
+            name => (name, true),
+        };
+        match Self::start(python, !device.capabilities().is_cpu()) {
+            Ok(peer) => Ok(Some(peer)),
+            Err(why) if asked => Err(Error::unsupported(format!("--peer {python}: {why}"))),
+            Err(why) => {
+                tracing::debug!("no peer: {why}");
+                Ok(None)
+            }
+        }
+    }
+
+    fn start(python: &str, gpu: bool) -> Result<Self, String> {
+        let mut child = Command::new(python)
+            .args(["-c", SCRIPT])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| e.to_string())?;
+        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("its input and output are not there".into());
+        };
+        let mut peer = Self {
+            child,
+            to,
+            from: BufReader::new(from),
+            name: String::new(),
+            device: if gpu { "cuda" } else { "cpu" },
+        };
+        let hello = peer.exchange(&json!({ "op": "hello" })).map_err(|_| "it has no PyTorch".to_owned())?;
+        if gpu && hello["cuda"].is_null() {
+            return Err("its PyTorch sees no GPU to compare this one with".into());
+        }
+        let version = hello["peer"].as_str().unwrap_or("torch").to_owned();
+        peer.name =
+            if gpu { format!("torch {} on cuda", hello["torch"].as_str().unwrap_or("?")) } else { version };
+        Ok(peer)
+    }
+
+    /// What it says it is.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Times `request`. The inner error is the peer's refusal, such as a missing op.
+    ///
+    /// # Errors
+    /// `Io` when the peer is gone.
+    pub fn ask(&mut self, request: &Value, samples: usize) -> Result<Result<Reply, String>> {
+        let mut request = request.clone();
+        request["device"] = self.device.into();
+        request["repeats"] = samples.into();
+        let reply = self.exchange(&request)?;
+        if let Some(error) = reply["error"].as_str() {
+            return Ok(Err(error.into()));
+        }
+        let samples_ms =
+            reply["samples_ms"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+        Ok(Ok(Reply { peer: reply["peer"].as_str().unwrap_or("torch").into(), samples_ms }))
+    }
+
+    fn exchange(&mut self, request: &Value) -> Result<Value> {
+        let gone = |why: String| Error::new(ErrorKind::Io, format!("the peer is gone: {why}"));
+        writeln!(self.to, "{request}").and_then(|()| self.to.flush()).map_err(|e| gone(e.to_string()))?;
+        let mut line = String::new();
+        let read = self.from.read_line(&mut line).map_err(|e| gone(e.to_string()))?;
+        if read == 0 {
+            return Err(gone("it closed its output".into()));
+        }
+        serde_json::from_str(&line).map_err(|e| gone(format!("it answered {line:?}: {e}")))
+    }
+}
+
+/// The child ends with its input; one that does not is stopped.
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let asked = writeln!(self.to, "{{\"op\":\"quit\"}}").and_then(|()| self.to.flush());
+        if asked.is_err() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}

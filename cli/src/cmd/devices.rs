@@ -1,0 +1,106 @@
+//! `netcl devices`: what is here and what it can do.
+
+use crate::context::Context;
+use crate::out;
+use crate::table::Table;
+use netcl::device::{Capabilities, human, list};
+use netcl::prelude::*;
+
+/// List every OpenCL device and what it can do
+#[derive(clap::Args)]
+pub struct Args {
+    /// One JSON array with everything that is known of each device
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let devices = list(&context.settings);
+    if args.json {
+        // An array also where there is nothing, so that a script can count before it looks at the exit code.
+        let found = devices.as_deref().unwrap_or_default();
+        out::json(&found)?;
+        return devices.and_then(|d| some(&d));
+    }
+    let devices = devices?;
+    some(&devices)?;
+    out::result(&table(&devices).text())
+}
+
+fn some(devices: &[Capabilities]) -> Result<()> {
+    if devices.is_empty() {
+        return Err(Error::device(
+            "OpenCL is installed, but it shows no device with a compiler. `netcl doctor` tells what is missing",
+        ));
+    }
+    Ok(())
+}
+
+fn table(devices: &[Capabilities]) -> Table {
+    let mut table = Table::new(&[
+        "device",
+        "name",
+        "kind",
+        ">units",
+        ">memory",
+        ">one buffer",
+        ">local",
+        "version",
+        "driver",
+        "offers",
+    ]);
+    for d in devices {
+        table.row([
+            d.id.clone(),
+            d.name.clone(),
+            format!("{:?}", d.kind).to_lowercase(),
+            d.compute_units.to_string(),
+            human(d.global_mem),
+            human(d.max_alloc),
+            human(d.local_mem),
+            format!("{}, {}", short(&d.version, "OpenCL "), short(&d.c_version, "OpenCL ")),
+            d.driver_version.clone(),
+            offers(d),
+        ]);
+    }
+    table
+}
+
+/// `OpenCL C 1.2 PoCL` → `C 1.2`
+fn short(version: &str, prefix: &str) -> String {
+    let rest = version.strip_prefix(prefix).unwrap_or(version);
+    let words: Vec<&str> = rest.split_whitespace().collect();
+    match words.as_slice() {
+        ["C", number, ..] => format!("C {number}"),
+        [number, ..] => (*number).into(),
+        [] => "?".into(),
+    }
+}
+
+/// What goes beyond the floor of OpenCL 1.2.
+fn offers(d: &Capabilities) -> String {
+    let all = [
+        (d.fp16, "fp16"),
+        (d.fp64, "fp64"),
+        (d.subgroups, "subgroups"),
+        (d.unified_memory, "unified memory"),
+        (d.extensions.iter().any(|e| e == "cl_khr_command_buffer"), "command buffers"),
+    ];
+    let mut names: Vec<String> = all.iter().filter(|(has, _)| *has).map(|(_, name)| (*name).into()).collect();
+    if d.nvidia_cc > 0 {
+        names.push(format!("sm_{}", d.nvidia_cc));
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_shortened() {
+        assert_eq!(short("OpenCL 3.0 PoCL HSTR: x", "OpenCL "), "3.0");
+        assert_eq!(short("OpenCL C 1.2 PoCL", "OpenCL "), "C 1.2");
+        assert_eq!(short("", "OpenCL "), "?");
+    }
+}

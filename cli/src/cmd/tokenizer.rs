@@ -1,0 +1,143 @@
+//! `netcl tokenizer`: make one, and use one from the shell.
+
+use crate::context::Context;
+use crate::out;
+use netcl::nn::data::Source;
+use netcl::nn::tokenizer::Tokenizer;
+use netcl::prelude::*;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Train a tokenizer, or turn text into token ids and back
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Train on text and write tokenizer.json and tokenizer_config.json into a folder
+    Train {
+        /// Text: files, folders, patterns (repeatable)
+        #[arg(long, required = true, value_name = "FILE|DIR|GLOB")]
+        data: Vec<PathBuf>,
+        /// `char` for one token a character, `bpe` for byte-level pairs
+        #[arg(long, value_enum, default_value_t = Kind::Bpe)]
+        kind: Kind,
+        /// Tokens of a bpe tokenizer, at least 257
+        #[arg(long, default_value_t = 4096)]
+        vocab: usize,
+        /// Folder to write to
+        #[arg(long, short, default_value = "tokenizer")]
+        out: PathBuf,
+    },
+    /// Print the ids of a text (the argument, else standard input)
+    Encode {
+        #[command(flatten)]
+        tokenizer: Named,
+        /// The text
+        text: Option<String>,
+        /// Names of special tokens in the text are text
+        #[arg(long)]
+        ordinary: bool,
+    },
+    /// Print the text of ids (the arguments, else standard input)
+    Decode {
+        #[command(flatten)]
+        tokenizer: Named,
+        /// The ids, separated by spaces or commas
+        ids: Vec<String>,
+    },
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Kind {
+    Char,
+    Bpe,
+}
+
+#[derive(clap::Args)]
+struct Named {
+    /// A tokenizer.json, or a folder with one (a model, a checkpoint)
+    #[arg(long, short = 'm', value_name = "FILE|DIR")]
+    tokenizer: PathBuf,
+}
+
+impl Named {
+    fn open(&self) -> Result<Tokenizer> {
+        if self.tokenizer.is_dir() {
+            Tokenizer::from_dir(&self.tokenizer)
+        } else {
+            Tokenizer::from_file(&self.tokenizer)
+        }
+    }
+}
+
+pub fn run(args: &Args, _: &Context) -> Result<()> {
+    match &args.action {
+        Action::Train { data, kind, vocab, out } => train(data, *kind, *vocab, out),
+        Action::Encode { tokenizer, text, ordinary } => {
+            let text = match text {
+                Some(text) => text.clone(),
+                None => stdin()?,
+            };
+            let tokenizer = tokenizer.open()?;
+            let ids = if *ordinary { tokenizer.encode_ordinary(&text) } else { tokenizer.encode(&text) }?;
+            let words: Vec<String> = ids.iter().map(u32::to_string).collect();
+            out::result(&words.join(" "))
+        }
+        Action::Decode { tokenizer, ids } => {
+            let text = if ids.is_empty() { stdin()? } else { ids.join(" ") };
+            out::result(&tokenizer.open()?.decode(&parse(&text)?)?)
+        }
+    }
+}
+
+fn train(data: &[PathBuf], kind: Kind, vocab: usize, folder: &Path) -> Result<()> {
+    let source = Source::open(data)?;
+    let texts = source.texts()?;
+    if texts.is_empty() {
+        return Err(Error::format("--data names token shards; a tokenizer is trained on text"));
+    }
+    let bytes: usize = texts.iter().map(|t| t.len()).sum();
+    let tokenizer = match kind {
+        Kind::Char => Tokenizer::char_from_text(texts.iter().copied())?,
+        Kind::Bpe => Tokenizer::train_bpe(texts.iter().copied(), vocab)?,
+    };
+    std::fs::create_dir_all(folder).map_err(|e| Error::io("creating", folder, &e))?;
+    tokenizer.save(folder)?;
+    out::note(&format!("{} tokens from {bytes} bytes of text", tokenizer.vocab_size()));
+    out::result(&folder.join(netcl::nn::tokenizer::FILE).display().to_string())
+}
+
+fn parse(text: &str) -> Result<Vec<u32>> {
+    let words = text.split(|c: char| c.is_whitespace() || c == ',').filter(|w| !w.is_empty());
+    words
+        .map(|w| {
+            w.parse().map_err(|_| {
+                Error::format(format!(
+                    "{w:?} is not a token id; ids are whole numbers separated by spaces or commas"
+                ))
+            })
+        })
+        .collect()
+}
+
+fn stdin() -> Result<String> {
+    let mut text = String::new();
+    let read = std::io::stdin().read_to_string(&mut text);
+    read.map(|_| text).map_err(|e| Error::io("reading", Path::new("standard input"), &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_parsed_and_mistakes_are_named() {
+        assert_eq!(parse("1, 2\n3").unwrap(), [1, 2, 3]);
+        assert!(parse("1 x").unwrap_err().to_string().contains("\"x\" is not a token id"));
+        assert_eq!(parse("").unwrap(), Vec::<u32>::new());
+    }
+}

@@ -1,0 +1,187 @@
+//! `netcl tune`: measure the candidates of every tuned kernel on benchmark shapes, keep the fastest that computes the same.
+
+use crate::context::Context;
+use crate::out;
+use crate::table::Table;
+use netcl::kernel::tune::{Outcome, Params, Record, Trial, Tuning, search};
+use netcl::prelude::*;
+use netcl::tensor::ops::OPS;
+use netcl::tensor::suite::BenchCase;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Measure kernel variants and parameters on this device and keep the fastest
+///
+/// Every candidate is first compared with the default's result; one that differs or fails is skipped. What is found is used
+/// from the next run on, and kept with every measurement in the cache folder.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Device to tune
+    #[arg(long, alias = "gpu_id", default_value = "auto")]
+    device: String,
+    /// Stop after this long: 90, 90s, 5m
+    #[arg(long, default_value = "60s", value_parser = duration)]
+    budget: Duration,
+    /// Only ops whose name contains this
+    #[arg(long, value_name = "NAME")]
+    op: Option<String>,
+    /// Show what was chosen before, and why; measure nothing
+    #[arg(long)]
+    list: bool,
+    /// One JSON object a kernel, with every measurement
+    #[arg(long)]
+    json: bool,
+}
+
+/// Largest relative difference from the default's result: other sizes add in another order.
+const TOLERANCE: f32 = 1e-4;
+
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let device = context.open_device(&args.device)?;
+    if args.list {
+        let records = Tuning::of(&device).store().records();
+        if records.is_empty() {
+            out::note("nothing is tuned on this device; `netcl tune` does it");
+        }
+        return records.iter().try_for_each(|record| show(record, args.json));
+    }
+    let mut session =
+        Session { args, context, device, started: Instant::now(), done: BTreeSet::new(), skipped: 0 };
+    for op in OPS {
+        if args.op.as_ref().is_some_and(|part| !op.name.contains(part)) {
+            continue;
+        }
+        let device = session.device.clone();
+        (op.bench)(&device, DType::F32, &mut |case| session.case(op.name, case))?;
+    }
+    if session.skipped > 0 {
+        out::note(&format!(
+            "{} kernels were not reached in {:.0?}; raise --budget",
+            session.skipped, session.args.budget
+        ));
+    }
+    Ok(())
+}
+
+struct Session<'a> {
+    args: &'a Args,
+    context: &'a Context,
+    device: Device,
+    started: Instant,
+    done: BTreeSet<(&'static str, u64)>,
+    skipped: usize,
+}
+
+impl Session<'_> {
+    /// Tunes every kernel that this case launches and that was not tuned yet.
+    fn case(&mut self, op: &str, mut case: BenchCase<'_>) -> Result<()> {
+        let name = if case.sample.is_empty() { case.op } else { case.sample };
+        let what = format!("{op} {name} {:?}", case.shapes);
+        let mut passes: Vec<_> = [case.forward.take(), case.backward.take()].into_iter().flatten().collect();
+        let work = RefCell::new(move || -> Result<Vec<Tensor>> {
+            let mut out = Vec::new();
+            for pass in &mut passes {
+                out.extend(pass()?);
+            }
+            Ok(out)
+        });
+        let tuning = Tuning::of(&self.device);
+        tuning.start_recording();
+        let ran = (work.borrow_mut())();
+        let launched = tuning.stop_recording().tuned;
+        ran?;
+        for (kernel, bucket) in launched {
+            if tuning.candidates(kernel).len() < 2 || !self.done.insert((kernel, bucket)) {
+                continue;
+            }
+            let left = self.args.budget.saturating_sub(self.started.elapsed());
+            if left.is_zero() || self.context.interrupted() {
+                self.skipped += 1;
+                continue;
+            }
+            let mut trial = Trial {
+                case: what.clone(),
+                run: Box::new(|| (work.borrow_mut())().map(|_| ())),
+                output: Box::new(|| {
+                    let tensors = (work.borrow_mut())()?;
+                    let parts: Vec<Vec<f32>> = tensors.iter().map(Tensor::to_vec).collect::<Result<_>>()?;
+                    Ok(parts.concat())
+                }),
+                tolerance: TOLERANCE,
+            };
+            match search(&self.device, kernel, bucket, &mut trial, left)? {
+                Outcome::Tuned(record) => show(&record, self.args.json)?,
+                Outcome::OutOfBudget => self.skipped += 1,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn show(record: &Record, json: bool) -> Result<()> {
+    if json {
+        return out::json(record);
+    }
+    let timed = record.measurements.iter().filter(|m| m.median_us.is_some()).count();
+    let same = record.chosen == record.default;
+    let verdict = if same {
+        "the default is fastest".to_owned()
+    } else {
+        format!(
+            "{} is {:.2} times as fast as the default {}",
+            text(&record.chosen),
+            record.speedup,
+            text(&record.default)
+        )
+    };
+    let bucket = if record.bucket == 0 { String::new() } else { format!(" [{}]", record.bucket) };
+    out::result(&format!("{}{bucket}: {verdict}; {timed} measured on {}", record.kernel, record.case))?;
+    let mut table = Table::new(&["  candidate", ">µs", "result"]);
+    for m in &record.measurements {
+        let mark = if m.params == record.chosen { "* " } else { "  " };
+        let us = m.median_us.map_or("".into(), |us| format!("{us:.1}"));
+        table.row([format!("{mark}{}", text(&m.params)), us, m.status.clone()]);
+    }
+    out::result(&table.text())
+}
+
+/// `WG=64 VW=4`; of variants only the name.
+fn text(params: &Params) -> String {
+    if params.is_empty() {
+        return "no parameters".into();
+    }
+    let lower = |name: &str| name.chars().any(char::is_lowercase);
+    let parts = params.iter().map(|(n, v)| if lower(n) { n.clone() } else { format!("{n}={v}") });
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix('m') {
+        Some(number) => (number, 60),
+        None => (text.strip_suffix('s').unwrap_or(text), 1),
+    };
+    let whole = number.parse::<u64>().ok().filter(|n| *n > 0).and_then(|n| n.checked_mul(unit));
+    whole.map(Duration::from_secs).ok_or_else(|| "expected a time like 90, 90s or 5m".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_parsed() {
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
+        for bad in ["", "0", "x", "1h", "-3s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn variants_are_shown_by_name() {
+        assert_eq!(text(&Params::from([("WG".into(), 64), ("VW".into(), 4)])), "VW=4 WG=64");
+        assert_eq!(text(&Params::from([("matmul_tile".into(), 1)])), "matmul_tile");
+    }
+}

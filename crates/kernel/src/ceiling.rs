@@ -1,0 +1,85 @@
+//! What a device can do at most, measured: multiply-adds from registers and copying between large buffers. Other
+//! measurements are given as shares of these.
+
+use crate::kernel::Kernel;
+use crate::tune::Tuning;
+use netcl_device::{Buffer, Device, Result};
+use std::time::Instant;
+
+static KERNEL: Kernel = Kernel::new("ceiling", include_str!("ceiling.cl"))
+    .tune(&[("WG", &[256]), ("VW", &[4]), ("CHAINS", &[8])])
+    .tune_cpu(&[("VW", &[0]), ("CHAINS", &[12])]);
+
+const ROUNDS: usize = 1024;
+const REPEATS: usize = 7;
+
+/// The ceilings of one device.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Ceilings {
+    /// f32 multiply-adds from registers, GFLOP/s.
+    pub gflops: f64,
+    /// Bytes read and written by a copy far larger than the caches, GB/s.
+    pub gbps: f64,
+}
+
+/// Measures both, in about half a second. The best of several runs counts: a ceiling is what was reached once.
+pub fn measure(device: &Device) -> Result<Ceilings> {
+    Ok(Ceilings { gflops: gflops(device)?, gbps: gbps(device)? })
+}
+
+fn value(device: &Device, name: &str) -> usize {
+    Tuning::value(device, &KERNEL, 0, name)
+}
+
+fn gflops(device: &Device) -> Result<f64> {
+    let c = device.capabilities();
+    let (lanes, chains, wg) = (value(device, "VW"), value(device, "CHAINS"), value(device, "WG"));
+    let units = c.compute_units.max(1) as usize;
+    let mut groups = units * 16;
+    let y = device.allocate(groups * wg * 64 * size_of::<f32>())?;
+    let run = |groups: usize| {
+        let launch = KERNEL.launch("peak").define("ROUNDS", ROUNDS).groups(groups).write(&y);
+        launch.scalar(0.999_f32).scalar(1e-3_f32).run()
+    };
+    // Long enough that starting the launch does not count.
+    let most = groups * 64;
+    while groups < most && best(device, || run(groups), 2)? < 4e-3 {
+        groups *= 2;
+    }
+    let flops = 2 * chains * ROUNDS * lanes * wg * groups;
+    Ok(flops as f64 / best(device, || run(groups), REPEATS)? * 1e-9)
+}
+
+fn gbps(device: &Device) -> Result<f64> {
+    let c = device.capabilities();
+    let (lanes, units) = (value(device, "VW"), c.compute_units.max(1) as usize);
+    let most = (c.max_alloc / 2).min(c.global_mem / 8).min(1 << 30);
+    let bytes = usize::try_from((c.cache * 8).clamp(64 << 20, most.max(64 << 20))).unwrap_or(64 << 20);
+    let bytes = bytes / (lanes * 4) * (lanes * 4);
+    let (x, y) = (device.allocate(bytes)?, device.allocate(bytes)?);
+    device.fill(&x, &0f32.to_ne_bytes())?;
+    device.fill(&y, &0f32.to_ne_bytes())?;
+    let groups = if c.is_cpu() { units * 4 } else { units * 32 };
+    let kernel = |x: &Buffer, y: &Buffer| {
+        let launch =
+            KERNEL.launch("copy").define("ROUNDS", ROUNDS).define("CHUNKED", c.is_cpu()).groups(groups);
+        launch.read(x).write(y).scalar(bytes / (lanes * 4)).run()
+    };
+    let by_kernel = best(device, || kernel(&x, &y), REPEATS)?;
+    let by_driver = best(device, || device.copy(&x, 0, &y, 0, bytes), REPEATS)?;
+    Ok(2.0 * bytes as f64 / by_kernel.min(by_driver) * 1e-9)
+}
+
+/// Shortest time of a run, seconds, after one that does not count.
+fn best(device: &Device, mut run: impl FnMut() -> Result<()>, repeats: usize) -> Result<f64> {
+    run()?;
+    device.finish()?;
+    let mut best = f64::INFINITY;
+    for _ in 0..repeats {
+        let started = Instant::now();
+        run()?;
+        device.finish()?;
+        best = best.min(started.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
