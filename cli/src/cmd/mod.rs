@@ -13,6 +13,7 @@ mod tune;
 use crate::context::Context;
 use crate::out;
 use clap::{Parser, Subcommand};
+use netcl::prelude::*;
 use std::process::ExitCode;
 
 /// Train and run language models on any OpenCL device.

@@ -38,6 +38,9 @@ pub struct Line {
     /// Why the peer has no figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_error: Option<String>,
+    /// What else is known of the case.
+    #[serde(flatten)]
+    pub extra: serde_json::Map<String, serde_json::Value>,
     #[serde(skip)]
     pub flops: u64,
     #[serde(skip)]

@@ -1,9 +1,11 @@
 //! `netcl bench`: how fast, as a share of what the device can do and beside PyTorch measured in the same minutes.
 
+mod gemm;
 mod line;
 mod measure;
 mod ops;
 mod peer;
+mod train;
 
 use crate::context::Context;
 use crate::out;
@@ -22,8 +24,12 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
+    /// Matrix products of several sizes and layouts
+    Gemm(gemm::Args),
     /// Forward and backward of every op
     Ops(ops::Args),
+    /// Whole training steps
+    Train(train::Args),
 }
 
 /// Flags of every benchmark.
@@ -47,8 +53,7 @@ pub struct Common {
 }
 
 /// What the benchmarks share.
-pub struct Bench<'a> {
-    context: &'a Context,
+pub struct Bench {
     device: Device,
     dtype: DType,
     rounds: Rounds,
@@ -59,12 +64,14 @@ pub struct Bench<'a> {
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     match &args.what {
+        What::Gemm(args) => gemm::run(args, &mut Bench::open(&args.common, context)?),
+        What::Train(args) => train::run(args, &mut Bench::open(&args.common, context)?),
         What::Ops(args) => ops::run(args, &mut Bench::open(&args.common, context)?),
     }
 }
 
-impl<'a> Bench<'a> {
-    fn open(args: &Common, context: &'a Context) -> Result<Self> {
+impl Bench {
+    fn open(args: &Common, context: &Context) -> Result<Self> {
         let dtype = DType::parse(&args.dtype).filter(|d| d.is_float());
         let dtype = dtype.ok_or_else(|| {
             Error::format(format!("--dtype {} is unknown; it is f32, bf16 or f16", args.dtype))
@@ -78,7 +85,7 @@ impl<'a> Bench<'a> {
             Some(peer) => format!("peer: {}", peer.name()),
             None => "no peer: name a Python that has PyTorch with --peer".into(),
         });
-        Ok(Self { context, device, dtype, rounds: Rounds(args.rounds.max(1)), ceilings, peer, printer })
+        Ok(Self { device, dtype, rounds: Rounds(args.rounds.max(1)), ceilings, peer, printer })
     }
 
     /// Measures `run`, and the peer on `request`, and prints the line.
@@ -87,12 +94,13 @@ impl<'a> Bench<'a> {
         mut line: Line,
         request: Option<serde_json::Value>,
         run: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Line> {
         let peer = self.peer.as_mut().zip(request);
         let times = self.rounds.measure(&self.device, run, peer)?;
         line.device = self.device.capabilities().id.clone();
         line.dtype = self.dtype.to_string();
         line.complete(&times, &self.ceilings);
-        self.printer.line(&line)
+        self.printer.line(&line)?;
+        Ok(line)
     }
 }

@@ -16,14 +16,14 @@ pub struct Args {
     op: Option<String>,
 }
 
-pub fn run(args: &Args, bench: &mut Bench<'_>) -> Result<()> {
+pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     let mut found = false;
     for op in OPS {
         let (device, dtype) = (bench.device.clone(), bench.dtype);
         (op.bench)(&device, dtype, &mut |case| {
             let name = if case.sample.is_empty() { case.op } else { case.sample };
             let wanted = args.op.as_ref().is_none_or(|part| name.contains(part) || op.name.contains(part));
-            if !wanted || bench.context.interrupted() {
+            if !wanted {
                 return Ok(());
             }
             found = true;
@@ -38,7 +38,7 @@ pub fn run(args: &Args, bench: &mut Bench<'_>) -> Result<()> {
     }
 }
 
-fn measure(bench: &mut Bench<'_>, name: &str, mut case: BenchCase<'_>) -> Result<()> {
+fn measure(bench: &mut Bench, name: &str, mut case: BenchCase<'_>) -> Result<()> {
     let passes = [("fwd", case.forward.take(), case.bytes[0]), ("bwd", case.backward.take(), case.bytes[1])];
     for (pass, run, bytes) in passes {
         let Some(mut run) = run else { continue };

@@ -1,0 +1,162 @@
+//! `netcl bench train`: whole training steps of GPTs: forward, backward, clipping and AdamW.
+
+use super::measure::median;
+use super::{Bench, Common, Line};
+use crate::out;
+use netcl::nn::config::TrainConfig;
+use netcl::nn::gpt::{Gpt, GptConfig};
+use netcl::nn::layers::Mode;
+use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
+use netcl::prelude::*;
+use serde_json::json;
+use std::cell::Cell;
+use std::time::Instant;
+
+/// Flags of `bench train`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub common: Common,
+    /// Model and batch of a preset (repeatable); without it char-cpu, and char with a batch of 8
+    #[arg(long)]
+    preset: Vec<String>,
+    /// Transformer blocks
+    #[arg(long)]
+    layers: Option<usize>,
+    /// Attention heads
+    #[arg(long)]
+    heads: Option<usize>,
+    /// Width of the residual stream
+    #[arg(long)]
+    width: Option<usize>,
+    /// Tokens of a sequence
+    #[arg(long)]
+    context: Option<usize>,
+    /// Sequences of a step
+    #[arg(long)]
+    batch: Option<usize>,
+    /// Tokens of the vocabulary; 65 for character models
+    #[arg(long)]
+    vocab: Option<usize>,
+}
+
+/// Characters of Shakespeare's works: the vocabulary of the character presets.
+const CHARACTERS: usize = 65;
+/// Largest norm of the gradients, as in the recipes.
+const CLIP: f64 = 1.0;
+/// Batches taken in turn.
+const BATCHES: usize = 8;
+
+pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
+    let presets: Vec<(&str, Option<usize>)> = match args.preset.as_slice() {
+        [] if args.layers.or(args.width).is_some() => vec![("char-cpu", None)],
+        [] => vec![("char-cpu", None), ("char", Some(8))],
+        names => names.iter().map(|n| (n.as_str(), None)).collect(),
+    };
+    for (preset, batch) in presets {
+        let config = TrainConfig::preset(preset)?;
+        let gpt = GptConfig {
+            layers: args.layers.unwrap_or(config.layers),
+            heads: args.heads.unwrap_or(config.heads),
+            width: args.width.unwrap_or(config.width),
+            context: args.context.unwrap_or(config.context),
+            vocab: args.vocab.or(config.vocab).unwrap_or(CHARACTERS),
+            // As the peer's model has them.
+            bias: true,
+            eps: 1e-5,
+        };
+        case(bench, preset, gpt, args.batch.or(batch).unwrap_or(config.batch))?;
+    }
+    Ok(())
+}
+
+fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize) -> Result<()> {
+    let mut steps = Steps::new(&bench.device, gpt, batch, bench.dtype)?;
+    let tokens = batch * gpt.context;
+    let GptConfig { layers, heads, width, context, vocab, .. } = gpt;
+    let mut line = Line {
+        op: "train".into(),
+        shape: vec![batch, context],
+        flops: gpt.flops(tokens, context) as u64,
+        ..Line::default()
+    };
+    for (key, value) in [("layers", layers), ("heads", heads), ("width", width), ("vocab", vocab)] {
+        line.extra.insert(key.into(), value.into());
+    }
+    line.extra.insert("preset".into(), preset.into());
+    line.extra.insert("parameters".into(), gpt.parameters().into());
+    let request = (bench.dtype != DType::F16).then(|| {
+        json!({ "op": "train", "layers": layers, "heads": heads, "width": width, "context": context,
+                "batch": batch, "vocab": vocab, "clip": CLIP, "dtype": bench.dtype.to_string() })
+    });
+    let (launches, host_us) = steps.host()?;
+    line.extra.insert("launches".into(), launches.into());
+    line.extra.insert("host_us_per_launch".into(), json!(host_us / launches.max(1) as f64));
+    let line = bench.measure(line, request, &mut || steps.run())?;
+    let peer =
+        line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", tokens as f64 / ms * 1e3));
+    out::note(&format!(
+        "{preset}: {layers} layers, {heads} heads, {width} wide, {context}×{batch} tokens: {:.0} tokens/s{peer}; \
+         {launches} launches of {:.1} µs host time each",
+        tokens as f64 / line.median_ms * 1e3,
+        host_us / launches.max(1) as f64
+    ));
+    Ok(())
+}
+
+/// A model in training on random tokens.
+struct Steps {
+    model: Gpt,
+    optimizer: Optimizer,
+    batches: Vec<(Tensor, Tensor)>,
+    turn: Cell<usize>,
+}
+
+impl Steps {
+    fn new(device: &Device, gpt: GptConfig, batch: usize, dtype: DType) -> Result<Self> {
+        let model = Gpt::new(device, gpt, dtype, 1)?;
+        let rule = Rule::AdamW { betas: [0.9, 0.99], eps: 1e-8 };
+        let groups = ParamGroup::gpt(model.params().list(), 0.1);
+        let mut optimizer = match dtype {
+            DType::F16 => Optimizer::with_loss_scale(rule, groups, LossScale::default())?,
+            _ => Optimizer::new(rule, groups)?,
+        };
+        optimizer.clip_grad_norm(CLIP);
+        let ids = |seed: usize| {
+            let n = batch * gpt.context;
+            let data: Vec<u32> =
+                (0..n).map(|i| (((i + seed) * 2_654_435_761) >> 7) as u32 % gpt.vocab as u32).collect();
+            Tensor::from_u32(device, [batch, gpt.context], &data)
+        };
+        let batches = (0..BATCHES).map(|i| Ok((ids(i)?, ids(i + 1)?))).collect::<Result<_>>()?;
+        Ok(Self { model, optimizer, batches, turn: Cell::new(0) })
+    }
+
+    /// Enqueues one step.
+    fn run(&mut self) -> Result<()> {
+        let turn = self.turn.replace(self.turn.get() + 1);
+        let (x, y) = &self.batches[turn % BATCHES];
+        let loss = self.model.loss(x, y, Mode::eval())?;
+        self.optimizer.backward(&loss)?;
+        self.optimizer.step(1e-3)?;
+        self.optimizer.zero_grad();
+        Ok(())
+    }
+
+    /// Launches of a step, and microseconds until the host has enqueued them, the device idle before.
+    fn host(&mut self) -> Result<(u64, f64)> {
+        let device = self.model.params().device().clone();
+        let (mut times, mut launches) = (Vec::new(), 0);
+        for _ in 0..10 {
+            device.finish()?;
+            let before = device.launches();
+            let started = Instant::now();
+            self.run()?;
+            times.push(started.elapsed().as_secs_f64() * 1e6);
+            launches = device.launches() - before;
+        }
+        device.finish()?;
+        // The first steps compile.
+        Ok((launches, median(&mut times[3..])))
+    }
+}

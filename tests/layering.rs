@@ -1,0 +1,181 @@
+//! The house rules that a compiler does not know: which crate may use which, where `unsafe` may stand, how long files are.
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A crate may use what stands to its left and nothing else. The shells at the end use nothing of each other, except that
+/// the command line starts the server.
+const LINE: [&str; 8] = [
+    "aethercl",
+    "netcl-device",
+    "netcl-kernel",
+    "netcl-tensor",
+    "netcl-dist",
+    "netcl-nn",
+    "netcl-llm",
+    "netcl",
+];
+const SHELLS: [&str; 4] = ["netcl-server", "netcl-cli", "netcl-python", "netcl-capi"];
+
+/// Folders and files where `unsafe` may stand: what calls OpenCL, maps files, speaks MPI, or is called from C and Python.
+const UNSAFE: [&str; 5] = [
+    "crates/device/src/opencl/",
+    "crates/device/src/host.rs",
+    "crates/dist/src/mpi.rs",
+    "capi/src/",
+    "python/src/",
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn may_use(user: &str, used: &str) -> bool {
+    let place = |name: &str| LINE.iter().position(|n| *n == name);
+    match (place(user), place(used)) {
+        (Some(user), Some(used)) => used < user,
+        (None, Some(_)) => SHELLS.contains(&user),
+        _ => user == "netcl-cli" && used == "netcl-server",
+    }
+}
+
+#[test]
+fn crates_use_only_what_stands_to_their_left() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let out = Command::new(cargo)
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let names: Vec<&str> = packages.iter().map(|p| p["name"].as_str().unwrap()).collect();
+    let mut wrong = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        if !LINE.contains(&name) && !SHELLS.contains(&name) {
+            wrong.push(format!(
+                "{name} has no place in the line; give it one in tests/layering.rs and ARCHITECTURE.md"
+            ));
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let used = dependency["name"].as_str().unwrap();
+            if names.contains(&used) && !may_use(name, used) {
+                wrong.push(format!("{name} uses {used}, which does not stand to its left"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_rule_itself() {
+    assert!(may_use("netcl-tensor", "netcl-kernel") && may_use("netcl-cli", "netcl"));
+    assert!(may_use("netcl-cli", "netcl-server") && !may_use("netcl-server", "netcl-cli"));
+    assert!(!may_use("netcl-kernel", "netcl-tensor") && !may_use("netcl-device", "netcl-device"));
+    assert!(!may_use("stranger", "netcl"));
+}
+
+/// Files that git tracks, or would if they were added, with these endings.
+fn files(endings: &[&str]) -> Vec<PathBuf> {
+    let git = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output();
+    let listed =
+        git.ok().filter(|o| o.status.success()).map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
+    let all: Vec<PathBuf> = match listed {
+        Some(text) => text.lines().map(PathBuf::from).collect(),
+        None => ["src", "crates", "cli", "tests", "examples", "tools", "docs"]
+            .iter()
+            .flat_map(|d| walk(d))
+            .collect(),
+    };
+    let ends = |p: &Path| p.extension().is_some_and(|e| endings.iter().any(|w| e == *w));
+    all.into_iter().filter(|p| ends(p) && root().join(p).is_file()).collect()
+}
+
+/// For a copy without git: everything below a folder but build products.
+fn walk(folder: &str) -> Vec<PathBuf> {
+    let (mut open, mut out) = (vec![PathBuf::from(folder)], Vec::new());
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(root().join(&folder)).into_iter().flatten().flatten() {
+            let path = folder.join(entry.file_name());
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && entry.file_name() != "target" => open.push(path),
+                _ => out.push(path),
+            }
+        }
+    }
+    out
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+#[test]
+fn unsafe_stands_only_where_it_must() {
+    let mut wrong = Vec::new();
+    for path in files(&["rs"]) {
+        let name = path.display().to_string();
+        if UNSAFE.iter().any(|allowed| name.starts_with(allowed)) || name == "tests/layering.rs" {
+            continue;
+        }
+        for (i, line) in read(&path).lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"].iter().any(|u| code.contains(u)) {
+                wrong.push(format!("{name}:{}: {}", i + 1, line.trim()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "unsafe outside of {UNSAFE:?}:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn crates_forbid_unsafe_code() {
+    for path in files(&["rs"]).iter().filter(|p| p.ends_with("src/lib.rs")) {
+        let exempt = ["crates/device", "crates/dist", "capi", "python"].iter().any(|e| path.starts_with(e));
+        assert!(
+            exempt || read(path).contains("#![forbid(unsafe_code)]"),
+            "{}: #![forbid(unsafe_code)]",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn files_are_short() {
+    let mut wrong = Vec::new();
+    for (ending, limit) in [("rs", 800), ("py", 800), ("cl", 400)] {
+        for path in files(&[ending]) {
+            let lines = read(&path).lines().count();
+            if lines > limit {
+                wrong.push(format!(
+                    "{}: {lines} lines, at most {limit}; split it along a seam it has",
+                    path.display()
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_path_of_one_machine_is_written_down() {
+    let mut wrong = Vec::new();
+    for path in files(&["rs", "cl", "py", "sh", "md", "toml"]) {
+        if path.ends_with("layering.rs") {
+            continue;
+        }
+        for (i, line) in read(&path).lines().enumerate() {
+            let found = ["/work/", "/home/", "/root/", "/Users/"].iter().find(|p| line.contains(**p));
+            if let Some(found) = found {
+                wrong.push(format!("{}:{}: {found}", path.display(), i + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
