@@ -82,13 +82,13 @@ pub struct OpEntry {
 macro_rules! ops {
     ($($module:ident: $($op:ident),+;)*) => {
         $(pub mod $module;)*
-        /// Every op with a gradient of its own.
+        /// Every op with a gradient of its own, and the optimizers.
         pub static OPS: &[OpEntry] = &[$($(OpEntry {
             name: concat!(stringify!($module), "::", stringify!($op)),
             suite: crate::suite::run::<$module::$op, _>,
             exercise: crate::suite::exercise::<$module::$op, _>,
             bench: crate::suite::bench::<$module::$op, _>,
-        },)+)*];
+        },)+)* optimizer::ENTRY];
         #[cfg(test)]
         #[allow(non_snake_case)]
         mod suite {

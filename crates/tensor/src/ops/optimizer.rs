@@ -7,6 +7,7 @@
 mod arena;
 mod control;
 mod plan;
+mod suite;
 
 use super::prelude::*;
 use arena::Arena;
@@ -14,10 +15,11 @@ use control::Control;
 pub use control::{Counters, LossScale, Report, StepInfo};
 use netcl_kernel::Launch;
 use plan::{Batch, Plan};
+pub use suite::ENTRY;
 
 static KERNEL: Kernel = Kernel::new("optimizer", include_str!("optimizer.cl"))
-    .tune(&[("WG", &[256, 128]), ("VW", &[4, 1]), ("CHUNK", &[4096, 8192, 16_384])])
-    .tune_cpu(&[("VW", &[0]), ("CHUNK", &[8192, 4096, 32_768])]);
+    .tune(&[("WG", &[256]), ("VW", &[4, 1]), ("CHUNK", &[4096, 16_384])])
+    .tune_cpu(&[("VW", &[0]), ("CHUNK", &[8192, 32_768])]);
 
 /// Gradients a launch takes: `SLOTS` of the kernel text. Their pointers fit the 1024 bytes of arguments every device has.
 const SLOTS: usize = 32;

@@ -1,0 +1,178 @@
+//! The optimizers' place among the ops' self-tests: three clipped steps over parameters of many sizes, against f64.
+
+use super::{Entry, Rule, Update};
+use crate::ops::OpEntry;
+use crate::ops::prelude::*;
+
+/// Its line of [`OPS`](crate::ops::OPS). There is nothing to measure alone: it moves memory.
+pub const ENTRY: OpEntry = OpEntry {
+    name: "optimizer::Update",
+    suite: |device, dtype| each_rule(dtype, |rule| three_steps(device, dtype, rule, true)),
+    exercise: |device, dtype| each_rule(dtype, |rule| three_steps(device, dtype, rule, false)),
+    bench: |_, _, _| Ok(()),
+};
+
+const ADAMW: Rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+const NESTEROV: Rule = Rule::Sgd { momentum: 0.9, dampening: 0.3, nesterov: true };
+
+/// Storage types differ in loads and stores alone, and each rule costs a CPU driver a second to compile.
+fn rules(dtype: DType) -> Vec<Rule> {
+    let adam = Rule::Adam { betas: [0.9, 0.999], eps: 1e-8 };
+    let sgd = |momentum| Rule::Sgd { momentum, dampening: 0.0, nesterov: false };
+    match dtype {
+        DType::F32 => vec![ADAMW, adam, sgd(0.0), sgd(0.9), NESTEROV],
+        DType::F16 => vec![ADAMW],
+        _ => vec![ADAMW, NESTEROV],
+    }
+}
+
+fn each_rule(dtype: DType, run: impl Fn(Rule) -> Result<()>) -> Result<usize> {
+    let rules = rules(dtype);
+    rules.iter().try_for_each(|r| run(*r).map_err(|e| e.context(format!("optimizer {r:?} {dtype}"))))?;
+    Ok(rules.len())
+}
+
+fn three_steps(device: &Device, dtype: DType, rule: Rule, compare: bool) -> Result<()> {
+    let params = parameters(device, dtype)?;
+    let mut update = Update::new(rule, entries(&params), None)?;
+    let mut references = params.iter().map(Reference::of).collect::<Result<Vec<_>>>()?;
+    for (step, limit) in (0..3).zip([1.0, 1e9, 10.0]) {
+        let grads = give_grads(&params, step)?;
+        let lr = 0.01 / (step + 1) as f64;
+        update.step(lr, Some(limit))?;
+        if !compare {
+            continue;
+        }
+        let norm = grads.iter().flatten().map(|g| g * g).sum::<f64>().sqrt();
+        let got = update.report()?.read()?;
+        near("norm", &[got.norm], &[norm], 1e-5 * norm)?;
+        let clip = (limit / (norm + 1e-6)).min(1.0);
+        for (i, reference) in references.iter_mut().enumerate() {
+            let entry = &update.entries()[i];
+            let clipped: Vec<f64> = grads[i].iter().map(|g| g * clip).collect();
+            reference.step(rule, step as i32 + 1, &clipped, lr * entry.lr_scale, entry.weight_decay);
+            let what = format!("parameter {i} after step {step}");
+            let state = update.state(i)?;
+            let lead = state.iter().find(|(name, _)| *name == "master").map_or(&params[i], |(_, t)| t);
+            near(&what, &lead.to_vec()?, &reference.p, 2e-6)?;
+            if lead.to_dtype(dtype)?.to_bytes()? != params[i].to_bytes()? {
+                return Err(Error::internal(format!("{what} is not its master weights, rounded")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn near(what: &str, got: &[f32], expected: &[f64], tolerance: f64) -> Result<()> {
+    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+        let close = (f64::from(*g) - e).abs() <= tolerance * e.abs().max(1.0);
+        if !close {
+            return Err(Error::internal(format!("{what}: element {i} is {g}, expected {e}")));
+        }
+    }
+    Ok(())
+}
+
+/// Every third has no decay, every fourth half the learning rate.
+fn entries(params: &[Tensor]) -> Vec<Entry> {
+    let entry = |(i, param): (usize, &Tensor)| Entry {
+        param: param.clone(),
+        weight_decay: if i % 3 == 2 { 0.0 } else { 0.1 },
+        lr_scale: if i % 4 == 3 { 0.5 } else { 1.0 },
+    };
+    params.iter().enumerate().map(entry).collect()
+}
+
+fn draw(seed: u64, n: usize, dtype: DType) -> Vec<f32> {
+    Input::normal(&[n]).draw(seed, dtype).data.iter().map(|v| *v as f32).collect()
+}
+
+/// More parameters than a launch takes, of odd sizes, some of several work-groups, one empty. They lie in one buffer at
+/// multiples of 256 elements, except the last three, which have buffers of their own.
+fn parameters(device: &Device, dtype: DType) -> Result<Vec<Tensor>> {
+    let mut sizes: Vec<usize> = (0..37).map(|i| 1 + (i * i * 7) % 301).collect();
+    sizes.extend([1, 0, 20_011, 8192, 8193, 255, 256, 257]);
+    let arena = Tensor::zeros(device, [sizes.iter().map(|n| n.next_multiple_of(256)).sum::<usize>()], dtype)?;
+    let mut at = 0;
+    let make = |(i, n): (usize, &usize)| {
+        let tensor = if i + 3 < sizes.len() {
+            arena.slice(0, at..at + n)?
+        } else {
+            Tensor::zeros(device, [*n], dtype)?
+        };
+        at += n.next_multiple_of(256);
+        tensor.set_f32(&draw(i as u64, *n, dtype))?;
+        Ok(tensor.parameter(&format!("p{i}")))
+    };
+    sizes.iter().enumerate().map(make).collect()
+}
+
+/// Gradients of a step: some f32, some strided, the others at offsets that change with the step.
+fn give_grads(params: &[Tensor], step: u64) -> Result<Vec<Vec<f64>>> {
+    let give = |(i, param): (usize, &Tensor)| {
+        let dtype = if i % 5 == 4 { DType::F32 } else { param.dtype() };
+        let n = param.count();
+        let values = draw(1000 * (step + 1) + i as u64, n, dtype);
+        let upload = |data: &[f32]| Tensor::from_f32(param.device(), [data.len()], data, dtype);
+        let grad = if i % 7 == 6 {
+            let spread: Vec<f32> = values.iter().flat_map(|v| [*v, f32::NAN]).collect();
+            upload(&spread)?.reshape([n, 2])?.slice(1, 0..1)?
+        } else {
+            let skip = (i + step as usize) % 3;
+            upload(&[&vec![f32::NAN; skip][..], &values].concat())?.slice(0, skip..skip + n)?
+        };
+        // A view with a gap between elements stays one: the axis of size 1 goes without a copy.
+        let layout = Layout {
+            shape: param.shape().clone(),
+            strides: vec![grad.layout().strides[0]],
+            ..*grad.layout()
+        };
+        param.set_grad(Some(grad.with_layout(layout)));
+        Ok(values.iter().map(|v| f64::from(*v)).collect())
+    };
+    params.iter().enumerate().map(give).collect()
+}
+
+/// One parameter in f64.
+struct Reference {
+    p: Vec<f64>,
+    m: Vec<f64>,
+    v: Vec<f64>,
+}
+
+impl Reference {
+    fn of(param: &Tensor) -> Result<Self> {
+        let p: Vec<f64> = param.to_vec()?.iter().map(|v| f64::from(*v)).collect();
+        Ok(Self { m: vec![0.0; p.len()], v: vec![0.0; p.len()], p })
+    }
+
+    fn step(&mut self, rule: Rule, t: i32, grads: &[f64], lr: f64, decay: f64) {
+        for (i, g) in grads.iter().enumerate() {
+            let (p, m, v) = (&mut self.p[i], &mut self.m[i], &mut self.v[i]);
+            match rule {
+                Rule::AdamW { betas: [b1, b2], eps } | Rule::Adam { betas: [b1, b2], eps } => {
+                    let apart = matches!(rule, Rule::AdamW { .. });
+                    let g = if apart { *g } else { g + decay * *p };
+                    *p *= if apart { 1.0 - lr * decay } else { 1.0 };
+                    *m = b1 * *m + (1.0 - b1) * g;
+                    *v = b2 * *v + (1.0 - b2) * g * g;
+                    *p -= lr * (*m / (1.0 - b1.powi(t))) / ((*v / (1.0 - b2.powi(t))).sqrt() + eps);
+                }
+                Rule::Sgd { momentum, dampening, nesterov } => {
+                    let g = g + decay * *p;
+                    *m = if t == 1 { g } else { momentum * *m + (1.0 - dampening) * g };
+                    let direction = if nesterov { g + momentum * *m } else { *m };
+                    *p -= lr * if momentum == 0.0 { g } else { direction };
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn rules_and_types_follow_f64() {
+        crate::suite::test(super::ENTRY.name);
+    }
+}
