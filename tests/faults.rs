@@ -74,6 +74,7 @@ fn every_call_of_a_step_may_fail() {
         // Cached blocks would hide the allocations.
         device.release_cached_memory();
         plan.arm(n);
+        plan.lasting(2);
         let Err(e) = training.gradients() else { panic!("call {n} of {calls} failed and nobody noticed") };
         assert!(e.message().contains("injected failure"), "call {n}: {e}");
         plan.arm(0);
@@ -81,6 +82,16 @@ fn every_call_of_a_step_may_fail() {
         assert_eq!(device.memory().buffers, alive, "call {n} leaks: {e}");
         assert_eq!(training.gradients().unwrap().to_bits(), loss.to_bits(), "after call {n}: {e}");
     }
+}
+
+#[test]
+fn an_allocation_that_fails_once_is_tried_again_without_cached_blocks() {
+    let (device, plan) = faulty();
+    let cached = device.allocate(1 << 20).unwrap();
+    drop(cached);
+    plan.arm_only("allocate", 1);
+    let larger = device.allocate(2 << 20).unwrap();
+    assert_eq!((larger.bytes(), plan.calls()), (2 << 20, 2));
 }
 
 #[test]

@@ -8,7 +8,7 @@
 # because Oclgrind's check for those knows neither `freeze` nor shuffles that narrow, which the optimiser makes. It also
 # takes a new buffer in an old one's place for the old one, so nothing is freed then. See NETCL_EXACT_MEMORY.
 # Needs the package oclgrind. OCLGRIND_ICD names liboclgrind-rt-icd.so where it is not found. KEEP=DIR keeps the logs,
-# LIMIT is the seconds a test may take (900). NETCL_SANITIZE_PACKAGES names the crates (netcl-tensor).
+# LIMIT is the seconds a test may take (900). PACKAGES names the crates (netcl-tensor).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,7 +32,7 @@ export OCLGRIND_CHECK_API=1 OCLGRIND_MAX_ERRORS=20 OCLGRIND_NUM_THREADS=1 RUST_B
 export OCLGRIND_MAX_WGSIZE=128
 export NETCL_CACHE_DIR=$work/cache NETCL_NO_CACHE=1
 
-for package in ${NETCL_SANITIZE_PACKAGES:-netcl-tensor}; do
+for package in ${PACKAGES:-netcl-tensor}; do
   binary=$(cargo test --package "$package" --lib --no-run --message-format=json 2>"$work/build.log" |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
   [ -x "$binary" ] || { cat "$work/build.log" >&2; echo "sanitize: the tests of $package did not build" >&2; exit 1; }

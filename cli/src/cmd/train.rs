@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// Train a GPT on text or token shards.
 #[derive(ClapArgs, Debug, Default)]
+#[command(args_override_self = true)]
 pub struct Args {
     /// Text files, folders, globs, or token shards (*.bin); without it, the sources and docs of the folder netcl runs in.
     #[arg(long, value_name = "PATH", num_args = 1..)]

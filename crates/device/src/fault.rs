@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Plan {
     calls: AtomicU64,
     fail_at: AtomicU64,
+    fail_times: AtomicU64,
     /// Only calls of this name count; empty counts all.
     only: Mutex<&'static str>,
 }
@@ -23,8 +24,14 @@ impl Plan {
     /// The same, counting only calls of the method `name`.
     pub fn arm_only(&self, name: &'static str, n: u64) {
         *self.only.lock().unwrap_or_else(PoisonError::into_inner) = name;
+        self.fail_times.store(1, Ordering::SeqCst);
         self.calls.store(0, Ordering::SeqCst);
         self.fail_at.store(n, Ordering::SeqCst);
+    }
+    /// The call after the one that fails does so too, and so on, `times` in all: an allocation is tried twice before it is
+    /// given up.
+    pub fn lasting(&self, times: u64) {
+        self.fail_times.store(times, Ordering::SeqCst);
     }
     /// Calls since the plan was armed.
     pub fn calls(&self) -> u64 {
@@ -36,7 +43,8 @@ impl Plan {
             return Ok(());
         }
         let n = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        if n == self.fail_at.load(Ordering::SeqCst) {
+        let first = self.fail_at.load(Ordering::SeqCst);
+        if first > 0 && (first..first + self.fail_times.load(Ordering::SeqCst)).contains(&n) {
             return Err(error(format!("injected failure of {call} (call {n})")));
         }
         Ok(())

@@ -278,7 +278,7 @@ impl Trainer {
         let last = self.step == self.config.steps;
         let every = |n: u64| n > 0 && self.step.is_multiple_of(n);
         let mut best = false;
-        if !stop && (last || every(self.config.eval_every)) {
+        if !stop && (every(self.config.eval_every) || last && self.config.eval_every > 0) {
             self.val_loss = self.evaluate()?;
             metrics.val_loss = self.val_loss;
             if let Some(loss) = self.val_loss {
@@ -289,7 +289,7 @@ impl Trainer {
                 observer.evaluated(self.step, loss, best);
             }
         }
-        if !stop && (last || every(self.config.sample_every)) {
+        if !stop && (every(self.config.sample_every) || last && self.config.sample_every > 0) {
             metrics.sample = self.sample()?;
             if let Some(text) = &metrics.sample {
                 observer.sample(self.step, text);
