@@ -64,7 +64,11 @@ impl System {
         let mut out = Vec::new();
         let mut needs = Vec::new();
         let usable = self.loader.icds.iter().filter(|(_, _, error)| error.is_none()).count();
-        if self.loader.loader.is_none() && platforms.is_empty() {
+        if let (Some(name), None) = (self.environment.get("NETCL_OPENCL_LIBRARY"), &self.loader.loader) {
+            out.push(format!(
+                "NETCL_OPENCL_LIBRARY names {name}, which is no OpenCL library; unset it to search for one"
+            ));
+        } else if self.loader.loader.is_none() && platforms.is_empty() {
             needs.push(Need::Loader);
         }
         let has = |slug: &str| platforms.iter().any(|p| p.as_str() == slug);

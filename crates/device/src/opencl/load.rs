@@ -85,10 +85,21 @@ fn open_loader(settings: &Settings, tried: &mut Vec<String>) -> Option<(String, 
     None
 }
 
+/// What the system's loader said, without the name once more; the error itself only says which call failed.
+fn reason(error: &libloading::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => {
+            let text = source.to_string();
+            text.split_once(": ").map_or(text.clone(), |(_, why)| why.to_owned())
+        }
+        None => error.to_string(),
+    }
+}
+
 /// Opens a library for the life of the process; a driver's threads make unloading unsafe.
 fn open(name: &str) -> Result<Table, String> {
     // SAFETY: loading runs the library's constructors, as any OpenCL program does.
-    let library = unsafe { libloading::Library::new(name) }.map_err(|e| format!("{name}: {e}"))?;
+    let library = unsafe { libloading::Library::new(name) }.map_err(|e| format!("{name}: {}", reason(&e)))?;
     let library: &'static libloading::Library = Box::leak(Box::new(library));
     Ok(Table::from_names(|symbol| {
         // SAFETY: only the address is taken; `Table` gives it the specification's signature.

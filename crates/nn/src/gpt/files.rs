@@ -26,7 +26,7 @@ pub fn config_json(config: &GptConfig, dtype: DType, dropout: f64, eos: Option<u
         "n_ctx": config.context,
         "n_inner": Value::Null,
         "vocab_size": config.vocab,
-        "layer_norm_epsilon": config.eps,
+        "layer_norm_epsilon": config.eps.to_string().parse::<f64>().unwrap_or(1e-5),
         "embd_pdrop": dropout,
         "attn_pdrop": dropout,
         "resid_pdrop": dropout,
