@@ -162,8 +162,7 @@ fn transformers_opens_what_is_saved_here() {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/check_hf.py");
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
     let device = test_device().unwrap();
-    let config =
-        GptConfig { layers: 2, heads: 4, width: 32, context: 16, vocab: 29, bias: true, eps: 1e-5 };
+    let config = GptConfig { layers: 2, heads: 4, width: 32, context: 16, vocab: 29, bias: true, eps: 1e-5 };
     let gpt = Gpt::new(&device, config, DType::F32, 11).unwrap();
     let saved = tempfile::tempdir().unwrap();
     let text = config_json(&config, DType::F32, 0.0, None).to_string();

@@ -114,7 +114,8 @@ fn a_checkpoint_of_another_shape_or_type() {
     std::fs::write(&config, &text).unwrap();
     let weights = model.join("model.safetensors");
     let bytes = std::fs::read(&weights).unwrap();
-    let at = |what: &[u8], from: usize| from + bytes[from..].windows(what.len()).position(|w| w == what).unwrap();
+    let at =
+        |what: &[u8], from: usize| from + bytes[from..].windows(what.len()).position(|w| w == what).unwrap();
     let header = at(b"\"F32\"", at(b"transformer.wte.weight", 0));
     let mut wrong = bytes.clone();
     wrong[header..header + 5].copy_from_slice(b"\"I32\"");

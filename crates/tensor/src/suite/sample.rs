@@ -116,7 +116,17 @@ pub struct Sample<O, const N: usize> {
 impl<O, const N: usize> Sample<O, N> {
     /// An op on these inputs, allowed 8 epsilon of the largest expected value.
     pub fn new(op: O, inputs: [Input; N]) -> Self {
-        Self { op, inputs, name: "", tolerance: 8.0, only: None, coarsest: None, light: false, in_order: false, bench: None }
+        Self {
+            op,
+            inputs,
+            name: "",
+            tolerance: 8.0,
+            only: None,
+            coarsest: None,
+            light: false,
+            in_order: false,
+            bench: None,
+        }
     }
     /// A name for messages.
     #[must_use]
