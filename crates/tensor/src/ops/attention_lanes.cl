@@ -51,25 +51,24 @@ static inline FV exp2_neg(FV x) {
   return AS_FV(AS_UV(p) + (AS_UV(n) << 23));
 }
 
-/* In each run of four lanes: lanes of a and b interleaved (ZIP), and pairs of lanes side by side (PAIR). */
+/* In each run of four lanes: lanes of p and q interleaved (ZIP), and pairs of lanes side by side (PAIR). */
 #if VW == 16
-#define ZIP(a, b, x, y, z, w, e, f, g, h)                                                                              \
-  (FV)(a.s##x, b.s##x, a.s##y, b.s##y, a.s##z, b.s##z, a.s##w, b.s##w, a.s##e, b.s##e, a.s##f, b.s##f, a.s##g, b.s##g, \
-       a.s##h, b.s##h)
-#define ZIP_LO(a, b) ZIP(a, b, 0, 1, 4, 5, 8, 9, c, d)
-#define ZIP_HI(a, b) ZIP(a, b, 2, 3, 6, 7, a, b, e, f)
-#define PAIR_LO(a, b) (FV)(a.s01, b.s01, a.s45, b.s45, a.s89, b.s89, a.scd, b.scd)
-#define PAIR_HI(a, b) (FV)(a.s23, b.s23, a.s67, b.s67, a.sab, b.sab, a.sef, b.sef)
+#define ZIP_LO(p, q)                                                                                                   \
+  (FV)(p.s0, q.s0, p.s1, q.s1, p.s4, q.s4, p.s5, q.s5, p.s8, q.s8, p.s9, q.s9, p.sc, q.sc, p.sd, q.sd)
+#define ZIP_HI(p, q)                                                                                                   \
+  (FV)(p.s2, q.s2, p.s3, q.s3, p.s6, q.s6, p.s7, q.s7, p.sa, q.sa, p.sb, q.sb, p.se, q.se, p.sf, q.sf)
+#define PAIR_LO(p, q) (FV)(p.s01, q.s01, p.s45, q.s45, p.s89, q.s89, p.scd, q.scd)
+#define PAIR_HI(p, q) (FV)(p.s23, q.s23, p.s67, q.s67, p.sab, q.sab, p.sef, q.sef)
 #elif VW == 8
-#define ZIP_LO(a, b) (FV)(a.s0, b.s0, a.s1, b.s1, a.s4, b.s4, a.s5, b.s5)
-#define ZIP_HI(a, b) (FV)(a.s2, b.s2, a.s3, b.s3, a.s6, b.s6, a.s7, b.s7)
-#define PAIR_LO(a, b) (FV)(a.s01, b.s01, a.s45, b.s45)
-#define PAIR_HI(a, b) (FV)(a.s23, b.s23, a.s67, b.s67)
+#define ZIP_LO(p, q) (FV)(p.s0, q.s0, p.s1, q.s1, p.s4, q.s4, p.s5, q.s5)
+#define ZIP_HI(p, q) (FV)(p.s2, q.s2, p.s3, q.s3, p.s6, q.s6, p.s7, q.s7)
+#define PAIR_LO(p, q) (FV)(p.s01, q.s01, p.s45, q.s45)
+#define PAIR_HI(p, q) (FV)(p.s23, q.s23, p.s67, q.s67)
 #else
-#define ZIP_LO(a, b) (FV)(a.s0, b.s0, a.s1, b.s1)
-#define ZIP_HI(a, b) (FV)(a.s2, b.s2, a.s3, b.s3)
-#define PAIR_LO(a, b) (FV)(a.s01, b.s01)
-#define PAIR_HI(a, b) (FV)(a.s23, b.s23)
+#define ZIP_LO(p, q) (FV)(p.s0, q.s0, p.s1, q.s1)
+#define ZIP_HI(p, q) (FV)(p.s2, q.s2, p.s3, q.s3)
+#define PAIR_LO(p, q) (FV)(p.s01, q.s01)
+#define PAIR_HI(p, q) (FV)(p.s23, q.s23)
 #endif
 
 /* Transposes m[VW]: 4x4 within runs of four lanes, then the runs; half the shuffles of plain interleaving on x86. */
