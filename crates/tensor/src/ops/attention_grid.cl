@@ -30,13 +30,20 @@
 /* Element (row, d) of a tile, where rows are runs of ROW4 float4. */
 #define TILE_AT(tile, row, d) ((__local float *)(tile))[(row) * ROW4 * 4 + (d)]
 
+/* Row r of the list: returns its query t, writes its head g within the group. */
+static inline uint row_of(uint r, uint group, uint *g) {
+  const uint t = r / group;
+  *g = r - t * group;
+  return t;
+}
+
 /* n rows of x into a tile of `size`, zero beyond n and D; row i of the list r0.. is (t, g), `group` of them a t. */
 static inline void load_tile(__local float4 *tile, int size, __global const T *x, uint r0, int n, uint group, ulong xh,
                       ulong xt) {
   for (int e = get_local_id(0); e < size * CHUNKS * 32; e += WG) {
-    const int row = e / (CHUNKS * 32), d = e % (CHUNKS * 32);
-    const uint r = r0 + row;
-    TILE_AT(tile, row, d) = row < n && d < D ? LD(x, (r % group) * xh + (r / group) * xt + d) : 0.0f;
+    const int row = e / (CHUNKS * 32), d = e - row * (CHUNKS * 32);
+    uint g, t = row_of(r0 + row, group, &g);
+    TILE_AT(tile, row, d) = row < n && d < D ? LD(x, g * xh + t * xt + d) : 0.0f;
   }
 }
 
@@ -80,10 +87,10 @@ static inline void load_tile(__local float4 *tile, int size, __global const T *x
 static inline void drop_tile(__local float *m, int si, int sj, int ni, int nj, uint r0, uint s0, uint group, ulong head,
                       ulong t_len, uint s_len, ulong seed, ulong offset, uint drop, float keep) {
   for (int e = get_local_id(0); e < ni * nj / 4; e += WG) {
-    const int i = e / (nj / 4), j = e % (nj / 4) * 4;
-    const uint r = r0 + i;
+    const int i = e / (nj / 4), j = (e - i * (nj / 4)) * 4;
+    uint g, t = row_of(r0 + i, group, &g);
     uint c[4];
-    philox_counter(c, offset, ((head + r % group) * t_len + r / group) * (ulong)((s_len + 3) / 4) + (s0 + j) / 4);
+    philox_counter(c, offset, ((head + g) * t_len + t) * (ulong)((s_len + 3) / 4) + (s0 + j) / 4);
     philox(c, (uint2)((uint)seed, (uint)(seed >> 32)));
     for (int w = 0; w < 4; ++w) m[i * si + (j + w) * sj] = c[w] < drop ? 0.0f : keep;
   }

@@ -106,7 +106,7 @@ typedef struct {
 
 static inline block_t block_of(uint r0, uint rows, uint group) {
   block_t r;
-  uint t = r0 / group, g = r0 % group;
+  uint t = r0 / group, g = r0 - t * group;
   r.n = min((uint)BQ, rows - r0);
   for (uint i = 0; i < BQ; ++i) {
     r.t[i] = t;

@@ -1,10 +1,10 @@
-/* Scaled dot-product attention for GPUs, any with 48 KiB of local memory: o = softmax(scale * q kᵀ + mask) v.
+/* Scaled dot-product attention for GPUs: o = softmax(scale * q kᵀ + mask) v.
  *
  * A group of WG items owns BQ query rows and walks the keys BK at a time through local memory; T×S is never stored.
  * Item (ty, tx), see attention_grid.cl, owns rows ty + i*TY, of the scores the keys tx + j*TX, of o the four columns from
  * 4*tx + 32*c on. Scores and sums are f32; each item keeps the sum of its own columns, added at the end.
  *
- * groups    B*KH*ceil(T*G / BQ) of WG items, block fastest
+ * groups    ceil(T*G / BQ), KH, B of WG items
  * q         element (b,h,t,d) at q0 + b*qb + h*qh + t*qt + d; k, v likewise with (b,kh,s,d); type T
  * o         (B,T,H,D) contiguous, type T
  * lse       (B,H,T) f32, ln of the sum of exp(scale * score); 1e30 where a row sees no key (its o is 0)
@@ -14,8 +14,8 @@
  */
 #ifndef BQ
 #define BQ (D <= 64 ? 64 : D <= 128 ? 32 : 16)
-#endif
 #define BK (D <= 128 ? 32 : 16)
+#endif
 #define RQ (BQ / TY)
 #define RK (BK / TX)
 #define PS (BK + 4)
@@ -26,9 +26,9 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
   __local float4 tq[BQ * ROW4], tk[BK * ROW4];
   __local float p[BQ * PS], red[BQ * (TX + 1)];
   const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
-  const ulong bk = get_group_id(0) / blocks, b = bk / kv_heads, h = bk % kv_heads;
-  const uint r0 = (blocks - 1 - get_group_id(0) % blocks) * BQ; /* long causal blocks first */
-  const int n = min((int)(rows - r0), BQ), x = get_local_id(0) % TX, y = get_local_id(0) / TX;
+  const ulong h = get_group_id(1), b = get_group_id(2);
+  const uint r0 = (blocks - 1 - get_group_id(0)) * BQ; /* long causal blocks first */
+  const int n = min((int)(rows - r0), BQ), y = get_local_id(0) / TX, x = get_local_id(0) - y * TX;
   const int end = min(last_key(r0 + n - 1, rows, group, t_len, s_len) + 1, (int)s_len);
   k += k0 + b * kb + h * kh;
   v += v0 + b * vb + h * vh;
@@ -99,7 +99,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
     if (row >= n) continue;
     float all = 0.0f;
     for (int j = 0; j < TX; ++j) all += red[row * (TX + 1) + j];
-    const uint t = (r0 + row) / group, g = (r0 + row) % group;
+    uint g, t = row_of(r0 + row, group, &g);
     const float by = all == 0.0f ? 0.0f : 1.0f / all;
     __global T *to = o + ((ulong)t * heads + g) * D;
     STORE_ROW(to, acc[i], by, x)

@@ -4,7 +4,7 @@
  *   delta = sum_d dO*o,  P = exp(scale*s - lse),  dS = scale * P * (dO vᵀ - delta)
  * attention_bwd_q    a group owns BT query rows, walks the keys:     delta (B,H,T) f32, dq = dS k
  * attention_bwd_kv   a group owns BT keys, walks the query rows after it: dk = dSᵀ q, dv = Pᵀ dO; reads delta
- *   groups           B*KH*ceil(T*G / BT) and B*KH*ceil(S / BT), of WG items, block fastest
+ *   groups           ceil(T*G / BT), KH, B and ceil(S / BT), KH, B of WG items
  *   g                dO, strided like q;  dq, dk, dv strided, type T, every element written
  * Defines: BT rows and keys of a tile, WG / TX at most BT (defaults by D).
  */
@@ -24,9 +24,9 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
   __local float ds[BT * PS], red[BT * (TX + 1)];
   const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BT - 1) / BT;
-  const ulong bk = get_group_id(0) / blocks, b = bk / kv_heads, h = bk % kv_heads;
-  const uint r0 = (blocks - 1 - get_group_id(0) % blocks) * BT;
-  const int n = min((int)(rows - r0), BT), x = get_local_id(0) % TX, y = get_local_id(0) / TX;
+  const ulong h = get_group_id(1), b = get_group_id(2);
+  const uint r0 = (blocks - 1 - get_group_id(0)) * BT;
+  const int n = min((int)(rows - r0), BT), y = get_local_id(0) / TX, x = get_local_id(0) - y * TX;
   const int end = min(last_key(r0 + n - 1, rows, group, t_len, s_len) + 1, (int)s_len);
   k += k0 + b * kb + h * kh;
   v += v0 + b * vb + h * vh;
@@ -43,7 +43,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
   int last[NY];
   for (int i = 0; i < NY; ++i) {
     const int row = y + i * TY;
-    const uint t = (r0 + row) / group, m = (r0 + row) % group;
+    uint m, t = row_of(r0 + row, group, &m);
     last[i] = last_key(r0 + row, rows, group, t_len, s_len);
     stat[i] = row < n ? lse[m * (ulong)t_len + t] * LOG2_E : -NEG;
     for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
@@ -57,7 +57,8 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     const int row = y + i * TY;
     dot_o[i] = 0.0f;
     for (int j = 0; j < TX; ++j) dot_o[i] += red[row * (TX + 1) + j];
-    if (x == 0 && row < n) delta[((r0 + row) % group) * (ulong)t_len + (r0 + row) / group] = dot_o[i];
+    uint m, t = row_of(r0 + row, group, &m);
+    if (x == 0 && row < n) delta[m * (ulong)t_len + t] = dot_o[i];
   }
 #if DROPOUT
   __local float mask[BT * PS];
@@ -88,9 +89,9 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     barrier(CLK_LOCAL_MEM_FENCE);
   }
   for (int i = 0; i < NY; ++i) {
-    const uint r = r0 + y + i * TY;
+    uint m, t = row_of(r0 + y + i * TY, group, &m);
     if (y + i * TY >= n) continue;
-    __global T *to = dq + (r % group) * dqh + (r / group) * dqt;
+    __global T *to = dq + m * dqh + t * dqt;
     STORE_ROW(to, acc[i], 1.0f, x)
   }
 }
@@ -103,10 +104,10 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
     uint kv_heads, uint t_len, uint s_len, float scale DROP_ARGS) {
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
   __local float p[BT * PS], ds[BT * PS];
-  const uint group = heads / kv_heads, rows = t_len * group, blocks = (s_len + BT - 1) / BT;
-  const ulong bk = get_group_id(0) / blocks, b = bk / kv_heads, h = bk % kv_heads;
-  const int s0 = get_group_id(0) % blocks * BT, n = min((int)s_len - s0, BT);
-  const int x = get_local_id(0) % TX, y = get_local_id(0) / TX;
+  const uint group = heads / kv_heads, rows = t_len * group;
+  const ulong h = get_group_id(1), b = get_group_id(2);
+  const int s0 = get_group_id(0) * BT, n = min((int)s_len - s0, BT);
+  const int y = get_local_id(0) / TX, x = get_local_id(0) - y * TX;
   q += q0 + b * qb + h * group * qh;
   g += g0 + b * gb + h * group * gh;
   lse += (b * heads + h * group) * t_len;
@@ -140,18 +141,19 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
     for (int j = 0; j < NX; ++j) {
       const uint r = r0 + x + j * TX;
       const int last = last_key(r, rows, group, t_len, s_len);
-      const ulong at = (r % group) * (ulong)t_len + r / group;
+      uint m, t = row_of(r, group, &m);
+      const ulong at = m * (ulong)t_len + t;
       const float stat = r < rows ? lse[at] * LOG2_E : -NEG, dot_o = r < rows ? delta[at] : 0.0f;
       for (int i = 0; i < NY; ++i) {
         const int to = (y + i * TY) * PS + x + j * TX;
         const float e = s0 + y + i * TY > last ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat));
 #if DROPOUT
-        const float m = mask[to];
+        const float w = mask[to];
 #else
-        const float m = 1.0f;
+        const float w = 1.0f;
 #endif
-        p[to] = e * m;
-        ds[to] = e * (dp[i][j] * m - dot_o) * scale;
+        p[to] = e * w;
+        ds[to] = e * (dp[i][j] * w - dot_o) * scale;
       }
     }
     barrier(CLK_LOCAL_MEM_FENCE);

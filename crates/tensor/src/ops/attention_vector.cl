@@ -4,7 +4,7 @@
  * key, so the softmax never sums across lanes, and f32 keys and values are read where they lie: one scalar broadcast
  * against QV vectors of queries. Blocks of BK keys keep scores in L1; sums are f32.
  *
- * groups    B*KH*ceil(T*G / BQ), block fastest
+ * groups    ceil(T*G / BQ), KH, B
  * q         element (b,h,t,d) at q0 + b*qb + h*qh + t*qt + d; k, v likewise with (b,kh,s,d); type T
  * o         (B,T,H,D) contiguous, type T
  * lse       (B,H,T) f32, ln of the sum of exp(scale * score); 1e30 where a row sees no key (its o is 0)
@@ -18,9 +18,8 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
                             __global T *o, __global float *lse, uint heads, uint kv_heads, uint t_len, uint s_len,
                             float scale DROP_ARGS) {
   const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
-  const ulong bk = get_group_id(0) / blocks;
-  const ulong b = bk / kv_heads, h = bk % kv_heads;
-  const uint r0 = (blocks - 1 - get_group_id(0) % blocks) * BQ; /* long causal blocks first */
+  const ulong h = get_group_id(1), b = get_group_id(2);
+  const uint r0 = (blocks - 1 - get_group_id(0)) * BQ; /* long causal blocks first */
   q += q0 + b * qb + h * group * qh;
   k += k0 + b * kb + h * kh;
   v += v0 + b * vb + h * vh;

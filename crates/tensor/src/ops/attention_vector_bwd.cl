@@ -5,10 +5,10 @@
  * are done once, without atomics; the order of every sum is fixed by the shapes and `parts`.
  *   delta = sum_d dO*o,  P = exp(scale*s - lse),  dS = scale * P * (dO vᵀ - delta)
  *   dq = dS k,  dk = dSᵀ q,  dv = Pᵀ dO
- *   groups    parts*B*KH, part slowest... see `acc`
+ *   groups    parts, KH, B
  *   g         dO, strided like q;  dq, dk, dv strided, type T, every element written
  *   acc       (parts,B,KH,2,SP,DP) f32 scratch: dk and dv; SP = S rounded up to MR, DP = D rounded up to VW
- * attention_bwd_sum: dk, dv from acc when parts > 1, the parts added in order. groups B*KH*ceil(S / MR)
+ * attention_bwd_sum: dk, dv from acc when parts > 1, the parts added in order; groups ceil(S / MR), KH, B
  */
 /* a[i][j] += sum over the BQ queries of p[i][q] * x[q][c..c+N vectors], for MR keys and N vectors of d; a is in acc. */
 #define OUTER_TILE(N, dst, p, x, c)                                                                                    \
@@ -73,11 +73,10 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
                             ulong gh, ulong gt, __global T *dq, ulong dq0, ulong dqb, ulong dqh, ulong dqt,
                             __global T *dk, ulong dk0, ulong dkb, ulong dkh, ulong dkt, __global T *dv, ulong dv0,
                             ulong dvb, ulong dvh, ulong dvt, __global float *acc, uint heads, uint kv_heads, uint t_len,
-                            uint s_len, uint parts, float scale DROP_ARGS) {
+                            uint s_len, float scale DROP_ARGS) {
   const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
-  const uint part = get_group_id(0) % parts;
-  const ulong pairs = get_num_groups(0) / parts, bk = get_group_id(0) / parts;
-  const ulong b = bk / kv_heads, h = bk % kv_heads, wt = (ulong)heads * D;
+  const uint part = get_group_id(0), parts = get_num_groups(0);
+  const ulong h = get_group_id(1), b = get_group_id(2), wt = (ulong)heads * D;
   const ulong dv_at = (ulong)((s_len + MR - 1) / MR * MR) * DP;
   q += q0 + b * qb + h * group * qh;
   k += k0 + b * kb + h * kh;
@@ -86,7 +85,7 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   g += g0 + b * gb + h * group * gh;
   dq += dq0 + b * dqb + h * group * dqh;
   lse += (b * heads + h * group) * t_len;
-  acc += (part * pairs + bk) * 2 * dv_at;
+  acc += ((part * get_num_groups(2) + b) * kv_heads + h) * 2 * dv_at;
   for (ulong i = 0; i < 2 * dv_at; i += VW) CAT(vstore, VW)((FV)(0.0f), 0, acc + i);
 
   FV xq[DP * QV], xg[DP * QV], rq[BQ * DV], rg[BQ * DV], gq[DP * QV], p[BK * QV], ds[BK * QV];
@@ -186,11 +185,10 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
 }
 
 __kernel void attention_bwd_sum(__global const float *acc, __global T *dk, ulong dk0, ulong dkb, ulong dkh, ulong dkt,
-                                __global T *dv, ulong dv0, ulong dvb, ulong dvh, ulong dvt, uint batch, uint kv_heads,
-                                uint s_len, uint parts) {
-  const uint blocks = (s_len + MR - 1) / MR, s0 = get_group_id(0) % blocks * MR;
-  const ulong bk = get_group_id(0) / blocks, b = bk / kv_heads, h = bk % kv_heads;
-  const ulong dv_at = (ulong)blocks * MR * DP;
-  sum_parts(acc + bk * 2 * dv_at, parts, (ulong)batch * kv_heads * 2 * dv_at, dv_at, s0, min(s0 + MR, s_len),
+                                __global T *dv, ulong dv0, ulong dvb, ulong dvh, ulong dvt, uint s_len, uint parts) {
+  const uint s0 = get_group_id(0) * MR;
+  const ulong h = get_group_id(1), heads = get_num_groups(1), b = get_group_id(2);
+  const ulong dv_at = (ulong)((s_len + MR - 1) / MR * MR) * DP;
+  sum_parts(acc + (b * heads + h) * 2 * dv_at, parts, get_num_groups(2) * heads * 2 * dv_at, dv_at, s0, min(s0 + MR, s_len),
             dk + dk0 + b * dkb + h * dkh, dkt, dv + dv0 + b * dvb + h * dvh, dvt);
 }

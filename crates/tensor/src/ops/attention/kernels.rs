@@ -14,17 +14,19 @@ static VECTOR_BWD: Kernel = Kernel::new("attention_vector_bwd", include_str!("..
     .tune(&[("VW", &[0])]);
 static TILE: Kernel = Kernel::new("attention_tile", include_str!("../attention_tile.cl"))
     .include(&[include_str!("../philox.cl"), include_str!("../attention_grid.cl")])
-    .requires(|device| device.max_group >= 128 && device.local_mem >= LOCAL_MEMORY)
+    .requires(|device| device.max_group >= 8)
     .tune(&[("WG", &[128])]);
 static TILE_BWD: Kernel = Kernel::new("attention_tile_bwd", include_str!("../attention_tile_bwd.cl"))
     .include(&[include_str!("../philox.cl"), include_str!("../attention_grid.cl")])
-    .requires(|device| device.max_group >= 128 && device.local_mem >= LOCAL_MEMORY);
+    .requires(|device| device.max_group >= 8);
 /// The two agree on what lies between them, so that any forward goes with any backward.
 static FORWARD: Variants = Variants::new("attention_fwd", &[&VECTOR, &TILE]);
 static BACKWARD: Variants = Variants::new("attention_bwd", &[&VECTOR_BWD, &TILE_BWD]);
 
-/// Bytes that the tiles take at most.
-const LOCAL_MEMORY: u64 = 48 << 10;
+/// Query rows and keys of a forward tile, rows and work-items of a backward tile: the first that fits is taken, from the
+/// second on for heads above 64, from the third above 128, where registers are short.
+const FORWARD_TILES: [(usize, usize); 4] = [(64, 32), (32, 32), (16, 16), (16, 8)];
+const BACKWARD_TILES: [(usize, usize); 3] = [(32, 128), (16, 128), (8, 64)];
 
 /// Vectors of queries in a block of the vector kernels (`QV`).
 const QUERY_VECTORS: usize = 2;
@@ -91,6 +93,30 @@ impl Problem {
     fn rows(&self) -> usize {
         self.queries * (self.heads / self.kv_heads)
     }
+    /// Tiles of `tiles` this head size may use, whose `rows` of D and `scores` tables fit the device's local memory.
+    fn tile<const N: usize>(
+        &self,
+        device: &Device,
+        tiles: [(usize, usize); N],
+        bytes: impl Fn(&Self, (usize, usize)) -> usize,
+    ) -> Option<(usize, usize)> {
+        let first = usize::from(self.size > 64) + usize::from(self.size > 128);
+        let room = usize::try_from(device.capabilities().local_mem).unwrap_or(usize::MAX);
+        tiles.into_iter().skip(first).find(|tile| bytes(self, *tile) <= room)
+    }
+    /// Bytes of `rows` rows of D in a tile, and of a table of `scores` floats, dropout's mask among them.
+    fn tile_bytes(&self, rows: usize, tables: usize, scores: usize) -> usize {
+        rows * (self.size.div_ceil(32) * 8 + 1) * 16
+            + (tables + usize::from(self.mask.is_some())) * scores * 4
+    }
+    fn forward_tile(&self, device: &Device) -> Option<(usize, usize)> {
+        let bytes = |p: &Self, (q, k): (usize, usize)| p.tile_bytes(q + k, 1, q * (k + 4)) + q * 36;
+        self.tile(device, FORWARD_TILES, bytes)
+    }
+    fn backward_tile(&self, device: &Device) -> Option<(usize, usize)> {
+        let bytes = |p: &Self, (t, _): (usize, usize)| p.tile_bytes(4 * t, 2, t * (t + 4));
+        self.tile(device, BACKWARD_TILES, bytes)
+    }
     /// Floating-point operations of one of the products, causality counted.
     fn product_flops(&self) -> u64 {
         let all = 2 * self.batch * self.heads * self.queries * self.keys * self.size;
@@ -100,7 +126,7 @@ impl Problem {
         &self,
         kernel: &'static Kernel,
         entry: &'static str,
-        groups: usize,
+        blocks: usize,
         products: u64,
     ) -> Launch<'static> {
         kernel
@@ -109,12 +135,12 @@ impl Problem {
             .define("CAUSAL", self.causal)
             .define("DROPOUT", self.mask.is_some())
             .define("DTYPE", self.dtype.code())
-            .groups(groups)
+            .groups3([blocks, self.kv_heads, self.batch])
             .flops(products * self.product_flops())
     }
-    /// The scalars that end most argument lists; `parts` only where a kernel takes it.
-    fn end<'l>(&self, mut launch: Launch<'l>, parts: Option<usize>) -> Launch<'l> {
-        for n in [self.heads, self.kv_heads, self.queries, self.keys].into_iter().chain(parts) {
+    /// The scalars that end most argument lists.
+    fn end<'l>(&self, mut launch: Launch<'l>) -> Launch<'l> {
+        for n in [self.heads, self.kv_heads, self.queries, self.keys] {
             launch = launch.scalar(n as u32);
         }
         launch = launch.scalar(self.scale);
@@ -134,22 +160,17 @@ fn vector_sizes(device: &Device, kernel: &'static Kernel) -> (usize, usize, usiz
 /// o (B,T,H,D) contiguous and lse (B,H,T) f32 from q, k, v.
 pub(super) fn forward(p: &Problem, [q, k, v]: [View<'_>; 3], o: &Tensor, lse: &Tensor) -> Result<()> {
     let device = o.device();
-    let kernel = FORWARD.choose(device, 0)?;
-    let launch = if kernel.name == VECTOR.name {
-        let (_, block, _) = vector_sizes(device, &VECTOR);
-        p.start(kernel, "attention_fwd", p.pairs() * p.rows().div_ceil(block), 2)
-    } else {
-        let block = if p.size <= 64 {
-            64
-        } else if p.size <= 128 {
-            32
-        } else {
-            16
-        };
-        p.start(kernel, "attention_fwd", p.pairs() * p.rows().div_ceil(block), 2).define("BQ", block)
+    let tile = p.forward_tile(device);
+    let kernel = FORWARD.choose_where(device, 0, |k| k.name == VECTOR.name || tile.is_some())?;
+    let launch = match tile {
+        Some((rows, keys)) if kernel.name == TILE.name => {
+            let launch = p.start(kernel, "attention_fwd", p.rows().div_ceil(rows), 2);
+            launch.define("BQ", rows).define("BK", keys)
+        }
+        _ => p.start(kernel, "attention_fwd", p.rows().div_ceil(vector_sizes(device, &VECTOR).1), 2),
     };
     let launch = read(read(read(launch, &q), &k), &v).write(o).write(lse);
-    p.end(launch, None).run()
+    p.end(launch).run()
 }
 
 /// What the forward leaves and the gradient of its result.
@@ -167,9 +188,13 @@ pub(super) struct Known<'a> {
 
 /// dq, dk, dv, every element written.
 pub(super) fn backward(p: &Problem, known: &Known<'_>, grads: [View<'_>; 3]) -> Result<()> {
-    let kernel = BACKWARD.choose(known.o.device(), 0)?;
-    let run = if kernel.name == VECTOR_BWD.name { backward_vector } else { backward_tile };
-    run(p, known, grads)
+    let device = known.o.device();
+    let tile = p.backward_tile(device);
+    let kernel = BACKWARD.choose_where(device, 0, |k| k.name == VECTOR_BWD.name || tile.is_some())?;
+    match tile {
+        Some(tile) if kernel.name == TILE_BWD.name => backward_tile(p, known, grads, tile),
+        _ => backward_vector(p, known, grads),
+    }
 }
 
 fn backward_vector(p: &Problem, known: &Known<'_>, [dq, dk, dv]: [View<'_>; 3]) -> Result<()> {
@@ -180,34 +205,34 @@ fn backward_vector(p: &Problem, known: &Known<'_>, [dq, dk, dv]: [View<'_>; 3]) 
     let parts = (4 * units).div_ceil(p.pairs()).min(p.rows().div_ceil(block)).max(1);
     let acc = [parts, p.pairs(), 2, p.keys.next_multiple_of(keys), p.size.next_multiple_of(lanes)];
     let acc = known.o.empty_f32(acc)?;
-    let launch = p.start(&VECTOR_BWD, "attention_bwd", parts * p.pairs(), 5);
+    let launch = p.start(&VECTOR_BWD, "attention_bwd", parts, 5);
     let launch = read(read(read(launch, &known.q), &known.k), &known.v).read(known.o).read(known.lse);
     let launch = write(write(write(read(launch, &known.dy), &dq), &dk), &dv).write(&acc);
-    p.end(launch, Some(parts)).run()?;
+    p.end(launch).run()?;
     if parts == 1 {
         return Ok(());
     }
-    let launch = p.start(&VECTOR_BWD, "attention_bwd_sum", p.pairs() * p.keys.div_ceil(keys), 0).read(&acc);
-    let launch = write(write(launch, &dk), &dv).scalar(p.batch as u32).scalar(p.kv_heads as u32);
-    launch.scalar(p.keys as u32).scalar(parts as u32).run()
+    let launch = p.start(&VECTOR_BWD, "attention_bwd_sum", p.keys.div_ceil(keys), 0).read(&acc);
+    write(write(launch, &dk), &dv).scalar(p.keys as u32).scalar(parts as u32).run()
 }
 
-fn backward_tile(p: &Problem, known: &Known<'_>, [dq, dk, dv]: [View<'_>; 3]) -> Result<()> {
-    let (tile, items) = if p.size <= 64 {
-        (32, 128)
-    } else if p.size <= 128 {
-        (16, 128)
-    } else {
-        (8, 64usize)
-    };
+fn backward_tile(
+    p: &Problem,
+    known: &Known<'_>,
+    [dq, dk, dv]: [View<'_>; 3],
+    (tile, items): (usize, usize),
+) -> Result<()> {
+    let most = known.o.device().capabilities().max_group.max(1);
     let delta = known.lse.empty_like()?;
     let start = |entry, groups, products| {
-        p.start(&TILE_BWD, entry, groups, products).define("BT", tile).define("WG", items)
+        p.start(&TILE_BWD, entry, groups, products)
+            .define("BT", tile)
+            .define("WG", items.min(1 << most.ilog2()))
     };
-    let launch = start("attention_bwd_q", p.pairs() * p.rows().div_ceil(tile), 3);
+    let launch = start("attention_bwd_q", p.rows().div_ceil(tile), 3);
     let launch = read(read(read(launch, &known.q), &known.k), &known.v).read(known.o).read(known.lse);
-    p.end(write(read(launch, &known.dy), &dq).write(&delta), None).run()?;
-    let launch = start("attention_bwd_kv", p.pairs() * p.keys.div_ceil(tile), 4);
+    p.end(write(read(launch, &known.dy), &dq).write(&delta)).run()?;
+    let launch = start("attention_bwd_kv", p.keys.div_ceil(tile), 4);
     let launch = read(read(read(launch, &known.q), &known.k), &known.v).read(known.lse);
-    p.end(write(write(read(launch, &known.dy), &dk), &dv).read(&delta), None).run()
+    p.end(write(write(read(launch, &known.dy), &dk), &dv).read(&delta)).run()
 }

@@ -10,17 +10,14 @@ fn variants_agree() {
     let device = test_device().unwrap();
     let tuning = Tuning::of(&device);
     let mut generator = Generator::new(3);
-    let shapes = [
-        ([2, 4, 2, 70, 90, 40], DType::F32),
-        ([1, 2, 1, 33, 50, 100], DType::F16),
-        ([1, 1, 1, 20, 17, 256], DType::Bf16),
-    ];
+    // Kernels with barriers take a CPU driver seconds to compile: two sizes of tiles, and the third in the suite of a GPU.
+    let shapes = [([2, 4, 2, 70, 90, 40], DType::F32), ([1, 1, 1, 20, 37, 136], DType::F16)];
     for (i, ([b, h, kh, t, s, d], dtype)) in shapes.into_iter().enumerate() {
         let mut draw =
             |dims: [usize; 4]| Tensor::normal(&device, dims, 0.0, 1.0, dtype, &mut generator).unwrap();
         let inputs = [draw([b, h, t, d]), draw([b, kh, s, d]), draw([b, kh, s, d])].map(|x| x.parameter("x"));
         let dy = draw([b, h, t, d]);
-        let options = AttentionOptions { causal: i != 1, ..AttentionOptions::default() };
+        let options = AttentionOptions { causal: i == 0, ..AttentionOptions::default() };
         let options = options.drop(if i == 0 { 0.2 } else { 0.0 }, [b, h, t, s], &mut generator).unwrap();
         let run = || {
             let y = attention(&inputs[0], &inputs[1], &inputs[2], options).unwrap();
