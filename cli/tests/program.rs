@@ -1,0 +1,273 @@
+//! The program from outside: what goes to which stream, exit codes, and every command that needs no training.
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
+mod common;
+
+use common::{device, folder, netcl, texts, write_text};
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The program where there is no OpenCL: a library that does not exist, and a folder without drivers.
+fn without_opencl(dir: &Path) -> Command {
+    let mut command = netcl();
+    command.env("NETCL_OPENCL_LIBRARY", dir.join("libnothing.so")).env("OCL_ICD_VENDORS", dir);
+    command
+}
+
+fn run(command: &mut Command) -> (i32, String, String) {
+    let output = command.output().unwrap();
+    let (out, err) = texts(&output);
+    assert!(!err.contains("defect") && !err.contains("panicked"), "{err}");
+    (output.status.code().unwrap_or(-1), out, err)
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+#[test]
+fn help_needs_no_opencl() {
+    let dir = folder("help");
+    // A library that is there and broken: looking at it at all would be heard of.
+    std::fs::write(dir.join("libnothing.so"), "not a library").unwrap();
+    for command in [
+        "",
+        "train",
+        "generate",
+        "devices",
+        "doctor",
+        "tokenizer",
+        "bench",
+        "bench gemm",
+        "tune",
+        "cache",
+        "kernels",
+    ] {
+        let mut args: Vec<&str> = command.split_whitespace().collect();
+        args.push("--help");
+        let (code, out, err) = run(without_opencl(&dir).args(&args));
+        assert_eq!((code, err.as_str()), (0, ""), "{command}");
+        assert!(out.contains("Usage: netcl") && !out.contains('\x1b'), "{out}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_wrong_command_line_is_exit_code_2_and_names_the_mistake() {
+    for (args, part) in [
+        (&["trian"][..], "train"),
+        (&["devices", "--jsn"], "--json"),
+        (&["bench", "gemm", "--sizes", "0"], "expected a size like 768"),
+        (&["bench", "gemm", "--layouts", "XY"], "NN"),
+        (&["tune", "--budget", "soon"], "expected a time like 90"),
+        (&["tokenizer", "train"], "--data"),
+    ] {
+        let (code, out, err) = run(netcl().args(args));
+        assert_eq!((code, out.as_str()), (2, ""), "{args:?}");
+        assert!(err.contains(part), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn without_opencl_there_is_a_message_and_exit_code_3() {
+    let dir = folder("without");
+    let (code, out, err) = run(without_opencl(&dir).arg("devices"));
+    assert_eq!((code, out.as_str()), (3, ""));
+    assert!(err.contains("no OpenCL library found") && err.contains("netcl doctor"), "{err}");
+    let (code, out, _) = run(without_opencl(&dir).args(["devices", "--json"]));
+    assert_eq!((code, out.as_str()), (3, "[]\n"));
+
+    let (code, out, err) = run(without_opencl(&dir).arg("doctor"));
+    assert_eq!(code, 1);
+    assert!(
+        out.contains("loader       none")
+            && out.contains("not healthy")
+            && out.contains("NETCL_OPENCL_LIBRARY="),
+        "{out}"
+    );
+    assert!(
+        out.contains("advice: NETCL_OPENCL_LIBRARY names ")
+            && out.contains("advice: install what is missing"),
+        "{out}"
+    );
+    assert!(err.contains("no OpenCL library found"), "{err}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn devices_are_listed_for_people_and_programs() {
+    let (code, out, err) = run(netcl().arg("devices"));
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.starts_with("device ") && !out.contains('\x1b'), "{out}");
+    let (_, json, _) = run(netcl().args(["devices", "--json"]));
+    let devices: Value = serde_json::from_str(&json).unwrap();
+    let first = &devices.as_array().unwrap()[0];
+    assert!(
+        first["id"].as_str().unwrap().contains(':') && first["max_alloc"].as_u64().unwrap() > 0,
+        "{first}"
+    );
+    assert_eq!(out.lines().count(), devices.as_array().unwrap().len() + 1);
+}
+
+#[test]
+fn a_quick_doctor_runs_a_kernel_and_the_cache_shows_it() {
+    let dir = folder("doctor");
+    let with_cache = |args: &[&str]| run(netcl().env("NETCL_CACHE_DIR", &dir).args(args));
+    let (code, out, err) = with_cache(&["doctor", "--quick", "--device", &device()]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("builds and runs a kernel") && out.ends_with("healthy\n"), "{out}");
+    let (_, json, _) = with_cache(&["doctor", "--quick", "--json", "--device", &device()]);
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert!(
+        report["healthy"] == true
+            && report["loader"].is_object()
+            && report["devices"][0]["failures"] == Value::Array(vec![])
+    );
+
+    let (code, out, _) = with_cache(&["cache", "ls", "--json"]);
+    let cache: Value = serde_json::from_str(&out).unwrap();
+    assert!(
+        code == 0 && cache["entries"].as_array().unwrap().iter().any(|e| e["kernel"] == "elementwise"),
+        "{cache}"
+    );
+    let (_, out, _) = with_cache(&["cache", "ls"]);
+    assert!(out.contains("elementwise"), "{out}");
+    let (_, out, _) = with_cache(&["cache", "clear", "--json"]);
+    assert!(json_lines(&out)[0]["removed"].as_u64().unwrap() >= 1, "{out}");
+    let (_, out, err) = with_cache(&["cache", "ls"]);
+    assert!(out.is_empty() && err.starts_with("0 kernels"), "{out}{err}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn an_unknown_device_is_named_with_those_that_exist() {
+    for command in [&["doctor", "--device", "nowhere:7"][..], &["tune", "--list", "--device", "nowhere:7"]] {
+        let (code, _, err) = run(netcl().args(command));
+        assert_eq!(code, 3, "{err}");
+        assert!(err.contains("no device \"nowhere:7\". There are:"), "{err}");
+    }
+}
+
+#[test]
+fn a_tokenizer_goes_there_and_back() {
+    let dir = folder("tokenizer");
+    let (text, made) = (dir.join("text.txt"), dir.join("made"));
+    write_text(&text);
+    let (code, out, err) = run(netcl()
+        .args(["tokenizer", "train", "--vocab", "300", "--data"])
+        .arg(&text)
+        .arg("--out")
+        .arg(&made));
+    assert_eq!((code, out), (0, format!("{}\n", made.join("tokenizer.json").display())), "{err}");
+    let (_, ids, _) = run(netcl().args(["tokenizer", "encode", "4 plus 5 is 9", "-m"]).arg(&made));
+    assert!(ids.trim().split(' ').all(|id| id.parse::<u32>().is_ok_and(|id| id < 300)), "{ids}");
+    let mut decode = netcl();
+    decode.args(["tokenizer", "decode", "-m"]).arg(&made).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = decode.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(ids.as_bytes()).unwrap();
+    assert_eq!(texts(&child.wait_with_output().unwrap()).0, "4 plus 5 is 9\n");
+    let (code, _, err) = run(netcl().args(["tokenizer", "decode", "9999", "-m"]).arg(&made));
+    assert!(code == 1 && err.contains("token 9999 is unknown"), "{err}");
+    let (code, _, err) = run(netcl().args(["tokenizer", "encode", "x", "-m"]).arg(&text));
+    assert!(code == 1 && err.contains("text.txt") && err.contains("not a tokenizer"), "{err}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn benchmarks_print_one_object_a_line() {
+    let args = ["--json", "--peer", "none", "--rounds", "1", "--device", &device()];
+    let (code, out, err) = run(netcl().args(["bench", "gemm", "--sizes", "48,16x32x24"]).args(args));
+    assert_eq!(code, 0, "{err}");
+    let lines = json_lines(&out);
+    assert!(lines[0]["op"] == "ceiling" && lines[0]["gflops"].as_f64().unwrap() > 0.1, "{out}");
+    assert_eq!(lines.len(), 1 + 2 * 3);
+    assert_eq!(
+        (lines[4]["shape"].clone(), lines[5]["layout"].clone()),
+        (serde_json::json!([16, 32, 24]), "NT".into())
+    );
+    for line in &lines[1..] {
+        assert!(
+            line["median_ms"].as_f64().unwrap() > 0.0 && line["gflops"].is_f64() && line["gbps"].is_f64(),
+            "{line}"
+        );
+        assert!(line["device"].is_string() && line["dtype"] == "f32" && line.get("peer").is_none(), "{line}");
+    }
+    let (code, out, err) =
+        run(netcl().args(["bench", "train", "--layers", "1", "--width", "16", "--heads", "2"]).args(args));
+    assert_eq!(code, 0, "{err}");
+    let line = &json_lines(&out)[1];
+    assert!(
+        line["op"] == "train" && line["layers"] == 1 && line["launches"].as_u64().unwrap() > 10,
+        "{line}"
+    );
+    let (code, _, err) = run(netcl().args(["bench", "ops", "--op", "nothing"]).args(args));
+    assert!(code == 1 && err.contains("no op with a benchmark is called \"nothing\""), "{err}");
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_an_error_only_when_it_was_named() {
+    let (code, _, err) = run(netcl().args([
+        "bench",
+        "gemm",
+        "--sizes",
+        "16",
+        "--peer",
+        "/nowhere/python",
+        "--device",
+        &device(),
+    ]));
+    assert!(code == 1 && err.contains("--peer /nowhere/python"), "{err}");
+}
+
+#[test]
+fn kernels_are_written_without_a_device() {
+    let dir = folder("kernels");
+    let (code, out, err) =
+        run(without_opencl(&dir).args(["kernels", "--limit", "2", "--dump"]).arg(dir.join("sources")));
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("sources of"), "{out}");
+    let names: Vec<String> = std::fs::read_dir(dir.join("sources"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    for part in ["elementwise.", "softmax", "matmul_tile", "matmul_vector", "attention_tile"] {
+        assert!(names.iter().any(|n| n.starts_with(part) && n.ends_with(".cl")), "{part}: {names:?}");
+    }
+    let source = std::fs::read_to_string(dir.join("sources").join(&names[0])).unwrap();
+    assert!(source.contains("#define") && source.contains("__kernel"));
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child =
+        netcl().args(["devices", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), texts(&output).1.as_str()), (Some(0), ""));
+}
+
+#[cfg(unix)]
+#[test]
+fn signals_end_a_command_with_their_exit_code() {
+    let dir = folder("signals");
+    let text = dir.join("text.txt");
+    write_text(&text);
+    run(netcl().args(["tokenizer", "train", "--kind", "char", "--data"]).arg(&text).arg("--out").arg(&dir));
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        // It waits for its input when the signal comes.
+        let mut child = netcl()
+            .args(["tokenizer", "encode", "-m"])
+            .arg(&dir)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
