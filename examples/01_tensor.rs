@@ -4,7 +4,8 @@
 
 use netcl::prelude::*;
 
-fn main() -> Result<()> {
+/// The program.
+pub fn main() -> Result<()> {
     let device = Device::open("auto", &Settings::from_env())?;
     show(&format!("on {}", device.capabilities().name));
 

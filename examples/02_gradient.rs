@@ -5,7 +5,8 @@
 use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
 use netcl::prelude::*;
 
-fn main() -> Result<()> {
+/// The program.
+pub fn main() -> Result<()> {
     let device = Device::open("auto", &Settings::from_env())?;
     // y = 3 x - 1, at 32 points.
     let xs: Vec<f32> = (0..32).map(|i| i as f32 / 16.0 - 1.0).collect();

@@ -13,7 +13,8 @@ const STEPS: usize = 60;
 const B: usize = 8;
 const T: usize = 32;
 
-fn main() -> Result<()> {
+/// The program.
+pub fn main() -> Result<()> {
     let device = Device::open("auto", &Settings::from_env())?;
     let text = (0..200).map(|i| format!("{i} and {} make {}.\n", i + 1, 2 * i + 1)).collect::<String>();
     let tokenizer = Tokenizer::char_from_text([text.as_str()])?;

@@ -58,7 +58,8 @@ impl Op<1> for Softplus {
     }
 }
 
-fn main() -> Result<()> {
+/// The program.
+pub fn main() -> Result<()> {
     let device = Device::open("auto", &Settings::from_env())?;
     // Values, gradients, storage types, layouts, a second run bit for bit.
     for dtype in DType::FLOATS {
