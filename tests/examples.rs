@@ -1,5 +1,7 @@
 //! The examples do what they say.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
 #[path = "../examples/04_custom_op.rs"]
 mod custom_op;
 #[path = "../examples/02_gradient.rs"]

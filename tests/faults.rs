@@ -1,5 +1,7 @@
 //! Every driver call of a training step is made to fail once: an error each time, nothing lost, and the next step is right.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
 use netcl::device::driver::Driver;
 use netcl::device::fault::{FaultDriver, Plan};
 use netcl::device::{OpenClDriver, devices};

@@ -1,5 +1,7 @@
 //! Twenty tests that show the whole surface in a few seconds. Read them first.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
 use netcl::nn::generate::{Generation, Sampling};
 use netcl::nn::gpt::{Gpt, GptConfig};
 use netcl::nn::layers::Mode;

@@ -1,5 +1,7 @@
 //! A user's mistakes: each ends with a message that says what to do, and never with a panic.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
 mod common;
 
 use common::{device, folder, netcl, texts, tiny_run, write_text};

@@ -1,5 +1,7 @@
 //! Pulling the plug: a run that is killed again and again ends with the bits of one that never stopped.
 
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
 mod common;
 
 use common::{folder, netcl, texts, tiny_run, write_text};

@@ -60,7 +60,7 @@ fn gbps(device: &Device) -> Result<f64> {
     let c = device.capabilities();
     let (lanes, units) = (value(device, "VW"), c.compute_units.max(1) as usize);
     // Past the last cache, which a copy's two buffers together exceed eightfold where memory allows.
-    let most = (c.max_alloc / 2).min(c.global_mem / 8).min(256 << 20).max(1 << 20);
+    let most = (c.max_alloc / 2).min(c.global_mem / 8).clamp(1 << 20, 256 << 20);
     let bytes = usize::try_from((c.cache * 4).clamp(64 << 20, 256 << 20).min(most)).unwrap_or(1 << 20);
     let bytes = bytes / (lanes * 4) * (lanes * 4);
     let (x, y) = (device.allocate(bytes)?, device.allocate(bytes)?);

@@ -8,6 +8,8 @@ mod validate;
 
 pub use presets::PRESETS;
 
+use crate::gpt::GptConfig;
+use crate::schedule::LearningRate;
 use netcl_device::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::Path, str::FromStr};
@@ -117,6 +119,30 @@ pub struct Overlay {
 }
 
 impl TrainConfig {
+    /// The model it describes, for a vocabulary of `vocab` tokens.
+    pub fn gpt(&self, vocab: usize) -> GptConfig {
+        GptConfig {
+            layers: self.layers,
+            heads: self.heads,
+            width: self.width,
+            context: self.context,
+            vocab,
+            bias: self.bias,
+            eps: 1e-5,
+        }
+    }
+
+    /// Its learning rate over the steps; a decay ends with the run.
+    pub fn learning_rate(&self) -> LearningRate {
+        LearningRate {
+            schedule: self.schedule,
+            lr: self.lr,
+            min_lr: self.min_lr,
+            warmup: self.warmup,
+            decay: self.steps,
+        }
+    }
+
     /// The preset of that name. `Format` that lists the presets.
     pub fn preset(name: &str) -> Result<Self> {
         presets::of(name).ok_or_else(|| {

@@ -16,6 +16,19 @@ pub struct Inputs {
     pub vocab: usize,
 }
 
+impl Inputs {
+    /// What samples start with: a line's end, or the first token where there is no tokenizer or it has no such token.
+    pub(super) fn prompt(&self) -> Result<Vec<u32>> {
+        let line = self.tokenizer.as_ref().and_then(|t| t.encode("\n").ok()).filter(|ids| !ids.is_empty());
+        if let Some(ids) = line {
+            return Ok(ids);
+        }
+        let mut first = vec![0u32; 1];
+        self.splits.train.read(0, &mut first)?;
+        Ok(first)
+    }
+}
+
 /// Opens the data of a run. `tokenizer` is that of a checkpoint being resumed, and wins over the configuration's.
 ///
 /// # Errors

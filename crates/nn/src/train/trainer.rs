@@ -7,7 +7,7 @@ use super::{open_inputs, peak};
 use crate::checkpoint::Checkpoint;
 use crate::config::{Dtype, TrainConfig};
 use crate::data::{Eval, Loader, Position, Prefetch};
-use crate::gpt::{Gpt, GptConfig};
+use crate::gpt::Gpt;
 use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
 use crate::run::{RunFolder, StepMetrics};
 use crate::schedule::LearningRate;
@@ -112,34 +112,12 @@ impl Trainer {
         config.validate()?;
         let kept = from.as_ref().map(|(_, path)| Tokenizer::from_dir(path)).and_then(Result::ok);
         let inputs = open_inputs(&config, kept)?;
-        let shape = GptConfig {
-            layers: config.layers,
-            heads: config.heads,
-            width: config.width,
-            context: config.context,
-            vocab: inputs.vocab,
-            bias: config.bias,
-            eps: 1e-5,
-        };
-        let model = Gpt::new(device, shape, storage(config.dtype), config.seed)?;
+        let model = Gpt::new(device, config.gpt(inputs.vocab), storage(config.dtype), config.seed)?;
         let optimizer = optimizer(&model, &config)?;
-        let rate = LearningRate {
-            schedule: config.schedule,
-            lr: config.lr,
-            min_lr: config.min_lr,
-            warmup: config.warmup,
-            decay: config.steps,
-        };
+        let rate = config.learning_rate();
         let tokens =
             [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
-        let mut first = vec![0u32; 1];
-        inputs.splits.train.read(0, &mut first)?;
-        let prompt = inputs
-            .tokenizer
-            .as_ref()
-            .and_then(|t| t.encode("\n").ok())
-            .filter(|p| !p.is_empty())
-            .unwrap_or(first);
+        let prompt = inputs.prompt()?;
         let limit = Some(config.eval_batches);
         let eval = inputs
             .splits
