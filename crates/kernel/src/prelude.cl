@@ -172,6 +172,16 @@ static inline float max_lanes(FV v) {
 #endif
 }
 
+/* Rows that this item of dimension D owns: a run of neighbours on CPUs, whose prefetchers follow addresses; else every n-th. */
+#if WG == 1
+#define FOR_ROWS(row, rows, D)                                                                             \
+  for (ulong row##_per = ((rows) + get_global_size(D) - 1) / get_global_size(D),                           \
+             row = get_global_id(D) * row##_per, row##_end = min((ulong)(rows), row + row##_per);          \
+       row < row##_end; row++)
+#else
+#define FOR_ROWS(row, rows, D) for (ulong row = get_global_id(D); row < (rows); row += get_global_size(D))
+#endif
+
 /* Reductions over a work-group of WG items by a fixed tree; every item gets the result. */
 #if WG == 1
 #define GROUP_SCRATCH(name)

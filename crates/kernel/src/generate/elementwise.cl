@@ -86,8 +86,7 @@ __kernel void elementwise(PARAMS __global OUT_T *restrict y, ulong oy, ulong n) 
 #else
 __kernel void elementwise(PARAMS SIZES __global OUT_T *restrict y, ulong oy, ulong rows, ulong inner) {
   /* Dimension 0 walks along rows, dimension 1 over rows. */
-  const ulong row0 = get_global_id(1), row_step = get_global_size(1);
-  for (ulong row = row0; row < rows; row += row_step) {
+  FOR_ROWS(row, rows, 1) {
     ROW_OFFSETS
     __global OUT_T *yr = y + oy + row * inner;
     ulong i = get_global_id(0) * VW;

@@ -1,6 +1,6 @@
 /* argmax: y[r] = the index of the largest element of row r of x; of equal ones the lowest. A NaN is larger than any number.
  *
- * x (R, N) T, y (R) uint. Work-group g owns rows g, g + groups, …; each lane of an item remembers its best, then lanes and
+ * x (R, N) T, y (R) uint. Work-group g owns block g of the rows; each lane of an item remembers its best, then lanes and
  * items compare by value and index, so the order of comparing does not show.
  */
 /* Whether (v, i) goes before (w, k). */
@@ -15,7 +15,8 @@ __kernel void argmax(__global const T *restrict x, __global uint *restrict y, ul
   __local uint indices[WG];
 #endif
   const uint l = get_local_id(0);
-  for (ulong row = get_group_id(0); row < rows; row += get_num_groups(0)) {
+  const ulong each = (rows + get_num_groups(0) - 1) / get_num_groups(0), first = get_group_id(0) * each;
+  for (ulong row = first; row < min(rows, first + each); row++) {
     __global const T *xr = x + row * n;
     FV top = (FV)(-INFINITY);
     UV at = (UV)(0xffffffffu);

@@ -1,13 +1,13 @@
 /* embedding: y[i] = table[ids[i]] over rows of C; table (V, C) T, ids (n) uint, y (n, C) T.
  *
- * embedding_fwd          item (x, y) copies vectors x, x + X, … of rows y, y + Y, … An id outside the table gives NaN.
- * embedding_bwd_columns  dtable (V, C) float, zero before, gets sum of dy (n, C) T by id. Item p owns piece p of the columns
- *                        and walks the ids in order, so every sum has the order of the positions. For CPUs: few items, and a
- *                        row's piece is whole cache lines.
+ * embedding_fwd        item (x, y) copies vectors x, x + X, … of the rows of y (FOR_ROWS). An id outside the table gives NaN.
+ * embedding_bwd_owned  dtable (V, C) float, zero before, gets the sums of dy (n, C) T by id. Item p owns table rows p, p + P, …
+ *                      and walks the ids in order, so every sum has the order of the positions. For CPUs: few items, each
+ *                      reading whole rows.
  */
 __kernel void embedding_fwd(__global const T *restrict table, __global const uint *restrict ids, __global T *restrict y,
                             ulong v, ulong c, ulong n) {
-  for (ulong row = get_global_id(1); row < n; row += get_global_size(1)) {
+  FOR_ROWS(row, n, 1) {
     const uint id = ids[row];
     __global const T *from = table + (ulong)id * c;
     __global T *to = y + row * c;
@@ -18,18 +18,16 @@ __kernel void embedding_fwd(__global const T *restrict table, __global const uin
   }
 }
 
-__kernel void embedding_bwd_columns(__global const T *restrict dy, __global const uint *restrict ids,
-                                    __global float *restrict dtable, ulong v, ulong c, ulong n) {
-  /* Pieces are whole cache lines of 16 floats. */
-  const ulong pieces = get_num_groups(0), per = ((c + 15) / 16 + pieces - 1) / pieces * 16;
-  const ulong begin = min(c, get_group_id(0) * per), end = min(c, begin + per);
+__kernel void embedding_bwd_owned(__global const T *restrict dy, __global const uint *restrict ids,
+                                  __global float *restrict dtable, ulong v, ulong c, ulong n) {
+  const uint owners = get_num_groups(0), owner = get_group_id(0);
   for (ulong row = 0; row < n; row++) {
-    const ulong id = ids[row];
-    if (id >= v) continue;
+    const uint id = ids[row];
+    if (id >= v || id % owners != owner) continue;
     __global const T *from = dy + row * c;
     __global float *to = dtable + id * c;
-    ulong i = begin;
-    for (; i + VW <= end; i += VW) STV_F32(to + i, LDV_F32(to + i) + LDV(from, i));
-    for (; i < end; i++) to[i] += LD(from, i);
+    ulong i = 0;
+    for (; i + VW <= c; i += VW) STV_F32(to + i, LDV_F32(to + i) + LDV(from, i));
+    for (; i < c; i++) to[i] += LD(from, i);
   }
 }

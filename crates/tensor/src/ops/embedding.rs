@@ -4,14 +4,14 @@ use super::map::row_grid;
 use super::prelude::*;
 use netcl_kernel::Variants;
 
-static COLUMNS: Kernel = Kernel::new("embedding_columns", include_str!("embedding.cl"))
+static OWNED: Kernel = Kernel::new("embedding_owned", include_str!("embedding.cl"))
     .tune(&[("WG", &[256]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])])
     .requires(|device| device.is_cpu());
 static SORTED: Kernel = Kernel::new("embedding_sorted", include_str!("embedding_sorted.cl"))
     .tune(&[("WG", &[256]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
-static BACKWARD: Variants = Variants::new("embedding_bwd", &[&COLUMNS, &SORTED]);
+static BACKWARD: Variants = Variants::new("embedding_bwd", &[&OWNED, &SORTED]);
 
 /// table `(V, C)`, ids of any shape, u32 or i32 → ids' shape with an axis of `C` behind. An id outside the table gives a row
 /// of NaN, and no gradient.
@@ -36,9 +36,9 @@ impl Op<2> for Embedding {
         let ([v, c], n) = (table.dims2()?, ids.count());
         let y = Tensor::empty(table.device(), [ids.dims(), &[c]].concat(), table.dtype())?;
         if y.count() > 0 {
-            let value = |name| Tuning::value(table.device(), &COLUMNS, 0, name);
+            let value = |name| Tuning::value(table.device(), &OWNED, 0, name);
             let (local, groups) = row_grid(table.device(), value("WG"), value("VW"), n, c);
-            let launch = COLUMNS.launch("embedding_fwd").define("DTYPE", table.dtype().code());
+            let launch = OWNED.launch("embedding_fwd").define("DTYPE", table.dtype().code());
             let launch = launch.local(local).groups3(groups).read(&table).read(&ids).write(&y);
             launch.scalar(v).scalar(c).scalar(n).run()?;
         }
@@ -50,7 +50,7 @@ impl Op<2> for Embedding {
             return Ok([Some(Tensor::zeros(table.device(), table.shape(), table.dtype())?), None]);
         }
         let variant = BACKWARD.choose(table.device(), 0)?;
-        let sum = if std::ptr::eq(variant, &raw const COLUMNS) { columns } else { sorted };
+        let sum = if std::ptr::eq(variant, &raw const OWNED) { owned } else { sorted };
         Ok([Some(sum(table, &ids, &dy)?), None])
     }
     fn reference(&self, [table, ids]: [&Array; 2]) -> Array {
@@ -75,13 +75,13 @@ impl Op<2> for Embedding {
     }
 }
 
-/// Gradient of the table, each work-item a piece of the columns.
-fn columns(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
+/// Gradient of the table, each work-item the rows it owns.
+fn owned(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let ([v, c], n) = (table.dims2()?, ids.count());
     let units = table.device().capabilities().compute_units as usize;
     let dtable = Tensor::zeros(table.device(), [v, c], DType::F32)?;
-    let launch = COLUMNS.launch("embedding_bwd_columns").define("DTYPE", dy.dtype().code()).local([1, 1, 1]);
-    let launch = launch.groups(c.div_ceil(16).min(2 * units)).read(dy).read(ids).write(&dtable);
+    let launch = OWNED.launch("embedding_bwd_owned").define("DTYPE", dy.dtype().code()).local([1, 1, 1]);
+    let launch = launch.groups(v.min(2 * units)).read(dy).read(ids).write(&dtable);
     launch.scalar(v).scalar(c).scalar(n).run()?;
     dtable.to_dtype(table.dtype())
 }
@@ -139,7 +139,7 @@ mod tests {
         let table = Tensor::ones(&device, [v, c], DType::F32).unwrap();
         assert_eq!(sorted(&table, &ids, &dy).unwrap().to_vec().unwrap(), expected);
         if device.capabilities().is_cpu() {
-            assert_eq!(columns(&table, &ids, &dy).unwrap().to_vec().unwrap(), expected);
+            assert_eq!(owned(&table, &ids, &dy).unwrap().to_vec().unwrap(), expected);
         }
         let y = embedding(&table, &ids).unwrap().to_vec().unwrap();
         for (row, id) in y.chunks(c).zip(&host) {

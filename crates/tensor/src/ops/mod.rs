@@ -11,6 +11,7 @@ use netcl_kernel::Kernel;
 use netcl_kernel::tune::Tuning;
 
 pub mod check;
+mod copy;
 pub mod map;
 mod norm;
 pub mod optimizer;

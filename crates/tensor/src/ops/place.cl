@@ -1,11 +1,11 @@
 /* place: dst[row * stride + start + i] = src[row * length + i] for i < length.
  *
- * src (rows, length) T, dst T. Work-item (x, y) copies vectors x, x + get_global_size(0), … of rows y, y + …
+ * src (rows, length) T, dst T. Work-item (x, y) copies vectors x, x + get_global_size(0), … of the rows of y, by FOR_ROWS.
  * Nothing outside the placed part is touched.
  */
 __kernel void place(__global const T *restrict src, __global T *restrict dst, ulong start, ulong stride, ulong length,
                     ulong rows) {
-  for (ulong row = get_global_id(1); row < rows; row += get_global_size(1)) {
+  FOR_ROWS(row, rows, 1) {
     __global const T *s = src + row * length;
     __global T *d = dst + start + row * stride;
     const ulong step = get_global_size(0) * VW;

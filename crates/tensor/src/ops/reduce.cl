@@ -1,7 +1,7 @@
 /* reduce: y[o, p, i] = scale * OP over part p of a of x[o, a, i]; OP is SUM or MAX, accumulated in float.
  *
  * x (outer, axis, inner) T, y (outer, parts, inner) OUT_T. Part p of an axis is its elements p * per ….
- * reduce_rows (inner 1)  work-group g owns rows g, g + groups, … of (outer, parts); items take vectors l, l + WG, …;
+ * reduce_rows (inner 1)  work-group g owns block g of the rows (outer, parts); items take vectors l, l + WG, …;
  *                        lanes and items join in a fixed tree.
  * reduce_columns         group (o * parts + p) * blocks + c of (X, Y) items: item (x, y) owns VW columns of block c and walks
  *                        rows y, y + Y, … of part p; the Y results join in a fixed tree.
@@ -11,7 +11,7 @@
 #ifndef OP
 #define OP SUM
 #endif
-#define COLUMNS 512
+#define COLUMNS 2048
 #define SUM_START 0.0f
 #define SUM_JOIN(a, b) ((a) + (b))
 #define SUM_LANES(v) sum_lanes(v)
@@ -27,7 +27,8 @@ __kernel void reduce_rows(__global const T *restrict x, __global OUT_T *restrict
                           ulong per, float scale) {
   GROUP_SCRATCH(scratch);
   const ulong l = get_local_id(0) * VW;
-  for (ulong row = get_group_id(0); row < rows; row += get_num_groups(0)) {
+  const ulong each = (rows + get_num_groups(0) - 1) / get_num_groups(0), first = get_group_id(0) * each;
+  for (ulong row = first; row < min(rows, first + each); row++) {
     __global const T *r = x + row / parts * axis;
     const ulong begin = row % parts * per, end = min(axis, begin + per);
     FV acc = (FV)(START), acc2 = (FV)(START);

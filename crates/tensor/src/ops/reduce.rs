@@ -11,7 +11,7 @@ static KERNEL: Kernel = Kernel::new("reduce", include_str!("reduce.cl"))
     .tune_cpu(&[("VW", &[0]), ("STREAMED", &[1, 0])]);
 
 /// Columns that one work-item streams; `COLUMNS` in the kernel.
-const STREAMED_COLUMNS: usize = 512;
+const STREAMED_COLUMNS: usize = 2048;
 /// Elements a part of an axis should at least have: below that a second launch costs more than it gains.
 const PART: usize = 8 << 10;
 

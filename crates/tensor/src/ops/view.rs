@@ -1,5 +1,7 @@
 //! Views: other shapes over the same storage. None copies, except `reshape` of what is not contiguous and `contiguous`.
 
+use super::copy::{as_bits, copy};
+use super::map::row_grid;
 use super::prelude::*;
 use std::ops::Range;
 
@@ -43,18 +45,6 @@ impl Op<1> for Reshape {
         };
         vec![sample(&[2, 6], &[3, 4]), sample(&[1], &[1, 1]), sample(&[0, 3], &[3, 0]), sample(&[1], &[])]
     }
-}
-
-/// A contiguous copy. Integers move as the bits of floats.
-fn copy(x: &Tensor) -> Result<Tensor> {
-    let y = x.empty_like()?;
-    map_into("x0", &[&as_bits(x)], &[], &as_bits(&y))?;
-    Ok(y)
-}
-
-fn as_bits(x: &Tensor) -> Tensor {
-    let dtype = if x.dtype().is_float() { x.dtype() } else { DType::F32 };
-    Tensor::from_parts(x.storage().clone(), x.layout().clone(), dtype, None)
 }
 
 /// Axes in another order.
@@ -156,15 +146,18 @@ pub(crate) fn place(part: &Tensor, whole: &Tensor, axis: usize, start: usize) ->
     if length * rows == 0 {
         return Ok(());
     }
+    if rows == 1 {
+        let size = part.dtype().size();
+        let from = part.layout().offset * size;
+        let to = (whole.layout().offset + start * inner) * size;
+        return whole.device().copy(part.storage(), from, whole.storage(), to, length * size);
+    }
     let (from, to) = (as_bits(&part), as_bits(whole));
-    let launch = PLACE.launch("place").define("DTYPE", from.dtype().code()).read(&from).write_base(&to);
-    launch
-        .scalar(to.layout().offset + start * inner)
-        .scalar(stride)
-        .scalar(length)
-        .groups3([length.div_ceil(4 << 10).min(64), rows.min(32_768), 1])
-        .scalar(rows)
-        .run()
+    let value = |name| Tuning::value(whole.device(), &PLACE, 0, name);
+    let (local, groups) = row_grid(whole.device(), value("WG"), value("VW"), rows, length);
+    let launch = PLACE.launch("place").define("DTYPE", from.dtype().code()).local(local).groups3(groups);
+    let launch = launch.read(&from).write_base(&to).scalar(to.layout().offset + start * inner);
+    launch.scalar(stride).scalar(length).scalar(rows).run()
 }
 
 /// A tensor repeated along axes of size 1, and new ones in front.
