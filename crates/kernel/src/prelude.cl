@@ -59,6 +59,13 @@ static inline float of_bf16(ushort h) { return as_float((uint)h << 16); }
 #define STV_BF16(p, v) (*(p) = bf16_of(v))
 #else
 typedef CAT(ushort, VW) HV;
+#if WG == 1 && defined(__clang__)
+/* PoCL's vstore of short elements stores them one by one. */
+typedef HV __attribute__((aligned(2))) HV_ANY;
+#define STV_HALVES(p, h) (*(__global HV_ANY *)(p) = (h))
+#else
+#define STV_HALVES(p, h) CAT(vstore, VW)((h), 0, (p))
+#endif
 #define LDV_F32(p) CAT(vload, VW)(0, (p))
 #define STV_F32(p, v) CAT(vstore, VW)((v), 0, (p))
 #define LDV_F16(p) f16_load(p)
@@ -72,12 +79,12 @@ static inline FV f16_load(__global const half *p) {
 static inline void f16_store(__global half *p, FV v) {
   HV h;
   CAT(CAT(vstore_half, VW), _rte)(v, 0, (half *)&h);
-  CAT(vstore, VW)(h, 0, (__global ushort *)p);
+  STV_HALVES((__global ushort *)p, h);
 }
 static inline void bf16_store(__global ushort *p, FV v) {
   UV u = AS_UV(v);
   UV r = (u + (UV)(0x7fffu) + ((u >> 16) & (UV)(1u))) >> 16;
-  CAT(vstore, VW)(CAT(convert_ushort, VW)(isnan(v) ? ((u >> 16) | (UV)(64u)) : r), 0, p);
+  STV_HALVES(p, CAT(convert_ushort, VW)(isnan(v) ? ((u >> 16) | (UV)(64u)) : r));
 }
 #endif
 
@@ -171,6 +178,13 @@ static inline float max_lanes(FV v) {
   return fmax(fmax(q.x, q.z), fmax(q.y, q.w));
 #endif
 }
+
+/* Fetches the cache line at p, for CPUs: PoCL's prefetch() does nothing. */
+#if WG == 1 && defined(__clang__)
+#define AHEAD(p) __builtin_prefetch((const void *)(size_t)(p))
+#else
+#define AHEAD(p)
+#endif
 
 /* Rows that this item of dimension D owns: a run of neighbours on CPUs, whose prefetchers follow addresses; else every n-th. */
 #if WG == 1

@@ -1,10 +1,11 @@
 //! Contiguous copies of views. Views whose rows are rows in memory are copied by rows; those that were transposed, by tiles.
 
+use super::past_caches;
 use super::prelude::*;
 
 static TRANSPOSE: Kernel = Kernel::new("transpose", include_str!("transpose.cl"))
     .tune(&[("WG", &[256]), ("TILE", &[32])])
-    .tune_cpu(&[("WG", &[1]), ("TILE", &[128, 64])]);
+    .tune_cpu(&[("WG", &[1]), ("TILE", &[64, 128]), ("TALL", &[128, 64])]);
 
 /// A contiguous copy. Integers move as the bits of floats.
 pub(super) fn copy(x: &Tensor) -> Result<Tensor> {
@@ -64,13 +65,16 @@ impl Transposed {
         let (device, bytes) = (x.device(), x.dtype().size());
         let value = |name| Tuning::value(device, &TRANSPOSE, 0, name);
         let (wg, tile) = (value("WG"), value("TILE"));
-        let (tall, local) = if wg == 1 { (64 / bytes, [1, 1, 1]) } else { (tile, [32, wg / 32, 1]) };
+        let (tall, tile, local) = match wg {
+            // `DOWN` and `ACROSS` in the kernel.
+            1 => (value("TALL") * (4 / bytes).pow(2), tile * 4 / bytes, [1, 1, 1]),
+            _ => (tile, tile, [32, wg / 32, 1]),
+        };
         let across = self.rows.size.div_ceil(tall) * self.columns.size.div_ceil(tile);
         let tiles = across * self.batch.iter().map(|a| a.size).product::<usize>();
         let groups = row_groups(device, tiles, tall * tile);
-        let cache = usize::try_from(device.capabilities().cache).unwrap_or(usize::MAX);
         let starts = self.batch.iter().chain([&self.rows]).fold(y.layout().offset, |all, axis| all | axis.to);
-        let past = wg == 1 && cache > 0 && y.count() * bytes > cache && starts.is_multiple_of(8);
+        let past = wg == 1 && past_caches(y) && starts.is_multiple_of(8);
         let code = if x.dtype().size() == 4 { DType::F32 } else { DType::Bf16 }.code();
         let mut launch = TRANSPOSE
             .launch("transpose")

@@ -67,6 +67,13 @@ pub fn row_groups(device: &Device, rows: usize, n: usize) -> usize {
     (rows * n).div_ceil(map::CPU_CHUNK).clamp(1, 4 * capabilities.compute_units.max(1) as usize).min(rows)
 }
 
+/// Whether writing `y` leaves nothing of use in a CPU's caches, so that its stores may go past them.
+pub fn past_caches(y: &Tensor) -> bool {
+    let capabilities = y.device().capabilities();
+    let bytes = (y.count() * y.dtype().size()) as u64;
+    capabilities.is_cpu() && capabilities.cache > 0 && 2 * bytes > capabilities.cache
+}
+
 /// One line of [`OPS`].
 pub struct OpEntry {
     /// Module and type of the op.

@@ -4,9 +4,10 @@
  * x starts at element x0, y (contiguous) at y0. r has `rows` elements, 1 apart in x and y_row in y; c has `columns`, x_column
  * apart in x and 1 in y. b stands for up to three axes of sizes b0, b1, b2 with strides s0… in x and t0… in y.
  * GPUs: a group of (32, WG / 32) items moves a tile of TILE × TILE through local memory, so that both sides are walked in order.
- * CPUs: item g moves a run of tiles of ROWS × TILE, ROWS being a cache line of x; the run goes down r, so each column of x is
- * read in order and TILE columns at once. Blocks of 8 × 8 turn in registers. PAST 1: stores go past the caches, for results
- * larger than they are; y and its rows start at multiples of 8 elements then.
+ * CPUs: item g moves a run of tiles of DOWN × ACROSS elements, down r, so that each column of x is read in order. A tile
+ * is turned into local memory in blocks of 8 × 8 that shuffle in registers, and leaves it by whole rows: rows are far apart in
+ * x and in y, often by a power of two, so lines touched twice would have been pushed out of the cache in between.
+ * PAST 1: stores go past the caches, for results larger than they are; y and its rows start at multiples of 8 elements then.
  */
 #ifndef TILE
 #define TILE 32
@@ -17,11 +18,17 @@
 #if DTYPE == 0
 typedef uint W;
 typedef uint8 W8;
-#define ROWS 16
 #else
 typedef ushort W;
 typedef ushort8 W8;
-#define ROWS 32
+#endif
+#if WG == 1
+/* Short elements need taller tiles for as long a walk down a column in bytes, and rows of as many bytes in y. */
+#define DOWN (TALL * (4 / sizeof(W)) * (4 / sizeof(W)))
+#define ACROSS (TILE * 4 / sizeof(W))
+#else
+#define DOWN TILE
+#define ACROSS TILE
 #endif
 
 #if WG == 1
@@ -32,50 +39,70 @@ typedef ushort8 W8;
 #define HIGH1(a, b) (W8)(a.s2, b.s2, a.s3, b.s3, a.s6, b.s6, a.s7, b.s7)
 #define LOW2(a, b) (W8)(a.s01, b.s01, a.s45, b.s45)
 #define HIGH2(a, b) (W8)(a.s23, b.s23, a.s67, b.s67)
+#define JOIN(a, b) (W8)(a, b)
+#define W8_PAIRS W8
 #define LOWER_ROW(i) (i)
 #define UPPER_ROW(i) (i + 4)
 #else
 #define LOW1(a, b) (W8)(a.s0, b.s0, a.s1, b.s1, a.s2, b.s2, a.s3, b.s3)
 #define HIGH1(a, b) (W8)(a.s4, b.s4, a.s5, b.s5, a.s6, b.s6, a.s7, b.s7)
-#define LOW2(a, b) (W8)(a.s01, b.s01, a.s23, b.s23)
-#define HIGH2(a, b) (W8)(a.s45, b.s45, a.s67, b.s67)
+/* As words: LLVM 15 stores pairs of short elements one by one. */
+#define LOW2(a, b) (uint4)(as_uint4(a).s0, as_uint4(b).s0, as_uint4(a).s1, as_uint4(b).s1)
+#define HIGH2(a, b) (uint4)(as_uint4(a).s2, as_uint4(b).s2, as_uint4(a).s3, as_uint4(b).s3)
+#define JOIN(a, b) as_ushort8((uint4)(a, b))
+#define W8_PAIRS uint4
 #define LOWER_ROW(i) (2 * i)
 #define UPPER_ROW(i) (2 * i + 1)
 #endif
 
-#define STORE8(v, p) vstore8(v, 0, p)
-#if PAST && defined(__has_builtin)
-#if __has_builtin(__builtin_nontemporal_store)
+/* PoCL's vstore8 of short elements stores them one by one. */
+typedef W8 __attribute__((aligned(sizeof(W)))) W8_ANY;
+#define STORE8(v, p) (*(__global W8_ANY *)(p) = (v))
+#ifdef __has_builtin
+#if PAST && __has_builtin(__builtin_nontemporal_store)
 #undef STORE8
 #define STORE8(v, p) __builtin_nontemporal_store(v, (__global W8 *)(p))
 #endif
 #endif
 
-static inline void turn8(__global const W *x, ulong step, __global W *y, ulong row) {
+/* An 8 × 8 block of x, whose columns are `step` apart, becomes 8 rows of a tile. */
+static inline void turn8(__global const W *x, ulong step, __local W *y) {
   const W8 a0 = vload8(0, x), a1 = vload8(0, x + step), a2 = vload8(0, x + 2 * step), a3 = vload8(0, x + 3 * step);
   const W8 a4 = vload8(0, x + 4 * step), a5 = vload8(0, x + 5 * step), a6 = vload8(0, x + 6 * step);
   const W8 a7 = vload8(0, x + 7 * step);
   const W8 p0 = LOW1(a0, a1), p1 = HIGH1(a0, a1), p2 = LOW1(a2, a3), p3 = HIGH1(a2, a3);
   const W8 p4 = LOW1(a4, a5), p5 = HIGH1(a4, a5), p6 = LOW1(a6, a7), p7 = HIGH1(a6, a7);
-  const W8 q0 = LOW2(p0, p2), q1 = HIGH2(p0, p2), q2 = LOW2(p1, p3), q3 = HIGH2(p1, p3);
-  const W8 q4 = LOW2(p4, p6), q5 = HIGH2(p4, p6), q6 = LOW2(p5, p7), q7 = HIGH2(p5, p7);
-  STORE8((W8)(q0.lo, q4.lo), y + LOWER_ROW(0) * row);
-  STORE8((W8)(q1.lo, q5.lo), y + LOWER_ROW(1) * row);
-  STORE8((W8)(q2.lo, q6.lo), y + LOWER_ROW(2) * row);
-  STORE8((W8)(q3.lo, q7.lo), y + LOWER_ROW(3) * row);
-  STORE8((W8)(q0.hi, q4.hi), y + UPPER_ROW(0) * row);
-  STORE8((W8)(q1.hi, q5.hi), y + UPPER_ROW(1) * row);
-  STORE8((W8)(q2.hi, q6.hi), y + UPPER_ROW(2) * row);
-  STORE8((W8)(q3.hi, q7.hi), y + UPPER_ROW(3) * row);
+  const W8_PAIRS q0 = LOW2(p0, p2), q1 = HIGH2(p0, p2), q2 = LOW2(p1, p3), q3 = HIGH2(p1, p3);
+  const W8_PAIRS q4 = LOW2(p4, p6), q5 = HIGH2(p4, p6), q6 = LOW2(p5, p7), q7 = HIGH2(p5, p7);
+  *(__local W8 *)(y + LOWER_ROW(0) * ACROSS) = JOIN(q0.lo, q4.lo);
+  *(__local W8 *)(y + LOWER_ROW(1) * ACROSS) = JOIN(q1.lo, q5.lo);
+  *(__local W8 *)(y + LOWER_ROW(2) * ACROSS) = JOIN(q2.lo, q6.lo);
+  *(__local W8 *)(y + LOWER_ROW(3) * ACROSS) = JOIN(q3.lo, q7.lo);
+  *(__local W8 *)(y + UPPER_ROW(0) * ACROSS) = JOIN(q0.hi, q4.hi);
+  *(__local W8 *)(y + UPPER_ROW(1) * ACROSS) = JOIN(q1.hi, q5.hi);
+  *(__local W8 *)(y + UPPER_ROW(2) * ACROSS) = JOIN(q2.hi, q6.hi);
+  *(__local W8 *)(y + UPPER_ROW(3) * ACROSS) = JOIN(q3.hi, q7.hi);
 }
 
-static inline void turn(__global const W *from, ulong step, __global W *to, ulong row, ulong height, ulong width) {
-  const ulong full_height = height / 8 * 8, full_width = width / 8 * 8;
-  for (ulong r = 0; r < full_height; r += 8) {
-    for (ulong c = 0; c < full_width; c += 8) turn8(from + c * step + r, step, to + r * row + c, row);
+/* Turns a tile of at most DOWN rows and ACROSS columns; `left` rows of x lie below its first. */
+static inline void turn(__global const W *from, ulong step, __global W *to, ulong row, uint height, uint width, ulong left,
+                        __local W *tile) {
+  const uint full_height = height / 8 * 8, full_width = width / 8 * 8, line = 64 / sizeof(W);
+  for (uint c = 0; c < full_width; c += 8) {
+    __global const W *x = from + c * step;
+    for (uint r = 0; r < full_height; r += 8) {
+      if (r % line == 0 && r + DOWN < left) {
+        for (uint i = 0; i < 8; i++) AHEAD(x + i * step + r + DOWN);
+      }
+      turn8(x + r, step, tile + r * ACROSS + c);
+    }
   }
-  for (ulong r = 0; r < height; r++) {
-    for (ulong c = r < full_height ? full_width : 0; c < width; c++) to[r * row + c] = from[c * step + r];
+  for (uint r = 0; r < height; r++) {
+    for (uint c = r < full_height ? full_width : 0; c < width; c++) tile[r * ACROSS + c] = from[c * step + r];
+  }
+  for (uint r = 0; r < height; r++) {
+    for (uint c = 0; c < full_width; c += 8) STORE8(*(__local const W8 *)(tile + r * ACROSS + c), to + r * row + c);
+    for (uint c = full_width; c < width; c++) to[r * row + c] = tile[r * ACROSS + c];
   }
 }
 #endif
@@ -84,22 +111,21 @@ __kernel void transpose(__global const W *restrict x, ulong x0, __global W *rest
                         ulong y_row, ulong x_column, ulong b0, ulong b1, ulong b2, ulong s0, ulong s1, ulong s2, ulong t0,
                         ulong t1, ulong t2) {
 #if WG == 1
-  const ulong tall = ROWS;
+  __local W turned[DOWN * ACROSS] __attribute__((aligned(64)));
 #else
-  const ulong tall = TILE;
-  __local W turned[TILE][TILE + 1];
+  __local W turned[ACROSS][ACROSS + 1];
 #endif
-  const ulong down = (rows + tall - 1) / tall, across = (columns + TILE - 1) / TILE, tiles = b0 * b1 * b2 * down * across;
+  const ulong down = (rows + DOWN - 1) / DOWN, across = (columns + ACROSS - 1) / ACROSS, tiles = b0 * b1 * b2 * down * across;
   const ulong per = (tiles + get_num_groups(0) - 1) / get_num_groups(0);
   const ulong first = get_group_id(0) * per, last = min(tiles, first + per);
   for (ulong tile = first; tile < last; tile++) {
-    const ulong r0 = tile % down * tall, c0 = tile / down % across * TILE, b = tile / down / across;
+    const ulong r0 = tile % down * DOWN, c0 = tile / down % across * ACROSS, b = tile / down / across;
     const ulong i0 = b / b2 / b1, i1 = b / b2 % b1, i2 = b % b2;
     __global const W *from = x + x0 + i0 * s0 + i1 * s1 + i2 * s2 + r0 + c0 * x_column;
     __global W *to = y + y0 + i0 * t0 + i1 * t1 + i2 * t2 + r0 * y_row + c0;
-    const ulong height = min(tall, rows - r0), width = min((ulong)TILE, columns - c0);
+    const ulong height = min((ulong)DOWN, rows - r0), width = min((ulong)ACROSS, columns - c0);
 #if WG == 1
-    turn(from, x_column, to, y_row, height, width);
+    turn(from, x_column, to, y_row, height, width, rows - r0, turned);
 #else
     const ulong l = get_local_id(0);
     barrier(CLK_LOCAL_MEM_FENCE);

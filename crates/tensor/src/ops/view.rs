@@ -147,10 +147,9 @@ pub(crate) fn place(part: &Tensor, whole: &Tensor, axis: usize, start: usize) ->
         return Ok(());
     }
     if rows == 1 {
-        let size = part.dtype().size();
-        let from = part.layout().offset * size;
-        let to = (whole.layout().offset + start * inner) * size;
-        return whole.device().copy(part.storage(), from, whole.storage(), to, length * size);
+        // One run of elements: as an element-wise kernel, because some drivers copy with one thread.
+        let piece = whole.slice(axis as isize, start..start + part.dims()[axis])?;
+        return map_into("x0", &[&as_bits(&part)], &[], &as_bits(&piece));
     }
     let (from, to) = (as_bits(&part), as_bits(whole));
     let value = |name| Tuning::value(whole.device(), &PLACE, 0, name);
