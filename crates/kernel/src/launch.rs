@@ -9,6 +9,7 @@ use crate::programs::Programs;
 use crate::tune::Tuning;
 use netcl_device::driver::{Arg, Memory, Range};
 use netcl_device::{Buffer, Device, Error, Label, Result};
+use std::cell::RefCell;
 
 /// Something a launch can bind: a buffer from an offset on.
 pub trait Operand {
@@ -82,6 +83,17 @@ enum Slot {
     Local(usize),
 }
 
+impl Slot {
+    fn arg(&self) -> Arg<'_> {
+        match self {
+            Self::Memory(m) => Arg::Memory(m),
+            Self::Scalar(s) => Arg::Scalar(&s.bytes[..s.size.into()]),
+            Self::Local(bytes) => Arg::Local(*bytes),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
 enum Shape {
     /// Work-groups a dimension; the group size is `local` or the define `WG`.
     Groups([usize; 3]),
@@ -89,10 +101,27 @@ enum Shape {
     Items(usize),
 }
 
+impl Default for Shape {
+    fn default() -> Self {
+        Self::Items(0)
+    }
+}
+
+thread_local! {
+    /// Emptied parts of earlier launches. Fresh ones for every launch made a third of a small model's time on the host.
+    static SPARE: RefCell<Vec<Box<Parts>>> = const { RefCell::new(Vec::new()) };
+}
+
 /// A launch being put together. Arguments are bound in the order of the calls.
 pub struct Launch<'a> {
     kernel: &'a Kernel,
     entry: &'static str,
+    // Boxed, because the builder hands the launch on by value from call to call.
+    parts: Box<Parts>,
+}
+
+#[derive(Default)]
+struct Parts {
     device: Option<Device>,
     defines: Vec<(&'static str, Value)>,
     slots: Vec<Slot>,
@@ -104,26 +133,33 @@ pub struct Launch<'a> {
     error: Option<Error>,
 }
 
+impl Parts {
+    /// Emptied, for the next launch.
+    fn recycle(mut self: Box<Self>) {
+        self.defines.clear();
+        self.slots.clear();
+        let (defines, slots) = (std::mem::take(&mut self.defines), std::mem::take(&mut self.slots));
+        *self = Self { defines, slots, ..Self::default() };
+        // A thread that ends has no place left to put them.
+        let _ = SPARE.try_with(|spare| spare.borrow_mut().push(self));
+    }
+}
+
 impl<'a> Launch<'a> {
     pub(crate) fn new(kernel: &'a Kernel, entry: &'static str) -> Self {
-        Self {
-            kernel,
-            entry,
-            device: None,
-            defines: Vec::with_capacity(8),
-            slots: Vec::with_capacity(12),
-            shape: Shape::Items(0),
-            local: None,
-            bucket: 0,
-            bytes: 0,
-            flops: 0,
-            error: None,
-        }
+        let parts = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
+            Box::new(Parts {
+                defines: Vec::with_capacity(16),
+                slots: Vec::with_capacity(64),
+                ..Parts::default()
+            })
+        });
+        Self { kernel, entry, parts }
     }
     /// `#define name value`. What a model fixes is a define; what a step changes is an argument.
     #[must_use]
     pub fn define(mut self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.defines.push((name, value.into()));
+        self.parts.defines.push((name, value.into()));
         self
     }
     /// Work-groups in one dimension, each of the define `WG` (1 without one) or [`Launch::local`] items.
@@ -134,31 +170,31 @@ impl<'a> Launch<'a> {
     /// Work-groups in three dimensions.
     #[must_use]
     pub fn groups3(mut self, groups: [usize; 3]) -> Self {
-        self.shape = Shape::Groups(groups);
+        self.parts.shape = Shape::Groups(groups);
         self
     }
     /// At least this many work-items in one dimension; the kernel guards its bounds.
     #[must_use]
     pub fn items(mut self, items: usize) -> Self {
-        self.shape = Shape::Items(items);
+        self.parts.shape = Shape::Items(items);
         self
     }
     /// Work-group size, where it is not the define `WG`.
     #[must_use]
     pub fn local(mut self, local: [usize; 3]) -> Self {
-        self.local = Some(local);
+        self.parts.local = Some(local);
         self
     }
     /// Which class of shapes this launch belongs to, for tuning.
     #[must_use]
     pub fn bucket(mut self, bucket: u64) -> Self {
-        self.bucket = bucket;
+        self.parts.bucket = bucket;
         self
     }
     /// Floating-point operations of this launch, for the profiler.
     #[must_use]
     pub fn flops(mut self, flops: u64) -> Self {
-        self.flops = flops;
+        self.parts.flops = flops;
         self
     }
     /// An input that starts where its buffer, or an aligned part of it, starts.
@@ -184,20 +220,20 @@ impl<'a> Launch<'a> {
     /// A scalar argument.
     #[must_use]
     pub fn scalar(mut self, value: impl Into<Scalar>) -> Self {
-        self.slots.push(Slot::Scalar(value.into()));
+        self.parts.slots.push(Slot::Scalar(value.into()));
         self
     }
     /// Local memory of this many bytes.
     #[must_use]
     pub fn local_memory(mut self, bytes: usize) -> Self {
-        self.slots.push(Slot::Local(bytes));
+        self.parts.slots.push(Slot::Local(bytes));
         self
     }
 
     fn bind(mut self, operand: &impl Operand, from_offset: bool) -> Self {
         let buffer = operand.buffer();
-        match &self.device {
-            None => self.device = Some(buffer.device().clone()),
+        match &self.parts.device {
+            None => self.parts.device = Some(buffer.device().clone()),
             Some(d) if !d.same(buffer.device()) => self.fail(format!(
                 "arguments on two devices, {} and {}: move one with `to_device`",
                 d.capabilities().id,
@@ -205,55 +241,68 @@ impl<'a> Launch<'a> {
             )),
             Some(_) => {}
         }
-        self.bytes += operand.bytes() as u64;
+        self.parts.bytes += operand.bytes() as u64;
         let offset = operand.offset();
         if offset == 0 || !from_offset {
-            self.slots.push(Slot::Memory(buffer.memory().clone()));
+            self.parts.slots.push(Slot::Memory(buffer.memory().clone()));
         } else if buffer.can_window(offset) {
             match buffer.window(offset, operand.bytes()) {
-                Ok(window) => self.slots.push(Slot::Memory(window.memory().clone())),
-                Err(e) => self.error = Some(e),
+                Ok(window) => self.parts.slots.push(Slot::Memory(window.memory().clone())),
+                Err(e) => self.parts.error = Some(e),
             }
         } else {
-            self.fail(format!("argument {} starts at byte {offset}, which is not aligned", self.slots.len()));
+            self.fail(format!(
+                "argument {} starts at byte {offset}, which is not aligned",
+                self.parts.slots.len()
+            ));
         }
         self
     }
 
     fn fail(&mut self, why: String) {
-        self.error = Some(Error::internal(format!("{} {}: {why}", self.kernel.name, self.entry)));
+        self.parts.error = Some(Error::internal(format!("{} {}: {why}", self.kernel.name, self.entry)));
     }
 
     /// Builds the kernel if it is new and enqueues it. A launch of no work-items does nothing.
     pub fn run(mut self) -> Result<()> {
-        if let Some(error) = self.error.take() {
+        let done = self.enqueue();
+        self.parts.recycle();
+        done
+    }
+
+    fn enqueue(&mut self) -> Result<()> {
+        if let Some(error) = self.parts.error.take() {
             return Err(error);
         }
-        let Some(device) = self.device.take() else {
+        let Some(device) = self.parts.device.take() else {
             return Err(Error::internal(format!("{}: a launch without memory arguments", self.kernel.name)));
         };
-        let wg = Tuning::of(&device).resolve(&device, self.kernel, self.bucket, &mut self.defines);
+        let wg =
+            Tuning::of(&device).resolve(&device, self.kernel, self.parts.bucket, &mut self.parts.defines);
         let range = match self.range(wg) {
             Some(range) => range,
             None => return Ok(()),
         };
-        let built = Programs::of(&device).get(&device, self.kernel, self.entry, &self.defines)?;
-        let args: Vec<Arg<'_>> = self
-            .slots
-            .iter()
-            .map(|slot| match slot {
-                Slot::Memory(m) => Arg::Memory(m),
-                Slot::Scalar(s) => Arg::Scalar(&s.bytes[..s.size.into()]),
-                Slot::Local(bytes) => Arg::Local(*bytes),
-            })
-            .collect();
-        let label = Label { name: self.entry, bytes: self.bytes, flops: self.flops };
-        device.launch(&built, &args, range, label)
+        let built = Programs::of(&device).get(&device, self.kernel, self.entry, &self.parts.defines)?;
+        let label = Label { name: self.entry, bytes: self.parts.bytes, flops: self.parts.flops };
+        let mut few = [Arg::Local(0); 32];
+        match few.get_mut(..self.parts.slots.len()) {
+            Some(args) => {
+                args.iter_mut().zip(&self.parts.slots).for_each(|(arg, slot)| *arg = slot.arg());
+                device.launch(&built, args, range, label)
+            }
+            None => device.launch(
+                &built,
+                &self.parts.slots.iter().map(Slot::arg).collect::<Vec<_>>(),
+                range,
+                label,
+            ),
+        }
     }
 
     fn range(&self, wg: usize) -> Option<Range> {
-        let local = self.local.unwrap_or([wg, 1, 1]);
-        let groups = match self.shape {
+        let local = self.parts.local.unwrap_or([wg, 1, 1]);
+        let groups = match self.parts.shape {
             Shape::Groups(g) => g,
             Shape::Items(n) => [n.div_ceil(local[0]), 1, 1],
         };

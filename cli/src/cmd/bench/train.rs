@@ -147,27 +147,32 @@ impl Steps {
     /// thread's processor time, the time until they are enqueued, which on a CPU device includes waiting for its threads.
     fn host(&mut self) -> Result<(u64, f64)> {
         let device = self.model.params().device().clone();
-        // The first steps compile. Linux counts in ticks of some milliseconds, hence many steps between two readings.
-        let rounds = 3 + HOST_STEPS;
-        let (mut times, mut cpu, mut launches) = (Vec::new(), None, 0);
-        for round in 0..rounds {
-            device.finish()?;
-            if round == 3 {
-                cpu = thread_time_us();
-            }
-            let (before, started) = (device.launches(), Instant::now());
-            self.run()?;
-            times.push(started.elapsed().as_secs_f64() * 1e6);
-            launches = device.launches() - before;
+        for _ in 0..3 {
+            self.run()?; // compiles
         }
-        device.finish()?;
-        let spent = thread_time_us().zip(cpu).map(|(after, before)| (after - before) / HOST_STEPS as f64);
-        Ok((launches, spent.unwrap_or_else(|| median(&mut times[3..]))))
+        // Linux counts in ticks of some milliseconds, hence many steps between two readings.
+        let (mut windows, mut launches) = (Vec::new(), 0);
+        for _ in 0..HOST_WINDOWS {
+            device.finish()?;
+            let (before, cpu, mut enqueueing) = (device.launches(), thread_time_us(), 0.0);
+            for _ in 0..HOST_STEPS {
+                let started = Instant::now();
+                self.run()?;
+                enqueueing += started.elapsed().as_secs_f64() * 1e6;
+                device.finish()?;
+            }
+            launches = (device.launches() - before) / HOST_STEPS;
+            let spent = thread_time_us().zip(cpu).map_or(enqueueing, |(after, before)| after - before);
+            windows.push(spent / HOST_STEPS as f64);
+        }
+        Ok((launches, median(&mut windows)))
     }
 }
 
 /// Steps the host's time is averaged over.
-const HOST_STEPS: usize = 40;
+const HOST_STEPS: u64 = 40;
+/// How often that is done; the median counts.
+const HOST_WINDOWS: usize = 11;
 
 /// Processor time of this thread so far, in microseconds, where Linux tells it.
 fn thread_time_us() -> Option<f64> {

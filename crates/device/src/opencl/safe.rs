@@ -7,6 +7,7 @@ use super::sys::{self, Int, Ptr, Table};
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
 use crate::{Capabilities, Error, ErrorKind, Result};
 use std::ffi::{CString, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Context and queues of one device; every object keeps it alive.
@@ -83,14 +84,44 @@ pub(super) struct ClMemory {
     pub owner: Owner,
     /// A sub-buffer keeps its parent.
     _parent: Option<Memory>,
+    /// Tells it from every other memory object of this process, unlike its address, which may be used again.
+    id: u64,
 }
 struct ClProgram(Owner);
 struct ClKernel {
     owner: Owner,
     name: String,
-    /// Argument slots belong to whoever sets and enqueues.
-    slots: Mutex<()>,
+    /// What its arguments were last set to, owned by whoever sets and enqueues. Setting one costs drivers an allocation.
+    slots: Mutex<Vec<Option<Set>>>,
 }
+
+/// The value of an argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Set {
+    Memory(u64),
+    Scalar([u8; 8], usize),
+    Local(usize),
+}
+
+impl Set {
+    /// None where the value is too long to remember.
+    fn of(arg: &Arg<'_>) -> Result<Option<Self>> {
+        Ok(match arg {
+            Arg::Memory(m) => {
+                Some(Self::Memory(m.get::<ClMemory>().ok_or_else(|| foreign("memory object"))?.id))
+            }
+            Arg::Scalar(bytes) if bytes.len() <= 8 => {
+                let mut value = [0; 8];
+                value[..bytes.len()].copy_from_slice(bytes);
+                Some(Self::Scalar(value, bytes.len()))
+            }
+            Arg::Scalar(_) => None,
+            Arg::Local(bytes) => Some(Self::Local(*bytes)),
+        })
+    }
+}
+
+static NEXT_MEMORY: AtomicU64 = AtomicU64::new(0);
 pub(super) struct ClEvent(pub Owner);
 
 impl ClEvent {
@@ -161,6 +192,7 @@ impl OpenClDriver {
         Memory::new(ClMemory {
             owner: Owner { ptr, shared: Arc::clone(&self.shared), release },
             _parent: parent,
+            id: NEXT_MEMORY.fetch_add(1, Ordering::Relaxed),
         })
     }
 
@@ -359,7 +391,7 @@ impl Driver for OpenClDriver {
         check("clCreateKernel", || format!("kernel {name}"), code)?;
         let release = ("clReleaseKernel", self.table().clReleaseKernel);
         let owner = Owner { ptr, shared: Arc::clone(&self.shared), release };
-        Ok(KernelHandle::new(ClKernel { owner, name: name.into(), slots: Mutex::new(()) }))
+        Ok(KernelHandle::new(ClKernel { owner, name: name.into(), slots: Mutex::default() }))
     }
 
     fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize> {
@@ -382,8 +414,14 @@ impl Driver for OpenClDriver {
         let set = need(self.table().clSetKernelArg, "clSetKernelArg")?;
         let enqueue = need(self.table().clEnqueueNDRangeKernel, "clEnqueueNDRangeKernel")?;
         let kernel = kernel.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
-        let _slots = kernel.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        for (i, arg) in (0u32..).zip(args) {
+        let mut slots = kernel.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.resize(args.len(), None);
+        for ((i, arg), slot) in (0u32..).zip(args).zip(slots.iter_mut()) {
+            let new = Set::of(arg)?;
+            if new.is_some() && *slot == new {
+                continue;
+            }
+            *slot = None;
             let mem;
             let (size, at): (usize, *const c_void) = match arg {
                 Arg::Memory(m) => {
@@ -400,6 +438,7 @@ impl Driver for OpenClDriver {
                 || format!("argument {i} ({size} bytes) of kernel {}", kernel.name),
                 code,
             )?;
+            *slot = new;
         }
         let mut event = std::ptr::null_mut();
         let slot = if timed { &raw mut event } else { std::ptr::null_mut() };
