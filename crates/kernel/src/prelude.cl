@@ -180,7 +180,7 @@ static inline float max_lanes(FV v) {
 }
 
 /* Fetches the cache line at p, for CPUs: PoCL's prefetch() does nothing. */
-#if WG == 1 && defined(__clang__)
+#if WG == 1 && defined(__clang__) && !defined(NO_PREFETCH)
 #define AHEAD(p) __builtin_prefetch((const void *)(size_t)(p))
 #else
 #define AHEAD(p)

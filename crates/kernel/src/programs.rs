@@ -86,7 +86,9 @@ impl Programs {
 
     fn build(&self, device: &Device, kernel: &Kernel, source: &str) -> Result<Program> {
         let capabilities = device.capabilities();
-        let options = format!("{OPTIONS} {}", (kernel.options)(capabilities));
+        // Oclgrind takes clang's built-in for prefetching for an unknown function.
+        let lacks = if capabilities.id.starts_with("oclgrind:") { "-DNO_PREFETCH" } else { "" };
+        let options = format!("{OPTIONS} {lacks} {}", (kernel.options)(capabilities));
         let options = options.trim();
         let disk = DiskCache::of(device.settings());
         let key = DiskCache::key(source, options, capabilities);

@@ -69,7 +69,7 @@ static inline float2 f16_load2(__global const half *p) {
 #define LVEC(p) CAT(vload, VW)(0, p)
 #define SVEC(v, p) CAT(vstore, VW)(v, 0, p)
 #endif
-#ifdef __clang__
+#if defined(__clang__) && !defined(NO_PREFETCH)
 #define WARM(p) __builtin_prefetch((const void *)(size_t)(p), 1)
 #else
 #define WARM(p)
@@ -103,12 +103,10 @@ ALWAYS_INLINE int pack_transposed(__local float *dst, __global const T *src, con
     UNROLL for (int v = 0; v + 4 <= w; v += 4) {
       __global const T *s = src + v * rs + k;
       const float4 r0 = LD4(s, 0), r1 = LD4(s, rs), r2 = LD4(s, 2 * rs), r3 = LD4(s, 3 * rs);
-      const float4 t0 = (float4)(r0.x, r1.x, r0.y, r1.y), t1 = (float4)(r2.x, r3.x, r2.y, r3.y);
-      const float4 t2 = (float4)(r0.z, r1.z, r0.w, r1.w), t3 = (float4)(r2.z, r3.z, r2.w, r3.w);
-      vstore4((float4)(t0.lo, t1.lo), 0, d + v);
-      vstore4((float4)(t0.hi, t1.hi), 0, d + v + w);
-      vstore4((float4)(t2.lo, t3.lo), 0, d + v + 2 * w);
-      vstore4((float4)(t2.hi, t3.hi), 0, d + v + 3 * w);
+      vstore4((float4)(r0.x, r1.x, r2.x, r3.x), 0, d + v);
+      vstore4((float4)(r0.y, r1.y, r2.y, r3.y), 0, d + v + w);
+      vstore4((float4)(r0.z, r1.z, r2.z, r3.z), 0, d + v + 2 * w);
+      vstore4((float4)(r0.w, r1.w, r2.w, r3.w), 0, d + v + 3 * w);
     }
     UNROLL for (int v = w / 4 * 4; v < w; ++v) {
       const float4 r = LD4(src + v * rs, k);
@@ -190,8 +188,9 @@ __kernel void matmul_vector(__global const T *restrict a, __global const T *rest
   __local float lb[NC * KC] __attribute__((aligned(64)));
   const long z = get_group_id(2);
   const int m0 = get_group_id(0) * mg, m1 = min(m, m0 + mg), n0 = get_group_id(1) * ng, n1 = min(n, n0 + ng);
-  a += a_off + z / z1 * a_s0 + z % z1 * a_s1;
-  b += b_off + z / z1 * b_s0 + z % z1 * b_s1;
+  const long z_outer = z / z1, z_inner = z - z_outer * z1; /* Oclgrind does not know what LLVM makes of / beside % */
+  a += a_off + z_outer * a_s0 + z_inner * a_s1;
+  b += b_off + z_outer * b_s0 + z_inner * b_s1;
   c += z * m * n;
 #if DTYPE == 0
   __global float *sums = c;
