@@ -8,7 +8,7 @@
 # because Oclgrind's check for those knows neither `freeze` nor shuffles that narrow, which the optimiser makes. It also
 # takes a new buffer in an old one's place for the old one, so nothing is freed then. See NETCL_EXACT_MEMORY.
 # Needs the package oclgrind. OCLGRIND_ICD names liboclgrind-rt-icd.so where it is not found. KEEP=DIR keeps the logs,
-# LIMIT is the seconds a test may take (900). PACKAGES names the crates (netcl-tensor).
+# LIMIT is the seconds a test may take (1800). PACKAGES names the crates (netcl-tensor).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -57,7 +57,7 @@ run_one() {
     unwritten) export OCLGRIND_UNINITIALIZED=1 OCLGRIND_GLOBAL_MEM_SIZE=$((1 << 30)) NETCL_EXACT_MEMORY=keep
                export OCLGRIND_BUILD_OPTIONS=-cl-opt-disable ;;
   esac
-  OCLGRIND_LOG=$log.oclgrind timeout "${LIMIT:-900}" "$binary" --exact "$test" --test-threads 1 > "$log.out" 2>&1 || state=FAILED
+  OCLGRIND_LOG=$log.oclgrind timeout "${LIMIT:-1800}" "$binary" --exact "$test" --test-threads 1 > "$log.out" 2>&1 || state=FAILED
   # A report starts a line with a capital; its details are indented.
   reports=$(grep -c '^[A-Z]' "$log.oclgrind" 2>/dev/null)
   [ "${reports:-0}" -gt 0 ] && state=REPORTS

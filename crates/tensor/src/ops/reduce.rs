@@ -316,7 +316,7 @@ mod tests {
         let device = crate::suite::test_device().unwrap();
         let small = |n: usize| (0..n).map(|i| (i % 7) as f32 - 3.0).collect::<Vec<_>>();
         for (shape, axis) in
-            [([3, 70_001, 1], 1), ([1, 9001, 21], 1), ([1, 401, 2100], 1), ([100_003, 1, 2], 0)]
+            [([3, 70_001, 1], 1), ([1, 9001, 21], 1), ([1, 201, 2100], 1), ([100_003, 1, 2], 0)]
         {
             let data = small(shape.iter().product());
             let [outer, n, inner] = if axis == 0 { [1, shape[0], shape[1] * shape[2]] } else { shape };
