@@ -152,18 +152,22 @@ impl Steps {
         }
         // Linux counts in ticks of some milliseconds, hence many steps between two readings.
         let (mut windows, mut launches) = (Vec::new(), 0);
-        for _ in 0..HOST_WINDOWS {
+        let begun = Instant::now();
+        while windows.is_empty()
+            || windows.len() < HOST_WINDOWS && begun.elapsed().as_secs_f64() < HOST_SECONDS
+        {
             device.finish()?;
-            let (before, cpu, mut enqueueing) = (device.launches(), thread_time_us(), 0.0);
-            for _ in 0..HOST_STEPS {
+            let (before, cpu, mut enqueueing, mut steps) = (device.launches(), thread_time_us(), 0.0, 0);
+            while steps == 0 || steps < HOST_STEPS && begun.elapsed().as_secs_f64() < HOST_SECONDS {
                 let started = Instant::now();
                 self.run()?;
                 enqueueing += started.elapsed().as_secs_f64() * 1e6;
                 device.finish()?;
+                steps += 1;
             }
-            launches = (device.launches() - before) / HOST_STEPS;
+            launches = (device.launches() - before) / steps;
             let spent = thread_time_us().zip(cpu).map_or(enqueueing, |(after, before)| after - before);
-            windows.push(spent / HOST_STEPS as f64);
+            windows.push(spent / steps as f64);
         }
         Ok((launches, median(&mut windows)))
     }
@@ -171,6 +175,8 @@ impl Steps {
 
 /// Steps the host's time is averaged over.
 const HOST_STEPS: u64 = 40;
+/// And never longer than this: a large model needs fewer steps between two readings.
+const HOST_SECONDS: f64 = 3.0;
 /// How often that is done; the median counts.
 const HOST_WINDOWS: usize = 11;
 
