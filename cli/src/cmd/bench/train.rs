@@ -143,10 +143,12 @@ impl Steps {
         Ok(())
     }
 
-    /// Launches of a step, and microseconds of processor time the host needs to enqueue them. Where the system does not tell a
-    /// thread's processor time, the time until they are enqueued, which on a CPU device includes waiting for its threads.
+    /// Launches of a step, and microseconds the host needs to enqueue them. A CPU device takes the host's core away meanwhile, so
+    /// there it is the processor time of this thread, where the system tells it.
     fn host(&mut self) -> Result<(u64, f64)> {
         let device = self.model.params().device().clone();
+        let is_cpu = device.capabilities().is_cpu();
+        let processor_time = || if is_cpu { thread_time_us() } else { None };
         for _ in 0..3 {
             self.run()?; // compiles
         }
@@ -157,7 +159,7 @@ impl Steps {
             || windows.len() < HOST_WINDOWS && begun.elapsed().as_secs_f64() < HOST_SECONDS
         {
             device.finish()?;
-            let (before, cpu, mut enqueueing, mut steps) = (device.launches(), thread_time_us(), 0.0, 0);
+            let (before, cpu, mut enqueueing, mut steps) = (device.launches(), processor_time(), 0.0, 0);
             while steps == 0 || steps < HOST_STEPS && begun.elapsed().as_secs_f64() < HOST_SECONDS {
                 let started = Instant::now();
                 self.run()?;
@@ -166,7 +168,7 @@ impl Steps {
                 steps += 1;
             }
             launches = (device.launches() - before) / steps;
-            let spent = thread_time_us().zip(cpu).map_or(enqueueing, |(after, before)| after - before);
+            let spent = processor_time().zip(cpu).map_or(enqueueing, |(after, before)| after - before);
             windows.push(spent / steps as f64);
         }
         Ok((launches, median(&mut windows)))

@@ -1,6 +1,7 @@
 //! OpenCL in three floors: `sys` (table of optional functions), `result` (one call, one `Result`), `safe` (owners).
 #![allow(unsafe_code)]
 
+mod args;
 mod codes;
 mod discover;
 mod load;

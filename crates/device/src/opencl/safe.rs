@@ -1,5 +1,6 @@
 //! Owners of OpenCL objects and the [`Driver`] over them.
 
+use super::args::Set;
 use super::discover::OpenClDevice;
 use super::result::{check, info_bytes, need, number, text};
 use super::staging::Staging;
@@ -9,6 +10,8 @@ use crate::{Capabilities, Error, ErrorKind, Result};
 use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+static NEXT_MEMORY: AtomicU64 = AtomicU64::new(0);
 
 /// Context and queues of one device; every object keeps it alive.
 pub(super) struct Shared {
@@ -85,7 +88,7 @@ pub(super) struct ClMemory {
     /// A sub-buffer keeps its parent.
     _parent: Option<Memory>,
     /// Tells it from every other memory object of this process, unlike its address, which may be used again.
-    id: u64,
+    pub id: u64,
 }
 struct ClProgram(Owner);
 struct ClKernel {
@@ -94,34 +97,6 @@ struct ClKernel {
     /// What its arguments were last set to, owned by whoever sets and enqueues. Setting one costs drivers an allocation.
     slots: Mutex<Vec<Option<Set>>>,
 }
-
-/// The value of an argument.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Set {
-    Memory(u64),
-    Scalar([u8; 8], usize),
-    Local(usize),
-}
-
-impl Set {
-    /// None where the value is too long to remember.
-    fn of(arg: &Arg<'_>) -> Result<Option<Self>> {
-        Ok(match arg {
-            Arg::Memory(m) => {
-                Some(Self::Memory(m.get::<ClMemory>().ok_or_else(|| foreign("memory object"))?.id))
-            }
-            Arg::Scalar(bytes) if bytes.len() <= 8 => {
-                let mut value = [0; 8];
-                value[..bytes.len()].copy_from_slice(bytes);
-                Some(Self::Scalar(value, bytes.len()))
-            }
-            Arg::Scalar(_) => None,
-            Arg::Local(bytes) => Some(Self::Local(*bytes)),
-        })
-    }
-}
-
-static NEXT_MEMORY: AtomicU64 = AtomicU64::new(0);
 pub(super) struct ClEvent(pub Owner);
 
 impl ClEvent {
@@ -141,7 +116,7 @@ pub struct OpenClDriver {
     staging: Mutex<Staging>,
 }
 
-fn foreign(what: &str) -> Error {
+pub(super) fn foreign(what: &str) -> Error {
     Error::internal(format!("a {what} of another driver was given to OpenCL"))
 }
 

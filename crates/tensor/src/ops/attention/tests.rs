@@ -11,7 +11,7 @@ fn variants_agree() {
     let tuning = Tuning::of(&device);
     let mut generator = Generator::new(3);
     // Kernels with barriers take a CPU driver seconds to compile: two sizes of tiles, and the third in the suite of a GPU.
-    let shapes = [([1, 4, 2, 40, 70, 40], DType::F32), ([1, 1, 1, 20, 37, 136], DType::F16)];
+    let shapes = [([1, 2, 1, 70, 90, 40], DType::F32), ([1, 1, 1, 20, 37, 136], DType::F16)];
     for (i, ([b, h, kh, t, s, d], dtype)) in shapes.into_iter().enumerate() {
         let mut draw =
             |dims: [usize; 4]| Tensor::normal(&device, dims, 0.0, 1.0, dtype, &mut generator).unwrap();

@@ -1,0 +1,31 @@
+//! What a kernel's arguments were last set to, so that those that did not change are not set again.
+
+use super::safe::{ClMemory, foreign};
+use crate::Result;
+use crate::driver::Arg;
+
+/// The value of an argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Set {
+    Memory(u64),
+    Scalar([u8; 8], usize),
+    Local(usize),
+}
+
+impl Set {
+    /// None where the value is too long to remember.
+    pub fn of(arg: &Arg<'_>) -> Result<Option<Self>> {
+        Ok(match arg {
+            Arg::Memory(m) => {
+                Some(Self::Memory(m.get::<ClMemory>().ok_or_else(|| foreign("memory object"))?.id))
+            }
+            Arg::Scalar(bytes) if bytes.len() <= 8 => {
+                let mut value = [0; 8];
+                value[..bytes.len()].copy_from_slice(bytes);
+                Some(Self::Scalar(value, bytes.len()))
+            }
+            Arg::Scalar(_) => None,
+            Arg::Local(bytes) => Some(Self::Local(*bytes)),
+        })
+    }
+}
