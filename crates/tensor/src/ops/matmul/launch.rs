@@ -3,6 +3,7 @@
 use super::super::prelude::*;
 use super::plan::Blocks;
 use super::view::{Matrix, Problem};
+use super::wgmma::{self, WGMMA};
 use netcl_device::Buffer;
 use netcl_kernel::{Launch, Variants};
 
@@ -22,7 +23,7 @@ static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../ma
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS);
 
-static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &TILE, &TILE_SMALL]);
+static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &TILE, &TILE_SMALL]);
 
 /// Work-items of a tile's group.
 const ITEMS: usize = 256;
@@ -53,7 +54,7 @@ impl Epilogue<'_> {
 }
 
 /// An argument that this launch does not touch.
-struct Unused<'a>(&'a Tensor);
+pub(super) struct Unused<'a>(pub &'a Tensor);
 
 impl Operand for Unused<'_> {
     fn buffer(&self) -> &Buffer {
@@ -80,14 +81,19 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) 
     }
     let device = c.device();
     let kernel = MATMUL
-        .choose_where(device, 0, |kernel| kernel.name != TILE.name || fills(device, p))
+        .choose_where(device, 0, |kernel| match kernel.name {
+            name if name == TILE.name => fills(device, p),
+            name if name == WGMMA.name => wgmma::fits(c, p, e),
+            _ => true,
+        })
         .or_else(|_| MATMUL.choose(device, 0))?;
     if kernel.name == VECTOR.name {
         return vector(c, p, e, column_sums && p.batch() == 1);
     }
-    if c.count() > 0 {
-        tile(kernel, c, p, e)?;
+    if c.count() == 0 {
+        return Ok(None);
     }
+    if kernel.name == WGMMA.name { wgmma::run(c, p, e)? } else { tile(kernel, c, p, e)? }
     Ok(None)
 }
 

@@ -1,0 +1,221 @@
+//! The tensor cores of NVIDIA's sm_90: which products they take, which tile, how the sum is shared out.
+
+use super::super::prelude::*;
+use super::launch::{Epilogue, Unused};
+use super::view::{Matrix, Problem};
+use netcl_device::Buffer;
+use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
+
+pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("../matmul_wgmma_sm90.cl"))
+    .generate(wgmma_macros)
+    .reload()
+    .requires(|device| device.nvidia_cc == 90);
+
+/// Steps of the sum that one copy brings.
+const BLOCK_K: usize = 64;
+/// Turn counters kept ready; two a tile.
+const TURNS: usize = 4096;
+
+/// How the work-items of a group share a tile: see `matmul_wgmma_sm90.cl`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tile {
+    /// Each warpgroup owns tiles of its own.
+    ping_pong: bool,
+    /// Blocks of 64 rows a warpgroup.
+    blocks: usize,
+    columns: usize,
+    stages: usize,
+    /// Tile rows walked together.
+    band: usize,
+    /// Share of the tensor cores' speed it reaches in the main loop.
+    speed: f64,
+}
+
+const TILES: [Tile; 6] = [
+    Tile { ping_pong: true, blocks: 2, columns: 192, stages: 5, band: 64, speed: 1.0 },
+    Tile { ping_pong: false, blocks: 2, columns: 192, stages: 4, band: 16, speed: 1.05 },
+    Tile { ping_pong: false, blocks: 1, columns: 256, stages: 4, band: 16, speed: 1.0 },
+    Tile { ping_pong: true, blocks: 2, columns: 128, stages: 6, band: 16, speed: 0.93 },
+    Tile { ping_pong: true, blocks: 1, columns: 128, stages: 8, band: 16, speed: 0.7 },
+    Tile { ping_pong: true, blocks: 1, columns: 64, stages: 8, band: 16, speed: 0.5 },
+];
+
+/// A tile and the number of parts the sum is cut into.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Plan {
+    tile: Tile,
+    splits: usize,
+}
+
+impl Tile {
+    fn rows(&self) -> usize {
+        64 * self.blocks * if self.ping_pong { 1 } else { 2 }
+    }
+    fn count(&self, m: usize, n: usize) -> usize {
+        m.div_ceil(self.rows()) * n.div_ceil(self.columns)
+    }
+    /// Estimated microseconds of a product on `units` multiprocessors. One does 4.9 TFLOP/s and moves 32 kB/us to memory,
+    /// 42 kB/us to the cache.
+    fn estimate(&self, [m, n, k]: [usize; 3], splits: usize, units: usize) -> f64 {
+        let area = (self.rows() * self.columns) as f64;
+        let works = self.count(m, n) * splits;
+        let main = k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (4.9e6 * self.speed);
+        let store = area * 2.0 / 32e3;
+        let hand_on = if splits > 1 { area * 4.0 / 42e3 * 2.0 } else { 0.0 };
+        let rounds = works.div_ceil(units) as f64;
+        let start = 3.0;
+        match self.ping_pong {
+            true => start + rounds * main.max(store + hand_on) + store + hand_on,
+            false => start + rounds * (main + store + hand_on),
+        }
+    }
+}
+
+impl Plan {
+    fn of(sizes: [usize; 3], units: usize) -> Self {
+        let blocks = sizes[2].div_ceil(BLOCK_K);
+        let mut best = (f64::INFINITY, Self { tile: TILES[0], splits: 1 });
+        for tile in TILES {
+            let most = if 2 * tile.count(sizes[0], sizes[1]) <= TURNS { (blocks / 4).clamp(1, 16) } else { 1 };
+            for splits in 1..=most {
+                let cost = tile.estimate(sizes, splits, units);
+                if cost < best.0 {
+                    best = (cost, Self { tile, splits });
+                }
+            }
+        }
+        best.1
+    }
+}
+
+/// A matrix as copies see it: its contiguous axis first.
+struct Operand16 {
+    along_k: bool,
+    dims: [u64; 2],
+    stride: usize,
+}
+
+impl Operand16 {
+    /// `x` with k columns (A) or, transposed, k columns (B); `None` where neither axis lies as the hardware needs it.
+    fn of(x: &Matrix) -> Option<Self> {
+        let (rows, cols) = (x.rows as u64, x.cols as u64);
+        let even = |stride: usize, inner: usize| stride.is_multiple_of(8) && stride >= inner;
+        if !x.offset().is_multiple_of(8) {
+            return None;
+        }
+        match (x.row_stride, x.col_stride) {
+            (stride, 1) if even(stride, x.cols) => Some(Self { along_k: true, dims: [cols, rows], stride }),
+            (1, stride) if even(stride, x.rows) => Some(Self { along_k: false, dims: [rows, cols], stride }),
+            _ => None,
+        }
+    }
+    fn map(&self, x: &Matrix, element: Element, lines: usize) -> Result<TensorMap> {
+        let block = if self.along_k { [BLOCK_K as u32, lines as u32] } else { [64, BLOCK_K as u32] };
+        let start = (x.offset() * x.tensor.dtype().size()) as u64;
+        Ok(TensorMap {
+            element,
+            address: address(x.tensor.storage())? + start,
+            dims: self.dims,
+            stride: (self.stride * 2) as u64,
+            block,
+        })
+    }
+}
+
+/// Whether the tensor cores take this product: one matrix of 16-bit floats, aligned as copies need it, large enough to pay.
+pub(super) fn fits(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> bool {
+    let bias = e.bias.is_none_or(|b| b.layout().offset.is_multiple_of(2) && b.is_dense());
+    matches!(c.dtype(), DType::F16 | DType::Bf16)
+        && p.batch() == 1
+        && p.n.is_multiple_of(8)
+        && p.m * p.n >= 64 * 64
+        && p.k >= 32
+        && bias
+        && c.layout().offset.is_multiple_of(8)
+        && Operand16::of(&p.a).is_some()
+        && Operand16::of(&p.b.clone().transposed()).is_some()
+}
+
+/// Zeros that every launch leaves as zeros.
+struct Turns(Buffer);
+
+fn turns(device: &Device) -> Result<Buffer> {
+    let slot = device.extension(|_| std::sync::OnceLock::<Turns>::new());
+    if let Some(turns) = slot.get() {
+        return Ok(turns.0.clone());
+    }
+    let buffer = device.allocate(TURNS * size_of::<i32>())?;
+    device.fill(&buffer, &[0; 4])?;
+    Ok(slot.get_or_init(|| Turns(buffer)).0.clone())
+}
+
+/// `c = epilogue(a b)`, for products that [`fits`] accepts.
+pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+    let device = c.device();
+    let units = device.capabilities().compute_units.max(1) as usize;
+    let Plan { tile, splits } = Plan::of([p.m, p.n, p.k], units);
+    let element = if c.dtype() == DType::F16 { Element::F16 } else { Element::Bf16 };
+    let b_turned = p.b.clone().transposed();
+    let (Some(a), Some(b)) = (Operand16::of(&p.a), Operand16::of(&b_turned)) else {
+        return Err(Error::internal("matmul_wgmma_sm90: operands that it does not take"));
+    };
+    let maps = [a.map(&p.a, element, tile.rows())?, b.map(&b_turned, element, tile.columns)?];
+    let (table, at) = tensor_maps(device, &maps)?;
+    let works = tile.count(p.m, p.n) * splits;
+    let launch = WGMMA.launch("matmul_wgmma").flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
+    let launch = match e.bias {
+        Some(bias) => launch.read(&bias.detach()),
+        None => launch.read_base(&Unused(c)),
+    };
+    let launch = launch.write_base(&Unused(c)).write(c);
+    let launch = match splits {
+        1 => launch.write_base(&Unused(c)).write_base(&Unused(c)),
+        _ => {
+            let sums = tile.count(p.m, p.n) * tile.rows() * tile.columns;
+            launch.write(&c.empty_f32([sums])?).write_base(&turns(device)?)
+        }
+    };
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    launch
+        .scalar(at)
+        .scalar(int(p.m))
+        .scalar(int(p.n))
+        .scalar(int(p.k))
+        .scalar(int(splits))
+        .scalar(e.alpha)
+        .define("DTYPE", c.dtype().code())
+        .define("A_ALONG_K", a.along_k)
+        .define("B_ALONG_K", b.along_k)
+        .define("PP", tile.ping_pong)
+        .define("MT", tile.blocks)
+        .define("BN", tile.columns)
+        .define("STAGES", tile.stages)
+        .define("GROUP_M", tile.band)
+        .define("SPLIT", splits > 1)
+        .define("BIAS", e.bias.is_some())
+        .define("ADD_C", e.add)
+        .define("GELU", 0)
+        .define("GELU_GRAD", 0)
+        .local([384, 1, 1])
+        .groups(works.min(units))
+        .run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_fill_the_device_and_keep_to_its_limits() {
+        for tile in TILES {
+            let bytes = tile.stages * (tile.rows() + tile.columns) * 128 + 1024 + 16 * tile.stages;
+            assert!(bytes <= 232_448, "{tile:?}: {bytes}");
+        }
+        let gradient = Plan::of([768, 3072, 16_384], 132);
+        assert!(gradient.splits > 1, "{gradient:?}");
+        assert_eq!(Plan::of([16_384, 3072, 768], 132).splits, 1);
+        let small = Plan::of([64, 768, 768], 132);
+        assert!(small.tile.rows() == 64 && small.splits > 1, "{small:?}");
+        assert_eq!(Plan::of([16_384, 50_304, 768], 132).splits, 1);
+    }
+}
