@@ -8,5 +8,5 @@ mod wgmma;
 
 pub use address::address;
 pub(crate) use reload::{complaint, patch};
-pub use tensor_map::{Element, TensorMap, tensor_maps};
+pub use tensor_map::{Described, Element, MatrixStack, TensorMap, tensor_maps};
 pub use wgmma::wgmma_macros;
