@@ -144,7 +144,7 @@ impl Problem {
     }
     /// The scalars that end the lists of the sm_90 kernels: one more before the others.
     pub(super) fn end_with<'l>(&self, launch: Launch<'l>, together: usize) -> Launch<'l> {
-        self.end(launch.scalar(together.min(1 << 24) as u32))
+        self.end(launch.scalar(together as u32))
     }
     /// The scalars that end most argument lists.
     fn end<'l>(&self, mut launch: Launch<'l>) -> Launch<'l> {

@@ -32,6 +32,9 @@ const PADDED: usize = 256;
 /// Measured at B16 H12 T1024 D64: 16 MB 324, 4 MB 308 TFLOP/s; B4 H32 T4096 D128: 32 MB 580, 16 MB 571.
 const L2_SHARE: usize = 24 << 20;
 
+/// Tag of the memory that stays with the device.
+const KEPT_TAG: &str = "tile counters";
+
 /// Whether the kernels take this problem: 16-bit storage, heads that local memory holds, causality whose diagonal stays in one
 /// block of keys for 64 rows.
 fn takes(p: &Problem) -> bool {
@@ -40,7 +43,7 @@ fn takes(p: &Problem) -> bool {
         && p.size <= 128
         && p.scale > 0.0
         && (!p.causal || (p.keys >= p.queries && (p.keys - p.queries).is_multiple_of(64)))
-        && [p.queries, p.keys, p.batch * p.heads].iter().all(|n| *n <= 1 << 24)
+        && p.batch * p.heads * p.queries.max(p.keys).next_multiple_of(PADDED) < 1 << 31
 }
 
 /// Whether a map describes the view, and 16 bytes of a row are aligned.
@@ -75,9 +78,9 @@ impl Problem {
     fn small(&self) -> bool {
         self.size <= 64
     }
-    /// Heads whose shared blocks, two tensors of `rows`, stay in the L2 cache together.
+    /// Key heads whose shared blocks, two tensors of `rows`, stay in the L2 cache together.
     fn together(&self, rows: usize) -> usize {
-        (L2_SHARE / (4 * self.size * rows).max(1)).max(1)
+        (L2_SHARE / (4 * self.size * rows)).clamp(1, self.batch * self.kv_heads)
     }
 }
 
@@ -108,6 +111,7 @@ fn counters(device: &Device) -> Result<Buffer> {
     if let Some(buffer) = kept.as_ref() {
         return Ok(buffer.clone());
     }
+    let _tag = device.tag(KEPT_TAG);
     let buffer = device.allocate(2 * size_of::<u32>())?;
     device.fill(&buffer, &[0; 4])?;
     *kept = Some(buffer.clone());
