@@ -1,5 +1,6 @@
 //! A kernel text and what can be chosen about it.
 
+use crate::define::Value;
 use crate::launch::Launch;
 use netcl_device::Capabilities;
 
@@ -108,6 +109,10 @@ impl Kernel {
                 (*n, if *n == "WG" { fitting(values, device.max_group) } else { values })
             })
             .collect()
+    }
+    /// The text that a driver compiles under `defines`, for tools that look at it without a device.
+    pub fn text(&self, defines: &[(&'static str, Value)]) -> String {
+        crate::programs::assemble(self, defines)
     }
     /// Begins a launch of `entry`, a `__kernel` function of this text.
     pub fn launch(&'static self, entry: &'static str) -> Launch<'static> {

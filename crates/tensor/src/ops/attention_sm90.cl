@@ -1,4 +1,4 @@
-/* What attention_wgmma.cl and attention_wgmma_bwd.cl share: sm_90's bulk copies (TMA), their barriers (mbarrier) and
+/* What attention_wgmma_sm90.cl and attention_wgmma_sm90_bwd.cl share: sm_90's bulk copies (TMA), their barriers (mbarrier) and
  * warpgroup products (wgmma). Instructions behind `//@` exist on sm_90a only; the build uncovers them (Kernel::reload).
  *
  * Blocks: a block of R rows lies in local memory as DP / 64 halves of R rows of 64 columns, 128-byte swizzled, written by

@@ -8,13 +8,13 @@ use netcl_kernel::Launch;
 use netcl_kernel::nvidia::{Element, MatrixStack, TensorMap, address, tensor_maps};
 use std::sync::{Mutex, PoisonError};
 
-pub(super) static WGMMA: Kernel = Kernel::new("attention_wgmma_sm90", include_str!("../attention_wgmma.cl"))
+pub(super) static WGMMA: Kernel = Kernel::new("attention_wgmma_sm90", include_str!("../attention_wgmma_sm90.cl"))
     .include(&[include_str!("../philox.cl"), include_str!("../attention_sm90.cl")])
     .generate(wgmma::macros)
     .reload()
     .requires(|device| device.nvidia_cc == 90);
 pub(super) static WGMMA_BWD: Kernel =
-    Kernel::new("attention_wgmma_sm90_bwd", include_str!("../attention_wgmma_bwd.cl"))
+    Kernel::new("attention_wgmma_sm90_bwd", include_str!("../attention_wgmma_sm90_bwd.cl"))
         .include(&[include_str!("../philox.cl"), include_str!("../attention_sm90.cl")])
         .generate(wgmma::macros)
         .reload()
@@ -134,7 +134,7 @@ fn with_maps<'l>(launch: Launch<'l>, device: &Device, maps: &[MatrixStack]) -> R
     Ok(launch.read_base(&table).scalar(at))
 }
 
-/// o and lse; see `attention_wgmma.cl`.
+/// o and lse; see `attention_wgmma_sm90.cl`.
 pub(super) fn forward(p: &Problem, [q, k, v]: [View<'_>; 3], o: &Tensor, lse: &Tensor) -> Result<()> {
     let device = o.device();
     let units = device.capabilities().compute_units.max(1) as usize;
@@ -154,7 +154,7 @@ pub(super) fn forward(p: &Problem, [q, k, v]: [View<'_>; 3], o: &Tensor, lse: &T
     p.end_with(launch, p.together(p.keys) * p.group()).run()
 }
 
-/// dq, dk, dv in three launches; see `attention_wgmma_bwd.cl`.
+/// dq, dk, dv in three launches; see `attention_wgmma_sm90_bwd.cl`.
 pub(super) fn backward(p: &Problem, known: &Known<'_>, [dq, dk, dv]: [View<'_>; 3]) -> Result<()> {
     let device = known.o.device();
     let units = device.capabilities().compute_units.max(1) as usize;

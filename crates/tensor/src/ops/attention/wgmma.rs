@@ -98,3 +98,22 @@ fn hold(out: &mut String, kind: char, constraint: &str, count: usize) {
         operands(constraint, 'c', count)
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operands_are_numbered_as_they_are_listed() {
+        let text = macros();
+        let line = |name: &str| text.lines().find(|l| l.starts_with(&format!("#define {name}("))).unwrap();
+        let product = line("SS_N64_K5");
+        // 32 registers, two descriptors, five offsets of each.
+        assert!(product.contains("add.s64 x, %32, %34;") && product.contains("add.s64 y, %33, %43;"), "{product}");
+        assert!(product.contains("\"n\"(1 * (a_half) + 0), \"n\"(0 * (b_half) + 0)"), "{product}");
+        let product = line("RS_N64_K4");
+        assert!(product.contains("setp.ne.b32 p, %49, 0;") && product.contains("{%44,%45,%46,%47}, y, 1"), "{product}");
+        assert_eq!(product.matches("wgmma.mma_async").count(), 4);
+        assert!(text.lines().all(|l| l.matches('{').count() == l.matches('}').count()));
+    }
+}

@@ -1,4 +1,4 @@
-/* Gradients of attention for sm_90; see attention_sm90.cl for blocks and pipelines, attention_wgmma.cl for q, k, v, o, lse.
+/* Gradients of attention for sm_90; see attention_sm90.cl for blocks and pipelines, attention_wgmma_sm90.cl for q, k, v, o, lse.
  *
  * Two passes without atomics on results; the order of every sum is fixed by the shapes.
  *   delta = sum_d dO*o,  P = 2^(scale*s - stat),  dS = P * (dO vᵀ - delta),  dq = scale * dS k,  dk = scale * dSᵀ q,  dv = Pᵀ dO
