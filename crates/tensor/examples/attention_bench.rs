@@ -143,7 +143,8 @@ fn run(
     for x in inputs {
         out.push(x.grad().unwrap().to_vec()?);
     }
-    let kernels = tuning.stop_recording().kernels.into_keys().filter(|k| k.starts_with("attention")).collect();
+    let kernels =
+        tuning.stop_recording().kernels.into_keys().filter(|k| k.starts_with("attention")).collect();
     Ok((out, kernels))
 }
 
@@ -178,7 +179,8 @@ fn check(device: &Device, case: &Case, dog: &Watchdog) -> Result<bool> {
     let same = both.iter().zip(&again).all(|(a, b)| a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits()));
     // Both round to 16 bits; this one rounds P and dS too.
     let bound = if case.dtype == DType::Bf16 { 6e-3 } else { 8e-4 };
-    let (f, b, fb) = (distances(&forward, &expected), distances(&backward, &expected), distances(&both, &expected));
+    let (f, b, fb) =
+        (distances(&forward, &expected), distances(&backward, &expected), distances(&both, &expected));
     let close = [&f, &b, &fb].into_iter().flatten().all(|d| *d <= bound);
     let fast = used.iter().filter(|k| FAST.contains(k)).count() == 2;
     let text = |d: &[f64]| d.iter().map(|d| format!("{d:.1e}")).collect::<Vec<_>>().join(" ");

@@ -207,7 +207,8 @@ pub(crate) fn test(name: &str) {
     }
     // Devices keep what launches of one kind share: a few kilobytes, whatever is run.
     let memory = device.memory();
-    let shared = |(tag, bytes): &(&str, usize)| ["tensor maps", "tile counters"].contains(tag).then_some(*bytes);
+    let shared =
+        |(tag, bytes): &(&str, usize)| ["tensor maps", "tile counters"].contains(tag).then_some(*bytes);
     let kept: usize = memory.by_tag.iter().filter_map(shared).sum();
     assert_eq!(memory.live, kept, "{name} leaves some of {} buffers alive", memory.buffers);
 }

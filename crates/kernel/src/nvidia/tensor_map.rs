@@ -99,7 +99,8 @@ impl MatrixStack {
     /// Whether the hardware can describe this.
     pub fn fits(&self) -> bool {
         let axis = |(n, stride): (u64, u64)| {
-            (1..=1 << 32).contains(&n) && (n == 1 || (stride.is_multiple_of(16) && (16..1 << 36).contains(&stride)))
+            (1..=1 << 32).contains(&n)
+                && (n == 1 || (stride.is_multiple_of(16) && (16..1 << 36).contains(&stride)))
         };
         self.matrix.fits() && self.counts.into_iter().zip(self.strides).all(axis)
     }
