@@ -172,9 +172,8 @@ impl Op<2> for MatMul {
             sample(&[0, 2, 3], &[3, 2]).light(),
             // More than one block of the sum.
             sample(&[2, 600], &[600, 3]).light(),
-            // What tensor cores take: rows of whole 16 bytes, edges beside whole tiles, a sum that is shared out.
-            sample(&[130, 104], &[104, 72]),
-            sample(&[72, 1096], &[1096, 64]),
+            // What tensor cores take: rows of whole 16 bytes.
+            sample(&[24, 40], &[40, 16]),
         ]
     }
 }
@@ -258,7 +257,7 @@ impl Op<3> for Linear {
             sample(&[1, 1], 1),
             sample(&[0, 4], 3),
             sample(&[300, 2], 17).light(),
-            sample(&[200, 64], 136),
+            sample(&[24, 16], 40),
         ]
     }
 }

@@ -6,9 +6,11 @@
  *   PP 1  ping-pong: each owns whole tiles of BM by BN in turn, so that one multiplies while the other stores.
  *   PP 0  both share a tile twice as high: fewer bytes a product, for large matrices.
  *
- * Where C has too few tiles to fill a device (gradients of weights), `splits` items of work share a tile: each sums its part
- * of k and adds to what the one before it left in `part`, and the last goes on to C. The order is fixed, so the result has the same
- * bits on every run; the items of a tile are handed out in that order, so each waits only for one that has begun.
+ * Where C has too few tiles to fill a device (gradients of weights), `splits` items of work share a tile, each with its part of
+ * k. The order in which their sums are added is fixed, so the result has the same bits on every run.
+ *   SPLIT 1  each adds to what the one before it left in `part`, and the last goes on to C. The items of a tile are handed out
+ *            in that order, so each waits only for one that has begun. For tiles that few items share at one time.
+ *   SPLIT 2  each leaves its sums in `part`, and matmul_wgmma_sum adds them up: nobody waits, but all of it is read again.
  *
  * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; held below by the power limit.
  *
@@ -16,13 +18,14 @@
  *           64 steps where it is not.
  * bias      T (N), read with BIAS.      aux  T (M, N): with GELU the pre-activation is written to it, with GELU_GRAD read.
  * c         T (M, N), rows of N. With ADD_C it is added to.
- * part      float, (tiles * splits' warpgroups) in the order of the registers; used with SPLIT. turns: int, two a tile, 0
- *           before and after.
+ * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 (splits, M, N).
+ * turns     int, with SPLIT 1: one a tile and warpgroup that shares it, 0 before and after.
  * m n k     sizes; n a multiple of 8, rows of A and B start at multiples of 16 bytes.
- * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items.
+ * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items. matmul_wgmma_sum: a work-item for four
+ *           neighbours of C, groups of 256.
  *
  * Defines: DTYPE 1 or 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
- * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT, BIAS, ADD_C, GELU, GELU_GRAD (0 or 1).
+ * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 2, BIAS, ADD_C, GELU, GELU_GRAD (0 or 1).
  */
 #define UNROLL _Pragma("unroll")
 #if PP
@@ -101,6 +104,10 @@ static inline uint from_lane(uint v, int across) {
 static inline void store16(__global T *to, int inside, uint4 v) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v4.b32 [%0], {%2, %3, %4, %5};\n\t}"
                ::"l"(to), "r"(inside), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+static inline void store8(__global float *to, int inside, float a, float b) {
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v2.f32 [%0], {%2, %3};\n\t}"
+               ::"l"(to), "r"(inside), "f"(a), "f"(b) : "memory");
 }
 static inline uint load4(__global const T *from, int inside) {
   uint v;
@@ -257,9 +264,9 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     const uint next = stage + work_of(min(w + groups, works - 1), rows, cols, blocks, splits).count;
     phase ^= next / STAGES & 1, stage = next % STAGES;
 #endif
-#if SPLIT
+#if SPLIT == 1
     {
-      const int slot = work.tile * 2 + (PP ? 0 : mine);
+      const int slot = PP ? work.tile : work.tile * 2 + mine; /* whose sums: of one warpgroup */
       __global float *sums = part + (size_t)slot * (MT * BN * 64) + (item & 127) * 4;
       if (work.split > 0) {
         if ((item & 127) == 0)
@@ -285,6 +292,16 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
       meet(4 + mine, 128);
       if ((item & 127) == 0) turn_set(turns + slot, 0);
     }
+#endif
+#if SPLIT == 2
+    UNROLL for (int i = 0; i < MT; i++)
+      UNROLL for (int j = 0; j < BN / 8; j++) {
+        const int row = work.bm * BM + (row_block + i) * 64 + warp * 16 + (lane >> 2), col = work.bn * BN + j * 8 + quad * 2;
+        __global float *to = part + ((size_t)work.split * m + row) * n + col;
+        store8(to, row < m && col < n, acc[i][j * 4], acc[i][j * 4 + 1]);
+        store8(to + (size_t)8 * n, row + 8 < m && col < n, acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
+      }
+    continue;
 #endif
     /* acc[i][4j + {0,1}] lies in row `lane / 4`, columns 8j + 2 quad + {0,1}; {2,3} eight rows below. Four lanes exchange
      * theirs, so that each stores eight neighbours. */
@@ -336,4 +353,22 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         }
     }
   }
+}
+
+__attribute__((reqd_work_group_size(256, 1, 1)))
+__kernel void matmul_wgmma_sum(__global const float *part, __global const T *bias, __global T *c, const ulong count,
+                               const int n, const int splits, const float alpha) {
+  const size_t i = get_global_id(0) * 4;
+  if (i >= count) return;
+  float4 y = (float4)(0.0f);
+  for (int s = 0; s < splits; s++) y += *(__global const float4 *)(part + s * count + i);
+  y *= alpha;
+#if BIAS
+  const size_t col = i % (size_t)n;
+  y += (float4)(unpack(load4(bias + col, 1)), unpack(load4(bias + col + 2, 1)));
+#endif
+#if ADD_C
+  y += (float4)(unpack(load4(c + i, 1)), unpack(load4(c + i + 2, 1)));
+#endif
+  *(__global uint2 *)(c + i) = (uint2)(pack(y.x, y.y), pack(y.z, y.w));
 }

@@ -83,7 +83,7 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) 
     let kernel = MATMUL
         .choose_where(device, 0, |kernel| match kernel.name {
             name if name == TILE.name => fills(device, p),
-            name if name == WGMMA.name => wgmma::fits(c, p, e),
+            name if name == WGMMA.name => wgmma::fits(c, p),
             _ => true,
         })
         .or_else(|_| MATMUL.choose(device, 0))?;

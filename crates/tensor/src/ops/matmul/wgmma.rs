@@ -4,6 +4,7 @@ use super::super::prelude::*;
 use super::launch::{Epilogue, Unused};
 use super::view::{Matrix, Problem};
 use netcl_device::Buffer;
+use netcl_kernel::Launch;
 use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
 
 pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("../matmul_wgmma_sm90.cl"))
@@ -18,7 +19,7 @@ const TURNS: usize = 4096;
 
 /// How the work-items of a group share a tile: see `matmul_wgmma_sm90.cl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Tile {
+pub(super) struct Tile {
     /// Each warpgroup owns tiles of its own.
     ping_pong: bool,
     /// Blocks of 64 rows a warpgroup.
@@ -31,7 +32,7 @@ struct Tile {
     speed: f64,
 }
 
-const TILES: [Tile; 6] = [
+pub(super) const TILES: [Tile; 6] = [
     Tile { ping_pong: true, blocks: 2, columns: 192, stages: 5, band: 64, speed: 1.0 },
     Tile { ping_pong: false, blocks: 2, columns: 192, stages: 4, band: 16, speed: 1.05 },
     Tile { ping_pong: false, blocks: 1, columns: 256, stages: 4, band: 16, speed: 1.0 },
@@ -40,11 +41,38 @@ const TILES: [Tile; 6] = [
     Tile { ping_pong: true, blocks: 1, columns: 64, stages: 8, band: 16, speed: 0.5 },
 ];
 
-/// A tile and the number of parts the sum is cut into.
+/// How many parts the sum is cut into, and how they come together again.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Plan {
-    tile: Tile,
-    splits: usize,
+pub(super) enum Split {
+    None,
+    /// Each part adds to the one before it.
+    Chain(usize),
+    /// A second kernel adds them up.
+    Parts(usize),
+}
+
+impl Split {
+    fn count(self) -> usize {
+        match self {
+            Self::None => 1,
+            Self::Chain(n) | Self::Parts(n) => n,
+        }
+    }
+    /// The kernel's `SPLIT`.
+    fn code(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::Chain(_) => 1,
+            Self::Parts(_) => 2,
+        }
+    }
+}
+
+/// A tile, and what becomes of the sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub tile: Tile,
+    pub split: Split,
 }
 
 impl Tile {
@@ -56,31 +84,42 @@ impl Tile {
     }
     /// Estimated microseconds of a product on `units` multiprocessors. One does 4.9 TFLOP/s and moves 32 kB/us to memory,
     /// 42 kB/us to the cache.
-    fn estimate(&self, [m, n, k]: [usize; 3], splits: usize, units: usize) -> f64 {
+    fn estimate(&self, [m, n, k]: [usize; 3], split: Split, units: usize) -> f64 {
         let area = (self.rows() * self.columns) as f64;
-        let works = self.count(m, n) * splits;
+        let (tiles, splits) = (self.count(m, n), split.count());
         let main = k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (4.9e6 * self.speed);
-        let store = area * 2.0 / 32e3;
-        let hand_on = if splits > 1 { area * 4.0 / 42e3 * 2.0 } else { 0.0 };
-        let rounds = works.div_ceil(units) as f64;
+        let rounds = (tiles * splits).div_ceil(units) as f64;
+        let (store, after) = match split {
+            Split::None => (area * 2.0 / 32e3, 0.0),
+            // Those that work on a tile at one time wait for one another in turn.
+            Split::Chain(_) => {
+                let hand_on = area * 8.0 / 42e3;
+                (hand_on, hand_on * (splits.min(units.div_ceil(tiles)) - 1) as f64)
+            }
+            Split::Parts(_) => {
+                let bytes = (splits * m * n * size_of::<f32>()) as f64;
+                (area * 4.0 / 32e3, 3.0 + bytes / if bytes < 4e7 { 4e6 } else { 1.9e6 })
+            }
+        };
         let start = 3.0;
         match self.ping_pong {
-            true => start + rounds * main.max(store + hand_on) + store + hand_on,
-            false => start + rounds * (main + store + hand_on),
+            true => start + rounds * main.max(store) + store + after,
+            false => start + rounds * (main + store) + after,
         }
     }
 }
 
 impl Plan {
     fn of(sizes: [usize; 3], units: usize) -> Self {
-        let blocks = sizes[2].div_ceil(BLOCK_K);
-        let mut best = (f64::INFINITY, Self { tile: TILES[0], splits: 1 });
+        let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 16);
+        let mut best = (f64::INFINITY, Self { tile: TILES[0], split: Split::None });
         for tile in TILES {
-            let most = if 2 * tile.count(sizes[0], sizes[1]) <= TURNS { (blocks / 4).clamp(1, 16) } else { 1 };
-            for splits in 1..=most {
-                let cost = tile.estimate(sizes, splits, units);
+            let chains = tile.count(sizes[0], sizes[1]) * 2 <= TURNS;
+            let ways = (2..=most).flat_map(|n| [Split::Parts(n), Split::Chain(n)]);
+            for split in ways.chain([Split::None]).filter(|s| chains || !matches!(s, Split::Chain(_))) {
+                let cost = tile.estimate(sizes, split, units);
                 if cost < best.0 {
-                    best = (cost, Self { tile, splits });
+                    best = (cost, Self { tile, split });
                 }
             }
         }
@@ -123,14 +162,12 @@ impl Operand16 {
 }
 
 /// Whether the tensor cores take this product: one matrix of 16-bit floats, aligned as copies need it, large enough to pay.
-pub(super) fn fits(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> bool {
-    let bias = e.bias.is_none_or(|b| b.layout().offset.is_multiple_of(2) && b.is_dense());
-    matches!(c.dtype(), DType::F16 | DType::Bf16)
+pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
+        matches!(c.dtype(), DType::F16 | DType::Bf16)
         && p.batch() == 1
         && p.n.is_multiple_of(8)
-        && p.m * p.n >= 64 * 64
-        && p.k >= 32
-        && bias
+        && p.m * p.n >= 256
+        && p.k >= 16
         && c.layout().offset.is_multiple_of(8)
         && Operand16::of(&p.a).is_some()
         && Operand16::of(&p.b.clone().transposed()).is_some()
@@ -151,9 +188,13 @@ fn turns(device: &Device) -> Result<Buffer> {
 
 /// `c = epilogue(a b)`, for products that [`fits`] accepts.
 pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+    let units = c.device().capabilities().compute_units.max(1) as usize;
+    run_plan(c, p, e, Plan::of([p.m, p.n, p.k], units))
+}
+
+pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, split }: Plan) -> Result<()> {
     let device = c.device();
     let units = device.capabilities().compute_units.max(1) as usize;
-    let Plan { tile, splits } = Plan::of([p.m, p.n, p.k], units);
     let element = if c.dtype() == DType::F16 { Element::F16 } else { Element::Bf16 };
     let b_turned = p.b.clone().transposed();
     let (Some(a), Some(b)) = (Operand16::of(&p.a), Operand16::of(&b_turned)) else {
@@ -161,44 +202,41 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
     };
     let maps = [a.map(&p.a, element, tile.rows())?, b.map(&b_turned, element, tile.columns)?];
     let (table, at) = tensor_maps(device, &maps)?;
-    let works = tile.count(p.m, p.n) * splits;
-    let launch = WGMMA.launch("matmul_wgmma").flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
-    let launch = match e.bias {
-        Some(bias) => launch.read(&bias.detach()),
+    let (tiles, splits) = (tile.count(p.m, p.n), split.count());
+    let define = |launch: Launch<'static>| {
+        let launch = launch.define("DTYPE", c.dtype().code()).define("A_ALONG_K", a.along_k);
+        let launch = launch.define("B_ALONG_K", b.along_k).define("PP", tile.ping_pong).define("MT", tile.blocks);
+        let launch = launch.define("BN", tile.columns).define("STAGES", tile.stages).define("GROUP_M", tile.band);
+        let launch = launch.define("SPLIT", split.code()).define("BIAS", e.bias.is_some());
+        launch.define("ADD_C", e.add).define("GELU", 0).define("GELU_GRAD", 0)
+    };
+    let bias = e.bias.map(|bias| bias.detach().contiguous()).transpose()?;
+    let with_bias = |launch: Launch<'static>| match &bias {
+        Some(bias) => launch.read(bias),
         None => launch.read_base(&Unused(c)),
     };
-    let launch = launch.write_base(&Unused(c)).write(c);
-    let launch = match splits {
-        1 => launch.write_base(&Unused(c)).write_base(&Unused(c)),
-        _ => {
-            let sums = tile.count(p.m, p.n) * tile.rows() * tile.columns;
-            launch.write(&c.empty_f32([sums])?).write_base(&turns(device)?)
-        }
+    let part = match split {
+        Split::None => None,
+        Split::Chain(_) => Some(c.empty_f32([tiles * tile.rows() * tile.columns])?),
+        Split::Parts(n) => Some(c.empty_f32([n, c.count()])?),
+    };
+    let launch = define(WGMMA.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
+    let launch = with_bias(launch).write_base(&Unused(c)).write(c);
+    let launch = match &part {
+        Some(part) => launch.write(part),
+        None => launch.write_base(&Unused(c)),
+    };
+    let launch = match split {
+        Split::Chain(_) => launch.write_base(&turns(device)?),
+        _ => launch.write_base(&Unused(c)),
     };
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
-    launch
-        .scalar(at)
-        .scalar(int(p.m))
-        .scalar(int(p.n))
-        .scalar(int(p.k))
-        .scalar(int(splits))
-        .scalar(e.alpha)
-        .define("DTYPE", c.dtype().code())
-        .define("A_ALONG_K", a.along_k)
-        .define("B_ALONG_K", b.along_k)
-        .define("PP", tile.ping_pong)
-        .define("MT", tile.blocks)
-        .define("BN", tile.columns)
-        .define("STAGES", tile.stages)
-        .define("GROUP_M", tile.band)
-        .define("SPLIT", splits > 1)
-        .define("BIAS", e.bias.is_some())
-        .define("ADD_C", e.add)
-        .define("GELU", 0)
-        .define("GELU_GRAD", 0)
-        .local([384, 1, 1])
-        .groups(works.min(units))
-        .run()
+    let launch = launch.scalar(at).scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(splits));
+    launch.scalar(e.alpha).local([384, 1, 1]).groups((tiles * splits).min(units)).run()?;
+    let (Some(part), Split::Parts(_)) = (part, split) else { return Ok(()) };
+    let launch = with_bias(define(WGMMA.launch("matmul_wgmma_sum")).read(&part)).write(c);
+    let launch = launch.scalar(c.count()).scalar(int(p.n)).scalar(int(splits)).scalar(e.alpha);
+    launch.local([256, 1, 1]).groups(c.count().div_ceil(4 * 256)).run()
 }
 
 #[cfg(test)]
@@ -211,11 +249,11 @@ mod tests {
             let bytes = tile.stages * (tile.rows() + tile.columns) * 128 + 1024 + 16 * tile.stages;
             assert!(bytes <= 232_448, "{tile:?}: {bytes}");
         }
-        let gradient = Plan::of([768, 3072, 16_384], 132);
-        assert!(gradient.splits > 1, "{gradient:?}");
-        assert_eq!(Plan::of([16_384, 3072, 768], 132).splits, 1);
-        let small = Plan::of([64, 768, 768], 132);
-        assert!(small.tile.rows() == 64 && small.splits > 1, "{small:?}");
-        assert_eq!(Plan::of([16_384, 50_304, 768], 132).splits, 1);
+        let plan = |sizes| Plan::of(sizes, 132);
+        assert!(matches!(plan([768, 3072, 16_384]).split, Split::Chain(_)));
+        assert!(matches!(plan([768, 768, 16_384]).split, Split::Parts(_)));
+        assert_eq!(plan([16_384, 3072, 768]).split, Split::None);
+        assert_eq!(plan([16_384, 50_304, 768]).split, Split::None);
+        assert_eq!(plan([64, 768, 768]).tile.rows(), 64);
     }
 }
