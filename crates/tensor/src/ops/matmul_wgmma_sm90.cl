@@ -16,7 +16,9 @@
  *
  * maps      tensor maps of A and B at byte `at`: blocks of 64 by BM and 64 by BN where k is contiguous, of 64 rows or columns by
  *           64 steps where it is not.
- * bias      T (N), read with BIAS.      aux  T (M, N): with GELU the pre-activation is written to it, with GELU_GRAD read.
+ * bias      T (N), read with BIAS.
+ * aux       T (M, N). RESIDUAL: added. GELU: C is GELU of the sum, and aux gets the sum itself. GELU_GRAD: C is the sum times
+ *           the derivative of GELU at aux.
  * c         T (M, N), rows of N. With ADD_C it is added to.
  * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 (splits, M, N).
  * turns     int, with SPLIT 1: one a tile and warpgroup that shares it, 0 before and after.
@@ -25,7 +27,8 @@
  *           neighbours of C, groups of 256.
  *
  * Defines: DTYPE 1 or 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
- * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 2, BIAS, ADD_C, GELU, GELU_GRAD (0 or 1).
+ * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 2; BIAS, ADD_C, and one of RESIDUAL,
+ * GELU, GELU_GRAD (0 or 1; not with SPLIT 2).
  */
 #define UNROLL _Pragma("unroll")
 #if PP
@@ -101,9 +104,25 @@ static inline uint from_lane(uint v, int across) {
   return r;
 }
 /* 16 bytes where `inside`; without a branch, which would part the warp. */
-static inline void store16(__global T *to, int inside, uint4 v) {
+static inline void store16(__global T *to, int inside, const uint *v) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v4.b32 [%0], {%2, %3, %4, %5};\n\t}"
-               ::"l"(to), "r"(inside), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+               ::"l"(to), "r"(inside), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+}
+static inline void load16(uint *v, __global const T *from, int inside) {
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\tmov.b32 %0, 0;\n\tmov.b32 %1, 0;\n\tmov.b32 %2, 0;\n\tmov.b32 %3, 0;"
+               "\n\t@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n\t}"
+               : "=&r"(v[0]), "=&r"(v[1]), "=&r"(v[2]), "=&r"(v[3]) : "l"(from), "r"(inside) : "memory");
+}
+/* Four lanes hold four pairs each of four vectors of eight; afterwards each lane holds one vector, or the other way round. */
+static inline void exchange(uint *v, int quad) {
+  uint low = quad & 1 ? v[0] : v[1], high = quad & 1 ? v[2] : v[3];
+  low = from_lane(low, 1), high = from_lane(high, 1);
+  if (quad & 1) v[0] = low, v[2] = high;
+  else v[1] = low, v[3] = high;
+  low = quad & 2 ? v[0] : v[2], high = quad & 2 ? v[1] : v[3];
+  low = from_lane(low, 2), high = from_lane(high, 2);
+  if (quad & 2) v[0] = low, v[1] = high;
+  else v[2] = low, v[3] = high;
 }
 static inline void store8(__global float *to, int inside, float a, float b) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v2.f32 [%0], {%2, %3};\n\t}"
@@ -309,46 +328,48 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
       const int row0 = work.bm * BM + (row_block + i) * 64 + warp * 16 + (lane >> 2);
       UNROLL for (int j = 0; j < BN / 8; j += 4)
         UNROLL for (int lower = 0; lower < 2; lower++) {
-          const int row = row0 + lower * 8;
-          uint v[4], pre[4];
+          const int row = row0 + lower * 8, col = work.bn * BN + (j + quad) * 8, inside = row < m && col < n;
+          const size_t place = (size_t)row * n + col;
+          uint v[4];
+#if ADD_C
+          uint before[4];
+          load16(before, c + place, inside);
+          exchange(before, quad);
+#endif
+#if RESIDUAL || GELU_GRAD
+          uint x[4];
+          load16(x, aux + place, inside);
+          exchange(x, quad);
+#elif GELU
+          uint x[4];
+#endif
           UNROLL for (int e = 0; e < 4; e++) {
-            const int col = work.bn * BN + (j + e) * 8 + quad * 2, inside = row < m && col < n;
-            const size_t place = (size_t)row * n + col;
             float2 y = (float2)(acc[i][(j + e) * 4 + lower * 2], acc[i][(j + e) * 4 + lower * 2 + 1]) * alpha;
 #if BIAS
-            y += unpack(load4(bias + col, col < n));
+            const int at_bias = work.bn * BN + (j + e) * 8 + quad * 2;
+            y += unpack(load4(bias + at_bias, at_bias < n));
 #endif
 #if ADD_C
-            y += unpack(load4(c + place, inside));
+            y += unpack(before[e]);
 #endif
-#if GELU_GRAD
-            const float2 x = unpack(load4(aux + place, inside));
-            y.x *= gelu_grad(x.x), y.y *= gelu_grad(x.y);
-#endif
-#if GELU
-            pre[e] = pack(y.x, y.y);
-            /* Of the rounded value: what the backward sees. */
-            y = unpack(pre[e]);
+#if RESIDUAL
+            y += unpack(x[e]);
+#elif GELU_GRAD
+            const float2 at_x = unpack(x[e]);
+            y.x *= gelu_grad(at_x.x), y.y *= gelu_grad(at_x.y);
+#elif GELU
+            /* Of the rounded value, which is what the backward sees. */
+            x[e] = pack(y.x, y.y);
+            y = unpack(x[e]);
             y.x = gelu(y.x), y.y = gelu(y.y);
 #endif
             v[e] = pack(y.x, y.y);
           }
-          const int col = work.bn * BN + (j + quad) * 8, inside = row < m && col < n;
-          const size_t place = (size_t)row * n + col;
-#define TURN(v)                                                                                                            \
-  {                                                                                                                        \
-    uint low = quad & 1 ? v[0] : v[1], high = quad & 1 ? v[2] : v[3];                                                      \
-    low = from_lane(low, 1), high = from_lane(high, 1);                                                                    \
-    if (quad & 1) v[0] = low, v[2] = high; else v[1] = low, v[3] = high;                                                   \
-    low = quad & 2 ? v[0] : v[2], high = quad & 2 ? v[1] : v[3];                                                           \
-    low = from_lane(low, 2), high = from_lane(high, 2);                                                                    \
-    if (quad & 2) v[0] = low, v[1] = high; else v[2] = low, v[3] = high;                                                   \
-  }
-          TURN(v)
-          store16(c + place, inside, (uint4)(v[0], v[1], v[2], v[3]));
+          exchange(v, quad);
+          store16(c + place, inside, v);
 #if GELU
-          TURN(pre)
-          store16(aux + place, inside, (uint4)(pre[0], pre[1], pre[2], pre[3]));
+          exchange(x, quad);
+          store16(aux + place, inside, x);
 #endif
         }
     }

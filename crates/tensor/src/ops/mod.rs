@@ -123,4 +123,5 @@ ops! {
     dropout: Dropout;
     attention: Attention, AttentionQkv;
     matmul: MatMul, Linear;
+    feed_forward: LinearAdd, FeedForward;
 }

@@ -152,8 +152,8 @@ fn tensor_cores_agree_with_the_reference() {
             let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
             let bias = cast(&bias, false);
             for (epilogue, factor, shift) in [
-                (Epilogue { alpha: 1.0, bias: None, add: false }, 1.0, 0.0),
-                (Epilogue { alpha: -0.5, bias: Some(&bias), add: true }, -0.5, 5.0),
+                (Epilogue::NONE, 1.0, 0.0),
+                (Epilogue { alpha: -0.5, bias: Some(&bias), add: true, aux: Aux::None }, -0.5, 5.0),
             ] {
                 let c = Tensor::full(&device, [m, n], if epilogue.add { 3.0 } else { f32::NAN }, dtype).unwrap();
                 assert!(wgmma::fits(&c, &problem));

@@ -1,7 +1,7 @@
 //! The tensor cores of NVIDIA's sm_90: which products they take, which tile, how the sum is shared out.
 
 use super::super::prelude::*;
-use super::launch::{Epilogue, Unused};
+use super::launch::{Aux, Epilogue, Unused};
 use super::view::{Matrix, Problem};
 use netcl_device::Buffer;
 use netcl_kernel::Launch;
@@ -110,13 +110,19 @@ impl Tile {
 }
 
 impl Plan {
-    fn of(sizes: [usize; 3], units: usize) -> Self {
+    /// The cheapest; `parts` says whether the epilogue is one that the second kernel has.
+    fn of(sizes: [usize; 3], units: usize, parts: bool) -> Self {
         let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 16);
         let mut best = (f64::INFINITY, Self { tile: TILES[0], split: Split::None });
         for tile in TILES {
             let chains = tile.count(sizes[0], sizes[1]) * 2 <= TURNS;
             let ways = (2..=most).flat_map(|n| [Split::Parts(n), Split::Chain(n)]);
-            for split in ways.chain([Split::None]).filter(|s| chains || !matches!(s, Split::Chain(_))) {
+            let possible = |split: &Split| match split {
+                Split::None => true,
+                Split::Chain(_) => chains,
+                Split::Parts(_) => parts,
+            };
+            for split in ways.chain([Split::None]).filter(possible) {
                 let cost = tile.estimate(sizes, split, units);
                 if cost < best.0 {
                     best = (cost, Self { tile, split });
@@ -189,7 +195,7 @@ fn turns(device: &Device) -> Result<Buffer> {
 /// `c = epilogue(a b)`, for products that [`fits`] accepts.
 pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
     let units = c.device().capabilities().compute_units.max(1) as usize;
-    run_plan(c, p, e, Plan::of([p.m, p.n, p.k], units))
+    run_plan(c, p, e, Plan::of([p.m, p.n, p.k], units, matches!(e.aux, Aux::None)))
 }
 
 pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, split }: Plan) -> Result<()> {
@@ -208,7 +214,9 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
         let launch = launch.define("B_ALONG_K", b.along_k).define("PP", tile.ping_pong).define("MT", tile.blocks);
         let launch = launch.define("BN", tile.columns).define("STAGES", tile.stages).define("GROUP_M", tile.band);
         let launch = launch.define("SPLIT", split.code()).define("BIAS", e.bias.is_some());
-        launch.define("ADD_C", e.add).define("GELU", 0).define("GELU_GRAD", 0)
+        let launch = launch.define("ADD_C", e.add).define("RESIDUAL", matches!(e.aux, Aux::Residual(_)));
+        let launch = launch.define("GELU", matches!(e.aux, Aux::Gelu(_)));
+        launch.define("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)))
     };
     let bias = e.bias.map(|bias| bias.detach().contiguous()).transpose()?;
     let with_bias = |launch: Launch<'static>| match &bias {
@@ -221,7 +229,12 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
         Split::Parts(n) => Some(c.empty_f32([n, c.count()])?),
     };
     let launch = define(WGMMA.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
-    let launch = with_bias(launch).write_base(&Unused(c)).write(c);
+    let launch = match e.aux {
+        Aux::None => with_bias(launch).write_base(&Unused(c)),
+        Aux::Residual(x) | Aux::GeluGrad(x) => with_bias(launch).read(x),
+        Aux::Gelu(x) => with_bias(launch).write(x),
+    };
+    let launch = launch.write(c);
     let launch = match &part {
         Some(part) => launch.write(part),
         None => launch.write_base(&Unused(c)),
@@ -249,7 +262,7 @@ mod tests {
             let bytes = tile.stages * (tile.rows() + tile.columns) * 128 + 1024 + 16 * tile.stages;
             assert!(bytes <= 232_448, "{tile:?}: {bytes}");
         }
-        let plan = |sizes| Plan::of(sizes, 132);
+        let plan = |sizes| Plan::of(sizes, 132, true);
         assert!(matches!(plan([768, 3072, 16_384]).split, Split::Chain(_)));
         assert!(matches!(plan([768, 768, 16_384]).split, Split::Parts(_)));
         assert_eq!(plan([16_384, 3072, 768]).split, Split::None);
