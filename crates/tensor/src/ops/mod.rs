@@ -71,7 +71,8 @@ pub fn row_groups(device: &Device, rows: usize, n: usize) -> usize {
 pub fn past_caches(y: &Tensor) -> bool {
     let capabilities = y.device().capabilities();
     let bytes = (y.count() * y.dtype().size()) as u64;
-    capabilities.is_cpu() && capabilities.cache > 0 && 2 * bytes > capabilities.cache
+    let cache = y.device().settings().last_cache.unwrap_or(capabilities.cache);
+    capabilities.is_cpu() && cache > 0 && 2 * bytes > cache
 }
 
 /// One line of [`OPS`].
