@@ -75,7 +75,10 @@ fn without_opencl_there_is_a_message_and_exit_code_3() {
     let dir = folder("without");
     let (code, out, err) = run(without_opencl(&dir).arg("devices"));
     assert_eq!((code, out.as_str()), (3, ""));
-    assert!(err.contains("no OpenCL library found") && err.contains("netcl doctor"), "{err}");
+    assert!(
+        err.contains("NETCL_OPENCL_LIBRARY names ") && err.contains("; unset it to search for one"),
+        "{err}"
+    );
     let (code, out, _) = run(without_opencl(&dir).args(["devices", "--json"]));
     assert_eq!((code, out.as_str()), (3, "[]\n"));
 
@@ -92,7 +95,25 @@ fn without_opencl_there_is_a_message_and_exit_code_3() {
             && out.contains("advice: install what is missing"),
         "{out}"
     );
-    assert!(err.contains("no OpenCL library found"), "{err}");
+    assert!(err.contains("which is no OpenCL library"), "{err}");
+
+    // Nothing is named, nothing is there: what to install.
+    for args in [&["devices"][..], &["train", "--preset", "demo"], &["bench", "gemm"]] {
+        let mut command = netcl();
+        let (code, out, err) = run(command
+            .args(args)
+            .env("NETCL_NO_LOADER", "1")
+            .env("OCL_ICD_VENDORS", &dir)
+            .current_dir(&dir));
+        assert_eq!((code, out.as_str()), (3, ""), "{args:?}: {err}");
+        assert!(
+            err.contains("no OpenCL library found") && err.contains("apt-get install ocl-icd-libopencl1"),
+            "{err}"
+        );
+    }
+    // A loader, but no driver; a loader that knows another place for drivers finds one.
+    let (code, _, err) = run(netcl().arg("devices").env("OCL_ICD_VENDORS", &dir));
+    assert!(code == 0 || (code == 3 && err.contains("apt-get install")), "{err}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -48,6 +48,20 @@ pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
     Ok(opencl::devices(settings)?.into_iter().map(|d| d.capabilities).collect())
 }
 
+/// Why there is nothing to compute on where OpenCL itself is there.
+///
+/// # Errors
+/// `Device`, when `devices` are none.
+pub fn at_least_one(devices: &[Capabilities]) -> Result<()> {
+    if !devices.is_empty() {
+        return Ok(());
+    }
+    Err(Error::device(
+        "OpenCL is installed, but it shows no device with a compiler. Install the driver of yours; for processors, on Debian and \
+         Ubuntu: apt-get install pocl-opencl-icd. `netcl doctor` looks closer",
+    ))
+}
+
 impl Device {
     /// Opens the device called `name`: `auto`, `<platform>:<index>`, `<platform>`, or an index into the list.
     ///
@@ -60,6 +74,9 @@ impl Device {
             )));
         }
         let devices = opencl::devices(settings)?;
+        if devices.is_empty() {
+            at_least_one(&[])?;
+        }
         let records: Vec<&Capabilities> = devices.iter().map(|d| &d.capabilities).collect();
         let index = choose(name, &records)?;
         if name == "auto" {
@@ -311,7 +328,7 @@ fn choose(name: &str, devices: &[&Capabilities]) -> Result<usize> {
     let list = || {
         let lines: Vec<String> =
             devices.iter().enumerate().map(|(i, d)| format!("  {i}  {}  {}", d.id, d.name)).collect();
-        if lines.is_empty() { "  none; `netcl doctor` tells why".into() } else { lines.join("\n") }
+        lines.join("\n")
     };
     let found = match name {
         "auto" => {

@@ -23,6 +23,9 @@ pub struct Settings {
     /// `NETCL_EXACT_MEMORY=keep`: what is freed stays allocated and is never handed out again, for checkers that take a new
     /// allocation at an old place for written.
     pub keep_memory: bool,
+    /// `NETCL_LAST_CACHE`: bytes of a processor's last cache instead of what the driver says. Results larger than half of it
+    /// are stored past the caches; 0 stores none so.
+    pub last_cache: Option<u64>,
 }
 
 impl Settings {
@@ -43,6 +46,7 @@ impl Settings {
             no_binary_cache: flag("NETCL_NO_CACHE"),
             exact_memory: flag("NETCL_EXACT_MEMORY"),
             keep_memory: std::env::var_os("NETCL_EXACT_MEMORY").is_some_and(|v| v == "keep"),
+            last_cache: std::env::var("NETCL_LAST_CACHE").ok().and_then(|v| v.trim().parse().ok()),
         }
     }
 }

@@ -103,7 +103,7 @@ impl Gpt {
     /// # Errors
     /// `Shape` when T is longer than the context.
     pub fn forward(&self, ids: &Tensor, mode: Mode) -> Result<Tensor> {
-        let [_, t] = ids.dims2()?;
+        let [_, t] = ids.dims2().map_err(|e| e.context("gpt: ids"))?;
         if t > self.config.context {
             return Err(Error::shape(format!(
                 "gpt: {t} tokens, the context is {}; keep the last ones",

@@ -28,11 +28,26 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// `Shape` when K or N differ; `DType` when they are not floats of one type.
 pub fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    columns_of(x, w)?;
     match bias {
         Some(bias) => Linear.apply([x, w, bias]),
         None if x.shape().rank() > 1 => matmul(x, w),
         None => matmul(&x.reshape([1, x.count()])?, w)?.reshape([w.shape().last()]),
     }
+}
+
+/// N of w `(K, N)`, where x has K for its last axis.
+fn columns_of(x: &Tensor, w: &Tensor) -> Result<usize> {
+    let [k, n] = w.dims2().map_err(|e| e.context("linear: w"))?;
+    if x.shape().rank() > 0 && x.shape().last() == k {
+        return Ok(n);
+    }
+    Err(Error::shape(format!(
+        "linear: the last axis of x {} is {}, expected {k}, the first of w {}",
+        x.shape(),
+        x.shape().last(),
+        w.shape()
+    )))
 }
 
 /// `c += alpha * a b` in place, off the tape: what collects gradients over several batches. `c` has the product's shape and is
@@ -188,15 +203,7 @@ impl Op<3> for Linear {
     type Saved = ();
     fn forward(&self, [x, w, bias]: [&Tensor; 3]) -> Result<(Tensor, ())> {
         check::same_float("linear", &[("x", x), ("w", w), ("bias", bias)])?;
-        let [k, n] = w.dims2().map_err(|e| e.context("linear: w"))?;
-        if x.shape().rank() == 0 || x.shape().last() != k {
-            return Err(Error::shape(format!(
-                "linear: the last axis of x {} is {}, expected {k}, the first of w {}",
-                x.shape(),
-                x.shape().last(),
-                w.shape()
-            )));
-        }
+        let n = columns_of(x, w)?;
         if bias.dims() != [n] {
             return Err(Error::shape(format!(
                 "linear: bias has shape {}, expected [{n}], the last axis of w {}",

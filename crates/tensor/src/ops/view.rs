@@ -183,7 +183,8 @@ impl Op<1> for Expand {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |from: &[usize], to: &[usize]| Sample::new(Self { shape: to.into() }, [Input::normal(from)]);
-        vec![sample(&[3, 1], &[2, 3, 4]), sample(&[1], &[1]), sample(&[1, 3], &[0, 3]), sample(&[], &[5])]
+        vec![sample(&[3, 1], &[2, 3, 4]), sample(&[1], &[1]), sample(&[1, 3], &[0, 3]),
+            sample(&[0, 3], &[2, 0, 3]), sample(&[], &[5])]
     }
 }
 
