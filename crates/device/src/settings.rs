@@ -15,6 +15,8 @@ pub struct Settings {
     pub cache_dir: Option<PathBuf>,
     /// `NETCL_DISABLE`: kernel variants never to use, by name.
     pub disable: Vec<String>,
+    /// `NETCL_TRUST_KERNELS`: variants made for one architecture are used without the test before their first use.
+    pub trust_kernels: bool,
     /// `NETCL_NO_CACHE`: neither read nor write compiled kernels.
     pub no_binary_cache: bool,
     /// `NETCL_EXACT_MEMORY`: every buffer gets a driver allocation of its own, of exactly its size, freed with it. For memory
@@ -43,6 +45,7 @@ impl Settings {
             no_loader: flag("NETCL_NO_LOADER"),
             cache_dir,
             disable: disable.split([',', ' ']).filter(|s| !s.is_empty()).map(Into::into).collect(),
+            trust_kernels: flag("NETCL_TRUST_KERNELS"),
             no_binary_cache: flag("NETCL_NO_CACHE"),
             exact_memory: flag("NETCL_EXACT_MEMORY"),
             keep_memory: std::env::var_os("NETCL_EXACT_MEMORY").is_some_and(|v| v == "keep"),

@@ -6,6 +6,7 @@ use crate::random::{self, DropMask, Generator};
 use kernels::{Known, Problem, View};
 
 mod kernels;
+mod proof;
 mod sm90;
 #[cfg(test)]
 mod tests;

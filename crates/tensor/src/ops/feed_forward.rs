@@ -6,7 +6,7 @@
 
 use super::elementwise::UNARY;
 use super::map::map;
-use super::matmul::{Aux, Epilogue, Matrix, Problem, fuses, product, run, weight_gradients};
+use super::matmul::{Aux, Epilogue, Matrix, Problem, product, run, weight_gradients};
 use super::prelude::*;
 
 /// residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias` `(.., N)`.
@@ -71,14 +71,13 @@ fn check_residual(op: &str, residual: &Tensor, x: &Tensor, n: usize) -> Result<(
 fn mapped(residual: &Tensor, x: &Tensor, w: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let y = Tensor::empty(x.device(), residual.shape(), x.dtype())?;
     let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
-    let residual = residual.detach().contiguous()?;
-    let epilogue = Epilogue { bias: Some(bias), ..Epilogue::NONE };
-    if residual.layout().offset == 0 && fuses(&y, &problem)? {
-        run(&y, &problem, &Epilogue { aux: Aux::Residual(&residual), ..epilogue }, false)?;
-        return Ok(y);
-    }
-    run(&y, &problem, &epilogue, false)?;
-    map("x0 + x1", &[&residual, &y], &[], y.shape(), y.dtype())
+    let residual = match residual.detach().contiguous()? {
+        // Some devices bind no part of a buffer that starts anywhere.
+        x if x.layout().offset > 0 => map("x0", &[&x], &[], x.shape(), x.dtype())?,
+        x => x,
+    };
+    run(&y, &problem, &Epilogue { bias: Some(bias), aux: Aux::Residual(&residual), ..Epilogue::NONE }, false)?;
+    Ok(y)
 }
 
 /// The gradient of x and, for the map's weight and bias, those that are wanted.
@@ -147,12 +146,6 @@ impl Op<4> for LinearAdd {
 #[derive(Clone)]
 pub struct FeedForward;
 
-/// Expressions of the activation and of its gradient, as the element-wise op has them.
-fn gelu() -> Result<(&'static str, &'static str)> {
-    let row = UNARY.iter().find(|row| row.name == "gelu_tanh");
-    row.map(|row| (row.y, row.dx)).ok_or_else(|| Error::internal("no element-wise op gelu_tanh"))
-}
-
 impl Op<6> for FeedForward {
     const NAME: &'static str = "feed_forward";
     /// x w1 + b1 and its GELU, (R, H).
@@ -166,15 +159,9 @@ impl Op<6> for FeedForward {
         check_residual(op, residual, x, n)?;
         let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of(op, "w1", w1)?, &[])?;
         let before = Tensor::empty(x.device(), [problem.m, width], x.dtype())?;
-        let epilogue = Epilogue { bias: Some(b1), ..Epilogue::NONE };
-        let hidden = if fuses(&before, &problem)? {
-            let hidden = before.empty_like()?;
-            run(&hidden, &problem, &Epilogue { aux: Aux::Gelu(&before), ..epilogue }, false)?;
-            hidden
-        } else {
-            run(&before, &problem, &epilogue, false)?;
-            map(gelu()?.0, &[&before], &[], before.shape(), before.dtype())?
-        };
+        let hidden = before.empty_like()?;
+        let epilogue = Epilogue { bias: Some(b1), aux: Aux::Gelu(&before), ..Epilogue::NONE };
+        run(&hidden, &problem, &epilogue, false)?;
         let rows = residual.reshape([before.dims()[0], n])?;
         let y = mapped(&rows, &hidden, w2, b2)?.reshape(residual.shape())?;
         Ok((y, (before, hidden)))
@@ -188,13 +175,8 @@ impl Op<6> for FeedForward {
         let rows = Matrix::rows_of(dy)?;
         let (dw2, db2) = map_gradients(hidden, w2, b2, &rows)?;
         let problem = Problem::new(rows, Matrix::of("feed_forward", "w2", w2)?.transposed(), &[])?;
-        let mut inner = before.empty_like()?;
-        if fuses(&inner, &problem)? {
-            run(&inner, &problem, &Epilogue { aux: Aux::GeluGrad(before), ..Epilogue::NONE }, false)?;
-        } else {
-            run(&inner, &problem, &Epilogue::NONE, false)?;
-            inner = map(gelu()?.1, &[before, &inner], &[], before.shape(), before.dtype())?;
-        }
+        let inner = before.empty_like()?;
+        run(&inner, &problem, &Epilogue { aux: Aux::GeluGrad(before), ..Epilogue::NONE }, false)?;
         let inner = Matrix::rows_of(&inner)?;
         let (dw1, db1) = map_gradients(x, w1, b1, &inner)?;
         Ok([Some(dy.clone()), input_gradient(x, w1, &inner)?, dw1, db1, dw2, db2])

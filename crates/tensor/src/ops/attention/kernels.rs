@@ -1,6 +1,6 @@
 //! Launches of the attention kernels: which text on which device, its sizes and its arguments.
 
-use super::sm90;
+use super::{proof, sm90};
 use crate::ops::prelude::*;
 use crate::random::DropMask;
 use netcl_kernel::{Launch, Variants};
@@ -110,11 +110,11 @@ impl Problem {
         rows * (self.size.div_ceil(32) * 8 + 1) * 16
             + (tables + usize::from(self.mask.is_some())) * scores * 4
     }
-    fn forward_tile(&self, device: &Device) -> Option<(usize, usize)> {
+    pub(super) fn forward_tile(&self, device: &Device) -> Option<(usize, usize)> {
         let bytes = |p: &Self, (q, k): (usize, usize)| p.tile_bytes(q + k, 1, q * (k + 4)) + q * 36;
         self.tile(device, FORWARD_TILES, bytes)
     }
-    fn backward_tile(&self, device: &Device) -> Option<(usize, usize)> {
+    pub(super) fn backward_tile(&self, device: &Device) -> Option<(usize, usize)> {
         let bytes = |p: &Self, (t, _): (usize, usize)| p.tile_bytes(4 * t, 2, t * (t + 4));
         self.tile(device, BACKWARD_TILES, bytes)
     }
@@ -170,19 +170,30 @@ pub(super) fn forward(p: &Problem, [q, k, v]: [View<'_>; 3], o: &Tensor, lse: &T
     let device = o.device();
     let tile = p.forward_tile(device);
     let kernel = FORWARD.choose_where(device, 0, |kernel| match kernel.name {
-        name if name == sm90::WGMMA.name => sm90::fits_forward(p, &[q, k, v], o),
+        name if name == sm90::WGMMA.name => sm90::fits_forward(p, &[q, k, v], o) && proof::forward(device),
         name => name == VECTOR.name || tile.is_some(),
     })?;
     if kernel.name == sm90::WGMMA.name {
         return sm90::forward(p, [q, k, v], o, lse);
     }
-    let launch = match tile {
-        Some((rows, keys)) if kernel.name == TILE.name => {
-            let launch = p.start(kernel, "attention_fwd", p.rows().div_ceil(rows), 2);
-            launch.define("BQ", rows).define("BK", keys)
-        }
-        _ => p.start(kernel, "attention_fwd", p.rows().div_ceil(vector_sizes(device, &VECTOR).1), 2),
-    };
+    if let (Some(tile), true) = (tile, kernel.name == TILE.name) {
+        return forward_tile(p, [q, k, v], o, lse, tile);
+    }
+    let launch = p.start(kernel, "attention_fwd", p.rows().div_ceil(vector_sizes(device, &VECTOR).1), 2);
+    let launch = read(read(read(launch, &q), &k), &v).write(o).write(lse);
+    p.end(launch).run()
+}
+
+/// The forward that runs on any GPU.
+pub(super) fn forward_tile(
+    p: &Problem,
+    [q, k, v]: [View<'_>; 3],
+    o: &Tensor,
+    lse: &Tensor,
+    (rows, keys): (usize, usize),
+) -> Result<()> {
+    let launch = p.start(&TILE, "attention_fwd", p.rows().div_ceil(rows), 2);
+    let launch = launch.define("BQ", rows).define("BK", keys);
     let launch = read(read(read(launch, &q), &k), &v).write(o).write(lse);
     p.end(launch).run()
 }
@@ -205,7 +216,7 @@ pub(super) fn backward(p: &Problem, known: &Known<'_>, grads: [View<'_>; 3]) -> 
     let device = known.o.device();
     let tile = p.backward_tile(device);
     let kernel = BACKWARD.choose_where(device, 0, |kernel| match kernel.name {
-        name if name == sm90::WGMMA_BWD.name => sm90::fits_backward(p, known, &grads),
+        name if name == sm90::WGMMA_BWD.name => sm90::fits_backward(p, known, &grads) && proof::backward(device),
         name => name == VECTOR_BWD.name || tile.is_some(),
     })?;
     match tile {
@@ -234,7 +245,8 @@ fn backward_vector(p: &Problem, known: &Known<'_>, [dq, dk, dv]: [View<'_>; 3]) 
     write(write(launch, &dk), &dv).scalar(p.keys as u32).scalar(parts as u32).run()
 }
 
-fn backward_tile(
+/// The backward that runs on any GPU.
+pub(super) fn backward_tile(
     p: &Problem,
     known: &Known<'_>,
     [dq, dk, dv]: [View<'_>; 3],

@@ -1,10 +1,12 @@
 //! One product onto the device: which kernel, which blocks, how many groups.
 
+use super::super::elementwise::UNARY;
+use super::super::map::map_into;
 use super::super::prelude::*;
 use super::plan::Blocks;
 use super::view::{Matrix, Problem};
 use super::wgmma::{self, WGMMA};
-use netcl_device::Buffer;
+use netcl_device::{Buffer, ErrorKind};
 use netcl_kernel::{Launch, Variants};
 
 /// CPUs, and what cannot run a tile of any size.
@@ -18,12 +20,18 @@ static TILE: Kernel = Kernel::new("matmul_tile", include_str!("../matmul_tile.cl
     .requires(|device| device.local_mem >= 34 << 10 && device.max_group >= ITEMS)
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
 
+/// The same for f32 with copies that pass no registers: NVIDIA from sm_80 on.
+static ASYNC: Kernel = Kernel::new("matmul_async_sm80", include_str!("../matmul_tile.cl"))
+    .tune(&[("BK", &[16, 8])])
+    .requires(|device| device.nvidia_cc >= 80 && device.max_group >= ITEMS)
+    .options(|_| "-cl-nv-maxrregcount=128");
+
 /// 64 x 64 of C a group, 4 x 4 an item: small products, and devices with little local memory.
 static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../matmul_tile.cl"))
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS);
 
-static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &TILE, &TILE_SMALL]);
+static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &ASYNC, &TILE, &TILE_SMALL]);
 
 /// Work-items of a tile's group.
 const ITEMS: usize = 256;
@@ -42,7 +50,7 @@ pub(in crate::ops) struct Epilogue<'a> {
     pub bias: Option<&'a Tensor>,
     /// Add to what C holds.
     pub add: bool,
-    /// What else is done, by kernels that [`fuses`] names.
+    /// What else is done: on the way where the kernel can, after it where not.
     pub aux: Aux<'a>,
 }
 
@@ -95,22 +103,36 @@ pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums
         )));
     }
     let kernel = choose(c, p)?;
-    if kernel.name != WGMMA.name && !matches!(e.aux, Aux::None) {
-        return Err(Error::internal(format!("{} has no such epilogue", kernel.name)));
+    if kernel.name == WGMMA.name {
+        match wgmma::run(c, p, e) {
+            // The driver's assembler may not like one of its many texts; the other kernels take every product.
+            Err(e) if matches!(e.kind(), ErrorKind::Build | ErrorKind::Unsupported) => {
+                Tuning::of(c.device()).retire(c.device(), &WGMMA, e.message());
+            }
+            outcome => return outcome.map(|()| None),
+        }
+        return run(c, p, e, column_sums);
     }
-    if kernel.name == VECTOR.name {
-        return vector(c, p, e, column_sums && p.batch() == 1);
+    let plain = Epilogue { aux: Aux::None, ..*e };
+    let sum = if let Aux::Gelu(before) = e.aux { before } else { c };
+    let sums = match kernel.name == VECTOR.name {
+        true => vector(sum, p, &plain, column_sums && p.batch() == 1)?,
+        false if c.count() == 0 => None,
+        false => tile(kernel, sum, p, &plain).map(|()| None)?,
+    };
+    match e.aux {
+        Aux::None => {}
+        Aux::Residual(x) => map_into("x0 + x1", &[x, c], &[], c)?,
+        Aux::Gelu(before) => map_into(gelu()?.0, &[before], &[], c)?,
+        Aux::GeluGrad(before) => map_into(gelu()?.1, &[before, c], &[], c)?,
     }
-    if c.count() == 0 {
-        return Ok(None);
-    }
-    if kernel.name == WGMMA.name { wgmma::run(c, p, e)? } else { tile(kernel, c, p, e)? }
-    Ok(None)
+    Ok(sums)
 }
 
-/// Whether the kernel that would make this product takes an [`Aux`] along.
-pub(in crate::ops) fn fuses(c: &Tensor, p: &Problem) -> Result<bool> {
-    Ok(c.count() > 0 && choose(c, p)?.name == WGMMA.name)
+/// Expressions of GELU (tanh) and of its gradient, as the element-wise op has them.
+fn gelu() -> Result<(&'static str, &'static str)> {
+    let row = UNARY.iter().find(|row| row.name == "gelu_tanh");
+    row.map(|row| (row.y, row.dx)).ok_or_else(|| Error::internal("no element-wise op gelu_tanh"))
 }
 
 fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
@@ -118,10 +140,20 @@ fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
     MATMUL
         .choose_where(device, 0, |kernel| match kernel.name {
             name if name == TILE.name => fills(device, p),
-            name if name == WGMMA.name => wgmma::fits(c, p),
+            name if name == ASYNC.name => c.dtype() == DType::F32 && fills(device, p) && copies(p),
+            name if name == WGMMA.name => wgmma::fits(c, p) && wgmma::proven(device),
             _ => true,
         })
         .or_else(|_| MATMUL.choose(device, 0))
+}
+
+/// Whether rows start where copies of 16 bytes may, in operands that are copied so: those whose stride along k is not 1.
+fn copies(p: &Problem) -> bool {
+    let even = |x: &Matrix, along: usize, other: usize, batch: [usize; 2]| {
+        let aligned = [along, batch[0], batch[1], x.offset()].iter().all(|v| v.is_multiple_of(4));
+        along == 1 && other != 1 || other == 1 && aligned
+    };
+    even(&p.a, p.a.col_stride, p.a.row_stride, p.a_strides) && even(&p.b, p.b.row_stride, p.b.col_stride, p.b_strides)
 }
 
 /// Whether large tiles keep a device busy.
@@ -193,7 +225,7 @@ fn access(x: &Matrix, along: (usize, usize), other: (usize, usize), batch: [usiz
 fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
     let device = c.device();
     let capabilities = device.capabilities();
-    let (side, each) = if kernel.name == TILE.name { (128, 8) } else { (64, 4) };
+    let (side, each) = if kernel.name == TILE_SMALL.name { (64, 4) } else { (128, 8) };
     let bk = Tuning::value(device, kernel, 0, "BK");
     let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
     let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);
@@ -216,7 +248,8 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let shape = |launch: Launch<'static>| {
         let launch = launch.define("A_ALONG_K", a_along_k).define("B_ALONG_K", b_along_k);
         let launch = launch.define("VA", va).define("VB", vb).define("WG", ITEMS);
-        launch.define("BM", side).define("BN", side).define("TM", each).define("TN", each)
+        let launch = launch.define("BM", side).define("BN", side).define("TM", each).define("TN", each);
+        if kernel.name == ASYNC.name { launch.define("ASYNC", 1) } else { launch }
     };
     shape(launch).groups3([tiles, splits, p.batch()]).run()?;
     let Some(part) = part else { return Ok(()) };

@@ -252,6 +252,30 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
     launch.local([256, 1, 1]).groups(c.count().div_ceil(4 * 256)).run()
 }
 
+/// Whether a small product is exact: this kernel stands on the layout of tensor maps and on instructions that the driver's
+/// compiler does not know. See [`Tuning::proven`].
+pub(super) fn proven(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &WGMMA, || {
+        // Whole numbers: sums are exact, and bf16 holds them.
+        let (m, n, k) = (200, 264, 136);
+        let a: Vec<f32> = (0..m * k).map(|i| ((i * 7 + i / k) % 3) as f32 - 1.0).collect();
+        let b: Vec<f32> = (0..k * n).map(|i| ((i * 5 + i / n) % 3) as f32 - 1.0).collect();
+        let matrix = |dims, data: &[f32]| Tensor::from_f32(device, dims, data, DType::Bf16);
+        let (a_matrix, b_matrix) = (matrix([m, k], &a)?, matrix([k, n], &b)?);
+        let of = |x: &Tensor| Matrix::of("matmul", "operand", x);
+        let problem = Problem::new(of(&a_matrix)?, of(&b_matrix)?, &[])?;
+        let c = Tensor::full(device, [m, n], f32::NAN, DType::Bf16)?;
+        run_plan(&c, &problem, &Epilogue::NONE, Plan { tile: TILES[0], split: Split::None })?;
+        for (i, got) in c.to_vec()?.into_iter().enumerate() {
+            let expected: f32 = (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum();
+            if got != expected {
+                return Err(Error::launch(format!("element {i} of a small product is {got}, expected {expected}")));
+            }
+        }
+        Ok(())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
