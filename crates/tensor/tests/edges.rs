@@ -7,6 +7,7 @@ use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::dropout::dropout;
 use netcl_tensor::ops::embedding::embedding;
+use netcl_tensor::ops::feed_forward::{feed_forward, linear_add};
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::layer_norm::layer_norm;
 use netcl_tensor::ops::matmul::{linear, matmul};
@@ -330,6 +331,40 @@ fn attentions(z: &Zeros) -> Vec<Row> {
     let (causal, a) = (AttentionOptions::causal(), z.f(&[2, 3]));
     let (q, k) = (z.f(&[1, 3, 4, 8]), z.f(&[1, 2, 4, 8]));
     vec![
+        (
+            "feed_forward::LinearAdd",
+            vec![
+                Shape(
+                    linear_add(&z.f(&[2, 5]), &z.f(&[2, 4]), &b, &z.f(&[5])),
+                    "linear_add: the last axis of x [2, 4] is 4, expected 3, the first of w [3, 5]",
+                ),
+                Shape(
+                    linear_add(&a, &a, &b, &z.f(&[5])),
+                    "linear_add: residual has shape [2, 3], expected [2, 5], that of the result",
+                ),
+                Type(
+                    linear_add(&z.half(&[2, 5]), &a, &b, &z.f(&[5])),
+                    "linear_add: residual is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "feed_forward::FeedForward",
+            vec![
+                Shape(
+                    feed_forward(&a, &a, [&b, &z.f(&[5]), &z.f(&[4, 3]), &z.f(&[3])]),
+                    "feed_forward: the last axis of the hidden layer [2, 5] is 5, expected 4, the first of w2 [4, 3]",
+                ),
+                Shape(
+                    feed_forward(&a, &a, [&b, &z.f(&[4]), &z.f(&[5, 3]), &z.f(&[3])]),
+                    "feed_forward: b1 has shape [4], expected [5], the last axis of w1 [3, 5]",
+                ),
+                Type(
+                    feed_forward(&a, &a, [&b, &z.half(&[5]), &z.f(&[5, 3]), &z.f(&[3])]),
+                    "feed_forward: b1 is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
         (
             "attention::Attention",
             vec![

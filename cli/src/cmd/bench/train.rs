@@ -29,6 +29,12 @@ pub struct Args {
     /// Tokens of the vocabulary; 65 for character models
     #[arg(long)]
     vocab: Option<usize>,
+    /// Let the peer compile its model (torch.compile)
+    #[arg(long)]
+    compile: bool,
+    /// Time each kernel of some further steps and print where they went
+    #[arg(long)]
+    profile: bool,
 }
 
 /// Characters of Shakespeare's works: the vocabulary of the character presets.
@@ -56,12 +62,12 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             bias: true,
             eps: 1e-5,
         };
-        case(bench, preset, gpt, args.batch.or(batch).unwrap_or(config.batch))?;
+        case(bench, preset, gpt, args.batch.or(batch).unwrap_or(config.batch), args)?;
     }
     Ok(())
 }
 
-fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize) -> Result<()> {
+fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Args) -> Result<()> {
     let mut steps = Steps::new(&bench.device, gpt, batch, bench.dtype)?;
     let tokens = batch * gpt.context;
     let GptConfig { layers, heads, width, context, vocab, .. } = gpt;
@@ -78,7 +84,7 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize) -> Result
     line.extra.insert("parameters".into(), gpt.parameters().into());
     let request = (bench.dtype != DType::F16).then(|| {
         json!({ "op": "train", "layers": layers, "heads": heads, "width": width, "context": context,
-                "batch": batch, "vocab": vocab, "clip": CLIP, "dtype": bench.dtype.to_string() })
+                "batch": batch, "vocab": vocab, "clip": CLIP, "compile": args.compile, "dtype": bench.dtype.to_string() })
     });
     let (launches, host_us) = steps.host()?;
     line.extra.insert("launches".into(), launches.into());
@@ -92,6 +98,31 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize) -> Result
         tokens as f64 / line.median_ms * 1e3,
         host_us / launches.max(1) as f64
     ));
+    if args.profile { profile(bench, &mut steps) } else { Ok(()) }
+}
+
+/// Steps whose kernels are timed.
+const PROFILED: usize = 3;
+
+/// Device time of a step by kernel, the most expensive first. Timing each launch takes time of its own, which is not in here.
+fn profile(bench: &Bench, steps: &mut Steps) -> Result<()> {
+    bench.device.start_profile();
+    let ran = (0..PROFILED).try_for_each(|_| steps.run());
+    let kernels = bench.device.stop_profile()?;
+    ran?;
+    let total: f64 = kernels.iter().map(|k| k.seconds).sum();
+    out::note("  ms a step  share  launches    GB/s   TFLOP/s  kernel");
+    for k in kernels {
+        out::note(&format!(
+            "{:>11.3} {:>5.1} % {:>9} {:>7.0} {:>9.1}  {}",
+            k.seconds * 1e3 / PROFILED as f64,
+            100.0 * k.seconds / total.max(1e-12),
+            k.count as usize / PROFILED,
+            k.bytes as f64 / k.seconds.max(1e-12) * 1e-9,
+            k.flops as f64 / k.seconds.max(1e-12) * 1e-12,
+            k.name
+        ));
+    }
     Ok(())
 }
 

@@ -6,8 +6,10 @@ use crate::random::{self, DropMask, Generator};
 use kernels::{Known, Problem, View};
 
 mod kernels;
+mod sm90;
 #[cfg(test)]
 mod tests;
+mod wgmma;
 
 /// Largest head size.
 const MAX_SIZE: usize = 256;

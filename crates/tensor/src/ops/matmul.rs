@@ -5,12 +5,14 @@
 //! the gradient of a weight needs no sum over the batch.
 
 use super::prelude::*;
-use launch::Epilogue;
-use view::{Matrix, Problem, batch_sizes};
+pub(super) use launch::{Aux, Epilogue, fuses, run};
+use view::batch_sizes;
+pub(super) use view::{Matrix, Problem};
 
 mod launch;
 mod plan;
 mod view;
+mod wgmma;
 
 /// a `(.., M, K)`, b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast.
 ///
@@ -65,7 +67,7 @@ pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> 
         )));
     }
     let problem = Problem::new(a, b, &sizes)?;
-    launch::run(&c.detach(), &problem, &Epilogue { alpha, bias: None, add: true }, false).map(drop)
+    launch::run(&c.detach(), &problem, &Epilogue { alpha, add: true, ..Epilogue::NONE }, false).map(drop)
 }
 
 impl Tensor {
@@ -95,7 +97,7 @@ fn shape_of(x: &Matrix) -> Shape {
     x.batch.iter().map(|(size, _)| *size).chain([x.rows, x.cols]).collect::<Vec<_>>().into()
 }
 
-fn product(a: Matrix, b: Matrix, e: &Epilogue<'_>) -> Result<Tensor> {
+pub(super) fn product(a: Matrix, b: Matrix, e: &Epilogue<'_>) -> Result<Tensor> {
     let (shape, sizes) = result_shape("matmul", &a, &b)?;
     let y = Tensor::empty(a.tensor.device(), shape, a.tensor.dtype())?;
     launch::run(&y, &Problem::new(a, b, &sizes)?, e, false)?;
@@ -104,7 +106,7 @@ fn product(a: Matrix, b: Matrix, e: &Epilogue<'_>) -> Result<Tensor> {
 
 /// Gradients of a weight `(K, N)` and, if asked, of a bias `(N)`: `Xᵀ dY` and the column sums of dY, x `(R, K)`, dy `(R, N)`.
 /// A weight that lies transposed gets a gradient that does too: it is added to the gradient of what it is a view of.
-fn weight_gradients(x: Matrix, dy: Matrix, w: &Tensor, bias: bool) -> Result<(Tensor, Option<Tensor>)> {
+pub(super) fn weight_gradients(x: Matrix, dy: Matrix, w: &Tensor, bias: bool) -> Result<(Tensor, Option<Tensor>)> {
     let strides = &w.layout().strides;
     let turned = strides[1] != 1 && strides[0] == 1;
     let (k, n) = (x.cols, dy.cols);
@@ -186,6 +188,8 @@ impl Op<2> for MatMul {
             sample(&[0, 2, 3], &[3, 2]).light(),
             // More than one block of the sum.
             sample(&[2, 600], &[600, 3]).light(),
+            // What tensor cores take: rows of whole 16 bytes.
+            sample(&[24, 40], &[40, 16]),
         ]
     }
 }
@@ -261,6 +265,7 @@ impl Op<3> for Linear {
             sample(&[1, 1], 1),
             sample(&[0, 4], 3),
             sample(&[300, 2], 17).light(),
+            sample(&[24, 16], 40),
         ]
     }
 }

@@ -129,4 +129,5 @@ ops! {
     dropout: Dropout;
     attention: Attention, AttentionQkv;
     matmul: MatMul, Linear;
+    feed_forward: LinearAdd, FeedForward;
 }

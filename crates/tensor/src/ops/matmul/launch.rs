@@ -3,6 +3,7 @@
 use super::super::prelude::*;
 use super::plan::Blocks;
 use super::view::{Matrix, Problem};
+use super::wgmma::{self, WGMMA};
 use netcl_device::Buffer;
 use netcl_kernel::{Launch, Variants};
 
@@ -22,7 +23,7 @@ static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../ma
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS);
 
-static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &TILE, &TILE_SMALL]);
+static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &TILE, &TILE_SMALL]);
 
 /// Work-items of a tile's group.
 const ITEMS: usize = 256;
@@ -34,18 +35,33 @@ const COLUMN_SUMS: i32 = 4;
 
 /// What happens to a sum on its way into C.
 #[derive(Clone, Copy)]
-pub(super) struct Epilogue<'a> {
+pub(in crate::ops) struct Epilogue<'a> {
     /// Factor of the product.
     pub alpha: f32,
     /// Added to each row: `(n)`, of C's type.
     pub bias: Option<&'a Tensor>,
     /// Add to what C holds.
     pub add: bool,
+    /// What else is done, by kernels that [`fuses`] names.
+    pub aux: Aux<'a>,
+}
+
+/// What an epilogue does with another matrix of C's shape and type, dense.
+#[derive(Clone, Copy)]
+pub(in crate::ops) enum Aux<'a> {
+    /// Nothing.
+    None,
+    /// Adds it.
+    Residual(&'a Tensor),
+    /// C becomes GELU (tanh) of the sum, and the matrix the sum.
+    Gelu(&'a Tensor),
+    /// C is multiplied by the derivative of GELU (tanh) there.
+    GeluGrad(&'a Tensor),
 }
 
 impl Epilogue<'_> {
     /// C is the product.
-    pub const NONE: Epilogue<'static> = Epilogue { alpha: 1.0, bias: None, add: false };
+    pub(in crate::ops) const NONE: Epilogue<'static> = Epilogue { alpha: 1.0, bias: None, add: false, aux: Aux::None };
 
     fn flags(&self) -> i32 {
         (if self.add { ADD_C } else { 0 }) | (if self.bias.is_some() { BIAS } else { 0 })
@@ -53,7 +69,7 @@ impl Epilogue<'_> {
 }
 
 /// An argument that this launch does not touch.
-struct Unused<'a>(&'a Tensor);
+pub(super) struct Unused<'a>(pub &'a Tensor);
 
 impl Operand for Unused<'_> {
     fn buffer(&self) -> &Buffer {
@@ -66,7 +82,7 @@ impl Operand for Unused<'_> {
 
 /// `c = epilogue(a b)`; `c` is dense and has as many elements as the product. Returns the sums of the columns of `b`
 /// (f32) where they were asked for and this device's kernel makes them on the way.
-pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
+pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
     let largest = i32::MAX.cast_unsigned() as usize;
     if p.m.max(p.n).max(p.k).max(p.batch()) > largest {
         return Err(Error::shape(format!(
@@ -78,17 +94,34 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) 
             p.n
         )));
     }
-    let device = c.device();
-    let kernel = MATMUL
-        .choose_where(device, 0, |kernel| kernel.name != TILE.name || fills(device, p))
-        .or_else(|_| MATMUL.choose(device, 0))?;
+    let kernel = choose(c, p)?;
+    if kernel.name != WGMMA.name && !matches!(e.aux, Aux::None) {
+        return Err(Error::internal(format!("{} has no such epilogue", kernel.name)));
+    }
     if kernel.name == VECTOR.name {
         return vector(c, p, e, column_sums && p.batch() == 1);
     }
-    if c.count() > 0 {
-        tile(kernel, c, p, e)?;
+    if c.count() == 0 {
+        return Ok(None);
     }
+    if kernel.name == WGMMA.name { wgmma::run(c, p, e)? } else { tile(kernel, c, p, e)? }
     Ok(None)
+}
+
+/// Whether the kernel that would make this product takes an [`Aux`] along.
+pub(in crate::ops) fn fuses(c: &Tensor, p: &Problem) -> Result<bool> {
+    Ok(c.count() > 0 && choose(c, p)?.name == WGMMA.name)
+}
+
+fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
+    let device = c.device();
+    MATMUL
+        .choose_where(device, 0, |kernel| match kernel.name {
+            name if name == TILE.name => fills(device, p),
+            name if name == WGMMA.name => wgmma::fits(c, p),
+            _ => true,
+        })
+        .or_else(|_| MATMUL.choose(device, 0))
 }
 
 /// Whether large tiles keep a device busy.
