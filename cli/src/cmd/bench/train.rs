@@ -2,6 +2,7 @@
 
 use super::measure::median;
 use super::{Bench, Common, Line};
+use crate::cmd::ModelSize;
 use crate::out;
 use netcl::nn::config::TrainConfig;
 use netcl::nn::gpt::{Gpt, GptConfig};
@@ -20,18 +21,8 @@ pub struct Args {
     /// Model and batch of a preset (repeatable); without it char-cpu, and char with a batch of 8
     #[arg(long)]
     preset: Vec<String>,
-    /// Transformer blocks
-    #[arg(long)]
-    layers: Option<usize>,
-    /// Attention heads
-    #[arg(long)]
-    heads: Option<usize>,
-    /// Width of the residual stream
-    #[arg(long)]
-    width: Option<usize>,
-    /// Tokens of a sequence
-    #[arg(long)]
-    context: Option<usize>,
+    #[command(flatten)]
+    size: ModelSize,
     /// Sequences of a step
     #[arg(long)]
     batch: Option<usize>,
@@ -55,17 +46,17 @@ const BATCHES: usize = 8;
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     let presets: Vec<(&str, Option<usize>)> = match args.preset.as_slice() {
-        [] if args.layers.or(args.width).is_some() => vec![("char-cpu", None)],
+        [] if args.size.layers.or(args.size.width).is_some() => vec![("char-cpu", None)],
         [] => vec![("char-cpu", None), ("char", Some(8))],
         names => names.iter().map(|n| (n.as_str(), None)).collect(),
     };
     for (preset, batch) in presets {
         let config = TrainConfig::preset(preset)?;
         let gpt = GptConfig {
-            layers: args.layers.unwrap_or(config.layers),
-            heads: args.heads.unwrap_or(config.heads),
-            width: args.width.unwrap_or(config.width),
-            context: args.context.unwrap_or(config.context),
+            layers: args.size.layers.unwrap_or(config.layers),
+            heads: args.size.heads.unwrap_or(config.heads),
+            width: args.size.width.unwrap_or(config.width),
+            context: args.size.context.unwrap_or(config.context),
             vocab: args.vocab.or(config.vocab).unwrap_or(CHARACTERS),
             // As the peer's model has them.
             bias: true,
