@@ -68,8 +68,7 @@ impl Buffer {
     /// # Errors
     /// What `ask` answers.
     pub fn address(&self, ask: impl FnOnce(&Self) -> Result<u64>) -> Result<u64> {
-        let whole = self.whole();
-        let inside = (self.0.offset - whole.0.offset) as u64;
+        let (whole, inside) = (self.whole(), self.start() as u64);
         let Some(block) = &whole.0.block else { return Ok(ask(whole)? + inside) };
         if let Some(known) = block.address.get() {
             return Ok(known + inside);
@@ -77,8 +76,12 @@ impl Buffer {
         let found = ask(whole)?;
         Ok(block.address.get_or_init(|| found) + inside)
     }
+    /// Where this buffer starts within [`Buffer::whole`], in bytes.
+    pub fn start(&self) -> usize {
+        self.0.offset - self.whole().0.offset
+    }
     /// The buffer that this one is a window of, or itself.
-    fn whole(&self) -> &Self {
+    pub fn whole(&self) -> &Self {
         let mut at = self;
         while let Some(parent) = &at.0.parent {
             at = parent;
