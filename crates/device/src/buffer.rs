@@ -92,6 +92,10 @@ impl Buffer {
         let at = self.whole();
         at.0.block.as_ref().map_or_else(|| at.0.memory.clone(), |b| b.root.clone())
     }
+    /// Whether this is the only handle of memory that is no part of another buffer.
+    pub fn is_unshared(&self) -> bool {
+        self.0.parent.is_none() && Arc::strong_count(&self.0) == 1
+    }
     /// Whether both are the same memory object.
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
