@@ -68,8 +68,7 @@ impl Buffer {
     /// # Errors
     /// What `ask` answers.
     pub fn address(&self, ask: impl FnOnce(&Self) -> Result<u64>) -> Result<u64> {
-        let whole = self.whole();
-        let inside = (self.0.offset - whole.0.offset) as u64;
+        let (whole, inside) = (self.whole(), self.start() as u64);
         let Some(block) = &whole.0.block else { return Ok(ask(whole)? + inside) };
         if let Some(known) = block.address.get() {
             return Ok(known + inside);
@@ -77,8 +76,12 @@ impl Buffer {
         let found = ask(whole)?;
         Ok(block.address.get_or_init(|| found) + inside)
     }
+    /// Where this buffer starts within [`Buffer::whole`], in bytes.
+    pub fn start(&self) -> usize {
+        self.0.offset - self.whole().0.offset
+    }
     /// The buffer that this one is a window of, or itself.
-    fn whole(&self) -> &Self {
+    pub fn whole(&self) -> &Self {
         let mut at = self;
         while let Some(parent) = &at.0.parent {
             at = parent;
@@ -88,6 +91,10 @@ impl Buffer {
     fn root(&self) -> Memory {
         let at = self.whole();
         at.0.block.as_ref().map_or_else(|| at.0.memory.clone(), |b| b.root.clone())
+    }
+    /// Whether this is the only handle of memory that is no part of another buffer.
+    pub fn is_unshared(&self) -> bool {
+        self.0.parent.is_none() && Arc::strong_count(&self.0) == 1
     }
     /// Whether both are the same memory object.
     pub fn same(&self, other: &Self) -> bool {

@@ -146,6 +146,10 @@ impl Tensor {
     pub fn requires_grad(&self) -> bool {
         self.0.autograd.is_some()
     }
+    /// Whether an op left this on the tape.
+    pub(crate) fn is_made(&self) -> bool {
+        self.0.autograd.as_ref().is_some_and(|a| a.node.is_some())
+    }
     /// The name given to [`Tensor::parameter`].
     pub fn name(&self) -> Option<&str> {
         self.0.autograd.as_ref().and_then(|a| a.name.as_deref())

@@ -201,6 +201,7 @@ fn cross_entropy() {
                     "sum" => Reduction::Sum,
                     _ => Reduction::None,
                 },
+                ..CrossEntropy::default()
             };
             ops::cross_entropy::cross_entropy(c.input("logits"), c.input("target"), options)
         },
