@@ -328,7 +328,7 @@ fn products(z: &Zeros) -> Vec<Row> {
 }
 
 fn attentions(z: &Zeros) -> Vec<Row> {
-    let (causal, a) = (AttentionOptions::causal(), z.f(&[2, 3]));
+    let (causal, a, b) = (AttentionOptions::causal(), z.f(&[2, 3]), z.f(&[3, 5]));
     let (q, k) = (z.f(&[1, 3, 4, 8]), z.f(&[1, 2, 4, 8]));
     vec![
         (
