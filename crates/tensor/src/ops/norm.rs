@@ -5,11 +5,13 @@ use netcl_kernel::{Launch, Variants};
 
 /// Keeps rows in registers, for GPUs: limited to 168 of NVIDIA's, so that three groups of 128 fit a compute unit.
 pub static ROWS: Kernel = Kernel::new("norm_rows", include_str!("norm_rows.cl"))
+    .include(&[include_str!("vector16.cl")])
     .requires(|device| device.max_group >= ADDERS)
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=168" } else { "" })
     .tune(&[("VECTORS", &[3, 1, 2, 4]), ("GROUP", &[128, 256]), ("RESIDENT", &[384, 512, 768])]);
 /// Its forward, which needs fewer: five groups.
 static ROWS_FWD: Kernel = Kernel::new("norm_rows_fwd", include_str!("norm_rows.cl"))
+    .include(&[include_str!("vector16.cl")])
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=96" } else { "" })
     .tune(&[("RESIDENT", &[640, 1024, 2048, 8192])]);
 
