@@ -20,9 +20,6 @@
 #define ITEMS 32
 #define ROWS 8
 #endif
-#ifndef NVIDIA
-#define NVIDIA 0
-#endif
 #define K ((N + ITEMS * VW - 1) / (ITEMS * VW))
 /* Only the last vector of an item may lie past the row's end. */
 #define OWNS(k) ((k) + 1 < K || N % (ITEMS * VW) == 0 || ((k) * ITEMS + l) * VW < N)
@@ -39,41 +36,6 @@
 #define READ_SUMS (SUMS > FOLDED ? FOLDED : SUMS)
 /* Items of a group of norm_bwd_params. */
 #define ADDERS 256
-
-static inline FV unpack(uint4 v) {
-#if DTYPE == 0
-  return as_float4(v);
-#elif DTYPE == 1
-  return vload_half8(0, (const half *)&v);
-#else
-  const uint4 low = v << 16, high = v & 0xffff0000u;
-  return as_float8((uint8)(low.x, high.x, low.y, high.y, low.z, high.z, low.w, high.w));
-#endif
-}
-
-#if DTYPE == 2
-static inline uint pair(float low, float high) {
-#if NVIDIA
-  uint r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-#else
-  return (uint)bf16_of(low) | (uint)bf16_of(high) << 16;
-#endif
-}
-#endif
-
-static inline uint4 pack(FV v) {
-#if DTYPE == 0
-  return as_uint4(v);
-#elif DTYPE == 1
-  uint4 r;
-  vstore_half8_rte(v, 0, (half *)&r);
-  return r;
-#else
-  return (uint4)(pair(v.s0, v.s1), pair(v.s2, v.s3), pair(v.s4, v.s5), pair(v.s6, v.s7));
-#endif
-}
 
 /* Item l's vectors of row p of T; zeros where there is no row. */
 static inline void load_row(uint4 *to, __global const T *p, uint l, bool there) {
