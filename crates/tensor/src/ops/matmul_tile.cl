@@ -145,24 +145,35 @@ static inline void copy4(__local float *to, __global const float *from, int byte
 #define LINE_PLACE(at, step) ((at) ^ ((step) >> 3 & 3))
 #define PLACED(v, step, ALONG_K) \
   (!(ALONG_K) || ((step) >> 3 & 3) == 0 ? (v) : ((step) >> 3 & 3) == 1 ? (v).yxwz : ((step) >> 3 & 3) == 2 ? (v).zwxy : (v).wzyx)
-#define SEND(tile, LD_TILE, p, line, lines, line_stride, k_stride, SIDE, ALONG_K, k_at)                       \
-  if (ALONG_K) {                                                                                              \
-    UNROLL for (int i = 0; i < SIDE * BK / ITEMS; ++i) {                                                      \
-      const int e = item + i * ITEMS, place = e / BK, step = e % BK, at = (line) + place;                     \
-      const int inside = at < (lines) && (k_at) + step < k_end;                                               \
-      copy4((tile) + step * (LD_TILE) + LINE_PLACE(place, step),                                              \
-            (p) + (inside ? at * (line_stride) + (k_at) + step : 0), inside ? 4 : 0);                         \
+/* An item's first place in a slice; the others lie LINES_APART lines or STEPS_APART steps further. */
+#define LINES_APART (ITEMS / BK)
+#define STEPS_APART(SIDE) (ITEMS / (SIDE / 4))
+#define PLACE(SIDE, ALONG_K) ((ALONG_K) ? item / BK : item % (SIDE / 4) * 4)
+#define STEP(SIDE, ALONG_K) ((ALONG_K) ? item % BK : item / (SIDE / 4))
+#define SEND(tile, LD_TILE, from, line, lines, line_stride, k_stride, SIDE, ALONG_K, left)                    \
+  {                                                                                                           \
+    __global const float *next = from;                                                                        \
+    const int place = PLACE(SIDE, ALONG_K), step = STEP(SIDE, ALONG_K);                                       \
+    if (ALONG_K) {                                                                                            \
+      UNROLL for (int i = 0; i < SIDE / LINES_APART; ++i) {                                                   \
+        copy4((tile) + step * (LD_TILE) + LINE_PLACE(place + i * LINES_APART, step), next,                    \
+              (line) + place + i * LINES_APART < (lines) && step < (left) ? 4 : 0);                           \
+        next += LINES_APART * (line_stride);                                                                  \
+      }                                                                                                       \
+    } else {                                                                                                  \
+      const int bytes = min(max(((lines) - (line) - place) * 4, 0), 16);                                      \
+      UNROLL for (int i = 0; i < BK / STEPS_APART(SIDE); ++i) {                                               \
+        copy16((tile) + (step + i * STEPS_APART(SIDE)) * (LD_TILE) + place, next,                             \
+               step + i * STEPS_APART(SIDE) < (left) ? bytes : 0);                                            \
+        next += STEPS_APART(SIDE) * (k_stride);                                                               \
+      }                                                                                                       \
     }                                                                                                         \
-  } else {                                                                                                    \
-    UNROLL for (int i = 0; i < SIDE * BK / 4 / ITEMS; ++i) {                                                  \
-      const int e = item + i * ITEMS, place = e % (SIDE / 4) * 4, step = e / (SIDE / 4), at = (line) + place; \
-      const int inside = (k_at) + step < k_end ? min(max(((lines) - at) * 4, 0), 16) : 0;                        \
-      copy16((tile) + step * (LD_TILE) + place, (p) + (inside ? at + ((k_at) + step) * (k_stride) : 0), inside); \
-    }                                                                                                         \
+    from += BK * (k_stride);                                                                                  \
   }
-#define SEND_BOTH(s, k_at)                                                                                    \
-  SEND(as[s], LDA, a, m0, m, a_rs, a_cs, BM, A_ALONG_K, k_at)                                                 \
-  SEND(bs[s], LDB, b, n0, n, b_cs, b_rs, BN, B_ALONG_K, k_at)
+/* The next slice into buffer s; `left` steps of the sum are left from it on. */
+#define SEND_BOTH(s, left)                                                                                    \
+  SEND(as[s], LDA, from_a, m0, m, a_rs, a_cs, BM, A_ALONG_K, left)                                            \
+  SEND(bs[s], LDB, from_b, n0, n, b_cs, b_rs, BN, B_ALONG_K, left)
 #else
 #define PLACED(v, step, ALONG_K) (v)
 #endif
@@ -199,9 +210,11 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
   const int k_start = get_group_id(1) * k_part, k_end = min(k, k_start + k_part);
   int s = 0;
 #if ASYNC
+  __global const float *from_a = a + (m0 + PLACE(BM, A_ALONG_K)) * a_rs + (k_start + STEP(BM, A_ALONG_K)) * a_cs;
+  __global const float *from_b = b + (n0 + PLACE(BN, B_ALONG_K)) * b_cs + (k_start + STEP(BN, B_ALONG_K)) * b_rs;
   UNROLL for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
     if (k_start + ahead * BK < k_end) {
-      SEND_BOTH(ahead, k_start + ahead * BK)
+      SEND_BOTH(ahead, k_end - k_start - ahead * BK)
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
@@ -210,7 +223,7 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
     barrier(CLK_LOCAL_MEM_FENCE);
     if (k0 + (STAGES - 1) * BK < k_end) {
       const int into = s == 0 ? STAGES - 1 : s - 1;
-      SEND_BOTH(into, k0 + (STAGES - 1) * BK)
+      SEND_BOTH(into, k_end - k0 - (STAGES - 1) * BK)
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
 #else

@@ -27,8 +27,8 @@
  *           neighbours of C, groups of 256.
  *
  * Defines: DTYPE 1 or 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
- * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 2; BIAS, ADD_C, and one of RESIDUAL,
- * GELU, GELU_GRAD (0 or 1; not with SPLIT 2).
+ * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 2; BIAS (0 or 1), and one of ADD_C,
+ * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2).
  */
 #define UNROLL _Pragma("unroll")
 #if PP
@@ -58,6 +58,15 @@
 #define WGMMA_TAIL ", 1, 1"
 #endif
 #define WGMMA CAT(WGMMA_N, BN)
+/* The epilogue stores eight neighbours of a row at a time, STEPS times for a block of 64 rows; it may read as many of C or aux. */
+#define STEPS (BN / 16)
+#define EARLY 4
+#define READS (ADD_C || RESIDUAL || GELU_GRAD)
+#define READ_FROM (ADD_C ? c : aux)
+/* Step s of a row's epilogue: where it starts in the tile's row, and whether that is inside. */
+#define AT(s) ((s) / 2 * 32)
+#define INSIDE(s) (((s) % 2 ? row0 + 8 : row0) < m && col0 + AT(s) < n)
+#define READ(s) load16(READ_FROM + ((s) % 2 ? below : above) + AT(s), INSIDE(s))
 
 /* Descriptors of blocks in local memory: swizzle 128 bytes, eight rows 1024 apart; blocks of 64 rows of m or n follow each
  * other where k is not contiguous. */
@@ -108,10 +117,18 @@ static inline void store16(__global T *to, int inside, const uint *v) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v4.b32 [%0], {%2, %3, %4, %5};\n\t}"
                ::"l"(to), "r"(inside), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
 }
-static inline void load16(uint *v, __global const T *from, int inside) {
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\tmov.b32 %0, 0;\n\tmov.b32 %1, 0;\n\tmov.b32 %2, 0;\n\tmov.b32 %3, 0;"
-               "\n\t@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n\t}"
-               : "=&r"(v[0]), "=&r"(v[1]), "=&r"(v[2]), "=&r"(v[3]) : "l"(from), "r"(inside) : "memory");
+/* Volatile, so that they stay where they were written: registers are short. Zeros outside. */
+static inline uint load4(__global const T *from, int inside) {
+  uint v;
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\tmov.b32 %0, 0;\n\t@p ld.global.nc.b32 %0, [%1];\n\t}"
+               : "=r"(v) : "l"(from), "r"(inside));
+  return v;
+}
+static inline uint4 load16(__global const T *from, int inside) {
+  uint4 v;
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\t@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n\t}"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from), "r"(inside));
+  return v;
 }
 /* Four lanes hold four pairs each of four vectors of eight; afterwards each lane holds one vector, or the other way round. */
 static inline void exchange(uint *v, int quad) {
@@ -127,12 +144,6 @@ static inline void exchange(uint *v, int quad) {
 static inline void store8(__global float *to, int inside, float a, float b) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v2.f32 [%0], {%2, %3};\n\t}"
                ::"l"(to), "r"(inside), "f"(a), "f"(b) : "memory");
-}
-static inline uint load4(__global const T *from, int inside) {
-  uint v;
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\tmov.b32 %0, 0;\n\t@p ld.global.b32 %0, [%1];\n\t}"
-               : "=r"(v) : "l"(from), "r"(inside) : "memory");
-  return v;
 }
 /* Sums on their way between multiprocessors: through the L2 only. */
 static inline void part_store(__global float *to, float a, float b, float c, float d) {
@@ -326,52 +337,49 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
      * theirs, so that each stores eight neighbours. */
     UNROLL for (int i = 0; i < MT; i++) {
       const int row0 = work.bm * BM + (row_block + i) * 64 + warp * 16 + (lane >> 2);
-      UNROLL for (int j = 0; j < BN / 8; j += 4)
-        UNROLL for (int lower = 0; lower < 2; lower++) {
-          const int row = row0 + lower * 8, col = work.bn * BN + (j + quad) * 8, inside = row < m && col < n;
-          const size_t place = (size_t)row * n + col;
-          uint v[4];
-#if ADD_C
-          uint before[4];
-          load16(before, c + place, inside);
-          exchange(before, quad);
+      const int col0 = work.bn * BN + quad * 8;
+      const size_t above = (size_t)row0 * n + col0, below = above + (size_t)8 * n;
+      __global const T *bias_at = bias + work.bn * BN + quad * 2;
+#if READS
+      /* What is read waits a microsecond for memory: EARLY of it is on its way at any time. */
+      uint4 read[EARLY];
+      UNROLL for (int s = 0; s < EARLY; s++) read[s] = READ(s);
 #endif
-#if RESIDUAL || GELU_GRAD
-          uint x[4];
-          load16(x, aux + place, inside);
-          exchange(x, quad);
+      UNROLL for (int s = 0; s < STEPS; s++) {
+        const int j = s / 2 * 4;
+        uint v[4];
+#if READS
+        uint x[4] = {read[s % EARLY].x, read[s % EARLY].y, read[s % EARLY].z, read[s % EARLY].w};
+        if (s + EARLY < STEPS) read[s % EARLY] = READ(s + EARLY);
+        exchange(x, quad);
 #elif GELU
-          uint x[4];
+        uint x[4];
 #endif
-          UNROLL for (int e = 0; e < 4; e++) {
-            float2 y = (float2)(acc[i][(j + e) * 4 + lower * 2], acc[i][(j + e) * 4 + lower * 2 + 1]) * alpha;
+        UNROLL for (int e = 0; e < 4; e++) {
+          float2 y = (float2)(acc[i][(j + e) * 4 + s % 2 * 2], acc[i][(j + e) * 4 + s % 2 * 2 + 1]) * alpha;
 #if BIAS
-            const int at_bias = work.bn * BN + (j + e) * 8 + quad * 2;
-            y += unpack(load4(bias + at_bias, at_bias < n));
+          y += unpack(load4(bias_at + (j + e) * 8, work.bn * BN + (j + e) * 8 < n));
 #endif
-#if ADD_C
-            y += unpack(before[e]);
-#endif
-#if RESIDUAL
-            y += unpack(x[e]);
+#if ADD_C || RESIDUAL
+          y += unpack(x[e]);
 #elif GELU_GRAD
-            const float2 at_x = unpack(x[e]);
-            y.x *= gelu_grad(at_x.x), y.y *= gelu_grad(at_x.y);
+          const float2 at_x = unpack(x[e]);
+          y.x *= gelu_grad(at_x.x), y.y *= gelu_grad(at_x.y);
 #elif GELU
-            /* Of the rounded value, which is what the backward sees. */
-            x[e] = pack(y.x, y.y);
-            y = unpack(x[e]);
-            y.x = gelu(y.x), y.y = gelu(y.y);
+          /* Of the rounded value, which is what the backward sees. */
+          x[e] = pack(y.x, y.y);
+          y = unpack(x[e]);
+          y.x = gelu(y.x), y.y = gelu(y.y);
 #endif
-            v[e] = pack(y.x, y.y);
-          }
-          exchange(v, quad);
-          store16(c + place, inside, v);
-#if GELU
-          exchange(x, quad);
-          store16(aux + place, inside, x);
-#endif
+          v[e] = pack(y.x, y.y);
         }
+        exchange(v, quad);
+        store16(c + (s % 2 ? below : above) + AT(s), INSIDE(s), v);
+#if GELU
+        exchange(x, quad);
+        store16(aux + (s % 2 ? below : above) + AT(s), INSIDE(s), x);
+#endif
+      }
     }
   }
 }
@@ -386,10 +394,10 @@ __kernel void matmul_wgmma_sum(__global const float *part, __global const T *bia
   y *= alpha;
 #if BIAS
   const size_t col = i % (size_t)n;
-  y += (float4)(unpack(load4(bias + col, 1)), unpack(load4(bias + col + 2, 1)));
+  y += (float4)(unpack(*(__global const uint *)(bias + col)), unpack(*(__global const uint *)(bias + col + 2)));
 #endif
 #if ADD_C
-  y += (float4)(unpack(load4(c + i, 1)), unpack(load4(c + i + 2, 1)));
+  y += (float4)(unpack(*(__global const uint *)(c + i)), unpack(*(__global const uint *)(c + i + 2)));
 #endif
   *(__global uint2 *)(c + i) = (uint2)(pack(y.x, y.y), pack(y.z, y.w));
 }
