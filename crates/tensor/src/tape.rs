@@ -76,6 +76,11 @@ pub fn detect_anomaly<R>(on: bool, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Whether [`detect_anomaly`] is on: inputs must then be what they were when an op's result is looked at.
+pub(crate) fn detects_anomaly() -> bool {
+    ANOMALY.get()
+}
+
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Puts the result of `op` on the tape, if any input needs a gradient.

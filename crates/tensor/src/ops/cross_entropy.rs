@@ -4,6 +4,7 @@
 //! Where a GPU's work-group can hold a row, the forward makes the gradient too, and the logits are read once in all (`held`).
 
 use super::prelude::*;
+use crate::tape::detects_anomaly;
 
 mod held;
 use held::Plan;
@@ -100,7 +101,7 @@ impl CrossEntropy {
     /// Loss and gradient by `plan`.
     fn held(&self, plan: Plan, logits: &Tensor, targets: &Tensor) -> Result<(Tensor, Saved)> {
         // Asked of the logits as they came: what is made of them below shares their memory.
-        let overwrite = self.overwrite_logits && logits.is_dense() && logits.is_unseen();
+        let overwrite = self.overwrite_logits && logits.is_dense() && logits.is_unseen() && !detects_anomaly();
         let (y, dx) = held::forward(self, plan, &logits.contiguous()?, &targets.contiguous()?, overwrite)?;
         Ok((y, Saved::Gradient(dx, plan)))
     }

@@ -4,6 +4,7 @@ use super::{CrossEntropy, Reduction};
 use crate::ops::prelude::*;
 
 static KERNEL: Kernel = Kernel::new("cross_entropy_held", include_str!("../cross_entropy_held.cl"))
+    .tune(&[("GROUP", &[512, 1024])])
     // Two groups of 512 items, or one of 1024, fill a multiprocessor with 64 registers an item.
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=64" } else { "" });
 
@@ -13,7 +14,7 @@ const VECTOR: usize = 16;
 const HELD: usize = 8;
 /// Bytes of local memory that hold vectors at most: with the scratch of three reductions, 48 KiB.
 const KEPT_BYTES: usize = 40 << 10;
-/// Work-items that scale a gradient.
+/// Work-groups that scale a gradient at most.
 const SCALE_GROUPS: usize = 2048;
 
 /// How a row is held.
@@ -41,13 +42,17 @@ impl Plan {
             return None;
         }
         let vectors = n * x.dtype().size() / VECTOR;
-        let small = vectors.div_ceil(HELD).next_power_of_two().clamp(32, 512);
+        let group = Tuning::value(x.device(), &KERNEL, 0, "GROUP").min(largest_group(x.device()));
+        if group < 32 {
+            return None;
+        }
+        let small = vectors.div_ceil(HELD).next_power_of_two().clamp(32, group);
         let capabilities = x.device().capabilities();
         let local = usize::try_from(capabilities.local_mem).unwrap_or(usize::MAX);
         [small, 1024].into_iter().filter(|wg| *wg <= capabilities.max_group).find_map(|wg| {
             let each = vectors.div_ceil(wg);
             let kept = each.saturating_sub(HELD);
-            let fits = kept * wg * VECTOR <= KEPT_BYTES && kept * wg * VECTOR + 12 * wg <= local;
+            let fits = kept * wg * VECTOR <= KEPT_BYTES && kept * wg * VECTOR + 12 * wg + 4 <= local;
             fits.then_some(Self { wg, held: each.min(HELD), kept })
         })
     }
