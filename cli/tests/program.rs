@@ -193,6 +193,8 @@ fn a_tokenizer_goes_there_and_back() {
     assert!(code == 1 && err.contains("token 9999 is unknown"), "{err}");
     let (code, _, err) = run(netcl().args(["tokenizer", "encode", "x", "-m"]).arg(&text));
     assert!(code == 1 && err.contains("text.txt") && err.contains("not a tokenizer"), "{err}");
+    let (code, _, err) = run(netcl().args(["tokenizer", "train", "--out", "made.json", "--data"]).arg(&text));
+    assert!(code == 1 && err.contains("--out made.json names a file, expected a folder"), "{err}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -327,9 +327,8 @@ fn products(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-fn attentions(z: &Zeros) -> Vec<Row> {
-    let (causal, a, b) = (AttentionOptions::causal(), z.f(&[2, 3]), z.f(&[3, 5]));
-    let (q, k) = (z.f(&[1, 3, 4, 8]), z.f(&[1, 2, 4, 8]));
+fn fused(z: &Zeros) -> Vec<Row> {
+    let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
     vec![
         (
             "feed_forward::LinearAdd",
@@ -365,6 +364,13 @@ fn attentions(z: &Zeros) -> Vec<Row> {
                 ),
             ],
         ),
+    ]
+}
+
+fn attentions(z: &Zeros) -> Vec<Row> {
+    let (causal, a) = (AttentionOptions::causal(), z.f(&[2, 3]));
+    let (q, k) = (z.f(&[1, 3, 4, 8]), z.f(&[1, 2, 4, 8]));
+    vec![
         (
             "attention::Attention",
             vec![
@@ -407,7 +413,16 @@ fn refused(op: &str, result: Result<Tensor>, kind: ErrorKind, expected: &str) {
 fn every_op_refuses_wrong_shapes_and_types_by_name() {
     let z = Zeros(test_device().unwrap());
     let mut seen = BTreeSet::new();
-    let table = [views(&z), elements(&z), training(&z), rows(&z), layers(&z), products(&z), attentions(&z)];
+    let table = [
+        views(&z),
+        elements(&z),
+        training(&z),
+        rows(&z),
+        layers(&z),
+        products(&z),
+        fused(&z),
+        attentions(&z),
+    ];
     for (op, cases) in table.into_iter().flatten() {
         assert!(seen.insert(op), "{op} stands here twice");
         let (mut shapes, mut types) = (0, 0);
