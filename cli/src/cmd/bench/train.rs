@@ -4,6 +4,7 @@ use super::measure::median;
 use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
 use crate::out;
+use netcl::device::human;
 use netcl::nn::config::TrainConfig;
 use netcl::nn::gpt::{Gpt, GptConfig};
 use netcl::nn::layers::Mode;
@@ -94,9 +95,10 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
         line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", tokens as f64 / ms * 1e3));
     out::note(&format!(
         "{preset}: {layers} layers, {heads} heads, {width} wide, {context}×{batch} tokens: {:.0} tokens/s{peer}; \
-         {launches} launches of {:.1} µs host time each",
+         {launches} launches of {:.1} µs host time each; at most {} of device memory in use",
         tokens as f64 / line.median_ms * 1e3,
-        host_us / launches.max(1) as f64
+        host_us / launches.max(1) as f64,
+        human(bench.device.memory().peak as u64)
     ));
     if args.profile { profile(bench, &mut steps) } else { Ok(()) }
 }

@@ -140,7 +140,7 @@ fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
     MATMUL
         .choose_where(device, 0, |kernel| match kernel.name {
             name if name == TILE.name => fills(device, p),
-            name if name == ASYNC.name => c.dtype() == DType::F32 && fills(device, p) && copies(p),
+            name if name == ASYNC.name => c.dtype() == DType::F32 && copies(p) && fills_split(device, p),
             name if name == WGMMA.name => wgmma::fits(c, p) && wgmma::proven(device),
             _ => true,
         })
@@ -160,6 +160,12 @@ fn copies(p: &Problem) -> bool {
 fn fills(device: &Device, p: &Problem) -> bool {
     let tiles = p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch();
     tiles >= device.capabilities().compute_units as usize && p.m >= 96 && p.n >= 96
+}
+
+/// Whether they do when a long sum is shared out, at least sixteen slices to a group.
+fn fills_split(device: &Device, p: &Problem) -> bool {
+    let works = p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch() * (p.k / 256).max(1);
+    works >= device.capabilities().compute_units as usize / 2 && p.m >= 96 && p.n >= 96
 }
 
 fn bind<'a>(launch: Launch<'a>, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<Launch<'a>> {

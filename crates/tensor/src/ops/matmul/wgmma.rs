@@ -112,7 +112,7 @@ impl Tile {
 impl Plan {
     /// The cheapest; `parts` says whether the epilogue is one that the second kernel has.
     fn of(sizes: [usize; 3], units: usize, parts: bool) -> Self {
-        let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 16);
+        let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 32);
         let mut best = (f64::INFINITY, Self { tile: TILES[0], split: Split::None });
         for tile in TILES {
             let chains = tile.count(sizes[0], sizes[1]) * 2 <= TURNS;
