@@ -2,6 +2,10 @@
 //!
 //! The line of data: text → [`preprocess`] → [`lex`] → `parse` → `sema` → [`hir`] (typed program) → execution.
 
+mod builtins;
+pub mod counters;
+pub mod exec;
 pub mod hir;
+pub mod memory;
 pub mod source;
 pub mod types;
