@@ -374,7 +374,11 @@ impl Code {
     /// Makes instruction `at` write `to` where it wrote `from`; false where it cannot.
     pub fn set_destination(&mut self, at: usize, from: Reg, to: Reg) -> bool {
         use Inst::*;
-        if let Load { list, count, .. } = self.insts[at] {
+        if let Load { list, count, address, .. } = self.insts[at] {
+            // Its parts are written one after another: the address must not change between.
+            if count > 1 && (Inst::AddressOf { dst: from, address }).touches(self, to) {
+                return false;
+            }
             let span = list as usize..list as usize + count as usize;
             let Some(r) = self.lists[span].iter_mut().find(|r| r.file == from.file && r.index == from.index) else {
                 return false;
