@@ -2,6 +2,15 @@
 //!
 //! The line of data: text → [`preprocess`] → [`lex`] → `parse` → `sema` → [`hir`] (typed program) → execution.
 
+mod compile;
 pub mod hir;
+pub mod lex;
+pub mod options;
+mod parse;
+pub mod preprocess;
+mod sema;
 pub mod source;
 pub mod types;
+
+pub use compile::{BuildError, Source, compile, compile_for};
+pub use options::{Includes, Target};
