@@ -157,6 +157,16 @@ impl Program {
         outcome.map_err(|stop| LaunchError::Stopped(self.stopped(stop, options.max_steps)))
     }
 
+    /// Makes a kernel ready to launch; its first launch does so otherwise.
+    ///
+    /// # Errors
+    /// A construct that this crate cannot execute, with its line.
+    pub fn lower(&self, kernel: &str) -> Result<(), LaunchError> {
+        let info = self.kernel(kernel).ok_or_else(|| LaunchError::NoKernel(kernel.to_string()))?;
+        let code = self.code(info.id(), false);
+        code.map(|_| ()).map_err(|(span, m)| LaunchError::Unsupported(self.message(span, "error", &m)))
+    }
+
     /// A message with its place, line and caret.
     pub(crate) fn message(&self, span: Span, kind: &str, message: &str) -> String {
         let mut out = String::new();

@@ -87,20 +87,21 @@ fn put_plain(words: &mut [u32], at: i64, value: u32, mask: u32) {
 /// Whether the numbers count up by one.
 fn is_run<I: Copy>(index: &[I], to: impl Fn(I) -> i64) -> bool {
     let (Some(first), Some(last)) = (index.first(), index.last()) else { return false };
-    to(*last) - to(*first) == index.len() as i64 - 1 && index.windows(2).fold(true, |all, w| all & (to(w[1]) - to(w[0]) == 1))
+    to(*last).wrapping_sub(to(*first)) == index.len() as i64 - 1
+        && index.windows(2).fold(true, |all, w| all & (to(w[1]).wrapping_sub(to(w[0])) == 1))
 }
 
 /// Words `start + index * stride` into lanes.
 fn gather<C: Cell, I: Copy>(out: &mut [u32], words: &[C], start: i64, index: &[I], stride: i64, to: impl Fn(I) -> i64 + Copy) {
     if stride == 1 && is_run(index, to) {
-        let first = start + to(index[0]);
-        if let Some(run) = usize::try_from(first).ok().and_then(|f| words.get(f..f + out.len())) {
+        let first = start.wrapping_add(to(index[0]));
+        if let Some(run) = usize::try_from(first).ok().and_then(|f| words.get(f..f.saturating_add(out.len()))) {
             out.iter_mut().zip(run).for_each(|(o, w)| *o = w.get());
             return;
         }
     }
     for (o, i) in out.iter_mut().zip(index) {
-        *o = words.get((start + to(*i) * stride) as usize).map_or(0, Cell::get);
+        *o = words.get(start.wrapping_add(to(*i).wrapping_mul(stride)) as usize).map_or(0, Cell::get);
     }
 }
 
@@ -120,7 +121,7 @@ impl<'a> Group<'a> {
     #[inline(always)]
     pub(super) fn uniform_address(&self, a: &Address) -> u64 {
         let base = self.uniforms[a.base.index as usize];
-        let more = a.offset + a.uniform.map_or(0, |u| self.index_value(u));
+        let more = a.offset.wrapping_add(a.uniform.map_or(0, |u| self.index_value(u)));
         base.wrapping_add(more as u64)
     }
 
@@ -128,7 +129,7 @@ impl<'a> Group<'a> {
     pub(super) fn lane_addresses(&mut self, a: &Address) {
         let range = self.mask.range();
         let mut out = std::mem::take(&mut self.addresses);
-        let more = (a.offset + a.uniform.map_or(0, |u| self.index_value(u))) as u64;
+        let more = a.offset.wrapping_add(a.uniform.map_or(0, |u| self.index_value(u))) as u64;
         let lanes = &mut out[range.clone()];
         match self.long_source(a.base, &range) {
             Source::One(base) => lanes.fill(base.wrapping_add(more)),
@@ -183,7 +184,7 @@ impl<'a> Group<'a> {
                 let at = i64::from(address::offset(at));
                 let mut own = [0u32; 3];
                 for (i, w) in own.iter_mut().enumerate() {
-                    *w = self.private.get(((at >> 2) as usize + i) * self.lanes + lane).copied().unwrap_or(0);
+                    *w = self.private.get(((at >> 2) as usize).saturating_add(i).saturating_mul(self.lanes).saturating_add(lane)).copied().unwrap_or(0);
                 }
                 read(&own, at & 3, ty)
             }
@@ -247,7 +248,10 @@ impl<'a> Group<'a> {
             match space {
                 Space::Private => return self.load_private(i64::from(address::offset(at)), ty, dst, a.index),
                 _ => {
-                    self.lane_addresses(&Address { offset: a.offset + (at.wrapping_sub(self.uniform_address(a))) as i64, ..*a });
+                    self.lane_addresses(&Address {
+                        offset: a.offset.wrapping_add(at.wrapping_sub(self.uniform_address(a)) as i64),
+                        ..*a
+                    });
                     return self.load_scattered(0, ty, dst);
                 }
             }
@@ -319,7 +323,7 @@ impl<'a> Group<'a> {
             gather(lanes, words, offset >> 2, index, scale >> 2, to);
         } else {
             for (o, i) in lanes.iter_mut().zip(index) {
-                *o = read(words, offset + to(*i) * scale, ty) as u32;
+                *o = read(words, offset.wrapping_add(to(*i).wrapping_mul(scale)), ty) as u32;
             }
         }
     }
@@ -328,7 +332,7 @@ impl<'a> Group<'a> {
     fn load_private(&mut self, offset: i64, ty: MemType, dst: Reg, index: Option<Index>) {
         let range = self.mask.range();
         if index.is_none() && ty == MemType::B32 && offset & 3 == 0 {
-            let row = (offset >> 2) as usize * self.lanes;
+            let row = ((offset >> 2) as usize).saturating_mul(self.lanes).min(usize::MAX >> 1);
             let lanes = &mut self.word_scratch[range.clone()];
             match self.private.get(row + range.start..row + range.end) {
                 Some(from) => lanes.copy_from_slice(from),
@@ -338,7 +342,7 @@ impl<'a> Group<'a> {
         }
         for lane in range {
             let more = index.map_or(0, |i| self.lane_index(i, lane));
-            let at = address::object_pointer(Space::Private, 0, 0).wrapping_add((offset + more) as u64);
+            let at = address::object_pointer(Space::Private, 0, 0).wrapping_add(offset.wrapping_add(more) as u64);
             let value = self.read_lane(at, ty, lane);
             if ty == MemType::B64 {
                 self.long_scratch[lane] = value;
@@ -440,7 +444,7 @@ impl<'a> Group<'a> {
             return false;
         }
         let range = self.mask.range();
-        let row = (offset >> 2) as usize * self.lanes;
+        let row = ((offset >> 2) as usize).saturating_mul(self.lanes).min(usize::MAX >> 1);
         let source = super::group::words(&self.words, &self.uniforms, src, &range);
         let Some(to) = self.private.get_mut(row + range.start..row + range.end) else { return true };
         match source {
@@ -458,7 +462,7 @@ impl<'a> Group<'a> {
         let range = self.mask.range();
         let (start, stride) = (offset >> 2, index.scale >> 2);
         let put = |i: i64, v: u32| {
-            if let Some(w) = found.words.get((start + i * stride) as usize) {
+            if let Some(w) = found.words.get(start.wrapping_add(i.wrapping_mul(stride)) as usize) {
                 w.store(v, Relaxed);
             }
         };
@@ -476,7 +480,7 @@ impl<'a> Group<'a> {
         let (start, stride) = (offset >> 2, index.scale >> 2);
         let mut local = std::mem::take(&mut self.local);
         let put = |i: i64, v: u32| {
-            if let Some(w) = local.get_mut((start + i * stride) as usize) {
+            if let Some(w) = local.get_mut(start.wrapping_add(i.wrapping_mul(stride)) as usize) {
                 *w = v;
             }
         };
