@@ -2,15 +2,25 @@
 //!
 //! The line of data: text → [`preprocess`] → [`lex`] → `parse` → `sema` → [`hir`] (typed program) → execution.
 
+mod builtins;
 mod compile;
+pub mod counters;
+mod exec;
 pub mod hir;
+mod launch;
 pub mod lex;
+pub mod memory;
 pub mod options;
 mod parse;
 pub mod preprocess;
+mod program;
 mod sema;
 pub mod source;
 pub mod types;
 
 pub use compile::{BuildError, Source, compile, compile_for};
+pub use counters::Counters;
+pub use launch::{Access, Arg, LaunchError, LaunchOptions, NdRange, Outcome};
+pub use memory::Memory;
 pub use options::{Includes, Target};
+pub use program::{ArgInfo, ArgKind, KernelInfo, Program};
