@@ -1,11 +1,12 @@
 //! What the case runner is made of.
 
+mod launch;
 mod reference;
 mod sim;
 
 use std::path::{Path, PathBuf};
 
-use aethercl::{Includes, Source, Target, compile_for};
+use aethercl::{Includes, Program, Source, Target};
 
 pub use reference::compare;
 use sim::Sim;
@@ -25,10 +26,10 @@ pub fn run_case(case: &Path) -> Result<String, String> {
     }
     let mut target = Target::default();
     target.extensions.retain(|e| !sim.without.contains(e));
-    match compile_for(&Source { name: &name, text: &text }, &sim.options, &includes, &target) {
+    match Program::build_for(&Source { name: &name, text: &text }, &sim.options, &includes, &target) {
         Err(e) => Ok(format!("build fails:\n{}", e.log)),
-        Ok(program) if sim.kernel.is_empty() => Ok(format!("builds\n{}", program.warnings)),
-        Ok(_) => Err("kernels cannot be run yet".into()),
+        Ok(program) if sim.kernel.is_empty() => Ok(format!("builds\n{}", program.hir().warnings)),
+        Ok(program) => launch::launch(&program, &sim),
     }
 }
 
