@@ -149,7 +149,8 @@ fn main() {
     for case in cases().iter().filter(|c| only.as_ref().is_none_or(|o| o == c.name)) {
         let n = case.n.to_le_bytes();
         let buffer = |i: usize, access| Arg::Buffer { address: buffers[i], bytes, access };
-        let args = [buffer(0, Access::Read), buffer(1, Access::Read), buffer(2, Access::Write), Arg::Scalar(&n)];
+        let args =
+            [buffer(0, Access::Read), buffer(1, Access::Read), buffer(2, Access::Write), Arg::Scalar(&n)];
         let options = LaunchOptions { threads, ..LaunchOptions::default() };
         let (mut best, start) = (f64::MAX, Instant::now());
         while start.elapsed().as_secs_f64() < 0.7 {

@@ -3,6 +3,7 @@
 //! The line of data: text → [`preprocess`] → [`lex`] → `parse` → `sema` → [`hir`] (typed program) → execution.
 
 mod builtins;
+pub mod check;
 mod compile;
 pub mod counters;
 mod exec;
@@ -18,6 +19,7 @@ mod sema;
 pub mod source;
 pub mod types;
 
+pub use check::{Checks, Finding, FindingKind};
 pub use compile::{BuildError, Source, compile, compile_for};
 pub use counters::Counters;
 pub use launch::{Access, Arg, LaunchError, LaunchOptions, NdRange, Outcome};

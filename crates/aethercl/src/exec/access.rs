@@ -92,10 +92,18 @@ fn is_run<I: Copy>(index: &[I], to: impl Fn(I) -> i64) -> bool {
 }
 
 /// Words `start + index * stride` into lanes.
-fn gather<C: Cell, I: Copy>(out: &mut [u32], words: &[C], start: i64, index: &[I], stride: i64, to: impl Fn(I) -> i64 + Copy) {
+fn gather<C: Cell, I: Copy>(
+    out: &mut [u32],
+    words: &[C],
+    start: i64,
+    index: &[I],
+    stride: i64,
+    to: impl Fn(I) -> i64 + Copy,
+) {
     if stride == 1 && is_run(index, to) {
         let first = start.wrapping_add(to(index[0]));
-        if let Some(run) = usize::try_from(first).ok().and_then(|f| words.get(f..f.saturating_add(out.len()))) {
+        if let Some(run) = usize::try_from(first).ok().and_then(|f| words.get(f..f.saturating_add(out.len())))
+        {
             out.iter_mut().zip(run).for_each(|(o, w)| *o = w.get());
             return;
         }
@@ -144,12 +152,18 @@ impl<'a> Group<'a> {
                 }
                 (File::Word, Extend::Unsigned) => {
                     let i = &self.words[index.reg.index as usize][range];
-                    lanes.iter_mut().zip(i).for_each(|(o, i)| *o = o.wrapping_add(u64::from(*i).wrapping_mul(scale)));
+                    lanes
+                        .iter_mut()
+                        .zip(i)
+                        .for_each(|(o, i)| *o = o.wrapping_add(u64::from(*i).wrapping_mul(scale)));
                 }
                 (File::Word, _) => {
                     let i = &self.words[index.reg.index as usize][range];
                     let wide = |i: u32| i64::from(i as i32) as u64;
-                    lanes.iter_mut().zip(i).for_each(|(o, i)| *o = o.wrapping_add(wide(*i).wrapping_mul(scale)));
+                    lanes
+                        .iter_mut()
+                        .zip(i)
+                        .for_each(|(o, i)| *o = o.wrapping_add(wide(*i).wrapping_mul(scale)));
                 }
                 (File::Uniform, _) => {
                     let step = self.index_value(index) as u64;
@@ -168,7 +182,11 @@ impl<'a> Group<'a> {
             address::argument(at).and_then(|k| shared.buffers.get(k)).and_then(Option::as_ref);
         let buffer = match buffer {
             Some(b) => b,
-            None => shared.buffers.iter().flatten().find(|b| (at & GLOBAL).wrapping_sub(b.allocation.address) < b.allocation.bytes)?,
+            None => shared
+                .buffers
+                .iter()
+                .flatten()
+                .find(|b| (at & GLOBAL).wrapping_sub(b.allocation.address) < b.allocation.bytes)?,
         };
         let allocation: &'a Allocation = &buffer.allocation;
         Some((allocation, (at & GLOBAL) as i64 - allocation.address as i64))
@@ -184,7 +202,16 @@ impl<'a> Group<'a> {
                 let at = i64::from(address::offset(at));
                 let mut own = [0u32; 3];
                 for (i, w) in own.iter_mut().enumerate() {
-                    *w = self.private.get(((at >> 2) as usize).saturating_add(i).saturating_mul(self.lanes).saturating_add(lane)).copied().unwrap_or(0);
+                    *w = self
+                        .private
+                        .get(
+                            ((at >> 2) as usize)
+                                .saturating_add(i)
+                                .saturating_mul(self.lanes)
+                                .saturating_add(lane),
+                        )
+                        .copied()
+                        .unwrap_or(0);
                 }
                 read(&own, at & 3, ty)
             }
@@ -268,7 +295,14 @@ impl<'a> Group<'a> {
                 let words = &self.shared.constants.words;
                 self.load_words(lanes, words, i64::from(address::offset(at) as i32), ty, a.index, &range);
             }
-            _ => self.load_words(lanes, &self.local, i64::from(address::offset(at) as i32), ty, a.index, &range),
+            _ => self.load_words(
+                lanes,
+                &self.local,
+                i64::from(address::offset(at) as i32),
+                ty,
+                a.index,
+                &range,
+            ),
         }
         self.word_scratch = out;
         self.put_word(dst);
@@ -292,17 +326,45 @@ impl<'a> Group<'a> {
         match (index.reg.file, index.extend) {
             (File::Long, _) => {
                 let i = &self.longs[index.reg.index as usize][range.clone()];
-                Self::load_indexed(lanes, words, offset, ty, index.scale, whole, i, #[inline(always)] |i| i as i64);
+                Self::load_indexed(
+                    lanes,
+                    words,
+                    offset,
+                    ty,
+                    index.scale,
+                    whole,
+                    i,
+                    #[inline(always)]
+                    |i| i as i64,
+                );
             }
             (_, Extend::Unsigned) => {
                 let i = &self.words[index.reg.index as usize][range.clone()];
-                Self::load_indexed(lanes, words, offset, ty, index.scale, whole, i, #[inline(always)] |i| i64::from(i));
+                Self::load_indexed(
+                    lanes,
+                    words,
+                    offset,
+                    ty,
+                    index.scale,
+                    whole,
+                    i,
+                    #[inline(always)]
+                    |i| i64::from(i),
+                );
             }
             _ => {
                 let i = &self.words[index.reg.index as usize][range.clone()];
-                Self::load_indexed(lanes, words, offset, ty, index.scale, whole, i, #[inline(always)] |i| {
-                    i64::from(i as i32)
-                });
+                Self::load_indexed(
+                    lanes,
+                    words,
+                    offset,
+                    ty,
+                    index.scale,
+                    whole,
+                    i,
+                    #[inline(always)]
+                    |i| i64::from(i as i32),
+                );
             }
         }
     }
@@ -342,7 +404,8 @@ impl<'a> Group<'a> {
         }
         for lane in range {
             let more = index.map_or(0, |i| self.lane_index(i, lane));
-            let at = address::object_pointer(Space::Private, 0, 0).wrapping_add(offset.wrapping_add(more) as u64);
+            let at =
+                address::object_pointer(Space::Private, 0, 0).wrapping_add(offset.wrapping_add(more) as u64);
             let value = self.read_lane(at, ty, lane);
             if ty == MemType::B64 {
                 self.long_scratch[lane] = value;
@@ -364,20 +427,40 @@ impl<'a> Group<'a> {
         wide.wrapping_mul(index.scale)
     }
 
-    /// One element from each lane's own address, `more` bytes further.
+    /// One element from each lane's own address, `more` bytes further. Lanes mostly point into one object.
     fn load_scattered(&mut self, more: u64, ty: MemType, dst: Reg) {
-        for lane in self.mask.range() {
-            let value = if self.mask.has(lane) {
-                self.read_lane(self.addresses[lane].wrapping_add(more), ty, lane)
-            } else {
-                0
+        let Some(first) = self.mask.lanes().next() else { return };
+        let range = self.mask.range();
+        let at = self.addresses[first].wrapping_add(more);
+        let (mut words, mut longs) =
+            (std::mem::take(&mut self.word_scratch), std::mem::take(&mut self.long_scratch));
+        let near: Option<(Result<&Allocation, &[u32]>, u64)> = match address::space(at) {
+            Space::Global => self.find(at).map(|(a, offset)| (Ok(a), at.wrapping_sub(offset as u64))),
+            Space::Local => {
+                let start = at.wrapping_sub(u64::from(address::offset(at)));
+                Some((Err(&self.local[..]), start))
+            }
+            _ => None,
+        };
+        for lane in range {
+            let at = self.addresses[lane].wrapping_add(more);
+            let value = match near {
+                Some((Ok(a), start)) if at.wrapping_sub(start) < a.bytes => {
+                    read(&a.words, at.wrapping_sub(start) as i64, ty)
+                }
+                Some((Err(local), start)) if at.wrapping_sub(start) < local.len() as u64 * 4 => {
+                    read(local, at.wrapping_sub(start) as i64, ty)
+                }
+                _ if self.mask.has(lane) => self.read_lane(at, ty, lane),
+                _ => 0,
             };
             if ty == MemType::B64 {
-                self.long_scratch[lane] = value;
+                longs[lane] = value;
             } else {
-                self.word_scratch[lane] = value as u32;
+                words[lane] = value as u32;
             }
         }
+        (self.word_scratch, self.long_scratch) = (words, longs);
         if ty == MemType::B64 { self.put_long(dst) } else { self.put_word(dst) }
     }
 
@@ -491,19 +574,43 @@ impl<'a> Group<'a> {
     }
 
     #[inline(always)]
-    fn scatter(&self, index: Index, source: Source<'_, u32>, range: std::ops::Range<usize>, put: impl FnMut(i64, u32)) {
+    fn scatter(
+        &self,
+        index: Index,
+        source: Source<'_, u32>,
+        range: std::ops::Range<usize>,
+        put: impl FnMut(i64, u32),
+    ) {
         match (index.reg.file, index.extend) {
             (File::Long, _) => {
                 let i = &self.longs[index.reg.index as usize][range];
-                scatter_indexed(i, source, #[inline(always)] |i| i as i64, put);
+                scatter_indexed(
+                    i,
+                    source,
+                    #[inline(always)]
+                    |i| i as i64,
+                    put,
+                );
             }
             (_, Extend::Unsigned) => {
                 let i = &self.words[index.reg.index as usize][range];
-                scatter_indexed(i, source, #[inline(always)] |i| i64::from(i), put);
+                scatter_indexed(
+                    i,
+                    source,
+                    #[inline(always)]
+                    |i| i64::from(i),
+                    put,
+                );
             }
             _ => {
                 let i = &self.words[index.reg.index as usize][range];
-                scatter_indexed(i, source, #[inline(always)] |i| i64::from(i as i32), put);
+                scatter_indexed(
+                    i,
+                    source,
+                    #[inline(always)]
+                    |i| i64::from(i as i32),
+                    put,
+                );
             }
         }
     }
@@ -519,7 +626,12 @@ impl<'a> Group<'a> {
 }
 
 #[inline(always)]
-fn scatter_indexed<I: Copy>(index: &[I], source: Source<'_, u32>, to: impl Fn(I) -> i64, mut put: impl FnMut(i64, u32)) {
+fn scatter_indexed<I: Copy>(
+    index: &[I],
+    source: Source<'_, u32>,
+    to: impl Fn(I) -> i64,
+    mut put: impl FnMut(i64, u32),
+) {
     match source {
         Source::Lanes(from) => index.iter().zip(from).for_each(|(i, v)| put(to(*i), *v)),
         Source::One(v) => index.iter().for_each(|i| put(to(*i), v)),
