@@ -1,6 +1,6 @@
 //! Launches a case's kernel and writes down what it left.
 
-use aethercl::{Access, Arg, LaunchOptions, Memory, NdRange, Program};
+use aethercl::{Access, Arg, Checks, LaunchOptions, Memory, NdRange, Program};
 
 use super::sim::{Sim, SimArg};
 
@@ -9,8 +9,26 @@ const MEMORY: u64 = 64 << 20;
 /// Work-items of a sub-group: small, so that small groups have several.
 const SUB_GROUP: u32 = 4;
 
-/// What came of the launch, in the form of a reference.
+/// What came of the launch, in the form of a reference. It runs without checks and with all of them: the results must be
+/// the same, and findings come behind them.
 pub fn launch(program: &Program, sim: &Sim) -> Result<String, String> {
+    let plain = once(program, sim, Checks::NONE)?;
+    if sim.checks.iter().any(|c| c == "none") {
+        return Ok(plain);
+    }
+    let checked = once(program, sim, Checks::ALL)?;
+    let results = |text: &str| {
+        text.lines().filter(|l| !l.starts_with("finding: ")).map(String::from).collect::<Vec<_>>()
+    };
+    // What a defect makes of the results may differ; where there is none they may not.
+    let clean = !checked.contains("finding: ");
+    if clean && results(&plain) != results(&checked) {
+        return Err(format!("checks change the results:\n{plain}with checks:\n{checked}"));
+    }
+    Ok(checked)
+}
+
+fn once(program: &Program, sim: &Sim, checks: Checks) -> Result<String, String> {
     let memory = Memory::new(MEMORY);
     let mut addresses = Vec::new();
     for arg in &sim.args {
@@ -43,7 +61,7 @@ pub fn launch(program: &Program, sim: &Sim) -> Result<String, String> {
     };
     let range =
         NdRange { global: wide(sim.global), local: wide(sim.group), offset: wide(sim.offset), dimensions };
-    let options = LaunchOptions { sub_group: SUB_GROUP, threads: 2, ..LaunchOptions::default() };
+    let options = LaunchOptions { checks, sub_group: SUB_GROUP, threads: 2, ..LaunchOptions::default() };
     let outcome = match program.launch(&memory, &sim.kernel, &args, range, &options) {
         Ok(outcome) => outcome,
         Err(e) => return Ok(format!("launch fails: {e}\n")),
@@ -63,6 +81,9 @@ pub fn launch(program: &Program, sim: &Sim) -> Result<String, String> {
     }
     for line in outcome.printf.lines() {
         out.push_str(&format!("prints: {line}\n"));
+    }
+    for f in &outcome.findings {
+        out.push_str(&format!("finding: {} {}:{} {}\n", f.kind.name(), f.line, f.column, f.message));
     }
     Ok(out)
 }

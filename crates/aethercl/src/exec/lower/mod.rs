@@ -214,6 +214,11 @@ impl Lower<'_> {
                 self.parameter_in_registers(local, declared);
             } else {
                 self.declare_storage(local);
+                // The argument lies there before the first instruction: it is not uninitialised.
+                if matches!(self.e.code.insts.last(), Some(super::bytecode::Inst::Undefine { .. })) {
+                    self.e.code.insts.pop();
+                    self.e.code.spans.pop();
+                }
                 let bytes = program.types.size(declared.ty) as u32;
                 let offset = match self.variable(local).storage {
                     Storage::Memory(address, _) => crate::memory::address::offset(address),
