@@ -2,6 +2,11 @@
 //!
 //! The line of data: text → [`preprocess`] → [`lex`] → `parse` → `sema` → [`hir`] (typed program) → execution.
 
+#![forbid(unsafe_code)]
+
+pub mod counters;
 pub mod hir;
+pub mod machine;
+pub mod model;
 pub mod source;
 pub mod types;

@@ -106,6 +106,10 @@ pub struct Latency {
     pub l2_clocks: u32,
     /// A load of device memory, ns.
     pub dram_ns: u32,
+    /// Independent loads of one wave under way at a time: what compilers make of usual code.
+    pub loads_in_flight: u32,
+    /// Independent arithmetic instructions of one wave under way at a time.
+    pub independent_arithmetic: u32,
     /// A barrier at which all waves are there already, clocks.
     pub barrier_clocks: u32,
 }
@@ -140,6 +144,8 @@ pub struct Cache {
     pub l2_bytes: u64,
     /// Its bandwidth, 10⁹ bytes a second.
     pub l2_gb_per_s: f64,
+    /// Atomic operations on different words that it finishes a clock.
+    pub l2_atomics_per_clock: u32,
 }
 
 /// Device memory.
@@ -251,6 +257,9 @@ impl Profile {
             ("cache.sector_bytes", f64::from(self.cache.sector_bytes)),
             ("cache.l1_bytes_per_clock", f64::from(self.cache.l1_bytes_per_clock)),
             ("cache.l2_gb_per_s", self.cache.l2_gb_per_s),
+            ("cache.l2_atomics_per_clock", f64::from(self.cache.l2_atomics_per_clock)),
+            ("latency.loads_in_flight", f64::from(self.latency.loads_in_flight)),
+            ("latency.independent_arithmetic", f64::from(self.latency.independent_arithmetic)),
             ("memory.bytes", m.bytes as f64),
             ("memory.gb_per_s", m.gb_per_s),
             ("memory.efficiency", m.efficiency),

@@ -1,0 +1,3 @@
+//! The machine.
+pub mod registers;
+mod engines; mod fault; mod narrate; mod packet; mod ring; mod trace;
