@@ -4,9 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+mod builtins;
 pub mod counters;
+pub mod exec;
 pub mod hir;
 pub mod machine;
+pub mod memory;
 pub mod model;
 pub mod source;
 pub mod types;

@@ -1,0 +1,3 @@
+//! Execution: typed program → bytecode over lanes → interpreter.
+
+pub mod lanes;
