@@ -4,6 +4,7 @@ use crate::driver::{Arg, Driver, Event, KernelHandle, QueueKind, Range};
 use crate::opencl::{self, OpenClDriver};
 use crate::pool::Pool;
 use crate::profile::Profiler;
+use crate::sim::SimDriver;
 use crate::{Buffer, Capabilities, DeviceKind, Error, KernelTime, MemoryStats, Result, Settings};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -43,23 +44,32 @@ pub struct Label {
     pub flops: u64,
 }
 
-/// Devices that `--device` can name, in the order they are numbered.
+/// Devices of OpenCL drivers, in the order they are numbered. [`sim::profiles`](crate::sim::profiles) lists the simulated ones.
 pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
     Ok(opencl::devices(settings)?.into_iter().map(|d| d.capabilities).collect())
 }
 
 impl Device {
-    /// Opens the device called `name`: `auto`, `<platform>:<index>`, `<platform>`, or an index into the list.
+    /// Opens the device called `name`: `auto`, `<platform>:<index>`, `<platform>`, an index into the list, `sim`, or
+    /// `sim:<profile>`. `auto` takes a GPU, else a processor, else `sim`.
     ///
     /// # Errors
     /// `Device` when there is none of that name; the message lists those there are.
     pub fn open(name: &str, settings: &Settings) -> Result<Self> {
         if name == "sim" || name.starts_with("sim:") {
-            return Err(Error::unsupported(format!(
-                "device {name}: this build has no simulator; `netcl devices` lists the devices"
-            )));
+            return Self::simulated(name, settings);
         }
-        let devices = opencl::devices(settings)?;
+        let devices = match opencl::devices(settings) {
+            Ok(found) if found.is_empty() && name == "auto" => {
+                tracing::warn!("OpenCL shows no device here, so this runs on sim, a simulated GPU: correct and slow");
+                return Self::simulated("sim", settings);
+            }
+            Err(e) if name == "auto" => {
+                tracing::warn!("{e}. So this runs on sim, a simulated GPU: correct and slow");
+                return Self::simulated("sim", settings);
+            }
+            found => found?,
+        };
         let records: Vec<&Capabilities> = devices.iter().map(|d| &d.capabilities).collect();
         let index = choose(name, &records)?;
         if name == "auto" {
@@ -68,6 +78,15 @@ impl Device {
         // Profiling costs 0.05 µs a launch on the queues we measured as long as no event is attached.
         let driver = OpenClDriver::open(&devices[index], true)?;
         Ok(Self::from_driver(Box::new(driver), settings.clone()))
+    }
+
+    /// The simulated GPU called `name`.
+    fn simulated(name: &str, settings: &Settings) -> Result<Self> {
+        let driver = SimDriver::open(name, &settings.sim)?;
+        // In a pool, an access past a buffer's end lands in a neighbour, and what was freed is never missed.
+        let exact_memory = settings.exact_memory || !settings.sim.check.is_empty();
+        tracing::info!("device {} is simulated: {}", driver.capabilities().id, driver.capabilities().name);
+        Ok(Self::from_driver(Box::new(driver), Settings { exact_memory, ..settings.clone() }))
     }
 
     /// A device over any driver.
@@ -354,6 +373,7 @@ mod tests {
             max_alloc: 0,
             base_align: 128,
             float_lanes: 1,
+            simulated: false,
             fp64: false,
             fp16: false,
             subgroups: false,

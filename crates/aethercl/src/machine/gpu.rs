@@ -39,7 +39,7 @@ pub struct Options {
     pub ring_words: usize,
     /// Counts every launch anew; otherwise launches of one signature take the time of the first.
     pub count_all: bool,
-    /// Counts nothing: kernels take no time on the simulated clock.
+    /// Counts only launches whose [`Work::timed`](super::Work::timed) asks for it: others take no time on the simulated clock.
     pub count_none: bool,
 }
 

@@ -12,6 +12,10 @@ pub trait Work: Send + Sync {
     fn name(&self) -> &str;
     /// Equal for launches that take equally long: same kernel, sizes and scalars.
     fn signature(&self) -> u64;
+    /// Whether its time is wanted on a device that does not count by itself.
+    fn timed(&self) -> bool {
+        false
+    }
     /// Runs it to its end on this memory; with `count`, counting what the hardware would do.
     ///
     /// # Errors
