@@ -38,12 +38,6 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let gpu = self.gpu.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let leaks = gpu.leaks();
-        if !leaks.is_empty() {
-            let bytes: u64 = leaks.iter().map(|(bytes, _)| bytes).sum();
-            let first = leaks.first().map_or("", |(_, tag)| tag.as_str());
-            tracing::warn!("{} buffers, {bytes} bytes, were never freed; the first is of {first}", leaks.len());
-        }
         if let (Some(path), Some(timeline)) = (&self.trace, gpu.timeline()) {
             match std::fs::write(path, timeline.json()) {
                 Ok(()) if timeline.dropped() > 0 => tracing::warn!(
