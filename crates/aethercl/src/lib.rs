@@ -11,5 +11,14 @@ pub mod hir;
 pub mod machine;
 pub mod memory;
 pub mod model;
+mod compile;
+pub mod lex;
+pub mod options;
+mod parse;
+pub mod preprocess;
+mod sema;
 pub mod source;
 pub mod types;
+
+pub use compile::{BuildError, Source, compile, compile_for};
+pub use options::{Includes, Target};

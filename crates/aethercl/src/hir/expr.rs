@@ -77,7 +77,8 @@ pub enum ExprKind {
     },
     /// To the expression's type from the operand's, lane by lane. Casts, implicit conversions and `convert_` functions.
     /// To `bool`: not equal to 0. From `bool`: 0 or 1. Casts to integers round towards zero; what does not fit is any value
-    /// without `saturate`, the nearest with it, and then NaN gives 0.
+    /// without `saturate`, the nearest with it, and then NaN gives 0. To `void`, from anything: the operand runs and is
+    /// dropped.
     Convert {
         /// A scalar, or a vector of as many lanes as the result.
         operand: Box<Expr>,

@@ -31,16 +31,19 @@ pub struct Diagnostic {
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
     errors: usize,
-    /// Warnings are kept (`-Wall`, `-Werror`).
-    pub warn: bool,
-    /// Warnings count as errors (`-Werror`).
-    pub warnings_are_errors: bool,
+    warn: bool,
+    warnings_are_errors: bool,
 }
 
 /// Errors after which a build stops: what follows is seldom of use.
 const MAX_ERRORS: usize = 20;
 
 impl Diagnostics {
+    /// Keeps warnings where `warn` is set (`-Wall`), or counts them as errors (`-Werror`).
+    pub fn new(warn: bool, warnings_are_errors: bool) -> Self {
+        Self { warn, warnings_are_errors, ..Self::default() }
+    }
+
     /// Adds an error.
     pub fn error(&mut self, span: Span, message: impl Into<String>) {
         self.error_with(span, message, Vec::new());

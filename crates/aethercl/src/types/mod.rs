@@ -253,6 +253,8 @@ pub struct Field {
     pub offset: u64,
     /// Declared `const`.
     pub is_const: bool,
+    /// Listed again from an anonymous member before it.
+    pub inherited: bool,
 }
 
 /// Every pointer, array and record type of one program.
