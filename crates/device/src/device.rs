@@ -49,6 +49,32 @@ pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
     Ok(opencl::devices(settings)?.into_iter().map(|d| d.capabilities).collect())
 }
 
+/// The driver of the device called `name`, as [`Device::open`] takes it.
+///
+/// # Errors
+/// As [`Device::open`].
+pub fn open_driver(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
+    let simulated = |name: &str| -> Result<Box<dyn Driver>> { Ok(Box::new(SimDriver::open(name, &settings.sim)?)) };
+    if name == "sim" || name.starts_with("sim:") {
+        return simulated(name);
+    }
+    let devices = match opencl::devices(settings) {
+        Ok(found) if found.is_empty() && name == "auto" => {
+            tracing::warn!("OpenCL shows no device here, so this runs on sim, a simulated GPU: correct and slow");
+            return simulated("sim");
+        }
+        Err(e) if name == "auto" => {
+            tracing::warn!("{e}. So this runs on sim, a simulated GPU: correct and slow");
+            return simulated("sim");
+        }
+        found => found?,
+    };
+    let records: Vec<&Capabilities> = devices.iter().map(|d| &d.capabilities).collect();
+    let index = choose(name, &records)?;
+    // Profiling costs 0.05 µs a launch on the queues we measured as long as no event is attached.
+    Ok(Box::new(OpenClDriver::open(&devices[index], true)?))
+}
+
 impl Device {
     /// Opens the device called `name`: `auto`, `<platform>:<index>`, `<platform>`, an index into the list, `sim`, or
     /// `sim:<profile>`. `auto` takes a GPU, else a processor, else `sim`.
@@ -56,37 +82,17 @@ impl Device {
     /// # Errors
     /// `Device` when there is none of that name; the message lists those there are.
     pub fn open(name: &str, settings: &Settings) -> Result<Self> {
-        if name == "sim" || name.starts_with("sim:") {
-            return Self::simulated(name, settings);
+        let driver = open_driver(name, settings)?;
+        let capabilities = driver.capabilities();
+        if capabilities.simulated {
+            tracing::info!("device {} is simulated: {}", capabilities.id, capabilities.name);
+        } else if name == "auto" {
+            tracing::info!("device {}: {}", capabilities.id, capabilities.name);
         }
-        let devices = match opencl::devices(settings) {
-            Ok(found) if found.is_empty() && name == "auto" => {
-                tracing::warn!("OpenCL shows no device here, so this runs on sim, a simulated GPU: correct and slow");
-                return Self::simulated("sim", settings);
-            }
-            Err(e) if name == "auto" => {
-                tracing::warn!("{e}. So this runs on sim, a simulated GPU: correct and slow");
-                return Self::simulated("sim", settings);
-            }
-            found => found?,
-        };
-        let records: Vec<&Capabilities> = devices.iter().map(|d| &d.capabilities).collect();
-        let index = choose(name, &records)?;
-        if name == "auto" {
-            tracing::info!("device {}: {}", records[index].id, records[index].name);
-        }
-        // Profiling costs 0.05 µs a launch on the queues we measured as long as no event is attached.
-        let driver = OpenClDriver::open(&devices[index], true)?;
-        Ok(Self::from_driver(Box::new(driver), settings.clone()))
-    }
-
-    /// The simulated GPU called `name`.
-    fn simulated(name: &str, settings: &Settings) -> Result<Self> {
-        let driver = SimDriver::open(name, &settings.sim)?;
         // In a pool, an access past a buffer's end lands in a neighbour, and what was freed is never missed.
-        let exact_memory = settings.exact_memory || !settings.sim.check.is_empty();
-        tracing::info!("device {} is simulated: {}", driver.capabilities().id, driver.capabilities().name);
-        Ok(Self::from_driver(Box::new(driver), Settings { exact_memory, ..settings.clone() }))
+        let checked = capabilities.simulated && !settings.sim.check.is_empty();
+        let exact_memory = settings.exact_memory || checked;
+        Ok(Self::from_driver(driver, Settings { exact_memory, ..settings.clone() }))
     }
 
     /// A device over any driver.

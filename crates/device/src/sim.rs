@@ -387,7 +387,7 @@ impl Driver for SimDriver {
 
     fn build(&self, source: &str, options: &str) -> Result<Program> {
         let edited = self.edit.as_ref().and_then(|edit| edit(source));
-        let text = Source { name: "kernel.cl".into(), text: edited.unwrap_or_else(|| source.to_owned()) };
+        let text = Source { name: "kernel.cl", text: edited.as_deref().unwrap_or(source) };
         match aethercl::Program::build(&text, options, &Includes::none()) {
             Ok(program) => Ok(Program::new(SimProgram(Arc::new(program), source.into()))),
             Err(e) => Err(Error::build(format!("AetherCL could not build it\noptions: {options}\n{e}"))),

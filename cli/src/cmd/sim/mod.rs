@@ -154,7 +154,8 @@ impl<'a> Session<'a> {
         for folder in own.iter().chain(&args.include) {
             flags.push_str(&format!(" -I{}", folder.display()));
         }
-        let source = Source { name: args.file.display().to_string(), text };
+        let name = args.file.display().to_string();
+        let source = Source { name: &name, text: &text };
         let program = Program::build(&source, flags.trim(), &Includes::from_disk())
             .map_err(|e| Error::build(e.to_string()))?;
         Ok(Self { args, program: Arc::new(program), gpu: Gpu::new(profile, options), checks })
