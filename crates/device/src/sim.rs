@@ -95,8 +95,7 @@ pub struct SimDriver {
     capabilities: Capabilities,
     compute: usize,
     copy: usize,
-    checks: Checks,
-    threads: usize,
+    options: LaunchOptions,
     edit: Option<Edit>,
 }
 
@@ -214,11 +213,17 @@ impl SimDriver {
             count_none: settings.trace.is_none() && level == TraceLevel::Off,
             ..Options::default()
         };
+        let launch = LaunchOptions {
+            checks,
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            sub_group: profile.compute.simd_width,
+            ..LaunchOptions::default()
+        };
         let mut gpu = Gpu::new(profile, options);
         let compute = gpu.open_queue().map_err(|e| error(&e))?;
         let copy = gpu.open_queue().map_err(|e| error(&e))?;
         let shared = Shared { gpu: Mutex::new(gpu), deferred: Mutex::new(None), trace: settings.trace.clone() };
-        Ok(Self { shared: Arc::new(shared), capabilities, compute, copy, checks, threads: 0, edit: None })
+        Ok(Self { shared: Arc::new(shared), capabilities, compute, copy, options: launch, edit: None })
     }
 
     /// Passes every source text through `edit` before it is built: for tests that plant defects.
@@ -438,8 +443,10 @@ impl Driver for SimDriver {
             global: range.global.map(|n| n as u64),
             local: range.local.map(|n| n as u64),
             offset: [0; 3],
+            // As OpenCL's own launches here: always three, those not used of size one.
+            dimensions: 3,
         };
-        let options = LaunchOptions { checks: self.checks, threads: self.threads, ..LaunchOptions::default() };
+        let options = self.options.clone();
         let work =
             KernelLaunch::new(&kernel.program, &kernel.name, self.bind(args)?, sizes, options).timed(timed);
         let queue = self.compute;

@@ -180,7 +180,12 @@ impl<'a> Session<'a> {
         let failed = |e: GpuError| Error::launch(e.to_string());
         let queue = self.gpu.open_queue().map_err(failed)?;
         let bindings = self.bind(&kernel, queue)?;
-        let options = LaunchOptions { checks: self.checks, ..LaunchOptions::default() };
+        let options = LaunchOptions {
+            checks: self.checks,
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            sub_group: self.gpu.profile().compute.simd_width,
+            ..LaunchOptions::default()
+        };
         let work = KernelLaunch::new(&self.program, &kernel.name, bindings.clone(), range, options);
         let fence = self.gpu.launch(queue, Arc::new(work), None).map_err(failed)?;
         let done = self.gpu.wait(fence).map_err(failed)?;
@@ -220,12 +225,13 @@ impl<'a> Session<'a> {
             let name = &self.gpu.profile().name;
             return Err(Error::format(format!("a group of {items} items; {name} allows {most}")));
         }
-        Ok(NdRange { global, local, offset: [0; 3] })
+        let dimensions = (1..=3).rev().find(|d| global[d - 1] > 1).unwrap_or(1) as u32;
+        Ok(NdRange { global, local, offset: [0; 3], dimensions })
     }
 
     fn bind(&mut self, kernel: &KernelInfo, queue: usize) -> Result<Vec<Binding>> {
         if kernel.args.len() != self.args.args.len() {
-            let wanted: Vec<String> = kernel.args.iter().map(|a| format!("{} {}", a.type_name, a.name)).collect();
+            let wanted: Vec<String> = kernel.args.iter().map(|a| format!("{} {}", a.ty, a.name)).collect();
             return Err(Error::format(format!(
                 "{} arguments for kernel {}, which takes {}: {}",
                 self.args.args.len(),
@@ -237,15 +243,15 @@ impl<'a> Session<'a> {
         let mut bindings = Vec::new();
         for (i, (arg, info)) in self.args.args.iter().zip(&kernel.args).enumerate() {
             let fits = match arg {
-                KernelArg::Buffer { .. } => matches!(info.kind, ArgKind::Global | ArgKind::Constant),
+                KernelArg::Buffer { .. } => matches!(info.kind, ArgKind::Buffer { .. }),
                 KernelArg::Local(_) => matches!(info.kind, ArgKind::Local),
-                KernelArg::Scalar(bytes) => matches!(info.kind, ArgKind::Value { bytes: n } if n as usize == bytes.len()),
+                KernelArg::Scalar(bytes) => info.kind == ArgKind::Value(bytes.len() as u64),
             };
             if !fits {
                 return Err(Error::format(format!(
                     "argument {i} of kernel {} is {} {}, which the {}. --arg does not fit",
                     kernel.name,
-                    info.type_name,
+                    info.ty,
                     info.name,
                     i + 1
                 )));

@@ -102,7 +102,7 @@ impl Work for KernelLaunch {
                 findings: outcome.findings,
                 printed: outcome.printf,
             }),
-            Err(LaunchError::Endless(why)) => Err(Failure::Endless(why)),
+            Err(LaunchError::Stopped(why)) => Err(Failure::Endless(why)),
             Err(e) => Err(Failure::Trap(e.to_string())),
         }
     }
