@@ -11,7 +11,7 @@ use aethercl::machine::{
     TraceLevel,
 };
 use aethercl::model::Profile;
-use aethercl::{Checks, Includes, LaunchOptions, NdRange, Source};
+use aethercl::{Checks, Finding, Includes, LaunchOptions, NdRange, Source, Target};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -96,6 +96,7 @@ pub struct SimDriver {
     compute: usize,
     copy: usize,
     options: LaunchOptions,
+    target: Target,
     edit: Option<Edit>,
 }
 
@@ -223,7 +224,8 @@ impl SimDriver {
         let compute = gpu.open_queue().map_err(|e| error(&e))?;
         let copy = gpu.open_queue().map_err(|e| error(&e))?;
         let shared = Shared { gpu: Mutex::new(gpu), deferred: Mutex::new(None), trace: settings.trace.clone() };
-        Ok(Self { shared: Arc::new(shared), capabilities, compute, copy, options: launch, edit: None })
+        let target = Target { extensions: capabilities.extensions.clone() };
+        Ok(Self { shared: Arc::new(shared), capabilities, compute, copy, options: launch, target, edit: None })
     }
 
     /// Passes every source text through `edit` before it is built: for tests that plant defects.
@@ -320,8 +322,8 @@ fn finished(waited: std::result::Result<(), GpuError>) -> Result<()> {
 }
 
 /// The findings of a launch as an error.
-fn found(kernel: &str, findings: &[String]) -> Error {
-    let shown = findings.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join("\n");
+fn found(kernel: &str, findings: &[Finding]) -> Error {
+    let shown = findings.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let more = findings.len().saturating_sub(SHOWN);
     let rest = if more > 0 { format!("\n… and {more} more") } else { String::new() };
     Error::launch(format!("the simulator found a defect in kernel {kernel}:\n{shown}{rest}"))
@@ -393,7 +395,7 @@ impl Driver for SimDriver {
     fn build(&self, source: &str, options: &str) -> Result<Program> {
         let edited = self.edit.as_ref().and_then(|edit| edit(source));
         let text = Source { name: "kernel.cl", text: edited.as_deref().unwrap_or(source) };
-        match aethercl::Program::build(&text, options, &Includes::none()) {
+        match aethercl::Program::build_for(&text, options, &Includes::none(), &self.target) {
             Ok(program) => Ok(Program::new(SimProgram(Arc::new(program), source.into()))),
             Err(e) => Err(Error::build(format!("AetherCL could not build it\noptions: {options}\n{e}"))),
         }

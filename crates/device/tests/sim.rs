@@ -142,14 +142,14 @@ fn checks_name_kernel_line_and_buffer() {
     let kernel = d.kernel(&program, "writes").unwrap();
     let x = floats(&d, &[0.0; 64]);
     let args = [Arg::Memory(&x, Access::Read), Arg::Memory(&y, Access::Write)];
-    let e = d.launch(&kernel, &args, range(64, 64), false).unwrap_err();
+    let e = d.launch(&kernel, &args, range(64, 64), false).err().unwrap();
     assert!(e.message().contains("read"), "{e}");
     // Never written before it is read.
     let (fresh, scale) = (d.allocate(256, "fresh").unwrap(), d.kernel(&program, "scale").unwrap());
     let (by, n) = (3.0f32.to_le_bytes(), 64u32.to_le_bytes());
     let args =
         [Arg::Memory(&fresh, Access::Read), Arg::Memory(&y, Access::Write), Arg::Scalar(&by), Arg::Scalar(&n)];
-    let e = d.launch(&scale, &args, range(64, 64), false).unwrap_err();
+    let e = d.launch(&scale, &args, range(64, 64), false).err().unwrap();
     assert!(e.message().contains("fresh"), "{e}");
 }
 

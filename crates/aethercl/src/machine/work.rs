@@ -1,5 +1,6 @@
 //! What a launch descriptor stands for, and what comes back from it.
 
+use crate::Finding;
 use crate::counters::Counters;
 use crate::memory::Memory;
 use crate::model::Estimate;
@@ -28,8 +29,8 @@ pub trait Work: Send + Sync {
 pub struct Done {
     /// What it did, where that was counted.
     pub counters: Option<Counters>,
-    /// What the checks found, each as text with its source line.
-    pub findings: Vec<String>,
+    /// What the checks found.
+    pub findings: Vec<Finding>,
     /// What it printed.
     pub printed: String,
 }
