@@ -5,20 +5,26 @@
 #![forbid(unsafe_code)]
 
 mod builtins;
+mod compile;
 pub mod counters;
-pub mod exec;
+mod exec;
 pub mod hir;
+mod launch;
+pub mod lex;
 pub mod machine;
 pub mod memory;
 pub mod model;
-mod compile;
-pub mod lex;
 pub mod options;
 mod parse;
 pub mod preprocess;
+mod program;
 mod sema;
 pub mod source;
 pub mod types;
 
 pub use compile::{BuildError, Source, compile, compile_for};
+pub use counters::Counters;
+pub use launch::{Access, Arg, LaunchError, LaunchOptions, NdRange, Outcome};
+pub use memory::Memory;
 pub use options::{Includes, Target};
+pub use program::{ArgInfo, ArgKind, KernelInfo, Program};

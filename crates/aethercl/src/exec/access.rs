@@ -457,8 +457,7 @@ impl<'a> Group<'a> {
         }
         let range = self.mask.range();
         let (start, stride) = (offset >> 2, index.scale >> 2);
-        let put = #[inline(always)]
-        |i: i64, v: u32| {
+        let put = |i: i64, v: u32| {
             if let Some(w) = found.words.get((start + i * stride) as usize) {
                 w.store(v, Relaxed);
             }
@@ -476,8 +475,7 @@ impl<'a> Group<'a> {
         let range = self.mask.range();
         let (start, stride) = (offset >> 2, index.scale >> 2);
         let mut local = std::mem::take(&mut self.local);
-        let put = #[inline(always)]
-        |i: i64, v: u32| {
+        let put = |i: i64, v: u32| {
             if let Some(w) = local.get_mut((start + i * stride) as usize) {
                 *w = v;
             }

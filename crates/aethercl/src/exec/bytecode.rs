@@ -99,6 +99,18 @@ impl MemType {
             MemType::B64 => 8,
         }
     }
+
+    /// An element's bytes as a register holds them.
+    pub fn extend(self, bits: u64) -> u64 {
+        match self {
+            MemType::U8 => bits & 0xff,
+            MemType::I8 => u64::from(i32::from(bits as i8) as u32),
+            MemType::U16 => bits & 0xffff,
+            MemType::I16 => u64::from(i32::from(bits as i16) as u32),
+            MemType::B32 => bits & 0xffff_ffff,
+            MemType::B64 => bits,
+        }
+    }
 }
 
 /// What an atomic operation does to memory.

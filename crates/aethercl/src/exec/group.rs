@@ -42,6 +42,8 @@ pub struct Shared<'a> {
     pub range: [[u64; 3]; 3],
     /// Bytes of local memory of a group, with what the arguments ask for.
     pub local_bytes: u32,
+    /// Local memory of arguments: (offset, bytes, argument).
+    pub local_arguments: Vec<(u32, u32, usize)>,
     /// Instructions a group may execute.
     pub max_steps: u64,
     /// Work-items of a sub-group.

@@ -1,5 +1,18 @@
 //! Execution: typed program → bytecode over lanes → interpreter.
 
+mod access;
+mod atomic;
 pub mod bytecode;
+mod collective;
+mod group;
 pub mod lanes;
 mod lower;
+mod mask;
+mod observe;
+mod print;
+mod run;
+
+pub use group::{Buffer, Group, Shared};
+pub use lower::{Constants, lower};
+pub use observe::Observer;
+pub use run::Stop;
