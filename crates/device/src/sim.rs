@@ -15,6 +15,9 @@ use aethercl::{Checks, Finding, Includes, LaunchOptions, NdRange, Source, Target
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Instructions after which a group counts as hanging. The longest kernels of netcl take a thousandth of them, and a loop of
+/// nothing comes to its end in seconds.
+const MAX_STEPS: u64 = 100_000_000;
 /// Findings that an error shows; one defect makes one in every work-item.
 const SHOWN: usize = 4;
 
@@ -218,7 +221,7 @@ impl SimDriver {
             checks,
             threads: std::thread::available_parallelism().map_or(1, Into::into),
             sub_group: profile.compute.simd_width,
-            ..LaunchOptions::default()
+            max_steps: MAX_STEPS,
         };
         let mut gpu = Gpu::new(profile, options);
         let compute = gpu.open_queue().map_err(|e| error(&e))?;

@@ -205,9 +205,9 @@ fn names_and_settings() {
     std::fs::write(&file, text).unwrap();
     assert_eq!(Device::open(&format!("sim:{}", file.display()), &settings).unwrap().capabilities().id, "sim:own");
     let trace = folder.path().join("trace.json");
-    let sim = SimSettings { trace: Some(trace.clone()), memory: Some(1 << 20), ..SimSettings::default() };
+    let sim = SimSettings { trace: Some(trace.clone()), memory: Some(8 << 20), ..SimSettings::default() };
     let device = Device::open("sim", &Settings { sim, ..Settings::default() }).unwrap();
-    assert!(device.allocate(2 << 20).is_err());
+    assert!(device.allocate(16 << 20).is_err());
     let x = device.allocate(1 << 10).unwrap();
     device.fill(&x, &[0; 4]).unwrap();
     drop((x, device));
