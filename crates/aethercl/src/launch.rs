@@ -1,15 +1,16 @@
 //! Launches: arguments in, groups over threads, outcome out.
 
+use crate::check::{Checks, Finding, Report};
 use crate::counters::Counters;
 use crate::exec::bytecode::{Code, Parameter, preset};
-use crate::exec::{Buffer, Group, Shared, Stop};
+use crate::exec::{Buffer, Group, Observer, Shared, Stop};
 use crate::memory::address::{Space, object_pointer, with_argument};
 use crate::memory::{Memory, MemoryError};
 use crate::program::{ArgKind, KernelInfo, Program};
 use crate::source::Span;
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// What a kernel may do with a buffer: the launch's contract, which checks hold the kernel to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,13 +60,20 @@ impl NdRange {
 
     /// Two dimensions.
     pub fn plane(global: [u64; 2], local: [u64; 2]) -> NdRange {
-        NdRange { global: [global[0], global[1], 1], local: [local[0], local[1], 1], offset: [0; 3], dimensions: 2 }
+        NdRange {
+            global: [global[0], global[1], 1],
+            local: [local[0], local[1], 1],
+            offset: [0; 3],
+            dimensions: 2,
+        }
     }
 }
 
 /// How to launch.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
+    /// Checks to run. With any, all groups run on one thread, in order.
+    pub checks: Checks,
     /// Count what the kernel does.
     pub counters: bool,
     /// Threads over work-groups. Results do not depend on it.
@@ -78,13 +86,21 @@ pub struct LaunchOptions {
 
 impl Default for LaunchOptions {
     fn default() -> LaunchOptions {
-        LaunchOptions { counters: false, threads: 1, max_steps: 2_000_000_000, sub_group: 32 }
+        LaunchOptions {
+            checks: Checks::NONE,
+            counters: false,
+            threads: 1,
+            max_steps: 2_000_000_000,
+            sub_group: 32,
+        }
     }
 }
 
 /// What a launch leaves behind besides memory.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
+    /// What the checks found.
+    pub findings: Vec<Finding>,
     /// What was counted.
     pub counters: Counters,
     /// What the kernel printed, in the order of its groups.
@@ -118,9 +134,9 @@ impl fmt::Display for LaunchError {
         match self {
             LaunchError::NoKernel(name) => write!(f, "there is no kernel `{name}`"),
             LaunchError::Argument { index, message } => write!(f, "argument {index}: {message}"),
-            LaunchError::Range(message) | LaunchError::Unsupported(message) | LaunchError::Stopped(message) => {
-                f.write_str(message)
-            }
+            LaunchError::Range(message)
+            | LaunchError::Unsupported(message)
+            | LaunchError::Stopped(message) => f.write_str(message),
             LaunchError::Memory(error) => error.fmt(f),
         }
     }
@@ -148,13 +164,34 @@ impl Program {
     ) -> Result<Outcome, LaunchError> {
         let info = self.kernel(kernel).ok_or_else(|| LaunchError::NoKernel(kernel.to_string()))?;
         check_range(info, &range)?;
-        let code = self.code(info.id(), false).map_err(|(span, m)| LaunchError::Unsupported(self.message(span, "error", &m)))?;
+        let checked = options.checks.any();
+        let code = self
+            .code(info.id(), checked)
+            .map_err(|(span, m)| LaunchError::Unsupported(self.message(span, "error", &m)))?;
         let shared = self.prepare(memory, info, &code, args, &range, options)?;
-        let outcome = run_groups(&shared, &range, options);
-        for buffer in shared.buffers.iter().flatten().filter(|b| b.writable) {
-            buffer.allocation.mark_written(buffer.start as usize, buffer.bytes as usize);
+        let (ran, stopped) = run_groups(&shared, &range, options);
+        // Without the check nobody saw which bytes were written: all that may have been count as such.
+        if !options.checks.uninitialized {
+            for buffer in shared.buffers.iter().flatten().filter(|b| b.writable) {
+                buffer.allocation.mark_written(buffer.start as usize, buffer.bytes as usize);
+            }
         }
-        outcome.map_err(|stop| LaunchError::Stopped(self.stopped(stop, options.max_steps)))
+        let findings = ran.report.finish(self, &shared);
+        if let Some(stop) = stopped {
+            let found: String = findings.iter().map(|f| format!("{f}\n")).collect();
+            return Err(LaunchError::Stopped(found + &self.stopped(stop, options.max_steps)));
+        }
+        Ok(Outcome { findings, counters: ran.counters, printf: ran.printf })
+    }
+
+    /// Makes a kernel ready to launch; its first launch does so otherwise.
+    ///
+    /// # Errors
+    /// A construct that this crate cannot execute, with its line.
+    pub fn lower(&self, kernel: &str) -> Result<(), LaunchError> {
+        let info = self.kernel(kernel).ok_or_else(|| LaunchError::NoKernel(kernel.to_string()))?;
+        let code = self.code(info.id(), false);
+        code.map(|_| ()).map_err(|(span, m)| LaunchError::Unsupported(self.message(span, "error", &m)))
     }
 
     /// A message with its place, line and caret.
@@ -166,9 +203,11 @@ impl Program {
 
     fn stopped(&self, stop: Stop, max_steps: u64) -> String {
         match stop {
-            Stop::Steps(span) => {
-                self.message(span, "error", &format!("a work-group was still running here after {max_steps} instructions"))
-            }
+            Stop::Steps(span) => self.message(
+                span,
+                "error",
+                &format!("a work-group was still running here after {max_steps} instructions"),
+            ),
             Stop::Trap(span) => self.message(span, "error", "the kernel stopped itself here"),
         }
     }
@@ -183,7 +222,8 @@ impl Program {
         options: &LaunchOptions,
     ) -> Result<Shared<'a>, LaunchError> {
         if args.len() != info.args.len() {
-            let message = format!("`{}` takes {} arguments, {} are given", info.name, info.args.len(), args.len());
+            let message =
+                format!("`{}` takes {} arguments, {} are given", info.name, info.args.len(), args.len());
             return Err(LaunchError::Argument { index: args.len(), message });
         }
         let mut shared = Shared {
@@ -214,7 +254,10 @@ impl Program {
 fn check_range(info: &KernelInfo, range: &NdRange) -> Result<(), LaunchError> {
     let items = range.local.iter().try_fold(1u64, |p, l| p.checked_mul(*l)).unwrap_or(u64::MAX);
     if items == 0 || items > MAX_GROUP {
-        let message = format!("a work-group of {:?} has {items} work-items; 1 to {MAX_GROUP} are possible", range.local);
+        let message = format!(
+            "a work-group of {:?} has {items} work-items; 1 to {MAX_GROUP} are possible",
+            range.local
+        );
         return Err(LaunchError::Range(message));
     }
     match info.required_group {
@@ -238,7 +281,12 @@ fn set_presets(uniforms: &mut [u64], range: &NdRange, options: &LaunchOptions) {
 }
 
 /// The bytes of an argument as the kernel's parameter holds them.
-fn argument_bytes(shared: &mut Shared<'_>, index: usize, kind: &ArgKind, arg: &Arg<'_>) -> Result<Vec<u8>, LaunchError> {
+fn argument_bytes(
+    shared: &mut Shared<'_>,
+    index: usize,
+    kind: &ArgKind,
+    arg: &Arg<'_>,
+) -> Result<Vec<u8>, LaunchError> {
     let wrong = |message: String| Err(LaunchError::Argument { index, message });
     let mut buffer = None;
     let bytes = match (kind, arg) {
@@ -246,11 +294,19 @@ fn argument_bytes(shared: &mut Shared<'_>, index: usize, kind: &ArgKind, arg: &A
         (ArgKind::Buffer { .. }, Arg::Buffer { address, bytes, access }) => {
             let Some((allocation, start)) = shared.memory.find(*address) else {
                 let what = shared.memory.describe(*address);
-                return Err(LaunchError::Memory(MemoryError::Outside { address: *address, bytes: *bytes, what }));
+                return Err(LaunchError::Memory(MemoryError::Outside {
+                    address: *address,
+                    bytes: *bytes,
+                    what,
+                }));
             };
             if *bytes > allocation.bytes - start {
                 let what = shared.memory.describe(*address);
-                return Err(LaunchError::Memory(MemoryError::Outside { address: *address, bytes: *bytes, what }));
+                return Err(LaunchError::Memory(MemoryError::Outside {
+                    address: *address,
+                    bytes: *bytes,
+                    what,
+                }));
             }
             buffer = Some(Buffer { allocation, start, bytes: *bytes, writable: *access == Access::Write });
             with_argument(*address, index).to_le_bytes().to_vec()
@@ -289,37 +345,61 @@ fn place_argument(shared: &mut Shared<'_>, parameter: &Parameter, bytes: &[u8]) 
     }
 }
 
+/// What the groups leave behind.
+#[derive(Default)]
+struct Ran {
+    report: Report,
+    counters: Counters,
+    printf: String,
+}
+
+/// What threads hand over.
+#[derive(Default)]
+struct Results {
+    stopped: Option<(u64, Stop)>,
+    printed: Vec<(u64, String)>,
+    report: Report,
+    counters: Counters,
+}
+
 /// Runs all groups, in order on each thread.
-fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions) -> Result<Outcome, Stop> {
+fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions) -> (Ran, Option<Stop>) {
     let counts: Vec<u64> = (0..3).map(|d| range.global[d].div_ceil(range.local[d])).collect();
     let groups: u64 = counts.iter().product();
     let lanes = range.local.iter().product::<u64>();
     let useful = (groups * lanes / ITEMS_PER_THREAD).max(1).min(groups.max(1));
-    let alone = shared.code.global_atomics;
+    let alone = shared.code.global_atomics || options.checks.any();
     let threads = if alone { 1 } else { (options.threads.max(1) as u64).min(useful) };
     let next = AtomicU64::new(0);
-    let failed: Mutex<Option<(u64, Stop)>> = Mutex::new(None);
-    let printed: Mutex<Vec<(u64, String)>> = Mutex::new(Vec::new());
+    let results: Mutex<Results> = Mutex::default();
     let work = || {
-        let mut group = Group::new(shared, lanes as usize, None);
+        let observer = Observer::new(&options.checks, options.counters, shared);
+        let mut group = Group::new(shared, lanes as usize, observer);
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= groups {
-                return;
+                break;
             }
             let id = [number % counts[0], number / counts[0] % counts[1], number / (counts[0] * counts[1])];
             group.start(id);
-            if let Err(stop) = group.run() {
-                next.store(groups, Ordering::Relaxed);
-                let mut failed = failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                if failed.is_none_or(|(earlier, _)| number < earlier) {
-                    *failed = Some((number, stop));
+            let ended = group.run();
+            let text = group.take_printed();
+            if ended.is_err() || !text.is_empty() {
+                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                results.printed.push((number, text));
+                if let Err(stop) = ended {
+                    next.store(groups, Ordering::Relaxed);
+                    if results.stopped.is_none_or(|(earlier, _)| number < earlier) {
+                        results.stopped = Some((number, stop));
+                    }
                 }
             }
-            let text = group.take_printed();
-            if !text.is_empty() {
-                printed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((number, text));
-            }
+        }
+        if let Some(observer) = group.into_observer() {
+            let (report, counters) = observer.finish();
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.report = report;
+            results.counters.add(&counters.unwrap_or_default());
         }
     };
     std::thread::scope(|scope| {
@@ -328,11 +408,11 @@ fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions) -> 
         }
         work();
     });
-    if let Some((_, stop)) = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
-        return Err(stop);
-    }
-    let mut texts = printed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    texts.sort_by_key(|(number, _)| *number);
-    let printf = texts.into_iter().map(|(_, text)| text).collect();
-    Ok(Outcome { counters: Counters::default(), printf })
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.printed.sort_by_key(|(number, _)| *number);
+    let printf = results.printed.into_iter().map(|(_, text)| text).collect();
+    (
+        Ran { report: results.report, counters: results.counters, printf },
+        results.stopped.map(|(_, stop)| stop),
+    )
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod builtins;
+pub mod check;
 mod compile;
 pub mod counters;
 mod exec;
@@ -22,6 +23,7 @@ mod sema;
 pub mod source;
 pub mod types;
 
+pub use check::{Checks, Finding, FindingKind};
 pub use compile::{BuildError, Source, compile, compile_for};
 pub use counters::Counters;
 pub use launch::{Access, Arg, LaunchError, LaunchOptions, NdRange, Outcome};

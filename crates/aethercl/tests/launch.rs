@@ -3,7 +3,8 @@
 use aethercl::{Access, Arg, Includes, LaunchOptions, Memory, NdRange, Outcome, Program, Source};
 
 fn build(text: &str) -> Program {
-    Program::build(&Source { name: "test.cl", text }, "", &Includes::none()).unwrap_or_else(|e| panic!("{}", e.log))
+    Program::build(&Source { name: "test.cl", text }, "", &Includes::none())
+        .unwrap_or_else(|e| panic!("{}", e.log))
 }
 
 fn upload(memory: &Memory, tag: &str, data: &[f32]) -> u64 {
@@ -37,7 +38,8 @@ fn a_matrix_product_from_text_to_result() {
     let a: Vec<f32> = (0..n * n).map(|i| (i % 7) as f32 - 3.0).collect();
     let b: Vec<f32> = (0..n * n).map(|i| (i % 5) as f32 - 2.0).collect();
     let memory = Memory::new(1 << 20);
-    let (da, db, dc) = (upload(&memory, "a", &a), upload(&memory, "b", &b), upload(&memory, "c", &vec![9.0; n * n]));
+    let (da, db, dc) =
+        (upload(&memory, "a", &a), upload(&memory, "b", &b), upload(&memory, "c", &vec![9.0; n * n]));
     let bytes = (n * n * 4) as u64;
     let size = (n as i32).to_le_bytes();
     let args = [

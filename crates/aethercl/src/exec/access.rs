@@ -87,20 +87,29 @@ fn put_plain(words: &mut [u32], at: i64, value: u32, mask: u32) {
 /// Whether the numbers count up by one.
 fn is_run<I: Copy>(index: &[I], to: impl Fn(I) -> i64) -> bool {
     let (Some(first), Some(last)) = (index.first(), index.last()) else { return false };
-    to(*last) - to(*first) == index.len() as i64 - 1 && index.windows(2).fold(true, |all, w| all & (to(w[1]) - to(w[0]) == 1))
+    to(*last).wrapping_sub(to(*first)) == index.len() as i64 - 1
+        && index.windows(2).fold(true, |all, w| all & (to(w[1]).wrapping_sub(to(w[0])) == 1))
 }
 
 /// Words `start + index * stride` into lanes.
-fn gather<C: Cell, I: Copy>(out: &mut [u32], words: &[C], start: i64, index: &[I], stride: i64, to: impl Fn(I) -> i64 + Copy) {
+fn gather<C: Cell, I: Copy>(
+    out: &mut [u32],
+    words: &[C],
+    start: i64,
+    index: &[I],
+    stride: i64,
+    to: impl Fn(I) -> i64 + Copy,
+) {
     if stride == 1 && is_run(index, to) {
-        let first = start + to(index[0]);
-        if let Some(run) = usize::try_from(first).ok().and_then(|f| words.get(f..f + out.len())) {
+        let first = start.wrapping_add(to(index[0]));
+        if let Some(run) = usize::try_from(first).ok().and_then(|f| words.get(f..f.saturating_add(out.len())))
+        {
             out.iter_mut().zip(run).for_each(|(o, w)| *o = w.get());
             return;
         }
     }
     for (o, i) in out.iter_mut().zip(index) {
-        *o = words.get((start + to(*i) * stride) as usize).map_or(0, Cell::get);
+        *o = words.get(start.wrapping_add(to(*i).wrapping_mul(stride)) as usize).map_or(0, Cell::get);
     }
 }
 
@@ -120,7 +129,7 @@ impl<'a> Group<'a> {
     #[inline(always)]
     pub(super) fn uniform_address(&self, a: &Address) -> u64 {
         let base = self.uniforms[a.base.index as usize];
-        let more = a.offset + a.uniform.map_or(0, |u| self.index_value(u));
+        let more = a.offset.wrapping_add(a.uniform.map_or(0, |u| self.index_value(u)));
         base.wrapping_add(more as u64)
     }
 
@@ -128,7 +137,7 @@ impl<'a> Group<'a> {
     pub(super) fn lane_addresses(&mut self, a: &Address) {
         let range = self.mask.range();
         let mut out = std::mem::take(&mut self.addresses);
-        let more = (a.offset + a.uniform.map_or(0, |u| self.index_value(u))) as u64;
+        let more = a.offset.wrapping_add(a.uniform.map_or(0, |u| self.index_value(u))) as u64;
         let lanes = &mut out[range.clone()];
         match self.long_source(a.base, &range) {
             Source::One(base) => lanes.fill(base.wrapping_add(more)),
@@ -143,12 +152,18 @@ impl<'a> Group<'a> {
                 }
                 (File::Word, Extend::Unsigned) => {
                     let i = &self.words[index.reg.index as usize][range];
-                    lanes.iter_mut().zip(i).for_each(|(o, i)| *o = o.wrapping_add(u64::from(*i).wrapping_mul(scale)));
+                    lanes
+                        .iter_mut()
+                        .zip(i)
+                        .for_each(|(o, i)| *o = o.wrapping_add(u64::from(*i).wrapping_mul(scale)));
                 }
                 (File::Word, _) => {
                     let i = &self.words[index.reg.index as usize][range];
                     let wide = |i: u32| i64::from(i as i32) as u64;
-                    lanes.iter_mut().zip(i).for_each(|(o, i)| *o = o.wrapping_add(wide(*i).wrapping_mul(scale)));
+                    lanes
+                        .iter_mut()
+                        .zip(i)
+                        .for_each(|(o, i)| *o = o.wrapping_add(wide(*i).wrapping_mul(scale)));
                 }
                 (File::Uniform, _) => {
                     let step = self.index_value(index) as u64;
@@ -167,7 +182,11 @@ impl<'a> Group<'a> {
             address::argument(at).and_then(|k| shared.buffers.get(k)).and_then(Option::as_ref);
         let buffer = match buffer {
             Some(b) => b,
-            None => shared.buffers.iter().flatten().find(|b| (at & GLOBAL).wrapping_sub(b.allocation.address) < b.allocation.bytes)?,
+            None => shared
+                .buffers
+                .iter()
+                .flatten()
+                .find(|b| (at & GLOBAL).wrapping_sub(b.allocation.address) < b.allocation.bytes)?,
         };
         let allocation: &'a Allocation = &buffer.allocation;
         Some((allocation, (at & GLOBAL) as i64 - allocation.address as i64))
@@ -183,7 +202,16 @@ impl<'a> Group<'a> {
                 let at = i64::from(address::offset(at));
                 let mut own = [0u32; 3];
                 for (i, w) in own.iter_mut().enumerate() {
-                    *w = self.private.get(((at >> 2) as usize + i) * self.lanes + lane).copied().unwrap_or(0);
+                    *w = self
+                        .private
+                        .get(
+                            ((at >> 2) as usize)
+                                .saturating_add(i)
+                                .saturating_mul(self.lanes)
+                                .saturating_add(lane),
+                        )
+                        .copied()
+                        .unwrap_or(0);
                 }
                 read(&own, at & 3, ty)
             }
@@ -247,7 +275,10 @@ impl<'a> Group<'a> {
             match space {
                 Space::Private => return self.load_private(i64::from(address::offset(at)), ty, dst, a.index),
                 _ => {
-                    self.lane_addresses(&Address { offset: a.offset + (at.wrapping_sub(self.uniform_address(a))) as i64, ..*a });
+                    self.lane_addresses(&Address {
+                        offset: a.offset.wrapping_add(at.wrapping_sub(self.uniform_address(a)) as i64),
+                        ..*a
+                    });
                     return self.load_scattered(0, ty, dst);
                 }
             }
@@ -264,7 +295,14 @@ impl<'a> Group<'a> {
                 let words = &self.shared.constants.words;
                 self.load_words(lanes, words, i64::from(address::offset(at) as i32), ty, a.index, &range);
             }
-            _ => self.load_words(lanes, &self.local, i64::from(address::offset(at) as i32), ty, a.index, &range),
+            _ => self.load_words(
+                lanes,
+                &self.local,
+                i64::from(address::offset(at) as i32),
+                ty,
+                a.index,
+                &range,
+            ),
         }
         self.word_scratch = out;
         self.put_word(dst);
@@ -288,17 +326,45 @@ impl<'a> Group<'a> {
         match (index.reg.file, index.extend) {
             (File::Long, _) => {
                 let i = &self.longs[index.reg.index as usize][range.clone()];
-                Self::load_indexed(lanes, words, offset, ty, index.scale, whole, i, #[inline(always)] |i| i as i64);
+                Self::load_indexed(
+                    lanes,
+                    words,
+                    offset,
+                    ty,
+                    index.scale,
+                    whole,
+                    i,
+                    #[inline(always)]
+                    |i| i as i64,
+                );
             }
             (_, Extend::Unsigned) => {
                 let i = &self.words[index.reg.index as usize][range.clone()];
-                Self::load_indexed(lanes, words, offset, ty, index.scale, whole, i, #[inline(always)] |i| i64::from(i));
+                Self::load_indexed(
+                    lanes,
+                    words,
+                    offset,
+                    ty,
+                    index.scale,
+                    whole,
+                    i,
+                    #[inline(always)]
+                    |i| i64::from(i),
+                );
             }
             _ => {
                 let i = &self.words[index.reg.index as usize][range.clone()];
-                Self::load_indexed(lanes, words, offset, ty, index.scale, whole, i, #[inline(always)] |i| {
-                    i64::from(i as i32)
-                });
+                Self::load_indexed(
+                    lanes,
+                    words,
+                    offset,
+                    ty,
+                    index.scale,
+                    whole,
+                    i,
+                    #[inline(always)]
+                    |i| i64::from(i as i32),
+                );
             }
         }
     }
@@ -319,7 +385,7 @@ impl<'a> Group<'a> {
             gather(lanes, words, offset >> 2, index, scale >> 2, to);
         } else {
             for (o, i) in lanes.iter_mut().zip(index) {
-                *o = read(words, offset + to(*i) * scale, ty) as u32;
+                *o = read(words, offset.wrapping_add(to(*i).wrapping_mul(scale)), ty) as u32;
             }
         }
     }
@@ -328,7 +394,7 @@ impl<'a> Group<'a> {
     fn load_private(&mut self, offset: i64, ty: MemType, dst: Reg, index: Option<Index>) {
         let range = self.mask.range();
         if index.is_none() && ty == MemType::B32 && offset & 3 == 0 {
-            let row = (offset >> 2) as usize * self.lanes;
+            let row = ((offset >> 2) as usize).saturating_mul(self.lanes).min(usize::MAX >> 1);
             let lanes = &mut self.word_scratch[range.clone()];
             match self.private.get(row + range.start..row + range.end) {
                 Some(from) => lanes.copy_from_slice(from),
@@ -338,7 +404,8 @@ impl<'a> Group<'a> {
         }
         for lane in range {
             let more = index.map_or(0, |i| self.lane_index(i, lane));
-            let at = address::object_pointer(Space::Private, 0, 0).wrapping_add((offset + more) as u64);
+            let at =
+                address::object_pointer(Space::Private, 0, 0).wrapping_add(offset.wrapping_add(more) as u64);
             let value = self.read_lane(at, ty, lane);
             if ty == MemType::B64 {
                 self.long_scratch[lane] = value;
@@ -360,20 +427,40 @@ impl<'a> Group<'a> {
         wide.wrapping_mul(index.scale)
     }
 
-    /// One element from each lane's own address, `more` bytes further.
+    /// One element from each lane's own address, `more` bytes further. Lanes mostly point into one object.
     fn load_scattered(&mut self, more: u64, ty: MemType, dst: Reg) {
-        for lane in self.mask.range() {
-            let value = if self.mask.has(lane) {
-                self.read_lane(self.addresses[lane].wrapping_add(more), ty, lane)
-            } else {
-                0
+        let Some(first) = self.mask.lanes().next() else { return };
+        let range = self.mask.range();
+        let at = self.addresses[first].wrapping_add(more);
+        let (mut words, mut longs) =
+            (std::mem::take(&mut self.word_scratch), std::mem::take(&mut self.long_scratch));
+        let near: Option<(Result<&Allocation, &[u32]>, u64)> = match address::space(at) {
+            Space::Global => self.find(at).map(|(a, offset)| (Ok(a), at.wrapping_sub(offset as u64))),
+            Space::Local => {
+                let start = at.wrapping_sub(u64::from(address::offset(at)));
+                Some((Err(&self.local[..]), start))
+            }
+            _ => None,
+        };
+        for lane in range {
+            let at = self.addresses[lane].wrapping_add(more);
+            let value = match near {
+                Some((Ok(a), start)) if at.wrapping_sub(start) < a.bytes => {
+                    read(&a.words, at.wrapping_sub(start) as i64, ty)
+                }
+                Some((Err(local), start)) if at.wrapping_sub(start) < local.len() as u64 * 4 => {
+                    read(local, at.wrapping_sub(start) as i64, ty)
+                }
+                _ if self.mask.has(lane) => self.read_lane(at, ty, lane),
+                _ => 0,
             };
             if ty == MemType::B64 {
-                self.long_scratch[lane] = value;
+                longs[lane] = value;
             } else {
-                self.word_scratch[lane] = value as u32;
+                words[lane] = value as u32;
             }
         }
+        (self.word_scratch, self.long_scratch) = (words, longs);
         if ty == MemType::B64 { self.put_long(dst) } else { self.put_word(dst) }
     }
 
@@ -440,7 +527,7 @@ impl<'a> Group<'a> {
             return false;
         }
         let range = self.mask.range();
-        let row = (offset >> 2) as usize * self.lanes;
+        let row = ((offset >> 2) as usize).saturating_mul(self.lanes).min(usize::MAX >> 1);
         let source = super::group::words(&self.words, &self.uniforms, src, &range);
         let Some(to) = self.private.get_mut(row + range.start..row + range.end) else { return true };
         match source {
@@ -458,7 +545,7 @@ impl<'a> Group<'a> {
         let range = self.mask.range();
         let (start, stride) = (offset >> 2, index.scale >> 2);
         let put = |i: i64, v: u32| {
-            if let Some(w) = found.words.get((start + i * stride) as usize) {
+            if let Some(w) = found.words.get(start.wrapping_add(i.wrapping_mul(stride)) as usize) {
                 w.store(v, Relaxed);
             }
         };
@@ -476,7 +563,7 @@ impl<'a> Group<'a> {
         let (start, stride) = (offset >> 2, index.scale >> 2);
         let mut local = std::mem::take(&mut self.local);
         let put = |i: i64, v: u32| {
-            if let Some(w) = local.get_mut((start + i * stride) as usize) {
+            if let Some(w) = local.get_mut(start.wrapping_add(i.wrapping_mul(stride)) as usize) {
                 *w = v;
             }
         };
@@ -487,19 +574,43 @@ impl<'a> Group<'a> {
     }
 
     #[inline(always)]
-    fn scatter(&self, index: Index, source: Source<'_, u32>, range: std::ops::Range<usize>, put: impl FnMut(i64, u32)) {
+    fn scatter(
+        &self,
+        index: Index,
+        source: Source<'_, u32>,
+        range: std::ops::Range<usize>,
+        put: impl FnMut(i64, u32),
+    ) {
         match (index.reg.file, index.extend) {
             (File::Long, _) => {
                 let i = &self.longs[index.reg.index as usize][range];
-                scatter_indexed(i, source, #[inline(always)] |i| i as i64, put);
+                scatter_indexed(
+                    i,
+                    source,
+                    #[inline(always)]
+                    |i| i as i64,
+                    put,
+                );
             }
             (_, Extend::Unsigned) => {
                 let i = &self.words[index.reg.index as usize][range];
-                scatter_indexed(i, source, #[inline(always)] |i| i64::from(i), put);
+                scatter_indexed(
+                    i,
+                    source,
+                    #[inline(always)]
+                    |i| i64::from(i),
+                    put,
+                );
             }
             _ => {
                 let i = &self.words[index.reg.index as usize][range];
-                scatter_indexed(i, source, #[inline(always)] |i| i64::from(i as i32), put);
+                scatter_indexed(
+                    i,
+                    source,
+                    #[inline(always)]
+                    |i| i64::from(i as i32),
+                    put,
+                );
             }
         }
     }
@@ -515,7 +626,12 @@ impl<'a> Group<'a> {
 }
 
 #[inline(always)]
-fn scatter_indexed<I: Copy>(index: &[I], source: Source<'_, u32>, to: impl Fn(I) -> i64, mut put: impl FnMut(i64, u32)) {
+fn scatter_indexed<I: Copy>(
+    index: &[I],
+    source: Source<'_, u32>,
+    to: impl Fn(I) -> i64,
+    mut put: impl FnMut(i64, u32),
+) {
     match source {
         Source::Lanes(from) => index.iter().zip(from).for_each(|(i, v)| put(to(*i), *v)),
         Source::One(v) => index.iter().for_each(|i| put(to(*i), v)),

@@ -51,7 +51,8 @@ impl Group<'_> {
             }
             let at = self.addresses[lane];
             let mask = if wide { u64::MAX } else { u64::from(u32::MAX) };
-            let (x, y) = (self.lane_value(operands[0], lane) & mask, self.lane_value(operands[1], lane) & mask);
+            let (x, y) =
+                (self.lane_value(operands[0], lane) & mask, self.lane_value(operands[1], lane) & mask);
             let old = match (address::space(at), wide) {
                 (Space::Global, false) => self.atomic_global(op, at, x, y),
                 _ => {
@@ -91,7 +92,13 @@ impl Group<'_> {
         let step = if strided { stride.wrapping_mul(bytes) } else { bytes };
         let global_target = address::space(to) == Space::Global;
         let (to_step, from_step) = if global_target { (step, bytes) } else { (bytes, step) };
-        let ty = if bytes % 4 == 0 { MemType::B32 } else if bytes % 2 == 0 { MemType::U16 } else { MemType::U8 };
+        let ty = if bytes % 4 == 0 {
+            MemType::B32
+        } else if bytes % 2 == 0 {
+            MemType::U16
+        } else {
+            MemType::U8
+        };
         let parts = bytes / u64::from(ty.size());
         for i in 0..count {
             for part in 0..parts {

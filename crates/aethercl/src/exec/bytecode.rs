@@ -117,7 +117,23 @@ impl MemType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "named for the function of the language")]
 pub enum AtomicOp {
-    Add, Sub, Exchange, Min, Max, MinU, MaxU, And, Or, Xor, AddF, SubF, MinF, MaxF, Load, Store, CompareExchange,
+    Add,
+    Sub,
+    Exchange,
+    Min,
+    Max,
+    MinU,
+    MaxU,
+    And,
+    Or,
+    Xor,
+    AddF,
+    SubF,
+    MinF,
+    MaxF,
+    Load,
+    Store,
+    CompareExchange,
 }
 
 /// A place in the list of instructions, or while lowering the number of a label.
@@ -129,59 +145,176 @@ pub type Slot = u16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "operands are named for what they are")]
 pub enum Inst {
-    Binary32 { op: Binary32, dst: Reg, a: Reg, b: Reg },
-    Binary64 { op: Binary64, dst: Reg, a: Reg, b: Reg },
-    Compare64 { op: Compare64, dst: Reg, a: Reg, b: Reg },
-    Ternary32 { op: Ternary32, dst: Reg, s: [Reg; 3] },
-    Ternary64 { op: Ternary64, dst: Reg, s: [Reg; 3] },
-    Unary32 { op: Unary32, dst: Reg, a: Reg },
-    Unary64 { op: Unary64, dst: Reg, a: Reg },
-    Widen { op: Widen, dst: Reg, a: Reg },
-    Narrow { op: Narrow, dst: Reg, a: Reg },
-    Math32 { op: Math1, dst: Reg, a: Reg },
-    Math64 { op: Math1, dst: Reg, a: Reg },
+    Binary32 {
+        op: Binary32,
+        dst: Reg,
+        a: Reg,
+        b: Reg,
+    },
+    Binary64 {
+        op: Binary64,
+        dst: Reg,
+        a: Reg,
+        b: Reg,
+    },
+    Compare64 {
+        op: Compare64,
+        dst: Reg,
+        a: Reg,
+        b: Reg,
+    },
+    Ternary32 {
+        op: Ternary32,
+        dst: Reg,
+        s: [Reg; 3],
+    },
+    Ternary64 {
+        op: Ternary64,
+        dst: Reg,
+        s: [Reg; 3],
+    },
+    Unary32 {
+        op: Unary32,
+        dst: Reg,
+        a: Reg,
+    },
+    Unary64 {
+        op: Unary64,
+        dst: Reg,
+        a: Reg,
+    },
+    Widen {
+        op: Widen,
+        dst: Reg,
+        a: Reg,
+    },
+    Narrow {
+        op: Narrow,
+        dst: Reg,
+        a: Reg,
+    },
+    Math32 {
+        op: Math1,
+        dst: Reg,
+        a: Reg,
+    },
+    Math64 {
+        op: Math1,
+        dst: Reg,
+        a: Reg,
+    },
     /// `count` elements from an address into the registers of a list.
-    Load { ty: MemType, count: u8, list: u32, address: u32 },
+    Load {
+        ty: MemType,
+        count: u8,
+        list: u32,
+        address: u32,
+    },
     /// `count` elements to an address.
-    Store { ty: MemType, count: u8, list: u32, address: u32 },
+    Store {
+        ty: MemType,
+        count: u8,
+        list: u32,
+        address: u32,
+    },
     /// The address itself, as 64 bits.
-    AddressOf { dst: Reg, address: u32 },
+    AddressOf {
+        dst: Reg,
+        address: u32,
+    },
     /// Old value to `dst`; operands in a list: the value, and for compare-exchange (expected, desired).
-    Atomic { op: AtomicOp, wide: bool, dst: Reg, list: u32, address: u32 },
+    Atomic {
+        op: AtomicOp,
+        wide: bool,
+        dst: Reg,
+        list: u32,
+        address: u32,
+    },
     /// Goes to another instruction.
-    Jump { to: Target },
+    Jump {
+        to: Target,
+    },
     /// Goes there where a uniform condition has this value.
-    JumpIf { cond: Reg, value: bool, to: Target },
+    JumpIf {
+        cond: Reg,
+        value: bool,
+        to: Target,
+    },
     /// Goes there where no lane runs.
-    JumpIfNone { to: Target },
+    JumpIfNone {
+        to: Target,
+    },
     /// Lanes where the condition is 0 wait in `save`; where none is left, goes to the matching `IfElse` or `IfEnd`.
-    IfBegin { cond: Reg, save: Slot, to: Target },
+    IfBegin {
+        cond: Reg,
+        save: Slot,
+        to: Target,
+    },
     /// Swaps the lanes that ran with those that wait; where none waits, goes to the matching `IfEnd`.
-    IfElse { save: Slot, to: Target },
+    IfElse {
+        save: Slot,
+        to: Target,
+    },
     /// Waiting lanes join.
-    Join { save: Slot },
+    Join {
+        save: Slot,
+    },
     /// Empties a waiting mask.
-    Clear { save: Slot },
+    Clear {
+        save: Slot,
+    },
     /// Lanes where the condition is 0 wait in `exit`; where none is left, goes to the loop's end.
-    LoopCond { cond: Reg, exit: Slot, to: Target },
+    LoopCond {
+        cond: Reg,
+        exit: Slot,
+        to: Target,
+    },
     /// All lanes wait in `slot`: `break`, `continue`, `return`.
-    Park { slot: Slot },
+    Park {
+        slot: Slot,
+    },
     /// The current mask is what waits in `slot`, and nothing else.
-    Resume { slot: Slot },
+    Resume {
+        slot: Slot,
+    },
     /// Waiting lanes of `entry` where the condition holds join, and wait no longer.
-    Case { entry: Slot, cond: Reg },
+    Case {
+        entry: Slot,
+        cond: Reg,
+    },
     /// Every work-item must arrive; flags 1 local, 2 global.
-    Barrier { flags: Reg },
+    Barrier {
+        flags: Reg,
+    },
     /// Reports a divisor of 0.
-    CheckDivisor { divisor: Reg, wide: bool },
+    CheckDivisor {
+        divisor: Reg,
+        wide: bool,
+    },
     /// A variable's bytes of private memory are uninitialised again.
-    Undefine { offset: u32, bytes: u32 },
+    Undefine {
+        offset: u32,
+        bytes: u32,
+    },
     /// A function of the whole group or sub-group.
-    Collective { op: Collective, wide: bool, dst: Reg, list: u32 },
+    Collective {
+        op: Collective,
+        wide: bool,
+        dst: Reg,
+        list: u32,
+    },
     /// Copies elements between global and local memory by the whole group: list of (to, from, count, stride).
-    AsyncCopy { bytes: u32, list: u32, strided: bool },
+    AsyncCopy {
+        bytes: u32,
+        list: u32,
+        strided: bool,
+    },
     /// Prints for each lane: the format and its values.
-    Print { format: u32, list: u32, count: u8 },
+    Print {
+        format: u32,
+        list: u32,
+        count: u8,
+    },
     /// Stops the launch: the program ran into what it must not reach.
     Trap,
     /// The end.
@@ -192,7 +325,15 @@ pub enum Inst {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "named for the function of the language")]
 pub enum Collective {
-    All, Any, Broadcast, BroadcastFirst, Elect, Shuffle, ShuffleXor, ShuffleUp, ShuffleDown,
+    All,
+    Any,
+    Broadcast,
+    BroadcastFirst,
+    Elect,
+    Shuffle,
+    ShuffleXor,
+    ShuffleUp,
+    ShuffleDown,
     /// Word `n` of the ballot.
     Ballot(u8),
     Reduce(Reduction, Scan, Number),
@@ -202,7 +343,9 @@ pub enum Collective {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "a kind of number")]
 pub enum Number {
-    Signed, Unsigned, Float,
+    Signed,
+    Unsigned,
+    Float,
 }
 
 /// An object of local or private memory.
@@ -318,8 +461,18 @@ impl Inst {
         use Inst::*;
         matches!(
             self,
-            Jump { .. } | JumpIf { .. } | JumpIfNone { .. } | IfBegin { .. } | IfElse { .. } | Join { .. }
-                | LoopCond { .. } | Park { .. } | Resume { .. } | Case { .. } | Trap | End
+            Jump { .. }
+                | JumpIf { .. }
+                | JumpIfNone { .. }
+                | IfBegin { .. }
+                | IfElse { .. }
+                | Join { .. }
+                | LoopCond { .. }
+                | Park { .. }
+                | Resume { .. }
+                | Case { .. }
+                | Trap
+                | End
         )
     }
 
@@ -327,10 +480,20 @@ impl Inst {
     pub fn destination(&self) -> Option<Reg> {
         use Inst::*;
         match *self {
-            Binary32 { dst, .. } | Binary64 { dst, .. } | Compare64 { dst, .. } | Ternary32 { dst, .. }
-            | Ternary64 { dst, .. } | Unary32 { dst, .. } | Unary64 { dst, .. } | Widen { dst, .. }
-            | Narrow { dst, .. } | Math32 { dst, .. } | Math64 { dst, .. } | AddressOf { dst, .. }
-            | Atomic { dst, .. } | Collective { dst, .. } => Some(dst),
+            Binary32 { dst, .. }
+            | Binary64 { dst, .. }
+            | Compare64 { dst, .. }
+            | Ternary32 { dst, .. }
+            | Ternary64 { dst, .. }
+            | Unary32 { dst, .. }
+            | Unary64 { dst, .. }
+            | Widen { dst, .. }
+            | Narrow { dst, .. }
+            | Math32 { dst, .. }
+            | Math64 { dst, .. }
+            | AddressOf { dst, .. }
+            | Atomic { dst, .. }
+            | Collective { dst, .. } => Some(dst),
             _ => None,
         }
     }
@@ -392,16 +555,25 @@ impl Code {
                 return false;
             }
             let span = list as usize..list as usize + count as usize;
-            let Some(r) = self.lists[span].iter_mut().find(|r| r.file == from.file && r.index == from.index) else {
+            let Some(r) = self.lists[span].iter_mut().find(|r| r.file == from.file && r.index == from.index)
+            else {
                 return false;
             };
             *r = to;
             return true;
         }
         match &mut self.insts[at] {
-            Binary32 { dst, .. } | Binary64 { dst, .. } | Compare64 { dst, .. } | Ternary32 { dst, .. }
-            | Ternary64 { dst, .. } | Unary32 { dst, .. } | Unary64 { dst, .. } | Widen { dst, .. }
-            | Narrow { dst, .. } | Math32 { dst, .. } | Math64 { dst, .. } => {
+            Binary32 { dst, .. }
+            | Binary64 { dst, .. }
+            | Compare64 { dst, .. }
+            | Ternary32 { dst, .. }
+            | Ternary64 { dst, .. }
+            | Unary32 { dst, .. }
+            | Unary64 { dst, .. }
+            | Widen { dst, .. }
+            | Narrow { dst, .. }
+            | Math32 { dst, .. }
+            | Math64 { dst, .. } => {
                 *dst = to;
                 true
             }

@@ -76,7 +76,12 @@ pub struct Group<'a> {
 
 /// A lane register or a value for all, as a source of 32-bit operands.
 #[inline(always)]
-pub(super) fn words<'b>(words: &'b [Vec<u32>], uniforms: &[u64], r: Reg, range: &Range<usize>) -> Source<'b, u32> {
+pub(super) fn words<'b>(
+    words: &'b [Vec<u32>],
+    uniforms: &[u64],
+    r: Reg,
+    range: &Range<usize>,
+) -> Source<'b, u32> {
     match r.file {
         File::Uniform => Source::One(uniforms[r.index as usize] as u32),
         _ => Source::Lanes(&words[r.index as usize][range.clone()]),
@@ -84,7 +89,12 @@ pub(super) fn words<'b>(words: &'b [Vec<u32>], uniforms: &[u64], r: Reg, range: 
 }
 
 #[inline(always)]
-pub(super) fn longs<'b>(longs: &'b [Vec<u64>], uniforms: &[u64], r: Reg, range: &Range<usize>) -> Source<'b, u64> {
+pub(super) fn longs<'b>(
+    longs: &'b [Vec<u64>],
+    uniforms: &[u64],
+    r: Reg,
+    range: &Range<usize>,
+) -> Source<'b, u64> {
     match r.file {
         File::Uniform => Source::One(uniforms[r.index as usize]),
         _ => Source::Lanes(&longs[r.index as usize][range.clone()]),
@@ -147,9 +157,7 @@ impl<'a> Group<'a> {
                 }
             }
         }
-        if let Some(observer) = &mut self.observer {
-            observer.start_group(id, self.size, &self.shared.private_arguments);
-        }
+        self.observe_start();
     }
 
     fn number_items(&mut self) {
@@ -205,7 +213,11 @@ impl<'a> Group<'a> {
             to[range].copy_from_slice(from);
         } else {
             let bits = &self.mask.bits()[range.clone()];
-            to[range].iter_mut().zip(from).zip(bits).for_each(|((t, f), m)| *t = if *m != 0 { *f } else { *t });
+            to[range]
+                .iter_mut()
+                .zip(from)
+                .zip(bits)
+                .for_each(|((t, f), m)| *t = if *m != 0 { *f } else { *t });
         }
     }
 

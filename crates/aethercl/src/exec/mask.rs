@@ -89,7 +89,9 @@ impl Mask {
             Source::Lanes(c) => c,
         };
         let mut staying = 0u32;
-        for ((own, other), c) in self.bits[range.clone()].iter_mut().zip(&mut rest.bits[range.clone()]).zip(cond) {
+        for ((own, other), c) in
+            self.bits[range.clone()].iter_mut().zip(&mut rest.bits[range.clone()]).zip(cond)
+        {
             let keep = if *c != 0 { u32::MAX } else { 0 };
             *other |= *own & !keep;
             *own &= keep;
@@ -99,7 +101,11 @@ impl Mask {
         if moved == 0 {
             return;
         }
-        let (lo, hi) = if rest.count == 0 { (range.start, range.end) } else { (rest.lo.min(range.start), rest.hi.max(range.end)) };
+        let (lo, hi) = if rest.count == 0 {
+            (range.start, range.end)
+        } else {
+            (rest.lo.min(range.start), rest.hi.max(range.end))
+        };
         (rest.lo, rest.hi, rest.count) = (lo, hi, rest.count + moved);
         rest.shrink();
         self.count = staying as usize;

@@ -4,6 +4,7 @@ mod access;
 mod atomic;
 pub mod bytecode;
 mod collective;
+mod count;
 mod group;
 pub mod lanes;
 mod lower;
@@ -14,5 +15,6 @@ mod run;
 
 pub use group::{Buffer, Group, Shared};
 pub use lower::{Constants, lower};
+pub use mask::Mask;
 pub use observe::Observer;
 pub use run::Stop;

@@ -68,7 +68,12 @@ impl Group<'_> {
             }
         };
         let number = !matches!(conversion, b's' | b'c' | b'p');
-        pad(digits, width.unwrap_or(0) as usize, has('-'), has('0') && number && (precision.is_none() || is_float(*conversion)))
+        pad(
+            digits,
+            width.unwrap_or(0) as usize,
+            has('-'),
+            has('0') && number && (precision.is_none() || is_float(*conversion)),
+        )
     }
 
     fn text(&self, at: u64, lane: usize) -> String {
@@ -144,7 +149,11 @@ fn general(value: f64, digits: usize, alternate: bool) -> String {
     let text = exponential(value, digits - 1);
     let exponent: i32 = text.split_once('e').and_then(|(_, e)| e.parse().ok()).unwrap_or(0);
     let trim = |t: &str| {
-        if alternate || !t.contains('.') { t.to_string() } else { t.trim_end_matches('0').trim_end_matches('.').to_string() }
+        if alternate || !t.contains('.') {
+            t.to_string()
+        } else {
+            t.trim_end_matches('0').trim_end_matches('.').to_string()
+        }
     };
     if exponent < -4 || exponent >= digits as i32 {
         let (mantissa, rest) = text.split_once('e').unwrap_or((&text, ""));

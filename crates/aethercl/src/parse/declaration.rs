@@ -189,6 +189,8 @@ impl Parser<'_> {
                 specs.span = token.span;
                 specs.base = self.tagged_type(word)?;
                 found = true;
+            } else if !found && unsupported_type(word).is_some() && self.meaning(name).is_none() {
+                return self.no_type();
             } else if !found && self.meaning(name) != Some(Meaning::Other) && words.take(word) {
                 specs.span = token.span;
                 self.next();
@@ -255,23 +257,26 @@ impl Parser<'_> {
 
     /// Storage classes, `inline`, `__kernel` and attributes; false for another word.
     fn specifier_word(&mut self, specs: &mut Specs) -> Option<bool> {
-        let storage = match self.word() {
-            "typedef" => Some(Storage::Typedef),
-            "static" => Some(Storage::Static),
-            "extern" => Some(Storage::Extern),
-            "inline" | "__inline" | "__inline__" | "register" | "auto" | "_Noreturn" | "__extension__" => {
-                None
-            }
-            "__kernel" | "kernel" => {
-                specs.is_kernel = true;
-                None
-            }
-            "__attribute__" | "__attribute" => {
-                self.attributes(&mut specs.attributes)?;
-                return Some(true);
-            }
-            _ => return Some(false),
-        };
+        let storage =
+            match self.word() {
+                "typedef" => Some(Storage::Typedef),
+                "static" => Some(Storage::Static),
+                "extern" => Some(Storage::Extern),
+                "inline" | "__inline" | "__inline__" | "register" | "auto" | "_Noreturn"
+                | "__extension__" => None,
+                // Images are refused by their type.
+                "read_only" | "__read_only" | "write_only" | "__write_only" | "read_write"
+                | "__read_write" => None,
+                "__kernel" | "kernel" => {
+                    specs.is_kernel = true;
+                    None
+                }
+                "__attribute__" | "__attribute" => {
+                    self.attributes(&mut specs.attributes)?;
+                    return Some(true);
+                }
+                _ => return Some(false),
+            };
         let span = self.next().span;
         if storage.is_some() {
             if specs.storage.is_some() && specs.storage != storage {

@@ -94,6 +94,13 @@ impl Parser<'_> {
         }
     }
 
+    /// `(a, b)` with names alone.
+    fn is_identifier_list(&self) -> bool {
+        let next = self.token(self.at + 1);
+        let word = self.word();
+        !word.is_empty() && !is_reserved(word) && !self.starts_declaration() && (next.is(",") || next.is(")"))
+    }
+
     /// Parameters up to and with the closing parenthesis.
     fn params(&mut self) -> Option<Vec<Param>> {
         let mut params = Vec::new();
@@ -103,6 +110,14 @@ impl Parser<'_> {
         if self.word() == "void" && self.token(self.at + 1).is(")") {
             self.at += 2;
             return Some(params);
+        }
+        if self.is_identifier_list() {
+            let at = self.peek().span;
+            while !self.peek().is_end() && !self.is("{") {
+                self.next();
+            }
+            self.next();
+            return self.error(at, "parameters without types (K&R style) are not OpenCL C");
         }
         loop {
             if self.is("...") {

@@ -141,7 +141,7 @@ impl<'a> Parser<'a> {
     fn behind_last(&self) -> Span {
         let last = self.token(self.at.saturating_sub(1)).span;
         let here = self.peek().span;
-        if last.expansion == here.expansion && self.at > 0 {
+        if (last.expansion == here.expansion || self.peek().is_end() && last.expansion == 0) && self.at > 0 {
             Span { lo: last.hi, hi: last.hi + 1, expansion: last.expansion }
         } else {
             here
@@ -186,6 +186,9 @@ impl<'a> Parser<'a> {
             self.at += 1;
         }
         let mut braces = 0usize;
+        for token in &self.tokens[before.min(self.at)..self.at.min(self.tokens.len())] {
+            braces = (braces + usize::from(token.is("{"))).saturating_sub(usize::from(token.is("}")));
+        }
         while !self.peek().is_end() {
             let token = self.next();
             if token.is("{") {
@@ -196,15 +199,10 @@ impl<'a> Parser<'a> {
                     self.eat(";");
                     return;
                 }
-            } else if token.is(";") && braces == 0 && !self.inside_function() {
+            } else if token.is(";") && braces == 0 {
                 return;
             }
         }
-    }
-
-    /// Whether errors left the parser in a function's body.
-    fn inside_function(&self) -> bool {
-        self.scopes.len() > 1
     }
 
     /// Goes behind the `;` that ends a statement in error, or before the `}` that ends its block.

@@ -15,7 +15,7 @@ impl Parser<'_> {
             }
             if self.peek().is_end() {
                 let note = vec![(open, "to match this '{'".to_string())];
-                let at = self.peek().span;
+                let at = self.behind_last();
                 if !self.diagnostics.failed() {
                     self.diagnostics.error_with(at, "expected '}', found end of input", note);
                 }

@@ -36,7 +36,7 @@ impl Preprocessor<'_> {
             "line" => self.line(rest, head.span),
             "error" => {
                 let text = self.line_text(rest);
-                self.diagnostics.error(head.span, format!("#error {text}").trim_end().to_string());
+                self.diagnostics.error(head.span, format!("#error: {text}"));
             }
             "warning" => {
                 let text = self.line_text(rest);

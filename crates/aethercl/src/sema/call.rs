@@ -14,6 +14,7 @@ impl Sema<'_> {
         };
         match self.lookup(name) {
             Some(Entity::Function(index)) => self.call_own(index, args, span),
+            Some(Entity::Broken) => None,
             Some(_) => {
                 let name = self.text(name).to_string();
                 self.error(span, format!("called object '{name}' is not a function"))

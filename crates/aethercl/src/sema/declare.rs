@@ -19,7 +19,12 @@ impl Sema<'_> {
     /// One item of program scope.
     pub(super) fn item(&mut self, item: &Item) {
         match item {
-            Item::Function(function) => _ = self.function(function),
+            Item::Function(function) => {
+                if self.function(function).is_none() {
+                    self.scopes.truncate(2);
+                    self.bind_broken(&function.declarator);
+                }
+            }
             Item::Declaration(declaration) => _ = self.program_declaration(declaration),
             Item::StaticAssert(assert) => _ = self.static_assert(assert),
         }
@@ -35,28 +40,40 @@ impl Sema<'_> {
     }
 
     fn program_declaration(&mut self, declaration: &Declaration) -> Option<()> {
-        let base = self.base_type(&declaration.specs)?;
+        let base = self.base_type(&declaration.specs);
         for (declarator, init) in &declaration.declarators {
-            let (name, span) = declarator.name?;
-            if let Some(Derived::Function(params, _)) = declarator.parts.first()
-                && declaration.specs.storage != Some(Storage::Typedef)
-            {
-                self.prototype(&declaration.specs, declarator, params)?;
-                continue;
+            let done =
+                base.and_then(|base| self.program_declarator(declaration, base, declarator, init.as_ref()));
+            if done.is_none() {
+                self.bind_broken(declarator);
             }
-            let mut q = self.declared_type(base, declarator, init.as_ref())?;
-            self.apply_attributes(&declarator.attributes, &mut q)?;
-            if declaration.specs.storage == Some(Storage::Typedef) {
-                self.typedef(name, q, span)?;
-                continue;
-            }
-            let extern_only = declaration.specs.storage == Some(Storage::Extern) && init.is_none();
-            if extern_only {
-                return self.error(span, "'extern' variables of other programs cannot be reached");
-            }
-            self.program_variable(declarator, q, init.as_ref())?;
         }
         Some(())
+    }
+
+    fn program_declarator(
+        &mut self,
+        declaration: &Declaration,
+        base: Qualified,
+        declarator: &Declarator,
+        init: Option<&Initializer>,
+    ) -> Option<()> {
+        let (name, span) = declarator.name?;
+        if let Some(Derived::Function(params, _)) = declarator.parts.first()
+            && declaration.specs.storage != Some(Storage::Typedef)
+        {
+            return self.prototype(&declaration.specs, declarator, params);
+        }
+        let mut q = self.declared_type(base, declarator, init)?;
+        self.apply_attributes(&declarator.attributes, &mut q)?;
+        if declaration.specs.storage == Some(Storage::Typedef) {
+            return self.typedef(name, q, span);
+        }
+        let extern_only = declaration.specs.storage == Some(Storage::Extern) && init.is_none();
+        if extern_only {
+            return self.error(span, "'extern' variables of other programs cannot be reached");
+        }
+        self.program_variable(declarator, q, init).map(|_| ())
     }
 
     /// A variable that exists once: of program scope, or `__constant` or `static` in a function.
@@ -83,7 +100,11 @@ impl Sema<'_> {
         {
             return self.error(span, "program scope variable must reside in constant address space");
         }
-        self.check_object(q.ty, span)?;
+        let length_from_init =
+            matches!(q.ty, Type::Array(id) if self.types.array(id).len == 0) && init.is_some();
+        if !length_from_init {
+            self.check_object(q.ty, span)?;
+        }
         if space == Space::Constant && init.is_none() {
             return self.error(span, "variable in constant address space must be initialized");
         }
@@ -91,6 +112,7 @@ impl Sema<'_> {
             Some(init) => {
                 let (ty, data) = self.constant_data(q.ty, init, span)?;
                 q.ty = ty;
+                self.check_object(ty, span)?;
                 data
             }
             None => (vec![0; self.types.size(q.ty) as usize], Vec::new()),
@@ -123,26 +145,26 @@ impl Sema<'_> {
 
     /// A declaration in a function.
     pub(super) fn local_declaration(&mut self, declaration: &Declaration, out: &mut Vec<Stmt>) -> Option<()> {
-        let base = self.base_type(&declaration.specs)?;
+        let Some(base) = self.base_type(&declaration.specs) else {
+            declaration.declarators.iter().for_each(|(d, _)| self.bind_broken(d));
+            return None;
+        };
         let mut all_fine = Some(());
         for (declarator, init) in &declaration.declarators {
             if self.local_declarator(declaration, base, declarator, init.as_ref(), out).is_none() {
-                // The name is known from here on all the same, so that its uses are not reported too.
                 all_fine = None;
-                self.bind_broken(base, declarator);
+                self.bind_broken(declarator);
             }
         }
         all_fine
     }
 
-    fn bind_broken(&mut self, base: Qualified, declarator: &Declarator) {
+    /// The name is known from here on all the same, so that its uses are not reported too.
+    pub(super) fn bind_broken(&mut self, declarator: &Declarator) {
         if let Some((name, span)) = declarator.name
             && self.lookup_here(name).is_none()
-            && declarator.parts.is_empty()
-            && let Some(lvalue) = self.temporary(base.ty, span)
-            && let crate::hir::PlaceKind::Local(id) = lvalue.place.kind
         {
-            self.rebind(name, Entity::Local(id), span);
+            self.rebind(name, Entity::Broken, span);
         }
     }
 

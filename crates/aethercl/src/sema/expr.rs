@@ -84,6 +84,7 @@ impl Sema<'_> {
                     format!("function '{name}' must be called: taking its address is not allowed"),
                 );
             }
+            Some(Entity::Broken) => return None,
             Some(Entity::Typedef(_)) => {
                 let name = self.text(name).to_string();
                 return self.error(span, format!("unexpected type name '{name}': expected expression"));

@@ -138,7 +138,7 @@ impl Sema<'_> {
         let len = if array.len == 0 { bytes.len() as u64 } else { array.len };
         // The zero at the end may be left out where there is no room for it.
         if bytes.len() as u64 > len + 1 {
-            return self.error(span, "initializer-string for char array is too long");
+            self.diagnostics.warning(span, "initializer-string for char array is too long");
         }
         for (i, byte) in bytes.into_iter().take(len as usize).enumerate() {
             let value = fold::convert(fold::int(byte.into(), INT, span), array.of);
@@ -161,12 +161,12 @@ impl Sema<'_> {
             Type::Array(id) => {
                 let array = self.types.array(id);
                 let len = self.fill_array(array.of, array.len, offset, items, &mut at, true, out)?;
-                self.no_excess(items, at)?;
+                self.no_excess(items, at);
                 Some(self.types.array_of(array.of, len))
             }
             Type::Record(_) => {
                 self.fill_record(ty, offset, items, &mut at, true, out)?;
-                self.no_excess(items, at)?;
+                self.no_excess(items, at);
                 Some(ty)
             }
             Type::Vector(s, lanes) if items.len() > 1 => {
@@ -179,7 +179,7 @@ impl Sema<'_> {
                     }
                     self.element(ty, offset, items, &mut at, out)?;
                 }
-                self.no_excess(items, at)?;
+                self.no_excess(items, at);
                 Some(ty)
             }
         }
@@ -224,10 +224,9 @@ impl Sema<'_> {
         Some(Type::Vector(s, lanes))
     }
 
-    fn no_excess(&mut self, items: &Items, at: usize) -> Option<()> {
-        match items.get(at) {
-            Some((_, extra)) => self.error(init_span(extra), "excess elements in initializer"),
-            None => Some(()),
+    fn no_excess(&mut self, items: &Items, at: usize) {
+        if let Some((_, extra)) = items.get(at) {
+            self.diagnostics.warning(init_span(extra), "excess elements in initializer are dropped");
         }
     }
 

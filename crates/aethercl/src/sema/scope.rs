@@ -21,6 +21,8 @@ pub(super) enum Entity {
     Constant(u64, Type),
     /// A type.
     Typedef(Qualified),
+    /// Declared in error, which has been reported: its uses are not.
+    Broken,
 }
 
 /// What a tag stands for.
@@ -118,8 +120,9 @@ impl Sema<'_> {
     /// `; did you mean 'x'?` among everything in sight.
     pub(super) fn suggest(&self, name: Symbol, functions: bool) -> String {
         let seen = self.scopes.iter().flat_map(|s| &s.names);
-        let fits =
-            |e: &Entity| matches!(e, Entity::Function(_)) == functions && !matches!(e, Entity::Typedef(_));
+        let fits = |e: &Entity| {
+            matches!(e, Entity::Function(_)) == functions && !matches!(e, Entity::Typedef(_) | Entity::Broken)
+        };
         let seen = seen.filter(|(_, (e, _))| fits(e)).map(|(s, _)| self.text(*s).to_string());
         let builtins = self.builtins.names().filter(|_| functions).map(String::from);
         let all: Vec<String> = seen.chain(builtins).collect();

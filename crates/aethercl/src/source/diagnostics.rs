@@ -87,7 +87,10 @@ impl Diagnostics {
     /// Everything as a compiler prints it, with a count of the errors at the end.
     pub fn render(&self, sources: &SourceMap) -> String {
         let mut out = String::new();
-        for d in &self.list {
+        // In the order of the text: the stages that found them ran one after another.
+        let mut list: Vec<&Diagnostic> = self.list.iter().collect();
+        list.sort_by_key(|d| sources.outermost(d.span).lo);
+        for d in list {
             let kind = if d.severity == Severity::Error { "error" } else { "warning" };
             sources.describe(d.span, kind, &d.message, &mut out);
             for (span, note) in &d.notes {

@@ -3,7 +3,7 @@
 /// `; did you mean 'x'?` with the candidate that fewest edits make of `word`, or nothing where all are far.
 pub(crate) fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> String {
     // A third of the letters may differ, as in clang.
-    let most = word.len().div_ceil(3).min(3);
+    let most = (word.len() / 3).min(3);
     let near = candidates.filter(|c| c.len().abs_diff(word.len()) <= most);
     let best =
         near.map(|c| (edits(word.as_bytes(), c.as_bytes()), c)).filter(|(d, _)| *d > 0 && *d <= most).min();

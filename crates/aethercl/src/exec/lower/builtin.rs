@@ -23,12 +23,31 @@ impl Lower<'_> {
             | GetNumGroups | GetGroupId | GetGlobalOffset | GetGlobalLinearId | GetLocalLinearId => {
                 vec![self.work_item(b, args)]
             }
-            GetSubGroupSize | GetMaxSubGroupSize | GetNumSubGroups | GetEnqueuedNumSubGroups | GetSubGroupId
+            GetSubGroupSize
+            | GetMaxSubGroupSize
+            | GetNumSubGroups
+            | GetEnqueuedNumSubGroups
+            | GetSubGroupId
             | GetSubGroupLocalId => vec![self.sub_group_id(b)],
-            Vload | Vstore | VloadHalf | VloadaHalf | VstoreHalf(_) | VstoreaHalf(_) => self.vector_memory(b, args, e),
-            AtomicAdd | AtomicSub | AtomicXchg | AtomicInc | AtomicDec | AtomicCmpxchg | AtomicMin | AtomicMax
-            | AtomicAnd | AtomicOr | AtomicXor | AtomicLoad | AtomicStore | AtomicCompareExchange
-            | AtomicFlagTestAndSet | AtomicFlagClear => self.atomic(b, args, e),
+            Vload | Vstore | VloadHalf | VloadaHalf | VstoreHalf(_) | VstoreaHalf(_) => {
+                self.vector_memory(b, args, e)
+            }
+            AtomicAdd
+            | AtomicSub
+            | AtomicXchg
+            | AtomicInc
+            | AtomicDec
+            | AtomicCmpxchg
+            | AtomicMin
+            | AtomicMax
+            | AtomicAnd
+            | AtomicOr
+            | AtomicXor
+            | AtomicLoad
+            | AtomicStore
+            | AtomicCompareExchange
+            | AtomicFlagTestAndSet
+            | AtomicFlagClear => self.atomic(b, args, e),
             Barrier => {
                 let flags = self.scalar(&args[0]);
                 let flags = self.e.reg(flags);
@@ -44,11 +63,21 @@ impl Lower<'_> {
                 value
             }
             AsyncCopy | AsyncStridedCopy => self.async_copy(b, args),
-            WorkGroupAll | WorkGroupAny | WorkGroupBroadcast | WorkGroupReduce(..) | SubGroupAll | SubGroupAny
-            | SubGroupElect | SubGroupBroadcast | SubGroupBroadcastFirst | SubGroupReduce(..) | SubGroupShuffle
-            | SubGroupShuffleXor | SubGroupShuffleUp | SubGroupShuffleDown | SubGroupBallot => {
-                self.collective(b, args, e)
-            }
+            WorkGroupAll
+            | WorkGroupAny
+            | WorkGroupBroadcast
+            | WorkGroupReduce(..)
+            | SubGroupAll
+            | SubGroupAny
+            | SubGroupElect
+            | SubGroupBroadcast
+            | SubGroupBroadcastFirst
+            | SubGroupReduce(..)
+            | SubGroupShuffle
+            | SubGroupShuffleXor
+            | SubGroupShuffleUp
+            | SubGroupShuffleDown
+            | SubGroupBallot => self.collective(b, args, e),
             Fract | Frexp | Modf | Sincos | Remquo | LgammaR => self.two_results(b, args, e),
             _ => {
                 let values: Vec<Value> = args.iter().map(|a| self.value(a)).collect();
@@ -66,8 +95,11 @@ impl Lower<'_> {
 
     /// A local or global id that is converted to 32 bits at once: `int i = get_local_id(0)`.
     pub(super) fn short_id(&mut self, operand: &Expr, to: Type) -> Option<Val> {
-        let ExprKind::Builtin(b @ (Builtin::GetLocalId | Builtin::GetGlobalId), args) = &operand.kind else { return None };
-        let (Type::Scalar(Scalar::I32 | Scalar::U32), [Expr { kind: ExprKind::Int(d @ 0..=2), .. }]) = (to, &args[..])
+        let ExprKind::Builtin(b @ (Builtin::GetLocalId | Builtin::GetGlobalId), args) = &operand.kind else {
+            return None;
+        };
+        let (Type::Scalar(Scalar::I32 | Scalar::U32), [Expr { kind: ExprKind::Int(d @ 0..=2), .. }]) =
+            (to, &args[..])
         else {
             return None;
         };
@@ -113,7 +145,11 @@ impl Lower<'_> {
             _ => {
                 let mut sum = Val::Const(0);
                 for d in [2, 1, 0] {
-                    let id = self.e.binary64(Binary64::Add, lanes(preset::LOCAL_ID + d), preset_value(preset::BASE + d));
+                    let id = self.e.binary64(
+                        Binary64::Add,
+                        lanes(preset::LOCAL_ID + d),
+                        preset_value(preset::BASE + d),
+                    );
                     let id = self.e.binary64(Binary64::Sub, id, preset_value(preset::OFFSET + d));
                     let row = self.e.binary64(Binary64::Mul, sum, preset_value(preset::GLOBAL_SIZE + d));
                     sum = self.e.binary64(Binary64::Add, row, id);
@@ -337,9 +373,11 @@ impl Lower<'_> {
         let (mut first, mut second) = (Value::new(), Value::new());
         for (i, v) in x.iter().enumerate() {
             let v = if s == Scalar::F16 { self.half_to_float(*v) } else { *v };
-            let other = y.as_ref().map_or(v, |y| if s == Scalar::F16 { self.half_to_float(y[i]) } else { y[i] });
+            let other =
+                y.as_ref().map_or(v, |y| if s == Scalar::F16 { self.half_to_float(y[i]) } else { y[i] });
             let (a, c) = self.two_results_scalar(b, s == Scalar::F64, v, other);
-            let back = |l: &mut Self, v: Val| if s == Scalar::F16 { l.e.unary32(Unary32::FToHalf, v) } else { v };
+            let back =
+                |l: &mut Self, v: Val| if s == Scalar::F16 { l.e.unary32(Unary32::FToHalf, v) } else { v };
             first.push(back(self, a));
             second.push(if matches!(b, Fract | Modf | Sincos) { back(self, c) } else { c });
         }
@@ -352,19 +390,33 @@ impl Lower<'_> {
         let math = |l: &mut Self, f: Math1| l.e.math(f, x, wide);
         match b {
             Fract => {
-                let whole = if wide { self.e.unary64(Unary64::FloorF, x) } else { self.e.unary32(Unary32::FloorF, x) };
+                let whole = if wide {
+                    self.e.unary64(Unary64::FloorF, x)
+                } else {
+                    self.e.unary32(Unary32::FloorF, x)
+                };
                 (math(self, Math1::Fract), whole)
             }
             Modf => {
                 // The fraction keeps the sign, also of zero; of an infinity it is zero.
-                let whole = if wide { self.e.unary64(Unary64::TruncF, x) } else { self.e.unary32(Unary32::TruncF, x) };
+                let whole = if wide {
+                    self.e.unary64(Unary64::TruncF, x)
+                } else {
+                    self.e.unary32(Unary32::TruncF, x)
+                };
                 let (fraction, infinite) = if wide {
                     (self.e.binary64(Binary64::SubF, x, whole), self.e.narrow(Narrow::IsinfF, x))
                 } else {
                     (self.e.binary32(Binary32::SubF, x, whole), self.e.unary32(Unary32::IsinfF, x))
                 };
                 let ty = Type::Scalar(if wide { Scalar::F64 } else { Scalar::F32 });
-                let fraction = self.select(crate::types::INT, ty, &vec![infinite], &vec![Val::Const(0)], &vec![fraction])[0];
+                let fraction = self.select(
+                    crate::types::INT,
+                    ty,
+                    &vec![infinite],
+                    &vec![Val::Const(0)],
+                    &vec![fraction],
+                )[0];
                 let signed = if wide {
                     self.e.binary64(Binary64::CopysignF, fraction, x)
                 } else {
@@ -418,7 +470,9 @@ impl Lower<'_> {
 
     fn nan(&mut self, s: Scalar, payload: Val) -> Val {
         match s {
-            Scalar::U64 | Scalar::I64 => self.e.binary64(Binary64::Or, payload, Val::Const(0x7ff8_0000_0000_0000)),
+            Scalar::U64 | Scalar::I64 => {
+                self.e.binary64(Binary64::Or, payload, Val::Const(0x7ff8_0000_0000_0000))
+            }
             Scalar::U16 | Scalar::I16 => self.e.binary32(Binary32::Or, payload, Val::Const(0x7e00)),
             _ => self.e.binary32(Binary32::Or, payload, Val::Const(0x7fc0_0000)),
         }
@@ -455,7 +509,13 @@ impl Lower<'_> {
                 let mut out = pool[0];
                 for (i, lane) in pool.iter().enumerate().skip(1) {
                     let here = self.e.binary32(Binary32::Eq, index, Val::Const(i as u64));
-                    out = self.select(crate::types::INT, Type::Scalar(e.ty.element().unwrap_or(Scalar::F32)), &vec![here], &vec![*lane], &vec![out])[0];
+                    out = self.select(
+                        crate::types::INT,
+                        Type::Scalar(e.ty.element().unwrap_or(Scalar::F32)),
+                        &vec![here],
+                        &vec![*lane],
+                        &vec![out],
+                    )[0];
                 }
                 out
             })
@@ -465,7 +525,8 @@ impl Lower<'_> {
     fn geometric(&mut self, b: Builtin, s: Scalar, v: &[Value]) -> Value {
         use Builtin::*;
         if s == Scalar::F16 {
-            let wide: Vec<Value> = v.iter().map(|v| v.iter().map(|x| self.half_to_float(*x)).collect()).collect();
+            let wide: Vec<Value> =
+                v.iter().map(|v| v.iter().map(|x| self.half_to_float(*x)).collect()).collect();
             let out = self.geometric(b, Scalar::F32, &wide);
             return out.iter().map(|x| self.e.unary32(Unary32::FToHalf, *x)).collect();
         }
@@ -488,7 +549,8 @@ impl Lower<'_> {
         let y = if b == Dot { v[1].clone() } else { x.clone() };
         // Lengths in f64, so that no square overflows or vanishes; dot products in their own type, as written.
         if b != Dot && s == Scalar::F32 {
-            let wide: Value = x.iter().map(|v| self.float_to_float(s, Scalar::F64, *v, Rounding::Default)).collect();
+            let wide: Value =
+                x.iter().map(|v| self.float_to_float(s, Scalar::F64, *v, Rounding::Default)).collect();
             let out = self.norms(b, &wide);
             return out.iter().map(|v| self.float_to_float(Scalar::F64, s, *v, Rounding::Default)).collect();
         }

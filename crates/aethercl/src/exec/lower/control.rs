@@ -54,7 +54,12 @@ impl Lower<'_> {
             }
             return;
         }
-        self.branch(c, mark, &mut |l| l.statement(then), otherwise.map(|s| move |l: &mut Self| l.statement(s)));
+        self.branch(
+            c,
+            mark,
+            &mut |l| l.statement(then),
+            otherwise.map(|s| move |l: &mut Self| l.statement(s)),
+        );
     }
 
     /// Runs one side or the other, or in lanes that differ both.
@@ -208,7 +213,10 @@ impl Lower<'_> {
             let Node::Expr(e) = node else { return };
             count += 1;
             harmless &= match &e.kind {
-                ExprKind::Assign { .. } | ExprKind::Update { .. } | ExprKind::Call(..) | ExprKind::Printf { .. } => false,
+                ExprKind::Assign { .. }
+                | ExprKind::Update { .. }
+                | ExprKind::Call(..)
+                | ExprKind::Printf { .. } => false,
                 ExprKind::Load(place) => match scan::root(place) {
                     Some(local) => {
                         matches!(self.variable(local).storage, Storage::Registers(_)) && is_fixed(&place.kind)
@@ -216,7 +224,8 @@ impl Lower<'_> {
                     None => false,
                 },
                 ExprKind::Binary(BinaryOp::Div | BinaryOp::Rem, _, b) => {
-                    b.ty.element().is_some_and(|s| s.is_float()) || matches!(b.kind, ExprKind::Int(n) if n != 0)
+                    b.ty.element().is_some_and(|s| s.is_float())
+                        || matches!(b.kind, ExprKind::Int(n) if n != 0)
                 }
                 ExprKind::Builtin(b, _) => is_pure(*b),
                 ExprKind::Logical(..) | ExprKind::Conditional { .. } => true,
@@ -231,7 +240,9 @@ impl Lower<'_> {
 fn is_fixed(kind: &PlaceKind) -> bool {
     match kind {
         PlaceKind::Local(_) => true,
-        PlaceKind::Index { base, index, .. } => matches!(index.kind, ExprKind::Int(_)) && is_fixed(&base.kind),
+        PlaceKind::Index { base, index, .. } => {
+            matches!(index.kind, ExprKind::Int(_)) && is_fixed(&base.kind)
+        }
         PlaceKind::Member { base, .. } | PlaceKind::Lanes { base, .. } => is_fixed(&base.kind),
         PlaceKind::Global(_) | PlaceKind::Deref(_) => false,
     }
@@ -242,13 +253,56 @@ fn is_pure(b: Builtin) -> bool {
     use Builtin::*;
     !matches!(
         b,
-        Fract | Frexp | Modf | Sincos | Remquo | LgammaR | Vload | Vstore | VloadHalf | VloadaHalf | VstoreHalf(_)
-            | VstoreaHalf(_) | Barrier | SubGroupBarrier | MemFence | Prefetch | AsyncCopy | AsyncStridedCopy
-            | WaitGroupEvents | AtomicAdd | AtomicSub | AtomicXchg | AtomicInc | AtomicDec | AtomicCmpxchg | AtomicMin
-            | AtomicMax | AtomicAnd | AtomicOr | AtomicXor | AtomicLoad | AtomicStore | AtomicCompareExchange
-            | AtomicFlagTestAndSet | AtomicFlagClear | WorkGroupAll | WorkGroupAny | WorkGroupBroadcast
-            | WorkGroupReduce(..) | SubGroupAll | SubGroupAny | SubGroupElect | SubGroupBroadcast
-            | SubGroupBroadcastFirst | SubGroupReduce(..) | SubGroupShuffle | SubGroupShuffleXor | SubGroupShuffleUp
-            | SubGroupShuffleDown | SubGroupBallot | Trap
+        Fract
+            | Frexp
+            | Modf
+            | Sincos
+            | Remquo
+            | LgammaR
+            | Vload
+            | Vstore
+            | VloadHalf
+            | VloadaHalf
+            | VstoreHalf(_)
+            | VstoreaHalf(_)
+            | Barrier
+            | SubGroupBarrier
+            | MemFence
+            | Prefetch
+            | AsyncCopy
+            | AsyncStridedCopy
+            | WaitGroupEvents
+            | AtomicAdd
+            | AtomicSub
+            | AtomicXchg
+            | AtomicInc
+            | AtomicDec
+            | AtomicCmpxchg
+            | AtomicMin
+            | AtomicMax
+            | AtomicAnd
+            | AtomicOr
+            | AtomicXor
+            | AtomicLoad
+            | AtomicStore
+            | AtomicCompareExchange
+            | AtomicFlagTestAndSet
+            | AtomicFlagClear
+            | WorkGroupAll
+            | WorkGroupAny
+            | WorkGroupBroadcast
+            | WorkGroupReduce(..)
+            | SubGroupAll
+            | SubGroupAny
+            | SubGroupElect
+            | SubGroupBroadcast
+            | SubGroupBroadcastFirst
+            | SubGroupReduce(..)
+            | SubGroupShuffle
+            | SubGroupShuffleXor
+            | SubGroupShuffleUp
+            | SubGroupShuffleDown
+            | SubGroupBallot
+            | Trap
     )
 }

@@ -14,7 +14,14 @@ fn range(s: Scalar) -> (i128, i128) {
 
 impl Lower<'_> {
     /// Converts each lane from one type to another.
-    pub(super) fn convert(&mut self, from: Type, to: Type, value: &Value, r: Rounding, saturate: bool) -> Value {
+    pub(super) fn convert(
+        &mut self,
+        from: Type,
+        to: Type,
+        value: &Value,
+        r: Rounding,
+        saturate: bool,
+    ) -> Value {
         if to == Type::Void {
             return Vec::new();
         }
@@ -23,7 +30,14 @@ impl Lower<'_> {
         value.iter().map(|v| self.convert_scalar(a, b, *v, r, saturate)).collect()
     }
 
-    pub(super) fn convert_scalar(&mut self, from: Scalar, to: Scalar, v: Val, r: Rounding, saturate: bool) -> Val {
+    pub(super) fn convert_scalar(
+        &mut self,
+        from: Scalar,
+        to: Scalar,
+        v: Val,
+        r: Rounding,
+        saturate: bool,
+    ) -> Val {
         if from == to {
             return v;
         }
@@ -72,7 +86,8 @@ impl Lower<'_> {
     fn saturate(&mut self, from: Scalar, to: Scalar, v: Val) -> Val {
         let (least, greatest) = range(to);
         let (from_least, from_greatest) = range(from);
-        let mut v = self.integer_to_integer(from, if from.is_signed() { Scalar::I64 } else { Scalar::U64 }, v);
+        let mut v =
+            self.integer_to_integer(from, if from.is_signed() { Scalar::I64 } else { Scalar::U64 }, v);
         if from_greatest > greatest {
             let op = if from.is_signed() { Binary64::MinS } else { Binary64::MinU };
             v = self.e.binary64(op, v, Val::Const(greatest as u64));
@@ -187,11 +202,18 @@ impl Lower<'_> {
                 self.e.narrow(op, v)
             }
             (Scalar::F32, Scalar::F16) => {
-                let op = by(r, Unary32::FToHalf, Unary32::FToHalfZero, Unary32::FToHalfUp, Unary32::FToHalfDown);
+                let op =
+                    by(r, Unary32::FToHalf, Unary32::FToHalfZero, Unary32::FToHalfUp, Unary32::FToHalfDown);
                 self.e.unary32(op, v)
             }
             (Scalar::F64, Scalar::F16) => {
-                let op = by(r, Narrow::F64ToHalf, Narrow::F64ToHalfZero, Narrow::F64ToHalfUp, Narrow::F64ToHalfDown);
+                let op = by(
+                    r,
+                    Narrow::F64ToHalf,
+                    Narrow::F64ToHalfZero,
+                    Narrow::F64ToHalfUp,
+                    Narrow::F64ToHalfDown,
+                );
                 self.e.narrow(op, v)
             }
             _ => v,
@@ -233,8 +255,7 @@ impl Lower<'_> {
     /// Bits from `shift` on, as the smaller type.
     fn part(&mut self, a: Scalar, b: Scalar, v: Val, shift: u64) -> Val {
         let low = if is_wide(a) {
-            let moved =
-                if shift == 0 { v } else { self.e.binary64(Binary64::ShrU, v, Val::Const(shift)) };
+            let moved = if shift == 0 { v } else { self.e.binary64(Binary64::ShrU, v, Val::Const(shift)) };
             self.e.narrow(Narrow::Low, moved)
         } else if shift == 0 {
             v

@@ -171,7 +171,10 @@ impl Lower<'_> {
         let leaf = variable.first_leaf;
         let Storage::Registers(value) = &variable.storage else { return vec![Val::Const(0); count] };
         let value = value[first..first + count].to_vec();
-        if self.checked && !self.unreachable && !self.defined[leaf + first..leaf + first + count].iter().all(|d| *d) {
+        if self.checked
+            && !self.unreachable
+            && !self.defined[leaf + first..leaf + first + count].iter().all(|d| *d)
+        {
             self.note(Fact::Memory(id));
         }
         value
@@ -200,8 +203,13 @@ impl Lower<'_> {
             self.note(Fact::Divergent(id));
         }
         // A value may hold registers of the variable itself (`v = v.yx`): those are copied first.
-        let clash = value.len() > 1 && value.iter().enumerate().any(|(i, v)| v.is_variable() && target[i] != *v && target.contains(v));
-        let value: Value = if clash { value.iter().map(|v| self.copy(*v)).collect() } else { pin_repeats(value) };
+        let clash = value.len() > 1
+            && value
+                .iter()
+                .enumerate()
+                .any(|(i, v)| v.is_variable() && target[i] != *v && target.contains(v));
+        let value: Value =
+            if clash { value.iter().map(|v| self.copy(*v)).collect() } else { pin_repeats(value) };
         for (to, from) in target.iter().zip(&value) {
             if let Val::Reg(to) = to {
                 self.assign(*to, *from);

@@ -295,7 +295,12 @@ macro_rules! operation {
         pub fn $name(&mut self, op: lanes::$op, a: Val, b: Val, c: Val) -> Val {
             if let (Val::Const(x), Val::Const(y), Val::Const(z)) = (a, b, c) {
                 let mut out = [0 as $out];
-                $run(self.arch, op, &mut out, [Source::One(x as $in), Source::One(y as $in), Source::One(z as $in)]);
+                $run(
+                    self.arch,
+                    op,
+                    &mut out,
+                    [Source::One(x as $in), Source::One(y as $in), Source::One(z as $in)],
+                );
                 return Val::Const(u64::from(out[0]));
             }
             let dst = self.result(File::$file, &[a, b, c]);

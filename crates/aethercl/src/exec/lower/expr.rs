@@ -55,7 +55,9 @@ impl Lower<'_> {
                 let (a, b) = self.both(left, right);
                 vec![self.difference(a[0], b[0], *scale)]
             }
-            ExprKind::Convert { operand, rounding, saturate } => self.conversion(e, operand, *rounding, *saturate),
+            ExprKind::Convert { operand, rounding, saturate } => {
+                self.conversion(e, operand, *rounding, *saturate)
+            }
             _ => self.value_rest(e),
         }
     }
@@ -111,7 +113,11 @@ impl Lower<'_> {
     /// Two operands, left before right. A variable read on the left and changed on the right keeps its old value.
     pub(super) fn both(&mut self, a: &Expr, b: &Expr) -> (Value, Value) {
         let x = self.value(a);
-        let x = if has_effect(b) { x.iter().map(|v| if v.is_variable() { self.copy(*v) } else { *v }).collect() } else { x };
+        let x = if has_effect(b) {
+            x.iter().map(|v| if v.is_variable() { self.copy(*v) } else { *v }).collect()
+        } else {
+            x
+        };
         let y = self.value(b);
         (x, y)
     }
@@ -164,7 +170,8 @@ impl Lower<'_> {
             _ => c,
         };
         if is_wide(s) {
-            let c = if is_wide(k) { c } else { self.convert_scalar(k, Scalar::I64, c, Rounding::Default, false) };
+            let c =
+                if is_wide(k) { c } else { self.convert_scalar(k, Scalar::I64, c, Rounding::Default, false) };
             let op = if by_sign { Ternary64::SelectSign } else { Ternary64::Select };
             self.e.ternary64(op, c, t, o)
         } else {
@@ -182,8 +189,10 @@ impl Lower<'_> {
         let found = self.place(p);
         let (old, right) = {
             let right = self.value(value);
-            let right: Value =
-                right.iter().map(|v| if v.is_variable() && has_effect(value) { self.copy(*v) } else { *v }).collect();
+            let right: Value = right
+                .iter()
+                .map(|v| if v.is_variable() && has_effect(value) { self.copy(*v) } else { *v })
+                .collect();
             (self.load_place_found(&found, p), right)
         };
         let old = if result == StepResult::Old { old.iter().map(|v| self.copy(*v)).collect() } else { old };
@@ -219,7 +228,10 @@ impl Lower<'_> {
     pub(super) fn combine(&mut self, and: bool, a: Val, b: Val) -> Val {
         match (and, a, b) {
             (true, Val::Const(0), _) | (true, _, Val::Const(0)) => Val::Const(0),
-            (true, Val::Const(_), v) | (true, v, Val::Const(_)) | (false, Val::Const(0), v) | (false, v, Val::Const(0)) => v,
+            (true, Val::Const(_), v)
+            | (true, v, Val::Const(_))
+            | (false, Val::Const(0), v)
+            | (false, v, Val::Const(0)) => v,
             (false, Val::Const(_), _) | (false, _, Val::Const(_)) => Val::Const(1),
             (true, a, b) => self.e.binary32(Binary32::And, a, b),
             (false, a, b) => self.e.binary32(Binary32::Or, a, b),

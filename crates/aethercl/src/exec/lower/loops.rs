@@ -198,7 +198,9 @@ impl Lower<'_> {
         step: Option<&Expr>,
         body: &Stmt,
     ) -> Option<(LocalId, Vec<u64>)> {
-        let [Stmt { kind: StmtKind::Declare { local, init: Some(Init::Value(first)) }, .. }] = init else { return None };
+        let [Stmt { kind: StmtKind::Declare { local, init: Some(Init::Value(first)) }, .. }] = init else {
+            return None;
+        };
         let ExprKind::Update { place, op, compute, value, .. } = &step?.kind else { return None };
         if !matches!(place.kind, PlaceKind::Local(l) if l == *local)
             || place.ty.element().is_none_or(|s| s.is_float())

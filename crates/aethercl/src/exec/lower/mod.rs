@@ -291,7 +291,8 @@ impl Lower<'_> {
             Type::Scalar(s) | Type::Atomic(s) => leaves.push(Leaf { offset, mem: mem_type(s) }),
             Type::Vector(s, n) => {
                 let size = s.size() as u32;
-                leaves.extend((0..u32::from(n)).map(|i| Leaf { offset: offset + i * size, mem: mem_type(s) }));
+                leaves
+                    .extend((0..u32::from(n)).map(|i| Leaf { offset: offset + i * size, mem: mem_type(s) }));
             }
             Type::Pointer(_) | Type::Event => leaves.push(Leaf { offset, mem: MemType::B64 }),
             Type::Array(id) => {

@@ -1,6 +1,8 @@
 //! Functions of numbers, one element at a time.
 
-use super::super::lanes::{Binary32, Binary64, Compare64, Narrow, Ternary32, Ternary64, Unary32, Unary64, Widen};
+use super::super::lanes::{
+    Binary32, Binary64, Compare64, Narrow, Ternary32, Ternary64, Unary32, Unary64, Widen,
+};
 use super::operator::is_wide;
 use super::{Lower, Val};
 use crate::builtins::math::Math1;
@@ -112,8 +114,11 @@ impl Lower<'_> {
             _ => {}
         }
         let integer_right = matches!(b, Pown | Rootn | Ldexp);
-        let wide: Vec<Val> =
-            x.iter().enumerate().map(|(i, v)| if integer_right && i == 1 { *v } else { self.half_to_float(*v) }).collect();
+        let wide: Vec<Val> = x
+            .iter()
+            .enumerate()
+            .map(|(i, v)| if integer_right && i == 1 { *v } else { self.half_to_float(*v) })
+            .collect();
         if b == Fma {
             // Exact in f64 but for the addition, which is rounded to odd bits far below half's.
             let d: Vec<Val> = wide.iter().map(|v| self.e.widen(Widen::FToF64, *v)).collect();
@@ -359,7 +364,9 @@ impl Lower<'_> {
         let bits = u64::from(s.bits());
         let right = if signed { Binary32::ShrS } else { Binary32::ShrU };
         match b {
-            AbsDiff => self.e.binary32(if signed { Binary32::AbsDiffS } else { Binary32::AbsDiffU }, x[0], x[1]),
+            AbsDiff => {
+                self.e.binary32(if signed { Binary32::AbsDiffS } else { Binary32::AbsDiffU }, x[0], x[1])
+            }
             AddSat | SubSat => {
                 let op = if b == AddSat { Binary32::Add } else { Binary32::Sub };
                 let v = self.e.binary32(op, x[0], x[1]);
@@ -385,7 +392,8 @@ impl Lower<'_> {
                 let v = self.normalize(s.unsigned_of_width(), x[0]);
                 let n = self.e.binary32(Binary32::And, x[1], Val::Const(bits - 1));
                 let back = self.e.binary32(Binary32::Sub, Val::Const(bits), n);
-                let (up, down) = (self.e.binary32(Binary32::Shl, v, n), self.e.binary32(Binary32::ShrU, v, back));
+                let (up, down) =
+                    (self.e.binary32(Binary32::Shl, v, n), self.e.binary32(Binary32::ShrU, v, back));
                 let both = self.e.binary32(Binary32::Or, up, down);
                 self.normalize(s, both)
             }

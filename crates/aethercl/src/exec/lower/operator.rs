@@ -171,9 +171,8 @@ impl Lower<'_> {
             )
             | (BinaryOp::Mul, Val::Const(1), v)
             | (BinaryOp::Mul | BinaryOp::Div, v, Val::Const(1)) => Some(v),
-            (BinaryOp::Mul | BinaryOp::And, Val::Const(0), _) | (BinaryOp::Mul | BinaryOp::And, _, Val::Const(0)) => {
-                Some(Val::Const(0))
-            }
+            (BinaryOp::Mul | BinaryOp::And, Val::Const(0), _)
+            | (BinaryOp::Mul | BinaryOp::And, _, Val::Const(0)) => Some(Val::Const(0)),
             _ => None,
         }
     }

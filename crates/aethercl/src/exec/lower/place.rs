@@ -89,7 +89,9 @@ impl Lower<'_> {
                         }
                     }
                 }
-                Where::Memory(addr) => Where::Memory(self.add_index(addr, index, *scale as i64).aligned(align)),
+                Where::Memory(addr) => {
+                    Where::Memory(self.add_index(addr, index, *scale as i64).aligned(align))
+                }
             },
             PlaceKind::Member { base, offset } => match self.place(base) {
                 Where::Variable(id, at) => Where::Variable(id, at + *offset as u32),
@@ -138,43 +140,83 @@ impl Lower<'_> {
         }
     }
 
-    /// `addr + index * scale`, the index a `long`.
+    /// `addr + index * scale`, the index a `long`: its terms are gathered into one that differs between lanes, one that
+    /// does not, and bytes known now.
     pub(super) fn add_index(&mut self, addr: Addr, index: &Expr, scale: i64) -> Addr {
-        // An `int` made long is used as it is; so are its terms, as its overflow is undefined.
-        if let ExprKind::Convert { operand, rounding: Rounding::Default, saturate: false } = &index.kind
-            && let Type::Scalar(from @ (Scalar::I32 | Scalar::U32 | Scalar::I16 | Scalar::U16 | Scalar::I8 | Scalar::U8)) =
-                operand.ty
-        {
-            if from == Scalar::I32
-                && let ExprKind::Binary(BinaryOp::Add, a, b) = &operand.kind
-                && self.is_split(a, b)
-            {
-                let a = self.scalar(a);
-                let b = self.scalar(b);
-                let addr = self.add_value(addr, a, Extend::Signed, scale);
-                return self.add_value(addr, b, Extend::Signed, scale);
+        let mut terms = Vec::new();
+        self.terms(index, &mut terms);
+        let mut addr = addr;
+        for uniform in [true, false] {
+            let mut sum: Option<(Val, Extend)> = None;
+            for (v, extend) in terms.iter().copied().filter(|(v, _)| v.is_uniform() == uniform) {
+                if let Val::Const(_) = v {
+                    addr = self.add_value(addr, v, extend, scale);
+                    continue;
+                }
+                sum = Some(match sum {
+                    None => (v, extend),
+                    Some((s, e)) => {
+                        let (s, v) = (self.wide(s, e), self.wide(v, extend));
+                        (self.e.binary64(Binary64::Add, s, v), Extend::Wide)
+                    }
+                });
             }
-            let value = self.scalar(operand);
-            let extend = if from.is_signed() { Extend::Signed } else { Extend::Unsigned };
-            return self.add_value(addr, value, extend, scale);
+            if let Some((v, extend)) = sum {
+                addr = self.add_value(addr, v, extend, scale);
+            }
         }
-        if let ExprKind::Convert { operand, .. } = &index.kind
-            && matches!(operand.ty, Type::Scalar(Scalar::U64 | Scalar::I64))
-        {
-            return self.add_index(addr, operand, scale);
-        }
-        if let ExprKind::Binary(BinaryOp::Add, a, b) = &index.kind {
-            let addr = self.add_index(addr, a, scale);
-            return self.add_index(addr, b, scale);
-        }
-        let value = self.scalar(index);
-        self.add_value(addr, value, Extend::Wide, scale)
+        addr
     }
 
-    /// Whether one of two terms may be uniform: the split pays only then. A guess from the form alone.
-    fn is_split(&self, a: &Expr, b: &Expr) -> bool {
-        let simple = |e: &Expr| matches!(e.kind, ExprKind::Int(_) | ExprKind::Load(_));
-        simple(a) || simple(b)
+    fn wide(&mut self, v: Val, extend: Extend) -> Val {
+        match extend {
+            Extend::Wide => v,
+            Extend::Signed => self.e.widen(Widen::Sext, v),
+            Extend::Unsigned => self.e.widen(Widen::Zext, v),
+        }
+    }
+
+    /// The terms of a `long` sum.
+    fn terms(&mut self, e: &Expr, out: &mut Vec<(Val, Extend)>) {
+        match &e.kind {
+            ExprKind::Binary(BinaryOp::Add, a, b) => {
+                self.terms(a, out);
+                self.terms(b, out);
+            }
+            ExprKind::Convert { operand, rounding: Rounding::Default, saturate: false } => match operand.ty {
+                Type::Scalar(Scalar::U64 | Scalar::I64) => self.terms(operand, out),
+                Type::Scalar(Scalar::I32) => {
+                    let mut lanes = None;
+                    self.int_terms(operand, out, &mut lanes);
+                    out.extend(lanes.map(|v| (v, Extend::Signed)));
+                }
+                Type::Scalar(s) if s.is_integer() && s != Scalar::Bool => {
+                    let extend = if s.is_signed() { Extend::Signed } else { Extend::Unsigned };
+                    out.push((self.scalar(operand), extend));
+                }
+                _ => out.push((self.scalar(e), Extend::Wide)),
+            },
+            _ => out.push((self.scalar(e), Extend::Wide)),
+        }
+    }
+
+    /// The terms of an `int` sum made long. Its overflow is undefined, so terms may be added in any order; those that
+    /// differ between lanes are, in 32 bits.
+    fn int_terms(&mut self, e: &Expr, out: &mut Vec<(Val, Extend)>, lanes: &mut Option<Val>) {
+        if let ExprKind::Binary(BinaryOp::Add, a, b) = &e.kind {
+            self.int_terms(a, out, lanes);
+            self.int_terms(b, out, lanes);
+            return;
+        }
+        let v = self.scalar(e);
+        if v.is_uniform() {
+            out.push((v, Extend::Signed));
+        } else {
+            *lanes = Some(match *lanes {
+                None => v,
+                Some(sum) => self.e.binary32(super::super::lanes::Binary32::Add, sum, v),
+            });
+        }
     }
 
     fn add_value(&mut self, mut addr: Addr, value: Val, extend: Extend, scale: i64) -> Addr {
@@ -187,12 +229,45 @@ impl Lower<'_> {
             v if v.is_uniform() && addr.uniform.is_none() => addr.uniform = Some((v, extend, scale)),
             v if !v.is_uniform() && addr.index.is_none() => addr.index = Some((v, extend, scale)),
             _ => {
+                if let Some(sum) = self.joined_index(&addr, value, extend, scale) {
+                    addr.index = Some(sum);
+                    return addr;
+                }
                 let base = self.address_value(&addr);
                 let fresh = Addr::pointer(base, addr.space, addr.align);
                 return self.add_value(fresh, value, extend, scale);
             }
         }
         addr
+    }
+
+    /// Two indices that differ between lanes as one of 32 bits: in local and private memory no sum leaves those.
+    fn joined_index(
+        &mut self,
+        addr: &Addr,
+        value: Val,
+        extend: Extend,
+        scale: i64,
+    ) -> Option<(Val, Extend, i64)> {
+        use super::super::lanes::{Binary32, Narrow};
+        let (first, first_extend, first_scale) = addr.index?;
+        let near = matches!(addr.space, Some(Space::Local | Space::Private));
+        if value.is_uniform() || !near {
+            return None;
+        }
+        let narrow =
+            |l: &mut Self, v: Val, e: Extend| if e == Extend::Wide { l.e.narrow(Narrow::Low, v) } else { v };
+        let common = if first_scale % scale == 0 { scale } else { 1 };
+        let mut term = |v: Val, e: Extend, s: i64| {
+            let v = narrow(self, v, e);
+            if s == common {
+                v
+            } else {
+                self.e.binary32(Binary32::Mul, v, Val::Const((s / common) as u64 & 0xffff_ffff))
+            }
+        };
+        let (a, b) = (term(first, first_extend, first_scale), term(value, extend, scale));
+        Some((self.e.binary32(Binary32::Add, a, b), Extend::Signed, common))
     }
 
     pub(super) fn instruction_address(&mut self, a: &Addr) -> u32 {
@@ -202,7 +277,14 @@ impl Lower<'_> {
         };
         let index = part(&mut self.e, a.index);
         let uniform = part(&mut self.e, a.uniform);
-        self.e.address(Address { base, index, uniform, offset: a.offset, space: a.space, align: a.align.max(1) })
+        self.e.address(Address {
+            base,
+            index,
+            uniform,
+            offset: a.offset,
+            space: a.space,
+            align: a.align.max(1),
+        })
     }
 
     /// The address as a 64-bit value.
@@ -214,7 +296,11 @@ impl Lower<'_> {
                 Extend::Signed => self.e.widen(Widen::Sext, v),
                 Extend::Unsigned => self.e.widen(Widen::Zext, v),
             };
-            let term = if scale == 1 { wide } else { self.e.binary64(Binary64::Mul, wide, Val::Const(scale as u64)) };
+            let term = if scale == 1 {
+                wide
+            } else {
+                self.e.binary64(Binary64::Mul, wide, Val::Const(scale as u64))
+            };
             sum = self.e.binary64(Binary64::Add, sum, term);
         }
         if a.offset != 0 {
@@ -232,7 +318,8 @@ impl Lower<'_> {
     /// Loads a value of a type from memory.
     pub(super) fn load_memory(&mut self, addr: &Addr, ty: Type) -> Value {
         let leaves = self.leaves(ty);
-        let uniform = addr.base.is_uniform() && addr.index.is_none() && addr.space.is_some_and(|s| s != Space::Private);
+        let uniform =
+            addr.base.is_uniform() && addr.index.is_none() && addr.space.is_some_and(|s| s != Space::Private);
         let constant = addr.base.is_uniform() && addr.index.is_none() && self.is_constant(addr);
         let mut value = Value::with_capacity(leaves.len());
         let mut at = 0;
@@ -290,7 +377,10 @@ impl Lower<'_> {
                 Where::Variable(id, at) => {
                     let size = base.ty.element().map_or(1, |s| s.size()) as u32;
                     let element = base.ty.element().map_or(Type::Void, Type::Scalar);
-                    lanes.iter().flat_map(|l| self.load_variable(id, at + u32::from(*l) * size, element)).collect()
+                    lanes
+                        .iter()
+                        .flat_map(|l| self.load_variable(id, at + u32::from(*l) * size, element))
+                        .collect()
                 }
                 found => {
                     let whole = self.load_found(&found, base.ty);
@@ -333,7 +423,8 @@ impl Lower<'_> {
             },
             Where::Memory(addr) => {
                 for (lane, v) in lanes.iter().zip(value) {
-                    let to = addr.plus(i64::from(*lane) * element.size() as i64).aligned(element.size() as u32);
+                    let to =
+                        addr.plus(i64::from(*lane) * element.size() as i64).aligned(element.size() as u32);
                     self.store_memory(&to, Type::Scalar(element), &vec![*v], p.span);
                 }
             }
@@ -353,6 +444,8 @@ impl Lower<'_> {
 /// How many leaves from the first on are elements of one kind side by side, at most 16.
 fn run_length(leaves: &[super::Leaf]) -> usize {
     let first = leaves[0];
-    let same = |(i, l): (usize, &super::Leaf)| l.mem == first.mem && l.offset == first.offset + i as u32 * first.mem.size();
+    let same = |(i, l): (usize, &super::Leaf)| {
+        l.mem == first.mem && l.offset == first.offset + i as u32 * first.mem.size()
+    };
     leaves.iter().take(16).enumerate().take_while(|(i, l)| same((*i, l))).count()
 }

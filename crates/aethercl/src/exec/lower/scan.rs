@@ -58,7 +58,9 @@ pub fn root(place: &Place) -> Option<LocalId> {
     match &place.kind {
         PlaceKind::Local(local) => Some(*local),
         PlaceKind::Global(_) | PlaceKind::Deref(_) => None,
-        PlaceKind::Index { base, .. } | PlaceKind::Member { base, .. } | PlaceKind::Lanes { base, .. } => root(base),
+        PlaceKind::Index { base, .. } | PlaceKind::Member { base, .. } | PlaceKind::Lanes { base, .. } => {
+            root(base)
+        }
     }
 }
 
@@ -82,7 +84,9 @@ pub fn statement<'a>(s: &'a Stmt, visit: &mut dyn FnMut(Node<'a>)) {
     visit(Node::Stmt(s));
     match &s.kind {
         StmtKind::Block(list) => statements(list, visit),
-        StmtKind::Declare { init: Some(Init::Value(e)), .. } | StmtKind::Expr(e) | StmtKind::Return(Some(e)) => {
+        StmtKind::Declare { init: Some(Init::Value(e)), .. }
+        | StmtKind::Expr(e)
+        | StmtKind::Return(Some(e)) => {
             expression(e, visit);
         }
         StmtKind::Declare { init: Some(Init::List { parts, .. }), .. } => {
@@ -106,7 +110,10 @@ pub fn statement<'a>(s: &'a Stmt, visit: &mut dyn FnMut(Node<'a>)) {
             expression(value, visit);
             cases.iter().for_each(|c| statements(&c.body, visit));
         }
-        StmtKind::Declare { init: None, .. } | StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
+        StmtKind::Declare { init: None, .. }
+        | StmtKind::Break
+        | StmtKind::Continue
+        | StmtKind::Return(None) => {}
     }
 }
 
