@@ -99,6 +99,8 @@ pub struct Access<'a> {
     pub pc: usize,
     /// What it does.
     pub kind: Kind,
+    /// What memory holds matters: not so for stores, and for atomic operations that only replace it.
+    pub reads: bool,
     /// Type of an element.
     pub ty: MemType,
     /// Bytes that each work-item touches.

@@ -158,14 +158,12 @@ fn same_value(access: &Access<'_>, touch: &Touch, other: &Mark, group: u32) -> b
     let mask = u64::MAX >> (64 - 8 * size);
     let own = |e: usize| (access.stored)(touch.lane, e) & mask;
     let at = |e: usize| touch.at.wrapping_add(e as u64 * u64::from(size));
-    if (0..elements).all(|e| (access.memory)(at(e), touch.lane) & mask == own(e)) {
-        return true;
+    // A lane that writes in this very instruction has not written yet.
+    let is_twin = |t: &&Touch| other.group == group && t.lane as u32 == other.lane && t.at == touch.at;
+    match access.touches.iter().find(is_twin) {
+        Some(t) => (0..elements).all(|e| (access.stored)(t.lane, e) & mask == own(e)),
+        None => (0..elements).all(|e| (access.memory)(at(e), touch.lane) & mask == own(e)),
     }
-    let twin = access
-        .touches
-        .iter()
-        .find(|t| other.group == group && t.lane as u32 == other.lane && t.at == touch.at);
-    twin.is_some_and(|t| (0..elements).all(|e| (access.stored)(t.lane, e) & mask == own(e)))
 }
 
 fn found(

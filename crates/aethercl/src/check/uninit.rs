@@ -100,7 +100,7 @@ impl Check for Uninitialized {
 
     fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
         for touch in access.touches.iter().filter(|t| t.inside) {
-            if access.kind != Kind::Store && !self.is_written(touch, access.bytes, cx) {
+            if access.reads && !self.is_written(touch, access.bytes, cx) {
                 report.add(FindingKind::Uninitialized, access.pc, || {
                     let (name, _) = cx.object(touch.space, touch.object);
                     let message = format!(

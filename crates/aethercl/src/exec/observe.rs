@@ -66,7 +66,7 @@ impl Group<'_> {
                     self.observe_access(
                         &mut o,
                         pc,
-                        Kind::Load,
+                        (Kind::Load, true),
                         (ty, count),
                         code.listed(list, count),
                         address,
@@ -76,7 +76,7 @@ impl Group<'_> {
                     self.observe_access(
                         &mut o,
                         pc,
-                        Kind::Store,
+                        (Kind::Store, false),
                         (ty, count),
                         code.listed(list, count),
                         address,
@@ -84,9 +84,9 @@ impl Group<'_> {
                 }
                 Inst::Atomic { op, wide, list, address, .. } => {
                     let ty = if wide { MemType::B64 } else { MemType::B32 };
-                    // Not a read of what was there before, for a store; still unordered with plain accesses.
-                    let _ = op == AtomicOp::Store;
-                    self.observe_access(&mut o, pc, Kind::Atomic, (ty, 1), code.listed(list, 2), address);
+                    let reads = !matches!(op, AtomicOp::Store | AtomicOp::Exchange);
+                    let kind = (Kind::Atomic, reads);
+                    self.observe_access(&mut o, pc, kind, (ty, 1), code.listed(list, 2), address);
                 }
                 _ => self.observe_rare(&mut o, pc, inst),
             }
@@ -130,7 +130,7 @@ impl Group<'_> {
         &mut self,
         o: &mut Observer,
         pc: usize,
-        kind: Kind,
+        (kind, reads): (Kind, bool),
         (ty, count): (MemType, u8),
         list: &[Reg],
         address: u32,
@@ -147,6 +147,7 @@ impl Group<'_> {
         let access = Access {
             pc,
             kind,
+            reads,
             ty,
             bytes,
             align: a.align,
