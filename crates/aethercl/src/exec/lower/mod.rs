@@ -214,8 +214,8 @@ impl Lower<'_> {
                 self.parameter_in_registers(local, declared);
             } else {
                 self.declare_storage(local);
-                // The argument lies there before the first instruction: it is not uninitialised.
-                if matches!(self.e.code.insts.last(), Some(super::bytecode::Inst::Undefine { .. })) {
+                // Its bytes are there before the kernel starts.
+                if matches!(self.e.code.insts.last(), Some(Inst::Undefine { .. })) {
                     self.e.code.insts.pop();
                     self.e.code.spans.pop();
                 }
