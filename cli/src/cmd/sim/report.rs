@@ -33,6 +33,11 @@ pub struct FindingReport {
     line: u32,
     column: u32,
     message: String,
+    /// Buffer or variable, and the byte in it.
+    object: String,
+    offset: i64,
+    /// How often it happened there.
+    count: u64,
     /// As it is printed for people.
     text: String,
 }
@@ -145,11 +150,14 @@ impl Report {
 impl FindingReport {
     fn new(f: &Finding) -> Self {
         Self {
-            check: f.check.to_string(),
+            check: f.kind.name().into(),
             kernel: f.kernel.clone(),
-            file: f.location.file.clone(),
-            line: f.location.line,
-            column: f.location.column,
+            file: f.file.clone(),
+            line: f.line,
+            column: f.column,
+            object: f.object.clone(),
+            offset: f.offset,
+            count: f.count,
             message: f.message.clone(),
             text: f.to_string(),
         }
