@@ -244,7 +244,7 @@ impl Writer {
         let head = match self.random.below(3) {
             0 => format!("for (uint n{n} = 0; n{n} < ({most} & 7); n{n}++) {{"),
             1 => format!("for (int n{n} = 5; n{n} > 0; n{n} -= 2) {{"),
-            _ => format!("uint n{n} = {most} & 3; while (n{n}-- > 0) {{"),
+            _ => format!("for (uint n{n} = {most} & 3; n{n}-- > 0;) {{"),
         };
         self.line(&head);
         let before = std::mem::replace(&mut self.in_loop, true);
