@@ -3,10 +3,10 @@
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
-use netcl::device::{Capabilities, human, list};
+use netcl::device::{Capabilities, human, list, sim};
 use netcl::prelude::*;
 
-/// List every OpenCL device and what it can do
+/// List every OpenCL device, the simulated ones, and what they can do
 #[derive(clap::Args)]
 pub struct Args {
     /// One JSON array with everything that is known of each device
@@ -15,25 +15,19 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let devices = list(&context.settings);
-    if args.json {
-        // An array also where there is nothing, so that a script can count before it looks at the exit code.
-        let found = devices.as_deref().unwrap_or_default();
-        out::json(&found)?;
-        return devices.and_then(|d| some(&d));
-    }
-    let devices = devices?;
-    some(&devices)?;
-    out::result(&table(&devices).text())
-}
-
-fn some(devices: &[Capabilities]) -> Result<()> {
+    // Simulated devices are always there; what OpenCL lacks is said beside them.
+    let mut devices = match list(&context.settings) {
+        Ok(found) => found,
+        Err(e) => {
+            out::note(&format!("{e}"));
+            Vec::new()
+        }
+    };
     if devices.is_empty() {
-        return Err(Error::device(
-            "OpenCL is installed, but it shows no device with a compiler. `netcl doctor` tells what is missing",
-        ));
+        out::note("no OpenCL device with a compiler here, only simulated ones; `netcl doctor` tells what is missing");
     }
-    Ok(())
+    devices.extend(sim::profiles());
+    if args.json { out::json(&devices) } else { out::result(&table(&devices).text()) }
 }
 
 fn table(devices: &[Capabilities]) -> Table {
@@ -80,6 +74,7 @@ fn short(version: &str, prefix: &str) -> String {
 /// What goes beyond the floor of OpenCL 1.2.
 fn offers(d: &Capabilities) -> String {
     let all = [
+        (d.simulated, "simulated"),
         (d.fp16, "fp16"),
         (d.fp64, "fp64"),
         (d.subgroups, "subgroups"),

@@ -2,6 +2,8 @@
 //!
 //! The line of data: text → [`preprocess`] → [`lex`] → `parse` → `sema` → [`hir`] (typed program) → execution.
 
+#![forbid(unsafe_code)]
+
 mod builtins;
 pub mod check;
 mod compile;
@@ -10,7 +12,9 @@ mod exec;
 pub mod hir;
 mod launch;
 pub mod lex;
+pub mod machine;
 pub mod memory;
+pub mod model;
 pub mod options;
 mod parse;
 pub mod preprocess;

@@ -5,6 +5,7 @@ mod bounds;
 mod contract;
 mod divide;
 mod leak;
+mod names;
 mod race;
 mod report;
 mod shadow;

@@ -184,6 +184,10 @@ impl Parser<'_> {
         if self.is("}") {
             return Some(Stmt { kind: StmtKind::Expr(None), span: self.peek().span });
         }
+        if self.starts_declaration() {
+            let span = self.peek().span;
+            return self.error(span, "expected a statement: a declaration behind a label needs braces around it");
+        }
         self.statement()
     }
 
