@@ -1,5 +1,7 @@
 //! Translation units given by a folder build and can be executed: `AETHERCL_UNITS=DIR cargo test -p aethercl --test acceptance`.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
 use aethercl::{Includes, Program, Source};
 
 #[test]

@@ -1,5 +1,7 @@
 //! Each check finds its defect, names it, and is silent where there is none.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
 use aethercl::{
     Access, Arg, Checks, Finding, FindingKind, Includes, LaunchOptions, Memory, NdRange, Program, Source,
 };

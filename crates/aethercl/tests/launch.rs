@@ -1,5 +1,7 @@
 //! Whole kernels from text to result.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
 use aethercl::{Access, Arg, Includes, LaunchOptions, Memory, NdRange, Outcome, Program, Source};
 
 fn build(text: &str) -> Program {

@@ -57,9 +57,7 @@ pub enum Math1 {
 pub enum Math2 {
     Atan2,
     Atan2pi,
-    Copysign,
     Fdim,
-    Fmod,
     Hypot,
     Maxmag,
     Minmag,
@@ -197,7 +195,6 @@ pub fn binary(f: Math2, x: f64, y: f64) -> f64 {
     match f {
         Math2::Atan2 => libm::atan2(x, y),
         Math2::Atan2pi => libm::atan2(x, y) / PI,
-        Math2::Copysign => x.copysign(y),
         Math2::Fdim if x.is_nan() || y.is_nan() => f64::NAN,
         Math2::Fdim => {
             if x > y {
@@ -206,7 +203,6 @@ pub fn binary(f: Math2, x: f64, y: f64) -> f64 {
                 0.0
             }
         }
-        Math2::Fmod => x % y,
         Math2::Hypot => libm::hypot(x, y),
         Math2::Maxmag if x.abs() > y.abs() => x,
         Math2::Maxmag if y.abs() > x.abs() => y,

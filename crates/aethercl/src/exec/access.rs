@@ -30,7 +30,7 @@ impl Cell for u32 {
 #[inline(always)]
 fn read<C: Cell>(words: &[C], at: i64, ty: MemType) -> u64 {
     let word = |i: i64| words.get(i as usize).map_or(0, Cell::get);
-    let low = word(at >> 2) >> (at & 3) * 8;
+    let low = word(at >> 2) >> ((at & 3) * 8);
     match ty {
         MemType::B32 if at & 3 == 0 => u64::from(low),
         MemType::U8 => u64::from(low & 0xff),
@@ -340,17 +340,7 @@ impl<'a> Group<'a> {
             }
             (_, Extend::Unsigned) => {
                 let i = &self.words[index.reg.index as usize][range.clone()];
-                Self::load_indexed(
-                    lanes,
-                    words,
-                    offset,
-                    ty,
-                    index.scale,
-                    whole,
-                    i,
-                    #[inline(always)]
-                    |i| i64::from(i),
-                );
+                Self::load_indexed(lanes, words, offset, ty, index.scale, whole, i, i64::from);
             }
             _ => {
                 let i = &self.words[index.reg.index as usize][range.clone()];
@@ -594,13 +584,7 @@ impl<'a> Group<'a> {
             }
             (_, Extend::Unsigned) => {
                 let i = &self.words[index.reg.index as usize][range];
-                scatter_indexed(
-                    i,
-                    source,
-                    #[inline(always)]
-                    |i| i64::from(i),
-                    put,
-                );
+                scatter_indexed(i, source, i64::from, put);
             }
             _ => {
                 let i = &self.words[index.reg.index as usize][range];

@@ -6,7 +6,7 @@
 
 use super::lanes::{Binary32, Binary64, Compare64, Narrow, Ternary32, Ternary64, Unary32, Unary64, Widen};
 use crate::builtins::math::Math1;
-use crate::hir::{Builtin, FormatPiece, Reduction, Scan};
+use crate::hir::{FormatPiece, Reduction, Scan};
 use crate::memory::address::Space;
 use crate::source::Span;
 
@@ -446,13 +446,6 @@ pub struct Code {
     pub granule: u32,
     /// Uses atomics on global memory, whose order may show.
     pub global_atomics: bool,
-    /// Reported when lowering met something that it cannot do.
-    pub unsupported: Option<(Span, String)>,
-}
-
-/// The name of a function of the language for a message.
-pub fn builtin_name(builtin: Builtin) -> String {
-    format!("{builtin:?}")
 }
 
 impl Inst {

@@ -316,7 +316,7 @@ fn repair_angles(op: Unary32, out: &mut [u32], a: Source<'_, u32>) {
         Unary32::CosF => math::Math1::Cos,
         _ => math::Math1::Tan,
     };
-    let large = |x: u32| !(f32::from_bits(x).abs() <= real::TRIG_LIMIT);
+    let large = |x: u32| f32::from_bits(x).is_nan() || f32::from_bits(x).abs() > real::TRIG_LIMIT;
     for (i, o) in out.iter_mut().enumerate() {
         let x = match a {
             Source::Lanes(a) => a[i],

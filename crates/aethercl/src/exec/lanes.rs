@@ -3,6 +3,12 @@
 //! Integers narrower than 32 bits live sign- or zero-extended in 32-bit lanes, `half` as its 16 bits, `bool` as 0 or 1.
 //! Floats live as their bits; an operation is named for what it takes its bits to be.
 
+#![allow(
+    clippy::redundant_closure,
+    clippy::manual_checked_ops,
+    reason = "the tables read alike in every line"
+)]
+
 use crate::builtins::math::{self, Math1, Math2};
 use crate::builtins::{convert, integer, real};
 use pulp::Arch;

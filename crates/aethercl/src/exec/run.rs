@@ -2,7 +2,6 @@
 
 use super::bytecode::{Inst, Reg};
 use super::group::Group;
-use super::lanes::Source;
 use crate::source::Span;
 use std::mem::take;
 
@@ -106,11 +105,7 @@ impl Group<'_> {
     fn send(&mut self, cond: Reg, rest: &mut super::mask::Mask) {
         let mut mask = take(&mut self.mask);
         let range = mask.range();
-        let source = match self.word_source(cond, &range) {
-            Source::One(c) => Source::One(c),
-            lanes => lanes,
-        };
-        mask.send(source, rest);
+        mask.send(self.word_source(cond, &range), rest);
         self.mask = mask;
     }
 

@@ -183,7 +183,11 @@ impl Preprocessor<'_> {
     /// A number's value in `#if`.
     pub(super) fn integer(&mut self, token: Token) -> Option<(i64, bool)> {
         match parse_number(token.spelling(self.names), Scalar::F64) {
-            Ok(crate::lex::Number::Int(bits, ty)) => Some((bits as i64, ty == Scalar::U64)),
+            // Every type has 64 bits here: only a suffix or a value that needs them all makes one unsigned.
+            Ok(crate::lex::Number::Int(bits, _)) => {
+                let unsigned = bits > i64::MAX as u64 || token.spelling(self.names).contains(['u', 'U']);
+                Some((bits as i64, unsigned))
+            }
             Ok(_) => {
                 self.diagnostics.error(token.span, "floating point literal in preprocessor expression");
                 None

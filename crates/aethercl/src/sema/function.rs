@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::scope::Entity;
 use super::{Current, Declared, Qualified, Sema};
-use crate::hir::{Function, Kernel, Stmt};
+use crate::hir::{Function, Kernel, LocalId, Stmt, StmtKind};
 use crate::parse::ast::{Attribute, Declarator, Derived, FunctionDef, Param, Specs};
 use crate::source::Span;
 use crate::types::{PointerType, Scalar, Space, Type};
@@ -197,7 +197,14 @@ impl Sema<'_> {
         });
         let current = self.current.take()?;
         self.functions[index].calls = current.calls;
-        let body = body?;
+        let mut body = body?;
+        // What the program does not name lives as long as the call.
+        let unnamed = current.locals.iter().enumerate().skip(types.len()).filter(|(_, l)| l.name.is_empty());
+        let declare = |(i, l): (usize, &crate::hir::Local)| Stmt {
+            kind: StmtKind::Declare { local: LocalId(i as u32), init: None },
+            span: l.span,
+        };
+        body.splice(0..0, unnamed.map(declare).collect::<Vec<_>>());
         self.functions[index].body = Some(Function {
             name: self.functions[index].name.clone(),
             ret,

@@ -6,7 +6,7 @@ mod sim;
 
 use std::path::{Path, PathBuf};
 
-use aethercl::{Includes, Program, Source, Target, compile_for};
+use aethercl::{Includes, Program, Source, Target};
 
 pub use reference::compare;
 use sim::Sim;
@@ -26,17 +26,32 @@ pub fn run_case(case: &Path) -> Result<String, String> {
     }
     let mut target = Target::default();
     target.extensions.retain(|e| !sim.without.contains(e));
-    let source = Source { name: &name, text: &text };
-    if sim.kernel.is_empty() {
-        return Ok(match compile_for(&source, &sim.options, &includes, &target) {
-            Err(e) => format!("build fails:\n{}", e.log),
-            Ok(program) => format!("builds\n{}", program.warnings),
-        });
+    match Program::build_for(&Source { name: &name, text: &text }, &sim.options, &includes, &target) {
+        Err(e) => Ok(format!(
+            "build fails:
+{}",
+            e.log
+        )),
+        Ok(program) if sim.kernel.is_empty() => Ok(format!(
+            "builds
+{}",
+            program.hir().warnings
+        )),
+        Ok(program) => launch(&program, &sim),
     }
-    match Program::build_for(&source, &sim.options, &includes, &target) {
-        Err(e) => Ok(format!("build fails:\n{}", e.log)),
-        Ok(program) => run::run(&program, &sim),
+}
+
+/// Runs with the case's checks. Where they find nothing, a run without checks must leave the same.
+fn launch(program: &Program, sim: &Sim) -> Result<String, String> {
+    let checked = run::run(program, sim, &sim.checks)?;
+    if checked.contains("finding: ") || checked.contains("launch fails: ") {
+        return Ok(checked);
     }
+    let plain = run::run(program, sim, &["none".to_string()])?;
+    if plain != checked {
+        return Err(format!("checks change the results:\n{plain}with checks:\n{checked}"));
+    }
+    Ok(checked)
 }
 
 /// Files beside the case that `#include` finds.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 const CAPACITY: u64 = 64 << 20;
 
 /// Runs the case and gives the contents of buffers that it may write, printed text, and findings.
-pub fn run(program: &Program, sim: &Sim) -> Result<String, String> {
+pub fn run(program: &Program, sim: &Sim, checks: &[String]) -> Result<String, String> {
     let memory = Memory::new(CAPACITY);
     let mut addresses = Vec::new();
     for arg in &sim.args {
@@ -28,7 +28,7 @@ pub fn run(program: &Program, sim: &Sim) -> Result<String, String> {
     let range =
         NdRange { global: wide(sim.global), local: wide(sim.group), offset: wide(sim.offset), dimensions };
     let options =
-        LaunchOptions { checks: checks(&sim.checks)?, max_steps: 10_000_000, ..LaunchOptions::default() };
+        LaunchOptions { checks: checks_named(checks)?, max_steps: 10_000_000, ..LaunchOptions::default() };
     let mut out = String::new();
     match program.launch(&memory, &sim.kernel, &args, range, &options) {
         Err(error) => _ = writeln!(out, "launch fails: {error}"),
@@ -68,7 +68,7 @@ fn argument(arg: &SimArg, address: u64) -> Arg<'_> {
 }
 
 /// All checks run unless the case names some, or `none`.
-fn checks(names: &[String]) -> Result<Checks, String> {
+fn checks_named(names: &[String]) -> Result<Checks, String> {
     if names.is_empty() {
         return Ok(Checks::ALL);
     }

@@ -7,7 +7,7 @@
 //! global 8 2                           work-items; one to three numbers
 //! group 4 1                            work-items of a group
 //! offset 0 0                           global offset
-//! checks all                           or none, or names: memory race divergence …
+//! checks none                          or names of checks (see `run.rs`); all without this line
 //! buffer in float 8 read = 0 1 2 3 4 5 6 7
 //! buffer out int 8 = 0                 one value fills it; no value leaves it unwritten
 //! buffer same float 8 = 0..8           counts up

@@ -48,21 +48,6 @@ impl Lower<'_> {
             | AtomicCompareExchange
             | AtomicFlagTestAndSet
             | AtomicFlagClear => self.atomic(b, args, e),
-            Barrier => {
-                let flags = self.scalar(&args[0]);
-                let flags = self.e.reg(flags);
-                self.effect(Inst::Barrier { flags })
-            }
-            SubGroupBarrier | MemFence | Prefetch | WaitGroupEvents => {
-                args.iter().for_each(|a| _ = self.value(a));
-                Vec::new()
-            }
-            Trap => {
-                let value = self.effect(Inst::Trap);
-                self.unreachable = true;
-                value
-            }
-            AsyncCopy | AsyncStridedCopy => self.async_copy(b, args),
             WorkGroupAll
             | WorkGroupAny
             | WorkGroupBroadcast
@@ -79,6 +64,28 @@ impl Lower<'_> {
             | SubGroupShuffleDown
             | SubGroupBallot => self.collective(b, args, e),
             Fract | Frexp | Modf | Sincos | Remquo | LgammaR => self.two_results(b, args, e),
+            _ => self.builtin_rest(b, args, e),
+        }
+    }
+
+    fn builtin_rest(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
+        use Builtin::*;
+        match b {
+            Barrier => {
+                let flags = self.scalar(&args[0]);
+                let flags = self.e.reg(flags);
+                self.effect(Inst::Barrier { flags })
+            }
+            SubGroupBarrier | MemFence | Prefetch | WaitGroupEvents => {
+                args.iter().for_each(|a| _ = self.value(a));
+                Vec::new()
+            }
+            Trap => {
+                let value = self.effect(Inst::Trap);
+                self.unreachable = true;
+                value
+            }
+            AsyncCopy | AsyncStridedCopy => self.async_copy(b, args),
             _ => {
                 let values: Vec<Value> = args.iter().map(|a| self.value(a)).collect();
                 self.numeric(b, args, &values, e)

@@ -214,6 +214,11 @@ impl Lower<'_> {
                 self.parameter_in_registers(local, declared);
             } else {
                 self.declare_storage(local);
+                // Its bytes are there before the kernel starts.
+                if matches!(self.e.code.insts.last(), Some(Inst::Undefine { .. })) {
+                    self.e.code.insts.pop();
+                    self.e.code.spans.pop();
+                }
                 let bytes = program.types.size(declared.ty) as u32;
                 let offset = match self.variable(local).storage {
                     Storage::Memory(address, _) => crate::memory::address::offset(address),
