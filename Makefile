@@ -5,12 +5,14 @@
 # make sanitize       the op suite under Oclgrind: races and uninitialised memory
 # make compile-check  every kernel through clang for AMD and SPIR targets
 # make intel          the op suite on Intel's CPU runtime
+# make sim            every op, storage type and variant on the simulated GPU with all its checks
+# make mutants        forty defects planted in the kernels, and how many of them are found
 
 PEER ?= auto
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check bench sanitize compile-check intel build
+.PHONY: demo test check bench sanitize compile-check intel sim mutants build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -44,3 +46,9 @@ compile-check:
 
 intel:
 	tools/intel.sh $(CARGO) nextest run --package netcl-tensor --package netcl-nn
+
+sim:
+	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --package netcl-tensor --package netcl-nn --lib --tests
+
+mutants:
+	$(CARGO) test --package netcl-tensor --test mutants -- --ignored --nocapture

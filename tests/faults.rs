@@ -2,9 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
-use netcl::device::driver::Driver;
 use netcl::device::fault::{FaultDriver, Plan};
-use netcl::device::{OpenClDriver, devices};
+use netcl::device::open_driver;
 use netcl::nn::gpt::{Gpt, GptConfig};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
@@ -16,9 +15,8 @@ use std::sync::Arc;
 fn faulty() -> (Device, Arc<Plan>) {
     let settings = Settings::from_env();
     let id = test_device().unwrap().capabilities().id.clone();
-    let found = devices(&settings).unwrap().into_iter().find(|d| d.capabilities.id == id).unwrap();
     let plan = Arc::new(Plan::default());
-    let inner: Box<dyn Driver> = Box::new(OpenClDriver::open(&found, true).unwrap());
+    let inner = open_driver(&id, &settings).unwrap();
     (Device::from_driver(Box::new(FaultDriver::new(inner, Arc::clone(&plan))), settings), plan)
 }
 

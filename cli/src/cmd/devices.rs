@@ -3,10 +3,10 @@
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
-use netcl::device::{Capabilities, at_least_one, human, list};
+use netcl::device::{Capabilities, human, list, sim};
 use netcl::prelude::*;
 
-/// List every OpenCL device and what it can do
+/// List every OpenCL device, the simulated ones, and what they can do
 #[derive(clap::Args)]
 pub struct Args {
     /// One JSON array with everything that is known of each device
@@ -15,16 +15,21 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let devices = list(&context.settings);
-    if args.json {
-        // An array also where there is nothing, so that a script can count before it looks at the exit code.
-        let found = devices.as_deref().unwrap_or_default();
-        out::json(&found)?;
-        return devices.and_then(|d| at_least_one(&d));
+    // Simulated devices are always there; what OpenCL lacks is said beside them.
+    let mut devices = match list(&context.settings) {
+        Ok(found) => found,
+        Err(e) => {
+            out::note(&format!("{e}"));
+            Vec::new()
+        }
+    };
+    if devices.is_empty() {
+        out::note(
+            "no OpenCL device with a compiler here, only simulated ones; `netcl doctor` tells what is missing",
+        );
     }
-    let devices = devices?;
-    at_least_one(&devices)?;
-    out::result(&table(&devices).text())
+    devices.extend(sim::profiles());
+    if args.json { out::json(&devices) } else { out::result(&table(&devices).text()) }
 }
 
 fn table(devices: &[Capabilities]) -> Table {
@@ -71,6 +76,7 @@ fn short(version: &str, prefix: &str) -> String {
 /// What goes beyond the floor of OpenCL 1.2.
 fn offers(d: &Capabilities) -> String {
     let all = [
+        (d.simulated, "simulated"),
         (d.fp16, "fp16"),
         (d.fp64, "fp64"),
         (d.subgroups, "subgroups"),

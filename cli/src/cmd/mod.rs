@@ -6,6 +6,7 @@ mod devices;
 mod doctor;
 mod generate;
 mod kernels;
+mod sim;
 mod tokenizer;
 mod train;
 mod tune;
@@ -51,6 +52,7 @@ enum Command {
     Bench(bench::Args),
     Tune(tune::Args),
     Cache(cache::Args),
+    Sim(sim::Args),
     #[command(hide = true)]
     Kernels(kernels::Args),
 }
@@ -71,6 +73,7 @@ impl Command {
             Self::Bench(args) => bench::run(args, context),
             Self::Tune(args) => tune::run(args, context),
             Self::Cache(args) => cache::run(args, context),
+            Self::Sim(args) => sim::run(args),
             Self::Kernels(args) => kernels::run(args, context),
         }
     }

@@ -17,7 +17,7 @@ pub struct Args {
     /// Text files, folders, globs, or token shards (*.bin); without it, the sources and docs of the folder netcl runs in.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<String>,
-    /// Named starting point: demo, char, char-cpu, gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m.
+    /// Named starting point: demo, demo-tiny, char, char-cpu, gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m.
     #[arg(long)]
     preset: Option<String>,
     /// TOML file with settings; flags win over it.
@@ -32,7 +32,7 @@ pub struct Args {
     /// Storage of weights and activations: f32, bf16 or f16. Arithmetic is f32.
     #[arg(long)]
     dtype: Option<Dtype>,
-    /// Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, or an index of `netcl devices`.
+    /// Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, an index of `netcl devices`, or sim.
     #[arg(long, visible_alias = "gpu_id", value_name = "DEVICE")]
     device: Option<String>,
     /// Run folder; without it, runs/<preset>-<n>.

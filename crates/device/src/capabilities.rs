@@ -57,6 +57,8 @@ pub struct Capabilities {
     pub fp64: bool,
     /// f16 arithmetic. Storage as f16 needs nothing.
     pub fp16: bool,
+    /// A simulated device, which `auto` takes only where there is no other.
+    pub simulated: bool,
     /// Subgroup functions.
     pub subgroups: bool,
     /// Host and device share memory.
@@ -89,6 +91,7 @@ impl Capabilities {
             max_alloc: 1 << 28,
             base_align: 128,
             float_lanes: if kind == DeviceKind::Cpu { 8 } else { 1 },
+            simulated: false,
             fp64: false,
             fp16: false,
             subgroups: false,

@@ -4,6 +4,7 @@ use crate::driver::{Arg, Driver, Event, KernelHandle, QueueKind, Range};
 use crate::opencl::{self, OpenClDriver};
 use crate::pool::Pool;
 use crate::profile::Profiler;
+use crate::sim::SimDriver;
 use crate::{Buffer, Capabilities, DeviceKind, Error, KernelTime, MemoryStats, Result, Settings};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -43,7 +44,7 @@ pub struct Label {
     pub flops: u64,
 }
 
-/// Devices that `--device` can name, in the order they are numbered.
+/// Devices of OpenCL drivers, in the order they are numbered. [`sim::profiles`](crate::sim::profiles) lists the simulated ones.
 pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
     Ok(opencl::devices(settings)?.into_iter().map(|d| d.capabilities).collect())
 }
@@ -62,29 +63,56 @@ pub fn at_least_one(devices: &[Capabilities]) -> Result<()> {
     ))
 }
 
+/// The driver of the device called `name`, as [`Device::open`] takes it.
+///
+/// # Errors
+/// As [`Device::open`].
+pub fn open_driver(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
+    let simulated =
+        |name: &str| -> Result<Box<dyn Driver>> { Ok(Box::new(SimDriver::open(name, &settings.sim)?)) };
+    if name == "sim" || name.starts_with("sim:") {
+        return simulated(name);
+    }
+    let devices = match opencl::devices(settings) {
+        Ok(found) if found.is_empty() && name == "auto" => {
+            tracing::warn!(
+                "OpenCL shows no device here, so this runs on sim, a simulated GPU: correct and slow"
+            );
+            return simulated("sim");
+        }
+        Err(e) if name == "auto" => {
+            tracing::warn!("{e}. So this runs on sim, a simulated GPU: correct and slow");
+            return simulated("sim");
+        }
+        found => found?,
+    };
+    if devices.is_empty() {
+        at_least_one(&[])?;
+    }
+    let records: Vec<&Capabilities> = devices.iter().map(|d| &d.capabilities).collect();
+    let index = choose(name, &records)?;
+    // Profiling costs 0.05 µs a launch on the queues we measured as long as no event is attached.
+    Ok(Box::new(OpenClDriver::open(&devices[index], true)?))
+}
+
 impl Device {
-    /// Opens the device called `name`: `auto`, `<platform>:<index>`, `<platform>`, or an index into the list.
+    /// Opens the device called `name`: `auto`, `<platform>:<index>`, `<platform>`, an index into the list, `sim`, or
+    /// `sim:<profile>`. `auto` takes a GPU, else a processor, else `sim`.
     ///
     /// # Errors
     /// `Device` when there is none of that name; the message lists those there are.
     pub fn open(name: &str, settings: &Settings) -> Result<Self> {
-        if name == "sim" || name.starts_with("sim:") {
-            return Err(Error::unsupported(format!(
-                "device {name}: this build has no simulator; `netcl devices` lists the devices"
-            )));
+        let driver = open_driver(name, settings)?;
+        let capabilities = driver.capabilities();
+        if capabilities.simulated {
+            tracing::info!("device {} is simulated: {}", capabilities.id, capabilities.name);
+        } else if name == "auto" {
+            tracing::info!("device {}: {}", capabilities.id, capabilities.name);
         }
-        let devices = opencl::devices(settings)?;
-        if devices.is_empty() {
-            at_least_one(&[])?;
-        }
-        let records: Vec<&Capabilities> = devices.iter().map(|d| &d.capabilities).collect();
-        let index = choose(name, &records)?;
-        if name == "auto" {
-            tracing::info!("device {}: {}", records[index].id, records[index].name);
-        }
-        // Profiling costs 0.05 µs a launch on the queues we measured as long as no event is attached.
-        let driver = OpenClDriver::open(&devices[index], true)?;
-        Ok(Self::from_driver(Box::new(driver), settings.clone()))
+        // In a pool, an access past a buffer's end lands in a neighbour, and what was freed is never missed.
+        let checked = capabilities.simulated && !settings.sim.check.is_empty();
+        let exact_memory = settings.exact_memory || checked;
+        Ok(Self::from_driver(driver, Settings { exact_memory, ..settings.clone() }))
     }
 
     /// A device over any driver.
@@ -371,6 +399,7 @@ mod tests {
             max_alloc: 0,
             base_align: 128,
             float_lanes: 1,
+            simulated: false,
             fp64: false,
             fp16: false,
             subgroups: false,

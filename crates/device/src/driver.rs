@@ -1,4 +1,4 @@
-//! What netcl asks of a device: about twenty calls. OpenCL answers them here; a simulator can answer them too.
+//! What netcl asks of a device: about twenty calls. OpenCL answers them, and the simulated GPU of the crate `aethercl`.
 //!
 //! Handles are shared owners: cloning is cheap, dropping the last one releases the object. A driver receives
 //! back only handles it made, and says [`Error::internal`](crate::Error::internal) for a foreign one.
@@ -58,11 +58,20 @@ pub enum QueueKind {
     Copy,
 }
 
+/// What a launch says that its kernel does with a memory object. OpenCL drivers do not ask; the simulator checks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It loads from it and stores nothing.
+    Read,
+    /// It stores to it, and may load from it.
+    Write,
+}
+
 /// One argument of a kernel.
 #[derive(Clone, Copy)]
 pub enum Arg<'a> {
     /// A memory object.
-    Memory(&'a Memory),
+    Memory(&'a Memory, Access),
     /// A scalar, as its bytes.
     Scalar(&'a [u8]),
     /// Local memory of this many bytes.
@@ -82,8 +91,8 @@ pub struct Range {
 pub trait Driver: Send + Sync {
     /// What the device is and can do.
     fn capabilities(&self) -> &Capabilities;
-    /// Uninitialised device memory.
-    fn allocate(&self, bytes: usize) -> Result<Memory>;
+    /// Uninitialised device memory. `tag` says what for, to drivers that report on memory.
+    fn allocate(&self, bytes: usize, tag: &'static str) -> Result<Memory>;
     /// A part of `parent`; `offset` is a multiple of [`Capabilities::base_align`].
     fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory>;
     /// Copies `data` to the device through pinned staging; returns once `data` may be reused, before the copy is done.

@@ -68,9 +68,9 @@ impl Driver for FaultDriver {
     fn capabilities(&self) -> &Capabilities {
         self.inner.capabilities()
     }
-    fn allocate(&self, bytes: usize) -> Result<Memory> {
+    fn allocate(&self, bytes: usize, tag: &'static str) -> Result<Memory> {
         self.plan.step("allocate", Error::memory)?;
-        self.inner.allocate(bytes)
+        self.inner.allocate(bytes, tag)
     }
     fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory> {
         self.plan.step("sub_allocate", Error::memory)?;

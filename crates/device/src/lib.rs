@@ -1,4 +1,5 @@
-//! netcl-device: memory, queues and events of one device. The only crate that speaks OpenCL.
+//! netcl-device: memory, queues and events of one device. The only crate that speaks OpenCL,
+//! and to the simulated GPU of the crate `aethercl`.
 //!
 //! Everything above stands on [`driver::Driver`]; [`Device`] adds the memory pool, statistics and the profiler.
 
@@ -7,6 +8,7 @@ pub mod error;
 pub mod fault;
 pub mod host;
 pub mod null;
+pub mod sim;
 
 mod buffer;
 mod capabilities;
@@ -18,10 +20,10 @@ mod settings;
 
 pub use buffer::Buffer;
 pub use capabilities::{Capabilities, DeviceKind};
-pub use device::{Device, Label, TagGuard, at_least_one, list};
+pub use device::{Device, Label, TagGuard, at_least_one, list, open_driver};
 pub use error::{Error, ErrorKind, Result};
 pub use host::MappedFile;
 pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, hint, report};
 pub use pool::{MemoryStats, human};
 pub use profile::KernelTime;
-pub use settings::Settings;
+pub use settings::{Settings, SimSettings};

@@ -18,7 +18,7 @@ impl Driver for NullDriver {
     fn capabilities(&self) -> &Capabilities {
         &self.0
     }
-    fn allocate(&self, _: usize) -> Result<Memory> {
+    fn allocate(&self, _: usize, _: &'static str) -> Result<Memory> {
         Ok(Memory::new(()))
     }
     fn sub_allocate(&self, _: &Memory, _: usize, _: usize) -> Result<Memory> {

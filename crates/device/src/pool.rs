@@ -87,7 +87,9 @@ impl Pool {
         let kept = if self.exact { None } else { state.free.get_mut(&class).and_then(Vec::pop) };
         let block = match kept {
             Some(block) => block,
-            None => state.grow(driver, class, self.exact).map_err(|e| state.exhausted(driver, bytes, e))?,
+            None => {
+                state.grow(driver, class, self.exact, tag).map_err(|e| state.exhausted(driver, bytes, e))?
+            }
         };
         state.stats.live += class;
         state.stats.peak = state.stats.peak.max(state.stats.live);
@@ -124,16 +126,16 @@ impl Pool {
 }
 
 impl State {
-    fn grow(&mut self, driver: &dyn Driver, class: usize, exact: bool) -> Result<Block> {
+    fn grow(&mut self, driver: &dyn Driver, class: usize, exact: bool, tag: &'static str) -> Result<Block> {
         if exact || class > SMALL {
-            let memory = self.allocate(driver, class)?;
+            let memory = self.allocate(driver, class, tag)?;
             let address = Arc::default();
             return Ok(Block { root: memory.clone(), memory, offset: 0, bytes: class, address });
         }
         let align = driver.capabilities().base_align;
         let (slab, at) = match self.slab.take() {
             Some((slab, at)) if at + class <= SLAB => (slab, at),
-            _ => (self.allocate(driver, SLAB)?, 0),
+            _ => (self.allocate(driver, SLAB, "small buffers")?, 0),
         };
         let memory = driver.sub_allocate(&slab, at, class);
         self.slab = Some((slab.clone(), at + class.next_multiple_of(align)));
@@ -141,15 +143,15 @@ impl State {
     }
 
     /// From the driver; when it has no memory left, what is cached is released and the call repeated once.
-    fn allocate(&mut self, driver: &dyn Driver, bytes: usize) -> Result<Memory> {
-        let memory = match driver.allocate(bytes) {
+    fn allocate(&mut self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Memory> {
+        let memory = match driver.allocate(bytes, tag) {
             Err(e) if e.kind() == ErrorKind::Memory && self.cached() > 0 => {
                 tracing::info!(
                     "out of device memory: releasing {} of cached blocks",
                     human(self.cached() as u64)
                 );
                 self.trim();
-                driver.allocate(bytes)?
+                driver.allocate(bytes, tag)?
             }
             other => other?,
         };

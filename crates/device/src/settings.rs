@@ -28,6 +28,21 @@ pub struct Settings {
     /// `NETCL_LAST_CACHE`: bytes of a processor's last cache instead of what the driver says. Results larger than half of it
     /// are stored past the caches; 0 stores none so.
     pub last_cache: Option<u64>,
+    /// How the simulated GPU is opened.
+    pub sim: SimSettings,
+}
+
+/// What the environment says of the simulated GPU.
+#[derive(Clone, Debug, Default)]
+pub struct SimSettings {
+    /// `NETCL_SIM_CHECK`: checks that every launch gets, by name; `all`; empty for none.
+    pub check: Vec<String>,
+    /// `NETCL_SIM_TRACE`: where the timeline goes when the device is closed.
+    pub trace: Option<PathBuf>,
+    /// `NETCL_SIM_TRACE_LEVEL`: what is told in words of each command: `off`, `commands`, `steps`, `all`.
+    pub trace_level: String,
+    /// `NETCL_SIM_MEMORY`: bytes of its memory, where they are to be fewer than the profile's.
+    pub memory: Option<u64>,
 }
 
 impl Settings {
@@ -38,18 +53,27 @@ impl Settings {
         let cache_dir = path("NETCL_CACHE_DIR")
             .or_else(|| path("XDG_CACHE_HOME").map(|p| p.join("netcl")))
             .or_else(|| path("HOME").map(|p| p.join(".cache/netcl")));
-        let disable = std::env::var("NETCL_DISABLE").unwrap_or_default();
+        let words = |name: &str| -> Vec<String> {
+            let text = std::env::var(name).unwrap_or_default();
+            text.split([',', ' ']).filter(|s| !s.is_empty()).map(Into::into).collect()
+        };
         Self {
             opencl_library: path("NETCL_OPENCL_LIBRARY"),
             icd_vendors: path("OCL_ICD_VENDORS"),
             no_loader: flag("NETCL_NO_LOADER"),
             cache_dir,
-            disable: disable.split([',', ' ']).filter(|s| !s.is_empty()).map(Into::into).collect(),
+            disable: words("NETCL_DISABLE"),
             trust_kernels: flag("NETCL_TRUST_KERNELS"),
             no_binary_cache: flag("NETCL_NO_CACHE"),
             exact_memory: flag("NETCL_EXACT_MEMORY"),
             keep_memory: std::env::var_os("NETCL_EXACT_MEMORY").is_some_and(|v| v == "keep"),
             last_cache: std::env::var("NETCL_LAST_CACHE").ok().and_then(|v| v.trim().parse().ok()),
+            sim: SimSettings {
+                check: words("NETCL_SIM_CHECK"),
+                trace: path("NETCL_SIM_TRACE"),
+                trace_level: std::env::var("NETCL_SIM_TRACE_LEVEL").unwrap_or_default(),
+                memory: std::env::var("NETCL_SIM_MEMORY").ok().and_then(|v| v.parse().ok()),
+            },
         }
     }
 }

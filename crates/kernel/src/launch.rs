@@ -7,7 +7,7 @@ use crate::define::Value;
 use crate::kernel::Kernel;
 use crate::programs::Programs;
 use crate::tune::Tuning;
-use netcl_device::driver::{Arg, Memory, Range};
+use netcl_device::driver::{Access, Arg, Memory, Range};
 use netcl_device::{Buffer, Device, Error, Label, Result};
 use std::cell::RefCell;
 
@@ -78,7 +78,7 @@ impl From<usize> for Scalar {
 }
 
 enum Slot {
-    Memory(Memory),
+    Memory(Memory, Access),
     Scalar(Scalar),
     Local(usize),
 }
@@ -86,7 +86,7 @@ enum Slot {
 impl Slot {
     fn arg(&self) -> Arg<'_> {
         match self {
-            Self::Memory(m) => Arg::Memory(m),
+            Self::Memory(m, access) => Arg::Memory(m, *access),
             Self::Scalar(s) => Arg::Scalar(&s.bytes[..s.size.into()]),
             Self::Local(bytes) => Arg::Local(*bytes),
         }
@@ -201,22 +201,22 @@ impl<'a> Launch<'a> {
     /// An input that starts where its buffer, or an aligned part of it, starts.
     #[must_use]
     pub fn read(self, operand: &impl Operand) -> Self {
-        self.bind(operand, true)
+        self.bind(operand, Access::Read, true)
     }
     /// An output (or input and output).
     #[must_use]
     pub fn write(self, operand: &impl Operand) -> Self {
-        self.bind(operand, true)
+        self.bind(operand, Access::Write, true)
     }
     /// An input bound from its buffer's start; the kernel takes the offset as an argument.
     #[must_use]
     pub fn read_base(self, operand: &impl Operand) -> Self {
-        self.bind(operand, false)
+        self.bind(operand, Access::Read, false)
     }
     /// An output bound from its buffer's start; the kernel takes the offset as an argument.
     #[must_use]
     pub fn write_base(self, operand: &impl Operand) -> Self {
-        self.bind(operand, false)
+        self.bind(operand, Access::Write, false)
     }
     /// A scalar argument.
     #[must_use]
@@ -231,7 +231,7 @@ impl<'a> Launch<'a> {
         self
     }
 
-    fn bind(mut self, operand: &impl Operand, from_offset: bool) -> Self {
+    fn bind(mut self, operand: &impl Operand, access: Access, from_offset: bool) -> Self {
         let buffer = operand.buffer();
         match &self.parts.device {
             None => self.parts.device = Some(buffer.device().clone()),
@@ -245,10 +245,10 @@ impl<'a> Launch<'a> {
         self.parts.bytes += operand.bytes() as u64;
         let offset = operand.offset();
         if offset == 0 || !from_offset {
-            self.parts.slots.push(Slot::Memory(buffer.memory().clone()));
+            self.parts.slots.push(Slot::Memory(buffer.memory().clone(), access));
         } else if buffer.can_window(offset) {
             match buffer.window(offset, operand.bytes()) {
-                Ok(window) => self.parts.slots.push(Slot::Memory(window.memory().clone())),
+                Ok(window) => self.parts.slots.push(Slot::Memory(window.memory().clone(), access)),
                 Err(e) => self.parts.error = Some(e),
             }
         } else {

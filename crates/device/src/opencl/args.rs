@@ -16,7 +16,7 @@ impl Set {
     /// None where the value is too long to remember.
     pub fn of(arg: &Arg<'_>) -> Result<Option<Self>> {
         Ok(match arg {
-            Arg::Memory(m) => {
+            Arg::Memory(m, _) => {
                 Some(Self::Memory(m.get::<ClMemory>().ok_or_else(|| foreign("memory object"))?.id))
             }
             Arg::Scalar(bytes) if bytes.len() <= 8 => {

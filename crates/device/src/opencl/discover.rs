@@ -108,6 +108,7 @@ fn describe(probe: &Probe<'_>, id: String, platform: &str) -> Result<Capabilitie
         // The driver reports bits.
         base_align: (size(info::MEM_BASE_ADDR_ALIGN) / 8).max(128),
         float_lanes: small(info::NATIVE_VECTOR_WIDTH_FLOAT).max(1),
+        simulated: false,
         fp64: has("cl_khr_fp64"),
         fp16: has("cl_khr_fp16"),
         subgroups: has("cl_khr_subgroups") || has("cl_intel_subgroups"),

@@ -222,7 +222,7 @@ impl Driver for OpenClDriver {
         &self.capabilities
     }
 
-    fn allocate(&self, bytes: usize) -> Result<Memory> {
+    fn allocate(&self, bytes: usize, _: &'static str) -> Result<Memory> {
         let create = need(self.table().clCreateBuffer, "clCreateBuffer")?;
         let mut code = 0;
         // SAFETY: live context, no host pointer.
@@ -403,7 +403,7 @@ impl Driver for OpenClDriver {
             *slot = None;
             let mem;
             let (size, at): (usize, *const c_void) = match arg {
-                Arg::Memory(m) => {
+                Arg::Memory(m, _) => {
                     mem = cl_memory(m)?;
                     (size_of::<Ptr>(), (&raw const mem).cast())
                 }

@@ -3,13 +3,14 @@
 use super::{Dtype, Schedule, TrainConfig};
 
 /// The names, the default first.
-pub const PRESETS: [&str; 7] =
-    ["demo", "char", "char-cpu", "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1558m"];
+pub const PRESETS: [&str; 8] =
+    ["demo", "demo-tiny", "char", "char-cpu", "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1558m"];
 
 /// The settings of a name.
 pub(super) fn of(name: &str) -> Option<TrainConfig> {
     let config = match name {
         "demo" => demo(),
+        "demo-tiny" => demo_tiny(),
         "char" => char(),
         "char-cpu" => char_cpu(),
         "gpt2-124m" => gpt2([12, 12, 768], 6e-4),
@@ -75,6 +76,26 @@ fn char_cpu() -> TrainConfig {
 /// Sized for about three minutes on two CPU cores.
 fn demo() -> TrainConfig {
     TrainConfig { context: 128, steps: 1500, eval_batches: 10, sample_every: 250, ..char_cpu() }
+}
+
+/// Small enough to be trained on the simulated GPU in a minute or two: 30 thousand parameters, 128 characters a step.
+fn demo_tiny() -> TrainConfig {
+    TrainConfig {
+        layers: 2,
+        heads: 2,
+        width: 32,
+        context: 32,
+        batch: 4,
+        steps: 300,
+        lr: 4e-3,
+        min_lr: 4e-4,
+        warmup: 20,
+        eval_every: 100,
+        eval_batches: 4,
+        sample_every: 150,
+        checkpoint_every: 0,
+        ..char_cpu()
+    }
 }
 
 /// GPT-2's sizes with the learning rates of the GPT-3 paper (table 2.1) and half a million tokens a step.

@@ -1,0 +1,310 @@
+//! `netcl sim`: one kernel of a file on the simulated GPU, with its results, what the checks found, and what a GPU would take.
+
+mod arg;
+mod report;
+
+use crate::out;
+use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Narrator, Options, TraceLevel};
+use aethercl::model::Profile;
+use aethercl::{Access, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source};
+use arg::{KernelArg, content, sizes};
+use netcl::prelude::*;
+use report::{BufferReport, Report};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Run OpenCL C on the simulated GPU: results, defects, counters, modelled time
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Run a kernel; print results, findings, counters and the time a GPU would take
+    Run(Box<RunArgs>),
+    /// Build a file, and run a kernel of it with every check; exit code 6 on any finding, 5 if it does not build
+    Check(Box<CheckArgs>),
+}
+
+/// What is launched.
+#[derive(clap::Args)]
+struct LaunchArgs {
+    /// OpenCL C
+    #[arg(value_name = "FILE.cl")]
+    file: PathBuf,
+    /// The kernel; not needed where the file has one
+    #[arg(long)]
+    kernel: Option<String>,
+    /// Work-items in each dimension: 1024 or 64,8
+    #[arg(long, value_parser = sizes, value_name = "X[,Y[,Z]]")]
+    global: Option<[u64; 3]>,
+    /// Work-items of a group in each dimension
+    #[arg(long, value_parser = sizes, value_name = "X[,Y[,Z]]")]
+    local: Option<[u64; 3]>,
+    /// An argument, in order (repeatable): buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, <type>:<value>.
+    /// Types are i8 … u64, f16, f32, f64; a vector is f32x4:1,2,3,4. Content: unwritten, random, iota, zero, a value, @FILE
+    #[arg(long = "arg", value_name = "ARG", allow_hyphen_values = true)]
+    args: Vec<KernelArg>,
+    /// A macro (repeatable): NAME or NAME=VALUE
+    #[arg(short = 'D', value_name = "MACRO")]
+    define: Vec<String>,
+    /// A folder for #include (repeatable)
+    #[arg(short = 'I', value_name = "DIR")]
+    include: Vec<PathBuf>,
+    /// Further build options
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    options: String,
+    /// Device profile: teaching, h200, rx7900xtx, arc-a770, adreno-750, or a TOML file
+    #[arg(long, default_value = "teaching")]
+    profile: String,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    #[command(flatten)]
+    launch: LaunchArgs,
+    /// Checks by name, separated by commas, or all
+    #[arg(long, default_value = "")]
+    check: String,
+    /// Write a timeline that ui.perfetto.dev opens
+    #[arg(long, value_name = "FILE.json")]
+    trace: Option<PathBuf>,
+    /// Tell each step in words on stderr: off, commands, steps, all
+    #[arg(long, default_value = "off", value_name = "LEVEL")]
+    trace_level: TraceLevel,
+    /// Elements of each buffer that are printed
+    #[arg(long, default_value_t = 16)]
+    show: usize,
+}
+
+#[derive(clap::Args)]
+struct CheckArgs {
+    #[command(flatten)]
+    launch: LaunchArgs,
+    /// Checks by name, separated by commas
+    #[arg(long, default_value = "all")]
+    check: String,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<()> {
+    match &args.action {
+        Action::Run(a) => {
+            let options = Options {
+                timeline: a.trace.is_some(),
+                narrator: Narrator::new(a.trace_level, Some(Box::new(out::note))),
+                count_all: true,
+                ..Options::default()
+            };
+            let session = Session::open(&a.launch, &a.check, options)?;
+            let report = session.run(a.show, a.trace.as_deref())?;
+            if a.launch.json {
+                out::json(&report)?
+            } else {
+                out::result(&report.text(true))?
+            }
+            report.verdict()
+        }
+        Action::Check(a) => check(a),
+    }
+}
+
+fn check(a: &CheckArgs) -> Result<()> {
+    let session = Session::open(&a.launch, &a.check, Options { count_none: true, ..Options::default() })?;
+    if a.launch.global.is_none() && a.launch.args.is_empty() {
+        let kernels = session.program.kernels().len();
+        if a.launch.json {
+            out::json(&Vec::<report::FindingReport>::new())?;
+            return Ok(());
+        }
+        return out::result(&format!(
+            "{} builds; {kernels} kernels. With --global and --arg one of them also runs under the checks",
+            a.launch.file.display()
+        ));
+    }
+    let report = session.run(0, None)?;
+    if a.launch.json {
+        out::json(&report.findings)?;
+    } else {
+        out::result(&report.text(false))?;
+    }
+    report.verdict()
+}
+
+/// A file that was built, and the device for it.
+struct Session<'a> {
+    args: &'a LaunchArgs,
+    program: Arc<Program>,
+    gpu: Gpu,
+    checks: Checks,
+}
+
+impl<'a> Session<'a> {
+    fn open(args: &'a LaunchArgs, check: &str, options: Options) -> Result<Self> {
+        let checks = Checks::parse(check).map_err(|e| Error::format(format!("--check: {e}")))?;
+        let profile = profile(&args.profile)?;
+        let text = std::fs::read_to_string(&args.file).map_err(|e| Error::io("reading", &args.file, &e))?;
+        let mut flags = args.options.clone();
+        args.define.iter().for_each(|d| flags.push_str(&format!(" -D{d}")));
+        // A file's own folder is where its includes are looked for first.
+        let own = args.file.parent().filter(|p| !p.as_os_str().is_empty()).map(Path::to_owned);
+        for folder in own.iter().chain(&args.include) {
+            flags.push_str(&format!(" -I{}", folder.display()));
+        }
+        let name = args.file.display().to_string();
+        let source = Source { name: &name, text: &text };
+        let program = Program::build(&source, flags.trim(), &Includes::from_disk())
+            .map_err(|e| Error::build(e.to_string()))?;
+        Ok(Self { args, program: Arc::new(program), gpu: Gpu::new(profile, options), checks })
+    }
+
+    fn kernel(&self) -> Result<&KernelInfo> {
+        let all = self.program.kernels();
+        let names: Vec<&str> = all.iter().map(|k| k.name.as_str()).collect();
+        match &self.args.kernel {
+            Some(name) => self
+                .program
+                .kernel(name)
+                .ok_or_else(|| Error::format(format!("no kernel {name}; the file has {}", names.join(", ")))),
+            None if all.len() == 1 => Ok(&all[0]),
+            None => Err(Error::format(format!("--kernel is needed: the file has {}", names.join(", ")))),
+        }
+    }
+
+    /// Buffers in, the kernel, buffers out.
+    fn run(mut self, show: usize, trace: Option<&Path>) -> Result<Report> {
+        let kernel = self.kernel()?.clone();
+        let range = self.range(&kernel)?;
+        let failed = |e: GpuError| Error::launch(e.to_string());
+        let queue = self.gpu.open_queue().map_err(failed)?;
+        let bindings = self.bind(&kernel, queue)?;
+        let options = LaunchOptions {
+            checks: self.checks,
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            sub_group: self.gpu.profile().compute.simd_width,
+            ..LaunchOptions::default()
+        };
+        let work = KernelLaunch::new(&self.program, &kernel.name, bindings.clone(), range, options);
+        let fence = self.gpu.launch(queue, Arc::new(work), None).map_err(failed)?;
+        let done = self.gpu.wait(fence).map_err(failed)?;
+        let mut report = Report::new(&kernel.name, self.gpu.profile(), &done);
+        for ((binding, arg), info) in bindings.iter().zip(&self.args.args).zip(&kernel.args) {
+            if let (Binding::Buffer { address, bytes, access: Access::Write }, true) = (binding, show > 0) {
+                let fence = self.gpu.read(queue, *address, *bytes, None).map_err(failed)?;
+                let Completion { outcome, .. } = self.gpu.wait(fence).map_err(failed)?;
+                let data = outcome.map_err(failed)?.data;
+                report.buffers.push(BufferReport::new(&info.name, arg, &data, show));
+            }
+        }
+        if let (Some(path), Some(timeline)) = (trace, self.gpu.timeline()) {
+            std::fs::write(path, timeline.json()).map_err(|e| Error::io("writing", path, &e))?;
+            out::note(&format!("timeline in {}; ui.perfetto.dev opens it", path.display()));
+        }
+        Ok(report)
+    }
+
+    /// Sizes as given; a group as the kernel requires it, else as large as fits.
+    fn range(&self, kernel: &KernelInfo) -> Result<NdRange> {
+        let global = self.args.global.ok_or_else(|| Error::format("--global is needed to run a kernel"))?;
+        let local = match (self.args.local, kernel.required_group) {
+            (Some(local), _) => local,
+            (None, Some(required)) => required,
+            (None, None) => [largest_divisor(global[0], 64), 1, 1],
+        };
+        for (axis, (g, l)) in global.iter().zip(local).enumerate() {
+            if !g.is_multiple_of(l) {
+                return Err(Error::format(format!(
+                    "--local {l} does not divide --global {g} in dimension {axis}"
+                )));
+            }
+        }
+        let (items, most) = (local.iter().product::<u64>(), u64::from(self.gpu.profile().compute.max_group));
+        if items > most {
+            let name = &self.gpu.profile().name;
+            return Err(Error::format(format!("a group of {items} items; {name} allows {most}")));
+        }
+        let dimensions = (1..=3).rev().find(|d| global[d - 1] > 1).unwrap_or(1) as u32;
+        Ok(NdRange { global, local, offset: [0; 3], dimensions })
+    }
+
+    fn bind(&mut self, kernel: &KernelInfo, queue: usize) -> Result<Vec<Binding>> {
+        if kernel.args.len() != self.args.args.len() {
+            let wanted: Vec<String> = kernel.args.iter().map(|a| format!("{} {}", a.ty, a.name)).collect();
+            return Err(Error::format(format!(
+                "{} arguments for kernel {}, which takes {}: {}",
+                self.args.args.len(),
+                kernel.name,
+                wanted.len(),
+                wanted.join(", ")
+            )));
+        }
+        let mut bindings = Vec::new();
+        for (i, (arg, info)) in self.args.args.iter().zip(&kernel.args).enumerate() {
+            let fits = match arg {
+                KernelArg::Buffer { .. } => matches!(info.kind, ArgKind::Buffer { .. }),
+                KernelArg::Local(_) => matches!(info.kind, ArgKind::Local),
+                KernelArg::Scalar(bytes) => info.kind == ArgKind::Value(bytes.len() as u64),
+            };
+            if !fits {
+                return Err(Error::format(format!(
+                    "argument {i} of kernel {} is {} {}, which the {}. --arg does not fit",
+                    kernel.name,
+                    info.ty,
+                    info.name,
+                    i + 1
+                )));
+            }
+            bindings.push(self.binding(i, arg, &info.name, queue)?);
+        }
+        Ok(bindings)
+    }
+
+    fn binding(&mut self, i: usize, arg: &KernelArg, name: &str, queue: usize) -> Result<Binding> {
+        let failed = |e: GpuError| Error::launch(e.to_string());
+        Ok(match arg {
+            KernelArg::Scalar(bytes) => Binding::Scalar(bytes.clone()),
+            KernelArg::Local(bytes) => Binding::Local(*bytes),
+            KernelArg::Buffer { number, count, init, read } => {
+                let bytes = (count * number.size()) as u64;
+                let address = self.gpu.allocate(bytes, name).map_err(failed)?;
+                let file = Path::new(name);
+                let data = content(*number, *count, init, i as u64 + 1)
+                    .map_err(|e| Error::io("filling buffer", file, &e))?;
+                if let Some(data) = data {
+                    self.gpu.write(queue, address, data, None).map_err(failed)?;
+                }
+                Binding::Buffer { address, bytes, access: if *read { Access::Read } else { Access::Write } }
+            }
+        })
+    }
+}
+
+fn profile(name: &str) -> Result<Profile> {
+    if !name.ends_with(".toml") {
+        return Profile::named(name).map_err(|e| Error::format(format!("--profile: {e}")));
+    }
+    let path = Path::new(name);
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
+    Profile::parse(&text).map_err(|e| Error::format(format!("{name}: {e}")))
+}
+
+/// The largest number up to `most` that divides `n`.
+fn largest_divisor(n: u64, most: u64) -> u64 {
+    (1..=most.min(n)).rev().find(|d| n.is_multiple_of(*d)).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_divide() {
+        assert_eq!([100, 64, 7, 131].map(|n| largest_divisor(n, 64)), [50, 64, 7, 1]);
+        assert!(human_ns(5).contains("ns"));
+    }
+}

@@ -1,0 +1,27 @@
+//! Barriers that not all work-items of a group reach.
+
+use super::report::Details;
+use super::{Check, Context, FindingKind, Report};
+
+/// The check.
+pub struct Barriers;
+
+impl Check for Barriers {
+    fn barrier(&mut self, pc: usize, _flags: u32, cx: &Context<'_>, report: &mut Report) {
+        let items = cx.size.iter().product::<u64>() as usize;
+        if cx.mask.count() == items || cx.mask.is_empty() {
+            return;
+        }
+        report.add(FindingKind::DivergentBarrier, pc, || {
+            let here = cx.mask.lanes().next().unwrap_or(0);
+            let missing = (0..items).find(|l| !cx.mask.has(*l)).unwrap_or(0);
+            let message = format!(
+                "{} of {items} work-items of the group reach this barrier; the first that does not is local {:?}",
+                cx.mask.count(),
+                cx.item(missing).local
+            );
+            let items = vec![cx.item(here), cx.item(missing)];
+            Details { message, items, object: String::new(), offset: 0, bytes: 0 }
+        });
+    }
+}

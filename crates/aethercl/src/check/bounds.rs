@@ -1,0 +1,71 @@
+//! Accesses outside of their object, misaligned ones, and those to memory that was freed.
+
+use super::report::Details;
+use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, UNKNOWN};
+use crate::memory::address::{GLOBAL, Space};
+
+/// The check.
+pub struct Bounds;
+
+impl Check for Bounds {
+    fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
+        for touch in access.touches {
+            if !touch.inside {
+                outside(access, touch, cx, report);
+            } else if touch.at % u64::from(access.align) != 0 {
+                report.add(FindingKind::Misaligned, access.pc, || {
+                    let (name, _) = cx.object(touch.space, touch.object);
+                    let message = format!(
+                        "{} of {} bytes at offset {} of {} `{name}`, whose type asks for multiples of {}",
+                        verb(access.kind),
+                        access.bytes,
+                        touch.offset,
+                        touch.space.name(),
+                        access.align
+                    );
+                    details(message, touch, access.bytes, name, cx)
+                });
+            }
+        }
+    }
+}
+
+/// What an access does, as a noun.
+pub fn verb(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Load => "read",
+        Kind::Store => "write",
+        Kind::Atomic => "atomic operation",
+    }
+}
+
+/// The details of one work-item's access.
+pub fn details(message: String, touch: &Touch, bytes: u32, object: String, cx: &Context<'_>) -> Details {
+    Details { message, items: vec![cx.item(touch.lane)], object, offset: touch.offset, bytes }
+}
+
+fn outside(access: &Access<'_>, touch: &Touch, cx: &Context<'_>, report: &mut Report) {
+    let freed =
+        if touch.space == Space::Global { cx.shared.memory.find_freed(touch.at & GLOBAL) } else { None };
+    let kind = match (access.kind, &freed) {
+        (_, Some(_)) if touch.object == UNKNOWN => FindingKind::UseAfterFree,
+        (Kind::Load, _) => FindingKind::ReadOutside,
+        _ => FindingKind::WriteOutside,
+    };
+    report.add(kind, access.pc, || {
+        let what = verb(access.kind);
+        let bytes = access.bytes;
+        if touch.object == UNKNOWN {
+            let place = cx.shared.memory.describe(touch.at & GLOBAL);
+            let message = format!("{what} of {bytes} bytes at address {:#x}: {place}", touch.at & GLOBAL);
+            return details(message, touch, bytes, String::new(), cx);
+        }
+        let (name, size) = cx.object(touch.space, touch.object);
+        let message = format!(
+            "{what} of {bytes} bytes at offset {} of {} `{name}`, which has {size} bytes",
+            touch.offset,
+            touch.space.name()
+        );
+        details(message, touch, bytes, name, cx)
+    });
+}

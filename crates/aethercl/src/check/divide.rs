@@ -1,0 +1,21 @@
+//! Integer division by zero.
+
+use super::report::Details;
+use super::{Check, Context, FindingKind, Report};
+
+/// The check.
+pub struct Division;
+
+impl Check for Division {
+    fn divide(&mut self, pc: usize, divisor: &dyn Fn(usize) -> u64, cx: &Context<'_>, report: &mut Report) {
+        for lane in cx.mask.lanes().filter(|l| divisor(*l) == 0) {
+            report.add(FindingKind::DivisionByZero, pc, || Details {
+                message: "an integer is divided by 0".to_string(),
+                items: vec![cx.item(lane)],
+                object: String::new(),
+                offset: 0,
+                bytes: 0,
+            });
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Data races: two work-items at the same bytes, at least one writing, with nothing between that orders them.
+//!
+//! Each granule (the smallest access of the kernel to shared memory) remembers its last write and its last reads: group,
+//! lane, and how many barriers of the fitting fence the group had passed. Within a group accesses on two sides of a
+//! barrier are ordered; between groups nothing orders them but atomic operations. Two writes of the same value are let
+//! pass, as every device gives the same result.
+
+use super::report::Details;
+use super::shadow::Shadow;
+use super::{Access, Check, Context, FindingKind, Kind, Report, Touch};
+use crate::exec::Shared;
+use crate::memory::address::Space;
+
+/// A lane number that stands for several.
+const MANY: u32 = u32::MAX;
+
+/// Who touched a granule last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    /// The group's number + 1; 0 for nobody, `MANY` for several.
+    group: u32,
+    lane: u32,
+    epoch: u32,
+    atomic: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Granule {
+    write: Mark,
+    read: Mark,
+}
+
+/// The check.
+pub struct Races {
+    /// Bytes of a granule.
+    size: i64,
+    local: Vec<Granule>,
+    /// By number of an argument the number of its allocation in `global`.
+    allocations: Vec<usize>,
+    global: Vec<(u64, Shadow<Granule>)>,
+    local_epoch: u32,
+    global_epoch: u32,
+}
+
+impl Races {
+    /// Nothing touched yet.
+    pub fn new(shared: &Shared<'_>) -> Races {
+        let size = i64::from(shared.code.granule.max(1));
+        let mut global: Vec<(u64, Shadow<Granule>)> = Vec::new();
+        let mut allocations = Vec::new();
+        for buffer in &shared.buffers {
+            let Some(buffer) = buffer else {
+                allocations.push(usize::MAX);
+                continue;
+            };
+            let address = buffer.allocation.address;
+            let known = global.iter().position(|(a, _)| *a == address);
+            allocations.push(known.unwrap_or_else(|| {
+                global
+                    .push((address, Shadow::new((buffer.allocation.bytes as usize).div_ceil(size as usize))));
+                global.len() - 1
+            }));
+        }
+        let local = vec![Granule::default(); (shared.local_bytes as usize).div_ceil(size as usize)];
+        Races { size, local, allocations, global, local_epoch: 0, global_epoch: 0 }
+    }
+}
+
+/// The other side of a race.
+struct Other {
+    mark: Mark,
+    wrote: bool,
+}
+
+/// Notes an access; tells whom it races with.
+#[inline(always)]
+fn visit(granule: &mut Granule, now: Mark, kind: Kind) -> Option<Other> {
+    let unordered = |m: &Mark| {
+        m.group != 0
+            && (m.group != now.group || (m.epoch == now.epoch && m.lane != now.lane))
+            && !(m.atomic && now.atomic)
+    };
+    let mut other = None;
+    if unordered(&granule.write) {
+        other = Some(Other { mark: granule.write, wrote: true });
+    }
+    if kind == Kind::Load {
+        let r = &mut granule.read;
+        if r.group == 0 || (r.group == now.group && (r.epoch != now.epoch || r.lane == now.lane)) {
+            *r = now;
+        } else if r.group == now.group {
+            r.lane = MANY;
+        } else {
+            r.group = MANY;
+        }
+        return other;
+    }
+    if other.is_none() && unordered(&granule.read) {
+        other = Some(Other { mark: granule.read, wrote: false });
+    }
+    granule.write = now;
+    other
+}
+
+impl Check for Races {
+    fn start_group(&mut self, _cx: &Context<'_>) {
+        self.local.fill(Granule::default());
+        self.local_epoch = 0;
+        self.global_epoch = 0;
+    }
+
+    fn barrier(&mut self, _pc: usize, flags: u32, _cx: &Context<'_>, _report: &mut Report) {
+        self.local_epoch += flags & 1;
+        self.global_epoch += (flags >> 1) & 1;
+    }
+
+    fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
+        let group = cx.group_number() as u32 + 1;
+        let size = self.size;
+        for touch in access.touches.iter().filter(|t| t.inside) {
+            let (first, last) = (touch.place / size, (touch.place + i64::from(access.bytes) - 1) / size);
+            let mut now = Mark {
+                group,
+                lane: touch.lane as u32,
+                epoch: self.local_epoch,
+                atomic: access.kind == Kind::Atomic,
+            };
+            for at in first..=last {
+                let granule = match touch.space {
+                    Space::Local => self.local.get_mut(at as usize),
+                    Space::Global => {
+                        now.epoch = self.global_epoch;
+                        let number =
+                            self.allocations.get(touch.object as usize).copied().unwrap_or(usize::MAX);
+                        self.global.get_mut(number).and_then(|(_, shadow)| shadow.get(at as usize))
+                    }
+                    _ => None,
+                };
+                if let Some(other) = granule.and_then(|g| visit(g, now, access.kind)) {
+                    if access.kind == Kind::Store
+                        && other.wrote
+                        && same_value(access, touch, &other.mark, group)
+                    {
+                        continue;
+                    }
+                    found(access, touch, &other, group, cx, report);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Whether what is written is what memory holds, or what the other lane writes in this very instruction.
+fn same_value(access: &Access<'_>, touch: &Touch, other: &Mark, group: u32) -> bool {
+    let size = access.ty.size();
+    let elements = (access.bytes / size) as usize;
+    let mask = u64::MAX >> (64 - 8 * size);
+    let own = |e: usize| (access.stored)(touch.lane, e) & mask;
+    let at = |e: usize| touch.at.wrapping_add(e as u64 * u64::from(size));
+    // A lane that writes in this very instruction has not written yet.
+    let is_twin = |t: &&Touch| other.group == group && t.lane as u32 == other.lane && t.at == touch.at;
+    match access.touches.iter().find(is_twin) {
+        Some(t) => (0..elements).all(|e| (access.stored)(t.lane, e) & mask == own(e)),
+        None => (0..elements).all(|e| (access.memory)(at(e), touch.lane) & mask == own(e)),
+    }
+}
+
+fn found(
+    access: &Access<'_>,
+    touch: &Touch,
+    other: &Other,
+    group: u32,
+    cx: &Context<'_>,
+    report: &mut Report,
+) {
+    let between = other.mark.group != group;
+    let kind = if between { FindingKind::RaceBetweenGroups } else { FindingKind::RaceInGroup };
+    report.add(kind, access.pc, || {
+        let (name, _) = cx.object(touch.space, touch.object);
+        let did = if other.wrote { "written" } else { "read" };
+        let who =
+            if between { "by another work-group" } else { "by another work-item since the last barrier" };
+        let does = match access.kind {
+            Kind::Load => "read",
+            Kind::Store => "written",
+            Kind::Atomic => "changed atomically",
+        };
+        let message = format!(
+            "offset {} of {} `{name}` is {does} here and was {did} {who}",
+            touch.offset,
+            touch.space.name()
+        );
+        let mut items = vec![cx.item(touch.lane)];
+        if !between && other.mark.lane != MANY {
+            items.push(cx.item(other.mark.lane as usize));
+        }
+        Details { message, items, object: name, offset: touch.offset, bytes: access.bytes }
+    });
+}

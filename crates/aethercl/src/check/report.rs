@@ -1,0 +1,200 @@
+//! Findings: what, where, by whom, how often.
+
+use crate::exec::Shared;
+use crate::program::Program;
+use std::fmt;
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// A read outside of its object.
+    ReadOutside,
+    /// A write outside of its object.
+    WriteOutside,
+    /// An address that is not a multiple of what the type asks for.
+    Misaligned,
+    /// An access to memory that was freed.
+    UseAfterFree,
+    /// A read of bytes that nothing wrote.
+    Uninitialized,
+    /// Two unordered accesses within a work-group.
+    RaceInGroup,
+    /// Two accesses of different work-groups.
+    RaceBetweenGroups,
+    /// A barrier that not all work-items reach.
+    DivergentBarrier,
+    /// An integer divided by 0.
+    DivisionByZero,
+    /// A write to a buffer that the launch declared as read.
+    WriteToRead,
+    /// Memory that was never freed.
+    Leak,
+}
+
+impl FindingKind {
+    /// A short name, the same in every release: for scripts.
+    pub fn name(self) -> &'static str {
+        match self {
+            FindingKind::ReadOutside => "read-outside",
+            FindingKind::WriteOutside => "write-outside",
+            FindingKind::Misaligned => "misaligned",
+            FindingKind::UseAfterFree => "use-after-free",
+            FindingKind::Uninitialized => "uninitialized",
+            FindingKind::RaceInGroup => "race-in-group",
+            FindingKind::RaceBetweenGroups => "race-between-groups",
+            FindingKind::DivergentBarrier => "divergent-barrier",
+            FindingKind::DivisionByZero => "division-by-zero",
+            FindingKind::WriteToRead => "write-to-read",
+            FindingKind::Leak => "leak",
+        }
+    }
+}
+
+/// A work-item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Item {
+    /// Its global id.
+    pub global: [u64; 3],
+    /// Its local id.
+    pub local: [u64; 3],
+    /// Its group.
+    pub group: [u64; 3],
+}
+
+impl Item {
+    /// The work-item of a lane of a group.
+    pub(crate) fn of(shared: &Shared<'_>, group: [u64; 3], size: [u64; 3], lane: usize) -> Item {
+        let l = lane as u64;
+        let local = [l % size[0].max(1), l / size[0].max(1) % size[1].max(1), l / (size[0] * size[1]).max(1)];
+        let [offset, _, full] = shared.range;
+        let global = [0, 1, 2].map(|d| offset[d] + group[d] * full[d] + local[d]);
+        Item { global, local, group }
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = |v: [u64; 3]| format!("({},{},{})", v[0], v[1], v[2]);
+        write!(f, "global {} local {} group {}", t(self.global), t(self.local), t(self.group))
+    }
+}
+
+/// One thing found, at one place of the program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub kind: FindingKind,
+    /// The kernel.
+    pub kernel: String,
+    /// File of the place in the program.
+    pub file: String,
+    /// Line from 1.
+    pub line: u32,
+    /// Column from 1.
+    pub column: u32,
+    /// What happened, in one line; of the first time.
+    pub message: String,
+    /// The work-items of the first time: the one that did it, and for a race the other one.
+    pub items: Vec<Item>,
+    /// Buffer or variable.
+    pub object: String,
+    /// Byte offset in it.
+    pub offset: i64,
+    /// Bytes touched.
+    pub bytes: u32,
+    /// How often it happened here.
+    pub count: u64,
+    /// Place, line and caret, as a compiler prints a message.
+    pub text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text.trim_end())?;
+        for item in &self.items {
+            write!(f, "\n  by work-item {item}")?;
+        }
+        write!(f, "\n  in kernel {}", self.kernel)?;
+        if self.count > 1 { write!(f, ", {} times", self.count) } else { Ok(()) }
+    }
+}
+
+/// A finding before it knows its line.
+#[derive(Debug, Clone)]
+pub struct Raw {
+    kind: FindingKind,
+    pc: usize,
+    message: String,
+    items: Vec<Item>,
+    object: String,
+    offset: i64,
+    bytes: u32,
+    count: u64,
+}
+
+/// Different findings kept at most; a launch with more has one cause.
+const MAX_FINDINGS: usize = 64;
+
+/// Findings as they come.
+#[derive(Debug, Default)]
+pub struct Report {
+    list: Vec<Raw>,
+}
+
+impl Report {
+    /// Adds a finding. The details are asked for only the first time at an instruction.
+    pub fn add(&mut self, kind: FindingKind, pc: usize, details: impl FnOnce() -> Details) {
+        if let Some(known) = self.list.iter_mut().find(|r| r.kind == kind && r.pc == pc) {
+            known.count += 1;
+        } else if self.list.len() < MAX_FINDINGS {
+            let Details { message, items, object, offset, bytes } = details();
+            self.list.push(Raw { kind, pc, message, items, object, offset, bytes, count: 1 });
+        }
+    }
+
+    /// The findings with their places; those of one line and kind become one.
+    pub(crate) fn finish(self, program: &Program, shared: &Shared<'_>) -> Vec<Finding> {
+        let mut out: Vec<Finding> = Vec::new();
+        for raw in self.list {
+            let span = shared.code.spans[raw.pc];
+            let place = program.hir().sources.locate(program.hir().sources.outermost(span));
+            let same = |f: &&mut Finding| {
+                f.kind == raw.kind && f.line == place.line && f.file == place.file && f.object == raw.object
+            };
+            if let Some(known) = out.iter_mut().find(same) {
+                known.count += raw.count;
+                continue;
+            }
+            out.push(Finding {
+                kind: raw.kind,
+                kernel: shared.code.name.clone(),
+                file: place.file,
+                line: place.line,
+                column: place.column,
+                text: program.message(span, raw.kind.name(), &raw.message),
+                message: raw.message,
+                items: raw.items,
+                object: raw.object,
+                offset: raw.offset,
+                bytes: raw.bytes,
+                count: raw.count,
+            });
+        }
+        out
+    }
+}
+
+/// What a finding says beside its kind and place.
+#[derive(Debug, Clone)]
+pub struct Details {
+    /// What happened, in one line.
+    pub message: String,
+    /// Who did it.
+    pub items: Vec<Item>,
+    /// Buffer or variable.
+    pub object: String,
+    /// Byte offset in it.
+    pub offset: i64,
+    /// Bytes touched.
+    pub bytes: u32,
+}

@@ -1,0 +1,23 @@
+//! Memory about memory: pages that come into being where they are touched.
+
+/// Entries of a page.
+const PAGE: usize = 1024;
+
+/// A long array of which little is used.
+pub struct Shadow<T> {
+    pages: Vec<Option<Box<[T]>>>,
+}
+
+impl<T: Clone + Default> Shadow<T> {
+    /// An array of so many entries, all the default.
+    pub fn new(entries: usize) -> Shadow<T> {
+        Shadow { pages: (0..entries.div_ceil(PAGE)).map(|_| None).collect() }
+    }
+
+    /// An entry; none beyond the end.
+    #[inline(always)]
+    pub fn get(&mut self, at: usize) -> Option<&mut T> {
+        let page = self.pages.get_mut(at / PAGE)?;
+        Some(&mut page.get_or_insert_with(|| vec![T::default(); PAGE].into_boxed_slice())[at % PAGE])
+    }
+}

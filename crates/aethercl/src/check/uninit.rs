@@ -1,0 +1,120 @@
+//! Reads of bytes that nothing wrote.
+//!
+//! Reported where they are loaded. Global memory remembers from launch to launch, also what the host wrote; local memory
+//! starts unwritten with each group, private memory with each declaration.
+
+use super::bounds::details;
+use super::{Access, Check, Context, FindingKind, Kind, Report, Touch};
+use crate::exec::Shared;
+use crate::memory::address::Space;
+
+/// The check.
+pub struct Uninitialized {
+    /// One byte a byte: 1 where written.
+    local: Vec<u8>,
+    /// Four bits for each word of each lane, lanes side by side.
+    private: Vec<u8>,
+}
+
+impl Uninitialized {
+    /// Nothing written yet.
+    pub fn new(shared: &Shared<'_>) -> Uninitialized {
+        Uninitialized { local: vec![0; shared.local_bytes as usize], private: Vec::new() }
+    }
+
+    #[inline(always)]
+    fn is_written(&self, touch: &Touch, bytes: u32, cx: &Context<'_>) -> bool {
+        let (at, n) = (touch.place as usize, bytes as usize);
+        match touch.space {
+            Space::Constant => true,
+            Space::Local => self.local.get(at..at + n).is_none_or(|b| b.iter().all(|w| *w != 0)),
+            Space::Private => (at..at + n).all(|b| {
+                self.private.get(b / 4 * cx.lanes + touch.lane).is_none_or(|w| w >> (b % 4) & 1 != 0)
+            }),
+            Space::Global => {
+                let buffer = cx.shared.buffers.get(touch.object as usize).and_then(Option::as_ref);
+                buffer.is_none_or(|b| {
+                    if at % 32 + n <= 32 {
+                        return b.allocation.is_written(at, n);
+                    }
+                    (at..at + n).all(|i| b.allocation.is_written(i, 1))
+                })
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, touch: &Touch, bytes: u32, cx: &Context<'_>) {
+        let (at, n) = (touch.place as usize, bytes as usize);
+        match touch.space {
+            Space::Constant => {}
+            Space::Local => {
+                if let Some(b) = self.local.get_mut(at..at + n) {
+                    b.fill(1);
+                }
+            }
+            Space::Private => {
+                for b in at..at + n {
+                    if let Some(w) = self.private.get_mut(b / 4 * cx.lanes + touch.lane) {
+                        *w |= 1 << (b % 4);
+                    }
+                }
+            }
+            Space::Global => {
+                if let Some(b) = cx.shared.buffers.get(touch.object as usize).and_then(Option::as_ref) {
+                    b.allocation.mark_written(at, n);
+                }
+            }
+        }
+    }
+}
+
+impl Check for Uninitialized {
+    fn start_group(&mut self, cx: &Context<'_>) {
+        self.local.fill(0);
+        self.private.clear();
+        self.private.resize(cx.shared.code.private_bytes.div_ceil(4) as usize * cx.lanes, 0);
+        for (offset, bytes) in &cx.shared.private_arguments {
+            for b in *offset as usize..*offset as usize + bytes.len() {
+                let row = b / 4 * cx.lanes;
+                self.private[row..row + cx.lanes].iter_mut().for_each(|w| *w |= 1 << (b % 4));
+            }
+        }
+    }
+
+    fn undefine(&mut self, offset: u32, bytes: u32, cx: &Context<'_>) {
+        for row in offset as usize / 4..(offset + bytes).div_ceil(4) as usize {
+            for lane in cx.mask.lanes() {
+                if let Some(w) = self.private.get_mut(row * cx.lanes + lane) {
+                    *w = 0;
+                }
+            }
+        }
+    }
+
+    fn define(&mut self, touch: &Touch, bytes: u32, cx: &Context<'_>) {
+        if touch.inside {
+            self.write(touch, bytes, cx);
+        }
+    }
+
+    fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
+        for touch in access.touches.iter().filter(|t| t.inside) {
+            if access.reads && !self.is_written(touch, access.bytes, cx) {
+                report.add(FindingKind::Uninitialized, access.pc, || {
+                    let (name, _) = cx.object(touch.space, touch.object);
+                    let message = format!(
+                        "read of {} bytes at offset {} of {} `{name}`, which nothing wrote",
+                        access.bytes,
+                        touch.offset,
+                        touch.space.name()
+                    );
+                    details(message, touch, access.bytes, name, cx)
+                });
+            }
+            if access.kind != Kind::Load {
+                self.write(touch, access.bytes, cx);
+            }
+        }
+    }
+}

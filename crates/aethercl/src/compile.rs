@@ -1,0 +1,103 @@
+//! Text to typed program: the front end's stages in order.
+
+use std::fmt;
+
+use crate::hir;
+use crate::lex::Names;
+use crate::options::{Includes, Options, Target};
+use crate::parse;
+use crate::preprocess::Preprocessor;
+use crate::sema::{self, Features};
+use crate::source::{Diagnostics, SourceMap};
+
+/// A program's text and the name that messages give it.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// File name.
+    pub name: &'a str,
+    /// OpenCL C.
+    pub text: &'a str,
+}
+
+/// A program that does not build.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BuildError {
+    /// Everything a compiler would print.
+    pub log: String,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.log)
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// Stack of the thread that builds: the deepest program that the limits of the parser allow needs a part of it, whatever
+/// the stack of the caller is.
+const STACK_BYTES: usize = 64 << 20;
+
+/// Builds for a device with everything that [`Target::default`] lists.
+///
+/// # Errors
+/// The log, with every error's place, line and caret.
+pub fn compile(source: &Source<'_>, options: &str, includes: &Includes) -> Result<hir::Program, BuildError> {
+    compile_for(source, options, includes, &Target::default())
+}
+
+/// Builds for a device.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_for(
+    source: &Source<'_>,
+    options: &str,
+    includes: &Includes,
+    target: &Target,
+) -> Result<hir::Program, BuildError> {
+    let options = Options::parse(options).map_err(|why| BuildError { log: format!("error: {why}\n") })?;
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("aethercl-build".into()).stack_size(STACK_BYTES);
+        let run = || stages(source, &options, includes, target);
+        let thread = builder.spawn_scoped(scope, run);
+        let thread =
+            thread.map_err(|e| BuildError { log: format!("error: no thread to build in: {e}\n") })?;
+        thread.join().unwrap_or_else(|_| Err(BuildError { log: "error: the compiler failed\n".into() }))
+    })
+}
+
+fn stages(
+    source: &Source<'_>,
+    options: &Options,
+    includes: &Includes,
+    target: &Target,
+) -> Result<hir::Program, BuildError> {
+    let mut names = Names::default();
+    let mut sources = SourceMap::default();
+    let mut diagnostics = Diagnostics::new(options.warn, options.warnings_are_errors);
+    let includes = includes.with_directories(&options.directories);
+    let preprocessor =
+        Preprocessor::new(&mut names, &mut sources, &mut diagnostics, options, &includes, target);
+    let tokens = preprocessor.run(source.name, source.text);
+    let items = parse::parse(&tokens, &names, &mut diagnostics);
+    let has = |name: &str| target.extensions.iter().any(|e| e == name);
+    let features = Features {
+        version: options.version,
+        fp16: has("cl_khr_fp16"),
+        fp64: has("cl_khr_fp64"),
+        single_precision_constant: options.single_precision_constant,
+    };
+    let analysed = sema::analyse(&items, &mut names, &features, &mut diagnostics);
+    let log = diagnostics.render(&sources);
+    match analysed {
+        Some(a) if !diagnostics.failed() => Ok(hir::Program {
+            types: a.types,
+            functions: a.functions,
+            globals: a.globals,
+            sources,
+            warnings: log,
+        }),
+        _ => Err(BuildError { log }),
+    }
+}

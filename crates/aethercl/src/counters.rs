@@ -1,0 +1,158 @@
+//! What a launch did, in numbers: the input of the timing model.
+//!
+//! One "lane operation" is one instruction for one work-item; an instruction that a work-group executes with
+//! half of its items masked off counts as `issued` for all and as a lane operation for half of them.
+
+/// Lane operations by class.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Operations {
+    /// Integer, logic, comparison, selection, conversion between integers.
+    pub integer: u64,
+    /// f32 and f16: add, multiply, compare, convert. A fused multiply-add counts once here and once in `fma`.
+    pub float: u64,
+    /// Of `float` and `double`, the fused multiply-adds (two operations each).
+    pub fma: u64,
+    /// f64 arithmetic.
+    pub double: u64,
+    /// Division, square root, exponential, logarithm, sine: what runs on the special-function unit.
+    pub special: u64,
+    /// Loads by space.
+    pub load_global: u64,
+    /// Loads from local memory.
+    pub load_local: u64,
+    /// Loads from private memory (arrays that are not held in registers).
+    pub load_private: u64,
+    /// Loads from program-scope constants.
+    pub load_constant: u64,
+    /// Stores by space.
+    pub store_global: u64,
+    /// Stores to local memory.
+    pub store_local: u64,
+    /// Stores to private memory.
+    pub store_private: u64,
+    /// Atomic operations on global memory.
+    pub atomic_global: u64,
+    /// Atomic operations on local memory.
+    pub atomic_local: u64,
+    /// Branch decisions.
+    pub branch: u64,
+    /// Arrivals at a barrier.
+    pub barrier: u64,
+}
+
+/// Traffic of the SIMD groups of `Counters::simd_width` work-items.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests: one load or store instruction of one SIMD group.
+    pub requests: u64,
+    /// Bytes that the work-items asked for.
+    pub bytes: u64,
+    /// Different 32-byte sectors that the requests touched, summed over requests.
+    pub sectors: u64,
+    /// Different 128-byte lines that the requests touched, summed over requests.
+    pub lines: u64,
+}
+
+/// Everything counted in one launch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Work-items to a SIMD group in the figures below.
+    pub simd_width: u32,
+    /// Work-groups executed.
+    pub groups: u64,
+    /// Work-items executed.
+    pub items: u64,
+    /// SIMD groups executed.
+    pub simd_groups: u64,
+    /// Lane operations by class.
+    pub operations: Operations,
+    /// Vector instructions issued, in SIMD groups (an instruction of a group whose items are all masked off is not issued).
+    pub issued: u64,
+    /// Of the lanes of the issued instructions, those masked off.
+    pub lanes_idle: u64,
+    /// Instructions whose operands are the same for the whole work-group, executed once for it.
+    pub uniform: u64,
+    /// Global loads.
+    pub global_load: Traffic,
+    /// Global stores.
+    pub global_store: Traffic,
+    /// Bytes of global memory loaded at least once, in 128-byte lines of the launch (unique lines × 128).
+    pub global_footprint: u64,
+    /// Local requests: loads, stores and atomics of SIMD groups.
+    pub local_requests: u64,
+    /// Passes that the local requests take on 32 banks of 4 bytes: 1 a request without conflict.
+    pub local_passes: u64,
+    /// Bytes of local memory that a work-group uses.
+    pub local_bytes: u64,
+    /// Registers of 32 bits that a work-item needs, as this compiler allots them (an upper estimate).
+    pub registers: u32,
+}
+
+impl Counters {
+    /// Bytes asked for divided by the bytes of the sectors moved for them: 1 is perfect coalescing.
+    pub fn coalescing(&self) -> f64 {
+        let bytes = self.global_load.bytes + self.global_store.bytes;
+        let moved = 32 * (self.global_load.sectors + self.global_store.sectors);
+        if moved == 0 { 1.0 } else { bytes as f64 / moved as f64 }
+    }
+
+    /// Share of lanes masked off over all vector instructions.
+    pub fn divergence(&self) -> f64 {
+        let lanes = self.issued * u64::from(self.simd_width);
+        if lanes == 0 { 0.0 } else { self.lanes_idle as f64 / lanes as f64 }
+    }
+
+    /// Mean passes a local request takes: 1 is free of bank conflicts.
+    pub fn bank_conflicts(&self) -> f64 {
+        if self.local_requests == 0 { 1.0 } else { self.local_passes as f64 / self.local_requests as f64 }
+    }
+
+    /// Adds what another part of the same launch counted.
+    pub fn add(&mut self, other: &Counters) {
+        self.simd_width = self.simd_width.max(other.simd_width);
+        self.groups += other.groups;
+        self.items += other.items;
+        self.simd_groups += other.simd_groups;
+        self.operations.add(&other.operations);
+        self.issued += other.issued;
+        self.lanes_idle += other.lanes_idle;
+        self.uniform += other.uniform;
+        self.global_load.add(&other.global_load);
+        self.global_store.add(&other.global_store);
+        self.global_footprint += other.global_footprint;
+        self.local_requests += other.local_requests;
+        self.local_passes += other.local_passes;
+        self.local_bytes = self.local_bytes.max(other.local_bytes);
+        self.registers = self.registers.max(other.registers);
+    }
+}
+
+impl Traffic {
+    fn add(&mut self, other: &Traffic) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.sectors += other.sectors;
+        self.lines += other.lines;
+    }
+}
+
+impl Operations {
+    fn add(&mut self, other: &Operations) {
+        self.integer += other.integer;
+        self.float += other.float;
+        self.fma += other.fma;
+        self.double += other.double;
+        self.special += other.special;
+        self.load_global += other.load_global;
+        self.load_local += other.load_local;
+        self.load_private += other.load_private;
+        self.load_constant += other.load_constant;
+        self.store_global += other.store_global;
+        self.store_local += other.store_local;
+        self.store_private += other.store_private;
+        self.atomic_global += other.atomic_global;
+        self.atomic_local += other.atomic_local;
+        self.branch += other.branch;
+        self.barrier += other.barrier;
+    }
+}

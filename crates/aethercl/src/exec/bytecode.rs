@@ -1,0 +1,576 @@
+//! The instructions of a lowered kernel.
+//!
+//! A kernel is one straight list: calls are inlined, control flow is jumps and masks. Registers come in three files:
+//! one value for the whole work-group, 32 bits a lane, 64 bits a lane. Which lanes run is the current mask; `if`, loops and
+//! early exits move lanes between it and numbered masks, in which lanes wait for the place where they go on.
+
+use super::lanes::{Binary32, Binary64, Compare64, Narrow, Ternary32, Ternary64, Unary32, Unary64, Widen};
+use crate::builtins::math::Math1;
+use crate::hir::{FormatPiece, Reduction, Scan};
+use crate::memory::address::Space;
+use crate::source::Span;
+
+/// A register file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum File {
+    /// One 64-bit value for all lanes.
+    Uniform,
+    /// 32 bits a lane.
+    Word,
+    /// 64 bits a lane.
+    Long,
+}
+
+/// A register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Reg {
+    /// Its file.
+    pub file: File,
+    /// It holds a variable: a write must leave the lanes outside the mask alone. What is not a variable is a temporary,
+    /// whose other lanes nobody reads.
+    pub variable: bool,
+    /// Its number in the file.
+    pub index: u16,
+}
+
+/// How an index becomes 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extend {
+    /// It has them.
+    Wide,
+    /// From a signed 32-bit number.
+    Signed,
+    /// From an unsigned 32-bit number.
+    Unsigned,
+}
+
+/// Part of an address: `register * scale`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Index {
+    /// The number.
+    pub reg: Reg,
+    /// How it becomes 64 bits.
+    pub extend: Extend,
+    /// Bytes.
+    pub scale: i64,
+}
+
+/// `base + index + uniform + offset`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// The pointer.
+    pub base: Reg,
+    /// An index that differs between lanes.
+    pub index: Option<Index>,
+    /// An index that does not.
+    pub uniform: Option<Index>,
+    /// Bytes.
+    pub offset: i64,
+    /// Where it points, if that is known before the address is.
+    pub space: Option<Space>,
+    /// Alignment that the type promises, in bytes.
+    pub align: u32,
+}
+
+/// What lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemType {
+    /// `bool`, `uchar`.
+    U8,
+    /// `char`.
+    I8,
+    /// `ushort`, `half`.
+    U16,
+    /// `short`.
+    I16,
+    /// 32 bits.
+    B32,
+    /// 64 bits.
+    B64,
+}
+
+impl MemType {
+    /// Bytes in memory.
+    pub fn size(self) -> u32 {
+        match self {
+            MemType::U8 | MemType::I8 => 1,
+            MemType::U16 | MemType::I16 => 2,
+            MemType::B32 => 4,
+            MemType::B64 => 8,
+        }
+    }
+
+    /// An element's bytes as a register holds them.
+    pub fn extend(self, bits: u64) -> u64 {
+        match self {
+            MemType::U8 => bits & 0xff,
+            MemType::I8 => u64::from(i32::from(bits as i8) as u32),
+            MemType::U16 => bits & 0xffff,
+            MemType::I16 => u64::from(i32::from(bits as i16) as u32),
+            MemType::B32 => bits & 0xffff_ffff,
+            MemType::B64 => bits,
+        }
+    }
+}
+
+/// What an atomic operation does to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "named for the function of the language")]
+pub enum AtomicOp {
+    Add,
+    Sub,
+    Exchange,
+    Min,
+    Max,
+    MinU,
+    MaxU,
+    And,
+    Or,
+    Xor,
+    AddF,
+    SubF,
+    MinF,
+    MaxF,
+    Load,
+    Store,
+    CompareExchange,
+}
+
+/// A place in the list of instructions, or while lowering the number of a label.
+pub type Target = u32;
+/// The number of a waiting mask.
+pub type Slot = u16;
+
+/// An instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "operands are named for what they are")]
+pub enum Inst {
+    Binary32 {
+        op: Binary32,
+        dst: Reg,
+        a: Reg,
+        b: Reg,
+    },
+    Binary64 {
+        op: Binary64,
+        dst: Reg,
+        a: Reg,
+        b: Reg,
+    },
+    Compare64 {
+        op: Compare64,
+        dst: Reg,
+        a: Reg,
+        b: Reg,
+    },
+    Ternary32 {
+        op: Ternary32,
+        dst: Reg,
+        s: [Reg; 3],
+    },
+    Ternary64 {
+        op: Ternary64,
+        dst: Reg,
+        s: [Reg; 3],
+    },
+    Unary32 {
+        op: Unary32,
+        dst: Reg,
+        a: Reg,
+    },
+    Unary64 {
+        op: Unary64,
+        dst: Reg,
+        a: Reg,
+    },
+    Widen {
+        op: Widen,
+        dst: Reg,
+        a: Reg,
+    },
+    Narrow {
+        op: Narrow,
+        dst: Reg,
+        a: Reg,
+    },
+    Math32 {
+        op: Math1,
+        dst: Reg,
+        a: Reg,
+    },
+    Math64 {
+        op: Math1,
+        dst: Reg,
+        a: Reg,
+    },
+    /// `count` elements from an address into the registers of a list.
+    Load {
+        ty: MemType,
+        count: u8,
+        list: u32,
+        address: u32,
+    },
+    /// `count` elements to an address.
+    Store {
+        ty: MemType,
+        count: u8,
+        list: u32,
+        address: u32,
+    },
+    /// The address itself, as 64 bits.
+    AddressOf {
+        dst: Reg,
+        address: u32,
+    },
+    /// Old value to `dst`; operands in a list: the value, and for compare-exchange (expected, desired).
+    Atomic {
+        op: AtomicOp,
+        wide: bool,
+        dst: Reg,
+        list: u32,
+        address: u32,
+    },
+    /// Goes to another instruction.
+    Jump {
+        to: Target,
+    },
+    /// Goes there where a uniform condition has this value.
+    JumpIf {
+        cond: Reg,
+        value: bool,
+        to: Target,
+    },
+    /// Goes there where no lane runs.
+    JumpIfNone {
+        to: Target,
+    },
+    /// Lanes where the condition is 0 wait in `save`; where none is left, goes to the matching `IfElse` or `IfEnd`.
+    IfBegin {
+        cond: Reg,
+        save: Slot,
+        to: Target,
+    },
+    /// Swaps the lanes that ran with those that wait; where none waits, goes to the matching `IfEnd`.
+    IfElse {
+        save: Slot,
+        to: Target,
+    },
+    /// Waiting lanes join.
+    Join {
+        save: Slot,
+    },
+    /// Empties a waiting mask.
+    Clear {
+        save: Slot,
+    },
+    /// Lanes where the condition is 0 wait in `exit`; where none is left, goes to the loop's end.
+    LoopCond {
+        cond: Reg,
+        exit: Slot,
+        to: Target,
+    },
+    /// All lanes wait in `slot`: `break`, `continue`, `return`.
+    Park {
+        slot: Slot,
+    },
+    /// The current mask is what waits in `slot`, and nothing else.
+    Resume {
+        slot: Slot,
+    },
+    /// Waiting lanes of `entry` where the condition holds join, and wait no longer.
+    Case {
+        entry: Slot,
+        cond: Reg,
+    },
+    /// Every work-item must arrive; flags 1 local, 2 global.
+    Barrier {
+        flags: Reg,
+    },
+    /// Reports a divisor of 0.
+    CheckDivisor {
+        divisor: Reg,
+        wide: bool,
+    },
+    /// A variable's bytes of private memory are uninitialised again.
+    Undefine {
+        offset: u32,
+        bytes: u32,
+    },
+    /// A function of the whole group or sub-group.
+    Collective {
+        op: Collective,
+        wide: bool,
+        dst: Reg,
+        list: u32,
+    },
+    /// Copies elements between global and local memory by the whole group: list of (to, from, count, stride).
+    AsyncCopy {
+        bytes: u32,
+        list: u32,
+        strided: bool,
+    },
+    /// Prints for each lane: the format and its values.
+    Print {
+        format: u32,
+        list: u32,
+        count: u8,
+    },
+    /// Stops the launch: the program ran into what it must not reach.
+    Trap,
+    /// The end.
+    End,
+}
+
+/// Functions that look at other lanes. Operand 0 is the value, operand 1 an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named for the function of the language")]
+pub enum Collective {
+    All,
+    Any,
+    Broadcast,
+    BroadcastFirst,
+    Elect,
+    Shuffle,
+    ShuffleXor,
+    ShuffleUp,
+    ShuffleDown,
+    /// Word `n` of the ballot.
+    Ballot(u8),
+    Reduce(Reduction, Scan, Number),
+}
+
+/// How a reduction reads its bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "a kind of number")]
+pub enum Number {
+    Signed,
+    Unsigned,
+    Float,
+}
+
+/// An object of local or private memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// The variable's name.
+    pub name: String,
+    /// Its first byte in its space.
+    pub offset: u32,
+    /// Its size.
+    pub bytes: u32,
+}
+
+/// Where a kernel parameter's bytes go before the kernel starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parameter {
+    /// Elements of a scalar, vector or pointer in uniform registers: (byte offset in the argument, type, register).
+    Registers(Vec<(u32, MemType, Reg)>),
+    /// Bytes in the private memory of every work-item.
+    Private {
+        /// Where.
+        offset: u32,
+        /// How many.
+        bytes: u32,
+    },
+}
+
+/// Uniform registers with a meaning fixed for the launch or the group; three each, by dimension.
+pub mod preset {
+    /// Work dimensions.
+    pub const WORK_DIM: u16 = 0;
+    /// Global sizes.
+    pub const GLOBAL_SIZE: u16 = 1;
+    /// Sizes of this group.
+    pub const LOCAL_SIZE: u16 = 4;
+    /// Sizes of groups as enqueued.
+    pub const ENQUEUED_SIZE: u16 = 7;
+    /// Numbers of groups.
+    pub const GROUPS: u16 = 10;
+    /// Global offsets.
+    pub const OFFSET: u16 = 13;
+    /// This group.
+    pub const GROUP: u16 = 16;
+    /// Global id of the group's first item.
+    pub const BASE: u16 = 19;
+    /// Items in this group.
+    pub const ITEMS: u16 = 22;
+    /// Items in a sub-group.
+    pub const SUB_GROUP: u16 = 23;
+    /// How many there are.
+    pub const COUNT: u16 = 24;
+    /// Long lane registers with the local ids, and as 32 bits the word lane registers of the same numbers.
+    pub const LOCAL_ID: u16 = 0;
+    /// The local linear id.
+    pub const LINEAR_ID: u16 = 3;
+    /// How many lane registers of each width.
+    pub const LANES: u16 = 4;
+}
+
+/// A kernel ready to run.
+#[derive(Debug, Clone, Default)]
+pub struct Code {
+    /// The kernel's name.
+    pub name: String,
+    /// Instructions.
+    pub insts: Vec<Inst>,
+    /// Where each comes from.
+    pub spans: Vec<Span>,
+    /// Registers that instructions list.
+    pub lists: Vec<Reg>,
+    /// Addresses that instructions name.
+    pub addresses: Vec<Address>,
+    /// Formats of `printf`.
+    pub formats: Vec<Vec<FormatPiece>>,
+    /// Uniform registers with constants.
+    pub constants: Vec<(u16, u64)>,
+    /// How many uniform registers.
+    pub uniforms: u16,
+    /// How many word lane registers.
+    pub words: u16,
+    /// How many long lane registers.
+    pub longs: u16,
+    /// How many waiting masks.
+    pub masks: u16,
+    /// Bytes of private memory a work-item.
+    pub private_bytes: u32,
+    /// Variables in private memory.
+    pub private_objects: Vec<Object>,
+    /// Bytes of local memory of the kernel's own variables.
+    pub local_bytes: u32,
+    /// Variables in local memory.
+    pub local_objects: Vec<Object>,
+    /// Parameters in order.
+    pub parameters: Vec<Parameter>,
+    /// The mask of work-items that returned.
+    pub returned: Slot,
+    /// Smallest access to shared memory in bytes: what a race check must tell apart.
+    pub granule: u32,
+    /// Uses atomics on global memory, whose order may show.
+    pub global_atomics: bool,
+}
+
+impl Inst {
+    /// Whether it changes where or which lanes go on.
+    pub fn is_control(&self) -> bool {
+        use Inst::*;
+        matches!(
+            self,
+            Jump { .. }
+                | JumpIf { .. }
+                | JumpIfNone { .. }
+                | IfBegin { .. }
+                | IfElse { .. }
+                | Join { .. }
+                | LoopCond { .. }
+                | Park { .. }
+                | Resume { .. }
+                | Case { .. }
+                | Trap
+                | End
+        )
+    }
+
+    /// The register that an instruction of one result writes.
+    pub fn destination(&self) -> Option<Reg> {
+        use Inst::*;
+        match *self {
+            Binary32 { dst, .. }
+            | Binary64 { dst, .. }
+            | Compare64 { dst, .. }
+            | Ternary32 { dst, .. }
+            | Ternary64 { dst, .. }
+            | Unary32 { dst, .. }
+            | Unary64 { dst, .. }
+            | Widen { dst, .. }
+            | Narrow { dst, .. }
+            | Math32 { dst, .. }
+            | Math64 { dst, .. }
+            | AddressOf { dst, .. }
+            | Atomic { dst, .. }
+            | Collective { dst, .. } => Some(dst),
+            _ => None,
+        }
+    }
+
+    /// Whether it writes the register.
+    pub fn writes(&self, code: &Code, reg: Reg) -> bool {
+        let same = |r: &Reg| r.file == reg.file && r.index == reg.index;
+        match *self {
+            Inst::Load { list, count, .. } => code.listed(list, count).iter().any(same),
+            _ => self.destination().is_some_and(|d| same(&d)),
+        }
+    }
+
+    /// Whether it reads or writes the register.
+    pub fn touches(&self, code: &Code, reg: Reg) -> bool {
+        use Inst::*;
+        let same = |r: &Reg| r.file == reg.file && r.index == reg.index;
+        let address = |a: u32| {
+            let a = &code.addresses[a as usize];
+            same(&a.base) || a.index.is_some_and(|i| same(&i.reg)) || a.uniform.is_some_and(|i| same(&i.reg))
+        };
+        if self.writes(code, reg) {
+            return true;
+        }
+        match *self {
+            Binary32 { a, b, .. } => same(&a) || same(&b),
+            Binary64 { a, b, .. } => same(&a) || same(&b),
+            Compare64 { a, b, .. } => same(&a) || same(&b),
+            Ternary32 { s, .. } => s.iter().any(same),
+            Ternary64 { s, .. } => s.iter().any(same),
+            Unary32 { a, .. } => same(&a),
+            Unary64 { a, .. } => same(&a),
+            Widen { a, .. } => same(&a),
+            Narrow { a, .. } => same(&a),
+            Math32 { a, .. } | Math64 { a, .. } => same(&a),
+            Load { address: a, .. } | AddressOf { address: a, .. } => address(a),
+            Store { address: a, list, count, .. } => address(a) || code.listed(list, count).iter().any(same),
+            Atomic { address: a, list, .. } => address(a) || code.listed(list, 2).iter().any(same),
+            CheckDivisor { divisor, .. } => same(&divisor),
+            Undefine { .. } | Clear { .. } => false,
+            // The rest is rare: taken to touch everything.
+            _ => true,
+        }
+    }
+}
+
+impl Code {
+    /// The registers of a list.
+    pub fn listed(&self, list: u32, count: u8) -> &[Reg] {
+        &self.lists[list as usize..list as usize + count as usize]
+    }
+
+    /// Makes instruction `at` write `to` where it wrote `from`; false where it cannot.
+    pub fn set_destination(&mut self, at: usize, from: Reg, to: Reg) -> bool {
+        use Inst::*;
+        if let Load { list, count, address, .. } = self.insts[at] {
+            // Its parts are written one after another: the address must not change between.
+            if count > 1 && (Inst::AddressOf { dst: from, address }).touches(self, to) {
+                return false;
+            }
+            let span = list as usize..list as usize + count as usize;
+            let Some(r) = self.lists[span].iter_mut().find(|r| r.file == from.file && r.index == from.index)
+            else {
+                return false;
+            };
+            *r = to;
+            return true;
+        }
+        match &mut self.insts[at] {
+            Binary32 { dst, .. }
+            | Binary64 { dst, .. }
+            | Compare64 { dst, .. }
+            | Ternary32 { dst, .. }
+            | Ternary64 { dst, .. }
+            | Unary32 { dst, .. }
+            | Unary64 { dst, .. }
+            | Widen { dst, .. }
+            | Narrow { dst, .. }
+            | Math32 { dst, .. }
+            | Math64 { dst, .. } => {
+                *dst = to;
+                true
+            }
+            _ => false,
+        }
+    }
+}

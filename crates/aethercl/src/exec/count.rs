@@ -1,0 +1,287 @@
+//! Counters: what SIMD groups of the simulated device would issue and move.
+
+use super::Shared;
+use super::bytecode::{File, Inst};
+use super::lanes::{Binary32, Binary64, Ternary32, Ternary64, Unary32, Unary64};
+use super::mask::Mask;
+use crate::check::{Access, Kind};
+use crate::counters::{Counters, Traffic};
+use crate::memory::address::{GLOBAL, Space};
+use std::collections::HashSet;
+
+/// Bytes of the unit that DRAM and caches move.
+const SECTOR: u64 = 32;
+/// Bytes of a cache line.
+const LINE: u64 = 128;
+/// Banks of local memory, four bytes wide.
+const BANKS: usize = 32;
+
+/// Counts.
+pub struct Counting {
+    counters: Counters,
+    width: usize,
+    /// Lines loaded or stored in this launch.
+    footprint: HashSet<u64>,
+    /// Room for the addresses of one SIMD group.
+    seen: Vec<u64>,
+}
+
+/// The class of an instruction.
+enum Class {
+    Integer,
+    Float,
+    Fma,
+    Double,
+    DoubleFma,
+    Special,
+    Branch,
+    Barrier,
+    Other,
+}
+
+fn class(inst: &Inst) -> Class {
+    match *inst {
+        Inst::Binary32 { op, .. } => class_binary32(op),
+        Inst::Binary64 { op, .. } => {
+            let name = format_class64(op);
+            if name { Class::Double } else { Class::Integer }
+        }
+        Inst::Ternary32 { op: Ternary32::FmaF | Ternary32::MadF, .. } => Class::Fma,
+        Inst::Ternary64 { op: Ternary64::FmaF | Ternary64::MadF, .. } => Class::DoubleFma,
+        Inst::Unary32 { op, .. } => class_unary32(op),
+        Inst::Unary64 { op: Unary64::SqrtF, .. } => Class::Special,
+        Inst::Unary64 {
+            op: Unary64::NegF | Unary64::AbsF | Unary64::CeilF | Unary64::FloorF | Unary64::RintF,
+            ..
+        } => Class::Double,
+        Inst::Math32 { .. } | Inst::Math64 { .. } => Class::Special,
+        Inst::Compare64 { .. }
+        | Inst::Ternary32 { .. }
+        | Inst::Ternary64 { .. }
+        | Inst::Unary64 { .. }
+        | Inst::Widen { .. }
+        | Inst::Narrow { .. } => Class::Integer,
+        Inst::JumpIf { .. } | Inst::IfBegin { .. } | Inst::LoopCond { .. } | Inst::Case { .. } => {
+            Class::Branch
+        }
+        Inst::Barrier { .. } => Class::Barrier,
+        _ => Class::Other,
+    }
+}
+
+fn class_binary32(op: Binary32) -> Class {
+    use Binary32::*;
+    match op {
+        AddF | SubF | MulF | EqF | NeF | LtF | LeF | FminF | FmaxF | MinF | MaxF | StepF | CopysignF => {
+            Class::Float
+        }
+        DivF | Atan2F | Atan2piF | FmodF | HypotF | PowF | PowrF | RemainderF | PownF | RootnF | LdexpF
+        | RemquoF | RemquoQuotientF | NextafterF | FdimF | MaxmagF | MinmagF | DivS | DivU | RemS | RemU => {
+            Class::Special
+        }
+        _ => Class::Integer,
+    }
+}
+
+fn format_class64(op: Binary64) -> bool {
+    use Binary64::*;
+    matches!(
+        op,
+        AddF | SubF
+            | MulF
+            | DivF
+            | FminF
+            | FmaxF
+            | MinF
+            | MaxF
+            | StepF
+            | CopysignF
+            | NextafterF
+            | Atan2F
+            | Atan2piF
+            | FdimF
+            | FmodF
+            | HypotF
+            | MaxmagF
+            | MinmagF
+            | PowF
+            | PowrF
+            | RemainderF
+            | PownF
+            | RootnF
+            | LdexpF
+            | RemquoF
+            | RemquoQuotientF
+    )
+}
+
+fn class_unary32(op: Unary32) -> Class {
+    use Unary32::*;
+    match op {
+        SqrtF | RsqrtF | RecipF | ExpF | Exp2F | Exp10F | Expm1F | LogF | Log2F | Log10F | Log1pF | TanhF
+        | SinF | CosF | TanF => Class::Special,
+        NegF | AbsF | CeilF | FloorF | TruncF | RoundF | RintF | HalfToF | FToHalf | S32ToF | U32ToF
+        | FToS32 | FToU32 => Class::Float,
+        _ => Class::Integer,
+    }
+}
+
+impl Counting {
+    /// Nothing counted yet.
+    pub fn new(shared: &Shared<'_>) -> Counting {
+        let code = shared.code;
+        let counters = Counters {
+            simd_width: shared.sub_group,
+            local_bytes: u64::from(shared.local_bytes),
+            registers: u32::from(code.words) + 2 * u32::from(code.longs) + code.private_bytes / 4,
+            ..Counters::default()
+        };
+        Counting { counters, width: shared.sub_group as usize, footprint: HashSet::new(), seen: Vec::new() }
+    }
+
+    /// A group starts.
+    pub fn start_group(&mut self, items: usize) {
+        self.counters.groups += 1;
+        self.counters.items += items as u64;
+        self.counters.simd_groups += items.div_ceil(self.width) as u64;
+    }
+
+    /// What was counted.
+    pub fn finish(self) -> Counters {
+        let mut counters = self.counters;
+        counters.global_footprint = self.footprint.len() as u64 * LINE;
+        counters
+    }
+
+    /// An instruction that is about to run.
+    pub fn instruction(&mut self, inst: &Inst, mask: &Mask, items: usize) {
+        let active = mask.count() as u64;
+        if active == 0 {
+            return;
+        }
+        let uniform = match inst {
+            Inst::Load { .. } | Inst::Store { .. } | Inst::Atomic { .. } => false,
+            Inst::JumpIf { .. } => true,
+            _ => inst.destination().is_some_and(|d| d.file == File::Uniform),
+        };
+        let o = &mut self.counters.operations;
+        match class(inst) {
+            Class::Other if !matches!(inst, Inst::Load { .. } | Inst::Store { .. } | Inst::Atomic { .. }) => {
+                return;
+            }
+            Class::Other => {}
+            Class::Barrier => o.barrier += active,
+            Class::Branch => o.branch += active,
+            _ if uniform => {}
+            Class::Integer => o.integer += active,
+            Class::Float => o.float += active,
+            Class::Fma => {
+                o.float += active;
+                o.fma += active;
+            }
+            Class::Double => o.double += active,
+            Class::DoubleFma => {
+                o.double += active;
+                o.fma += active;
+            }
+            Class::Special => o.special += active,
+        }
+        if uniform {
+            self.counters.uniform += 1;
+            return;
+        }
+        let issued = issued(mask, self.width, items);
+        self.counters.issued += issued;
+        self.counters.lanes_idle += (issued * self.width as u64).saturating_sub(active);
+    }
+
+    /// A memory access that is about to run.
+    pub fn access(&mut self, access: &Access<'_>) {
+        let width = self.width;
+        let mut from = 0;
+        while from < access.touches.len() {
+            let simd = access.touches[from].lane / width;
+            let more = access.touches[from..].iter().take_while(|t| t.lane / width == simd).count();
+            self.simd_access(access, from, from + more);
+            from += more;
+        }
+    }
+
+    fn simd_access(&mut self, access: &Access<'_>, from: usize, to: usize) {
+        let touches = &access.touches[from..to];
+        let n = touches.len() as u64;
+        let o = &mut self.counters.operations;
+        let space = touches[0].space;
+        let counter = match (access.kind, space) {
+            (Kind::Load, Space::Global) => &mut o.load_global,
+            (Kind::Load, Space::Local) => &mut o.load_local,
+            (Kind::Load, Space::Private) => &mut o.load_private,
+            (Kind::Load, Space::Constant) => &mut o.load_constant,
+            (Kind::Store, Space::Local) => &mut o.store_local,
+            (Kind::Store, Space::Private) => &mut o.store_private,
+            (Kind::Store, _) => &mut o.store_global,
+            (Kind::Atomic, Space::Local) => &mut o.atomic_local,
+            (Kind::Atomic, _) => &mut o.atomic_global,
+        };
+        *counter += n;
+        match space {
+            Space::Global => self.global(access, from, to),
+            Space::Local => self.local(access, from, to),
+            _ => {}
+        }
+    }
+
+    fn global(&mut self, access: &Access<'_>, from: usize, to: usize) {
+        let bytes = u64::from(access.bytes);
+        self.seen.clear();
+        for t in &access.touches[from..to] {
+            let at = t.at & GLOBAL;
+            self.seen.extend(at / SECTOR..=(at + bytes - 1) / SECTOR);
+        }
+        self.seen.sort_unstable();
+        self.seen.dedup();
+        let traffic: &mut Traffic = if access.kind == Kind::Load {
+            &mut self.counters.global_load
+        } else {
+            &mut self.counters.global_store
+        };
+        traffic.requests += 1;
+        traffic.bytes += bytes * (to - from) as u64;
+        traffic.sectors += self.seen.len() as u64;
+        let mut last = u64::MAX;
+        for sector in &self.seen {
+            let line = sector * SECTOR / LINE;
+            if line != last {
+                traffic.lines += 1;
+                self.footprint.insert(line);
+                last = line;
+            }
+        }
+    }
+
+    /// Different words of one bank take a pass each; the same word is sent to all that ask for it.
+    fn local(&mut self, access: &Access<'_>, from: usize, to: usize) {
+        self.counters.local_requests += 1;
+        for word in 0..u64::from(access.bytes).div_ceil(4) {
+            self.seen.clear();
+            self.seen.extend(access.touches[from..to].iter().map(|t| t.place as u64 / 4 + word));
+            self.seen.sort_unstable();
+            if access.kind != Kind::Atomic {
+                self.seen.dedup();
+            }
+            let mut passes = [0u64; BANKS];
+            self.seen.iter().for_each(|w| passes[*w as usize % BANKS] += 1);
+            self.counters.local_passes += passes.iter().max().copied().unwrap_or(1);
+        }
+    }
+}
+
+/// SIMD groups with a running lane.
+fn issued(mask: &Mask, width: usize, items: usize) -> u64 {
+    if mask.is_dense() {
+        let range = mask.range();
+        return (range.end.div_ceil(width) - range.start / width) as u64;
+    }
+    let bits = &mask.bits()[..items];
+    bits.chunks(width).filter(|c| c.iter().any(|b| *b != 0)).count() as u64
+}

@@ -1,0 +1,591 @@
+//! Functions of the language, element by element or as instructions of their own.
+
+use super::super::bytecode::{AtomicOp, Collective, File, Inst, Number, preset};
+use super::super::lanes::{Binary32, Binary64, Compare64, Narrow, Ternary64, Unary32, Unary64};
+use super::operator::is_wide;
+use super::place::Addr;
+use super::{Lower, Reg, Val, Value};
+use crate::builtins::math::Math1;
+use crate::hir::{BinaryOp, Builtin, CompareOp, Expr, ExprKind, Rounding};
+use crate::types::{Scalar, Type};
+
+/// A uniform register with a meaning fixed for the launch.
+fn preset_value(index: u16) -> Val {
+    Val::Pinned(Reg { file: File::Uniform, variable: false, index })
+}
+
+impl Lower<'_> {
+    /// The value of a function of the language.
+    pub(super) fn builtin(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
+        use Builtin::*;
+        match b {
+            GetWorkDim | GetGlobalSize | GetGlobalId | GetLocalSize | GetEnqueuedLocalSize | GetLocalId
+            | GetNumGroups | GetGroupId | GetGlobalOffset | GetGlobalLinearId | GetLocalLinearId => {
+                vec![self.work_item(b, args)]
+            }
+            GetSubGroupSize
+            | GetMaxSubGroupSize
+            | GetNumSubGroups
+            | GetEnqueuedNumSubGroups
+            | GetSubGroupId
+            | GetSubGroupLocalId => vec![self.sub_group_id(b)],
+            Vload | Vstore | VloadHalf | VloadaHalf | VstoreHalf(_) | VstoreaHalf(_) => {
+                self.vector_memory(b, args, e)
+            }
+            AtomicAdd
+            | AtomicSub
+            | AtomicXchg
+            | AtomicInc
+            | AtomicDec
+            | AtomicCmpxchg
+            | AtomicMin
+            | AtomicMax
+            | AtomicAnd
+            | AtomicOr
+            | AtomicXor
+            | AtomicLoad
+            | AtomicStore
+            | AtomicCompareExchange
+            | AtomicFlagTestAndSet
+            | AtomicFlagClear => self.atomic(b, args, e),
+            WorkGroupAll
+            | WorkGroupAny
+            | WorkGroupBroadcast
+            | WorkGroupReduce(..)
+            | SubGroupAll
+            | SubGroupAny
+            | SubGroupElect
+            | SubGroupBroadcast
+            | SubGroupBroadcastFirst
+            | SubGroupReduce(..)
+            | SubGroupShuffle
+            | SubGroupShuffleXor
+            | SubGroupShuffleUp
+            | SubGroupShuffleDown
+            | SubGroupBallot => self.collective(b, args, e),
+            Fract | Frexp | Modf | Sincos | Remquo | LgammaR => self.two_results(b, args, e),
+            _ => self.builtin_rest(b, args, e),
+        }
+    }
+
+    fn builtin_rest(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
+        use Builtin::*;
+        match b {
+            Barrier => {
+                let flags = self.scalar(&args[0]);
+                let flags = self.e.reg(flags);
+                self.effect(Inst::Barrier { flags })
+            }
+            SubGroupBarrier | MemFence | Prefetch | WaitGroupEvents => {
+                args.iter().for_each(|a| _ = self.value(a));
+                Vec::new()
+            }
+            Trap => {
+                let value = self.effect(Inst::Trap);
+                self.unreachable = true;
+                value
+            }
+            AsyncCopy | AsyncStridedCopy => self.async_copy(b, args),
+            _ => {
+                let values: Vec<Value> = args.iter().map(|a| self.value(a)).collect();
+                self.numeric(b, args, &values, e)
+            }
+        }
+    }
+
+    fn effect(&mut self, inst: Inst) -> Value {
+        if !self.unreachable {
+            self.e.push(inst);
+        }
+        Vec::new()
+    }
+
+    /// A local or global id that is converted to 32 bits at once: `int i = get_local_id(0)`.
+    pub(super) fn short_id(&mut self, operand: &Expr, to: Type) -> Option<Val> {
+        let ExprKind::Builtin(b @ (Builtin::GetLocalId | Builtin::GetGlobalId), args) = &operand.kind else {
+            return None;
+        };
+        let (Type::Scalar(Scalar::I32 | Scalar::U32), [Expr { kind: ExprKind::Int(d @ 0..=2), .. }]) =
+            (to, &args[..])
+        else {
+            return None;
+        };
+        let id = Val::Pinned(Reg { file: File::Word, variable: false, index: preset::LOCAL_ID + *d as u16 });
+        if *b == Builtin::GetLocalId {
+            return Some(id);
+        }
+        let base = self.e.narrow(Narrow::Low, preset_value(preset::BASE + *d as u16));
+        Some(self.e.binary32(Binary32::Add, id, base))
+    }
+
+    fn work_item(&mut self, b: Builtin, args: &[Expr]) -> Val {
+        use Builtin::*;
+        let lanes = |index| Val::Pinned(Reg { file: File::Long, variable: false, index });
+        let d = match args.first() {
+            None => 0,
+            Some(a) => match self.scalar(a) {
+                Val::Const(d) => d,
+                Val::Reg(_) | Val::Pinned(_) => {
+                    self.unsupported(a.span, "the dimension of a work-item function must be a constant");
+                    0
+                }
+            },
+        };
+        let beyond = d > 2;
+        let at = d.min(2) as u16;
+        match b {
+            GetWorkDim => preset_value(preset::WORK_DIM),
+            GetGlobalSize | GetLocalSize | GetEnqueuedLocalSize | GetNumGroups if beyond => Val::Const(1),
+            GetGlobalId | GetLocalId | GetGroupId | GetGlobalOffset if beyond => Val::Const(0),
+            GetGlobalSize => preset_value(preset::GLOBAL_SIZE + at),
+            GetLocalSize => preset_value(preset::LOCAL_SIZE + at),
+            GetEnqueuedLocalSize => preset_value(preset::ENQUEUED_SIZE + at),
+            GetNumGroups => preset_value(preset::GROUPS + at),
+            GetGroupId => preset_value(preset::GROUP + at),
+            GetGlobalOffset => preset_value(preset::OFFSET + at),
+            GetLocalId => lanes(preset::LOCAL_ID + at),
+            GetLocalLinearId => lanes(preset::LINEAR_ID),
+            GetGlobalId => {
+                self.e.binary64(Binary64::Add, lanes(preset::LOCAL_ID + at), preset_value(preset::BASE + at))
+            }
+            // GetGlobalLinearId: ((z * height) + y) * width + x, without the offset.
+            _ => {
+                let mut sum = Val::Const(0);
+                for d in [2, 1, 0] {
+                    let id = self.e.binary64(
+                        Binary64::Add,
+                        lanes(preset::LOCAL_ID + d),
+                        preset_value(preset::BASE + d),
+                    );
+                    let id = self.e.binary64(Binary64::Sub, id, preset_value(preset::OFFSET + d));
+                    let row = self.e.binary64(Binary64::Mul, sum, preset_value(preset::GLOBAL_SIZE + d));
+                    sum = self.e.binary64(Binary64::Add, row, id);
+                }
+                sum
+            }
+        }
+    }
+
+    fn sub_group_id(&mut self, b: Builtin) -> Val {
+        let linear = Val::Pinned(Reg { file: File::Word, variable: false, index: preset::LINEAR_ID });
+        let size = preset_value(preset::SUB_GROUP);
+        let items = self.e.narrow(Narrow::Low, preset_value(preset::ITEMS));
+        match b {
+            Builtin::GetMaxSubGroupSize => self.e.binary32(Binary32::MinU, size, items),
+            Builtin::GetSubGroupId => self.e.binary32(Binary32::DivU, linear, size),
+            Builtin::GetSubGroupLocalId => self.e.binary32(Binary32::RemU, linear, size),
+            Builtin::GetSubGroupSize => {
+                // The last one may be smaller.
+                let id = self.e.binary32(Binary32::DivU, linear, size);
+                let first = self.e.binary32(Binary32::Mul, id, size);
+                let rest = self.e.binary32(Binary32::Sub, items, first);
+                self.e.binary32(Binary32::MinU, size, rest)
+            }
+            _ => {
+                let up = self.e.binary32(Binary32::Add, items, size);
+                let up = self.e.binary32(Binary32::Sub, up, Val::Const(1));
+                self.e.binary32(Binary32::DivU, up, size)
+            }
+        }
+    }
+
+    /// `vload`, `vstore` and their `half` forms.
+    fn vector_memory(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
+        let loads = matches!(b, Builtin::Vload | Builtin::VloadHalf | Builtin::VloadaHalf);
+        let aligned = matches!(b, Builtin::VloadaHalf | Builtin::VstoreaHalf(_));
+        let data = if loads { Value::new() } else { self.value(&args[0]) };
+        let (offset, pointer) = if loads { (&args[0], &args[1]) } else { (&args[1], &args[2]) };
+        let ty = if loads { e.ty } else { args[0].ty };
+        let half = !matches!(b, Builtin::Vload | Builtin::Vstore);
+        let element = if half { Scalar::F16 } else { ty.element().unwrap_or(Scalar::F32) };
+        let lanes = ty.lanes();
+        let stride = if aligned && lanes == 3 { 4 } else { u64::from(lanes) } * element.size();
+        let align = if aligned { stride } else { element.size() } as u32;
+        let addr = self.pointer(pointer).aligned(align);
+        let addr = self.add_index(addr, offset, stride as i64).aligned(align);
+        let stored = Type::of_lanes(element, lanes);
+        if loads {
+            let value = self.load_memory(&addr, stored);
+            return if half { value.iter().map(|v| self.half_to_float(*v)).collect() } else { value };
+        }
+        let rounding = match b {
+            Builtin::VstoreHalf(r) | Builtin::VstoreaHalf(r) => r,
+            _ => Rounding::Default,
+        };
+        let from = ty.element().unwrap_or(Scalar::F32);
+        let data = if half {
+            data.iter().map(|v| self.float_to_float(from, Scalar::F16, *v, rounding)).collect()
+        } else {
+            data
+        };
+        self.store_memory(&addr, stored, &data, e.span);
+        Vec::new()
+    }
+
+    fn atomic(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
+        use Builtin::*;
+        let pointee = self.program.types.pointee(args[0].ty);
+        let element = match pointee.map(|p| p.to) {
+            Some(Type::Scalar(s) | Type::Atomic(s)) => s,
+            _ => Scalar::I32,
+        };
+        let addr = self.pointer(&args[0]);
+        let expected = if b == AtomicCompareExchange { Some(self.pointer(&args[1])) } else { None };
+        let mut values: Value = match b {
+            AtomicInc | AtomicDec | AtomicFlagTestAndSet => vec![Val::Const(1)],
+            AtomicFlagClear | AtomicLoad => vec![Val::Const(0)],
+            AtomicCompareExchange => {
+                let old = self.load_memory(&expected.unwrap_or(addr), Type::Scalar(element));
+                vec![old[0], self.scalar(&args[2])]
+            }
+            _ => args[1..].iter().map(|a| self.scalar(a)).collect(),
+        };
+        values.resize(2, Val::Const(0));
+        let (float, unsigned) = (element.is_float(), !element.is_signed());
+        let op = match b {
+            AtomicAdd if float => AtomicOp::AddF,
+            AtomicAdd | AtomicInc => AtomicOp::Add,
+            AtomicSub if float => AtomicOp::SubF,
+            AtomicSub | AtomicDec => AtomicOp::Sub,
+            AtomicMin if float => AtomicOp::MinF,
+            AtomicMin if unsigned => AtomicOp::MinU,
+            AtomicMin => AtomicOp::Min,
+            AtomicMax if float => AtomicOp::MaxF,
+            AtomicMax if unsigned => AtomicOp::MaxU,
+            AtomicMax => AtomicOp::Max,
+            AtomicAnd => AtomicOp::And,
+            AtomicOr => AtomicOp::Or,
+            AtomicXor => AtomicOp::Xor,
+            AtomicLoad => AtomicOp::Load,
+            AtomicStore | AtomicFlagClear => AtomicOp::Store,
+            AtomicCmpxchg | AtomicCompareExchange => AtomicOp::CompareExchange,
+            _ => AtomicOp::Exchange,
+        };
+        let old = self.atomic_instruction(op, element, addr, &values);
+        match b {
+            AtomicCompareExchange => {
+                if let Some(expected) = expected {
+                    self.store_memory(&expected, Type::Scalar(element), &vec![old], e.span);
+                }
+                let kind = element.unsigned_of_width();
+                vec![self.compare_scalar(CompareOp::Eq, kind, old, values[0])]
+            }
+            AtomicFlagTestAndSet => vec![self.not_zero(element, old)],
+            AtomicStore | AtomicFlagClear => Vec::new(),
+            _ => vec![old],
+        }
+    }
+
+    fn atomic_instruction(&mut self, op: AtomicOp, element: Scalar, addr: Addr, values: &[Val]) -> Val {
+        let wide = is_wide(element);
+        let dst = self.e.temporary(if wide { File::Long } else { File::Word });
+        let list = self.e.list(values);
+        let shared = addr.space() != Some(crate::memory::address::Space::Local);
+        self.e.code.global_atomics |= shared;
+        self.e.code.granule = self.e.code.granule.min(4);
+        let address = self.instruction_address(&addr.aligned(element.size() as u32));
+        if !self.unreachable {
+            self.e.push(Inst::Atomic { op, wide, dst, list, address });
+        }
+        Val::Reg(dst)
+    }
+
+    fn async_copy(&mut self, b: Builtin, args: &[Expr]) -> Value {
+        let pointee = self.program.types.pointee(args[0].ty);
+        let bytes = pointee.map_or(1, |p| self.program.types.size(p.to)) as u32;
+        let strided = b == Builtin::AsyncStridedCopy;
+        let count = if strided { 4 } else { 3 };
+        let mut values: Value = args[..count].iter().map(|a| self.scalar(a)).collect();
+        values.resize(4, Val::Const(1));
+        // 1: the stride is the source's; 2: the target's.
+        let list = self.e.list(&values);
+        self.e.code.granule = self.e.code.granule.min(bytes.min(4));
+        self.effect(Inst::AsyncCopy { bytes, list, strided });
+        vec![self.scalar(&args[count])]
+    }
+
+    fn collective(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
+        use Builtin::*;
+        let group = matches!(b, WorkGroupAll | WorkGroupAny | WorkGroupBroadcast | WorkGroupReduce(..));
+        let element = e.ty.element().unwrap_or(Scalar::I32);
+        let wide = is_wide(element);
+        let number = match element {
+            s if s.is_float() => Number::Float,
+            s if s.is_signed() => Number::Signed,
+            _ => Number::Unsigned,
+        };
+        let values: Vec<Value> = args.iter().map(|a| self.value(a)).collect();
+        let index = self.collective_index(b, args, &values);
+        let ops: Vec<Collective> = match b {
+            WorkGroupAll | SubGroupAll => vec![Collective::All],
+            WorkGroupAny | SubGroupAny => vec![Collective::Any],
+            WorkGroupBroadcast | SubGroupBroadcast => vec![Collective::Broadcast],
+            SubGroupBroadcastFirst => vec![Collective::BroadcastFirst],
+            SubGroupElect => vec![Collective::Elect],
+            SubGroupShuffle => vec![Collective::Shuffle],
+            SubGroupShuffleXor => vec![Collective::ShuffleXor],
+            SubGroupShuffleUp => vec![Collective::ShuffleUp],
+            SubGroupShuffleDown => vec![Collective::ShuffleDown],
+            SubGroupBallot => (0..4).map(Collective::Ballot).collect(),
+            WorkGroupReduce(r, s) | SubGroupReduce(r, s) => vec![Collective::Reduce(r, s, number)],
+            _ => Vec::new(),
+        };
+        let empty = vec![Val::Const(0)];
+        let operand = values.first().unwrap_or(&empty);
+        let mut out = Value::new();
+        for v in operand {
+            for op in &ops {
+                let dst = self.e.temporary(if wide { File::Long } else { File::Word });
+                let scope = Val::Const(u64::from(group));
+                let list = self.e.list(&[*v, index, scope]);
+                self.effect(Inst::Collective { op: *op, wide, dst, list });
+                out.push(Val::Reg(dst));
+            }
+        }
+        out
+    }
+
+    /// The linear index that a broadcast or shuffle names.
+    fn collective_index(&mut self, b: Builtin, args: &[Expr], values: &[Value]) -> Val {
+        if args.len() < 2 {
+            return Val::Const(0);
+        }
+        let low = |l: &mut Self, i: usize| {
+            let from = args[i].ty.element().unwrap_or(Scalar::U32);
+            l.convert_scalar(from, Scalar::U32, values[i][0], Rounding::Default, false)
+        };
+        let mut index = low(self, 1);
+        if b == Builtin::WorkGroupBroadcast && args.len() > 2 {
+            let mut stride = self.e.narrow(Narrow::Low, preset_value(preset::LOCAL_SIZE));
+            for d in 2..args.len() {
+                let i = low(self, d);
+                let term = self.e.binary32(Binary32::Mul, i, stride);
+                index = self.e.binary32(Binary32::Add, index, term);
+                let next = self.e.narrow(Narrow::Low, preset_value(preset::LOCAL_SIZE + d as u16 - 1));
+                stride = self.e.binary32(Binary32::Mul, stride, next);
+            }
+        }
+        index
+    }
+
+    /// Functions that write a second result through a pointer.
+    fn two_results(&mut self, b: Builtin, args: &[Expr], e: &Expr) -> Value {
+        use Builtin::*;
+        let x = self.value(&args[0]);
+        let y = if b == Remquo { Some(self.value(&args[1])) } else { None };
+        let pointer = &args[args.len() - 1];
+        let to = self.pointer(pointer);
+        let target = self.program.types.pointee(pointer.ty).map_or(e.ty, |p| p.to);
+        let s = e.ty.element().unwrap_or(Scalar::F32);
+        let (mut first, mut second) = (Value::new(), Value::new());
+        for (i, v) in x.iter().enumerate() {
+            let v = if s == Scalar::F16 { self.half_to_float(*v) } else { *v };
+            let other =
+                y.as_ref().map_or(v, |y| if s == Scalar::F16 { self.half_to_float(y[i]) } else { y[i] });
+            let (a, c) = self.two_results_scalar(b, s == Scalar::F64, v, other);
+            let back =
+                |l: &mut Self, v: Val| if s == Scalar::F16 { l.e.unary32(Unary32::FToHalf, v) } else { v };
+            first.push(back(self, a));
+            second.push(if matches!(b, Fract | Modf | Sincos) { back(self, c) } else { c });
+        }
+        self.store_memory(&to, target, &second, e.span);
+        first
+    }
+
+    fn two_results_scalar(&mut self, b: Builtin, wide: bool, x: Val, y: Val) -> (Val, Val) {
+        use Builtin::*;
+        let math = |l: &mut Self, f: Math1| l.e.math(f, x, wide);
+        match b {
+            Fract => {
+                let whole = if wide {
+                    self.e.unary64(Unary64::FloorF, x)
+                } else {
+                    self.e.unary32(Unary32::FloorF, x)
+                };
+                (math(self, Math1::Fract), whole)
+            }
+            Modf => {
+                // The fraction keeps the sign, also of zero; of an infinity it is zero.
+                let whole = if wide {
+                    self.e.unary64(Unary64::TruncF, x)
+                } else {
+                    self.e.unary32(Unary32::TruncF, x)
+                };
+                let (fraction, infinite) = if wide {
+                    (self.e.binary64(Binary64::SubF, x, whole), self.e.narrow(Narrow::IsinfF, x))
+                } else {
+                    (self.e.binary32(Binary32::SubF, x, whole), self.e.unary32(Unary32::IsinfF, x))
+                };
+                let ty = Type::Scalar(if wide { Scalar::F64 } else { Scalar::F32 });
+                let fraction = self.select(
+                    crate::types::INT,
+                    ty,
+                    &vec![infinite],
+                    &vec![Val::Const(0)],
+                    &vec![fraction],
+                )[0];
+                let signed = if wide {
+                    self.e.binary64(Binary64::CopysignF, fraction, x)
+                } else {
+                    self.e.binary32(Binary32::CopysignF, fraction, x)
+                };
+                (signed, whole)
+            }
+            Sincos if wide => (math(self, Math1::Sin), math(self, Math1::Cos)),
+            Sincos => (self.e.unary32(Unary32::SinF, x), self.e.unary32(Unary32::CosF, x)),
+            Frexp if wide => (self.e.unary64(Unary64::MantissaF, x), self.e.narrow(Narrow::ExponentF, x)),
+            Frexp => (self.e.unary32(Unary32::MantissaF, x), self.e.unary32(Unary32::ExponentF, x)),
+            Remquo if wide => {
+                let quotient = self.e.binary64(Binary64::RemquoQuotientF, x, y);
+                (self.e.binary64(Binary64::RemquoF, x, y), self.e.narrow(Narrow::Low, quotient))
+            }
+            Remquo => {
+                (self.e.binary32(Binary32::RemquoF, x, y), self.e.binary32(Binary32::RemquoQuotientF, x, y))
+            }
+            _ if wide => (math(self, Math1::Lgamma), self.e.narrow(Narrow::LgammaSignF, x)),
+            _ => (math(self, Math1::Lgamma), self.e.unary32(Unary32::LgammaSignF, x)),
+        }
+    }
+
+    /// Functions of numbers alone.
+    fn numeric(&mut self, b: Builtin, args: &[Expr], v: &[Value], e: &Expr) -> Value {
+        use Builtin::*;
+        let ty = args.first().map_or(e.ty, |a| a.ty);
+        let s = ty.element().unwrap_or(Scalar::F32);
+        match b {
+            Any | All => return vec![self.any_all(b == All, s, &v[0])],
+            Dot | Distance | FastDistance | Length | FastLength | Normalize | FastNormalize | Cross => {
+                return self.geometric(b, s, v);
+            }
+            Shuffle | Shuffle2 => return self.shuffle(args, v, e),
+            Nan => return v[0].iter().map(|x| self.nan(s, *x)).collect(),
+            _ => {}
+        }
+        let count = v.iter().map(Vec::len).max().unwrap_or(0);
+        let truth = matches!(
+            b,
+            Isfinite | Isinf | Isnan | Isnormal | Signbit | Islessgreater | Isordered | Isunordered
+        );
+        (0..count)
+            .map(|i| {
+                let x: Vec<Val> = v.iter().map(|v| v[i.min(v.len() - 1)]).collect();
+                let one = self.numeric_scalar(b, s, &x, e);
+                if truth && ty.is_vector() { self.truth(s, one) } else { one }
+            })
+            .collect()
+    }
+
+    fn nan(&mut self, s: Scalar, payload: Val) -> Val {
+        match s {
+            Scalar::U64 | Scalar::I64 => {
+                self.e.binary64(Binary64::Or, payload, Val::Const(0x7ff8_0000_0000_0000))
+            }
+            Scalar::U16 | Scalar::I16 => self.e.binary32(Binary32::Or, payload, Val::Const(0x7e00)),
+            _ => self.e.binary32(Binary32::Or, payload, Val::Const(0x7fc0_0000)),
+        }
+    }
+
+    fn any_all(&mut self, all: bool, s: Scalar, v: &Value) -> Val {
+        let mut sum = if all { Val::Const(1) } else { Val::Const(0) };
+        for x in v {
+            let sign = if is_wide(s) {
+                self.e.narrow(Narrow::Sign, *x)
+            } else {
+                let bit = Val::Const(u64::from(s.bits() - 1));
+                let moved = self.e.binary32(Binary32::ShrU, *x, bit);
+                self.e.binary32(Binary32::And, moved, Val::Const(1))
+            };
+            sum = self.combine(all, sum, sign);
+        }
+        sum
+    }
+
+    fn shuffle(&mut self, args: &[Expr], v: &[Value], e: &Expr) -> Value {
+        let mask = &v[v.len() - 1];
+        let mask_kind = args[args.len() - 1].ty.element().unwrap_or(Scalar::U32);
+        let pool: Value = v[..v.len() - 1].concat();
+        // Three lanes count as four.
+        let n = pool.len().next_power_of_two() as u64;
+        mask.iter()
+            .map(|m| {
+                let index = self.convert_scalar(mask_kind, Scalar::U32, *m, Rounding::Default, false);
+                let index = self.e.binary32(Binary32::And, index, Val::Const(n - 1));
+                if let Val::Const(i) = index {
+                    return pool.get(i as usize).copied().unwrap_or(Val::Const(0)).pinned();
+                }
+                let mut out = pool[0];
+                for (i, lane) in pool.iter().enumerate().skip(1) {
+                    let here = self.e.binary32(Binary32::Eq, index, Val::Const(i as u64));
+                    out = self.select(
+                        crate::types::INT,
+                        Type::Scalar(e.ty.element().unwrap_or(Scalar::F32)),
+                        &vec![here],
+                        &vec![*lane],
+                        &vec![out],
+                    )[0];
+                }
+                out
+            })
+            .collect()
+    }
+
+    fn geometric(&mut self, b: Builtin, s: Scalar, v: &[Value]) -> Value {
+        use Builtin::*;
+        if s == Scalar::F16 {
+            let wide: Vec<Value> =
+                v.iter().map(|v| v.iter().map(|x| self.half_to_float(*x)).collect()).collect();
+            let out = self.geometric(b, Scalar::F32, &wide);
+            return out.iter().map(|x| self.e.unary32(Unary32::FToHalf, *x)).collect();
+        }
+        let mul = |l: &mut Self, x, y| l.binary_scalar(BinaryOp::Mul, s, x, y, s);
+        if b == Cross {
+            let (p, q) = (&v[0], &v[1]);
+            let mut out = Value::new();
+            for (i, j) in [(1, 2), (2, 0), (0, 1)] {
+                let (x, y) = (mul(self, p[i], q[j]), mul(self, p[j], q[i]));
+                out.push(self.binary_scalar(BinaryOp::Sub, s, x, y, s));
+            }
+            out.resize(p.len(), Val::Const(0));
+            return out;
+        }
+        let x: Value = if matches!(b, Distance | FastDistance) {
+            v[0].iter().zip(&v[1]).map(|(x, y)| self.binary_scalar(BinaryOp::Sub, s, *x, *y, s)).collect()
+        } else {
+            v[0].clone()
+        };
+        let y = if b == Dot { v[1].clone() } else { x.clone() };
+        // Lengths in f64, so that no square overflows or vanishes; dot products in their own type, as written.
+        if b != Dot && s == Scalar::F32 {
+            let wide: Value =
+                x.iter().map(|v| self.float_to_float(s, Scalar::F64, *v, Rounding::Default)).collect();
+            let out = self.norms(b, &wide);
+            return out.iter().map(|v| self.float_to_float(Scalar::F64, s, *v, Rounding::Default)).collect();
+        }
+        if b != Dot {
+            return self.norms(b, &x);
+        }
+        let mut sum = mul(self, x[0], y[0]);
+        for i in 1..x.len() {
+            let term = mul(self, x[i], y[i]);
+            sum = self.binary_scalar(BinaryOp::Add, s, sum, term, s);
+        }
+        vec![sum]
+    }
+
+    /// The length of an f64 vector, or the vector by its length; of a zero vector itself.
+    fn norms(&mut self, b: Builtin, x: &Value) -> Value {
+        let mut sum = self.e.binary64(Binary64::MulF, x[0], x[0]);
+        for v in &x[1..] {
+            let term = self.e.binary64(Binary64::MulF, *v, *v);
+            sum = self.e.binary64(Binary64::AddF, sum, term);
+        }
+        let length = self.e.unary64(Unary64::SqrtF, sum);
+        if !matches!(b, Builtin::Normalize | Builtin::FastNormalize) {
+            return vec![length];
+        }
+        let zero = self.e.compare64(Compare64::EqF, length, Val::Const(0));
+        let zero = self.e.widen(super::super::lanes::Widen::NotZeroMask, zero);
+        let by = self.e.ternary64(Ternary64::Select, zero, Val::Const(1.0f64.to_bits()), length);
+        x.iter().map(|v| self.e.binary64(Binary64::DivF, *v, by)).collect()
+    }
+}

@@ -1,0 +1,132 @@
+//! Calls of the program's functions, inlined.
+
+use super::super::bytecode::{File, Inst, Reg};
+use super::facts::Fact;
+use super::{Lower, Storage, Val, Value, file_of, site};
+use crate::hir::{Expr, FunctionId, LocalId, StmtKind};
+
+/// Calls inside calls at most; deeper ones are recursion that the front end missed.
+const MAX_DEPTH: usize = 64;
+
+impl Lower<'_> {
+    /// The value of a call.
+    pub(super) fn call(&mut self, id: FunctionId, args: &[Expr], e: &Expr) -> Value {
+        let program = self.program;
+        let function = program.function(id);
+        if self.frames.len() > MAX_DEPTH {
+            self.unsupported(e.span, format!("calls of `{}` are nested too deep", function.name));
+            return vec![Val::Const(0); self.leaves(function.ret).len()];
+        }
+        let values: Vec<Value> = args.iter().map(|a| self.value(a)).collect();
+        let context = self.context();
+        let inner = self.facts.context(context, site(e));
+        let info = self.scans.of(function);
+        let direct = info.returns == 1 && info.ends_in_return;
+        let apart = self.facts.holds(inner, Fact::Return);
+        let mixed = self.holds(Fact::Exit(site(e)));
+        let leaves = self.leaves(function.ret);
+        let result: Value = if direct {
+            Vec::new()
+        } else {
+            let file = |mem| if mixed || apart { file_of(mem) } else { File::Uniform };
+            leaves.iter().map(|l| Val::Reg(self.e.temporary_variable(file(l.mem)))).collect()
+        };
+        let slot = if apart { self.e.slot() } else { 0 };
+        if apart {
+            self.e.push(Inst::Clear { save: slot });
+        }
+        let owned = self.owned.len();
+        let escaped = std::mem::replace(&mut self.escaped, false);
+        self.open_frame(id, inner, result.clone(), slot);
+        for (at, value) in values.iter().enumerate() {
+            self.bind_argument(LocalId(at as u32), value, e);
+        }
+        let direct_value = if direct { Some(self.direct_body(id)) } else { None };
+        if !direct {
+            self.block(&function.body);
+        }
+        self.close_frame(apart.then_some(slot), owned, direct);
+        self.escaped = escaped;
+        if result.iter().any(|r| r.is_uniform()) && self.result_differs(site(e)) {
+            self.note(Fact::Exit(site(e)));
+        }
+        direct_value.unwrap_or(result)
+    }
+
+    /// A body whose only `return` is its end: the value needs no register of its own.
+    fn direct_body(&mut self, id: FunctionId) -> Value {
+        let program = self.program;
+        let body = &program.function(id).body;
+        let Some((last, rest)) = body.split_last() else { return Vec::new() };
+        for s in rest {
+            if self.unreachable || self.error.is_some() {
+                break;
+            }
+            self.statement(s);
+        }
+        match &last.kind {
+            StmtKind::Return(Some(e)) => self.value(e),
+            _ => Vec::new(),
+        }
+    }
+
+    fn bind_argument(&mut self, local: LocalId, value: &Value, e: &Expr) {
+        let declared = self.local(local).clone();
+        if !self.needs_memory(local, &declared) && !self.frame().info.is_assigned(local) {
+            let pinned: Value = value.iter().map(|v| v.pinned()).collect();
+            self.bind_variable(local, Storage::Registers(pinned), value.len(), true);
+            return;
+        }
+        self.declare_storage(local);
+        match self.variable(local).storage.clone() {
+            Storage::Registers(_) => self.store_variable(local, 0, declared.ty, value),
+            Storage::Memory(address, space) => {
+                let align = self.program.types.align(declared.ty) as u32;
+                let to = super::place::Addr::constant(address, space, align);
+                self.store_memory(&to, declared.ty, value, e.span);
+            }
+        }
+    }
+
+    fn close_frame(&mut self, slot: Option<super::Slot>, owned: usize, direct: bool) {
+        let end = self.frame().end;
+        self.e.bind(end);
+        self.unreachable = false;
+        self.frames.pop();
+        self.joins.pop();
+        self.regions.pop();
+        if let Some(save) = slot {
+            self.e.push(Inst::Join { save });
+            self.e.release_slot(save);
+        }
+        if direct {
+            // The value may stand in the function's own variables: they live until the caller's statement ends.
+            let regs: Vec<Reg> = self.owned.drain(owned..).collect();
+            regs.into_iter().for_each(|r| self.e.hold(r));
+        } else {
+            self.end_scope(owned);
+        }
+    }
+
+    /// The value of a `return` goes to the call's result.
+    pub(super) fn assign_return(&mut self, value: &Value) {
+        let frame = self.frame();
+        let apart = self.regions.iter().skip(frame.depth - 1).any(|r| *r);
+        let result = frame.result.clone();
+        for (to, from) in result.iter().zip(&super::declare::pin_repeats(value)) {
+            let Val::Reg(to) = to else { continue };
+            if to.file == File::Uniform && (apart || !from.is_uniform()) {
+                self.differing.push(self.frames.len());
+            }
+            self.assign(*to, *from);
+        }
+    }
+
+    /// Whether a `return` of the call just closed gave lanes different values.
+    fn result_differs(&mut self, _site: usize) -> bool {
+        let depth = self.frames.len() + 1;
+        let before = self.differing.len();
+        self.differing.retain(|d| *d != depth);
+        self.differing.len() != before
+    }
+}

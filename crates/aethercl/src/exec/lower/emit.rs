@@ -1,0 +1,319 @@
+//! Registers, constants, labels and instructions while a kernel is lowered.
+
+use super::super::bytecode::{Address, Code, File, Inst, Object, Reg, Slot, Target, preset};
+use super::super::lanes;
+use crate::source::Span;
+use std::collections::HashMap;
+
+/// A value of one lane register's worth: known now, or in a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Val {
+    /// Known; 32-bit values with zeros above.
+    Const(u64),
+    /// In a register that is this value's alone.
+    Reg(Reg),
+    /// In a register that others read, too, and nobody changes.
+    Pinned(Reg),
+}
+
+impl Val {
+    /// Whether every lane has the same value.
+    pub fn is_uniform(self) -> bool {
+        match self {
+            Val::Const(_) => true,
+            Val::Reg(r) | Val::Pinned(r) => r.file == File::Uniform,
+        }
+    }
+
+    /// The same value for several readers.
+    pub fn pinned(self) -> Val {
+        match self {
+            Val::Reg(r) if !r.variable => Val::Pinned(r),
+            v => v,
+        }
+    }
+
+    /// Whether it is a variable's register, which a later assignment changes.
+    pub fn is_variable(self) -> bool {
+        matches!(self, Val::Reg(r) if r.variable)
+    }
+}
+
+/// The code of a kernel as it grows.
+pub struct Emitter {
+    /// What has been emitted.
+    pub code: Code,
+    /// The place in the program of what is being emitted.
+    pub span: Span,
+    constants: HashMap<u64, Reg>,
+    free: [Vec<u16>; 3],
+    /// Temporaries of the statement being lowered.
+    temporaries: Vec<Reg>,
+    labels: Vec<Target>,
+    free_slots: Vec<Slot>,
+    last_label: usize,
+}
+
+impl Emitter {
+    /// An empty kernel.
+    pub fn new(name: &str) -> Emitter {
+        let code = Code {
+            name: name.to_string(),
+            uniforms: preset::COUNT,
+            words: preset::LANES,
+            longs: preset::LANES,
+            granule: 16,
+            ..Code::default()
+        };
+        Emitter {
+            code,
+            span: Span::default(),
+            constants: HashMap::new(),
+            free: [Vec::new(), Vec::new(), Vec::new()],
+            temporaries: Vec::new(),
+            labels: Vec::new(),
+            free_slots: Vec::new(),
+            last_label: 0,
+        }
+    }
+
+    /// Adds an instruction.
+    pub fn push(&mut self, inst: Inst) {
+        self.code.insts.push(inst);
+        self.code.spans.push(self.span);
+    }
+
+    /// A register that lives until [`Emitter::release`].
+    pub fn allocate(&mut self, file: File, variable: bool) -> Reg {
+        let count = match file {
+            File::Uniform => &mut self.code.uniforms,
+            File::Word => &mut self.code.words,
+            File::Long => &mut self.code.longs,
+        };
+        let index = self.free[file as usize].pop().unwrap_or_else(|| {
+            *count += 1;
+            *count - 1
+        });
+        Reg { file, variable, index }
+    }
+
+    /// A register that lives until the end of the statement.
+    pub fn temporary(&mut self, file: File) -> Reg {
+        let reg = self.allocate(file, false);
+        self.temporaries.push(reg);
+        reg
+    }
+
+    /// A register that lives until the end of the statement, and that branches write.
+    pub fn temporary_variable(&mut self, file: File) -> Reg {
+        let reg = self.allocate(file, true);
+        self.temporaries.push(reg);
+        reg
+    }
+
+    /// Makes a register one that lives until the end of the statement.
+    pub fn hold(&mut self, reg: Reg) {
+        self.temporaries.push(reg);
+    }
+
+    /// Gives a register back.
+    pub fn release(&mut self, reg: Reg) {
+        self.free[reg.file as usize].push(reg.index);
+    }
+
+    /// How many temporaries live: the mark to go back to.
+    pub fn mark(&self) -> usize {
+        self.temporaries.len()
+    }
+
+    /// Gives back the temporaries made since the mark.
+    pub fn release_since(&mut self, mark: usize) {
+        while self.temporaries.len() > mark {
+            if let Some(reg) = self.temporaries.pop() {
+                self.release(reg);
+            }
+        }
+    }
+
+    /// Takes a temporary out of the statement's care; false if it is none of them.
+    pub fn adopt(&mut self, reg: Reg) -> bool {
+        match self.temporaries.iter().rposition(|r| r.file == reg.file && r.index == reg.index) {
+            Some(at) => {
+                self.temporaries.remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The register that holds a value.
+    pub fn reg(&mut self, value: Val) -> Reg {
+        match value {
+            Val::Reg(reg) | Val::Pinned(reg) => reg,
+            Val::Const(bits) => {
+                if let Some(reg) = self.constants.get(&bits) {
+                    return *reg;
+                }
+                // Never given back: a constant may be used in any later round of a loop.
+                let reg = Reg { file: File::Uniform, variable: false, index: self.code.uniforms };
+                self.code.uniforms += 1;
+                self.code.constants.push((reg.index, bits));
+                self.constants.insert(bits, reg);
+                reg
+            }
+        }
+    }
+
+    /// A new place to jump to.
+    pub fn label(&mut self) -> Target {
+        self.labels.push(Target::MAX);
+        self.labels.len() as Target - 1
+    }
+
+    /// The label stands here.
+    pub fn bind(&mut self, label: Target) {
+        self.last_label = self.code.insts.len();
+        self.labels[label as usize] = self.code.insts.len() as Target;
+    }
+
+    /// A waiting mask, until [`Emitter::release_slot`].
+    pub fn slot(&mut self) -> Slot {
+        self.free_slots.pop().unwrap_or_else(|| {
+            self.code.masks += 1;
+            self.code.masks - 1
+        })
+    }
+
+    /// Gives a waiting mask back.
+    pub fn release_slot(&mut self, slot: Slot) {
+        self.free_slots.push(slot);
+    }
+
+    /// A list of registers that an instruction names.
+    pub fn list(&mut self, values: &[Val]) -> u32 {
+        let regs: Vec<Reg> = values.iter().map(|v| self.reg(*v)).collect();
+        self.code.lists.extend(regs);
+        (self.code.lists.len() - values.len()) as u32
+    }
+
+    /// An address that an instruction names.
+    pub fn address(&mut self, address: Address) -> u32 {
+        self.code.addresses.push(address);
+        self.code.addresses.len() as u32 - 1
+    }
+
+    /// The next object of private memory.
+    pub fn private_object(&mut self, name: &str, bytes: u32, align: u32) -> (u32, u32) {
+        let offset = self.code.private_bytes.next_multiple_of(align.max(4));
+        self.code.private_bytes = offset + bytes;
+        self.code.private_objects.push(Object { name: name.to_string(), offset, bytes });
+        (self.code.private_objects.len() as u32 - 1, offset)
+    }
+
+    /// The next object of local memory.
+    pub fn local_object(&mut self, name: &str, bytes: u32, align: u32) -> (u32, u32) {
+        let offset = self.code.local_bytes.next_multiple_of(align.max(8));
+        self.code.local_bytes = offset + bytes;
+        self.code.local_objects.push(Object { name: name.to_string(), offset, bytes });
+        (self.code.local_objects.len() as u32 - 1, offset)
+    }
+
+    /// Puts instructions' targets in place of label numbers.
+    pub fn finish(mut self) -> Code {
+        for inst in &mut self.code.insts {
+            if let Inst::Jump { to }
+            | Inst::JumpIf { to, .. }
+            | Inst::JumpIfNone { to }
+            | Inst::IfBegin { to, .. }
+            | Inst::IfElse { to, .. }
+            | Inst::LoopCond { to, .. } = inst
+            {
+                *to = self.labels[*to as usize];
+            }
+        }
+        self.code
+    }
+
+    /// Lets the instruction that wrote temporary `from` write `to` instead, if nothing since then would notice.
+    pub fn retarget(&mut self, from: Reg, to: Reg, window: usize) -> bool {
+        let start = self.code.insts.len().saturating_sub(window).max(self.last_label);
+        for at in (start..self.code.insts.len()).rev() {
+            let inst = self.code.insts[at];
+            if inst.is_control() {
+                return false;
+            }
+            if inst.writes(&self.code, from) {
+                return self.code.set_destination(at, from, to);
+            }
+            if inst.touches(&self.code, to) || inst.touches(&self.code, from) {
+                return false;
+            }
+        }
+        false
+    }
+
+    fn result(&mut self, file: File, operands: &[Val]) -> Reg {
+        let uniform = operands.iter().all(|v| v.is_uniform());
+        self.temporary(if uniform { File::Uniform } else { file })
+    }
+}
+
+/// One method a table of operations: folds constants, else emits.
+macro_rules! operation {
+    ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, unary) => {
+        /// The operation's result.
+        pub fn $name(&mut self, op: lanes::$op, a: Val) -> Val {
+            if let Val::Const(x) = a {
+                return Val::Const(u64::from($one(op, x as $in)));
+            }
+            let dst = self.result(File::$file, &[a]);
+            let a = self.reg(a);
+            self.push(Inst::$op { op, dst, a });
+            Val::Reg(dst)
+        }
+    };
+    ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, binary) => {
+        /// The operation's result.
+        pub fn $name(&mut self, op: lanes::$op, a: Val, b: Val) -> Val {
+            if let (Val::Const(x), Val::Const(y)) = (a, b) {
+                return Val::Const(u64::from($one(op, x as $in, y as $in)));
+            }
+            let dst = self.result(File::$file, &[a, b]);
+            let (a, b) = (self.reg(a), self.reg(b));
+            self.push(Inst::$op { op, dst, a, b });
+            Val::Reg(dst)
+        }
+    };
+    ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, ternary) => {
+        /// The operation's result.
+        pub fn $name(&mut self, op: lanes::$op, a: Val, b: Val, c: Val) -> Val {
+            if let (Val::Const(x), Val::Const(y), Val::Const(z)) = (a, b, c) {
+                return Val::Const(u64::from($one(op, x as $in, y as $in, z as $in)));
+            }
+            let dst = self.result(File::$file, &[a, b, c]);
+            let s = [self.reg(a), self.reg(b), self.reg(c)];
+            self.push(Inst::$op { op, dst, s });
+            Val::Reg(dst)
+        }
+    };
+}
+
+impl Emitter {
+    operation!(binary32, Binary32, lanes::one_binary32, Word, u32, u32, binary);
+    operation!(binary64, Binary64, lanes::one_binary64, Long, u64, u64, binary);
+    operation!(compare64, Compare64, lanes::one_compare64, Word, u64, u32, binary);
+    operation!(ternary32, Ternary32, lanes::one_ternary32, Word, u32, u32, ternary);
+    operation!(ternary64, Ternary64, lanes::one_ternary64, Long, u64, u64, ternary);
+    operation!(unary32, Unary32, lanes::one_unary32, Word, u32, u32, unary);
+    operation!(unary64, Unary64, lanes::one_unary64, Long, u64, u64, unary);
+    operation!(widen, Widen, lanes::one_widen, Long, u32, u64, unary);
+    operation!(narrow, Narrow, lanes::one_narrow, Word, u64, u32, unary);
+
+    /// A mathematical function without a SIMD form.
+    pub fn math(&mut self, op: crate::builtins::math::Math1, a: Val, wide: bool) -> Val {
+        let dst = self.result(if wide { File::Long } else { File::Word }, &[a]);
+        let a = self.reg(a);
+        self.push(if wide { Inst::Math64 { op, dst, a } } else { Inst::Math32 { op, dst, a } });
+        Val::Reg(dst)
+    }
+}

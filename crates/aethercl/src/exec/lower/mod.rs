@@ -1,0 +1,373 @@
+//! From the typed program to bytecode.
+//!
+//! Lowering walks the tree once from the kernel's first statement to its last, inlining calls. It decides as it goes which
+//! values are the same for the whole work-group; where it decided too hopefully, it notes the fact and starts again.
+
+mod builtin;
+mod call;
+mod constants;
+mod control;
+mod convert;
+mod declare;
+mod emit;
+mod expr;
+mod facts;
+mod loops;
+mod numeric;
+mod operator;
+mod place;
+mod scan;
+mod stmt;
+
+pub use constants::Constants;
+pub use emit::Val;
+
+use super::bytecode::{Code, File, Inst, MemType, Parameter, Reg, Slot, Target};
+use crate::hir::{FunctionId, Local, LocalId, Program};
+use crate::memory::address::{Space, object_pointer};
+use crate::source::Span;
+use crate::types::{Scalar, Space as TypeSpace, Type};
+use emit::Emitter;
+use facts::{Context, Fact, Facts};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// After so many passes lowering has a defect; each pass adds a fact, and few chains of facts are longer than ten.
+const MAX_PASSES: usize = 200;
+
+/// An element of a type as registers hold it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaf {
+    offset: u32,
+    mem: MemType,
+}
+
+/// A value: one [`Val`] for each leaf of its type.
+pub type Value = Vec<Val>;
+
+/// Where a variable lives.
+#[derive(Debug, Clone)]
+enum Storage {
+    /// A register or constant for each leaf.
+    Registers(Value),
+    /// Memory at this address.
+    Memory(u64, Space),
+}
+
+#[derive(Debug, Clone)]
+struct Variable {
+    storage: Storage,
+    /// How many regions stood open at its declaration.
+    depth: usize,
+    /// The first of its leaves' numbers in the set of defined leaves.
+    first_leaf: usize,
+}
+
+/// A loop or `switch` being lowered.
+struct Breakable {
+    is_loop: bool,
+    site: usize,
+    exit: Option<Slot>,
+    proceed: Option<Slot>,
+    end: Target,
+    next: Target,
+    /// Open regions outside the part that `break` leaves, and outside the part that `continue` leaves.
+    exit_depth: usize,
+    next_depth: usize,
+}
+
+/// A function being inlined.
+struct Frame {
+    context: Context,
+    function: FunctionId,
+    variables: Vec<Option<Variable>>,
+    breakables: Vec<Breakable>,
+    result: Value,
+    returned: Slot,
+    end: Target,
+    depth: usize,
+    info: Rc<scan::Info>,
+}
+
+/// The lowering of one kernel, in one pass.
+pub struct Lower<'a> {
+    program: &'a Program,
+    constants: &'a Constants,
+    facts: &'a mut Facts,
+    scans: &'a mut scan::Scans,
+    e: Emitter,
+    checked: bool,
+    frames: Vec<Frame>,
+    /// Open regions; true where lanes may be inside and others not.
+    regions: Vec<bool>,
+    /// Where to go on when no lane is left, innermost last.
+    joins: Vec<Target>,
+    /// Registers of variables, by block.
+    owned: Vec<Reg>,
+    locals: HashMap<(Context, LocalId), u64>,
+    leaf_cache: HashMap<Type, Rc<Vec<Leaf>>>,
+    /// Leaves of variables that were assigned on every way here.
+    defined: Vec<bool>,
+    /// The way here is closed: a jump came before.
+    unreachable: bool,
+    /// Lanes may have left since this was last cleared.
+    escaped: bool,
+    error: Option<(Span, String)>,
+    /// Variables declared now belong to a region about to be opened.
+    ahead: usize,
+    /// Calls (by depth) whose `return`s gave lanes different values.
+    differing: Vec<usize>,
+}
+
+/// Lowers a kernel. With `checked` it keeps what only the checks need.
+///
+/// # Errors
+/// The place and name of what this crate cannot execute.
+pub fn lower(
+    program: &Program,
+    constants: &Constants,
+    kernel: FunctionId,
+    checked: bool,
+) -> Result<Code, (Span, String)> {
+    let mut facts = Facts::default();
+    let mut scans = scan::Scans::default();
+    for _ in 0..MAX_PASSES {
+        facts.changed = false;
+        let name = &program.function(kernel).name;
+        let mut lower = Lower {
+            program,
+            constants,
+            facts: &mut facts,
+            scans: &mut scans,
+            e: Emitter::new(name),
+            checked,
+            frames: Vec::new(),
+            regions: Vec::new(),
+            joins: Vec::new(),
+            owned: Vec::new(),
+            locals: HashMap::new(),
+            leaf_cache: HashMap::new(),
+            defined: Vec::new(),
+            unreachable: false,
+            escaped: false,
+            error: None,
+            ahead: 0,
+            differing: Vec::new(),
+        };
+        lower.kernel(kernel);
+        let (error, e) = (lower.error, lower.e);
+        if let Some(error) = error {
+            return Err(error);
+        }
+        if !facts.changed {
+            return Ok(e.finish());
+        }
+    }
+    Err((program.function(kernel).span, "this kernel's control flow could not be resolved".to_string()))
+}
+
+impl Lower<'_> {
+    fn kernel(&mut self, id: FunctionId) {
+        let returned = self.e.slot();
+        self.e.code.returned = returned;
+        self.e.push(Inst::Clear { save: returned });
+        self.open_frame(id, 0, Vec::new(), returned);
+        self.parameters(id);
+        let program = self.program;
+        self.block(&program.function(id).body);
+        let end = self.frame().end;
+        self.e.bind(end);
+        self.e.push(Inst::End);
+        if self.e.code.granule > 4 {
+            self.e.code.granule = 4;
+        }
+    }
+
+    fn open_frame(&mut self, id: FunctionId, context: Context, result: Value, returned: Slot) {
+        let function = self.program.function(id);
+        let end = self.e.label();
+        let divergent = self.facts.holds(context, Fact::Return);
+        self.regions.push(divergent);
+        self.joins.push(end);
+        let info = self.scans.of(function);
+        self.frames.push(Frame {
+            context,
+            function: id,
+            variables: vec![None; function.locals.len()],
+            breakables: Vec::new(),
+            result,
+            returned,
+            end,
+            depth: self.regions.len(),
+            info,
+        });
+    }
+
+    fn parameters(&mut self, id: FunctionId) {
+        let program = self.program;
+        let function = program.function(id);
+        for at in 0..function.params {
+            let local = LocalId(at as u32);
+            let declared = function.local(local);
+            let by_registers = !self.needs_memory(local, declared);
+            if by_registers {
+                self.parameter_in_registers(local, declared);
+            } else {
+                self.declare_storage(local);
+                // Its bytes are there before the kernel starts.
+                if matches!(self.e.code.insts.last(), Some(Inst::Undefine { .. })) {
+                    self.e.code.insts.pop();
+                    self.e.code.spans.pop();
+                }
+                let bytes = program.types.size(declared.ty) as u32;
+                let offset = match self.variable(local).storage {
+                    Storage::Memory(address, _) => crate::memory::address::offset(address),
+                    Storage::Registers(_) => 0,
+                };
+                self.e.code.parameters.push(Parameter::Private { offset, bytes });
+            }
+        }
+    }
+
+    fn parameter_in_registers(&mut self, local: LocalId, declared: &Local) {
+        let leaves = self.leaves(declared.ty);
+        let regs: Vec<Reg> = leaves.iter().map(|_| self.e.allocate(File::Uniform, true)).collect();
+        let parts = leaves.iter().zip(&regs).map(|(l, r)| (l.offset, l.mem, *r)).collect();
+        self.e.code.parameters.push(Parameter::Registers(parts));
+        let value: Value = regs.iter().map(|r| Val::Reg(*r)).collect();
+        let assigned = self.frame().info.is_assigned(local);
+        if assigned && self.holds(Fact::Divergent(local)) {
+            self.declare_storage(local);
+            self.store_variable(local, 0, declared.ty, &value);
+        } else {
+            self.bind_variable(local, Storage::Registers(value), leaves.len(), true);
+        }
+    }
+
+    fn frame(&self) -> &Frame {
+        // A frame is open from the kernel's start to its end.
+        &self.frames[self.frames.len() - 1]
+    }
+
+    fn frame_mut(&mut self) -> &mut Frame {
+        let last = self.frames.len() - 1;
+        &mut self.frames[last]
+    }
+
+    fn context(&self) -> Context {
+        self.frame().context
+    }
+
+    fn holds(&self, fact: Fact) -> bool {
+        self.facts.holds(self.context(), fact)
+    }
+
+    fn note(&mut self, fact: Fact) {
+        let context = self.context();
+        self.facts.add(context, fact);
+    }
+
+    fn local(&self, id: LocalId) -> &Local {
+        self.program.function(self.frame().function).local(id)
+    }
+
+    fn unsupported(&mut self, span: Span, what: impl Into<String>) {
+        if self.error.is_none() {
+            self.error = Some((span, what.into()));
+        }
+    }
+
+    /// The elements of a type as registers hold them.
+    fn leaves(&mut self, ty: Type) -> Rc<Vec<Leaf>> {
+        if let Some(leaves) = self.leaf_cache.get(&ty) {
+            return leaves.clone();
+        }
+        let mut leaves = Vec::new();
+        self.collect_leaves(ty, 0, &mut leaves);
+        let leaves = Rc::new(leaves);
+        self.leaf_cache.insert(ty, leaves.clone());
+        leaves
+    }
+
+    fn collect_leaves(&self, ty: Type, offset: u32, leaves: &mut Vec<Leaf>) {
+        let types = &self.program.types;
+        match ty {
+            Type::Void => {}
+            Type::Scalar(s) | Type::Atomic(s) => leaves.push(Leaf { offset, mem: mem_type(s) }),
+            Type::Vector(s, n) => {
+                let size = s.size() as u32;
+                leaves
+                    .extend((0..u32::from(n)).map(|i| Leaf { offset: offset + i * size, mem: mem_type(s) }));
+            }
+            Type::Pointer(_) | Type::Event => leaves.push(Leaf { offset, mem: MemType::B64 }),
+            Type::Array(id) => {
+                let array = types.array(id);
+                let size = types.size(array.of) as u32;
+                for i in 0..array.len as u32 {
+                    self.collect_leaves(array.of, offset + i * size, leaves);
+                }
+            }
+            Type::Record(id) => {
+                let record = types.record(id);
+                if record.is_union || overlaps(types, record) {
+                    let words = record.size as u32 / 4;
+                    leaves.extend((0..words).map(|i| Leaf { offset: offset + i * 4, mem: MemType::B32 }));
+                    let rest = words * 4..record.size as u32;
+                    leaves.extend(rest.map(|i| Leaf { offset: offset + i, mem: MemType::U8 }));
+                    return;
+                }
+                for field in record.fields.iter().filter(|f| !f.name.is_empty()) {
+                    self.collect_leaves(field.ty, offset + field.offset as u32, leaves);
+                }
+            }
+        }
+    }
+}
+
+/// Whether fields share bytes: members of an anonymous union do.
+fn overlaps(types: &crate::types::Types, record: &crate::types::Record) -> bool {
+    let mut end = 0;
+    record.fields.iter().filter(|f| !f.name.is_empty()).any(|f| {
+        let shared = f.offset < end;
+        end = f.offset + types.size(f.ty);
+        shared
+    })
+}
+
+/// How a scalar lies in memory.
+fn mem_type(scalar: Scalar) -> MemType {
+    match scalar {
+        Scalar::Bool | Scalar::U8 => MemType::U8,
+        Scalar::I8 => MemType::I8,
+        Scalar::U16 | Scalar::F16 => MemType::U16,
+        Scalar::I16 => MemType::I16,
+        Scalar::I32 | Scalar::U32 | Scalar::F32 => MemType::B32,
+        Scalar::I64 | Scalar::U64 | Scalar::F64 => MemType::B64,
+    }
+}
+
+/// The register file of an element in lanes.
+fn file_of(mem: MemType) -> File {
+    if mem == MemType::B64 { File::Long } else { File::Word }
+}
+
+/// The space of an address, where the type tells it.
+fn space_of(space: TypeSpace) -> Option<Space> {
+    match space {
+        TypeSpace::Private => Some(Space::Private),
+        TypeSpace::Local => Some(Space::Local),
+        TypeSpace::Constant => None,
+        TypeSpace::Global => Some(Space::Global),
+        TypeSpace::Generic => None,
+    }
+}
+
+/// The address of a node of the typed program: what tells one loop or call from another.
+fn site<T>(node: &T) -> usize {
+    std::ptr::from_ref(node) as usize
+}
+
+/// The address of an object.
+fn address_of(space: Space, object: u32, offset: u32) -> u64 {
+    object_pointer(space, object, u64::from(offset))
+}

@@ -1,0 +1,191 @@
+//! Which lanes of a work-group run.
+
+use super::lanes::Source;
+
+/// A set of lanes.
+#[derive(Debug, Clone, Default)]
+pub struct Mask {
+    /// All ones for a lane of the set, else 0.
+    bits: Vec<u32>,
+    lo: usize,
+    hi: usize,
+    count: usize,
+}
+
+impl Mask {
+    /// No lane of `lanes`.
+    pub fn new(lanes: usize) -> Mask {
+        Mask { bits: vec![0; lanes], ..Mask::default() }
+    }
+
+    /// The first `lanes` lanes, all of a group.
+    pub fn fill(&mut self, lanes: usize) {
+        self.bits.fill(0);
+        self.bits[..lanes].fill(u32::MAX);
+        (self.lo, self.hi, self.count) = (0, lanes, lanes);
+    }
+
+    /// Lanes from the first to behind the last of the set.
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.lo..self.hi
+    }
+
+    /// How many lanes.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether it has no lane.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether every lane of its range belongs to it.
+    pub fn is_dense(&self) -> bool {
+        self.count == self.hi - self.lo
+    }
+
+    /// All ones for a lane of the set, else 0; for each lane of the group.
+    pub fn bits(&self) -> &[u32] {
+        &self.bits
+    }
+
+    /// Whether a lane belongs to the set.
+    pub fn has(&self, lane: usize) -> bool {
+        self.bits[lane] != 0
+    }
+
+    /// The lanes in order.
+    pub fn lanes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.range().filter(|l| self.bits[*l] != 0)
+    }
+
+    /// Takes all lanes out.
+    pub fn clear(&mut self) {
+        if self.count > 0 {
+            self.bits[self.lo..self.hi].fill(0);
+            (self.lo, self.hi, self.count) = (0, 0, 0);
+        }
+    }
+
+    /// Lanes where the condition is 0 go over to `rest`, which is cleared before.
+    pub fn split(&mut self, cond: Source<'_, u32>, rest: &mut Mask) {
+        rest.clear();
+        self.send(cond, rest);
+    }
+
+    /// Lanes where the condition is 0 go over to `rest`, and join those there.
+    pub fn send(&mut self, cond: Source<'_, u32>, rest: &mut Mask) {
+        if self.count == 0 {
+            return;
+        }
+        let range = self.range();
+        let cond = match cond {
+            Source::One(0) => {
+                rest.join(self);
+                return;
+            }
+            Source::One(_) => return,
+            Source::Lanes(c) => c,
+        };
+        let mut staying = 0u32;
+        for ((own, other), c) in
+            self.bits[range.clone()].iter_mut().zip(&mut rest.bits[range.clone()]).zip(cond)
+        {
+            let keep = if *c != 0 { u32::MAX } else { 0 };
+            *other |= *own & !keep;
+            *own &= keep;
+            staying += *own & 1;
+        }
+        let moved = self.count - staying as usize;
+        if moved == 0 {
+            return;
+        }
+        let (lo, hi) = if rest.count == 0 {
+            (range.start, range.end)
+        } else {
+            (rest.lo.min(range.start), rest.hi.max(range.end))
+        };
+        (rest.lo, rest.hi, rest.count) = (lo, hi, rest.count + moved);
+        rest.shrink();
+        self.count = staying as usize;
+        self.shrink();
+    }
+
+    /// Lanes of `from` where the condition holds come over.
+    pub fn take(&mut self, cond: Source<'_, u32>, from: &mut Mask) {
+        let range = from.range();
+        for (at, lane) in range.enumerate() {
+            let holds = match cond {
+                Source::One(c) => c != 0,
+                Source::Lanes(c) => c[at] != 0,
+            };
+            if holds && from.bits[lane] != 0 {
+                from.bits[lane] = 0;
+                self.bits[lane] = u32::MAX;
+            }
+        }
+        from.recount();
+        self.recount();
+    }
+
+    /// All lanes of `other` come over.
+    pub fn join(&mut self, other: &mut Mask) {
+        if other.count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            std::mem::swap(self, other);
+            return;
+        }
+        for (own, more) in self.bits[other.lo..other.hi].iter_mut().zip(&mut other.bits[other.lo..other.hi]) {
+            *own |= *more;
+            *more = 0;
+        }
+        self.lo = self.lo.min(other.lo);
+        self.hi = self.hi.max(other.hi);
+        self.count += other.count;
+        (other.lo, other.hi, other.count) = (0, 0, 0);
+    }
+
+    fn shrink(&mut self) {
+        if self.count == 0 {
+            (self.lo, self.hi) = (0, 0);
+            return;
+        }
+        while self.bits[self.lo] == 0 {
+            self.lo += 1;
+        }
+        while self.bits[self.hi - 1] == 0 {
+            self.hi -= 1;
+        }
+    }
+
+    fn recount(&mut self) {
+        self.count = self.bits.iter().filter(|b| **b != 0).count();
+        (self.lo, self.hi) = (0, self.bits.len());
+        self.shrink();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_are_neither_lost_nor_doubled() {
+        let (mut now, mut rest) = (Mask::new(8), Mask::new(8));
+        now.fill(6);
+        now.split(Source::Lanes(&[0, 1, 0, 5, 0, 0]), &mut rest);
+        assert_eq!(now.lanes().collect::<Vec<_>>(), [1, 3]);
+        assert_eq!((now.range(), now.is_dense()), (1..4, false));
+        assert_eq!(rest.lanes().collect::<Vec<_>>(), [0, 2, 4, 5]);
+        let mut more = Mask::new(8);
+        now.send(Source::Lanes(&[0, 9, 1]), &mut more);
+        assert_eq!((now.count(), more.count()), (1, 1));
+        now.join(&mut rest);
+        now.join(&mut more);
+        assert_eq!((now.count(), now.range(), now.is_dense()), (6, 0..6, true));
+        assert!(rest.is_empty() && more.is_empty());
+    }
+}

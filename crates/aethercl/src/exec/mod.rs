@@ -1,0 +1,20 @@
+//! Execution: typed program → bytecode over lanes → interpreter.
+
+mod access;
+mod atomic;
+pub mod bytecode;
+mod collective;
+mod count;
+mod group;
+pub mod lanes;
+mod lower;
+mod mask;
+mod observe;
+mod print;
+mod run;
+
+pub use group::{Buffer, Group, Shared};
+pub use lower::{Constants, lower};
+pub use mask::Mask;
+pub use observe::Observer;
+pub use run::Stop;

@@ -1,0 +1,166 @@
+//! What looks on while a group runs: checks and counters.
+
+use super::bytecode::{Address, AtomicOp, Inst, MemType, Reg};
+use super::count::Counting;
+use super::{Group, Shared};
+use crate::check::{Access, Check, Checks, Context, Kind, Report, Touch, checks};
+use crate::counters::Counters;
+use crate::memory::address::{self, Space};
+
+/// Looks on.
+pub struct Observer {
+    checks: Vec<Box<dyn Check>>,
+    report: Report,
+    counting: Option<Counting>,
+    touches: Vec<Touch>,
+}
+
+impl Observer {
+    /// The checks and counters that were asked for; none if none were.
+    pub fn new(which: &Checks, count: bool, shared: &Shared<'_>) -> Option<Box<Observer>> {
+        if !which.any() && !count {
+            return None;
+        }
+        Some(Box::new(Observer {
+            checks: checks(which, shared),
+            report: Report::default(),
+            counting: count.then(|| Counting::new(shared)),
+            touches: Vec::new(),
+        }))
+    }
+
+    /// What was found and counted.
+    pub fn finish(self) -> (Report, Option<Counters>) {
+        (self.report, self.counting.map(Counting::finish))
+    }
+}
+
+/// The context of a group for the checks.
+fn context<'c>(g: &'c Group<'_>) -> Context<'c> {
+    Context { shared: g.shared, group: g.id, size: g.size, lanes: g.lanes, mask: &g.mask }
+}
+
+impl Group<'_> {
+    /// A group was made ready.
+    pub(super) fn observe_start(&mut self) {
+        let Some(mut o) = self.observer.take() else { return };
+        let cx = context(self);
+        o.checks.iter_mut().for_each(|c| c.start_group(&cx));
+        if let Some(counting) = &mut o.counting {
+            counting.start_group(self.items);
+        }
+        self.observer = Some(o);
+    }
+
+    /// Looks at an instruction before it runs.
+    pub(super) fn observe(&mut self, pc: usize) {
+        let Some(mut o) = self.observer.take() else { return };
+        let code = self.shared.code;
+        let inst = &code.insts[pc];
+        if let Some(counting) = &mut o.counting {
+            counting.instruction(inst, &self.mask, self.items);
+        }
+        if !self.mask.is_empty() {
+            match *inst {
+                Inst::Load { ty, count, list, address } => {
+                    self.observe_access(
+                        &mut o,
+                        pc,
+                        (Kind::Load, true),
+                        (ty, count),
+                        code.listed(list, count),
+                        address,
+                    );
+                }
+                Inst::Store { ty, count, list, address } => {
+                    self.observe_access(
+                        &mut o,
+                        pc,
+                        (Kind::Store, false),
+                        (ty, count),
+                        code.listed(list, count),
+                        address,
+                    );
+                }
+                Inst::Atomic { op, wide, list, address, .. } => {
+                    let ty = if wide { MemType::B64 } else { MemType::B32 };
+                    let reads = !matches!(op, AtomicOp::Store | AtomicOp::Exchange);
+                    let kind = (Kind::Atomic, reads);
+                    self.observe_access(&mut o, pc, kind, (ty, 1), code.listed(list, 2), address);
+                }
+                _ => self.observe_rare(&mut o, pc, inst),
+            }
+        }
+        self.observer = Some(o);
+    }
+
+    fn observe_rare(&mut self, o: &mut Observer, pc: usize, inst: &Inst) {
+        let code = self.shared.code;
+        let cx = context(self);
+        match *inst {
+            Inst::Barrier { flags } => {
+                let lane = self.mask.lanes().next().unwrap_or(0);
+                let flags = self.lane_value(flags, lane) as u32;
+                o.checks.iter_mut().for_each(|c| c.barrier(pc, flags, &cx, &mut o.report));
+            }
+            Inst::CheckDivisor { divisor, wide } => {
+                let mask = if wide { u64::MAX } else { u64::from(u32::MAX) };
+                let value = |lane: usize| self.lane_value(divisor, lane) & mask;
+                o.checks.iter_mut().for_each(|c| c.divide(pc, &value, &cx, &mut o.report));
+            }
+            Inst::Undefine { offset, bytes } => {
+                o.checks.iter_mut().for_each(|c| c.undefine(offset, bytes, &cx));
+            }
+            Inst::AsyncCopy { bytes, list, strided } => {
+                let operands = code.listed(list, 4);
+                let Some(lane) = self.mask.lanes().next() else { return };
+                let [to, _, count, stride] = [0, 1, 2, 3].map(|i| self.lane_value(operands[i], lane));
+                let step = if strided && address::space(to) == Space::Global { stride } else { 1 };
+                for i in 0..count.min(1 << 24) {
+                    let at = to.wrapping_add(i.wrapping_mul(step).wrapping_mul(u64::from(bytes)));
+                    let touch = cx.touch(lane, at, bytes);
+                    o.checks.iter_mut().for_each(|c| c.define(&touch, bytes, &cx));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn observe_access(
+        &mut self,
+        o: &mut Observer,
+        pc: usize,
+        (kind, reads): (Kind, bool),
+        (ty, count): (MemType, u8),
+        list: &[Reg],
+        address: u32,
+    ) {
+        let a: &Address = &self.shared.code.addresses[address as usize];
+        self.lane_addresses(a);
+        let bytes = ty.size() * u32::from(count);
+        let cx = context(self);
+        let mut touches = std::mem::take(&mut o.touches);
+        touches.clear();
+        touches.extend(self.mask.lanes().map(|lane| cx.touch(lane, self.addresses[lane], bytes)));
+        let stored = |lane: usize, element: usize| list.get(element).map_or(0, |r| self.lane_value(*r, lane));
+        let memory = |at: u64, lane: usize| self.read_lane(at, ty, lane);
+        let access = Access {
+            pc,
+            kind,
+            reads,
+            ty,
+            bytes,
+            align: a.align,
+            touches: &touches,
+            stored: &stored,
+            memory: &memory,
+        };
+        for check in &mut o.checks {
+            check.access(&access, &cx, &mut o.report);
+        }
+        if let Some(counting) = &mut o.counting {
+            counting.access(&access);
+        }
+        o.touches = touches;
+    }
+}

@@ -1,0 +1,133 @@
+//! The interpreter's loop.
+
+use super::bytecode::{Inst, Reg};
+use super::group::Group;
+use crate::source::Span;
+use std::mem::take;
+
+/// Why a group stopped before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// It executed as many instructions as allowed.
+    Steps(Span),
+    /// The program ran into what it must not reach.
+    Trap(Span),
+}
+
+impl Group<'_> {
+    /// Executes the kernel for the group that was started.
+    pub fn run(&mut self) -> Result<(), Stop> {
+        let code = self.shared.code;
+        let mut steps = self.shared.max_steps;
+        let mut pc = 0;
+        loop {
+            let inst = &code.insts[pc];
+            if steps == 0 {
+                return Err(Stop::Steps(code.spans[pc]));
+            }
+            steps -= 1;
+            if self.observer.is_some() {
+                self.observe(pc);
+            }
+            if self.arithmetic(inst) {
+                pc += 1;
+                continue;
+            }
+            match *inst {
+                Inst::Load { ty, count, list, address } => {
+                    self.load(ty, code.listed(list, count), &code.addresses[address as usize]);
+                }
+                Inst::Store { ty, count, list, address } => {
+                    self.store(ty, code.listed(list, count), &code.addresses[address as usize]);
+                }
+                Inst::End => return Ok(()),
+                Inst::Trap if self.mask.is_empty() => {}
+                Inst::Trap => return Err(Stop::Trap(code.spans[pc])),
+                _ => {
+                    if let Some(to) = self.control(inst) {
+                        pc = to as usize;
+                        continue;
+                    }
+                }
+            }
+            pc += 1;
+        }
+    }
+
+    /// Instructions that change where or which lanes go on; those that jump say where to.
+    fn control(&mut self, inst: &Inst) -> Option<u32> {
+        match *inst {
+            Inst::Jump { to } => return Some(to),
+            Inst::JumpIf { cond, value, to } => {
+                return ((self.uniforms[cond.index as usize] as u32 != 0) == value).then_some(to);
+            }
+            Inst::JumpIfNone { to } => return self.mask.is_empty().then_some(to),
+            Inst::IfBegin { cond, save, to } => {
+                let mut rest = take(&mut self.masks[save as usize]);
+                rest.clear();
+                self.send(cond, &mut rest);
+                self.masks[save as usize] = rest;
+                return self.mask.is_empty().then_some(to);
+            }
+            Inst::IfElse { save, to } => {
+                std::mem::swap(&mut self.mask, &mut self.masks[save as usize]);
+                return self.mask.is_empty().then_some(to);
+            }
+            Inst::Join { save } => self.mask.join(&mut self.masks[save as usize]),
+            Inst::Clear { save } => self.masks[save as usize].clear(),
+            Inst::LoopCond { cond, exit, to } => {
+                let mut rest = take(&mut self.masks[exit as usize]);
+                self.send(cond, &mut rest);
+                self.masks[exit as usize] = rest;
+                return self.mask.is_empty().then_some(to);
+            }
+            Inst::Park { slot } => {
+                let mask = &mut self.mask;
+                self.masks[slot as usize].join(mask);
+            }
+            Inst::Resume { slot } => {
+                self.mask.clear();
+                self.mask.join(&mut self.masks[slot as usize]);
+            }
+            Inst::Case { entry, cond } => {
+                let mut from = take(&mut self.masks[entry as usize]);
+                let mut mask = take(&mut self.mask);
+                mask.take(self.word_source(cond, &from.range()), &mut from);
+                self.mask = mask;
+                self.masks[entry as usize] = from;
+            }
+            _ => self.rare(inst),
+        }
+        None
+    }
+
+    /// Lanes where the condition is 0 go to wait.
+    fn send(&mut self, cond: Reg, rest: &mut super::mask::Mask) {
+        let mut mask = take(&mut self.mask);
+        let range = mask.range();
+        mask.send(self.word_source(cond, &range), rest);
+        self.mask = mask;
+    }
+
+    fn rare(&mut self, inst: &Inst) {
+        let code = self.shared.code;
+        match *inst {
+            Inst::Atomic { op, wide, dst, list, address } => {
+                self.atomic(op, wide, dst, code.listed(list, 2), &code.addresses[address as usize]);
+            }
+            Inst::AddressOf { dst, address } => {
+                self.lane_addresses(&code.addresses[address as usize]);
+                let range = self.mask.range();
+                self.long_scratch[range.clone()].copy_from_slice(&self.addresses[range]);
+                self.put_long(dst);
+            }
+            Inst::Collective { op, wide, dst, list } => self.collective(op, wide, dst, code.listed(list, 3)),
+            Inst::AsyncCopy { bytes, list, strided } => self.async_copy(bytes, code.listed(list, 4), strided),
+            Inst::Print { format, list, count } => {
+                self.print(&code.formats[format as usize], code.listed(list, count));
+            }
+            // The rest speaks to the observer only: lanes in lockstep meet at every barrier.
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The typed program: what the front end hands to execution.
+//!
+//! Everything is resolved. Names are indices, every implicit conversion is an expression of its own, built-in functions are
+//! [`Builtin`]s whose operands already have the parameter types, `sizeof` and constants are folded, initialisers are lists
+//! of stores at byte offsets. Three kinds of thing make up a body:
+//!
+//! - a [`Place`] is somewhere in memory (an lvalue): variable, element, member, lanes of a vector;
+//! - an [`Expr`] is a value; [`ExprKind::Load`] reads a place, [`ExprKind::AddressOf`] makes a pointer to it;
+//! - a [`Stmt`] is control flow or an expression run for its effect.
+//!
+//! Recursion does not exist in OpenCL C, and the front end refuses it: the call graph has no cycle.
+
+mod builtin;
+mod expr;
+mod stmt;
+
+pub use builtin::{Builtin, Reduction, Scan};
+pub use expr::{
+    BinaryOp, CompareOp, Expr, ExprKind, FormatPiece, LogicalOp, Place, PlaceKind, Rounding, StepResult,
+    UnaryOp,
+};
+pub use stmt::{Case, Init, InitPart, Stmt, StmtKind};
+
+use crate::source::{SourceMap, Span};
+use crate::types::{Space, Type, Types};
+
+/// Index of a function in [`Program::functions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FunctionId(pub u32);
+/// Index of a variable in [`Function::locals`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocalId(pub u32);
+/// Index of a variable in [`Program::globals`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GlobalId(pub u32);
+
+/// A whole translation unit that passed every check of the front end.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Pointer, array and record types that [`Type`]s name.
+    pub types: Types,
+    /// Functions with a body; a callee stands before its callers.
+    pub functions: Vec<Function>,
+    /// Variables of program scope, `__constant` variables of functions, and string literals.
+    pub globals: Vec<Global>,
+    /// The texts, to turn [`Span`]s into lines and columns.
+    pub sources: SourceMap,
+    /// Bytes of warnings as a compiler prints them; empty unless asked for.
+    pub warnings: String,
+}
+
+/// A function with a body.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Result type; `void` for kernels.
+    pub ret: Type,
+    /// How many of `locals` are parameters: the first ones, in order.
+    pub params: usize,
+    /// Parameters, then every variable of every block, `__local` ones included.
+    pub locals: Vec<Local>,
+    /// The statements.
+    pub body: Vec<Stmt>,
+    /// Set on kernels.
+    pub kernel: Option<Kernel>,
+    /// The name in its definition.
+    pub span: Span,
+}
+
+/// What a kernel has beyond a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kernel {
+    /// `reqd_work_group_size`.
+    pub required_group: Option<[u64; 3]>,
+    /// `work_group_size_hint`.
+    pub group_hint: Option<[u64; 3]>,
+    /// `intel_reqd_sub_group_size` or `reqd_sub_group_size`.
+    pub required_sub_group: Option<u32>,
+}
+
+/// A parameter or a variable of a function.
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// Its name; empty for a temporary that the front end made.
+    pub name: String,
+    /// Its type. A pointer parameter of a kernel has the space of its argument.
+    pub ty: Type,
+    /// Private, or local: one for the whole work-group, declared in a kernel's body.
+    pub space: Space,
+    /// Alignment in bytes, from the type or an attribute.
+    pub align: u64,
+    /// A pointer to it (or into it) is made somewhere: it needs memory. Where false, only whole-place loads and stores,
+    /// members, lanes and [`PlaceKind::Index`] reach it.
+    pub address_taken: bool,
+    /// Declared `const`.
+    pub is_const: bool,
+    /// Declared `volatile`.
+    pub is_volatile: bool,
+    /// A pointer declared `restrict`.
+    pub is_restrict: bool,
+    /// Where it is declared.
+    pub span: Span,
+}
+
+/// A variable that exists once for the program.
+#[derive(Clone, Debug)]
+pub struct Global {
+    /// Its name; empty for string literals.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// Constant, or global (OpenCL C 2.0 and later).
+    pub space: Space,
+    /// Alignment in bytes.
+    pub align: u64,
+    /// Declared `const` or `__constant`.
+    pub is_const: bool,
+    /// Its bytes before the first launch, as many as the type's size.
+    pub data: Vec<u8>,
+    /// Places in `data` that hold addresses of other globals.
+    pub relocations: Vec<Relocation>,
+    /// Where it is declared.
+    pub span: Span,
+}
+
+/// Eight bytes of a global's data that hold another global's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relocation {
+    /// Byte offset in the data.
+    pub offset: u64,
+    /// Whose address.
+    pub target: GlobalId,
+    /// Bytes to add to it.
+    pub addend: i64,
+}
+
+impl Program {
+    /// A function by its index.
+    pub fn function(&self, id: FunctionId) -> &Function {
+        &self.functions[id.0 as usize]
+    }
+
+    /// A program-scope variable by its index.
+    pub fn global(&self, id: GlobalId) -> &Global {
+        &self.globals[id.0 as usize]
+    }
+
+    /// The kernel of this name.
+    pub fn kernel(&self, name: &str) -> Option<FunctionId> {
+        let at = self.functions.iter().position(|f| f.kernel.is_some() && f.name == name)?;
+        Some(FunctionId(at as u32))
+    }
+}
+
+impl Function {
+    /// A parameter or variable by its index.
+    pub fn local(&self, id: LocalId) -> &Local {
+        &self.locals[id.0 as usize]
+    }
+}

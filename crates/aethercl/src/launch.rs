@@ -1,0 +1,418 @@
+//! Launches: arguments in, groups over threads, outcome out.
+
+use crate::check::{Checks, Finding, Report};
+use crate::counters::Counters;
+use crate::exec::bytecode::{Code, Parameter, preset};
+use crate::exec::{Buffer, Group, Observer, Shared, Stop};
+use crate::memory::address::{Space, object_pointer, with_argument};
+use crate::memory::{Memory, MemoryError};
+use crate::program::{ArgKind, KernelInfo, Program};
+use crate::source::Span;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// What a kernel may do with a buffer: the launch's contract, which checks hold the kernel to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Only read.
+    Read,
+    /// Written, and perhaps read.
+    Write,
+}
+
+/// An argument of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arg<'a> {
+    /// A range of device memory. Address 0 and no bytes: a null pointer.
+    Buffer {
+        /// Its first byte.
+        address: u64,
+        /// How many bytes the kernel may touch.
+        bytes: u64,
+        /// What it may do with them.
+        access: Access,
+    },
+    /// A value's bytes.
+    Scalar(&'a [u8]),
+    /// Local memory of so many bytes.
+    Local(usize),
+}
+
+/// How many work-items, in which groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NdRange {
+    /// Work-items in each dimension; 1 in those not used.
+    pub global: [u64; 3],
+    /// Work-items of a group in each dimension. Groups at the end may be smaller.
+    pub local: [u64; 3],
+    /// The first global id.
+    pub offset: [u64; 3],
+    /// Dimensions in use, 1 to 3.
+    pub dimensions: u32,
+}
+
+impl NdRange {
+    /// One dimension.
+    pub fn line(global: u64, local: u64) -> NdRange {
+        NdRange { global: [global, 1, 1], local: [local, 1, 1], offset: [0; 3], dimensions: 1 }
+    }
+
+    /// Two dimensions.
+    pub fn plane(global: [u64; 2], local: [u64; 2]) -> NdRange {
+        NdRange {
+            global: [global[0], global[1], 1],
+            local: [local[0], local[1], 1],
+            offset: [0; 3],
+            dimensions: 2,
+        }
+    }
+}
+
+/// How to launch.
+#[derive(Debug, Clone)]
+pub struct LaunchOptions {
+    /// Checks to run. With any, all groups run on one thread, in order.
+    pub checks: Checks,
+    /// Count what the kernel does.
+    pub counters: bool,
+    /// Threads over work-groups. Results do not depend on it.
+    pub threads: usize,
+    /// Instructions a group may execute before it counts as hanging.
+    pub max_steps: u64,
+    /// Work-items to a sub-group and to a SIMD group in the counters.
+    pub sub_group: u32,
+}
+
+impl Default for LaunchOptions {
+    fn default() -> LaunchOptions {
+        LaunchOptions {
+            checks: Checks::NONE,
+            counters: false,
+            threads: 1,
+            max_steps: 2_000_000_000,
+            sub_group: 32,
+        }
+    }
+}
+
+/// What a launch leaves behind besides memory.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// What the checks found.
+    pub findings: Vec<Finding>,
+    /// What was counted.
+    pub counters: Counters,
+    /// What the kernel printed, in the order of its groups.
+    pub printf: String,
+}
+
+/// Why a launch failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LaunchError {
+    /// No kernel of this name.
+    NoKernel(String),
+    /// An argument does not fit its parameter.
+    Argument {
+        /// Number of the argument from 0.
+        index: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// The range cannot be executed.
+    Range(String),
+    /// A construct that this crate cannot execute, as a compiler says it.
+    Unsupported(String),
+    /// The kernel ran too long, or into what it must not reach: the message with the line.
+    Stopped(String),
+    /// A buffer is not in memory.
+    Memory(MemoryError),
+}
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LaunchError::NoKernel(name) => write!(f, "there is no kernel `{name}`"),
+            LaunchError::Argument { index, message } => write!(f, "argument {index}: {message}"),
+            LaunchError::Range(message)
+            | LaunchError::Unsupported(message)
+            | LaunchError::Stopped(message) => f.write_str(message),
+            LaunchError::Memory(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LaunchError {}
+
+/// Work-items of a group at most.
+pub const MAX_GROUP: u64 = 1024;
+/// Below so many work-items another thread costs more than it helps.
+const ITEMS_PER_THREAD: u64 = 2048;
+
+impl Program {
+    /// Runs a kernel to its end.
+    ///
+    /// # Errors
+    /// When the arguments or the range do not fit the kernel, or it does not come to its end.
+    pub fn launch(
+        &self,
+        memory: &Memory,
+        kernel: &str,
+        args: &[Arg<'_>],
+        range: NdRange,
+        options: &LaunchOptions,
+    ) -> Result<Outcome, LaunchError> {
+        let info = self.kernel(kernel).ok_or_else(|| LaunchError::NoKernel(kernel.to_string()))?;
+        check_range(info, &range)?;
+        let checked = options.checks.any();
+        let code = self
+            .code(info.id(), checked)
+            .map_err(|(span, m)| LaunchError::Unsupported(self.message(span, "error", &m)))?;
+        let shared = self.prepare(memory, info, &code, args, &range, options)?;
+        let (ran, stopped) = run_groups(&shared, &range, options);
+        // Without the check nobody saw which bytes were written: all that may have been count as such.
+        if !options.checks.uninitialized {
+            for buffer in shared.buffers.iter().flatten().filter(|b| b.writable) {
+                buffer.allocation.mark_written(buffer.start as usize, buffer.bytes as usize);
+            }
+        }
+        let findings = ran.report.finish(self, &shared);
+        if let Some(stop) = stopped {
+            let found: String = findings.iter().map(|f| format!("{f}\n")).collect();
+            return Err(LaunchError::Stopped(found + &self.stopped(stop, options.max_steps)));
+        }
+        Ok(Outcome { findings, counters: ran.counters, printf: ran.printf })
+    }
+
+    /// Makes a kernel ready to launch; its first launch does so otherwise.
+    ///
+    /// # Errors
+    /// A construct that this crate cannot execute, with its line.
+    pub fn lower(&self, kernel: &str) -> Result<(), LaunchError> {
+        let info = self.kernel(kernel).ok_or_else(|| LaunchError::NoKernel(kernel.to_string()))?;
+        let code = self.code(info.id(), false);
+        code.map(|_| ()).map_err(|(span, m)| LaunchError::Unsupported(self.message(span, "error", &m)))
+    }
+
+    /// A message with its place, line and caret.
+    pub(crate) fn message(&self, span: Span, kind: &str, message: &str) -> String {
+        let mut out = String::new();
+        self.hir().sources.describe(span, kind, message, &mut out);
+        out
+    }
+
+    fn stopped(&self, stop: Stop, max_steps: u64) -> String {
+        match stop {
+            Stop::Steps(span) => self.message(
+                span,
+                "error",
+                &format!("a work-group was still running here after {max_steps} instructions"),
+            ),
+            Stop::Trap(span) => self.message(span, "error", "the kernel stopped itself here"),
+        }
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        memory: &'a Memory,
+        info: &KernelInfo,
+        code: &'a Code,
+        args: &[Arg<'_>],
+        range: &NdRange,
+        options: &LaunchOptions,
+    ) -> Result<Shared<'a>, LaunchError> {
+        if args.len() != info.args.len() {
+            let message =
+                format!("`{}` takes {} arguments, {} are given", info.name, info.args.len(), args.len());
+            return Err(LaunchError::Argument { index: args.len(), message });
+        }
+        let mut shared = Shared {
+            code,
+            constants: self.constants(),
+            memory,
+            buffers: Vec::new(),
+            uniforms: vec![0; code.uniforms as usize],
+            private_arguments: Vec::new(),
+            range: [range.offset, range.global, range.local],
+            local_bytes: code.local_bytes,
+            local_arguments: Vec::new(),
+            max_steps: options.max_steps,
+            sub_group: options.sub_group.max(1),
+        };
+        for (register, value) in &code.constants {
+            shared.uniforms[*register as usize] = *value;
+        }
+        set_presets(&mut shared.uniforms, range, options);
+        for (index, arg) in args.iter().enumerate() {
+            let bytes = argument_bytes(&mut shared, index, &info.args[index].kind, arg)?;
+            place_argument(&mut shared, &code.parameters[index], &bytes);
+        }
+        Ok(shared)
+    }
+}
+
+fn check_range(info: &KernelInfo, range: &NdRange) -> Result<(), LaunchError> {
+    let items = range.local.iter().try_fold(1u64, |p, l| p.checked_mul(*l)).unwrap_or(u64::MAX);
+    if items == 0 || items > MAX_GROUP {
+        let message = format!(
+            "a work-group of {:?} has {items} work-items; 1 to {MAX_GROUP} are possible",
+            range.local
+        );
+        return Err(LaunchError::Range(message));
+    }
+    match info.required_group {
+        Some(required) if required != range.local => Err(LaunchError::Range(format!(
+            "`{}` requires work-groups of {required:?}, launched with {:?}",
+            info.name, range.local
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn set_presets(uniforms: &mut [u64], range: &NdRange, options: &LaunchOptions) {
+    uniforms[preset::WORK_DIM as usize] = u64::from(range.dimensions);
+    uniforms[preset::SUB_GROUP as usize] = u64::from(options.sub_group.max(1));
+    for d in 0..3 {
+        uniforms[preset::GLOBAL_SIZE as usize + d] = range.global[d];
+        uniforms[preset::ENQUEUED_SIZE as usize + d] = range.local[d];
+        uniforms[preset::GROUPS as usize + d] = range.global[d].div_ceil(range.local[d]);
+        uniforms[preset::OFFSET as usize + d] = range.offset[d];
+    }
+}
+
+/// The bytes of an argument as the kernel's parameter holds them.
+fn argument_bytes(
+    shared: &mut Shared<'_>,
+    index: usize,
+    kind: &ArgKind,
+    arg: &Arg<'_>,
+) -> Result<Vec<u8>, LaunchError> {
+    let wrong = |message: String| Err(LaunchError::Argument { index, message });
+    let mut buffer = None;
+    let bytes = match (kind, arg) {
+        (ArgKind::Buffer { .. }, Arg::Buffer { address: 0, bytes: 0, .. }) => 0u64.to_le_bytes().to_vec(),
+        (ArgKind::Buffer { .. }, Arg::Buffer { address, bytes, access }) => {
+            let Some((allocation, start)) = shared.memory.find(*address) else {
+                let what = shared.memory.describe(*address);
+                return Err(LaunchError::Memory(MemoryError::Outside {
+                    address: *address,
+                    bytes: *bytes,
+                    what,
+                }));
+            };
+            if *bytes > allocation.bytes - start {
+                let what = shared.memory.describe(*address);
+                return Err(LaunchError::Memory(MemoryError::Outside {
+                    address: *address,
+                    bytes: *bytes,
+                    what,
+                }));
+            }
+            buffer = Some(Buffer { allocation, start, bytes: *bytes, writable: *access == Access::Write });
+            with_argument(*address, index).to_le_bytes().to_vec()
+        }
+        (ArgKind::Local, Arg::Local(bytes)) => {
+            let offset = shared.local_bytes.next_multiple_of(128);
+            shared.local_bytes = offset + *bytes as u32;
+            let object = (shared.code.local_objects.len() + shared.local_arguments.len()) as u32;
+            shared.local_arguments.push((offset, *bytes as u32, index));
+            object_pointer(Space::Local, object, u64::from(offset)).to_le_bytes().to_vec()
+        }
+        (ArgKind::Value(size), Arg::Scalar(bytes)) if *size == bytes.len() as u64 => bytes.to_vec(),
+        (ArgKind::Value(size), Arg::Scalar(bytes)) => {
+            return wrong(format!("the parameter takes {size} bytes, {} are given", bytes.len()));
+        }
+        (ArgKind::Buffer { .. }, _) => return wrong("the parameter takes a buffer".to_string()),
+        (ArgKind::Local, _) => return wrong("the parameter takes a size of local memory".to_string()),
+        (ArgKind::Value(_), _) => return wrong("the parameter takes a value".to_string()),
+    };
+    shared.buffers.push(buffer);
+    Ok(bytes)
+}
+
+fn place_argument(shared: &mut Shared<'_>, parameter: &Parameter, bytes: &[u8]) {
+    match parameter {
+        Parameter::Registers(parts) => {
+            for (offset, ty, reg) in parts {
+                let at = *offset as usize;
+                let mut raw = [0; 8];
+                let n = ty.size() as usize;
+                raw[..n].copy_from_slice(&bytes[at..at + n]);
+                shared.uniforms[reg.index as usize] = ty.extend(u64::from_le_bytes(raw));
+            }
+        }
+        Parameter::Private { offset, .. } => shared.private_arguments.push((*offset, bytes.to_vec())),
+    }
+}
+
+/// What the groups leave behind.
+#[derive(Default)]
+struct Ran {
+    report: Report,
+    counters: Counters,
+    printf: String,
+}
+
+/// What threads hand over.
+#[derive(Default)]
+struct Results {
+    stopped: Option<(u64, Stop)>,
+    printed: Vec<(u64, String)>,
+    report: Report,
+    counters: Counters,
+}
+
+/// Runs all groups, in order on each thread.
+fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions) -> (Ran, Option<Stop>) {
+    let counts: Vec<u64> = (0..3).map(|d| range.global[d].div_ceil(range.local[d])).collect();
+    let groups: u64 = counts.iter().product();
+    let lanes = range.local.iter().product::<u64>();
+    let useful = (groups * lanes / ITEMS_PER_THREAD).max(1).min(groups.max(1));
+    let alone = shared.code.global_atomics || options.checks.any();
+    let threads = if alone { 1 } else { (options.threads.max(1) as u64).min(useful) };
+    let next = AtomicU64::new(0);
+    let results: Mutex<Results> = Mutex::default();
+    let work = || {
+        let observer = Observer::new(&options.checks, options.counters, shared);
+        let mut group = Group::new(shared, lanes as usize, observer);
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= groups {
+                break;
+            }
+            let id = [number % counts[0], number / counts[0] % counts[1], number / (counts[0] * counts[1])];
+            group.start(id);
+            let ended = group.run();
+            let text = group.take_printed();
+            if ended.is_err() || !text.is_empty() {
+                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                results.printed.push((number, text));
+                if let Err(stop) = ended {
+                    next.store(groups, Ordering::Relaxed);
+                    if results.stopped.is_none_or(|(earlier, _)| number < earlier) {
+                        results.stopped = Some((number, stop));
+                    }
+                }
+            }
+        }
+        if let Some(observer) = group.into_observer() {
+            let (report, counters) = observer.finish();
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.report = report;
+            results.counters.add(&counters.unwrap_or_default());
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.printed.sort_by_key(|(number, _)| *number);
+    let printf = results.printed.into_iter().map(|(_, text)| text).collect();
+    (
+        Ran { report: results.report, counters: results.counters, printf },
+        results.stopped.map(|(_, stop)| stop),
+    )
+}

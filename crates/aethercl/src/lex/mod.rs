@@ -1,0 +1,9 @@
+//! Text to tokens, and the values of literals.
+
+mod literal;
+mod scan;
+mod token;
+
+pub use literal::{Number, parse_char, parse_number, parse_text, round_to};
+pub use scan::scan;
+pub use token::{Names, Symbol, Token, TokenKind};

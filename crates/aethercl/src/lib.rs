@@ -1,0 +1,32 @@
+//! A simulated GPU that executes OpenCL C, checks every access, counts what the hardware would do, and models its time.
+//!
+//! The line of data: text → [`preprocess`] → [`lex`] → `parse` → `sema` → [`hir`] (typed program) → execution.
+
+#![forbid(unsafe_code)]
+
+mod builtins;
+pub mod check;
+mod compile;
+pub mod counters;
+mod exec;
+pub mod hir;
+mod launch;
+pub mod lex;
+pub mod machine;
+pub mod memory;
+pub mod model;
+pub mod options;
+mod parse;
+pub mod preprocess;
+mod program;
+mod sema;
+pub mod source;
+pub mod types;
+
+pub use check::{Checks, Finding, FindingKind};
+pub use compile::{BuildError, Source, compile, compile_for};
+pub use counters::Counters;
+pub use launch::{Access, Arg, LaunchError, LaunchOptions, NdRange, Outcome};
+pub use memory::Memory;
+pub use options::{Includes, Target};
+pub use program::{ArgInfo, ArgKind, KernelInfo, Program};

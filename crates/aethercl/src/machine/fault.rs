@@ -1,0 +1,107 @@
+//! Faults on purpose, so that a program's tests can show what it does when a device fails: a command that fails, memory that
+//! ends early, a kernel that hangs, a device that disappears.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What is to go wrong, and when. Shared between a test and its device; everything may be set while the device is in use.
+#[derive(Debug, Default)]
+pub struct Faults {
+    commands: AtomicU64,
+    launches: AtomicU64,
+    fail_at: AtomicU64,
+    hang_at: AtomicU64,
+    lose_at: AtomicU64,
+    memory: AtomicU64,
+}
+
+/// What a command is to suffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing.
+    Runs,
+    /// It reports a failure and does nothing.
+    Fails,
+    /// It never ends; the watchdog does.
+    Hangs,
+    /// The device is gone before it.
+    Lost,
+}
+
+impl Faults {
+    /// The `n`-th command from now fails, counted from 1; 0 none.
+    pub fn fail_command(&self, n: u64) {
+        arm(&self.fail_at, &self.commands, n);
+    }
+    /// The `n`-th kernel from now never ends; 0 none.
+    pub fn hang_launch(&self, n: u64) {
+        arm(&self.hang_at, &self.launches, n);
+    }
+    /// The device is gone at the `n`-th command from now, and stays so; 0 never.
+    pub fn disappear_at(&self, n: u64) {
+        arm(&self.lose_at, &self.commands, n);
+    }
+    /// No more than this many bytes can be allocated; 0 for as much as the profile has.
+    pub fn limit_memory(&self, bytes: u64) {
+        self.memory.store(bytes, Ordering::SeqCst);
+    }
+    /// The limit, where there is one.
+    pub fn memory_limit(&self) -> Option<u64> {
+        Some(self.memory.load(Ordering::SeqCst)).filter(|bytes| *bytes > 0)
+    }
+    /// Commands that the device has begun.
+    pub fn commands(&self) -> u64 {
+        self.commands.load(Ordering::SeqCst)
+    }
+    /// Kernels among them.
+    pub fn launches(&self) -> u64 {
+        self.launches.load(Ordering::SeqCst)
+    }
+
+    /// Counts a command and says what is to happen to it.
+    pub(crate) fn next(&self, launch: bool) -> Fate {
+        let command = self.commands.fetch_add(1, Ordering::SeqCst) + 1;
+        let launched = if launch { self.launches.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
+        let at = |slot: &AtomicU64| slot.load(Ordering::SeqCst);
+        let lose = at(&self.lose_at);
+        if lose > 0 && command >= lose {
+            Fate::Lost
+        } else if at(&self.fail_at) == command {
+            Fate::Fails
+        } else if launch && at(&self.hang_at) == launched {
+            Fate::Hangs
+        } else {
+            Fate::Runs
+        }
+    }
+}
+
+fn arm(slot: &AtomicU64, counter: &AtomicU64, n: u64) {
+    let at = if n == 0 { 0 } else { counter.load(Ordering::SeqCst) + n };
+    slot.store(at, Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counted_from_when_it_is_armed() {
+        let faults = Faults::default();
+        assert_eq!(faults.next(false), Fate::Runs);
+        faults.fail_command(2);
+        assert_eq!(
+            [faults.next(false), faults.next(true), faults.next(false)],
+            [Fate::Runs, Fate::Fails, Fate::Runs]
+        );
+        faults.hang_launch(1);
+        assert_eq!(
+            [faults.next(false), faults.next(true), faults.next(true)],
+            [Fate::Runs, Fate::Hangs, Fate::Runs]
+        );
+        faults.disappear_at(1);
+        assert_eq!([faults.next(false), faults.next(true)], [Fate::Lost, Fate::Lost]);
+        assert_eq!((faults.commands(), faults.launches()), (9, 4));
+        faults.limit_memory(10);
+        assert_eq!(faults.memory_limit(), Some(10));
+    }
+}

@@ -1,0 +1,109 @@
+//! A launch descriptor whose kernel is OpenCL C.
+
+use super::work::{Done, Failure, Work};
+use crate::memory::Memory;
+use crate::{Access, Arg, LaunchError, LaunchOptions, NdRange, Program};
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// An argument that a descriptor keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// Part of device memory.
+    Buffer {
+        /// Address of its first byte.
+        address: u64,
+        /// Bytes that the kernel may touch.
+        bytes: u64,
+        /// What the launch says that the kernel does with it.
+        access: Access,
+    },
+    /// A scalar or vector, as its bytes.
+    Scalar(Vec<u8>),
+    /// Local memory of this many bytes.
+    Local(usize),
+}
+
+/// A kernel of a program with everything a launch needs.
+pub struct KernelLaunch {
+    program: Arc<Program>,
+    name: String,
+    bindings: Vec<Binding>,
+    range: NdRange,
+    options: LaunchOptions,
+    timed: bool,
+}
+
+impl KernelLaunch {
+    /// A launch of the kernel `name`.
+    pub fn new(
+        program: &Arc<Program>,
+        name: &str,
+        bindings: Vec<Binding>,
+        range: NdRange,
+        options: LaunchOptions,
+    ) -> Self {
+        Self { program: Arc::clone(program), name: name.into(), bindings, range, options, timed: false }
+    }
+
+    /// Counts, so that the device's clock tells how long it takes, also where the device does not do so by itself.
+    #[must_use]
+    pub fn timed(mut self, timed: bool) -> Self {
+        self.timed = timed;
+        self
+    }
+
+    fn args(&self) -> Vec<Arg<'_>> {
+        self.bindings
+            .iter()
+            .map(|binding| match binding {
+                Binding::Scalar(bytes) => Arg::Scalar(bytes),
+                Binding::Local(bytes) => Arg::Local(*bytes),
+                Binding::Buffer { address, bytes, access } => {
+                    Arg::Buffer { address: *address, bytes: *bytes, access: *access }
+                }
+            })
+            .collect()
+    }
+}
+
+impl Work for KernelLaunch {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn timed(&self) -> bool {
+        self.timed
+    }
+
+    fn signature(&self) -> u64 {
+        let mut hash = DefaultHasher::new();
+        Arc::as_ptr(&self.program).addr().hash(&mut hash);
+        self.name.hash(&mut hash);
+        self.range.global.hash(&mut hash);
+        self.range.local.hash(&mut hash);
+        for binding in &self.bindings {
+            match binding {
+                // Where a buffer lies does not matter, how large it is may.
+                Binding::Buffer { bytes, .. } => bytes.hash(&mut hash),
+                Binding::Scalar(bytes) => bytes.hash(&mut hash),
+                Binding::Local(bytes) => bytes.hash(&mut hash),
+            }
+        }
+        hash.finish()
+    }
+
+    fn run(&self, memory: &Memory, count: bool) -> Result<Done, Failure> {
+        let options = LaunchOptions { counters: count, ..self.options.clone() };
+        match self.program.launch(memory, &self.name, &self.args(), self.range, &options) {
+            Ok(outcome) => Ok(Done {
+                counters: count.then_some(outcome.counters),
+                findings: outcome.findings,
+                printed: outcome.printf,
+            }),
+            Err(LaunchError::Stopped(why)) => Err(Failure::Endless(why)),
+            Err(e) => Err(Failure::Trap(e.to_string())),
+        }
+    }
+}

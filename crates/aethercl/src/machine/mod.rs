@@ -1,0 +1,32 @@
+//! The machine around the compute units: address space and pages, register file, command rings with doorbells, fences, command
+//! processor, copy engines, and a simulated clock. `docs/aethercl.md` follows one matrix product through it.
+
+mod engines;
+mod error;
+mod fault;
+mod gpu;
+mod host;
+mod launch;
+mod narrate;
+mod packet;
+mod processor;
+pub mod registers;
+mod ring;
+mod trace;
+mod vram;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+pub use engines::{Direction, Interval, Share};
+pub use error::GpuError;
+pub use fault::Faults;
+pub use gpu::{Gpu, Options};
+pub use host::HostMemory;
+pub use launch::{Binding, KernelLaunch};
+pub use narrate::{Narrator, Sink, TraceLevel, human_ns};
+pub use packet::{BadPacket, Packet};
+pub use trace::{Timeline, Track};
+pub use vram::{PAGE, Vram};
+pub use work::{Callback, Completion, Done, Failure, Fence, Outcome, Work};

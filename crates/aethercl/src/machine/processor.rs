@@ -1,0 +1,391 @@
+//! The command processor and the scheduler over the queues: which command is read next, what it does, and when.
+//!
+//! Queues are read one command at a time. Of those whose next command may begin, the one that could begin first is read, on a
+//! tie the one with the lower number. A queue that waits for another's fence is passed over until that fence is there.
+
+use super::engines::Direction;
+use super::fault::Fate;
+use super::gpu::Gpu;
+use super::narrate::TraceLevel;
+use super::packet::Packet;
+use super::registers::status;
+use super::trace::Track;
+use super::work::{Completion, Done, Failure, Outcome};
+use super::{GpuError, Work, human_ns};
+use crate::model::{self, Estimate};
+use std::sync::Arc;
+
+/// When a command ran.
+type Times = (u64, u64);
+
+impl Gpu {
+    /// Reads and does everything announced, then serves interrupts.
+    ///
+    /// # Errors
+    /// When queues are left that all wait for one another. What single commands came to is in their completions.
+    pub fn run(&mut self) -> Result<(), GpuError> {
+        let mut stuck = None;
+        while !self.is_lost() {
+            match self.next_queue() {
+                Next::Queue(queue) => self.step(queue),
+                Next::Nothing => break,
+                Next::Stuck(who) => {
+                    stuck = Some(who);
+                    break;
+                }
+            }
+            if self.registers.pending() != 0 {
+                self.service();
+            }
+        }
+        self.registers.set_status(status::BUSY, stuck.is_some());
+        self.registers.advance(self.engines.idle_at());
+        match stuck {
+            Some(who) => Err(GpuError::Deadlock(who)),
+            None => self.alive(),
+        }
+    }
+
+    /// The queue whose next command could begin first.
+    fn next_queue(&mut self) -> Next {
+        let mut best: Option<(u64, usize)> = None;
+        let mut waiting = Vec::new();
+        for number in 0..self.queues.len() {
+            let (packet, announced) = match self.queues[number].ring.peek() {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                // To be read, and to fail then.
+                Err(_) => return Next::Queue(number),
+            };
+            let mut ready = self.engines.earliest(announced.max(self.queues[number].ready_ns));
+            if let Packet::Wait { queue, value } = packet {
+                if self.registers.fence(queue as usize) < value {
+                    waiting.push(format!("queue {number} for fence {value} of queue {queue}"));
+                    continue;
+                }
+                ready = ready.max(self.queues.get(queue as usize).map_or(0, |q| q.ready_ns));
+            }
+            if best.is_none_or(|(first, _)| ready < first) {
+                best = Some((ready, number));
+            }
+        }
+        match best {
+            Some((_, number)) => Next::Queue(number),
+            None if waiting.is_empty() => Next::Nothing,
+            None => Next::Stuck(waiting.join(", ")),
+        }
+    }
+
+    /// Reads one command of a queue and does it.
+    fn step(&mut self, number: usize) {
+        let (packet, announced) = match self.queues[number].ring.peek() {
+            Ok(Some(found)) => found,
+            Ok(None) => return,
+            Err(bad) => return self.bad_packet(number, bad.header),
+        };
+        self.queues[number].ring.pop();
+        let (capacity, head) = (self.queues[number].ring.capacity(), self.queues[number].ring.head());
+        self.registers.set_ring(number, capacity, head);
+        match packet {
+            Packet::Pad { .. } => {}
+            Packet::Signal { value } => self.signal(number, value),
+            Packet::Wait { queue, .. } => {
+                let there = self.queues.get(queue as usize).map_or(0, |q| q.ready_ns);
+                let ready = self.queues[number].ready_ns.max(there).max(announced);
+                self.queues[number].ready_ns = ready;
+                self.complete(number, announced, (ready, ready), Ok(Outcome::default()));
+            }
+            _ => {
+                let launch = matches!(packet, Packet::Launch { .. });
+                match self.faults.next(launch) {
+                    Fate::Runs => self.execute(number, packet, announced, false),
+                    Fate::Hangs => self.execute(number, packet, announced, true),
+                    Fate::Lost => self.lose(),
+                    Fate::Fails => {
+                        self.forget(packet);
+                        let at = self.queues[number].ready_ns.max(announced);
+                        self.complete(number, announced, (at, at), Err(GpuError::Injected));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A command that an engine works on. `hang`: a kernel that is to run for ever.
+    fn execute(&mut self, number: usize, packet: Packet, announced: u64, hang: bool) {
+        let fetched = self.engines.fetch(announced, self.profile.launch.command_ns);
+        self.narrator.say(TraceLevel::Steps, || {
+            format!(
+                "[{}] command processor: read from queue {number}: {}",
+                human_ns(fetched),
+                packet.describe()
+            )
+        });
+        let ready = fetched.max(self.queues[number].ready_ns);
+        let (times, outcome) = match packet {
+            Packet::CopyIn { to, from, bytes } => self.copy_in(ready, to, from, bytes),
+            Packet::CopyOut { to, from, bytes } => self.copy_out(ready, to, from, bytes),
+            Packet::Copy { to, from, bytes } => {
+                let done = self.memory.copy(from, to, bytes);
+                self.within(ready, "copy", bytes, true, done)
+            }
+            Packet::Fill { to, bytes, pattern, length } => {
+                let done = self.memory.fill(to, &pattern[..length as usize], bytes);
+                self.within(ready, "fill", bytes, false, done)
+            }
+            Packet::Launch { descriptor } => self.kernel(number, ready, descriptor, hang),
+            Packet::Pad { .. } | Packet::Signal { .. } | Packet::Wait { .. } => {
+                ((ready, ready), Ok(Outcome::default()))
+            }
+        };
+        self.queues[number].ready_ns = times.1;
+        if let Some(timeline) = &mut self.timeline {
+            timeline.add(Track::Queue(number), &title(&packet, &outcome), times, &details(&outcome));
+        }
+        self.complete(number, announced, times, outcome);
+    }
+
+    fn copy_in(&mut self, ready: u64, to: u64, from: u64, bytes: u64) -> (Times, Result<Outcome, GpuError>) {
+        let times =
+            self.transfer(Direction::In, ready, "copy in", bytes, model::copy_ns(&self.profile, bytes));
+        let outcome = match self.host.unpin(from) {
+            Some(data) => self.memory.write(to, &data).map_err(|e| GpuError::Address(e.to_string())),
+            None => Err(GpuError::Address(format!("no pinned host memory at {from:#x}"))),
+        };
+        (times, outcome.map(|()| Outcome::default()))
+    }
+
+    fn copy_out(&mut self, ready: u64, to: u64, from: u64, bytes: u64) -> (Times, Result<Outcome, GpuError>) {
+        let times =
+            self.transfer(Direction::Out, ready, "copy out", bytes, model::copy_ns(&self.profile, bytes));
+        let outcome = match self.host.unpin(to) {
+            Some(mut data) => self
+                .memory
+                .read(from, &mut data)
+                .map(|()| Outcome { data, ..Outcome::default() })
+                .map_err(|e| GpuError::Address(e.to_string())),
+            None => Err(GpuError::Address(format!("no pinned host memory at {to:#x}"))),
+        };
+        (times, outcome)
+    }
+
+    fn within(
+        &mut self,
+        ready: u64,
+        what: &str,
+        bytes: u64,
+        reads: bool,
+        done: Result<(), crate::memory::MemoryError>,
+    ) -> (Times, Result<Outcome, GpuError>) {
+        let ns = model::fill_ns(&self.profile, bytes, reads);
+        let times = self.transfer(Direction::Within, ready, what, bytes, ns);
+        (times, done.map(|()| Outcome::default()).map_err(|e| GpuError::Address(e.to_string())))
+    }
+
+    fn transfer(&mut self, direction: Direction, ready: u64, what: &str, bytes: u64, ns: u64) -> Times {
+        let (engine, time) = self.engines.copy(direction, ready, ns);
+        self.narrator.say(TraceLevel::Commands, || {
+            format!(
+                "[{}] copy engine {engine}: {what}, {bytes} bytes in {} ({:.2} GB/s)",
+                human_ns(time.start),
+                human_ns(ns),
+                bytes as f64 / ns.max(1) as f64
+            )
+        });
+        if let Some(timeline) = &mut self.timeline {
+            let size = [("bytes", bytes.to_string())];
+            timeline.add(Track::CopyEngine(engine), what, (time.start, time.end), &size);
+        }
+        (time.start, time.end)
+    }
+
+    fn kernel(
+        &mut self,
+        number: usize,
+        ready: u64,
+        descriptor: u64,
+        hang: bool,
+    ) -> (Times, Result<Outcome, GpuError>) {
+        let Some(work) = self.host.take(descriptor) else {
+            let e = GpuError::Address(format!("no launch descriptor at host {descriptor:#x}"));
+            return ((ready, ready), Err(e));
+        };
+        let signature = work.signature();
+        let known = if self.count_all { None } else { self.history.get(&signature).cloned() };
+        let count = known.is_none() && (work.timed() || !self.count_none);
+        let result = if hang {
+            Err(Failure::Endless("a test asked for it".into()))
+        } else {
+            let memory = Arc::clone(&self.memory);
+            work.run(&memory, count)
+        };
+        let done = match result {
+            Ok(done) => done,
+            Err(failure) => return self.failed(ready, work.as_ref(), failure),
+        };
+        let estimate = known.or_else(|| {
+            let counted = done.counters.as_ref()?;
+            Some(Arc::new(model::kernel(&self.profile, counted)))
+        });
+        if let (Some(estimate), true) = (&estimate, count) {
+            self.history.insert(signature, Arc::clone(estimate));
+        }
+        let times = self.place(number, ready, work.name(), estimate.as_deref());
+        (times, Ok(Outcome { data: Vec::new(), kernel: work.name().into(), done, estimate }))
+    }
+
+    fn failed(
+        &mut self,
+        ready: u64,
+        work: &dyn Work,
+        failure: Failure,
+    ) -> (Times, Result<Outcome, GpuError>) {
+        let name = work.name().to_owned();
+        match failure {
+            Failure::Trap(why) => ((ready, ready), Err(GpuError::Kernel { name, why })),
+            Failure::Endless(why) => {
+                let after_ms = self.profile.launch.watchdog_ms;
+                let (time, _) = self.engines.compute(ready, u64::MAX, after_ms * 1_000_000);
+                ((time.start, time.end), Err(GpuError::Hang { name, after_ms, why }))
+            }
+        }
+    }
+
+    /// Puts a launch on the compute units.
+    fn place(&mut self, number: usize, ready: u64, name: &str, estimate: Option<&Estimate>) -> Times {
+        let Some(estimate) = estimate else { return (ready, ready) };
+        let (time, shares) = self.engines.compute(ready, estimate.groups, estimate.ns);
+        self.narrator.say(TraceLevel::Commands, || {
+            let o = &estimate.occupancy;
+            format!(
+                "[{}] queue {number}: kernel {name}, {} groups on {} units, {} at a time on each ({}), {}, bound by {}",
+                human_ns(time.start),
+                estimate.groups,
+                shares.len(),
+                o.groups,
+                o.limit,
+                human_ns(estimate.ns),
+                estimate.bound()
+            )
+        });
+        for share in &shares {
+            self.narrator.say(TraceLevel::All, || {
+                format!(
+                    "[{}] unit {}: {} groups of {name} until {}",
+                    human_ns(share.time.start),
+                    share.unit,
+                    share.groups,
+                    human_ns(share.time.end)
+                )
+            });
+            if let Some(timeline) = &mut self.timeline {
+                let groups = [("groups", share.groups.to_string())];
+                timeline.add(Track::Unit(share.unit), name, (share.time.start, share.time.end), &groups);
+            }
+        }
+        (time.start, time.end + self.profile.launch.drain_ns)
+    }
+
+    /// Keeps what a command came to until its SIGNAL.
+    fn complete(
+        &mut self,
+        number: usize,
+        queued_ns: u64,
+        (start_ns, end_ns): Times,
+        outcome: Result<Outcome, GpuError>,
+    ) {
+        if let Err(e) = &outcome {
+            self.registers.fail(e.code(), number);
+            self.narrator
+                .say(TraceLevel::Commands, || format!("[{}] queue {number}: failed: {e}", human_ns(end_ns)));
+        }
+        self.queues[number].last = Some(Completion { queued_ns, start_ns, end_ns, outcome });
+    }
+
+    fn signal(&mut self, number: usize, value: u64) {
+        let queue = &mut self.queues[number];
+        let end = queue.ready_ns;
+        let completion = queue.last.take().unwrap_or(Completion {
+            queued_ns: end,
+            start_ns: end,
+            end_ns: end,
+            outcome: Ok(Outcome::default()),
+        });
+        queue.results.insert(value, completion);
+        self.registers.signal(number, value);
+        self.narrator.say(TraceLevel::Steps, || {
+            format!("[{}] command processor: fence of queue {number} is {value}", human_ns(end))
+        });
+    }
+
+    /// Words that are no command: nothing after them in the ring can be trusted, so all of it fails.
+    fn bad_packet(&mut self, number: usize, header: u32) {
+        let e = GpuError::BadPacket { header, queue: number };
+        self.registers.fail(e.code(), number);
+        let queue = &mut self.queues[number];
+        queue.ring.clear();
+        let at = queue.ready_ns;
+        let reached = self.registers.fence(number);
+        for value in reached + 1..queue.next {
+            let failed = Completion { queued_ns: at, start_ns: at, end_ns: at, outcome: Err(e.clone()) };
+            queue.results.insert(value, failed);
+        }
+        let value = queue.next - 1;
+        self.registers.signal(number, value);
+    }
+
+    /// The device stops answering: everything that is under way or waits has failed.
+    fn lose(&mut self) {
+        self.narrator.say(TraceLevel::Commands, || "device: is gone".into());
+        self.registers.set_status(status::LOST, true);
+        for number in 0..self.queues.len() {
+            self.queues[number].ring.clear();
+            let value = self.queues[number].next - 1;
+            self.registers.signal(number, value);
+        }
+        self.service();
+    }
+
+    /// Takes what a command that is not done holds in host memory.
+    fn forget(&mut self, packet: Packet) {
+        match packet {
+            Packet::CopyIn { from, .. } => drop(self.host.unpin(from)),
+            Packet::CopyOut { to, .. } => drop(self.host.unpin(to)),
+            Packet::Launch { descriptor } => drop(self.host.take(descriptor)),
+            _ => {}
+        }
+    }
+}
+
+enum Next {
+    Queue(usize),
+    Nothing,
+    /// Who waits for whom.
+    Stuck(String),
+}
+
+fn title(packet: &Packet, outcome: &Result<Outcome, GpuError>) -> String {
+    match (packet, outcome) {
+        (Packet::CopyIn { .. }, _) => "copy in".into(),
+        (Packet::CopyOut { .. }, _) => "copy out".into(),
+        (Packet::Copy { .. }, _) => "copy".into(),
+        (Packet::Fill { .. }, _) => "fill".into(),
+        (_, Err(GpuError::Hang { name, .. } | GpuError::Kernel { name, .. })) => format!("{name} (failed)"),
+        (_, Ok(outcome)) => outcome.kernel.clone(),
+        (_, Err(_)) => "failed".into(),
+    }
+}
+
+fn details(outcome: &Result<Outcome, GpuError>) -> Vec<(&'static str, String)> {
+    match outcome {
+        Err(e) => vec![("error", e.to_string())],
+        Ok(Outcome { estimate: Some(e), done: Done { findings, .. }, .. }) => vec![
+            ("bound by", e.bound().to_string()),
+            ("groups", e.groups.to_string()),
+            ("waves resident", format!("{:.0} %", 100.0 * e.occupied)),
+            ("device memory", format!("{} bytes", e.dram_bytes)),
+            ("findings", findings.len().to_string()),
+        ],
+        Ok(_) => Vec::new(),
+    }
+}

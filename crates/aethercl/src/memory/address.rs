@@ -1,0 +1,104 @@
+//! 64-bit device addresses. An address carries where it came from, so that a finding can name the object.
+//!
+//! | bits   | global                                    | constant, local, private             |
+//! |--------|-------------------------------------------|--------------------------------------|
+//! | 63..56 | space (0)                                 | space (1, 2, 3)                      |
+//! | 55..48 | argument number + 1, 0 for an unknown one | object number, high byte             |
+//! | 47..32 | address                                   | object number, low bytes             |
+//! | 31..0  | address                                   | byte offset in the space + [`BIAS`]  |
+//!
+//! Arithmetic on a pointer is arithmetic on the low bits: with the bias in the middle of 32 bits a walk of up to
+//! 1 GiB in either direction leaves object and space alone.
+
+/// Added to the offset of constant, local and private addresses.
+pub const BIAS: u64 = 0x4000_0000;
+
+/// The address space of a pointer, as the address itself tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// Device memory.
+    Global,
+    /// Program-scope constants.
+    Constant,
+    /// Memory of a work-group.
+    Local,
+    /// Memory of a work-item.
+    Private,
+}
+
+impl Space {
+    /// The name as OpenCL C writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Space::Global => "global",
+            Space::Constant => "constant",
+            Space::Local => "local",
+            Space::Private => "private",
+        }
+    }
+}
+
+/// The space of an address. Values that are no address at all (an integer cast to a pointer) read as global.
+pub fn space(address: u64) -> Space {
+    match address >> 56 {
+        1 => Space::Constant,
+        2 => Space::Local,
+        3 => Space::Private,
+        _ => Space::Global,
+    }
+}
+
+/// The pointer to byte `offset` of the space, belonging to `object`.
+pub fn object_pointer(space: Space, object: u32, offset: u64) -> u64 {
+    let tag = match space {
+        Space::Global => 0,
+        Space::Constant => 1,
+        Space::Local => 2,
+        Space::Private => 3,
+    };
+    (tag << 56) | (u64::from(object & 0x00ff_ffff) << 32) | (offset + BIAS)
+}
+
+/// The object number of a constant, local or private address.
+pub fn object(address: u64) -> u32 {
+    ((address >> 32) & 0x00ff_ffff) as u32
+}
+
+/// The byte offset within its space of a constant, local or private address; wraps below zero.
+pub fn offset(address: u64) -> u32 {
+    (address as u32).wrapping_sub(BIAS as u32)
+}
+
+/// A global address that remembers which argument it came from.
+pub fn with_argument(address: u64, argument: usize) -> u64 {
+    (address & GLOBAL) | ((argument as u64 + 1).min(255) << 48)
+}
+
+/// The argument a global address came from.
+pub fn argument(address: u64) -> Option<usize> {
+    match (address >> 48) & 0xff {
+        0 => None,
+        n => Some(n as usize - 1),
+    }
+}
+
+/// The bits of a global address without its provenance.
+pub const GLOBAL: u64 = 0x0000_ffff_ffff_ffff;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pointer_below_its_object_keeps_space_and_object() {
+        let p = object_pointer(Space::Local, 7, 0).wrapping_sub(4);
+        assert_eq!((space(p), object(p), offset(p)), (Space::Local, 7, 0u32.wrapping_sub(4)));
+    }
+
+    #[test]
+    fn a_global_pointer_remembers_its_argument() {
+        let p = with_argument(0x1_0000, 3) + 12;
+        assert_eq!((space(p), argument(p), p & GLOBAL), (Space::Global, Some(3), 0x1_000c));
+        assert_eq!(argument(0x1_0000), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! One allocation of device memory: words that threads may share, and which bytes were ever written.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// A block of device memory.
+#[derive(Debug)]
+pub struct Allocation {
+    /// Address of its first byte.
+    pub address: u64,
+    /// Size in bytes as asked for.
+    pub bytes: u64,
+    /// Its owner's name for it.
+    pub tag: String,
+    /// The content, four bytes a word, little endian. The last word may be longer than the allocation.
+    pub words: Box<[AtomicU32]>,
+    /// One bit a byte: written since allocation.
+    written: Box<[AtomicU32]>,
+}
+
+impl Allocation {
+    /// A zero-filled block, none of it counted as written.
+    pub fn new(address: u64, bytes: u64, tag: &str) -> Allocation {
+        let words = bytes.div_ceil(4) as usize;
+        Allocation {
+            address,
+            bytes,
+            tag: tag.to_string(),
+            words: bytemuck::allocation::zeroed_slice_box(words),
+            written: bytemuck::allocation::zeroed_slice_box(words.div_ceil(8)),
+        }
+    }
+
+    /// Reads bytes from `offset` on; the range must lie inside.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        let head = ((4 - offset % 4) % 4).min(to.len());
+        let (first, rest) = to.split_at_mut(head);
+        for (i, byte) in first.iter_mut().enumerate() {
+            *byte = self.byte(offset + i);
+        }
+        let start = (offset + head) / 4;
+        let mut chunks = rest.chunks_exact_mut(4);
+        let whole = chunks.len();
+        for (bytes, word) in (&mut chunks).zip(self.words.iter().skip(start)) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        for (i, byte) in chunks.into_remainder().iter_mut().enumerate() {
+            *byte = self.byte((start + whole) * 4 + i);
+        }
+    }
+
+    /// Writes bytes from `offset` on and counts them as written; the range must lie inside.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        let head = ((4 - offset % 4) % 4).min(from.len());
+        let (first, rest) = from.split_at(head);
+        for (i, &byte) in first.iter().enumerate() {
+            self.set_byte(offset + i, byte);
+        }
+        let start = (offset + head) / 4;
+        let chunks = rest.chunks_exact(4);
+        let tail = chunks.remainder();
+        let whole = chunks.len();
+        for (bytes, word) in chunks.zip(self.words.iter().skip(start)) {
+            word.store(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), Relaxed);
+        }
+        for (i, &byte) in tail.iter().enumerate() {
+            self.set_byte((start + whole) * 4 + i, byte);
+        }
+        self.mark_written(offset, from.len());
+    }
+
+    fn byte(&self, offset: usize) -> u8 {
+        (self.words[offset / 4].load(Relaxed) >> (offset % 4 * 8)) as u8
+    }
+
+    fn set_byte(&self, offset: usize, byte: u8) {
+        let shift = offset % 4 * 8;
+        store_part(&self.words[offset / 4], u32::from(byte) << shift, 0xff << shift);
+    }
+
+    /// Counts `bytes` bytes from `offset` on as written.
+    pub fn mark_written(&self, offset: usize, bytes: usize) {
+        let (mut at, end) = (offset, (offset + bytes).min(self.bytes as usize));
+        while at < end {
+            let n = (32 - at % 32).min(end - at);
+            let bits = (u32::MAX >> (32 - n)) << (at % 32);
+            let word = &self.written[at / 32];
+            if bits == u32::MAX {
+                word.store(bits, Relaxed);
+            } else {
+                word.fetch_or(bits, Relaxed);
+            }
+            at += n;
+        }
+    }
+
+    /// Whether all of `bytes` bytes (at most 8, not across a multiple of 32) from `offset` on were written.
+    pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
+        let bits = (u32::MAX >> (32 - bytes.clamp(1, 32))) << (offset % 32);
+        self.written.get(offset / 32).is_some_and(|word| word.load(Relaxed) & bits == bits)
+    }
+
+    /// The written bits, copied from another allocation with a copy of its content.
+    pub fn copy_written(&self, from: &Allocation, from_offset: usize, offset: usize, bytes: usize) {
+        for i in 0..bytes {
+            if from.is_written(from_offset + i, 1) {
+                self.mark_written(offset + i, 1);
+            }
+        }
+    }
+}
+
+/// Stores the bits of `mask`, leaving a neighbour's bits in the same word alone whatever threads do.
+#[inline(always)]
+pub fn store_part(word: &AtomicU32, value: u32, mask: u32) {
+    let mut old = word.load(Relaxed);
+    while let Err(now) = word.compare_exchange_weak(old, (old & !mask) | (value & mask), Relaxed, Relaxed) {
+        old = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unaligned_bytes_come_back_and_count_as_written() {
+        let a = Allocation::new(0, 101, "a");
+        let data: Vec<u8> = (0..97).collect();
+        a.write(3, &data);
+        let mut back = vec![0; 97];
+        a.read(3, &mut back);
+        assert_eq!(back, data);
+        assert!(!a.is_written(2, 1) && a.is_written(3, 1) && a.is_written(96, 4) && !a.is_written(100, 1));
+        assert_eq!(a.byte(2), 0);
+    }
+}

@@ -1,0 +1,351 @@
+//! A device as data: units, rates, latencies and sizes of one GPU, read from TOML.
+
+use serde::Deserialize;
+use std::fmt;
+
+/// The profiles that come with the crate: name and TOML text.
+const OWN: [(&str, &str); 5] = [
+    ("teaching", include_str!("../../profiles/teaching.toml")),
+    ("h200", include_str!("../../profiles/h200.toml")),
+    ("rx7900xtx", include_str!("../../profiles/rx7900xtx.toml")),
+    ("arc-a770", include_str!("../../profiles/arc-a770.toml")),
+    ("adreno-750", include_str!("../../profiles/adreno-750.toml")),
+];
+
+/// What the model knows of a device.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// How it is called: `h200`.
+    pub name: String,
+    /// How it calls itself.
+    pub title: String,
+    /// Whose hardware it follows.
+    pub vendor: String,
+    /// Where the figures come from: `measured`, `public figures`, `estimates` or `invented`.
+    pub basis: String,
+    /// Compute units and what they hold.
+    pub compute: Compute,
+    /// Throughput of one unit.
+    pub rates: Rates,
+    /// How long single operations take.
+    pub latency: Latency,
+    /// Local memory.
+    pub local: Local,
+    /// Caches.
+    pub cache: Cache,
+    /// Device memory.
+    pub memory: DeviceMemory,
+    /// The way to the host.
+    pub link: Link,
+    /// Costs of commands.
+    pub launch: Launch,
+}
+
+/// Compute units and what they hold.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Compute {
+    /// Compute units (streaming multiprocessors, Xe cores).
+    pub units: u32,
+    /// Lanes that advance together (warp, wave, subgroup).
+    pub simd_width: u32,
+    /// Instructions that one unit issues a clock, each of another wave.
+    pub schedulers: u32,
+    /// Clock, MHz.
+    pub clock_mhz: u32,
+    /// Work-items a group at most.
+    pub max_group: u32,
+    /// Groups resident on a unit at most.
+    pub groups_per_unit: u32,
+    /// Waves resident on a unit at most.
+    pub waves_per_unit: u32,
+    /// 32-bit registers of a unit.
+    pub registers: u32,
+    /// 32-bit registers of a work-item at most.
+    pub registers_per_lane: u32,
+    /// Whether `half` arithmetic is offered.
+    pub fp16: bool,
+    /// Whether `double` arithmetic is offered.
+    pub fp64: bool,
+    /// Whether sub-group functions are offered.
+    pub subgroups: bool,
+}
+
+/// Lanes that one unit finishes a clock, by class of instruction.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Rates {
+    /// f32 addition, multiplication, fused multiply-add.
+    pub float: u32,
+    /// Integer and logic.
+    pub integer: u32,
+    /// exp, log, sin, square roots, divisions.
+    pub special: u32,
+    /// f64; 0 where there is none.
+    pub double: u32,
+    /// Loads and stores of local memory.
+    pub local: u32,
+    /// Addresses of global loads and stores.
+    pub global: u32,
+    /// Branches, and what keeps the masks.
+    pub branch: u32,
+}
+
+/// How long single operations take.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    /// Until an arithmetic result can be used, clocks.
+    pub arithmetic_clocks: u32,
+    /// A load of local memory, clocks.
+    pub local_clocks: u32,
+    /// A load that hits the unit's own cache, clocks.
+    pub l1_clocks: u32,
+    /// A load that hits the shared cache, clocks.
+    pub l2_clocks: u32,
+    /// A load of device memory, ns.
+    pub dram_ns: u32,
+    /// Independent loads of one wave under way at a time: what compilers make of usual code.
+    pub loads_in_flight: u32,
+    /// Independent arithmetic instructions of one wave under way at a time.
+    pub independent_arithmetic: u32,
+    /// A barrier at which all waves are there already, clocks.
+    pub barrier_clocks: u32,
+}
+
+/// Local memory.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Local {
+    /// Bytes a group may have.
+    pub group_bytes: u64,
+    /// Bytes that the resident groups of a unit share.
+    pub unit_bytes: u64,
+    /// Banks.
+    pub banks: u32,
+    /// Width of a bank, bytes a clock.
+    pub bank_bytes: u32,
+}
+
+/// Caches.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// Bytes of a line: what neighbouring lanes' accesses are gathered into.
+    pub line_bytes: u32,
+    /// Bytes that are moved at least.
+    pub sector_bytes: u32,
+    /// A unit's own cache, bytes.
+    pub l1_bytes: u64,
+    /// Bytes a unit's own cache gives a clock.
+    pub l1_bytes_per_clock: u32,
+    /// The cache that all units share, bytes.
+    pub l2_bytes: u64,
+    /// Its bandwidth, 10⁹ bytes a second.
+    pub l2_gb_per_s: f64,
+    /// Atomic operations on different words that it finishes a clock.
+    pub l2_atomics_per_clock: u32,
+}
+
+/// Device memory.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceMemory {
+    /// Bytes.
+    pub bytes: u64,
+    /// Bandwidth of the interface, 10⁹ bytes a second.
+    pub gb_per_s: f64,
+    /// Share of it that streaming kernels reach.
+    pub efficiency: f64,
+    /// Share of it that fills and copies reach.
+    pub fill_efficiency: f64,
+}
+
+/// The way to the host.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Each way from pinned memory, 10⁹ bytes a second.
+    pub gb_per_s: f64,
+    /// Until the first byte is there, ns.
+    pub latency_ns: u64,
+    /// Copy engines: 2 move data both ways at a time.
+    pub copy_engines: u32,
+    /// Whether host and device share their memory.
+    pub unified: bool,
+}
+
+/// Costs of commands, apart from the work itself.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Launch {
+    /// Time of the host to write a command and ring the doorbell, ns.
+    pub submit_ns: u64,
+    /// Time of the command processor for a command, ns.
+    pub command_ns: u64,
+    /// Time between two groups handed to the same unit, ns.
+    pub group_ns: f64,
+    /// From the last group's end until the next command may begin, ns.
+    pub drain_ns: u64,
+    /// A kernel that runs longer is ended and the device reset, ms of the device's clock.
+    pub watchdog_ms: u64,
+}
+
+/// Why a profile cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfileError(String);
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for ProfileError {}
+
+impl Profile {
+    /// Names of the profiles that come with the crate; the first is the default.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        OWN.iter().map(|(name, _)| *name)
+    }
+
+    /// A profile that comes with the crate.
+    ///
+    /// # Errors
+    /// When there is none of that name; the message lists those there are.
+    pub fn named(name: &str) -> Result<Self, ProfileError> {
+        match OWN.iter().find(|(own, _)| *own == name) {
+            Some((_, text)) => Self::parse(text),
+            None => {
+                let all: Vec<&str> = Self::names().collect();
+                Err(ProfileError(format!("no device profile {name:?}; there are {}", all.join(", "))))
+            }
+        }
+    }
+
+    /// Reads a profile from TOML.
+    ///
+    /// # Errors
+    /// What the TOML lacks or says twice, with its line, and which figure cannot be.
+    pub fn parse(text: &str) -> Result<Self, ProfileError> {
+        let profile: Self = toml::from_str(text).map_err(|e| ProfileError(e.to_string()))?;
+        profile.check()?;
+        Ok(profile)
+    }
+
+    fn check(&self) -> Result<(), ProfileError> {
+        let (c, r, m) = (&self.compute, &self.rates, &self.memory);
+        let positive = [
+            ("compute.units", f64::from(c.units)),
+            ("compute.simd_width", f64::from(c.simd_width)),
+            ("compute.schedulers", f64::from(c.schedulers)),
+            ("compute.clock_mhz", f64::from(c.clock_mhz)),
+            ("compute.max_group", f64::from(c.max_group)),
+            ("compute.groups_per_unit", f64::from(c.groups_per_unit)),
+            ("compute.waves_per_unit", f64::from(c.waves_per_unit)),
+            ("compute.registers", f64::from(c.registers)),
+            ("compute.registers_per_lane", f64::from(c.registers_per_lane)),
+            ("rates.float", f64::from(r.float)),
+            ("rates.integer", f64::from(r.integer)),
+            ("rates.special", f64::from(r.special)),
+            ("rates.local", f64::from(r.local)),
+            ("rates.global", f64::from(r.global)),
+            ("rates.branch", f64::from(r.branch)),
+            ("local.banks", f64::from(self.local.banks)),
+            ("local.bank_bytes", f64::from(self.local.bank_bytes)),
+            ("cache.line_bytes", f64::from(self.cache.line_bytes)),
+            ("cache.sector_bytes", f64::from(self.cache.sector_bytes)),
+            ("cache.l1_bytes_per_clock", f64::from(self.cache.l1_bytes_per_clock)),
+            ("cache.l2_gb_per_s", self.cache.l2_gb_per_s),
+            ("cache.l2_atomics_per_clock", f64::from(self.cache.l2_atomics_per_clock)),
+            ("latency.loads_in_flight", f64::from(self.latency.loads_in_flight)),
+            ("latency.independent_arithmetic", f64::from(self.latency.independent_arithmetic)),
+            ("memory.bytes", m.bytes as f64),
+            ("memory.gb_per_s", m.gb_per_s),
+            ("memory.efficiency", m.efficiency),
+            ("memory.fill_efficiency", m.fill_efficiency),
+            ("link.gb_per_s", self.link.gb_per_s),
+            ("link.copy_engines", f64::from(self.link.copy_engines)),
+            ("launch.watchdog_ms", self.launch.watchdog_ms as f64),
+        ];
+        if let Some((what, value)) = positive.iter().find(|(_, v)| !v.is_finite() || *v <= 0.0) {
+            return Err(self.wrong(format!("{what} is {value}, which is not above zero")));
+        }
+        for (what, value) in
+            [("memory.efficiency", m.efficiency), ("memory.fill_efficiency", m.fill_efficiency)]
+        {
+            if value > 1.0 {
+                return Err(self.wrong(format!("{what} is {value}, a share above one")));
+            }
+        }
+        if c.fp64 && r.double == 0 {
+            return Err(self.wrong("compute.fp64 is true, but rates.double is 0".into()));
+        }
+        if c.max_group.div_ceil(c.simd_width) > c.waves_per_unit {
+            return Err(self.wrong("a group of compute.max_group has more waves than a unit holds".into()));
+        }
+        if self.local.group_bytes > self.local.unit_bytes {
+            return Err(self.wrong("local.group_bytes is above local.unit_bytes".into()));
+        }
+        if !self.cache.line_bytes.is_multiple_of(self.cache.sector_bytes) {
+            return Err(self.wrong("cache.line_bytes is no multiple of cache.sector_bytes".into()));
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, why: String) -> ProfileError {
+        ProfileError(format!("profile {}: {why}", self.name))
+    }
+
+    /// Clocks of a unit a nanosecond.
+    pub fn clocks_per_ns(&self) -> f64 {
+        f64::from(self.compute.clock_mhz) / 1000.0
+    }
+
+    /// Highest rate of f32 operations, an addition and a multiplication each lane and clock, 10⁹ a second.
+    pub fn peak_gflops(&self) -> f64 {
+        2.0 * f64::from(self.compute.units) * f64::from(self.rates.float) * self.clocks_per_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_profile_reads_and_is_called_as_it_is_named() {
+        for name in Profile::names() {
+            assert_eq!(Profile::named(name).unwrap().name, name);
+        }
+        let e = Profile::named("voodoo").unwrap_err().to_string();
+        assert!(e.contains("voodoo") && e.contains("h200"), "{e}");
+    }
+
+    #[test]
+    fn peaks_are_those_of_the_data_sheets() {
+        let peak = |name: &str| Profile::named(name).unwrap().peak_gflops();
+        // 66.9 TFLOP/s f32 of an H200; 17.2 of an A770 at its stated clock.
+        assert!((peak("h200") - 66_900.0).abs() < 200.0);
+        assert!((peak("arc-a770") - 17_200.0).abs() < 100.0);
+        assert_eq!(peak("teaching"), 64.0);
+    }
+
+    #[test]
+    fn figures_that_cannot_be_are_named() {
+        let text = include_str!("../../profiles/teaching.toml");
+        for (from, to, named) in [
+            ("units = 4", "units = 0", "compute.units"),
+            ("efficiency = 1.0", "efficiency = 1.5", "memory.efficiency"),
+            ("double = 4", "double = 0", "rates.double"),
+            ("group_bytes = 32768", "group_bytes = 99999", "local.group_bytes"),
+            ("line_bytes = 64", "line_bytes = 65", "cache.line_bytes"),
+            ("units = 4", "unit = 4", "unit"),
+            ("max_group = 256", "max_group = 2560", "max_group"),
+            ("gb_per_s = 10", "gb_per_s = nan", "memory.gb_per_s"),
+        ] {
+            assert!(text.contains(from), "{from}");
+            let e = Profile::parse(&text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(e.contains(named), "{to}: {e}");
+        }
+    }
+}

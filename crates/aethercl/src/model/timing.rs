@@ -1,0 +1,345 @@
+//! From what a launch did to the time it would take: several bounds, of which the longest rules.
+//!
+//! Each part of a device could finish its share of a launch in some time if nothing else held it up: issue slots, each class
+//! of arithmetic, local memory with its bank conflicts, the caches, device memory. A wave that waits for its own results is a
+//! bound too: latency, hidden by the other waves that are resident. The launch takes as long as the longest of them, and a
+//! part of the others, because they never overlap in full.
+//!
+//! What it does not know: which lines a cache really holds (traffic is told apart by footprint and reuse), compilers (the
+//! instructions are this crate's), clocks that fall under load, memory channels that collide, other launches beside.
+
+use super::{Occupancy, Profile};
+use crate::counters::Counters;
+use std::fmt;
+
+/// What can hold a launch up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bound {
+    /// Instructions a clock.
+    Issue,
+    /// f32 arithmetic.
+    Float,
+    /// f64 arithmetic.
+    Double,
+    /// Integer arithmetic.
+    Integer,
+    /// Division, roots, exponentials.
+    Special,
+    /// Local memory and its banks.
+    Local,
+    /// Addresses of global accesses, and a unit's own cache.
+    L1,
+    /// The shared cache.
+    L2,
+    /// Device memory.
+    Dram,
+    /// Atomic operations.
+    Atomics,
+    /// Waiting for one's own results.
+    Latency,
+}
+
+impl Bound {
+    /// All, in the order of [`Estimate::bounds`].
+    pub const ALL: [Self; 11] = [
+        Self::Issue,
+        Self::Float,
+        Self::Double,
+        Self::Integer,
+        Self::Special,
+        Self::Local,
+        Self::L1,
+        Self::L2,
+        Self::Dram,
+        Self::Atomics,
+        Self::Latency,
+    ];
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Issue => "issue slots",
+            Self::Float => "f32 arithmetic",
+            Self::Double => "f64 arithmetic",
+            Self::Integer => "integer arithmetic",
+            Self::Special => "special functions",
+            Self::Local => "local memory",
+            Self::L1 => "L1 cache",
+            Self::L2 => "L2 cache",
+            Self::Dram => "device memory",
+            Self::Atomics => "atomics",
+            Self::Latency => "latency",
+        })
+    }
+}
+
+/// What the model says of a launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// Time on the compute units, ns. What commands cost comes on top.
+    pub ns: u64,
+    /// What each part would take alone, ns, in the order of [`Bound::ALL`].
+    pub bounds: [f64; 11],
+    /// How the launch fills the units.
+    pub occupancy: Occupancy,
+    /// Waves a unit holds at a time, over those it could.
+    pub occupied: f64,
+    /// Bytes through the shared cache.
+    pub l2_bytes: u64,
+    /// Bytes to and from device memory.
+    pub dram_bytes: u64,
+    /// Groups of the launch.
+    pub groups: u64,
+}
+
+impl Estimate {
+    /// The longest bound.
+    pub fn bound(&self) -> Bound {
+        let longest = (0..Bound::ALL.len()).max_by(|a, b| self.bounds[*a].total_cmp(&self.bounds[*b]));
+        Bound::ALL[longest.unwrap_or(0)]
+    }
+}
+
+/// Share of what is not the longest bound that is not hidden behind it.
+const UNHIDDEN: f64 = 0.1;
+
+/// Time of a launch that did this.
+pub fn kernel(profile: &Profile, counters: &Counters) -> Estimate {
+    let occupancy = Occupancy::of(profile, counters);
+    let traffic = Traffic::of(profile, counters);
+    let bounds = bounds(profile, counters, &occupancy, &traffic);
+    let longest = bounds.iter().copied().fold(0.0, f64::max);
+    let others = bounds.iter().sum::<f64>() - longest;
+    // A unit takes its groups one after the other.
+    let dealt = profile.launch.group_ns * occupancy.groups_of_busiest as f64;
+    let ns = longest + UNHIDDEN * others + dealt;
+    Estimate {
+        ns: (ns.ceil() as u64).max(1),
+        bounds,
+        occupied: occupancy.waves() as f64 / f64::from(profile.compute.waves_per_unit),
+        occupancy,
+        l2_bytes: traffic.l2 as u64,
+        dram_bytes: traffic.dram as u64,
+        groups: counters.groups,
+    }
+}
+
+/// Bytes at each level of memory.
+struct Traffic {
+    /// Sectors that the requests touched.
+    l1: f64,
+    /// What the units' own caches did not have, and every store.
+    l2: f64,
+    /// What the shared cache did not have.
+    dram: f64,
+}
+
+impl Traffic {
+    fn of(profile: &Profile, counters: &Counters) -> Self {
+        let cache = &profile.cache;
+        // Counted in sectors of 32 bytes; a device with longer ones moves what lies between, at most a line each.
+        let sector = f64::from(cache.sector_bytes.max(32));
+        let moved = |t: &crate::counters::Traffic| {
+            (t.sectors as f64 * sector).min(t.lines as f64 * 128.0).max(t.sectors as f64 * 32.0)
+        };
+        let (loads, stores) = (moved(&counters.global_load), moved(&counters.global_store));
+        let footprint = (counters.global_footprint as f64).min(loads);
+        // What a unit loads again it may still have. All of it if the lines that its waves are working on fit.
+        let occupancy = Occupancy::of(profile, counters);
+        let per_group = footprint / counters.groups.max(1) as f64;
+        let working = per_group.max(1.0) * occupancy.groups as f64;
+        let kept = (cache.l1_bytes as f64 / working).min(1.0);
+        let again = loads - footprint;
+        let from_l1 = again * kept * reuse_within_groups(counters);
+        let l2_loads = loads - from_l1;
+        let l2_kept = (cache.l2_bytes as f64 / footprint.max(1.0)).min(1.0);
+        let dram_loads = footprint + (l2_loads - footprint).max(0.0) * (1.0 - l2_kept);
+        Self { l1: loads + stores, l2: l2_loads + stores, dram: dram_loads + stores }
+    }
+}
+
+/// Share of repeated loads that are repeated within one group. Kernels that stage tiles in local memory load each word once
+/// a group, so their repetitions are those of other groups on other units; kernels without local memory repeat within.
+fn reuse_within_groups(counters: &Counters) -> f64 {
+    if counters.local_requests > counters.global_load.requests { 0.25 } else { 0.8 }
+}
+
+fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic: &Traffic) -> [f64; 11] {
+    let (c, r) = (&profile.compute, &profile.rates);
+    let ops = &counters.operations;
+    let clocks = profile.clocks_per_ns();
+    // Of what is done in all, the share of the unit with most groups.
+    let share = occupancy.groups_of_busiest as f64 / counters.groups.max(1) as f64;
+    // Lanes masked off take their slots.
+    let masked = 1.0 / (1.0 - counters.divergence()).max(1.0 / f64::from(c.simd_width));
+    let lanes = |n: u64, rate: u32| n as f64 * masked * share / f64::from(rate.max(1)) / clocks;
+    let issued = (counters.issued + counters.uniform * occupancy.waves_per_group) as f64 * share;
+    let width = f64::from(counters.simd_width.max(1));
+    // Passes are counted on 32 banks of 4 bytes.
+    let pass = 128.0 / f64::from(profile.local.banks * profile.local.bank_bytes);
+    let local_lanes = f64::from(r.local) / width;
+    let local = (counters.local_passes as f64 * pass).max(counters.local_requests as f64 / local_lanes);
+    let addresses = (counters.global_load.requests + counters.global_store.requests) as f64 * width;
+    let l1 = (addresses / f64::from(r.global)).max(traffic.l1 / f64::from(profile.cache.l1_bytes_per_clock));
+    let atomics = (ops.atomic_global as f64) / f64::from(profile.cache.l2_atomics_per_clock) / clocks;
+    [
+        issued / f64::from(c.schedulers) / clocks,
+        lanes(ops.float, r.float),
+        lanes(ops.double, r.double),
+        lanes(ops.integer, r.integer).max(lanes(ops.branch, r.branch)),
+        lanes(ops.special, r.special),
+        local * share / clocks,
+        l1 * share / clocks,
+        traffic.l2 / profile.cache.l2_gb_per_s,
+        traffic.dram / (profile.memory.gb_per_s * profile.memory.efficiency),
+        atomics,
+        latency_ns(profile, counters, occupancy, traffic),
+    ]
+}
+
+/// One wave after the other through a unit, as many at a time as are resident, each as long as its own chain of results.
+fn latency_ns(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic: &Traffic) -> f64 {
+    let l = &profile.latency;
+    let clocks = profile.clocks_per_ns();
+    let waves = counters.simd_groups.max(1) as f64;
+    let loads = counters.global_load.requests as f64 / waves;
+    let missed_l1 = (traffic.l2 / traffic.l1.max(1.0)).min(1.0);
+    let missed_l2 = (traffic.dram / traffic.l2.max(1.0)).min(1.0);
+    let l2 = f64::from(l.l2_clocks) / clocks;
+    let load = f64::from(l.l1_clocks) / clocks + missed_l1 * (l2 + missed_l2 * f64::from(l.dram_ns));
+    let local = counters.local_requests as f64 / waves * f64::from(l.local_clocks) / clocks;
+    let arithmetic = (counters.issued as f64 / waves
+        + counters.uniform as f64 / counters.groups.max(1) as f64)
+        * f64::from(l.arithmetic_clocks)
+        / clocks;
+    let barriers = counters.operations.barrier as f64 / counters.items.max(1) as f64
+        * f64::from(l.barrier_clocks)
+        / clocks;
+    // The first load of a wave is waited for in full, the others overlap with each other.
+    let in_flight = f64::from(l.loads_in_flight);
+    let global = load * (loads / in_flight).max(loads.min(1.0));
+    let chain = global + local / in_flight + arithmetic / f64::from(l.independent_arithmetic) + barriers;
+    chain * occupancy.rounds() as f64
+}
+
+/// Time of a copy between host and device, ns.
+pub fn copy_ns(profile: &Profile, bytes: u64) -> u64 {
+    profile.link.latency_ns + (bytes as f64 / profile.link.gb_per_s).ceil() as u64
+}
+
+/// Time of a fill, or, with `reads`, of a copy within the device, ns.
+pub fn fill_ns(profile: &Profile, bytes: u64, reads: bool) -> u64 {
+    let moved = bytes as f64 * if reads { 2.0 } else { 1.0 };
+    let rate = profile.memory.gb_per_s * profile.memory.fill_efficiency;
+    u64::from(profile.latency.dram_ns) + (moved / rate).ceil() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::{Operations, Traffic as Counted};
+
+    fn h200() -> Profile {
+        Profile::named("h200").unwrap()
+    }
+
+    /// `y = a x + y` over `n` floats, 256 items a group, one element an item.
+    fn axpy(n: u64) -> Counters {
+        let waves = n / 32;
+        let stream = Counted { requests: waves, bytes: 4 * n, sectors: n / 8, lines: n / 32 };
+        Counters {
+            simd_width: 32,
+            groups: n / 256,
+            items: n,
+            simd_groups: waves,
+            operations: Operations {
+                float: n,
+                fma: n,
+                integer: 3 * n,
+                load_global: 2 * n,
+                ..Operations::default()
+            },
+            issued: waves * 7,
+            global_load: Counted { requests: 2 * waves, bytes: 8 * n, sectors: n / 4, lines: n / 16 },
+            global_store: stream,
+            global_footprint: 8 * n,
+            registers: 16,
+            ..Counters::default()
+        }
+    }
+
+    #[test]
+    fn streaming_kernels_are_bound_by_device_memory_at_its_rate() {
+        let n = 1 << 28;
+        let e = kernel(&h200(), &axpy(n));
+        assert_eq!(e.bound(), Bound::Dram);
+        let rate = 12.0 * n as f64 / e.ns as f64;
+        // Measured on the card: an addition of two arrays runs at 4362 GB/s.
+        assert!((3000.0..4800.0).contains(&rate), "{rate} GB/s, {e:?}");
+    }
+
+    #[test]
+    fn a_tiny_launch_is_bound_by_latency_and_longer_ones_take_longer() {
+        let e = kernel(&h200(), &axpy(1024));
+        assert_eq!(e.bound(), Bound::Latency);
+        assert!(e.ns < 5_000, "{e:?}");
+        let times: Vec<u64> = (10..28).map(|p| kernel(&h200(), &axpy(1 << p)).ns).collect();
+        assert!(times.is_sorted(), "{times:?}");
+    }
+
+    #[test]
+    fn arithmetic_is_bound_by_its_class() {
+        let base = Counters {
+            simd_width: 32,
+            groups: 132 * 64,
+            items: 132 * 64 * 256,
+            simd_groups: 132 * 64 * 8,
+            registers: 32,
+            ..Counters::default()
+        };
+        let each = 10_000;
+        let with = |set: fn(&mut Operations, u64)| {
+            let mut c = base.clone();
+            set(&mut c.operations, each * base.items);
+            c.issued = each * base.simd_groups;
+            kernel(&h200(), &c)
+        };
+        let float = with(|o, n| (o.float, o.fma) = (n, n));
+        let special = with(|o, n| o.special = n);
+        assert_eq!(special.bound(), Bound::Special);
+        assert!(special.ns > 4 * float.ns);
+        // Two operations each, at most the peak and at least 80 % of it.
+        let gflops = 2.0 * (each * base.items) as f64 / float.ns as f64;
+        let peak = h200().peak_gflops();
+        assert!((0.8..1.0).contains(&(gflops / peak)), "{gflops} of {peak}: {float:?}");
+    }
+
+    #[test]
+    fn the_last_round_of_groups_counts_and_bank_conflicts_do() {
+        let mut c = axpy(1 << 20);
+        c.operations.special = 1 << 30;
+        c.groups = 132;
+        let full = kernel(&h200(), &c).ns;
+        c.groups = 133;
+        // One group more than units: the busiest has two.
+        let tail = kernel(&h200(), &c).ns;
+        assert!(tail as f64 > 1.7 * full as f64, "{full} {tail}");
+        let mut c = axpy(1 << 20);
+        (c.local_requests, c.local_passes) = (1 << 24, 1 << 24);
+        let free = kernel(&h200(), &c).ns;
+        c.local_passes *= 8;
+        assert!(kernel(&h200(), &c).ns > 4 * free);
+    }
+
+    #[test]
+    fn nothing_done_takes_little_and_never_no_time() {
+        for name in Profile::names() {
+            let e = kernel(&Profile::named(name).unwrap(), &Counters::default());
+            assert!((1..10_000).contains(&e.ns), "{name}: {e:?}");
+        }
+        let p = Profile::named("teaching").unwrap();
+        assert_eq!(copy_ns(&p, 1000), 2000);
+        assert_eq!((fill_ns(&p, 1000, false), fill_ns(&p, 1000, true)), (400, 500));
+    }
+}

@@ -1,0 +1,203 @@
+//! What a build is given beside its text: options, files for `#include`, the device's abilities.
+
+use std::collections::HashMap;
+
+/// Texts that `#include` finds.
+#[derive(Clone, Debug, Default)]
+pub struct Includes {
+    files: HashMap<String, String>,
+    directories: Vec<String>,
+    from_disk: bool,
+}
+
+impl Includes {
+    /// No files.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Also files of the disk, by the path as written or below a `-I` directory.
+    pub fn from_disk() -> Self {
+        Self { from_disk: true, ..Self::default() }
+    }
+
+    /// Adds a text under the name that `#include` uses.
+    pub fn with(mut self, name: &str, text: &str) -> Self {
+        self.files.insert(name.into(), text.into());
+        self
+    }
+
+    /// The same with the directories of `-I`.
+    pub(crate) fn with_directories(&self, directories: &[String]) -> Self {
+        Self { directories: directories.to_vec(), ..self.clone() }
+    }
+
+    /// Path and text of a file.
+    pub(crate) fn find(&self, name: &str) -> Option<(String, String)> {
+        let inside = self.directories.iter().map(|d| format!("{}/{name}", d.trim_end_matches('/')));
+        std::iter::once(name.to_string()).chain(inside).find_map(|path| {
+            let given = self.files.get(&path).cloned();
+            let text = given.or_else(|| std::fs::read_to_string(&path).ok().filter(|_| self.from_disk));
+            Some((path, text?))
+        })
+    }
+}
+
+/// What the device offers to programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Extensions; each is a macro, and some switch types or functions on.
+    pub extensions: Vec<String>,
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        let names = [
+            "cl_khr_byte_addressable_store",
+            "cl_khr_fp16",
+            "cl_khr_fp64",
+            "cl_khr_global_int32_base_atomics",
+            "cl_khr_global_int32_extended_atomics",
+            "cl_khr_int64_base_atomics",
+            "cl_khr_int64_extended_atomics",
+            "cl_khr_local_int32_base_atomics",
+            "cl_khr_local_int32_extended_atomics",
+            "cl_khr_subgroups",
+            "cl_khr_subgroup_ballot",
+            "cl_khr_subgroup_shuffle",
+            "cl_khr_subgroup_shuffle_relative",
+        ];
+        Self { extensions: names.map(String::from).to_vec() }
+    }
+}
+
+/// Build options, taken apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `-D` and `-U` in order: the name with its value, or none to undefine.
+    pub defines: Vec<(String, Option<String>)>,
+    /// `-I`.
+    pub directories: Vec<String>,
+    /// `-cl-std`: 100, 110, 120, 200 or 300.
+    pub version: u32,
+    /// `-w` is off and something like `-Wall` on.
+    pub warn: bool,
+    /// `-Werror`.
+    pub warnings_are_errors: bool,
+    /// `-cl-fast-relaxed-math`.
+    pub fast_relaxed_math: bool,
+    /// `-cl-single-precision-constant`.
+    pub single_precision_constant: bool,
+}
+
+/// Options that mean nothing to a device that neither reorders nor approximates.
+const IGNORED: [&str; 14] = [
+    "-cl-opt-disable",
+    "-cl-mad-enable",
+    "-cl-no-signed-zeros",
+    "-cl-unsafe-math-optimizations",
+    "-cl-finite-math-only",
+    "-cl-denorms-are-zero",
+    "-cl-fp32-correctly-rounded-divide-sqrt",
+    "-cl-strict-aliasing",
+    "-cl-uniform-work-group-size",
+    "-cl-no-subgroup-ifp",
+    "-cl-kernel-arg-info",
+    "-g",
+    "-w",
+    "-cl-nv-verbose",
+];
+
+impl Options {
+    /// Reads options as `clBuildProgram` takes them.
+    ///
+    /// # Errors
+    /// A message about the first option that is unknown or incomplete.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut options = Self { version: 120, ..Self::default() };
+        let mut words = split(text)?.into_iter();
+        while let Some(word) = words.next() {
+            let mut value = |flag: &str| {
+                let rest = word[flag.len()..].to_string();
+                if rest.is_empty() {
+                    words.next().ok_or(format!("argument to '{flag}' is missing"))
+                } else {
+                    Ok(rest)
+                }
+            };
+            if word.starts_with("-D") {
+                let define = value("-D")?;
+                let (name, text) = define.split_once('=').unwrap_or((&define, "1"));
+                options.defines.push((name.into(), Some(text.into())));
+            } else if word.starts_with("-U") {
+                options.defines.push((value("-U")?, None));
+            } else if word.starts_with("-I") {
+                options.directories.push(value("-I")?);
+            } else if let Some(version) = word.strip_prefix("-cl-std=") {
+                options.version = version_of(version)?;
+            } else {
+                options.flag(&word)?;
+            }
+        }
+        Ok(options)
+    }
+
+    fn flag(&mut self, word: &str) -> Result<(), String> {
+        match word {
+            "-Werror" => (self.warn, self.warnings_are_errors) = (true, true),
+            "-cl-fast-relaxed-math" => self.fast_relaxed_math = true,
+            "-cl-single-precision-constant" => self.single_precision_constant = true,
+            _ if IGNORED.contains(&word) || word.starts_with("-O") || word.starts_with("-f") => {}
+            _ if word.starts_with("-W") => self.warn = true,
+            _ => return Err(format!("unknown build option '{word}'")),
+        }
+        Ok(())
+    }
+
+    /// `-D` and `-U` as lines of a program.
+    pub(crate) fn define_text(&self) -> String {
+        let line = |(name, value): &(String, Option<String>)| match value {
+            Some(v) => format!("#define {} {}\n", name.replace('\n', " "), v.replace('\n', " ")),
+            None => format!("#undef {}\n", name.replace('\n', " ")),
+        };
+        self.defines.iter().map(line).collect()
+    }
+}
+
+fn version_of(text: &str) -> Result<u32, String> {
+    match text {
+        "CL1.0" | "CL" => Ok(100),
+        "CL1.1" => Ok(110),
+        "CL1.2" => Ok(120),
+        "CL2.0" => Ok(200),
+        "CL3.0" => Ok(300),
+        _ => Err(format!(
+            "unknown language version '{text}' in '-cl-std='; known: CL1.0, CL1.1, CL1.2, CL2.0, CL3.0"
+        )),
+    }
+}
+
+/// Words between blanks; quotes and backslashes as a shell has them.
+fn split(text: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote: Option<char> = None;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (c, quote) {
+            ('\\', _) => word.get_or_insert_default().extend(chars.next()),
+            (c, Some(q)) if c == q => quote = None,
+            ('"' | '\'', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (c, None) if c.is_whitespace() => words.extend(word.take()),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    if quote.is_some() {
+        return Err("unfinished quote in the build options".into());
+    }
+    words.extend(word);
+    Ok(words)
+}

@@ -1,0 +1,151 @@
+//! A built program and what is known about its kernels.
+
+use crate::compile::{BuildError, Source, compile_for};
+use crate::exec::bytecode::Code;
+use crate::exec::{Constants, lower};
+use crate::hir::{self, FunctionId};
+use crate::options::{Includes, Target};
+use crate::source::Span;
+use crate::types::{Space, Type};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A program that built, ready to launch its kernels.
+#[derive(Debug)]
+pub struct Program {
+    hir: hir::Program,
+    constants: Constants,
+    kernels: Vec<KernelInfo>,
+    lowered: Mutex<HashMap<(FunctionId, bool), Lowered>>,
+}
+
+type Lowered = Result<Arc<Code>, (Span, String)>;
+
+/// What kind of thing an argument is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgKind {
+    /// A pointer to global or constant memory: a buffer.
+    Buffer {
+        /// Declared `__constant`.
+        constant: bool,
+        /// The kernel cannot write through it: `const` or `__constant`.
+        read_only: bool,
+    },
+    /// A pointer to local memory: a size.
+    Local,
+    /// A value of so many bytes.
+    Value(u64),
+}
+
+/// A parameter of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArgInfo {
+    /// Its name.
+    pub name: String,
+    /// Its type as written.
+    pub ty: String,
+    /// What to give for it.
+    pub kind: ArgKind,
+}
+
+/// A kernel of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelInfo {
+    /// Its name.
+    pub name: String,
+    /// Its parameters in order.
+    pub args: Vec<ArgInfo>,
+    /// The group size it must be launched with.
+    pub required_group: Option<[u64; 3]>,
+    /// Bytes of local memory that its own variables take.
+    pub local_bytes: u64,
+    id: FunctionId,
+}
+
+impl KernelInfo {
+    pub(crate) fn id(&self) -> FunctionId {
+        self.id
+    }
+}
+
+impl Program {
+    /// Builds a program for a device with everything that [`Target::default`] lists.
+    ///
+    /// # Errors
+    /// The log, as a compiler prints it.
+    pub fn build(source: &Source<'_>, options: &str, includes: &Includes) -> Result<Program, BuildError> {
+        Program::build_for(source, options, includes, &Target::default())
+    }
+
+    /// Builds a program for a device.
+    ///
+    /// # Errors
+    /// As [`Program::build`].
+    pub fn build_for(
+        source: &Source<'_>,
+        options: &str,
+        includes: &Includes,
+        target: &Target,
+    ) -> Result<Program, BuildError> {
+        Ok(Program::new(compile_for(source, options, includes, target)?))
+    }
+
+    fn new(hir: hir::Program) -> Program {
+        let constants = Constants::new(&hir);
+        let ids = (0..hir.functions.len() as u32).map(FunctionId);
+        let kernels = ids.filter_map(|id| kernel_info(&hir, id)).collect();
+        Program { hir, constants, kernels, lowered: Mutex::default() }
+    }
+
+    /// The kernels in the order of the text.
+    pub fn kernels(&self) -> &[KernelInfo] {
+        &self.kernels
+    }
+
+    /// The kernel of a name.
+    pub fn kernel(&self, name: &str) -> Option<&KernelInfo> {
+        self.kernels.iter().find(|k| k.name == name)
+    }
+
+    /// The typed program.
+    pub fn hir(&self) -> &hir::Program {
+        &self.hir
+    }
+
+    pub(crate) fn constants(&self) -> &Constants {
+        &self.constants
+    }
+
+    /// A kernel's code, lowered at its first launch.
+    pub(crate) fn code(&self, id: FunctionId, checked: bool) -> Lowered {
+        let mut lowered = self.lowered.lock().unwrap_or_else(PoisonError::into_inner);
+        lowered
+            .entry((id, checked))
+            .or_insert_with(|| lower(&self.hir, &self.constants, id, checked).map(Arc::new))
+            .clone()
+    }
+}
+
+fn kernel_info(hir: &hir::Program, id: FunctionId) -> Option<KernelInfo> {
+    let function = hir.function(id);
+    let kernel = function.kernel.as_ref()?;
+    let args = function.locals[..function.params].iter().map(|p| {
+        let kind = match hir.types.pointee(p.ty) {
+            Some(to) if to.space == Space::Local => ArgKind::Local,
+            Some(to) => {
+                let constant = to.space == Space::Constant;
+                ArgKind::Buffer { constant, read_only: constant || to.is_const }
+            }
+            None => ArgKind::Value(hir.types.size(p.ty)),
+        };
+        ArgInfo { name: p.name.clone(), ty: hir.types.name(p.ty), kind }
+    });
+    let local = function.locals.iter().filter(|l| l.space == Space::Local && !matches!(l.ty, Type::Void));
+    Some(KernelInfo {
+        name: function.name.clone(),
+        args: args.collect(),
+        required_group: kernel.required_group,
+        local_bytes: local.map(|l| hir.types.size(l.ty).next_multiple_of(8)).sum(),
+        id,
+    })
+}

@@ -1,0 +1,193 @@
+//! Implicit conversions.
+
+use super::{Sema, fold};
+use crate::hir::{CompareOp, Expr, ExprKind};
+use crate::source::Span;
+use crate::types::{BOOL, INT, PointerType, Scalar, Space, Type};
+
+impl Sema<'_> {
+    /// `expr` as a value of type `to`, where the language converts by itself. `what` begins the message: "assigning to",
+    /// "passing to parameter of type" and so on.
+    pub(super) fn implicit(&mut self, expr: Expr, to: Type, what: &str, span: Span) -> Option<Expr> {
+        if expr.ty == to {
+            return Some(expr);
+        }
+        match (expr.ty, to) {
+            (Type::Scalar(_), Type::Scalar(Scalar::Bool)) => return self.condition(expr),
+            (Type::Scalar(_), Type::Scalar(_)) => return Some(fold::convert(expr, to)),
+            (Type::Scalar(_), Type::Vector(element, lanes)) => {
+                return Some(fold::splat(fold::convert(expr, Type::Scalar(element)), lanes));
+            }
+            (Type::Pointer(_), Type::Scalar(Scalar::Bool)) => return self.condition(expr),
+            (Type::Pointer(_), Type::Pointer(_)) => return self.implicit_pointer(expr, to, what, span),
+            (Type::Scalar(_), Type::Pointer(_) | Type::Event) if is_null(&expr) => {
+                return Some(Expr { kind: ExprKind::Int(0), ty: to, span: expr.span });
+            }
+            (Type::Scalar(s), Type::Atomic(a)) if s == a => return Some(expr),
+            _ => {}
+        }
+        let (from, wanted) = (self.type_name(expr.ty), self.type_name(to));
+        if expr.ty.is_vector() && to.is_vector() {
+            return self.error(
+                span,
+                format!("{what} '{wanted}' from '{from}': vectors convert only by convert_{wanted}()"),
+            );
+        }
+        self.error(span, format!("{what} '{wanted}' from incompatible type '{from}'"))
+    }
+
+    fn implicit_pointer(&mut self, expr: Expr, to: Type, what: &str, span: Span) -> Option<Expr> {
+        let (Some(from), Some(wanted)) = (self.types.pointee(expr.ty), self.types.pointee(to)) else {
+            return Some(expr);
+        };
+        if is_null(&expr) && from.to == Type::Void {
+            return Some(Expr { kind: ExprKind::Int(0), ty: to, span: expr.span });
+        }
+        let (from_name, to_name) = (self.type_name(expr.ty), self.type_name(to));
+        if !space_converts(from.space, wanted.space) {
+            return self.error(
+                span,
+                format!("{what} '{to_name}' from '{from_name}' changes address space of pointer"),
+            );
+        }
+        if !self.pointees_fit(from, wanted) {
+            return self.error(span, format!("{what} '{to_name}' from incompatible type '{from_name}'"));
+        }
+        if from.is_const && !wanted.is_const {
+            self.diagnostics
+                .warning(span, format!("{what} '{to_name}' from '{from_name}' discards qualifiers"));
+        }
+        Some(reinterpret(expr, to))
+    }
+
+    /// The same pointee, `void` on one side, or integers that differ in their sign only.
+    fn pointees_fit(&self, a: PointerType, b: PointerType) -> bool {
+        let loose = |t: Type| match t {
+            Type::Scalar(s) if s.is_integer() && s != Scalar::Bool => Type::Scalar(s.unsigned_of_width()),
+            other => other,
+        };
+        if a.to == b.to || a.to == Type::Void || b.to == Type::Void || loose(a.to) == loose(b.to) {
+            return true;
+        }
+        // Pointers to pointers or arrays: the same but for qualifiers.
+        match (a.to, b.to) {
+            (Type::Pointer(x), Type::Pointer(y)) => {
+                let (x, y) = (self.types.pointer(x), self.types.pointer(y));
+                x.to == y.to && x.space == y.space
+            }
+            _ => false,
+        }
+    }
+
+    /// `expr` as a `bool` that decides something.
+    pub(super) fn condition(&mut self, expr: Expr) -> Option<Expr> {
+        let span = expr.span;
+        match expr.ty {
+            Type::Scalar(Scalar::Bool) => Some(expr),
+            Type::Scalar(_) => {
+                // What a comparison gave is `int` only by the language's letter.
+                let expr = match strip_bool(expr) {
+                    Ok(inner) => return Some(inner),
+                    Err(expr) => expr,
+                };
+                let zero = zero_of(expr.ty, span);
+                Some(fold::compare(CompareOp::Ne, expr, zero, span))
+            }
+            Type::Pointer(_) => {
+                let zero = Expr { kind: ExprKind::Int(0), ty: expr.ty, span };
+                Some(fold::compare(CompareOp::Ne, expr, zero, span))
+            }
+            ty => {
+                let name = self.type_name(ty);
+                self.error(span, format!("statement requires expression of scalar type ('{name}' invalid)"))
+            }
+        }
+    }
+
+    /// Integers narrower than `int` become `int`.
+    pub(super) fn promote(&self, expr: Expr) -> Expr {
+        match expr.ty {
+            Type::Scalar(s) if s.is_integer() && s.size() < 4 => fold::convert(expr, INT),
+            _ => expr,
+        }
+    }
+
+    /// The type that two scalars are brought to.
+    pub(super) fn common_scalar(&self, a: Scalar, b: Scalar) -> Scalar {
+        if a.is_float() || b.is_float() {
+            let rank = |s: Scalar| if s.is_float() { s.size() } else { 0 };
+            return if rank(a) >= rank(b) { a } else { b };
+        }
+        let promoted = |s: Scalar| if s.size() < 4 { Scalar::I32 } else { s };
+        let (a, b) = (promoted(a), promoted(b));
+        match a.size().cmp(&b.size()) {
+            std::cmp::Ordering::Greater => a,
+            std::cmp::Ordering::Less => b,
+            std::cmp::Ordering::Equal => {
+                if a.is_signed() {
+                    b
+                } else {
+                    a
+                }
+            }
+        }
+    }
+
+    /// A scalar beside a vector becomes that vector, unless it holds more than the vector's elements do.
+    pub(super) fn splat_beside(&mut self, scalar: Expr, vector: Type, span: Span) -> Option<Expr> {
+        let (Some(from), Type::Vector(element, lanes)) = (scalar.ty.element(), vector) else {
+            return self.error(span, "invalid operands");
+        };
+        let fits = match (from.is_float(), element.is_float()) {
+            (true, false) => false,
+            (false, true) => true,
+            _ => from.size() <= element.size() || from == Scalar::Bool,
+        };
+        if !fits {
+            let (s, v) = (self.type_name(scalar.ty), self.type_name(vector));
+            let message = format!(
+                "scalar operand type '{s}' has greater rank than the type of the vector element of '{v}'; convert it first"
+            );
+            return self.error(span, message);
+        }
+        Some(fold::splat(fold::convert(scalar, Type::Scalar(element)), lanes))
+    }
+}
+
+/// A constant 0, or the null pointer.
+pub(super) fn is_null(expr: &Expr) -> bool {
+    matches!(expr.kind, ExprKind::Int(0)) && (expr.ty.is_integer() || expr.ty.is_pointer())
+}
+
+/// Whether a pointer may change its address space by itself.
+pub(super) fn space_converts(from: Space, to: Space) -> bool {
+    from == to || to == Space::Generic && from != Space::Constant
+}
+
+/// The same address as another pointer type.
+pub(super) fn reinterpret(expr: Expr, to: Type) -> Expr {
+    if expr.ty == to {
+        return expr;
+    }
+    let span = expr.span;
+    if matches!(expr.kind, ExprKind::Int(_)) {
+        return Expr { ty: to, ..expr };
+    }
+    Expr { kind: ExprKind::Reinterpret(Box::new(expr)), ty: to, span }
+}
+
+/// The zero of a scalar or vector type.
+pub(super) fn zero_of(ty: Type, span: Span) -> Expr {
+    match ty.element() {
+        Some(s) if s.is_float() => fold::float(0.0, ty, span),
+        _ => Expr { kind: ExprKind::Int(0), ty, span },
+    }
+}
+
+/// The `bool` inside a `bool` made `int`.
+fn strip_bool(expr: Expr) -> Result<Expr, Expr> {
+    match expr.kind {
+        ExprKind::Convert { operand, .. } if operand.ty == BOOL => Ok(*operand),
+        _ => Err(expr),
+    }
+}

@@ -1,0 +1,144 @@
+//! Messages as a compiler prints them: place, text, the line and a caret.
+
+use std::fmt::Write;
+
+use super::{SourceMap, Span};
+
+/// How grave a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The build fails.
+    Error,
+    /// Printed only where asked for.
+    Warning,
+}
+
+/// One message, with notes below it.
+#[derive(Clone, Debug)]
+pub struct Diagnostic {
+    /// How grave.
+    pub severity: Severity,
+    /// Where the caret stands.
+    pub span: Span,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// Further places and what they have to do with it.
+    pub notes: Vec<(Span, String)>,
+}
+
+/// Messages of one build.
+#[derive(Clone, Debug, Default)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    errors: usize,
+    warn: bool,
+    warnings_are_errors: bool,
+}
+
+/// Errors after which a build stops: what follows is seldom of use.
+const MAX_ERRORS: usize = 20;
+
+impl Diagnostics {
+    /// Keeps warnings where `warn` is set (`-Wall`), or counts them as errors (`-Werror`).
+    pub fn new(warn: bool, warnings_are_errors: bool) -> Self {
+        Self { warn, warnings_are_errors, ..Self::default() }
+    }
+
+    /// Adds an error.
+    pub fn error(&mut self, span: Span, message: impl Into<String>) {
+        self.error_with(span, message, Vec::new());
+    }
+
+    /// Adds an error with notes.
+    pub fn error_with(&mut self, span: Span, message: impl Into<String>, notes: Vec<(Span, String)>) {
+        self.errors += 1;
+        let message = message.into();
+        let again = self.list.last().is_some_and(|d| d.span == span && d.message == message);
+        if self.errors <= MAX_ERRORS && !again {
+            self.list.push(Diagnostic { severity: Severity::Error, span, message, notes });
+        }
+    }
+
+    /// Adds a warning, where warnings are asked for.
+    pub fn warning(&mut self, span: Span, message: impl Into<String>) {
+        if self.warnings_are_errors {
+            self.error(span, message);
+        } else if self.warn {
+            let message = message.into();
+            self.list.push(Diagnostic { severity: Severity::Warning, span, message, notes: Vec::new() });
+        }
+    }
+
+    /// Whether the build has failed.
+    pub fn failed(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// Whether so much is wrong that looking further is of no use.
+    pub fn too_many(&self) -> bool {
+        self.errors > MAX_ERRORS
+    }
+
+    /// The messages in order.
+    pub fn list(&self) -> &[Diagnostic] {
+        &self.list
+    }
+
+    /// Everything as a compiler prints it, with a count of the errors at the end.
+    pub fn render(&self, sources: &SourceMap) -> String {
+        let mut out = String::new();
+        // In the order of the text: the stages that found them ran one after another.
+        let mut list: Vec<&Diagnostic> = self.list.iter().collect();
+        list.sort_by_key(|d| sources.outermost(d.span).lo);
+        for d in list {
+            let kind = if d.severity == Severity::Error { "error" } else { "warning" };
+            sources.describe(d.span, kind, &d.message, &mut out);
+            for (span, note) in &d.notes {
+                sources.describe(*span, "note", note, &mut out);
+            }
+        }
+        if self.too_many() {
+            out.push_str("fatal error: too many errors; stopped\n");
+        }
+        match self.errors {
+            0 => {}
+            1 => out.push_str("1 error generated.\n"),
+            n => _ = writeln!(out, "{n} errors generated."),
+        }
+        out
+    }
+}
+
+/// Lines of macro notes under a message at most.
+const MAX_EXPANSION_NOTES: usize = 6;
+
+impl SourceMap {
+    /// Appends `file:line:column: kind: message`, the line, a caret, and a note for each macro the place came out of.
+    pub fn describe(&self, span: Span, kind: &str, message: &str, out: &mut String) {
+        self.excerpt(self.outermost(span), kind, message, out);
+        let mut chain = Vec::new();
+        let mut at = span;
+        while let Some(e) = self.expansion(at) {
+            chain.push((at, e.name.clone()));
+            at = e.call;
+        }
+        for (at, name) in chain.iter().rev().take(MAX_EXPANSION_NOTES) {
+            self.excerpt(*at, "note", &format!("expanded from macro '{name}'"), out);
+        }
+    }
+
+    fn excerpt(&self, span: Span, kind: &str, message: &str, out: &mut String) {
+        let l = self.locate(span);
+        if l.line == 0 {
+            _ = writeln!(out, "{kind}: {message}");
+            return;
+        }
+        _ = writeln!(out, "{}:{}:{}: {kind}: {message}", l.file, l.line, l.column);
+        let before = (l.column as usize - 1).min(l.text.len());
+        // Tabs are kept so that the caret stands below its column whatever their width.
+        let pad = String::from_utf8_lossy(&l.text.as_bytes()[..before]);
+        let pad: String = pad.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let width = (span.hi.saturating_sub(span.lo) as usize).clamp(1, (l.text.len() - before).max(1));
+        _ = writeln!(out, "{}\n{pad}^{}", l.text, "~".repeat(width - 1));
+    }
+}

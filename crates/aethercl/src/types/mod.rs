@@ -1,0 +1,350 @@
+//! Types of OpenCL C and their layout in memory.
+//!
+//! [`Type`] is a small copyable value; pointers, arrays and records are interned in [`Types`], so that two types are the
+//! same exactly when they compare equal. Sizes and alignments are those of section 6.1 of the OpenCL C specification, with
+//! 64-bit pointers and `size_t`.
+
+mod display;
+
+use std::collections::HashMap;
+
+/// A scalar type. `size_t`, `ptrdiff_t`, enumerations and the like are names for these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scalar {
+    /// One byte, 0 or 1.
+    Bool,
+    /// `char`, which is signed.
+    I8,
+    /// `uchar`.
+    U8,
+    /// `short`.
+    I16,
+    /// `ushort`.
+    U16,
+    /// `int`, and what comparisons and enumerations have.
+    I32,
+    /// `uint`.
+    U32,
+    /// `long`, 64 bits; `ptrdiff_t`.
+    I64,
+    /// `ulong`, 64 bits; `size_t`.
+    U64,
+    /// `half`: storage always, arithmetic only where `cl_khr_fp16` is on.
+    F16,
+    /// `float`.
+    F32,
+    /// `double`.
+    F64,
+}
+
+impl Scalar {
+    /// Bytes in memory.
+    pub const fn size(self) -> u64 {
+        match self {
+            Self::Bool | Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 | Self::F16 => 2,
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::I64 | Self::U64 | Self::F64 => 8,
+        }
+    }
+
+    /// Bits of a value; 1 for `bool`.
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::Bool => 1,
+            other => other.size() as u32 * 8,
+        }
+    }
+
+    /// `half`, `float` or `double`.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F16 | Self::F32 | Self::F64)
+    }
+
+    /// An integer or `bool`.
+    pub const fn is_integer(self) -> bool {
+        !self.is_float()
+    }
+
+    /// A signed integer.
+    pub const fn is_signed(self) -> bool {
+        matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
+    }
+
+    /// The signed integer of the same width: what a comparison of vectors of this type gives.
+    pub const fn signed_of_width(self) -> Self {
+        match self.size() {
+            1 => Self::I8,
+            2 => Self::I16,
+            4 => Self::I32,
+            _ => Self::I64,
+        }
+    }
+
+    /// The unsigned integer of the same width.
+    pub const fn unsigned_of_width(self) -> Self {
+        match self.size() {
+            1 => Self::U8,
+            2 => Self::U16,
+            4 => Self::U32,
+            _ => Self::U64,
+        }
+    }
+
+    /// The name in OpenCL C.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::I8 => "char",
+            Self::U8 => "uchar",
+            Self::I16 => "short",
+            Self::U16 => "ushort",
+            Self::I32 => "int",
+            Self::U32 => "uint",
+            Self::I64 => "long",
+            Self::U64 => "ulong",
+            Self::F16 => "half",
+            Self::F32 => "float",
+            Self::F64 => "double",
+        }
+    }
+}
+
+/// An address space. Pointers are 64 bits wide in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Space {
+    /// Of one work-item.
+    Private,
+    /// Of one work-group.
+    Local,
+    /// Read-only, of the device.
+    Constant,
+    /// Of the device.
+    Global,
+    /// Private, local or global, known only when it runs; OpenCL C 2.0 and later.
+    Generic,
+}
+
+/// A type. Qualifiers stand on the pointer ([`PointerType`]) or on the variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Type {
+    /// No value.
+    Void,
+    /// One number.
+    Scalar(Scalar),
+    /// 2, 3, 4, 8 or 16 numbers; three take the room of four.
+    Vector(Scalar, u8),
+    /// An address; see [`Types::pointer`].
+    Pointer(PointerId),
+    /// Elements side by side; see [`Types::array`].
+    Array(ArrayId),
+    /// A structure or union; see [`Types::record`].
+    Record(RecordId),
+    /// `atomic_int` and its kin: memory like the scalar's, reached by the atomic functions only.
+    Atomic(Scalar),
+    /// `event_t`: 64 bits, made by the asynchronous copies.
+    Event,
+}
+
+/// `int`.
+pub const INT: Type = Type::Scalar(Scalar::I32);
+/// `bool`.
+pub const BOOL: Type = Type::Scalar(Scalar::Bool);
+/// `size_t`.
+pub const SIZE_T: Type = Type::Scalar(Scalar::U64);
+
+impl Type {
+    /// The scalar, or a vector's element.
+    pub const fn element(self) -> Option<Scalar> {
+        match self {
+            Self::Scalar(s) | Self::Vector(s, _) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// Lanes of a vector; 1 for everything else.
+    pub const fn lanes(self) -> u8 {
+        match self {
+            Self::Vector(_, n) => n,
+            _ => 1,
+        }
+    }
+
+    /// Whether it is a vector.
+    pub const fn is_vector(self) -> bool {
+        matches!(self, Self::Vector(..))
+    }
+
+    /// Whether it is a pointer.
+    pub const fn is_pointer(self) -> bool {
+        matches!(self, Self::Pointer(_))
+    }
+
+    /// Whether it is a scalar integer or `bool`.
+    pub const fn is_integer(self) -> bool {
+        matches!(self, Self::Scalar(s) if s.is_integer())
+    }
+
+    /// The scalar for one lane, the vector for more.
+    pub const fn of_lanes(element: Scalar, lanes: u8) -> Self {
+        if lanes == 1 { Self::Scalar(element) } else { Self::Vector(element, lanes) }
+    }
+}
+
+/// Index of an interned pointer type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PointerId(u32);
+/// Index of an interned array type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ArrayId(u32);
+/// Index of a structure or union.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordId(u32);
+
+/// What a pointer points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PointerType {
+    /// The type pointed to.
+    pub to: Type,
+    /// Where it lies.
+    pub space: Space,
+    /// The pointee is `const`.
+    pub is_const: bool,
+    /// The pointee is `volatile`.
+    pub is_volatile: bool,
+    /// Alignment of the pointee in bytes where an attribute changed it (`typedef … __attribute__((aligned(2)))`), else 0.
+    pub aligned: u32,
+}
+
+/// An array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ArrayType {
+    /// Type of an element.
+    pub of: Type,
+    /// Number of elements.
+    pub len: u64,
+}
+
+/// A structure or union.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The tag, or empty.
+    pub tag: String,
+    /// Every field at offset 0.
+    pub is_union: bool,
+    /// False between `struct s;` and its definition.
+    pub complete: bool,
+    /// Fields in order; members of anonymous members are listed with their offsets as if they stood here.
+    pub fields: Vec<Field>,
+    /// Bytes, with padding at the end.
+    pub size: u64,
+    /// Bytes.
+    pub align: u64,
+}
+
+/// A field of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name; empty for an anonymous member.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// Bytes from the record's start.
+    pub offset: u64,
+    /// Declared `const`.
+    pub is_const: bool,
+    /// Listed again from an anonymous member before it.
+    pub inherited: bool,
+}
+
+/// Every pointer, array and record type of one program.
+#[derive(Clone, Debug, Default)]
+pub struct Types {
+    pointers: Vec<PointerType>,
+    pointer_ids: HashMap<PointerType, PointerId>,
+    arrays: Vec<ArrayType>,
+    array_ids: HashMap<ArrayType, ArrayId>,
+    records: Vec<Record>,
+}
+
+impl Types {
+    /// What a pointer type points to.
+    pub fn pointer(&self, id: PointerId) -> PointerType {
+        self.pointers[id.0 as usize]
+    }
+
+    /// Element and length of an array type.
+    pub fn array(&self, id: ArrayId) -> ArrayType {
+        self.arrays[id.0 as usize]
+    }
+
+    /// Fields and layout of a structure or union.
+    pub fn record(&self, id: RecordId) -> &Record {
+        &self.records[id.0 as usize]
+    }
+
+    /// What `ty` points to, if it is a pointer.
+    pub fn pointee(&self, ty: Type) -> Option<PointerType> {
+        match ty {
+            Type::Pointer(id) => Some(self.pointer(id)),
+            _ => None,
+        }
+    }
+
+    /// The pointer type with these properties.
+    pub fn pointer_to(&mut self, pointer: PointerType) -> Type {
+        let next = PointerId(self.pointers.len() as u32);
+        let id = *self.pointer_ids.entry(pointer).or_insert(next);
+        if id == next {
+            self.pointers.push(pointer);
+        }
+        Type::Pointer(id)
+    }
+
+    /// The array type of `len` elements.
+    pub fn array_of(&mut self, of: Type, len: u64) -> Type {
+        let array = ArrayType { of, len };
+        let next = ArrayId(self.arrays.len() as u32);
+        let id = *self.array_ids.entry(array).or_insert(next);
+        if id == next {
+            self.arrays.push(array);
+        }
+        Type::Array(id)
+    }
+
+    /// A new record; incomplete ones get their fields by [`Types::complete_record`].
+    pub fn new_record(&mut self, record: Record) -> RecordId {
+        self.records.push(record);
+        RecordId(self.records.len() as u32 - 1)
+    }
+
+    /// Gives an incomplete record its fields and layout.
+    pub fn complete_record(&mut self, id: RecordId, record: Record) {
+        self.records[id.0 as usize] = record;
+    }
+
+    /// Bytes that a value takes in memory, padding included; 1 for `void`, as `sizeof` counts pointers to it.
+    pub fn size(&self, ty: Type) -> u64 {
+        match ty {
+            Type::Void => 1,
+            Type::Scalar(s) | Type::Atomic(s) => s.size(),
+            Type::Vector(s, 3) => s.size() * 4,
+            Type::Vector(s, n) => s.size() * u64::from(n),
+            Type::Pointer(_) | Type::Event => 8,
+            Type::Array(id) => {
+                let a = self.array(id);
+                self.size(a.of).saturating_mul(a.len)
+            }
+            Type::Record(id) => self.record(id).size,
+        }
+    }
+
+    /// Natural alignment in bytes.
+    pub fn align(&self, ty: Type) -> u64 {
+        match ty {
+            Type::Array(id) => self.align(self.array(id).of),
+            Type::Record(id) => self.record(id).align.max(1),
+            other => self.size(other),
+        }
+    }
+}

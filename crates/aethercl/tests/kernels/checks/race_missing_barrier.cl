@@ -1,0 +1,7 @@
+// Without a barrier a neighbour's element may not be there yet
+__kernel void k(__global int *y) {
+  __local int s[8];
+  int l = get_local_id(0);
+  s[l] = l * l;
+  y[get_global_id(0)] = s[7 - l];
+}

@@ -1,0 +1,4 @@
+enum { A = 1, B = 2147483647, C };
+enum { D = 1.5f };
+
+kernel void k(global int *out) { out[0] = A; }

@@ -1,0 +1,1 @@
+kernel void k(int *out) { out[0] = 1; }

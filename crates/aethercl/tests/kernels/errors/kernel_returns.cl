@@ -1,0 +1,1 @@
+kernel int k(global int *out) { return 1; }

@@ -1,0 +1,3 @@
+#include "nothing_here.h"
+
+kernel void k(global int *out) { out[0] = 1; }

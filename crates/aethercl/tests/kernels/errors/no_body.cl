@@ -1,0 +1,3 @@
+float elsewhere(float x);
+
+kernel void k(global float *out) { out[0] = elsewhere(1.0f); }

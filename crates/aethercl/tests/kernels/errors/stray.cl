@@ -1,0 +1,6 @@
+kernel void k(global int *out) {
+  out[0] = 1 @ 2;
+  out[1] = "open;
+  out[2] = 'x;
+  out[3] = `1`;
+}

@@ -1,0 +1,9 @@
+/* Each group has its own; a barrier makes what one item wrote visible to the others. */
+kernel void local_memory(global const int *in, global int *out, local int *given) {
+  local int own[4];
+  int l = get_local_id(0);
+  own[l] = in[get_global_id(0)];
+  given[l] = l * 100;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  out[get_global_id(0)] = own[3 - l] + given[(l + 1) % 4];
+}

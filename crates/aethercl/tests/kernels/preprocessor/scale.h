@@ -1,0 +1,5 @@
+#ifndef SCALE_H
+#define SCALE_H
+#define SCALE_TWICE 200
+int scaled(int x) { return x * 100; }
+#endif

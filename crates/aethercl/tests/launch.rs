@@ -1,0 +1,61 @@
+//! Whole kernels from text to result.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+use aethercl::{Access, Arg, Includes, LaunchOptions, Memory, NdRange, Outcome, Program, Source};
+
+fn build(text: &str) -> Program {
+    Program::build(&Source { name: "test.cl", text }, "", &Includes::none())
+        .unwrap_or_else(|e| panic!("{}", e.log))
+}
+
+fn upload(memory: &Memory, tag: &str, data: &[f32]) -> u64 {
+    let bytes: Vec<u8> = data.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let at = memory.allocate(bytes.len() as u64, tag).unwrap();
+    memory.write(at, &bytes).unwrap();
+    at
+}
+
+fn download(memory: &Memory, at: u64, n: usize) -> Vec<f32> {
+    let mut bytes = vec![0; n * 4];
+    memory.read(at, &mut bytes).unwrap();
+    bytes.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect()
+}
+
+fn launch(p: &Program, m: &Memory, name: &str, args: &[Arg<'_>], range: NdRange) -> Outcome {
+    p.launch(m, name, args, range, &LaunchOptions { threads: 2, ..LaunchOptions::default() }).unwrap()
+}
+
+#[test]
+fn a_matrix_product_from_text_to_result() {
+    let program = build(
+        "__kernel void matmul(__global const float *a, __global const float *b, __global float *c, int n) {
+           int row = get_global_id(1), col = get_global_id(0);
+           float acc = 0.0f;
+           for (int k = 0; k < n; k++) acc += a[row * n + k] * b[k * n + col];
+           c[row * n + col] = acc;
+         }",
+    );
+    let n = 48usize;
+    let a: Vec<f32> = (0..n * n).map(|i| (i % 7) as f32 - 3.0).collect();
+    let b: Vec<f32> = (0..n * n).map(|i| (i % 5) as f32 - 2.0).collect();
+    let memory = Memory::new(1 << 20);
+    let (da, db, dc) =
+        (upload(&memory, "a", &a), upload(&memory, "b", &b), upload(&memory, "c", &vec![9.0; n * n]));
+    let bytes = (n * n * 4) as u64;
+    let size = (n as i32).to_le_bytes();
+    let args = [
+        Arg::Buffer { address: da, bytes, access: Access::Read },
+        Arg::Buffer { address: db, bytes, access: Access::Read },
+        Arg::Buffer { address: dc, bytes, access: Access::Write },
+        Arg::Scalar(&size),
+    ];
+    launch(&program, &memory, "matmul", &args, NdRange::plane([48, 48], [16, 16]));
+    let c = download(&memory, dc, n * n);
+    for row in 0..n {
+        for col in 0..n {
+            let exact: f32 = (0..n).map(|k| a[row * n + k] * b[k * n + col]).sum();
+            assert_eq!(c[row * n + col], exact, "{row} {col}");
+        }
+    }
+}

@@ -1,0 +1,520 @@
+//! AetherCL as a [`Driver`]: the simulated GPU, which is there on every machine.
+//!
+//! Every command is announced to the machine and computed at once, so that an error belongs to the call that caused it; on
+//! the simulated clock queues and engines still overlap. With checks on, a launch whose kernel does something wrong is an
+//! error that shows the finding with its source line.
+
+use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
+use crate::{Capabilities, DeviceKind, Error, ErrorKind, Result, SimSettings};
+use aethercl::machine::{
+    Binding, Callback, Completion, Faults, Fence, Gpu, GpuError, KernelLaunch, Narrator, Options, Outcome,
+    Packet, TraceLevel,
+};
+use aethercl::model::Profile;
+use aethercl::{Checks, Finding, Includes, LaunchOptions, NdRange, Source, Target};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Instructions after which a group counts as hanging. The longest kernels of netcl take a thousandth of them, and a loop of
+/// nothing comes to its end in seconds.
+const MAX_STEPS: u64 = 100_000_000;
+/// Findings that an error shows; one defect makes one in every work-item.
+const SHOWN: usize = 4;
+
+/// The device's parts that its memory objects keep alive.
+struct Shared {
+    gpu: Mutex<Gpu>,
+    deferred: Mutex<Option<Error>>,
+    /// Where the timeline goes in the end.
+    trace: Option<PathBuf>,
+}
+
+impl Shared {
+    fn gpu(&self) -> MutexGuard<'_, Gpu> {
+        self.gpu.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn defer(&self, error: Error) {
+        *self.deferred.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let gpu = self.gpu.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(path), Some(timeline)) = (&self.trace, gpu.timeline()) {
+            match std::fs::write(path, timeline.json()) {
+                Ok(()) if timeline.dropped() > 0 => tracing::warn!(
+                    "the timeline in {} ends early: {} spans had no place",
+                    path.display(),
+                    timeline.dropped()
+                ),
+                Ok(()) => tracing::info!("timeline in {}; ui.perfetto.dev opens it", path.display()),
+                Err(e) => tracing::warn!("{}", Error::io("writing", path, &e)),
+            }
+        }
+    }
+}
+
+/// One allocation; the last handle gives it back.
+struct Block {
+    shared: Arc<Shared>,
+    address: u64,
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let freed = self.shared.gpu().free(self.address);
+        if let Err(e) = freed {
+            self.shared.defer(error(&e));
+        }
+    }
+}
+
+/// A region of an allocation.
+struct SimMemory {
+    block: Arc<Block>,
+    address: u64,
+    bytes: usize,
+}
+
+struct SimProgram(Arc<aethercl::Program>, Arc<str>);
+
+struct SimKernel {
+    program: Arc<aethercl::Program>,
+    name: String,
+}
+
+struct SimEvent {
+    fence: Fence,
+    times: (u64, u64),
+}
+
+/// What a text becomes before it is built; none where it stays.
+pub type Edit = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// The simulated GPU as a [`Driver`].
+pub struct SimDriver {
+    shared: Arc<Shared>,
+    capabilities: Capabilities,
+    compute: usize,
+    copy: usize,
+    options: LaunchOptions,
+    target: Target,
+    edit: Option<Edit>,
+}
+
+/// Profiles that `sim:<name>` takes; the first is what `sim` means.
+pub fn profiles() -> Vec<Capabilities> {
+    Profile::names()
+        .filter_map(|name| Profile::named(name).ok())
+        .map(|profile| describe(&profile, profile.memory.bytes))
+        .collect()
+}
+
+/// The profile that a device name asks for: `sim`, `sim:<profile>`, `sim:<file>.toml`.
+fn profile(name: &str) -> Result<Profile> {
+    let wanted = name.strip_prefix("sim:").unwrap_or("");
+    if wanted.is_empty() {
+        let first = Profile::names().next().unwrap_or_default();
+        return Profile::named(first).map_err(|e| Error::internal(e.to_string()));
+    }
+    if wanted.ends_with(".toml") {
+        let path = PathBuf::from(wanted);
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
+        return Profile::parse(&text).map_err(|e| Error::format(format!("{wanted}: {e}")));
+    }
+    Profile::named(wanted).map_err(|e| Error::device(format!("device {name}: {e}")))
+}
+
+fn describe(profile: &Profile, memory: u64) -> Capabilities {
+    let c = &profile.compute;
+    let mut extensions: Vec<String> = [
+        "cl_khr_byte_addressable_store",
+        "cl_khr_global_int32_base_atomics",
+        "cl_khr_global_int32_extended_atomics",
+        "cl_khr_local_int32_base_atomics",
+        "cl_khr_local_int32_extended_atomics",
+    ]
+    .map(String::from)
+    .to_vec();
+    let optional = [(c.fp64, "cl_khr_fp64"), (c.fp16, "cl_khr_fp16"), (c.subgroups, "cl_khr_subgroups")];
+    extensions.extend(optional.iter().filter(|(has, _)| *has).map(|(_, name)| (*name).to_owned()));
+    extensions.sort();
+    Capabilities {
+        id: format!("sim:{}", profile.name),
+        name: profile.title.clone(),
+        vendor: profile.vendor.clone(),
+        platform: "AetherCL".into(),
+        platform_version: format!("OpenCL 1.2 AetherCL {}", env!("CARGO_PKG_VERSION")),
+        driver_version: env!("CARGO_PKG_VERSION").into(),
+        version: "OpenCL 1.2 AetherCL".into(),
+        c_version: "OpenCL C 1.2 AetherCL".into(),
+        kind: DeviceKind::Gpu,
+        compute_units: c.units,
+        clock_mhz: c.clock_mhz,
+        max_group: c.max_group as usize,
+        local_mem: profile.local.group_bytes,
+        global_mem: memory,
+        cache: profile.cache.l2_bytes,
+        max_alloc: memory / 4,
+        base_align: 128,
+        float_lanes: 1,
+        simulated: true,
+        fp64: c.fp64,
+        fp16: c.fp16,
+        subgroups: c.subgroups,
+        unified_memory: profile.link.unified,
+        nvidia_cc: 0,
+        extensions,
+    }
+}
+
+/// The machine's errors as ours.
+fn error(e: &GpuError) -> Error {
+    let kind = match e {
+        GpuError::OutOfMemory { .. } => ErrorKind::Memory,
+        GpuError::Lost => ErrorKind::Device,
+        GpuError::BadPacket { .. } | GpuError::Unknown(_) => ErrorKind::Internal,
+        _ => ErrorKind::Launch,
+    };
+    Error::new(kind, e.to_string())
+}
+
+fn foreign(what: &str) -> Error {
+    Error::internal(format!("a {what} of another driver was given to the simulator"))
+}
+
+impl SimDriver {
+    /// Opens the simulated device called `name`: `sim`, `sim:<profile>` or `sim:<file>.toml`.
+    ///
+    /// # Errors
+    /// When there is no such profile, or a setting names a check or level that does not exist.
+    pub fn open(name: &str, settings: &SimSettings) -> Result<Self> {
+        Self::with_faults(name, settings, Arc::default())
+    }
+
+    /// The same, with faults that a test arms while the device is in use.
+    ///
+    /// # Errors
+    /// As [`SimDriver::open`].
+    pub fn with_faults(name: &str, settings: &SimSettings, faults: Arc<Faults>) -> Result<Self> {
+        let profile = profile(name)?;
+        let wrong = |variable: &str, why: String| Error::format(format!("{variable}: {why}"));
+        let checks =
+            Checks::parse(&settings.check.join(",")).map_err(|e| wrong("NETCL_SIM_CHECK", e.to_string()))?;
+        let level: TraceLevel = match settings.trace_level.as_str() {
+            "" => TraceLevel::Off,
+            level => level.parse().map_err(|e| wrong("NETCL_SIM_TRACE_LEVEL", e))?,
+        };
+        let memory = settings.memory.unwrap_or(profile.memory.bytes).min(profile.memory.bytes);
+        let capabilities = describe(&profile, memory);
+        let options = Options {
+            memory: Some(memory),
+            timeline: settings.trace.is_some(),
+            narrator: Narrator::new(level, Some(Box::new(|line| tracing::info!("sim: {line}")))),
+            faults,
+            // Counting costs time, and only those who look at the clock want it.
+            count_none: settings.trace.is_none() && level == TraceLevel::Off,
+            ..Options::default()
+        };
+        let launch = LaunchOptions {
+            checks,
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            sub_group: profile.compute.simd_width,
+            max_steps: MAX_STEPS,
+            ..LaunchOptions::default()
+        };
+        let mut gpu = Gpu::new(profile, options);
+        let compute = gpu.open_queue().map_err(|e| error(&e))?;
+        let copy = gpu.open_queue().map_err(|e| error(&e))?;
+        let shared =
+            Shared { gpu: Mutex::new(gpu), deferred: Mutex::new(None), trace: settings.trace.clone() };
+        let target = Target { extensions: capabilities.extensions.clone() };
+        Ok(Self {
+            shared: Arc::new(shared),
+            capabilities,
+            compute,
+            copy,
+            options: launch,
+            target,
+            edit: None,
+        })
+    }
+
+    /// Passes every source text through `edit` before it is built: for tests that plant defects.
+    #[must_use]
+    pub fn edit_sources(mut self, edit: Edit) -> Self {
+        self.edit = Some(edit);
+        self
+    }
+
+    fn number(&self, queue: QueueKind) -> usize {
+        match queue {
+            QueueKind::Compute => self.compute,
+            QueueKind::Copy => self.copy,
+        }
+    }
+
+    /// Announces a command and computes it; how it went. The host's clock does not wait for it.
+    fn do_now(
+        &self,
+        submit: impl FnOnce(&mut Gpu, Callback) -> std::result::Result<Fence, GpuError>,
+    ) -> Result<(Fence, Completion)> {
+        let slot = Arc::new(Mutex::new(None));
+        let into = Arc::clone(&slot);
+        let callback: Callback =
+            Box::new(move |done| *into.lock().unwrap_or_else(PoisonError::into_inner) = Some(done));
+        let mut gpu = self.shared.gpu();
+        let fence = submit(&mut gpu, callback).map_err(|e| error(&e))?;
+        gpu.doorbell(fence.queue).map_err(|e| error(&e))?;
+        let ran = gpu.run();
+        drop(gpu);
+        let done = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match done {
+            Some(done) => Ok((fence, done)),
+            None => Err(ran.err().map_or_else(|| Error::internal("a command was not done"), |e| error(&e))),
+        }
+    }
+
+    fn transfer(
+        &self,
+        submit: impl FnOnce(&mut Gpu, Callback) -> std::result::Result<Fence, GpuError>,
+    ) -> Result<Outcome> {
+        self.do_now(submit)?.1.outcome.map_err(|e| error(&e))
+    }
+
+    /// Bindings of a launch.
+    fn bind(&self, args: &[Arg<'_>]) -> Result<Vec<Binding>> {
+        args.iter()
+            .map(|arg| {
+                Ok(match arg {
+                    Arg::Memory(m, access) => {
+                        let m = memory(m)?;
+                        Binding::Buffer {
+                            address: m.address,
+                            bytes: m.bytes as u64,
+                            access: match access {
+                                Access::Read => aethercl::Access::Read,
+                                Access::Write => aethercl::Access::Write,
+                            },
+                        }
+                    }
+                    Arg::Scalar(bytes) => Binding::Scalar(bytes.to_vec()),
+                    Arg::Local(bytes) => Binding::Local(*bytes),
+                })
+            })
+            .collect()
+    }
+}
+
+fn memory(memory: &Memory) -> Result<&SimMemory> {
+    memory.get::<SimMemory>().ok_or_else(|| foreign("memory object"))
+}
+
+fn sim_event(event: &Event) -> Result<&SimEvent> {
+    event.get::<SimEvent>().ok_or_else(|| foreign("event"))
+}
+
+/// Address of `bytes` from `offset` on, where they are within the object.
+fn place(memory: &SimMemory, offset: usize, bytes: usize) -> Result<u64> {
+    if offset.checked_add(bytes).is_some_and(|end| end <= memory.bytes) {
+        return Ok(memory.address + offset as u64);
+    }
+    Err(Error::launch(format!(
+        "{bytes} bytes at {offset} are outside of a memory object of {} bytes",
+        memory.bytes
+    )))
+}
+
+/// What waiting came to. A command's own failure was the error of the call that enqueued it.
+fn finished(waited: std::result::Result<(), GpuError>) -> Result<()> {
+    match waited {
+        Err(e @ (GpuError::Lost | GpuError::Deadlock(_) | GpuError::Unknown(_))) => Err(error(&e)),
+        _ => Ok(()),
+    }
+}
+
+/// The findings of a launch as an error.
+fn found(kernel: &str, findings: &[Finding]) -> Error {
+    let shown = findings.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("\n");
+    let more = findings.len().saturating_sub(SHOWN);
+    let rest = if more > 0 { format!("\n… and {more} more") } else { String::new() };
+    Error::launch(format!("the simulator found a defect in kernel {kernel}:\n{shown}{rest}"))
+}
+
+impl Driver for SimDriver {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn allocate(&self, bytes: usize, tag: &'static str) -> Result<Memory> {
+        let address = self.shared.gpu().allocate(bytes as u64, tag).map_err(|e| error(&e))?;
+        let block = Arc::new(Block { shared: Arc::clone(&self.shared), address });
+        Ok(Memory::new(SimMemory { block, address, bytes }))
+    }
+
+    fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory> {
+        let parent = memory(parent)?;
+        let address = place(parent, offset, bytes)?;
+        Ok(Memory::new(SimMemory { block: Arc::clone(&parent.block), address, bytes }))
+    }
+
+    fn write(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
+        let at = place(memory(to)?, offset, data.len())?;
+        let queue = self.number(queue);
+        self.transfer(|gpu, callback| gpu.write(queue, at, data.to_vec(), Some(callback))).map(|_| ())
+    }
+
+    fn read(&self, queue: QueueKind, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()> {
+        let at = place(memory(from)?, offset, out.len())?;
+        let number = self.number(queue);
+        let bytes = out.len() as u64;
+        let (fence, done) = self.do_now(|gpu, callback| gpu.read(number, at, bytes, Some(callback)))?;
+        let outcome = done.outcome.map_err(|e| error(&e))?;
+        if outcome.data.len() != out.len() {
+            return Err(Error::internal("a read-back brought another number of bytes"));
+        }
+        out.copy_from_slice(&outcome.data);
+        // The program waits for its data, so its clock does.
+        self.shared.gpu().wait(fence).map(|_| ()).map_err(|e| error(&e))
+    }
+
+    fn copy(
+        &self,
+        queue: QueueKind,
+        from: (&Memory, usize),
+        to: (&Memory, usize),
+        bytes: usize,
+    ) -> Result<()> {
+        let source = place(memory(from.0)?, from.1, bytes)?;
+        let target = place(memory(to.0)?, to.1, bytes)?;
+        let queue = self.number(queue);
+        let packet = Packet::Copy { to: target, from: source, bytes: bytes as u64 };
+        self.transfer(|gpu, callback| gpu.submit(queue, packet, Some(callback))).map(|_| ())
+    }
+
+    fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
+        let at = place(memory(to)?, offset, bytes)?;
+        if ![1, 2, 4, 8, 16].contains(&pattern.len()) {
+            return Err(Error::internal(format!("a fill with a pattern of {} bytes", pattern.len())));
+        }
+        let mut padded = [0; 16];
+        padded[..pattern.len()].copy_from_slice(pattern);
+        let (queue, length) = (self.number(queue), pattern.len() as u32);
+        let packet = Packet::Fill { to: at, bytes: bytes as u64, pattern: padded, length };
+        self.transfer(|gpu, callback| gpu.submit(queue, packet, Some(callback))).map(|_| ())
+    }
+
+    fn build(&self, source: &str, options: &str) -> Result<Program> {
+        let edited = self.edit.as_ref().and_then(|edit| edit(source));
+        let text = Source { name: "kernel.cl", text: edited.as_deref().unwrap_or(source) };
+        match aethercl::Program::build_for(&text, options, &Includes::none(), &self.target) {
+            Ok(program) => Ok(Program::new(SimProgram(Arc::new(program), source.into()))),
+            Err(e) => Err(Error::build(format!("AetherCL could not build it\noptions: {options}\n{e}"))),
+        }
+    }
+
+    /// The text itself: building from it takes milliseconds.
+    fn binary(&self, program: &Program) -> Result<Vec<u8>> {
+        let program = program.get::<SimProgram>().ok_or_else(|| foreign("program"))?;
+        Ok(program.1.as_bytes().to_vec())
+    }
+
+    fn load_binary(&self, binary: &[u8], options: &str) -> Result<Program> {
+        let text = std::str::from_utf8(binary).map_err(|_| Error::build("not a program of the simulator"))?;
+        self.build(text, options)
+    }
+
+    fn build_log(&self, _: &Program) -> Result<String> {
+        Ok(String::new())
+    }
+    fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle> {
+        let program = &program.get::<SimProgram>().ok_or_else(|| foreign("program"))?.0;
+        if program.kernel(name).is_none() {
+            return Err(Error::build(format!("the program has no kernel {name}")));
+        }
+        Ok(KernelHandle::new(SimKernel { program: Arc::clone(program), name: name.into() }))
+    }
+
+    fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize> {
+        let kernel = kernel.get::<SimKernel>().ok_or_else(|| foreign("kernel"))?;
+        let required = kernel.program.kernel(&kernel.name).and_then(|k| k.required_group);
+        Ok(required.map_or(self.capabilities.max_group, |g| g.iter().product::<u64>() as usize))
+    }
+
+    fn launch(
+        &self,
+        kernel: &KernelHandle,
+        args: &[Arg<'_>],
+        range: Range,
+        timed: bool,
+    ) -> Result<Option<Event>> {
+        let kernel = kernel.get::<SimKernel>().ok_or_else(|| foreign("kernel"))?;
+        let items: usize = range.local.iter().product();
+        if items > self.capabilities.max_group {
+            return Err(Error::launch(format!(
+                "kernel {}: a group of {items} items, {} allows {}",
+                kernel.name, self.capabilities.id, self.capabilities.max_group
+            )));
+        }
+        let sizes = NdRange {
+            global: range.global.map(|n| n as u64),
+            local: range.local.map(|n| n as u64),
+            offset: [0; 3],
+            // As OpenCL's own launches here: always three, those not used of size one.
+            dimensions: 3,
+        };
+        let options = self.options.clone();
+        let work =
+            KernelLaunch::new(&kernel.program, &kernel.name, self.bind(args)?, sizes, options).timed(timed);
+        let queue = self.compute;
+        let (fence, done) = self.do_now(|gpu, callback| gpu.launch(queue, Arc::new(work), Some(callback)))?;
+        let outcome = done.outcome.map_err(|e| error(&e))?;
+        for line in outcome.done.printed.lines() {
+            tracing::info!("{}: {line}", kernel.name);
+        }
+        if !outcome.done.findings.is_empty() {
+            return Err(found(&kernel.name, &outcome.done.findings));
+        }
+        let times = (done.start_ns, done.end_ns);
+        Ok(timed.then(|| Event::new(SimEvent { fence, times })))
+    }
+
+    fn mark(&self, queue: QueueKind) -> Result<Event> {
+        let fence = self.shared.gpu().last_fence(self.number(queue)).map_err(|e| error(&e))?;
+        Ok(Event::new(SimEvent { fence, times: (0, 0) }))
+    }
+
+    fn wait_for(&self, queue: QueueKind, event: &Event) -> Result<()> {
+        let Fence { queue: other, value } = sim_event(event)?.fence;
+        let number = self.number(queue);
+        let packet = Packet::Wait { queue: other as u32, value };
+        self.transfer(|gpu, callback| gpu.submit(number, packet, Some(callback))).map(|_| ())
+    }
+
+    fn wait(&self, event: &Event) -> Result<()> {
+        let fence = sim_event(event)?.fence;
+        if fence.value == 0 {
+            // Marked before anything was enqueued.
+            return Ok(());
+        }
+        finished(self.shared.gpu().wait(fence).map(|_| ()))
+    }
+
+    fn times(&self, event: &Event) -> Result<(u64, u64)> {
+        Ok(sim_event(event)?.times)
+    }
+
+    fn flush(&self, queue: QueueKind) -> Result<()> {
+        self.shared.gpu().doorbell(self.number(queue)).map_err(|e| error(&e))
+    }
+
+    fn finish(&self, queue: QueueKind) -> Result<()> {
+        let number = self.number(queue);
+        finished(self.shared.gpu().finish(number))
+    }
+
+    fn deferred_error(&self) -> Option<Error> {
+        self.shared.deferred.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}

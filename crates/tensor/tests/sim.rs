@@ -1,0 +1,38 @@
+//! The suite of every op on the simulated GPU, with every check: results against the f64 reference, and no access outside a
+//! buffer, no race, no value that was never written, no write to what a launch only reads.
+//!
+//! f32 here; every storage type and every variant with `make sim`.
+#![allow(clippy::unwrap_used, clippy::panic)] // tests
+
+use netcl_device::{Settings, SimSettings};
+use netcl_tensor::ops::OPS;
+use netcl_tensor::{DType, Device};
+
+fn device() -> Device {
+    let sim = SimSettings { check: vec!["all".into()], ..SimSettings::default() };
+    Device::open("sim", &Settings { sim, ..Settings::default() }).unwrap()
+}
+
+/// Every third op from `first` on, so that three threads share the work.
+fn suite(first: usize) {
+    for op in OPS.iter().skip(first).step_by(3) {
+        let device = device();
+        let cases = (op.suite)(&device, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+        assert!(cases > 0, "{}", op.name);
+        device.finish().unwrap();
+        assert_eq!(device.memory().buffers, 0, "{} leaves buffers alive", op.name);
+    }
+}
+
+#[test]
+fn a_third_of_the_ops_with_every_check() {
+    suite(0);
+}
+#[test]
+fn another_third_of_the_ops_with_every_check() {
+    suite(1);
+}
+#[test]
+fn the_last_third_of_the_ops_with_every_check() {
+    suite(2);
+}
