@@ -188,8 +188,9 @@ impl Op<2> for MatMul {
             sample(&[0, 2, 3], &[3, 2]).light(),
             // More than one block of the sum.
             sample(&[2, 600], &[600, 3]).light(),
-            // What tensor cores take: rows of whole 16 bytes.
+            // What tensor cores take: rows of whole 16 bytes, also where a batch becomes more rows.
             sample(&[24, 40], &[40, 16]),
+            sample(&[3, 8, 16], &[16, 24]),
         ]
     }
 }

@@ -120,7 +120,7 @@ impl Problem {
         {
             let row_stride = if m == 1 { step } else { a.row_stride };
             return Ok(Self {
-                a: Matrix { row_stride, ..a },
+                a: Matrix { rows: m * size, row_stride, ..a },
                 b,
                 m: m * size,
                 n,
