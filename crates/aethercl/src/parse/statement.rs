@@ -186,7 +186,8 @@ impl Parser<'_> {
         }
         if self.starts_declaration() {
             let span = self.peek().span;
-            return self.error(span, "expected a statement: a declaration behind a label needs braces around it");
+            return self
+                .error(span, "expected a statement: a declaration behind a label needs braces around it");
         }
         self.statement()
     }
