@@ -1,13 +1,14 @@
-//! No text makes the front end panic or hang: programs of the test cases, changed by bytes and by tokens.
+//! No text makes the front end or the lowering panic or hang: programs of the test cases, changed by bytes and by tokens.
 //!
 //! The short test runs a fixed list of changes. The long one runs new ones until its time is over:
 //! `AETHERCL_FUZZ_SECONDS=3600 cargo test -p aethercl --test fuzz -- --ignored --nocapture`, with further programs from
 //! `AETHERCL_CORPUS` if that names a folder, and `AETHERCL_FUZZ_SEED` to begin elsewhere.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use aethercl::{Includes, Source, compile};
+use aethercl::{Includes, Program, Source};
 
 /// A text that takes longer counts as a hang; ordinary ones take milliseconds.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -189,12 +190,18 @@ fn mutate(random: &mut Random, texts: &[String]) -> String {
     list.concat()
 }
 
-/// Builds a text; an answer, whichever, is all that is asked for.
+/// Builds a text and lowers its kernels; an answer, whichever, is all that is asked for.
 fn check(text: &str, what: &str) {
     let start = Instant::now();
-    let result = compile(&Source { name: "fuzz.cl", text }, "", &Includes::none());
+    let result = Program::build(&Source { name: "fuzz.cl", text }, "", &Includes::none());
     let failed = result.as_ref().is_err_and(|e| e.log.contains("the compiler failed"));
     assert!(!failed, "{what} makes the front end panic:\n{text}");
+    if let Ok(program) = result {
+        for kernel in program.kernels() {
+            let lowered = catch_unwind(AssertUnwindSafe(|| program.lower(&kernel.name).is_ok()));
+            assert!(lowered.is_ok(), "{what} makes the lowering of {} panic:\n{text}", kernel.name);
+        }
+    }
     assert!(start.elapsed() < LIMIT, "{what} takes {:?}:\n{text}", start.elapsed());
 }
 
@@ -273,6 +280,17 @@ fn extreme_programs_get_an_answer() {
         ),
         format!("int f0(int x) {{ return x; }}\n{calls}kernel void k(global int *o) {{ o[0] = f5000(1); }}"),
         format!("kernel void k(global int *o) {{ switch (o[0]) {{ {switch}; }} }}"),
+        // As deep as the limits allow: these build, and are lowered.
+        deep("(", "o[0]", ")", 180),
+        deep("o[0]+", "1", "", 380),
+        deep("~", "o[0]", "", 380),
+        deep("o[", "0", "]", 120),
+        deep("min(", "o[0]", ",1)", 120),
+        deep("o[0]?1:", "1", "", 120),
+        deep("o[0]=", "o[1]", "", 180),
+        deep("(o[0]&&", "o[1]", ")", 120),
+        format!("kernel void k(global int *o) {{ {} o[1]++; }}", "if (o[0]) ".repeat(180)),
+        format!("kernel void k(global int *o) {{ {} o[1]++; {} }}", "for (;;) { ".repeat(90), "}".repeat(90)),
         "constant char big[1000000000000] = {1};".to_string(),
         "constant int big[] = {[100000000] = 1};".to_string(),
         "enum { A = 0x7fffffffffffffff, B };".to_string(),
@@ -280,10 +298,6 @@ fn extreme_programs_get_an_answer() {
             .to_string(),
     ];
     for (i, text) in programs.iter().enumerate() {
-        let start = Instant::now();
-        let result = compile(&Source { name: "extreme.cl", text }, "", &Includes::none());
-        let failed = result.as_ref().is_err_and(|e| e.log.contains("the compiler failed"));
-        assert!(!failed, "extreme program {i} makes the front end panic");
-        assert!(start.elapsed() < LIMIT, "extreme program {i} takes {:?}", start.elapsed());
+        check(text, &format!("extreme program {i}"));
     }
 }

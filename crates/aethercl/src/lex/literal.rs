@@ -230,3 +230,68 @@ fn numeric_escape<'a>(rest: &'a [u8], bytes: &mut Vec<u8>) -> Result<&'a [u8], S
     bytes.push(value as u8);
     Ok(digits)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn float(text: &str) -> f64 {
+        match parse_number(text, Scalar::F64) {
+            Ok(Number::Float(value, _)) => value,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    fn integer(text: &str) -> (u64, Scalar) {
+        match parse_number(text, Scalar::F64) {
+            Ok(Number::Int(bits, ty)) => (bits, ty),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn integers_have_the_first_type_that_holds_them() {
+        assert_eq!(integer("2147483647"), (2147483647, Scalar::I32));
+        assert_eq!(integer("2147483648"), (2147483648, Scalar::I64));
+        assert_eq!(integer("0x80000000"), (0x8000_0000, Scalar::U32));
+        assert_eq!(integer("4294967296u"), (1 << 32, Scalar::U64));
+        assert_eq!(integer("0xffffffffffffffff"), (u64::MAX, Scalar::U64));
+        assert_eq!(integer("017"), (15, Scalar::I32));
+        assert_eq!(integer("0"), (0, Scalar::I32));
+        assert_eq!(integer("1UL"), (1, Scalar::U64));
+    }
+
+    #[test]
+    fn floats_are_rounded_once() {
+        assert_eq!(float("0.1f"), f64::from(0.1f32));
+        assert_eq!(float("0.1"), 0.1);
+        assert_eq!(float("0x1.fffffep127f"), f64::from(f32::MAX));
+        assert_eq!(float("0x1p-149f"), f64::from(f32::from_bits(1)));
+        // Halfway between two floats when read as a double: must not be rounded there first.
+        assert_eq!(float("1.00000005960464477540f"), f64::from(1.00000005960464477540f32));
+        assert_eq!(float("1e400"), f64::INFINITY);
+        assert!(parse_number("1e", Scalar::F64).is_err());
+        assert!(parse_number("0x1.8", Scalar::F64).is_err());
+        assert!(parse_number("1.0.0", Scalar::F64).is_err());
+    }
+
+    #[test]
+    fn halves_round_to_even_and_overflow_to_infinity() {
+        assert_eq!(round_to(65504.0, Scalar::F16), 65504.0);
+        assert_eq!(round_to(65519.9, Scalar::F16), 65504.0);
+        assert_eq!(round_to(65520.0, Scalar::F16), f64::INFINITY);
+        assert_eq!(round_to(1.0 + 1.0 / 2048.0, Scalar::F16), 1.0);
+        assert_eq!(round_to(1.0 + 3.0 / 2048.0, Scalar::F16), 1.0 + 4.0 / 2048.0);
+        assert_eq!(round_to(2f64.powi(-25), Scalar::F16), 0.0);
+        assert_eq!(round_to(1.5 * 2f64.powi(-25), Scalar::F16), 2f64.powi(-24));
+    }
+
+    #[test]
+    fn characters_and_texts() {
+        assert_eq!(parse_char("'a'"), Ok(97));
+        assert_eq!(parse_char("'\\xff'"), Ok(-1));
+        assert_eq!(parse_char("'\\0'"), Ok(0));
+        assert!(parse_char("'\\x100'").is_err());
+        assert_eq!(parse_text("\"a\\tb\\101\""), Ok(b"a\tbA".to_vec()));
+    }
+}

@@ -80,7 +80,7 @@ impl Scanner<'_> {
                     continue;
                 }
                 b' ' | b'\t' | b'\r' | 0x0b | 0x0c => self.at += 1,
-                b'/' if self.ahead(1) == b'*' => self.block_comment(),
+                b'/' if self.ahead(1) == b'*' && !self.unfinished_comment() => self.block_comment(),
                 b'/' if self.ahead(1) == b'/' => self.line_comment(),
                 _ => return seen,
             }
@@ -88,6 +88,10 @@ impl Scanner<'_> {
                 seen = Blank::Space;
             }
         }
+    }
+
+    fn unfinished_comment(&self) -> bool {
+        !self.bytes[self.at + 2..].windows(2).any(|w| w == b"*/")
     }
 
     fn block_comment(&mut self) {
@@ -107,6 +111,10 @@ impl Scanner<'_> {
         let lo = self.at;
         if self.at >= self.bytes.len() {
             return TokenKind::End;
+        }
+        if c == b'/' && self.ahead(1) == b'*' {
+            self.at = self.bytes.len();
+            return TokenKind::Stray(names.intern("/*"));
         }
         if is_name_start(c) {
             self.take_while(is_name_byte);

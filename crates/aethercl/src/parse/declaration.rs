@@ -10,7 +10,8 @@ use crate::lex::TokenKind;
 use crate::types::{Scalar, Type};
 
 /// Attributes whose arguments are expressions that matter here; those of others are skipped.
-const WITH_ARGS: [&str; 6] = [
+const WITH_ARGS: [&str; 7] = [
+    "ext_vector_type",
     "aligned",
     "reqd_work_group_size",
     "work_group_size_hint",
@@ -40,7 +41,11 @@ impl Parser<'_> {
             return Some(Item::Declaration(Declaration { specs, declarators: Vec::new() }));
         }
         let declarator = self.declarator()?;
-        if let Some(Derived::Function(..)) = declarator.parts.first() {
+        if let Some(Derived::Function(_, open)) = declarator.parts.first() {
+            if declarator.name.is_none() {
+                let open = *open;
+                return self.error(open, "expected identifier before '('");
+            }
             if self.is("{") {
                 return self.function(specs, declarator);
             }
@@ -87,7 +92,9 @@ impl Parser<'_> {
             let Some((name, _)) = declarator.name else { return self.unexpected("identifier") };
             let meaning = match specs.storage {
                 Some(Storage::Typedef) => {
-                    Meaning::Type { vector: declarator.parts.is_empty() && self.is_vector(&specs) }
+                    let all = || declarator.attributes.iter().chain(&specs.attributes);
+                    let made = all().any(|a| a.name == "ext_vector_type");
+                    Meaning::Type { vector: declarator.parts.is_empty() && (made || self.is_vector(&specs)) }
                 }
                 _ => Meaning::Other,
             };

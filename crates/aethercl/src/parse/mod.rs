@@ -156,6 +156,9 @@ impl<'a> Parser<'a> {
             TokenKind::Stray(s) if matches!(self.names.text(s), "\"" | "'") => {
                 self.error(token.span, format!("missing terminating {} character", self.names.text(s)))
             }
+            TokenKind::Stray(s) if self.names.text(s) == "/*" => {
+                self.error(token.span, "unterminated /* comment")
+            }
             TokenKind::Stray(s) => {
                 self.error(token.span, format!("unexpected character {:?}", self.names.text(s)))
             }

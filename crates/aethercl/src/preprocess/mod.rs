@@ -143,7 +143,10 @@ impl<'a> Preprocessor<'a> {
         loop {
             let token = self.next_expanded();
             if token.is_end() || self.stopped {
-                tokens.push(Token { kind: TokenKind::End, ..token });
+                // Where the end comes unexpected, the message points behind what was there.
+                let behind = |t: &Token| Span { lo: t.span.hi, hi: t.span.hi, ..t.span };
+                let span = tokens.last().map_or(token.span, behind);
+                tokens.push(Token { kind: TokenKind::End, span, ..token });
                 return tokens;
             }
             tokens.push(token);

@@ -19,10 +19,14 @@ impl Sema<'_> {
     /// One item of program scope.
     pub(super) fn item(&mut self, item: &Item) {
         match item {
+            // The guard keeps what could not be understood from vanishing without a word.
             Item::Function(function) => {
                 if self.function(function).is_none() {
                     self.scopes.truncate(2);
                     self.bind_broken(&function.declarator);
+                    if !self.diagnostics.failed() {
+                        self.diagnostics.error(function.specs.span, "this function could not be understood");
+                    }
                 }
             }
             Item::Declaration(declaration) => _ = self.program_declaration(declaration),
@@ -46,6 +50,10 @@ impl Sema<'_> {
                 base.and_then(|base| self.program_declarator(declaration, base, declarator, init.as_ref()));
             if done.is_none() {
                 self.bind_broken(declarator);
+                if !self.diagnostics.failed() {
+                    self.diagnostics
+                        .error(declaration.specs.span, "this declaration could not be understood");
+                }
             }
         }
         Some(())
@@ -351,6 +359,17 @@ impl Sema<'_> {
                 return self.error(attribute.span, "requested alignment is not a power of 2");
             }
             q.aligned = bytes as u32;
+        }
+        for attribute in attributes.iter().filter(|a| a.name == "ext_vector_type") {
+            let lanes = match attribute.args.first() {
+                Some(arg) => self.constant_integer(arg)?.0,
+                None => 0,
+            };
+            let (Type::Scalar(s), true) = (q.ty, matches!(lanes, 2 | 3 | 4 | 8 | 16)) else {
+                return self
+                    .error(attribute.span, "'ext_vector_type' makes vectors of 2, 3, 4, 8 or 16 scalars");
+            };
+            q.ty = Type::Vector(s, lanes as u8);
         }
         if let Some(vector) = attributes.iter().find(|a| a.name == "vector_size") {
             return self.error(vector.span, "'vector_size' is not OpenCL C; use float4 and its like");

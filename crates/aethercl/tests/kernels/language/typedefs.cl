@@ -12,4 +12,6 @@ kernel void typedefs(input in, global int *out) {
   long int k = 10;
   out[0] = in[0] + r[2] + m[1][0];
   out[1] = u + l + s + k;
+  vec v = (vec)(1, 2, 3, 4);
+  out[2] = v.w + sizeof(vec);
 }
