@@ -1,8 +1,8 @@
 //! How fast kernels run: million operations a second over kernels of the usual kinds.
 //!
-//! `cargo run --release -p aethercl --example speed -- [threads]`
+//! `cargo run --release -p aethercl --example speed -- [threads] [kernel|all] [checks]`
 
-use aethercl::{Access, Arg, Includes, LaunchOptions, Memory, NdRange, Program, Source};
+use aethercl::{Access, Arg, Checks, Includes, LaunchOptions, Memory, NdRange, Program, Source};
 use std::time::Instant;
 
 const TEXT: &str = r"
@@ -130,7 +130,8 @@ fn cases() -> Vec<Case> {
 #[allow(clippy::print_stdout, reason = "a program that prints its result")]
 fn main() {
     let threads = std::env::args().nth(1).and_then(|t| t.parse().ok()).unwrap_or(2);
-    let only = std::env::args().nth(2);
+    let only = std::env::args().nth(2).filter(|o| o != "all");
+    let checks = if std::env::args().nth(3).is_some() { Checks::ALL } else { Checks::NONE };
     let program = match Program::build(&Source { name: "speed.cl", text: TEXT }, "", &Includes::none()) {
         Ok(program) => program,
         Err(error) => return println!("{}", error.log),
@@ -151,7 +152,7 @@ fn main() {
         let buffer = |i: usize, access| Arg::Buffer { address: buffers[i], bytes, access };
         let args =
             [buffer(0, Access::Read), buffer(1, Access::Read), buffer(2, Access::Write), Arg::Scalar(&n)];
-        let options = LaunchOptions { threads, ..LaunchOptions::default() };
+        let options = LaunchOptions { threads, checks, ..LaunchOptions::default() };
         let (mut best, start) = (f64::MAX, Instant::now());
         while start.elapsed().as_secs_f64() < 0.7 {
             let begin = Instant::now();

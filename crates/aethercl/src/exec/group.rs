@@ -221,15 +221,9 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Runs an instruction that computes a 32-bit result.
+    /// Runs an instruction that computes a 32-bit result in lanes.
     #[inline(always)]
     fn compute_word(&mut self, dst: Reg, run: impl Fn(Arch, &mut [u32], &Group<'a>, &Range<usize>)) {
-        if dst.file == File::Uniform {
-            let mut out = [0];
-            run(self.arch, &mut out, self, &(0..1));
-            self.uniforms[dst.index as usize] = u64::from(out[0]);
-            return;
-        }
         let range = self.mask.range();
         let mut scratch = std::mem::take(&mut self.word_scratch);
         run(self.arch, &mut scratch[range.clone()], self, &range);
@@ -237,20 +231,51 @@ impl<'a> Group<'a> {
         self.put_word(dst);
     }
 
-    /// Runs an instruction that computes a 64-bit result.
+    /// Runs an instruction that computes a 64-bit result in lanes.
     #[inline(always)]
     fn compute_long(&mut self, dst: Reg, run: impl Fn(Arch, &mut [u64], &Group<'a>, &Range<usize>)) {
-        if dst.file == File::Uniform {
-            let mut out = [0];
-            run(self.arch, &mut out, self, &(0..1));
-            self.uniforms[dst.index as usize] = out[0];
-            return;
-        }
         let range = self.mask.range();
         let mut scratch = std::mem::take(&mut self.long_scratch);
         run(self.arch, &mut scratch[range.clone()], self, &range);
         self.long_scratch = scratch;
         self.put_long(dst);
+    }
+
+    /// Runs an instruction whose operands are the same for all lanes, once.
+    #[inline(always)]
+    fn compute_uniform(&mut self, inst: &Inst) -> bool {
+        let wide = |r: Reg| self.uniforms[r.index as usize];
+        let word = |r: Reg| self.uniforms[r.index as usize] as u32;
+        let mut out = [0];
+        let (dst, value) = match *inst {
+            Inst::Binary32 { op, dst, a, b } => (dst, u64::from(lanes::one_binary32(op, word(a), word(b)))),
+            Inst::Binary64 { op, dst, a, b } => (dst, lanes::one_binary64(op, wide(a), wide(b))),
+            Inst::Compare64 { op, dst, a, b } => (dst, u64::from(lanes::one_compare64(op, wide(a), wide(b)))),
+            Inst::Ternary32 { op, dst, s: [a, b, c] } => {
+                (dst, u64::from(lanes::one_ternary32(op, word(a), word(b), word(c))))
+            }
+            Inst::Ternary64 { op, dst, s: [a, b, c] } => {
+                (dst, lanes::one_ternary64(op, wide(a), wide(b), wide(c)))
+            }
+            Inst::Unary32 { op, dst, a } => {
+                out[0] = lanes::one_unary32(op, word(a));
+                if is_angle(op) {
+                    repair_angles(op, &mut out, Source::One(word(a)));
+                }
+                (dst, u64::from(out[0]))
+            }
+            Inst::Unary64 { op, dst, a } => (dst, lanes::one_unary64(op, wide(a))),
+            Inst::Widen { op, dst, a } => (dst, lanes::one_widen(op, word(a))),
+            Inst::Narrow { op, dst, a } => (dst, u64::from(lanes::one_narrow(op, wide(a)))),
+            Inst::Math32 { op, dst, a } => {
+                lanes::math32(op, &mut out, Source::One(word(a)));
+                (dst, u64::from(out[0]))
+            }
+            Inst::Math64 { op, dst, a } => (dst, math::unary(op, f64::from_bits(wide(a))).to_bits()),
+            _ => return false,
+        };
+        self.uniforms[dst.index as usize] = value;
+        true
     }
 
     #[inline(always)]
@@ -266,16 +291,20 @@ impl<'a> Group<'a> {
     /// Runs an instruction on registers; false if it is none of these.
     #[inline(always)]
     pub(super) fn arithmetic(&mut self, inst: &Inst) -> bool {
+        if inst.destination().is_some_and(|d| d.file == File::Uniform) && self.compute_uniform(inst) {
+            return true;
+        }
         match *inst {
             Inst::Binary32 { op, dst, a, b } => self.compute_word(dst, |arch, out, g, r| {
                 lanes::binary32(arch, op, out, g.word_source(a, r), g.word_source(b, r));
             }),
             Inst::Ternary32 { op, dst, s } => self.compute_word(dst, |arch, out, g, r| {
-                lanes::ternary32(arch, op, out, s.map(|s| g.word_source(s, r)));
+                let [a, b, c] = s.map(|s| g.word_source(s, r));
+                lanes::ternary32(arch, op, out, a, b, c);
             }),
             Inst::Unary32 { op, dst, a } => self.compute_word(dst, |arch, out, g, r| {
                 lanes::unary32(arch, op, out, g.word_source(a, r));
-                if matches!(op, Unary32::SinF | Unary32::CosF | Unary32::TanF) {
+                if is_angle(op) {
                     repair_angles(op, out, g.word_source(a, r));
                 }
             }),
@@ -283,7 +312,8 @@ impl<'a> Group<'a> {
                 lanes::binary64(arch, op, out, g.long_source(a, r), g.long_source(b, r));
             }),
             Inst::Ternary64 { op, dst, s } => self.compute_long(dst, |arch, out, g, r| {
-                lanes::ternary64(arch, op, out, s.map(|s| g.long_source(s, r)));
+                let [a, b, c] = s.map(|s| g.long_source(s, r));
+                lanes::ternary64(arch, op, out, a, b, c);
             }),
             Inst::Unary64 { op, dst, a } => self.compute_long(dst, |arch, out, g, r| {
                 lanes::unary64(arch, op, out, g.long_source(a, r));
@@ -307,6 +337,10 @@ impl<'a> Group<'a> {
         }
         true
     }
+}
+
+fn is_angle(op: Unary32) -> bool {
+    matches!(op, Unary32::SinF | Unary32::CosF | Unary32::TanF)
 }
 
 /// Angles too large for the SIMD forms.

@@ -22,10 +22,19 @@ pub enum Source<'a, T> {
     One(T),
 }
 
+// Loops over indices below: an iterator's adapter that stays a function of its own would be compiled without the vector
+// instructions that `Arch::dispatch` turns on.
+
 #[inline(always)]
 fn map<A: Copy, T: Copy>(out: &mut [T], a: Source<'_, A>, f: impl Fn(A) -> T) {
+    let n = out.len();
     match a {
-        Source::Lanes(a) => out.iter_mut().zip(a).for_each(|(o, &x)| *o = f(x)),
+        Source::Lanes(a) => {
+            let a = &a[..n];
+            for i in 0..n {
+                out[i] = f(a[i]);
+            }
+        }
         Source::One(x) => out.fill(f(x)),
     }
 }
@@ -33,10 +42,26 @@ fn map<A: Copy, T: Copy>(out: &mut [T], a: Source<'_, A>, f: impl Fn(A) -> T) {
 #[inline(always)]
 fn zip<A: Copy, T: Copy>(out: &mut [T], a: Source<'_, A>, b: Source<'_, A>, f: impl Fn(A, A) -> T) {
     use Source::{Lanes, One};
+    let n = out.len();
     match (a, b) {
-        (Lanes(a), Lanes(b)) => out.iter_mut().zip(a).zip(b).for_each(|((o, &x), &y)| *o = f(x, y)),
-        (Lanes(a), One(y)) => out.iter_mut().zip(a).for_each(|(o, &x)| *o = f(x, y)),
-        (One(x), Lanes(b)) => out.iter_mut().zip(b).for_each(|(o, &y)| *o = f(x, y)),
+        (Lanes(a), Lanes(b)) => {
+            let (a, b) = (&a[..n], &b[..n]);
+            for i in 0..n {
+                out[i] = f(a[i], b[i]);
+            }
+        }
+        (Lanes(a), One(y)) => {
+            let a = &a[..n];
+            for i in 0..n {
+                out[i] = f(a[i], y);
+            }
+        }
+        (One(x), Lanes(b)) => {
+            let b = &b[..n];
+            for i in 0..n {
+                out[i] = f(x, b[i]);
+            }
+        }
         (One(x), One(y)) => out.fill(f(x, y)),
     }
 }
@@ -46,56 +71,85 @@ fn zip3<A: Copy, T: Copy>(out: &mut [T], s: [Source<'_, A>; 3], f: impl Fn(A, A,
     use Source::{Lanes, One};
     match s {
         [Lanes(a), Lanes(b), Lanes(c)] => {
-            out.iter_mut().zip(a).zip(b).zip(c).for_each(|(((o, &x), &y), &z)| *o = f(x, y, z));
+            let n = out.len();
+            let (a, b, c) = (&a[..n], &b[..n], &c[..n]);
+            for i in 0..n {
+                out[i] = f(a[i], b[i], c[i]);
+            }
         }
-        [Lanes(a), One(y), Lanes(c)] => {
-            out.iter_mut().zip(a).zip(c).for_each(|((o, &x), &z)| *o = f(x, y, z))
-        }
-        [One(x), Lanes(b), Lanes(c)] => {
-            out.iter_mut().zip(b).zip(c).for_each(|((o, &y), &z)| *o = f(x, y, z))
-        }
-        [Lanes(a), Lanes(b), One(z)] => {
-            out.iter_mut().zip(a).zip(b).for_each(|((o, &x), &y)| *o = f(x, y, z))
-        }
-        [Lanes(a), One(y), One(z)] => out.iter_mut().zip(a).for_each(|(o, &x)| *o = f(x, y, z)),
-        [One(x), Lanes(b), One(z)] => out.iter_mut().zip(b).for_each(|(o, &y)| *o = f(x, y, z)),
-        [One(x), One(y), Lanes(c)] => out.iter_mut().zip(c).for_each(|(o, &z)| *o = f(x, y, z)),
-        [One(x), One(y), One(z)] => out.fill(f(x, y, z)),
+        [One(x), b, c] => zip(
+            out,
+            b,
+            c,
+            #[inline(always)]
+            |y, z| f(x, y, z),
+        ),
+        [a, One(y), c] => zip(
+            out,
+            a,
+            c,
+            #[inline(always)]
+            |x, z| f(x, y, z),
+        ),
+        [a, b, One(z)] => zip(
+            out,
+            a,
+            b,
+            #[inline(always)]
+            |x, y| f(x, y, z),
+        ),
     }
 }
 
-/// A table of operations on operands of one width: the enumeration and the function that runs it.
+/// A table of operations on operands of one width: the enumeration, the function that runs it over lanes, and the one for
+/// a single value.
 macro_rules! table {
-    ($(#[$meta:meta])* $name:ident $run:ident unary $in:ty => $out:ty { $($op:ident = $f:expr;)* }) => {
+    ($(#[$meta:meta])* $name:ident $run:ident $one:ident $over:ident $apply:ident ($($arg:ident),*) $args:tt $in:ty => $out:ty { $($op:ident = $f:expr;)* }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "named for what they do; the table gives each its meaning")]
         pub enum $name { $($op,)* }
         /// Runs the operation over the lanes.
-        pub fn $run(arch: Arch, op: $name, out: &mut [$out], a: Source<'_, $in>) {
-            arch.dispatch(#[inline(always)] || match op { $($name::$op => map(out, a, #[inline(always)] $f),)* });
+        pub fn $run(arch: Arch, op: $name, out: &mut [$out], $($arg: Source<'_, $in>),*) {
+            struct Job<'o, 's> {
+                op: $name,
+                out: &'o mut [$out],
+                $($arg: Source<'s, $in>,)*
+            }
+            impl pulp::NullaryFnOnce for Job<'_, '_> {
+                type Output = ();
+                #[inline(always)]
+                fn call(self) {
+                    let Job { op, out, $($arg),* } = self;
+                    match op { $($name::$op => table!(@ $over out $args $f),)* }
+                }
+            }
+            arch.dispatch(Job { op, out, $($arg),* });
+        }
+        /// The operation on single values.
+        pub fn $one(op: $name, $($arg: $in),*) -> $out {
+            match op { $($name::$op => table!(= $apply $args $f),)* }
         }
     };
-    ($(#[$meta:meta])* $name:ident $run:ident binary $in:ty => $out:ty { $($op:ident = $f:expr;)* }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[allow(missing_docs, reason = "named for what they do; the table gives each its meaning")]
-        pub enum $name { $($op,)* }
-        /// Runs the operation over the lanes.
-        pub fn $run(arch: Arch, op: $name, out: &mut [$out], a: Source<'_, $in>, b: Source<'_, $in>) {
-            arch.dispatch(#[inline(always)] || match op { $($name::$op => zip(out, a, b, #[inline(always)] $f),)* });
-        }
-    };
-    ($(#[$meta:meta])* $name:ident $run:ident ternary $in:ty => $out:ty { $($op:ident = $f:expr;)* }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[allow(missing_docs, reason = "named for what they do; the table gives each its meaning")]
-        pub enum $name { $($op,)* }
-        /// Runs the operation over the lanes.
-        pub fn $run(arch: Arch, op: $name, out: &mut [$out], operands: [Source<'_, $in>; 3]) {
-            arch.dispatch(#[inline(always)] || match op { $($name::$op => zip3(out, operands, #[inline(always)] $f),)* });
-        }
-    };
+    (= $apply:ident ($($a:ident),*) $f:expr) => { $apply(#[inline(always)] $f, $($a),*) };
+    (@ $over:ident $out:ident ($a:ident) $f:expr) => { $over($out, $a, #[inline(always)] $f) };
+    (@ $over:ident $out:ident ($a:ident, $b:ident) $f:expr) => { $over($out, $a, $b, #[inline(always)] $f) };
+    (@ $over:ident $out:ident ($a:ident, $b:ident, $c:ident) $f:expr) => { $over($out, [$a, $b, $c], #[inline(always)] $f) };
+}
+
+#[inline(always)]
+fn apply1<A, T>(f: impl Fn(A) -> T, a: A) -> T {
+    f(a)
+}
+
+#[inline(always)]
+fn apply2<A, T>(f: impl Fn(A, A) -> T, a: A, b: A) -> T {
+    f(a, b)
+}
+
+#[inline(always)]
+fn apply3<A, T>(f: impl Fn(A, A, A) -> T, a: A, b: A, c: A) -> T {
+    f(a, b, c)
 }
 
 #[inline(always)]
@@ -117,7 +171,7 @@ fn l(x: u64) -> i64 {
 
 table! {
     /// Two 32-bit operands, a 32-bit result. `S`, `U`, `F`: signed, unsigned, f32. Comparisons give 1 or 0.
-    Binary32 binary32 binary u32 => u32 {
+    Binary32 binary32 one_binary32 zip apply2 (a, b) (a, b) u32 => u32 {
         Add = |x, y| x.wrapping_add(y);
         Sub = |x, y| x.wrapping_sub(y);
         Mul = |x, y| x.wrapping_mul(y);
@@ -199,7 +253,7 @@ fn wide(op: Math2, x: u32, y: u32) -> u32 {
 
 table! {
     /// Two 64-bit operands, a 64-bit result. `F` is f64.
-    Binary64 binary64 binary u64 => u64 {
+    Binary64 binary64 one_binary64 zip apply2 (a, b) (a, b) u64 => u64 {
         Add = |x, y| x.wrapping_add(y);
         Sub = |x, y| x.wrapping_sub(y);
         Mul = |x, y| x.wrapping_mul(y);
@@ -261,7 +315,7 @@ table! {
 
 table! {
     /// Comparisons of 64-bit operands; the result is 1 or 0 in 32 bits.
-    Compare64 compare64 binary u64 => u32 {
+    Compare64 compare64 one_compare64 zip apply2 (a, b) (a, b) u64 => u32 {
         Eq = |x, y| u32::from(x == y);
         Ne = |x, y| u32::from(x != y);
         LtS = |x, y| u32::from(l(x) < l(y));
@@ -278,7 +332,7 @@ table! {
 
 table! {
     /// Three 32-bit operands.
-    Ternary32 ternary32 ternary u32 => u32 {
+    Ternary32 ternary32 one_ternary32 zip3 apply3 (a, b, c) (a, b, c) u32 => u32 {
         FmaF = |x, y, z| f(x).mul_add(f(y), f(z)).to_bits();
         MadF = |x, y, z| (f(x) * f(y) + f(z)).to_bits();
         // By a condition that is not 0, and by its sign bit.
@@ -297,7 +351,7 @@ table! {
 
 table! {
     /// Three 64-bit operands.
-    Ternary64 ternary64 ternary u64 => u64 {
+    Ternary64 ternary64 one_ternary64 zip3 apply3 (a, b, c) (a, b, c) u64 => u64 {
         FmaF = |x, y, z| d(x).mul_add(d(y), d(z)).to_bits();
         MadF = |x, y, z| (d(x) * d(y) + d(z)).to_bits();
         Select = |c, x, y| if c != 0 { x } else { y };
@@ -314,7 +368,7 @@ table! {
 
 table! {
     /// One 32-bit operand, a 32-bit result.
-    Unary32 unary32 unary u32 => u32 {
+    Unary32 unary32 one_unary32 map apply1 (a) (a) u32 => u32 {
         Copy = |x| x;
         Neg = |x| x.wrapping_neg();
         Not = |x| !x;
@@ -384,7 +438,7 @@ table! {
 
 table! {
     /// One 64-bit operand, a 64-bit result.
-    Unary64 unary64 unary u64 => u64 {
+    Unary64 unary64 one_unary64 map apply1 (a) (a) u64 => u64 {
         Copy = |x| x;
         Neg = |x| x.wrapping_neg();
         Not = |x| !x;
@@ -416,7 +470,7 @@ table! {
 
 table! {
     /// One 32-bit operand, a 64-bit result.
-    Widen widen unary u32 => u64 {
+    Widen widen one_widen map apply1 (a) (a) u32 => u64 {
         Sext = |x| i64::from(s(x)) as u64;
         Zext = |x| u64::from(x);
         FToF64 = |x| f64::from(f(x)).to_bits();
@@ -431,7 +485,7 @@ table! {
 
 table! {
     /// One 64-bit operand, a 32-bit result.
-    Narrow narrow unary u64 => u32 {
+    Narrow narrow one_narrow map apply1 (a) (a) u64 => u32 {
         Low = |x| x as u32;
         High = |x| (x >> 32) as u32;
         NotZero = |x| u32::from(x != 0);

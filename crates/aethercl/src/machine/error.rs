@@ -58,7 +58,10 @@ impl fmt::Display for GpuError {
             Self::Address(what) | Self::Unknown(what) => f.write_str(what),
             Self::Kernel { name, why } => write!(f, "kernel {name}: {why}"),
             Self::Hang { name, after_ms, why } => {
-                write!(f, "kernel {name} did not end within {after_ms} ms of the device's clock and was ended")?;
+                write!(
+                    f,
+                    "kernel {name} did not end within {after_ms} ms of the device's clock and was ended"
+                )?;
                 if why.is_empty() { Ok(()) } else { write!(f, ": {why}") }
             }
             Self::BadPacket { header, queue } => {

@@ -89,17 +89,15 @@ mod tests {
         let faults = Faults::default();
         assert_eq!(faults.next(false), Fate::Runs);
         faults.fail_command(2);
-        assert_eq!([faults.next(false), faults.next(true), faults.next(false)], [
-            Fate::Runs,
-            Fate::Fails,
-            Fate::Runs
-        ]);
+        assert_eq!(
+            [faults.next(false), faults.next(true), faults.next(false)],
+            [Fate::Runs, Fate::Fails, Fate::Runs]
+        );
         faults.hang_launch(1);
-        assert_eq!([faults.next(false), faults.next(true), faults.next(true)], [
-            Fate::Runs,
-            Fate::Hangs,
-            Fate::Runs
-        ]);
+        assert_eq!(
+            [faults.next(false), faults.next(true), faults.next(true)],
+            [Fate::Runs, Fate::Hangs, Fate::Runs]
+        );
         faults.disappear_at(1);
         assert_eq!([faults.next(false), faults.next(true)], [Fate::Lost, Fate::Lost]);
         assert_eq!((faults.commands(), faults.launches()), (9, 4));

@@ -172,11 +172,8 @@ impl Gpu {
         self.alive()?;
         let limit = self.faults.memory_limit();
         let capacity = limit.unwrap_or(u64::MAX).min(self.vram.capacity());
-        let full = GpuError::OutOfMemory {
-            asked: bytes,
-            free: capacity.saturating_sub(self.vram.used()),
-            capacity,
-        };
+        let full =
+            GpuError::OutOfMemory { asked: bytes, free: capacity.saturating_sub(self.vram.used()), capacity };
         if !self.vram.fits(bytes, limit) {
             return Err(full);
         }
@@ -217,8 +214,9 @@ impl Gpu {
         for packet in [packet, Packet::Signal { value }] {
             let at = self.queues[queue].ring.tail();
             if !self.queues[queue].ring.push(&packet) {
-                self.narrator
-                    .say(TraceLevel::Steps, || format!("host: the ring of queue {queue} is full, so it waits"));
+                self.narrator.say(TraceLevel::Steps, || {
+                    format!("host: the ring of queue {queue} is full, so it waits")
+                });
                 self.doorbell(queue)?;
                 self.run()?;
                 if !self.queues[queue].ring.push(&packet) {
@@ -319,7 +317,10 @@ impl Gpu {
                     q.ring.doorbell(tail as usize, now);
                     self.registers.set_status(status::BUSY, true);
                     self.narrator.say(TraceLevel::Steps, || {
-                        format!("[{}] host: rings the doorbell of queue {queue}: up to word {tail}", human_ns(now))
+                        format!(
+                            "[{}] host: rings the doorbell of queue {queue}: up to word {tail}",
+                            human_ns(now)
+                        )
                     });
                 }
             }
@@ -335,7 +336,11 @@ impl Gpu {
             let value = self.queues[queue].next - 1;
             self.registers.signal(queue, value);
             self.queues[queue].last = None;
-            self.registers.set_ring(queue, self.queues[queue].ring.capacity(), self.queues[queue].ring.head());
+            self.registers.set_ring(
+                queue,
+                self.queues[queue].ring.capacity(),
+                self.queues[queue].ring.head(),
+            );
         }
         self.service();
     }
@@ -421,7 +426,11 @@ impl Gpu {
                     queued_ns: queue.ready_ns,
                     start_ns: queue.ready_ns,
                     end_ns: queue.ready_ns,
-                    outcome: Err(if lost { GpuError::Lost } else { GpuError::Unknown("the device was reset".into()) }),
+                    outcome: Err(if lost {
+                        GpuError::Lost
+                    } else {
+                        GpuError::Unknown("the device was reset".into())
+                    }),
                 };
                 let completion = queue.results.get_mut(&value).map(|kept| {
                     // Read-backs are large and wanted once.

@@ -146,7 +146,8 @@ impl Gpu {
     }
 
     fn copy_in(&mut self, ready: u64, to: u64, from: u64, bytes: u64) -> (Times, Result<Outcome, GpuError>) {
-        let times = self.transfer(Direction::In, ready, "copy in", bytes, model::copy_ns(&self.profile, bytes));
+        let times =
+            self.transfer(Direction::In, ready, "copy in", bytes, model::copy_ns(&self.profile, bytes));
         let outcome = match self.host.unpin(from) {
             Some(data) => self.memory.write(to, &data).map_err(|e| GpuError::Address(e.to_string())),
             None => Err(GpuError::Address(format!("no pinned host memory at {from:#x}"))),

@@ -29,7 +29,8 @@ impl Work for Double {
             word.copy_from_slice(&value.to_le_bytes());
         }
         memory.write(self.at, &bytes).map_err(|e| Failure::Trap(e.to_string()))?;
-        let moved = Traffic { requests: self.n / 8, bytes: 4 * self.n, sectors: self.n / 8, lines: self.n / 32 };
+        let moved =
+            Traffic { requests: self.n / 8, bytes: 4 * self.n, sectors: self.n / 8, lines: self.n / 32 };
         let counters = Counters {
             simd_width: 8,
             groups: self.groups,
@@ -76,8 +77,7 @@ fn a_buffer_goes_in_is_doubled_and_comes_back_through_a_callback() {
     gpu.launch(q, Arc::new(Double { at, n: 256, groups: 8 }), None).unwrap();
     let got = Arc::new(Mutex::new(None));
     let slot = Arc::clone(&got);
-    let fence =
-        gpu.read(q, at, 1024, Some(Box::new(move |c| *slot.lock().unwrap() = Some(c)))).unwrap();
+    let fence = gpu.read(q, at, 1024, Some(Box::new(move |c| *slot.lock().unwrap() = Some(c)))).unwrap();
     // Nothing was announced, so nothing has begun.
     gpu.run().unwrap();
     assert!(got.lock().unwrap().is_none());
@@ -95,7 +95,15 @@ fn a_buffer_goes_in_is_doubled_and_comes_back_through_a_callback() {
     gpu.free(at).unwrap();
     assert!(gpu.leaks().is_empty() && gpu.vram().used() == 0);
     let told = lines.lock().unwrap().join("\n");
-    for step in ["allocates 1024 bytes for x", "rings the doorbell", "copy in 1024 bytes", "kernel double, 8 groups on 4 units", "unit 3: 2 groups", "interrupt of queue 0", "frees"] {
+    for step in [
+        "allocates 1024 bytes for x",
+        "rings the doorbell",
+        "copy in 1024 bytes",
+        "kernel double, 8 groups on 4 units",
+        "unit 3: 2 groups",
+        "interrupt of queue 0",
+        "frees",
+    ] {
         assert!(told.contains(step), "{step}:\n{told}");
     }
     let trace = gpu.timeline().unwrap().json();
@@ -199,7 +207,8 @@ fn each_fault_is_reported_and_what_can_go_on_does() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..3 {
         let heard = Arc::clone(&heard);
-        gpu.launch(q, work(), Some(Box::new(move |c| heard.lock().unwrap().push(c.outcome.is_ok())))).unwrap();
+        gpu.launch(q, work(), Some(Box::new(move |c| heard.lock().unwrap().push(c.outcome.is_ok()))))
+            .unwrap();
     }
     let last = gpu.last_fence(q).unwrap();
     assert_eq!(gpu.wait(last).unwrap_err(), GpuError::Lost);
@@ -233,6 +242,8 @@ fn bad_addresses_and_bad_words_fail_their_command_alone() {
     gpu.wait(good).unwrap();
     gpu.write_register(offset::CONTROL, 1);
     assert_eq!(gpu.read_register(offset::STATUS), 0);
-    assert!(gpu.wait(Fence { queue: q, value: 99 }).is_err() && gpu.wait(Fence { queue: 7, value: 1 }).is_err());
+    assert!(
+        gpu.wait(Fence { queue: q, value: 99 }).is_err() && gpu.wait(Fence { queue: 7, value: 1 }).is_err()
+    );
     assert!(gpu.free(at).is_ok() && gpu.free(at).is_err());
 }

@@ -172,7 +172,9 @@ mod tests {
         let text = timeline.json();
         assert_eq!(text.matches("compute unit 3").count(), 1);
         assert!(
-            text.contains(r#""name":"matmul \"8\"","pid":4,"tid":3,"ts":1.500,"dur":1.250,"args":{"groups":"4"}"#),
+            text.contains(
+                r#""name":"matmul \"8\"","pid":4,"tid":3,"ts":1.500,"dur":1.250,"args":{"groups":"4"}"#
+            ),
             "{text}"
         );
         // Balanced, and every line but the first and last ends in a comma or is the last.

@@ -5,7 +5,5 @@ mod profile;
 mod timing;
 
 pub use occupancy::{Limit, Occupancy};
-pub use profile::{
-    Cache, Compute, DeviceMemory, Latency, Launch, Link, Local, Profile, ProfileError, Rates,
-};
+pub use profile::{Cache, Compute, DeviceMemory, Latency, Launch, Link, Local, Profile, ProfileError, Rates};
 pub use timing::{Bound, Estimate, copy_ns, fill_ns, kernel};

@@ -88,7 +88,8 @@ mod tests {
 
     fn launch(groups: u64, items: u64, registers: u32, local_bytes: u64) -> Occupancy {
         let profile = Profile::named("h200").unwrap();
-        let counters = Counters { groups, items: groups * items, registers, local_bytes, ..Counters::default() };
+        let counters =
+            Counters { groups, items: groups * items, registers, local_bytes, ..Counters::default() };
         Occupancy::of(&profile, &counters)
     }
 

@@ -209,7 +209,8 @@ fn latency_ns(profile: &Profile, counters: &Counters, occupancy: &Occupancy, tra
     let l2 = f64::from(l.l2_clocks) / clocks;
     let load = f64::from(l.l1_clocks) / clocks + missed_l1 * (l2 + missed_l2 * f64::from(l.dram_ns));
     let local = counters.local_requests as f64 / waves * f64::from(l.local_clocks) / clocks;
-    let arithmetic = (counters.issued as f64 / waves + counters.uniform as f64 / counters.groups.max(1) as f64)
+    let arithmetic = (counters.issued as f64 / waves
+        + counters.uniform as f64 / counters.groups.max(1) as f64)
         * f64::from(l.arithmetic_clocks)
         / clocks;
     let barriers = counters.operations.barrier as f64 / counters.items.max(1) as f64
@@ -218,10 +219,7 @@ fn latency_ns(profile: &Profile, counters: &Counters, occupancy: &Occupancy, tra
     // The first load of a wave is waited for in full, the others overlap with each other.
     let in_flight = f64::from(l.loads_in_flight);
     let global = load * (loads / in_flight).max(loads.min(1.0));
-    let chain = global
-        + local / in_flight
-        + arithmetic / f64::from(l.independent_arithmetic)
-        + barriers;
+    let chain = global + local / in_flight + arithmetic / f64::from(l.independent_arithmetic) + barriers;
     chain * occupancy.rounds() as f64
 }
 
@@ -255,7 +253,13 @@ mod tests {
             groups: n / 256,
             items: n,
             simd_groups: waves,
-            operations: Operations { float: n, fma: n, integer: 3 * n, load_global: 2 * n, ..Operations::default() },
+            operations: Operations {
+                float: n,
+                fma: n,
+                integer: 3 * n,
+                load_global: 2 * n,
+                ..Operations::default()
+            },
             issued: waves * 7,
             global_load: Counted { requests: 2 * waves, bytes: 8 * n, sectors: n / 4, lines: n / 16 },
             global_store: stream,

@@ -130,7 +130,8 @@ impl Lower<'_> {
     /// Registers of a value that a variable takes over.
     fn adopt(&mut self, value: &Value) {
         for v in value {
-            if let Val::Reg(reg) = v
+            // Pinned where it stood in a variable of a function that was called for it, which has ended.
+            if let Val::Reg(reg) | Val::Pinned(reg) = v
                 && self.e.adopt(*reg)
             {
                 self.owned.push(*reg);

@@ -1,7 +1,7 @@
 //! Registers, constants, labels and instructions while a kernel is lowered.
 
 use super::super::bytecode::{Address, Code, File, Inst, Object, Reg, Slot, Target, preset};
-use super::super::lanes::{self, Source};
+use super::super::lanes;
 use crate::source::Span;
 use std::collections::HashMap;
 
@@ -52,7 +52,6 @@ pub struct Emitter {
     labels: Vec<Target>,
     free_slots: Vec<Slot>,
     last_label: usize,
-    arch: pulp::Arch,
 }
 
 impl Emitter {
@@ -75,7 +74,6 @@ impl Emitter {
             labels: Vec::new(),
             free_slots: Vec::new(),
             last_label: 0,
-            arch: pulp::Arch::new(),
         }
     }
 
@@ -262,13 +260,11 @@ impl Emitter {
 
 /// One method a table of operations: folds constants, else emits.
 macro_rules! operation {
-    ($name:ident, $op:ident, $run:path, $file:ident, $in:ty, $out:ty, unary) => {
+    ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, unary) => {
         /// The operation's result.
         pub fn $name(&mut self, op: lanes::$op, a: Val) -> Val {
             if let Val::Const(x) = a {
-                let mut out = [0 as $out];
-                $run(self.arch, op, &mut out, Source::One(x as $in));
-                return Val::Const(u64::from(out[0]));
+                return Val::Const(u64::from($one(op, x as $in)));
             }
             let dst = self.result(File::$file, &[a]);
             let a = self.reg(a);
@@ -276,13 +272,11 @@ macro_rules! operation {
             Val::Reg(dst)
         }
     };
-    ($name:ident, $op:ident, $run:path, $file:ident, $in:ty, $out:ty, binary) => {
+    ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, binary) => {
         /// The operation's result.
         pub fn $name(&mut self, op: lanes::$op, a: Val, b: Val) -> Val {
             if let (Val::Const(x), Val::Const(y)) = (a, b) {
-                let mut out = [0 as $out];
-                $run(self.arch, op, &mut out, Source::One(x as $in), Source::One(y as $in));
-                return Val::Const(u64::from(out[0]));
+                return Val::Const(u64::from($one(op, x as $in, y as $in)));
             }
             let dst = self.result(File::$file, &[a, b]);
             let (a, b) = (self.reg(a), self.reg(b));
@@ -290,18 +284,11 @@ macro_rules! operation {
             Val::Reg(dst)
         }
     };
-    ($name:ident, $op:ident, $run:path, $file:ident, $in:ty, $out:ty, ternary) => {
+    ($name:ident, $op:ident, $one:path, $file:ident, $in:ty, $out:ty, ternary) => {
         /// The operation's result.
         pub fn $name(&mut self, op: lanes::$op, a: Val, b: Val, c: Val) -> Val {
             if let (Val::Const(x), Val::Const(y), Val::Const(z)) = (a, b, c) {
-                let mut out = [0 as $out];
-                $run(
-                    self.arch,
-                    op,
-                    &mut out,
-                    [Source::One(x as $in), Source::One(y as $in), Source::One(z as $in)],
-                );
-                return Val::Const(u64::from(out[0]));
+                return Val::Const(u64::from($one(op, x as $in, y as $in, z as $in)));
             }
             let dst = self.result(File::$file, &[a, b, c]);
             let s = [self.reg(a), self.reg(b), self.reg(c)];
@@ -312,15 +299,15 @@ macro_rules! operation {
 }
 
 impl Emitter {
-    operation!(binary32, Binary32, lanes::binary32, Word, u32, u32, binary);
-    operation!(binary64, Binary64, lanes::binary64, Long, u64, u64, binary);
-    operation!(compare64, Compare64, lanes::compare64, Word, u64, u32, binary);
-    operation!(ternary32, Ternary32, lanes::ternary32, Word, u32, u32, ternary);
-    operation!(ternary64, Ternary64, lanes::ternary64, Long, u64, u64, ternary);
-    operation!(unary32, Unary32, lanes::unary32, Word, u32, u32, unary);
-    operation!(unary64, Unary64, lanes::unary64, Long, u64, u64, unary);
-    operation!(widen, Widen, lanes::widen, Long, u32, u64, unary);
-    operation!(narrow, Narrow, lanes::narrow, Word, u64, u32, unary);
+    operation!(binary32, Binary32, lanes::one_binary32, Word, u32, u32, binary);
+    operation!(binary64, Binary64, lanes::one_binary64, Long, u64, u64, binary);
+    operation!(compare64, Compare64, lanes::one_compare64, Word, u64, u32, binary);
+    operation!(ternary32, Ternary32, lanes::one_ternary32, Word, u32, u32, ternary);
+    operation!(ternary64, Ternary64, lanes::one_ternary64, Long, u64, u64, ternary);
+    operation!(unary32, Unary32, lanes::one_unary32, Word, u32, u32, unary);
+    operation!(unary64, Unary64, lanes::one_unary64, Long, u64, u64, unary);
+    operation!(widen, Widen, lanes::one_widen, Long, u32, u64, unary);
+    operation!(narrow, Narrow, lanes::one_narrow, Word, u64, u32, unary);
 
     /// A mathematical function without a SIMD form.
     pub fn math(&mut self, op: crate::builtins::math::Math1, a: Val, wide: bool) -> Val {
