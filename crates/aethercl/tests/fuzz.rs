@@ -283,7 +283,7 @@ fn extreme_programs_get_an_answer() {
         // As deep as the limits allow: these build, and are lowered.
         deep("(", "o[0]", ")", 180),
         deep("o[0]+", "1", "", 380),
-        deep("-", "o[0]", "", 380),
+        deep("~", "o[0]", "", 380),
         deep("o[", "0", "]", 120),
         deep("min(", "o[0]", ",1)", 120),
         deep("o[0]?1:", "1", "", 120),

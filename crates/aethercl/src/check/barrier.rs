@@ -7,6 +7,19 @@ use super::{Check, Context, FindingKind, Report};
 pub struct Barriers;
 
 impl Check for Barriers {
+    fn collective(&mut self, pc: usize, same: bool, cx: &Context<'_>, report: &mut Report) {
+        if !same {
+            report.add(FindingKind::DivergentBarrier, pc, || Details {
+                message: "work-items give different operands to an operation of the whole group".to_string(),
+                items: cx.mask.lanes().next().map(|l| cx.item(l)).into_iter().collect(),
+                object: String::new(),
+                offset: 0,
+                bytes: 0,
+            });
+        }
+        self.barrier(pc, 0, cx, report);
+    }
+
     fn barrier(&mut self, pc: usize, _flags: u32, cx: &Context<'_>, report: &mut Report) {
         let items = cx.size.iter().product::<u64>() as usize;
         if cx.mask.count() == items || cx.mask.is_empty() {
@@ -16,7 +29,7 @@ impl Check for Barriers {
             let here = cx.mask.lanes().next().unwrap_or(0);
             let missing = (0..items).find(|l| !cx.mask.has(*l)).unwrap_or(0);
             let message = format!(
-                "{} of {items} work-items of the group reach this barrier; the first that does not is local {:?}",
+                "{} of {items} work-items of the group come here together; the first that does not is local {:?}",
                 cx.mask.count(),
                 cx.item(missing).local
             );

@@ -8,6 +8,28 @@ use crate::memory::address::{GLOBAL, Space};
 pub struct Bounds;
 
 impl Check for Bounds {
+    fn index(
+        &mut self,
+        pc: usize,
+        index: &dyn Fn(usize) -> u64,
+        len: u32,
+        cx: &Context<'_>,
+        report: &mut Report,
+    ) {
+        for lane in cx.mask.lanes() {
+            let i = index(lane) as i64;
+            if i < 0 || i >= i64::from(len) {
+                report.add(FindingKind::IndexOutside, pc, || Details {
+                    message: format!("index {i} into an array of {len} elements inside of something larger"),
+                    items: vec![cx.item(lane)],
+                    object: String::new(),
+                    offset: i,
+                    bytes: 0,
+                });
+            }
+        }
+    }
+
     fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
         for touch in access.touches {
             if !touch.inside {

@@ -227,6 +227,18 @@ pub trait Check: Send {
     fn access(&mut self, _access: &Access<'_>, _cx: &Context<'_>, _report: &mut Report) {}
     /// At a barrier of these fences: 1 local, 2 global.
     fn barrier(&mut self, _pc: usize, _flags: u32, _cx: &Context<'_>, _report: &mut Report) {}
+    /// At a copy by the whole group; whether all work-items give the same operands.
+    fn collective(&mut self, _pc: usize, _same: bool, _cx: &Context<'_>, _report: &mut Report) {}
+    /// Before an element of an array that is part of something larger is touched.
+    fn index(
+        &mut self,
+        _pc: usize,
+        _index: &dyn Fn(usize) -> u64,
+        _len: u32,
+        _cx: &Context<'_>,
+        _report: &mut Report,
+    ) {
+    }
     /// Before an integer division, with the divisor in each lane.
     fn divide(
         &mut self,
@@ -238,8 +250,6 @@ pub trait Check: Send {
     }
     /// A variable's bytes of private memory are uninitialised again.
     fn undefine(&mut self, _offset: u32, _bytes: u32, _cx: &Context<'_>) {}
-    /// Bytes of local memory or of a buffer were written by the whole group at once.
-    fn define(&mut self, _touch: &Touch, _bytes: u32, _cx: &Context<'_>) {}
 }
 
 /// The checks that were asked for.

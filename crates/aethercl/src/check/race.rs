@@ -21,7 +21,10 @@ struct Mark {
     group: u32,
     lane: u32,
     epoch: u32,
+    /// Every access of this epoch was atomic.
     atomic: bool,
+    /// Every access of this group was atomic.
+    always_atomic: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,10 +78,10 @@ struct Other {
 /// Notes an access; tells whom it races with.
 #[inline(always)]
 fn visit(granule: &mut Granule, now: Mark, kind: Kind) -> Option<Other> {
-    let unordered = |m: &Mark| {
-        m.group != 0
-            && (m.group != now.group || (m.epoch == now.epoch && m.lane != now.lane))
-            && !(m.atomic && now.atomic)
+    let unordered = |m: &Mark| match m.group {
+        0 => false,
+        g if g != now.group => !(m.always_atomic && now.atomic),
+        _ => m.epoch == now.epoch && m.lane != now.lane && !(m.atomic && now.atomic),
     };
     let mut other = None;
     if unordered(&granule.write) {
@@ -98,8 +101,25 @@ fn visit(granule: &mut Granule, now: Mark, kind: Kind) -> Option<Other> {
     if other.is_none() && unordered(&granule.read) {
         other = Some(Other { mark: granule.read, wrote: false });
     }
-    granule.write = now;
+    granule.write = after(&granule.write, now);
     other
+}
+
+/// The mark that stays after a write: plain ones are not forgotten over atomic ones, nor one lane over another.
+fn after(before: &Mark, now: Mark) -> Mark {
+    let mut mark = now;
+    if before.group == now.group {
+        mark.always_atomic &= before.always_atomic;
+        if before.epoch == now.epoch {
+            mark.atomic &= before.atomic || before.lane != now.lane;
+            if before.lane != now.lane && now.atomic && before.atomic {
+                mark.lane = MANY;
+            }
+        }
+    } else if before.group != 0 && before.always_atomic && now.atomic {
+        mark.group = MANY;
+    }
+    mark
 }
 
 impl Check for Races {
@@ -124,6 +144,7 @@ impl Check for Races {
                 lane: touch.lane as u32,
                 epoch: self.local_epoch,
                 atomic: access.kind == Kind::Atomic,
+                always_atomic: access.kind == Kind::Atomic,
             };
             for at in first..=last {
                 let granule = match touch.space {
@@ -192,7 +213,9 @@ fn found(
             touch.space.name()
         );
         let mut items = vec![cx.item(touch.lane)];
-        if !between && other.mark.lane != MANY {
+        // The copy engine is no work-item.
+        items.retain(|_| (touch.lane as u64) < cx.size.iter().product::<u64>());
+        if !between && (other.mark.lane as usize) < cx.size.iter().product::<u64>() as usize {
             items.push(cx.item(other.mark.lane as usize));
         }
         Details { message, items, object: name, offset: touch.offset, bytes: access.bytes }

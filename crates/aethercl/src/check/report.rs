@@ -11,6 +11,8 @@ pub enum FindingKind {
     ReadOutside,
     /// A write outside of its object.
     WriteOutside,
+    /// An index outside of an array that is a row or a member of something larger.
+    IndexOutside,
     /// An address that is not a multiple of what the type asks for.
     Misaligned,
     /// An access to memory that was freed.
@@ -37,6 +39,7 @@ impl FindingKind {
         match self {
             FindingKind::ReadOutside => "read-outside",
             FindingKind::WriteOutside => "write-outside",
+            FindingKind::IndexOutside => "index-outside",
             FindingKind::Misaligned => "misaligned",
             FindingKind::UseAfterFree => "use-after-free",
             FindingKind::Uninitialized => "uninitialized",

@@ -92,12 +92,6 @@ impl Check for Uninitialized {
         }
     }
 
-    fn define(&mut self, touch: &Touch, bytes: u32, cx: &Context<'_>) {
-        if touch.inside {
-            self.write(touch, bytes, cx);
-        }
-    }
-
     fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
         for touch in access.touches.iter().filter(|t| t.inside) {
             if access.reads && !self.is_written(touch, access.bytes, cx) {

@@ -203,12 +203,13 @@ pub enum Inst {
         dst: Reg,
         a: Reg,
     },
-    /// `count` elements from an address into the registers of a list.
+    /// `count` elements from an address into the registers of a list. A load that only copies may read what nothing wrote.
     Load {
         ty: MemType,
         count: u8,
         list: u32,
         address: u32,
+        copies: bool,
     },
     /// `count` elements to an address.
     Store {
@@ -285,6 +286,11 @@ pub enum Inst {
     /// Every work-item must arrive; flags 1 local, 2 global.
     Barrier {
         flags: Reg,
+    },
+    /// Reports an index outside of `0..len`.
+    CheckIndex {
+        index: Reg,
+        len: u32,
     },
     /// Reports a divisor of 0.
     CheckDivisor {

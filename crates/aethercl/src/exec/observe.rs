@@ -35,6 +35,9 @@ impl Observer {
     }
 }
 
+/// Elements of a copy that are looked at.
+const MAX_COPY: u64 = 1 << 20;
+
 /// The context of a group for the checks.
 fn context<'c>(g: &'c Group<'_>) -> Context<'c> {
     Context { shared: g.shared, group: g.id, size: g.size, lanes: g.lanes, mask: &g.mask }
@@ -62,11 +65,11 @@ impl Group<'_> {
         }
         if !self.mask.is_empty() {
             match *inst {
-                Inst::Load { ty, count, list, address } => {
+                Inst::Load { ty, count, list, address, copies } => {
                     self.observe_access(
                         &mut o,
                         pc,
-                        (Kind::Load, true),
+                        (Kind::Load, !copies),
                         (ty, count),
                         code.listed(list, count),
                         address,
@@ -111,18 +114,58 @@ impl Group<'_> {
             Inst::Undefine { offset, bytes } => {
                 o.checks.iter_mut().for_each(|c| c.undefine(offset, bytes, &cx));
             }
+            Inst::CheckIndex { index, len } => {
+                let value = |lane: usize| self.lane_value(index, lane);
+                o.checks.iter_mut().for_each(|c| c.index(pc, &value, len, &cx, &mut o.report));
+            }
             Inst::AsyncCopy { bytes, list, strided } => {
                 let operands = code.listed(list, 4);
-                let Some(lane) = self.mask.lanes().next() else { return };
-                let [to, _, count, stride] = [0, 1, 2, 3].map(|i| self.lane_value(operands[i], lane));
-                let step = if strided && address::space(to) == Space::Global { stride } else { 1 };
-                for i in 0..count.min(1 << 24) {
-                    let at = to.wrapping_add(i.wrapping_mul(step).wrapping_mul(u64::from(bytes)));
-                    let touch = cx.touch(lane, at, bytes);
-                    o.checks.iter_mut().for_each(|c| c.define(&touch, bytes, &cx));
-                }
+                let differs = |r: &Reg| {
+                    let mut values = self.mask.lanes().map(|l| self.lane_value(*r, l));
+                    let first = values.next();
+                    values.any(|v| Some(v) != first)
+                };
+                let same = !operands.iter().any(differs);
+                o.checks.iter_mut().for_each(|c| c.collective(pc, same, &cx, &mut o.report));
+                self.observe_copy(o, pc, bytes, code.listed(list, 4), strided);
             }
             _ => {}
+        }
+    }
+
+    /// A copy by the whole group: reads and writes of one more than the work-items, the copy engine.
+    fn observe_copy(&self, o: &mut Observer, pc: usize, bytes: u32, operands: &[Reg], strided: bool) {
+        let cx = context(self);
+        let Some(lane) = self.mask.lanes().next() else { return };
+        let [to, from, count, stride] = [0, 1, 2, 3].map(|i| self.lane_value(operands[i], lane));
+        let to_global = address::space(to) == Space::Global;
+        let (to_step, from_step) = match (strided, to_global) {
+            (false, _) => (1, 1),
+            (true, true) => (stride, 1),
+            (true, false) => (1, stride),
+        };
+        let ty = match bytes % 4 {
+            0 => MemType::B32,
+            2 => MemType::U16,
+            _ => MemType::U8,
+        };
+        for (start, step, kind) in [(from, from_step, Kind::Load), (to, to_step, Kind::Store)] {
+            for i in 0..count.min(MAX_COPY) {
+                let at = start.wrapping_add(i.wrapping_mul(step).wrapping_mul(u64::from(bytes)));
+                let touches = [Touch { lane: self.items, ..cx.touch(lane, at, bytes) }];
+                let access = Access {
+                    pc,
+                    kind,
+                    reads: kind == Kind::Load,
+                    ty,
+                    bytes,
+                    align: 1,
+                    touches: &touches,
+                    stored: &|_, _| u64::MAX,
+                    memory: &|_, _| 0,
+                };
+                o.checks.iter_mut().for_each(|c| c.access(&access, &cx, &mut o.report));
+            }
         }
     }
 

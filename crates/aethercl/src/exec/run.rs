@@ -34,7 +34,7 @@ impl Group<'_> {
                 continue;
             }
             match *inst {
-                Inst::Load { ty, count, list, address } => {
+                Inst::Load { ty, count, list, address, .. } => {
                     self.load(ty, code.listed(list, count), &code.addresses[address as usize]);
                 }
                 Inst::Store { ty, count, list, address } => {

@@ -98,9 +98,11 @@ impl Parser<'_> {
                 self.next();
                 let kind = self.scoped(|p| match word {
                     "if" => p.if_statement(),
-                    "while" => p.condition().and_then(|c| Some(StmtKind::While(c, Box::new(p.statement()?)))),
+                    "while" => {
+                        p.condition().and_then(|c| Some(StmtKind::While(c, Box::new(p.inner_statement()?))))
+                    }
                     "switch" => {
-                        p.condition().and_then(|c| Some(StmtKind::Switch(c, Box::new(p.statement()?))))
+                        p.condition().and_then(|c| Some(StmtKind::Switch(c, Box::new(p.inner_statement()?))))
                     }
                     "do" => p.do_statement(),
                     _ => p.for_statement(),
@@ -132,13 +134,13 @@ impl Parser<'_> {
 
     fn if_statement(&mut self) -> Option<StmtKind> {
         let cond = self.condition()?;
-        let then = Box::new(self.statement()?);
-        let otherwise = if self.eat_word("else") { Some(Box::new(self.statement()?)) } else { None };
+        let then = Box::new(self.inner_statement()?);
+        let otherwise = if self.eat_word("else") { Some(Box::new(self.inner_statement()?)) } else { None };
         Some(StmtKind::If(cond, then, otherwise))
     }
 
     fn do_statement(&mut self) -> Option<StmtKind> {
-        let body = Box::new(self.statement()?);
+        let body = Box::new(self.inner_statement()?);
         if !self.eat_word("while") {
             return self.unexpected("'while' after the body of 'do'");
         }
@@ -164,7 +166,7 @@ impl Parser<'_> {
         self.expect(";", " in the head of 'for'")?;
         let step = if self.is(")") { None } else { Some(self.expression()?) };
         self.expect(")", " after the head of 'for'")?;
-        Some(StmtKind::For(init, cond, step, Box::new(self.statement()?)))
+        Some(StmtKind::For(init, cond, step, Box::new(self.inner_statement()?)))
     }
 
     fn case_statement(&mut self, word: &str) -> Option<StmtKind> {
@@ -184,10 +186,14 @@ impl Parser<'_> {
         if self.is("}") {
             return Some(Stmt { kind: StmtKind::Expr(None), span: self.peek().span });
         }
-        if self.starts_declaration() {
+        self.inner_statement()
+    }
+
+    /// A statement behind a label or a condition: a declaration is none.
+    fn inner_statement(&mut self) -> Option<Stmt> {
+        if self.starts_declaration() && !self.word().starts_with("__attribute") {
             let span = self.peek().span;
-            return self
-                .error(span, "expected a statement: a declaration behind a label needs braces around it");
+            return self.error(span, "expected a statement: a declaration here needs braces around it");
         }
         self.statement()
     }

@@ -113,7 +113,7 @@ impl Preprocessor<'_> {
             rest = &expanded;
         }
         let name = match rest {
-            [Token { kind: TokenKind::Text(s), .. }] => self.names.text(*s).trim_matches('"').to_string(),
+            [Token { kind: TokenKind::Text(s), .. }, ..] => self.names.text(*s).trim_matches('"').to_string(),
             [open, inner @ .., close] if open.is("<") && close.is(">") => self.line_text(inner),
             _ => {
                 self.diagnostics.error(at, "expected \"FILENAME\" or <FILENAME>");

@@ -42,6 +42,9 @@ impl Sema<'_> {
                 self.types.pointer_to(PointerType { to: result.ty, space, is_const, is_volatile, aligned });
             result = Qualified { space: own.space, ..Qualified::plain(ty) };
         }
+        if result.space.is_some_and(|s| s != Space::Private) {
+            return self.error(specs.span, "return value cannot be qualified with address space");
+        }
         if matches!(result.ty, Type::Array(_)) {
             return self.error(specs.span, "function cannot return an array");
         }

@@ -29,7 +29,7 @@ pub fn feed_forward(residual: &Tensor, x: &Tensor, [w1, b1, w2, b2]: Maps<'_>) -
 }
 
 fn check_map(op: &str, x: (&str, &[usize]), w: (&str, &Tensor), bias: (&str, &Tensor)) -> Result<usize> {
-    let [k, n] = w.1.dims2().map_err(|e| e.context(&format!("{op}: {}", w.0)))?;
+    let [k, n] = w.1.dims2().map_err(|e| e.context(format!("{op}: {}", w.0)))?;
     if x.1.last() != Some(&k) {
         return Err(Error::shape(format!(
             "{op}: the last axis of {} {} is {}, expected {k}, the first of {} {}",

@@ -76,7 +76,13 @@ impl Lower<'_> {
                 let flags = self.e.reg(flags);
                 self.effect(Inst::Barrier { flags })
             }
-            SubGroupBarrier | MemFence | Prefetch | WaitGroupEvents => {
+            WaitGroupEvents => {
+                args.iter().for_each(|a| _ = self.value(a));
+                // All wait together, and see what was copied.
+                let flags = self.e.reg(Val::Const(3));
+                self.effect(Inst::Barrier { flags })
+            }
+            SubGroupBarrier | MemFence | Prefetch => {
                 args.iter().for_each(|a| _ = self.value(a));
                 Vec::new()
             }

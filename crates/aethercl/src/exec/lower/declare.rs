@@ -92,9 +92,10 @@ impl Lower<'_> {
             && !self.needs_memory(id, &local)
             && !self.frame().info.is_assigned(id)
         {
+            let mark = self.e.mark();
             let value = self.value(e);
             if !value.iter().any(|v| v.is_variable()) {
-                self.adopt(&value);
+                self.adopt(&value, mark);
                 let count = value.len();
                 let value = value.into_iter().map(Val::pinned).collect();
                 self.bind_variable(id, Storage::Registers(value), count, true);
@@ -127,11 +128,12 @@ impl Lower<'_> {
         }
     }
 
-    /// Registers of a value that a variable takes over.
-    fn adopt(&mut self, value: &Value) {
+    /// Registers of a value that a variable takes over: those that came into being for it, since the mark.
+    fn adopt(&mut self, value: &Value, mark: usize) {
         for v in value {
-            if let Val::Reg(reg) = v
-                && self.e.adopt(*reg)
+            // Pinned where it stood in a variable of a function that was called for it, which has ended.
+            if let Val::Reg(reg) | Val::Pinned(reg) = v
+                && self.e.adopt(*reg, mark)
             {
                 self.owned.push(*reg);
             }

@@ -135,11 +135,12 @@ impl Emitter {
         }
     }
 
-    /// Takes a temporary out of the statement's care; false if it is none of them.
-    pub fn adopt(&mut self, reg: Reg) -> bool {
-        match self.temporaries.iter().rposition(|r| r.file == reg.file && r.index == reg.index) {
+    /// Takes a temporary made since the mark out of the statement's care; false if it is none of them.
+    pub fn adopt(&mut self, reg: Reg, mark: usize) -> bool {
+        let same = |r: &Reg| r.file == reg.file && r.index == reg.index;
+        match self.temporaries.iter().skip(mark).position(same) {
             Some(at) => {
-                self.temporaries.remove(at);
+                self.temporaries.remove(mark + at);
                 true
             }
             None => false,

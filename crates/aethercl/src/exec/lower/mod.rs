@@ -115,6 +115,8 @@ pub struct Lower<'a> {
     error: Option<(Span, String)>,
     /// Variables declared now belong to a region about to be opened.
     ahead: usize,
+    /// The place being found is only pointed to.
+    addressed: bool,
     /// Calls (by depth) whose `return`s gave lanes different values.
     differing: Vec<usize>,
 }
@@ -152,6 +154,7 @@ pub fn lower(
             escaped: false,
             error: None,
             ahead: 0,
+            addressed: false,
             differing: Vec::new(),
         };
         lower.kernel(kernel);

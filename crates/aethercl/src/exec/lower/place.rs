@@ -76,7 +76,7 @@ impl Lower<'_> {
                 let addr = self.pointer(pointer).aligned(align);
                 Where::Memory(addr)
             }
-            PlaceKind::Index { base, index, scale } => match self.place(base) {
+            PlaceKind::Index { base, index, scale } => match self.inner_place(base) {
                 Where::Variable(id, at) => {
                     let value = self.scalar(index);
                     match value {
@@ -90,6 +90,7 @@ impl Lower<'_> {
                     }
                 }
                 Where::Memory(addr) => {
+                    self.check_index(base, index);
                     Where::Memory(self.add_index(addr, index, *scale as i64).aligned(align))
                 }
             },
@@ -101,6 +102,29 @@ impl Lower<'_> {
                 }
             },
             PlaceKind::Lanes { base, .. } => self.place(base),
+        }
+    }
+
+    /// A place inside of another: its own indices are checked, whatever holds for the outer one.
+    fn inner_place(&mut self, base: &Place) -> Where {
+        let addressed = std::mem::take(&mut self.addressed);
+        let found = self.place(base);
+        self.addressed = addressed;
+        found
+    }
+
+    /// Where an array is a row or a member, its object's bounds do not tell that an index leaves it.
+    fn check_index(&mut self, base: &Place, index: &Expr) {
+        let addressed = std::mem::take(&mut self.addressed);
+        let whole = matches!(base.kind, PlaceKind::Local(_) | PlaceKind::Global(_));
+        if !self.checked || addressed || whole || self.unreachable || super::expr::has_effect(index) {
+            return;
+        }
+        let len = self.array_len(base.ty);
+        let value = self.scalar(index);
+        if !matches!(value, Val::Const(c) if c < len) {
+            let index = self.e.reg(value);
+            self.e.push(Inst::CheckIndex { index, len: len.min(u64::from(u32::MAX)) as u32 });
         }
     }
 
@@ -121,13 +145,19 @@ impl Lower<'_> {
                 let addr = self.pointer(pointer);
                 self.add_index(addr, index, *scale as i64)
             }
-            ExprKind::AddressOf(place) => match self.place(place) {
-                Where::Memory(addr) => addr,
-                Where::Variable(id, _) => {
-                    self.note(Fact::Memory(id));
-                    Addr::constant(0, Space::Private, align)
+            ExprKind::AddressOf(place) => {
+                // The address behind the last element may be taken.
+                self.addressed = matches!(place.kind, PlaceKind::Index { .. });
+                let found = self.place(place);
+                self.addressed = false;
+                match found {
+                    Where::Memory(addr) => addr,
+                    Where::Variable(id, _) => {
+                        self.note(Fact::Memory(id));
+                        Addr::constant(0, Space::Private, align)
+                    }
                 }
-            },
+            }
             ExprKind::Reinterpret(inner) if inner.ty.is_pointer() => {
                 let mut addr = self.pointer(inner);
                 addr.space = addr.space.or(space);
@@ -331,7 +361,8 @@ impl Lower<'_> {
             let list = self.e.list(&regs);
             let address = self.instruction_address(&addr.plus(i64::from(leaf.offset)));
             self.space_of_access(addr, leaf.mem.size());
-            self.e.push(Inst::Load { ty: leaf.mem, count: n as u8, list, address });
+            let copies = matches!(ty, Type::Record(_));
+            self.e.push(Inst::Load { ty: leaf.mem, count: n as u8, list, address, copies });
             value.extend(regs);
             at += n;
         }
