@@ -301,7 +301,6 @@ fn largest_divisor(n: u64, most: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aethercl::machine::human_ns;
 
     #[test]
     fn groups_divide() {
