@@ -13,8 +13,12 @@ pub(super) static WGMMA: Kernel = Kernel::new("attention_wgmma_sm90", include_st
     .generate(wgmma::macros)
     .reload()
     .requires(|device| device.nvidia_cc == 90);
+const BWD_TEXT: &str = concat!(
+    include_str!("../attention_wgmma_sm90_bwd.cl"),
+    include_str!("../attention_wgmma_sm90_bwd_q.cl")
+);
 pub(super) static WGMMA_BWD: Kernel =
-    Kernel::new("attention_wgmma_sm90_bwd", include_str!("../attention_wgmma_sm90_bwd.cl"))
+    Kernel::new("attention_wgmma_sm90_bwd", BWD_TEXT)
         .include(&[include_str!("../philox.cl"), include_str!("../attention_sm90.cl")])
         .generate(wgmma::macros)
         .reload()

@@ -8,6 +8,7 @@ use netcl_kernel::Launch;
 use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
 
 pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("../matmul_wgmma_sm90.cl"))
+    .include(&[include_str!("../matmul_sm90.cl")])
     .generate(wgmma_macros)
     .reload()
     .requires(|device| device.nvidia_cc == 90);
