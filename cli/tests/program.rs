@@ -113,8 +113,9 @@ fn without_opencl_there_is_a_message_and_the_simulated_device() {
     );
     assert!(err.contains("which is no OpenCL library"), "{err}");
 
-    // Nothing is named, nothing is there: what to install.
-    for args in [&["devices"][..], &["train", "--preset", "demo"], &["bench", "gemm"]] {
+    // A device is asked for, and there is no OpenCL: what to install.
+    let train = ["train", "--preset", "demo", "--device", "nvidia:0"];
+    for args in [&train[..], &["bench", "gemm", "--device", "0"]] {
         let mut command = netcl();
         let (code, out, err) = run(command
             .args(args)

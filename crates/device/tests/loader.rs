@@ -74,7 +74,7 @@ fn without_any_opencl_the_message_says_what_to_install() {
     std::fs::write(dir.join("gone.icd"), "libnetcl-nothing.so\n").unwrap();
     for error in [
         list(&without_loader(&dir)).unwrap_err(),
-        Device::open("auto", &without_loader(&dir)).unwrap_err(),
+        Device::open("pocl", &without_loader(&dir)).unwrap_err(),
         Device::open("nvidia:0", &without_loader(&dir.join("missing"))).unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Device);

@@ -133,7 +133,7 @@ mod tests {
         for (spec, part) in [
             (root.to_owned(), "the folder holds no file"),
             (root.join("*.txt"), "the pattern matches no file"),
-            (root.join("a.txt"), "--data names a file"),
+            (root.join("a.txt"), "there is no such file; --data takes files"),
             (root.join("a[.txt"), "not a pattern"),
         ] {
             let message = find(&[spec]).unwrap_err().to_string();

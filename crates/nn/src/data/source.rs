@@ -181,7 +181,7 @@ mod tests {
             ("empty", "the file is empty"),
             ("nul", "byte 0x00 at offset 2"),
             ("cut", "byte 0xc3 at offset 3"),
-            ("missing", "--data names a file"),
+            ("missing", "there is no such file; --data takes files"),
         ] {
             let path = dir.path().join(name);
             let message = message(&[&path]);

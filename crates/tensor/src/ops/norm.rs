@@ -6,7 +6,8 @@ use netcl_kernel::{Launch, Variants};
 /// Keeps rows in registers, for GPUs: limited to 168 of NVIDIA's, so that three groups of 128 fit a compute unit.
 pub static ROWS: Kernel = Kernel::new("norm_rows", include_str!("norm_rows.cl"))
     .include(&[include_str!("vector16.cl")])
-    .requires(|device| device.max_group >= ADDERS)
+    // PoCL 3.1 adds up other rows' columns now and then: docs/log.md, "Norms on PoCL". Processors have a kernel of their own.
+    .requires(|device| device.max_group >= ADDERS && !device.is_cpu())
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=168" } else { "" })
     .tune(&[("VECTORS", &[3, 1, 2, 4]), ("GROUP", &[128, 256]), ("RESIDENT", &[384, 512, 768])]);
 /// Its forward, which needs fewer: five groups.
@@ -221,8 +222,6 @@ mod tests {
             let expected = results(center, &inputs, &dy);
             for variant in tuning.candidates(job) {
                 tuning.try_out(job, 0, Some(variant.clone()));
-                // Once to compile: see docs/log.md, "Norms: bits that change once".
-                results(center, &inputs, &dy);
                 let got = results(center, &inputs, &dy);
                 for (part, (first, second)) in got.iter().zip(results(center, &inputs, &dy)).enumerate() {
                     let pairs = first.iter().zip(&second).enumerate();
