@@ -51,4 +51,4 @@ sim:
 	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --package netcl-tensor --package netcl-nn --lib --tests
 
 mutants:
-	$(CARGO) test --package netcl-tensor --test mutants -- --ignored --nocapture
+	$(CARGO) test --package netcl-tensor --test mutants -- --nocapture

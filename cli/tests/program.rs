@@ -90,12 +90,8 @@ fn without_opencl_there_is_a_message_and_the_simulated_device() {
     let text = dir.join("text.txt");
     write_text(&text);
     let train = "train --preset demo-tiny --layers 1 --width 16 --context 8 --steps 2 --eval-every 0 --sample-every 0";
-    let (code, _, err) = run(without_opencl(&dir)
-        .args(train.split(' '))
-        .arg("--data")
-        .arg(&text)
-        .arg("--out")
-        .arg(&model));
+    let (code, _, err) =
+        run(without_opencl(&dir).args(train.split(' ')).arg("--data").arg(&text).arg("--out").arg(&model));
     assert_eq!(code, 0, "{err}");
     assert!(err.contains("runs on sim, a simulated GPU"), "{err}");
 

@@ -48,8 +48,12 @@ fn a_product_is_computed_explained_and_drawn() {
         assert!(err.contains(step), "{step}: {err}");
     }
     let timeline: Value = serde_json::from_str(&std::fs::read_to_string(&trace).unwrap()).unwrap();
-    let names: Vec<&str> =
-        timeline["traceEvents"].as_array().unwrap().iter().filter_map(|e| e["args"]["name"].as_str()).collect();
+    let names: Vec<&str> = timeline["traceEvents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|e| e["args"]["name"].as_str())
+        .collect();
     for track in ["host", "queue 0", "copy engine 0", "compute unit 0", "compute unit 3"] {
         assert!(names.contains(&track), "{track}: {names:?}");
     }

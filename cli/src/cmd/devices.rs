@@ -24,7 +24,9 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         }
     };
     if devices.is_empty() {
-        out::note("no OpenCL device with a compiler here, only simulated ones; `netcl doctor` tells what is missing");
+        out::note(
+            "no OpenCL device with a compiler here, only simulated ones; `netcl doctor` tells what is missing",
+        );
     }
     devices.extend(sim::profiles());
     if args.json { out::json(&devices) } else { out::result(&table(&devices).text()) }

@@ -54,13 +54,16 @@ pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
 /// # Errors
 /// As [`Device::open`].
 pub fn open_driver(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
-    let simulated = |name: &str| -> Result<Box<dyn Driver>> { Ok(Box::new(SimDriver::open(name, &settings.sim)?)) };
+    let simulated =
+        |name: &str| -> Result<Box<dyn Driver>> { Ok(Box::new(SimDriver::open(name, &settings.sim)?)) };
     if name == "sim" || name.starts_with("sim:") {
         return simulated(name);
     }
     let devices = match opencl::devices(settings) {
         Ok(found) if found.is_empty() && name == "auto" => {
-            tracing::warn!("OpenCL shows no device here, so this runs on sim, a simulated GPU: correct and slow");
+            tracing::warn!(
+                "OpenCL shows no device here, so this runs on sim, a simulated GPU: correct and slow"
+            );
             return simulated("sim");
         }
         Err(e) if name == "auto" => {

@@ -85,7 +85,9 @@ impl Pool {
         let kept = if self.exact { None } else { state.free.get_mut(&class).and_then(Vec::pop) };
         let block = match kept {
             Some(block) => block,
-            None => state.grow(driver, class, self.exact, tag).map_err(|e| state.exhausted(driver, bytes, e))?,
+            None => {
+                state.grow(driver, class, self.exact, tag).map_err(|e| state.exhausted(driver, bytes, e))?
+            }
         };
         state.stats.live += class;
         state.stats.peak = state.stats.peak.max(state.stats.live);
@@ -122,13 +124,7 @@ impl Pool {
 }
 
 impl State {
-    fn grow(
-        &mut self,
-        driver: &dyn Driver,
-        class: usize,
-        exact: bool,
-        tag: &'static str,
-    ) -> Result<Block> {
+    fn grow(&mut self, driver: &dyn Driver, class: usize, exact: bool, tag: &'static str) -> Result<Block> {
         if exact || class > SMALL {
             let memory = self.allocate(driver, class, tag)?;
             return Ok(Block { root: memory.clone(), memory, offset: 0, bytes: class });

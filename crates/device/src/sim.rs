@@ -7,8 +7,8 @@
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
 use crate::{Capabilities, DeviceKind, Error, ErrorKind, Result, SimSettings};
 use aethercl::machine::{
-    Binding, Callback, Completion, Faults, Fence, Gpu, GpuError, KernelLaunch, Narrator, Options, Outcome, Packet,
-    TraceLevel,
+    Binding, Callback, Completion, Faults, Fence, Gpu, GpuError, KernelLaunch, Narrator, Options, Outcome,
+    Packet, TraceLevel,
 };
 use aethercl::model::Profile;
 use aethercl::{Checks, Finding, Includes, LaunchOptions, NdRange, Source, Target};
@@ -227,9 +227,18 @@ impl SimDriver {
         let mut gpu = Gpu::new(profile, options);
         let compute = gpu.open_queue().map_err(|e| error(&e))?;
         let copy = gpu.open_queue().map_err(|e| error(&e))?;
-        let shared = Shared { gpu: Mutex::new(gpu), deferred: Mutex::new(None), trace: settings.trace.clone() };
+        let shared =
+            Shared { gpu: Mutex::new(gpu), deferred: Mutex::new(None), trace: settings.trace.clone() };
         let target = Target { extensions: capabilities.extensions.clone() };
-        Ok(Self { shared: Arc::new(shared), capabilities, compute, copy, options: launch, target, edit: None })
+        Ok(Self {
+            shared: Arc::new(shared),
+            capabilities,
+            compute,
+            copy,
+            options: launch,
+            target,
+            edit: None,
+        })
     }
 
     /// Passes every source text through `edit` before it is built: for tests that plant defects.
@@ -456,8 +465,7 @@ impl Driver for SimDriver {
         let work =
             KernelLaunch::new(&kernel.program, &kernel.name, self.bind(args)?, sizes, options).timed(timed);
         let queue = self.compute;
-        let (fence, done) =
-            self.do_now(|gpu, callback| gpu.launch(queue, Arc::new(work), Some(callback)))?;
+        let (fence, done) = self.do_now(|gpu, callback| gpu.launch(queue, Arc::new(work), Some(callback)))?;
         let outcome = done.outcome.map_err(|e| error(&e))?;
         for line in outcome.done.printed.lines() {
             tracing::info!("{}: {line}", kernel.name);

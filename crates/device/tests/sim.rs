@@ -96,8 +96,13 @@ fn local_memory_and_barriers_work() {
     let kernel = d.kernel(&program, "sums").unwrap();
     let x = floats(&d, &(0..256).map(|i| i as f32).collect::<Vec<_>>());
     let y = d.allocate(16, "y").unwrap();
-    d.launch(&kernel, &[Arg::Memory(&x, Access::Read), Arg::Memory(&y, Access::Write)], range(256, 64), false)
-        .unwrap();
+    d.launch(
+        &kernel,
+        &[Arg::Memory(&x, Access::Read), Arg::Memory(&y, Access::Write)],
+        range(256, 64),
+        false,
+    )
+    .unwrap();
     let sums: Vec<f32> = (0..4).map(|g| (64 * g..64 * (g + 1)).map(|i| i as f32).sum()).collect();
     assert_eq!(read(&d, &y, 4), sums);
 }
@@ -147,8 +152,12 @@ fn checks_name_kernel_line_and_buffer() {
     // Never written before it is read.
     let (fresh, scale) = (d.allocate(256, "fresh").unwrap(), d.kernel(&program, "scale").unwrap());
     let (by, n) = (3.0f32.to_le_bytes(), 64u32.to_le_bytes());
-    let args =
-        [Arg::Memory(&fresh, Access::Read), Arg::Memory(&y, Access::Write), Arg::Scalar(&by), Arg::Scalar(&n)];
+    let args = [
+        Arg::Memory(&fresh, Access::Read),
+        Arg::Memory(&y, Access::Write),
+        Arg::Scalar(&by),
+        Arg::Scalar(&n),
+    ];
     let e = d.launch(&scale, &args, range(64, 64), false).err().unwrap();
     assert!(e.message().contains("fresh"), "{e}");
 }
@@ -201,9 +210,13 @@ fn names_and_settings() {
     assert!(e.kind() == ErrorKind::Device && e.message().contains("rx7900xtx"), "{e}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("own.toml");
-    let text = include_str!("../../aethercl/profiles/teaching.toml").replace("name = \"teaching\"", "name = \"own\"");
+    let text = include_str!("../../aethercl/profiles/teaching.toml")
+        .replace("name = \"teaching\"", "name = \"own\"");
     std::fs::write(&file, text).unwrap();
-    assert_eq!(Device::open(&format!("sim:{}", file.display()), &settings).unwrap().capabilities().id, "sim:own");
+    assert_eq!(
+        Device::open(&format!("sim:{}", file.display()), &settings).unwrap().capabilities().id,
+        "sim:own"
+    );
     let trace = folder.path().join("trace.json");
     let sim = SimSettings { trace: Some(trace.clone()), memory: Some(8 << 20), ..SimSettings::default() };
     let device = Device::open("sim", &Settings { sim, ..Settings::default() }).unwrap();

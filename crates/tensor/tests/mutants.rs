@@ -1,8 +1,7 @@
 //! Defects planted in the kernels, one at a time, must be found: by a check of the simulated GPU, or by the suite's
 //! comparison with the f64 reference.
 //!
-//! A defect is a text edit of a kernel on its way to the compiler. `cargo test` plants the first of each sort; all of them with
-//! `make mutants`, which prints how each was found.
+//! A defect is a text edit of a kernel on its way to the compiler. `make mutants` prints how each was found.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // a test
 
 use netcl_device::sim::SimDriver;
@@ -50,46 +49,46 @@ const COLUMN_SUM: &str = "static inline FV column_sum(";
 
 #[rustfmt::skip]
 const MUTANTS: [Mutant; 40] = [
-    m(DroppedBarrier, "softmax", GROUP_SUM, BARRIER, ""),
-    m(DroppedBarrier, "softmax", GROUP_SUM, "s[l] = v;\n  barrier(CLK_LOCAL_MEM_FENCE);", "s[l] = v;"),
-    m(DroppedBarrier, "log_softmax", GROUP_SUM, "s[l] += s[l + h];\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[l] += s[l + h];"),
-    m(DroppedBarrier, "cross_entropy", GROUP_MAX, "s[l + h]);\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[l + h]);"),
-    m(DroppedBarrier, "layer_norm", COLUMN_SUM, "s[at + h * across];\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[at + h * across];"),
-    m(DroppedBarrier, "permute", "__kernel void transpose(", "from[c * x_column + l];\n    barrier(CLK_LOCAL_MEM_FENCE);", "from[c * x_column + l];"),
-    m(DroppedBarrier, "argmax", "__kernel void argmax(", "indices[l] = best_at;\n    barrier(CLK_LOCAL_MEM_FENCE);", "indices[l] = best_at;"),
-    m(DroppedBarrier, "argmax", "__kernel void argmax(", "      }\n      barrier(CLK_LOCAL_MEM_FENCE);", "      }"),
-    m(DroppedBarrier, "matmul", "__kernel void matmul_tile(", "KEEP_BOTH(0)\n  barrier(CLK_LOCAL_MEM_FENCE);", "KEEP_BOTH(0)"),
-    m(DroppedBarrier, "matmul", "__kernel void matmul_tile(", "    barrier(CLK_LOCAL_MEM_FENCE);\n    s ^= 1;", "    s ^= 1;"),
-    m(DroppedBarrier, "attention", "void attention_fwd(", "barrier(CLK_LOCAL_MEM_FENCE);\n    float s[RQ][RK];", "float s[RQ][RK];"),
-    m(DroppedBarrier, "attention", "void attention_fwd(", "barrier(CLK_LOCAL_MEM_FENCE);\n    load_tile(tk, BK, v", "load_tile(tk, BK, v"),
-    m(DroppedBarrier, "attention", "void attention_fwd(", "barrier(CLK_LOCAL_MEM_FENCE);\n    ACC_TILE(", "ACC_TILE("),
-    m(DroppedBarrier, "topk", "__kernel void topk(", "bins[b] = 0;\n    barrier(CLK_LOCAL_MEM_FENCE);", "bins[b] = 0;"),
-    m(DroppedBarrier, "multinomial", "__kernel void multinomial(", "ends[l] = sum;\n  barrier(CLK_LOCAL_MEM_FENCE);", "ends[l] = sum;"),
-    m(DroppedBarrier, "embedding", "__kernel void embedding_starts(", "sums[l] = sum;\n  barrier(CLK_LOCAL_MEM_FENCE);", "sums[l] = sum;"),
-    m(OffByOne, "layer_norm", "__kernel void norm_fwd(", "row < end", "row <= end"),
-    m(OffByOne, "layer_norm", "__kernel void norm_fwd(", "rstd[row] = r", "rstd[row + 1] = r"),
-    m(OffByOne, "softmax", "static inline float2 softmax_share(", "k < n && k < i + VW", "k <= n && k < i + VW"),
-    m(OffByOne, "cross_entropy", "__kernel void cross_entropy_mean(", "row < rows", "row <= rows"),
-    m(OffByOne, "sum", "__kernel void reduce_rows(", "OUT_1(y, row, total", "OUT_1(y, row + 1, total"),
-    m(OffByOne, "log_softmax", GROUP_SUM, "h = WG / 2", "h = WG / 4"),
-    m(OffByOne, "matmul", "__kernel void matmul_tile(", "if (row < m)", "if (row <= m)"),
-    m(OffByOne, "matmul", "#define FETCH(", "at < (lines)", "at <= (lines)"),
-    m(SwappedIndex, "permute", "__kernel void transpose(", "= turned[l][r]", "= turned[r][l]"),
-    m(SwappedIndex, "layer_norm", COLUMN_SUM, "s[at + h * across]", "s[at + h]"),
-    m(SwappedIndex, "embedding", "__kernel void embedding_fwd(", "(ulong)id * c", "(ulong)id * n"),
-    m(SwappedIndex, "attention", "#define ACC_TILE(", "(p)[((y) + i * TY) * (ps) + k]", "(p)[k * (ps) + (y) + i * TY]"),
-    m(SwappedIndex, "matmul", "__kernel void matmul_tile(", "(ulong)row * n + column + x", "(ulong)(column + x) * m + row"),
-    m(MissingGuard, "softmax", "__kernel void softmax_fwd(", "k < n && k < i + VW", "k < i + VW"),
-    m(MissingGuard, "permute", "__kernel void transpose(", "if (l < height) ", ""),
-    m(MissingGuard, "permute", "__kernel void transpose(", "if (l < width) ", ""),
-    m(MissingGuard, "attention", "void attention_fwd(", "if (row >= n) continue;", ""),
-    m(MissingGuard, "attention", "static inline void load_tile(", "row < n && d < D", "d < D"),
-    m(MissingGuard, "embedding", "__kernel void embedding_ranks(", "if (t >= v) return;", ""),
-    m(MissingGuard, "embedding", "__kernel void embedding_order(", "if (i >= n) return;", ""),
-    m(Race, "matmul", "__kernel void matmul_tile(", "KEEP_BOTH(s ^ 1)", "KEEP_BOTH(s)"),
-    m(Race, "embedding", "__kernel void embedding_count(", "atomic_inc(counts + i / per * v + ids[i])", "counts[i / per * v + ids[i]]++"),
-    m(Unwritten, "topk", "__kernel void topk(", "if (l == 0) found = 0;", ""),
-    m(Unwritten, "layer_norm", "__kernel void norm_bwd(", "sg[k] = 0.0f;", ""),
+    m(DroppedBarrier, "softmax::Softmax", GROUP_SUM, BARRIER, ""),
+    m(DroppedBarrier, "softmax::Softmax", GROUP_SUM, "s[l] = v;\n  barrier(CLK_LOCAL_MEM_FENCE);", "s[l] = v;"),
+    m(DroppedBarrier, "softmax::LogSoftmax", GROUP_SUM, "s[l] += s[l + h];\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[l] += s[l + h];"),
+    m(DroppedBarrier, "cross_entropy::CrossEntropy", GROUP_MAX, "s[l + h]);\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[l + h]);"),
+    m(DroppedBarrier, "layer_norm::LayerNorm", COLUMN_SUM, "s[at + h * across];\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[at + h * across];"),
+    m(DroppedBarrier, "view::Permute", "__kernel void transpose(", "from[c * x_column + l];\n    barrier(CLK_LOCAL_MEM_FENCE);", "from[c * x_column + l];"),
+    m(DroppedBarrier, "argmax::ArgMax", "__kernel void argmax(", "indices[l] = best_at;\n    barrier(CLK_LOCAL_MEM_FENCE);", "indices[l] = best_at;"),
+    m(DroppedBarrier, "argmax::ArgMax", "__kernel void argmax(", "      }\n      barrier(CLK_LOCAL_MEM_FENCE);", "      }"),
+    m(DroppedBarrier, "matmul::MatMul", "__kernel void matmul_tile(", "KEEP_BOTH(0)\n  barrier(CLK_LOCAL_MEM_FENCE);", "KEEP_BOTH(0)"),
+    m(DroppedBarrier, "matmul::MatMul", "__kernel void matmul_tile(", "    barrier(CLK_LOCAL_MEM_FENCE);\n    s ^= 1;", "    s ^= 1;"),
+    m(DroppedBarrier, "attention::Attention", "void attention_fwd(", "barrier(CLK_LOCAL_MEM_FENCE);\n    float s[RQ][RK];", "float s[RQ][RK];"),
+    m(DroppedBarrier, "attention::Attention", "void attention_fwd(", "barrier(CLK_LOCAL_MEM_FENCE);\n    load_tile(tk, BK, v", "load_tile(tk, BK, v"),
+    m(DroppedBarrier, "attention::Attention", "void attention_fwd(", "barrier(CLK_LOCAL_MEM_FENCE);\n    ACC_TILE(", "ACC_TILE("),
+    m(DroppedBarrier, "topk::TopK", "__kernel void topk(", "bins[b] = 0;\n    barrier(CLK_LOCAL_MEM_FENCE);", "bins[b] = 0;"),
+    m(DroppedBarrier, "multinomial::Multinomial", "__kernel void multinomial(", "ends[l] = sum;\n  barrier(CLK_LOCAL_MEM_FENCE);", "ends[l] = sum;"),
+    m(DroppedBarrier, "embedding::Embedding", "__kernel void embedding_starts(", "sums[l] = sum;\n  barrier(CLK_LOCAL_MEM_FENCE);", "sums[l] = sum;"),
+    m(OffByOne, "layer_norm::LayerNorm", "__kernel void norm_fwd(", "row < end", "row <= end"),
+    m(OffByOne, "layer_norm::LayerNorm", "__kernel void norm_fwd(", "rstd[row] = r", "rstd[row + 1] = r"),
+    m(OffByOne, "softmax::Softmax", "static inline float2 softmax_share(", "k < n && k < i + VW", "k <= n && k < i + VW"),
+    m(OffByOne, "cross_entropy::CrossEntropy", "__kernel void cross_entropy_mean(", "row < rows", "row <= rows"),
+    m(OffByOne, "reduce::Sum", "__kernel void reduce_rows(", "OUT_1(y, row, total", "OUT_1(y, row + 1, total"),
+    m(OffByOne, "softmax::LogSoftmax", GROUP_SUM, "h = WG / 2", "h = WG / 4"),
+    m(OffByOne, "matmul::MatMul", "__kernel void matmul_tile(", "if (row < m)", "if (row <= m)"),
+    m(OffByOne, "matmul::MatMul", "#define FETCH(", "at < (lines)", "at <= (lines)"),
+    m(SwappedIndex, "view::Permute", "__kernel void transpose(", "= turned[l][r]", "= turned[r][l]"),
+    m(SwappedIndex, "layer_norm::LayerNorm", COLUMN_SUM, "s[at + h * across]", "s[at + h]"),
+    m(SwappedIndex, "embedding::Embedding", "__kernel void embedding_fwd(", "(ulong)id * c", "(ulong)id * n"),
+    m(SwappedIndex, "attention::Attention", "#define ACC_TILE(", "(p)[((y) + i * TY) * (ps) + k]", "(p)[k * (ps) + (y) + i * TY]"),
+    m(SwappedIndex, "matmul::MatMul", "__kernel void matmul_tile(", "(ulong)row * n + column + x", "(ulong)(column + x) * m + row"),
+    m(MissingGuard, "softmax::Softmax", "__kernel void softmax_fwd(", "k < n && k < i + VW", "k < i + VW"),
+    m(MissingGuard, "view::Permute", "__kernel void transpose(", "if (l < height) ", ""),
+    m(MissingGuard, "view::Permute", "__kernel void transpose(", "if (l < width) ", ""),
+    m(MissingGuard, "attention::Attention", "void attention_fwd(", "if (row >= n) continue;", ""),
+    m(MissingGuard, "attention::Attention", "static inline void load_tile(", "row < n && d < D", "d < D"),
+    m(MissingGuard, "embedding::Embedding", "__kernel void embedding_ranks(", "if (t >= v) return;", ""),
+    m(MissingGuard, "embedding::Embedding", "__kernel void embedding_order(", "if (i >= n) return;", ""),
+    m(Race, "matmul::MatMul", "__kernel void matmul_tile(", "KEEP_BOTH(s ^ 1)", "KEEP_BOTH(s)"),
+    m(Race, "embedding::Embedding", "__kernel void embedding_count(", "atomic_inc(counts + i / per * v + ids[i])", "counts[i / per * v + ids[i]]++"),
+    m(Unwritten, "topk::TopK", "__kernel void topk(", "if (l == 0) found = 0;", ""),
+    m(Unwritten, "layer_norm::LayerNorm", "__kernel void norm_bwd(", "sg[k] = 0.0f;", ""),
 ];
 
 /// The text with the defect, where it has the place.
@@ -116,8 +115,8 @@ fn outcome(mutant: &'static Mutant) -> Result<String, String> {
     let device = Device::from_driver(Box::new(driver), settings);
     let entry = OPS.iter().find(|e| e.name == mutant.op).unwrap();
     let result = (entry.suite)(&device, DType::F32);
-    assert!(planted.load(Ordering::Relaxed) > 0, "{} has no place for {:?}", mutant.op, mutant.from);
     match result {
+        _ if planted.load(Ordering::Relaxed) == 0 => Err("the op builds no kernel with this place".into()),
         Ok(cases) => Err(format!("{cases} cases saw nothing")),
         Err(e) => Ok(e.message().to_owned()),
     }
@@ -143,19 +142,6 @@ fn hunt(mutants: impl Iterator<Item = &'static Mutant>) -> (usize, usize) {
 }
 
 #[test]
-fn one_planted_defect_of_each_sort_is_found() {
-    let mut seen = Vec::new();
-    let firsts = MUTANTS.iter().filter(|m| {
-        let new = !seen.contains(&m.sort);
-        seen.push(m.sort);
-        new
-    });
-    let (found, all) = hunt(firsts);
-    assert_eq!((found, all), (6, 6));
-}
-
-#[test]
-#[ignore = "minutes; make mutants"]
 fn planted_defects_are_found() {
     let (found, all) = hunt(MUTANTS.iter());
     assert!(found * 100 >= all * 95, "{found} of {all}");

@@ -1,7 +1,7 @@
 //! The suite of every op on the simulated GPU, with every check: results against the f64 reference, and no access outside a
 //! buffer, no race, no value that was never written, no write to what a launch only reads.
 //!
-//! f32 here; every storage type and every variant with `make sim`.
+//! Every storage type; also every test that opens a device with `make sim`.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use netcl_device::{Settings, SimSettings};
@@ -17,8 +17,10 @@ fn device() -> Device {
 fn suite(first: usize) {
     for op in OPS.iter().skip(first).step_by(3) {
         let device = device();
-        let cases = (op.suite)(&device, DType::F32).unwrap_or_else(|e| panic!("{e}"));
-        assert!(cases > 0, "{}", op.name);
+        for dtype in DType::FLOATS {
+            let cases = (op.suite)(&device, dtype).unwrap_or_else(|e| panic!("{e}"));
+            assert!(cases > 0, "{} in {dtype}", op.name);
+        }
         device.finish().unwrap();
         assert_eq!(device.memory().buffers, 0, "{} leaves buffers alive", op.name);
     }

@@ -142,9 +142,7 @@ impl FromStr for KernelArg {
         match parts.as_slice() {
             ["buffer", number, count, rest @ ..] if rest.len() <= 2 => buffer(number, count, rest),
             ["buffer", ..] => Err("expected buffer:<type>:<count>[:<content>][:read]".into()),
-            ["local", number, count] => {
-                Ok(Self::Local(number.parse::<Number>()?.size() * whole(count)?))
-            }
+            ["local", number, count] => Ok(Self::Local(number.parse::<Number>()?.size() * whole(count)?)),
             [number, values] => scalar(number, values),
             _ => Err(format!(
                 "{s:?}: expected buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, or <type>:<value>"

@@ -5,7 +5,7 @@ mod report;
 
 use crate::out;
 use aethercl::machine::{
-    Binding, Completion, Gpu, GpuError, KernelLaunch, Narrator, Options, TraceLevel, human_ns,
+    Binding, Completion, Gpu, GpuError, KernelLaunch, Narrator, Options, TraceLevel,
 };
 use aethercl::model::Profile;
 use aethercl::{Access, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source};
@@ -105,7 +105,11 @@ pub fn run(args: &Args) -> Result<()> {
             };
             let session = Session::open(&a.launch, &a.check, options)?;
             let report = session.run(a.show, a.trace.as_deref())?;
-            if a.launch.json { out::json(&report)? } else { out::result(&report.text(true))? }
+            if a.launch.json {
+                out::json(&report)?
+            } else {
+                out::result(&report.text(true))?
+            }
             report.verdict()
         }
         Action::Check(a) => check(a),
@@ -165,9 +169,10 @@ impl<'a> Session<'a> {
         let all = self.program.kernels();
         let names: Vec<&str> = all.iter().map(|k| k.name.as_str()).collect();
         match &self.args.kernel {
-            Some(name) => self.program.kernel(name).ok_or_else(|| {
-                Error::format(format!("no kernel {name}; the file has {}", names.join(", ")))
-            }),
+            Some(name) => self
+                .program
+                .kernel(name)
+                .ok_or_else(|| Error::format(format!("no kernel {name}; the file has {}", names.join(", ")))),
             None if all.len() == 1 => Ok(&all[0]),
             None => Err(Error::format(format!("--kernel is needed: the file has {}", names.join(", ")))),
         }
@@ -302,6 +307,5 @@ mod tests {
     #[test]
     fn groups_divide() {
         assert_eq!([100, 64, 7, 131].map(|n| largest_divisor(n, 64)), [50, 64, 7, 1]);
-        assert!(human_ns(5).contains("ns"));
     }
 }

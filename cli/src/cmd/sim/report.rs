@@ -173,7 +173,11 @@ impl TimeReport {
         let parts: Vec<String> =
             bounds.iter().take(4).map(|(name, ns)| format!("{name} {}", human_ns(*ns as u64))).collect();
         vec![
-            format!("time        {kernel} would take {} on {profile}, bound by {}", human_ns(self.ns), self.bound_by),
+            format!(
+                "time        {kernel} would take {} on {profile}, bound by {}",
+                human_ns(self.ns),
+                self.bound_by
+            ),
             format!("alone       {}", parts.join(", ")),
             format!(
                 "groups      {} of {} items, {} at a time on a unit (limited by {}), {} of its waves",

@@ -337,7 +337,7 @@ mod tests {
             ("units = 4", "units = 0", "compute.units"),
             ("efficiency = 1.0", "efficiency = 1.5", "memory.efficiency"),
             ("double = 4", "double = 0", "rates.double"),
-            ("group_bytes = 32768", "group_bytes = 99999", "local.group_bytes"),
+            ("group_bytes = 49152", "group_bytes = 99999", "local.group_bytes"),
             ("line_bytes = 64", "line_bytes = 65", "cache.line_bytes"),
             ("units = 4", "unit = 4", "unit"),
             ("max_group = 256", "max_group = 2560", "max_group"),
