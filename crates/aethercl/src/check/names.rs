@@ -2,8 +2,11 @@
 
 use super::Checks;
 
+/// Turns a check on.
+type Switch = fn(&mut Checks);
+
 /// Names and the switch each stands for.
-const NAMES: [(&str, fn(&mut Checks)); 6] = [
+const NAMES: [(&str, Switch); 6] = [
     ("bounds", |c| c.bounds = true),
     ("uninitialized", |c| c.uninitialized = true),
     ("races", |c| c.races = true),
