@@ -4,9 +4,7 @@ mod arg;
 mod report;
 
 use crate::out;
-use aethercl::machine::{
-    Binding, Completion, Gpu, GpuError, KernelLaunch, Narrator, Options, TraceLevel,
-};
+use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Narrator, Options, TraceLevel};
 use aethercl::model::Profile;
 use aethercl::{Access, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source};
 use arg::{KernelArg, content, sizes};

@@ -2,7 +2,6 @@
 
 use super::Checks;
 
-/// Turns a check on.
 type Switch = fn(&mut Checks);
 
 /// Names and the switch each stands for.
