@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Compiles every kernel source for devices that are not here: AMD through clang's own code generator, Intel as SPIR.
 #
-#     tools/compile_check.sh [DIR]    # DIR: sources written by `netcl kernels --dump DIR`; without it they are written now
+#     tools/compile_check.sh [DIR]    # DIR/{cpu,gpu}: sources written by `netcl kernels --dump`; without it they are written now
 #
+# What is written for GPUs goes to every target, what is written for processors to SPIR, which Intel's CPU runtime takes.
 # Prints file by target, ok or FAIL, then what the compiler said; exit 1 when anything fails, 2 when nothing could be checked.
+# LIMIT is how many sources of one kernel are taken, evenly over all of them (24); JOBS how many run at once (all cores).
 # CLANG names the compiler; else the newest clang from 19 down to 14 that knows amdgcn (gfx1100 needs 15). No device, driver or
 # device library is needed: AMD stops at assembly (so local memory and registers are allocated), SPIR at LLVM's bitcode.
 set -uo pipefail
@@ -24,17 +26,18 @@ find_clang() {
 # Until the program can write its sources: each kernel file behind the prelude, for every storage type and three widths.
 assemble() {
   local f d v
+  mkdir -p "$1/gpu"
   find crates -name '*.cl' ! -name prelude.cl | while read -r f; do
     for d in 0 1 2; do for v in 1 4 8; do
       { printf '#define DTYPE %d\n#define VW %d\n#define WG 64\n' $d $v; cat crates/kernel/src/prelude.cl "$f"; } \
-        > "$1/$(basename "$f" .cl).t${d}v${v}.cl"
+        > "$1/gpu/$(basename "$f" .cl).t${d}v${v}.cl"
     done; done
   done
 }
 
 # One line "<ok or FAIL> <file> <target>", the compiler's words in <work>/<file>.<target>.log
 compile_one() {
-  local file=$1 target=$2 log=$3/$(basename "$1").$2.log out=(-S)
+  local file=$1 target=$2 log=$3/$(basename "$(dirname "$1")").$(basename "$1").$2.log out=(-S)
   local to=(-target amdgcn-amd-amdhsa -mcpu="$target" -nogpulib)
   [ "$target" = spir64 ] && { to=(-target spir64-unknown-unknown); out=(-emit-llvm -c); }
   # shellcheck disable=SC2086
@@ -61,29 +64,36 @@ sources=${1:-$work/sources}
 if [ $# -eq 0 ]; then
   mkdir -p "$sources"
   netcl=${NETCL:-"cargo run --quiet --package netcl-cli --"}
-  # shellcheck disable=SC2086
-  $netcl kernels --dump "$sources" > "$work/dump.log" 2>&1
-  if ! ls "$sources"/*.cl >/dev/null 2>&1; then
+  for kind in cpu gpu; do
+    # shellcheck disable=SC2086
+    $netcl kernels --dump "$sources/$kind" --profile $kind --limit "${LIMIT:-24}" >> "$work/dump.log" 2>&1
+  done
+  cat "$work/dump.log"
+  if ! ls "$sources"/*/*.cl >/dev/null 2>&1; then
     echo "compile_check: 'netcl kernels --dump' wrote no source; assembling crates/**/*.cl" >&2
     assemble "$sources"
   fi
 fi
 
-find "$sources" -maxdepth 1 -name '*.cl' | sort > "$work/files"
+find "$sources" -mindepth 2 -maxdepth 2 -name '*.cl' | sort > "$work/files"
 [ -s "$work/files" ] || { echo "compile_check: no kernel sources in $sources" >&2; exit 2; }
-while read -r f; do for t in $known; do printf '%s\0%s\0%s\0' "$f" "$t" "$work"; done; done < "$work/files" |
-  xargs -0 -n 3 -P "$(nproc)" bash -c 'compile_one "$@"' _ | sort > "$work/results"
+while read -r f; do
+  for t in $known; do
+    case $f:$t in */cpu/*:gfx*) continue ;; esac
+    printf '%s\0%s\0%s\0' "$f" "$t" "$work"
+  done
+done < "$work/files" | xargs -0 -n 3 -P "${JOBS:-$(nproc)}" bash -c 'compile_one "$@"' _ | sort > "$work/results"
 
 awk -v targets="$known" '
-  { n = $2; sub(/.*\//, "", n); sub(/\.cl$/, "", n); r[n, $3] = $1; if (!(n in seen)) { seen[n] = 1; names[++count] = n; if (length(n) > w) w = length(n) } }
+  { n = $2; sub(/\.cl$/, "", n); m = split(n, part, "/"); n = part[m - 1] "/" part[m]; r[n, $3] = $1; if (!(n in seen)) { seen[n] = 1; names[++count] = n; if (length(n) > w) w = length(n) } }
   END {
     k = split(targets, t, " "); printf "%-" w "s", ""; for (i = 1; i <= k; i++) printf "  %-7s", t[i]; print ""
-    for (j = 1; j <= count; j++) { printf "%-" w "s", names[j]; for (i = 1; i <= k; i++) printf "  %-7s", r[names[j], t[i]]; print "" }
+    for (j = 1; j <= count; j++) { printf "%-" w "s", names[j]; for (i = 1; i <= k; i++) printf "  %-7s", (names[j], t[i]) in r ? r[names[j], t[i]] : "-"; print "" }
   }' <(sort -k2 "$work/results")
 
 bad=$(grep -c '^FAIL' "$work/results")
 grep '^FAIL' "$work/results" | while read -r _ f t; do
-  echo; echo "$(basename "$f") for $t:"; head -n 20 "$work/$(basename "$f").$t.log"
+  echo; echo "$(basename "$f") for $t:"; head -n 20 "$work/$(basename "$(dirname "$f")").$(basename "$f").$t.log"
 done
 warned=$(find "$work" -name '*.log' ! -name dump.log -size +0 | wc -l)
 total=$(wc -l < "$work/results")

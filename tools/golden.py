@@ -125,17 +125,18 @@ def attention():
     def heads(b, h, kv, t, s, d):
         return g.randn(b, h, t, d), g.randn(b, kv, s, d), g.randn(b, kv, s, d)
 
+    # Each head size, causal or not, is a kernel to compile: 8, 20 and 256 are those that the op's own samples have too.
     one("causal_d64", *heads(1, 2, 2, 33, 33, 64), causal=True)
-    one("causal_d16", *heads(2, 3, 3, 17, 17, 16), causal=True)
     one("causal_d13", *heads(1, 2, 2, 21, 21, 13), causal=True)
-    one("full_d64", *heads(1, 2, 2, 16, 16, 64), causal=False)
+    one("batches", *heads(2, 3, 3, 17, 17, 8), causal=True)
+    one("full_d20", *heads(1, 2, 2, 16, 16, 20), causal=False)
     one("cross_d20", *heads(2, 2, 2, 5, 11, 20), causal=False)
     one("gqa", *heads(1, 6, 2, 19, 19, 8), causal=True)
-    one("mqa", *heads(2, 4, 1, 9, 9, 12), causal=True)
+    one("mqa", *heads(2, 4, 1, 9, 9, 8), causal=True)
     one("scaled", *heads(1, 1, 1, 12, 12, 8), causal=True, scale=0.25)
     one("one_token", *heads(1, 2, 2, 1, 1, 8), causal=True)
     one("d256", *heads(1, 1, 1, 7, 7, 256), causal=True)
-    q, k, v = heads(1, 2, 2, 24, 24, 16)
+    q, k, v = heads(1, 2, 2, 24, 24, 8)
     one("large", q * 12, k * 12, v, causal=True)          # scores in the hundreds: the maximum must be subtracted
     g.save()
 

@@ -79,7 +79,10 @@ fn without_opencl_there_is_a_message_and_the_simulated_device() {
     let (code, out, err) = run(without_opencl(&dir).arg("devices"));
     assert_eq!(code, 0);
     assert!(out.contains("sim:teaching") && out.contains("simulated"), "{out}");
-    assert!(err.contains("no OpenCL library found") && err.contains("netcl doctor"), "{err}");
+    assert!(
+        err.contains("NETCL_OPENCL_LIBRARY names ") && err.contains("; unset it to search for one"),
+        "{err}"
+    );
     let (code, out, _) = run(without_opencl(&dir).args(["devices", "--json"]));
     let devices: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, devices[0]["simulated"].as_bool()), (0, Some(true)));
@@ -108,7 +111,25 @@ fn without_opencl_there_is_a_message_and_the_simulated_device() {
             && out.contains("advice: install what is missing"),
         "{out}"
     );
-    assert!(err.contains("no OpenCL library found"), "{err}");
+    assert!(err.contains("which is no OpenCL library"), "{err}");
+
+    // Nothing is named, nothing is there: what to install.
+    for args in [&["devices"][..], &["train", "--preset", "demo"], &["bench", "gemm"]] {
+        let mut command = netcl();
+        let (code, out, err) = run(command
+            .args(args)
+            .env("NETCL_NO_LOADER", "1")
+            .env("OCL_ICD_VENDORS", &dir)
+            .current_dir(&dir));
+        assert_eq!((code, out.as_str()), (3, ""), "{args:?}: {err}");
+        assert!(
+            err.contains("no OpenCL library found") && err.contains("apt-get install ocl-icd-libopencl1"),
+            "{err}"
+        );
+    }
+    // A loader, but no driver; a loader that knows another place for drivers finds one.
+    let (code, _, err) = run(netcl().arg("devices").env("OCL_ICD_VENDORS", &dir));
+    assert!(code == 0 || (code == 3 && err.contains("apt-get install")), "{err}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -188,6 +209,8 @@ fn a_tokenizer_goes_there_and_back() {
     assert!(code == 1 && err.contains("token 9999 is unknown"), "{err}");
     let (code, _, err) = run(netcl().args(["tokenizer", "encode", "x", "-m"]).arg(&text));
     assert!(code == 1 && err.contains("text.txt") && err.contains("not a tokenizer"), "{err}");
+    let (code, _, err) = run(netcl().args(["tokenizer", "train", "--out", "made.json", "--data"]).arg(&text));
+    assert!(code == 1 && err.contains("--out made.json names a file, expected a folder"), "{err}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

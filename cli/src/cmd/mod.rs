@@ -25,6 +25,23 @@ struct Cli {
     command: Command,
 }
 
+/// The size of a model, as every command that makes one takes it.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+struct ModelSize {
+    /// Transformer blocks.
+    #[arg(long)]
+    layers: Option<usize>,
+    /// Attention heads; they divide the width.
+    #[arg(long)]
+    heads: Option<usize>,
+    /// Width of the residual stream.
+    #[arg(long)]
+    width: Option<usize>,
+    /// Longest sequence, in tokens.
+    #[arg(long, visible_alias = "block-size")]
+    context: Option<usize>,
+}
+
 #[derive(Subcommand)]
 enum Command {
     Train(Box<train::Args>),

@@ -95,6 +95,13 @@ pub fn run(args: &Args, _: &Context) -> Result<()> {
 }
 
 fn train(data: &[PathBuf], kind: Kind, vocab: usize, folder: &Path) -> Result<()> {
+    if folder.extension().is_some_and(|e| e == "json") {
+        return Err(Error::format(format!(
+            "--out {} names a file, expected a folder: the tokenizer is written into it as {}",
+            folder.display(),
+            netcl::nn::tokenizer::FILE
+        )));
+    }
     let source = Source::open(data)?;
     let texts = source.texts()?;
     if texts.is_empty() {

@@ -1,5 +1,6 @@
 //! `netcl train`: trains a GPT on text or token shards.
 
+use super::ModelSize;
 use crate::context::Context;
 use crate::progress::Progress;
 use clap::Args as ClapArgs;
@@ -52,18 +53,8 @@ pub struct Args {
 #[derive(ClapArgs, Debug, Default)]
 #[command(next_help_heading = "Model")]
 struct ModelArgs {
-    /// Transformer blocks.
-    #[arg(long)]
-    layers: Option<usize>,
-    /// Attention heads; they divide the width.
-    #[arg(long)]
-    heads: Option<usize>,
-    /// Width of the residual stream.
-    #[arg(long)]
-    width: Option<usize>,
-    /// Longest sequence, in tokens.
-    #[arg(long, visible_alias = "block-size")]
-    context: Option<usize>,
+    #[command(flatten)]
+    size: ModelSize,
     /// `char`, or a tokenizer.json.
     #[arg(long, value_name = "char|FILE")]
     tokenizer: Option<String>,
@@ -140,10 +131,10 @@ impl Args {
         let (m, r, p) = (&self.model, &self.recipe, &self.pace);
         Overlay {
             preset: self.preset.clone(),
-            layers: m.layers,
-            heads: m.heads,
-            width: m.width,
-            context: m.context,
+            layers: m.size.layers,
+            heads: m.size.heads,
+            width: m.size.width,
+            context: m.size.context,
             tokenizer: m.tokenizer.clone(),
             dropout: m.dropout,
             data: (!self.data.is_empty()).then(|| self.data.clone()),

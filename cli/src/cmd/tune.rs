@@ -47,12 +47,19 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         return records.iter().try_for_each(|record| show(record, args.json));
     }
     let mut session = Session { args, device, started: Instant::now(), done: BTreeSet::new(), skipped: 0 };
-    for op in OPS {
-        if args.op.as_ref().is_some_and(|part| !op.name.contains(part)) {
-            continue;
-        }
+    let wanted = || OPS.iter().filter(|op| args.op.as_ref().is_none_or(|part| op.name.contains(part)));
+    if let (Some(part), 0) = (&args.op, wanted().count()) {
+        return Err(Error::format(format!(
+            "no op is called {part:?}; there are {}",
+            OPS.iter().map(|op| op.name).collect::<Vec<_>>().join(", ")
+        )));
+    }
+    for op in wanted() {
         let device = session.device.clone();
         (op.bench)(&device, DType::F32, &mut |case| session.case(op.name, case))?;
+    }
+    if session.done.is_empty() {
+        out::note("nothing to tune: each kernel of these ops has one candidate on this device");
     }
     if session.skipped > 0 {
         out::note(&format!(

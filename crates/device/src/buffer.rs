@@ -62,12 +62,39 @@ impl Buffer {
             offset: at,
         })))
     }
-    fn root(&self) -> Memory {
+    /// Where it starts in the device's address space, as kernels see it. `ask` finds that out for a whole block, which is
+    /// needed once for each block of the pool, however often the pool hands it out.
+    ///
+    /// # Errors
+    /// What `ask` answers.
+    pub fn address(&self, ask: impl FnOnce(&Self) -> Result<u64>) -> Result<u64> {
+        let (whole, inside) = (self.whole(), self.start() as u64);
+        let Some(block) = &whole.0.block else { return Ok(ask(whole)? + inside) };
+        if let Some(known) = block.address.get() {
+            return Ok(known + inside);
+        }
+        let found = ask(whole)?;
+        Ok(block.address.get_or_init(|| found) + inside)
+    }
+    /// Where this buffer starts within [`Buffer::whole`], in bytes.
+    pub fn start(&self) -> usize {
+        self.0.offset - self.whole().0.offset
+    }
+    /// The buffer that this one is a window of, or itself.
+    pub fn whole(&self) -> &Self {
         let mut at = self;
         while let Some(parent) = &at.0.parent {
             at = parent;
         }
+        at
+    }
+    fn root(&self) -> Memory {
+        let at = self.whole();
         at.0.block.as_ref().map_or_else(|| at.0.memory.clone(), |b| b.root.clone())
+    }
+    /// Whether this is the only handle of memory that is no part of another buffer.
+    pub fn is_unshared(&self) -> bool {
+        self.0.parent.is_none() && Arc::strong_count(&self.0) == 1
     }
     /// Whether both are the same memory object.
     pub fn same(&self, other: &Self) -> bool {

@@ -49,6 +49,20 @@ pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
     Ok(opencl::devices(settings)?.into_iter().map(|d| d.capabilities).collect())
 }
 
+/// Why there is nothing to compute on where OpenCL itself is there.
+///
+/// # Errors
+/// `Device`, when `devices` are none.
+pub fn at_least_one(devices: &[Capabilities]) -> Result<()> {
+    if !devices.is_empty() {
+        return Ok(());
+    }
+    Err(Error::device(
+        "OpenCL is installed, but it shows no device with a compiler. Install the driver of yours; for processors, on Debian and \
+         Ubuntu: apt-get install pocl-opencl-icd. `netcl doctor` looks closer",
+    ))
+}
+
 /// The driver of the device called `name`, as [`Device::open`] takes it.
 ///
 /// # Errors
@@ -72,6 +86,9 @@ pub fn open_driver(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
         }
         found => found?,
     };
+    if devices.is_empty() {
+        at_least_one(&[])?;
+    }
     let records: Vec<&Capabilities> = devices.iter().map(|d| &d.capabilities).collect();
     let index = choose(name, &records)?;
     // Profiling costs 0.05 µs a launch on the queues we measured as long as no event is attached.
@@ -339,7 +356,7 @@ fn choose(name: &str, devices: &[&Capabilities]) -> Result<usize> {
     let list = || {
         let lines: Vec<String> =
             devices.iter().enumerate().map(|(i, d)| format!("  {i}  {}  {}", d.id, d.name)).collect();
-        if lines.is_empty() { "  none; `netcl doctor` tells why".into() } else { lines.join("\n") }
+        lines.join("\n")
     };
     let found = match name {
         "auto" => {

@@ -115,6 +115,8 @@ pub trait Driver: Send + Sync {
     fn load_binary(&self, binary: &[u8], options: &str) -> Result<Program>;
     /// The program as the driver's own binary.
     fn binary(&self, program: &Program) -> Result<Vec<u8>>;
+    /// What the compiler said about a program that it accepted.
+    fn build_log(&self, program: &Program) -> Result<String>;
     /// The kernel `name` of a program.
     fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle>;
     /// Largest work-group this kernel can be launched with here.

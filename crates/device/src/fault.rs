@@ -110,6 +110,9 @@ impl Driver for FaultDriver {
         self.plan.step("binary", Error::build)?;
         self.inner.binary(program)
     }
+    fn build_log(&self, program: &Program) -> Result<String> {
+        self.inner.build_log(program)
+    }
     fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle> {
         self.plan.step("kernel", Error::build)?;
         self.inner.kernel(program, name)

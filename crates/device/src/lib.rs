@@ -20,7 +20,7 @@ mod settings;
 
 pub use buffer::Buffer;
 pub use capabilities::{Capabilities, DeviceKind};
-pub use device::{Device, Label, TagGuard, list, open_driver};
+pub use device::{Device, Label, TagGuard, at_least_one, list, open_driver};
 pub use error::{Error, ErrorKind, Result};
 pub use host::MappedFile;
 pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, hint, report};

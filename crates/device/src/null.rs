@@ -46,6 +46,9 @@ impl Driver for NullDriver {
     fn binary(&self, _: &Program) -> Result<Vec<u8>> {
         Ok(Vec::new())
     }
+    fn build_log(&self, _: &Program) -> Result<String> {
+        Ok(String::new())
+    }
     fn kernel(&self, _: &Program, _: &str) -> Result<KernelHandle> {
         Ok(KernelHandle::new(()))
     }

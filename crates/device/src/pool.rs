@@ -6,7 +6,7 @@
 use crate::driver::{Driver, Memory};
 use crate::{Error, ErrorKind, Result};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Blocks up to this size are carved from slabs; a driver call and its page rounding cost more than they are worth.
 const SMALL: usize = 128 << 10;
@@ -20,6 +20,8 @@ pub(crate) struct Block {
     pub root: Memory,
     pub offset: usize,
     pub bytes: usize,
+    /// Where the block lies in the device's address space, once somebody asked.
+    pub address: Arc<OnceLock<u64>>,
 }
 
 pub(crate) struct Pool {
@@ -127,7 +129,8 @@ impl State {
     fn grow(&mut self, driver: &dyn Driver, class: usize, exact: bool, tag: &'static str) -> Result<Block> {
         if exact || class > SMALL {
             let memory = self.allocate(driver, class, tag)?;
-            return Ok(Block { root: memory.clone(), memory, offset: 0, bytes: class });
+            let address = Arc::default();
+            return Ok(Block { root: memory.clone(), memory, offset: 0, bytes: class, address });
         }
         let align = driver.capabilities().base_align;
         let (slab, at) = match self.slab.take() {
@@ -136,7 +139,7 @@ impl State {
         };
         let memory = driver.sub_allocate(&slab, at, class);
         self.slab = Some((slab.clone(), at + class.next_multiple_of(align)));
-        Ok(Block { memory: memory?, root: slab, offset: at, bytes: class })
+        Ok(Block { memory: memory?, root: slab, offset: at, bytes: class, address: Arc::default() })
     }
 
     /// From the driver; when it has no memory left, what is cached is released and the call repeated once.

@@ -15,6 +15,8 @@ pub struct Settings {
     pub cache_dir: Option<PathBuf>,
     /// `NETCL_DISABLE`: kernel variants never to use, by name.
     pub disable: Vec<String>,
+    /// `NETCL_TRUST_KERNELS`: variants made for one architecture are used without the test before their first use.
+    pub trust_kernels: bool,
     /// `NETCL_NO_CACHE`: neither read nor write compiled kernels.
     pub no_binary_cache: bool,
     /// `NETCL_EXACT_MEMORY`: every buffer gets a driver allocation of its own, of exactly its size, freed with it. For memory
@@ -23,6 +25,9 @@ pub struct Settings {
     /// `NETCL_EXACT_MEMORY=keep`: what is freed stays allocated and is never handed out again, for checkers that take a new
     /// allocation at an old place for written.
     pub keep_memory: bool,
+    /// `NETCL_LAST_CACHE`: bytes of a processor's last cache instead of what the driver says. Results larger than half of it
+    /// are stored past the caches; 0 stores none so.
+    pub last_cache: Option<u64>,
     /// How the simulated GPU is opened.
     pub sim: SimSettings,
 }
@@ -58,9 +63,11 @@ impl Settings {
             no_loader: flag("NETCL_NO_LOADER"),
             cache_dir,
             disable: words("NETCL_DISABLE"),
+            trust_kernels: flag("NETCL_TRUST_KERNELS"),
             no_binary_cache: flag("NETCL_NO_CACHE"),
             exact_memory: flag("NETCL_EXACT_MEMORY"),
             keep_memory: std::env::var_os("NETCL_EXACT_MEMORY").is_some_and(|v| v == "keep"),
+            last_cache: std::env::var("NETCL_LAST_CACHE").ok().and_then(|v| v.trim().parse().ok()),
             sim: SimSettings {
                 check: words("NETCL_SIM_CHECK"),
                 trace: path("NETCL_SIM_TRACE"),

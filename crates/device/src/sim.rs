@@ -425,6 +425,9 @@ impl Driver for SimDriver {
         self.build(text, options)
     }
 
+    fn build_log(&self, _: &Program) -> Result<String> {
+        Ok(String::new())
+    }
     fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle> {
         let program = &program.get::<SimProgram>().ok_or_else(|| foreign("program"))?.0;
         if program.kernel(name).is_none() {

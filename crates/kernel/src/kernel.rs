@@ -1,5 +1,6 @@
 //! A kernel text and what can be chosen about it.
 
+use crate::define::Value;
 use crate::launch::Launch;
 use netcl_device::Capabilities;
 
@@ -19,17 +20,42 @@ pub struct Kernel {
     pub(crate) cpu_space: Option<Space>,
     pub(crate) requires: fn(&Capabilities) -> bool,
     pub(crate) options: fn(&Capabilities) -> &'static str,
+    pub(crate) generated: Option<fn() -> String>,
+    pub(crate) reload: bool,
 }
 
 impl Kernel {
     /// A kernel of this name and text that runs anywhere and has nothing to tune.
     pub const fn new(name: &'static str, source: &'static str) -> Self {
-        Self { name, source, includes: &[], space: &[], cpu_space: None, requires: |_| true, options: |_| "" }
+        Self {
+            name,
+            source,
+            includes: &[],
+            space: &[],
+            cpu_space: None,
+            requires: |_| true,
+            options: |_| "",
+            generated: None,
+            reload: false,
+        }
     }
     /// Texts placed between the prelude and this one.
     #[must_use]
     pub const fn include(mut self, includes: &'static [&'static str]) -> Self {
         self.includes = includes;
+        self
+    }
+    /// A text that a function makes, placed between the includes and this one.
+    #[must_use]
+    pub const fn generate(mut self, text: fn() -> String) -> Self {
+        self.generated = Some(text);
+        self
+    }
+    /// For NVIDIA's sm_90: instructions behind `//@` in asm strings become live. The driver builds the text, and the PTX it
+    /// made is patched and loaded back; a build whose matrix instructions the assembler serialised counts as failed.
+    #[must_use]
+    pub const fn reload(mut self) -> Self {
+        self.reload = true;
         self
     }
     /// Tuned parameters; they become defines of the same name. `WG` is also the work-group size of [`Launch::groups`].
@@ -67,6 +93,9 @@ impl Kernel {
         for text in [PRELUDE, self.source].iter().chain(self.includes) {
             hash.update(text.as_bytes());
         }
+        if let Some(text) = self.generated {
+            hash.update(text().as_bytes());
+        }
         hash.finalize().to_hex()[..16].into()
     }
     /// The search space on a device: each parameter with its candidates, the default first.
@@ -80,6 +109,10 @@ impl Kernel {
                 (*n, if *n == "WG" { fitting(values, device.max_group) } else { values })
             })
             .collect()
+    }
+    /// The text that a driver compiles under `defines`, for tools that look at it without a device.
+    pub fn text(&self, defines: &[(&'static str, Value)]) -> String {
+        crate::programs::assemble(self, defines)
     }
     /// Begins a launch of `entry`, a `__kernel` function of this text.
     pub fn launch(&'static self, entry: &'static str) -> Launch<'static> {

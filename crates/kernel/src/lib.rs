@@ -10,6 +10,7 @@ mod define;
 pub mod generate;
 mod kernel;
 mod launch;
+pub mod nvidia;
 mod programs;
 pub mod tune;
 mod variants;

@@ -3,6 +3,7 @@
 use crate::cache::DiskCache;
 use crate::define::Value;
 use crate::kernel::{Kernel, PRELUDE};
+use crate::nvidia;
 use netcl_device::driver::{KernelHandle, Program};
 use netcl_device::{Capabilities, Device, Error, ErrorKind, Result};
 use std::collections::HashMap;
@@ -12,7 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Options of every build. No `-cl-fast-relaxed-math`: it lets a compiler assume there are no NaNs, and NaNs must be found.
-const OPTIONS: &str = "-cl-std=CL1.2 -cl-mad-enable";
+/// `-w`: PoCL counts its compiler's warnings on the program's stderr, where nobody sees what they say: loops not unrolled, and
+/// the calling convention of vectors wider than the processor's. `make compile-check` shows those that matter.
+const OPTIONS: &str = "-cl-std=CL1.2 -cl-mad-enable -w";
 
 /// What building cost so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -134,7 +137,11 @@ impl Programs {
     ) -> Result<Program> {
         let counter = if known { &self.loaded } else { &self.compiled };
         counter.fetch_add(1, Ordering::Relaxed);
-        device.driver().build(source, options).map_err(|e| {
+        let build = || {
+            let program = device.driver().build(source, options)?;
+            if kernel.reload { reload(device, &program, options) } else { Ok(program) }
+        };
+        build().map_err(|e| {
             if e.kind() == ErrorKind::Build {
                 build_error(device, kernel, source, &e)
             } else {
@@ -163,6 +170,19 @@ impl Programs {
     }
 }
 
+/// The program again, with the instructions of its architecture: see [`Kernel::reload`].
+fn reload(device: &Device, program: &Program, options: &str) -> Result<Program> {
+    let driver = device.driver();
+    let text = String::from_utf8(driver.binary(program)?)
+        .map_err(|_| Error::build("the driver's binary is no PTX text".to_string()))?;
+    let text = nvidia::patch(text.trim_end_matches('\0'));
+    let program = driver.load_binary(text.as_bytes(), &format!("{options} -cl-nv-verbose"))?;
+    match nvidia::complaint(&driver.build_log(&program)?) {
+        Some(line) => Err(Error::build(format!("the assembler serialised matrix instructions: {line}"))),
+        None => Ok(program),
+    }
+}
+
 /// Drivers with a complete kernel cache of their own.
 fn driver_caches(device: &Capabilities) -> bool {
     device.id.starts_with("pocl:")
@@ -180,6 +200,10 @@ pub(crate) fn assemble(kernel: &Kernel, defines: &[(&'static str, Value)]) -> St
     for include in kernel.includes {
         source.push_str("\n#line 1 \"include.cl\"\n");
         source.push_str(include);
+    }
+    if let Some(text) = kernel.generated {
+        source.push_str("\n#line 1 \"generated.cl\"\n");
+        source.push_str(&text());
     }
     let _ = write!(source, "\n#line 1 \"{}.cl\"\n", kernel.name);
     source.push_str(kernel.source);

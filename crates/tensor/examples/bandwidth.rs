@@ -25,10 +25,10 @@ type Run = Box<dyn Fn() -> Result<()>>;
 
 /// One line of the table: name, bytes moved, the op, and the request to the peer.
 struct Case {
-    name: &'static str,
+    name: String,
     bytes: usize,
     run: Run,
-    peer: Option<&'static str>,
+    peer: Option<String>,
 }
 
 struct Peer {
@@ -75,8 +75,8 @@ fn random(device: &Device, shape: &[usize]) -> Result<Tensor> {
     Tensor::normal(device, shape, 0.0, 1.0, DType::F32, &mut from)
 }
 
-fn case(name: &'static str, bytes: usize, run: impl Fn() -> Result<Tensor> + 'static) -> Case {
-    Case { name, bytes, run: Box::new(move || run().map(drop)), peer: None }
+fn case(name: impl Into<String>, bytes: usize, run: impl Fn() -> Result<Tensor> + 'static) -> Case {
+    Case { name: name.into(), bytes, run: Box::new(move || run().map(drop)), peer: None }
 }
 
 fn moves(device: &Device) -> Result<Vec<Case>> {
@@ -85,10 +85,10 @@ fn moves(device: &Device) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     let (a, b) = (x.clone(), y.clone());
     cases.push(Case {
-        name: "copy 4096x4096",
+        name: "copy 4096x4096".into(),
         bytes: 2 * n,
         run: Box::new(move || a.device().copy(a.storage(), 0, b.storage(), 0, n)),
-        peer: Some(r#"{"op":"copy","shape":[4096,4096]}"#),
+        peer: Some(r#"{"op":"copy","shape":[4096,4096]}"#.into()),
     });
     let a = x.clone();
     cases.push(case("x * 2 4096x4096", 2 * n, move || a.mul_scalar(2.0)));
@@ -98,7 +98,7 @@ fn moves(device: &Device) -> Result<Vec<Case>> {
     cases.push(case("x + bias 16384x1024", 2 * n, move || a.add(&b)));
     let a = x.transpose(0, 1)?;
     let mut transpose = case("transpose 4096x4096", 2 * n, move || a.contiguous());
-    transpose.peer = Some(r#"{"op":"transpose","shape":[4096,4096]}"#);
+    transpose.peer = Some(r#"{"op":"transpose","shape":[4096,4096]}"#.into());
     cases.push(transpose);
     let a = random(device, &[16_384, 1000])?;
     let bytes = a.count() * 8;
@@ -144,76 +144,53 @@ fn tables(device: &Device) -> Result<Vec<Case>> {
     cases.push(case("mean of all", bytes, move || x.mean(&[], false)));
     let x = a.clone();
     let mut softmax = case("softmax 16384x1024", 2 * bytes, move || x.softmax(-1));
-    softmax.peer = Some(r#"{"op":"softmax","shape":[16384,1024]}"#);
+    softmax.peer = Some(r#"{"op":"softmax","shape":[16384,1024]}"#.into());
     cases.push(softmax);
     let x = a;
     cases.push(case("argmax 16384x1024", bytes, move || x.argmax(-1)));
     Ok(cases)
 }
 
+/// Forward and backward of `op` on random x of `shape`, here and at the peer.
 fn both(
-    name: &'static str,
-    peer: &'static str,
-    x: Tensor,
+    device: &Device,
+    op: &str,
+    shape: [usize; 2],
     f: impl Fn(&Tensor) -> Result<Tensor> + 'static,
 ) -> Result<Case> {
+    let x = random(device, &shape)?;
     let (x, dy) = (x.parameter("x"), f(&x)?.detach());
     let bytes = x.count() * 4 * 5;
-    let mut case = case(name, bytes, move || {
+    let [r, n] = shape;
+    let mut case = case(format!("{op} both {r}x{n}"), bytes, move || {
         f(&x)?.backward_with(&dy)?;
         x.set_grad(None);
         Ok(x.clone())
     });
-    case.peer = Some(peer);
+    case.peer = Some(format!(r#"{{"op":"{op}","pass":"fwd+bwd","shape":[{r},{n}]}}"#));
     Ok(case)
 }
 
 fn rows(device: &Device) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
-    let shapes: [(&str, &str, [usize; 2]); 3] = [
-        ("layer_norm both 768x128", r#"{"op":"layer_norm","pass":"fwd+bwd","shape":[768,128]}"#, [768, 128]),
-        (
-            "layer_norm both 2048x384",
-            r#"{"op":"layer_norm","pass":"fwd+bwd","shape":[2048,384]}"#,
-            [2048, 384],
-        ),
-        (
-            "layer_norm both 16384x768",
-            r#"{"op":"layer_norm","pass":"fwd+bwd","shape":[16384,768]}"#,
-            [16_384, 768],
-        ),
-    ];
-    for (name, peer, shape) in shapes {
+    for shape in [[768, 128], [2048, 384], [16_384, 768]] {
         let gamma = Tensor::ones(device, [shape[1]], DType::F32)?.parameter("gamma");
         let beta = Tensor::zeros(device, [shape[1]], DType::F32)?.parameter("beta");
-        cases.push(both(name, peer, random(device, &shape)?, move |x| {
+        cases.push(both(device, "layer_norm", shape, move |x| {
             gamma.set_grad(None);
             beta.set_grad(None);
             layer_norm(x, &gamma, &beta, 1e-5)
         })?);
     }
     let gamma = Tensor::ones(device, [384], DType::F32)?.parameter("gamma");
-    let peer = r#"{"op":"rms_norm","pass":"fwd+bwd","shape":[2048,384]}"#;
-    cases.push(both("rms_norm both 2048x384", peer, random(device, &[2048, 384])?, move |x| {
+    cases.push(both(device, "rms_norm", [2048, 384], move |x| {
         gamma.set_grad(None);
         rms_norm(x, &gamma, 1e-5)
     })?);
-    let losses: [(&str, &str, [usize; 2]); 2] = [
-        (
-            "cross_entropy both 768x65",
-            r#"{"op":"cross_entropy","pass":"fwd+bwd","shape":[768,65]}"#,
-            [768, 65],
-        ),
-        (
-            "cross_entropy both 512x50304",
-            r#"{"op":"cross_entropy","pass":"fwd+bwd","shape":[512,50304]}"#,
-            [512, 50_304],
-        ),
-    ];
-    for (name, peer, [r, v]) in losses {
+    for [r, v] in [[768, 65], [512, 50_304]] {
         let host: Vec<u32> = (0..r as u32).map(|i| i.wrapping_mul(2_654_435_761) % v as u32).collect();
         let targets = Tensor::from_u32(device, [r], &host)?;
-        cases.push(both(name, peer, random(device, &[r, v])?, move |x| {
+        cases.push(both(device, "cross_entropy", [r, v], move |x| {
             cross_entropy(x, &targets, CrossEntropy::default())
         })?);
     }
@@ -241,7 +218,7 @@ fn main() -> Result<()> {
                     copied = copied.min(sample(&device, &copy.run)?);
                 }
                 ours = ours.min(sample(&device, &case.run)?);
-                if let (Some(peer), Some(request)) = (&mut peer, case.peer) {
+                if let (Some(peer), Some(request)) = (&mut peer, &case.peer) {
                     theirs = theirs.min(peer.ms(request));
                 }
             }

@@ -64,7 +64,8 @@ impl Shape {
         if (0..rank).contains(&at) {
             return Ok(at.cast_unsigned());
         }
-        Err(Error::shape(format!("{op}: axis {axis} of a tensor of shape {self}, which has {rank} axes")))
+        let axes = if rank == 1 { "axis" } else { "axes" };
+        Err(Error::shape(format!("{op}: axis {axis} of a tensor of shape {self}, which has {rank} {axes}")))
     }
     /// The shape both broadcast to by NumPy's rule, if there is one.
     ///

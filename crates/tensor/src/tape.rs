@@ -76,6 +76,11 @@ pub fn detect_anomaly<R>(on: bool, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Whether [`detect_anomaly`] is on: inputs must then be what they were when an op's result is looked at.
+pub(crate) fn detects_anomaly() -> bool {
+    ANOMALY.get()
+}
+
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Puts the result of `op` on the tape, if any input needs a gradient.
@@ -145,6 +150,10 @@ impl Tensor {
     /// Whether a gradient can flow here.
     pub fn requires_grad(&self) -> bool {
         self.0.autograd.is_some()
+    }
+    /// Whether an op left this on the tape.
+    pub(crate) fn is_made(&self) -> bool {
+        self.0.autograd.as_ref().is_some_and(|a| a.node.is_some())
     }
     /// The name given to [`Tensor::parameter`].
     pub fn name(&self) -> Option<&str> {

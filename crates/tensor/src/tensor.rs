@@ -244,6 +244,11 @@ impl Tensor {
         let buffer = self.0.buffer.window((self.0.layout.offset + start) * size, shape.count() * size)?;
         Ok(Self::from_parts(buffer, Layout::contiguous(shape), self.dtype(), None))
     }
+    /// Whether an op made this and nothing else can reach its memory: no clone, no view, no op that saved it. Only the caller's
+    /// own handle is left.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.is_made() && Arc::strong_count(&self.0) == 1 && self.0.buffer.is_unshared()
+    }
     /// The same storage seen through another layout; the caller vouches that it fits.
     pub(crate) fn with_layout(&self, layout: Layout) -> Self {
         Self::from_parts(self.0.buffer.clone(), layout, self.dtype(), None)

@@ -2,7 +2,9 @@
 
 use super::measure::median;
 use super::{Bench, Common, Line};
+use crate::cmd::ModelSize;
 use crate::out;
+use netcl::device::human;
 use netcl::nn::config::TrainConfig;
 use netcl::nn::gpt::{Gpt, GptConfig};
 use netcl::nn::layers::Mode;
@@ -20,24 +22,20 @@ pub struct Args {
     /// Model and batch of a preset (repeatable); without it char-cpu, and char with a batch of 8
     #[arg(long)]
     preset: Vec<String>,
-    /// Transformer blocks
-    #[arg(long)]
-    layers: Option<usize>,
-    /// Attention heads
-    #[arg(long)]
-    heads: Option<usize>,
-    /// Width of the residual stream
-    #[arg(long)]
-    width: Option<usize>,
-    /// Tokens of a sequence
-    #[arg(long)]
-    context: Option<usize>,
+    #[command(flatten)]
+    size: ModelSize,
     /// Sequences of a step
     #[arg(long)]
     batch: Option<usize>,
     /// Tokens of the vocabulary; 65 for character models
     #[arg(long)]
     vocab: Option<usize>,
+    /// Let the peer compile its model (torch.compile)
+    #[arg(long)]
+    compile: bool,
+    /// Time each kernel of some further steps and print where they went
+    #[arg(long)]
+    profile: bool,
 }
 
 /// Characters of Shakespeare's works: the vocabulary of the character presets.
@@ -49,28 +47,28 @@ const BATCHES: usize = 8;
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     let presets: Vec<(&str, Option<usize>)> = match args.preset.as_slice() {
-        [] if args.layers.or(args.width).is_some() => vec![("char-cpu", None)],
+        [] if args.size.layers.or(args.size.width).is_some() => vec![("char-cpu", None)],
         [] => vec![("char-cpu", None), ("char", Some(8))],
         names => names.iter().map(|n| (n.as_str(), None)).collect(),
     };
     for (preset, batch) in presets {
         let config = TrainConfig::preset(preset)?;
         let gpt = GptConfig {
-            layers: args.layers.unwrap_or(config.layers),
-            heads: args.heads.unwrap_or(config.heads),
-            width: args.width.unwrap_or(config.width),
-            context: args.context.unwrap_or(config.context),
+            layers: args.size.layers.unwrap_or(config.layers),
+            heads: args.size.heads.unwrap_or(config.heads),
+            width: args.size.width.unwrap_or(config.width),
+            context: args.size.context.unwrap_or(config.context),
             vocab: args.vocab.or(config.vocab).unwrap_or(CHARACTERS),
             // As the peer's model has them.
             bias: true,
             eps: 1e-5,
         };
-        case(bench, preset, gpt, args.batch.or(batch).unwrap_or(config.batch))?;
+        case(bench, preset, gpt, args.batch.or(batch).unwrap_or(config.batch), args)?;
     }
     Ok(())
 }
 
-fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize) -> Result<()> {
+fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Args) -> Result<()> {
     let mut steps = Steps::new(&bench.device, gpt, batch, bench.dtype)?;
     let tokens = batch * gpt.context;
     let GptConfig { layers, heads, width, context, vocab, .. } = gpt;
@@ -87,7 +85,7 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize) -> Result
     line.extra.insert("parameters".into(), gpt.parameters().into());
     let request = (bench.dtype != DType::F16).then(|| {
         json!({ "op": "train", "layers": layers, "heads": heads, "width": width, "context": context,
-                "batch": batch, "vocab": vocab, "clip": CLIP, "dtype": bench.dtype.to_string() })
+                "batch": batch, "vocab": vocab, "clip": CLIP, "compile": args.compile, "dtype": bench.dtype.to_string() })
     });
     let (launches, host_us) = steps.host()?;
     line.extra.insert("launches".into(), launches.into());
@@ -97,10 +95,36 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize) -> Result
         line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", tokens as f64 / ms * 1e3));
     out::note(&format!(
         "{preset}: {layers} layers, {heads} heads, {width} wide, {context}×{batch} tokens: {:.0} tokens/s{peer}; \
-         {launches} launches of {:.1} µs host time each",
+         {launches} launches of {:.1} µs host time each; at most {} of device memory in use",
         tokens as f64 / line.median_ms * 1e3,
-        host_us / launches.max(1) as f64
+        host_us / launches.max(1) as f64,
+        human(bench.device.memory().peak as u64)
     ));
+    if args.profile { profile(bench, &mut steps) } else { Ok(()) }
+}
+
+/// Steps whose kernels are timed.
+const PROFILED: usize = 3;
+
+/// Device time of a step by kernel, the most expensive first. Timing each launch takes time of its own, which is not in here.
+fn profile(bench: &Bench, steps: &mut Steps) -> Result<()> {
+    bench.device.start_profile();
+    let ran = (0..PROFILED).try_for_each(|_| steps.run());
+    let kernels = bench.device.stop_profile()?;
+    ran?;
+    let total: f64 = kernels.iter().map(|k| k.seconds).sum();
+    out::note("  ms a step  share  launches    GB/s   TFLOP/s  kernel");
+    for k in kernels {
+        out::note(&format!(
+            "{:>11.3} {:>5.1} % {:>9} {:>7.0} {:>9.1}  {}",
+            k.seconds * 1e3 / PROFILED as f64,
+            100.0 * k.seconds / total.max(1e-12),
+            k.count as usize / PROFILED,
+            k.bytes as f64 / k.seconds.max(1e-12) * 1e-9,
+            k.flops as f64 / k.seconds.max(1e-12) * 1e-12,
+            k.name
+        ));
+    }
     Ok(())
 }
 

@@ -40,6 +40,13 @@ pub fn platforms(settings: &Settings) -> Result<Vec<Platform>> {
     if let Some((_, table)) = open_loader(settings, &mut tried) {
         return platforms_of(&table);
     }
+    if let (Some(path), false) = (&settings.opencl_library, settings.no_loader) {
+        return Err(Error::device(format!(
+            "NETCL_OPENCL_LIBRARY names {}, which is no OpenCL library ({}); unset it to search for one",
+            path.display(),
+            tried.join("; ")
+        )));
+    }
     let mut found = Vec::new();
     for (file, library) in icd_files(&icd_folders(settings)) {
         match open_vendor(&library) {

@@ -194,13 +194,13 @@ impl OpenClDriver {
         if code == 0 {
             return Ok(());
         }
-        let log = self.build_log(program).unwrap_or_default();
+        let log = self.log_of(program).unwrap_or_default();
         let status = check("clBuildProgram", || self.capabilities.name.clone(), code);
         let status = status.map_or_else(|e| e.message().to_string(), |()| String::new());
         Err(Error::build(format!("{status}\noptions: {options}\n{log}")))
     }
 
-    fn build_log(&self, program: &ClProgram) -> Result<String> {
+    fn log_of(&self, program: &ClProgram) -> Result<String> {
         let get = need(self.table().clGetProgramBuildInfo, "clGetProgramBuildInfo")?;
         // SAFETY: `info_bytes` passes a buffer of the size it names.
         Ok(text(&info_bytes("clGetProgramBuildInfo", |n, p, s| unsafe {
@@ -354,6 +354,10 @@ impl Driver for OpenClDriver {
         };
         check("clGetProgramInfo", || "the program's binary".into(), code)?;
         Ok(out)
+    }
+
+    fn build_log(&self, program: &Program) -> Result<String> {
+        self.log_of(program.get::<ClProgram>().ok_or_else(|| foreign("program"))?)
     }
 
     fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle> {

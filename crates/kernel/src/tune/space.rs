@@ -34,6 +34,8 @@ pub struct Tuning {
     recording: AtomicBool,
     seen: Mutex<Recording>,
     candidates: RwLock<HashMap<&'static str, Vec<Params>>>,
+    /// Variants that were tested before their first use, by address, and whether they passed.
+    pub(super) proofs: RwLock<HashMap<usize, bool>>,
 }
 
 impl Tuning {
@@ -48,6 +50,7 @@ impl Tuning {
             recording: AtomicBool::new(false),
             seen: Mutex::default(),
             candidates: RwLock::default(),
+            proofs: RwLock::default(),
         })
     }
 

@@ -105,7 +105,8 @@ fn gpt2([layers, heads, width]: [usize; 3], lr: f64) -> TrainConfig {
         heads,
         width,
         context: 1024,
-        vocab: Some(50_257),
+        // 50257 tokens, rounded up to what matrix kernels take in whole blocks.
+        vocab: Some(50_304),
         dropout: 0.0,
         bias: true,
         lr,

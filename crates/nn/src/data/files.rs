@@ -1,6 +1,6 @@
 //! From `--data` to a sorted list of files: names, folders and patterns.
 
-use netcl_device::{Error, Result};
+use netcl_device::{Error, ErrorKind, Result};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -33,8 +33,13 @@ pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<Vec<Found>> {
         } else if pattern.contains(['*', '?', '[']) {
             matches(&pattern, &mut found)?;
         } else {
-            return Err(Error::io("opening", spec, &std::io::ErrorKind::NotFound.into())
-                .context("--data names a file, a folder or a pattern that exists"));
+            return Err(Error::new(
+                ErrorKind::Io,
+                format!(
+                    "{}: there is no such file; --data takes files, folders and patterns",
+                    spec.display()
+                ),
+            ));
         }
         if found.len() == before {
             let what = if spec.is_dir() {

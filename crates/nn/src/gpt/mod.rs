@@ -103,7 +103,7 @@ impl Gpt {
     /// # Errors
     /// `Shape` when T is longer than the context.
     pub fn forward(&self, ids: &Tensor, mode: Mode) -> Result<Tensor> {
-        let [_, t] = ids.dims2()?;
+        let [_, t] = ids.dims2().map_err(|e| e.context("gpt: ids"))?;
         if t > self.config.context {
             return Err(Error::shape(format!(
                 "gpt: {t} tokens, the context is {}; keep the last ones",
@@ -123,7 +123,8 @@ impl Gpt {
     /// Mean cross entropy of `targets (B, T)` after `ids (B, T)`: a scalar.
     pub fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode) -> Result<Tensor> {
         let logits = self.forward(ids, mode)?;
-        cross_entropy(&logits, targets, CrossEntropy::default())
+        // Nobody else sees these logits, the largest tensor of a step.
+        cross_entropy(&logits, targets, CrossEntropy { overwrite_logits: true, ..CrossEntropy::default() })
     }
 
     /// The weights as they are written to `model.safetensors`. Where the model has no biases, zeros are written, because

@@ -33,11 +33,20 @@ impl MultiHeadAttention {
     }
     /// x `(B, T, C)` → `(B, T, C)`.
     pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        dropout(&self.c_proj.forward(&self.heads(x, mode)?)?, mode, self.site + 1)
+    }
+    /// `residual + forward(x)`.
+    pub fn forward_add(&self, residual: &Tensor, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        match mode.dropout > 0.0 {
+            true => residual.add(&self.forward(x, mode)?),
+            false => self.c_proj.forward_add(residual, &self.heads(x, mode)?),
+        }
+    }
+    fn heads(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
         let qkv = self.c_attn.forward(x)?; // (B, T, 3C)
         let Generator { seed, offset } = mode.generator(self.site);
         let drop = (mode.dropout > 0.0).then_some(DropMask { probability: mode.dropout, seed, offset });
         let options = AttentionOptions { causal: true, scale: None, dropout: drop };
-        let y = attention_qkv(&qkv, self.heads, self.heads, options)?; // (B, T, C)
-        dropout(&self.c_proj.forward(&y)?, mode, self.site + 1)
+        attention_qkv(&qkv, self.heads, self.heads, options) // (B, T, C)
     }
 }

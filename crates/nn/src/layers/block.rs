@@ -2,6 +2,7 @@
 
 use super::{Conv1D, LayerNorm, Mode, MultiHeadAttention, dropout};
 use crate::params::Params;
+use netcl_tensor::ops::feed_forward::feed_forward;
 use netcl_tensor::{Result, Tensor};
 
 /// Two linear maps around a GELU.
@@ -30,6 +31,15 @@ impl Mlp {
     pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
         let hidden = self.c_fc.forward(x)?.gelu_tanh()?; // (.., 4C)
         dropout(&self.c_proj.forward(&hidden)?, mode, self.site)
+    }
+    /// `residual + forward(x)`.
+    pub fn forward_add(&self, residual: &Tensor, x: &Tensor, mode: Mode) -> Result<Tensor> {
+        match (self.c_fc.parts(), self.c_proj.parts()) {
+            ((w1, Some(b1)), (w2, Some(b2))) if mode.dropout <= 0.0 => {
+                feed_forward(residual, x, [w1, b1, w2, b2])
+            }
+            _ => residual.add(&self.forward(x, mode)?),
+        }
     }
 }
 
@@ -80,7 +90,7 @@ impl TransformerBlock {
     }
     /// x `(B, T, C)` → `(B, T, C)`.
     pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        let x = x.add(&self.attn.forward(&self.ln_1.forward(x)?, mode)?)?;
-        x.add(&self.mlp.forward(&self.ln_2.forward(&x)?, mode)?)
+        let x = self.attn.forward_add(x, &self.ln_1.forward(x)?, mode)?;
+        self.mlp.forward_add(&x, &self.ln_2.forward(&x)?, mode)
     }
 }

@@ -1,6 +1,7 @@
 //! Affine maps over the last axis.
 
 use crate::params::{Init, Params};
+use netcl_tensor::ops::feed_forward::linear_add;
 use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::{Result, Tensor};
 
@@ -49,5 +50,16 @@ impl Conv1D {
     /// x `(.., in)` → `(.., out)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         linear(x, &self.weight, self.bias.as_ref())
+    }
+    /// `residual + forward(x)`, in one launch where the device's matrix kernel can.
+    pub fn forward_add(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
+        match &self.bias {
+            Some(bias) => linear_add(residual, x, &self.weight, bias),
+            None => residual.add(&self.forward(x)?),
+        }
+    }
+    /// Weight, and bias where there is one.
+    pub fn parts(&self) -> (&Tensor, Option<&Tensor>) {
+        (&self.weight, self.bias.as_ref())
     }
 }

@@ -41,11 +41,13 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
   float4 acc[NY][CHUNKS];
   float stat[NY], dot_o[NY];
   int last[NY];
+  /* No branch around lse, rows past the end see no key anyway: Intel's CPU compiler (2026.2) moves the negation of stat below
+     into such a branch, and then gives every item the last one's value behind the next barrier. */
   for (int i = 0; i < NY; ++i) {
     const int row = y + i * TY;
-    uint m, t = row_of(r0 + row, group, &m);
+    uint m, t = row_of(min(r0 + row, rows - 1), group, &m);
     last[i] = last_key(r0 + row, rows, group, t_len, s_len);
-    stat[i] = row < n ? lse[m * (ulong)t_len + t] * LOG2_E : -NEG;
+    stat[i] = lse[m * (ulong)t_len + t] * LOG2_E;
     for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
     float s = 0.0f;
     if (row < n)

@@ -1,8 +1,13 @@
 //! Cross entropy between logits and class numbers, in one pass over the logits each way.
 //!
 //! The forward keeps one number a row, the log of the sum of exponentials; probabilities are never stored. The host reads nothing.
+//! Where a GPU's work-group can hold a row, the forward makes the gradient too, and the logits are read once in all (`held`).
 
 use super::prelude::*;
+use crate::tape::detects_anomaly;
+
+mod held;
+use held::Plan;
 
 static KERNEL: Kernel = Kernel::new("cross_entropy", include_str!("cross_entropy.cl"))
     .tune(&[("VW", &[4])])
@@ -29,11 +34,20 @@ pub struct CrossEntropy {
     pub label_smoothing: f32,
     /// What becomes of the rows' losses.
     pub reduction: Reduction,
+    /// The caller has no use for the values of the logits after the call: their gradient may take their memory. It does so only
+    /// for logits that an op made, that need a gradient, and whose memory no other tensor sees; no clone, view, or op that
+    /// saved them.
+    pub overwrite_logits: bool,
 }
 
 impl Default for CrossEntropy {
     fn default() -> Self {
-        Self { ignore_index: Some(-100), label_smoothing: 0.0, reduction: Reduction::Mean }
+        Self {
+            ignore_index: Some(-100),
+            label_smoothing: 0.0,
+            reduction: Reduction::Mean,
+            overwrite_logits: false,
+        }
     }
 }
 
@@ -75,11 +89,24 @@ impl CrossEntropy {
     }
 }
 
-impl Op<2> for CrossEntropy {
-    const NAME: &'static str = "cross_entropy";
+/// What the forward keeps.
+pub enum Saved {
     /// Log of the sum of exponentials (R), factor of the gradient (1).
-    type Saved = (Tensor, Tensor);
-    fn forward(&self, [logits, targets]: [&Tensor; 2]) -> Result<(Tensor, Self::Saved)> {
+    Rows(Tensor, Tensor),
+    /// The gradient for `dy` 1, and how it was made.
+    Gradient(Tensor, Plan),
+}
+
+impl CrossEntropy {
+    /// Loss and gradient by `plan`.
+    fn held(&self, plan: Plan, logits: &Tensor, targets: &Tensor) -> Result<(Tensor, Saved)> {
+        // Asked of the logits as they came: what is made of them below shares their memory.
+        let overwrite = self.overwrite_logits && logits.is_dense() && logits.is_unseen() && !detects_anomaly();
+        let (y, dx) = held::forward(self, plan, &logits.contiguous()?, &targets.contiguous()?, overwrite)?;
+        Ok((y, Saved::Gradient(dx, plan)))
+    }
+    /// Loss, and what its gradient takes from a second pass.
+    fn rows(&self, logits: &Tensor, targets: &Tensor) -> Result<(Tensor, Saved)> {
         let (x, targets) = (logits.contiguous()?, targets.contiguous()?);
         let (rows, n) = x.shape().rows_cols(); // x seen as (R, V)
         let device = x.device();
@@ -93,9 +120,10 @@ impl Op<2> for CrossEntropy {
         let launch = launch.read(&x).read(&targets).write(&lse).write(&loss);
         launch.scalar(n).scalar(self.ignored()).scalar(self.label_smoothing).run()?;
         match self.reduction {
-            Reduction::None => Ok((loss, (lse, Tensor::ones(device, [1], DType::F32)?))),
+            Reduction::None => Ok((loss, Saved::Rows(lse, Tensor::ones(device, [1], DType::F32)?))),
             Reduction::Sum => {
-                Ok((loss.sum(&[], false)?.reshape([])?, (lse, Tensor::ones(device, [1], DType::F32)?)))
+                let y = loss.sum(&[], false)?.reshape([])?;
+                Ok((y, Saved::Rows(lse, Tensor::ones(device, [1], DType::F32)?)))
             }
             Reduction::Mean => {
                 let (y, scale) = (x.empty_f32([])?, x.empty_f32([1])?);
@@ -107,16 +135,31 @@ impl Op<2> for CrossEntropy {
                     .groups(1);
                 let launch = launch.read(&loss).read(&targets).write(&y).write(&scale);
                 launch.scalar(rows).scalar(self.ignored()).run()?;
-                Ok((y, (lse, scale)))
+                Ok((y, Saved::Rows(lse, scale)))
             }
+        }
+    }
+}
+
+impl Op<2> for CrossEntropy {
+    const NAME: &'static str = "cross_entropy";
+    type Saved = Saved;
+    fn forward(&self, [logits, targets]: [&Tensor; 2]) -> Result<(Tensor, Saved)> {
+        match Plan::of(self, logits) {
+            Some(plan) => self.held(plan, logits, targets),
+            None => self.rows(logits, targets),
         }
     }
     fn backward(
         &self,
         [logits, targets]: [&Tensor; 2],
-        (lse, scale): &Self::Saved,
+        saved: &Saved,
         dy: &Tensor,
     ) -> Result<[Option<Tensor>; 2]> {
+        let (lse, scale) = match saved {
+            Saved::Gradient(dx, plan) => return Ok([Some(held::backward(*plan, dx, dy)?), None]),
+            Saved::Rows(lse, scale) => (lse, scale),
+        };
         let (x, targets, dy) = (logits.contiguous()?, targets.contiguous()?, dy.contiguous()?);
         let (rows, n) = x.shape().rows_cols();
         let dx = x.empty_like()?;
@@ -170,6 +213,7 @@ impl Op<2> for CrossEntropy {
             sample(op(0.1, Reduction::Mean), &[2, 3, 37]),
             sample(op(0.0, Reduction::None), &[3, 300]),
             sample(op(0.2, Reduction::Sum), &[4, 9]).light(),
+            sample(op(0.1, Reduction::Sum), &[3, 104]),
             masked(op(0.0, Reduction::Mean), &[3.0, -100.0, 69.0, 0.0, -100.0]),
             masked(Self { ignore_index: Some(0), ..op(0.1, Reduction::None) }, &[3.0, 0.0, 69.0]).light(),
             masked(Self { ignore_index: None, ..op(0.0, Reduction::Sum) }, &[1.0, 2.0]).light(),
@@ -183,6 +227,84 @@ impl Op<2> for CrossEntropy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The text that GPUs run, with rows in registers alone and partly in local memory, with and without smoothing, with rows
+    /// that are ignored or NaN, in a buffer of its own and over the logits.
+    #[test]
+    fn held_rows_agree_with_two_passes() {
+        let device = crate::suite::test_device().unwrap();
+        let cases = [
+            (DType::Bf16, 2056, 0.0, Plan { wg: 32, held: 8, kept: 1 }, Reduction::Mean),
+            (DType::F32, 1000, 0.1, Plan { wg: 64, held: 4, kept: 0 }, Reduction::Sum),
+            (DType::Bf16, 72, 0.1, Plan { wg: 32, held: 1, kept: 0 }, Reduction::Mean),
+        ];
+        for (dtype, n, label_smoothing, plan, reduction) in cases {
+            let hosts = Input::normal(&[5, n]).draw(7, dtype);
+            let mut values: Vec<f32> = hosts.data.iter().map(|v| 3.0 * *v as f32).collect();
+            values[4 * n + 3] = f32::NAN;
+            let source = Tensor::from_f32(&device, [5, n], &values, dtype).unwrap().parameter("logits");
+            let last = i32::try_from(n).unwrap() - 1;
+            for (targets, finite) in [([0, last, -100, 17, -100], true), ([n as i32, 1, -100, -1, 5], false)] {
+                let targets = Tensor::from_i32(&device, [5], &targets).unwrap();
+                let op = CrossEntropy { label_smoothing, reduction, ..CrossEntropy::default() };
+                let dy = Tensor::full(&device, [], 0.5, DType::F32).unwrap();
+                let (y, saved) = op.rows(&source, &targets).unwrap();
+                let [expected, _] = op.backward([&source, &targets], &saved, &dy).unwrap();
+                let (expected, y) = (expected.unwrap().to_vec().unwrap(), y.item().unwrap());
+                assert_eq!(y.is_finite(), finite);
+                for overwrite in [false, true] {
+                    let logits = source.mul_scalar(1.0).unwrap();
+                    let x = logits.detach();
+                    let (loss, dx) = held::forward(&op, plan, &x, &targets, overwrite).unwrap();
+                    assert_eq!(dx.storage().same(x.storage()), overwrite);
+                    let loss = loss.item().unwrap();
+                    assert!((loss - y).abs() <= 1e-5 * y.abs() || (loss.is_nan() && y.is_nan()), "{dtype} {n} {overwrite}: {loss}, expected {y}");
+                    let dx = held::backward(plan, &dx, &dy).unwrap().to_vec().unwrap();
+                    let unit = if dtype == DType::F32 { 1e-6 } else { 1.0 / 128.0 };
+                    for (i, (got, want)) in dx.iter().zip(&expected).enumerate() {
+                        let near = (got - want).abs() <= unit * want.abs() + 1e-9 || (got.is_nan() && want.is_nan());
+                        assert!(near, "{dtype} {n}: element {i} is {got}, expected {want}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_usual_vocabularies_are_held() {
+        let device = crate::suite::test_device().unwrap();
+        let plan = |n: usize, dtype| Plan::new(&Tensor::empty(&device, [1, n], dtype).unwrap());
+        if device.capabilities().max_group >= 1024 && device.capabilities().local_mem >= 48 << 10 {
+            assert_eq!(plan(50_304, DType::Bf16), Some(Plan { wg: 512, held: 8, kept: 5 }));
+            assert_eq!(plan(65_536, DType::Bf16), Some(Plan { wg: 1024, held: 8, kept: 0 }));
+        }
+        assert_eq!(plan(256, DType::F32), Some(Plan { wg: 32, held: 2, kept: 0 }));
+        assert_eq!(plan(50_257, DType::Bf16), None, "rows do not start at whole vectors");
+        assert_eq!(plan(256, DType::F16), None);
+        assert_eq!(plan(1 << 20, DType::Bf16), None);
+    }
+
+    #[test]
+    fn logits_that_others_see_are_not_overwritten() {
+        let device = crate::suite::test_device().unwrap();
+        let leaf = Tensor::ones(&device, [4, 8], DType::F32).unwrap().parameter("leaf");
+        let made = leaf.mul_scalar(2.0).unwrap();
+        assert!(!leaf.is_unseen() && made.is_unseen());
+        let clone = made.clone();
+        assert!(!made.is_unseen() && !clone.is_unseen());
+        drop(clone);
+        let view = made.reshape([8, 4]).unwrap();
+        assert!(!made.is_unseen() && !view.is_unseen());
+        drop(view);
+        let detached = made.detach();
+        assert!(!made.is_unseen());
+        drop(detached);
+        let saved = made.softmax(-1).unwrap();
+        assert!(!made.is_unseen() || saved.requires_grad());
+        drop(saved);
+        assert!(made.is_unseen());
+        assert!(!leaf.window(0, [4, 8]).unwrap().is_unseen());
+    }
 
     #[test]
     fn a_target_outside_the_classes_is_nan_in_its_row_alone() {

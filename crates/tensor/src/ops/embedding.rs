@@ -11,7 +11,7 @@ static OWNED: Kernel = Kernel::new("embedding_owned", include_str!("embedding.cl
     .requires(|device| device.is_cpu());
 static SORTED: Kernel = Kernel::new("embedding_sorted", include_str!("embedding_sorted.cl"))
     .tune(&[("WG", &[256]), ("VW", &[4])])
-    .tune_cpu(&[("VW", &[0])]);
+    .tune_cpu(&[("WG", &[1]), ("VW", &[0])]);
 static BACKWARD: Variants = Variants::new("embedding_bwd", &[&OWNED, &SORTED]);
 
 /// table `(V, C)`, ids of any shape, u32 or i32 → ids' shape with an axis of `C` behind. An id outside the table gives a row
@@ -72,6 +72,7 @@ impl Op<2> for Embedding {
             sample([600, 3], &[900]).light(),
             Sample::new(Self, [Input::normal(&[4, 9]), same]).sums(40).light(),
             sample([3, 1], &[]).light(),
+            sample([1, 1], &[1]).light(),
             sample([3, 4], &[0]).light(),
         ]
     }
@@ -110,9 +111,10 @@ fn sorted(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
     launch.scalar(v).scalar(n).scalar(per).run()?;
     let (wg, lanes) = (Tuning::value(device, &SORTED, 0, "WG"), Tuning::value(device, &SORTED, 0, "VW"));
     let across = c.div_ceil(lanes).next_power_of_two().min(32).min(wg);
-    let launch =
-        begin("embedding_sum").local([across, wg / across, 1]).groups3([v, c.div_ceil(across * lanes), 1]);
-    launch.read(dy).read(&order).read(&starts).write(&dtable).scalar(c).run()?;
+    let rows = wg / across;
+    let groups = [v.div_ceil(rows), c.div_ceil(across * lanes), 1];
+    let launch = begin("embedding_sum").local([across, rows, 1]).groups3(groups);
+    launch.read(dy).read(&order).read(&starts).write(&dtable).scalar(v).scalar(c).run()?;
     Ok(dtable)
 }
 
@@ -124,6 +126,26 @@ mod tests {
         let host: Vec<u32> = (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761) % v).collect();
         let ids = Tensor::from_u32(device, [n], &host).unwrap();
         (host, ids)
+    }
+
+    /// What GPUs run: several items for a row that many positions have, one for others.
+    #[test]
+    fn groups_agree_with_owners() {
+        let device = crate::suite::test_device().unwrap();
+        let params = [("WG", 64), ("VW", 4)].map(|(name, value)| (name.to_owned(), value));
+        Tuning::of(&device).try_out("embedding_sorted", 0, Some(params.into()));
+        for (n, v, c) in [(1500, 37, 19), (700, 401, 36)] {
+            let host: Vec<u32> = (0..n as u32).map(|i| (i * i) % (v as u32 + 2)).collect();
+            let ids = Tensor::from_u32(&device, [n], &host).unwrap();
+            let dy: Vec<f32> = (0..n * c).map(|i| (i % 11) as f32 - 5.0).collect();
+            let mut expected = vec![0f32; v * c];
+            for (i, id) in host.iter().enumerate().filter(|(_, id)| (**id as usize) < v) {
+                (0..c).for_each(|k| expected[*id as usize * c + k] += dy[i * c + k]);
+            }
+            let dy = Tensor::from_f32(&device, [n, c], &dy, DType::F32).unwrap();
+            let table = Tensor::ones(&device, [v, c], DType::F32).unwrap();
+            assert_eq!(sorted(&table, &ids, &dy).unwrap().to_vec().unwrap(), expected);
+        }
     }
 
     /// Both ways over several blocks, against sums of integers, which are exact in any order; ids outside are left out.

@@ -8,9 +8,11 @@
  * embedding_starts  starts becomes its own running sum, exclusive. One work-group; item l has a WG-th of the table.
  * embedding_order   order[starts[t] + rank] = i, where rank counts the same id at earlier positions: counts[b, t] and those of
  *                   this block before i. Item i has position i.
- * embedding_sum     group (t, x) owns row t, VW columns an item of dimension 0; items y, y + Y, … of its positions go to item
- *                   y of dimension 1, and the Y sums, float, join in a fixed tree. Rows without positions become 0.
- */
+ * embedding_sum     group (g, x) of X by Y items owns rows g Y … g Y + Y - 1, VW columns an item of dimension 0. Row g Y + y is
+ *                   item y's alone if it has few positions, as most have; for the others the Y items take every Y-th position
+ *                   each, and their sums join in a fixed tree. Sums are float. Rows without positions become 0.
+ */#define ALONE 16 /* positions that one item sums up */
+
 __kernel void embedding_count(__global const uint *restrict ids, __global uint *counts, ulong v, ulong n, ulong per) {
   const ulong i = get_global_id(0);
   if (i < n && ids[i] < v) atomic_inc(counts + i / per * v + ids[i]);
@@ -58,20 +60,45 @@ __kernel void embedding_order(__global const uint *restrict ids, __global const 
   order[starts[id] + rank] = (uint)i;
 }
 
-__kernel void embedding_sum(__global const T *restrict dy, __global const uint *restrict order,
-                            __global const uint *restrict starts, __global T *restrict dtable, ulong c) {
-  COLUMN_SCRATCH(scratch);
-  const ulong row = get_group_id(0), column = (get_group_id(1) * get_local_size(0) + get_local_id(0)) * VW;
-  const uint begin = starts[row], end = starts[row + 1];
-  const ulong lanes = column < c ? min(c - column, (ulong)VW) : 0;
+/* Sum of VW columns of dy over positions first, first + step, … before end, in this order. */
+static inline FV sum_of(__global const T *restrict dy, __global const uint *restrict order, uint first, uint end, uint step,
+                        ulong c, ulong column, ulong lanes) {
   FV acc = (FV)(0.0f);
+  uint s = first;
   if (lanes == VW) {
-    for (uint s = begin + get_local_id(1); s < end; s += get_local_size(1)) acc += LDV(dy, order[s] * c + column);
+    /* Four rows on their way: each costs two accesses, one after the other. */
+    for (; s + 3 * step < end; s += 4 * step) {
+      const ulong i = order[s], j = order[s + step], k = order[s + 2 * step], m = order[s + 3 * step];
+      const FV a = LDV(dy, i * c + column), b = LDV(dy, j * c + column), d = LDV(dy, k * c + column),
+               e = LDV(dy, m * c + column);
+      acc = (((acc + a) + b) + d) + e;
+    }
+    for (; s < end; s += step) acc += LDV(dy, order[s] * c + column);
   } else if (lanes > 0) {
-    for (uint s = begin + get_local_id(1); s < end; s += get_local_size(1)) acc += load_part(dy + order[s] * c + column, lanes);
+    for (; s < end; s += step) acc += load_part(dy + order[s] * c + column, lanes);
   }
-  if (end - begin > 1) acc = COLUMN_SUM(scratch, acc);
-  if (get_local_id(1) > 0) return;
-  if (lanes == VW) STV(dtable, row * c + column, acc);
-  else store_part(dtable + row * c + column, acc, lanes);
+  return acc;
+}
+
+__kernel void embedding_sum(__global const T *restrict dy, __global const uint *restrict order,
+                            __global const uint *restrict starts, __global T *restrict dtable, ulong v, ulong c) {
+  COLUMN_SCRATCH(scratch);
+  const uint y = get_local_id(1), items = get_local_size(1);
+  const ulong column = (get_group_id(1) * get_local_size(0) + get_local_id(0)) * VW;
+  const ulong lanes = column < c ? min(c - column, (ulong)VW) : 0;
+  const ulong first = get_group_id(0) * items, mine = first + y;
+  const uint from = mine < v ? starts[mine] : 0, to = mine < v ? starts[mine + 1] : 0;
+  if (mine < v && to - from <= ALONE) {
+    const FV acc = sum_of(dy, order, from, to, 1, c, column, lanes);
+    if (lanes == VW) STV(dtable, mine * c + column, acc);
+    else store_part(dtable + mine * c + column, acc, lanes);
+  }
+  for (ulong row = first; row < min(v, first + items); row++) {
+    const uint begin = starts[row], end = starts[row + 1];
+    if (end - begin > ALONE) {
+      const FV acc = COLUMN_SUM(scratch, sum_of(dy, order, begin + y, end, items, c, column, lanes));
+      if (y == 0 && lanes == VW) STV(dtable, row * c + column, acc);
+      else if (y == 0) store_part(dtable + row * c + column, acc, lanes);
+    }
+  }
 }

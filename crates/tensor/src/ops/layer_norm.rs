@@ -1,11 +1,16 @@
 //! Layer normalisation over the last axis: `y = (x - mean) * rstd * gamma + beta` (Ba, Kiros and Hinton 2016).
 
-use super::norm;
+use super::norm::{self, Rows};
 use super::prelude::*;
+use netcl_kernel::Variants;
 
-static KERNEL: Kernel = Kernel::new("layer_norm", include_str!("norm.cl"))
-    .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])])
-    .tune_cpu(&[("VW", &[0])]);
+static STREAMED: Kernel = Kernel::new("layer_norm", include_str!("norm.cl"))
+    .requires(|device| device.is_cpu())
+    .tune(&[("VW", &[0])]);
+static PLAIN: Kernel = Kernel::new("layer_norm_plain", include_str!("norm.cl"))
+    .requires(|device| !device.is_cpu())
+    .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])]);
+static VARIANTS: Variants = Variants::new("layer_norm_variant", &[&STREAMED, &norm::ROWS, &PLAIN]);
 
 /// x `(.., N)`, gamma `(N)`, beta `(N)` → `(.., N)`. Sums are f32 for every dtype.
 pub fn layer_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Tensor> {
@@ -24,16 +29,11 @@ pub struct LayerNorm {
 impl Op<3> for LayerNorm {
     const NAME: &'static str = "layer_norm";
     /// mean (R), rstd (R)
-    type Saved = (Tensor, Tensor);
+    type Saved = (Option<Tensor>, Tensor);
     fn forward(&self, [x, gamma, beta]: [&Tensor; 3]) -> Result<(Tensor, Self::Saved)> {
         let (x, gamma, beta) = (x.contiguous()?, gamma.contiguous()?, beta.contiguous()?);
-        let (rows, n) = x.shape().rows_cols(); // x seen as (R, N)
-        let (y, mean, rstd) = (x.empty_like()?, x.empty_f32([rows])?, x.empty_f32([rows])?);
-        if y.count() > 0 {
-            let launch = KERNEL.launch("norm_fwd").define("DTYPE", x.dtype().code()).define("CENTER", 1);
-            let launch = launch.groups(row_groups(x.device(), rows, n)).read(&x).read(&gamma).read(&beta);
-            launch.write(&y).write(&mean).write(&rstd).scalar(rows).scalar(n).scalar(self.eps).run()?;
-        }
+        let rows = Rows { x: &x, gamma: &gamma, center: true };
+        let (y, mean, rstd) = rows.forward(&VARIANTS, Some(&beta), self.eps)?;
         Ok((y, (mean, rstd)))
     }
     fn backward(
@@ -43,18 +43,9 @@ impl Op<3> for LayerNorm {
         dy: &Tensor,
     ) -> Result<[Option<Tensor>; 3]> {
         let (x, gamma, dy) = (x.contiguous()?, gamma.contiguous()?, dy.contiguous()?);
-        let (rows, n) = x.shape().rows_cols();
-        let parts = norm::blocks(x.device(), rows, n);
-        let (part_gamma, part_beta) = (x.empty_f32([parts, n])?, x.empty_f32([parts, n])?);
-        let (dx, dgamma, dbeta) = (x.empty_like()?, gamma.empty_like()?, gamma.empty_like()?);
-        let launch =
-            KERNEL.launch("norm_bwd").define("DTYPE", x.dtype().code()).define("CENTER", 1).groups(parts);
-        let launch = launch.read(&x).read(&gamma).read(&dy).read(mean).read(rstd);
-        launch.write(&dx).write(&part_gamma).write(&part_beta).scalar(rows).scalar(n).run()?;
-        let launch = KERNEL.launch("norm_bwd_params").define("DTYPE", x.dtype().code()).define("CENTER", 1);
-        let launch = launch.read(&part_gamma).read(&part_beta).write(&dgamma).write(&dbeta);
-        norm::columns(&KERNEL, x.device(), launch, n).scalar(parts).scalar(n).run()?;
-        Ok([Some(dx), Some(dgamma), Some(dbeta)])
+        let rows = Rows { x: &x, gamma: &gamma, center: true };
+        let (dx, dgamma, dbeta) = rows.backward(&VARIANTS, mean.as_ref(), rstd, &dy)?;
+        Ok([Some(dx), Some(dgamma), dbeta])
     }
     fn reference(&self, [x, gamma, beta]: [&Array; 3]) -> Array {
         let n = x.shape.last() as f64;

@@ -5,12 +5,14 @@
 //! the gradient of a weight needs no sum over the batch.
 
 use super::prelude::*;
-use launch::Epilogue;
-use view::{Matrix, Problem, batch_sizes};
+pub(super) use launch::{Aux, Epilogue, run};
+use view::batch_sizes;
+pub(super) use view::{Matrix, Problem};
 
 mod launch;
 mod plan;
 mod view;
+mod wgmma;
 
 /// a `(.., M, K)`, b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast.
 ///
@@ -26,11 +28,26 @@ pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// `Shape` when K or N differ; `DType` when they are not floats of one type.
 pub fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    columns_of(x, w)?;
     match bias {
         Some(bias) => Linear.apply([x, w, bias]),
         None if x.shape().rank() > 1 => matmul(x, w),
         None => matmul(&x.reshape([1, x.count()])?, w)?.reshape([w.shape().last()]),
     }
+}
+
+/// N of w `(K, N)`, where x has K for its last axis.
+fn columns_of(x: &Tensor, w: &Tensor) -> Result<usize> {
+    let [k, n] = w.dims2().map_err(|e| e.context("linear: w"))?;
+    if x.shape().rank() > 0 && x.shape().last() == k {
+        return Ok(n);
+    }
+    Err(Error::shape(format!(
+        "linear: the last axis of x {} is {}, expected {k}, the first of w {}",
+        x.shape(),
+        x.shape().last(),
+        w.shape()
+    )))
 }
 
 /// `c += alpha * a b` in place, off the tape: what collects gradients over several batches. `c` has the product's shape and is
@@ -50,7 +67,7 @@ pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> 
         )));
     }
     let problem = Problem::new(a, b, &sizes)?;
-    launch::run(&c.detach(), &problem, &Epilogue { alpha, bias: None, add: true }, false).map(drop)
+    launch::run(&c.detach(), &problem, &Epilogue { alpha, add: true, ..Epilogue::NONE }, false).map(drop)
 }
 
 impl Tensor {
@@ -80,7 +97,7 @@ fn shape_of(x: &Matrix) -> Shape {
     x.batch.iter().map(|(size, _)| *size).chain([x.rows, x.cols]).collect::<Vec<_>>().into()
 }
 
-fn product(a: Matrix, b: Matrix, e: &Epilogue<'_>) -> Result<Tensor> {
+pub(super) fn product(a: Matrix, b: Matrix, e: &Epilogue<'_>) -> Result<Tensor> {
     let (shape, sizes) = result_shape("matmul", &a, &b)?;
     let y = Tensor::empty(a.tensor.device(), shape, a.tensor.dtype())?;
     launch::run(&y, &Problem::new(a, b, &sizes)?, e, false)?;
@@ -89,7 +106,7 @@ fn product(a: Matrix, b: Matrix, e: &Epilogue<'_>) -> Result<Tensor> {
 
 /// Gradients of a weight `(K, N)` and, if asked, of a bias `(N)`: `Xᵀ dY` and the column sums of dY, x `(R, K)`, dy `(R, N)`.
 /// A weight that lies transposed gets a gradient that does too: it is added to the gradient of what it is a view of.
-fn weight_gradients(x: Matrix, dy: Matrix, w: &Tensor, bias: bool) -> Result<(Tensor, Option<Tensor>)> {
+pub(super) fn weight_gradients(x: Matrix, dy: Matrix, w: &Tensor, bias: bool) -> Result<(Tensor, Option<Tensor>)> {
     let strides = &w.layout().strides;
     let turned = strides[1] != 1 && strides[0] == 1;
     let (k, n) = (x.cols, dy.cols);
@@ -171,6 +188,9 @@ impl Op<2> for MatMul {
             sample(&[0, 2, 3], &[3, 2]).light(),
             // More than one block of the sum.
             sample(&[2, 600], &[600, 3]).light(),
+            // What tensor cores take: rows of whole 16 bytes, also where a batch becomes more rows.
+            sample(&[24, 40], &[40, 16]),
+            sample(&[3, 8, 16], &[16, 24]),
         ]
     }
 }
@@ -184,15 +204,7 @@ impl Op<3> for Linear {
     type Saved = ();
     fn forward(&self, [x, w, bias]: [&Tensor; 3]) -> Result<(Tensor, ())> {
         check::same_float("linear", &[("x", x), ("w", w), ("bias", bias)])?;
-        let [k, n] = w.dims2().map_err(|e| e.context("linear: w"))?;
-        if x.shape().rank() == 0 || x.shape().last() != k {
-            return Err(Error::shape(format!(
-                "linear: the last axis of x {} is {}, expected {k}, the first of w {}",
-                x.shape(),
-                x.shape().last(),
-                w.shape()
-            )));
-        }
+        let n = columns_of(x, w)?;
         if bias.dims() != [n] {
             return Err(Error::shape(format!(
                 "linear: bias has shape {}, expected [{n}], the last axis of w {}",
@@ -254,6 +266,7 @@ impl Op<3> for Linear {
             sample(&[1, 1], 1),
             sample(&[0, 4], 3),
             sample(&[300, 2], 17).light(),
+            sample(&[24, 16], 40),
         ]
     }
 }

@@ -7,6 +7,9 @@
  * Where C has too few tiles to fill a device (gradients of weights), `splits` groups share a tile: each sums its part of k
  * into `part`, and matmul_tile_sum adds the parts in order. The result has the same bits on every run.
  *
+ * With ASYNC (NVIDIA from sm_80 on, f32) copies go from memory to local memory without registers (cp.async), STAGES - 1 slices
+ * ahead; elements outside the matrices arrive as zeros.
+ *
  * a, b      T; element (i, j) of batch (z0, z1) at off + z0*s0 + z1*s1 + i*rs + j*cs, any strides.
  * bias      T (N), read when flags has BIAS.
  * c         T (Z, M, N), dense. With ADD_C it is added to.
@@ -44,6 +47,14 @@
 #endif
 #ifndef TN
 #define TN 4
+#endif
+#ifndef ASYNC
+#define ASYNC 0
+#endif
+#if ASYNC
+#define STAGES 3
+#else
+#define STAGES 2
 #endif
 #define ADD_C 1
 #define BIAS 2
@@ -121,6 +132,52 @@ typedef float VecB;
   KEEP_X(as[s], LDA, next_a, BM, VA, A_ALONG_K)                                                               \
   KEEP_X(bs[s], LDB, next_b, BN, VB, B_ALONG_K)
 
+#if ASYNC
+/* `bytes` of 16 or 4, the rest zeros. */
+static inline void copy16(__local float *to, __global const float *from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint)(size_t)to), "l"(from), "r"(bytes));
+}
+static inline void copy4(__local float *to, __global const float *from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((uint)(size_t)to), "l"(from), "r"(bytes));
+}
+/* Where k is contiguous, elements are copied one by one and neighbours lie LD_TILE apart: every eighth step has its
+ * lines exchanged, so that the writes spread over the banks; PLACED undoes it. */
+#define LINE_PLACE(at, step) ((at) ^ ((step) >> 3 & 3))
+#define PLACED(v, step, ALONG_K) \
+  (!(ALONG_K) || ((step) >> 3 & 3) == 0 ? (v) : ((step) >> 3 & 3) == 1 ? (v).yxwz : ((step) >> 3 & 3) == 2 ? (v).zwxy : (v).wzyx)
+/* An item's first place in a slice; the others lie LINES_APART lines or STEPS_APART steps further. */
+#define LINES_APART (ITEMS / BK)
+#define STEPS_APART(SIDE) (ITEMS / (SIDE / 4))
+#define PLACE(SIDE, ALONG_K) ((ALONG_K) ? item / BK : item % (SIDE / 4) * 4)
+#define STEP(SIDE, ALONG_K) ((ALONG_K) ? item % BK : item / (SIDE / 4))
+#define SEND(tile, LD_TILE, from, line, lines, line_stride, k_stride, SIDE, ALONG_K, left)                    \
+  {                                                                                                           \
+    __global const float *next = from;                                                                        \
+    const int place = PLACE(SIDE, ALONG_K), step = STEP(SIDE, ALONG_K);                                       \
+    if (ALONG_K) {                                                                                            \
+      UNROLL for (int i = 0; i < SIDE / LINES_APART; ++i) {                                                   \
+        copy4((tile) + step * (LD_TILE) + LINE_PLACE(place + i * LINES_APART, step), next,                    \
+              (line) + place + i * LINES_APART < (lines) && step < (left) ? 4 : 0);                           \
+        next += LINES_APART * (line_stride);                                                                  \
+      }                                                                                                       \
+    } else {                                                                                                  \
+      const int bytes = min(max(((lines) - (line) - place) * 4, 0), 16);                                      \
+      UNROLL for (int i = 0; i < BK / STEPS_APART(SIDE); ++i) {                                               \
+        copy16((tile) + (step + i * STEPS_APART(SIDE)) * (LD_TILE) + place, next,                             \
+               step + i * STEPS_APART(SIDE) < (left) ? bytes : 0);                                            \
+        next += STEPS_APART(SIDE) * (k_stride);                                                               \
+      }                                                                                                       \
+    }                                                                                                         \
+    from += BK * (k_stride);                                                                                  \
+  }
+/* The next slice into buffer s; `left` steps of the sum are left from it on. */
+#define SEND_BOTH(s, left)                                                                                    \
+  SEND(as[s], LDA, from_a, m0, m, a_rs, a_cs, BM, A_ALONG_K, left)                                            \
+  SEND(bs[s], LDB, from_b, n0, n, b_cs, b_rs, BN, B_ALONG_K, left)
+#else
+#define PLACED(v, step, ALONG_K) (v)
+#endif
+
 /* One finished element: the epilogue of both kernels. */
 static inline void finish(__global T *c, __global const T *bias, ulong at, int column, float sum, float alpha, int flags) {
   float v = alpha * sum;
@@ -133,8 +190,8 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
                           __global T *restrict c, __global float *restrict part, long a_off, long b_off, int m, int n,
                           int k, int z1, long a_s0, long a_s1, long b_s0, long b_s1, long a_rs, long a_cs, long b_rs, long b_cs,
                           int k_part, float alpha, int flags) {
-  __local float as[2][BK * LDA] __attribute__((aligned(16)));
-  __local float bs[2][BK * LDB] __attribute__((aligned(16)));
+  __local float as[STAGES][BK * LDA] __attribute__((aligned(16)));
+  __local float bs[STAGES][BK * LDB] __attribute__((aligned(16)));
   const int item = get_local_id(0);
   const int rows = (m + BM - 1) / BM, columns = (n + BN - 1) / BN, tile = get_group_id(0);
   const int band = tile / (BAND * columns), within = tile % (BAND * columns), high = min(rows - band * BAND, BAND);
@@ -150,22 +207,47 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
   UNROLL for (int i = 0; i < TM; ++i) {
     UNROLL for (int j = 0; j < TN / 4; ++j) acc[i][j] = (float4)(0.0f);
   }
+  const int k_start = get_group_id(1) * k_part, k_end = min(k, k_start + k_part);
+  int s = 0;
+#if ASYNC
+  __global const float *from_a = a + (m0 + PLACE(BM, A_ALONG_K)) * a_rs + (k_start + STEP(BM, A_ALONG_K)) * a_cs;
+  __global const float *from_b = b + (n0 + PLACE(BN, B_ALONG_K)) * b_cs + (k_start + STEP(BN, B_ALONG_K)) * b_rs;
+  UNROLL for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
+    if (k_start + ahead * BK < k_end) {
+      SEND_BOTH(ahead, k_end - k_start - ahead * BK)
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  for (int k0 = k_start; k0 < k_end; k0 += BK) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (k0 + (STAGES - 1) * BK < k_end) {
+      const int into = s == 0 ? STAGES - 1 : s - 1;
+      SEND_BOTH(into, k_end - k0 - (STAGES - 1) * BK)
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#else
   VecA next_a[VECTORS(BM, VA)];
   VecB next_b[VECTORS(BN, VB)];
-  const int k_start = get_group_id(1) * k_part, k_end = min(k, k_start + k_part);
   FETCH_BOTH(k_start)
   KEEP_BOTH(0)
   barrier(CLK_LOCAL_MEM_FENCE);
-  int s = 0;
   for (int k0 = k_start; k0 < k_end; k0 += BK) {
     const int more = k0 + BK < k_end;
     if (more) {
       FETCH_BOTH(k0 + BK)
     }
+#endif
     UNROLL for (int u = 0; u < BK; ++u) {
       float4 va[TM / 4], vb[TN / 4];
-      UNROLL for (int i = 0; i < TM / 4; ++i) va[i] = *(__local const float4 *)(as[s] + u * LDA + (i * TY + ty) * 4);
-      UNROLL for (int j = 0; j < TN / 4; ++j) vb[j] = *(__local const float4 *)(bs[s] + u * LDB + (j * TX + tx) * 4);
+      UNROLL for (int i = 0; i < TM / 4; ++i) {
+        va[i] = *(__local const float4 *)(as[s] + u * LDA + (i * TY + ty) * 4);
+        va[i] = PLACED(va[i], u, A_ALONG_K);
+      }
+      UNROLL for (int j = 0; j < TN / 4; ++j) {
+        vb[j] = *(__local const float4 *)(bs[s] + u * LDB + (j * TX + tx) * 4);
+        vb[j] = PLACED(vb[j], u, B_ALONG_K);
+      }
       UNROLL for (int i = 0; i < TM / 4; ++i) {
         UNROLL for (int j = 0; j < TN / 4; ++j) {
           acc[i * 4 + 0][j] = fma((float4)(va[i].x), vb[j], acc[i * 4 + 0][j]);
@@ -175,11 +257,15 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
         }
       }
     }
+#if ASYNC
+    s = s == STAGES - 1 ? 0 : s + 1;
+#else
     if (more) {
       KEEP_BOTH(s ^ 1)
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     s ^= 1;
+#endif
   }
 
   const ulong plane = (ulong)m * n;

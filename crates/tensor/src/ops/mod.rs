@@ -21,6 +21,10 @@ pub mod prelude;
 pub trait Op<const N: usize>: Clone + Send + 'static {
     /// Name, as errors, profiler and suite say it.
     const NAME: &'static str;
+    /// Why no sample lacks elements, where that makes no sense.
+    const NO_EMPTY_SAMPLE: Option<&'static str> = None;
+    /// Why no sample has inputs of one element, where that makes no sense.
+    const NO_SINGLE_SAMPLE: Option<&'static str> = None;
     /// What the forward keeps for the backward.
     type Saved: Send + 'static;
     /// Computes the result. Recording is off: ops used here leave nothing on the tape.
@@ -30,7 +34,8 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
     -> Result<[Option<Tensor>; N]>;
     /// The same in f64 on the host, written as in a textbook.
     fn reference(&self, inputs: [&Array; N]) -> Array;
-    /// What the suite runs it on; among them a zero-size and a one-element shape.
+    /// What the suite runs it on. It fails without a sample that has an input of no element and one whose inputs have one
+    /// element each.
     fn samples() -> Vec<Sample<Self, N>>;
 
     /// Forward, then onto the tape if an input needs a gradient.
@@ -71,7 +76,8 @@ pub fn row_groups(device: &Device, rows: usize, n: usize) -> usize {
 pub fn past_caches(y: &Tensor) -> bool {
     let capabilities = y.device().capabilities();
     let bytes = (y.count() * y.dtype().size()) as u64;
-    capabilities.is_cpu() && capabilities.cache > 0 && 2 * bytes > capabilities.cache
+    let cache = y.device().settings().last_cache.unwrap_or(capabilities.cache);
+    capabilities.is_cpu() && cache > 0 && 2 * bytes > cache
 }
 
 /// One line of [`OPS`].
@@ -123,4 +129,5 @@ ops! {
     dropout: Dropout;
     attention: Attention, AttentionQkv;
     matmul: MatMul, Linear;
+    feed_forward: LinearAdd, FeedForward;
 }

@@ -1,10 +1,158 @@
-//! What layer norm and root-mean-square norm share: how their kernels (`norm.cl`) are laid over a device.
+//! What layer norm and root-mean-square norm share: their kernels' launches and how these are laid over a device.
 
 use super::prelude::*;
-use netcl_kernel::Launch;
+use netcl_kernel::{Launch, Variants};
+
+/// Keeps rows in registers, for GPUs: limited to 168 of NVIDIA's, so that three groups of 128 fit a compute unit.
+pub static ROWS: Kernel = Kernel::new("norm_rows", include_str!("norm_rows.cl"))
+    .include(&[include_str!("vector16.cl")])
+    .requires(|device| device.max_group >= ADDERS)
+    .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=168" } else { "" })
+    .tune(&[("VECTORS", &[3, 1, 2, 4]), ("GROUP", &[128, 256]), ("RESIDENT", &[384, 512, 768])]);
+/// Its forward, which needs fewer: five groups.
+static ROWS_FWD: Kernel = Kernel::new("norm_rows_fwd", include_str!("norm_rows.cl"))
+    .include(&[include_str!("vector16.cl")])
+    .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=96" } else { "" })
+    .tune(&[("RESIDENT", &[640, 1024, 2048, 8192])]);
+
+/// Items of a row in [`ROWS`] at most.
+const MOST_ITEMS: usize = 512;
+
+/// Items of a group that adds parts up; `ADDERS` in the kernel.
+const ADDERS: usize = 256;
+
+/// x `(R, N)` and what it is multiplied by, contiguous.
+pub struct Rows<'a> {
+    pub x: &'a Tensor,
+    pub gamma: &'a Tensor,
+    /// Layer norm's; the other subtracts no mean.
+    pub center: bool,
+}
+
+/// What a backward returns: dx, dgamma, dbeta.
+pub type Gradients = (Tensor, Tensor, Option<Tensor>);
+
+impl Rows<'_> {
+    /// The variant of `job` for these rows, and how it shares them out where it is [`ROWS`].
+    fn choose(&self, job: &'static Variants) -> Result<(&'static Kernel, Option<Share>)> {
+        let share = Share::of(self.x);
+        let kernel = job.choose_where(self.x.device(), 0, |k| k.name != ROWS.name || share.is_some())?;
+        Ok((kernel, share.filter(|_| kernel.name == ROWS.name)))
+    }
+    fn start(&self, kernel: &'static Kernel, share: Option<&Share>, entry: &'static str) -> Launch<'static> {
+        let launch = kernel.launch(entry).define("DTYPE", self.x.dtype().code());
+        let launch = launch.define("CENTER", self.center);
+        match share {
+            Some(share) => share.define(launch, self.x.device()),
+            None => launch,
+        }
+    }
+    /// y like x, mean (R) where it is subtracted, rstd (R).
+    pub fn forward(
+        &self,
+        job: &'static Variants,
+        beta: Option<&Tensor>,
+        eps: f32,
+    ) -> Result<(Tensor, Option<Tensor>, Tensor)> {
+        let (rows, n) = self.x.shape().rows_cols();
+        let (y, rstd) = (self.x.empty_like()?, self.x.empty_f32([rows])?);
+        let mean = if self.center { Some(self.x.empty_f32([rows])?) } else { None };
+        if y.count() > 0 {
+            let (kernel, share) = self.choose(job)?;
+            let groups = match &share {
+                Some(share) => share.groups(&ROWS_FWD, self.x.device(), rows),
+                None => row_groups(self.x.device(), rows, n),
+            };
+            let kernel = if share.is_some() { &ROWS_FWD } else { kernel };
+            let launch = self.start(kernel, share.as_ref(), "norm_fwd").groups(groups);
+            let launch = beta.into_iter().fold(launch.read(self.x).read(self.gamma), Launch::read);
+            let launch = mean.iter().fold(launch.write(&y), Launch::write);
+            launch.write(&rstd).scalar(rows).scalar(n).scalar(eps).run()?;
+        }
+        Ok((y, mean, rstd))
+    }
+    /// The gradients from what the forward saved.
+    pub fn backward(
+        &self,
+        job: &'static Variants,
+        mean: Option<&Tensor>,
+        rstd: &Tensor,
+        dy: &Tensor,
+    ) -> Result<Gradients> {
+        let (rows, n) = self.x.shape().rows_cols();
+        let (kernel, share) = self.choose(job)?;
+        let parts = match &share {
+            Some(share) => share.groups(&ROWS, self.x.device(), rows),
+            None => blocks(self.x.device(), rows, n),
+        };
+        let (dx, dgamma) = (self.x.empty_like()?, self.gamma.empty_like()?);
+        let part_gamma = self.x.empty_f32([parts, n])?;
+        let part_beta = if self.center { Some(self.x.empty_f32([parts, n])?) } else { None };
+        let dbeta = if self.center { Some(self.gamma.empty_like()?) } else { None };
+        let launch = self.start(kernel, share.as_ref(), "norm_bwd").groups(parts);
+        let launch = mean.into_iter().fold(launch.read(self.x).read(self.gamma).read(dy), Launch::read);
+        let launch = launch.read(rstd).write(&dx).write(&part_gamma);
+        part_beta.iter().fold(launch, Launch::write).scalar(rows).scalar(n).run()?;
+        let launch = self.start(kernel, share.as_ref(), "norm_bwd_params");
+        let launch = part_beta.iter().fold(launch.read(&part_gamma), Launch::read).write(&dgamma);
+        let launch = dbeta.iter().fold(launch, Launch::write);
+        let launch = match share {
+            Some(_) => launch.local([2, ADDERS / 2, 1]).groups((n / 4).div_ceil(2)),
+            None => columns(kernel, self.x.device(), launch, n),
+        };
+        launch.scalar(parts).scalar(n).run()?;
+        Ok((dx, dgamma, dbeta))
+    }
+}
+
+/// How [`ROWS`] shares rows out.
+struct Share {
+    n: usize,
+    /// Elements of a 16-byte vector.
+    lanes: usize,
+    /// Items of a row: a power of two up to 32, then a multiple of it.
+    items: usize,
+    /// Rows of a group.
+    rows: usize,
+}
+
+impl Share {
+    /// `None` where rows are not whole vectors, or too long for the registers of a group.
+    fn of(x: &Tensor) -> Option<Self> {
+        let (device, (_, n)) = (x.device(), x.shape().rows_cols());
+        let value = |name| Tuning::value(device, &ROWS, 0, name);
+        let lanes = 16 / x.dtype().size();
+        if n == 0 || !n.is_multiple_of(lanes) {
+            return None;
+        }
+        let vectors = n / lanes;
+        let items = if vectors <= 32 {
+            vectors.next_power_of_two()
+        } else {
+            vectors.div_ceil(value("VECTORS")).next_multiple_of(32)
+        };
+        let fits = items <= MOST_ITEMS.min(device.capabilities().max_group);
+        fits.then(|| Self { n, lanes, items, rows: (value("GROUP") / items).max(1) })
+    }
+    fn define<'l>(&self, launch: Launch<'l>, device: &Device) -> Launch<'l> {
+        launch
+            .define("N", self.n)
+            .define("VW", self.lanes)
+            .define("ITEMS", self.items)
+            .define("ROWS", self.rows)
+            .define("WG", self.items * self.rows)
+            .define("NVIDIA", device.capabilities().nvidia_cc >= 80)
+    }
+    /// As many groups as a device runs at once, each walking over its rows.
+    fn groups(&self, kernel: &'static Kernel, device: &Device, rows: usize) -> usize {
+        let resident = Tuning::value(device, kernel, 0, "RESIDENT") / (self.items * self.rows);
+        let units = device.capabilities().compute_units.max(1) as usize;
+        rows.div_ceil(self.rows).clamp(1, units * resident.max(1))
+    }
+}
 
 /// Blocks of rows in the backward; each adds up its rows' share of the parameters' gradients by itself.
-pub fn blocks(device: &Device, rows: usize, n: usize) -> usize {
+fn blocks(device: &Device, rows: usize, n: usize) -> usize {
     if device.capabilities().is_cpu() {
         return row_groups(device, rows, n).max(1);
     }
@@ -15,12 +163,7 @@ pub fn blocks(device: &Device, rows: usize, n: usize) -> usize {
 const COLUMNS_GROUP: usize = 256;
 
 /// Lays `norm_bwd_params` over `n` columns.
-pub fn columns(
-    kernel: &'static Kernel,
-    device: &Device,
-    launch: Launch<'static>,
-    n: usize,
-) -> Launch<'static> {
+fn columns(kernel: &'static Kernel, device: &Device, launch: Launch<'static>, n: usize) -> Launch<'static> {
     let vectors = n.div_ceil(Tuning::value(device, kernel, 0, "VW"));
     if device.capabilities().is_cpu() {
         return launch.groups(vectors);
@@ -29,4 +172,79 @@ pub fn columns(
     let across = group.min(8);
     let launch = launch.define("WG", group).local([across, group / across, 1]);
     launch.groups(vectors.div_ceil(across))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{layer_norm::layer_norm, rms_norm::rms_norm};
+    use crate::random::Generator;
+    use crate::suite::test_device;
+
+    /// y and the gradients of all inputs.
+    fn results(center: bool, [x, gamma, beta]: &[Tensor; 3], dy: &Tensor) -> Vec<Vec<f32>> {
+        let y = if center { layer_norm(x, gamma, beta, 1e-5) } else { rms_norm(x, gamma, 1e-5) }.unwrap();
+        let inputs = [x, gamma, beta];
+        inputs.iter().for_each(|input| input.set_grad(None));
+        y.backward_with(dy).unwrap();
+        let grads = inputs.iter().filter_map(|input| input.grad());
+        [y.to_vec().unwrap()].into_iter().chain(grads.map(|g| g.to_vec().unwrap())).collect()
+    }
+
+    /// The suite runs the variant that the device prefers; this compares the others with it: one item a row, several rows
+    /// a hardware group, several hardware groups a row, sums that are folded first, ends of rows, rows without a vector.
+    #[test]
+    fn variants_agree() {
+        let device = test_device().unwrap();
+        let tuning = Tuning::of(&device);
+        let mut generator = Generator::new(5);
+        // Kernels with barriers take a CPU driver many seconds to compile.
+        let mut cases = vec![
+            (300, 40, DType::F16, false),
+            (37, 768, DType::Bf16, true),
+            (3, 772, DType::F32, true),
+            (3, 37, DType::F32, false),
+        ];
+        if !device.capabilities().is_cpu() {
+            for n in [1, 8, 37, 75, 768, 1000, 1024, 1600, 4096, 5120] {
+                for dtype in DType::FLOATS {
+                    cases.extend([(1, n, dtype, true), (3000, n, dtype, true), (300, n, dtype, false)]);
+                }
+            }
+        }
+        for (rows, n, dtype, center) in cases {
+            let mut draw =
+                |dims: &[usize]| Tensor::normal(&device, dims, 0.5, 1.0, dtype, &mut generator).unwrap();
+            let inputs = [draw(&[rows, n]), draw(&[n]), draw(&[n])].map(|x| x.parameter("x"));
+            let dy = draw(&[rows, n]);
+            let job = if center { "layer_norm_variant" } else { "rms_norm_variant" };
+            let expected = results(center, &inputs, &dy);
+            for variant in tuning.candidates(job) {
+                tuning.try_out(job, 0, Some(variant.clone()));
+                // Once to compile: see docs/log.md, "Norms: bits that change once".
+                results(center, &inputs, &dy);
+                let got = results(center, &inputs, &dy);
+                for (part, (first, second)) in got.iter().zip(results(center, &inputs, &dy)).enumerate() {
+                    let pairs = first.iter().zip(&second).enumerate();
+                    let differ: Vec<_> = pairs.filter(|(_, (a, b))| a.to_bits() != b.to_bits()).collect();
+                    assert!(
+                        differ.is_empty(),
+                        "{variant:?} {rows} x {n} {dtype}: result {part} changes: {differ:?}"
+                    );
+                }
+                tuning.try_out(job, 0, None);
+                assert_eq!(got.len(), expected.len());
+                for (part, (got, expected)) in got.iter().zip(&expected).enumerate() {
+                    let scale = expected.iter().fold(1.0f32, |m, v| m.max(v.abs()));
+                    let tolerance = 8.0 * dtype.epsilon() * f64::from(scale);
+                    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+                        assert!(
+                            f64::from((g - e).abs()) <= tolerance,
+                            "{variant:?} {rows} x {n} {dtype}: result {part}, element {i}: {g}, expected {e}"
+                        );
+                    }
+                }
+            }
+        }
+    }
 }

@@ -20,7 +20,8 @@
  *                    1 Adam   the same with g += decay p instead of the decayed p.
  *                    2 SGD    g += decay p; with MOMENTUM: m = momentum m + damp g (g at the first step), and g = m, or
  *                             g += momentum m with NESTEROV; p -= lr g.
- * Defines: RULE, MOMENTUM, NESTEROV, DTYPE of p, GTYPE of gradients. Tuned: WG (1 on CPUs), VW, CHUNK (a multiple of WG VW).
+ * Defines: RULE, MOMENTUM, NESTEROV, DTYPE of p, GTYPE of gradients, ALIGNED: START, START - base and GRAD of all rows are
+ * multiples of VW, so that GPUs move whole vectors; vload promises no alignment and is taken apart there. Tuned: WG (1 on CPUs), VW, CHUNK (a multiple of WG VW).
  */
 #ifndef RULE
 #define RULE 0
@@ -29,6 +30,9 @@
 #endif
 #ifndef GTYPE
 #define GTYPE DTYPE
+#endif
+#ifndef ALIGNED
+#define ALIGNED 0
 #endif
 #ifndef CHUNK
 #define CHUNK 4096
@@ -40,18 +44,54 @@ enum CONTROL { LR, MAX_NORM, STEP, SCALE, GOOD, ATTEMPT, COEFFICIENT, SKIP, CORR
 #define RING 8
 #define LARGEST_SCALE 16777216.0f
 
+/* Vectors at p + i: F of floats, G of gradients, P of parameters. */
+#if ALIGNED && WG > 1 && VW > 1
+#define LDF(p, i) (*(__global const FV *)((p) + (i)))
+#define STF(p, i, v) (*(__global FV *)((p) + (i)) = (v))
+#define LD_HALVES(p, i) (*(__global const HV *)((p) + (i)))
+#define LDGV_F16(p, i) aligned_f16((__global const HV *)((p) + (i)))
+#define LDGV_BF16(p, i) AS_FV(TO_UV(LD_HALVES(p, i)) << 16)
+static inline FV aligned_f16(__global const HV *p) {
+  const HV h = *p;
+  return CAT(vload_half, VW)(0, (const half *)&h);
+}
+#if DTYPE == 0
+#define STP(p, i, v) STF(p, i, v)
+#elif DTYPE == 1
+#define STP(p, i, v) aligned_store((__global HV *)((p) + (i)), (v))
+static inline void aligned_store(__global HV *p, FV v) {
+  HV h;
+  CAT(CAT(vstore_half, VW), _rte)(v, 0, (half *)&h);
+  *p = h;
+}
+#else
+#define STP(p, i, v) aligned_store((__global HV *)((p) + (i)), (v))
+static inline void aligned_store(__global HV *p, FV v) {
+  const UV u = AS_UV(v);
+  const UV r = (u + (UV)(0x7fffu) + ((u >> 16) & (UV)(1u))) >> 16;
+  *p = CAT(convert_ushort, VW)(isnan(v) ? ((u >> 16) | (UV)(64u)) : r);
+}
+#endif
+#else
+#define LDF(p, i) LDV_F32((p) + (i))
+#define STF(p, i, v) STV_F32((p) + (i), (v))
+#define LDGV_F16(p, i) LDV_F16((p) + (i))
+#define LDGV_BF16(p, i) LDV_BF16((p) + (i))
+#define STP(p, i, v) STV(p, i, v)
+#endif
+
 #if GTYPE == 0
 typedef float G;
 #define LDG(p, i) ((p)[i])
-#define LDGV(p, i) LDV_F32((p) + (i))
+#define LDGV(p, i) LDF(p, i)
 #elif GTYPE == 1
 typedef half G;
 #define LDG(p, i) vload_half((i), (p))
-#define LDGV(p, i) LDV_F16((p) + (i))
+#define LDGV(p, i) LDGV_F16(p, i)
 #else
 typedef ushort G;
 #define LDG(p, i) of_bf16((p)[i])
-#define LDGV(p, i) LDV_BF16((p) + (i))
+#define LDGV(p, i) LDGV_BF16(p, i)
 #endif
 
 #if VW == 1
@@ -94,6 +134,14 @@ __kernel void optimizer_norm(__global float *restrict partial, ulong at, __globa
   FIND_GROUP
   FV a = (FV)(0.0f), b = (FV)(0.0f);
   ulong i = begin + get_local_id(0) * VW;
+#if WG > 1
+  /* Four loads on their way: a warp's share of the bandwidth times the latency. */
+  for (; i + (3 * WG + 1) * VW <= end; i += 4 * WG * VW) {
+    const FV x = LDGV(g, i), y = LDGV(g, i + WG * VW), z = LDGV(g, i + 2 * WG * VW), w = LDGV(g, i + 3 * WG * VW);
+    a = fma(z, z, fma(x, x, a));
+    b = fma(w, w, fma(y, y, b));
+  }
+#endif
   for (; i + (WG + 1) * VW <= end; i += 2 * WG * VW) {
     const FV x = LDGV(g, i), y = LDGV(g, i + WG * VW);
     a = fma(x, x, a);
@@ -214,15 +262,15 @@ __kernel void optimizer_update(__global T *restrict p, MASTER_ARGUMENT M_ARGUMEN
   ulong i = begin + get_local_id(0) * VW;
   for (; i + VW <= end; i += WG * VW) {
     FV mi = (FV)(0.0f), vi = (FV)(0.0f);
-    IF_M(mi = LDV_F32(m + i);)
-    IF_V(vi = LDV_F32(v + i);)
-    const FV y = advance(LDV_F32(LEAD(p) + i), LDGV(g, i), &mi, &vi, s);
-    IF_M(STV_F32(m + i, mi);)
-    IF_V(STV_F32(v + i, vi);)
+    IF_M(mi = LDF(m, i);)
+    IF_V(vi = LDF(v, i);)
+    const FV y = advance(LDF(LEAD(p), i), LDGV(g, i), &mi, &vi, s);
+    IF_M(STF(m, i, mi);)
+    IF_V(STF(v, i, vi);)
 #if DTYPE != 0
-    STV_F32(master + i, y);
+    STF(master, i, y);
 #endif
-    STV(p, i, y);
+    STP(p, i, y);
   }
   /* The end of a parameter: one lane at a time through the same vector arithmetic. */
   for (ulong k = i; k < end && k < i + VW; k++) {

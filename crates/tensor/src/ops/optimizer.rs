@@ -1,6 +1,6 @@
 //! AdamW, Adam and SGD over all parameters at once, with the gradients' norm, clipping and loss scaling on the device.
 //!
-//! Not an op of the tape: a step changes parameters in place. Parameters that are windows of one buffer are updated by one
+//! Not an op of the tape: a step changes parameters in place. Parameters that are parts of one buffer are updated by one
 //! launch for every 32 of them; moments and f32 master weights of f16 and bf16 parameters are flat buffers beside it. What
 //! changes from step to step lives in a small device buffer, so a step never waits and compiles nothing after the first.
 
@@ -18,8 +18,8 @@ use plan::{Batch, Plan};
 pub use suite::ENTRY;
 
 static KERNEL: Kernel = Kernel::new("optimizer", include_str!("optimizer.cl"))
-    .tune(&[("WG", &[256]), ("VW", &[4, 1]), ("CHUNK", &[4096, 16_384])])
-    .tune_cpu(&[("VW", &[0]), ("CHUNK", &[8192, 32_768])]);
+    .tune(&[("WG", &[256]), ("VW", &[4, 1]), ("CHUNK", &[16_384, 4096])])
+    .tune_cpu(&[("WG", &[1]), ("VW", &[0]), ("CHUNK", &[8192, 32_768])]);
 
 /// Gradients a launch takes: `SLOTS` of the kernel text. Their pointers fit the 1024 bytes of arguments every device has.
 const SLOTS: usize = 32;
@@ -197,6 +197,7 @@ impl Update {
 
     fn launch(&self, entry: &'static str, plan: &Plan, batch: &Batch) -> Launch<'static> {
         let launch = KERNEL.launch(entry).define("CHUNK", plan.chunk).define("GTYPE", batch.dtype.code());
+        let launch = launch.define("ALIGNED", batch.aligned);
         self.rule.define(launch.define("DTYPE", self.arenas[batch.arena].dtype.code()))
     }
 

@@ -4,12 +4,16 @@
  * reduce_rows (inner 1)  work-group g owns block g of the rows (outer, parts); items take vectors l, l + WG, …;
  *                        lanes and items join in a fixed tree.
  * reduce_columns         group (o * parts + p) * blocks + c of (X, Y) items: item (x, y) owns VW columns of block c and walks
- *                        rows y, y + Y, … of part p; the Y results join in a fixed tree.
+ *                        rows y, y + Y, … of part p; the Y results join in a fixed tree. ALIGNED 1: VW elements are 16
+ *                        bytes and inner is a multiple of VW; four rows are on their way from memory at once.
  * reduce_streamed        the same for one item: COLUMNS neighbouring columns, rows read whole, four at a time, into sums
  *                        that stay in the innermost cache. For CPUs, whose prefetchers follow rows and not columns.
  */
 #ifndef OP
 #define OP SUM
+#endif
+#ifndef ALIGNED
+#define ALIGNED 0
 #endif
 #define COLUMNS 2048
 #define SUM_START 0.0f
@@ -54,11 +58,23 @@ __kernel void reduce_columns(__global const T *restrict x, __global OUT_T *restr
   const ulong lanes = column < inner ? min(inner - column, (ulong)VW) : 0;
   x += slab / parts * axis * inner + column;
   FV acc = (FV)(START);
+#if ALIGNED
+  const ulong step = get_local_size(1), next = step * inner / VW;
+  ulong a = begin + get_local_id(1);
+  __global const uint4 *v = (__global const uint4 *)(x + a * inner);
+  if (lanes == 0) a = end;
+  for (; a + 3 * step < end; a += 4 * step, v += 4 * next) {
+    const uint4 v0 = v[0], v1 = v[next], v2 = v[2 * next], v3 = v[3 * next];
+    acc = JOIN(acc, JOIN(JOIN(unpack(v0), unpack(v1)), JOIN(unpack(v2), unpack(v3))));
+  }
+  for (; a < end; a += step, v += next) acc = JOIN(acc, unpack(v[0]));
+#else
   if (lanes == VW) {
     for (ulong a = begin + get_local_id(1); a < end; a += get_local_size(1)) acc = JOIN(acc, LDV(x, a * inner));
   } else if (lanes > 0) {
     for (ulong a = begin + get_local_id(1); a < end; a += get_local_size(1)) acc = JOIN(acc, load_part(x + a * inner, lanes));
   }
+#endif
 #if WG > 1
   __local FV scratch[WG];
   const int across = get_local_size(0), at = get_local_id(1) * across + get_local_id(0);

@@ -7,13 +7,17 @@
 use super::prelude::*;
 
 static KERNEL: Kernel = Kernel::new("reduce", include_str!("reduce.cl"))
-    .tune(&[("WG", &[256, 64, 128]), ("VW", &[4]), ("STREAMED", &[0])])
-    .tune_cpu(&[("VW", &[0]), ("STREAMED", &[1, 0])]);
+    .include(&[include_str!("vector16.cl")])
+    .tune(&[("WG", &[256, 64, 128]), ("VW", &[4]), ("STREAMED", &[0]), ("ALIGNED", &[1, 0])])
+    .tune_cpu(&[("WG", &[1]), ("VW", &[0]), ("STREAMED", &[1, 0]), ("ALIGNED", &[0])]);
 
 /// Columns that one work-item streams; `COLUMNS` in the kernel.
 const STREAMED_COLUMNS: usize = 2048;
 /// Elements a part of an axis should at least have: below that a second launch costs more than it gains.
 const PART: usize = 8 << 10;
+
+/// Items side by side along a row, at most.
+const ACROSS: usize = 32;
 
 /// What to compute: `scale * op`, stored as `dtype`.
 #[derive(Clone, Copy)]
@@ -41,7 +45,7 @@ fn reduce(job: Job, x: &Tensor, axes: &[usize], keep: bool) -> Result<Tensor> {
 
 /// x `(outer, axis, inner)` → `(outer, inner)`.
 fn slabs(job: Job, x: &Tensor, [outer, axis, inner]: [usize; 3]) -> Result<Tensor> {
-    let grid = Grid::new(x.device(), inner);
+    let grid = Grid::new(x, inner, ACROSS);
     let groups = outer * grid.blocks;
     let wanted = 4 * x.device().capabilities().compute_units as usize;
     let longest = axis * inner.min(grid.columns()) / PART;
@@ -50,7 +54,9 @@ fn slabs(job: Job, x: &Tensor, [outer, axis, inner]: [usize; 3]) -> Result<Tenso
         let parts = axis.div_ceil(per);
         let part =
             grid.launch(Job { dtype: DType::F32, scale: 1.0, ..job }, x, [outer, axis, inner], parts, per)?;
-        return grid.launch(job, &part, [outer, parts, inner], 1, parts);
+        // Few rows: sectors of 32 bytes side by side, so that all units have some.
+        let narrow = Grid::new(&part, inner, if grid.aligned { 2 } else { ACROSS });
+        return narrow.launch(job, &part, [outer, parts, inner], 1, parts);
     }
     grid.launch(job, x, [outer, axis, inner], 1, axis)
 }
@@ -60,24 +66,29 @@ struct Grid {
     entry: &'static str,
     local: [usize; 3],
     lanes: usize,
+    /// Whether `reduce_columns` loads vectors of 16 bytes.
+    aligned: bool,
     /// Groups side by side along a row.
     blocks: usize,
 }
 
 impl Grid {
-    fn new(device: &Device, inner: usize) -> Self {
-        let value = |name| Tuning::value(device, &KERNEL, 0, name);
-        let (wg, lanes) = (value("WG"), value("VW"));
+    fn new(x: &Tensor, inner: usize, across: usize) -> Self {
+        let value = |name| Tuning::value(x.device(), &KERNEL, 0, name);
+        let (wg, lanes, aligned) = (value("WG"), value("VW"), false);
         if inner == 1 {
-            return Self { entry: "reduce_rows", local: [wg, 1, 1], lanes, blocks: 1 };
+            return Self { entry: "reduce_rows", local: [wg, 1, 1], lanes, aligned, blocks: 1 };
         }
         if value("STREAMED") == 1 {
             let blocks = inner.div_ceil(STREAMED_COLUMNS);
-            return Self { entry: "reduce_streamed", local: [1, 1, 1], lanes, blocks };
+            return Self { entry: "reduce_streamed", local: [1, 1, 1], lanes, aligned, blocks };
         }
-        let across = inner.div_ceil(lanes).next_power_of_two().min(32).min(wg);
+        let whole = 16 / x.dtype().size();
+        let aligned = value("ALIGNED") == 1 && inner.is_multiple_of(whole);
+        let lanes = if aligned { whole } else { lanes };
+        let across = inner.div_ceil(lanes).next_power_of_two().min(across).min(wg);
         let blocks = inner.div_ceil(across * lanes);
-        Self { entry: "reduce_columns", local: [across, wg / across, 1], lanes, blocks }
+        Self { entry: "reduce_columns", local: [across, wg / across, 1], lanes, aligned, blocks }
     }
     /// Columns of one group.
     fn columns(&self) -> usize {
@@ -98,7 +109,7 @@ impl Grid {
         }
         let launch =
             KERNEL.launch(self.entry).define("DTYPE", x.dtype().code()).define("OUT", job.dtype.code());
-        let launch = launch.define("OP", job.op);
+        let launch = launch.define("OP", job.op).define("VW", self.lanes).define("ALIGNED", self.aligned);
         let launch = launch.read(x).write(&y);
         if self.entry == "reduce_rows" {
             let rows = outer * parts;
@@ -310,11 +321,33 @@ impl Tensor {
 mod tests {
     use super::*;
 
+    fn small(n: usize) -> Vec<f32> {
+        (0..n).map(|i| (i % 7) as f32 - 3.0).collect()
+    }
+
+    /// Loads of 16 bytes, which CPUs do not use of themselves: rows of whole vectors and others, axes in parts and whole.
+    #[test]
+    fn aligned_columns_give_exact_sums_of_integers() {
+        let device = crate::suite::test_device().unwrap();
+        let tuning = Tuning::of(&device);
+        let params = [("WG", 64), ("VW", 4), ("STREAMED", 0), ("ALIGNED", 1)];
+        tuning.try_out("reduce", 0, Some(params.map(|(name, value)| (name.into(), value)).into()));
+        for (n, inner, dtype) in
+            [(3, 8, DType::F16), (5000, 40, DType::Bf16), (70, 772, DType::F32), (9, 21, DType::Bf16)]
+        {
+            let data = small(n * inner);
+            let mut expected = vec![0f32; inner];
+            data.iter().enumerate().for_each(|(i, v)| expected[i % inner] += v);
+            let x = Tensor::from_f32(&device, [n, inner], &data, dtype).unwrap();
+            assert_eq!(x.sum_f32(&[0], false).unwrap().to_vec().unwrap(), expected, "{n} x {inner} {dtype}");
+        }
+        tuning.try_out("reduce", 0, None);
+    }
+
     /// Long axes are taken in parts: too large for the suite's differences, so checked against exact sums here.
     #[test]
     fn long_axes_in_parts_give_exact_sums_of_integers() {
         let device = crate::suite::test_device().unwrap();
-        let small = |n: usize| (0..n).map(|i| (i % 7) as f32 - 3.0).collect::<Vec<_>>();
         for (shape, axis) in
             [([3, 70_001, 1], 1), ([1, 9001, 21], 1), ([1, 201, 2100], 1), ([100_003, 1, 2], 0)]
         {

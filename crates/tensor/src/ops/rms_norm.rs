@@ -1,11 +1,15 @@
 //! Root-mean-square normalisation over the last axis: `y = x / sqrt(mean(x²) + eps) * gamma` (Zhang and Sennrich 2019).
 
-use super::norm;
+use super::norm::{self, Rows};
 use super::prelude::*;
+use netcl_kernel::Variants;
 
-static KERNEL: Kernel = Kernel::new("rms_norm", include_str!("norm.cl"))
-    .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])])
-    .tune_cpu(&[("VW", &[0])]);
+static STREAMED: Kernel =
+    Kernel::new("rms_norm", include_str!("norm.cl")).requires(|device| device.is_cpu()).tune(&[("VW", &[0])]);
+static PLAIN: Kernel = Kernel::new("rms_norm_plain", include_str!("norm.cl"))
+    .requires(|device| !device.is_cpu())
+    .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])]);
+static VARIANTS: Variants = Variants::new("rms_norm_variant", &[&STREAMED, &norm::ROWS, &PLAIN]);
 
 /// x `(.., N)`, gamma `(N)` → `(.., N)`. Sums are f32 for every dtype.
 pub fn rms_norm(x: &Tensor, gamma: &Tensor, eps: f32) -> Result<Tensor> {
@@ -26,28 +30,13 @@ impl Op<2> for RmsNorm {
     type Saved = Tensor;
     fn forward(&self, [x, gamma]: [&Tensor; 2]) -> Result<(Tensor, Tensor)> {
         let (x, gamma) = (x.contiguous()?, gamma.contiguous()?);
-        let (rows, n) = x.shape().rows_cols(); // x seen as (R, N)
-        let (y, rstd) = (x.empty_like()?, x.empty_f32([rows])?);
-        if y.count() > 0 {
-            let launch = KERNEL.launch("norm_fwd").define("DTYPE", x.dtype().code()).define("CENTER", 0);
-            let launch = launch.groups(row_groups(x.device(), rows, n)).read(&x).read(&gamma);
-            launch.write(&y).write(&rstd).scalar(rows).scalar(n).scalar(self.eps).run()?;
-        }
+        let (y, _, rstd) = Rows { x: &x, gamma: &gamma, center: false }.forward(&VARIANTS, None, self.eps)?;
         Ok((y, rstd))
     }
     fn backward(&self, [x, gamma]: [&Tensor; 2], rstd: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (x, gamma, dy) = (x.contiguous()?, gamma.contiguous()?, dy.contiguous()?);
-        let (rows, n) = x.shape().rows_cols();
-        let parts = norm::blocks(x.device(), rows, n);
-        let part_gamma = x.empty_f32([parts, n])?;
-        let (dx, dgamma) = (x.empty_like()?, gamma.empty_like()?);
-        let launch =
-            KERNEL.launch("norm_bwd").define("DTYPE", x.dtype().code()).define("CENTER", 0).groups(parts);
-        let launch = launch.read(&x).read(&gamma).read(&dy).read(rstd);
-        launch.write(&dx).write(&part_gamma).scalar(rows).scalar(n).run()?;
-        let launch = KERNEL.launch("norm_bwd_params").define("DTYPE", x.dtype().code()).define("CENTER", 0);
-        let launch = launch.read(&part_gamma).write(&dgamma);
-        norm::columns(&KERNEL, x.device(), launch, n).scalar(parts).scalar(n).run()?;
+        let rows = Rows { x: &x, gamma: &gamma, center: false };
+        let (dx, dgamma, _) = rows.backward(&VARIANTS, None, rstd, &dy)?;
         Ok([Some(dx), Some(dgamma)])
     }
     fn reference(&self, [x, gamma]: [&Array; 2]) -> Array {

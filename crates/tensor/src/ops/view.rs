@@ -133,7 +133,8 @@ impl Op<1> for Slice {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize], axis, range| Sample::new(Self { axis, range }, [Input::normal(shape)]).exact();
-        vec![sample(&[4, 5], 1, 1..3), sample(&[4, 5, 3], 0, 2..4), sample(&[3, 40], 1, 7..36), sample(&[1], 0, 0..1), sample(&[4, 5], 1, 2..2)]
+        vec![sample(&[4, 5], 1, 1..3), sample(&[4, 5, 3], 0, 2..4), sample(&[3, 40], 1, 7..36), sample(&[1], 0, 0..1), sample(&[4, 5], 1, 2..2),
+            sample(&[0, 5], 1, 1..3)]
     }
 }
 
@@ -183,7 +184,8 @@ impl Op<1> for Expand {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |from: &[usize], to: &[usize]| Sample::new(Self { shape: to.into() }, [Input::normal(from)]);
-        vec![sample(&[3, 1], &[2, 3, 4]), sample(&[1], &[1]), sample(&[1, 3], &[0, 3]), sample(&[], &[5])]
+        vec![sample(&[3, 1], &[2, 3, 4]), sample(&[1], &[1]), sample(&[1, 3], &[0, 3]),
+            sample(&[0, 3], &[2, 0, 3]), sample(&[], &[5])]
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn svg(kernels: &[KernelTime]) -> String {
     let launches: u64 = kernels.iter().map(|kernel| kernel.launches).sum();
     let height = 16.0 + ROW * sorted.len() as f64;
     let mut svg = format!(
-        "<p class=\"remark\">{} in {} launches</p><div class=\"wide\"><svg viewBox=\"0 0 1080 {height}\" role=\"img\" \
+        "<p class=\"remark\">{} in {} launches of the few steps that were measured</p><div class=\"wide\"><svg viewBox=\"0 0 1080 {height}\" role=\"img\" \
          aria-label=\"Time per kernel\">",
         duration(total),
         integer(launches)

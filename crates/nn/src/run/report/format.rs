@@ -57,8 +57,11 @@ pub(super) fn byte_scale(value: f64) -> (f64, &'static str) {
     found.map_or((1.0, "B"), |(scale, unit)| (scale as f64, unit))
 }
 
-/// `2 min 51 s`.
+/// `2 min 51 s`, `36 ms`, `0.4 ms`.
 pub(super) fn duration(seconds: f64) -> String {
+    if seconds > 0.0 && seconds < 0.1 {
+        return format!("{} ms", three_digits(seconds * 1e3));
+    }
     let whole = seconds.max(0.0).round() as u64;
     match (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60) {
         (0, 0, 0, _) if seconds < 10.0 => format!("{} s", three_digits(seconds)),

@@ -180,8 +180,8 @@ fn numbers_are_for_people() {
     assert_eq!([999, 1000, 1_234_567].map(format::integer), ["999", "1,000", "1,234,567"]);
     assert_eq!([0.0, 12.0, 31_104.0, 5e7].map(format::short), ["0", "12", "31.1k", "50M"]);
     assert_eq!(
-        [1.234, 45.0, 171.0, 3780.0, 180_000.0].map(format::duration),
-        ["1.23 s", "45 s", "2 min 51 s", "1 h 3 min", "2 d 2 h"]
+        [0.0004, 1.234, 45.0, 171.0, 3780.0, 180_000.0].map(format::duration),
+        ["0.4 ms", "1.23 s", "45 s", "2 min 51 s", "1 h 3 min", "2 d 2 h"]
     );
     assert_eq!([5.0, 1536.0, 6.1e7].map(format::bytes), ["5 B", "1.5 KiB", "58.2 MiB"]);
     assert_eq!(format::escape("<a href='x'>&\u{7}"), "&lt;a href=&#39;x&#39;&gt;&amp;\u{fffd}");

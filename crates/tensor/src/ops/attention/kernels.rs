@@ -1,5 +1,6 @@
 //! Launches of the attention kernels: which text on which device, its sizes and its arguments.
 
+use super::{proof, sm90};
 use crate::ops::prelude::*;
 use crate::random::DropMask;
 use netcl_kernel::{Launch, Variants};
@@ -20,8 +21,8 @@ static TILE_BWD: Kernel = Kernel::new("attention_tile_bwd", include_str!("../att
     .include(&[include_str!("../philox.cl"), include_str!("../attention_grid.cl")])
     .requires(|device| device.max_group >= 8);
 /// The two agree on what lies between them, so that any forward goes with any backward.
-static FORWARD: Variants = Variants::new("attention_fwd", &[&VECTOR, &TILE]);
-static BACKWARD: Variants = Variants::new("attention_bwd", &[&VECTOR_BWD, &TILE_BWD]);
+static FORWARD: Variants = Variants::new("attention_fwd", &[&VECTOR, &sm90::WGMMA, &TILE]);
+static BACKWARD: Variants = Variants::new("attention_bwd", &[&VECTOR_BWD, &sm90::WGMMA_BWD, &TILE_BWD]);
 
 /// Query rows and keys of a forward tile, rows and work-items of a backward tile: the first that fits is taken, from the
 /// second on for heads above 64, from the third above 128, where registers are short.
@@ -78,10 +79,10 @@ fn place<'l>(launch: Launch<'l>, view: &View<'_>) -> Launch<'l> {
     let [b, h, t] = view.strides;
     launch.scalar(view.offset).scalar(b).scalar(h).scalar(t)
 }
-fn read<'l>(launch: Launch<'l>, view: &View<'_>) -> Launch<'l> {
+pub(super) fn read<'l>(launch: Launch<'l>, view: &View<'_>) -> Launch<'l> {
     place(launch.read_base(view.tensor), view)
 }
-fn write<'l>(launch: Launch<'l>, view: &View<'_>) -> Launch<'l> {
+pub(super) fn write<'l>(launch: Launch<'l>, view: &View<'_>) -> Launch<'l> {
     place(launch.write_base(view.tensor), view)
 }
 
@@ -109,16 +110,16 @@ impl Problem {
         rows * (self.size.div_ceil(32) * 8 + 1) * 16
             + (tables + usize::from(self.mask.is_some())) * scores * 4
     }
-    fn forward_tile(&self, device: &Device) -> Option<(usize, usize)> {
+    pub(super) fn forward_tile(&self, device: &Device) -> Option<(usize, usize)> {
         let bytes = |p: &Self, (q, k): (usize, usize)| p.tile_bytes(q + k, 1, q * (k + 4)) + q * 36;
         self.tile(device, FORWARD_TILES, bytes)
     }
-    fn backward_tile(&self, device: &Device) -> Option<(usize, usize)> {
+    pub(super) fn backward_tile(&self, device: &Device) -> Option<(usize, usize)> {
         let bytes = |p: &Self, (t, _): (usize, usize)| p.tile_bytes(4 * t, 2, t * (t + 4));
         self.tile(device, BACKWARD_TILES, bytes)
     }
     /// Floating-point operations of one of the products, causality counted.
-    fn product_flops(&self) -> u64 {
+    pub(super) fn product_flops(&self) -> u64 {
         let all = 2 * self.batch * self.heads * self.queries * self.keys * self.size;
         if self.causal { all as u64 / 2 } else { all as u64 }
     }
@@ -129,14 +130,21 @@ impl Problem {
         blocks: usize,
         products: u64,
     ) -> Launch<'static> {
-        kernel
-            .launch(entry)
+        self.defined(kernel.launch(entry))
+            .groups3([blocks, self.kv_heads, self.batch])
+            .flops(products * self.product_flops())
+    }
+    /// The defines that all texts take.
+    pub(super) fn defined<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        launch
             .define("D", self.size)
             .define("CAUSAL", self.causal)
             .define("DROPOUT", self.mask.is_some())
             .define("DTYPE", self.dtype.code())
-            .groups3([blocks, self.kv_heads, self.batch])
-            .flops(products * self.product_flops())
+    }
+    /// The scalars that end the lists of the sm_90 kernels: one more before the others.
+    pub(super) fn end_with<'l>(&self, launch: Launch<'l>, together: usize) -> Launch<'l> {
+        self.end(launch.scalar(together as u32))
     }
     /// The scalars that end most argument lists.
     fn end<'l>(&self, mut launch: Launch<'l>) -> Launch<'l> {
@@ -161,14 +169,31 @@ fn vector_sizes(device: &Device, kernel: &'static Kernel) -> (usize, usize, usiz
 pub(super) fn forward(p: &Problem, [q, k, v]: [View<'_>; 3], o: &Tensor, lse: &Tensor) -> Result<()> {
     let device = o.device();
     let tile = p.forward_tile(device);
-    let kernel = FORWARD.choose_where(device, 0, |k| k.name == VECTOR.name || tile.is_some())?;
-    let launch = match tile {
-        Some((rows, keys)) if kernel.name == TILE.name => {
-            let launch = p.start(kernel, "attention_fwd", p.rows().div_ceil(rows), 2);
-            launch.define("BQ", rows).define("BK", keys)
-        }
-        _ => p.start(kernel, "attention_fwd", p.rows().div_ceil(vector_sizes(device, &VECTOR).1), 2),
-    };
+    let kernel = FORWARD.choose_where(device, 0, |kernel| match kernel.name {
+        name if name == sm90::WGMMA.name => sm90::fits_forward(p, &[q, k, v], o) && proof::forward(device),
+        name => name == VECTOR.name || tile.is_some(),
+    })?;
+    if kernel.name == sm90::WGMMA.name {
+        return sm90::forward(p, [q, k, v], o, lse);
+    }
+    if let (Some(tile), true) = (tile, kernel.name == TILE.name) {
+        return forward_tile(p, [q, k, v], o, lse, tile);
+    }
+    let launch = p.start(kernel, "attention_fwd", p.rows().div_ceil(vector_sizes(device, &VECTOR).1), 2);
+    let launch = read(read(read(launch, &q), &k), &v).write(o).write(lse);
+    p.end(launch).run()
+}
+
+/// The forward that runs on any GPU.
+pub(super) fn forward_tile(
+    p: &Problem,
+    [q, k, v]: [View<'_>; 3],
+    o: &Tensor,
+    lse: &Tensor,
+    (rows, keys): (usize, usize),
+) -> Result<()> {
+    let launch = p.start(&TILE, "attention_fwd", p.rows().div_ceil(rows), 2);
+    let launch = launch.define("BQ", rows).define("BK", keys);
     let launch = read(read(read(launch, &q), &k), &v).write(o).write(lse);
     p.end(launch).run()
 }
@@ -190,8 +215,12 @@ pub(super) struct Known<'a> {
 pub(super) fn backward(p: &Problem, known: &Known<'_>, grads: [View<'_>; 3]) -> Result<()> {
     let device = known.o.device();
     let tile = p.backward_tile(device);
-    let kernel = BACKWARD.choose_where(device, 0, |k| k.name == VECTOR_BWD.name || tile.is_some())?;
+    let kernel = BACKWARD.choose_where(device, 0, |kernel| match kernel.name {
+        name if name == sm90::WGMMA_BWD.name => sm90::fits_backward(p, known, &grads) && proof::backward(device),
+        name => name == VECTOR_BWD.name || tile.is_some(),
+    })?;
     match tile {
+        _ if kernel.name == sm90::WGMMA_BWD.name => sm90::backward(p, known, grads),
         Some(tile) if kernel.name == TILE_BWD.name => backward_tile(p, known, grads, tile),
         _ => backward_vector(p, known, grads),
     }
@@ -216,7 +245,8 @@ fn backward_vector(p: &Problem, known: &Known<'_>, [dq, dk, dv]: [View<'_>; 3]) 
     write(write(launch, &dk), &dv).scalar(p.keys as u32).scalar(parts as u32).run()
 }
 
-fn backward_tile(
+/// The backward that runs on any GPU.
+pub(super) fn backward_tile(
     p: &Problem,
     known: &Known<'_>,
     [dq, dk, dv]: [View<'_>; 3],

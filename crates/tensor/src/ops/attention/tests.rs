@@ -10,15 +10,20 @@ fn variants_agree() {
     let device = test_device().unwrap();
     let tuning = Tuning::of(&device);
     let mut generator = Generator::new(3);
-    // Kernels with barriers take a CPU driver seconds to compile: two sizes of tiles, and the third in the suite of a GPU.
-    let shapes = [([1, 2, 1, 70, 90, 40], DType::F32), ([1, 1, 1, 20, 37, 136], DType::F16)];
+    // Kernels with barriers take a CPU driver seconds to compile: two sizes of tiles, and the third in the suite of a GPU. Each
+    // has more than a tile (64 and 16 rows, 32 and 16 keys) of both, and no more: simulators are slow.
+    let mut shapes = vec![([1, 2, 1, 40, 45, 34], DType::F32), ([1, 1, 1, 18, 21, 136], DType::F16)];
+    if device.capabilities().nvidia_cc == 90 {
+        shapes.extend([([2, 4, 2, 200, 264, 64], DType::Bf16), ([2, 2, 2, 300, 333, 128], DType::F16)]);
+        shapes.extend([([2, 4, 2, 200, 200, 96], DType::F16), ([3, 40, 40, 300, 300, 64], DType::Bf16)]);
+    }
     for (i, ([b, h, kh, t, s, d], dtype)) in shapes.into_iter().enumerate() {
         let mut draw =
             |dims: [usize; 4]| Tensor::normal(&device, dims, 0.0, 1.0, dtype, &mut generator).unwrap();
         let inputs = [draw([b, h, t, d]), draw([b, kh, s, d]), draw([b, kh, s, d])].map(|x| x.parameter("x"));
         let dy = draw([b, h, t, d]);
-        let options = AttentionOptions { causal: i == 0, ..AttentionOptions::default() };
-        let options = options.drop(if i == 0 { 0.2 } else { 0.0 }, [b, h, t, s], &mut generator).unwrap();
+        let options = AttentionOptions { causal: i % 2 == 0, ..AttentionOptions::default() };
+        let options = options.drop(if i % 2 == 0 { 0.2 } else { 0.0 }, [b, h, t, s], &mut generator).unwrap();
         let run = || {
             let y = attention(&inputs[0], &inputs[1], &inputs[2], options).unwrap();
             inputs.iter().for_each(|x| x.set_grad(None));
@@ -47,6 +52,48 @@ fn compare(got: &[Vec<f32>], expected: &[Vec<f32>], tolerance: f64, variant: &Pa
             );
         }
     }
+}
+
+/// For `tools/ptx_check.sh`: every text of the sm_90 kernels that differs in its instructions.
+#[test]
+#[ignore = "writes files for a tool"]
+fn texts_for_the_assembler() {
+    let folder = std::env::temp_dir().join("netcl-texts");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (dtype, causal, dropout, size, warpgroups) in sm90_texts() {
+        let mut defines: Vec<(&'static str, netcl_kernel::Value)> = vec![
+            ("D", size.into()),
+            ("CAUSAL", causal.into()),
+            ("DROPOUT", dropout.into()),
+            ("DTYPE", dtype.code().into()),
+        ];
+        let name = format!("{dtype}_d{size}_causal{}_drop{}", u8::from(causal), u8::from(dropout));
+        let write = |name: String, items: String, text: String| {
+            std::fs::write(folder.join(name), format!("// items {items}\n{text}")).unwrap();
+        };
+        let dq = if size <= 64 { 512 } else { 384 };
+        let items = format!("attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_q={dq}");
+        write(format!("bwd_{name}.cl"), items, sm90::WGMMA_BWD.text(&defines));
+        defines.push(("CW", warpgroups.into()));
+        let items = format!("attention_fwd={}", 128 * (warpgroups + 1));
+        write(format!("fwd_{name}_cw{warpgroups}.cl"), items, sm90::WGMMA.text(&defines));
+    }
+    eprintln!("{}", folder.display());
+}
+
+fn sm90_texts() -> Vec<(DType, bool, bool, usize, usize)> {
+    let mut all = Vec::new();
+    for dtype in [DType::F16, DType::Bf16] {
+        for (causal, dropout) in [(true, false), (false, false), (true, true), (false, true)] {
+            for size in [8, 64, 80, 96, 112, 128] {
+                all.push((dtype, causal, dropout, size, 2));
+                if size <= 64 && !dropout {
+                    all.push((dtype, causal, dropout, size, 3));
+                }
+            }
+        }
+    }
+    all
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! One product onto the device: which kernel, which blocks, how many groups.
 
+use super::super::elementwise::UNARY;
+use super::super::map::map_into;
 use super::super::prelude::*;
 use super::plan::Blocks;
 use super::view::{Matrix, Problem};
-use netcl_device::Buffer;
+use super::wgmma::{self, WGMMA};
+use netcl_device::{Buffer, ErrorKind};
 use netcl_kernel::{Launch, Variants};
 
 /// CPUs, and what cannot run a tile of any size.
@@ -17,12 +20,18 @@ static TILE: Kernel = Kernel::new("matmul_tile", include_str!("../matmul_tile.cl
     .requires(|device| device.local_mem >= 34 << 10 && device.max_group >= ITEMS)
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
 
+/// The same for f32 with copies that pass no registers: NVIDIA from sm_80 on.
+static ASYNC: Kernel = Kernel::new("matmul_async_sm80", include_str!("../matmul_tile.cl"))
+    .tune(&[("BK", &[16, 8])])
+    .requires(|device| device.nvidia_cc >= 80 && device.max_group >= ITEMS)
+    .options(|_| "-cl-nv-maxrregcount=128");
+
 /// 64 x 64 of C a group, 4 x 4 an item: small products, and devices with little local memory.
 static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../matmul_tile.cl"))
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS);
 
-static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &TILE, &TILE_SMALL]);
+static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &ASYNC, &TILE, &TILE_SMALL]);
 
 /// Work-items of a tile's group.
 const ITEMS: usize = 256;
@@ -34,18 +43,33 @@ const COLUMN_SUMS: i32 = 4;
 
 /// What happens to a sum on its way into C.
 #[derive(Clone, Copy)]
-pub(super) struct Epilogue<'a> {
+pub(in crate::ops) struct Epilogue<'a> {
     /// Factor of the product.
     pub alpha: f32,
     /// Added to each row: `(n)`, of C's type.
     pub bias: Option<&'a Tensor>,
     /// Add to what C holds.
     pub add: bool,
+    /// What else is done: on the way where the kernel can, after it where not.
+    pub aux: Aux<'a>,
+}
+
+/// What an epilogue does with another matrix of C's shape and type, dense.
+#[derive(Clone, Copy)]
+pub(in crate::ops) enum Aux<'a> {
+    /// Nothing.
+    None,
+    /// Adds it.
+    Residual(&'a Tensor),
+    /// C becomes GELU (tanh) of the sum, and the matrix the sum.
+    Gelu(&'a Tensor),
+    /// C is multiplied by the derivative of GELU (tanh) there.
+    GeluGrad(&'a Tensor),
 }
 
 impl Epilogue<'_> {
     /// C is the product.
-    pub const NONE: Epilogue<'static> = Epilogue { alpha: 1.0, bias: None, add: false };
+    pub(in crate::ops) const NONE: Epilogue<'static> = Epilogue { alpha: 1.0, bias: None, add: false, aux: Aux::None };
 
     fn flags(&self) -> i32 {
         (if self.add { ADD_C } else { 0 }) | (if self.bias.is_some() { BIAS } else { 0 })
@@ -53,7 +77,7 @@ impl Epilogue<'_> {
 }
 
 /// An argument that this launch does not touch.
-struct Unused<'a>(&'a Tensor);
+pub(super) struct Unused<'a>(pub &'a Tensor);
 
 impl Operand for Unused<'_> {
     fn buffer(&self) -> &Buffer {
@@ -66,7 +90,7 @@ impl Operand for Unused<'_> {
 
 /// `c = epilogue(a b)`; `c` is dense and has as many elements as the product. Returns the sums of the columns of `b`
 /// (f32) where they were asked for and this device's kernel makes them on the way.
-pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
+pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
     let largest = i32::MAX.cast_unsigned() as usize;
     if p.m.max(p.n).max(p.k).max(p.batch()) > largest {
         return Err(Error::shape(format!(
@@ -78,23 +102,70 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) 
             p.n
         )));
     }
+    let kernel = choose(c, p)?;
+    if kernel.name == WGMMA.name {
+        match wgmma::run(c, p, e) {
+            // The driver's assembler may not like one of its many texts; the other kernels take every product.
+            Err(e) if matches!(e.kind(), ErrorKind::Build | ErrorKind::Unsupported) => {
+                Tuning::of(c.device()).retire(c.device(), &WGMMA, e.message());
+            }
+            outcome => return outcome.map(|()| None),
+        }
+        return run(c, p, e, column_sums);
+    }
+    let plain = Epilogue { aux: Aux::None, ..*e };
+    let sum = if let Aux::Gelu(before) = e.aux { before } else { c };
+    let sums = match kernel.name == VECTOR.name {
+        true => vector(sum, p, &plain, column_sums && p.batch() == 1)?,
+        false if c.count() == 0 => None,
+        false => tile(kernel, sum, p, &plain).map(|()| None)?,
+    };
+    match e.aux {
+        Aux::None => {}
+        Aux::Residual(x) => map_into("x0 + x1", &[x, c], &[], c)?,
+        Aux::Gelu(before) => map_into(gelu()?.0, &[before], &[], c)?,
+        Aux::GeluGrad(before) => map_into(gelu()?.1, &[before, c], &[], c)?,
+    }
+    Ok(sums)
+}
+
+/// Expressions of GELU (tanh) and of its gradient, as the element-wise op has them.
+fn gelu() -> Result<(&'static str, &'static str)> {
+    let row = UNARY.iter().find(|row| row.name == "gelu_tanh");
+    row.map(|row| (row.y, row.dx)).ok_or_else(|| Error::internal("no element-wise op gelu_tanh"))
+}
+
+fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
     let device = c.device();
-    let kernel = MATMUL
-        .choose_where(device, 0, |kernel| kernel.name != TILE.name || fills(device, p))
-        .or_else(|_| MATMUL.choose(device, 0))?;
-    if kernel.name == VECTOR.name {
-        return vector(c, p, e, column_sums && p.batch() == 1);
-    }
-    if c.count() > 0 {
-        tile(kernel, c, p, e)?;
-    }
-    Ok(None)
+    MATMUL
+        .choose_where(device, 0, |kernel| match kernel.name {
+            name if name == TILE.name => fills(device, p),
+            name if name == ASYNC.name => c.dtype() == DType::F32 && copies(p) && fills_split(device, p),
+            name if name == WGMMA.name => wgmma::fits(c, p) && wgmma::proven(device),
+            _ => true,
+        })
+        .or_else(|_| MATMUL.choose(device, 0))
+}
+
+/// Whether rows start where copies of 16 bytes may, in operands that are copied so: those whose stride along k is not 1.
+fn copies(p: &Problem) -> bool {
+    let even = |x: &Matrix, along: usize, other: usize, batch: [usize; 2]| {
+        let aligned = [along, batch[0], batch[1], x.offset()].iter().all(|v| v.is_multiple_of(4));
+        along == 1 && other != 1 || other == 1 && aligned
+    };
+    even(&p.a, p.a.col_stride, p.a.row_stride, p.a_strides) && even(&p.b, p.b.row_stride, p.b.col_stride, p.b_strides)
 }
 
 /// Whether large tiles keep a device busy.
 fn fills(device: &Device, p: &Problem) -> bool {
     let tiles = p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch();
     tiles >= device.capabilities().compute_units as usize && p.m >= 96 && p.n >= 96
+}
+
+/// Whether they do when a long sum is shared out, at least sixteen slices to a group.
+fn fills_split(device: &Device, p: &Problem) -> bool {
+    let works = p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch() * (p.k / 256).max(1);
+    works >= device.capabilities().compute_units as usize / 2 && p.m >= 96 && p.n >= 96
 }
 
 fn bind<'a>(launch: Launch<'a>, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<Launch<'a>> {
@@ -160,7 +231,7 @@ fn access(x: &Matrix, along: (usize, usize), other: (usize, usize), batch: [usiz
 fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
     let device = c.device();
     let capabilities = device.capabilities();
-    let (side, each) = if kernel.name == TILE.name { (128, 8) } else { (64, 4) };
+    let (side, each) = if kernel.name == TILE_SMALL.name { (64, 4) } else { (128, 8) };
     let bk = Tuning::value(device, kernel, 0, "BK");
     let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
     let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);
@@ -183,7 +254,8 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let shape = |launch: Launch<'static>| {
         let launch = launch.define("A_ALONG_K", a_along_k).define("B_ALONG_K", b_along_k);
         let launch = launch.define("VA", va).define("VB", vb).define("WG", ITEMS);
-        launch.define("BM", side).define("BN", side).define("TM", each).define("TN", each)
+        let launch = launch.define("BM", side).define("BN", side).define("TM", each).define("TN", each);
+        if kernel.name == ASYNC.name { launch.define("ASYNC", 1) } else { launch }
     };
     shape(launch).groups3([tiles, splits, p.batch()]).run()?;
     let Some(part) = part else { return Ok(()) };

@@ -22,18 +22,31 @@ fn rounding(dtype: DType, terms: usize) -> f64 {
     dtype.epsilon() * 2.0 * (terms as f64).sqrt()
 }
 
+/// Sizes from the device's own blocks: simulators have small ones, and take a second for half a million multiplications.
 #[test]
 fn sizes_of_several_blocks_in_every_layout_and_type() {
     let device = test_device().unwrap();
-    for (m, k, n) in [(150, 300, 210), (260, 520, 136), (7, 1030, 65)] {
+    let blocks = plan::Blocks::of(&device);
+    // Two blocks and an edge, also of the 128 rows and columns of a GPU's tile.
+    let [m, k, n] = [(blocks.mc, 139), (blocks.kc, 0), (blocks.nc, 139)].map(|(b, least)| (2 * b + 9).max(least));
+    let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
+    for (dims, dtypes) in [
+        ([m, 22, 19], &DType::FLOATS[..]),
+        ([7, k, 37], &DType::FLOATS[..]),
+        ([13, 22, n], &DType::FLOATS[..]),
+        ([m, k, n], &[DType::F32]),
+    ] {
+        let [m, k, n] = dims;
         let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [k, n], 0.61));
         let expected = reference(&a_host, &b_host);
-        let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
-        for dtype in DType::FLOATS {
-            let (a, b) = (a.to_dtype(dtype).unwrap(), b.to_dtype(dtype).unwrap());
-            let tolerance = rounding(dtype, k);
-            for (a, b) in [(a.clone(), b.clone()), (a.clone(), turned(&b)), (turned(&a), b.clone()), (turned(&a), turned(&b))] {
-                near(&matmul(&a, &b).unwrap(), &expected, tolerance);
+        for dtype in dtypes {
+            let (a, b) = (a.to_dtype(*dtype).unwrap(), b.to_dtype(*dtype).unwrap());
+            let tolerance = rounding(*dtype, k);
+            near(&matmul(&a, &b).unwrap(), &expected, tolerance);
+            near(&matmul(&turned(&a), &turned(&b)).unwrap(), &expected, tolerance);
+            if dims.iter().any(|size| *size < 100) {
+                near(&matmul(&a, &turned(&b)).unwrap(), &expected, tolerance);
+                near(&matmul(&turned(&a), &b).unwrap(), &expected, tolerance);
             }
         }
     }
@@ -42,17 +55,19 @@ fn sizes_of_several_blocks_in_every_layout_and_type() {
 #[test]
 fn the_gradient_of_a_bias_comes_with_the_weights_over_several_blocks() {
     let device = test_device().unwrap();
-    let ((x, x_host), (dy, dy_host)) = (ramp(&device, [700, 40], 0.37), ramp(&device, [700, 300], 0.61));
+    let blocks = plan::Blocks::of(&device);
+    let (rows, n) = (2 * blocks.kc + 9, blocks.nc + 109);
+    let ((x, x_host), (dy, dy_host)) = (ramp(&device, [rows, 20], 0.37), ramp(&device, [rows, n], 0.61));
     for dtype in DType::FLOATS {
         let cast = |t: &Tensor| t.to_dtype(dtype).unwrap();
         let x = cast(&x).parameter("x");
-        let w = Tensor::zeros(&device, [40, 300], dtype).unwrap().parameter("w");
-        let bias = Tensor::zeros(&device, [300], dtype).unwrap().parameter("bias");
+        let w = Tensor::zeros(&device, [20, n], dtype).unwrap().parameter("w");
+        let bias = Tensor::zeros(&device, [n], dtype).unwrap().parameter("bias");
         linear(&x, &w, Some(&bias)).unwrap().backward_with(&cast(&dy)).unwrap();
-        let ones = Array::from_fn([1, 700], |_| 1.0);
+        let ones = Array::from_fn([1, rows], |_| 1.0);
         let sums = reference(&ones, &dy_host);
-        near(&bias.grad().unwrap(), &Array::new([300], sums.data), rounding(dtype, 700));
-        near(&w.grad().unwrap(), &reference(&x_host.permute(&[1, 0]), &dy_host), rounding(dtype, 700));
+        near(&bias.grad().unwrap(), &Array::new([n], sums.data), rounding(dtype, rows));
+        near(&w.grad().unwrap(), &reference(&x_host.permute(&[1, 0]), &dy_host), rounding(dtype, rows));
     }
 }
 
@@ -125,4 +140,47 @@ fn tiles_agree_with_the_reference() {
     case("matmul_tile_small", [72, 140, 68], [false, true], DType::F32);
     case("matmul_tile_small", [61, 701, 50], [false, false], DType::F16);
     case("matmul_tile", [260, 68, 132], [true, true], DType::F32);
+}
+
+/// Every tile of the tensor cores, every way to share a sum out, every layout, edges beside whole tiles.
+#[test]
+fn tensor_cores_agree_with_the_reference() {
+    let device = test_device().unwrap();
+    if !wgmma::WGMMA.runs_on(device.capabilities()) {
+        println!("skipped: {} has no wgmma", device.capabilities().id);
+        return;
+    }
+    let (m, k, n) = (520, 1096, 392);
+    let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [k, n], 0.61));
+    let bias = Tensor::full(&device, [n], 2.0, DType::F32).unwrap();
+    let product = reference(&a_host, &b_host);
+    let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
+    let splits = [wgmma::Split::None, wgmma::Split::Chain(3), wgmma::Split::Parts(4)];
+    let mut turn = 0;
+    for tile in wgmma::TILES {
+        for split in splits {
+            turn += 1;
+            let dtype = if turn % 2 == 0 { DType::F16 } else { DType::Bf16 };
+            let cast = |x: &Tensor, turn: bool| if turn { turned(x) } else { x.clone() }.to_dtype(dtype).unwrap();
+            let (a, b) = (cast(&a, turn % 3 == 0), cast(&b, turn % 4 < 2));
+            let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+            let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+            let bias = cast(&bias, false);
+            for (epilogue, factor, shift) in [
+                (Epilogue::NONE, 1.0, 0.0),
+                (Epilogue { alpha: -0.5, bias: Some(&bias), add: true, aux: Aux::None }, -0.5, 5.0),
+            ] {
+                let c = Tensor::full(&device, [m, n], if epilogue.add { 3.0 } else { f32::NAN }, dtype).unwrap();
+                assert!(wgmma::fits(&c, &problem));
+                let run = || wgmma::run_plan(&c, &problem, &epilogue, wgmma::Plan { tile, split }).unwrap();
+                run();
+                near(&c, &product.clone().map(|v| factor * v + shift), rounding(dtype, k));
+                if !epilogue.add {
+                    let bits = c.to_bytes().unwrap();
+                    run();
+                    assert!(bits == c.to_bytes().unwrap(), "{tile:?} {split:?} {dtype}: other bits on a second run");
+                }
+            }
+        }
+    }
 }

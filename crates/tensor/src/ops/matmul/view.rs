@@ -4,7 +4,7 @@ use super::super::prelude::*;
 
 /// A matrix, or a batch of them, in a tensor's memory. Transposing it moves nothing.
 #[derive(Clone)]
-pub(super) struct Matrix {
+pub(in crate::ops) struct Matrix {
     pub tensor: Tensor,
     /// Sizes and strides of the axes before the last two.
     pub batch: Vec<(usize, usize)>,
@@ -91,7 +91,7 @@ fn merge_all(axes: &[(usize, usize)]) -> Option<usize> {
 }
 
 /// One launch: `z0 * z1` products of `(m, k)` and `(k, n)`.
-pub(super) struct Problem {
+pub(in crate::ops) struct Problem {
     pub a: Matrix,
     pub b: Matrix,
     pub m: usize,
@@ -120,7 +120,7 @@ impl Problem {
         {
             let row_stride = if m == 1 { step } else { a.row_stride };
             return Ok(Self {
-                a: Matrix { row_stride, ..a },
+                a: Matrix { rows: m * size, row_stride, ..a },
                 b,
                 m: m * size,
                 n,

@@ -5,9 +5,9 @@ use crate::ops::prelude::*;
 use netcl_device::Buffer;
 use netcl_kernel::Launch;
 
-/// The parameters of one type within one buffer.
+/// The parameters of one type within one buffer, be they views of it or windows.
 pub(super) struct Arena {
-    /// The buffer, from its start.
+    /// The buffer that no other holds, from its start.
     whole: Tensor,
     pub dtype: DType,
     /// First element of `whole` that moments and master weights have a place for.
@@ -33,11 +33,12 @@ impl Arena {
                     "optimizer: {name} is a view with gaps; give the tensor it is a view of"
                 )));
             }
-            let same = |a: &&mut Self| a.whole.storage().same(param.storage()) && a.dtype == param.dtype();
+            let whole = param.storage().whole();
+            let same = |a: &&mut Self| a.whole.storage().same(whole) && a.dtype == param.dtype();
             match arenas.iter_mut().find(same) {
                 Some(arena) => arena.members.push(i),
                 None => arenas.push(Self {
-                    whole: param.detach(),
+                    whole: Tensor::from_parts(whole.clone(), param.layout().clone(), param.dtype(), None),
                     dtype: param.dtype(),
                     base: 0,
                     master: None,
@@ -54,7 +55,7 @@ impl Arena {
     fn lay_out(&mut self, entries: &[Entry], moments: usize) -> Result<()> {
         let place = |i: usize| {
             let param = &entries[i].param;
-            param.layout().offset..param.layout().offset + param.count()
+            first(param)..first(param) + param.count()
         };
         self.members.sort_by_key(|i| place(*i).start);
         let name = |i: usize| entries[i].param.name().unwrap_or("a parameter without name");
@@ -98,11 +99,16 @@ impl Arena {
 
     /// Moments and master weights of one member, in its shape.
     pub fn state(&self, param: &Tensor, names: &[&'static str]) -> Result<Vec<(&'static str, Tensor)>> {
-        let start = param.layout().offset - self.base;
+        let start = first(param) - self.base;
         let window = |t: &Tensor| t.slice(0, start..start + param.count())?.reshape(param.shape());
         let named = names.iter().zip(&self.moments).map(|(n, t)| Ok((*n, window(t)?)));
         named.chain(self.master.iter().map(|t| Ok(("master", window(t)?)))).collect()
     }
+}
+
+/// A parameter's first element in the buffer that no other holds.
+pub(super) fn first(param: &Tensor) -> usize {
+    param.storage().start() / param.dtype().size() + param.layout().offset
 }
 
 /// A buffer bound from its start of which a launch touches this many elements.

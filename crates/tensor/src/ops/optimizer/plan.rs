@@ -1,12 +1,14 @@
 //! Which gradients go into which launch. Made again only when a gradient's type or place in its buffer changes.
 
-use super::arena::{Arena, Part};
+use super::arena::{Arena, Part, first};
 use super::{Entry, KERNEL, SLOTS};
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 
 /// Words of a row of the table: `ROW` of the kernel text.
 const ROW: usize = 5;
+/// Elements that every vector width of the kernel divides.
+const LANES: usize = 16;
 
 pub(super) struct Plan {
     /// Type and offset of every gradient: what the plan was made for.
@@ -29,6 +31,8 @@ pub(super) struct Batch {
     members: Vec<usize>,
     /// Its first row of the table.
     first: usize,
+    /// Whether everything starts at whole vectors of [`LANES`]; not asked on CPUs, which load from anywhere.
+    pub aligned: bool,
     pub groups: usize,
     /// Its first partial sum.
     pub part: usize,
@@ -47,7 +51,8 @@ impl Plan {
 
     fn new(key: Vec<(DType, usize)>, entries: &[Entry], arenas: &[Arena]) -> Result<Self> {
         let device = entries[0].param.device();
-        let chunk = Tuning::value(device, &KERNEL, 0, "CHUNK");
+        let value = |name| Tuning::value(device, &KERNEL, 0, name);
+        let (chunk, vectors) = (value("CHUNK"), value("WG") > 1);
         let mut batches: Vec<Batch> = Vec::new();
         let mut table: Vec<u64> = Vec::with_capacity(entries.len() * ROW);
         for (arena, a) in arenas.iter().enumerate() {
@@ -56,13 +61,15 @@ impl Plan {
                 let members: Vec<usize> = a.members.iter().filter(fits).copied().collect();
                 for members in members.chunks(SLOTS) {
                     let part = batches.last().map_or(0, |b| b.part + b.groups);
-                    let first = table.len() / ROW;
-                    let (mut groups, mut elements) = (0, 0);
+                    let row = table.len() / ROW;
+                    let (mut groups, mut elements, mut aligned) = (0, 0, vectors);
                     for i in members {
                         let Entry { param, weight_decay, lr_scale } = &entries[*i];
                         let [decay, factor] =
                             [weight_decay, lr_scale].map(|x| u64::from((*x as f32).to_bits()));
-                        let sizes = [param.layout().offset, key[*i].1, param.count(), groups];
+                        let sizes = [first(param), key[*i].1, param.count(), groups];
+                        aligned &=
+                            [sizes[0], sizes[0] - a.base, sizes[1]].iter().all(|n| n.is_multiple_of(LANES));
                         table.extend(sizes.map(|n| n as u64));
                         table.push(decay | factor << 32);
                         groups += param.count().div_ceil(chunk);
@@ -72,7 +79,8 @@ impl Plan {
                         arena,
                         dtype,
                         members: members.to_vec(),
-                        first,
+                        first: row,
+                        aligned,
                         groups,
                         part,
                         elements,

@@ -1,5 +1,7 @@
 //! The optimizers' place among the ops' self-tests: three clipped steps over parameters of many sizes, against f64.
 
+#[cfg(test)]
+use super::Plan;
 use super::{Entry, Rule, Update};
 use crate::ops::OpEntry;
 use crate::ops::prelude::*;
@@ -7,8 +9,12 @@ use crate::ops::prelude::*;
 /// Its line of [`OPS`](crate::ops::OPS). There is nothing to measure alone: it moves memory.
 pub const ENTRY: OpEntry = OpEntry {
     name: "optimizer::Update",
-    suite: |device, dtype| each_rule(dtype, |rule| three_steps(device, dtype, rule, true)),
-    exercise: |device, dtype| each_rule(dtype, |rule| three_steps(device, dtype, rule, false)),
+    suite: |device, dtype| {
+        each_rule(dtype, |rule| three_steps(device, dtype, rule, Gradients::Anywhere, true))
+    },
+    exercise: |device, dtype| {
+        each_rule(dtype, |rule| three_steps(device, dtype, rule, Gradients::Anywhere, false))
+    },
     bench: |_, _, _| Ok(()),
 };
 
@@ -32,12 +38,21 @@ fn each_rule(dtype: DType, run: impl Fn(Rule) -> Result<()>) -> Result<usize> {
     Ok(rules.len())
 }
 
-fn three_steps(device: &Device, dtype: DType, rule: Rule, compare: bool) -> Result<()> {
+/// Where gradients lie.
+#[derive(Clone, Copy, PartialEq)]
+enum Gradients {
+    /// In buffers of their own, from the first element on.
+    Aligned,
+    /// Some f32, some strided, the others at offsets that change with the step.
+    Anywhere,
+}
+
+fn three_steps(device: &Device, dtype: DType, rule: Rule, place: Gradients, compare: bool) -> Result<()> {
     let params = parameters(device, dtype)?;
     let mut update = Update::new(rule, entries(&params), None)?;
     let mut references = params.iter().map(Reference::of).collect::<Result<Vec<_>>>()?;
     for (step, limit) in (0..3).zip([1.0, 1e9, 10.0]) {
-        let grads = give_grads(&params, step)?;
+        let grads = give_grads(&params, step, place)?;
         let lr = 0.01 / (step + 1) as f64;
         update.step(lr, Some(limit))?;
         if !compare {
@@ -88,14 +103,16 @@ fn draw(seed: u64, n: usize, dtype: DType) -> Vec<f32> {
 }
 
 /// More parameters than a launch takes, of odd sizes, some of several work-groups, one empty. They lie in one buffer at
-/// multiples of 256 elements, except the last three, which have buffers of their own.
+/// multiples of 256 elements, as views and as windows by turns, except the last three, which have buffers of their own.
 fn parameters(device: &Device, dtype: DType) -> Result<Vec<Tensor>> {
     let mut sizes: Vec<usize> = (0..37).map(|i| 1 + (i * i * 7) % 301).collect();
     sizes.extend([1, 0, 20_011, 8192, 8193, 255, 256, 257]);
     let arena = Tensor::zeros(device, [sizes.iter().map(|n| n.next_multiple_of(256)).sum::<usize>()], dtype)?;
     let mut at = 0;
     let make = |(i, n): (usize, &usize)| {
-        let tensor = if i + 3 < sizes.len() {
+        let tensor = if i + 3 < sizes.len() && i % 2 == 0 {
+            arena.window(at, [*n])?
+        } else if i + 3 < sizes.len() {
             arena.slice(0, at..at + n)?
         } else {
             Tensor::zeros(device, [*n], dtype)?
@@ -107,14 +124,16 @@ fn parameters(device: &Device, dtype: DType) -> Result<Vec<Tensor>> {
     sizes.iter().enumerate().map(make).collect()
 }
 
-/// Gradients of a step: some f32, some strided, the others at offsets that change with the step.
-fn give_grads(params: &[Tensor], step: u64) -> Result<Vec<Vec<f64>>> {
+/// Gradients of a step.
+fn give_grads(params: &[Tensor], step: u64, place: Gradients) -> Result<Vec<Vec<f64>>> {
     let give = |(i, param): (usize, &Tensor)| {
         let dtype = if i % 5 == 4 { DType::F32 } else { param.dtype() };
         let n = param.count();
         let values = draw(1000 * (step + 1) + i as u64, n, dtype);
         let upload = |data: &[f32]| Tensor::from_f32(param.device(), [data.len()], data, dtype);
-        let grad = if i % 7 == 6 {
+        let grad = if place == Gradients::Aligned {
+            upload(&values)?
+        } else if i % 7 == 6 {
             let spread: Vec<f32> = values.iter().flat_map(|v| [*v, f32::NAN]).collect();
             upload(&spread)?.reshape([n, 2])?.slice(1, 0..1)?
         } else {
@@ -171,6 +190,34 @@ impl Reference {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    /// What GPUs run: groups of several items, with and without whole vectors.
+    #[test]
+    fn groups_follow_f64() {
+        let device = crate::suite::test_device().unwrap();
+        let params = [("WG", 64), ("VW", 4), ("CHUNK", 4096)].map(|(name, value)| (name.to_owned(), value));
+        Tuning::of(&device).try_out("optimizer", 0, Some(params.into()));
+        for dtype in DType::FLOATS {
+            three_steps(&device, dtype, ADAMW, Gradients::Aligned, true).unwrap();
+        }
+        three_steps(&device, DType::Bf16, ADAMW, Gradients::Anywhere, true).unwrap();
+    }
+
+    /// Windows of one buffer are one arena: a launch for every 32 of them.
+    #[test]
+    fn windows_of_a_buffer_share_launches() {
+        let device = crate::suite::test_device().unwrap();
+        let arena = Tensor::zeros(&device, [40 * 256], DType::F32).unwrap();
+        let make = |i: usize| arena.window(i * 256, [200]).unwrap().parameter(&format!("p{i}"));
+        let params: Vec<Tensor> = (0..40).map(make).collect();
+        let update = Update::new(ADAMW, entries(&params), None).unwrap();
+        assert_eq!(update.arenas.len(), 1);
+        let grads = vec![arena.slice(0, 0..200).unwrap(); 40];
+        let plan = Plan::renew(None, &update.entries, &update.arenas, &grads).unwrap();
+        assert_eq!(plan.batches.len(), 2);
+    }
+
     #[test]
     fn rules_and_types_follow_f64() {
         crate::suite::test(super::ENTRY.name);

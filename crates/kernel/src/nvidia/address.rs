@@ -1,0 +1,25 @@
+//! Device addresses of buffers: OpenCL has no call for them, a kernel sees them.
+
+use crate::kernel::Kernel;
+use crate::launch::Operand;
+use netcl_device::{Buffer, Result};
+
+static ADDRESS: Kernel = Kernel::new("address", include_str!("address.cl"));
+
+/// Where an operand's data starts in the device's address space. The first question about a block of the pool waits for the
+/// device; its answer is kept.
+///
+/// # Errors
+/// When the kernel cannot be built or run.
+pub fn address(operand: &impl Operand) -> Result<u64> {
+    Ok(operand.buffer().address(ask)? + operand.offset() as u64)
+}
+
+fn ask(buffer: &Buffer) -> Result<u64> {
+    let device = buffer.device();
+    let answer = device.allocate(size_of::<u64>())?;
+    ADDRESS.launch("address").local([1, 1, 1]).groups(1).read_base(buffer).write(&answer).run()?;
+    let mut bytes = [0; size_of::<u64>()];
+    device.download(&answer, 0, &mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
+}

@@ -1,0 +1,72 @@
+//! Instructions of one architecture, through the driver's own text.
+//!
+//! NVIDIA's driver compiles OpenCL C for `sm_90`, and wgmma, setmaxnreg and others exist on `sm_90a` only. Its program binary
+//! is PTX text, though, and it takes such text back. So a kernel writes those instructions behind the PTX comment `//@` in
+//! its asm strings, where the compiler keeps them with their operands filled in; [`patch`] uncovers them and names the
+//! architecture, and the driver's assembler, which knows it, builds the rest.
+
+/// Registers a work-item may have: what a multiprocessor has, 65536, by the group's size; no kernel of ours gains from more.
+const MOST_REGISTERS: usize = 168;
+
+/// The text with `//@` instructions live, for `sm_90a`, with a limit of registers that lets the whole group start:
+/// `setmaxnreg` moves registers between warpgroups only within such a limit.
+pub(crate) fn patch(ptx: &str) -> String {
+    let mut out = String::with_capacity(ptx.len() + 256);
+    for line in ptx.split_inclusive('\n') {
+        if let Some(rest) = line.strip_prefix(".target sm_90").filter(|rest| !rest.starts_with('a')) {
+            out.push_str(".target sm_90a");
+            out.push_str(rest);
+            continue;
+        }
+        out.push_str(&line.replace("//@", ""));
+        if let Some(items) = group_items(line) {
+            let registers = (65_536 / items.max(1) / 8 * 8).min(MOST_REGISTERS);
+            out.push_str(&format!(".maxnreg {registers}\n"));
+        }
+    }
+    out
+}
+
+/// Work-items a group by a line `.reqntid 384, 1, 1`.
+fn group_items(line: &str) -> Option<usize> {
+    let sizes = line.trim().strip_prefix(".reqntid")?;
+    sizes.split(',').map(|n| n.trim().parse::<usize>().ok()).product()
+}
+
+/// The line of a build log that says the assembler made matrix instructions wait for one another or ignored `setmaxnreg` (its
+/// notes C7500 to C7599): such a kernel is right, and slower than the variant it stands in front of.
+pub(crate) fn complaint(log: &str) -> Option<&str> {
+    log.lines().find(|line| line.contains("(C75") || line.contains("instructions are serialized"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PTX: &str = ".version 8.8\n.target sm_90, texmode_independent\n.entry gemm(\n)\n.reqntid 384, 1, 1\n{\n\
+        // begin inline asm\n\t//@wgmma.fence.sync.aligned;\n\t// end inline asm\n}\n.entry sum()\n.reqntid 32, 16\n{ }\n";
+
+    #[test]
+    fn hidden_instructions_come_to_life() {
+        let patched = patch(PTX);
+        assert!(patched.contains("\n.target sm_90a, texmode_independent\n"), "{patched}");
+        assert!(patched.contains("\n\twgmma.fence.sync.aligned;\n"), "{patched}");
+        assert!(patched.contains(".reqntid 384, 1, 1\n.maxnreg 168\n"), "{patched}");
+        assert!(patched.contains(".reqntid 32, 16\n.maxnreg 128\n"), "{patched}");
+        assert_eq!(patched.lines().count(), PTX.lines().count() + 2, "comments stay comments");
+    }
+
+    #[test]
+    fn an_architecture_that_is_named_stays() {
+        assert_eq!(patch(".target sm_90a\n"), ".target sm_90a\n");
+        assert_eq!(patch(".target sm_80\n"), ".target sm_80\n");
+    }
+
+    #[test]
+    fn serialised_products_are_found() {
+        let log = "ptxas info : 168 registers\nptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are \
+            serialized due to insufficient register resources\n";
+        assert!(complaint(log).is_some_and(|line| line.contains("C7510")));
+        assert_eq!(complaint("ptxas info : Used 168 registers"), None);
+    }
+}

@@ -1,0 +1,241 @@
+//! Tensor maps: 128 bytes that describe a matrix in memory to the bulk copies of sm_90 (`cp.async.bulk.tensor`).
+//!
+//! The vendor documents no layout for them; this one was found by comparing maps, and by reading what the assembler makes of
+//! `tensormap.replace`. The self-tests of the kernels that use it guard it. Elements outside the matrix read as 0.
+
+use netcl_device::{Buffer, Device, Result};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+const MAP_BYTES: usize = 128;
+/// Maps a table holds; a full one is followed by another.
+const TABLE_MAPS: usize = 1024;
+
+/// Type of a matrix's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// f16.
+    F16,
+    /// bf16.
+    Bf16,
+    /// f32.
+    F32,
+    /// f32 in memory, rounded to tf32 on the way.
+    Tf32,
+}
+
+impl Element {
+    fn bytes(self) -> u32 {
+        if matches!(self, Self::F16 | Self::Bf16) { 2 } else { 4 }
+    }
+    fn code(self) -> u32 {
+        match self {
+            Self::F16 => 6 << 7,
+            Self::F32 => 7 << 7,
+            Self::Bf16 => 10 << 7,
+            Self::Tf32 => 7 << 7 | 1 << 16,
+        }
+    }
+}
+
+/// A matrix in device memory and the block of it that one copy moves, in local memory with 128-byte swizzle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TensorMap {
+    /// Type of the elements.
+    pub element: Element,
+    /// Device address of the first element, a multiple of 16.
+    pub address: u64,
+    /// Elements a row, and rows.
+    pub dims: [u64; 2],
+    /// Bytes from row to row, a multiple of 16.
+    pub stride: u64,
+    /// Elements (128 bytes at most) and rows (256 at most) of a block.
+    pub block: [u32; 2],
+}
+
+impl TensorMap {
+    /// Whether the hardware can describe this.
+    pub fn fits(&self) -> bool {
+        let [inner, rows] = self.block;
+        self.address.is_multiple_of(16)
+            && self.stride.is_multiple_of(16)
+            && self.stride < 1 << 36
+            && (1..=128 / self.element.bytes()).contains(&inner)
+            && (1..=256).contains(&rows)
+            && self.dims.iter().all(|n| (1..=1 << 32).contains(n))
+    }
+
+    fn words(&self) -> [u32; MAP_BYTES / 4] {
+        let mut words = [0u32; MAP_BYTES / 4];
+        words[0] = self.address as u32;
+        words[1] = (self.address >> 32) as u32;
+        // Rank 2; type; 128-byte swizzle; the L2 fetches 128 bytes at a time.
+        words[2] = 1 << 4 | self.element.code() | 3 << 13 | 2 << 17;
+        words[3] = (self.stride >> 4) as u32;
+        words[8] = (self.dims[0] - 1) as u32;
+        words[9] = (self.dims[1] - 1) as u32;
+        words[13] = (self.block[0] - 1) << 24;
+        words[14] = self.block[1] - 1;
+        words[16] = self.block[0] * self.block[1] * self.element.bytes();
+        // Bytes after which the swizzle repeats.
+        words[18] = 1024;
+        words
+    }
+}
+
+/// Matrices of one shape in two more dimensions (heads and batches); a copy moves a block of one of them. Rows past the end
+/// of a matrix read as 0, also where the next matrix follows in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MatrixStack {
+    /// The first of them.
+    pub matrix: TensorMap,
+    /// How many there are in each of the two dimensions.
+    pub counts: [u64; 2],
+    /// Bytes from one to the next, a multiple of 16.
+    pub strides: [u64; 2],
+}
+
+impl MatrixStack {
+    /// Whether the hardware can describe this.
+    pub fn fits(&self) -> bool {
+        let axis = |(n, stride): (u64, u64)| {
+            (1..=1 << 32).contains(&n)
+                && (n == 1 || (stride.is_multiple_of(16) && (16..1 << 36).contains(&stride)))
+        };
+        self.matrix.fits() && self.counts.into_iter().zip(self.strides).all(axis)
+    }
+
+    fn words(&self) -> [u32; MAP_BYTES / 4] {
+        let mut words = self.matrix.words();
+        words[2] |= 3 << 4; // rank 4
+        for (i, (n, stride)) in self.counts.into_iter().zip(self.strides).enumerate() {
+            // Blocks are one matrix deep: 1 - 1 in the bytes of word 14 beside the rows.
+            words[4 + i] = (if n == 1 { 16 } else { stride } >> 4) as u32;
+            words[10 + i] = (n - 1) as u32;
+        }
+        words
+    }
+}
+
+/// What a map describes: a [`TensorMap`] or a [`MatrixStack`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Described {
+    /// Rank 2.
+    Matrix(TensorMap),
+    /// Rank 4.
+    Stack(MatrixStack),
+}
+
+impl From<TensorMap> for Described {
+    fn from(map: TensorMap) -> Self {
+        Self::Matrix(map)
+    }
+}
+impl From<MatrixStack> for Described {
+    fn from(map: MatrixStack) -> Self {
+        Self::Stack(map)
+    }
+}
+
+impl Described {
+    fn fits(&self) -> bool {
+        match self {
+            Self::Matrix(m) => m.fits(),
+            Self::Stack(s) => s.fits(),
+        }
+    }
+    fn encode(&self) -> [u8; MAP_BYTES] {
+        let words = match self {
+            Self::Matrix(m) => m.words(),
+            Self::Stack(s) => s.words(),
+        };
+        let mut out = [0; MAP_BYTES];
+        out.chunks_exact_mut(4).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+        out
+    }
+}
+
+#[derive(Default)]
+struct Tables {
+    known: HashMap<Vec<Described>, (Buffer, usize)>,
+    table: Option<(Buffer, usize)>,
+}
+
+/// The maps of one launch in device memory: their table, and the byte at which the first of them starts; the others follow.
+/// Maps that were asked for before are still there: a training step meets the same ones again.
+///
+/// # Errors
+/// `Unsupported` for a matrix that no map describes ([`TensorMap::fits`]); whatever the upload answers.
+pub fn tensor_maps(device: &Device, maps: &[impl Copy + Into<Described>]) -> Result<(Buffer, usize)> {
+    let maps: Vec<Described> = maps.iter().map(|map| (*map).into()).collect();
+    let tables = device.extension(|_| Mutex::<Tables>::default());
+    let mut tables = tables.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = tables.known.get(&maps) {
+        return Ok(found.clone());
+    }
+    if let Some(bad) = maps.iter().find(|map| !map.fits()) {
+        return Err(netcl_device::Error::unsupported(format!("no tensor map describes {bad:?}")));
+    }
+    let (table, used) = match tables.table.take() {
+        Some((table, used)) if used + maps.len() <= TABLE_MAPS => (table, used),
+        _ => {
+            let _tag = device.tag("tensor maps");
+            (device.allocate(TABLE_MAPS * MAP_BYTES)?, 0)
+        }
+    };
+    let bytes: Vec<u8> = maps.iter().flat_map(Described::encode).collect();
+    device.upload(&table, used * MAP_BYTES, &bytes)?;
+    // Shapes that come and go with every step must not fill the device with tables: forget those of full ones.
+    if used == 0 {
+        tables.known.clear();
+    }
+    tables.table = Some((table.clone(), used + maps.len()));
+    tables.known.insert(maps, (table.clone(), used * MAP_BYTES));
+    Ok((table, used * MAP_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAP: TensorMap = TensorMap {
+        element: Element::Bf16,
+        address: 0x7_0000_1000,
+        dims: [768, 16_384],
+        stride: 1536,
+        block: [64, 128],
+    };
+
+    #[test]
+    fn words_say_what_the_hardware_reads() {
+        let bytes = Described::from(MAP).encode();
+        let word = |i: usize| {
+            u32::from_le_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]])
+        };
+        assert_eq!((word(0), word(1)), (0x1000, 7));
+        assert_eq!(word(2), 1 << 4 | 10 << 7 | 3 << 13 | 2 << 17);
+        assert_eq!((word(3), word(8), word(9)), (96, 767, 16_383));
+        assert_eq!((word(13), word(14), word(16), word(18)), (63 << 24, 127, 64 * 128 * 2, 1024));
+    }
+
+    #[test]
+    fn stacks_are_rank_4() {
+        let stack = MatrixStack { matrix: MAP, counts: [12, 1], strides: [128, 0] };
+        let words = stack.words();
+        assert_eq!(words[2], 3 << 4 | 10 << 7 | 3 << 13 | 2 << 17);
+        assert_eq!((words[3], words[4], words[5]), (96, 8, 1));
+        assert_eq!(words[8..12], [767, 16_383, 11, 0]);
+        assert_eq!((words[14], words[16]), (127, 64 * 128 * 2));
+        assert!(stack.fits());
+        assert!(!MatrixStack { strides: [0, 0], ..stack }.fits());
+    }
+
+    #[test]
+    fn what_no_map_describes_is_seen() {
+        assert!(MAP.fits());
+        assert!(!TensorMap { stride: 1538, ..MAP }.fits());
+        assert!(!TensorMap { address: 8, ..MAP }.fits());
+        assert!(!TensorMap { block: [128, 128], ..MAP }.fits());
+        assert!(!TensorMap { dims: [768, 0], ..MAP }.fits());
+    }
+}

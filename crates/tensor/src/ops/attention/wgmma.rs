@@ -1,0 +1,119 @@
+//! Macros for attention's warpgroup matrix instructions of sm_90a.
+//!
+//! One asm statement holds a whole product: the fence, the 16-deep steps with their descriptor additions, the commit. With a
+//! statement for each instruction the driver's compiler puts register moves between fence and product, and the assembler
+//! serialises them (C7520): 414 instead of 560 TFLOP/s at D = 128.
+
+use std::fmt::Write as _;
+
+/// Columns of a product: keys or queries of a block, or D.
+const COLUMNS: [usize; 2] = [64, 128];
+/// 16-deep steps of products over D.
+const HEAD_STEPS: [usize; 5] = [4, 5, 6, 7, 8];
+/// 16-deep steps of products over the 64 or 128 rows of a block.
+const BLOCK_STEPS: [usize; 2] = [4, 8];
+
+/// `SS_N<n>_K<k>(c, a, b, a_half, b_half)`: c = a bᵀ over 16 k columns, both in local memory with their columns side by side,
+/// 64 of them in a half; the second half of a starts `a_half` descriptor units (16 bytes) after the first.
+/// `RS_N<n>_K<k>(c, p, b, keep)`: c = p b, or c += p b where `keep` is not 0; p in registers, b in local memory, 16 k rows.
+/// `HOLD_F<n>(c)`, `HOLD_U<n>(p)`: nothing that touches these registers moves across.
+/// The text that uses them defines `WGMMA_TYPES` (`".f32.bf16.bf16"`).
+pub(super) fn macros() -> String {
+    let mut out = String::with_capacity(48 << 10);
+    for n in COLUMNS {
+        HEAD_STEPS.iter().for_each(|k| both_local(&mut out, n, *k));
+        BLOCK_STEPS.iter().for_each(|k| from_registers(&mut out, n, *k));
+        hold(&mut out, 'F', "+f", n / 2);
+        hold(&mut out, 'U', "+r", n / 4);
+    }
+    out
+}
+
+fn list(count: usize, item: impl Fn(usize) -> String) -> String {
+    (0..count).map(item).collect::<Vec<_>>().join(",")
+}
+fn registers(first: usize, count: usize) -> String {
+    list(count, |i| format!("%{}", first + i))
+}
+fn operands(constraint: &str, name: char, count: usize) -> String {
+    list(count, |i| format!("\"{constraint}\"(({name})[{i}])"))
+}
+
+const FENCE: &str = "\\n\\t//@wgmma.fence.sync.aligned;";
+const COMMIT: &str = "\\n\\t//@wgmma.commit_group.sync.aligned;\\n\\t}";
+
+fn both_local(out: &mut String, n: usize, k: usize) {
+    let count = n / 2;
+    let (a, b, first_offset) = (count, count + 1, count + 2);
+    let mut text = format!("{{\\n\\t//@.reg .b64 x, y;{FENCE}");
+    for step in 0..k {
+        let (x, y, keep) = (first_offset + step, first_offset + k + step, u8::from(step > 0));
+        let _ = write!(
+            text,
+            "\\n\\t//@add.s64 x, %{a}, %{x};\\n\\t//@add.s64 y, %{b}, %{y};\\n\\t//@wgmma.mma_async.sync.aligned.m64n{n}k16\" \
+             WGMMA_TYPES \" {{{}}}, x, y, {keep}, 1, 1, 0, 0;",
+            registers(0, count)
+        );
+    }
+    let offsets = |half: &str| list(k, |i| format!("\"n\"({} * ({half}) + {})", i / 4, i % 4 * 2));
+    let _ = writeln!(
+        out,
+        "#define SS_N{n}_K{k}(c, a, b, a_half, b_half) asm volatile(\"{text}{COMMIT}\" : {} : \"l\"(a), \"l\"(b), {}, {} : \
+         \"memory\")",
+        operands("+f", 'c', count),
+        offsets("a_half"),
+        offsets("b_half")
+    );
+}
+
+fn from_registers(out: &mut String, n: usize, k: usize) {
+    let (count, parts) = (n / 2, 4 * k);
+    let (b, keep) = (count + parts, count + parts + 1);
+    let mut text =
+        format!("{{\\n\\t//@.reg .pred p;\\n\\t//@.reg .b64 y;\\n\\t//@setp.ne.b32 p, %{keep}, 0;{FENCE}");
+    for step in 0..k {
+        let keep = if step == 0 { "p" } else { "1" };
+        // 16 rows of 128 bytes: 128 descriptor units.
+        let _ = write!(
+            text,
+            "\\n\\t//@add.s64 y, %{b}, {};\\n\\t//@wgmma.mma_async.sync.aligned.m64n{n}k16\" WGMMA_TYPES \" {{{}}}, {{{}}}, y, \
+             {keep}, 1, 1, 1;",
+            128 * step,
+            registers(0, count),
+            registers(count + 4 * step, 4)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "#define RS_N{n}_K{k}(c, p, b, keep) asm volatile(\"{text}{COMMIT}\" : {} : {}, \"l\"(b), \"r\"(keep) : \"memory\")",
+        operands("+f", 'c', count),
+        operands("r", 'p', parts)
+    );
+}
+
+fn hold(out: &mut String, kind: char, constraint: &str, count: usize) {
+    let _ = writeln!(
+        out,
+        "#define HOLD_{kind}{count}(c) asm volatile(\"\" : {} :: \"memory\")",
+        operands(constraint, 'c', count)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operands_are_numbered_as_they_are_listed() {
+        let text = macros();
+        let line = |name: &str| text.lines().find(|l| l.starts_with(&format!("#define {name}("))).unwrap();
+        let product = line("SS_N64_K5");
+        // 32 registers, two descriptors, five offsets of each.
+        assert!(product.contains("add.s64 x, %32, %34;") && product.contains("add.s64 y, %33, %43;"), "{product}");
+        assert!(product.contains("\"n\"(1 * (a_half) + 0), \"n\"(0 * (b_half) + 0)"), "{product}");
+        let product = line("RS_N64_K4");
+        assert!(product.contains("setp.ne.b32 p, %49, 0;") && product.contains("{%44,%45,%46,%47}, y, 1"), "{product}");
+        assert_eq!(product.matches("wgmma.mma_async").count(), 4);
+        assert!(text.lines().all(|l| l.matches('{').count() == l.matches('}').count()));
+    }
+}

@@ -1,0 +1,205 @@
+//! What a transformer's block does between its norms, with fewer passes over memory: a linear map into the residual stream,
+//! and the two linear maps around a GELU.
+//!
+//! Where the matrix kernel has an epilogue for it, the GELU, its derivative and the residual are computed before a tile leaves
+//! the registers; elsewhere by element-wise kernels, with the result of [`linear`](super::matmul::linear) and the ops it replaces.
+
+use super::elementwise::UNARY;
+use super::map::map;
+use super::matmul::{Aux, Epilogue, Matrix, Problem, product, run, weight_gradients};
+use super::prelude::*;
+
+/// residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias` `(.., N)`.
+///
+/// # Errors
+/// `Shape` when K, N or the axes before the last differ; `DType` when they are not floats of one type.
+pub fn linear_add(residual: &Tensor, x: &Tensor, w: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    LinearAdd.apply([residual, x, w, bias])
+}
+
+/// Inner (w1 `(K, H)`, b1 `(H)`) and outer map (w2 `(H, N)`, b2 `(N)`) of a feed-forward layer.
+pub type Maps<'a> = [&'a Tensor; 4];
+
+/// residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2` `(.., N)`, GELU by its tanh approximation.
+///
+/// # Errors
+/// `Shape` when K, H, N or the axes before the last differ; `DType` when they are not floats of one type.
+pub fn feed_forward(residual: &Tensor, x: &Tensor, [w1, b1, w2, b2]: Maps<'_>) -> Result<Tensor> {
+    FeedForward.apply([residual, x, w1, b1, w2, b2])
+}
+
+fn check_map(op: &str, x: (&str, &[usize]), w: (&str, &Tensor), bias: (&str, &Tensor)) -> Result<usize> {
+    let [k, n] = w.1.dims2().map_err(|e| e.context(format!("{op}: {}", w.0)))?;
+    if x.1.last() != Some(&k) {
+        return Err(Error::shape(format!(
+            "{op}: the last axis of {} {} is {}, expected {k}, the first of {} {}",
+            x.0,
+            Shape::from(x.1),
+            x.1.last().copied().unwrap_or(0),
+            w.0,
+            w.1.shape()
+        )));
+    }
+    if bias.1.dims() != [n] {
+        return Err(Error::shape(format!(
+            "{op}: {} has shape {}, expected [{n}], the last axis of {} {}",
+            bias.0,
+            bias.1.shape(),
+            w.0,
+            w.1.shape()
+        )));
+    }
+    Ok(n)
+}
+
+fn check_residual(op: &str, residual: &Tensor, x: &Tensor, n: usize) -> Result<()> {
+    let mut expected = x.dims().to_vec();
+    if let Some(last) = expected.last_mut() {
+        *last = n;
+    }
+    if residual.dims() == expected {
+        return Ok(());
+    }
+    Err(Error::shape(format!(
+        "{op}: residual has shape {}, expected {}, that of the result",
+        residual.shape(),
+        Shape::from(expected)
+    )))
+}
+
+/// `residual + x w + bias` of the residual's shape.
+fn mapped(residual: &Tensor, x: &Tensor, w: &Tensor, bias: &Tensor) -> Result<Tensor> {
+    let y = Tensor::empty(x.device(), residual.shape(), x.dtype())?;
+    let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
+    let residual = match residual.detach().contiguous()? {
+        // Some devices bind no part of a buffer that starts anywhere.
+        x if x.layout().offset > 0 => map("x0", &[&x], &[], x.shape(), x.dtype())?,
+        x => x,
+    };
+    run(&y, &problem, &Epilogue { bias: Some(bias), aux: Aux::Residual(&residual), ..Epilogue::NONE }, false)?;
+    Ok(y)
+}
+
+/// The gradient of x and, for the map's weight and bias, those that are wanted.
+fn map_gradients(
+    x: &Tensor,
+    w: &Tensor,
+    bias: &Tensor,
+    dy: &Matrix,
+) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    if !w.requires_grad() && !bias.requires_grad() {
+        return Ok((None, None));
+    }
+    let (dw, db) = weight_gradients(Matrix::rows_of(x)?, dy.clone(), w, bias.requires_grad())?;
+    Ok((Some(dw), db))
+}
+
+fn input_gradient(x: &Tensor, w: &Tensor, dy: &Matrix) -> Result<Option<Tensor>> {
+    if !x.requires_grad() {
+        return Ok(None);
+    }
+    let w = Matrix::of("linear", "w", w)?.transposed();
+    product(dy.clone(), w, &Epilogue::NONE)?.reshape(x.shape()).map(Some)
+}
+
+/// See [`linear_add`].
+#[derive(Clone)]
+pub struct LinearAdd;
+
+impl Op<4> for LinearAdd {
+    const NAME: &'static str = "linear_add";
+    type Saved = ();
+    fn forward(&self, [residual, x, w, bias]: [&Tensor; 4]) -> Result<(Tensor, ())> {
+        check::same_float("linear_add", &[("x", x), ("w", w), ("bias", bias), ("residual", residual)])?;
+        let n = check_map("linear_add", ("x", x.dims()), ("w", w), ("bias", bias))?;
+        check_residual("linear_add", residual, x, n)?;
+        Ok((mapped(residual, x, w, bias)?, ()))
+    }
+    fn backward(&self, [_, x, w, bias]: [&Tensor; 4], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 4]> {
+        let rows = Matrix::rows_of(dy)?;
+        let dx = input_gradient(x, w, &rows)?;
+        let (dw, db) = map_gradients(x, w, bias, &rows)?;
+        Ok([Some(dy.clone()), dx, dw, db])
+    }
+    fn reference(&self, [residual, x, w, bias]: [&Array; 4]) -> Array {
+        let y = super::matmul::Linear.reference([x, w, bias]);
+        residual.zip(&y, &residual.shape, |a, b| a + b)
+    }
+    fn samples() -> Vec<Sample<Self, 4>> {
+        let sample = |x: &[usize], n: usize| {
+            let (k, mut y) = (x[x.len() - 1], x.to_vec());
+            y[x.len() - 1] = n;
+            let inputs = [&y, x, &[k, n][..], &[n]].map(Input::normal);
+            Sample::new(Self, inputs).sums(x.iter().product::<usize>().min(64))
+        };
+        vec![
+            sample(&[5, 7], 3),
+            sample(&[2, 12, 40], 16),
+            sample(&[6], 4).light(),
+            sample(&[1, 1], 1).light(),
+            sample(&[0, 4], 3).light(),
+        ]
+    }
+}
+
+/// See [`feed_forward`].
+#[derive(Clone)]
+pub struct FeedForward;
+
+impl Op<6> for FeedForward {
+    const NAME: &'static str = "feed_forward";
+    /// x w1 + b1 and its GELU, (R, H).
+    type Saved = (Tensor, Tensor);
+    fn forward(&self, [residual, x, w1, b1, w2, b2]: [&Tensor; 6]) -> Result<(Tensor, Self::Saved)> {
+        let op = Self::NAME;
+        let all = [("x", x), ("w1", w1), ("b1", b1), ("w2", w2), ("b2", b2), ("residual", residual)];
+        check::same_float(op, &all)?;
+        let width = check_map(op, ("x", x.dims()), ("w1", w1), ("b1", b1))?;
+        let n = check_map(op, ("the hidden layer", &[x.shape().rows_cols().0, width]), ("w2", w2), ("b2", b2))?;
+        check_residual(op, residual, x, n)?;
+        let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of(op, "w1", w1)?, &[])?;
+        let before = Tensor::empty(x.device(), [problem.m, width], x.dtype())?;
+        let hidden = before.empty_like()?;
+        let epilogue = Epilogue { bias: Some(b1), aux: Aux::Gelu(&before), ..Epilogue::NONE };
+        run(&hidden, &problem, &epilogue, false)?;
+        let rows = residual.reshape([before.dims()[0], n])?;
+        let y = mapped(&rows, &hidden, w2, b2)?.reshape(residual.shape())?;
+        Ok((y, (before, hidden)))
+    }
+    fn backward(
+        &self,
+        [_, x, w1, b1, w2, b2]: [&Tensor; 6],
+        (before, hidden): &Self::Saved,
+        dy: &Tensor,
+    ) -> Result<[Option<Tensor>; 6]> {
+        let rows = Matrix::rows_of(dy)?;
+        let (dw2, db2) = map_gradients(hidden, w2, b2, &rows)?;
+        let problem = Problem::new(rows, Matrix::of("feed_forward", "w2", w2)?.transposed(), &[])?;
+        let inner = before.empty_like()?;
+        run(&inner, &problem, &Epilogue { aux: Aux::GeluGrad(before), ..Epilogue::NONE }, false)?;
+        let inner = Matrix::rows_of(&inner)?;
+        let (dw1, db1) = map_gradients(x, w1, b1, &inner)?;
+        Ok([Some(dy.clone()), input_gradient(x, w1, &inner)?, dw1, db1, dw2, db2])
+    }
+    fn reference(&self, [residual, x, w1, b1, w2, b2]: [&Array; 6]) -> Array {
+        let linear = super::matmul::Linear;
+        let row = UNARY.iter().find(|row| row.name == "gelu_tanh");
+        let hidden = linear.reference([x, w1, b1]).map(|v| row.map_or(f64::NAN, |row| (row.f)(v, [0.0; 2])));
+        residual.zip(&linear.reference([&hidden, w2, b2]), &residual.shape, |a, b| a + b)
+    }
+    fn samples() -> Vec<Sample<Self, 6>> {
+        let sample = |x: &[usize], width: usize, n: usize| {
+            let (k, mut y) = (x[x.len() - 1], x.to_vec());
+            y[x.len() - 1] = n;
+            let inputs = [&y, x, &[k, width][..], &[width], &[width, n], &[n]].map(Input::normal);
+            Sample::new(Self, inputs).sums(4 * width)
+        };
+        vec![
+            sample(&[3, 5], 6, 4),
+            sample(&[2, 10, 16], 24, 16),
+            sample(&[4], 3, 2).light(),
+            sample(&[1, 1], 1, 1).light(),
+            sample(&[0, 4], 3, 2).light(),
+        ]
+    }
+}

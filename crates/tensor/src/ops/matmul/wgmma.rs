@@ -1,0 +1,296 @@
+//! The tensor cores of NVIDIA's sm_90: which products they take, which tile, how the sum is shared out.
+
+use super::super::prelude::*;
+use super::launch::{Aux, Epilogue, Unused};
+use super::view::{Matrix, Problem};
+use netcl_device::Buffer;
+use netcl_kernel::Launch;
+use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
+
+pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("../matmul_wgmma_sm90.cl"))
+    .generate(wgmma_macros)
+    .reload()
+    .requires(|device| device.nvidia_cc == 90);
+
+/// Steps of the sum that one copy brings.
+const BLOCK_K: usize = 64;
+/// Turn counters kept ready; two a tile.
+const TURNS: usize = 4096;
+
+/// How the work-items of a group share a tile: see `matmul_wgmma_sm90.cl`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tile {
+    /// Each warpgroup owns tiles of its own.
+    ping_pong: bool,
+    /// Blocks of 64 rows a warpgroup.
+    blocks: usize,
+    columns: usize,
+    stages: usize,
+    /// Tile rows walked together.
+    band: usize,
+    /// Share of the tensor cores' speed it reaches in the main loop.
+    speed: f64,
+}
+
+pub(super) const TILES: [Tile; 6] = [
+    Tile { ping_pong: true, blocks: 2, columns: 192, stages: 5, band: 64, speed: 1.0 },
+    Tile { ping_pong: false, blocks: 2, columns: 192, stages: 4, band: 16, speed: 1.05 },
+    Tile { ping_pong: false, blocks: 1, columns: 256, stages: 4, band: 16, speed: 1.0 },
+    Tile { ping_pong: true, blocks: 2, columns: 128, stages: 6, band: 16, speed: 0.93 },
+    Tile { ping_pong: true, blocks: 1, columns: 128, stages: 8, band: 16, speed: 0.7 },
+    Tile { ping_pong: true, blocks: 1, columns: 64, stages: 8, band: 16, speed: 0.5 },
+];
+
+/// How many parts the sum is cut into, and how they come together again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Split {
+    None,
+    /// Each part adds to the one before it.
+    Chain(usize),
+    /// A second kernel adds them up.
+    Parts(usize),
+}
+
+impl Split {
+    fn count(self) -> usize {
+        match self {
+            Self::None => 1,
+            Self::Chain(n) | Self::Parts(n) => n,
+        }
+    }
+    /// The kernel's `SPLIT`.
+    fn code(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::Chain(_) => 1,
+            Self::Parts(_) => 2,
+        }
+    }
+}
+
+/// A tile, and what becomes of the sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub tile: Tile,
+    pub split: Split,
+}
+
+impl Tile {
+    fn rows(&self) -> usize {
+        64 * self.blocks * if self.ping_pong { 1 } else { 2 }
+    }
+    fn count(&self, m: usize, n: usize) -> usize {
+        m.div_ceil(self.rows()) * n.div_ceil(self.columns)
+    }
+    /// Estimated microseconds of a product on `units` multiprocessors. One does 4.9 TFLOP/s and moves 32 kB/us to memory,
+    /// 42 kB/us to the cache.
+    fn estimate(&self, [m, n, k]: [usize; 3], split: Split, units: usize) -> f64 {
+        let area = (self.rows() * self.columns) as f64;
+        let (tiles, splits) = (self.count(m, n), split.count());
+        let main = k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (4.9e6 * self.speed);
+        let rounds = (tiles * splits).div_ceil(units) as f64;
+        let (store, after) = match split {
+            Split::None => (area * 2.0 / 32e3, 0.0),
+            // Those that work on a tile at one time wait for one another in turn.
+            Split::Chain(_) => {
+                let hand_on = area * 8.0 / 42e3;
+                (hand_on, hand_on * (splits.min(units.div_ceil(tiles)) - 1) as f64)
+            }
+            Split::Parts(_) => {
+                let bytes = (splits * m * n * size_of::<f32>()) as f64;
+                (area * 4.0 / 32e3, 3.0 + bytes / if bytes < 4e7 { 4e6 } else { 1.9e6 })
+            }
+        };
+        let start = 3.0;
+        match self.ping_pong {
+            true => start + rounds * main.max(store) + store + after,
+            false => start + rounds * (main + store) + after,
+        }
+    }
+}
+
+impl Plan {
+    /// The cheapest; `parts` says whether the epilogue is one that the second kernel has.
+    fn of(sizes: [usize; 3], units: usize, parts: bool) -> Self {
+        let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 32);
+        let mut best = (f64::INFINITY, Self { tile: TILES[0], split: Split::None });
+        for tile in TILES {
+            let chains = tile.count(sizes[0], sizes[1]) * 2 <= TURNS;
+            let ways = (2..=most).flat_map(|n| [Split::Parts(n), Split::Chain(n)]);
+            let possible = |split: &Split| match split {
+                Split::None => true,
+                Split::Chain(_) => chains,
+                Split::Parts(_) => parts,
+            };
+            for split in ways.chain([Split::None]).filter(possible) {
+                let cost = tile.estimate(sizes, split, units);
+                if cost < best.0 {
+                    best = (cost, Self { tile, split });
+                }
+            }
+        }
+        best.1
+    }
+}
+
+/// A matrix as copies see it: its contiguous axis first.
+struct Operand16 {
+    along_k: bool,
+    dims: [u64; 2],
+    stride: usize,
+}
+
+impl Operand16 {
+    /// `x` with k columns (A) or, transposed, k columns (B); `None` where neither axis lies as the hardware needs it.
+    fn of(x: &Matrix) -> Option<Self> {
+        let (rows, cols) = (x.rows as u64, x.cols as u64);
+        let even = |stride: usize, inner: usize| stride.is_multiple_of(8) && stride >= inner;
+        if !x.offset().is_multiple_of(8) {
+            return None;
+        }
+        match (x.row_stride, x.col_stride) {
+            (stride, 1) if even(stride, x.cols) => Some(Self { along_k: true, dims: [cols, rows], stride }),
+            (1, stride) if even(stride, x.rows) => Some(Self { along_k: false, dims: [rows, cols], stride }),
+            _ => None,
+        }
+    }
+    fn map(&self, x: &Matrix, element: Element, lines: usize) -> Result<TensorMap> {
+        let block = if self.along_k { [BLOCK_K as u32, lines as u32] } else { [64, BLOCK_K as u32] };
+        let start = (x.offset() * x.tensor.dtype().size()) as u64;
+        Ok(TensorMap {
+            element,
+            address: address(x.tensor.storage())? + start,
+            dims: self.dims,
+            stride: (self.stride * 2) as u64,
+            block,
+        })
+    }
+}
+
+/// Whether the tensor cores take this product: one matrix of 16-bit floats, aligned as copies need it, large enough to pay.
+pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
+        matches!(c.dtype(), DType::F16 | DType::Bf16)
+        && p.batch() == 1
+        && p.n.is_multiple_of(8)
+        && p.m * p.n >= 256
+        && p.k >= 16
+        && c.layout().offset.is_multiple_of(8)
+        && Operand16::of(&p.a).is_some()
+        && Operand16::of(&p.b.clone().transposed()).is_some()
+}
+
+/// Zeros that every launch leaves as zeros.
+struct Turns(Buffer);
+
+fn turns(device: &Device) -> Result<Buffer> {
+    let slot = device.extension(|_| std::sync::OnceLock::<Turns>::new());
+    if let Some(turns) = slot.get() {
+        return Ok(turns.0.clone());
+    }
+    let buffer = device.allocate(TURNS * size_of::<i32>())?;
+    device.fill(&buffer, &[0; 4])?;
+    Ok(slot.get_or_init(|| Turns(buffer)).0.clone())
+}
+
+/// `c = epilogue(a b)`, for products that [`fits`] accepts.
+pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+    let units = c.device().capabilities().compute_units.max(1) as usize;
+    run_plan(c, p, e, Plan::of([p.m, p.n, p.k], units, matches!(e.aux, Aux::None)))
+}
+
+pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, split }: Plan) -> Result<()> {
+    let device = c.device();
+    let units = device.capabilities().compute_units.max(1) as usize;
+    let element = if c.dtype() == DType::F16 { Element::F16 } else { Element::Bf16 };
+    let b_turned = p.b.clone().transposed();
+    let (Some(a), Some(b)) = (Operand16::of(&p.a), Operand16::of(&b_turned)) else {
+        return Err(Error::internal("matmul_wgmma_sm90: operands that it does not take"));
+    };
+    let maps = [a.map(&p.a, element, tile.rows())?, b.map(&b_turned, element, tile.columns)?];
+    let (table, at) = tensor_maps(device, &maps)?;
+    let (tiles, splits) = (tile.count(p.m, p.n), split.count());
+    let define = |launch: Launch<'static>| {
+        let launch = launch.define("DTYPE", c.dtype().code()).define("A_ALONG_K", a.along_k);
+        let launch = launch.define("B_ALONG_K", b.along_k).define("PP", tile.ping_pong).define("MT", tile.blocks);
+        let launch = launch.define("BN", tile.columns).define("STAGES", tile.stages).define("GROUP_M", tile.band);
+        let launch = launch.define("SPLIT", split.code()).define("BIAS", e.bias.is_some());
+        let launch = launch.define("ADD_C", e.add).define("RESIDUAL", matches!(e.aux, Aux::Residual(_)));
+        let launch = launch.define("GELU", matches!(e.aux, Aux::Gelu(_)));
+        launch.define("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)))
+    };
+    let bias = e.bias.map(|bias| bias.detach().contiguous()).transpose()?;
+    let with_bias = |launch: Launch<'static>| match &bias {
+        Some(bias) => launch.read(bias),
+        None => launch.read_base(&Unused(c)),
+    };
+    let part = match split {
+        Split::None => None,
+        Split::Chain(_) => Some(c.empty_f32([tiles * tile.rows() * tile.columns])?),
+        Split::Parts(n) => Some(c.empty_f32([n, c.count()])?),
+    };
+    let launch = define(WGMMA.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
+    let launch = match e.aux {
+        Aux::None => with_bias(launch).write_base(&Unused(c)),
+        Aux::Residual(x) | Aux::GeluGrad(x) => with_bias(launch).read(x),
+        Aux::Gelu(x) => with_bias(launch).write(x),
+    };
+    let launch = launch.write(c);
+    let launch = match &part {
+        Some(part) => launch.write(part),
+        None => launch.write_base(&Unused(c)),
+    };
+    let launch = match split {
+        Split::Chain(_) => launch.write_base(&turns(device)?),
+        _ => launch.write_base(&Unused(c)),
+    };
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = launch.scalar(at).scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(splits));
+    launch.scalar(e.alpha).local([384, 1, 1]).groups((tiles * splits).min(units)).run()?;
+    let (Some(part), Split::Parts(_)) = (part, split) else { return Ok(()) };
+    let launch = with_bias(define(WGMMA.launch("matmul_wgmma_sum")).read(&part)).write(c);
+    let launch = launch.scalar(c.count()).scalar(int(p.n)).scalar(int(splits)).scalar(e.alpha);
+    launch.local([256, 1, 1]).groups(c.count().div_ceil(4 * 256)).run()
+}
+
+/// Whether a small product is exact: this kernel stands on the layout of tensor maps and on instructions that the driver's
+/// compiler does not know. See [`Tuning::proven`].
+pub(super) fn proven(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &WGMMA, || {
+        // Whole numbers: sums are exact, and bf16 holds them.
+        let (m, n, k) = (200, 264, 136);
+        let a: Vec<f32> = (0..m * k).map(|i| ((i * 7 + i / k) % 3) as f32 - 1.0).collect();
+        let b: Vec<f32> = (0..k * n).map(|i| ((i * 5 + i / n) % 3) as f32 - 1.0).collect();
+        let matrix = |dims, data: &[f32]| Tensor::from_f32(device, dims, data, DType::Bf16);
+        let (a_matrix, b_matrix) = (matrix([m, k], &a)?, matrix([k, n], &b)?);
+        let of = |x: &Tensor| Matrix::of("matmul", "operand", x);
+        let problem = Problem::new(of(&a_matrix)?, of(&b_matrix)?, &[])?;
+        let c = Tensor::full(device, [m, n], f32::NAN, DType::Bf16)?;
+        run_plan(&c, &problem, &Epilogue::NONE, Plan { tile: TILES[0], split: Split::None })?;
+        for (i, got) in c.to_vec()?.into_iter().enumerate() {
+            let expected: f32 = (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum();
+            if got != expected {
+                return Err(Error::launch(format!("element {i} of a small product is {got}, expected {expected}")));
+            }
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_fill_the_device_and_keep_to_its_limits() {
+        for tile in TILES {
+            let bytes = tile.stages * (tile.rows() + tile.columns) * 128 + 1024 + 16 * tile.stages;
+            assert!(bytes <= 232_448, "{tile:?}: {bytes}");
+        }
+        let plan = |sizes| Plan::of(sizes, 132, true);
+        assert!(matches!(plan([768, 3072, 16_384]).split, Split::Chain(_)));
+        assert!(matches!(plan([768, 768, 16_384]).split, Split::Parts(_)));
+        assert_eq!(plan([16_384, 3072, 768]).split, Split::None);
+        assert_eq!(plan([16_384, 50_304, 768]).split, Split::None);
+        assert_eq!(plan([64, 768, 768]).tile.rows(), 64);
+    }
+}

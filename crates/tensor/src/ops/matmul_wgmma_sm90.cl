@@ -1,0 +1,403 @@
+/* Matrix product for NVIDIA sm_90: C = epilogue(A B) on the tensor cores, sums in f32.
+ *
+ * One group a multiprocessor walks the tiles of C. Its first warpgroup only copies: one item asks for blocks of A and B, 64
+ * steps of the sum at a time, which arrive in a ring of STAGES local buffers by TMA, swizzled as wgmma reads them; rows
+ * and columns outside the matrices arrive as zeros. The other two warpgroups multiply straight from there into registers.
+ *   PP 1  ping-pong: each owns whole tiles of BM by BN in turn, so that one multiplies while the other stores.
+ *   PP 0  both share a tile twice as high: fewer bytes a product, for large matrices.
+ *
+ * Where C has too few tiles to fill a device (gradients of weights), `splits` items of work share a tile, each with its part of
+ * k. The order in which their sums are added is fixed, so the result has the same bits on every run.
+ *   SPLIT 1  each adds to what the one before it left in `part`, and the last goes on to C. The items of a tile are handed out
+ *            in that order, so each waits only for one that has begun. For tiles that few items share at one time.
+ *   SPLIT 2  each leaves its sums in `part`, and matmul_wgmma_sum adds them up: nobody waits, but all of it is read again.
+ *
+ * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; held below by the power limit.
+ *
+ * maps      tensor maps of A and B at byte `at`: blocks of 64 by BM and 64 by BN where k is contiguous, of 64 rows or columns by
+ *           64 steps where it is not.
+ * bias      T (N), read with BIAS.
+ * aux       T (M, N). RESIDUAL: added. GELU: C is GELU of the sum, and aux gets the sum itself. GELU_GRAD: C is the sum times
+ *           the derivative of GELU at aux.
+ * c         T (M, N), rows of N. With ADD_C it is added to.
+ * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 (splits, M, N).
+ * turns     int, with SPLIT 1: one a tile and warpgroup that shares it, 0 before and after.
+ * m n k     sizes; n a multiple of 8, rows of A and B start at multiples of 16 bytes.
+ * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items. matmul_wgmma_sum: a work-item for four
+ *           neighbours of C, groups of 256.
+ *
+ * Defines: DTYPE 1 or 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
+ * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 2; BIAS (0 or 1), and one of ADD_C,
+ * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2).
+ */
+#define UNROLL _Pragma("unroll")
+#if PP
+#define BM (64 * MT)
+#else
+#define BM (128 * MT)
+#endif
+#define BK 64
+#define A_BYTES (BM * 128)
+#define B_BYTES (BN * 128)
+#define STAGE_BYTES (A_BYTES + B_BYTES)
+#if DTYPE == 1
+#define PAIR "f16x2"
+#define WGMMA_TYPES ".f32.f16.f16"
+#else
+#define PAIR "bf16x2"
+#define WGMMA_TYPES ".f32.bf16.bf16"
+#endif
+#define WGMMA_DEPTH "16"
+#if A_ALONG_K && B_ALONG_K
+#define WGMMA_TAIL ", 0, 0"
+#elif A_ALONG_K
+#define WGMMA_TAIL ", 0, 1"
+#elif B_ALONG_K
+#define WGMMA_TAIL ", 1, 0"
+#else
+#define WGMMA_TAIL ", 1, 1"
+#endif
+#define WGMMA CAT(WGMMA_N, BN)
+/* The epilogue stores eight neighbours of a row at a time, STEPS times for a block of 64 rows; it may read as many of C or aux. */
+#define STEPS (BN / 16)
+#define EARLY 4
+#define READS (ADD_C || RESIDUAL || GELU_GRAD)
+#define READ_FROM (ADD_C ? c : aux)
+/* Step s of a row's epilogue: where it starts in the tile's row, and whether that is inside. */
+#define AT(s) ((s) / 2 * 32)
+#define INSIDE(s) (((s) % 2 ? row0 + 8 : row0) < m && col0 + AT(s) < n)
+#define READ(s) load16(READ_FROM + ((s) % 2 ? below : above) + AT(s), INSIDE(s))
+
+/* Descriptors of blocks in local memory: swizzle 128 bytes, eight rows 1024 apart; blocks of 64 rows of m or n follow each
+ * other where k is not contiguous. */
+#define ALONG_K_BITS ((ulong)1 << 62 | (ulong)(1024 >> 4) << 32 | (ulong)1 << 16)
+#define ACROSS_K_BITS ((ulong)1 << 62 | (ulong)(1024 >> 4) << 32 | (ulong)(BK * 128 >> 4) << 16)
+
+static inline void barrier_init(uint at, uint count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+static inline void barrier_wait(uint at, uint phase) {
+  asm volatile("{\n\t.reg .pred p;\n\tAGAIN:\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t@p bra DONE;\n\t"
+               "bra AGAIN;\n\tDONE:\n\t}" ::"r"(at), "r"(phase) : "memory");
+}
+static inline void barrier_expect(uint at, uint bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+static inline void barrier_arrive(uint at) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+/* Copies the block at column x, row y of a matrix to local memory; `bar` counts its bytes. */
+static inline void fetch(uint to, ulong map, int x, int y, uint bar) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+               ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
+}
+/* Named barriers of two warpgroups, or of the 128 items of one. */
+static inline void meet(int id, int items) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(items) : "memory"); }
+static inline void pass(int id, int items) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(items) : "memory"); }
+
+static inline uint pack(float low, float high) {
+  uint r;
+  asm("cvt.rn." PAIR ".f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+static inline float2 unpack(uint v) {
+#if DTYPE == 1
+  return vload_half2(0, (const half *)&v);
+#else
+  return (float2)(as_float(v << 16), as_float(v & 0xffff0000u));
+#endif
+}
+static inline uint from_lane(uint v, int across) {
+  uint r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(r) : "r"(v), "r"(across));
+  return r;
+}
+/* 16 bytes where `inside`; without a branch, which would part the warp. */
+static inline void store16(__global T *to, int inside, const uint *v) {
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v4.b32 [%0], {%2, %3, %4, %5};\n\t}"
+               ::"l"(to), "r"(inside), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+}
+/* Volatile, so that they stay where they were written: registers are short. Zeros outside. */
+static inline uint load4(__global const T *from, int inside) {
+  uint v;
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\tmov.b32 %0, 0;\n\t@p ld.global.nc.b32 %0, [%1];\n\t}"
+               : "=r"(v) : "l"(from), "r"(inside));
+  return v;
+}
+static inline uint4 load16(__global const T *from, int inside) {
+  uint4 v;
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\t@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n\t}"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from), "r"(inside));
+  return v;
+}
+/* Four lanes hold four pairs each of four vectors of eight; afterwards each lane holds one vector, or the other way round. */
+static inline void exchange(uint *v, int quad) {
+  uint low = quad & 1 ? v[0] : v[1], high = quad & 1 ? v[2] : v[3];
+  low = from_lane(low, 1), high = from_lane(high, 1);
+  if (quad & 1) v[0] = low, v[2] = high;
+  else v[1] = low, v[3] = high;
+  low = quad & 2 ? v[0] : v[2], high = quad & 2 ? v[1] : v[3];
+  low = from_lane(low, 2), high = from_lane(high, 2);
+  if (quad & 2) v[0] = low, v[1] = high;
+  else v[2] = low, v[3] = high;
+}
+static inline void store8(__global float *to, int inside, float a, float b) {
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v2.f32 [%0], {%2, %3};\n\t}"
+               ::"l"(to), "r"(inside), "f"(a), "f"(b) : "memory");
+}
+/* Sums on their way between multiprocessors: through the L2 only. */
+static inline void part_store(__global float *to, float a, float b, float c, float d) {
+  asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+static inline float4 part_load(__global const float *from) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
+  return v;
+}
+static inline int turn_of(__global const int *turn) {
+  int v;
+  asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(turn) : "memory");
+  return v;
+}
+static inline void turn_set(__global int *turn, int v) {
+  asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(turn), "r"(v) : "memory");
+}
+
+/* GELU by tanh (Hendrycks and Gimpel 2016) and its derivative. */
+static inline float tanh_fast(float x) {
+  float r;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
+  return r;
+}
+static inline float gelu(float x) {
+  return 0.5f * x * (1.0f + tanh_fast(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+}
+static inline float gelu_grad(float x) {
+  const float t = tanh_fast(0.7978845608028654f * (x + 0.044715f * x * x * x));
+  return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.7978845608028654f * (1.0f + 0.134145f * x * x);
+}
+
+/* Item of work w: its tile's row and column, its part of k in blocks. Bands of GROUP_M tile rows keep what runs at one
+ * time close together in A and B. */
+typedef struct {
+  int bm, bn, tile, split, first, count;
+} Work;
+static inline Work work_of(int w, int rows, int cols, int blocks, int splits) {
+  Work r;
+  const int tiles = rows * cols;
+  r.split = SPLIT ? w / tiles : 0;
+  r.tile = w - r.split * tiles;
+  const int band = r.tile / (GROUP_M * cols), top = band * GROUP_M, high = min(rows - top, GROUP_M);
+  const int in_band = r.tile - band * GROUP_M * cols;
+  r.bn = in_band / high;
+  r.bm = top + in_band - r.bn * high;
+  r.first = SPLIT ? (int)((long)r.split * blocks / splits) : 0;
+  r.count = (SPLIT ? (int)((long)(r.split + 1) * blocks / splits) : blocks) - r.first;
+  return r;
+}
+
+__attribute__((reqd_work_group_size(384, 1, 1)))
+__kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, __global T *aux, __global T *c,
+                           __global float *part, __global int *turns, const ulong at, const int m, const int n, const int k,
+                           const int splits, const float alpha) {
+  __local uchar ring[STAGES * STAGE_BYTES + 1024] __attribute__((aligned(1024)));
+  const uint base = (uint)(size_t)ring, full = base + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
+  const int item = get_local_id(0), group = get_group_id(0), groups = get_num_groups(0);
+  const int rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN, blocks = (k + BK - 1) / BK;
+  const int works = rows * cols * (SPLIT ? splits : 1);
+  if (item == 0) {
+    for (int s = 0; s < STAGES; s++) barrier_init(full + s * 8, 1), barrier_init(empty + s * 8, PP ? 1 : 2);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory");
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  uint stage = 0;
+  if (item < 128) {
+    asm volatile("//@setmaxnreg.dec.sync.aligned.u32 24;");
+    if (item == 0) {
+      const ulong map_a = (ulong)(maps + at), map_b = map_a + 128;
+      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map_a) : "memory");
+      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map_b) : "memory");
+      uint phase = 1;
+      for (int w = group; w < works; w += groups) {
+        const Work work = work_of(w, rows, cols, blocks, splits);
+        for (int kb = work.first; kb < work.first + work.count; kb++) {
+          const uint a = base + stage * STAGE_BYTES, b = a + A_BYTES, bar = full + stage * 8;
+          barrier_wait(empty + stage * 8, phase);
+          barrier_expect(bar, STAGE_BYTES);
+#if A_ALONG_K
+          fetch(a, map_a, kb * BK, work.bm * BM, bar);
+#else
+          UNROLL for (int i = 0; i < BM / 64; i++) fetch(a + i * BK * 128, map_a, work.bm * BM + i * 64, kb * BK, bar);
+#endif
+#if B_ALONG_K
+          fetch(b, map_b, kb * BK, work.bn * BN, bar);
+#else
+          UNROLL for (int i = 0; i < BN / 64; i++) fetch(b + i * BK * 128, map_b, work.bn * BN + i * 64, kb * BK, bar);
+#endif
+          if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+      }
+    }
+    return;
+  }
+  asm volatile("//@setmaxnreg.inc.sync.aligned.u32 240;");
+  const int mine = item / 128 - 1; /* which of the two warpgroups */
+  const int lane = item & 31, warp = item >> 5 & 3, quad = lane & 3;
+  const int row_block = PP ? 0 : mine * MT;
+  uint phase = 0;
+  int w = group;
+#if PP
+  /* The second warpgroup starts behind the first one's blocks. */
+  if (mine) {
+    const int skipped = work_of(group, rows, cols, blocks, splits).count;
+    stage = skipped % STAGES, phase = skipped / STAGES & 1;
+    w += groups;
+    pass(2, 256);
+  }
+#endif
+  for (; w < works; w += PP ? 2 * groups : groups) {
+    const Work work = work_of(w, rows, cols, blocks, splits);
+    float acc[MT][BN / 2];
+    uint last = 0;
+#if PP
+    meet(2 + mine, 256);
+#endif
+    for (int kb = 0; kb < work.count; kb++) {
+      barrier_wait(full + stage * 8, phase);
+      const uint a0 = (base + stage * STAGE_BYTES) >> 4, b0 = a0 + (A_BYTES >> 4);
+      asm volatile("//@wgmma.fence.sync.aligned;" ::: "memory");
+      UNROLL for (int step = 0; step < 4; step++) {
+        const ulong b = B_ALONG_K ? ALONG_K_BITS | (ulong)(b0 + step * 2) : ACROSS_K_BITS | (ulong)(b0 + step * 128);
+        UNROLL for (int i = 0; i < MT; i++) {
+          const ulong a = A_ALONG_K ? ALONG_K_BITS | (ulong)(a0 + (row_block + i) * 512 + step * 2)
+                                    : ACROSS_K_BITS | (ulong)(a0 + (row_block + i) * (BK * 8) + step * 128);
+          WGMMA(acc[i], a, b, step > 0 || kb > 0);
+        }
+      }
+      asm volatile("//@wgmma.commit_group.sync.aligned;" ::: "memory");
+      /* The block before this one has been read once at most this one's products are under way. */
+      if (kb > 0) {
+        asm volatile("//@wgmma.wait_group.sync.aligned 1;" ::: "memory");
+        if ((item & 127) == 0) barrier_arrive(last);
+      }
+      last = empty + stage * 8;
+      if (++stage == STAGES) stage = 0, phase ^= 1;
+    }
+#if PP
+    pass(3 - mine, 256);
+#endif
+    asm volatile("//@wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    if ((item & 127) == 0) barrier_arrive(last);
+#if PP
+    /* The next tile is the other warpgroup's. */
+    const uint next = stage + work_of(min(w + groups, works - 1), rows, cols, blocks, splits).count;
+    phase ^= next / STAGES & 1, stage = next % STAGES;
+#endif
+#if SPLIT == 1
+    {
+      const int slot = PP ? work.tile : work.tile * 2 + mine; /* whose sums: of one warpgroup */
+      __global float *sums = part + (size_t)slot * (MT * BN * 64) + (item & 127) * 4;
+      if (work.split > 0) {
+        if ((item & 127) == 0)
+          while (turn_of(turns + slot) != work.split) {
+          }
+        meet(4 + mine, 128);
+        UNROLL for (int i = 0; i < MT; i++)
+          UNROLL for (int j = 0; j < BN / 8; j++) {
+            const float4 before = part_load(sums + (i * (BN / 8) + j) * 512);
+            acc[i][j * 4] += before.x, acc[i][j * 4 + 1] += before.y;
+            acc[i][j * 4 + 2] += before.z, acc[i][j * 4 + 3] += before.w;
+          }
+      }
+      if (work.split < splits - 1) {
+        UNROLL for (int i = 0; i < MT; i++)
+          UNROLL for (int j = 0; j < BN / 8; j++)
+            part_store(sums + (i * (BN / 8) + j) * 512, acc[i][j * 4], acc[i][j * 4 + 1], acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
+        asm volatile("fence.acq_rel.gpu;" ::: "memory");
+        meet(4 + mine, 128);
+        if ((item & 127) == 0) turn_set(turns + slot, work.split + 1);
+        continue;
+      }
+      meet(4 + mine, 128);
+      if ((item & 127) == 0) turn_set(turns + slot, 0);
+    }
+#endif
+#if SPLIT == 2
+    UNROLL for (int i = 0; i < MT; i++)
+      UNROLL for (int j = 0; j < BN / 8; j++) {
+        const int row = work.bm * BM + (row_block + i) * 64 + warp * 16 + (lane >> 2), col = work.bn * BN + j * 8 + quad * 2;
+        __global float *to = part + ((size_t)work.split * m + row) * n + col;
+        store8(to, row < m && col < n, acc[i][j * 4], acc[i][j * 4 + 1]);
+        store8(to + (size_t)8 * n, row + 8 < m && col < n, acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
+      }
+    continue;
+#endif
+    /* acc[i][4j + {0,1}] lies in row `lane / 4`, columns 8j + 2 quad + {0,1}; {2,3} eight rows below. Four lanes exchange
+     * theirs, so that each stores eight neighbours. */
+    UNROLL for (int i = 0; i < MT; i++) {
+      const int row0 = work.bm * BM + (row_block + i) * 64 + warp * 16 + (lane >> 2);
+      const int col0 = work.bn * BN + quad * 8;
+      const size_t above = (size_t)row0 * n + col0, below = above + (size_t)8 * n;
+      __global const T *bias_at = bias + work.bn * BN + quad * 2;
+#if READS
+      /* What is read waits a microsecond for memory: EARLY of it is on its way at any time. */
+      uint4 read[EARLY];
+      UNROLL for (int s = 0; s < EARLY; s++) read[s] = READ(s);
+#endif
+      UNROLL for (int s = 0; s < STEPS; s++) {
+        const int j = s / 2 * 4;
+        uint v[4];
+#if READS
+        uint x[4] = {read[s % EARLY].x, read[s % EARLY].y, read[s % EARLY].z, read[s % EARLY].w};
+        if (s + EARLY < STEPS) read[s % EARLY] = READ(s + EARLY);
+        exchange(x, quad);
+#elif GELU
+        uint x[4];
+#endif
+        UNROLL for (int e = 0; e < 4; e++) {
+          float2 y = (float2)(acc[i][(j + e) * 4 + s % 2 * 2], acc[i][(j + e) * 4 + s % 2 * 2 + 1]) * alpha;
+#if BIAS
+          y += unpack(load4(bias_at + (j + e) * 8, work.bn * BN + (j + e) * 8 < n));
+#endif
+#if ADD_C || RESIDUAL
+          y += unpack(x[e]);
+#elif GELU_GRAD
+          const float2 at_x = unpack(x[e]);
+          y.x *= gelu_grad(at_x.x), y.y *= gelu_grad(at_x.y);
+#elif GELU
+          /* Of the rounded value, which is what the backward sees. */
+          x[e] = pack(y.x, y.y);
+          y = unpack(x[e]);
+          y.x = gelu(y.x), y.y = gelu(y.y);
+#endif
+          v[e] = pack(y.x, y.y);
+        }
+        exchange(v, quad);
+        store16(c + (s % 2 ? below : above) + AT(s), INSIDE(s), v);
+#if GELU
+        exchange(x, quad);
+        store16(aux + (s % 2 ? below : above) + AT(s), INSIDE(s), x);
+#endif
+      }
+    }
+  }
+}
+
+__attribute__((reqd_work_group_size(256, 1, 1)))
+__kernel void matmul_wgmma_sum(__global const float *part, __global const T *bias, __global T *c, const ulong count,
+                               const int n, const int splits, const float alpha) {
+  const size_t i = get_global_id(0) * 4;
+  if (i >= count) return;
+  float4 y = (float4)(0.0f);
+  for (int s = 0; s < splits; s++) y += *(__global const float4 *)(part + s * count + i);
+  y *= alpha;
+#if BIAS
+  const size_t col = i % (size_t)n;
+  y += (float4)(unpack(*(__global const uint *)(bias + col)), unpack(*(__global const uint *)(bias + col + 2)));
+#endif
+#if ADD_C
+  y += (float4)(unpack(*(__global const uint *)(c + i)), unpack(*(__global const uint *)(c + i + 2)));
+#endif
+  *(__global uint2 *)(c + i) = (uint2)(pack(y.x, y.y), pack(y.z, y.w));
+}

@@ -1,0 +1,43 @@
+/* Vectors of T as the 16 bytes they are in memory: 4 f32, 8 f16 or bf16, which VW has to say. vload and vstore promise only an
+ * element's alignment, and a driver then moves elements one by one.
+ * NVIDIA 1 rounds to bf16 by one instruction (sm_80).
+ */
+#ifndef NVIDIA
+#define NVIDIA 0
+#endif
+#if VW == (DTYPE == 0 ? 4 : 8)
+static inline FV unpack(uint4 v) {
+#if DTYPE == 0
+  return as_float4(v);
+#elif DTYPE == 1
+  return vload_half8(0, (const half *)&v);
+#else
+  const uint4 low = v << 16, high = v & 0xffff0000u;
+  return as_float8((uint8)(low.x, high.x, low.y, high.y, low.z, high.z, low.w, high.w));
+#endif
+}
+
+#if DTYPE == 2
+static inline uint pair(float low, float high) {
+#if NVIDIA
+  uint r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+#else
+  return (uint)bf16_of(low) | (uint)bf16_of(high) << 16;
+#endif
+}
+#endif
+
+static inline uint4 pack(FV v) {
+#if DTYPE == 0
+  return as_uint4(v);
+#elif DTYPE == 1
+  uint4 r;
+  vstore_half8_rte(v, 0, (half *)&r);
+  return r;
+#else
+  return (uint4)(pair(v.s0, v.s1), pair(v.s2, v.s3), pair(v.s4, v.s5), pair(v.s6, v.s7));
+#endif
+}
+#endif

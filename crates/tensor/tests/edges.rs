@@ -1,0 +1,444 @@
+//! What every op says to inputs of a wrong shape and of a wrong type: which op, what it got, what it expected.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
+
+use netcl_tensor::ops::OPS;
+use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
+use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
+use netcl_tensor::ops::dropout::dropout;
+use netcl_tensor::ops::embedding::embedding;
+use netcl_tensor::ops::feed_forward::{feed_forward, linear_add};
+use netcl_tensor::ops::join::cat;
+use netcl_tensor::ops::layer_norm::layer_norm;
+use netcl_tensor::ops::matmul::{linear, matmul};
+use netcl_tensor::ops::optimizer::{Entry, Rule, Update};
+use netcl_tensor::ops::rms_norm::rms_norm;
+use netcl_tensor::suite::test_device;
+use netcl_tensor::{DType, Device, ErrorKind, Generator, Result, Tensor};
+use std::collections::BTreeSet;
+
+/// What is said of a wrong shape and of a wrong type, or why every shape or type is right.
+enum Said {
+    Shape(Result<Tensor>, &'static str),
+    Type(Result<Tensor>, &'static str),
+    AnyShape(&'static str),
+    AnyType(&'static str),
+}
+use Said::{AnyShape, AnyType, Shape, Type};
+
+type Row = (&'static str, Vec<Said>);
+
+/// Zeros to make mistakes with.
+struct Zeros(Device);
+
+impl Zeros {
+    fn of(&self, dims: &[usize], dtype: DType) -> Tensor {
+        Tensor::zeros(&self.0, dims, dtype).unwrap()
+    }
+    fn f(&self, dims: &[usize]) -> Tensor {
+        self.of(dims, DType::F32)
+    }
+    fn half(&self, dims: &[usize]) -> Tensor {
+        self.of(dims, DType::F16)
+    }
+    fn int(&self, dims: &[usize]) -> Tensor {
+        self.of(dims, DType::U32)
+    }
+}
+
+const VIEWS: &str = "moves no element";
+
+fn views(z: &Zeros) -> Vec<Row> {
+    let (f, u) = (z.f(&[2, 3]), z.int(&[2, 3]));
+    vec![
+        (
+            "view::Reshape",
+            vec![Shape(f.reshape([7]), "reshape: shape [2, 3] has 6 elements, [7] has 7"), AnyType(VIEWS)],
+        ),
+        (
+            "view::Permute",
+            vec![
+                Shape(f.permute(&[0, 0]), "permute: axes [0, 0] are no permutation of the 2 axes of [2, 3]"),
+                Shape(f.transpose(0, 2), "transpose: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                AnyType(VIEWS),
+            ],
+        ),
+        (
+            "view::Slice",
+            vec![
+                Shape(f.slice(1, 2..5), "slice: 2..5 of axis 1 of shape [2, 3], which has 3 there"),
+                Shape(f.slice(2, 0..1), "slice: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                AnyType(VIEWS),
+            ],
+        ),
+        (
+            "view::Expand",
+            vec![
+                Shape(f.expand([2, 4]), "expand: shape [2, 3] does not broadcast to [2, 4]"),
+                AnyType(VIEWS),
+            ],
+        ),
+        ("cast::Cast", vec![AnyShape("element by element"), AnyType("is there to change it")]),
+        (
+            "join::Cat",
+            vec![
+                Shape(cat(&[], 1), "cat: no tensors, expected at least one"),
+                Shape(cat(&[&z.f(&[2])], 1), "cat: axis 1 of a tensor of shape [2], which has 1 axis"),
+                Shape(
+                    cat(&[&f, &z.f(&[3, 3])], 1),
+                    "cat: tensor 1 has shape [3, 3], expected [2, 3] but for axis 1",
+                ),
+                Type(cat(&[&f, &u], 0), "cat: tensor 1 is u32, but tensor 0 is f32"),
+            ],
+        ),
+    ]
+}
+
+fn elements(z: &Zeros) -> Vec<Row> {
+    let (f, u, half) = (z.f(&[2, 3]), z.int(&[2, 3]), z.half(&[2, 3]));
+    vec![
+        (
+            "elementwise::Unary",
+            vec![AnyShape("element by element"), Type(u.exp(), "exp: x is u32, expected f32, f16 or bf16")],
+        ),
+        (
+            "elementwise::Binary",
+            vec![
+                Shape(
+                    f.add(&z.f(&[2, 4])),
+                    "add: shapes [2, 3] and [2, 4] do not broadcast: 3 against 4 on axis 1 of the result",
+                ),
+                Type(
+                    f.mul(&half),
+                    "mul: the second is f16, but the first operand is f32; convert one with `to_dtype`",
+                ),
+                Type(u.add(&u), "add: the first operand is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "mask::Where",
+            vec![
+                Shape(
+                    z.int(&[2]).where_cond(&z.f(&[3]), &z.f(&[3])),
+                    "where_cond: shapes [3] and [2] do not broadcast: 3 against 2 on axis 0 of the result",
+                ),
+                Type(
+                    u.where_cond(&f, &half),
+                    "where_cond: b is f16, but a is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "mask::MaskedFill",
+            vec![
+                Shape(
+                    f.masked_fill(&z.int(&[2]), 0.0),
+                    "masked_fill: mask has shape [2], expected one that broadcasts to [2, 3], the shape of x",
+                ),
+                Type(u.masked_fill(&u, 0.0), "masked_fill: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+    ]
+}
+
+fn training(z: &Zeros) -> Vec<Row> {
+    let (f, u) = (z.f(&[2, 3]), z.int(&[2, 3]));
+    let mut generator = Generator::new(1);
+    vec![
+        (
+            "dropout::Dropout",
+            vec![
+                AnyShape("element by element"),
+                Type(dropout(&u, 0.5, &mut generator), "dropout: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "optimizer::Update",
+            vec![
+                Shape(
+                    step(f.clone(), z.f(&[3, 2])),
+                    "optimizer: the gradient of w has shape [3, 2], expected [2, 3]",
+                ),
+                Type(step(u.clone(), u), "optimizer: w is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+    ]
+}
+
+/// A step of gradient descent.
+fn step(param: Tensor, grad: Tensor) -> Result<Tensor> {
+    let param = param.parameter("w");
+    param.set_grad(Some(grad));
+    let entry = Entry { param: param.clone(), weight_decay: 0.0, lr_scale: 1.0 };
+    let rule = Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false };
+    Update::new(rule, vec![entry], None)?.step(0.1, None)?;
+    Ok(param)
+}
+
+fn rows(z: &Zeros) -> Vec<Row> {
+    let (f, u, empty) = (z.f(&[2, 3]), z.int(&[2, 3]), z.f(&[2, 0]));
+    let mut draws = Generator::new(1);
+    vec![
+        (
+            "reduce::Sum",
+            vec![
+                Shape(f.sum(&[2], false), "sum: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                Shape(f.mean(&[1, -1], false), "mean: axes [1, -1] name one axis twice"),
+                Type(u.sum(&[1], false), "sum: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "reduce::Max",
+            vec![
+                Shape(empty.max(&[1], false), "max: nothing to take the maximum of in shape [2, 0]"),
+                Type(u.max(&[1], false), "max: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "softmax::Softmax",
+            vec![
+                Shape(f.softmax(2), "softmax: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                Type(u.softmax(1), "softmax: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "softmax::LogSoftmax",
+            vec![
+                Shape(
+                    f.log_softmax(-3),
+                    "log_softmax: axis -3 of a tensor of shape [2, 3], which has 2 axes",
+                ),
+                Type(u.log_softmax(1), "log_softmax: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "argmax::ArgMax",
+            vec![
+                Shape(empty.argmax(-1), "argmax: nothing to choose from in shape [2, 0]"),
+                Type(u.argmax(0), "argmax: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "topk::TopK",
+            vec![
+                Shape(f.topk(4).map(|t| t.0), "topk: k is 4, but rows of x [2, 3] have 3 elements"),
+                Type(u.topk(2).map(|t| t.0), "topk: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "multinomial::Multinomial",
+            vec![
+                Shape(
+                    empty.multinomial(2, &mut draws),
+                    "multinomial: nothing to choose from in weights of shape [2, 0]",
+                ),
+                Type(u.multinomial(2, &mut draws), "multinomial: weights is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+    ]
+}
+
+fn layers(z: &Zeros) -> Vec<Row> {
+    let (x, n) = (z.f(&[2, 8]), z.f(&[8]));
+    let loss = |logits: &Tensor, targets: &Tensor| cross_entropy(logits, targets, CrossEntropy::default());
+    vec![
+        (
+            "layer_norm::LayerNorm",
+            vec![
+                Shape(
+                    layer_norm(&x, &z.f(&[7]), &n, 1e-5),
+                    "layer_norm: gamma has shape [7], expected [8], the last dimension of x [2, 8]",
+                ),
+                Type(
+                    layer_norm(&x, &z.half(&[8]), &n, 1e-5),
+                    "layer_norm: gamma is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "rms_norm::RmsNorm",
+            vec![
+                Shape(
+                    rms_norm(&x, &z.f(&[7]), 1e-5),
+                    "rms_norm: gamma has shape [7], expected [8], the last dimension of x [2, 8]",
+                ),
+                Type(rms_norm(&z.int(&[2, 8]), &n, 1e-5), "rms_norm: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "embedding::Embedding",
+            vec![
+                Shape(embedding(&n, &z.int(&[2])), "embedding: table has shape [8], expected (V, C)"),
+                Type(embedding(&x, &n), "embedding: ids is f32, expected u32 or i32"),
+                Type(
+                    embedding(&z.int(&[2, 8]), &z.int(&[2])),
+                    "embedding: table is u32, expected f32, f16 or bf16",
+                ),
+            ],
+        ),
+        (
+            "cross_entropy::CrossEntropy",
+            vec![
+                Shape(
+                    loss(&x, &z.int(&[3])),
+                    "cross_entropy: targets has shape [3], expected [2], the shape of logits [2, 8] without its last axis",
+                ),
+                Shape(loss(&z.f(&[]), &z.int(&[])), "cross_entropy: logits is a scalar, expected (.., V)"),
+                Type(loss(&x, &z.f(&[2])), "cross_entropy: targets is f32, expected u32 or i32"),
+            ],
+        ),
+    ]
+}
+
+fn products(z: &Zeros) -> Vec<Row> {
+    let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
+    vec![
+        (
+            "matmul::MatMul",
+            vec![
+                Shape(
+                    matmul(&a, &z.f(&[4, 5])),
+                    "matmul: the last axis of a [2, 3] is 3, expected 4, the last but one of b [4, 5]",
+                ),
+                Type(
+                    matmul(&a, &z.half(&[3, 5])),
+                    "matmul: b is f16, but a is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "matmul::Linear",
+            vec![
+                Shape(
+                    linear(&a, &z.f(&[4, 5]), None),
+                    "linear: the last axis of x [2, 3] is 3, expected 4, the first of w [4, 5]",
+                ),
+                Shape(linear(&a, &z.f(&[3]), None), "linear: w: expected 2 axes, got shape [3]"),
+                Shape(
+                    linear(&a, &b, Some(&z.f(&[4]))),
+                    "linear: bias has shape [4], expected [5], the last axis of w [3, 5]",
+                ),
+                Type(
+                    linear(&a, &b, Some(&z.half(&[5]))),
+                    "linear: bias is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+    ]
+}
+
+fn fused(z: &Zeros) -> Vec<Row> {
+    let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
+    vec![
+        (
+            "feed_forward::LinearAdd",
+            vec![
+                Shape(
+                    linear_add(&z.f(&[2, 5]), &z.f(&[2, 4]), &b, &z.f(&[5])),
+                    "linear_add: the last axis of x [2, 4] is 4, expected 3, the first of w [3, 5]",
+                ),
+                Shape(
+                    linear_add(&a, &a, &b, &z.f(&[5])),
+                    "linear_add: residual has shape [2, 3], expected [2, 5], that of the result",
+                ),
+                Type(
+                    linear_add(&z.half(&[2, 5]), &a, &b, &z.f(&[5])),
+                    "linear_add: residual is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "feed_forward::FeedForward",
+            vec![
+                Shape(
+                    feed_forward(&a, &a, [&b, &z.f(&[5]), &z.f(&[4, 3]), &z.f(&[3])]),
+                    "feed_forward: the last axis of the hidden layer [2, 5] is 5, expected 4, the first of w2 [4, 3]",
+                ),
+                Shape(
+                    feed_forward(&a, &a, [&b, &z.f(&[4]), &z.f(&[5, 3]), &z.f(&[3])]),
+                    "feed_forward: b1 has shape [4], expected [5], the last axis of w1 [3, 5]",
+                ),
+                Type(
+                    feed_forward(&a, &a, [&b, &z.half(&[5]), &z.f(&[5, 3]), &z.f(&[3])]),
+                    "feed_forward: b1 is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+    ]
+}
+
+fn attentions(z: &Zeros) -> Vec<Row> {
+    let (causal, a) = (AttentionOptions::causal(), z.f(&[2, 3]));
+    let (q, k) = (z.f(&[1, 3, 4, 8]), z.f(&[1, 2, 4, 8]));
+    vec![
+        (
+            "attention::Attention",
+            vec![
+                Shape(
+                    attention(&q, &k, &k, causal),
+                    "attention: q [1, 3, 4, 8], k [1, 2, 4, 8], v [1, 2, 4, 8]: expected q (B,H,T,D) and k, v (B,KH,S,D) with H a \
+                     multiple of KH",
+                ),
+                Shape(attention(&a, &k, &k, causal), "attention: q: expected 4 axes, got shape [2, 3]"),
+                Type(
+                    attention(&k, &z.half(&[1, 2, 4, 8]), &k, causal),
+                    "attention: k is f16, but q is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "attention::AttentionQkv",
+            vec![
+                Shape(
+                    attention_qkv(&z.f(&[1, 4, 21]), 2, 1, causal),
+                    "attention: qkv [1, 4, 21] with 2 query and 1 key heads: expected (B,T,(2+2*1)*D) and query heads a multiple \
+                     of key heads",
+                ),
+                Shape(attention_qkv(&a, 2, 1, causal), "attention: qkv: expected 3 axes, got shape [2, 3]"),
+                Type(
+                    attention_qkv(&z.int(&[1, 4, 20]), 2, 1, causal),
+                    "attention: qkv is u32, expected f32, f16 or bf16",
+                ),
+            ],
+        ),
+    ]
+}
+
+fn refused(op: &str, result: Result<Tensor>, kind: ErrorKind, expected: &str) {
+    let Err(error) = result else { panic!("{op}: expected an error: {expected}") };
+    assert_eq!((error.kind(), error.message()), (kind, expected), "{op}");
+}
+
+#[test]
+fn every_op_refuses_wrong_shapes_and_types_by_name() {
+    let z = Zeros(test_device().unwrap());
+    let mut seen = BTreeSet::new();
+    let table = [
+        views(&z),
+        elements(&z),
+        training(&z),
+        rows(&z),
+        layers(&z),
+        products(&z),
+        fused(&z),
+        attentions(&z),
+    ];
+    for (op, cases) in table.into_iter().flatten() {
+        assert!(seen.insert(op), "{op} stands here twice");
+        let (mut shapes, mut types) = (0, 0);
+        for case in cases {
+            *if matches!(case, Shape(..) | AnyShape(_)) { &mut shapes } else { &mut types } += 1;
+            match case {
+                Shape(result, expected) => refused(op, result, ErrorKind::Shape, expected),
+                Type(result, expected) => refused(op, result, ErrorKind::DType, expected),
+                AnyShape(why) | AnyType(why) => assert!(!why.is_empty()),
+            }
+        }
+        assert!(
+            shapes > 0 && types > 0,
+            "{op}: {shapes} wrong shapes and {types} wrong types, expected one of each"
+        );
+    }
+    let ops: BTreeSet<&str> = OPS.iter().map(|e| e.name).collect();
+    assert_eq!(seen, ops, "this table and OPS differ");
+}

@@ -1,0 +1,15 @@
+/* What tools/ptx_check.sh needs of OpenCL C's library, whose functions are the driver's. */
+#define asm __asm__
+#define get_local_id(d) ((size_t)__nvvm_read_ptx_sreg_tid_x())
+#define get_group_id(d) ((size_t)((d) == 0 ? __nvvm_read_ptx_sreg_ctaid_x() : __nvvm_read_ptx_sreg_ctaid_y()))
+#define get_num_groups(d) ((size_t)__nvvm_read_ptx_sreg_nctaid_x())
+#define get_local_size(d) ((size_t)__nvvm_read_ptx_sreg_ntid_x())
+#define get_global_id(d) (get_group_id(d) * get_local_size(d) + get_local_id(d))
+#define get_global_size(d) (get_num_groups(d) * get_local_size(d))
+#define barrier(x) __syncthreads()
+#define fma(a, b, c) __builtin_fmaf(a, b, c)
+#define fmax(a, b) __builtin_fmaxf(a, b)
+#define min(a, b) ((a) < (b) ? (a) : (b))
+#define max(a, b) ((a) > (b) ? (a) : (b))
+#define log2(x) __nvvm_lg2_approx_f(x)
+#define mul_hi(a, b) ((uint)(((ulong)(a) * (ulong)(b)) >> 32))

@@ -1,0 +1,35 @@
+#!/bin/bash
+# What ptxas makes of the sm_90 kernels, without a GPU: registers, spills, and its notes C75xx (serialised wgmma), which fail.
+#
+#   cargo test -p netcl-tensor --lib -- --ignored texts_for_the_assembler    # writes the texts, prints the folder
+#   PTXAS=/path/to/ptxas tools/ptx_check.sh FOLDER
+#
+# Needs clang 15 or newer (CLANG, default clang-15) and ptxas 12.4 or newer (PTXAS; pip package nvidia-cuda-nvcc). The driver
+# has a compiler of its own, so its registers differ a little; its assembler is this one.
+set -u
+folder=${1:?the folder with the texts}
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+for text in "$folder"/*.cl; do
+  name=$(basename "$text" .cl)
+  "${CLANG:-clang-15}" -x cl -cl-std=CL1.2 -O3 --target=nvptx64-nvidia-nvcl -Xclang -target-cpu -Xclang sm_86 \
+    -Xclang -target-feature -Xclang +ptx75 -Xclang -finclude-default-header -include "$here/ptx_check.h" -cl-mad-enable \
+    -ffp-contract=fast -w -S -o "$work/a.ptx" "$text" 2>"$work/log" || { echo "$name: clang"; head -20 "$work/log"; failed=1; continue; }
+  # What Kernel::reload does; clang leaves out .reqntid, so the text's first lines say how many items each kernel has.
+  awk -v items="$(sed -n 's,^// items ,,p' "$text")" '
+    BEGIN { n = split(items, part, " "); for (i = 1; i <= n; i++) { split(part[i], kv, "="); count[kv[1]] = kv[2] } }
+    { gsub("//@", "") }
+    /^\.target/ { print ".target sm_90a"; next }
+    /^\.version/ { print ".version 8.4"; next }
+    /\.entry/ { match($0, /\.entry [A-Za-z0-9_]+/); entry = substr($0, RSTART + 7, RLENGTH - 7) }
+    /^\{/ && entry != "" { r = int(65536 / count[entry] / 8) * 8; print ".reqntid " count[entry]; print ".maxnreg " (r < 168 ? r : 168); entry = "" }
+    { print }' "$work/a.ptx" >"$work/b.ptx"
+  "${PTXAS:-ptxas}" -arch=sm_90a -v -o "$work/out" "$work/b.ptx" >"$work/log" 2>&1 || { echo "$name: ptxas"; failed=1; }
+  grep -q "(C75" "$work/log" && failed=1
+  awk -v name="$name" '/Compiling entry/ { split($0, q, "\047"); entry = q[2] } /spill stores/ { spill = $5 }
+    /Used [0-9]+ registers/ { match($0, /Used [0-9]+/); print name, entry ":", substr($0, RSTART + 5, RLENGTH - 5), "registers,", spill, "bytes spilled" }
+    /C75|error/ { print name ": " $0 }' "$work/log"
+done
+exit $failed
