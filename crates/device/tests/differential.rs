@@ -11,8 +11,8 @@ use netcl_device::driver::{Access, Arg, Driver, QueueKind, Range};
 use netcl_device::sim::SimDriver;
 use netcl_device::{OpenClDriver, Settings, SimSettings, devices};
 
-/// Seeds of an ordinary test run.
-const SEEDS: u64 = 100;
+/// Seeds of an ordinary test run: PoCL takes one to two seconds to compile each for the first time, and keeps them.
+const SEEDS: u64 = 50;
 
 fn run(d: &dyn Driver, seed: u64) -> netcl_device::Result<Vec<u8>> {
     let (words, floats) = generate::inputs(seed);

@@ -34,7 +34,7 @@ impl Check for Bounds {
         for touch in access.touches {
             if !touch.inside {
                 outside(access, touch, cx, report);
-            } else if touch.at % u64::from(access.align) != 0 {
+            } else if touch.at & (u64::from(access.align) - 1) != 0 {
                 report.add(FindingKind::Misaligned, access.pc, || {
                     let (name, _) = cx.object(touch.space, touch.object);
                     let message = format!(

@@ -171,6 +171,7 @@ impl Context<'_> {
     }
 
     /// Finds what an access of a lane touches.
+    #[inline(always)]
     pub fn touch(&self, lane: usize, at: u64, bytes: u32) -> Touch {
         let space = address::space(at);
         if space == Space::Global {

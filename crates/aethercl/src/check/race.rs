@@ -35,8 +35,8 @@ struct Granule {
 
 /// The check.
 pub struct Races {
-    /// Bytes of a granule.
-    size: i64,
+    /// Bytes of a granule, as a power of two.
+    shift: u32,
     local: Vec<Granule>,
     /// By number of an argument the number of its allocation in `global`.
     allocations: Vec<usize>,
@@ -48,7 +48,8 @@ pub struct Races {
 impl Races {
     /// Nothing touched yet.
     pub fn new(shared: &Shared<'_>) -> Races {
-        let size = i64::from(shared.code.granule.max(1));
+        let shift = shared.code.granule.max(1).trailing_zeros();
+        let size = 1usize << shift;
         let mut global: Vec<(u64, Shadow<Granule>)> = Vec::new();
         let mut allocations = Vec::new();
         for buffer in &shared.buffers {
@@ -59,13 +60,12 @@ impl Races {
             let address = buffer.allocation.address;
             let known = global.iter().position(|(a, _)| *a == address);
             allocations.push(known.unwrap_or_else(|| {
-                global
-                    .push((address, Shadow::new((buffer.allocation.bytes as usize).div_ceil(size as usize))));
+                global.push((address, Shadow::new((buffer.allocation.bytes as usize).div_ceil(size))));
                 global.len() - 1
             }));
         }
-        let local = vec![Granule::default(); (shared.local_bytes as usize).div_ceil(size as usize)];
-        Races { size, local, allocations, global, local_epoch: 0, global_epoch: 0 }
+        let local = vec![Granule::default(); (shared.local_bytes as usize).div_ceil(size)];
+        Races { shift, local, allocations, global, local_epoch: 0, global_epoch: 0 }
     }
 }
 
@@ -136,9 +136,9 @@ impl Check for Races {
 
     fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
         let group = cx.group_number() as u32 + 1;
-        let size = self.size;
+        let shift = self.shift;
         for touch in access.touches.iter().filter(|t| t.inside) {
-            let (first, last) = (touch.place / size, (touch.place + i64::from(access.bytes) - 1) / size);
+            let (first, last) = (touch.place >> shift, (touch.place + i64::from(access.bytes) - 1) >> shift);
             let mut now = Mark {
                 group,
                 lane: touch.lane as u32,

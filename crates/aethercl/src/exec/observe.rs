@@ -184,7 +184,12 @@ impl Group<'_> {
         let cx = context(self);
         let mut touches = std::mem::take(&mut o.touches);
         touches.clear();
-        touches.extend(self.mask.lanes().map(|lane| cx.touch(lane, self.addresses[lane], bytes)));
+        touches.reserve(self.mask.count());
+        for lane in self.mask.range() {
+            if self.mask.has(lane) {
+                touches.push(cx.touch(lane, self.addresses[lane], bytes));
+            }
+        }
         let stored = |lane: usize, element: usize| list.get(element).map_or(0, |r| self.lane_value(*r, lane));
         let memory = |at: u64, lane: usize| self.read_lane(at, ty, lane);
         let access = Access {

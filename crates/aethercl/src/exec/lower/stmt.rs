@@ -132,7 +132,12 @@ impl Lower<'_> {
         let conditions: Vec<Val> = cases.iter().map(|c| self.matches(v, kind, c)).collect();
         let before = self.flow();
         if v.is_uniform() {
+            // Lanes that `break` left waiting join at the end of the `switch`, so nothing may jump past it.
+            self.joins.extend(exit.map(|_| end));
             self.switch_uniform(cases, &conditions, end);
+            if exit.is_some() {
+                self.joins.pop();
+            }
         } else {
             self.switch_lanes(cases, &conditions);
         }
