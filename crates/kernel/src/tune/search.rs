@@ -114,6 +114,10 @@ fn conclude(
     default: Params,
     measurements: Vec<Measurement>,
 ) -> Option<Record> {
+    // The default alone, where time ran out, is no comparison.
+    if measurements.len() < 2 {
+        return None;
+    }
     let timed = measurements.iter().filter_map(|m| m.median_us.map(|us| (us, &m.params)));
     let (best, chosen) = timed.min_by(|a, b| a.0.total_cmp(&b.0))?;
     let base = measurements.iter().find(|m| m.params == default).and_then(|m| m.median_us).unwrap_or(best);
@@ -149,7 +153,8 @@ mod tests {
         .unwrap();
         assert_eq!(record.chosen["WG"], 256);
         assert!((record.speedup - 2.0).abs() < 1e-9);
-        assert!(conclude("k", 0, "case", Params::new(), vec![m(64, None)]).is_none());
+        assert!(conclude("k", 0, "case", Params::new(), vec![m(64, None), m(128, None)]).is_none());
+        assert!(conclude("k", 0, "case", Params::new(), vec![m(64, Some(10.0))]).is_none());
     }
 
     #[test]
