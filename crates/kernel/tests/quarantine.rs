@@ -97,3 +97,43 @@ fn a_damaged_file_counts_as_empty() {
     std::fs::write(path, "{ not json").unwrap();
     assert_eq!(chosen(&device(&settings, "1")), "job_fast");
 }
+
+/// While the test runs the variant is quarantined on disk: a program that a hanging device ends leaves it so.
+#[test]
+fn a_variant_proves_itself_once_and_is_released_only_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+    let (here, mut runs) = (device(&settings, "1"), 0);
+    let tuning = Tuning::of(&here);
+    let mut ask = || {
+        tuning.proven(&here, &FAST, || {
+            runs += 1;
+            assert_eq!(
+                chosen(&device(&settings, "1")),
+                "job_plain",
+                "killed now, the next program would avoid it"
+            );
+            Ok(())
+        })
+    };
+    assert!(ask() && ask());
+    assert_eq!(runs, 1);
+    assert_eq!(chosen(&device(&settings, "1")), "job_fast");
+}
+
+#[test]
+fn a_variant_that_fails_its_first_test_gives_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+    let here = device(&settings, "1");
+    let tuning = Tuning::of(&here);
+    assert_eq!(chosen(&here), "job_fast");
+    assert!(!tuning.proven(&here, &FAST, || Err(netcl_device::Error::launch("element 7 is 2, expected 1"))));
+    assert_eq!(chosen(&here), "job_plain");
+    assert!(tuning.quarantine().suspects()[0].why.contains("element 7 is 2"));
+    assert_eq!(chosen(&device(&settings, "1")), "job_plain");
+
+    let trusting = device(&Settings { trust_kernels: true, ..Settings::default() }, "1");
+    let never = || -> netcl_device::Result<()> { Err(netcl_device::Error::launch("not to be run")) };
+    assert!(Tuning::of(&trusting).proven(&trusting, &FAST, never));
+}
