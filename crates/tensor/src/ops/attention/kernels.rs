@@ -3,6 +3,7 @@
 use super::{proof, sm90};
 use crate::ops::prelude::*;
 use crate::random::DropMask;
+use netcl_device::ErrorKind;
 use netcl_kernel::{Launch, Variants};
 
 static VECTOR: Kernel = Kernel::new("attention_vector", include_str!("../attention_vector.cl"))
@@ -174,7 +175,14 @@ pub(super) fn forward(p: &Problem, [q, k, v]: [View<'_>; 3], o: &Tensor, lse: &T
         name => name == VECTOR.name || tile.is_some(),
     })?;
     if kernel.name == sm90::WGMMA.name {
-        return sm90::forward(p, [q, k, v], o, lse);
+        return match sm90::forward(p, [q, k, v], o, lse) {
+            // One of its many texts that the driver's assembler does not like: another kernel takes the problem.
+            Err(e) if e.kind() == ErrorKind::Build => {
+                Tuning::of(device).retire(device, kernel, e.message());
+                forward(p, [q, k, v], o, lse)
+            }
+            outcome => outcome,
+        };
     }
     if let (Some(tile), true) = (tile, kernel.name == TILE.name) {
         return forward_tile(p, [q, k, v], o, lse, tile);
@@ -219,8 +227,16 @@ pub(super) fn backward(p: &Problem, known: &Known<'_>, grads: [View<'_>; 3]) -> 
         name if name == sm90::WGMMA_BWD.name => sm90::fits_backward(p, known, &grads) && proof::backward(device),
         name => name == VECTOR_BWD.name || tile.is_some(),
     })?;
+    if kernel.name == sm90::WGMMA_BWD.name {
+        return match sm90::backward(p, known, grads) {
+            Err(e) if e.kind() == ErrorKind::Build => {
+                Tuning::of(device).retire(device, kernel, e.message());
+                backward(p, known, grads)
+            }
+            outcome => outcome,
+        };
+    }
     match tile {
-        _ if kernel.name == sm90::WGMMA_BWD.name => sm90::backward(p, known, grads),
         Some(tile) if kernel.name == TILE_BWD.name => backward_tile(p, known, grads, tile),
         _ => backward_vector(p, known, grads),
     }
