@@ -77,6 +77,12 @@ impl Bench {
             Error::format(format!("--dtype {} is unknown; it is f32, bf16 or f16", args.dtype))
         })?;
         let device = context.open_device(&args.device)?;
+        if device.capabilities().simulated {
+            return Err(Error::unsupported(format!(
+                "bench: {} is simulated and its time is modelled, not measured; `netcl sim run` shows it for a kernel",
+                device.capabilities().id
+            )));
+        }
         let peer = Peer::open(&args.peer, &device)?;
         let ceilings = ceiling::measure(&device)?;
         let mut printer = Printer::new(args.json);

@@ -188,6 +188,8 @@ fn turns(device: &Device) -> Result<Buffer> {
     if let Some(turns) = slot.get() {
         return Ok(turns.0.clone());
     }
+    // It stays with the device: no leak.
+    let _tag = device.tag("tile counters");
     let buffer = device.allocate(TURNS * size_of::<i32>())?;
     device.fill(&buffer, &[0; 4])?;
     Ok(slot.get_or_init(|| Turns(buffer)).0.clone())
