@@ -108,6 +108,27 @@ typedef ushort T;
 #define STV(p, i, v) STV_BF16((p) + (i), (v))
 #endif
 
+/* Four neighbours of T at an address that is a multiple of four elements. */
+static inline float4 load4(__global const T *p) {
+#if DTYPE == 0
+  return *(__global const float4 *)p;
+#elif DTYPE == 1
+  const ushort4 bits = *(__global const ushort4 *)p;
+  return vload_half4(0, (const half *)&bits);
+#else
+  return as_float4(convert_uint4(*(__global const ushort4 *)p) << 16);
+#endif
+}
+static inline void store4(__global T *p, float4 v) {
+#if DTYPE == 0
+  *(__global float4 *)p = v;
+#else
+  ushort to[4] __attribute__((aligned(8)));
+  ST((T *)to, 0, v.x), ST((T *)to, 1, v.y), ST((T *)to, 2, v.z), ST((T *)to, 3, v.w);
+  *(__global ushort4 *)p = *(const ushort4 *)to;
+#endif
+}
+
 #if OUT == 0
 typedef float OUT_T;
 #define OUT_V(p, i, v) STV_F32((p) + (i), (v))

@@ -4,7 +4,8 @@
  * Items stand in TY rows and TX = 8 columns; item (ty, tx) owns rows ty + i*TY of a tile. Tiles are rows of float4, an odd
  * number of them apart, so that eight rows read at once fall into different banks.
  *
- * Defines: D head size (1..256), CAUSAL, DROPOUT, DTYPE, WG (64 or 128).
+ * Defines: D head size (1..256), GROUP (G), CAUSAL, DROPOUT, DTYPE, WG (64 or 128), VEC (four elements of q, k, v and the
+ * gradients can be moved at once: D, strides and starts are multiples of 4).
  */
 #if WG < 8
 #undef WG
@@ -19,6 +20,13 @@
 #ifndef DROPOUT
 #define DROPOUT 0
 #endif
+#ifndef GROUP
+#define GROUP 1
+#endif
+#ifndef VEC
+#define VEC 0
+#endif
+#define UNROLL _Pragma("unroll")
 #define TX 8
 #define TY (WG / TX)
 #define CHUNKS ((D + 31) / 32)
@@ -31,31 +39,38 @@
 #define TILE_AT(tile, row, d) ((__local float *)(tile))[(row) * ROW4 * 4 + (d)]
 
 /* Row r of the list: returns its query t, writes its head g within the group. */
-static inline uint row_of(uint r, uint group, uint *g) {
-  const uint t = r / group;
-  *g = r - t * group;
+static inline uint row_of(uint r, uint *g) {
+  const uint t = r / GROUP;
+  *g = r - t * GROUP;
   return t;
 }
 
-/* n rows of x into a tile of `size`, zero beyond n and D; row i of the list r0.. is (t, g), `group` of them a t. */
-static inline void load_tile(__local float4 *tile, int size, __global const T *x, uint r0, int n, uint group, ulong xh,
-                      ulong xt) {
-  for (int e = get_local_id(0); e < size * CHUNKS * 32; e += WG) {
-    const int row = e / (CHUNKS * 32), d = e - row * (CHUNKS * 32);
-    uint g, t = row_of(r0 + row, group, &g);
-    TILE_AT(tile, row, d) = row < n && d < D ? LD(x, g * xh + t * xt + d) : 0.0f;
+/* n rows of x into a tile of `size`, zero beyond n and D; row i starts at x + place of row r0 + i. */
+#define LOAD_TILE(tile, size, n, from)                                                                                 \
+  for (int e = get_local_id(0); e < (size) * CHUNKS * 32 / (VEC ? 4 : 1); e += WG) {                                   \
+    const int row = e / (CHUNKS * 32 / (VEC ? 4 : 1)), d = (e - row * (CHUNKS * 32 / (VEC ? 4 : 1))) * (VEC ? 4 : 1);  \
+    const int inside = row < (n) && d < D;                                                                             \
+    if (VEC) (tile)[row * ROW4 + d / 4] = inside ? load4(from) : (float4)(0.0f);                                       \
+    else TILE_AT(tile, row, d) = inside ? LD(from, 0) : 0.0f;                                                          \
   }
+/* Queries: rows r0 + i of the list. */
+static inline void load_queries(__local float4 *tile, int size, __global const T *x, uint r0, int n, ulong xh, ulong xt) {
+  LOAD_TILE(tile, size, n, x + (r0 + row) % GROUP * xh + (r0 + row) / GROUP * xt + d)
+}
+/* Keys: s0 + i. */
+static inline void load_keys(__local float4 *tile, int size, __global const T *x, int s0, int n, ulong xt) {
+  LOAD_TILE(tile, size, n, x + (ulong)(s0 + row) * xt + d)
 }
 
 /* s[i][j] = row y + i*TY of a times row x + j*TX of b. */
 #define DOT_TILE(s, ni, nj, a, b, y, x)                                                                                \
-  for (int i = 0; i < ni; ++i)                                                                                         \
-    for (int j = 0; j < nj; ++j) s[i][j] = 0.0f;                                                                       \
+  UNROLL for (int i = 0; i < ni; ++i)                                                                                  \
+    UNROLL for (int j = 0; j < nj; ++j) s[i][j] = 0.0f;                                                                       \
   for (int d = 0; d < D4; ++d) {                                                                                       \
     float4 u[ni], w[nj];                                                                                               \
-    _Pragma("unroll") for (int i = 0; i < ni; ++i) u[i] = (a)[((y) + i * TY) * ROW4 + d];                              \
-    _Pragma("unroll") for (int j = 0; j < nj; ++j) w[j] = (b)[((x) + j * TX) * ROW4 + d];                              \
-    _Pragma("unroll") for (int i = 0; i < ni; ++i) _Pragma("unroll") for (int j = 0; j < nj; ++j) s[i][j] =            \
+    UNROLL for (int i = 0; i < ni; ++i) u[i] = (a)[((y) + i * TY) * ROW4 + d];                              \
+    UNROLL for (int j = 0; j < nj; ++j) w[j] = (b)[((x) + j * TX) * ROW4 + d];                              \
+    UNROLL for (int i = 0; i < ni; ++i) UNROLL for (int j = 0; j < nj; ++j) s[i][j] =            \
         fma(u[i].x, w[j].x, fma(u[i].y, w[j].y, fma(u[i].z, w[j].z, fma(u[i].w, w[j].w, s[i][j]))));                   \
   }
 
@@ -63,18 +78,22 @@ static inline void load_tile(__local float4 *tile, int size, __global const T *x
 #define ACC_TILE(acc, ni, p, ps, rows, nk, y, x)                                                                       \
   for (int k = 0; k < nk; ++k) {                                                                                       \
     float4 w[CHUNKS];                                                                                                  \
-    _Pragma("unroll") for (int c = 0; c < CHUNKS; ++c) w[c] = (rows)[k * ROW4 + (x) + 8 * c];                          \
-    _Pragma("unroll") for (int i = 0; i < ni; ++i) {                                                                   \
+    UNROLL for (int c = 0; c < CHUNKS; ++c) w[c] = (rows)[k * ROW4 + (x) + 8 * c];                          \
+    UNROLL for (int i = 0; i < ni; ++i) {                                                                   \
       const float u = (p)[((y) + i * TY) * (ps) + k];                                                                  \
-      _Pragma("unroll") for (int c = 0; c < CHUNKS; ++c) acc[i][c] = fma((float4)(u), w[c], acc[i][c]);                \
+      UNROLL for (int c = 0; c < CHUNKS; ++c) acc[i][c] = fma((float4)(u), w[c], acc[i][c]);                \
     }                                                                                                                  \
   }
 
 /* The four columns from 4x + 32c on of a row in memory. */
 #define STORE_ROW(p, row, by, x)                                                                                       \
-  for (int c = 0; c < CHUNKS; ++c) {                                                                                   \
+  UNROLL for (int c = 0; c < CHUNKS; ++c) {                                                                            \
     const float4 w = (row)[c] * (by);                                                                                  \
     const int d = 4 * (x) + 32 * c;                                                                                    \
+    if (VEC) {                                                                                                         \
+      if (d < D) store4((p) + d, w);                                                                                   \
+      continue;                                                                                                        \
+    }                                                                                                                  \
     if (d < D) ST((p), d, w.x);                                                                                        \
     if (d + 1 < D) ST((p), d + 1, w.y);                                                                                \
     if (d + 2 < D) ST((p), d + 2, w.z);                                                                                \
@@ -84,11 +103,11 @@ static inline void load_tile(__local float4 *tile, int size, __global const T *x
 #if DROPOUT
 #define DROP_ARGS , ulong seed, ulong offset, uint drop, float keep
 /* What the probability of each (row r0 + i, key s0 + j) is multiplied with, at m[i * si + j * sj]; s0 % 4 == 0. */
-static inline void drop_tile(__local float *m, int si, int sj, int ni, int nj, uint r0, uint s0, uint group, ulong head,
+static inline void drop_tile(__local float *m, int si, int sj, int ni, int nj, uint r0, uint s0, ulong head,
                       ulong t_len, uint s_len, ulong seed, ulong offset, uint drop, float keep) {
   for (int e = get_local_id(0); e < ni * nj / 4; e += WG) {
     const int i = e / (nj / 4), j = (e - i * (nj / 4)) * 4;
-    uint g, t = row_of(r0 + i, group, &g);
+    uint g, t = row_of(r0 + i, &g);
     uint c[4];
     philox_counter(c, offset, ((head + g) * t_len + t) * (ulong)((s_len + 3) / 4) + (s0 + j) / 4);
     philox(c, (uint2)((uint)seed, (uint)(seed >> 32)));
@@ -100,9 +119,9 @@ static inline void drop_tile(__local float *m, int si, int sj, int ni, int nj, u
 #endif
 
 /* Last key that row r sees; -1 past the end. */
-static inline int last_key(uint r, uint rows, uint group, uint t_len, uint s_len) {
+static inline int last_key(uint r, uint rows, uint t_len, uint s_len) {
 #if CAUSAL
-  return r < rows ? (int)(r / group) + (int)s_len - (int)t_len : -1;
+  return r < rows ? (int)(r / GROUP) + (int)s_len - (int)t_len : -1;
 #else
   return r < rows ? (int)s_len - 1 : -1;
 #endif

@@ -25,47 +25,47 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
     uint heads, uint kv_heads, uint t_len, uint s_len, float scale DROP_ARGS) {
   __local float4 tq[BQ * ROW4], tk[BK * ROW4];
   __local float p[BQ * PS], red[BQ * (TX + 1)];
-  const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
+  const uint rows = t_len * GROUP, blocks = (rows + BQ - 1) / BQ;
   const ulong h = get_group_id(1), b = get_group_id(2);
   const uint r0 = (blocks - 1 - get_group_id(0)) * BQ; /* long causal blocks first */
   const int n = min((int)(rows - r0), BQ), y = get_local_id(0) / TX, x = get_local_id(0) - y * TX;
-  const int end = min(last_key(r0 + n - 1, rows, group, t_len, s_len) + 1, (int)s_len);
+  const int end = min(last_key(r0 + n - 1, rows, t_len, s_len) + 1, (int)s_len);
   k += k0 + b * kb + h * kh;
   v += v0 + b * vb + h * vh;
-  load_tile(tq, BQ, q + q0 + b * qb + h * group * qh, r0, n, group, qh, qt);
+  load_queries(tq, BQ, q + q0 + b * qb + h * GROUP * qh, r0, n, qh, qt);
 
   float4 acc[RQ][CHUNKS];
   float top[RQ], sum[RQ];
   int last[RQ];
-  for (int i = 0; i < RQ; ++i) {
+  UNROLL for (int i = 0; i < RQ; ++i) {
     top[i] = 0.1f * NEG; /* above NEG, so that a masked score gives 0 even where nothing was seen yet */
     sum[i] = 0.0f;
-    last[i] = last_key(r0 + y + i * TY, rows, group, t_len, s_len);
-    for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
+    last[i] = last_key(r0 + y + i * TY, rows, t_len, s_len);
+    UNROLL for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
   }
 #if DROPOUT
   __local float mask[BQ * PS];
 #endif
   for (int s0 = 0; s0 < end; s0 += BK) {
     const int nk = min(BK, end - s0);
-    load_tile(tk, BK, k, s0, nk, 1, 0, kt);
+    load_keys(tk, BK, k, s0, nk, kt);
 #if DROPOUT
-    drop_tile(mask, PS, 1, BQ, BK, r0, s0, group, b * heads + h * group, t_len, s_len, seed, offset, drop, keep);
+    drop_tile(mask, PS, 1, BQ, BK, r0, s0, b * heads + h * GROUP, t_len, s_len, seed, offset, drop, keep);
 #endif
     barrier(CLK_LOCAL_MEM_FENCE);
     float s[RQ][RK];
     DOT_TILE(s, RQ, RK, tq, tk, y, x)
-    for (int i = 0; i < RQ; ++i) {
+    UNROLL for (int i = 0; i < RQ; ++i) {
       float high = top[i];
-      for (int j = 0; j < RK; ++j) {
+      UNROLL for (int j = 0; j < RK; ++j) {
         s[i][j] = s0 + x + j * TX > last[i] ? NEG : s[i][j] * (scale * LOG2_E);
         high = high > s[i][j] ? high : s[i][j];
       }
       red[(y + i * TY) * (TX + 1) + x] = high;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    load_tile(tk, BK, v, s0, nk, 1, 0, vt);
-    for (int i = 0; i < RQ; ++i) {
+    load_keys(tk, BK, v, s0, nk, vt);
+    UNROLL for (int i = 0; i < RQ; ++i) {
       const int row = y + i * TY;
       float high = red[row * (TX + 1)];
       for (int j = 1; j < TX; ++j) {
@@ -75,8 +75,8 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
       const float by = exp2(top[i] - high);
       top[i] = high;
       sum[i] *= by;
-      for (int c = 0; c < CHUNKS; ++c) acc[i][c] *= by;
-      for (int j = 0; j < RK; ++j) {
+      UNROLL for (int c = 0; c < CHUNKS; ++c) acc[i][c] *= by;
+      UNROLL for (int j = 0; j < RK; ++j) {
         float e = exp2(s[i][j] - high);
         sum[i] += e;
 #if DROPOUT
@@ -90,16 +90,16 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
     barrier(CLK_LOCAL_MEM_FENCE);
   }
 
-  for (int i = 0; i < RQ; ++i) red[(y + i * TY) * (TX + 1) + x] = sum[i];
+  UNROLL for (int i = 0; i < RQ; ++i) red[(y + i * TY) * (TX + 1) + x] = sum[i];
   barrier(CLK_LOCAL_MEM_FENCE);
-  o += b * t_len * heads * D + h * group * D;
-  lse += (b * heads + h * group) * t_len;
-  for (int i = 0; i < RQ; ++i) {
+  o += b * t_len * heads * D + h * GROUP * D;
+  lse += (b * heads + h * GROUP) * t_len;
+  UNROLL for (int i = 0; i < RQ; ++i) {
     const int row = y + i * TY;
     if (row >= n) continue;
     float all = 0.0f;
     for (int j = 0; j < TX; ++j) all += red[row * (TX + 1) + j];
-    uint g, t = row_of(r0 + row, group, &g);
+    uint g, t = row_of(r0 + row, &g);
     const float by = all == 0.0f ? 0.0f : 1.0f / all;
     __global T *to = o + ((ulong)t * heads + g) * D;
     STORE_ROW(to, acc[i], by, x)

@@ -23,19 +23,19 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     float scale DROP_ARGS) {
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
   __local float ds[BT * PS], red[BT * (TX + 1)];
-  const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BT - 1) / BT;
+  const uint rows = t_len * GROUP, blocks = (rows + BT - 1) / BT;
   const ulong h = get_group_id(1), b = get_group_id(2);
   const uint r0 = (blocks - 1 - get_group_id(0)) * BT;
   const int n = min((int)(rows - r0), BT), y = get_local_id(0) / TX, x = get_local_id(0) - y * TX;
-  const int end = min(last_key(r0 + n - 1, rows, group, t_len, s_len) + 1, (int)s_len);
+  const int end = min(last_key(r0 + n - 1, rows, t_len, s_len) + 1, (int)s_len);
   k += k0 + b * kb + h * kh;
   v += v0 + b * vb + h * vh;
-  dq += dq0 + b * dqb + h * group * dqh;
-  o += b * t_len * heads * D + h * group * D;
-  lse += (b * heads + h * group) * t_len;
-  delta += (b * heads + h * group) * t_len;
-  load_tile(tq, BT, q + q0 + b * qb + h * group * qh, r0, n, group, qh, qt);
-  load_tile(tg, BT, g + g0 + b * gb + h * group * gh, r0, n, group, gh, gt);
+  dq += dq0 + b * dqb + h * GROUP * dqh;
+  o += b * t_len * heads * D + h * GROUP * D;
+  lse += (b * heads + h * GROUP) * t_len;
+  delta += (b * heads + h * GROUP) * t_len;
+  load_queries(tq, BT, q + q0 + b * qb + h * GROUP * qh, r0, n, qh, qt);
+  load_queries(tg, BT, g + g0 + b * gb + h * GROUP * gh, r0, n, gh, gt);
   barrier(CLK_LOCAL_MEM_FENCE);
 
   float4 acc[NY][CHUNKS];
@@ -43,23 +43,23 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
   int last[NY];
   /* No branch around lse, rows past the end see no key anyway: Intel's CPU compiler (2026.2) moves the negation of stat below
      into such a branch, and then gives every item the last one's value behind the next barrier. */
-  for (int i = 0; i < NY; ++i) {
+  UNROLL for (int i = 0; i < NY; ++i) {
     const int row = y + i * TY;
-    uint m, t = row_of(min(r0 + row, rows - 1), group, &m);
-    last[i] = last_key(r0 + row, rows, group, t_len, s_len);
+    uint m, t = row_of(min(r0 + row, rows - 1), &m);
+    last[i] = last_key(r0 + row, rows, t_len, s_len);
     stat[i] = lse[m * (ulong)t_len + t] * LOG2_E;
-    for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
+    UNROLL for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
     float s = 0.0f;
     if (row < n)
       for (int d = x; d < D; d += TX) s = fma(TILE_AT(tg, row, d), LD(o, ((ulong)t * heads + m) * D + d), s);
     red[row * (TX + 1) + x] = s;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  for (int i = 0; i < NY; ++i) {
+  UNROLL for (int i = 0; i < NY; ++i) {
     const int row = y + i * TY;
     dot_o[i] = 0.0f;
     for (int j = 0; j < TX; ++j) dot_o[i] += red[row * (TX + 1) + j];
-    uint m, t = row_of(r0 + row, group, &m);
+    uint m, t = row_of(r0 + row, &m);
     if (x == 0 && row < n) delta[m * (ulong)t_len + t] = dot_o[i];
   }
 #if DROPOUT
@@ -67,17 +67,17 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
 #endif
   for (int s0 = 0; s0 < end; s0 += BT) {
     const int nk = min(BT, end - s0);
-    load_tile(tk, BT, k, s0, nk, 1, 0, kt);
-    load_tile(tv, BT, v, s0, nk, 1, 0, vt);
+    load_keys(tk, BT, k, s0, nk, kt);
+    load_keys(tv, BT, v, s0, nk, vt);
 #if DROPOUT
-    drop_tile(mask, PS, 1, BT, BT, r0, s0, group, b * heads + h * group, t_len, s_len, seed, offset, drop, keep);
+    drop_tile(mask, PS, 1, BT, BT, r0, s0, b * heads + h * GROUP, t_len, s_len, seed, offset, drop, keep);
 #endif
     barrier(CLK_LOCAL_MEM_FENCE);
     float s[NY][NX], dp[NY][NX];
     DOT_TILE(s, NY, NX, tq, tk, y, x)
     DOT_TILE(dp, NY, NX, tg, tv, y, x)
-    for (int i = 0; i < NY; ++i)
-      for (int j = 0; j < NX; ++j) {
+    UNROLL for (int i = 0; i < NY; ++i)
+      UNROLL for (int j = 0; j < NX; ++j) {
         const int at = (y + i * TY) * PS + x + j * TX;
         const float e =
             s0 + x + j * TX > last[i] ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat[i]));
@@ -90,8 +90,8 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     ACC_TILE(acc, NY, ds, PS, tk, nk, y, x)
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  for (int i = 0; i < NY; ++i) {
-    uint m, t = row_of(r0 + y + i * TY, group, &m);
+  UNROLL for (int i = 0; i < NY; ++i) {
+    uint m, t = row_of(r0 + y + i * TY, &m);
     if (y + i * TY >= n) continue;
     __global T *to = dq + m * dqh + t * dqt;
     STORE_ROW(to, acc[i], 1.0f, x)
@@ -106,22 +106,22 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
     uint kv_heads, uint t_len, uint s_len, float scale DROP_ARGS) {
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
   __local float p[BT * PS], ds[BT * PS];
-  const uint group = heads / kv_heads, rows = t_len * group;
+  const uint rows = t_len * GROUP;
   const ulong h = get_group_id(1), b = get_group_id(2);
   const int s0 = get_group_id(0) * BT, n = min((int)s_len - s0, BT);
   const int y = get_local_id(0) / TX, x = get_local_id(0) - y * TX;
-  q += q0 + b * qb + h * group * qh;
-  g += g0 + b * gb + h * group * gh;
-  lse += (b * heads + h * group) * t_len;
-  delta += (b * heads + h * group) * t_len;
-  load_tile(tk, BT, k + k0 + b * kb + h * kh, s0, n, 1, 0, kt);
-  load_tile(tv, BT, v + v0 + b * vb + h * vh, s0, n, 1, 0, vt);
+  q += q0 + b * qb + h * GROUP * qh;
+  g += g0 + b * gb + h * GROUP * gh;
+  lse += (b * heads + h * GROUP) * t_len;
+  delta += (b * heads + h * GROUP) * t_len;
+  load_keys(tk, BT, k + k0 + b * kb + h * kh, s0, n, kt);
+  load_keys(tv, BT, v + v0 + b * vb + h * vh, s0, n, vt);
 
   float4 ak[NY][CHUNKS], av[NY][CHUNKS];
-  for (int i = 0; i < NY; ++i)
-    for (int c = 0; c < CHUNKS; ++c) ak[i][c] = av[i][c] = (float4)(0.0f);
+  UNROLL for (int i = 0; i < NY; ++i)
+    UNROLL for (int c = 0; c < CHUNKS; ++c) ak[i][c] = av[i][c] = (float4)(0.0f);
 #if CAUSAL
-  const uint first = (uint)max(0, s0 - (int)s_len + (int)t_len) * group / BT * BT;
+  const uint first = (uint)max(0, s0 - (int)s_len + (int)t_len) * GROUP / BT * BT;
 #else
   const uint first = 0;
 #endif
@@ -131,22 +131,22 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
   for (uint r0 = first; r0 < rows; r0 += BT) {
     const int nq = min((int)(rows - r0), BT);
     barrier(CLK_LOCAL_MEM_FENCE);
-    load_tile(tq, BT, q, r0, nq, group, qh, qt);
-    load_tile(tg, BT, g, r0, nq, group, gh, gt);
+    load_queries(tq, BT, q, r0, nq, qh, qt);
+    load_queries(tg, BT, g, r0, nq, gh, gt);
 #if DROPOUT
-    drop_tile(mask, 1, PS, BT, BT, r0, s0, group, b * heads + h * group, t_len, s_len, seed, offset, drop, keep);
+    drop_tile(mask, 1, PS, BT, BT, r0, s0, b * heads + h * GROUP, t_len, s_len, seed, offset, drop, keep);
 #endif
     barrier(CLK_LOCAL_MEM_FENCE);
     float s[NY][NX], dp[NY][NX];
     DOT_TILE(s, NY, NX, tk, tq, y, x)
     DOT_TILE(dp, NY, NX, tv, tg, y, x)
-    for (int j = 0; j < NX; ++j) {
+    UNROLL for (int j = 0; j < NX; ++j) {
       const uint r = r0 + x + j * TX;
-      const int last = last_key(r, rows, group, t_len, s_len);
-      uint m, t = row_of(r, group, &m);
+      const int last = last_key(r, rows, t_len, s_len);
+      uint m, t = row_of(r, &m);
       const ulong at = m * (ulong)t_len + t;
       const float stat = r < rows ? lse[at] * LOG2_E : -NEG, dot_o = r < rows ? delta[at] : 0.0f;
-      for (int i = 0; i < NY; ++i) {
+      UNROLL for (int i = 0; i < NY; ++i) {
         const int to = (y + i * TY) * PS + x + j * TX;
         const float e = s0 + y + i * TY > last ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat));
 #if DROPOUT
@@ -164,7 +164,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
   }
   dk += dk0 + b * dkb + h * dkh;
   dv += dv0 + b * dvb + h * dvh;
-  for (int i = 0; i < NY; ++i) {
+  UNROLL for (int i = 0; i < NY; ++i) {
     const int row = y + i * TY;
     if (row >= n) continue;
     __global T *tk_out = dk + (ulong)(s0 + row) * dkt, *tv_out = dv + (ulong)(s0 + row) * dvt;

@@ -4,8 +4,8 @@
  * through two local buffers: while one is multiplied, the next is on its way from memory in registers. Work-groups walk C in
  * bands of 8 tile rows, so that those running together share rows of A and columns of B in the cache.
  *
- * Where C has too few tiles to fill a device (gradients of weights), `splits` groups share a tile: each sums its part of k
- * into `part`, and matmul_tile_sum adds the parts in order. The result has the same bits on every run.
+ * Tiles rarely fill a device evenly. The first `full` are summed by a group each; groups share those of the `tail`, each
+ * summing its part of k into `part`, and matmul_tile_sum adds the parts in order. The result has the same bits on every run.
  *
  * With ASYNC (NVIDIA from sm_80 on, f32) copies go from memory to local memory without registers (cp.async), STAGES - 1 slices
  * ahead; elements outside the matrices arrive as zeros.
@@ -13,13 +13,14 @@
  * a, b      T; element (i, j) of batch (z0, z1) at off + z0*s0 + z1*s1 + i*rs + j*cs, any strides.
  * bias      T (N), read when flags has BIAS.
  * c         T (Z, M, N), dense. With ADD_C it is added to.
- * part      float (splits, Z, M, N), written when splits > 1; c, bias, alpha and flags then belong to matmul_tile_sum.
+ * part      float (splits, tail, BM, BN), written when there is a tail.
  * m n k z1  sizes; z1 is the inner batch count. k_part: steps of the sum a split does, in whole BK.
- * Groups    (tiles, splits, Z) of WG = (BM / TM) * (BN / TN) items. matmul_tile_sum: items over Z*M*N.
+ * Groups    full + tail * splits of WG = (BM / TM) * (BN / TN) items. matmul_tile_sum: items over tail * BM * BN / 4.
  *
  * Defines: DTYPE; A_ALONG_K, B_ALONG_K: the axis of A or B with stride 1 is k (it decides who reads what, so that
  * neighbours read neighbours); VA, VB 4 where 4 elements along that axis can be read at once: its size, all other strides
- * and the start are multiples of 4, else 1. BM, BN, TM, TN in fours. Tuned: BK.
+ * and the start are multiples of 4, else 1. BM, BN, TM, TN in fours. EVEN (with ASYNC): tiles and slices divide m, n, k.
+ * Tuned: BK.
  */
 #ifndef A_ALONG_K
 #define A_ALONG_K 1
@@ -51,6 +52,9 @@
 #ifndef ASYNC
 #define ASYNC 0
 #endif
+#ifndef EVEN
+#define EVEN 0
+#endif
 #if ASYNC
 #define STAGES 3
 #else
@@ -66,18 +70,6 @@
 #define LDA (BM + 4 * A_ALONG_K)
 #define LDB (BN + 4 * B_ALONG_K)
 #define UNROLL _Pragma("unroll")
-
-/* Four neighbours at an address that is a multiple of four elements. */
-static inline float4 load4(__global const T *p) {
-#if DTYPE == 0
-  return *(__global const float4 *)p;
-#elif DTYPE == 1
-  const ushort4 bits = *(__global const ushort4 *)p;
-  return vload_half4(0, (const half *)&bits);
-#else
-  return as_float4(convert_uint4(*(__global const ushort4 *)p) << 16);
-#endif
-}
 
 /* One BK slice of an operand, as far as ITEMS items read it: each NEXT_x vectors of V_x.
  * x: A or B; SIDE: BM or BN; line: m or n of the first row or column; lines: their number. */
@@ -133,40 +125,35 @@ typedef float VecB;
   KEEP_X(bs[s], LDB, next_b, BN, VB, B_ALONG_K)
 
 #if ASYNC
-/* `bytes` of 16 or 4, the rest zeros. */
-static inline void copy16(__local float *to, __global const float *from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint)(size_t)to), "l"(from), "r"(bytes));
-}
-static inline void copy4(__local float *to, __global const float *from, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((uint)(size_t)to), "l"(from), "r"(bytes));
-}
-/* Where k is contiguous, elements are copied one by one and neighbours lie LD_TILE apart: every eighth step has its
- * lines exchanged, so that the writes spread over the banks; PLACED undoes it. */
-#define LINE_PLACE(at, step) ((at) ^ ((step) >> 3 & 3))
-#define PLACED(v, step, ALONG_K) \
-  (!(ALONG_K) || ((step) >> 3 & 3) == 0 ? (v) : ((step) >> 3 & 3) == 1 ? (v).yxwz : ((step) >> 3 & 3) == 2 ? (v).zwxy : (v).wzyx)
-/* An item's first place in a slice; the others lie LINES_APART lines or STEPS_APART steps further. */
+/* `bytes` of 16 or 4 from `from`, the rest zeros; then `from` walks on. The sum of the walk stays in the assembler's hands,
+ * because the compiler would keep one pointer for each copy of a slice, and spill. */
+#define COPY(SIZE, CACHE, to, from, bytes, walk)                                                              \
+  asm volatile("cp.async." CACHE ".shared.global [%1], [%0], " SIZE ", %2;\n\tadd.s64 %0, %0, %3;"            \
+               : "+l"(from)                                                                                   \
+               : "r"((uint)(size_t)(to)), "r"(bytes), "l"((walk) * 4L)                                         \
+               : "memory")
+/* An item's first place in a slice; the others lie LINES_APART lines or STEPS_APART steps further. Where k is contiguous, elements
+ * go one by one, and neighbours lie LD_TILE apart: 32 items take 8 steps of 4 lines, so that they write to 32 banks. */
 #define LINES_APART (ITEMS / BK)
 #define STEPS_APART(SIDE) (ITEMS / (SIDE / 4))
-#define PLACE(SIDE, ALONG_K) ((ALONG_K) ? item / BK : item % (SIDE / 4) * 4)
-#define STEP(SIDE, ALONG_K) ((ALONG_K) ? item % BK : item / (SIDE / 4))
+#define PLACE(SIDE, ALONG_K) ((ALONG_K) ? item / 32 / (BK / 8) * 4 + item / 8 % 4 : item % (SIDE / 4) * 4)
+#define STEP(SIDE, ALONG_K) ((ALONG_K) ? item / 32 % (BK / 8) * 8 + item % 8 : item / (SIDE / 4))
 #define SEND(tile, LD_TILE, from, line, lines, line_stride, k_stride, SIDE, ALONG_K, left)                    \
   {                                                                                                           \
     __global const float *next = from;                                                                        \
     const int place = PLACE(SIDE, ALONG_K), step = STEP(SIDE, ALONG_K);                                       \
     if (ALONG_K) {                                                                                            \
-      UNROLL for (int i = 0; i < SIDE / LINES_APART; ++i) {                                                   \
-        copy4((tile) + step * (LD_TILE) + LINE_PLACE(place + i * LINES_APART, step), next,                    \
-              (line) + place + i * LINES_APART < (lines) && step < (left) ? 4 : 0);                           \
-        next += LINES_APART * (line_stride);                                                                  \
-      }                                                                                                       \
+      __local float *to = (tile) + step * (LD_TILE) + place;                                                  \
+      UNROLL for (int i = 0; i < SIDE / LINES_APART; ++i)                                                     \
+        COPY("4", "ca", to + i * LINES_APART, next,                                                           \
+             EVEN || ((line) + place + i * LINES_APART < (lines) && step < (left)) ? 4 : 0,                   \
+             LINES_APART * (line_stride));                                                                    \
     } else {                                                                                                  \
-      const int bytes = min(max(((lines) - (line) - place) * 4, 0), 16);                                      \
-      UNROLL for (int i = 0; i < BK / STEPS_APART(SIDE); ++i) {                                               \
-        copy16((tile) + (step + i * STEPS_APART(SIDE)) * (LD_TILE) + place, next,                             \
-               step + i * STEPS_APART(SIDE) < (left) ? bytes : 0);                                            \
-        next += STEPS_APART(SIDE) * (k_stride);                                                               \
-      }                                                                                                       \
+      const int bytes = EVEN ? 16 : min(max(((lines) - (line) - place) * 4, 0), 16);                          \
+      __local float *to = (tile) + step * (LD_TILE) + place;                                                  \
+      UNROLL for (int i = 0; i < BK / STEPS_APART(SIDE); ++i)                                                 \
+        COPY("16", "cg", to + i * STEPS_APART(SIDE) * (LD_TILE), next,                                        \
+             EVEN || step + i * STEPS_APART(SIDE) < (left) ? bytes : 0, STEPS_APART(SIDE) * (k_stride));      \
     }                                                                                                         \
     from += BK * (k_stride);                                                                                  \
   }
@@ -174,29 +161,47 @@ static inline void copy4(__local float *to, __global const float *from, int byte
 #define SEND_BOTH(s, left)                                                                                    \
   SEND(as[s], LDA, from_a, m0, m, a_rs, a_cs, BM, A_ALONG_K, left)                                            \
   SEND(bs[s], LDB, from_b, n0, n, b_cs, b_rs, BN, B_ALONG_K, left)
-#else
-#define PLACED(v, step, ALONG_K) (v)
 #endif
 
-/* One finished element: the epilogue of both kernels. */
-static inline void finish(__global T *c, __global const T *bias, ulong at, int column, float sum, float alpha, int flags) {
-  float v = alpha * sum;
-  if (flags & BIAS) v += LD(bias, column);
-  if (flags & ADD_C) v += LD(c, at);
-  ST(c, at, v);
+/* Where tile `index` of all batches starts: x the batch, y its first row, z its first column. */
+static inline int3 place_of(int index, int m, int n) {
+  const int rows = (m + BM - 1) / BM, columns = (n + BN - 1) / BN, tile = index % (rows * columns);
+  const int band = tile / (BAND * columns), within = tile % (BAND * columns), high = min(rows - band * BAND, BAND);
+  return (int3)(index / (rows * columns), (band * BAND + within % high) * BM, within / high * BN);
+}
+
+/* Four neighbours of a finished row, as far as they lie in C: the epilogue of both kernels. */
+static inline void finish(__global T *c, __global const T *bias, ulong row, int n, int column, float4 sum, float alpha,
+                          int flags) {
+  float v[4] = {alpha * sum.x, alpha * sum.y, alpha * sum.z, alpha * sum.w};
+  __global T *to = c + row * n + column;
+  const int inside = min(n - column, 4);
+  UNROLL for (int x = 0; x < 4; ++x) {
+    if (x < inside && flags & BIAS) v[x] += LD(bias, column + x);
+  }
+  if (n % 4 == 0 && inside == 4) {
+    float4 w = (float4)(v[0], v[1], v[2], v[3]);
+    if (flags & ADD_C) w += load4(to);
+    store4(to, w);
+    return;
+  }
+  UNROLL for (int x = 0; x < 4; ++x) {
+    if (x < inside) ST(to, x, flags & ADD_C ? v[x] + LD(to, x) : v[x]);
+  }
 }
 
 __kernel void matmul_tile(__global const T *restrict a, __global const T *restrict b, __global const T *restrict bias,
                           __global T *restrict c, __global float *restrict part, long a_off, long b_off, int m, int n,
                           int k, int z1, long a_s0, long a_s1, long b_s0, long b_s1, long a_rs, long a_cs, long b_rs, long b_cs,
-                          int k_part, float alpha, int flags) {
+                          int k_part, int full, int tail, float alpha, int flags) {
   __local float as[STAGES][BK * LDA] __attribute__((aligned(16)));
   __local float bs[STAGES][BK * LDB] __attribute__((aligned(16)));
   const int item = get_local_id(0);
-  const int rows = (m + BM - 1) / BM, columns = (n + BN - 1) / BN, tile = get_group_id(0);
-  const int band = tile / (BAND * columns), within = tile % (BAND * columns), high = min(rows - band * BAND, BAND);
-  const int m0 = (band * BAND + within % high) * BM, n0 = within / high * BN;
-  const long z = get_group_id(2);
+  const int group = get_group_id(0), whole = group < full;
+  const int split = whole ? 0 : (group - full) / tail, index = whole ? group : full + (group - full) % tail;
+  const int3 origin = place_of(index, m, n);
+  const int m0 = origin.y, n0 = origin.z;
+  const long z = origin.x;
   a += a_off + z / z1 * a_s0 + z % z1 * a_s1;
   b += b_off + z / z1 * b_s0 + z % z1 * b_s1;
   /* 32 neighbours own 4 x 8 places: few distinct addresses a read, so local memory broadcasts. */
@@ -207,7 +212,7 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
   UNROLL for (int i = 0; i < TM; ++i) {
     UNROLL for (int j = 0; j < TN / 4; ++j) acc[i][j] = (float4)(0.0f);
   }
-  const int k_start = get_group_id(1) * k_part, k_end = min(k, k_start + k_part);
+  const int k_start = split * k_part, k_end = whole ? k : min(k, k_start + k_part);
   int s = 0;
 #if ASYNC
   __global const float *from_a = a + (m0 + PLACE(BM, A_ALONG_K)) * a_rs + (k_start + STEP(BM, A_ALONG_K)) * a_cs;
@@ -242,11 +247,9 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
       float4 va[TM / 4], vb[TN / 4];
       UNROLL for (int i = 0; i < TM / 4; ++i) {
         va[i] = *(__local const float4 *)(as[s] + u * LDA + (i * TY + ty) * 4);
-        va[i] = PLACED(va[i], u, A_ALONG_K);
       }
       UNROLL for (int j = 0; j < TN / 4; ++j) {
         vb[j] = *(__local const float4 *)(bs[s] + u * LDB + (j * TX + tx) * 4);
-        vb[j] = PLACED(vb[j], u, B_ALONG_K);
       }
       UNROLL for (int i = 0; i < TM / 4; ++i) {
         UNROLL for (int j = 0; j < TN / 4; ++j) {
@@ -268,34 +271,27 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
 #endif
   }
 
-  const ulong plane = (ulong)m * n;
-  const int whole = get_num_groups(1) == 1;
-  if (whole) c += z * plane;
-  else part += (get_group_id(1) * get_num_groups(2) + z) * plane;
+  c += z * m * n;
+  if (!whole) part += ((ulong)split * tail + index - full) * (BM * BN);
   UNROLL for (int i = 0; i < TM; ++i) {
-    const int row = m0 + (i / 4 * TY + ty) * 4 + i % 4;
-    if (row < m) {
-      UNROLL for (int j = 0; j < TN / 4; ++j) {
-        const int column = n0 + (j * TX + tx) * 4;
-        const float v[4] = {acc[i][j].x, acc[i][j].y, acc[i][j].z, acc[i][j].w};
-        UNROLL for (int x = 0; x < 4; ++x) {
-          if (column + x < n) {
-            const ulong at = (ulong)row * n + column + x;
-            if (whole) finish(c, bias, at, column + x, v[x], alpha, flags);
-            else part[at] = v[x];
-          }
-        }
-      }
+    const int row = (i / 4 * TY + ty) * 4 + i % 4;
+    UNROLL for (int j = 0; j < TN / 4; ++j) {
+      const int column = (j * TX + tx) * 4;
+      if (!whole) *(__global float4 *)(part + row * BN + column) = acc[i][j];
+      else if (m0 + row < m) finish(c, bias, m0 + row, n, n0 + column, acc[i][j], alpha, flags);
     }
   }
 }
 
-/* C from the parts of its sums, added in the order of k. planes = Z, splits = their number. */
+/* The tail's tiles from the parts of their sums, added in the order of k. */
 __kernel void matmul_tile_sum(__global const float *restrict part, __global const T *restrict bias, __global T *restrict c,
-                              ulong count, int n, int splits, float alpha, int flags) {
-  const ulong at = get_global_id(0);
-  if (at >= count) return;
-  float sum = 0.0f;
-  for (int s = 0; s < splits; ++s) sum += part[s * count + at];
-  finish(c, bias, at, (int)(at % n), sum, alpha, flags);
+                              int m, int n, int full, int tail, int splits, float alpha, int flags) {
+  const int at = get_global_id(0), tile = at / (BM * BN / 4), row = at / (BN / 4) % BM, column = at % (BN / 4) * 4;
+  if (tile >= tail) return;
+  const int3 origin = place_of(full + tile, m, n);
+  if (origin.y + row >= m || origin.z + column >= n) return;
+  float4 sum = (float4)(0.0f);
+  for (int s = 0; s < splits; ++s)
+    sum += *(__global const float4 *)(part + ((ulong)s * tail + tile) * (BM * BN) + row * BN + column);
+  finish(c + (long)origin.x * m * n, bias, origin.y + row, n, origin.z + column, sum, alpha, flags);
 }

@@ -3,7 +3,7 @@
 use super::{proof, sm90};
 use crate::ops::prelude::*;
 use crate::random::DropMask;
-use netcl_device::ErrorKind;
+use netcl_device::{Capabilities, ErrorKind};
 use netcl_kernel::{Launch, Variants};
 
 static VECTOR: Kernel = Kernel::new("attention_vector", include_str!("../attention_vector.cl"))
@@ -27,8 +27,8 @@ static BACKWARD: Variants = Variants::new("attention_bwd", &[&VECTOR_BWD, &sm90:
 
 /// Query rows and keys of a forward tile, rows and work-items of a backward tile: the first that fits is taken, from the
 /// second on for heads above 64, from the third above 128, where registers are short.
-const FORWARD_TILES: [(usize, usize); 4] = [(64, 32), (32, 32), (16, 16), (16, 8)];
-const BACKWARD_TILES: [(usize, usize); 3] = [(32, 128), (16, 128), (8, 64)];
+const FORWARD_TILES: [(usize, usize); 5] = [(64, 64), (64, 32), (32, 32), (16, 16), (16, 8)];
+const BACKWARD_TILES: [(usize, usize); 4] = [(64, 128), (32, 128), (16, 128), (8, 64)];
 
 /// Vectors of queries in a block of the vector kernels (`QV`).
 const QUERY_VECTORS: usize = 2;
@@ -51,6 +51,13 @@ pub(super) struct Problem {
     pub dtype: DType,
 }
 
+/// Local memory that two groups can have on a multiprocessor. NVIDIA's OpenCL reports 48 KiB, which binds kernel arguments only: on
+/// sm_90 arrays of a kernel may take 227 KiB.
+fn local_room(device: &Capabilities) -> usize {
+    let bytes = if device.nvidia_cc == 90 { 113 << 10 } else { device.local_mem };
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 /// A tensor seen as (B, heads, rows, D) with a last stride of 1, wherever it lies.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
@@ -61,6 +68,10 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    /// Whether each group of four elements along D starts at a multiple of four.
+    fn fours(&self) -> bool {
+        self.offset.is_multiple_of(4) && self.strides.iter().all(|s| s.is_multiple_of(4))
+    }
     /// A (B, H, T, D) tensor.
     pub fn heads(tensor: &'a Tensor) -> Self {
         let layout = tensor.layout();
@@ -103,7 +114,7 @@ impl Problem {
         bytes: impl Fn(&Self, (usize, usize)) -> usize,
     ) -> Option<(usize, usize)> {
         let first = usize::from(self.size > 64) + usize::from(self.size > 128);
-        let room = usize::try_from(device.capabilities().local_mem).unwrap_or(usize::MAX);
+        let room = local_room(device.capabilities());
         tiles.into_iter().skip(first).find(|tile| bytes(self, *tile) <= room)
     }
     /// Bytes of `rows` rows of D in a tile, and of a table of `scores` floats, dropout's mask among them.
@@ -142,6 +153,11 @@ impl Problem {
             .define("CAUSAL", self.causal)
             .define("DROPOUT", self.mask.is_some())
             .define("DTYPE", self.dtype.code())
+    }
+    /// The defines of the tiled texts: heads that share a key, and whether four elements can be moved at once.
+    fn grouped<'l>(&self, launch: Launch<'l>, views: &[View<'_>]) -> Launch<'l> {
+        let fours = self.size.is_multiple_of(4) && views.iter().all(View::fours);
+        launch.define("GROUP", self.heads / self.kv_heads).define("VEC", fours)
     }
     /// The scalars that end the lists of the sm_90 kernels: one more before the others.
     pub(super) fn end_with<'l>(&self, launch: Launch<'l>, together: usize) -> Launch<'l> {
@@ -202,6 +218,7 @@ pub(super) fn forward_tile(
 ) -> Result<()> {
     let launch = p.start(&TILE, "attention_fwd", p.rows().div_ceil(rows), 2);
     let launch = launch.define("BQ", rows).define("BK", keys);
+    let launch = p.grouped(launch, &[q, k, v]);
     let launch = read(read(read(launch, &q), &k), &v).write(o).write(lse);
     p.end(launch).run()
 }
@@ -270,8 +287,9 @@ pub(super) fn backward_tile(
 ) -> Result<()> {
     let most = known.o.device().capabilities().max_group.max(1);
     let delta = known.lse.empty_like()?;
+    let views = [known.q, known.k, known.v, known.dy, dq, dk, dv];
     let start = |entry, groups, products| {
-        p.start(&TILE_BWD, entry, groups, products)
+        p.grouped(p.start(&TILE_BWD, entry, groups, products), &views)
             .define("BT", tile)
             .define("WG", items.min(1 << most.ilog2()))
     };

@@ -3,7 +3,7 @@
 use super::super::elementwise::UNARY;
 use super::super::map::map_into;
 use super::super::prelude::*;
-use super::plan::Blocks;
+use super::plan::{Blocks, Shares};
 use super::view::{Matrix, Problem};
 use super::wgmma::{self, WGMMA};
 use netcl_device::{Buffer, ErrorKind};
@@ -22,7 +22,7 @@ static TILE: Kernel = Kernel::new("matmul_tile", include_str!("../matmul_tile.cl
 
 /// The same for f32 with copies that pass no registers: NVIDIA from sm_80 on.
 static ASYNC: Kernel = Kernel::new("matmul_async_sm80", include_str!("../matmul_tile.cl"))
-    .tune(&[("BK", &[16, 8])])
+    .tune(&[("BK", &[32, 16])])
     .requires(|device| device.nvidia_cc >= 80 && device.max_group >= ITEMS)
     .options(|_| "-cl-nv-maxrregcount=128");
 
@@ -238,32 +238,35 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     // Fewer elements than items: one at a time.
     let widest = (side * bk / ITEMS).min(4);
     let (va, vb) = (if va > widest { 1 } else { va }, if vb > widest { 1 } else { vb });
-    let tiles = p.m.div_ceil(side) * p.n.div_ceil(side);
-    let idle = capabilities.compute_units as usize / (tiles * p.batch()).max(1);
-    let most = (p.k / (4 * bk)).clamp(1, 64);
-    let k_part = p.k.div_ceil(idle.clamp(1, most)).next_multiple_of(bk).max(bk);
-    let splits = p.k.div_ceil(k_part).max(1);
-    let part = if splits > 1 { Some(c.empty_f32([splits, c.count()])?) } else { None };
+    let tiles = p.m.div_ceil(side) * p.n.div_ceil(side) * p.batch();
+    let shares = Shares::of(tiles, p.k, bk, side, capabilities.compute_units as usize);
+    let part = match shares.tail {
+        0 => None,
+        tail => Some(c.empty_f32([shares.splits, tail, side * side])?),
+    };
     let launch = bind(kernel.launch("matmul_tile"), c, p, e)?;
     let launch = match &part {
         Some(part) => launch.write(part),
         None => launch.write_base(&Unused(c)),
     };
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
-    let launch = geometry(launch, p).scalar(int(k_part)).scalar(e.alpha).scalar(e.flags());
+    let launch = geometry(launch, p).scalar(int(shares.k_part)).scalar(int(shares.full)).scalar(int(shares.tail.max(1)));
+    let launch = launch.scalar(e.alpha).scalar(e.flags());
+    let even = p.m.is_multiple_of(side) && p.n.is_multiple_of(side) && p.k.is_multiple_of(bk);
     let shape = |launch: Launch<'static>| {
         let launch = launch.define("A_ALONG_K", a_along_k).define("B_ALONG_K", b_along_k);
         let launch = launch.define("VA", va).define("VB", vb).define("WG", ITEMS);
         let launch = launch.define("BM", side).define("BN", side).define("TM", each).define("TN", each);
-        if kernel.name == ASYNC.name { launch.define("ASYNC", 1) } else { launch }
+        if kernel.name == ASYNC.name { launch.define("ASYNC", 1).define("EVEN", even) } else { launch }
     };
-    shape(launch).groups3([tiles, splits, p.batch()]).run()?;
+    shape(launch).groups(shares.groups()).run()?;
     let Some(part) = part else { return Ok(()) };
     let launch = kernel.launch("matmul_tile_sum").define("DTYPE", c.dtype().code()).read(&part);
     let launch = match e.bias {
         Some(bias) => launch.read(&bias.detach().contiguous()?),
         None => launch.read_base(&Unused(c)),
     };
-    let launch = launch.write(c).scalar(c.count()).scalar(int(p.n)).scalar(int(splits));
-    shape(launch.scalar(e.alpha).scalar(e.flags())).items(c.count()).run()
+    let launch = launch.write(c).scalar(int(p.m)).scalar(int(p.n)).scalar(int(shares.full)).scalar(int(shares.tail));
+    let launch = launch.scalar(int(shares.splits)).scalar(e.alpha).scalar(e.flags());
+    shape(launch).items(shares.tail * side * side / 4).run()
 }
