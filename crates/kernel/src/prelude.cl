@@ -113,8 +113,7 @@ static inline float4 load4(__global const T *p) {
 #if DTYPE == 0
   return *(__global const float4 *)p;
 #elif DTYPE == 1
-  const ushort4 bits = *(__global const ushort4 *)p;
-  return vload_half4(0, (const half *)&bits);
+  return vloada_half4(0, p);
 #else
   return as_float4(convert_uint4(*(__global const ushort4 *)p) << 16);
 #endif
@@ -122,10 +121,10 @@ static inline float4 load4(__global const T *p) {
 static inline void store4(__global T *p, float4 v) {
 #if DTYPE == 0
   *(__global float4 *)p = v;
+#elif DTYPE == 1
+  vstorea_half4_rte(v, 0, p);
 #else
-  ushort to[4] __attribute__((aligned(8)));
-  ST((T *)to, 0, v.x), ST((T *)to, 1, v.y), ST((T *)to, 2, v.z), ST((T *)to, 3, v.w);
-  *(__global ushort4 *)p = *(const ushort4 *)to;
+  *(__global ushort4 *)p = (ushort4)(bf16_of(v.x), bf16_of(v.y), bf16_of(v.z), bf16_of(v.w));
 #endif
 }
 

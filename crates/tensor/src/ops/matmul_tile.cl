@@ -133,17 +133,19 @@ typedef float VecB;
                : "r"((uint)(size_t)(to)), "r"(bytes), "l"((walk) * 4L)                                         \
                : "memory")
 /* An item's first place in a slice; the others lie LINES_APART lines or STEPS_APART steps further. Where k is contiguous, elements
- * go one by one, and neighbours lie LD_TILE apart: 32 items take 8 steps of 4 lines, so that they write to 32 banks. */
+ * go one by one, and neighbours along k lie LD_TILE apart, in eight different banks: every eighth step has the four lines of a
+ * float4 exchanged, so that there are 32; lines a multiple of four apart stay so. Undone where sums are added to. */
+#define TURN(step) ((step) >> 3 & 3)
 #define LINES_APART (ITEMS / BK)
 #define STEPS_APART(SIDE) (ITEMS / (SIDE / 4))
-#define PLACE(SIDE, ALONG_K) ((ALONG_K) ? item / 32 / (BK / 8) * 4 + item / 8 % 4 : item % (SIDE / 4) * 4)
-#define STEP(SIDE, ALONG_K) ((ALONG_K) ? item / 32 % (BK / 8) * 8 + item % 8 : item / (SIDE / 4))
+#define PLACE(SIDE, ALONG_K) ((ALONG_K) ? item / BK : item % (SIDE / 4) * 4)
+#define STEP(SIDE, ALONG_K) ((ALONG_K) ? item % BK : item / (SIDE / 4))
 #define SEND(tile, LD_TILE, from, line, lines, line_stride, k_stride, SIDE, ALONG_K, left)                    \
   {                                                                                                           \
     __global const float *next = from;                                                                        \
     const int place = PLACE(SIDE, ALONG_K), step = STEP(SIDE, ALONG_K);                                       \
     if (ALONG_K) {                                                                                            \
-      __local float *to = (tile) + step * (LD_TILE) + place;                                                  \
+      __local float *to = (tile) + step * (LD_TILE) + (place ^ TURN(step));                                   \
       UNROLL for (int i = 0; i < SIDE / LINES_APART; ++i)                                                     \
         COPY("4", "ca", to + i * LINES_APART, next,                                                           \
              EVEN || ((line) + place + i * LINES_APART < (lines) && step < (left)) ? 4 : 0,                   \
@@ -250,13 +252,15 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
       }
       UNROLL for (int j = 0; j < TN / 4; ++j) {
         vb[j] = *(__local const float4 *)(bs[s] + u * LDB + (j * TX + tx) * 4);
+        if (ASYNC && B_ALONG_K) vb[j] = TURN(u) == 0 ? vb[j] : TURN(u) == 1 ? vb[j].yxwz : TURN(u) == 2 ? vb[j].zwxy : vb[j].wzyx;
       }
       UNROLL for (int i = 0; i < TM / 4; ++i) {
         UNROLL for (int j = 0; j < TN / 4; ++j) {
-          acc[i * 4 + 0][j] = fma((float4)(va[i].x), vb[j], acc[i * 4 + 0][j]);
-          acc[i * 4 + 1][j] = fma((float4)(va[i].y), vb[j], acc[i * 4 + 1][j]);
-          acc[i * 4 + 2][j] = fma((float4)(va[i].z), vb[j], acc[i * 4 + 2][j]);
-          acc[i * 4 + 3][j] = fma((float4)(va[i].w), vb[j], acc[i * 4 + 3][j]);
+          const int at = i * 4, turn = ASYNC && A_ALONG_K ? TURN(u) : 0;
+          acc[at + (0 ^ turn)][j] = fma((float4)(va[i].x), vb[j], acc[at + (0 ^ turn)][j]);
+          acc[at + (1 ^ turn)][j] = fma((float4)(va[i].y), vb[j], acc[at + (1 ^ turn)][j]);
+          acc[at + (2 ^ turn)][j] = fma((float4)(va[i].z), vb[j], acc[at + (2 ^ turn)][j]);
+          acc[at + (3 ^ turn)][j] = fma((float4)(va[i].w), vb[j], acc[at + (3 ^ turn)][j]);
         }
       }
     }

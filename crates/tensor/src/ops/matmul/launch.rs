@@ -232,9 +232,11 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let device = c.device();
     let capabilities = device.capabilities();
     let (side, each) = if kernel.name == TILE_SMALL.name { (64, 4) } else { (128, 8) };
-    let bk = Tuning::value(device, kernel, 0, "BK");
     let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
     let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);
+    let bk = Tuning::value(device, kernel, 0, "BK");
+    // Longer slices of B along k cost the compiler its registers.
+    let bk = if kernel.name == ASYNC.name && b_along_k { bk.min(16) } else { bk };
     // Fewer elements than items: one at a time.
     let widest = (side * bk / ITEMS).min(4);
     let (va, vb) = (if va > widest { 1 } else { va }, if vb > widest { 1 } else { vb });
@@ -255,7 +257,7 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let even = p.m.is_multiple_of(side) && p.n.is_multiple_of(side) && p.k.is_multiple_of(bk);
     let shape = |launch: Launch<'static>| {
         let launch = launch.define("A_ALONG_K", a_along_k).define("B_ALONG_K", b_along_k);
-        let launch = launch.define("VA", va).define("VB", vb).define("WG", ITEMS);
+        let launch = launch.define("VA", va).define("VB", vb).define("WG", ITEMS).define("BK", bk);
         let launch = launch.define("BM", side).define("BN", side).define("TM", each).define("TN", each);
         if kernel.name == ASYNC.name { launch.define("ASYNC", 1).define("EVEN", even) } else { launch }
     };

@@ -122,20 +122,30 @@ impl Shares {
         self.full + self.tail * self.splits
     }
 
-    /// Time in steps of the sum of one tile on one multiprocessor. A group costs a few to start and to store; a
-    /// multiprocessor that has only one group cannot hide its waits; a second launch and the parts, written and read again,
-    /// cost what they cost on an H200 (4 us, 2.5 TB/s), where a step of a 128 by 128 tile takes 0.09 us.
+    /// Time in steps of the sum of a tile, of which a multiprocessor does one at a time in two groups. A group that is alone
+    /// there cannot hide its waits: 0.65 of the speed. A group costs a few steps to start and to store; a second launch, and
+    /// the parts, written and read again, cost what they cost on an H200 (4 us, 2.5 TB/s), where a step of a 128 by 128 tile
+    /// takes 0.09 us.
     fn cost(&self, k: usize, side: usize, units: usize) -> f64 {
-        const START: f64 = 16.0;
+        const ALONE: f64 = 1.0 / 0.65;
         let scale = (side * side) as f64 / f64::from(128 * 128);
-        let start = START / scale;
-        let busy = |groups: usize, steps: usize| groups.div_ceil(units) as f64 * (steps as f64 + start);
-        let alone = if self.groups() <= units { 1.3 } else { 1.0 };
+        let start = 16.0 / scale;
+        let (whole, part) = (k as f64 + start, self.k_part as f64 + start);
+        // The busiest multiprocessor's groups: long ones in pairs, the odd one beside short ones, short ones in pairs.
+        let short = (self.tail * self.splits).div_ceil(units);
+        let long = self.full.div_ceil(units);
+        let mut time = (long / 2 * 2) as f64 * whole;
+        let shorts = short as f64 * part;
+        if long % 2 == 1 {
+            let together = shorts.min(whole);
+            time += 2.0 * together + (whole - together) * ALONE + (shorts - together);
+        } else {
+            time += (short / 2 * 2) as f64 * part + (short % 2) as f64 * part * ALONE;
+        }
         let parts = if self.tail > 0 { 44.0 / scale + 0.58 * (self.tail * self.splits) as f64 } else { 0.0 };
-        alone * (busy(self.full, k) + busy(self.tail * self.splits, self.k_part)) + parts
+        time + parts
     }
 }
-
 #[cfg(test)]
 mod tests {
     use super::super::view::Matrix;
