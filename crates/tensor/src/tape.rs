@@ -81,6 +81,11 @@ pub(crate) fn detects_anomaly() -> bool {
     ANOMALY.get()
 }
 
+/// Whether an op of these inputs is put on the tape.
+pub(crate) fn records(inputs: &[&Tensor]) -> bool {
+    RECORDING.get() && inputs.iter().any(|t| t.requires_grad())
+}
+
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Puts the result of `op` on the tape, if any input needs a gradient.
@@ -93,7 +98,7 @@ pub(crate) fn record(
     if ANOMALY.get() {
         check_finite("forward", op, &y, inputs)?;
     }
-    if !RECORDING.get() || !inputs.iter().any(|t| t.requires_grad()) {
+    if !records(inputs) {
         return Ok(y);
     }
     let body = Body { inputs: inputs.iter().map(|t| (*t).clone()).collect(), backward: Box::new(backward) };

@@ -79,6 +79,10 @@ static inline void store8(__global float *to, int inside, float a, float b) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v2.f32 [%0], {%2, %3};\n\t}"
                ::"l"(to), "r"(inside), "f"(a), "f"(b) : "memory");
 }
+static inline void add8(__global float *to, int inside, float a, float b) {
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p red.relaxed.gpu.global.add.v2.f32 [%0], {%2, %3};\n\t}"
+               ::"l"(to), "r"(inside), "f"(a), "f"(b) : "memory");
+}
 /* Sums on their way between multiprocessors: through the L2 only. */
 static inline void part_store(__global float *to, float a, float b, float c, float d) {
   asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");

@@ -11,6 +11,8 @@
  *   SPLIT 1  each adds to what the one before it left in `part`, and the last goes on to C. The items of a tile are handed out
  *            in that order, so each waits only for one that has begun. For tiles that few items share at one time.
  *   SPLIT 2  each leaves its sums in `part`, and matmul_wgmma_sum adds them up: nobody waits, but all of it is read again.
+ *   SPLIT 3  each adds its sums to `part`. With one split, so one item of work for each element, a gradient grows by what a
+ *            chunk of rows adds to it; the order is that of the launches.
  *
  * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; held below by the power limit. Reached on an
  * H200: 625 to 772 for products of 768 and more, 0.94 to 1.17 of cuBLAS in the same run (docs/log.md).
@@ -21,15 +23,15 @@
  * aux       T (M, N). RESIDUAL: added. GELU: C is GELU of the sum, and aux gets the sum itself. GELU_GRAD: C is the sum times
  *           the derivative of GELU at aux.
  * c         T (M, N), rows of N. With ADD_C it is added to.
- * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 (splits, M, N).
+ * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 and 3 (splits, M, N).
  * turns     int, with SPLIT 1: one a tile and warpgroup that shares it, 0 before and after.
  * m n k     sizes; n a multiple of 8, rows of A and B start at multiples of 16 bytes.
  * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items. matmul_wgmma_sum: a work-item for four
  *           neighbours of C, groups of 256.
  *
  * Defines: DTYPE 1 or 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
- * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 2; BIAS (0 or 1), and one of ADD_C,
- * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2). Instructions are in matmul_sm90.cl.
+ * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3; BIAS (0 or 1), and one of ADD_C,
+ * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none with SPLIT 3). Instructions are in matmul_sm90.cl.
  */
 #define UNROLL _Pragma("unroll")
 #if PP
@@ -65,6 +67,11 @@
 /* Step s of a row's epilogue: where it starts in the tile's row, and whether that is inside. */
 #define AT(s) ((s) / 2 * 32)
 #define INSIDE(s) (((s) % 2 ? row0 + 8 : row0) < m && col0 + AT(s) < n)
+#if SPLIT == 3
+#define SUM8 add8
+#else
+#define SUM8 store8
+#endif
 #define READ(s) load16(READ_FROM + ((s) % 2 ? below : above) + AT(s), INSIDE(s))
 
 /* Descriptors of blocks in local memory: swizzle 128 bytes, eight rows 1024 apart; blocks of 64 rows of m or n follow each
@@ -218,13 +225,13 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
       if ((item & 127) == 0) turn_set(turns + slot, 0);
     }
 #endif
-#if SPLIT == 2
+#if SPLIT >= 2
     UNROLL for (int i = 0; i < MT; i++)
       UNROLL for (int j = 0; j < BN / 8; j++) {
         const int row = work.bm * BM + (row_block + i) * 64 + warp * 16 + (lane >> 2), col = work.bn * BN + j * 8 + quad * 2;
         __global float *to = part + ((size_t)work.split * m + row) * n + col;
-        store8(to, row < m && col < n, acc[i][j * 4], acc[i][j * 4 + 1]);
-        store8(to + (size_t)8 * n, row + 8 < m && col < n, acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
+        SUM8(to, row < m && col < n, acc[i][j * 4], acc[i][j * 4 + 1]);
+        SUM8(to + (size_t)8 * n, row + 8 < m && col < n, acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
       }
     continue;
 #endif

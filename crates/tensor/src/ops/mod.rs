@@ -120,6 +120,7 @@ ops! {
     rms_norm: RmsNorm;
     embedding: Embedding;
     cross_entropy: CrossEntropy;
+    linear_cross_entropy: LinearCrossEntropy;
     softmax: Softmax, LogSoftmax;
     mask: Where, MaskedFill;
     join: Cat;

@@ -129,6 +129,31 @@ pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums
     Ok(sums)
 }
 
+/// `sum = a b`, or `sum += a b` where it is not the first of several products; `sum` (m, n) is f32, whatever a and b are.
+pub(in crate::ops) fn accumulate(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
+    let device = sum.device();
+    let dtype = p.a.tensor.dtype();
+    if dtype == DType::F32 {
+        return run(sum, p, &Epilogue { add: !first, ..Epilogue::NONE }, false).map(drop);
+    }
+    let takes = |kernel: &Kernel| kernel.name == WGMMA.name && wgmma::fits_sum(p) && wgmma::proven(device);
+    if MATMUL.choose_where(device, 0, takes).is_ok() {
+        match wgmma::run_sum(sum, p, first) {
+            Err(e) if matches!(e.kind(), ErrorKind::Build | ErrorKind::Unsupported) => {
+                Tuning::of(device).retire(device, &WGMMA, e.message());
+            }
+            outcome => return outcome,
+        }
+    }
+    // Each part is rounded once before it is added: what their sum is rounded to in the end.
+    let part = Tensor::empty(device, [p.m, p.n], dtype)?;
+    run(&part, p, &Epilogue::NONE, false)?;
+    match first {
+        true => map_into("x0", &[&part], &[], sum),
+        false => map_into("x0 + x1", &[sum, &part], &[], sum),
+    }
+}
+
 /// Expressions of GELU (tanh) and of its gradient, as the element-wise op has them.
 fn gelu() -> Result<(&'static str, &'static str)> {
     let row = UNARY.iter().find(|row| row.name == "gelu_tanh");

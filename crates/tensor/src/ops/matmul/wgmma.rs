@@ -50,12 +50,14 @@ pub(super) enum Split {
     Chain(usize),
     /// A second kernel adds them up.
     Parts(usize),
+    /// One part, which goes to a matrix of f32: instead of what it holds, or added to it.
+    Sum { add: bool },
 }
 
 impl Split {
     fn count(self) -> usize {
         match self {
-            Self::None => 1,
+            Self::None | Self::Sum { .. } => 1,
             Self::Chain(n) | Self::Parts(n) => n,
         }
     }
@@ -64,7 +66,8 @@ impl Split {
         match self {
             Self::None => 0,
             Self::Chain(_) => 1,
-            Self::Parts(_) => 2,
+            Self::Parts(_) | Self::Sum { add: false } => 2,
+            Self::Sum { add: true } => 3,
         }
     }
 }
@@ -92,6 +95,7 @@ impl Tile {
         let rounds = (tiles * splits).div_ceil(units) as f64;
         let (store, after) = match split {
             Split::None => (area * 2.0 / 32e3, 0.0),
+            Split::Sum { add } => (area * if add { 8.0 } else { 4.0 } / 32e3, 0.0),
             // Those that work on a tile at one time wait for one another in turn.
             Split::Chain(_) => {
                 let hand_on = area * 8.0 / 42e3;
@@ -122,6 +126,7 @@ impl Plan {
                 Split::None => true,
                 Split::Chain(_) => chains,
                 Split::Parts(_) => parts,
+                Split::Sum { .. } => false,
             };
             for split in ways.chain([Split::None]).filter(possible) {
                 let cost = tile.estimate(sizes, split, units);
@@ -131,6 +136,13 @@ impl Plan {
             }
         }
         best.1
+    }
+    /// The cheapest that leaves its sums in f32.
+    fn sum(sizes: [usize; 3], units: usize, add: bool) -> Self {
+        let split = Split::Sum { add };
+        let cost = |tile: &Tile| tile.estimate(sizes, split, units);
+        let cheapest = TILES.into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        Self { tile: cheapest.unwrap_or(TILES[0]), split }
     }
 }
 
@@ -170,12 +182,16 @@ impl Operand16 {
 
 /// Whether the tensor cores take this product: one matrix of 16-bit floats, aligned as copies need it, large enough to pay.
 pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
-        matches!(c.dtype(), DType::F16 | DType::Bf16)
+    c.layout().offset.is_multiple_of(8) && fits_sum(p)
+}
+
+/// The same where the result is a sum in f32.
+pub(super) fn fits_sum(p: &Problem) -> bool {
+    matches!(p.a.tensor.dtype(), DType::F16 | DType::Bf16)
         && p.batch() == 1
         && p.n.is_multiple_of(8)
         && p.m * p.n >= 256
         && p.k >= 16
-        && c.layout().offset.is_multiple_of(8)
         && Operand16::of(&p.a).is_some()
         && Operand16::of(&p.b.clone().transposed()).is_some()
 }
@@ -201,10 +217,18 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
     run_plan(c, p, e, Plan::of([p.m, p.n, p.k], units, matches!(e.aux, Aux::None)))
 }
 
+/// `sum = a b` or, with `first` false, `sum += a b`, in f32, for products that [`fits_sum`] accepts.
+pub(super) fn run_sum(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
+    let units = sum.device().capabilities().compute_units.max(1) as usize;
+    run_plan(sum, p, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first))
+}
+
+/// `c` is of the operands' type, or of f32 for [`Split::Sum`].
 pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, split }: Plan) -> Result<()> {
     let device = c.device();
     let units = device.capabilities().compute_units.max(1) as usize;
-    let element = if c.dtype() == DType::F16 { Element::F16 } else { Element::Bf16 };
+    let dtype = p.a.tensor.dtype();
+    let element = if dtype == DType::F16 { Element::F16 } else { Element::Bf16 };
     let b_turned = p.b.clone().transposed();
     let (Some(a), Some(b)) = (Operand16::of(&p.a), Operand16::of(&b_turned)) else {
         return Err(Error::internal("matmul_wgmma_sm90: operands that it does not take"));
@@ -213,7 +237,7 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
     let (table, at) = tensor_maps(device, &maps)?;
     let (tiles, splits) = (tile.count(p.m, p.n), split.count());
     let define = |launch: Launch<'static>| {
-        let launch = launch.define("DTYPE", c.dtype().code()).define("A_ALONG_K", a.along_k);
+        let launch = launch.define("DTYPE", dtype.code()).define("A_ALONG_K", a.along_k);
         let launch = launch.define("B_ALONG_K", b.along_k).define("PP", tile.ping_pong).define("MT", tile.blocks);
         let launch = launch.define("BN", tile.columns).define("STAGES", tile.stages).define("GROUP_M", tile.band);
         let launch = launch.define("SPLIT", split.code()).define("BIAS", e.bias.is_some());
@@ -230,6 +254,7 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
         Split::None => None,
         Split::Chain(_) => Some(c.empty_f32([tiles * tile.rows() * tile.columns])?),
         Split::Parts(n) => Some(c.empty_f32([n, c.count()])?),
+        Split::Sum { .. } => Some(c.clone()),
     };
     let launch = define(WGMMA.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
     let launch = match e.aux {
@@ -237,7 +262,10 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
         Aux::Residual(x) | Aux::GeluGrad(x) => with_bias(launch).read(x),
         Aux::Gelu(x) => with_bias(launch).write(x),
     };
-    let launch = launch.write(c);
+    let launch = match split {
+        Split::Sum { .. } => launch.write_base(&Unused(c)),
+        _ => launch.write(c),
+    };
     let launch = match &part {
         Some(part) => launch.write(part),
         None => launch.write_base(&Unused(c)),
