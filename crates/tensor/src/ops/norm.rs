@@ -72,13 +72,14 @@ impl Rows<'_> {
         }
         Ok((y, mean, rstd))
     }
-    /// The gradients from what the forward saved.
+    /// The gradients from what the forward saved. `past` (R, N) is added to dx in the same pass: the gradient that reaches x
+    /// past the norm.
     pub fn backward(
         &self,
         job: &'static Variants,
-        mean: Option<&Tensor>,
-        rstd: &Tensor,
+        (mean, rstd): (Option<&Tensor>, &Tensor),
         dy: &Tensor,
+        past: Option<&Tensor>,
     ) -> Result<Gradients> {
         let (rows, n) = self.x.shape().rows_cols();
         let (kernel, share) = self.choose(job)?;
@@ -90,8 +91,10 @@ impl Rows<'_> {
         let part_gamma = self.x.empty_f32([parts, n])?;
         let part_beta = if self.center { Some(self.x.empty_f32([parts, n])?) } else { None };
         let dbeta = if self.center { Some(self.gamma.empty_like()?) } else { None };
-        let launch = self.start(kernel, share.as_ref(), "norm_bwd").groups(parts);
-        let launch = mean.into_iter().fold(launch.read(self.x).read(self.gamma).read(dy), Launch::read);
+        let launch =
+            self.start(kernel, share.as_ref(), "norm_bwd").define("PAST", past.is_some()).groups(parts);
+        let launch = past.into_iter().fold(launch.read(self.x).read(self.gamma).read(dy), Launch::read);
+        let launch = mean.into_iter().fold(launch, Launch::read);
         let launch = launch.read(rstd).write(&dx).write(&part_gamma);
         part_beta.iter().fold(launch, Launch::write).scalar(rows).scalar(n).run()?;
         let launch = self.start(kernel, share.as_ref(), "norm_bwd_params");
