@@ -217,8 +217,9 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
     }
     const float r = next_r, shift = -next_m * next_r;
 #if PAST
+    /* Asked for before the sums are made, where that leaves registers: longer rows spilled. */
     uint4 pasts[K];
-    load_row(pasts, past + row * N, l, row < rows);
+    if (SUMS == 1) load_row(pasts, past + row * N, l, row < rows);
 #endif
     LOAD_NEXT(row + stride)
     FV sum_g = (FV)(0.0f), sum_gx = sum_g;
@@ -231,6 +232,9 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
     }
     const float2 mean_g = row_sum((float2)(sum_lanes(sum_g), sum_lanes(sum_gx)), s, l) / N;
     __global uint4 *out = (__global uint4 *)(dx + row * N);
+#if PAST
+    if (SUMS > 1) load_row(pasts, past + row * N, l, row < rows);
+#endif
 #pragma unroll
     for (uint k = 0; k < K; k++) {
       xs[k] = forget(xs[k]);
