@@ -60,8 +60,14 @@ static inline uint load4(__global const T *from, int inside) {
 }
 static inline uint4 load16(__global const T *from, int inside) {
   uint4 v;
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\t@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n\t}"
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\tmov.b32 %0, 0;\n\tmov.b32 %1, 0;\n\tmov.b32 %2, 0;\n\tmov.b32 %3, 0;\n\t"
+               "@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n\t}"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from), "r"(inside));
+  return v;
+}
+static inline uint local4(uint at) {
+  uint v;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
   return v;
 }
 /* Four lanes hold four pairs each of four vectors of eight; afterwards each lane holds one vector, or the other way round. */

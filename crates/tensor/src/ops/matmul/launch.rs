@@ -89,7 +89,7 @@ impl Operand for Unused<'_> {
 }
 
 /// `c = epilogue(a b)`; `c` is dense and has as many elements as the product. Returns the sums of the columns of `b`
-/// (f32) where they were asked for and this device's kernel makes them on the way.
+/// (summed in f32) where they were asked for and this device's kernel makes them on the way.
 pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
     let largest = i32::MAX.cast_unsigned() as usize;
     if p.m.max(p.n).max(p.k).max(p.batch()) > largest {
@@ -104,12 +104,12 @@ pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums
     }
     let kernel = choose(c, p)?;
     if kernel.name == WGMMA.name {
-        match wgmma::run(c, p, e) {
+        match wgmma::run(c, p, e, column_sums) {
             // The driver's assembler may not like one of its many texts; the other kernels take every product.
             Err(e) if matches!(e.kind(), ErrorKind::Build | ErrorKind::Unsupported) => {
                 Tuning::of(c.device()).retire(c.device(), &WGMMA, e.message());
             }
-            outcome => return outcome.map(|()| None),
+            outcome => return outcome,
         }
         return run(c, p, e, column_sums);
     }

@@ -4,7 +4,7 @@ use super::super::prelude::*;
 use super::launch::{Aux, Epilogue, Unused};
 use super::view::{Matrix, Problem};
 use netcl_device::Buffer;
-use netcl_kernel::Launch;
+use netcl_kernel::{Launch, Value};
 use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
 
 pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("../matmul_wgmma_sm90.cl"))
@@ -82,6 +82,15 @@ pub(super) struct Plan {
 impl Tile {
     fn rows(&self) -> usize {
         64 * self.blocks * if self.ping_pong { 1 } else { 2 }
+    }
+    pub(super) fn defines(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("PP", self.ping_pong.into()),
+            ("MT", self.blocks.into()),
+            ("BN", self.columns.into()),
+            ("STAGES", self.stages.into()),
+            ("GROUP_M", self.band.into()),
+        ]
     }
     fn count(&self, m: usize, n: usize) -> usize {
         m.div_ceil(self.rows()) * n.div_ceil(self.columns)
@@ -212,19 +221,26 @@ fn turns(device: &Device) -> Result<Buffer> {
 }
 
 /// `c = epilogue(a b)`, for products that [`fits`] accepts.
-pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+/// With `column_sums`, also the sums of b's columns where b lies so that they cost nothing.
+pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
     let units = c.device().capabilities().compute_units.max(1) as usize;
-    run_plan(c, p, e, Plan::of([p.m, p.n, p.k], units, matches!(e.aux, Aux::None)))
+    run_plan(c, p, e, Plan::of([p.m, p.n, p.k], units, matches!(e.aux, Aux::None)), column_sums)
 }
 
 /// `sum = a b` or, with `first` false, `sum += a b`, in f32, for products that [`fits_sum`] accepts.
 pub(super) fn run_sum(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
     let units = sum.device().capabilities().compute_units.max(1) as usize;
-    run_plan(sum, p, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first))
+    run_plan(sum, p, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first), false).map(drop)
 }
 
 /// `c` is of the operands' type, or of f32 for [`Split::Sum`].
-pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, split }: Plan) -> Result<()> {
+pub(super) fn run_plan(
+    c: &Tensor,
+    p: &Problem,
+    e: &Epilogue<'_>,
+    Plan { tile, split }: Plan,
+    column_sums: bool,
+) -> Result<Option<Tensor>> {
     let device = c.device();
     let units = device.capabilities().compute_units.max(1) as usize;
     let dtype = p.a.tensor.dtype();
@@ -236,13 +252,15 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
     let maps = [a.map(&p.a, element, tile.rows())?, b.map(&b_turned, element, tile.columns)?];
     let (table, at) = tensor_maps(device, &maps)?;
     let (tiles, splits) = (tile.count(p.m, p.n), split.count());
+    let sums = if column_sums && !b.along_k { Some(c.empty_f32([splits, p.n])?) } else { None };
     let define = |launch: Launch<'static>| {
         let launch = launch.define("DTYPE", dtype.code()).define("A_ALONG_K", a.along_k);
-        let launch = launch.define("B_ALONG_K", b.along_k).define("PP", tile.ping_pong).define("MT", tile.blocks);
-        let launch = launch.define("BN", tile.columns).define("STAGES", tile.stages).define("GROUP_M", tile.band);
+        let launch = launch.define("B_ALONG_K", b.along_k);
+        let launch = tile.defines().into_iter().fold(launch, |launch, (name, value)| launch.define(name, value));
         let launch = launch.define("SPLIT", split.code()).define("BIAS", e.bias.is_some());
         let launch = launch.define("ADD_C", e.add).define("RESIDUAL", matches!(e.aux, Aux::Residual(_)));
         let launch = launch.define("GELU", matches!(e.aux, Aux::Gelu(_)));
+        let launch = launch.define("COLUMN_SUMS", sums.is_some());
         launch.define("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)))
     };
     let bias = e.bias.map(|bias| bias.detach().contiguous()).transpose()?;
@@ -276,11 +294,18 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
     };
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = launch.scalar(at).scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(splits));
-    launch.scalar(e.alpha).local([384, 1, 1]).groups((tiles * splits).min(units)).run()?;
-    let (Some(part), Split::Parts(_)) = (part, split) else { return Ok(()) };
-    let launch = with_bias(define(WGMMA.launch("matmul_wgmma_sum")).read(&part)).write(c);
-    let launch = launch.scalar(c.count()).scalar(int(p.n)).scalar(int(splits)).scalar(e.alpha);
-    launch.local([256, 1, 1]).groups(c.count().div_ceil(4 * 256)).run()
+    let launch = sums.iter().fold(launch.scalar(e.alpha), Launch::write);
+    launch.local([384, 1, 1]).groups((tiles * splits).min(units)).run()?;
+    if let (Some(part), Split::Parts(_)) = (part, split) {
+        let launch = with_bias(define(WGMMA.launch("matmul_wgmma_sum")).read(&part)).write(c);
+        let launch = launch.scalar(c.count()).scalar(int(p.n)).scalar(int(splits)).scalar(e.alpha);
+        launch.local([256, 1, 1]).groups(c.count().div_ceil(4 * 256)).run()?;
+    }
+    let Some(sums) = &sums else { return Ok(None) };
+    let columns = Tensor::empty(device, [p.n], dtype)?;
+    let launch = define(WGMMA.launch("matmul_wgmma_columns")).read(sums).write(&columns);
+    launch.scalar(int(p.n)).scalar(int(splits)).local([64, 1, 1]).groups(p.n.div_ceil(64)).run()?;
+    Ok(Some(columns))
 }
 
 /// Whether a small product is exact: this kernel stands on the layout of tensor maps and on instructions that the driver's
@@ -296,7 +321,7 @@ pub(super) fn proven(device: &Device) -> bool {
         let of = |x: &Tensor| Matrix::of("matmul", "operand", x);
         let problem = Problem::new(of(&a_matrix)?, of(&b_matrix)?, &[])?;
         let c = Tensor::full(device, [m, n], f32::NAN, DType::Bf16)?;
-        run_plan(&c, &problem, &Epilogue::NONE, Plan { tile: TILES[0], split: Split::None })?;
+        run_plan(&c, &problem, &Epilogue::NONE, Plan { tile: TILES[0], split: Split::None }, false)?;
         for (i, got) in c.to_vec()?.into_iter().enumerate() {
             let expected: f32 = (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum();
             if got != expected {
