@@ -34,7 +34,7 @@
  *
  * Defines: DTYPE 1 or 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
  * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3; BIAS and COLUMN_SUMS (0 or 1), and one of ADD_C,
- * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none with SPLIT 3). Instructions are in matmul_sm90.cl.
+ * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none with SPLIT 3). Instructions are in sm90.cl and matmul_sm90.cl.
  */
 #define UNROLL _Pragma("unroll")
 #if PP
@@ -46,11 +46,6 @@
 #define A_BYTES (BM * 128)
 #define B_BYTES (BN * 128)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-#if DTYPE == 1
-#define WGMMA_TYPES ".f32.f16.f16"
-#else
-#define WGMMA_TYPES ".f32.bf16.bf16"
-#endif
 #define WGMMA_DEPTH "16"
 #if A_ALONG_K && B_ALONG_K
 #define WGMMA_TAIL ", 0, 0"
@@ -117,9 +112,8 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
   const int rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN, blocks = (k + BK - 1) / BK;
   const int works = rows * cols * (SPLIT ? splits : 1);
   if (item == 0) {
-    for (int s = 0; s < STAGES; s++) barrier_init(full + s * 8, 1), barrier_init(empty + s * 8, (PP ? 1 : 2) + 3 * COLUMN_SUMS);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async;" ::: "memory");
+    for (int s = 0; s < STAGES; s++) mbar_init(full + s * 8, 1), mbar_init(empty + s * 8, (PP ? 1 : 2) + 3 * COLUMN_SUMS);
+    barriers_ready();
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   uint stage = 0;
@@ -130,16 +124,14 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     asm volatile("//@setmaxnreg.dec.sync.aligned.u32 24;");
 #endif
     if (item == 0) {
-      const ulong map_a = (ulong)(maps + at), map_b = map_a + 128;
-      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map_a) : "memory");
-      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map_b) : "memory");
+      const ulong map_a = use_map((ulong)(maps + at)), map_b = use_map(map_a + 128);
       uint phase = 1;
       for (int w = group; w < works; w += groups) {
         const Work work = work_of(w, rows, cols, blocks, splits);
         for (int kb = work.first; kb < work.first + work.count; kb++) {
           const uint a = base + stage * STAGE_BYTES, b = a + A_BYTES, bar = full + stage * 8;
-          barrier_wait(empty + stage * 8, phase);
-          barrier_expect(bar, STAGE_BYTES);
+          mbar_wait(empty + stage * 8, phase);
+          mbar_expect(bar, STAGE_BYTES);
 #if A_ALONG_K
           fetch(a, map_a, kb * BK, work.bm * BM, bar);
 #else
@@ -164,7 +156,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         float2 sum[COLUMN_BLOCKS];
         UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) sum[i] = (float2)(0.0f);
         for (int kb = 0; kb < work.count; kb++) {
-          barrier_wait(full + stage * 8, phase);
+          mbar_wait(full + stage * 8, phase);
           if (work.bm == 0) {
             UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) {
               if (v + 3 * i >= BN / 64) break;
@@ -174,7 +166,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
             }
           }
           asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
-          if (lane == 0) barrier_arrive(empty + stage * 8);
+          if (lane == 0) mbar_arrive(empty + stage * 8);
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
         UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) {
@@ -213,7 +205,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     meet(2 + mine, 256);
 #endif
     for (int kb = 0; kb < work.count; kb++) {
-      barrier_wait(full + stage * 8, phase);
+      mbar_wait(full + stage * 8, phase);
       const uint a0 = (base + stage * STAGE_BYTES) >> 4, b0 = a0 + (A_BYTES >> 4);
       asm volatile("//@wgmma.fence.sync.aligned;" ::: "memory");
       UNROLL for (int step = 0; step < 4; step++) {
@@ -228,7 +220,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
       /* The block before this one has been read once at most this one's products are under way. */
       if (kb > 0) {
         asm volatile("//@wgmma.wait_group.sync.aligned 1;" ::: "memory");
-        if ((item & 127) == 0) barrier_arrive(last);
+        if ((item & 127) == 0) mbar_arrive(last);
       }
       last = empty + stage * 8;
       if (++stage == STAGES) stage = 0, phase ^= 1;
@@ -237,7 +229,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     pass(3 - mine, 256);
 #endif
     asm volatile("//@wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    if ((item & 127) == 0) barrier_arrive(last);
+    if ((item & 127) == 0) mbar_arrive(last);
 #if PP
     /* The next tile is the other warpgroup's. */
     const uint next = stage + work_of(min(w + groups, works - 1), rows, cols, blocks, splits).count;

@@ -12,6 +12,7 @@ use netcl_kernel::tune::Tuning;
 
 pub mod check;
 mod copy;
+mod counters;
 pub mod map;
 mod norm;
 pub mod optimizer;

@@ -1,14 +1,14 @@
 //! The tensor cores of NVIDIA's sm_90: which products they take, which tile, how the sum is shared out.
 
+use super::super::counters::zeroed;
 use super::super::prelude::*;
 use super::launch::{Aux, Epilogue, Unused};
 use super::view::{Matrix, Problem};
-use netcl_device::Buffer;
 use netcl_kernel::{Launch, Value};
 use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
 
 pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("../matmul_wgmma_sm90.cl"))
-    .include(&[include_str!("../matmul_sm90.cl")])
+    .include(&[include_str!("../sm90.cl"), include_str!("../matmul_sm90.cl")])
     .generate(wgmma_macros)
     .reload()
     .requires(|device| device.nvidia_cc == 90);
@@ -205,21 +205,6 @@ pub(super) fn fits_sum(p: &Problem) -> bool {
         && Operand16::of(&p.b.clone().transposed()).is_some()
 }
 
-/// Zeros that every launch leaves as zeros.
-struct Turns(Buffer);
-
-fn turns(device: &Device) -> Result<Buffer> {
-    let slot = device.extension(|_| std::sync::OnceLock::<Turns>::new());
-    if let Some(turns) = slot.get() {
-        return Ok(turns.0.clone());
-    }
-    // It stays with the device: no leak.
-    let _tag = device.tag("tile counters");
-    let buffer = device.allocate(TURNS * size_of::<i32>())?;
-    device.fill(&buffer, &[0; 4])?;
-    Ok(slot.get_or_init(|| Turns(buffer)).0.clone())
-}
-
 /// `c = epilogue(a b)`, for products that [`fits`] accepts.
 /// With `column_sums`, also the sums of b's columns where b lies so that they cost nothing.
 pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
@@ -289,7 +274,7 @@ pub(super) fn run_plan(
         None => launch.write_base(&Unused(c)),
     };
     let launch = match split {
-        Split::Chain(_) => launch.write_base(&turns(device)?),
+        Split::Chain(_) => launch.write_base(&zeroed(device, "matmul", TURNS)?),
         _ => launch.write_base(&Unused(c)),
     };
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
@@ -320,12 +305,20 @@ pub(super) fn proven(device: &Device) -> bool {
         let (a_matrix, b_matrix) = (matrix([m, k], &a)?, matrix([k, n], &b)?);
         let of = |x: &Tensor| Matrix::of("matmul", "operand", x);
         let problem = Problem::new(of(&a_matrix)?, of(&b_matrix)?, &[])?;
-        let c = Tensor::full(device, [m, n], f32::NAN, DType::Bf16)?;
-        run_plan(&c, &problem, &Epilogue::NONE, Plan { tile: TILES[0], split: Split::None }, false)?;
-        for (i, got) in c.to_vec()?.into_iter().enumerate() {
-            let expected: f32 = (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum();
-            if got != expected {
-                return Err(Error::launch(format!("element {i} of a small product is {got}, expected {expected}")));
+        let plan = Plan { tile: TILES[0], split: Split::None };
+        let mismatch = |what: &str, i: usize, got: f32, expected: f32| match got == expected {
+            true => Ok(()),
+            false => Err(Error::launch(format!("{what} {i} of a small product is {got}, expected {expected}"))),
+        };
+        // Two texts: other warps work, and other barriers are waited for, where columns are summed too.
+        for column_sums in [false, true] {
+            let c = Tensor::full(device, [m, n], f32::NAN, DType::Bf16)?;
+            let sums = run_plan(&c, &problem, &Epilogue::NONE, plan, column_sums)?;
+            for (i, got) in c.to_vec()?.into_iter().enumerate() {
+                mismatch("element", i, got, (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum())?;
+            }
+            for (i, got) in sums.map_or(Ok(Vec::new()), |sums| sums.to_vec())?.into_iter().enumerate() {
+                mismatch("sum of column", i, got, (0..k).map(|j| b[j * n + i]).sum())?;
             }
         }
         Ok(())
