@@ -10,7 +10,9 @@ use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};
 
 mod launch;
+mod mma;
 mod plan;
+mod proof;
 mod view;
 mod wgmma;
 

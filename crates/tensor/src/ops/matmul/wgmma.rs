@@ -3,6 +3,7 @@
 use super::super::counters::zeroed;
 use super::super::prelude::*;
 use super::launch::{Aux, Epilogue, Unused};
+use super::proof;
 use super::view::{Matrix, Problem};
 use netcl_kernel::{Launch, Value};
 use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
@@ -293,35 +294,17 @@ pub(super) fn run_plan(
     Ok(Some(columns))
 }
 
-/// Whether a small product is exact: this kernel stands on the layout of tensor maps and on instructions that the driver's
+/// Whether small products are exact: this kernel stands on the layout of tensor maps and on instructions that the driver's
 /// compiler does not know. See [`Tuning::proven`].
 pub(super) fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &WGMMA, || {
-        // Whole numbers: sums are exact, and bf16 holds them.
-        let (m, n, k) = (200, 264, 136);
-        let a: Vec<f32> = (0..m * k).map(|i| ((i * 7 + i / k) % 3) as f32 - 1.0).collect();
-        let b: Vec<f32> = (0..k * n).map(|i| ((i * 5 + i / n) % 3) as f32 - 1.0).collect();
-        let matrix = |dims, data: &[f32]| Tensor::from_f32(device, dims, data, DType::Bf16);
-        let (a_matrix, b_matrix) = (matrix([m, k], &a)?, matrix([k, n], &b)?);
-        let of = |x: &Tensor| Matrix::of("matmul", "operand", x);
-        let problem = Problem::new(of(&a_matrix)?, of(&b_matrix)?, &[])?;
         let plan = Plan { tile: TILES[0], split: Split::None };
-        let mismatch = |what: &str, i: usize, got: f32, expected: f32| match got == expected {
-            true => Ok(()),
-            false => Err(Error::launch(format!("{what} {i} of a small product is {got}, expected {expected}"))),
-        };
         // Two texts: other warps work, and other barriers are waited for, where columns are summed too.
-        for column_sums in [false, true] {
-            let c = Tensor::full(device, [m, n], f32::NAN, DType::Bf16)?;
-            let sums = run_plan(&c, &problem, &Epilogue::NONE, plan, column_sums)?;
-            for (i, got) in c.to_vec()?.into_iter().enumerate() {
-                mismatch("element", i, got, (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum())?;
-            }
-            for (i, got) in sums.map_or(Ok(Vec::new()), |sums| sums.to_vec())?.into_iter().enumerate() {
-                mismatch("sum of column", i, got, (0..k).map(|j| b[j * n + i]).sum())?;
-            }
-        }
-        Ok(())
+        [false, true].into_iter().try_for_each(|column_sums| {
+            proof::exact(device, DType::Bf16, [false; 2], |c, p| {
+                run_plan(c, p, &Epilogue::NONE, plan, column_sums)
+            })
+        })
     })
 }
 
