@@ -292,4 +292,6 @@ fn reference(a: &Array, b: &Array) -> Array {
 }
 
 #[cfg(test)]
+mod tensor_cores;
+#[cfg(test)]
 mod tests;

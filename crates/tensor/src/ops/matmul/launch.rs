@@ -109,7 +109,8 @@ pub(in crate::ops) fn run(
         )));
     }
     let kernel = choose(c, p)?;
-    if kernel.name == WGMMA.name {
+    let tf32 = c.dtype() == DType::F32;
+    if kernel.name == WGMMA.name && !tf32 {
         match wgmma::run(c, p, epilogue, column_sums) {
             Err(e) if refused(&e) => Tuning::of(c.device()).retire(c.device(), &WGMMA, e.message()),
             outcome => return outcome,
@@ -121,13 +122,16 @@ pub(in crate::ops) fn run(
     let sums = match kernel.name == VECTOR.name {
         true => vector(sum, p, &plain, column_sums && p.batch() == 1)?,
         false if c.count() == 0 => None,
-        false if kernel.name == MMA.name => match mma::run(sum, p, &plain) {
-            Err(e) if refused(&e) => {
-                Tuning::of(c.device()).retire(c.device(), &MMA, e.message());
-                return run(c, p, epilogue, column_sums);
+        false if [MMA.name, WGMMA.name].contains(&kernel.name) => {
+            let multiply = if kernel.name == MMA.name { mma::run } else { wgmma::run_tf32 };
+            match multiply(sum, p, &plain) {
+                Err(e) if refused(&e) => {
+                    Tuning::of(c.device()).retire(c.device(), kernel, e.message());
+                    return run(c, p, epilogue, column_sums);
+                }
+                outcome => outcome.map(|()| None)?,
             }
-            outcome => outcome.map(|()| None)?,
-        },
+        }
         false => tile(kernel, sum, p, &plain).map(|()| None)?,
     };
     match epilogue.aux {
@@ -179,7 +183,9 @@ fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
         .choose_where(device, 0, |kernel| match kernel.name {
             name if name == TILE.name => fills(device, p),
             name if name == ASYNC.name => c.dtype() == DType::F32 && copies(p) && fills_split(device, p),
-            name if name == WGMMA.name => wgmma::fits(c, p) && wgmma::proven(device),
+            name if name == WGMMA.name => {
+                (wgmma::fits(c, p) || wgmma::fits_tf32(c, p)) && wgmma::proven(device)
+            }
             name if name == MMA.name => mma::fits(c, p) && mma::proven(device),
             _ => true,
         })

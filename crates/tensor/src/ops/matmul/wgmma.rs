@@ -3,7 +3,7 @@
 use super::super::counters::zeroed;
 use super::super::prelude::*;
 use super::launch::{Aux, Epilogue, Unused};
-use super::proof;
+use super::{mma, proof};
 use super::view::{Matrix, Problem};
 use netcl_kernel::{Launch, Value};
 use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
@@ -14,8 +14,10 @@ pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!(
     .reload()
     .requires(|device| device.nvidia_cc == 90);
 
-/// Steps of the sum that one copy brings.
+/// Steps of the sum that one copy brings, of 16-bit elements.
 const BLOCK_K: usize = 64;
+/// Bytes of a line of a block along k.
+const LINE: usize = 128;
 /// Turn counters kept ready; two a tile.
 const TURNS: usize = 4096;
 
@@ -157,18 +159,19 @@ impl Plan {
 }
 
 /// A matrix as copies see it: its contiguous axis first.
-struct Operand16 {
+struct Aligned {
     along_k: bool,
     dims: [u64; 2],
     stride: usize,
 }
 
-impl Operand16 {
+impl Aligned {
     /// `x` with k columns (A) or, transposed, k columns (B); `None` where neither axis lies as the hardware needs it.
     fn of(x: &Matrix) -> Option<Self> {
         let (rows, cols) = (x.rows as u64, x.cols as u64);
-        let even = |stride: usize, inner: usize| stride.is_multiple_of(8) && stride >= inner;
-        if !x.offset().is_multiple_of(8) {
+        let lanes = mma::lanes(x.tensor.dtype());
+        let even = |stride: usize, inner: usize| stride.is_multiple_of(lanes) && stride >= inner;
+        if !x.offset().is_multiple_of(lanes) {
             return None;
         }
         match (x.row_stride, x.col_stride) {
@@ -177,14 +180,19 @@ impl Operand16 {
             _ => None,
         }
     }
-    fn map(&self, x: &Matrix, element: Element, lines: usize) -> Result<TensorMap> {
-        let block = if self.along_k { [BLOCK_K as u32, lines as u32] } else { [64, BLOCK_K as u32] };
-        let start = (x.offset() * x.tensor.dtype().size()) as u64;
+    fn map(&self, x: &Matrix, lines: usize) -> Result<TensorMap> {
+        let size = x.tensor.dtype().size();
+        let block = if self.along_k { [(LINE / size) as u32, lines as u32] } else { [64, BLOCK_K as u32] };
+        let element = match x.tensor.dtype() {
+            DType::F16 => Element::F16,
+            DType::Bf16 => Element::Bf16,
+            _ => Element::Tf32,
+        };
         Ok(TensorMap {
             element,
-            address: address(x.tensor.storage())? + start,
+            address: address(x.tensor.storage())? + (x.offset() * size) as u64,
             dims: self.dims,
-            stride: (self.stride * 2) as u64,
+            stride: (self.stride * size) as u64,
             block,
         })
     }
@@ -195,6 +203,36 @@ pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
     c.layout().offset.is_multiple_of(8) && fits_sum(p)
 }
 
+/// Whether they take it as tf32, once both operands lie along k. Copying one that does not costs what its bytes do; the other
+/// kernel with tensor cores, which takes any, multiplies at about 0.6 of the speed: with the other operand's thousand rows or
+/// columns the copy pays.
+pub(super) fn fits_tf32(c: &Tensor, p: &Problem) -> bool {
+    let operands = [(p.a.clone(), p.n), (p.b.clone().transposed(), p.m)];
+    let cost = |(x, other): &(Matrix, usize)| match Aligned::of(x) {
+        Some(x) if x.along_k => 0.0,
+        _ if p.k.is_multiple_of(4) => 1.0 / *other as f64,
+        _ => f64::INFINITY,
+    };
+    c.dtype() == DType::F32
+        && mma::allowed(c.device(), c.dtype())
+        && p.batch() == 1
+        && p.n.is_multiple_of(4)
+        && p.m * p.n >= 256
+        && p.k >= 16
+        && operands.iter().map(cost).sum::<f64>() <= 1e-3
+}
+
+/// `c = epilogue(a b)` as tf32, without what needs another matrix, for products that [`fits_tf32`] accepts.
+pub(super) fn run_tf32(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+    let along_k = |x: Matrix| -> Result<Matrix> {
+        if Aligned::of(&x).is_some_and(|x| x.along_k) { Ok(x) } else { x.materialised(&[]) }
+    };
+    let b = along_k(p.b.clone().transposed())?.transposed();
+    let problem = Problem::new(along_k(p.a.clone())?, b, &[])?;
+    let units = c.device().capabilities().compute_units.max(1) as usize;
+    run_plan(c, &problem, e, Plan::sum([p.m, p.n, p.k], units, e.add), false).map(drop)
+}
+
 /// The same where the result is a sum in f32.
 pub(super) fn fits_sum(p: &Problem) -> bool {
     matches!(p.a.tensor.dtype(), DType::F16 | DType::Bf16)
@@ -202,8 +240,8 @@ pub(super) fn fits_sum(p: &Problem) -> bool {
         && p.n.is_multiple_of(8)
         && p.m * p.n >= 256
         && p.k >= 16
-        && Operand16::of(&p.a).is_some()
-        && Operand16::of(&p.b.clone().transposed()).is_some()
+        && Aligned::of(&p.a).is_some()
+        && Aligned::of(&p.b.clone().transposed()).is_some()
 }
 
 /// `c = epilogue(a b)`, for products that [`fits`] accepts.
@@ -230,12 +268,11 @@ pub(super) fn run_plan(
     let device = c.device();
     let units = device.capabilities().compute_units.max(1) as usize;
     let dtype = p.a.tensor.dtype();
-    let element = if dtype == DType::F16 { Element::F16 } else { Element::Bf16 };
     let b_turned = p.b.clone().transposed();
-    let (Some(a), Some(b)) = (Operand16::of(&p.a), Operand16::of(&b_turned)) else {
+    let (Some(a), Some(b)) = (Aligned::of(&p.a), Aligned::of(&b_turned)) else {
         return Err(Error::internal("matmul_wgmma_sm90: operands that it does not take"));
     };
-    let maps = [a.map(&p.a, element, tile.rows())?, b.map(&b_turned, element, tile.columns)?];
+    let maps = [a.map(&p.a, tile.rows())?, b.map(&b_turned, tile.columns)?];
     let (table, at) = tensor_maps(device, &maps)?;
     let (tiles, splits) = (tile.count(p.m, p.n), split.count());
     let sums = if column_sums && !b.along_k { Some(c.empty_f32([splits, p.n])?) } else { None };
@@ -299,6 +336,10 @@ pub(super) fn run_plan(
 pub(super) fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &WGMMA, || {
         let plan = Plan { tile: TILES[0], split: Split::None };
+        if mma::allowed(device, DType::F32) {
+            let tf32 = |c: &Tensor, p: &Problem| run_tf32(c, p, &Epilogue::NONE).map(|()| None);
+            proof::exact(device, DType::F32, [false, true], tf32)?;
+        }
         // Two texts: other warps work, and other barriers are waited for, where columns are summed too.
         [false, true].into_iter().try_for_each(|column_sums| {
             proof::exact(device, DType::Bf16, [false; 2], |c, p| {
