@@ -90,7 +90,9 @@ impl TransformerBlock {
     }
     /// x `(B, T, C)` → `(B, T, C)`.
     pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        let x = self.attn.forward_add(x, &self.ln_1.forward(x)?, mode)?;
-        self.mlp.forward_add(&x, &self.ln_2.forward(&x)?, mode)
+        let (x, normed) = self.ln_1.forward_residual(x)?;
+        let x = self.attn.forward_add(&x, &normed, mode)?;
+        let (x, normed) = self.ln_2.forward_residual(&x)?;
+        self.mlp.forward_add(&x, &normed, mode)
     }
 }

@@ -299,3 +299,16 @@ __kernel void matmul_tile_sum(__global const float *restrict part, __global cons
     sum += *(__global const float4 *)(part + ((ulong)s * tail + tile) * (BM * BN) + row * BN + column);
   finish(c + (long)origin.x * m * n, bias, origin.y + row, n, origin.z + column, sum, alpha, flags);
 }
+
+/* C from parts as large as C, for kernels that keep them so; items over the `count` elements of C. */
+__kernel void matmul_parts_sum(__global const float *restrict part, __global const T *restrict bias, __global T *restrict c,
+                               ulong count, int n, int splits, float alpha, int flags) {
+  const ulong at = get_global_id(0);
+  if (at >= count) return;
+  float sum = 0.0f;
+  for (int s = 0; s < splits; ++s) sum += part[s * count + at];
+  sum *= alpha;
+  if (flags & BIAS) sum += LD(bias, (int)(at % n));
+  if (flags & ADD_C) sum += LD(c, at);
+  ST(c, at, sum);
+}

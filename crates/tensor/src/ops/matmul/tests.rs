@@ -3,13 +3,13 @@
 use super::*;
 use crate::suite::test_device;
 
-fn ramp(device: &Device, shape: [usize; 2], step: f32) -> (Tensor, Array) {
+pub(super) fn ramp(device: &Device, shape: [usize; 2], step: f32) -> (Tensor, Array) {
     let data: Vec<f32> = (0..shape[0] * shape[1]).map(|i| ((i as f32 * step) % 7.0 - 3.0) * 0.25).collect();
     let host = Array::new(shape, data.iter().map(|v| f64::from(*v)).collect());
     (Tensor::from_f32(device, shape, &data, DType::F32).unwrap(), host)
 }
 
-fn near(got: &Tensor, expected: &Array, tolerance: f64) {
+pub(super) fn near(got: &Tensor, expected: &Array, tolerance: f64) {
     assert_eq!(*got.shape(), expected.shape);
     let scale = expected.data.iter().fold(1.0f64, |m, v| m.max(v.abs()));
     for (i, (g, e)) in got.to_vec().unwrap().iter().zip(&expected.data).enumerate() {
@@ -18,7 +18,7 @@ fn near(got: &Tensor, expected: &Array, tolerance: f64) {
 }
 
 /// Rounding of a sum of `terms` grows with the root of their number.
-fn rounding(dtype: DType, terms: usize) -> f64 {
+pub(super) fn rounding(dtype: DType, terms: usize) -> f64 {
     dtype.epsilon() * 2.0 * (terms as f64).sqrt()
 }
 
@@ -140,47 +140,4 @@ fn tiles_agree_with_the_reference() {
     case("matmul_tile_small", [72, 140, 68], [false, true], DType::F32);
     case("matmul_tile_small", [61, 701, 50], [false, false], DType::F16);
     case("matmul_tile", [260, 68, 132], [true, true], DType::F32);
-}
-
-/// Every tile of the tensor cores, every way to share a sum out, every layout, edges beside whole tiles.
-#[test]
-fn tensor_cores_agree_with_the_reference() {
-    let device = test_device().unwrap();
-    if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
-        return;
-    }
-    let (m, k, n) = (520, 1096, 392);
-    let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [k, n], 0.61));
-    let bias = Tensor::full(&device, [n], 2.0, DType::F32).unwrap();
-    let product = reference(&a_host, &b_host);
-    let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
-    let splits = [wgmma::Split::None, wgmma::Split::Chain(3), wgmma::Split::Parts(4)];
-    let mut turn = 0;
-    for tile in wgmma::TILES {
-        for split in splits {
-            turn += 1;
-            let dtype = if turn % 2 == 0 { DType::F16 } else { DType::Bf16 };
-            let cast = |x: &Tensor, turn: bool| if turn { turned(x) } else { x.clone() }.to_dtype(dtype).unwrap();
-            let (a, b) = (cast(&a, turn % 3 == 0), cast(&b, turn % 4 < 2));
-            let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
-            let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
-            let bias = cast(&bias, false);
-            for (epilogue, factor, shift) in [
-                (Epilogue::NONE, 1.0, 0.0),
-                (Epilogue { alpha: -0.5, bias: Some(&bias), add: true, aux: Aux::None }, -0.5, 5.0),
-            ] {
-                let c = Tensor::full(&device, [m, n], if epilogue.add { 3.0 } else { f32::NAN }, dtype).unwrap();
-                assert!(wgmma::fits(&c, &problem));
-                let run = || wgmma::run_plan(&c, &problem, &epilogue, wgmma::Plan { tile, split }).unwrap();
-                run();
-                near(&c, &product.clone().map(|v| factor * v + shift), rounding(dtype, k));
-                if !epilogue.add {
-                    let bits = c.to_bytes().unwrap();
-                    run();
-                    assert!(bits == c.to_bytes().unwrap(), "{tile:?} {split:?} {dtype}: other bits on a second run");
-                }
-            }
-        }
-    }
 }
