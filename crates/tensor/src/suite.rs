@@ -1,9 +1,10 @@
 //! What every op is put through: samples × storage types × layouts, against its f64 reference.
 //!
 //! Forward values against the reference; gradients against central differences of the reference; the same bits on a second
-//! run; every tuned variant against the default.
+//! run and from a graph that is replayed; every tuned variant against the default.
 
 use crate::array::Array;
+use crate::graph::Graph;
 use crate::ops::{OPS, Op};
 use crate::{DType, Device, Error, Result, Settings, Tensor};
 use netcl_kernel::tune::Tuning;
@@ -102,6 +103,31 @@ fn case<O: Op<N>, const N: usize>(
             same_bits("gradient", a, b)?;
         }
     }
+    replayed(sample, &inputs, &dy, (&y, &grads))
+}
+
+/// The same bits from a graph of forward and backward, over results that were overwritten.
+fn replayed<O: Op<N>, const N: usize>(
+    sample: &Sample<O, N>,
+    inputs: &[Tensor],
+    dy: &Array,
+    expected: (&Tensor, &[Option<Tensor>]),
+) -> Result<()> {
+    let device = expected.0.device();
+    let dy = upload_like(expected.0, dy)?;
+    let capture = Graph::capture(device, || pass(sample, inputs, &dy));
+    let (graph, (y, grads)) = capture.map_err(|e| e.context("captured"))?;
+    let results = || [&y].into_iter().chain(grads.iter().flatten());
+    let given =
+        |t: &Tensor| inputs.iter().chain([&dy]).any(|x| x.storage().whole().same(t.storage().whole()));
+    for made in results().filter(|made| !given(made)) {
+        device.fill(made.storage(), &[0xA5])?;
+    }
+    graph.replay()?;
+    same_bits("a replayed graph's forward", expected.0, &y)?;
+    for (a, b) in expected.1.iter().flatten().zip(grads.iter().flatten()) {
+        same_bits("a replayed graph's gradient", a, b)?;
+    }
     Ok(())
 }
 
@@ -132,10 +158,29 @@ fn forward_backward<O: Op<N>, const N: usize>(
     let y = sample.op.clone().apply(refs)?;
     let dy = Input::normal(y.dims()).draw(seed * 16 + 15, y.dtype());
     if y.requires_grad() {
-        let data: Vec<f32> = dy.data.iter().map(|v| *v as f32).collect();
-        y.backward_with(&Tensor::from_f32(y.device(), y.shape(), &data, y.dtype())?)?;
+        y.backward_with(&upload_like(&y, &dy)?)?;
     }
     Ok((y.detach(), inputs.iter().map(Tensor::grad).collect(), dy))
+}
+
+/// Forward and backward from a gradient that is on the device.
+fn pass<O: Op<N>, const N: usize>(
+    sample: &Sample<O, N>,
+    inputs: &[Tensor],
+    dy: &Tensor,
+) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+    inputs.iter().for_each(|t| t.set_grad(None));
+    let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+    let y = sample.op.clone().apply(refs)?;
+    if y.requires_grad() {
+        y.backward_with(dy)?;
+    }
+    Ok((y.detach(), inputs.iter().map(Tensor::grad).collect()))
+}
+
+fn upload_like(y: &Tensor, data: &Array) -> Result<Tensor> {
+    let data: Vec<f32> = data.data.iter().map(|v| *v as f32).collect();
+    Tensor::from_f32(y.device(), y.shape(), &data, y.dtype())
 }
 
 /// Gradient of `sum(dy * f(x))` in input `i`, from the reference alone.
