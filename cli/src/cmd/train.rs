@@ -4,7 +4,7 @@ use super::ModelSize;
 use crate::context::Context;
 use crate::progress::Progress;
 use clap::Args as ClapArgs;
-use netcl::nn::config::{Dtype, Overlay, Schedule, TrainConfig};
+use netcl::nn::config::{Dtype, GraphMode, Overlay, Schedule, TrainConfig};
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{Outcome, Trainer};
 use netcl::prelude::*;
@@ -41,6 +41,9 @@ pub struct Args {
     /// Go on with the run in this folder.
     #[arg(long, visible_alias = "load_checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"])]
     resume: Option<PathBuf>,
+    /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
+    #[arg(long, value_name = "on|off|auto")]
+    graph: Option<GraphMode>,
     /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
     #[arg(long)]
     detect_anomaly: bool,
@@ -157,6 +160,7 @@ impl Args {
             keep: p.keep,
             dtype: self.dtype,
             device: self.device.clone(),
+            graph: self.graph,
             ..Overlay::default()
         }
     }

@@ -322,14 +322,15 @@ impl Device {
         }
     }
 
-    /// Enqueues a kernel; timed when profiling. `note` is made for whoever records it.
+    /// Enqueues a kernel; timed when profiling. `beside` is what it reads by addresses it was told; that and `note` are for
+    /// whoever records it.
     pub fn launch(
         &self,
         kernel: &KernelHandle,
         args: &[Argument],
         range: Range,
         label: Label,
-        note: Option<&Note>,
+        (beside, note): (&[Buffer], Option<&Note>),
     ) -> Result<()> {
         let run = self.0.recorder.command(|touch| {
             let args = args.iter().map(|arg| match arg {
@@ -338,7 +339,8 @@ impl Device {
                 Argument::Local(bytes) => Recorded::Local(*bytes),
             });
             let (kernel, args) = (kernel.clone(), args.collect());
-            Command::Launch { kernel, args, range, label, note: note.cloned() }
+            let beside = beside.iter().map(|buffer| touch(buffer, Access::Read)).collect();
+            Command::Launch { kernel, args, beside, range, label, note: note.cloned() }
         });
         if !run {
             return Ok(());

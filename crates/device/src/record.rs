@@ -83,6 +83,8 @@ pub enum Command {
         kernel: KernelHandle,
         /// Its arguments.
         args: Vec<Recorded>,
+        /// Memory that it reads by addresses it was told.
+        beside: Vec<Touched>,
         /// Sizes.
         range: Range,
         /// For the profiler.
@@ -121,10 +123,13 @@ impl Command {
     /// Everything it touches.
     pub fn touched(&self) -> Vec<&Touched> {
         match self {
-            Self::Launch { args, .. } => args
-                .iter()
-                .filter_map(|arg| if let Recorded::Memory(touched) = arg { Some(touched) } else { None })
-                .collect(),
+            Self::Launch { args, beside, .. } => {
+                let memory = args.iter().filter_map(|arg| match arg {
+                    Recorded::Memory(touched) => Some(touched),
+                    _ => None,
+                });
+                memory.chain(beside).collect()
+            }
             Self::Fill { to, .. } | Self::Write { to: (to, _), .. } => vec![to],
             Self::Copy { from, to, .. } => vec![&from.0, &to.0],
         }

@@ -116,6 +116,7 @@ struct Parts {
     bucket: u64,
     bytes: u64,
     flops: u64,
+    beside: Vec<Buffer>,
     note: Option<Note>,
     error: Option<Error>,
 }
@@ -125,6 +126,7 @@ impl Parts {
     fn recycle(mut self: Box<Self>) {
         self.defines.clear();
         self.slots.clear();
+        self.beside.clear();
         let (defines, slots) = (std::mem::take(&mut self.defines), std::mem::take(&mut self.slots));
         *self = Self { defines, slots, ..Self::default() };
         // A thread that ends has no place left to put them.
@@ -210,6 +212,14 @@ impl<'a> Launch<'a> {
     pub fn write_base(self, operand: &impl Operand) -> Self {
         self.bind(operand, Access::Write, false)
     }
+    /// An input that is no argument, because the kernel was told its address: tensor maps hold some. Without it nobody knows
+    /// that the launch reads there.
+    #[must_use]
+    pub fn read_beside(mut self, operand: &impl Operand) -> Self {
+        self.parts.bytes += operand.bytes() as u64;
+        self.parts.beside.push(operand.buffer().clone());
+        self
+    }
     /// A scalar argument.
     #[must_use]
     pub fn scalar(mut self, value: impl Into<Scalar>) -> Self {
@@ -279,7 +289,8 @@ impl<'a> Launch<'a> {
         };
         let built = Programs::of(&device).get(&device, self.kernel, self.entry, &self.parts.defines)?;
         let label = Label { name: self.entry, bytes: self.parts.bytes, flops: self.parts.flops };
-        device.launch(&built, &self.parts.slots, range, label, self.parts.note.as_ref())
+        let beside = (&self.parts.beside[..], self.parts.note.as_ref());
+        device.launch(&built, &self.parts.slots, range, label, beside)
     }
 
     fn range(&self, wg: usize) -> Option<Range> {

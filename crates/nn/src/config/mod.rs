@@ -79,6 +79,9 @@ pub struct TrainConfig {
     pub dtype: Dtype,
     /// `auto`, `sim`, `pocl:0`, an index.
     pub device: String,
+    /// Whether steps are captured once and replayed. Files of earlier versions do not say.
+    #[serde(default)]
+    pub graph: GraphMode,
 }
 
 /// Some of the settings: of a file, or of flags.
@@ -116,6 +119,7 @@ pub struct Overlay {
     pub keep: Option<usize>,
     pub dtype: Option<Dtype>,
     pub device: Option<String>,
+    pub graph: Option<GraphMode>,
 }
 
 impl TrainConfig {
@@ -207,6 +211,37 @@ pub enum Dtype {
     Bf16,
     /// 16 bits, IEEE.
     F16,
+}
+
+/// Whether training steps are captured once and replayed from then on. Both ways make the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GraphMode {
+    /// Where it works; a warning where it does not.
+    #[default]
+    Auto,
+    /// Yes; an error where it does not work.
+    On,
+    /// No.
+    Off,
+}
+
+impl GraphMode {
+    /// All of them, by name.
+    pub const NAMES: [(&str, Self); 3] = [("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
+}
+
+impl FromStr for GraphMode {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        by_name("graph", name, &Self::NAMES)
+    }
+}
+
+impl fmt::Display for GraphMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(*self, &Self::NAMES))
+    }
 }
 
 impl Schedule {

@@ -1,6 +1,6 @@
 //! Named starting points.
 
-use super::{Dtype, Schedule, TrainConfig};
+use super::{Dtype, GraphMode, Schedule, TrainConfig};
 
 /// The names, the default first.
 pub const PRESETS: [&str; 8] =
@@ -55,6 +55,7 @@ fn char() -> TrainConfig {
         keep: 2,
         dtype: Dtype::F32,
         device: "auto".into(),
+        graph: GraphMode::Auto,
     }
 }
 

@@ -58,6 +58,8 @@ pub struct Gpt {
     wpe: Embedding,
     blocks: Vec<TransformerBlock>,
     ln_f: LayerNorm,
+    /// 0, 1, …: uploaded once, because a captured step uploads nothing.
+    positions: Tensor,
 }
 
 impl Gpt {
@@ -90,7 +92,9 @@ impl Gpt {
             .map(|i| TransformerBlock::new(p, &format!("transformer.h.{i}"), options, i))
             .collect::<Result<_>>()?;
         let ln_f = LayerNorm::new(p, "transformer.ln_f", config.width, config.bias, config.eps)?;
-        Ok(Self { config, params, wte, wpe, blocks, ln_f })
+        let positions: Vec<u32> = (0..config.context as u32).collect();
+        let positions = Tensor::from_u32(device, [config.context], &positions)?;
+        Ok(Self { config, params, wte, wpe, blocks, ln_f, positions })
     }
 
     /// Its parameters.
@@ -102,7 +106,7 @@ impl Gpt {
     ///
     /// # Errors
     /// `Shape` when T is longer than the context.
-    pub fn forward(&self, ids: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let [_, t] = ids.dims2().map_err(|e| e.context("gpt: ids"))?;
         if t > self.config.context {
             return Err(Error::shape(format!(
@@ -110,8 +114,7 @@ impl Gpt {
                 self.config.context
             )));
         }
-        let positions: Vec<u32> = (0..t as u32).collect();
-        let positions = Tensor::from_u32(ids.device(), [t], &positions)?;
+        let positions = self.positions.slice(0, 0..t)?;
         let x = self.wte.forward(ids)?.add(&self.wpe.forward(&positions)?)?; // (B, T, C)
         let mut x = dropout(&x, mode, 0)?;
         for block in &self.blocks {
@@ -121,7 +124,7 @@ impl Gpt {
     }
 
     /// Mean cross entropy of `targets (B, T)` after `ids (B, T)`: a scalar.
-    pub fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let logits = self.forward(ids, mode)?;
         // Nobody else sees these logits, the largest tensor of a step.
         cross_entropy(&logits, targets, CrossEntropy { overwrite_logits: true, ..CrossEntropy::default() })

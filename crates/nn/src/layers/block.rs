@@ -28,12 +28,12 @@ impl Mlp {
         Ok(Self { c_fc, c_proj, site })
     }
     /// x `(.., C)` → `(.., C)`.
-    pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub fn forward(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let hidden = self.c_fc.forward(x)?.gelu_tanh()?; // (.., 4C)
         dropout(&self.c_proj.forward(&hidden)?, mode, self.site)
     }
     /// `residual + forward(x)`.
-    pub fn forward_add(&self, residual: &Tensor, x: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub fn forward_add(&self, residual: &Tensor, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         match (self.c_fc.parts(), self.c_proj.parts()) {
             ((w1, Some(b1)), (w2, Some(b2))) if mode.dropout <= 0.0 => {
                 feed_forward(residual, x, [w1, b1, w2, b2])
@@ -89,7 +89,7 @@ impl TransformerBlock {
         })
     }
     /// x `(B, T, C)` → `(B, T, C)`.
-    pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub fn forward(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let x = self.attn.forward_add(x, &self.ln_1.forward(x)?, mode)?;
         self.mlp.forward_add(&x, &self.ln_2.forward(&x)?, mode)
     }

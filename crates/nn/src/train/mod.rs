@@ -14,10 +14,12 @@ mod peak;
 mod report;
 mod resume;
 mod step;
+mod stepper;
 mod trainer;
 mod uploads;
 
 pub use inputs::{Inputs, open_inputs};
 pub use observer::{Observer, RunInfo, Silent};
 pub use resume::model_from_dir;
+pub use stepper::Stepper;
 pub use trainer::{Outcome, Trainer};

@@ -183,7 +183,8 @@ mod tests {
     }
 
     fn planned(spans: Vec<Span>, chunk: usize) -> Plan {
-        let commands = spans.iter().filter_map(|s| s.commands).map(|c| c.0.max(c.1.min(1000)) + 1).max().unwrap_or(0);
+        let commands =
+            spans.iter().filter_map(|s| s.commands).map(|c| c.0.max(c.1.min(1000)) + 1).max().unwrap_or(0);
         let trace = Trace { spans, names: vec![""; commands] };
         let plan = Plan::with(&trace, 128, chunk).unwrap();
         plan.check(&trace).unwrap();

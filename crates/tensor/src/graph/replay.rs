@@ -46,6 +46,8 @@ impl Graph {
     /// # Errors
     /// As [`Graph::capture`]; `Unsupported` also when the step is not that of the plan.
     pub fn planned<T>(device: &Device, plan: &Plan, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
+        // The driver keeps released memory until the commands that use it are done.
+        device.finish()?;
         device.release_cached_memory();
         let placement = plan.allocate(device)?;
         let chunks = placement.chunks.clone();
@@ -59,7 +61,8 @@ impl Graph {
         let mut memory = Vec::new();
         for command in commands {
             steps.push(match command {
-                Command::Launch { kernel, args, range, label, .. } => {
+                Command::Launch { kernel, args, beside, range, label, .. } => {
+                    memory.extend(beside);
                     let list: Vec<Arg<'_>> = args.iter().map(Recorded::arg).collect();
                     let kernel = device.driver().bind(&kernel, &list)?;
                     memory.extend(args.into_iter().filter_map(|arg| match arg {
