@@ -98,8 +98,9 @@ impl Stepper {
         };
         match captured {
             Ok((graph, loss)) => {
+                let (outcome, out) = (graph.replay(), loss.clone());
                 self.state = State::Captured { graph, loss, plan };
-                self.run(step)
+                outcome.map(|()| out)
             }
             Err(e) => {
                 self.give_up(e)?;
