@@ -15,8 +15,8 @@ pub struct Span {
     pub layer: u32,
     /// The kernel that writes it first.
     pub made_by: &'static str,
-    /// First and last command that touches it. A buffer that outlives the step is in use all the time; one that no command
-    /// touches has none.
+    /// First and last command that touches it; no last one for a buffer that outlives the step, and no first one either if it is
+    /// read before it is written. A buffer that no command touches has none.
     pub commands: Option<(usize, usize)>,
     /// Whether it outlives the step.
     pub survives: bool,
@@ -56,7 +56,8 @@ impl From<&Recording> for Trace {
         for (at, command) in recording.commands.iter().enumerate() {
             for touched in command.touched() {
                 let Some(span) = touched.allocation.and_then(|i| spans.get_mut(i)) else { continue };
-                let first = span.commands.map_or(at, |(first, _)| first);
+                let fresh = if touched.access == Access::Write { at } else { 0 };
+                let first = span.commands.map_or(fresh, |(first, _)| first);
                 span.commands = Some((first, at));
                 if touched.access == Access::Write && span.made_by.is_empty() {
                     span.made_by = command.name();
@@ -64,7 +65,7 @@ impl From<&Recording> for Trace {
             }
         }
         for span in spans.iter_mut().filter(|s| s.survives) {
-            span.commands = Some((0, usize::MAX));
+            span.commands = Some((span.commands.map_or(0, |(first, _)| first), usize::MAX));
         }
         Self { spans, names: recording.commands.iter().map(Command::name).collect() }
     }
