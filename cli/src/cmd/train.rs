@@ -44,6 +44,9 @@ pub struct Args {
     /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
     #[arg(long, value_name = "on|off|auto")]
     graph: Option<GraphMode>,
+    /// Say where the memory of a training step goes, as soon as one is captured.
+    #[arg(long)]
+    explain_memory: bool,
     /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
     #[arg(long)]
     detect_anomaly: bool,
@@ -198,7 +201,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         }
     };
     trainer.detect_anomaly(args.detect_anomaly);
-    let mut progress = Progress::new(context, args.json);
+    let mut progress = Progress::new(context, args.json, args.explain_memory);
     let outcome = trainer.run(&mut progress)?;
     progress.finish(outcome, &trainer)?;
     Ok(outcome)

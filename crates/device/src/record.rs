@@ -152,8 +152,8 @@ pub struct Allocation {
     pub bytes: usize,
     /// The tag in force.
     pub tag: &'static str,
-    /// [`Device::set_layer`]'s number.
-    pub layer: u32,
+    /// Layer and operation: [`Device::within`].
+    pub place: (u32, &'static str),
     /// Whether it was still alive when the recording ended.
     pub survives: bool,
 }
@@ -227,7 +227,7 @@ struct State {
     mode: Mode,
     commands: Vec<Command>,
     allocations: Vec<Allocation>,
-    layer: u32,
+    place: (u32, &'static str),
     /// Blocks that the capture may use again, and those that it only keeps.
     free: HashMap<usize, Vec<Block>>,
     kept: Vec<Block>,
@@ -286,8 +286,8 @@ impl Recorder {
     pub fn allocate(&self, bytes: usize, class: usize, tag: &'static str) -> Result<Option<Taken>> {
         let taken = self.here(|s| {
             let index = s.allocations.len();
-            let layer = s.layer;
-            s.allocations.push(Allocation { bytes, tag, layer, survives: true });
+            let place = s.place;
+            s.allocations.push(Allocation { bytes, tag, place, survives: true });
             let place = match &s.mode {
                 Mode::Watch => Place::Pool,
                 Mode::Capture(None) => {
@@ -368,7 +368,7 @@ impl Device {
             mode,
             commands: Vec::new(),
             allocations: Vec::new(),
-            layer: 0,
+            place: (0, ""),
             free: HashMap::new(),
             kept: Vec::new(),
             buffers: HashMap::new(),
@@ -422,8 +422,13 @@ impl Device {
         out
     }
 
-    /// Says which layer of a model allocates from now on, for those who read a recording: 0 for none.
-    pub fn set_layer(&self, layer: u32) {
-        self.recorder().here(|s| s.layer = layer);
+    /// Says, to those who read a recording, which layer of a model, counted from 1, and which operation `f` belongs to.
+    pub fn within<R>(&self, place: (u32, &'static str), f: impl FnOnce() -> R) -> R {
+        let before = self.recorder().here(|s| std::mem::replace(&mut s.place, place));
+        let out = f();
+        if let Some(before) = before {
+            self.recorder().here(|s| s.place = before);
+        }
+        out
     }
 }

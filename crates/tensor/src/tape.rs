@@ -23,6 +23,8 @@ pub(crate) struct Autograd {
 struct Node {
     number: u64,
     op: &'static str,
+    /// The layer of the model that was at work: see [`layer`].
+    layer: u32,
     body: Mutex<Option<Body>>,
 }
 
@@ -54,10 +56,11 @@ impl Drop for Node {
 thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
+    static LAYER: Cell<u32> = const { Cell::new(0) };
 }
 
-struct Restore(&'static std::thread::LocalKey<Cell<bool>>, bool);
-impl Drop for Restore {
+struct Restore<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
+impl<T: Copy> Drop for Restore<T> {
     fn drop(&mut self) {
         self.0.set(self.1);
     }
@@ -74,6 +77,17 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
 pub fn detect_anomaly<R>(on: bool, f: impl FnOnce() -> R) -> R {
     let _restore = Restore(&ANOMALY, ANOMALY.replace(on));
     f()
+}
+
+/// Runs `f` as layer `number` of a model, counted from 1, on this thread. Those who explain where memory goes ask for it.
+pub fn layer<R>(number: u32, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(&LAYER, LAYER.replace(number));
+    f()
+}
+
+/// The layer at work on this thread; 0 for none.
+pub(crate) fn current_layer() -> u32 {
+    LAYER.get()
 }
 
 /// Whether [`detect_anomaly`] is on: inputs must then be what they were when an op's result is looked at.
@@ -97,7 +111,8 @@ pub(crate) fn record(
         return Ok(y);
     }
     let body = Body { inputs: inputs.iter().map(|t| (*t).clone()).collect(), backward: Box::new(backward) };
-    let node = Node { number: NUMBER.fetch_add(1, Ordering::Relaxed), op, body: Mutex::new(Some(body)) };
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let node = Node { number, op, layer: LAYER.get(), body: Mutex::new(Some(body)) };
     let autograd = Autograd {
         node: Some(Arc::new(node)),
         name: None,
@@ -220,7 +235,7 @@ fn walk(from: &Tensor, dy: &Tensor) -> Result<()> {
                 node.op
             ))
         })?;
-        let found = backward(&inputs, &dy)?;
+        let found = dy.device().within((node.layer, node.op), || backward(&inputs, &dy))?;
         for (input, grad) in inputs.iter().zip(found) {
             let Some(grad) = grad.filter(|_| input.requires_grad()) else { continue };
             if ANOMALY.get() {

@@ -3,6 +3,7 @@
 use super::{Conv1D, LayerNorm, Mode, MultiHeadAttention, dropout};
 use crate::params::Params;
 use netcl_tensor::ops::feed_forward::feed_forward;
+use netcl_tensor::tape::layer;
 use netcl_tensor::{Result, Tensor};
 
 /// Two linear maps around a GELU.
@@ -50,6 +51,8 @@ pub struct TransformerBlock {
     attn: MultiHeadAttention,
     ln_2: LayerNorm,
     mlp: Mlp,
+    /// Its number, from 1.
+    number: u32,
 }
 
 /// What the blocks of a model share.
@@ -86,11 +89,14 @@ impl TransformerBlock {
             )?,
             ln_2: LayerNorm::new(params, &format!("{name}.ln_2"), width, bias, eps)?,
             mlp: Mlp::new(params, &format!("{name}.mlp"), width, bias, proj_std, site + 3)?,
+            number: index as u32 + 1,
         })
     }
     /// x `(B, T, C)` → `(B, T, C)`.
     pub fn forward(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
-        let x = self.attn.forward_add(x, &self.ln_1.forward(x)?, mode)?;
-        self.mlp.forward_add(&x, &self.ln_2.forward(&x)?, mode)
+        layer(self.number, || {
+            let x = self.attn.forward_add(x, &self.ln_1.forward(x)?, mode)?;
+            self.mlp.forward_add(&x, &self.ln_2.forward(&x)?, mode)
+        })
     }
 }

@@ -8,6 +8,7 @@
 //! Everything a step draws comes from (seed, step), so a run that is resumed makes the bits of one that never stopped.
 
 mod evaluate;
+mod explain;
 mod inputs;
 mod observer;
 mod peak;

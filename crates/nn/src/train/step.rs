@@ -121,11 +121,16 @@ fn gradients(
             pass: micro as u64,
             counter: (config.dropout > 0.0).then_some(draws),
         };
+        let device = model.params().device();
+        let tag = device.tag("activations");
         let mut loss = model.loss(x, y, mode)?;
         if micros > 1 {
             loss = loss.mul_scalar(1.0 / micros as f32)?;
         }
+        drop(tag);
+        let tag = device.tag("gradients");
         optimizer.backward(&loss)?;
+        drop(tag);
         let loss = loss.detach();
         total = Some(match total {
             Some(sum) => sum.add(&loss)?,

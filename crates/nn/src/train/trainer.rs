@@ -213,6 +213,7 @@ impl Trainer {
         let mut pending: Option<Pending> = None;
         let mut outcome = Outcome::Finished;
         let started = self.step;
+        let mut explained = false;
         while self.step < self.config.steps {
             if self.step - started == PROFILED.start {
                 device.start_profile();
@@ -220,6 +221,10 @@ impl Trainer {
             let next = self.enqueue(&mut batches, &mut uploads)?;
             if let Some(before) = pending.replace(next) {
                 self.finish_step(&before, observer)?;
+            }
+            if let (false, Some(text)) = (explained, self.explain_memory()) {
+                observer.memory_explained(&text);
+                explained = true;
             }
             if self.step - started == PROFILED.end {
                 self.kernels = device.stop_profile()?;

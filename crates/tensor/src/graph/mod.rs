@@ -16,5 +16,5 @@ mod record;
 mod replay;
 
 pub use plan::{Plan, Use};
-pub use record::Trace;
+pub use record::{Span, Trace};
 pub use replay::Graph;

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     fn span(bytes: usize, first: usize, last: usize) -> Span {
-        Span { bytes, tag: "", layer: 0, made_by: "", commands: Some((first, last)), survives: false }
+        Span { bytes, tag: "", layer: 0, op: "", made_by: "", commands: Some((first, last)), survives: false }
     }
 
     fn planned(spans: Vec<Span>, chunk: usize) -> Plan {

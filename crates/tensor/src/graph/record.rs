@@ -11,8 +11,10 @@ pub struct Span {
     pub bytes: usize,
     /// What it is for: the device's tag when it was asked for.
     pub tag: &'static str,
-    /// Number of the model's layer, from 1; 0 for none.
+    /// Number of the model's layer, from 1; 0 for none. In a backward pass that of the forward.
     pub layer: u32,
+    /// The operation that asked for it.
+    pub op: &'static str,
     /// The kernel that writes it first.
     pub made_by: &'static str,
     /// First and last command that touches it; no last one for a buffer that outlives the step, and no first one either if it is
@@ -47,7 +49,8 @@ impl From<&Recording> for Trace {
         let span = |a: &netcl_device::record::Allocation| Span {
             bytes: a.bytes,
             tag: a.tag,
-            layer: a.layer,
+            layer: a.place.0,
+            op: a.place.1,
             made_by: "",
             commands: None,
             survives: a.survives,

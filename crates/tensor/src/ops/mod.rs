@@ -40,7 +40,11 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
 
     /// Forward, then onto the tape if an input needs a gradient.
     fn apply(self, inputs: [&Tensor; N]) -> Result<Tensor> {
-        let (y, saved) = tape::no_grad(|| self.forward(inputs))?;
+        let forward = || tape::no_grad(|| self.forward(inputs));
+        let (y, saved) = match inputs.first() {
+            Some(x) => x.device().within((tape::current_layer(), Self::NAME), forward)?,
+            None => forward()?,
+        };
         tape::record(Self::NAME, &inputs, y, move |inputs, dy| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, dy)?.into())
