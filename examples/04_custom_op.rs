@@ -65,7 +65,7 @@ pub fn main() -> Result<()> {
     for dtype in DType::FLOATS {
         show(&format!(
             "{dtype}: {} cases agree with the f64 reference",
-            suite::run::<Softplus, 1>(&device, dtype)?
+            suite::run::<Softplus, 1, 1>(&device, dtype)?
         ));
     }
     let x = Tensor::from_f32(&device, [3], &[-1.0, 0.0, 1.0], DType::F32)?.parameter("x");

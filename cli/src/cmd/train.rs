@@ -4,7 +4,7 @@ use super::ModelSize;
 use crate::context::Context;
 use crate::progress::Progress;
 use clap::Args as ClapArgs;
-use netcl::nn::config::{Dtype, GraphMode, Overlay, Schedule, TrainConfig};
+use netcl::nn::config::{Dtype, GraphMode, Overlay, Recompute, Schedule, TrainConfig};
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{Outcome, Trainer};
 use netcl::prelude::*;
@@ -44,6 +44,9 @@ pub struct Args {
     /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
     #[arg(long, value_name = "on|off|auto")]
     graph: Option<GraphMode>,
+    /// What the backward pass computes again instead of keeping it: none, gelu, norm (with gelu) or block. Less memory, more time.
+    #[arg(long, value_name = "none|gelu|norm|block")]
+    recompute: Option<Recompute>,
     /// Say where the memory of a training step goes, as soon as one is captured.
     #[arg(long)]
     explain_memory: bool,
@@ -164,6 +167,7 @@ impl Args {
             dtype: self.dtype,
             device: self.device.clone(),
             graph: self.graph,
+            recompute: self.recompute,
             ..Overlay::default()
         }
     }

@@ -5,8 +5,8 @@
 
 use crate::array::Array;
 use crate::graph::Graph;
-use crate::ops::{OPS, Op};
-use crate::{DType, Device, Error, Result, Settings, Tensor};
+use crate::ops::{MultiOp, OPS};
+use crate::{DType, Device, Error, Result, Settings, Tensor, tape};
 use netcl_kernel::tune::Tuning;
 
 mod bench;
@@ -26,28 +26,31 @@ const STEP: f64 = 1e-5;
 ///
 /// # Errors
 /// What the first case that fails says; `Internal` also where samples of no element, or of one, are missing.
-pub fn run<O: Op<N>, const N: usize>(device: &Device, dtype: DType) -> Result<usize> {
+pub fn run<O: MultiOp<N, M>, const N: usize, const M: usize>(device: &Device, dtype: DType) -> Result<usize> {
     let samples = O::samples();
     let runs = || samples.iter().filter(|s| s.only.is_none_or(|only| only == DType::F32));
     let counts = |s: &Sample<O, N>| s.inputs.iter().map(|i| i.shape().count()).collect::<Vec<_>>();
-    check_edge::<O, N>("of no element", runs().any(|s| counts(s).contains(&0)), O::NO_EMPTY_SAMPLE)?;
+    check_edge(O::NAME, "of no element", runs().any(|s| counts(s).contains(&0)), O::NO_EMPTY_SAMPLE)?;
     let single = runs().any(|s| counts(s).iter().all(|n| *n == 1));
-    check_edge::<O, N>("whose inputs have one element each", single, O::NO_SINGLE_SAMPLE)?;
+    check_edge(O::NAME, "whose inputs have one element each", single, O::NO_SINGLE_SAMPLE)?;
     each_case(dtype, |sample: &Sample<O, N>, layouts, seed| case(device, dtype, sample, layouts, seed))
 }
 
-fn check_edge<O: Op<N>, const N: usize>(what: &str, found: bool, excuse: Option<&str>) -> Result<()> {
+fn check_edge(op: &str, what: &str, found: bool, excuse: Option<&str>) -> Result<()> {
     match excuse {
-        None if !found => Err(Error::internal(format!("{}: no sample {what}, expected one", O::NAME))),
+        None if !found => Err(Error::internal(format!("{}: no sample {what}, expected one", op))),
         Some(why) if found => {
-            Err(Error::internal(format!("{}: has a sample {what}, although \"{why}\"", O::NAME)))
+            Err(Error::internal(format!("{}: has a sample {what}, although \"{why}\"", op)))
         }
         _ => Ok(()),
     }
 }
 
 /// Forward and backward of the same cases without looking at the results: what would be built and launched.
-pub fn exercise<O: Op<N>, const N: usize>(device: &Device, dtype: DType) -> Result<usize> {
+pub fn exercise<O: MultiOp<N, M>, const N: usize, const M: usize>(
+    device: &Device,
+    dtype: DType,
+) -> Result<usize> {
     each_case(dtype, |sample: &Sample<O, N>, layouts, seed| {
         let hosts: [Array; N] = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
         let inputs = device_inputs(device, dtype, sample, &hosts, layouts)?;
@@ -55,7 +58,7 @@ pub fn exercise<O: Op<N>, const N: usize>(device: &Device, dtype: DType) -> Resu
     })
 }
 
-fn each_case<O: Op<N>, const N: usize>(
+fn each_case<O: MultiOp<N, M>, const N: usize, const M: usize>(
     dtype: DType,
     mut f: impl FnMut(&Sample<O, N>, Layouts, u64) -> Result<()>,
 ) -> Result<usize> {
@@ -77,7 +80,7 @@ fn each_case<O: Op<N>, const N: usize>(
     Ok(cases)
 }
 
-fn case<O: Op<N>, const N: usize>(
+fn case<O: MultiOp<N, M>, const N: usize, const M: usize>(
     device: &Device,
     dtype: DType,
     sample: &Sample<O, N>,
@@ -88,50 +91,55 @@ fn case<O: Op<N>, const N: usize>(
     let inputs = device_inputs(device, dtype, sample, &hosts, layouts)?;
     let refs: [&Array; N] = std::array::from_fn(|i| &hosts[i]);
     let expected = sample.op.reference(refs);
-    let (y, grads, dy) = forward_backward(sample, &inputs, seed)?;
+    let (ys, grads, dys) = forward_backward(sample, &inputs, seed)?;
     let unit = sample.unit(dtype);
-    compare("forward", &y, &expected, unit * sample.tolerance)?;
+    let forward = |i: usize| if M == 1 { "forward".to_owned() } else { format!("forward, result {i}") };
+    for (i, (y, expected)) in ys.iter().zip(&expected).enumerate() {
+        compare(&forward(i), y, expected, unit * sample.tolerance)?;
+    }
     for (i, grad) in grads.iter().enumerate() {
         let Some(grad) = grad else { continue };
-        let numeric = central_differences(sample, &hosts, i, &dy);
+        let numeric = central_differences(sample, &hosts, i, &dys);
         compare(&format!("gradient {i}"), grad, &numeric, unit * sample.tolerance * 4.0)?;
     }
     let (again, grads_again, _) = forward_backward(sample, &inputs, seed)?;
-    same_bits("forward", &y, &again)?;
+    for (i, (y, again)) in ys.iter().zip(&again).enumerate() {
+        same_bits(&forward(i), y, again)?;
+    }
     for (a, b) in grads.iter().zip(&grads_again) {
         if let (Some(a), Some(b)) = (a, b) {
             same_bits("gradient", a, b)?;
         }
     }
-    replayed(sample, &inputs, &dy, (&y, &grads))
+    replayed(sample, &inputs, &dys, (&ys, &grads))
 }
 
 /// The same bits from a graph of forward and backward, over results that were overwritten.
-fn replayed<O: Op<N>, const N: usize>(
+fn replayed<O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     inputs: &[Tensor],
-    dy: &Array,
-    expected: (&Tensor, &[Option<Tensor>]),
+    dys: &[Array; M],
+    expected: (&[Tensor; M], &[Option<Tensor>]),
 ) -> Result<()> {
-    let device = expected.0.device();
-    let dy = upload_like(expected.0, dy)?;
-    let capture = Graph::capture(device, || pass(sample, inputs, &dy));
-    let (graph, (y, grads)) = capture.map_err(|e| e.context("captured"))?;
-    let results = || [&y].into_iter().chain(grads.iter().flatten());
-    let given =
-        |t: &Tensor| inputs.iter().chain([&dy]).any(|x| x.storage().whole().same(t.storage().whole()));
-    for made in results().filter(|made| !given(made)) {
+    let Some(device) = expected.0.first().map(Tensor::device) else { return Ok(()) };
+    let dys = upload_like(expected.0, dys)?;
+    let capture = Graph::capture(device, || pass(sample, inputs, &dys));
+    let (graph, (ys, grads)) = capture.map_err(|e| e.context("captured"))?;
+    let given = |t: &Tensor| inputs.iter().chain(&dys).any(|x| x.storage().whole().same(t.storage().whole()));
+    for made in ys.iter().chain(grads.iter().flatten()).filter(|made| !given(made)) {
         device.fill(made.storage(), &[0xA5])?;
     }
     graph.replay()?;
-    same_bits("a replayed graph's forward", expected.0, &y)?;
+    for (expected, y) in expected.0.iter().zip(&ys) {
+        same_bits("a replayed graph's forward", expected, y)?;
+    }
     for (a, b) in expected.1.iter().flatten().zip(grads.iter().flatten()) {
         same_bits("a replayed graph's gradient", a, b)?;
     }
     Ok(())
 }
 
-fn device_inputs<O: Op<N>, const N: usize>(
+fn device_inputs<O, const N: usize>(
     device: &Device,
     dtype: DType,
     sample: &Sample<O, N>,
@@ -146,55 +154,62 @@ fn device_inputs<O: Op<N>, const N: usize>(
     (0..N).map(make).collect()
 }
 
-type Run = (Tensor, Vec<Option<Tensor>>, Array);
+/// Results, gradients of the inputs, and the gradients of the results they were made from.
+type Run<const M: usize> = ([Tensor; M], Vec<Option<Tensor>>, [Array; M]);
 
-fn forward_backward<O: Op<N>, const N: usize>(
+fn forward_backward<O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     inputs: &[Tensor],
     seed: u64,
-) -> Result<Run> {
+) -> Result<Run<M>> {
     inputs.iter().for_each(|t| t.set_grad(None));
     let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
-    let y = sample.op.clone().apply(refs)?;
-    let dy = Input::normal(y.dims()).draw(seed * 16 + 15, y.dtype());
-    if y.requires_grad() {
-        y.backward_with(&upload_like(&y, &dy)?)?;
+    let ys = sample.op.clone().apply(refs)?;
+    let dys: [Array; M] =
+        std::array::from_fn(|i| Input::normal(ys[i].dims()).draw(seed * 16 + 15 - i as u64, ys[i].dtype()));
+    if ys.iter().any(Tensor::requires_grad) {
+        let placed = upload_like(&ys, &dys)?;
+        tape::backward_all(&ys.iter().zip(&placed).collect::<Vec<_>>())?;
     }
-    Ok((y.detach(), inputs.iter().map(Tensor::grad).collect(), dy))
+    Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect(), dys))
 }
 
-/// Forward and backward from a gradient that is on the device.
-fn pass<O: Op<N>, const N: usize>(
+/// Forward and backward from gradients that are on the device.
+fn pass<O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     inputs: &[Tensor],
-    dy: &Tensor,
-) -> Result<(Tensor, Vec<Option<Tensor>>)> {
+    dys: &[Tensor],
+) -> Result<([Tensor; M], Vec<Option<Tensor>>)> {
     inputs.iter().for_each(|t| t.set_grad(None));
     let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
-    let y = sample.op.clone().apply(refs)?;
-    if y.requires_grad() {
-        y.backward_with(dy)?;
+    let ys = sample.op.clone().apply(refs)?;
+    if ys.iter().any(Tensor::requires_grad) {
+        tape::backward_all(&ys.iter().zip(dys).collect::<Vec<_>>())?;
     }
-    Ok((y.detach(), inputs.iter().map(Tensor::grad).collect()))
+    Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect()))
 }
 
-fn upload_like(y: &Tensor, data: &Array) -> Result<Tensor> {
-    let data: Vec<f32> = data.data.iter().map(|v| *v as f32).collect();
-    Tensor::from_f32(y.device(), y.shape(), &data, y.dtype())
+fn upload_like(ys: &[Tensor], data: &[Array]) -> Result<Vec<Tensor>> {
+    let place = |(y, dy): (&Tensor, &Array)| {
+        let data: Vec<f32> = dy.data.iter().map(|v| *v as f32).collect();
+        Tensor::from_f32(y.device(), y.shape(), &data, y.dtype())
+    };
+    ys.iter().zip(data).map(place).collect()
 }
 
-/// Gradient of `sum(dy * f(x))` in input `i`, from the reference alone.
-fn central_differences<O: Op<N>, const N: usize>(
+/// Gradient of the sum of `dy * f(x)` over all results in input `i`, from the reference alone.
+fn central_differences<O: MultiOp<N, M>, const N: usize, const M: usize>(
     sample: &Sample<O, N>,
     hosts: &[Array; N],
     i: usize,
-    dy: &Array,
+    dys: &[Array; M],
 ) -> Array {
     let mut hosts = hosts.clone();
     let value = |hosts: &[Array; N]| {
         let refs: [&Array; N] = std::array::from_fn(|i| &hosts[i]);
-        let y = sample.op.reference(refs);
-        y.data.iter().zip(&dy.data).map(|(a, b)| a * b).sum::<f64>()
+        let ys = sample.op.reference(refs);
+        let pairs = ys.iter().zip(dys).flat_map(|(y, dy)| y.data.iter().zip(&dy.data));
+        pairs.map(|(a, b)| a * b).sum::<f64>()
     };
     let mut out = Array::zeros(hosts[i].shape.clone());
     for k in 0..out.data.len() {

@@ -10,14 +10,25 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-type Backward = Box<dyn FnOnce(&[Tensor], &Tensor) -> Result<Vec<Option<Tensor>>> + Send>;
+/// Gradients of the inputs from those of the results; a result that nothing was made of has none.
+mod recompute;
 
-/// A tensor's place on the tape.
+use recompute::Again;
+pub use recompute::checkpoint;
+
+type Backward = Box<dyn FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send>;
+
+/// A tensor's place on the tape: the node of the op that made it, and which of the op's results it is.
 pub(crate) struct Autograd {
     node: Option<Arc<Node>>,
+    slot: usize,
     name: Option<Arc<str>>,
     grad: Mutex<Option<Tensor>>,
     retain: AtomicBool,
+    /// How to make the tensor again, where the tape is not to keep it.
+    again: Option<Again>,
+    /// Whether its memory was given up, and [`Again`] is all there is.
+    given_up: bool,
 }
 
 struct Node {
@@ -25,6 +36,8 @@ struct Node {
     op: &'static str,
     /// The layer of the model that was at work: see [`layer`].
     layer: u32,
+    /// Results the op has.
+    results: usize,
     body: Mutex<Option<Body>>,
 }
 
@@ -95,6 +108,11 @@ pub(crate) fn detects_anomaly() -> bool {
     ANOMALY.get()
 }
 
+/// Whether an op of these inputs is put on the tape.
+pub(crate) fn records(inputs: &[&Tensor]) -> bool {
+    RECORDING.get() && inputs.iter().any(|t| t.requires_grad())
+}
+
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// Puts the result of `op` on the tape, if any input needs a gradient.
@@ -104,22 +122,45 @@ pub(crate) fn record(
     y: Tensor,
     backward: impl FnOnce(&[Tensor], &Tensor) -> Result<Vec<Option<Tensor>>> + Send + 'static,
 ) -> Result<Tensor> {
+    let [y] = record_all(op, inputs, [y], move |inputs, dys| match dys {
+        [Some(dy)] => backward(inputs, dy),
+        _ => Err(Error::internal(format!("backward of {op}: expected the gradient of one result"))),
+    })?;
+    Ok(y)
+}
+
+/// Puts the results of `op` on the tape, if any input needs a gradient. They share one node: `backward` runs once, when the
+/// gradients of all results that were used are there.
+pub(crate) fn record_all<const M: usize>(
+    op: &'static str,
+    inputs: &[&Tensor],
+    ys: [Tensor; M],
+    backward: impl FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
+) -> Result<[Tensor; M]> {
     if ANOMALY.get() {
-        check_finite("forward", op, &y, inputs)?;
+        ys.iter().try_for_each(|y| check_finite("forward", op, y, inputs))?;
     }
-    if !RECORDING.get() || !inputs.iter().any(|t| t.requires_grad()) {
-        return Ok(y);
+    if !records(inputs) {
+        return Ok(ys);
     }
-    let body = Body { inputs: inputs.iter().map(|t| (*t).clone()).collect(), backward: Box::new(backward) };
+    let inputs = inputs.iter().map(|t| t.to_keep()).collect::<Result<Vec<_>>>()?;
+    let body = Body { inputs, backward: Box::new(backward) };
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let node = Node { number, op, layer: LAYER.get(), body: Mutex::new(Some(body)) };
-    let autograd = Autograd {
-        node: Some(Arc::new(node)),
-        name: None,
-        grad: Mutex::new(None),
-        retain: AtomicBool::new(false),
-    };
-    Ok(Tensor::from_parts(y.storage().clone(), y.layout().clone(), y.dtype(), Some(autograd)))
+    let node = Arc::new(Node { number, op, layer: LAYER.get(), results: M, body: Mutex::new(Some(body)) });
+    let mut slot = 0;
+    Ok(ys.map(|y| {
+        let autograd = Autograd {
+            node: Some(Arc::clone(&node)),
+            slot,
+            name: None,
+            grad: Mutex::new(None),
+            retain: AtomicBool::new(false),
+            again: None,
+            given_up: false,
+        };
+        slot += 1;
+        Tensor::from_parts(y.storage().clone(), y.layout().clone(), y.dtype(), Some(autograd))
+    }))
 }
 
 fn check_finite(pass: &str, op: &str, y: &Tensor, inputs: &[&Tensor]) -> Result<()> {
@@ -156,9 +197,12 @@ impl Tensor {
     pub fn parameter(&self, name: &str) -> Self {
         let autograd = Autograd {
             node: None,
+            slot: 0,
             name: Some(name.into()),
             grad: Mutex::new(None),
             retain: AtomicBool::new(true),
+            again: None,
+            given_up: false,
         };
         Self::from_parts(self.storage().clone(), self.layout().clone(), self.dtype(), Some(autograd))
     }
@@ -217,17 +261,34 @@ impl Tensor {
         if !self.requires_grad() {
             return Err(Error::unsupported("backward: nothing this tensor was made from needs a gradient"));
         }
-        no_grad(|| walk(self, dy))
+        no_grad(|| walk(&[(self, dy)]))
     }
 }
 
-fn walk(from: &Tensor, dy: &Tensor) -> Result<()> {
-    let mut open: BTreeMap<u64, (Arc<Node>, Tensor)> = BTreeMap::new();
-    let mut grads: HashMap<u64, Tensor> = HashMap::new();
-    arrive(from, dy.clone(), &mut open, &mut grads)?;
-    while let Some((number, (node, owner))) = open.pop_last() {
-        let Some(dy) = grads.remove(&number) else { continue };
-        keep(&owner, &dy)?;
+/// [`Tensor::backward_with`] for several tensors at once, which may be results of one op.
+pub(crate) fn backward_all(from: &[(&Tensor, &Tensor)]) -> Result<()> {
+    no_grad(|| walk(from))
+}
+
+/// Gradients that wait for their turn: by node and result, each with the tensor it is the gradient of.
+#[derive(Default)]
+struct Waiting {
+    open: BTreeMap<u64, Arc<Node>>,
+    grads: HashMap<(u64, usize), (Tensor, Tensor)>,
+}
+
+fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
+    let mut waiting = Waiting::default();
+    from.iter().try_for_each(|(tensor, dy)| waiting.arrive(tensor, (*dy).clone()))?;
+    while let Some((number, node)) = waiting.open.pop_last() {
+        let mut dys: Vec<Option<Tensor>> = Vec::with_capacity(node.results);
+        for slot in 0..node.results {
+            let found = waiting.grads.remove(&(number, slot));
+            if let Some((owner, dy)) = &found {
+                keep(owner, dy)?;
+            }
+            dys.push(found.map(|(_, dy)| dy));
+        }
         let body = node.body.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Body { inputs, backward } = body.ok_or_else(|| {
             Error::unsupported(format!(
@@ -235,11 +296,14 @@ fn walk(from: &Tensor, dy: &Tensor) -> Result<()> {
                 node.op
             ))
         })?;
-        let found = dy.device().within((node.layer, node.op), || backward(&inputs, &dy))?;
+        let found = within(&node, &inputs, || {
+            let whole = inputs.iter().map(Tensor::whole_again).collect::<Result<Vec<_>>>()?;
+            backward(&whole, &dys)
+        })?;
         for (input, grad) in inputs.iter().zip(found) {
             let Some(grad) = grad.filter(|_| input.requires_grad()) else { continue };
             if ANOMALY.get() {
-                check_finite("backward", node.op, &grad, &[&dy])?;
+                check_finite("backward", node.op, &grad, &dys.iter().flatten().collect::<Vec<_>>())?;
             }
             if grad.shape() != input.shape() {
                 return Err(Error::internal(format!(
@@ -249,28 +313,35 @@ fn walk(from: &Tensor, dy: &Tensor) -> Result<()> {
                     input.shape()
                 )));
             }
-            arrive(input, grad, &mut open, &mut grads)?;
+            waiting.arrive(input, grad)?;
         }
     }
     Ok(())
 }
 
-/// A gradient reaches `tensor`: leaves keep it, others wait for their turn in the walk.
-fn arrive(
-    tensor: &Tensor,
-    grad: Tensor,
-    open: &mut BTreeMap<u64, (Arc<Node>, Tensor)>,
-    grads: &mut HashMap<u64, Tensor>,
-) -> Result<()> {
-    let Some(autograd) = &tensor.0.autograd else { return Ok(()) };
-    let Some(node) = &autograd.node else { return keep(tensor, &grad) };
-    let sum = match grads.remove(&node.number) {
-        Some(before) => before.add(&grad)?,
-        None => grad,
-    };
-    grads.insert(node.number, sum);
-    open.entry(node.number).or_insert_with(|| (Arc::clone(node), tensor.clone()));
-    Ok(())
+/// Runs a node's backward as the layer and the op it belongs to.
+fn within<R>(node: &Node, inputs: &[Tensor], f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(&LAYER, LAYER.replace(node.layer));
+    match inputs.first() {
+        Some(x) => x.device().within((node.layer, node.op), f),
+        None => f(),
+    }
+}
+
+impl Waiting {
+    /// A gradient reaches `tensor`: leaves keep it, others wait for their turn in the walk.
+    fn arrive(&mut self, tensor: &Tensor, grad: Tensor) -> Result<()> {
+        let Some(autograd) = &tensor.0.autograd else { return Ok(()) };
+        let Some(node) = &autograd.node else { return keep(tensor, &grad) };
+        let at = (node.number, autograd.slot);
+        let sum = match self.grads.remove(&at) {
+            Some((_, before)) => before.add(&grad)?,
+            None => grad,
+        };
+        self.grads.insert(at, (tensor.clone(), sum));
+        self.open.entry(node.number).or_insert_with(|| Arc::clone(node));
+        Ok(())
+    }
 }
 
 /// Adds to the collected gradient of a leaf or a tensor that was asked to retain it.

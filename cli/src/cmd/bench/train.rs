@@ -5,7 +5,7 @@ use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
 use crate::out;
 use netcl::device::human;
-use netcl::nn::config::{GraphMode, TrainConfig};
+use netcl::nn::config::{GraphMode, Recompute, TrainConfig};
 use netcl::nn::gpt::{Gpt, GptConfig};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
@@ -34,6 +34,9 @@ pub struct Args {
     /// Replay captured steps: on, off or auto
     #[arg(long, value_name = "on|off|auto", default_value = "auto")]
     graph: GraphMode,
+    /// What the backward computes again: none, gelu, norm or block
+    #[arg(long, value_name = "none|gelu|norm|block", default_value = "none")]
+    recompute: Recompute,
     /// Let the peer compile its model (torch.compile)
     #[arg(long)]
     compile: bool,
@@ -76,7 +79,7 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
     // The ceilings were measured with larger buffers than a small model has.
     bench.device.release_cached_memory();
     bench.device.reset_memory_peak();
-    let mut steps = Steps::new(&bench.device, gpt, batch, bench.dtype, args.graph)?;
+    let mut steps = Steps::new(&bench.device, gpt, batch, bench.dtype, (args.graph, args.recompute))?;
     let tokens = batch * gpt.context;
     let GptConfig { layers, heads, width, context, vocab, .. } = gpt;
     let mut line = Line {
@@ -96,6 +99,8 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
     });
     let (launches, host_us) = steps.host()?;
     line.extra.insert("launches".into(), launches.into());
+    line.extra.insert("memory_peak".into(), bench.device.memory().peak.into());
+    line.extra.insert("recompute".into(), args.recompute.to_string().into());
     line.extra.insert("graph".into(), steps.stepper.is_captured().into());
     line.extra.insert("host_us_per_step".into(), json!(host_us));
     line.extra.insert("host_us_per_launch".into(), json!(host_us / launches.max(1) as f64));
@@ -142,6 +147,7 @@ fn profile(bench: &Bench, steps: &mut Steps) -> Result<()> {
 struct Steps {
     model: Gpt,
     optimizer: Optimizer,
+    recompute: Recompute,
     batches: Vec<(Tensor, Tensor)>,
     /// Where a captured step looks for its batch.
     inputs: (Tensor, Tensor),
@@ -150,7 +156,13 @@ struct Steps {
 }
 
 impl Steps {
-    fn new(device: &Device, gpt: GptConfig, batch: usize, dtype: DType, graph: GraphMode) -> Result<Self> {
+    fn new(
+        device: &Device,
+        gpt: GptConfig,
+        batch: usize,
+        dtype: DType,
+        (graph, recompute): (GraphMode, Recompute),
+    ) -> Result<Self> {
         let model = Gpt::new(device, gpt, dtype, 1)?;
         let rule = Rule::AdamW { betas: [0.9, 0.99], eps: 1e-8 };
         let groups = ParamGroup::gpt(model.params().list(), 0.1);
@@ -167,13 +179,13 @@ impl Steps {
         };
         let batches = (0..BATCHES).map(|i| Ok((ids(i)?, ids(i + 1)?))).collect::<Result<_>>()?;
         let (inputs, stepper) = ((ids(0)?, ids(1)?), Stepper::new(device, graph));
-        Ok(Self { model, optimizer, batches, inputs, stepper, turn: Cell::new(0) })
+        Ok(Self { model, optimizer, recompute, batches, inputs, stepper, turn: Cell::new(0) })
     }
 
     /// Enqueues one step.
     fn run(&mut self) -> Result<()> {
         let turn = self.turn.replace(self.turn.get() + 1);
-        let Self { model, optimizer, batches, inputs, stepper, .. } = self;
+        let Self { model, optimizer, recompute, batches, inputs, stepper, .. } = self;
         let batch = &batches[turn % BATCHES];
         let fixed = !stepper.is_eager();
         if fixed {
@@ -182,9 +194,10 @@ impl Steps {
             }
         }
         let (x, y) = if fixed { &*inputs } else { batch };
+        let mode = Mode { recompute: *recompute, ..Mode::eval() };
         optimizer.set_rate(1e-3)?;
         stepper.run(|| {
-            let loss = model.loss(x, y, Mode::eval())?;
+            let loss = model.loss(x, y, mode)?;
             optimizer.backward(&loss)?;
             optimizer.apply()?;
             optimizer.zero_grad();

@@ -82,6 +82,9 @@ pub struct TrainConfig {
     /// Whether steps are captured once and replayed. Files of earlier versions do not say.
     #[serde(default)]
     pub graph: GraphMode,
+    /// What the backward pass computes again instead of keeping it.
+    #[serde(default)]
+    pub recompute: Recompute,
 }
 
 /// Some of the settings: of a file, or of flags.
@@ -120,6 +123,7 @@ pub struct Overlay {
     pub dtype: Option<Dtype>,
     pub device: Option<String>,
     pub graph: Option<GraphMode>,
+    pub recompute: Option<Recompute>,
 }
 
 impl TrainConfig {
@@ -239,6 +243,41 @@ impl FromStr for GraphMode {
 }
 
 impl fmt::Display for GraphMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(*self, &Self::NAMES))
+    }
+}
+
+/// What the backward pass computes again instead of keeping it. Each saves more memory and costs more time than the one
+/// before; all make the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recompute {
+    /// Nothing.
+    #[default]
+    None,
+    /// Results of GELUs.
+    Gelu,
+    /// Those and the results of the norms within blocks.
+    Norm,
+    /// Everything within a block: its input is all that is kept.
+    Block,
+}
+
+impl Recompute {
+    /// All of them, by name.
+    pub const NAMES: [(&str, Self); 4] =
+        [("none", Self::None), ("gelu", Self::Gelu), ("norm", Self::Norm), ("block", Self::Block)];
+}
+
+impl FromStr for Recompute {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        by_name("recompute", name, &Self::NAMES)
+    }
+}
+
+impl fmt::Display for Recompute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(name_of(*self, &Self::NAMES))
     }

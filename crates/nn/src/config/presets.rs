@@ -1,6 +1,6 @@
 //! Named starting points.
 
-use super::{Dtype, GraphMode, Schedule, TrainConfig};
+use super::{Dtype, GraphMode, Recompute, Schedule, TrainConfig};
 
 /// The names, the default first.
 pub const PRESETS: [&str; 8] =
@@ -56,6 +56,7 @@ fn char() -> TrainConfig {
         dtype: Dtype::F32,
         device: "auto".into(),
         graph: GraphMode::Auto,
+        recompute: Recompute::None,
     }
 }
 

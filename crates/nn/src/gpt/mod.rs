@@ -9,7 +9,7 @@ pub use files::{config_json, generation_config_json};
 use crate::checkpoint::TensorData;
 use crate::layers::{BlockOptions, Embedding, LayerNorm, Mode, TransformerBlock, dropout};
 use crate::params::Params;
-use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
+use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
 use netcl_tensor::ops::matmul::matmul;
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
 
@@ -107,6 +107,11 @@ impl Gpt {
     /// # Errors
     /// `Shape` when T is longer than the context.
     pub fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        matmul(&self.hidden(ids, mode)?, &self.wte.weight().transpose(0, 1)?)
+    }
+
+    /// ids `(B, T)` → what the head reads, `(B, T, C)`.
+    fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let [_, t] = ids.dims2().map_err(|e| e.context("gpt: ids"))?;
         if t > self.config.context {
             return Err(Error::shape(format!(
@@ -120,14 +125,14 @@ impl Gpt {
         for block in &self.blocks {
             x = block.forward(&x, mode)?;
         }
-        matmul(&self.ln_f.forward(&x)?, &self.wte.weight().transpose(0, 1)?)
+        self.ln_f.forward(&x)
     }
 
     /// Mean cross entropy of `targets (B, T)` after `ids (B, T)`: a scalar.
     pub fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
-        let logits = self.forward(ids, mode)?;
-        // Nobody else sees these logits, the largest tensor of a step.
-        cross_entropy(&logits, targets, CrossEntropy { overwrite_logits: true, ..CrossEntropy::default() })
+        let x = self.hidden(ids, mode)?;
+        // All logits at once would be the largest tensor of a step.
+        linear_cross_entropy(&x, self.wte.weight(), targets, LinearCrossEntropy::default())
     }
 
     /// The weights as they are written to `model.safetensors`. Where the model has no biases, zeros are written, because

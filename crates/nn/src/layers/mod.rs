@@ -12,6 +12,7 @@ pub use embedding::{Embedding, sinusoidal_positions};
 pub use linear::{Conv1D, Linear};
 pub use norm::{LayerNorm, RmsNorm};
 
+use crate::config::Recompute;
 use netcl_tensor::random::DropMask;
 use netcl_tensor::{Result, Tensor};
 
@@ -27,6 +28,8 @@ pub struct Mode<'a> {
     /// A [`counter`](netcl_tensor::random::counter) of draws that come before this pass. A captured step draws other masks as it
     /// changes: [`Mode::draws`] gives the number of a pass.
     pub counter: Option<&'a Tensor>,
+    /// What the backward pass computes again.
+    pub recompute: Recompute,
 }
 
 impl<'a> Mode<'a> {

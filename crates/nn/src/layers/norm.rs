@@ -1,6 +1,7 @@
 //! Normalisation over the last axis.
 
 use crate::params::{Init, Params};
+use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
 use netcl_tensor::ops::{layer_norm::layer_norm, rms_norm::rms_norm};
 use netcl_tensor::{Result, Tensor};
 
@@ -27,6 +28,16 @@ impl LayerNorm {
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         layer_norm(x, &self.weight, &self.bias, self.eps)
     }
+    /// x itself, for the residual stream, and its norm: gradients of both are added up in one pass.
+    pub fn forward_residual(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        residual_layer_norm(x, &self.weight, &self.bias, self.eps)
+    }
+    /// The same, but the tape keeps no norm: the backward makes it again from x.
+    pub fn forward_residual_again(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (past, y) = self.forward_residual(x)?;
+        let (x, weight, bias, eps) = (x.detach(), self.weight.detach(), self.bias.detach(), self.eps);
+        Ok((past, y.made_again_by(move || layer_norm(&x, &weight, &bias, eps))))
+    }
 }
 
 /// Root-mean-square normalisation (Zhang and Sennrich 2019).
@@ -44,5 +55,9 @@ impl RmsNorm {
     /// x `(.., N)` → `(.., N)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         rms_norm(x, &self.weight, self.eps)
+    }
+    /// x itself, for the residual stream, and its norm: gradients of both are added up in one pass.
+    pub fn forward_residual(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        residual_rms_norm(x, &self.weight, self.eps)
     }
 }

@@ -120,6 +120,7 @@ fn gradients(
             seed: config.seed,
             pass: micro as u64,
             counter: (config.dropout > 0.0).then_some(draws),
+            recompute: config.recompute,
         };
         let device = model.params().device();
         let tag = device.tag("activations");

@@ -1,5 +1,5 @@
-/* What attention_wgmma_sm90.cl and attention_wgmma_sm90_bwd.cl share: sm_90's bulk copies (TMA), their barriers (mbarrier) and
- * warpgroup products (wgmma). Instructions behind `//@` exist on sm_90a only; the build uncovers them (Kernel::reload).
+/* What attention_wgmma_sm90.cl and attention_wgmma_sm90_bwd.cl share: blocks moved by sm_90's bulk copies (TMA) and
+ * multiplied by warpgroups (wgmma). Barriers and pairs are in sm90.cl.
  *
  * Blocks: a block of R rows lies in local memory as DP / 64 halves of R rows of 64 columns, 128-byte swizzled, written by
  * copies over rank-4 tensor maps (D, rows, heads, batch). Rows past the end and columns past D arrive as 0, so nothing of
@@ -46,13 +46,6 @@
 #define BARRIER_BYTES 512
 #define SLOT_BYTES 448 /* of these, the last 64 for tiles */
 
-#if DTYPE == 1
-#define WGMMA_TYPES ".f32.f16.f16"
-#define PAIR_TYPE "f16x2"
-#else
-#define WGMMA_TYPES ".f32.bf16.bf16"
-#define PAIR_TYPE "bf16x2"
-#endif
 #define NAME4_(a, b, c, d) a##b##c##d
 #define NAME4(a, b, c, d) NAME4_(a, b, c, d)
 /* c = a bᵀ over D: a of ra rows and b of n rows in local memory. */
@@ -70,20 +63,6 @@
 #define GIVE_REGISTERS(n) asm volatile("//@setmaxnreg.dec.sync.aligned.u32 " TEXT(n) ";")
 #define TAKE_REGISTERS(n) asm volatile("//@setmaxnreg.inc.sync.aligned.u32 " TEXT(n) ";")
 
-static inline void mbar_init(uint bar, uint arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
-}
-static inline void mbar_wait(uint bar, uint parity) {
-  asm volatile("{\n\t.reg .pred done;\n\tWAIT:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
-               "@done bra DONE;\n\tbra WAIT;\n\tDONE:\n\t}" ::"r"(bar), "r"(parity) : "memory");
-}
-/* Arrives and announces the bytes that copies will complete. */
-static inline void mbar_expect(uint bar, uint bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
-}
-static inline void mbar_arrive(uint bar) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
-}
 static inline void mbar_arrive_if(uint bar, int yes) {
   asm volatile("{\n\t.reg .pred yes;\n\tsetp.ne.s32 yes, %1, 0;\n\t@yes mbarrier.arrive.shared::cta.b64 _, [%0];\n\t}" ::"r"(bar),
                "r"(yes) : "memory");
@@ -95,19 +74,11 @@ static inline void ring_init(uint full, uint free, int stages, int consumers) {
     mbar_init(free + s * 8, consumers);
   }
 }
-static inline void barriers_ready(void) {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  asm volatile("fence.proxy.async;" ::: "memory");
-}
 #define NEXT_STAGE(s, parity, stages)                                                                                  \
   if (++s == (stages)) {                                                                                               \
     s = 0;                                                                                                             \
     parity ^= 1;                                                                                                       \
   }
-/* Named barriers, for `items` of the group. */
-static inline void meet(int id, int items) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(items) : "memory"); }
-static inline void pass(int id, int items) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(items) : "memory"); }
-
 /* Rows `row`.. of a head into local memory, all halves; the map's box says how many rows. */
 static inline void copy_rows(uint to, int rows, ulong map, int row, int head, int batch, uint bar) {
 #pragma unroll
@@ -120,12 +91,6 @@ static inline void copy_floats(uint to, __global const float *from, int count, u
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(count * 4), "r"(bar) : "memory");
 }
-/* The map was written through ordinary memory. */
-static inline ulong use_map(ulong map) {
-  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
-  return map;
-}
-
 static inline int take(__global int *counter) {
   int r;
   asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory");
@@ -144,29 +109,6 @@ static inline int2 tile_of(int t, int blocks, int together, int all_heads) {
   return (int2)(set * together + r % width, r / width);
 }
 
-static inline uint pack(float low, float high) {
-  uint r;
-  asm("cvt.rn." PAIR_TYPE ".f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-static inline float2 unpack(uint pair) {
-  float2 r;
-#if DTYPE == 1
-  float x, y;
-  asm("{\n\t.reg .b16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}" : "=f"(x), "=f"(y) : "r"(pair));
-  r.x = x;
-  r.y = y;
-#else
-  r.x = as_float(pair << 16);
-  r.y = as_float(pair & 0xffff0000u);
-#endif
-  return r;
-}
-static inline uint swap_u(uint v, int lanes) {
-  uint r;
-  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(r) : "r"(v), "r"(lanes));
-  return r;
-}
 static inline float swap_f(float v, int lanes) { return as_float(swap_u(as_uint(v), lanes)); }
 static inline float max_f(float a, float b) {
   float r;

@@ -53,20 +53,23 @@ __kernel void cross_entropy_mean(__global const float *restrict loss, __global c
   }
 }
 
-/* dx = (exp(x - lse) - s / N - (1 - s) [k = t]) * dy * scale; dy_step is 0 where one dy stands for all rows. */
-__kernel void cross_entropy_bwd(__global const T *restrict x, __global const int *restrict targets,
+/* dx = (exp(x - lse) - s / N - (1 - s) [k = t]) * dy * scale; dy_step is 0 where one dy stands for all rows. dx may be
+ * x: each item reads an element before it writes it, and no other item does. */
+__kernel void cross_entropy_bwd(__global const T *x, __global const int *restrict targets,
                                 __global const float *restrict lse, __global const float *restrict scale,
-                                __global const float *restrict dy, __global T *restrict dx, ulong n, long ignored,
-                                float smoothing, ulong dy_step) {
+                                __global const float *restrict dy, __global T *dx, ulong n, long ignored, float smoothing,
+                                ulong dy_step) {
   const ulong row = get_group_id(0), l = get_local_id(0);
   const int target = targets[row];
   const int keep = target != ignored, inside = target >= 0 && target < n;
   const float g = inside ? dy[row * dy_step] * scale[0] : NAN, all = lse[row], even = smoothing / (float)n;
   x += row * n;
   dx += row * n;
+  /* The item that writes the target's element writes it twice, from a value read before. */
+  const int owner = keep && inside && target / VW % WG == l;
+  const float chosen = owner ? LD(x, target) : 0.0f;
   ulong i = l * VW;
   for (; i + VW <= n; i += WG * VW) STV(dx, i, keep ? (exp(LDV(x, i) - all) - even) * g : (FV)(0.0f));
   for (ulong k = i; k < n && k < i + VW; k++) ST(dx, k, keep ? (exp(LD(x, k) - all) - even) * g : 0.0f);
-  /* The item that wrote the target's element writes it again. */
-  if (keep && inside && target / VW % WG == l) ST(dx, target, (exp(LD(x, target) - all) - even - (1.0f - smoothing)) * g);
+  if (owner) ST(dx, target, (exp(chosen - all) - even - (1.0f - smoothing)) * g);
 }

@@ -5,6 +5,7 @@
 
 use super::prelude::*;
 use crate::tape::detects_anomaly;
+use netcl_kernel::Launch;
 
 mod held;
 use held::Plan;
@@ -79,8 +80,8 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor, options: CrossEntropy) -
     options.apply([logits, targets])
 }
 
-/// Work-items that add up the rows' losses on a GPU.
-const MEAN_GROUP: usize = 256;
+/// Work-items that add up the rows' losses on a GPU: one group does all of it.
+const MEAN_GROUP: usize = 1024;
 
 impl CrossEntropy {
     /// What `ignore_index` is in kernels: a value that no target has stands for none.
@@ -108,17 +109,10 @@ impl CrossEntropy {
     /// Loss, and what its gradient takes from a second pass.
     fn rows(&self, logits: &Tensor, targets: &Tensor) -> Result<(Tensor, Saved)> {
         let (x, targets) = (logits.contiguous()?, targets.contiguous()?);
-        let (rows, n) = x.shape().rows_cols(); // x seen as (R, V)
+        let rows = x.shape().rows_cols().0; // x seen as (R, V)
         let device = x.device();
         let (lse, loss) = (x.empty_f32([rows])?, x.empty_f32(targets.shape())?);
-        let wg = row_group(&KERNEL, device, n);
-        let launch = KERNEL
-            .launch("cross_entropy_fwd")
-            .define("DTYPE", x.dtype().code())
-            .define("WG", wg)
-            .groups(rows);
-        let launch = launch.read(&x).read(&targets).write(&lse).write(&loss);
-        launch.scalar(n).scalar(self.ignored()).scalar(self.label_smoothing).run()?;
+        self.losses(&x, &targets, &lse, &loss)?;
         match self.reduction {
             Reduction::None => Ok((loss, Saved::Rows(lse, Tensor::ones(device, [1], DType::F32)?))),
             Reduction::Sum => {
@@ -126,19 +120,71 @@ impl CrossEntropy {
                 Ok((y, Saved::Rows(lse, Tensor::ones(device, [1], DType::F32)?)))
             }
             Reduction::Mean => {
-                let (y, scale) = (x.empty_f32([])?, x.empty_f32([1])?);
-                let wg = if device.capabilities().is_cpu() { 1 } else { MEAN_GROUP.min(largest_group(device)) };
-                let launch = KERNEL
-                    .launch("cross_entropy_mean")
-                    .define("DTYPE", x.dtype().code())
-                    .define("WG", wg)
-                    .groups(1);
-                let launch = launch.read(&loss).read(&targets).write(&y).write(&scale);
-                launch.scalar(rows).scalar(self.ignored()).run()?;
+                let (y, scale) = self.mean(&loss, &targets, x.dtype())?;
                 Ok((y, Saved::Rows(lse, scale)))
             }
         }
     }
+    /// lse and loss (R) of contiguous x `(R, V)`.
+    fn losses(&self, x: &Tensor, targets: &Tensor, lse: &Tensor, loss: &Tensor) -> Result<()> {
+        let n = x.shape().last();
+        let launch = start("cross_entropy_fwd", x).read(x).read(targets).write(lse).write(loss);
+        launch.scalar(n).scalar(self.ignored()).scalar(self.label_smoothing).run()
+    }
+    /// Gradients of contiguous x `(R, V)` for `dy`, one or (R), times `scale` (1), into dx, which may be x.
+    fn gradients(
+        &self,
+        [x, targets, lse]: [&Tensor; 3],
+        [scale, dy]: [&Tensor; 2],
+        dx: &Tensor,
+    ) -> Result<()> {
+        let launch = start("cross_entropy_bwd", x).read(x).read(targets).read(lse).read(scale).read(dy).write(dx);
+        let step = usize::from(self.reduction == Reduction::None);
+        let launch = launch.scalar(x.shape().last()).scalar(self.ignored());
+        launch.scalar(self.label_smoothing).scalar(step).run()
+    }
+    /// The mean of the losses (R) that are not ignored, and the inverse of their number (1). `dtype` is that of the logits,
+    /// whose kernels are built anyway.
+    pub(super) fn mean(&self, loss: &Tensor, targets: &Tensor, dtype: DType) -> Result<(Tensor, Tensor)> {
+        let (y, scale) = (loss.empty_f32([])?, loss.empty_f32([1])?);
+        let device = loss.device();
+        let wg = if device.capabilities().is_cpu() { 1 } else { MEAN_GROUP.min(largest_group(device)) };
+        let launch = KERNEL.launch("cross_entropy_mean").define("DTYPE", dtype.code()).define("WG", wg).groups(1);
+        let launch = launch.read(loss).read(targets).write(&y).write(&scale);
+        launch.scalar(loss.count()).scalar(self.ignored()).run()?;
+        Ok((y, scale))
+    }
+    /// Losses (R) of the rows of contiguous logits `(R, V)` into `loss`; with `gradients`, those of the losses' sum
+    /// into the logits' memory.
+    pub(super) fn into_gradients(
+        &self,
+        logits: &Tensor,
+        targets: &Tensor,
+        loss: &Tensor,
+        gradients: bool,
+    ) -> Result<()> {
+        let (device, rows) = (logits.device(), loss.count());
+        let op = Self { reduction: Reduction::Sum, ..*self };
+        let held = Plan::new(logits).filter(|_| gradients && !device.capabilities().is_cpu());
+        if let Some(plan) = held {
+            let one = Tensor::ones(device, [1], DType::F32)?;
+            return held::rows_into(&op, plan, logits, targets, &one, [loss, logits]);
+        }
+        let lse = logits.empty_f32([rows])?;
+        op.losses(logits, targets, &lse, loss)?;
+        if !gradients {
+            return Ok(());
+        }
+        let one = Tensor::ones(device, [1], DType::F32)?;
+        op.gradients([logits, targets, &lse], [&one, &one], logits)
+    }
+}
+
+/// A launch with a work-group for each row of x `(R, V)`.
+fn start(entry: &'static str, x: &Tensor) -> Launch<'static> {
+    let (rows, n) = x.shape().rows_cols();
+    let wg = row_group(&KERNEL, x.device(), n);
+    KERNEL.launch(entry).define("DTYPE", x.dtype().code()).define("WG", wg).groups(rows)
 }
 
 impl Op<2> for CrossEntropy {
@@ -161,17 +207,8 @@ impl Op<2> for CrossEntropy {
             Saved::Rows(lse, scale) => (lse, scale),
         };
         let (x, targets, dy) = (logits.contiguous()?, targets.contiguous()?, dy.contiguous()?);
-        let (rows, n) = x.shape().rows_cols();
         let dx = x.empty_like()?;
-        let wg = row_group(&KERNEL, x.device(), n);
-        let launch = KERNEL
-            .launch("cross_entropy_bwd")
-            .define("DTYPE", x.dtype().code())
-            .define("WG", wg)
-            .groups(rows);
-        let launch = launch.read(&x).read(&targets).read(lse).read(scale).read(&dy).write(&dx);
-        let step = usize::from(self.reduction == Reduction::None);
-        launch.scalar(n).scalar(self.ignored()).scalar(self.label_smoothing).scalar(step).run()?;
+        self.gradients([&x, &targets, lse], [scale, &dy], &dx)?;
         Ok([Some(dx), None])
     }
     fn reference(&self, [logits, targets]: [&Array; 2]) -> Array {

@@ -10,7 +10,7 @@ static STREAMED: Kernel = Kernel::new("layer_norm", include_str!("norm.cl"))
 static PLAIN: Kernel = Kernel::new("layer_norm_plain", include_str!("norm.cl"))
     .requires(|device| !device.is_cpu())
     .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])]);
-static VARIANTS: Variants = Variants::new("layer_norm_variant", &[&STREAMED, &norm::ROWS, &PLAIN]);
+pub(super) static VARIANTS: Variants = Variants::new("layer_norm_variant", &[&STREAMED, &norm::ROWS, &PLAIN]);
 
 /// x `(.., N)`, gamma `(N)`, beta `(N)` → `(.., N)`. Sums are f32 for every dtype.
 pub fn layer_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Tensor> {
@@ -44,21 +44,11 @@ impl Op<3> for LayerNorm {
     ) -> Result<[Option<Tensor>; 3]> {
         let (x, gamma, dy) = (x.contiguous()?, gamma.contiguous()?, dy.contiguous()?);
         let rows = Rows { x: &x, gamma: &gamma, center: true };
-        let (dx, dgamma, dbeta) = rows.backward(&VARIANTS, mean.as_ref(), rstd, &dy)?;
+        let (dx, dgamma, dbeta) = rows.backward(&VARIANTS, (mean.as_ref(), rstd), &dy, None)?;
         Ok([Some(dx), Some(dgamma), dbeta])
     }
-    fn reference(&self, [x, gamma, beta]: [&Array; 3]) -> Array {
-        let n = x.shape.last() as f64;
-        let mut out = Array::zeros(x.shape.clone());
-        for (r, row) in x.rows().enumerate() {
-            let mean = row.iter().sum::<f64>() / n;
-            let variance = row.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n;
-            let rstd = 1.0 / (variance + f64::from(self.eps)).sqrt();
-            for (i, v) in row.iter().enumerate() {
-                out.data[r * row.len() + i] = (v - mean) * rstd * gamma.data[i] + beta.data[i];
-            }
-        }
-        out
+    fn reference(&self, inputs: [&Array; 3]) -> Array {
+        reference(self.eps, inputs)
     }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |shape: &[usize]| {
@@ -83,4 +73,19 @@ impl Op<3> for LayerNorm {
             .looser(1000.0),
         ]
     }
+}
+
+/// By definition.
+pub(super) fn reference(eps: f32, [x, gamma, beta]: [&Array; 3]) -> Array {
+    let n = x.shape.last() as f64;
+    let mut out = Array::zeros(x.shape.clone());
+    for (r, row) in x.rows().enumerate() {
+        let mean = row.iter().sum::<f64>() / n;
+        let variance = row.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n;
+        let rstd = 1.0 / (variance + f64::from(eps)).sqrt();
+        for (i, v) in row.iter().enumerate() {
+            out.data[r * row.len() + i] = (v - mean) * rstd * gamma.data[i] + beta.data[i];
+        }
+    }
+    out
 }

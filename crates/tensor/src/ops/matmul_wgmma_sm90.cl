@@ -11,6 +11,8 @@
  *   SPLIT 1  each adds to what the one before it left in `part`, and the last goes on to C. The items of a tile are handed out
  *            in that order, so each waits only for one that has begun. For tiles that few items share at one time.
  *   SPLIT 2  each leaves its sums in `part`, and matmul_wgmma_sum adds them up: nobody waits, but all of it is read again.
+ *   SPLIT 3  each adds its sums to `part`. With one split, so one item of work for each element, a gradient grows by what a
+ *            chunk of rows adds to it; the order is that of the launches.
  *
  * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; held below by the power limit. Reached on an
  * H200: 625 to 772 for products of 768 and more, 0.94 to 1.17 of cuBLAS in the same run (docs/log.md).
@@ -21,15 +23,18 @@
  * aux       T (M, N). RESIDUAL: added. GELU: C is GELU of the sum, and aux gets the sum itself. GELU_GRAD: C is the sum times
  *           the derivative of GELU at aux.
  * c         T (M, N), rows of N. With ADD_C it is added to.
- * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 (splits, M, N).
+ * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 and 3 (splits, M, N).
+ * sums      float (splits, N), with COLUMN_SUMS and B not along k: the sums of B's columns over each split's part of k (the
+ *           gradient of a bias beside that of its weight). Made by warps that had nothing to do, from the blocks of the
+ *           first row of tiles, in the order of k; matmul_wgmma_columns adds the splits up.
  * turns     int, with SPLIT 1: one a tile and warpgroup that shares it, 0 before and after.
  * m n k     sizes; n a multiple of 8, rows of A and B start at multiples of 16 bytes.
  * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items. matmul_wgmma_sum: a work-item for four
- *           neighbours of C, groups of 256.
+ *           neighbours of C, groups of 256. matmul_wgmma_columns: one for a column, groups of 64.
  *
  * Defines: DTYPE 1 or 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
- * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 2; BIAS (0 or 1), and one of ADD_C,
- * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2). Instructions are in matmul_sm90.cl.
+ * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3; BIAS and COLUMN_SUMS (0 or 1), and one of ADD_C,
+ * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none with SPLIT 3). Instructions are in sm90.cl and matmul_sm90.cl.
  */
 #define UNROLL _Pragma("unroll")
 #if PP
@@ -41,11 +46,6 @@
 #define A_BYTES (BM * 128)
 #define B_BYTES (BN * 128)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-#if DTYPE == 1
-#define WGMMA_TYPES ".f32.f16.f16"
-#else
-#define WGMMA_TYPES ".f32.bf16.bf16"
-#endif
 #define WGMMA_DEPTH "16"
 #if A_ALONG_K && B_ALONG_K
 #define WGMMA_TAIL ", 0, 0"
@@ -65,6 +65,13 @@
 /* Step s of a row's epilogue: where it starts in the tile's row, and whether that is inside. */
 #define AT(s) ((s) / 2 * 32)
 #define INSIDE(s) (((s) % 2 ? row0 + 8 : row0) < m && col0 + AT(s) < n)
+#if SPLIT == 3
+#define SUM8 add8
+#else
+#define SUM8 store8
+#endif
+/* Blocks of 64 columns that a warp of three adds up. */
+#define COLUMN_BLOCKS ((BN / 64 + 2) / 3)
 #define READ(s) load16(READ_FROM + ((s) % 2 ? below : above) + AT(s), INSIDE(s))
 
 /* Descriptors of blocks in local memory: swizzle 128 bytes, eight rows 1024 apart; blocks of 64 rows of m or n follow each
@@ -94,32 +101,37 @@ static inline Work work_of(int w, int rows, int cols, int blocks, int splits) {
 __attribute__((reqd_work_group_size(384, 1, 1)))
 __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, __global T *aux, __global T *c,
                            __global float *part, __global int *turns, const ulong at, const int m, const int n, const int k,
-                           const int splits, const float alpha) {
+                           const int splits, const float alpha
+#if COLUMN_SUMS
+                           , __global float *sums
+#endif
+) {
   __local uchar ring[STAGES * STAGE_BYTES + 1024] __attribute__((aligned(1024)));
   const uint base = (uint)(size_t)ring, full = base + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
   const int item = get_local_id(0), group = get_group_id(0), groups = get_num_groups(0);
   const int rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN, blocks = (k + BK - 1) / BK;
   const int works = rows * cols * (SPLIT ? splits : 1);
   if (item == 0) {
-    for (int s = 0; s < STAGES; s++) barrier_init(full + s * 8, 1), barrier_init(empty + s * 8, PP ? 1 : 2);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async;" ::: "memory");
+    for (int s = 0; s < STAGES; s++) mbar_init(full + s * 8, 1), mbar_init(empty + s * 8, (PP ? 1 : 2) + 3 * COLUMN_SUMS);
+    barriers_ready();
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   uint stage = 0;
   if (item < 128) {
+#if COLUMN_SUMS
+    asm volatile("//@setmaxnreg.dec.sync.aligned.u32 40;");
+#else
     asm volatile("//@setmaxnreg.dec.sync.aligned.u32 24;");
+#endif
     if (item == 0) {
-      const ulong map_a = (ulong)(maps + at), map_b = map_a + 128;
-      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map_a) : "memory");
-      asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map_b) : "memory");
+      const ulong map_a = use_map((ulong)(maps + at)), map_b = use_map(map_a + 128);
       uint phase = 1;
       for (int w = group; w < works; w += groups) {
         const Work work = work_of(w, rows, cols, blocks, splits);
         for (int kb = work.first; kb < work.first + work.count; kb++) {
           const uint a = base + stage * STAGE_BYTES, b = a + A_BYTES, bar = full + stage * 8;
-          barrier_wait(empty + stage * 8, phase);
-          barrier_expect(bar, STAGE_BYTES);
+          mbar_wait(empty + stage * 8, phase);
+          mbar_expect(bar, STAGE_BYTES);
 #if A_ALONG_K
           fetch(a, map_a, kb * BK, work.bm * BM, bar);
 #else
@@ -134,9 +146,43 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         }
       }
     }
+#if COLUMN_SUMS
+    if (item >= 32) {
+      /* Warp v of three has every third 64 columns of B, an item two of them: no two items of a row touch one bank. */
+      const int lane = item & 31, v = (item >> 5) - 1;
+      uint phase = 0;
+      for (int w = group; w < works; w += groups) {
+        const Work work = work_of(w, rows, cols, blocks, splits);
+        float2 sum[COLUMN_BLOCKS];
+        UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) sum[i] = (float2)(0.0f);
+        for (int kb = 0; kb < work.count; kb++) {
+          mbar_wait(full + stage * 8, phase);
+          if (work.bm == 0) {
+            UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) {
+              if (v + 3 * i >= BN / 64) break;
+              const uint block = base + stage * STAGE_BYTES + A_BYTES + (v + 3 * i) * (BK * 128) + (lane & 3) * 4;
+              for (int r = 0; r < BK; r += 4)
+                UNROLL for (int e = 0; e < 4; e++) sum[i] += unpack(local4(block + (r + e) * 128 + ((lane >> 2 ^ ((r & 4) + e)) << 4)));
+            }
+          }
+          asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");
+          if (lane == 0) mbar_arrive(empty + stage * 8);
+          if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+        UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) {
+          const int block = v + 3 * i, col = work.bn * BN + block * 64 + lane * 2;
+          if (work.bm == 0 && block < BN / 64 && col < n) *(__global float2 *)(sums + (size_t)work.split * n + col) = sum[i];
+        }
+      }
+    }
+#endif
     return;
   }
+#if COLUMN_SUMS
+  asm volatile("//@setmaxnreg.inc.sync.aligned.u32 232;");
+#else
   asm volatile("//@setmaxnreg.inc.sync.aligned.u32 240;");
+#endif
   const int mine = item / 128 - 1; /* which of the two warpgroups */
   const int lane = item & 31, warp = item >> 5 & 3, quad = lane & 3;
   const int row_block = PP ? 0 : mine * MT;
@@ -159,7 +205,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     meet(2 + mine, 256);
 #endif
     for (int kb = 0; kb < work.count; kb++) {
-      barrier_wait(full + stage * 8, phase);
+      mbar_wait(full + stage * 8, phase);
       const uint a0 = (base + stage * STAGE_BYTES) >> 4, b0 = a0 + (A_BYTES >> 4);
       asm volatile("//@wgmma.fence.sync.aligned;" ::: "memory");
       UNROLL for (int step = 0; step < 4; step++) {
@@ -174,7 +220,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
       /* The block before this one has been read once at most this one's products are under way. */
       if (kb > 0) {
         asm volatile("//@wgmma.wait_group.sync.aligned 1;" ::: "memory");
-        if ((item & 127) == 0) barrier_arrive(last);
+        if ((item & 127) == 0) mbar_arrive(last);
       }
       last = empty + stage * 8;
       if (++stage == STAGES) stage = 0, phase ^= 1;
@@ -183,7 +229,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     pass(3 - mine, 256);
 #endif
     asm volatile("//@wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    if ((item & 127) == 0) barrier_arrive(last);
+    if ((item & 127) == 0) mbar_arrive(last);
 #if PP
     /* The next tile is the other warpgroup's. */
     const uint next = stage + work_of(min(w + groups, works - 1), rows, cols, blocks, splits).count;
@@ -218,13 +264,13 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
       if ((item & 127) == 0) turn_set(turns + slot, 0);
     }
 #endif
-#if SPLIT == 2
+#if SPLIT >= 2
     UNROLL for (int i = 0; i < MT; i++)
       UNROLL for (int j = 0; j < BN / 8; j++) {
         const int row = work.bm * BM + (row_block + i) * 64 + warp * 16 + (lane >> 2), col = work.bn * BN + j * 8 + quad * 2;
         __global float *to = part + ((size_t)work.split * m + row) * n + col;
-        store8(to, row < m && col < n, acc[i][j * 4], acc[i][j * 4 + 1]);
-        store8(to + (size_t)8 * n, row + 8 < m && col < n, acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
+        SUM8(to, row < m && col < n, acc[i][j * 4], acc[i][j * 4 + 1]);
+        SUM8(to + (size_t)8 * n, row + 8 < m && col < n, acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
       }
     continue;
 #endif
@@ -296,3 +342,14 @@ __kernel void matmul_wgmma_sum(__global const float *part, __global const T *bia
 #endif
   *(__global uint2 *)(c + i) = (uint2)(pack(y.x, y.y), pack(y.z, y.w));
 }
+
+#if COLUMN_SUMS
+__attribute__((reqd_work_group_size(64, 1, 1)))
+__kernel void matmul_wgmma_columns(__global const float *sums, __global T *out, const int n, const int splits) {
+  const int col = get_global_id(0);
+  if (col >= n) return;
+  float sum = 0.0f;
+  for (int s = 0; s < splits; s++) sum += sums[(size_t)s * n + col];
+  *(__global ushort *)(out + col) = (ushort)pack(sum, 0.0f);
+}
+#endif

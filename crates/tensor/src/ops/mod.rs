@@ -12,6 +12,7 @@ use netcl_kernel::tune::Tuning;
 
 pub mod check;
 mod copy;
+mod counters;
 pub mod map;
 mod norm;
 pub mod optimizer;
@@ -49,6 +50,72 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, dy)?.into())
         })
+    }
+}
+
+/// An operation with `M` results. [`Op`], which has one, is what nearly all are; more are for ops whose gradients come back
+/// together, in one pass over memory. The suite, bench and self-test take both.
+pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
+    /// As [`Op::NAME`].
+    const NAME: &'static str;
+    /// As [`Op::NO_EMPTY_SAMPLE`].
+    const NO_EMPTY_SAMPLE: Option<&'static str> = None;
+    /// As [`Op::NO_SINGLE_SAMPLE`].
+    const NO_SINGLE_SAMPLE: Option<&'static str> = None;
+    /// What the forward keeps for the backward.
+    type Saved: Send + 'static;
+    /// Computes the results. Recording is off.
+    fn forward(&self, inputs: [&Tensor; N]) -> Result<([Tensor; M], Self::Saved)>;
+    /// The gradients of the inputs, given those of the results: `None` for one that nothing was made of.
+    fn backward(
+        &self,
+        inputs: [&Tensor; N],
+        saved: &Self::Saved,
+        dys: [Option<&Tensor>; M],
+    ) -> Result<[Option<Tensor>; N]>;
+    /// The same in f64 on the host.
+    fn reference(&self, inputs: [&Array; N]) -> [Array; M];
+    /// As [`Op::samples`].
+    fn samples() -> Vec<Sample<Self, N>>;
+
+    /// Forward, then onto the tape, as one node, if an input needs a gradient.
+    fn apply(self, inputs: [&Tensor; N]) -> Result<[Tensor; M]> {
+        let forward = || tape::no_grad(|| self.forward(inputs));
+        let (ys, saved) = match inputs.first() {
+            Some(x) => x.device().within((tape::current_layer(), Self::NAME), forward)?,
+            None => forward()?,
+        };
+        tape::record_all(Self::NAME, &inputs, ys, move |inputs, dys| {
+            let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+            Ok(self.backward(refs, &saved, std::array::from_fn(|i| dys[i].as_ref()))?.into())
+        })
+    }
+}
+
+impl<O: Op<N>, const N: usize> MultiOp<N, 1> for O {
+    const NAME: &'static str = <O as Op<N>>::NAME;
+    const NO_EMPTY_SAMPLE: Option<&'static str> = <O as Op<N>>::NO_EMPTY_SAMPLE;
+    const NO_SINGLE_SAMPLE: Option<&'static str> = <O as Op<N>>::NO_SINGLE_SAMPLE;
+    type Saved = <O as Op<N>>::Saved;
+    fn forward(&self, inputs: [&Tensor; N]) -> Result<([Tensor; 1], Self::Saved)> {
+        Op::forward(self, inputs).map(|(y, saved)| ([y], saved))
+    }
+    fn backward(
+        &self,
+        inputs: [&Tensor; N],
+        saved: &Self::Saved,
+        [dy]: [Option<&Tensor>; 1],
+    ) -> Result<[Option<Tensor>; N]> {
+        match dy {
+            Some(dy) => Op::backward(self, inputs, saved, dy),
+            None => Ok([const { None }; N]),
+        }
+    }
+    fn reference(&self, inputs: [&Array; N]) -> [Array; 1] {
+        [Op::reference(self, inputs)]
+    }
+    fn samples() -> Vec<Sample<Self, N>> {
+        <O as Op<N>>::samples()
     }
 }
 
@@ -103,9 +170,9 @@ macro_rules! ops {
         /// Every op with a gradient of its own, and the optimizers.
         pub static OPS: &[OpEntry] = &[$($(OpEntry {
             name: concat!(stringify!($module), "::", stringify!($op)),
-            suite: crate::suite::run::<$module::$op, _>,
-            exercise: crate::suite::exercise::<$module::$op, _>,
-            bench: crate::suite::bench::<$module::$op, _>,
+            suite: crate::suite::run::<$module::$op, _, _>,
+            exercise: crate::suite::exercise::<$module::$op, _, _>,
+            bench: crate::suite::bench::<$module::$op, _, _>,
         },)+)* optimizer::ENTRY];
         #[cfg(test)]
         #[allow(non_snake_case)]
@@ -122,8 +189,10 @@ ops! {
     reduce: Sum, Max;
     layer_norm: LayerNorm;
     rms_norm: RmsNorm;
+    residual_norm: ResidualLayerNorm, ResidualRmsNorm;
     embedding: Embedding;
     cross_entropy: CrossEntropy;
+    linear_cross_entropy: LinearCrossEntropy;
     softmax: Softmax, LogSoftmax;
     mask: Where, MaskedFill;
     join: Cat;

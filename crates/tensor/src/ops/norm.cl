@@ -6,8 +6,8 @@
  * norm_fwd(x, gamma, [beta], y, [mean], rstd, rows, n, eps)
  *     three passes a row: mean, squared distances from it, result. The cache serves the later ones, and the variance stays
  *     exact where the mean is large.
- * norm_bwd(x, gamma, dy, [mean], rstd, dx, part_gamma, [part_beta], rows, n)
- *     two passes a row: sums, then dx, while the row's terms of dgamma and dbeta are added to slice p of the parts, which
+ * norm_bwd(x, gamma, dy, [past], [mean], rstd, dx, part_gamma, [part_beta], rows, n)
+ *     two passes a row: sums, then dx, with PAST 1 plus past (R, N) T, the gradient that comes to x by another way, while the row's terms of dgamma and dbeta are added to slice p of the parts, which
  *     stays in the cache: x and dy are read from memory once.
  * norm_bwd_params(part_gamma, [part_beta], dgamma, [dbeta], parts, n)
  *     item (i, y) of a group owns VW columns i and slices y, y + Y, …; the Y sums join in a fixed tree.
@@ -15,6 +15,9 @@
  */
 #ifndef CENTER
 #define CENTER 1
+#endif
+#ifndef PAST
+#define PAST 0
 #endif
 
 /* This item's share of sum(x), and of sum((x - m)²). */
@@ -91,6 +94,9 @@ __kernel void norm_fwd(__global const T *restrict x, __global const T *restrict 
 /* dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * gamma and xhat = (x - mean) * rstd; without mean(g) where
  * CENTER is 0. dgamma = sum(dy * xhat), dbeta = sum(dy). */
 __kernel void norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __global const T *restrict dy,
+#if PAST
+                       __global const T *restrict past,
+#endif
 #if CENTER
                        __global const float *restrict mean,
 #endif
@@ -117,6 +123,14 @@ __kernel void norm_bwd(__global const T *restrict x, __global const T *restrict 
   for (ulong row = begin; row < end; row++) {
     __global const T *xr = x + row * n, *dyr = dy + row * n;
     __global T *dxr = dx + row * n;
+#if PAST
+    __global const T *pastr = past + row * n;
+#define ADD_PASTV(i) +LDV(pastr, i)
+#define ADD_PAST(i) +LD(pastr, i)
+#else
+#define ADD_PASTV(i)
+#define ADD_PAST(i)
+#endif
     const float r = rstd[row];
 #if CENTER
     const float m = mean[row];
@@ -151,7 +165,7 @@ __kernel void norm_bwd(__global const T *restrict x, __global const T *restrict 
     const float mean_gx = GROUP_SUM(scratch, sum_gx) * r / (float)n;
     for (i = l; i + VW <= n; i += WG * VW) {
       const FV d = LDV(dyr, i), xhat = (LDV(xr, i) - m) * r;
-      STV(dxr, i, r * (d * LDV(gamma, i) - mean_g - xhat * mean_gx));
+      STV(dxr, i, r * (d * LDV(gamma, i) - mean_g - xhat * mean_gx) ADD_PASTV(i));
       STV_F32(sg + i, fma(d, xhat, LDV_F32(sg + i)));
 #if CENTER
       STV_F32(sb + i, d + LDV_F32(sb + i));
@@ -159,7 +173,7 @@ __kernel void norm_bwd(__global const T *restrict x, __global const T *restrict 
     }
     for (ulong k = i; k < n && k < i + VW; k++) {
       const float d = LD(dyr, k), xhat = (LD(xr, k) - m) * r;
-      ST(dxr, k, r * (d * LD(gamma, k) - mean_g - xhat * mean_gx));
+      ST(dxr, k, r * (d * LD(gamma, k) - mean_g - xhat * mean_gx) ADD_PAST(k));
       sg[k] = fma(d, xhat, sg[k]);
 #if CENTER
       sb[k] += d;

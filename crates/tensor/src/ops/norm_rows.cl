@@ -6,7 +6,7 @@
  * summed, since memory needs about 30 KiB on their way in each compute unit. The mean and the squared distances from it both
  * come from the registers: the variance stays exact.
  * norm_fwd         y, mean, rstd
- * norm_bwd         dx; each item adds the terms of dgamma and dbeta of its columns up over all its rows, the group's rows join
+ * norm_bwd         dx (PAST 1: plus past); each item adds the terms of dgamma and dbeta of its columns up over all its rows, the group's rows join
  *                  in order and are written once, as slice p of the parts
  * norm_bwd_params  item (i, y) of a group owns 4 columns i and slices y, y + Y, …; the Y sums join in a fixed tree
  * NVIDIA 1 adds a hardware group's items up by shuffles (sm_70) and rounds to bf16 by one instruction (sm_80), both written in
@@ -14,6 +14,9 @@
  */
 #ifndef CENTER
 #define CENTER 1
+#endif
+#ifndef PAST
+#define PAST 0
 #endif
 #ifndef N
 #define N 768
@@ -168,6 +171,9 @@ static inline void join_rows(__local FV *s, FV v, __global float *to, bool owns)
  * CENTER is 0. dgamma = sum(dy * xhat), dbeta = sum(dy). */
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __global const T *restrict dy,
+#if PAST
+         __global const T *restrict past,
+#endif
 #if CENTER
          __global const float *restrict mean,
 #endif
@@ -210,6 +216,11 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
       dys[k] = next_dy[k];
     }
     const float r = next_r, shift = -next_m * next_r;
+#if PAST
+    /* Asked for before the sums are made, where that leaves registers: longer rows spilled. */
+    uint4 pasts[K];
+    if (SUMS == 1) load_row(pasts, past + row * N, l, row < rows);
+#endif
     LOAD_NEXT(row + stride)
     FV sum_g = (FV)(0.0f), sum_gx = sum_g;
 #pragma unroll
@@ -221,6 +232,9 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
     }
     const float2 mean_g = row_sum((float2)(sum_lanes(sum_g), sum_lanes(sum_gx)), s, l) / N;
     __global uint4 *out = (__global uint4 *)(dx + row * N);
+#if PAST
+    if (SUMS > 1) load_row(pasts, past + row * N, l, row < rows);
+#endif
 #pragma unroll
     for (uint k = 0; k < K; k++) {
       xs[k] = forget(xs[k]);
@@ -230,9 +244,12 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
       dgamma[k] = fma(d, xhat, dgamma[k]);
 #if CENTER
       dbeta[k] += d;
-      const FV result = r * fma(xhat, (FV)(-mean_g.y), fma(d, unpack(weight[k]), (FV)(-mean_g.x)));
+      FV result = r * fma(xhat, (FV)(-mean_g.y), fma(d, unpack(weight[k]), (FV)(-mean_g.x)));
 #else
-      const FV result = r * fma(xhat, (FV)(-mean_g.y), d * unpack(weight[k]));
+      FV result = r * fma(xhat, (FV)(-mean_g.y), d * unpack(weight[k]));
+#endif
+#if PAST
+      result += unpack(pasts[k]);
 #endif
       if (row < rows && OWNS(k)) out[k * ITEMS + l] = pack(result);
     }

@@ -9,7 +9,7 @@ static STREAMED: Kernel =
 static PLAIN: Kernel = Kernel::new("rms_norm_plain", include_str!("norm.cl"))
     .requires(|device| !device.is_cpu())
     .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])]);
-static VARIANTS: Variants = Variants::new("rms_norm_variant", &[&STREAMED, &norm::ROWS, &PLAIN]);
+pub(super) static VARIANTS: Variants = Variants::new("rms_norm_variant", &[&STREAMED, &norm::ROWS, &PLAIN]);
 
 /// x `(.., N)`, gamma `(N)` → `(.., N)`. Sums are f32 for every dtype.
 pub fn rms_norm(x: &Tensor, gamma: &Tensor, eps: f32) -> Result<Tensor> {
@@ -36,19 +36,11 @@ impl Op<2> for RmsNorm {
     fn backward(&self, [x, gamma]: [&Tensor; 2], rstd: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (x, gamma, dy) = (x.contiguous()?, gamma.contiguous()?, dy.contiguous()?);
         let rows = Rows { x: &x, gamma: &gamma, center: false };
-        let (dx, dgamma, _) = rows.backward(&VARIANTS, None, rstd, &dy)?;
+        let (dx, dgamma, _) = rows.backward(&VARIANTS, (None, rstd), &dy, None)?;
         Ok([Some(dx), Some(dgamma)])
     }
-    fn reference(&self, [x, gamma]: [&Array; 2]) -> Array {
-        let n = x.shape.last();
-        let mut out = Array::zeros(x.shape.clone());
-        for (r, row) in x.rows().enumerate() {
-            let square = row.iter().map(|v| v * v).sum::<f64>() / n as f64;
-            for (i, v) in row.iter().enumerate() {
-                out.data[r * n + i] = v / (square + f64::from(self.eps)).sqrt() * gamma.data[i];
-            }
-        }
-        out
+    fn reference(&self, inputs: [&Array; 2]) -> Array {
+        reference(self.eps, inputs)
     }
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |shape: &[usize]| {
@@ -63,4 +55,17 @@ impl Op<2> for RmsNorm {
             sample(&[0, 8]).light(),
         ]
     }
+}
+
+/// By definition.
+pub(super) fn reference(eps: f32, [x, gamma]: [&Array; 2]) -> Array {
+    let n = x.shape.last();
+    let mut out = Array::zeros(x.shape.clone());
+    for (r, row) in x.rows().enumerate() {
+        let square = row.iter().map(|v| v * v).sum::<f64>() / n as f64;
+        for (i, v) in row.iter().enumerate() {
+            out.data[r * n + i] = v / (square + f64::from(eps)).sqrt() * gamma.data[i];
+        }
+    }
+    out
 }

@@ -1,7 +1,7 @@
 //! Benchmark cases: the samples that say how large the inputs are in earnest.
 
 use super::Input;
-use crate::ops::Op;
+use crate::ops::MultiOp;
 use crate::{DType, Device, Result, Tensor, tape};
 
 /// Visits each benchmark case of an op.
@@ -26,7 +26,7 @@ pub struct BenchCase<'a> {
 }
 
 /// Visits the samples of `O` that have benchmark shapes. Inputs are contiguous.
-pub fn bench<O: Op<N>, const N: usize>(
+pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
     device: &Device,
     dtype: DType,
     visit: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
@@ -44,24 +44,24 @@ pub fn bench<O: Op<N>, const N: usize>(
         let inputs: Vec<Tensor> = (0..N).map(input).collect::<Result<_>>()?;
         let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
         let op = sample.op.clone();
-        let ((y, saved), forward_launches) = launched(device, || tape::no_grad(|| op.forward(refs)))?;
-        let dy = place(device, &Input::normal(y.dims()), seed * 16 + 15, y.dtype())?;
-        let backward = || tape::no_grad(|| op.backward(refs, &saved, &dy));
+        let ((ys, saved), forward_launches) = launched(device, || tape::no_grad(|| op.forward(refs)))?;
+        let dy = |y: &Tensor| place(device, &Input::normal(y.dims()), seed * 16 + 15, y.dtype());
+        let dys = ys.iter().map(dy).collect::<Result<Vec<_>>>()?;
+        let backward = || tape::no_grad(|| op.backward(refs, &saved, std::array::from_fn(|i| Some(&dys[i]))));
         let (grads, backward_launches) = launched(device, backward)?;
         let total = |tensors: &mut dyn Iterator<Item = &Tensor>| {
             tensors.map(|t| (t.count() * t.dtype().size()) as u64).sum::<u64>()
         };
         let ins = total(&mut inputs.iter());
-        let bytes =
-            [ins + total(&mut [&y].into_iter()), ins + total(&mut grads.iter().flatten().chain([&dy]))];
-        drop((y, grads));
+        let bytes = [ins + total(&mut ys.iter()), ins + total(&mut grads.iter().flatten().chain(&dys))];
+        drop((ys, grads));
         visit(BenchCase {
             op: O::NAME,
             sample: sample.name,
             shapes,
             bytes,
             forward: (forward_launches > 0).then(|| -> Run<'_> {
-                Box::new(|| tape::no_grad(|| op.forward(refs)).map(|(y, _)| vec![y]))
+                Box::new(|| tape::no_grad(|| op.forward(refs)).map(|(ys, _)| ys.into()))
             }),
             backward: (backward_launches > 0)
                 .then(|| -> Run<'_> { Box::new(|| Ok(backward()?.into_iter().flatten().collect())) }),

@@ -2,14 +2,14 @@
 
 use super::kernels::{Known, Problem, View, write};
 use super::wgmma;
+use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_device::Buffer;
 use netcl_kernel::Launch;
 use netcl_kernel::nvidia::{Element, MatrixStack, TensorMap, address, tensor_maps};
-use std::sync::{Mutex, PoisonError};
 
 pub(super) static WGMMA: Kernel = Kernel::new("attention_wgmma_sm90", include_str!("../attention_wgmma_sm90.cl"))
-    .include(&[include_str!("../philox.cl"), include_str!("../attention_sm90.cl")])
+    .include(&[include_str!("../philox.cl"), include_str!("../sm90.cl"), include_str!("../attention_sm90.cl")])
     .generate(wgmma::macros)
     .reload()
     .requires(|device| device.nvidia_cc == 90);
@@ -19,7 +19,7 @@ const BWD_TEXT: &str = concat!(
 );
 pub(super) static WGMMA_BWD: Kernel =
     Kernel::new("attention_wgmma_sm90_bwd", BWD_TEXT)
-        .include(&[include_str!("../philox.cl"), include_str!("../attention_sm90.cl")])
+        .include(&[include_str!("../philox.cl"), include_str!("../sm90.cl"), include_str!("../attention_sm90.cl")])
         .generate(wgmma::macros)
         .reload()
         .requires(|device| device.nvidia_cc == 90);
@@ -35,9 +35,6 @@ const PADDED: usize = 256;
 /// What of the L2 cache (50 MB) the keys and values, or queries and their gradients, of the heads in progress may take.
 /// Measured at B16 H12 T1024 D64: 16 MB 324, 4 MB 308 TFLOP/s; B4 H32 T4096 D128: 32 MB 580, 16 MB 571.
 const L2_SHARE: usize = 24 << 20;
-
-/// Tag of the memory that stays with the device.
-const KEPT_TAG: &str = "tile counters";
 
 /// Whether the kernels take this problem: 16-bit storage, heads that local memory holds, causality whose diagonal stays in one
 /// block of keys for 64 rows.
@@ -109,17 +106,7 @@ fn map(p: &Problem, view: &View<'_>, [batch, heads, rows]: [usize; 3], block: us
 
 /// The two counters that hand out tiles, 0 between launches. Launches of one queue run one after the other and share them.
 fn counters(device: &Device) -> Result<Buffer> {
-    struct Counters(Mutex<Option<Buffer>>);
-    let kept = device.extension(|_| Counters(Mutex::default()));
-    let mut kept = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(buffer) = kept.as_ref() {
-        return Ok(buffer.clone());
-    }
-    let _tag = device.tag(KEPT_TAG);
-    let buffer = device.allocate(2 * size_of::<u32>())?;
-    device.fill(&buffer, &[0; 4])?;
-    *kept = Some(buffer.clone());
-    Ok(buffer)
+    zeroed(device, "attention", 2)
 }
 
 fn start(

@@ -66,7 +66,7 @@ pub(super) fn forward(
     targets: &Tensor,
     overwrite: bool,
 ) -> Result<(Tensor, Tensor)> {
-    let (rows, n) = x.shape().rows_cols(); // x seen as (R, V)
+    let (rows, _) = x.shape().rows_cols(); // x seen as (R, V)
     let dx = if overwrite { x.detach() } else { x.empty_like()? };
     let loss = x.empty_f32([rows])?;
     let scale = match op.reduction {
@@ -78,16 +78,29 @@ pub(super) fn forward(
         }
         _ => Tensor::ones(x.device(), [1], DType::F32)?,
     };
+    rows_into(op, plan, x, targets, &scale, [&loss, &dx])?;
+    let sum = loss.sum(&[], false)?.reshape([])?;
+    let y = if op.reduction == Reduction::Mean { sum.mul(&scale.reshape([])?)? } else { sum };
+    Ok((y, dx))
+}
+
+/// The losses (R) of the rows of x, and their gradients times `scale` (1) in dx, which may be x.
+pub(super) fn rows_into(
+    op: &CrossEntropy,
+    plan: Plan,
+    x: &Tensor,
+    targets: &Tensor,
+    scale: &Tensor,
+    [loss, dx]: [&Tensor; 2],
+) -> Result<()> {
+    let (rows, n) = x.shape().rows_cols(); // x seen as (R, V)
     let smooth = op.label_smoothing > 0.0;
     let launch = launch("cross_entropy_held", x, plan).define("SMOOTH", smooth).groups(rows);
     let launch = launch.define("VECTORS", n * x.dtype().size() / VECTOR);
     let launch = launch.define("HELD", plan.held).define("KEPT", plan.kept);
     let launch = launch.define("NATIVE", x.device().capabilities().nvidia_cc > 0);
-    let launch = launch.read(x).read(targets).read(&scale).write(&loss).write(&dx);
-    launch.scalar(op.ignored()).scalar(op.label_smoothing).scalar(0u32).run()?;
-    let sum = loss.sum(&[], false)?.reshape([])?;
-    let y = if op.reduction == Reduction::Mean { sum.mul(&scale.reshape([])?)? } else { sum };
-    Ok((y, dx))
+    let launch = launch.read(x).read(targets).read(scale).write(loss).write(dx);
+    launch.scalar(op.ignored()).scalar(op.label_smoothing).scalar(0u32).run()
 }
 
 /// The gradient for `dy`, in the memory of that for 1.

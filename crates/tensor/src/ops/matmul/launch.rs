@@ -89,7 +89,7 @@ impl Operand for Unused<'_> {
 }
 
 /// `c = epilogue(a b)`; `c` is dense and has as many elements as the product. Returns the sums of the columns of `b`
-/// (f32) where they were asked for and this device's kernel makes them on the way.
+/// (summed in f32) where they were asked for and this device's kernel makes them on the way.
 pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
     let largest = i32::MAX.cast_unsigned() as usize;
     if p.m.max(p.n).max(p.k).max(p.batch()) > largest {
@@ -104,12 +104,12 @@ pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums
     }
     let kernel = choose(c, p)?;
     if kernel.name == WGMMA.name {
-        match wgmma::run(c, p, e) {
+        match wgmma::run(c, p, e, column_sums) {
             // The driver's assembler may not like one of its many texts; the other kernels take every product.
             Err(e) if matches!(e.kind(), ErrorKind::Build | ErrorKind::Unsupported) => {
                 Tuning::of(c.device()).retire(c.device(), &WGMMA, e.message());
             }
-            outcome => return outcome.map(|()| None),
+            outcome => return outcome,
         }
         return run(c, p, e, column_sums);
     }
@@ -129,10 +129,48 @@ pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums
     Ok(sums)
 }
 
+/// `sum = a b`, or `sum += a b` where it is not the first of several products; `sum` (m, n) is f32, whatever a and b are.
+pub(in crate::ops) fn accumulate(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
+    let device = sum.device();
+    let dtype = p.a.tensor.dtype();
+    if dtype == DType::F32 {
+        return run(sum, p, &Epilogue { add: !first, ..Epilogue::NONE }, false).map(drop);
+    }
+    let takes = |kernel: &Kernel| kernel.name == WGMMA.name && wgmma::fits_sum(p) && wgmma::proven(device);
+    if MATMUL.choose_where(device, 0, takes).is_ok() {
+        match wgmma::run_sum(sum, p, first) {
+            Err(e) if matches!(e.kind(), ErrorKind::Build | ErrorKind::Unsupported) => {
+                Tuning::of(device).retire(device, &WGMMA, e.message());
+            }
+            outcome => return outcome,
+        }
+    }
+    // Each part is rounded once before it is added: what their sum is rounded to in the end.
+    let part = Tensor::empty(device, [p.m, p.n], dtype)?;
+    run(&part, p, &Epilogue::NONE, false)?;
+    match first {
+        true => map_into("x0", &[&part], &[], sum),
+        false => map_into("x0 + x1", &[sum, &part], &[], sum),
+    }
+}
+
 /// Expressions of GELU (tanh) and of its gradient, as the element-wise op has them.
 fn gelu() -> Result<(&'static str, &'static str)> {
     let row = UNARY.iter().find(|row| row.name == "gelu_tanh");
     row.map(|row| (row.y, row.dx)).ok_or_else(|| Error::internal("no element-wise op gelu_tanh"))
+}
+
+static GELU_AGAIN: Kernel = Kernel::new("gelu_sm90", include_str!("../gelu_sm90.cl"));
+
+/// GELU of what [`Aux::Gelu`] left in `before` for the product `p`, with the bits of the launch that left it.
+pub(in crate::ops) fn gelu_again(before: &Tensor, p: &Problem) -> Result<Tensor> {
+    if before.count() == 0 || choose(before, p)?.name != WGMMA.name {
+        return map(gelu()?.0, &[before], &[], before.shape(), before.dtype());
+    }
+    let y = before.empty_like()?;
+    let launch = GELU_AGAIN.launch("gelu_again").define("DTYPE", before.dtype().code()).local([256, 1, 1]);
+    launch.items(before.count().div_ceil(2)).read(before).write(&y).scalar(before.count()).run()?;
+    Ok(y)
 }
 
 fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {

@@ -1,14 +1,14 @@
 //! The tensor cores of NVIDIA's sm_90: which products they take, which tile, how the sum is shared out.
 
+use super::super::counters::zeroed;
 use super::super::prelude::*;
 use super::launch::{Aux, Epilogue, Unused};
 use super::view::{Matrix, Problem};
-use netcl_device::Buffer;
-use netcl_kernel::Launch;
+use netcl_kernel::{Launch, Value};
 use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
 
 pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("../matmul_wgmma_sm90.cl"))
-    .include(&[include_str!("../matmul_sm90.cl")])
+    .include(&[include_str!("../sm90.cl"), include_str!("../matmul_sm90.cl")])
     .generate(wgmma_macros)
     .reload()
     .requires(|device| device.nvidia_cc == 90);
@@ -50,12 +50,14 @@ pub(super) enum Split {
     Chain(usize),
     /// A second kernel adds them up.
     Parts(usize),
+    /// One part, which goes to a matrix of f32: instead of what it holds, or added to it.
+    Sum { add: bool },
 }
 
 impl Split {
     fn count(self) -> usize {
         match self {
-            Self::None => 1,
+            Self::None | Self::Sum { .. } => 1,
             Self::Chain(n) | Self::Parts(n) => n,
         }
     }
@@ -64,7 +66,8 @@ impl Split {
         match self {
             Self::None => 0,
             Self::Chain(_) => 1,
-            Self::Parts(_) => 2,
+            Self::Parts(_) | Self::Sum { add: false } => 2,
+            Self::Sum { add: true } => 3,
         }
     }
 }
@@ -80,6 +83,15 @@ impl Tile {
     fn rows(&self) -> usize {
         64 * self.blocks * if self.ping_pong { 1 } else { 2 }
     }
+    pub(super) fn defines(&self) -> Vec<(&'static str, Value)> {
+        vec![
+            ("PP", self.ping_pong.into()),
+            ("MT", self.blocks.into()),
+            ("BN", self.columns.into()),
+            ("STAGES", self.stages.into()),
+            ("GROUP_M", self.band.into()),
+        ]
+    }
     fn count(&self, m: usize, n: usize) -> usize {
         m.div_ceil(self.rows()) * n.div_ceil(self.columns)
     }
@@ -92,6 +104,7 @@ impl Tile {
         let rounds = (tiles * splits).div_ceil(units) as f64;
         let (store, after) = match split {
             Split::None => (area * 2.0 / 32e3, 0.0),
+            Split::Sum { add } => (area * if add { 8.0 } else { 4.0 } / 32e3, 0.0),
             // Those that work on a tile at one time wait for one another in turn.
             Split::Chain(_) => {
                 let hand_on = area * 8.0 / 42e3;
@@ -122,6 +135,7 @@ impl Plan {
                 Split::None => true,
                 Split::Chain(_) => chains,
                 Split::Parts(_) => parts,
+                Split::Sum { .. } => false,
             };
             for split in ways.chain([Split::None]).filter(possible) {
                 let cost = tile.estimate(sizes, split, units);
@@ -131,6 +145,13 @@ impl Plan {
             }
         }
         best.1
+    }
+    /// The cheapest that leaves its sums in f32.
+    fn sum(sizes: [usize; 3], units: usize, add: bool) -> Self {
+        let split = Split::Sum { add };
+        let cost = |tile: &Tile| tile.estimate(sizes, split, units);
+        let cheapest = TILES.into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        Self { tile: cheapest.unwrap_or(TILES[0]), split }
     }
 }
 
@@ -170,41 +191,45 @@ impl Operand16 {
 
 /// Whether the tensor cores take this product: one matrix of 16-bit floats, aligned as copies need it, large enough to pay.
 pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
-        matches!(c.dtype(), DType::F16 | DType::Bf16)
+    c.layout().offset.is_multiple_of(8) && fits_sum(p)
+}
+
+/// The same where the result is a sum in f32.
+pub(super) fn fits_sum(p: &Problem) -> bool {
+    matches!(p.a.tensor.dtype(), DType::F16 | DType::Bf16)
         && p.batch() == 1
         && p.n.is_multiple_of(8)
         && p.m * p.n >= 256
         && p.k >= 16
-        && c.layout().offset.is_multiple_of(8)
         && Operand16::of(&p.a).is_some()
         && Operand16::of(&p.b.clone().transposed()).is_some()
 }
 
-/// Zeros that every launch leaves as zeros.
-struct Turns(Buffer);
-
-fn turns(device: &Device) -> Result<Buffer> {
-    let slot = device.extension(|_| std::sync::OnceLock::<Turns>::new());
-    if let Some(turns) = slot.get() {
-        return Ok(turns.0.clone());
-    }
-    // It stays with the device: no leak.
-    let _tag = device.tag("tile counters");
-    let buffer = device.allocate(TURNS * size_of::<i32>())?;
-    device.fill(&buffer, &[0; 4])?;
-    Ok(slot.get_or_init(|| Turns(buffer)).0.clone())
-}
-
 /// `c = epilogue(a b)`, for products that [`fits`] accepts.
-pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+/// With `column_sums`, also the sums of b's columns where b lies so that they cost nothing.
+pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
     let units = c.device().capabilities().compute_units.max(1) as usize;
-    run_plan(c, p, e, Plan::of([p.m, p.n, p.k], units, matches!(e.aux, Aux::None)))
+    run_plan(c, p, e, Plan::of([p.m, p.n, p.k], units, matches!(e.aux, Aux::None)), column_sums)
 }
 
-pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, split }: Plan) -> Result<()> {
+/// `sum = a b` or, with `first` false, `sum += a b`, in f32, for products that [`fits_sum`] accepts.
+pub(super) fn run_sum(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
+    let units = sum.device().capabilities().compute_units.max(1) as usize;
+    run_plan(sum, p, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first), false).map(drop)
+}
+
+/// `c` is of the operands' type, or of f32 for [`Split::Sum`].
+pub(super) fn run_plan(
+    c: &Tensor,
+    p: &Problem,
+    e: &Epilogue<'_>,
+    Plan { tile, split }: Plan,
+    column_sums: bool,
+) -> Result<Option<Tensor>> {
     let device = c.device();
     let units = device.capabilities().compute_units.max(1) as usize;
-    let element = if c.dtype() == DType::F16 { Element::F16 } else { Element::Bf16 };
+    let dtype = p.a.tensor.dtype();
+    let element = if dtype == DType::F16 { Element::F16 } else { Element::Bf16 };
     let b_turned = p.b.clone().transposed();
     let (Some(a), Some(b)) = (Operand16::of(&p.a), Operand16::of(&b_turned)) else {
         return Err(Error::internal("matmul_wgmma_sm90: operands that it does not take"));
@@ -212,13 +237,15 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
     let maps = [a.map(&p.a, element, tile.rows())?, b.map(&b_turned, element, tile.columns)?];
     let (table, at) = tensor_maps(device, &maps)?;
     let (tiles, splits) = (tile.count(p.m, p.n), split.count());
+    let sums = if column_sums && !b.along_k { Some(c.empty_f32([splits, p.n])?) } else { None };
     let define = |launch: Launch<'static>| {
-        let launch = launch.define("DTYPE", c.dtype().code()).define("A_ALONG_K", a.along_k);
-        let launch = launch.define("B_ALONG_K", b.along_k).define("PP", tile.ping_pong).define("MT", tile.blocks);
-        let launch = launch.define("BN", tile.columns).define("STAGES", tile.stages).define("GROUP_M", tile.band);
+        let launch = launch.define("DTYPE", dtype.code()).define("A_ALONG_K", a.along_k);
+        let launch = launch.define("B_ALONG_K", b.along_k);
+        let launch = tile.defines().into_iter().fold(launch, |launch, (name, value)| launch.define(name, value));
         let launch = launch.define("SPLIT", split.code()).define("BIAS", e.bias.is_some());
         let launch = launch.define("ADD_C", e.add).define("RESIDUAL", matches!(e.aux, Aux::Residual(_)));
         let launch = launch.define("GELU", matches!(e.aux, Aux::Gelu(_)));
+        let launch = launch.define("COLUMN_SUMS", sums.is_some());
         launch.define("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)))
     };
     let bias = e.bias.map(|bias| bias.detach().contiguous()).transpose()?;
@@ -230,6 +257,7 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
         Split::None => None,
         Split::Chain(_) => Some(c.empty_f32([tiles * tile.rows() * tile.columns])?),
         Split::Parts(n) => Some(c.empty_f32([n, c.count()])?),
+        Split::Sum { .. } => Some(c.clone()),
     };
     let launch = define(WGMMA.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
     let launch = launch.read_beside(&p.a.tensor).read_beside(&p.b.tensor);
@@ -238,22 +266,32 @@ pub(super) fn run_plan(c: &Tensor, p: &Problem, e: &Epilogue<'_>, Plan { tile, s
         Aux::Residual(x) | Aux::GeluGrad(x) => with_bias(launch).read(x),
         Aux::Gelu(x) => with_bias(launch).write(x),
     };
-    let launch = launch.write(c);
+    let launch = match split {
+        Split::Sum { .. } => launch.write_base(&Unused(c)),
+        _ => launch.write(c),
+    };
     let launch = match &part {
         Some(part) => launch.write(part),
         None => launch.write_base(&Unused(c)),
     };
     let launch = match split {
-        Split::Chain(_) => launch.write_base(&turns(device)?),
+        Split::Chain(_) => launch.write_base(&zeroed(device, "matmul", TURNS)?),
         _ => launch.write_base(&Unused(c)),
     };
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = launch.scalar(at).scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(splits));
-    launch.scalar(e.alpha).local([384, 1, 1]).groups((tiles * splits).min(units)).run()?;
-    let (Some(part), Split::Parts(_)) = (part, split) else { return Ok(()) };
-    let launch = with_bias(define(WGMMA.launch("matmul_wgmma_sum")).read(&part)).write(c);
-    let launch = launch.scalar(c.count()).scalar(int(p.n)).scalar(int(splits)).scalar(e.alpha);
-    launch.local([256, 1, 1]).groups(c.count().div_ceil(4 * 256)).run()
+    let launch = sums.iter().fold(launch.scalar(e.alpha), Launch::write);
+    launch.local([384, 1, 1]).groups((tiles * splits).min(units)).run()?;
+    if let (Some(part), Split::Parts(_)) = (part, split) {
+        let launch = with_bias(define(WGMMA.launch("matmul_wgmma_sum")).read(&part)).write(c);
+        let launch = launch.scalar(c.count()).scalar(int(p.n)).scalar(int(splits)).scalar(e.alpha);
+        launch.local([256, 1, 1]).groups(c.count().div_ceil(4 * 256)).run()?;
+    }
+    let Some(sums) = &sums else { return Ok(None) };
+    let columns = Tensor::empty(device, [p.n], dtype)?;
+    let launch = define(WGMMA.launch("matmul_wgmma_columns")).read(sums).write(&columns);
+    launch.scalar(int(p.n)).scalar(int(splits)).local([64, 1, 1]).groups(p.n.div_ceil(64)).run()?;
+    Ok(Some(columns))
 }
 
 /// Whether a small product is exact: this kernel stands on the layout of tensor maps and on instructions that the driver's
@@ -268,12 +306,20 @@ pub(super) fn proven(device: &Device) -> bool {
         let (a_matrix, b_matrix) = (matrix([m, k], &a)?, matrix([k, n], &b)?);
         let of = |x: &Tensor| Matrix::of("matmul", "operand", x);
         let problem = Problem::new(of(&a_matrix)?, of(&b_matrix)?, &[])?;
-        let c = Tensor::full(device, [m, n], f32::NAN, DType::Bf16)?;
-        run_plan(&c, &problem, &Epilogue::NONE, Plan { tile: TILES[0], split: Split::None })?;
-        for (i, got) in c.to_vec()?.into_iter().enumerate() {
-            let expected: f32 = (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum();
-            if got != expected {
-                return Err(Error::launch(format!("element {i} of a small product is {got}, expected {expected}")));
+        let plan = Plan { tile: TILES[0], split: Split::None };
+        let mismatch = |what: &str, i: usize, got: f32, expected: f32| match got == expected {
+            true => Ok(()),
+            false => Err(Error::launch(format!("{what} {i} of a small product is {got}, expected {expected}"))),
+        };
+        // Two texts: other warps work, and other barriers are waited for, where columns are summed too.
+        for column_sums in [false, true] {
+            let c = Tensor::full(device, [m, n], f32::NAN, DType::Bf16)?;
+            let sums = run_plan(&c, &problem, &Epilogue::NONE, plan, column_sums)?;
+            for (i, got) in c.to_vec()?.into_iter().enumerate() {
+                mismatch("element", i, got, (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum())?;
+            }
+            for (i, got) in sums.map_or(Ok(Vec::new()), |sums| sums.to_vec())?.into_iter().enumerate() {
+                mismatch("sum of column", i, got, (0..k).map(|j| b[j * n + i]).sum())?;
             }
         }
         Ok(())
