@@ -4,7 +4,7 @@
 
 use netcl::device::fault::{FaultDriver, Plan as Faults};
 use netcl::device::open_driver;
-use netcl::nn::config::{Dtype, GraphMode, TrainConfig};
+use netcl::nn::config::{Dtype, GraphMode, Recompute, TrainConfig};
 use netcl::nn::gpt::{Gpt, GptConfig};
 use netcl::nn::layers::Mode;
 use netcl::nn::train::{Silent, Trainer};
@@ -100,6 +100,52 @@ fn a_run_that_is_resumed_is_the_same() {
     Trainer::create(&device, first.clone(), &parts).unwrap().run(&mut stop).unwrap();
     Trainer::resume(&device, first, &parts).unwrap().run(&mut Silent).unwrap();
     assert!(results(&parts)[..2] == results(&whole)[..2], "weights or moments differ");
+}
+
+#[test]
+fn recomputing_changes_no_bit() {
+    let device = test_device().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    for (bias, dropout) in [(false, 0.2), (true, 0.0)] {
+        let run = |recompute: Recompute, graph: GraphMode| {
+            let out = dir.path().join(format!("{recompute}-{bias}"));
+            let base = config(dir.path(), graph);
+            let config = TrainConfig { recompute, bias, dropout, steps: 6, eval_every: 0, ..base };
+            Trainer::create(&device, config, &out).unwrap().run(&mut Silent).unwrap();
+            results(&out)
+        };
+        let expected = run(Recompute::None, GraphMode::Off);
+        for (recompute, graph) in [
+            (Recompute::Gelu, GraphMode::On),
+            (Recompute::Norm, GraphMode::On),
+            (Recompute::Block, GraphMode::On),
+        ] {
+            assert!(run(recompute, graph) == expected, "{recompute} with bias {bias}");
+        }
+    }
+}
+
+#[test]
+fn recomputing_saves_memory() {
+    let device = test_device().unwrap();
+    let shape = GptConfig { layers: 4, heads: 2, width: 16, context: 64, vocab: 5, bias: true, eps: 1e-5 };
+    let gpt = Gpt::new(&device, shape, DType::F32, 7).unwrap();
+    let ids = Tensor::from_u32(&device, [4, 64], &[1; 256]).unwrap();
+    let peak = |recompute: Recompute| {
+        let step = || gpt.loss(&ids, &ids, Mode { recompute, ..Mode::eval() })?.backward();
+        step().unwrap();
+        gpt.params().list().iter().for_each(|p| p.set_grad(None));
+        let plan = Plan::new(&device, &Trace::of(&device, step).unwrap().0).unwrap();
+        gpt.params().list().iter().for_each(|p| p.set_grad(None));
+        plan.bytes
+    };
+    let [none, gelu, norm, block] =
+        [Recompute::None, Recompute::Gelu, Recompute::Norm, Recompute::Block].map(peak);
+    // An activation of (4, 64, 16) in f32; the last layer's are in use at the peak whatever is recomputed.
+    let unit = 4 * 64 * 16 * 4;
+    assert!(none >= gelu + 3 * 4 * unit, "{none} without, {gelu} with gelu");
+    assert!(gelu >= norm + 3 * 2 * unit, "{gelu} with gelu, {norm} with norm");
+    assert!(norm >= block + 3 * 8 * unit, "{norm} with norm, {block} with block");
 }
 
 struct StopAfter(u64);
