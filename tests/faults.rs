@@ -42,7 +42,7 @@ impl Training {
         let device = self.gpt.params().device();
         let ids = Tensor::from_u32(device, [1, 8], &[0, 1, 2, 3, 4, 0, 1, 2])?;
         let next = Tensor::from_u32(device, [1, 8], &[1, 2, 3, 4, 0, 1, 2, 3])?;
-        let mode = Mode { dropout: 0.1, seed: 1, pass: 0 };
+        let mode = Mode { dropout: 0.1, seed: 1, ..Mode::eval() };
         let loss = self.gpt.loss(&ids, &next, mode)?;
         loss.backward()?;
         loss.item()

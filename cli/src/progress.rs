@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::out;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use netcl::device::human;
 use netcl::nn::run::StepMetrics;
 use netcl::nn::train::{Observer, Outcome, RunInfo, Trainer};
 use netcl::prelude::*;
@@ -24,13 +25,15 @@ pub struct Progress<'a> {
     printed: Instant,
     began: Instant,
     first_step: Option<Duration>,
+    /// Whether to show where the memory goes.
+    explain_memory: bool,
     /// Tokens/s, smoothed for the eye.
     speed: f64,
 }
 
 impl<'a> Progress<'a> {
-    /// `json` prints the summary as JSON.
-    pub fn new(context: &'a Context, json: bool) -> Self {
+    /// `json` prints the summary as JSON; `explain_memory` shows where a step's memory goes.
+    pub fn new(context: &'a Context, json: bool, explain_memory: bool) -> Self {
         let now = Instant::now();
         Self {
             context,
@@ -43,6 +46,7 @@ impl<'a> Progress<'a> {
             printed: now,
             began: now,
             first_step: None,
+            explain_memory,
             speed: 0.0,
         }
     }
@@ -75,6 +79,7 @@ impl<'a> Progress<'a> {
                 "loss": loss,
                 "val_loss": self.val.map(|(loss, _)| loss),
                 "tokens_per_s": self.speed,
+                "memory_peak": trainer.model().params().device().memory().peak,
                 "parameters": info.parameters,
                 "device": info.device,
                 "first_step_s": self.first_step.map(|d| d.as_secs_f64()),
@@ -92,6 +97,8 @@ impl<'a> Progress<'a> {
         }
         let verb = if outcome == Outcome::Finished { "finished" } else { "stopped" };
         out::result(&format!("{verb} after {} steps: loss {loss:.4}{val}", trainer.step()))?;
+        let memory = trainer.model().params().device().memory();
+        out::note(&format!("at most {} of device memory in use", human(memory.peak as u64)));
         out::result(&format!("run folder: {} (open report.html there)", info.folder.display()))?;
         let folder = info.folder.display();
         out::result(&match outcome {
@@ -165,6 +172,12 @@ impl Observer for Progress<'_> {
     fn saved(&mut self, step: u64, path: &Path) {
         let short: PathBuf = path.file_name().map_or_else(|| path.into(), PathBuf::from);
         tracing::debug!("step {step}: checkpoint {}", short.display());
+    }
+
+    fn memory_explained(&mut self, text: &str) {
+        if self.explain_memory {
+            self.say(text.trim_end());
+        }
     }
 
     fn should_stop(&mut self) -> bool {

@@ -4,7 +4,7 @@ use super::ModelSize;
 use crate::context::Context;
 use crate::progress::Progress;
 use clap::Args as ClapArgs;
-use netcl::nn::config::{Dtype, Overlay, Schedule, TrainConfig};
+use netcl::nn::config::{Dtype, GraphMode, Overlay, Recompute, Schedule, TrainConfig};
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{Outcome, Trainer};
 use netcl::prelude::*;
@@ -44,6 +44,15 @@ pub struct Args {
     /// Go on with the run in this folder.
     #[arg(long, visible_alias = "load_checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"])]
     resume: Option<PathBuf>,
+    /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
+    #[arg(long, value_name = "on|off|auto")]
+    graph: Option<GraphMode>,
+    /// What the backward pass computes again instead of keeping it: none, gelu, norm (with gelu) or block. Less memory, more time.
+    #[arg(long, value_name = "none|gelu|norm|block")]
+    recompute: Option<Recompute>,
+    /// Say where the memory of a training step goes, as soon as one is captured.
+    #[arg(long)]
+    explain_memory: bool,
     /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
     #[arg(long)]
     detect_anomaly: bool,
@@ -161,6 +170,8 @@ impl Args {
             dtype: self.dtype,
             matmul_precision: self.matmul_precision,
             device: self.device.clone(),
+            graph: self.graph,
+            recompute: self.recompute,
             ..Overlay::default()
         }
     }
@@ -198,7 +209,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         }
     };
     trainer.detect_anomaly(args.detect_anomaly);
-    let mut progress = Progress::new(context, args.json);
+    let mut progress = Progress::new(context, args.json, args.explain_memory);
     let outcome = trainer.run(&mut progress)?;
     progress.finish(outcome, &trainer)?;
     Ok(outcome)

@@ -1,10 +1,11 @@
 //! A piece of a device's memory, owned: dropping the last clone gives it back to the pool.
 
 use crate::driver::Memory;
-use crate::pool::Block;
+use crate::pool::{Block, Home};
+use crate::record::Serial;
 use crate::{Device, Result};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Device memory. Clones share it.
 #[derive(Clone)]
@@ -20,12 +21,37 @@ struct Inner {
     parent: Option<Buffer>,
     /// Where this buffer starts within its root object.
     offset: usize,
+    /// What it is in the recording it was made in.
+    serial: Option<Serial>,
+}
+
+/// A buffer that this does not keep alive.
+pub(crate) struct WeakBuffer(Weak<Inner>);
+
+impl WeakBuffer {
+    /// The buffer, if it is still there.
+    pub fn upgrade(&self) -> Option<Buffer> {
+        self.0.upgrade().map(Buffer)
+    }
 }
 
 impl Buffer {
-    pub(crate) fn new(device: Device, block: Block, bytes: usize, tag: &'static str) -> Self {
+    pub(crate) fn new(
+        device: Device,
+        block: Block,
+        bytes: usize,
+        tag: &'static str,
+        serial: Option<Serial>,
+    ) -> Self {
         let (memory, offset) = (block.memory.clone(), block.offset);
-        Self(Arc::new(Inner { device, block: Some(block), memory, bytes, tag, parent: None, offset }))
+        Self(Arc::new(Inner { device, block: Some(block), memory, bytes, tag, parent: None, offset, serial }))
+    }
+    pub(crate) fn serial(&self) -> Option<Serial> {
+        self.0.serial
+    }
+    /// Which buffer this is, and a handle that does not keep it.
+    pub(crate) fn downgrade(&self) -> (usize, WeakBuffer) {
+        (Arc::as_ptr(&self.0) as usize, WeakBuffer(Arc::downgrade(&self.0)))
     }
     /// The device that holds it.
     pub fn device(&self) -> &Device {
@@ -60,6 +86,7 @@ impl Buffer {
             tag: self.0.tag,
             parent: Some(self.clone()),
             offset: at,
+            serial: None,
         })))
     }
     /// Where it starts in the device's address space, as kernels see it. `ask` finds that out for a whole block, which is
@@ -70,6 +97,9 @@ impl Buffer {
     pub fn address(&self, ask: impl FnOnce(&Self) -> Result<u64>) -> Result<u64> {
         let (whole, inside) = (self.whole(), self.start() as u64);
         let Some(block) = &whole.0.block else { return Ok(ask(whole)? + inside) };
+        if let Home::Part(chunk) = &block.home {
+            return Ok(chunk.address(ask)? + block.offset as u64 + inside);
+        }
         if let Some(known) = block.address.get() {
             return Ok(known + inside);
         }
@@ -105,7 +135,7 @@ impl Buffer {
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            self.device.pool().give_back(block, self.tag);
+            self.device.give_back(block, self.tag, self.serial);
         }
     }
 }

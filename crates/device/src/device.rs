@@ -1,9 +1,10 @@
 //! A device as the rest of netcl sees it: memory, launches, transfers, counters.
 
-use crate::driver::{Arg, Driver, Event, KernelHandle, QueueKind, Range};
+use crate::driver::{Access, Arg, Driver, Event, KernelHandle, QueueKind, Range};
 use crate::opencl::{self, OpenClDriver};
-use crate::pool::Pool;
+use crate::pool::{Block, Home, Pool};
 use crate::profile::Profiler;
+use crate::record::{Argument, Command, Note, Place, Recorded, Recorder, Serial, Taken};
 use crate::sim::SimDriver;
 use crate::{Buffer, Capabilities, DeviceKind, Error, KernelTime, MemoryStats, Result, Settings};
 use std::any::{Any, TypeId};
@@ -21,6 +22,7 @@ struct Inner {
     settings: Settings,
     pool: Pool,
     profiler: Profiler,
+    recorder: Recorder,
     tag: Mutex<&'static str>,
     counters: Counters,
     extensions: RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
@@ -122,6 +124,7 @@ impl Device {
             pool: Pool::new(settings.exact_memory, settings.keep_memory),
             settings,
             profiler: Profiler::default(),
+            recorder: Recorder::default(),
             tag: Mutex::new("other"),
             counters: Counters::default(),
             extensions: RwLock::default(),
@@ -143,13 +146,54 @@ impl Device {
     pub(crate) fn pool(&self) -> &Pool {
         &self.0.pool
     }
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.0.recorder
+    }
 
     /// Uninitialised memory, counted under the current tag.
     pub fn allocate(&self, bytes: usize) -> Result<Buffer> {
         self.check_deferred()?;
         let tag = *self.0.tag.lock().unwrap_or_else(PoisonError::into_inner);
-        let block = self.0.pool.take(self.driver(), bytes, tag)?;
-        Ok(Buffer::new(self.clone(), block, bytes, tag))
+        let Some(Taken { serial, place }) = self.0.recorder.allocate(bytes, self.0.pool.class(bytes), tag)?
+        else {
+            let block = self.0.pool.take(self.driver(), bytes, tag)?;
+            return Ok(Buffer::new(self.clone(), block, bytes, tag, None));
+        };
+        let block = match place {
+            Place::At(chunk, offset) => self.part(chunk, offset, bytes)?,
+            Place::Again(block) => {
+                self.0.pool.take_again(&block, tag);
+                block
+            }
+            Place::Pool | Place::Unplanned => self.0.pool.take(self.driver(), bytes, tag)?,
+        };
+        Ok(Buffer::new(self.clone(), block, bytes, tag, Some(serial)))
+    }
+
+    /// Memory of exactly this size that goes back to the driver when it is no longer used.
+    pub fn allocate_own(&self, bytes: usize) -> Result<Buffer> {
+        self.check_deferred()?;
+        let tag = *self.0.tag.lock().unwrap_or_else(PoisonError::into_inner);
+        let block = self.0.pool.take_own(self.driver(), bytes.max(1), tag)?;
+        Ok(Buffer::new(self.clone(), block, bytes, tag, None))
+    }
+
+    /// A block within a chunk.
+    fn part(&self, chunk: Buffer, offset: usize, bytes: usize) -> Result<Block> {
+        let root = chunk.memory().clone();
+        let memory = self.driver().sub_allocate(&root, offset, bytes.max(1))?;
+        let address = Arc::default();
+        Ok(Block { memory, root, offset, bytes, address, home: Home::Part(chunk) })
+    }
+
+    /// Takes a block whose buffer is gone.
+    pub(crate) fn give_back(&self, block: Block, tag: &'static str, serial: Option<Serial>) {
+        let bytes = block.bytes;
+        match self.0.recorder.freed(serial, block) {
+            Some(Block { home: Home::Part(_), .. }) => {}
+            Some(block) => self.0.pool.give_back(block, tag),
+            None => self.0.pool.release(bytes, tag),
+        }
     }
 
     /// Counts what is allocated until the guard drops under `tag`.
@@ -163,13 +207,20 @@ impl Device {
     pub fn upload(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         check_range("upload", to, offset, data.len())?;
         self.0.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
-        if data.is_empty() {
+        if data.is_empty() || !self.note_write(to, offset, data) {
             Ok(())
         } else if self.0.settings.keep_memory && data.len() != to.bytes() {
             self.upload_whole(to, offset, data)
         } else {
             self.driver().write(QueueKind::Compute, to.memory(), offset, data)
         }
+    }
+
+    /// Notes an upload where somebody records; whether it is to be done now.
+    fn note_write(&self, to: &Buffer, offset: usize, data: &[u8]) -> bool {
+        self.0
+            .recorder
+            .command(|touch| Command::Write { to: (touch(to, Access::Write), offset), data: data.into() })
     }
 
     /// An upload to part of a buffer for memory checkers that follow only writes of whole buffers (Oclgrind 21.10).
@@ -185,6 +236,9 @@ impl Device {
     pub fn upload_beside(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         check_range("upload", to, offset, data.len())?;
         self.0.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
+        if !self.note_write(to, offset, data) {
+            return Ok(());
+        }
         self.driver().write(QueueKind::Copy, to.memory(), offset, data)?;
         let done = self.driver().mark(QueueKind::Copy)?;
         self.driver().flush(QueueKind::Copy)?;
@@ -194,6 +248,11 @@ impl Device {
     /// Waits for everything enqueued and copies `from` to the host.
     pub fn download(&self, from: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         check_range("download", from, offset, out.len())?;
+        if self.is_capturing() {
+            return Err(Error::unsupported(
+                "capture: the step reads a result on the host, which has not been computed yet; read it after the replay",
+            ));
+        }
         self.0.counters.downloaded.fetch_add(out.len() as u64, Ordering::Relaxed);
         if out.is_empty() {
             self.finish()
@@ -229,6 +288,13 @@ impl Device {
         if bytes == 0 {
             return Ok(());
         }
+        let run = self.0.recorder.command(|touch| {
+            let (from, to) = (touch(from, Access::Read), touch(to, Access::Write));
+            Command::Copy { from: (from, from_offset), to: (to, to_offset), bytes }
+        });
+        if !run {
+            return Ok(());
+        }
         self.driver().copy(QueueKind::Compute, (from.memory(), from_offset), (to.memory(), to_offset), bytes)
     }
 
@@ -244,15 +310,62 @@ impl Device {
             // Equal bytes are a memset on CPUs: three times as fast as the driver's loop over patterns.
             let equal = self.capabilities().is_cpu() && pattern.iter().all(|b| *b == pattern[0]);
             let pattern = if equal { &pattern[..1] } else { pattern };
+            let run = self.0.recorder.command(|touch| Command::Fill {
+                to: touch(to, Access::Write),
+                bytes,
+                pattern: pattern.into(),
+            });
+            if !run {
+                return Ok(());
+            }
             self.driver().fill(QueueKind::Compute, to.memory(), 0, bytes, pattern)
         }
     }
 
-    /// Enqueues a kernel; timed when profiling.
-    pub fn launch(&self, kernel: &KernelHandle, args: &[Arg<'_>], range: Range, label: Label) -> Result<()> {
+    /// Enqueues a kernel; timed when profiling. `beside` is what it reads by addresses it was told; that and `note` are for
+    /// whoever records it.
+    pub fn launch(
+        &self,
+        kernel: &KernelHandle,
+        args: &[Argument],
+        range: Range,
+        label: Label,
+        (beside, note): (&[Buffer], Option<&Note>),
+    ) -> Result<()> {
+        let run = self.0.recorder.command(|touch| {
+            let args = args.iter().map(|arg| match arg {
+                Argument::Memory(buffer, access) => Recorded::Memory(touch(buffer, *access)),
+                Argument::Scalar(bytes, size) => Recorded::Scalar(*bytes, *size),
+                Argument::Local(bytes) => Recorded::Local(*bytes),
+            });
+            let (kernel, args) = (kernel.clone(), args.collect());
+            let beside = beside.iter().map(|buffer| touch(buffer, Access::Read)).collect();
+            Command::Launch { kernel, args, beside, range, label, note: note.cloned() }
+        });
+        if !run {
+            return Ok(());
+        }
+        let mut few = [Arg::Local(0); 48];
+        match few.get_mut(..args.len()) {
+            Some(few) => {
+                few.iter_mut().zip(args).for_each(|(to, arg)| *to = arg.arg());
+                self.launched(label, |timed| self.driver().launch(kernel, few, range, timed))
+            }
+            None => {
+                let args: Vec<Arg<'_>> = args.iter().map(Argument::arg).collect();
+                self.launched(label, |timed| self.driver().launch(kernel, &args, range, timed))
+            }
+        }
+    }
+
+    /// Enqueues a launch whose arguments are [bound](Driver::bind); timed when profiling.
+    pub fn launch_bound(&self, bound: &KernelHandle, range: Range, label: Label) -> Result<()> {
+        self.launched(label, |timed| self.driver().launch_bound(bound, range, timed))
+    }
+
+    fn launched(&self, label: Label, launch: impl FnOnce(bool) -> Result<Option<Event>>) -> Result<()> {
         self.0.counters.launches.fetch_add(1, Ordering::Relaxed);
-        let timed = self.0.profiler.is_on();
-        match self.driver().launch(kernel, args, range, timed)? {
+        match launch(self.0.profiler.is_on())? {
             Some(event) => self.0.profiler.record(self.driver(), label.name, event, label.bytes, label.flops),
             None => Ok(()),
         }

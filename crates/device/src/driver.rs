@@ -129,6 +129,11 @@ pub trait Driver: Send + Sync {
         range: Range,
         timed: bool,
     ) -> Result<Option<Event>>;
+    /// Another object of the same kernel that keeps these arguments, for launches that are repeated unchanged. The caller keeps
+    /// the memory alive as long as it launches it.
+    fn bind(&self, kernel: &KernelHandle, args: &[Arg<'_>]) -> Result<KernelHandle>;
+    /// Enqueues a launch of what [`Driver::bind`] made, with the arguments it has.
+    fn launch_bound(&self, bound: &KernelHandle, range: Range, timed: bool) -> Result<Option<Event>>;
     /// An event that completes when everything enqueued so far has.
     fn mark(&self, queue: QueueKind) -> Result<Event>;
     /// Makes what is enqueued next in `queue` wait for `event`.

@@ -131,6 +131,14 @@ impl Driver for FaultDriver {
         self.plan.step("launch", Error::launch)?;
         self.inner.launch(kernel, args, range, timed)
     }
+    fn bind(&self, kernel: &KernelHandle, args: &[Arg<'_>]) -> Result<KernelHandle> {
+        self.plan.step("bind", Error::launch)?;
+        self.inner.bind(kernel, args)
+    }
+    fn launch_bound(&self, bound: &KernelHandle, range: Range, timed: bool) -> Result<Option<Event>> {
+        self.plan.step("launch_bound", Error::launch)?;
+        self.inner.launch_bound(bound, range, timed)
+    }
     fn mark(&self, queue: QueueKind) -> Result<Event> {
         self.plan.step("mark", Error::launch)?;
         self.inner.mark(queue)

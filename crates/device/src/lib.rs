@@ -8,6 +8,7 @@ pub mod error;
 pub mod fault;
 pub mod host;
 pub mod null;
+pub mod record;
 pub mod sim;
 
 mod buffer;

@@ -58,6 +58,12 @@ impl Driver for NullDriver {
     fn launch(&self, _: &KernelHandle, _: &[Arg<'_>], _: Range, timed: bool) -> Result<Option<Event>> {
         Ok(timed.then(|| Event::new(())))
     }
+    fn bind(&self, _: &KernelHandle, _: &[Arg<'_>]) -> Result<KernelHandle> {
+        Ok(KernelHandle::new(()))
+    }
+    fn launch_bound(&self, _: &KernelHandle, _: Range, timed: bool) -> Result<Option<Event>> {
+        Ok(timed.then(|| Event::new(())))
+    }
     fn mark(&self, _: QueueKind) -> Result<Event> {
         Ok(Event::new(()))
     }

@@ -4,7 +4,7 @@
 //! commands go through the same in-order compute queue.
 
 use crate::driver::{Driver, Memory};
-use crate::{Error, ErrorKind, Result};
+use crate::{Buffer, Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -22,6 +22,18 @@ pub(crate) struct Block {
     pub bytes: usize,
     /// Where the block lies in the device's address space, once somebody asked.
     pub address: Arc<OnceLock<u64>>,
+    pub home: Home,
+}
+
+/// Where a block goes when nobody uses it.
+#[derive(Clone)]
+pub(crate) enum Home {
+    /// To the pool, for the next who wants one of its size.
+    Pool,
+    /// To the driver.
+    Driver,
+    /// Nowhere: it is a part of this buffer.
+    Part(Buffer),
 }
 
 pub(crate) struct Pool {
@@ -72,38 +84,48 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bytes a buffer of `bytes` takes.
+    pub fn class(&self, bytes: usize) -> usize {
+        if self.exact { bytes.max(1) } else { size_class(bytes) }
+    }
+
     pub fn take(&self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Block> {
-        let class = if self.exact { bytes.max(1) } else { size_class(bytes) };
-        let limit = driver.capabilities().max_alloc;
-        if class as u64 > limit.max(256) {
-            return Err(Error::memory(format!(
-                "one buffer of {} is above what {} allows in one allocation, {}: take a smaller batch, context or vocabulary",
-                human(bytes as u64),
-                driver.capabilities().id,
-                human(limit)
-            )));
-        }
+        let class = self.class(bytes);
         let mut state = self.state();
         let kept = if self.exact { None } else { state.free.get_mut(&class).and_then(Vec::pop) };
         let block = match kept {
             Some(block) => block,
             None => {
+                check_limit(driver, class)?;
                 state.grow(driver, class, self.exact, tag).map_err(|e| state.exhausted(driver, bytes, e))?
             }
         };
-        state.stats.live += class;
-        state.stats.peak = state.stats.peak.max(state.stats.live);
-        state.stats.buffers += 1;
-        state.add_tag(tag, class, true);
+        state.count(&block, tag);
         Ok(block)
     }
 
+    /// A block of its own of exactly `bytes`, that goes back to the driver.
+    pub fn take_own(&self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Block> {
+        check_limit(driver, bytes)?;
+        let mut state = self.state();
+        let block = state.grow(driver, bytes, true, tag).map_err(|e| state.exhausted(driver, bytes, e))?;
+        state.count(&block, tag);
+        Ok(Block { home: Home::Driver, ..block })
+    }
+
+    /// Counts a block as in use again that [`Pool::release`] took out of the statistics.
+    pub fn take_again(&self, block: &Block, tag: &'static str) {
+        self.state().count(block, tag);
+    }
+
+    /// Counts a block as no longer in use that its owner keeps.
+    pub fn release(&self, bytes: usize, tag: &'static str) {
+        self.state().discount(bytes, tag);
+    }
     pub fn give_back(&self, block: Block, tag: &'static str) {
         let mut state = self.state();
-        state.stats.live = state.stats.live.saturating_sub(block.bytes);
-        state.stats.buffers = state.stats.buffers.saturating_sub(1);
-        state.add_tag(tag, block.bytes, false);
-        if self.exact && !self.keep {
+        state.discount(block.bytes, tag);
+        if (self.exact && !self.keep) || matches!(block.home, Home::Driver) {
             state.stats.reserved = state.stats.reserved.saturating_sub(block.bytes);
         } else {
             state.free.entry(block.bytes).or_default().push(block);
@@ -125,12 +147,40 @@ impl Pool {
     }
 }
 
+/// Whether a device gives so much at once.
+fn check_limit(driver: &dyn Driver, bytes: usize) -> Result<()> {
+    let limit = driver.capabilities().max_alloc;
+    if bytes as u64 <= limit.max(256) {
+        return Ok(());
+    }
+    Err(Error::memory(format!(
+        "one buffer of {} is above what {} allows in one allocation, {}: take a smaller batch, context or vocabulary",
+        human(bytes as u64),
+        driver.capabilities().id,
+        human(limit)
+    )))
+}
+
 impl State {
+    fn count(&mut self, block: &Block, tag: &'static str) {
+        self.stats.live += block.bytes;
+        self.stats.peak = self.stats.peak.max(self.stats.live);
+        self.stats.buffers += 1;
+        self.add_tag(tag, block.bytes, true);
+    }
+
+    fn discount(&mut self, bytes: usize, tag: &'static str) {
+        self.stats.live = self.stats.live.saturating_sub(bytes);
+        self.stats.buffers = self.stats.buffers.saturating_sub(1);
+        self.add_tag(tag, bytes, false);
+    }
+
     fn grow(&mut self, driver: &dyn Driver, class: usize, exact: bool, tag: &'static str) -> Result<Block> {
         if exact || class > SMALL {
             let memory = self.allocate(driver, class, tag)?;
             let address = Arc::default();
-            return Ok(Block { root: memory.clone(), memory, offset: 0, bytes: class, address });
+            let home = Home::Pool;
+            return Ok(Block { root: memory.clone(), memory, offset: 0, bytes: class, address, home });
         }
         let align = driver.capabilities().base_align;
         let (slab, at) = match self.slab.take() {
@@ -139,7 +189,8 @@ impl State {
         };
         let memory = driver.sub_allocate(&slab, at, class);
         self.slab = Some((slab.clone(), at + class.next_multiple_of(align)));
-        Ok(Block { memory: memory?, root: slab, offset: at, bytes: class, address: Arc::default() })
+        let (address, home) = (Arc::default(), Home::Pool);
+        Ok(Block { memory: memory?, root: slab, offset: at, bytes: class, address, home })
     }
 
     /// From the driver; when it has no memory left, what is cached is released and the call repeated once.

@@ -82,6 +82,8 @@ struct SimProgram(Arc<aethercl::Program>, Arc<str>);
 struct SimKernel {
     program: Arc<aethercl::Program>,
     name: String,
+    /// Arguments, where it was made to keep them.
+    bound: Vec<Binding>,
 }
 
 struct SimEvent {
@@ -283,8 +285,44 @@ impl SimDriver {
         self.do_now(submit)?.1.outcome.map_err(|e| error(&e))
     }
 
+    fn run(
+        &self,
+        kernel: &SimKernel,
+        bindings: Vec<Binding>,
+        range: Range,
+        timed: bool,
+    ) -> Result<Option<Event>> {
+        let items: usize = range.local.iter().product();
+        if items > self.capabilities.max_group {
+            return Err(Error::launch(format!(
+                "kernel {}: a group of {items} items, {} allows {}",
+                kernel.name, self.capabilities.id, self.capabilities.max_group
+            )));
+        }
+        let sizes = NdRange {
+            global: range.global.map(|n| n as u64),
+            local: range.local.map(|n| n as u64),
+            offset: [0; 3],
+            // As OpenCL's own launches here: always three, those not used of size one.
+            dimensions: 3,
+        };
+        let options = self.options.clone();
+        let work = KernelLaunch::new(&kernel.program, &kernel.name, bindings, sizes, options).timed(timed);
+        let queue = self.compute;
+        let (fence, done) = self.do_now(|gpu, callback| gpu.launch(queue, Arc::new(work), Some(callback)))?;
+        let outcome = done.outcome.map_err(|e| error(&e))?;
+        for line in outcome.done.printed.lines() {
+            tracing::info!("{}: {line}", kernel.name);
+        }
+        if !outcome.done.findings.is_empty() {
+            return Err(found(&kernel.name, &outcome.done.findings));
+        }
+        let times = (done.start_ns, done.end_ns);
+        Ok(timed.then(|| Event::new(SimEvent { fence, times })))
+    }
+
     /// Bindings of a launch.
-    fn bind(&self, args: &[Arg<'_>]) -> Result<Vec<Binding>> {
+    fn bindings(&self, args: &[Arg<'_>]) -> Result<Vec<Binding>> {
         args.iter()
             .map(|arg| {
                 Ok(match arg {
@@ -433,7 +471,11 @@ impl Driver for SimDriver {
         if program.kernel(name).is_none() {
             return Err(Error::build(format!("the program has no kernel {name}")));
         }
-        Ok(KernelHandle::new(SimKernel { program: Arc::clone(program), name: name.into() }))
+        Ok(KernelHandle::new(SimKernel {
+            program: Arc::clone(program),
+            name: name.into(),
+            bound: Vec::new(),
+        }))
     }
 
     fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize> {
@@ -450,34 +492,18 @@ impl Driver for SimDriver {
         timed: bool,
     ) -> Result<Option<Event>> {
         let kernel = kernel.get::<SimKernel>().ok_or_else(|| foreign("kernel"))?;
-        let items: usize = range.local.iter().product();
-        if items > self.capabilities.max_group {
-            return Err(Error::launch(format!(
-                "kernel {}: a group of {items} items, {} allows {}",
-                kernel.name, self.capabilities.id, self.capabilities.max_group
-            )));
-        }
-        let sizes = NdRange {
-            global: range.global.map(|n| n as u64),
-            local: range.local.map(|n| n as u64),
-            offset: [0; 3],
-            // As OpenCL's own launches here: always three, those not used of size one.
-            dimensions: 3,
-        };
-        let options = self.options.clone();
-        let work =
-            KernelLaunch::new(&kernel.program, &kernel.name, self.bind(args)?, sizes, options).timed(timed);
-        let queue = self.compute;
-        let (fence, done) = self.do_now(|gpu, callback| gpu.launch(queue, Arc::new(work), Some(callback)))?;
-        let outcome = done.outcome.map_err(|e| error(&e))?;
-        for line in outcome.done.printed.lines() {
-            tracing::info!("{}: {line}", kernel.name);
-        }
-        if !outcome.done.findings.is_empty() {
-            return Err(found(&kernel.name, &outcome.done.findings));
-        }
-        let times = (done.start_ns, done.end_ns);
-        Ok(timed.then(|| Event::new(SimEvent { fence, times })))
+        self.run(kernel, self.bindings(args)?, range, timed)
+    }
+
+    fn bind(&self, kernel: &KernelHandle, args: &[Arg<'_>]) -> Result<KernelHandle> {
+        let like = kernel.get::<SimKernel>().ok_or_else(|| foreign("kernel"))?;
+        let (program, name) = (Arc::clone(&like.program), like.name.clone());
+        Ok(KernelHandle::new(SimKernel { program, name, bound: self.bindings(args)? }))
+    }
+
+    fn launch_bound(&self, bound: &KernelHandle, range: Range, timed: bool) -> Result<Option<Event>> {
+        let kernel = bound.get::<SimKernel>().ok_or_else(|| foreign("kernel"))?;
+        self.run(kernel, kernel.bound.clone(), range, timed)
     }
 
     fn mark(&self, queue: QueueKind) -> Result<Event> {

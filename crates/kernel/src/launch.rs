@@ -7,7 +7,8 @@ use crate::define::Value;
 use crate::kernel::Kernel;
 use crate::programs::Programs;
 use crate::tune::Tuning;
-use netcl_device::driver::{Access, Arg, Memory, Range};
+use netcl_device::driver::{Access, Range};
+use netcl_device::record::{Argument, Note};
 use netcl_device::{Buffer, Device, Error, Label, Result};
 use std::cell::RefCell;
 
@@ -77,22 +78,6 @@ impl From<usize> for Scalar {
     }
 }
 
-enum Slot {
-    Memory(Memory, Access),
-    Scalar(Scalar),
-    Local(usize),
-}
-
-impl Slot {
-    fn arg(&self) -> Arg<'_> {
-        match self {
-            Self::Memory(m, access) => Arg::Memory(m, *access),
-            Self::Scalar(s) => Arg::Scalar(&s.bytes[..s.size.into()]),
-            Self::Local(bytes) => Arg::Local(*bytes),
-        }
-    }
-}
-
 #[derive(Clone, Copy)]
 enum Shape {
     /// Work-groups a dimension; the group size is `local` or the define `WG`.
@@ -125,12 +110,14 @@ pub struct Launch<'a> {
 struct Parts {
     device: Option<Device>,
     defines: Vec<(&'static str, Value)>,
-    slots: Vec<Slot>,
+    slots: Vec<Argument>,
     shape: Shape,
     local: Option<[usize; 3]>,
     bucket: u64,
     bytes: u64,
     flops: u64,
+    beside: Vec<Buffer>,
+    note: Option<Note>,
     error: Option<Error>,
 }
 
@@ -139,6 +126,7 @@ impl Parts {
     fn recycle(mut self: Box<Self>) {
         self.defines.clear();
         self.slots.clear();
+        self.beside.clear();
         let (defines, slots) = (std::mem::take(&mut self.defines), std::mem::take(&mut self.slots));
         *self = Self { defines, slots, ..Self::default() };
         // A thread that ends has no place left to put them.
@@ -192,6 +180,12 @@ impl<'a> Launch<'a> {
         self.parts.bucket = bucket;
         self
     }
+    /// What whoever records this launch is told about it.
+    #[must_use]
+    pub fn note(mut self, note: Note) -> Self {
+        self.parts.note = Some(note);
+        self
+    }
     /// Floating-point operations of this launch, for the profiler.
     #[must_use]
     pub fn flops(mut self, flops: u64) -> Self {
@@ -218,16 +212,25 @@ impl<'a> Launch<'a> {
     pub fn write_base(self, operand: &impl Operand) -> Self {
         self.bind(operand, Access::Write, false)
     }
+    /// An input that is no argument, because the kernel was told its address: tensor maps hold some. Without it nobody knows
+    /// that the launch reads there.
+    #[must_use]
+    pub fn read_beside(mut self, operand: &impl Operand) -> Self {
+        self.parts.bytes += operand.bytes() as u64;
+        self.parts.beside.push(operand.buffer().clone());
+        self
+    }
     /// A scalar argument.
     #[must_use]
     pub fn scalar(mut self, value: impl Into<Scalar>) -> Self {
-        self.parts.slots.push(Slot::Scalar(value.into()));
+        let Scalar { bytes, size } = value.into();
+        self.parts.slots.push(Argument::Scalar(bytes, size));
         self
     }
     /// Local memory of this many bytes.
     #[must_use]
     pub fn local_memory(mut self, bytes: usize) -> Self {
-        self.parts.slots.push(Slot::Local(bytes));
+        self.parts.slots.push(Argument::Local(bytes));
         self
     }
 
@@ -245,10 +248,10 @@ impl<'a> Launch<'a> {
         self.parts.bytes += operand.bytes() as u64;
         let offset = operand.offset();
         if offset == 0 || !from_offset {
-            self.parts.slots.push(Slot::Memory(buffer.memory().clone(), access));
+            self.parts.slots.push(Argument::Memory(buffer.clone(), access));
         } else if buffer.can_window(offset) {
             match buffer.window(offset, operand.bytes()) {
-                Ok(window) => self.parts.slots.push(Slot::Memory(window.memory().clone(), access)),
+                Ok(window) => self.parts.slots.push(Argument::Memory(window, access)),
                 Err(e) => self.parts.error = Some(e),
             }
         } else {
@@ -286,19 +289,8 @@ impl<'a> Launch<'a> {
         };
         let built = Programs::of(&device).get(&device, self.kernel, self.entry, &self.parts.defines)?;
         let label = Label { name: self.entry, bytes: self.parts.bytes, flops: self.parts.flops };
-        let mut few = [Arg::Local(0); 32];
-        match few.get_mut(..self.parts.slots.len()) {
-            Some(args) => {
-                args.iter_mut().zip(&self.parts.slots).for_each(|(arg, slot)| *arg = slot.arg());
-                device.launch(&built, args, range, label)
-            }
-            None => device.launch(
-                &built,
-                &self.parts.slots.iter().map(Slot::arg).collect::<Vec<_>>(),
-                range,
-                label,
-            ),
-        }
+        let beside = (&self.parts.beside[..], self.parts.note.as_ref());
+        device.launch(&built, &self.parts.slots, range, label, beside)
     }
 
     fn range(&self, wg: usize) -> Option<Range> {

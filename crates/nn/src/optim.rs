@@ -109,6 +109,22 @@ impl Optimizer {
     pub fn step(&mut self, lr: f64) -> Result<()> {
         self.update.step(lr, self.max_norm)
     }
+    /// The host's part of [`Optimizer::step`]: writes the learning rate where the device reads it.
+    pub fn set_rate(&mut self, lr: f64) -> Result<()> {
+        self.update.set(lr, self.max_norm)
+    }
+    /// The device's part of [`Optimizer::step`]: what a captured step holds. Say [`Optimizer::count`] for each time it was
+    /// enqueued.
+    ///
+    /// # Errors
+    /// `Shape` that names a parameter without gradient.
+    pub fn apply(&mut self) -> Result<()> {
+        self.update.apply()
+    }
+    /// A step was enqueued: the next [`Optimizer::report`] is its.
+    pub fn count(&self) {
+        self.update.count();
+    }
     /// Forgets the gradients.
     pub fn zero_grad(&self) {
         self.params().for_each(|p| p.set_grad(None));

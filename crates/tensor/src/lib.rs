@@ -5,6 +5,7 @@
 
 pub mod array;
 mod dtype;
+pub mod graph;
 pub mod ops;
 pub mod random;
 mod shape;

@@ -5,6 +5,7 @@
 //! Element `i` of a tensor takes word `(i % 64) / 16` of draw `(i / 64) * 16 + i % 16`, as `ops/philox.cl` explains.
 
 use crate::ops::prelude::*;
+use netcl_kernel::Launch;
 
 static RANDOM: Kernel = Kernel::new("random", include_str!("ops/random.cl"))
     .include(&[include_str!("ops/philox.cl")])
@@ -76,7 +77,7 @@ impl Generator {
                 "dropout: probability {probability}, expected one from 0 to 1"
             )));
         }
-        Ok(DropMask { probability, seed: self.seed, offset: self.reserve(draws) })
+        Ok(DropMask { probability, seed: self.seed, offset: self.reserve(draws), counter: None })
     }
     /// `n` f32 in `[low, high)`, the same bits as [`Tensor::uniform`].
     pub fn uniform(&mut self, n: usize, low: f32, high: f32) -> Vec<f32> {
@@ -98,7 +99,7 @@ impl Generator {
 }
 
 /// Which elements to drop: a probability and the draws that decide, so that the mask can be made again.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct DropMask {
     /// Share of the elements that become 0.
     pub probability: f32,
@@ -106,9 +107,41 @@ pub struct DropMask {
     pub seed: u64,
     /// First draw.
     pub offset: u64,
+    /// Draws that come before it, in device memory: see [`counter`]. A captured step draws other masks as this changes.
+    pub counter: Option<Tensor>,
+}
+
+/// A number of draws in device memory, for [`DropMask::counter`].
+///
+/// # Errors
+/// `Memory`.
+pub fn counter(device: &Device, draws: u64) -> Result<Tensor> {
+    let counter = Tensor::empty(device, [2], DType::U32)?;
+    set_counter(&counter, draws)?;
+    Ok(counter)
+}
+
+/// Overwrites a [`counter`], in order with kernels.
+///
+/// # Errors
+/// Whatever the upload answers.
+pub fn set_counter(counter: &Tensor, draws: u64) -> Result<()> {
+    counter.set_bytes(&draws.to_ne_bytes())
 }
 
 impl DropMask {
+    /// The defines of a launch that draws it.
+    pub(crate) fn define<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        if self.counter.is_some() { launch.define("COUNTED", true) } else { launch }
+    }
+    /// Its arguments.
+    pub(crate) fn bind<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        let launch = match &self.counter {
+            Some(counter) => launch.read(counter),
+            None => launch,
+        };
+        launch.scalar(self.seed).scalar(self.offset).scalar(self.threshold()).scalar(self.keep())
+    }
     /// Words below this drop their element.
     pub fn threshold(&self) -> u32 {
         (f64::from(self.probability) * 4_294_967_296.0) as u32

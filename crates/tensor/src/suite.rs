@@ -1,9 +1,10 @@
 //! What every op is put through: samples × storage types × layouts, against its f64 reference.
 //!
 //! Forward values against the reference; gradients against central differences of the reference; the same bits on a second
-//! run; every tuned variant against the default.
+//! run and from a graph that is replayed; every tuned variant against the default.
 
 use crate::array::Array;
+use crate::graph::Graph;
 use crate::ops::{MultiOp, OPS};
 use crate::{DType, Device, Error, Result, Settings, Tensor, tape};
 use netcl_kernel::tune::Tuning;
@@ -110,6 +111,31 @@ fn case<O: MultiOp<N, M>, const N: usize, const M: usize>(
             same_bits("gradient", a, b)?;
         }
     }
+    replayed(sample, &inputs, &dys, (&ys, &grads))
+}
+
+/// The same bits from a graph of forward and backward, over results that were overwritten.
+fn replayed<O: MultiOp<N, M>, const N: usize, const M: usize>(
+    sample: &Sample<O, N>,
+    inputs: &[Tensor],
+    dys: &[Array; M],
+    expected: (&[Tensor; M], &[Option<Tensor>]),
+) -> Result<()> {
+    let Some(device) = expected.0.first().map(Tensor::device) else { return Ok(()) };
+    let dys = upload_like(expected.0, dys)?;
+    let capture = Graph::capture(device, || pass(sample, inputs, &dys));
+    let (graph, (ys, grads)) = capture.map_err(|e| e.context("captured"))?;
+    let given = |t: &Tensor| inputs.iter().chain(&dys).any(|x| x.storage().whole().same(t.storage().whole()));
+    for made in ys.iter().chain(grads.iter().flatten()).filter(|made| !given(made)) {
+        device.fill(made.storage(), &[0xA5])?;
+    }
+    graph.replay()?;
+    for (expected, y) in expected.0.iter().zip(&ys) {
+        same_bits("a replayed graph's forward", expected, y)?;
+    }
+    for (a, b) in expected.1.iter().flatten().zip(grads.iter().flatten()) {
+        same_bits("a replayed graph's gradient", a, b)?;
+    }
     Ok(())
 }
 
@@ -142,14 +168,33 @@ fn forward_backward<O: MultiOp<N, M>, const N: usize, const M: usize>(
     let dys: [Array; M] =
         std::array::from_fn(|i| Input::normal(ys[i].dims()).draw(seed * 16 + 15 - i as u64, ys[i].dtype()));
     if ys.iter().any(Tensor::requires_grad) {
-        let place = |(y, dy): (&Tensor, &Array)| {
-            let data: Vec<f32> = dy.data.iter().map(|v| *v as f32).collect();
-            Tensor::from_f32(y.device(), y.shape(), &data, y.dtype())
-        };
-        let placed = ys.iter().zip(&dys).map(place).collect::<Result<Vec<_>>>()?;
+        let placed = upload_like(&ys, &dys)?;
         tape::backward_all(&ys.iter().zip(&placed).collect::<Vec<_>>())?;
     }
     Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect(), dys))
+}
+
+/// Forward and backward from gradients that are on the device.
+fn pass<O: MultiOp<N, M>, const N: usize, const M: usize>(
+    sample: &Sample<O, N>,
+    inputs: &[Tensor],
+    dys: &[Tensor],
+) -> Result<([Tensor; M], Vec<Option<Tensor>>)> {
+    inputs.iter().for_each(|t| t.set_grad(None));
+    let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+    let ys = sample.op.clone().apply(refs)?;
+    if ys.iter().any(Tensor::requires_grad) {
+        tape::backward_all(&ys.iter().zip(dys).collect::<Vec<_>>())?;
+    }
+    Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect()))
+}
+
+fn upload_like(ys: &[Tensor], data: &[Array]) -> Result<Vec<Tensor>> {
+    let place = |(y, dy): (&Tensor, &Array)| {
+        let data: Vec<f32> = dy.data.iter().map(|v| *v as f32).collect();
+        Tensor::from_f32(y.device(), y.shape(), &data, y.dtype())
+    };
+    ys.iter().zip(data).map(place).collect()
 }
 
 /// Gradient of the sum of `dy * f(x)` over all results in input `i`, from the reference alone.

@@ -11,6 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Gradients of the inputs from those of the results; a result that nothing was made of has none.
+mod recompute;
+
+use recompute::Again;
+pub use recompute::checkpoint;
+
 type Backward = Box<dyn FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send>;
 
 /// A tensor's place on the tape: the node of the op that made it, and which of the op's results it is.
@@ -20,11 +25,17 @@ pub(crate) struct Autograd {
     name: Option<Arc<str>>,
     grad: Mutex<Option<Tensor>>,
     retain: AtomicBool,
+    /// How to make the tensor again, where the tape is not to keep it.
+    again: Option<Again>,
+    /// Whether its memory was given up, and [`Again`] is all there is.
+    given_up: bool,
 }
 
 struct Node {
     number: u64,
     op: &'static str,
+    /// The layer of the model that was at work: see [`layer`].
+    layer: u32,
     /// Results the op has.
     results: usize,
     body: Mutex<Option<Body>>,
@@ -58,10 +69,11 @@ impl Drop for Node {
 thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
+    static LAYER: Cell<u32> = const { Cell::new(0) };
 }
 
-struct Restore(&'static std::thread::LocalKey<Cell<bool>>, bool);
-impl Drop for Restore {
+struct Restore<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
+impl<T: Copy> Drop for Restore<T> {
     fn drop(&mut self) {
         self.0.set(self.1);
     }
@@ -78,6 +90,17 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
 pub fn detect_anomaly<R>(on: bool, f: impl FnOnce() -> R) -> R {
     let _restore = Restore(&ANOMALY, ANOMALY.replace(on));
     f()
+}
+
+/// Runs `f` as layer `number` of a model, counted from 1, on this thread. Those who explain where memory goes ask for it.
+pub fn layer<R>(number: u32, f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(&LAYER, LAYER.replace(number));
+    f()
+}
+
+/// The layer at work on this thread; 0 for none.
+pub(crate) fn current_layer() -> u32 {
+    LAYER.get()
 }
 
 /// Whether [`detect_anomaly`] is on: inputs must then be what they were when an op's result is looked at.
@@ -120,9 +143,10 @@ pub(crate) fn record_all<const M: usize>(
     if !records(inputs) {
         return Ok(ys);
     }
-    let body = Body { inputs: inputs.iter().map(|t| (*t).clone()).collect(), backward: Box::new(backward) };
+    let inputs = inputs.iter().map(|t| t.to_keep()).collect::<Result<Vec<_>>>()?;
+    let body = Body { inputs, backward: Box::new(backward) };
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let node = Arc::new(Node { number, op, results: M, body: Mutex::new(Some(body)) });
+    let node = Arc::new(Node { number, op, layer: LAYER.get(), results: M, body: Mutex::new(Some(body)) });
     let mut slot = 0;
     Ok(ys.map(|y| {
         let autograd = Autograd {
@@ -131,6 +155,8 @@ pub(crate) fn record_all<const M: usize>(
             name: None,
             grad: Mutex::new(None),
             retain: AtomicBool::new(false),
+            again: None,
+            given_up: false,
         };
         slot += 1;
         Tensor::from_parts(y.storage().clone(), y.layout().clone(), y.dtype(), Some(autograd))
@@ -175,6 +201,8 @@ impl Tensor {
             name: Some(name.into()),
             grad: Mutex::new(None),
             retain: AtomicBool::new(true),
+            again: None,
+            given_up: false,
         };
         Self::from_parts(self.storage().clone(), self.layout().clone(), self.dtype(), Some(autograd))
     }
@@ -268,7 +296,10 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
                 node.op
             ))
         })?;
-        let found = backward(&inputs, &dys)?;
+        let found = within(&node, &inputs, || {
+            let whole = inputs.iter().map(Tensor::whole_again).collect::<Result<Vec<_>>>()?;
+            backward(&whole, &dys)
+        })?;
         for (input, grad) in inputs.iter().zip(found) {
             let Some(grad) = grad.filter(|_| input.requires_grad()) else { continue };
             if ANOMALY.get() {
@@ -286,6 +317,15 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Runs a node's backward as the layer and the op it belongs to.
+fn within<R>(node: &Node, inputs: &[Tensor], f: impl FnOnce() -> R) -> R {
+    let _restore = Restore(&LAYER, LAYER.replace(node.layer));
+    match inputs.first() {
+        Some(x) => x.device().within((node.layer, node.op), f),
+        None => f(),
+    }
 }
 
 impl Waiting {

@@ -375,13 +375,16 @@ fn attentions(z: &Zeros) -> Vec<Row> {
             "attention::Attention",
             vec![
                 Shape(
-                    attention(&q, &k, &k, causal),
+                    attention(&q, &k, &k, causal.clone()),
                     "attention: q [1, 3, 4, 8], k [1, 2, 4, 8], v [1, 2, 4, 8]: expected q (B,H,T,D) and k, v (B,KH,S,D) with H a \
                      multiple of KH",
                 ),
-                Shape(attention(&a, &k, &k, causal), "attention: q: expected 4 axes, got shape [2, 3]"),
+                Shape(
+                    attention(&a, &k, &k, causal.clone()),
+                    "attention: q: expected 4 axes, got shape [2, 3]",
+                ),
                 Type(
-                    attention(&k, &z.half(&[1, 2, 4, 8]), &k, causal),
+                    attention(&k, &z.half(&[1, 2, 4, 8]), &k, causal.clone()),
                     "attention: k is f16, but q is f32; convert one with `to_dtype`",
                 ),
             ],
@@ -390,13 +393,16 @@ fn attentions(z: &Zeros) -> Vec<Row> {
             "attention::AttentionQkv",
             vec![
                 Shape(
-                    attention_qkv(&z.f(&[1, 4, 21]), 2, 1, causal),
+                    attention_qkv(&z.f(&[1, 4, 21]), 2, 1, causal.clone()),
                     "attention: qkv [1, 4, 21] with 2 query and 1 key heads: expected (B,T,(2+2*1)*D) and query heads a multiple \
                      of key heads",
                 ),
-                Shape(attention_qkv(&a, 2, 1, causal), "attention: qkv: expected 3 axes, got shape [2, 3]"),
+                Shape(
+                    attention_qkv(&a, 2, 1, causal.clone()),
+                    "attention: qkv: expected 3 axes, got shape [2, 3]",
+                ),
                 Type(
-                    attention_qkv(&z.int(&[1, 4, 20]), 2, 1, causal),
+                    attention_qkv(&z.int(&[1, 4, 20]), 2, 1, causal.clone()),
                     "attention: qkv is u32, expected f32, f16 or bf16",
                 ),
             ],

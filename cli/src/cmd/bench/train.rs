@@ -5,10 +5,11 @@ use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
 use crate::out;
 use netcl::device::human;
-use netcl::nn::config::TrainConfig;
+use netcl::nn::config::{GraphMode, Recompute, TrainConfig};
 use netcl::nn::gpt::{Gpt, GptConfig};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
+use netcl::nn::train::Stepper;
 use netcl::prelude::*;
 use serde_json::json;
 use std::cell::Cell;
@@ -30,6 +31,12 @@ pub struct Args {
     /// Tokens of the vocabulary; 65 for character models
     #[arg(long)]
     vocab: Option<usize>,
+    /// Replay captured steps: on, off or auto
+    #[arg(long, value_name = "on|off|auto", default_value = "auto")]
+    graph: GraphMode,
+    /// What the backward computes again: none, gelu, norm or block
+    #[arg(long, value_name = "none|gelu|norm|block", default_value = "none")]
+    recompute: Recompute,
     /// Let the peer compile its model (torch.compile)
     #[arg(long)]
     compile: bool,
@@ -69,7 +76,10 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
 }
 
 fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Args) -> Result<()> {
-    let mut steps = Steps::new(&bench.device, gpt, batch, bench.dtype)?;
+    // The ceilings were measured with larger buffers than a small model has.
+    bench.device.release_cached_memory();
+    bench.device.reset_memory_peak();
+    let mut steps = Steps::new(&bench.device, gpt, batch, bench.dtype, (args.graph, args.recompute))?;
     let tokens = batch * gpt.context;
     let GptConfig { layers, heads, width, context, vocab, .. } = gpt;
     let mut line = Line {
@@ -89,14 +99,19 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
     });
     let (launches, host_us) = steps.host()?;
     line.extra.insert("launches".into(), launches.into());
+    line.extra.insert("memory_peak".into(), bench.device.memory().peak.into());
+    line.extra.insert("recompute".into(), args.recompute.to_string().into());
+    line.extra.insert("graph".into(), steps.stepper.is_captured().into());
+    line.extra.insert("host_us_per_step".into(), json!(host_us));
     line.extra.insert("host_us_per_launch".into(), json!(host_us / launches.max(1) as f64));
     let line = bench.measure(line, request, &mut || steps.run())?;
     let peer =
         line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", tokens as f64 / ms * 1e3));
     out::note(&format!(
         "{preset}: {layers} layers, {heads} heads, {width} wide, {context}×{batch} tokens: {:.0} tokens/s{peer}; \
-         {launches} launches of {:.1} µs host time each; at most {} of device memory in use",
+         {launches} launches{} of {:.1} µs host time each, {host_us:.0} µs a step; at most {} of device memory in use",
         tokens as f64 / line.median_ms * 1e3,
+        if steps.stepper.is_captured() { " replayed" } else { "" },
         host_us / launches.max(1) as f64,
         human(bench.device.memory().peak as u64)
     ));
@@ -132,12 +147,22 @@ fn profile(bench: &Bench, steps: &mut Steps) -> Result<()> {
 struct Steps {
     model: Gpt,
     optimizer: Optimizer,
+    recompute: Recompute,
     batches: Vec<(Tensor, Tensor)>,
+    /// Where a captured step looks for its batch.
+    inputs: (Tensor, Tensor),
+    stepper: Stepper,
     turn: Cell<usize>,
 }
 
 impl Steps {
-    fn new(device: &Device, gpt: GptConfig, batch: usize, dtype: DType) -> Result<Self> {
+    fn new(
+        device: &Device,
+        gpt: GptConfig,
+        batch: usize,
+        dtype: DType,
+        (graph, recompute): (GraphMode, Recompute),
+    ) -> Result<Self> {
         let model = Gpt::new(device, gpt, dtype, 1)?;
         let rule = Rule::AdamW { betas: [0.9, 0.99], eps: 1e-8 };
         let groups = ParamGroup::gpt(model.params().list(), 0.1);
@@ -153,17 +178,32 @@ impl Steps {
             Tensor::from_u32(device, [batch, gpt.context], &data)
         };
         let batches = (0..BATCHES).map(|i| Ok((ids(i)?, ids(i + 1)?))).collect::<Result<_>>()?;
-        Ok(Self { model, optimizer, batches, turn: Cell::new(0) })
+        let (inputs, stepper) = ((ids(0)?, ids(1)?), Stepper::new(device, graph));
+        Ok(Self { model, optimizer, recompute, batches, inputs, stepper, turn: Cell::new(0) })
     }
 
     /// Enqueues one step.
     fn run(&mut self) -> Result<()> {
         let turn = self.turn.replace(self.turn.get() + 1);
-        let (x, y) = &self.batches[turn % BATCHES];
-        let loss = self.model.loss(x, y, Mode::eval())?;
-        self.optimizer.backward(&loss)?;
-        self.optimizer.step(1e-3)?;
-        self.optimizer.zero_grad();
+        let Self { model, optimizer, recompute, batches, inputs, stepper, .. } = self;
+        let batch = &batches[turn % BATCHES];
+        let fixed = !stepper.is_eager();
+        if fixed {
+            for (from, to) in [(&batch.0, &inputs.0), (&batch.1, &inputs.1)] {
+                to.device().copy(from.storage(), 0, to.storage(), 0, to.storage().bytes())?;
+            }
+        }
+        let (x, y) = if fixed { &*inputs } else { batch };
+        let mode = Mode { recompute: *recompute, ..Mode::eval() };
+        optimizer.set_rate(1e-3)?;
+        stepper.run(|| {
+            let loss = model.loss(x, y, mode)?;
+            optimizer.backward(&loss)?;
+            optimizer.apply()?;
+            optimizer.zero_grad();
+            Ok(loss.detach())
+        })?;
+        optimizer.count();
         Ok(())
     }
 
@@ -173,8 +213,8 @@ impl Steps {
         let device = self.model.params().device().clone();
         let is_cpu = device.capabilities().is_cpu();
         let processor_time = || if is_cpu { thread_time_us() } else { None };
-        for _ in 0..3 {
-            self.run()?; // compiles
+        for _ in 0..4 {
+            self.run()?; // compiles, and captures
         }
         // Linux counts in ticks of some milliseconds, hence many steps between two readings.
         let (mut windows, mut launches) = (Vec::new(), 0);

@@ -94,6 +94,8 @@ struct ClProgram(Owner);
 struct ClKernel {
     owner: Owner,
     name: String,
+    /// What it is a kernel of, to make another one with arguments of its own.
+    program: Program,
     /// What its arguments were last set to, owned by whoever sets and enqueues. Setting one costs drivers an allocation.
     slots: Mutex<Vec<Option<Set>>>,
 }
@@ -198,6 +200,55 @@ impl OpenClDriver {
         let status = check("clBuildProgram", || self.capabilities.name.clone(), code);
         let status = status.map_or_else(|e| e.message().to_string(), |()| String::new());
         Err(Error::build(format!("{status}\noptions: {options}\n{log}")))
+    }
+
+    /// Sets those arguments of a kernel that are not what `slots` says.
+    fn set_arguments(&self, kernel: &ClKernel, slots: &mut Vec<Option<Set>>, args: &[Arg<'_>]) -> Result<()> {
+        let set = need(self.table().clSetKernelArg, "clSetKernelArg")?;
+        slots.resize(args.len(), None);
+        for ((i, arg), slot) in (0u32..).zip(args).zip(slots.iter_mut()) {
+            let new = Set::of(arg)?;
+            if new.is_some() && *slot == new {
+                continue;
+            }
+            *slot = None;
+            let mem;
+            let (size, at): (usize, *const c_void) = match arg {
+                Arg::Memory(m, _) => {
+                    mem = cl_memory(m)?;
+                    (size_of::<Ptr>(), (&raw const mem).cast())
+                }
+                Arg::Scalar(bytes) => (bytes.len(), bytes.as_ptr().cast()),
+                Arg::Local(bytes) => (*bytes, std::ptr::null()),
+            };
+            // SAFETY: `at` points to `size` bytes, or is null for local memory.
+            let code = unsafe { set(kernel.owner.ptr, i, size, at) };
+            check(
+                "clSetKernelArg",
+                || format!("argument {i} ({size} bytes) of kernel {}", kernel.name),
+                code,
+            )?;
+            *slot = new;
+        }
+        Ok(())
+    }
+
+    fn enqueue(&self, kernel: &ClKernel, range: Range, timed: bool) -> Result<Option<Event>> {
+        let enqueue = need(self.table().clEnqueueNDRangeKernel, "clEnqueueNDRangeKernel")?;
+        let mut event = std::ptr::null_mut();
+        let slot = if timed { &raw mut event } else { std::ptr::null_mut() };
+        let Range { global, local } = range;
+        let (q, null) = (self.shared.queue(QueueKind::Compute), std::ptr::null());
+        // SAFETY: sizes are arrays of three, every argument is set: just now under the kernel's lock, or once by `bind`.
+        let code = unsafe {
+            enqueue(q, kernel.owner.ptr, 3, null, global.as_ptr(), local.as_ptr(), 0, null.cast(), slot)
+        };
+        check(
+            "clEnqueueNDRangeKernel",
+            || format!("kernel {} with global {global:?}, local {local:?}", kernel.name),
+            code,
+        )?;
+        Ok(timed.then(|| Event::new(ClEvent::new(&self.shared, event))))
     }
 
     fn log_of(&self, program: &ClProgram) -> Result<String> {
@@ -362,15 +413,16 @@ impl Driver for OpenClDriver {
 
     fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle> {
         let create = need(self.table().clCreateKernel, "clCreateKernel")?;
-        let program = program.get::<ClProgram>().ok_or_else(|| foreign("program"))?;
+        let of = program.get::<ClProgram>().ok_or_else(|| foreign("program"))?;
         let symbol = CString::new(name).map_err(|_| Error::internal("a kernel name contains a NUL"))?;
         let mut code = 0;
         // SAFETY: live program, NUL-terminated name.
-        let ptr = unsafe { create(program.0.ptr, symbol.as_ptr(), &raw mut code) };
+        let ptr = unsafe { create(of.0.ptr, symbol.as_ptr(), &raw mut code) };
         check("clCreateKernel", || format!("kernel {name}"), code)?;
         let release = ("clReleaseKernel", self.table().clReleaseKernel);
         let owner = Owner { ptr, shared: Arc::clone(&self.shared), release };
-        Ok(KernelHandle::new(ClKernel { owner, name: name.into(), slots: Mutex::default() }))
+        let program = program.clone();
+        Ok(KernelHandle::new(ClKernel { owner, name: name.into(), program, slots: Mutex::default() }))
     }
 
     fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize> {
@@ -390,49 +442,23 @@ impl Driver for OpenClDriver {
         range: Range,
         timed: bool,
     ) -> Result<Option<Event>> {
-        let set = need(self.table().clSetKernelArg, "clSetKernelArg")?;
-        let enqueue = need(self.table().clEnqueueNDRangeKernel, "clEnqueueNDRangeKernel")?;
         let kernel = kernel.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
+        // Held until it is enqueued: arguments belong to the kernel, not to the launch.
         let mut slots = kernel.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.resize(args.len(), None);
-        for ((i, arg), slot) in (0u32..).zip(args).zip(slots.iter_mut()) {
-            let new = Set::of(arg)?;
-            if new.is_some() && *slot == new {
-                continue;
-            }
-            *slot = None;
-            let mem;
-            let (size, at): (usize, *const c_void) = match arg {
-                Arg::Memory(m, _) => {
-                    mem = cl_memory(m)?;
-                    (size_of::<Ptr>(), (&raw const mem).cast())
-                }
-                Arg::Scalar(bytes) => (bytes.len(), bytes.as_ptr().cast()),
-                Arg::Local(bytes) => (*bytes, std::ptr::null()),
-            };
-            // SAFETY: `at` points to `size` bytes, or is null for local memory.
-            let code = unsafe { set(kernel.owner.ptr, i, size, at) };
-            check(
-                "clSetKernelArg",
-                || format!("argument {i} ({size} bytes) of kernel {}", kernel.name),
-                code,
-            )?;
-            *slot = new;
-        }
-        let mut event = std::ptr::null_mut();
-        let slot = if timed { &raw mut event } else { std::ptr::null_mut() };
-        let Range { global, local } = range;
-        let (q, null) = (self.shared.queue(QueueKind::Compute), std::ptr::null());
-        // SAFETY: sizes are arrays of three, every argument was just set under the kernel's lock.
-        let code = unsafe {
-            enqueue(q, kernel.owner.ptr, 3, null, global.as_ptr(), local.as_ptr(), 0, null.cast(), slot)
-        };
-        check(
-            "clEnqueueNDRangeKernel",
-            || format!("kernel {} with global {global:?}, local {local:?}", kernel.name),
-            code,
-        )?;
-        Ok(timed.then(|| Event::new(ClEvent::new(&self.shared, event))))
+        self.set_arguments(kernel, &mut slots, args)?;
+        self.enqueue(kernel, range, timed)
+    }
+
+    fn bind(&self, kernel: &KernelHandle, args: &[Arg<'_>]) -> Result<KernelHandle> {
+        let like = kernel.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
+        let bound = self.kernel(&like.program, &like.name)?;
+        let own = bound.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
+        self.set_arguments(own, &mut Vec::new(), args)?;
+        Ok(bound)
+    }
+
+    fn launch_bound(&self, bound: &KernelHandle, range: Range, timed: bool) -> Result<Option<Event>> {
+        self.enqueue(bound.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?, range, timed)
     }
 
     fn mark(&self, queue: QueueKind) -> Result<Event> {

@@ -2,7 +2,7 @@
 
 use crate::kernel::Kernel;
 use crate::launch::Operand;
-use netcl_device::{Buffer, Result};
+use netcl_device::{Buffer, Device, Result};
 
 static ADDRESS: Kernel = Kernel::new("address", include_str!("address.cl"));
 
@@ -17,6 +17,10 @@ pub fn address(operand: &impl Operand) -> Result<u64> {
 
 fn ask(buffer: &Buffer) -> Result<u64> {
     let device = buffer.device();
+    device.aside(|| ask_now(device, buffer))
+}
+
+fn ask_now(device: &Device, buffer: &Buffer) -> Result<u64> {
     let answer = device.allocate(size_of::<u64>())?;
     ADDRESS.launch("address").local([1, 1, 1]).groups(1).read_base(buffer).write(&answer).run()?;
     let mut bytes = [0; size_of::<u64>()];

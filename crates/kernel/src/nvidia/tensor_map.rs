@@ -161,6 +161,27 @@ struct Tables {
     table: Option<(Buffer, usize)>,
 }
 
+impl Tables {
+    /// Maps on the device: their table and the number of the first.
+    fn add(&mut self, device: &Device, maps: &[Described]) -> Result<(Buffer, usize)> {
+        let (table, used) = match self.table.take() {
+            Some((table, used)) if used + maps.len() <= TABLE_MAPS => (table, used),
+            _ => {
+                let _tag = device.tag("tensor maps");
+                (device.allocate(TABLE_MAPS * MAP_BYTES)?, 0)
+            }
+        };
+        let bytes: Vec<u8> = maps.iter().flat_map(Described::encode).collect();
+        device.upload(&table, used * MAP_BYTES, &bytes)?;
+        // Shapes that come and go with every step must not fill the device with tables: forget those of full ones.
+        if used == 0 {
+            self.known.clear();
+        }
+        self.table = Some((table.clone(), used + maps.len()));
+        Ok((table, used))
+    }
+}
+
 /// The maps of one launch in device memory: their table, and the byte at which the first of them starts; the others follow.
 /// Maps that were asked for before are still there: a training step meets the same ones again.
 ///
@@ -176,20 +197,8 @@ pub fn tensor_maps(device: &Device, maps: &[impl Copy + Into<Described>]) -> Res
     if let Some(bad) = maps.iter().find(|map| !map.fits()) {
         return Err(netcl_device::Error::unsupported(format!("no tensor map describes {bad:?}")));
     }
-    let (table, used) = match tables.table.take() {
-        Some((table, used)) if used + maps.len() <= TABLE_MAPS => (table, used),
-        _ => {
-            let _tag = device.tag("tensor maps");
-            (device.allocate(TABLE_MAPS * MAP_BYTES)?, 0)
-        }
-    };
-    let bytes: Vec<u8> = maps.iter().flat_map(Described::encode).collect();
-    device.upload(&table, used * MAP_BYTES, &bytes)?;
-    // Shapes that come and go with every step must not fill the device with tables: forget those of full ones.
-    if used == 0 {
-        tables.known.clear();
-    }
-    tables.table = Some((table.clone(), used + maps.len()));
+    // The table outlives whatever is recorded now.
+    let (table, used) = device.aside(|| tables.add(device, &maps))?;
     tables.known.insert(maps, (table.clone(), used * MAP_BYTES));
     Ok((table, used * MAP_BYTES))
 }

@@ -32,7 +32,7 @@ impl Tuning {
         // The test launches the kernel itself.
         self.settle(key, true);
         self.hold(kernel, "it did not come back from the test before its first use");
-        let outcome = watched(kernel.name, test);
+        let outcome = device.aside(|| watched(kernel.name, test));
         match &outcome {
             Ok(()) => self.release(kernel),
             Err(e) => self.retire(device, kernel, &format!("the test before its first use: {}", e.message())),

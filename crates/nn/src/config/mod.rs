@@ -83,6 +83,12 @@ pub struct TrainConfig {
     pub matmul_precision: MatmulPrecision,
     /// `auto`, `sim`, `pocl:0`, an index.
     pub device: String,
+    /// Whether steps are captured once and replayed. Files of earlier versions do not say.
+    #[serde(default)]
+    pub graph: GraphMode,
+    /// What the backward pass computes again instead of keeping it.
+    #[serde(default)]
+    pub recompute: Recompute,
 }
 
 /// Some of the settings: of a file, or of flags.
@@ -121,6 +127,8 @@ pub struct Overlay {
     pub dtype: Option<Dtype>,
     pub matmul_precision: Option<MatmulPrecision>,
     pub device: Option<String>,
+    pub graph: Option<GraphMode>,
+    pub recompute: Option<Recompute>,
 }
 
 impl TrainConfig {
@@ -212,6 +220,72 @@ pub enum Dtype {
     Bf16,
     /// 16 bits, IEEE.
     F16,
+}
+
+/// Whether training steps are captured once and replayed from then on. Both ways make the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GraphMode {
+    /// Where it works; a warning where it does not.
+    #[default]
+    Auto,
+    /// Yes; an error where it does not work.
+    On,
+    /// No.
+    Off,
+}
+
+impl GraphMode {
+    /// All of them, by name.
+    pub const NAMES: [(&str, Self); 3] = [("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
+}
+
+impl FromStr for GraphMode {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        by_name("graph", name, &Self::NAMES)
+    }
+}
+
+impl fmt::Display for GraphMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(*self, &Self::NAMES))
+    }
+}
+
+/// What the backward pass computes again instead of keeping it. Each saves more memory and costs more time than the one
+/// before; all make the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recompute {
+    /// Nothing.
+    #[default]
+    None,
+    /// Results of GELUs.
+    Gelu,
+    /// Those and the results of the norms within blocks.
+    Norm,
+    /// Everything within a block: its input is all that is kept.
+    Block,
+}
+
+impl Recompute {
+    /// All of them, by name.
+    pub const NAMES: [(&str, Self); 4] =
+        [("none", Self::None), ("gelu", Self::Gelu), ("norm", Self::Norm), ("block", Self::Block)];
+}
+
+impl FromStr for Recompute {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        by_name("recompute", name, &Self::NAMES)
+    }
+}
+
+impl fmt::Display for Recompute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(name_of(*self, &Self::NAMES))
+    }
 }
 
 impl Schedule {

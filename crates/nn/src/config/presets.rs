@@ -1,6 +1,6 @@
 //! Named starting points.
 
-use super::{Dtype, MatmulPrecision, Schedule, TrainConfig};
+use super::{Dtype, GraphMode, MatmulPrecision, Recompute, Schedule, TrainConfig};
 
 /// The names, the default first.
 pub const PRESETS: [&str; 8] =
@@ -56,6 +56,8 @@ fn char() -> TrainConfig {
         dtype: Dtype::F32,
         matmul_precision: MatmulPrecision::Highest,
         device: "auto".into(),
+        graph: GraphMode::Auto,
+        recompute: Recompute::None,
     }
 }
 

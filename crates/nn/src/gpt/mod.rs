@@ -58,6 +58,8 @@ pub struct Gpt {
     wpe: Embedding,
     blocks: Vec<TransformerBlock>,
     ln_f: LayerNorm,
+    /// 0, 1, …: uploaded once, because a captured step uploads nothing.
+    positions: Tensor,
 }
 
 impl Gpt {
@@ -90,7 +92,9 @@ impl Gpt {
             .map(|i| TransformerBlock::new(p, &format!("transformer.h.{i}"), options, i))
             .collect::<Result<_>>()?;
         let ln_f = LayerNorm::new(p, "transformer.ln_f", config.width, config.bias, config.eps)?;
-        Ok(Self { config, params, wte, wpe, blocks, ln_f })
+        let positions: Vec<u32> = (0..config.context as u32).collect();
+        let positions = Tensor::from_u32(device, [config.context], &positions)?;
+        Ok(Self { config, params, wte, wpe, blocks, ln_f, positions })
     }
 
     /// Its parameters.
@@ -102,12 +106,12 @@ impl Gpt {
     ///
     /// # Errors
     /// `Shape` when T is longer than the context.
-    pub fn forward(&self, ids: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         matmul(&self.hidden(ids, mode)?, &self.wte.weight().transpose(0, 1)?)
     }
 
     /// ids `(B, T)` → what the head reads, `(B, T, C)`.
-    fn hidden(&self, ids: &Tensor, mode: Mode) -> Result<Tensor> {
+    fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let [_, t] = ids.dims2().map_err(|e| e.context("gpt: ids"))?;
         if t > self.config.context {
             return Err(Error::shape(format!(
@@ -115,8 +119,7 @@ impl Gpt {
                 self.config.context
             )));
         }
-        let positions: Vec<u32> = (0..t as u32).collect();
-        let positions = Tensor::from_u32(ids.device(), [t], &positions)?;
+        let positions = self.positions.slice(0, 0..t)?;
         let x = self.wte.forward(ids)?.add(&self.wpe.forward(&positions)?)?; // (B, T, C)
         let mut x = dropout(&x, mode, 0)?;
         for block in &self.blocks {
@@ -126,7 +129,7 @@ impl Gpt {
     }
 
     /// Mean cross entropy of `targets (B, T)` after `ids (B, T)`: a scalar.
-    pub fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let x = self.hidden(ids, mode)?;
         // All logits at once would be the largest tensor of a step.
         linear_cross_entropy(&x, self.wte.weight(), targets, LinearCrossEntropy::default())

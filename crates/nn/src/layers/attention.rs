@@ -3,7 +3,6 @@
 use super::{Conv1D, Mode, dropout};
 use crate::params::Params;
 use netcl_tensor::ops::attention::{AttentionOptions, attention_qkv};
-use netcl_tensor::random::{DropMask, Generator};
 use netcl_tensor::{Result, Tensor};
 
 /// GPT-2's attention: `c_attn` makes queries, keys and values at once, `c_proj` mixes the heads' results.
@@ -32,20 +31,19 @@ impl MultiHeadAttention {
         Ok(Self { c_attn, c_proj, heads, site })
     }
     /// x `(B, T, C)` → `(B, T, C)`.
-    pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub fn forward(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         dropout(&self.c_proj.forward(&self.heads(x, mode)?)?, mode, self.site + 1)
     }
     /// `residual + forward(x)`.
-    pub fn forward_add(&self, residual: &Tensor, x: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub fn forward_add(&self, residual: &Tensor, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         match mode.dropout > 0.0 {
             true => residual.add(&self.forward(x, mode)?),
             false => self.c_proj.forward_add(residual, &self.heads(x, mode)?),
         }
     }
-    fn heads(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
+    fn heads(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let qkv = self.c_attn.forward(x)?; // (B, T, 3C)
-        let Generator { seed, offset } = mode.generator(self.site);
-        let drop = (mode.dropout > 0.0).then_some(DropMask { probability: mode.dropout, seed, offset });
+        let drop = (mode.dropout > 0.0).then(|| mode.mask(self.site));
         let options = AttentionOptions { causal: true, scale: None, dropout: drop };
         attention_qkv(&qkv, self.heads, self.heads, options) // (B, T, C)
     }

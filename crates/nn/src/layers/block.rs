@@ -1,8 +1,10 @@
 //! The transformer block with normalisation before each part (GPT-2).
 
 use super::{Conv1D, LayerNorm, Mode, MultiHeadAttention, dropout};
+use crate::config::Recompute;
 use crate::params::Params;
-use netcl_tensor::ops::feed_forward::feed_forward;
+use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again};
+use netcl_tensor::tape::{checkpoint, layer};
 use netcl_tensor::{Result, Tensor};
 
 /// Two linear maps around a GELU.
@@ -28,15 +30,24 @@ impl Mlp {
         Ok(Self { c_fc, c_proj, site })
     }
     /// x `(.., C)` → `(.., C)`.
-    pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        let hidden = self.c_fc.forward(x)?.gelu_tanh()?; // (.., 4C)
+    pub fn forward(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        let before = self.c_fc.forward(x)?; // (.., 4C)
+        let mut hidden = before.gelu_tanh()?;
+        if mode.recompute >= Recompute::Gelu {
+            let before = before.detach();
+            hidden = hidden.made_again_by(move || before.gelu_tanh());
+        }
         dropout(&self.c_proj.forward(&hidden)?, mode, self.site)
     }
     /// `residual + forward(x)`.
-    pub fn forward_add(&self, residual: &Tensor, x: &Tensor, mode: Mode) -> Result<Tensor> {
+    pub fn forward_add(&self, residual: &Tensor, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         match (self.c_fc.parts(), self.c_proj.parts()) {
             ((w1, Some(b1)), (w2, Some(b2))) if mode.dropout <= 0.0 => {
-                feed_forward(residual, x, [w1, b1, w2, b2])
+                let maps = [w1, b1, w2, b2];
+                match mode.recompute >= Recompute::Gelu {
+                    true => feed_forward_again(residual, x, maps),
+                    false => feed_forward(residual, x, maps),
+                }
             }
             _ => residual.add(&self.forward(x, mode)?),
         }
@@ -50,6 +61,8 @@ pub struct TransformerBlock {
     attn: MultiHeadAttention,
     ln_2: LayerNorm,
     mlp: Mlp,
+    /// Its number, from 1.
+    number: u32,
 }
 
 /// What the blocks of a model share.
@@ -86,13 +99,32 @@ impl TransformerBlock {
             )?,
             ln_2: LayerNorm::new(params, &format!("{name}.ln_2"), width, bias, eps)?,
             mlp: Mlp::new(params, &format!("{name}.mlp"), width, bias, proj_std, site + 3)?,
+            number: index as u32 + 1,
         })
     }
     /// x `(B, T, C)` → `(B, T, C)`.
-    pub fn forward(&self, x: &Tensor, mode: Mode) -> Result<Tensor> {
-        let (x, normed) = self.ln_1.forward_residual(x)?;
+    pub fn forward(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        if mode.recompute < Recompute::Block {
+            return layer(self.number, || self.run(x, mode));
+        }
+        let (block, counter) = (self.clone(), mode.counter.cloned());
+        let Mode { dropout, seed, pass, .. } = mode;
+        let run = move |x: &Tensor| {
+            let counter = counter.as_ref();
+            // Within the block everything is kept while its own backward runs.
+            block.run(x, Mode { dropout, seed, pass, counter, recompute: Recompute::None })
+        };
+        layer(self.number, || checkpoint("transformer_block", x, run))
+    }
+
+    fn run(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        let norm = |norm: &LayerNorm, x: &Tensor| match mode.recompute >= Recompute::Norm {
+            true => norm.forward_residual_again(x),
+            false => norm.forward_residual(x),
+        };
+        let (x, normed) = norm(&self.ln_1, x)?;
         let x = self.attn.forward_add(&x, &normed, mode)?;
-        let (x, normed) = self.ln_2.forward_residual(&x)?;
+        let (x, normed) = norm(&self.ln_2, &x)?;
         self.mlp.forward_add(&x, &normed, mode)
     }
 }

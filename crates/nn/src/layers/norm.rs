@@ -32,6 +32,12 @@ impl LayerNorm {
     pub fn forward_residual(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         residual_layer_norm(x, &self.weight, &self.bias, self.eps)
     }
+    /// The same, but the tape keeps no norm: the backward makes it again from x.
+    pub fn forward_residual_again(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (past, y) = self.forward_residual(x)?;
+        let (x, weight, bias, eps) = (x.detach(), self.weight.detach(), self.bias.detach(), self.eps);
+        Ok((past, y.made_again_by(move || layer_norm(&x, &weight, &bias, eps))))
+    }
 }
 
 /// Root-mean-square normalisation (Zhang and Sennrich 2019).

@@ -8,16 +8,19 @@
 //! Everything a step draws comes from (seed, step), so a run that is resumed makes the bits of one that never stopped.
 
 mod evaluate;
+mod explain;
 mod inputs;
 mod observer;
 mod peak;
 mod report;
 mod resume;
 mod step;
+mod stepper;
 mod trainer;
 mod uploads;
 
 pub use inputs::{Inputs, open_inputs};
 pub use observer::{Observer, RunInfo, Silent};
 pub use resume::model_from_dir;
+pub use stepper::Stepper;
 pub use trainer::{Outcome, Trainer};

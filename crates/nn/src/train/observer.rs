@@ -36,6 +36,8 @@ pub trait Observer {
     fn sample(&mut self, _step: u64, _text: &str) {}
     /// A checkpoint was written.
     fn saved(&mut self, _step: u64, _path: &Path) {}
+    /// Where a step's memory goes, in words, as soon as it is known; said once.
+    fn memory_explained(&mut self, _text: &str) {}
     /// Whether to write a checkpoint and stop after this step.
     fn should_stop(&mut self) -> bool;
 }

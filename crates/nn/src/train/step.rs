@@ -1,11 +1,15 @@
 //! One optimizer step, and reading its results while the next one runs.
 
 use super::trainer::Trainer;
-use super::uploads::Uploads;
-use crate::data::{Position, Prefetch};
+use super::uploads::{Inputs, Uploads};
+use crate::config::TrainConfig;
+use crate::data::{Batch, Position, Prefetch};
+use crate::gpt::Gpt;
 use crate::layers::Mode;
+use crate::optim::Optimizer;
 use netcl_device::driver::Event;
 use netcl_tensor::ops::optimizer::Report;
+use netcl_tensor::random::set_counter;
 use netcl_tensor::{Error, Result, Tensor, detect_anomaly};
 use std::time::Instant;
 
@@ -31,44 +35,55 @@ pub(super) struct Done {
 impl Trainer {
     /// Enqueues the step after `self.step`.
     pub(super) fn enqueue(&mut self, batches: &mut Prefetch, uploads: &mut Uploads) -> Result<Pending> {
-        let on = self.detect_anomaly;
-        let (loss, position) = detect_anomaly(on, || self.gradients(batches, uploads))?;
+        let device = self.model.params().device().clone();
+        let (data, after) = self.batches(batches)?;
+        let inputs = uploads.send(&data, !self.stepper.is_eager())?;
         let lr = self.rate.at(self.step);
-        self.optimizer.step(lr)?;
+        self.optimizer.set_rate(lr)?;
+        if self.config.dropout > 0.0 {
+            set_counter(&self.draws, Mode::draws(self.step * u64::from(self.config.grad_accum)))?;
+        }
+        let Self { stepper, model, optimizer, config, draws, detect_anomaly: on, .. } = self;
+        let made = stepper.run(|| {
+            let loss = detect_anomaly(*on, || gradients(model, optimizer, config, draws, &inputs))?;
+            optimizer.apply()?;
+            optimizer.zero_grad();
+            Ok(loss)
+        });
+        // Half a step leaves gradients behind that belong to no other.
+        let loss = made.inspect_err(|_| self.optimizer.zero_grad())?;
+        self.optimizer.count();
         let report = self.optimizer.report()?;
-        self.optimizer.zero_grad();
+        let loss = self.keep_loss(&loss)?;
         self.step += 1;
-        self.position = position;
-        let done = self.model.params().device().mark()?;
-        self.model.params().device().flush()?;
+        self.position = after;
+        let done = device.mark()?;
+        device.flush()?;
         Ok(Pending { step: self.step, lr, loss, report, done })
     }
 
-    /// Adds up the gradients of one step's batches; returns the mean loss and where the data goes on.
-    fn gradients(&self, batches: &mut Prefetch, uploads: &mut Uploads) -> Result<(Tensor, Position)> {
-        let micros = self.config.grad_accum;
-        let scale = 1.0 / micros as f32;
-        let mut total: Option<Tensor> = None;
+    /// The batches of one step, and where the data goes on.
+    fn batches(&self, from: &mut Prefetch) -> Result<(Vec<Batch>, Position)> {
         let mut after = self.position;
-        for _ in 0..micros {
-            let next = batches.next().unwrap_or_else(|| Err(Error::internal("the batches ended")));
+        let mut data = Vec::with_capacity(self.config.grad_accum as usize);
+        for _ in 0..self.config.grad_accum {
+            let next = from.next().unwrap_or_else(|| Err(Error::internal("the batches ended")));
             let (at, batch) = next?;
-            let (x, y) = uploads.send(&batch)?;
-            let pass = at.step * u64::from(micros) + u64::from(at.micro);
-            let mode = Mode { dropout: self.config.dropout as f32, seed: self.config.seed, pass };
-            let mut loss = self.model.loss(&x, &y, mode)?;
-            if micros > 1 {
-                loss = loss.mul_scalar(scale)?;
-            }
-            self.optimizer.backward(&loss)?;
-            let loss = loss.detach();
-            total = Some(match total {
-                Some(sum) => sum.add(&loss)?,
-                None => loss,
-            });
             after = self.loader.next(at);
+            data.push(batch);
         }
-        total.map(|t| (t, after)).ok_or_else(|| Error::internal("a step without batches"))
+        Ok((data, after))
+    }
+
+    /// The loss of a replay lies where the next replay puts its own: a copy, for the host to read while that runs.
+    fn keep_loss(&mut self, loss: &Tensor) -> Result<Tensor> {
+        if !self.stepper.is_captured() {
+            return Ok(loss.clone());
+        }
+        let slot = &self.losses[self.step as usize % self.losses.len()];
+        let (from, to) = (loss.storage(), slot.storage());
+        to.device().copy(from, loss.layout().offset * loss.dtype().size(), to, 0, to.bytes())?;
+        Ok(slot.clone())
     }
 
     /// Reads a step's numbers as soon as that step is done.
@@ -87,4 +102,41 @@ impl Trainer {
         }
         Ok(Done { step: pending.step, lr: pending.lr, loss, norm, at: Instant::now() })
     }
+}
+
+/// Adds up the gradients of one step's batches; the mean loss.
+fn gradients(
+    model: &Gpt,
+    optimizer: &Optimizer,
+    config: &TrainConfig,
+    draws: &Tensor,
+    batches: &[Inputs],
+) -> Result<Tensor> {
+    let micros = batches.len();
+    let mut total: Option<Tensor> = None;
+    for (micro, (x, y)) in batches.iter().enumerate() {
+        let mode = Mode {
+            dropout: config.dropout as f32,
+            seed: config.seed,
+            pass: micro as u64,
+            counter: (config.dropout > 0.0).then_some(draws),
+            recompute: config.recompute,
+        };
+        let device = model.params().device();
+        let tag = device.tag("activations");
+        let mut loss = model.loss(x, y, mode)?;
+        if micros > 1 {
+            loss = loss.mul_scalar(1.0 / micros as f32)?;
+        }
+        drop(tag);
+        let tag = device.tag("gradients");
+        optimizer.backward(&loss)?;
+        drop(tag);
+        let loss = loss.detach();
+        total = Some(match total {
+            Some(sum) => sum.add(&loss)?,
+            None => loss,
+        });
+    }
+    total.ok_or_else(|| Error::internal("a step without batches"))
 }

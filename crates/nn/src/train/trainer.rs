@@ -2,10 +2,11 @@
 
 use super::observer::{Observer, RunInfo};
 use super::step::Pending;
+use super::stepper::Stepper;
 use super::uploads::Uploads;
 use super::{open_inputs, peak};
 use crate::checkpoint::Checkpoint;
-use crate::config::{Dtype, TrainConfig};
+use crate::config::{Dtype, GraphMode, TrainConfig};
 use crate::data::{Eval, Loader, Position, Prefetch};
 use crate::gpt::Gpt;
 use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
@@ -13,7 +14,8 @@ use crate::run::{RunFolder, StepMetrics};
 use crate::schedule::LearningRate;
 use crate::tokenizer::Tokenizer;
 use netcl_device::KernelTime;
-use netcl_tensor::{DType, Device, Error, Result};
+use netcl_tensor::random::counter;
+use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
 use std::path::Path;
 use std::time::Instant;
 
@@ -21,6 +23,9 @@ use std::time::Instant;
 const PREFETCH: usize = 4;
 /// Steps whose kernels are timed for the report: after everything is compiled.
 const PROFILED: std::ops::Range<u64> = 5..8;
+
+/// Losses kept on the device: of the step that runs, the one before, which is being read, and one to spare.
+const LOSSES: usize = 3;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +59,11 @@ pub struct Trainer {
     pub(super) last_done: Instant,
     pub(super) peak_flops: f64,
     pub(super) detect_anomaly: bool,
+    pub(super) stepper: Stepper,
+    /// Draws that come before a step's dropout.
+    pub(super) draws: Tensor,
+    /// Losses of the last steps.
+    pub(super) losses: Vec<Tensor>,
     tokens: [usize; 2],
 }
 
@@ -149,6 +159,11 @@ impl Trainer {
             last_done: Instant::now(),
             peak_flops: 0.0,
             detect_anomaly: false,
+            stepper: Stepper::new(device, config.graph),
+            draws: counter(device, 0)?,
+            losses: (0..LOSSES)
+                .map(|_| Tensor::zeros(device, Shape::default(), DType::F32))
+                .collect::<Result<_>>()?,
             tokens,
             config,
         };
@@ -161,6 +176,10 @@ impl Trainer {
     /// Checks every op's result from now on; slow, and says which op made the first NaN.
     pub fn detect_anomaly(&mut self, on: bool) {
         self.detect_anomaly = on;
+        if on {
+            // It looks at results on the host.
+            self.stepper = Stepper::new(self.model.params().device(), GraphMode::Off);
+        }
     }
 
     /// The model as it stands.
@@ -194,6 +213,7 @@ impl Trainer {
         let mut pending: Option<Pending> = None;
         let mut outcome = Outcome::Finished;
         let started = self.step;
+        let mut explained = false;
         while self.step < self.config.steps {
             if self.step - started == PROFILED.start {
                 device.start_profile();
@@ -201,6 +221,10 @@ impl Trainer {
             let next = self.enqueue(&mut batches, &mut uploads)?;
             if let Some(before) = pending.replace(next) {
                 self.finish_step(&before, observer)?;
+            }
+            if let (false, Some(text)) = (explained, self.explain_memory()) {
+                observer.memory_explained(&text);
+                explained = true;
             }
             if self.step - started == PROFILED.end {
                 self.kernels = device.stop_profile()?;

@@ -101,7 +101,8 @@ static inline void load_keys(__local float4 *tile, int size, __global const T *x
   }
 
 #if DROPOUT
-#define DROP_ARGS , ulong seed, ulong offset, uint drop, float keep
+#define DROP_ARGS COUNTER_ARG, ulong seed, ulong site, uint drop, float keep
+#define DROP_START const ulong offset = STREAM_START(site);
 /* What the probability of each (row r0 + i, key s0 + j) is multiplied with, at m[i * si + j * sj]; s0 % 4 == 0. */
 static inline void drop_tile(__local float *m, int si, int sj, int ni, int nj, uint r0, uint s0, ulong head,
                       ulong t_len, uint s_len, ulong seed, ulong offset, uint drop, float keep) {
@@ -116,6 +117,7 @@ static inline void drop_tile(__local float *m, int si, int sj, int ni, int nj, u
 }
 #else
 #define DROP_ARGS
+#define DROP_START
 #endif
 
 /* Last key that row r sees; -1 past the end. */

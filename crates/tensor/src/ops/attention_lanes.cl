@@ -232,7 +232,8 @@ static inline void widen(float *dst, __global const T *x, ulong xt, int n) {
 static inline IV last_key(const block_t *r, int j, int more) { return AS_IV(CAT(vload, VW)(j, r->t)) + (IV)(more); }
 
 #if DROPOUT
-#define DROP_ARGS , ulong seed, ulong offset, uint drop, float keep
+#define DROP_ARGS COUNTER_ARG, ulong seed, ulong site, uint drop, float keep
+#define DROP_START const ulong offset = STREAM_START(site);
 /* Low and high words of the first counter of each lane's row; head is b*H + h of the group's first. */
 static inline void drop_rows(UV *lo, UV *hi, const block_t *r, ulong offset, ulong head, ulong t_len, uint s_len) {
   for (int j = 0; j < QV; ++j) {
@@ -259,4 +260,5 @@ static inline void drop_mask(FV *m, UV lo, UV hi, uint s, ulong seed, uint drop,
 }
 #else
 #define DROP_ARGS
+#define DROP_START
 #endif

@@ -162,7 +162,8 @@ static inline void store_rows(const float *c, __global T *to, ulong stride, int 
 }
 
 #if DROPOUT
-#define DROP_ARGS , ulong seed, ulong offset, uint drop, float keep
+#define DROP_ARGS COUNTER_ARG, ulong seed, ulong site, uint drop, float keep
+#define DROP_START const ulong offset = STREAM_START(site);
 /* Four bits that say which of the four words of draw n are kept. */
 static inline uint kept_words(ulong n, ulong seed, ulong offset, uint drop) {
   uint c[4];
@@ -205,4 +206,5 @@ static inline void kept_by_columns(uint *bits, int n, ulong n0, ulong next, int 
 #define KEPT(bits, i) ((bits)[(i) / 32] >> ((i) & 31) & 1)
 #else
 #define DROP_ARGS
+#define DROP_START
 #endif

@@ -17,6 +17,7 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
                             ulong kb, ulong kh, ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt,
                             __global T *o, __global float *lse, uint heads, uint kv_heads, uint t_len, uint s_len,
                             float scale DROP_ARGS) {
+  DROP_START
   const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
   const ulong h = get_group_id(1), b = get_group_id(2);
   const uint r0 = (blocks - 1 - get_group_id(0)) * BQ; /* long causal blocks first */

@@ -74,6 +74,7 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
                             __global T *dk, ulong dk0, ulong dkb, ulong dkh, ulong dkt, __global T *dv, ulong dv0,
                             ulong dvb, ulong dvh, ulong dvt, __global float *acc, uint heads, uint kv_heads, uint t_len,
                             uint s_len, float scale DROP_ARGS) {
+  DROP_START
   const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
   const uint part = get_group_id(0), parts = get_num_groups(0);
   const ulong h = get_group_id(1), b = get_group_id(2), wt = (ulong)heads * D;

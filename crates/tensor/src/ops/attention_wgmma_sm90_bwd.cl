@@ -178,6 +178,7 @@ __kernel __attribute__((reqd_work_group_size(384, 1, 1))) void attention_bwd_kv(
     __global const T *v_, __global const float *stats, __global T *dk, ulong dk0, ulong dkb, ulong dkh, ulong dkt,
     __global T *dv, ulong dv0, ulong dvb, ulong dvh, ulong dvt, __global int *next, uint batch, uint together, uint heads,
     uint kv_heads, uint t_len, uint s_len, float scale_ DROP_ARGS) {
+  DROP_START
   __local uchar local_[KV_LOCAL] __attribute__((aligned(1024)));
   KvPlace at;
   at.k = (uint)(size_t)local_;

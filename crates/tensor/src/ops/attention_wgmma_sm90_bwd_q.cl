@@ -63,6 +63,7 @@ __kernel __attribute__((reqd_work_group_size(128 * (QW + 1), 1, 1))) void attent
     __global const uchar *maps, ulong maps_at, __global const T *q_, __global const T *g_, __global const T *k_,
     __global const T *v_, __global const float *stats, __global T *dq, ulong dq0, ulong dqb, ulong dqh, ulong dqt,
     __global int *next, uint batch, uint together, uint heads, uint kv_heads, uint t_len, uint s_len, float scale_ DROP_ARGS) {
+  DROP_START
   __local uchar local_[Q_LOCAL] __attribute__((aligned(1024)));
   QPlace at;
   at.q = (uint)(size_t)local_;

@@ -3,8 +3,9 @@
  *
  * x, y (n) T. A work-item takes every get_global_size(0)-th run of 64 elements, VW lanes at a time.
  */
-__kernel void dropout(__global const T *restrict x, __global T *restrict y, ulong n, ulong seed, ulong offset, uint drop,
-                      float keep) {
+__kernel void dropout(__global const T *restrict x, __global T *restrict y, ulong n COUNTER_ARG, ulong seed, ulong site,
+                      uint drop, float keep) {
+  const ulong offset = STREAM_START(site);
   for (ulong run = get_global_id(0); run * 64 < n; run += get_global_size(0))
     for (uint lane = 0; lane < 16; lane += VW) {
       UV c[4];

@@ -15,7 +15,16 @@ static KERNEL: Kernel = Kernel::new("dropout", include_str!("dropout.cl"))
 pub fn dropout(x: &Tensor, probability: f32, generator: &mut Generator) -> Result<Tensor> {
     check::float("dropout", "x", x)?;
     let mask = generator.mask(probability, x.count().div_ceil(64) as u64 * 16)?;
-    if probability == 0.0 {
+    masked(x, mask)
+}
+
+/// The same with a mask that was made before.
+///
+/// # Errors
+/// `DType` when x is not of floats.
+pub fn masked(x: &Tensor, mask: DropMask) -> Result<Tensor> {
+    check::float("dropout", "x", x)?;
+    if mask.probability == 0.0 {
         return Ok(x.clone());
     }
     Dropout { mask }.apply([x])
@@ -35,8 +44,7 @@ impl Dropout {
             let groups = random::runs(x.device(), &KERNEL, x.count());
             let launch =
                 KERNEL.launch("dropout").define("DTYPE", x.dtype().code()).groups(groups).read(&x).write(&y);
-            let launch = launch.scalar(x.count()).scalar(self.mask.seed).scalar(self.mask.offset);
-            launch.scalar(self.mask.threshold()).scalar(self.mask.keep()).run()?;
+            self.mask.bind(self.mask.define(launch).scalar(x.count())).run()?;
         }
         Ok(y)
     }
@@ -57,7 +65,7 @@ impl Op<1> for Dropout {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize], probability, offset| {
-            let mask = DropMask { probability, seed: 42, offset };
+            let mask = DropMask { probability, seed: 42, offset, counter: None };
             Sample::new(Self { mask }, [Input::normal(shape)])
         };
         vec![

@@ -6,7 +6,7 @@
 
 use super::elementwise::UNARY;
 use super::map::map;
-use super::matmul::{Aux, Epilogue, Matrix, Problem, product, run, weight_gradients};
+use super::matmul::{Aux, Epilogue, Matrix, Problem, gelu_again, product, run, weight_gradients};
 use super::prelude::*;
 
 /// residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias` `(.., N)`.
@@ -25,7 +25,15 @@ pub type Maps<'a> = [&'a Tensor; 4];
 /// # Errors
 /// `Shape` when K, H, N or the axes before the last differ; `DType` when they are not floats of one type.
 pub fn feed_forward(residual: &Tensor, x: &Tensor, [w1, b1, w2, b2]: Maps<'_>) -> Result<Tensor> {
-    FeedForward.apply([residual, x, w1, b1, w2, b2])
+    FeedForward { recompute: false }.apply([residual, x, w1, b1, w2, b2])
+}
+
+/// The same, but the backward makes the GELU's result again from what goes into it: (R, H) less to keep, the same bits.
+///
+/// # Errors
+/// As [`feed_forward`].
+pub fn feed_forward_again(residual: &Tensor, x: &Tensor, [w1, b1, w2, b2]: Maps<'_>) -> Result<Tensor> {
+    FeedForward { recompute: true }.apply([residual, x, w1, b1, w2, b2])
 }
 
 fn check_map(op: &str, x: (&str, &[usize]), w: (&str, &Tensor), bias: (&str, &Tensor)) -> Result<usize> {
@@ -144,12 +152,15 @@ impl Op<4> for LinearAdd {
 
 /// See [`feed_forward`].
 #[derive(Clone)]
-pub struct FeedForward;
+pub struct FeedForward {
+    /// Whether the backward makes the GELU's result again.
+    recompute: bool,
+}
 
 impl Op<6> for FeedForward {
     const NAME: &'static str = "feed_forward";
-    /// x w1 + b1 and its GELU, (R, H).
-    type Saved = (Tensor, Tensor);
+    /// x w1 + b1 and, unless it is made again, its GELU, (R, H).
+    type Saved = (Tensor, Option<Tensor>);
     fn forward(&self, [residual, x, w1, b1, w2, b2]: [&Tensor; 6]) -> Result<(Tensor, Self::Saved)> {
         let op = Self::NAME;
         let all = [("x", x), ("w1", w1), ("b1", b1), ("w2", w2), ("b2", b2), ("residual", residual)];
@@ -164,7 +175,7 @@ impl Op<6> for FeedForward {
         run(&hidden, &problem, &epilogue, false)?;
         let rows = residual.reshape([before.dims()[0], n])?;
         let y = mapped(&rows, &hidden, w2, b2)?.reshape(residual.shape())?;
-        Ok((y, (before, hidden)))
+        Ok((y, (before, (!self.recompute).then_some(hidden))))
     }
     fn backward(
         &self,
@@ -173,7 +184,14 @@ impl Op<6> for FeedForward {
         dy: &Tensor,
     ) -> Result<[Option<Tensor>; 6]> {
         let rows = Matrix::rows_of(dy)?;
-        let (dw2, db2) = map_gradients(hidden, w2, b2, &rows)?;
+        let hidden = match hidden {
+            Some(hidden) => hidden.clone(),
+            None => {
+                gelu_again(before, &Problem::new(Matrix::rows_of(x)?, Matrix::of("feed_forward", "w1", w1)?, &[])?)?
+            }
+        };
+        let (dw2, db2) = map_gradients(&hidden, w2, b2, &rows)?;
+        drop(hidden);
         let problem = Problem::new(rows, Matrix::of("feed_forward", "w2", w2)?.transposed(), &[])?;
         let inner = before.empty_like()?;
         run(&inner, &problem, &Epilogue { aux: Aux::GeluGrad(before), ..Epilogue::NONE }, false)?;
@@ -188,15 +206,17 @@ impl Op<6> for FeedForward {
         residual.zip(&linear.reference([&hidden, w2, b2]), &residual.shape, |a, b| a + b)
     }
     fn samples() -> Vec<Sample<Self, 6>> {
-        let sample = |x: &[usize], width: usize, n: usize| {
+        let made = |recompute: bool, x: &[usize], width: usize, n: usize| {
             let (k, mut y) = (x[x.len() - 1], x.to_vec());
             y[x.len() - 1] = n;
             let inputs = [&y, x, &[k, width][..], &[width], &[width, n], &[n]].map(Input::normal);
-            Sample::new(Self, inputs).sums(4 * width)
+            Sample::new(Self { recompute }, inputs).sums(4 * width)
         };
+        let sample = |x: &[usize], width: usize, n: usize| made(false, x, width, n);
         vec![
             sample(&[3, 5], 6, 4),
             sample(&[2, 10, 16], 24, 16),
+            made(true, &[2, 10, 16], 24, 16).named("GELU made again"),
             sample(&[4], 3, 2).light(),
             sample(&[1, 1], 1, 1).light(),
             sample(&[0, 4], 3, 2).light(),

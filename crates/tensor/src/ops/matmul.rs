@@ -5,7 +5,7 @@
 //! the gradient of a weight needs no sum over the batch.
 
 use super::prelude::*;
-pub(super) use launch::{Aux, Epilogue, accumulate, run};
+pub(super) use launch::{Aux, Epilogue, accumulate, gelu_again, run};
 use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};
 

@@ -41,7 +41,11 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
 
     /// Forward, then onto the tape if an input needs a gradient.
     fn apply(self, inputs: [&Tensor; N]) -> Result<Tensor> {
-        let (y, saved) = tape::no_grad(|| self.forward(inputs))?;
+        let forward = || tape::no_grad(|| self.forward(inputs));
+        let (y, saved) = match inputs.first() {
+            Some(x) => x.device().within((tape::current_layer(), Self::NAME), forward)?,
+            None => forward()?,
+        };
         tape::record(Self::NAME, &inputs, y, move |inputs, dy| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, dy)?.into())
@@ -76,7 +80,11 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
 
     /// Forward, then onto the tape, as one node, if an input needs a gradient.
     fn apply(self, inputs: [&Tensor; N]) -> Result<[Tensor; M]> {
-        let (ys, saved) = tape::no_grad(|| self.forward(inputs))?;
+        let forward = || tape::no_grad(|| self.forward(inputs));
+        let (ys, saved) = match inputs.first() {
+            Some(x) => x.device().within((tape::current_layer(), Self::NAME), forward)?,
+            None => forward()?,
+        };
         tape::record_all(Self::NAME, &inputs, ys, move |inputs, dys| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, std::array::from_fn(|i| dys[i].as_ref()))?.into())

@@ -103,6 +103,8 @@ pub struct Update {
     entries: Vec<Entry>,
     arenas: Vec<Arena>,
     control: Control,
+    /// Of the last [`Update::set`].
+    max_norm: Option<f64>,
     plan: Option<Plan>,
 }
 
@@ -118,7 +120,7 @@ impl Update {
         let device = first.param.device().clone();
         let _tag = device.tag("optimizer");
         let arenas = Arena::over(&entries, rule.moments().len())?;
-        Ok(Self { rule, entries, arenas, control: Control::new(&device, scale)?, plan: None })
+        Ok(Self { rule, entries, arenas, control: Control::new(&device, scale)?, max_norm: None, plan: None })
     }
 
     /// The rule.
@@ -138,13 +140,34 @@ impl Update {
     /// # Errors
     /// `Shape` that names a parameter without gradient or with one of another shape; nothing has changed then.
     pub fn step(&mut self, lr: f64, max_norm: Option<f64>) -> Result<()> {
+        self.entries.iter().try_for_each(|e| collected(&e.param).map(|_| ()))?;
+        self.set(lr, max_norm)?;
+        self.apply()?;
+        self.control.count();
+        Ok(())
+    }
+
+    /// The part of [`Update::step`] that the host does: writes learning rate and largest norm where the device reads them.
+    ///
+    /// # Errors
+    /// Whatever the upload answers.
+    pub fn set(&mut self, lr: f64, max_norm: Option<f64>) -> Result<()> {
+        self.max_norm = max_norm;
+        self.control.set(lr, max_norm)
+    }
+
+    /// The part of [`Update::step`] that the device does, from what is in its memory: a captured step holds this alone. Say
+    /// [`Update::count`] for each time it was enqueued.
+    ///
+    /// # Errors
+    /// `Shape` as [`Update::step`].
+    pub fn apply(&mut self) -> Result<()> {
         let grads = self.entries.iter().map(|e| gradient(&e.param)).collect::<Result<Vec<_>>>()?;
         let device = self.entries[0].param.device().clone();
         let _tag = device.tag("optimizer");
         self.arenas.iter_mut().try_for_each(Arena::lead)?;
         let plan = Plan::renew(self.plan.take(), &self.entries, &self.arenas, &grads)?;
-        self.control.set(lr, max_norm)?;
-        let measured = max_norm.is_some() || self.control.scales();
+        let measured = self.max_norm.is_some() || self.control.scales();
         let mut parts = 0;
         if measured {
             for batch in &plan.batches {
@@ -160,6 +183,11 @@ impl Update {
         }
         self.plan = Some(plan);
         Ok(())
+    }
+
+    /// A step was enqueued: the next [`Update::report`] is its.
+    pub fn count(&self) {
+        self.control.count();
     }
 
     /// Gradients of `loss`, multiplied by the loss scale where there is one; a step divides them by it again.
@@ -210,15 +238,7 @@ impl Update {
     fn prepare(&self, plan: &Plan, batch: &Batch, parts: usize) -> Result<()> {
         let [log1, log2] = self.rule.betas().map(|b| b.ln() as f32);
         let launch = self.launch("optimizer_prepare", plan, batch).groups(1).write(&self.control.memory);
-        launch
-            .read(&plan.partial)
-            .scalar(parts)
-            .scalar(log1)
-            .scalar(log2)
-            .scalar(self.control.growth())
-            .run()?;
-        self.control.count();
-        Ok(())
+        launch.read(&plan.partial).scalar(parts).scalar(log1).scalar(log2).scalar(self.control.growth()).run()
     }
 
     fn update(&self, plan: &Plan, batch: &Batch, grads: &[Tensor]) -> Result<()> {
@@ -234,6 +254,12 @@ impl Update {
 
 /// The collected gradient of a parameter, without gaps.
 fn gradient(param: &Tensor) -> Result<Tensor> {
+    let grad = collected(param)?;
+    if grad.is_contiguous() { Ok(grad) } else { grad.detach().contiguous() }
+}
+
+/// The collected gradient of a parameter, if it is one that a step takes.
+fn collected(param: &Tensor) -> Result<Tensor> {
     let name = param.name().unwrap_or("a parameter without name");
     let grad = param.grad().ok_or_else(|| {
         Error::shape(format!(
@@ -250,5 +276,5 @@ fn gradient(param: &Tensor) -> Result<Tensor> {
         )));
     }
     check::float("optimizer", "a gradient", &grad)?;
-    if grad.is_contiguous() { Ok(grad) } else { grad.detach().contiguous() }
+    Ok(grad)
 }

@@ -6,7 +6,20 @@
  *
  * Element i of a tensor takes word (i % 64) / 16 of draw (i / 64) * 16 + i % 16: lanes that draw side by side fill elements
  * side by side. A tensor of n elements takes 16 * ceil(n / 64) draws.
+ *
+ * With COUNTED a stream begins counter[0] draws later: what changes from step to step lies in device memory, and a launch
+ * that is repeated unchanged draws other numbers.
  */
+#ifndef COUNTED
+#define COUNTED 0
+#endif
+#if COUNTED
+#define COUNTER_ARG , __global const ulong *counter
+#define STREAM_START(offset) ((offset) + counter[0])
+#else
+#define COUNTER_ARG
+#define STREAM_START(offset) (offset)
+#endif
 
 /* Defines NAME(c, key): counter c[4] in, four random words out. WORD is uint or a vector of it, one counter a lane;
  * HI(a, m) is the upper half of the 64-bit product with a constant. */

@@ -34,7 +34,7 @@ const BACKWARD_TILES: [(usize, usize); 4] = [(64, 128), (32, 128), (16, 128), (8
 const QUERY_VECTORS: usize = 2;
 
 /// What a problem fixes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Problem {
     pub batch: usize,
     pub heads: usize,
@@ -148,6 +148,10 @@ impl Problem {
     }
     /// The defines that all texts take.
     pub(super) fn defined<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        let launch = match &self.mask {
+            Some(mask) => mask.define(launch),
+            None => launch,
+        };
         launch
             .define("D", self.size)
             .define("CAUSAL", self.causal)
@@ -169,8 +173,8 @@ impl Problem {
             launch = launch.scalar(n as u32);
         }
         launch = launch.scalar(self.scale);
-        match self.mask {
-            Some(m) => launch.scalar(m.seed).scalar(m.offset).scalar(m.threshold()).scalar(m.keep()),
+        match &self.mask {
+            Some(mask) => mask.bind(launch),
             None => launch,
         }
     }

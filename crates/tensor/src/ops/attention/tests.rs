@@ -25,7 +25,7 @@ fn variants_agree() {
         let options = AttentionOptions { causal: i % 2 == 0, ..AttentionOptions::default() };
         let options = options.drop(if i % 2 == 0 { 0.2 } else { 0.0 }, [b, h, t, s], &mut generator).unwrap();
         let run = || {
-            let y = attention(&inputs[0], &inputs[1], &inputs[2], options).unwrap();
+            let y = attention(&inputs[0], &inputs[1], &inputs[2], options.clone()).unwrap();
             inputs.iter().for_each(|x| x.set_grad(None));
             y.backward_with(&dy).unwrap();
             let grads = inputs.iter().map(|x| x.grad().unwrap().to_vec().unwrap());

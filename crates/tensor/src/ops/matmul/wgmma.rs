@@ -298,6 +298,7 @@ pub(super) fn run_plan(
         Split::Sum { .. } => Some(c.clone()),
     };
     let launch = define(WGMMA.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
+    let launch = launch.read_beside(&p.a.tensor).read_beside(&p.b.tensor);
     let launch = match e.aux {
         Aux::None => with_bias(launch).write_base(&Unused(c)),
         Aux::Residual(x) | Aux::GeluGrad(x) => with_bias(launch).read(x),

@@ -1,0 +1,434 @@
+//! What a stretch of commands is: launches, fills, copies and uploads with the memory they touch, noted as they are enqueued.
+//!
+//! Watching notes commands that run as ever. Capturing notes them instead of running them: what was captured is bound and
+//! enqueued later, as often as wanted, so its memory may not be handed out to anybody else. Freed blocks of a capture
+//! therefore stay with it; the capture itself uses them again, or places buffers where a plan says.
+
+use crate::buffer::WeakBuffer;
+use crate::driver::{Access, Arg, KernelHandle, Memory, Range};
+use crate::pool::{Block, Home};
+use crate::{Buffer, Device, Error, Label, Result};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+/// One argument of a launch.
+#[derive(Clone)]
+pub enum Argument {
+    /// Memory, from where the buffer starts.
+    Memory(Buffer, Access),
+    /// A scalar: its bytes and how many of them count.
+    Scalar([u8; 8], u8),
+    /// Local memory of this many bytes.
+    Local(usize),
+}
+
+impl Argument {
+    /// As drivers take it.
+    pub fn arg(&self) -> Arg<'_> {
+        match self {
+            Self::Memory(buffer, access) => Arg::Memory(buffer.memory(), *access),
+            Self::Scalar(bytes, size) => Arg::Scalar(&bytes[..usize::from(*size).min(8)]),
+            Self::Local(bytes) => Arg::Local(*bytes),
+        }
+    }
+}
+
+/// Memory that a recorded command touches.
+#[derive(Clone)]
+pub struct Touched {
+    /// The driver's object, alive as long as this is.
+    pub memory: Memory,
+    /// How.
+    pub access: Access,
+    /// Which of the recording's allocations it is, or is part of; `None` for memory from before.
+    pub allocation: Option<usize>,
+    /// Where the object starts within that allocation.
+    pub start: usize,
+}
+
+/// An argument of a recorded launch.
+#[derive(Clone)]
+pub enum Recorded {
+    /// Memory.
+    Memory(Touched),
+    /// A scalar: its bytes and how many of them count.
+    Scalar([u8; 8], u8),
+    /// Local memory of this many bytes.
+    Local(usize),
+}
+
+impl Recorded {
+    /// As drivers take it.
+    pub fn arg(&self) -> Arg<'_> {
+        match self {
+            Self::Memory(touched) => Arg::Memory(&touched.memory, touched.access),
+            Self::Scalar(bytes, size) => Arg::Scalar(&bytes[..usize::from(*size).min(8)]),
+            Self::Local(bytes) => Arg::Local(*bytes),
+        }
+    }
+}
+
+/// What a crate further right knows of a launch.
+pub type Note = Arc<dyn Any + Send + Sync>;
+
+/// One recorded command.
+#[derive(Clone)]
+pub enum Command {
+    /// A launch.
+    Launch {
+        /// The kernel, whose arguments may be others by now.
+        kernel: KernelHandle,
+        /// Its arguments.
+        args: Vec<Recorded>,
+        /// Memory that it reads by addresses it was told.
+        beside: Vec<Touched>,
+        /// Sizes.
+        range: Range,
+        /// For the profiler.
+        label: Label,
+        /// From [`Device::launch`].
+        note: Option<Note>,
+    },
+    /// A pattern over the first bytes of an object.
+    Fill {
+        /// Where.
+        to: Touched,
+        /// How far.
+        bytes: usize,
+        /// What.
+        pattern: Vec<u8>,
+    },
+    /// A copy within the device; offsets are from the objects' starts.
+    Copy {
+        /// Source and offset.
+        from: (Touched, usize),
+        /// Target and offset.
+        to: (Touched, usize),
+        /// How much.
+        bytes: usize,
+    },
+    /// Bytes from the host.
+    Write {
+        /// Target and offset.
+        to: (Touched, usize),
+        /// What.
+        data: Arc<[u8]>,
+    },
+}
+
+impl Command {
+    /// Everything it touches.
+    pub fn touched(&self) -> Vec<&Touched> {
+        match self {
+            Self::Launch { args, beside, .. } => {
+                let memory = args.iter().filter_map(|arg| match arg {
+                    Recorded::Memory(touched) => Some(touched),
+                    _ => None,
+                });
+                memory.chain(beside).collect()
+            }
+            Self::Fill { to, .. } | Self::Write { to: (to, _), .. } => vec![to],
+            Self::Copy { from, to, .. } => vec![&from.0, &to.0],
+        }
+    }
+    /// What the profiler calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Launch { label, .. } => label.name,
+            Self::Fill { .. } => "fill",
+            Self::Copy { .. } => "copy",
+            Self::Write { .. } => "upload",
+        }
+    }
+}
+
+/// A buffer that was asked for while recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Bytes asked for.
+    pub bytes: usize,
+    /// The tag in force.
+    pub tag: &'static str,
+    /// Layer and operation: [`Device::within`].
+    pub place: (u32, &'static str),
+    /// Whether it was still alive when the recording ended.
+    pub survives: bool,
+}
+
+/// Where the allocations of a recording go, one place for each, in order.
+#[derive(Clone)]
+pub struct Placement {
+    /// Blocks of memory that no one else uses.
+    pub chunks: Vec<Buffer>,
+    /// Chunk, offset and bytes of each allocation.
+    pub places: Vec<(usize, usize, usize)>,
+}
+
+/// How to record.
+pub enum Mode {
+    /// Commands run.
+    Watch,
+    /// Commands do not run. Without a placement, freed memory is used again as the pool does it.
+    Capture(Option<Placement>),
+}
+
+/// What was recorded, with the memory it needs.
+pub struct Recording {
+    /// Commands in order.
+    pub commands: Vec<Command>,
+    /// Allocations in order.
+    pub allocations: Vec<Allocation>,
+    /// Memory that captured commands use; keeps it from everybody else.
+    pub held: Held,
+}
+
+/// Memory that belongs to a capture; dropping it gives it back.
+pub struct Held {
+    device: Device,
+    blocks: Vec<Block>,
+    _buffers: Vec<Buffer>,
+}
+
+impl Held {
+    /// Bytes of blocks that only the capture uses.
+    pub fn bytes(&self) -> usize {
+        self.blocks.iter().map(|b| b.bytes).sum()
+    }
+}
+
+/// Statistics tag of memory that a capture holds.
+const TAG: &str = "graph";
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for block in self.blocks.drain(..) {
+            self.device.pool().give_back(block, TAG);
+        }
+    }
+}
+
+/// Which recording and which of its allocations a buffer is.
+pub(crate) type Serial = (u64, usize);
+
+#[derive(Default)]
+pub(crate) struct Recorder {
+    on: AtomicBool,
+    state: Mutex<Option<State>>,
+}
+
+struct State {
+    number: u64,
+    thread: ThreadId,
+    /// Depth of [`Device::aside`].
+    aside: usize,
+    mode: Mode,
+    commands: Vec<Command>,
+    allocations: Vec<Allocation>,
+    place: (u32, &'static str),
+    /// Blocks that the capture may use again, and those that it only keeps.
+    free: HashMap<usize, Vec<Block>>,
+    kept: Vec<Block>,
+    /// Buffers of the commands, by identity.
+    buffers: HashMap<usize, WeakBuffer>,
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(1);
+
+impl State {
+    fn captures(&self) -> bool {
+        matches!(self.mode, Mode::Capture(_))
+    }
+    fn touch(&mut self, buffer: &Buffer, access: Access) -> Touched {
+        let whole = buffer.whole();
+        let allocation = whole.serial().filter(|(number, _)| *number == self.number).map(|(_, i)| i);
+        if self.captures() {
+            let (key, weak) = whole.downgrade();
+            self.buffers.insert(key, weak);
+        }
+        Touched { memory: buffer.memory().clone(), access, allocation, start: buffer.start() }
+    }
+}
+
+impl Recorder {
+    fn state(&self) -> MutexGuard<'_, Option<State>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The recording this thread's commands belong to.
+    fn here<R>(&self, f: impl FnOnce(&mut State) -> R) -> Option<R> {
+        if !self.on.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut state = self.state();
+        let state = state.as_mut().filter(|s| s.aside == 0 && s.thread == std::thread::current().id())?;
+        Some(f(state))
+    }
+
+    /// Whether this thread's commands are captured and not to be run.
+    pub fn captures(&self) -> bool {
+        self.here(|s| s.captures()).unwrap_or(false)
+    }
+
+    /// Notes a command that `make` describes; whether it is to run as well.
+    pub fn command(&self, make: impl FnOnce(&mut dyn FnMut(&Buffer, Access) -> Touched) -> Command) -> bool {
+        let noted = self.here(|s| {
+            let command = make(&mut |buffer, access| s.touch(buffer, access));
+            s.commands.push(command);
+            !s.captures()
+        });
+        noted.unwrap_or(true)
+    }
+
+    /// A buffer of the recording: its number, and memory where the recording has some. `Err` where the plan does not fit.
+    pub fn allocate(&self, bytes: usize, class: usize, tag: &'static str) -> Result<Option<Taken>> {
+        let taken = self.here(|s| {
+            let index = s.allocations.len();
+            let place = s.place;
+            s.allocations.push(Allocation { bytes, tag, place, survives: true });
+            let place = match &s.mode {
+                Mode::Watch => Place::Pool,
+                Mode::Capture(None) => {
+                    s.free.get_mut(&class).and_then(Vec::pop).map_or(Place::Pool, Place::Again)
+                }
+                Mode::Capture(Some(plan)) => match plan.places.get(index) {
+                    Some((chunk, offset, planned)) if *planned == bytes => {
+                        plan.chunks.get(*chunk).map_or(Place::Unplanned, |b| Place::At(b.clone(), *offset))
+                    }
+                    _ => Place::Unplanned,
+                },
+            };
+            Taken { serial: (s.number, index), place }
+        });
+        match taken {
+            Some(Taken { place: Place::Unplanned, serial }) => Err(Error::unsupported(format!(
+                "capture: allocation {} of {bytes} bytes is not that of the step the plan was made for",
+                serial.1
+            ))),
+            taken => Ok(taken),
+        }
+    }
+
+    /// A buffer is gone. Its block, if it is to go back to the pool.
+    pub fn freed(&self, serial: Option<Serial>, block: Block) -> Option<Block> {
+        if !self.on.load(Ordering::Acquire) {
+            return Some(block);
+        }
+        let mut state = self.state();
+        let Some(state) = state.as_mut() else { return Some(block) };
+        let own = serial.filter(|(number, _)| *number == state.number);
+        if let Some(allocation) = own.and_then(|(_, i)| state.allocations.get_mut(i)) {
+            allocation.survives = false;
+        }
+        if !state.captures() || !matches!(block.home, Home::Pool) {
+            return Some(block);
+        }
+        match own {
+            Some(_) => state.free.entry(block.bytes).or_default().push(block),
+            None => state.kept.push(block),
+        }
+        None
+    }
+}
+
+/// What an allocation of a recording gets.
+pub(crate) struct Taken {
+    pub serial: Serial,
+    pub place: Place,
+}
+
+pub(crate) enum Place {
+    /// From the pool.
+    Pool,
+    /// A block the capture had before.
+    Again(Block),
+    /// A part of a chunk.
+    At(Buffer, usize),
+    /// The plan has no place for it.
+    Unplanned,
+}
+
+impl Device {
+    /// Notes this thread's commands from now on.
+    ///
+    /// # Errors
+    /// `Unsupported` when somebody already records on this device.
+    pub fn start_recording(&self, mode: Mode) -> Result<()> {
+        let recorder = self.recorder();
+        let mut state = recorder.state();
+        if state.is_some() {
+            return Err(Error::unsupported("capture: another step is being captured on this device"));
+        }
+        *state = Some(State {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            thread: std::thread::current().id(),
+            aside: 0,
+            mode,
+            commands: Vec::new(),
+            allocations: Vec::new(),
+            place: (0, ""),
+            free: HashMap::new(),
+            kept: Vec::new(),
+            buffers: HashMap::new(),
+        });
+        recorder.on.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Ends what [`Device::start_recording`] began.
+    ///
+    /// # Errors
+    /// `Internal` when nothing was being recorded.
+    pub fn stop_recording(&self) -> Result<Recording> {
+        let recorder = self.recorder();
+        let state = recorder.state().take();
+        recorder.on.store(false, Ordering::Release);
+        let Some(state) = state else { return Err(Error::internal("capture: nothing is being recorded")) };
+        let State { commands, allocations, free, kept, buffers, .. } = state;
+        let blocks: Vec<Block> = free.into_values().flatten().chain(kept).collect();
+        for block in &blocks {
+            self.pool().take_again(block, TAG);
+        }
+        let buffers = buffers.into_values().filter_map(|weak| weak.upgrade()).collect();
+        Ok(Recording {
+            commands,
+            allocations,
+            held: Held { device: self.clone(), blocks, _buffers: buffers },
+        })
+    }
+
+    /// Whether this thread's commands are being captured and do not run.
+    pub fn is_capturing(&self) -> bool {
+        self.recorder().captures()
+    }
+
+    /// Runs `f` outside of whatever is being recorded: commands run, and buffers come from the pool.
+    pub fn aside<R>(&self, f: impl FnOnce() -> R) -> R {
+        let here = std::thread::current().id();
+        let step = |up: bool| match self.recorder().state().as_mut().filter(|s| s.thread == here) {
+            Some(state) => {
+                state.aside = if up { state.aside + 1 } else { state.aside.saturating_sub(1) };
+                true
+            }
+            None => false,
+        };
+        if !self.recorder().on.load(Ordering::Acquire) || !step(true) {
+            return f();
+        }
+        let out = f();
+        step(false);
+        out
+    }
+
+    /// Says, to those who read a recording, which layer of a model, counted from 1, and which operation `f` belongs to.
+    pub fn within<R>(&self, place: (u32, &'static str), f: impl FnOnce() -> R) -> R {
+        let before = self.recorder().here(|s| std::mem::replace(&mut s.place, place));
+        let out = f();
+        if let Some(before) = before {
+            self.recorder().here(|s| s.place = before);
+        }
+        out
+    }
+}

@@ -1,0 +1,141 @@
+//! Where a training step's memory goes, in words.
+
+use super::trainer::Trainer;
+use netcl_device::human;
+use netcl_tensor::graph::{Plan, Span};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Groups shown of one kind; the rest is summed up.
+const SHOWN: usize = 8;
+
+/// What a buffer of a step is for, in the order of the explanation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Made by the forward pass, needed by the backward pass.
+    Activation,
+    /// Of parameters, from the backward pass to the update.
+    ParameterGradient,
+    /// On its way back through the layers.
+    Gradient,
+    /// Sums and tables of the optimizer.
+    Update,
+}
+
+impl Kind {
+    fn of(span: &Span, plan: &Plan) -> Self {
+        let last = span.commands.and_then(|(_, last)| plan.names.get(last));
+        match span.tag {
+            "activations" => Self::Activation,
+            "optimizer" => Self::Update,
+            _ if last.is_some_and(|name| name.starts_with("optimizer")) => Self::ParameterGradient,
+            _ => Self::Gradient,
+        }
+    }
+    fn title(self) -> &'static str {
+        match self {
+            Self::Activation => "activations: results of the forward pass that the backward pass needs",
+            Self::ParameterGradient => "gradients of the parameters, which wait for the update",
+            Self::Gradient => "gradients of activations and workspace of the kernels",
+            Self::Update => "workspace of the update",
+        }
+    }
+}
+
+impl Trainer {
+    /// Parameters, moments, and the buffers of a step as its plan has placed them; `None` before a step was captured.
+    pub fn explain_memory(&self) -> Option<String> {
+        let plan = self.stepper.plan()?;
+        let device = self.model.params().device();
+        let stats = device.memory();
+        let tagged = |tag: &str| stats.by_tag.iter().find(|(t, _)| *t == tag).map_or(0, |(_, n)| *n);
+        let mut out = String::from("memory of training\n");
+        let mut line = |bytes: usize, text: &str| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "{:>12}  {text}", human(bytes as u64));
+        };
+        let params = self.model.params();
+        line(tagged("parameters"), &format!("{} parameters in {}", params.count(), params.dtype()));
+        line(
+            tagged("optimizer"),
+            "what AdamW keeps for each: two averages, and f32 weights where storage is narrower",
+        );
+        line(tagged("inputs"), "batches on their way");
+        line(
+            plan.bytes,
+            "buffers of a step, all in one place planned before, because most live only for a while:",
+        );
+        let (_, at) = plan.peak;
+        let name = plan.names.get(at).copied().unwrap_or("");
+        let peak = format!(
+            "are in use at once at the most, before command {} of {} ({name}):",
+            at + 1,
+            plan.names.len()
+        );
+        line(plan.peak.0, &peak);
+        out.push_str(&at_peak(plan, at));
+        out.push_str(&self.savings());
+        Some(out)
+    }
+
+    /// What recomputing instead of keeping would save.
+    fn savings(&self) -> String {
+        let (c, m) = (&self.config, &self.model.config);
+        let size = self.model.params().dtype().size();
+        // One activation (B, T, C).
+        let unit = c.batch * c.context * m.width * size;
+        let layers = m.layers;
+        let mut out = String::from("  recomputing instead of keeping (--recompute) would save about\n");
+        let kept = 16 + usize::from(c.dropout > 0.0);
+        for (name, bytes) in [
+            ("gelu: the result of the GELU, four activations a layer", 4 * unit * layers),
+            ("norm: the results of the two norms of a layer", 2 * unit * layers),
+            ("block: everything within a layer but its input", (kept - 1) * unit * layers.saturating_sub(1)),
+        ] {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "{:>12}  {name}", human(bytes as u64));
+        }
+        out
+    }
+}
+
+/// The buffers in use at one command, by kind, operation and layer.
+fn at_peak(plan: &Plan, at: usize) -> String {
+    let mut groups: BTreeMap<Kind, BTreeMap<&str, (usize, Vec<u32>)>> = BTreeMap::new();
+    for span in plan.uses.iter().map(|u| &u.span) {
+        if span.commands.is_none_or(|(first, last)| at < first || at > last) {
+            continue;
+        }
+        let op = if span.op.is_empty() { span.made_by } else { span.op };
+        let group = groups.entry(Kind::of(span, plan)).or_default().entry(op).or_default();
+        group.0 += span.bytes;
+        if span.layer > 0 && !group.1.contains(&span.layer) {
+            group.1.push(span.layer);
+        }
+    }
+    let mut out = String::new();
+    for (kind, ops) in groups {
+        let total: usize = ops.values().map(|(bytes, _)| bytes).sum();
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "  {:>12}  {}", human(total as u64), kind.title());
+        let mut ops: Vec<_> = ops.into_iter().collect();
+        ops.sort_by_key(|(_, (bytes, _))| std::cmp::Reverse(*bytes));
+        for (op, (bytes, layers)) in ops.iter().take(SHOWN) {
+            let _ = writeln!(out, "      {:>12}  {op}{}", human(*bytes as u64), of_layers(layers));
+        }
+        let rest: usize = ops.iter().skip(SHOWN).map(|(_, (bytes, _))| bytes).sum();
+        if rest > 0 {
+            let _ = writeln!(out, "      {:>12}  others", human(rest as u64));
+        }
+    }
+    out
+}
+
+/// ` (layers 1 to 6)`.
+fn of_layers(layers: &[u32]) -> String {
+    match (layers.iter().min(), layers.iter().max()) {
+        (Some(a), Some(b)) if a == b => format!(" (layer {a})"),
+        (Some(a), Some(b)) => format!(" (layers {a} to {b})"),
+        _ => String::new(),
+    }
+}

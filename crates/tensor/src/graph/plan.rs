@@ -1,0 +1,241 @@
+//! Where the buffers of a step lie: one block of memory, in which buffers whose uses do not meet in time share bytes.
+
+use super::record::{Span, Trace};
+use crate::{Device, Error, Result};
+use netcl_device::record::Placement;
+
+/// A buffer with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// What it is and when it is used.
+    pub span: Span,
+    /// Where it starts, counted through all chunks.
+    pub offset: usize,
+}
+
+impl Use {
+    fn end(&self) -> usize {
+        self.offset + self.span.bytes
+    }
+    /// Whether both are in use at one command.
+    fn meets(&self, other: &Span) -> bool {
+        let (Some((a, b)), Some((c, d))) = (self.span.commands, other.commands) else { return false };
+        a <= d && c <= b
+    }
+}
+
+/// The places of a step's buffers.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// In the order the step asks for them.
+    pub uses: Vec<Use>,
+    /// What each command is called.
+    pub names: Vec<&'static str>,
+    /// Bytes in all.
+    pub bytes: usize,
+    /// The most bytes in use at one command, and which command: no plan takes less.
+    pub peak: (usize, usize),
+    /// Bytes a chunk: what the device gives at once.
+    chunk: usize,
+}
+
+/// In which order buffers are placed; the best result counts.
+const ORDERS: [fn(&Span) -> (usize, usize); 3] =
+    [|s| (s.bytes, length(s)), |s| (s.bytes.saturating_mul(length(s)), s.bytes), |s| (length(s), s.bytes)];
+
+fn length(span: &Span) -> usize {
+    span.commands.map_or(0, |(first, last)| last - first)
+}
+
+impl Plan {
+    /// Places the buffers of `trace` for `device`: starts where the device lets a part of a buffer start, no chunk above what it
+    /// gives at once.
+    ///
+    /// Buffers are placed one after the other, each into the smallest gap that is free while it is in use (Pisarchyk and Lee,
+    /// "Efficient memory management for deep neural net inference", 2020), in several orders, the largest first among them.
+    ///
+    /// # Errors
+    /// `Memory` when one buffer is larger than a chunk.
+    pub fn new(device: &Device, trace: &Trace) -> Result<Self> {
+        let capabilities = device.capabilities();
+        let align = capabilities.base_align.max(1);
+        let limit = usize::try_from(capabilities.max_alloc).unwrap_or(usize::MAX) / align * align;
+        let limit = limit.min(isize::MAX as usize / 2).max(align);
+        Self::with(trace, align, limit)
+    }
+
+    fn with(trace: &Trace, align: usize, chunk: usize) -> Result<Self> {
+        if let Some(span) = trace.spans.iter().find(|s| s.bytes > chunk) {
+            return Err(Error::memory(format!(
+                "a buffer of {} bytes, and the device gives {chunk} at once",
+                span.bytes
+            )));
+        }
+        let best =
+            ORDERS.iter().map(|order| place(trace, align, chunk, *order)).min_by_key(|(_, bytes)| *bytes);
+        let (uses, bytes) = best.unwrap_or_default();
+        let peak = peak(&trace.spans, trace.names.len());
+        Ok(Self { uses, names: trace.names.clone(), bytes, peak, chunk })
+    }
+
+    /// The memory for it, and what a capture needs to know.
+    pub(super) fn allocate(&self, device: &Device) -> Result<Placement> {
+        let _tag = device.tag("graph");
+        let sizes =
+            (0..self.bytes.div_ceil(self.chunk)).map(|i| (self.bytes - i * self.chunk).min(self.chunk));
+        let chunks = sizes.map(|bytes| device.allocate_own(bytes)).collect::<Result<_>>()?;
+        let place = |u: &Use| (u.offset / self.chunk, u.offset % self.chunk, u.span.bytes);
+        Ok(Placement { chunks, places: self.uses.iter().map(place).collect() })
+    }
+
+    /// Whether a step that was captured uses its buffers as this plan expects.
+    ///
+    /// # Errors
+    /// `Unsupported` when two buffers in use at one command share bytes.
+    pub(super) fn check(&self, captured: &Trace) -> Result<()> {
+        let uses: Vec<Use> = self
+            .uses
+            .iter()
+            .zip(&captured.spans)
+            .map(|(planned, span)| Use { span: span.clone(), offset: planned.offset })
+            .collect();
+        for (i, a) in uses.iter().enumerate() {
+            let hit =
+                uses[i + 1..].iter().find(|b| a.offset < b.end() && b.offset < a.end() && a.meets(&b.span));
+            if let Some(b) = hit {
+                return Err(Error::unsupported(format!(
+                    "capture: two buffers ({} bytes of {}, {} bytes of {}) are in use for longer than in the step before",
+                    a.span.bytes, a.span.made_by, b.span.bytes, b.span.made_by
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Places every span, the one with the largest key first; where each went and where the last ends.
+fn place(trace: &Trace, align: usize, chunk: usize, order: fn(&Span) -> (usize, usize)) -> (Vec<Use>, usize) {
+    let mut by_key: Vec<usize> = (0..trace.spans.len()).collect();
+    // Stable, so that the same step gets the same plan.
+    by_key.sort_by_key(|i| std::cmp::Reverse(order(&trace.spans[*i])));
+    let mut uses: Vec<Use> = trace.spans.iter().map(|s| Use { span: s.clone(), offset: 0 }).collect();
+    let mut placed: Vec<usize> = Vec::with_capacity(uses.len());
+    let mut end = 0;
+    for i in by_key {
+        if uses[i].span.commands.is_none() || uses[i].span.bytes == 0 {
+            end = end.max(uses[i].end());
+            continue;
+        }
+        let span = &uses[i].span;
+        let offset =
+            gap(placed.iter().map(|p| &uses[*p]).filter(|u| u.meets(span)), span.bytes, align, chunk);
+        uses[i].offset = offset;
+        end = end.max(uses[i].end());
+        let at = placed.partition_point(|p| uses[*p].offset <= offset);
+        placed.insert(at, i);
+    }
+    (uses, end)
+}
+
+/// The smallest gap for `bytes` between `taken`, which come by their starts; else the place after the last.
+fn gap<'a>(taken: impl Iterator<Item = &'a Use>, bytes: usize, align: usize, chunk: usize) -> usize {
+    let start = |at: usize| {
+        let at = at.next_multiple_of(align);
+        // No buffer spans two chunks.
+        if at % chunk + bytes > chunk { at.next_multiple_of(chunk) } else { at }
+    };
+    let (mut free, mut best) = (0, None);
+    for other in taken {
+        let at = start(free);
+        if at + bytes <= other.offset && best.is_none_or(|(room, _)| other.offset - free < room) {
+            best = Some((other.offset - free, at));
+        }
+        free = free.max(other.end());
+    }
+    best.map_or_else(|| start(free), |(_, at)| at)
+}
+
+/// The most bytes in use at one of `commands` commands, and at which.
+fn peak(spans: &[Span], commands: usize) -> (usize, usize) {
+    let mut change = vec![0isize; commands + 1];
+    for span in spans {
+        if let Some((first, last)) = span.commands {
+            change[first.min(commands)] += span.bytes as isize;
+            change[last.saturating_add(1).min(commands)] -= span.bytes as isize;
+        }
+    }
+    let (mut live, mut best) = (0isize, (0, 0));
+    for (at, step) in change.iter().take(commands).enumerate() {
+        live += step;
+        if live > best.0 {
+            best = (live, at);
+        }
+    }
+    (best.0.max(0) as usize, best.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(bytes: usize, first: usize, last: usize) -> Span {
+        Span { bytes, tag: "", layer: 0, op: "", made_by: "", commands: Some((first, last)), survives: false }
+    }
+
+    fn planned(spans: Vec<Span>, chunk: usize) -> Plan {
+        let commands =
+            spans.iter().filter_map(|s| s.commands).map(|c| c.0.max(c.1.min(1000)) + 1).max().unwrap_or(0);
+        let trace = Trace { spans, names: vec![""; commands] };
+        let plan = Plan::with(&trace, 128, chunk).unwrap();
+        plan.check(&trace).unwrap();
+        for u in &plan.uses {
+            assert!(u.offset % 128 == 0 && (u.span.bytes == 0 || u.offset / chunk == (u.end() - 1) / chunk));
+        }
+        plan
+    }
+
+    #[test]
+    fn what_does_not_meet_shares_and_what_meets_does_not() {
+        let plan = planned(vec![span(1000, 0, 1), span(1000, 1, 2), span(1000, 2, 3)], 1 << 20);
+        assert_eq!(plan.bytes, 2024);
+        assert_eq!(plan.peak, (2000, 1));
+    }
+
+    /// Forward and backward: activations live the longer the earlier they are made.
+    #[test]
+    fn a_stack_of_layers_takes_little_more_than_its_peak() {
+        let mut spans = Vec::new();
+        for i in 0..40 {
+            for (k, bytes) in [4096, 12_288, 16_384, 512].into_iter().enumerate() {
+                spans.push(span(bytes, 4 * i + k, 400 - 4 * i - k));
+                spans.push(span(3 * bytes / 2, 400 - 4 * i - k, 401 - 4 * i - k));
+            }
+        }
+        let plan = planned(spans, 1 << 30);
+        assert!(plan.bytes as f64 <= 1.03 * plan.peak.0 as f64, "{} for {}", plan.bytes, plan.peak.0);
+    }
+
+    #[test]
+    fn chunks_are_not_spanned() {
+        let plan = planned((0..10).map(|_| span(700, 0, 1)).collect(), 1024);
+        assert_eq!(plan.bytes, 9 * 1024 + 700);
+        assert!(Plan::with(&Trace { spans: vec![span(2000, 0, 1)], names: vec![""; 2] }, 128, 1024).is_err());
+    }
+
+    #[test]
+    fn what_survives_shares_with_nobody_and_what_is_not_touched_takes_nothing() {
+        let mut spans = vec![span(1000, 0, 0), span(1000, 5, 5), span(5000, 0, 0)];
+        spans[0].commands = Some((0, usize::MAX));
+        spans[2].commands = None;
+        let plan = planned(spans, 1 << 20);
+        assert_ne!(plan.uses[0].offset, plan.uses[1].offset);
+        assert_eq!(plan.bytes, 5000, "an untouched buffer is bound, but shares");
+    }
+
+    #[test]
+    fn another_step_is_refused() {
+        let plan = planned(vec![span(1000, 0, 1), span(1000, 2, 3)], 1 << 20);
+        let longer = Trace { spans: vec![span(1000, 0, 2), span(1000, 2, 3)], names: vec![""; 4] };
+        assert!(plan.check(&longer).is_err());
+    }
+}

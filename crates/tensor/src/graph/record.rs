@@ -1,0 +1,87 @@
+//! What a step does, noted while it runs.
+
+use crate::{Device, Result};
+use netcl_device::driver::Access;
+use netcl_device::record::{Command, Mode, Recording};
+
+/// One buffer that a step asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Bytes.
+    pub bytes: usize,
+    /// What it is for: the device's tag when it was asked for.
+    pub tag: &'static str,
+    /// Number of the model's layer, from 1; 0 for none. In a backward pass that of the forward.
+    pub layer: u32,
+    /// The operation that asked for it.
+    pub op: &'static str,
+    /// The kernel that writes it first.
+    pub made_by: &'static str,
+    /// First and last command that touches it; no last one for a buffer that outlives the step, and no first one either if it is
+    /// read before it is written. A buffer that no command touches has none.
+    pub commands: Option<(usize, usize)>,
+    /// Whether it outlives the step.
+    pub survives: bool,
+}
+
+/// A step's buffers and how many commands it took.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// In the order they were asked for.
+    pub spans: Vec<Span>,
+    /// What each command is called.
+    pub names: Vec<&'static str>,
+}
+
+impl Trace {
+    /// Runs `step` and notes what it does on this thread.
+    ///
+    /// # Errors
+    /// Those of the step; `Unsupported` when another step is being recorded on the device.
+    pub fn of<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
+        let (recording, out) = recorded(device, Mode::Watch, step)?;
+        Ok((Self::from(&recording), out))
+    }
+}
+
+impl From<&Recording> for Trace {
+    fn from(recording: &Recording) -> Self {
+        let span = |a: &netcl_device::record::Allocation| Span {
+            bytes: a.bytes,
+            tag: a.tag,
+            layer: a.place.0,
+            op: a.place.1,
+            made_by: "",
+            commands: None,
+            survives: a.survives,
+        };
+        let mut spans: Vec<Span> = recording.allocations.iter().map(span).collect();
+        for (at, command) in recording.commands.iter().enumerate() {
+            for touched in command.touched() {
+                let Some(span) = touched.allocation.and_then(|i| spans.get_mut(i)) else { continue };
+                let fresh = if touched.access == Access::Write { at } else { 0 };
+                let first = span.commands.map_or(fresh, |(first, _)| first);
+                span.commands = Some((first, at));
+                if touched.access == Access::Write && span.made_by.is_empty() {
+                    span.made_by = command.name();
+                }
+            }
+        }
+        for span in spans.iter_mut().filter(|s| s.survives) {
+            span.commands = Some((span.commands.map_or(0, |(first, _)| first), usize::MAX));
+        }
+        Self { spans, names: recording.commands.iter().map(Command::name).collect() }
+    }
+}
+
+/// Records `step`, and stops recording however it ends.
+pub(super) fn recorded<T>(
+    device: &Device,
+    mode: Mode,
+    step: impl FnOnce() -> Result<T>,
+) -> Result<(Recording, T)> {
+    device.start_recording(mode)?;
+    let out = step();
+    let recording = device.stop_recording()?;
+    Ok((recording, out?))
+}

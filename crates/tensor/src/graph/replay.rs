@@ -1,0 +1,114 @@
+//! A captured step, ready to be enqueued.
+
+use super::plan::Plan;
+use super::record::{Trace, recorded};
+use crate::{Device, Result};
+use netcl_device::driver::{Arg, KernelHandle, QueueKind, Range};
+use netcl_device::record::{Command, Held, Mode, Recorded, Touched};
+use netcl_device::{Buffer, Label};
+use std::sync::Arc;
+
+/// One command with everything it needs.
+enum Step {
+    Launch { kernel: KernelHandle, range: Range, label: Label },
+    Fill { to: Touched, bytes: usize, pattern: Vec<u8> },
+    Copy { from: (Touched, usize), to: (Touched, usize), bytes: usize },
+    Write { to: (Touched, usize), data: Arc<[u8]> },
+}
+
+/// A step that was captured. It keeps the memory that its commands use; results are where the step's tensors are.
+pub struct Graph {
+    device: Device,
+    steps: Vec<Step>,
+    // After the commands: a kernel may be released while its memory is still there, not the other way round.
+    held: Held,
+    _chunks: Vec<Buffer>,
+    /// Memory objects that bound kernels do not keep by themselves.
+    _memory: Vec<Touched>,
+}
+
+impl Graph {
+    /// Notes what `step` enqueues on this thread, without running it, and gives freed memory to later buffers as the pool does.
+    /// What the step returns has its contents after a [`Graph::replay`].
+    ///
+    /// Run the step once before: compiling and testing kernels is no part of it.
+    ///
+    /// # Errors
+    /// Those of the step; `Unsupported` when it reads results on the host.
+    pub fn capture<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
+        let (recording, out) = recorded(device, Mode::Capture(None), step)?;
+        Ok((Self::bind(device, recording.commands, recording.held, Vec::new())?, out))
+    }
+
+    /// The same with every buffer where `plan` says. The pool's cached memory is given back first, so that plan and pool do not
+    /// both keep what one of them needs.
+    ///
+    /// # Errors
+    /// As [`Graph::capture`]; `Unsupported` also when the step is not that of the plan.
+    pub fn planned<T>(device: &Device, plan: &Plan, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
+        // The driver keeps released memory until the commands that use it are done.
+        device.finish()?;
+        device.release_cached_memory();
+        let placement = plan.allocate(device)?;
+        let chunks = placement.chunks.clone();
+        let (recording, out) = recorded(device, Mode::Capture(Some(placement)), step)?;
+        plan.check(&Trace::from(&recording))?;
+        Ok((Self::bind(device, recording.commands, recording.held, chunks)?, out))
+    }
+
+    fn bind(device: &Device, commands: Vec<Command>, held: Held, chunks: Vec<Buffer>) -> Result<Self> {
+        let mut steps = Vec::with_capacity(commands.len());
+        let mut memory = Vec::new();
+        for command in commands {
+            steps.push(match command {
+                Command::Launch { kernel, args, beside, range, label, .. } => {
+                    memory.extend(beside);
+                    let list: Vec<Arg<'_>> = args.iter().map(Recorded::arg).collect();
+                    let kernel = device.driver().bind(&kernel, &list)?;
+                    memory.extend(args.into_iter().filter_map(|arg| match arg {
+                        Recorded::Memory(touched) => Some(touched),
+                        _ => None,
+                    }));
+                    Step::Launch { kernel, range, label }
+                }
+                Command::Fill { to, bytes, pattern } => Step::Fill { to, bytes, pattern },
+                Command::Copy { from, to, bytes } => Step::Copy { from, to, bytes },
+                Command::Write { to, data } => Step::Write { to, data },
+            });
+        }
+        Ok(Self { device: device.clone(), steps, held, _chunks: chunks, _memory: memory })
+    }
+
+    /// Enqueues the step again.
+    ///
+    /// # Errors
+    /// The driver's. The commands before the one that failed are enqueued.
+    pub fn replay(&self) -> Result<()> {
+        let driver = self.device.driver();
+        for step in &self.steps {
+            match step {
+                Step::Launch { kernel, range, label } => self.device.launch_bound(kernel, *range, *label)?,
+                Step::Fill { to, bytes, pattern } => {
+                    driver.fill(QueueKind::Compute, &to.memory, 0, *bytes, pattern)?;
+                }
+                Step::Copy { from, to, bytes } => {
+                    let (source, target) = ((&from.0.memory, from.1), (&to.0.memory, to.1));
+                    driver.copy(QueueKind::Compute, source, target, *bytes)?;
+                }
+                Step::Write { to, data } => driver.write(QueueKind::Compute, &to.0.memory, to.1, data)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Commands of a replay: launches, and fills, copies and uploads.
+    pub fn commands(&self) -> (usize, usize) {
+        let launches = self.steps.iter().filter(|s| matches!(s, Step::Launch { .. })).count();
+        (launches, self.steps.len() - launches)
+    }
+
+    /// Bytes of memory that only this graph uses, besides what a plan has placed.
+    pub fn held_bytes(&self) -> usize {
+        self.held.bytes()
+    }
+}

@@ -1,0 +1,83 @@
+//! Results that are made again in the backward pass instead of being kept: memory for time. The same launches make them, so
+//! nothing changes but when memory is in use (Chen et al., "Training deep nets with sublinear memory cost", 2016).
+
+use super::{Autograd, RECORDING, Restore, record};
+use crate::{Result, Tensor};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+pub(super) type Again = Arc<dyn Fn() -> Result<Tensor> + Send + Sync>;
+
+/// `f(x)`, of which the tape keeps x alone: the backward runs `f` again, with recording, and walks back through that.
+///
+/// Parameters that `f` uses collect their gradients as ever. Random numbers must come out the same a second time.
+///
+/// # Errors
+/// Those of `f`.
+pub fn checkpoint(
+    name: &'static str,
+    x: &Tensor,
+    f: impl Fn(&Tensor) -> Result<Tensor> + Send + 'static,
+) -> Result<Tensor> {
+    // Without a gradient for x there is no node that could call back.
+    if !RECORDING.get() || !x.requires_grad() {
+        return f(x);
+    }
+    let y = super::no_grad(|| f(x))?;
+    record(name, &[x], y, move |inputs, dy| {
+        let Some(x) = inputs.first() else { return Ok(Vec::new()) };
+        let leaf = x.detach().parameter("the input of a part that is computed again");
+        let y = {
+            let _restore = Restore(&RECORDING, RECORDING.replace(true));
+            f(&leaf)?
+        };
+        y.backward_with(dy)?;
+        Ok(vec![leaf.grad()])
+    })
+}
+
+impl Tensor {
+    /// The same tensor, of which the tape keeps only how to make it again: `again` gives its elements, off the tape. Where nothing is
+    /// recorded the tensor stays as it is.
+    #[must_use]
+    pub fn made_again_by(&self, again: impl Fn() -> Result<Self> + Send + Sync + 'static) -> Self {
+        let Some(Autograd { node: Some(_), .. }) = &self.0.autograd else { return self.clone() };
+        self.on_tape(self, Some(Arc::new(again)), false)
+    }
+
+    /// `memory` in this tensor's place on the tape.
+    fn on_tape(&self, memory: &Self, again: Option<Again>, given_up: bool) -> Self {
+        let autograd = self.0.autograd.as_ref().map(|a| Autograd {
+            node: a.node.clone(),
+            slot: a.slot,
+            name: a.name.clone(),
+            grad: Mutex::new(None),
+            retain: AtomicBool::new(false),
+            again,
+            given_up,
+        });
+        Self::from_parts(memory.storage().clone(), self.layout().clone(), self.dtype(), autograd)
+    }
+
+    /// What a node keeps of an input: the tensor, or its place without the memory.
+    pub(super) fn to_keep(&self) -> Result<Self> {
+        match self.0.autograd.as_ref().and_then(|a| a.again.clone()) {
+            Some(again) => {
+                Ok(self.on_tape(&Self::empty(self.device(), [0], self.dtype())?, Some(again), true))
+            }
+            None => Ok(self.clone()),
+        }
+    }
+
+    /// The tensor with its memory, made again if it was given up.
+    pub(super) fn whole_again(&self) -> Result<Self> {
+        match &self.0.autograd {
+            Some(Autograd { given_up: true, again: Some(again), .. }) => {
+                let made = again()?;
+                debug_assert!(made.shape() == self.shape() && made.is_contiguous());
+                Ok(self.on_tape(&made, None, false))
+            }
+            _ => Ok(self.clone()),
+        }
+    }
+}

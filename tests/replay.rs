@@ -1,0 +1,346 @@
+//! Steps that are captured and replayed: the bits of steps that are not, whatever happens around them.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
+use netcl::device::fault::{FaultDriver, Plan as Faults};
+use netcl::device::open_driver;
+use netcl::nn::config::{Dtype, GraphMode, Recompute, TrainConfig};
+use netcl::nn::gpt::{Gpt, GptConfig};
+use netcl::nn::layers::Mode;
+use netcl::nn::train::{Silent, Trainer};
+use netcl::prelude::*;
+use netcl::tensor::graph::{Graph, Plan, Trace};
+use netcl::tensor::ops::attention::{AttentionOptions, attention};
+use netcl::tensor::ops::dropout::masked;
+use netcl::tensor::random::{DropMask, counter, set_counter};
+use netcl::tensor::suite::test_device;
+use std::path::Path;
+use std::sync::Arc;
+
+fn config(dir: &Path, graph: GraphMode) -> TrainConfig {
+    let text = dir.join("text.txt");
+    let line = "the quick brown fox jumps over the lazy dog\n";
+    std::fs::write(&text, line.repeat(40)).unwrap();
+    TrainConfig {
+        layers: 2,
+        heads: 2,
+        width: 16,
+        context: 16,
+        batch: 2,
+        grad_accum: 2,
+        dropout: 0.2,
+        steps: 9,
+        warmup: 2,
+        eval_every: 4,
+        eval_batches: 2,
+        sample_every: 0,
+        checkpoint_every: 5,
+        keep: 5,
+        data: vec![text.display().to_string()],
+        graph,
+        ..TrainConfig::preset("demo-tiny").unwrap()
+    }
+}
+
+/// Weights, moments and losses of a finished run.
+fn results(run: &Path) -> [Vec<u8>; 3] {
+    let last = run.join("checkpoints/last");
+    let metrics = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let numbers = metrics.lines().map(|line| {
+        let all: serde_json::Value = serde_json::from_str(line).unwrap();
+        format!("{} {} {} {}\n", all["step"], all["loss"], all["grad_norm"], all["val_loss"])
+    });
+    let read = |name: &str| std::fs::read(last.join(name)).unwrap();
+    [read("model.safetensors"), read("optimizer.safetensors"), numbers.collect::<String>().into_bytes()]
+}
+
+fn same_bits(device: &Device, edit: impl Fn(&mut TrainConfig)) {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |graph: GraphMode, name: &str| {
+        let mut config = config(dir.path(), graph);
+        edit(&mut config);
+        let out = dir.path().join(name);
+        Trainer::create(device, config, &out).unwrap().run(&mut Silent).unwrap();
+        results(&out)
+    };
+    let eager = run(GraphMode::Off, "off");
+    for name in ["on", "again"] {
+        let replayed = run(GraphMode::On, name);
+        assert_eq!(String::from_utf8_lossy(&replayed[2]), String::from_utf8_lossy(&eager[2]));
+        assert!(replayed == eager, "weights or moments differ");
+    }
+}
+
+#[test]
+fn training_is_the_same_with_dropout_accumulation_and_evaluation() {
+    same_bits(&test_device().unwrap(), |_| {});
+}
+
+#[test]
+fn training_is_the_same_in_f16_under_a_loss_scale() {
+    same_bits(&test_device().unwrap(), |c| (c.dtype, c.dropout, c.grad_accum) = (Dtype::F16, 0.0, 1));
+}
+
+#[test]
+fn training_is_the_same_on_the_simulated_device() {
+    same_bits(&Device::open("sim", &Settings::default()).unwrap(), |c| c.steps = 6);
+}
+
+#[test]
+fn a_run_that_is_resumed_is_the_same() {
+    let device = test_device().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let whole = dir.path().join("whole");
+    Trainer::create(&device, config(dir.path(), GraphMode::Off), &whole).unwrap().run(&mut Silent).unwrap();
+    let parts = dir.path().join("parts");
+    let first = TrainConfig { steps: 5, ..config(dir.path(), GraphMode::On) };
+    // The schedule ends with the run, so both know of nine steps and the first stops after five.
+    let mut stop = StopAfter(5);
+    let first = TrainConfig { steps: 9, ..first };
+    Trainer::create(&device, first.clone(), &parts).unwrap().run(&mut stop).unwrap();
+    Trainer::resume(&device, first, &parts).unwrap().run(&mut Silent).unwrap();
+    assert!(results(&parts)[..2] == results(&whole)[..2], "weights or moments differ");
+}
+
+#[test]
+fn recomputing_changes_no_bit() {
+    let device = test_device().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    for (bias, dropout) in [(false, 0.2), (true, 0.0)] {
+        let run = |recompute: Recompute, graph: GraphMode| {
+            let out = dir.path().join(format!("{recompute}-{bias}"));
+            let base = config(dir.path(), graph);
+            let config = TrainConfig { recompute, bias, dropout, steps: 6, eval_every: 0, ..base };
+            Trainer::create(&device, config, &out).unwrap().run(&mut Silent).unwrap();
+            results(&out)
+        };
+        let expected = run(Recompute::None, GraphMode::Off);
+        for (recompute, graph) in [
+            (Recompute::Gelu, GraphMode::On),
+            (Recompute::Norm, GraphMode::On),
+            (Recompute::Block, GraphMode::On),
+        ] {
+            assert!(run(recompute, graph) == expected, "{recompute} with bias {bias}");
+        }
+    }
+}
+
+#[test]
+fn recomputing_saves_memory() {
+    let device = test_device().unwrap();
+    let shape = GptConfig { layers: 4, heads: 2, width: 16, context: 64, vocab: 5, bias: true, eps: 1e-5 };
+    let gpt = Gpt::new(&device, shape, DType::F32, 7).unwrap();
+    let ids = Tensor::from_u32(&device, [4, 64], &[1; 256]).unwrap();
+    let peak = |recompute: Recompute| {
+        let step = || gpt.loss(&ids, &ids, Mode { recompute, ..Mode::eval() })?.backward();
+        step().unwrap();
+        gpt.params().list().iter().for_each(|p| p.set_grad(None));
+        let plan = Plan::new(&device, &Trace::of(&device, step).unwrap().0).unwrap();
+        gpt.params().list().iter().for_each(|p| p.set_grad(None));
+        plan.bytes
+    };
+    let [none, gelu, norm, block] =
+        [Recompute::None, Recompute::Gelu, Recompute::Norm, Recompute::Block].map(peak);
+    // An activation of (4, 64, 16) in f32; the last layer's are in use at the peak whatever is recomputed.
+    let unit = 4 * 64 * 16 * 4;
+    assert!(none >= gelu + 3 * 4 * unit, "{none} without, {gelu} with gelu");
+    assert!(gelu >= norm + 3 * 2 * unit, "{gelu} with gelu, {norm} with norm");
+    assert!(norm >= block + 3 * 8 * unit, "{norm} with norm, {block} with block");
+}
+
+struct StopAfter(u64);
+
+impl netcl::nn::train::Observer for StopAfter {
+    fn should_stop(&mut self) -> bool {
+        self.0 -= 1;
+        self.0 == 0
+    }
+}
+
+/// A model, its inputs, and forward and backward over them.
+struct Pass {
+    gpt: Gpt,
+    ids: Tensor,
+    next: Tensor,
+}
+
+impl Pass {
+    fn new(device: &Device) -> Self {
+        let config =
+            GptConfig { layers: 2, heads: 2, width: 16, context: 8, vocab: 5, bias: true, eps: 1e-5 };
+        let ids = |first: u32| {
+            let ids: Vec<u32> = (0..16).map(|i| (first + i) % 5).collect();
+            Tensor::from_u32(device, [2, 8], &ids).unwrap()
+        };
+        Self { gpt: Gpt::new(device, config, DType::F32, 7).unwrap(), ids: ids(0), next: ids(1) }
+    }
+    fn clear(&self) {
+        self.gpt.params().list().iter().for_each(|p| p.set_grad(None));
+    }
+    /// The loss and every gradient, on the device.
+    fn run(&self) -> Result<Vec<Tensor>> {
+        self.clear();
+        let outcome = self.gpt.loss(&self.ids, &self.next, Mode::eval()).and_then(|loss| {
+            loss.backward()?;
+            let grads = self.gpt.params().list().iter().filter_map(Tensor::grad);
+            Ok([loss.detach()].into_iter().chain(grads).collect())
+        });
+        self.clear();
+        outcome
+    }
+}
+
+fn bits(tensors: &[Tensor]) -> Vec<Vec<u8>> {
+    tensors.iter().map(|t| t.to_bytes().unwrap()).collect()
+}
+
+#[test]
+fn a_plan_takes_no_more_than_the_pool_and_nobody_else_gets_its_memory() {
+    let device = test_device().unwrap();
+    let pass = Pass::new(&device);
+    let expected = bits(&pass.run().unwrap());
+    let before = device.memory().live;
+    device.reset_memory_peak();
+    let (trace, out) = Trace::of(&device, || pass.run()).unwrap();
+    let pool = device.memory().peak - before;
+    drop(out);
+    let plan = Plan::new(&device, &trace).unwrap();
+    assert!(plan.peak.0 <= plan.bytes && plan.bytes <= pool, "{} of {pool}, {:?}", plan.bytes, plan.peak);
+    let (graph, out) = Graph::planned(&device, &plan, || pass.run()).unwrap();
+    assert_eq!(device.memory().live, before + plan.bytes);
+    // Whoever allocates now must not meet the graph.
+    let others: Vec<Tensor> =
+        (1..40).map(|i| Tensor::full(&device, [i * 100], f32::NAN, DType::F32).unwrap()).collect();
+    for _ in 0..2 {
+        out.iter().for_each(|t| device.fill(t.storage(), &[0xFF]).unwrap());
+        graph.replay().unwrap();
+        assert!(bits(&out) == expected);
+    }
+    assert!(others.iter().all(|t| t.to_vec().unwrap().iter().all(|x| x.is_nan())));
+    drop((graph, out));
+    assert_eq!(device.memory().live, before + others.iter().map(|t| pooled(t)).sum::<usize>());
+}
+
+/// Bytes of the pool that a tensor takes.
+fn pooled(tensor: &Tensor) -> usize {
+    let device = tensor.device();
+    let before = device.memory().live;
+    let like = tensor.empty_like().unwrap();
+    let bytes = device.memory().live - before;
+    drop(like);
+    bytes
+}
+
+#[test]
+fn what_has_no_plan_gives_its_memory_back_in_the_end() {
+    let device = test_device().unwrap();
+    let pass = Pass::new(&device);
+    let expected = bits(&pass.run().unwrap());
+    let before = device.memory().live;
+    let (graph, out) = Graph::capture(&device, || pass.run()).unwrap();
+    assert!(graph.held_bytes() > 0 && device.memory().live >= before + graph.held_bytes());
+    let others: Vec<Tensor> =
+        (1..40).map(|i| Tensor::full(&device, [i * 100], f32::NAN, DType::F32).unwrap()).collect();
+    graph.replay().unwrap();
+    assert!(bits(&out) == expected);
+    assert!(others.iter().all(|t| t.to_vec().unwrap().iter().all(|x| x.is_nan())));
+    drop((graph, out, others));
+    assert_eq!(device.memory().live, before);
+}
+
+#[test]
+fn reading_on_the_host_is_refused_and_leaves_everything_as_it_was() {
+    let device = test_device().unwrap();
+    let pass = Pass::new(&device);
+    let expected = bits(&pass.run().unwrap());
+    let before = device.memory().live;
+    let e = Graph::capture(&device, || pass.run()?[0].item()).err().unwrap();
+    assert_eq!(e.kind(), ErrorKind::Unsupported);
+    assert!(e.message().contains("read it after the replay"), "{e}");
+    assert_eq!(device.memory().live, before);
+    assert!(bits(&pass.run().unwrap()) == expected);
+}
+
+#[test]
+fn a_step_that_differs_from_its_plan_is_refused() {
+    let device = test_device().unwrap();
+    let x = Tensor::full(&device, [1000], 0.5, DType::F32).unwrap();
+    x.exp().unwrap();
+    let (trace, _) = Trace::of(&device, || x.exp()?.exp()).unwrap();
+    let plan = Plan::new(&device, &trace).unwrap();
+    let e = Graph::planned(&device, &plan, || x.exp()?.exp()?.exp()).err().unwrap();
+    assert!(e.message().contains("is not that of the step the plan was made for"), "{e}");
+    let kept = || -> Result<[Tensor; 2]> {
+        let y = x.exp()?;
+        Ok([y.exp()?, y])
+    };
+    let e = Graph::planned(&device, &plan, kept).err();
+    // Two results need room where one did: refused, unless the plan had kept both apart anyway.
+    assert!(e.is_none_or(|e| e.message().contains("in use for longer")));
+}
+
+#[test]
+fn dropout_follows_its_counter() {
+    let device = test_device().unwrap();
+    let x = Tensor::ones(&device, [2, 2, 9, 8], DType::F32).unwrap();
+    let at = counter(&device, 0).unwrap();
+    let mask = |offset, counter: Option<&Tensor>| DropMask {
+        probability: 0.4,
+        seed: 3,
+        offset,
+        counter: counter.cloned(),
+    };
+    let run = |mask: DropMask| -> Result<[Tensor; 2]> {
+        let options = AttentionOptions { dropout: Some(mask.clone()), ..AttentionOptions::causal() };
+        Ok([masked(&x, mask)?, attention(&x, &x, &x, options)?])
+    };
+    run(mask(5, Some(&at))).unwrap();
+    let (graph, out) = Graph::capture(&device, || run(mask(5, Some(&at)))).unwrap();
+    for draws in [0, 1 << 44, u64::MAX - 2] {
+        set_counter(&at, draws).unwrap();
+        graph.replay().unwrap();
+        let expected = run(mask(draws.wrapping_add(5), None)).unwrap();
+        assert!(bits(&out) == bits(&expected), "after {draws} draws");
+    }
+}
+
+#[test]
+fn every_call_of_capture_and_replay_may_fail() {
+    let settings = Settings::from_env();
+    let id = test_device().unwrap().capabilities().id.clone();
+    let faults = Arc::new(Faults::default());
+    let inner = open_driver(&id, &settings).unwrap();
+    let device = Device::from_driver(Box::new(FaultDriver::new(inner, Arc::clone(&faults))), settings);
+    let pass = Pass::new(&device);
+    let expected = bits(&pass.run().unwrap());
+    let (trace, out) = Trace::of(&device, || pass.run()).unwrap();
+    drop(out);
+    let plan = Plan::new(&device, &trace).unwrap();
+    let (alive, live) = (device.memory().buffers, device.memory().live);
+    faults.arm(0);
+    let (graph, out) = Graph::planned(&device, &plan, || pass.run()).unwrap();
+    let calls = faults.calls();
+    assert!(calls > 50, "capturing makes {calls} calls");
+    faults.arm(0);
+    graph.replay().unwrap();
+    let replayed = faults.calls();
+    for n in 1..=replayed {
+        faults.arm(n);
+        let Err(e) = graph.replay() else { panic!("call {n} of {replayed} failed and nobody noticed") };
+        assert!(e.message().contains("injected failure"), "{e}");
+    }
+    faults.arm(0);
+    graph.replay().unwrap();
+    assert!(bits(&out) == expected);
+    drop((graph, out));
+    for n in 1..=calls {
+        faults.arm(n);
+        faults.lasting(2);
+        let captured = Graph::planned(&device, &plan, || pass.run());
+        let Err(e) = captured else { panic!("call {n} of {calls} failed and nobody noticed") };
+        assert!(e.message().contains("injected failure"), "call {n}: {e}");
+        faults.arm(0);
+        assert_eq!((device.memory().buffers, device.memory().live), (alive, live), "call {n} leaks: {e}");
+    }
+    assert!(bits(&pass.run().unwrap()) == expected);
+}
