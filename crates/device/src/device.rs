@@ -5,7 +5,7 @@ use crate::opencl::{self, OpenClDriver};
 use crate::pool::Pool;
 use crate::profile::Profiler;
 use crate::sim::SimDriver;
-use crate::{Buffer, Capabilities, DeviceKind, Error, KernelTime, MemoryStats, Result, Settings};
+use crate::{Buffer, Capabilities, DeviceKind, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
@@ -253,7 +253,7 @@ impl Device {
         self.0.counters.launches.fetch_add(1, Ordering::Relaxed);
         let timed = self.0.profiler.is_on();
         match self.driver().launch(kernel, args, range, timed)? {
-            Some(event) => self.0.profiler.record(self.driver(), label.name, event, label.bytes, label.flops),
+            Some(event) => self.0.profiler.record(self.driver(), label, event, range),
             None => Ok(()),
         }
     }
@@ -302,6 +302,10 @@ impl Device {
     /// Stops timing; time per kernel since the start, most expensive first.
     pub fn stop_profile(&self) -> Result<Vec<KernelTime>> {
         self.0.profiler.stop(self.driver())
+    }
+    /// Stops timing; each launch since the start in order, of more than 4096 the last.
+    pub fn stop_profile_each(&self) -> Result<Vec<LaunchTime>> {
+        self.0.profiler.stop_each(self.driver())
     }
 
     /// State that a crate further right keeps with the device (kernel caches, tuning), made on first use.

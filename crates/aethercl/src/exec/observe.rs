@@ -4,7 +4,6 @@ use super::bytecode::{Address, AtomicOp, Inst, MemType, Reg};
 use super::count::Counting;
 use super::{Group, Shared};
 use crate::check::{Access, Check, Checks, Context, Kind, Report, Touch, checks};
-use crate::counters::Counters;
 use crate::memory::address::{self, Space};
 
 /// Looks on.
@@ -30,8 +29,28 @@ impl Observer {
     }
 
     /// What was found and counted.
-    pub fn finish(self) -> (Report, Option<Counters>) {
-        (self.report, self.counting.map(Counting::finish))
+    pub fn finish(self) -> Looked {
+        Looked { report: self.report, counting: self.counting }
+    }
+}
+
+/// What one thread's observer saw.
+#[derive(Default)]
+pub struct Looked {
+    /// What the checks found.
+    pub report: Report,
+    /// What was counted.
+    pub counting: Option<Counting>,
+}
+
+impl Looked {
+    /// With what another thread saw.
+    pub fn and(mut self, other: Looked) -> Looked {
+        self.counting = match (self.counting, other.counting) {
+            (Some(a), Some(b)) => Some(a.and(b)),
+            (a, b) => a.or(b),
+        };
+        self
     }
 }
 
