@@ -70,7 +70,7 @@ impl NdRange {
 /// How to launch.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
-    /// Checks to run. With any, all groups run on one thread, in order.
+    /// Checks to run. What they find is what groups that run in order make them find.
     pub checks: Checks,
     /// Count what the kernel does.
     pub counters: bool,

@@ -1,10 +1,11 @@
 //! The groups of a launch, dealt to threads.
 
 use super::observe::Looked;
-use super::{Group, Observer, Shared, Stop};
+use super::{Buffer, Group, Observer, Shared, Stop};
 use crate::check::Report;
 use crate::counters::Counters;
 use crate::launch::{LaunchOptions, NdRange};
+use crate::memory::{Allocation, Saved};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -56,13 +57,47 @@ impl Picked {
     }
 }
 
-/// Runs all groups, or a sample of them, in order on each thread.
+/// Runs all groups, or a sample of them.
+///
+/// With checks, too, on several threads: where these find nothing there is nothing to find. Where they find something, memory
+/// goes back to what it was, and the groups run again in order, so that the findings are the same every time.
 pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions) -> (Ran, Option<Stop>) {
     let picked = Picked::of(range, options.sample);
     let lanes = range.local.iter().product::<u64>();
     let useful = (picked.run * lanes / ITEMS_PER_THREAD).max(1).min(picked.run.max(1));
-    let alone = shared.code.global_atomics || options.checks.any();
+    let checks = &options.checks;
+    // Whether a group reads what another one writes, or reads it unwritten, is seen by the check for races alone.
+    let alone = shared.code.global_atomics || (checks.uninitialized && !checks.races);
     let threads = if alone { 1 } else { (options.threads.max(1) as u64).min(useful) };
+    let mut results = if threads > 1 && checks.any() {
+        let saved = save(shared, checks.contract);
+        let results = on_threads(shared, &picked, options, threads);
+        if results.stopped.is_none() && results.looked.as_ref().is_none_or(Looked::is_clean) {
+            results
+        } else {
+            saved.iter().for_each(|(allocation, saved)| allocation.restore(saved));
+            on_threads(shared, &picked, options, 1)
+        }
+    } else {
+        on_threads(shared, &picked, options, threads)
+    };
+    results.printed.sort_by_key(|(number, _)| *number);
+    let printf = results.printed.into_iter().map(|(_, text)| text).collect();
+    let looked = results.looked.unwrap_or_default();
+    let counters = looked.counting.map(|c| c.finish(picked.groups, range)).unwrap_or_default();
+    (Ran { report: looked.report, counters, printf }, results.stopped.map(|(_, stop)| stop))
+}
+
+/// What the buffers hold that the kernel may write; with the check of the launch's contract a write to another is found.
+fn save<'a>(shared: &'a Shared<'_>, contract: bool) -> Vec<(&'a Allocation, Saved)> {
+    let buffers = shared.buffers.iter().flatten().filter(|b| b.writable || !contract);
+    let save = |b: &'a Buffer| (&*b.allocation, b.allocation.save(b.start as usize, b.bytes as usize));
+    buffers.map(save).collect()
+}
+
+/// The picked groups, dealt to threads.
+fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, threads: u64) -> Results {
+    let lanes = shared.range[2].iter().product::<u64>();
     let next = AtomicU64::new(0);
     let results: Mutex<Results> = Mutex::default();
     let work = || {
@@ -102,12 +137,7 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
         }
         work();
     });
-    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    results.printed.sort_by_key(|(number, _)| *number);
-    let printf = results.printed.into_iter().map(|(_, text)| text).collect();
-    let looked = results.looked.unwrap_or_default();
-    let counters = looked.counting.map(|c| c.finish(picked.groups, range)).unwrap_or_default();
-    (Ran { report: looked.report, counters, printf }, results.stopped.map(|(_, stop)| stop))
+    results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ fn estimate(touched: &Touched, ran: u64, groups: u64) -> u64 {
     let (mut low, mut high) = (1.0 / groups.max(1) as f64, 1.0);
     for _ in 0..50 {
         let p = (low + high) / 2.0;
-        if times(p) < all / different { low = p } else { high = p }
+        // Less a rounding error: one group alone tells nothing.
+        if times(p) < all / different - 1e-9 { low = p } else { high = p }
     }
     let sectors = all / (n * low);
     (sectors * SECTOR as f64).round() as u64
