@@ -1,8 +1,14 @@
 //! How fast kernels run: million operations a second over kernels of the usual kinds.
 //!
 //! `cargo run --release -p aethercl --example speed -- [threads] [kernel|all] [checks]`
+//! `cargo run --release -p aethercl --example speed -- peer [threads]`: beside `oclgrind-kernel` on the same kernels and inputs,
+//! without checks, and with those for races and memory on both sides. What Oclgrind needs to start, to compile and for
+//! reading its inputs is taken off: a launch of one group of the same file.
 
 use aethercl::{Access, Arg, Checks, Includes, LaunchOptions, Memory, NdRange, Program, Source};
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 const TEXT: &str = r"
@@ -127,41 +133,127 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-#[allow(clippy::print_stdout, reason = "a program that prints its result")]
-fn main() {
-    let threads = std::env::args().nth(1).and_then(|t| t.parse().ok()).unwrap_or(2);
-    let only = std::env::args().nth(2).filter(|o| o != "all");
-    let checks = if std::env::args().nth(3).is_some() { Checks::ALL } else { Checks::NONE };
-    let program = match Program::build(&Source { name: "speed.cl", text: TEXT }, "", &Includes::none()) {
-        Ok(program) => program,
-        Err(error) => return println!("{}", error.log),
-    };
-    let memory = Memory::new(64 << 20);
-    let data: Vec<u8> = (0..1 << 18).flat_map(|i| ((i * 37 % 1000) as f32 / 1000.0).to_le_bytes()).collect();
-    let bytes = data.len() as u64;
-    let buffers: Vec<u64> = ["a", "b", "c"]
-        .iter()
-        .filter_map(|tag| {
-            let at = memory.allocate(bytes, tag).ok()?;
-            memory.write(at, &data).ok()?;
-            Some(at)
-        })
-        .collect();
-    for case in cases().iter().filter(|c| only.as_ref().is_none_or(|o| o == c.name)) {
+/// Elements of each of the three buffers.
+const ELEMENTS: usize = 1 << 18;
+
+fn inputs() -> Vec<f32> {
+    (0..ELEMENTS).map(|i| (i * 37 % 1000) as f32 / 1000.0).collect()
+}
+
+/// The program and its buffers.
+struct Bench {
+    program: Program,
+    memory: Memory,
+    buffers: Vec<u64>,
+    bytes: u64,
+}
+
+impl Bench {
+    fn new() -> Result<Bench, String> {
+        let program = Program::build(&Source { name: "speed.cl", text: TEXT }, "", &Includes::none());
+        let program = program.map_err(|e| e.log)?;
+        let memory = Memory::new(64 << 20);
+        let data: Vec<u8> = inputs().iter().flat_map(|v| v.to_le_bytes()).collect();
+        let bytes = data.len() as u64;
+        let mut buffers = Vec::new();
+        for tag in ["a", "b", "c"] {
+            let at = memory.allocate(bytes, tag).map_err(|e| e.to_string())?;
+            memory.write(at, &data).map_err(|e| e.to_string())?;
+            buffers.push(at);
+        }
+        Ok(Bench { program, memory, buffers, bytes })
+    }
+
+    /// Seconds of the fastest launch of those that fill 0.7 s.
+    fn seconds(&self, case: &Case, threads: usize, checks: Checks) -> Result<f64, String> {
         let n = case.n.to_le_bytes();
-        let buffer = |i: usize, access| Arg::Buffer { address: buffers[i], bytes, access };
+        let buffer = |i: usize, access| Arg::Buffer { address: self.buffers[i], bytes: self.bytes, access };
         let args =
             [buffer(0, Access::Read), buffer(1, Access::Read), buffer(2, Access::Write), Arg::Scalar(&n)];
         let options = LaunchOptions { threads, checks, ..LaunchOptions::default() };
         let (mut best, start) = (f64::MAX, Instant::now());
         while start.elapsed().as_secs_f64() < 0.7 {
             let begin = Instant::now();
-            if let Err(error) = program.launch(&memory, case.name, &args, case.range, &options) {
-                return println!("{}: {error}", case.name);
-            }
+            let launched = self.program.launch(&self.memory, case.name, &args, case.range, &options);
+            let outcome = launched.map_err(|e| format!("{}: {e}", case.name))?;
             best = best.min(begin.elapsed().as_secs_f64());
+            if let Some(finding) = outcome.findings.first() {
+                return Err(finding.to_string());
+            }
         }
+        Ok(best)
+    }
+}
+
+/// Seconds of `oclgrind-kernel` for a case: the whole launch less one of a single group, which has the rest of the costs.
+fn peer_seconds(folder: &Path, case: &Case, values: &str, flags: &[&str]) -> Result<f64, String> {
+    let run = |global: [u64; 3]| -> Result<f64, String> {
+        let three = |v: [u64; 3]| format!("{} {} {}", v[0], v[1], v[2]);
+        let mut sim = format!("speed.cl\n{}\n{}\n{}\n", case.name, three(global), three(case.range.local));
+        for _ in 0..3 {
+            let _ = write!(sim, "<size={} float>\n{values}\n", 4 * ELEMENTS);
+        }
+        let _ = write!(sim, "<size=4 int>\n{}\n", case.n);
+        std::fs::write(folder.join("speed.sim"), sim).map_err(|e| e.to_string())?;
+        let mut command = Command::new("oclgrind-kernel");
+        command.args(flags).arg("speed.sim").current_dir(folder).stdout(Stdio::null());
+        let begin = Instant::now();
+        let status = command.status().map_err(|e| format!("oclgrind-kernel: {e}"))?;
+        if status.success() {
+            Ok(begin.elapsed().as_secs_f64())
+        } else {
+            Err(format!("{}: {status}", case.name))
+        }
+    };
+    // The shorter of two: what else the machine does makes it longer only.
+    let start = run(case.range.local)?.min(run(case.range.local)?);
+    Ok(run(case.range.global)? - start)
+}
+
+/// A table of both simulators, in seconds a launch and as a ratio.
+#[allow(clippy::print_stdout, reason = "a program that prints its result")]
+fn beside_peer(threads: usize) -> Result<(), String> {
+    let folder = std::env::temp_dir().join(format!("aethercl-speed-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+    std::fs::write(folder.join("speed.cl"), TEXT).map_err(|e| e.to_string())?;
+    let values: String = inputs().iter().map(|v| format!("{v} ")).collect();
+    let bench = Bench::new()?;
+    println!("| kernel | Oclgrind, s | here, ms | times | with checks: Oclgrind, s | here, ms | times |");
+    println!("|---|---|---|---|---|---|---|");
+    for case in cases() {
+        let plain = bench.seconds(&case, threads, Checks::NONE)?;
+        let peer = peer_seconds(&folder, &case, &values, &[])?;
+        let checked = bench.seconds(&case, threads, Checks::ALL)?;
+        let flags = ["--data-races", "--uninitialized"];
+        let peer_checked = peer_seconds(&folder, &case, &values, &flags)?;
+        println!(
+            "| {} | {peer:.2} | {:.2} | {:.0} | {peer_checked:.2} | {:.2} | {:.0} |",
+            case.name,
+            plain * 1e3,
+            peer / plain,
+            checked * 1e3,
+            peer_checked / checked
+        );
+    }
+    std::fs::remove_dir_all(&folder).map_err(|e| e.to_string())
+}
+
+#[allow(clippy::print_stdout, reason = "a program that prints its result")]
+fn main() -> Result<(), String> {
+    let mut arguments = std::env::args().skip(1).peekable();
+    let peer = arguments.next_if(|a| a == "peer").is_some();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = arguments.next().and_then(|t| t.parse().ok()).unwrap_or(cores);
+    if peer {
+        return beside_peer(threads);
+    }
+    let only = arguments.next().filter(|o| o != "all");
+    let checks = if arguments.next().is_some() { Checks::ALL } else { Checks::NONE };
+    let bench = Bench::new()?;
+    for case in cases().iter().filter(|c| only.as_ref().is_none_or(|o| o == c.name)) {
+        let best = bench.seconds(case, threads, checks)?;
         let rate = case.operations / best / 1e6;
         println!("{:<12} {:>9.1} million {}/s  ({:.3} ms)", case.name, rate, case.unit, best * 1e3);
     }
+    Ok(())
 }

@@ -76,8 +76,12 @@ pub struct Counters {
     pub global_load: Traffic,
     /// Global stores.
     pub global_store: Traffic,
-    /// Bytes of global memory loaded at least once, in 128-byte lines of the launch (unique lines × 128).
+    /// Bytes of global memory loaded at least once in the launch, in sectors of 32 bytes.
     pub global_footprint: u64,
+    /// The same within each group, summed over groups: what a cache that is emptied after each group has to fetch.
+    pub group_footprint: u64,
+    /// Bytes of global memory stored at least once in the launch, in sectors of 32 bytes.
+    pub store_footprint: u64,
     /// Local requests: loads, stores and atomics of SIMD groups.
     pub local_requests: u64,
     /// Passes that the local requests take on 32 banks of 4 bytes: 1 a request without conflict.
@@ -120,11 +124,32 @@ impl Counters {
         self.global_load.add(&other.global_load);
         self.global_store.add(&other.global_store);
         self.global_footprint += other.global_footprint;
+        self.group_footprint += other.group_footprint;
+        self.store_footprint += other.store_footprint;
         self.local_requests += other.local_requests;
         self.local_passes += other.local_passes;
         self.local_bytes = self.local_bytes.max(other.local_bytes);
         self.registers = self.registers.max(other.registers);
     }
+
+    /// Every sum times `to / from`: a sample of `from` groups stands for `to`. Footprints are no sums and stay.
+    pub(crate) fn scale(&mut self, from: u64, to: u64) {
+        let by = |v: &mut u64| *v = scaled(*v, from, to);
+        self.operations.each(by);
+        self.global_load.each(by);
+        self.global_store.each(by);
+        let Counters { groups, items, simd_groups, issued, lanes_idle, uniform, .. } = self;
+        [groups, items, simd_groups, issued, lanes_idle, uniform].into_iter().for_each(by);
+        [&mut self.group_footprint, &mut self.local_requests, &mut self.local_passes]
+            .into_iter()
+            .for_each(by);
+    }
+}
+
+/// `value * to / from`, rounded.
+pub(crate) fn scaled(value: u64, from: u64, to: u64) -> u64 {
+    let from = u128::from(from.max(1));
+    ((u128::from(value) * u128::from(to) + from / 2) / from) as u64
 }
 
 impl Traffic {
@@ -134,25 +159,41 @@ impl Traffic {
         self.sectors += other.sectors;
         self.lines += other.lines;
     }
+
+    fn each(&mut self, f: impl FnMut(&mut u64)) {
+        [&mut self.requests, &mut self.bytes, &mut self.sectors, &mut self.lines].into_iter().for_each(f);
+    }
 }
 
 impl Operations {
     fn add(&mut self, other: &Operations) {
-        self.integer += other.integer;
-        self.float += other.float;
-        self.fma += other.fma;
-        self.double += other.double;
-        self.special += other.special;
-        self.load_global += other.load_global;
-        self.load_local += other.load_local;
-        self.load_private += other.load_private;
-        self.load_constant += other.load_constant;
-        self.store_global += other.store_global;
-        self.store_local += other.store_local;
-        self.store_private += other.store_private;
-        self.atomic_global += other.atomic_global;
-        self.atomic_local += other.atomic_local;
-        self.branch += other.branch;
-        self.barrier += other.barrier;
+        let mut other = other.clone();
+        let mut theirs = Vec::new();
+        other.each(|v| theirs.push(*v));
+        let mut theirs = theirs.into_iter();
+        self.each(|v| *v += theirs.next().unwrap_or(0));
+    }
+
+    fn each(&mut self, f: impl FnMut(&mut u64)) {
+        [
+            &mut self.integer,
+            &mut self.float,
+            &mut self.fma,
+            &mut self.double,
+            &mut self.special,
+            &mut self.load_global,
+            &mut self.load_local,
+            &mut self.load_private,
+            &mut self.load_constant,
+            &mut self.store_global,
+            &mut self.store_local,
+            &mut self.store_private,
+            &mut self.atomic_global,
+            &mut self.atomic_local,
+            &mut self.branch,
+            &mut self.barrier,
+        ]
+        .into_iter()
+        .for_each(f);
     }
 }

@@ -1,16 +1,14 @@
 //! Launches: arguments in, groups over threads, outcome out.
 
-use crate::check::{Checks, Finding, Report};
+use crate::check::{Checks, Finding};
 use crate::counters::Counters;
 use crate::exec::bytecode::{Code, Parameter, preset};
-use crate::exec::{Buffer, Group, Observer, Shared, Stop};
+use crate::exec::{Buffer, Shared, Stop, run_groups};
 use crate::memory::address::{Space, object_pointer, with_argument};
 use crate::memory::{Memory, MemoryError};
 use crate::program::{ArgKind, KernelInfo, Program};
 use crate::source::Span;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// What a kernel may do with a buffer: the launch's contract, which checks hold the kernel to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +70,7 @@ impl NdRange {
 /// How to launch.
 #[derive(Debug, Clone)]
 pub struct LaunchOptions {
-    /// Checks to run. With any, all groups run on one thread, in order.
+    /// Checks to run. What they find is what groups that run in order make them find.
     pub checks: Checks,
     /// Count what the kernel does.
     pub counters: bool,
@@ -82,6 +80,10 @@ pub struct LaunchOptions {
     pub max_steps: u64,
     /// Work-items to a sub-group and to a SIMD group in the counters.
     pub sub_group: u32,
+    /// Run only so many groups, spread over the launch and the same ones every time, and scale the counters up to all of
+    /// them: for the time of launches that are too large to be computed. Buffers keep what they held where a group that
+    /// was left out would have written.
+    pub sample: Option<u64>,
 }
 
 impl Default for LaunchOptions {
@@ -92,6 +94,7 @@ impl Default for LaunchOptions {
             threads: 1,
             max_steps: 2_000_000_000,
             sub_group: 32,
+            sample: None,
         }
     }
 }
@@ -146,8 +149,6 @@ impl std::error::Error for LaunchError {}
 
 /// Work-items of a group at most.
 pub const MAX_GROUP: u64 = 1024;
-/// Below so many work-items another thread costs more than it helps.
-const ITEMS_PER_THREAD: u64 = 2048;
 
 impl Program {
     /// Runs a kernel to its end.
@@ -343,76 +344,4 @@ fn place_argument(shared: &mut Shared<'_>, parameter: &Parameter, bytes: &[u8]) 
         }
         Parameter::Private { offset, .. } => shared.private_arguments.push((*offset, bytes.to_vec())),
     }
-}
-
-/// What the groups leave behind.
-#[derive(Default)]
-struct Ran {
-    report: Report,
-    counters: Counters,
-    printf: String,
-}
-
-/// What threads hand over.
-#[derive(Default)]
-struct Results {
-    stopped: Option<(u64, Stop)>,
-    printed: Vec<(u64, String)>,
-    report: Report,
-    counters: Counters,
-}
-
-/// Runs all groups, in order on each thread.
-fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions) -> (Ran, Option<Stop>) {
-    let counts: Vec<u64> = (0..3).map(|d| range.global[d].div_ceil(range.local[d])).collect();
-    let groups: u64 = counts.iter().product();
-    let lanes = range.local.iter().product::<u64>();
-    let useful = (groups * lanes / ITEMS_PER_THREAD).max(1).min(groups.max(1));
-    let alone = shared.code.global_atomics || options.checks.any();
-    let threads = if alone { 1 } else { (options.threads.max(1) as u64).min(useful) };
-    let next = AtomicU64::new(0);
-    let results: Mutex<Results> = Mutex::default();
-    let work = || {
-        let observer = Observer::new(&options.checks, options.counters, shared);
-        let mut group = Group::new(shared, lanes as usize, observer);
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= groups {
-                break;
-            }
-            let id = [number % counts[0], number / counts[0] % counts[1], number / (counts[0] * counts[1])];
-            group.start(id);
-            let ended = group.run();
-            let text = group.take_printed();
-            if ended.is_err() || !text.is_empty() {
-                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                results.printed.push((number, text));
-                if let Err(stop) = ended {
-                    next.store(groups, Ordering::Relaxed);
-                    if results.stopped.is_none_or(|(earlier, _)| number < earlier) {
-                        results.stopped = Some((number, stop));
-                    }
-                }
-            }
-        }
-        if let Some(observer) = group.into_observer() {
-            let (report, counters) = observer.finish();
-            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            results.report = report;
-            results.counters.add(&counters.unwrap_or_default());
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(work);
-        }
-        work();
-    });
-    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    results.printed.sort_by_key(|(number, _)| *number);
-    let printf = results.printed.into_iter().map(|(_, text)| text).collect();
-    (
-        Ran { report: results.report, counters: results.counters, printf },
-        results.stopped.map(|(_, stop)| stop),
-    )
 }

@@ -2,7 +2,8 @@
 //!
 //! The short test runs a fixed list of changes. The long one runs new ones until its time is over:
 //! `AETHERCL_FUZZ_SECONDS=3600 cargo test -p aethercl --test fuzz -- --ignored --nocapture`, with further programs from
-//! `AETHERCL_CORPUS` if that names a folder, and `AETHERCL_FUZZ_SEED` to begin elsewhere.
+//! `AETHERCL_CORPUS` if that names a folder, `AETHERCL_FUZZ_SEED` to begin elsewhere, and `AETHERCL_FUZZ_KEEP` for a file that
+//! holds the text being looked at.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -223,9 +224,15 @@ fn changed_programs_for_a_long_time() {
     let seed = variable("AETHERCL_FUZZ_SEED").unwrap_or(1);
     let texts = corpus().expect("the test programs");
     let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1);
+    // A stack that overflows ends the process: the text that did it is the one in this file.
+    let keep = std::env::var_os("AETHERCL_FUZZ_KEEP");
     let (start, mut count) = (Instant::now(), 0u64);
     while start.elapsed() < limit {
-        check(&mutate(&mut random, &texts), &format!("change {count} of seed {seed}"));
+        let text = mutate(&mut random, &texts);
+        if let Some(path) = &keep {
+            std::fs::write(path, &text).expect("the file for the text");
+        }
+        check(&text, &format!("change {count} of seed {seed}"));
         count += 1;
     }
     println!("{count} texts in {:?}, seed {seed}", start.elapsed());
@@ -261,6 +268,8 @@ fn nested_programs() -> Vec<String> {
         format!("kernel void k(global int {}o{}) {{ }}", "(".repeat(50_000), ")".repeat(50_000)),
         format!("int x{};", "[2]".repeat(50_000)),
         format!("{}int x;", "struct {".repeat(50_000)),
+        // Words that only begin as `__attribute__` does.
+        "kernel void k(global int *o) { __attributm__; __attributes((a)) ; }".to_string(),
     ]
 }
 

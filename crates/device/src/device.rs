@@ -6,7 +6,7 @@ use crate::pool::{Block, Home, Pool};
 use crate::profile::Profiler;
 use crate::record::{Argument, Command, Note, Place, Recorded, Recorder, Serial, Taken};
 use crate::sim::SimDriver;
-use crate::{Buffer, Capabilities, DeviceKind, Error, KernelTime, MemoryStats, Result, Settings};
+use crate::{Buffer, Capabilities, DeviceKind, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
@@ -349,24 +349,29 @@ impl Device {
         match few.get_mut(..args.len()) {
             Some(few) => {
                 few.iter_mut().zip(args).for_each(|(to, arg)| *to = arg.arg());
-                self.launched(label, |timed| self.driver().launch(kernel, few, range, timed))
+                self.launched(label, range, |timed| self.driver().launch(kernel, few, range, timed))
             }
             None => {
                 let args: Vec<Arg<'_>> = args.iter().map(Argument::arg).collect();
-                self.launched(label, |timed| self.driver().launch(kernel, &args, range, timed))
+                self.launched(label, range, |timed| self.driver().launch(kernel, &args, range, timed))
             }
         }
     }
 
     /// Enqueues a launch whose arguments are [bound](Driver::bind); timed when profiling.
     pub fn launch_bound(&self, bound: &KernelHandle, range: Range, label: Label) -> Result<()> {
-        self.launched(label, |timed| self.driver().launch_bound(bound, range, timed))
+        self.launched(label, range, |timed| self.driver().launch_bound(bound, range, timed))
     }
 
-    fn launched(&self, label: Label, launch: impl FnOnce(bool) -> Result<Option<Event>>) -> Result<()> {
+    fn launched(
+        &self,
+        label: Label,
+        range: Range,
+        launch: impl FnOnce(bool) -> Result<Option<Event>>,
+    ) -> Result<()> {
         self.0.counters.launches.fetch_add(1, Ordering::Relaxed);
         match launch(self.0.profiler.is_on())? {
-            Some(event) => self.0.profiler.record(self.driver(), label.name, event, label.bytes, label.flops),
+            Some(event) => self.0.profiler.record(self.driver(), label, event, range),
             None => Ok(()),
         }
     }
@@ -415,6 +420,10 @@ impl Device {
     /// Stops timing; time per kernel since the start, most expensive first.
     pub fn stop_profile(&self) -> Result<Vec<KernelTime>> {
         self.0.profiler.stop(self.driver())
+    }
+    /// Stops timing; each launch since the start in order, of more than 4096 the last.
+    pub fn stop_profile_each(&self) -> Result<Vec<LaunchTime>> {
+        self.0.profiler.stop_each(self.driver())
     }
 
     /// State that a crate further right keeps with the device (kernel caches, tuning), made on first use.

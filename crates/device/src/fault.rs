@@ -55,18 +55,26 @@ impl Plan {
 pub struct FaultDriver {
     inner: Box<dyn Driver>,
     plan: Arc<Plan>,
+    capabilities: Capabilities,
 }
 
 impl FaultDriver {
     /// A driver over `inner` that fails when `plan` says so.
     pub fn new(inner: Box<dyn Driver>, plan: Arc<Plan>) -> Self {
-        Self { inner, plan }
+        let capabilities = inner.capabilities().clone();
+        Self { inner, plan, capabilities }
+    }
+    /// The same driver, which says that its device is this: a GPU without its vendor's instructions.
+    #[must_use]
+    pub fn pretending(mut self, capabilities: Capabilities) -> Self {
+        self.capabilities = capabilities;
+        self
     }
 }
 
 impl Driver for FaultDriver {
     fn capabilities(&self) -> &Capabilities {
-        self.inner.capabilities()
+        &self.capabilities
     }
     fn allocate(&self, bytes: usize, tag: &'static str) -> Result<Memory> {
         self.plan.step("allocate", Error::memory)?;

@@ -26,5 +26,5 @@ pub use error::{Error, ErrorKind, Result};
 pub use host::MappedFile;
 pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, hint, report};
 pub use pool::{MemoryStats, human};
-pub use profile::KernelTime;
+pub use profile::{KernelTime, LaunchTime};
 pub use settings::{MatmulPrecision, Settings, SimSettings};

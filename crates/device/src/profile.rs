@@ -1,7 +1,7 @@
 //! Time per kernel, from events of timed launches. Nothing is recorded unless asked.
 
-use crate::Result;
-use crate::driver::{Driver, Event};
+use crate::driver::{Driver, Event, Range};
+use crate::{Label, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +22,19 @@ pub struct KernelTime {
     pub flops: u64,
 }
 
+/// What one launch took.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LaunchTime {
+    /// Kernel name.
+    pub name: &'static str,
+    /// Work-items in each dimension.
+    pub global: [usize; 3],
+    /// Work-items of a group in each dimension.
+    pub local: [usize; 3],
+    /// Device time, seconds.
+    pub seconds: f64,
+}
+
 #[derive(Default)]
 pub(crate) struct Profiler {
     on: AtomicBool,
@@ -30,8 +43,25 @@ pub(crate) struct Profiler {
 
 #[derive(Default)]
 struct State {
-    pending: Vec<(&'static str, Event, u64, u64)>,
+    pending: Vec<Pending>,
     totals: BTreeMap<&'static str, KernelTime>,
+}
+
+/// A launch whose time was not read yet.
+struct Pending {
+    name: &'static str,
+    event: Event,
+    range: Range,
+    bytes: u64,
+    flops: u64,
+}
+
+impl Pending {
+    fn seconds(&self, driver: &dyn Driver) -> Result<f64> {
+        driver.wait(&self.event)?;
+        let (start, end) = driver.times(&self.event)?;
+        Ok(end.saturating_sub(start) as f64 * 1e-9)
+    }
 }
 
 /// Events held before their times are read; bounds what a long profiled run keeps alive.
@@ -46,16 +76,10 @@ impl Profiler {
         self.on.store(true, Ordering::Relaxed);
     }
 
-    pub fn record(
-        &self,
-        driver: &dyn Driver,
-        name: &'static str,
-        event: Event,
-        bytes: u64,
-        flops: u64,
-    ) -> Result<()> {
+    pub fn record(&self, driver: &dyn Driver, label: Label, event: Event, range: Range) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.pending.push((name, event, bytes, flops));
+        let Label { name, bytes, flops } = label;
+        state.pending.push(Pending { name, event, range, bytes, flops });
         if state.pending.len() >= HARVEST { state.harvest(driver) } else { Ok(()) }
     }
 
@@ -68,21 +92,32 @@ impl Profiler {
         out.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         Ok(out)
     }
+
+    /// Stops and returns each launch since the start, in order; of more than [`HARVEST`], the last.
+    pub fn stop_each(&self, driver: &dyn Driver) -> Result<Vec<LaunchTime>> {
+        self.on.store(false, Ordering::Relaxed);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.totals.clear();
+        let each = |p: Pending| {
+            let seconds = p.seconds(driver)?;
+            Ok(LaunchTime { name: p.name, global: p.range.global, local: p.range.local, seconds })
+        };
+        state.pending.drain(..).map(each).collect()
+    }
 }
 
 impl State {
     fn harvest(&mut self, driver: &dyn Driver) -> Result<()> {
-        for (name, event, bytes, flops) in self.pending.drain(..) {
-            driver.wait(&event)?;
-            let (start, end) = driver.times(&event)?;
+        for launch in self.pending.drain(..) {
+            let seconds = launch.seconds(driver)?;
             let total = self
                 .totals
-                .entry(name)
-                .or_insert_with(|| KernelTime { name: name.into(), ..Default::default() });
+                .entry(launch.name)
+                .or_insert_with(|| KernelTime { name: launch.name.into(), ..Default::default() });
             total.count += 1;
-            total.seconds += end.saturating_sub(start) as f64 * 1e-9;
-            total.bytes += bytes;
-            total.flops += flops;
+            total.seconds += seconds;
+            total.bytes += launch.bytes;
+            total.flops += launch.flops;
         }
         Ok(())
     }

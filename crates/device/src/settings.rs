@@ -76,6 +76,9 @@ pub struct SimSettings {
     pub trace_level: String,
     /// `NETCL_SIM_MEMORY`: bytes of its memory, where they are to be fewer than the profile's.
     pub memory: Option<u64>,
+    /// `NETCL_SIM_SAMPLE`: run so many groups of each launch instead of all and scale up what they did: times of large
+    /// launches, without their results.
+    pub sample: Option<u64>,
 }
 
 impl Settings {
@@ -106,6 +109,7 @@ impl Settings {
                 trace: path("NETCL_SIM_TRACE"),
                 trace_level: std::env::var("NETCL_SIM_TRACE_LEVEL").unwrap_or_default(),
                 memory: std::env::var("NETCL_SIM_MEMORY").ok().and_then(|v| v.parse().ok()),
+                sample: std::env::var("NETCL_SIM_SAMPLE").ok().and_then(|v| v.parse().ok()),
             },
             matmul_precision: MatmulPrecision::default(),
         }

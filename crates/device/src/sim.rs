@@ -224,6 +224,7 @@ impl SimDriver {
             threads: std::thread::available_parallelism().map_or(1, Into::into),
             sub_group: profile.compute.simd_width,
             max_steps: MAX_STEPS,
+            sample: settings.sample,
             ..LaunchOptions::default()
         };
         let mut gpu = Gpu::new(profile, options);

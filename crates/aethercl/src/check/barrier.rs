@@ -1,12 +1,16 @@
 //! Barriers that not all work-items of a group reach.
 
 use super::report::Details;
-use super::{Check, Context, FindingKind, Report};
+use super::{Check, Context, FindingKind, Report, Whole};
 
 /// The check.
 pub struct Barriers;
 
 impl Check for Barriers {
+    fn settles(&mut self, _whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
+        true
+    }
+
     fn collective(&mut self, pc: usize, same: bool, cx: &Context<'_>, report: &mut Report) {
         if !same {
             report.add(FindingKind::DivergentBarrier, pc, || Details {

@@ -1,7 +1,7 @@
 //! Accesses outside of their object, misaligned ones, and those to memory that was freed.
 
 use super::report::Details;
-use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, UNKNOWN};
+use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, UNKNOWN, Whole};
 use crate::memory::address::{GLOBAL, Space};
 
 /// The check.
@@ -28,6 +28,10 @@ impl Check for Bounds {
                 });
             }
         }
+    }
+
+    fn settles(&mut self, _whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
+        true
     }
 
     fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {

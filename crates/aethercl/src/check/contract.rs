@@ -1,13 +1,18 @@
 //! Writes to buffers that the launch declared as read.
 
 use super::bounds::details;
-use super::{Access, Check, Context, FindingKind, Kind, Report};
+use super::{Access, Check, Context, FindingKind, Kind, Report, Whole};
 use crate::memory::address::Space;
 
 /// The check.
 pub struct Contract;
 
 impl Check for Contract {
+    fn settles(&mut self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
+        let buffer = || cx.shared.buffers.get(whole.object as usize).and_then(Option::as_ref);
+        whole.kind == Kind::Load || whole.space != Space::Global || buffer().is_none_or(|b| b.writable)
+    }
+
     fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
         if access.kind == Kind::Load {
             return;

@@ -1,12 +1,16 @@
 //! Integer division by zero.
 
 use super::report::Details;
-use super::{Check, Context, FindingKind, Report};
+use super::{Check, Context, FindingKind, Report, Whole};
 
 /// The check.
 pub struct Division;
 
 impl Check for Division {
+    fn settles(&mut self, _whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
+        true
+    }
+
     fn divide(&mut self, pc: usize, divisor: &dyn Fn(usize) -> u64, cx: &Context<'_>, report: &mut Report) {
         for lane in cx.mask.lanes().filter(|l| divisor(*l) == 0) {
             report.add(FindingKind::DivisionByZero, pc, || Details {

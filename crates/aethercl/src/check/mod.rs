@@ -10,9 +10,12 @@ mod race;
 mod report;
 mod shadow;
 mod uninit;
+mod whole;
 
 pub use leak::leaks;
+pub use race::Races;
 pub use report::{Finding, FindingKind, Item, Report};
+pub use whole::Whole;
 
 use crate::exec::bytecode::MemType;
 use crate::exec::{Mask, Shared};
@@ -224,6 +227,11 @@ impl Context<'_> {
 pub trait Check: Send {
     /// A group starts.
     fn start_group(&mut self, _cx: &Context<'_>) {}
+    /// Before a load, store or atomic operation that stays within one object, aligned: whether that is all there is to see.
+    /// If not, [`Check::access`] is called for it.
+    fn settles(&mut self, _whole: &Whole<'_>, _cx: &Context<'_>) -> bool {
+        false
+    }
     /// Before a load, store or atomic operation.
     fn access(&mut self, _access: &Access<'_>, _cx: &Context<'_>, _report: &mut Report) {}
     /// At a barrier of these fences: 1 local, 2 global.
@@ -248,6 +256,10 @@ pub trait Check: Send {
         _cx: &Context<'_>,
         _report: &mut Report,
     ) {
+    }
+    /// The check for races, to compare with that of another thread.
+    fn races(&self) -> Option<&Races> {
+        None
     }
     /// A variable's bytes of private memory are uninitialised again.
     fn undefine(&mut self, _offset: u32, _bytes: u32, _cx: &Context<'_>) {}

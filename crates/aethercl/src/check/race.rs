@@ -7,7 +7,7 @@
 
 use super::report::Details;
 use super::shadow::Shadow;
-use super::{Access, Check, Context, FindingKind, Kind, Report, Touch};
+use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, Whole};
 use crate::exec::Shared;
 use crate::memory::address::Space;
 
@@ -41,8 +41,13 @@ pub struct Races {
     /// By number of an argument the number of its allocation in `global`.
     allocations: Vec<usize>,
     global: Vec<(u64, Shadow<Granule>)>,
+    /// Allocations that some argument may write. Loads from the others race with nothing; a store to them is against the
+    /// launch's contract.
+    written: Vec<bool>,
     local_epoch: u32,
     global_epoch: u32,
+    /// Races of the access being looked at: lane and the other side.
+    hits: Vec<(usize, Other)>,
 }
 
 impl Races {
@@ -52,6 +57,7 @@ impl Races {
         let size = 1usize << shift;
         let mut global: Vec<(u64, Shadow<Granule>)> = Vec::new();
         let mut allocations = Vec::new();
+        let mut written: Vec<bool> = Vec::new();
         for buffer in &shared.buffers {
             let Some(buffer) = buffer else {
                 allocations.push(usize::MAX);
@@ -59,17 +65,85 @@ impl Races {
             };
             let address = buffer.allocation.address;
             let known = global.iter().position(|(a, _)| *a == address);
-            allocations.push(known.unwrap_or_else(|| {
+            let number = known.unwrap_or_else(|| {
                 global.push((address, Shadow::new((buffer.allocation.bytes as usize).div_ceil(size))));
+                written.push(false);
                 global.len() - 1
-            }));
+            });
+            written[number] |= buffer.writable;
+            allocations.push(number);
         }
         let local = vec![Granule::default(); (shared.local_bytes as usize).div_ceil(size)];
-        Races { shift, local, allocations, global, local_epoch: 0, global_epoch: 0 }
+        let hits = Vec::new();
+        Races { shift, local, allocations, global, written, local_epoch: 0, global_epoch: 0, hits }
+    }
+
+    /// Whether the groups that another thread ran touched what these did, one of them writing.
+    pub fn conflicts(&self, other: &Races) -> bool {
+        let clash = |(a, b): (&Granule, &Granule)| {
+            let touched = |g: &Granule| g.write.group != 0 || g.read.group != 0;
+            (a.write.group != 0 && touched(b)) || (b.write.group != 0 && touched(a))
+        };
+        self.global.iter().zip(&other.global).any(|((_, a), (_, b))| a.common(b).any(clash))
+    }
+
+    /// Notes an access of one lane to bytes from `place` on, and the races it makes.
+    #[inline(always)]
+    fn note(
+        &mut self,
+        lane: usize,
+        (space, number): (Space, usize),
+        places: (usize, usize),
+        now: Mark,
+        kind: Kind,
+    ) {
+        for at in places.0 >> self.shift..=(places.1 - 1) >> self.shift {
+            let granule = match space {
+                Space::Local => self.local.get_mut(at),
+                _ => self.global.get_mut(number).and_then(|(_, shadow)| shadow.get(at)),
+            };
+            if let Some(other) = granule.and_then(|g| visit(g, now, kind)) {
+                self.hits.push((lane, other));
+            }
+        }
+    }
+
+    /// Number of an argument's allocation in the shadow.
+    fn number(&self, object: u32) -> usize {
+        self.allocations.get(object as usize).copied().unwrap_or(usize::MAX)
+    }
+
+    fn mark(&self, lane: usize, space: Space, kind: Kind, cx: &Context<'_>) -> Mark {
+        Mark {
+            group: cx.group_number() as u32 + 1,
+            lane: lane as u32,
+            epoch: if space == Space::Local { self.local_epoch } else { self.global_epoch },
+            atomic: kind == Kind::Atomic,
+            always_atomic: kind == Kind::Atomic,
+        }
+    }
+
+    /// Reports the hits that are no writes of the same value.
+    fn report(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
+        let group = cx.group_number() as u32 + 1;
+        let mut last = None;
+        for (lane, other) in std::mem::take(&mut self.hits) {
+            // One finding a lane.
+            if last == Some(lane) {
+                continue;
+            }
+            let Some(touch) = access.touches.iter().find(|t| t.lane == lane) else { continue };
+            if access.kind == Kind::Store && other.wrote && same_value(access, touch, &other.mark, group) {
+                continue;
+            }
+            found(access, touch, &other, group, cx, report);
+            last = Some(lane);
+        }
     }
 }
 
 /// The other side of a race.
+#[derive(Debug, Clone, Copy)]
 struct Other {
     mark: Mark,
     wrote: bool,
@@ -89,6 +163,9 @@ fn visit(granule: &mut Granule, now: Mark, kind: Kind) -> Option<Other> {
     }
     if kind == Kind::Load {
         let r = &mut granule.read;
+        if r.group == now.group && r.epoch == now.epoch && (r.lane == now.lane || r.lane == MANY) {
+            return other;
+        }
         if r.group == 0 || (r.group == now.group && (r.epoch != now.epoch || r.lane == now.lane)) {
             *r = now;
         } else if r.group == now.group {
@@ -134,41 +211,50 @@ impl Check for Races {
         self.global_epoch += (flags >> 1) & 1;
     }
 
+    fn races(&self) -> Option<&Races> {
+        Some(self)
+    }
+
+    fn settles(&mut self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
+        let number = self.number(whole.object);
+        match whole.space {
+            Space::Local => {}
+            Space::Global => {
+                if whole.kind == Kind::Load && !self.written.get(number).copied().unwrap_or(true) {
+                    return true;
+                }
+            }
+            _ => return true,
+        }
+        let mut now = self.mark(0, whole.space, whole.kind, cx);
+        for lane in cx.mask.range() {
+            if cx.mask.has(lane) {
+                let place = whole.place(lane);
+                now.lane = lane as u32;
+                self.note(
+                    lane,
+                    (whole.space, number),
+                    (place, place + whole.bytes as usize),
+                    now,
+                    whole.kind,
+                );
+            }
+        }
+        self.hits.is_empty()
+    }
+
     fn access(&mut self, access: &Access<'_>, cx: &Context<'_>, report: &mut Report) {
-        let group = cx.group_number() as u32 + 1;
-        let shift = self.shift;
-        for touch in access.touches.iter().filter(|t| t.inside) {
-            let (first, last) = (touch.place >> shift, (touch.place + i64::from(access.bytes) - 1) >> shift);
-            let mut now = Mark {
-                group,
-                lane: touch.lane as u32,
-                epoch: self.local_epoch,
-                atomic: access.kind == Kind::Atomic,
-                always_atomic: access.kind == Kind::Atomic,
-            };
-            for at in first..=last {
-                let granule = match touch.space {
-                    Space::Local => self.local.get_mut(at as usize),
-                    Space::Global => {
-                        now.epoch = self.global_epoch;
-                        let number =
-                            self.allocations.get(touch.object as usize).copied().unwrap_or(usize::MAX);
-                        self.global.get_mut(number).and_then(|(_, shadow)| shadow.get(at as usize))
-                    }
-                    _ => None,
-                };
-                if let Some(other) = granule.and_then(|g| visit(g, now, access.kind)) {
-                    if access.kind == Kind::Store
-                        && other.wrote
-                        && same_value(access, touch, &other.mark, group)
-                    {
-                        continue;
-                    }
-                    found(access, touch, &other, group, cx, report);
-                    break;
+        if self.hits.is_empty() {
+            for touch in access.touches.iter().filter(|t| t.inside) {
+                if matches!(touch.space, Space::Local | Space::Global) {
+                    let now = self.mark(touch.lane, touch.space, access.kind, cx);
+                    let start = touch.place as usize;
+                    let to = (touch.space, self.number(touch.object));
+                    self.note(touch.lane, to, (start, start + access.bytes as usize), now, access.kind);
                 }
             }
         }
+        self.report(access, cx, report);
     }
 }
 

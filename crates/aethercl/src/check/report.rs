@@ -155,6 +155,16 @@ impl Report {
         }
     }
 
+    /// Whether nothing was found.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Takes over what another thread found.
+    pub fn join(&mut self, other: Report) {
+        self.list.extend(other.list);
+    }
+
     /// The findings with their places; those of one line and kind become one.
     pub(crate) fn finish(self, program: &Program, shared: &Shared<'_>) -> Vec<Finding> {
         let mut out: Vec<Finding> = Vec::new();

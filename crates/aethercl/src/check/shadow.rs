@@ -20,4 +20,11 @@ impl<T: Clone + Default> Shadow<T> {
         let page = self.pages.get_mut(at / PAGE)?;
         Some(&mut page.get_or_insert_with(|| vec![T::default(); PAGE].into_boxed_slice())[at % PAGE])
     }
+
+    /// Entries that both have, pairwise.
+    pub fn common<'s>(&'s self, other: &'s Shadow<T>) -> impl Iterator<Item = (&'s T, &'s T)> {
+        let pages = self.pages.iter().zip(&other.pages);
+        let both = pages.filter_map(|(a, b)| Some((a.as_ref()?, b.as_ref()?)));
+        both.flat_map(|(a, b)| a.iter().zip(b.iter()))
+    }
 }

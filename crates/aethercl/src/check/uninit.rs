@@ -4,7 +4,7 @@
 //! starts unwritten with each group, private memory with each declaration.
 
 use super::bounds::details;
-use super::{Access, Check, Context, FindingKind, Kind, Report, Touch};
+use super::{Access, Check, Context, FindingKind, Kind, Report, Touch, Whole};
 use crate::exec::Shared;
 use crate::memory::address::Space;
 
@@ -14,12 +14,77 @@ pub struct Uninitialized {
     local: Vec<u8>,
     /// Four bits for each word of each lane, lanes side by side.
     private: Vec<u8>,
+    /// By argument: all of the buffer was written before the launch.
+    complete: Vec<bool>,
 }
+
+/// A span is looked at as a whole where it is at most so many times as long as what lanes touch of it.
+const SPAN: usize = 4;
 
 impl Uninitialized {
     /// Nothing written yet.
     pub fn new(shared: &Shared<'_>) -> Uninitialized {
-        Uninitialized { local: vec![0; shared.local_bytes as usize], private: Vec::new() }
+        let complete =
+            |b: &crate::exec::Buffer| b.allocation.is_range_written(b.start as usize, b.bytes as usize);
+        Uninitialized {
+            local: vec![0; shared.local_bytes as usize],
+            private: Vec::new(),
+            complete: shared.buffers.iter().map(|b| b.as_ref().is_some_and(complete)).collect(),
+        }
+    }
+
+    /// Whether the whole span was written, where it can be told at once.
+    fn is_span_written(&self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
+        let span = whole.places.clone();
+        let short = span.len() <= SPAN * whole.touched(cx);
+        match whole.space {
+            Space::Constant => true,
+            Space::Global => {
+                let buffer = cx.shared.buffers.get(whole.object as usize).and_then(Option::as_ref);
+                short && buffer.is_some_and(|b| b.allocation.is_range_written(span.start, span.len()))
+            }
+            Space::Local => short && self.local.get(span).is_some_and(|b| !b.contains(&0)),
+            Space::Private => {
+                let rows = span.start / 4..span.end.div_ceil(4);
+                let lanes = cx.mask.range();
+                let row = |r: usize| self.private.get(r * cx.lanes + lanes.start..r * cx.lanes + lanes.end);
+                rows.len() <= SPAN * (whole.bytes as usize).div_ceil(4)
+                    && rows.into_iter().all(|r| row(r).is_some_and(|w| w.iter().all(|w| *w == 0xf)))
+            }
+        }
+    }
+
+    /// Notes what all running lanes write; only where they write one span, or the same bytes of each lane.
+    fn write_span(&mut self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
+        let span = whole.places.clone();
+        let words = span.start.is_multiple_of(4) && span.len().is_multiple_of(4);
+        match whole.space {
+            Space::Constant => true,
+            Space::Global if whole.consecutive => {
+                let buffer = cx.shared.buffers.get(whole.object as usize).and_then(Option::as_ref);
+                if let Some(b) = buffer {
+                    b.allocation.mark_written(span.start, span.len());
+                }
+                true
+            }
+            Space::Local if whole.consecutive => {
+                if let Some(b) = self.local.get_mut(span) {
+                    b.fill(1);
+                }
+                true
+            }
+            Space::Private if words && span.len() == whole.bytes as usize && cx.mask.is_dense() => {
+                let lanes = cx.mask.range();
+                for r in span.start / 4..span.end / 4 {
+                    let row = r * cx.lanes;
+                    if let Some(w) = self.private.get_mut(row + lanes.start..row + lanes.end) {
+                        w.fill(0xf);
+                    }
+                }
+                true
+            }
+            _ => false,
+        }
     }
 
     #[inline(always)]
@@ -89,6 +154,19 @@ impl Check for Uninitialized {
                     *w = 0;
                 }
             }
+        }
+    }
+
+    fn settles(&mut self, whole: &Whole<'_>, cx: &Context<'_>) -> bool {
+        let complete = whole.space == Space::Global
+            && self.complete.get(whole.object as usize).copied().unwrap_or(false);
+        if complete {
+            return true;
+        }
+        match whole.kind {
+            Kind::Load => !whole.reads || self.is_span_written(whole, cx),
+            Kind::Store => self.write_span(whole, cx),
+            Kind::Atomic => false,
         }
     }
 

@@ -2,17 +2,14 @@
 
 use super::Shared;
 use super::bytecode::{File, Inst};
+use super::footprint::{Footprint, SECTORS, sector};
 use super::lanes::{Binary32, Binary64, Ternary32, Ternary64, Unary32, Unary64};
 use super::mask::Mask;
 use crate::check::{Access, Kind};
 use crate::counters::{Counters, Traffic};
-use crate::memory::address::{GLOBAL, Space};
-use std::collections::HashSet;
+use crate::launch::NdRange;
+use crate::memory::address::Space;
 
-/// Bytes of the unit that DRAM and caches move.
-const SECTOR: u64 = 32;
-/// Bytes of a cache line.
-const LINE: u64 = 128;
 /// Banks of local memory, four bytes wide.
 const BANKS: usize = 32;
 
@@ -20,8 +17,11 @@ const BANKS: usize = 32;
 pub struct Counting {
     counters: Counters,
     width: usize,
-    /// Lines loaded or stored in this launch.
-    footprint: HashSet<u64>,
+    /// What this launch loads and stores.
+    loaded: Footprint,
+    stored: Footprint,
+    /// Bytes of the buffers by argument.
+    buffers: Vec<Option<u64>>,
     /// Room for the addresses of one SIMD group.
     seen: Vec<u64>,
 }
@@ -136,20 +136,45 @@ impl Counting {
             registers: u32::from(code.words) + 2 * u32::from(code.longs) + code.private_bytes / 4,
             ..Counters::default()
         };
-        Counting { counters, width: shared.sub_group as usize, footprint: HashSet::new(), seen: Vec::new() }
+        Counting {
+            counters,
+            width: shared.sub_group as usize,
+            loaded: Footprint::default(),
+            stored: Footprint::default(),
+            buffers: shared.buffers.iter().map(|b| b.as_ref().map(|b| b.bytes)).collect(),
+            seen: Vec::new(),
+        }
     }
 
     /// A group starts.
     pub fn start_group(&mut self, items: usize) {
         self.counters.groups += 1;
+        self.loaded.start_group();
+        self.stored.start_group();
         self.counters.items += items as u64;
         self.counters.simd_groups += items.div_ceil(self.width) as u64;
     }
 
-    /// What was counted.
-    pub fn finish(self) -> Counters {
+    /// With what another thread counted.
+    pub fn and(mut self, other: Counting) -> Counting {
+        self.counters.add(&other.counters);
+        self.loaded = self.loaded.and(other.loaded);
+        self.stored = self.stored.and(other.stored);
+        self
+    }
+
+    /// What was counted, and from it what all `groups` of the launch do.
+    pub fn finish(self, groups: u64, range: &NdRange) -> Counters {
         let mut counters = self.counters;
-        counters.global_footprint = self.footprint.len() as u64 * LINE;
+        let ran = counters.groups;
+        let bytes = |argument: usize| self.buffers.get(argument).copied().flatten();
+        counters.group_footprint = self.loaded.by_groups();
+        counters.global_footprint = self.loaded.different(ran, groups, bytes);
+        counters.store_footprint = self.stored.different(ran, groups, bytes);
+        if ran < groups {
+            counters.scale(ran, groups);
+            counters.items = range.global.iter().product();
+        }
         counters
     }
 
@@ -235,26 +260,23 @@ impl Counting {
         let bytes = u64::from(access.bytes);
         self.seen.clear();
         for t in &access.touches[from..to] {
-            let at = t.at & GLOBAL;
-            self.seen.extend(at / SECTOR..=(at + bytes - 1) / SECTOR);
+            self.seen.extend(sector(t.at)..=sector(t.at + bytes - 1));
         }
         self.seen.sort_unstable();
         self.seen.dedup();
-        let traffic: &mut Traffic = if access.kind == Kind::Load {
-            &mut self.counters.global_load
-        } else {
-            &mut self.counters.global_store
-        };
+        let load = access.kind == Kind::Load;
+        let traffic: &mut Traffic =
+            if load { &mut self.counters.global_load } else { &mut self.counters.global_store };
         traffic.requests += 1;
         traffic.bytes += bytes * (to - from) as u64;
         traffic.sectors += self.seen.len() as u64;
+        let footprint = if load { &mut self.loaded } else { &mut self.stored };
         let mut last = u64::MAX;
         for sector in &self.seen {
-            let line = sector * SECTOR / LINE;
-            if line != last {
+            footprint.touch(*sector, access.touches[from].at);
+            if sector / SECTORS != last {
                 traffic.lines += 1;
-                self.footprint.insert(line);
-                last = line;
+                last = sector / SECTORS;
             }
         }
     }

@@ -5,6 +5,8 @@ mod atomic;
 pub mod bytecode;
 mod collective;
 mod count;
+mod deal;
+mod footprint;
 mod group;
 pub mod lanes;
 mod lower;
@@ -13,6 +15,7 @@ mod observe;
 mod print;
 mod run;
 
+pub use deal::run_groups;
 pub use group::{Buffer, Group, Shared};
 pub use lower::{Constants, lower};
 pub use mask::Mask;

@@ -3,8 +3,7 @@
 use super::bytecode::{Address, AtomicOp, Inst, MemType, Reg};
 use super::count::Counting;
 use super::{Group, Shared};
-use crate::check::{Access, Check, Checks, Context, Kind, Report, Touch, checks};
-use crate::counters::Counters;
+use crate::check::{Access, Check, Checks, Context, Kind, Report, Touch, Whole, checks};
 use crate::memory::address::{self, Space};
 
 /// Looks on.
@@ -13,6 +12,8 @@ pub struct Observer {
     report: Report,
     counting: Option<Counting>,
     touches: Vec<Touch>,
+    /// By check: it has to look at the lanes of the access at hand.
+    open: Vec<bool>,
 }
 
 impl Observer {
@@ -22,6 +23,7 @@ impl Observer {
             return None;
         }
         Some(Box::new(Observer {
+            open: Vec::new(),
             checks: checks(which, shared),
             report: Report::default(),
             counting: count.then(|| Counting::new(shared)),
@@ -30,8 +32,39 @@ impl Observer {
     }
 
     /// What was found and counted.
-    pub fn finish(self) -> (Report, Option<Counters>) {
-        (self.report, self.counting.map(Counting::finish))
+    pub fn finish(self) -> Looked {
+        Looked { report: self.report, counting: self.counting, checks: vec![self.checks] }
+    }
+}
+
+/// What one thread's observer saw.
+#[derive(Default)]
+pub struct Looked {
+    /// What the checks found.
+    pub report: Report,
+    /// What was counted.
+    pub counting: Option<Counting>,
+    /// The checks of each thread, with what they remember.
+    checks: Vec<Vec<Box<dyn Check>>>,
+}
+
+impl Looked {
+    /// With what another thread saw.
+    pub fn and(mut self, other: Looked) -> Looked {
+        self.counting = match (self.counting, other.counting) {
+            (Some(a), Some(b)) => Some(a.and(b)),
+            (a, b) => a.or(b),
+        };
+        self.report.join(other.report);
+        self.checks.extend(other.checks);
+        self
+    }
+
+    /// Nothing was found, and no thread's groups touched what another's wrote.
+    pub fn is_clean(&self) -> bool {
+        let races: Vec<_> = self.checks.iter().flatten().filter_map(|c| c.races()).collect();
+        let clash = |i: usize| races[i + 1..].iter().any(|other| races[i].conflicts(other));
+        self.report.is_empty() && !(0..races.len()).any(clash)
     }
 }
 
@@ -182,6 +215,14 @@ impl Group<'_> {
         self.lane_addresses(a);
         let bytes = ty.size() * u32::from(count);
         let cx = context(self);
+        o.open.clear();
+        match Whole::of(&self.addresses, (kind, reads), bytes, a.align, &cx) {
+            Some(whole) => o.open.extend(o.checks.iter_mut().map(|c| !c.settles(&whole, &cx))),
+            None => o.open.resize(o.checks.len(), true),
+        }
+        if o.counting.is_none() && !o.open.contains(&true) {
+            return;
+        }
         let mut touches = std::mem::take(&mut o.touches);
         touches.clear();
         touches.reserve(self.mask.count());
@@ -203,7 +244,7 @@ impl Group<'_> {
             stored: &stored,
             memory: &memory,
         };
-        for check in &mut o.checks {
+        for (check, _) in o.checks.iter_mut().zip(&o.open).filter(|(_, open)| **open) {
             check.access(&access, &cx, &mut o.report);
         }
         if let Some(counting) = &mut o.counting {

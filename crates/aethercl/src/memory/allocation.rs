@@ -17,6 +17,14 @@ pub struct Allocation {
     written: Box<[AtomicU32]>,
 }
 
+/// What a range of an allocation held.
+pub struct Saved {
+    word: usize,
+    words: Vec<u32>,
+    bit_word: usize,
+    bits: Vec<u32>,
+}
+
 impl Allocation {
     /// A zero-filled block, none of it counted as written.
     pub fn new(address: u64, bytes: u64, tag: &str) -> Allocation {
@@ -97,6 +105,42 @@ impl Allocation {
     pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
         let bits = (u32::MAX >> (32 - bytes.clamp(1, 32))) << (offset % 32);
         self.written.get(offset / 32).is_some_and(|word| word.load(Relaxed) & bits == bits)
+    }
+
+    /// Whether all of `bytes` bytes from `offset` on, which lie inside, were written.
+    pub fn is_range_written(&self, offset: usize, bytes: usize) -> bool {
+        let (mut at, end) = (offset, offset + bytes);
+        while at < end {
+            let n = (32 - at % 32).min(end - at);
+            if !self.is_written(at, n) {
+                return false;
+            }
+            at += n;
+        }
+        true
+    }
+
+    /// Content and written bits of a range, to go back to.
+    pub fn save(&self, offset: usize, bytes: usize) -> Saved {
+        let load = |list: &[AtomicU32], from: usize, to: usize| {
+            list[from..to.min(list.len())].iter().map(|w| w.load(Relaxed)).collect()
+        };
+        let end = offset + bytes;
+        Saved {
+            word: offset / 4,
+            words: load(&self.words, offset / 4, end.div_ceil(4)),
+            bit_word: offset / 32,
+            bits: load(&self.written, offset / 32, end.div_ceil(32)),
+        }
+    }
+
+    /// Goes back to what was saved.
+    pub fn restore(&self, saved: &Saved) {
+        let store = |list: &[AtomicU32], from: usize, values: &[u32]| {
+            list[from..].iter().zip(values).for_each(|(w, v)| w.store(*v, Relaxed));
+        };
+        store(&self.words, saved.word, &saved.words);
+        store(&self.written, saved.bit_word, &saved.bits);
     }
 
     /// The written bits, copied from another allocation with a copy of its content.

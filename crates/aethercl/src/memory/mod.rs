@@ -3,7 +3,7 @@
 pub mod address;
 mod allocation;
 
-pub use allocation::{Allocation, store_part};
+pub use allocation::{Allocation, Saved, store_part};
 
 use std::collections::BTreeMap;
 use std::fmt;

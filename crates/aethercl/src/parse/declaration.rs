@@ -135,6 +135,10 @@ impl Parser<'_> {
         Some(StaticAssert { cond, text })
     }
 
+    pub(super) fn is_attribute(&self) -> bool {
+        matches!(self.word(), "__attribute__" | "__attribute")
+    }
+
     /// Inline assembly is for one vendor's chips.
     pub(super) fn refuse_asm(&mut self) -> Option<()> {
         if matches!(self.word(), "asm" | "__asm" | "__asm__") {
@@ -317,7 +321,7 @@ impl Parser<'_> {
 
     /// `__attribute__((…))`, any number of them.
     pub(super) fn attributes(&mut self, list: &mut Vec<Attribute>) -> Option<()> {
-        while matches!(self.word(), "__attribute__" | "__attribute") {
+        while self.is_attribute() {
             self.next();
             self.expect("(", " after '__attribute__'")?;
             self.expect("(", " after '__attribute__('")?;

@@ -53,7 +53,7 @@ impl Parser<'_> {
         }
         self.refuse_asm()?;
         let word = self.word();
-        if word.starts_with("__attribute") {
+        if self.is_attribute() {
             // `__attribute__((opencl_unroll_hint(4)))` before a loop, or `fallthrough`: hints.
             let before = self.at;
             self.attributes(&mut Vec::new())?;
@@ -191,7 +191,7 @@ impl Parser<'_> {
 
     /// A statement behind a label or a condition: a declaration is none.
     fn inner_statement(&mut self) -> Option<Stmt> {
-        if self.starts_declaration() && !self.word().starts_with("__attribute") {
+        if self.starts_declaration() && !self.is_attribute() {
             let span = self.peek().span;
             return self.error(span, "expected a statement: a declaration here needs braces around it");
         }

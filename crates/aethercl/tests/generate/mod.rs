@@ -122,6 +122,15 @@ pub fn kernel(seed: u64) -> String {
     w.text
 }
 
+/// The kernels of these seeds in one program, as `k<seed>`: what a compiler needs for a program is paid once.
+pub fn program(seeds: std::ops::Range<u64>) -> String {
+    let one = |seed| {
+        let text = kernel(seed);
+        format!("#define k k{seed}\n#define helper helper{seed}\n{text}#undef k\n#undef helper\n")
+    };
+    seeds.map(one).collect()
+}
+
 /// Words for the first input, then floats for the second, of the same seed.
 pub fn inputs(seed: u64) -> (Vec<u32>, Vec<f32>) {
     let mut random = Random(seed.wrapping_mul(0xd134_2543_de82_ef95) | 1);

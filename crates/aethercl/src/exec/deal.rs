@@ -1,0 +1,164 @@
+//! The groups of a launch, dealt to threads.
+
+use super::observe::Looked;
+use super::{Buffer, Group, Observer, Shared, Stop};
+use crate::check::Report;
+use crate::counters::Counters;
+use crate::launch::{LaunchOptions, NdRange};
+use crate::memory::{Allocation, Saved};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Below so many work-items another thread costs more than it helps.
+const ITEMS_PER_THREAD: u64 = 2048;
+
+/// What the groups leave behind.
+#[derive(Default)]
+pub struct Ran {
+    /// What the checks found.
+    pub report: Report,
+    /// What was counted, for the whole launch.
+    pub counters: Counters,
+    /// What was printed, in the order of the groups.
+    pub printf: String,
+}
+
+/// What threads hand over.
+#[derive(Default)]
+struct Results {
+    stopped: Option<(u64, Stop)>,
+    printed: Vec<(u64, String)>,
+    looked: Option<Looked>,
+}
+
+/// Which groups of a launch run.
+struct Picked {
+    counts: [u64; 3],
+    groups: u64,
+    /// How many of them.
+    run: u64,
+}
+
+impl Picked {
+    fn of(range: &NdRange, sample: Option<u64>) -> Picked {
+        let counts: [u64; 3] = std::array::from_fn(|d| range.global[d].div_ceil(range.local[d]));
+        let groups = counts.iter().product();
+        Picked { counts, groups, run: sample.unwrap_or(groups).max(1).min(groups) }
+    }
+
+    /// The `i`-th. Of a sample each comes from a stretch of its own, at a place in it that repeats no period of the launch.
+    fn group(&self, i: u64) -> [u64; 3] {
+        let at = |i: u64| (u128::from(i) * u128::from(self.groups) / u128::from(self.run.max(1))) as u64;
+        let (start, length) = (at(i), at(i + 1) - at(i));
+        let fraction = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let number = start + ((u128::from(fraction) * u128::from(length)) >> 64) as u64;
+        let [x, y, _] = self.counts;
+        [number % x, number / x % y, number / (x * y)]
+    }
+}
+
+/// Runs all groups, or a sample of them.
+///
+/// With checks, too, on several threads: where these find nothing there is nothing to find. Where they find something, memory
+/// goes back to what it was, and the groups run again in order, so that the findings are the same every time.
+pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions) -> (Ran, Option<Stop>) {
+    let picked = Picked::of(range, options.sample);
+    let lanes = range.local.iter().product::<u64>();
+    let useful = (picked.run * lanes / ITEMS_PER_THREAD).max(1).min(picked.run.max(1));
+    let checks = &options.checks;
+    // Whether a group reads what another one writes, or reads it unwritten, is seen by the check for races alone.
+    let alone = shared.code.global_atomics || (checks.uninitialized && !checks.races);
+    let threads = if alone { 1 } else { (options.threads.max(1) as u64).min(useful) };
+    let mut results = if threads > 1 && checks.any() {
+        let saved = save(shared, checks.contract);
+        let results = on_threads(shared, &picked, options, threads);
+        if results.stopped.is_none() && results.looked.as_ref().is_none_or(Looked::is_clean) {
+            results
+        } else {
+            saved.iter().for_each(|(allocation, saved)| allocation.restore(saved));
+            on_threads(shared, &picked, options, 1)
+        }
+    } else {
+        on_threads(shared, &picked, options, threads)
+    };
+    results.printed.sort_by_key(|(number, _)| *number);
+    let printf = results.printed.into_iter().map(|(_, text)| text).collect();
+    let looked = results.looked.unwrap_or_default();
+    let counters = looked.counting.map(|c| c.finish(picked.groups, range)).unwrap_or_default();
+    (Ran { report: looked.report, counters, printf }, results.stopped.map(|(_, stop)| stop))
+}
+
+/// What the buffers hold that the kernel may write; with the check of the launch's contract a write to another is found.
+fn save<'a>(shared: &'a Shared<'_>, contract: bool) -> Vec<(&'a Allocation, Saved)> {
+    let buffers = shared.buffers.iter().flatten().filter(|b| b.writable || !contract);
+    let save = |b: &'a Buffer| (&*b.allocation, b.allocation.save(b.start as usize, b.bytes as usize));
+    buffers.map(save).collect()
+}
+
+/// The picked groups, dealt to threads.
+fn on_threads(shared: &Shared<'_>, picked: &Picked, options: &LaunchOptions, threads: u64) -> Results {
+    let lanes = shared.range[2].iter().product::<u64>();
+    let next = AtomicU64::new(0);
+    let results: Mutex<Results> = Mutex::default();
+    let work = || {
+        let observer = Observer::new(&options.checks, options.counters, shared);
+        let mut group = Group::new(shared, lanes as usize, observer);
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= picked.run {
+                break;
+            }
+            group.start(picked.group(number));
+            let ended = group.run();
+            let text = group.take_printed();
+            if ended.is_err() || !text.is_empty() {
+                let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                results.printed.push((number, text));
+                if let Err(stop) = ended {
+                    next.store(picked.run, Ordering::Relaxed);
+                    if results.stopped.is_none_or(|(earlier, _)| number < earlier) {
+                        results.stopped = Some((number, stop));
+                    }
+                }
+            }
+        }
+        if let Some(observer) = group.into_observer() {
+            let looked = observer.finish();
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.looked = Some(match results.looked.take() {
+                Some(others) => others.and(looked),
+                None => looked,
+            });
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    results.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_spread_over_the_launch_and_all_of_it_is_everything() {
+        let range = NdRange::plane([64, 48], [8, 8]);
+        let all = Picked::of(&range, None);
+        let mut seen: Vec<[u64; 3]> = (0..all.run).map(|i| all.group(i)).collect();
+        seen.sort_by_key(|g| (g[1], g[0]));
+        assert_eq!(seen.len(), 48);
+        assert!(seen.windows(2).all(|w| w[0] != w[1]));
+        assert!((0..48).all(|i| all.group(i) == [i % 8, i / 8, 0]));
+        let some = Picked::of(&range, Some(6));
+        let rows: Vec<u64> = (0..some.run).map(|i| some.group(i)[1]).collect();
+        assert_eq!(rows, [0, 1, 2, 3, 4, 5]);
+        let columns: std::collections::BTreeSet<u64> = (0..6).map(|i| some.group(i)[0]).collect();
+        assert!(columns.len() >= 4, "{columns:?}");
+        assert_eq!(Picked::of(&range, Some(1000)).run, 48);
+        assert_eq!(Picked::of(&NdRange::line(0, 8), None).run, 0);
+    }
+}
