@@ -135,7 +135,7 @@ typedef float VecB;
 /* An item's first place in a slice; the others lie LINES_APART lines or STEPS_APART steps further. Where k is contiguous, elements
  * go one by one, and neighbours along k lie LD_TILE apart, in eight different banks: every eighth step has the four lines of a
  * float4 exchanged, so that there are 32; lines a multiple of four apart stay so. Undone where sums are added to. */
-#define TURN(step) ((step) >> 3 & 3)
+#define TURNED(step, ALONG_K) ((ALONG_K) ? (step) >> 3 & 3 : 0)
 #define LINES_APART (ITEMS / BK)
 #define STEPS_APART(SIDE) (ITEMS / (SIDE / 4))
 #define PLACE(SIDE, ALONG_K) ((ALONG_K) ? item / BK : item % (SIDE / 4) * 4)
@@ -145,7 +145,7 @@ typedef float VecB;
     __global const float *next = from;                                                                        \
     const int place = PLACE(SIDE, ALONG_K), step = STEP(SIDE, ALONG_K);                                       \
     if (ALONG_K) {                                                                                            \
-      __local float *to = (tile) + step * (LD_TILE) + (place ^ TURN(step));                                   \
+      __local float *to = (tile) + step * (LD_TILE) + (place ^ TURNED(step, 1));                                  \
       UNROLL for (int i = 0; i < SIDE / LINES_APART; ++i)                                                     \
         COPY("4", "ca", to + i * LINES_APART, next,                                                           \
              EVEN || ((line) + place + i * LINES_APART < (lines) && step < (left)) ? 4 : 0,                   \
@@ -163,6 +163,8 @@ typedef float VecB;
 #define SEND_BOTH(s, left)                                                                                    \
   SEND(as[s], LDA, from_a, m0, m, a_rs, a_cs, BM, A_ALONG_K, left)                                            \
   SEND(bs[s], LDB, from_b, n0, n, b_cs, b_rs, BN, B_ALONG_K, left)
+#else
+#define TURNED(step, ALONG_K) 0
 #endif
 
 /* Where tile `index` of all batches starts: x the batch, y its first row, z its first column. */
@@ -252,11 +254,12 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
       }
       UNROLL for (int j = 0; j < TN / 4; ++j) {
         vb[j] = *(__local const float4 *)(bs[s] + u * LDB + (j * TX + tx) * 4);
-        if (ASYNC && B_ALONG_K) vb[j] = TURN(u) == 0 ? vb[j] : TURN(u) == 1 ? vb[j].yxwz : TURN(u) == 2 ? vb[j].zwxy : vb[j].wzyx;
+        const int turn = TURNED(u, B_ALONG_K);
+        vb[j] = turn == 0 ? vb[j] : turn == 1 ? vb[j].yxwz : turn == 2 ? vb[j].zwxy : vb[j].wzyx;
       }
       UNROLL for (int i = 0; i < TM / 4; ++i) {
         UNROLL for (int j = 0; j < TN / 4; ++j) {
-          const int at = i * 4, turn = ASYNC && A_ALONG_K ? TURN(u) : 0;
+          const int at = i * 4, turn = TURNED(u, A_ALONG_K);
           acc[at + (0 ^ turn)][j] = fma((float4)(va[i].x), vb[j], acc[at + (0 ^ turn)][j]);
           acc[at + (1 ^ turn)][j] = fma((float4)(va[i].y), vb[j], acc[at + (1 ^ turn)][j]);
           acc[at + (2 ^ turn)][j] = fma((float4)(va[i].z), vb[j], acc[at + (2 ^ turn)][j]);
