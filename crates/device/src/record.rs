@@ -228,6 +228,8 @@ struct State {
     commands: Vec<Command>,
     allocations: Vec<Allocation>,
     place: (u32, &'static str),
+    /// Whether freed memory may be used again: not under checkers that take it for written.
+    reuse: bool,
     /// Blocks that the capture may use again, and those that it only keeps.
     free: HashMap<usize, Vec<Block>>,
     kept: Vec<Block>,
@@ -325,7 +327,7 @@ impl Recorder {
         if !state.captures() || !matches!(block.home, Home::Pool) {
             return Some(block);
         }
-        match own {
+        match own.filter(|_| state.reuse) {
             Some(_) => state.free.entry(block.bytes).or_default().push(block),
             None => state.kept.push(block),
         }
@@ -369,6 +371,7 @@ impl Device {
             commands: Vec::new(),
             allocations: Vec::new(),
             place: (0, ""),
+            reuse: !self.settings().keep_memory,
             free: HashMap::new(),
             kept: Vec::new(),
             buffers: HashMap::new(),

@@ -100,6 +100,7 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
     let (launches, host_us) = steps.host()?;
     line.extra.insert("launches".into(), launches.into());
     line.extra.insert("memory_peak".into(), bench.device.memory().peak.into());
+    line.extra.insert("memory_between_steps".into(), bench.device.memory().live.into());
     line.extra.insert("recompute".into(), args.recompute.to_string().into());
     line.extra.insert("graph".into(), steps.stepper.is_captured().into());
     line.extra.insert("host_us_per_step".into(), json!(host_us));
@@ -109,11 +110,13 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
         line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", tokens as f64 / ms * 1e3));
     out::note(&format!(
         "{preset}: {layers} layers, {heads} heads, {width} wide, {context}×{batch} tokens: {:.0} tokens/s{peer}; \
-         {launches} launches{} of {:.1} µs host time each, {host_us:.0} µs a step; at most {} of device memory in use",
+         {launches} launches{} of {:.1} µs host time each, {host_us:.0} µs a step; at most {} of device memory in use, {} \
+         between steps",
         tokens as f64 / line.median_ms * 1e3,
         if steps.stepper.is_captured() { " replayed" } else { "" },
         host_us / launches.max(1) as f64,
-        human(bench.device.memory().peak as u64)
+        human(bench.device.memory().peak as u64),
+        human(bench.device.memory().live as u64)
     ));
     if args.profile { profile(bench, &mut steps) } else { Ok(()) }
 }
