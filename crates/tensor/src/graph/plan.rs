@@ -39,8 +39,11 @@ pub struct Plan {
     chunk: usize,
 }
 
+/// What buffers are sorted by before they are placed.
+type Order = fn(&Span) -> (usize, usize);
+
 /// In which order buffers are placed; the best result counts.
-const ORDERS: [fn(&Span) -> (usize, usize); 3] =
+const ORDERS: [Order; 3] =
     [|s| (s.bytes, length(s)), |s| (s.bytes.saturating_mul(length(s)), s.bytes), |s| (length(s), s.bytes)];
 
 fn length(span: &Span) -> usize {
