@@ -10,6 +10,6 @@ pub use netcl_tensor as tensor;
 
 /// What most programs need.
 pub mod prelude {
-    pub use netcl_device::{Device, Error, ErrorKind, Result, Settings};
+    pub use netcl_device::{Device, Error, ErrorKind, MatmulPrecision, Result, Settings};
     pub use netcl_tensor::{DType, Shape, Tensor, no_grad};
 }

@@ -37,6 +37,11 @@ impl Context {
         Device::open(name, &self.settings)
     }
 
+    /// The same with a precision for products of f32.
+    pub fn open_device_with(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
+        Device::open(name, &Settings { matmul_precision, ..self.settings.clone() })
+    }
+
     /// Whether SIGINT or SIGTERM came.
     pub fn interrupted(&self) -> bool {
         self.signal.load(Ordering::Relaxed) != 0

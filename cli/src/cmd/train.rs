@@ -32,6 +32,9 @@ pub struct Args {
     /// Storage of weights and activations: f32, bf16 or f16. Arithmetic is f32.
     #[arg(long)]
     dtype: Option<Dtype>,
+    /// Products of f32: highest, or high, which rounds their operands to tf32 where tensor cores take that.
+    #[arg(long, value_name = "highest|high")]
+    matmul_precision: Option<MatmulPrecision>,
     /// Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, an index of `netcl devices`, or sim.
     #[arg(long, visible_alias = "gpu_id", value_name = "DEVICE")]
     device: Option<String>,
@@ -165,6 +168,7 @@ impl Args {
             checkpoint_every: p.checkpoint_every,
             keep: p.keep,
             dtype: self.dtype,
+            matmul_precision: self.matmul_precision,
             device: self.device.clone(),
             graph: self.graph,
             recompute: self.recompute,
@@ -196,7 +200,7 @@ fn own_sources() -> Result<String> {
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let config = args.config()?;
-    let device = context.open_device(&config.device)?;
+    let device = context.open_device_with(&config.device, config.matmul_precision)?;
     let mut trainer = match &args.resume {
         Some(dir) => Trainer::resume(&device, config.clone(), dir)?,
         None => {

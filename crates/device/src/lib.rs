@@ -27,4 +27,4 @@ pub use host::MappedFile;
 pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, hint, report};
 pub use pool::{MemoryStats, human};
 pub use profile::KernelTime;
-pub use settings::{Settings, SimSettings};
+pub use settings::{MatmulPrecision, Settings, SimSettings};

@@ -1,5 +1,6 @@
 //! Settings read once at the edge. Libraries never look at the environment themselves.
 
+use crate::{Error, Result};
 use std::path::PathBuf;
 
 /// Everything the environment decides. `docs/env-vars.md` lists the variables.
@@ -28,8 +29,40 @@ pub struct Settings {
     /// `NETCL_LAST_CACHE`: bytes of a processor's last cache instead of what the driver says. Results larger than half of it
     /// are stored past the caches; 0 stores none so.
     pub last_cache: Option<u64>,
+    /// What products of f32 may be rounded to; `--matmul-precision` of the program.
+    pub matmul_precision: MatmulPrecision,
     /// How the simulated GPU is opened.
     pub sim: SimSettings,
+}
+
+/// What a device may round the operands of f32 products to. Sums are f32 either way; f16 and bf16 are not concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MatmulPrecision {
+    /// Nothing: 24 bits of mantissa.
+    #[default]
+    Highest,
+    /// tf32, 11 bits of mantissa, where tensor cores take it: several times as fast.
+    High,
+}
+
+impl std::str::FromStr for MatmulPrecision {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "highest" => Ok(Self::Highest),
+            "high" => Ok(Self::High),
+            _ => Err(Error::format(format!(
+                "--matmul-precision {name} is unknown; it is one of highest, high"
+            ))),
+        }
+    }
+}
+
+impl std::fmt::Display for MatmulPrecision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::High { "high" } else { "highest" })
+    }
 }
 
 /// What the environment says of the simulated GPU.
@@ -74,6 +107,7 @@ impl Settings {
                 trace_level: std::env::var("NETCL_SIM_TRACE_LEVEL").unwrap_or_default(),
                 memory: std::env::var("NETCL_SIM_MEMORY").ok().and_then(|v| v.parse().ok()),
             },
+            matmul_precision: MatmulPrecision::default(),
         }
     }
 }

@@ -31,8 +31,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
         for layout in &args.layouts {
             let a = operand(bench, [m, k], layout.starts_with('T'))?;
             let b = operand(bench, [k, n], layout.ends_with('T'))?;
-            let dtype = bench.dtype.to_string();
-            let request = json!({ "op": "gemm", "shape": [m, n, k], "layout": layout, "dtype": dtype });
+            let request = json!({ "op": "gemm", "shape": [m, n, k], "layout": layout, "dtype": bench.kind });
             let line = Line {
                 op: "gemm".into(),
                 shape: vec![m, n, k],

@@ -47,6 +47,9 @@ pub struct Common {
     /// Storage type: f32, bf16, f16
     #[arg(long, default_value = "f32")]
     dtype: String,
+    /// Products of f32: highest, or high, which rounds their operands to tf32 where tensor cores take that
+    #[arg(long, value_name = "highest|high", default_value = "highest")]
+    matmul_precision: MatmulPrecision,
     /// Rounds; in each, both sides are timed a few times in turn
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -56,6 +59,8 @@ pub struct Common {
 pub struct Bench {
     device: Device,
     dtype: DType,
+    /// What the peer calls type and precision.
+    kind: String,
     rounds: Rounds,
     ceilings: Ceilings,
     peer: Option<Peer>,
@@ -76,7 +81,9 @@ impl Bench {
         let dtype = dtype.ok_or_else(|| {
             Error::format(format!("--dtype {} is unknown; it is f32, bf16 or f16", args.dtype))
         })?;
-        let device = context.open_device(&args.device)?;
+        let device = context.open_device_with(&args.device, args.matmul_precision)?;
+        let tf32 = dtype == DType::F32 && args.matmul_precision == MatmulPrecision::High;
+        let kind = if tf32 { "tf32".into() } else { dtype.to_string() };
         if device.capabilities().simulated {
             return Err(Error::unsupported(format!(
                 "bench: {} is simulated and its time is modelled, not measured; `netcl sim run` shows it for a kernel",
@@ -91,7 +98,7 @@ impl Bench {
             Some(peer) => format!("peer: {}", peer.name()),
             None => "no peer: name a Python that has PyTorch with --peer".into(),
         });
-        Ok(Self { device, dtype, rounds: Rounds(args.rounds.max(1)), ceilings, peer, printer })
+        Ok(Self { device, dtype, kind, rounds: Rounds(args.rounds.max(1)), ceilings, peer, printer })
     }
 
     /// Measures `run`, and the peer on `request`, and prints the line.
@@ -104,7 +111,7 @@ impl Bench {
         let peer = self.peer.as_mut().zip(request);
         let times = self.rounds.measure(&self.device, run, peer)?;
         line.device = self.device.capabilities().id.clone();
-        line.dtype = self.dtype.to_string();
+        line.dtype.clone_from(&self.kind);
         line.complete(&times, &self.ceilings);
         self.printer.line(&line)?;
         Ok(line)

@@ -53,7 +53,7 @@ fn measure(bench: &mut Bench, name: &str, mut case: BenchCase<'_>) -> Result<()>
         };
         let request = request(name, &case.shapes).map(|mut request| {
             request["pass"] = pass.into();
-            request["dtype"] = bench.dtype.to_string().into();
+            request["dtype"] = bench.kind.clone().into();
             request
         });
         bench.measure(line, request, &mut || run().map(|_| ()))?;

@@ -95,7 +95,7 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
     line.extra.insert("parameters".into(), gpt.parameters().into());
     let request = (bench.dtype != DType::F16).then(|| {
         json!({ "op": "train", "layers": layers, "heads": heads, "width": width, "context": context,
-                "batch": batch, "vocab": vocab, "clip": CLIP, "compile": args.compile, "dtype": bench.dtype.to_string() })
+                "batch": batch, "vocab": vocab, "clip": CLIP, "compile": args.compile, "dtype": bench.kind })
     });
     let (launches, host_us) = steps.host()?;
     line.extra.insert("launches".into(), launches.into());

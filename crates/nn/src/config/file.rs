@@ -23,7 +23,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 5] = [
             "keep",
         ],
     ),
-    ("device", &["dtype", "device"]),
+    ("device", &["dtype", "matmul_precision", "device"]),
 ];
 
 /// What other programs call our keys.

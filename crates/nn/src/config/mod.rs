@@ -10,6 +10,7 @@ pub use presets::PRESETS;
 
 use crate::gpt::GptConfig;
 use crate::schedule::LearningRate;
+pub use netcl_device::MatmulPrecision;
 use netcl_device::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::Path, str::FromStr};
@@ -77,6 +78,9 @@ pub struct TrainConfig {
     pub keep: usize,
     /// Storage of weights and activations.
     pub dtype: Dtype,
+    /// What products of f32 may be rounded to.
+    #[serde(default)]
+    pub matmul_precision: MatmulPrecision,
     /// `auto`, `sim`, `pocl:0`, an index.
     pub device: String,
     /// Whether steps are captured once and replayed. Files of earlier versions do not say.
@@ -121,6 +125,7 @@ pub struct Overlay {
     pub checkpoint_every: Option<u64>,
     pub keep: Option<usize>,
     pub dtype: Option<Dtype>,
+    pub matmul_precision: Option<MatmulPrecision>,
     pub device: Option<String>,
     pub graph: Option<GraphMode>,
     pub recompute: Option<Recompute>,

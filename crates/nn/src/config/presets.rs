@@ -1,6 +1,6 @@
 //! Named starting points.
 
-use super::{Dtype, GraphMode, Recompute, Schedule, TrainConfig};
+use super::{Dtype, GraphMode, MatmulPrecision, Recompute, Schedule, TrainConfig};
 
 /// The names, the default first.
 pub const PRESETS: [&str; 8] =
@@ -54,6 +54,7 @@ fn char() -> TrainConfig {
         checkpoint_every: 500,
         keep: 2,
         dtype: Dtype::F32,
+        matmul_precision: MatmulPrecision::Highest,
         device: "auto".into(),
         graph: GraphMode::Auto,
         recompute: Recompute::None,

@@ -10,7 +10,9 @@ use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};
 
 mod launch;
+mod mma;
 mod plan;
+mod proof;
 mod view;
 mod wgmma;
 
@@ -289,5 +291,7 @@ fn reference(a: &Array, b: &Array) -> Array {
     })
 }
 
+#[cfg(test)]
+mod tensor_cores;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
 /* Instructions of sm_90 that the matrix product is made of, as functions: copies of blocks, exchanges between lanes, guarded
- * loads and stores. Barriers and pairs are in sm90.cl. Numbers of type uint are addresses in local memory. DTYPE 1 or 2.
+ * loads and stores. Barriers and pairs are in sm90.cl. Numbers of type uint are addresses in local memory.
  */
 /* Copies the block at column x, row y of a matrix to local memory; `bar` counts its bytes. */
 static inline void fetch(uint to, ulong map, int x, int y, uint bar) {

@@ -1,7 +1,9 @@
-/* Matrix product for NVIDIA sm_90: C = epilogue(A B) on the tensor cores, sums in f32.
+/* Matrix product for NVIDIA sm_90: C = epilogue(A B) on the tensor cores, sums in f32. f16 and bf16 as they are;
+ * f32 rounded to tf32 by the copies, for A and B along k only, with SPLIT 2 or 3 and one split: `part` is then C itself, and
+ * BIAS and alpha are the epilogue.
  *
  * One group a multiprocessor walks the tiles of C. Its first warpgroup only copies: one item asks for blocks of A and B, 64
- * steps of the sum at a time, which arrive in a ring of STAGES local buffers by TMA, swizzled as wgmma reads them; rows
+ * steps of the sum at a time (32 of tf32), which arrive in a ring of STAGES local buffers by TMA, swizzled as wgmma reads them; rows
  * and columns outside the matrices arrive as zeros. The other two warpgroups multiply straight from there into registers.
  *   PP 1  ping-pong: each owns whole tiles of BM by BN in turn, so that one multiplies while the other stores.
  *   PP 0  both share a tile twice as high: fewer bytes a product, for large matrices.
@@ -32,7 +34,7 @@
  * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items. matmul_wgmma_sum: a work-item for four
  *           neighbours of C, groups of 256. matmul_wgmma_columns: one for a column, groups of 64.
  *
- * Defines: DTYPE 1 or 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
+ * Defines: DTYPE 0 to 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
  * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3; BIAS and COLUMN_SUMS (0 or 1), and one of ADD_C,
  * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none with SPLIT 3). Instructions are in sm90.cl and matmul_sm90.cl.
  */
@@ -42,18 +44,24 @@
 #else
 #define BM (128 * MT)
 #endif
-#define BK 64
+#define BK (DTYPE == 0 ? 32 : 64) /* 128 bytes */
 #define A_BYTES (BM * 128)
 #define B_BYTES (BN * 128)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
+#if DTYPE == 0
+#define WGMMA_DEPTH "8"
+#define WGMMA_TAIL ""
+#elif A_ALONG_K && B_ALONG_K
 #define WGMMA_DEPTH "16"
-#if A_ALONG_K && B_ALONG_K
 #define WGMMA_TAIL ", 0, 0"
 #elif A_ALONG_K
+#define WGMMA_DEPTH "16"
 #define WGMMA_TAIL ", 0, 1"
 #elif B_ALONG_K
+#define WGMMA_DEPTH "16"
 #define WGMMA_TAIL ", 1, 0"
 #else
+#define WGMMA_DEPTH "16"
 #define WGMMA_TAIL ", 1, 1"
 #endif
 #define WGMMA CAT(WGMMA_N, BN)
@@ -269,11 +277,19 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
       UNROLL for (int j = 0; j < BN / 8; j++) {
         const int row = work.bm * BM + (row_block + i) * 64 + warp * 16 + (lane >> 2), col = work.bn * BN + j * 8 + quad * 2;
         __global float *to = part + ((size_t)work.split * m + row) * n + col;
+#if DTYPE == 0
+        UNROLL for (int e = 0; e < 4; e++) {
+          acc[i][j * 4 + e] *= alpha;
+#if BIAS
+          acc[i][j * 4 + e] += as_float(load4(bias + col + (e & 1), col < n));
+#endif
+        }
+#endif
         SUM8(to, row < m && col < n, acc[i][j * 4], acc[i][j * 4 + 1]);
         SUM8(to + (size_t)8 * n, row + 8 < m && col < n, acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
       }
     continue;
-#endif
+#else
     /* acc[i][4j + {0,1}] lies in row `lane / 4`, columns 8j + 2 quad + {0,1}; {2,3} eight rows below. Four lanes exchange
      * theirs, so that each stores eight neighbours. */
     UNROLL for (int i = 0; i < MT; i++) {
@@ -322,9 +338,11 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
 #endif
       }
     }
+#endif
   }
 }
 
+#if DTYPE != 0
 __attribute__((reqd_work_group_size(256, 1, 1)))
 __kernel void matmul_wgmma_sum(__global const float *part, __global const T *bias, __global T *c, const ulong count,
                                const int n, const int splits, const float alpha) {
@@ -342,6 +360,7 @@ __kernel void matmul_wgmma_sum(__global const float *part, __global const T *bia
 #endif
   *(__global uint2 *)(c + i) = (uint2)(pack(y.x, y.y), pack(y.z, y.w));
 }
+#endif
 
 #if COLUMN_SUMS
 __attribute__((reqd_work_group_size(64, 1, 1)))

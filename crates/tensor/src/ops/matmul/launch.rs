@@ -3,6 +3,7 @@
 use super::super::elementwise::UNARY;
 use super::super::map::map_into;
 use super::super::prelude::*;
+use super::mma::{self, MMA};
 use super::plan::Blocks;
 use super::view::{Matrix, Problem};
 use super::wgmma::{self, WGMMA};
@@ -31,7 +32,7 @@ static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../ma
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS);
 
-static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &ASYNC, &TILE, &TILE_SMALL]);
+static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &MMA, &ASYNC, &TILE, &TILE_SMALL]);
 
 /// Work-items of a tile's group.
 const ITEMS: usize = 256;
@@ -71,7 +72,7 @@ impl Epilogue<'_> {
     /// C is the product.
     pub(in crate::ops) const NONE: Epilogue<'static> = Epilogue { alpha: 1.0, bias: None, add: false, aux: Aux::None };
 
-    fn flags(&self) -> i32 {
+    pub(super) fn flags(&self) -> i32 {
         (if self.add { ADD_C } else { 0 }) | (if self.bias.is_some() { BIAS } else { 0 })
     }
 }
@@ -90,7 +91,12 @@ impl Operand for Unused<'_> {
 
 /// `c = epilogue(a b)`; `c` is dense and has as many elements as the product. Returns the sums of the columns of `b`
 /// (summed in f32) where they were asked for and this device's kernel makes them on the way.
-pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
+pub(in crate::ops) fn run(
+    c: &Tensor,
+    p: &Problem,
+    epilogue: &Epilogue<'_>,
+    column_sums: bool,
+) -> Result<Option<Tensor>> {
     let largest = i32::MAX.cast_unsigned() as usize;
     if p.m.max(p.n).max(p.k).max(p.batch()) > largest {
         return Err(Error::shape(format!(
@@ -103,30 +109,43 @@ pub(in crate::ops) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums
         )));
     }
     let kernel = choose(c, p)?;
-    if kernel.name == WGMMA.name {
-        match wgmma::run(c, p, e, column_sums) {
-            // The driver's assembler may not like one of its many texts; the other kernels take every product.
-            Err(e) if matches!(e.kind(), ErrorKind::Build | ErrorKind::Unsupported) => {
-                Tuning::of(c.device()).retire(c.device(), &WGMMA, e.message());
-            }
+    let tf32 = c.dtype() == DType::F32;
+    if kernel.name == WGMMA.name && !tf32 {
+        match wgmma::run(c, p, epilogue, column_sums) {
+            Err(e) if refused(&e) => Tuning::of(c.device()).retire(c.device(), &WGMMA, e.message()),
             outcome => return outcome,
         }
-        return run(c, p, e, column_sums);
+        return run(c, p, epilogue, column_sums);
     }
-    let plain = Epilogue { aux: Aux::None, ..*e };
-    let sum = if let Aux::Gelu(before) = e.aux { before } else { c };
+    let plain = Epilogue { aux: Aux::None, ..*epilogue };
+    let sum = if let Aux::Gelu(before) = epilogue.aux { before } else { c };
     let sums = match kernel.name == VECTOR.name {
         true => vector(sum, p, &plain, column_sums && p.batch() == 1)?,
         false if c.count() == 0 => None,
+        false if [MMA.name, WGMMA.name].contains(&kernel.name) => {
+            let multiply = if kernel.name == MMA.name { mma::run } else { wgmma::run_tf32 };
+            match multiply(sum, p, &plain) {
+                Err(e) if refused(&e) => {
+                    Tuning::of(c.device()).retire(c.device(), kernel, e.message());
+                    return run(c, p, epilogue, column_sums);
+                }
+                outcome => outcome.map(|()| None)?,
+            }
+        }
         false => tile(kernel, sum, p, &plain).map(|()| None)?,
     };
-    match e.aux {
+    match epilogue.aux {
         Aux::None => {}
         Aux::Residual(x) => map_into("x0 + x1", &[x, c], &[], c)?,
         Aux::Gelu(before) => map_into(gelu()?.0, &[before], &[], c)?,
         Aux::GeluGrad(before) => map_into(gelu()?.1, &[before, c], &[], c)?,
     }
     Ok(sums)
+}
+
+/// Whether the driver's assembler does not like one of a variant's many texts; the other kernels take every product.
+fn refused(e: &Error) -> bool {
+    matches!(e.kind(), ErrorKind::Build | ErrorKind::Unsupported)
 }
 
 /// `sum = a b`, or `sum += a b` where it is not the first of several products; `sum` (m, n) is f32, whatever a and b are.
@@ -139,9 +158,7 @@ pub(in crate::ops) fn accumulate(sum: &Tensor, p: &Problem, first: bool) -> Resu
     let takes = |kernel: &Kernel| kernel.name == WGMMA.name && wgmma::fits_sum(p) && wgmma::proven(device);
     if MATMUL.choose_where(device, 0, takes).is_ok() {
         match wgmma::run_sum(sum, p, first) {
-            Err(e) if matches!(e.kind(), ErrorKind::Build | ErrorKind::Unsupported) => {
-                Tuning::of(device).retire(device, &WGMMA, e.message());
-            }
+            Err(e) if refused(&e) => Tuning::of(device).retire(device, &WGMMA, e.message()),
             outcome => return outcome,
         }
     }
@@ -179,7 +196,10 @@ fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
         .choose_where(device, 0, |kernel| match kernel.name {
             name if name == TILE.name => fills(device, p),
             name if name == ASYNC.name => c.dtype() == DType::F32 && copies(p) && fills_split(device, p),
-            name if name == WGMMA.name => wgmma::fits(c, p) && wgmma::proven(device),
+            name if name == WGMMA.name => {
+                (wgmma::fits(c, p) || wgmma::fits_tf32(c, p)) && wgmma::proven(device)
+            }
+            name if name == MMA.name => mma::fits(c, p) && mma::proven(device),
             _ => true,
         })
         .or_else(|_| MATMUL.choose(device, 0))
@@ -206,7 +226,7 @@ fn fills_split(device: &Device, p: &Problem) -> bool {
     works >= device.capabilities().compute_units as usize / 2 && p.m >= 96 && p.n >= 96
 }
 
-fn bind<'a>(launch: Launch<'a>, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<Launch<'a>> {
+pub(super) fn bind<'a>(launch: Launch<'a>, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<Launch<'a>> {
     let launch = launch.flops((2 * p.m * p.n * p.k * p.batch()) as u64);
     let launch = launch.define("DTYPE", c.dtype().code()).read_base(&p.a.tensor).read_base(&p.b.tensor);
     Ok(match e.bias {
@@ -217,7 +237,7 @@ fn bind<'a>(launch: Launch<'a>, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Re
 }
 
 /// The scalars that both kernels begin with.
-fn geometry<'a>(launch: Launch<'a>, p: &Problem) -> Launch<'a> {
+pub(super) fn geometry<'a>(launch: Launch<'a>, p: &Problem) -> Launch<'a> {
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = launch.scalar(p.a.offset()).scalar(p.b.offset());
     let launch = launch.scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(p.z[1].max(1)));
@@ -296,12 +316,17 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
         if kernel.name == ASYNC.name { launch.define("ASYNC", 1) } else { launch }
     };
     shape(launch).groups3([tiles, splits, p.batch()]).run()?;
-    let Some(part) = part else { return Ok(()) };
-    let launch = kernel.launch("matmul_tile_sum").define("DTYPE", c.dtype().code()).read(&part);
+    part.map_or(Ok(()), |part| add_parts(&part, c, p, e, splits))
+}
+
+/// `c = epilogue(sum of the parts)`, in their order.
+pub(super) fn add_parts(part: &Tensor, c: &Tensor, p: &Problem, e: &Epilogue<'_>, splits: usize) -> Result<()> {
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = TILE_SMALL.launch("matmul_tile_sum").define("DTYPE", c.dtype().code()).define("WG", ITEMS);
     let launch = match e.bias {
-        Some(bias) => launch.read(&bias.detach().contiguous()?),
-        None => launch.read_base(&Unused(c)),
+        Some(bias) => launch.read(part).read(&bias.detach().contiguous()?),
+        None => launch.read(part).read_base(&Unused(c)),
     };
     let launch = launch.write(c).scalar(c.count()).scalar(int(p.n)).scalar(int(splits));
-    shape(launch.scalar(e.alpha).scalar(e.flags())).items(c.count()).run()
+    launch.scalar(e.alpha).scalar(e.flags()).items(c.count()).run()
 }

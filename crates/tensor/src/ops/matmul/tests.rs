@@ -3,13 +3,13 @@
 use super::*;
 use crate::suite::test_device;
 
-fn ramp(device: &Device, shape: [usize; 2], step: f32) -> (Tensor, Array) {
+pub(super) fn ramp(device: &Device, shape: [usize; 2], step: f32) -> (Tensor, Array) {
     let data: Vec<f32> = (0..shape[0] * shape[1]).map(|i| ((i as f32 * step) % 7.0 - 3.0) * 0.25).collect();
     let host = Array::new(shape, data.iter().map(|v| f64::from(*v)).collect());
     (Tensor::from_f32(device, shape, &data, DType::F32).unwrap(), host)
 }
 
-fn near(got: &Tensor, expected: &Array, tolerance: f64) {
+pub(super) fn near(got: &Tensor, expected: &Array, tolerance: f64) {
     assert_eq!(*got.shape(), expected.shape);
     let scale = expected.data.iter().fold(1.0f64, |m, v| m.max(v.abs()));
     for (i, (g, e)) in got.to_vec().unwrap().iter().zip(&expected.data).enumerate() {
@@ -18,7 +18,7 @@ fn near(got: &Tensor, expected: &Array, tolerance: f64) {
 }
 
 /// Rounding of a sum of `terms` grows with the root of their number.
-fn rounding(dtype: DType, terms: usize) -> f64 {
+pub(super) fn rounding(dtype: DType, terms: usize) -> f64 {
     dtype.epsilon() * 2.0 * (terms as f64).sqrt()
 }
 
@@ -140,135 +140,4 @@ fn tiles_agree_with_the_reference() {
     case("matmul_tile_small", [72, 140, 68], [false, true], DType::F32);
     case("matmul_tile_small", [61, 701, 50], [false, false], DType::F16);
     case("matmul_tile", [260, 68, 132], [true, true], DType::F32);
-}
-
-/// Every tile of the tensor cores, every way to share a sum out, every layout, edges beside whole tiles.
-#[test]
-fn tensor_cores_agree_with_the_reference() {
-    let device = test_device().unwrap();
-    if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
-        return;
-    }
-    let (m, k, n) = (520, 1096, 392);
-    let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [k, n], 0.61));
-    let bias = Tensor::full(&device, [n], 2.0, DType::F32).unwrap();
-    let product = reference(&a_host, &b_host);
-    let b_sums = Array::new([n], reference(&Array::from_fn([1, k], |_| 1.0), &b_host).data);
-    let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
-    let splits = [wgmma::Split::None, wgmma::Split::Chain(3), wgmma::Split::Parts(4)];
-    let mut turn = 0;
-    for tile in wgmma::TILES {
-        for split in splits {
-            turn += 1;
-            let dtype = if turn % 2 == 0 { DType::F16 } else { DType::Bf16 };
-            let cast = |x: &Tensor, turn: bool| if turn { turned(x) } else { x.clone() }.to_dtype(dtype).unwrap();
-            let (a, b) = (cast(&a, turn % 3 == 0), cast(&b, turn % 4 < 2));
-            let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
-            let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
-            let bias = cast(&bias, false);
-            for (epilogue, factor, shift) in [
-                (Epilogue::NONE, 1.0, 0.0),
-                (Epilogue { alpha: -0.5, bias: Some(&bias), add: true, aux: Aux::None }, -0.5, 5.0),
-            ] {
-                let c = Tensor::full(&device, [m, n], if epilogue.add { 3.0 } else { f32::NAN }, dtype).unwrap();
-                assert!(wgmma::fits(&c, &problem));
-                let sums = problem.b.col_stride == 1;
-                let run = || wgmma::run_plan(&c, &problem, &epilogue, wgmma::Plan { tile, split }, sums).unwrap();
-                let columns = run();
-                near(&c, &product.clone().map(|v| factor * v + shift), rounding(dtype, k));
-                assert_eq!(columns.is_some(), sums);
-                columns.iter().for_each(|columns| near(columns, &b_sums, rounding(dtype, k)));
-                if !epilogue.add {
-                    let bits = c.to_bytes().unwrap();
-                    let again = run();
-                    assert!(bits == c.to_bytes().unwrap(), "{tile:?} {split:?} {dtype}: other bits on a second run");
-                    let bits = |sums: &Option<Tensor>| sums.as_ref().map(|sums| sums.to_bytes().unwrap());
-                    assert!(bits(&columns) == bits(&again), "{tile:?} {split:?} {dtype}: other sums on a second run");
-                }
-            }
-        }
-        // Sums that grow from product to product, in f32.
-        let (a, b) = (turned(&a).to_dtype(DType::Bf16).unwrap(), b.to_dtype(DType::Bf16).unwrap());
-        let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
-        let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
-        let sum = Tensor::full(&device, [m, n], f32::NAN, DType::F32).unwrap();
-        for add in [false, true, true] {
-            let plan = wgmma::Plan { tile, split: wgmma::Split::Sum { add } };
-            wgmma::run_plan(&sum, &problem, &Epilogue::NONE, plan, false).unwrap();
-        }
-        let wide = |x: &Tensor| x.to_dtype(DType::F32).unwrap();
-        let once = matmul(&wide(&a), &wide(&b)).unwrap().to_vec().unwrap();
-        near(&sum, &Array::new([m, n], once.into_iter().map(|v| 3.0 * f64::from(v)).collect()), 3e-5);
-    }
-}
-
-/// A group that walks over several tiles, and shares of a sum that follow one another, against the f32 kernel: the sizes of a
-/// small GPT's products, in the layouts of its forward and of both gradients.
-#[test]
-fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
-    let device = test_device().unwrap();
-    if !wgmma::WGMMA.runs_on(device.capabilities()) {
-        println!("skipped: {} has no wgmma", device.capabilities().id);
-        return;
-    }
-    let (r, c, n) = (16_384, 384, 1152);
-    let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap();
-    for dtype in [DType::Bf16, DType::F16] {
-        let draw = |dims, step| ramp(&device, dims, step).0.to_dtype(dtype).unwrap();
-        let (x, w, dy) = (draw([r, c], 0.37), draw([c, n], 0.61), draw([r, n], 0.43));
-        for (name, a, b) in
-            [("NN", x.clone(), w.clone()), ("NT", dy.clone(), turned(&w)), ("TN", turned(&x), dy.clone())]
-        {
-            let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
-            let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
-            let y = Tensor::full(&device, [problem.m, problem.n], f32::NAN, dtype).unwrap();
-            assert!(wgmma::fits(&y, &problem) && wgmma::proven(&device), "{name}");
-            let columns = wgmma::run(&y, &problem, &Epilogue::NONE, true).unwrap();
-            let wide = |x: &Tensor| x.to_dtype(DType::F32).unwrap();
-            let expected = matmul(&wide(&a), &wide(&b)).unwrap();
-            let host = |x: &Tensor| {
-                Array::new(x.shape().clone(), x.to_vec().unwrap().into_iter().map(f64::from).collect())
-            };
-            // Both sum in f32; the last rounding is what may differ.
-            near(&y, &host(&expected), 2.0 * dtype.epsilon());
-            assert_eq!(columns.is_some(), name != "NT");
-            if let Some(columns) = columns {
-                near(&columns, &host(&wide(&b).sum(&[0], false).unwrap()), 2.0 * dtype.epsilon());
-            }
-        }
-    }
-}
-
-/// For `tools/ptx_check.sh`: the texts of the tensor cores' kernels that differ in their instructions.
-#[test]
-#[ignore = "writes files for a tool"]
-fn texts_for_the_assembler() {
-    let folder = std::env::temp_dir().join("netcl-texts");
-    std::fs::create_dir_all(&folder).unwrap();
-    let forms: [(&str, [bool; 2], &[&'static str]); 9] = [
-        ("nt", [true, true], &["BIAS"]),
-        ("nn_gelu", [true, false], &["BIAS", "GELU"]),
-        ("nn_residual", [true, false], &["BIAS", "RESIDUAL"]),
-        ("nt_gelu_grad", [true, true], &["GELU_GRAD"]),
-        ("tn_add", [false, false], &["ADD_C"]),
-        ("tn_sums", [false, false], &["COLUMN_SUMS"]),
-        ("tn_sums_chain", [false, false], &["COLUMN_SUMS", "SPLIT=1"]),
-        ("tn_sums_parts", [false, false], &["COLUMN_SUMS", "SPLIT=2"]),
-        ("tn_into", [false, false], &["SPLIT=3"]),
-    ];
-    let flags = ["BIAS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD", "COLUMN_SUMS"];
-    for (i, tile) in wgmma::TILES.iter().enumerate() {
-        for (name, [a, b], set) in forms {
-            let split = set.iter().find_map(|s| s.strip_prefix("SPLIT=")).map_or(0, |s| s.parse().unwrap());
-            let mut defines = tile.defines();
-            defines.extend([("DTYPE", DType::Bf16.code().into()), ("SPLIT", split.into())]);
-            defines.extend([("A_ALONG_K", a.into()), ("B_ALONG_K", b.into())]);
-            defines.extend(flags.map(|flag| (flag, set.contains(&flag).into())));
-            let items = "matmul_wgmma=384 matmul_wgmma_sum=256 matmul_wgmma_columns=64";
-            let text = format!("// items {items}\n{}", wgmma::WGMMA.text(&defines));
-            std::fs::write(folder.join(format!("matmul_{i}_{name}.cl")), text).unwrap();
-        }
-    }
-    eprintln!("{}", folder.display());
 }

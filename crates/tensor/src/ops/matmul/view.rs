@@ -68,7 +68,7 @@ impl Matrix {
         (0..sizes.len()).map(stride).collect()
     }
     /// The same values with batch axes `sizes` and every element stored.
-    fn materialised(&self, sizes: &[usize]) -> Result<Self> {
+    pub(super) fn materialised(&self, sizes: &[usize]) -> Result<Self> {
         let shape: Vec<usize> = sizes.iter().copied().chain([self.rows, self.cols]).collect();
         let mut strides = self.batch_strides(sizes);
         strides.extend([self.row_stride, self.col_stride]);

@@ -3,6 +3,7 @@
 use super::super::counters::zeroed;
 use super::super::prelude::*;
 use super::launch::{Aux, Epilogue, Unused};
+use super::{mma, proof};
 use super::view::{Matrix, Problem};
 use netcl_kernel::{Launch, Value};
 use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
@@ -13,8 +14,10 @@ pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!(
     .reload()
     .requires(|device| device.nvidia_cc == 90);
 
-/// Steps of the sum that one copy brings.
+/// Steps of the sum that one copy brings, of 16-bit elements.
 const BLOCK_K: usize = 64;
+/// Bytes of a line of a block along k.
+const LINE: usize = 128;
 /// Turn counters kept ready; two a tile.
 const TURNS: usize = 4096;
 
@@ -156,18 +159,19 @@ impl Plan {
 }
 
 /// A matrix as copies see it: its contiguous axis first.
-struct Operand16 {
+struct Aligned {
     along_k: bool,
     dims: [u64; 2],
     stride: usize,
 }
 
-impl Operand16 {
+impl Aligned {
     /// `x` with k columns (A) or, transposed, k columns (B); `None` where neither axis lies as the hardware needs it.
     fn of(x: &Matrix) -> Option<Self> {
         let (rows, cols) = (x.rows as u64, x.cols as u64);
-        let even = |stride: usize, inner: usize| stride.is_multiple_of(8) && stride >= inner;
-        if !x.offset().is_multiple_of(8) {
+        let lanes = mma::lanes(x.tensor.dtype());
+        let even = |stride: usize, inner: usize| stride.is_multiple_of(lanes) && stride >= inner;
+        if !x.offset().is_multiple_of(lanes) {
             return None;
         }
         match (x.row_stride, x.col_stride) {
@@ -176,14 +180,19 @@ impl Operand16 {
             _ => None,
         }
     }
-    fn map(&self, x: &Matrix, element: Element, lines: usize) -> Result<TensorMap> {
-        let block = if self.along_k { [BLOCK_K as u32, lines as u32] } else { [64, BLOCK_K as u32] };
-        let start = (x.offset() * x.tensor.dtype().size()) as u64;
+    fn map(&self, x: &Matrix, lines: usize) -> Result<TensorMap> {
+        let size = x.tensor.dtype().size();
+        let block = if self.along_k { [(LINE / size) as u32, lines as u32] } else { [64, BLOCK_K as u32] };
+        let element = match x.tensor.dtype() {
+            DType::F16 => Element::F16,
+            DType::Bf16 => Element::Bf16,
+            _ => Element::Tf32,
+        };
         Ok(TensorMap {
             element,
-            address: address(x.tensor.storage())? + start,
+            address: address(x.tensor.storage())? + (x.offset() * size) as u64,
             dims: self.dims,
-            stride: (self.stride * 2) as u64,
+            stride: (self.stride * size) as u64,
             block,
         })
     }
@@ -194,6 +203,36 @@ pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
     c.layout().offset.is_multiple_of(8) && fits_sum(p)
 }
 
+/// Whether they take it as tf32, once both operands lie along k. Copying one that does not costs what its bytes do; the other
+/// kernel with tensor cores, which takes any, multiplies at about 0.6 of the speed: with the other operand's thousand rows or
+/// columns the copy pays.
+pub(super) fn fits_tf32(c: &Tensor, p: &Problem) -> bool {
+    let operands = [(p.a.clone(), p.n), (p.b.clone().transposed(), p.m)];
+    let cost = |(x, other): &(Matrix, usize)| match Aligned::of(x) {
+        Some(x) if x.along_k => 0.0,
+        _ if p.k.is_multiple_of(4) => 1.0 / *other as f64,
+        _ => f64::INFINITY,
+    };
+    c.dtype() == DType::F32
+        && mma::allowed(c.device(), c.dtype())
+        && p.batch() == 1
+        && p.n.is_multiple_of(4)
+        && p.m * p.n >= 256
+        && p.k >= 16
+        && operands.iter().map(cost).sum::<f64>() <= 1e-3
+}
+
+/// `c = epilogue(a b)` as tf32, without what needs another matrix, for products that [`fits_tf32`] accepts.
+pub(super) fn run_tf32(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+    let along_k = |x: Matrix| -> Result<Matrix> {
+        if Aligned::of(&x).is_some_and(|x| x.along_k) { Ok(x) } else { x.materialised(&[]) }
+    };
+    let b = along_k(p.b.clone().transposed())?.transposed();
+    let problem = Problem::new(along_k(p.a.clone())?, b, &[])?;
+    let units = c.device().capabilities().compute_units.max(1) as usize;
+    run_plan(c, &problem, e, Plan::sum([p.m, p.n, p.k], units, e.add), false).map(drop)
+}
+
 /// The same where the result is a sum in f32.
 pub(super) fn fits_sum(p: &Problem) -> bool {
     matches!(p.a.tensor.dtype(), DType::F16 | DType::Bf16)
@@ -201,8 +240,8 @@ pub(super) fn fits_sum(p: &Problem) -> bool {
         && p.n.is_multiple_of(8)
         && p.m * p.n >= 256
         && p.k >= 16
-        && Operand16::of(&p.a).is_some()
-        && Operand16::of(&p.b.clone().transposed()).is_some()
+        && Aligned::of(&p.a).is_some()
+        && Aligned::of(&p.b.clone().transposed()).is_some()
 }
 
 /// `c = epilogue(a b)`, for products that [`fits`] accepts.
@@ -218,6 +257,24 @@ pub(super) fn run_sum(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
     run_plan(sum, p, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first), false).map(drop)
 }
 
+/// What a text is compiled with: whether A and B lie along k, and whether B's columns are summed.
+fn defines(
+    Plan { tile, split }: Plan,
+    e: &Epilogue<'_>,
+    [a, b]: [bool; 2],
+    dtype: DType,
+    sums: bool,
+) -> Vec<(&'static str, Value)> {
+    let mut all = tile.defines();
+    all.extend([("DTYPE", dtype.code().into()), ("SPLIT", split.code().into())]);
+    all.extend([("A_ALONG_K", a.into()), ("B_ALONG_K", b.into())]);
+    all.extend([("COLUMN_SUMS", sums.into()), ("BIAS", e.bias.is_some().into()), ("ADD_C", e.add.into())]);
+    all.extend([("RESIDUAL", matches!(e.aux, Aux::Residual(_)).into())]);
+    all.extend([("GELU", matches!(e.aux, Aux::Gelu(_)).into())]);
+    all.extend([("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)).into())]);
+    all
+}
+
 /// `c` is of the operands' type, or of f32 for [`Split::Sum`].
 pub(super) fn run_plan(
     c: &Tensor,
@@ -229,24 +286,17 @@ pub(super) fn run_plan(
     let device = c.device();
     let units = device.capabilities().compute_units.max(1) as usize;
     let dtype = p.a.tensor.dtype();
-    let element = if dtype == DType::F16 { Element::F16 } else { Element::Bf16 };
     let b_turned = p.b.clone().transposed();
-    let (Some(a), Some(b)) = (Operand16::of(&p.a), Operand16::of(&b_turned)) else {
+    let (Some(a), Some(b)) = (Aligned::of(&p.a), Aligned::of(&b_turned)) else {
         return Err(Error::internal("matmul_wgmma_sm90: operands that it does not take"));
     };
-    let maps = [a.map(&p.a, element, tile.rows())?, b.map(&b_turned, element, tile.columns)?];
+    let maps = [a.map(&p.a, tile.rows())?, b.map(&b_turned, tile.columns)?];
     let (table, at) = tensor_maps(device, &maps)?;
     let (tiles, splits) = (tile.count(p.m, p.n), split.count());
     let sums = if column_sums && !b.along_k { Some(c.empty_f32([splits, p.n])?) } else { None };
+    let defines = defines(Plan { tile, split }, e, [a.along_k, b.along_k], dtype, sums.is_some());
     let define = |launch: Launch<'static>| {
-        let launch = launch.define("DTYPE", dtype.code()).define("A_ALONG_K", a.along_k);
-        let launch = launch.define("B_ALONG_K", b.along_k);
-        let launch = tile.defines().into_iter().fold(launch, |launch, (name, value)| launch.define(name, value));
-        let launch = launch.define("SPLIT", split.code()).define("BIAS", e.bias.is_some());
-        let launch = launch.define("ADD_C", e.add).define("RESIDUAL", matches!(e.aux, Aux::Residual(_)));
-        let launch = launch.define("GELU", matches!(e.aux, Aux::Gelu(_)));
-        let launch = launch.define("COLUMN_SUMS", sums.is_some());
-        launch.define("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)))
+        defines.iter().fold(launch, |launch, (name, value)| launch.define(name, value.clone()))
     };
     let bias = e.bias.map(|bias| bias.detach().contiguous()).transpose()?;
     let with_bias = |launch: Launch<'static>| match &bias {
@@ -294,35 +344,21 @@ pub(super) fn run_plan(
     Ok(Some(columns))
 }
 
-/// Whether a small product is exact: this kernel stands on the layout of tensor maps and on instructions that the driver's
+/// Whether small products are exact: this kernel stands on the layout of tensor maps and on instructions that the driver's
 /// compiler does not know. See [`Tuning::proven`].
 pub(super) fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &WGMMA, || {
-        // Whole numbers: sums are exact, and bf16 holds them.
-        let (m, n, k) = (200, 264, 136);
-        let a: Vec<f32> = (0..m * k).map(|i| ((i * 7 + i / k) % 3) as f32 - 1.0).collect();
-        let b: Vec<f32> = (0..k * n).map(|i| ((i * 5 + i / n) % 3) as f32 - 1.0).collect();
-        let matrix = |dims, data: &[f32]| Tensor::from_f32(device, dims, data, DType::Bf16);
-        let (a_matrix, b_matrix) = (matrix([m, k], &a)?, matrix([k, n], &b)?);
-        let of = |x: &Tensor| Matrix::of("matmul", "operand", x);
-        let problem = Problem::new(of(&a_matrix)?, of(&b_matrix)?, &[])?;
         let plan = Plan { tile: TILES[0], split: Split::None };
-        let mismatch = |what: &str, i: usize, got: f32, expected: f32| match got == expected {
-            true => Ok(()),
-            false => Err(Error::launch(format!("{what} {i} of a small product is {got}, expected {expected}"))),
-        };
-        // Two texts: other warps work, and other barriers are waited for, where columns are summed too.
-        for column_sums in [false, true] {
-            let c = Tensor::full(device, [m, n], f32::NAN, DType::Bf16)?;
-            let sums = run_plan(&c, &problem, &Epilogue::NONE, plan, column_sums)?;
-            for (i, got) in c.to_vec()?.into_iter().enumerate() {
-                mismatch("element", i, got, (0..k).map(|j| a[i / n * k + j] * b[j * n + i % n]).sum())?;
-            }
-            for (i, got) in sums.map_or(Ok(Vec::new()), |sums| sums.to_vec())?.into_iter().enumerate() {
-                mismatch("sum of column", i, got, (0..k).map(|j| b[j * n + i]).sum())?;
-            }
+        if mma::allowed(device, DType::F32) {
+            let tf32 = |c: &Tensor, p: &Problem| run_tf32(c, p, &Epilogue::NONE).map(|()| None);
+            proof::exact(device, DType::F32, [false, true], tf32)?;
         }
-        Ok(())
+        // Two texts: other warps work, and other barriers are waited for, where columns are summed too.
+        [false, true].into_iter().try_for_each(|column_sums| {
+            proof::exact(device, DType::Bf16, [false; 2], |c, p| {
+                run_plan(c, p, &Epilogue::NONE, plan, column_sums)
+            })
+        })
     })
 }
 
