@@ -199,6 +199,9 @@ impl Steps {
         let (x, y) = if fixed { &*inputs } else { batch };
         let mode = Mode { recompute: *recompute, ..Mode::eval() };
         optimizer.set_rate(1e-3)?;
+        if stepper.is_cold() {
+            rehearse(stepper, model, optimizer, (x, y), mode);
+        }
         stepper.run(|| {
             let loss = model.loss(x, y, mode)?;
             optimizer.backward(&loss)?;
@@ -240,6 +243,36 @@ impl Steps {
         }
         Ok((launches, median(&mut windows)))
     }
+}
+
+/// Plans a step's memory before the first one, as training does.
+fn rehearse(
+    stepper: &mut Stepper,
+    model: &Gpt,
+    optimizer: &mut Optimizer,
+    (x, y): (&Tensor, &Tensor),
+    mode: Mode<'_>,
+) {
+    let optimizer = std::cell::RefCell::new(optimizer);
+    let gradients = |x: &Tensor, y: &Tensor| {
+        let loss = model.loss(x, y, mode)?;
+        optimizer.borrow().backward(&loss)?;
+        Ok(loss.detach())
+    };
+    let warm = || {
+        let row = |ids: &Tensor| ids.window(0, [1, ids.dims()[1]]);
+        gradients(&row(x)?, &row(y)?)?;
+        optimizer.borrow_mut().prepare()
+    };
+    let step = || {
+        optimizer.borrow().zero_grad();
+        let loss = gradients(x, y)?;
+        optimizer.borrow_mut().apply()?;
+        optimizer.borrow().zero_grad();
+        Ok(loss)
+    };
+    stepper.rehearse(warm, step);
+    optimizer.borrow().zero_grad();
 }
 
 /// Steps the host's time is averaged over.
