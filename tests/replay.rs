@@ -93,12 +93,9 @@ fn a_run_that_is_resumed_is_the_same() {
     let whole = dir.path().join("whole");
     Trainer::create(&device, config(dir.path(), GraphMode::Off), &whole).unwrap().run(&mut Silent).unwrap();
     let parts = dir.path().join("parts");
-    let first = TrainConfig { steps: 5, ..config(dir.path(), GraphMode::On) };
-    // The schedule ends with the run, so both know of nine steps and the first stops after five.
-    let mut stop = StopAfter(5);
-    let first = TrainConfig { steps: 9, ..first };
-    Trainer::create(&device, first.clone(), &parts).unwrap().run(&mut stop).unwrap();
-    Trainer::resume(&device, first, &parts).unwrap().run(&mut Silent).unwrap();
+    let config = config(dir.path(), GraphMode::On);
+    Trainer::create(&device, config.clone(), &parts).unwrap().run(&mut StopAfter(5)).unwrap();
+    Trainer::resume(&device, config, &parts).unwrap().run(&mut Silent).unwrap();
     assert!(results(&parts)[..2] == results(&whole)[..2], "weights or moments differ");
 }
 
@@ -218,7 +215,40 @@ fn a_plan_takes_no_more_than_the_pool_and_nobody_else_gets_its_memory() {
     }
     assert!(others.iter().all(|t| t.to_vec().unwrap().iter().all(|x| x.is_nan())));
     drop((graph, out));
-    assert_eq!(device.memory().live, before + others.iter().map(|t| pooled(t)).sum::<usize>());
+    assert_eq!(device.memory().live, before + others.iter().map(pooled).sum::<usize>());
+}
+
+#[test]
+fn a_rehearsal_notes_what_the_step_does_and_takes_no_memory() {
+    let device = test_device().unwrap();
+    let pass = Pass::new(&device);
+    let expected = bits(&pass.run().unwrap());
+    let (trace, out) = Trace::of(&device, || pass.run()).unwrap();
+    drop(out);
+    device.reset_memory_peak();
+    let before = (device.memory().live, device.memory().peak, device.launches());
+    let rehearsed = Trace::rehearse(&device, || pass.run()).unwrap();
+    assert_eq!((device.memory().live, device.memory().peak, device.launches()), before);
+    assert_eq!(rehearsed.names, trace.names);
+    // Results do not outlive a rehearsal, because nobody may keep what has no memory.
+    for (a, b) in rehearsed.spans.iter().zip(&trace.spans) {
+        assert_eq!(
+            (a.bytes, a.op, a.layer, a.made_by, a.survives),
+            (b.bytes, b.op, b.layer, b.made_by, b.survives)
+        );
+        assert_eq!(a.commands, b.commands);
+    }
+    let plan = Plan::new(&device, &rehearsed).unwrap();
+    let (graph, out) = Graph::planned(&device, &plan, || pass.run()).unwrap();
+    graph.replay().unwrap();
+    assert!(bits(&out) == expected);
+    let mut kept = None;
+    let keep = || {
+        kept = Some(pass.gpt.params().list()[0].detach().exp()?);
+        Ok(())
+    };
+    let e = Trace::rehearse(&device, keep).err().unwrap();
+    assert!(e.message().contains("keeps buffers"), "{e}");
 }
 
 /// Bytes of the pool that a tensor takes.

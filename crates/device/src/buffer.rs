@@ -77,7 +77,10 @@ impl Buffer {
     pub fn window(&self, offset: usize, bytes: usize) -> Result<Self> {
         let root = self.root();
         let at = self.0.offset + offset;
-        let memory = self.0.device.driver().sub_allocate(&root, at, bytes.max(1))?;
+        let memory = match self.whole().0.block.as_ref().map(|block| &block.home) {
+            Some(Home::Nowhere(_)) => Memory::new(()),
+            _ => self.0.device.driver().sub_allocate(&root, at, bytes.max(1))?,
+        };
         Ok(Self(Arc::new(Inner {
             device: self.0.device.clone(),
             block: None,
@@ -97,8 +100,10 @@ impl Buffer {
     pub fn address(&self, ask: impl FnOnce(&Self) -> Result<u64>) -> Result<u64> {
         let (whole, inside) = (self.whole(), self.start() as u64);
         let Some(block) = &whole.0.block else { return Ok(ask(whole)? + inside) };
-        if let Home::Part(chunk) = &block.home {
-            return Ok(chunk.address(ask)? + block.offset as u64 + inside);
+        match &block.home {
+            Home::Part(chunk) => return Ok(chunk.address(ask)? + block.offset as u64 + inside),
+            Home::Nowhere(address) => return Ok(address + inside),
+            Home::Pool | Home::Driver => {}
         }
         if let Some(known) = block.address.get() {
             return Ok(known + inside);

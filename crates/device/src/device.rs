@@ -1,6 +1,6 @@
 //! A device as the rest of netcl sees it: memory, launches, transfers, counters.
 
-use crate::driver::{Access, Arg, Driver, Event, KernelHandle, QueueKind, Range};
+use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, QueueKind, Range};
 use crate::opencl::{self, OpenClDriver};
 use crate::pool::{Block, Home, Pool};
 use crate::profile::Profiler;
@@ -165,9 +165,12 @@ impl Device {
                 self.0.pool.take_again(&block, tag);
                 block
             }
+            Place::Nowhere => nowhere(serial, bytes),
             Place::Pool | Place::Unplanned => self.0.pool.take(self.driver(), bytes, tag)?,
         };
-        Ok(Buffer::new(self.clone(), block, bytes, tag, Some(serial)))
+        let buffer = Buffer::new(self.clone(), block, bytes, tag, Some(serial));
+        self.0.recorder.made(&buffer);
+        Ok(buffer)
     }
 
     /// Memory of exactly this size that goes back to the driver when it is no longer used.
@@ -190,7 +193,7 @@ impl Device {
     pub(crate) fn give_back(&self, block: Block, tag: &'static str, serial: Option<Serial>) {
         let bytes = block.bytes;
         match self.0.recorder.freed(serial, block) {
-            Some(Block { home: Home::Part(_), .. }) => {}
+            Some(Block { home: Home::Part(_) | Home::Nowhere(_), .. }) => {}
             Some(block) => self.0.pool.give_back(block, tag),
             None => self.0.pool.release(bytes, tag),
         }
@@ -443,6 +446,14 @@ impl Device {
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+}
+
+/// A block without memory.
+fn nowhere(serial: Serial, bytes: usize) -> Block {
+    let memory = Memory::new(());
+    // A terabyte apart, and aligned as anybody may want it.
+    let home = Home::Nowhere((serial.1 as u64 + 1) << 40);
+    Block { root: memory.clone(), memory, offset: 0, bytes, address: Arc::default(), home }
 }
 
 /// Restores the tag that was in force before.

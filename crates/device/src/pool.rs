@@ -34,6 +34,8 @@ pub(crate) enum Home {
     Driver,
     /// Nowhere: it is a part of this buffer.
     Part(Buffer),
+    /// Nowhere: there is no memory. The address, which nothing else has, stands for its own.
+    Nowhere(u64),
 }
 
 pub(crate) struct Pool {

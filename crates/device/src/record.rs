@@ -171,6 +171,8 @@ pub struct Placement {
 pub enum Mode {
     /// Commands run.
     Watch,
+    /// Commands do not run, and buffers have no memory: what a step would do.
+    Rehearse,
     /// Commands do not run. Without a placement, freed memory is used again as the pool does it.
     Capture(Option<Placement>),
 }
@@ -183,6 +185,15 @@ pub struct Recording {
     pub allocations: Vec<Allocation>,
     /// Memory that captured commands use; keeps it from everybody else.
     pub held: Held,
+    /// The buffers of a rehearsal.
+    buffers: Vec<WeakBuffer>,
+}
+
+impl Recording {
+    /// Whether somebody still has a buffer of a rehearsal, which has no memory.
+    pub fn is_kept(&self) -> bool {
+        self.buffers.iter().any(|buffer| buffer.upgrade().is_some())
+    }
 }
 
 /// Memory that belongs to a capture; dropping it gives it back.
@@ -228,6 +239,8 @@ struct State {
     commands: Vec<Command>,
     allocations: Vec<Allocation>,
     place: (u32, &'static str),
+    /// Whether freed memory may be used again: not under checkers that take it for written.
+    reuse: bool,
     /// Blocks that the capture may use again, and those that it only keeps.
     free: HashMap<usize, Vec<Block>>,
     kept: Vec<Block>,
@@ -239,12 +252,13 @@ static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl State {
     fn captures(&self) -> bool {
-        matches!(self.mode, Mode::Capture(_))
+        matches!(self.mode, Mode::Capture(_) | Mode::Rehearse)
     }
     fn touch(&mut self, buffer: &Buffer, access: Access) -> Touched {
         let whole = buffer.whole();
         let allocation = whole.serial().filter(|(number, _)| *number == self.number).map(|(_, i)| i);
-        if self.captures() {
+        // A rehearsal's own are noted as they are made.
+        if self.captures() && !(matches!(self.mode, Mode::Rehearse) && allocation.is_none()) {
             let (key, weak) = whole.downgrade();
             self.buffers.insert(key, weak);
         }
@@ -290,6 +304,7 @@ impl Recorder {
             s.allocations.push(Allocation { bytes, tag, place, survives: true });
             let place = match &s.mode {
                 Mode::Watch => Place::Pool,
+                Mode::Rehearse => Place::Nowhere,
                 Mode::Capture(None) => {
                     s.free.get_mut(&class).and_then(Vec::pop).map_or(Place::Pool, Place::Again)
                 }
@@ -311,6 +326,16 @@ impl Recorder {
         }
     }
 
+    /// Notes a buffer that was just made.
+    pub fn made(&self, buffer: &Buffer) {
+        self.here(|s| {
+            if matches!(s.mode, Mode::Rehearse) {
+                let (key, weak) = buffer.downgrade();
+                s.buffers.insert(key, weak);
+            }
+        });
+    }
+
     /// A buffer is gone. Its block, if it is to go back to the pool.
     pub fn freed(&self, serial: Option<Serial>, block: Block) -> Option<Block> {
         if !self.on.load(Ordering::Acquire) {
@@ -325,7 +350,7 @@ impl Recorder {
         if !state.captures() || !matches!(block.home, Home::Pool) {
             return Some(block);
         }
-        match own {
+        match own.filter(|_| state.reuse) {
             Some(_) => state.free.entry(block.bytes).or_default().push(block),
             None => state.kept.push(block),
         }
@@ -346,6 +371,8 @@ pub(crate) enum Place {
     Again(Block),
     /// A part of a chunk.
     At(Buffer, usize),
+    /// No memory at all.
+    Nowhere,
     /// The plan has no place for it.
     Unplanned,
 }
@@ -369,6 +396,7 @@ impl Device {
             commands: Vec::new(),
             allocations: Vec::new(),
             place: (0, ""),
+            reuse: !self.settings().keep_memory,
             free: HashMap::new(),
             kept: Vec::new(),
             buffers: HashMap::new(),
@@ -386,17 +414,22 @@ impl Device {
         let state = recorder.state().take();
         recorder.on.store(false, Ordering::Release);
         let Some(state) = state else { return Err(Error::internal("capture: nothing is being recorded")) };
-        let State { commands, allocations, free, kept, buffers, .. } = state;
+        let State { commands, allocations, free, kept, buffers, mode, .. } = state;
         let blocks: Vec<Block> = free.into_values().flatten().chain(kept).collect();
         for block in &blocks {
             self.pool().take_again(block, TAG);
         }
-        let buffers = buffers.into_values().filter_map(|weak| weak.upgrade()).collect();
-        Ok(Recording {
-            commands,
-            allocations,
-            held: Held { device: self.clone(), blocks, _buffers: buffers },
-        })
+        let (rehearsed, captured) = match mode {
+            Mode::Rehearse => (buffers.into_values().collect(), Vec::new()),
+            _ => (Vec::new(), buffers.into_values().filter_map(|weak| weak.upgrade()).collect()),
+        };
+        let held = Held { device: self.clone(), blocks, _buffers: captured };
+        Ok(Recording { commands, allocations, held, buffers: rehearsed })
+    }
+
+    /// Whether this thread's step is only rehearsed: its buffers have no memory, so nothing that outlives it may keep one.
+    pub fn is_rehearsing(&self) -> bool {
+        self.recorder().here(|s| matches!(s.mode, Mode::Rehearse)).unwrap_or(false)
     }
 
     /// Whether this thread's commands are being captured and do not run.

@@ -121,6 +121,13 @@ impl Optimizer {
     pub fn apply(&mut self) -> Result<()> {
         self.update.apply()
     }
+    /// Makes what steps keep besides moments, from gradients that were collected to that end; changes no parameter.
+    ///
+    /// # Errors
+    /// `Shape` that names a parameter without gradient.
+    pub fn prepare(&mut self) -> Result<()> {
+        self.update.prepare_plan()
+    }
     /// A step was enqueued: the next [`Optimizer::report`] is its.
     pub fn count(&self) {
         self.update.count();

@@ -100,6 +100,7 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
     let (launches, host_us) = steps.host()?;
     line.extra.insert("launches".into(), launches.into());
     line.extra.insert("memory_peak".into(), bench.device.memory().peak.into());
+    line.extra.insert("memory_between_steps".into(), bench.device.memory().live.into());
     line.extra.insert("recompute".into(), args.recompute.to_string().into());
     line.extra.insert("graph".into(), steps.stepper.is_captured().into());
     line.extra.insert("host_us_per_step".into(), json!(host_us));
@@ -109,11 +110,13 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
         line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", tokens as f64 / ms * 1e3));
     out::note(&format!(
         "{preset}: {layers} layers, {heads} heads, {width} wide, {context}×{batch} tokens: {:.0} tokens/s{peer}; \
-         {launches} launches{} of {:.1} µs host time each, {host_us:.0} µs a step; at most {} of device memory in use",
+         {launches} launches{} of {:.1} µs host time each, {host_us:.0} µs a step; at most {} of device memory in use, {} \
+         between steps",
         tokens as f64 / line.median_ms * 1e3,
         if steps.stepper.is_captured() { " replayed" } else { "" },
         host_us / launches.max(1) as f64,
-        human(bench.device.memory().peak as u64)
+        human(bench.device.memory().peak as u64),
+        human(bench.device.memory().live as u64)
     ));
     if args.profile { profile(bench, &mut steps) } else { Ok(()) }
 }
@@ -196,6 +199,9 @@ impl Steps {
         let (x, y) = if fixed { &*inputs } else { batch };
         let mode = Mode { recompute: *recompute, ..Mode::eval() };
         optimizer.set_rate(1e-3)?;
+        if stepper.is_cold() {
+            rehearse(stepper, model, optimizer, (x, y), mode);
+        }
         stepper.run(|| {
             let loss = model.loss(x, y, mode)?;
             optimizer.backward(&loss)?;
@@ -237,6 +243,36 @@ impl Steps {
         }
         Ok((launches, median(&mut windows)))
     }
+}
+
+/// Plans a step's memory before the first one, as training does.
+fn rehearse(
+    stepper: &mut Stepper,
+    model: &Gpt,
+    optimizer: &mut Optimizer,
+    (x, y): (&Tensor, &Tensor),
+    mode: Mode<'_>,
+) {
+    let optimizer = std::cell::RefCell::new(optimizer);
+    let gradients = |x: &Tensor, y: &Tensor| {
+        let loss = model.loss(x, y, mode)?;
+        optimizer.borrow().backward(&loss)?;
+        Ok(loss.detach())
+    };
+    let warm = || {
+        let row = |ids: &Tensor| ids.window(0, [1, ids.dims()[1]]);
+        gradients(&row(x)?, &row(y)?)?;
+        optimizer.borrow_mut().prepare()
+    };
+    let step = || {
+        optimizer.borrow().zero_grad();
+        let loss = gradients(x, y)?;
+        optimizer.borrow_mut().apply()?;
+        optimizer.borrow().zero_grad();
+        Ok(loss)
+    };
+    stepper.rehearse(warm, step);
+    optimizer.borrow().zero_grad();
 }
 
 /// Steps the host's time is averaged over.

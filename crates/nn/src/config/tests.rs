@@ -79,6 +79,7 @@ fn files_with_mistakes_are_named() {
         ("[model]\nlayers = 1", ["line 1: unknown key `model`", "without [tables]"]),
         ("layers = 'six'", ["line 1", "invalid type: string \"six\""]),
         ("layers = -1", ["line 1", "-1"]),
+        ("matmul_precision = 'low'", ["unknown variant `low`", "`highest`"]),
         ("dtype = 'f64'", ["unknown variant `f64`", "`bf16`"]),
         ("layers = ", ["line 1", "my.toml"]),
         ("preset = 'cha'", ["no preset `cha`, did you mean `char`?", "gpt2-124m"]),
@@ -142,6 +143,13 @@ fn names_are_parsed() {
     for (name, value) in Dtype::NAMES {
         assert_eq!((name.parse::<Dtype>().unwrap(), value.to_string()), (value, name.to_owned()));
     }
+    for (name, value) in [("highest", MatmulPrecision::Highest), ("high", MatmulPrecision::High)] {
+        assert_eq!((name.parse::<MatmulPrecision>().unwrap(), value.to_string()), (value, name.to_owned()));
+        let text = format!("matmul_precision = '{name}'");
+        assert_eq!(resolve(&text, &Overlay::default()).unwrap().matmul_precision, value);
+    }
+    let unknown = "low".parse::<MatmulPrecision>().unwrap_err();
+    assert!(unknown.message().contains("--matmul-precision low is unknown; it is one of highest, high"));
     assert!(
         "f64"
             .parse::<Dtype>()

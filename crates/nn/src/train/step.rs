@@ -1,5 +1,6 @@
 //! One optimizer step, and reading its results while the next one runs.
 
+use super::stepper::Stepper;
 use super::trainer::Trainer;
 use super::uploads::{Inputs, Uploads};
 use crate::config::TrainConfig;
@@ -44,6 +45,9 @@ impl Trainer {
             set_counter(&self.draws, Mode::draws(self.step * u64::from(self.config.grad_accum)))?;
         }
         let Self { stepper, model, optimizer, config, draws, detect_anomaly: on, .. } = self;
+        if stepper.is_cold() {
+            rehearse(stepper, model, optimizer, config, draws, &inputs);
+        }
         let made = stepper.run(|| {
             let loss = detect_anomaly(*on, || gradients(model, optimizer, config, draws, &inputs))?;
             optimizer.apply()?;
@@ -139,4 +143,35 @@ fn gradients(
         });
     }
     total.ok_or_else(|| Error::internal("a step without batches"))
+}
+
+/// Plans a step's memory before it runs. One sequence of one batch goes forward and back first: what outlives a step is made
+/// from its gradients, which are thrown away.
+fn rehearse(
+    stepper: &mut Stepper,
+    model: &Gpt,
+    optimizer: &mut Optimizer,
+    config: &TrainConfig,
+    draws: &Tensor,
+    batches: &[Inputs],
+) {
+    // Both closures need the optimizer, one after the other.
+    let optimizer = std::cell::RefCell::new(optimizer);
+    let warm = || -> Result<()> {
+        let mut optimizer = optimizer.borrow_mut();
+        let first = batches.first().ok_or_else(|| Error::internal("a step without batches"))?;
+        let row = |ids: &Tensor| ids.window(0, [1, config.context]);
+        gradients(model, &optimizer, config, draws, &[(row(&first.0)?, row(&first.1)?)])?;
+        optimizer.prepare()
+    };
+    let step = || {
+        let mut optimizer = optimizer.borrow_mut();
+        optimizer.zero_grad();
+        let loss = gradients(model, &optimizer, config, draws, batches)?;
+        optimizer.apply()?;
+        optimizer.zero_grad();
+        Ok(loss)
+    };
+    stepper.rehearse(warm, step);
+    optimizer.borrow().zero_grad();
 }

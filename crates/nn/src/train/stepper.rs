@@ -57,6 +57,24 @@ impl Stepper {
         if let State::Captured { graph, .. } = &self.state { Some(graph.commands()) } else { None }
     }
 
+    /// Plans the memory of `step` before the first one runs, so that no step takes more than the plan. `warm` has made by then
+    /// whatever outlives a step. Where that cannot be, the first steps run as they come.
+    pub fn rehearse(&mut self, warm: impl FnOnce() -> Result<()>, step: impl FnOnce() -> Result<Tensor>) {
+        if !matches!(self.state, State::Cold) || self.device.settings().exact_memory {
+            return;
+        }
+        let planned = warm().and_then(|()| Trace::rehearse(&self.device, step));
+        match planned.and_then(|trace| Plan::new(&self.device, &trace)) {
+            Ok(plan) => self.state = State::Traced(plan),
+            Err(e) => tracing::debug!("the first step runs as it comes: {e}"),
+        }
+    }
+
+    /// Whether nothing ran yet and a [`Stepper::rehearse`] would help.
+    pub fn is_cold(&self) -> bool {
+        matches!(self.state, State::Cold)
+    }
+
     /// Enqueues one step; its loss, which the next step may overwrite.
     ///
     /// # Errors

@@ -39,9 +39,15 @@ pub struct Plan {
     chunk: usize,
 }
 
+/// What buffers are sorted by before they are placed.
+type Order = fn(&Span) -> (usize, usize);
+
 /// In which order buffers are placed; the best result counts.
-const ORDERS: [fn(&Span) -> (usize, usize); 3] =
+const ORDERS: [Order; 3] =
     [|s| (s.bytes, length(s)), |s| (s.bytes.saturating_mul(length(s)), s.bytes), |s| (length(s), s.bytes)];
+
+/// Buffers of a step above which one order has to do: placing is quadratic, and 20,000 take a second.
+const MANY: usize = 8000;
 
 fn length(span: &Span) -> usize {
     span.commands.map_or(0, |(first, last)| last - first)

@@ -1,6 +1,6 @@
 //! What a step does, noted while it runs.
 
-use crate::{Device, Result};
+use crate::{Device, Error, Result};
 use netcl_device::driver::Access;
 use netcl_device::record::{Command, Mode, Recording};
 
@@ -41,6 +41,23 @@ impl Trace {
     pub fn of<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
         let (recording, out) = recorded(device, Mode::Watch, step)?;
         Ok((Self::from(&recording), out))
+    }
+}
+
+impl Trace {
+    /// Notes what `step` would do, without running it and without memory for its buffers. Kernels are compiled on the way; what
+    /// outlives a step (an optimizer's tables) has to be there already.
+    ///
+    /// # Errors
+    /// Those of the step; `Unsupported` when it reads results on the host or keeps a buffer that it made.
+    pub fn rehearse<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<Self> {
+        let (recording, out) = recorded(device, Mode::Rehearse, step)?;
+        let trace = Self::from(&recording);
+        drop(out);
+        if recording.is_kept() {
+            return Err(Error::unsupported("capture: the first step keeps buffers for those that follow"));
+        }
+        Ok(trace)
     }
 }
 

@@ -16,9 +16,13 @@ pub(super) fn zeroed(device: &Device, user: &'static str, count: usize) -> Resul
     if let Some(buffer) = kept.get(user) {
         return Ok(buffer.clone());
     }
-    let _tag = device.tag("tile counters");
-    let buffer = device.allocate(count * size_of::<u32>())?;
-    device.fill(&buffer, &[0; 4])?;
+    // They outlive whatever is captured now, and must be 0 whether or not it is ever replayed.
+    let buffer = device.aside(|| {
+        let _tag = device.tag("tile counters");
+        let buffer = device.allocate(count * size_of::<u32>())?;
+        device.fill(&buffer, &[0; 4])?;
+        Ok::<_, Error>(buffer)
+    })?;
     kept.insert(user, buffer.clone());
     Ok(buffer)
 }

@@ -156,7 +156,7 @@ impl CrossEntropy {
     }
     /// Losses (R) of the rows of contiguous logits `(R, V)` into `loss`; with `gradients`, those of the losses' sum
     /// into the logits' memory.
-    pub(super) fn into_gradients(
+    pub(super) fn over_logits(
         &self,
         logits: &Tensor,
         targets: &Tensor,

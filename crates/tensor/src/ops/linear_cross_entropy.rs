@@ -126,7 +126,7 @@ impl Op<3> for LinearCrossEntropy {
             let part = Matrix::rows_of(&flat.slice(0, first..first + n)?)?; // (n, C)
             let logits = product(part.clone(), w.clone().transposed(), &Epilogue::NONE)?; // (n, V)
             let window = [targets.window(first, [n])?, loss.window(first, [n])?];
-            self.loss().into_gradients(&logits, &window[0], &window[1], dx.is_some() || dweight.is_some())?;
+            self.loss().over_logits(&logits, &window[0], &window[1], dx.is_some() || dweight.is_some())?;
             let dlogits = Matrix::rows_of(&logits)?;
             if let Some(dx) = &dx {
                 let problem = Problem::new(dlogits.clone(), w.clone(), &[])?;

@@ -166,7 +166,7 @@ impl Update {
         let device = self.entries[0].param.device().clone();
         let _tag = device.tag("optimizer");
         self.arenas.iter_mut().try_for_each(Arena::lead)?;
-        let plan = Plan::renew(self.plan.take(), &self.entries, &self.arenas, &grads)?;
+        let (plan, made) = self.planned(&grads)?;
         let measured = self.max_norm.is_some() || self.control.scales();
         let mut parts = 0;
         if measured {
@@ -181,7 +181,29 @@ impl Update {
         for batch in &plan.batches {
             self.update(&plan, batch, &grads)?;
         }
-        self.plan = Some(plan);
+        // What a rehearsal makes has no memory.
+        self.plan = (!made || !device.is_rehearsing()).then_some(plan);
+        Ok(())
+    }
+
+    /// The plan for these gradients, and whether it was made now.
+    fn planned(&mut self, grads: &[Tensor]) -> Result<(Plan, bool)> {
+        let last = self.plan.take();
+        let made = !last.as_ref().is_some_and(|plan| plan.fits(grads));
+        let plan = Plan::renew(last, &self.entries, &self.arenas, grads)?;
+        Ok((plan, made))
+    }
+
+    /// Makes what steps keep besides moments, from gradients of the types that steps will have; changes no parameter.
+    ///
+    /// # Errors
+    /// As [`Update::step`].
+    pub fn prepare_plan(&mut self) -> Result<()> {
+        let grads = self.entries.iter().map(|e| gradient(&e.param)).collect::<Result<Vec<_>>>()?;
+        let device = self.entries[0].param.device().clone();
+        let _tag = device.tag("optimizer");
+        self.arenas.iter_mut().try_for_each(Arena::lead)?;
+        self.plan = Some(self.planned(&grads)?.0);
         Ok(())
     }
 

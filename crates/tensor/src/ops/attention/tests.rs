@@ -67,6 +67,10 @@ fn texts_for_the_assembler() {
             ("DROPOUT", dropout.into()),
             ("DTYPE", dtype.code().into()),
         ];
+        if dropout {
+            // As a training step has it: the stream begins where a number in memory says.
+            defines.push(("COUNTED", true.into()));
+        }
         let name = format!("{dtype}_d{size}_causal{}_drop{}", u8::from(causal), u8::from(dropout));
         let write = |name: String, items: String, text: String| {
             std::fs::write(folder.join(name), format!("// items {items}\n{text}")).unwrap();

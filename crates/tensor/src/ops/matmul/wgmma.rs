@@ -257,6 +257,24 @@ pub(super) fn run_sum(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
     run_plan(sum, p, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first), false).map(drop)
 }
 
+/// What a text is compiled with: whether A and B lie along k, and whether B's columns are summed.
+fn defines(
+    Plan { tile, split }: Plan,
+    e: &Epilogue<'_>,
+    [a, b]: [bool; 2],
+    dtype: DType,
+    sums: bool,
+) -> Vec<(&'static str, Value)> {
+    let mut all = tile.defines();
+    all.extend([("DTYPE", dtype.code().into()), ("SPLIT", split.code().into())]);
+    all.extend([("A_ALONG_K", a.into()), ("B_ALONG_K", b.into())]);
+    all.extend([("COLUMN_SUMS", sums.into()), ("BIAS", e.bias.is_some().into()), ("ADD_C", e.add.into())]);
+    all.extend([("RESIDUAL", matches!(e.aux, Aux::Residual(_)).into())]);
+    all.extend([("GELU", matches!(e.aux, Aux::Gelu(_)).into())]);
+    all.extend([("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)).into())]);
+    all
+}
+
 /// `c` is of the operands' type, or of f32 for [`Split::Sum`].
 pub(super) fn run_plan(
     c: &Tensor,
@@ -276,15 +294,9 @@ pub(super) fn run_plan(
     let (table, at) = tensor_maps(device, &maps)?;
     let (tiles, splits) = (tile.count(p.m, p.n), split.count());
     let sums = if column_sums && !b.along_k { Some(c.empty_f32([splits, p.n])?) } else { None };
+    let defines = defines(Plan { tile, split }, e, [a.along_k, b.along_k], dtype, sums.is_some());
     let define = |launch: Launch<'static>| {
-        let launch = launch.define("DTYPE", dtype.code()).define("A_ALONG_K", a.along_k);
-        let launch = launch.define("B_ALONG_K", b.along_k);
-        let launch = tile.defines().into_iter().fold(launch, |launch, (name, value)| launch.define(name, value));
-        let launch = launch.define("SPLIT", split.code()).define("BIAS", e.bias.is_some());
-        let launch = launch.define("ADD_C", e.add).define("RESIDUAL", matches!(e.aux, Aux::Residual(_)));
-        let launch = launch.define("GELU", matches!(e.aux, Aux::Gelu(_)));
-        let launch = launch.define("COLUMN_SUMS", sums.is_some());
-        launch.define("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)))
+        defines.iter().fold(launch, |launch, (name, value)| launch.define(name, value.clone()))
     };
     let bias = e.bias.map(|bias| bias.detach().contiguous()).transpose()?;
     let with_bias = |launch: Launch<'static>| match &bias {

@@ -40,12 +40,19 @@ pub(super) struct Batch {
 }
 
 impl Plan {
+    /// Whether it was made for gradients like these.
+    pub fn fits(&self, grads: &[Tensor]) -> bool {
+        grads.iter().map(|g| (g.dtype(), g.layout().offset)).eq(self.key.iter().copied())
+    }
+
     /// `last` if it still fits.
     pub fn renew(last: Option<Self>, entries: &[Entry], arenas: &[Arena], grads: &[Tensor]) -> Result<Self> {
-        let key = grads.iter().map(|g| (g.dtype(), g.layout().offset));
         match last {
-            Some(plan) if key.clone().eq(plan.key.iter().copied()) => Ok(plan),
-            _ => Self::new(key.collect(), entries, arenas),
+            Some(plan) if plan.fits(grads) => Ok(plan),
+            _ => {
+                let key = grads.iter().map(|g| (g.dtype(), g.layout().offset));
+                Self::new(key.collect(), entries, arenas)
+            }
         }
     }
 
