@@ -12,7 +12,7 @@ static inline void store16(__global T *to, int inside, const uint *v) {
                ::"l"(to), "r"(inside), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
 }
 /* Volatile, so that they stay where they were written: registers are short. Zeros outside. */
-static inline uint load4(__global const T *from, int inside) {
+static inline uint load_word(__global const T *from, int inside) {
   uint v;
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\tmov.b32 %0, 0;\n\t@p ld.global.nc.b32 %0, [%1];\n\t}"
                : "=r"(v) : "l"(from), "r"(inside));

@@ -281,7 +281,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         UNROLL for (int e = 0; e < 4; e++) {
           acc[i][j * 4 + e] *= alpha;
 #if BIAS
-          acc[i][j * 4 + e] += as_float(load4(bias + col + (e & 1), col < n));
+          acc[i][j * 4 + e] += as_float(load_word(bias + col + (e & 1), col < n));
 #endif
         }
 #endif
@@ -315,7 +315,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         UNROLL for (int e = 0; e < 4; e++) {
           float2 y = (float2)(acc[i][(j + e) * 4 + s % 2 * 2], acc[i][(j + e) * 4 + s % 2 * 2 + 1]) * alpha;
 #if BIAS
-          y += unpack(load4(bias_at + (j + e) * 8, work.bn * BN + (j + e) * 8 < n));
+          y += unpack(load_word(bias_at + (j + e) * 8, work.bn * BN + (j + e) * 8 < n));
 #endif
 #if ADD_C || RESIDUAL
           y += unpack(x[e]);
