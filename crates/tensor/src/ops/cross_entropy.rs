@@ -154,29 +154,23 @@ impl CrossEntropy {
         launch.scalar(loss.count()).scalar(self.ignored()).run()?;
         Ok((y, scale))
     }
-    /// Losses (R) of the rows of contiguous logits `(R, V)` into `loss`; with `gradients`, those of the losses' sum
-    /// into the logits' memory.
+    /// Losses (R) of the rows of contiguous logits `(R, V)` into `loss`; with `one`, a 1, the gradients of the losses' sum into
+    /// the logits' memory.
     pub(super) fn over_logits(
         &self,
         logits: &Tensor,
         targets: &Tensor,
         loss: &Tensor,
-        gradients: bool,
+        one: Option<&Tensor>,
     ) -> Result<()> {
-        let (device, rows) = (logits.device(), loss.count());
         let op = Self { reduction: Reduction::Sum, ..*self };
-        let held = Plan::new(logits).filter(|_| gradients && !device.capabilities().is_cpu());
-        if let Some(plan) = held {
-            let one = Tensor::ones(device, [1], DType::F32)?;
-            return held::rows_into(&op, plan, logits, targets, &one, [loss, logits]);
+        let held = Plan::new(logits).filter(|_| !logits.device().capabilities().is_cpu());
+        if let (Some(one), Some(plan)) = (one, held) {
+            return held::rows_into(&op, plan, logits, targets, one, [loss, logits]);
         }
-        let lse = logits.empty_f32([rows])?;
+        let lse = logits.empty_f32([loss.count()])?;
         op.losses(logits, targets, &lse, loss)?;
-        if !gradients {
-            return Ok(());
-        }
-        let one = Tensor::ones(device, [1], DType::F32)?;
-        op.gradients([logits, targets, &lse], [&one, &one], logits)
+        one.map_or(Ok(()), |one| op.gradients([logits, targets, &lse], [one, one], logits))
     }
 }
 

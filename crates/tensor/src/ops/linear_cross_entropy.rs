@@ -104,6 +104,15 @@ impl LinearCrossEntropy {
     }
 }
 
+/// Rows `first..first + n` of contiguous x, as a tensor that kernels take from its first element on.
+fn rows_of(x: &Tensor, first: usize, n: usize) -> Result<Tensor> {
+    if n == x.dims()[0] {
+        return Ok(x.clone());
+    }
+    let row: usize = x.dims()[1..].iter().product();
+    x.window(first * row, [&[n], &x.dims()[1..]].concat())
+}
+
 impl Op<3> for LinearCrossEntropy {
     const NAME: &'static str = "linear_cross_entropy";
     type Saved = Saved;
@@ -117,7 +126,13 @@ impl Op<3> for LinearCrossEntropy {
         let dx = if wants(x) { Some(flat.empty_like()?) } else { None };
         let dweight = match wants(weight) {
             true if rows > chunk => Some(Tensor::empty(device, [v, c], DType::F32)?),
+            // Zeros, for there may be no row.
+            true if rows == 0 => Some(Tensor::zeros(device, [v, c], x.dtype())?),
             true => Some(Tensor::empty(device, [v, c], x.dtype())?),
+            false => None,
+        };
+        let one = match dx.is_some() || dweight.is_some() {
+            true => Some(Tensor::ones(device, [1], DType::F32)?),
             false => None,
         };
         let w = Matrix::of(Self::NAME, "weight", weight)?;
@@ -125,12 +140,12 @@ impl Op<3> for LinearCrossEntropy {
             let n = chunk.min(rows - first);
             let part = Matrix::rows_of(&flat.slice(0, first..first + n)?)?; // (n, C)
             let logits = product(part.clone(), w.clone().transposed(), &Epilogue::NONE)?; // (n, V)
-            let window = [targets.window(first, [n])?, loss.window(first, [n])?];
-            self.loss().over_logits(&logits, &window[0], &window[1], dx.is_some() || dweight.is_some())?;
+            let (targets, loss) = (rows_of(&targets, first, n)?, rows_of(&loss, first, n)?);
+            self.loss().over_logits(&logits, &targets, &loss, one.as_ref())?;
             let dlogits = Matrix::rows_of(&logits)?;
             if let Some(dx) = &dx {
                 let problem = Problem::new(dlogits.clone(), w.clone(), &[])?;
-                run(&dx.window(first * c, [n, c])?, &problem, &Epilogue::NONE, false)?;
+                run(&rows_of(dx, first, n)?, &problem, &Epilogue::NONE, false)?;
             }
             if let Some(dweight) = &dweight {
                 let problem = Problem::new(dlogits.transposed(), part, &[])?;
