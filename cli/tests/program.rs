@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{device, folder, netcl, texts, write_text};
+use common::{device, folder, netcl, texts, tiny_run, write_text};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
@@ -309,5 +309,27 @@ fn signals_end_a_command_with_their_exit_code() {
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code));
     }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn the_memory_of_a_step_is_explained() {
+    let dir = folder("memory");
+    let data = dir.join("text.txt");
+    write_text(&data);
+    let mut args = tiny_run(&data, &dir.join("run"), 3);
+    args.extend("--eval-every 0 --explain-memory --graph on --recompute gelu".split(' ').map(Into::into));
+    let (code, _, err) = run(netcl().args(&args));
+    assert_eq!(code, 0, "{err}");
+    for part in
+        ["memory of training", "what AdamW keeps", "in use at once at the most", "(layer 1)", "--recompute"]
+    {
+        assert!(err.contains(part), "no {part:?} in {err}");
+    }
+    let kept = std::fs::read_to_string(dir.join("run/config.toml")).unwrap();
+    assert!(kept.contains("graph = \"on\"") && kept.contains("recompute = \"gelu\""), "{kept}");
+    let (code, _, err) = run(netcl().args(["train", "--graph", "maybe"]));
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("it is one of auto, on, off"), "{err}");
     std::fs::remove_dir_all(dir).unwrap();
 }

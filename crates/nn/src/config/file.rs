@@ -23,7 +23,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 5] = [
             "keep",
         ],
     ),
-    ("device", &["dtype", "matmul_precision", "device"]),
+    ("device", &["dtype", "matmul_precision", "device", "graph", "recompute"]),
 ];
 
 /// What other programs call our keys.

@@ -158,3 +158,18 @@ fn names_are_parsed() {
             .contains("--dtype f64 is unknown; it is one of f32, bf16, f16")
     );
 }
+
+#[test]
+fn graph_and_recompute_have_names() {
+    for (name, value) in GraphMode::NAMES {
+        let text = format!("graph = '{name}'");
+        assert_eq!(resolve(&text, &Overlay::default()).unwrap().graph, value);
+        assert_eq!((value.to_string().as_str(), name.parse::<GraphMode>().unwrap()), (name, value));
+    }
+    for (name, value) in Recompute::NAMES {
+        let text = format!("recompute = '{name}'");
+        assert_eq!(resolve(&text, &Overlay::default()).unwrap().recompute, value);
+        assert_eq!((value.to_string().as_str(), name.parse::<Recompute>().unwrap()), (name, value));
+    }
+    assert!(Recompute::None < Recompute::Gelu && Recompute::Norm < Recompute::Block);
+}

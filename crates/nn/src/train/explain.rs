@@ -85,7 +85,7 @@ impl Trainer {
         // One activation (B, T, C).
         let unit = c.batch * c.context * m.width * size;
         let layers = m.layers;
-        let mut out = String::from("  recomputing instead of keeping (--recompute) would save about\n");
+        let mut out = String::from("  against keeping everything, --recompute saves about\n");
         let kept = 16 + usize::from(c.dropout > 0.0);
         for (name, bytes) in [
             ("gelu: the result of the GELU, four activations a layer", 4 * unit * layers),

@@ -77,8 +77,9 @@ impl Plan {
                 span.bytes
             )));
         }
+        let orders = if trace.spans.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
         let best =
-            ORDERS.iter().map(|order| place(trace, align, chunk, *order)).min_by_key(|(_, bytes)| *bytes);
+            orders.iter().map(|order| place(trace, align, chunk, *order)).min_by_key(|(_, bytes)| *bytes);
         let (uses, bytes) = best.unwrap_or_default();
         let peak = peak(&trace.spans, trace.names.len());
         Ok(Self { uses, names: trace.names.clone(), bytes, peak, chunk })
