@@ -116,6 +116,8 @@ impl Stepper {
         };
         match captured {
             Ok((graph, loss)) => {
+                let (launches, others) = graph.commands();
+                tracing::debug!("captured a step: {launches} launches, {others} fills, copies and uploads");
                 let (outcome, out) = (graph.replay(), loss.clone());
                 self.state = State::Captured { graph, loss, plan };
                 outcome.map(|()| out)
