@@ -89,7 +89,7 @@ fn options_that_cannot_be() {
     let run = tiny_run(&data, &dir.join("run"), 5);
     refused(&with(&run, "--heads 5"), 1, &["--heads 5 does not divide --width 32", "4, 8"]);
     refused(&with(&run, "--device nowhere:3"), 3, &["no device \"nowhere:3\"", "There are"]);
-    refused(&with(&run, "--preset nothing"), 1, &["no preset `nothing`", "demo"]);
+    refused(&with(&run, "--preset nothing"), 2, &["invalid value 'nothing'", "demo"]);
     refused(&with(&run, "--lr fast"), 2, &["--lr"]);
     refused(&with(&run, "--no-such-flag"), 2, &["--no-such-flag"]);
     refused(&with(&run, "--schedule zigzag"), 2, &["zigzag", "cosine"]);

@@ -4,7 +4,8 @@ use super::ModelSize;
 use crate::context::Context;
 use crate::progress::Progress;
 use clap::Args as ClapArgs;
-use netcl::nn::config::{Dtype, GraphMode, Overlay, Recompute, Schedule, TrainConfig};
+use clap::builder::PossibleValuesParser;
+use netcl::nn::config::{Dtype, GraphMode, Overlay, PRESETS, Recompute, Schedule, TrainConfig};
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{Outcome, Trainer};
 use netcl::prelude::*;
@@ -17,8 +18,8 @@ pub struct Args {
     /// Text files, folders, globs, or token shards (*.bin); without it, the sources and docs of the folder netcl runs in.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<String>,
-    /// Named starting point: demo, demo-tiny, char, char-cpu, gpt2-124m, gpt2-350m, gpt2-774m, gpt2-1558m.
-    #[arg(long)]
+    /// Named starting point.
+    #[arg(long, value_parser = PossibleValuesParser::new(PRESETS))]
     preset: Option<String>,
     /// TOML file with settings; flags win over it.
     #[arg(long, value_name = "FILE.toml")]

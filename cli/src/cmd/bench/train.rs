@@ -4,8 +4,9 @@ use super::measure::median;
 use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
 use crate::out;
+use clap::builder::PossibleValuesParser;
 use netcl::device::human;
-use netcl::nn::config::{GraphMode, Recompute, TrainConfig};
+use netcl::nn::config::{GraphMode, PRESETS, Recompute, TrainConfig};
 use netcl::nn::gpt::{Gpt, GptConfig};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
@@ -21,7 +22,7 @@ pub struct Args {
     #[command(flatten)]
     pub common: Common,
     /// Model and batch of a preset (repeatable); without it char-cpu, and char with a batch of 8
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(PRESETS))]
     preset: Vec<String>,
     #[command(flatten)]
     size: ModelSize,
