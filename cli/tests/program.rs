@@ -317,7 +317,7 @@ fn the_memory_of_a_step_is_explained() {
     let dir = folder("memory");
     let data = dir.join("text.txt");
     write_text(&data);
-    let mut args = tiny_run(&data, &dir.join("run"), 3);
+    let mut args = tiny_run(&data, &dir.join("run"), 6);
     args.extend("--eval-every 0 --explain-memory --graph on --recompute gelu".split(' ').map(Into::into));
     let (code, _, err) = run(netcl().args(&args));
     assert_eq!(code, 0, "{err}");

@@ -10,8 +10,10 @@ use netcl_tensor::ops::embedding::embedding;
 use netcl_tensor::ops::feed_forward::{feed_forward, linear_add};
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::layer_norm::layer_norm;
+use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
 use netcl_tensor::ops::matmul::{linear, matmul};
 use netcl_tensor::ops::optimizer::{Entry, Rule, Update};
+use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
 use netcl_tensor::ops::rms_norm::rms_norm;
 use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device, ErrorKind, Generator, Result, Tensor};
@@ -240,7 +242,6 @@ fn rows(z: &Zeros) -> Vec<Row> {
 
 fn layers(z: &Zeros) -> Vec<Row> {
     let (x, n) = (z.f(&[2, 8]), z.f(&[8]));
-    let loss = |logits: &Tensor, targets: &Tensor| cross_entropy(logits, targets, CrossEntropy::default());
     vec![
         (
             "layer_norm::LayerNorm",
@@ -266,6 +267,42 @@ fn layers(z: &Zeros) -> Vec<Row> {
             ],
         ),
         (
+            "residual_norm::ResidualLayerNorm",
+            vec![
+                Shape(
+                    residual_layer_norm(&x, &n, &z.f(&[7]), 1e-5).map(|(_, y)| y),
+                    "residual_layer_norm: beta has shape [7], expected [8], the last dimension of x [2, 8]",
+                ),
+                Type(
+                    residual_layer_norm(&x, &n, &z.half(&[8]), 1e-5).map(|(_, y)| y),
+                    "residual_layer_norm: beta is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "residual_norm::ResidualRmsNorm",
+            vec![
+                Shape(
+                    residual_rms_norm(&x, &z.f(&[7]), 1e-5).map(|(_, y)| y),
+                    "residual_rms_norm: gamma has shape [7], expected [8], the last dimension of x [2, 8]",
+                ),
+                Type(
+                    residual_rms_norm(&z.int(&[2, 8]), &n, 1e-5).map(|(_, y)| y),
+                    "residual_rms_norm: x is u32, expected f32, f16 or bf16",
+                ),
+            ],
+        ),
+    ]
+}
+
+fn losses(z: &Zeros) -> Vec<Row> {
+    let (x, n) = (z.f(&[2, 8]), z.f(&[8]));
+    let loss = |logits: &Tensor, targets: &Tensor| cross_entropy(logits, targets, CrossEntropy::default());
+    let head = |x: &Tensor, weight: &Tensor, targets: &Tensor| {
+        linear_cross_entropy(x, weight, targets, LinearCrossEntropy::default())
+    };
+    vec![
+        (
             "embedding::Embedding",
             vec![
                 Shape(embedding(&n, &z.int(&[2])), "embedding: table has shape [8], expected (V, C)"),
@@ -285,6 +322,27 @@ fn layers(z: &Zeros) -> Vec<Row> {
                 ),
                 Shape(loss(&z.f(&[]), &z.int(&[])), "cross_entropy: logits is a scalar, expected (.., V)"),
                 Type(loss(&x, &z.f(&[2])), "cross_entropy: targets is f32, expected u32 or i32"),
+            ],
+        ),
+        (
+            "linear_cross_entropy::LinearCrossEntropy",
+            vec![
+                Shape(
+                    head(&x, &z.f(&[5, 7]), &z.int(&[2])),
+                    "linear_cross_entropy: the last axis of x [2, 8] is 8, expected 7, the last of weight [5, 7]",
+                ),
+                Shape(
+                    head(&x, &z.f(&[5, 8]), &z.int(&[3])),
+                    "linear_cross_entropy: targets has shape [3], expected [2], the shape of x [2, 8] without its last axis",
+                ),
+                Type(
+                    head(&x, &z.half(&[5, 8]), &z.int(&[2])),
+                    "linear_cross_entropy: weight is f16, but x is f32; convert one with `to_dtype`",
+                ),
+                Type(
+                    head(&x, &z.f(&[5, 8]), &z.f(&[2])),
+                    "linear_cross_entropy: targets is f32, expected u32 or i32",
+                ),
             ],
         ),
     ]
@@ -425,6 +483,7 @@ fn every_op_refuses_wrong_shapes_and_types_by_name() {
         training(&z),
         rows(&z),
         layers(&z),
+        losses(&z),
         products(&z),
         fused(&z),
         attentions(&z),
