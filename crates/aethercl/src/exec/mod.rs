@@ -14,6 +14,7 @@ mod mask;
 mod observe;
 mod print;
 mod run;
+mod waits;
 
 pub use deal::run_groups;
 pub use group::{Buffer, Group, Shared};
