@@ -2,10 +2,10 @@
 
 use super::Shared;
 use super::bytecode::{Code, File, Inst};
+use super::chain::Chains;
 use super::footprint::{Footprint, SECTORS, sector};
 use super::lanes::{Binary32, Binary64, Ternary32, Ternary64, Unary32, Unary64};
 use super::mask::Mask;
-use super::waits::Waits;
 use crate::check::{Access, Kind};
 use crate::counters::{Counters, Traffic};
 use crate::launch::NdRange;
@@ -23,8 +23,8 @@ pub struct Counting {
     stored: Footprint,
     /// Bytes of the buffers by argument.
     buffers: Vec<Option<u64>>,
-    /// Loads whose results nobody used yet.
-    waits: Waits,
+    /// The longest chains of the groups.
+    chains: Chains,
     /// Room for the addresses of one SIMD group.
     seen: Vec<u64>,
 }
@@ -136,7 +136,8 @@ fn weight(inst: &Inst) -> u64 {
     match *inst {
         Inst::Binary32 { op: Binary32::DivS | Binary32::DivU | Binary32::RemS | Binary32::RemU, .. } => 18,
         Inst::Binary32 { op: Binary32::DivF, .. } => 8,
-        Inst::Binary64 { op: DivS | DivU | RemS | RemU, .. } => 80,
+        // As long as both fit 32 bits, which these routines look at first.
+        Inst::Binary64 { op: DivS | DivU | RemS | RemU, .. } => 30,
         Inst::Binary64 { op: MulHiS | MulHiU, .. } => 12,
         Inst::Binary64 { op: Mul, .. } => 4,
         Inst::Binary64 { op: Shl | ShrS | ShrU | Rotate | AddSatS | AddSatU, .. } => 3,
@@ -161,37 +162,40 @@ impl Counting {
             width: shared.sub_group as usize,
             loaded: Footprint::default(),
             stored: Footprint::default(),
-            waits: Waits::default(),
+            chains: Chains::default(),
             buffers: shared.buffers.iter().map(|b| b.as_ref().map(|b| b.bytes)).collect(),
             seen: Vec::new(),
         }
     }
 
     /// A group starts.
-    pub fn start_group(&mut self, items: usize) {
+    pub fn start_group(&mut self, items: usize, code: &Code) {
         self.counters.groups += 1;
         self.loaded.start_group();
         self.stored.start_group();
-        self.waits.start_group();
+        self.chains.start_group(code);
         self.counters.items += items as u64;
         self.counters.simd_groups += items.div_ceil(self.width) as u64;
     }
 
     /// With what another thread counted.
-    pub fn and(mut self, other: Counting) -> Counting {
+    pub fn and(mut self, mut other: Counting) -> Counting {
+        other.chains.end_group();
         self.counters.add(&other.counters);
         self.loaded = self.loaded.and(other.loaded);
         self.stored = self.stored.and(other.stored);
-        self.waits.add(&other.waits);
+        self.chains.end_group();
+        self.chains.sum.add(&other.chains.sum);
         self
     }
 
     /// What was counted, and from it what all `groups` of the launch do.
-    pub fn finish(self, groups: u64, range: &NdRange) -> Counters {
+    pub fn finish(mut self, groups: u64, range: &NdRange) -> Counters {
+        self.chains.end_group();
         let mut counters = self.counters;
         let ran = counters.groups;
         let bytes = |argument: usize| self.buffers.get(argument).copied().flatten();
-        (counters.global_waits, counters.local_waits) = (self.waits.global, self.waits.local);
+        counters.chain = self.chains.sum;
         (counters.load_again, counters.store_again) = (self.loaded.again(), self.stored.again());
         counters.group_footprint = self.loaded.by_groups();
         counters.global_footprint = self.loaded.different(ran, groups, bytes);
@@ -210,7 +214,7 @@ impl Counting {
             return;
         }
         let weight = weight(inst);
-        self.waits.instruction(inst, code, weight);
+        self.chains.instruction(inst, code, weight, matches!(class(inst), Class::Special));
         let uniform = match inst {
             Inst::Load { .. } | Inst::Store { .. } | Inst::Atomic { .. } => false,
             Inst::JumpIf { .. } => true,

@@ -3,6 +3,7 @@
 mod access;
 mod atomic;
 pub mod bytecode;
+mod chain;
 mod collective;
 mod count;
 mod deal;
@@ -14,7 +15,6 @@ mod mask;
 mod observe;
 mod print;
 mod run;
-mod waits;
 
 pub use deal::run_groups;
 pub use group::{Buffer, Group, Shared};

@@ -206,31 +206,22 @@ fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic
     ]
 }
 
-/// One round of groups after the other through a unit, each as long as the chain of results that its instructions wait for.
+/// One round of groups after the other through a unit, each as long as its longest chain of results.
 fn latency_ns(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic: &Traffic) -> f64 {
     let l = &profile.latency;
     let clocks = profile.clocks_per_ns();
-    let groups = counters.groups.max(1) as f64;
     let missed_l1 = (traffic.l2 / traffic.l1.max(1.0)).min(1.0);
     let missed_l2 = (traffic.dram / traffic.l2.max(1.0)).min(1.0);
     let beyond_l1 = f64::from(l.l2_clocks) + missed_l2 * f64::from(l.dram_ns) * clocks;
     let load = f64::from(l.l1_clocks) + missed_l1 * beyond_l1;
-    // What stands between a load and its use takes a part of its time: this wave's instructions, and those of others.
-    let waves = occupancy.waves() as f64 / f64::from(profile.compute.schedulers);
-    let alone = f64::from(l.arithmetic_clocks) / f64::from(l.independent_arithmetic);
-    let apart = alone.max(waves);
-    let stands = |waits: &[u64; DISTANCES], clocks: f64| -> f64 {
-        let one =
-            |(class, n): (usize, &u64)| *n as f64 * (clocks - 1.5 * 2f64.powi(class as i32) * apart).max(0.0);
-        waits.iter().enumerate().map(one).sum::<f64>() / groups
-    };
-    let global = stands(&counters.global_waits, load);
-    let local = stands(&counters.local_waits, f64::from(l.local_clocks));
-    let issued =
-        counters.issued as f64 / counters.simd_groups.max(1) as f64 + counters.uniform as f64 / groups;
-    let barriers =
-        counters.operations.barrier as f64 / counters.items.max(1) as f64 * f64::from(l.barrier_clocks);
-    (global + local + issued * alone + barriers) / clocks * occupancy.rounds() as f64
+    let groups = counters.groups.max(1) as f64;
+    let each = |n: u64, clocks: f64| n as f64 / groups * clocks;
+    let chain = &counters.chain;
+    let sum = each(chain.global_loads, load)
+        + each(chain.local_loads, f64::from(l.local_clocks))
+        + each(chain.operations, f64::from(l.arithmetic_clocks))
+        + each(chain.barriers, f64::from(l.barrier_clocks));
+    sum / clocks * occupancy.rounds() as f64
 }
 
 /// Time of a copy between host and device, ns.
