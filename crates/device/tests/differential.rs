@@ -15,8 +15,9 @@ use netcl_device::{OpenClDriver, Settings, SimSettings, devices};
 const SEEDS: u64 = 200;
 /// Kernels of a program.
 const BATCH: u64 = 20;
-/// For the devices to compare with: they are not what is tested, and PoCL takes three times as long for a kernel otherwise.
-const OPTIONS: &str = "-cl-opt-disable -w";
+/// For PoCL, which is not what is tested, and takes three times as long for a kernel otherwise. Intel's runtime is wrong
+/// without its optimiser: one in 150 of these kernels differs from itself.
+const UNOPTIMISED: &str = "-cl-opt-disable -w";
 
 fn run(d: &dyn Driver, program: &Program, seed: u64) -> netcl_device::Result<Vec<u8>> {
     let (words, floats) = generate::inputs(seed);
@@ -26,7 +27,7 @@ fn run(d: &dyn Driver, program: &Program, seed: u64) -> netcl_device::Result<Vec
     let out = d.allocate(words.len(), "test")?;
     d.write(QueueKind::Compute, &a, 0, &words)?;
     d.write(QueueKind::Compute, &b, 0, &floats)?;
-    let kernel = d.kernel(program, &format!("k{seed}"))?;
+    let kernel = d.kernel(program, &format!("k_{seed}"))?;
     let args =
         [Arg::Memory(&a, Access::Read), Arg::Memory(&b, Access::Read), Arg::Memory(&out, Access::Write)];
     let range = Range { global: [generate::GLOBAL, 1, 1], local: [generate::GROUP, 1, 1] };
@@ -68,8 +69,9 @@ fn random_kernels_agree_with_opencl() {
         let on_sim = sim.build(&text, "").unwrap_or_else(|e| panic!("seeds {batch:?}: {e}"));
         for d in &real {
             let name = &d.capabilities().name;
+            let options = if d.capabilities().id.starts_with("pocl") { UNOPTIMISED } else { "" };
             let program =
-                d.build(&text, OPTIONS).unwrap_or_else(|e| panic!("seeds {batch:?} on {name}: {e}"));
+                d.build(&text, options).unwrap_or_else(|e| panic!("seeds {batch:?} on {name}: {e}"));
             for seed in batch.clone() {
                 let text = || generate::kernel(seed);
                 let expected =

@@ -36,6 +36,8 @@ pub struct Chains {
     words: Vec<Chain>,
     longs: Vec<Chain>,
     uniforms: Vec<Chain>,
+    /// Uniform registers that follow from constants alone.
+    fixed: Vec<bool>,
     /// No instruction begins before: the last barrier, the conditions of branches.
     floor: Chain,
     /// The longest so far.
@@ -56,6 +58,9 @@ impl Chains {
             list.clear();
             list.resize(n, Chain::default());
         }
+        self.fixed.clear();
+        self.fixed.resize(code.uniforms.into(), false);
+        code.constants.iter().for_each(|(register, _)| self.fixed[usize::from(*register)] = true);
         self.rounds.iter_mut().for_each(Vec::clear);
         self.rounds.resize_with(code.addresses.len(), Vec::new);
         (self.floor, self.longest) = (Chain::default(), Chain::default());
@@ -81,6 +86,24 @@ impl Chains {
             *place = chain;
         }
         self.longest = self.longest.or(chain);
+    }
+
+    /// Whether an instruction follows from constants alone: a compiler that writes loops out has computed it. To be asked of
+    /// each one, in order.
+    pub fn is_folded(&mut self, inst: &Inst, code: &Code) -> bool {
+        let to = inst.destination().filter(|to| to.file == File::Uniform);
+        if to.is_none() && !matches!(inst, Inst::JumpIf { .. }) {
+            return false;
+        }
+        let mut fixed = !matches!(inst, Inst::Load { .. } | Inst::Atomic { .. } | Inst::Collective { .. });
+        reads(inst, code, |r| {
+            fixed &=
+                r.file == File::Uniform && self.fixed.get(usize::from(r.index)).copied().unwrap_or(false);
+        });
+        if let Some(place) = to.and_then(|to| self.fixed.get_mut(usize::from(to.index))) {
+            *place = fixed;
+        }
+        fixed
     }
 
     /// An instruction that some lanes run, as so many of the machine's.

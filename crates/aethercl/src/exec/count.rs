@@ -213,6 +213,9 @@ impl Counting {
         if active == 0 {
             return;
         }
+        if self.chains.is_folded(inst, code) {
+            return;
+        }
         let weight = weight(inst);
         self.chains.instruction(inst, code, weight, matches!(class(inst), Class::Special));
         let uniform = match inst {

@@ -217,11 +217,14 @@ fn latency_ns(profile: &Profile, counters: &Counters, occupancy: &Occupancy, tra
     let groups = counters.groups.max(1) as f64;
     let each = |n: u64, clocks: f64| n as f64 / groups * clocks;
     let chain = &counters.chain;
-    let sum = each(chain.global_loads, load)
-        + each(chain.local_loads, f64::from(l.local_clocks))
-        + each(chain.operations, f64::from(l.arithmetic_clocks))
-        + each(chain.barriers, f64::from(l.barrier_clocks));
-    sum / clocks * occupancy.rounds() as f64
+    let loads = each(chain.global_loads, load) + each(chain.local_loads, f64::from(l.local_clocks));
+    let barriers = each(chain.barriers, f64::from(l.barrier_clocks));
+    // A wave also issues its instructions one after the other, those beside the chain too.
+    let issued =
+        counters.issued as f64 / counters.simd_groups.max(1) as f64 + counters.uniform as f64 / groups;
+    let alone = f64::from(l.arithmetic_clocks) / f64::from(l.independent_arithmetic);
+    let operations = each(chain.operations, f64::from(l.arithmetic_clocks)).max(issued * alone);
+    (loads + barriers + operations) / clocks * occupancy.rounds() as f64
 }
 
 /// Time of a copy between host and device, ns.
