@@ -13,8 +13,11 @@ pub mod lanes;
 mod lower;
 mod mask;
 mod observe;
+mod operand;
 mod print;
 mod run;
+mod spread;
+mod store;
 
 pub use deal::run_groups;
 pub use group::{Buffer, Group, Shared};

@@ -242,7 +242,7 @@ pub fn fill_ns(profile: &Profile, bytes: u64, reads: bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::{Operations, Traffic as Counted};
+    use crate::counters::{Chain, Operations, Traffic as Counted};
 
     fn h200() -> Profile {
         Profile::named("h200").unwrap()
@@ -268,6 +268,9 @@ mod tests {
             global_load: Counted { requests: 2 * waves, bytes: 8 * n, sectors: n / 4, lines: n / 16 },
             global_store: stream,
             global_footprint: 8 * n,
+            group_footprint: 8 * n,
+            store_footprint: 4 * n,
+            chain: Chain { global_loads: n / 256, operations: 8 * n / 256, ..Chain::default() },
             registers: 16,
             ..Counters::default()
         }
