@@ -6,13 +6,16 @@
 # make compile-check  every kernel through clang for AMD and SPIR targets
 # make intel          the op suite on Intel's CPU runtime
 # make sim            every op, storage type and variant on the simulated GPU with all its checks
+# make sim-speed      the simulated GPU beside Oclgrind 21.10 on the same kernels (apt-get install oclgrind)
+# make differential   10,000 random kernels on the simulated GPU, PoCL and Intel's CPU runtime
+# make fuzz           an hour of broken programs for the simulated GPU's compiler
 # make mutants        forty defects planted in the kernels, and how many of them are found
 
 PEER ?= auto
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check bench sanitize compile-check intel sim mutants build
+.PHONY: demo test check bench sanitize compile-check intel sim sim-speed differential fuzz mutants build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -49,6 +52,16 @@ intel:
 
 sim:
 	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --package netcl-tensor --package netcl-nn --lib --tests
+
+sim-speed:
+	$(CARGO) run --release --package aethercl --example speed -- peer
+
+differential:
+	NETCL_DIFFERENTIAL=10000 $(CARGO) test --release --package netcl-device --test differential -- --nocapture
+	NETCL_DIFFERENTIAL=10000 tools/intel.sh $(CARGO) test --release --package netcl-device --test differential -- --nocapture
+
+fuzz:
+	AETHERCL_FUZZ_SECONDS=3600 $(CARGO) test --release --package aethercl --test fuzz -- --ignored --nocapture
 
 mutants:
 	$(CARGO) test --package netcl-tensor --test mutants -- --nocapture

@@ -177,13 +177,16 @@ impl Args {
         }
     }
 
-    fn config(&self) -> Result<TrainConfig> {
+    /// What the run does; `preset` goes before what the user named.
+    fn config(&self, preset: Option<&str>) -> Result<TrainConfig> {
         let kept = self.resume.as_ref().map(|dir| dir.join("config.toml"));
         if let Some(path) = kept.as_ref().filter(|p| !p.exists()) {
             let dir = path.parent().unwrap_or(Path::new("."));
             return Err(Error::format(format!("{} is no run folder: it has no config.toml", dir.display())));
         }
-        let mut config = TrainConfig::resolve(kept.as_deref().or(self.config.as_deref()), &self.overlay())?;
+        let mut overlay = self.overlay();
+        overlay.preset = preset.map(Into::into).or(overlay.preset);
+        let mut config = TrainConfig::resolve(kept.as_deref().or(self.config.as_deref()), &overlay)?;
         if config.data.is_empty() {
             config.data = vec![own_sources()?];
         }
@@ -198,10 +201,32 @@ fn own_sources() -> Result<String> {
     Ok(here.display().to_string())
 }
 
+/// What fits a simulated device, whose program the user has left open.
+const FOR_SIMULATED: &str = "demo-tiny";
+
+/// Chooses the preset that a simulated device trains in minutes where none was named, and says what to do where another was.
+fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<TrainConfig> {
+    if !device.capabilities().simulated || args.resume.is_some() || config.preset == FOR_SIMULATED {
+        return Ok(config);
+    }
+    if args.preset.is_none() && args.config.is_none() {
+        tracing::info!("{} is simulated, and slow: --preset {FOR_SIMULATED}", device.capabilities().id);
+        return args.config(Some(FOR_SIMULATED));
+    }
+    tracing::warn!(
+        "{} is simulated: `{}` is for real devices and takes far too long on it. --preset {FOR_SIMULATED} takes a minute or two; a real device \
+         is an OpenCL driver away, on a processor too (Debian and Ubuntu: apt-get install pocl-opencl-icd)",
+        device.capabilities().id,
+        config.preset
+    );
+    Ok(config)
+}
+
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
-    let config = args.config()?;
+    let config = args.config(None)?;
     let device = context.open_device_with(&config.device, config.matmul_precision)?;
+    let config = for_simulated(args, config, &device)?;
     let mut trainer = match &args.resume {
         Some(dir) => Trainer::resume(&device, config.clone(), dir)?,
         None => {

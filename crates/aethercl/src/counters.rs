@@ -53,6 +53,32 @@ pub struct Traffic {
     pub lines: u64,
 }
 
+/// A chain of instructions each of which needs the result of the one before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// Loads from global memory.
+    pub global_loads: u64,
+    /// Loads from local memory.
+    pub local_loads: u64,
+    /// Other operations.
+    pub operations: u64,
+    /// Barriers.
+    pub barriers: u64,
+}
+
+impl Chain {
+    /// Adds another one.
+    pub(crate) fn add(&mut self, other: &Chain) {
+        self.global_loads += other.global_loads;
+        self.local_loads += other.local_loads;
+        self.operations += other.operations;
+        self.barriers += other.barriers;
+    }
+}
+
+/// Classes of a distance: 1, 2 to 3, 4 to 7 and so on.
+pub const DISTANCES: usize = 24;
+
 /// Everything counted in one launch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -66,12 +92,19 @@ pub struct Counters {
     pub simd_groups: u64,
     /// Lane operations by class.
     pub operations: Operations,
-    /// Vector instructions issued, in SIMD groups (an instruction of a group whose items are all masked off is not issued).
+    /// Vector instructions issued, in SIMD groups (an instruction of a group whose items are all masked off is not issued), as a
+    /// machine of 32-bit registers needs them: two for an addition of 64 bits, dozens for a division.
     pub issued: u64,
     /// Of the lanes of the issued instructions, those masked off.
     pub lanes_idle: u64,
     /// Instructions whose operands are the same for the whole work-group, executed once for it.
     pub uniform: u64,
+    /// The longest chain of results of each group, summed over groups.
+    pub chain: Chain,
+    /// Sectors loaded that the group had loaded before, by the logarithm of how many other sectors came between.
+    pub load_again: [u64; DISTANCES],
+    /// The same of stores.
+    pub store_again: [u64; DISTANCES],
     /// Global loads.
     pub global_load: Traffic,
     /// Global stores.
@@ -126,6 +159,11 @@ impl Counters {
         self.global_footprint += other.global_footprint;
         self.group_footprint += other.group_footprint;
         self.store_footprint += other.store_footprint;
+        self.chain.add(&other.chain);
+        let ours = self.distances();
+        ours.into_iter().zip(other.clone().distances()).for_each(|(a, b)| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a += *b);
+        });
         self.local_requests += other.local_requests;
         self.local_passes += other.local_passes;
         self.local_bytes = self.local_bytes.max(other.local_bytes);
@@ -138,11 +176,20 @@ impl Counters {
         self.operations.each(by);
         self.global_load.each(by);
         self.global_store.each(by);
+        self.distances().into_iter().flatten().for_each(by);
+        let Chain { global_loads, local_loads, operations, barriers } = &mut self.chain;
+        [global_loads, local_loads, operations, barriers].into_iter().for_each(by);
         let Counters { groups, items, simd_groups, issued, lanes_idle, uniform, .. } = self;
         [groups, items, simd_groups, issued, lanes_idle, uniform].into_iter().for_each(by);
         [&mut self.group_footprint, &mut self.local_requests, &mut self.local_passes]
             .into_iter()
             .for_each(by);
+    }
+}
+
+impl Counters {
+    fn distances(&mut self) -> [&mut [u64; DISTANCES]; 2] {
+        [&mut self.load_again, &mut self.store_again]
     }
 }
 

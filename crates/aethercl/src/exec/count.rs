@@ -1,7 +1,8 @@
 //! Counters: what SIMD groups of the simulated device would issue and move.
 
 use super::Shared;
-use super::bytecode::{File, Inst};
+use super::bytecode::{Code, File, Inst};
+use super::chain::Chains;
 use super::footprint::{Footprint, SECTORS, sector};
 use super::lanes::{Binary32, Binary64, Ternary32, Ternary64, Unary32, Unary64};
 use super::mask::Mask;
@@ -22,6 +23,8 @@ pub struct Counting {
     stored: Footprint,
     /// Bytes of the buffers by argument.
     buffers: Vec<Option<u64>>,
+    /// The longest chains of the groups.
+    chains: Chains,
     /// Room for the addresses of one SIMD group.
     seen: Vec<u64>,
 }
@@ -76,9 +79,7 @@ fn class_binary32(op: Binary32) -> Class {
             Class::Float
         }
         DivF | Atan2F | Atan2piF | FmodF | HypotF | PowF | PowrF | RemainderF | PownF | RootnF | LdexpF
-        | RemquoF | RemquoQuotientF | NextafterF | FdimF | MaxmagF | MinmagF | DivS | DivU | RemS | RemU => {
-            Class::Special
-        }
+        | RemquoF | RemquoQuotientF | NextafterF | FdimF | MaxmagF | MinmagF => Class::Special,
         _ => Class::Integer,
     }
 }
@@ -126,6 +127,26 @@ fn class_unary32(op: Unary32) -> Class {
     }
 }
 
+/// Instructions that an operation takes on a machine of 32-bit registers without a divider. The divisions are what compilers
+/// for such GPUs emit: a reciprocal and corrections, and for 64 bits a subroutine.
+fn weight(inst: &Inst) -> u64 {
+    use Binary64::{
+        Add, AddSatS, AddSatU, DivS, DivU, Mul, MulHiS, MulHiU, RemS, RemU, Rotate, Shl, ShrS, ShrU, Sub,
+    };
+    match *inst {
+        Inst::Binary32 { op: Binary32::DivS | Binary32::DivU | Binary32::RemS | Binary32::RemU, .. } => 18,
+        Inst::Binary32 { op: Binary32::DivF, .. } => 8,
+        // As long as both fit 32 bits, which these routines look at first.
+        Inst::Binary64 { op: DivS | DivU | RemS | RemU, .. } => 30,
+        Inst::Binary64 { op: MulHiS | MulHiU, .. } => 12,
+        Inst::Binary64 { op: Mul, .. } => 4,
+        Inst::Binary64 { op: Shl | ShrS | ShrU | Rotate | AddSatS | AddSatU, .. } => 3,
+        Inst::Binary64 { op: Add | Sub, .. } => 2,
+        Inst::Compare64 { .. } => 2,
+        _ => 1,
+    }
+}
+
 impl Counting {
     /// Nothing counted yet.
     pub fn new(shared: &Shared<'_>) -> Counting {
@@ -141,33 +162,41 @@ impl Counting {
             width: shared.sub_group as usize,
             loaded: Footprint::default(),
             stored: Footprint::default(),
+            chains: Chains::default(),
             buffers: shared.buffers.iter().map(|b| b.as_ref().map(|b| b.bytes)).collect(),
             seen: Vec::new(),
         }
     }
 
     /// A group starts.
-    pub fn start_group(&mut self, items: usize) {
+    pub fn start_group(&mut self, items: usize, code: &Code) {
         self.counters.groups += 1;
         self.loaded.start_group();
         self.stored.start_group();
+        self.chains.start_group(code);
         self.counters.items += items as u64;
         self.counters.simd_groups += items.div_ceil(self.width) as u64;
     }
 
     /// With what another thread counted.
-    pub fn and(mut self, other: Counting) -> Counting {
+    pub fn and(mut self, mut other: Counting) -> Counting {
+        other.chains.end_group();
         self.counters.add(&other.counters);
         self.loaded = self.loaded.and(other.loaded);
         self.stored = self.stored.and(other.stored);
+        self.chains.end_group();
+        self.chains.sum.add(&other.chains.sum);
         self
     }
 
     /// What was counted, and from it what all `groups` of the launch do.
-    pub fn finish(self, groups: u64, range: &NdRange) -> Counters {
+    pub fn finish(mut self, groups: u64, range: &NdRange) -> Counters {
+        self.chains.end_group();
         let mut counters = self.counters;
         let ran = counters.groups;
         let bytes = |argument: usize| self.buffers.get(argument).copied().flatten();
+        counters.chain = self.chains.sum;
+        (counters.load_again, counters.store_again) = (self.loaded.again(), self.stored.again());
         counters.group_footprint = self.loaded.by_groups();
         counters.global_footprint = self.loaded.different(ran, groups, bytes);
         counters.store_footprint = self.stored.different(ran, groups, bytes);
@@ -179,11 +208,16 @@ impl Counting {
     }
 
     /// An instruction that is about to run.
-    pub fn instruction(&mut self, inst: &Inst, mask: &Mask, items: usize) {
+    pub fn instruction(&mut self, inst: &Inst, code: &Code, mask: &Mask, items: usize) {
         let active = mask.count() as u64;
         if active == 0 {
             return;
         }
+        if self.chains.is_folded(inst, code) {
+            return;
+        }
+        let weight = weight(inst);
+        self.chains.instruction(inst, code, weight, matches!(class(inst), Class::Special));
         let uniform = match inst {
             Inst::Load { .. } | Inst::Store { .. } | Inst::Atomic { .. } => false,
             Inst::JumpIf { .. } => true,
@@ -198,7 +232,7 @@ impl Counting {
             Class::Barrier => o.barrier += active,
             Class::Branch => o.branch += active,
             _ if uniform => {}
-            Class::Integer => o.integer += active,
+            Class::Integer => o.integer += active * weight,
             Class::Float => o.float += active,
             Class::Fma => {
                 o.float += active;
@@ -212,12 +246,12 @@ impl Counting {
             Class::Special => o.special += active,
         }
         if uniform {
-            self.counters.uniform += 1;
+            self.counters.uniform += weight;
             return;
         }
-        let issued = issued(mask, self.width, items);
+        let issued = issued(mask, self.width, items) * weight;
         self.counters.issued += issued;
-        self.counters.lanes_idle += (issued * self.width as u64).saturating_sub(active);
+        self.counters.lanes_idle += (issued * self.width as u64).saturating_sub(active * weight);
     }
 
     /// A memory access that is about to run.

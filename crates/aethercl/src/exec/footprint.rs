@@ -1,5 +1,6 @@
 //! Which memory a launch touches: each sector once, by argument, and each group's once for the group.
 
+use crate::counters::DISTANCES;
 use crate::memory::address::{GLOBAL, argument};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -33,7 +34,12 @@ struct Line {
     argument: u8,
     group: u32,
     groups_sectors: u8,
+    /// The group's time when it touched the line last.
+    stamp: u64,
 }
+
+/// Sectors that pass through a small cache between two touches of a sector before the second counts as one of its own.
+const SMALL: u64 = 128;
 
 /// Sectors of one argument.
 #[derive(Clone, Copy, Default)]
@@ -50,6 +56,10 @@ pub struct Footprint {
     lines: HashMap<u64, Line, BuildHasherDefault<LineHasher>>,
     arguments: Vec<Touched>,
     group: u32,
+    /// Sectors that a small cache has fetched for the group.
+    time: u64,
+    /// Touches of sectors that their group had touched before, by the logarithm of how many sectors lie between.
+    again: [u64; DISTANCES],
 }
 
 impl Footprint {
@@ -63,9 +73,14 @@ impl Footprint {
         let line = self.lines.entry(sector / SECTORS).or_default();
         let bit = 1u8 << (sector % SECTORS);
         if line.group != self.group {
-            (line.group, line.groups_sectors) = (self.group, 0);
+            (line.group, line.groups_sectors, line.stamp) = (self.group, 0, self.time);
         }
-        if line.groups_sectors & bit != 0 {
+        let between = self.time - line.stamp.min(self.time);
+        let before = line.groups_sectors & bit != 0;
+        self.time += u64::from(!before || between >= SMALL);
+        line.stamp = self.time;
+        if before {
+            self.again[(between.max(1).ilog2() as usize).min(DISTANCES - 1)] += 1;
             return;
         }
         line.groups_sectors |= bit;
@@ -89,7 +104,13 @@ impl Footprint {
         for (number, theirs) in (0u8..).zip(&other.arguments) {
             slot(&mut self.arguments, number).by_groups += theirs.by_groups;
         }
+        self.again.iter_mut().zip(other.again).for_each(|(a, b)| *a += b);
         self
+    }
+
+    /// Touches of sectors that their group had touched before.
+    pub fn again(&self) -> [u64; DISTANCES] {
+        self.again
     }
 
     /// Bytes that each group touches, summed over the groups that ran.

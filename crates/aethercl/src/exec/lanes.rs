@@ -9,97 +9,11 @@
     reason = "the tables read alike in every line"
 )]
 
+pub use super::spread::Source;
+use super::spread::{map, zip, zip3};
 use crate::builtins::math::{self, Math1, Math2};
 use crate::builtins::{convert, integer, real};
 use pulp::Arch;
-
-/// An operand: one value a lane, or one for all.
-#[derive(Debug, Clone, Copy)]
-pub enum Source<'a, T> {
-    /// As many values as the result has lanes.
-    Lanes(&'a [T]),
-    /// The same value in each lane.
-    One(T),
-}
-
-// Loops over indices below: an iterator's adapter that stays a function of its own would be compiled without the vector
-// instructions that `Arch::dispatch` turns on.
-
-#[inline(always)]
-fn map<A: Copy, T: Copy>(out: &mut [T], a: Source<'_, A>, f: impl Fn(A) -> T) {
-    let n = out.len();
-    match a {
-        Source::Lanes(a) => {
-            let a = &a[..n];
-            for i in 0..n {
-                out[i] = f(a[i]);
-            }
-        }
-        Source::One(x) => out.fill(f(x)),
-    }
-}
-
-#[inline(always)]
-fn zip<A: Copy, T: Copy>(out: &mut [T], a: Source<'_, A>, b: Source<'_, A>, f: impl Fn(A, A) -> T) {
-    use Source::{Lanes, One};
-    let n = out.len();
-    match (a, b) {
-        (Lanes(a), Lanes(b)) => {
-            let (a, b) = (&a[..n], &b[..n]);
-            for i in 0..n {
-                out[i] = f(a[i], b[i]);
-            }
-        }
-        (Lanes(a), One(y)) => {
-            let a = &a[..n];
-            for i in 0..n {
-                out[i] = f(a[i], y);
-            }
-        }
-        (One(x), Lanes(b)) => {
-            let b = &b[..n];
-            for i in 0..n {
-                out[i] = f(x, b[i]);
-            }
-        }
-        (One(x), One(y)) => out.fill(f(x, y)),
-    }
-}
-
-#[inline(always)]
-fn zip3<A: Copy, T: Copy>(out: &mut [T], s: [Source<'_, A>; 3], f: impl Fn(A, A, A) -> T) {
-    use Source::{Lanes, One};
-    match s {
-        [Lanes(a), Lanes(b), Lanes(c)] => {
-            let n = out.len();
-            let (a, b, c) = (&a[..n], &b[..n], &c[..n]);
-            for i in 0..n {
-                out[i] = f(a[i], b[i], c[i]);
-            }
-        }
-        [One(x), b, c] => zip(
-            out,
-            b,
-            c,
-            #[inline(always)]
-            |y, z| f(x, y, z),
-        ),
-        [a, One(y), c] => zip(
-            out,
-            a,
-            c,
-            #[inline(always)]
-            |x, z| f(x, y, z),
-        ),
-        [a, b, One(z)] => zip(
-            out,
-            a,
-            b,
-            #[inline(always)]
-            |x, y| f(x, y, z),
-        ),
-    }
-}
 
 /// A table of operations on operands of one width: the enumeration, the function that runs it over lanes, and the one for
 /// a single value.

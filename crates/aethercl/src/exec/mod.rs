@@ -3,6 +3,7 @@
 mod access;
 mod atomic;
 pub mod bytecode;
+mod chain;
 mod collective;
 mod count;
 mod deal;
@@ -12,8 +13,11 @@ pub mod lanes;
 mod lower;
 mod mask;
 mod observe;
+mod operand;
 mod print;
 mod run;
+mod spread;
+mod store;
 
 pub use deal::run_groups;
 pub use group::{Buffer, Group, Shared};

@@ -83,7 +83,7 @@ impl Group<'_> {
         let cx = context(self);
         o.checks.iter_mut().for_each(|c| c.start_group(&cx));
         if let Some(counting) = &mut o.counting {
-            counting.start_group(self.items);
+            counting.start_group(self.items, self.shared.code);
         }
         self.observer = Some(o);
     }
@@ -94,7 +94,7 @@ impl Group<'_> {
         let code = self.shared.code;
         let inst = &code.insts[pc];
         if let Some(counting) = &mut o.counting {
-            counting.instruction(inst, &self.mask, self.items);
+            counting.instruction(inst, code, &self.mask, self.items);
         }
         if !self.mask.is_empty() {
             match *inst {

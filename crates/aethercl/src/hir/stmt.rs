@@ -61,10 +61,10 @@ pub enum StmtKind {
         /// In the order of the text.
         cases: Vec<Case>,
     },
-    /// Leaves the innermost loop or `switch`.
-    Break,
-    /// To the next round of the innermost loop.
-    Continue,
+    /// Leaves a loop or `switch`: the innermost, or the one so many further out.
+    Break(usize),
+    /// To the next round of a loop: the innermost, or the one so many further out.
+    Continue(usize),
     /// Leaves the function; the value has the function's result type.
     Return(Option<Expr>),
 }

@@ -9,7 +9,7 @@
 //! instructions are this crate's), clocks that fall under load, memory channels that collide, other launches beside.
 
 use super::{Occupancy, Profile};
-use crate::counters::Counters;
+use crate::counters::{Counters, DISTANCES};
 use std::fmt;
 
 /// What can hold a launch up.
@@ -144,25 +144,33 @@ impl Traffic {
             (t.sectors as f64 * sector).min(t.lines as f64 * 128.0).max(t.sectors as f64 * 32.0)
         };
         let (loads, stores) = (moved(&counters.global_load), moved(&counters.global_store));
-        let footprint = (counters.global_footprint as f64).min(loads);
-        // What a unit loads again it may still have. All of it if the lines that its waves are working on fit.
+        // What one group touches again it finds in a cache if its share of it holds what came between.
         let occupancy = Occupancy::of(profile, counters);
-        let per_group = footprint / counters.groups.max(1) as f64;
-        let working = per_group.max(1.0) * occupancy.groups as f64;
-        let kept = (cache.l1_bytes as f64 / working).min(1.0);
-        let again = loads - footprint;
-        let from_l1 = again * kept * reuse_within_groups(counters);
-        let l2_loads = loads - from_l1;
+        let resident = occupancy.groups as f64;
+        let running = resident * f64::from(profile.compute.units).min(counters.groups.max(1) as f64);
+        let (l1, l2) = (cache.l1_bytes as f64 / resident, cache.l2_bytes as f64 / running);
+        let from_l1 = within(&counters.load_again, l1).min(loads);
+        let past_l2 = beyond(&counters.load_again, l2.max(l1));
+        let (footprint, groups) = (counters.global_footprint as f64, counters.group_footprint as f64);
+        // Other groups' data, if the cache holds all that the launch reads; a part of it, if it holds a part.
         let l2_kept = (cache.l2_bytes as f64 / footprint.max(1.0)).min(1.0);
-        let dram_loads = footprint + (l2_loads - footprint).max(0.0) * (1.0 - l2_kept);
-        Self { l1: loads + stores, l2: l2_loads + stores, dram: dram_loads + stores }
+        let dram_loads = footprint + (groups - footprint).max(0.0) * (1.0 - l2_kept) + past_l2;
+        // A sector that leaves the cache half written is read, completed and written again.
+        let torn = 2.0 * beyond(&counters.store_again, l2);
+        let dram_stores = (counters.store_footprint as f64).min(stores) + torn;
+        Self { l1: loads + stores, l2: loads - from_l1 + stores, dram: dram_loads + dram_stores }
     }
 }
 
-/// Share of repeated loads that are repeated within one group. Kernels that stage tiles in local memory load each word once
-/// a group, so their repetitions are those of other groups on other units; kernels without local memory repeat within.
-fn reuse_within_groups(counters: &Counters) -> f64 {
-    if counters.local_requests > counters.global_load.requests { 0.25 } else { 0.8 }
+/// Bytes that are touched again before as many others as these came between.
+fn within(again: &[u64; DISTANCES], bytes: f64) -> f64 {
+    let near = |class: &(usize, &u64)| 1.5 * 32.0 * 2f64.powi(class.0 as i32) <= bytes;
+    again.iter().enumerate().filter(near).map(|(_, n)| *n as f64 * 32.0).sum()
+}
+
+/// The rest of them.
+fn beyond(again: &[u64; DISTANCES], bytes: f64) -> f64 {
+    again.iter().sum::<u64>() as f64 * 32.0 - within(again, bytes)
 }
 
 fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic: &Traffic) -> [f64; 11] {
@@ -198,29 +206,25 @@ fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic
     ]
 }
 
-/// One wave after the other through a unit, as many at a time as are resident, each as long as its own chain of results.
+/// One round of groups after the other through a unit, each as long as its longest chain of results.
 fn latency_ns(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic: &Traffic) -> f64 {
     let l = &profile.latency;
     let clocks = profile.clocks_per_ns();
-    let waves = counters.simd_groups.max(1) as f64;
-    let loads = counters.global_load.requests as f64 / waves;
     let missed_l1 = (traffic.l2 / traffic.l1.max(1.0)).min(1.0);
     let missed_l2 = (traffic.dram / traffic.l2.max(1.0)).min(1.0);
-    let l2 = f64::from(l.l2_clocks) / clocks;
-    let load = f64::from(l.l1_clocks) / clocks + missed_l1 * (l2 + missed_l2 * f64::from(l.dram_ns));
-    let local = counters.local_requests as f64 / waves * f64::from(l.local_clocks) / clocks;
-    let arithmetic = (counters.issued as f64 / waves
-        + counters.uniform as f64 / counters.groups.max(1) as f64)
-        * f64::from(l.arithmetic_clocks)
-        / clocks;
-    let barriers = counters.operations.barrier as f64 / counters.items.max(1) as f64
-        * f64::from(l.barrier_clocks)
-        / clocks;
-    // The first load of a wave is waited for in full, the others overlap with each other.
-    let in_flight = f64::from(l.loads_in_flight);
-    let global = load * (loads / in_flight).max(loads.min(1.0));
-    let chain = global + local / in_flight + arithmetic / f64::from(l.independent_arithmetic) + barriers;
-    chain * occupancy.rounds() as f64
+    let beyond_l1 = f64::from(l.l2_clocks) + missed_l2 * f64::from(l.dram_ns) * clocks;
+    let load = f64::from(l.l1_clocks) + missed_l1 * beyond_l1;
+    let groups = counters.groups.max(1) as f64;
+    let each = |n: u64, clocks: f64| n as f64 / groups * clocks;
+    let chain = &counters.chain;
+    let loads = each(chain.global_loads, load) + each(chain.local_loads, f64::from(l.local_clocks));
+    let barriers = each(chain.barriers, f64::from(l.barrier_clocks));
+    // A wave also issues its instructions one after the other, those beside the chain too.
+    let issued =
+        counters.issued as f64 / counters.simd_groups.max(1) as f64 + counters.uniform as f64 / groups;
+    let alone = f64::from(l.arithmetic_clocks) / f64::from(l.independent_arithmetic);
+    let operations = each(chain.operations, f64::from(l.arithmetic_clocks)).max(issued * alone);
+    (loads + barriers + operations) / clocks * occupancy.rounds() as f64
 }
 
 /// Time of a copy between host and device, ns.
@@ -238,7 +242,7 @@ pub fn fill_ns(profile: &Profile, bytes: u64, reads: bool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::{Operations, Traffic as Counted};
+    use crate::counters::{Chain, Operations, Traffic as Counted};
 
     fn h200() -> Profile {
         Profile::named("h200").unwrap()
@@ -264,6 +268,9 @@ mod tests {
             global_load: Counted { requests: 2 * waves, bytes: 8 * n, sectors: n / 4, lines: n / 16 },
             global_store: stream,
             global_footprint: 8 * n,
+            group_footprint: 8 * n,
+            store_footprint: 4 * n,
+            chain: Chain { global_loads: n / 256, operations: 8 * n / 256, ..Chain::default() },
             registers: 16,
             ..Counters::default()
         }

@@ -246,6 +246,10 @@ pub enum StmtKind {
     Continue,
     /// `return`.
     Return(Option<Expr>),
+    /// `name: statement`.
+    Label(Symbol, Box<Stmt>),
+    /// `goto name;`.
+    Goto(Symbol),
 }
 
 /// An expression.

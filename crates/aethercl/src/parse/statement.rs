@@ -63,13 +63,18 @@ impl Parser<'_> {
                 return self.statement_kind();
             }
         }
+        if let (Some(name), true) = (self.peek().name(), self.token(self.at + 1).is(":"))
+            && !super::words::is_reserved(word)
+        {
+            self.at += 2;
+            return Some(StmtKind::Label(name, Box::new(self.labelled()?)));
+        }
         if let Some(kind) = self.keyword_statement(word) {
             return kind;
         }
         if self.starts_declaration() || self.looks_like_declaration() {
             return self.declaration().map(StmtKind::Declaration);
         }
-        self.label()?;
         let expr = self.expression()?;
         self.expect(";", " after expression")?;
         Some(StmtKind::Expr(Some(expr)))
@@ -82,14 +87,6 @@ impl Parser<'_> {
         self.meaning(name).is_none()
             && matches!(next.kind, TokenKind::Name(_))
             && !super::words::is_reserved(self.word())
-    }
-
-    fn label(&mut self) -> Option<()> {
-        if self.peek().name().is_some() && self.token(self.at + 1).is(":") {
-            return self
-                .error(self.peek().span, "labels are not supported: this device's kernels have no 'goto'");
-        }
-        Some(())
     }
 
     fn keyword_statement(&mut self, word: &str) -> Option<Option<StmtKind>> {
@@ -111,10 +108,7 @@ impl Parser<'_> {
             }
             "case" | "default" => Some(self.case_statement(word)),
             "break" | "continue" | "return" => Some(self.jump(word)),
-            "goto" => {
-                let span = self.peek().span;
-                Some(self.error(span, "'goto' is not supported by this device"))
-            }
+            "goto" => Some(self.goto()),
             "else" => {
                 let span = self.peek().span;
                 Some(self.error(span, "'else' without an 'if' before it"))
@@ -196,6 +190,14 @@ impl Parser<'_> {
             return self.error(span, "expected a statement: a declaration here needs braces around it");
         }
         self.statement()
+    }
+
+    fn goto(&mut self) -> Option<StmtKind> {
+        self.next();
+        let Some(name) = self.peek().name() else { return self.unexpected("a label's name after 'goto'") };
+        self.next();
+        self.expect(";", " after 'goto' statement")?;
+        Some(StmtKind::Goto(name))
     }
 
     fn jump(&mut self, word: &str) -> Option<StmtKind> {

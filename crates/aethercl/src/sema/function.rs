@@ -189,8 +189,7 @@ impl Sema<'_> {
             ret,
             is_kernel: kernel.is_some(),
             locals: Vec::new(),
-            loops: 0,
-            switches: 0,
+            nest: Vec::new(),
             known: HashMap::new(),
             calls: Vec::new(),
         });
@@ -321,6 +320,9 @@ impl Sema<'_> {
 
     /// Statements of a body; those in error are left out, and the body with them.
     pub(super) fn statements(&mut self, list: &[crate::parse::ast::Stmt]) -> Option<Vec<Stmt>> {
+        if super::labels::of(list).next().is_some() {
+            return self.labelled_block(list);
+        }
         let mut out = Vec::with_capacity(list.len());
         let mut all_fine = true;
         for stmt in list {

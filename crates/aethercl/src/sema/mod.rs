@@ -12,6 +12,7 @@ mod expr;
 mod fold;
 mod function;
 mod init;
+mod labels;
 mod operator;
 mod order;
 mod place;
@@ -79,13 +80,23 @@ struct Declared {
     called: Option<Span>,
 }
 
+/// What a jump leads out of.
+enum Nest {
+    /// A loop.
+    Loop,
+    /// A `switch`.
+    Switch,
+    /// A block with labels: a loop with a `switch` in it, which `break` and `continue` do not see.
+    Labelled(labels::Labels),
+}
+
 /// The function whose body is being read.
 struct Current {
     ret: Type,
     is_kernel: bool,
     locals: Vec<Local>,
-    loops: usize,
-    switches: usize,
+    /// What `break`, `continue` and `goto` lead out of, the innermost last.
+    nest: Vec<Nest>,
     /// `const` integers with a constant value, which array sizes may use.
     known: HashMap<LocalId, (u64, Type)>,
     calls: Vec<(usize, Span)>,

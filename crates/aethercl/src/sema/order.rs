@@ -121,7 +121,7 @@ fn statement(stmt: &mut Stmt, visit: Visit) {
             }
         }
         StmtKind::Return(Some(e)) => expr(e, visit),
-        StmtKind::Break | StmtKind::Continue | StmtKind::Return(None) => {}
+        StmtKind::Break(_) | StmtKind::Continue(_) | StmtKind::Return(None) => {}
     }
 }
 

@@ -1,6 +1,6 @@
 //! Statements.
 
-use super::{Sema, fold};
+use super::{Nest, Sema, fold, labels};
 use crate::hir::{Case, Expr, Stmt, StmtKind};
 use crate::parse::ast;
 use crate::source::Span;
@@ -45,25 +45,42 @@ impl Sema<'_> {
             ast::StmtKind::Case(..) | ast::StmtKind::Default(_) => {
                 return self.error(span, "a label of 'switch' must stand directly in the switch's own block");
             }
-            ast::StmtKind::Break => self.jump(StmtKind::Break, span)?,
-            ast::StmtKind::Continue => self.jump(StmtKind::Continue, span)?,
+            ast::StmtKind::Break => self.jump(true, span)?,
+            ast::StmtKind::Continue => self.jump(false, span)?,
+            ast::StmtKind::Label(..) => {
+                return self.error(
+                    span,
+                    "a label must stand directly in a block, not behind another statement's head",
+                );
+            }
+            ast::StmtKind::Goto(name) => self.goto(*name, span)?,
             ast::StmtKind::Return(value) => self.return_value(value.as_ref(), span)?,
         };
         out.push(Stmt { kind, span });
         Some(())
     }
 
-    fn jump(&mut self, kind: StmtKind, span: Span) -> Option<StmtKind> {
-        let (loops, switches) = self.current.as_ref().map_or((0, 0), |c| (c.loops, c.switches));
-        match kind {
-            StmtKind::Break if loops + switches == 0 => {
-                self.error(span, "'break' statement not in loop or switch statement")
-            }
-            StmtKind::Continue if loops == 0 => {
-                self.error(span, "'continue' statement not in loop statement")
-            }
-            kind => Some(kind),
+    fn jump(&mut self, breaks: bool, span: Span) -> Option<StmtKind> {
+        let nest = self.current.as_ref().map_or(&[][..], |c| &c.nest);
+        let fits = |n: &Nest| matches!(n, Nest::Loop) || (breaks && matches!(n, Nest::Switch));
+        match nest.iter().rposition(fits) {
+            Some(at) if breaks => Some(StmtKind::Break(labels::breakables(&nest[at + 1..]))),
+            Some(at) => Some(StmtKind::Continue(labels::loops(&nest[at + 1..]))),
+            None if breaks => self.error(span, "'break' statement not in loop or switch statement"),
+            None => self.error(span, "'continue' statement not in loop statement"),
         }
+    }
+
+    /// Runs an analysis in something that jumps lead out of.
+    pub(super) fn nested<T>(&mut self, nest: Nest, run: impl FnOnce(&mut Self) -> T) -> T {
+        if let Some(current) = &mut self.current {
+            current.nest.push(nest);
+        }
+        let result = run(self);
+        if let Some(current) = &mut self.current {
+            current.nest.pop();
+        }
+        result
     }
 
     fn return_value(&mut self, value: Option<&ast::Expr>, span: Span) -> Option<StmtKind> {
@@ -100,14 +117,7 @@ impl Sema<'_> {
     }
 
     fn looped(&mut self, body: &ast::Stmt) -> Option<Stmt> {
-        if let Some(current) = &mut self.current {
-            current.loops += 1;
-        }
-        let result = self.body(body);
-        if let Some(current) = &mut self.current {
-            current.loops -= 1;
-        }
-        result
+        self.nested(Nest::Loop, |s| s.body(body))
     }
 
     fn for_loop(
@@ -146,13 +156,7 @@ impl Sema<'_> {
         let ast::StmtKind::Block(list) = &body.kind else {
             return self.error(body.span, "the body of 'switch' must be a block");
         };
-        if let Some(current) = &mut self.current {
-            current.switches += 1;
-        }
-        let cases = self.scoped(|s| s.cases(list, value.ty));
-        if let Some(current) = &mut self.current {
-            current.switches -= 1;
-        }
+        let cases = self.nested(Nest::Switch, |s| s.scoped(|s| s.cases(list, value.ty)));
         Some(StmtKind::Switch { value, cases: cases? })
     }
 

@@ -283,7 +283,7 @@ fn has_jump(body: &Stmt) -> bool {
     let mut found = false;
     scan::statement(body, &mut |node| {
         if let Node::Stmt(s) = node {
-            found |= matches!(s.kind, StmtKind::Break | StmtKind::Continue | StmtKind::Return(_));
+            found |= matches!(s.kind, StmtKind::Break(_) | StmtKind::Continue(_) | StmtKind::Return(_));
         }
     });
     found

@@ -12,6 +12,7 @@ mod declare;
 mod emit;
 mod expr;
 mod facts;
+mod lanewise;
 mod loops;
 mod numeric;
 mod operator;

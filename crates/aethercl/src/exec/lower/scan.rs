@@ -111,8 +111,8 @@ pub fn statement<'a>(s: &'a Stmt, visit: &mut dyn FnMut(Node<'a>)) {
             cases.iter().for_each(|c| statements(&c.body, visit));
         }
         StmtKind::Declare { init: None, .. }
-        | StmtKind::Break
-        | StmtKind::Continue
+        | StmtKind::Break(_)
+        | StmtKind::Continue(_)
         | StmtKind::Return(None) => {}
     }
 }

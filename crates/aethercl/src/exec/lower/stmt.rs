@@ -48,18 +48,19 @@ impl Lower<'_> {
             }
             StmtKind::DoWhile { body, cond } => self.do_statement(s, body, cond),
             StmtKind::Switch { value, cases } => self.switch(s, value, cases),
-            StmtKind::Break => self.leave(true),
-            StmtKind::Continue => self.leave(false),
+            StmtKind::Break(out) => self.leave(true, *out),
+            StmtKind::Continue(out) => self.leave(false, *out),
             StmtKind::Return(value) => self.return_statement(value.as_ref()),
         }
         self.e.release_since(mark);
         self.e.span = before;
     }
 
-    /// `break` or `continue`.
-    fn leave(&mut self, breaks: bool) {
+    /// `break` or `continue`, of the innermost or one further out.
+    fn leave(&mut self, breaks: bool, out: usize) {
         let regions = &self.regions;
-        let Some(b) = self.frame().breakables.iter().rev().find(|b| breaks || b.is_loop) else { return };
+        let mut fitting = self.frame().breakables.iter().rev().filter(|b| breaks || b.is_loop);
+        let Some(b) = fitting.nth(out) else { return };
         let depth = if breaks { b.exit_depth } else { b.next_depth };
         let apart = regions.iter().skip(depth).any(|r| *r);
         let slot = if breaks { b.exit } else { b.proceed };

@@ -1,0 +1,199 @@
+//! The longest chain of results of a group: what it would take on a machine that can begin any number of instructions at once.
+//!
+//! Every register knows when its value would be there, if instructions began as soon as their operands are. Barriers wait for
+//! all before them, and what follows a branch for its condition. So loads that do not depend on each other overlap, as a
+//! compiler arranges them; in a loop only until a lane has 16 bytes on their way for each place that loads: compilers write
+//! as many rounds out.
+
+use super::bytecode::{Address, Code, File, Inst, Reg};
+use crate::counters::Chain;
+use crate::memory::address::Space;
+
+/// Bytes that a lane has on their way in a loop, for each load of the loop.
+const AHEAD: u32 = 16;
+/// Clocks by which chains are compared: a load from global memory, one from local memory, an operation, a barrier.
+const CLOCKS: [u64; 4] = [600, 30, 4, 30];
+/// Operations that a special function is as long as.
+const SPECIAL: u64 = 5;
+
+impl Chain {
+    fn length(&self) -> u64 {
+        let each = [self.global_loads, self.local_loads, self.operations, self.barriers];
+        each.iter().zip(CLOCKS).map(|(n, clocks)| n * clocks).sum()
+    }
+
+    /// The longer of two.
+    fn or(self, other: Chain) -> Chain {
+        if other.length() > self.length() { other } else { self }
+    }
+}
+
+/// Chains of the group that runs, and the sum of those before.
+#[derive(Default)]
+pub struct Chains {
+    /// Sum of the longest chains of the groups before.
+    pub sum: Chain,
+    words: Vec<Chain>,
+    longs: Vec<Chain>,
+    uniforms: Vec<Chain>,
+    /// Uniform registers that follow from constants alone.
+    fixed: Vec<bool>,
+    /// No instruction begins before: the last barrier, the conditions of branches.
+    floor: Chain,
+    /// The longest so far.
+    longest: Chain,
+    /// By load: the chains of its last rounds, newest last.
+    rounds: Vec<Vec<Chain>>,
+}
+
+impl Chains {
+    /// The next group starts.
+    pub fn start_group(&mut self, code: &Code) {
+        self.end_group();
+        for (list, n) in [
+            (&mut self.words, usize::from(code.words)),
+            (&mut self.longs, usize::from(code.longs)),
+            (&mut self.uniforms, usize::from(code.uniforms)),
+        ] {
+            list.clear();
+            list.resize(n, Chain::default());
+        }
+        self.fixed.clear();
+        self.fixed.resize(code.uniforms.into(), false);
+        code.constants.iter().for_each(|(register, _)| self.fixed[usize::from(*register)] = true);
+        self.rounds.iter_mut().for_each(Vec::clear);
+        self.rounds.resize_with(code.addresses.len(), Vec::new);
+        (self.floor, self.longest) = (Chain::default(), Chain::default());
+    }
+
+    /// Adds the group's chain to the sum.
+    pub fn end_group(&mut self) {
+        self.sum.add(&self.longest);
+        self.longest = Chain::default();
+    }
+
+    fn of(&mut self, r: Reg) -> Option<&mut Chain> {
+        let list = match r.file {
+            File::Uniform => &mut self.uniforms,
+            File::Word => &mut self.words,
+            File::Long => &mut self.longs,
+        };
+        list.get_mut(r.index as usize)
+    }
+
+    fn set(&mut self, r: Reg, chain: Chain) {
+        if let Some(place) = self.of(r) {
+            *place = chain;
+        }
+        self.longest = self.longest.or(chain);
+    }
+
+    /// Whether an instruction follows from constants alone: a compiler that writes loops out has computed it. To be asked of
+    /// each one, in order.
+    pub fn is_folded(&mut self, inst: &Inst, code: &Code) -> bool {
+        let to = inst.destination().filter(|to| to.file == File::Uniform);
+        if to.is_none() && !matches!(inst, Inst::JumpIf { .. }) {
+            return false;
+        }
+        let mut fixed = !matches!(inst, Inst::Load { .. } | Inst::Atomic { .. } | Inst::Collective { .. });
+        reads(inst, code, |r| {
+            fixed &=
+                r.file == File::Uniform && self.fixed.get(usize::from(r.index)).copied().unwrap_or(false);
+        });
+        if let Some(place) = to.and_then(|to| self.fixed.get_mut(usize::from(to.index))) {
+            *place = fixed;
+        }
+        fixed
+    }
+
+    /// An instruction that some lanes run, as so many of the machine's.
+    pub fn instruction(&mut self, inst: &Inst, code: &Code, weight: u64, special: bool) {
+        let mut chain = self.floor;
+        reads(inst, code, |r| {
+            if let Some(c) = self.of(r) {
+                chain = chain.or(*c);
+            }
+        });
+        match *inst {
+            Inst::Load { ty, count, list, address, .. } => {
+                self.load(chain, code, (ty.size(), count, list), address)
+            }
+            Inst::Barrier { .. } => {
+                chain = self.longest.or(chain);
+                chain.barriers += 1;
+                self.floor = chain;
+            }
+            Inst::JumpIf { .. } | Inst::IfBegin { .. } | Inst::LoopCond { .. } | Inst::Case { .. } => {
+                chain.operations += weight;
+                self.floor = self.floor.or(chain);
+            }
+            Inst::Atomic { dst, .. } => {
+                chain.global_loads += 1;
+                self.set(dst, chain);
+            }
+            _ => {
+                chain.operations += if special { SPECIAL.max(weight) } else { weight };
+                if let Some(to) = inst.destination() {
+                    self.set(to, chain);
+                }
+            }
+        }
+        self.longest = self.longest.or(chain);
+    }
+
+    fn load(&mut self, mut chain: Chain, code: &Code, (size, count, list): (u32, u8, u32), address: u32) {
+        match code.addresses[address as usize].space {
+            Some(Space::Local) => chain.local_loads += 1,
+            None | Some(Space::Global) => {
+                let ahead = (AHEAD / (size * u32::from(count)).max(1)).max(1) as usize;
+                let rounds = &mut self.rounds[address as usize];
+                if rounds.len() >= ahead {
+                    chain = chain.or(rounds.remove(0));
+                }
+                chain.global_loads += 1;
+                rounds.push(chain);
+            }
+            _ => chain.operations += 1,
+        }
+        for to in code.listed(list, count) {
+            self.set(*to, chain);
+        }
+    }
+}
+
+/// Registers that an instruction reads.
+fn reads(inst: &Inst, code: &Code, mut f: impl FnMut(Reg)) {
+    let address = |a: u32, f: &mut dyn FnMut(Reg)| {
+        let a: &Address = &code.addresses[a as usize];
+        f(a.base);
+        a.index.iter().chain(&a.uniform).for_each(|i| f(i.reg));
+    };
+    match *inst {
+        Inst::Binary32 { a, b, .. } | Inst::Binary64 { a, b, .. } | Inst::Compare64 { a, b, .. } => {
+            f(a);
+            f(b);
+        }
+        Inst::Ternary32 { s, .. } | Inst::Ternary64 { s, .. } => s.into_iter().for_each(f),
+        Inst::Unary32 { a, .. }
+        | Inst::Unary64 { a, .. }
+        | Inst::Widen { a, .. }
+        | Inst::Narrow { a, .. }
+        | Inst::Math32 { a, .. }
+        | Inst::Math64 { a, .. } => f(a),
+        Inst::Load { address: a, .. } | Inst::AddressOf { address: a, .. } => address(a, &mut f),
+        Inst::Store { count, list, address: a, .. } => {
+            code.listed(list, count).iter().for_each(|r| f(*r));
+            address(a, &mut f);
+        }
+        Inst::Atomic { list, address: a, .. } => {
+            code.listed(list, 2).iter().for_each(|r| f(*r));
+            address(a, &mut f);
+        }
+        Inst::JumpIf { cond, .. }
+        | Inst::IfBegin { cond, .. }
+        | Inst::LoopCond { cond, .. }
+        | Inst::Case { cond, .. } => f(cond),
+        Inst::Collective { list, .. } => f(code.listed(list, 1)[0]),
+        _ => {}
+    }
+}

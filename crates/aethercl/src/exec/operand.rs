@@ -1,0 +1,106 @@
+//! What instructions work on: registers, addresses, elements of memory.
+
+use crate::memory::address::Space;
+
+/// A register file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum File {
+    /// One 64-bit value for all lanes.
+    Uniform,
+    /// 32 bits a lane.
+    Word,
+    /// 64 bits a lane.
+    Long,
+}
+
+/// A register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Reg {
+    /// Its file.
+    pub file: File,
+    /// It holds a variable: a write must leave the lanes outside the mask alone. What is not a variable is a temporary,
+    /// whose other lanes nobody reads.
+    pub variable: bool,
+    /// Its number in the file.
+    pub index: u16,
+}
+
+/// How an index becomes 64 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extend {
+    /// It has them.
+    Wide,
+    /// From a signed 32-bit number.
+    Signed,
+    /// From an unsigned 32-bit number.
+    Unsigned,
+}
+
+/// Part of an address: `register * scale`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Index {
+    /// The number.
+    pub reg: Reg,
+    /// How it becomes 64 bits.
+    pub extend: Extend,
+    /// Bytes.
+    pub scale: i64,
+}
+
+/// `base + index + uniform + offset`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// The pointer.
+    pub base: Reg,
+    /// An index that differs between lanes.
+    pub index: Option<Index>,
+    /// An index that does not.
+    pub uniform: Option<Index>,
+    /// Bytes.
+    pub offset: i64,
+    /// Where it points, if that is known before the address is.
+    pub space: Option<Space>,
+    /// Alignment that the type promises, in bytes.
+    pub align: u32,
+}
+
+/// What lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemType {
+    /// `bool`, `uchar`.
+    U8,
+    /// `char`.
+    I8,
+    /// `ushort`, `half`.
+    U16,
+    /// `short`.
+    I16,
+    /// 32 bits.
+    B32,
+    /// 64 bits.
+    B64,
+}
+
+impl MemType {
+    /// Bytes in memory.
+    pub fn size(self) -> u32 {
+        match self {
+            MemType::U8 | MemType::I8 => 1,
+            MemType::U16 | MemType::I16 => 2,
+            MemType::B32 => 4,
+            MemType::B64 => 8,
+        }
+    }
+
+    /// An element's bytes as a register holds them.
+    pub fn extend(self, bits: u64) -> u64 {
+        match self {
+            MemType::U8 => bits & 0xff,
+            MemType::I8 => u64::from(i32::from(bits as i8) as u32),
+            MemType::U16 => bits & 0xffff,
+            MemType::I16 => u64::from(i32::from(bits as i16) as u32),
+            MemType::B32 => bits & 0xffff_ffff,
+            MemType::B64 => bits,
+        }
+    }
+}
