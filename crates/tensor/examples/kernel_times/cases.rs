@@ -227,7 +227,7 @@ fn attentions(device: &Device) -> Result<Vec<Case>> {
         let op = move |q: &Tensor| {
             k.set_grad(None);
             v.set_grad(None);
-            attention(q, &k, &v, options)
+            attention(q, &k, &v, options.clone())
         };
         let how = if causal { "causal" } else { "full" };
         cases.push(Case::new(
