@@ -106,8 +106,6 @@ pub struct Latency {
     pub l2_clocks: u32,
     /// A load of device memory, ns.
     pub dram_ns: u32,
-    /// Independent loads of one wave under way at a time: what compilers make of usual code.
-    pub loads_in_flight: u32,
     /// Independent arithmetic instructions of one wave under way at a time.
     pub independent_arithmetic: u32,
     /// A barrier at which all waves are there already, clocks.
@@ -258,7 +256,6 @@ impl Profile {
             ("cache.l1_bytes_per_clock", f64::from(self.cache.l1_bytes_per_clock)),
             ("cache.l2_gb_per_s", self.cache.l2_gb_per_s),
             ("cache.l2_atomics_per_clock", f64::from(self.cache.l2_atomics_per_clock)),
-            ("latency.loads_in_flight", f64::from(self.latency.loads_in_flight)),
             ("latency.independent_arithmetic", f64::from(self.latency.independent_arithmetic)),
             ("memory.bytes", m.bytes as f64),
             ("memory.gb_per_s", m.gb_per_s),
