@@ -128,6 +128,7 @@ pub fn kernel(seed: u64) -> String {
 }
 
 /// The kernels of these seeds in one program, as `k_<seed>`: what a compiler needs for a program is paid once.
+#[allow(dead_code)] // a test that takes kernels one by one has no use for it
 pub fn program(seeds: std::ops::Range<u64>) -> String {
     let one = |seed| {
         let text = kernel(seed);
