@@ -221,11 +221,11 @@ mod tests {
             (3, 772, DType::F32, true),
             (2, 37, DType::F32, false),
         ];
-        let widths: &[usize] = match device.capabilities() {
-            c if c.is_cpu() => &[],
-            // A simulator under a sanitizer: hours for the wide ones.
-            c if c.global_mem < 4 << 30 => &[1, 75],
-            _ => &[1, 8, 37, 75, 768, 1000, 1024, 1600, 4096, 5120],
+        let widths: &[usize] = match device.settings().exact_memory {
+            _ if device.capabilities().is_cpu() => &[],
+            // Under a sanitizer: hours for the wide ones.
+            true => &[1, 75],
+            false => &[1, 8, 37, 75, 768, 1000, 1024, 1600, 4096, 5120],
         };
         let rows = if widths.len() > 2 { 3000 } else { 70 };
         for &n in widths {

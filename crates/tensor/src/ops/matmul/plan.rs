@@ -146,6 +146,7 @@ impl Shares {
         time + parts
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::super::view::Matrix;
@@ -187,5 +188,20 @@ mod tests {
                 assert!(groups >= cores.min(room).min(2), "{m} {n} {k} on {cores}: {plan:?}");
             }
         }
+    }
+
+    #[test]
+    fn shares_cover_every_tile_and_step_and_fill_the_last_round() {
+        for (tiles, k) in [(1, 64), (36, 4096), (144, 4096), (192, 768), (576, 768), (1024, 4096), (64, 1000), (5, 0)] {
+            let s = Shares::of(tiles, k, 16, 128, 132);
+            assert_eq!(s.full + s.tail, tiles);
+            assert!(s.splits * s.k_part >= k && s.k_part.is_multiple_of(16), "{s:?}");
+            assert!((s.splits - 1) * s.k_part < k.max(1), "a part without steps: {s:?}");
+            assert_eq!(s.tail == 0, s.splits == 1, "{s:?}");
+        }
+        // Less than a round of long sums is shared; a tiny product, and whole rounds, are not.
+        assert!(Shares::of(36, 4096, 16, 128, 132).groups() > 132);
+        assert_eq!(Shares::of(1, 64, 16, 64, 132).tail, 0);
+        assert_eq!(Shares::of(264, 768, 16, 128, 132).tail, 0);
     }
 }
