@@ -56,7 +56,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
     for op in wanted() {
         let device = session.device.clone();
-        (op.bench)(&device, DType::F32, &mut |case| session.case(op.name, case))?;
+        (op.bench)(&device, DType::F32, &|_| true, &mut |case| session.case(op.name, case))?;
     }
     if session.done.is_empty() {
         out::note("nothing to tune: each kernel of these ops has one candidate on this device");
@@ -81,8 +81,7 @@ struct Session<'a> {
 impl Session<'_> {
     /// Tunes every kernel that this case launches and that was not tuned yet.
     fn case(&mut self, op: &str, mut case: BenchCase<'_>) -> Result<()> {
-        let name = if case.sample.is_empty() { case.op } else { case.sample };
-        let what = format!("{op} {name} {:?}", case.shapes);
+        let what = format!("{op} {} {:?}", case.name, case.shapes);
         let mut passes: Vec<_> = [case.forward.take(), case.backward.take()].into_iter().flatten().collect();
         let work = RefCell::new(move || -> Result<Vec<Tensor>> {
             let mut out = Vec::new();

@@ -181,12 +181,15 @@ impl Device {
         Ok(Buffer::new(self.clone(), block, bytes, tag, None))
     }
 
-    /// A block within a chunk.
-    fn part(&self, chunk: Buffer, offset: usize, bytes: usize) -> Result<Block> {
+    /// A block within a chunk, or, without an offset, the chunk itself.
+    fn part(&self, chunk: Buffer, offset: Option<usize>, bytes: usize) -> Result<Block> {
         let root = chunk.memory().clone();
-        let memory = self.driver().sub_allocate(&root, offset, bytes.max(1))?;
+        let memory = match offset {
+            Some(offset) => self.driver().sub_allocate(&root, offset, bytes.max(1))?,
+            None => root.clone(),
+        };
         let address = Arc::default();
-        Ok(Block { memory, root, offset, bytes, address, home: Home::Part(chunk) })
+        Ok(Block { memory, root, offset: offset.unwrap_or(0), bytes, address, home: Home::Part(chunk) })
     }
 
     /// Takes a block whose buffer is gone.

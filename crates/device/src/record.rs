@@ -163,8 +163,8 @@ pub struct Allocation {
 pub struct Placement {
     /// Blocks of memory that no one else uses.
     pub chunks: Vec<Buffer>,
-    /// Chunk, offset and bytes of each allocation.
-    pub places: Vec<(usize, usize, usize)>,
+    /// Chunk, offset and bytes of each allocation; without an offset it is the chunk's own object.
+    pub places: Vec<(usize, Option<usize>, usize)>,
 }
 
 /// How to record.
@@ -369,8 +369,8 @@ pub(crate) enum Place {
     Pool,
     /// A block the capture had before.
     Again(Block),
-    /// A part of a chunk.
-    At(Buffer, usize),
+    /// A part of a chunk, or all of it.
+    At(Buffer, Option<usize>),
     /// No memory at all.
     Nowhere,
     /// The plan has no place for it.

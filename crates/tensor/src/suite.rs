@@ -12,7 +12,7 @@ use netcl_kernel::tune::Tuning;
 mod bench;
 mod sample;
 mod selftest;
-pub use bench::{BenchCase, BenchFn, bench};
+pub use bench::{BenchCase, BenchFn, Wanted, bench};
 pub use sample::{Input, Layouts, Sample};
 pub use selftest::{SelfTest, Verdict};
 

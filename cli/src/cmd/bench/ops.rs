@@ -20,14 +20,11 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     let mut found = false;
     for op in OPS {
         let (device, dtype) = (bench.device.clone(), bench.dtype);
-        (op.bench)(&device, dtype, &mut |case| {
-            let name = if case.sample.is_empty() { case.op } else { case.sample };
-            let wanted = args.op.as_ref().is_none_or(|part| name.contains(part) || op.name.contains(part));
-            if !wanted {
-                return Ok(());
-            }
+        let wanted =
+            |name: &str| args.op.as_ref().is_none_or(|part| name.contains(part) || op.name.contains(part));
+        (op.bench)(&device, dtype, &wanted, &mut |case| {
             found = true;
-            measure(bench, name, case)
+            measure(bench, case)
         })?;
     }
     match (&args.op, found) {
@@ -38,7 +35,8 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     }
 }
 
-fn measure(bench: &mut Bench, name: &str, mut case: BenchCase<'_>) -> Result<()> {
+fn measure(bench: &mut Bench, mut case: BenchCase<'_>) -> Result<()> {
+    let name = case.name;
     let passes = [("fwd", case.forward.take(), case.bytes[0]), ("bwd", case.backward.take(), case.bytes[1])];
     for (pass, run, bytes) in passes {
         let Some(mut run) = run else { continue };

@@ -1,4 +1,9 @@
-//! Where the buffers of a step lie: one block of memory, in which buffers whose uses do not meet in time share bytes.
+//! Where the buffers of a step lie: buffers whose uses do not meet in time share memory.
+//!
+//! Two ways to share. *Slots* are whole driver allocations that several buffers use one after the other. *Gaps* place buffers of any
+//! size side by side in one allocation, as parts of it. Gaps take the least memory; slots little more where sizes repeat, as they
+//! do in a stack of equal layers, and their launches cost less: NVIDIA's driver takes up to 13 us more for a launch whose
+//! arguments are parts of one buffer.
 
 use super::record::{Span, Trace};
 use crate::{Device, Error, Result};
@@ -9,7 +14,7 @@ use netcl_device::record::Placement;
 pub struct Use {
     /// What it is and when it is used.
     pub span: Span,
-    /// Where it starts, counted through all chunks.
+    /// Where it starts, counted through all chunks of memory.
     pub offset: usize,
 }
 
@@ -35,8 +40,10 @@ pub struct Plan {
     pub bytes: usize,
     /// The most bytes in use at one command, and which command: no plan takes less.
     pub peak: (usize, usize),
-    /// Bytes a chunk: what the device gives at once.
-    chunk: usize,
+    /// Bytes of each allocation, in order.
+    chunks: Vec<usize>,
+    /// Whether these are slots, of which a buffer has all.
+    slots: bool,
 }
 
 /// What buffers are sorted by before they are placed.
@@ -48,6 +55,10 @@ const ORDERS: [Order; 3] =
 
 /// Buffers of a step above which one order has to do: placing is quadratic, and 20,000 take a second.
 const MANY: usize = 8000;
+
+/// Slots are taken where they need at most this share more than gaps, or where all of it is less than this part of the device.
+const MORE: f64 = 0.03;
+const LITTLE: u64 = 200;
 
 fn length(span: &Span) -> usize {
     span.commands.map_or(0, |(first, last)| last - first)
@@ -67,10 +78,21 @@ impl Plan {
         let align = capabilities.base_align.max(1);
         let limit = usize::try_from(capabilities.max_alloc).unwrap_or(usize::MAX) / align * align;
         let limit = limit.min(isize::MAX as usize / 2).max(align);
-        Self::with(trace, align, limit)
+        Self::with(trace, align, limit, (capabilities.global_mem / LITTLE) as usize)
     }
 
-    fn with(trace: &Trace, align: usize, chunk: usize) -> Result<Self> {
+    /// Slots or gaps; `little`: bytes that slots may take however few gaps need.
+    fn with(trace: &Trace, align: usize, chunk: usize, little: usize) -> Result<Self> {
+        let gaps = Self::gaps(trace, align, chunk)?;
+        let (uses, chunks) = slots(trace, align);
+        let bytes: usize = chunks.iter().sum();
+        if bytes as f64 <= gaps.bytes as f64 * (1.0 + MORE) || bytes <= little {
+            return Ok(Self { uses, bytes, chunks, slots: true, ..gaps });
+        }
+        Ok(gaps)
+    }
+
+    fn gaps(trace: &Trace, align: usize, chunk: usize) -> Result<Self> {
         if let Some(span) = trace.spans.iter().find(|s| s.bytes > chunk) {
             return Err(Error::memory(format!(
                 "a buffer of {} bytes, and the device gives {chunk} at once",
@@ -81,17 +103,26 @@ impl Plan {
         let best =
             orders.iter().map(|order| place(trace, align, chunk, *order)).min_by_key(|(_, bytes)| *bytes);
         let (uses, bytes) = best.unwrap_or_default();
+        let chunks = (0..bytes.div_ceil(chunk)).map(|i| (bytes - i * chunk).min(chunk)).collect();
         let peak = peak(&trace.spans, trace.names.len());
-        Ok(Self { uses, names: trace.names.clone(), bytes, peak, chunk })
+        Ok(Self { uses, names: trace.names.clone(), bytes, peak, chunks, slots: false })
     }
 
     /// The memory for it, and what a capture needs to know.
     pub(super) fn allocate(&self, device: &Device) -> Result<Placement> {
         let _tag = device.tag("graph");
-        let sizes =
-            (0..self.bytes.div_ceil(self.chunk)).map(|i| (self.bytes - i * self.chunk).min(self.chunk));
-        let chunks = sizes.map(|bytes| device.allocate_own(bytes)).collect::<Result<_>>()?;
-        let place = |u: &Use| (u.offset / self.chunk, u.offset % self.chunk, u.span.bytes);
+        let chunks = self.chunks.iter().map(|bytes| device.allocate_own(*bytes)).collect::<Result<_>>()?;
+        let mut starts = Vec::with_capacity(self.chunks.len());
+        let mut end = 0;
+        for bytes in &self.chunks {
+            starts.push(end);
+            end += bytes;
+        }
+        let place = |u: &Use| {
+            let chunk = starts.partition_point(|start| *start <= u.offset).saturating_sub(1);
+            let within = (!self.slots).then(|| u.offset - starts.get(chunk).unwrap_or(&0));
+            (chunk, within, u.span.bytes)
+        };
         Ok(Placement { chunks, places: self.uses.iter().map(place).collect() })
     }
 
@@ -144,6 +175,36 @@ fn place(trace: &Trace, align: usize, chunk: usize, order: fn(&Span) -> (usize, 
     (uses, end)
 }
 
+/// Gives every span a slot, the largest span first, each in the smallest slot that is free while it is in use; where each went, and
+/// the slots' bytes. A slot is as large as the first span that came to it, rounded up to `align`.
+fn slots(trace: &Trace, align: usize) -> (Vec<Use>, Vec<usize>) {
+    let mut by_size: Vec<usize> = (0..trace.spans.len()).collect();
+    by_size.sort_by_key(|i| std::cmp::Reverse(trace.spans[*i].bytes));
+    let mut slots: Vec<(usize, Vec<usize>)> = Vec::new();
+    let mut slot_of = vec![0; trace.spans.len()];
+    for i in by_size {
+        let span = &trace.spans[i];
+        let meets = |other: &usize| {
+            let (Some((a, b)), Some((c, d))) = (span.commands, trace.spans[*other].commands) else {
+                return false;
+            };
+            a <= d && c <= b
+        };
+        // The last ones are the smallest.
+        let free = slots.iter().rposition(|(_, taken)| !taken.iter().any(meets));
+        slot_of[i] = free.unwrap_or_else(|| {
+            slots.push((span.bytes.max(1).next_multiple_of(align), Vec::new()));
+            slots.len() - 1
+        });
+        slots[slot_of[i]].1.push(i);
+    }
+    let sizes: Vec<usize> = slots.into_iter().map(|(bytes, _)| bytes).collect();
+    let start = |slot: usize| sizes[..slot].iter().sum();
+    let starts: Vec<usize> = (0..sizes.len()).map(start).collect();
+    let place = |(span, slot): (&Span, usize)| Use { span: span.clone(), offset: starts[slot] };
+    (trace.spans.iter().zip(slot_of).map(place).collect(), sizes)
+}
+
 /// The smallest gap for `bytes` between `taken`, which come by their starts; else the place after the last.
 fn gap<'a>(taken: impl Iterator<Item = &'a Use>, bytes: usize, align: usize, chunk: usize) -> usize {
     let start = |at: usize| {
@@ -193,7 +254,15 @@ mod tests {
         let commands =
             spans.iter().filter_map(|s| s.commands).map(|c| c.0.max(c.1.min(1000)) + 1).max().unwrap_or(0);
         let trace = Trace { spans, names: vec![""; commands] };
-        let plan = Plan::with(&trace, 128, chunk).unwrap();
+        let slots = Plan::with(&trace, 128, chunk, usize::MAX).unwrap();
+        slots.check(&trace).unwrap();
+        assert!(slots.bytes >= slots.peak.0 && slots.chunks.iter().all(|bytes| *bytes <= chunk));
+        let starts: Vec<usize> = (0..slots.chunks.len()).map(|i| slots.chunks[..i].iter().sum()).collect();
+        for u in &slots.uses {
+            let slot = starts.iter().position(|start| *start == u.offset).unwrap();
+            assert!(u.span.bytes <= slots.chunks[slot]);
+        }
+        let plan = Plan::gaps(&trace, 128, chunk).unwrap();
         plan.check(&trace).unwrap();
         for u in &plan.uses {
             assert!(u.offset % 128 == 0 && (u.span.bytes == 0 || u.offset / chunk == (u.end() - 1) / chunk));
@@ -226,7 +295,9 @@ mod tests {
     fn chunks_are_not_spanned() {
         let plan = planned((0..10).map(|_| span(700, 0, 1)).collect(), 1024);
         assert_eq!(plan.bytes, 9 * 1024 + 700);
-        assert!(Plan::with(&Trace { spans: vec![span(2000, 0, 1)], names: vec![""; 2] }, 128, 1024).is_err());
+        assert!(
+            Plan::with(&Trace { spans: vec![span(2000, 0, 1)], names: vec![""; 2] }, 128, 1024, 0).is_err()
+        );
     }
 
     #[test]

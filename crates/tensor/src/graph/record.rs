@@ -2,7 +2,7 @@
 
 use crate::{Device, Error, Result};
 use netcl_device::driver::Access;
-use netcl_device::record::{Command, Mode, Recording};
+use netcl_device::record::{Command, Mode, Recording, Touched};
 
 /// One buffer that a step asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,9 +74,13 @@ impl From<&Recording> for Trace {
         };
         let mut spans: Vec<Span> = recording.allocations.iter().map(span).collect();
         for (at, command) in recording.commands.iter().enumerate() {
-            for touched in command.touched() {
+            let all = command.touched();
+            for touched in &all {
                 let Some(span) = touched.allocation.and_then(|i| spans.get_mut(i)) else { continue };
-                let fresh = if touched.access == Access::Write { at } else { 0 };
+                // A command that writes what nothing wrote before does not live on what it reads there: kernels name a result
+                // also in the place of an argument that they do not use.
+                let writes = |t: &&Touched| t.allocation == touched.allocation && t.access == Access::Write;
+                let fresh = if all.iter().any(writes) { at } else { 0 };
                 let first = span.commands.map_or(fresh, |(first, _)| first);
                 span.commands = Some((first, at));
                 if touched.access == Access::Write && span.made_by.is_empty() {

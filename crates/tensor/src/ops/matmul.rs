@@ -292,6 +292,8 @@ fn reference(a: &Array, b: &Array) -> Array {
 }
 
 #[cfg(test)]
+mod sweep;
+#[cfg(test)]
 mod tensor_cores;
 #[cfg(test)]
 mod tests;

@@ -26,9 +26,9 @@
  *           the derivative of GELU at aux.
  * c         T (M, N), rows of N. With ADD_C it is added to.
  * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 and 3 (splits, M, N).
- * sums      float (splits, N), with COLUMN_SUMS and B not along k: the sums of B's columns over each split's part of k (the
- *           gradient of a bias beside that of its weight). Made by warps that had nothing to do, from the blocks of the
- *           first row of tiles, in the order of k; matmul_wgmma_columns adds the splits up.
+ * sums      float (splits, tile rows, N), with COLUMN_SUMS and B not along k: the sums of B's columns (the gradient of a bias beside
+ *           that of its weight). Made by warps that had nothing to do. They are slower than the products, so each row of tiles,
+ *           all of which read the same blocks, adds up its share of them; matmul_wgmma_columns adds those up, in their order.
  * turns     int, with SPLIT 1: one a tile and warpgroup that shares it, 0 before and after.
  * m n k     sizes; n a multiple of 8, rows of A and B start at multiples of 16 bytes.
  * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items. matmul_wgmma_sum: a work-item for four
@@ -67,7 +67,9 @@
 #define WGMMA CAT(WGMMA_N, BN)
 /* The epilogue stores eight neighbours of a row at a time, STEPS times for a block of 64 rows; it may read as many of C or aux. */
 #define STEPS (BN / 16)
+#ifndef EARLY
 #define EARLY 4
+#endif
 #define READS (ADD_C || RESIDUAL || GELU_GRAD)
 #define READ_FROM (ADD_C ? c : aux)
 /* Step s of a row's epilogue: where it starts in the tile's row, and whether that is inside. */
@@ -165,7 +167,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) sum[i] = (float2)(0.0f);
         for (int kb = 0; kb < work.count; kb++) {
           mbar_wait(full + stage * 8, phase);
-          if (work.bm == 0) {
+          if (kb % rows == work.bm) {
             UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) {
               if (v + 3 * i >= BN / 64) break;
               const uint block = base + stage * STAGE_BYTES + A_BYTES + (v + 3 * i) * (BK * 128) + (lane & 3) * 4;
@@ -179,7 +181,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         }
         UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) {
           const int block = v + 3 * i, col = work.bn * BN + block * 64 + lane * 2;
-          if (work.bm == 0 && block < BN / 64 && col < n) *(__global float2 *)(sums + (size_t)work.split * n + col) = sum[i];
+          if (block < BN / 64 && col < n) *(__global float2 *)(sums + ((size_t)work.split * rows + work.bm) * n + col) = sum[i];
         }
       }
     }
@@ -364,11 +366,11 @@ __kernel void matmul_wgmma_sum(__global const float *part, __global const T *bia
 
 #if COLUMN_SUMS
 __attribute__((reqd_work_group_size(64, 1, 1)))
-__kernel void matmul_wgmma_columns(__global const float *sums, __global T *out, const int n, const int splits) {
+__kernel void matmul_wgmma_columns(__global const float *sums, __global T *out, const int n, const int parts) {
   const int col = get_global_id(0);
   if (col >= n) return;
   float sum = 0.0f;
-  for (int s = 0; s < splits; s++) sum += sums[(size_t)s * n + col];
+  for (int s = 0; s < parts; s++) sum += sums[(size_t)s * n + col];
   *(__global ushort *)(out + col) = (ushort)pack(sum, 0.0f);
 }
 #endif

@@ -4,17 +4,18 @@ use super::Input;
 use crate::ops::MultiOp;
 use crate::{DType, Device, Result, Tensor, tape};
 
-/// Visits each benchmark case of an op.
-pub type BenchFn = fn(&Device, DType, &mut dyn FnMut(BenchCase<'_>) -> Result<()>) -> Result<()>;
+/// Whether a case is wanted, by its name.
+pub type Wanted<'a> = &'a dyn Fn(&str) -> bool;
+
+/// Visits each wanted benchmark case of an op; the others cost nothing.
+pub type BenchFn = fn(&Device, DType, Wanted<'_>, &mut dyn FnMut(BenchCase<'_>) -> Result<()>) -> Result<()>;
 
 type Run<'a> = Box<dyn FnMut() -> Result<Vec<Tensor>> + 'a>;
 
 /// One op on inputs of earnest size. Its tensors live as long as the visit.
 pub struct BenchCase<'a> {
-    /// The op's own name.
-    pub op: &'static str,
-    /// The sample's name, where it has one.
-    pub sample: &'static str,
+    /// The sample's name, else the op's.
+    pub name: &'static str,
     /// Shapes of the inputs.
     pub shapes: Vec<Vec<usize>>,
     /// Bytes that forward and backward cannot avoid to move: their inputs and results, each once.
@@ -29,11 +30,13 @@ pub struct BenchCase<'a> {
 pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
     device: &Device,
     dtype: DType,
+    wanted: Wanted<'_>,
     visit: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
 ) -> Result<()> {
     for (seed, sample) in (0u64..).zip(O::samples()) {
         let Some(shapes) = sample.bench.clone().filter(|s| s.len() == N) else { continue };
-        if sample.only.is_some_and(|only| only != dtype) {
+        let name = if sample.name.is_empty() { O::NAME } else { sample.name };
+        if sample.only.is_some_and(|only| only != dtype) || !wanted(name) {
             continue;
         }
         let input = |i: usize| {
@@ -56,8 +59,7 @@ pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
         let bytes = [ins + total(&mut ys.iter()), ins + total(&mut grads.iter().flatten().chain(&dys))];
         drop((ys, grads));
         visit(BenchCase {
-            op: O::NAME,
-            sample: sample.name,
+            name,
             shapes,
             bytes,
             forward: (forward_launches > 0).then(|| -> Run<'_> {

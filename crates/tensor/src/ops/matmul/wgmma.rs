@@ -95,7 +95,7 @@ impl Tile {
             ("GROUP_M", self.band.into()),
         ]
     }
-    fn count(&self, m: usize, n: usize) -> usize {
+    pub(super) fn count(&self, m: usize, n: usize) -> usize {
         m.div_ceil(self.rows()) * n.div_ceil(self.columns)
     }
     /// Estimated microseconds of a product on `units` multiprocessors. One does 4.9 TFLOP/s and moves 32 kB/us to memory,
@@ -128,7 +128,7 @@ impl Tile {
 
 impl Plan {
     /// The cheapest; `parts` says whether the epilogue is one that the second kernel has.
-    fn of(sizes: [usize; 3], units: usize, parts: bool) -> Self {
+    pub(super) fn of(sizes: [usize; 3], units: usize, parts: bool) -> Self {
         let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 32);
         let mut best = (f64::INFINITY, Self { tile: TILES[0], split: Split::None });
         for tile in TILES {
@@ -272,6 +272,8 @@ fn defines(
     all.extend([("RESIDUAL", matches!(e.aux, Aux::Residual(_)).into())]);
     all.extend([("GELU", matches!(e.aux, Aux::Gelu(_)).into())]);
     all.extend([("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)).into())]);
+    #[cfg(test)]
+    all.extend(super::sweep::defines());
     all
 }
 
@@ -293,7 +295,8 @@ pub(super) fn run_plan(
     let maps = [a.map(&p.a, tile.rows())?, b.map(&b_turned, tile.columns)?];
     let (table, at) = tensor_maps(device, &maps)?;
     let (tiles, splits) = (tile.count(p.m, p.n), split.count());
-    let sums = if column_sums && !b.along_k { Some(c.empty_f32([splits, p.n])?) } else { None };
+    let column_parts = splits * p.m.div_ceil(tile.rows());
+    let sums = if column_sums && !b.along_k { Some(c.empty_f32([column_parts, p.n])?) } else { None };
     let defines = defines(Plan { tile, split }, e, [a.along_k, b.along_k], dtype, sums.is_some());
     let define = |launch: Launch<'static>| {
         defines.iter().fold(launch, |launch, (name, value)| launch.define(name, value.clone()))
@@ -340,7 +343,7 @@ pub(super) fn run_plan(
     let Some(sums) = &sums else { return Ok(None) };
     let columns = Tensor::empty(device, [p.n], dtype)?;
     let launch = define(WGMMA.launch("matmul_wgmma_columns")).read(sums).write(&columns);
-    launch.scalar(int(p.n)).scalar(int(splits)).local([64, 1, 1]).groups(p.n.div_ceil(64)).run()?;
+    launch.scalar(int(p.n)).scalar(int(column_parts)).local([64, 1, 1]).groups(p.n.div_ceil(64)).run()?;
     Ok(Some(columns))
 }
 

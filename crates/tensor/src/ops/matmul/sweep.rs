@@ -1,0 +1,132 @@
+//! Times of every plan of the tensor cores' product, to fit its cost model by: GPT-2's shapes, each plan for long enough that the
+//! card's power limit has its say. `SWEEP=M,N,K,LAYOUT,EPILOGUE…` names other shapes.
+
+#![allow(clippy::print_stdout)] // tables
+
+use super::launch::{Aux, Epilogue};
+use super::view::{Matrix, Problem};
+use super::wgmma::{Plan, Split, TILES, run_plan};
+use super::*;
+use crate::suite::test_device;
+use std::time::Instant;
+
+const SHAPES: &str = "65536,2304,768,NN 65536,768,768,NN 65536,3072,768,NN 65536,768,3072,NN 65536,768,2304,NT \
+    65536,768,768,NT 65536,768,3072,NT 65536,3072,768,NT 768,2304,65536,TN 768,768,65536,TN 768,3072,65536,TN 3072,768,65536,TN \
+    768,2304,16384,TN 768,768,16384,TN 768,3072,16384,TN 3072,768,16384,TN 8192,50304,768,NT 8192,768,50304,NN \
+    50304,768,8192,TN,+";
+
+fn random(device: &Device, rows: usize, cols: usize) -> Tensor {
+    let mut generator = crate::random::Generator::new((rows * cols) as u64);
+    Tensor::normal(device, [rows, cols], 0.0, 1.0, DType::Bf16, &mut generator).unwrap()
+}
+
+/// Further defines for a try: `SWEEP_DEFINES=NAME=1,OTHER=2`.
+pub(super) fn defines() -> Vec<(&'static str, netcl_kernel::Value)> {
+    let names = ["EARLY", "GROUP_M"];
+    let given = std::env::var("SWEEP_DEFINES").unwrap_or_default();
+    let pairs = given.split(',').filter_map(|pair| pair.split_once('='));
+    pairs
+        .filter_map(|(name, value)| {
+            Some((*names.iter().find(|n| **n == name)?, value.parse::<i32>().ok()?.into()))
+        })
+        .collect()
+}
+
+fn card() -> String {
+    let query = ["--query-gpu=clocks.sm,power.draw.instant", "--format=csv,noheader,nounits"];
+    let out = std::process::Command::new("nvidia-smi").args(query).output();
+    out.map(|o| String::from_utf8_lossy(&o.stdout).trim().replace(", ", " MHz ")).unwrap_or_default()
+}
+
+/// The products of a training step with their epilogues: b bias, r residual, g GELU, d its derivative, c sums of columns, + added
+/// in f32.
+const STEP: &str = "65536,2304,768,NN,b 65536,768,768,NN,br 65536,3072,768,NN,bg 65536,768,3072,NN,br 65536,768,2304,NT, \
+    65536,768,768,NT, 65536,768,3072,NT, 65536,3072,768,NT,d 768,2304,65536,TN,c 768,768,65536,TN,c 768,3072,65536,TN,c \
+    3072,768,65536,TN,c 8192,50304,768,NT, 8192,768,50304,NN, 50304,768,8192,TN,+ 65536,3072,768,NN,b 65536,3072,768,NT,";
+
+/// Microseconds a run of `run`, over at least `seconds`, and the card's clock and power meanwhile.
+fn sustained(device: &Device, work: usize, seconds: f64, run: &dyn Fn()) -> (f64, String) {
+    let batch = (3e11 / work as f64).ceil().max(1.0) as usize * 4;
+    let for_seconds = |limit: f64| {
+        let (begun, mut runs) = (Instant::now(), 0);
+        while begun.elapsed().as_secs_f64() < limit {
+            (0..batch).for_each(|_| run());
+            device.finish().unwrap();
+            runs += batch;
+        }
+        begun.elapsed().as_secs_f64() / runs as f64
+    };
+    for_seconds(0.5 * seconds);
+    let asked = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_secs_f64(0.5 * seconds));
+        card()
+    });
+    (for_seconds(seconds) * 1e6, asked.join().unwrap())
+}
+
+fn time(shapes: &str, tiles: &[usize], every_split: bool) {
+    let device = test_device().unwrap();
+    let seconds: f64 = std::env::var("SWEEP_SECONDS").map_or(0.3, |s| s.parse().unwrap());
+    for shape in std::env::var("SWEEP").unwrap_or(shapes.into()).split_whitespace() {
+        let parts: Vec<&str> = shape.split(',').collect();
+        let [m, n, k] = [0, 1, 2].map(|i| parts[i].parse::<usize>().unwrap());
+        let (layout, epilogue) = (parts[3], parts.get(4).copied().unwrap_or_default());
+        let operand = |turned: bool, r: usize, c: usize| {
+            let x = if turned { random(&device, c, r) } else { random(&device, r, c) };
+            if turned { x.permute(&[1, 0]).unwrap() } else { x }
+        };
+        let a = operand(layout.starts_with('T'), m, k);
+        let b = operand(layout.ends_with('T'), k, n);
+        let to_sum = epilogue.contains('+');
+        let c = Tensor::zeros(&device, [m, n], if to_sum { DType::F32 } else { DType::Bf16 }).unwrap();
+        let (bias, aux) = (random(&device, 1, n).reshape([n]).unwrap(), random(&device, m, n));
+        let e = Epilogue {
+            alpha: 1.0,
+            bias: epilogue.contains('b').then_some(&bias),
+            add: false,
+            aux: match epilogue.chars().last() {
+                Some('r') => Aux::Residual(&aux),
+                Some('g') => Aux::Gelu(&aux),
+                Some('d') => Aux::GeluGrad(&aux),
+                _ => Aux::None,
+            },
+        };
+        let matrix = |x: &Tensor, name| Matrix::of("matmul", name, x).unwrap();
+        let problem = Problem::new(matrix(&a, "a"), matrix(&b, "b"), &[]).unwrap();
+        let mut plans: Vec<Plan> = Vec::new();
+        for tile in tiles.iter().map(|t| TILES[*t]) {
+            let count = tile.count(m, n);
+            plans.push(Plan { tile, split: if to_sum { Split::Sum { add: true } } else { Split::None } });
+            if every_split && layout.starts_with('T') && !to_sum {
+                let even = (1..=4).map(|rounds| (132 * rounds) / count).filter(|n| (2..=24).contains(n));
+                let mut counts: Vec<usize> = even.flat_map(|n| [n, n + 1]).chain([2]).collect();
+                counts.sort_unstable();
+                counts.dedup();
+                let splits = counts.into_iter().flat_map(|n| [Split::Parts(n), Split::Chain(n)]);
+                plans.extend(splits.map(|split| Plan { tile, split }));
+            }
+        }
+        if !every_split && layout.starts_with('T') && !to_sum {
+            plans = vec![Plan::of([m, n, k], 132, true)];
+        }
+        for plan in plans {
+            let run = || drop(run_plan(&c, &problem, &e, plan, epilogue.contains('c')).unwrap());
+            let (us, card) = sustained(&device, m * n * k, seconds, &run);
+            let speed = 2.0 * (m * n * k) as f64 / us * 1e-6;
+            let tile = TILES.iter().position(|t| *t == plan.tile).unwrap();
+            println!("{shape} tile {tile} {:?}: {us:.1} us {speed:.0} TFLOP/s, {card}", plan.split);
+        }
+    }
+}
+
+#[test]
+#[ignore = "minutes of an H200"]
+fn plans_timed() {
+    time(SHAPES, &[0, 1, 2, 3], true);
+}
+
+#[test]
+#[ignore = "minutes of an H200"]
+fn epilogues_timed() {
+    time(STEP, &[0, 1, 3], false);
+}
