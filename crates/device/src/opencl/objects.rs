@@ -89,7 +89,7 @@ pub(super) struct ClMemory {
 }
 
 impl ClMemory {
-    pub fn new(shared: &Arc<Shared>, ptr: Ptr, parent: Option<Memory>) -> Memory {
+    pub fn memory(shared: &Arc<Shared>, ptr: Ptr, parent: Option<Memory>) -> Memory {
         let release = ("clReleaseMemObject", shared.table.clReleaseMemObject);
         let owner = Owner { ptr, shared: Arc::clone(shared), release };
         Memory::new(Self { owner, _parent: parent, id: NEXT_MEMORY.fetch_add(1, Ordering::Relaxed) })

@@ -155,7 +155,7 @@ impl Driver for OpenClDriver {
             create(self.shared.context, sys::MEM_READ_WRITE, bytes, std::ptr::null_mut(), &raw mut code)
         };
         check("clCreateBuffer", || format!("{bytes} bytes"), code)?;
-        Ok(ClMemory::new(&self.shared, ptr, None))
+        Ok(ClMemory::memory(&self.shared, ptr, None))
     }
 
     fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory> {
@@ -173,7 +173,7 @@ impl Driver for OpenClDriver {
             )
         };
         check("clCreateSubBuffer", || format!("{bytes} bytes at {offset}"), code)?;
-        Ok(ClMemory::new(&self.shared, ptr, Some(parent.clone())))
+        Ok(ClMemory::memory(&self.shared, ptr, Some(parent.clone())))
     }
 
     fn write(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {

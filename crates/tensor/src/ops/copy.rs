@@ -146,14 +146,17 @@ impl Transposed {
     fn copy(&self, x: &Tensor, y: &Tensor) -> Result<()> {
         let (device, bytes) = (x.device(), x.dtype().size());
         let value = |name| Tuning::value(device, &TRANSPOSE, 0, name);
-        // `DOWN`, `ACROSS` and the items of a group in the kernel.
-        let (tall, tile, local) = match value("WG") {
-            1 => (value("TALL"), value("TILE") * 4 / bytes, [1, 1, 1]),
-            wg => (32, 32, [32, wg / 32, 1]),
+        // `DOWN` and `ACROSS`, or `SIDE`, in the kernel.
+        let wg = value("WG");
+        let (tall, tile) = if wg == 1 { (value("TALL"), value("TILE") * 4 / bytes) } else { (64, 64) };
+        let (down, across) = (self.rows.size.div_ceil(tall), self.columns.size.div_ceil(tile));
+        let batch = self.batch.iter().map(|a| a.size).product::<usize>();
+        let tiles = down * across * batch;
+        let (local, groups) = match wg {
+            1 => ([1; 3], [row_groups(device, tiles, tall * tile), 1, 1]),
+            // What a grid may have along its axes on NVIDIA's GPUs.
+            _ => ([32, wg / 32, 1], [down.min(1 << 20), across.min(65_535), batch.min(65_535)]),
         };
-        let across = self.rows.size.div_ceil(tall) * self.columns.size.div_ceil(tile);
-        let tiles = across * self.batch.iter().map(|a| a.size).product::<usize>();
-        let groups = row_groups(device, tiles, tall * tile);
         let starts =
             multiples(self.batch.iter().chain([&self.rows]).map(|a| a.to).chain([y.layout().offset]));
         let past: i64 = match local == [1; 3] && past_caches(y) {
@@ -162,7 +165,8 @@ impl Transposed {
             _ => 0,
         };
         let launch = TRANSPOSE.launch("transpose").define("DTYPE", code(x)).define("PAST", past);
-        let launch = launch.define("WIDE", wide(tiles)).local(local).groups(groups);
+        let launch =
+            launch.define("WIDE", wide(tiles)).define("BATCH", batch > 1).local(local).groups3(groups);
         let launch = launch.read_base(x).scalar(x.layout().offset).write_base(y).scalar(y.layout().offset);
         let launch = [self.rows.size, self.columns.size, self.rows.to, self.columns.from]
             .into_iter()

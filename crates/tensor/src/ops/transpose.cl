@@ -3,9 +3,10 @@
  *
  * x starts at element x0, y (contiguous) at y0. r has `rows` elements, 1 apart in x and y_row in y; c has `columns`, x_column
  * apart in x and 1 in y. b stands for up to three axes of sizes b0, b1, b2 with strides s0… in x and t0… in y.
- * Tiles and axes are counted in 32 bits, or in 64 with WIDE 1, where there are more: GPUs divide 64 bits slowly.
- * GPUs: a group of (32, WG / 32) items moves a tile of 32 × 32 through local memory, so that both sides are walked in order; an
- * item's loads are all on their way before the first is stored.
+ * Tiles and b are counted in 32 bits, or in 64 with WIDE 1, where there are more: GPUs divide 64 bits slowly.
+ * GPUs: group (i, j, k) of (32, WG / 32) items moves tile i of the rows and j of the columns of number k of b, and those a grid
+ * further on, through local memory, so that both sides are walked in order. A tile has SIDE × SIDE elements; all that an item
+ * loads is on its way before the first is stored. BATCH 0: b is one.
  * CPUs: item g moves a run of tiles of DOWN × ACROSS elements, down r, so that each column of x is read in order. A tile
  * is turned into local memory in blocks of 8 × 8 that shuffle in registers, and leaves it by whole rows: rows are far apart in
  * x and in y, often by a power of two, so lines touched twice would have been pushed out of the cache in between. In local
@@ -25,6 +26,9 @@
 #ifndef WIDE
 #define WIDE 0
 #endif
+#ifndef BATCH
+#define BATCH 1
+#endif
 #if WIDE
 typedef ulong N;
 #else
@@ -43,9 +47,11 @@ typedef ushort8 W8;
 #define ACROSS (TILE * 4 / sizeof(W))
 #define LINE (64 / sizeof(W))
 #else
-#define DOWN 32
-#define ACROSS 32
+#define SIDE 64
 #define STEP (WG / 32)
+/* From one column of a tile in local memory to the next: they start on neighbouring banks of 4 bytes. */
+#define PITCH (SIDE + 4 / (int)sizeof(W))
+#define UNROLL _Pragma("unroll")
 #endif
 
 #if WG == 1
@@ -133,45 +139,65 @@ static inline void turn(__global const W *from, ulong step, __global W *to, ulon
 }
 #endif
 
+#if WG > 1
+/* A tile of `height` rows and `width` columns. */
+static inline void turn(__global const W *from, ulong step, __global W *to, ulong row, uint height, uint width,
+                        __local W *tile) {
+  const uint x = get_local_id(0), y = get_local_id(1);
+  W part[SIDE / STEP][SIDE / 32];
+  UNROLL for (uint i = 0; i < SIDE / STEP; i++) UNROLL for (uint j = 0; j < SIDE / 32; j++) {
+    const uint c = y + i * STEP, r = x + j * 32;
+    if (c < width && r < height) part[i][j] = from[c * step + r];
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  UNROLL for (uint i = 0; i < SIDE / STEP; i++) UNROLL for (uint j = 0; j < SIDE / 32; j++) {
+    const uint c = y + i * STEP, r = x + j * 32;
+    if (c < width && r < height) tile[c * PITCH + r] = part[i][j];
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  UNROLL for (uint i = 0; i < SIDE / STEP; i++) UNROLL for (uint j = 0; j < SIDE / 32; j++) {
+    const uint r = y + i * STEP, c = x + j * 32;
+    if (r < height && c < width) to[r * row + c] = tile[c * PITCH + r];
+  }
+}
+#endif
+
 __kernel void transpose(__global const W *restrict x, ulong x0, __global W *restrict y, ulong y0, ulong rows, ulong columns,
                         ulong y_row, ulong x_column, ulong b0, ulong b1, ulong b2, ulong s0, ulong s1, ulong s2, ulong t0,
                         ulong t1, ulong t2) {
+  x += x0;
+  y += y0;
 #if WG == 1
   __local W turned[DOWN * ACROSS] __attribute__((aligned(64)));
-#else
-  __local W turned[ACROSS][ACROSS + 1];
-#endif
   const N down = (N)((rows + DOWN - 1) / DOWN), across = (N)((columns + ACROSS - 1) / ACROSS);
   const N tiles = (N)(b0 * b1 * b2) * down * across, groups = (N)get_num_groups(0), group = (N)get_group_id(0);
   /* The first `more` groups have one tile more than the others. */
   const N per = tiles / groups, more = tiles % groups;
   const N first = group * per + min(group, more), last = first + per + (group < more);
   for (N tile = first; tile < last; tile++) {
-    const N slab = tile / down, b = slab / across, inner = b / (N)b2;
+    const N slab = tile / down, b = slab / across, outer = b / (N)b2;
     const ulong r0 = (ulong)(tile % down) * DOWN, c0 = (ulong)(slab % across) * ACROSS;
-    const ulong i0 = inner / (N)b1, i1 = inner % (N)b1, i2 = b % (N)b2;
-    __global const W *from = x + x0 + i0 * s0 + i1 * s1 + i2 * s2 + r0 + c0 * x_column;
-    __global W *to = y + y0 + i0 * t0 + i1 * t1 + i2 * t2 + r0 * y_row + c0;
+    const ulong i0 = outer / (N)b1, i1 = outer % (N)b1, i2 = b % (N)b2;
     const uint height = (uint)min((ulong)DOWN, rows - r0), width = (uint)min((ulong)ACROSS, columns - c0);
-#if WG == 1
-    turn(from, x_column, to, y_row, height, width, rows - r0, turned);
-#else
-    const uint l = get_local_id(0), k = get_local_id(1);
-    W part[ACROSS / STEP];
-    for (uint i = 0; i < ACROSS / STEP; i++) {
-      const uint c = k + i * STEP;
-      if (c < width && l < height) part[i] = from[c * x_column + l];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = 0; i < ACROSS / STEP; i++) {
-      const uint c = k + i * STEP;
-      if (c < width && l < height) turned[c][l] = part[i];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint i = 0; i < DOWN / STEP; i++) {
-      const uint r = k + i * STEP;
-      if (r < height && l < width) to[r * y_row + l] = turned[l][r];
-    }
-#endif
+    turn(x + i0 * s0 + i1 * s1 + i2 * s2 + r0 + c0 * x_column, x_column, y + i0 * t0 + i1 * t1 + i2 * t2 + r0 * y_row + c0,
+         y_row, height, width, rows - r0, turned);
   }
+#else
+  __local W turned[SIDE * PITCH];
+  for (N b = (N)get_group_id(2); b < (N)(b0 * b1 * b2); b += (N)get_num_groups(2)) {
+#if BATCH
+    const N outer = b / (N)b2;
+    const ulong i0 = outer / (N)b1, i1 = outer % (N)b1, i2 = b % (N)b2;
+    __global const W *from = x + i0 * s0 + i1 * s1 + i2 * s2;
+    __global W *to = y + i0 * t0 + i1 * t1 + i2 * t2;
+#else
+    __global const W *from = x;
+    __global W *to = y;
+#endif
+    for (ulong c0 = get_group_id(1) * SIDE; c0 < columns; c0 += get_num_groups(1) * SIDE)
+      for (ulong r0 = get_group_id(0) * SIDE; r0 < rows; r0 += get_num_groups(0) * SIDE)
+        turn(from + r0 + c0 * x_column, x_column, to + r0 * y_row + c0, y_row, (uint)min((ulong)SIDE, rows - r0),
+             (uint)min((ulong)SIDE, columns - c0), turned);
+  }
+#endif
 }
