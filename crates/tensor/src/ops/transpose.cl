@@ -113,6 +113,13 @@ static inline void turn8(__global const W *x, ulong step, __local W *y) {
   *(__local W8 *)(y + UPPER_ROW(3) * LINE) = JOIN(q3.hi, q7.hi);
 }
 
+/* Says that the line at p is about to be written: stores that stay in the caches read it first. */
+#if !PAST && defined(__clang__) && !defined(NO_PREFETCH)
+#define CLAIM(p) __builtin_prefetch((const void *)(size_t)(p), 1)
+#else
+#define CLAIM(p)
+#endif
+
 /* Where column c of row r stands in a tile. */
 #define AT(r, c) ((c) / LINE * (LINE * DOWN) + (r) * LINE + (c) % LINE)
 
@@ -120,6 +127,9 @@ static inline void turn8(__global const W *x, ulong step, __local W *y) {
 static inline void turn(__global const W *from, ulong step, __global W *to, ulong row, uint height, uint width, ulong left,
                         __local W *tile) {
   const uint full_height = height / 8 * 8, full_width = width / 8 * 8, lines = width / LINE * LINE;
+  for (uint r = 0; r < height; r++) {
+    for (uint c = 0; c < width; c += LINE) CLAIM(to + r * row + c);
+  }
   for (uint c = 0; c < full_width; c += 8) {
     __global const W *x = from + c * step;
     for (uint r = 0; r < full_height; r += 8) {
