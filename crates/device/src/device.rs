@@ -1,12 +1,11 @@
 //! A device as the rest of netcl sees it: memory, launches, transfers, counters.
 
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, QueueKind, Range};
-use crate::opencl::{self, OpenClDriver};
+use crate::open::open_driver;
 use crate::pool::{Block, Home, Pool};
 use crate::profile::Profiler;
 use crate::record::{Argument, Command, Note, Place, Recorded, Recorder, Serial, Taken};
-use crate::sim::SimDriver;
-use crate::{Buffer, Capabilities, DeviceKind, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
+use crate::{Buffer, Capabilities, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
@@ -44,57 +43,6 @@ pub struct Label {
     pub bytes: u64,
     /// Floating-point operations, 0 where unknown.
     pub flops: u64,
-}
-
-/// Devices of OpenCL drivers, in the order they are numbered. [`sim::profiles`](crate::sim::profiles) lists the simulated ones.
-pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
-    Ok(opencl::devices(settings)?.into_iter().map(|d| d.capabilities).collect())
-}
-
-/// Why there is nothing to compute on where OpenCL itself is there.
-///
-/// # Errors
-/// `Device`, when `devices` are none.
-pub fn at_least_one(devices: &[Capabilities]) -> Result<()> {
-    if !devices.is_empty() {
-        return Ok(());
-    }
-    Err(Error::device(
-        "OpenCL is installed, but it shows no device with a compiler. Install the driver of yours; for processors, on Debian and \
-         Ubuntu: apt-get install pocl-opencl-icd. `netcl doctor` looks closer",
-    ))
-}
-
-/// The driver of the device called `name`, as [`Device::open`] takes it.
-///
-/// # Errors
-/// As [`Device::open`].
-pub fn open_driver(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
-    let simulated =
-        |name: &str| -> Result<Box<dyn Driver>> { Ok(Box::new(SimDriver::open(name, &settings.sim)?)) };
-    if name == "sim" || name.starts_with("sim:") {
-        return simulated(name);
-    }
-    let devices = match opencl::devices(settings) {
-        Ok(found) if found.is_empty() && name == "auto" => {
-            tracing::warn!(
-                "OpenCL shows no device here, so this runs on sim, a simulated GPU: correct and slow"
-            );
-            return simulated("sim");
-        }
-        Err(e) if name == "auto" => {
-            tracing::warn!("{e}. So this runs on sim, a simulated GPU: correct and slow");
-            return simulated("sim");
-        }
-        found => found?,
-    };
-    if devices.is_empty() {
-        at_least_one(&[])?;
-    }
-    let records: Vec<&Capabilities> = devices.iter().map(|d| &d.capabilities).collect();
-    let index = choose(name, &records)?;
-    // Profiling costs 0.05 µs a launch on the queues we measured as long as no event is attached.
-    Ok(Box::new(OpenClDriver::open(&devices[index], true)?))
 }
 
 impl Device {
@@ -485,84 +433,4 @@ fn check_range(what: &str, buffer: &Buffer, offset: usize, bytes: usize) -> Resu
         "{what} of {bytes} bytes at {offset} leaves a buffer of {} bytes",
         buffer.bytes()
     )))
-}
-
-/// Index of the device called `name`.
-fn choose(name: &str, devices: &[&Capabilities]) -> Result<usize> {
-    let list = || {
-        let lines: Vec<String> =
-            devices.iter().enumerate().map(|(i, d)| format!("  {i}  {}  {}", d.id, d.name)).collect();
-        lines.join("\n")
-    };
-    let found = match name {
-        "auto" => {
-            let rank = |d: &Capabilities| match d.kind {
-                DeviceKind::Gpu => 0,
-                DeviceKind::Accelerator => 2,
-                DeviceKind::Cpu => 1,
-            };
-            (0..devices.len()).min_by_key(|i| rank(devices[*i]))
-        }
-        _ => match name.parse::<usize>() {
-            Ok(index) => (index < devices.len()).then_some(index),
-            Err(_) => devices.iter().position(|d| d.id == name || d.id == format!("{name}:0")),
-        },
-    };
-    found.ok_or_else(|| Error::device(format!("no device {name:?}. There are:\n{}", list())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(id: &str, kind: DeviceKind) -> Capabilities {
-        Capabilities {
-            id: id.into(),
-            name: format!("name of {id}"),
-            vendor: String::new(),
-            platform: String::new(),
-            platform_version: String::new(),
-            driver_version: String::new(),
-            version: String::new(),
-            c_version: String::new(),
-            kind,
-            compute_units: 1,
-            clock_mhz: 1,
-            max_group: 1,
-            local_mem: 0,
-            global_mem: 0,
-            cache: 0,
-            max_alloc: 0,
-            base_align: 128,
-            float_lanes: 1,
-            simulated: false,
-            fp64: false,
-            fp16: false,
-            subgroups: false,
-            unified_memory: false,
-            nvidia_cc: 0,
-            extensions: vec![],
-        }
-    }
-
-    #[test]
-    fn names_choose_devices_and_unknown_ones_list_them() {
-        let all = [
-            record("pocl:0", DeviceKind::Cpu),
-            record("nvidia:0", DeviceKind::Gpu),
-            record("nvidia:1", DeviceKind::Gpu),
-        ];
-        let refs: Vec<&Capabilities> = all.iter().collect();
-        for (name, expected) in
-            [("auto", 1), ("0", 0), ("2", 2), ("pocl:0", 0), ("nvidia:1", 2), ("nvidia", 1)]
-        {
-            assert_eq!(choose(name, &refs).unwrap(), expected, "{name}");
-        }
-        for bad in ["3", "amd:0", "nvidia:2", ""] {
-            let e = choose(bad, &refs).unwrap_err();
-            assert_eq!(e.kind(), crate::ErrorKind::Device);
-            assert!(e.message().contains("nvidia:1"), "{e}");
-        }
-        assert!(choose("auto", &[]).is_err());
-    }
 }

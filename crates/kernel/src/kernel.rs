@@ -7,7 +7,7 @@ use netcl_device::Capabilities;
 /// Prepended to every kernel text.
 pub const PRELUDE: &str = include_str!("prelude.cl");
 
-/// A tuned parameter: name and candidates, the default first. The candidate 0 stands for the device's vector lanes.
+/// A tuned parameter: name and candidates, the default first. The candidate 0 of `VW` stands for the device's vector lanes.
 pub type Space = &'static [(&'static str, &'static [i64])];
 
 /// A kernel text, its tuned parameters and what it needs of a device.
@@ -105,7 +105,7 @@ impl Kernel {
         space
             .iter()
             .map(|(n, vs)| {
-                let values = vs.iter().map(|v| if *v == 0 { lanes } else { *v }).collect();
+                let values = vs.iter().map(|v| if *v == 0 && *n == "VW" { lanes } else { *v }).collect();
                 (*n, if *n == "WG" { fitting(values, device.max_group) } else { values })
             })
             .collect()
@@ -130,6 +130,16 @@ fn fitting(sizes: Vec<i64>, limit: usize) -> Vec<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Elsewhere 0 is a number: off, for a parameter that is on or off.
+    #[test]
+    fn only_the_vector_width_follows_the_device() {
+        static KERNEL: Kernel = Kernel::new("k", "").tune(&[("VW", &[0, 2]), ("ALIGNED", &[1, 0])]);
+        let device = netcl_device::Device::open("sim", &netcl_device::Settings::default()).unwrap();
+        let device = device.capabilities();
+        let lanes = i64::try_from(device.vector_lanes()).unwrap();
+        assert_eq!(KERNEL.space_on(device), [("VW", vec![lanes, 2]), ("ALIGNED", vec![1, 0])]);
+    }
 
     #[test]
     fn work_groups_fit_the_device() {

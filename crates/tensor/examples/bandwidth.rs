@@ -104,12 +104,14 @@ fn moves(device: &Device) -> Result<Vec<Case>> {
     let bytes = a.count() * 8;
     let t = a.transpose(0, 1)?;
     cases.push(case("transpose 16384x1000", bytes, move || t.contiguous()));
-    let a = x.to_dtype(DType::Bf16)?;
-    cases.push(case("x * 2 bf16", n, move || a.mul_scalar(2.0)));
-    let a = x.to_dtype(DType::F16)?;
-    cases.push(case("x * 2 f16", n, move || a.mul_scalar(2.0)));
-    let a = x.to_dtype(DType::Bf16)?.transpose(0, 1)?;
-    cases.push(case("transpose bf16", n, move || a.contiguous()));
+    // As many bytes as the others.
+    let long = random(device, &[8192, 4096])?;
+    let a = long.to_dtype(DType::Bf16)?;
+    cases.push(case("x * 2 bf16 8192x4096", 2 * n, move || a.mul_scalar(2.0)));
+    let a = long.to_dtype(DType::F16)?;
+    cases.push(case("x * 2 f16", 2 * n, move || a.mul_scalar(2.0)));
+    let a = long.to_dtype(DType::Bf16)?.transpose(0, 1)?;
+    cases.push(case("transpose bf16 8192x4096", 2 * n, move || a.contiguous()));
     let a = x.reshape([16, 1024, 16, 64])?.permute(&[0, 2, 1, 3])?;
     cases.push(case("B,T,H,D to B,H,T,D", 2 * n, move || a.contiguous()));
     let a = x.slice(1, 512..3584)?;
@@ -129,7 +131,7 @@ fn tables(device: &Device) -> Result<Vec<Case>> {
     let (a, b) = (table.clone(), ids.clone());
     cases.push(case("embedding 50304x768, 16384", 2 * n * c * 4, move || embedding(&a, &b)));
     let (a, b, dy) = (table.parameter("table"), ids, random(device, &[n, c])?);
-    cases.push(case("embedding backward", (v + n) * c * 4, move || {
+    cases.push(case("embedding both", (v + 3 * n) * c * 4, move || {
         embedding(&a, &b)?.backward_with(&dy)?;
         a.set_grad(None);
         Ok(a.clone())

@@ -42,6 +42,7 @@ const fn m(
     Mutant { sort, op, within, from, to }
 }
 
+const TURN: &str = "/* A tile of `height` rows and `width` columns. */";
 const BARRIER: &str = "barrier(CLK_LOCAL_MEM_FENCE);";
 const GROUP_SUM: &str = "static inline float group_sum(";
 const GROUP_MAX: &str = "static inline float group_max(";
@@ -54,7 +55,7 @@ const MUTANTS: [Mutant; 40] = [
     m(DroppedBarrier, "softmax::LogSoftmax", GROUP_SUM, "s[l] += s[l + h];\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[l] += s[l + h];"),
     m(DroppedBarrier, "cross_entropy::CrossEntropy", GROUP_MAX, "s[l + h]);\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[l + h]);"),
     m(DroppedBarrier, "layer_norm::LayerNorm", COLUMN_SUM, "s[at + h * across];\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[at + h * across];"),
-    m(DroppedBarrier, "view::Permute", "__kernel void transpose(", "from[c * x_column + l];\n    barrier(CLK_LOCAL_MEM_FENCE);", "from[c * x_column + l];"),
+    m(DroppedBarrier, "view::Permute", TURN, "= part[i][j];\n  }\n  barrier(CLK_LOCAL_MEM_FENCE);", "= part[i][j];\n  }"),
     m(DroppedBarrier, "argmax::ArgMax", "__kernel void argmax(", "indices[l] = best_at;\n    barrier(CLK_LOCAL_MEM_FENCE);", "indices[l] = best_at;"),
     m(DroppedBarrier, "argmax::ArgMax", "__kernel void argmax(", "      }\n      barrier(CLK_LOCAL_MEM_FENCE);", "      }"),
     m(DroppedBarrier, "matmul::MatMul", "__kernel void matmul_tile(", "KEEP_BOTH(0)\n  barrier(CLK_LOCAL_MEM_FENCE);", "KEEP_BOTH(0)"),
@@ -73,14 +74,14 @@ const MUTANTS: [Mutant; 40] = [
     m(OffByOne, "softmax::LogSoftmax", GROUP_SUM, "h = WG / 2", "h = WG / 4"),
     m(OffByOne, "matmul::MatMul", "__kernel void matmul_tile(", "else if (m0 + row < m)", "else if (m0 + row <= m)"),
     m(OffByOne, "matmul::MatMul", "#define FETCH(", "at < (lines)", "at <= (lines)"),
-    m(SwappedIndex, "view::Permute", "__kernel void transpose(", "= turned[l][r]", "= turned[r][l]"),
+    m(SwappedIndex, "view::Permute", TURN, "= tile[c * PITCH + r]", "= tile[r * PITCH + c]"),
     m(SwappedIndex, "layer_norm::LayerNorm", COLUMN_SUM, "s[at + h * across]", "s[at + h]"),
     m(SwappedIndex, "embedding::Embedding", "__kernel void embedding_fwd(", "(ulong)id * c", "(ulong)id * n"),
     m(SwappedIndex, "attention::Attention", "#define ACC_TILE(", "(p)[((y) + i * TY) * (ps) + k]", "(p)[k * (ps) + (y) + i * TY]"),
-    m(SwappedIndex, "matmul::MatMul", "__kernel void matmul_tile(", "c + row * n + column;", "c + column * n + row;"),
+    m(SwappedIndex, "matmul::MatMul", "static inline void finish(", "c + row * n + column;", "c + column * n + row;"),
     m(MissingGuard, "softmax::Softmax", "__kernel void softmax_fwd(", "k < n && k < i + VW", "k < i + VW"),
-    m(MissingGuard, "view::Permute", "__kernel void transpose(", "if (l < height) ", ""),
-    m(MissingGuard, "view::Permute", "__kernel void transpose(", "if (l < width) ", ""),
+    m(MissingGuard, "view::Permute", TURN, " && r < height) part", ") part"),
+    m(MissingGuard, "view::Permute", TURN, " && c < width", ""),
     m(MissingGuard, "attention::Attention", "void attention_fwd(", "if (row >= n) continue;", ""),
     m(MissingGuard, "attention::Attention", "#define LOAD_TILE(", "row < (n) && d < D", "d < D"),
     m(MissingGuard, "embedding::Embedding", "__kernel void embedding_ranks(", "if (t >= v) return;", ""),
@@ -116,12 +117,15 @@ fn outcome(mutant: &'static Mutant) -> Result<String, String> {
     let entry = OPS.iter().find(|e| e.name == mutant.op).unwrap();
     let result = (entry.suite)(&device, DType::F32);
     match result {
-        _ if planted.load(Ordering::Relaxed) == 0 => Err("the op builds no kernel with this place".into()),
+        _ if planted.load(Ordering::Relaxed) == 0 => {
+            panic!("{:?}: {} builds no kernel with this place", mutant.from, mutant.op)
+        }
         Ok(cases) => Err(format!("{cases} cases saw nothing")),
         Err(e) => Ok(e.message().to_owned()),
     }
 }
 
+/// How many were found, of how many.
 fn hunt(mutants: impl Iterator<Item = &'static Mutant>) -> (usize, usize) {
     let (mut found, mut all) = (0, 0);
     for mutant in mutants {

@@ -63,6 +63,21 @@ fn transposed_copies_of_every_size_and_place() {
     }
 }
 
+/// Whole lines, where such stores are made; others, where they may not be.
+#[test]
+fn copies_of_rows_of_every_length_and_place() {
+    for dtype in [DType::F32, DType::Bf16, DType::U32] {
+        for (size, window) in [(64, 0..64), (64, 32..64), (96, 5..69), (17, 0..17), (8, 1..7)] {
+            let run = |device: &Device| {
+                let x = ramp(device, &[3, 11, 5, size], dtype);
+                let x = x.slice(3, window.clone()).unwrap().permute(&[0, 2, 1, 3]).unwrap();
+                x.contiguous().unwrap().to_vec().unwrap()
+            };
+            both(run, &format!("{dtype} {window:?} of {size}"));
+        }
+    }
+}
+
 #[test]
 fn embeddings_of_every_width() {
     for dtype in DType::FLOATS {

@@ -1,6 +1,6 @@
 //! What a kernel's arguments were last set to, so that those that did not change are not set again.
 
-use super::safe::{ClMemory, foreign};
+use super::objects::{ClMemory, foreign};
 use crate::Result;
 use crate::driver::Arg;
 

@@ -1,10 +1,12 @@
-//! OpenCL in three floors: `sys` (table of optional functions), `result` (one call, one `Result`), `safe` (owners).
+//! OpenCL in three floors: `sys` (table of optional functions), `result` (one call, one `Result`), `safe` (the driver) over
+//! `objects` (owners).
 #![allow(unsafe_code)]
 
 mod args;
 mod codes;
 mod discover;
 mod load;
+mod objects;
 mod result;
 mod safe;
 mod staging;

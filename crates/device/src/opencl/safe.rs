@@ -1,125 +1,21 @@
-//! Owners of OpenCL objects and the [`Driver`] over them.
+//! The [`Driver`] over OpenCL's objects.
 
 use super::args::Set;
 use super::discover::OpenClDevice;
+use super::objects::{ClEvent, ClKernel, ClMemory, ClProgram, Owner, Shared, cl_event, cl_memory, foreign};
 use super::result::{check, info_bytes, need, number, text};
 use super::staging::Staging;
-use super::sys::{self, Int, Ptr, Table};
+use super::sys::{self, Ptr, Table};
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
 use crate::{Capabilities, Error, ErrorKind, Result};
 use std::ffi::{CString, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-
-static NEXT_MEMORY: AtomicU64 = AtomicU64::new(0);
-
-/// Context and queues of one device; every object keeps it alive.
-pub(super) struct Shared {
-    pub table: Table,
-    pub device: Ptr,
-    pub context: Ptr,
-    compute: Ptr,
-    copy: Ptr,
-    deferred: Mutex<Option<Error>>,
-}
-
-// SAFETY: OpenCL 1.2 objects may be used from any thread except `clSetKernelArg` on one kernel (appendix A.2), which
-// `ClKernel` guards with a mutex.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
-
-impl Shared {
-    pub fn queue(&self, kind: QueueKind) -> Ptr {
-        match kind {
-            QueueKind::Compute => self.compute,
-            QueueKind::Copy => self.copy,
-        }
-    }
-    fn defer(&self, call: &str, code: Int) {
-        if let Err(e) = check(call, || "a release".into(), code) {
-            *self.deferred.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
-        }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        for queue in [self.compute, self.copy] {
-            if let (Some(finish), Some(release), false) =
-                (self.table.clFinish, self.table.clReleaseCommandQueue, queue.is_null())
-            {
-                // SAFETY: the queue is ours and released once. A failing finish leaves nothing to do here.
-                unsafe { (finish(queue), release(queue)) };
-            }
-        }
-        if let (Some(release), false) = (self.table.clReleaseContext, self.context.is_null()) {
-            // SAFETY: the context is ours and released once.
-            unsafe { release(self.context) };
-        }
-    }
-}
-
-type Release = Option<unsafe extern "C" fn(Ptr) -> Int>;
-
-/// One OpenCL object; dropping it releases it and leaves any error for the next call.
-pub(super) struct Owner {
-    pub ptr: Ptr,
-    pub shared: Arc<Shared>,
-    release: (&'static str, Release),
-}
-
-// SAFETY: see `Shared`.
-unsafe impl Send for Owner {}
-// SAFETY: see `Shared`.
-unsafe impl Sync for Owner {}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        if let Some(release) = self.release.1 {
-            // SAFETY: `ptr` came from a successful create call and is released once.
-            self.shared.defer(self.release.0, unsafe { release(self.ptr) });
-        }
-    }
-}
-
-pub(super) struct ClMemory {
-    pub owner: Owner,
-    /// A sub-buffer keeps its parent.
-    _parent: Option<Memory>,
-    /// Tells it from every other memory object of this process, unlike its address, which may be used again.
-    pub id: u64,
-}
-struct ClProgram(Owner);
-struct ClKernel {
-    owner: Owner,
-    name: String,
-    /// What it is a kernel of, to make another one with arguments of its own.
-    program: Program,
-    /// What its arguments were last set to, owned by whoever sets and enqueues. Setting one costs drivers an allocation.
-    slots: Mutex<Vec<Option<Set>>>,
-}
-pub(super) struct ClEvent(pub Owner);
-
-impl ClEvent {
-    pub fn new(shared: &Arc<Shared>, ptr: Ptr) -> Self {
-        Self(Owner {
-            ptr,
-            shared: Arc::clone(shared),
-            release: ("clReleaseEvent", shared.table.clReleaseEvent),
-        })
-    }
-}
 
 /// OpenCL as a [`Driver`].
 pub struct OpenClDriver {
     shared: Arc<Shared>,
     capabilities: Capabilities,
     staging: Mutex<Staging>,
-}
-
-pub(super) fn foreign(what: &str) -> Error {
-    Error::internal(format!("a {what} of another driver was given to OpenCL"))
 }
 
 impl OpenClDriver {
@@ -162,20 +58,6 @@ impl OpenClDriver {
 
     fn table(&self) -> &Table {
         &self.shared.table
-    }
-
-    fn memory(&self, ptr: Ptr, parent: Option<Memory>) -> Memory {
-        let release = ("clReleaseMemObject", self.table().clReleaseMemObject);
-        Memory::new(ClMemory {
-            owner: Owner { ptr, shared: Arc::clone(&self.shared), release },
-            _parent: parent,
-            id: NEXT_MEMORY.fetch_add(1, Ordering::Relaxed),
-        })
-    }
-
-    fn program(&self, ptr: Ptr) -> ClProgram {
-        let release = ("clReleaseProgram", self.table().clReleaseProgram);
-        ClProgram(Owner { ptr, shared: Arc::clone(&self.shared), release })
     }
 
     fn compile(&self, program: &ClProgram, options: &str) -> Result<()> {
@@ -260,14 +142,6 @@ impl OpenClDriver {
     }
 }
 
-fn cl_memory(memory: &Memory) -> Result<Ptr> {
-    memory.get::<ClMemory>().map(|m| m.owner.ptr).ok_or_else(|| foreign("memory object"))
-}
-
-fn cl_event(event: &Event) -> Result<Ptr> {
-    event.get::<ClEvent>().map(|e| e.0.ptr).ok_or_else(|| foreign("event"))
-}
-
 impl Driver for OpenClDriver {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -281,7 +155,7 @@ impl Driver for OpenClDriver {
             create(self.shared.context, sys::MEM_READ_WRITE, bytes, std::ptr::null_mut(), &raw mut code)
         };
         check("clCreateBuffer", || format!("{bytes} bytes"), code)?;
-        Ok(self.memory(ptr, None))
+        Ok(ClMemory::memory(&self.shared, ptr, None))
     }
 
     fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory> {
@@ -299,7 +173,7 @@ impl Driver for OpenClDriver {
             )
         };
         check("clCreateSubBuffer", || format!("{bytes} bytes at {offset}"), code)?;
-        Ok(self.memory(ptr, Some(parent.clone())))
+        Ok(ClMemory::memory(&self.shared, ptr, Some(parent.clone())))
     }
 
     fn write(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
@@ -353,7 +227,7 @@ impl Driver for OpenClDriver {
         // SAFETY: one source with its length.
         let ptr = unsafe { create(self.shared.context, 1, &raw const at, &raw const length, &raw mut code) };
         check("clCreateProgramWithSource", || format!("{length} bytes of source"), code)?;
-        let program = self.program(ptr);
+        let program = ClProgram::new(&self.shared, ptr);
         self.compile(&program, options)?;
         Ok(Program::new(program))
     }
@@ -379,7 +253,7 @@ impl Driver for OpenClDriver {
             || format!("{length} bytes"),
             if code == 0 { status } else { code },
         )?;
-        let program = self.program(ptr);
+        let program = ClProgram::new(&self.shared, ptr);
         self.compile(&program, options)?;
         Ok(Program::new(program))
     }

@@ -1,8 +1,8 @@
 //! Pinned staging for uploads: a ring of page-locked host memory, so that a write returns once the data is in the ring
 //! and the transfer runs beside the host. Pageable memory moves at a third of the speed on discrete GPUs.
 
+use super::objects::{ClEvent, Shared};
 use super::result::{check, need};
-use super::safe::{ClEvent, Shared};
 use super::sys::{self, Ptr};
 use crate::Result;
 use crate::driver::QueueKind;

@@ -22,7 +22,7 @@
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
     __global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0, ulong kb, ulong kh,
     ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global T *o, __global float *lse,
-    uint heads, uint kv_heads, uint t_len, uint s_len, float scale DROP_ARGS) {
+    uint heads, uint t_len, uint s_len, float scale DROP_ARGS) {
   DROP_START
   __local float4 tq[BQ * ROW4], tk[BK * ROW4];
   __local float p[BQ * PS], red[BQ * (TX + 1)];

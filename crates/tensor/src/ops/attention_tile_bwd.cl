@@ -19,8 +19,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     __global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0, ulong kb, ulong kh,
     ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global const T *o,
     __global const float *lse, __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt, __global T *dq, ulong dq0,
-    ulong dqb, ulong dqh, ulong dqt, __global float *delta, uint heads, uint kv_heads, uint t_len, uint s_len,
-    float scale DROP_ARGS) {
+    ulong dqb, ulong dqh, ulong dqt, __global float *delta, uint heads, uint t_len, uint s_len, float scale DROP_ARGS) {
   DROP_START
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
   __local float ds[BT * PS], red[BT * (TX + 1)];
@@ -104,7 +103,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
     ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global const float *lse,
     __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt, __global T *dk, ulong dk0, ulong dkb, ulong dkh,
     ulong dkt, __global T *dv, ulong dv0, ulong dvb, ulong dvh, ulong dvt, __global const float *delta, uint heads,
-    uint kv_heads, uint t_len, uint s_len, float scale DROP_ARGS) {
+    uint t_len, uint s_len, float scale DROP_ARGS) {
   DROP_START
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
   __local float p[BT * PS], ds[BT * PS];

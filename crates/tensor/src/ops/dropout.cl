@@ -1,28 +1,46 @@
 /* Dropout: y = x * keep where the element's Philox word (philox.cl) is at least `drop`, else 0. The backward is the same
  * kernel over dy: the mask is drawn again, never stored.
  *
- * x, y (n) T. A work-item takes every get_global_size(0)-th run of 64 elements, VW lanes at a time.
+ * x, y (n) T. CPUs: a work-item takes every get_global_size(0)-th run of 64 elements, VW lanes at a time. GPUs: VW elements are
+ * 16 bytes (vector16.cl), and neighbours among the items take neighbouring lanes of a run: each of the run's four words is then
+ * one stretch of memory for them.
  */
+#if WG == 1
+#define LOAD(i) LDV(x, i)
+#define STORE(i, v) STV(y, i, v)
+#else
+#define LOAD(i) unpack(*(__global const uint4 *)(x + (i)))
+#define STORE(i, v) (*(__global uint4 *)(y + (i)) = pack(v))
+#endif
+
+/* Elements of a run at lanes lane … lane + VW - 1 of its four words. */
+static inline void drop_lanes(__global const T *restrict x, __global T *restrict y, ulong n, ulong seed, ulong offset, ulong run,
+                              uint lane, uint drop, float keep) {
+  UV c[4];
+  philox_draw_lanes(c, seed, offset, run * 16 + lane);
+  for (uint w = 0; w < 4; ++w) {
+    const ulong i = run * 64 + w * 16 + lane;
+    if (i + VW <= n) {
+      const FV v = LOAD(i) * keep;
+      STORE(i, select(v, (FV)(0.0f), c[w] < (UV)(drop)));
+    } else {
+#if VW > 1
+      uint word[VW];
+      CAT(vstore, VW)(c[w], 0, word);
+      for (ulong k = i; k < n; ++k) ST(y, k, word[k - i] < drop ? 0.0f : LD(x, k) * keep);
+#endif
+    }
+  }
+}
+
 __kernel void dropout(__global const T *restrict x, __global T *restrict y, ulong n COUNTER_ARG, ulong seed, ulong site,
                       uint drop, float keep) {
   const ulong offset = STREAM_START(site);
+#if WG == 1
   for (ulong run = get_global_id(0); run * 64 < n; run += get_global_size(0))
-    for (uint lane = 0; lane < 16; lane += VW) {
-      UV c[4];
-      philox_draw_lanes(c, seed, offset, run * 16 + lane);
-      for (uint w = 0; w < 4; ++w) {
-        const ulong i = run * 64 + w * 16 + lane;
-        if (i + VW <= n) {
-          FV v = LDV(x, i) * keep;
-          v = select(v, (FV)(0.0f), c[w] < (UV)(drop));
-          STV(y, i, v);
-        } else {
-#if VW > 1
-          uint word[VW];
-          CAT(vstore, VW)(c[w], 0, word);
-          for (ulong k = i; k < n; ++k) ST(y, k, word[k - i] < drop ? 0.0f : LD(x, k) * keep);
+    for (uint lane = 0; lane < 16; lane += VW) drop_lanes(x, y, n, seed, offset, run, lane, drop, keep);
+#else
+  for (ulong part = get_global_id(0); part / (16 / VW) * 64 < n; part += get_global_size(0))
+    drop_lanes(x, y, n, seed, offset, part / (16 / VW), (uint)(part % (16 / VW)) * VW, drop, keep);
 #endif
-        }
-      }
-    }
 }

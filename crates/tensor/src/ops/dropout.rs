@@ -4,8 +4,8 @@ use super::prelude::*;
 use crate::random::{self, DropMask, Generator};
 
 static KERNEL: Kernel = Kernel::new("dropout", include_str!("dropout.cl"))
-    .include(&[include_str!("philox.cl")])
-    .tune(&[("WG", &[128]), ("VW", &[4])])
+    .include(&[include_str!("vector16.cl"), include_str!("philox.cl")])
+    .tune(&[("WG", &[128, 256])])
     .tune_cpu(&[("VW", &[0])]);
 
 /// x of any shape → the same shape. The mask is drawn from `generator`, and again in the backward pass.
@@ -41,9 +41,17 @@ impl Dropout {
         let x = x.contiguous()?;
         let y = x.empty_like()?;
         if y.count() > 0 {
-            let groups = random::runs(x.device(), &KERNEL, x.count());
-            let launch =
-                KERNEL.launch("dropout").define("DTYPE", x.dtype().code()).groups(groups).read(&x).write(&y);
+            let launch = KERNEL.launch("dropout").define("DTYPE", x.dtype().code()).read(&x).write(&y);
+            let capabilities = x.device().capabilities();
+            let launch = if capabilities.is_cpu() {
+                launch.groups(random::runs(x.device(), &KERNEL, x.count()))
+            } else {
+                // Items of 16 bytes for each of a draw's four words.
+                let lanes = 16 / x.dtype().size();
+                let wg = Tuning::value(x.device(), &KERNEL, 0, "WG");
+                let groups = x.count().div_ceil(64).saturating_mul(16 / lanes).div_ceil(wg);
+                launch.define("VW", lanes).groups(groups.min(capabilities.compute_units.max(1) as usize * 64))
+            };
             self.mask.bind(self.mask.define(launch).scalar(x.count())).run()?;
         }
         Ok(y)

@@ -80,13 +80,17 @@ impl Op<2> for Embedding {
 
 /// Gradient of the table, each work-item the rows it owns.
 fn owned(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
-    let ([v, c], n) = (table.dims2()?, ids.count());
-    let units = table.device().capabilities().compute_units as usize;
-    let dtable = Tensor::zeros(table.device(), [v, c], DType::F32)?;
-    let launch = OWNED.launch("embedding_bwd_owned").define("DTYPE", dy.dtype().code()).local([1, 1, 1]);
-    let launch = launch.groups(v.min(2 * units)).read(dy).read(ids).write(&dtable);
-    launch.scalar(v).scalar(c).scalar(n).run()?;
-    dtable.to_dtype(table.dtype())
+    let (device, [v, c], n) = (table.device(), table.dims2()?, ids.count());
+    let order = Tensor::empty(device, [n], DType::U32)?;
+    let starts = Tensor::empty(device, [v + 1], DType::U32)?;
+    let dtable = table.empty_like()?;
+    let past = past_caches(&dtable) && c.is_multiple_of(16);
+    let begin = |entry| OWNED.launch(entry).define("DTYPE", dy.dtype().code()).define("PAST", past).local([1, 1, 1]);
+    let launch = begin("embedding_sort").groups(1).read(ids).write(&order).write(&starts);
+    launch.scalar(v).scalar(n).run()?;
+    let launch = begin("embedding_bwd_owned").groups(row_groups(device, v + n, c).min(v));
+    launch.read(dy).read(&order).read(&starts).write(&dtable).scalar(v).scalar(c).run()
+        .map(|()| dtable)
 }
 
 /// Positions to a block at least, and blocks at most: ranks within a block are found by looking at all before, and each block

@@ -8,7 +8,7 @@ use super::prelude::*;
 
 static KERNEL: Kernel = Kernel::new("reduce", include_str!("reduce.cl"))
     .include(&[include_str!("vector16.cl")])
-    .tune(&[("WG", &[256, 64, 128]), ("VW", &[4]), ("STREAMED", &[0]), ("ALIGNED", &[1, 0])])
+    .tune(&[("WG", &[128, 256, 64]), ("VW", &[4]), ("STREAMED", &[0]), ("ALIGNED", &[1, 0])])
     .tune_cpu(&[("WG", &[1]), ("VW", &[0]), ("STREAMED", &[1, 0]), ("ALIGNED", &[0])]);
 
 /// Columns that one work-item streams; `COLUMNS` in the kernel.

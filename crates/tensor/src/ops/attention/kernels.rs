@@ -168,11 +168,16 @@ impl Problem {
         self.end(launch.scalar(together as u32))
     }
     /// The scalars that end most argument lists.
-    fn end<'l>(&self, mut launch: Launch<'l>) -> Launch<'l> {
-        for n in [self.heads, self.kv_heads, self.queries, self.keys] {
-            launch = launch.scalar(n as u32);
-        }
-        launch = launch.scalar(self.scale);
+    fn end<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        self.sizes(launch, &[self.heads, self.kv_heads, self.queries, self.keys])
+    }
+    /// Those of the tiled texts, which know the key heads from `GROUP`.
+    fn end_grouped<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        self.sizes(launch, &[self.heads, self.queries, self.keys])
+    }
+    /// These sizes, the scale, and the arguments of dropout where there is one.
+    fn sizes<'l>(&self, launch: Launch<'l>, sizes: &[usize]) -> Launch<'l> {
+        let launch = sizes.iter().fold(launch, |launch, n| launch.scalar(*n as u32)).scalar(self.scale);
         match &self.mask {
             Some(mask) => mask.bind(launch),
             None => launch,
@@ -224,7 +229,7 @@ pub(super) fn forward_tile(
     let launch = launch.define("BQ", rows).define("BK", keys);
     let launch = p.grouped(launch, &[q, k, v]);
     let launch = read(read(read(launch, &q), &k), &v).write(o).write(lse);
-    p.end(launch).run()
+    p.end_grouped(launch).run()
 }
 
 /// What the forward leaves and the gradient of its result.
@@ -299,8 +304,8 @@ pub(super) fn backward_tile(
     };
     let launch = start("attention_bwd_q", p.rows().div_ceil(tile), 3);
     let launch = read(read(read(launch, &known.q), &known.k), &known.v).read(known.o).read(known.lse);
-    p.end(write(read(launch, &known.dy), &dq).write(&delta)).run()?;
+    p.end_grouped(write(read(launch, &known.dy), &dq).write(&delta)).run()?;
     let launch = start("attention_bwd_kv", p.keys.div_ceil(tile), 4);
     let launch = read(read(read(launch, &known.q), &known.k), &known.v).read(known.lse);
-    p.end(write(write(read(launch, &known.dy), &dk), &dv).read(&delta)).run()
+    p.end_grouped(write(write(read(launch, &known.dy), &dk), &dv).read(&delta)).run()
 }

@@ -231,11 +231,15 @@ fn fills_split(device: &Device, p: &Problem) -> bool {
 pub(super) fn bind<'a>(launch: Launch<'a>, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<Launch<'a>> {
     let launch = launch.flops((2 * p.m * p.n * p.k * p.batch()) as u64);
     let launch = launch.define("DTYPE", c.dtype().code()).read_base(&p.a.tensor).read_base(&p.b.tensor);
+    Ok(bind_bias(launch, e, &p.b.tensor)?.write(c))
+}
+
+/// The bias, or `other` in its place where there is none.
+fn bind_bias<'a>(launch: Launch<'a>, e: &Epilogue<'_>, other: &Tensor) -> Result<Launch<'a>> {
     Ok(match e.bias {
         Some(bias) => launch.read(&bias.detach().contiguous()?),
-        None => launch.read_base(&Unused(&p.b.tensor)),
-    }
-    .write(c))
+        None => launch.read_base(&Unused(other)),
+    })
 }
 
 /// The scalars that both kernels begin with.
@@ -324,10 +328,7 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     shape(launch).groups(shares.groups()).run()?;
     let Some(part) = part else { return Ok(()) };
     let launch = kernel.launch("matmul_tile_sum").define("DTYPE", c.dtype().code()).read(&part);
-    let launch = match e.bias {
-        Some(bias) => launch.read(&bias.detach().contiguous()?),
-        None => launch.read_base(&Unused(c)),
-    };
+    let launch = bind_bias(launch, e, c)?;
     let launch = launch.write(c).scalar(int(p.m)).scalar(int(p.n)).scalar(int(shares.full)).scalar(int(shares.tail));
     let launch = launch.scalar(int(shares.splits)).scalar(e.alpha).scalar(e.flags());
     shape(launch).items(shares.tail * side * side / 4).run()
@@ -337,11 +338,7 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
 pub(super) fn add_parts(part: &Tensor, c: &Tensor, p: &Problem, e: &Epilogue<'_>, splits: usize) -> Result<()> {
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = TILE_SMALL.launch("matmul_parts_sum").define("DTYPE", c.dtype().code()).define("WG", ITEMS);
-    let launch = launch.read(part);
-    let launch = match e.bias {
-        Some(bias) => launch.read(&bias.detach().contiguous()?),
-        None => launch.read_base(&Unused(c)),
-    };
+    let launch = bind_bias(launch.read(part), e, c)?;
     let launch = launch.write(c).scalar(c.count()).scalar(int(p.n)).scalar(int(splits));
     launch.scalar(e.alpha).scalar(e.flags()).items(c.count()).run()
 }

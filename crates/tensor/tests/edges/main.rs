@@ -2,16 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
+mod products;
+
 use netcl_tensor::ops::OPS;
-use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::dropout::dropout;
 use netcl_tensor::ops::embedding::embedding;
-use netcl_tensor::ops::feed_forward::{feed_forward, linear_add};
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::layer_norm::layer_norm;
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
-use netcl_tensor::ops::matmul::{linear, matmul};
 use netcl_tensor::ops::optimizer::{Entry, Rule, Update};
 use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
 use netcl_tensor::ops::rms_norm::rms_norm;
@@ -348,126 +347,6 @@ fn losses(z: &Zeros) -> Vec<Row> {
     ]
 }
 
-fn products(z: &Zeros) -> Vec<Row> {
-    let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
-    vec![
-        (
-            "matmul::MatMul",
-            vec![
-                Shape(
-                    matmul(&a, &z.f(&[4, 5])),
-                    "matmul: the last axis of a [2, 3] is 3, expected 4, the last but one of b [4, 5]",
-                ),
-                Type(
-                    matmul(&a, &z.half(&[3, 5])),
-                    "matmul: b is f16, but a is f32; convert one with `to_dtype`",
-                ),
-            ],
-        ),
-        (
-            "matmul::Linear",
-            vec![
-                Shape(
-                    linear(&a, &z.f(&[4, 5]), None),
-                    "linear: the last axis of x [2, 3] is 3, expected 4, the first of w [4, 5]",
-                ),
-                Shape(linear(&a, &z.f(&[3]), None), "linear: w: expected 2 axes, got shape [3]"),
-                Shape(
-                    linear(&a, &b, Some(&z.f(&[4]))),
-                    "linear: bias has shape [4], expected [5], the last axis of w [3, 5]",
-                ),
-                Type(
-                    linear(&a, &b, Some(&z.half(&[5]))),
-                    "linear: bias is f16, but x is f32; convert one with `to_dtype`",
-                ),
-            ],
-        ),
-    ]
-}
-
-fn fused(z: &Zeros) -> Vec<Row> {
-    let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
-    vec![
-        (
-            "feed_forward::LinearAdd",
-            vec![
-                Shape(
-                    linear_add(&z.f(&[2, 5]), &z.f(&[2, 4]), &b, &z.f(&[5])),
-                    "linear_add: the last axis of x [2, 4] is 4, expected 3, the first of w [3, 5]",
-                ),
-                Shape(
-                    linear_add(&a, &a, &b, &z.f(&[5])),
-                    "linear_add: residual has shape [2, 3], expected [2, 5], that of the result",
-                ),
-                Type(
-                    linear_add(&z.half(&[2, 5]), &a, &b, &z.f(&[5])),
-                    "linear_add: residual is f16, but x is f32; convert one with `to_dtype`",
-                ),
-            ],
-        ),
-        (
-            "feed_forward::FeedForward",
-            vec![
-                Shape(
-                    feed_forward(&a, &a, [&b, &z.f(&[5]), &z.f(&[4, 3]), &z.f(&[3])]),
-                    "feed_forward: the last axis of the hidden layer [2, 5] is 5, expected 4, the first of w2 [4, 3]",
-                ),
-                Shape(
-                    feed_forward(&a, &a, [&b, &z.f(&[4]), &z.f(&[5, 3]), &z.f(&[3])]),
-                    "feed_forward: b1 has shape [4], expected [5], the last axis of w1 [3, 5]",
-                ),
-                Type(
-                    feed_forward(&a, &a, [&b, &z.half(&[5]), &z.f(&[5, 3]), &z.f(&[3])]),
-                    "feed_forward: b1 is f16, but x is f32; convert one with `to_dtype`",
-                ),
-            ],
-        ),
-    ]
-}
-
-fn attentions(z: &Zeros) -> Vec<Row> {
-    let (causal, a) = (AttentionOptions::causal(), z.f(&[2, 3]));
-    let (q, k) = (z.f(&[1, 3, 4, 8]), z.f(&[1, 2, 4, 8]));
-    vec![
-        (
-            "attention::Attention",
-            vec![
-                Shape(
-                    attention(&q, &k, &k, causal.clone()),
-                    "attention: q [1, 3, 4, 8], k [1, 2, 4, 8], v [1, 2, 4, 8]: expected q (B,H,T,D) and k, v (B,KH,S,D) with H a \
-                     multiple of KH",
-                ),
-                Shape(
-                    attention(&a, &k, &k, causal.clone()),
-                    "attention: q: expected 4 axes, got shape [2, 3]",
-                ),
-                Type(
-                    attention(&k, &z.half(&[1, 2, 4, 8]), &k, causal.clone()),
-                    "attention: k is f16, but q is f32; convert one with `to_dtype`",
-                ),
-            ],
-        ),
-        (
-            "attention::AttentionQkv",
-            vec![
-                Shape(
-                    attention_qkv(&z.f(&[1, 4, 21]), 2, 1, causal.clone()),
-                    "attention: qkv [1, 4, 21] with 2 query and 1 key heads: expected (B,T,(2+2*1)*D) and query heads a multiple \
-                     of key heads",
-                ),
-                Shape(
-                    attention_qkv(&a, 2, 1, causal.clone()),
-                    "attention: qkv: expected 3 axes, got shape [2, 3]",
-                ),
-                Type(
-                    attention_qkv(&z.int(&[1, 4, 20]), 2, 1, causal.clone()),
-                    "attention: qkv is u32, expected f32, f16 or bf16",
-                ),
-            ],
-        ),
-    ]
-}
-
 fn refused(op: &str, result: Result<Tensor>, kind: ErrorKind, expected: &str) {
     let Err(error) = result else { panic!("{op}: expected an error: {expected}") };
     assert_eq!((error.kind(), error.message()), (kind, expected), "{op}");
@@ -484,9 +363,9 @@ fn every_op_refuses_wrong_shapes_and_types_by_name() {
         rows(&z),
         layers(&z),
         losses(&z),
-        products(&z),
-        fused(&z),
-        attentions(&z),
+        products::products(&z),
+        products::fused(&z),
+        products::attentions(&z),
     ];
     for (op, cases) in table.into_iter().flatten() {
         assert!(seen.insert(op), "{op} stands here twice");
