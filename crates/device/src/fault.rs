@@ -2,6 +2,7 @@
 //! leaks nothing and leaves the process able to go on.
 
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
+use crate::profile::Transfer;
 use crate::{Capabilities, Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -162,6 +163,10 @@ impl Driver for FaultDriver {
     fn times(&self, event: &Event) -> Result<(u64, u64)> {
         self.plan.step("times", Error::launch)?;
         self.inner.times(event)
+    }
+    fn time_transfers(&self, on: bool) -> Result<Vec<Transfer>> {
+        self.plan.step("time_transfers", Error::launch)?;
+        self.inner.time_transfers(on)
     }
     fn flush(&self, queue: QueueKind) -> Result<()> {
         self.plan.step("flush", Error::launch)?;

@@ -18,6 +18,7 @@ mod opencl;
 mod pool;
 mod profile;
 mod settings;
+mod timeline;
 
 pub use buffer::Buffer;
 pub use capabilities::{Capabilities, DeviceKind};
@@ -26,5 +27,6 @@ pub use error::{Error, ErrorKind, Result};
 pub use host::MappedFile;
 pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, hint, report};
 pub use pool::{MemoryStats, human};
-pub use profile::{KernelTime, LaunchTime};
+pub use profile::{KernelTime, LaunchTime, Transfer, TransferKind};
 pub use settings::{MatmulPrecision, Settings, SimSettings};
+pub use timeline::Timeline;

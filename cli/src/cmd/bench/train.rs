@@ -4,16 +4,19 @@ use super::measure::median;
 use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
 use crate::out;
+use crate::profile::{self, Costs};
 use clap::builder::PossibleValuesParser;
 use netcl::device::human;
 use netcl::nn::config::{GraphMode, PRESETS, Recompute, TrainConfig};
 use netcl::nn::gpt::{Gpt, GptConfig};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
+use netcl::nn::run::{HostSpan, trace_json, write_trace};
 use netcl::nn::train::Stepper;
 use netcl::prelude::*;
 use serde_json::json;
 use std::cell::Cell;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Flags of `bench train`.
@@ -41,9 +44,10 @@ pub struct Args {
     /// Let the peer compile its model (torch.compile)
     #[arg(long)]
     compile: bool,
-    /// Time each kernel of some further steps and print where they went
-    #[arg(long)]
-    profile: bool,
+    /// Then time each kernel of some further steps, print where the time goes, and write a trace that ui.perfetto.dev opens to
+    /// FILE, or trace.json; with several models, their names are added
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "trace.json")]
+    profile: Option<PathBuf>,
 }
 
 /// Characters of Shakespeare's works: the vocabulary of the character presets.
@@ -59,6 +63,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
         [] => vec![("char-cpu", None), ("char", Some(8))],
         names => names.iter().map(|n| (n.as_str(), None)).collect(),
     };
+    let alone = presets.len() == 1;
     for (preset, batch) in presets {
         let config = TrainConfig::preset(preset)?;
         let gpt = GptConfig {
@@ -71,12 +76,18 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             bias: true,
             eps: 1e-5,
         };
-        case(bench, preset, gpt, args.batch.or(batch).unwrap_or(config.batch), args)?;
+        case(bench, (preset, alone), gpt, args.batch.or(batch).unwrap_or(config.batch), args)?;
     }
     Ok(())
 }
 
-fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Args) -> Result<()> {
+fn case(
+    bench: &mut Bench,
+    (preset, alone): (&str, bool),
+    gpt: GptConfig,
+    batch: usize,
+    args: &Args,
+) -> Result<()> {
     // The ceilings were measured with larger buffers than a small model has.
     bench.device.release_cached_memory();
     bench.device.reset_memory_peak();
@@ -119,31 +130,57 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
         human(bench.device.memory().peak as u64),
         human(bench.device.memory().live as u64)
     ));
-    if args.profile { profile(bench, &mut steps) } else { Ok(()) }
+    args.profile
+        .as_deref()
+        .map_or(Ok(()), |file| profile(bench, &mut steps, preset, &file_of(file, preset, alone)))
 }
 
 /// Steps whose kernels are timed.
-const PROFILED: usize = 3;
+const PROFILED: u64 = 3;
 
-/// Device time of a step by kernel, the most expensive first. Timing each launch takes time of its own, which is not in here.
-fn profile(bench: &Bench, steps: &mut Steps) -> Result<()> {
-    bench.device.start_profile();
-    let ran = (0..PROFILED).try_for_each(|_| steps.run());
-    let kernels = bench.device.stop_profile()?;
-    ran?;
-    let total: f64 = kernels.iter().map(|k| k.seconds).sum();
-    out::note("  ms a step  share  launches    GB/s   TFLOP/s  kernel");
-    for k in kernels {
-        out::note(&format!(
-            "{:>11.3} {:>5.1} % {:>9} {:>7.0} {:>9.1}  {}",
-            k.seconds * 1e3 / PROFILED as f64,
-            100.0 * k.seconds / total.max(1e-12),
-            k.count as usize / PROFILED,
-            k.bytes as f64 / k.seconds.max(1e-12) * 1e-9,
-            k.flops as f64 / k.seconds.max(1e-12) * 1e-12,
-            k.name
-        ));
+/// Where the trace of one of several models goes.
+fn file_of(file: &Path, preset: &str, alone: bool) -> PathBuf {
+    if alone {
+        return file.into();
     }
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = file.extension().map_or("json".into(), |e| e.to_string_lossy());
+    file.with_file_name(format!("{stem}-{preset}.{extension}"))
+}
+
+/// Device time of further steps by kernel, the most expensive first. Timing each launch takes time of its own, which is not in
+/// here.
+fn profile(bench: &mut Bench, steps: &mut Steps, preset: &str, file: &Path) -> Result<()> {
+    let device = bench.device.clone();
+    let ceilings = profile::ceilings(&device, bench.dtype)?;
+    let mut host = Vec::new();
+    device.start_timeline()?;
+    let ran = (1..=PROFILED).try_for_each(|step| {
+        let start = Instant::now();
+        let ran = steps.run();
+        host.push(HostSpan { name: "enqueue", step, start, end: Instant::now() });
+        ran
+    });
+    let start = Instant::now();
+    let done = device.finish();
+    host.push(HostSpan { name: "wait", step: PROFILED, start, end: Instant::now() });
+    let timeline = device.stop_timeline()?;
+    ran.and(done)?;
+    let about = json!({
+        "device": device.capabilities().name,
+        "preset": preset,
+        "steps": [1, PROFILED],
+        "replayed": steps.stepper.is_captured(),
+    });
+    write_trace(file, &trace_json(&timeline, &host, &about))?;
+    let kernels = timeline.kernels();
+    let costs = Costs { kernels: &kernels, steps: PROFILED, ceilings };
+    bench.printer.profile(&costs)?;
+    out::note(&format!(
+        "trace: {} (ui.perfetto.dev opens it; clocks agree within {:.1} µs)",
+        file.display(),
+        timeline.clock_error_ns as f64 * 1e-3
+    ));
     Ok(())
 }
 
