@@ -47,7 +47,12 @@ fn scale(device: &Device, _: DType) -> Result<usize> {
 fn lost(device: &Device, _: DType) -> Result<usize> {
     check(device, |x, y| LOST.launch("lost").items(4).read(x).write(y).run())
 }
-fn no_bench(_: &Device, _: DType, _: &mut dyn FnMut(BenchCase<'_>) -> Result<()>) -> Result<()> {
+fn no_bench(
+    _: &Device,
+    _: DType,
+    _: &dyn Fn(&str) -> bool,
+    _: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
+) -> Result<()> {
     Ok(())
 }
 fn entry(name: &'static str, suite: netcl_tensor::suite::SuiteFn) -> OpEntry {

@@ -92,12 +92,14 @@ fn case(
     bench.device.release_cached_memory();
     bench.device.reset_memory_peak();
     let mut steps = Steps::new(&bench.device, gpt, batch, bench.dtype, (args.graph, args.recompute))?;
+    checked(&mut steps, &bench.device, (gpt, batch, bench.dtype), args)?;
     let tokens = batch * gpt.context;
     let GptConfig { layers, heads, width, context, vocab, .. } = gpt;
     let mut line = Line {
         op: "train".into(),
         shape: vec![batch, context],
         flops: gpt.flops(tokens, context) as u64,
+        checked: true,
         ..Line::default()
     };
     for (key, value) in [("layers", layers), ("heads", heads), ("width", width), ("vocab", vocab)] {
@@ -117,7 +119,7 @@ fn case(
     line.extra.insert("graph".into(), steps.stepper.is_captured().into());
     line.extra.insert("host_us_per_step".into(), json!(host_us));
     line.extra.insert("host_us_per_launch".into(), json!(host_us / launches.max(1) as f64));
-    let line = bench.measure(line, request, &mut || steps.run())?;
+    let line = bench.measure(line, request, &mut || steps.run().map(|_| ()))?;
     let peer =
         line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", tokens as f64 / ms * 1e3));
     out::note(&format!(
@@ -133,6 +135,63 @@ fn case(
     args.profile
         .as_deref()
         .map_or(Ok(()), |file| profile(bench, &mut steps, preset, &file_of(file, preset, alone)))
+}
+
+/// Learning rate of the steps that are timed.
+const RATE: f64 = 1e-3;
+/// Learning rate of the steps that are checked: small enough that the loss of the same batch falls from the first on.
+const GENTLE: f64 = 1e-4;
+/// Steps that are checked.
+const CHECKED: usize = 4;
+
+/// Trains a few steps on one batch before anything is timed, and looks at their losses; where steps may be replayed from a graph,
+/// another model does the same steps without.
+fn checked(
+    steps: &mut Steps,
+    device: &Device,
+    (gpt, batch, dtype): (GptConfig, usize, DType),
+    args: &Args,
+) -> Result<()> {
+    let losses = |steps: &mut Steps| -> Result<Vec<f32>> {
+        steps.rate = GENTLE;
+        let losses = (0..CHECKED).map(|_| steps.step(0)?.item()).collect();
+        steps.rate = RATE;
+        losses
+    };
+    let eager = match args.graph {
+        GraphMode::Off => None,
+        _ => Some(losses(&mut Steps::new(device, gpt, batch, dtype, (GraphMode::Off, args.recompute))?)?),
+    };
+    device.finish()?;
+    device.release_cached_memory();
+    device.reset_memory_peak();
+    // Loss scaling passes over steps until the scale fits.
+    let falls = dtype != DType::F16;
+    verdict(&losses(steps)?, eager.as_deref(), gpt.vocab, falls)
+}
+
+/// Whether losses are those of a model that learns: a new one guesses (ln of the vocabulary, within 1), the loss of a batch that is
+/// seen again and again falls, and a replayed step does what one does that is not.
+fn verdict(losses: &[f32], eager: Option<&[f32]>, vocab: usize, falls: bool) -> Result<()> {
+    let wrong =
+        |why: String| Err(Error::internal(format!("bench train: the losses {losses:?} are wrong: {why}")));
+    let guess = (vocab as f32).ln();
+    let (Some(first), Some(last)) = (losses.first(), losses.last()) else {
+        return wrong("there are none".into());
+    };
+    if losses.iter().any(|l| !l.is_finite()) {
+        return wrong("not all are finite".into());
+    }
+    if (first - guess).abs() > 1.0 {
+        return wrong(format!("a new model guesses, so the first is about {guess:.2}"));
+    }
+    if falls && last >= first {
+        return wrong("the same batch again and again, and it does not fall".into());
+    }
+    match eager {
+        Some(eager) if eager != losses => wrong(format!("without a graph they are {eager:?}")),
+        _ => Ok(()),
+    }
 }
 
 /// Steps whose kernels are timed.
@@ -157,7 +216,7 @@ fn profile(bench: &mut Bench, steps: &mut Steps, preset: &str, file: &Path) -> R
     device.start_timeline()?;
     let ran = (1..=PROFILED).try_for_each(|step| {
         let start = Instant::now();
-        let ran = steps.run();
+        let ran = steps.run().map(|_| ());
         host.push(HostSpan { name: "enqueue", step, start, end: Instant::now() });
         ran
     });
@@ -194,6 +253,8 @@ struct Steps {
     inputs: (Tensor, Tensor),
     stepper: Stepper,
     turn: Cell<usize>,
+    /// Learning rate.
+    rate: f64,
 }
 
 impl Steps {
@@ -220,13 +281,17 @@ impl Steps {
         };
         let batches = (0..BATCHES).map(|i| Ok((ids(i)?, ids(i + 1)?))).collect::<Result<_>>()?;
         let (inputs, stepper) = ((ids(0)?, ids(1)?), Stepper::new(device, graph));
-        Ok(Self { model, optimizer, recompute, batches, inputs, stepper, turn: Cell::new(0) })
+        Ok(Self { model, optimizer, recompute, batches, inputs, stepper, turn: Cell::new(0), rate: RATE })
     }
 
-    /// Enqueues one step.
-    fn run(&mut self) -> Result<()> {
+    /// Enqueues one step with the next batch; its loss, which the next step may overwrite.
+    fn run(&mut self) -> Result<Tensor> {
         let turn = self.turn.replace(self.turn.get() + 1);
-        let Self { model, optimizer, recompute, batches, inputs, stepper, .. } = self;
+        self.step(turn)
+    }
+
+    fn step(&mut self, turn: usize) -> Result<Tensor> {
+        let Self { model, optimizer, recompute, batches, inputs, stepper, rate, .. } = self;
         let batch = &batches[turn % BATCHES];
         let fixed = !stepper.is_eager();
         if fixed {
@@ -236,11 +301,11 @@ impl Steps {
         }
         let (x, y) = if fixed { &*inputs } else { batch };
         let mode = Mode { recompute: *recompute, ..Mode::eval() };
-        optimizer.set_rate(1e-3)?;
+        optimizer.set_rate(*rate)?;
         if stepper.is_cold() {
             rehearse(stepper, model, optimizer, (x, y), mode);
         }
-        stepper.run(|| {
+        let loss = stepper.run(|| {
             let loss = model.loss(x, y, mode)?;
             optimizer.backward(&loss)?;
             optimizer.apply()?;
@@ -248,7 +313,7 @@ impl Steps {
             Ok(loss.detach())
         })?;
         optimizer.count();
-        Ok(())
+        Ok(loss)
     }
 
     /// Launches of a step, and microseconds the host needs to enqueue them. A CPU device takes the host's core away meanwhile, so
@@ -325,4 +390,53 @@ fn thread_time_us() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: f64 = text.split_whitespace().next()?.parse().ok()?;
     (nanoseconds > 0.0).then_some(nanoseconds / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::bench::tests;
+    use clap::Parser;
+
+    #[test]
+    fn losses_of_a_model_that_learns() {
+        let learns = [4.18, 4.15, 4.11, 4.06];
+        verdict(&learns, Some(&learns), 65, true).unwrap();
+        for (losses, eager, part) in [
+            ([4.18, 4.15, f32::NAN, 4.06], None, "finite"),
+            ([0.0, 0.0, 0.0, 0.0], None, "guesses"),
+            ([4.18, 4.18, 4.18, 4.18], None, "does not fall"),
+            (learns, Some([4.18, 4.15, 4.11, 4.05]), "without a graph they are"),
+        ] {
+            let message = verdict(&losses, eager.as_ref().map(|e| &e[..]), 65, true).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+        verdict(&[4.18; 4], None, 65, false).unwrap();
+        assert!(verdict(&[], None, 65, true).is_err());
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn an_update_that_does_nothing_is_found() {
+        let check = |device: &Device| {
+            let Line { args } = Line::parse_from(["bench", "--graph", "auto"]);
+            let gpt =
+                GptConfig { layers: 1, heads: 2, width: 32, context: 16, vocab: 65, bias: true, eps: 1e-5 };
+            let mode = (args.graph, args.recompute);
+            let mut steps = Steps::new(device, gpt, 4, DType::F32, mode).unwrap();
+            checked(&mut steps, device, (gpt, 4, DType::F32), &args)
+        };
+        check(&tests::device(|text| text.to_owned())).unwrap();
+        let broken = tests::device(|text| text.replace(BROKEN.0, BROKEN.1));
+        let message = check(&broken).unwrap_err().to_string();
+        assert!(message.contains("it does not fall"), "{message}");
+    }
+
+    /// The rate that the update multiplies with.
+    const BROKEN: (&str, &str) = ("-s.lr", "-0.0f");
 }

@@ -15,7 +15,7 @@ pub const ENTRY: OpEntry = OpEntry {
     exercise: |device, dtype| {
         each_rule(dtype, |rule| three_steps(device, dtype, rule, Gradients::Anywhere, false))
     },
-    bench: |_, _, _| Ok(()),
+    bench: |_, _, _, _| Ok(()),
 };
 
 const ADAMW: Rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
