@@ -438,7 +438,7 @@ impl Device {
     /// `Unsupported` where the device keeps no times, or another timeline is being made.
     pub fn start_timeline(&self) -> Result<()> {
         self.finish()?;
-        self.0.profiler.start_timeline(Start::now(self.driver())?)?;
+        self.0.profiler.start_timeline(|| Start::now(self.driver()))?;
         self.driver().time_transfers(true).map(|_| ())
     }
     /// Waits for what is enqueued; everything since [`Device::start_timeline`].

@@ -145,13 +145,13 @@ impl Profiler {
         Ok(sorted(std::mem::take(&mut state.totals)))
     }
 
-    /// Keeps each launch from now on.
-    pub fn start_timeline(&self, start: Start) -> Result<()> {
+    /// Keeps each launch from now on; `start` is asked once nobody else profiles.
+    pub fn start_timeline(&self, start: impl FnOnce() -> Result<Start>) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.timeline.is_some() || self.is_on() {
             return Err(Error::unsupported("this device is being profiled already"));
         }
-        state.timeline = Some((start, Vec::new()));
+        state.timeline = Some((start()?, Vec::new()));
         self.on.store(true, Ordering::Relaxed);
         Ok(())
     }
