@@ -18,6 +18,9 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
     transpose [rows,cols]       a transposed copy;   sum [rows,cols] over the last axis;   adamw [parameters], fused
     train                       layers, heads, width, context, batch, vocab; clip (1.0), compile (false), tied head, fused
                                 AdamW, bf16 by autocast; also tokens_per_s. repeats counts steps
+    evaluate                    `of` one op on `inputs`, files of f32 with their shapes, computed in `dtype`; the f32 result goes to
+                                the file `result`, which has its size. gemm (layout), matmul, attention, layer_norm, rms_norm,
+                                softmax, log_softmax, cross_entropy, embedding, gelu (approximate), exp, tanh, …, add, mul
     quit
 `pass` is fwd, bwd (the backward alone, from saved tensors) or fwd+bwd. gemm, add, mul, copy and transpose write into a
 tensor that exists; the others allocate their result in each call, as eager PyTorch does. Nothing is printed but replies.
@@ -261,6 +264,35 @@ OPS = {"gemm": gemm, "attention": attention, "layer_norm": layer_norm, "rms_norm
 OPS |= {name: unary(fn) for name, fn in UNARY.items()}
 
 
+def evaluate(r):
+    """One op on given inputs: eager PyTorch in the storage type, as training calls it."""
+    def load(entry, dtype):
+        count = 1
+        for n in entry["shape"]:
+            count *= n
+        data = torch.from_file(entry["path"], shared=False, size=count, dtype=torch.float32)
+        return data.reshape(entry["shape"]).to(device=r.device, dtype=dtype)
+    name, inputs = r.fields.get("of"), r.fields["inputs"]
+    index = {"embedding": 1, "cross_entropy": 1}.get(name)
+    xs = [load(e, torch.int64 if i == index else r.dtype) for i, e in enumerate(inputs)]
+    last = xs[0].shape[-1:]
+    layout = r.get("layout", "NN")
+    ops = {"gemm": lambda a, b: torch.mm(a.t() if layout[0] == "T" else a, b.t() if layout[1] == "T" else b),
+           "matmul": torch.matmul, "add": torch.add, "mul": torch.mul,
+           "attention": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+           "layer_norm": lambda x, w, b: F.layer_norm(x, last, w, b, 1e-5), "rms_norm": lambda x, w: F.rms_norm(x, last, w, 1e-5),
+           "softmax": lambda x: F.softmax(x, -1), "log_softmax": lambda x: F.log_softmax(x, -1),
+           "cross_entropy": lambda x, t: F.cross_entropy(x, t), "embedding": lambda w, ids: F.embedding(ids, w),
+           "gelu": lambda x: F.gelu(x, approximate=r.get("approximate", "tanh"))} | UNARY
+    if name not in ops:
+        raise Bad(f"evaluate {name}: expected one of {', '.join(sorted(ops))}")
+    torch.set_float32_matmul_precision("high" if r.kind == "tf32" else "highest")
+    with torch.no_grad():
+        y = ops[name](*xs).to(device="cpu", dtype=torch.float32).contiguous().flatten()
+    torch.from_file(r.fields["result"], shared=True, size=y.numel(), dtype=torch.float32).copy_(y)
+    return {"op": "evaluate", "of": name, "elements": y.numel(), "peer": peer_name(r.device)}
+
+
 def peer_name(device):
     if device.type == "cuda":
         return f"torch {torch.__version__} ({torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda})"
@@ -345,6 +377,8 @@ class Peer:
                 raise Bad("a request is an object with an op")
             if fields["op"] == "hello":
                 return self.hello()
+            if fields["op"] == "evaluate":
+                return evaluate(Request(fields))
             if fields["op"] not in OPS:
                 raise Bad(f"op {fields['op']}: expected one of {', '.join(sorted(OPS))}")
             return self.measure(fields)

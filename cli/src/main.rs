@@ -3,6 +3,7 @@
 mod cmd;
 mod context;
 mod out;
+mod profile;
 mod progress;
 mod table;
 

@@ -2,10 +2,12 @@
 
 use crate::context::Context;
 use crate::out;
+use crate::profile::Costs;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use netcl::device::human;
+use netcl::kernel::ceiling::Ceilings;
 use netcl::nn::run::StepMetrics;
-use netcl::nn::train::{Observer, Outcome, RunInfo, Trainer};
+use netcl::nn::train::{Observer, Outcome, Profile, RunInfo, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -29,6 +31,8 @@ pub struct Progress<'a> {
     explain_memory: bool,
     /// Tokens/s, smoothed for the eye.
     speed: f64,
+    /// What a profile's kernels are compared with.
+    ceilings: Option<Ceilings>,
 }
 
 impl<'a> Progress<'a> {
@@ -48,7 +52,13 @@ impl<'a> Progress<'a> {
             first_step: None,
             explain_memory,
             speed: 0.0,
+            ceilings: None,
         }
+    }
+
+    /// What the kernels of a profile are compared with.
+    pub fn compare_with(&mut self, ceilings: Option<Ceilings>) {
+        self.ceilings = ceilings;
     }
 
     fn say(&self, line: &str) {
@@ -178,6 +188,18 @@ impl Observer for Progress<'_> {
         if self.explain_memory {
             self.say(text.trim_end());
         }
+    }
+
+    fn profiled(&mut self, profile: &Profile) {
+        let (first, last) = profile.steps;
+        let costs = Costs { kernels: &profile.kernels, steps: last + 1 - first, ceilings: self.ceilings };
+        let replayed = if profile.replayed { ", replayed from a graph" } else { "" };
+        self.say(&format!(
+            "profile of steps {first} to {last}{replayed}\n{}\ntrace: {} (ui.perfetto.dev opens it; clocks agree within {:.1} µs)",
+            costs.lines().join("\n"),
+            profile.file.display(),
+            profile.timeline.clock_error_ns as f64 * 1e-3
+        ));
     }
 
     fn should_stop(&mut self) -> bool {

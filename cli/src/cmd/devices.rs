@@ -4,7 +4,10 @@ use crate::context::Context;
 use crate::out;
 use crate::table::Table;
 use netcl::device::{Capabilities, human, list, sim};
+use netcl::kernel::tune::{Origin, Store};
 use netcl::prelude::*;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 /// List every OpenCL device, the simulated ones, and what they can do
 #[derive(clap::Args)]
@@ -29,10 +32,52 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         );
     }
     devices.extend(sim::profiles());
-    if args.json { out::json(&devices) } else { out::result(&table(&devices).text()) }
+    let tuned: Vec<Tuned> = devices.iter().map(|d| Tuned::of(&context.settings, d)).collect();
+    if !args.json {
+        return out::result(&table(&devices, &tuned).text());
+    }
+    let pairs = devices.iter().zip(&tuned);
+    let objects: Vec<Value> = pairs
+        .map(|(device, tuned)| {
+            let mut object = serde_json::to_value(device).map_err(|e| Error::internal(e.to_string()))?;
+            object["tuning"] = json!(tuned);
+            Ok(object)
+        })
+        .collect::<Result<_>>()?;
+    out::json(&objects)
 }
 
-fn table(devices: &[Capabilities]) -> Table {
+/// How many tuning results there are for a device, by where they are from. Everything else has its default.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+struct Tuned {
+    tuned: usize,
+    related: usize,
+    shipped: usize,
+}
+
+impl Tuned {
+    fn of(settings: &Settings, device: &Capabilities) -> Self {
+        let mut out = Self::default();
+        for (origin, _) in Store::open(settings, device).all() {
+            match origin {
+                Origin::Tuned => out.tuned += 1,
+                Origin::Related => out.related += 1,
+                Origin::Shipped => out.shipped += 1,
+                Origin::Default => {}
+            }
+        }
+        out
+    }
+
+    fn text(&self) -> String {
+        let all = [(self.tuned, "tuned"), (self.related, "related"), (self.shipped, "shipped")];
+        let parts: Vec<String> =
+            all.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+        if parts.is_empty() { "default".into() } else { parts.join(", ") }
+    }
+}
+
+fn table(devices: &[Capabilities], tuned: &[Tuned]) -> Table {
     let mut table = Table::new(&[
         "device",
         "name",
@@ -43,9 +88,10 @@ fn table(devices: &[Capabilities]) -> Table {
         ">local",
         "version",
         "driver",
+        "tuning",
         "offers",
     ]);
-    for d in devices {
+    for (d, tuned) in devices.iter().zip(tuned) {
         table.row([
             d.id.clone(),
             d.name.clone(),
@@ -56,6 +102,7 @@ fn table(devices: &[Capabilities]) -> Table {
             human(d.local_mem),
             format!("{}, {}", short(&d.version, "OpenCL "), short(&d.c_version, "OpenCL ")),
             d.driver_version.clone(),
+            tuned.text(),
             offers(d),
         ]);
     }
@@ -93,6 +140,12 @@ fn offers(d: &Capabilities) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tuning_is_told_by_where_it_is_from() {
+        assert_eq!(Tuned::default().text(), "default");
+        assert_eq!(Tuned { tuned: 2, related: 0, shipped: 7 }.text(), "2 tuned, 7 shipped");
+    }
 
     #[test]
     fn versions_are_shortened() {

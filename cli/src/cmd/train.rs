@@ -2,12 +2,13 @@
 
 use super::ModelSize;
 use crate::context::Context;
+use crate::profile;
 use crate::progress::Progress;
 use clap::Args as ClapArgs;
 use clap::builder::PossibleValuesParser;
 use netcl::nn::config::{Dtype, GraphMode, Overlay, PRESETS, Recompute, Schedule, TrainConfig};
 use netcl::nn::run::RunFolder;
-use netcl::nn::train::{Outcome, Trainer};
+use netcl::nn::train::{Outcome, ProfileSettings, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -54,6 +55,13 @@ pub struct Args {
     /// Say where the memory of a training step goes, as soon as one is captured.
     #[arg(long)]
     explain_memory: bool,
+    /// Time every kernel of some steps after warm-up, print where the time goes, and write a trace that ui.perfetto.dev opens:
+    /// FILE, or trace.json in the run folder. Those steps are slower than the others.
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    profile: Option<Option<PathBuf>>,
+    /// How many steps --profile takes, from the third on; 10 without it.
+    #[arg(long, value_name = "N", requires = "profile", value_parser = clap::value_parser!(u64).range(1..))]
+    profile_steps: Option<u64>,
     /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
     #[arg(long)]
     detect_anomaly: bool,
@@ -227,6 +235,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let config = args.config(None)?;
     let device = context.open_device_with(&config.device, config.matmul_precision)?;
     let config = for_simulated(args, config, &device)?;
+    let ceilings = match &args.profile {
+        Some(_) => profile::ceilings(&device, config.dtype.storage())?,
+        None => None,
+    };
     let mut trainer = match &args.resume {
         Some(dir) => Trainer::resume(&device, config.clone(), dir)?,
         None => {
@@ -235,7 +247,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
         }
     };
     trainer.detect_anomaly(args.detect_anomaly);
+    if let Some(file) = &args.profile {
+        let default = ProfileSettings::default();
+        let steps = args.profile_steps.unwrap_or(default.steps);
+        trainer.profile(ProfileSettings { file: file.clone(), steps, ..default });
+    }
     let mut progress = Progress::new(context, args.json, args.explain_memory);
+    progress.compare_with(ceilings);
     let outcome = trainer.run(&mut progress)?;
     progress.finish(outcome, &trainer)?;
     Ok(outcome)

@@ -3,12 +3,14 @@
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
-use netcl::kernel::tune::{Outcome, Params, Record, Trial, Tuning, search};
+use netcl::kernel::tune::{Origin, Outcome, Params, Record, Trial, Tuning, search};
 use netcl::prelude::*;
 use netcl::tensor::ops::OPS;
 use netcl::tensor::suite::BenchCase;
+use serde_json::json;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Measure kernel variants and parameters on this device and keep the fastest
@@ -29,6 +31,10 @@ pub struct Args {
     /// Show what was chosen before, and why; measure nothing
     #[arg(long)]
     list: bool,
+    /// Put what was measured on this device into this file, in place of what the file says of the device: the form in which
+    /// results ship with netcl
+    #[arg(long, value_name = "FILE")]
+    export: Option<PathBuf>,
     /// One JSON object a kernel, with every measurement
     #[arg(long)]
     json: bool,
@@ -40,13 +46,40 @@ const TOLERANCE: f32 = 1e-4;
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let device = context.open_device(&args.device)?;
     if args.list {
-        let records = Tuning::of(&device).store().records();
-        if records.is_empty() {
-            out::note("nothing is tuned on this device; `netcl tune` does it");
-        }
-        return records.iter().try_for_each(|record| show(record, args.json));
+        list(&device, args.json)?;
+        return args.export.as_deref().map_or(Ok(()), |file| export(&device, file));
     }
-    let mut session = Session { args, device, started: Instant::now(), done: BTreeSet::new(), skipped: 0 };
+    measure(args, &device)?;
+    args.export.as_deref().map_or(Ok(()), |file| export(&device, file))
+}
+
+/// Every result that may apply to the device, and where it is from.
+fn list(device: &Device, json: bool) -> Result<()> {
+    let records = Tuning::of(device).store().all();
+    if records.is_empty() {
+        out::note("nothing is tuned on this device, and nothing ships for it; `netcl tune` does it");
+    } else {
+        out::note(
+            "tuned here, shipped with netcl, or tuned on a related device; what is not listed has its default, and so has",
+        );
+        out::note("a kernel whose text changed since");
+    }
+    records.iter().try_for_each(|(origin, record)| show(record, *origin, json))
+}
+
+fn export(device: &Device, file: &Path) -> Result<()> {
+    let count = Tuning::of(device).store().export(file)?;
+    out::note(&format!(
+        "{count} results of {} that gain at least 3 % are in {}",
+        device.capabilities().name,
+        file.display()
+    ));
+    Ok(())
+}
+
+fn measure(args: &Args, device: &Device) -> Result<()> {
+    let (device, started) = (device.clone(), Instant::now());
+    let mut session = Session { args, device, started, done: BTreeSet::new(), skipped: 0 };
     let wanted = || OPS.iter().filter(|op| args.op.as_ref().is_none_or(|part| op.name.contains(part)));
     if let (Some(part), 0) = (&args.op, wanted().count()) {
         return Err(Error::format(format!(
@@ -54,18 +87,26 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             OPS.iter().map(|op| op.name).collect::<Vec<_>>().join(", ")
         )));
     }
+    let in_time = |_: &str| started.elapsed() < args.budget;
     for op in wanted() {
         let device = session.device.clone();
-        (op.bench)(&device, DType::F32, &|_| true, &mut |case| session.case(op.name, case))?;
+        (op.bench)(&device, DType::F32, &in_time, &mut |case| session.case(op.name, case))?;
     }
+    let origins = Tuning::of(&session.device).origins();
+    let count = |wanted| origins.iter().filter(|(_, _, origin)| *origin == wanted).count();
+    out::note(&format!(
+        "of {} choices, {} are tuned, {} tuned on a related device, {} shipped, {} default",
+        origins.len(),
+        count(Origin::Tuned),
+        count(Origin::Related),
+        count(Origin::Shipped),
+        count(Origin::Default)
+    ));
     if session.done.is_empty() {
         out::note("nothing to tune: each kernel of these ops has one candidate on this device");
     }
-    if session.skipped > 0 {
-        out::note(&format!(
-            "{} kernels were not reached in {:.0?}; raise --budget",
-            session.skipped, session.args.budget
-        ));
+    if session.skipped > 0 || !in_time("") {
+        out::note(&format!("not every kernel was reached in {:.0?}; raise --budget", session.args.budget));
     }
     Ok(())
 }
@@ -81,7 +122,8 @@ struct Session<'a> {
 impl Session<'_> {
     /// Tunes every kernel that this case launches and that was not tuned yet.
     fn case(&mut self, op: &str, mut case: BenchCase<'_>) -> Result<()> {
-        let what = format!("{op} {} {:?}", case.name, case.shapes);
+        let name = if case.sample.is_empty() { case.op } else { case.sample };
+        let what = format!("{op} {name} {:?}", case.shapes);
         let mut passes: Vec<_> = [case.forward.take(), case.backward.take()].into_iter().flatten().collect();
         let work = RefCell::new(move || -> Result<Vec<Tensor>> {
             let mut out = Vec::new();
@@ -115,7 +157,7 @@ impl Session<'_> {
                 tolerance: TOLERANCE,
             };
             match search(&self.device, kernel, bucket, &mut trial, left)? {
-                Outcome::Tuned(record) => show(&record, self.args.json)?,
+                Outcome::Tuned(record) => show(&record, Origin::Tuned, self.args.json)?,
                 Outcome::OutOfBudget => self.skipped += 1,
             }
         }
@@ -123,9 +165,11 @@ impl Session<'_> {
     }
 }
 
-fn show(record: &Record, json: bool) -> Result<()> {
+fn show(record: &Record, origin: Origin, json: bool) -> Result<()> {
     if json {
-        return out::json(record);
+        let mut object = serde_json::to_value(record).map_err(|e| Error::internal(e.to_string()))?;
+        object["origin"] = json!(origin);
+        return out::json(&object);
     }
     let timed = record.measurements.iter().filter(|m| m.median_us.is_some()).count();
     let same = record.chosen == record.default;
@@ -140,7 +184,13 @@ fn show(record: &Record, json: bool) -> Result<()> {
         )
     };
     let bucket = if record.bucket == 0 { String::new() } else { format!(" [{}]", record.bucket) };
-    out::result(&format!("{}{bucket}: {verdict}; {timed} measured on {}", record.kernel, record.case))?;
+    if record.measurements.is_empty() {
+        return out::result(&format!("{}{bucket} ({origin}): {verdict} on {}", record.kernel, record.case));
+    }
+    out::result(&format!(
+        "{}{bucket} ({origin}): {verdict}; {timed} measured on {}",
+        record.kernel, record.case
+    ))?;
     let mut table = Table::new(&["  candidate", ">µs", "result"]);
     for m in &record.measurements {
         let mark = if m.params == record.chosen { "* " } else { "  " };

@@ -5,6 +5,7 @@ use crate::open::open_driver;
 use crate::pool::{Block, Home, Pool};
 use crate::profile::Profiler;
 use crate::record::{Argument, Command, Note, Place, Recorded, Recorder, Serial, Taken};
+use crate::timeline::{Start, Timeline};
 use crate::{Buffer, Capabilities, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -37,8 +38,10 @@ struct Counters {
 /// What a launch is called and how much it moves and computes, for the profiler.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
-    /// Kernel name.
+    /// Name of the `__kernel` function.
     pub name: &'static str,
+    /// Name of the text that it is in: the variant.
+    pub variant: &'static str,
     /// Bytes of all arguments.
     pub bytes: u64,
     /// Floating-point operations, 0 where unknown.
@@ -378,6 +381,27 @@ impl Device {
     /// Stops timing; each launch since the start in order, of more than 4096 the last.
     pub fn stop_profile_each(&self) -> Result<Vec<LaunchTime>> {
         self.0.profiler.stop_each(self.driver())
+    }
+
+    /// Keeps the time of every launch and transfer from now on, on the host's clock. Waits for what is enqueued.
+    ///
+    /// # Errors
+    /// `Unsupported` where the device keeps no times, or another timeline is being made.
+    pub fn start_timeline(&self) -> Result<()> {
+        self.finish()?;
+        self.0.profiler.start_timeline(|| Start::now(self.driver()))?;
+        self.driver().time_transfers(true).map(|_| ())
+    }
+    /// Waits for what is enqueued; everything since [`Device::start_timeline`].
+    ///
+    /// # Errors
+    /// `Internal` where none was started.
+    pub fn stop_timeline(&self) -> Result<Timeline> {
+        let finished = self.finish();
+        let transfers = self.driver().time_transfers(false);
+        let (start, launches) = self.0.profiler.stop_timeline(self.driver())?;
+        finished?;
+        start.conclude(self.driver(), launches, transfers?)
     }
 
     /// State that a crate further right keeps with the device (kernel caches, tuning), made on first use.

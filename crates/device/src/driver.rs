@@ -3,6 +3,7 @@
 //! Handles are shared owners: cloning is cheap, dropping the last one releases the object. A driver receives
 //! back only handles it made, and says [`Error::internal`](crate::Error::internal) for a foreign one.
 
+use crate::profile::Transfer;
 use crate::{Capabilities, Result};
 use std::any::Any;
 use std::marker::PhantomData;
@@ -142,6 +143,9 @@ pub trait Driver: Send + Sync {
     fn wait(&self, event: &Event) -> Result<()>;
     /// Start and end in nanoseconds of the device's clock; only for events of timed launches.
     fn times(&self, event: &Event) -> Result<(u64, u64)>;
+    /// With `on`, times transfers and fills from now on. Waits for those that were timed since it was last asked, and returns them
+    /// in the order they were enqueued; their times are as those of [`Driver::times`].
+    fn time_transfers(&self, on: bool) -> Result<Vec<Transfer>>;
     /// Hands enqueued commands to the device.
     fn flush(&self, queue: QueueKind) -> Result<()>;
     /// Blocks until a queue is empty.

@@ -2,6 +2,8 @@
 //! leaks nothing and leaves the process able to go on.
 
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
+use crate::profile::Transfer;
+use crate::sim::Edit;
 use crate::{Capabilities, Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,13 +58,20 @@ pub struct FaultDriver {
     inner: Box<dyn Driver>,
     plan: Arc<Plan>,
     capabilities: Capabilities,
+    edit: Option<Edit>,
 }
 
 impl FaultDriver {
     /// A driver over `inner` that fails when `plan` says so.
     pub fn new(inner: Box<dyn Driver>, plan: Arc<Plan>) -> Self {
         let capabilities = inner.capabilities().clone();
-        Self { inner, plan, capabilities }
+        Self { inner, plan, capabilities, edit: None }
+    }
+    /// Passes every source text through `edit` before it is built: for tests that plant defects.
+    #[must_use]
+    pub fn edit_sources(mut self, edit: Edit) -> Self {
+        self.edit = Some(edit);
+        self
     }
     /// The same driver, which says that its device is this: a GPU without its vendor's instructions.
     #[must_use]
@@ -108,7 +117,8 @@ impl Driver for FaultDriver {
     }
     fn build(&self, source: &str, options: &str) -> Result<Program> {
         self.plan.step("build", Error::build)?;
-        self.inner.build(source, options)
+        let edited = self.edit.as_ref().and_then(|edit| edit(source));
+        self.inner.build(edited.as_deref().unwrap_or(source), options)
     }
     fn load_binary(&self, binary: &[u8], options: &str) -> Result<Program> {
         self.plan.step("load_binary", Error::build)?;
@@ -162,6 +172,10 @@ impl Driver for FaultDriver {
     fn times(&self, event: &Event) -> Result<(u64, u64)> {
         self.plan.step("times", Error::launch)?;
         self.inner.times(event)
+    }
+    fn time_transfers(&self, on: bool) -> Result<Vec<Transfer>> {
+        self.plan.step("time_transfers", Error::launch)?;
+        self.inner.time_transfers(on)
     }
     fn flush(&self, queue: QueueKind) -> Result<()> {
         self.plan.step("flush", Error::launch)?;

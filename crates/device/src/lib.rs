@@ -19,6 +19,7 @@ mod opencl;
 mod pool;
 mod profile;
 mod settings;
+mod timeline;
 
 pub use buffer::Buffer;
 pub use capabilities::{Capabilities, DeviceKind};
@@ -28,5 +29,6 @@ pub use host::MappedFile;
 pub use open::{at_least_one, list, open_driver};
 pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, hint, report};
 pub use pool::{MemoryStats, human};
-pub use profile::{KernelTime, LaunchTime};
+pub use profile::{KernelTime, LaunchTime, Transfer, TransferKind};
 pub use settings::{MatmulPrecision, Settings, SimSettings};
+pub use timeline::Timeline;

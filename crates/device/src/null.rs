@@ -2,6 +2,7 @@
 //! would be built and launched on a device that is not here, and what launching itself costs the host.
 
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
+use crate::profile::Transfer;
 use crate::{Capabilities, Result};
 
 /// Stands for a device of given capabilities.
@@ -75,6 +76,9 @@ impl Driver for NullDriver {
     }
     fn times(&self, _: &Event) -> Result<(u64, u64)> {
         Ok((0, 0))
+    }
+    fn time_transfers(&self, _: bool) -> Result<Vec<Transfer>> {
+        Ok(Vec::new())
     }
     fn flush(&self, _: QueueKind) -> Result<()> {
         Ok(())

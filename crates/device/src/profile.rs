@@ -1,7 +1,8 @@
 //! Time per kernel, from events of timed launches. Nothing is recorded unless asked.
 
-use crate::driver::{Driver, Event, Range};
-use crate::{Label, Result};
+use crate::driver::{Driver, Event, QueueKind, Range};
+use crate::timeline::Start;
+use crate::{Error, Label, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,14 +26,65 @@ pub struct KernelTime {
 /// What one launch took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LaunchTime {
-    /// Kernel name.
+    /// Name of the `__kernel` function.
     pub name: &'static str,
+    /// Name of the text that it is in: the variant.
+    pub variant: &'static str,
     /// Work-items in each dimension.
     pub global: [usize; 3],
     /// Work-items of a group in each dimension.
     pub local: [usize; 3],
     /// Device time, seconds.
     pub seconds: f64,
+    /// Bytes of all arguments, each counted once.
+    pub bytes: u64,
+    /// Floating-point operations, 0 where unknown.
+    pub flops: u64,
+    /// When it began, nanoseconds of the device's clock; in a [`Timeline`](crate::Timeline), since that began.
+    pub start_ns: u64,
+    /// When it ended, likewise.
+    pub end_ns: u64,
+}
+
+/// What was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransferKind {
+    /// From the host to the device.
+    Upload,
+    /// From the device to the host.
+    Download,
+    /// Within the device.
+    Copy,
+    /// A pattern, repeated.
+    Fill,
+}
+
+impl TransferKind {
+    /// As profiles call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Upload => "upload",
+            Self::Download => "download",
+            Self::Copy => "copy",
+            Self::Fill => "fill",
+        }
+    }
+}
+
+/// What one transfer or fill took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// What was moved.
+    pub kind: TransferKind,
+    /// The queue it was in.
+    pub queue: QueueKind,
+    /// How much.
+    pub bytes: u64,
+    /// When it began, nanoseconds of the device's clock; in a [`Timeline`](crate::Timeline), since that began.
+    pub start_ns: u64,
+    /// When it ended, likewise.
+    pub end_ns: u64,
 }
 
 #[derive(Default)]
@@ -44,23 +96,26 @@ pub(crate) struct Profiler {
 #[derive(Default)]
 struct State {
     pending: Vec<Pending>,
-    totals: BTreeMap<&'static str, KernelTime>,
+    totals: Totals,
+    /// While a timeline is made: since when, and the launches whose times were read.
+    timeline: Option<(Start, Vec<LaunchTime>)>,
 }
 
 /// A launch whose time was not read yet.
 struct Pending {
-    name: &'static str,
+    label: Label,
     event: Event,
     range: Range,
-    bytes: u64,
-    flops: u64,
 }
 
 impl Pending {
-    fn seconds(&self, driver: &dyn Driver) -> Result<f64> {
+    fn read(&self, driver: &dyn Driver) -> Result<LaunchTime> {
         driver.wait(&self.event)?;
-        let (start, end) = driver.times(&self.event)?;
-        Ok(end.saturating_sub(start) as f64 * 1e-9)
+        let (start_ns, end_ns) = driver.times(&self.event)?;
+        let Label { name, variant, bytes, flops } = self.label;
+        let Range { global, local } = self.range;
+        let seconds = end_ns.saturating_sub(start_ns) as f64 * 1e-9;
+        Ok(LaunchTime { name, variant, global, local, seconds, bytes, flops, start_ns, end_ns })
     }
 }
 
@@ -78,8 +133,7 @@ impl Profiler {
 
     pub fn record(&self, driver: &dyn Driver, label: Label, event: Event, range: Range) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Label { name, bytes, flops } = label;
-        state.pending.push(Pending { name, event, range, bytes, flops });
+        state.pending.push(Pending { label, event, range });
         if state.pending.len() >= HARVEST { state.harvest(driver) } else { Ok(()) }
     }
 
@@ -88,9 +142,29 @@ impl Profiler {
         self.on.store(false, Ordering::Relaxed);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.harvest(driver)?;
-        let mut out: Vec<KernelTime> = std::mem::take(&mut state.totals).into_values().collect();
-        out.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        Ok(out)
+        Ok(sorted(std::mem::take(&mut state.totals)))
+    }
+
+    /// Keeps each launch from now on; `start` is asked once nobody else profiles.
+    pub fn start_timeline(&self, start: impl FnOnce() -> Result<Start>) -> Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.timeline.is_some() || self.is_on() {
+            return Err(Error::unsupported("this device is being profiled already"));
+        }
+        state.timeline = Some((start()?, Vec::new()));
+        self.on.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Stops; since when, and each launch, in order.
+    pub fn stop_timeline(&self, driver: &dyn Driver) -> Result<(Start, Vec<LaunchTime>)> {
+        self.on.store(false, Ordering::Relaxed);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = state.harvest(driver);
+        let timeline = state.timeline.take();
+        *state = State::default();
+        read?;
+        timeline.ok_or_else(|| Error::internal("profile: no timeline was started"))
     }
 
     /// Stops and returns each launch since the start, in order; of more than [`HARVEST`], the last.
@@ -98,26 +172,49 @@ impl Profiler {
         self.on.store(false, Ordering::Relaxed);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.totals.clear();
-        let each = |p: Pending| {
-            let seconds = p.seconds(driver)?;
-            Ok(LaunchTime { name: p.name, global: p.range.global, local: p.range.local, seconds })
-        };
-        state.pending.drain(..).map(each).collect()
+        state.pending.drain(..).map(|p| p.read(driver)).collect()
     }
+}
+
+/// Launches of a timeline at most, about 130 bytes each.
+const MOST: usize = 1 << 20;
+
+type Totals = BTreeMap<&'static str, KernelTime>;
+
+fn add(totals: &mut Totals, launch: &LaunchTime) {
+    let total = totals
+        .entry(launch.name)
+        .or_insert_with(|| KernelTime { name: launch.name.into(), ..Default::default() });
+    total.count += 1;
+    total.seconds += launch.seconds;
+    total.bytes += launch.bytes;
+    total.flops += launch.flops;
+}
+
+fn sorted(totals: Totals) -> Vec<KernelTime> {
+    let mut out: Vec<KernelTime> = totals.into_values().collect();
+    out.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    out
+}
+
+/// Time per kernel, the most expensive first.
+pub(crate) fn totals(launches: &[LaunchTime]) -> Vec<KernelTime> {
+    let mut totals = Totals::new();
+    launches.iter().for_each(|launch| add(&mut totals, launch));
+    sorted(totals)
 }
 
 impl State {
     fn harvest(&mut self, driver: &dyn Driver) -> Result<()> {
         for launch in self.pending.drain(..) {
-            let seconds = launch.seconds(driver)?;
-            let total = self
-                .totals
-                .entry(launch.name)
-                .or_insert_with(|| KernelTime { name: launch.name.into(), ..Default::default() });
-            total.count += 1;
-            total.seconds += seconds;
-            total.bytes += launch.bytes;
-            total.flops += launch.flops;
+            let launch = launch.read(driver)?;
+            match &mut self.timeline {
+                Some((_, each)) if each.len() < MOST => each.push(launch),
+                Some(_) => {
+                    return Err(Error::unsupported("profile: a million launches; profile fewer steps"));
+                }
+                None => add(&mut self.totals, &launch),
+            }
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ pub use profiles::profiles;
 use profiles::{describe, profile};
 
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
+use crate::profile::{Transfer, TransferKind};
 use crate::{Capabilities, Error, ErrorKind, Result, SimSettings};
 use aethercl::machine::{
     Binding, Callback, Completion, Faults, Fence, Gpu, GpuError, KernelLaunch, Narrator, Options, Outcome,
@@ -107,6 +108,8 @@ pub struct SimDriver {
     options: LaunchOptions,
     target: Target,
     edit: Option<Edit>,
+    /// Transfers since somebody wants their times.
+    transfers: Mutex<Option<Vec<Transfer>>>,
 }
 
 /// The machine's errors as ours.
@@ -179,6 +182,7 @@ impl SimDriver {
             options: launch,
             target,
             edit: None,
+            transfers: Mutex::default(),
         })
     }
 
@@ -219,9 +223,21 @@ impl SimDriver {
 
     fn transfer(
         &self,
-        submit: impl FnOnce(&mut Gpu, Callback) -> std::result::Result<Fence, GpuError>,
+        what: (TransferKind, QueueKind, usize),
+        submit: impl FnOnce(&mut Gpu, usize, Callback) -> std::result::Result<Fence, GpuError>,
     ) -> Result<Outcome> {
-        self.do_now(submit)?.1.outcome.map_err(|e| error(&e))
+        let number = self.number(what.1);
+        let done = self.do_now(|gpu, callback| submit(gpu, number, callback))?.1;
+        self.note(what, &done);
+        done.outcome.map_err(|e| error(&e))
+    }
+
+    fn note(&self, (kind, queue, bytes): (TransferKind, QueueKind, usize), done: &Completion) {
+        let mut transfers = self.transfers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(list) = transfers.as_mut() {
+            let (start_ns, end_ns) = (done.start_ns, done.end_ns);
+            list.push(Transfer { kind, queue, bytes: bytes as u64, start_ns, end_ns });
+        }
     }
 
     fn run(
@@ -338,8 +354,9 @@ impl Driver for SimDriver {
 
     fn write(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {
         let at = place(memory(to)?, offset, data.len())?;
-        let queue = self.number(queue);
-        self.transfer(|gpu, callback| gpu.write(queue, at, data.to_vec(), Some(callback))).map(|_| ())
+        let what = (TransferKind::Upload, queue, data.len());
+        self.transfer(what, |gpu, queue, callback| gpu.write(queue, at, data.to_vec(), Some(callback)))?;
+        Ok(())
     }
 
     fn read(&self, queue: QueueKind, from: &Memory, offset: usize, out: &mut [u8]) -> Result<()> {
@@ -347,6 +364,7 @@ impl Driver for SimDriver {
         let number = self.number(queue);
         let bytes = out.len() as u64;
         let (fence, done) = self.do_now(|gpu, callback| gpu.read(number, at, bytes, Some(callback)))?;
+        self.note((TransferKind::Download, queue, out.len()), &done);
         let outcome = done.outcome.map_err(|e| error(&e))?;
         if outcome.data.len() != out.len() {
             return Err(Error::internal("a read-back brought another number of bytes"));
@@ -365,9 +383,9 @@ impl Driver for SimDriver {
     ) -> Result<()> {
         let source = place(memory(from.0)?, from.1, bytes)?;
         let target = place(memory(to.0)?, to.1, bytes)?;
-        let queue = self.number(queue);
         let packet = Packet::Copy { to: target, from: source, bytes: bytes as u64 };
-        self.transfer(|gpu, callback| gpu.submit(queue, packet, Some(callback))).map(|_| ())
+        let what = (TransferKind::Copy, queue, bytes);
+        self.transfer(what, |gpu, queue, callback| gpu.submit(queue, packet, Some(callback))).map(|_| ())
     }
 
     fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
@@ -377,9 +395,10 @@ impl Driver for SimDriver {
         }
         let mut padded = [0; 16];
         padded[..pattern.len()].copy_from_slice(pattern);
-        let (queue, length) = (self.number(queue), pattern.len() as u32);
+        let length = pattern.len() as u32;
         let packet = Packet::Fill { to: at, bytes: bytes as u64, pattern: padded, length };
-        self.transfer(|gpu, callback| gpu.submit(queue, packet, Some(callback))).map(|_| ())
+        let what = (TransferKind::Fill, queue, bytes);
+        self.transfer(what, |gpu, queue, callback| gpu.submit(queue, packet, Some(callback))).map(|_| ())
     }
 
     fn build(&self, source: &str, options: &str) -> Result<Program> {
@@ -454,7 +473,8 @@ impl Driver for SimDriver {
         let Fence { queue: other, value } = sim_event(event)?.fence;
         let number = self.number(queue);
         let packet = Packet::Wait { queue: other as u32, value };
-        self.transfer(|gpu, callback| gpu.submit(number, packet, Some(callback))).map(|_| ())
+        let done = self.do_now(|gpu, callback| gpu.submit(number, packet, Some(callback)))?.1;
+        done.outcome.map(|_| ()).map_err(|e| error(&e))
     }
 
     fn wait(&self, event: &Event) -> Result<()> {
@@ -468,6 +488,11 @@ impl Driver for SimDriver {
 
     fn times(&self, event: &Event) -> Result<(u64, u64)> {
         Ok(sim_event(event)?.times)
+    }
+
+    fn time_transfers(&self, on: bool) -> Result<Vec<Transfer>> {
+        let mut transfers = self.transfers.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(std::mem::replace(&mut *transfers, on.then(Vec::new)).unwrap_or_default())
     }
 
     fn flush(&self, queue: QueueKind) -> Result<()> {

@@ -288,7 +288,8 @@ impl<'a> Launch<'a> {
             None => return Ok(()),
         };
         let built = Programs::of(&device).get(&device, self.kernel, self.entry, &self.parts.defines)?;
-        let label = Label { name: self.entry, bytes: self.parts.bytes, flops: self.parts.flops };
+        let Parts { bytes, flops, .. } = *self.parts;
+        let label = Label { name: self.entry, variant: self.kernel.name, bytes, flops };
         let beside = (&self.parts.beside[..], self.parts.note.as_ref());
         device.launch(&built, &self.parts.slots, range, label, beside)
     }

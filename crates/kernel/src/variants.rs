@@ -32,6 +32,15 @@ impl Variants {
     pub fn kernels(&self) -> &'static [&'static Kernel] {
         self.kernels
     }
+    /// Changes when one of their texts does: which is fastest was found about these.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = blake3::Hasher::new();
+        for kernel in self.kernels {
+            hash.update(kernel.name.as_bytes());
+            hash.update(kernel.fingerprint().as_bytes());
+        }
+        hash.finalize().to_hex()[..16].into()
+    }
     /// The variant for a class of shapes on a device.
     ///
     /// # Errors

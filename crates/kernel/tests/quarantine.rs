@@ -24,7 +24,8 @@ fn chosen(device: &Device) -> &'static str {
 }
 
 fn suspect(kernel: &Kernel, params: Option<Params>) -> Suspect {
-    Suspect { kernel: kernel.name.into(), params, text: Some(kernel.fingerprint()), why: "test".into() }
+    let (kernel, text) = (kernel.name.into(), Some(kernel.fingerprint()));
+    Suspect { kernel, params, text, why: "test".into(), unfinished: 0 }
 }
 
 #[test]
@@ -98,7 +99,7 @@ fn a_damaged_file_counts_as_empty() {
     assert_eq!(chosen(&device(&settings, "1")), "job_fast");
 }
 
-/// While the test runs the variant is quarantined on disk: a program that a hanging device ends leaves it so.
+/// While the test runs the variant is marked on disk: a second program that ends meanwhile leaves it in quarantine.
 #[test]
 fn a_variant_proves_itself_once_and_is_released_only_then() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,11 +109,17 @@ fn a_variant_proves_itself_once_and_is_released_only_then() {
     let mut ask = || {
         tuning.proven(&here, &FAST, || {
             runs += 1;
+            let left = Tuning::of(&device(&settings, "1")).quarantine().suspects();
+            assert_eq!((left.len(), left[0].unfinished), (1, 1));
             assert_eq!(
                 chosen(&device(&settings, "1")),
-                "job_plain",
-                "killed now, the next program would avoid it"
+                "job_fast",
+                "killed now, the next program tries again"
             );
+            let twice = Suspect { unfinished: 2, ..left[0].clone() };
+            let third = device(&settings, "1");
+            Tuning::of(&third).quarantine().replace(vec![twice]);
+            assert_eq!(chosen(&third), "job_plain", "killed twice, it is avoided");
             Ok(())
         })
     };

@@ -9,10 +9,12 @@ use crate::ops::{MultiOp, OPS};
 use crate::{DType, Device, Error, Result, Settings, Tensor, tape};
 use netcl_kernel::tune::Tuning;
 
+mod accuracy;
 mod bench;
 mod sample;
 mod selftest;
-pub use bench::{BenchCase, BenchFn, Wanted, bench};
+pub use accuracy::{AFFORDABLE, Accuracy, Errors};
+pub use bench::{BenchCase, BenchFn, bench};
 pub use sample::{Input, Layouts, Sample};
 pub use selftest::{SelfTest, Verdict};
 

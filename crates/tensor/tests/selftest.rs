@@ -4,7 +4,7 @@
 use netcl_kernel::tune::{Params, Tuning};
 use netcl_kernel::{Kernel, Variants};
 use netcl_tensor::ops::OpEntry;
-use netcl_tensor::suite::{BenchCase, SelfTest, Wanted};
+use netcl_tensor::suite::{BenchCase, SelfTest};
 use netcl_tensor::{DType, Device, Error, Result, Settings, Tensor};
 
 // Off by one, and only where there is more than one element: a mistake that one value would not show.
@@ -50,7 +50,7 @@ fn lost(device: &Device, _: DType) -> Result<usize> {
 fn no_bench(
     _: &Device,
     _: DType,
-    _: Wanted<'_>,
+    _: &dyn Fn(&str) -> bool,
     _: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
 ) -> Result<()> {
     Ok(())

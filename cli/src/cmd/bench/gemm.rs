@@ -15,6 +15,9 @@ pub struct Args {
     /// NN, NT (B stored (n,k)), TN (A stored (k,m))
     #[arg(long, value_delimiter = ',', default_value = "NN,NT,TN", value_parser = ["NN", "NT", "TN", "TT"])]
     layouts: Vec<String>,
+    /// Print errors against f64, beside the peer's on the same inputs, instead of times
+    #[arg(long)]
+    pub errors: bool,
 }
 
 fn size(text: &str) -> Result<[usize; 3], String> {
@@ -27,37 +30,136 @@ fn size(text: &str) -> Result<[usize; 3], String> {
 }
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
-    for &[m, n, k] in &args.sizes {
-        for layout in &args.layouts {
-            let a = operand(bench, [m, k], layout.starts_with('T'))?;
-            let b = operand(bench, [k, n], layout.ends_with('T'))?;
-            let request = json!({ "op": "gemm", "shape": [m, n, k], "layout": layout, "dtype": bench.kind });
-            let line = Line {
-                op: "gemm".into(),
-                shape: vec![m, n, k],
-                layout: layout.clone(),
-                flops: 2 * (m * n * k) as u64,
-                bytes: ((m * k + k * n + m * n) * bench.dtype.size()) as u64,
-                ..Line::default()
-            };
-            bench.measure(line, Some(request), &mut || no_grad(|| a.matmul(&b)).map(|_| ()))?;
-        }
+    for (size, layout) in args.products() {
+        let [m, n, k] = size;
+        let product = Product::new(&bench.device, size, layout, bench.dtype)?;
+        product.check(&bench.kind)?;
+        let request = json!({ "op": "gemm", "shape": size, "layout": layout, "dtype": bench.kind });
+        let line = Line {
+            op: "gemm".into(),
+            shape: size.into(),
+            layout: layout.into(),
+            flops: 2 * (m * n * k) as u64,
+            bytes: ((m * k + k * n + m * n) * bench.dtype.size()) as u64,
+            checked: true,
+            ..Line::default()
+        };
+        bench.measure(line, Some(request), &mut || product.run().map(|_| ()))?;
     }
     Ok(())
 }
 
-/// A matrix of this shape, in memory as it is or transposed. Values between -1 and 1, none of them special.
-fn operand(bench: &Bench, [rows, cols]: [usize; 2], transposed: bool) -> Result<Tensor> {
-    let data: Vec<f32> = (0..rows * cols).map(|i| ((i * 7919) % 2003) as f32 / 1001.0 - 1.0).collect();
-    if transposed {
-        return Tensor::from_f32(&bench.device, [cols, rows], &data, bench.dtype)?.permute(&[1, 0]);
+impl Args {
+    /// Every size in every layout.
+    pub fn products(&self) -> impl Iterator<Item = ([usize; 3], &str)> {
+        self.sizes.iter().flat_map(|size| self.layouts.iter().map(|layout| (*size, layout.as_str())))
     }
-    Tensor::from_f32(&bench.device, [rows, cols], &data, bench.dtype)
+}
+
+/// Two matrices to be multiplied, on the device and as it stores them.
+pub struct Product {
+    /// m, n, k.
+    pub size: [usize; 3],
+    pub layout: String,
+    a: Tensor,
+    b: Tensor,
+    /// The operands as they lie in memory, each axis order as the layout says.
+    pub stored: [Vec<f32>; 2],
+}
+
+/// Entries of a product that are compared.
+const SAMPLES: usize = 64;
+
+impl Product {
+    /// Values between -1 and 1, none of them special.
+    pub fn new(device: &Device, [m, n, k]: [usize; 3], layout: &str, dtype: DType) -> Result<Self> {
+        let stored = [m * k, k * n].map(|count| -> Vec<f32> {
+            (0..count).map(|i| dtype.round(((i * 7919) % 2003) as f64 / 1001.0 - 1.0) as f32).collect()
+        });
+        let place = |data: &[f32], [rows, cols]: [usize; 2], transposed: bool| {
+            if transposed {
+                return Tensor::from_f32(device, [cols, rows], data, dtype)?.permute(&[1, 0]);
+            }
+            Tensor::from_f32(device, [rows, cols], data, dtype)
+        };
+        let a = place(&stored[0], [m, k], layout.starts_with('T'))?;
+        let b = place(&stored[1], [k, n], layout.ends_with('T'))?;
+        Ok(Self { size: [m, n, k], layout: layout.into(), a, b, stored })
+    }
+
+    pub fn run(&self) -> Result<Tensor> {
+        no_grad(|| self.a.matmul(&self.b))
+    }
+
+    /// One entry in f64, and the sum of the absolute values of what it is a sum of.
+    pub fn entry(&self, i: usize, j: usize) -> (f64, f64) {
+        let [m, n, k] = self.size;
+        let at = |data: &[f32], transposed: bool, row: usize, col: usize, [rows, cols]: [usize; 2]| {
+            f64::from(if transposed { data[col * rows + row] } else { data[row * cols + col] })
+        };
+        let [a, b] = &self.stored;
+        let (ta, tb) = (self.layout.starts_with('T'), self.layout.ends_with('T'));
+        (0..k).fold((0.0, 0.0), |(sum, size), l| {
+            let term = at(a, ta, i, l, [m, k]) * at(b, tb, l, j, [k, n]);
+            (sum + term, size + term.abs())
+        })
+    }
+
+    /// So many entries, the corners among them, the others anywhere.
+    pub fn places(&self, count: usize) -> Vec<(usize, usize)> {
+        let [m, n, _] = self.size;
+        let corners = [(0, 0), (0, n - 1), (m - 1, 0), (m - 1, n - 1)];
+        let anywhere = (0u64..).map(|i| {
+            let mixed = (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            ((mixed >> 33) as usize % m, (mixed & 0xFFFF_FFFF) as usize % n)
+        });
+        corners.into_iter().chain(anywhere).take(count.min(m * n).max(4)).collect()
+    }
+
+    /// Entries of a product on the device.
+    pub fn read(&self, c: &Tensor, places: &[(usize, usize)]) -> Result<Vec<f32>> {
+        places.iter().map(|&(i, j)| c.slice(0, i..i + 1)?.slice(1, j..j + 1)?.to_vec()).map(first).collect()
+    }
+
+    /// Compares some entries with f64. A sum of k terms in f32 may be off by some units of f32 of the terms' sizes, tf32 operands add
+    /// theirs, and the result is rounded once more as it is stored.
+    ///
+    /// # Errors
+    /// `Internal` naming the first entry that is wrong.
+    pub fn check(&self, kind: &str) -> Result<()> {
+        let c = self.run()?;
+        let places = self.places(SAMPLES);
+        let sums = if kind == "tf32" { TF32 } else { 8.0 * f64::from(f32::EPSILON) };
+        for (&(i, j), got) in places.iter().zip(self.read(&c, &places)?) {
+            let ((expected, size), got) = (self.entry(i, j), f64::from(got));
+            let bound = c.dtype().epsilon() * expected.abs() + sums * size + f64::from(f32::MIN_POSITIVE);
+            // Not `>`: NaN is wrong.
+            let near = (got - expected).abs() <= bound;
+            if !near {
+                let [m, n, k] = self.size;
+                return Err(Error::internal(format!(
+                    "bench gemm: {} of {m}×{n}×{k} in {kind} is wrong: entry ({i}, {j}) is {got}, expected {expected}; allowed \
+                     difference {bound:.2e}",
+                    self.layout
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What two operands rounded to 11 bits can be off together.
+const TF32: f64 = 1.0 / 1024.0;
+
+fn first(values: Result<Vec<f32>>) -> Result<f32> {
+    values.map(|v| v.first().copied().unwrap_or(f32::NAN))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::bench::tests;
 
     #[test]
     fn sizes() {
@@ -66,5 +168,22 @@ mod tests {
         for bad in ["", "0", "2x3", "axb", "1x2x3x4"] {
             assert!(size(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_product_is_checked_in_every_layout_and_a_wrong_kernel_is_found() {
+        let device = tests::device(|text| text.to_owned());
+        for layout in ["NN", "NT", "TN", "TT"] {
+            for (dtype, kind) in [(DType::F32, "f32"), (DType::Bf16, "bf16")] {
+                Product::new(&device, [17, 40, 33], layout, dtype).unwrap().check(kind).unwrap();
+            }
+        }
+        let broken = tests::device(|text| {
+            let vector = text.replace("acc[x][y] *= alpha", "acc[x][y] *= 0.5f * alpha");
+            vector.replace("n0 + column, acc[i][j], alpha", "n0 + column, 0.5f * acc[i][j], alpha")
+        });
+        let wrong = Product::new(&broken, [17, 40, 33], "NN", DType::F32).unwrap().check("f32");
+        let message = wrong.unwrap_err().to_string();
+        assert!(message.contains("NN of 17×40×33 in f32 is wrong: entry ("), "{message}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::measure::Times;
 use crate::out;
+use crate::profile::Costs;
 use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
 use serde::Serialize;
@@ -38,6 +39,8 @@ pub struct Line {
     /// Why the peer has no figure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_error: Option<String>,
+    /// The result was compared with what it should be before it was timed.
+    pub checked: bool,
     /// What else is known of the case.
     #[serde(flatten)]
     pub extra: serde_json::Map<String, serde_json::Value>,
@@ -91,6 +94,15 @@ impl Printer {
             c.gflops,
             c.gbps
         ))
+    }
+
+    /// Where the time of some steps went.
+    pub fn profile(&mut self, costs: &Costs<'_>) -> Result<()> {
+        if self.json {
+            return costs.json().iter().try_for_each(out::json);
+        }
+        costs.lines().iter().for_each(|line| out::note(line));
+        Ok(())
     }
 
     pub fn line(&mut self, line: &Line) -> Result<()> {

@@ -1,5 +1,6 @@
 //! `netcl bench`: how fast, as a share of what the device can do and beside PyTorch measured in the same minutes.
 
+mod errors;
 mod gemm;
 mod line;
 mod measure;
@@ -69,13 +70,25 @@ pub struct Bench {
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     match &args.what {
+        What::Gemm(args) if args.errors => errors::gemm(args, &mut Setup::open(&args.common, context)?),
+        What::Ops(args) if args.errors => errors::ops(args, &mut Setup::open(&args.common, context)?),
         What::Gemm(args) => gemm::run(args, &mut Bench::open(&args.common, context)?),
         What::Train(args) => train::run(args, &mut Bench::open(&args.common, context)?),
         What::Ops(args) => ops::run(args, &mut Bench::open(&args.common, context)?),
     }
 }
 
-impl Bench {
+/// A device, what is computed in, and the peer.
+pub struct Setup {
+    device: Device,
+    dtype: DType,
+    /// What the peer calls type and precision.
+    kind: String,
+    peer: Option<Peer>,
+    json: bool,
+}
+
+impl Setup {
     fn open(args: &Common, context: &Context) -> Result<Self> {
         let dtype = DType::parse(&args.dtype).filter(|d| d.is_float());
         let dtype = dtype.ok_or_else(|| {
@@ -84,20 +97,27 @@ impl Bench {
         let device = context.open_device_with(&args.device, args.matmul_precision)?;
         let tf32 = dtype == DType::F32 && args.matmul_precision == MatmulPrecision::High;
         let kind = if tf32 { "tf32".into() } else { dtype.to_string() };
+        let peer = Peer::open(&args.peer, &device)?;
+        out::note(&match &peer {
+            Some(peer) => format!("peer: {}", peer.name()),
+            None => "no peer: name a Python that has PyTorch with --peer".into(),
+        });
+        Ok(Self { device, dtype, kind, peer, json: args.json })
+    }
+}
+
+impl Bench {
+    fn open(args: &Common, context: &Context) -> Result<Self> {
+        let Setup { device, dtype, kind, peer, json } = Setup::open(args, context)?;
         if device.capabilities().simulated {
             return Err(Error::unsupported(format!(
                 "bench: {} is simulated and its time is modelled, not measured; `netcl sim run` shows it for a kernel",
                 device.capabilities().id
             )));
         }
-        let peer = Peer::open(&args.peer, &device)?;
         let ceilings = ceiling::measure(&device)?;
-        let mut printer = Printer::new(args.json);
+        let mut printer = Printer::new(json);
         printer.ceilings(&device, &ceilings)?;
-        out::note(&match &peer {
-            Some(peer) => format!("peer: {}", peer.name()),
-            None => "no peer: name a Python that has PyTorch with --peer".into(),
-        });
         Ok(Self { device, dtype, kind, rounds: Rounds(args.rounds.max(1)), ceilings, peer, printer })
     }
 
@@ -115,5 +135,23 @@ impl Bench {
         line.complete(&times, &self.ceilings);
         self.printer.line(&line)?;
         Ok(line)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use netcl::device::fault::FaultDriver;
+    use netcl::device::{Capabilities, open_driver};
+    use netcl::prelude::*;
+
+    /// The test device, which builds every text as `edit` leaves it, and takes the variants that any device has.
+    pub fn device(edit: impl Fn(&str) -> String + Send + Sync + 'static) -> Device {
+        let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
+        let inner = open_driver(&name, &Settings::from_env()).unwrap();
+        let capabilities = Capabilities { nvidia_cc: 0, ..inner.capabilities().clone() };
+        let driver = FaultDriver::new(inner, Default::default()).pretending(capabilities);
+        let driver = driver.edit_sources(Box::new(move |text: &str| Some(edit(text))));
+        // No cache: its programs are known by their texts before the edit.
+        Device::from_driver(Box::new(driver), Settings::default())
     }
 }

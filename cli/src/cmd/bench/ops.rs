@@ -3,7 +3,7 @@
 use super::{Bench, Common, Line};
 use netcl::prelude::*;
 use netcl::tensor::ops::OPS;
-use netcl::tensor::suite::BenchCase;
+use netcl::tensor::suite::{AFFORDABLE, BenchCase};
 use serde_json::{Value, json};
 
 /// Flags of `bench ops`.
@@ -14,29 +14,70 @@ pub struct Args {
     /// Only ops whose name contains this
     #[arg(long, value_name = "NAME")]
     op: Option<String>,
+    /// Print errors against f64, beside the peer's on the same inputs, instead of times; sizes are those that a reference on the
+    /// host can do
+    #[arg(long)]
+    pub errors: bool,
 }
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
-    let mut found = false;
-    for op in OPS {
-        let (device, dtype) = (bench.device.clone(), bench.dtype);
-        let wanted =
-            |name: &str| args.op.as_ref().is_none_or(|part| name.contains(part) || op.name.contains(part));
-        (op.bench)(&device, dtype, &wanted, &mut |case| {
-            found = true;
-            measure(bench, case)
-        })?;
-    }
-    match (&args.op, found) {
-        (Some(part), false) => Err(Error::format(format!(
-            "no op with a benchmark is called {part:?}; `netcl bench ops` without --op shows all of them"
-        ))),
-        _ => Ok(()),
+    let (device, dtype) = (bench.device.clone(), bench.dtype);
+    args.each(&device, dtype, &mut |name, case| measure(bench, name, case))
+}
+
+impl Args {
+    /// Visits the cases that `--op` names, with their names.
+    pub fn each(
+        &self,
+        device: &Device,
+        dtype: DType,
+        visit: &mut dyn FnMut(&str, BenchCase<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut found = false;
+        for op in OPS {
+            let named = |name: &str| {
+                self.op.as_ref().is_none_or(|part| name.contains(part) || op.name.contains(part))
+            };
+            (op.bench)(device, dtype, &named, &mut |case| {
+                found = true;
+                visit(if case.sample.is_empty() { case.op } else { case.sample }, case)
+            })?;
+        }
+        match (&self.op, found) {
+            (Some(part), false) => Err(Error::format(format!(
+                "no op with a benchmark is called {part:?}; `netcl bench ops` without --op shows all of them"
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 
-fn measure(bench: &mut Bench, mut case: BenchCase<'_>) -> Result<()> {
-    let name = case.name;
+/// Compares the op with its reference, values and gradients, at the sizes that are timed or, where the reference takes too long for
+/// them, at smaller ones; and looks at every result of the timed sizes for one that is nothing but zeros, or has NaNs.
+///
+/// # Errors
+/// `Internal` with what is wrong.
+fn check(name: &str, case: &mut BenchCase<'_>) -> Result<()> {
+    let wrong =
+        |what: &str, e: &Error| Error::internal(format!("bench ops: {name}{what} is wrong: {}", e.message()));
+    let verified = (case.accuracy)(AFFORDABLE).and_then(|a| a.verify());
+    verified.map_err(|e| wrong("", &e))?;
+    (case.gradients)().map_err(|e| wrong("'s backward", &e))?;
+    for (pass, run) in [("", &mut case.forward), ("'s backward", &mut case.backward)] {
+        for tensor in run.as_mut().map_or_else(|| Ok(Vec::new()), |run| run())? {
+            let values = if tensor.dtype().is_float() { tensor.to_vec()? } else { continue };
+            let nothing = !values.is_empty() && values.iter().all(|v| *v == 0.0);
+            if nothing || values.iter().any(|v| v.is_nan()) {
+                let why = if nothing { "a result of zeros alone" } else { "a result with NaNs" };
+                return Err(wrong(pass, &Error::internal(why)));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure(bench: &mut Bench, name: &str, mut case: BenchCase<'_>) -> Result<()> {
+    check(name, &mut case)?;
     let passes = [("fwd", case.forward.take(), case.bytes[0]), ("bwd", case.backward.take(), case.bytes[1])];
     for (pass, run, bytes) in passes {
         let Some(mut run) = run else { continue };
@@ -47,6 +88,7 @@ fn measure(bench: &mut Bench, mut case: BenchCase<'_>) -> Result<()> {
             pass,
             flops,
             bytes,
+            checked: true,
             ..Line::default()
         };
         let request = request(name, &case.shapes).map(|mut request| {
@@ -65,6 +107,19 @@ fn flops(device: &Device, run: &mut dyn FnMut() -> Result<()>) -> Result<u64> {
     let ran = run();
     let kernels = device.stop_profile()?;
     ran.map(|()| kernels.iter().map(|k| k.flops).sum())
+}
+
+/// The peer's op that computes this one from the same inputs.
+pub fn peer_op(name: &str) -> Option<Value> {
+    Some(match name {
+        "gelu" => json!({ "op": "gelu", "approximate": "none" }),
+        "gelu_tanh" => json!({ "op": "gelu", "approximate": "tanh" }),
+        "exp" | "tanh" | "sigmoid" | "relu" | "silu" | "add" | "mul" | "layer_norm" | "rms_norm"
+        | "softmax" | "log_softmax" | "cross_entropy" | "embedding" | "attention" | "matmul" => {
+            json!({ "op": name })
+        }
+        _ => return None,
+    })
 }
 
 /// The same for the peer, where it has the op.
@@ -90,6 +145,8 @@ fn request(name: &str, shapes: &[Vec<usize>]) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::bench::tests;
+    use clap::Parser;
 
     #[test]
     fn requests_have_the_peers_shapes() {
@@ -98,5 +155,35 @@ mod tests {
         assert_eq!(shape("embedding", &[vec![50, 8], vec![4, 5]]), Some(json!([50, 8, 20])));
         assert_eq!(shape("exp", &[vec![4, 5]]), Some(json!([4, 5])));
         assert_eq!(shape("unknown", &[vec![4]]), None);
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn checked(device: &Device, op: &str, dtype: DType) -> Result<usize> {
+        let Line { args } = Line::parse_from(["bench", "--op", op]);
+        let mut count = 0;
+        args.each(device, dtype, &mut |name, case| {
+            count += 1;
+            check(name, &mut { case })
+        })?;
+        Ok(count)
+    }
+
+    #[test]
+    fn a_wrong_kernel_is_found_before_it_is_timed() {
+        let healthy = tests::device(|text| text.to_owned());
+        assert_eq!(checked(&healthy, "rms_norm", DType::F32).unwrap(), 1);
+        assert_eq!(checked(&healthy, "rms_norm", DType::Bf16).unwrap(), 1);
+        // The result is right; what the backward reads is not.
+        let broken = tests::device(|text| text.replace("rstd[row] = r;", "rstd[row] = 0.5f * r;"));
+        let message = checked(&broken, "rms_norm", DType::F32).unwrap_err().to_string();
+        assert!(message.contains("rms_norm's backward is wrong: gradient"), "{message}");
+        let broken = tests::device(|text| text.replace("inverse = 1.0f /", "inverse = 2.0f /"));
+        let message = checked(&broken, "softmax", DType::F32).unwrap_err().to_string();
+        assert!(message.contains("softmax is wrong: element"), "{message}");
     }
 }

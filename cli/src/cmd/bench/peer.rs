@@ -95,6 +95,18 @@ impl Peer {
         Ok(Ok(Reply { peer: reply["peer"].as_str().unwrap_or("torch").into(), samples_ms }))
     }
 
+    /// Computes `request`, whose inputs and result are files of f32. The inner error is the peer's refusal.
+    ///
+    /// # Errors
+    /// `Io` when the peer is gone.
+    pub fn evaluate(&mut self, mut request: Value) -> Result<Result<(), String>> {
+        request["of"] = request["op"].take();
+        request["op"] = "evaluate".into();
+        request["device"] = self.device.into();
+        let reply = self.exchange(&request)?;
+        Ok(reply["error"].as_str().map_or(Ok(()), |e| Err(e.into())))
+    }
+
     fn exchange(&mut self, request: &Value) -> Result<Value> {
         let gone = |why: String| Error::new(ErrorKind::Io, format!("the peer is gone: {why}"));
         writeln!(self.to, "{request}").and_then(|()| self.to.flush()).map_err(|e| gone(e.to_string()))?;

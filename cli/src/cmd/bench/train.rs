@@ -4,16 +4,19 @@ use super::measure::median;
 use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
 use crate::out;
+use crate::profile::{self, Costs};
 use clap::builder::PossibleValuesParser;
 use netcl::device::human;
 use netcl::nn::config::{GraphMode, PRESETS, Recompute, TrainConfig};
 use netcl::nn::gpt::{Gpt, GptConfig};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
+use netcl::nn::run::{HostSpan, trace_json, write_trace};
 use netcl::nn::train::Stepper;
 use netcl::prelude::*;
 use serde_json::json;
 use std::cell::Cell;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Flags of `bench train`.
@@ -41,9 +44,10 @@ pub struct Args {
     /// Let the peer compile its model (torch.compile)
     #[arg(long)]
     compile: bool,
-    /// Time each kernel of some further steps and print where they went
-    #[arg(long)]
-    profile: bool,
+    /// Then time each kernel of some further steps, print where the time goes, and write a trace that ui.perfetto.dev opens to
+    /// FILE, or trace.json; with several models, their names are added
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "trace.json")]
+    profile: Option<PathBuf>,
 }
 
 /// Characters of Shakespeare's works: the vocabulary of the character presets.
@@ -59,6 +63,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
         [] => vec![("char-cpu", None), ("char", Some(8))],
         names => names.iter().map(|n| (n.as_str(), None)).collect(),
     };
+    let alone = presets.len() == 1;
     for (preset, batch) in presets {
         let config = TrainConfig::preset(preset)?;
         let gpt = GptConfig {
@@ -71,22 +76,30 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             bias: true,
             eps: 1e-5,
         };
-        case(bench, preset, gpt, args.batch.or(batch).unwrap_or(config.batch), args)?;
+        case(bench, (preset, alone), gpt, args.batch.or(batch).unwrap_or(config.batch), args)?;
     }
     Ok(())
 }
 
-fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Args) -> Result<()> {
+fn case(
+    bench: &mut Bench,
+    (preset, alone): (&str, bool),
+    gpt: GptConfig,
+    batch: usize,
+    args: &Args,
+) -> Result<()> {
     // The ceilings were measured with larger buffers than a small model has.
     bench.device.release_cached_memory();
     bench.device.reset_memory_peak();
     let mut steps = Steps::new(&bench.device, gpt, batch, bench.dtype, (args.graph, args.recompute))?;
+    checked(&mut steps, &bench.device, (gpt, batch, bench.dtype), args)?;
     let tokens = batch * gpt.context;
     let GptConfig { layers, heads, width, context, vocab, .. } = gpt;
     let mut line = Line {
         op: "train".into(),
         shape: vec![batch, context],
         flops: gpt.flops(tokens, context) as u64,
+        checked: true,
         ..Line::default()
     };
     for (key, value) in [("layers", layers), ("heads", heads), ("width", width), ("vocab", vocab)] {
@@ -106,7 +119,7 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
     line.extra.insert("graph".into(), steps.stepper.is_captured().into());
     line.extra.insert("host_us_per_step".into(), json!(host_us));
     line.extra.insert("host_us_per_launch".into(), json!(host_us / launches.max(1) as f64));
-    let line = bench.measure(line, request, &mut || steps.run())?;
+    let line = bench.measure(line, request, &mut || steps.run().map(|_| ()))?;
     let peer =
         line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", tokens as f64 / ms * 1e3));
     out::note(&format!(
@@ -119,31 +132,114 @@ fn case(bench: &mut Bench, preset: &str, gpt: GptConfig, batch: usize, args: &Ar
         human(bench.device.memory().peak as u64),
         human(bench.device.memory().live as u64)
     ));
-    if args.profile { profile(bench, &mut steps) } else { Ok(()) }
+    args.profile
+        .as_deref()
+        .map_or(Ok(()), |file| profile(bench, &mut steps, preset, &file_of(file, preset, alone)))
+}
+
+/// Learning rate of the steps that are timed.
+const RATE: f64 = 1e-3;
+/// Learning rate of the steps that are checked: small enough that the loss of the same batch falls from the first on.
+const GENTLE: f64 = 1e-4;
+/// Steps that are checked.
+const CHECKED: usize = 4;
+
+/// Trains a few steps on one batch before anything is timed, and looks at their losses; where steps may be replayed from a graph,
+/// another model does the same steps without.
+fn checked(
+    steps: &mut Steps,
+    device: &Device,
+    (gpt, batch, dtype): (GptConfig, usize, DType),
+    args: &Args,
+) -> Result<()> {
+    let losses = |steps: &mut Steps| -> Result<Vec<f32>> {
+        steps.rate = GENTLE;
+        let losses = (0..CHECKED).map(|_| steps.step(0)?.item()).collect();
+        steps.rate = RATE;
+        losses
+    };
+    let eager = match args.graph {
+        GraphMode::Off => None,
+        _ => Some(losses(&mut Steps::new(device, gpt, batch, dtype, (GraphMode::Off, args.recompute))?)?),
+    };
+    device.finish()?;
+    device.release_cached_memory();
+    device.reset_memory_peak();
+    // Loss scaling passes over steps until the scale fits.
+    let falls = dtype != DType::F16;
+    verdict(&losses(steps)?, eager.as_deref(), gpt.vocab, falls)
+}
+
+/// Whether losses are those of a model that learns: a new one guesses (ln of the vocabulary, within 1), the loss of a batch that is
+/// seen again and again falls, and a replayed step does what one does that is not.
+fn verdict(losses: &[f32], eager: Option<&[f32]>, vocab: usize, falls: bool) -> Result<()> {
+    let wrong =
+        |why: String| Err(Error::internal(format!("bench train: the losses {losses:?} are wrong: {why}")));
+    let guess = (vocab as f32).ln();
+    let (Some(first), Some(last)) = (losses.first(), losses.last()) else {
+        return wrong("there are none".into());
+    };
+    if losses.iter().any(|l| !l.is_finite()) {
+        return wrong("not all are finite".into());
+    }
+    if (first - guess).abs() > 1.0 {
+        return wrong(format!("a new model guesses, so the first is about {guess:.2}"));
+    }
+    if falls && last >= first {
+        return wrong("the same batch again and again, and it does not fall".into());
+    }
+    match eager {
+        Some(eager) if eager != losses => wrong(format!("without a graph they are {eager:?}")),
+        _ => Ok(()),
+    }
 }
 
 /// Steps whose kernels are timed.
-const PROFILED: usize = 3;
+const PROFILED: u64 = 3;
 
-/// Device time of a step by kernel, the most expensive first. Timing each launch takes time of its own, which is not in here.
-fn profile(bench: &Bench, steps: &mut Steps) -> Result<()> {
-    bench.device.start_profile();
-    let ran = (0..PROFILED).try_for_each(|_| steps.run());
-    let kernels = bench.device.stop_profile()?;
-    ran?;
-    let total: f64 = kernels.iter().map(|k| k.seconds).sum();
-    out::note("  ms a step  share  launches    GB/s   TFLOP/s  kernel");
-    for k in kernels {
-        out::note(&format!(
-            "{:>11.3} {:>5.1} % {:>9} {:>7.0} {:>9.1}  {}",
-            k.seconds * 1e3 / PROFILED as f64,
-            100.0 * k.seconds / total.max(1e-12),
-            k.count as usize / PROFILED,
-            k.bytes as f64 / k.seconds.max(1e-12) * 1e-9,
-            k.flops as f64 / k.seconds.max(1e-12) * 1e-12,
-            k.name
-        ));
+/// Where the trace of one of several models goes.
+fn file_of(file: &Path, preset: &str, alone: bool) -> PathBuf {
+    if alone {
+        return file.into();
     }
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = file.extension().map_or("json".into(), |e| e.to_string_lossy());
+    file.with_file_name(format!("{stem}-{preset}.{extension}"))
+}
+
+/// Device time of further steps by kernel, the most expensive first. Timing each launch takes time of its own, which is not in
+/// here.
+fn profile(bench: &mut Bench, steps: &mut Steps, preset: &str, file: &Path) -> Result<()> {
+    let device = bench.device.clone();
+    let ceilings = profile::ceilings(&device, bench.dtype)?;
+    let mut host = Vec::new();
+    device.start_timeline()?;
+    let ran = (1..=PROFILED).try_for_each(|step| {
+        let start = Instant::now();
+        let ran = steps.run().map(|_| ());
+        host.push(HostSpan { name: "enqueue", step, start, end: Instant::now() });
+        ran
+    });
+    let start = Instant::now();
+    let done = device.finish();
+    host.push(HostSpan { name: "wait", step: PROFILED, start, end: Instant::now() });
+    let timeline = device.stop_timeline()?;
+    ran.and(done)?;
+    let about = json!({
+        "device": device.capabilities().name,
+        "preset": preset,
+        "steps": [1, PROFILED],
+        "replayed": steps.stepper.is_captured(),
+    });
+    write_trace(file, &trace_json(&timeline, &host, &about))?;
+    let kernels = timeline.kernels();
+    let costs = Costs { kernels: &kernels, steps: PROFILED, ceilings };
+    bench.printer.profile(&costs)?;
+    out::note(&format!(
+        "trace: {} (ui.perfetto.dev opens it; clocks agree within {:.1} µs)",
+        file.display(),
+        timeline.clock_error_ns as f64 * 1e-3
+    ));
     Ok(())
 }
 
@@ -157,6 +253,8 @@ struct Steps {
     inputs: (Tensor, Tensor),
     stepper: Stepper,
     turn: Cell<usize>,
+    /// Learning rate.
+    rate: f64,
 }
 
 impl Steps {
@@ -183,13 +281,17 @@ impl Steps {
         };
         let batches = (0..BATCHES).map(|i| Ok((ids(i)?, ids(i + 1)?))).collect::<Result<_>>()?;
         let (inputs, stepper) = ((ids(0)?, ids(1)?), Stepper::new(device, graph));
-        Ok(Self { model, optimizer, recompute, batches, inputs, stepper, turn: Cell::new(0) })
+        Ok(Self { model, optimizer, recompute, batches, inputs, stepper, turn: Cell::new(0), rate: RATE })
     }
 
-    /// Enqueues one step.
-    fn run(&mut self) -> Result<()> {
+    /// Enqueues one step with the next batch; its loss, which the next step may overwrite.
+    fn run(&mut self) -> Result<Tensor> {
         let turn = self.turn.replace(self.turn.get() + 1);
-        let Self { model, optimizer, recompute, batches, inputs, stepper, .. } = self;
+        self.step(turn)
+    }
+
+    fn step(&mut self, turn: usize) -> Result<Tensor> {
+        let Self { model, optimizer, recompute, batches, inputs, stepper, rate, .. } = self;
         let batch = &batches[turn % BATCHES];
         let fixed = !stepper.is_eager();
         if fixed {
@@ -199,11 +301,11 @@ impl Steps {
         }
         let (x, y) = if fixed { &*inputs } else { batch };
         let mode = Mode { recompute: *recompute, ..Mode::eval() };
-        optimizer.set_rate(1e-3)?;
+        optimizer.set_rate(*rate)?;
         if stepper.is_cold() {
             rehearse(stepper, model, optimizer, (x, y), mode);
         }
-        stepper.run(|| {
+        let loss = stepper.run(|| {
             let loss = model.loss(x, y, mode)?;
             optimizer.backward(&loss)?;
             optimizer.apply()?;
@@ -211,7 +313,7 @@ impl Steps {
             Ok(loss.detach())
         })?;
         optimizer.count();
-        Ok(())
+        Ok(loss)
     }
 
     /// Launches of a step, and microseconds the host needs to enqueue them. A CPU device takes the host's core away meanwhile, so
@@ -288,4 +390,53 @@ fn thread_time_us() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     let nanoseconds: f64 = text.split_whitespace().next()?.parse().ok()?;
     (nanoseconds > 0.0).then_some(nanoseconds / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::bench::tests;
+    use clap::Parser;
+
+    #[test]
+    fn losses_of_a_model_that_learns() {
+        let learns = [4.18, 4.15, 4.11, 4.06];
+        verdict(&learns, Some(&learns), 65, true).unwrap();
+        for (losses, eager, part) in [
+            ([4.18, 4.15, f32::NAN, 4.06], None, "finite"),
+            ([0.0, 0.0, 0.0, 0.0], None, "guesses"),
+            ([4.18, 4.18, 4.18, 4.18], None, "does not fall"),
+            (learns, Some([4.18, 4.15, 4.11, 4.05]), "without a graph they are"),
+        ] {
+            let message = verdict(&losses, eager.as_ref().map(|e| &e[..]), 65, true).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+        verdict(&[4.18; 4], None, 65, false).unwrap();
+        assert!(verdict(&[], None, 65, true).is_err());
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn an_update_that_does_nothing_is_found() {
+        let check = |device: &Device| {
+            let Line { args } = Line::parse_from(["bench", "--graph", "auto"]);
+            let gpt =
+                GptConfig { layers: 1, heads: 2, width: 32, context: 16, vocab: 65, bias: true, eps: 1e-5 };
+            let mode = (args.graph, args.recompute);
+            let mut steps = Steps::new(device, gpt, 4, DType::F32, mode).unwrap();
+            checked(&mut steps, device, (gpt, 4, DType::F32), &args)
+        };
+        check(&tests::device(|text| text.to_owned())).unwrap();
+        let broken = tests::device(|text| text.replace(BROKEN.0, BROKEN.1));
+        let message = check(&broken).unwrap_err().to_string();
+        assert!(message.contains("it does not fall"), "{message}");
+    }
+
+    /// The rate that the update multiplies with.
+    const BROKEN: (&str, &str) = ("-s.lr", "-0.0f");
 }

@@ -11,6 +11,7 @@ mod result;
 mod safe;
 mod staging;
 mod sys;
+mod transfers;
 
 pub use codes::{code_name, hint};
 pub use discover::{OpenClDevice, devices};

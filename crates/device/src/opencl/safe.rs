@@ -6,7 +6,9 @@ use super::objects::{ClEvent, ClKernel, ClMemory, ClProgram, Owner, Shared, cl_e
 use super::result::{check, info_bytes, need, number, text};
 use super::staging::Staging;
 use super::sys::{self, Ptr, Table};
+use super::transfers::Transfers;
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
+use crate::profile::{Transfer, TransferKind};
 use crate::{Capabilities, Error, ErrorKind, Result};
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +18,7 @@ pub struct OpenClDriver {
     shared: Arc<Shared>,
     capabilities: Capabilities,
     staging: Mutex<Staging>,
+    transfers: Arc<Transfers>,
 }
 
 impl OpenClDriver {
@@ -49,11 +52,17 @@ impl OpenClDriver {
         shared.compute = unsafe { queue(context, id, flags, &raw mut code) };
         check("clCreateCommandQueue", what, code)?;
         // SAFETY: as above.
-        shared.copy = unsafe { queue(context, id, 0, &raw mut code) };
+        shared.copy = unsafe { queue(context, id, flags, &raw mut code) };
         check("clCreateCommandQueue", what, code)?;
-        let shared = Arc::new(shared);
-        let staging = Mutex::new(Staging::new(Arc::clone(&shared), device.capabilities.global_mem));
-        Ok(Self { shared, capabilities: device.capabilities.clone(), staging })
+        let (shared, transfers) = (Arc::new(shared), Arc::new(Transfers::default()));
+        let staging =
+            Staging::new(Arc::clone(&shared), Arc::clone(&transfers), device.capabilities.global_mem);
+        Ok(Self {
+            shared,
+            capabilities: device.capabilities.clone(),
+            staging: Mutex::new(staging),
+            transfers,
+        })
     }
 
     fn table(&self) -> &Table {
@@ -133,6 +142,19 @@ impl OpenClDriver {
         Ok(timed.then(|| Event::new(ClEvent::new(&self.shared, event))))
     }
 
+    /// What a transfer's call is to leave its event in: null unless transfers are timed.
+    fn event_slot(&self, event: &mut Ptr) -> *mut Ptr {
+        if self.transfers.is_on() { &raw mut *event } else { std::ptr::null_mut() }
+    }
+
+    /// Notes a transfer that left an event.
+    fn timed(&self, kind: TransferKind, queue: QueueKind, bytes: usize, event: Ptr) {
+        if !event.is_null() {
+            let event = Event::new(ClEvent::new(&self.shared, event));
+            self.transfers.note(kind, queue, bytes, || event);
+        }
+    }
+
     fn log_of(&self, program: &ClProgram) -> Result<String> {
         let get = need(self.table().clGetProgramBuildInfo, "clGetProgramBuildInfo")?;
         // SAFETY: `info_bytes` passes a buffer of the size it names.
@@ -187,11 +209,13 @@ impl Driver for OpenClDriver {
         if n == 0 {
             return self.finish(queue);
         }
+        let mut event = std::ptr::null_mut();
+        let slot = self.event_slot(&mut event);
         // SAFETY: a blocking read into a slice of exactly `n` bytes.
-        let code = unsafe {
-            read(q, from, 1, offset, n, out.as_mut_ptr().cast(), 0, std::ptr::null(), std::ptr::null_mut())
-        };
-        check("clEnqueueReadBuffer", || format!("{n} bytes at {offset}"), code)
+        let code = unsafe { read(q, from, 1, offset, n, out.as_mut_ptr().cast(), 0, std::ptr::null(), slot) };
+        check("clEnqueueReadBuffer", || format!("{n} bytes at {offset}"), code)?;
+        self.timed(TransferKind::Download, queue, n, event);
+        Ok(())
     }
 
     fn copy(
@@ -203,21 +227,28 @@ impl Driver for OpenClDriver {
     ) -> Result<()> {
         let copy = need(self.table().clEnqueueCopyBuffer, "clEnqueueCopyBuffer")?;
         let (q, src, dst) = (self.shared.queue(queue), cl_memory(from.0)?, cl_memory(to.0)?);
+        let mut event = std::ptr::null_mut();
+        let slot = self.event_slot(&mut event);
         // SAFETY: live objects of this context.
-        let code =
-            unsafe { copy(q, src, dst, from.1, to.1, bytes, 0, std::ptr::null(), std::ptr::null_mut()) };
-        check("clEnqueueCopyBuffer", || format!("{bytes} bytes"), code)
+        let code = unsafe { copy(q, src, dst, from.1, to.1, bytes, 0, std::ptr::null(), slot) };
+        check("clEnqueueCopyBuffer", || format!("{bytes} bytes"), code)?;
+        self.timed(TransferKind::Copy, queue, bytes, event);
+        Ok(())
     }
 
     fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         let fill = need(self.table().clEnqueueFillBuffer, "clEnqueueFillBuffer")?;
         let (q, to) = (self.shared.queue(queue), cl_memory(to)?);
+        let mut event = std::ptr::null_mut();
+        let slot = self.event_slot(&mut event);
         // SAFETY: the driver copies the pattern before returning.
         let code = unsafe {
             let pattern_at = pattern.as_ptr().cast();
-            fill(q, to, pattern_at, pattern.len(), offset, bytes, 0, std::ptr::null(), std::ptr::null_mut())
+            fill(q, to, pattern_at, pattern.len(), offset, bytes, 0, std::ptr::null(), slot)
         };
-        check("clEnqueueFillBuffer", || format!("{bytes} bytes at {offset}"), code)
+        check("clEnqueueFillBuffer", || format!("{bytes} bytes at {offset}"), code)?;
+        self.timed(TransferKind::Fill, queue, bytes, event);
+        Ok(())
     }
 
     fn build(&self, source: &str, options: &str) -> Result<Program> {
@@ -369,6 +400,17 @@ impl Driver for OpenClDriver {
             check("clGetEventProfilingInfo", String::new, code).map(|()| out)
         };
         Ok((read(sys::PROFILING_COMMAND_START)?, read(sys::PROFILING_COMMAND_END)?))
+    }
+
+    fn time_transfers(&self, on: bool) -> Result<Vec<Transfer>> {
+        let seen = self.transfers.switch(on);
+        seen.into_iter()
+            .map(|(kind, queue, bytes, event)| {
+                self.wait(&event)?;
+                let (start_ns, end_ns) = self.times(&event)?;
+                Ok(Transfer { kind, queue, bytes, start_ns, end_ns })
+            })
+            .collect()
     }
 
     fn flush(&self, queue: QueueKind) -> Result<()> {

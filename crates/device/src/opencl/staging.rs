@@ -1,11 +1,13 @@
 //! Pinned staging for uploads: a ring of page-locked host memory, so that a write returns once the data is in the ring
 //! and the transfer runs beside the host. Pageable memory moves at a third of the speed on discrete GPUs.
 
-use super::objects::{ClEvent, Shared};
+use super::objects::{ClEvent, Shared, cl_event};
 use super::result::{check, need};
 use super::sys::{self, Ptr};
+use super::transfers::Transfers;
 use crate::Result;
-use crate::driver::QueueKind;
+use crate::driver::{Event, QueueKind};
+use crate::profile::TransferKind;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -21,10 +23,11 @@ fn ring_bytes(global_mem: u64) -> usize {
 
 pub(super) struct Staging {
     shared: Arc<Shared>,
+    transfers: Arc<Transfers>,
     bytes: usize,
     ring: Option<Ring>,
     /// Transfers under way, oldest first, and the part of the ring each reads.
-    pending: VecDeque<(Range<usize>, ClEvent)>,
+    pending: VecDeque<(Range<usize>, Event)>,
     head: usize,
 }
 
@@ -37,8 +40,15 @@ struct Ring {
 unsafe impl Send for Staging {}
 
 impl Staging {
-    pub fn new(shared: Arc<Shared>, global_mem: u64) -> Self {
-        Self { shared, bytes: ring_bytes(global_mem), ring: None, pending: VecDeque::new(), head: 0 }
+    pub fn new(shared: Arc<Shared>, transfers: Arc<Transfers>, global_mem: u64) -> Self {
+        Self {
+            shared,
+            transfers,
+            bytes: ring_bytes(global_mem),
+            ring: None,
+            pending: VecDeque::new(),
+            head: 0,
+        }
     }
 
     /// Copies `data` into the ring piece by piece and enqueues the transfers.
@@ -59,7 +69,9 @@ impl Staging {
                 write(q, to, 0, to_offset, piece.len(), slot.cast(), 0, std::ptr::null(), &raw mut event)
             };
             check("clEnqueueWriteBuffer", || format!("{} bytes at {to_offset}", piece.len()), code)?;
-            self.pending.push_back((at..at + piece.len(), ClEvent::new(&self.shared, event)));
+            let event = Event::new(ClEvent::new(&self.shared, event));
+            self.transfers.note(TransferKind::Upload, queue, piece.len(), || event.clone());
+            self.pending.push_back((at..at + piece.len(), event));
         }
         Ok(())
     }
@@ -73,8 +85,9 @@ impl Staging {
         while self.pending.front().is_some_and(|(r, _)| overlaps(r)) {
             let Some((_, event)) = self.pending.pop_front() else { break };
             let wait = need(self.shared.table.clWaitForEvents, "clWaitForEvents")?;
+            let event = cl_event(&event)?;
             // SAFETY: one live event.
-            check("clWaitForEvents", || "an upload".into(), unsafe { wait(1, &raw const event.0.ptr) })?;
+            check("clWaitForEvents", || "an upload".into(), unsafe { wait(1, &raw const event) })?;
         }
         self.head = start + bytes.next_multiple_of(1024);
         Ok(start)
@@ -126,9 +139,9 @@ impl Drop for Staging {
     fn drop(&mut self) {
         let table = &self.shared.table;
         while let Some((_, event)) = self.pending.pop_front() {
-            if let Some(wait) = table.clWaitForEvents {
+            if let (Some(wait), Ok(ptr)) = (table.clWaitForEvents, cl_event(&event)) {
                 // SAFETY: one live event; an error here leaves nothing to do.
-                unsafe { wait(1, &raw const event.0.ptr) };
+                unsafe { wait(1, &raw const ptr) };
             }
         }
         if let (Some(ring), Some(unmap), Some(release), Some(finish)) =

@@ -9,7 +9,7 @@ mod store;
 pub use quarantine::{Quarantine, Suspect};
 pub use search::{Outcome, Trial, search};
 pub use space::{Recording, Tuning, combinations};
-pub use store::{Measurement, Record, Store};
+pub use store::{Measurement, Origin, Record, Store};
 
 /// Values of a kernel's parameters.
 pub type Params = std::collections::BTreeMap<String, i64>;

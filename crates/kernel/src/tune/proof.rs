@@ -7,6 +7,10 @@ use std::sync::PoisonError;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+/// What is known of a variant whose test ended a program.
+const UNFINISHED: &str = "it did not come back from the test before its first use";
+/// So many programs in a row that ended during a test are a hang.
+const AVOIDED: u32 = 2;
 /// A test of milliseconds, and compiling its kernels, that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -14,8 +18,10 @@ impl Tuning {
     /// Whether `kernel` passes `test` on this device. The test runs once, at the first question; a variant that fails it is
     /// avoided from now on, with a line that says so, as `netcl doctor` would have it.
     ///
-    /// A wrong barrier or tensor map hangs the queue and no call ever returns. So the variant is quarantined on disk before the test
-    /// and released after it: a program that had to be killed meets it no second time.
+    /// A wrong barrier or tensor map hangs the queue and no call ever returns. So the variant is marked on disk before the test and
+    /// released after it. A test that takes longer than any healthy one turns the mark into a quarantine: a program that had to be
+    /// killed for it meets the variant no second time. A program that ends earlier may have been stopped by its user; the
+    /// next one tests once more, and only a second mark in a row counts as a hang.
     pub fn proven(
         &self,
         device: &Device,
@@ -31,8 +37,10 @@ impl Tuning {
         }
         // The test launches the kernel itself.
         self.settle(key, true);
-        self.hold(kernel, "it did not come back from the test before its first use");
-        let outcome = device.aside(|| watched(kernel.name, test));
+        let before = self.ended_in_test(kernel);
+        self.hold(kernel, UNFINISHED, before + 1);
+        let hangs = || self.hold(kernel, UNFINISHED, AVOIDED.max(before + 1));
+        let outcome = device.aside(|| watched(kernel.name, PATIENCE, hangs, test));
         match &outcome {
             Ok(()) => self.release(kernel),
             Err(e) => self.retire(device, kernel, &format!("the test before its first use: {}", e.message())),
@@ -49,7 +57,7 @@ impl Tuning {
             kernel.name,
             device.capabilities().id
         );
-        self.hold(kernel, why);
+        self.hold(kernel, why, 0);
         self.refresh();
     }
 
@@ -57,10 +65,24 @@ impl Tuning {
         self.proofs.write().unwrap_or_else(PoisonError::into_inner).insert(key, proven);
     }
 
-    fn hold(&self, kernel: &Kernel, why: &str) {
+    /// How many programs in a row ended during the test of this text.
+    fn ended_in_test(&self, kernel: &Kernel) -> u32 {
+        let text = kernel.fingerprint();
+        let suspects = self.quarantine().suspects().into_iter();
+        let mut mine = suspects.filter(|s| s.kernel == kernel.name && s.params.is_none());
+        mine.find(|s| s.text.as_ref() == Some(&text)).map_or(0, |s| s.unfinished)
+    }
+
+    fn hold(&self, kernel: &Kernel, why: &str, unfinished: u32) {
         let mut suspects = self.others(kernel);
         let text = Some(kernel.fingerprint());
-        suspects.push(Suspect { kernel: kernel.name.into(), params: None, text, why: why.into() });
+        suspects.push(Suspect {
+            kernel: kernel.name.into(),
+            params: None,
+            text,
+            why: why.into(),
+            unfinished,
+        });
         self.keep(suspects);
     }
 
@@ -81,16 +103,22 @@ impl Tuning {
     }
 }
 
-/// Runs the test; says so when it does not end.
-fn watched(name: &'static str, test: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Runs the test; when it does not end, calls `hangs` and says so.
+fn watched(
+    name: &'static str,
+    patience: Duration,
+    hangs: impl FnOnce() + Send,
+    test: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let (done, waiting) = channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            if waiting.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+                hangs();
                 tracing::error!(
                     "the test of kernel {name} has not ended for {} s, so the device hangs. Stop this program; the next one avoids \
                      the kernel",
-                    PATIENCE.as_secs()
+                    patience.as_secs()
                 );
             }
         });
@@ -98,4 +126,87 @@ fn watched(name: &'static str, test: impl FnOnce() -> Result<()>) -> Result<()> 
         drop(done);
         outcome
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_device::null::NullDriver;
+    use netcl_device::{Capabilities, DeviceKind, Settings};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static KERNEL: Kernel = Kernel::new("proof_test", "__kernel void f(__global float *x) { x[0] = 1; }");
+
+    /// A program's device: it reads what programs before it left on disk.
+    fn program(settings: &Settings) -> Device {
+        let capabilities = Capabilities::floor("gpu:0", DeviceKind::Gpu);
+        Device::from_driver(Box::new(NullDriver::new(capabilities)), settings.clone())
+    }
+
+    fn avoided(settings: &Settings) -> bool {
+        let device = program(settings);
+        let tuning = Tuning::of(&device);
+        let found = tuning.quarantine().suspects();
+        found.iter().any(|s| s.kernel == KERNEL.name && s.is_avoided())
+    }
+
+    /// A program that is killed during the test: what is on disk then is what the next one finds.
+    fn killed(settings: &Settings, hang: bool) {
+        let device = program(settings);
+        let tuning = Tuning::of(&device);
+        let path = tuning.quarantine().path().unwrap().to_owned();
+        let mut left = Vec::new();
+        assert!(tuning.proven(&device, &KERNEL, || {
+            if hang {
+                tuning.hold(&KERNEL, UNFINISHED, AVOIDED);
+            }
+            left = std::fs::read(&path).unwrap();
+            Ok(())
+        }));
+        std::fs::write(&path, left).unwrap();
+    }
+
+    #[test]
+    fn a_program_stopped_in_the_test_gives_one_more_try_and_two_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+        killed(&settings, false);
+        assert!(!avoided(&settings), "stopped once: perhaps by Ctrl-C");
+        killed(&settings, false);
+        assert!(avoided(&settings), "stopped twice");
+        // A test that comes back takes the mark away.
+        let device = program(&settings);
+        assert!(Tuning::of(&device).proven(&device, &KERNEL, || Ok(())));
+        assert!(!avoided(&settings));
+        killed(&settings, false);
+        assert!(!avoided(&settings), "the count began anew");
+    }
+
+    #[test]
+    fn a_hang_that_was_seen_is_avoided_at_once_and_another_text_starts_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+        killed(&settings, true);
+        assert!(avoided(&settings));
+        static EDITED: Kernel = Kernel::new("proof_test", "__kernel void f(__global float *x) { x[0] = 2; }");
+        let device = program(&settings);
+        assert_eq!(Tuning::of(&device).ended_in_test(&EDITED), 0);
+        assert_eq!(Tuning::of(&device).ended_in_test(&KERNEL), AVOIDED);
+    }
+
+    #[test]
+    fn the_watchdog_tells_a_long_test_from_one_that_ends() {
+        let told = AtomicBool::new(false);
+        let hangs = || told.store(true, Ordering::SeqCst);
+        watched("quick", Duration::from_secs(600), hangs, || Ok(())).unwrap();
+        assert!(!told.load(Ordering::SeqCst));
+        let long = || {
+            while !told.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        watched("long", Duration::from_millis(1), hangs, long).unwrap();
+        assert!(told.load(Ordering::SeqCst));
+    }
 }

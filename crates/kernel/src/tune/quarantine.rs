@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// A variant, or some parameters of it, that gave a wrong result or failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
     /// Kernel variant.
     pub kernel: String,
@@ -22,6 +22,21 @@ pub struct Suspect {
     pub text: Option<String>,
     /// The op that it failed in, and how.
     pub why: String,
+    /// How many programs in a row ended during its test. One may have been stopped by its user, so the variant is tested once
+    /// more; the second time it is avoided. 0 for what failed.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unfinished: u32,
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Suspect {
+    /// Whether it is avoided, and not only under test.
+    pub fn is_avoided(&self) -> bool {
+        self.unfinished != 1
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -143,7 +158,8 @@ impl Quarantine {
             return Some("NETCL_DISABLE names it".into());
         }
         let suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut mine = suspects.iter().filter(|s| s.kernel == kernel.name && s.params.as_ref() == params);
+        let mine = suspects.iter().filter(|s| s.kernel == kernel.name && s.params.as_ref() == params);
+        let mut mine = mine.filter(|s| s.is_avoided());
         let found = mine.find(|s| s.text.as_ref().is_none_or(|t| *t == kernel.fingerprint()));
         found.map(|s| format!("it failed its self-test: {}; `netcl doctor` tests again", s.why))
     }

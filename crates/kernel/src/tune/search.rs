@@ -58,7 +58,8 @@ pub fn search(
         measurements.push(measure(device, params, trial, &expected));
     }
     tuning.try_out(kernel, bucket, None);
-    let Some(record) = conclude(kernel, bucket, &trial.case, default, measurements) else {
+    let text = tuning.text(kernel);
+    let Some(record) = conclude((kernel, bucket, text), &trial.case, default, measurements) else {
         return Ok(Outcome::OutOfBudget);
     };
     tuning.store().put(record.clone())?;
@@ -108,8 +109,7 @@ fn time(device: &Device, trial: &mut Trial<'_>) -> Result<f64> {
 }
 
 fn conclude(
-    kernel: &str,
-    bucket: u64,
+    (kernel, bucket, text): (&str, u64, Option<String>),
     case: &str,
     default: Params,
     measurements: Vec<Measurement>,
@@ -128,6 +128,7 @@ fn conclude(
         chosen: chosen.clone(),
         default,
         speedup: base / best.max(1e-9),
+        text,
         measurements,
     })
 }
@@ -144,8 +145,7 @@ mod tests {
             status: "ok".into(),
         };
         let record = conclude(
-            "k",
-            0,
+            ("k", 0, Some("text".into())),
             "case",
             Params::from([("WG".into(), 64)]),
             vec![m(64, Some(10.0)), m(128, None), m(256, Some(5.0))],
@@ -153,8 +153,8 @@ mod tests {
         .unwrap();
         assert_eq!(record.chosen["WG"], 256);
         assert!((record.speedup - 2.0).abs() < 1e-9);
-        assert!(conclude("k", 0, "case", Params::new(), vec![m(64, None), m(128, None)]).is_none());
-        assert!(conclude("k", 0, "case", Params::new(), vec![m(64, Some(10.0))]).is_none());
+        assert!(conclude(("k", 0, None), "case", Params::new(), vec![m(64, None), m(128, None)]).is_none());
+        assert!(conclude(("k", 0, None), "case", Params::new(), vec![m(64, Some(10.0))]).is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a launch uses: the value being tried, else the stored choice, else the default of the device's class.
 
-use super::{Params, Quarantine, Store};
+use super::{Origin, Params, Quarantine, Store};
 use crate::define::Value;
 use crate::kernel::Kernel;
 use crate::variants::Variants;
@@ -34,6 +34,9 @@ pub struct Tuning {
     recording: AtomicBool,
     seen: Mutex<Recording>,
     candidates: RwLock<HashMap<&'static str, Vec<Params>>>,
+    /// Hashes of the texts of what was launched.
+    texts: RwLock<HashMap<&'static str, String>>,
+    origins: RwLock<HashMap<(&'static str, u64), Origin>>,
     /// Variants that were tested before their first use, by address, and whether they passed.
     pub(super) proofs: RwLock<HashMap<usize, bool>>,
 }
@@ -50,6 +53,8 @@ impl Tuning {
             recording: AtomicBool::new(false),
             seen: Mutex::default(),
             candidates: RwLock::default(),
+            texts: RwLock::default(),
+            origins: RwLock::default(),
             proofs: RwLock::default(),
         })
     }
@@ -113,12 +118,13 @@ impl Tuning {
         let space = kernel.space_on(device.capabilities());
         let candidates = combinations(&space, CANDIDATES);
         let trial = self.trial(kernel.name, bucket);
-        let wanted = match &trial {
-            Some(params) => Some(params.clone()),
-            None => self.stored(device, kernel, bucket).or_else(|| {
-                candidates.iter().find(|p| self.quarantine.allows_params(device, kernel, p)).cloned()
-            }),
-        };
+        let text = self.text_of(kernel.name, || kernel.fingerprint());
+        let stored =
+            if trial.is_some() { None } else { self.stored(device, kernel, bucket, &text, &candidates) };
+        self.came_from(kernel.name, bucket, stored.as_ref().map(|(_, origin)| *origin));
+        let wanted = trial.or(stored.map(|(params, _)| params)).or_else(|| {
+            candidates.iter().find(|p| self.quarantine.allows_params(device, kernel, p)).cloned()
+        });
         let value =
             |name: &str, default: i64| wanted.as_ref().and_then(|w| w.get(name).copied()).unwrap_or(default);
         let chosen: Chosen =
@@ -129,10 +135,50 @@ impl Tuning {
     }
 
     /// The stored choice for a kernel, if it still fits this device and was not found wrong.
-    fn stored(&self, device: &Device, kernel: &Kernel, bucket: u64) -> Option<Params> {
-        let stored = self.store.choice(kernel.name, bucket)?;
-        let fits = fits(device, kernel, &stored) && self.quarantine.allows_params(device, kernel, &stored);
-        fits.then_some(stored)
+    fn stored(
+        &self,
+        device: &Device,
+        kernel: &Kernel,
+        bucket: u64,
+        text: &str,
+        candidates: &[Params],
+    ) -> Option<(Params, Origin)> {
+        let (stored, origin) = self.store.choice(kernel.name, bucket, text)?;
+        // What was measured elsewhere may be none of what this device is offered.
+        let offered = origin == Origin::Tuned || candidates.contains(&stored);
+        let fits = offered
+            && fits(device, kernel, &stored)
+            && self.quarantine.allows_params(device, kernel, &stored);
+        fits.then_some((stored, origin))
+    }
+
+    /// The hash of a kernel's text, or of those of [`Variants`], which is computed once.
+    fn text_of(&self, name: &'static str, hash: impl FnOnce() -> String) -> String {
+        if let Some(text) = self.text(name) {
+            return text;
+        }
+        let text = hash();
+        self.texts.write().unwrap_or_else(PoisonError::into_inner).insert(name, text.clone());
+        text
+    }
+
+    /// The hash of the text of what was launched under this name.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        self.texts.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    fn came_from(&self, name: &'static str, bucket: u64, origin: Option<Origin>) {
+        let origin = origin.unwrap_or(Origin::Default);
+        self.origins.write().unwrap_or_else(PoisonError::into_inner).insert((name, bucket), origin);
+    }
+
+    /// Where the choices come from that launches so far were made with: kernel or [`Variants`], class of shapes, origin.
+    pub fn origins(&self) -> Vec<(&'static str, u64, Origin)> {
+        let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
+        let mut out: Vec<_> =
+            origins.iter().map(|((name, bucket), origin)| (*name, *bucket, *origin)).collect();
+        out.sort_unstable_by_key(|(name, bucket, _)| (*name, *bucket));
+        out
     }
 
     fn trial(&self, name: &str, bucket: u64) -> Option<Params> {
@@ -157,8 +203,12 @@ impl Tuning {
             Some(_) => runnable,
             None => self.quarantine.sift(device, variants.name(), runnable),
         };
-        let wanted = trial.or_else(|| self.store.choice(variants.name(), bucket));
-        if let Some(wanted) = wanted {
+        let text = self.text_of(variants.name(), || variants.fingerprint());
+        let stored = if trial.is_some() { None } else { self.store.choice(variants.name(), bucket, &text) };
+        let runs = |p: &Params| usable.iter().any(|k| p.contains_key(k.name));
+        let stored = stored.filter(|(params, _)| runs(params));
+        self.came_from(variants.name(), bucket, stored.as_ref().map(|(_, origin)| *origin));
+        if let Some(wanted) = trial.or(stored.map(|(params, _)| params)) {
             usable.sort_by_key(|k| !wanted.contains_key(k.name));
         }
         let usable: Usable = usable.into();

@@ -1,12 +1,12 @@
 //! Tuning results on disk: one file a device under `<cache>/tuning/<vendor>/<architecture>/`, every measurement kept.
 //!
-//! A choice is looked up for the device, then for its architecture, then for its vendor, then among the results that
-//! ship with netcl.
+//! A choice is looked up for the device, then for its architecture, then for its vendor; each time first among what was measured
+//! here, then among what ships with netcl (`shipped.json`). What was measured on another text of a kernel does not count.
 
 use super::Params;
 use netcl_device::{Capabilities, Error, Result, Settings};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// One candidate's measurement.
@@ -35,7 +35,11 @@ pub struct Record {
     pub default: Params,
     /// Default time over chosen time.
     pub speedup: f64,
-    /// Every candidate.
+    /// Hash of the texts it was measured on; any text where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Every candidate; shipped results leave them out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measurements: Vec<Measurement>,
 }
 
@@ -48,15 +52,43 @@ struct Shelf {
     records: Vec<Record>,
 }
 
-/// Results that ship with netcl.
-const SHIPPED: &[&str] = &[];
+/// Results that ship with netcl: a list of devices. `netcl tune --export` adds one.
+const SHIPPED: &str = include_str!("shipped.json");
+
+/// A gain below this is noise: such a result is not exported.
+const WORTH: f64 = 1.03;
+
+/// Where a choice comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// The kernel's own default.
+    Default,
+    /// Measured by others, and part of netcl.
+    Shipped,
+    /// Measured here on a device of the same architecture or vendor.
+    Related,
+    /// Measured here on this device.
+    Tuned,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::Shipped => "shipped",
+            Self::Related => "tuned on a related device",
+            Self::Tuned => "tuned",
+        })
+    }
+}
 
 /// The results that apply to one device.
 pub struct Store {
     path: Option<PathBuf>,
     own: Mutex<Shelf>,
-    /// Other devices' results, nearest first.
-    others: Vec<Shelf>,
+    /// Other results that may apply, nearest first; at the same distance, those measured here first.
+    others: Vec<(Origin, Shelf)>,
 }
 
 /// Letters and digits of a name, the rest as single dashes: fit for a file name.
@@ -81,6 +113,10 @@ fn architecture(device: &Capabilities) -> String {
 impl Store {
     /// Reads what there is for a device. A file that does not parse is ignored with a warning.
     pub fn open(settings: &Settings, device: &Capabilities) -> Self {
+        Self::with(settings, device, SHIPPED)
+    }
+
+    fn with(settings: &Settings, device: &Capabilities, shipped: &str) -> Self {
         let own = Shelf {
             vendor: slug(&device.vendor),
             architecture: architecture(device),
@@ -92,27 +128,80 @@ impl Store {
         let path = root
             .as_ref()
             .map(|r| r.join(&own.vendor).join(&own.architecture).join(format!("{}.json", own.device)));
-        let mut shelves: Vec<Shelf> =
-            root.as_ref().map(|r| files_below(r)).unwrap_or_default().iter().filter_map(read).collect();
-        shelves.extend(SHIPPED.iter().filter_map(|text| serde_json::from_str(text).ok()));
+        let files = root.as_ref().map(|r| files_below(r)).unwrap_or_default();
+        let mut here: Vec<Shelf> = files.iter().filter_map(read).collect();
+        let same = |s: &Shelf| s.device == own.device && s.architecture == own.architecture;
         let mut mine = own.clone();
-        if let Some(at) =
-            shelves.iter().position(|s| s.device == own.device && s.architecture == own.architecture)
-        {
-            mine = shelves.remove(at);
+        if let Some(at) = here.iter().position(same) {
+            mine = here.remove(at);
         }
-        shelves.retain(|s| s.vendor == own.vendor);
-        shelves.sort_by_key(|s| s.architecture != own.architecture);
-        Self { path, own: Mutex::new(mine), others: shelves }
+        let shipped: Vec<Shelf> = serde_json::from_str(shipped).unwrap_or_else(|e| {
+            tracing::warn!("the tuning results that ship with netcl are ignored: {e}");
+            Vec::new()
+        });
+        let here = here.into_iter().map(|s| (Origin::Related, s));
+        let mut others: Vec<(Origin, Shelf)> =
+            here.chain(shipped.into_iter().map(|s| (Origin::Shipped, s))).collect();
+        others.retain(|(_, s)| s.vendor == own.vendor);
+        // Stable: what was measured here stays before what is shipped.
+        others.sort_by_key(|(_, s)| (!same(s), s.architecture != own.architecture));
+        Self { path, own: Mutex::new(mine), others }
     }
 
-    /// The parameters to use for a kernel, if anything was measured.
-    pub fn choice(&self, kernel: &str, bucket: u64) -> Option<Params> {
+    /// The parameters to use for a kernel whose text has the hash `text`, if anything was measured on it, and who says so.
+    pub fn choice(&self, kernel: &str, bucket: u64, text: &str) -> Option<(Params, Origin)> {
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let pick = |shelf: &Shelf| {
-            shelf.records.iter().find(|r| r.kernel == kernel && r.bucket == bucket).map(|r| r.chosen.clone())
+        let pick = |origin: Origin, shelf: &Shelf| {
+            let mut mine = shelf.records.iter().filter(|r| r.kernel == kernel && r.bucket == bucket);
+            let found = mine.find(|r| r.text.as_ref().is_none_or(|t| t == text));
+            found.map(|r| (r.chosen.clone(), origin))
         };
-        pick(&own).or_else(|| self.others.iter().find_map(pick))
+        let others = || self.others.iter().find_map(|(origin, shelf)| pick(*origin, shelf));
+        pick(Origin::Tuned, &own).or_else(others)
+    }
+
+    /// Everything that may apply to this device, what goes first first, with who says so. Records of another text of a kernel are
+    /// among it.
+    pub fn all(&self) -> Vec<(Origin, Record)> {
+        let mut out: Vec<(Origin, Record)> = Vec::new();
+        let own = self.records();
+        let others =
+            self.others.iter().flat_map(|(o, shelf)| shelf.records.iter().map(move |r| (*o, r.clone())));
+        for (origin, record) in own.into_iter().map(|r| (Origin::Tuned, r)).chain(others) {
+            let same = |r: &Record| (r.kernel.as_str(), r.bucket) == (record.kernel.as_str(), record.bucket);
+            if !out.iter().any(|(_, r)| same(r)) {
+                out.push((origin, record));
+            }
+        }
+        out
+    }
+
+    /// Puts what was measured here on this device into a file like the one that ships with netcl, in place of what the file says
+    /// of this device: choices that gain at least 3 %, without the measurements. How many.
+    ///
+    /// # Errors
+    /// `Io` with the path; `Format` when the file is no such file.
+    pub fn export(&self, path: &Path) -> Result<usize> {
+        let mut shelves: Vec<Shelf> = match std::fs::read_to_string(path) {
+            Ok(text) => serde_json::from_str(&text)
+                .map_err(|e| Error::format(format!("{} holds no tuning results: {e}", path.display())))?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(e) => return Err(Error::io("reading", path, &e)),
+        };
+        let mut mine = self.own.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        mine.records.retain(|r| r.speedup >= WORTH && r.chosen != r.default);
+        mine.records.iter_mut().for_each(|r| r.measurements.clear());
+        mine.records.sort_by(|a, b| (&a.kernel, a.bucket).cmp(&(&b.kernel, b.bucket)));
+        let count = mine.records.len();
+        shelves.retain(|s| (&s.device, &s.architecture) != (&mine.device, &mine.architecture));
+        shelves.push(mine);
+        shelves.sort_by(|a, b| {
+            (&a.vendor, &a.architecture, &a.device).cmp(&(&b.vendor, &b.architecture, &b.device))
+        });
+        let text = serde_json::to_string_pretty(&shelves)
+            .map_err(|e| Error::internal(format!("tuning results: {e}")))?;
+        std::fs::write(path, text + "\n").map_err(|e| Error::io("writing", path, &e))?;
+        Ok(count)
     }
 
     /// Everything known for this very device.
@@ -161,3 +250,6 @@ fn files_below(folder: &std::path::Path) -> Vec<PathBuf> {
     out.sort();
     out
 }
+
+#[cfg(test)]
+mod tests;

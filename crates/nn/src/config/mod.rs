@@ -222,6 +222,17 @@ pub enum Dtype {
     F16,
 }
 
+impl Dtype {
+    /// As tensors name it.
+    pub fn storage(self) -> netcl_tensor::DType {
+        match self {
+            Self::F32 => netcl_tensor::DType::F32,
+            Self::Bf16 => netcl_tensor::DType::Bf16,
+            Self::F16 => netcl_tensor::DType::F16,
+        }
+    }
+}
+
 /// Whether training steps are captured once and replayed from then on. Both ways make the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -6,10 +6,12 @@ mod folder;
 mod metrics;
 pub mod report;
 mod tensorboard;
+mod trace;
 
 pub use folder::RunFolder;
 pub use metrics::{MetricsLog, StepMetrics, read_metrics};
 pub use tensorboard::EventWriter;
+pub use trace::{HostSpan, trace_json, write_trace};
 
 use netcl_device::{Error, Result};
 use std::{fs, path::Path};

@@ -12,6 +12,7 @@ mod explain;
 mod inputs;
 mod observer;
 mod peak;
+mod profile;
 mod report;
 mod resume;
 mod step;
@@ -21,6 +22,8 @@ mod uploads;
 
 pub use inputs::{Inputs, open_inputs};
 pub use observer::{Observer, RunInfo, Silent};
+pub use peak::measure as matmul_peak;
+pub use profile::{Profile, ProfileSettings};
 pub use resume::model_from_dir;
 pub use stepper::Stepper;
 pub use trainer::{Outcome, Trainer};

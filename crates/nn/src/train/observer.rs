@@ -1,5 +1,6 @@
 //! Who watches a run: the command line draws a progress bar, a test draws nothing.
 
+use super::Profile;
 use crate::run::StepMetrics;
 use std::path::Path;
 
@@ -38,6 +39,8 @@ pub trait Observer {
     fn saved(&mut self, _step: u64, _path: &Path) {}
     /// Where a step's memory goes, in words, as soon as it is known; said once.
     fn memory_explained(&mut self, _text: &str) {}
+    /// The steps to be profiled are done; said once.
+    fn profiled(&mut self, _profile: &Profile) {}
     /// Whether to write a checkpoint and stop after this step.
     fn should_stop(&mut self) -> bool;
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// FLOP/s of the fastest of a few square products. A fraction of a second on any device; the simulated one
 /// takes as long for a small one.
-pub(super) fn measure(device: &Device, dtype: DType) -> Result<f64> {
+pub fn measure(device: &Device, dtype: DType) -> Result<f64> {
     let n = match device.capabilities() {
         c if c.simulated => 64,
         c if c.is_cpu() => 768,

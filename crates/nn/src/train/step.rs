@@ -37,8 +37,13 @@ impl Trainer {
     /// Enqueues the step after `self.step`.
     pub(super) fn enqueue(&mut self, batches: &mut Prefetch, uploads: &mut Uploads) -> Result<Pending> {
         let device = self.model.params().device().clone();
+        let begun = Instant::now();
         let (data, after) = self.batches(batches)?;
+        self.host_did("data", begun);
+        let begun = Instant::now();
         let inputs = uploads.send(&data, !self.stepper.is_eager())?;
+        self.host_did("upload", begun);
+        let begun = Instant::now();
         let lr = self.rate.at(self.step);
         self.optimizer.set_rate(lr)?;
         if self.config.dropout > 0.0 {
@@ -63,6 +68,7 @@ impl Trainer {
         self.position = after;
         let done = device.mark()?;
         device.flush()?;
+        self.host_did("enqueue", begun);
         Ok(Pending { step: self.step, lr, loss, report, done })
     }
 

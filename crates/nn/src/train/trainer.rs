@@ -1,6 +1,7 @@
 //! The run from start to end.
 
 use super::observer::{Observer, RunInfo};
+use super::profile::Profiling;
 use super::step::Pending;
 use super::stepper::Stepper;
 use super::uploads::Uploads;
@@ -64,15 +65,8 @@ pub struct Trainer {
     pub(super) draws: Tensor,
     /// Losses of the last steps.
     pub(super) losses: Vec<Tensor>,
+    pub(super) profiling: Option<Profiling>,
     tokens: [usize; 2],
-}
-
-fn storage(dtype: Dtype) -> DType {
-    match dtype {
-        Dtype::F32 => DType::F32,
-        Dtype::Bf16 => DType::Bf16,
-        Dtype::F16 => DType::F16,
-    }
 }
 
 /// AdamW as GPTs use it: decay on matrices only, clipping, and loss scaling where storage is f16.
@@ -122,7 +116,7 @@ impl Trainer {
         config.validate()?;
         let kept = from.as_ref().map(|(_, path)| Tokenizer::from_dir(path)).and_then(Result::ok);
         let inputs = open_inputs(&config, kept)?;
-        let model = Gpt::new(device, config.gpt(inputs.vocab), storage(config.dtype), config.seed)?;
+        let model = Gpt::new(device, config.gpt(inputs.vocab), config.dtype.storage(), config.seed)?;
         let optimizer = optimizer(&model, &config)?;
         let rate = config.learning_rate();
         let tokens =
@@ -164,6 +158,7 @@ impl Trainer {
             losses: (0..LOSSES)
                 .map(|_| Tensor::zeros(device, Shape::default(), DType::F32))
                 .collect::<Result<_>>()?,
+            profiling: None,
             tokens,
             config,
         };
@@ -213,11 +208,12 @@ impl Trainer {
         let mut pending: Option<Pending> = None;
         let mut outcome = Outcome::Finished;
         let started = self.step;
-        let mut explained = false;
+        let (mut explained, profiled) = (false, self.profiling.is_some());
         while self.step < self.config.steps {
-            if self.step - started == PROFILED.start {
+            if self.step - started == PROFILED.start && !profiled {
                 device.start_profile();
             }
+            self.begin_profile(self.step - started)?;
             let next = self.enqueue(&mut batches, &mut uploads)?;
             if let Some(before) = pending.replace(next) {
                 self.finish_step(&before, observer)?;
@@ -226,7 +222,7 @@ impl Trainer {
                 observer.memory_explained(&text);
                 explained = true;
             }
-            if self.step - started == PROFILED.end {
+            if self.step - started == PROFILED.end && !profiled {
                 self.kernels = device.stop_profile()?;
             }
             let stop = observer.should_stop();
@@ -238,11 +234,13 @@ impl Trainer {
                 self.publish(metrics, observer)?;
                 self.last_done = Instant::now();
             }
+            self.end_profile(stop, observer)?;
             if stop {
                 outcome = Outcome::Stopped;
                 break;
             }
         }
+        self.end_profile(true, observer)?;
         let status = match outcome {
             Outcome::Finished => format!("finished after {} steps", self.step),
             Outcome::Stopped => format!("stopped after {} of {} steps", self.step, self.config.steps),
@@ -259,7 +257,9 @@ impl Trainer {
     }
 
     fn finish_step_quietly(&mut self, pending: &Pending) -> Result<StepMetrics> {
+        let begun = Instant::now();
         let done = self.collect(pending)?;
+        self.host_did("read loss", begun);
         Ok(self.metrics(&done))
     }
 
@@ -278,10 +278,13 @@ impl Trainer {
     /// Evaluates, samples and saves, as due after this step.
     fn pause(&mut self, metrics: &mut StepMetrics, stop: bool, observer: &mut dyn Observer) -> Result<()> {
         let last = self.step == self.config.steps;
-        let every = |n: u64| n > 0 && self.step.is_multiple_of(n);
+        let step = self.step;
+        let every = |n: u64| n > 0 && step.is_multiple_of(n);
         let mut best = false;
         if !stop && (every(self.config.eval_every) || last && self.config.eval_every > 0) {
+            let begun = Instant::now();
             self.val_loss = self.evaluate()?;
+            self.host_did("evaluation", begun);
             metrics.val_loss = self.val_loss;
             if let Some(loss) = self.val_loss {
                 best = self.best.is_none_or(|(lowest, _)| loss < lowest);
@@ -292,13 +295,17 @@ impl Trainer {
             }
         }
         if !stop && (every(self.config.sample_every) || last && self.config.sample_every > 0) {
+            let begun = Instant::now();
             metrics.sample = self.sample()?;
+            self.host_did("sample", begun);
             if let Some(text) = &metrics.sample {
                 observer.sample(self.step, text);
             }
         }
         if stop || last || best || every(self.config.checkpoint_every) {
+            let begun = Instant::now();
             let path = self.save(best)?;
+            self.host_did("checkpoint", begun);
             observer.saved(self.step, &path);
         }
         if !last && !stop {

@@ -1,21 +1,23 @@
 //! Benchmark cases: the samples that say how large the inputs are in earnest.
 
-use super::Input;
+use super::accuracy::{AFFORDABLE, Accuracy, accuracy, earnest, gradients};
+use super::{Input, Sample};
 use crate::ops::MultiOp;
 use crate::{DType, Device, Result, Tensor, tape};
 
-/// Whether a case is wanted, by its name.
-pub type Wanted<'a> = &'a dyn Fn(&str) -> bool;
+/// Visits each benchmark case of an op whose sample's name, or else the op's own, is wanted.
+pub type BenchFn =
+    fn(&Device, DType, &dyn Fn(&str) -> bool, &mut dyn FnMut(BenchCase<'_>) -> Result<()>) -> Result<()>;
 
-/// Visits each wanted benchmark case of an op; the others cost nothing.
-pub type BenchFn = fn(&Device, DType, Wanted<'_>, &mut dyn FnMut(BenchCase<'_>) -> Result<()>) -> Result<()>;
-
+type Measured<'a> = Box<dyn Fn(usize) -> Result<Accuracy> + 'a>;
 type Run<'a> = Box<dyn FnMut() -> Result<Vec<Tensor>> + 'a>;
 
 /// One op on inputs of earnest size. Its tensors live as long as the visit.
 pub struct BenchCase<'a> {
-    /// The sample's name, else the op's.
-    pub name: &'static str,
+    /// The op's own name.
+    pub op: &'static str,
+    /// The sample's name, where it has one.
+    pub sample: &'static str,
     /// Shapes of the inputs.
     pub shapes: Vec<Vec<usize>>,
     /// Bytes that forward and backward cannot avoid to move: their inputs and results, each once.
@@ -24,13 +26,17 @@ pub struct BenchCase<'a> {
     pub forward: Option<Run<'a>>,
     /// Enqueues the backward and gives the gradients; `None` where it launches nothing.
     pub backward: Option<Run<'a>>,
+    /// Runs the op and its reference on inputs of these sizes, or on smaller ones of at most so many elements.
+    pub accuracy: Measured<'a>,
+    /// Compares the op's gradients with its reference's slopes, on inputs of at most [`AFFORDABLE`] elements.
+    pub gradients: Box<dyn Fn() -> Result<()> + 'a>,
 }
 
-/// Visits the samples of `O` that have benchmark shapes. Inputs are contiguous.
+/// Visits the samples of `O` that have benchmark shapes and a name that is wanted. Inputs are contiguous.
 pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
     device: &Device,
     dtype: DType,
-    wanted: Wanted<'_>,
+    wanted: &dyn Fn(&str) -> bool,
     visit: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
 ) -> Result<()> {
     for (seed, sample) in (0u64..).zip(O::samples()) {
@@ -58,15 +64,19 @@ pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
         let ins = total(&mut inputs.iter());
         let bytes = [ins + total(&mut ys.iter()), ins + total(&mut grads.iter().flatten().chain(&dys))];
         drop((ys, grads));
+        let sized = |limit: usize| -> Sample<O, N> { earnest(&sample, &shapes, limit) };
         visit(BenchCase {
-            name,
-            shapes,
+            op: O::NAME,
+            sample: sample.name,
+            shapes: shapes.clone(),
             bytes,
             forward: (forward_launches > 0).then(|| -> Run<'_> {
                 Box::new(|| tape::no_grad(|| op.forward(refs)).map(|(ys, _)| ys.into()))
             }),
             backward: (backward_launches > 0)
                 .then(|| -> Run<'_> { Box::new(|| Ok(backward()?.into_iter().flatten().collect())) }),
+            accuracy: Box::new(|limit| accuracy(device, dtype, &sized(limit), seed)),
+            gradients: Box::new(|| gradients(device, dtype, &sized(AFFORDABLE), seed)),
         })?;
     }
     Ok(())

@@ -135,5 +135,6 @@ fn suspect(
         kernel: name,
         params: (!variants).then_some(params),
         why: format!("{op}: {}", why.lines().next().unwrap_or_default()),
+        unfinished: 0,
     }
 }

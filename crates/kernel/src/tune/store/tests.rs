@@ -1,0 +1,163 @@
+//! Whose result goes first, and which do not count.
+
+use super::*;
+use crate::kernel::Kernel;
+use crate::tune::Tuning;
+use netcl_device::null::NullDriver;
+use netcl_device::{Device, DeviceKind};
+
+static KERNEL: Kernel = Kernel::new("store_test", "__kernel void f(__global float *x) { x[0] = 1; }")
+    .tune(&[("WG", &[64, 128, 256, 512])]);
+
+fn capabilities(name: &str, vendor: &str) -> Capabilities {
+    let mut c = Capabilities::floor("gpu:0", DeviceKind::Gpu);
+    (c.name, c.vendor) = (name.into(), vendor.into());
+    c.max_group = 1024;
+    c
+}
+
+fn record(wg: i64, text: Option<&str>) -> Record {
+    let params = |wg| Params::from([("WG".to_owned(), wg)]);
+    Record {
+        kernel: KERNEL.name.into(),
+        bucket: 0,
+        case: "test".into(),
+        chosen: params(wg),
+        default: params(64),
+        speedup: 1.5,
+        text: text.map(Into::into),
+        measurements: vec![Measurement { params: params(wg), median_us: Some(1.0), status: "ok".into() }],
+    }
+}
+
+fn shipped(name: &str, vendor: &str, record: Record) -> String {
+    let c = capabilities(name, vendor);
+    let shelf = Shelf {
+        vendor: slug(vendor),
+        architecture: architecture(&c),
+        device: slug(name),
+        driver: "1".into(),
+        records: vec![record],
+    };
+    serde_json::to_string(&[shelf]).unwrap()
+}
+
+fn cached(folder: &Path) -> Settings {
+    Settings { cache_dir: Some(folder.into()), ..Settings::default() }
+}
+
+fn choice(store: &Store, text: &str) -> Option<(i64, Origin)> {
+    store.choice(KERNEL.name, 0, text).map(|(params, origin)| (params["WG"], origin))
+}
+
+#[test]
+fn own_results_go_before_shipped_ones_and_those_before_related_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let (settings, here) = (cached(folder.path()), capabilities("Card One", "Maker"));
+    let of_maker = shipped("Card One", "Maker", record(128, None));
+    let open = || Store::with(&settings, &here, &of_maker);
+    assert_eq!(choice(&Store::with(&settings, &here, "[]"), "t"), None);
+    assert_eq!(choice(&open(), "t"), Some((128, Origin::Shipped)));
+    // Another card of the same maker was tuned here: what is shipped for this very card is nearer.
+    let other = Store::with(&settings, &capabilities("Card Two", "Maker"), "[]");
+    other.put(record(256, None)).unwrap();
+    assert_eq!(choice(&open(), "t"), Some((128, Origin::Shipped)));
+    // What is shipped for a third card is not nearer, and what was measured here goes first.
+    let of_third = shipped("Card Three", "Maker", record(128, None));
+    assert_eq!(choice(&Store::with(&settings, &here, &of_third), "t"), Some((256, Origin::Related)));
+    open().put(record(512, None)).unwrap();
+    assert_eq!(choice(&open(), "t"), Some((512, Origin::Tuned)));
+    let all: Vec<Origin> = open().all().into_iter().map(|(origin, _)| origin).collect();
+    assert_eq!(all, [Origin::Tuned], "one line a kernel and class of shapes");
+}
+
+#[test]
+fn results_for_unknown_devices_and_of_other_texts_do_not_count() {
+    let here = capabilities("Card One", "Maker");
+    let of = |maker: &str, text| shipped("Card One", maker, record(128, text));
+    let open = |shipped: &str| Store::with(&Settings::default(), &here, shipped);
+    assert_eq!(choice(&open(&of("Somebody Else", None)), "t"), None);
+    assert_eq!(choice(&open(&of("Maker", Some("t"))), "t"), Some((128, Origin::Shipped)));
+    assert_eq!(choice(&open(&of("Maker", Some("t"))), "edited"), None);
+    assert_eq!(choice(&open("not json"), "t"), None);
+}
+
+/// A stale result of one's own does not hide a shipped one of the present text.
+#[test]
+fn a_stale_result_gives_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let (settings, here) = (cached(folder.path()), capabilities("Card One", "Maker"));
+    let of_maker = shipped("Card One", "Maker", record(128, Some("new")));
+    Store::with(&settings, &here, &of_maker).put(record(512, Some("old"))).unwrap();
+    let store = Store::with(&settings, &here, &of_maker);
+    assert_eq!(choice(&store, "new"), Some((128, Origin::Shipped)));
+    assert_eq!(choice(&store, "old"), Some((512, Origin::Tuned)));
+}
+
+#[test]
+fn launches_follow_their_own_text_and_say_where_the_value_is_from() {
+    for (text, expected) in [
+        (Some(KERNEL.fingerprint()), (256, Origin::Tuned)),
+        (Some("another text".into()), (64, Origin::Default)),
+        (None, (256, Origin::Tuned)),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let (settings, here) = (cached(folder.path()), capabilities("Card One", "Maker"));
+        Store::open(&settings, &here).put(record(256, text.as_deref())).unwrap();
+        let device = Device::from_driver(Box::new(NullDriver::new(here)), settings);
+        let wg = Tuning::value(&device, &KERNEL, 0, "WG") as i64;
+        assert_eq!(
+            (wg, Tuning::of(&device).origins()),
+            (expected.0, vec![(KERNEL.name, 0, expected.1)]),
+            "{text:?}"
+        );
+    }
+}
+
+/// What a related device found may be none of what this one is offered.
+#[test]
+fn values_that_this_device_is_not_offered_are_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = cached(folder.path());
+    Store::open(&settings, &capabilities("Card Two", "Maker")).put(record(333, None)).unwrap();
+    let device = Device::from_driver(Box::new(NullDriver::new(capabilities("Card One", "Maker"))), settings);
+    assert_eq!(Tuning::value(&device, &KERNEL, 0, "WG"), 64);
+    assert_eq!(Tuning::of(&device).origins(), [(KERNEL.name, 0, Origin::Default)]);
+}
+
+#[test]
+fn an_export_adds_this_device_without_measurements_and_keeps_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, settings) = (folder.path().join("out.json"), cached(&folder.path().join("cache")));
+    let (one, two) = (capabilities("Card One", "Maker"), capabilities("Card Two", "Maker"));
+    Store::open(&settings, &one).put(record(128, Some("t"))).unwrap();
+    let noise = Record { bucket: 1, speedup: 1.01, ..record(128, None) };
+    let store = Store::open(&settings, &one);
+    store.put(noise).unwrap();
+    assert_eq!(store.export(&file).unwrap(), 1, "a gain of 1 % is noise");
+    let second = Store::open(&settings, &two);
+    second.put(record(256, Some("t"))).unwrap();
+    assert_eq!(second.export(&file).unwrap(), 1);
+    assert_eq!(store.export(&file).unwrap(), 1, "a second time in its place");
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("measurements"), "{text}");
+    let elsewhere = Settings::default();
+    assert_eq!(choice(&Store::with(&elsewhere, &one, &text), "t"), Some((128, Origin::Shipped)));
+    assert_eq!(choice(&Store::with(&elsewhere, &two, &text), "t"), Some((256, Origin::Shipped)));
+    std::fs::write(&file, "{}").unwrap();
+    assert_eq!(store.export(&file).unwrap_err().kind(), netcl_device::ErrorKind::Format);
+}
+
+#[test]
+fn what_ships_can_be_read() {
+    let shelves: Vec<Shelf> = serde_json::from_str(SHIPPED).unwrap();
+    for shelf in shelves {
+        assert_eq!(shelf.vendor, slug(&shelf.vendor));
+        assert_eq!(shelf.device, slug(&shelf.device));
+        assert!(
+            !shelf.records.is_empty() && shelf.records.iter().all(|r| r.text.is_some()),
+            "{}",
+            shelf.device
+        );
+    }
+}

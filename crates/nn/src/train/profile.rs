@@ -1,0 +1,103 @@
+//! Some steps of a run, with the time of every kernel, transfer and thing the host did.
+
+use super::observer::Observer;
+use super::trainer::Trainer;
+use crate::run::{HostSpan, trace_json, write_trace};
+use netcl_device::{KernelTime, Timeline};
+use netcl_tensor::Result;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Which steps are profiled.
+#[derive(Clone, Debug)]
+pub struct ProfileSettings {
+    /// Where the trace goes; `trace.json` in the run folder without it.
+    pub file: Option<PathBuf>,
+    /// The first step, counted from 1 in this process: kernels are compiled by the second, and a step is captured.
+    pub first: u64,
+    /// How many steps.
+    pub steps: u64,
+}
+
+impl Default for ProfileSettings {
+    fn default() -> Self {
+        Self { file: None, first: 3, steps: 10 }
+    }
+}
+
+/// What was found.
+#[derive(Debug)]
+pub struct Profile {
+    /// The first and the last step.
+    pub steps: (u64, u64),
+    /// Time per kernel, the most expensive first; that of evaluations and samples within the steps is among it.
+    pub kernels: Vec<KernelTime>,
+    /// Every launch and transfer.
+    pub timeline: Timeline,
+    /// Whether the steps were replayed from a graph.
+    pub replayed: bool,
+    /// Where the trace is.
+    pub file: PathBuf,
+}
+
+/// A profile that is to be made, or is being made.
+pub(super) struct Profiling {
+    settings: ProfileSettings,
+    /// The first step, once it began.
+    running: Option<u64>,
+    host: Vec<HostSpan>,
+}
+
+impl Trainer {
+    /// Profiles some steps of the next [`Trainer::run`]. They take longer than others: each launch has an event.
+    pub fn profile(&mut self, settings: ProfileSettings) {
+        self.profiling = Some(Profiling { settings, running: None, host: Vec::new() });
+    }
+
+    /// Notes for the profile what the host did since `start`.
+    pub(super) fn host_did(&mut self, name: &'static str, start: Instant) {
+        if let Some(p) = self.profiling.as_mut().filter(|p| p.running.is_some()) {
+            p.host.push(HostSpan { name, step: self.step, start, end: Instant::now() });
+        }
+    }
+
+    /// Begins the profile where its first step comes next; `done` steps were done in this process.
+    pub(super) fn begin_profile(&mut self, done: u64) -> Result<()> {
+        let Some(p) = self.profiling.as_mut().filter(|p| p.running.is_none()) else { return Ok(()) };
+        if done + 1 == p.settings.first {
+            self.model.params().device().start_timeline()?;
+            p.running = Some(self.step + 1);
+        }
+        Ok(())
+    }
+
+    /// Ends the profile where its last step is done, or the run is.
+    pub(super) fn end_profile(&mut self, ended: bool, observer: &mut dyn Observer) -> Result<()> {
+        let last = |p: &Profiling| p.running.is_some_and(|first| self.step + 1 >= first + p.settings.steps);
+        let Some(p) = self.profiling.take_if(|p| ended || last(p)) else { return Ok(()) };
+        let Some(first) = p.running else {
+            tracing::warn!(
+                "no profile: the run ended before step {}, the first that is profiled",
+                p.settings.first
+            );
+            return Ok(());
+        };
+        let device = self.model.params().device();
+        let timeline = device.stop_timeline()?;
+        let kernels = timeline.kernels();
+        self.kernels.clone_from(&kernels);
+        let file = p.settings.file.unwrap_or_else(|| self.folder.path().join("trace.json"));
+        let replayed = self.stepper.is_captured();
+        let capabilities = device.capabilities();
+        let about = json!({
+            "device": capabilities.name,
+            "steps": [first, self.step],
+            "replayed": replayed,
+            "simulated_clock": capabilities.simulated,
+        });
+        write_trace(&file, &trace_json(&timeline, &p.host, &about))?;
+        observer.profiled(&Profile { steps: (first, self.step), kernels, timeline, replayed, file });
+        Ok(())
+    }
+}
