@@ -258,6 +258,13 @@ impl Parser<'_> {
         }
     }
 
+    /// `{ … })` of a statement expression.
+    fn statement_expression(&mut self, span: Span) -> Option<Expr> {
+        let (list, depth) = self.measured(|p| p.nested(|p| p.scoped(Self::block)))?;
+        self.expect(")", " after the statements of '({'")?;
+        self.node(ExprKind::Statements(list), span, depth)
+    }
+
     fn primary(&mut self) -> Option<Expr> {
         let token = self.peek();
         let kind = match token.kind {
@@ -275,7 +282,7 @@ impl Parser<'_> {
             TokenKind::Punct("(") => {
                 self.next();
                 if self.is("{") {
-                    return self.error(token.span, "statement expressions are not supported");
+                    return self.statement_expression(token.span);
                 }
                 let inner = self.nested(Self::expression)?;
                 if !self.is(")") {
