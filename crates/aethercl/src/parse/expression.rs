@@ -2,25 +2,8 @@
 
 use super::ast::{Expr, ExprKind};
 use super::{MAX_DEPTH, Parser};
-use crate::lex::TokenKind;
+use crate::lex::{TokenKind, strength};
 use crate::source::Span;
-
-/// Binding strength of an operator between two operands; higher binds tighter. Comma and assignment stand apart.
-fn strength(op: &str) -> Option<u8> {
-    Some(match op {
-        "||" => 1,
-        "&&" => 2,
-        "|" => 3,
-        "^" => 4,
-        "&" => 5,
-        "==" | "!=" => 6,
-        "<" | ">" | "<=" | ">=" => 7,
-        "<<" | ">>" => 8,
-        "+" | "-" => 9,
-        "*" | "/" | "%" => 10,
-        _ => return None,
-    })
-}
 
 /// The operator of a compound assignment; `Some(None)` for `=` itself.
 fn assignment_op(punct: &str) -> Option<Option<&'static str>> {
