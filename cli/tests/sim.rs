@@ -61,6 +61,27 @@ fn a_product_is_computed_explained_and_drawn() {
 }
 
 #[test]
+fn the_page_for_learners_shows_what_is_printed() {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/aethercl.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, behind) = page.split_once("tells every step. From its output:\n\n```text\n").unwrap();
+    let (block, _) = behind.split_once("```").unwrap();
+    let mut args = MATMUL.to_vec();
+    args.extend(["--trace-level", "all"]);
+    let (code, out, err) = sim(&["run"], "matmul.cl", &args);
+    assert_eq!(code, 0, "{out}{err}");
+    let printed: Vec<&str> = err.lines().chain(out.lines()).collect();
+    let shown: Vec<&str> = block.lines().filter(|l| !l.starts_with(" …")).collect();
+    assert!(shown.len() > 15, "{block}");
+    // Each line as it is printed, in that order.
+    let mut at = 0;
+    for line in shown {
+        let found = printed[at..].iter().position(|p| *p == line);
+        at += found.unwrap_or_else(|| panic!("{line:?} is not printed there: {printed:#?}")) + 1;
+    }
+}
+
+#[test]
 fn profiles_differ_and_json_has_all_of_it() {
     let run = |profile: &str| {
         let mut args = MATMUL.to_vec();

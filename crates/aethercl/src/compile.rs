@@ -76,6 +76,10 @@ fn stages(
     let mut names = Names::default();
     let mut sources = SourceMap::default();
     let mut diagnostics = Diagnostics::new(options.warn, options.warnings_are_errors);
+    for option in &options.foreign {
+        diagnostics
+            .option_warning(format!("build option '{option}' is for another vendor's compiler: ignored"));
+    }
     let includes = includes.with_directories(&options.directories);
     let preprocessor =
         Preprocessor::new(&mut names, &mut sources, &mut diagnostics, options, &includes, target);

@@ -5,10 +5,11 @@ use crate::counters::Counters;
 use crate::exec::bytecode::{Code, Parameter, preset};
 use crate::exec::{Buffer, Shared, Stop, run_groups};
 use crate::memory::address::{Space, object_pointer, with_argument};
-use crate::memory::{Memory, MemoryError};
+use crate::memory::{Allocation, Memory, MemoryError};
 use crate::program::{ArgKind, KernelInfo, Program};
 use crate::source::Span;
 use std::fmt;
+use std::sync::Arc;
 
 /// What a kernel may do with a buffer: the launch's contract, which checks hold the kernel to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,6 +249,13 @@ impl Program {
             let bytes = argument_bytes(&mut shared, index, &info.args[index].kind, arg)?;
             place_argument(&mut shared, &code.parameters[index], &bytes);
         }
+        let variable = |v: &Arc<Allocation>| Buffer {
+            allocation: Arc::clone(v),
+            start: 0,
+            bytes: v.bytes,
+            writable: true,
+        };
+        shared.buffers.extend(self.constants().writable.iter().map(|v| Some(variable(v))));
         Ok(shared)
     }
 }

@@ -88,10 +88,18 @@ pub struct Options {
     pub fast_relaxed_math: bool,
     /// `-cl-single-precision-constant`.
     pub single_precision_constant: bool,
+    /// Options of a vendor's own compiler, which mean nothing here.
+    pub foreign: Vec<String>,
 }
 
+/// Beginnings of options that one vendor's compiler alone takes.
+const VENDORS: [&str; 9] =
+    ["-cl-nv-", "-cl-intel-", "-cl-amd-", "-cl-arm-", "-cl-qcom-", "-cl-img-", "-cl-pocl-", "-qcom-", "-ze-"];
+/// Those of them whose value may be a word of its own.
+const WITH_VALUE: [&str; 3] = ["-cl-nv-maxrregcount", "-cl-nv-opt-level", "-cl-nv-arch"];
+
 /// Options that mean nothing to a device that neither reorders nor approximates.
-const IGNORED: [&str; 14] = [
+const IGNORED: [&str; 13] = [
     "-cl-opt-disable",
     "-cl-mad-enable",
     "-cl-no-signed-zeros",
@@ -105,7 +113,6 @@ const IGNORED: [&str; 14] = [
     "-cl-kernel-arg-info",
     "-g",
     "-w",
-    "-cl-nv-verbose",
 ];
 
 impl Options {
@@ -115,7 +122,7 @@ impl Options {
     /// A message about the first option that is unknown or incomplete.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut options = Self { version: 120, ..Self::default() };
-        let mut words = split(text)?.into_iter();
+        let mut words = split(text)?.into_iter().peekable();
         while let Some(word) = words.next() {
             let mut value = |flag: &str| {
                 let rest = word[flag.len()..].to_string();
@@ -135,6 +142,10 @@ impl Options {
                 options.directories.push(value("-I")?);
             } else if let Some(version) = word.strip_prefix("-cl-std=") {
                 options.version = version_of(version)?;
+            } else if VENDORS.iter().any(|v| word.starts_with(v)) {
+                let value =
+                    words.next_if(|next| WITH_VALUE.contains(&word.as_str()) && !next.starts_with('-'));
+                options.foreign.push(value.map_or(word.clone(), |v| format!("{word} {v}")));
             } else {
                 options.flag(&word)?;
             }

@@ -256,6 +256,13 @@ fn nested_programs() -> Vec<String> {
         deep("min(", "1", ",1)", 20_000),
         deep("o?1:", "1", "", 20_000),
         deep("o=", "o", "", 20_000),
+        deep("({", "1;", "})", 50_000),
+        deep("({ L: if (o[0]) goto L; ", "1;", "})", 20_000),
+        format!(
+            "kernel void k(global int *o) {{ goto L; {} L: ; {} }}",
+            "{".repeat(50_000),
+            "}".repeat(50_000)
+        ),
         format!("kernel void k(global int *o) {{ {} }}", "{".repeat(100_000)),
         format!("kernel void k(global int *o) {{ {} ; }}", "if (1) ".repeat(100_000)),
         format!("kernel void k(global int *o) {{ {} ; }}", "if (1) ; else ".repeat(100_000)),
@@ -284,6 +291,13 @@ fn deepest_programs() -> Vec<String> {
         deep("o[0]?1:", "1", "", 120),
         deep("o[0]=", "o[1]", "", 180),
         deep("(o[0]&&", "o[1]", ")", 120),
+        deep("({ int t = o[1]; t + ", "o[0];", "})", 70),
+        deep("({ L: if (o[1] > 3) goto L; ", "o[0];", "})", 60),
+        format!(
+            "kernel void k(global int *o) {{ if (o[0]) goto L; {} L: o[1]++; {} }}",
+            "while (o[2]) { ".repeat(60),
+            "}".repeat(60)
+        ),
         format!("kernel void k(global int *o) {{ {} o[1]++; }}", "if (o[0]) ".repeat(180)),
         format!("kernel void k(global int *o) {{ {} o[1]++; {} }}", "for (;;) { ".repeat(90), "}".repeat(90)),
     ]

@@ -5,7 +5,11 @@
 use aethercl::{Access, Arg, Includes, LaunchOptions, Memory, NdRange, Outcome, Program, Source};
 
 fn build(text: &str) -> Program {
-    Program::build(&Source { name: "test.cl", text }, "", &Includes::none())
+    build_with(text, "")
+}
+
+fn build_with(text: &str, options: &str) -> Program {
+    Program::build(&Source { name: "test.cl", text }, options, &Includes::none())
         .unwrap_or_else(|e| panic!("{}", e.log))
 }
 
@@ -58,4 +62,26 @@ fn a_matrix_product_from_text_to_result() {
             assert_eq!(c[row * n + col], exact, "{row} {col}");
         }
     }
+}
+
+#[test]
+fn variables_of_program_scope_keep_what_launches_write() {
+    let text = "__global int counter = 5; __global float last[2];
+         __kernel void count(void) { atomic_inc(&counter); last[1] = 2.5f; }
+         __kernel void read(__global float *out) { out[0] = counter; out[1] = last[1]; }";
+    let read = |program: &Program| {
+        let memory = Memory::new(1 << 16);
+        let out = upload(&memory, "out", &[0.0; 2]);
+        let args = [Arg::Buffer { address: out, bytes: 8, access: Access::Write }];
+        launch(program, &memory, "read", &args, NdRange::line(1, 1));
+        download(&memory, out, 2)
+    };
+    let program = build_with(text, "-cl-std=CL2.0");
+    assert_eq!(read(&program), [5.0, 0.0]);
+    for _ in 0..2 {
+        launch(&program, &Memory::new(1 << 16), "count", &[], NdRange::line(8192, 64));
+    }
+    assert_eq!(read(&program), [5.0 + 2.0 * 8192.0, 2.5]);
+    // Another build of the same text has its own.
+    assert_eq!(read(&build_with(text, "-cl-std=CL2.0")), [5.0, 0.0]);
 }

@@ -1,7 +1,8 @@
 //! Random kernels give the same on the simulated GPU as on every OpenCL device that is here.
 //!
 //! `NETCL_DIFFERENTIAL=10000 cargo test -p netcl-device --test differential --release -- --nocapture` runs more seeds than
-//! the default; without an OpenCL device there is nothing to compare with, and the test says so.
+//! the default, `NETCL_DIFFERENTIAL=2000..4000` a part of them. Every 500 seeds it says how far it has come, so that a run that is
+//! cut off still tells what it compared. Without an OpenCL device there is nothing to compare with, and the test says so.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 #[path = "../../aethercl/tests/generate/mod.rs"]
@@ -15,6 +16,8 @@ use netcl_device::{OpenClDriver, Settings, SimSettings, devices};
 const SEEDS: u64 = 200;
 /// Kernels of a program.
 const BATCH: u64 = 20;
+/// Seeds between two lines of progress.
+const PROGRESS: u64 = 500;
 /// For the devices to compare with: they are not what is tested, PoCL takes three times as long for a kernel otherwise, and
 /// Intel's optimiser contracts floats whatever the pragma says.
 const OPTIONS: &str = "-cl-opt-disable -w";
@@ -46,6 +49,19 @@ fn difference(a: &[u8], b: &[u8]) -> Option<String> {
     Some(format!("item {item}, out[{index}]: 0x{} on the simulator, 0x{}", word(a), word(b)))
 }
 
+/// Seeds that `text` names: `TO` (from 0) or `FROM..TO`.
+fn range(text: &str) -> Option<std::ops::Range<u64>> {
+    let (from, to) = text.split_once("..").unwrap_or(("0", text));
+    Some(from.trim().parse().ok()?..to.trim().parse().ok()?)
+}
+
+#[test]
+fn ranges_of_seeds() {
+    assert_eq!(range("10000"), Some(0..10_000));
+    assert_eq!(range("500..1000"), Some(500..1000));
+    assert_eq!((range("many"), range("5.."), range("-1..4")), (None, None, None));
+}
+
 #[test]
 fn random_kernels_agree_with_opencl() {
     let settings = Settings::default();
@@ -59,12 +75,17 @@ fn random_kernels_agree_with_opencl() {
         return;
     }
     let sim = SimDriver::open("sim", &SimSettings::default()).unwrap();
-    let variable = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
-    let seeds = variable("NETCL_DIFFERENTIAL").unwrap_or(SEEDS);
-    let first = variable("NETCL_DIFFERENTIAL_FIRST").unwrap_or(0);
+    let seeds = match std::env::var("NETCL_DIFFERENTIAL") {
+        Ok(text) => {
+            range(&text).unwrap_or_else(|| panic!("NETCL_DIFFERENTIAL is {text:?}: a number or FROM..TO"))
+        }
+        Err(_) => 0..SEEDS,
+    };
+    let names: Vec<&str> = real.iter().map(|d| d.capabilities().name.as_str()).collect();
+    println!("seeds {seeds:?} on {}", names.join(", "));
     let (mut wrong, mut done) = (Vec::new(), 0);
-    for start in (first..first + seeds).step_by(BATCH as usize) {
-        let batch = start..(start + BATCH).min(first + seeds);
+    for start in seeds.clone().step_by(BATCH as usize) {
+        let batch = start..(start + BATCH).min(seeds.end);
         let text = generate::program(batch.clone());
         let on_sim = sim.build(&text, "").unwrap_or_else(|e| panic!("seeds {batch:?}: {e}"));
         for d in &real {
@@ -83,7 +104,10 @@ fn random_kernels_agree_with_opencl() {
                 }
             }
         }
+        if (batch.end - seeds.start) % PROGRESS < BATCH {
+            println!("up to seed {}: {done} comparisons, {} differences", batch.end, wrong.len());
+        }
     }
-    println!("{seeds} kernels on {} devices, {done} comparisons, {} differences", real.len(), wrong.len());
+    println!("seeds {seeds:?} on {} devices, {done} comparisons, {} differences", real.len(), wrong.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

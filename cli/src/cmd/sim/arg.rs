@@ -143,6 +143,7 @@ impl FromStr for KernelArg {
             ["buffer", number, count, rest @ ..] if rest.len() <= 2 => buffer(number, count, rest),
             ["buffer", ..] => Err("expected buffer:<type>:<count>[:<content>][:read]".into()),
             ["local", number, count] => Ok(Self::Local(number.parse::<Number>()?.size() * whole(count)?)),
+            ["local", ..] => Err("expected local:<type>:<count>".into()),
             [number, values] => scalar(number, values),
             _ => Err(format!(
                 "{s:?}: expected buffer:<type>:<count>[:<content>][:read], local:<type>:<count>, or <type>:<value>"
@@ -285,6 +286,7 @@ mod tests {
             ("buffer:f32:10:loud", "random"),
             ("buffer:f32:10:zero:write", "read"),
             ("buffer:f32", "<count>"),
+            ("local:f32", "local:<type>:<count>"),
             ("i32:1.5", "1.5"),
             ("i32:300000000000", "i32"),
             ("f32x4:1,2", "4 lanes"),

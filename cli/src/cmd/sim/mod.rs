@@ -7,7 +7,7 @@ use crate::out;
 use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Narrator, Options, TraceLevel};
 use aethercl::model::Profile;
 use aethercl::{Access, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source};
-use arg::{KernelArg, content, sizes};
+use arg::{Init, KernelArg, content, sizes};
 use netcl::prelude::*;
 use report::{BufferReport, Report};
 use std::path::{Path, PathBuf};
@@ -160,6 +160,10 @@ impl<'a> Session<'a> {
         let source = Source { name: &name, text: &text };
         let program = Program::build(&source, flags.trim(), &Includes::from_disk())
             .map_err(|e| Error::build(e.to_string()))?;
+        let warnings = program.hir().warnings.trim_end();
+        if !warnings.is_empty() {
+            out::note(warnings);
+        }
         Ok(Self { args, program: Arc::new(program), gpu: Gpu::new(profile, options), checks })
     }
 
@@ -272,9 +276,10 @@ impl<'a> Session<'a> {
             KernelArg::Buffer { number, count, init, read } => {
                 let bytes = (count * number.size()) as u64;
                 let address = self.gpu.allocate(bytes, name).map_err(failed)?;
-                let file = Path::new(name);
-                let data = content(*number, *count, init, i as u64 + 1)
-                    .map_err(|e| Error::io("filling buffer", file, &e))?;
+                let data = content(*number, *count, init, i as u64 + 1).map_err(|e| match init {
+                    Init::File(path) => Error::io("reading", path, &e),
+                    _ => Error::io("filling buffer", Path::new(name), &e),
+                })?;
                 if let Some(data) = data {
                     self.gpu.write(queue, address, data, None).map_err(failed)?;
                 }

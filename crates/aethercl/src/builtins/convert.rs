@@ -81,61 +81,37 @@ fn half_below(h: u32) -> u32 {
     }
 }
 
+/// `near`, a number rounded to nearest, or its neighbour where that lies on the wrong side: `back` is `near` as the type of the
+/// exact number `x`.
+macro_rules! directed {
+    ($near:ident, $back:expr, $x:ident, $direction:ident) => {{
+        let back = $back;
+        match $direction {
+            Direction::Up if back < $x => $near.next_up(),
+            Direction::Down if back > $x => $near.next_down(),
+            Direction::Zero if $near > 0.0 && back > $x => $near.next_down(),
+            Direction::Zero if $near < 0.0 && back < $x => $near.next_up(),
+            _ => $near,
+        }
+    }};
+}
+
 /// An f64 as f32, rounded in a direction.
 pub fn f64_to_f32_directed(x: f64, direction: Direction) -> f32 {
     let near = x as f32;
-    let back = f64::from(near);
-    if x.is_nan() || back == x {
-        return near;
-    }
-    match direction {
-        Direction::Up if back < x => near.next_up(),
-        Direction::Down if back > x => near.next_down(),
-        Direction::Zero if back.abs() > x.abs() => {
-            if near > 0.0 {
-                near.next_down()
-            } else {
-                near.next_up()
-            }
-        }
-        _ => near,
-    }
+    directed!(near, f64::from(near), x, direction)
 }
 
 /// A 64-bit integer as f64, rounded in a direction.
 pub fn i128_to_f64(x: i128, direction: Direction) -> f64 {
     let near = x as f64;
-    let back = near as i128;
-    match direction {
-        Direction::Up if back < x => near.next_up(),
-        Direction::Down if back > x => near.next_down(),
-        Direction::Zero if back.unsigned_abs() > x.unsigned_abs() => {
-            if near > 0.0 {
-                near.next_down()
-            } else {
-                near.next_up()
-            }
-        }
-        _ => near,
-    }
+    directed!(near, near as i128, x, direction)
 }
 
 /// A 64-bit integer as f32, rounded in a direction.
 pub fn i128_to_f32(x: i128, direction: Direction) -> f32 {
     let near = x as f32;
-    let back = near as i128;
-    match direction {
-        Direction::Up if back < x => near.next_up(),
-        Direction::Down if back > x => near.next_down(),
-        Direction::Zero if back.unsigned_abs() > x.unsigned_abs() => {
-            if near > 0.0 {
-                near.next_down()
-            } else {
-                near.next_up()
-            }
-        }
-        _ => near,
-    }
+    directed!(near, near as i128, x, direction)
 }
 
 #[cfg(test)]

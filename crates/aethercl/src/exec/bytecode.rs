@@ -9,6 +9,7 @@ pub use super::operand::{Address, Extend, File, Index, MemType, Reg};
 use crate::builtins::math::Math1;
 use crate::hir::{FormatPiece, Reduction, Scan};
 use crate::source::Span;
+use std::sync::OnceLock;
 
 /// What an atomic operation does to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -349,6 +350,8 @@ pub struct Code {
     pub granule: u32,
     /// Uses atomics on global memory, whose order may show.
     pub global_atomics: bool,
+    /// What [`Code::registers`] found.
+    pub needed: OnceLock<u32>,
 }
 
 impl Inst {
@@ -437,6 +440,11 @@ impl Inst {
 }
 
 impl Code {
+    /// Registers of 32 bits that a work-item needs at one time.
+    pub fn registers(&self) -> u32 {
+        *self.needed.get_or_init(|| super::live::registers(self))
+    }
+
     /// The registers of a list.
     pub fn listed(&self, list: u32, count: u8) -> &[Reg] {
         &self.lists[list as usize..list as usize + count as usize]

@@ -106,6 +106,19 @@ impl Chains {
         fixed
     }
 
+    /// An instruction whose result a compiler has kept: it is there when its operands are.
+    pub fn kept(&mut self, inst: &Inst, code: &Code) {
+        let mut chain = self.floor;
+        reads(inst, code, |r| {
+            if let Some(c) = self.of(r) {
+                chain = chain.or(*c);
+            }
+        });
+        if let Some(to) = inst.destination() {
+            self.set(to, chain);
+        }
+    }
+
     /// An instruction that some lanes run, as so many of the machine's.
     pub fn instruction(&mut self, inst: &Inst, code: &Code, weight: u64, special: bool) {
         let mut chain = self.floor;
@@ -162,7 +175,7 @@ impl Chains {
 }
 
 /// Registers that an instruction reads.
-fn reads(inst: &Inst, code: &Code, mut f: impl FnMut(Reg)) {
+pub fn reads(inst: &Inst, code: &Code, mut f: impl FnMut(Reg)) {
     let address = |a: u32, f: &mut dyn FnMut(Reg)| {
         let a: &Address = &code.addresses[a as usize];
         f(a.base);

@@ -6,7 +6,8 @@ use super::chain::Chains;
 use super::footprint::{Footprint, SECTORS, sector};
 use super::lanes::{Binary32, Binary64, Ternary32, Ternary64, Unary32, Unary64};
 use super::mask::Mask;
-use crate::check::{Access, Kind};
+use super::values::Values;
+use crate::check::{Access, Kind, Touch};
 use crate::counters::{Counters, Traffic};
 use crate::launch::NdRange;
 use crate::memory::address::Space;
@@ -25,6 +26,8 @@ pub struct Counting {
     buffers: Vec<Option<u64>>,
     /// The longest chains of the groups.
     chains: Chains,
+    /// What the group has computed already.
+    values: Values,
     /// Room for the addresses of one SIMD group.
     seen: Vec<u64>,
 }
@@ -154,7 +157,7 @@ impl Counting {
         let counters = Counters {
             simd_width: shared.sub_group,
             local_bytes: u64::from(shared.local_bytes),
-            registers: u32::from(code.words) + 2 * u32::from(code.longs) + code.private_bytes / 4,
+            registers: code.registers() + code.private_bytes / 4,
             ..Counters::default()
         };
         Counting {
@@ -163,6 +166,7 @@ impl Counting {
             loaded: Footprint::default(),
             stored: Footprint::default(),
             chains: Chains::default(),
+            values: Values::default(),
             buffers: shared.buffers.iter().map(|b| b.as_ref().map(|b| b.bytes)).collect(),
             seen: Vec::new(),
         }
@@ -174,6 +178,7 @@ impl Counting {
         self.loaded.start_group();
         self.stored.start_group();
         self.chains.start_group(code);
+        self.values.start_group(code);
         self.counters.items += items as u64;
         self.counters.simd_groups += items.div_ceil(self.width) as u64;
     }
@@ -208,12 +213,17 @@ impl Counting {
     }
 
     /// An instruction that is about to run.
-    pub fn instruction(&mut self, inst: &Inst, code: &Code, mask: &Mask, items: usize) {
+    pub fn instruction(&mut self, pc: usize, inst: &Inst, code: &Code, mask: &Mask, items: usize) {
         let active = mask.count() as u64;
         if active == 0 {
             return;
         }
-        if self.chains.is_folded(inst, code) {
+        let folded = self.chains.is_folded(inst, code);
+        if self.values.is_known(pc, inst, code, active == items as u64) {
+            self.chains.kept(inst, code);
+            return;
+        }
+        if folded {
             return;
         }
         let weight = weight(inst);
@@ -315,21 +325,54 @@ impl Counting {
         }
     }
 
-    /// Different words of one bank take a pass each; the same word is sent to all that ask for it.
+    /// What a request of local memory takes. Vectors are moved in pieces of 16, 8 or 4 bytes, as far as their alignment is known.
     fn local(&mut self, access: &Access<'_>, from: usize, to: usize) {
-        self.counters.local_requests += 1;
-        for word in 0..u64::from(access.bytes).div_ceil(4) {
-            self.seen.clear();
-            self.seen.extend(access.touches[from..to].iter().map(|t| t.place as u64 / 4 + word));
-            self.seen.sort_unstable();
-            if access.kind != Kind::Atomic {
-                self.seen.dedup();
+        let (bytes, align) = (u64::from(access.bytes), u64::from(access.align.max(1)));
+        let piece = [16, 8].into_iter().find(|p| bytes % p == 0 && align % p == 0).unwrap_or(4);
+        // A pass serves so many lanes, or twice as many where neighbours ask for the same.
+        let lanes = self.width * 4 / piece as usize;
+        let touches = &access.touches[from..to];
+        for start in (0..bytes).step_by(piece as usize) {
+            self.counters.local_requests += 1;
+            let mut rest = touches;
+            while let Some(first) = rest.first() {
+                let part = |n: usize| {
+                    let block = first.lane / n;
+                    rest.iter().take_while(|t| t.lane / n == block).count()
+                };
+                let twice = part(2 * lanes);
+                let n = if piece > 4 && neighbours_share(&rest[..twice]) { twice } else { part(lanes) };
+                self.counters.local_passes +=
+                    passes(&mut self.seen, access.kind, &rest[..n], start..start + piece);
+                rest = &rest[n..];
             }
-            let mut passes = [0u64; BANKS];
-            self.seen.iter().for_each(|w| passes[*w as usize % BANKS] += 1);
-            self.counters.local_passes += passes.iter().max().copied().unwrap_or(1);
         }
     }
+}
+
+/// Whether every lane asks for the same as the one beside it, or every one for the same as the second next.
+fn neighbours_share(touches: &[Touch]) -> bool {
+    [1, 2].into_iter().any(|apart| {
+        touches.iter().all(|t| {
+            let mut others = touches.iter().filter(|o| o.lane == t.lane ^ apart);
+            others.all(|o| o.place == t.place)
+        })
+    })
+}
+
+/// Different words of one bank take a pass each; the same word is sent to all that ask for it.
+fn passes(seen: &mut Vec<u64>, kind: Kind, touches: &[Touch], bytes: std::ops::Range<u64>) -> u64 {
+    seen.clear();
+    for word in 0..(bytes.end - bytes.start).div_ceil(4) {
+        seen.extend(touches.iter().map(|t| (t.place as u64 + bytes.start) / 4 + word));
+    }
+    seen.sort_unstable();
+    if kind != Kind::Atomic {
+        seen.dedup();
+    }
+    let mut passes = [0u64; BANKS];
+    seen.iter().for_each(|w| passes[*w as usize % BANKS] += 1);
+    passes.iter().max().copied().unwrap_or(1)
 }
 
 /// SIMD groups with a running lane.

@@ -11,7 +11,7 @@ use pulp::Arch;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A buffer argument as kernels see it.
+/// A buffer argument, or a program-scope variable, as kernels see it.
 #[derive(Debug)]
 pub struct Buffer {
     /// The allocation that holds it.
@@ -32,7 +32,7 @@ pub struct Shared<'a> {
     pub constants: &'a Constants,
     /// Device memory.
     pub memory: &'a crate::memory::Memory,
-    /// Buffers by argument number.
+    /// Buffers by argument number, and behind them the program-scope variables that kernels may write.
     pub buffers: Vec<Option<Buffer>>,
     /// Values of the uniform registers when a group starts.
     pub uniforms: Vec<u64>,

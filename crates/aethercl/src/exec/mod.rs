@@ -10,6 +10,7 @@ mod deal;
 mod footprint;
 mod group;
 pub mod lanes;
+mod live;
 mod lower;
 mod mask;
 mod observe;
@@ -18,6 +19,7 @@ mod print;
 mod run;
 mod spread;
 mod store;
+mod values;
 
 pub use deal::run_groups;
 pub use group::{Buffer, Group, Shared};

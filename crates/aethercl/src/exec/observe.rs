@@ -94,7 +94,7 @@ impl Group<'_> {
         let code = self.shared.code;
         let inst = &code.insts[pc];
         if let Some(counting) = &mut o.counting {
-            counting.instruction(inst, code, &self.mask, self.items);
+            counting.instruction(pc, inst, code, &self.mask, self.items);
         }
         if !self.mask.is_empty() {
             match *inst {

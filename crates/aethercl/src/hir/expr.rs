@@ -1,6 +1,6 @@
 //! Expressions and places.
 
-use super::{Builtin, FunctionId, GlobalId, LocalId};
+use super::{Builtin, FunctionId, GlobalId, LocalId, Stmt};
 use crate::source::Span;
 use crate::types::{Space, Type};
 
@@ -131,6 +131,8 @@ pub enum ExprKind {
     },
     /// Runs the first for its effect, has the second's value.
     Comma(Box<Expr>, Box<Expr>),
+    /// Statements, then a value; without one it is `void`. `break` and `continue` do not lead out of it, `return` may.
+    Statements(Vec<Stmt>, Option<Box<Expr>>),
 }
 
 /// Part of a `printf` format.

@@ -45,7 +45,7 @@ pub struct Program {
     pub globals: Vec<Global>,
     /// The texts, to turn [`Span`]s into lines and columns.
     pub sources: SourceMap,
-    /// Bytes of warnings as a compiler prints them; empty unless asked for.
+    /// Warnings as a compiler prints them; those about the program only where the options ask for them.
     pub warnings: String,
 }
 

@@ -99,3 +99,20 @@ impl Token {
         }
     }
 }
+
+/// Binding strength of an operator between two operands; higher binds tighter. Comma and assignment stand apart.
+pub(crate) fn strength(op: &str) -> Option<u8> {
+    Some(match op {
+        "||" => 1,
+        "&&" => 2,
+        "|" => 3,
+        "^" => 4,
+        "&" => 5,
+        "==" | "!=" => 6,
+        "<" | ">" | "<=" | ">=" => 7,
+        "<<" | ">>" => 8,
+        "+" | "-" => 9,
+        "*" | "/" | "%" => 10,
+        _ => return None,
+    })
+}

@@ -69,6 +69,9 @@ pub fn offset(address: u64) -> u32 {
     (address as u32).wrapping_sub(BIAS as u32)
 }
 
+/// Arguments that an address can tell apart.
+pub const MAX_ARGUMENTS: usize = 254;
+
 /// A global address that remembers which argument it came from.
 pub fn with_argument(address: u64, argument: usize) -> u64 {
     (address & GLOBAL) | ((argument as u64 + 1).min(255) << 48)
@@ -81,6 +84,9 @@ pub fn argument(address: u64) -> Option<usize> {
         n => Some(n as usize - 1),
     }
 }
+
+/// Where the program-scope variables that kernels may write begin: far above what [`super::Memory`] gives out.
+pub const PROGRAM_SCOPE: u64 = 0x7000_0000_0000;
 
 /// The bits of a global address without its provenance.
 pub const GLOBAL: u64 = 0x0000_ffff_ffff_ffff;

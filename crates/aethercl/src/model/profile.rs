@@ -184,6 +184,8 @@ pub struct Launch {
     pub command_ns: u64,
     /// Time between two groups handed to the same unit, ns.
     pub group_ns: f64,
+    /// Time between two groups handed out to any unit, ns: what a launch of many short groups waits for.
+    pub dispatch_ns: f64,
     /// From the last group's end until the next command may begin, ns.
     pub drain_ns: u64,
     /// A kernel that runs longer is ended and the device reset, ms of the device's clock.

@@ -1,9 +1,11 @@
-//! From what a launch did to the time it would take: several bounds, of which the longest rules.
+//! From what a launch did to the time it would take.
 //!
 //! Each part of a device could finish its share of a launch in some time if nothing else held it up: issue slots, each class
-//! of arithmetic, local memory with its bank conflicts, the caches, device memory. A wave that waits for its own results is a
-//! bound too: latency, hidden by the other waves that are resident. The launch takes as long as the longest of them, and a
-//! part of the others, because they never overlap in full.
+//! of arithmetic, local memory with its bank conflicts, the caches, device memory. Waves go from part to part: those that are
+//! resident share each of them, wait where others are before them, and between that for their own results. That is a closed
+//! queueing network, whose time mean value analysis gives: few waves wait for themselves, many for the slowest part, and in between
+//! it is more than either. Waves of a group do the same at the same time, so parts overlap less than in such a network: a share of
+//! what is not the slowest part is added.
 //!
 //! What it does not know: which lines a cache really holds (traffic is told apart by footprint and reuse), compilers (the
 //! instructions are this crate's), clocks that fall under load, memory channels that collide, other launches beside.
@@ -37,11 +39,13 @@ pub enum Bound {
     Atomics,
     /// Waiting for one's own results.
     Latency,
+    /// Handing groups to units.
+    Dispatch,
 }
 
 impl Bound {
     /// All, in the order of [`Estimate::bounds`].
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Issue,
         Self::Float,
         Self::Double,
@@ -53,6 +57,7 @@ impl Bound {
         Self::Dram,
         Self::Atomics,
         Self::Latency,
+        Self::Dispatch,
     ];
 }
 
@@ -70,6 +75,7 @@ impl fmt::Display for Bound {
             Self::Dram => "device memory",
             Self::Atomics => "atomics",
             Self::Latency => "latency",
+            Self::Dispatch => "group dispatch",
         })
     }
 }
@@ -80,7 +86,7 @@ pub struct Estimate {
     /// Time on the compute units, ns. What commands cost comes on top.
     pub ns: u64,
     /// What each part would take alone, ns, in the order of [`Bound::ALL`].
-    pub bounds: [f64; 11],
+    pub bounds: [f64; 12],
     /// How the launch fills the units.
     pub occupancy: Occupancy,
     /// Waves a unit holds at a time, over those it could.
@@ -101,21 +107,24 @@ impl Estimate {
     }
 }
 
-/// Share of what is not the longest bound that is not hidden behind it.
-const UNHIDDEN: f64 = 0.1;
+/// Share of what is not the slowest part of a unit that is not hidden behind it.
+const UNHIDDEN: f64 = 0.25;
 
 /// Time of a launch that did this.
 pub fn kernel(profile: &Profile, counters: &Counters) -> Estimate {
     let occupancy = Occupancy::of(profile, counters);
     let traffic = Traffic::of(profile, counters);
     let bounds = bounds(profile, counters, &occupancy, &traffic);
-    let longest = bounds.iter().copied().fold(0.0, f64::max);
-    let others = bounds.iter().sum::<f64>() - longest;
+    let parts = parts(&bounds);
+    let slowest = parts.iter().copied().fold(0.0, f64::max);
+    let hidden = parts.iter().sum::<f64>() - slowest;
+    let units = queued(&parts, bounds[Bound::Latency as usize], &occupancy) + UNHIDDEN * hidden;
+    // Groups are handed out while others run.
+    let together = units.max(bounds[Bound::Dispatch as usize]);
     // A unit takes its groups one after the other.
     let dealt = profile.launch.group_ns * occupancy.groups_of_busiest as f64;
-    let ns = longest + UNHIDDEN * others + dealt;
     Estimate {
-        ns: (ns.ceil() as u64).max(1),
+        ns: ((together + dealt).ceil() as u64).max(1),
         bounds,
         occupied: occupancy.waves() as f64 / f64::from(profile.compute.waves_per_unit),
         occupancy,
@@ -123,6 +132,42 @@ pub fn kernel(profile: &Profile, counters: &Counters) -> Estimate {
         dram_bytes: traffic.dram as u64,
         groups: counters.groups,
     }
+}
+
+/// What waves share, ns: arithmetic and the slots that it is issued in are one part, as an instruction takes both at once.
+fn parts(bounds: &[f64; 12]) -> [f64; 6] {
+    use Bound::{Atomics, Double, Dram, Float, Integer, Issue, L1, L2, Local, Special};
+    let of = |b: Bound| bounds[b as usize];
+    let compute = [Issue, Float, Double, Integer, Special].into_iter().map(of).fold(0.0, f64::max);
+    [compute, of(Local), of(L1), of(L2), of(Dram), of(Atomics)]
+}
+
+/// All waves of the busiest unit, as many at a time as it holds; the last round may be a smaller one.
+fn queued(parts: &[f64; 6], latency: f64, occupancy: &Occupancy) -> f64 {
+    let waves = (occupancy.groups_of_busiest * occupancy.waves_per_group).max(1);
+    let resident = occupancy.waves().clamp(1, waves);
+    let demands = parts.map(|p| p / waves as f64);
+    // The chain of a wave's results holds its own instructions too.
+    let own = demands.iter().sum::<f64>();
+    let waiting = (latency / occupancy.rounds().max(1) as f64 - own).max(0.0);
+    let (full, rest) = (waves / resident, waves % resident);
+    let last = if rest > 0 { round(&demands, waiting, rest) } else { 0.0 };
+    full as f64 * round(&demands, waiting, resident) + last
+}
+
+/// Mean value analysis: how long it takes until so many waves have been through all parts, each of which gives a wave its
+/// `demands` while `waiting` passes beside them. A wave that comes to a part finds there what one wave less leaves on average.
+fn round(demands: &[f64; 6], waiting: f64, waves: u64) -> f64 {
+    let mut found = [0.0; 6];
+    let mut time = 0.0;
+    for n in 1..=waves {
+        let mut at = [0.0; 6];
+        at.iter_mut().zip(demands).zip(&found).for_each(|((t, d), others)| *t = d * (1.0 + others));
+        time = waiting + at.iter().sum::<f64>();
+        let rate = if time > 0.0 { n as f64 / time } else { 0.0 };
+        found = at.map(|t| t * rate);
+    }
+    time
 }
 
 /// Bytes at each level of memory.
@@ -173,7 +218,7 @@ fn beyond(again: &[u64; DISTANCES], bytes: f64) -> f64 {
     again.iter().sum::<u64>() as f64 * 32.0 - within(again, bytes)
 }
 
-fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic: &Traffic) -> [f64; 11] {
+fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic: &Traffic) -> [f64; 12] {
     let (c, r) = (&profile.compute, &profile.rates);
     let ops = &counters.operations;
     let clocks = profile.clocks_per_ns();
@@ -203,6 +248,7 @@ fn bounds(profile: &Profile, counters: &Counters, occupancy: &Occupancy, traffic
         traffic.dram / (profile.memory.gb_per_s * profile.memory.efficiency),
         atomics,
         latency_ns(profile, counters, occupancy, traffic),
+        profile.launch.dispatch_ns * counters.groups as f64,
     ]
 }
 
@@ -293,6 +339,33 @@ mod tests {
         assert!(e.ns < 5_000, "{e:?}");
         let times: Vec<u64> = (10..28).map(|p| kernel(&h200(), &axpy(1 << p)).ns).collect();
         assert!(times.is_sorted(), "{times:?}");
+    }
+
+    #[test]
+    fn a_round_lies_between_its_bounds_and_their_sum() {
+        let part = |d: f64| [d, 0.0, 0.0, 0.0, 0.0, 0.0];
+        // One part alone: as long as all waves need it. Nothing but waiting: as long as one waits.
+        assert!((round(&part(2.0), 0.0, 8) - 16.0).abs() < 1e-9);
+        assert!((round(&part(0.0), 5.0, 8) - 5.0).abs() < 1e-9);
+        // One wave waits for everything of its own; of two equal parts each is idle while the waves are at the other.
+        assert!((round(&[2.0, 3.0, 0.0, 0.0, 0.0, 0.0], 4.0, 1) - 9.0).abs() < 1e-9);
+        let two = |n| round(&[1.0, 1.0, 0.0, 0.0, 0.0, 0.0], 0.0, n) / n as f64;
+        assert!((two(1) - 2.0).abs() < 1e-9 && (two(2) - 1.5).abs() < 1e-9 && two(64) < 1.02);
+        // More waves at a time never make all of them slower.
+        let all = |n| 64.0 / n as f64 * round(&[1.0, 0.5, 0.2, 0.0, 0.0, 0.0], 20.0, n);
+        let times: Vec<f64> = [1, 2, 4, 8, 16, 32, 64].map(all).to_vec();
+        assert!(times.windows(2).all(|w| w[1] < w[0]), "{times:?}");
+    }
+
+    #[test]
+    fn many_short_groups_wait_to_be_handed_out() {
+        let mut c = axpy(1 << 20);
+        c.groups = 1 << 20;
+        c.items = c.groups * 32;
+        c.simd_groups = c.groups;
+        let e = kernel(&h200(), &c);
+        assert_eq!(e.bound(), Bound::Dispatch);
+        assert!(e.ns > 600_000, "{e:?}");
     }
 
     #[test]

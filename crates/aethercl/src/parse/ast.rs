@@ -300,4 +300,6 @@ pub enum ExprKind {
     TypeQuery(&'static str, Box<TypeName>),
     /// The same of an expression.
     ExprQuery(&'static str, Box<Expr>),
+    /// `({ … })`: statements, the last of which is the value where it is an expression.
+    Statements(Vec<Stmt>),
 }

@@ -2,25 +2,8 @@
 
 use super::ast::{Expr, ExprKind};
 use super::{MAX_DEPTH, Parser};
-use crate::lex::TokenKind;
+use crate::lex::{TokenKind, strength};
 use crate::source::Span;
-
-/// Binding strength of an operator between two operands; higher binds tighter. Comma and assignment stand apart.
-fn strength(op: &str) -> Option<u8> {
-    Some(match op {
-        "||" => 1,
-        "&&" => 2,
-        "|" => 3,
-        "^" => 4,
-        "&" => 5,
-        "==" | "!=" => 6,
-        "<" | ">" | "<=" | ">=" => 7,
-        "<<" | ">>" => 8,
-        "+" | "-" => 9,
-        "*" | "/" | "%" => 10,
-        _ => return None,
-    })
-}
 
 /// The operator of a compound assignment; `Some(None)` for `=` itself.
 fn assignment_op(punct: &str) -> Option<Option<&'static str>> {
@@ -258,6 +241,13 @@ impl Parser<'_> {
         }
     }
 
+    /// `{ … })` of a statement expression.
+    fn statement_expression(&mut self, span: Span) -> Option<Expr> {
+        let (list, depth) = self.measured(|p| p.nested(|p| p.scoped(Self::block)))?;
+        self.expect(")", " after the statements of '({'")?;
+        self.node(ExprKind::Statements(list), span, depth)
+    }
+
     fn primary(&mut self) -> Option<Expr> {
         let token = self.peek();
         let kind = match token.kind {
@@ -275,7 +265,7 @@ impl Parser<'_> {
             TokenKind::Punct("(") => {
                 self.next();
                 if self.is("{") {
-                    return self.error(token.span, "statement expressions are not supported");
+                    return self.statement_expression(token.span);
                 }
                 let inner = self.nested(Self::expression)?;
                 if !self.is(")") {

@@ -1,7 +1,7 @@
 //! `#if` expressions: integers of 64 bits, unsigned where an operand is.
 
 use super::Preprocessor;
-use crate::lex::{Token, TokenKind, parse_char};
+use crate::lex::{Token, TokenKind, parse_char, strength};
 use crate::source::Span;
 
 /// A value and whether it is unsigned.
@@ -9,23 +9,6 @@ type Value = (i64, bool);
 
 /// Parentheses and operators inside each other.
 const MAX_DEPTH: usize = 200;
-
-/// Binding strength of an operator between two operands; higher binds tighter.
-fn strength(op: &str) -> Option<u8> {
-    Some(match op {
-        "||" => 1,
-        "&&" => 2,
-        "|" => 3,
-        "^" => 4,
-        "&" => 5,
-        "==" | "!=" => 6,
-        "<" | ">" | "<=" | ">=" => 7,
-        "<<" | ">>" => 8,
-        "+" | "-" => 9,
-        "*" | "/" | "%" => 10,
-        _ => return None,
-    })
-}
 
 struct Condition<'p, 'a> {
     pp: &'p mut Preprocessor<'a>,

@@ -61,6 +61,7 @@ impl Sema<'_> {
             ast::ExprKind::Compound(ty, init) => return self.compound_literal(ty, init, span),
             ast::ExprKind::TypeQuery(what, ty) => self.type_query(what, ty, span)?,
             ast::ExprKind::ExprQuery(what, operand) => self.expr_query(what, operand, span)?,
+            ast::ExprKind::Statements(list) => self.statement_expression(list, span)?,
         };
         Some(Operand::Value(value))
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::scope::Entity;
-use super::{Current, Declared, Qualified, Sema};
+use super::{Current, Declared, Qualified, Sema, labels};
 use crate::hir::{Function, Kernel, LocalId, Stmt, StmtKind};
 use crate::parse::ast::{Attribute, Declarator, Derived, FunctionDef, Param, Specs};
 use crate::source::Span;
@@ -192,6 +192,7 @@ impl Sema<'_> {
             nest: Vec::new(),
             known: HashMap::new(),
             calls: Vec::new(),
+            entries: labels::Entries::of(&def.body),
         });
         let body = self.scoped(|s| {
             s.bind_params(params, &types)?;
@@ -206,7 +207,7 @@ impl Sema<'_> {
             kind: StmtKind::Declare { local: LocalId(i as u32), init: None },
             span: l.span,
         };
-        body.splice(0..0, unnamed.map(declare).collect::<Vec<_>>());
+        body.splice(0..0, unnamed.map(declare).chain(current.entries.reset()).collect::<Vec<_>>());
         self.functions[index].body = Some(Function {
             name: self.functions[index].name.clone(),
             ret,
@@ -320,7 +321,7 @@ impl Sema<'_> {
 
     /// Statements of a body; those in error are left out, and the body with them.
     pub(super) fn statements(&mut self, list: &[crate::parse::ast::Stmt]) -> Option<Vec<Stmt>> {
-        if super::labels::of(list).next().is_some() {
+        if self.has_labels(list) {
             return self.labelled_block(list);
         }
         let mut out = Vec::with_capacity(list.len());

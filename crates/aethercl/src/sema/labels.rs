@@ -4,36 +4,151 @@
 //! { A; again: B; done: C; }     at = 0; for (;;) { switch (at) { case 0: A; case 1: B; case 2: C; } break; }
 //! goto done;                    at = 2; continue;
 //! ```
-//! So lanes that go different ways meet again as they do at any other loop. Its variables begin before the loop. What is not
-//! there is a jump into a block from outside.
+//! So lanes that go different ways meet again as they do at any other loop. Its variables begin before the loop.
+//!
+//! A block that is jumped into from outside has one more variable, its entry: 0, or the part that a `goto` outside wants. The
+//! statement around the block lets such a jump pass.
+//!
+//! ```text
+//! while (c) { A; in: B; }       while (entry != 0 || c) { at = entry; entry = 0; for (;;) { switch (at) … } }
+//! goto in;                      entry = 1; and a jump to the `while`, which counts as a label of its block
+//! ```
+//! What is not there is a jump into a `switch` or a statement expression.
 
 use super::{Nest, Sema};
-use crate::hir::{Case, Expr, ExprKind, Init, LocalId, Place, PlaceKind, Stmt, StmtKind};
+use crate::hir::{
+    Case, CompareOp, Expr, ExprKind, Init, LocalId, LogicalOp, Place, PlaceKind, Stmt, StmtKind,
+};
 use crate::lex::Symbol;
 use crate::parse::ast;
 use crate::source::Span;
-use crate::types::{INT, Space};
+use crate::types::{BOOL, INT, Space};
+use std::collections::{HashMap, HashSet};
 
 /// The labels of a block.
 pub(super) struct Labels {
-    /// Names, the first for part 1.
-    names: Vec<Symbol>,
+    labels: Vec<Label>,
     /// The variable that says which part is next.
     at: Place,
 }
 
-/// Names of the labels that stand directly in a block.
-pub(super) fn of(list: &[ast::Stmt]) -> impl Iterator<Item = (Symbol, Span)> {
-    let chain = |stmt| {
-        std::iter::successors(Some(stmt), |s: &&ast::Stmt| match &s.kind {
-            ast::StmtKind::Label(_, inner) => Some(inner),
-            _ => None,
-        })
-    };
-    list.iter().flat_map(chain).filter_map(|s| match s.kind {
-        ast::StmtKind::Label(name, _) => Some((name, s.span)),
-        _ => None,
-    })
+/// A label that stands in a block, or deeper where a `goto` from outside reaches it.
+struct Label {
+    name: Symbol,
+    /// The part of the block that it begins, or that holds it.
+    part: usize,
+    /// The entries of the blocks inside that lead to it, with their parts.
+    inner: Vec<(Place, usize)>,
+}
+
+/// Labels of a function that are reached from outside of their block, and the entries of those blocks.
+#[derive(Default)]
+pub(super) struct Entries {
+    labels: HashSet<Symbol>,
+    /// By address of a block's first statement.
+    places: HashMap<usize, Place>,
+}
+
+/// The labels that stand in a block, or where `goto`s are, and the blocks around.
+type Found = Vec<(Symbol, Vec<usize>)>;
+
+impl Entries {
+    /// Of a function's body.
+    pub(super) fn of(body: &[ast::Stmt]) -> Self {
+        let (mut labels, mut jumps) = (Found::new(), Found::new());
+        find(body, &mut Vec::new(), &mut labels, &mut jumps);
+        let outside =
+            |name: Symbol, path: &[usize]| jumps.iter().any(|(n, p)| *n == name && !p.starts_with(path));
+        let labels = labels.into_iter().filter(|(n, path)| outside(*n, path)).map(|(n, _)| n).collect();
+        Self { labels, places: HashMap::new() }
+    }
+
+    /// What sets all of them to 0.
+    pub(super) fn reset(&self) -> Vec<Stmt> {
+        let mut places: Vec<&Place> = self.places.values().collect();
+        places.sort_by_key(|p| if let PlaceKind::Local(id) = p.kind { id.0 } else { 0 });
+        places.into_iter().map(|p| set(p, 0, p.span)).collect()
+    }
+}
+
+fn find(list: &[ast::Stmt], path: &mut Vec<usize>, labels: &mut Found, jumps: &mut Found) {
+    path.push(list.as_ptr().addr());
+    for stmt in list {
+        let mut inner = stmt;
+        loop {
+            match &inner.kind {
+                ast::StmtKind::Label(name, next) => {
+                    labels.push((*name, path.clone()));
+                    inner = next;
+                }
+                ast::StmtKind::Case(_, _, next) | ast::StmtKind::Default(next) => inner = next,
+                _ => break,
+            }
+        }
+        if let ast::StmtKind::Goto(name) = inner.kind {
+            jumps.push((name, path.clone()));
+        }
+        let inside = match &inner.kind {
+            ast::StmtKind::Switch(_, body) => vec![list_of(body)],
+            _ => bodies(inner),
+        };
+        inside.into_iter().for_each(|list| find(list, path, labels, jumps));
+    }
+    path.pop();
+}
+
+/// A block's statements, or a statement that stands alone.
+pub(super) fn list_of(stmt: &ast::Stmt) -> &[ast::Stmt] {
+    match &stmt.kind {
+        ast::StmtKind::Block(list) => list,
+        _ => std::slice::from_ref(stmt),
+    }
+}
+
+/// The blocks directly inside of a statement that a jump may enter.
+fn bodies(stmt: &ast::Stmt) -> Vec<&[ast::Stmt]> {
+    match &stmt.kind {
+        ast::StmtKind::Block(list) => vec![list],
+        ast::StmtKind::If(_, then, otherwise) => {
+            std::iter::once(then).chain(otherwise).map(|s| list_of(s)).collect()
+        }
+        ast::StmtKind::While(_, body) | ast::StmtKind::Do(body, _) | ast::StmtKind::For(_, _, _, body) => {
+            vec![list_of(body)]
+        }
+        ast::StmtKind::Label(_, inner) => bodies(inner),
+        _ => Vec::new(),
+    }
+}
+
+/// A label in a block as it is written.
+struct Written<'a> {
+    name: Symbol,
+    part: usize,
+    span: Span,
+    /// The statement that holds it, where it does not stand in the block itself.
+    holder: Option<&'a ast::Stmt>,
+}
+
+/// Labels of a block and of the blocks inside, as far as they are reached from outside of theirs.
+fn written<'a>(list: &'a [ast::Stmt], reached: &HashSet<Symbol>) -> Vec<Written<'a>> {
+    let (mut all, mut part) = (Vec::new(), 0);
+    for stmt in list {
+        let mut inner = stmt;
+        while let ast::StmtKind::Label(name, next) = &inner.kind {
+            part += 1;
+            all.push(Written { name: *name, part, span: inner.span, holder: None });
+            inner = next;
+        }
+        let deep: Vec<Written<'_>> = match reached.is_empty() {
+            true => Vec::new(),
+            false => bodies(inner).into_iter().flat_map(|b| written(b, reached)).collect(),
+        };
+        let deep: Vec<_> = deep.into_iter().filter(|w| reached.contains(&w.name)).collect();
+        part += usize::from(!deep.is_empty());
+        let held = |w: Written<'_>| Written { name: w.name, part, span: w.span, holder: Some(inner) };
+        all.extend(deep.into_iter().map(held));
+    }
+    all
 }
 
 /// Loops of a nest.
@@ -47,21 +162,101 @@ pub(super) fn breakables(nest: &[Nest]) -> usize {
 }
 
 impl Sema<'_> {
+    fn reached(&self) -> HashSet<Symbol> {
+        self.current.as_ref().map(|c| c.entries.labels.clone()).unwrap_or_default()
+    }
+
+    /// Whether a block needs to be one with labels.
+    pub(super) fn has_labels(&self, list: &[ast::Stmt]) -> bool {
+        let none = HashSet::new();
+        let reached = self.current.as_ref().map_or(&none, |c| &c.entries.labels);
+        list.iter().any(|s| matches!(s.kind, ast::StmtKind::Label(..)))
+            || (!reached.is_empty() && !written(list, reached).is_empty())
+    }
+
+    /// The entry of a block, if jumps from outside lead into it.
+    pub(super) fn entry(&mut self, list: &[ast::Stmt]) -> Option<Place> {
+        let reached = self.reached();
+        let first = list.first()?;
+        if reached.is_empty() || !written(list, &reached).iter().any(|w| reached.contains(&w.name)) {
+            return None;
+        }
+        let key = list.as_ptr().addr();
+        if let Some(known) = self.current.as_ref()?.entries.places.get(&key) {
+            return Some(known.clone());
+        }
+        let place = self.temporary(INT, first.span)?.place;
+        self.current.as_mut()?.entries.places.insert(key, place.clone());
+        Some(place)
+    }
+
+    /// Entries and parts on the way to a label in the blocks of a statement.
+    fn way(&mut self, holder: &ast::Stmt, name: Symbol) -> Option<Vec<(Place, usize)>> {
+        let reached = self.reached();
+        for list in bodies(holder) {
+            if let Some(w) = written(list, &reached).into_iter().find(|w| w.name == name) {
+                let mut way = vec![(self.entry(list)?, w.part)];
+                if let Some(holder) = w.holder {
+                    way.extend(self.way(holder, name)?);
+                }
+                return Some(way);
+            }
+        }
+        None
+    }
+
+    /// The condition of a statement whose block may be entered: `entered != 0 || cond`.
+    pub(super) fn or_entered(&mut self, body: &ast::Stmt, cond: Expr) -> Expr {
+        match self.entry(list_of(body)) {
+            Some(entry) => logical(LogicalOp::Or, compare(CompareOp::Ne, &entry), cond),
+            None => cond,
+        }
+    }
+
+    /// The condition under which a statement's head runs: `entered == 0 && cond`.
+    pub(super) fn unless_entered(&mut self, body: &ast::Stmt, cond: Expr) -> Expr {
+        match self.entry(list_of(body)) {
+            Some(entry) => logical(LogicalOp::And, compare(CompareOp::Eq, &entry), cond),
+            None => cond,
+        }
+    }
+
+    /// The first clause of a `for` whose body may be entered: variables begin, and where nothing enters it they get their
+    /// values.
+    pub(super) fn unless_entered_first(&mut self, body: &ast::Stmt, first: Vec<Stmt>) -> Option<Vec<Stmt>> {
+        let Some(entry) = self.entry(list_of(body)) else { return Some(first) };
+        self.no_lists(&first)?;
+        let span = entry.span;
+        let mut out = Vec::new();
+        let values: Vec<Stmt> = first.into_iter().map(|s| begun_before(s, &mut out)).collect();
+        let then = Box::new(Stmt { kind: StmtKind::Block(values), span });
+        let cond = compare(CompareOp::Eq, &entry);
+        out.push(Stmt { kind: StmtKind::If { cond, then, otherwise: None }, span });
+        Some(out)
+    }
+
     /// The statements of a block with labels.
     pub(super) fn labelled_block(&mut self, list: &[ast::Stmt]) -> Option<Vec<Stmt>> {
         let span = list.first().map_or(Span::default(), |s| s.span);
-        let mut names: Vec<(Symbol, Span)> = Vec::new();
-        for (name, span) in of(list) {
-            if let Some((_, before)) = names.iter().find(|(n, _)| *n == name) {
-                let message = format!("redefinition of label '{}'", self.text(name));
+        let mut labels: Vec<Label> = Vec::new();
+        let mut seen: Vec<(Symbol, Span)> = Vec::new();
+        for w in written(list, &self.reached()) {
+            if let Some((_, before)) = seen.iter().find(|(n, _)| *n == w.name) {
+                let message = format!("redefinition of label '{}'", self.text(w.name));
                 let note = vec![(*before, "previous definition is here".to_string())];
-                self.diagnostics.error_with(span, message, note);
+                self.diagnostics.error_with(w.span, message, note);
                 return None;
             }
-            names.push((name, span));
+            seen.push((w.name, w.span));
+            let inner = match w.holder {
+                Some(holder) => self.way(holder, w.name)?,
+                None => Vec::new(),
+            };
+            labels.push(Label { name: w.name, part: w.part, inner });
         }
         let at = self.temporary(INT, span)?.place;
-        let labels = Labels { names: names.iter().map(|(n, _)| *n).collect(), at: at.clone() };
+        let entry = self.entry(list);
+        let labels = Labels { labels, at: at.clone() };
         let parts = self.nested(Nest::Labelled(labels), |s| s.parts(list))?;
         let mut out = Vec::new();
         let cases = parts.into_iter().enumerate().map(|(number, part)| {
@@ -70,9 +265,14 @@ impl Sema<'_> {
         });
         let cases = cases.collect();
         let stmt = |kind| Stmt { kind, span };
-        let value = Expr { kind: ExprKind::Load(Box::new(at.clone())), ty: INT, span };
-        let body = vec![stmt(StmtKind::Switch { value, cases }), stmt(StmtKind::Break(0))];
-        out.push(set(&at, 0, span));
+        let body = vec![stmt(StmtKind::Switch { value: read(&at), cases }), stmt(StmtKind::Break(0))];
+        match entry {
+            Some(entry) => {
+                out.push(assign(at, read(&entry), span));
+                out.push(set(&entry, 0, span));
+            }
+            None => out.push(set(&at, 0, span)),
+        }
         out.push(stmt(StmtKind::For {
             init: Vec::new(),
             cond: None,
@@ -86,19 +286,19 @@ impl Sema<'_> {
     fn parts(&mut self, list: &[ast::Stmt]) -> Option<Vec<Vec<Stmt>>> {
         let mut parts = vec![Vec::new()];
         let mut all_fine = true;
+        let reached = self.reached();
         for stmt in list {
             let mut inner = stmt;
             while let ast::StmtKind::Label(_, next) = &inner.kind {
                 parts.push(Vec::new());
                 inner = next;
             }
+            if written(std::slice::from_ref(inner), &reached).iter().any(|w| w.holder.is_some()) {
+                parts.push(Vec::new());
+            }
             let mut out = Vec::new();
             all_fine &= self.statement(inner, &mut out).is_some();
-            if let Some(Stmt { span, .. }) =
-                out.iter().find(|s| matches!(s.kind, StmtKind::Declare { init: Some(Init::List { .. }), .. }))
-            {
-                return self.error(*span, "a variable with a list of values in a block with labels is not supported: put it into a block of its own");
-            }
+            self.no_lists(&out)?;
             parts.last_mut()?.append(&mut out);
             if self.diagnostics.too_many() {
                 return None;
@@ -107,23 +307,51 @@ impl Sema<'_> {
         all_fine.then_some(parts)
     }
 
+    fn no_lists(&mut self, list: &[Stmt]) -> Option<()> {
+        let is_list = |s: &&Stmt| matches!(s.kind, StmtKind::Declare { init: Some(Init::List { .. }), .. });
+        match list.iter().find(is_list) {
+            Some(s) => self.error(s.span, "a variable with a list of values in a block with labels is not supported: put it into a block of its own"),
+            None => Some(()),
+        }
+    }
+
     /// `goto`.
     pub(super) fn goto(&mut self, name: Symbol, span: Span) -> Option<StmtKind> {
         let nest = self.current.as_ref().map_or(&[][..], |c| &c.nest);
-        let found = nest.iter().enumerate().rev().find_map(|(i, n)| match n {
-            Nest::Labelled(l) => Some((i, l.names.iter().position(|n| *n == name)? + 1, l.at.clone())),
+        let inside = nest.iter().rposition(|n| matches!(n, Nest::Expression)).map_or(0, |i| i + 1);
+        let found = nest.iter().enumerate().skip(inside).rev().find_map(|(i, n)| match n {
+            Nest::Labelled(l) => l.labels.iter().find(|l| l.name == name).map(|label| (i, l, label)),
             _ => None,
         });
-        let Some((i, part, at)) = found else {
+        let Some((i, block, label)) = found else {
             let message = format!(
-                "no label '{}' in this block or one around it; a 'goto' into a block is not supported",
+                "no label '{}' that a 'goto' here can reach; one into a 'switch', or into or out of a statement expression, is not supported",
                 self.text(name)
             );
             return self.error(span, message);
         };
         let jump = Stmt { kind: StmtKind::Continue(loops(&nest[i + 1..])), span };
-        Some(StmtKind::Block(vec![set(&at, part as u64, span), jump]))
+        let mut out = vec![set(&block.at, label.part as u64, span)];
+        out.extend(label.inner.iter().map(|(entry, part)| set(entry, *part as u64, span)));
+        out.push(jump);
+        Some(StmtKind::Block(out))
     }
+}
+
+fn read(place: &Place) -> Expr {
+    Expr { kind: ExprKind::Load(Box::new(place.clone())), ty: INT, span: place.span }
+}
+
+/// A comparison of an entry with 0.
+fn compare(op: CompareOp, entry: &Place) -> Expr {
+    let zero = Expr { kind: ExprKind::Int(0), ty: INT, span: entry.span };
+    let kind = ExprKind::Compare(op, Box::new(read(entry)), Box::new(zero));
+    Expr { kind, ty: BOOL, span: entry.span }
+}
+
+fn logical(op: LogicalOp, a: Expr, b: Expr) -> Expr {
+    let span = b.span;
+    Expr { kind: ExprKind::Logical(op, Box::new(a), Box::new(b)), ty: BOOL, span }
 }
 
 /// `at = part;`

@@ -88,6 +88,8 @@ enum Nest {
     Switch,
     /// A block with labels: a loop with a `switch` in it, which `break` and `continue` do not see.
     Labelled(labels::Labels),
+    /// A statement expression: only `return` leads out of it.
+    Expression,
 }
 
 /// The function whose body is being read.
@@ -100,6 +102,8 @@ struct Current {
     /// `const` integers with a constant value, which array sizes may use.
     known: HashMap<LocalId, (u64, Type)>,
     calls: Vec<(usize, Span)>,
+    /// What `goto` into a block needs.
+    entries: labels::Entries,
 }
 
 /// What the language offers in this build.

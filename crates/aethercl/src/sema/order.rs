@@ -152,6 +152,10 @@ fn expr(e: &mut Expr, visit: Visit) {
             place(p, visit);
             expr(value, visit);
         }
+        ExprKind::Statements(list, value) => {
+            statements(list, visit);
+            value.iter_mut().for_each(|v| expr(v, visit));
+        }
         ExprKind::Call(id, args) => {
             visit(id);
             args.iter_mut().for_each(|a| expr(a, visit));

@@ -1,7 +1,7 @@
 //! Statements.
 
 use super::{Nest, Sema, fold, labels};
-use crate::hir::{Case, Expr, Stmt, StmtKind};
+use crate::hir::{Case, Expr, ExprKind, Stmt, StmtKind};
 use crate::parse::ast;
 use crate::source::Span;
 use crate::types::Type;
@@ -20,16 +20,10 @@ impl Sema<'_> {
             ast::StmtKind::Expr(Some(expr)) => StmtKind::Expr(self.rvalue(expr)?),
             ast::StmtKind::Block(list) => StmtKind::Block(self.scoped(|s| s.statements(list))?),
             ast::StmtKind::If(cond, then, otherwise) => {
-                let cond = self.decision(cond);
-                let then = self.body(then);
-                let otherwise = match otherwise {
-                    Some(stmt) => Some(Box::new(self.body(stmt)?)),
-                    None => None,
-                };
-                StmtKind::If { cond: cond?, then: Box::new(then?), otherwise }
+                self.if_statement(cond, then, otherwise.as_deref())?
             }
             ast::StmtKind::While(cond, body) => {
-                let cond = self.decision(cond);
+                let cond = self.decision(cond).map(|cond| self.or_entered(body, cond));
                 let body = self.looped(body);
                 StmtKind::For { init: Vec::new(), cond: Some(cond?), step: None, body: Box::new(body?) }
             }
@@ -48,10 +42,7 @@ impl Sema<'_> {
             ast::StmtKind::Break => self.jump(true, span)?,
             ast::StmtKind::Continue => self.jump(false, span)?,
             ast::StmtKind::Label(..) => {
-                return self.error(
-                    span,
-                    "a label must stand directly in a block, not behind another statement's head",
-                );
+                return self.error(span, "a label among the cases of a 'switch' is not supported");
             }
             ast::StmtKind::Goto(name) => self.goto(*name, span)?,
             ast::StmtKind::Return(value) => self.return_value(value.as_ref(), span)?,
@@ -60,10 +51,36 @@ impl Sema<'_> {
         Some(())
     }
 
+    /// `({ … })`.
+    pub(super) fn statement_expression(&mut self, list: &[ast::Stmt], span: Span) -> Option<Expr> {
+        if self.current.is_none() {
+            return self.error(span, "statement expression not allowed at file scope");
+        }
+        let (before, last) = match list.split_last() {
+            Some((ast::Stmt { kind: ast::StmtKind::Expr(Some(last)), .. }, before)) => (before, Some(last)),
+            _ => (list, None),
+        };
+        self.nested(Nest::Expression, |s| {
+            s.scoped(|s| {
+                let statements = s.statements(before);
+                let value = match last {
+                    Some(last) => Some(Box::new(s.rvalue(last)?)),
+                    None => None,
+                };
+                let ty = value.as_ref().map_or(Type::Void, |v| v.ty);
+                Some(Expr { kind: ExprKind::Statements(statements?, value), ty, span })
+            })
+        })
+    }
+
     fn jump(&mut self, breaks: bool, span: Span) -> Option<StmtKind> {
         let nest = self.current.as_ref().map_or(&[][..], |c| &c.nest);
-        let fits = |n: &Nest| matches!(n, Nest::Loop) || (breaks && matches!(n, Nest::Switch));
+        let fits =
+            |n: &Nest| matches!(n, Nest::Loop | Nest::Expression) || (breaks && matches!(n, Nest::Switch));
         match nest.iter().rposition(fits) {
+            Some(at) if matches!(nest[at], Nest::Expression) => {
+                self.error(span, "a jump out of a statement expression is not supported")
+            }
             Some(at) if breaks => Some(StmtKind::Break(labels::breakables(&nest[at + 1..]))),
             Some(at) => Some(StmtKind::Continue(labels::loops(&nest[at + 1..]))),
             None if breaks => self.error(span, "'break' statement not in loop or switch statement"),
@@ -108,11 +125,32 @@ impl Sema<'_> {
         self.condition(value)
     }
 
+    fn if_statement(
+        &mut self,
+        cond: &ast::Expr,
+        then: &ast::Stmt,
+        otherwise: Option<&ast::Stmt>,
+    ) -> Option<StmtKind> {
+        let cond = self.decision(cond).map(|cond| {
+            let cond = match otherwise {
+                Some(body) => self.unless_entered(body, cond),
+                None => cond,
+            };
+            self.or_entered(then, cond)
+        });
+        let then = self.body(then);
+        let otherwise = match otherwise {
+            Some(stmt) => Some(Box::new(self.body(stmt)?)),
+            None => None,
+        };
+        Some(StmtKind::If { cond: cond?, then: Box::new(then?), otherwise })
+    }
+
     /// One statement in a block of its own.
     fn body(&mut self, stmt: &ast::Stmt) -> Option<Stmt> {
-        let mut list = Vec::new();
-        self.scoped(|s| s.statement(stmt, &mut list))?;
-        let only = if list.len() == 1 { list.pop() } else { None };
+        let mut list = self.scoped(|s| s.statements(labels::list_of(stmt)))?;
+        let is_block = matches!(stmt.kind, ast::StmtKind::Block(_));
+        let only = if list.len() == 1 && !is_block { list.pop() } else { None };
         Some(only.unwrap_or(Stmt { kind: StmtKind::Block(list), span: stmt.span }))
     }
 
@@ -132,8 +170,9 @@ impl Sema<'_> {
             Some(stmt) => self.statement(stmt, &mut first),
             None => Some(()),
         };
+        let first = self.unless_entered_first(body, first);
         let cond = match cond {
-            Some(cond) => self.decision(cond).map(Some),
+            Some(cond) => self.decision(cond).map(|cond| Some(self.or_entered(body, cond))),
             None => Some(None),
         };
         let step = match step {
@@ -142,7 +181,7 @@ impl Sema<'_> {
         };
         let body = self.looped(body);
         begun?;
-        Some(StmtKind::For { init: first, cond: cond?, step: step?, body: Box::new(body?) })
+        Some(StmtKind::For { init: first?, cond: cond?, step: step?, body: Box::new(body?) })
     }
 
     fn switch(&mut self, value: &ast::Expr, body: &ast::Stmt, span: Span) -> Option<StmtKind> {
@@ -232,7 +271,7 @@ impl Sema<'_> {
         let (bits, from) = self.constant_integer(value)?;
         let converted = fold::convert(fold::int(bits, from, value.span), ty);
         match converted.kind {
-            crate::hir::ExprKind::Int(bits) => Some(fold::signed(bits, ty) as u64),
+            ExprKind::Int(bits) => Some(fold::signed(bits, ty) as u64),
             _ => None,
         }
     }

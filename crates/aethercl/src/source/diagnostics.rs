@@ -9,7 +9,7 @@ use super::{SourceMap, Span};
 pub enum Severity {
     /// The build fails.
     Error,
-    /// Printed only where asked for.
+    /// About the program: printed only where asked for.
     Warning,
 }
 
@@ -30,6 +30,8 @@ pub struct Diagnostic {
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
+    /// Warnings about build options.
+    options: Vec<String>,
     errors: usize,
     warn: bool,
     warnings_are_errors: bool,
@@ -69,6 +71,12 @@ impl Diagnostics {
         }
     }
 
+    /// Adds a warning about a build option, which is printed in any case and has no place in the text.
+    pub fn option_warning(&mut self, message: impl Into<String>) {
+        self.errors += usize::from(self.warnings_are_errors);
+        self.options.push(message.into());
+    }
+
     /// Whether the build has failed.
     pub fn failed(&self) -> bool {
         self.errors > 0
@@ -87,6 +95,8 @@ impl Diagnostics {
     /// Everything as a compiler prints it, with a count of the errors at the end.
     pub fn render(&self, sources: &SourceMap) -> String {
         let mut out = String::new();
+        let kind = if self.warnings_are_errors { "error" } else { "warning" };
+        self.options.iter().for_each(|message| _ = writeln!(out, "{kind}: {message}"));
         // In the order of the text: the stages that found them ran one after another.
         let mut list: Vec<&Diagnostic> = self.list.iter().collect();
         list.sort_by_key(|d| sources.outermost(d.span).lo);

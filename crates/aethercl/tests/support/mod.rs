@@ -26,7 +26,9 @@ pub fn run_case(case: &Path) -> Result<String, String> {
     }
     let mut target = Target::default();
     target.extensions.retain(|e| !sim.without.contains(e));
-    match Program::build_for(&Source { name: &name, text: &text }, &sim.options, &includes, &target) {
+    let source = Source { name: &name, text: &text };
+    let build = || Program::build_for(&source, &sim.options, &includes, &target);
+    match build() {
         Err(e) => Ok(format!(
             "build fails:
 {}",
@@ -37,17 +39,18 @@ pub fn run_case(case: &Path) -> Result<String, String> {
 {}",
             program.hir().warnings
         )),
-        Ok(program) => launch(&program, &sim),
+        // Its variables of program scope are as they were before the first run.
+        Ok(program) => launch(&program, &build().map_err(|e| e.log)?, &sim),
     }
 }
 
-/// Runs with the case's checks. Where they find nothing, a run without checks must leave the same.
-fn launch(program: &Program, sim: &Sim) -> Result<String, String> {
+/// Runs with the case's checks. Where they find nothing, a run of the program `again` without checks must leave the same.
+fn launch(program: &Program, again: &Program, sim: &Sim) -> Result<String, String> {
     let checked = run::run(program, sim, &sim.checks)?;
     if checked.contains("finding: ") || checked.contains("launch fails: ") {
         return Ok(checked);
     }
-    let plain = run::run(program, sim, &["none".to_string()])?;
+    let plain = run::run(again, sim, &["none".to_string()])?;
     if plain != checked {
         return Err(format!("checks change the results:\n{plain}with checks:\n{checked}"));
     }

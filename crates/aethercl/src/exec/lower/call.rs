@@ -1,6 +1,6 @@
 //! Calls of the program's functions, inlined.
 
-use super::super::bytecode::{File, Inst, Reg};
+use super::super::bytecode::{File, Inst};
 use super::facts::Fact;
 use super::{Lower, Storage, Val, Value, file_of, site};
 use crate::hir::{Expr, FunctionId, LocalId, StmtKind};
@@ -100,9 +100,7 @@ impl Lower<'_> {
             self.e.release_slot(save);
         }
         if direct {
-            // The value may stand in the function's own variables: they live until the caller's statement ends.
-            let regs: Vec<Reg> = self.owned.drain(owned..).collect();
-            regs.into_iter().for_each(|r| self.e.hold(r));
+            self.hold_scope(owned);
         } else {
             self.end_scope(owned);
         }

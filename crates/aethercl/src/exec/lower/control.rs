@@ -216,6 +216,7 @@ impl Lower<'_> {
                 ExprKind::Assign { .. }
                 | ExprKind::Update { .. }
                 | ExprKind::Call(..)
+                | ExprKind::Statements(..)
                 | ExprKind::Printf { .. } => false,
                 ExprKind::Load(place) => match scan::root(place) {
                     Some(local) => {

@@ -106,6 +106,7 @@ impl Lower<'_> {
                 self.value(a);
                 self.value(b)
             }
+            ExprKind::Statements(list, value) => self.statement_expression(list, value.as_deref(), e.ty),
             _ => Vec::new(),
         }
     }
@@ -244,7 +245,10 @@ pub fn has_effect(e: &Expr) -> bool {
     let mut found = false;
     super::scan::expression(e, &mut |node| {
         if let super::scan::Node::Expr(e) = node {
-            found |= matches!(e.kind, ExprKind::Assign { .. } | ExprKind::Update { .. });
+            found |= matches!(
+                e.kind,
+                ExprKind::Assign { .. } | ExprKind::Update { .. } | ExprKind::Statements(..)
+            );
         }
     });
     found

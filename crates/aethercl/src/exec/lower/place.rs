@@ -4,8 +4,8 @@ use super::super::bytecode::{Address, Extend, File, Index, Inst};
 use super::super::lanes::{Binary64, Unary64, Widen};
 use super::facts::Fact;
 use super::{Lower, Storage, Val, Value, file_of, space_of};
-use crate::hir::{BinaryOp, Expr, ExprKind, LocalId, Place, PlaceKind, Rounding};
-use crate::memory::address::Space;
+use crate::hir::{BinaryOp, Expr, ExprKind, GlobalId, LocalId, Place, PlaceKind, Rounding};
+use crate::memory::address::{MAX_ARGUMENTS, Space, with_argument};
 use crate::source::Span;
 use crate::types::{Scalar, Type};
 
@@ -68,7 +68,8 @@ impl Lower<'_> {
                 Storage::Memory(address, space) => Where::Memory(Addr::constant(address, space, align)),
             },
             PlaceKind::Global(id) => {
-                Where::Memory(Addr::constant(self.constants.address(*id), Space::Constant, align))
+                let (address, space) = self.global_variable(*id);
+                Where::Memory(Addr::constant(address, space, align))
             }
             PlaceKind::Deref(pointer) => {
                 let declared = self.program.types.pointee(pointer.ty);
@@ -103,6 +104,14 @@ impl Lower<'_> {
             },
             PlaceKind::Lanes { base, .. } => self.place(base),
         }
+    }
+
+    /// The address of a program-scope variable. One that kernels may write counts as an argument behind those of the kernel.
+    fn global_variable(&self, id: GlobalId) -> (u64, Space) {
+        let address = self.constants.address(id);
+        let Some(number) = self.constants.number(id) else { return (address, Space::Constant) };
+        let argument = self.program.function(self.frames[0].function).params + number;
+        (if argument < MAX_ARGUMENTS { with_argument(address, argument) } else { address }, Space::Global)
     }
 
     /// A place inside of another: its own indices are checked, whatever holds for the outer one.
@@ -380,7 +389,7 @@ impl Lower<'_> {
             return;
         }
         if addr.space == Some(Space::Constant) {
-            self.unsupported(span, "stores to variables of program scope are not supported");
+            self.unsupported(span, "a store to a constant of program scope");
             return;
         }
         let leaves = self.leaves(ty);

@@ -144,6 +144,10 @@ pub fn expression<'a>(e: &'a Expr, visit: &mut dyn FnMut(Node<'a>)) {
             place(p, visit);
             expression(value, visit);
         }
+        ExprKind::Statements(list, value) => {
+            statements(list, visit);
+            value.iter().for_each(|v| expression(v, visit));
+        }
         ExprKind::Vector(list)
         | ExprKind::Call(_, list)
         | ExprKind::Builtin(_, list)

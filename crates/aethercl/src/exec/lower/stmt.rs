@@ -1,10 +1,10 @@
 //! Statements but loops.
 
-use super::super::bytecode::{Inst, Target};
+use super::super::bytecode::{Inst, Reg, Target};
 use super::facts::Fact;
-use super::{Breakable, Lower, Val, site};
+use super::{Breakable, Lower, Val, Value, site};
 use crate::hir::{Case, CompareOp, Expr, Stmt, StmtKind};
-use crate::types::Scalar;
+use crate::types::{Scalar, Type};
 
 impl Lower<'_> {
     /// Statements of a block; variables end with it.
@@ -17,6 +17,29 @@ impl Lower<'_> {
             self.statement(s);
         }
         self.end_scope(owned);
+    }
+
+    /// Statements, and then a value.
+    pub(super) fn statement_expression(&mut self, list: &[Stmt], value: Option<&Expr>, ty: Type) -> Value {
+        let owned = self.owned.len();
+        for s in list {
+            if self.unreachable || self.error.is_some() {
+                break;
+            }
+            self.statement(s);
+        }
+        let value = match value {
+            Some(e) if !self.unreachable => self.value(e),
+            _ => vec![Val::Const(0); self.leaves(ty).len()],
+        };
+        self.hold_scope(owned);
+        value
+    }
+
+    /// Gives back the registers of variables declared since when the statement around ends: its value may stand in them.
+    pub(super) fn hold_scope(&mut self, owned: usize) {
+        let regs: Vec<Reg> = self.owned.drain(owned..).collect();
+        regs.into_iter().for_each(|r| self.e.hold(r));
     }
 
     /// Gives back the registers of variables declared since.

@@ -1,0 +1,114 @@
+//! `netcl sim run`: every kind of `--arg`, and what is said about those that do not fit.
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
+mod common;
+
+use common::{folder, netcl, texts};
+use serde_json::Value;
+use std::path::Path;
+
+fn run(file: &Path, args: &[&str]) -> (i32, String, String) {
+    let mut command = netcl();
+    command.args(["sim", "run"]).arg(file).args(["--global", "4"]);
+    args.iter().for_each(|a| _ = command.args(["--arg", a]));
+    let output = command.arg("--json").output().unwrap();
+    let (out, err) = texts(&output);
+    (output.status.code().unwrap_or(-1), out, err)
+}
+
+#[test]
+fn every_kind_of_argument_reaches_the_kernel() {
+    let dir = folder("sim-args");
+    let data = dir.join("data.bin");
+    std::fs::write(&data, [7u8, 0, 8, 0, 9, 0, 10, 0, 11, 0]).unwrap();
+    let file = format!("buffer:i16:4:@{}:read", data.display());
+    // Type in OpenCL C, the argument, the first values of `out`: `out[i] = (float)x` for each way of giving x.
+    for (parameter, value, arg, expected) in [
+        ("__global const int *x", "x[i]", "buffer:i32:4:iota:read", "0 1 2 3"),
+        ("__global const uchar *x", "x[i]", "buffer:u8:4:200:read", "200 200 200 200"),
+        ("__global const float *x", "x[i]", "buffer:f32:4:-1.5", "-1.5 -1.5 -1.5 -1.5"),
+        ("__global const double *x", "x[i]", "buffer:f64:4:iota", "0 1 2 3"),
+        ("__global const half *x", "vload_half(i, x)", "buffer:f16:4:0.25:read", "0.25 0.25 0.25 0.25"),
+        ("__global const long *x", "x[i]", "buffer:i64:4:zero", "0 0 0 0"),
+        ("__global const ulong *x", "x[i]", "buffer:u64:4:5", "5 5 5 5"),
+        ("__constant short *x", "x[i]", file.as_str(), "7 8 9 10"),
+        ("__global const float *x", "x[i] >= -1.0f && x[i] < 1.0f", "buffer:f32:4:random:read", "1 1 1 1"),
+        ("__global const uint *x", "x[i] < 100", "buffer:u32:4:read", "1 1 1 1"),
+        ("__global int *x", "(x[i] = i + 1)", "buffer:i32:4", "1 2 3 4"),
+        ("__global int *x", "(x[i] = i)", "buffer:i32:4:unwritten", "0 1 2 3"),
+        ("int x", "x", "i32:-7", "-7 -7 -7 -7"),
+        ("uchar x", "x", "u8:255", "255 255 255 255"),
+        ("char x", "x", "i8:-128", "-128 -128 -128 -128"),
+        ("ushort x", "x", "u16:65535", "65535 65535 65535 65535"),
+        ("short x", "x", "i16:-3", "-3 -3 -3 -3"),
+        ("uint x", "x", "u32:12", "12 12 12 12"),
+        ("long x", "x", "i64:-9", "-9 -9 -9 -9"),
+        ("ulong x", "x", "u64:6", "6 6 6 6"),
+        ("float x", "x", "f32:1e-2", "0.01 0.01 0.01 0.01"),
+        ("double x", "x", "f64:0.5", "0.5 0.5 0.5 0.5"),
+        ("float4 x", "((float *)&x)[i]", "f32x4:1,2,3,4.5", "1 2 3 4.5"),
+        ("int3 x", "x.z * 10 + x.x", "i32x3:1,2,3", "31 31 31 31"),
+        ("uchar2 x", "x.y", "u8x2: 3, 4", "4 4 4 4"),
+        ("__local int *x", "(x[i] = i * 2)", "local:i32:4", "0 2 4 6"),
+    ] {
+        let kernel = format!(
+            "__kernel void k(__global float *out, {parameter}) {{ int i = get_global_id(0); out[i] = (float)({value}); }}"
+        );
+        let path = dir.join("k.cl");
+        std::fs::write(&path, kernel).unwrap();
+        let (code, out, err) = run(&path, &["buffer:f32:4", arg]);
+        assert_eq!(code, 0, "{arg}: {out}{err}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        let first: Vec<&str> =
+            report["buffers"][0]["first"].as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
+        assert_eq!(first.join(" "), expected, "{parameter} {arg}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn arguments_that_do_not_fit_are_named() {
+    let dir = folder("sim-wrong-args");
+    let path = dir.join("k.cl");
+    let kernel = "__kernel void k(__global int *out, int n, __local float *t, float4 v) { out[get_global_id(0)] = n; }";
+    std::fs::write(&path, kernel).unwrap();
+    let fits = ["buffer:i32:4", "i32:1", "local:f32:4", "f32x4:1,2,3,4"];
+    let (code, out, err) = run(&path, &fits);
+    assert_eq!(code, 0, "{out}{err}");
+    let short = dir.join("short.bin");
+    std::fs::write(&short, [1u8, 2, 3]).unwrap();
+    let short = format!("buffer:i32:4:@{}", short.display());
+    // Which of the four is replaced, by what, the exit code, part of the message.
+    for (at, arg, code, part) in [
+        (0, "buffer:i33:4", 2, "no type \"i33\"; there are i8"),
+        (0, "buffer:i32:many", 2, "\"many\" is no number of elements"),
+        (0, "buffer:i32:4:loud", 2, "a buffer's content is unwritten, random, iota, zero, a value, or @FILE"),
+        (0, "buffer:i32:4:zero:write", 2, "there is only read"),
+        (0, "buffer:i32", 2, "expected buffer:<type>:<count>"),
+        (0, "i32:4", 1, "argument 0 of kernel k is "),
+        (0, short.as_str(), 1, "3 bytes, and the buffer has 16"),
+        (0, "buffer:i32:4:@/nonexistent/file", 1, "/nonexistent/file"),
+        (1, "i32:4.5", 2, "\"4.5\" is no i32"),
+        (1, "i32:5000000000", 2, "is no i32"),
+        (1, "i64:4", 1, "argument 1 of kernel k is int n"),
+        (1, "buffer:i32:4", 1, "argument 1 of kernel k is int n"),
+        (2, "local:f32", 2, "expected local:<type>:<count>"),
+        (2, "local:f99:4", 2, "no type \"f99\""),
+        (2, "buffer:f32:4", 1, "argument 2 of kernel k is "),
+        (3, "f32x4:1,2,3", 2, "3 values for 4 lanes"),
+        (3, "f32x2:1,2", 1, "argument 3 of kernel k is float4 v"),
+        (3, "seven", 2, "or <type>:<value>"),
+    ] {
+        let mut args = fits;
+        args[at] = arg;
+        let (got, out, err) = run(&path, &args);
+        assert!(got == code && err.contains(part), "{arg}: exit code {got}, {out}{err}");
+    }
+    let (code, _, err) = run(&path, &fits[..3]);
+    assert!(
+        code == 1 && err.contains("3 arguments for kernel k, which takes 4: int* out")
+            || err.contains("which takes 4"),
+        "{code} {err}"
+    );
+    std::fs::remove_dir_all(dir).unwrap();
+}

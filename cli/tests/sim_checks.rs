@@ -1,0 +1,167 @@
+//! `netcl sim check` finds each kind of defect, with its place, line and caret; `netcl train --device sim` chooses its preset.
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
+mod common;
+
+use common::{folder, netcl, texts, write_text};
+use serde_json::Value;
+
+/// A defect a kernel: the kernel and its arguments, what the finding is called, the line's text under which the caret stands.
+const DEFECTS: [(&str, &str, &[&str], &str, &str); 10] = [
+    (
+        "read_past",
+        "__kernel void read_past(__global const int *x, __global int *y) {\n  y[get_global_id(0)] = x[get_global_id(0) + 1];\n}",
+        &["buffer:i32:8:iota:read", "buffer:i32:8"],
+        "read-outside",
+        "x[get_global_id(0) + 1]",
+    ),
+    (
+        "write_past",
+        "__kernel void write_past(__global int *y) {\n  y[get_global_id(0) * 2] = 1;\n}",
+        &["buffer:i32:8:zero"],
+        "write-outside",
+        "y[get_global_id(0) * 2] = 1",
+    ),
+    (
+        "row",
+        "__kernel void row(__global int *y, int n) {\n  int t[2][4] = {{0}};\n  t[0][n] = 1;\n  y[get_global_id(0)] = t[1][0];\n}",
+        &["buffer:i32:8", "i32:4"],
+        "index-outside",
+        "t[0][n] = 1",
+    ),
+    (
+        "shifted",
+        "__kernel void shifted(__global char *y) {\n  *(__global int *)(y + get_global_id(0) * 4 + 1) = 1;\n}",
+        &["buffer:i8:64:zero"],
+        "misaligned",
+        "*(__global int *)",
+    ),
+    (
+        "unwritten",
+        "__kernel void unwritten(__global const int *x, __global int *y) {\n  y[get_global_id(0)] = x[get_global_id(0)] + 1;\n}",
+        &["buffer:i32:8:unwritten:read", "buffer:i32:8"],
+        "uninitialized",
+        "x[get_global_id(0)] + 1",
+    ),
+    (
+        "neighbour",
+        "__kernel void neighbour(__global int *y) {\n  __local int t[8];\n  int l = get_local_id(0);\n  t[l] = l;\n  y[l] = t[(l + 1) % 8];\n}",
+        &["buffer:i32:8"],
+        "race-in-group",
+        "t[(l + 1) % 8]",
+    ),
+    (
+        "shared",
+        "__kernel void shared(__global int *y) {\n  if (get_local_id(0) == 0) y[0] = get_group_id(0);\n}",
+        &["buffer:i32:1:zero"],
+        "race-between-groups",
+        "y[0] = get_group_id(0)",
+    ),
+    (
+        "some",
+        "__kernel void some(__global int *y) {\n  if (get_local_id(0) < 3)\n    barrier(CLK_LOCAL_MEM_FENCE);\n  y[get_global_id(0)] = 1;\n}",
+        &["buffer:i32:8"],
+        "divergent-barrier",
+        "barrier(CLK_LOCAL_MEM_FENCE)",
+    ),
+    (
+        "divided",
+        "__kernel void divided(__global int *y) {\n  y[get_global_id(0)] = 100 / (int)get_global_id(0);\n}",
+        &["buffer:i32:8"],
+        "division-by-zero",
+        "100 / (int)get_global_id(0)",
+    ),
+    (
+        "kept",
+        "__kernel void kept(__global int *y) {\n  y[get_global_id(0)] += 1;\n}",
+        &["buffer:i32:8:iota:read"],
+        "write-to-read",
+        "y[get_global_id(0)] += 1",
+    ),
+];
+
+#[test]
+fn every_kind_of_finding_has_its_place_its_line_and_a_caret() {
+    let dir = folder("sim-checks");
+    for (kernel, text, args, name, line) in DEFECTS {
+        let file = dir.join(format!("{kernel}.cl"));
+        std::fs::write(&file, text).unwrap();
+        let local = if name == "race-between-groups" { "4" } else { "8" };
+        let mut command = netcl();
+        command.args(["sim", "check"]).arg(&file).args(["--global", "8", "--local", local]);
+        args.iter().for_each(|a| _ = command.args(["--arg", a]));
+        let output = command.output().unwrap();
+        let (out, err) = texts(&output);
+        assert_eq!(output.status.code(), Some(6), "{kernel}: {out}{err}");
+        assert!(err.contains(&format!("findings in kernel {kernel}")), "{kernel}: {err}");
+
+        let output = command.arg("--json").output().unwrap();
+        let (out, err) = texts(&output);
+        assert_eq!(output.status.code(), Some(6), "{kernel}: {out}{err}");
+        let findings: Value = serde_json::from_str(&out).unwrap();
+        let found = findings.as_array().unwrap().iter().find(|f| f["check"] == name);
+        let found = found.unwrap_or_else(|| panic!("{kernel}: no {name} in {out}"));
+        // The line is that of the text, and below it a caret at the column.
+        let number = found["line"].as_u64().unwrap() as usize;
+        let source = text.lines().nth(number - 1).unwrap();
+        assert!(source.contains(line), "{kernel}: line {number} is {source:?}");
+        let shown: Vec<&str> = found["text"].as_str().unwrap().lines().collect();
+        assert_eq!(shown[1], source, "{kernel}: {shown:?}");
+        let column = found["column"].as_u64().unwrap() as usize;
+        assert_eq!(shown[2].find('^'), Some(column - 1), "{kernel}: {shown:?}");
+        assert!(shown[0].contains(&format!("{kernel}.cl:{number}:{column}: {name}")), "{kernel}: {shown:?}");
+        assert!(found["kernel"] == kernel && found["count"].as_u64().unwrap() >= 1, "{found}");
+
+        // The same without this check: nothing of it is left.
+        let which = match name {
+            "read-outside" | "write-outside" | "index-outside" | "misaligned" => "bounds",
+            "uninitialized" => "uninitialized",
+            "race-in-group" | "race-between-groups" => "races",
+            "divergent-barrier" => "barriers",
+            "division-by-zero" => "division",
+            _ => "contract",
+        };
+        let all = ["bounds", "uninitialized", "races", "barriers", "division", "contract"];
+        let others: Vec<&str> = all.into_iter().filter(|c| *c != which).collect();
+        let output = command.args(["--check", &others.join(",")]).output().unwrap();
+        let (out, _) = texts(&output);
+        assert!(!out.contains(&format!("\"{name}\"")), "{kernel}: {out}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_file_without_defects_is_exit_code_0_with_an_empty_list() {
+    let dir = folder("sim-clean");
+    let file = dir.join("clean.cl");
+    std::fs::write(&file, "__kernel void clean(__global int *y) { y[get_global_id(0)] = 1; }").unwrap();
+    for (more, expected) in
+        [(&["--global", "8", "--arg", "buffer:i32:8", "--json"][..], "[]"), (&["--json"], "[]")]
+    {
+        let output = netcl().args(["sim", "check"]).arg(&file).args(more).output().unwrap();
+        let (out, err) = texts(&output);
+        assert_eq!((output.status.code(), out.trim()), (Some(0), expected), "{err}");
+    }
+    // What the build has to say besides.
+    let foreign = ["--options", "-cl-nv-maxrregcount=64", "--json"];
+    let output = netcl().args(["sim", "check"]).arg(&file).args(foreign).output().unwrap();
+    let (out, err) = texts(&output);
+    assert_eq!((output.status.code(), out.trim()), (Some(0), "[]"), "{err}");
+    assert!(err.contains("warning: build option '-cl-nv-maxrregcount=64'"), "{err}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn training_on_a_simulated_device_takes_the_preset_that_fits_it() {
+    let dir = folder("sim-train");
+    let (text, model) = (dir.join("text.txt"), dir.join("model"));
+    write_text(&text);
+    let few = "train --device sim --layers 1 --width 16 --heads 2 --context 8 --batch 2 --steps 2 --warmup 1 --eval-every 0 --sample-every 0";
+    let output =
+        netcl().args(few.split(' ')).arg("--data").arg(&text).arg("--out").arg(&model).output().unwrap();
+    let (out, err) = texts(&output);
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    let config = std::fs::read_to_string(model.join("config.toml")).unwrap();
+    assert!(config.contains("preset = \"demo-tiny\""), "{config}");
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -1,0 +1,100 @@
+//! How many registers a work-item needs: the most that hold, at one place of the program, what is read later.
+//!
+//! Bytecode uses registers freely; a compiler gives one to two values that are never needed at the same time. What a place
+//! needs is found backwards: before an instruction what it reads, and what those behind it read and it does not write.
+
+use super::bytecode::{Code, File, Inst, Reg};
+use super::chain::reads;
+
+/// Registers of 32 bits that lanes need.
+pub fn registers(code: &Code) -> u32 {
+    let words = usize::from(code.words);
+    let count = words + usize::from(code.longs);
+    let bits = count.div_ceil(64).max(1);
+    let number = |r: Reg| match r.file {
+        File::Word => Some(usize::from(r.index)),
+        File::Long => Some(words + usize::from(r.index)),
+        File::Uniform => None,
+    };
+    let n = code.insts.len();
+    // Live before each instruction; one more behind the last.
+    let mut live = vec![0u64; (n + 1) * bits];
+    let mut now = vec![0u64; bits];
+    let mut most = 0;
+    let mut changed = true;
+    while std::mem::take(&mut changed) {
+        for pc in (0..n).rev() {
+            let inst = &code.insts[pc];
+            now.fill(0);
+            let (next, to) = successors(inst, pc);
+            for from in next.into_iter().chain(to).map(|s| s.min(n)) {
+                let behind = &live[from * bits..(from + 1) * bits];
+                now.iter_mut().zip(behind).for_each(|(a, b)| *a |= b);
+            }
+            let written: &[Reg] = match *inst {
+                Inst::Load { list, count, .. } => code.listed(list, count),
+                _ => &[],
+            };
+            for at in written.iter().copied().chain(inst.destination()).filter_map(number) {
+                now[at / 64] &= !(1 << (at % 64));
+            }
+            reads(inst, code, |r| {
+                if let Some(at) = number(r) {
+                    now[at / 64] |= 1 << (at % 64);
+                }
+            });
+            let before = &mut live[pc * bits..(pc + 1) * bits];
+            if before != now.as_slice() {
+                before.copy_from_slice(&now);
+                changed = true;
+            }
+        }
+    }
+    for at in live.chunks(bits) {
+        let held = |i: usize| at[i / 64] >> (i % 64) & 1 != 0;
+        let weights = (0..count).filter(|i| held(*i)).map(|i| if i < words { 1 } else { 2 });
+        most = most.max(weights.sum::<u32>());
+    }
+    most
+}
+
+/// Where a group goes on behind an instruction.
+fn successors(inst: &Inst, pc: usize) -> (Option<usize>, Option<usize>) {
+    match *inst {
+        Inst::End => (None, None),
+        Inst::Jump { to } => (None, Some(to as usize)),
+        Inst::JumpIf { to, .. }
+        | Inst::JumpIfNone { to }
+        | Inst::IfBegin { to, .. }
+        | Inst::IfElse { to, .. }
+        | Inst::LoopCond { to, .. } => (Some(pc + 1), Some(to as usize)),
+        _ => (Some(pc + 1), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::lanes::{Binary32, Unary32};
+
+    fn word(index: u16) -> Reg {
+        Reg { file: File::Word, index, variable: false }
+    }
+
+    #[test]
+    fn registers_are_those_needed_at_one_time() {
+        let sum = |dst, a, b| Inst::Binary32 { op: Binary32::Add, dst: word(dst), a: word(a), b: word(b) };
+        let neg = |dst, a| Inst::Unary32 { op: Unary32::NegF, dst: word(dst), a: word(a) };
+        let code = |insts| Code { words: 16, insts, ..Code::default() };
+        // One value handed on through five registers, beside the one it began with.
+        let chain = code(vec![neg(1, 0), neg(2, 1), neg(3, 2), sum(4, 3, 0), neg(5, 4), Inst::End]);
+        assert_eq!(registers(&chain), 2);
+        // Three at once; in a loop what the next round reads stays.
+        let three = code(vec![neg(1, 0), neg(2, 0), sum(3, 1, 2), sum(4, 3, 0), Inst::End]);
+        assert_eq!(registers(&three), 3);
+        let round =
+            vec![neg(2, 1), sum(1, 2, 0), Inst::JumpIf { cond: word(9), value: true, to: 0 }, Inst::End];
+        assert_eq!(registers(&code(round)), 3);
+        assert_eq!(registers(&code(vec![Inst::End])), 0);
+    }
+}

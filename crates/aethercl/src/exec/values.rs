@@ -1,0 +1,135 @@
+//! Values that a group has computed before, which a compiler keeps instead of computing them again.
+//!
+//! Every register holds the number of its value; a number stands for an instruction and the numbers that it read. An
+//! instruction that reads the same numbers as one of its earlier runs gives what it gave then: loops do so with all that does
+//! not change in them, and compilers move that in front of the loop. Copies are no values of their own. Where only some lanes
+//! run, and for what comes from memory or other lanes, every result is new.
+
+use super::bytecode::{Code, File, Inst, Reg};
+use super::chain::reads;
+use super::footprint::LineHasher;
+use super::lanes::{Unary32, Unary64};
+use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
+
+/// Numbers of the values that registers hold.
+#[derive(Default)]
+pub struct Values {
+    words: Vec<u64>,
+    longs: Vec<u64>,
+    uniforms: Vec<u64>,
+    /// Numbers met in this group.
+    seen: HashSet<u64, BuildHasherDefault<LineHasher>>,
+    /// Results that are like no other.
+    fresh: u64,
+}
+
+/// Spreads what it is given over 64 bits.
+fn mixed(a: u64, b: u64) -> u64 {
+    let x = (a ^ b.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ b
+}
+
+impl Values {
+    /// The next group starts.
+    pub fn start_group(&mut self, code: &Code) {
+        self.seen.clear();
+        for (file, n) in [(File::Word, code.words), (File::Long, code.longs), (File::Uniform, code.uniforms)]
+        {
+            let list = self.file(file);
+            list.clear();
+            list.extend((0..u64::from(n)).map(|i| mixed(file as u64 + 1, i)));
+        }
+        for (register, bits) in &code.constants {
+            self.uniforms[usize::from(*register)] = mixed(7, *bits);
+        }
+    }
+
+    fn file(&mut self, file: File) -> &mut Vec<u64> {
+        match file {
+            File::Uniform => &mut self.uniforms,
+            File::Word => &mut self.words,
+            File::Long => &mut self.longs,
+        }
+    }
+
+    fn set(&mut self, r: Reg, number: u64) {
+        if let Some(place) = self.file(r.file).get_mut(usize::from(r.index)) {
+            *place = number;
+        }
+    }
+
+    fn new_number(&mut self) -> u64 {
+        self.fresh += 1;
+        mixed(3, self.fresh)
+    }
+
+    /// Whether the result of an instruction is there already. To be asked of each one, in order; `all`: every lane runs.
+    pub fn is_known(&mut self, pc: usize, inst: &Inst, code: &Code, all: bool) -> bool {
+        if let Inst::Load { list, count, .. } = *inst {
+            for to in code.listed(list, count) {
+                let number = self.new_number();
+                self.set(*to, number);
+            }
+            return false;
+        }
+        let Some(to) = inst.destination() else { return false };
+        let copy = match *inst {
+            Inst::Unary32 { op: Unary32::Copy, a, .. } | Inst::Unary64 { op: Unary64::Copy, a, .. } => {
+                Some(a)
+            }
+            _ => None,
+        };
+        let computed = !matches!(inst, Inst::Atomic { .. } | Inst::Collective { .. });
+        if !computed || !(all || to.file == File::Uniform) {
+            let number = self.new_number();
+            self.set(to, number);
+            return false;
+        }
+        if let Some(from) = copy {
+            let number = self.file(from.file).get(usize::from(from.index)).copied().unwrap_or(0);
+            self.set(to, number);
+            return true;
+        }
+        let mut number = mixed(5, pc as u64);
+        reads(inst, code, |r| {
+            let read = self.file(r.file).get(usize::from(r.index)).copied().unwrap_or(0);
+            number = mixed(number, read);
+        });
+        self.set(to, number);
+        !self.seen.insert(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::lanes::Binary32;
+
+    fn word(index: u16) -> Reg {
+        Reg { file: File::Word, index, variable: false }
+    }
+
+    #[test]
+    fn what_does_not_change_is_known_the_second_time() {
+        let code = Code { words: 8, ..Code::default() };
+        let mut values = Values::default();
+        values.start_group(&code);
+        let sum = |dst, a, b| Inst::Binary32 { op: Binary32::Add, dst: word(dst), a: word(a), b: word(b) };
+        let copy = |dst, a| Inst::Unary32 { op: Unary32::Copy, dst: word(dst), a: word(a) };
+        // r2 = r0 + r1 does not change; r3 += r2 does.
+        assert!(!values.is_known(0, &sum(2, 0, 1), &code, true));
+        assert!(!values.is_known(1, &sum(3, 3, 2), &code, true));
+        assert!(values.is_known(0, &sum(2, 0, 1), &code, true));
+        assert!(!values.is_known(1, &sum(3, 3, 2), &code, true));
+        // Through a copy it is the same value; in some lanes only it is a new one.
+        assert!(values.is_known(2, &copy(4, 2), &code, true));
+        assert!(!values.is_known(3, &sum(5, 4, 1), &code, true));
+        assert!(values.is_known(3, &sum(5, 2, 1), &code, true));
+        assert!(!values.is_known(0, &sum(2, 0, 1), &code, false));
+        assert!(!values.is_known(3, &sum(5, 2, 1), &code, true));
+        // Another group knows nothing of it.
+        values.start_group(&code);
+        assert!(!values.is_known(0, &sum(2, 0, 1), &code, true));
+    }
+}

@@ -1,0 +1,5 @@
+/* A program-scope variable that kernels write is an object of its own. */
+global int table[4];
+kernel void k(global const int *in) {
+  table[in[get_global_id(0)]] = 1;
+}

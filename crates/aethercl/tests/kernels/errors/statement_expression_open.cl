@@ -1,0 +1,3 @@
+kernel void k(global int *out) {
+  out[0] = ({ 1;
+}
