@@ -54,31 +54,41 @@ const OUTSIDE: [Outside; 4] = [
 ];
 
 /// Launches that have other sizes than when the card was measured: case, kernel. They are not compared until it is measured again.
-const RESIZED: [(&str, &str); 2] =
-    [("cross entropy", "cross_entropy_mean"), ("cross entropy 65", "cross_entropy_mean")];
+const RESIZED: [(&str, &str); 0] = [];
 
 /// A kernel whose parameters the model ranks with less than [`RANKED`].
 struct Unranked {
     case: &'static str,
     kernel: &'static str,
+    /// Which kernel's parameters are gone through.
+    swept: &'static str,
     /// Spearman's coefficient is at least this.
     rank: f64,
     why: &'static str,
 }
 
 /// What is ranked badly, and why. An entry that is no longer needed is an error too.
-const UNRANKED: [Unranked; 2] = [
+const UNRANKED: [Unranked; 3] = [
     Unranked {
         case: "adamw",
         kernel: "optimizer_prepare",
+        swept: "optimizer",
         rank: 0.0,
         why: "one group, which the parameters do not change: 5 to 7.5 us on the card",
     },
     Unranked {
         case: "layer norm plain",
         kernel: "norm_bwd_params",
+        swept: "layer_norm_plain",
         rank: 0.0,
         why: "the parameter is the kernel's before it, which leaves its lines in the card's cache or not",
+    },
+    Unranked {
+        case: "layer norm f32",
+        kernel: "norm_fwd",
+        swept: "norm_rows_fwd",
+        rank: 0.35,
+        why: "four counts of groups, of which three are one time and the fourth is 20 % slower on the card",
     },
 ];
 
@@ -185,7 +195,7 @@ fn outside(kernels: &Times) -> Vec<String> {
 /// Prints the table of docs/aethercl.md, a line for each launch of a case; those whose parameters are ranked badly.
 fn ranked(kernels: Times) -> Vec<String> {
     let mut wrong = Vec::new();
-    for ((case, _, _, kernel), times) in kernels {
+    for ((case, swept, _, kernel), times) in kernels {
         let (real, model): (Vec<f64>, Vec<f64>) = times.iter().copied().unzip();
         let ends = |v: &[f64]| v.iter().fold((f64::MAX, 0.0f64), |(l, h), x| (l.min(*x), h.max(*x)));
         let ratios: Vec<f64> = times.iter().map(|(r, m)| m / r).collect();
@@ -205,7 +215,9 @@ fn ranked(kernels: Times) -> Vec<String> {
         if times.len() <= 2 || spread <= SPREAD {
             continue;
         }
-        let excuse = UNRANKED.iter().find(|u| (u.case, u.kernel) == (case.as_str(), kernel.as_str()));
+        let excuse = UNRANKED
+            .iter()
+            .find(|u| (u.case, u.kernel, u.swept) == (case.as_str(), kernel.as_str(), swept.as_str()));
         if rank < excuse.map_or(RANKED, |u| u.rank) {
             wrong.push(format!("{case} {kernel}: ranked with {rank:.2}"));
         }

@@ -39,13 +39,15 @@
 #define IN_V4(p, i) TO_FV(LDV_F32((p) + (i)))
 #define IN_14(p, i) ((float)(p)[i])
 
-/* Functions that expressions use. The tanh of GELU comes from one exponential: 0.5 (1 + tanh u) = sigmoid(2u). */
+/* Functions that expressions use. The tanh of GELU comes from one exponential: 0.5 (1 + tanh u) = sigmoid(2u). One division
+ * instead of a product with a sigmoid rounds once less. */
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))))
 #define SILU_GRAD(x, s) ((s) * (1.0f + (x) * (1.0f - (s))))
 #define GELU_GRAD(x) \
   (0.5f * (1.0f + erf((x) * 0.70710678f)) + (x) * 0.39894228f * exp(-0.5f * (x) * (x)))
 #define GELU_TANH_S(x) SIGMOID(1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))
-#define GELU_TANH(x) ((x) * GELU_TANH_S(x))
+#define SILU(x) ((x) / (1.0f + exp(-(x))))
+#define GELU_TANH(x) ((x) / (1.0f + exp(-1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))))
 static inline FV gelu_tanh_grad(FV x, FV s) {
   return s + x * s * (1.0f - s) * 1.59576912f * (1.0f + 0.134145f * x * x);
 }

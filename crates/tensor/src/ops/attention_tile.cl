@@ -11,6 +11,9 @@
  * Causal and dropout: as in attention_vector.cl, with the same draws.
  *
  * Defines: those of attention_grid.cl, BQ, BK (defaults by D).
+ *
+ * Ceiling: 4 D products a pair of query and key, f32 multiply-adds: 60 TFLOP/s on an H200. Reached there, T 1024, D 128, not causal: 22; attention_tile_bwd
+ * 12 (queries) and 13 (keys and values).
  */
 #ifndef BQ
 #define BQ (D <= 64 ? 64 : D <= 128 ? 32 : 16)

@@ -9,6 +9,8 @@
  * their rows start at multiples of 16 bytes and have a multiple of 16 bytes; else an element.
  * CPUs: item g copies a run of rows, a cache line at a time. PAST 1: stores go past the caches, for results larger than they
  * are; y and its rows start at multiples of 64 bytes then.
+ *
+ * Ceiling: a copy of as many bytes. H200: B,T,H,D to B,H,T,D of 64 MB 36.6 us, x * 2 of as many 36.4.
  */
 #ifndef PAST
 #define PAST 0

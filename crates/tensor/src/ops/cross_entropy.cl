@@ -5,6 +5,8 @@
  * fwd, bwd   work-group r owns row r. Ignored rows give 0; a target outside 0 … N - 1 gives NaN and reads nothing.
  * mean       one work-group: sum of the losses over the number of rows not ignored, and that number's inverse for bwd.
  * Tuned: VW. WG (1 on CPUs) follows N, or R for mean. Sums are float.
+ *
+ * Ceiling: reads x once, and x and dx once in the backward: H200, 1024 rows of 50304 f32: 3.4 and 3.8 of 4.8 TB/s.
  */
 __kernel void cross_entropy_fwd(__global const T *restrict x, __global const int *restrict targets,
                                 __global float *restrict lse, __global float *restrict loss, ulong n, long ignored,

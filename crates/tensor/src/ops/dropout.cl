@@ -4,6 +4,8 @@
  * x, y (n) T. CPUs: a work-item takes every get_global_size(0)-th run of 64 elements, VW lanes at a time. GPUs: VW elements are
  * 16 bytes (vector16.cl), and neighbours among the items take neighbouring lanes of a run: each of the run's four words is then
  * one stretch of memory for them.
+ *
+ * Ceiling: a copy of as many bytes. H200, 64 MB of f32: 45.9 us, x * 2 of as many 36.4.
  */
 #if WG == 1
 #define LOAD(i) LDV(x, i)

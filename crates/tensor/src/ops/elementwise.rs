@@ -80,7 +80,7 @@ pub static UNARY: &[UnaryRow] = &[
     row("tanh", "tanh(x0)", "(1.0f - x0 * x0) * x1", |x, _| x.tanh()).output(),
     row("sigmoid", "SIGMOID(x0)", "x0 * (1.0f - x0) * x1", |x, _| 1.0 / (1.0 + (-x).exp())).output(),
     row("relu", "fmax(x0, (FV)(0.0f))", "x0 > 0.0f ? x1 : (FV)(0.0f)", |x, _| x.max(0.0)).on(0.1, 2.0),
-    row("silu", "x0 * SIGMOID(x0)", "SILU_GRAD(x0, SIGMOID(x0)) * x1", |x, _| x / (1.0 + (-x).exp())),
+    row("silu", "SILU(x0)", "SILU_GRAD(x0, SIGMOID(x0)) * x1", |x, _| x / (1.0 + (-x).exp())),
     row("gelu", "0.5f * x0 * (1.0f + erf(x0 * 0.70710678f))", "GELU_GRAD(x0) * x1", |x, _| {
         0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))
     }),

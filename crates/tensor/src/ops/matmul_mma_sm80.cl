@@ -13,6 +13,8 @@
  * Measured in an earlier form on an H200 (bf16): 0.65 of cuBLAS, 410 to 450 TFLOP/s at 4096.
  *
  * Defines: DTYPE; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k.
+ *
+ * Ceiling: mma.sync on an H200: about 60 % of wgmma. Reached in a GPT-2 step: 230 TFLOP/s.
  */
 #define ADD_C 1
 #define BIAS 2

@@ -12,6 +12,8 @@
  * norm_bwd_params(part_gamma, [part_beta], dgamma, [dbeta], parts, n)
  *     item (i, y) of a group owns VW columns i and slices y, y + Y, …; the Y sums join in a fixed tree.
  * Tuned: WG (1 on CPUs), VW. Sums are float.
+ *
+ * Ceiling: x read and y written once: 4.8 TB/s on an H200. Reached: 1.7, backward 1.5; by norm_rows 3.7 and 3.8 (f32), in a GPT-2 step 3.6 and 3.2.
  */
 #ifndef CENTER
 #define CENTER 1

@@ -22,6 +22,8 @@
  *                             g += momentum m with NESTEROV; p -= lr g.
  * Defines: RULE, MOMENTUM, NESTEROV, DTYPE of p, GTYPE of gradients, ALIGNED: START, START - base and GRAD of all rows are
  * multiples of VW, so that GPUs move whole vectors; vload promises no alignment and is taken apart there. Tuned: WG (1 on CPUs), VW, CHUNK (a multiple of WG VW).
+ *
+ * Ceiling: each parameter's state read and written once: 28 bytes in f32. H200, GPT-2 in bf16: 0.96 ms for 124 million.
  */
 #ifndef RULE
 #define RULE 0

@@ -8,6 +8,8 @@
  *                        bytes and inner is a multiple of VW; four rows are on their way from memory at once.
  * reduce_streamed        the same for one item: COLUMNS neighbouring columns, rows read whole, four at a time, into sums
  *                        that stay in the innermost cache. For CPUs, whose prefetchers follow rows and not columns.
+ *
+ * Ceiling: reads x once: H200, 16384 x 1024 f32: rows 2.6, columns 2.9 of 4.8 TB/s.
  */
 #ifndef OP
 #define OP SUM

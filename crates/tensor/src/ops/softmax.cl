@@ -3,6 +3,8 @@
  * x, y, dy, dx (R, N) T. Work-group r owns row r; maximum and sum come from one pass over the row, the result from a second
  * that the cache serves. Sums are float.
  * Tuned: VW. WG (1 on CPUs) follows N.
+ *
+ * Ceiling: x read and y written once. H200, rows of 1024 f32: 3.0, backward 2.9 of 4.8 TB/s; rows of 65: 0.8.
  */
 __kernel void softmax_fwd(__global const T *restrict x, __global T *restrict y, ulong n) {
   GROUP_SCRATCH(scratch);
