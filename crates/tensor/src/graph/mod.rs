@@ -3,7 +3,7 @@
 //! ```text
 //! a step or two as ever     kernels are compiled, proven and tuned
 //! Trace::of(step)           the step runs; what it allocates and launches is noted
-//! Plan::new(trace)          every buffer gets a place in one block of memory, by when it is used
+//! Plan::new(trace)          every buffer gets a place, by when it is used; buffers share memory
 //! Graph::planned(plan)      the step is made again: noted, not run; each launch gets a kernel object with its arguments
 //! graph.replay()            one driver call a launch, as often as wanted
 //! ```
