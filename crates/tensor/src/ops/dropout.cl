@@ -15,9 +15,9 @@
 #define STORE(i, v) (*(__global uint4 *)(y + (i)) = pack(v))
 #endif
 
-/* Elements of a run at lanes lane … lane + VW - 1 of its four words. */
-static inline void drop_lanes(__global const T *restrict x, __global T *restrict y, ulong n, ulong seed, ulong offset, ulong run,
-                              uint lane, uint drop, float keep) {
+/* Elements of a run at lanes lane … lane + VW - 1 of its four words. Inlined: the kernel says restrict. */
+static inline void drop_lanes(__global const T *x, __global T *y, ulong n, ulong seed, ulong offset, ulong run, uint lane,
+                              uint drop, float keep) {
   UV c[4];
   philox_draw_lanes(c, seed, offset, run * 16 + lane);
   for (uint w = 0; w < 4; ++w) {
