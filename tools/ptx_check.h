@@ -1,8 +1,8 @@
 /* What tools/ptx_check.sh needs of OpenCL C's library, whose functions are the driver's. */
 #define asm __asm__
 #define get_local_id(d) ((size_t)__nvvm_read_ptx_sreg_tid_x())
-#define get_group_id(d) ((size_t)((d) == 0 ? __nvvm_read_ptx_sreg_ctaid_x() : __nvvm_read_ptx_sreg_ctaid_y()))
-#define get_num_groups(d) ((size_t)__nvvm_read_ptx_sreg_nctaid_x())
+#define get_group_id(d) ((size_t)((d) == 0 ? __nvvm_read_ptx_sreg_ctaid_x() : (d) == 1 ? __nvvm_read_ptx_sreg_ctaid_y() : __nvvm_read_ptx_sreg_ctaid_z()))
+#define get_num_groups(d) ((size_t)((d) == 0 ? __nvvm_read_ptx_sreg_nctaid_x() : __nvvm_read_ptx_sreg_nctaid_y()))
 #define get_local_size(d) ((size_t)__nvvm_read_ptx_sreg_ntid_x())
 #define get_global_id(d) (get_group_id(d) * get_local_size(d) + get_local_id(d))
 #define get_global_size(d) (get_num_groups(d) * get_local_size(d))
@@ -13,3 +13,5 @@
 #define max(a, b) ((a) > (b) ? (a) : (b))
 #define log2(x) __nvvm_lg2_approx_f(x)
 #define mul_hi(a, b) ((uint)(((ulong)(a) * (ulong)(b)) >> 32))
+#define isnan(x) __builtin_isnan(x)
+#define isfinite(x) __builtin_isfinite(x)

@@ -8,6 +8,7 @@ use kernels::{Known, Problem, View};
 mod kernels;
 mod proof;
 mod sm90;
+mod split;
 #[cfg(test)]
 mod tests;
 mod wgmma;

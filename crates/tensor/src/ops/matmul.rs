@@ -13,6 +13,7 @@ mod launch;
 mod mma;
 mod plan;
 mod proof;
+mod split;
 mod view;
 mod wgmma;
 

@@ -7,12 +7,13 @@
  * are exchanged within a row (16-bit and K-major: by ldmatrix's eight rows), so that reads meet no bank twice. Fragments
  * of the next step are read while this one is multiplied.
  *
- * Arguments, groups and splits are those of matmul_tile.cl, whose matmul_tile_sum adds the parts up. Besides: the axis of stride 1
- * of A and B starts at multiples of 16 bytes in every line and batch, n is a multiple of 8 (f32: 4).
+ * Arguments, groups and splits are those of matmul_tile.cl, whose matmul_parts_sum adds the parts up. Copies take operands whose
+ * lines and batches start at multiples of 16 bytes (A_EVEN, B_EVEN); others pass registers, element by element. C_EVEN: so do
+ * the rows of C. f32 is even.
  *
  * Measured in an earlier form on an H200 (bf16): 0.65 of cuBLAS, 410 to 450 TFLOP/s at 4096.
  *
- * Defines: DTYPE; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k.
+ * Defines: DTYPE; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; A_EVEN, B_EVEN, C_EVEN.
  *
  * Ceiling: mma.sync on an H200: about 60 % of wgmma. Reached in a GPT-2 step: 230 TFLOP/s.
  */
@@ -39,6 +40,16 @@
 #define MMA "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
 #endif
 
+#ifndef A_EVEN
+#define A_EVEN 1
+#endif
+#ifndef B_EVEN
+#define B_EVEN 1
+#endif
+#ifndef C_EVEN
+#define C_EVEN 1
+#endif
+
 /* Places of chunk c of line or step r. */
 #define ALONG(r, c) ((c) ^ ((r) >> 1 & 3))
 #if DTYPE == 0
@@ -51,25 +62,42 @@
 static inline void copy16(uint to, __global const T *from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+#if !A_EVEN || !B_EVEN
+/* The same from anywhere. */
+static inline void gather16(uint to, __global const T *from, int bytes) {
+  __global const ushort *x = (__global const ushort *)from;
+  uint v[4];
+  UNROLL for (int i = 0; i < 4; ++i) {
+    v[i] = 4 * i < bytes ? x[2 * i] : 0;
+    if (4 * i + 2 < bytes) v[i] |= (uint)x[2 * i + 1] << 16;
+  }
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+}
+#else
+#define gather16 copy16
+#endif
+#define COPY(EVEN, to, from, bytes)                                                                            \
+  if (EVEN) copy16(to, from, bytes);                                                                           \
+  else gather16(to, from, bytes);
 /* A thread's part of a block: four chunks. `from` is its first one's place in memory and walks on to the next block. */
 #define LINE(ALONG_K) ((ALONG_K) ? item >> 2 : item % CHUNKS * LANES)
 #define STEP(ALONG_K) ((ALONG_K) ? (item & 3) * LANES : item / CHUNKS)
 #define BYTES(left) min(max((left) * SIZE, 0), 16)
-#define SEND(tile, from, line0, lines, line_stride, k_stride, ALONG_K, left)                                   \
+#define SEND(tile, from, line0, lines, line_stride, k_stride, ALONG_K, EVEN, left)                             \
   {                                                                                                            \
     __global const T *next = from;                                                                             \
     if (ALONG_K) {                                                                                             \
       const int bytes = BYTES((left) - STEP(1)), row = item >> 2;                                              \
       UNROLL for (int i = 0; i < 4; ++i) {                                                                     \
-        copy16((tile) + (row + i * 32) * 64 + (ALONG(row, item & 3) << 4), next,                               \
-               (line0) + row + i * 32 < (lines) ? bytes : 0);                                                  \
+        COPY(EVEN, (tile) + (row + i * 32) * 64 + (ALONG(row, item & 3) << 4), next,                           \
+             (line0) + row + i * 32 < (lines) ? bytes : 0)                                                     \
         next += 32 * (line_stride);                                                                            \
       }                                                                                                        \
     } else {                                                                                                   \
       const int bytes = BYTES((lines) - (line0) - LINE(0)), chunk = item % CHUNKS;                             \
       UNROLL for (int i = 0; i < 4; ++i) {                                                                     \
         const int row = item / CHUNKS + i * (ITEMS / CHUNKS);                                                  \
-        copy16((tile) + row * (CHUNKS * 16) + (ACROSS(row, chunk) << 4), next, row < (left) ? bytes : 0);      \
+        COPY(EVEN, (tile) + row * (CHUNKS * 16) + (ACROSS(row, chunk) << 4), next, row < (left) ? bytes : 0)   \
         next += (ITEMS / CHUNKS) * (k_stride);                                                                 \
       }                                                                                                        \
     }                                                                                                          \
@@ -171,8 +199,8 @@ __kernel void matmul_mma(__global const T *restrict a, __global const T *restric
   /* The next block into the buffer at `to`; `left` steps of the sum are left from it on. */
 #define SEND_BOTH(to, left)                                                                                    \
   {                                                                                                            \
-    SEND((to), a, m0, m, a_rs, a_cs, A_ALONG_K, left)                                                          \
-    SEND((to) + TILE_BYTES, b, n0, n, b_cs, b_rs, B_ALONG_K, left)                                             \
+    SEND((to), a, m0, m, a_rs, a_cs, A_ALONG_K, A_EVEN, left)                                                  \
+    SEND((to) + TILE_BYTES, b, n0, n, b_cs, b_rs, B_ALONG_K, B_EVEN, left)                                     \
   }
 
   float acc[4][8][4];
@@ -217,12 +245,13 @@ __kernel void matmul_mma(__global const T *restrict a, __global const T *restric
     const ulong line = (ulong)row * n;
     const int column = n0 + col0 + t * 2;
     UNROLL for (int j = 0; j < 8; j += 4) {
-#if DTYPE != 0
+#if DTYPE != 0 && C_EVEN
       uint v[4];
 #endif
       UNROLL for (int e = 0; e < 4; ++e) {
         const int col = column + (j + e) * 8, inside = row < m && col < n;
         float2 y = (float2)(acc[i][j + e][low * 2], acc[i][j + e][low * 2 + 1]);
+#if C_EVEN
         if (!whole && inside) *(__global float2 *)(part + line + col) = y;
         if (whole && inside) y = finish(c + line + col, bias, col, y, alpha, flags);
 #if DTYPE == 0
@@ -230,8 +259,16 @@ __kernel void matmul_mma(__global const T *restrict a, __global const T *restric
 #else
         v[e] = pack(y);
 #endif
+#else
+        UNROLL for (int x = 0; x < 2; ++x) {
+          const float sum = x ? y.y : y.x;
+          if (row >= m || col + x >= n) continue;
+          if (!whole) part[line + col + x] = sum;
+          else ST(c, line + col + x, alpha * sum + (flags & BIAS ? LD(bias, col + x) : 0.0f) + (flags & ADD_C ? LD(c, line + col + x) : 0.0f));
+        }
+#endif
       }
-#if DTYPE != 0
+#if DTYPE != 0 && C_EVEN
       /* Four items have two columns each of four times eight; afterwards each has eight neighbours. */
       uint p = swap_u(t & 1 ? v[0] : v[1], 1), q = swap_u(t & 1 ? v[2] : v[3], 1);
       if (t & 1) v[0] = p, v[2] = q;

@@ -1,6 +1,6 @@
 //! Launches of the attention kernels: which text on which device, its sizes and its arguments.
 
-use super::{proof, sm90};
+use super::{proof, sm90, split};
 use crate::ops::prelude::*;
 use crate::random::DropMask;
 use netcl_device::{Capabilities, ErrorKind};
@@ -22,8 +22,8 @@ static TILE_BWD: Kernel = Kernel::new("attention_tile_bwd", include_str!("../att
     .include(&[include_str!("../philox.cl"), include_str!("../attention_grid.cl")])
     .requires(|device| device.max_group >= 8);
 /// The two agree on what lies between them, so that any forward goes with any backward.
-static FORWARD: Variants = Variants::new("attention_fwd", &[&VECTOR, &sm90::WGMMA, &TILE]);
-static BACKWARD: Variants = Variants::new("attention_bwd", &[&VECTOR_BWD, &sm90::WGMMA_BWD, &TILE_BWD]);
+static FORWARD: Variants = Variants::new("attention_fwd", &[&VECTOR, &sm90::WGMMA, &split::SPLIT, &TILE]);
+static BACKWARD: Variants = Variants::new("attention_bwd", &[&VECTOR_BWD, &sm90::WGMMA_BWD, &split::SPLIT_BWD, &TILE_BWD]);
 
 /// Query rows and keys of a forward tile, rows and work-items of a backward tile: the first that fits is taken, from the
 /// second on for heads above 64, from the third above 128, where registers are short.
@@ -197,10 +197,12 @@ pub(super) fn forward(p: &Problem, [q, k, v]: [View<'_>; 3], o: &Tensor, lse: &T
     let tile = p.forward_tile(device);
     let kernel = FORWARD.choose_where(device, 0, |kernel| match kernel.name {
         name if name == sm90::WGMMA.name => sm90::fits_forward(p, &[q, k, v], o) && proof::forward(device),
+        name if name == split::SPLIT.name => split::fits_forward(p, o) && proof::split_forward(device),
         name => name == VECTOR.name || tile.is_some(),
     })?;
-    if kernel.name == sm90::WGMMA.name {
-        return match sm90::forward(p, [q, k, v], o, lse) {
+    if [sm90::WGMMA.name, split::SPLIT.name].contains(&kernel.name) {
+        let run = if kernel.name == split::SPLIT.name { split::forward } else { sm90::forward };
+        return match run(p, [q, k, v], o, lse) {
             // One of its many texts that the driver's assembler does not like: another kernel takes the problem.
             Err(e) if e.kind() == ErrorKind::Build => {
                 Tuning::of(device).retire(device, kernel, e.message());
@@ -251,10 +253,14 @@ pub(super) fn backward(p: &Problem, known: &Known<'_>, grads: [View<'_>; 3]) -> 
     let tile = p.backward_tile(device);
     let kernel = BACKWARD.choose_where(device, 0, |kernel| match kernel.name {
         name if name == sm90::WGMMA_BWD.name => sm90::fits_backward(p, known, &grads) && proof::backward(device),
+        name if name == split::SPLIT_BWD.name => {
+            split::fits_backward(p, known, &grads) && proof::split_backward(device)
+        }
         name => name == VECTOR_BWD.name || tile.is_some(),
     })?;
-    if kernel.name == sm90::WGMMA_BWD.name {
-        return match sm90::backward(p, known, grads) {
+    if [sm90::WGMMA_BWD.name, split::SPLIT_BWD.name].contains(&kernel.name) {
+        let run = if kernel.name == split::SPLIT_BWD.name { split::backward } else { sm90::backward };
+        return match run(p, known, grads) {
             Err(e) if e.kind() == ErrorKind::Build => {
                 Tuning::of(device).retire(device, kernel, e.message());
                 backward(p, known, grads)

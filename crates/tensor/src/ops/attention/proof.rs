@@ -1,7 +1,7 @@
 //! The tests that the sm_90 kernels pass before their first use: a small problem gives what the portable kernels give.
 
 use super::kernels::{Known, Problem, View, backward_tile, forward_tile};
-use super::sm90;
+use super::{sm90, split};
 use crate::ops::prelude::*;
 
 /// Causal, several blocks of keys and an edge, two query heads a key head.
@@ -17,32 +17,51 @@ const PROBLEM: Problem = Problem {
     mask: None,
     dtype: DType::Bf16,
 };
-/// Of the largest value: results are bf16, and the gradients pass through it several times.
-const ALLOWED: f32 = 0.03;
+/// The same in f32.
+const IN_F32: Problem = Problem { dtype: DType::F32, ..PROBLEM };
 
-pub(super) fn forward(device: &Device) -> bool {
-    Tuning::of(device).proven(device, &sm90::WGMMA, || {
-        let (inputs, got) = (Inputs::new(device)?, Results::new(device)?);
-        sm90::forward(&PROBLEM, inputs.views(), &got.o, &got.lse)?;
-        let Some(expected) = inputs.portable()? else { return Ok(()) };
-        near("o", &got.o, &expected.o)?;
-        near("lse", &got.lse, &expected.lse)
-    })
+type Forward = fn(&Problem, [View<'_>; 3], &Tensor, &Tensor) -> Result<()>;
+type Backward = fn(&Problem, &Known<'_>, [View<'_>; 3]) -> Result<()>;
+
+/// Of the largest value. Results of bf16 are rounded, and the gradients pass through it several times.
+fn allowed(dtype: DType) -> f32 {
+    if dtype == DType::F32 { 1e-5 } else { 0.03 }
 }
 
+pub(super) fn forward(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &sm90::WGMMA, || same_forward(device, &PROBLEM, sm90::forward))
+}
+pub(super) fn split_forward(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &split::SPLIT, || same_forward(device, &IN_F32, split::forward))
+}
 pub(super) fn backward(device: &Device) -> bool {
-    Tuning::of(device).proven(device, &sm90::WGMMA_BWD, || {
-        let inputs = Inputs::new(device)?;
-        let (Some(tile), Some(known)) = (PROBLEM.backward_tile(device), inputs.portable()?) else { return Ok(()) };
-        let (got, expected) = (Inputs::new(device)?, Inputs::new(device)?);
-        let [q, k, v] = inputs.views();
-        let known = Known { q, k, v, o: &known.o, lse: &known.lse, dy: View::heads(&inputs.dy) };
-        sm90::backward(&PROBLEM, &known, got.views())?;
-        backward_tile(&PROBLEM, &known, expected.views(), tile)?;
-        near("dq", &got.q, &expected.q)?;
-        near("dk", &got.k, &expected.k)?;
-        near("dv", &got.v, &expected.v)
-    })
+    Tuning::of(device).proven(device, &sm90::WGMMA_BWD, || same_backward(device, &PROBLEM, sm90::backward))
+}
+pub(super) fn split_backward(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &split::SPLIT_BWD, || same_backward(device, &IN_F32, split::backward))
+}
+
+/// Whether `run` gives what the portable kernel gives.
+pub(super) fn same_forward(device: &Device, p: &Problem, run: Forward) -> Result<()> {
+    let (inputs, got) = (Inputs::new(device, p)?, Results::new(device, p)?);
+    run(p, inputs.views(), &got.o, &got.lse)?;
+    let Some(expected) = inputs.portable(p)? else { return Ok(()) };
+    near("o", p, &got.o, &expected.o)?;
+    near("lse", p, &got.lse, &expected.lse)
+}
+
+/// The same for the gradients.
+pub(super) fn same_backward(device: &Device, p: &Problem, run: Backward) -> Result<()> {
+    let inputs = Inputs::new(device, p)?;
+    let (Some(tile), Some(known)) = (p.backward_tile(device), inputs.portable(p)?) else { return Ok(()) };
+    let (got, expected) = (Inputs::new(device, p)?, Inputs::new(device, p)?);
+    let [q, k, v] = inputs.views();
+    let known = Known { q, k, v, o: &known.o, lse: &known.lse, dy: View::heads(&inputs.dy) };
+    run(p, &known, got.views())?;
+    backward_tile(p, &known, expected.views(), tile)?;
+    near("dq", p, &got.q, &expected.q)?;
+    near("dk", p, &got.k, &expected.k)?;
+    near("dv", p, &got.v, &expected.v)
 }
 
 /// q, k, v and the gradient of the result, or the first three's gradients.
@@ -55,24 +74,24 @@ struct Inputs {
 
 impl Inputs {
     /// (B,H,T,D) with values between -1 and 1, in no order.
-    fn new(device: &Device) -> Result<Self> {
-        let make = |heads: usize, step: usize| {
-            let dims = [PROBLEM.batch, heads, PROBLEM.queries, PROBLEM.size];
+    fn new(device: &Device, p: &Problem) -> Result<Self> {
+        let make = |heads: usize, rows: usize, step: usize| {
+            let dims = [p.batch, heads, rows, p.size];
             let value = |i: usize| ((i * step + i / 64 * 31) % 2003) as f32 / 1001.0 - 1.0;
             let data: Vec<f32> = (0..dims.iter().product()).map(value).collect();
-            Tensor::from_f32(device, dims, &data, PROBLEM.dtype)
+            Tensor::from_f32(device, dims, &data, p.dtype)
         };
-        let (heads, kv) = (PROBLEM.heads, PROBLEM.kv_heads);
-        Ok(Self { q: make(heads, 7919)?, k: make(kv, 6101)?, v: make(kv, 4517)?, dy: make(heads, 3313)? })
+        let (q, k) = (|step| make(p.heads, p.queries, step), |step| make(p.kv_heads, p.keys, step));
+        Ok(Self { q: q(7919)?, k: k(6101)?, v: k(4517)?, dy: q(3313)? })
     }
     fn views(&self) -> [View<'_>; 3] {
         [View::heads(&self.q), View::heads(&self.k), View::heads(&self.v)]
     }
     /// The forward of the portable kernel, where this device has room for its tile.
-    fn portable(&self) -> Result<Option<Results>> {
-        let Some(tile) = PROBLEM.forward_tile(self.q.device()) else { return Ok(None) };
-        let results = Results::new(self.q.device())?;
-        forward_tile(&PROBLEM, self.views(), &results.o, &results.lse, tile)?;
+    fn portable(&self, p: &Problem) -> Result<Option<Results>> {
+        let Some(tile) = p.forward_tile(self.q.device()) else { return Ok(None) };
+        let results = Results::new(self.q.device(), p)?;
+        forward_tile(p, self.views(), &results.o, &results.lse, tile)?;
         Ok(Some(results))
     }
 }
@@ -84,8 +103,8 @@ struct Results {
 }
 
 impl Results {
-    fn new(device: &Device) -> Result<Self> {
-        let Problem { batch, heads, queries, size, dtype, .. } = PROBLEM;
+    fn new(device: &Device, p: &Problem) -> Result<Self> {
+        let Problem { batch, heads, queries, size, dtype, .. } = *p;
         Ok(Self {
             o: Tensor::full(device, [batch, queries, heads, size], f32::NAN, dtype)?,
             lse: Tensor::full(device, [batch, heads, queries], f32::NAN, DType::F32)?,
@@ -93,11 +112,11 @@ impl Results {
     }
 }
 
-fn near(what: &str, got: &Tensor, expected: &Tensor) -> Result<()> {
+fn near(what: &str, p: &Problem, got: &Tensor, expected: &Tensor) -> Result<()> {
     let (got, expected) = (got.to_vec()?, expected.to_vec()?);
     let largest = expected.iter().fold(1.0f32, |m, v| m.max(v.abs()));
     // NaN is near nothing.
-    let close = |(g, e): &(&f32, &f32)| (*g - *e).abs() <= ALLOWED * largest;
+    let close = |(g, e): &(&f32, &f32)| (*g - *e).abs() <= allowed(p.dtype) * largest;
     match got.iter().zip(&expected).enumerate().find(|(_, pair)| !close(pair)) {
         None => Ok(()),
         Some((i, (g, e))) => {

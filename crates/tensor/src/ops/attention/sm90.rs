@@ -36,13 +36,14 @@ const PADDED: usize = 256;
 /// Measured at B16 H12 T1024 D64: 16 MB 324, 4 MB 308 TFLOP/s; B4 H32 T4096 D128: 32 MB 580, 16 MB 571.
 const L2_SHARE: usize = 24 << 20;
 
-/// Whether the kernels take this problem: 16-bit storage, heads that local memory holds, causality whose diagonal stays in one
-/// block of keys for 64 rows.
+/// Whether the kernels take this problem: 16-bit storage, heads that local memory holds, blocks as [`blocks_fit`].
 fn takes(p: &Problem) -> bool {
-    matches!(p.dtype, DType::F16 | DType::Bf16)
-        && p.size.is_multiple_of(ALIGNED)
-        && p.size <= 128
-        && p.scale > 0.0
+    matches!(p.dtype, DType::F16 | DType::Bf16) && p.size.is_multiple_of(ALIGNED) && p.size <= 128 && blocks_fit(p)
+}
+
+/// Whether causality's diagonal stays in one block of keys for 64 rows, and rows can be counted.
+pub(super) fn blocks_fit(p: &Problem) -> bool {
+    p.scale > 0.0
         && (!p.causal || (p.keys >= p.queries && (p.keys - p.queries).is_multiple_of(64)))
         && p.batch * p.heads * p.queries.max(p.keys).next_multiple_of(PADDED) < 1 << 31
 }
@@ -105,7 +106,7 @@ fn map(p: &Problem, view: &View<'_>, [batch, heads, rows]: [usize; 3], block: us
 }
 
 /// The two counters that hand out tiles, 0 between launches. Launches of one queue run one after the other and share them.
-fn counters(device: &Device) -> Result<Buffer> {
+pub(super) fn counters(device: &Device) -> Result<Buffer> {
     zeroed(device, "attention", 2)
 }
 

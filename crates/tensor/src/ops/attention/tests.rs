@@ -60,6 +60,20 @@ fn compare(got: &[Vec<f32>], expected: &[Vec<f32>], tolerance: f64, variant: &Pa
 fn texts_for_the_assembler() {
     let folder = std::env::temp_dir().join("netcl-texts");
     std::fs::create_dir_all(&folder).unwrap();
+    for (causal, dropout) in [(true, false), (false, false), (true, true), (false, true)] {
+        let defines = [
+            ("D", 64.into()),
+            ("CAUSAL", causal.into()),
+            ("DROPOUT", dropout.into()),
+            ("DTYPE", DType::Bf16.code().into()),
+            ("COUNTED", dropout.into()),
+        ];
+        let items = "attention_planes=256 attention_fwd=384 attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_q=384";
+        for (name, kernel) in [("fwd", &split::SPLIT), ("bwd", &split::SPLIT_BWD)] {
+            let name = format!("split_{name}_causal{}_drop{}.cl", u8::from(causal), u8::from(dropout));
+            std::fs::write(folder.join(name), format!("// items {items}\n{}", kernel.text(&defines))).unwrap();
+        }
+    }
     for (dtype, causal, dropout, size, warpgroups) in sm90_texts() {
         let mut defines: Vec<(&'static str, netcl_kernel::Value)> = vec![
             ("D", size.into()),
@@ -117,4 +131,29 @@ fn what_does_not_fit_is_named() {
     let wide = zeros(&[1, 1, 2, 257]);
     let e = attention(&wide, &wide, &wide, AttentionOptions::causal()).unwrap_err();
     assert!(e.message().contains("heads of 257, at most 256"), "{e}");
+}
+
+/// f32 in three parts against the portable kernels: edges, grouped heads, more keys than queries, narrow heads, dropout.
+#[test]
+fn f32_in_three_parts_agrees_with_the_portable_kernels() {
+    let device = test_device().unwrap();
+    if !split::SPLIT.runs_on(device.capabilities()) {
+        println!("skipped: {} has no wgmma", device.capabilities().id);
+        return;
+    }
+    let mut generator = Generator::new(5);
+    for ([batch, heads, kv_heads, queries, keys, size], causal, drop) in [
+        ([2, 4, 2, 200, 264, 64], true, 0.0),
+        ([2, 4, 2, 200, 264, 64], false, 0.0),
+        ([3, 40, 40, 300, 300, 64], true, 0.2),
+        ([1, 3, 1, 65, 193, 34], true, 0.0),
+        ([2, 2, 2, 64, 130, 16], false, 0.3),
+        ([1, 1, 1, 1, 1, 2], true, 0.0),
+    ] {
+        let mask = (drop > 0.0).then(|| generator.mask(drop, (batch * heads * queries * keys) as u64).unwrap());
+        let scale = 1.0 / (size as f32).sqrt();
+        let p = kernels::Problem { batch, heads, kv_heads, queries, keys, size, causal, scale, mask, dtype: DType::F32 };
+        proof::same_forward(&device, &p, split::forward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
+        proof::same_backward(&device, &p, split::backward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
+    }
 }

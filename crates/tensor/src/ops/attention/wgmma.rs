@@ -16,6 +16,8 @@ const BLOCK_STEPS: [usize; 2] = [4, 8];
 /// `SS_N<n>_K<k>(c, a, b, a_half, b_half)`: c = a bᵀ over 16 k columns, both in local memory with their columns side by side,
 /// 64 of them in a half; the second half of a starts `a_half` descriptor units (16 bytes) after the first.
 /// `RS_N<n>_K<k>(c, p, b, keep)`: c = p b, or c += p b where `keep` is not 0; p in registers, b in local memory, 16 k rows.
+/// `SPLIT_SS(c, a, b)`, `SPLIT_RS(c, p, b)`: the same for 64 x 64 x 64 where each operand is three planes of bf16, the six largest of
+/// nine products; 8192 bytes from plane to plane, unswizzled blocks of 64 x 64 (attention_split_sm90.cl). b in RS lies by columns.
 /// `HOLD_F<n>(c)`, `HOLD_U<n>(p)`: nothing that touches these registers moves across.
 /// The text that uses them defines `WGMMA_TYPES` (`".f32.bf16.bf16"`).
 pub(super) fn macros() -> String {
@@ -26,6 +28,9 @@ pub(super) fn macros() -> String {
         hold(&mut out, 'F', "+f", n / 2);
         hold(&mut out, 'U', "+r", n / 4);
     }
+    split_local(&mut out);
+    split_registers(&mut out);
+    hold(&mut out, 'U', "+r", SPLIT_PARTS);
     out
 }
 
@@ -88,6 +93,61 @@ fn from_registers(out: &mut String, n: usize, k: usize) {
         "#define RS_N{n}_K{k}(c, p, b, keep) asm volatile(\"{text}{COMMIT}\" : {} : {}, \"l\"(b), \"r\"(keep) : \"memory\")",
         operands("+f", 'c', count),
         operands("r", 'p', parts)
+    );
+}
+
+/// Planes of a and b of each product, the smallest first.
+const SPLIT_PAIRS: [[usize; 2]; 6] = [[2, 0], [0, 2], [1, 1], [1, 0], [0, 1], [0, 0]];
+/// Registers of an A operand of three planes of 64 columns.
+const SPLIT_PARTS: usize = 48;
+/// Descriptor units (16 bytes) from plane to plane, and from 16 columns or rows of a block to the next.
+const PLANE: usize = 512;
+const BY_ROWS: usize = 128;
+const BY_COLUMNS: usize = 16;
+
+fn split_steps() -> impl Iterator<Item = (usize, [usize; 2], usize)> {
+    SPLIT_PAIRS.into_iter().flat_map(|pair| (0..4).map(move |step| (pair, step))).enumerate().map(|(i, (pair, step))| (i, pair, step))
+}
+
+fn split_local(out: &mut String) {
+    let mut text = format!("{{\\n\\t//@.reg .b64 x, y;{FENCE}");
+    for (i, [a, b], step) in split_steps() {
+        let _ = write!(
+            text,
+            "\\n\\t//@add.s64 x, %32, {};\\n\\t//@add.s64 y, %33, {};\\n\\t//@wgmma.mma_async.sync.aligned.m64n64k16\" \
+             WGMMA_TYPES \" {{{}}}, x, y, {}, 1, 1, 0, 0;",
+            a * PLANE + step * BY_ROWS,
+            b * PLANE + step * BY_ROWS,
+            registers(0, 32),
+            u8::from(i > 0)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "#define SPLIT_SS(c, a, b) asm volatile(\"{text}{COMMIT}\" : {} : \"l\"(a), \"l\"(b) : \"memory\")",
+        operands("+f", 'c', 32)
+    );
+}
+
+fn split_registers(out: &mut String) {
+    let b_at = 32 + SPLIT_PARTS;
+    let mut text = format!("{{\\n\\t//@.reg .b64 y;{FENCE}");
+    for (i, [a, b], step) in split_steps() {
+        let _ = write!(
+            text,
+            "\\n\\t//@add.s64 y, %{b_at}, {};\\n\\t//@wgmma.mma_async.sync.aligned.m64n64k16\" WGMMA_TYPES \" {{{}}}, {{{}}}, y, {}, \
+             1, 1, 1;",
+            b * PLANE + step * BY_COLUMNS,
+            registers(0, 32),
+            registers(32 + a * 16 + 4 * step, 4),
+            u8::from(i > 0)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "#define SPLIT_RS(c, p, b) asm volatile(\"{text}{COMMIT}\" : {} : {}, \"l\"(b) : \"memory\")",
+        operands("+f", 'c', 32),
+        operands("r", 'p', SPLIT_PARTS)
     );
 }
 

@@ -5,6 +5,7 @@ use super::super::map::map_into;
 use super::super::prelude::*;
 use super::mma::{self, MMA};
 use super::plan::{Blocks, Shares};
+use super::split::{self, SPLIT};
 use super::view::{Matrix, Problem};
 use super::wgmma::{self, WGMMA};
 use netcl_device::{Buffer, ErrorKind};
@@ -32,7 +33,7 @@ static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../ma
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS);
 
-static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &MMA, &ASYNC, &TILE, &TILE_SMALL]);
+static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &MMA, &SPLIT, &ASYNC, &TILE, &TILE_SMALL]);
 
 /// Work-items of a tile's group.
 const ITEMS: usize = 256;
@@ -122,8 +123,12 @@ pub(in crate::ops) fn run(
     let sums = match kernel.name == VECTOR.name {
         true => vector(sum, p, &plain, column_sums && p.batch() == 1)?,
         false if c.count() == 0 => None,
-        false if [MMA.name, WGMMA.name].contains(&kernel.name) => {
-            let multiply = if kernel.name == MMA.name { mma::run } else { wgmma::run_tf32 };
+        false if [MMA.name, WGMMA.name, SPLIT.name].contains(&kernel.name) => {
+            let multiply = match kernel.name {
+                name if name == MMA.name => mma::run,
+                name if name == SPLIT.name => split::run,
+                _ => wgmma::run_tf32,
+            };
             match multiply(sum, p, &plain) {
                 Err(e) if refused(&e) => {
                     Tuning::of(c.device()).retire(c.device(), kernel, e.message());
@@ -141,6 +146,21 @@ pub(in crate::ops) fn run(
         Aux::GeluGrad(before) => map_into(gelu()?.1, &[before, c], &[], c)?,
     }
     Ok(sums)
+}
+
+/// One of the kernels that take a product of f32 to `c`.
+#[cfg(test)]
+pub(super) type Way<'a> = (&'static str, Box<dyn Fn(&Tensor) -> Result<()> + 'a>);
+
+/// Those by tensor cores and by f32 units, in this order.
+#[cfg(test)]
+pub(super) fn f32_ways<'a>(device: &Device, p: &'a Problem) -> Vec<Way<'a>> {
+    let units = if copies(p) && ASYNC.runs_on(device.capabilities()) { &ASYNC } else { &TILE };
+    let mut ways: Vec<Way<'a>> = vec![(units.name, Box::new(move |c| tile(units, c, p, &Epilogue::NONE)))];
+    if SPLIT.runs_on(device.capabilities()) {
+        ways.insert(0, (SPLIT.name, Box::new(move |c| split::run(c, p, &Epilogue::NONE))));
+    }
+    ways
 }
 
 /// Whether the driver's assembler does not like one of a variant's many texts; the other kernels take every product.
@@ -199,12 +219,28 @@ fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
             name if name == TILE.name => fills(device, p),
             name if name == ASYNC.name => c.dtype() == DType::F32 && copies(p) && fills_split(device, p),
             name if name == WGMMA.name => {
-                (wgmma::fits(c, p) || wgmma::fits_tf32(c, p)) && wgmma::proven(device)
+                (wgmma::fits(c, p) || tf32_pays(c, p, wgmma::cost_tf32(c, p), true)) && wgmma::proven(device)
             }
-            name if name == MMA.name => mma::fits(c, p) && mma::proven(device),
+            name if name == MMA.name => {
+                mma::fits(c, p)
+                    && (c.dtype() != DType::F32 || tf32_pays(c, p, Some(mma::cost(p)), false))
+                    && mma::proven(device)
+            }
+            name if name == SPLIT.name => split::fits(c, p) && split::proven(device),
             _ => true,
         })
         .or_else(|_| MATMUL.choose(device, 0))
+}
+
+/// Whether a kernel that takes f32 as tf32 in `cost` microseconds is faster than what comes after it.
+fn tf32_pays(c: &Tensor, p: &Problem, cost: Option<f64>, before_mma: bool) -> bool {
+    let Some(cost) = cost else { return false };
+    let runs = |kernel: &Kernel| kernel.runs_on(c.device().capabilities());
+    let others = [
+        (before_mma && runs(&MMA) && mma::fits(c, p)).then(|| mma::cost(p)),
+        if runs(&SPLIT) { split::cost(c, p) } else { None },
+    ];
+    others.into_iter().flatten().all(|other| cost <= other)
 }
 
 /// Whether rows start where copies of 16 bytes may, in operands that are copied so: those whose stride along k is not 1.
@@ -332,6 +368,16 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let launch = launch.write(c).scalar(int(p.m)).scalar(int(p.n)).scalar(int(shares.full)).scalar(int(shares.tail));
     let launch = launch.scalar(int(shares.splits)).scalar(e.alpha).scalar(e.flags());
     shape(launch).items(shares.tail * side * side / 4).run()
+}
+
+/// The last tiles, 128 x 128 each, of `c = epilogue(sum of the parts)`: `part` (splits, tail, 128, 128).
+pub(super) fn add_tail(part: &Tensor, c: &Tensor, p: &Problem, e: &Epilogue<'_>, shares: Shares) -> Result<()> {
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = TILE.launch("matmul_tile_sum").define("DTYPE", c.dtype().code()).define("WG", ITEMS);
+    let launch = launch.define("BM", 128).define("BN", 128).define("TM", 8).define("TN", 8);
+    let launch = bind_bias(launch.read(part), e, c)?.write(c).scalar(int(p.m)).scalar(int(p.n));
+    let launch = launch.scalar(int(shares.full)).scalar(int(shares.tail)).scalar(int(shares.splits));
+    launch.scalar(e.alpha).scalar(e.flags()).items(shares.tail * 128 * 128 / 4).run()
 }
 
 /// `c = epilogue(sum of the parts)`, each as large as `c`, in their order.

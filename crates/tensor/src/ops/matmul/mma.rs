@@ -28,19 +28,25 @@ pub(super) fn lanes(dtype: DType) -> usize {
     16 / dtype.size()
 }
 
-/// Whether x, of which `(stride along k, other stride)` are these, is read along k; `None` where its lines or batches do not
-/// start at multiples of 16 bytes.
-fn along_k(x: &Matrix, (k, other): (usize, usize), batch: [usize; 2]) -> Option<bool> {
-    let lanes = lanes(x.tensor.dtype());
-    let starts = [x.offset(), batch[0], batch[1]].iter().all(|v| v.is_multiple_of(lanes));
-    match (k, other) {
-        (1, other) if starts && other.is_multiple_of(lanes) => Some(true),
-        (k, 1) if starts && k.is_multiple_of(lanes) => Some(false),
-        _ => None,
-    }
+/// How an operand lies: whether the axis of stride 1 is k, and whether its lines and batches start at multiples of 16 bytes.
+#[derive(Clone, Copy)]
+struct Layout {
+    along_k: bool,
+    even: bool,
 }
 
-fn layouts(p: &Problem) -> Option<[bool; 2]> {
+/// That of x, of which `(stride along k, other stride)` are these; `None` where neither is 1, or it is f32 and not even.
+fn along_k(x: &Matrix, (k, other): (usize, usize), batch: [usize; 2]) -> Option<Layout> {
+    let dtype = x.tensor.dtype();
+    let even = |line: usize| [x.offset(), batch[0], batch[1], line].iter().all(|v| v.is_multiple_of(lanes(dtype)));
+    let layouts = [(k == 1, other), (other == 1, k)].into_iter().enumerate().filter(|(_, (one, _))| *one);
+    let mut layouts = layouts.map(|(i, (_, line))| Layout { along_k: i == 0, even: even(line) });
+    let first = layouts.next()?;
+    let best = if first.even { first } else { layouts.next().filter(|second| second.even).unwrap_or(first) };
+    (best.even || dtype != DType::F32).then_some(best)
+}
+
+fn layouts(p: &Problem) -> Option<[Layout; 2]> {
     let a = along_k(&p.a, (p.a.col_stride, p.a.row_stride), p.a_strides)?;
     let b = along_k(&p.b, (p.b.row_stride, p.b.col_stride), p.b_strides)?;
     Some([a, b])
@@ -49,10 +55,20 @@ fn layouts(p: &Problem) -> Option<[bool; 2]> {
 /// Whether the kernel takes this product, and it is large enough to pay.
 pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
     allowed(c.device(), c.dtype())
-        && p.n.is_multiple_of(lanes(c.dtype()))
+        && (even_rows(c, p) || c.dtype() != DType::F32)
         && p.m * p.n >= 256
         && p.k >= 16
         && layouts(p).is_some()
+}
+
+/// Whether 16 bytes of C's rows can be stored at once.
+fn even_rows(c: &Tensor, p: &Problem) -> bool {
+    p.n.is_multiple_of(lanes(c.dtype())) && c.layout().offset.is_multiple_of(lanes(c.dtype()))
+}
+
+/// Estimated microseconds of a product of f32 as tf32: 100 TFLOP/s on an H200 where there are tiles enough.
+pub(super) fn cost(p: &Problem) -> f64 {
+    3.0 + (2.0 * p.m as f64 * p.n as f64 * p.k as f64 * p.batch() as f64 / 100e6).max(p.k as f64 * 0.02)
 }
 
 /// `c = epilogue(a b)` without what needs another matrix, for products that [`fits`] accepts.
@@ -67,7 +83,9 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
     let k_part = p.k.div_ceil(idle.clamp(1, most)).next_multiple_of(block).max(block);
     let splits = p.k.div_ceil(k_part).max(1);
     let part = if splits > 1 { Some(c.empty_f32([splits, c.count()])?) } else { None };
-    let launch = bind(MMA.launch("matmul_mma"), c, p, e)?.define("A_ALONG_K", a).define("B_ALONG_K", b);
+    let launch = bind(MMA.launch("matmul_mma"), c, p, e)?.define("A_ALONG_K", a.along_k);
+    let launch = launch.define("B_ALONG_K", b.along_k).define("A_EVEN", a.even).define("B_EVEN", b.even);
+    let launch = launch.define("C_EVEN", even_rows(c, p));
     let launch = match &part {
         Some(part) => launch.write(part),
         None => launch.write_base(&Unused(c)),
@@ -84,7 +102,7 @@ pub(super) fn proven(device: &Device) -> bool {
         let dtypes = if allowed(device, DType::F32) { &[DType::Bf16, DType::F32][..] } else { &[DType::Bf16] };
         dtypes.iter().try_for_each(|dtype| {
             [[false, false], [false, true], [true, false]].into_iter().try_for_each(|turned| {
-                proof::exact(device, *dtype, turned, |c, p| run(c, p, &Epilogue::NONE).map(|()| None))
+                proof::exact(device, *dtype, proof::EVEN, turned, |c, p| run(c, p, &Epilogue::NONE).map(|()| None))
             })
         })
     })

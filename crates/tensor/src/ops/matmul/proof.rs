@@ -3,16 +3,19 @@
 use super::super::prelude::*;
 use super::view::{Matrix, Problem};
 
-/// Whether `run` makes an exact small product, in tiles with edges, of A and B where they lie so: `turned` of each says whether
+/// m, n and k of a small product: tiles with edges, lines at multiples of 16 bytes.
+pub(super) const EVEN: [usize; 3] = [200, 264, 136];
+
+/// Whether `run` makes an exact product of `(m, n, k)`, not large, in tiles with edges, of A and B where they lie so: `turned` of each says whether
 /// its rows are strided. `run` may return the sums of B's columns too.
 pub(super) fn exact(
     device: &Device,
     dtype: DType,
+    [m, n, k]: [usize; 3],
     turned: [bool; 2],
     run: impl Fn(&Tensor, &Problem) -> Result<Option<Tensor>>,
 ) -> Result<()> {
     // Whole numbers: sums are exact, and bf16 holds them.
-    let (m, n, k) = (200, 264, 136);
     let a: Vec<f32> = (0..m * k).map(|i| ((i * 7 + i / k) % 3) as f32 - 1.0).collect();
     let b: Vec<f32> = (0..k * n).map(|i| ((i * 5 + i / n) % 3) as f32 - 1.0).collect();
     let matrix = |[rows, cols]: [usize; 2], data: &[f32], turned: bool| -> Result<Matrix> {
@@ -37,6 +40,37 @@ pub(super) fn exact(
     }
     for (i, got) in sums.map_or(Ok(Vec::new()), |sums| sums.to_vec())?.into_iter().enumerate() {
         check("sum of column", i, got, (0..k).map(|j| b[j * n + i]).sum())?;
+    }
+    Ok(())
+}
+
+/// Whether `run` brings 24 significant bits through a product unchanged: one operand has them, the other has a single 1 in each
+/// column (or row), so that the product is a choice among its numbers.
+pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &Problem) -> Result<()>) -> Result<()> {
+    let [m, n, k] = EVEN;
+    let number = |i: usize| {
+        let bits = (i as u32).wrapping_mul(0x9e37_79b9);
+        f32::from_bits(bits & 0x807f_ffff | (120 + bits % 13) << 23)
+    };
+    let matrix = |rows: usize, cols: usize, at: &dyn Fn(usize, usize) -> f32| -> Result<Matrix> {
+        let data: Vec<f32> = (0..rows * cols).map(|i| at(i / cols, i % cols)).collect();
+        Matrix::of("matmul", "operand", &Tensor::from_f32(device, [rows, cols], &data, DType::F32)?)
+    };
+    let one = |hit: bool| if hit { 1.0 } else { 0.0 };
+    let of_a = Problem::new(matrix(m, k, &|i, j| number(i * k + j))?, matrix(k, n, &|i, j| one(i == j % k))?, &[])?;
+    let of_b = Problem::new(matrix(m, k, &|i, j| one(j == i % k))?, matrix(k, n, &|i, j| number(i * n + j))?, &[])?;
+    for (problem, expected) in [
+        (of_a, &(|i: usize| number(i / n * k + i % n % k)) as &dyn Fn(usize) -> f32),
+        (of_b, &|i: usize| number(i / n % k * n + i % n)),
+    ] {
+        let c = Tensor::full(device, [m, n], f32::NAN, DType::F32)?;
+        run(&c, &problem)?;
+        for (i, got) in c.to_vec()?.into_iter().enumerate() {
+            if got != expected(i) {
+                let message = format!("element {i} of a product with ones is {got:e}, expected {:e}", expected(i));
+                return Err(Error::launch(message));
+            }
+        }
     }
     Ok(())
 }

@@ -130,3 +130,42 @@ fn plans_timed() {
 fn epilogues_timed() {
     time(STEP, &[0, 1, 3], false);
 }
+
+/// Products in f32 by tensor cores and by f32 units, with the root mean square of the first row's errors as a share of the result's. `SWEEP=M,N,K,LAYOUT…` names other shapes.
+#[test]
+#[ignore = "seconds of an H200"]
+fn f32_timed() {
+    const SHAPES: &str = "4096,2304,768,NN 4096,768,768,NN 4096,3072,768,NN 4096,768,3072,NN 4096,768,2304,NT 4096,768,768,NT \
+        4096,768,3072,NT 4096,3072,768,NT 768,2304,4096,TN 768,768,4096,TN 768,3072,4096,TN 3072,768,4096,TN 4096,50304,768,NT \
+        4096,768,50304,NN 50304,768,4096,TN 512,512,512,NN 1024,1024,1024,NN 2048,2048,2048,NT 4096,4096,4096,NN \
+        4096,4096,4096,NT 4096,4096,4096,TN 8192,8192,8192,NN";
+    let device = test_device().unwrap();
+    let draw = |rows: usize, cols: usize, turned: bool| {
+        let mut generator = crate::random::Generator::new((rows * cols) as u64);
+        let dims = if turned { [cols, rows] } else { [rows, cols] };
+        let x = Tensor::normal(&device, dims, 0.0, 1.0, DType::F32, &mut generator).unwrap();
+        if turned { x.permute(&[1, 0]).unwrap() } else { x }
+    };
+    for shape in std::env::var("SWEEP").unwrap_or(SHAPES.into()).split_whitespace() {
+        let parts: Vec<&str> = shape.split(',').collect();
+        let [m, n, k] = [0, 1, 2].map(|i| parts[i].parse::<usize>().unwrap());
+        let (a, b) = (draw(m, k, parts[3].starts_with('T')), draw(k, n, parts[3].ends_with('T')));
+        let matrix = |x: &Tensor| Matrix::of("matmul", "operand", x).unwrap();
+        let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+        let c = Tensor::zeros(&device, [m, n], DType::F32).unwrap();
+        print!("{shape}:");
+        for (name, run) in launch::f32_ways(&device, &problem) {
+            let (us, _) = sustained(&device, 16 * m * n * k, 0.1, &|| run(&c).unwrap());
+            // The first row against f64.
+            let row: Vec<f32> = c.slice(0, 0..1).unwrap().to_vec().unwrap();
+            let host = |x: &Tensor| x.to_vec().unwrap();
+            let (a0, rows) = (host(&a.slice(0, 0..1).unwrap()), n.min(256));
+            let b0 = host(&b.slice(1, 0..rows).unwrap());
+            let exact = |j: usize| (0..k).map(|i| f64::from(a0[i]) * f64::from(b0[i * rows + j])).sum::<f64>();
+            let square = (0..rows).map(|j| (f64::from(row[j]) - exact(j)).powi(2)).sum::<f64>();
+            let error = (square / rows as f64 / k as f64).sqrt();
+            print!(" {name} {us:.1} us {:.1} TFLOP/s error {error:.2e};", 2.0 * (m * n * k) as f64 / us * 1e-6);
+        }
+        println!();
+    }
+}

@@ -117,7 +117,7 @@ impl Tile {
             }
             Split::Parts(_) => {
                 let bytes = (splits * m * n * size_of::<f32>()) as f64;
-                (area * 4.0 / 32e3, 3.0 + bytes / if bytes < 4e7 { 4e6 } else { 1.9e6 })
+                (area * 4.0 / 32e3, 6.0 + bytes / if bytes < 4e7 { 4e6 } else { 1.9e6 })
             }
         };
         let start = 3.0;
@@ -205,26 +205,30 @@ pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
     c.layout().offset.is_multiple_of(8) && fits_sum(p)
 }
 
-/// Whether they take it as tf32, once both operands lie along k. Copying one that does not costs what its bytes do; the other
-/// kernel with tensor cores, which takes any, multiplies at about 0.6 of the speed: with the other operand's thousand rows or
-/// columns the copy pays.
-pub(super) fn fits_tf32(c: &Tensor, p: &Problem) -> bool {
-    let operands = [(p.a.clone(), p.n), (p.b.clone().transposed(), p.m)];
-    let cost = |(x, other): &(Matrix, usize)| match Aligned::of(x) {
-        Some(x) if x.along_k => 0.0,
-        _ if p.k.is_multiple_of(4) => 1.0 / *other as f64,
-        _ => f64::INFINITY,
+/// Estimated microseconds as tf32, at half the speed, once both operands lie along k: one that does not is copied. `None` where they
+/// do not take it.
+pub(super) fn cost_tf32(c: &Tensor, p: &Problem) -> Option<f64> {
+    let copy = |x: &Matrix| match Aligned::of(x) {
+        Some(x) if x.along_k => Some(0.0),
+        _ if p.k.is_multiple_of(4) => Some(3.0 + (8 * x.rows * x.cols) as f64 / 2.5e6),
+        _ => None,
     };
-    c.dtype() == DType::F32
+    let takes = c.dtype() == DType::F32
         && mma::allowed(c.device(), c.dtype())
         && p.batch() == 1
         && p.n.is_multiple_of(4)
         && p.m * p.n >= 256
-        && p.k >= 16
-        && operands.iter().map(cost).sum::<f64>() <= 1e-3
+        && p.k >= 16;
+    let units = c.device().capabilities().compute_units.max(1) as usize;
+    let twice = [p.m, p.n, 2 * p.k];
+    let product = || Plan::sum(twice, units, false).tile.estimate(twice, Split::Sum { add: false }, units);
+    match takes {
+        true => Some(copy(&p.a)? + copy(&p.b.clone().transposed())? + product()),
+        false => None,
+    }
 }
 
-/// `c = epilogue(a b)` as tf32, without what needs another matrix, for products that [`fits_tf32`] accepts.
+/// `c = epilogue(a b)` as tf32, without what needs another matrix, for products that have a [`cost_tf32`].
 pub(super) fn run_tf32(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
     let along_k = |x: Matrix| -> Result<Matrix> {
         if Aligned::of(&x).is_some_and(|x| x.along_k) { Ok(x) } else { x.materialised(&[]) }
@@ -356,11 +360,11 @@ pub(super) fn proven(device: &Device) -> bool {
         let plan = Plan { tile: TILES[0], split: Split::None };
         if mma::allowed(device, DType::F32) {
             let tf32 = |c: &Tensor, p: &Problem| run_tf32(c, p, &Epilogue::NONE).map(|()| None);
-            proof::exact(device, DType::F32, [false, true], tf32)?;
+            proof::exact(device, DType::F32, proof::EVEN, [false, true], tf32)?;
         }
         // Two texts: other warps work, and other barriers are waited for, where columns are summed too.
         [false, true].into_iter().try_for_each(|column_sums| {
-            proof::exact(device, DType::Bf16, [false; 2], |c, p| {
+            proof::exact(device, DType::Bf16, proof::EVEN, [false; 2], |c, p| {
                 run_plan(c, p, &Epilogue::NONE, plan, column_sums)
             })
         })

@@ -1,0 +1,248 @@
+//! f32 on the tensor cores of NVIDIA's sm_90 without rounding the operands: three bf16 for each f32.
+
+use super::super::prelude::*;
+use super::launch::{Epilogue, Unused, add_tail};
+use super::plan::Shares;
+use super::proof;
+use super::view::{Matrix, Problem};
+use netcl_kernel::nvidia::wgmma_macros;
+
+pub(super) static SPLIT: Kernel = Kernel::new("matmul_split_sm90", include_str!("../matmul_split_sm90.cl"))
+    .include(&[include_str!("../sm90.cl")])
+    .generate(wgmma_macros)
+    .reload()
+    .requires(|device| device.nvidia_cc == 90);
+
+/// Rows and columns of a tile.
+const SIDE: usize = 128;
+/// Steps of the sum that one copy brings.
+const STEPS: usize = 32;
+/// Steps of the sum that are shared out together: what a tile takes at once.
+const PIECE: usize = 2 * STEPS;
+/// Bytes of an element's three parts.
+const BYTES: usize = 6;
+
+/// Microseconds a multiprocessor of an H200 takes for a tile's [`STEPS`].
+const STEP: f64 = 1.15;
+/// Microseconds of a launch in a row of them.
+const LAUNCH: f64 = 3.0;
+
+/// The cheapest way to share `tiles` tiles of sums over `k` out, and its estimated microseconds.
+fn plan(tiles: usize, k: usize, units: usize) -> (f64, Shares) {
+    let pieces = k.div_ceil(PIECE).max(1);
+    // A tile's start and its stores.
+    let ends = 2.0;
+    let time = |pieces: usize| (2 * pieces) as f64 * STEP + ends;
+    let mut best = (
+        tiles.div_ceil(units) as f64 * time(pieces),
+        Shares { full: tiles, tail: 0, splits: 1, k_part: PIECE * pieces },
+    );
+    let rounds = tiles / units;
+    for whole in [Some(rounds), rounds.checked_sub(1), rounds.checked_sub(2)].into_iter().flatten() {
+        let tail = tiles - whole * units;
+        if tail == 0 {
+            continue;
+        }
+        for splits in 2..=pieces.min(32) {
+            let part = pieces.div_ceil(splits);
+            let bytes = (tail * splits * SIDE * SIDE * size_of::<f32>()) as f64;
+            let sum = LAUNCH + 2.0 * bytes / 3e6;
+            let cost = whole as f64 * time(pieces) + (tail * splits).div_ceil(units) as f64 * time(part) + sum;
+            if cost < best.0 {
+                best = (cost, Shares { full: whole * units, tail, splits, k_part: PIECE * part });
+            }
+        }
+    }
+    best
+}
+
+fn tiles(p: &Problem) -> usize {
+    p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE)
+}
+
+/// Bytes of an operand's planes.
+fn planes(lines: usize, k: usize) -> usize {
+    lines.next_multiple_of(SIDE) * k.next_multiple_of(PIECE) * BYTES
+}
+
+/// Estimated microseconds on a device like an H200; `None` where this kernel does not take the product.
+pub(super) fn cost(c: &Tensor, p: &Problem) -> Option<f64> {
+    let capabilities = c.device().capabilities();
+    let units = capabilities.compute_units.max(1) as usize;
+    let bytes = planes(p.m, p.k) + planes(p.n, p.k);
+    let takes = c.dtype() == DType::F32
+        && p.batch() == 1
+        && p.m.min(p.n) >= 64
+        && p.k >= 64
+        && bytes as u64 <= capabilities.global_mem / 16;
+    // Each operand is read once and its planes are written.
+    takes.then(|| 2.0 * LAUNCH + bytes as f64 * (10.0 / 6.0) / 3e6 + plan(tiles(p), p.k, units).0)
+}
+
+/// Whether this kernel takes the product, and takes less time for it than f32 units do: 46 TFLOP/s on large products, and a tile of
+/// 128 x 128 x k at least.
+pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
+    let flops = 2.0 * p.m as f64 * p.n as f64 * p.k as f64;
+    cost(c, p).is_some_and(|cost| cost < LAUNCH + (flops / 46e6).max(p.k as f64 * 0.05))
+}
+
+/// x `(rows, k)`, cut up. Rows are lines of the product's result.
+fn cut(x: &Matrix) -> Result<Tensor> {
+    let steps = x.cols.next_multiple_of(PIECE) / STEPS;
+    let halves = x.rows.next_multiple_of(SIDE) / 64;
+    let out = Tensor::empty(x.tensor.device(), [planes(x.rows, x.cols) / 2], DType::Bf16)?;
+    let along_k = x.col_stride == 1;
+    let fours = along_k && x.row_stride.is_multiple_of(4) && x.offset().is_multiple_of(4);
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = SPLIT.launch("split_planes").define("DTYPE", DType::Bf16.code()).define("ALONG_K", along_k);
+    let launch = launch.define("VX", if fours { 4 } else { 1 }).read_base(&x.tensor).write(&out);
+    let launch = launch.scalar(x.offset()).scalar(int(x.rows)).scalar(int(x.cols));
+    let launch = launch.scalar(x.row_stride).scalar(x.col_stride);
+    launch.local([256, 1, 1]).groups3([steps, halves, 1]).run()?;
+    Ok(out)
+}
+
+/// `c = epilogue(a b)` without what needs another matrix, for products that [`fits`] accepts.
+pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+    let units = c.device().capabilities().compute_units.max(1) as usize;
+    run_shares(c, p, e, plan(tiles(p), p.k, units).1)
+}
+
+fn run_shares(c: &Tensor, p: &Problem, e: &Epilogue<'_>, shares: Shares) -> Result<()> {
+    let units = c.device().capabilities().compute_units.max(1) as usize;
+    let (a, b) = (cut(&p.a)?, cut(&p.b.clone().transposed())?);
+    let part = match shares.tail {
+        0 => None,
+        tail => Some(c.empty_f32([shares.splits, tail, SIDE * SIDE])?),
+    };
+    let pairs = p.n.is_multiple_of(2) && c.layout().offset.is_multiple_of(2);
+    let launch = SPLIT.launch("matmul_split").define("DTYPE", DType::Bf16.code()).define("PAIRS", pairs);
+    let launch = launch.flops((2 * p.m * p.n * p.k) as u64).read(&a).read(&b);
+    let launch = match e.bias {
+        Some(bias) => launch.read(&bias.detach().contiguous()?),
+        None => launch.read_base(&Unused(&a)),
+    };
+    let launch = launch.write(c);
+    let launch = match &part {
+        Some(part) => launch.write(part),
+        None => launch.write_base(&Unused(c)),
+    };
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let steps = p.k.next_multiple_of(PIECE) / STEPS;
+    let launch = launch.scalar(int(p.m)).scalar(int(p.n)).scalar(int(steps));
+    let launch = launch.scalar(int(shares.full)).scalar(int(shares.tail.max(1))).scalar(int(shares.splits * shares.tail.min(1)));
+    let launch = launch.scalar(e.alpha).scalar(e.flags());
+    launch.local([384, 1, 1]).groups(shares.groups().min(units)).run()?;
+    part.map_or(Ok(()), |part| add_tail(&part, c, p, e, shares))
+}
+
+/// Whether small products are exact, of whole numbers and of numbers with 24 significant bits. See [`Tuning::proven`].
+pub(super) fn proven(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &SPLIT, || {
+        proof::exact(device, DType::F32, proof::EVEN, [false; 2], |c, p| run(c, p, &Epilogue::NONE).map(|()| None))?;
+        proof::selects(device, |c, p| run(c, p, &Epilogue::NONE))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::near;
+    use super::super::*;
+    use super::*;
+    use crate::suite::test_device;
+
+    #[test]
+    fn shares_cover_every_tile() {
+        for (tiles, k) in [(36, 4096), (108, 4096), (144, 4096), (192, 768), (576, 768), (1024, 4096), (1, 64), (12576, 768)] {
+            let (cost, s) = plan(tiles, k, 132);
+            assert!(cost.is_finite() && s.full + s.tail == tiles, "{s:?}");
+            assert!(s.tail == 0 || s.full.is_multiple_of(132) && s.splits <= k.div_ceil(PIECE), "{s:?}");
+        }
+        // Less than a round of long sums is shared; whole rounds are not.
+        assert!(plan(36, 4096, 132).1.groups() > 100);
+        assert_eq!(plan(264, 768, 132).1.tail, 0);
+    }
+
+    /// Every layout, edges, tails of every kind, epilogues; and the error, which must not be above that of f32 units.
+    #[test]
+    fn f32_in_three_parts_agrees_with_the_reference() {
+        let device = test_device().unwrap();
+        if !SPLIT.runs_on(device.capabilities()) {
+            println!("skipped: {} has no wgmma", device.capabilities().id);
+            return;
+        }
+        assert!(proven(&device));
+        let mut generator = crate::random::Generator::new(7);
+        for [m, k, n] in [[520, 1096, 392], [130, 77, 65], [1000, 64, 130], [128, 4096, 128]] {
+            let mut draw = |dims: [usize; 2], turned: bool| {
+                let dims = if turned { [dims[1], dims[0]] } else { dims };
+                let x = Tensor::normal(&device, dims, 0.0, 1.0, DType::F32, &mut generator).unwrap();
+                if turned { x.permute(&[1, 0]).unwrap() } else { x }
+            };
+            for turned in [[false, false], [false, true], [true, false], [true, true]] {
+                let (a, b) = (draw([m, k], turned[0]), draw([k, n], turned[1]));
+                let bias = draw([1, n], false).reshape([n]).unwrap();
+                let host = |x: &Tensor| Array::new(x.shape().clone(), x.to_vec().unwrap().into_iter().map(f64::from).collect());
+                let product = reference(&host(&a), &host(&b));
+                let shift = host(&bias);
+                let rms = |c: &Tensor| {
+                    let got = c.to_vec().unwrap();
+                    let square = got.iter().zip(&product.data).map(|(got, exact)| (f64::from(*got) - exact).powi(2));
+                    (square.sum::<f64>() / got.len() as f64).sqrt()
+                };
+                let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+                let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+                let errors: Vec<f64> = launch::f32_ways(&device, &problem)
+                    .into_iter()
+                    .map(|(_, way)| {
+                        let c = Tensor::zeros(&device, [m, n], DType::F32).unwrap();
+                        way(&c).unwrap();
+                        rms(&c)
+                    })
+                    .collect();
+                assert!(errors[0] <= 1.1 * errors[1], "{m} x {k} x {n}: error {:e}, by f32 units {:e}", errors[0], errors[1]);
+                let count = tiles(&problem);
+                let whole = Shares { full: count, tail: 0, splits: 1, k_part: k };
+                let mut all = vec![whole, plan(count, k, 132).1];
+                all.extend((2..=k.div_ceil(PIECE).min(5)).map(|splits| Shares { full: count / 2, tail: count - count / 2, splits, k_part: k }));
+                for shares in all {
+                    for add in [false, true] {
+                        let c = Tensor::full(&device, [m, n], if add { 3.0 } else { f32::NAN }, DType::F32).unwrap();
+                        let e = Epilogue { alpha: -0.5, bias: Some(&bias), add, aux: Aux::None };
+                        run_shares(&c, &problem, &e, shares).unwrap();
+                        let expected = Array::from_fn([m, n], |i| {
+                            -0.5 * product.data[i] + shift.data[i % n] + if add { 3.0 } else { 0.0 }
+                        });
+                        near(&c, &expected, 4e-7);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Huge, tiny, infinite, not a number.
+    #[test]
+    fn f32_in_three_parts_keeps_the_range() {
+        let device = test_device().unwrap();
+        if !SPLIT.runs_on(device.capabilities()) {
+            println!("skipped: {} has no wgmma", device.capabilities().id);
+            return;
+        }
+        let special = [3.4e38, 1e-30, -2.5e-37, f32::NAN, f32::INFINITY, 0.0, f32::from_bits(0x7f80_0001), 1.000_000_1];
+        let (m, k) = (128, 64);
+        let a: Vec<f32> = (0..m * k).map(|i| if i % k == i / k % k { special[i / k % special.len()] } else { 0.0 }).collect();
+        let a = Tensor::from_f32(&device, [m, k], &a, DType::F32).unwrap();
+        let one = Tensor::full(&device, [k, 64], 1.0, DType::F32).unwrap();
+        let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+        let c = Tensor::zeros(&device, [m, 64], DType::F32).unwrap();
+        super::run(&c, &Problem::new(matrix(&a), matrix(&one), &[]).unwrap(), &Epilogue::NONE).unwrap();
+        for (i, got) in c.to_vec().unwrap().into_iter().enumerate() {
+            let expected = special[i / 64 % special.len()];
+            match expected.is_finite() {
+                // What lies below the smallest normal number may be lost.
+                true => assert!((got - expected).abs() <= expected.abs() * 1e-7 + f32::MIN_POSITIVE, "{got}, expected {expected}"),
+                false => assert!(!got.is_finite(), "{got}, expected {expected}"),
+            }
+        }
+    }
+}
