@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 const MAP_BYTES: usize = 128;
 /// Maps a table holds; a full one is followed by another.
-const TABLE_MAPS: usize = 1024;
+const TABLE_MAPS: usize = 2048;
 
 /// Type of a matrix's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,6 +6,37 @@ static inline void fetch(uint to, ulong map, int x, int y, uint bar) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
 }
+/* The same with `bar` told how many bytes will come. */
+static inline void ask(uint to, ulong map, int x, int y, uint bar, uint bytes) {
+  mbar_expect(bar, bytes);
+  fetch(to, map, x, y, bar);
+}
+/* Copies a block the other way; what lies outside of the matrix is left out. One lane sends all of a warp's. */
+static inline void send(ulong map, int x, int y, uint from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];\n\tcp.async.bulk.commit_group;"
+               ::"l"(map), "r"(x), "r"(y), "r"(from) : "memory");
+}
+/* Waits until of the blocks that this lane sent all but the last `n` have left local memory. */
+#define BOXES_LEFT(n) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(n) : "memory")
+/* What this work-item wrote to local memory is seen by copies that begin after the next barrier. */
+static inline void box_written(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+/* get_local_id(0), asked for again instead of being kept. */
+static inline uint local_id(void) {
+  uint id;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(id));
+  return id;
+}
+static inline void warp_meet(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+/* Four matrices of 8 by 8 16-bit elements as wgmma leaves its sums: a lane holds two neighbours of row lane / 4 of each; lane l
+ * names where row l % 8 of matrix l / 8 lies, 16 bytes. */
+static inline void matrices_load(uint *v, uint row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(row) : "memory");
+}
+static inline void matrices_store(uint row, const uint *v) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(row), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+}
 /* 16 bytes where `inside`; without a branch, which would part the warp. */
 static inline void store16(__global T *to, int inside, const uint *v) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v4.b32 [%0], {%2, %3, %4, %5};\n\t}"

@@ -16,11 +16,17 @@
  *   SPLIT 3  each adds its sums to `part`. With one split, so one item of work for each element, a gradient grows by what a
  *            chunk of rows adds to it; the order is that of the launches.
  *
+ * Epilogues write C and aux straight from registers, for which four lanes exchange theirs first, and read aux or C so too. With
+ * STAGED they go through local memory: a warp's part of a tile is cut into boxes of BOX_ROWS rows by 64 columns (128 bytes, swizzled
+ * as copies do it), and each of the eight warps that multiply has room for STAGED of them. One lane asks for a box of aux or C by TMA
+ * before the tile's products begin and waits for it by an mbarrier; ldmatrix and stmatrix move what wgmma's registers hold; the same
+ * lane sends the box off by TMA, which keeps to C's edges. No warp waits for another.
+ *
  * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; held below by the power limit. Reached on an
  * H200: 625 to 772 for products of 768 and more, 0.94 to 1.17 of cuBLAS in the same run (docs/log.md).
  *
  * maps      tensor maps of A and B at byte `at`: blocks of 64 by BM and 64 by BN where k is contiguous, of 64 rows or columns by
- *           64 steps where it is not.
+ *           64 steps where it is not. With STAGED, of C and then of aux, where it is used: blocks of 64 columns by BOX_ROWS.
  * bias      T (N), read with BIAS.
  * aux       T (M, N). RESIDUAL: added. GELU: C is GELU of the sum, and aux gets the sum itself. GELU_GRAD: C is the sum times
  *           the derivative of GELU at aux.
@@ -36,7 +42,8 @@
  *
  * Defines: DTYPE 0 to 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
  * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3; BIAS and COLUMN_SUMS (0 or 1), and one of ADD_C,
- * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none with SPLIT 3). Instructions are in sm90.cl and matmul_sm90.cl.
+ * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none with SPLIT 3); STAGED, with SPLIT 0 or 1: 0 or boxes a warp has
+ * room for, two at least; then BOX_ROWS 8 or 16. Instructions are in sm90.cl and matmul_sm90.cl.
  */
 #define UNROLL _Pragma("unroll")
 #if PP
@@ -83,6 +90,34 @@
 /* Blocks of 64 columns that a warp of three adds up. */
 #define COLUMN_BLOCKS ((BN / 64 + 2) / 3)
 #define READ(s) load16(READ_FROM + ((s) % 2 ? below : above) + AT(s), INSIDE(s))
+#if STAGED
+#if STAGED == 1
+#error "a box is asked for while the one before it is on its way out: two at least"
+#endif
+#define BOX_BYTES (BOX_ROWS * 128)
+#define STAGING_BYTES (8 * STAGED * BOX_BYTES)
+/* wgmma leaves a warp 16 rows of a block: HALVES boxes. Those of one column of boxes follow each other, for they share a bias. */
+#define HALVES (16 / BOX_ROWS)
+#define COLUMN (MT * HALVES)
+#define BOXES (BN / 64 * COLUMN)
+/* Boxes that leave for one of the tile. */
+#define SENT (1 + GELU)
+#define BOX(b, o) (boxes + ((b) * SENT + (o)) % STAGED * BOX_BYTES)
+#define BOX_X(b) (work.bn * BN + (b) / COLUMN * 64)
+#define BOX_Y(b) (work.bm * BM + (row_block + (b) / HALVES % MT) * 64 + warp * 16 + (b) % HALVES * 8)
+/* How often a tile fills the place of box b, and which time b is, counted over `tiles` before it. */
+#define FILLS(b) ((BOXES - (b) % STAGED + STAGED - 1) / STAGED)
+#define FILL(b) ((b) / STAGED + FILLS(b) * tiles)
+/* Where this warp's boxes lie, and the barriers that count what arrives there: made where they are used, for registers are short. */
+#define BOXES_OF(id) (base + STAGES * STAGE_BYTES + ((id) / 32 - 4) * (STAGED * BOX_BYTES))
+#define LOADED_OF(id) (empty + STAGES * 8 + ((id) / 32 - 4) * (STAGED * 8))
+#define ASK(b) ask(BOX(b, 0), ADD_C ? map_c : map_c + 128, BOX_X(b), BOX_Y(b), loaded + (b) % STAGED * 8, BOX_BYTES)
+/* Four matrices of 8 by 8 at a time: 16 rows by 16 columns or 8 by 32. Step t's addresses are those of step 0, some bits changed. */
+#define MATRICES (BOX_ROWS / 4)
+#define STEP(t) ((t) * (HALVES == 1 ? 32 : 64))
+#else
+#define STAGING_BYTES 0
+#endif
 
 /* Descriptors of blocks in local memory: swizzle 128 bytes, eight rows 1024 apart; blocks of 64 rows of m or n follow each
  * other where k is not contiguous. */
@@ -108,6 +143,23 @@ static inline Work work_of(int w, int rows, int cols, int blocks, int splits) {
   return r;
 }
 
+/* What becomes of two neighbours' sum. `pair` is that of aux or C there; with GELU, what aux gets. */
+#if ADD_C || RESIDUAL
+#define FINISH(sum, pair) sum += unpack(pair)
+#elif GELU_GRAD
+#define FINISH(sum, pair)                                                                                              \
+  const float2 at_x = unpack(pair);                                                                                    \
+  sum.x *= gelu_grad(at_x.x), sum.y *= gelu_grad(at_x.y)
+#elif GELU
+/* Of the rounded value, which is what the backward sees. */
+#define FINISH(sum, pair)                                                                                              \
+  pair = pack(sum.x, sum.y);                                                                                           \
+  sum = unpack(pair);                                                                                                  \
+  sum.x = gelu(sum.x), sum.y = gelu(sum.y)
+#else
+#define FINISH(sum, pair)
+#endif
+
 __attribute__((reqd_work_group_size(384, 1, 1)))
 __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, __global T *aux, __global T *c,
                            __global float *part, __global int *turns, const ulong at, const int m, const int n, const int k,
@@ -116,13 +168,16 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
                            , __global float *sums
 #endif
 ) {
-  __local uchar ring[STAGES * STAGE_BYTES + 1024] __attribute__((aligned(1024)));
-  const uint base = (uint)(size_t)ring, full = base + STAGES * STAGE_BYTES, empty = full + STAGES * 8;
+  __local uchar ring[STAGES * STAGE_BYTES + STAGING_BYTES + 1024] __attribute__((aligned(1024)));
+  const uint base = (uint)(size_t)ring, full = base + STAGES * STAGE_BYTES + STAGING_BYTES, empty = full + STAGES * 8;
   const int item = get_local_id(0), group = get_group_id(0), groups = get_num_groups(0);
   const int rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN, blocks = (k + BK - 1) / BK;
   const int works = rows * cols * (SPLIT ? splits : 1);
   if (item == 0) {
     for (int s = 0; s < STAGES; s++) mbar_init(full + s * 8, 1), mbar_init(empty + s * 8, (PP ? 1 : 2) + 3 * COLUMN_SUMS);
+#if STAGED && READS
+    for (int s = 0; s < 8 * STAGED; s++) mbar_init(empty + STAGES * 8 + s * 8, 1);
+#endif
     barriers_ready();
   }
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -196,6 +251,19 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
   const int mine = item / 128 - 1; /* which of the two warpgroups */
   const int lane = item & 31, warp = item >> 5 & 3, quad = lane & 3;
   const int row_block = PP ? 0 : mine * MT;
+#if STAGED
+  const ulong map_c = (ulong)(maps + at) + 256;
+  if (lane == 0) {
+    use_map(map_c);
+#if RESIDUAL || GELU || GELU_GRAD
+    use_map(map_c + 128);
+#endif
+  }
+  warp_meet();
+#if READS
+  uint tiles = 0;
+#endif
+#endif
   uint phase = 0;
   int w = group;
 #if PP
@@ -211,6 +279,15 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     const Work work = work_of(w, rows, cols, blocks, splits);
     float acc[MT][BN / 2];
     uint last = 0;
+#if STAGED && READS
+    /* What the epilogue reads first comes while the products are made. */
+    if (lane == 0 && (SPLIT == 0 || work.split == splits - 1)) {
+      const uint id = local_id(), boxes = BOXES_OF(id), loaded = LOADED_OF(id);
+      BOXES_LEFT(0);
+      UNROLL for (int b = 0; b < STAGED && b < BOXES; b++) ASK(b);
+    }
+    warp_meet();
+#endif
 #if PP
     meet(2 + mine, 256);
 #endif
@@ -291,6 +368,79 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         SUM8(to + (size_t)8 * n, row + 8 < m && col < n, acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
       }
     continue;
+#elif STAGED
+#if !READS
+    if (lane == 0) BOXES_LEFT(0);
+    warp_meet();
+#endif
+    const uint id = local_id(), boxes = BOXES_OF(id), r = id & 7, matrix = id >> 3 & 3;
+    /* Where this lane's row of four matrices starts within a box. */
+    const uint place = r * 128 + (HALVES == 1 ? (matrix & 1) * 1024 + ((matrix >> 1 ^ r) << 4) : (matrix ^ r) << 4);
+#if READS
+    const uint loaded = LOADED_OF(id);
+#endif
+#if BIAS
+    uint beside[8];
+#endif
+    UNROLL for (int b = 0; b < BOXES; b++) {
+      const int i = b / HALVES % MT, j0 = b / COLUMN * 8;
+#if BIAS
+      if (b % COLUMN == 0) {
+        UNROLL for (int j = 0; j < 8; j++) beside[j] = load_word(bias + BOX_X(b) + j * 8 + quad * 2, BOX_X(b) + j * 8 < n);
+      }
+#endif
+#if GELU
+      uint x[4];
+#endif
+#if READS
+      uint x[8];
+      mbar_wait(loaded + b % STAGED * 8, FILL(b) & 1);
+      warp_meet();
+      matrices_load(x, BOX(b, 0) + place);
+#else
+      if ((b + 1) * SENT > STAGED) {
+        if (lane == 0) BOXES_LEFT(STAGED - SENT);
+        warp_meet();
+      }
+#endif
+      UNROLL for (int t = 0; t < MATRICES; t++) {
+        uint v[4];
+#if READS
+        if (t + 1 < MATRICES) matrices_load(x + (t + 1) % 2 * 4, (BOX(b, 0) + place) ^ STEP(t + 1));
+#endif
+        UNROLL for (int e = 0; e < 4; e++) {
+          const int j = HALVES == 1 ? t * 2 + e / 2 : t * 4 + e, at_sum = (j0 + j) * 4 + (HALVES == 1 ? e % 2 : b % 2) * 2;
+          float2 y = (float2)(acc[i][at_sum], acc[i][at_sum + 1]) * alpha;
+#if BIAS
+          y += unpack(beside[j]);
+#endif
+          FINISH(y, x[GELU ? e : t % 2 * 4 + e]);
+          v[e] = pack(y.x, y.y);
+        }
+        matrices_store((BOX(b, 0) + place) ^ STEP(t), v);
+#if GELU
+        matrices_store((BOX(b, 1) + place) ^ STEP(t), x);
+#endif
+      }
+      box_written();
+      warp_meet();
+      if (lane == 0) {
+        send(map_c, BOX_X(b), BOX_Y(b), BOX(b, 0));
+#if GELU
+        send(map_c + 128, BOX_X(b), BOX_Y(b), BOX(b, 1));
+#endif
+#if READS
+        /* The box before this one has had the time of this one to leave. */
+        if (b > 0 && b - 1 + STAGED < BOXES) {
+          BOXES_LEFT(1);
+          ASK(b - 1 + STAGED);
+        }
+#endif
+      }
+    }
+#if READS
+    tiles++;
+#endif
 #else
     /* acc[i][4j + {0,1}] lies in row `lane / 4`, columns 8j + 2 quad + {0,1}; {2,3} eight rows below. Four lanes exchange
      * theirs, so that each stores eight neighbours. */
@@ -319,17 +469,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
 #if BIAS
           y += unpack(load_word(bias_at + (j + e) * 8, work.bn * BN + (j + e) * 8 < n));
 #endif
-#if ADD_C || RESIDUAL
-          y += unpack(x[e]);
-#elif GELU_GRAD
-          const float2 at_x = unpack(x[e]);
-          y.x *= gelu_grad(at_x.x), y.y *= gelu_grad(at_x.y);
-#elif GELU
-          /* Of the rounded value, which is what the backward sees. */
-          x[e] = pack(y.x, y.y);
-          y = unpack(x[e]);
-          y.x = gelu(y.x), y.y = gelu(y.y);
-#endif
+          FINISH(y, x[e]);
           v[e] = pack(y.x, y.y);
         }
         exchange(v, quad);
@@ -342,6 +482,10 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     }
 #endif
   }
+#if STAGED
+  /* Local memory must last until all of it has been read. */
+  if (lane == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#endif
 }
 
 #if DTYPE != 0

@@ -69,6 +69,16 @@ pub(in crate::ops) enum Aux<'a> {
     GeluGrad(&'a Tensor),
 }
 
+impl<'a> Aux<'a> {
+    /// The other matrix.
+    pub(super) fn tensor(&self) -> Option<&'a Tensor> {
+        match self {
+            Self::None => None,
+            Self::Residual(x) | Self::Gelu(x) | Self::GeluGrad(x) => Some(x),
+        }
+    }
+}
+
 impl Epilogue<'_> {
     /// C is the product.
     pub(in crate::ops) const NONE: Epilogue<'static> = Epilogue { alpha: 1.0, bias: None, add: false, aux: Aux::None };

@@ -1,11 +1,13 @@
 //! Times of every plan of the tensor cores' product, to fit its cost model by: GPT-2's shapes, each plan for long enough that the
-//! card's power limit has its say. `SWEEP=M,N,K,LAYOUT,EPILOGUE…` names other shapes.
+//! card's power limit has its say. `SWEEP=M,N,K,LAYOUT,EPILOGUE…` names other shapes, `SWEEP_TILES=0,1` other tiles. Epilogues are
+//! timed from registers and through local memory, `SWEEP_STAGED='- tile 5,3,8'`: without, as the tile has it, or with so many
+//! stages, boxes a warp and rows of a box.
 
 #![allow(clippy::print_stdout)] // tables
 
 use super::launch::{Aux, Epilogue};
 use super::view::{Matrix, Problem};
-use super::wgmma::{Plan, Split, TILES, run_plan};
+use super::wgmma::{Plan, Split, Staging, TILES, Tile, run_plan};
 use super::*;
 use crate::suite::test_device;
 use std::time::Instant;
@@ -22,7 +24,7 @@ fn random(device: &Device, rows: usize, cols: usize) -> Tensor {
 
 /// Further defines for a try: `SWEEP_DEFINES=NAME=1,OTHER=2`.
 pub(super) fn defines() -> Vec<(&'static str, netcl_kernel::Value)> {
-    let names = ["EARLY", "GROUP_M"];
+    let names = ["EARLY", "GROUP_M", "STAGES"];
     let given = std::env::var("SWEEP_DEFINES").unwrap_or_default();
     let pairs = given.split(',').filter_map(|pair| pair.split_once('='));
     pairs
@@ -30,6 +32,20 @@ pub(super) fn defines() -> Vec<(&'static str, netcl_kernel::Value)> {
             Some((*names.iter().find(|n| **n == name)?, value.parse::<i32>().ok()?.into()))
         })
         .collect()
+}
+
+/// The ways an epilogue moves C that are timed with `tile`.
+fn stagings(tile: &Tile) -> Vec<Option<Staging>> {
+    let ways = std::env::var("SWEEP_STAGED").unwrap_or("- tile".into());
+    let way = |way: &str| match way {
+        "-" => None,
+        "tile" => Some(tile.staging()),
+        sizes => {
+            let sizes: Vec<usize> = sizes.split(',').map(|n| n.parse().unwrap()).collect();
+            Some(Staging { stages: sizes[0], boxes: sizes[1], rows: sizes[2] })
+        }
+    };
+    ways.split_whitespace().map(way).collect()
 }
 
 fn card() -> String {
@@ -94,16 +110,19 @@ fn time(shapes: &str, tiles: &[usize], every_split: bool) {
         let matrix = |x: &Tensor, name| Matrix::of("matmul", name, x).unwrap();
         let problem = Problem::new(matrix(&a, "a"), matrix(&b, "b"), &[]).unwrap();
         let mut plans: Vec<Plan> = Vec::new();
-        for tile in tiles.iter().map(|t| TILES[*t]) {
+        let chosen = std::env::var("SWEEP_TILES").map(|all| all.split(',').map(|t| t.parse().unwrap()).collect());
+        for tile in chosen.unwrap_or(tiles.to_vec()).iter().map(|t| TILES[*t]) {
             let count = tile.count(m, n);
-            plans.push(Plan { tile, split: if to_sum { Split::Sum { add: true } } else { Split::None } });
+            let split = if to_sum { Split::Sum { add: true } } else { Split::None };
+            let ways = if to_sum || every_split { vec![None] } else { stagings(&tile) };
+            plans.extend(ways.into_iter().map(|staging| Plan { tile, split, staging }));
             if every_split && layout.starts_with('T') && !to_sum {
                 let even = (1..=4).map(|rounds| (132 * rounds) / count).filter(|n| (2..=24).contains(n));
                 let mut counts: Vec<usize> = even.flat_map(|n| [n, n + 1]).chain([2]).collect();
                 counts.sort_unstable();
                 counts.dedup();
                 let splits = counts.into_iter().flat_map(|n| [Split::Parts(n), Split::Chain(n)]);
-                plans.extend(splits.map(|split| Plan { tile, split }));
+                plans.extend(splits.map(|split| Plan { tile, split, staging: None }));
             }
         }
         if !every_split && layout.starts_with('T') && !to_sum {
@@ -114,7 +133,8 @@ fn time(shapes: &str, tiles: &[usize], every_split: bool) {
             let (us, card) = sustained(&device, m * n * k, seconds, &run);
             let speed = 2.0 * (m * n * k) as f64 / us * 1e-6;
             let tile = TILES.iter().position(|t| *t == plan.tile).unwrap();
-            println!("{shape} tile {tile} {:?}: {us:.1} us {speed:.0} TFLOP/s, {card}", plan.split);
+            let way = plan.staging.map_or(String::new(), |s| format!(" staged {},{},{}", s.stages, s.boxes, s.rows));
+            println!("{shape} tile {tile} {:?}{way}: {us:.1} us {speed:.0} TFLOP/s, {card}", plan.split);
         }
     }
 }

@@ -37,7 +37,8 @@ fn tensor_cores_agree_with_the_reference() {
                 let c = Tensor::full(&device, [m, n], if epilogue.add { 3.0 } else { f32::NAN }, dtype).unwrap();
                 assert!(wgmma::fits(&c, &problem));
                 let sums = problem.b.col_stride == 1;
-                let run = || wgmma::run_plan(&c, &problem, &epilogue, wgmma::Plan { tile, split }, sums).unwrap();
+                let plan = wgmma::Plan { tile, split, staging: None };
+                let run = || wgmma::run_plan(&c, &problem, &epilogue, plan, sums).unwrap();
                 let columns = run();
                 near(&c, &product.clone().map(|v| factor * v + shift), rounding(dtype, k));
                 assert_eq!(columns.is_some(), sums);
@@ -57,12 +58,103 @@ fn tensor_cores_agree_with_the_reference() {
         let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let sum = Tensor::full(&device, [m, n], f32::NAN, DType::F32).unwrap();
         for add in [false, true, true] {
-            let plan = wgmma::Plan { tile, split: wgmma::Split::Sum { add } };
+            let plan = wgmma::Plan { tile, split: wgmma::Split::Sum { add }, staging: None };
             wgmma::run_plan(&sum, &problem, &Epilogue::NONE, plan, false).unwrap();
         }
         let wide = |x: &Tensor| x.to_dtype(DType::F32).unwrap();
         let once = matmul(&wide(&a), &wide(&b)).unwrap().to_vec().unwrap();
         near(&sum, &Array::new([m, n], once.into_iter().map(|v| 3.0 * f64::from(v)).collect()), 3e-5);
+    }
+}
+
+/// Boxes of 8 rows beside all of tile 0's stages.
+const NARROW: wgmma::Staging = wgmma::Staging { stages: 5, boxes: 3, rows: 8 };
+
+/// GELU (tanh) and its derivative.
+fn gelu(x: f64) -> [f64; 2] {
+    let (u, slope) = (0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x), 0.797_884_560_802_865_4 * (1.0 + 0.134_145 * x * x));
+    let t = u.tanh();
+    [0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope]
+}
+
+/// C and the other matrix after the product with the epilogue called `form`, which starts from `other`.
+fn finished(problem: &Problem, plan: wgmma::Plan, form: &str, bias: &Tensor, other: &Tensor) -> (Tensor, Tensor) {
+    let (device, dtype) = (bias.device(), bias.dtype());
+    let full = |value| Tensor::full(device, [problem.m, problem.n], value, dtype).unwrap();
+    let c = full(if form == "add" { 3.0 } else { f32::NAN });
+    let other = if form == "gelu" { full(f32::NAN) } else { other.clone() };
+    let aux = match form {
+        "residual" => Aux::Residual(&other),
+        "gelu" => Aux::Gelu(&other),
+        "gelu_grad" => Aux::GeluGrad(&other),
+        _ => Aux::None,
+    };
+    let bias = (form != "gelu_grad").then_some(bias);
+    let e = Epilogue { alpha: 0.25, bias, add: form == "add", aux };
+    let columns = wgmma::run_plan(&c, problem, &e, plan, form == "add").unwrap();
+    assert_eq!(columns.is_some(), form == "add");
+    (c, other)
+}
+
+/// Compares what [`finished`] left with `product` and `x` in f64.
+fn finished_is_near((c, other): &(Tensor, Tensor), form: &str, product: &Array, x: &Array, bias: &[f32], tolerance: f64) {
+    let expected = |f: &dyn Fn(f64, f64) -> f64| {
+        let bias = |i: usize| if form == "gelu_grad" { 0.0 } else { f64::from(bias[i % bias.len()]) };
+        Array::from_fn(product.shape.clone(), |i| f(0.25 * product.data[i] + bias(i), x.data[i]))
+    };
+    match form {
+        "add" => near(c, &expected(&|y, _| y + 3.0), tolerance),
+        "residual" => near(c, &expected(&|y, x| y + x), tolerance),
+        "gelu" => {
+            near(other, &expected(&|y, _| y), tolerance);
+            near(c, &expected(&|y, _| gelu(y)[0]), tolerance);
+        }
+        "gelu_grad" => near(c, &expected(&|y, x| y * gelu(x)[1]), tolerance),
+        _ => near(c, &expected(&|y, _| y), tolerance),
+    }
+}
+
+/// Every epilogue from registers and through local memory: near the reference, with the same bits. Sizes with edges, and so many
+/// tiles that a group walks over several and uses boxes and barriers again.
+#[test]
+fn epilogues_agree_in_registers_and_through_local_memory() {
+    let device = test_device().unwrap();
+    if !wgmma::WGMMA.runs_on(device.capabilities()) {
+        println!("skipped: {} has no wgmma", device.capabilities().id);
+        return;
+    }
+    let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+    for [m, k, n] in [[520, 136, 392], [40, 136, 8], [16_392, 136, 1160]] {
+        let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [k, n], 0.61));
+        let (x, x_host) = ramp(&device, [m, n], 0.43);
+        let bias_host: Vec<f32> = (0..n).map(|i| (i % 5) as f32 * 0.5 - 1.0).collect();
+        let bias = Tensor::from_f32(&device, [n], &bias_host, DType::F32).unwrap();
+        let product = (m < 1000).then(|| reference(&a_host, &b_host));
+        // Each text takes the driver seconds: chains for a tile of either kind.
+        let chains = wgmma::TILES[..2].iter().map(|tile| (*tile, wgmma::Split::Chain(3)));
+        let plans = wgmma::TILES.iter().map(|tile| (*tile, wgmma::Split::None)).chain(chains);
+        for (turn, (tile, split)) in plans.enumerate() {
+            let dtype = if turn % 3 == 0 { DType::F16 } else { DType::Bf16 };
+            let [a, b, x, bias] = [&a, &b, &x, &bias].map(|x| x.to_dtype(dtype).unwrap());
+            let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+            let first = tile == wgmma::TILES[0];
+            let ways = [Some(tile.staging()), first.then_some(NARROW)];
+            let forms = ["add", "residual", "gelu", "gelu_grad", "plain"];
+            for form in &forms[..if first { 5 } else { 4 }] {
+                let plan = wgmma::Plan { tile, split, staging: None };
+                let bits = |x: &(Tensor, Tensor)| [&x.0, &x.1].map(|x| x.to_bytes().unwrap());
+                let plainly = finished(&problem, plan, form, &bias, &x);
+                let expected = bits(&plainly);
+                for staging in ways.into_iter().flatten().map(Some) {
+                    let same = bits(&finished(&problem, wgmma::Plan { staging, ..plan }, form, &bias, &x)) == expected;
+                    assert!(same, "{form}, {m} x {k} x {n} {dtype}, {tile:?} {split:?} {staging:?}: other bits");
+                }
+                if let Some(product) = &product {
+                    // tanh.approx is 5e-4 off.
+                    finished_is_near(&plainly, form, product, &x_host, &bias_host, rounding(dtype, k) + 2e-3);
+                }
+            }
+        }
     }
 }
 
@@ -109,7 +201,8 @@ fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
 fn texts_for_the_assembler() {
     let folder = std::env::temp_dir().join("netcl-texts");
     std::fs::create_dir_all(&folder).unwrap();
-    let forms: [(&str, [bool; 2], &[&'static str]); 11] = [
+    // STAGED: through local memory. NARROW: in boxes of 8 rows, as many as fit beside all of tile 0's stages.
+    let forms: [(&str, [bool; 2], &[&'static str]); 21] = [
         ("nt", [true, true], &["BIAS"]),
         ("nn_gelu", [true, false], &["BIAS", "GELU"]),
         ("nn_residual", [true, false], &["BIAS", "RESIDUAL"]),
@@ -119,14 +212,32 @@ fn texts_for_the_assembler() {
         ("tn_sums_chain", [false, false], &["COLUMN_SUMS", "SPLIT=1"]),
         ("tn_sums_parts", [false, false], &["COLUMN_SUMS", "SPLIT=2"]),
         ("tn_into", [false, false], &["SPLIT=3"]),
+        ("staged_nt", [true, true], &["BIAS", "STAGED"]),
+        ("staged_nn_gelu", [true, false], &["BIAS", "GELU", "STAGED"]),
+        ("staged_nn_residual", [true, false], &["BIAS", "RESIDUAL", "STAGED"]),
+        ("staged_nt_gelu_grad", [true, true], &["GELU_GRAD", "STAGED"]),
+        ("staged_tn_add", [false, false], &["ADD_C", "STAGED"]),
+        ("staged_tn_add_sums_chain", [false, false], &["ADD_C", "COLUMN_SUMS", "SPLIT=1", "STAGED"]),
+        ("staged_nn_gelu_chain", [true, false], &["BIAS", "GELU", "SPLIT=1", "STAGED"]),
+        ("narrow_nn_gelu", [true, false], &["BIAS", "GELU", "NARROW"]),
+        ("narrow_nn_residual", [true, false], &["BIAS", "RESIDUAL", "NARROW"]),
+        ("narrow_nt_gelu_grad", [true, true], &["GELU_GRAD", "NARROW"]),
         ("tf32", [true, true], &["BIAS", "SPLIT=2"]),
         ("tf32_into", [true, true], &["SPLIT=3"]),
     ];
     let flags = ["BIAS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD", "COLUMN_SUMS"];
     for (i, tile) in wgmma::TILES.iter().enumerate() {
         for (name, [a, b], set) in forms {
+            if i > 0 && set.contains(&"NARROW") {
+                continue;
+            }
             let split = set.iter().find_map(|s| s.strip_prefix("SPLIT=")).map_or(0, |s| s.parse().unwrap());
-            let mut defines = tile.defines();
+            let staging = match set.last() {
+                Some(&"STAGED") => Some(tile.staging()),
+                Some(&"NARROW") => Some(NARROW),
+                _ => None,
+            };
+            let mut defines = tile.defines(staging);
             let dtype = if name.starts_with("tf32") { DType::F32 } else { DType::Bf16 };
             defines.extend([("DTYPE", dtype.code().into()), ("SPLIT", split.into())]);
             defines.extend([("A_ALONG_K", a.into()), ("B_ALONG_K", b.into())]);

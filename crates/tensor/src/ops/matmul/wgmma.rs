@@ -14,6 +14,8 @@ pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!(
     .reload()
     .requires(|device| device.nvidia_cc == 90);
 
+/// Columns of a box of C or aux: 128 bytes, as far as their swizzle goes.
+const BOX_COLUMNS: u32 = 64;
 /// Steps of the sum that one copy brings, of 16-bit elements.
 const BLOCK_K: usize = 64;
 /// Bytes of a line of a block along k.
@@ -32,17 +34,19 @@ pub(super) struct Tile {
     stages: usize,
     /// Tile rows walked together.
     band: usize,
+    /// Stages and boxes a warp where the epilogue goes through local memory.
+    staged: [usize; 2],
     /// Share of the tensor cores' speed it reaches in the main loop.
     speed: f64,
 }
 
 pub(super) const TILES: [Tile; 6] = [
-    Tile { ping_pong: true, blocks: 2, columns: 192, stages: 5, band: 64, speed: 1.0 },
-    Tile { ping_pong: false, blocks: 2, columns: 192, stages: 4, band: 16, speed: 1.05 },
-    Tile { ping_pong: false, blocks: 1, columns: 256, stages: 4, band: 16, speed: 1.0 },
-    Tile { ping_pong: true, blocks: 2, columns: 128, stages: 6, band: 16, speed: 0.89 },
-    Tile { ping_pong: true, blocks: 1, columns: 128, stages: 8, band: 16, speed: 0.7 },
-    Tile { ping_pong: true, blocks: 1, columns: 64, stages: 8, band: 16, speed: 0.5 },
+    Tile { ping_pong: true, blocks: 2, columns: 192, stages: 5, band: 64, staged: [4, 4], speed: 1.0 },
+    Tile { ping_pong: false, blocks: 2, columns: 192, stages: 4, band: 16, staged: [3, 3], speed: 1.05 },
+    Tile { ping_pong: false, blocks: 1, columns: 256, stages: 4, band: 16, staged: [4, 2], speed: 1.0 },
+    Tile { ping_pong: true, blocks: 2, columns: 128, stages: 6, band: 16, staged: [5, 4], speed: 0.89 },
+    Tile { ping_pong: true, blocks: 1, columns: 128, stages: 8, band: 16, staged: [6, 4], speed: 0.7 },
+    Tile { ping_pong: true, blocks: 1, columns: 64, stages: 8, band: 16, staged: [8, 4], speed: 0.5 },
 ];
 
 /// How many parts the sum is cut into, and how they come together again.
@@ -75,25 +79,46 @@ impl Split {
     }
 }
 
+/// How an epilogue goes through local memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Staging {
+    /// Instead of the tile's, which leave no room.
+    pub stages: usize,
+    /// Boxes a warp has room for, two at least.
+    pub boxes: usize,
+    /// Rows of a box, 8 or 16, of [`BOX_COLUMNS`] elements.
+    pub rows: usize,
+}
+
 /// A tile, and what becomes of the sum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Plan {
     pub tile: Tile,
     pub split: Split,
+    /// With [`Split::None`] and [`Split::Chain`]: C and aux move through local memory.
+    pub staging: Option<Staging>,
 }
 
 impl Tile {
     fn rows(&self) -> usize {
         64 * self.blocks * if self.ping_pong { 1 } else { 2 }
     }
-    pub(super) fn defines(&self) -> Vec<(&'static str, Value)> {
+    pub(super) fn defines(&self, staging: Option<Staging>) -> Vec<(&'static str, Value)> {
+        let Staging { stages, boxes, rows } = staging.unwrap_or(Staging { stages: self.stages, boxes: 0, rows: 0 });
         vec![
             ("PP", self.ping_pong.into()),
             ("MT", self.blocks.into()),
             ("BN", self.columns.into()),
-            ("STAGES", self.stages.into()),
+            ("STAGES", stages.into()),
             ("GROUP_M", self.band.into()),
+            ("STAGED", boxes.into()),
+            ("BOX_ROWS", rows.into()),
         ]
+    }
+    /// As much room for an epilogue as leaves the products their pace.
+    pub(super) fn staging(&self) -> Staging {
+        let [stages, boxes] = self.staged;
+        Staging { stages, boxes, rows: 16 }
     }
     pub(super) fn count(&self, m: usize, n: usize) -> usize {
         m.div_ceil(self.rows()) * n.div_ceil(self.columns)
@@ -132,7 +157,7 @@ impl Plan {
     /// The cheapest; `parts` says whether the epilogue is one that the second kernel has.
     pub(super) fn of(sizes: [usize; 3], units: usize, parts: bool) -> Self {
         let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 32);
-        let mut best = (f64::INFINITY, Self { tile: TILES[0], split: Split::None });
+        let mut best = (f64::INFINITY, Self { tile: TILES[0], split: Split::None, staging: None });
         for tile in TILES {
             let chains = tile.count(sizes[0], sizes[1]) * 2 <= TURNS;
             let ways = (2..=most).flat_map(|n| [Split::Parts(n), Split::Chain(n)]);
@@ -145,7 +170,7 @@ impl Plan {
             for split in ways.chain([Split::None]).filter(possible) {
                 let cost = tile.estimate(sizes, split, units);
                 if cost < best.0 {
-                    best = (cost, Self { tile, split });
+                    best = (cost, Self { tile, split, staging: None });
                 }
             }
         }
@@ -156,7 +181,7 @@ impl Plan {
         let split = Split::Sum { add };
         let cost = |tile: &Tile| tile.estimate(sizes, split, units);
         let cheapest = TILES.into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
-        Self { tile: cheapest.unwrap_or(TILES[0]), split }
+        Self { tile: cheapest.unwrap_or(TILES[0]), split, staging: None }
     }
 }
 
@@ -185,19 +210,34 @@ impl Aligned {
     fn map(&self, x: &Matrix, lines: usize) -> Result<TensorMap> {
         let size = x.tensor.dtype().size();
         let block = if self.along_k { [(LINE / size) as u32, lines as u32] } else { [64, BLOCK_K as u32] };
-        let element = match x.tensor.dtype() {
-            DType::F16 => Element::F16,
-            DType::Bf16 => Element::Bf16,
-            _ => Element::Tf32,
-        };
         Ok(TensorMap {
-            element,
+            element: element(x.tensor.dtype()),
             address: address(x.tensor.storage())? + (x.offset() * size) as u64,
             dims: self.dims,
             stride: (self.stride * size) as u64,
             block,
         })
     }
+}
+
+fn element(dtype: DType) -> Element {
+    match dtype {
+        DType::F16 => Element::F16,
+        DType::Bf16 => Element::Bf16,
+        _ => Element::Tf32,
+    }
+}
+
+/// C or aux (m, n), dense, as boxes of an epilogue.
+fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
+    let size = x.dtype().size();
+    Ok(TensorMap {
+        element: element(x.dtype()),
+        address: address(x.storage())? + (x.layout().offset * size) as u64,
+        dims: [n as u64, m as u64],
+        stride: (n * size) as u64,
+        block: [BOX_COLUMNS, rows as u32],
+    })
 }
 
 /// Whether the tensor cores take this product: one matrix of 16-bit floats, aligned as copies need it, large enough to pay.
@@ -254,7 +294,11 @@ pub(super) fn fits_sum(p: &Problem) -> bool {
 /// With `column_sums`, also the sums of b's columns where b lies so that they cost nothing.
 pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
     let units = c.device().capabilities().compute_units.max(1) as usize;
-    run_plan(c, p, e, Plan::of([p.m, p.n, p.k], units, matches!(e.aux, Aux::None)), column_sums)
+    let plan = Plan::of([p.m, p.n, p.k], units, matches!(e.aux, Aux::None));
+    // Copies want 16 bytes; c starts so wherever this kernel is chosen.
+    let staged = e.aux.tensor().is_some_and(|aux| aux.layout().offset.is_multiple_of(8));
+    let staging = staged.then(|| plan.tile.staging());
+    run_plan(c, p, e, Plan { staging, ..plan }, column_sums)
 }
 
 /// `sum = a b` or, with `first` false, `sum += a b`, in f32, for products that [`fits_sum`] accepts.
@@ -265,13 +309,13 @@ pub(super) fn run_sum(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
 
 /// What a text is compiled with: whether A and B lie along k, and whether B's columns are summed.
 fn defines(
-    Plan { tile, split }: Plan,
+    Plan { tile, split, staging }: Plan,
     e: &Epilogue<'_>,
     [a, b]: [bool; 2],
     dtype: DType,
     sums: bool,
 ) -> Vec<(&'static str, Value)> {
-    let mut all = tile.defines();
+    let mut all = tile.defines(staging);
     all.extend([("DTYPE", dtype.code().into()), ("SPLIT", split.code().into())]);
     all.extend([("A_ALONG_K", a.into()), ("B_ALONG_K", b.into())]);
     all.extend([("COLUMN_SUMS", sums.into()), ("BIAS", e.bias.is_some().into()), ("ADD_C", e.add.into())]);
@@ -283,27 +327,43 @@ fn defines(
     all
 }
 
+/// The maps that the kernel reads, and whether A and B lie along k.
+fn maps(
+    c: &Tensor,
+    p: &Problem,
+    e: &Epilogue<'_>,
+    Plan { tile, staging, .. }: Plan,
+) -> Result<(Vec<TensorMap>, [bool; 2])> {
+    let b_turned = p.b.clone().transposed();
+    let (Some(a), Some(b)) = (Aligned::of(&p.a), Aligned::of(&b_turned)) else {
+        return Err(Error::internal("matmul_wgmma_sm90: operands that it does not take"));
+    };
+    let mut maps = vec![a.map(&p.a, tile.rows())?, b.map(&b_turned, tile.columns)?];
+    if let Some(Staging { rows, .. }) = staging {
+        for x in [Some(c), e.aux.tensor()].into_iter().flatten() {
+            maps.push(boxes(x, [p.m, p.n], rows)?);
+        }
+    }
+    Ok((maps, [a.along_k, b.along_k]))
+}
+
 /// `c` is of the operands' type, or of f32 for [`Split::Sum`].
 pub(super) fn run_plan(
     c: &Tensor,
     p: &Problem,
     e: &Epilogue<'_>,
-    Plan { tile, split }: Plan,
+    plan @ Plan { tile, split, .. }: Plan,
     column_sums: bool,
 ) -> Result<Option<Tensor>> {
     let device = c.device();
     let units = device.capabilities().compute_units.max(1) as usize;
     let dtype = p.a.tensor.dtype();
-    let b_turned = p.b.clone().transposed();
-    let (Some(a), Some(b)) = (Aligned::of(&p.a), Aligned::of(&b_turned)) else {
-        return Err(Error::internal("matmul_wgmma_sm90: operands that it does not take"));
-    };
-    let maps = [a.map(&p.a, tile.rows())?, b.map(&b_turned, tile.columns)?];
+    let (maps, along_k) = maps(c, p, e, plan)?;
     let (table, at) = tensor_maps(device, &maps)?;
     let (tiles, splits) = (tile.count(p.m, p.n), split.count());
     let column_parts = splits * p.m.div_ceil(tile.rows());
-    let sums = if column_sums && !b.along_k { Some(c.empty_f32([column_parts, p.n])?) } else { None };
-    let defines = defines(Plan { tile, split }, e, [a.along_k, b.along_k], dtype, sums.is_some());
+    let sums = if column_sums && !along_k[1] { Some(c.empty_f32([column_parts, p.n])?) } else { None };
+    let defines = defines(plan, e, along_k, dtype, sums.is_some());
     let define = |launch: Launch<'static>| {
         defines.iter().fold(launch, |launch, (name, value)| launch.define(name, value.clone()))
     };
@@ -357,7 +417,7 @@ pub(super) fn run_plan(
 /// compiler does not know. See [`Tuning::proven`].
 pub(super) fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &WGMMA, || {
-        let plan = Plan { tile: TILES[0], split: Split::None };
+        let plan = Plan { tile: TILES[0], split: Split::None, staging: None };
         if mma::allowed(device, DType::F32) {
             let tf32 = |c: &Tensor, p: &Problem| run_tf32(c, p, &Epilogue::NONE).map(|()| None);
             proof::exact(device, DType::F32, proof::EVEN, [false, true], tf32)?;
@@ -367,6 +427,12 @@ pub(super) fn proven(device: &Device) -> bool {
             proof::exact(device, DType::Bf16, proof::EVEN, [false; 2], |c, p| {
                 run_plan(c, p, &Epilogue::NONE, plan, column_sums)
             })
+        })?;
+        // C and what is added to it through local memory.
+        proof::exact(device, DType::Bf16, [false; 2], |c, p| {
+            let nothing = Tensor::zeros(device, [p.m, p.n], DType::Bf16)?;
+            let epilogue = Epilogue { aux: Aux::Residual(&nothing), ..Epilogue::NONE };
+            run_plan(c, p, &epilogue, Plan { staging: Some(plan.tile.staging()), ..plan }, false)
         })
     })
 }
@@ -378,8 +444,13 @@ mod tests {
     #[test]
     fn plans_fill_the_device_and_keep_to_its_limits() {
         for tile in TILES {
-            let bytes = tile.stages * (tile.rows() + tile.columns) * 128 + 1024 + 16 * tile.stages;
-            assert!(bytes <= 232_448, "{tile:?}: {bytes}");
+            let bytes = |stages| stages * (tile.rows() + tile.columns) * 128 + 1024;
+            assert!(bytes(tile.stages) <= 232_448, "{tile:?}");
+            let Staging { stages, boxes, rows } = tile.staging();
+            assert!(boxes >= 2 && stages <= tile.stages);
+            assert!(bytes(stages) + 8 * boxes * rows * 128 <= 232_448, "{tile:?}");
+            // Barriers have the last 1024 bytes.
+            assert!(16 * tile.stages <= 1024 && 16 * stages + 8 * 8 * boxes <= 1024);
         }
         let plan = |sizes| Plan::of(sizes, 132, true);
         // As measured: eleven parts are 0.93 of the speed of four (sweep.rs).
