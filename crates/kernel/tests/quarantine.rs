@@ -25,7 +25,7 @@ fn chosen(device: &Device) -> &'static str {
 
 fn suspect(kernel: &Kernel, params: Option<Params>) -> Suspect {
     let (kernel, text) = (kernel.name.into(), Some(kernel.fingerprint()));
-    Suspect { kernel, params, text, why: "test".into(), unfinished: 0 }
+    Suspect { kernel, params, text, why: "test".into(), unfinished: 0, process: None }
 }
 
 #[test]

@@ -70,34 +70,29 @@ impl Tuning {
         let text = kernel.fingerprint();
         let suspects = self.quarantine().suspects().into_iter();
         let mut mine = suspects.filter(|s| s.kernel == kernel.name && s.params.is_none());
-        mine.find(|s| s.text.as_ref() == Some(&text)).map_or(0, |s| s.unfinished)
+        mine.find(|s| s.text.as_ref() == Some(&text)).map_or(0, |s| s.ended())
     }
 
     fn hold(&self, kernel: &Kernel, why: &str, unfinished: u32) {
-        let mut suspects = self.others(kernel);
-        let text = Some(kernel.fingerprint());
-        suspects.push(Suspect {
-            kernel: kernel.name.into(),
-            params: None,
-            text,
-            why: why.into(),
-            unfinished,
-        });
-        self.keep(suspects);
+        self.set(
+            kernel,
+            Some(Suspect {
+                kernel: kernel.name.into(),
+                params: None,
+                text: Some(kernel.fingerprint()),
+                why: why.into(),
+                unfinished,
+                process: (unfinished > 0).then(std::process::id),
+            }),
+        );
     }
 
     fn release(&self, kernel: &Kernel) {
-        self.keep(self.others(kernel));
+        self.set(kernel, None);
     }
 
-    fn others(&self, kernel: &Kernel) -> Vec<Suspect> {
-        let all = self.quarantine().suspects().into_iter();
-        all.filter(|s| s.kernel != kernel.name || s.params.is_some()).collect()
-    }
-
-    fn keep(&self, suspects: Vec<Suspect>) {
-        self.quarantine().replace(suspects);
-        if let Err(e) = self.quarantine().save() {
+    fn set(&self, kernel: &Kernel, suspect: Option<Suspect>) {
+        if let Err(e) = self.quarantine().set(kernel, suspect) {
             tracing::warn!("{e}");
         }
     }
@@ -155,12 +150,13 @@ mod tests {
         let device = program(settings);
         let tuning = Tuning::of(&device);
         let path = tuning.quarantine().path().unwrap().to_owned();
-        let mut left = Vec::new();
+        let mut left = String::new();
         assert!(tuning.proven(&device, &KERNEL, || {
             if hang {
                 tuning.hold(&KERNEL, UNFINISHED, AVOIDED);
             }
-            left = std::fs::read(&path).unwrap();
+            let mine = format!("\"process\": {}", std::process::id());
+            left = std::fs::read_to_string(&path).unwrap().replace(&mine, "\"process\": null");
             Ok(())
         }));
         std::fs::write(&path, left).unwrap();
@@ -208,5 +204,30 @@ mod tests {
         };
         watched("long", Duration::from_millis(1), hangs, long).unwrap();
         assert!(told.load(Ordering::SeqCst));
+    }
+
+    /// A second device of a program, or a second program, that starts during a test neither counts it as ended nor writes its mark
+    /// back once it is released.
+    #[test]
+    fn tests_at_one_time_leave_no_mark() {
+        static OTHER: Kernel =
+            Kernel::new("proof_test_other", "__kernel void g(__global float *x) { x[0] = 2; }");
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+        let first = program(&settings);
+        let mut second = None;
+        assert!(Tuning::of(&first).proven(&first, &KERNEL, || {
+            let device = program(&settings);
+            let tuning = Tuning::of(&device);
+            assert!(tuning.proven(&device, &KERNEL, || {
+                assert!(!avoided(&settings), "tested twice at one time");
+                Ok(())
+            }));
+            second = Some((program(&settings), device));
+            Ok(())
+        }));
+        let (second, _) = second.unwrap();
+        assert!(Tuning::of(&second).proven(&second, &OTHER, || Ok(())));
+        assert!(Tuning::of(&program(&settings)).quarantine().suspects().is_empty());
     }
 }

@@ -26,6 +26,9 @@ pub struct Suspect {
     /// more; the second time it is avoided. 0 for what failed.
     #[serde(default, skip_serializing_if = "is_none")]
     pub unfinished: u32,
+    /// The program whose test it is; while that runs, the test has not ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
 }
 
 fn is_none(count: &u32) -> bool {
@@ -33,6 +36,14 @@ fn is_none(count: &u32) -> bool {
 }
 
 impl Suspect {
+    /// How many programs ended during its test, not counting one that still runs.
+    pub fn ended(&self) -> u32 {
+        let runs = self
+            .process
+            .is_some_and(|id| id == std::process::id() || PathBuf::from(format!("/proc/{id}")).exists());
+        self.unfinished - u32::from(runs && self.unfinished > 0)
+    }
+
     /// Whether it is avoided, and not only under test.
     pub fn is_avoided(&self) -> bool {
         self.unfinished != 1
@@ -90,6 +101,27 @@ impl Quarantine {
     /// Holds these from now on, in memory; [`Tuning::refresh`](super::Tuning::refresh) makes it count for what was launched.
     pub fn replace(&self, suspects: Vec<Suspect>) {
         *self.suspects.lock().unwrap_or_else(PoisonError::into_inner) = suspects;
+    }
+
+    /// Puts `suspect` in the place of what is held against all of a kernel's parameters together, in memory and on disk. What other
+    /// programs wrote about other kernels meanwhile stays, and is held from now on.
+    ///
+    /// # Errors
+    /// As [`Quarantine::save`].
+    pub(super) fn set(&self, kernel: &Kernel, suspect: Option<Suspect>) -> Result<()> {
+        static WRITER: Mutex<()> = Mutex::new(());
+        let _one = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+        // Failures stay also where the file cannot be written; tests under way are the file's.
+        let mut all = self.path.as_ref().filter(|path| path.exists()).map(read).unwrap_or_default();
+        let mine = self.suspects().into_iter().filter(|s| s.unfinished == 0 || self.path.is_none());
+        for suspect in mine {
+            if !all.contains(&suspect) {
+                all.push(suspect);
+            }
+        }
+        let others = all.into_iter().filter(|s| s.kernel != kernel.name || s.params.is_some());
+        self.replace(others.chain(suspect).collect());
+        self.save()
     }
 
     /// Writes the file, or removes it when nothing is held.

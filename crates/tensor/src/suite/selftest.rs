@@ -136,5 +136,6 @@ fn suspect(
         params: (!variants).then_some(params),
         why: format!("{op}: {}", why.lines().next().unwrap_or_default()),
         unfinished: 0,
+        process: None,
     }
 }

@@ -157,3 +157,81 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
         proof::same_backward(&device, &p, split::backward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
     }
 }
+
+/// o, dq, dk, dv of one causal head in f64: (T,D) each.
+fn exact(q: &[f64], k: &[f64], v: &[f64], dy: &[f64], (t, d): (usize, usize), scale: f64) -> [Vec<f64>; 4] {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let row = |x: &[f64], i: usize| x[i * d..(i + 1) * d].to_vec();
+    let mut all = [(); 4].map(|()| vec![0.0; t * d]);
+    for i in 0..t {
+        let scores: Vec<f64> = (0..=i).map(|j| (scale * dot(&row(q, i), &row(k, j))).exp()).collect();
+        let sum: f64 = scores.iter().sum();
+        let p: Vec<f64> = scores.iter().map(|s| s / sum).collect();
+        let dp: Vec<f64> = (0..=i).map(|j| dot(&row(dy, i), &row(v, j))).collect();
+        let delta = dot(&p, &dp);
+        for j in 0..=i {
+            let ds = scale * p[j] * (dp[j] - delta);
+            for e in 0..d {
+                all[0][i * d + e] += p[j] * v[j * d + e];
+                all[1][i * d + e] += ds * k[j * d + e];
+                all[2][j * d + e] += ds * q[i * d + e];
+                all[3][j * d + e] += p[j] * dy[i * d + e];
+            }
+        }
+    }
+    all
+}
+
+/// Root mean squares of errors against f64, as shares of the results': those of f32 units are the bound, which leaves room for chance.
+#[test]
+fn f32_in_three_parts_is_as_exact_as_f32_units() {
+    let device = test_device().unwrap();
+    if !split::SPLIT.runs_on(device.capabilities()) {
+        println!("skipped: {} has no wgmma", device.capabilities().id);
+        return;
+    }
+    let (t, d) = (512, 64);
+    let mut generator = Generator::new(11);
+    let mut draw = || Tensor::normal(&device, [1, 1, t, d], 0.0, 1.0, DType::F32, &mut generator).unwrap();
+    let [q, k, v, dy] = [draw(), draw(), draw(), draw()];
+    let wide = |x: &Tensor| x.to_vec().unwrap().into_iter().map(f64::from).collect::<Vec<f64>>();
+    let expected = exact(&wide(&q), &wide(&k), &wide(&v), &wide(&dy), (t, d), 0.125);
+    let p = kernels::Problem {
+        batch: 1,
+        heads: 1,
+        kv_heads: 1,
+        queries: t,
+        keys: t,
+        size: d,
+        causal: true,
+        scale: 0.125,
+        mask: None,
+        dtype: DType::F32,
+    };
+    let views = [View::heads(&q), View::heads(&k), View::heads(&v)];
+    let errors = [true, false].map(|split| {
+        let o = Tensor::zeros(&device, [1, t, 1, d], DType::F32).unwrap();
+        let lse = Tensor::zeros(&device, [1, 1, t], DType::F32).unwrap();
+        let grads = [(); 3].map(|()| Tensor::zeros(&device, [1, 1, t, d], DType::F32).unwrap());
+        let [dq, dk, dv] = &grads;
+        let into = [View::heads(dq), View::heads(dk), View::heads(dv)];
+        let known = Known { q: views[0], k: views[1], v: views[2], o: &o, lse: &lse, dy: View::heads(&dy) };
+        if split {
+            split::forward(&p, views, &o, &lse).unwrap();
+            split::backward(&p, &known, into).unwrap();
+        } else {
+            kernels::forward_tile(&p, views, &o, &lse, p.forward_tile(&device).unwrap()).unwrap();
+            kernels::backward_tile(&p, &known, into, p.backward_tile(&device).unwrap()).unwrap();
+        }
+        let rms = |got: &Tensor, expected: &[f64]| {
+            let square = |x: f64| x * x;
+            let error: f64 = wide(got).iter().zip(expected).map(|(g, e)| square(g - e)).sum();
+            (error / expected.iter().map(|e| square(*e)).sum::<f64>()).sqrt()
+        };
+        [rms(&o, &expected[0]), rms(dq, &expected[1]), rms(dk, &expected[2]), rms(dv, &expected[3])]
+    });
+    println!("o, dq, dk, dv: on tensor cores {:?}, by f32 units {:?}", errors[0], errors[1]);
+    for (ours, units) in errors[0].iter().zip(&errors[1]) {
+        assert!(*ours <= 1.2 * units, "{errors:?}");
+    }
+}

@@ -22,6 +22,9 @@ const PIECE: usize = 2 * STEPS;
 /// Bytes of an element's three parts.
 const BYTES: usize = 6;
 
+/// Sums so short are more exact by f32 units: at 77 steps their error was 0.78 of this kernel's, at 512 twice as large.
+const LEAST: usize = 256;
+
 /// Microseconds a multiprocessor of an H200 takes for a tile's [`STEPS`].
 const STEP: f64 = 1.15;
 /// Microseconds of a launch in a row of them.
@@ -73,7 +76,7 @@ pub(super) fn cost(c: &Tensor, p: &Problem) -> Option<f64> {
     let takes = c.dtype() == DType::F32
         && p.batch() == 1
         && p.m.min(p.n) >= 64
-        && p.k >= 64
+        && p.k >= LEAST
         && bytes as u64 <= capabilities.global_mem / 16;
     // Each operand is read once and its planes are written.
     takes.then(|| 2.0 * LAUNCH + bytes as f64 * (10.0 / 6.0) / 3e6 + plan(tiles(p), p.k, units).0)
@@ -173,7 +176,7 @@ mod tests {
         }
         assert!(proven(&device));
         let mut generator = crate::random::Generator::new(7);
-        for [m, k, n] in [[520, 1096, 392], [130, 77, 65], [1000, 64, 130], [128, 4096, 128]] {
+        for [m, k, n] in [[520, 1096, 392], [130, 77, 65], [1000, 257, 130], [128, 4096, 128]] {
             let mut draw = |dims: [usize; 2], turned: bool| {
                 let dims = if turned { [dims[1], dims[0]] } else { dims };
                 let x = Tensor::normal(&device, dims, 0.0, 1.0, DType::F32, &mut generator).unwrap();
@@ -200,7 +203,7 @@ mod tests {
                         rms(&c)
                     })
                     .collect();
-                assert!(errors[0] <= 1.1 * errors[1], "{m} x {k} x {n}: error {:e}, by f32 units {:e}", errors[0], errors[1]);
+                assert!(k < LEAST || errors[0] <= 1.1 * errors[1], "{m} x {k} x {n}: error {:e}, by f32 units {:e}", errors[0], errors[1]);
                 let count = tiles(&problem);
                 let whole = Shares { full: count, tail: 0, splits: 1, k_part: k };
                 let mut all = vec![whole, plan(count, k, 132).1];
