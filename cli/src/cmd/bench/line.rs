@@ -89,7 +89,7 @@ impl Printer {
             );
         }
         out::result(&format!(
-            "{id}: {}. At most {:.0} GFLOP/s (f32 from registers) and {:.1} GB/s (copy)",
+            "{id}: {}. At most {:.0} GFLOP/s (from registers, or a large product) and {:.1} GB/s (copy)",
             device.capabilities().name,
             c.gflops,
             c.gbps

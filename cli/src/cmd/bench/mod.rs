@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::out;
 use line::{Line, Printer};
 use measure::Rounds;
-use netcl::kernel::ceiling::{self, Ceilings};
+use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
 use peer::Peer;
 
@@ -115,7 +115,8 @@ impl Bench {
                 device.capabilities().id
             )));
         }
-        let ceilings = ceiling::measure(&device)?;
+        let ceilings = crate::profile::ceilings(&device, dtype)?
+            .ok_or_else(|| Error::internal("a device that is not simulated has no ceilings"))?;
         let mut printer = Printer::new(json);
         printer.ceilings(&device, &ceilings)?;
         Ok(Self { device, dtype, kind, rounds: Rounds(args.rounds.max(1)), ceilings, peer, printer })
