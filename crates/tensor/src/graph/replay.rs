@@ -87,7 +87,10 @@ impl Graph {
         let driver = self.device.driver();
         for step in &self.steps {
             match step {
-                Step::Launch { kernel, range, label } => self.device.launch_bound(kernel, *range, *label)?,
+                Step::Launch { kernel, range, label } => {
+                    tracing::trace!("replaying {} of {:?} in {:?}", label.name, range.global, range.local);
+                    self.device.launch_bound(kernel, *range, *label)?;
+                }
                 Step::Fill { to, bytes, pattern } => {
                     driver.fill(QueueKind::Compute, &to.memory, 0, *bytes, pattern)?;
                 }

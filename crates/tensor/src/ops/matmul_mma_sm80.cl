@@ -63,46 +63,70 @@ static inline void copy16(uint to, __global const T *from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 #if !A_EVEN || !B_EVEN
-/* The same from anywhere. */
-static inline void gather16(uint to, __global const T *from, int bytes) {
-  __global const ushort *x = (__global const ushort *)from;
-  uint v[4];
+/* The same from anywhere: the one or two whole chunks that hold those bytes, pushed together. A whole chunk lies in one page with
+ * the part of it that belongs to the matrix. */
+static inline uint4 gather16(__global const T *from, int bytes) {
+  const int off = (int)((ulong)from & 15);
+  __global const uint4 *chunk = (__global const uint4 *)((ulong)from - off);
+  uint4 low = (uint4)(0), high = (uint4)(0);
+  if (bytes > 0) low = chunk[0];
+  if (off + bytes > 16) high = chunk[1];
+  uint w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  UNROLL for (int i = 0; i < 6; ++i) w[i] = off & 8 ? w[i + 2] : w[i];
+  UNROLL for (int i = 0; i < 5; ++i) w[i] = off & 4 ? w[i + 1] : w[i];
   UNROLL for (int i = 0; i < 4; ++i) {
-    v[i] = 4 * i < bytes ? x[2 * i] : 0;
-    if (4 * i + 2 < bytes) v[i] |= (uint)x[2 * i + 1] << 16;
+    w[i] = off & 2 ? w[i] >> 16 | w[i + 1] << 16 : w[i];
+    const int left = bytes - 4 * i;
+    w[i] = left >= 4 ? w[i] : left >= 2 ? w[i] & 0xffff : 0;
   }
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
+  return (uint4)(w[0], w[1], w[2], w[3]);
 }
-#else
-#define gather16 copy16
+static inline void keep16(uint to, uint4 v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
 #endif
-#define COPY(EVEN, to, from, bytes)                                                                            \
-  if (EVEN) copy16(to, from, bytes);                                                                           \
-  else gather16(to, from, bytes);
 /* A thread's part of a block: four chunks. `from` is its first one's place in memory and walks on to the next block. */
 #define LINE(ALONG_K) ((ALONG_K) ? item >> 2 : item % CHUNKS * LANES)
 #define STEP(ALONG_K) ((ALONG_K) ? (item & 3) * LANES : item / CHUNKS)
 #define BYTES(left) min(max((left) * SIZE, 0), 16)
-#define SEND(tile, from, line0, lines, line_stride, k_stride, ALONG_K, EVEN, left)                             \
+/* Where in the tile chunk i goes, and how many of its bytes lie inside. */
+#define TO_ALONG(tile, i) ((tile) + ((item >> 2) + (i) * 32) * 64 + (ALONG(item >> 2, item & 3) << 4))
+#define ROW_ACROSS(i) (item / CHUNKS + (i) * (ITEMS / CHUNKS))
+#define TO_ACROSS(tile, i) ((tile) + ROW_ACROSS(i) * (CHUNKS * 16) + (ACROSS(ROW_ACROSS(i), item % CHUNKS) << 4))
+#define INSIDE(i, line0, lines, ALONG_K, left)                                                                 \
+  (ALONG_K ? (line0) + (item >> 2) + (i) * 32 < (lines) ? BYTES((left) - STEP(1)) : 0                          \
+           : ROW_ACROSS(i) < (left) ? BYTES((lines) - (line0) - LINE(0)) : 0)
+#define APART(ALONG_K, line_stride, k_stride) (ALONG_K ? 32 * (line_stride) : (ITEMS / CHUNKS) * (k_stride))
+#define SEND_EVEN(tile, from, line0, lines, line_stride, k_stride, ALONG_K, left)                              \
   {                                                                                                            \
     __global const T *next = from;                                                                             \
-    if (ALONG_K) {                                                                                             \
-      const int bytes = BYTES((left) - STEP(1)), row = item >> 2;                                              \
-      UNROLL for (int i = 0; i < 4; ++i) {                                                                     \
-        COPY(EVEN, (tile) + (row + i * 32) * 64 + (ALONG(row, item & 3) << 4), next,                           \
-             (line0) + row + i * 32 < (lines) ? bytes : 0)                                                     \
-        next += 32 * (line_stride);                                                                            \
-      }                                                                                                        \
-    } else {                                                                                                   \
-      const int bytes = BYTES((lines) - (line0) - LINE(0)), chunk = item % CHUNKS;                             \
-      UNROLL for (int i = 0; i < 4; ++i) {                                                                     \
-        const int row = item / CHUNKS + i * (ITEMS / CHUNKS);                                                  \
-        COPY(EVEN, (tile) + row * (CHUNKS * 16) + (ACROSS(row, chunk) << 4), next, row < (left) ? bytes : 0)   \
-        next += (ITEMS / CHUNKS) * (k_stride);                                                                 \
-      }                                                                                                        \
+    UNROLL for (int i = 0; i < 4; ++i) {                                                                       \
+      copy16(ALONG_K ? TO_ALONG(tile, i) : TO_ACROSS(tile, i), next, INSIDE(i, line0, lines, ALONG_K, left));   \
+      next += APART(ALONG_K, line_stride, k_stride);                                                           \
     }                                                                                                          \
     from += BK * (k_stride);                                                                                   \
   }
+#define SEND_UNEVEN(tile, from, line0, lines, line_stride, k_stride, ALONG_K, left)                            \
+  {                                                                                                            \
+    __global const T *next = from;                                                                             \
+    uint4 got[4];                                                                                              \
+    UNROLL for (int i = 0; i < 4; ++i) {                                                                       \
+      got[i] = gather16(next, INSIDE(i, line0, lines, ALONG_K, left));                                         \
+      next += APART(ALONG_K, line_stride, k_stride);                                                           \
+    }                                                                                                          \
+    UNROLL for (int i = 0; i < 4; ++i) keep16(ALONG_K ? TO_ALONG(tile, i) : TO_ACROSS(tile, i), got[i]);       \
+    from += BK * (k_stride);                                                                                   \
+  }
+#if A_EVEN
+#define SEND_A SEND_EVEN
+#else
+#define SEND_A SEND_UNEVEN
+#endif
+#if B_EVEN
+#define SEND_B SEND_EVEN
+#else
+#define SEND_B SEND_UNEVEN
+#endif
 
 static inline void matrices(uint *r, uint at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -199,8 +223,8 @@ __kernel void matmul_mma(__global const T *restrict a, __global const T *restric
   /* The next block into the buffer at `to`; `left` steps of the sum are left from it on. */
 #define SEND_BOTH(to, left)                                                                                    \
   {                                                                                                            \
-    SEND((to), a, m0, m, a_rs, a_cs, A_ALONG_K, A_EVEN, left)                                                  \
-    SEND((to) + TILE_BYTES, b, n0, n, b_cs, b_rs, B_ALONG_K, B_EVEN, left)                                     \
+    SEND_A((to), a, m0, m, a_rs, a_cs, A_ALONG_K, left)                                                        \
+    SEND_B((to) + TILE_BYTES, b, n0, n, b_cs, b_rs, B_ALONG_K, left)                                           \
   }
 
   float acc[4][8][4];

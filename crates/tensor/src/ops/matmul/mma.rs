@@ -80,7 +80,13 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
     let tiles = p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE);
     let idle = RESIDENT * c.device().capabilities().compute_units as usize / (tiles * p.batch()).max(1);
     let most = (p.k / (4 * block)).clamp(1, 64);
-    let k_part = p.k.div_ceil(idle.clamp(1, most)).next_multiple_of(block).max(block);
+    // Microseconds: a block takes 0.7 while two groups share a multiprocessor, adding parts up a launch and their bytes twice.
+    let time = |splits: usize| {
+        let parts = if splits > 1 { 6.0 + (splits * c.count() * 8) as f64 / 3e6 } else { 0.0 };
+        p.k.div_ceil(splits * block) as f64 * 0.7 + parts
+    };
+    let splits = (1..=idle.clamp(1, most)).min_by(|a, b| time(*a).total_cmp(&time(*b))).unwrap_or(1);
+    let k_part = p.k.div_ceil(splits).next_multiple_of(block).max(block);
     let splits = p.k.div_ceil(k_part).max(1);
     let part = if splits > 1 { Some(c.empty_f32([splits, c.count()])?) } else { None };
     let launch = bind(MMA.launch("matmul_mma"), c, p, e)?.define("A_ALONG_K", a.along_k);
