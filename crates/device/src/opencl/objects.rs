@@ -6,7 +6,7 @@ use super::sys::{Int, Ptr, Table};
 use crate::driver::{Event, Memory, Program, QueueKind};
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 static NEXT_MEMORY: AtomicU64 = AtomicU64::new(0);
 
@@ -86,13 +86,62 @@ pub(super) struct ClMemory {
     _parent: Option<Memory>,
     /// Tells it from every other memory object of this process, unlike its address, which may be used again.
     pub id: u64,
+    /// Kernels that have it for an argument.
+    users: Mutex<Vec<Weak<Arguments>>>,
+}
+
+/// Arguments go first: kernels do not keep memory objects, so one that stays set names what is no longer there. NVIDIA's driver
+/// (580.159) crashed in a launch after a part of the launched buffer had been released that was still an argument of another
+/// kernel object, and did not where nothing was released.
+impl Drop for ClMemory {
+    fn drop(&mut self) {
+        let users = std::mem::take(self.users.get_mut().unwrap_or_else(PoisonError::into_inner));
+        users.iter().filter_map(Weak::upgrade).for_each(|kernel| kernel.forget(self.id));
+    }
 }
 
 impl ClMemory {
     pub fn memory(shared: &Arc<Shared>, ptr: Ptr, parent: Option<Memory>) -> Memory {
         let release = ("clReleaseMemObject", shared.table.clReleaseMemObject);
         let owner = Owner { ptr, shared: Arc::clone(shared), release };
-        Memory::new(Self { owner, _parent: parent, id: NEXT_MEMORY.fetch_add(1, Ordering::Relaxed) })
+        let id = NEXT_MEMORY.fetch_add(1, Ordering::Relaxed);
+        Memory::new(Self { owner, _parent: parent, id, users: Mutex::default() })
+    }
+    /// Notes a kernel that has it for an argument from now on.
+    pub fn used_by(&self, kernel: &Arc<Arguments>) {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if !users.iter().any(|user| std::ptr::eq(user.as_ptr(), Arc::as_ptr(kernel))) {
+            users.push(Arc::downgrade(kernel));
+        }
+    }
+}
+
+/// A kernel object and what its arguments were last set to, owned by whoever sets and enqueues. Setting one costs drivers an
+/// allocation.
+pub(super) struct Arguments {
+    pub owner: Owner,
+    slots: Mutex<Vec<Option<Set>>>,
+}
+
+impl Arguments {
+    pub fn new(owner: Owner) -> Arc<Self> {
+        Arc::new(Self { owner, slots: Mutex::default() })
+    }
+    pub fn lock(&self) -> MutexGuard<'_, Vec<Option<Set>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Sets every argument that is memory object `id` to none at all.
+    fn forget(&self, id: u64) {
+        let Some(set) = self.owner.shared.table.clSetKernelArg else { return };
+        for (i, slot) in (0u32..).zip(self.lock().iter_mut()) {
+            if *slot == Some(Set::Memory(id)) {
+                *slot = None;
+                let none: Ptr = std::ptr::null_mut();
+                // SAFETY: a live kernel whose lock is held; a null memory object is a value that arguments may have.
+                let code = unsafe { set(self.owner.ptr, i, size_of::<Ptr>(), (&raw const none).cast()) };
+                self.owner.shared.defer("clSetKernelArg", code);
+            }
+        }
     }
 }
 
@@ -106,12 +155,10 @@ impl ClProgram {
 }
 
 pub(super) struct ClKernel {
-    pub owner: Owner,
+    pub arguments: Arc<Arguments>,
     pub name: String,
     /// What it is a kernel of, to make another one with arguments of its own.
     pub program: Program,
-    /// What its arguments were last set to, owned by whoever sets and enqueues. Setting one costs drivers an allocation.
-    pub slots: Mutex<Vec<Option<Set>>>,
 }
 pub(super) struct ClEvent(pub Owner);
 

@@ -2,7 +2,9 @@
 
 use super::args::Set;
 use super::discover::OpenClDevice;
-use super::objects::{ClEvent, ClKernel, ClMemory, ClProgram, Owner, Shared, cl_event, cl_memory, foreign};
+use super::objects::{
+    Arguments, ClEvent, ClKernel, ClMemory, ClProgram, Owner, Shared, cl_event, cl_memory, foreign,
+};
 use super::result::{check, info_bytes, need, number, text};
 use super::staging::Staging;
 use super::sys::{self, Ptr, Table};
@@ -93,8 +95,14 @@ impl OpenClDriver {
         Err(Error::build(format!("{status}\noptions: {options}\n{log}")))
     }
 
-    /// Sets those arguments of a kernel that are not what `slots` says.
-    fn set_arguments(&self, kernel: &ClKernel, slots: &mut Vec<Option<Set>>, args: &[Arg<'_>]) -> Result<()> {
+    /// Sets those arguments of a kernel that are not what `slots` says. `tracked`: the kernel may outlive its arguments.
+    fn set_arguments(
+        &self,
+        kernel: &ClKernel,
+        slots: &mut Vec<Option<Set>>,
+        args: &[Arg<'_>],
+        tracked: bool,
+    ) -> Result<()> {
         let set = need(self.table().clSetKernelArg, "clSetKernelArg")?;
         slots.resize(args.len(), None);
         for ((i, arg), slot) in (0u32..).zip(args).zip(slots.iter_mut()) {
@@ -103,6 +111,12 @@ impl OpenClDriver {
                 continue;
             }
             *slot = None;
+            if let Arg::Memory(m, _) = arg
+                && tracked
+                && let Some(memory) = m.get::<ClMemory>()
+            {
+                memory.used_by(&kernel.arguments);
+            }
             let mem;
             let (size, at): (usize, *const c_void) = match arg {
                 Arg::Memory(m, _) => {
@@ -113,7 +127,7 @@ impl OpenClDriver {
                 Arg::Local(bytes) => (*bytes, std::ptr::null()),
             };
             // SAFETY: `at` points to `size` bytes, or is null for local memory.
-            let code = unsafe { set(kernel.owner.ptr, i, size, at) };
+            let code = unsafe { set(kernel.arguments.owner.ptr, i, size, at) };
             check(
                 "clSetKernelArg",
                 || format!("argument {i} ({size} bytes) of kernel {}", kernel.name),
@@ -132,7 +146,17 @@ impl OpenClDriver {
         let (q, null) = (self.shared.queue(QueueKind::Compute), std::ptr::null());
         // SAFETY: sizes are arrays of three, every argument is set: just now under the kernel's lock, or once by `bind`.
         let code = unsafe {
-            enqueue(q, kernel.owner.ptr, 3, null, global.as_ptr(), local.as_ptr(), 0, null.cast(), slot)
+            enqueue(
+                q,
+                kernel.arguments.owner.ptr,
+                3,
+                null,
+                global.as_ptr(),
+                local.as_ptr(),
+                0,
+                null.cast(),
+                slot,
+            )
         };
         check(
             "clEnqueueNDRangeKernel",
@@ -326,8 +350,8 @@ impl Driver for OpenClDriver {
         check("clCreateKernel", || format!("kernel {name}"), code)?;
         let release = ("clReleaseKernel", self.table().clReleaseKernel);
         let owner = Owner { ptr, shared: Arc::clone(&self.shared), release };
-        let program = program.clone();
-        Ok(KernelHandle::new(ClKernel { owner, name: name.into(), program, slots: Mutex::default() }))
+        let (arguments, program) = (Arguments::new(owner), program.clone());
+        Ok(KernelHandle::new(ClKernel { arguments, name: name.into(), program }))
     }
 
     fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize> {
@@ -335,7 +359,7 @@ impl Driver for OpenClDriver {
         let kernel = kernel.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
         // SAFETY: `info_bytes` passes a buffer of the size it names.
         let bytes = info_bytes("clGetKernelWorkGroupInfo", |n, p, s| unsafe {
-            get(kernel.owner.ptr, self.shared.device, sys::KERNEL_WORK_GROUP_SIZE, n, p.cast(), s)
+            get(kernel.arguments.owner.ptr, self.shared.device, sys::KERNEL_WORK_GROUP_SIZE, n, p.cast(), s)
         })?;
         Ok(usize::try_from(number(&bytes)).unwrap_or(usize::MAX))
     }
@@ -349,8 +373,8 @@ impl Driver for OpenClDriver {
     ) -> Result<Option<Event>> {
         let kernel = kernel.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
         // Held until it is enqueued: arguments belong to the kernel, not to the launch.
-        let mut slots = kernel.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        self.set_arguments(kernel, &mut slots, args)?;
+        let mut slots = kernel.arguments.lock();
+        self.set_arguments(kernel, &mut slots, args, true)?;
         self.enqueue(kernel, range, timed)
     }
 
@@ -358,7 +382,7 @@ impl Driver for OpenClDriver {
         let like = kernel.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
         let bound = self.kernel(&like.program, &like.name)?;
         let own = bound.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?;
-        self.set_arguments(own, &mut Vec::new(), args)?;
+        self.set_arguments(own, &mut Vec::new(), args, false)?;
         Ok(bound)
     }
 
@@ -428,5 +452,45 @@ impl Driver for OpenClDriver {
     fn deferred_error(&self) -> Option<Error> {
         let mut slot = self.shared.deferred.lock().unwrap_or_else(PoisonError::into_inner);
         slot.take().map(|e| Error::new(ErrorKind::Launch, e.message()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::args::Set;
+    use super::super::discover::devices;
+    use super::*;
+    use crate::Settings;
+    use crate::driver::Access;
+
+    /// A kernel forgets an argument that is released, and takes another in its place.
+    #[test]
+    fn released_memory_is_no_argument_any_more() {
+        for device in devices(&Settings::default()).unwrap_or_default() {
+            let Ok(driver) = OpenClDriver::open(&device, false) else { continue };
+            let text = "__kernel void set(__global int *x, int v) { x[get_global_id(0)] = v; }";
+            let kernel = driver.kernel(&driver.build(text, "").unwrap(), "set").unwrap();
+            let own = kernel.get::<ClKernel>().unwrap();
+            let range = Range { global: [16, 1, 1], local: [16, 1, 1] };
+            let run = |memory: &Memory, v: i32| {
+                let bytes = v.to_ne_bytes();
+                let args = [Arg::Memory(memory, Access::Write), Arg::Scalar(&bytes)];
+                driver.launch(&kernel, &args, range, false).unwrap();
+            };
+            let whole = driver.allocate(8192, "test").unwrap();
+            let part = driver.sub_allocate(&whole, 4096, 64).unwrap();
+            run(&part, 5);
+            driver.finish(QueueKind::Compute).unwrap();
+            assert!(matches!(own.arguments.lock()[0], Some(Set::Memory(_))));
+            drop(part);
+            assert!(own.arguments.lock()[0].is_none() && own.arguments.lock()[1].is_some());
+            run(&whole, 7);
+            let mut got = [0u8; 64];
+            driver.read(QueueKind::Compute, &whole, 0, &mut got).unwrap();
+            assert!(got.chunks(4).all(|x| x == 7i32.to_ne_bytes()), "{}", device.capabilities.id);
+            driver.read(QueueKind::Compute, &whole, 4096, &mut got).unwrap();
+            assert!(got.chunks(4).all(|x| x == 5i32.to_ne_bytes()), "{}", device.capabilities.id);
+            assert!(driver.deferred_error().is_none());
+        }
     }
 }

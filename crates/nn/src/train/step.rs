@@ -166,7 +166,12 @@ fn rehearse(
     let warm = || -> Result<()> {
         let mut optimizer = optimizer.borrow_mut();
         let first = batches.first().ok_or_else(|| Error::internal("a step without batches"))?;
-        let row = |ids: &Tensor| ids.window(0, [1, config.context]);
+        // Rows of their own: parts of the inputs would not live as long as those.
+        let row = |ids: &Tensor| {
+            let bytes = ids.to_bytes()?;
+            let one = bytes.len() / ids.dims()[0].max(1);
+            Tensor::from_bytes(ids.device(), [1, config.context], &bytes[..one], ids.dtype())
+        };
         gradients(model, &optimizer, config, draws, &[(row(&first.0)?, row(&first.1)?)])?;
         optimizer.prepare()
     };
