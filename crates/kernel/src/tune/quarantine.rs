@@ -36,7 +36,7 @@ fn is_none(count: &u32) -> bool {
 }
 
 impl Suspect {
-    /// How many programs ended during its test, not counting one that still runs.
+    /// How many programs ended during its test, not counting one that still runs, as far as `/proc` tells.
     pub fn ended(&self) -> u32 {
         let runs = self
             .process

@@ -26,7 +26,6 @@
  */
 #define PLANE 8192
 #define BLOCK (3 * PLANE)
-#define MATH_ITEMS 128
 #define ALONE 8
 /* Descriptors, in units of 16 bytes: no swizzle. By rows: core matrices 128 bytes apart along rows, 1024 along columns. By
  * columns the two change places. */

@@ -373,21 +373,38 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     };
     shape(launch).groups(shares.groups()).run()?;
     let Some(part) = part else { return Ok(()) };
-    let launch = kernel.launch("matmul_tile_sum").define("DTYPE", c.dtype().code()).read(&part);
-    let launch = bind_bias(launch, e, c)?;
-    let launch = launch.write(c).scalar(int(p.m)).scalar(int(p.n)).scalar(int(shares.full)).scalar(int(shares.tail));
-    let launch = launch.scalar(int(shares.splits)).scalar(e.alpha).scalar(e.flags());
-    shape(launch).items(shares.tail * side * side / 4).run()
+    add_tail(shape(kernel.launch("matmul_tile_sum")), &part, c, p, e, shares, side)
 }
 
-/// The last tiles, 128 x 128 each, of `c = epilogue(sum of the parts)`: `part` (splits, tail, 128, 128).
-pub(super) fn add_tail(part: &Tensor, c: &Tensor, p: &Problem, e: &Epilogue<'_>, shares: Shares) -> Result<()> {
-    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
-    let launch = TILE.launch("matmul_tile_sum").define("DTYPE", c.dtype().code()).define("WG", ITEMS);
+/// [`add_tail`] for parts of tiles of 128 x 128 that another kernel left.
+pub(super) fn add_tail_of_128(
+    part: &Tensor,
+    c: &Tensor,
+    p: &Problem,
+    e: &Epilogue<'_>,
+    shares: Shares,
+) -> Result<()> {
+    let launch = TILE.launch("matmul_tile_sum").define("WG", ITEMS);
     let launch = launch.define("BM", 128).define("BN", 128).define("TM", 8).define("TN", 8);
-    let launch = bind_bias(launch.read(part), e, c)?.write(c).scalar(int(p.m)).scalar(int(p.n));
+    add_tail(launch, part, c, p, e, shares, 128)
+}
+
+/// The last tiles, `side` x `side` each, of `c = epilogue(sum of the parts)`: `part` (splits, tail, side, side). `launch` is of
+/// matmul_tile_sum and knows the shape of its tiles.
+fn add_tail(
+    launch: Launch<'static>,
+    part: &Tensor,
+    c: &Tensor,
+    p: &Problem,
+    e: &Epilogue<'_>,
+    shares: Shares,
+    side: usize,
+) -> Result<()> {
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = bind_bias(launch.define("DTYPE", c.dtype().code()).read(part), e, c)?;
+    let launch = launch.write(c).scalar(int(p.m)).scalar(int(p.n));
     let launch = launch.scalar(int(shares.full)).scalar(int(shares.tail)).scalar(int(shares.splits));
-    launch.scalar(e.alpha).scalar(e.flags()).items(shares.tail * 128 * 128 / 4).run()
+    launch.scalar(e.alpha).scalar(e.flags()).items(shares.tail * side * side / 4).run()
 }
 
 /// `c = epilogue(sum of the parts)`, each as large as `c`, in their order.

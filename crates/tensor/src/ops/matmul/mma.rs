@@ -30,25 +30,25 @@ pub(super) fn lanes(dtype: DType) -> usize {
 
 /// How an operand lies: whether the axis of stride 1 is k, and whether its lines and batches start at multiples of 16 bytes.
 #[derive(Clone, Copy)]
-struct Layout {
+struct Lines {
     along_k: bool,
     even: bool,
 }
 
 /// That of x, of which `(stride along k, other stride)` are these; `None` where neither is 1, or it is f32 and not even.
-fn along_k(x: &Matrix, (k, other): (usize, usize), batch: [usize; 2]) -> Option<Layout> {
+fn lines(x: &Matrix, (k, other): (usize, usize), batch: [usize; 2]) -> Option<Lines> {
     let dtype = x.tensor.dtype();
     let even = |line: usize| [x.offset(), batch[0], batch[1], line].iter().all(|v| v.is_multiple_of(lanes(dtype)));
-    let layouts = [(k == 1, other), (other == 1, k)].into_iter().enumerate().filter(|(_, (one, _))| *one);
-    let mut layouts = layouts.map(|(i, (_, line))| Layout { along_k: i == 0, even: even(line) });
-    let first = layouts.next()?;
-    let best = if first.even { first } else { layouts.next().filter(|second| second.even).unwrap_or(first) };
+    let both = [(k == 1, other), (other == 1, k)].into_iter().enumerate().filter(|(_, (one, _))| *one);
+    let mut both = both.map(|(i, (_, line))| Lines { along_k: i == 0, even: even(line) });
+    let first = both.next()?;
+    let best = if first.even { first } else { both.next().filter(|second| second.even).unwrap_or(first) };
     (best.even || dtype != DType::F32).then_some(best)
 }
 
-fn layouts(p: &Problem) -> Option<[Layout; 2]> {
-    let a = along_k(&p.a, (p.a.col_stride, p.a.row_stride), p.a_strides)?;
-    let b = along_k(&p.b, (p.b.row_stride, p.b.col_stride), p.b_strides)?;
+fn layouts(p: &Problem) -> Option<[Lines; 2]> {
+    let a = lines(&p.a, (p.a.col_stride, p.a.row_stride), p.a_strides)?;
+    let b = lines(&p.b, (p.b.row_stride, p.b.col_stride), p.b_strides)?;
     Some([a, b])
 }
 

@@ -1,7 +1,7 @@
 //! f32 on the tensor cores of NVIDIA's sm_90 without rounding the operands: three bf16 for each f32.
 
 use super::super::prelude::*;
-use super::launch::{Epilogue, Unused, add_tail};
+use super::launch::{Epilogue, Unused, add_tail_of_128};
 use super::plan::Shares;
 use super::proof;
 use super::view::{Matrix, Problem};
@@ -139,7 +139,7 @@ fn run_shares(c: &Tensor, p: &Problem, e: &Epilogue<'_>, shares: Shares) -> Resu
     let launch = launch.scalar(int(shares.full)).scalar(int(shares.tail.max(1))).scalar(int(shares.splits * shares.tail.min(1)));
     let launch = launch.scalar(e.alpha).scalar(e.flags());
     launch.local([384, 1, 1]).groups(shares.groups().min(units)).run()?;
-    part.map_or(Ok(()), |part| add_tail(&part, c, p, e, shares))
+    part.map_or(Ok(()), |part| add_tail_of_128(&part, c, p, e, shares))
 }
 
 /// Whether small products are exact, of whole numbers and of numbers with 24 significant bits. See [`Tuning::proven`].
