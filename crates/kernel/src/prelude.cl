@@ -4,6 +4,7 @@
  * OUT    storage of those it calls OUT_T: the same, and 3 i32, 4 u32; DTYPE where not given.
  * VW     lanes per work-item (1, 2, 4, 8, 16). FV is float or floatVW.
  * WG     work-items per group where a kernel reduces over a group; 1 on CPUs, where a row fits a core.
+ * NVIDIA_CC  compute capability of an NVIDIA device, 90 for 9.0. From 80 on an instruction rounds to bf16.
  */
 #ifndef DTYPE
 #define DTYPE 0
@@ -16,6 +17,9 @@
 #endif
 #ifndef WG
 #define WG 1
+#endif
+#ifndef NVIDIA_CC
+#define NVIDIA_CC 0
 #endif
 
 #define CAT_(a, b) a##b
@@ -42,10 +46,18 @@ typedef CAT(uint, VW) UV;
 #endif
 
 /* bf16: round to nearest, ties to even; NaN stays NaN. */
+#if NVIDIA_CC >= 80
+static inline ushort bf16_of(float x) {
+  ushort r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
+  return r;
+}
+#else
 static inline ushort bf16_of(float x) {
   uint u = as_uint(x);
   return isnan(x) ? (ushort)((u >> 16) | 64u) : (ushort)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
+#endif
 static inline float of_bf16(ushort h) { return as_float((uint)h << 16); }
 
 /* Vectors of 16-bit floats. Halves go through an aligned private vector: PoCL's vstore_halfN takes the address for aligned
@@ -81,11 +93,36 @@ static inline void f16_store(__global half *p, FV v) {
   CAT(CAT(vstore_half, VW), _rte)(v, 0, (half *)&h);
   STV_HALVES((__global ushort *)p, h);
 }
-static inline void bf16_store(__global ushort *p, FV v) {
+static inline HV bf16_rounded(FV v) {
+#if NVIDIA_CC >= 80
+  uint pairs[VW / 2];
+  const float *lanes = (const float *)&v;
+  for (int k = 0; k < VW / 2; k++)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pairs[k]) : "f"(lanes[2 * k + 1]), "f"(lanes[2 * k]));
+  return *(const HV *)pairs;
+#else
   UV u = AS_UV(v);
   UV r = (u + (UV)(0x7fffu) + ((u >> 16) & (UV)(1u))) >> 16;
-  STV_HALVES(p, CAT(convert_ushort, VW)(isnan(v) ? ((u >> 16) | (UV)(64u)) : r));
+  return CAT(convert_ushort, VW)(isnan(v) ? ((u >> 16) | (UV)(64u)) : r);
+#endif
 }
+static inline void bf16_store(__global ushort *p, FV v) { STV_HALVES(p, bf16_rounded(v)); }
+
+/* The same where p is a multiple of VW elements. */
+#define LDVA_F32(p) (*(__global const FV *)(p))
+#define STVA_F32(p, v) (*(__global FV *)(p) = (v))
+#define LDVA_F16(p) CAT(vloada_half, VW)(0, (p))
+#define STVA_F16(p, v) CAT(CAT(vstorea_half, VW), _rte)((v), 0, (p))
+#if VW == 8
+static inline FV bf16_load_aligned(__global const ushort *p) {
+  const uint4 v = *(__global const uint4 *)p, low = v << 16, high = v & 0xffff0000u;
+  return as_float8((uint8)(low.x, high.x, low.y, high.y, low.z, high.z, low.w, high.w));
+}
+#define LDVA_BF16(p) bf16_load_aligned(p)
+#else
+#define LDVA_BF16(p) AS_FV(CAT(convert_uint, VW)(*(__global const HV *)(p)) << 16)
+#endif
+#define STVA_BF16(p, v) (*(__global HV *)(p) = bf16_rounded(v))
 #endif
 
 #if DTYPE == 0

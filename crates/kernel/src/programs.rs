@@ -91,7 +91,11 @@ impl Programs {
         let capabilities = device.capabilities();
         // Oclgrind takes clang's built-in for prefetching for an unknown function.
         let lacks = if capabilities.id.starts_with("oclgrind:") { "-DNO_PREFETCH" } else { "" };
-        let options = format!("{OPTIONS} {lacks} {}", (kernel.options)(capabilities));
+        let nvidia = match capabilities.nvidia_cc {
+            0 => String::new(),
+            cc => format!("-DNVIDIA_CC={cc}"),
+        };
+        let options = format!("{OPTIONS} {lacks} {nvidia} {}", (kernel.options)(capabilities));
         let options = options.trim();
         let disk = DiskCache::of(device.settings());
         let key = DiskCache::key(source, options, capabilities);

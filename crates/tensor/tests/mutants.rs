@@ -72,7 +72,7 @@ const MUTANTS: [Mutant; 40] = [
     m(OffByOne, "cross_entropy::CrossEntropy", "__kernel void cross_entropy_mean(", "row < rows", "row <= rows"),
     m(OffByOne, "reduce::Sum", "__kernel void reduce_rows(", "OUT_1(y, row, total", "OUT_1(y, row + 1, total"),
     m(OffByOne, "softmax::LogSoftmax", GROUP_SUM, "h = WG / 2", "h = WG / 4"),
-    m(OffByOne, "matmul::MatMul", "__kernel void matmul_tile(", "else if (m0 + row < m)", "else if (m0 + row <= m)"),
+    m(OffByOne, "matmul::MatMul", "__kernel void matmul_tile(", "if (m0 + row < m) UNROLL", "if (m0 + row <= m) UNROLL"),
     m(OffByOne, "matmul::MatMul", "#define FETCH(", "at < (lines)", "at <= (lines)"),
     m(SwappedIndex, "view::Permute", TURN, "= tile[c * PITCH + r]", "= tile[r * PITCH + c]"),
     m(SwappedIndex, "layer_norm::LayerNorm", COLUMN_SUM, "s[at + h * across]", "s[at + h]"),

@@ -9,6 +9,7 @@
  * FLAT 1:  every input is contiguous with y's shape: one index. n = elements.
  * FLAT 0:  rows of `inner` elements; the row number is taken apart over OUTER dimensions whose sizes (dD) and strides
  *          (tI_D) are arguments; the stride along a row is 0, 1 or rI by the macros in LOADS.
+ * ALIGNED 1: FLAT, and every pointer with its offset is a multiple of VW elements.
  * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: items stride over the whole.
  * No work-item touches another's elements; nothing is accumulated.
  */
@@ -22,17 +23,36 @@
 #ifndef CHUNKED
 #define CHUNKED 1
 #endif
+#ifndef ALIGNED
+#define ALIGNED 0
+#endif
 
 /* Private arrays of VW floats. */
 #define LOADN(p) LDV_F32(p)
 #define STOREN(v, p) STV_F32(p, v)
 
 /* Vector (IN_V) and single (IN_1) loads by storage type: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32. */
+#if ALIGNED && VW > 1
+#define IN_V0(p, i) LDVA_F32((p) + (i))
+#define IN_V1(p, i) LDVA_F16((p) + (i))
+#define IN_V2(p, i) LDVA_BF16((p) + (i))
+#if OUT == 0
+#define OUT_VA(p, i, v) STVA_F32((p) + (i), (v))
+#elif OUT == 1
+#define OUT_VA(p, i, v) STVA_F16((p) + (i), (v))
+#elif OUT == 2
+#define OUT_VA(p, i, v) STVA_BF16((p) + (i), (v))
+#else
+#define OUT_VA OUT_V
+#endif
+#else
 #define IN_V0(p, i) LDV_F32((p) + (i))
-#define IN_10(p, i) ((p)[i])
 #define IN_V1(p, i) LDV_F16((p) + (i))
-#define IN_11(p, i) vload_half((i), (p))
 #define IN_V2(p, i) LDV_BF16((p) + (i))
+#define OUT_VA OUT_V
+#endif
+#define IN_10(p, i) ((p)[i])
+#define IN_11(p, i) vload_half((i), (p))
 #define IN_12(p, i) of_bf16((p)[i])
 #define IN_V3(p, i) TO_FV(LDV_F32((p) + (i)))
 #define IN_13(p, i) ((float)(p)[i])
@@ -75,7 +95,7 @@ __kernel void elementwise(PARAMS __global OUT_T *restrict y, ulong oy, ulong n) 
   ulong i = begin;
   for (; i + VW <= end; i += step) {
     LOADS
-    OUT_V(y, i, (FV)(EXPR));
+    OUT_VA(y, i, (FV)(EXPR));
   }
   if (i < end) {
     const int lanes = (int)(end - i);

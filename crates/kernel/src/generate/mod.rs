@@ -66,6 +66,8 @@ pub struct Spec {
     pub outer: Option<usize>,
     /// Each work-item owns a contiguous range (CPUs).
     pub chunked: bool,
+    /// Without outer dimensions: every operand's offset is a multiple of the vector's length, in elements.
+    pub aligned: bool,
 }
 
 /// The defines that turn `elementwise.cl` into this kernel. Arguments: for each input pointer and element offset; the scalars;
@@ -99,6 +101,7 @@ pub fn defines(spec: &Spec) -> Vec<(&'static str, Value)> {
     let mut out = vec![
         ("FLAT", Value::from(spec.outer.is_none())),
         ("CHUNKED", Value::from(spec.chunked)),
+        ("ALIGNED", Value::from(spec.aligned)),
         ("OUT", Value::Int(spec.output as i64)),
         ("EXPR", text(&spec.expression)),
         ("PARAMS", text(&params)),
@@ -153,6 +156,7 @@ mod tests {
             output: Storage::F16,
             outer: Some(2),
             chunked: false,
+            aligned: false,
         };
         let source = assemble(&ELEMENTWISE, &defines(&spec));
         for part in [

@@ -213,8 +213,12 @@ impl Op<2> for Binary {
         let mut out = Vec::new();
         for row in BINARY {
             let op = Self { row };
-            // Apart from zero and from each other: no poles, no ties.
-            let (a, b) = (|s: &[usize]| Input::uniform(s, 0.5, 1.4), |s: &[usize]| Input::uniform(s, 1.5, 3.0));
+            // Apart from zero and from each other: no poles, no ties. Either may be the larger one where that is the question.
+            let either = ["maximum", "minimum"].contains(&row.name);
+            let draw = |low, high, values: &'static [f64]| {
+                move |s: &[usize]| if either { Input::values(s, values, None) } else { Input::uniform(s, low, high) }
+            };
+            let (a, b) = (draw(0.5, 1.4, &[0.5, -2.0, 1.25]), draw(1.5, 3.0, &[1.5, 0.75, -0.5, 2.0, -3.0]));
             let sample = |x: &[usize], y: &[usize]| Sample::new(op.clone(), [a(x), b(y)]).named(row.name);
             let big: &[usize] = &[4096, 4096];
             out.extend([sample(&[2, 3, 35], &[2, 3, 35]).bench(&[big, big]).light(), sample(&[2, 3, 5], &[5]).light(), sample(&[1], &[1]).light()]);

@@ -7,6 +7,7 @@
 //! because a loss scale meets them before they are divided by that number.
 
 use super::cross_entropy::{CrossEntropy, Reduction};
+use super::join::cat;
 use super::matmul::{Epilogue, Matrix, Problem, accumulate, product, run};
 use super::prelude::*;
 use crate::tape;
@@ -37,7 +38,7 @@ impl Default for LinearCrossEntropy {
 }
 
 /// x `(.., C)`, weight `(V, C)`, targets `(..)` u32 or i32 → the mean cross entropy of `x weightᵀ` over the rows that are not
-/// ignored: a scalar, f32 for every dtype, NaN when all are ignored. A target that is no class makes the loss NaN.
+/// ignored: a scalar, f32 for every dtype, NaN when all are ignored. A target that is no class makes the loss NaN or infinite.
 ///
 /// # Errors
 /// `Shape` when C differs, targets have not the shape of x without its last axis, `label_smoothing` is not from 0 to 1, or the
@@ -104,6 +105,24 @@ impl LinearCrossEntropy {
     }
 }
 
+/// Classes in multiples of which rows of 16-bit logits start at multiples of 16 bytes, as fast products want them; fewer classes than
+/// [`MANY`] are not worth a copy of the weight.
+const EVEN: usize = 8;
+const MANY: usize = 1024;
+
+/// The weight with classes added up to a multiple of [`EVEN`], and a bias that makes those impossible: their logits are -infinity,
+/// their gradients zero. `None` where classes are even, or few, or share what label smoothing spreads.
+fn padded(weight: &Tensor, smoothing: f32) -> Result<Option<(Tensor, Tensor)>> {
+    let ([v, c], dtype) = (weight.dims2()?, weight.dtype());
+    if dtype == DType::F32 || v.is_multiple_of(EVEN) || v < MANY || smoothing > 0.0 {
+        return Ok(None);
+    }
+    let (device, more) = (weight.device(), v.next_multiple_of(EVEN) - v);
+    let rows = cat(&[&weight.detach(), &Tensor::zeros(device, [more, c], dtype)?], 0)?;
+    let never = Tensor::full(device, [more], f32::NEG_INFINITY, dtype)?;
+    Ok(Some((rows, cat(&[&Tensor::zeros(device, [v], dtype)?, &never], 0)?)))
+}
+
 /// Rows `first..first + n` of contiguous x, as a tensor that kernels take from its first element on.
 fn rows_of(x: &Tensor, first: usize, n: usize) -> Result<Tensor> {
     if n == x.dims()[0] {
@@ -118,7 +137,10 @@ impl Op<3> for LinearCrossEntropy {
     type Saved = Saved;
     fn forward(&self, [x, weight, targets]: [&Tensor; 3]) -> Result<(Tensor, Saved)> {
         let (rows, c) = x.shape().rows_cols(); // x seen as (R, C)
-        let (device, v) = (x.device(), weight.dims2()?[0]);
+        let (device, classes) = (x.device(), weight.dims2()?[0]);
+        let padded = padded(weight, self.label_smoothing)?;
+        let (weight_even, bias) = padded.as_ref().map_or((weight, None), |(weight, bias)| (weight, Some(bias)));
+        let v = weight_even.dims2()?[0];
         let (targets, loss) = (targets.contiguous()?.reshape([rows])?, x.empty_f32([rows])?);
         let flat = x.detach().contiguous()?.reshape([rows, c])?;
         let chunk = self.rows(device, v, x.dtype());
@@ -135,11 +157,12 @@ impl Op<3> for LinearCrossEntropy {
             true => Some(Tensor::ones(device, [1], DType::F32)?),
             false => None,
         };
-        let w = Matrix::of(Self::NAME, "weight", weight)?;
+        let w = Matrix::of(Self::NAME, "weight", weight_even)?;
+        let epilogue = Epilogue { bias, ..Epilogue::NONE };
         for first in (0..rows).step_by(chunk) {
             let n = chunk.min(rows - first);
             let part = Matrix::rows_of(&flat.slice(0, first..first + n)?)?; // (n, C)
-            let logits = product(part.clone(), w.clone().transposed(), &Epilogue::NONE)?; // (n, V)
+            let logits = product(part.clone(), w.clone().transposed(), &epilogue)?; // (n, V)
             let (targets, loss) = (rows_of(&targets, first, n)?, rows_of(&loss, first, n)?);
             self.loss().over_logits(&logits, &targets, &loss, one.as_ref())?;
             let dlogits = Matrix::rows_of(&logits)?;
@@ -155,6 +178,7 @@ impl Op<3> for LinearCrossEntropy {
                 }
             }
         }
+        let dweight = dweight.map(|dweight| dweight.slice(0, 0..classes)).transpose()?;
         let (y, scale) = self.loss().mean(&loss, &targets, x.dtype())?;
         Ok((y, Saved { dx, dweight, scale }))
     }

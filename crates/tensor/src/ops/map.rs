@@ -46,7 +46,7 @@ pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y
     }
     let plan = Plan::new(y.shape().dims(), &strides);
     let launch = plan.launch(expression, inputs, scalars, y);
-    plan.geometry(launch, y.device()).run()
+    plan.geometry(launch, y.device(), plan.lanes(inputs, y)).run()
 }
 
 /// Merged axes of one element-wise launch.
@@ -107,6 +107,9 @@ impl Plan {
         y: &Tensor,
     ) -> Launch<'static> {
         let mut launch = ELEMENTWISE.launch("elementwise");
+        if let Some(lanes) = self.lanes(inputs, y) {
+            launch = launch.define("VW", lanes);
+        }
         for (name, value) in self.defines(expression, inputs, scalars.len(), y).iter() {
             launch = launch.define(name, value.clone());
         }
@@ -137,11 +140,21 @@ impl Plan {
         launch.scalar(self.sizes[..outer].iter().product::<usize>()).scalar(self.inner())
     }
 
+    /// Vectors of 16 bytes, on GPUs and where all operands lie so: how many of the smallest element they hold.
+    fn lanes(&self, inputs: &[&Tensor], y: &Tensor) -> Option<usize> {
+        let operands = || inputs.iter().copied().chain([y]);
+        let size = operands().map(|t| t.dtype().size()).min().unwrap_or(4);
+        let lanes = 16 / size;
+        let even = self.is_flat() && operands().all(|t| t.layout().offset.is_multiple_of(lanes));
+        (even && !y.device().capabilities().is_cpu()).then_some(lanes)
+    }
+
     /// Generated text is kept: making it costs more than the launch.
     fn defines(&self, expression: &'static str, inputs: &[&Tensor], scalars: usize, y: &Tensor) -> Defines {
         let cache = y.device().extension(|_| Generated::default());
         let mut key = vec![expression.as_ptr() as usize, expression.len(), scalars, y.dtype() as usize];
-        key.push(if self.is_flat() { 0 } else { self.sizes.len() });
+        let aligned = self.lanes(inputs, y).is_some();
+        key.push(if self.is_flat() { usize::from(aligned) << 32 } else { self.sizes.len() });
         key.extend(inputs.iter().enumerate().map(|(i, t)| t.dtype() as usize * 4 + self.step(i) as usize));
         if let Some(found) = cache.0.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Arc::clone(found);
@@ -155,13 +168,14 @@ impl Plan {
             output: y.dtype().storage(),
             outer: (!self.is_flat()).then(|| self.sizes.len() - 1),
             chunked: y.device().capabilities().is_cpu(),
+            aligned,
         };
         let made = Arc::new(defines(&spec));
         cache.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&made));
         made
     }
 
-    fn geometry(&self, launch: Launch<'static>, device: &Device) -> Launch<'static> {
+    fn geometry(&self, launch: Launch<'static>, device: &Device, lanes: Option<usize>) -> Launch<'static> {
         let (n, inner) = (self.sizes.iter().product::<usize>(), self.inner());
         let value = |name| Tuning::value(device, &ELEMENTWISE, 0, name);
         if !self.is_flat() {
@@ -172,7 +186,8 @@ impl Plan {
         if device.capabilities().is_cpu() {
             return launch.groups(n.div_ceil(CPU_CHUNK).clamp(1, units * 4));
         }
-        launch.groups(n.div_ceil(value("VW") * value("WG")).min(units * 32))
+        let lanes = lanes.unwrap_or_else(|| value("VW"));
+        launch.groups(n.div_ceil(lanes * value("WG")).min(units * 32))
     }
 }
 

@@ -10,6 +10,7 @@ use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};
 
 mod launch;
+mod lines;
 mod mma;
 mod plan;
 mod proof;

@@ -56,6 +56,22 @@ static inline uint4 load16(__global const T *from, int inside) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from), "r"(inside));
   return v;
 }
+static inline void store_word(__global T *to, int inside, uint v) {
+  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.b32 [%0], %2;\n\t}" ::"l"(to), "r"(inside), "r"(v) : "memory");
+}
+/* Two neighbours that begin anywhere, of which `left` lie inside. */
+static inline uint load_ones(__global const T *from, int left) {
+  uint v;
+  asm volatile("{\n\t.reg .pred p;\n\t.reg .b16 low, high;\n\tmov.b16 low, 0;\n\tmov.b16 high, 0;\n\tsetp.gt.s32 p, %2, 0;\n\t"
+               "@p ld.global.b16 low, [%1];\n\tsetp.gt.s32 p, %2, 1;\n\t@p ld.global.b16 high, [%1 + 2];\n\tmov.b32 %0, {low, high};\n\t}"
+               : "=r"(v) : "l"(from), "r"(left));
+  return v;
+}
+static inline void store_ones(__global T *to, int left, uint v) {
+  asm volatile("{\n\t.reg .pred p;\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %2;\n\tsetp.gt.s32 p, %1, 0;\n\t"
+               "@p st.global.b16 [%0], low;\n\tsetp.gt.s32 p, %1, 1;\n\t@p st.global.b16 [%0 + 2], high;\n\t}"
+               ::"l"(to), "r"(left), "r"(v) : "memory");
+}
 static inline uint local4(uint at) {
   uint v;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");

@@ -11,31 +11,34 @@
  * A NaN stays one. An infinity may become a NaN, as a part of the other factor that is zero meets it. Parts below 1e-38, those of
  * numbers below 1e-33, count as zeros.
  *
- * split_planes cuts an operand up and lays it out as the products read it: blocks of SIDE rows and BK steps, three planes each, and in
+ * split_planes cuts both operands up and lays them out as the products read them: blocks of SIDE rows and BK steps, three planes each, and in
  * a plane eight steps of all rows after the other, 16 bytes a row: eight rows are one of the hardware's core matrices. Rows and steps
  * outside are zeros. Blocks of a row follow each other along k.
  *
  * matmul_split: one group a multiprocessor walks the tiles of C, SIDE by SIDE. One item of its first warpgroup copies the blocks of
  * a step of A and B into a ring of STAGES local buffers; the other two warpgroups multiply from there, 64 rows each. Two sets of
  * registers take turns: while one is filled the other is added. The first `full` tiles are summed by a group each; of the
- * `tail`, `splits` items of work sum a part of k each into `part`, which matmul_tile_sum adds up in order.
+ * `tail`, `splits` items of work sum a part of k each into `part`. With flag 4 the warpgroup that finds that all others of its 64 rows
+ * are done adds those up, its own too, in their order; else matmul_tile_sum does.
  *
  * Ceiling: a sixth of the bf16 peak, 165 TFLOP/s on an H200; f32 units have 60 there. Reached: 126 in a GPT-2 step, with the cuts 113 at
  * 4096 x 4096 x 4096, where f32 units make 45; split_planes 3.3 TB/s.
  *
  * split_planes
- * x         float (rows, k) at off, row_stride and k_stride elements apart; ALONG_K where k_stride is 1, else row_stride is.
- * planes    bf16 (rows / SIDE, steps, 3, BK / 8, SIDE, 8), rounded up.
- * Groups    (steps, rows / 64 rounded up to whole blocks) of 256 items: 64 rows and BK steps each.
+ * a b       float: A (m, k) and B transposed (n, k), at a_off and b_off, elements rs apart along rows and cs along k.
+ * a_planes, b_planes  bf16 (rows / SIDE, steps, 3, BK / 8, SIDE, 8), rounded up.
+ * halves    m / 64, rounded up to whole blocks. fours: bits of A and B, set where four steps along k can be read at once.
+ * Groups    (steps, halves + those of B) of 256 items: 64 rows and BK steps each.
  *
  * matmul_split
  * a b       planes of A (M, K) and of B transposed (N, K).
- * bias c    float (N), (M, N); flags 1: C is added to, 2: bias is.
+ * bias c    float (N), (M, N); flags 1: C is added to, 2: bias is, 4: above.
  * part      float (splits, tail, SIDE, SIDE).
+ * turns     int, with flag 4: two for each tile of the tail, 0 before and after.
  * m n       sizes; steps, blocks of BK steps, even.
  * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items.
  *
- * Defines: DTYPE 2; PAIRS 1 where n and C's start are even, so that two neighbours are stored at once; for split_planes ALONG_K, VX 4 where four steps along k can be read at once, else 1.
+ * Defines: DTYPE 2; PAIRS 1 where n and C's start are even, so that two neighbours are stored at once.
  */
 #define UNROLL _Pragma("unroll")
 #define SIDE 128
@@ -48,12 +51,7 @@
 #define BAND 8
 #define ADD_C 1
 #define BIAS 2
-#ifndef ALONG_K
-#define ALONG_K 1
-#endif
-#ifndef VX
-#define VX 1
-#endif
+#define LAST 4
 #ifndef PAIRS
 #define PAIRS 1
 #endif
@@ -63,16 +61,16 @@ static inline uint upper(float low, float high) { return as_uint(low) >> 16 | as
 /* What bf16 leaves of x when the rest is cut off; a NaN whose bits all lie in the rest stays one. */
 static inline float cut(float x) { return as_float((isnan(x) ? as_uint(x) | 0x400000u : as_uint(x)) & 0xffff0000u); }
 
-__attribute__((reqd_work_group_size(256, 1, 1)))
-__kernel void split_planes(__global const float *x, __global uint4 *planes, const long off, const int rows, const int k,
-                           const long row_stride, const long k_stride) {
-  const int item = get_local_id(0);
+/* 64 rows, number `piece`, and BK steps of x. */
+static inline void cut_rows(__global const float *x, __global uint4 *planes, long off, int rows, int k, long row_stride, long k_stride,
+                            int four, int piece) {
+  const int item = get_local_id(0), along_k = k_stride == 1;
   /* Neighbours read neighbours, and write eight rows or more of 16 bytes. */
-  const int in_row = ALONG_K ? item / 4 : item % 64, eight = ALONG_K ? item % 4 : item / 64;
-  const int row = get_group_id(1) * 64 + in_row, step = get_group_id(0) * BK + eight * 8;
+  const int in_row = along_k ? item / 4 : item % 64, eight = along_k ? item % 4 : item / 64;
+  const int row = piece * 64 + in_row, step = get_group_id(0) * BK + eight * 8;
   const long at = off + row * row_stride + step * k_stride;
   float v[8];
-  if (VX == 4 && row < rows && step + 8 <= k) {
+  if (four && row < rows && step + 8 <= k) {
     const float4 low = *(__global const float4 *)(x + at), high = *(__global const float4 *)(x + at + 4);
     v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w, v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
   } else {
@@ -84,6 +82,15 @@ __kernel void split_planes(__global const float *x, __global uint4 *planes, cons
     UNROLL for (int i = 0; i < 8; i++) part[i] = cut(v[i]), v[i] = isfinite(v[i]) ? v[i] - part[i] : 0.0f;
     to[p * (PLANE / 16)] = (uint4)(upper(part[0], part[1]), upper(part[2], part[3]), upper(part[4], part[5]), upper(part[6], part[7]));
   }
+}
+
+__attribute__((reqd_work_group_size(256, 1, 1)))
+__kernel void split_planes(__global const float *a, __global const float *b, __global uint4 *a_planes, __global uint4 *b_planes,
+                           const long a_off, const long b_off, const int m, const int n, const int k, const int halves, const long a_rs,
+                           const long a_cs, const long b_rs, const long b_cs, const int fours) {
+  const int piece = get_group_id(1);
+  if (piece < halves) cut_rows(a, a_planes, a_off, m, k, a_rs, a_cs, fours & 1, piece);
+  else cut_rows(b, b_planes, b_off, n, k, b_rs, b_cs, fours & 2, piece - halves);
 }
 
 /* Copies `bytes` that lie together to local memory; `bar` counts them. */
@@ -101,6 +108,17 @@ static inline float2 load8(__global const float *from, int inside) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %3, 0;\n\tmov.f32 %0, 0f00000000;\n\tmov.f32 %1, 0f00000000;\n\t"
                "@p ld.global.v2.f32 {%0, %1}, [%2];\n\t}" : "=f"(x), "=f"(y) : "l"(from), "r"(inside));
   return (float2)(x, y);
+}
+
+/* How many came before; what they wrote is seen, and what this group wrote by those that follow. */
+static inline int turn_taken(__global int *turn) {
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(turn) : "memory");
+  return before;
+}
+/* What another multiprocessor wrote: from the cache that all share. */
+static inline void part_load(float *v, __global const float *from) {
+  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "l"(from) : "memory");
 }
 
 /* Without a branch. */
@@ -154,12 +172,13 @@ static inline Work work_of(int w, int m, int n, int steps, int full, int tail, i
 
 __attribute__((reqd_work_group_size(384, 1, 1)))
 __kernel void matmul_split(__global const uchar *a, __global const uchar *b, __global const float *bias, __global float *c,
-                           __global float *part, const int m, const int n, const int steps, const int full, const int tail,
+                           __global float *part, __global int *turns, const int m, const int n, const int steps, const int full, const int tail,
                            const int splits, const float alpha, const int flags) {
   __local uchar ring[STAGES * 2 * BLOCK + 256] __attribute__((aligned(1024)));
   const uint base = (uint)(size_t)ring, filled = base + STAGES * 2 * BLOCK, empty = filled + STAGES * 8;
   const int item = get_local_id(0), group = get_group_id(0), groups = get_num_groups(0);
   const int works = full + tail * splits;
+  __local int is_last[2];
   if (item == 0) {
     for (int s = 0; s < STAGES; s++) mbar_init(filled + s * 8, 1), mbar_init(empty + s * 8, 2);
     barriers_ready();
@@ -208,7 +227,25 @@ __kernel void matmul_split(__global const uchar *a, __global const uchar *b, __g
         store8(to + j * 8, 1, (float2)(sum[j * 4], sum[j * 4 + 1]));
         store8(to + 8 * SIDE + j * 8, 1, (float2)(sum[j * 4 + 2], sum[j * 4 + 3]));
       }
-      continue;
+      if (!(flags & LAST)) continue;
+      const int tile = work.slot % tail;
+      meet(2 + mine, 128);
+      if (first) {
+        __global int *turn = turns + tile * 2 + mine;
+        is_last[mine] = turn_taken(turn) == splits - 1;
+        if (is_last[mine]) *turn = 0;
+      }
+      meet(2 + mine, 128);
+      if (!is_last[mine]) continue;
+      UNROLL for (int i = 0; i < 64; i++) sum[i] = 0.0f;
+      __global const float *from = part + ((long)tile * SIDE + in_tile) * SIDE + column0;
+      for (int s = 0; s < splits; s++, from += (long)tail * (SIDE * SIDE)) {
+        UNROLL for (int j = 0; j < 16; j++) {
+          part_load(even + j * 4, from + j * 8);
+          part_load(even + j * 4 + 2, from + 8 * SIDE + j * 8);
+        }
+        UNROLL for (int i = 0; i < 64; i++) sum[i] += even[i];
+      }
     }
     const int row = work.row * SIDE + in_tile;
     UNROLL for (int j = 0; j < 16; j++) {

@@ -6,6 +6,8 @@
  *
  * Tiles rarely fill a device evenly. The first `full` are summed by a group each; groups share those of the `tail`, each
  * summing its part of k into `part`, and matmul_tile_sum adds the parts in order. The result has the same bits on every run.
+ * With LAST (NVIDIA from sm_70 on) there is no second launch: the group that finds that all others of its tile are done adds the
+ * parts up, its own too, in the same order.
  *
  * With ASYNC (NVIDIA from sm_80 on, f32) copies go from memory to local memory without registers (cp.async), STAGES - 1 slices
  * ahead; elements outside the matrices arrive as zeros.
@@ -14,12 +16,14 @@
  * bias      T (N), read when flags has BIAS.
  * c         T (Z, M, N), dense. With ADD_C it is added to.
  * part      float (splits, tail, BM, BN), written when there is a tail.
+ * turns     int, with LAST: one for each tile of the tail, 0 before and after.
  * m n k z1  sizes; z1 is the inner batch count. k_part: steps of the sum a split does, in whole BK.
  * Groups    full + tail * splits of WG = (BM / TM) * (BN / TN) items. matmul_tile_sum: items over tail * BM * BN / 4.
  *
  * Defines: DTYPE; A_ALONG_K, B_ALONG_K: the axis of A or B with stride 1 is k (it decides who reads what, so that
  * neighbours read neighbours); VA, VB 4 where 4 elements along that axis can be read at once: its size, all other strides
  * and the start are multiples of 4, else 1. BM, BN, TM, TN in fours. EVEN (with ASYNC): tiles and slices divide m, n, k.
+ * LAST 0 or 1.
  * Tuned: BK.
  *
  * Ceiling: f32 multiply-adds, 60 TFLOP/s on an H200. Reached there: 37 at 2048 x 2048 x 2048, 46 (0.87 to 0.92 of cuBLAS) at 4096
@@ -57,6 +61,9 @@
 #endif
 #ifndef EVEN
 #define EVEN 0
+#endif
+#ifndef LAST
+#define LAST 0
 #endif
 #if ASYNC
 #define STAGES 3
@@ -197,10 +204,30 @@ static inline void finish(__global T *c, __global const T *bias, ulong row, int 
   }
 }
 
+#if LAST
+#define AT_ONCE (64 / (TM * TN))
+/* How many came before; what they wrote is seen, and what this group wrote by those that follow. */
+static inline int turn_taken(__global int *turn) {
+  int before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(turn) : "memory");
+  return before;
+}
+/* Written by another multiprocessor: from the cache that all share. */
+static inline float4 part_of(__global const float *from) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
+  return v;
+}
+#endif
+
 __kernel void matmul_tile(__global const T *restrict a, __global const T *restrict b, __global const T *restrict bias,
                           __global T *restrict c, __global float *restrict part, long a_off, long b_off, int m, int n,
                           int k, int z1, long a_s0, long a_s1, long b_s0, long b_s1, long a_rs, long a_cs, long b_rs, long b_cs,
-                          int k_part, int full, int tail, float alpha, int flags) {
+                          int k_part, int full, int tail, float alpha, int flags
+#if LAST
+                          , __global int *turns
+#endif
+) {
   __local float as[STAGES][BK * LDA] __attribute__((aligned(16)));
   __local float bs[STAGES][BK * LDB] __attribute__((aligned(16)));
   const int item = get_local_id(0);
@@ -282,15 +309,50 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
   }
 
   c += z * m * n;
+#if LAST
+  __local int is_last;
+  __global const float *parts = part + (ulong)(index - full) * (BM * BN);
+#endif
   if (!whole) part += ((ulong)split * tail + index - full) * (BM * BN);
-  UNROLL for (int i = 0; i < TM; ++i) {
-    const int row = (i / 4 * TY + ty) * 4 + i % 4;
-    UNROLL for (int j = 0; j < TN / 4; ++j) {
-      const int column = (j * TX + tx) * 4;
-      if (!whole) *(__global float4 *)(part + row * BN + column) = acc[i][j];
-      else if (m0 + row < m) finish(c, bias, m0 + row, n, n0 + column, acc[i][j], alpha, flags);
+#define PLACES(act)                                                                                           \
+  UNROLL for (int i = 0; i < TM; ++i) {                                                                       \
+    const int row = (i / 4 * TY + ty) * 4 + i % 4;                                                            \
+    if (m0 + row < m) UNROLL for (int j = 0; j < TN / 4; ++j) {                                               \
+      const int column = (j * TX + tx) * 4;                                                                   \
+      act;                                                                                                    \
+    }                                                                                                         \
+  }
+#define FINISH finish(c, bias, m0 + row, n, n0 + column, acc[i][j], alpha, flags)
+  if (whole) {
+    PLACES(FINISH)
+    return;
+  }
+  PLACES(*(__global float4 *)(part + row * BN + column) = acc[i][j])
+#if LAST
+  const int splits = (get_num_groups(0) - full) / tail;
+  barrier(CLK_GLOBAL_MEM_FENCE);
+  if (item == 0) {
+    __global int *turn = turns + index - full;
+    is_last = turn_taken(turn) == splits - 1;
+    if (is_last) *turn = 0;
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (!is_last) return;
+  PLACES(acc[i][j] = (float4)(0.0f))
+  /* Enough at once that the waits of one are those of all. */
+  for (int first = 0; first < splits; first += AT_ONCE) {
+    float4 v[AT_ONCE][TM][TN / 4];
+    UNROLL for (int s = 0; s < AT_ONCE; ++s) {
+      const int there = first + s < splits;
+      __global const float *from = parts + (ulong)(there ? first + s : 0) * tail * (BM * BN);
+      PLACES(v[s][i][j] = part_of(from + row * BN + column); if (!there) v[s][i][j] = (float4)(0.0f))
+    }
+    UNROLL for (int s = 0; s < AT_ONCE; ++s) {
+      PLACES(acc[i][j] += v[s][i][j])
     }
   }
+  PLACES(FINISH)
+#endif
 }
 
 /* The tail's tiles from the parts of their sums, added in the order of k. */

@@ -1,6 +1,6 @@
-/* Matrix product for NVIDIA sm_90: C = epilogue(A B) on the tensor cores, sums in f32. f16 and bf16 as they are;
- * f32 rounded to tf32 by the copies, for A and B along k only, with SPLIT 2 or 3 and one split: `part` is then C itself, and
- * BIAS and alpha are the epilogue.
+/* Matrix product for NVIDIA sm_90 (instructions in sm90.cl and matmul_sm90.cl, sizes and the ends of a product in
+ * matmul_wgmma_sm90_ends.cl): C = epilogue(A B) on the tensor cores, sums in f32. f16 and bf16 as they are; f32 rounded to tf32 by
+ * the copies, for A and B along k only, with SPLIT 2 or 3 and one split: `part` is then C, BIAS and alpha are the epilogue.
  *
  * One group a multiprocessor walks the tiles of C. Its first warpgroup only copies: one item asks for blocks of A and B, 64
  * steps of the sum at a time (32 of tf32), which arrive in a ring of STAGES local buffers by TMA, swizzled as wgmma reads them; rows
@@ -36,15 +36,14 @@
  *           that of its weight). Made by warps that had nothing to do. They are slower than the products, so each row of tiles,
  *           all of which read the same blocks, adds up its share of them; matmul_wgmma_columns adds those up, in their order.
  * turns     int, with SPLIT 1: one a tile and warpgroup that shares it, 0 before and after.
- * m n k     sizes; n a multiple of 8, rows of A and B start at multiples of 16 bytes.
+ * m n k     sizes; rows of A and B start at multiples of 16 bytes. n is a multiple of 8 with SPLIT 2 and 3 and with STAGED.
  * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items. matmul_wgmma_sum: a work-item for four
  *           neighbours of C, groups of 256. matmul_wgmma_columns: one for a column, groups of 64.
  *
  * Defines: DTYPE 0 to 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
  * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3; BIAS and COLUMN_SUMS (0 or 1), and one of ADD_C,
  * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none with SPLIT 3); STAGED, with SPLIT 0 or 1: 0 or boxes a warp has
- * room for, two at least; then BOX_ROWS 8 or 16. Instructions are in sm90.cl
- * and matmul_sm90.cl, sizes and the ends of a product in matmul_wgmma_sm90_ends.cl.
+ * room for, two at least; then BOX_ROWS 8 or 16. C_LANES 8, 2 or 1: rows of C and aux begin at multiples of it.
  */
 __attribute__((reqd_work_group_size(384, 1, 1)))
 __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, __global T *aux, __global T *c,
@@ -228,9 +227,11 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         UNROLL for (int i = 0; i < MT; i++)
           UNROLL for (int j = 0; j < BN / 8; j++)
             part_store(sums + (i * (BN / 8) + j) * 512, acc[i][j * 4], acc[i][j * 4 + 1], acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
-        asm volatile("fence.acq_rel.gpu;" ::: "memory");
         meet(4 + mine, 128);
-        if ((item & 127) == 0) turn_set(turns + slot, work.split + 1);
+        if ((item & 127) == 0) {
+          asm volatile("fence.acq_rel.gpu;" ::: "memory");
+          turn_set(turns + slot, work.split + 1);
+        }
         continue;
       }
       meet(4 + mine, 128);
@@ -329,7 +330,30 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
 #endif
 #else
     /* acc[i][4j + {0,1}] lies in row `lane / 4`, columns 8j + 2 quad + {0,1}; {2,3} eight rows below. Four lanes exchange
-     * theirs, so that each stores eight neighbours. */
+     * theirs, so that each stores eight neighbours; where rows of C begin anywhere, each stores its own. */
+#if C_LANES < 8
+    UNROLL for (int i = 0; i < MT; i++)
+      UNROLL for (int s = 0; s < BN / 4; s++) {
+        const int low = s / (BN / 8), j = s % (BN / 8);
+        const int row = work.bm * BM + (row_block + i) * 64 + warp * 16 + (lane >> 2) + low * 8;
+        const int col = work.bn * BN + j * 8 + quad * 2, left = row < m ? n - col : 0;
+        const size_t to = (size_t)row * n + col;
+        float2 y = (float2)(acc[i][j * 4 + low * 2], acc[i][j * 4 + low * 2 + 1]) * alpha;
+#if READS
+        uint x = load_pair(READ_FROM + to, left);
+#elif GELU
+        uint x;
+#endif
+#if BIAS
+        y += unpack(load_pair(bias + col, n - col));
+#endif
+        FINISH(y, x);
+        store_pair(c + to, left, pack(y.x, y.y));
+#if GELU
+        store_pair(aux + to, left, x);
+#endif
+      }
+#else
     UNROLL for (int i = 0; i < MT; i++) {
       const int row0 = work.bm * BM + (row_block + i) * 64 + warp * 16 + (lane >> 2);
       const int col0 = work.bn * BN + quad * 8;
@@ -366,6 +390,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
 #endif
       }
     }
+#endif
 #endif
   }
 #if STAGED

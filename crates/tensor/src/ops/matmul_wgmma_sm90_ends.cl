@@ -46,6 +46,13 @@
 /* Blocks of 64 columns that a warp of three adds up. */
 #define COLUMN_BLOCKS ((BN / 64 + 2) / 3)
 #define READ(s) load16(READ_FROM + ((s) % 2 ? below : above) + AT(s), INSIDE(s))
+#if C_LANES == 1
+#define load_pair load_ones
+#define store_pair store_ones
+#else
+#define load_pair(from, left) load_word(from, (left) > 0)
+#define store_pair(to, left, v) store_word(to, (left) > 0, v)
+#endif
 #if STAGED
 #if STAGED == 1
 #error "a box is asked for while the one before it is on its way out: two at least"

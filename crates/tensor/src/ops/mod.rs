@@ -14,6 +14,7 @@ pub mod check;
 mod copy;
 mod counters;
 pub mod map;
+mod memo;
 mod norm;
 pub mod optimizer;
 pub mod prelude;

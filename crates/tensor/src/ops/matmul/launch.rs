@@ -1,10 +1,12 @@
 //! One product onto the device: which kernel, which blocks, how many groups.
 
+use super::super::counters::zeroed;
 use super::super::elementwise::UNARY;
 use super::super::map::map_into;
+use super::super::memo::remembered;
 use super::super::prelude::*;
 use super::mma::{self, MMA};
-use super::plan::{Blocks, Shares};
+use super::plan::{Blocks, Shares, TURNS};
 use super::split::{self, SPLIT};
 use super::view::{Matrix, Problem};
 use super::wgmma::{self, WGMMA};
@@ -162,11 +164,12 @@ pub(in crate::ops) fn run(
 #[cfg(test)]
 pub(super) type Way<'a> = (&'static str, Box<dyn Fn(&Tensor) -> Result<()> + 'a>);
 
-/// Those by tensor cores and by f32 units, in this order.
+/// Those by tensor cores and by f32 units in large and in small tiles, in this order.
 #[cfg(test)]
 pub(super) fn f32_ways<'a>(device: &Device, p: &'a Problem) -> Vec<Way<'a>> {
     let units = if copies(p) && ASYNC.runs_on(device.capabilities()) { &ASYNC } else { &TILE };
-    let mut ways: Vec<Way<'a>> = vec![(units.name, Box::new(move |c| tile(units, c, p, &Epilogue::NONE)))];
+    let by_units = |kernel: &'static Kernel| -> Way<'a> { (kernel.name, Box::new(move |c| tile(kernel, c, p, &Epilogue::NONE))) };
+    let mut ways = vec![by_units(units), by_units(&TILE_SMALL)];
     if SPLIT.runs_on(device.capabilities()) {
         ways.insert(0, (SPLIT.name, Box::new(move |c| split::run(c, p, &Epilogue::NONE))));
     }
@@ -233,7 +236,7 @@ fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
             }
             name if name == MMA.name => {
                 mma::fits(c, p)
-                    && (c.dtype() != DType::F32 || tf32_pays(c, p, Some(mma::cost(p)), false))
+                    && (c.dtype() != DType::F32 || tf32_pays(c, p, Some(mma::cost(p, c.dtype())), false))
                     && mma::proven(device)
             }
             name if name == SPLIT.name => split::fits(c, p) && split::proven(device),
@@ -247,7 +250,7 @@ fn tf32_pays(c: &Tensor, p: &Problem, cost: Option<f64>, before_mma: bool) -> bo
     let Some(cost) = cost else { return false };
     let runs = |kernel: &Kernel| kernel.runs_on(c.device().capabilities());
     let others = [
-        (before_mma && runs(&MMA) && mma::fits(c, p)).then(|| mma::cost(p)),
+        (before_mma && runs(&MMA) && mma::fits(c, p)).then(|| mma::cost(p, c.dtype())),
         if runs(&SPLIT) { split::cost(c, p) } else { None },
     ];
     others.into_iter().flatten().all(|other| cost <= other)
@@ -351,7 +354,10 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let widest = (side * bk / ITEMS).min(4);
     let (va, vb) = (if va > widest { 1 } else { va }, if vb > widest { 1 } else { vb });
     let tiles = p.m.div_ceil(side) * p.n.div_ceil(side) * p.batch();
-    let shares = Shares::of(tiles, p.k, bk, side, capabilities.compute_units as usize);
+    let last = capabilities.nvidia_cc >= 70;
+    let units = capabilities.compute_units as usize;
+    let shares = remembered(device, kernel.name, [tiles, p.k, bk, side], || Shares::of(tiles, p.k, bk, side, units, last));
+    let last = last && shares.tail > 0 && shares.last_joins(side);
     let part = match shares.tail {
         0 => None,
         tail => Some(c.empty_f32([shares.splits, tail, side * side])?),
@@ -364,6 +370,7 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = geometry(launch, p).scalar(int(shares.k_part)).scalar(int(shares.full)).scalar(int(shares.tail.max(1)));
     let launch = launch.scalar(e.alpha).scalar(e.flags());
+    let launch = if last { launch.define("LAST", 1).write_base(&zeroed(device, "matmul_tile", TURNS)?) } else { launch };
     let even = p.m.is_multiple_of(side) && p.n.is_multiple_of(side) && p.k.is_multiple_of(bk);
     let shape = |launch: Launch<'static>| {
         let launch = launch.define("A_ALONG_K", a_along_k).define("B_ALONG_K", b_along_k);
@@ -372,7 +379,7 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
         if kernel.name == ASYNC.name { launch.define("ASYNC", 1).define("EVEN", even) } else { launch }
     };
     shape(launch).groups(shares.groups()).run()?;
-    let Some(part) = part else { return Ok(()) };
+    let Some(part) = part.filter(|_| !last) else { return Ok(()) };
     add_tail(shape(kernel.launch("matmul_tile_sum")), &part, c, p, e, shares, side)
 }
 

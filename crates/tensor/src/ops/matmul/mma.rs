@@ -66,9 +66,10 @@ fn even_rows(c: &Tensor, p: &Problem) -> bool {
     p.n.is_multiple_of(lanes(c.dtype())) && c.layout().offset.is_multiple_of(lanes(c.dtype()))
 }
 
-/// Estimated microseconds of a product of f32 as tf32: 100 TFLOP/s on an H200 where there are tiles enough.
-pub(super) fn cost(p: &Problem) -> f64 {
-    3.0 + (2.0 * p.m as f64 * p.n as f64 * p.k as f64 * p.batch() as f64 / 100e6).max(p.k as f64 * 0.02)
+/// Estimated microseconds on an H200: 100 TFLOP/s where there are tiles enough, of f32 as tf32 and of 16 bits in uneven lines.
+pub(super) fn cost(p: &Problem, dtype: DType) -> f64 {
+    let step = if dtype == DType::F32 { 0.02 } else { 0.05 };
+    3.0 + (2.0 * p.m as f64 * p.n as f64 * p.k as f64 * p.batch() as f64 / 100e6).max(p.k as f64 * step)
 }
 
 /// `c = epilogue(a b)` without what needs another matrix, for products that [`fits`] accepts.

@@ -92,6 +92,9 @@ impl Blocks {
     }
 }
 
+/// Tiles whose last group can add their parts up.
+pub(super) const TURNS: usize = 4096;
+
 /// How the tiled kernel shares a product out: `full` tiles to a group each, and `splits` groups to each of the `tail`
 /// that is left, of `k_part` steps of the sum each.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,8 +106,9 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// The cheapest for `tiles` tiles of `side` by `side` and sums of `k`, in slices of `bk`, on `units` multiprocessors.
-    pub fn of(tiles: usize, k: usize, bk: usize, side: usize, units: usize) -> Self {
+    /// The cheapest for `tiles` tiles of `side` by `side` and sums of `k`, in slices of `bk`, on `units` multiprocessors; `last`:
+    /// where a tile's last group can add its parts up.
+    pub fn of(tiles: usize, k: usize, bk: usize, side: usize, units: usize, last: bool) -> Self {
         let whole = Self { full: tiles, tail: 0, splits: 1, k_part: k.next_multiple_of(bk).max(bk) };
         let rounds = tiles / units * units;
         let candidates = [rounds, rounds.saturating_sub(units), 0].into_iter().flat_map(|full| {
@@ -114,7 +118,21 @@ impl Shares {
             })
         });
         let useful = candidates.filter(|c| c.tail > 0 && c.splits > 1);
-        useful.fold(whole, |best, c| if c.cost(k, side, units) < best.cost(k, side, units) { c } else { best })
+        let cost = |c: &Self| c.cost(k, side, units, last);
+        useful.fold(whole, |best, c| if cost(&c) < cost(&best) { c } else { best })
+    }
+
+    /// Microseconds on an H200 that parts take until they are one sum: in a second launch (4 us, 2.5 TB/s), and by the last group
+    /// of each tile (100 kB/us).
+    pub fn joining(&self, side: usize) -> [f64; 2] {
+        let bytes = (side * side * size_of::<f32>()) as f64;
+        [4.0 + 2.0 * bytes * (self.tail * self.splits) as f64 / 2.5e6, 1.5 + bytes * self.splits as f64 / 1e5]
+    }
+
+    /// Whether the last group of each tile should do it.
+    pub fn last_joins(&self, side: usize) -> bool {
+        let [launch, last] = self.joining(side);
+        self.tail <= TURNS && last < launch
     }
 
     /// Work-groups of the product.
@@ -123,10 +141,9 @@ impl Shares {
     }
 
     /// Time in steps of the sum of a tile, of which a multiprocessor does one at a time in two groups. A group that is alone
-    /// there cannot hide its waits: 0.65 of the speed. A group costs a few steps to start and to store; a second launch, and
-    /// the parts, written and read again, cost what they cost on an H200 (4 us, 2.5 TB/s), where a step of a 128 by 128 tile
-    /// takes 0.09 us.
-    fn cost(&self, k: usize, side: usize, units: usize) -> f64 {
+    /// there cannot hide its waits: 0.65 of the speed. A group costs a few steps to start and to store; parts cost what they
+    /// cost on an H200, where a step of a 128 by 128 tile takes 0.09 us.
+    fn cost(&self, k: usize, side: usize, units: usize, last: bool) -> f64 {
         const ALONE: f64 = 1.0 / 0.65;
         let scale = (side * side) as f64 / f64::from(128 * 128);
         let start = 16.0 / scale;
@@ -142,8 +159,8 @@ impl Shares {
         } else {
             time += (short / 2 * 2) as f64 * part + (short % 2) as f64 * part * ALONE;
         }
-        let parts = if self.tail > 0 { 44.0 / scale + 0.58 * (self.tail * self.splits) as f64 } else { 0.0 };
-        time + parts
+        let join = self.joining(side)[usize::from(last && self.last_joins(side))];
+        if self.tail > 0 { time + join / (0.09 * scale) } else { time }
     }
 }
 
@@ -193,15 +210,15 @@ mod tests {
     #[test]
     fn shares_cover_every_tile_and_step_and_fill_the_last_round() {
         for (tiles, k) in [(1, 64), (36, 4096), (144, 4096), (192, 768), (576, 768), (1024, 4096), (64, 1000), (5, 0)] {
-            let s = Shares::of(tiles, k, 16, 128, 132);
+            let s = Shares::of(tiles, k, 16, 128, 132, k % 3 == 0);
             assert_eq!(s.full + s.tail, tiles);
             assert!(s.splits * s.k_part >= k && s.k_part.is_multiple_of(16), "{s:?}");
             assert!((s.splits - 1) * s.k_part < k.max(1), "a part without steps: {s:?}");
             assert_eq!(s.tail == 0, s.splits == 1, "{s:?}");
         }
         // Less than a round of long sums is shared; a tiny product, and whole rounds, are not.
-        assert!(Shares::of(36, 4096, 16, 128, 132).groups() > 132);
-        assert_eq!(Shares::of(1, 64, 16, 64, 132).tail, 0);
-        assert_eq!(Shares::of(264, 768, 16, 128, 132).tail, 0);
+        assert!(Shares::of(36, 4096, 16, 128, 132, false).groups() > 132);
+        assert_eq!(Shares::of(1, 64, 16, 64, 132, true).tail, 0);
+        assert_eq!(Shares::of(264, 768, 16, 128, 132, false).tail, 0);
     }
 }

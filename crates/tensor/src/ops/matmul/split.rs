@@ -1,8 +1,10 @@
 //! f32 on the tensor cores of NVIDIA's sm_90 without rounding the operands: three bf16 for each f32.
 
+use super::super::counters::zeroed;
+use super::super::memo::remembered;
 use super::super::prelude::*;
 use super::launch::{Epilogue, Unused, add_tail_of_128};
-use super::plan::Shares;
+use super::plan::{Shares, TURNS};
 use super::proof;
 use super::view::{Matrix, Problem};
 use netcl_kernel::nvidia::wgmma_macros;
@@ -24,8 +26,11 @@ const BYTES: usize = 6;
 
 /// Shorter sums are more exact by f32 units: at 77 steps their error was 0.78 of this kernel's, at 512 1.3, at 768 3 to 4 times it.
 const LEAST: usize = 256;
-/// Rows that a launch of the cuts can count: 64 to a group, whose second number has 16 bits.
+/// Rows of both operands that a launch of the cuts can count: 64 to a group, whose second number has 16 bits.
 const MOST_LINES: usize = 64 * 65_535;
+
+/// Bit of the kernel's `flags`.
+const LAST: i32 = 4;
 
 /// Microseconds a multiprocessor of an H200 takes for a tile's [`STEPS`].
 const STEP: f64 = 1.15;
@@ -50,15 +55,23 @@ fn plan(tiles: usize, k: usize, units: usize) -> (f64, Shares) {
         }
         for splits in 2..=pieces.min(32) {
             let part = pieces.div_ceil(splits);
-            let bytes = (tail * splits * SIDE * SIDE * size_of::<f32>()) as f64;
-            let sum = LAUNCH + 2.0 * bytes / 3e6;
+            let shares = Shares { full: whole * units, tail, splits, k_part: PIECE * part };
+            let [launch, last] = shares.joining(SIDE);
+            let sum = if shares.last_joins(SIDE) { last } else { launch };
             let cost = whole as f64 * time(pieces) + (tail * splits).div_ceil(units) as f64 * time(part) + sum;
             if cost < best.0 {
-                best = (cost, Shares { full: whole * units, tail, splits, k_part: PIECE * part });
+                best = (cost, shares);
             }
         }
     }
     best
+}
+
+/// [`plan`] of the product on this device.
+fn plan_of(device: &Device, p: &Problem) -> (f64, Shares) {
+    let units = device.capabilities().compute_units.max(1) as usize;
+    let tiles = tiles(p);
+    remembered(device, "matmul_split", [tiles, p.k, 0, 0], || plan(tiles, p.k, units))
 }
 
 fn tiles(p: &Problem) -> usize {
@@ -73,50 +86,50 @@ fn planes(lines: usize, k: usize) -> usize {
 /// Estimated microseconds on a device like an H200; `None` where this kernel does not take the product.
 pub(super) fn cost(c: &Tensor, p: &Problem) -> Option<f64> {
     let capabilities = c.device().capabilities();
-    let units = capabilities.compute_units.max(1) as usize;
     let bytes = planes(p.m, p.k) + planes(p.n, p.k);
     let takes = c.dtype() == DType::F32
         && p.batch() == 1
         && p.m.min(p.n) >= 64
         && p.k >= LEAST
-        && p.m.max(p.n).next_multiple_of(SIDE) <= MOST_LINES
+        && p.m.next_multiple_of(SIDE) + p.n.next_multiple_of(SIDE) <= MOST_LINES
         && bytes as u64 <= capabilities.global_mem / 16;
     // Each operand is read once and its planes are written.
-    takes.then(|| 2.0 * LAUNCH + bytes as f64 * (10.0 / 6.0) / 3e6 + plan(tiles(p), p.k, units).0)
+    takes.then(|| LAUNCH + bytes as f64 * (10.0 / 6.0) / 3e6 + plan_of(c.device(), p).0)
 }
 
-/// Whether this kernel takes the product, and takes less time for it than f32 units do: 46 TFLOP/s on large products, and a tile of
-/// 128 x 128 x k at least.
+/// Whether this kernel takes the product, and takes less time for it than f32 units do: 46 TFLOP/s on large products, and 0.05 us for
+/// each step of a tile at least.
 pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
     let flops = 2.0 * p.m as f64 * p.n as f64 * p.k as f64;
     cost(c, p).is_some_and(|cost| cost < LAUNCH + (flops / 46e6).max(p.k as f64 * 0.05))
 }
 
-/// x `(rows, k)`, cut up. Rows are lines of the product's result.
-fn cut(x: &Matrix) -> Result<Tensor> {
-    let steps = x.cols.next_multiple_of(PIECE) / STEPS;
-    let halves = x.rows.next_multiple_of(SIDE) / 64;
-    let out = Tensor::empty(x.tensor.device(), [planes(x.rows, x.cols) / 2], DType::Bf16)?;
-    let along_k = x.col_stride == 1;
-    let fours = along_k && x.row_stride.is_multiple_of(4) && x.offset().is_multiple_of(4);
+/// a `(m, k)` and b `(n, k)`, cut up. Rows of both are lines of the product's result.
+fn cut(a: &Matrix, b: &Matrix) -> Result<[Tensor; 2]> {
+    let steps = a.cols.next_multiple_of(PIECE) / STEPS;
+    let halves = |x: &Matrix| x.rows.next_multiple_of(SIDE) / 64;
+    let room = |x: &Matrix| Tensor::empty(x.tensor.device(), [planes(x.rows, x.cols) / 2], DType::Bf16);
+    let four = |x: &Matrix| x.col_stride == 1 && x.row_stride.is_multiple_of(4) && x.offset().is_multiple_of(4);
+    let to = [room(a)?, room(b)?];
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
-    let launch = SPLIT.launch("split_planes").define("DTYPE", DType::Bf16.code()).define("ALONG_K", along_k);
-    let launch = launch.define("VX", if fours { 4 } else { 1 }).read_base(&x.tensor).write(&out);
-    let launch = launch.scalar(x.offset()).scalar(int(x.rows)).scalar(int(x.cols));
-    let launch = launch.scalar(x.row_stride).scalar(x.col_stride);
-    launch.local([256, 1, 1]).groups3([steps, halves, 1]).run()?;
-    Ok(out)
+    let launch = SPLIT.launch("split_planes").define("DTYPE", DType::Bf16.code());
+    let launch = launch.read_base(&a.tensor).read_base(&b.tensor).write(&to[0]).write(&to[1]);
+    let launch = launch.scalar(a.offset()).scalar(b.offset()).scalar(int(a.rows)).scalar(int(b.rows));
+    let launch = launch.scalar(int(a.cols)).scalar(int(halves(a)));
+    let launch = launch.scalar(a.row_stride).scalar(a.col_stride).scalar(b.row_stride).scalar(b.col_stride);
+    let launch = launch.scalar(i32::from(four(a)) | i32::from(four(b)) << 1);
+    launch.local([256, 1, 1]).groups3([steps, halves(a) + halves(b), 1]).run()?;
+    Ok(to)
 }
 
 /// `c = epilogue(a b)` without what needs another matrix, for products that [`fits`] accepts.
 pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
-    let units = c.device().capabilities().compute_units.max(1) as usize;
-    run_shares(c, p, e, plan(tiles(p), p.k, units).1)
+    run_shares(c, p, e, plan_of(c.device(), p).1)
 }
 
 fn run_shares(c: &Tensor, p: &Problem, e: &Epilogue<'_>, shares: Shares) -> Result<()> {
     let units = c.device().capabilities().compute_units.max(1) as usize;
-    let (a, b) = (cut(&p.a)?, cut(&p.b.clone().transposed())?);
+    let [a, b] = cut(&p.a, &p.b.clone().transposed())?;
     let part = match shares.tail {
         0 => None,
         tail => Some(c.empty_f32([shares.splits, tail, SIDE * SIDE])?),
@@ -133,13 +146,18 @@ fn run_shares(c: &Tensor, p: &Problem, e: &Epilogue<'_>, shares: Shares) -> Resu
         Some(part) => launch.write(part),
         None => launch.write_base(&Unused(c)),
     };
+    let last = shares.tail > 0 && shares.last_joins(SIDE);
+    let launch = match last {
+        true => launch.write_base(&zeroed(c.device(), "matmul_split", 2 * TURNS)?),
+        false => launch.write_base(&Unused(c)),
+    };
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let steps = p.k.next_multiple_of(PIECE) / STEPS;
     let launch = launch.scalar(int(p.m)).scalar(int(p.n)).scalar(int(steps));
     let launch = launch.scalar(int(shares.full)).scalar(int(shares.tail.max(1))).scalar(int(shares.splits * shares.tail.min(1)));
-    let launch = launch.scalar(e.alpha).scalar(e.flags());
+    let launch = launch.scalar(e.alpha).scalar(e.flags() | if last { LAST } else { 0 });
     launch.local([384, 1, 1]).groups(shares.groups().min(units)).run()?;
-    part.map_or(Ok(()), |part| add_tail_of_128(&part, c, p, e, shares))
+    part.filter(|_| !last).map_or(Ok(()), |part| add_tail_of_128(&part, c, p, e, shares))
 }
 
 /// Whether small products are exact, of whole numbers and of numbers with 24 significant bits. See [`Tuning::proven`].

@@ -110,6 +110,11 @@ pub(super) fn batch_sizes(op: &str, a: &Matrix, b: &Matrix) -> Result<Vec<usize>
 }
 
 impl Problem {
+    /// The product of two matrices, whose batches have one.
+    pub(super) fn one(a: Matrix, b: Matrix) -> Self {
+        let (m, n, k) = (a.rows, b.cols, a.cols);
+        Self { a, b, m, n, k, z: [1; 2], a_strides: [0; 2], b_strides: [0; 2] }
+    }
     /// The batches of `a` and `b` over `sizes`, in as few axes as memory allows: one shared `b` makes the batch of `a` more
     /// rows; what does not fit in two axes is copied.
     pub fn new(a: Matrix, b: Matrix, sizes: &[usize]) -> Result<Self> {

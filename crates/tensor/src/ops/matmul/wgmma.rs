@@ -1,12 +1,14 @@
 //! The tensor cores of NVIDIA's sm_90: which products they take, which tile, how the sum is shared out.
 
 use super::super::counters::zeroed;
+use super::super::memo::remembered;
 use super::super::prelude::*;
 use super::launch::{Aux, Epilogue, Unused};
+use super::lines::{self, Aligned, element};
 use super::{mma, proof};
 use super::view::{Matrix, Problem};
 use netcl_kernel::{Launch, Value};
-use netcl_kernel::nvidia::{Element, TensorMap, address, tensor_maps, wgmma_macros};
+use netcl_kernel::nvidia::{TensorMap, address, tensor_maps, wgmma_macros};
 
 pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("../matmul_wgmma_sm90.cl"))
     .include(&[
@@ -21,9 +23,7 @@ pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!(
 /// Columns of a box of C or aux: 128 bytes, as far as their swizzle goes.
 const BOX_COLUMNS: u32 = 64;
 /// Steps of the sum that one copy brings, of 16-bit elements.
-const BLOCK_K: usize = 64;
-/// Bytes of a line of a block along k.
-const LINE: usize = 128;
+pub(super) const BLOCK_K: usize = 64;
 /// Steps of a sum from which each stage counts more than room for an epilogue.
 const LONG: usize = 1536;
 /// Turn counters kept ready; two a tile.
@@ -52,7 +52,7 @@ pub(super) const TILES: [Tile; 6] = [
     Tile { ping_pong: false, blocks: 1, columns: 256, stages: 4, band: 16, staged: [4, 2], speed: 1.0 },
     Tile { ping_pong: true, blocks: 2, columns: 128, stages: 6, band: 16, staged: [5, 4], speed: 0.89 },
     Tile { ping_pong: true, blocks: 1, columns: 128, stages: 8, band: 16, staged: [6, 4], speed: 0.7 },
-    Tile { ping_pong: true, blocks: 1, columns: 64, stages: 8, band: 16, staged: [8, 4], speed: 0.5 },
+    Tile { ping_pong: true, blocks: 1, columns: 64, stages: 13, band: 16, staged: [8, 4], speed: 0.5 },
 ];
 
 /// How many parts the sum is cut into, and how they come together again.
@@ -143,7 +143,10 @@ impl Tile {
     fn estimate(&self, [m, n, k]: [usize; 3], split: Split, units: usize) -> f64 {
         let area = (self.rows() * self.columns) as f64;
         let (tiles, splits) = (self.count(m, n), split.count());
-        let main = k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (4.9e6 * self.speed);
+        // The cache's bandwidth holds tiles of 64 rows back; where few are at work each has more of it.
+        let share = units as f64 / (tiles * splits).min(units) as f64;
+        let speed = if self.rows() == 64 { (self.speed * share).min(1.0) } else { self.speed };
+        let main = k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (4.9e6 * speed);
         let rounds = (tiles * splits).div_ceil(units) as f64;
         let (store, after) = match split {
             Split::None => (area * 2.0 / 32e3, 0.0),
@@ -151,7 +154,8 @@ impl Tile {
             // Those that work on a tile at one time wait for one another in turn, and what they hand on takes some of the
             // cache's bandwidth from those that multiply.
             Split::Chain(_) => {
-                let hand_on = area * 8.0 / 42e3;
+                // Two of them at least: the next is told of it and waits for its first bytes.
+                let hand_on = (area * 8.0 / 42e3).max(2.0);
                 let traffic = ((splits - 1) * m * n * 2 * size_of::<f32>()) as f64 / 11e6;
                 (hand_on, hand_on * (splits.min(units.div_ceil(tiles)) - 1) as f64 + traffic)
             }
@@ -200,49 +204,6 @@ impl Plan {
     }
 }
 
-/// A matrix as copies see it: its contiguous axis first.
-struct Aligned {
-    along_k: bool,
-    dims: [u64; 2],
-    stride: usize,
-}
-
-impl Aligned {
-    /// `x` with k columns (A) or, transposed, k columns (B); `None` where neither axis lies as the hardware needs it.
-    fn of(x: &Matrix) -> Option<Self> {
-        let (rows, cols) = (x.rows as u64, x.cols as u64);
-        let lanes = mma::lanes(x.tensor.dtype());
-        let even = |stride: usize, inner: usize| stride.is_multiple_of(lanes) && stride >= inner;
-        if !x.offset().is_multiple_of(lanes) {
-            return None;
-        }
-        match (x.row_stride, x.col_stride) {
-            (stride, 1) if even(stride, x.cols) => Some(Self { along_k: true, dims: [cols, rows], stride }),
-            (1, stride) if even(stride, x.rows) => Some(Self { along_k: false, dims: [rows, cols], stride }),
-            _ => None,
-        }
-    }
-    fn map(&self, x: &Matrix, lines: usize) -> Result<TensorMap> {
-        let size = x.tensor.dtype().size();
-        let block = if self.along_k { [(LINE / size) as u32, lines as u32] } else { [64, BLOCK_K as u32] };
-        Ok(TensorMap {
-            element: element(x.tensor.dtype()),
-            address: address(x.tensor.storage())? + (x.offset() * size) as u64,
-            dims: self.dims,
-            stride: (self.stride * size) as u64,
-            block,
-        })
-    }
-}
-
-fn element(dtype: DType) -> Element {
-    match dtype {
-        DType::F16 => Element::F16,
-        DType::Bf16 => Element::Bf16,
-        _ => Element::Tf32,
-    }
-}
-
 /// C or aux (m, n), dense, as boxes of an epilogue.
 fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
     let size = x.dtype().size();
@@ -255,9 +216,29 @@ fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
     })
 }
 
-/// Whether the tensor cores take this product: one matrix of 16-bit floats, aligned as copies need it, large enough to pay.
+/// Whether the tensor cores take this product: one matrix of 16-bit floats, large enough to pay. Where lines of A, B or C do not
+/// start as copies need it, operands are copied first, and it must pay beside `mma.sync`, which takes them as they are.
 pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
-    c.layout().offset.is_multiple_of(8) && fits_sum(p)
+    let Some(copied) = lines::uneven([&p.a, &p.b.clone().transposed()]).filter(|_| takes(p)) else { return false };
+    if copied == 0 && lanes([p.n, c.layout().offset]) == 8 {
+        return true;
+    }
+    let (plan, units) = plan(c.device(), p, p.n.is_multiple_of(8));
+    let product = plan.tile.estimate([p.m, p.n, p.k], plan.split, units);
+    lines::cost(copied) + product < mma::cost(p, c.dtype())
+}
+
+/// [`Plan::of`] the product on this device, and its multiprocessors.
+fn plan(device: &Device, p: &Problem, parts: bool) -> (Plan, usize) {
+    let units = device.capabilities().compute_units.max(1) as usize;
+    let find = || Plan::of([p.m, p.n, p.k], units, parts);
+    (remembered(device, "matmul_wgmma", [p.m, p.n, p.k, usize::from(parts)], find), units)
+}
+
+/// How many elements can be stored at once where rows of C and aux start at multiples of these: 8, 2 or 1.
+fn lanes<const N: usize>(starts: [usize; N]) -> usize {
+    let all = |lanes: &usize| starts.iter().all(|start| start.is_multiple_of(*lanes));
+    [8, 2].into_iter().find(all).unwrap_or(1)
 }
 
 /// Estimated microseconds as tf32, at half the speed, once both operands lie along k: one that does not is copied. `None` where they
@@ -289,48 +270,59 @@ pub(super) fn run_tf32(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> 
         if Aligned::of(&x).is_some_and(|x| x.along_k) { Ok(x) } else { x.materialised(&[]) }
     };
     let b = along_k(p.b.clone().transposed())?.transposed();
-    let problem = Problem::new(along_k(p.a.clone())?, b, &[])?;
+    let problem = Problem::one(along_k(p.a.clone())?, b);
     let units = c.device().capabilities().compute_units.max(1) as usize;
     run_plan(c, &problem, e, Plan::sum([p.m, p.n, p.k], units, e.add), false).map(drop)
 }
 
-/// The same where the result is a sum in f32.
+/// Whether this kernel takes a product of such sizes and types.
+fn takes(p: &Problem) -> bool {
+    matches!(p.a.tensor.dtype(), DType::F16 | DType::Bf16) && p.batch() == 1 && p.m * p.n >= 256 && p.k >= 16
+}
+
+/// [`fits`] where the result is a sum in f32.
 pub(super) fn fits_sum(p: &Problem) -> bool {
-    matches!(p.a.tensor.dtype(), DType::F16 | DType::Bf16)
-        && p.batch() == 1
-        && p.n.is_multiple_of(8)
-        && p.m * p.n >= 256
-        && p.k >= 16
-        && Aligned::of(&p.a).is_some()
-        && Aligned::of(&p.b.clone().transposed()).is_some()
+    takes(p) && p.n.is_multiple_of(8) && lines::uneven([&p.a, &p.b.clone().transposed()]).is_some()
+}
+
+/// The same product of operands whose lines copies can take.
+pub(super) fn evened(p: &Problem) -> Result<Problem> {
+    let [a, b] = lines::even([p.a.clone(), p.b.clone().transposed()])?;
+    Ok(Problem::one(a, b.transposed()))
 }
 
 /// `c = epilogue(a b)`, for products that [`fits`] accepts.
 /// With `column_sums`, also the sums of b's columns where b lies so that they cost nothing.
 pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
-    let units = c.device().capabilities().compute_units.max(1) as usize;
-    let plan = Plan::of([p.m, p.n, p.k], units, matches!(e.aux, Aux::None));
-    // Copies want 16 bytes; c starts so wherever this kernel is chosen.
-    let staged = e.aux.tensor().is_some_and(|aux| aux.layout().offset.is_multiple_of(8));
-    let staging = plan.tile.staging_for(p.k).filter(|_| staged);
-    run_plan(c, p, e, Plan { staging, ..plan }, column_sums)
+    let even = lanes_of(c, p, e) == 8;
+    let (plan, _) = plan(c.device(), p, even && matches!(e.aux, Aux::None));
+    let staging = plan.tile.staging_for(p.k).filter(|_| even && e.aux.tensor().is_some());
+    run_plan(c, &evened(p)?, e, Plan { staging, ..plan }, column_sums)
+}
+
+/// [`lanes`] of C and aux.
+fn lanes_of(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> usize {
+    lanes([p.n, c.layout().offset, e.aux.tensor().map_or(0, |aux| aux.layout().offset)])
 }
 
 /// `sum = a b` or, with `first` false, `sum += a b`, in f32, for products that [`fits_sum`] accepts.
 pub(super) fn run_sum(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
     let units = sum.device().capabilities().compute_units.max(1) as usize;
-    run_plan(sum, p, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first), false).map(drop)
+    run_plan(sum, &evened(p)?, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first), false).map(drop)
 }
 
-/// What a text is compiled with: whether A and B lie along k, and whether B's columns are summed.
+/// What a text is compiled with: whether A and B lie along k, how many elements are stored at once, and whether B's columns are
+/// summed.
 fn defines(
     Plan { tile, split, staging }: Plan,
     e: &Epilogue<'_>,
     [a, b]: [bool; 2],
     dtype: DType,
+    lanes: usize,
     sums: bool,
 ) -> Vec<(&'static str, Value)> {
     let mut all = tile.defines(staging);
+    all.push(("C_LANES", lanes.into()));
     all.extend([("DTYPE", dtype.code().into()), ("SPLIT", split.code().into())]);
     all.extend([("A_ALONG_K", a.into()), ("B_ALONG_K", b.into())]);
     all.extend([("COLUMN_SUMS", sums.into()), ("BIAS", e.bias.is_some().into()), ("ADD_C", e.add.into())]);
@@ -377,8 +369,10 @@ pub(super) fn run_plan(
     let (table, at) = tensor_maps(device, &maps)?;
     let (tiles, splits) = (tile.count(p.m, p.n), split.count());
     let column_parts = splits * p.m.div_ceil(tile.rows());
-    let sums = if column_sums && !along_k[1] { Some(c.empty_f32([column_parts, p.n])?) } else { None };
-    let defines = defines(plan, e, along_k, dtype, sums.is_some());
+    let sums = if column_sums && !along_k[1] && p.n.is_multiple_of(2) { Some(c.empty_f32([column_parts, p.n])?) } else { None };
+    // Sums are of f32, four of them 16 bytes.
+    let lanes = if matches!(split, Split::Sum { .. }) { 8 } else { lanes_of(c, p, e) };
+    let defines = defines(plan, e, along_k, dtype, lanes, sums.is_some());
     let define = |launch: Launch<'static>| {
         defines.iter().fold(launch, |launch, (name, value)| launch.define(name, value.clone()))
     };
