@@ -71,6 +71,30 @@ fn same_bits(device: &Device, edit: impl Fn(&mut TrainConfig)) {
     }
 }
 
+/// Asks at each checkpoint which step the metrics end with.
+struct AtCheckpoints(std::path::PathBuf, usize);
+
+impl netcl::nn::train::Observer for AtCheckpoints {
+    fn saved(&mut self, step: u64, _path: &Path) {
+        let lines = std::fs::read_to_string(self.0.join("metrics.jsonl")).unwrap();
+        let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        assert_eq!(last["step"], step, "a run that goes on from here would never record this step");
+        self.1 += 1;
+    }
+    fn should_stop(&mut self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_checkpoint_is_written_after_the_metrics_of_its_step() {
+    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let out = dir.path().join("run");
+    let mut observer = AtCheckpoints(out.clone(), 0);
+    Trainer::create(&device, config(dir.path(), GraphMode::Auto), &out).unwrap().run(&mut observer).unwrap();
+    assert!(observer.1 >= 3);
+}
+
 #[test]
 fn training_is_the_same_with_dropout_accumulation_and_evaluation() {
     same_bits(&test_device().unwrap(), |_| {});

@@ -265,7 +265,7 @@ OPS |= {name: unary(fn) for name, fn in UNARY.items()}
 
 
 def evaluate(r):
-    """One op on given inputs: eager PyTorch in the storage type, as training calls it."""
+    """One op on given inputs: eager PyTorch in the storage type, as training calls it. With dy, its gradients, and those in f64."""
     def load(entry, dtype):
         count = 1
         for n in entry["shape"]:
@@ -287,6 +287,17 @@ def evaluate(r):
     if name not in ops:
         raise Bad(f"evaluate {name}: expected one of {', '.join(sorted(ops))}")
     torch.set_float32_matmul_precision("high" if r.kind == "tf32" else "highest")
+    if "dy" in r.fields:
+        def gradients(dtype):
+            leaves = [x if i == index else x.detach().to(dtype).requires_grad_() for i, x in enumerate(xs)]
+            y = ops[name](*leaves)
+            y.backward(load(r.fields["dy"], y.dtype).reshape(y.shape))
+            grads = [x.grad for i, x in enumerate(leaves) if i != index]
+            return torch.cat([g.to(device="cpu", dtype=torch.float64).flatten() for g in grads])
+        own, exact = gradients(r.dtype), gradients(torch.float64)
+        torch.from_file(r.fields["result"], shared=True, size=own.numel(), dtype=torch.float32).copy_(own)
+        torch.from_file(r.fields["exact"], shared=True, size=own.numel(), dtype=torch.float64).copy_(exact)
+        return {"op": "evaluate", "of": name, "elements": own.numel(), "peer": peer_name(r.device)}
     with torch.no_grad():
         y = ops[name](*xs).to(device="cpu", dtype=torch.float32).contiguous().flatten()
     torch.from_file(r.fields["result"], shared=True, size=y.numel(), dtype=torch.float32).copy_(y)

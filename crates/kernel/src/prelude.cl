@@ -4,6 +4,7 @@
  * OUT    storage of those it calls OUT_T: the same, and 3 i32, 4 u32; DTYPE where not given.
  * VW     lanes per work-item (1, 2, 4, 8, 16). FV is float or floatVW.
  * WG     work-items per group where a kernel reduces over a group; 1 on CPUs, where a row fits a core.
+ * EVEN_VECTORS 1: LDV and STV meet multiples of VW elements only, so that a vector is one access. VW is above 1 then.
  * NVIDIA_CC  compute capability of an NVIDIA device, 90 for 9.0. From 80 on an instruction rounds to bf16.
  */
 #ifndef DTYPE
@@ -17,6 +18,9 @@
 #endif
 #ifndef WG
 #define WG 1
+#endif
+#ifndef EVEN_VECTORS
+#define EVEN_VECTORS 0
 #endif
 #ifndef NVIDIA_CC
 #define NVIDIA_CC 0
@@ -129,20 +133,24 @@ static inline FV bf16_load_aligned(__global const ushort *p) {
 typedef float T;
 #define LD(p, i) ((p)[i])
 #define ST(p, i, v) ((p)[i] = (v))
-#define LDV(p, i) LDV_F32((p) + (i))
-#define STV(p, i, v) STV_F32((p) + (i), (v))
+#define KIND F32
 #elif DTYPE == 1
 typedef half T;
 #define LD(p, i) vload_half((i), (p))
 #define ST(p, i, v) vstore_half_rte((v), (i), (p))
-#define LDV(p, i) LDV_F16((p) + (i))
-#define STV(p, i, v) STV_F16((p) + (i), (v))
+#define KIND F16
 #else
 typedef ushort T;
 #define LD(p, i) of_bf16((p)[i])
 #define ST(p, i, v) ((p)[i] = bf16_of(v))
-#define LDV(p, i) LDV_BF16((p) + (i))
-#define STV(p, i, v) STV_BF16((p) + (i), (v))
+#define KIND BF16
+#endif
+#if EVEN_VECTORS
+#define LDV(p, i) CAT(LDVA_, KIND)((p) + (i))
+#define STV(p, i, v) CAT(STVA_, KIND)((p) + (i), (v))
+#else
+#define LDV(p, i) CAT(LDV_, KIND)((p) + (i))
+#define STV(p, i, v) CAT(STV_, KIND)((p) + (i), (v))
 #endif
 
 /* Four neighbours of T at an address that is a multiple of four elements. */
@@ -302,25 +310,37 @@ static inline float group_max(__local float *s, float v) {
 }
 #endif
 
+/* CPUs keep a maximum for each lane: one more vector of exponentials costs them less than a look across lanes. */
+#if WG == 1
+typedef FV TOP;
+#define TOP_OF(v) (v)
+#define ONE_TOP(top) max_lanes(top)
+#else
+typedef float TOP;
+#define TOP_OF(v) max_lanes(v)
+#define ONE_TOP(top) (top)
+#endif
 /* This item's share of a row's softmax: x the maximum, y the sum of exp(v - maximum), in one pass over vectors l, l + WG, …
  * The sum is brought to a new maximum once every four vectors. No share: (-FLT_MAX, 0). A NaN or +infinity makes y NaN. */
 static inline float2 softmax_share(__global const T *x, ulong n) {
   const ulong step = WG * VW;
-  FV top = (FV)(-FLT_MAX), sum = (FV)(0.0f);
+  TOP top = (TOP)(-FLT_MAX);
+  FV sum = (FV)(0.0f);
   ulong i = get_local_id(0) * VW;
   for (; i + 3 * step + VW <= n; i += 4 * step) {
     const FV a = LDV(x, i), b = LDV(x, i + step), c = LDV(x, i + 2 * step), d = LDV(x, i + 3 * step);
-    const FV t = fmax(top, fmax(fmax(a, b), fmax(c, d)));
+    const TOP t = fmax(top, TOP_OF(fmax(fmax(a, b), fmax(c, d))));
     sum = sum * exp(top - t) + ((exp(a - t) + exp(b - t)) + (exp(c - t) + exp(d - t)));
     top = t;
   }
   for (; i + VW <= n; i += step) {
-    const FV a = LDV(x, i), t = fmax(top, a);
+    const FV a = LDV(x, i);
+    const TOP t = fmax(top, TOP_OF(a));
     sum = sum * exp(top - t) + exp(a - t);
     top = t;
   }
   float2 share;
-  share.x = max_lanes(top);
+  share.x = ONE_TOP(top);
   share.y = sum_lanes(sum * exp(top - share.x));
   for (ulong k = i; k < n && k < i + VW; k++) {
     const float a = LD(x, k), t = fmax(share.x, a);

@@ -13,7 +13,7 @@ mod accuracy;
 mod bench;
 mod sample;
 mod selftest;
-pub use accuracy::{AFFORDABLE, Accuracy, Errors};
+pub use accuracy::{AFFORDABLE, Accuracy, Errors, Gradients};
 pub use bench::{BenchCase, BenchFn, bench};
 pub use sample::{Input, Layouts, Sample};
 pub use selftest::{SelfTest, Verdict};

@@ -4,7 +4,8 @@ use super::gemm::Product;
 use super::{Setup, gemm, ops};
 use crate::out;
 use netcl::prelude::*;
-use netcl::tensor::suite::{Accuracy, Errors};
+use netcl::tensor::array::Array;
+use netcl::tensor::suite::{Accuracy, Errors, Gradients};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -104,8 +105,48 @@ pub fn ops(args: &ops::Args, setup: &mut Setup) -> Result<()> {
             None => setup.peer.as_ref().map(|_| Err("the peer has no such op".into())),
         };
         let theirs = theirs.map(|y| y.map(|y| Errors::of(&y, &expected.data)));
-        table.row(setup, &Row { op: name.into(), shape, layout: String::new(), ours, theirs })
+        table.row(setup, &Row { op: name.into(), shape, layout: String::new(), ours, theirs })?;
+        let Some(request) = ops::peer_op(name).filter(|_| setup.peer.is_some()) else { return Ok(()) };
+        let Some(gradients) = (case.gradients_of)(ELEMENTS)? else { return Ok(()) };
+        backward(&mut table, setup, name, request, &gradients)
     })
+}
+
+/// A line for all gradients of an op: ours and the peer's beside those that the peer makes in f64.
+fn backward(
+    table: &mut Table,
+    setup: &mut Setup,
+    name: &str,
+    mut request: Value,
+    ours: &Gradients,
+) -> Result<()> {
+    let f32s = |a: &Array| -> Input { (a.data.iter().map(|v| *v as f32).collect(), a.shape.dims().to_vec()) };
+    let (dy, shape) = f32s(&ours.dy);
+    let got: Vec<f32> = ours.got.concat();
+    let path = table.folder.write("dy", dy.into_iter())?;
+    let exact = table.folder.write("exact", std::iter::repeat_n(f32::NAN, 2 * got.len()))?;
+    request["dy"] = json!({ "path": path, "shape": shape });
+    request["exact"] = json!(exact);
+    let shape = ours.inputs.first().map_or_else(Vec::new, |a| a.shape.dims().to_vec());
+    let theirs = match table.peer(setup, request, ours.inputs.iter().map(f32s).collect(), got.len())? {
+        Some(Ok(theirs)) => theirs,
+        Some(Err(why)) => {
+            tracing::warn!("{name}'s backward: the peer has none: {why}");
+            return Ok(());
+        }
+        None => return Ok(()),
+    };
+    let bytes = std::fs::read(&exact).map_err(|e| Error::io("reading", &exact, &e))?;
+    let exact: Vec<f64> =
+        bytes.chunks_exact(8).map(|b| f64::from_ne_bytes(std::array::from_fn(|i| b[i]))).collect();
+    let row = Row {
+        op: name.into(),
+        shape,
+        layout: "bwd".into(),
+        ours: Errors::of(&got, &exact),
+        theirs: Some(Ok(Errors::of(&theirs, &exact))),
+    };
+    table.row(setup, &row)
 }
 
 /// Elements and shape.

@@ -229,9 +229,8 @@ impl Trainer {
             if (stop || self.due())
                 && let Some(last) = pending.take()
             {
-                let mut metrics = self.finish_step_quietly(&last)?;
-                self.pause(&mut metrics, stop, observer)?;
-                self.publish(metrics, observer)?;
+                let metrics = self.finish_step_quietly(&last)?;
+                self.pause(metrics, stop, observer)?;
                 self.last_done = Instant::now();
             }
             self.end_profile(stop, observer)?;
@@ -275,8 +274,8 @@ impl Trainer {
         Ok(())
     }
 
-    /// Evaluates, samples and saves, as due after this step.
-    fn pause(&mut self, metrics: &mut StepMetrics, stop: bool, observer: &mut dyn Observer) -> Result<()> {
+    /// Evaluates, samples, tells of the step and saves, as due after it.
+    fn pause(&mut self, mut metrics: StepMetrics, stop: bool, observer: &mut dyn Observer) -> Result<()> {
         let last = self.step == self.config.steps;
         let step = self.step;
         let every = |n: u64| n > 0 && step.is_multiple_of(n);
@@ -302,6 +301,8 @@ impl Trainer {
                 observer.sample(self.step, text);
             }
         }
+        // Before the checkpoint: a run that goes on from that does not come to this step again.
+        self.publish(metrics, observer)?;
         if stop || last || best || every(self.config.checkpoint_every) {
             let begun = Instant::now();
             let path = self.save(best)?;

@@ -178,7 +178,8 @@ impl CrossEntropy {
 fn start(entry: &'static str, x: &Tensor) -> Launch<'static> {
     let (rows, n) = x.shape().rows_cols();
     let wg = row_group(&KERNEL, x.device(), n);
-    KERNEL.launch(entry).define("DTYPE", x.dtype().code()).define("WG", wg).groups(rows)
+    let launch = KERNEL.launch(entry).define("DTYPE", x.dtype().code()).define("WG", wg).groups(rows);
+    vectors_of_16_bytes(launch, x, n)
 }
 
 impl Op<2> for CrossEntropy {

@@ -7,8 +7,8 @@
 use crate::array::Array;
 use crate::suite::{BenchFn, Sample, SuiteFn};
 use crate::{Device, Result, Tensor, tape};
-use netcl_kernel::Kernel;
 use netcl_kernel::tune::Tuning;
+use netcl_kernel::{Kernel, Launch};
 
 pub mod check;
 mod copy;
@@ -128,6 +128,16 @@ pub fn row_group(kernel: &'static Kernel, device: &Device, n: usize) -> usize {
     }
     let vectors = n.div_ceil(Tuning::value(device, kernel, 0, "VW"));
     vectors.div_ceil(4).next_power_of_two().clamp(32, 512).min(largest_group(device))
+}
+
+/// For kernels over rows of `n` elements of x whose tuned vectors are shorter: on GPUs vectors of 16 bytes, each one access, where
+/// all rows start at such.
+pub fn vectors_of_16_bytes<'a>(launch: Launch<'a>, x: &Tensor, n: usize) -> Launch<'a> {
+    let lanes = 16 / x.dtype().size();
+    match !x.device().capabilities().is_cpu() && n.is_multiple_of(lanes) {
+        true => launch.define("EVEN_VECTORS", 1).define("VW", lanes),
+        false => launch,
+    }
 }
 
 /// The largest power of two that a work-group of this device may have.

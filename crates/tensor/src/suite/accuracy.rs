@@ -6,7 +6,7 @@ use super::sample::{Layouts, Sample};
 use super::{STEP, device_inputs, forward_backward};
 use crate::array::Array;
 use crate::ops::MultiOp;
-use crate::{DType, Device, Error, Result, tape};
+use crate::{DType, Device, Error, Result, Tensor, tape};
 
 /// Elements of all inputs together that a reference takes in a second or so.
 pub const AFFORDABLE: usize = 1 << 20;
@@ -26,6 +26,16 @@ pub struct Accuracy {
     pub got: Vec<Vec<f32>>,
     /// Difference allowed, of the largest expected value.
     pub allowed: f64,
+}
+
+/// An op's gradients, for a judge that has its own f64 ones.
+pub struct Gradients {
+    /// What the op was run on, rounded as the device stores it.
+    pub inputs: Vec<Array>,
+    /// The gradient of its first result, rounded likewise; it has no other.
+    pub dy: Array,
+    /// Those of the inputs that have one, in order.
+    pub got: Vec<Vec<f32>>,
 }
 
 /// Errors of a result, as shares of the root mean square of what was expected (of 1 where all of it is 0).
@@ -137,6 +147,21 @@ pub(super) fn accuracy<O: MultiOp<N, M>, const N: usize, const M: usize>(
     let expected = sample.op.reference(std::array::from_fn(|i| &hosts[i])).into();
     let allowed = sample.unit(dtype) * sample.tolerance;
     Ok(Accuracy { inputs: hosts.into(), expected, got, allowed })
+}
+
+/// Gradients of all inputs that have one; `None` for an op of several results.
+pub(super) fn gradients_of<O: MultiOp<N, M>, const N: usize, const M: usize>(
+    device: &Device,
+    dtype: DType,
+    sample: &Sample<O, N>,
+    seed: u64,
+) -> Result<Option<Gradients>> {
+    let hosts: [Array; N] = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
+    let inputs = device_inputs(device, dtype, sample, &hosts, Layouts::Contiguous)?;
+    let (_, grads, dys) = forward_backward(sample, &inputs, seed)?;
+    let got = grads.iter().flatten().map(Tensor::to_vec).collect::<Result<Vec<_>>>()?;
+    let [dy] = &dys[..] else { return Ok(None) };
+    Ok((!got.is_empty()).then(|| Gradients { inputs: hosts.into(), dy: dy.clone(), got }))
 }
 
 /// Compares every gradient with the reference's slope in a few random directions.

@@ -1,6 +1,6 @@
 //! Benchmark cases: the samples that say how large the inputs are in earnest.
 
-use super::accuracy::{AFFORDABLE, Accuracy, accuracy, earnest, gradients};
+use super::accuracy::{AFFORDABLE, Accuracy, Gradients, accuracy, earnest, gradients, gradients_of};
 use super::{Input, Sample};
 use crate::ops::MultiOp;
 use crate::{DType, Device, Result, Tensor, tape};
@@ -30,6 +30,8 @@ pub struct BenchCase<'a> {
     pub accuracy: Measured<'a>,
     /// Compares the op's gradients with its reference's slopes, on inputs of at most [`AFFORDABLE`] elements.
     pub gradients: Box<dyn Fn() -> Result<()> + 'a>,
+    /// The op's gradients, on inputs of at most so many elements.
+    pub gradients_of: Box<dyn Fn(usize) -> Result<Option<Gradients>> + 'a>,
 }
 
 /// Visits the samples of `O` that have benchmark shapes and a name that is wanted. Inputs are contiguous.
@@ -77,6 +79,7 @@ pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
                 .then(|| -> Run<'_> { Box::new(|| Ok(backward()?.into_iter().flatten().collect())) }),
             accuracy: Box::new(|limit| accuracy(device, dtype, &sized(limit), seed)),
             gradients: Box::new(|| gradients(device, dtype, &sized(AFFORDABLE), seed)),
+            gradients_of: Box::new(|limit| gradients_of(device, dtype, &sized(limit), seed)),
         })?;
     }
     Ok(())
