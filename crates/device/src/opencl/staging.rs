@@ -24,11 +24,33 @@ fn ring_bytes(global_mem: u64) -> usize {
 pub(super) struct Staging {
     shared: Arc<Shared>,
     transfers: Arc<Transfers>,
-    bytes: usize,
     ring: Option<Ring>,
+    places: Places<Event>,
+}
+
+/// Which parts of a ring of `bytes` are in use.
+struct Places<T> {
+    bytes: usize,
     /// Transfers under way, oldest first, and the part of the ring each reads.
-    pending: VecDeque<(Range<usize>, Event)>,
+    pending: VecDeque<(Range<usize>, T)>,
     head: usize,
+}
+
+impl<T> Places<T> {
+    fn new(bytes: usize) -> Self {
+        Self { bytes, pending: VecDeque::new(), head: 0 }
+    }
+    /// Start of a part that is free once those transfers are done that are returned, which are forgotten. The oldest need not be in
+    /// the way of those behind it: where the ring's end is too short for a piece, what is read there stays while others come
+    /// round again.
+    fn reserve(&mut self, bytes: usize) -> (usize, Vec<T>) {
+        let start = if self.head + bytes > self.bytes { 0 } else { self.head };
+        let wanted = start..start + bytes;
+        let overlaps = |r: &Range<usize>| r.start < wanted.end && wanted.start < r.end;
+        let old = self.pending.iter().rposition(|(r, _)| overlaps(r)).map_or(0, |last| last + 1);
+        self.head = start + bytes.next_multiple_of(1024);
+        (start, self.pending.drain(..old).map(|(_, transfer)| transfer).collect())
+    }
 }
 
 struct Ring {
@@ -41,21 +63,14 @@ unsafe impl Send for Staging {}
 
 impl Staging {
     pub fn new(shared: Arc<Shared>, transfers: Arc<Transfers>, global_mem: u64) -> Self {
-        Self {
-            shared,
-            transfers,
-            bytes: ring_bytes(global_mem),
-            ring: None,
-            pending: VecDeque::new(),
-            head: 0,
-        }
+        Self { shared, transfers, ring: None, places: Places::new(ring_bytes(global_mem)) }
     }
 
     /// Copies `data` into the ring piece by piece and enqueues the transfers.
     pub fn write(&mut self, queue: QueueKind, to: Ptr, offset: usize, data: &[u8]) -> Result<()> {
         let write = need(self.shared.table.clEnqueueWriteBuffer, "clEnqueueWriteBuffer")?;
         let host = self.ring()?;
-        let half = self.bytes / 2;
+        let half = self.places.bytes / 2;
         for (i, piece) in data.chunks(half).enumerate() {
             let at = self.reserve(piece.len())?;
             let to_offset = offset + i * half;
@@ -71,25 +86,20 @@ impl Staging {
             check("clEnqueueWriteBuffer", || format!("{} bytes at {to_offset}", piece.len()), code)?;
             let event = Event::new(ClEvent::new(&self.shared, event));
             self.transfers.note(TransferKind::Upload, queue, piece.len(), || event.clone());
-            self.pending.push_back((at..at + piece.len(), event));
+            self.places.pending.push_back((at..at + piece.len(), event));
         }
         Ok(())
     }
 
     /// Start of a free part of the ring, waiting for old transfers that still read there.
     fn reserve(&mut self, bytes: usize) -> Result<usize> {
-        let start = if self.head + bytes > self.bytes { 0 } else { self.head };
-        let wanted = start..start + bytes;
-        // Pieces follow each other around the ring, so the oldest is always the first in the way.
-        let overlaps = |r: &Range<usize>| r.start < wanted.end && wanted.start < r.end;
-        while self.pending.front().is_some_and(|(r, _)| overlaps(r)) {
-            let Some((_, event)) = self.pending.pop_front() else { break };
+        let (start, old) = self.places.reserve(bytes);
+        for event in old {
             let wait = need(self.shared.table.clWaitForEvents, "clWaitForEvents")?;
             let event = cl_event(&event)?;
             // SAFETY: one live event.
             check("clWaitForEvents", || "an upload".into(), unsafe { wait(1, &raw const event) })?;
         }
-        self.head = start + bytes.next_multiple_of(1024);
         Ok(start)
     }
 
@@ -102,9 +112,10 @@ impl Staging {
         let flags = sys::MEM_READ_WRITE | sys::MEM_ALLOC_HOST_PTR;
         let mut code = 0;
         // SAFETY: live context, no host pointer.
-        let memory =
-            unsafe { create(self.shared.context, flags, self.bytes, std::ptr::null_mut(), &raw mut code) };
-        check("clCreateBuffer", || format!("{} bytes of pinned staging", self.bytes), code)?;
+        let memory = unsafe {
+            create(self.shared.context, flags, self.places.bytes, std::ptr::null_mut(), &raw mut code)
+        };
+        check("clCreateBuffer", || format!("{} bytes of pinned staging", self.places.bytes), code)?;
         let q = self.shared.queue(QueueKind::Copy);
         // SAFETY: a blocking map of the whole buffer, unmapped when the ring is dropped.
         let host: *mut c_void = unsafe {
@@ -114,7 +125,7 @@ impl Staging {
                 1,
                 sys::MAP_READ_WRITE,
                 0,
-                self.bytes,
+                self.places.bytes,
                 0,
                 std::ptr::null(),
                 std::ptr::null_mut(),
@@ -122,7 +133,7 @@ impl Staging {
             )
         };
         if let Err(e) =
-            check("clEnqueueMapBuffer", || format!("{} bytes of pinned staging", self.bytes), code)
+            check("clEnqueueMapBuffer", || format!("{} bytes of pinned staging", self.places.bytes), code)
         {
             if let Some(release) = self.shared.table.clReleaseMemObject {
                 // SAFETY: made above, released once.
@@ -138,7 +149,7 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         let table = &self.shared.table;
-        while let Some((_, event)) = self.pending.pop_front() {
+        while let Some((_, event)) = self.places.pending.pop_front() {
             if let (Some(wait), Ok(ptr)) = (table.clWaitForEvents, cl_event(&event)) {
                 // SAFETY: one live event; an error here leaves nothing to do.
                 unsafe { wait(1, &raw const ptr) };
@@ -154,6 +165,32 @@ impl Drop for Staging {
                 finish(q);
                 release(ring.memory);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No part is handed out that an earlier transfer still reads, and nothing is waited for without need.
+    #[test]
+    fn parts_under_way_are_never_handed_out() {
+        let mut places = Places::<usize>::new(8 << 10);
+        let mut draw = 1u64;
+        let mut under_way: Vec<(Range<usize>, usize)> = Vec::new();
+        // A short one at the end that nothing comes across, then two that fill the rest, again and again.
+        let first = [3 << 10, 4 << 10, 100, 4 << 10, 3 << 10, 4 << 10, 3 << 10];
+        for turn in 0..10_000 {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let bytes = first.get(turn).copied().unwrap_or(1 + (draw >> 33) as usize % (4 << 10));
+            let (start, waited) = places.reserve(bytes);
+            assert!(start + bytes <= 8 << 10);
+            under_way.retain(|(_, id)| !waited.contains(id));
+            let taken = under_way.iter().find(|(r, _)| r.start < start + bytes && start < r.end);
+            assert!(taken.is_none(), "turn {turn}: {start}..{} while {taken:?} is read", start + bytes);
+            places.pending.push_back((start..start + bytes, turn));
+            under_way.push((start..start + bytes, turn));
         }
     }
 }
