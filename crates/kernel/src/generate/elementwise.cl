@@ -62,14 +62,13 @@
 #define SILU_GRAD(x, s) ((s) * (1.0f + (x) * (1.0f - (s))))
 #define GELU_GRAD(x) \
   (0.5f * (1.0f + erf((x) * 0.70710678f)) + (x) * 0.39894228f * exp(-0.5f * (x) * (x)))
+#define GELU_TANH_S(x) SIGMOID(1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))
 #define SILU(x) ((x) / (1.0f + exp(-(x))))
 #define GELU_TANH(x) ((x) / (1.0f + exp(-1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))))
-/* s + x s (1 - s) u', where s = sigmoid(u): from e = exp(-|u|), so that 1 - s keeps its digits where s is near 1. */
-static inline FV gelu_tanh_grad(FV x) {
-  const FV u = 1.59576912f * (x + 0.044715f * x * x * x), e = exp(-fabs(u)), high = 1.0f / (1.0f + e);
-  const FV s = u >= 0.0f ? high : e * high;
-  return s + x * (e * high * high) * 1.59576912f * (1.0f + 0.134145f * x * x);
+static inline FV gelu_tanh_grad(FV x, FV s) {
+  return s + x * s * (1.0f - s) * 1.59576912f * (1.0f + 0.134145f * x * x);
 }
+#define GELU_TANH_GRAD(x, s) gelu_tanh_grad((x), (s))
 
 /* A vector filled lane by lane from LOAD(k) for lanes below `lanes`, 0 above: the end of a row, or a gather. */
 #define LANES(x, LOAD)                                   \

@@ -84,7 +84,7 @@ pub static UNARY: &[UnaryRow] = &[
     row("gelu", "0.5f * x0 * (1.0f + erf(x0 * 0.70710678f))", "GELU_GRAD(x0) * x1", |x, _| {
         0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))
     }),
-    row("gelu_tanh", "GELU_TANH(x0)", "gelu_tanh_grad(x0) * x1", |x, _| {
+    row("gelu_tanh", "GELU_TANH(x0)", "GELU_TANH_GRAD(x0, GELU_TANH_S(x0)) * x1", |x, _| {
         0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
     }),
     row("abs", "fabs(x0)", "x0 > 0.0f ? x1 : -x1", |x, _| x.abs()).on(0.1, 2.0),
