@@ -173,7 +173,7 @@ impl Drop for Staging {
 mod tests {
     use super::*;
 
-    /// No part is handed out that an earlier transfer still reads, and nothing is waited for without need.
+    /// No part is handed out that an earlier transfer still reads.
     #[test]
     fn parts_under_way_are_never_handed_out() {
         let mut places = Places::<usize>::new(8 << 10);
