@@ -98,6 +98,7 @@ fn ten_updates(device: &Device, expected: &Expected, dtype: DType) -> (Vec<f32>,
     let rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
     let mut optimizer = Optimizer::new(rule, ParamGroup::gpt(gpt.params().list(), 0.1)).unwrap();
     optimizer.clip_grad_norm(1.0);
+    optimizer.load_master(&read_tensors(&folder().join("model/model.safetensors")).unwrap()).unwrap();
     let (mut losses, mut norms) = (Vec::new(), Vec::new());
     for _ in 0..STEPS {
         optimizer.zero_grad();
@@ -143,7 +144,7 @@ fn ten_losses_in_bf16() {
     // Eight bits of mantissa: a weight, an activation or a logit is right to 2^-9, and a loss averages 64 of those.
     let wanted = expected.floats("bf16.losses");
     for (i, (g, e)) in losses.iter().zip(&wanted).enumerate() {
-        assert!((g - e).abs() <= 5e-3, "loss {i}: {g}, PyTorch has {e} in bf16");
+        assert!((g - e).abs() <= 2e-3, "loss {i}: {g}, PyTorch has {e} in bf16");
     }
     for (i, (g, e)) in norms.iter().zip(expected.floats("bf16.norms")).enumerate() {
         assert!((g - e).abs() <= 0.02, "norm {i}: {g}, PyTorch has {e} in bf16");

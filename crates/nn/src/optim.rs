@@ -24,6 +24,7 @@ pub use netcl_tensor::ops::optimizer::{LossScale, Report, Rule, StepInfo};
 use netcl_tensor::{Error, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
+const MASTER: &str = ".master";
 const STEP: &str = "step";
 const LOSS_SCALE: &str = "loss_scale";
 const GOOD_STEPS: &str = "good_steps";
@@ -149,6 +150,32 @@ impl Optimizer {
         self.update.take_master(true);
     }
 
+    /// Master weights of f16 and bf16 parameters from the tensors they were loaded from, by name: a file in f32 holds digits that
+    /// the parameters have no room for, and steps smaller than those would otherwise be lost at first. Parameters in f32 have
+    /// no master weights and are passed over.
+    ///
+    /// # Errors
+    /// `Format` that names the parameter that `weights` lacks or has in another shape; nothing has changed then.
+    pub fn load_master(&mut self, weights: &[TensorData]) -> Result<()> {
+        let mut found = Vec::new();
+        for (full, tensor) in self.windows()? {
+            let Some(name) = full.strip_suffix(MASTER) else { continue };
+            match weights.iter().find(|t| t.name == name) {
+                Some(data) if data.shape == tensor.dims() => found.push((tensor, data.floats()?)),
+                Some(data) => {
+                    let expected = tensor.shape();
+                    return Err(Error::format(format!(
+                        "master weights: {data:?}, expected the shape {expected}"
+                    )));
+                }
+                None => return Err(Error::format(format!("master weights: {name} is missing"))),
+            }
+        }
+        found.iter().try_for_each(|(tensor, data)| tensor.set_f32(data))?;
+        self.update.take_master(false);
+        Ok(())
+    }
+
     /// Everything that a run needs to go on with the same bits, besides the weights: `step`, for each parameter its moments
     /// (`….exp_avg`, `….exp_avg_sq`, `….momentum_buffer`) and master weights (`….master`), and the loss scale.
     pub fn state_dict(&self) -> Result<Vec<TensorData>> {
@@ -201,7 +228,7 @@ impl Optimizer {
             match take(&name, Dtype::F32, tensor.dims())? {
                 Some(data) if data.bytes.len() == tensor.count() * 4 => found.push((tensor, data)),
                 Some(data) => return Err(torn(data)),
-                None if name.ends_with(".master") => from_parameters = true,
+                None if name.ends_with(MASTER) => from_parameters = true,
                 None => return Err(missing(&name)),
             }
         }

@@ -1,6 +1,7 @@
 //! Tensors as plain data, to and from safetensors files.
 
 use super::{Dtype, FileSum, durable};
+use half::{bf16, f16};
 use netcl_device::{Error, MappedFile, Result};
 use safetensors::SafeTensors;
 use serde_json::{Map, json};
@@ -22,6 +23,28 @@ pub struct TensorData {
 impl std::fmt::Debug for TensorData {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}{:?}", self.name, self.dtype, self.shape)
+    }
+}
+
+impl TensorData {
+    /// The elements as f32, from any float type.
+    ///
+    /// # Errors
+    /// `Format` for other types.
+    pub fn floats(&self) -> Result<Vec<f32>> {
+        let bytes = &self.bytes;
+        Ok(match self.dtype {
+            Dtype::F32 => {
+                bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
+            }
+            Dtype::F16 => bytes.chunks_exact(2).map(|c| f16::from_le_bytes([c[0], c[1]]).to_f32()).collect(),
+            Dtype::BF16 => {
+                bytes.chunks_exact(2).map(|c| bf16::from_le_bytes([c[0], c[1]]).to_f32()).collect()
+            }
+            other => {
+                return Err(Error::format(format!("{} is {other:?}, expected F32, F16 or BF16", self.name)));
+            }
+        })
     }
 }
 

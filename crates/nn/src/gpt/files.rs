@@ -2,7 +2,6 @@
 
 use super::{Gpt, GptConfig};
 use crate::checkpoint::{Dtype, TensorData};
-use half::{bf16, f16};
 use netcl_tensor::{DType, Error, Result};
 use serde_json::{Value, json};
 
@@ -133,23 +132,7 @@ pub(super) fn load_state(gpt: &Gpt, tensors: &[TensorData]) -> Result<()> {
                 parameter.dims()
             )));
         }
-        parameter.set_f32(&floats(found)?)?;
+        parameter.set_f32(&found.floats().map_err(|e| e.context("model.safetensors"))?)?;
     }
     Ok(())
-}
-
-/// The elements as f32, from any float type.
-fn floats(tensor: &TensorData) -> Result<Vec<f32>> {
-    let bytes = &tensor.bytes;
-    Ok(match tensor.dtype {
-        Dtype::F32 => bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect(),
-        Dtype::F16 => bytes.chunks_exact(2).map(|c| f16::from_le_bytes([c[0], c[1]]).to_f32()).collect(),
-        Dtype::BF16 => bytes.chunks_exact(2).map(|c| bf16::from_le_bytes([c[0], c[1]]).to_f32()).collect(),
-        other => {
-            return Err(Error::format(format!(
-                "model.safetensors: {} is {other:?}, expected F32, F16 or BF16",
-                tensor.name
-            )));
-        }
-    })
 }

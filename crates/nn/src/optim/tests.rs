@@ -113,6 +113,37 @@ fn weights_that_were_overwritten_are_taken_over() {
 }
 
 #[test]
+fn master_weights_keep_the_digits_of_a_wider_file() {
+    let all = params(DType::Bf16);
+    let plain = Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false };
+    let mut optimizer = Optimizer::new(plain, vec![ParamGroup::new(all.list(), 0.0)]).unwrap();
+    // Between 1 and its neighbour in bf16, 1 + 2^-7: no step of 2^-9 leaves 1, one of them leaves 1 + 2^-9.
+    let wide = 1.0 + 2f32.powi(-9);
+    let tensor = |p: &Tensor| TensorData {
+        name: p.name().unwrap().into(),
+        dtype: Dtype::F32,
+        shape: p.dims().to_vec(),
+        bytes: wide.to_le_bytes().repeat(p.count()),
+    };
+    let mut file: Vec<_> = all.list().iter().map(tensor).collect();
+    let step = |optimizer: &mut Optimizer| {
+        for p in all.list() {
+            p.set_f32(&vec![1.0; p.count()]).unwrap();
+            p.set_grad(Some(Tensor::full(p.device(), p.shape(), -1.0, p.dtype()).unwrap()));
+        }
+        optimizer.step(f64::from(1.1 * 2f32.powi(-9))).unwrap();
+        all.list()[0].to_vec().unwrap()[0]
+    };
+    optimizer.load_master(&file).unwrap();
+    assert_eq!(step(&mut optimizer), 1.0 + 2f32.powi(-7));
+    optimizer.weights_changed();
+    assert_eq!(step(&mut optimizer), 1.0);
+    let missing = file.remove(0).name;
+    let e = optimizer.load_master(&file).unwrap_err();
+    assert!(e.kind() == ErrorKind::Format && e.message().contains(&missing), "{e}");
+}
+
+#[test]
 fn mistakes_are_named() {
     let all = params(DType::F32);
     let mut optimizer = make(&all, false);

@@ -2,7 +2,8 @@
  * with lse = log(sum(exp(x))) and s the label smoothing.
  *
  * x, dx (R, N) T; targets (R) int; lse, loss (R) float; scale, y (1) float; dy (R) or (1) float.
- * fwd, bwd   work-group r owns row r. Ignored rows give 0; a target outside 0 … N - 1 gives NaN and reads nothing.
+ * fwd, bwd   work-group r owns row r. Ignored rows give 0; a target outside 0 … classes - 1 gives NaN and reads nothing
+ *            (classes is below N where a row ends in logits of -infinity).
  * mean       one work-group: sum of the losses over the number of rows not ignored, and that number's inverse for bwd.
  * Tuned: VW. WG (1 on CPUs) follows N, or R for mean. Sums are float.
  *
@@ -10,7 +11,7 @@
  */
 __kernel void cross_entropy_fwd(__global const T *restrict x, __global const int *restrict targets,
                                 __global float *restrict lse, __global float *restrict loss, ulong n, long ignored,
-                                float smoothing) {
+                                float smoothing, ulong classes) {
   GROUP_SCRATCH(scratch);
   const ulong row = get_group_id(0);
   const int target = targets[row];
@@ -21,7 +22,7 @@ __kernel void cross_entropy_fwd(__global const T *restrict x, __global const int
   }
   const float2 share = softmax_share(x, n);
   const float top = GROUP_MAX(scratch, share.x);
-  const float all = top + log(GROUP_SUM(scratch, share.y * exp(share.x - top)));
+  const float all = top + log(GROUP_SUM(scratch, share.y * EXP(share.x - top)));
   float mean = 0.0f;
   if (smoothing > 0.0f) {
     FV acc = (FV)(0.0f);
@@ -32,7 +33,7 @@ __kernel void cross_entropy_fwd(__global const T *restrict x, __global const int
     mean = GROUP_SUM(scratch, sum) / (float)n;
   }
   if (get_local_id(0) == 0) {
-    const int inside = target >= 0 && target < n;
+    const int inside = target >= 0 && target < classes;
     lse[row] = all;
     loss[row] = inside ? (1.0f - smoothing) * (all - LD(x, target)) + (smoothing > 0.0f ? smoothing * (all - mean) : 0.0f) : NAN;
   }
@@ -60,10 +61,10 @@ __kernel void cross_entropy_mean(__global const float *restrict loss, __global c
 __kernel void cross_entropy_bwd(__global const T *x, __global const int *restrict targets,
                                 __global const float *restrict lse, __global const float *restrict scale,
                                 __global const float *restrict dy, __global T *dx, ulong n, long ignored, float smoothing,
-                                ulong dy_step) {
+                                ulong dy_step, ulong classes) {
   const ulong row = get_group_id(0), l = get_local_id(0);
   const int target = targets[row];
-  const int keep = target != ignored, inside = target >= 0 && target < n;
+  const int keep = target != ignored, inside = target >= 0 && target < classes;
   const float g = inside ? dy[row * dy_step] * scale[0] : NAN, all = lse[row], even = smoothing / (float)n;
   x += row * n;
   dx += row * n;
@@ -71,7 +72,7 @@ __kernel void cross_entropy_bwd(__global const T *x, __global const int *restric
   const int owner = keep && inside && target / VW % WG == l;
   const float chosen = owner ? LD(x, target) : 0.0f;
   ulong i = l * VW;
-  for (; i + VW <= n; i += WG * VW) STV(dx, i, keep ? (exp(LDV(x, i) - all) - even) * g : (FV)(0.0f));
-  for (ulong k = i; k < n && k < i + VW; k++) ST(dx, k, keep ? (exp(LD(x, k) - all) - even) * g : 0.0f);
-  if (owner) ST(dx, target, (exp(chosen - all) - even - (1.0f - smoothing)) * g);
+  for (; i + VW <= n; i += WG * VW) STV(dx, i, keep ? (EXP(LDV(x, i) - all) - even) * g : (FV)(0.0f));
+  for (ulong k = i; k < n && k < i + VW; k++) ST(dx, k, keep ? (EXP(LD(x, k) - all) - even) * g : 0.0f);
+  if (owner) ST(dx, target, (EXP(chosen - all) - even - (1.0f - smoothing)) * g);
 }

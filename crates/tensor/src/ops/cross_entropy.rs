@@ -112,7 +112,7 @@ impl CrossEntropy {
         let rows = x.shape().rows_cols().0; // x seen as (R, V)
         let device = x.device();
         let (lse, loss) = (x.empty_f32([rows])?, x.empty_f32(targets.shape())?);
-        self.losses(&x, &targets, &lse, &loss)?;
+        self.losses([&x, &targets], [&lse, &loss], x.shape().last())?;
         match self.reduction {
             Reduction::None => Ok((loss, Saved::Rows(lse, Tensor::ones(device, [1], DType::F32)?))),
             Reduction::Sum => {
@@ -125,11 +125,16 @@ impl CrossEntropy {
             }
         }
     }
-    /// lse and loss (R) of contiguous x `(R, V)`.
-    fn losses(&self, x: &Tensor, targets: &Tensor, lse: &Tensor, loss: &Tensor) -> Result<()> {
+    /// lse and loss (R) of contiguous x `(R, V)`; targets are below `classes`.
+    fn losses(
+        &self,
+        [x, targets]: [&Tensor; 2],
+        [lse, loss]: [&Tensor; 2],
+        classes: usize,
+    ) -> Result<()> {
         let n = x.shape().last();
         let launch = start("cross_entropy_fwd", x).read(x).read(targets).write(lse).write(loss);
-        launch.scalar(n).scalar(self.ignored()).scalar(self.label_smoothing).run()
+        launch.scalar(n).scalar(self.ignored()).scalar(self.label_smoothing).scalar(classes).run()
     }
     /// Gradients of contiguous x `(R, V)` for `dy`, one or (R), times `scale` (1), into dx, which may be x.
     fn gradients(
@@ -137,11 +142,12 @@ impl CrossEntropy {
         [x, targets, lse]: [&Tensor; 3],
         [scale, dy]: [&Tensor; 2],
         dx: &Tensor,
+        classes: usize,
     ) -> Result<()> {
         let launch = start("cross_entropy_bwd", x).read(x).read(targets).read(lse).read(scale).read(dy).write(dx);
         let step = usize::from(self.reduction == Reduction::None);
         let launch = launch.scalar(x.shape().last()).scalar(self.ignored());
-        launch.scalar(self.label_smoothing).scalar(step).run()
+        launch.scalar(self.label_smoothing).scalar(step).scalar(classes).run()
     }
     /// The mean of the losses (R) that are not ignored, and the inverse of their number (1). `dtype` is that of the logits,
     /// whose kernels are built anyway.
@@ -155,22 +161,23 @@ impl CrossEntropy {
         Ok((y, scale))
     }
     /// Losses (R) of the rows of contiguous logits `(R, V)` into `loss`; with `one`, a 1, the gradients of the losses' sum into
-    /// the logits' memory.
+    /// the logits' memory. Of the V, the first `classes` may be targets.
     pub(super) fn over_logits(
         &self,
         logits: &Tensor,
         targets: &Tensor,
         loss: &Tensor,
         one: Option<&Tensor>,
+        classes: usize,
     ) -> Result<()> {
         let op = Self { reduction: Reduction::Sum, ..*self };
         let held = Plan::new(logits).filter(|_| !logits.device().capabilities().is_cpu());
         if let (Some(one), Some(plan)) = (one, held) {
-            return held::rows_into(&op, plan, logits, targets, one, [loss, logits]);
+            return held::rows_into(&op, plan, [logits, targets, one], [loss, logits], classes);
         }
         let lse = logits.empty_f32([loss.count()])?;
-        op.losses(logits, targets, &lse, loss)?;
-        one.map_or(Ok(()), |one| op.gradients([logits, targets, &lse], [one, one], logits))
+        op.losses([logits, targets], [&lse, loss], classes)?;
+        one.map_or(Ok(()), |one| op.gradients([logits, targets, &lse], [one, one], logits, classes))
     }
 }
 
@@ -203,7 +210,7 @@ impl Op<2> for CrossEntropy {
         };
         let (x, targets, dy) = (logits.contiguous()?, targets.contiguous()?, dy.contiguous()?);
         let dx = x.empty_like()?;
-        self.gradients([&x, &targets, lse], [scale, &dy], &dx)?;
+        self.gradients([&x, &targets, lse], [scale, &dy], &dx, x.shape().last())?;
         Ok([Some(dx), None])
     }
     fn reference(&self, [logits, targets]: [&Array; 2]) -> Array {

@@ -5,6 +5,7 @@
  * held   work-group r owns row r and holds it: vector l + j WG is item l's, the first HELD of an item in registers, KEPT more
  *        in local memory, for registers alone would leave room for one group a multiprocessor and local memory for none. An
  *        item reads and writes its own vectors only, and all are read before the first is written.
+ *        A target outside 0 … classes - 1, which is at most N, makes loss and gradient NaN.
  * scale  dx *= dy, which is nothing to do where dy is 1.
  * With u = x log2(e), top = max u, e = 2^(u - top): dx = (e / sum(e) - s / N - (1 - s) [k = t]) scale. Sums are float, in a
  * fixed order.
@@ -82,7 +83,6 @@ static inline uint4 gradient(uint4 v, float top, float factor, float even) {
     for (uint k = 1; k < 32; k++) all = op(all, s[k]);                            \
     return all;                                                                   \
   }
-#define PLUS(a, b) ((a) + (b))
 JOIN(join_max, fmax)
 JOIN(join_sum, PLUS)
 
@@ -94,7 +94,7 @@ JOIN(join_sum, PLUS)
 
 __kernel void cross_entropy_held(__global const uint4 *x, __global const int *restrict targets,
                                  __global const float *restrict scale, __global float *restrict loss, __global uint4 *dx,
-                                 long ignored, float smoothing, uint zero) {
+                                 long ignored, float smoothing, int classes, uint zero) {
   __local float tops[WG], sums[WG], chosen;
 #if SMOOTH
   __local float totals[WG];
@@ -109,7 +109,7 @@ __kernel void cross_entropy_held(__global const uint4 *x, __global const int *re
   __global T *gradients = (__global T *)(dx + row * VECTORS);
   x += row * VECTORS + l;
   dx += row * VECTORS + l;
-  const bool keep = target != ignored, inside = target >= 0 && target < VECTORS * (int)LANES;
+  const bool keep = target != ignored, inside = target >= 0 && target < classes;
   const uint owner = inside ? (uint)target / (uint)LANES % WG : WG;
   uint4 held[HELD];
   EACH_HELD held[j] = keep && HAS(j) ? x[j * WG] : (uint4)(NOTHING);

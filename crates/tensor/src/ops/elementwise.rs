@@ -73,18 +73,18 @@ fn erf(x: f64) -> f64 {
 /// Every unary op.
 pub static UNARY: &[UnaryRow] = &[
     row("neg", "-x0", "-x1", |x, _| -x),
-    row("exp", "exp(x0)", "x0 * x1", |x, _| x.exp()).output(),
+    row("exp", "EXP(x0)", "x0 * x1", |x, _| x.exp()).output(),
     row("log", "log(x0)", "x1 / x0", |x, _| x.ln()).on(0.2, 4.0),
     row("sqrt", "sqrt(x0)", "0.5f * x1 / x0", |x, _| x.sqrt()).output().on(0.2, 4.0),
     row("rsqrt", "1.0f / sqrt(x0)", "-0.5f * x0 * x0 * x0 * x1", |x, _| 1.0 / x.sqrt()).output().on(0.2, 4.0),
-    row("tanh", "tanh(x0)", "(1.0f - x0 * x0) * x1", |x, _| x.tanh()).output(),
-    row("sigmoid", "SIGMOID(x0)", "x0 * (1.0f - x0) * x1", |x, _| 1.0 / (1.0 + (-x).exp())).output(),
+    row("tanh", "tanh_of(x0)", "(1.0f - x0 * x0) * x1", |x, _| x.tanh()).output(),
+    row("sigmoid", "sigmoid(x0)", "x0 * (1.0f - x0) * x1", |x, _| 1.0 / (1.0 + (-x).exp())).output(),
     row("relu", "fmax(x0, (FV)(0.0f))", "x0 > 0.0f ? x1 : (FV)(0.0f)", |x, _| x.max(0.0)).on(0.1, 2.0),
-    row("silu", "SILU(x0)", "SILU_GRAD(x0, SIGMOID(x0)) * x1", |x, _| x / (1.0 + (-x).exp())),
-    row("gelu", "0.5f * x0 * (1.0f + erf(x0 * 0.70710678f))", "GELU_GRAD(x0) * x1", |x, _| {
+    row("silu", "silu(x0)", "silu_grad(x0) * x1", |x, _| x / (1.0 + (-x).exp())),
+    row("gelu", "gelu(x0)", "gelu_grad(x0) * x1", |x, _| {
         0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))
     }),
-    row("gelu_tanh", "GELU_TANH(x0)", "GELU_TANH_GRAD(x0, GELU_TANH_S(x0)) * x1", |x, _| {
+    row("gelu_tanh", "gelu_tanh(x0)", "gelu_tanh_grad(x0) * x1", |x, _| {
         0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
     }),
     row("abs", "fabs(x0)", "x0 > 0.0f ? x1 : -x1", |x, _| x.abs()).on(0.1, 2.0),

@@ -38,7 +38,7 @@ impl Default for LinearCrossEntropy {
 }
 
 /// x `(.., C)`, weight `(V, C)`, targets `(..)` u32 or i32 → the mean cross entropy of `x weightᵀ` over the rows that are not
-/// ignored: a scalar, f32 for every dtype, NaN when all are ignored. A target that is no class makes the loss NaN or infinite.
+/// ignored: a scalar, f32 for every dtype, NaN when all are ignored. A target that is no class makes the loss NaN.
 ///
 /// # Errors
 /// `Shape` when C differs, targets have not the shape of x without its last axis, `label_smoothing` is not from 0 to 1, or the
@@ -164,7 +164,7 @@ impl Op<3> for LinearCrossEntropy {
             let part = Matrix::rows_of(&flat.slice(0, first..first + n)?)?; // (n, C)
             let logits = product(part.clone(), w.clone().transposed(), &epilogue)?; // (n, V)
             let (targets, loss) = (rows_of(&targets, first, n)?, rows_of(&loss, first, n)?);
-            self.loss().over_logits(&logits, &targets, &loss, one.as_ref())?;
+            self.loss().over_logits(&logits, &targets, &loss, one.as_ref(), classes)?;
             let dlogits = Matrix::rows_of(&logits)?;
             if let Some(dx) = &dx {
                 let problem = Problem::new(dlogits.clone(), w.clone(), &[])?;

@@ -133,11 +133,15 @@ pub fn row_group(kernel: &'static Kernel, device: &Device, n: usize) -> usize {
 /// For kernels over rows of `n` elements of x whose tuned vectors are shorter: on GPUs vectors of 16 bytes, each one access, where
 /// all rows start at such.
 pub fn vectors_of_16_bytes<'a>(launch: Launch<'a>, x: &Tensor, n: usize) -> Launch<'a> {
-    let lanes = 16 / x.dtype().size();
-    match !x.device().capabilities().is_cpu() && n.is_multiple_of(lanes) {
-        true => launch.define("EVEN_VECTORS", 1).define("VW", lanes),
+    match has_vectors_of_16_bytes(x, n) {
+        true => launch.define("EVEN_VECTORS", 1).define("VW", 16 / x.dtype().size()),
         false => launch,
     }
+}
+
+/// Whether that gives such vectors.
+pub fn has_vectors_of_16_bytes(x: &Tensor, n: usize) -> bool {
+    !x.device().capabilities().is_cpu() && (n * x.dtype().size()).is_multiple_of(16)
 }
 
 /// The largest power of two that a work-group of this device may have.

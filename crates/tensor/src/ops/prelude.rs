@@ -1,7 +1,9 @@
 //! What an op's file starts with.
 
 pub use super::map::{map, map_into};
-pub use super::{Op, check, largest_group, row_group, row_groups, vectors_of_16_bytes};
+pub use super::{
+    Op, check, has_vectors_of_16_bytes, largest_group, row_group, row_groups, vectors_of_16_bytes,
+};
 pub use crate::array::{Array, unravel};
 pub use crate::shape::{Layout, Shape};
 pub use crate::suite::{Input, Sample};

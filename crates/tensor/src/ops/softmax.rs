@@ -6,11 +6,19 @@ use netcl_kernel::Launch;
 static KERNEL: Kernel =
     Kernel::new("softmax", include_str!("softmax.cl")).tune(&[("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
 
+/// Vectors of 16 bytes of a row that a work-item may keep in registers.
+const HELD: usize = 4;
+
 /// A launch over rows of `n` elements of x.
 fn launch(entry: &'static str, x: &Tensor, rows: usize, n: usize) -> Launch<'static> {
     let launch = KERNEL.launch(entry).define("DTYPE", x.dtype().code());
-    let launch = launch.define("WG", row_group(&KERNEL, x.device(), n)).groups(rows);
-    vectors_of_16_bytes(launch, x, n)
+    let group = row_group(&KERNEL, x.device(), n);
+    let launch = vectors_of_16_bytes(launch.define("WG", group).groups(rows), x, n);
+    let held = (n * x.dtype().size()).div_ceil(16).div_ceil(group);
+    match has_vectors_of_16_bytes(x, n) && held <= HELD {
+        true => launch.define("HELD", held),
+        false => launch,
+    }
 }
 
 /// Rows of the last axis through one of the forward kernels: x `(.., N)` → `(.., N)`.

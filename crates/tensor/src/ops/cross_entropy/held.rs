@@ -78,20 +78,19 @@ pub(super) fn forward(
         }
         _ => Tensor::ones(x.device(), [1], DType::F32)?,
     };
-    rows_into(op, plan, x, targets, &scale, [&loss, &dx])?;
+    rows_into(op, plan, [x, targets, &scale], [&loss, &dx], x.shape().last())?;
     let sum = loss.sum(&[], false)?.reshape([])?;
     let y = if op.reduction == Reduction::Mean { sum.mul(&scale.reshape([])?)? } else { sum };
     Ok((y, dx))
 }
 
-/// The losses (R) of the rows of x, and their gradients times `scale` (1) in dx, which may be x.
+/// The losses (R) of the rows of x, and their gradients times `scale` (1) in dx, which may be x. Targets are below `classes`.
 pub(super) fn rows_into(
     op: &CrossEntropy,
     plan: Plan,
-    x: &Tensor,
-    targets: &Tensor,
-    scale: &Tensor,
+    [x, targets, scale]: [&Tensor; 3],
     [loss, dx]: [&Tensor; 2],
+    classes: usize,
 ) -> Result<()> {
     let (rows, n) = x.shape().rows_cols(); // x seen as (R, V)
     let smooth = op.label_smoothing > 0.0;
@@ -100,7 +99,8 @@ pub(super) fn rows_into(
     let launch = launch.define("HELD", plan.held).define("KEPT", plan.kept);
     let launch = launch.define("NATIVE", x.device().capabilities().nvidia_cc > 0);
     let launch = launch.read(x).read(targets).read(scale).write(loss).write(dx);
-    launch.scalar(op.ignored()).scalar(op.label_smoothing).scalar(0u32).run()
+    let classes = i32::try_from(classes).unwrap_or(i32::MAX);
+    launch.scalar(op.ignored()).scalar(op.label_smoothing).scalar(classes).scalar(0u32).run()
 }
 
 /// The gradient for `dy`, in the memory of that for 1.

@@ -46,6 +46,24 @@ fn chunks_agree_with_the_ops_they_replace() {
     }
 }
 
+/// Those added to make classes even are none to be asked for, with and without gradients.
+#[test]
+fn targets_past_the_classes_make_the_loss_nan() {
+    let device = test_device().unwrap();
+    for (dtype, wrong) in [(DType::Bf16, 1027), (DType::F16, 1031), (DType::F32, 1027), (DType::Bf16, -1)] {
+        let [x, weight, _] = inputs(&device, [3, 8, 1027], dtype);
+        let targets = Tensor::from_i32(&device, [3], &[1026, wrong, 0]).unwrap();
+        let options = LinearCrossEntropy::default();
+        let loss = linear_cross_entropy(&x, &weight, &targets, options).unwrap();
+        loss.backward().unwrap();
+        let dx = x.grad().unwrap().to_vec().unwrap();
+        let nans = |row: usize| dx[row * 8..][..8].iter().filter(|v| v.is_nan()).count();
+        assert!(loss.item().unwrap().is_nan() && [nans(0), nans(1), nans(2)] == [0, 8, 0], "{dtype}, {wrong}: {dx:?}");
+        let bare = linear_cross_entropy(&x.detach(), &weight.detach(), &targets, options).unwrap();
+        assert!(bare.item().unwrap().is_nan(), "{dtype}, {wrong}");
+    }
+}
+
 /// An evaluation makes no gradients, and no memory but a chunk's logits.
 #[test]
 fn without_the_tape_there_are_no_gradients() {
