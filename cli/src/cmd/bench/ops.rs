@@ -1,6 +1,7 @@
 //! `netcl bench ops`: every op's benchmark samples, forward and backward.
 
 use super::{Bench, Common, Line};
+use crate::profile::Costs;
 use netcl::prelude::*;
 use netcl::tensor::ops::OPS;
 use netcl::tensor::suite::{AFFORDABLE, BenchCase};
@@ -18,11 +19,17 @@ pub struct Args {
     /// host can do
     #[arg(long)]
     pub errors: bool,
+    /// Then time each kernel of some further runs and print where the time goes
+    #[arg(long, conflicts_with = "errors")]
+    profile: bool,
 }
+
+/// Runs whose kernels are timed.
+const PROFILED: u64 = 10;
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     let (device, dtype) = (bench.device.clone(), bench.dtype);
-    args.each(&device, dtype, &mut |name, case| measure(bench, name, case))
+    args.each(&device, dtype, &mut |name, case| measure(bench, name, case, args.profile))
 }
 
 impl Args {
@@ -76,7 +83,7 @@ fn check(name: &str, case: &mut BenchCase<'_>) -> Result<()> {
     Ok(())
 }
 
-fn measure(bench: &mut Bench, name: &str, mut case: BenchCase<'_>) -> Result<()> {
+fn measure(bench: &mut Bench, name: &str, mut case: BenchCase<'_>, profile: bool) -> Result<()> {
     check(name, &mut case)?;
     let passes = [("fwd", case.forward.take(), case.bytes[0]), ("bwd", case.backward.take(), case.bytes[1])];
     for (pass, run, bytes) in passes {
@@ -97,6 +104,14 @@ fn measure(bench: &mut Bench, name: &str, mut case: BenchCase<'_>) -> Result<()>
             request
         });
         bench.measure(line, request, &mut || run().map(|_| ()))?;
+        if profile {
+            bench.device.start_profile();
+            let ran = (0..PROFILED).try_for_each(|_| run().map(|_| ()));
+            let kernels = bench.device.stop_profile()?;
+            ran?;
+            let ceilings = Some(bench.ceilings);
+            bench.printer.profile(&Costs { kernels: &kernels, steps: PROFILED, ceilings })?;
+        }
     }
     Ok(())
 }

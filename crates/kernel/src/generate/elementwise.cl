@@ -133,6 +133,24 @@ __kernel void elementwise(PARAMS __global OUT_T *restrict y, ulong oy, ulong n) 
   const ulong begin = id * VW, end = n, step = items * VW;
 #endif
   ulong i = begin;
+#if !CHUNKED
+  /* Two vectors on their way: each item of a full device has too little of one to keep memory busy. */
+  for (; i + step + VW <= end; i += step) {
+    const ulong at = i;
+    FV first, second;
+    {
+      LOADS
+      first = (FV)(EXPR);
+    }
+    i += step;
+    {
+      LOADS
+      second = (FV)(EXPR);
+    }
+    OUT_VA(y, at, first);
+    OUT_VA(y, i, second);
+  }
+#endif
   for (; i + VW <= end; i += step) {
     LOADS
     OUT_VA(y, i, (FV)(EXPR));

@@ -11,7 +11,7 @@ static OWNED: Kernel = Kernel::new("embedding_owned", include_str!("embedding.cl
     .requires(|device| device.is_cpu());
 static SORTED: Kernel = Kernel::new("embedding_sorted", include_str!("embedding_sorted.cl"))
     .tune(&[("WG", &[256]), ("VW", &[4])])
-    .tune_cpu(&[("WG", &[1]), ("VW", &[0])]);
+    .requires(|device| !device.is_cpu());
 static BACKWARD: Variants = Variants::new("embedding_bwd", &[&OWNED, &SORTED]);
 
 /// table `(V, C)`, ids of any shape, u32 or i32 → ids' shape with an axis of `C` behind. An id outside the table gives a row
@@ -109,15 +109,19 @@ fn sorted(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let dtable = table.empty_like()?;
     let begin = |entry| SORTED.launch(entry).define("DTYPE", dy.dtype().code());
     begin("embedding_count").items(n).read(ids).write(&counts).scalar(v).scalar(n).scalar(per).run()?;
-    begin("embedding_ranks").items(v).write(&counts).write(&starts).scalar(v).scalar(blocks).run()?;
-    begin("embedding_starts").groups(1).write(&starts).scalar(v).run()?;
+    let (wg, tuned) = (Tuning::value(device, &SORTED, 0, "WG"), Tuning::value(device, &SORTED, 0, "VW"));
+    let groups = v.div_ceil(wg);
+    let sums = Tensor::empty(device, [groups], DType::U32)?;
+    let launch = begin("embedding_ranks").groups(groups).write(&counts).write(&starts).write(&sums);
+    launch.scalar(v).scalar(blocks).run()?;
+    begin("embedding_starts").groups(groups).write(&starts).read(&sums).scalar(v).run()?;
     let launch = begin("embedding_order").items(n).read(ids).read(&counts).read(&starts).write(&order);
     launch.scalar(v).scalar(n).scalar(per).run()?;
-    let (wg, lanes) = (Tuning::value(device, &SORTED, 0, "WG"), Tuning::value(device, &SORTED, 0, "VW"));
+    let lanes = if has_vectors_of_16_bytes(&dtable, c) { 16 / dy.dtype().size() } else { tuned };
     let across = c.div_ceil(lanes).next_power_of_two().min(32).min(wg);
     let rows = wg / across;
-    let groups = [v.div_ceil(rows), c.div_ceil(across * lanes), 1];
-    let launch = begin("embedding_sum").local([across, rows, 1]).groups3(groups);
+    let launch = vectors_of_16_bytes(begin("embedding_sum"), &dtable, c);
+    let launch = launch.local([across, rows, 1]).groups(v.div_ceil(rows));
     launch.read(dy).read(&order).read(&starts).write(&dtable).scalar(v).scalar(c).run()?;
     Ok(dtable)
 }

@@ -1,53 +1,67 @@
 /* embedding, the gradient of the table on many cores: dtable[t] = sum of dy[i] over the positions i with ids[i] = t, in their
  * order. The positions are sorted by id first, by counting; integer atomics only count, so they leave no trace of their order.
  *
- * ids (n) uint in B blocks of `per`; counts (B, V) uint, zero before; starts (V + 1) uint; order (n) uint; dy (n, C) T;
- * dtable (V, C) T. Ids outside the table are left out.
+ * ids (n) uint in B blocks of `per`; counts (B, V) uint, zero before; starts (V + 1) uint; sums (ceil(V / WG)) uint; order (n)
+ * uint; dy (n, C) T; dtable (V, C) T. Ids outside the table are left out.
  * embedding_count   counts[b, t] = how often t stands in block b. Item i has position i.
- * embedding_ranks   counts[b, t] becomes how often t stands in the blocks before b; starts[t] how often in all. Item t.
- * embedding_starts  starts becomes its own running sum, exclusive. One work-group; item l has a WG-th of the table.
+ * embedding_ranks   counts[b, t] becomes how often t stands in the blocks before b; starts[t] how often the rows before it in its
+ *                   group's WG stand in all, sums[g] how often the whole group's. Item t.
+ * embedding_starts  adds the sums of the groups before: starts becomes the running sum, exclusive. Item t, the same groups.
  * embedding_order   order[starts[t] + rank] = i, where rank counts the same id at earlier positions: counts[b, t] and those of
  *                   this block before i. Item i has position i.
- * embedding_sum     group (g, x) of X by Y items owns rows g Y … g Y + Y - 1, VW columns an item of dimension 0. Row g Y + y is
- *                   item y's alone if it has few positions, as most have; for the others the Y items take every Y-th position
- *                   each, and their sums join in a fixed tree. Sums are float. Rows without positions become 0.
+ * embedding_sum     a group of X by Y items owns Y rows; item (x, y) vectors x, x + X, … of row y alone if it has few positions,
+ *                   as most have; for the others the Y items take every Y-th position each, and their sums join in a fixed tree.
+ *                   Sums are float. Rows without positions become 0.
+ * VW is the tuned one, or 16 bytes where rows are whole vectors of those (EVEN_VECTORS).
  *
- * Ceiling: reads dy and writes the table once. H200, GPT-2, bf16: 1.2 of 4.8 TB/s.
- */#define ALONE 16 /* positions that one item sums up */
+ * Ceiling: reads dy and writes the table once.
+ */
+#define ALONE 16 /* positions that one item sums up */
 
 __kernel void embedding_count(__global const uint *restrict ids, __global uint *counts, ulong v, ulong n, ulong per) {
   const ulong i = get_global_id(0);
   if (i < n && ids[i] < v) atomic_inc(counts + i / per * v + ids[i]);
 }
 
-__kernel void embedding_ranks(__global uint *restrict counts, __global uint *restrict starts, ulong v, ulong blocks) {
-  const ulong t = get_global_id(0);
-  if (t >= v) return;
-  uint before = 0;
-  for (ulong b = 0; b < blocks; b++) {
-    const uint here = counts[b * v + t];
-    counts[b * v + t] = before;
-    before += here;
+/* The sum of v over the items before; total gets that over all. */
+static inline uint running_sum(__local uint *s, uint v, uint *total) {
+  const uint l = get_local_id(0);
+  s[l] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (uint h = 1; h < WG; h <<= 1) {
+    const uint more = l >= h ? s[l - h] : 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    s[l] += more;
+    barrier(CLK_LOCAL_MEM_FENCE);
   }
-  starts[t] = before;
+  *total = s[WG - 1];
+  return s[l] - v;
 }
 
-__kernel void embedding_starts(__global uint *restrict starts, ulong v) {
-  __local uint sums[WG];
-  const uint l = get_local_id(0);
-  const ulong per = (v + WG - 1) / WG, begin = min(v, l * per), end = min(v, begin + per);
-  uint sum = 0;
-  for (ulong t = begin; t < end; t++) sum += starts[t];
-  sums[l] = sum;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  uint before = 0;
-  for (uint k = 0; k < l; k++) before += sums[k];
-  for (ulong t = begin; t < end; t++) {
-    const uint here = starts[t];
-    starts[t] = before;
-    before += here;
+__kernel void embedding_ranks(__global uint *restrict counts, __global uint *restrict starts, __global uint *restrict sums,
+                              ulong v, ulong blocks) {
+  __local uint scratch[WG];
+  const ulong t = get_global_id(0);
+  uint count = 0, total;
+  for (ulong b = 0; t < v && b < blocks; b++) {
+    const uint here = counts[b * v + t];
+    counts[b * v + t] = count;
+    count += here;
   }
-  if (l == WG - 1) starts[v] = before;
+  const uint before = running_sum(scratch, count, &total);
+  if (t < v) starts[t] = before;
+  if (t + 1 == v) starts[v] = before + count;
+  if (get_local_id(0) == 0) sums[get_group_id(0)] = total;
+}
+
+__kernel void embedding_starts(__global uint *restrict starts, __global const uint *restrict sums, ulong v) {
+  __local uint scratch[WG];
+  const ulong t = get_global_id(0);
+  uint share = 0, before;
+  for (ulong g = get_local_id(0); g < get_group_id(0); g += WG) share += sums[g];
+  running_sum(scratch, share, &before);
+  if (t < v) starts[t] += before;
+  if (t + 1 == v) starts[v] += before;
 }
 
 __kernel void embedding_order(__global const uint *restrict ids, __global const uint *restrict counts,
@@ -86,21 +100,23 @@ __kernel void embedding_sum(__global const T *restrict dy, __global const uint *
                             __global const uint *restrict starts, __global T *restrict dtable, ulong v, ulong c) {
   COLUMN_SCRATCH(scratch);
   const uint y = get_local_id(1), items = get_local_size(1);
-  const ulong column = (get_group_id(1) * get_local_size(0) + get_local_id(0)) * VW;
-  const ulong lanes = column < c ? min(c - column, (ulong)VW) : 0;
-  const ulong first = get_group_id(0) * items, mine = first + y;
+  const ulong first = get_group_id(0) * items, end = min(v, first + items), mine = first + y;
   const uint from = mine < v ? starts[mine] : 0, to = mine < v ? starts[mine + 1] : 0;
-  if (mine < v && to - from <= ALONE) {
-    const FV acc = sum_of(dy, order, from, to, 1, c, column, lanes);
-    if (lanes == VW) STV(dtable, mine * c + column, acc);
-    else store_part(dtable + mine * c + column, acc, lanes);
-  }
-  for (ulong row = first; row < min(v, first + items); row++) {
-    const uint begin = starts[row], end = starts[row + 1];
-    if (end - begin > ALONE) {
-      const FV acc = COLUMN_SUM(scratch, sum_of(dy, order, begin + y, end, items, c, column, lanes));
-      if (y == 0 && lanes == VW) STV(dtable, row * c + column, acc);
-      else if (y == 0) store_part(dtable + row * c + column, acc, lanes);
+  const bool alone = mine < v && to - from <= ALONE, others = starts[end] - starts[first] > ALONE;
+  for (ulong begin = 0; begin < c; begin += get_local_size(0) * VW) {
+    const ulong column = begin + get_local_id(0) * VW, lanes = column < c ? min(c - column, (ulong)VW) : 0;
+    if (alone) {
+      const FV acc = sum_of(dy, order, from, to, 1, c, column, lanes);
+      if (lanes == VW) STV(dtable, mine * c + column, acc);
+      else store_part(dtable + mine * c + column, acc, lanes);
+    }
+    for (ulong row = first; others && row < end; row++) {
+      const uint low = starts[row], high = starts[row + 1];
+      if (high - low > ALONE) {
+        const FV acc = COLUMN_SUM(scratch, sum_of(dy, order, low + y, high, items, c, column, lanes));
+        if (y == 0 && lanes == VW) STV(dtable, row * c + column, acc);
+        else if (y == 0) store_part(dtable + row * c + column, acc, lanes);
+      }
     }
   }
 }
