@@ -308,23 +308,33 @@ static inline float from_lane(float v, uint other) {
     _Pragma("unroll") for (uint h = JOINS / 2; h > 0; h >>= 1) v = op(v, from_lane(v, h)); \
     return v;                                                                        \
   }
-#else
-#define GROUP_SCRATCH(name) __local float name[WG]
-#define REDUCTION(name, op)                              \
-  static inline float name(__local float *s, float v) {  \
-    int l = get_local_id(0);                             \
-    barrier(CLK_LOCAL_MEM_FENCE);                        \
-    s[l] = v;                                            \
-    barrier(CLK_LOCAL_MEM_FENCE);                        \
-    for (int h = WG / 2; h > 0; h >>= 1) {               \
-      if (l < h) s[l] = op(s[l], s[l + h]);              \
-      barrier(CLK_LOCAL_MEM_FENCE);                      \
-    }                                                    \
-    return s[0];                                         \
-  }
-#endif
 REDUCTION(group_sum, PLUS)
 REDUCTION(group_max, fmax)
+#else
+#define GROUP_SCRATCH(name) __local float name[WG]
+static inline float group_sum(__local float *s, float v) {
+  int l = get_local_id(0);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  s[l] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int h = WG / 2; h > 0; h >>= 1) {
+    if (l < h) s[l] += s[l + h];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  return s[0];
+}
+static inline float group_max(__local float *s, float v) {
+  int l = get_local_id(0);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  s[l] = v;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int h = WG / 2; h > 0; h >>= 1) {
+    if (l < h) s[l] = fmax(s[l], s[l + h]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  return s[0];
+}
+#endif
 #endif
 
 /* Exponentials whose results are rounded to 16 bits: on NVIDIA the hardware's, within 2^-18 for every x that does not overflow.

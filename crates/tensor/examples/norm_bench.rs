@@ -73,14 +73,16 @@ fn table(device: &Device) -> Result<()> {
 
 fn sweep(device: &Device) -> Result<()> {
     let tuning = Tuning::of(device);
-    for (vectors, group) in [(3, 128), (1, 192), (3, 64), (2, 128), (3, 256)] {
+    for (vectors, group) in [(3, 128), (1, 192), (3, 64), (2, 128), (3, 256), (3, 384)] {
         for resident in [384, 512, 768, 1024] {
             let values = [("VECTORS", vectors), ("GROUP", group), ("RESIDENT", resident)];
             tuning.try_out("norm_rows", 0, Some(values.map(|(n, v)| (n.to_owned(), v)).into()));
             let forward = resident * 5 / 3;
             tuning.try_out("norm_rows_fwd", 0, Some([("RESIDENT".to_owned(), forward)].into()));
             let what = format!("V{vectors} G{group} R{resident}/{forward}");
-            norm(device, [65_536, 768], DType::Bf16, true, &what)?;
+            for rows in [16_384, 65_536] {
+                norm(device, [rows, 768], DType::Bf16, true, &what)?;
+            }
         }
     }
     tuning.try_out("norm_rows", 0, None);

@@ -118,6 +118,15 @@ static inline float row_max(const float *s, float high) {
   high = max_f(high, swap_f(high, 1));
   return max_f(high, swap_f(high, 2));
 }
+/* A row's reference follows its maximum once that is 2^SLACK above: until then its powers are larger than 1, which f32 sums and
+ * bf16 powers do not mind, and O need not be scaled. Whether any of the warp's rows has got so far. */
+#define SLACK 8.0f
+static inline int any_item(int yes) {
+  uint r;
+  asm volatile("{\n\t.reg .pred p, q;\n\tsetp.ne.s32 p, %1, 0;\n\tvote.sync.any.pred q, p, 0xffffffff;\n\tselp.u32 %0, 1, 0, q;\n\t}"
+               : "=r"(r) : "r"(yes));
+  return (int)r;
+}
 /* Scores to 2^(scale * (score - high)), their sums added to this item's share of the rows' sums. */
 static inline void exponentials(float *s, float scale, float high0, float high8, float *sum0, float *sum8) {
   const float a0 = -high0 * scale, a8 = -high8 * scale;
@@ -254,23 +263,29 @@ __kernel __attribute__((reqd_work_group_size(128 * (CW + 1), 1, 1))) void attent
       HOLD_F64(S);
       mbar_arrive_if(at.k_free + s2 * 8, first);
       const float new0 = row_max(S, high0), new8 = row_max(S + 2, high8);
-      const float by0 = power2((high0 - new0) * scale), by8 = power2((high8 - new8) * scale);
-      high0 = new0;
-      high8 = new8;
-      sum0 *= by0;
-      sum8 *= by8;
+      float by0 = 1.0f, by8 = 1.0f;
+      const int grown = any_item(max_f(new0 - high0, new8 - high8) * scale > SLACK);
+      if (grown) {
+        by0 = power2((high0 - new0) * scale), by8 = power2((high8 - new8) * scale);
+        high0 = new0;
+        high8 = new8;
+        sum0 *= by0;
+        sum8 *= by8;
+      }
       exponentials(S, scale, high0, high8, &sum0, &sum8);
       WAIT_PRODUCTS(0);
       HOLD_D(O);
       HOLD_U32(P);
       mbar_arrive_if(at.v_free + s * 8, first);
       PACK_P(P, S)
+      if (grown) {
 #pragma unroll
-      for (int j = 0; j < DP / 8; ++j) {
-        O[j * 4] *= by0;
-        O[j * 4 + 1] *= by0;
-        O[j * 4 + 2] *= by8;
-        O[j * 4 + 3] *= by8;
+        for (int j = 0; j < DP / 8; ++j) {
+          O[j * 4] *= by0;
+          O[j * 4 + 1] *= by0;
+          O[j * 4 + 2] *= by8;
+          O[j * 4 + 3] *= by8;
+        }
       }
       s = s2;
       parity = parity2;

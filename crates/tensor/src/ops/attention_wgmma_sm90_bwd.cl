@@ -12,10 +12,21 @@
  *   next, together     as in the forward; for attention_bwd_kv key heads are counted
  * P and dS are rounded to T before their products, everything else is f32.
  *
- * Defines: those of attention_sm90.cl.
+ * ORDERED 1 (D > 64): dq comes from the same pass, five products instead of seven. dSᵀ goes through local memory, each warpgroup makes 64
+ * columns of dq's part for 64 queries, and one item a warpgroup adds it to memory with a bulk copy that sums, when it is its turn:
+ * key block 0 stores, block n adds after block n - 1 has. Blocks are taken in that order and begin with the last queries, so each
+ * waits for one that runs ahead of it; the order of sums is that of the keys.
+ *   dq_sums            f32 (B,H,PADDED(T)/64, 2 halves of 64 columns, fragments of 64 queries): 8 float4 of 128 items each
+ *   turns              (B,H,PADDED(T)/64,2) int: key blocks that have been added; set to 0 by attention_bwd_stats
+ * attention_bwd_round  dq = scale * dq_sums; B*H*PADDED(T)/64 groups of 128 items
+ *
+ * Defines: those of attention_sm90.cl, ORDERED.
  * Measured on an H200 with 64 x 1024 x 12 x 16 (D, T, H, B) and 128 x 4096 x 32 x 4, causal, bf16: 0.29 and 0.41 of 989
  * TFLOP/s, five products counted; seven are made, because each pass makes S and dP.
  */
+#ifndef ORDERED
+#define ORDERED 0
+#endif
 #define STAGES 2
 #define KV_BK 128
 #if DP == 64
@@ -51,11 +62,16 @@
 #define PRODUCT_Q(s, q, k) PRODUCT_D(s, 64, q, Q_BQ, k)
 #define KV_BYTES (KV_BK * DP * 2)
 #define KVQ_BYTES (KV_BQ * DP * 2)
-#define KV_LOCAL (2 * KV_STAGES * KV_BYTES + 2 * STAGES * KVQ_BYTES + STAGES * KV_BQ * 8 + BARRIER_BYTES)
+/* dSᵀ of two query blocks, and what is to be added to dq by both warpgroups. */
+#define DS_BYTES (KV_BK * KV_BQ * 2)
+#define PART_BYTES (64 * 64 * 4)
+#define DQ_BYTES (ORDERED ? 2 * DS_BYTES + 2 * PART_BYTES : 0)
+#define KV_LOCAL (2 * KV_STAGES * KV_BYTES + 2 * STAGES * KVQ_BYTES + DQ_BYTES + STAGES * KV_BQ * 8 + BARRIER_BYTES)
 #define Q_BYTES (Q_BQ * DP * 2)
 #define QK_BYTES (Q_BK * DP * 2)
 #define Q_LOCAL (2 * Q_STAGES * Q_BYTES + 2 * QK_STAGES * QK_BYTES + BARRIER_BYTES)
 #define ALONE 8
+#define BOTH 2
 
 #if DROPOUT
 #define DROPPED(bits, i, x) (KEPT(bits, i) ? (x) : 0.0f)
@@ -83,7 +99,11 @@ static inline Sizes sizes(uint heads, uint kv_heads, uint t_len, uint s_len, uin
 
 __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void attention_bwd_stats(
     __global const T *o, __global const float *lse, __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt,
-    __global float *stats, uint heads, uint t_len) {
+    __global float *stats,
+#if ORDERED
+    __global int *turns,
+#endif
+    uint heads, uint t_len) {
   const int item = get_local_id(0), padded = PADDED((int)t_len), blocks = padded / 64;
   const int head = (int)get_group_id(0) / blocks, row = ((int)get_group_id(0) - head * blocks) * 64 + item / 4;
   const int b = head / (int)heads, h = head - b * (int)heads;
@@ -100,6 +120,9 @@ __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void attention_bwd_sta
   }
   sum += swap_f(sum, 1);
   sum += swap_f(sum, 2);
+#if ORDERED
+  if (item < 2) turns[(size_t)get_group_id(0) * 2 + item] = 0;
+#endif
   if ((item & 3) == 0) {
     const size_t to = (size_t)get_group_id(0) * 128 + item / 4;
     stats[to] = row < (int)t_len ? lse[(size_t)head * t_len + row] * LOG2_E : INFINITY;
@@ -111,6 +134,7 @@ __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void attention_bwd_sta
 typedef struct {
   uint k, v, q, g, stats;
   uint k_full, k_free, q_full, g_full, q_free; /* k with v, q with the statistics; q_free for dO too */
+  uint ds, part, part_full, part_free;         /* ORDERED */
   __local int *tile;
 } KvPlace;
 
@@ -122,6 +146,12 @@ static inline int first_queries(const Sizes *n, int i) {
   return 0;
 #endif
 }
+
+#if ORDERED
+#define EACH_QUERIES(m, from, queries) for (int m = (queries) - 1; m >= (from); --m)
+#else
+#define EACH_QUERIES(m, from, queries) for (int m = (from); m < (queries); ++m)
+#endif
 
 static inline void produce_kv(const KvPlace *at, const Sizes *n, int batch, ulong maps, __global const float *stats,
                               __global int *next) {
@@ -136,7 +166,9 @@ static inline void produce_kv(const KvPlace *at, const Sizes *n, int batch, ulon
       mbar_arrive(at->k_full + ks * 8);
       break;
     }
+#if !ORDERED
     const int after = take(next) + (int)get_num_groups(0);
+#endif
     const int2 tile = tile_of(t, blocks, n->together, all);
     const int b = tile.x / n->kv_heads, kh = tile.x - b * n->kv_heads;
     at->tile[2 * ks] = tile.x;
@@ -146,7 +178,7 @@ static inline void produce_kv(const KvPlace *at, const Sizes *n, int batch, ulon
     copy_rows(at->v + ks * KV_BYTES, KV_BK, mv, tile.y * KV_BK, kh, b, at->k_full + ks * 8);
     NEXT_STAGE(ks, k_parity, KV_STAGES)
     for (int h = kh * n->group; h < (kh + 1) * n->group; ++h) {
-      for (int m = first_queries(n, tile.y); m < queries; ++m) {
+      EACH_QUERIES(m, first_queries(n, tile.y), queries) {
         mbar_wait(at->q_free + s * 8, parity);
         mbar_expect(at->q_full + s * 8, KVQ_BYTES + KV_BQ * 8);
         copy_rows(at->q + s * KVQ_BYTES, KV_BQ, mq, m * KV_BQ, h, b, at->q_full + s * 8);
@@ -157,10 +189,61 @@ static inline void produce_kv(const KvPlace *at, const Sizes *n, int batch, ulon
         NEXT_STAGE(s, parity, STAGES)
       }
     }
+#if ORDERED
+    /* No earlier: a block waits for blocks that were taken before it, so those must begin first. */
+    const int after = take(next) + (int)get_num_groups(0);
+#endif
     t = after;
   }
   leave(next);
 }
+
+#if ORDERED
+/* c = aᵀ b over the 128 rows of a key block: a and b are halves of 64 columns, as copies leave them. */
+#define PRODUCT_Q_PART(c, a, b) BY_BY_N64_K8(c, BY_COLUMNS(KV_BK) | (ulong)(a), BY_COLUMNS(KV_BK) | (ulong)(b))
+
+/* Where the part of dq of warpgroup `half_` for 64 queries lies: number `at` of all heads' query blocks. */
+static inline size_t part_of(size_t at, int half_) { return (at * 2 + half_) * (PART_BYTES / 4); }
+
+/* Adds what warpgroup `half_` leaves to dq_sums, key block after key block. */
+static inline void add_parts(const KvPlace *at, const Sizes *n, int half_, __global float *sums, __global int *turns) {
+  const int queries = (n->t_len + KV_BQ - 1) / KV_BQ, padded = PADDED(n->t_len) / 64;
+  const uint from = at->part + half_ * PART_BYTES;
+  uint parity = 0, ks = 0, k_parity = 0;
+  for (;;) {
+    mbar_wait(at->k_full + ks * 8, k_parity);
+    const int head = at->tile[2 * ks], block = at->tile[2 * ks + 1];
+    if (head < 0) break;
+    mbar_arrive(at->k_free + ks * 8);
+    NEXT_STAGE(ks, k_parity, KV_STAGES)
+    const int b = head / n->kv_heads, kh = head - b * n->kv_heads;
+    for (int h = kh * n->group; h < (kh + 1) * n->group; ++h)
+      EACH_QUERIES(m, first_queries(n, block), queries) {
+        const size_t place = (size_t)(b * n->heads + h) * padded + m;
+        const ulong to = (ulong)(sums + part_of(place, half_));
+        __global int *turn = turns + place * 2 + half_;
+        mbar_wait(at->part_full + half_ * 8, parity);
+        parity ^= 1;
+        int added;
+        do {
+          asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(added) : "l"(turn) : "memory");
+        } while (added != block);
+        if (block == 0)
+          asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 16384;" ::"l"(to), "r"(from) : "memory");
+        else
+          asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], 16384;" ::"l"(to), "r"(from)
+                       : "memory");
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+        mbar_arrive(at->part_free + half_ * 8);
+        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+        asm volatile("fence.proxy.async.global;" ::: "memory");
+        asm volatile("fence.acq_rel.gpu;" ::: "memory");
+        asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(turn) : "memory");
+      }
+  }
+}
+#endif
 
 /* Queries before `from` do not see the item's upper key: `from` is relative to its first query, its lower key is 8 later. */
 static inline void hide_queries(float *s, int from) {
@@ -176,7 +259,11 @@ static inline void hide_queries(float *s, int from) {
 __kernel __attribute__((reqd_work_group_size(384, 1, 1))) void attention_bwd_kv(
     __global const uchar *maps, ulong maps_at, __global const T *q_, __global const T *g_, __global const T *k_,
     __global const T *v_, __global const float *stats, __global T *dk, ulong dk0, ulong dkb, ulong dkh, ulong dkt,
-    __global T *dv, ulong dv0, ulong dvb, ulong dvh, ulong dvt, __global int *next, uint batch, uint together, uint heads,
+    __global T *dv, ulong dv0, ulong dvb, ulong dvh, ulong dvt,
+#if ORDERED
+    __global float *dq_sums, __global int *turns,
+#endif
+    __global int *next, uint batch, uint together, uint heads,
     uint kv_heads, uint t_len, uint s_len, float scale_ DROP_ARGS) {
   DROP_START
   __local uchar local_[KV_LOCAL] __attribute__((aligned(1024)));
@@ -185,25 +272,35 @@ __kernel __attribute__((reqd_work_group_size(384, 1, 1))) void attention_bwd_kv(
   at.v = at.k + KV_STAGES * KV_BYTES;
   at.q = at.v + KV_STAGES * KV_BYTES;
   at.g = at.q + STAGES * KVQ_BYTES;
-  at.stats = at.g + STAGES * KVQ_BYTES;
+  at.ds = at.g + STAGES * KVQ_BYTES;
+  at.part = at.ds + 2 * DS_BYTES;
+  at.stats = at.g + STAGES * KVQ_BYTES + DQ_BYTES;
   at.k_full = at.stats + STAGES * KV_BQ * 8;
   at.k_free = at.k_full + KV_STAGES * 8;
   at.q_full = at.k_free + KV_STAGES * 8;
   at.g_full = at.q_full + STAGES * 8;
   at.q_free = at.g_full + STAGES * 8;
+  at.part_full = at.q_free + STAGES * 8;
+  at.part_free = at.part_full + 2 * 8;
   at.tile = (__local int *)(local_ + KV_LOCAL - BARRIER_BYTES + SLOT_BYTES);
   const Sizes n = sizes(heads, kv_heads, t_len, s_len, together);
   const int item = get_local_id(0), warpgroup = item >> 7;
   if (item == 0) {
-    ring_init(at.k_full, at.k_free, KV_STAGES, 2);
+    ring_init(at.k_full, at.k_free, KV_STAGES, ORDERED ? 4 : 2);
     ring_init(at.q_full, at.q_free, STAGES, 2);
     for (int s = 0; s < STAGES; ++s) mbar_init(at.g_full + s * 8, 1);
+#if ORDERED
+    for (int s = 0; s < 2; ++s) mbar_init(at.part_full + s * 8, 128), mbar_init(at.part_free + s * 8, 1);
+#endif
     barriers_ready();
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   if (warpgroup == 0) {
     GIVE_REGISTERS(24);
     if (item == 0) produce_kv(&at, &n, batch, (ulong)maps + maps_at, stats, next);
+#if ORDERED
+    if (item == 32 || item == 64) add_parts(&at, &n, item / 32 - 1, dq_sums, turns);
+#endif
     return;
   }
 
@@ -212,6 +309,11 @@ __kernel __attribute__((reqd_work_group_size(384, 1, 1))) void attention_bwd_kv(
   const int me = warpgroup - 1, q = item & 3, g = (item & 31) >> 2, warp = item >> 5 & 3, first = (item & 127) == 0;
   const int queries = (n.t_len + KV_BQ - 1) / KV_BQ;
   uint s = 0, parity = 0, ks = 0, k_parity = 0;
+#if ORDERED
+  /* The item's row of dSᵀ for stmatrix, and its chunk of 16 bytes of two. */
+  const int lane = item & 31, in_tile = me * 64 + warp * 16 + (lane >> 3 & 1) * 8 + (lane & 7);
+  uint ds = at.ds, part_parity = 1;
+#endif
   for (;;) {
     mbar_wait(at.k_full + ks * 8, k_parity);
     const int head = at.tile[2 * ks], block = at.tile[2 * ks + 1];
@@ -222,7 +324,7 @@ __kernel __attribute__((reqd_work_group_size(384, 1, 1))) void attention_bwd_kv(
     uint P[KV_BQ / 4], dS[KV_BQ / 4];
     int sum = 0;
     for (int h = kh * n.group; h < (kh + 1) * n.group; ++h)
-      for (int m = first_queries(&n, block); m < queries; ++m) {
+      EACH_QUERIES(m, first_queries(&n, block), queries) {
         float S[KV_BQ / 2], dP[KV_BQ / 2];
         const uint aq = (at.q + s * KVQ_BYTES) >> 4, ag = (at.g + s * KVQ_BYTES) >> 4, stat = at.stats + s * KV_BQ * 8 + q * 8;
         mbar_wait(at.q_full + s * 8, parity);
@@ -275,12 +377,41 @@ __kernel __attribute__((reqd_work_group_size(384, 1, 1))) void attention_bwd_kv(
         HOLD_KP(P);
         PRODUCT_ROWS(dV, KV_STEPS, P, ag, sum);
 #endif
+#if ORDERED
+#pragma unroll
+        for (int j = 0; j < KV_BQ / 8; j += 2)
+          asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                           ds + in_tile * 128 + ((j + (lane >> 4) ^ (lane & 7)) << 4)),
+                       "r"(dS[j * 2]), "r"(dS[j * 2 + 1]), "r"(dS[j * 2 + 2]), "r"(dS[j * 2 + 3]) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        meet(BOTH, 256);
+        float dQ[32];
+        PRODUCT_Q_PART(dQ, ds >> 4, (at.k + ks * KV_BYTES + me * (KV_BK * 128)) >> 4);
+        HOLD_KP(dS);
+        PRODUCT_ROWS(dK, KV_STEPS, dS, aq, sum);
+        sum = 1;
+        WAIT_PRODUCTS(1);
+        HOLD_F32(dQ);
+        HOLD_KP(P);
+        HOLD_D(dV);
+        mbar_wait(at.part_free + me * 8, part_parity);
+        part_parity ^= 1;
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+          asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at.part + me * PART_BYTES + (item & 127) * 16 + i * 2048),
+                       "f"(dQ[i * 4]), "f"(dQ[i * 4 + 1]), "f"(dQ[i * 4 + 2]), "f"(dQ[i * 4 + 3]) : "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        mbar_arrive(at.part_full + me * 8);
+        ds = ds == at.ds ? at.ds + DS_BYTES : at.ds;
+        WAIT_PRODUCTS(0);
+#else
         HOLD_KP(dS);
         PRODUCT_ROWS(dK, KV_STEPS, dS, aq, sum);
         sum = 1;
         WAIT_PRODUCTS(0);
         HOLD_KP(P);
         HOLD_D(dV);
+#endif
         HOLD_D(dK);
         HOLD_KP(dS);
         mbar_arrive_if(at.q_free + s * 8, first);
@@ -293,3 +424,20 @@ __kernel __attribute__((reqd_work_group_size(384, 1, 1))) void attention_bwd_kv(
     store_rows(dV, dv + dv0 + b * dvb + kh * dvh + key * dvt, dvt, ok0, ok8, KEEP, KEEP, q);
   }
 }
+
+#if ORDERED
+__kernel __attribute__((reqd_work_group_size(128, 1, 1))) void attention_bwd_round(
+    __global const float4 *sums, __global T *dq, ulong dq0, ulong dqb, ulong dqh, ulong dqt, uint heads, uint t_len, float scale) {
+  const int item = get_local_id(0), blocks = PADDED((int)t_len) / 64, head = (int)get_group_id(0) / blocks;
+  const int b = head / (int)heads, h = head - b * (int)heads;
+  const int row = ((int)get_group_id(0) - head * blocks) * 64 + item / 32 * 16 + (item & 31) / 4;
+  if (((int)get_group_id(0) - head * blocks) * 64 >= (int)t_len) return;
+  float c[DP / 2];
+#pragma unroll
+  for (int i = 0; i < DP / 8; ++i) {
+    const float4 v = sums[((size_t)get_group_id(0) * (DP / 8) + i) * 128 + item];
+    c[i * 4] = v.x, c[i * 4 + 1] = v.y, c[i * 4 + 2] = v.z, c[i * 4 + 3] = v.w;
+  }
+  store_rows(c, dq + dq0 + b * dqb + h * dqh + row * dqt, dqt, row < (int)t_len, row + 8 < (int)t_len, scale, scale, item & 3);
+}
+#endif

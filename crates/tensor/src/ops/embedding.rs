@@ -98,31 +98,42 @@ fn owned(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
 const BLOCK: usize = 512;
 const BLOCKS: usize = 64;
 
+/// A row with more positions than this has work-groups of its own; any other is summed by items alone.
+const POPULAR: usize = 32;
+
 /// Gradient of the table from positions sorted by id.
 fn sorted(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
     let (device, [v, c], n) = (table.device(), table.dims2()?, ids.count());
     let per = n.div_ceil(BLOCKS).max(BLOCK);
     let blocks = n.div_ceil(per);
-    let counts = Tensor::zeros(device, [blocks, v], DType::U32)?;
-    let starts = Tensor::empty(device, [v + 1], DType::U32)?;
-    let order = Tensor::empty(device, [n], DType::U32)?;
-    let dtable = table.empty_like()?;
-    let begin = |entry| SORTED.launch(entry).define("DTYPE", dy.dtype().code());
-    begin("embedding_count").items(n).read(ids).write(&counts).scalar(v).scalar(n).scalar(per).run()?;
     let (wg, tuned) = (Tuning::value(device, &SORTED, 0, "WG"), Tuning::value(device, &SORTED, 0, "VW"));
-    let groups = v.div_ceil(wg);
-    let sums = Tensor::empty(device, [groups], DType::U32)?;
+    let (groups, most) = (v.div_ceil(wg), v.min(n / (POPULAR + 1)));
+    let numbers = |dims: &[usize]| Tensor::empty(device, dims, DType::U32);
+    let counts = Tensor::zeros(device, [blocks, v], DType::U32)?;
+    let (starts, order, popular) = (numbers(&[v + 1])?, numbers(&[n])?, numbers(&[1 + most])?);
+    let (sums, found) = (numbers(&[groups, 2])?, numbers(&[groups, wg])?);
+    let dtable = table.empty_like()?;
+    let begin =
+        |entry| SORTED.launch(entry).define("DTYPE", dy.dtype().code()).define("POPULAR", POPULAR);
+    begin("embedding_count").items(n).read(ids).write(&counts).scalar(v).scalar(n).scalar(per).run()?;
     let launch = begin("embedding_ranks").groups(groups).write(&counts).write(&starts).write(&sums);
-    launch.scalar(v).scalar(blocks).run()?;
-    begin("embedding_starts").groups(groups).write(&starts).read(&sums).scalar(v).run()?;
+    launch.write(&found).scalar(v).scalar(blocks).run()?;
+    let launch = begin("embedding_starts").groups(groups).write(&starts).read(&sums).read(&found);
+    launch.write(&popular).scalar(v).run()?;
     let launch = begin("embedding_order").items(n).read(ids).read(&counts).read(&starts).write(&order);
     launch.scalar(v).scalar(n).scalar(per).run()?;
     let lanes = if has_vectors_of_16_bytes(&dtable, c) { 16 / dy.dtype().size() } else { tuned };
-    let across = c.div_ceil(lanes).next_power_of_two().min(32).min(wg);
-    let rows = wg / across;
-    let launch = vectors_of_16_bytes(begin("embedding_sum"), &dtable, c);
-    let launch = launch.local([across, rows, 1]).groups(v.div_ceil(rows));
-    launch.read(dy).read(&order).read(&starts).write(&dtable).scalar(v).scalar(c).run()?;
+    let across = |limit: usize| c.div_ceil(lanes).next_power_of_two().min(limit).min(wg);
+    let begin = |entry, x: usize| vectors_of_16_bytes(begin(entry), &dtable, c).local([x, wg / x, 1]);
+    let x = across(32);
+    let launch = begin("embedding_sum", x).groups(v.div_ceil(wg / x)).read(dy).read(&order).read(&starts);
+    launch.write(&dtable).scalar(v).scalar(c).run()?;
+    if most > 0 {
+        let x = across(16);
+        let launch = begin("embedding_popular", x).groups3([most, c.div_ceil(x * lanes), 1]);
+        let launch = launch.read(dy).read(&order).read(&starts).read(&popular).write(&dtable);
+        launch.scalar(c).run()?;
+    }
     Ok(dtable)
 }
 
@@ -130,10 +141,33 @@ fn sorted(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
 mod tests {
     use super::*;
 
-    fn ids(device: &Device, n: usize, v: u32) -> (Vec<u32>, Tensor) {
-        let host: Vec<u32> = (0..n as u32).map(|i| i.wrapping_mul(2_654_435_761) % v).collect();
-        let ids = Tensor::from_u32(device, [n], &host).unwrap();
-        (host, ids)
+    /// Runs `sum` over rows of small integers, whose sums are exact in any order, and compares. Ids outside are left out.
+    fn check(
+        sum: fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
+        device: &Device,
+        host: &[u32],
+        [v, c]: [usize; 2],
+        dtype: DType,
+    ) {
+        let n = host.len();
+        let dy: Vec<f32> = (0..n * c).map(|i| (i % 5) as f32 - 2.0).collect();
+        let mut expected = vec![0f32; v * c];
+        for (i, id) in host.iter().enumerate().filter(|(_, id)| (**id as usize) < v) {
+            (0..c).for_each(|k| expected[*id as usize * c + k] += dy[i * c + k]);
+        }
+        let ids = Tensor::from_u32(device, [n], host).unwrap();
+        let dy = Tensor::from_f32(device, [n, c], &dy, dtype).unwrap();
+        let table = Tensor::ones(device, [v, c], dtype).unwrap();
+        assert_eq!(sum(&table, &ids, &dy).unwrap().to_vec().unwrap(), expected, "{v} x {c}, {dtype}");
+    }
+
+    /// Row t at `counts[t]` positions, all well mixed.
+    fn mixed(counts: &[usize]) -> Vec<u32> {
+        let mut ids: Vec<u32> =
+            (0u32..).zip(counts).flat_map(|(t, n)| std::iter::repeat_n(t, *n)).collect();
+        let n = ids.len();
+        (1..n).for_each(|i| ids.swap(i, i.wrapping_mul(0x9E37_79B9) % (i + 1)));
+        ids
     }
 
     /// What GPUs run: several items for a row that many positions have, one for others.
@@ -142,40 +176,50 @@ mod tests {
         let device = crate::suite::test_device().unwrap();
         let params = [("WG", 64), ("VW", 4)].map(|(name, value)| (name.to_owned(), value));
         Tuning::of(&device).try_out("embedding_sorted", 0, Some(params.into()));
-        for (n, v, c) in [(1500, 37, 19), (700, 401, 36)] {
-            let host: Vec<u32> = (0..n as u32).map(|i| (i * i) % (v as u32 + 2)).collect();
-            let ids = Tensor::from_u32(&device, [n], &host).unwrap();
-            let dy: Vec<f32> = (0..n * c).map(|i| (i % 11) as f32 - 5.0).collect();
-            let mut expected = vec![0f32; v * c];
-            for (i, id) in host.iter().enumerate().filter(|(_, id)| (**id as usize) < v) {
-                (0..c).for_each(|k| expected[*id as usize * c + k] += dy[i * c + k]);
-            }
-            let dy = Tensor::from_f32(&device, [n, c], &dy, DType::F32).unwrap();
-            let table = Tensor::ones(&device, [v, c], DType::F32).unwrap();
-            assert_eq!(sorted(&table, &ids, &dy).unwrap().to_vec().unwrap(), expected);
+        for (n, v, c) in [(1500u32, 37, 19), (700, 401, 36)] {
+            let host: Vec<u32> = (0..n).map(|i| (i * i) % (v as u32 + 2)).collect();
+            check(sorted, &device, &host, [v, c], DType::F32);
         }
     }
 
-    /// Both ways over several blocks, against sums of integers, which are exact in any order; ids outside are left out.
+    /// Adjacent popular rows, in one group and over the edges of groups, rows at the limit and one past it, the last row.
+    #[test]
+    fn popular_rows_have_groups_of_their_own() {
+        let device = crate::suite::test_device().unwrap();
+        let params = [("WG", 64), ("VW", 4)].map(|(name, value)| (name.to_owned(), value));
+        Tuning::of(&device).try_out("embedding_sorted", 0, Some(params.into()));
+        let (limit, v) = (POPULAR, 200);
+        let mut counts: Vec<usize> = (0..=v).map(|t| t % 3).collect();
+        counts[..5].copy_from_slice(&[100, limit + 1, limit, 90, limit + 1]);
+        counts[61..67].copy_from_slice(&[limit, limit, limit + 1, limit + 1, 70, limit]);
+        counts[v - 1] = limit + 1;
+        counts[v] = limit + 9; // outside the table
+        for (c, dtype) in [19, 200].into_iter().flat_map(|c| DType::FLOATS.map(|dtype| (c, dtype))) {
+            check(sorted, &device, &mixed(&counts), [v, c], dtype);
+        }
+        check(sorted, &device, &mixed(&[POPULAR + 1; 3]), [3, 5], DType::F32); // as many as there can be
+        check(sorted, &device, &mixed(&[POPULAR]), [1, 5], DType::F32); // none
+    }
+
+    /// Both ways over several blocks; ids outside are left out.
     #[test]
     fn both_gradients_agree_over_blocks_and_bad_ids() {
         let device = crate::suite::test_device().unwrap();
-        let (n, v, c) = (1500, 37, 19);
-        let (host, ids) = ids(&device, n, v as u32 + 2);
-        let dy: Vec<f32> = (0..n * c).map(|i| (i % 11) as f32 - 5.0).collect();
-        let mut expected = vec![0f32; v * c];
-        for (i, id) in host.iter().enumerate().filter(|(_, id)| (**id as usize) < v) {
-            (0..c).for_each(|k| expected[*id as usize * c + k] += dy[i * c + k]);
-        }
-        let dy = Tensor::from_f32(&device, [n, c], &dy, DType::F32).unwrap();
+        let (n, v, c) = (1500u32, 37, 19);
+        let spread = (0..n).map(|i| i.wrapping_mul(2_654_435_761) % (v as u32 + 2)).collect();
+        // The last two rows are outside.
+        let popular: Vec<usize> = (0..v + 2).map(|t| [POPULAR + 1, POPULAR, 120, 1][t / 2 % 4]).collect();
         let table = Tensor::ones(&device, [v, c], DType::F32).unwrap();
-        assert_eq!(sorted(&table, &ids, &dy).unwrap().to_vec().unwrap(), expected);
-        if device.capabilities().is_cpu() {
-            assert_eq!(owned(&table, &ids, &dy).unwrap().to_vec().unwrap(), expected);
-        }
-        let y = embedding(&table, &ids).unwrap().to_vec().unwrap();
-        for (row, id) in y.chunks(c).zip(&host) {
-            assert!(row.iter().all(|e| if (*id as usize) < v { *e == 1.0 } else { e.is_nan() }));
+        for host in [spread, mixed(&popular)] {
+            check(sorted, &device, &host, [v, c], DType::F32);
+            if device.capabilities().is_cpu() {
+                check(owned, &device, &host, [v, c], DType::F32);
+            }
+            let ids = Tensor::from_u32(&device, [host.len()], &host).unwrap();
+            let y = embedding(&table, &ids).unwrap().to_vec().unwrap();
+            for (row, id) in y.chunks(c).zip(&host) {
+                assert!(row.iter().all(|e| if (*id as usize) < v { *e == 1.0 } else { e.is_nan() }));
+            }
         }
     }
 }

@@ -1,22 +1,25 @@
 /* embedding, the gradient of the table on many cores: dtable[t] = sum of dy[i] over the positions i with ids[i] = t, in their
  * order. The positions are sorted by id first, by counting; integer atomics only count, so they leave no trace of their order.
+ * Most rows have few positions or none; the few with more than POPULAR get groups of their own.
  *
- * ids (n) uint in B blocks of `per`; counts (B, V) uint, zero before; starts (V + 1) uint; sums (ceil(V / WG)) uint; order (n)
- * uint; dy (n, C) T; dtable (V, C) T. Ids outside the table are left out.
- * embedding_count   counts[b, t] = how often t stands in block b. Item i has position i.
- * embedding_ranks   counts[b, t] becomes how often t stands in the blocks before b; starts[t] how often the rows before it in its
- *                   group's WG stand in all, sums[g] how often the whole group's. Item t.
- * embedding_starts  adds the sums of the groups before: starts becomes the running sum, exclusive. Item t, the same groups.
- * embedding_order   order[starts[t] + rank] = i, where rank counts the same id at earlier positions: counts[b, t] and those of
- *                   this block before i. Item i has position i.
- * embedding_sum     a group of X by Y items owns Y rows; item (x, y) vectors x, x + X, … of row y alone if it has few positions,
- *                   as most have; for the others the Y items take every Y-th position each, and their sums join in a fixed tree.
- *                   Sums are float. Rows without positions become 0.
- * VW is the tuned one, or 16 bytes where rows are whole vectors of those (EVEN_VECTORS).
+ * ids (n) uint in B blocks of `per`; counts (B, V) uint, zero before; starts (V + 1) uint; order (n) uint; dy (n, C) T; dtable
+ * (V, C) T. Ids outside the table are left out. For the groups g of WG rows: sums (G) uint2, positions and popular rows; found
+ * (G, WG) uint, those rows. popular uint: how many popular rows there are in all, and behind it which, rising.
+ * embedding_count    counts[b, t] = how often t stands in block b. Item i has position i.
+ * embedding_ranks    counts[b, t] becomes how often t stands in the blocks before b; starts[t] how often the rows before it in
+ *                    its group stand in all. Sets sums and found. Item t.
+ * embedding_starts   adds the sums of the groups before: starts becomes the running sum, exclusive; popular is what the groups
+ *                    found, one after the other. Item t, the same groups.
+ * embedding_order    order[starts[t] + rank] = i, where rank counts the same id at earlier positions: counts[b, t] and those of
+ *                    this block before i. Item i has position i.
+ * embedding_sum      a group of X by Y items has Y rows; item (x, y) vectors x, x + X, … of row y, which it sums alone. Rows
+ *                    without positions become 0. Popular rows are left out.
+ * embedding_popular  group (k, chunk) has X vectors of popular row k, the first of them X * chunk. Its Y items take every Y-th
+ *                    position each, and their sums join in a fixed tree.
+ * Sums are float. VW is the tuned one, or 16 bytes where rows are whole vectors of those (EVEN_VECTORS).
  *
  * Ceiling: reads dy and writes the table once.
  */
-#define ALONE 16 /* positions that one item sums up */
 
 __kernel void embedding_count(__global const uint *restrict ids, __global uint *counts, ulong v, ulong n, ulong per) {
   const ulong i = get_global_id(0);
@@ -24,12 +27,12 @@ __kernel void embedding_count(__global const uint *restrict ids, __global uint *
 }
 
 /* The sum of v over the items before; total gets that over all. */
-static inline uint running_sum(__local uint *s, uint v, uint *total) {
+static inline uint2 running_sum(__local uint2 *s, uint2 v, uint2 *total) {
   const uint l = get_local_id(0);
   s[l] = v;
   barrier(CLK_LOCAL_MEM_FENCE);
   for (uint h = 1; h < WG; h <<= 1) {
-    const uint more = l >= h ? s[l - h] : 0;
+    const uint2 more = l >= h ? s[l - h] : (uint2)(0);
     barrier(CLK_LOCAL_MEM_FENCE);
     s[l] += more;
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -38,30 +41,35 @@ static inline uint running_sum(__local uint *s, uint v, uint *total) {
   return s[l] - v;
 }
 
-__kernel void embedding_ranks(__global uint *restrict counts, __global uint *restrict starts, __global uint *restrict sums,
-                              ulong v, ulong blocks) {
-  __local uint scratch[WG];
-  const ulong t = get_global_id(0);
-  uint count = 0, total;
+__kernel void embedding_ranks(__global uint *restrict counts, __global uint *restrict starts, __global uint2 *restrict sums,
+                              __global uint *restrict found, ulong v, ulong blocks) {
+  __local uint2 scratch[WG];
+  const ulong t = get_global_id(0), g = get_group_id(0);
+  uint count = 0;
+  uint2 total;
   for (ulong b = 0; t < v && b < blocks; b++) {
     const uint here = counts[b * v + t];
     counts[b * v + t] = count;
     count += here;
   }
-  const uint before = running_sum(scratch, count, &total);
-  if (t < v) starts[t] = before;
-  if (t + 1 == v) starts[v] = before + count;
-  if (get_local_id(0) == 0) sums[get_group_id(0)] = total;
+  const uint2 before = running_sum(scratch, (uint2)(count, count > POPULAR), &total);
+  if (t < v) starts[t] = before.x;
+  if (t + 1 == v) starts[v] = before.x + count;
+  if (count > POPULAR) found[g * WG + before.y] = (uint)t;
+  if (get_local_id(0) == 0) sums[g] = total;
 }
 
-__kernel void embedding_starts(__global uint *restrict starts, __global const uint *restrict sums, ulong v) {
-  __local uint scratch[WG];
-  const ulong t = get_global_id(0);
-  uint share = 0, before;
-  for (ulong g = get_local_id(0); g < get_group_id(0); g += WG) share += sums[g];
+__kernel void embedding_starts(__global uint *restrict starts, __global const uint2 *restrict sums,
+                               __global const uint *restrict found, __global uint *restrict popular, ulong v) {
+  __local uint2 scratch[WG];
+  const ulong t = get_global_id(0), g = get_group_id(0);
+  const uint l = get_local_id(0), here = sums[g].y;
+  uint2 share = (uint2)(0), before;
+  for (ulong i = l; i < g; i += WG) share += sums[i];
   running_sum(scratch, share, &before);
-  if (t < v) starts[t] += before;
-  if (t + 1 == v) starts[v] += before;
+  if (t < v) starts[t] += before.x;
+  if (t + 1 == v) starts[v] += before.x, popular[0] = before.y + here;
+  if (l < here) popular[1 + before.y + l] = found[g * WG + l];
 }
 
 __kernel void embedding_order(__global const uint *restrict ids, __global const uint *restrict counts,
@@ -96,27 +104,32 @@ static inline FV sum_of(__global const T *restrict dy, __global const uint *rest
   return acc;
 }
 
+static inline void put(__global T *p, FV v, ulong lanes) {
+  if (lanes == VW) STV(p, 0, v);
+  else store_part(p, v, lanes);
+}
+
 __kernel void embedding_sum(__global const T *restrict dy, __global const uint *restrict order,
                             __global const uint *restrict starts, __global T *restrict dtable, ulong v, ulong c) {
-  COLUMN_SCRATCH(scratch);
-  const uint y = get_local_id(1), items = get_local_size(1);
-  const ulong first = get_group_id(0) * items, end = min(v, first + items), mine = first + y;
-  const uint from = mine < v ? starts[mine] : 0, to = mine < v ? starts[mine + 1] : 0;
-  const bool alone = mine < v && to - from <= ALONE, others = starts[end] - starts[first] > ALONE;
-  for (ulong begin = 0; begin < c; begin += get_local_size(0) * VW) {
-    const ulong column = begin + get_local_id(0) * VW, lanes = column < c ? min(c - column, (ulong)VW) : 0;
-    if (alone) {
-      const FV acc = sum_of(dy, order, from, to, 1, c, column, lanes);
-      if (lanes == VW) STV(dtable, mine * c + column, acc);
-      else store_part(dtable + mine * c + column, acc, lanes);
-    }
-    for (ulong row = first; others && row < end; row++) {
-      const uint low = starts[row], high = starts[row + 1];
-      if (high - low > ALONE) {
-        const FV acc = COLUMN_SUM(scratch, sum_of(dy, order, low + y, high, items, c, column, lanes));
-        if (y == 0 && lanes == VW) STV(dtable, row * c + column, acc);
-        else if (y == 0) store_part(dtable + row * c + column, acc, lanes);
-      }
-    }
+  const ulong row = get_group_id(0) * get_local_size(1) + get_local_id(1);
+  if (row >= v) return;
+  const uint begin = starts[row], end = starts[row + 1];
+  if (end - begin > POPULAR) return;
+  for (ulong column = get_local_id(0) * VW; column < c; column += get_local_size(0) * VW) {
+    const ulong lanes = min(c - column, (ulong)VW);
+    put(dtable + row * c + column, sum_of(dy, order, begin, end, 1, c, column, lanes), lanes);
   }
+}
+
+__kernel void embedding_popular(__global const T *restrict dy, __global const uint *restrict order,
+                                __global const uint *restrict starts, __global const uint *restrict popular,
+                                __global T *restrict dtable, ulong c) {
+  COLUMN_SCRATCH(scratch);
+  const uint y = get_local_id(1);
+  if (get_group_id(0) >= popular[0]) return;
+  const ulong row = popular[1 + get_group_id(0)], column = (get_group_id(1) * get_local_size(0) + get_local_id(0)) * VW;
+  const ulong lanes = column < c ? min(c - column, (ulong)VW) : 0;
+  const FV mine = sum_of(dy, order, starts[row] + y, starts[row + 1], get_local_size(1), c, column, lanes);
+  const FV sum = COLUMN_SUM(scratch, mine);
+  if (y == 0) put(dtable + row * c + column, sum, lanes);
 }

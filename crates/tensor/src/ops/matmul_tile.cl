@@ -2,14 +2,16 @@
  *
  * A work-group owns a tile of BM by BN of one batch of C, a work-item TM by TN of it in registers. BK steps of the sum at a time go
  * through two local buffers: while one is multiplied, the next is on its way from memory in registers. Work-groups walk C in
- * bands of 8 tile rows, so that those running together share rows of A and columns of B in the cache.
+ * bands of 8 tile rows, so that those running together share rows of A and columns of B in the cache. Local memory is read
+ * (TM + TN) / (TM TN) times a multiplication, so 8 by 8 an item is what small tiles need too: SLICES sets of items own the same
+ * tile then, take BK steps in turn, and their sums join in a fixed tree.
  *
  * Tiles rarely fill a device evenly. The first `full` are summed by a group each; groups share those of the `tail`, each
  * summing its part of k into `part`, and matmul_tile_sum adds the parts in order. The result has the same bits on every run.
  * With LAST (NVIDIA from sm_70 on) there is no second launch: the group that finds that all others of its tile are done adds the
  * parts up, its own too, in the same order.
  *
- * With ASYNC (NVIDIA from sm_80 on, f32) copies go from memory to local memory without registers (cp.async), STAGES - 1 slices
+ * With ASYNC (NVIDIA from sm_80 on, f32) copies go from memory to local memory without registers (cp.async), STAGES - 1 blocks
  * ahead; elements outside the matrices arrive as zeros.
  *
  * a, b      T; element (i, j) of batch (z0, z1) at off + z0*s0 + z1*s1 + i*rs + j*cs, any strides.
@@ -18,12 +20,12 @@
  * part      float (splits, tail, BM, BN), written when there is a tail.
  * turns     int, with LAST: one for each tile of the tail, 0 before and after.
  * m n k z1  sizes; z1 is the inner batch count. k_part: steps of the sum a split does, in whole BK.
- * Groups    full + tail * splits of WG = (BM / TM) * (BN / TN) items. matmul_tile_sum: items over tail * BM * BN / 4.
+ * Groups    full + tail * splits of WG = SLICES * (BM / TM) * (BN / TN) items. matmul_tile_sum: items over tail * BM * BN / 4.
  *
  * Defines: DTYPE; A_ALONG_K, B_ALONG_K: the axis of A or B with stride 1 is k (it decides who reads what, so that
  * neighbours read neighbours); VA, VB 4 where 4 elements along that axis can be read at once: its size, all other strides
  * and the start are multiples of 4, else 1. BM, BN, TM, TN in fours. EVEN (with ASYNC): tiles and slices divide m, n, k.
- * LAST 0 or 1.
+ * LAST 0 or 1. SLICES a power of two; a split's steps are a multiple of BK * SLICES.
  * Tuned: BK.
  *
  * Ceiling: f32 multiply-adds, 60 TFLOP/s on an H200. Reached there: 37 at 2048 x 2048 x 2048, 46 (0.87 to 0.92 of cuBLAS) at 4096
@@ -56,6 +58,9 @@
 #ifndef TN
 #define TN 4
 #endif
+#ifndef SLICES
+#define SLICES 1
+#endif
 #ifndef ASYNC
 #define ASYNC 0
 #endif
@@ -65,7 +70,9 @@
 #ifndef LAST
 #define LAST 0
 #endif
-#if ASYNC
+#if ASYNC && SLICES > 1
+#define STAGES 5
+#elif ASYNC
 #define STAGES 3
 #else
 #define STAGES 2
@@ -131,8 +138,8 @@ typedef float VecB;
   FETCH_X(next_a, a, m0, m, a_rs, a_cs, BM, VA, A_ALONG_K, k_at)                                              \
   FETCH_X(next_b, b, n0, n, b_cs, b_rs, BN, VB, B_ALONG_K, k_at)
 #define KEEP_BOTH(s)                                                                                          \
-  KEEP_X(as[s], LDA, next_a, BM, VA, A_ALONG_K)                                                               \
-  KEEP_X(bs[s], LDB, next_b, BN, VB, B_ALONG_K)
+  KEEP_X(as(s), LDA, next_a, BM, VA, A_ALONG_K)                                                               \
+  KEEP_X(bs(s), LDB, next_b, BN, VB, B_ALONG_K)
 
 #if ASYNC
 /* `bytes` of 16 or 4 from `from`, the rest zeros; then `from` walks on. The sum of the walk stays in the assembler's hands,
@@ -167,12 +174,12 @@ typedef float VecB;
         COPY("16", "cg", to + i * STEPS_APART(SIDE) * (LD_TILE), next,                                        \
              EVEN || step + i * STEPS_APART(SIDE) < (left) ? bytes : 0, STEPS_APART(SIDE) * (k_stride));      \
     }                                                                                                         \
-    from += BK * (k_stride);                                                                                  \
+    from += SLICES * BK * (k_stride);                                                                         \
   }
 /* The next slice into buffer s; `left` steps of the sum are left from it on. */
 #define SEND_BOTH(s, left)                                                                                    \
-  SEND(as[s], LDA, from_a, m0, m, a_rs, a_cs, BM, A_ALONG_K, left)                                            \
-  SEND(bs[s], LDB, from_b, n0, n, b_cs, b_rs, BN, B_ALONG_K, left)
+  SEND(as(s), LDA, from_a, m0, m, a_rs, a_cs, BM, A_ALONG_K, left)                                            \
+  SEND(bs(s), LDB, from_b, n0, n, b_cs, b_rs, BN, B_ALONG_K, left)
 #else
 #define TURNED(step, ALONG_K) 0
 #endif
@@ -205,7 +212,9 @@ static inline void finish(__global T *c, __global const T *bias, ulong row, int 
 }
 
 #if LAST
-#define AT_ONCE (64 / (TM * TN))
+/* Quarters of a tile's rows that an item adds up, and parts of which it has those on their way. */
+#define EACH (BM * BN / 4 / (ITEMS * SLICES))
+#define AT_ONCE (EACH < 16 ? 16 / EACH : 1)
 /* How many came before; what they wrote is seen, and what this group wrote by those that follow. */
 static inline int turn_taken(__global int *turn) {
   int before;
@@ -228,9 +237,10 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
                           , __global int *turns
 #endif
 ) {
-  __local float as[STAGES][BK * LDA] __attribute__((aligned(16)));
-  __local float bs[STAGES][BK * LDB] __attribute__((aligned(16)));
-  const int item = get_local_id(0);
+  __local float ring[SLICES][STAGES][BK * (LDA + LDB)] __attribute__((aligned(16)));
+#define as(s) (ring[slice][s])
+#define bs(s) (ring[slice][s] + BK * LDA)
+  const int slice = get_local_id(0) / ITEMS, item = get_local_id(0) % ITEMS;
   const int group = get_group_id(0), whole = group < full;
   const int split = whole ? 0 : (group - full) / tail, index = whole ? group : full + (group - full) % tail;
   const int3 origin = place_of(index, m, n);
@@ -246,44 +256,44 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
   UNROLL for (int i = 0; i < TM; ++i) {
     UNROLL for (int j = 0; j < TN / 4; ++j) acc[i][j] = (float4)(0.0f);
   }
-  const int k_start = split * k_part, k_end = whole ? k : min(k, k_start + k_part);
+  const int k_start = split * k_part, k_end = whole ? k : min(k, k_start + k_part), k_first = k_start + slice * BK;
   int s = 0;
 #if ASYNC
-  __global const float *from_a = a + (m0 + PLACE(BM, A_ALONG_K)) * a_rs + (k_start + STEP(BM, A_ALONG_K)) * a_cs;
-  __global const float *from_b = b + (n0 + PLACE(BN, B_ALONG_K)) * b_cs + (k_start + STEP(BN, B_ALONG_K)) * b_rs;
+  __global const float *from_a = a + (m0 + PLACE(BM, A_ALONG_K)) * a_rs + (k_first + STEP(BM, A_ALONG_K)) * a_cs;
+  __global const float *from_b = b + (n0 + PLACE(BN, B_ALONG_K)) * b_cs + (k_first + STEP(BN, B_ALONG_K)) * b_rs;
   UNROLL for (int ahead = 0; ahead < STAGES - 1; ++ahead) {
-    if (k_start + ahead * BK < k_end) {
-      SEND_BOTH(ahead, k_end - k_start - ahead * BK)
+    if (k_start + ahead * SLICES * BK < k_end) {
+      SEND_BOTH(ahead, k_end - k_first - ahead * SLICES * BK)
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
-  for (int k0 = k_start; k0 < k_end; k0 += BK) {
+  for (int k0 = k_start; k0 < k_end; k0 += SLICES * BK) {
     asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (k0 + (STAGES - 1) * BK < k_end) {
+    if (k0 + (STAGES - 1) * SLICES * BK < k_end) {
       const int into = s == 0 ? STAGES - 1 : s - 1;
-      SEND_BOTH(into, k_end - k0 - (STAGES - 1) * BK)
+      SEND_BOTH(into, k_end - k0 - slice * BK - (STAGES - 1) * SLICES * BK)
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
 #else
   VecA next_a[VECTORS(BM, VA)];
   VecB next_b[VECTORS(BN, VB)];
-  FETCH_BOTH(k_start)
+  FETCH_BOTH(k_first)
   KEEP_BOTH(0)
   barrier(CLK_LOCAL_MEM_FENCE);
-  for (int k0 = k_start; k0 < k_end; k0 += BK) {
-    const int more = k0 + BK < k_end;
+  for (int k0 = k_start; k0 < k_end; k0 += SLICES * BK) {
+    const int more = k0 + SLICES * BK < k_end;
     if (more) {
-      FETCH_BOTH(k0 + BK)
+      FETCH_BOTH(k0 + (SLICES + slice) * BK)
     }
 #endif
     UNROLL for (int u = 0; u < BK; ++u) {
       float4 va[TM / 4], vb[TN / 4];
       UNROLL for (int i = 0; i < TM / 4; ++i) {
-        va[i] = *(__local const float4 *)(as[s] + u * LDA + (i * TY + ty) * 4);
+        va[i] = *(__local const float4 *)(as(s) + u * LDA + (i * TY + ty) * 4);
       }
       UNROLL for (int j = 0; j < TN / 4; ++j) {
-        vb[j] = *(__local const float4 *)(bs[s] + u * LDB + (j * TX + tx) * 4);
+        vb[j] = *(__local const float4 *)(bs(s) + u * LDB + (j * TX + tx) * 4);
         const int turn = TURNED(u, B_ALONG_K);
         vb[j] = turn == 0 ? vb[j] : turn == 1 ? vb[j].yxwz : turn == 2 ? vb[j].zwxy : vb[j].wzyx;
       }
@@ -308,6 +318,23 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
 #endif
   }
 
+#if SLICES > 1
+  __local float4 *sums = (__local float4 *)ring;
+  UNROLL for (int apart = SLICES / 2; apart > 0; apart /= 2) {
+    const int to = slice - apart;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int i = 0; i < TM; ++i) {
+      UNROLL for (int j = 0; j < TN / 4; ++j)
+        if (to >= 0 && to < apart) sums[((to * TM + i) * (TN / 4) + j) * ITEMS + item] = acc[i][j];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    UNROLL for (int i = 0; i < TM; ++i) {
+      UNROLL for (int j = 0; j < TN / 4; ++j)
+        if (slice < apart) acc[i][j] += sums[((slice * TM + i) * (TN / 4) + j) * ITEMS + item];
+    }
+  }
+#endif
+
   c += z * m * n;
 #if LAST
   __local int is_last;
@@ -324,34 +351,38 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
   }
 #define FINISH finish(c, bias, m0 + row, n, n0 + column, acc[i][j], alpha, flags)
   if (whole) {
-    PLACES(FINISH)
+    if (slice == 0) PLACES(FINISH)
     return;
   }
-  PLACES(*(__global float4 *)(part + row * BN + column) = acc[i][j])
+  if (slice == 0) PLACES(*(__global float4 *)(part + row * BN + column) = acc[i][j])
 #if LAST
   const int splits = (get_num_groups(0) - full) / tail;
   barrier(CLK_GLOBAL_MEM_FENCE);
-  if (item == 0) {
+  if (get_local_id(0) == 0) {
     __global int *turn = turns + index - full;
     is_last = turn_taken(turn) == splits - 1;
     if (is_last) *turn = 0;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   if (!is_last) return;
-  PLACES(acc[i][j] = (float4)(0.0f))
+  float4 sum[EACH];
+  UNROLL for (int e = 0; e < EACH; ++e) sum[e] = (float4)(0.0f);
   /* Enough at once that the waits of one are those of all. */
+  parts += get_local_id(0) * 4;
   for (int first = 0; first < splits; first += AT_ONCE) {
-    float4 v[AT_ONCE][TM][TN / 4];
+    float4 v[AT_ONCE][EACH];
     UNROLL for (int s = 0; s < AT_ONCE; ++s) {
-      const int there = first + s < splits;
-      __global const float *from = parts + (ulong)(there ? first + s : 0) * tail * (BM * BN);
-      PLACES(v[s][i][j] = part_of(from + row * BN + column); if (!there) v[s][i][j] = (float4)(0.0f))
+      __global const float *from = parts + (ulong)(first + s < splits ? first + s : 0) * tail * (BM * BN);
+      UNROLL for (int e = 0; e < EACH; ++e) v[s][e] = part_of(from + e * (ITEMS * SLICES * 4));
     }
     UNROLL for (int s = 0; s < AT_ONCE; ++s) {
-      PLACES(acc[i][j] += v[s][i][j])
+      UNROLL for (int e = 0; e < EACH; ++e) sum[e] += first + s < splits ? v[s][e] : (float4)(0.0f);
     }
   }
-  PLACES(FINISH)
+  UNROLL for (int e = 0; e < EACH; ++e) {
+    const int at = get_local_id(0) + e * (ITEMS * SLICES), row = at / (BN / 4), column = at % (BN / 4) * 4;
+    if (m0 + row < m) finish(c, bias, m0 + row, n, n0 + column, sum[e], alpha, flags);
+  }
 #endif
 }
 

@@ -124,9 +124,7 @@ pub(super) fn earnest<O: Clone, const N: usize>(
     let widest = |sample: &Sample<O, N>| {
         sample.inputs.iter().flat_map(|i| i.shape().dims().to_vec()).max().unwrap_or(1).max(1)
     };
-    for (input, shape) in out.inputs.iter_mut().zip(&shapes) {
-        *input = input.reshaped(shape);
-    }
+    out.inputs = sample.over(&shapes);
     // Sums grow with the sizes, and their rounding with the square root of that.
     out.tolerance *= (widest(&out) as f64 / widest(sample) as f64).sqrt().max(1.0);
     out

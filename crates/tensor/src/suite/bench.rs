@@ -47,9 +47,10 @@ pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
         if sample.only.is_some_and(|only| only != dtype) || !wanted(name) {
             continue;
         }
+        let drawn = sample.over(&shapes);
         let input = |i: usize| {
-            let input = sample.inputs[i].reshaped(&shapes[i]);
-            let tensor = place(device, &input, seed * 16 + i as u64, dtype)?;
+            let input = &drawn[i];
+            let tensor = place(device, input, seed * 16 + i as u64, dtype)?;
             Ok(if input.differentiable() { tensor.parameter(&format!("input {i}")) } else { tensor })
         };
         let inputs: Vec<Tensor> = (0..N).map(input).collect::<Result<_>>()?;

@@ -183,6 +183,20 @@ impl<O, const N: usize> Sample<O, N> {
         self.bench = Some(shapes.iter().map(|s| s.to_vec()).collect());
         self
     }
+    /// The inputs over these shapes. Integers below the size of another input's axis are below its new size there.
+    pub(crate) fn over(&self, shapes: &[Vec<usize>]) -> [Input; N] {
+        std::array::from_fn(|i| {
+            let mut input = self.inputs[i].reshaped(&shapes[i]);
+            if let Draw::Indices(bound) = &mut input.draw {
+                let others = (0..N).filter(|j| *j != i);
+                let mut axes = others.flat_map(|j| self.inputs[j].shape.dims().iter().zip(&shapes[j]));
+                if let Some((_, size)) = axes.find(|(n, _)| **n == *bound as usize) {
+                    *bound = *size as u32;
+                }
+            }
+            input
+        })
+    }
     pub(crate) fn unit(&self, dtype: DType) -> f64 {
         self.coarsest.map_or(dtype.epsilon(), |c| c.epsilon().max(dtype.epsilon()))
     }
@@ -233,5 +247,19 @@ impl Layouts {
                 Ok(tensor)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_of_indices_follow_the_axes_they_are_the_size_of() {
+        let inputs = [Input::normal(&[7, 5]), Input::indices(&[2, 3], 7), Input::indices(&[3], 40)];
+        let inputs = Sample::new((), inputs).over(&[vec![600, 7], vec![900], vec![1000]]);
+        let largest = |i: usize| inputs[i].draw(0, DType::F32).data.into_iter().fold(0.0, f64::max);
+        assert_eq!(inputs.each_ref().map(|i| i.shape().dims()), [&[600, 7][..], &[900], &[1000]]);
+        assert!((500.0..600.0).contains(&largest(1)) && (30.0..40.0).contains(&largest(2)));
     }
 }

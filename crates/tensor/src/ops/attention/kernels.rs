@@ -23,7 +23,7 @@ static TILE_BWD: Kernel = Kernel::new("attention_tile_bwd", include_str!("../att
     .requires(|device| device.max_group >= 8);
 /// The two agree on what lies between them, so that any forward goes with any backward.
 static FORWARD: Variants = Variants::new("attention_fwd", &[&VECTOR, &sm90::WGMMA, &split::SPLIT, &TILE]);
-static BACKWARD: Variants = Variants::new("attention_bwd", &[&VECTOR_BWD, &sm90::WGMMA_BWD, &split::SPLIT_BWD, &TILE_BWD]);
+static BACKWARD: Variants = Variants::new("attention_bwd", &[&VECTOR_BWD, &sm90::ORDERED_BWD, &sm90::WGMMA_BWD, &split::SPLIT_BWD, &TILE_BWD]);
 
 /// Query rows and keys of a forward tile, rows and work-items of a backward tile: the first that fits is taken, from the
 /// second on for heads above 64, from the third above 128, where registers are short.
@@ -252,14 +252,22 @@ pub(super) fn backward(p: &Problem, known: &Known<'_>, grads: [View<'_>; 3]) -> 
     let device = known.o.device();
     let tile = p.backward_tile(device);
     let kernel = BACKWARD.choose_where(device, 0, |kernel| match kernel.name {
+        name if name == sm90::ORDERED_BWD.name => {
+            sm90::fits_ordered(p, known, &grads) && proof::ordered_backward(device)
+        }
         name if name == sm90::WGMMA_BWD.name => sm90::fits_backward(p, known, &grads) && proof::backward(device),
         name if name == split::SPLIT_BWD.name => {
             split::fits_backward(p, known, &grads) && proof::split_backward(device)
         }
         name => name == VECTOR_BWD.name || tile.is_some(),
     })?;
-    if [sm90::WGMMA_BWD.name, split::SPLIT_BWD.name].contains(&kernel.name) {
-        let run = if kernel.name == split::SPLIT_BWD.name { split::backward } else { sm90::backward };
+    let run: Option<proof::Backward> = match kernel.name {
+        name if name == sm90::ORDERED_BWD.name => Some(sm90::ordered_backward),
+        name if name == sm90::WGMMA_BWD.name => Some(sm90::backward),
+        name if name == split::SPLIT_BWD.name => Some(split::backward),
+        _ => None,
+    };
+    if let Some(run) = run {
         return match run(p, known, grads) {
             Err(e) if e.kind() == ErrorKind::Build => {
                 Tuning::of(device).retire(device, kernel, e.message());

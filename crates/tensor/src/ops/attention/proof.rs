@@ -17,11 +17,13 @@ const PROBLEM: Problem = Problem {
     mask: None,
     dtype: DType::Bf16,
 };
+/// Wider heads.
+const WIDE: Problem = Problem { size: 128, ..PROBLEM };
 /// The same in f32.
 const IN_F32: Problem = Problem { dtype: DType::F32, ..PROBLEM };
 
 type Forward = fn(&Problem, [View<'_>; 3], &Tensor, &Tensor) -> Result<()>;
-type Backward = fn(&Problem, &Known<'_>, [View<'_>; 3]) -> Result<()>;
+pub(super) type Backward = fn(&Problem, &Known<'_>, [View<'_>; 3]) -> Result<()>;
 
 /// Of the largest value. Results of bf16 are rounded, and the gradients pass through it several times.
 fn allowed(dtype: DType) -> f32 {
@@ -36,6 +38,9 @@ pub(super) fn split_forward(device: &Device) -> bool {
 }
 pub(super) fn backward(device: &Device) -> bool {
     Tuning::of(device).proven(device, &sm90::WGMMA_BWD, || same_backward(device, &PROBLEM, sm90::backward))
+}
+pub(super) fn ordered_backward(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &sm90::ORDERED_BWD, || same_backward(device, &WIDE, sm90::ordered_backward))
 }
 pub(super) fn split_backward(device: &Device) -> bool {
     Tuning::of(device).proven(device, &split::SPLIT_BWD, || same_backward(device, &IN_F32, split::backward))

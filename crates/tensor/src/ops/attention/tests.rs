@@ -92,6 +92,11 @@ fn texts_for_the_assembler() {
         let dq = if size <= 64 { 512 } else { 384 };
         let items = format!("attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_q={dq}");
         write(format!("bwd_{name}.cl"), items, sm90::WGMMA_BWD.text(&defines));
+        if size > 64 {
+            let all = [&defines[..], &[("ORDERED", 1.into())]].concat();
+            let items = "attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_round=128";
+            write(format!("ordered_{name}.cl"), items.into(), sm90::ORDERED_BWD.text(&all));
+        }
         defines.push(("CW", warpgroups.into()));
         let items = format!("attention_fwd={}", 128 * (warpgroups + 1));
         write(format!("fwd_{name}_cw{warpgroups}.cl"), items, sm90::WGMMA.text(&defines));

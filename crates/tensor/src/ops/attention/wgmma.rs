@@ -18,6 +18,7 @@ const BLOCK_STEPS: [usize; 2] = [4, 8];
 /// `RS_N<n>_K<k>(c, p, b, keep)`: c = p b, or c += p b where `keep` is not 0; p in registers, b in local memory, 16 k rows.
 /// `SPLIT_SS(c, a, b)`, `SPLIT_RS(c, p, b)`: the same for 64 x 64 x 64 where each operand is three planes of bf16, the six largest of
 /// nine products; 8192 bytes from plane to plane, unswizzled blocks of 64 x 64 (attention_split_sm90.cl). b in RS lies by columns.
+/// `BY_BY_N64_K8(c, a, b)`: c = aᵀ b for blocks of 128 rows and 64 columns in local memory.
 /// `HOLD_F<n>(c)`, `HOLD_U<n>(p)`: nothing that touches these registers moves across.
 /// The text that uses them defines `WGMMA_TYPES` (`".f32.bf16.bf16"`).
 pub(super) fn macros() -> String {
@@ -28,6 +29,7 @@ pub(super) fn macros() -> String {
         hold(&mut out, 'F', "+f", n / 2);
         hold(&mut out, 'U', "+r", n / 4);
     }
+    by_columns(&mut out);
     split_local(&mut out);
     split_registers(&mut out);
     hold(&mut out, 'U', "+r", SPLIT_PARTS);
@@ -93,6 +95,25 @@ fn from_registers(out: &mut String, n: usize, k: usize) {
         "#define RS_N{n}_K{k}(c, p, b, keep) asm volatile(\"{text}{COMMIT}\" : {} : {}, \"l\"(b), \"r\"(keep) : \"memory\")",
         operands("+f", 'c', count),
         operands("r", 'p', parts)
+    );
+}
+
+fn by_columns(out: &mut String) {
+    let mut text = format!("{{\\n\\t//@.reg .b64 x, y;{FENCE}");
+    for step in 0..8 {
+        let _ = write!(
+            text,
+            "\\n\\t//@add.s64 x, %32, {0};\\n\\t//@add.s64 y, %33, {0};\\n\\t//@wgmma.mma_async.sync.aligned.m64n64k16\" WGMMA_TYPES \" \
+             {{{1}}}, x, y, {2}, 1, 1, 1, 1;",
+            128 * step,
+            registers(0, 32),
+            u8::from(step > 0)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "#define BY_BY_N64_K8(c, a, b) asm volatile(\"{text}{COMMIT}\" : {} : \"l\"(a), \"l\"(b) : \"memory\")",
+        operands("+f", 'c', 32)
     );
 }
 

@@ -30,10 +30,11 @@ static ASYNC: Kernel = Kernel::new("matmul_async_sm80", include_str!("../matmul_
     .requires(|device| device.nvidia_cc >= 80 && device.max_group >= ITEMS)
     .options(|_| "-cl-nv-maxrregcount=128");
 
-/// 64 x 64 of C a group, 4 x 4 an item: small products, and devices with little local memory.
+/// 64 x 64 of C a group, 8 x 8 an item of several sets: small products, and devices with little local memory.
 static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../matmul_tile.cl"))
-    .tune(&[("BK", &[16, 8])])
-    .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS);
+    .tune(&[("BK", &[8])])
+    .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS)
+    .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
 
 static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &MMA, &SPLIT, &ASYNC, &TILE, &TILE_SMALL]);
 
@@ -344,19 +345,24 @@ fn access(x: &Matrix, along: (usize, usize), other: (usize, usize), batch: [usiz
 fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
     let device = c.device();
     let capabilities = device.capabilities();
-    let (side, each) = if kernel.name == TILE_SMALL.name { (64, 4) } else { (128, 8) };
+    let small = kernel.name == TILE_SMALL.name;
+    let side = if small { 64 } else { 128 };
+    // Sets of 64 items; four need 34 KiB of local memory.
+    let slices = if !small { 1 } else if capabilities.local_mem >= 36 << 10 { 4 } else { 2 };
+    let items = side * side / 64;
     let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
     let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);
     let bk = Tuning::value(device, kernel, 0, "BK");
     // Longer slices of B along k cost the compiler its registers.
     let bk = if kernel.name == ASYNC.name && b_along_k { bk.min(16) } else { bk };
     // Fewer elements than items: one at a time.
-    let widest = (side * bk / ITEMS).min(4);
+    let widest = (side * bk / items).min(4);
     let (va, vb) = (if va > widest { 1 } else { va }, if vb > widest { 1 } else { vb });
     let tiles = p.m.div_ceil(side) * p.n.div_ceil(side) * p.batch();
     let last = capabilities.nvidia_cc >= 70;
     let units = capabilities.compute_units as usize;
-    let shares = remembered(device, kernel.name, [tiles, p.k, bk, side], || Shares::of(tiles, p.k, bk, side, units, last));
+    let step = bk * slices;
+    let shares = remembered(device, kernel.name, [tiles, p.k, step, side], || Shares::of(tiles, p.k, step, side, units, last));
     let last = last && shares.tail > 0 && shares.last_joins(side);
     let part = match shares.tail {
         0 => None,
@@ -371,12 +377,14 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let launch = geometry(launch, p).scalar(int(shares.k_part)).scalar(int(shares.full)).scalar(int(shares.tail.max(1)));
     let launch = launch.scalar(e.alpha).scalar(e.flags());
     let launch = if last { launch.define("LAST", 1).write_base(&zeroed(device, "matmul_tile", TURNS)?) } else { launch };
-    let even = p.m.is_multiple_of(side) && p.n.is_multiple_of(side) && p.k.is_multiple_of(bk);
+    let even = p.m.is_multiple_of(side) && p.n.is_multiple_of(side) && p.k.is_multiple_of(step);
+    let async_small = small && capabilities.nvidia_cc >= 80 && c.dtype() == DType::F32 && copies(p) && slices == 4;
     let shape = |launch: Launch<'static>| {
         let launch = launch.define("A_ALONG_K", a_along_k).define("B_ALONG_K", b_along_k);
-        let launch = launch.define("VA", va).define("VB", vb).define("WG", ITEMS).define("BK", bk);
-        let launch = launch.define("BM", side).define("BN", side).define("TM", each).define("TN", each);
-        if kernel.name == ASYNC.name { launch.define("ASYNC", 1).define("EVEN", even) } else { launch }
+        let launch = launch.define("VA", va).define("VB", vb).define("WG", items * slices).define("BK", bk);
+        let launch = launch.define("SLICES", slices);
+        let launch = launch.define("BM", side).define("BN", side).define("TM", 8).define("TN", 8);
+        if kernel.name == ASYNC.name || async_small { launch.define("ASYNC", 1).define("EVEN", even) } else { launch }
     };
     shape(launch).groups(shares.groups()).run()?;
     let Some(part) = part.filter(|_| !last) else { return Ok(()) };
