@@ -15,7 +15,7 @@ failed=0
 for text in "$folder"/*.cl; do
   name=$(basename "$text" .cl)
   "${CLANG:-clang-15}" -x cl -cl-std=CL1.2 -O3 --target=nvptx64-nvidia-nvcl -Xclang -target-cpu -Xclang sm_86 \
-    -Xclang -target-feature -Xclang +ptx75 -Xclang -finclude-default-header -include "$here/ptx_check.h" -cl-mad-enable \
+    -Xclang -target-feature -Xclang +ptx75 -Xclang -finclude-default-header -include "$here/ptx_check.h" -DNVIDIA_CC=90 -cl-mad-enable \
     -ffp-contract=fast -w -S -o "$work/a.ptx" "$text" 2>"$work/log" || { echo "$name: clang"; head -20 "$work/log"; failed=1; continue; }
   # What Kernel::reload does; clang leaves out .reqntid, so the text's first lines say how many items each kernel has.
   awk -v items="$(sed -n 's,^// items ,,p' "$text")" '

@@ -110,12 +110,6 @@ static inline float2 load8(__global const float *from, int inside) {
   return (float2)(x, y);
 }
 
-/* How many came before; what they wrote is seen, and what this group wrote by those that follow. */
-static inline int turn_taken(__global int *turn) {
-  int before;
-  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(turn) : "memory");
-  return before;
-}
 /* What another multiprocessor wrote: from the cache that all share. */
 static inline void part_load(float *v, __global const float *from) {
   asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "l"(from) : "memory");

@@ -15,7 +15,13 @@ pub(super) static WGMMA: Kernel = Kernel::new("attention_wgmma_sm90", include_st
     .requires(|device| device.nvidia_cc == 90);
 const BWD_TEXT: &str = concat!(
     include_str!("../attention_wgmma_sm90_bwd.cl"),
+    include_str!("../attention_wgmma_sm90_bwd_kv.cl"),
     include_str!("../attention_wgmma_sm90_bwd_q.cl")
+);
+const ORDERED_TEXT: &str = concat!(
+    include_str!("../attention_wgmma_sm90_bwd.cl"),
+    include_str!("../attention_wgmma_sm90_bwd_ordered.cl"),
+    include_str!("../attention_wgmma_sm90_bwd_kv.cl")
 );
 pub(super) static WGMMA_BWD: Kernel =
     Kernel::new("attention_wgmma_sm90_bwd", BWD_TEXT)
@@ -26,7 +32,7 @@ pub(super) static WGMMA_BWD: Kernel =
 
 /// Both gradients in one pass, for heads of more than 64: fewer products, and f32 sums of dq in memory.
 pub(super) static ORDERED_BWD: Kernel =
-    Kernel::new("attention_ordered_sm90_bwd", include_str!("../attention_wgmma_sm90_bwd.cl"))
+    Kernel::new("attention_ordered_sm90_bwd", ORDERED_TEXT)
         .include(&[include_str!("../philox.cl"), include_str!("../sm90.cl"), include_str!("../attention_sm90.cl")])
         .generate(wgmma::macros)
         .reload()

@@ -18,20 +18,25 @@ pub(super) static VECTOR: Kernel = Kernel::new("matmul_vector", include_str!("..
     .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])])
     .requires(|device| device.is_cpu() || device.local_mem < 18 << 10 || device.max_group < ITEMS);
 
+const TILE_PARTS: &[&str] = &[include_str!("../turns.cl"), include_str!("../matmul_tile_async.cl")];
+
 /// 128 x 128 of C a group, 8 x 8 an item. Over 128 registers an NVIDIA multiprocessor holds one group instead of two.
 static TILE: Kernel = Kernel::new("matmul_tile", include_str!("../matmul_tile.cl"))
+    .include(TILE_PARTS)
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 34 << 10 && device.max_group >= ITEMS)
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
 
 /// The same for f32 with copies that pass no registers: NVIDIA from sm_80 on.
 static ASYNC: Kernel = Kernel::new("matmul_async_sm80", include_str!("../matmul_tile.cl"))
+    .include(TILE_PARTS)
     .tune(&[("BK", &[32, 16])])
     .requires(|device| device.nvidia_cc >= 80 && device.max_group >= ITEMS)
     .options(|_| "-cl-nv-maxrregcount=128");
 
 /// 64 x 64 of C a group, 8 x 8 an item of several sets: small products, and devices with little local memory.
 static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../matmul_tile.cl"))
+    .include(TILE_PARTS)
     .tune(&[("BK", &[8])])
     .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS)
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });

@@ -10,7 +10,7 @@ use super::view::{Matrix, Problem};
 use netcl_kernel::nvidia::wgmma_macros;
 
 pub(super) static SPLIT: Kernel = Kernel::new("matmul_split_sm90", include_str!("../matmul_split_sm90.cl"))
-    .include(&[include_str!("../sm90.cl")])
+    .include(&[include_str!("../sm90.cl"), include_str!("../turns.cl")])
     .generate(wgmma_macros)
     .reload()
     .requires(|device| device.nvidia_cc == 90);
