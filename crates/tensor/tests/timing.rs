@@ -26,7 +26,7 @@ struct Outside {
 }
 
 /// What is not within twice, and why. An entry that is no longer needed is an error too.
-const OUTSIDE: [Outside; 4] = [
+const OUTSIDE: [Outside; 2] = [
     Outside {
         case: "sum of columns",
         kernel: "reduce_columns",
@@ -38,18 +38,6 @@ const OUTSIDE: [Outside; 4] = [
         kernel: "embedding_ranks",
         ratios: [0.4, 2.0],
         why: "walks columns of lines far apart",
-    },
-    Outside {
-        case: "embedding",
-        kernel: "embedding_starts",
-        ratios: [0.3, 2.0],
-        why: "one group whose lines push one another out of its cache",
-    },
-    Outside {
-        case: "embedding",
-        kernel: "embedding_sum",
-        ratios: [0.5, 2.4],
-        why: "reads what launches before it computed, of which a sample left little",
     },
 ];
 

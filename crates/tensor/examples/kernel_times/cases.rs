@@ -40,6 +40,7 @@ fn case(name: impl Into<String>, run: impl Fn() -> Result<Tensor> + 'static) -> 
 }
 
 static TILE: Kernel = Kernel::new("matmul_tile_timed", include_str!("../../src/ops/matmul_tile.cl"))
+    .include(&[include_str!("../../src/ops/turns.cl"), include_str!("../../src/ops/matmul_tile_async.cl")])
     // As the op builds its large tile: two groups of 256 on a multiprocessor.
     .options(|device| if device.vendor.starts_with("NVIDIA") { "-cl-nv-maxrregcount=128" } else { "" });
 

@@ -271,6 +271,27 @@ fn copies(p: &Problem) -> bool {
     even(&p.a, p.a.col_stride, p.a.row_stride, p.a_strides) && even(&p.b, p.b.row_stride, p.b.col_stride, p.b_strides)
 }
 
+/// Estimated microseconds of a product in f32 by f32 units, on a device like an H200: 46 TFLOP/s in large tiles where they keep it
+/// busy, or what small ones take.
+pub(super) fn cost_of_units(device: &Device, p: &Problem) -> f64 {
+    const LAUNCH: f64 = 5.5;
+    let capabilities = device.capabilities();
+    let (units, last) = (capabilities.compute_units.max(1) as usize, capabilities.nvidia_cc >= 70);
+    let tiles = p.m.div_ceil(64) * p.n.div_ceil(64) * p.batch();
+    let step = Tuning::value(device, &TILE_SMALL, 0, "BK") * slices(device);
+    let small = remembered(device, "matmul_small_cost", [tiles, p.k, step, 0], || {
+        Shares::of(tiles, p.k, step, 64, units, last).cost(p.k, 64, units, last)
+    });
+    let flops = 2.0 * (p.m * p.n * p.batch()) as f64 * p.k as f64;
+    let large = if fills_split(device, p) { (flops / 46e6).max(p.k as f64 * 0.05) } else { f64::INFINITY };
+    LAUNCH + small.min(large)
+}
+
+/// Sets of 64 items of a group of [`TILE_SMALL`]: four need 34 KiB of local memory.
+fn slices(device: &Device) -> usize {
+    if device.capabilities().local_mem >= 36 << 10 { 4 } else { 2 }
+}
+
 /// Whether large tiles keep a device busy.
 fn fills(device: &Device, p: &Problem) -> bool {
     let tiles = p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch();
@@ -352,8 +373,7 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let capabilities = device.capabilities();
     let small = kernel.name == TILE_SMALL.name;
     let side = if small { 64 } else { 128 };
-    // Sets of 64 items; four need 34 KiB of local memory.
-    let slices = if !small { 1 } else if capabilities.local_mem >= 36 << 10 { 4 } else { 2 };
+    let slices = if small { slices(device) } else { 1 };
     let items = side * side / 64;
     let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
     let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);

@@ -140,13 +140,11 @@ impl Shares {
         self.full + self.tail * self.splits
     }
 
-    /// Time in steps of the sum of a tile, of which a multiprocessor does one at a time in two groups. A group that is alone
-    /// there cannot hide its waits: 0.65 of the speed. A group costs a few steps to start and to store; parts cost what they
-    /// cost on an H200, where a step of a 128 by 128 tile takes 0.09 us.
-    fn cost(&self, k: usize, side: usize, units: usize, last: bool) -> f64 {
-        const ALONE: f64 = 1.0 / 0.65;
-        let scale = (side * side) as f64 / f64::from(128 * 128);
-        let start = 16.0 / scale;
+    /// Microseconds on an H200. A multiprocessor does one step of the sum of a tile at a time, in two groups: 0.09 us for a tile of 128 by
+    /// 128, 0.031 for 64 by 64. A group of the large ones that is alone there cannot hide its waits: 0.65 of the speed. A group
+    /// costs a few steps to start and to store.
+    pub fn cost(&self, k: usize, side: usize, units: usize, last: bool) -> f64 {
+        let (step, alone, start) = if side > 64 { (0.09, 1.0 / 0.65, 16.0) } else { (0.031, 1.0, 32.0) };
         let (whole, part) = (k as f64 + start, self.k_part as f64 + start);
         // The busiest multiprocessor's groups: long ones in pairs, the odd one beside short ones, short ones in pairs.
         let short = (self.tail * self.splits).div_ceil(units);
@@ -155,12 +153,12 @@ impl Shares {
         let shorts = short as f64 * part;
         if long % 2 == 1 {
             let together = shorts.min(whole);
-            time += 2.0 * together + (whole - together) * ALONE + (shorts - together);
+            time += 2.0 * together + (whole - together) * alone + (shorts - together);
         } else {
-            time += (short / 2 * 2) as f64 * part + (short % 2) as f64 * part * ALONE;
+            time += (short / 2 * 2) as f64 * part + (short % 2) as f64 * part * alone;
         }
         let join = self.joining(side)[usize::from(last && self.last_joins(side))];
-        if self.tail > 0 { time + join / (0.09 * scale) } else { time }
+        time * step + if self.tail > 0 { join } else { 0.0 }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::counters::zeroed;
 use super::super::memo::remembered;
 use super::super::prelude::*;
-use super::launch::{Epilogue, Unused, add_tail_of_128};
+use super::launch::{Epilogue, Unused, add_tail_of_128, cost_of_units};
 use super::plan::{Shares, TURNS};
 use super::proof;
 use super::view::{Matrix, Problem};
@@ -34,8 +34,8 @@ const LAST: i32 = 4;
 
 /// Microseconds a multiprocessor of an H200 takes for a tile's [`STEPS`].
 const STEP: f64 = 1.15;
-/// Microseconds of a launch in a row of them.
-const LAUNCH: f64 = 3.0;
+/// Microseconds of two launches, the second of which waits for the first.
+const LAUNCHES: f64 = 8.0;
 
 /// The cheapest way to share `tiles` tiles of sums over `k` out, and its estimated microseconds.
 fn plan(tiles: usize, k: usize, units: usize) -> (f64, Shares) {
@@ -94,14 +94,12 @@ pub(super) fn cost(c: &Tensor, p: &Problem) -> Option<f64> {
         && p.m.next_multiple_of(SIDE) + p.n.next_multiple_of(SIDE) <= MOST_LINES
         && bytes as u64 <= capabilities.global_mem / 16;
     // Each operand is read once and its planes are written.
-    takes.then(|| LAUNCH + bytes as f64 * (10.0 / 6.0) / 3e6 + plan_of(c.device(), p).0)
+    takes.then(|| LAUNCHES + bytes as f64 * (10.0 / 6.0) / 3e6 + plan_of(c.device(), p).0)
 }
 
-/// Whether this kernel takes the product, and takes less time for it than f32 units do: 46 TFLOP/s on large products, and 0.05 us for
-/// each step of a tile at least.
+/// Whether this kernel takes the product, and takes less time for it than f32 units do.
 pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
-    let flops = 2.0 * p.m as f64 * p.n as f64 * p.k as f64;
-    cost(c, p).is_some_and(|cost| cost < LAUNCH + (flops / 46e6).max(p.k as f64 * 0.05))
+    cost(c, p).is_some_and(|cost| cost < cost_of_units(c.device(), p))
 }
 
 /// a `(m, k)` and b `(n, k)`, cut up. Rows of both are lines of the product's result.
