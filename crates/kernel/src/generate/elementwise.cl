@@ -12,6 +12,9 @@
  * EVEN_VECTORS 1: FLAT, and every pointer with its offset is a multiple of VW elements.
  * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: items stride over the whole.
  * No work-item touches another's elements; nothing is accumulated.
+ *
+ * Ceiling: each operand read or written once, a copy's bandwidth. H200, 4096 x 4096 in bf16: 3.3 to 3.6 of 4.8 TB/s with one operand, 3.7
+ * with two.
  */
 #ifndef EXPR
 #define EXPR x0

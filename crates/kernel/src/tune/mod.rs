@@ -7,7 +7,7 @@ mod space;
 mod store;
 
 pub use quarantine::{Quarantine, Suspect};
-pub use search::{Outcome, Trial, search};
+pub use search::{Outcome, REPEATS, Trial, search};
 pub use space::{Recording, Tuning, combinations};
 pub use store::{Measurement, Origin, Record, Store};
 

@@ -26,7 +26,7 @@ pub enum Outcome {
 }
 
 /// Launches timed for each candidate.
-const REPEATS: usize = 7;
+pub const REPEATS: usize = 7;
 
 /// Tunes one kernel, or chooses among [`Variants`](crate::Variants), on one trial within `budget` and stores the result.
 /// `kernel` was launched before, so that its candidates are known.

@@ -7,6 +7,8 @@
  *   groups           ceil(T*G / BT), KH, B and ceil(S / BT), KH, B of WG items
  *   g                dO, strided like q;  dq, dk, dv strided, type T, every element written
  * Defines: BT rows and keys of a tile, WG / TX at most BT (defaults by D).
+ *
+ * Ceiling and what is reached: attention_tile.cl.
  */
 #ifndef BT
 #define BT (D <= 64 ? 32 : D <= 128 ? 16 : 8)

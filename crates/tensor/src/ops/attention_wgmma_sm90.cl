@@ -16,7 +16,7 @@
  * Causal: query t sees keys up to t + S - T, where S - T >= 0 is a multiple of 64. scale > 0.
  *
  * Defines: those of attention_sm90.cl, CW (2, or 3 for D <= 64 without dropout).
- * Measured on an H200 with 64 x 1024 x 12 x 16 (D, T, H, B) CW 3 and 128 x 4096 x 32 x 4, causal, bf16: 0.34 and 0.56 of
+ * Measured on an H200 with 64 x 1024 x 12 x 16 (D, T, H, B) CW 3 and 128 x 4096 x 32 x 4, causal, bf16: 0.34 and 0.60 of
  * 989 TFLOP/s; limits there are the exponentials (16 a clock and multiprocessor) and the power.
  *
  * Ceiling: wgmma, 989 TFLOP/s by the data sheet, about 620 where the power limit holds products. Reached in a GPT-2 step

@@ -29,7 +29,7 @@
  * Tuned: BK.
  *
  * Ceiling: f32 multiply-adds, 60 TFLOP/s on an H200. Reached there: 37 at 2048 x 2048 x 2048, 46 (0.87 to 0.92 of cuBLAS) at 4096
- * in its form with asynchronous copies.
+ * in its form with asynchronous copies; a step of a tile of 64 by 64 takes 31 ns, 0.59 of the ceiling.
  */
 #ifndef A_ALONG_K
 #define A_ALONG_K 1

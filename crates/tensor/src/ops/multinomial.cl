@@ -1,38 +1,49 @@
 /* multinomial: y[r, s] = the index that draw s of row r falls on, where index i covers weights[r, i] / sum(weights[r]).
  *
  * weights (R, N) T, not negative, not all 0; y (R, S) uint; 0xffffffff where a row's sum is 0, infinite or NaN.
- * Work-group r owns row r; item l sums piece l of the row in order, float; the pieces' sums are added in order. Draw s takes the word
- * of element r * S + s from the stream (philox.cl), as a fraction of the row's sum; items share the draws.
+ * Work-group r owns row r; item l sums piece l of the row in order; the pieces' sums are added in order. Draw s takes the word
+ * of element r * S + s from the stream (philox.cl), as a fraction of the row's sum; items share the draws. Sums are two floats, a sum
+ * and what it lost: of a vocabulary's many weights one float would lose more than a weight.
+ *
+ * Ceiling: reads the weights once; a row is read by one group, so few rows do not reach a device's bandwidth.
  */
+/* a + b (Knuth). */
+static inline float2 plus(float2 a, float b) {
+  const float s = a.x + b, t = s - a.x;
+  return (float2)(s, a.y + ((a.x - (s - t)) + (b - t)));
+}
+static inline int reaches(float2 end, float2 target) { return (end.x - target.x) + (end.y - target.y) > 0.0f; }
+
 __kernel void multinomial(__global const T *restrict weights, __global uint *restrict y, ulong n, ulong samples, ulong seed,
                           ulong offset) {
-  __local float ends[WG];
+  __local float2 ends[WG];
   const ulong l = get_local_id(0), row = get_group_id(0), per = (n + WG - 1) / WG;
   weights += row * n;
-  float sum = 0.0f;
-  for (ulong i = l * per; i < min(n, (l + 1) * per); i++) sum += LD(weights, i);
+  float2 sum = (float2)(0.0f);
+  for (ulong i = l * per; i < min(n, (l + 1) * per); i++) sum = plus(sum, LD(weights, i));
   ends[l] = sum;
   barrier(CLK_LOCAL_MEM_FENCE);
   if (l == 0)
-    for (uint p = 1; p < WG; p++) ends[p] += ends[p - 1];
+    for (uint p = 1; p < WG; p++) ends[p] = plus(ends[p - 1], ends[p].x) + (float2)(0.0f, ends[p].y);
   barrier(CLK_LOCAL_MEM_FENCE);
-  const float all = ends[WG - 1];
+  const float2 all = ends[WG - 1];
   for (ulong s = l; s < samples; s += WG) {
     const ulong element = row * samples + s;
     uint c[4];
     philox_counter(c, offset, element / 64 * 16 + element % 16);
     philox(c, (uint2)((uint)seed, (uint)(seed >> 32)));
-    const float target = (float)(c[element % 64 / 16] >> 8) * 0x1p-24f * all;
+    const float u = (float)(c[element % 64 / 16] >> 8) * 0x1p-24f, high = u * all.x;
+    const float2 target = (float2)(high, fma(u, all.x, -high) + u * all.y);
     uint piece = 0;
-    while (piece < WG - 1 && ends[piece] <= target) piece++;
+    while (piece < WG - 1 && !reaches(ends[piece], target)) piece++;
     /* The last index with a weight stands in where rounding leaves the target at the end of its piece. */
     uint at = 0xffffffffu;
-    float end = piece > 0 ? ends[piece - 1] : 0.0f;
-    for (ulong i = piece * per; i < n && (end <= target || at == 0xffffffffu); i++) {
+    float2 end = piece > 0 ? ends[piece - 1] : (float2)(0.0f);
+    for (ulong i = piece * per; i < n && (!reaches(end, target) || at == 0xffffffffu); i++) {
       const float w = LD(weights, i);
-      end += w;
+      end = plus(end, w);
       if (w > 0.0f) at = (uint)i;
     }
-    y[element] = all > 0.0f && all <= FLT_MAX ? at : 0xffffffffu;
+    y[element] = all.x > 0.0f && all.x <= FLT_MAX ? at : 0xffffffffu;
   }
 }

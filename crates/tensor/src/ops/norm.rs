@@ -38,8 +38,13 @@ pub struct Rows<'a> {
 pub type Gradients = (Tensor, Tensor, Option<Tensor>);
 
 impl Rows<'_> {
-    /// The variant of `job` for these rows, and how it shares them out over groups of `group` items where it is [`ROWS`].
-    fn choose(&self, job: &'static Variants, group: usize) -> Result<(&'static Kernel, Option<Share>)> {
+    /// The variant of `job` for these rows, and how it shares them out where it is [`ROWS`], over groups of `group`
+    /// items or the tuned number.
+    fn choose(
+        &self,
+        job: &'static Variants,
+        group: Option<usize>,
+    ) -> Result<(&'static Kernel, Option<Share>)> {
         let share = Share::of(self.x, group);
         let kernel = job.choose_where(self.x.device(), 0, |k| k.name != ROWS.name || share.is_some())?;
         Ok((kernel, share.filter(|_| kernel.name == ROWS.name)))
@@ -63,7 +68,7 @@ impl Rows<'_> {
         let (y, rstd) = (self.x.empty_like()?, self.x.empty_f32([rows])?);
         let mean = if self.center { Some(self.x.empty_f32([rows])?) } else { None };
         if y.count() > 0 {
-            let (kernel, share) = self.choose(job, FORWARD_GROUP)?;
+            let (kernel, share) = self.choose(job, Some(FORWARD_GROUP))?;
             let groups = match &share {
                 Some(share) => share.groups(&ROWS_FWD, self.x.device(), rows),
                 None => row_groups(self.x.device(), rows, n),
@@ -86,8 +91,7 @@ impl Rows<'_> {
         past: Option<&Tensor>,
     ) -> Result<Gradients> {
         let (rows, n) = self.x.shape().rows_cols();
-        let group = Tuning::value(self.x.device(), &ROWS, 0, "GROUP");
-        let (kernel, share) = self.choose(job, group)?;
+        let (kernel, share) = self.choose(job, None)?;
         let parts = match &share {
             Some(share) => share.groups(&ROWS, self.x.device(), rows),
             None => blocks(self.x.device(), rows, n),
@@ -127,11 +131,12 @@ struct Share {
 
 impl Share {
     /// `None` where rows are not whole vectors, or too long for the registers of a group.
-    fn of(x: &Tensor, group: usize) -> Option<Self> {
+    fn of(x: &Tensor, group: Option<usize>) -> Option<Self> {
         let (device, (_, n)) = (x.device(), x.shape().rows_cols());
         let value = |name| Tuning::value(device, &ROWS, 0, name);
         let lanes = 16 / x.dtype().size();
-        if n == 0 || !n.is_multiple_of(lanes) {
+        // No look at tuned values where they have no part: the tuner would try them.
+        if !ROWS.runs_on(device.capabilities()) || n == 0 || !n.is_multiple_of(lanes) {
             return None;
         }
         let vectors = n / lanes;
@@ -142,7 +147,12 @@ impl Share {
         };
         let most = device.capabilities().max_group;
         let fits = items <= MOST_ITEMS.min(most);
-        fits.then(|| Self { n, lanes, items, rows: (group.min(most) / items).max(1) })
+        fits.then(|| Self {
+            n,
+            lanes,
+            items,
+            rows: (group.unwrap_or_else(|| value("GROUP")).min(most) / items).max(1),
+        })
     }
     fn define<'l>(&self, launch: Launch<'l>, device: &Device) -> Launch<'l> {
         launch

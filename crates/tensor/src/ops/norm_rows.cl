@@ -11,6 +11,9 @@
  * norm_bwd_params  item (i, y) of a group owns 4 columns i and slices y, y + Y, …; the Y sums join in a fixed tree
  * NVIDIA 1 adds a hardware group's items up by shuffles (sm_70) and rounds to bf16 by one instruction (sm_80), both written in
  * PTX; otherwise local memory and barriers. Sums are float.
+ *
+ * Ceiling: x read and y written once, in the backward x, dy and dx. H200, rows of 768 in bf16, 65536 of them: 3.7 and 3.5 of 4.8 TB/s, 2.7 with
+ * PAST; 16384 of them, the parameters' sums in a second launch: 3.6 and 2.5.
  */
 #ifndef CENTER
 #define CENTER 1

@@ -5,6 +5,8 @@
  * than there are places, up to four more passes over index bits find the last index that still gets one. The K chosen ones
  * are collected in any order and each counts how many go before it: keys and indices differ, so that is its place.
  * Local memory: 256 + 2 K words. Nothing is rounded.
+ *
+ * Ceiling: reads x up to nine times, out of the cache after the first. H200, 64 rows of 50304 f32: 164 us.
  */
 #ifndef K
 #define K 8

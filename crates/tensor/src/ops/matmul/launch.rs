@@ -282,9 +282,11 @@ pub(super) fn cost_of_units(device: &Device, p: &Problem) -> f64 {
     let small = remembered(device, "matmul_small_cost", [tiles, p.k, step, 0], || {
         Shares::of(tiles, p.k, step, 64, units, last).cost(p.k, 64, units, last)
     });
+    // Through registers, and element by element where nothing else is possible.
+    let small = if copies(p) { small } else { 1.3 * small };
     let flops = 2.0 * (p.m * p.n * p.batch()) as f64 * p.k as f64;
-    let large = if fills_split(device, p) { (flops / 46e6).max(p.k as f64 * 0.05) } else { f64::INFINITY };
-    LAUNCH + small.min(large)
+    let large = fills(device, p) || copies(p) && fills_split(device, p);
+    LAUNCH + if large { small.min((flops / 46e6).max(p.k as f64 * 0.05)) } else { small }
 }
 
 /// Sets of 64 items of a group of [`TILE_SMALL`]: four need 34 KiB of local memory.

@@ -172,6 +172,8 @@ mod tests {
     use super::super::*;
     use super::*;
     use crate::suite::test_device;
+    use netcl_device::fault::FaultDriver;
+    use netcl_device::{DeviceKind, Settings, open_driver};
 
     #[test]
     fn shares_cover_every_tile() {
@@ -183,6 +185,34 @@ mod tests {
         // Less than a round of long sums is shared; whole rounds are not.
         assert!(plan(36, 4096, 132).1.groups() > 100);
         assert_eq!(plan(264, 768, 132).1.tail, 0);
+    }
+
+    /// What an H200 took less time for, by products of every size (docs/log.md).
+    #[test]
+    fn the_estimates_choose_what_was_measured_to_be_faster() {
+        let inner = open_driver("auto", &Settings::default()).unwrap();
+        let mut card = inner.capabilities().clone();
+        (card.kind, card.nvidia_cc, card.compute_units) = (DeviceKind::Gpu, 90, 132);
+        (card.local_mem, card.global_mem) = (48 << 10, 140 << 30);
+        let driver = FaultDriver::new(inner, Default::default()).pretending(card);
+        let device = Device::from_driver(Box::new(driver), Settings::default());
+        let empty = |dims: [usize; 2]| Tensor::empty(&device, dims, DType::F32).unwrap();
+        let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+        for ([m, n, k], split) in [
+            ([64, 768, 3072], false),
+            ([64, 3072, 768], false),
+            ([512, 512, 512], false),
+            ([256, 768, 768], false),
+            ([1023, 1025, 511], true),
+            ([1024, 1024, 1024], true),
+            ([4096, 768, 768], true),
+            ([4096, 4096, 4096], true),
+        ] {
+            let p = Problem::new(matrix(&empty([m, k])), matrix(&empty([k, n])), &[]).unwrap();
+            let c = empty([m, n]);
+            let costs = (cost(&c, &p), cost_of_units(&device, &p));
+            assert_eq!(fits(&c, &p), split, "{m} x {n} x {k}: {costs:?}");
+        }
     }
 
     /// Every layout, edges, tails of every kind, epilogues; and the error, which must not be above that of f32 units.
