@@ -150,6 +150,10 @@ mod tests {
     #[test]
     fn lines_come_out_even_with_the_same_elements() {
         let device = test_device().unwrap();
+        if device.capabilities().max_group < 256 {
+            println!("skipped: groups of {} here, the copies' have 256 items", device.capabilities().max_group);
+            return;
+        }
         let data: Vec<f32> = (0..2000).map(|i| (i % 251) as f32).collect();
         let x = Tensor::from_f32(&device, [2000], &data, DType::Bf16).unwrap();
         let matrix = |offset: usize, [rows, cols]: [usize; 2], strides: [usize; 2]| {
