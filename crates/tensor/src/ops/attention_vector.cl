@@ -12,6 +12,9 @@
  * Causal: query t sees keys s <= t + S - T.
  * Dropout: word s % 4 of Philox draw ((b*H + h)*T + t) * ceil(S/4) + s/4 drops its probability when below `drop`,
  * else the probability is multiplied by `keep`.
+ *
+ * Ceiling: f32 multiply-adds of all cores, 408 GFLOP/s on two of a Xeon with AVX-512 (PoCL). Reached there, T 256, D 64: 162 to 223;
+ * attention_vector_bwd 130 to 203.
  */
 __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0,
                             ulong kb, ulong kh, ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt,

@@ -9,6 +9,8 @@
  *   g         dO, strided like q;  dq, dk, dv strided, type T, every element written
  *   acc       (parts,B,KH,2,SP,DP) f32 scratch: dk and dv; SP = S rounded up to MR, DP = D rounded up to VW
  * attention_bwd_sum: dk, dv from acc when parts > 1, the parts added in order; groups ceil(S / MR), KH, B
+ *
+ * Ceiling and what is reached: attention_vector.cl.
  */
 /* a[i][j] += sum over the BQ queries of p[i][q] * x[q][c..c+N vectors], for MR keys and N vectors of d; a is in acc. */
 #define OUTER_TILE(N, dst, p, x, c)                                                                                    \
