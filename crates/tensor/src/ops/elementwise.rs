@@ -359,3 +359,33 @@ impl Tensor {
         binary("minimum", self, other)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::test_device;
+    use netcl_device::Settings;
+
+    /// On a processor and on a GPU, whose quotients are made another way.
+    #[test]
+    fn infinities_and_nans_come_out_as_they_should() {
+        let x = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 200.0, -200.0];
+        for device in [test_device().unwrap(), Device::open("sim", &Settings::default()).unwrap()] {
+            let x = Tensor::from_f32(&device, [x.len()], &x, DType::F32).unwrap();
+            // -infinity times a vanishing probability is NaN, as in PyTorch.
+            let expected: [(&str, [f32; 5]); 5] = [
+                ("sigmoid", [1.0, 0.0, f32::NAN, 1.0, 0.0]),
+                ("tanh", [1.0, -1.0, f32::NAN, 1.0, -1.0]),
+                ("silu", [f32::INFINITY, f32::NAN, f32::NAN, 200.0, 0.0]),
+                ("gelu", [f32::INFINITY, f32::NAN, f32::NAN, 200.0, 0.0]),
+                ("gelu_tanh", [f32::INFINITY, f32::NAN, f32::NAN, 200.0, 0.0]),
+            ];
+            for (name, expected) in expected {
+                let got = unary(name, &x, &[]).unwrap().to_vec().unwrap();
+                // An ulp: PoCL's tanh of infinity is not quite 1.
+                let same = |(g, e): (&f32, &f32)| g.is_nan() && e.is_nan() || g == e || (g - e).abs() <= 1e-7;
+                assert!(got.iter().zip(&expected).all(same), "{name}: {got:?}, expected {expected:?}");
+            }
+        }
+    }
+}
