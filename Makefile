@@ -1,7 +1,7 @@
 # make demo           train a small GPT on this repository's own text, about three minutes on two cores
 # make test           the whole test suite (installs PoCL through apt where there is no OpenCL)
 # make check          formatting, lints, layering, sizes
-# make bench          matrix products, ops and training, beside PyTorch where PEER=python names one that has it
+# make bench          matrix products, attention, ops and training, beside PyTorch where PEER=python names one that has it
 # make sanitize       the op suite under Oclgrind: races and uninitialised memory
 # make compile-check  every kernel through clang for AMD and SPIR targets
 # make intel          the op suite on Intel's CPU runtime
@@ -38,6 +38,7 @@ check:
 
 bench: build
 	$(NETCL) bench gemm --peer $(PEER)
+	$(NETCL) bench attention --peer $(PEER)
 	$(NETCL) bench ops --peer $(PEER)
 	$(NETCL) bench train --peer $(PEER)
 

@@ -12,7 +12,8 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
 
     hello                       versions, threads, devices
     gemm          [m,n,k]       layout NN, NT (B stored (n,k)), TN (A stored (k,m)), TT
-    attention     [B,H,T,D]     causal (true), kv_heads (H), memory BTHD (as a QKV product leaves it) or BHTD
+    attention     [B,H,T,D]     causal (true), kv_heads (H), memory BTHD, QKV (parts of one product's result) or BHTD; backend default,
+                                cudnn, flash, efficient or math; the reply's names the one it took
     layer_norm, rms_norm, softmax, log_softmax [rows,cols]; cross_entropy [rows,vocab]; embedding [vocab,width,ids]
     gelu (approximate none or tanh), exp, tanh, sigmoid, relu, silu; add, mul, copy; any shape
     transpose [rows,cols]       a transposed copy;   sum [rows,cols] over the last axis;   adamw [parameters], fused
@@ -25,6 +26,7 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
 `pass` is fwd, bwd (the backward alone, from saved tensors) or fwd+bwd. gemm, add, mul, copy and transpose write into a
 tensor that exists; the others allocate their result in each call, as eager PyTorch does. Nothing is printed but replies.
 """
+import contextlib
 import json
 import os
 import statistics
@@ -37,6 +39,7 @@ import torch.nn.functional as F
 A = torch.ops.aten
 DTYPES = {"f32": torch.float32, "tf32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 UNARY = {"exp": torch.exp, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": F.relu, "silu": F.silu}
+BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION", "math": "MATH"}
 KEEP = 4                # prepared requests kept; more would pile up memory on the device
 
 
@@ -108,16 +111,50 @@ def gemm(r):
 def attention(r):
     b, h, t, d = need(r.shape, 4, "[B,H,T,D]")
     kv, causal, memory = r.get("kv_heads", h), r.get("causal", True), r.get("memory", "BTHD")
+    if memory not in ("BTHD", "QKV", "BHTD"):
+        raise Bad(f"memory {memory}: expected BTHD, QKV or BHTD")
+    used = []
 
     def make(grad):
         heads = (h, kv, kv)
+        if memory == "QKV":
+            return [p.transpose(1, 2).detach().requires_grad_(grad) for p in r.randn(b, t, sum(heads), d).split(heads, 2)]
         if memory == "BTHD":
             return [r.randn(b, t, n, d).transpose(1, 2).requires_grad_(grad) for n in heads]
         return [r.randn(b, n, t, d, grad=grad) for n in heads]
 
     def fn(q, k, v):
+        if not used:
+            used.append(chosen(r, lambda: torch._fused_sdp_choice(q, k, v, is_causal=causal, enable_gqa=kv != h)))
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=kv != h)
-    return by_pass(r, make, fn)
+    run = by_pass(r, make, fn)
+    if not used:                                          # nothing has run yet
+        run()
+    run.backend = used[0]
+    return run
+
+
+def only(r):
+    """Within it attention has the backend that was asked for, and no other."""
+    name = r.get("backend", "default")
+    if name == "default":
+        return contextlib.nullcontext()
+    if name not in BACKENDS:
+        raise Bad(f"backend {name}: expected default, {', '.join(BACKENDS)}")
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    return sdpa_kernel([getattr(SDPBackend, BACKENDS[name])])
+
+
+def chosen(r, ask):
+    """The backend that attention takes; PyTorch's own choice is "default" where it does not tell."""
+    if r.get("backend", "default") != "default":
+        return r.get("backend", "default")
+    try:
+        from torch.nn.attention import SDPBackend
+        value = int(ask())
+        return next(name for name, enum in BACKENDS.items() if int(getattr(SDPBackend, enum).value) == value)
+    except Exception:                                     # not part of PyTorch's interface
+        return "default"
 
 
 def layer_norm(r):
@@ -359,14 +396,17 @@ class Peer:
             raise Bad("this PyTorch sees no CUDA device")
         torch.set_num_threads(int(fields.get("threads", 0)) or len(os.sched_getaffinity(0)))
         torch.set_float32_matmul_precision("high" if r.kind == "tf32" else "highest")
-        fns, calls = self.prepare(r)
-        samples = [clock(r.device, fns, calls, i * calls) for i in range(max(1, int(fields.get("repeats", 5))))]
+        with only(r):
+            fns, calls = self.prepare(r)
+            samples = [clock(r.device, fns, calls, i * calls) for i in range(max(1, int(fields.get("repeats", 5))))]
         if r.device.type == "cpu":
             time.sleep(0.01)                              # OpenMP's threads spin a while after a loop: not into another's time
         echo = {k: fields[k] for k in ("id", "op", "shape", "layout", "pass", "dtype", "device") if k in fields}
         median = statistics.median(samples)
         reply = {**echo, "median_ms": median, "min_ms": min(samples), "samples_ms": samples, "calls": calls,
                  "peer": peer_name(r.device)}
+        if fields["op"] == "attention":
+            reply["backend"] = fns[0].backend
         if fields["op"] == "train":
             reply |= {"tokens_per_s": fns[0].tokens * 1e3 / median, "parameters": fns[0].parameters}
         return reply
@@ -430,10 +470,23 @@ def selftest():
         for layout in ("NN", "NT", "TN", "TT"):
             assert "error" not in peer.answer(json.dumps({"op": "gemm", "shape": [4, 5, 6], "layout": layout, "device": device}))
         assert "error" not in peer.answer(json.dumps({"op": "attention", "shape": [1, 4, 8, 8], "kv_heads": 2, "device": device}))
+        named = {}
+        for backend in ("default", "flash", "math"):
+            for memory in ("BTHD", "QKV", "BHTD"):
+                for kv_heads in (4, 2):
+                    reply = peer.answer(json.dumps({"op": "attention", "shape": [2, 4, 16, 8], "kv_heads": kv_heads, "device": device,
+                                                    "pass": "fwd+bwd", "dtype": "bf16", "backend": backend, "memory": memory}))
+                    assert reply.get("median_ms", 0) > 0, (backend, reply)
+                    named.setdefault(backend, set()).add(reply["backend"])
+        assert named["flash"] == {"flash"} and named["math"] == {"math"} and named["default"] <= set(BACKENDS) | {"default"}, named
+        if device == "cpu":                               # refused, and what was allowed before is allowed again
+            assert "error" in peer.answer(json.dumps({"op": "attention", "shape": [1, 4, 8, 8], "backend": "cudnn"}))
+            assert "error" not in peer.answer(json.dumps({"op": "attention", "shape": [1, 4, 8, 8]}))
     for bad in ("not json", "[1]", '{"op":"nothing"}', '{"op":"gemm","shape":[1]}', '{"op":"gemm","shape":[4,4,4],"dtype":"f8"}',
-                '{"op":"train","width":10,"heads":3}', '{"op":"gemm","shape":[4,4,4],"layout":"XX"}'):
+                '{"op":"train","width":10,"heads":3}', '{"op":"gemm","shape":[4,4,4],"layout":"XX"}',
+                '{"op":"attention","shape":[1,4,8,8],"backend":"fast"}', '{"op":"attention","shape":[1,4,8,8],"memory":"TBHD"}'):
         assert "error" in peer.answer(bad), bad
-    print(f"{count} measurements and 7 refusals as they should be: {peer.hello()['peer']}")
+    print(f"{count} measurements and 9 refusals as they should be: {peer.hello()['peer']}")
 
 
 if __name__ == "__main__":

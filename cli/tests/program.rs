@@ -41,6 +41,7 @@ fn help_needs_no_opencl() {
         "tokenizer",
         "bench",
         "bench gemm",
+        "bench attention",
         "tune",
         "cache",
         "sim",
@@ -64,6 +65,8 @@ fn a_wrong_command_line_is_exit_code_2_and_names_the_mistake() {
         (&["devices", "--jsn"], "--json"),
         (&["bench", "gemm", "--sizes", "0"], "expected a size like 768"),
         (&["bench", "gemm", "--layouts", "XY"], "NN"),
+        (&["bench", "gemm", "--sample-ms", "0"], "expected milliseconds"),
+        (&["bench", "attention", "--shapes", "1x4/3x8x8"], "3 key heads do not divide 4 query heads"),
         (&["tune", "--budget", "soon"], "expected a time like 90"),
         (&["tokenizer", "train"], "--data"),
     ] {

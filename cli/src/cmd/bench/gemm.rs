@@ -109,11 +109,8 @@ impl Product {
     pub fn places(&self, count: usize) -> Vec<(usize, usize)> {
         let [m, n, _] = self.size;
         let corners = [(0, 0), (0, n - 1), (m - 1, 0), (m - 1, n - 1)];
-        let anywhere = (0u64..).map(|i| {
-            let mixed = (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            ((mixed >> 33) as usize % m, (mixed & 0xFFFF_FFFF) as usize % n)
-        });
+        let anywhere =
+            (0u64..).map(mixed).map(|bits| ((bits >> 33) as usize % m, (bits & 0xFFFF_FFFF) as usize % n));
         corners.into_iter().chain(anywhere).take(count.min(m * n).max(4)).collect()
     }
 
@@ -151,6 +148,12 @@ impl Product {
 
 /// What two operands rounded to 11 bits can be off together.
 const TF32: f64 = 1.0 / 1024.0;
+
+/// Bits in no order, the same in each run.
+pub fn mixed(i: u64) -> u64 {
+    let mixed = (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+}
 
 fn first(values: Result<Vec<f32>>) -> Result<f32> {
     values.map(|v| v.first().copied().unwrap_or(f32::NAN))

@@ -11,12 +11,12 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Line {
     pub op: String,
-    /// `[m, n, k]` of a matrix product; the first input's shape elsewhere.
+    /// `[m, n, k]` of a matrix product, `[B, H, T, D]` of attention; the first input's shape elsewhere.
     pub shape: Vec<usize>,
     /// Of a matrix product: NN, NT, TN.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub layout: String,
-    /// `fwd` or `bwd`.
+    /// `fwd`, `bwd` or both.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub pass: &'static str,
     pub dtype: String,
@@ -31,6 +31,9 @@ pub struct Line {
     pub share: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
+    /// Which of its implementations the peer took, where it has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_backend: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_median_ms: Option<f64>,
     /// Peer's time over ours: above 1 we are faster.
@@ -44,6 +47,9 @@ pub struct Line {
     /// What else is known of the case.
     #[serde(flatten)]
     pub extra: serde_json::Map<String, serde_json::Value>,
+    /// Op and shape as people read them, where those above do not say all.
+    #[serde(skip)]
+    pub shown: Option<[String; 2]>,
     #[serde(skip)]
     pub flops: u64,
     #[serde(skip)]
@@ -62,6 +68,7 @@ impl Line {
         self.peer_error = times.refused.clone();
         if let Some((peer, ms)) = &times.peer {
             self.peer = Some(peer.clone());
+            self.peer_backend.clone_from(&times.backend);
             self.peer_median_ms = Some(*ms);
             self.ratio = Some(ms / times.median_ms.max(1e-9));
         }
@@ -116,11 +123,12 @@ impl Printer {
             ]))?;
         }
         let shape: Vec<String> = line.shape.iter().map(ToString::to_string).collect();
+        let [op, shape] = line.shown.clone().unwrap_or_else(|| [line.op.clone(), shape.join("×")]);
         let number = |n: Option<f64>, digits: usize| n.map_or("".into(), |n| format!("{n:.digits$}"));
         let refused = line.peer_error.as_ref().map(|_| "refused".to_owned());
-        out::result(&row(&[
-            &line.op,
-            &shape.join("×"),
+        let row = row(&[
+            &op,
+            &shape,
             if line.layout.is_empty() { line.pass } else { &line.layout },
             &line.dtype,
             &number(Some(line.median_ms), 3),
@@ -129,14 +137,16 @@ impl Printer {
             &line.share.map_or("".into(), |s| format!("{:.0} %", 100.0 * s)),
             &refused.unwrap_or_else(|| number(line.peer_median_ms, 3)),
             &number(line.ratio, 2),
-        ]))
+        ]);
+        let backend = line.peer_backend.as_ref().map_or(String::new(), |name| format!("  {name}"));
+        out::result(&format!("{row}{backend}"))
     }
 }
 
 fn row(cells: &[&str; 10]) -> String {
     let [op, shape, pass, dtype, rest @ ..] = cells;
     let numbers: String = rest.iter().map(|c| format!("{c:>10}")).collect();
-    format!("{op:<20}{shape:<20}{pass:<5}{dtype:<6}{numbers}").trim_end().into()
+    format!("{op:<20}{shape:<20}{pass:<8}{dtype:<6}{numbers}").trim_end().into()
 }
 
 #[cfg(test)]
@@ -146,12 +156,15 @@ mod tests {
     #[test]
     fn rates_and_ratio_follow_from_the_times() {
         let mut line = Line { op: "gemm".into(), flops: 2_000_000_000, bytes: 1_000_000, ..Line::default() };
-        let times = Times { median_ms: 10.0, peer: Some(("torch".into(), 8.0)), refused: None };
+        line.shown = Some(["product".into(), "any".into()]);
+        let backend = Some("flash".into());
+        let times = Times { median_ms: 10.0, peer: Some(("torch".into(), 8.0)), backend, ..Times::default() };
         line.complete(&times, &Ceilings { gflops: 400.0, gbps: 20.0 });
         assert!((line.gflops.unwrap() - 200.0).abs() < 1e-9);
         assert!((line.share.unwrap() - 0.5).abs() < 1e-9);
         assert!((line.ratio.unwrap() - 0.8).abs() < 1e-9);
         let json = serde_json::to_value(&line).unwrap();
         assert!(json.get("layout").is_none() && json["peer_median_ms"] == 8.0, "{json}");
+        assert!(json.get("shown").is_none() && json["peer_backend"] == "flash", "{json}");
     }
 }

@@ -10,17 +10,21 @@ pub struct Times {
     pub median_ms: f64,
     /// What the peer says it is, and its median.
     pub peer: Option<(String, f64)>,
+    /// Which of its implementations the peer took, where it has several.
+    pub backend: Option<String>,
     /// Why the peer has no figure, where it was asked.
     pub refused: Option<String>,
 }
 
-/// How many rounds.
-pub struct Rounds(pub usize);
+/// How many rounds, and how long a timed sample is.
+pub struct Rounds {
+    pub count: usize,
+    /// A sample of either side holds as many calls as fill this, milliseconds.
+    pub sample_ms: f64,
+}
 
 /// Timed samples of each side in a round.
 const SAMPLES: usize = 3;
-/// A sample holds as many calls as fill this, milliseconds; the peer does the same.
-const MIN_MS: f64 = 2.0;
 /// Clocks, caches and allocators settle for this long first, milliseconds.
 const WARM_MS: f64 = 50.0;
 
@@ -32,14 +36,18 @@ impl Rounds {
         run: &mut dyn FnMut() -> Result<()>,
         mut peer: Option<(&mut Peer, serde_json::Value)>,
     ) -> Result<Times> {
-        let calls = warm(device, run)?;
+        let calls = warm(device, run, self.sample_ms)?;
+        if let Some((_, request)) = &mut peer {
+            request["min_ms"] = self.sample_ms.into();
+        }
         let (mut ours, mut theirs, mut times) = (Vec::new(), Vec::new(), Times::default());
-        for _ in 0..self.0 {
+        for _ in 0..self.count {
             if let Some((p, request)) = &mut peer {
                 match p.ask(request, SAMPLES)? {
                     Ok(reply) => {
                         theirs.extend(reply.samples_ms);
                         times.peer = Some((reply.peer, 0.0));
+                        times.backend = reply.backend;
                     }
                     Err(why) => {
                         times.refused = Some(why);
@@ -60,14 +68,14 @@ impl Rounds {
 }
 
 /// Runs until warm; returns the calls a sample takes.
-fn warm(device: &Device, run: &mut dyn FnMut() -> Result<()>) -> Result<usize> {
+fn warm(device: &Device, run: &mut dyn FnMut() -> Result<()>, sample_ms: f64) -> Result<usize> {
     let (mut spent, mut times, mut last) = (0.0, 0, 0.0);
     while times < 3 || (spent < WARM_MS && times < 200) {
         last = sample(device, run, 1)?;
         spent += last;
         times += 1;
     }
-    Ok((MIN_MS / last.max(1e-4)).ceil().clamp(1.0, 10_000.0) as usize)
+    Ok((sample_ms / last.max(1e-4)).ceil().clamp(1.0, 10_000.0) as usize)
 }
 
 /// Milliseconds of one call over `calls` calls.

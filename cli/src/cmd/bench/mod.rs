@@ -1,5 +1,6 @@
 //! `netcl bench`: how fast, as a share of what the device can do and beside PyTorch measured in the same minutes.
 
+mod attention;
 mod errors;
 mod gemm;
 mod line;
@@ -16,7 +17,7 @@ use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
 use peer::Peer;
 
-/// Measure matrix products, every op, or training
+/// Measure matrix products, attention, every op, or training
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -27,6 +28,8 @@ pub struct Args {
 enum What {
     /// Matrix products of several sizes and layouts
     Gemm(gemm::Args),
+    /// Attention, forward and with its gradients
+    Attention(attention::Args),
     /// Forward and backward of every op
     Ops(ops::Args),
     /// Whole training steps
@@ -54,6 +57,14 @@ pub struct Common {
     /// Rounds; in each, both sides are timed a few times in turn
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Milliseconds of calls in a timed sample; 25 and more show what a GPU sustains at its power limit
+    #[arg(long, value_name = "MS", default_value = "2", value_parser = sample_ms)]
+    sample_ms: f64,
+}
+
+fn sample_ms(text: &str) -> Result<f64, String> {
+    let ms = text.parse().ok().filter(|ms| (0.01..=10_000.0).contains(ms));
+    ms.ok_or_else(|| "expected milliseconds between 0.01 and 10000".into())
 }
 
 /// What the benchmarks share.
@@ -73,6 +84,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         What::Gemm(args) if args.errors => errors::gemm(args, &mut Setup::open(&args.common, context)?),
         What::Ops(args) if args.errors => errors::ops(args, &mut Setup::open(&args.common, context)?),
         What::Gemm(args) => gemm::run(args, &mut Bench::open(&args.common, context)?),
+        What::Attention(args) => attention::run(args, &mut Bench::open(&args.common, context)?),
         What::Train(args) => train::run(args, &mut Bench::open(&args.common, context)?),
         What::Ops(args) => ops::run(args, &mut Bench::open(&args.common, context)?),
     }
@@ -119,7 +131,15 @@ impl Bench {
             .ok_or_else(|| Error::internal("a device that is not simulated has no ceilings"))?;
         let mut printer = Printer::new(json);
         printer.ceilings(&device, &ceilings)?;
-        Ok(Self { device, dtype, kind, rounds: Rounds(args.rounds.max(1)), ceilings, peer, printer })
+        Ok(Self {
+            device,
+            dtype,
+            kind,
+            rounds: Rounds { count: args.rounds.max(1), sample_ms: args.sample_ms },
+            ceilings,
+            peer,
+            printer,
+        })
     }
 
     /// Measures `run`, and the peer on `request`, and prints the line.

@@ -21,6 +21,8 @@ pub struct Peer {
 pub struct Reply {
     pub peer: String,
     pub samples_ms: Vec<f64>,
+    /// Which of its implementations it took, where it has several.
+    pub backend: Option<String>,
 }
 
 impl Peer {
@@ -35,7 +37,9 @@ impl Peer {
             "auto" => ("python3", false),
             name => (name, true),
         };
-        match Self::start(python, !device.capabilities().is_cpu()) {
+        let mut command = Command::new(python);
+        command.args(["-c", SCRIPT]);
+        match Self::start(&mut command, !device.capabilities().is_cpu()) {
             Ok(peer) => Ok(Some(peer)),
             Err(why) if asked => Err(Error::unsupported(format!("--peer {python}: {why}"))),
             Err(why) => {
@@ -45,9 +49,8 @@ impl Peer {
         }
     }
 
-    fn start(python: &str, gpu: bool) -> Result<Self, String> {
-        let mut child = Command::new(python)
-            .args(["-c", SCRIPT])
+    pub(super) fn start(command: &mut Command, gpu: bool) -> Result<Self, String> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -92,7 +95,11 @@ impl Peer {
         }
         let samples_ms =
             reply["samples_ms"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
-        Ok(Ok(Reply { peer: reply["peer"].as_str().unwrap_or("torch").into(), samples_ms }))
+        Ok(Ok(Reply {
+            peer: reply["peer"].as_str().unwrap_or("torch").into(),
+            samples_ms,
+            backend: reply["backend"].as_str().map(Into::into),
+        }))
     }
 
     /// Computes `request`, whose inputs and result are files of f32. The inner error is the peer's refusal.
