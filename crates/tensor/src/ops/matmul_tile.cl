@@ -70,9 +70,7 @@
 #ifndef LAST
 #define LAST 0
 #endif
-#if ASYNC && SLICES > 1
-#define STAGES 5
-#elif ASYNC
+#if ASYNC
 #define STAGES 3
 #else
 #define STAGES 2

@@ -11,16 +11,16 @@
  * Where C has too few tiles to fill a device (gradients of weights), `splits` items of work share a tile, each with its part of
  * k. The order in which their sums are added is fixed, so the result has the same bits on every run.
  *   SPLIT 1  each adds to what the one before it left in `part`, and the last goes on to C. The items of a tile are handed out
- *            in that order, so each waits only for one that has begun. For tiles that few items share at one time.
+ *            in that order, so each waits only for one that has begun. For tiles that few items share at one time. With EVEN the
+ *            blocks of all tiles are one row, of which each group has an equal run: the fewest sums are handed on.
  *   SPLIT 2  each leaves its sums in `part`, and matmul_wgmma_sum adds them up: nobody waits, but all of it is read again.
  *   SPLIT 3  each adds its sums to `part`. With one split, so one item of work for each element, a gradient grows by what a
  *            chunk of rows adds to it; the order is that of the launches.
  *
  * Epilogues write C and aux straight from registers, for which four lanes exchange theirs first, and read aux or C so too. With
  * STAGED they go through local memory: a warp's part of a tile is cut into boxes of BOX_ROWS rows by 64 columns (128 bytes, swizzled
- * as copies do it), and each of the eight warps that multiply has room for STAGED of them. One lane asks for a box of aux or C by TMA
- * before the tile's products begin and waits for it by an mbarrier; ldmatrix and stmatrix move what wgmma's registers hold; the same
- * lane sends the box off by TMA, which keeps to C's edges. No warp waits for another.
+ * as copies do it), for STAGED of which each multiplying warp has room. One lane asks for a box by TMA before the tile's products
+ * begin, waits for it by an mbarrier and sends it off by TMA, which keeps to C's edges. No warp waits for another.
  *
  * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; held below by the power limit. Reached on an
  * H200: 625 to 772 for products of 768 and more, 0.94 to 1.17 of cuBLAS in the same run (docs/log.md).
@@ -35,15 +35,16 @@
  * sums      float (splits, tile rows, N), with COLUMN_SUMS and B not along k: the sums of B's columns (the gradient of a bias beside
  *           that of its weight). Made by warps that had nothing to do. They are slower than the products, so each row of tiles,
  *           all of which read the same blocks, adds up its share of them; matmul_wgmma_columns adds those up, in their order.
- * turns     int, with SPLIT 1: one a tile and warpgroup that shares it, 0 before and after.
+ * turns     int, with SPLIT 1: one a tile and warpgroup that shares it, the blocks summed so far; 0 before and after.
  * m n k     sizes; rows of A and B start at multiples of 16 bytes. n is a multiple of 8 with SPLIT 2 and 3 and with STAGED.
  * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items. matmul_wgmma_sum: a work-item for four
  *           neighbours of C, groups of 256. matmul_wgmma_columns: one for a column, groups of 64.
  *
  * Defines: DTYPE 0 to 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
- * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3; BIAS and COLUMN_SUMS (0 or 1), and one of ADD_C,
- * RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none with SPLIT 3); STAGED, with SPLIT 0 or 1: 0 or boxes a warp has
- * room for, two at least; then BOX_ROWS 8 or 16. C_LANES 8, 2 or 1: rows of C and aux begin at multiples of it.
+ * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3, EVEN (0 or 1, with SPLIT 1; `splits` are then the most that
+ * share a tile); BIAS and COLUMN_SUMS (0 or 1), and one of ADD_C, RESIDUAL, GELU, GELU_GRAD (the last three not with SPLIT 2, none
+ * with SPLIT 3); STAGED, with SPLIT 0 or 1: 0 or boxes a warp has room for, two at least; then BOX_ROWS 8 or 16. C_LANES 8, 2 or 1:
+ * rows of C and aux begin at multiples of it.
  */
 __attribute__((reqd_work_group_size(384, 1, 1)))
 __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, __global T *aux, __global T *c,
@@ -57,7 +58,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
   const uint base = (uint)(size_t)ring, full = base + STAGES * STAGE_BYTES + STAGING_BYTES, empty = full + STAGES * 8;
   const int item = get_local_id(0), group = get_group_id(0), groups = get_num_groups(0);
   const int rows = (m + BM - 1) / BM, cols = (n + BN - 1) / BN, blocks = (k + BK - 1) / BK;
-  const int works = rows * cols * (SPLIT ? splits : 1);
+  const int works = WORKS;
   if (item == 0) {
     for (int s = 0; s < STAGES; s++) mbar_init(full + s * 8, 1), mbar_init(empty + s * 8, (PP ? 1 : 2) + 3 * COLUMN_SUMS);
 #if STAGED && READS
@@ -78,7 +79,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
       uint phase = 1;
       for (int w = group; w < works; w += groups) {
         const Work work = work_of(w, rows, cols, blocks, splits);
-        for (int kb = work.first; kb < work.first + work.count; kb++) {
+        for (int i = 0, kb = work.begin; i < work.count; i++, kb = NEXT_BLOCK(kb, work)) {
           const uint a = base + stage * STAGE_BYTES, b = a + A_BYTES, bar = full + stage * 8;
           mbar_wait(empty + stage * 8, phase);
           mbar_expect(bar, STAGE_BYTES);
@@ -105,7 +106,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         const Work work = work_of(w, rows, cols, blocks, splits);
         float2 sum[COLUMN_BLOCKS];
         UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) sum[i] = (float2)(0.0f);
-        for (int kb = 0; kb < work.count; kb++) {
+        for (int left = work.count, kb = work.begin; left > 0; left--, kb = NEXT_BLOCK(kb, work)) {
           mbar_wait(full + stage * 8, phase);
           if (kb % rows == work.bm) {
             UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) {
@@ -121,7 +122,8 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
         }
         UNROLL for (int i = 0; i < COLUMN_BLOCKS; i++) {
           const int block = v + 3 * i, col = work.bn * BN + block * 64 + lane * 2;
-          if (block < BN / 64 && col < n) *(__global float2 *)(sums + ((size_t)work.split * rows + work.bm) * n + col) = sum[i];
+          for (int s = work.split; s < (EVEN && WHOLE(work) ? splits : work.split + 1); s++, sum[i] = (float2)(0.0f))
+            if (block < BN / 64 && col < n) *(__global float2 *)(sums + ((size_t)s * rows + work.bm) * n + col) = sum[i];
         }
       }
     }
@@ -166,7 +168,7 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     uint last = 0;
 #if STAGED && READS
     /* What the epilogue reads first comes while the products are made. */
-    if (lane == 0 && (SPLIT == 0 || work.split == splits - 1)) {
+    if (lane == 0 && WHOLE(work)) {
       const uint id = local_id(), boxes = BOXES_OF(id), loaded = LOADED_OF(id);
       BOXES_LEFT(0);
       UNROLL for (int b = 0; b < STAGED && b < BOXES; b++) ASK(b);
@@ -211,10 +213,8 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
     {
       const int slot = PP ? work.tile : work.tile * 2 + mine; /* whose sums: of one warpgroup */
       __global float *sums = part + (size_t)slot * (MT * BN * 64) + (item & 127) * 4;
-      if (work.split > 0) {
-        if ((item & 127) == 0)
-          while (turn_of(turns + slot) != work.split) {
-          }
+      if (work.first > 0) {
+        while ((item & 127) == 0 && turn_of(turns + slot) != work.first) {}
         meet(4 + mine, 128);
         UNROLL for (int i = 0; i < MT; i++)
           UNROLL for (int j = 0; j < BN / 8; j++) {
@@ -223,14 +223,14 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
             acc[i][j * 4 + 2] += before.z, acc[i][j * 4 + 3] += before.w;
           }
       }
-      if (work.split < splits - 1) {
+      if (!WHOLE(work)) {
         UNROLL for (int i = 0; i < MT; i++)
           UNROLL for (int j = 0; j < BN / 8; j++)
             part_store(sums + (i * (BN / 8) + j) * 512, acc[i][j * 4], acc[i][j * 4 + 1], acc[i][j * 4 + 2], acc[i][j * 4 + 3]);
         meet(4 + mine, 128);
         if ((item & 127) == 0) {
           asm volatile("fence.acq_rel.gpu;" ::: "memory");
-          turn_set(turns + slot, work.split + 1);
+          turn_set(turns + slot, work.first + work.count);
         }
         continue;
       }

@@ -6,7 +6,7 @@ use super::super::map::map_into;
 use super::super::memo::remembered;
 use super::super::prelude::*;
 use super::mma::{self, MMA};
-use super::plan::{Blocks, Shares, TURNS};
+use super::plan::{self, Blocks, Pace, Shares, TURNS};
 use super::split::{self, SPLIT};
 use super::view::{Matrix, Problem};
 use super::wgmma::{self, WGMMA};
@@ -271,23 +271,31 @@ fn copies(p: &Problem) -> bool {
     even(&p.a, p.a.col_stride, p.a.row_stride, p.a_strides) && even(&p.b, p.b.row_stride, p.b.col_stride, p.b_strides)
 }
 
-/// Estimated microseconds of a product in f32 by f32 units, on a device like an H200: 46 TFLOP/s in large tiles where they keep it
-/// busy, or what small ones take.
+/// Estimated microseconds of a product in f32 by f32 units, on a device like an H200, in large tiles where they keep it busy or in
+/// small ones.
 pub(super) fn cost_of_units(device: &Device, p: &Problem) -> f64 {
-    const LAUNCH: f64 = 5.5;
     let capabilities = device.capabilities();
     let (units, last) = (capabilities.compute_units.max(1) as usize, capabilities.nvidia_cc >= 70);
     let tiles = p.m.div_ceil(64) * p.n.div_ceil(64) * p.batch();
     let step = Tuning::value(device, &TILE_SMALL, 0, "BK") * slices(device);
     let small = remembered(device, "matmul_small_cost", [tiles, p.k, step, 0], || {
-        Shares::of(tiles, p.k, step, 64, units, last).cost(p.k, 64, units, last)
+        Shares::of(tiles, p.k, step, &plan::SMALL, units, last).cost(p.k, &plan::SMALL, units, last)
     });
     // Through registers, and element by element where nothing else is possible.
     let small = if copies(p) { small } else { 1.3 * small };
-    let flops = 2.0 * (p.m * p.n * p.batch()) as f64 * p.k as f64;
     let large = fills(device, p) || copies(p) && fills_split(device, p);
-    LAUNCH + if large { small.min((flops / 46e6).max(p.k as f64 * 0.05)) } else { small }
+    if !large {
+        return LAUNCH + small;
+    }
+    let (tiles, step) = (p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch(), Tuning::value(device, &ASYNC, 0, "BK"));
+    let large = remembered(device, "matmul_large_cost", [tiles, p.k, step, 0], || {
+        Shares::of(tiles, p.k, step, &plan::LARGE, units, last).cost(p.k, &plan::LARGE, units, last)
+    });
+    LAUNCH + small.min(large)
 }
+
+/// Microseconds of a launch.
+const LAUNCH: f64 = 5.5;
 
 /// Sets of 64 items of a group of [`TILE_SMALL`]: four need 34 KiB of local memory.
 fn slices(device: &Device) -> usize {
@@ -374,9 +382,9 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let device = c.device();
     let capabilities = device.capabilities();
     let small = kernel.name == TILE_SMALL.name;
-    let side = if small { 64 } else { 128 };
-    let slices = if small { slices(device) } else { 1 };
-    let items = side * side / 64;
+    let (pace, slices): (&Pace, _) = if small { (&plan::SMALL, slices(device)) } else { (&plan::LARGE, 1) };
+    let side = pace.area.isqrt();
+    let items = pace.area / 64;
     let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
     let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);
     let bk = Tuning::value(device, kernel, 0, "BK");
@@ -389,8 +397,8 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let last = capabilities.nvidia_cc >= 70;
     let units = capabilities.compute_units as usize;
     let step = bk * slices;
-    let shares = remembered(device, kernel.name, [tiles, p.k, step, side], || Shares::of(tiles, p.k, step, side, units, last));
-    let last = last && shares.tail > 0 && shares.last_joins(side);
+    let shares = remembered(device, kernel.name, [tiles, p.k, step, side], || Shares::of(tiles, p.k, step, pace, units, last));
+    let last = last && shares.tail > 0 && shares.last_joins(pace.area);
     let part = match shares.tail {
         0 => None,
         tail => Some(c.empty_f32([shares.splits, tail, side * side])?),

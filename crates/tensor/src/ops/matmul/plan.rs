@@ -105,10 +105,28 @@ pub(super) struct Shares {
     pub k_part: usize,
 }
 
+/// How fast a multiprocessor of an H200 sums a tile.
+#[derive(Debug, PartialEq)]
+pub(super) struct Pace {
+    /// Elements of the tile.
+    pub area: usize,
+    /// Microseconds of a step of the sum, while one group or two share the multiprocessor.
+    step: f64,
+    /// How much longer a step of a group takes that is alone there and cannot hide its waits.
+    alone: f64,
+    /// Steps that a group costs to start and to store.
+    start: f64,
+}
+
+/// 128 by 128 by f32 units.
+pub(super) const LARGE: Pace = Pace { area: 128 * 128, step: 0.09, alone: 1.0 / 0.65, start: 16.0 };
+/// 64 by 64.
+pub(super) const SMALL: Pace = Pace { area: 64 * 64, step: 0.031, alone: 1.0, start: 32.0 };
+
 impl Shares {
-    /// The cheapest for `tiles` tiles of `side` by `side` and sums of `k`, in slices of `bk`, on `units` multiprocessors; `last`:
-    /// where a tile's last group can add its parts up.
-    pub fn of(tiles: usize, k: usize, bk: usize, side: usize, units: usize, last: bool) -> Self {
+    /// The cheapest for `tiles` tiles and sums of `k`, in slices of `bk`, on `units` multiprocessors; `last`: where a tile's last
+    /// group can add its parts up.
+    pub fn of(tiles: usize, k: usize, bk: usize, pace: &Pace, units: usize, last: bool) -> Self {
         let whole = Self { full: tiles, tail: 0, splits: 1, k_part: k.next_multiple_of(bk).max(bk) };
         let rounds = tiles / units * units;
         let candidates = [rounds, rounds.saturating_sub(units), 0].into_iter().flat_map(|full| {
@@ -118,20 +136,20 @@ impl Shares {
             })
         });
         let useful = candidates.filter(|c| c.tail > 0 && c.splits > 1);
-        let cost = |c: &Self| c.cost(k, side, units, last);
+        let cost = |c: &Self| c.cost(k, pace, units, last);
         useful.fold(whole, |best, c| if cost(&c) < cost(&best) { c } else { best })
     }
 
     /// Microseconds on an H200 that parts take until they are one sum: in a second launch (4 us, 2.5 TB/s), and by the last group
     /// of each tile (100 kB/us).
-    pub fn joining(&self, side: usize) -> [f64; 2] {
-        let bytes = (side * side * size_of::<f32>()) as f64;
+    pub fn joining(&self, area: usize) -> [f64; 2] {
+        let bytes = (area * size_of::<f32>()) as f64;
         [4.0 + 2.0 * bytes * (self.tail * self.splits) as f64 / 2.5e6, 1.5 + bytes * self.splits as f64 / 1e5]
     }
 
     /// Whether the last group of each tile should do it.
-    pub fn last_joins(&self, side: usize) -> bool {
-        let [launch, last] = self.joining(side);
+    pub fn last_joins(&self, area: usize) -> bool {
+        let [launch, last] = self.joining(area);
         self.tail <= TURNS && last < launch
     }
 
@@ -140,11 +158,8 @@ impl Shares {
         self.full + self.tail * self.splits
     }
 
-    /// Microseconds on an H200. A multiprocessor does one step of the sum of a tile at a time, in two groups: 0.09 us for a tile of 128 by
-    /// 128, 0.031 for 64 by 64. A group of the large ones that is alone there cannot hide its waits: 0.65 of the speed. A group
-    /// costs a few steps to start and to store.
-    pub fn cost(&self, k: usize, side: usize, units: usize, last: bool) -> f64 {
-        let (step, alone, start) = if side > 64 { (0.09, 1.0 / 0.65, 16.0) } else { (0.031, 1.0, 32.0) };
+    /// Microseconds on an H200.
+    pub fn cost(&self, k: usize, &Pace { area, step, alone, start }: &Pace, units: usize, last: bool) -> f64 {
         let (whole, part) = (k as f64 + start, self.k_part as f64 + start);
         // The busiest multiprocessor's groups: long ones in pairs, the odd one beside short ones, short ones in pairs.
         let short = (self.tail * self.splits).div_ceil(units);
@@ -157,7 +172,7 @@ impl Shares {
         } else {
             time += (short / 2 * 2) as f64 * part + (short % 2) as f64 * part * alone;
         }
-        let join = self.joining(side)[usize::from(last && self.last_joins(side))];
+        let join = self.joining(area)[usize::from(last && self.last_joins(area))];
         time * step + if self.tail > 0 { join } else { 0.0 }
     }
 }
@@ -208,15 +223,15 @@ mod tests {
     #[test]
     fn shares_cover_every_tile_and_step_and_fill_the_last_round() {
         for (tiles, k) in [(1, 64), (36, 4096), (144, 4096), (192, 768), (576, 768), (1024, 4096), (64, 1000), (5, 0)] {
-            let s = Shares::of(tiles, k, 16, 128, 132, k % 3 == 0);
+            let s = Shares::of(tiles, k, 16, &LARGE, 132, k % 3 == 0);
             assert_eq!(s.full + s.tail, tiles);
             assert!(s.splits * s.k_part >= k && s.k_part.is_multiple_of(16), "{s:?}");
             assert!((s.splits - 1) * s.k_part < k.max(1), "a part without steps: {s:?}");
             assert_eq!(s.tail == 0, s.splits == 1, "{s:?}");
         }
         // Less than a round of long sums is shared; a tiny product, and whole rounds, are not.
-        assert!(Shares::of(36, 4096, 16, 128, 132, false).groups() > 132);
-        assert_eq!(Shares::of(1, 64, 16, 64, 132, true).tail, 0);
-        assert_eq!(Shares::of(264, 768, 16, 128, 132, false).tail, 0);
+        assert!(Shares::of(36, 4096, 16, &LARGE, 132, false).groups() > 132);
+        assert_eq!(Shares::of(1, 64, 16, &SMALL, 132, true).tail, 0);
+        assert_eq!(Shares::of(264, 768, 16, &LARGE, 132, false).tail, 0);
     }
 }

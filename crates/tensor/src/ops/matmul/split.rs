@@ -56,8 +56,8 @@ fn plan(tiles: usize, k: usize, units: usize) -> (f64, Shares) {
         for splits in 2..=pieces.min(32) {
             let part = pieces.div_ceil(splits);
             let shares = Shares { full: whole * units, tail, splits, k_part: PIECE * part };
-            let [launch, last] = shares.joining(SIDE);
-            let sum = if shares.last_joins(SIDE) { last } else { launch };
+            let [launch, last] = shares.joining(SIDE * SIDE);
+            let sum = if shares.last_joins(SIDE * SIDE) { last } else { launch };
             let cost = whole as f64 * time(pieces) + (tail * splits).div_ceil(units) as f64 * time(part) + sum;
             if cost < best.0 {
                 best = (cost, shares);
@@ -144,7 +144,7 @@ fn run_shares(c: &Tensor, p: &Problem, e: &Epilogue<'_>, shares: Shares) -> Resu
         Some(part) => launch.write(part),
         None => launch.write_base(&Unused(c)),
     };
-    let last = shares.tail > 0 && shares.last_joins(SIDE);
+    let last = shares.tail > 0 && shares.last_joins(SIDE * SIDE);
     let launch = match last {
         true => launch.write_base(&zeroed(c.device(), "matmul_split", 2 * TURNS)?),
         false => launch.write_base(&Unused(c)),
@@ -198,17 +198,19 @@ mod tests {
         let device = Device::from_driver(Box::new(driver), Settings::default());
         let empty = |dims: [usize; 2]| Tensor::empty(&device, dims, DType::F32).unwrap();
         let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
-        for ([m, n, k], split) in [
-            ([64, 768, 3072], false),
-            ([64, 3072, 768], false),
-            ([512, 512, 512], false),
-            ([256, 768, 768], false),
-            ([1023, 1025, 511], true),
-            ([1024, 1024, 1024], true),
-            ([4096, 768, 768], true),
-            ([4096, 4096, 4096], true),
+        for ([m, n, k], turned, split) in [
+            ([64, 768, 3072], false, false),
+            ([64, 3072, 768], false, false),
+            ([512, 512, 512], false, false),
+            ([256, 768, 768], false, false),
+            ([1023, 1025, 511], false, true),
+            ([1023, 1025, 511], true, true),
+            ([1024, 1024, 1024], false, true),
+            ([4096, 768, 768], false, true),
+            ([4096, 4096, 4096], false, true),
         ] {
-            let p = Problem::new(matrix(&empty([m, k])), matrix(&empty([k, n])), &[]).unwrap();
+            let b = if turned { empty([n, k]).permute(&[1, 0]).unwrap() } else { empty([k, n]) };
+            let p = Problem::new(matrix(&empty([m, k])), matrix(&b), &[]).unwrap();
             let c = empty([m, n]);
             let costs = (cost(&c, &p), cost_of_units(&device, &p));
             assert_eq!(fits(&c, &p), split, "{m} x {n} x {k}: {costs:?}");

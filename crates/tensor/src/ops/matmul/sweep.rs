@@ -1,7 +1,7 @@
 //! Times of every plan of the tensor cores' product, to fit its cost model by: GPT-2's shapes, each plan for long enough that the
-//! card's power limit has its say. `SWEEP=M,N,K,LAYOUT,EPILOGUE…` names other shapes, `SWEEP_TILES=0,1` other tiles. Epilogues are
-//! timed from registers and through local memory, `SWEEP_STAGED='- tile 5,3,8'`: without, as the tile has it, or with so many
-//! stages, boxes a warp and rows of a box.
+//! card's power limit has its say. `SWEEP=M,N,K,LAYOUT,EPILOGUE…` names other shapes, `SWEEP_TILES=0,1` other tiles,
+//! `SWEEP_SPLITS='Even Chain(2)'` other ways to share a sum. Epilogues are timed from registers and through local memory,
+//! `SWEEP_STAGED='- tile 5,3,8'`: without, as the tile has it, or with so many stages, boxes a warp and rows of a box.
 
 #![allow(clippy::print_stdout)] // tables
 
@@ -149,12 +149,14 @@ fn time(shapes: &str, tiles: &[usize], every_split: bool) {
                 counts.sort_unstable();
                 counts.dedup();
                 let splits = counts.into_iter().flat_map(|n| [Split::Parts(n), Split::Chain(n)]);
-                plans.extend(splits.map(|split| Plan { tile, split, staging: None }));
+                plans.extend(splits.chain([Split::Even]).map(|split| Plan { tile, split, staging: None }));
             }
         }
         if !every_split && layout.starts_with('T') && !to_sum {
             plans = vec![Plan::of([m, n, k], 132, true)];
         }
+        let only = std::env::var("SWEEP_SPLITS").unwrap_or_default();
+        plans.retain(|plan| only.is_empty() || only.split_whitespace().any(|s| s == format!("{:?}", plan.split)));
         for plan in plans {
             let run = || drop(run_plan(&c, &problem, &e, plan, epilogue.contains('c')).unwrap());
             let (us, card) = sustained(&device, m * n * k, seconds, &run);

@@ -19,10 +19,12 @@ fn tensor_cores_agree_with_the_reference() {
     let product = reference(&a_host, &b_host);
     let b_sums = Array::new([n], reference(&Array::from_fn([1, k], |_| 1.0), &b_host).data);
     let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
-    let splits = [wgmma::Split::None, wgmma::Split::Chain(3), wgmma::Split::Parts(4)];
+    let splits = [wgmma::Split::None, wgmma::Split::Chain(3), wgmma::Split::Parts(4), wgmma::Split::Even];
     let mut turn = 0;
     for tile in wgmma::TILES {
-        for split in splits {
+        // Texts take the driver seconds each.
+        let even = tile.columns() >= 192;
+        for split in splits.into_iter().filter(|split| even || *split != wgmma::Split::Even) {
             turn += 1;
             let dtype = if turn % 2 == 0 { DType::F16 } else { DType::Bf16 };
             let cast = |x: &Tensor, turn: bool| if turn { turned(x) } else { x.clone() }.to_dtype(dtype).unwrap();
@@ -131,8 +133,9 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
         let bias = Tensor::from_f32(&device, [n], &bias_host, DType::F32).unwrap();
         let product = (m < 1000).then(|| reference(&a_host, &b_host));
         // Each text takes the driver seconds: chains for a tile of either kind.
-        let chains = wgmma::TILES[..2].iter().map(|tile| (*tile, wgmma::Split::Chain(3)));
-        let plans = wgmma::TILES.iter().map(|tile| (*tile, wgmma::Split::None)).chain(chains);
+        let chains = [wgmma::Split::Chain(3), wgmma::Split::Even, wgmma::Split::Chain(3)];
+        let chains = [wgmma::TILES[0], wgmma::TILES[0], wgmma::TILES[1]].into_iter().zip(chains);
+        let plans = wgmma::TILES.into_iter().map(|tile| (tile, wgmma::Split::None)).chain(chains);
         for (turn, (tile, split)) in plans.enumerate() {
             let dtype = if turn % 3 == 0 { DType::F16 } else { DType::Bf16 };
             let [a, b, x, bias] = [&a, &b, &x, &bias].map(|x| x.to_dtype(dtype).unwrap());
@@ -249,7 +252,7 @@ fn texts_for_the_assembler() {
     let folder = std::env::temp_dir().join("netcl-texts");
     std::fs::create_dir_all(&folder).unwrap();
     // STAGED: through local memory. NARROW: in boxes of 8 rows, as many as fit beside all of tile 0's stages.
-    let forms: [(&str, [bool; 2], &[&'static str]); 24] = [
+    let forms: [(&str, [bool; 2], &[&'static str]); 27] = [
         ("nt", [true, true], &["BIAS"]),
         ("nn_gelu", [true, false], &["BIAS", "GELU"]),
         ("nn_residual", [true, false], &["BIAS", "RESIDUAL"]),
@@ -258,6 +261,9 @@ fn texts_for_the_assembler() {
         ("tn_sums", [false, false], &["COLUMN_SUMS"]),
         ("tn_sums_chain", [false, false], &["COLUMN_SUMS", "SPLIT=1"]),
         ("tn_sums_parts", [false, false], &["COLUMN_SUMS", "SPLIT=2"]),
+        ("tn_even", [false, false], &["SPLIT=1", "EVEN"]),
+        ("tn_sums_even", [false, false], &["COLUMN_SUMS", "SPLIT=1", "EVEN"]),
+        ("staged_nn_gelu_even", [true, false], &["BIAS", "GELU", "SPLIT=1", "EVEN", "STAGED"]),
         ("tn_into", [false, false], &["SPLIT=3"]),
         ("staged_nt", [true, true], &["BIAS", "STAGED"]),
         ("staged_nn_gelu", [true, false], &["BIAS", "GELU", "STAGED"]),
@@ -275,7 +281,7 @@ fn texts_for_the_assembler() {
         ("tf32", [true, true], &["BIAS", "SPLIT=2"]),
         ("tf32_into", [true, true], &["SPLIT=3"]),
     ];
-    let flags = ["BIAS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD", "COLUMN_SUMS"];
+    let flags = ["BIAS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD", "COLUMN_SUMS", "EVEN"];
     for (i, tile) in wgmma::TILES.iter().enumerate() {
         for (name, [a, b], set) in forms {
             if i > 0 && set.contains(&"NARROW") {

@@ -26,6 +26,8 @@ const BOX_COLUMNS: u32 = 64;
 pub(super) const BLOCK_K: usize = 64;
 /// Steps of a sum from which each stage counts more than room for an epilogue.
 const LONG: usize = 1536;
+/// Steps of a sum from which groups may be given equal runs of them.
+const EVEN_FROM: usize = 8192;
 /// Turn counters kept ready; two a tile.
 const TURNS: usize = 4096;
 
@@ -61,6 +63,8 @@ pub(super) enum Split {
     None,
     /// Each part adds to the one before it.
     Chain(usize),
+    /// The same, with parts as long as groups need to be given the same number of steps each.
+    Even,
     /// A second kernel adds them up.
     Parts(usize),
     /// One part, which goes to a matrix of f32: instead of what it holds, or added to it.
@@ -70,15 +74,22 @@ pub(super) enum Split {
 impl Split {
     fn count(self) -> usize {
         match self {
-            Self::None | Self::Sum { .. } => 1,
+            Self::None | Self::Even | Self::Sum { .. } => 1,
             Self::Chain(n) | Self::Parts(n) => n,
+        }
+    }
+    /// Groups of the launch, and the most items of work that share one of `tiles` tiles.
+    fn groups(self, tiles: usize, k: usize, units: usize) -> (usize, usize) {
+        match self {
+            Self::Even => (units.min(tiles * k.div_ceil(BLOCK_K)), units.div_ceil(tiles) + 1),
+            _ => ((tiles * self.count()).min(units), self.count()),
         }
     }
     /// The kernel's `SPLIT`.
     fn code(self) -> i32 {
         match self {
             Self::None => 0,
-            Self::Chain(_) => 1,
+            Self::Chain(_) | Self::Even => 1,
             Self::Parts(_) | Self::Sum { add: false } => 2,
             Self::Sum { add: true } => 3,
         }
@@ -135,6 +146,10 @@ impl Tile {
             _ => None,
         }
     }
+    #[cfg(test)]
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
     pub(super) fn count(&self, m: usize, n: usize) -> usize {
         m.div_ceil(self.rows()) * n.div_ceil(self.columns)
     }
@@ -149,7 +164,7 @@ impl Tile {
         let main = k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (4.9e6 * speed);
         let rounds = (tiles * splits).div_ceil(units) as f64;
         let (store, after) = match split {
-            Split::None => (area * 2.0 / 32e3, 0.0),
+            Split::None | Split::Even => (area * 2.0 / 32e3, 0.0),
             Split::Sum { add } => (area * if add { 8.0 } else { 4.0 } / 32e3, 0.0),
             // Those that work on a tile at one time wait for one another in turn, and what they hand on takes some of the
             // cache's bandwidth from those that multiply.
@@ -165,6 +180,12 @@ impl Tile {
             }
         };
         let start = 3.0;
+        if split == Split::Even {
+            // What it takes from one group of a tile to the next, as often as a tile has groups; 1.06 of it all as measured.
+            let run = (tiles * k.div_ceil(BLOCK_K)).div_ceil(units) as f64;
+            let main = run * area * (2 * BLOCK_K) as f64 / (4.9e6 * self.speed);
+            return 1.06 * (main + (2.8 + 3.7e-5 * area) * units as f64 / tiles as f64);
+        }
         match self.ping_pong {
             true => start + rounds * main.max(store) + store + after,
             false => start + rounds * (main + store) + after,
@@ -183,10 +204,12 @@ impl Plan {
             let possible = |split: &Split| match split {
                 Split::None => true,
                 Split::Chain(_) => chains,
+                // Measured for gradients of weights.
+                Split::Even => sizes[2] >= EVEN_FROM && tile.rows() > 64 && tile.count(sizes[0], sizes[1]) < units,
                 Split::Parts(_) => parts,
                 Split::Sum { .. } => false,
             };
-            for split in ways.chain([Split::None]).filter(possible) {
+            for split in ways.chain([Split::None, Split::Even]).filter(possible) {
                 let cost = tile.estimate(sizes, split, units);
                 if cost < best.0 {
                     best = (cost, Self { tile, split, staging: None });
@@ -323,7 +346,7 @@ fn defines(
 ) -> Vec<(&'static str, Value)> {
     let mut all = tile.defines(staging);
     all.push(("C_LANES", lanes.into()));
-    all.extend([("DTYPE", dtype.code().into()), ("SPLIT", split.code().into())]);
+    all.extend([("DTYPE", dtype.code().into()), ("SPLIT", split.code().into()), ("EVEN", (split == Split::Even).into())]);
     all.extend([("A_ALONG_K", a.into()), ("B_ALONG_K", b.into())]);
     all.extend([("COLUMN_SUMS", sums.into()), ("BIAS", e.bias.is_some().into()), ("ADD_C", e.add.into())]);
     all.extend([("RESIDUAL", matches!(e.aux, Aux::Residual(_)).into())]);
@@ -367,7 +390,8 @@ pub(super) fn run_plan(
     let dtype = p.a.tensor.dtype();
     let (maps, along_k) = maps(c, p, e, plan)?;
     let (table, at) = tensor_maps(device, &maps)?;
-    let (tiles, splits) = (tile.count(p.m, p.n), split.count());
+    let tiles = tile.count(p.m, p.n);
+    let (groups, splits) = split.groups(tiles, p.k, units);
     let column_parts = splits * p.m.div_ceil(tile.rows());
     let sums = if column_sums && !along_k[1] && p.n.is_multiple_of(2) { Some(c.empty_f32([column_parts, p.n])?) } else { None };
     // Sums are of f32, four of them 16 bytes.
@@ -383,7 +407,7 @@ pub(super) fn run_plan(
     };
     let part = match split {
         Split::None => None,
-        Split::Chain(_) => Some(c.empty_f32([tiles * tile.rows() * tile.columns])?),
+        Split::Chain(_) | Split::Even => Some(c.empty_f32([tiles * tile.rows() * tile.columns])?),
         Split::Parts(n) => Some(c.empty_f32([n, c.count()])?),
         Split::Sum { .. } => Some(c.clone()),
     };
@@ -403,13 +427,13 @@ pub(super) fn run_plan(
         None => launch.write_base(&Unused(c)),
     };
     let launch = match split {
-        Split::Chain(_) => launch.write_base(&zeroed(device, "matmul", TURNS)?),
+        Split::Chain(_) | Split::Even => launch.write_base(&zeroed(device, "matmul", TURNS)?),
         _ => launch.write_base(&Unused(c)),
     };
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = launch.scalar(at).scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(splits));
     let launch = sums.iter().fold(launch.scalar(e.alpha), Launch::write);
-    launch.local([384, 1, 1]).groups((tiles * splits).min(units)).run()?;
+    launch.local([384, 1, 1]).groups(groups).run()?;
     if let (Some(part), Split::Parts(_)) = (part, split) {
         let launch = with_bias(define(WGMMA.launch("matmul_wgmma_sum")).read(&part)).write(c);
         let launch = launch.scalar(c.count()).scalar(int(p.n)).scalar(int(splits)).scalar(e.alpha);
@@ -464,11 +488,15 @@ mod tests {
             }
         }
         let plan = |sizes| Plan::of(sizes, 132, true);
-        // As measured: eleven parts are 0.93 of the speed of four (sweep.rs).
-        assert_eq!(plan([768, 3072, 65_536]).split, Split::Chain(4));
-        assert_eq!(plan([768, 2304, 16_384]).split, Split::Chain(7));
-        assert!(matches!(plan([768, 3072, 16_384]).split, Split::Chain(_)));
-        assert!(matches!(plan([768, 768, 16_384]).split, Split::Parts(_)));
+        // As measured (sweep.rs): what is chosen takes at most 1.03 of the least.
+        for (sizes, tile) in [([768, 2304, 65_536], 1), ([768, 3072, 65_536], 1), ([3072, 768, 65_536], 1)] {
+            assert_eq!(plan(sizes), Plan { tile: TILES[tile], split: Split::Even, staging: None }, "{sizes:?}");
+        }
+        for sizes in [[768, 2304, 16_384], [2304, 768, 16_384], [768, 3072, 16_384], [3072, 768, 16_384]] {
+            assert_eq!(plan(sizes), Plan { tile: TILES[0], split: Split::Even, staging: None }, "{sizes:?}");
+        }
+        assert_eq!(plan([768, 768, 16_384]), Plan { tile: TILES[0], split: Split::Parts(5), staging: None });
+        assert!(matches!(plan([768, 768, 65_536]).split, Split::Parts(_)));
         assert_eq!(plan([16_384, 3072, 768]).split, Split::None);
         assert_eq!(plan([16_384, 50_304, 768]).split, Split::None);
         assert_eq!(plan([64, 768, 768]).tile.rows(), 64);
