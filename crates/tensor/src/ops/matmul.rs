@@ -294,6 +294,8 @@ fn reference(a: &Array, b: &Array) -> Array {
 }
 
 #[cfg(test)]
+mod order;
+#[cfg(test)]
 mod sweep;
 #[cfg(test)]
 mod tensor_cores;

@@ -1,6 +1,6 @@
-/* Matrix product for NVIDIA sm_90 (instructions in sm90.cl and matmul_sm90.cl, sizes and the ends of a product in
- * matmul_wgmma_sm90_ends.cl): C = epilogue(A B) on the tensor cores, sums in f32. f16 and bf16 as they are; f32 rounded to tf32 by
- * the copies, for A and B along k only, with SPLIT 2 or 3 and one split: `part` is then C, BIAS and alpha are the epilogue.
+/* Matrix product for NVIDIA sm_90 (instructions in sm90.cl and matmul_sm90.cl, the order of work in matmul_wgmma_sm90_work.cl, sizes and
+ * the ends of a product in _ends.cl): C = epilogue(A B) on the tensor cores, sums in f32. f16 and bf16 as they are; f32 rounded to
+ * tf32 by the copies, for A and B along k only, with SPLIT 2 or 3 and one split: `part` is then C, BIAS and alpha are the epilogue.
  *
  * One group a multiprocessor walks the tiles of C. Its first warpgroup only copies: one item asks for blocks of A and B, 64
  * steps of the sum at a time (32 of tf32), which arrive in a ring of STAGES local buffers by TMA, swizzled as wgmma reads them; rows

@@ -10,10 +10,13 @@ use super::view::{Matrix, Problem};
 use netcl_kernel::{Launch, Value};
 use netcl_kernel::nvidia::{TensorMap, address, tensor_maps, wgmma_macros};
 
+pub(super) const WORK: &str = include_str!("../matmul_wgmma_sm90_work.cl");
+
 pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("../matmul_wgmma_sm90.cl"))
     .include(&[
         include_str!("../sm90.cl"),
         include_str!("../matmul_sm90.cl"),
+        WORK,
         include_str!("../matmul_wgmma_sm90_ends.cl"),
     ])
     .generate(wgmma_macros)
@@ -204,8 +207,8 @@ impl Plan {
             let possible = |split: &Split| match split {
                 Split::None => true,
                 Split::Chain(_) => chains,
-                // Measured for gradients of weights.
-                Split::Even => sizes[2] >= EVEN_FROM && tile.rows() > 64 && tile.count(sizes[0], sizes[1]) < units,
+                // Measured for gradients of weights, which have no other matrix in their epilogue.
+                Split::Even => parts && sizes[2] >= EVEN_FROM && tile.rows() > 64 && tile.count(sizes[0], sizes[1]) < units,
                 Split::Parts(_) => parts,
                 Split::Sum { .. } => false,
             };

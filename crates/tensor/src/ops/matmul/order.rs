@@ -1,0 +1,54 @@
+//! The order of work of the tensor cores' product, walked without the products: that text is plain OpenCL C, so any device can.
+
+use super::super::prelude::*;
+use super::wgmma::WORK;
+use crate::suite::test_device;
+
+/// Counts each group's blocks, and writes down which part of which tile each item of work has.
+static WALK: Kernel = Kernel::new(
+    "matmul_order",
+    "__kernel void walk(__global int *seen, __global int *parts, const int rows, const int cols, const int blocks, const int splits) {
+  const int group = get_group_id(0), groups = get_num_groups(0);
+  const int works = WORKS;
+  for (int w = group; w < works; w += groups) {
+    const Work work = work_of(w, rows, cols, blocks, splits);
+    __global int *part = parts + (work.tile * splits + work.split) * 3;
+    part[0] = work.first, part[1] = work.count, part[2] = group;
+    for (int i = 0, kb = work.begin; i < work.count; i++, kb = NEXT_BLOCK(kb, work))
+      atomic_inc(seen + (work.bm * cols + work.bn) * blocks + kb);
+  }
+}
+",
+)
+.include(&[WORK]);
+
+/// Every block of every tile is summed once; the parts of a tile follow one another without a gap; with equal runs, parts belong to
+/// groups that follow one another, so that nobody waits in a circle, and there is room for all of them.
+#[test]
+fn each_block_is_summed_once_and_parts_follow_one_another() {
+    let device = test_device().unwrap();
+    let zeros = |count: usize, value: f32| Tensor::full(&device, [count], value, DType::I32).unwrap();
+    let cases: [[usize; 4]; 7] =
+        [[6, 12, 256, 132], [24, 4, 256, 132], [18, 3, 1024, 132], [1, 1, 300, 132], [3, 5, 18, 132], [2, 2, 33, 132], [17, 1, 19, 24]];
+    for [rows, cols, blocks, groups] in cases {
+        let tiles = rows * cols;
+        for (even, splits) in [(true, groups.div_ceil(tiles) + 1), (false, 7)] {
+            let (seen, parts) = (zeros(tiles * blocks, 0.0), zeros(tiles * splits * 3, -1.0));
+            let launch = WALK.launch("walk").define("EVEN", even).define("SPLIT", 1).define("GROUP_M", 16);
+            let launch = [rows, cols, blocks, splits].into_iter().fold(launch.write(&seen).write(&parts), |l, v| l.scalar(v as i32));
+            launch.local([1, 1, 1]).groups(groups).run().unwrap();
+            let case = format!("{rows} x {cols} tiles of {blocks} blocks on {groups} groups, even {even}");
+            assert!(seen.to_vec().unwrap().iter().all(|count| *count == 1.0), "{case}");
+            let parts: Vec<i64> = parts.to_vec().unwrap().iter().map(|v| *v as i64).collect();
+            for (tile, of_tile) in parts.chunks(3 * splits).enumerate() {
+                let (mut next, mut before) = (0, None);
+                for part in of_tile.chunks(3).take_while(|part| part[0] >= 0) {
+                    assert_eq!(part[0], next, "{case}, tile {tile}");
+                    assert!(!even || before.is_none_or(|group: i64| part[2] == group + 1), "{case}, tile {tile}");
+                    (next, before) = (part[0] + part[1], Some(part[2]));
+                }
+                assert_eq!(next, blocks as i64, "{case}, tile {tile}");
+            }
+        }
+    }
+}
