@@ -68,11 +68,11 @@ fn list(device: &Device, json: bool) -> Result<()> {
 }
 
 fn export(device: &Device, file: &Path) -> Result<()> {
-    let count = Tuning::of(device).store().export(file)?;
+    let [gained, stay] = Tuning::of(device).store().export(file)?;
     out::note(&format!(
-        "{count} results of {} that gain at least 3 % are in {}",
-        device.capabilities().name,
-        file.display()
+        "{} now holds {gained} choices for {} that gain at least 3 %, and {stay} defaults that nothing beats by that much",
+        file.display(),
+        device.capabilities().name
     ));
     Ok(())
 }

@@ -55,7 +55,7 @@ struct Shelf {
 /// Results that ship with netcl: a list of devices. `netcl tune --export` adds one.
 const SHIPPED: &str = include_str!("shipped.json");
 
-/// A gain below this is noise: such a result is not exported.
+/// A gain below this is noise: what is exported then is the default.
 const WORTH: f64 = 1.03;
 
 /// Where a choice comes from.
@@ -153,7 +153,9 @@ impl Store {
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let pick = |origin: Origin, shelf: &Shelf| {
             let mut mine = shelf.records.iter().filter(|r| r.kernel == kernel && r.bucket == bucket);
-            let found = mine.find(|r| r.text.as_ref().is_none_or(|t| t == text));
+            // That a default was the fastest must not hold a better one back.
+            let says = |r: &Record| origin != Origin::Shipped || r.chosen != r.default;
+            let found = mine.find(|r| says(r) && r.text.as_ref().is_none_or(|t| t == text));
             found.map(|r| (r.chosen.clone(), origin))
         };
         let others = || self.others.iter().find_map(|(origin, shelf)| pick(*origin, shelf));
@@ -177,11 +179,12 @@ impl Store {
     }
 
     /// Puts what was measured here on this device into a file like the one that ships with netcl, in place of what the file says
-    /// of this device: choices that gain at least 3 %, without the measurements. How many.
+    /// of this device, without the measurements: choices that gain at least 3 %, and defaults that nothing beats by that much. How
+    /// many of each.
     ///
     /// # Errors
     /// `Io` with the path; `Format` when the file is no such file.
-    pub fn export(&self, path: &Path) -> Result<usize> {
+    pub fn export(&self, path: &Path) -> Result<[usize; 2]> {
         let mut shelves: Vec<Shelf> = match std::fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text)
                 .map_err(|e| Error::format(format!("{} holds no tuning results: {e}", path.display())))?,
@@ -189,10 +192,16 @@ impl Store {
             Err(e) => return Err(Error::io("reading", path, &e)),
         };
         let mut mine = self.own.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        mine.records.retain(|r| r.speedup >= WORTH && r.chosen != r.default);
-        mine.records.iter_mut().for_each(|r| r.measurements.clear());
+        let gains = |r: &Record| r.speedup >= WORTH && r.chosen != r.default;
+        for record in &mut mine.records {
+            record.measurements.clear();
+            if !gains(record) {
+                (record.chosen, record.speedup) = (record.default.clone(), 1.0);
+            }
+        }
         mine.records.sort_by(|a, b| (&a.kernel, a.bucket).cmp(&(&b.kernel, b.bucket)));
-        let count = mine.records.len();
+        let gained = mine.records.iter().filter(|r| gains(r)).count();
+        let counts = [gained, mine.records.len() - gained];
         shelves.retain(|s| (&s.device, &s.architecture) != (&mine.device, &mine.architecture));
         shelves.push(mine);
         shelves.sort_by(|a, b| {
@@ -201,7 +210,7 @@ impl Store {
         let text = serde_json::to_string_pretty(&shelves)
             .map_err(|e| Error::internal(format!("tuning results: {e}")))?;
         std::fs::write(path, text + "\n").map_err(|e| Error::io("writing", path, &e))?;
-        Ok(count)
+        Ok(counts)
     }
 
     /// Everything known for this very device.

@@ -134,16 +134,20 @@ fn an_export_adds_this_device_without_measurements_and_keeps_the_others() {
     let noise = Record { bucket: 1, speedup: 1.01, ..record(128, None) };
     let store = Store::open(&settings, &one);
     store.put(noise).unwrap();
-    assert_eq!(store.export(&file).unwrap(), 1, "a gain of 1 % is noise");
+    assert_eq!(store.export(&file).unwrap(), [1, 1], "a gain of 1 % is noise");
     let second = Store::open(&settings, &two);
     second.put(record(256, Some("t"))).unwrap();
-    assert_eq!(second.export(&file).unwrap(), 1);
-    assert_eq!(store.export(&file).unwrap(), 1, "a second time in its place");
+    assert_eq!(second.export(&file).unwrap(), [1, 0]);
+    assert_eq!(store.export(&file).unwrap(), [1, 1], "a second time in its place");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(!text.contains("measurements"), "{text}");
     let elsewhere = Settings::default();
     assert_eq!(choice(&Store::with(&elsewhere, &one, &text), "t"), Some((128, Origin::Shipped)));
     assert_eq!(choice(&Store::with(&elsewhere, &two, &text), "t"), Some((256, Origin::Shipped)));
+    // Where the default was the fastest, the record says so, and leaves the choice to whatever the default is now.
+    let shipped = Store::with(&elsewhere, &one, &text);
+    assert!(shipped.all().iter().any(|(_, r)| r.bucket == 1 && r.chosen == r.default && r.speedup == 1.0));
+    assert_eq!(shipped.choice(KERNEL.name, 1, "t"), None);
     std::fs::write(&file, "{}").unwrap();
     assert_eq!(store.export(&file).unwrap_err().kind(), netcl_device::ErrorKind::Format);
 }
