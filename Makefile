@@ -5,6 +5,8 @@
 # make sanitize       the op suite under Oclgrind: races and uninitialised memory
 # make compile-check  every kernel through clang for AMD and SPIR targets
 # make intel          the op suite on Intel's CPU runtime
+# make large          tensors of more than 2^31 elements on Intel's CPU runtime (24 GB of memory; NETCL_TEST_DEVICE and
+#                     cargo test -p netcl-tensor --test large -- --ignored for another device)
 # make sim            every op, storage type and variant on the simulated GPU with all its checks
 # make sim-speed      the simulated GPU beside Oclgrind 21.10 on the same kernels (apt-get install oclgrind)
 # make differential   10,000 random kernels on the simulated GPU, PoCL and Intel's CPU runtime
@@ -15,7 +17,7 @@ PEER ?= auto
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check bench sanitize compile-check intel sim sim-speed differential fuzz mutants build
+.PHONY: demo test check bench sanitize compile-check intel large sim sim-speed differential fuzz mutants build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -50,6 +52,10 @@ compile-check:
 
 intel:
 	tools/intel.sh $(CARGO) nextest run --package netcl-tensor --package netcl-nn
+
+large:
+	CL_CONFIG_CPU_FORCE_GLOBAL_MEM_SIZE=20GB CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE=8GB tools/intel.sh \
+		$(CARGO) test --package netcl-tensor --test large -- --ignored --nocapture
 
 sim:
 	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --package netcl-tensor --package netcl-nn --lib --tests
