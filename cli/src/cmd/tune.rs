@@ -80,6 +80,7 @@ fn export(device: &Device, file: &Path) -> Result<()> {
 fn measure(args: &Args, device: &Device) -> Result<()> {
     let (device, started) = (device.clone(), Instant::now());
     let mut session = Session { args, device, started, done: BTreeSet::new(), skipped: 0 };
+    let mut left = Vec::new();
     let wanted = || OPS.iter().filter(|op| args.op.as_ref().is_none_or(|part| op.name.contains(part)));
     if let (Some(part), 0) = (&args.op, wanted().count()) {
         return Err(Error::format(format!(
@@ -92,8 +93,8 @@ fn measure(args: &Args, device: &Device) -> Result<()> {
     let composed = |name: &str| COMPOSED.iter().any(|part| name.starts_with(part));
     in_order.sort_by_key(|op| composed(op.name));
     for op in in_order {
-        if composed(op.name) && args.op.is_none() && started.elapsed() > args.budget / 2 {
-            session.skipped += 1;
+        if composed(op.name) && args.op.is_none() && session.device.capabilities().is_cpu() {
+            left.push(op.name);
             continue;
         }
         let device = session.device.clone();
@@ -109,6 +110,9 @@ fn measure(args: &Args, device: &Device) -> Result<()> {
         count(Origin::Shipped),
         count(Origin::Default)
     ));
+    if !left.is_empty() {
+        out::note(&format!("left to --op, for they take a processor minutes: {}", left.join(", ")));
+    }
     if session.done.is_empty() {
         out::note("nothing to tune: each kernel of these ops has one candidate on this device");
     }
@@ -118,8 +122,8 @@ fn measure(args: &Args, device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Ops made of others. They come last, for their kernels have shorter cases of their own, and only in the first half of the budget, for
-/// their cases take a processor minutes to prepare.
+/// Ops made of others. They come last, for their kernels have shorter cases of their own; on processors, which take minutes for one
+/// of their runs, only where `--op` names them.
 const COMPOSED: [&str; 2] = ["linear_cross_entropy", "feed_forward"];
 
 /// Share of the time left that the least a comparison needs may take: one run of two candidates, and the repetitions.

@@ -105,7 +105,12 @@ impl Kernel {
         space
             .iter()
             .map(|(n, vs)| {
-                let values = vs.iter().map(|v| if *v == 0 && *n == "VW" { lanes } else { *v }).collect();
+                let mut values: Vec<i64> = Vec::with_capacity(vs.len());
+                for value in vs.iter().map(|v| if *v == 0 && *n == "VW" { lanes } else { *v }) {
+                    if !values.contains(&value) {
+                        values.push(value);
+                    }
+                }
                 (*n, if *n == "WG" { fitting(values, device.max_group) } else { values })
             })
             .collect()

@@ -28,6 +28,9 @@ pub enum Outcome {
 /// Launches timed for each candidate.
 pub const REPEATS: usize = 7;
 
+/// How much longer than the best a candidate's first run may take to be timed further: a cold one may take twice its time.
+const HOPELESS: f64 = 3.0;
+
 /// Tunes one kernel, or chooses among [`Variants`](crate::Variants), on one trial within `budget` and stores the result.
 /// `kernel` was launched before, so that its candidates are known.
 pub fn search(
@@ -55,7 +58,9 @@ pub fn search(
             break;
         }
         tuning.try_out(kernel, bucket, Some(params.clone()));
-        measurements.push(measure(device, params, trial, &expected));
+        let best = measurements.iter().filter_map(|m: &Measurement| m.median_us).reduce(f64::min);
+        tracing::debug!("{kernel} {params:?} on {}", trial.case);
+        measurements.push(measure(device, params, trial, &expected, best));
     }
     tuning.try_out(kernel, bucket, None);
     let text = tuning.text(kernel);
@@ -68,7 +73,13 @@ pub fn search(
     Ok(Outcome::Tuned(record))
 }
 
-fn measure(device: &Device, params: Params, trial: &mut Trial<'_>, expected: &[f32]) -> Measurement {
+fn measure(
+    device: &Device,
+    params: Params,
+    trial: &mut Trial<'_>,
+    expected: &[f32],
+    best: Option<f64>,
+) -> Measurement {
     let skip = |params, status| Measurement { params, median_us: None, status };
     let got = match (trial.output)() {
         Ok(got) => got,
@@ -77,7 +88,7 @@ fn measure(device: &Device, params: Params, trial: &mut Trial<'_>, expected: &[f
     if let Some(difference) = worst(&got, expected).filter(|d| d.is_nan() || *d > trial.tolerance) {
         return skip(params, format!("wrong: differs from the default by {difference:.2e}"));
     }
-    match time(device, trial) {
+    match time(device, trial, best) {
         Ok(us) => Measurement { params, median_us: Some(us), status: "ok".into() },
         Err(e) => skip(params, format!("failed: {}", e.message().lines().next().unwrap_or_default())),
     }
@@ -95,9 +106,14 @@ fn worst(got: &[f32], expected: &[f32]) -> Option<f32> {
         .reduce(|a, b| if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) })
 }
 
-fn time(device: &Device, trial: &mut Trial<'_>) -> Result<f64> {
-    let mut times = Vec::with_capacity(REPEATS);
-    for _ in 0..REPEATS {
+/// Microseconds, the median of [`REPEATS`] runs; fewer where the first takes so much longer than the `best` before that no other
+/// could change the choice.
+fn time(device: &Device, trial: &mut Trial<'_>, best: Option<f64>) -> Result<f64> {
+    let mut times: Vec<f64> = Vec::with_capacity(REPEATS);
+    while times.len() < REPEATS {
+        if times.len() == 1 && best.is_some_and(|best| times[0] > HOPELESS * best) {
+            break;
+        }
         device.start_profile();
         let ran = (trial.run)();
         let kernels = device.stop_profile()?;
@@ -105,7 +121,7 @@ fn time(device: &Device, trial: &mut Trial<'_>) -> Result<f64> {
         times.push(kernels.iter().map(|k| k.seconds).sum::<f64>() * 1e6);
     }
     times.sort_by(f64::total_cmp);
-    Ok(times[REPEATS / 2])
+    Ok(times[times.len() / 2])
 }
 
 fn conclude(
