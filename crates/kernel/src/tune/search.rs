@@ -89,7 +89,10 @@ fn measure(
         return skip(params, format!("wrong: differs from the default by {difference:.2e}"));
     }
     match time(device, trial, best) {
-        Ok(us) => Measurement { params, median_us: Some(us), status: "ok".into() },
+        Ok((us, REPEATS)) => Measurement { params, median_us: Some(us), status: "ok".into() },
+        Ok((us, _)) => {
+            Measurement { params, median_us: Some(us), status: "too slow to be timed again".into() }
+        }
         Err(e) => skip(params, format!("failed: {}", e.message().lines().next().unwrap_or_default())),
     }
 }
@@ -106,12 +109,16 @@ fn worst(got: &[f32], expected: &[f32]) -> Option<f32> {
         .reduce(|a, b| if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) })
 }
 
-/// Microseconds, the median of [`REPEATS`] runs; fewer where the first takes so much longer than the `best` before that no other
-/// could change the choice.
-fn time(device: &Device, trial: &mut Trial<'_>, best: Option<f64>) -> Result<f64> {
+fn hopeless(first: f64, best: Option<f64>) -> bool {
+    best.is_some_and(|best| first > HOPELESS * best)
+}
+
+/// Microseconds, the median of so many runs: [`REPEATS`], or one that takes so much longer than the `best` before that no other could
+/// change the choice.
+fn time(device: &Device, trial: &mut Trial<'_>, best: Option<f64>) -> Result<(f64, usize)> {
     let mut times: Vec<f64> = Vec::with_capacity(REPEATS);
     while times.len() < REPEATS {
-        if times.len() == 1 && best.is_some_and(|best| times[0] > HOPELESS * best) {
+        if times.len() == 1 && hopeless(times[0], best) {
             break;
         }
         device.start_profile();
@@ -121,7 +128,7 @@ fn time(device: &Device, trial: &mut Trial<'_>, best: Option<f64>) -> Result<f64
         times.push(kernels.iter().map(|k| k.seconds).sum::<f64>() * 1e6);
     }
     times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
+    Ok((times[times.len() / 2], times.len()))
 }
 
 fn conclude(
@@ -171,6 +178,11 @@ mod tests {
         assert!((record.speedup - 2.0).abs() < 1e-9);
         assert!(conclude(("k", 0, None), "case", Params::new(), vec![m(64, None), m(128, None)]).is_none());
         assert!(conclude(("k", 0, None), "case", Params::new(), vec![m(64, Some(10.0))]).is_none());
+    }
+
+    #[test]
+    fn a_run_that_takes_three_times_the_best_is_enough() {
+        assert!(hopeless(3.1, Some(1.0)) && !hopeless(2.9, Some(1.0)) && !hopeless(1e9, None));
     }
 
     #[test]

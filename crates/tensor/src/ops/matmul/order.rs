@@ -4,25 +4,31 @@ use super::super::prelude::*;
 use super::wgmma::WORK;
 use crate::suite::test_device;
 
-/// Counts each group's blocks, and writes down which part of which tile each item of work has.
+/// Counts each group's blocks, those whose columns it would add up and the places for such sums that it would write, and writes down
+/// which part of which tile each item of work has.
 static WALK: Kernel = Kernel::new(
     "matmul_order",
-    "__kernel void walk(__global int *seen, __global int *parts, const int rows, const int cols, const int blocks, const int splits) {
+    "__kernel void walk(__global int *seen, __global int *parts, __global int *summed, __global int *slots, const int rows,
+                   const int cols, const int blocks, const int splits) {
   const int group = get_group_id(0), groups = get_num_groups(0);
   const int works = WORKS;
   for (int w = group; w < works; w += groups) {
     const Work work = work_of(w, rows, cols, blocks, splits);
     __global int *part = parts + (work.tile * splits + work.split) * 3;
     part[0] = work.first, part[1] = work.count, part[2] = group;
-    for (int i = 0, kb = work.begin; i < work.count; i++, kb = NEXT_BLOCK(kb, work))
+    for (int i = 0, kb = work.begin; i < work.count; i++, kb = NEXT_BLOCK(kb, work)) {
       atomic_inc(seen + (work.bm * cols + work.bn) * blocks + kb);
+      if (kb % rows == work.bm) atomic_inc(summed + work.bn * blocks + kb);
+    }
+    for (int s = work.split; s < (EVEN && WHOLE(work) ? splits : work.split + 1); s++)
+      atomic_inc(slots + (s * rows + work.bm) * cols + work.bn);
   }
 }
 ",
 )
 .include(&[WORK]);
 
-/// Every block of every tile is summed once; the parts of a tile follow one another without a gap; with equal runs, parts belong to
+/// Every block of every tile is summed once, and the columns of every block of B; every place for sums of columns is written once; the parts of a tile follow one another without a gap; with equal runs, parts belong to
 /// groups that follow one another, so that nobody waits in a circle, and there is room for all of them.
 #[test]
 fn each_block_is_summed_once_and_parts_follow_one_another() {
@@ -34,11 +40,15 @@ fn each_block_is_summed_once_and_parts_follow_one_another() {
         let tiles = rows * cols;
         for (even, splits) in [(true, groups.div_ceil(tiles) + 1), (false, 7)] {
             let (seen, parts) = (zeros(tiles * blocks, 0.0), zeros(tiles * splits * 3, -1.0));
+            let (summed, slots) = (zeros(cols * blocks, 0.0), zeros(splits * tiles, 0.0));
             let launch = WALK.launch("walk").define("EVEN", even).define("SPLIT", 1).define("GROUP_M", 16);
-            let launch = [rows, cols, blocks, splits].into_iter().fold(launch.write(&seen).write(&parts), |l, v| l.scalar(v as i32));
+            let launch = launch.write(&seen).write(&parts).write(&summed).write(&slots);
+            let launch = [rows, cols, blocks, splits].into_iter().fold(launch, |l, v| l.scalar(v as i32));
             launch.local([1, 1, 1]).groups(groups).run().unwrap();
             let case = format!("{rows} x {cols} tiles of {blocks} blocks on {groups} groups, even {even}");
-            assert!(seen.to_vec().unwrap().iter().all(|count| *count == 1.0), "{case}");
+            for counts in [&seen, &summed, &slots] {
+                assert!(counts.to_vec().unwrap().iter().all(|count| *count == 1.0), "{case}");
+            }
             let parts: Vec<i64> = parts.to_vec().unwrap().iter().map(|v| *v as i64).collect();
             for (tile, of_tile) in parts.chunks(3 * splits).enumerate() {
                 let (mut next, mut before) = (0, None);
