@@ -5,8 +5,8 @@
 # make sanitize       the op suite under Oclgrind: races and uninitialised memory
 # make compile-check  every kernel through clang for AMD and SPIR targets
 # make intel          the op suite on Intel's CPU runtime
-# make large          tensors of more than 2^31 elements on Intel's CPU runtime (24 GB of memory; NETCL_TEST_DEVICE and
-#                     cargo test -p netcl-tensor --test large -- --ignored for another device)
+# make large          tensors of more than 2^31 elements on Intel's CPU runtime and the simulated GPU, five minutes and 24 GB of
+#                     memory (NETCL_TEST_DEVICE and cargo test -p netcl-tensor --test large -- --ignored for another device)
 # make sim            every op, storage type and variant on the simulated GPU with all its checks
 # make sim-speed      the simulated GPU beside Oclgrind 21.10 on the same kernels (apt-get install oclgrind)
 # make differential   10,000 random kernels on the simulated GPU, PoCL and Intel's CPU runtime
@@ -56,6 +56,7 @@ intel:
 large:
 	CL_CONFIG_CPU_FORCE_GLOBAL_MEM_SIZE=20GB CL_CONFIG_CPU_FORCE_MAX_MEM_ALLOC_SIZE=8GB tools/intel.sh \
 		$(CARGO) test --package netcl-tensor --test large -- --ignored --nocapture
+	NETCL_SIM_MEMORY=19500000000 NETCL_TEST_DEVICE=sim:h200 $(CARGO) test --package netcl-tensor --test large -- --ignored --nocapture
 
 sim:
 	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --package netcl-tensor --package netcl-nn --lib --tests
