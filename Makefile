@@ -1,4 +1,4 @@
-# make demo           train a small GPT on this repository's own text, about three minutes on two cores
+# make demo           train a small GPT on this repository's own text, two to four minutes on two cores with the build
 # make test           the whole test suite (installs PoCL through apt where there is no OpenCL)
 # make check          formatting, lints, layering, sizes
 # make bench          matrix products, attention, ops and training, beside PyTorch where PEER=python names one that has it

@@ -15,6 +15,7 @@ mod mma;
 mod plan;
 mod proof;
 mod split;
+mod tiles;
 mod view;
 mod wgmma;
 

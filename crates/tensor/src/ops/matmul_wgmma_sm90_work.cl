@@ -1,5 +1,5 @@
 /* Which group of matmul_wgmma_sm90.cl does what, and in which order; SPLIT, EVEN and GROUP_M are its defines. `rows` and `cols` count
- * tiles of C, `blocks` those of the sum.
+ * tiles of C, `blocks` those of the sum; without EVEN there are at most as many `splits`, for a part without blocks would take another's turn.
  *
  * Item of work w: its tile's row and column, its part of k in blocks, which it walks in a circle from `begin` on. Bands of GROUP_M tile
  * rows keep what runs at one time close together in A and B.

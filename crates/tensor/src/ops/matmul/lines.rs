@@ -4,7 +4,7 @@ use super::super::prelude::*;
 use super::launch::Unused;
 use super::mma::lanes;
 use super::view::Matrix;
-use super::wgmma::BLOCK_K;
+use super::tiles::BLOCK_K;
 use netcl_kernel::nvidia::{Element, TensorMap, address};
 
 static EVEN_LINES: Kernel = Kernel::new("matmul_even_lines", include_str!("../matmul_even_lines.cl"));

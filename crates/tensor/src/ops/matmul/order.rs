@@ -28,8 +28,9 @@ static WALK: Kernel = Kernel::new(
 )
 .include(&[WORK]);
 
-/// Every block of every tile is summed once, and the columns of every block of B; every place for sums of columns is written once; the parts of a tile follow one another without a gap; with equal runs, parts belong to
-/// groups that follow one another, so that nobody waits in a circle, and there is room for all of them.
+/// Every block of every tile is summed once, and the columns of every block of B; every place for sums of columns is written once; the
+/// parts of a tile follow one another without a gap; with equal runs, parts belong to groups that follow one another, so that nobody
+/// waits in a circle.
 #[test]
 fn each_block_is_summed_once_and_parts_follow_one_another() {
     let device = test_device().unwrap();

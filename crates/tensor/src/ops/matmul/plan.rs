@@ -106,7 +106,6 @@ pub(super) struct Shares {
 }
 
 /// How fast a multiprocessor of an H200 sums a tile.
-#[derive(Debug, PartialEq)]
 pub(super) struct Pace {
     /// Elements of the tile.
     pub area: usize,

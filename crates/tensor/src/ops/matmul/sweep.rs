@@ -6,8 +6,9 @@
 #![allow(clippy::print_stdout)] // tables
 
 use super::launch::{Aux, Epilogue};
+use super::tiles::{Plan, Split, Staging, TILES, Tile};
 use super::view::{Matrix, Problem};
-use super::wgmma::{Plan, Split, Staging, TILES, Tile, run_plan};
+use super::wgmma::run_plan;
 use super::*;
 use crate::suite::test_device;
 use std::time::Instant;

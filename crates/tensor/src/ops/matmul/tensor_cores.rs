@@ -19,12 +19,12 @@ fn tensor_cores_agree_with_the_reference() {
     let product = reference(&a_host, &b_host);
     let b_sums = Array::new([n], reference(&Array::from_fn([1, k], |_| 1.0), &b_host).data);
     let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
-    let splits = [wgmma::Split::None, wgmma::Split::Chain(3), wgmma::Split::Parts(4), wgmma::Split::Even];
+    let splits = [tiles::Split::None, tiles::Split::Chain(3), tiles::Split::Parts(4), tiles::Split::Even];
     let mut turn = 0;
-    for tile in wgmma::TILES {
+    for tile in tiles::TILES {
         // Texts take the driver seconds each.
-        let even = tile.columns() >= 192;
-        for split in splits.into_iter().filter(|split| even || *split != wgmma::Split::Even) {
+        let even = tile.columns >= 192;
+        for split in splits.into_iter().filter(|split| even || *split != tiles::Split::Even) {
             turn += 1;
             let dtype = if turn % 2 == 0 { DType::F16 } else { DType::Bf16 };
             let cast = |x: &Tensor, turn: bool| if turn { turned(x) } else { x.clone() }.to_dtype(dtype).unwrap();
@@ -39,7 +39,7 @@ fn tensor_cores_agree_with_the_reference() {
                 let c = Tensor::full(&device, [m, n], if epilogue.add { 3.0 } else { f32::NAN }, dtype).unwrap();
                 assert!(wgmma::fits(&c, &problem));
                 let sums = problem.b.col_stride == 1;
-                let plan = wgmma::Plan { tile, split, staging: None };
+                let plan = tiles::Plan { tile, split, staging: None };
                 let run = || wgmma::run_plan(&c, &problem, &epilogue, plan, sums).unwrap();
                 let columns = run();
                 near(&c, &product.clone().map(|v| factor * v + shift), rounding(dtype, k));
@@ -60,7 +60,7 @@ fn tensor_cores_agree_with_the_reference() {
         let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let sum = Tensor::full(&device, [m, n], f32::NAN, DType::F32).unwrap();
         for add in [false, true, true] {
-            let plan = wgmma::Plan { tile, split: wgmma::Split::Sum { add }, staging: None };
+            let plan = tiles::Plan { tile, split: tiles::Split::Sum { add }, staging: None };
             wgmma::run_plan(&sum, &problem, &Epilogue::NONE, plan, false).unwrap();
         }
         let wide = |x: &Tensor| x.to_dtype(DType::F32).unwrap();
@@ -70,7 +70,7 @@ fn tensor_cores_agree_with_the_reference() {
 }
 
 /// Boxes of 8 rows beside all of tile 0's stages.
-const NARROW: wgmma::Staging = wgmma::Staging { stages: 5, boxes: 3, rows: 8 };
+const NARROW: tiles::Staging = tiles::Staging { stages: 5, boxes: 3, rows: 8 };
 
 /// GELU (tanh) and its derivative.
 fn gelu(x: f64) -> [f64; 2] {
@@ -80,7 +80,7 @@ fn gelu(x: f64) -> [f64; 2] {
 }
 
 /// C and the other matrix after the product with the epilogue called `form`, which starts from `other`.
-fn finished(problem: &Problem, plan: wgmma::Plan, form: &str, bias: &Tensor, other: &Tensor) -> (Tensor, Tensor) {
+fn finished(problem: &Problem, plan: tiles::Plan, form: &str, bias: &Tensor, other: &Tensor) -> (Tensor, Tensor) {
     let (device, dtype) = (bias.device(), bias.dtype());
     let full = |value| Tensor::full(device, [problem.m, problem.n], value, dtype).unwrap();
     let c = full(if form == "add" { 3.0 } else { f32::NAN });
@@ -133,23 +133,23 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
         let bias = Tensor::from_f32(&device, [n], &bias_host, DType::F32).unwrap();
         let product = (m < 1000).then(|| reference(&a_host, &b_host));
         // Each text takes the driver seconds: chains for a tile of either kind.
-        let chains = [wgmma::Split::Chain(3), wgmma::Split::Even, wgmma::Split::Chain(3)];
-        let chains = [wgmma::TILES[0], wgmma::TILES[0], wgmma::TILES[1]].into_iter().zip(chains);
-        let plans = wgmma::TILES.into_iter().map(|tile| (tile, wgmma::Split::None)).chain(chains);
+        let chains = [tiles::Split::Chain(3), tiles::Split::Even, tiles::Split::Chain(3)];
+        let chains = [tiles::TILES[0], tiles::TILES[0], tiles::TILES[1]].into_iter().zip(chains);
+        let plans = tiles::TILES.into_iter().map(|tile| (tile, tiles::Split::None)).chain(chains);
         for (turn, (tile, split)) in plans.enumerate() {
             let dtype = if turn % 3 == 0 { DType::F16 } else { DType::Bf16 };
             let [a, b, x, bias] = [&a, &b, &x, &bias].map(|x| x.to_dtype(dtype).unwrap());
             let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
-            let first = tile == wgmma::TILES[0];
+            let first = tile == tiles::TILES[0];
             let ways = [Some(tile.staging()), first.then_some(NARROW)];
             let forms = ["add", "residual", "gelu", "gelu_grad", "plain"];
             for form in &forms[..if first { 5 } else { 4 }] {
-                let plan = wgmma::Plan { tile, split, staging: None };
+                let plan = tiles::Plan { tile, split, staging: None };
                 let bits = |x: &(Tensor, Tensor)| [&x.0, &x.1].map(|x| x.to_bytes().unwrap());
                 let plainly = finished(&problem, plan, form, &bias, &x);
                 let expected = bits(&plainly);
                 for staging in ways.into_iter().flatten().map(Some) {
-                    let same = bits(&finished(&problem, wgmma::Plan { staging, ..plan }, form, &bias, &x)) == expected;
+                    let same = bits(&finished(&problem, tiles::Plan { staging, ..plan }, form, &bias, &x)) == expected;
                     assert!(same, "{form}, {m} x {k} x {n} {dtype}, {tile:?} {split:?} {staging:?}: other bits");
                 }
                 if let Some(product) = &product {
@@ -192,8 +192,8 @@ fn tensor_cores_take_lines_that_start_anywhere() {
         let product = reference(&a_host, &b_host);
         let uneven = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let problem = wgmma::evened(&uneven).unwrap();
-        let split = if k > 256 { wgmma::Split::Chain(2) } else { wgmma::Split::None };
-        let plan = wgmma::Plan { tile: wgmma::TILES[turn], split, staging: None };
+        let split = if k > 256 { tiles::Split::Chain(2) } else { tiles::Split::None };
+        let plan = tiles::Plan { tile: tiles::TILES[turn], split, staging: None };
         for form in forms {
             let got = finished(&problem, plan, form, &bias, &x.to_dtype(dtype).unwrap());
             finished_is_near(&got, form, &product, &x_host, &bias_host, rounding(dtype, k) + 2e-3);
@@ -282,7 +282,7 @@ fn texts_for_the_assembler() {
         ("tf32_into", [true, true], &["SPLIT=3"]),
     ];
     let flags = ["BIAS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD", "COLUMN_SUMS", "EVEN"];
-    for (i, tile) in wgmma::TILES.iter().enumerate() {
+    for (i, tile) in tiles::TILES.iter().enumerate() {
         for (name, [a, b], set) in forms {
             if i > 0 && set.contains(&"NARROW") {
                 continue;

@@ -1,0 +1,237 @@
+//! Tiles of the tensor cores' product on sm_90, ways to share a sum out, and what each is estimated to take.
+
+use netcl_kernel::Value;
+
+/// Steps of the sum that one copy brings, of 16-bit elements.
+pub(super) const BLOCK_K: usize = 64;
+/// Steps of a sum from which each stage counts more than room for an epilogue.
+const LONG: usize = 1536;
+/// Steps of a sum from which groups may be given equal runs of them.
+const EVEN_FROM: usize = 8192;
+/// Turn counters kept ready; two a tile.
+pub(super) const TURNS: usize = 4096;
+
+/// How the work-items of a group share a tile: see `matmul_wgmma_sm90.cl`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Tile {
+    /// Each warpgroup owns tiles of its own.
+    ping_pong: bool,
+    /// Blocks of 64 rows a warpgroup.
+    blocks: usize,
+    pub(super) columns: usize,
+    stages: usize,
+    /// Tile rows walked together.
+    band: usize,
+    /// Stages and boxes a warp where the epilogue goes through local memory.
+    staged: [usize; 2],
+    /// Share of the tensor cores' speed it reaches in the main loop.
+    speed: f64,
+}
+
+pub(super) const TILES: [Tile; 6] = [
+    Tile { ping_pong: true, blocks: 2, columns: 192, stages: 5, band: 64, staged: [4, 4], speed: 1.0 },
+    Tile { ping_pong: false, blocks: 2, columns: 192, stages: 4, band: 16, staged: [3, 3], speed: 1.05 },
+    Tile { ping_pong: false, blocks: 1, columns: 256, stages: 4, band: 16, staged: [4, 2], speed: 1.0 },
+    Tile { ping_pong: true, blocks: 2, columns: 128, stages: 6, band: 16, staged: [5, 4], speed: 0.89 },
+    Tile { ping_pong: true, blocks: 1, columns: 128, stages: 8, band: 16, staged: [6, 4], speed: 0.7 },
+    Tile { ping_pong: true, blocks: 1, columns: 64, stages: 13, band: 16, staged: [8, 4], speed: 0.5 },
+];
+
+/// How many parts the sum is cut into, and how they come together again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Split {
+    None,
+    /// Each part adds to the one before it.
+    Chain(usize),
+    /// The same, with parts as long as groups need to be given the same number of steps each.
+    Even,
+    /// A second kernel adds them up.
+    Parts(usize),
+    /// One part, which goes to a matrix of f32: instead of what it holds, or added to it.
+    Sum { add: bool },
+}
+
+impl Split {
+    fn count(self) -> usize {
+        match self {
+            Self::None | Self::Even | Self::Sum { .. } => 1,
+            Self::Chain(n) | Self::Parts(n) => n,
+        }
+    }
+    /// Groups of the launch, and the most items of work that share one of `tiles` tiles.
+    pub(super) fn groups(self, tiles: usize, k: usize, units: usize) -> (usize, usize) {
+        match self {
+            Self::Even => (units.min(tiles * k.div_ceil(BLOCK_K)), units.div_ceil(tiles) + 1),
+            _ => ((tiles * self.count()).min(units), self.count()),
+        }
+    }
+    /// The kernel's `SPLIT`.
+    pub(super) fn code(self) -> i32 {
+        match self {
+            Self::None => 0,
+            Self::Chain(_) | Self::Even => 1,
+            Self::Parts(_) | Self::Sum { add: false } => 2,
+            Self::Sum { add: true } => 3,
+        }
+    }
+}
+
+/// How an epilogue goes through local memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Staging {
+    /// Instead of the tile's, which leave no room.
+    pub stages: usize,
+    /// Boxes a warp has room for, two at least.
+    pub boxes: usize,
+    /// Rows of a box, 8 or 16, of [`BOX_COLUMNS`] elements.
+    pub rows: usize,
+}
+
+/// A tile, and what becomes of the sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Plan {
+    pub tile: Tile,
+    pub split: Split,
+    /// With [`Split::None`] and [`Split::Chain`]: C and aux move through local memory.
+    pub staging: Option<Staging>,
+}
+
+impl Tile {
+    pub(super) fn rows(&self) -> usize {
+        64 * self.blocks * if self.ping_pong { 1 } else { 2 }
+    }
+    pub(super) fn defines(&self, staging: Option<Staging>) -> Vec<(&'static str, Value)> {
+        let Staging { stages, boxes, rows } = staging.unwrap_or(Staging { stages: self.stages, boxes: 0, rows: 0 });
+        vec![
+            ("PP", self.ping_pong.into()),
+            ("MT", self.blocks.into()),
+            ("BN", self.columns.into()),
+            ("STAGES", stages.into()),
+            ("GROUP_M", self.band.into()),
+            ("STAGED", boxes.into()),
+            ("BOX_ROWS", rows.into()),
+        ]
+    }
+    /// As much room for an epilogue as leaves the products their pace.
+    pub(super) fn staging(&self) -> Staging {
+        let [stages, boxes] = self.staged;
+        Staging { stages, boxes, rows: 16 }
+    }
+    /// The way an epilogue that reads or writes a second matrix goes after sums over `k`. Measured on an H200 with the first tile
+    /// (sweep.rs): short sums gain up to 1.29 with room for the epilogue, and lose 0.92 with 3072 steps, where a stage less shows.
+    pub(super) fn staging_for(&self, k: usize) -> Option<Staging> {
+        match (self.ping_pong, k <= LONG, *self == TILES[0]) {
+            (true, true, _) => Some(self.staging()),
+            (true, false, true) => Some(Staging { stages: self.stages, boxes: 3, rows: 8 }),
+            _ => None,
+        }
+    }
+    pub(super) fn count(&self, m: usize, n: usize) -> usize {
+        m.div_ceil(self.rows()) * n.div_ceil(self.columns)
+    }
+    /// Estimated microseconds of a product on `units` multiprocessors. One does 4.9 TFLOP/s and moves 32 kB/us to memory,
+    /// 42 kB/us to the cache.
+    pub(super) fn estimate(&self, [m, n, k]: [usize; 3], split: Split, units: usize) -> f64 {
+        let area = (self.rows() * self.columns) as f64;
+        let (tiles, splits) = (self.count(m, n), split.count());
+        if split == Split::Even {
+            // What it takes from one group of a tile to the next, as often as a tile has groups; 1.06 of it all as measured.
+            let run = (tiles * k.div_ceil(BLOCK_K)).div_ceil(units) as f64;
+            let main = run * area * (2 * BLOCK_K) as f64 / (4.9e6 * self.speed);
+            return 1.06 * (main + (2.8 + 3.7e-5 * area) * units as f64 / tiles as f64);
+        }
+        // The cache's bandwidth holds tiles of 64 rows back; where few are at work each has more of it.
+        let share = units as f64 / (tiles * splits).min(units) as f64;
+        let speed = if self.rows() == 64 { (self.speed * share).min(1.0) } else { self.speed };
+        let main = k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (4.9e6 * speed);
+        let rounds = (tiles * splits).div_ceil(units) as f64;
+        let (store, after) = match split {
+            Split::None | Split::Even => (area * 2.0 / 32e3, 0.0),
+            Split::Sum { add } => (area * if add { 8.0 } else { 4.0 } / 32e3, 0.0),
+            // Those that work on a tile at one time wait for one another in turn, and what they hand on takes some of the
+            // cache's bandwidth from those that multiply.
+            Split::Chain(_) => {
+                // Two of them at least: the next is told of it and waits for its first bytes.
+                let hand_on = (area * 8.0 / 42e3).max(2.0);
+                let traffic = ((splits - 1) * m * n * 2 * size_of::<f32>()) as f64 / 11e6;
+                (hand_on, hand_on * (splits.min(units.div_ceil(tiles)) - 1) as f64 + traffic)
+            }
+            Split::Parts(_) => {
+                let bytes = (splits * m * n * size_of::<f32>()) as f64;
+                (area * 4.0 / 32e3, 6.0 + bytes / if bytes < 4e7 { 4e6 } else { 1.9e6 })
+            }
+        };
+        let start = 3.0;
+        match self.ping_pong {
+            true => start + rounds * main.max(store) + store + after,
+            false => start + rounds * (main + store) + after,
+        }
+    }
+}
+
+impl Plan {
+    /// The cheapest; `parts` says whether the epilogue is one that the second kernel has.
+    pub(super) fn of(sizes: [usize; 3], units: usize, parts: bool) -> Self {
+        let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 32);
+        let mut best = (f64::INFINITY, Self { tile: TILES[0], split: Split::None, staging: None });
+        for tile in TILES {
+            let chains = tile.count(sizes[0], sizes[1]) * 2 <= TURNS;
+            let ways = (2..=most).flat_map(|n| [Split::Parts(n), Split::Chain(n)]);
+            let possible = |split: &Split| match split {
+                Split::None => true,
+                Split::Chain(_) => chains,
+                // Measured for gradients of weights, which have no other matrix in their epilogue.
+                Split::Even => parts && sizes[2] >= EVEN_FROM && tile.rows() > 64 && tile.count(sizes[0], sizes[1]) < units,
+                Split::Parts(_) => parts,
+                Split::Sum { .. } => false,
+            };
+            for split in ways.chain([Split::None, Split::Even]).filter(possible) {
+                let cost = tile.estimate(sizes, split, units);
+                if cost < best.0 {
+                    best = (cost, Self { tile, split, staging: None });
+                }
+            }
+        }
+        best.1
+    }
+    /// The cheapest that leaves its sums in f32.
+    pub(super) fn sum(sizes: [usize; 3], units: usize, add: bool) -> Self {
+        let split = Split::Sum { add };
+        let cost = |tile: &Tile| tile.estimate(sizes, split, units);
+        let cheapest = TILES.into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        Self { tile: cheapest.unwrap_or(TILES[0]), split, staging: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_fill_the_device_and_keep_to_its_limits() {
+        for tile in TILES {
+            let bytes = |stages| stages * (tile.rows() + tile.columns) * 128 + 1024;
+            assert!(bytes(tile.stages) <= 232_448, "{tile:?}");
+            let ways = [tile.staging_for(768), tile.staging_for(3072)];
+            for Staging { stages, boxes, rows } in ways.into_iter().flatten().chain([tile.staging()]) {
+                assert!(boxes >= 2 && stages <= tile.stages);
+                assert!(bytes(stages) + 8 * boxes * rows * 128 <= 232_448, "{tile:?}");
+                // Barriers have the last 1024 bytes.
+                assert!(16 * tile.stages <= 1024 && 16 * stages + 8 * 8 * boxes <= 1024);
+            }
+        }
+        let plan = |sizes| Plan::of(sizes, 132, true);
+        // As measured (sweep.rs): what is chosen takes at most 1.04 of the least.
+        for (sizes, tile) in [([768, 2304, 65_536], 1), ([768, 3072, 65_536], 1), ([3072, 768, 65_536], 1)] {
+            assert_eq!(plan(sizes), Plan { tile: TILES[tile], split: Split::Even, staging: None }, "{sizes:?}");
+        }
+        for sizes in [[768, 2304, 16_384], [2304, 768, 16_384], [768, 3072, 16_384], [3072, 768, 16_384]] {
+            assert_eq!(plan(sizes), Plan { tile: TILES[0], split: Split::Even, staging: None }, "{sizes:?}");
+        }
+        assert_eq!(plan([768, 768, 16_384]), Plan { tile: TILES[0], split: Split::Parts(5), staging: None });
+        assert!(matches!(plan([768, 768, 65_536]).split, Split::Parts(_)));
+        assert_eq!(plan([16_384, 3072, 768]).split, Split::None);
+        assert_eq!(plan([16_384, 50_304, 768]).split, Split::None);
+        assert_eq!(plan([64, 768, 768]).tile.rows(), 64);
+    }
+}
