@@ -36,7 +36,7 @@ test:
 check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test --package netcl --test layering --test docs
+	$(CARGO) test --workspace --test layering --test docs
 
 bench: build
 	$(NETCL) bench gemm --peer $(PEER)
