@@ -42,10 +42,49 @@ impl Deref for MappedFile {
     }
 }
 
+/// Bytes that this process can still take of the host's memory: what Linux calls available and what is free of the swap space, or
+/// what the control group leaves where that is less. `None` where the system does not say.
+pub fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = |name: &str| number_after(&text, name).map(|n| n.saturating_mul(1024));
+    let free = kib("MemAvailable:")?.saturating_add(kib("SwapFree:").unwrap_or(0));
+    Some(control_group(Path::new("/sys/fs/cgroup")).map_or(free, |left| left.min(free)))
+}
+
+/// What the limit of the control group mounted at `dir` leaves; `None` without a limit. Version 2 of the interface, as containers
+/// have it. Pages of files do not count: they are given back.
+fn control_group(dir: &Path) -> Option<u64> {
+    let limit: u64 = std::fs::read_to_string(dir.join("memory.max")).ok()?.trim().parse().ok()?;
+    let used = std::fs::read_to_string(dir.join("memory.stat")).ok()?;
+    Some(limit.saturating_sub(number_after(&used, "anon")?))
+}
+
+/// The number after the word `name` at the start of a line.
+fn number_after(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().map(str::split_whitespace);
+    lines.find_map(|mut words| (words.next()? == name).then(|| words.next()?.parse().ok()).flatten())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ErrorKind;
+
+    #[test]
+    fn available_memory_is_the_least_of_what_bounds_it() {
+        if cfg!(target_os = "linux") {
+            assert!(available_memory().unwrap() > 1 << 20);
+        }
+        let dir = std::env::temp_dir().join(format!("netcl-group-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        assert_eq!(control_group(&dir), None);
+        std::fs::write(dir.join("memory.stat"), "anon 600\nfile 9000\n").unwrap();
+        for (limit, left) in [("max\n", None), ("1000\n", Some(400)), ("500\n", Some(0))] {
+            std::fs::write(dir.join("memory.max"), limit).unwrap();
+            assert_eq!(control_group(&dir), left);
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn maps_bytes_and_names_what_fails() {

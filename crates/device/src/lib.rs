@@ -25,7 +25,7 @@ pub use buffer::Buffer;
 pub use capabilities::{Capabilities, DeviceKind};
 pub use device::{Device, Label, TagGuard};
 pub use error::{Error, ErrorKind, Result};
-pub use host::MappedFile;
+pub use host::{MappedFile, available_memory};
 pub use open::{at_least_one, list, open_driver};
 pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, hint, report};
 pub use pool::{MemoryStats, human};

@@ -113,6 +113,12 @@ fn impossible_settings_name_the_option() {
             |c| (c.heads, c.width) = (1, 1024),
             "--heads 1 makes heads of 1024, --width 1024 allows 256 at most",
         ),
+        // The search for better ones ends, whatever the width.
+        (
+            |c| (c.heads, c.width) = (7, (1 << 61) - 1),
+            "--heads 7 does not divide --width 2305843009213693951, nor",
+        ),
+        (|c| (c.heads, c.width) = (usize::MAX, usize::MAX - 1), "--heads 18446744073709551615 does not"),
         (|c| c.dropout = 1.0, "--dropout 1 "),
         (|c| c.val_split = -0.1, "--val-split -0.1"),
         (|c| c.betas = [0.9, 1.0], "--betas 0.9,1 must"),

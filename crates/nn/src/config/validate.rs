@@ -5,6 +5,8 @@ use netcl_device::{Error, Result};
 
 /// The fused attention keeps one head's row in registers or local memory.
 const MAX_HEAD: usize = 256;
+/// Numbers of heads that are tried for a better one, in each direction: a width of 10¹⁸ has too many.
+const TRIED: usize = 10_000;
 
 impl TrainConfig {
     /// `Format` for the first setting that cannot be, with what to change.
@@ -38,8 +40,8 @@ impl TrainConfig {
         if fits(&heads) {
             return None;
         }
-        let below = (1..heads.min(width + 1)).rev().find(fits);
-        let above = (heads + 1..=width).find(fits);
+        let below = (1..heads.min(width.saturating_add(1))).rev().take(TRIED).find(fits);
+        let above = (heads.saturating_add(1)..=width).take(TRIED).find(fits);
         let near: Vec<_> = below.into_iter().chain(above).map(|heads| heads.to_string()).collect();
         let reason = if width.is_multiple_of(heads) {
             format!(
@@ -49,7 +51,12 @@ impl TrainConfig {
         } else {
             format!("--heads {heads} does not divide --width {width}")
         };
-        Some(format!("{reason}; the nearest heads that fit: {}", near.join(", ")))
+        Some(match near.is_empty() {
+            true => format!(
+                "{reason}, nor does a number near it; take a --width with small factors, as 64 for each head"
+            ),
+            false => format!("{reason}; the nearest heads that fit: {}", near.join(", ")),
+        })
     }
 
     fn optimizer(&self) -> Option<String> {

@@ -33,12 +33,16 @@ pub struct GptConfig {
 }
 
 impl GptConfig {
-    /// Number of parameters; the tied head counts once.
+    /// Number of parameters; the tied head counts once. Shapes that no memory holds give `usize::MAX`.
     pub fn parameters(&self) -> usize {
-        let (c, b) = (self.width, usize::from(self.bias));
-        let block = 12 * c * c + 2 * c + b * (9 * c + 2 * c);
-        (self.vocab + self.context) * c + self.layers * block + c + b * c
+        let (c, bias) = (self.width, usize::from(self.bias));
+        let square = c.saturating_mul(c).saturating_mul(12);
+        let block = square.saturating_add(c.saturating_mul(2 + 11 * bias));
+        let tables = self.vocab.saturating_add(self.context).saturating_mul(c);
+        let blocks = self.layers.saturating_mul(block);
+        tables.saturating_add(blocks).saturating_add(c.saturating_mul(1 + bias))
     }
+
     /// Floating-point operations of one training step on `tokens` tokens in sequences of `t`: 6 per weight of a matrix
     /// product, and attention's products counted causal (half of all pairs).
     pub fn flops(&self, tokens: usize, t: usize) -> f64 {

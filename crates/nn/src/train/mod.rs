@@ -10,6 +10,7 @@
 mod evaluate;
 mod explain;
 mod inputs;
+mod memory;
 mod observer;
 mod peak;
 mod profile;
@@ -21,6 +22,7 @@ mod trainer;
 mod uploads;
 
 pub use inputs::{Inputs, open_inputs};
+pub use memory::MemoryPlan;
 pub use observer::{Observer, RunInfo, Silent};
 pub use peak::measure as matmul_peak;
 pub use profile::{Profile, ProfileSettings};

@@ -5,7 +5,7 @@ use super::profile::Profiling;
 use super::step::Pending;
 use super::stepper::Stepper;
 use super::uploads::Uploads;
-use super::{open_inputs, peak};
+use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
 use crate::config::{Dtype, GraphMode, TrainConfig};
 use crate::data::{Eval, Loader, Position, Prefetch};
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Batches made ahead.
-const PREFETCH: usize = 4;
+pub(super) const PREFETCH: usize = 4;
 /// Steps whose kernels are timed for the report: after everything is compiled.
 const PROFILED: std::ops::Range<u64> = 5..8;
 
@@ -115,7 +115,11 @@ impl Trainer {
     ) -> Result<Self> {
         config.validate()?;
         let kept = from.as_ref().map(|(_, path)| Tokenizer::from_dir(path)).and_then(Result::ok);
+        // Once before the data is read, which may take long, and once with the vocabulary that comes of it.
+        let plan = |vocab| MemoryPlan::of(&config, &config.gpt(vocab), device.capabilities()).check(device);
+        plan(config.vocab.unwrap_or(1))?;
         let inputs = open_inputs(&config, kept)?;
+        plan(inputs.vocab)?;
         let model = Gpt::new(device, config.gpt(inputs.vocab), config.dtype.storage(), config.seed)?;
         let optimizer = optimizer(&model, &config)?;
         let rate = config.learning_rate();

@@ -27,6 +27,13 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
+    /// Bytes on the device of [`Uploads::new`] with the same arguments; saturates.
+    pub fn planned(rows: usize, context: usize, micros: usize) -> u64 {
+        let ids = (rows as u64).saturating_mul(context as u64);
+        let slot = ids.saturating_mul(2).saturating_add(ALIGN as u64).saturating_mul(4);
+        slot.saturating_mul((STEPS as u64 + 1).saturating_mul(micros as u64))
+    }
+
     /// For steps of `micros` batches of `rows` sequences of `context` tokens.
     pub fn new(device: &Device, rows: usize, context: usize, micros: usize) -> Result<Self> {
         let _tag = device.tag("inputs");

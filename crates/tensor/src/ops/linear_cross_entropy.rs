@@ -11,6 +11,7 @@ use super::join::cat;
 use super::matmul::{Epilogue, Matrix, Problem, accumulate, product, run};
 use super::prelude::*;
 use crate::tape;
+use netcl_device::Capabilities;
 
 /// Bytes of logits that live at one time at most, and their share of the device's memory.
 const LOGITS: usize = 1 << 30;
@@ -93,10 +94,10 @@ pub struct Saved {
 }
 
 impl LinearCrossEntropy {
-    /// Rows of a chunk for a vocabulary of `v`.
-    fn rows(&self, device: &Device, v: usize, dtype: DType) -> usize {
-        let memory = usize::try_from(device.capabilities().global_mem).unwrap_or(usize::MAX);
-        let fit = LOGITS.min(memory / LOGITS_SHARE) / (v * dtype.size()).max(1);
+    /// Rows of a chunk for a vocabulary of `v` on a device with these capabilities: logits of so many rows live at one time.
+    pub fn rows(&self, device: &Capabilities, v: usize, dtype: DType) -> usize {
+        let memory = usize::try_from(device.global_mem).unwrap_or(usize::MAX);
+        let fit = LOGITS.min(memory / LOGITS_SHARE) / v.saturating_mul(dtype.size()).max(1);
         self.chunk.unwrap_or_else(|| (1 << fit.max(1).ilog2()).max(LEAST))
     }
     fn loss(&self) -> CrossEntropy {
@@ -143,7 +144,7 @@ impl Op<3> for LinearCrossEntropy {
         let v = weight_even.dims2()?[0];
         let (targets, loss) = (targets.contiguous()?.reshape([rows])?, x.empty_f32([rows])?);
         let flat = x.detach().contiguous()?.reshape([rows, c])?;
-        let chunk = self.rows(device, v, x.dtype());
+        let chunk = self.rows(device.capabilities(), v, x.dtype());
         let wants = |input: &Tensor| self.gradients && input.requires_grad();
         let dx = if wants(x) { Some(flat.empty_like()?) } else { None };
         let dweight = match wants(weight) {

@@ -1,0 +1,242 @@
+//! What a training run takes, computed from its settings before anything is allocated.
+
+use super::trainer::PREFETCH;
+use super::uploads::Uploads;
+use crate::config::{Recompute, TrainConfig};
+use crate::gpt::GptConfig;
+use netcl_device::{Capabilities, available_memory, human};
+use netcl_tensor::ops::linear_cross_entropy::LinearCrossEntropy;
+use netcl_tensor::{DType, Device, Error, Result};
+
+/// Results of one block that its backward needs, in activations `(B, T, C)`: two norms, queries, keys and values, attention's
+/// result, two residuals, and four each before and after the GELU.
+const KEPT: usize = 16;
+/// Of those: what comes out of the GELU, and out of the norms.
+const GELU: usize = 4;
+const NORMS: usize = 2;
+/// Gradients of activations that are alive at once in a block's backward, in the same unit.
+const BACKWARD: usize = 9;
+/// Share of the estimated activations that a run takes in any case, in percent. The rest depends on the kernels a device gets.
+const CERTAIN: u64 = 75;
+
+/// Bytes of a training run, by purpose. Numbers that no machine can hold saturate at `u64::MAX`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// Trained numbers.
+    pub count: u64,
+    /// The weights in their storage type.
+    pub parameters: u64,
+    /// One gradient a weight, in the storage type.
+    pub gradients: u64,
+    /// AdamW's two averages, and f32 weights where storage is narrower.
+    pub optimizer: u64,
+    /// Estimate: results of the forward pass that the backward needs, and what the kernels work with.
+    pub activations: u64,
+    /// Batches on the device.
+    pub inputs: u64,
+    /// Batches that the host makes ahead.
+    pub host: u64,
+}
+
+/// A product that saturates.
+fn product(factors: &[usize]) -> u64 {
+    factors.iter().fold(1u64, |all, &n| all.saturating_mul(n as u64))
+}
+
+fn sum(parts: &[u64]) -> u64 {
+    parts.iter().fold(0u64, |all, &n| all.saturating_add(n))
+}
+
+/// A size in words; a saturated one says so.
+fn size(bytes: u64) -> String {
+    if bytes == u64::MAX { "more than 16 EiB".into() } else { human(bytes) }
+}
+
+impl MemoryPlan {
+    /// The plan of `config` for `model` on a device with these `capabilities`.
+    pub fn of(config: &TrainConfig, model: &GptConfig, capabilities: &Capabilities) -> Self {
+        let dtype = config.dtype.storage();
+        let count = model.parameters() as u64;
+        let (narrow, averages) = (dtype != DType::F32, 2);
+        let of_count = |bytes: u64| count.saturating_mul(bytes);
+        let micros = config.grad_accum as usize;
+        let batch = product(&[config.batch, config.context, 2 * 4]);
+        Self {
+            count,
+            parameters: of_count(dtype.size() as u64),
+            gradients: of_count(dtype.size() as u64),
+            optimizer: of_count(4 * (averages + u64::from(narrow))),
+            activations: activations(config, model, capabilities),
+            inputs: Uploads::planned(config.batch, config.context, micros),
+            host: batch.saturating_mul((PREFETCH + 1).saturating_add(micros) as u64),
+        }
+    }
+
+    /// All of the device's part.
+    pub fn device(&self) -> u64 {
+        sum(&[self.parameters, self.gradients, self.optimizer, self.activations, self.inputs])
+    }
+
+    /// The part of [`device`](Self::device) that is certain; the estimate of the activations counts three quarters.
+    pub fn least(&self) -> u64 {
+        let activations = self.activations / 100 * CERTAIN;
+        sum(&[self.parameters, self.gradients, self.optimizer, activations, self.inputs])
+    }
+
+    /// Each part with its name, for people.
+    pub fn rows(&self) -> [(&'static str, u64); 6] {
+        [
+            ("parameters", self.parameters),
+            ("gradients", self.gradients),
+            ("optimizer", self.optimizer),
+            ("activations", self.activations),
+            ("batches on the device", self.inputs),
+            ("batches on the host", self.host),
+        ]
+    }
+
+    /// Compares the plan with the memory of `device` and of the host.
+    ///
+    /// # Errors
+    /// `Memory` that names what is requested, what is available, and the options to change.
+    pub fn check(&self, device: &Device) -> Result<()> {
+        self.fits(device.capabilities(), available_memory())
+    }
+
+    /// The same with `host` bytes available there, where that is known.
+    fn fits(&self, capabilities: &Capabilities, host: Option<u64>) -> Result<()> {
+        let least = self.least();
+        // Memory of processors and simulated devices is the host's.
+        let on_host = capabilities.is_cpu() || capabilities.simulated;
+        let from_host = if on_host { least.saturating_add(self.host) } else { self.host };
+        let host = host.filter(|host| from_host > *host);
+        let (needed, available, place) = match host {
+            _ if least > capabilities.global_mem => {
+                (least, capabilities.global_mem, capabilities.id.as_str())
+            }
+            Some(host) => (from_host, host, "this host"),
+            None => {
+                if self.device() > capabilities.global_mem {
+                    tracing::warn!(
+                        "training takes about {}, {} has {}: it may not fit. {}",
+                        size(self.device()),
+                        capabilities.id,
+                        human(capabilities.global_mem),
+                        self.advice(capabilities.global_mem)
+                    );
+                }
+                return Ok(());
+            }
+        };
+        let parts: Vec<_> =
+            self.rows().iter().map(|(name, bytes)| format!("{name} {}", size(*bytes))).collect();
+        Err(Error::memory(format!(
+            "training takes at least {} of memory, {place} has {} available; nothing was allocated. {} parameters: {}. {}",
+            size(needed),
+            human(available),
+            if self.count >= usize::MAX as u64 { "uncountable".into() } else { self.count.to_string() },
+            parts.join(", "),
+            self.advice(available)
+        )))
+    }
+
+    /// The options that decide: those of the weights where they alone take too much, or the most.
+    fn advice(&self, available: u64) -> &'static str {
+        let weights = sum(&[self.parameters, self.gradients, self.optimizer]);
+        let rest = sum(&[self.activations, self.inputs, self.host]);
+        if weights > available || weights >= rest {
+            "Lower --layers, --width or the vocabulary, or take --dtype bf16"
+        } else {
+            "Lower --batch or --context (--grad-accum makes up for smaller batches), or take --recompute block"
+        }
+    }
+}
+
+/// Results kept for the backward pass, the logits of a chunk of rows, and gradients on their way back.
+fn activations(config: &TrainConfig, model: &GptConfig, capabilities: &Capabilities) -> u64 {
+    let dtype = config.dtype.storage();
+    let rows = config.batch.saturating_mul(config.context);
+    let unit = product(&[rows, model.width, dtype.size()]);
+    let units = |n: usize| unit.saturating_mul(n as u64);
+    let masks = if config.dropout > 0.0 { 1 } else { 0 };
+    let kept = match config.recompute {
+        Recompute::None => KEPT + masks,
+        Recompute::Gelu => KEPT + masks - GELU,
+        Recompute::Norm => KEPT + masks - GELU - NORMS,
+        Recompute::Block => 1,
+    };
+    let again = if config.recompute == Recompute::Block { units(KEPT + masks) } else { 0 };
+    // Mean and deviation of two norms, and one number a head and row of attention, all f32.
+    let statistics = product(&[rows, 4, model.heads.saturating_add(4), model.layers]);
+    let blocks = units(kept.saturating_mul(model.layers));
+    let chunk = LinearCrossEntropy::default().rows(capabilities, model.vocab, dtype).min(rows.max(1));
+    let head = sum(&[product(&[chunk, model.vocab, dtype.size()]), units(2)]);
+    sum(&[blocks, statistics, again, head.max(units(BACKWARD)), units(3)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_device::DeviceKind;
+
+    fn plan(change: impl FnOnce(&mut TrainConfig)) -> MemoryPlan {
+        let mut config = TrainConfig::preset("char-cpu").unwrap();
+        change(&mut config);
+        MemoryPlan::of(&config, &config.gpt(65), &Capabilities::floor("any:0", DeviceKind::Gpu))
+    }
+
+    #[test]
+    fn a_plan_counts_what_is_certain_exactly() {
+        let plan = plan(|c| c.dtype = crate::config::Dtype::Bf16);
+        let count = TrainConfig::preset("char-cpu").unwrap().gpt(65).parameters() as u64;
+        assert_eq!((plan.count, plan.parameters, plan.gradients), (count, 2 * count, 2 * count));
+        assert_eq!(plan.optimizer, 12 * count);
+        assert!(plan.least() < plan.device() && plan.device() < 64 << 20);
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_refused_with_requested_and_available() {
+        let capabilities = Capabilities::floor("any:0", DeviceKind::Gpu);
+        let huge = 1_000_000_000_000;
+        type Change = fn(&mut TrainConfig);
+        let changes: [(Change, &str); 6] = [
+            (|c| c.batch = 1_000_000_000_000, "--batch"),
+            (|c| c.layers = 1_000_000_000_000, "--layers"),
+            (|c| c.width = 1 << 40, "--width"),
+            (|c| c.context = 1_000_000_000_000, "--"),
+            (|c| c.grad_accum = u32::MAX, "--"),
+            (|c| (c.layers, c.width, c.batch) = (usize::MAX, usize::MAX, usize::MAX), "more than 16 EiB"),
+        ];
+        for (change, part) in changes {
+            let error = plan(change).fits(&capabilities, Some(1 << 33)).unwrap_err();
+            assert_eq!(error.kind(), netcl_device::ErrorKind::Memory);
+            for part in [part, "training takes at least", "1.0 GiB available", "nothing was allocated"] {
+                assert!(error.message().contains(part), "{error} has not: {part}");
+            }
+        }
+        let vocab = TrainConfig::preset("demo").unwrap();
+        let vocab = MemoryPlan::of(&vocab, &vocab.gpt(huge), &capabilities);
+        assert!(vocab.fits(&capabilities, None).unwrap_err().message().contains("vocabulary"));
+    }
+
+    #[test]
+    fn a_processor_takes_the_hosts_memory_and_a_card_its_own() {
+        let (card, cpu) =
+            (Capabilities::floor("any:0", DeviceKind::Gpu), Capabilities::floor("any:1", DeviceKind::Cpu));
+        let plan = plan(|_| ());
+        let little = plan.host + (1 << 20);
+        assert!(plan.least() > 1 << 20);
+        plan.fits(&card, Some(little)).unwrap();
+        let error = plan.fits(&cpu, Some(little)).unwrap_err();
+        assert!(error.message().contains("this host has"), "{error}");
+        plan.fits(&cpu, None).unwrap();
+        assert!(plan.fits(&card, Some(plan.host - 1)).unwrap_err().message().contains("this host has"));
+    }
+
+    #[test]
+    fn recomputing_takes_less() {
+        let of = |recompute| plan(|c| c.recompute = recompute).activations;
+        let all = [Recompute::None, Recompute::Gelu, Recompute::Norm, Recompute::Block].map(of);
+        assert!(all.is_sorted_by(|a, b| a > b), "{all:?}");
+    }
+}
