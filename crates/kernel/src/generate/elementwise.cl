@@ -89,11 +89,11 @@ static inline FV normal(FV x, FV e) {
 #define OVER_ONE_PLUS(x, e) ((x) / (1.0f + (e)))
 #else
 /* x / (1 + e) for e >= 0, rounded about once: GPUs' division may be 2.5 ulp off. What 1 + e and the quotient lost is found by
- * exact sums and products and given back, unless something is infinite. */
+ * exact sums and products and given back, unless something is infinite; a zero keeps its sign. */
 static inline FV over_one_plus(FV x, FV e) {
   const FV d = 1.0f + e, back = d - 1.0f, lost = (1.0f - (d - back)) + (e - back), r = 1.0f / d, q = x * r;
   const FV rest = fma(-q, d, x) - q * lost;
-  return fabs(rest) <= FLT_MAX ? fma(rest, r, q) : q;
+  return fabs(rest) <= FLT_MAX && q != 0.0f ? fma(rest, r, q) : q;
 }
 #define OVER_ONE_PLUS(x, e) over_one_plus((FV)(x), (e))
 #endif

@@ -33,7 +33,8 @@ impl Op<1> for ArgMax {
     }
     fn reference(&self, [x]: [&Array; 1]) -> Array {
         let dims = x.shape.dims();
-        let first = |row: &[f64]| (1..row.len()).fold(0, |best, i| if row[i] > row[best] { i } else { best });
+        let before = |a: f64, b: f64| a > b || a.is_nan() && !b.is_nan();
+        let first = |row: &[f64]| (1..row.len()).fold(0, |best, i| if before(row[i], row[best]) { i } else { best });
         Array::new(&dims[..dims.len() - 1], x.rows().map(|row| first(row) as f64).collect())
     }
     fn samples() -> Vec<Sample<Self, 1>> {

@@ -126,7 +126,7 @@ fn default_scale(options: &AttentionOptions, size: usize) -> f32 {
 /// See [`attention`].
 #[derive(Clone)]
 pub struct Attention {
-    options: AttentionOptions,
+    pub(super) options: AttentionOptions,
 }
 
 impl Attention {
@@ -231,9 +231,9 @@ impl Op<3> for Attention {
 /// See [`attention_qkv`].
 #[derive(Clone)]
 pub struct AttentionQkv {
-    options: AttentionOptions,
-    heads: usize,
-    kv_heads: usize,
+    pub(super) options: AttentionOptions,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
 }
 
 impl AttentionQkv {

@@ -32,7 +32,8 @@
 #define CHUNKS ((D + 31) / 32)
 #define ROW4 (CHUNKS * 8 + 1)
 #define D4 ((D + 3) / 4)
-#define NEG (-1e30f)
+/* The score of a key that is not seen. */
+#define NEG (-FLT_MAX)
 #define LOG2_E 1.44269504f
 
 /* Element (row, d) of a tile, where rows are runs of ROW4 float4. */

@@ -29,7 +29,8 @@
 #define DP (DV * VW)
 #define DFULL (D / VW)
 #define AS_IV(v) CAT(as_int, VW)(v)
-#define NEG (-1e30f)
+/* The score of a key that is not seen. */
+#define NEG (-FLT_MAX)
 
 /* Keys and values as the inner loops read them: in place when f32, else a block widened once. */
 #if DTYPE == 0

@@ -7,7 +7,7 @@
  * groups    ceil(T*G / BQ), KH, B of WG items
  * q         element (b,h,t,d) at q0 + b*qb + h*qh + t*qt + d; k, v likewise with (b,kh,s,d); type T
  * o         (B,T,H,D) contiguous, type T
- * lse       (B,H,T) f32, ln of the sum of exp(scale * score); 1e30 where a row sees no key (its o is 0)
+ * lse       (B,H,T) f32, ln of the sum of exp(scale * score); FLT_MAX where a row sees no key (its o is 0)
  * Causal and dropout: as in attention_vector.cl, with the same draws.
  *
  * Defines: those of attention_grid.cl, BQ, BK (defaults by D).
@@ -42,7 +42,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
   float top[RQ], sum[RQ];
   int last[RQ];
   UNROLL for (int i = 0; i < RQ; ++i) {
-    top[i] = 0.1f * NEG; /* above NEG, so that a masked score gives 0 even where nothing was seen yet */
+    top[i] = 0.97f * NEG; /* above NEG, so that a masked score gives 0 even where nothing was seen yet */
     sum[i] = 0.0f;
     last[i] = last_key(r0 + y + i * TY, rows, t_len, s_len);
     UNROLL for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
@@ -104,9 +104,10 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
     float all = 0.0f;
     for (int j = 0; j < TX; ++j) all += red[row * (TX + 1) + j];
     uint g, t = row_of(r0 + row, &g);
-    const float by = all == 0.0f ? 0.0f : 1.0f / all;
+    /* All scores of a row -infinity: NaN, as the softmax of such a row is. */
+    const float by = last[i] < 0 ? 0.0f : all == 0.0f ? NAN : 1.0f / all;
     __global T *to = o + ((ulong)t * heads + g) * D;
     STORE_ROW(to, acc[i], by, x)
-    if (x == 0) lse[g * (ulong)t_len + t] = all == 0.0f ? -NEG : (top[i] + log2(all)) * 0.693147181f;
+    if (x == 0) lse[g * (ulong)t_len + t] = last[i] < 0 ? -NEG : all == 0.0f ? NAN : (top[i] + log2(all)) * 0.693147181f;
   }
 }

@@ -7,7 +7,7 @@
  * groups    ceil(T*G / BQ), KH, B
  * q         element (b,h,t,d) at q0 + b*qb + h*qh + t*qt + d; k, v likewise with (b,kh,s,d); type T
  * o         (B,T,H,D) contiguous, type T
- * lse       (B,H,T) f32, ln of the sum of exp(scale * score); 1e30 where a row sees no key (its o is 0)
+ * lse       (B,H,T) f32, ln of the sum of exp(scale * score); FLT_MAX where a row sees no key (its o is 0)
  *
  * Causal: query t sees keys s <= t + S - T.
  * Dropout: word s % 4 of Philox draw ((b*H + h)*T + t) * ceil(S/4) + s/4 drops its probability when below `drop`,
@@ -36,7 +36,7 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   load_lanes(xq, &r, scale * 1.44269504f, q, qh, qt); /* powers of two from here on */
   for (int j = 0; j < QV; ++j) {
     last[j] = last_key(&r, j, more);
-    top[j] = (FV)(0.1f * NEG); /* above NEG, so that a masked score gives 0 even where nothing was seen yet */
+    top[j] = (FV)(0.97f * NEG); /* above NEG, so that a masked score gives 0 even where nothing was seen yet */
     sum[j] = (FV)(0.0f);
   }
   for (int i = 0; i < DP * QV; ++i) acc[i] = (FV)(0.0f);
@@ -107,9 +107,15 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   FV by[QV];
   float stat[BQ];
   for (int j = 0; j < QV; ++j) {
-    IV none = sum[j] == (FV)(0.0f);
-    by[j] = select((FV)(1.0f) / sum[j], (FV)(0.0f), none);
-    CAT(vstore, VW)(select((top[j] + log2(sum[j])) * 0.693147181f, (FV)(-NEG), none), j, stat);
+    /* All scores of a row -infinity: NaN, as the softmax of such a row is. */
+    const IV empty = sum[j] == (FV)(0.0f);
+#if CAUSAL
+    const IV none = last[j] < (IV)(0);
+#else
+    const IV none = (IV)(0);
+#endif
+    by[j] = select(select((FV)(1.0f) / sum[j], (FV)(NAN), empty), (FV)(0.0f), none);
+    CAT(vstore, VW)(select(select((top[j] + log2(sum[j])) * 0.693147181f, (FV)(NAN), empty), (FV)(-NEG), none), j, stat);
   }
   store_lanes(acc, &r, by, o, D, wt);
   for (uint i = 0; i < r.n; ++i) lse[r.g[i] * (ulong)t_len + r.t[i]] = stat[i];

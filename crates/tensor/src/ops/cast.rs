@@ -5,7 +5,7 @@ use super::prelude::*;
 /// The same values, rounded to another storage type.
 #[derive(Clone)]
 pub struct Cast {
-    dtype: DType,
+    pub(super) dtype: DType,
 }
 
 impl Op<1> for Cast {

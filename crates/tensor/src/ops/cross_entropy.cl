@@ -1,7 +1,8 @@
 /* Cross entropy of logits against class numbers: loss = (1 - s) * (lse - x[t]) + s * (lse - mean(x)) over rows of N,
  * with lse = log(sum(exp(x))) and s the label smoothing.
  *
- * x, dx (R, N) T; targets (R) int; lse, loss (R) float; scale, y (1) float; dy (R) or (1) float.
+ * x, dx (R, N) T; targets (R) int; lse (R, 2) float, max(x) and log(sum(exp(x - max(x)))), apart because their sum would be
+ * rounded to the size of the maximum; loss (R) float; scale, y (1) float; dy (R) or (1) float.
  * fwd, bwd   work-group r owns row r. Ignored rows give 0; a target outside 0 … classes - 1 gives NaN and reads nothing
  *            (classes is below N where a row ends in logits of -infinity).
  * mean       one work-group: sum of the losses over the number of rows not ignored, and that number's inverse for bwd.
@@ -17,25 +18,26 @@ __kernel void cross_entropy_fwd(__global const T *restrict x, __global const int
   const int target = targets[row];
   x += row * n;
   if (target == ignored) {
-    if (get_local_id(0) == 0) loss[row] = lse[row] = 0.0f;
+    if (get_local_id(0) == 0) loss[row] = lse[2 * row] = lse[2 * row + 1] = 0.0f;
     return;
   }
   const float2 share = softmax_share(x, n);
   const float top = GROUP_MAX(scratch, share.x);
-  const float all = top + log(GROUP_SUM(scratch, share.y * EXP(share.x - top)));
+  const float rest = log(GROUP_SUM(scratch, share.y * EXP(share.x - top)));
   float mean = 0.0f;
   if (smoothing > 0.0f) {
     FV acc = (FV)(0.0f);
     ulong i = get_local_id(0) * VW;
-    for (; i + VW <= n; i += WG * VW) acc += LDV(x, i);
+    for (; i + VW <= n; i += WG * VW) acc += LDV(x, i) - top;
     float sum = sum_lanes(acc);
-    for (ulong k = i; k < n && k < i + VW; k++) sum += LD(x, k);
+    for (ulong k = i; k < n && k < i + VW; k++) sum += LD(x, k) - top;
     mean = GROUP_SUM(scratch, sum) / (float)n;
   }
   if (get_local_id(0) == 0) {
     const int inside = target >= 0 && target < classes;
-    lse[row] = all;
-    loss[row] = inside ? (1.0f - smoothing) * (all - LD(x, target)) + (smoothing > 0.0f ? smoothing * (all - mean) : 0.0f) : NAN;
+    lse[2 * row] = top;
+    lse[2 * row + 1] = rest;
+    loss[row] = inside ? (1.0f - smoothing) * (top - LD(x, target) + rest) + (smoothing > 0.0f ? smoothing * (rest - mean) : 0.0f) : NAN;
   }
 }
 
@@ -65,14 +67,15 @@ __kernel void cross_entropy_bwd(__global const T *x, __global const int *restric
   const ulong row = get_group_id(0), l = get_local_id(0);
   const int target = targets[row];
   const int keep = target != ignored, inside = target >= 0 && target < classes;
-  const float g = inside ? dy[row * dy_step] * scale[0] : NAN, all = lse[row], even = smoothing / (float)n;
+  const float g = inside ? dy[row * dy_step] * scale[0] : NAN, top = lse[2 * row], rest = lse[2 * row + 1];
+  const float even = smoothing / (float)n;
   x += row * n;
   dx += row * n;
   /* The item that writes the target's element writes it twice, from a value read before. */
   const int owner = keep && inside && target / VW % WG == l;
   const float chosen = owner ? LD(x, target) : 0.0f;
   ulong i = l * VW;
-  for (; i + VW <= n; i += WG * VW) STV(dx, i, keep ? (EXP(LDV(x, i) - all) - even) * g : (FV)(0.0f));
-  for (ulong k = i; k < n && k < i + VW; k++) ST(dx, k, keep ? (EXP(LD(x, k) - all) - even) * g : 0.0f);
-  if (owner) ST(dx, target, (EXP(chosen - all) - even - (1.0f - smoothing)) * g);
+  for (; i + VW <= n; i += WG * VW) STV(dx, i, keep ? (EXP(LDV(x, i) - top - rest) - even) * g : (FV)(0.0f));
+  for (ulong k = i; k < n && k < i + VW; k++) ST(dx, k, keep ? (EXP(LD(x, k) - top - rest) - even) * g : 0.0f);
+  if (owner) ST(dx, target, (EXP(chosen - top - rest) - even - (1.0f - smoothing)) * g);
 }

@@ -92,7 +92,7 @@ impl CrossEntropy {
 
 /// What the forward keeps.
 pub enum Saved {
-    /// Log of the sum of exponentials (R), factor of the gradient (1).
+    /// Maximum and log of the sum of exponentials below it (R, 2), factor of the gradient (1).
     Rows(Tensor, Tensor),
     /// The gradient for `dy` 1, and how it was made.
     Gradient(Tensor, Plan),
@@ -111,7 +111,7 @@ impl CrossEntropy {
         let (x, targets) = (logits.contiguous()?, targets.contiguous()?);
         let rows = x.shape().rows_cols().0; // x seen as (R, V)
         let device = x.device();
-        let (lse, loss) = (x.empty_f32([rows])?, x.empty_f32(targets.shape())?);
+        let (lse, loss) = (x.empty_f32([rows, 2])?, x.empty_f32(targets.shape())?);
         self.losses([&x, &targets], [&lse, &loss], x.shape().last())?;
         match self.reduction {
             Reduction::None => Ok((loss, Saved::Rows(lse, Tensor::ones(device, [1], DType::F32)?))),
@@ -125,7 +125,7 @@ impl CrossEntropy {
             }
         }
     }
-    /// lse and loss (R) of contiguous x `(R, V)`; targets are below `classes`.
+    /// lse (R, 2) and loss (R) of contiguous x `(R, V)`; targets are below `classes`.
     fn losses(
         &self,
         [x, targets]: [&Tensor; 2],
@@ -175,7 +175,7 @@ impl CrossEntropy {
         if let (Some(one), Some(plan)) = (one, held) {
             return held::rows_into(&op, plan, [logits, targets, one], [loss, logits], classes);
         }
-        let lse = logits.empty_f32([loss.count()])?;
+        let lse = logits.empty_f32([loss.count(), 2])?;
         op.losses([logits, targets], [&lse, loss], classes)?;
         one.map_or(Ok(()), |one| op.gradients([logits, targets, &lse], [one, one], logits, classes))
     }
@@ -223,10 +223,12 @@ impl Op<2> for CrossEntropy {
             }
             kept += 1.0;
             let top = row.iter().fold(f64::NEG_INFINITY, |m, v| m.max(*v));
-            let lse = top + row.iter().map(|v| (v - top).exp()).sum::<f64>().ln();
-            let mean = row.iter().sum::<f64>() / row.len() as f64;
+            let rest = row.iter().map(|v| (v - top).exp()).sum::<f64>().ln();
+            let mean = row.iter().map(|v| v - top).sum::<f64>() / row.len() as f64;
             let class = (target >= 0.0 && target < row.len() as f64).then(|| row[target as usize]);
-            losses.data[r] = class.map_or(f64::NAN, |x| (1.0 - s) * (lse - x) + s * (lse - mean));
+            // Without smoothing an infinite mean has no part in it.
+            let even = if s > 0.0 { s * (rest - mean) } else { 0.0 };
+            losses.data[r] = class.map_or(f64::NAN, |x| (1.0 - s) * (top - x + rest) + even);
         }
         let sum = losses.data.iter().sum::<f64>();
         match self.reduction {

@@ -142,14 +142,14 @@ __kernel void cross_entropy_held(__global const uint4 *x, __global const int *re
 #endif
   const float sum = join_sum(sums, sum4(acc));
   /* What rounding took from the maximum in units of log2(e) is given back: losses of large logits keep their digits. */
-  const float all = fma(LN_2, log2(sum) + fma(-largest, LOG2_E, top), largest);
+  const float rest = LN_2 * (log2(sum) + fma(-largest, LOG2_E, top)), all = largest + rest;
 
 #if SMOOTH
   float4 plain = (float4)(0.0f);
 #if DTYPE == 0
-#define TOTAL(v) plain += LOW(v)
+#define TOTAL(v) plain += LOW(v) - largest
 #else
-#define TOTAL(v) plain += LOW(v) + HIGH(v)
+#define TOTAL(v) plain += (LOW(v) - largest) + (HIGH(v) - largest)
 #endif
   EACH_HELD if (HAS(j)) TOTAL(held[j] + zero);
 #if KEPT
@@ -179,9 +179,9 @@ __kernel void cross_entropy_held(__global const uint4 *x, __global const int *re
     /* The item that wrote the target's element writes it again. */
     ST(gradients, target, fma(e, factor, -even) - (1.0f - smoothing) * by);
 #if SMOOTH
-    loss[row] = (1.0f - smoothing) * (all - chosen) + smoothing * (all - mean);
+    loss[row] = (1.0f - smoothing) * (largest - chosen + rest) + smoothing * (rest - mean);
 #else
-    loss[row] = all - chosen;
+    loss[row] = largest - chosen + rest;
 #endif
   }
 }

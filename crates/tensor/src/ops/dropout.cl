@@ -1,4 +1,4 @@
-/* Dropout: y = x * keep where the element's Philox word (philox.cl) is at least `drop`, else 0. The backward is the same
+/* Dropout: y = x * keep where the element's Philox word (philox.cl) is at least `drop`, else x * 0. The backward is the same
  * kernel over dy: the mask is drawn again, never stored.
  *
  * x, y (n) T. CPUs: a work-item takes every get_global_size(0)-th run of 64 elements, VW lanes at a time. GPUs: VW elements are
@@ -23,13 +23,13 @@ static inline void drop_lanes(__global const T *x, __global T *y, ulong n, ulong
   for (uint w = 0; w < 4; ++w) {
     const ulong i = run * 64 + w * 16 + lane;
     if (i + VW <= n) {
-      const FV v = LOAD(i) * keep;
-      STORE(i, select(v, (FV)(0.0f), c[w] < (UV)(drop)));
+      /* A product, so that NaN and infinity are not hidden where they are dropped. */
+      STORE(i, LOAD(i) * select((FV)(keep), (FV)(0.0f), c[w] < (UV)(drop)));
     } else {
 #if VW > 1
       uint word[VW];
       CAT(vstore, VW)(c[w], 0, word);
-      for (ulong k = i; k < n; ++k) ST(y, k, word[k - i] < drop ? 0.0f : LD(x, k) * keep);
+      for (ulong k = i; k < n; ++k) ST(y, k, LD(x, k) * (word[k - i] < drop ? 0.0f : keep));
 #endif
     }
   }

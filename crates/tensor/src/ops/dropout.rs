@@ -33,7 +33,7 @@ pub fn masked(x: &Tensor, mask: DropMask) -> Result<Tensor> {
 /// See [`dropout`].
 #[derive(Clone)]
 pub struct Dropout {
-    mask: DropMask,
+    pub(super) mask: DropMask,
 }
 
 impl Dropout {

@@ -70,6 +70,46 @@ fn erf(x: f64) -> f64 {
     x.signum() * (1.0 - (-x * x).exp() / std::f64::consts::PI.sqrt() / (x.abs() + fraction))
 }
 
+/// fmin and fmax drop a NaN, in the argument and in the bounds. The upper bound wins over a lower one above it.
+const CLAMP: &str = "x0 != x0 || (FV)(s0) != (FV)(s0) || (FV)(s1) != (FV)(s1) ? x0 + s0 + s1 \
+                     : x0 > s1 || (FV)(s0) > (FV)(s1) ? (FV)(s1) : x0 < s0 ? (FV)(s0) : x0";
+const SIN: &str = "fabs(x0) < 1e-4f ? x0 : sin(x0)";
+/// Roots of -infinity and -0 are those of `sqrt`, as in PyTorch.
+const POW: &str = "s0 == 0.5f ? sqrt(x0) : s0 == -0.5f ? 1.0f / sqrt(x0) : pow(x0, (FV)(s0))";
+const POW_GRAD: &str = "s0 == 0.0f ? (FV)(0.0f) : x1 * (s0 * (s0 == 1.5f ? sqrt(x0) : s0 == 0.5f ? 1.0f / sqrt(x0) \
+                        : pow(x0, (FV)(s0 - 1.0f))))";
+
+fn clamped(x: f64, [low, high]: [f64; 2]) -> f64 {
+    if x.is_nan() || low.is_nan() || high.is_nan() {
+        f64::NAN
+    } else if x > high || low > high {
+        high
+    } else if x < low {
+        low
+    } else {
+        x
+    }
+}
+
+fn power(x: f64, exponent: f64) -> f64 {
+    if exponent == 0.5 {
+        x.sqrt()
+    } else if exponent == -0.5 {
+        1.0 / x.sqrt()
+    } else {
+        x.powf(exponent)
+    }
+}
+
+/// Of two numbers the larger; NaN where one is. `f64::max` drops it.
+pub(super) fn larger(a: f64, b: f64) -> f64 {
+    if a > b || a.is_nan() { a } else { b }
+}
+/// The smaller likewise.
+fn smaller(a: f64, b: f64) -> f64 {
+    if a < b || a.is_nan() { a } else { b }
+}
+
 /// Every unary op.
 pub static UNARY: &[UnaryRow] = &[
     row("neg", "-x0", "-x1", |x, _| -x),
@@ -77,9 +117,11 @@ pub static UNARY: &[UnaryRow] = &[
     row("log", "log(x0)", "x1 / x0", |x, _| x.ln()).on(0.2, 4.0),
     row("sqrt", "sqrt(x0)", "0.5f * x1 / x0", |x, _| x.sqrt()).output().on(0.2, 4.0),
     row("rsqrt", "1.0f / sqrt(x0)", "-0.5f * x0 * x0 * x0 * x1", |x, _| 1.0 / x.sqrt()).output().on(0.2, 4.0),
-    row("tanh", "tanh_of(x0)", "(1.0f - x0 * x0) * x1", |x, _| x.tanh()).output(),
+    // Beyond 9.02 it rounds to 1; PoCL's stops a unit below.
+    row("tanh", "fabs(x0) > 9.02f ? copysign((FV)(1.0f), x0) : tanh_of(x0)", "(1.0f - x0 * x0) * x1", |x, _| x.tanh()).output(),
     row("sigmoid", "sigmoid(x0)", "x0 * (1.0f - x0) * x1", |x, _| 1.0 / (1.0 + (-x).exp())).output(),
-    row("relu", "fmax(x0, (FV)(0.0f))", "x0 > 0.0f ? x1 : (FV)(0.0f)", |x, _| x.max(0.0)).on(0.1, 2.0),
+    row("relu", "x0 < 0.0f ? (FV)(0.0f) : x0", "x0 <= 0.0f ? (FV)(0.0f) : x1", |x, _| if x < 0.0 { 0.0 } else { x })
+        .on(0.1, 2.0),
     row("silu", "silu(x0)", "silu_grad(x0) * x1", |x, _| x / (1.0 + (-x).exp())),
     row("gelu", "gelu(x0)", "gelu_grad(x0) * x1", |x, _| {
         0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))
@@ -87,20 +129,19 @@ pub static UNARY: &[UnaryRow] = &[
     row("gelu_tanh", "gelu_tanh(x0)", "gelu_tanh_grad(x0) * x1", |x, _| {
         0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
     }),
-    row("abs", "fabs(x0)", "x0 > 0.0f ? x1 : -x1", |x, _| x.abs()).on(0.1, 2.0),
+    row("abs", "fabs(x0)", "(x0 > 0.0f ? (FV)(1.0f) : x0 < 0.0f ? (FV)(-1.0f) : (FV)(0.0f)) * x1", |x, _| x.abs()).on(0.1, 2.0),
     row("square", "x0 * x0", "2.0f * x0 * x1", |x, _| x * x),
-    row("sin", "sin(x0)", "cos(x0) * x1", |x, _| x.sin()),
-    row("cos", "cos(x0)", "-sin(x0) * x1", |x, _| x.cos()),
+    // Below 1e-4 the first term of their series is exact to f32; PoCL's sine of 1e-40 is 0.008.
+    row("sin", SIN, "(fabs(x0) < 1e-4f ? (FV)(1.0f) : cos(x0)) * x1", |x, _| x.sin()),
+    row("cos", "fabs(x0) < 1e-4f ? (FV)(1.0f) : cos(x0)", "-(fabs(x0) < 1e-4f ? x0 : sin(x0)) * x1", |x, _| x.cos()),
     row("add_scalar", "x0 + s0", "x1", |x, s| x + s[0]).with(&[1.5]),
     row("mul_scalar", "x0 * s0", "x1 * s0", |x, s| x * s[0]).with(&[-2.5]),
     row("rsub_scalar", "s0 - x0", "-x1", |x, s| s[0] - x).with(&[1.0]),
-    row("rdiv_scalar", "s0 / x0", "-s0 / (x0 * x0) * x1", |x, s| s[0] / x).with(&[2.0]).on(0.3, 3.0),
-    row("pow_scalar", "pow(x0, (FV)(s0))", "s0 * pow(x0, (FV)(s0 - 1.0f)) * x1", |x, s| x.powf(s[0]))
+    row("rdiv_scalar", "s0 / x0", "-x1 * ((s0 / x0) / x0)", |x, s| s[0] / x).with(&[2.0]).on(0.3, 3.0),
+    row("pow_scalar", POW, POW_GRAD, |x, s| power(x, s[0]))
         .with(&[1.7])
         .on(0.3, 3.0),
-    row("clamp", "fmin(fmax(x0, (FV)(s0)), (FV)(s1))", "(x0 >= s0 && x0 <= s1) ? x1 : (FV)(0.0f)", |x, s| {
-        x.clamp(s[0], s[1])
-    })
+    row("clamp", CLAMP, "(x0 > s0 && x0 < s1) ? x1 : (FV)(0.0f)", |x, s| clamped(x, s))
     .with(&[-5.0, 2.9]),
 ];
 
@@ -123,28 +164,28 @@ pub static BINARY: &[BinaryRow] = &[
     BinaryRow { name: "add", y: "x0 + x1", da: "", db: "", f: |a, b| a + b },
     BinaryRow { name: "sub", y: "x0 - x1", da: "", db: "-x2", f: |a, b| a - b },
     BinaryRow { name: "mul", y: "x0 * x1", da: "x1 * x2", db: "x0 * x2", f: |a, b| a * b },
-    BinaryRow { name: "div", y: "x0 / x1", da: "x2 / x1", db: "-x0 / (x1 * x1) * x2", f: |a, b| a / b },
+    BinaryRow { name: "div", y: "x0 / x1", da: "x2 / x1", db: "-x2 * ((x0 / x1) / x1)", f: |a, b| a / b },
     BinaryRow {
         name: "maximum",
-        y: "fmax(x0, x1)",
-        da: "x0 >= x1 ? x2 : (FV)(0.0f)",
-        db: "x1 > x0 ? x2 : (FV)(0.0f)",
-        f: f64::max,
+        y: "x0 > x1 || x0 != x0 ? x0 : x1",
+        da: "x0 < x1 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
+        db: "x1 < x0 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
+        f: larger,
     },
     BinaryRow {
         name: "minimum",
-        y: "fmin(x0, x1)",
-        da: "x0 <= x1 ? x2 : (FV)(0.0f)",
-        db: "x1 < x0 ? x2 : (FV)(0.0f)",
-        f: f64::min,
+        y: "x0 < x1 || x0 != x0 ? x0 : x1",
+        da: "x0 > x1 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
+        db: "x1 > x0 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
+        f: smaller,
     },
 ];
 
 /// A row of [`UNARY`] with its scalars.
 #[derive(Clone)]
 pub struct Unary {
-    row: &'static UnaryRow,
-    scalars: Vec<f32>,
+    pub(super) row: &'static UnaryRow,
+    pub(super) scalars: Vec<f32>,
 }
 
 impl Op<1> for Unary {
@@ -181,7 +222,7 @@ impl Op<1> for Unary {
 /// A row of [`BINARY`].
 #[derive(Clone)]
 pub struct Binary {
-    row: &'static BinaryRow,
+    pub(super) row: &'static BinaryRow,
 }
 
 impl Op<2> for Binary {
@@ -330,7 +371,8 @@ impl Tensor {
     pub fn pow_scalar(&self, s: f32) -> Result<Self> {
         unary("pow_scalar", self, &[s])
     }
-    /// `x` held between `low` and `high`; the gradient is 0 outside.
+    /// `x` held between `low` and `high`, `high` where they cross; NaN where one of the three is. The gradient is 0 outside and at
+    /// the bounds.
     pub fn clamp(&self, low: f32, high: f32) -> Result<Self> {
         unary("clamp", self, &[low, high])
     }
@@ -350,11 +392,11 @@ impl Tensor {
     pub fn div(&self, other: &Self) -> Result<Self> {
         binary("div", self, other)
     }
-    /// The larger of both.
+    /// The larger of both, NaN where one is. Equal elements share the gradient, as in PyTorch.
     pub fn maximum(&self, other: &Self) -> Result<Self> {
         binary("maximum", self, other)
     }
-    /// The smaller of both.
+    /// The smaller of both, NaN where one is. Equal elements share the gradient.
     pub fn minimum(&self, other: &Self) -> Result<Self> {
         binary("minimum", self, other)
     }

@@ -154,7 +154,7 @@ impl Op<4> for LinearAdd {
 #[derive(Clone)]
 pub struct FeedForward {
     /// Whether the backward makes the GELU's result again.
-    recompute: bool,
+    pub(super) recompute: bool,
 }
 
 impl Op<6> for FeedForward {

@@ -7,7 +7,7 @@ use crate::tape;
 /// Inputs one after the other along an axis.
 #[derive(Clone)]
 pub struct Cat {
-    axis: usize,
+    pub(super) axis: usize,
 }
 
 impl Cat {

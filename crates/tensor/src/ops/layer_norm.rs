@@ -23,7 +23,7 @@ pub fn layer_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result
 /// See [`layer_norm`].
 #[derive(Clone)]
 pub struct LayerNorm {
-    eps: f32,
+    pub(super) eps: f32,
 }
 
 impl Op<3> for LayerNorm {

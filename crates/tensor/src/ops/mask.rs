@@ -27,9 +27,8 @@ impl Op<3> for Where {
     fn reference(&self, [mask, a, b]: [&Array; 3]) -> Array {
         let shape =
             a.shape.broadcast(&b.shape, "").and_then(|s| s.broadcast(&mask.shape, "")).unwrap_or_default();
-        let b = mask.zip(b, &shape, |m, b| if m == 0.0 { b } else { f64::NAN });
-        let both = mask.expand(&shape).zip(a, &shape, |m, a| if m == 0.0 { f64::NAN } else { a });
-        both.zip(&b, &shape, |a, b| if a.is_nan() { b } else { a })
+        let (mask, a, b) = (mask.expand(&shape), a.expand(&shape), b.expand(&shape));
+        Array::from_fn(shape, |i| if mask.data[i] == 0.0 { b.data[i] } else { a.data[i] })
     }
     fn samples() -> Vec<Sample<Self, 3>> {
         let mask = |shape: &[usize], dtype| Input::values(shape, &[0.0, 1.0, 3.0, 0.0, 0.0], Some(dtype));
@@ -54,7 +53,7 @@ impl Op<3> for Where {
 /// The input where the mask is not set, else a value; the mask broadcasts to the input.
 #[derive(Clone)]
 pub struct MaskedFill {
-    value: f32,
+    pub(super) value: f32,
 }
 
 impl Op<2> for MaskedFill {

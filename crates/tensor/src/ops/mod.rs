@@ -18,6 +18,8 @@ mod memo;
 mod norm;
 pub mod optimizer;
 pub mod prelude;
+#[cfg(test)]
+mod special_values;
 
 /// An operation of `N` tensors with one result: forward, gradient, f64 reference and samples in one place.
 pub trait Op<const N: usize>: Clone + Send + 'static {

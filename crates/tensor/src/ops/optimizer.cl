@@ -202,7 +202,8 @@ typedef struct {
 static inline FV advance(FV p, FV g, FV *m, FV *v, Common s) {
   g *= s.c;
 #if RULE != 0
-  g = fma((FV)(s.decay), p, g);
+  /* Without decay an infinite parameter has no part in it: 0 times infinity is NaN. */
+  if (s.decay != 0.0f) g = fma((FV)(s.decay), p, g);
 #endif
 #if RULE == 2
 #if MOMENTUM

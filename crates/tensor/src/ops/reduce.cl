@@ -20,14 +20,30 @@
 #define COLUMNS 2048
 #define SUM_START 0.0f
 #define SUM_JOIN(a, b) ((a) + (b))
+#define SUM_JOIN_1(a, b) ((a) + (b))
 #define SUM_LANES(v) sum_lanes(v)
 #define SUM_GROUP(s, v) GROUP_SUM(s, v)
 #define MAX_START (-INFINITY)
-#define MAX_JOIN(a, b) fmax((a), (b))
-#define MAX_LANES(v) max_lanes(v)
-#define MAX_GROUP(s, v) GROUP_MAX(s, v)
+#define MAX_JOIN(a, b) larger(a, b)
+#define MAX_JOIN_1(a, b) larger_of_two(a, b)
+#define MAX_LANES(v) larger_lanes(v)
+/* All items come here. A NaN is carried apart, as the group's maximum drops it. */
+#define MAX_GROUP(s, v) (GROUP_MAX(s, isnan(v) ? 1.0f : 0.0f) > 0.0f ? NAN : GROUP_MAX(s, v))
 #define START CAT(OP, _START)
+/* Of vectors, and of single elements. */
 #define JOIN(a, b) CAT(OP, _JOIN)(a, b)
+#define JOIN_1(a, b) CAT(OP, _JOIN_1)(a, b)
+
+/* NaN where one is: fmax drops it. */
+static inline FV larger(FV a, FV b) { return (a > b) | isnan(a) ? a : b; }
+static inline float larger_of_two(float a, float b) { return a > b || isnan(a) ? a : b; }
+static inline float larger_lanes(FV v) {
+#if VW == 1
+  return v;
+#else
+  return any(isnan(v)) ? NAN : max_lanes(v);
+#endif
+}
 
 __kernel void reduce_rows(__global const T *restrict x, __global OUT_T *restrict y, ulong rows, ulong axis, ulong parts,
                           ulong per, float scale) {
@@ -46,7 +62,7 @@ __kernel void reduce_rows(__global const T *restrict x, __global OUT_T *restrict
     for (; i + VW <= end; i += WG * VW) acc = JOIN(acc, LDV(r, i));
     acc = JOIN(acc, acc2);
     float total = CAT(OP, _LANES)(acc);
-    for (ulong k = i; k < end && k < i + VW; k++) total = JOIN(total, LD(r, k));
+    for (ulong k = i; k < end && k < i + VW; k++) total = JOIN_1(total, LD(r, k));
     total = CAT(OP, _GROUP)(scratch, total);
     if (l == 0) OUT_1(y, row, total * scale);
   }
@@ -115,13 +131,13 @@ __kernel void reduce_streamed(__global const T *restrict x, __global OUT_T *rest
       const FV four = JOIN(JOIN(LDV(r0, i), LDV(r1, i)), JOIN(LDV(r2, i), LDV(r3, i)));
       STV_F32(acc + i, JOIN(LDV_F32(acc + i), four));
     }
-    for (; i < width; i++) acc[i] = JOIN(acc[i], JOIN(JOIN(LD(r0, i), LD(r1, i)), JOIN(LD(r2, i), LD(r3, i))));
+    for (; i < width; i++) acc[i] = JOIN_1(acc[i], JOIN_1(JOIN_1(LD(r0, i), LD(r1, i)), JOIN_1(LD(r2, i), LD(r3, i))));
   }
   for (; a < end; a++) {
     __global const T *r = x + a * inner;
     ulong i = 0;
     for (; i + VW <= width; i += VW) STV_F32(acc + i, JOIN(LDV_F32(acc + i), LDV(r, i)));
-    for (; i < width; i++) acc[i] = JOIN(acc[i], LD(r, i));
+    for (; i < width; i++) acc[i] = JOIN_1(acc[i], LD(r, i));
   }
   y += slab * inner + column;
   ulong i = 0;

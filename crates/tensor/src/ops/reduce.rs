@@ -4,6 +4,7 @@
 //! otherwise. Rows (`inner` 1) are reduced by a work-group each; columns by groups that read whole pieces of rows. Where that
 //! gives too few groups the axis is taken in parts, whose results, f32 for every dtype, a second launch reduces.
 
+use super::elementwise::larger;
 use super::prelude::*;
 
 static KERNEL: Kernel = Kernel::new("reduce", include_str!("reduce.cl"))
@@ -163,11 +164,11 @@ fn reference(x: &Array, axes: &[usize], keep: bool, start: f64, f: fn(f64, f64) 
 /// Sum or mean over axes, accumulated in f32.
 #[derive(Clone)]
 pub struct Sum {
-    axes: Vec<usize>,
-    keep: bool,
-    mean: bool,
+    pub(super) axes: Vec<usize>,
+    pub(super) keep: bool,
+    pub(super) mean: bool,
     /// Storage of the result; that of the input where none is given.
-    dtype: Option<DType>,
+    pub(super) dtype: Option<DType>,
 }
 
 impl Sum {
@@ -215,11 +216,11 @@ impl Op<1> for Sum {
     }
 }
 
-/// Maximum over axes. Ties share the gradient evenly, as PyTorch's `amax` does.
+/// Maximum over axes, NaN where an element is. Ties share the gradient evenly, as PyTorch's `amax` does.
 #[derive(Clone)]
 pub struct Max {
-    axes: Vec<usize>,
-    keep: bool,
+    pub(super) axes: Vec<usize>,
+    pub(super) keep: bool,
 }
 
 impl Op<1> for Max {
@@ -241,7 +242,7 @@ impl Op<1> for Max {
         Ok([Some(map("x0 * x1 / x2", &[&ties, &dy, &count], &[], x.shape(), x.dtype())?)])
     }
     fn reference(&self, [x]: [&Array; 1]) -> Array {
-        reference(x, &self.axes, self.keep, f64::NEG_INFINITY, f64::max)
+        reference(x, &self.axes, self.keep, f64::NEG_INFINITY, larger)
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize], axes: &[usize]| {
@@ -287,7 +288,7 @@ impl Tensor {
         }
         Sum { axes, keep, mean, dtype }.apply([self])
     }
-    /// Maximum over `axes`.
+    /// Maximum over `axes`; NaN where an element is.
     pub fn max(&self, axes: &[isize], keep: bool) -> Result<Self> {
         let axes =
             if axes.is_empty() { (0..self.shape().rank()).collect() } else { axes_of("max", self, axes)? };

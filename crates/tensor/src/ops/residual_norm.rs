@@ -46,7 +46,7 @@ fn backward(
 /// See [`residual_layer_norm`].
 #[derive(Clone)]
 pub struct ResidualLayerNorm {
-    eps: f32,
+    pub(super) eps: f32,
 }
 
 impl MultiOp<3, 2> for ResidualLayerNorm {
@@ -82,7 +82,7 @@ impl MultiOp<3, 2> for ResidualLayerNorm {
 /// See [`residual_rms_norm`].
 #[derive(Clone)]
 pub struct ResidualRmsNorm {
-    eps: f32,
+    pub(super) eps: f32,
 }
 
 impl MultiOp<2, 2> for ResidualRmsNorm {

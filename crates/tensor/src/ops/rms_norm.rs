@@ -21,7 +21,7 @@ pub fn rms_norm(x: &Tensor, gamma: &Tensor, eps: f32) -> Result<Tensor> {
 /// See [`rms_norm`].
 #[derive(Clone)]
 pub struct RmsNorm {
-    eps: f32,
+    pub(super) eps: f32,
 }
 
 impl Op<2> for RmsNorm {

@@ -11,7 +11,7 @@ const LARGEST_K: usize = 2048;
 /// Over the last axis: x `(.., N)` → indices, u32 `(.., K)`; keeps the values. No gradient.
 #[derive(Clone)]
 pub struct TopK {
-    k: usize,
+    pub(super) k: usize,
 }
 
 impl Op<1> for TopK {
@@ -52,7 +52,9 @@ impl Op<1> for TopK {
         let mut out = Vec::new();
         for row in x.rows() {
             let mut order: Vec<usize> = (0..row.len()).collect();
-            order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
+            // A NaN of either sign is the largest, and -0 equals 0.
+            let key = |i: &usize| if row[*i].is_nan() { f64::NAN } else { row[*i] + 0.0 };
+            order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(a.cmp(b)));
             out.extend(order[..self.k].iter().map(|i| *i as f64));
         }
         Array::new([&dims[..dims.len() - 1], &[self.k]].concat(), out)

@@ -10,9 +10,9 @@ static PLACE: Kernel = Kernel::new("place", include_str!("place.cl")).tune(&[("W
 /// Same elements in order, another shape.
 #[derive(Clone)]
 pub struct Reshape {
-    shape: Shape,
+    pub(super) shape: Shape,
     /// Copy also where a view would do, so that kernels can take the result from its first element on.
-    dense: bool,
+    pub(super) dense: bool,
 }
 
 impl Op<1> for Reshape {
@@ -50,7 +50,7 @@ impl Op<1> for Reshape {
 /// Axes in another order.
 #[derive(Clone)]
 pub struct Permute {
-    axes: Vec<usize>,
+    pub(super) axes: Vec<usize>,
 }
 
 impl Op<1> for Permute {
@@ -95,8 +95,8 @@ impl Op<1> for Permute {
 /// A range of one axis.
 #[derive(Clone)]
 pub struct Slice {
-    axis: usize,
-    range: Range<usize>,
+    pub(super) axis: usize,
+    pub(super) range: Range<usize>,
 }
 
 impl Op<1> for Slice {
@@ -163,7 +163,7 @@ pub(crate) fn place(part: &Tensor, whole: &Tensor, axis: usize, start: usize) ->
 /// A tensor repeated along axes of size 1, and new ones in front.
 #[derive(Clone)]
 pub struct Expand {
-    shape: Shape,
+    pub(super) shape: Shape,
 }
 
 impl Op<1> for Expand {

@@ -1,0 +1,446 @@
+//! Every op on NaN, infinities, signed zeros, the largest number and subnormal ones: results, gradients and the f64 reference
+//! against what PyTorch computes. `tools/golden_special.py` writes the file and says what is in it.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
+
+use super::prelude::*;
+use super::*;
+use crate::ops::attention::{Attention, AttentionOptions, AttentionQkv};
+use crate::ops::elementwise::{BINARY, Binary, UNARY, Unary};
+use crate::random::DropMask;
+use crate::suite::test_device;
+use netcl_device::Settings;
+use safetensors::SafeTensors;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Ops without a case in the file, and what is tested instead.
+const ELSEWHERE: [(&str, &str); 2] = [
+    // PyTorch refuses weights that are no distribution after asking the device; here their draws are 0xffffffff.
+    ("multinomial::Multinomial", "multinomial_of_no_distribution_draws_nothing"),
+    // Which elements are dropped is the generator's own; PyTorch's result is the product with its mask.
+    ("dropout::Dropout", "dropout_is_the_product_with_its_mask"),
+];
+
+/// What each test below takes; every op is in one of them.
+const ELEMENTWISE: [&str; 3] = ["elementwise::Unary", "elementwise::Binary", "comparison"];
+const LAYOUT: [&str; 9] = [
+    "view::Reshape",
+    "view::Permute",
+    "view::Slice",
+    "view::Expand",
+    "join::Cat",
+    "cast::Cast",
+    "mask::Where",
+    "mask::MaskedFill",
+    "embedding::Embedding",
+];
+const ROWS: [&str; 10] = [
+    "reduce::Sum",
+    "reduce::Max",
+    "argmax::ArgMax",
+    "topk::TopK",
+    "softmax::Softmax",
+    "softmax::LogSoftmax",
+    "layer_norm::LayerNorm",
+    "rms_norm::RmsNorm",
+    "residual_norm::ResidualLayerNorm",
+    "residual_norm::ResidualRmsNorm",
+];
+const PRODUCTS: [&str; 7] = [
+    "matmul::MatMul",
+    "matmul::Linear",
+    "feed_forward::LinearAdd",
+    "feed_forward::FeedForward",
+    "cross_entropy::CrossEntropy",
+    "linear_cross_entropy::LinearCrossEntropy",
+    "optimizer::Update",
+];
+const ATTENTION: [&str; 2] = ["attention::Attention", "attention::AttentionQkv"];
+
+struct File {
+    bytes: Vec<u8>,
+    cases: BTreeMap<String, Value>,
+}
+
+impl File {
+    fn open() -> Self {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/special_values.safetensors");
+        let bytes = std::fs::read(path).unwrap();
+        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+        let cases = header.metadata().clone().unwrap();
+        let cases = cases.into_iter().map(|(k, v)| (k, serde_json::from_str(&v).unwrap())).collect();
+        Self { bytes, cases }
+    }
+}
+
+/// Elements and shape of one tensor of the file; integers as floats.
+fn read(file: &SafeTensors<'_>, name: &str) -> Option<(Array, DType)> {
+    let view = file.tensor(name).ok()?;
+    let words = view.data().chunks_exact(4).map(|c| <[u8; 4]>::try_from(c).unwrap());
+    let (data, dtype): (Vec<f64>, _) = match view.dtype() {
+        safetensors::Dtype::F32 => (words.map(|w| f32::from_le_bytes(w).into()).collect(), DType::F32),
+        safetensors::Dtype::I32 => (words.map(|w| i32::from_le_bytes(w).into()).collect(), DType::I32),
+        other => panic!("{name} is {other:?}"),
+    };
+    Some((Array { shape: view.shape().into(), data }, dtype))
+}
+
+/// One case on one device and storage type.
+struct Case<'a> {
+    name: String,
+    file: &'a SafeTensors<'a>,
+    key: &'a str,
+    attributes: &'a Value,
+    device: &'a Device,
+    dtype: DType,
+    failures: &'a mut Vec<String>,
+}
+
+/// How near a result has to be, and whether the sign of a zero counts.
+#[derive(Clone, Copy)]
+struct Bound {
+    /// Share of the element's own size.
+    relative: f64,
+    /// Share of the largest number of the result that is not enormous: what cancels in sums leaves rounding of that size.
+    absolute: f64,
+    signs: bool,
+}
+
+fn near(got: f64, expected: f64, scale: f64, bound: Bound) -> bool {
+    if expected.is_nan() || expected.is_infinite() {
+        return got == expected || got.is_nan() && expected.is_nan();
+    }
+    let exact_zero = expected == 0.0 && got == 0.0;
+    if exact_zero && bound.signs {
+        return got.is_sign_negative() == expected.is_sign_negative();
+    }
+    // One unit of the subnormal numbers.
+    (got - expected).abs() <= bound.relative * expected.abs() + bound.absolute * scale + 1.5e-45
+}
+
+impl Case<'_> {
+    fn number(&self, name: &str) -> f32 {
+        number(&self.attributes[name])
+    }
+    fn size(&self, name: &str) -> usize {
+        usize::try_from(self.attributes[name].as_u64().unwrap()).unwrap()
+    }
+    fn sizes(&self, name: &str) -> Vec<usize> {
+        self.attributes[name].as_array().unwrap().iter().map(|v| v.as_u64().unwrap() as usize).collect()
+    }
+    fn flag(&self, name: &str) -> bool {
+        self.attributes[name].as_bool().unwrap_or_default()
+    }
+    fn text(&self, name: &str) -> &str {
+        self.attributes[name].as_str().unwrap()
+    }
+    fn golden(&self, what: &str) -> Option<(Array, DType)> {
+        read(self.file, &format!("{}.{what}", self.key))
+    }
+    fn input(&self, i: usize) -> (Array, DType) {
+        self.golden(&format!("in.{i}")).unwrap_or_else(|| panic!("{}: no input {i}", self.name))
+    }
+    /// On the device, a parameter where the file has its gradient.
+    fn upload(&self, i: usize) -> Tensor {
+        let (array, dtype) = self.input(i);
+        let tensor = self.place(&array, dtype);
+        match self.golden(&format!("grad.{i}")) {
+            Some(_) => tensor.parameter(&format!("input {i}")),
+            None => tensor,
+        }
+    }
+    fn place(&self, array: &Array, dtype: DType) -> Tensor {
+        if dtype == DType::I32 {
+            let data: Vec<i32> = array.data.iter().map(|v| *v as i32).collect();
+            return Tensor::from_i32(self.device, array.shape.clone(), &data).unwrap();
+        }
+        let data: Vec<f32> = array.data.iter().map(|v| *v as f32).collect();
+        Tensor::from_f32(self.device, array.shape.clone(), &data, self.dtype).unwrap()
+    }
+    fn bound(&self, what: &str) -> Bound {
+        let exact = self.text("op").starts_with("elementwise") || self.text("op").starts_with("view");
+        let unit = f64::from(f32::EPSILON).max(self.dtype.epsilon());
+        let half = self.dtype != DType::F32;
+        let absolute = if exact && !half { 0.0 } else { 20.0 * unit };
+        // A gradient that vanishes has the sign of whatever vanished last.
+        let signs = exact && !what.starts_with("gradient");
+        let relative = self.attributes["relative"].as_f64().unwrap_or(80.0 * unit);
+        Bound { relative: if half { 4.0 * unit } else { relative }, absolute: if half { 2.0 * unit } else { absolute }, signs }
+    }
+    fn compare(&mut self, what: &str, of: &str, got: &[f64], shape: &Shape) {
+        let (expected, _) = self.golden(of).unwrap_or_else(|| panic!("{}: no {of}", self.name));
+        if *shape != expected.shape {
+            self.failures.push(format!("{}: {what} has shape {shape}, expected {}", self.name, expected.shape));
+            return;
+        }
+        let ordinary = expected.data.iter().filter(|v| v.abs() < 1e20);
+        let scale = ordinary.fold(1e-3f64, |m, v| m.max(v.abs()));
+        let bound = self.bound(what);
+        let wrong: Vec<_> = got.iter().zip(&expected.data).enumerate().filter(|(_, (g, e))| !near(**g, **e, scale, bound)).collect();
+        if !wrong.is_empty() {
+            let inputs = (0..2).filter_map(|k| self.golden(&format!("in.{k}"))).collect::<Vec<_>>();
+            let at = |i: usize| inputs.iter().map(|(a, _)| if a.data.len() == got.len() { format!("{:e}", a.data[i]) } else { "…".into() }).collect::<Vec<_>>().join(", ");
+            let list: Vec<_> = wrong.iter().take(6).map(|(i, (g, e))| format!("[{i}] of ({}) is {g:e}, PyTorch has {e:e}", at(*i))).collect();
+            self.failures.push(format!("{}: {what}: {} of {} differ: {}", self.name, wrong.len(), got.len(), list.join("; ")));
+        }
+    }
+    fn compare_tensor(&mut self, what: &str, of: &str, got: &Tensor) {
+        let values: Vec<f64> = match got.dtype() {
+            DType::U32 => got.to_u32().unwrap().into_iter().map(f64::from).collect(),
+            _ => got.to_vec().unwrap().into_iter().map(f64::from).collect(),
+        };
+        self.compare(what, of, &values, got.shape());
+    }
+
+    /// Forward, backward and reference of one op.
+    fn check<O: MultiOp<N, M>, const N: usize, const M: usize>(&mut self, op: &O) {
+        let inputs: [Tensor; N] = std::array::from_fn(|i| self.upload(i));
+        let ys = op.clone().apply(inputs.each_ref()).unwrap_or_else(|e| panic!("{}: {e}", self.name));
+        for (i, y) in ys.iter().enumerate() {
+            self.compare_tensor("result", &format!("out.{i}"), y);
+        }
+        if ys.iter().any(Tensor::requires_grad) {
+            let dys: Vec<Tensor> = ys
+                .iter()
+                .enumerate()
+                .map(|(i, y)| {
+                    let (dy, _) = self.golden(&format!("dout.{i}")).unwrap();
+                    let dy: Vec<f32> = dy.data.iter().map(|v| *v as f32).collect();
+                    Tensor::from_f32(self.device, y.shape(), &dy, y.dtype()).unwrap()
+                })
+                .collect();
+            tape::backward_all(&ys.iter().zip(&dys).collect::<Vec<_>>()).unwrap();
+            for (i, input) in inputs.iter().enumerate().filter(|(_, x)| x.requires_grad()) {
+                let grad = input.grad().unwrap_or_else(|| panic!("{}: input {i} got no gradient", self.name));
+                self.compare_tensor(&format!("gradient {i}"), &format!("grad.{i}"), &grad);
+            }
+        }
+        if self.attributes["wide"].as_bool() == Some(false) || self.dtype != DType::F32 {
+            return;
+        }
+        let hosts: [Array; N] = std::array::from_fn(|i| self.input(i).0);
+        for (i, y) in op.reference(hosts.each_ref()).iter().enumerate() {
+            let dtype = ys[i].dtype();
+            let rounded: Vec<f64> = y.data.iter().map(|v| if dtype.is_float() { dtype.round(*v) } else { *v }).collect();
+            self.compare("reference", &format!("out.{i}"), &rounded, &y.shape);
+        }
+    }
+
+    fn run(&mut self) {
+        match self.text("op") {
+            "elementwise::Unary" => {
+                let row = UNARY.iter().find(|r| r.name == self.text("row")).unwrap();
+                let scalars = self.attributes["scalars"].as_array().unwrap().iter().map(number).collect();
+                self.check(&Unary { row, scalars });
+            }
+            "elementwise::Binary" => {
+                let row = BINARY.iter().find(|r| r.name == self.text("row")).unwrap();
+                self.check(&Binary { row });
+            }
+            "comparison" => self.comparison(),
+            "view::Reshape" => self.check(&view::Reshape { shape: self.sizes("shape").into(), dense: false }),
+            "view::Permute" => self.check(&view::Permute { axes: self.sizes("axes") }),
+            "view::Slice" => self.check(&view::Slice { axis: 0, range: self.size("start")..self.size("end") }),
+            "view::Expand" => self.check(&view::Expand { shape: self.sizes("shape").into() }),
+            "join::Cat" => self.check(&join::Cat { axis: 0 }),
+            "cast::Cast" => {
+                let dtype = if self.text("to") == "f16" { DType::F16 } else { DType::Bf16 };
+                self.check(&cast::Cast { dtype });
+            }
+            "mask::Where" => self.check(&mask::Where),
+            "mask::MaskedFill" => {
+                let value = self.text("value").parse().unwrap();
+                self.check(&mask::MaskedFill { value });
+            }
+            "embedding::Embedding" => self.check(&embedding::Embedding),
+            "reduce::Max" => self.check(&reduce::Max { axes: self.sizes("axes"), keep: self.flag("keep") }),
+            "reduce::Sum" => {
+                let (axes, keep, mean) = (self.sizes("axes"), self.flag("keep"), self.flag("mean"));
+                self.check(&reduce::Sum { axes, keep, mean, dtype: None });
+            }
+            "argmax::ArgMax" => self.check(&argmax::ArgMax),
+            "topk::TopK" => self.check(&topk::TopK { k: self.size("k") }),
+            "softmax::Softmax" => self.check(&softmax::Softmax),
+            "softmax::LogSoftmax" => self.check(&softmax::LogSoftmax),
+            "layer_norm::LayerNorm" => self.check(&layer_norm::LayerNorm { eps: self.number("eps") }),
+            "rms_norm::RmsNorm" => self.check(&rms_norm::RmsNorm { eps: self.number("eps") }),
+            "residual_norm::ResidualLayerNorm" => {
+                self.check(&residual_norm::ResidualLayerNorm { eps: self.number("eps") });
+            }
+            "residual_norm::ResidualRmsNorm" => {
+                self.check(&residual_norm::ResidualRmsNorm { eps: self.number("eps") });
+            }
+            "matmul::MatMul" => self.check(&matmul::MatMul),
+            "matmul::Linear" => self.check(&matmul::Linear),
+            "feed_forward::LinearAdd" => self.check(&feed_forward::LinearAdd),
+            "feed_forward::FeedForward" => self.check(&feed_forward::FeedForward { recompute: false }),
+            "cross_entropy::CrossEntropy" => self.cross_entropy(),
+            "linear_cross_entropy::LinearCrossEntropy" => {
+                self.check(&linear_cross_entropy::LinearCrossEntropy::default());
+            }
+            "attention::Attention" => self.check(&Attention { options: self.attention() }),
+            "attention::AttentionQkv" => {
+                self.check(&AttentionQkv { options: self.attention(), heads: 1, kv_heads: 1 });
+            }
+            "optimizer::Update" => self.optimizer(),
+            other => panic!("{}: no op {other}", self.name),
+        }
+    }
+    fn attention(&self) -> AttentionOptions {
+        AttentionOptions { causal: self.flag("causal"), ..AttentionOptions::default() }
+    }
+    fn cross_entropy(&mut self) {
+        use cross_entropy::{CrossEntropy, Reduction};
+        let reduction = if self.text("reduction") == "none" { Reduction::None } else { Reduction::Mean };
+        self.check(&CrossEntropy { label_smoothing: self.number("smoothing"), reduction, ..CrossEntropy::default() });
+    }
+    fn comparison(&mut self) {
+        let (a, b) = (self.upload(0), self.upload(1));
+        let y = match self.text("row") {
+            "eq" => a.eq(&b),
+            "lt" => a.lt(&b),
+            "le" => a.le(&b),
+            "gt" => a.gt(&b),
+            _ => a.ge(&b),
+        };
+        self.compare_tensor("result", "out.0", &y.unwrap());
+    }
+    fn optimizer(&mut self) {
+        use optimizer::{Entry, Rule, Update};
+        let beta = |i: usize| self.attributes["betas"][i].as_f64().unwrap();
+        let rule = match self.text("rule") {
+            "AdamW" => Rule::AdamW { betas: [beta(0), beta(1)], eps: f64::from(self.number("eps")) },
+            _ => Rule::Sgd { momentum: 0.9, dampening: 0.0, nesterov: false },
+        };
+        let (start, _) = self.input(0);
+        let param = self.place(&start, DType::F32).parameter("p");
+        let decay = self.attributes["weight_decay"].as_f64().unwrap_or(0.0);
+        let entry = Entry { param: param.clone(), weight_decay: decay, lr_scale: 1.0 };
+        let mut update = Update::new(rule, vec![entry], None).unwrap();
+        let (grads, _) = self.input(1);
+        let mut all = Vec::new();
+        for row in grads.rows() {
+            param.set_grad(Some(self.place(&Array::new([row.len()], row.to_vec()), DType::F32)));
+            update.step(f64::from(self.number("lr")), None).unwrap();
+            all.extend(param.to_vec().unwrap().into_iter().map(f64::from));
+        }
+        self.compare("parameter", "out.0", &all, &grads.shape);
+    }
+}
+
+/// JSON has no infinities.
+fn number(value: &Value) -> f32 {
+    value.as_f64().map_or_else(|| value.as_str().unwrap().parse().unwrap(), |v| v as f32)
+}
+
+/// Logits above 2.3e38 overflow in units of log2(e), in which GPUs keep a row of them: NaN there.
+fn overflows_on_gpus(key: &str, device: &Device) -> bool {
+    key.starts_with("cross_entropy/mean") && key.contains("_3.4028") && !device.capabilities().is_cpu()
+}
+
+/// Runs the cases of these ops on the test device and on the simulated GPU, whose kernels are others; all that differs is told.
+fn check(ops: &[&str]) {
+    let file = File::open();
+    let tensors = SafeTensors::deserialize(&file.bytes).unwrap();
+    let (mut failures, mut cases) = (Vec::new(), 0);
+    for device in [test_device().unwrap(), Device::open("sim", &Settings::default()).unwrap()] {
+        let device = &device;
+        for (key, attributes) in file.cases.iter().filter(|(_, a)| ops.contains(&a["op"].as_str().unwrap())) {
+            let half = attributes["dtypes"].is_array();
+            let dtypes: &[DType] = if half { &[DType::F16, DType::Bf16] } else { &[DType::F32] };
+            for dtype in dtypes.iter().copied().filter(|_| !overflows_on_gpus(key, device)) {
+                let name = format!("{}: {key} {dtype}", device.capabilities().name);
+                Case { name, file: &tensors, key, attributes, device, dtype, failures: &mut failures }.run();
+                cases += 1;
+            }
+        }
+    }
+    assert!(cases > 0);
+    assert!(failures.is_empty(), "{} of {cases} cases differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// `relu(NaN)`, `clamp(NaN)` and `maximum(NaN, 1)` are NaN; `abs` has gradient 0 at 0, as has `x^0`; `tanh(inf)` is 1.
+#[test]
+fn elementwise_ops_and_comparisons_agree_with_pytorch_on_special_values() {
+    check(&ELEMENTWISE);
+}
+
+#[test]
+fn views_masks_casts_and_embeddings_agree_with_pytorch_on_special_values() {
+    check(&LAYOUT);
+}
+
+/// The largest of 1, NaN and 3 is NaN.
+#[test]
+fn reductions_softmax_and_norms_agree_with_pytorch_on_special_values() {
+    check(&ROWS);
+}
+
+#[test]
+fn products_losses_and_optimizers_agree_with_pytorch_on_special_values() {
+    check(&PRODUCTS);
+}
+
+/// A row whose scores are all -infinity is NaN.
+#[test]
+fn attention_agrees_with_pytorch_on_special_values() {
+    check(&ATTENTION);
+}
+
+#[test]
+fn every_op_has_special_values() {
+    let file = File::open();
+    let in_file: BTreeSet<&str> = file.cases.values().map(|a| a["op"].as_str().unwrap()).collect();
+    let tested: Vec<&str> = [&ELEMENTWISE[..], &LAYOUT, &ROWS, &PRODUCTS, &ATTENTION].concat();
+    assert_eq!(tested.iter().copied().collect::<BTreeSet<_>>(), in_file, "each op of the file is in one test");
+    assert_eq!(tested.len(), in_file.len(), "an op is in two tests");
+    for op in OPS {
+        let elsewhere = ELSEWHERE.iter().any(|(name, _)| *name == op.name);
+        assert!(
+            in_file.contains(op.name) != elsewhere,
+            "{}: expected cases in tools/golden_special.py, or a line in ELSEWHERE that says where it is tested, and not both",
+            op.name
+        );
+    }
+    let source = include_str!("special_values.rs");
+    for (op, test) in ELSEWHERE {
+        assert!(OPS.iter().any(|o| o.name == op) && source.contains(&format!("fn {test}()")), "{op}: {test}");
+    }
+    let rows: BTreeSet<&str> = file.cases.values().filter_map(|a| a["row"].as_str()).collect();
+    for row in UNARY.iter().map(|r| r.name).chain(BINARY.iter().map(|r| r.name)) {
+        assert!(rows.contains(row), "element-wise op {row} has no special values in tools/golden_special.py");
+    }
+}
+
+/// NaN and infinities are not hidden by being dropped: 0 times them is NaN.
+#[test]
+fn dropout_is_the_product_with_its_mask() {
+    const SPECIAL: [f32; 6] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, f32::MAX, 1e-40];
+    for device in [test_device().unwrap(), Device::open("sim", &Settings::default()).unwrap()] {
+        let values: Vec<f32> = SPECIAL.into_iter().cycle().take(150).collect();
+        let mask = DropMask { probability: 0.3, seed: 7, offset: 0, counter: None };
+        let drop = |values: &[f32]| {
+            let x = Tensor::from_f32(&device, [values.len()], values, DType::F32).unwrap();
+            dropout::masked(&x, mask.clone()).unwrap().to_vec().unwrap()
+        };
+        let (kept, got) = (drop(&[1.0; 150]), drop(&values));
+        assert!(kept.contains(&0.0) && kept.iter().any(|k| *k > 1.0));
+        for (i, ((k, v), y)) in kept.iter().zip(&values).zip(&got).enumerate() {
+            let expected = k * v;
+            assert!(*y == expected || y.is_nan() && expected.is_nan(), "[{i}]: {v} times {k} is {y}");
+        }
+    }
+}
+
+#[test]
+fn multinomial_of_no_distribution_draws_nothing() {
+    for device in [test_device().unwrap(), Device::open("sim", &Settings::default()).unwrap()] {
+        let rows = [f32::NAN, f32::INFINITY, 0.0, -0.0, 1e-40].map(|v| [v, v, 0.0]);
+        let weights = Tensor::from_f32(&device, [5, 3], rows.as_flattened(), DType::F32).unwrap();
+        let mut generator = crate::random::Generator::new(1);
+        let drawn = weights.multinomial(2, &mut generator).unwrap().to_u32().unwrap();
+        assert_eq!(drawn[..8], [u32::MAX; 8]);
+        assert!(drawn[8..].iter().all(|i| *i < 2), "{drawn:?}");
+    }
+}

@@ -1,0 +1,363 @@
+#!/usr/bin/env python3
+"""Writes what PyTorch makes of NaN, infinities, signed zeros, the largest number and subnormal ones, for every op:
+crates/tensor/tests/goldens/special_values.safetensors.
+
+    python3 tools/golden_special.py    # needs torch, no GPU
+
+All is computed in float32 on the CPU, because overflow belongs to the answer. Names count inputs and results:
+
+    <case>.in.<i>      an input (float32, or int32 for ids, targets and masks)
+    <case>.out.<i>     a result; int32 for indices and comparisons
+    <case>.dout.<i>    the upstream gradient of that result
+    <case>.grad.<i>    the gradient of that input, for each that has one
+    __metadata__       <case> -> JSON: "op" as in the library's table of ops, and the op's own attributes; "wide": false where
+                       float64 has another answer, because an intermediate result overflows or vanishes in float32 alone;
+                       "gradient": false where PyTorch's own kernels disagree about the gradient; "relative": the share of an
+                       element that rounding may take
+"""
+import json
+import math
+import warnings
+import zlib
+
+import torch
+import torch.nn.functional as F
+
+from golden import OUT, write
+
+NAN, INF, MAX, MIN, SUB = math.nan, math.inf, torch.finfo(torch.float32).max, torch.finfo(torch.float32).tiny, 1e-40
+SPECIAL = [NAN, INF, -INF, 0.0, -0.0, MAX, -MAX, SUB, -SUB, MIN, -MIN, 1.0, -1.0, 0.5, -3.5]
+TENSORS, META = {}, {}
+HALF = ["f16", "bf16"]
+
+
+def case(name, op, fn, inputs, douts=None, grads=None, **attrs):
+    """`fn` of the inputs gives a tensor or a tuple of them. Gradients of all float inputs, or of those in `grads`."""
+    assert name not in META, name
+    if attrs.get("gradient") is False:
+        grads = []
+    given = [t.clone() for t in inputs]
+    floats = [i for i, t in enumerate(given) if t.is_floating_point()] if grads is None else grads
+    for i in floats:
+        given[i].requires_grad_()
+    outs = fn(*[t.long() if t.dtype == torch.int32 else t for t in given])
+    outs = outs if isinstance(outs, tuple) else (outs,)
+    META[name] = json.dumps({"op": op, **attrs})
+    for i, t in enumerate(inputs):
+        TENSORS[f"{name}.in.{i}"] = t
+    for i, t in enumerate(outs):
+        TENSORS[f"{name}.out.{i}"] = t.float() if t.is_floating_point() else t.to(torch.int32)
+    followed = [t for t in outs if t.requires_grad]
+    if not followed or not floats:
+        return
+    douts = [torch.ones_like(t) for t in followed] if douts is None else douts
+    for i, t in enumerate(douts):
+        TENSORS[f"{name}.dout.{i}"] = t.float()
+    for i, t in zip(floats, torch.autograd.grad(followed, [given[i] for i in floats], douts, allow_unused=True)):
+        if t is not None:
+            TENSORS[f"{name}.grad.{i}"] = t
+
+
+def random(name, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(zlib.crc32(name.encode())))
+
+
+def rows(width, pairs=True):
+    """A row for each special value among ordinary ones, at a place that changes, then rows of one value and of two."""
+    out = random("rows", len(SPECIAL), width)
+    for i, v in enumerate(SPECIAL):
+        out[i, i * 7 % width] = v
+    whole = [NAN, INF, -INF, 0.0, -0.0, SUB, MAX, -MAX]
+    out = [out, torch.tensor(whole)[:, None].expand(-1, width)]
+    if pairs:
+        two = random("pairs", 5, width)
+        for row, (a, b) in zip(two, [(INF, -INF), (NAN, INF), (-INF, -INF), (NAN, -INF), (INF, INF)]):
+            row[1], row[width - 2] = a, b
+        two[2] = -INF
+        two[2, 3] = 1.0                                  # all but one hidden
+        out += [two, torch.tensor([-0.0, 0.0]).repeat(width)[None, :width]]
+    return torch.cat(out)
+
+
+class Gelu(torch.autograd.Function):
+    """In float64: PyTorch's float32 one on CPUs is off by 1e-4 and NaN at infinity, where its others are not. The derivative at
+    the largest number, where float32's intermediate results overflow, is float32's."""
+
+    @staticmethod
+    def forward(ctx, x, approximate):
+        ctx.save_for_backward(x)
+        ctx.approximate = approximate
+        return F.gelu(x.double(), approximate=approximate).float()
+
+    @staticmethod
+    def backward(ctx, dy):
+        grads = []
+        for dtype in (torch.float64, torch.float32):
+            with torch.enable_grad():
+                x = ctx.saved_tensors[0].to(dtype).requires_grad_()
+                grads += torch.autograd.grad(F.gelu(x, approximate=ctx.approximate), x, dy.to(dtype))
+        return torch.where(ctx.saved_tensors[0].abs() == MAX, grads[1], grads[0].float()), None
+
+
+def unary():
+    def one(row, fn, scalars=(), half=True, **attrs):
+        x = torch.tensor(SPECIAL)
+        name = "_".join([row, *(str(s) for s in scalars)])
+        case(f"unary/{name}", "elementwise::Unary", fn, [x], row=row, scalars=list(scalars), **attrs)
+        # Special gradients of ordinary inputs, and the other way round.
+        cross = torch.cartesian_prod(torch.tensor([-1.5, -0.0, 0.0, 0.5, 2.0, NAN]), torch.tensor([NAN, INF, -INF, 0.0, -0.0, -2.0]))
+        x, dy = cross.T.contiguous()
+        case(f"unary/{name}_gradient", "elementwise::Unary", fn, [x], [dy], row=row, scalars=list(scalars), **attrs)
+        if half:
+            x = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, 3.5, -3.5])
+            case(f"unary/{name}_half", "elementwise::Unary", fn, [x], row=row, scalars=list(scalars), dtypes=HALF, **attrs)
+
+    one("neg", torch.neg)
+    one("exp", torch.exp)
+    one("log", torch.log)
+    one("sqrt", torch.sqrt)
+    one("rsqrt", torch.rsqrt)
+    one("tanh", torch.tanh)
+    one("sigmoid", torch.sigmoid)
+    one("relu", torch.relu)
+    one("silu", F.silu)
+    one("gelu", lambda x: Gelu.apply(x, "none"), relative=1e-4)    # 1 + erf(-3.5) has lost four digits in float32
+    one("gelu_tanh", lambda x: Gelu.apply(x, "tanh"))
+    one("abs", torch.abs)
+    one("square", torch.square)
+    one("sin", torch.sin)
+    one("cos", torch.cos)
+    for s in (1.5, 0.0, -0.0, INF):
+        one("add_scalar", lambda x: x + s, [s] if s != INF else ["inf"], half=False)
+    for s in (-2.5, 0.0):
+        one("mul_scalar", lambda x: x * s, [s], half=False)
+    one("rsub_scalar", lambda x: 1.0 - x, [1.0], half=False)
+    for s in (2.0, 0.0):
+        one("rdiv_scalar", lambda x: torch.tensor(s) / x, [s], half=False)
+    for s in (0.0, 1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 1.7, 2.5, 4.0, 5.0, -3.0):
+        one("pow_scalar", lambda x: x ** s, [s], half=s == 1.7)
+    for low, high in ((-5.0, 2.9), (0.0, 1.0), (2.0, 1.0)):
+        one("clamp", lambda x: x.clamp(low, high), [low, high], half=low == 0)
+    one("clamp", lambda x: x.clamp(-INF, 1.0), ["-inf", 1.0], half=False)
+    one("clamp", lambda x: x.clamp(-1.0, NAN), [-1.0, "nan"], half=False)
+    one("clamp", lambda x: x.clamp(NAN, 1.0), ["nan", 1.0], half=False)
+
+
+def binary():
+    a, b = torch.cartesian_prod(torch.tensor(SPECIAL), torch.tensor(SPECIAL)).T.contiguous()
+    h, k = torch.cartesian_prod(*[torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1.0, -0.5, 3.5])] * 2).T.contiguous()
+    dy = torch.tensor([1.0, -2.0, 3.0]).repeat(len(a))[:len(a)]
+    for row in ("add", "sub", "mul", "div", "maximum", "minimum"):
+        fn = getattr(torch, row)
+        case(f"binary/{row}", "elementwise::Binary", fn, [a, b], [dy], row=row)
+        case(f"binary/{row}_half", "elementwise::Binary", fn, [h, k], row=row, dtypes=HALF)
+    for row in ("eq", "lt", "le", "gt", "ge"):
+        case(f"compare/{row}", "comparison", getattr(torch, row), [a, b], grads=[], row=row)
+
+
+def views():
+    x = torch.tensor(SPECIAL + [NAN])
+    case("reshape", "view::Reshape", lambda x: x.reshape(4, 4), [x], [x.reshape(4, 4)], shape=[4, 4])
+    case("permute", "view::Permute", lambda x: x.T, [x.reshape(2, 8)], [x.reshape(8, 2)], axes=[1, 0])
+    case("slice", "view::Slice", lambda x: x[2:9], [x], [x[2:9]], start=2, end=9)
+    case("expand", "view::Expand", lambda x: x.expand(3, 16), [x.reshape(1, 16)],
+         [torch.stack([x, torch.ones(16), torch.ones(16)])], shape=[3, 16])
+    case("cat", "join::Cat", lambda *x: torch.cat(x), [x, -x, x[:3]], [torch.cat([x, x, x[:3]])])
+    near = torch.tensor([65504.0, 65519.0, 65520.0, 7e4, 6e-8, 2.9e-8, 1e-8, -1e-8, 3.3e38, 3.4e38, 1e-5, 2049.0, 257.0])
+    x = torch.cat([torch.tensor(SPECIAL), near, -near])
+    for to, dtype in (("f16", torch.float16), ("bf16", torch.bfloat16)):
+        case(f"cast/{to}", "cast::Cast", lambda x: x.to(dtype), [x], [torch.ones_like(x).to(dtype)], to=to)
+    mask = torch.tensor([1, 0, 0] * 5, dtype=torch.int32)
+    x = torch.tensor(SPECIAL)
+    case("where", "mask::Where", lambda m, a, b: torch.where(m.bool(), a, b), [mask, x, x.flip(0)], [x])
+    case("where/float_mask", "mask::Where", lambda m, a, b: torch.where(m.bool(), a, b),
+         [x, torch.ones(15), torch.zeros(15)], grads=[1, 2])
+    for value in (-INF, 0.0):
+        case(f"masked_fill/{value}", "mask::MaskedFill", lambda x, m: x.masked_fill(m.bool(), value), [x, mask], [x],
+             value=str(value))
+    ids = torch.tensor([0, 2, 1, 2, 4], dtype=torch.int32)
+    table = torch.tensor(SPECIAL).reshape(5, 3)
+    case("embedding", "embedding::Embedding", lambda t, i: F.embedding(i, t), [table, ids], [table.flip(0)])
+
+
+def reductions():
+    x = rows(37)
+    for axis, x in ((1, x), (0, x.T.contiguous())):
+        for keep in (False, True):
+            name = f"axis_{axis}{'_keep' if keep else ''}"
+            attrs = {"axes": [axis], "keep": keep}
+            case(f"max/{name}", "reduce::Max", lambda x: x.amax(axis, keep), [x], **attrs)
+            if not keep:
+                case(f"sum/{name}", "reduce::Sum", lambda x: x.sum(axis), [x], mean=False, **attrs)
+                case(f"mean/{name}", "reduce::Sum", lambda x: x.mean(axis), [x], mean=True, wide=False, **attrs)
+    case("max/whole", "reduce::Max", lambda x: x.amax((0, 1)), [torch.tensor([[1.0, NAN], [3.0, INF]])], axes=[0, 1], keep=False)
+    half = torch.tensor([[1.0, NAN, 3.0], [-INF, -INF, -INF], [INF, 1.0, INF], [0.0, -0.0, -1.0]])
+    case("max/half", "reduce::Max", lambda x: x.amax(1), [half], axes=[1], keep=False, dtypes=HALF)
+    case("sum/half", "reduce::Sum", lambda x: x.sum(1), [half], axes=[1], keep=False, mean=False, dtypes=HALF)
+    # 23 rows of one special value at most: which of equal ones topk returns is not PyTorch's to say.
+    x = rows(37)
+    case("argmax", "argmax::ArgMax", lambda x: x.argmax(-1), [x], grads=[])
+    case("topk", "topk::TopK", lambda x: x.topk(5).indices, [x[:len(SPECIAL)]], grads=[], k=5)
+
+
+def softmaxes():
+    x = rows(37)
+    dy = random("softmax", *x.shape)
+    for name, fn in (("softmax::Softmax", F.softmax), ("softmax::LogSoftmax", F.log_softmax)):
+        case(name, name, lambda x: fn(x, -1), [x], [dy])
+        case(f"{name}/narrow", name, lambda x: fn(x, -1), [x[:, :8].contiguous()], [dy[:, :8].contiguous()])
+        half = torch.tensor([[1.0, NAN, 3.0], [-INF, -INF, -INF], [INF, 1.0, 0.0], [-INF, 1.0, 2.0]])
+        case(f"{name}/half", name, lambda x: fn(x, -1), [half], dtypes=HALF)
+
+
+def losses():
+    x = rows(40)                                         # whole vectors of 16 bytes, so that rows can be held
+    target = torch.arange(len(x), dtype=torch.int32) * 7 % 40
+    target[1::5] = 3                                     # not always the special one
+    for smoothing in (0.0, 0.1):
+        attrs = {"smoothing": smoothing}
+        def loss(x, t, reduction):
+            return F.cross_entropy(x, t, label_smoothing=smoothing, reduction=reduction)
+        case(f"cross_entropy/none_{smoothing}", "cross_entropy::CrossEntropy", lambda x, t: loss(x, t, "none"), [x, target],
+             reduction="none", wide=smoothing == 0, **attrs)
+        for v in [NAN, INF, -INF, SUB] + ([] if smoothing else [MAX, -MAX]):
+            for at in (5, 11):                           # the target, and another class
+                some = random("loss", 4, 40)
+                some[2, at] = v
+                t = torch.tensor([3, -100, 5, 39], dtype=torch.int32)
+                case(f"cross_entropy/mean_{smoothing}_{v}_{at}", "cross_entropy::CrossEntropy", lambda x, t: loss(x, t, "mean"),
+                     [some, t], reduction="mean", **attrs)
+    for v in (NAN, INF, -INF, MAX, SUB, -0.0):
+        for where in (0, 1):
+            given = [random("linear_x", 4, 8), random("linear_w", 24, 8)]
+            given[where][2, 3] = v
+            t = torch.tensor([3, 0, 2, 23], dtype=torch.int32)
+            case(f"linear_cross_entropy/{v}_{where}", "linear_cross_entropy::LinearCrossEntropy",
+                 lambda x, w, t: F.cross_entropy(x @ w.T, t), [*given, t], wide=v != MAX)
+
+
+def norms():
+    n = 24
+    gamma, beta, eps = random("gamma", n), random("beta", n), 1e-5
+    for v in SPECIAL[:10] + ["zeros", "-zeros", "flat", "gamma", "tiny"]:
+        x, g = random("norm", 3, n), gamma
+        if v == "gamma":
+            g = gamma.clone()
+            g[3], g[5], g[7] = NAN, INF, -0.0
+        elif v == "tiny":
+            x[1] = SUB
+        elif isinstance(v, str):
+            x[1] = {"zeros": 0.0, "-zeros": -0.0, "flat": 3.0}[v]
+        else:
+            x[1, 5] = v
+        dy = random("norm_dy", 3, n)
+        attrs = {"eps": eps, "wide": v not in (MAX, -MAX)}
+        layer = lambda x, g, b: F.layer_norm(x, (n,), g, b, eps)
+        rms = lambda x, g: F.rms_norm(x, (n,), g, eps)
+        case(f"layer_norm/{v}", "layer_norm::LayerNorm", layer, [x, g, beta], [dy], **attrs)
+        # PyTorch's fused and composed gradients of a row whose squares overflow are 0 and NaN.
+        overflows = {"gradient": False} if v in (MAX, -MAX) else {}
+        case(f"rms_norm/{v}", "rms_norm::RmsNorm", rms, [x, g], [dy], **attrs, **overflows)
+        if v == "gamma" or v not in (INF, -0.0, "zeros") and v == v:
+            continue
+        past = random("past", 3, n)
+        case(f"residual_layer_norm/{v}", "residual_norm::ResidualLayerNorm", lambda x, g, b: (x * 1, layer(x, g, b)),
+             [x, g, beta], [past, dy], **attrs)
+        case(f"residual_rms_norm/{v}", "residual_norm::ResidualRmsNorm", lambda x, g: (x * 1, rms(x, g)), [x, g],
+             [past, dy], **attrs)
+
+
+def products():
+    def each(name, op, fn, shapes, **attrs):
+        for v in SPECIAL[:9] if name == "matmul" else [NAN, INF, -INF, -0.0, SUB]:
+            for i in range(len(shapes)):
+                given = [random(f"{name}{k}", *s) for k, s in enumerate(shapes)]
+                given[i][tuple(min(1, n - 1) for n in shapes[i])] = v
+                case(f"{name}/{v}_{i}", op, fn, given, wide=v not in (MAX, -MAX), **attrs)
+    each("matmul", "matmul::MatMul", torch.matmul, [(5, 7), (7, 6)])
+    each("linear", "matmul::Linear", lambda x, w, b: x @ w + b, [(5, 7), (7, 6), (6,)])
+    each("linear_add", "feed_forward::LinearAdd", lambda r, x, w, b: r + (x @ w + b), [(5, 6), (5, 7), (7, 6), (6,)])
+    def feed(r, x, w1, b1, w2, b2):
+        return r + (F.gelu(x @ w1 + b1, approximate="tanh") @ w2 + b2)
+    each("feed_forward", "feed_forward::FeedForward", feed, [(3, 4), (3, 4), (4, 8), (8,), (8, 4), (4,)])
+
+
+def attentions():
+    T, D = 5, 8
+
+    def composed(q, k, v, causal):
+        scores = q @ k.mT / math.sqrt(D)
+        if causal:
+            scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -INF)
+        return torch.softmax(scores, -1) @ v
+
+    def one(name, q, k, v, causal, **attrs):
+        fn = lambda q, k, v: composed(q, k, v, causal)
+        dy = random("attention_dy", 1, 1, T, D)
+        case(f"attention/{name}", "attention::Attention", fn, [q, k, v], [dy], causal=causal, **attrs)
+        if not causal or "score" in name or "_v_" in name:
+            return                                       # the same kernels
+        qkv = torch.cat([t[0, 0] for t in (q, k, v)], -1)[None]
+        case(f"attention_qkv/{name}", "attention::AttentionQkv",
+             lambda x: composed(*[p[:, None] for p in x.split(D, -1)], causal)[:, 0], [qkv], [dy[:, 0]], causal=causal, **attrs)
+
+    # The first key is seen by every query. A key that a query does not see is no input of its result here, whatever it holds;
+    # PyTorch multiplies it by 0, or leaves it out, as its kernels happen to be.
+    for causal in (False, True):
+        kind = "causal" if causal else "full"
+        for which in range(3):
+            # Whether a score of the largest number overflows depends on what it is multiplied with first. The gradient of values
+            # that are not finite: PyTorch's kernels differ, some take the sum over a row from the result.
+            for v in SPECIAL[:5] + ([MAX, -MAX] if which == 2 else []) + [SUB]:
+                given = [random(f"attention{i}", 1, 1, T, D) for i in range(3)]
+                row = T - 1 if which == 0 else 0
+                given[which][0, 0, row, 2] = v
+                attrs = {"gradient": False} if which == 2 and not abs(v) < MAX else {}
+                if (which, causal, v) == (1, True, -INF):
+                    attrs = {"gradient": False}          # 0 times NaN of a row with one key, for the others' gradients
+                one(f"{kind}_{'qkv'[which]}_{v}", *given, causal, **attrs)
+        for sign, name in ((-1.0, "below"), (1.0, "above")):
+            q, k, v = [random(f"attention{i}", 1, 1, T, D) for i in range(3)]
+            q[0, 0, 3], k[0, 0] = 1e25, sign * 1e25      # every score of a row overflows
+            one(f"{kind}_all_scores_{name}", q, k, v, causal, wide=False, gradient=False)
+            q, k, v = [random(f"attention{i}", 1, 1, T, D) for i in range(3)]
+            q[0, 0, 4], k[0, 0, 1] = 1e25, sign * 1e25   # one does
+            q[0, 0, 4, 1:] = 0.0
+            k[0, 0, 0], k[0, 0, 2:] = 1e-25, 1e-25
+            one(f"{kind}_one_score_{name}", q, k, v, causal, wide=False, gradient=False)
+            q, k, v = [random(f"attention{i}", 1, 1, T, D) for i in range(3)]
+            q[0, 0, 2] = sign * 1e16                     # large, without overflow
+            k[0, 0] *= 1e16
+            one(f"{kind}_scores_of_1e32_{name}", q, k, v, causal, gradient=False)
+            q, k, v = [random(f"attention{i}", 1, 1, T, D) for i in range(3)]
+            q[0, 0, 2, 0], q[0, 0, 2, 1:], k[0, 0, :, 0] = sign * 1e16, 0.0, 1e16
+            one(f"{kind}_equal_scores_of_1e32_{name}", q, k, v, causal, wide=False, gradient=False)
+
+
+def optimizers():
+    """in.0 the parameter, in.1 two given gradients; out.0 the parameter after each step."""
+    for kind, attrs in ((torch.optim.AdamW, {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}),
+                        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9})):
+        grads = torch.stack([torch.tensor(SPECIAL), torch.ones(len(SPECIAL))])
+        param = torch.nn.Parameter(random("optimizer", len(SPECIAL)))
+        start, opt, out = param.detach().clone(), kind([param], **attrs), []
+        for g in grads:
+            param.grad = g.clone()
+            opt.step()
+            out.append(param.detach().clone())
+        name = f"optimizer/{kind.__name__}"
+        META[name] = json.dumps({"op": "optimizer::Update", "rule": kind.__name__, **attrs})
+        TENSORS.update({f"{name}.in.0": start, f"{name}.in.1": grads, f"{name}.out.0": torch.stack(out)})
+
+
+def main():
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    for fn in (unary, binary, views, reductions, softmaxes, losses, norms, products, attentions, optimizers):
+        fn()
+    write(OUT / "special_values.safetensors", TENSORS, META)
+    print(f"{len(META)} cases, torch {torch.__version__}")
+
+
+if __name__ == "__main__":
+    main()
