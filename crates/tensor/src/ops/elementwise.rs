@@ -141,7 +141,7 @@ pub static UNARY: &[UnaryRow] = &[
     row("pow_scalar", POW, POW_GRAD, |x, s| power(x, s[0]))
         .with(&[1.7])
         .on(0.3, 3.0),
-    row("clamp", CLAMP, "(x0 > s0 && x0 < s1) ? x1 : (FV)(0.0f)", |x, s| clamped(x, s))
+    row("clamp", CLAMP, "(x0 > s0 && x0 < s1) ? x1 : (FV)(0.0f)", clamped)
     .with(&[-5.0, 2.9]),
 ];
 

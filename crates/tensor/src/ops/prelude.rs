@@ -2,7 +2,7 @@
 
 pub use super::map::{map, map_into};
 pub use super::{
-    Op, check, has_vectors_of_16_bytes, largest_group, row_group, row_groups, vectors_of_16_bytes,
+    Op, check, has_vectors_of_16_bytes, largest_group, row_group, row_groups, sum_parts, vectors_of_16_bytes,
 };
 pub use crate::array::{Array, unravel};
 pub use crate::shape::{Layout, Shape};

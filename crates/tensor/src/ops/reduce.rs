@@ -48,7 +48,7 @@ fn reduce(job: Job, x: &Tensor, axes: &[usize], keep: bool) -> Result<Tensor> {
 fn slabs(job: Job, x: &Tensor, [outer, axis, inner]: [usize; 3]) -> Result<Tensor> {
     let grid = Grid::new(x, inner, ACROSS);
     let groups = outer * grid.blocks;
-    let wanted = 4 * x.device().capabilities().compute_units as usize;
+    let wanted = sum_parts(x.device());
     let longest = axis * inner.min(grid.columns()) / PART;
     if groups < wanted && longest > 1 {
         let per = axis.div_ceil(wanted.div_ceil(groups.max(1)).min(longest));

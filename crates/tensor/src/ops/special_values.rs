@@ -65,7 +65,8 @@ struct File {
 
 impl File {
     fn open() -> Self {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/special_values.safetensors");
+        let path =
+            std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/special_values.safetensors");
         let bytes = std::fs::read(path).unwrap();
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
         let cases = header.metadata().clone().unwrap();
@@ -166,23 +167,52 @@ impl Case<'_> {
         // A gradient that vanishes has the sign of whatever vanished last.
         let signs = exact && !what.starts_with("gradient");
         let relative = self.attributes["relative"].as_f64().unwrap_or(80.0 * unit);
-        Bound { relative: if half { 4.0 * unit } else { relative }, absolute: if half { 2.0 * unit } else { absolute }, signs }
+        Bound {
+            relative: if half { 4.0 * unit } else { relative },
+            absolute: if half { 2.0 * unit } else { absolute },
+            signs,
+        }
     }
     fn compare(&mut self, what: &str, of: &str, got: &[f64], shape: &Shape) {
         let (expected, _) = self.golden(of).unwrap_or_else(|| panic!("{}: no {of}", self.name));
         if *shape != expected.shape {
-            self.failures.push(format!("{}: {what} has shape {shape}, expected {}", self.name, expected.shape));
+            self.failures
+                .push(format!("{}: {what} has shape {shape}, expected {}", self.name, expected.shape));
             return;
         }
         let ordinary = expected.data.iter().filter(|v| v.abs() < 1e20);
         let scale = ordinary.fold(1e-3f64, |m, v| m.max(v.abs()));
         let bound = self.bound(what);
-        let wrong: Vec<_> = got.iter().zip(&expected.data).enumerate().filter(|(_, (g, e))| !near(**g, **e, scale, bound)).collect();
+        let wrong: Vec<_> = got
+            .iter()
+            .zip(&expected.data)
+            .enumerate()
+            .filter(|(_, (g, e))| !near(**g, **e, scale, bound))
+            .collect();
         if !wrong.is_empty() {
             let inputs = (0..2).filter_map(|k| self.golden(&format!("in.{k}"))).collect::<Vec<_>>();
-            let at = |i: usize| inputs.iter().map(|(a, _)| if a.data.len() == got.len() { format!("{:e}", a.data[i]) } else { "…".into() }).collect::<Vec<_>>().join(", ");
-            let list: Vec<_> = wrong.iter().take(6).map(|(i, (g, e))| format!("[{i}] of ({}) is {g:e}, PyTorch has {e:e}", at(*i))).collect();
-            self.failures.push(format!("{}: {what}: {} of {} differ: {}", self.name, wrong.len(), got.len(), list.join("; ")));
+            let at =
+                |i: usize| {
+                    inputs
+                        .iter()
+                        .map(|(a, _)| {
+                            if a.data.len() == got.len() { format!("{:e}", a.data[i]) } else { "…".into() }
+                        })
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                };
+            let list: Vec<_> = wrong
+                .iter()
+                .take(6)
+                .map(|(i, (g, e))| format!("[{i}] of ({}) is {g:e}, PyTorch has {e:e}", at(*i)))
+                .collect();
+            self.failures.push(format!(
+                "{}: {what}: {} of {} differ: {}",
+                self.name,
+                wrong.len(),
+                got.len(),
+                list.join("; ")
+            ));
         }
     }
     fn compare_tensor(&mut self, what: &str, of: &str, got: &Tensor) {
@@ -222,7 +252,8 @@ impl Case<'_> {
         let hosts: [Array; N] = std::array::from_fn(|i| self.input(i).0);
         for (i, y) in op.reference(hosts.each_ref()).iter().enumerate() {
             let dtype = ys[i].dtype();
-            let rounded: Vec<f64> = y.data.iter().map(|v| if dtype.is_float() { dtype.round(*v) } else { *v }).collect();
+            let rounded: Vec<f64> =
+                y.data.iter().map(|v| if dtype.is_float() { dtype.round(*v) } else { *v }).collect();
             self.compare("reference", &format!("out.{i}"), &rounded, &y.shape);
         }
     }
@@ -241,7 +272,9 @@ impl Case<'_> {
             "comparison" => self.comparison(),
             "view::Reshape" => self.check(&view::Reshape { shape: self.sizes("shape").into(), dense: false }),
             "view::Permute" => self.check(&view::Permute { axes: self.sizes("axes") }),
-            "view::Slice" => self.check(&view::Slice { axis: 0, range: self.size("start")..self.size("end") }),
+            "view::Slice" => {
+                self.check(&view::Slice { axis: 0, range: self.size("start")..self.size("end") })
+            }
             "view::Expand" => self.check(&view::Expand { shape: self.sizes("shape").into() }),
             "join::Cat" => self.check(&join::Cat { axis: 0 }),
             "cast::Cast" => {
@@ -293,7 +326,11 @@ impl Case<'_> {
     fn cross_entropy(&mut self) {
         use cross_entropy::{CrossEntropy, Reduction};
         let reduction = if self.text("reduction") == "none" { Reduction::None } else { Reduction::Mean };
-        self.check(&CrossEntropy { label_smoothing: self.number("smoothing"), reduction, ..CrossEntropy::default() });
+        self.check(&CrossEntropy {
+            label_smoothing: self.number("smoothing"),
+            reduction,
+            ..CrossEntropy::default()
+        });
     }
     fn comparison(&mut self) {
         let (a, b) = (self.upload(0), self.upload(1));
@@ -393,7 +430,11 @@ fn every_op_has_special_values() {
     let file = File::open();
     let in_file: BTreeSet<&str> = file.cases.values().map(|a| a["op"].as_str().unwrap()).collect();
     let tested: Vec<&str> = [&ELEMENTWISE[..], &LAYOUT, &ROWS, &PRODUCTS, &ATTENTION].concat();
-    assert_eq!(tested.iter().copied().collect::<BTreeSet<_>>(), in_file, "each op of the file is in one test");
+    assert_eq!(
+        tested.iter().copied().collect::<BTreeSet<_>>(),
+        in_file,
+        "each op of the file is in one test"
+    );
     assert_eq!(tested.len(), in_file.len(), "an op is in two tests");
     for op in OPS {
         let elsewhere = ELSEWHERE.iter().any(|(name, _)| *name == op.name);
