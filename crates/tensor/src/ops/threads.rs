@@ -16,7 +16,7 @@ use netcl_device::Settings;
 use std::process::Command;
 
 /// Set in the processes that compute: where the fingerprints go.
-const RESULTS: &str = "NETCL_TEST_THREADS_RESULTS";
+const RESULTS: &str = "THREADS_RESULTS";
 
 fn random(device: &Device, shape: &[usize], seed: u64) -> Tensor {
     Tensor::normal(device, shape, 0.0, 1.0, DType::F32, &mut Generator::new(seed)).unwrap()
