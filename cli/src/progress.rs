@@ -80,8 +80,9 @@ impl<'a> Progress<'a> {
             bar.finish_and_clear();
         }
         let Some(info) = &self.info else { return Ok(()) };
-        let loss = self.last.as_ref().map_or(f64::NAN, |m| m.loss);
         if self.json {
+            // `null` for a run that ends within its first step.
+            let loss = self.last.as_ref().map(|m| m.loss);
             let summary = serde_json::json!({
                 "run": info.folder,
                 "outcome": match outcome { Outcome::Finished => "finished", Outcome::Stopped => "stopped" },
@@ -106,7 +107,9 @@ impl<'a> Progress<'a> {
             out::result("")?;
         }
         let verb = if outcome == Outcome::Finished { "finished" } else { "stopped" };
-        out::result(&format!("{verb} after {} steps: loss {loss:.4}{val}", trainer.step()))?;
+        // A run that ends within its first step has no loss.
+        let loss = self.last.as_ref().map_or(String::new(), |m| format!(": loss {:.4}", m.loss));
+        out::result(&format!("{verb} after {} steps{loss}{val}", trainer.step()))?;
         let memory = trainer.model().params().device().memory();
         out::note(&format!("at most {} of device memory in use", human(memory.peak as u64)));
         out::result(&format!("run folder: {} (open report.html there)", info.folder.display()))?;
@@ -203,6 +206,10 @@ impl Observer for Progress<'_> {
     }
 
     fn should_stop(&mut self) -> bool {
+        self.context.interrupted()
+    }
+
+    fn should_stop_within_step(&mut self) -> bool {
         self.context.interrupted()
     }
 }

@@ -205,11 +205,7 @@ impl Device {
     /// Waits for everything enqueued and copies `from` to the host.
     pub fn download(&self, from: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         check_range("download", from, offset, out.len())?;
-        if self.is_capturing() {
-            return Err(Error::unsupported(
-                "capture: the step reads a result on the host, which has not been computed yet; read it after the replay",
-            ));
-        }
+        self.check_computed(Some(from))?;
         self.0.counters.downloaded.fetch_add(out.len() as u64, Ordering::Relaxed);
         if out.is_empty() {
             self.finish()
@@ -219,13 +215,23 @@ impl Device {
     }
 
     /// A point after everything enqueued so far.
+    ///
+    /// # Errors
+    /// `Unsupported` within a captured step, whose commands are not enqueued.
     pub fn mark(&self) -> Result<Event> {
+        self.check_computed(None)?;
         self.driver().mark(QueueKind::Compute)
+    }
+
+    /// Waits until `event` has come.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.driver().wait(event)
     }
 
     /// Copies `from` to the host once `event` has come, without waiting for what was enqueued after it.
     pub fn download_after(&self, event: &Event, from: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         check_range("download", from, offset, out.len())?;
+        self.check_computed(Some(from))?;
         self.0.counters.downloaded.fetch_add(out.len() as u64, Ordering::Relaxed);
         self.driver().wait(event)?;
         self.driver().read(QueueKind::Copy, from.memory(), offset, out)

@@ -228,6 +228,8 @@ pub(crate) type Serial = (u64, usize);
 pub(crate) struct Recorder {
     on: AtomicBool,
     state: Mutex<Option<State>>,
+    /// Held while a replay is enqueued.
+    replays: Mutex<()>,
 }
 
 struct State {
@@ -279,6 +281,34 @@ impl Recorder {
         let mut state = self.state();
         let state = state.as_mut().filter(|s| s.aside == 0 && s.thread == std::thread::current().id())?;
         Some(f(state))
+    }
+
+    /// Whether the host cannot read `from`, or anything without it, because commands are captured instead of run.
+    fn lacks(&self, from: Option<&Buffer>) -> bool {
+        if !self.on.load(Ordering::Acquire) {
+            return false;
+        }
+        let state = self.state();
+        let Some(state) = state.as_ref().filter(|s| s.captures()) else { return false };
+        let made = from.and_then(|buffer| buffer.whole().serial());
+        made.is_some_and(|(number, _)| number == state.number)
+            || state.aside == 0 && state.thread == std::thread::current().id()
+    }
+
+    /// This thread's commands run and are not noted from now on; whether somebody records here.
+    fn step_aside(&self) -> bool {
+        self.of_this_thread(|s| s.aside += 1)
+    }
+    /// Ends the last [`Recorder::step_aside`].
+    fn step_back(&self) {
+        self.of_this_thread(|s| s.aside = s.aside.saturating_sub(1));
+    }
+    fn of_this_thread(&self, f: impl FnOnce(&mut State)) -> bool {
+        if !self.on.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut state = self.state();
+        state.as_mut().filter(|s| s.thread == std::thread::current().id()).map(f).is_some()
     }
 
     /// Whether this thread's commands are captured and not to be run.
@@ -378,11 +408,11 @@ pub(crate) enum Place {
 }
 
 impl Device {
-    /// Notes this thread's commands from now on.
+    /// Notes this thread's commands until the session ends.
     ///
     /// # Errors
     /// `Unsupported` when somebody already records on this device.
-    pub fn start_recording(&self, mode: Mode) -> Result<()> {
+    pub fn record(&self, mode: Mode) -> Result<Session> {
         let recorder = self.recorder();
         let mut state = recorder.state();
         if state.is_some() {
@@ -402,14 +432,10 @@ impl Device {
             buffers: HashMap::new(),
         });
         recorder.on.store(true, Ordering::Release);
-        Ok(())
+        Ok(Session { device: self.clone(), open: true })
     }
 
-    /// Ends what [`Device::start_recording`] began.
-    ///
-    /// # Errors
-    /// `Internal` when nothing was being recorded.
-    pub fn stop_recording(&self) -> Result<Recording> {
+    fn stop_recording(&self) -> Result<Recording> {
         let recorder = self.recorder();
         let state = recorder.state().take();
         recorder.on.store(false, Ordering::Release);
@@ -427,6 +453,31 @@ impl Device {
         Ok(Recording { commands, allocations, held, buffers: rehearsed })
     }
 
+    /// The right to enqueue a replay: its commands come in one piece, and those of no other replay on this device between them.
+    ///
+    /// # Errors
+    /// `Unsupported` while this thread's commands are recorded: the replay would not be in the recording.
+    pub fn start_replay(&self) -> Result<MutexGuard<'_, ()>> {
+        if self.recorder().here(|_| ()).is_some() {
+            return Err(Error::unsupported(
+                "capture: the step replays a graph, which cannot be part of another one; call the function that the graph was \
+                 captured from, or replay the graph before or after this step",
+            ));
+        }
+        Ok(self.recorder().replays.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Refuses what waits for results that a capture of this thread has not computed; `from`: also for memory that a capture of any
+    /// thread has made.
+    pub(crate) fn check_computed(&self, from: Option<&Buffer>) -> Result<()> {
+        if !self.recorder().lacks(from) {
+            return Ok(());
+        }
+        Err(Error::unsupported(
+            "capture: the step reads a result on the host, which has not been computed yet; read it after the replay",
+        ))
+    }
+
     /// Whether this thread's step is only rehearsed: its buffers have no memory, so nothing that outlives it may keep one.
     pub fn is_rehearsing(&self) -> bool {
         self.recorder().here(|s| matches!(s.mode, Mode::Rehearse)).unwrap_or(false)
@@ -439,29 +490,53 @@ impl Device {
 
     /// Runs `f` outside of whatever is being recorded: commands run, and buffers come from the pool.
     pub fn aside<R>(&self, f: impl FnOnce() -> R) -> R {
-        let here = std::thread::current().id();
-        let step = |up: bool| match self.recorder().state().as_mut().filter(|s| s.thread == here) {
-            Some(state) => {
-                state.aside = if up { state.aside + 1 } else { state.aside.saturating_sub(1) };
-                true
-            }
-            None => false,
-        };
-        if !self.recorder().on.load(Ordering::Acquire) || !step(true) {
-            return f();
-        }
-        let out = f();
-        step(false);
-        out
+        let _back = self.recorder().step_aside().then(|| Restore(|| self.recorder().step_back()));
+        f()
     }
 
     /// Says, to those who read a recording, which layer of a model, counted from 1, and which operation `f` belongs to.
     pub fn within<R>(&self, place: (u32, &'static str), f: impl FnOnce() -> R) -> R {
         let before = self.recorder().here(|s| std::mem::replace(&mut s.place, place));
-        let out = f();
-        if let Some(before) = before {
-            self.recorder().here(|s| s.place = before);
+        let _back = before.map(|before| {
+            Restore(move || {
+                self.recorder().here(|s| s.place = before);
+            })
+        });
+        f()
+    }
+}
+
+/// Puts something back when it is dropped, also by a panic.
+struct Restore<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Restore<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A recording that goes on: it ends when this is dropped, also by a panic.
+pub struct Session {
+    device: Device,
+    open: bool,
+}
+
+impl Session {
+    /// Ends it; what was recorded.
+    ///
+    /// # Errors
+    /// `Internal` when nothing was being recorded.
+    pub fn stop(mut self) -> Result<Recording> {
+        self.open = false;
+        self.device.stop_recording()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.open {
+            // What was recorded goes with it; there is nobody to tell of an error.
+            drop(self.device.stop_recording());
         }
-        out
     }
 }

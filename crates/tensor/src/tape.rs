@@ -11,10 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Gradients of the inputs from those of the results; a result that nothing was made of has none.
+mod accumulate;
 mod recompute;
+mod rollback;
 
+pub use accumulate::accumulate_in_place;
 use recompute::Again;
 pub use recompute::checkpoint;
+pub use rollback::Rollback;
 
 type Backward = Box<dyn FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send>;
 
@@ -231,6 +235,7 @@ impl Tensor {
     /// Replaces or, with `None`, forgets the gradient.
     pub fn set_grad(&self, grad: Option<Self>) {
         if let Some(a) = &self.0.autograd {
+            rollback::changing(self);
             *a.grad.lock().unwrap_or_else(PoisonError::into_inner) = grad;
         }
     }
@@ -352,7 +357,7 @@ fn keep(tensor: &Tensor, grad: &Tensor) -> Result<()> {
     }
     let before = tensor.grad();
     let sum = match before {
-        Some(before) => before.add(grad)?,
+        Some(before) => accumulate::sum(&before, grad)?,
         None => grad.clone(),
     };
     debug_assert!(sum.dtype() == tensor.dtype() || sum.dtype() == DType::F32);

@@ -60,10 +60,20 @@ impl Trainer {
             tagged("optimizer"),
             "what AdamW keeps for each: two averages, and f32 weights where storage is narrower",
         );
+        if self.sums.is_some() {
+            let micros = self.config.grad_accum;
+            line(
+                tagged("gradients"),
+                &format!("gradients of the parameters, added up over the {micros} batches of a step"),
+            );
+        }
         line(tagged("inputs"), "batches on their way");
+        let of = if self.sums.is_some() { "batch" } else { "step" };
         line(
             plan.bytes,
-            "buffers of a step, all in one place planned before, because most live only for a while:",
+            &format!(
+                "buffers of a {of}, all in one place planned before, because most live only for a while:"
+            ),
         );
         let (_, at) = plan.peak;
         let name = plan.names.get(at).copied().unwrap_or("");

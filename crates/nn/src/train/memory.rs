@@ -59,7 +59,6 @@ impl MemoryPlan {
         let count = model.parameters() as u64;
         let (narrow, averages) = (dtype != DType::F32, 2);
         let of_count = |bytes: u64| count.saturating_mul(bytes);
-        let micros = config.grad_accum as usize;
         let batch = product(&[config.batch, config.context, 2 * 4]);
         Self {
             count,
@@ -67,8 +66,8 @@ impl MemoryPlan {
             gradients: of_count(dtype.size() as u64),
             optimizer: of_count(4 * (averages + u64::from(narrow))),
             activations: activations(config, model, capabilities),
-            inputs: Uploads::planned(config.batch, config.context, micros),
-            host: batch.saturating_mul((PREFETCH + 1).saturating_add(micros) as u64),
+            inputs: Uploads::planned(config.batch, config.context),
+            host: batch.saturating_mul((PREFETCH + 2) as u64),
         }
     }
 

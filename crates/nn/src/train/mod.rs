@@ -5,6 +5,10 @@
 //!                                          └ loss and norm are read while the next step runs
 //! ```
 //!
+//! A step of one batch is captured as one graph. With `grad_accum` above 1, forward and backward of one micro-batch are a graph that
+//! is replayed for each of them, and the update is one of its own: neither memory nor capture grow with the number of micro-batches,
+//! and between two of them the observer may end the run.
+//!
 //! Everything a step draws comes from (seed, step), so a run that is resumed makes the bits of one that never stopped.
 
 mod evaluate;
@@ -18,6 +22,7 @@ mod report;
 mod resume;
 mod step;
 mod stepper;
+mod sums;
 mod trainer;
 mod uploads;
 

@@ -43,6 +43,12 @@ pub trait Observer {
     fn profiled(&mut self, _profile: &Profile) {}
     /// Whether to write a checkpoint and stop after this step.
     fn should_stop(&mut self) -> bool;
+    /// Whether to stop before this step is done. Asked between the micro-batches of a step: those it has done are thrown away, and the
+    /// run stops after the step before, whose checkpoint is written; it goes on from there with the same bits. Unless overridden, a
+    /// run stops between steps only.
+    fn should_stop_within_step(&mut self) -> bool {
+        false
+    }
 }
 
 /// Watches nothing and never stops.

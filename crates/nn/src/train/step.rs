@@ -1,16 +1,19 @@
 //! One optimizer step, and reading its results while the next one runs.
 
+use super::observer::Observer;
 use super::stepper::Stepper;
+use super::sums::Sums;
 use super::trainer::Trainer;
 use super::uploads::{Inputs, Uploads};
-use crate::config::TrainConfig;
-use crate::data::{Batch, Position, Prefetch};
+use crate::config::{GraphMode, TrainConfig};
+use crate::data::{Position, Prefetch};
 use crate::gpt::Gpt;
 use crate::layers::Mode;
 use crate::optim::Optimizer;
 use netcl_device::driver::Event;
 use netcl_tensor::ops::optimizer::Report;
 use netcl_tensor::random::set_counter;
+use netcl_tensor::tape::accumulate_in_place;
 use netcl_tensor::{Error, Result, Tensor, detect_anomaly};
 use std::time::Instant;
 
@@ -34,33 +37,27 @@ pub(super) struct Done {
 }
 
 impl Trainer {
-    /// Enqueues the step after `self.step`.
-    pub(super) fn enqueue(&mut self, batches: &mut Prefetch, uploads: &mut Uploads) -> Result<Pending> {
+    /// Enqueues the step after `self.step`. Where that takes long, `before`, the step before it, is finished meanwhile. `None` when the
+    /// observer ended the run within the step: nothing of it counts then.
+    pub(super) fn enqueue(
+        &mut self,
+        (batches, uploads): (&mut Prefetch, &mut Uploads),
+        before: &mut Option<Pending>,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Pending>> {
         let device = self.model.params().device().clone();
-        let begun = Instant::now();
-        let (data, after) = self.batches(batches)?;
-        self.host_did("data", begun);
-        let begun = Instant::now();
-        let inputs = uploads.send(&data, !self.stepper.is_eager())?;
-        self.host_did("upload", begun);
-        let begun = Instant::now();
         let lr = self.rate.at(self.step);
         self.optimizer.set_rate(lr)?;
-        if self.config.dropout > 0.0 {
-            set_counter(&self.draws, Mode::draws(self.step * u64::from(self.config.grad_accum)))?;
-        }
-        let Self { stepper, model, optimizer, config, draws, detect_anomaly: on, .. } = self;
-        if stepper.is_cold() {
-            rehearse(stepper, model, optimizer, config, draws, &inputs);
-        }
-        let made = stepper.run(|| {
-            let loss = detect_anomaly(*on, || gradients(model, optimizer, config, draws, &inputs))?;
-            optimizer.apply()?;
-            optimizer.zero_grad();
-            Ok(loss)
-        });
+        let made = match self.config.grad_accum {
+            1 => self.enqueue_whole(batches, uploads).map(Some),
+            _ => self.enqueue_micros((batches, uploads), before, observer),
+        };
         // Half a step leaves gradients behind that belong to no other.
-        let loss = made.inspect_err(|_| self.optimizer.zero_grad())?;
+        let Some((loss, after)) = made.inspect_err(|_| self.optimizer.zero_grad())? else {
+            self.optimizer.zero_grad();
+            return Ok(None);
+        };
+        let begun = Instant::now();
         self.optimizer.count();
         let report = self.optimizer.report()?;
         let loss = self.keep_loss(&loss)?;
@@ -69,25 +66,133 @@ impl Trainer {
         let done = device.mark()?;
         device.flush()?;
         self.host_did("enqueue", begun);
-        Ok(Pending { step: self.step, lr, loss, report, done })
+        Ok(Some(Pending { step: self.step, lr, loss, report, done }))
     }
 
-    /// The batches of one step, and where the data goes on.
-    fn batches(&self, from: &mut Prefetch) -> Result<(Vec<Batch>, Position)> {
-        let mut after = self.position;
-        let mut data = Vec::with_capacity(self.config.grad_accum as usize);
-        for _ in 0..self.config.grad_accum {
-            let next = from.next().unwrap_or_else(|| Err(Error::internal("the batches ended")));
-            let (at, batch) = next?;
-            after = self.loader.next(at);
-            data.push(batch);
+    /// A step of one batch: all of it at once. Its loss, and where the data goes on.
+    fn enqueue_whole(&mut self, batches: &mut Prefetch, uploads: &mut Uploads) -> Result<(Tensor, Position)> {
+        let (inputs, after) = self.batch(batches, uploads, 0)?;
+        let begun = Instant::now();
+        let Self { stepper, model, optimizer, config, draws, detect_anomaly: on, .. } = self;
+        if stepper.is_cold() {
+            rehearse(stepper, model, optimizer, config, draws, &inputs);
         }
-        Ok((data, after))
+        let loss = stepper.run(|| {
+            let loss = detect_anomaly(*on, || gradients(model, optimizer, config, draws, &inputs, false))?;
+            optimizer.apply()?;
+            optimizer.zero_grad();
+            Ok(loss)
+        })?;
+        uploads.sent()?;
+        self.host_did("enqueue", begun);
+        Ok((loss, after))
+    }
+
+    /// A step of several batches: each of them goes forward and back by itself, then comes the update. `None` when the observer ended
+    /// the run in between.
+    fn enqueue_micros(
+        &mut self,
+        (batches, uploads): (&mut Prefetch, &mut Uploads),
+        before: &mut Option<Pending>,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<(Tensor, Position)>> {
+        let mut total: Option<Tensor> = None;
+        let mut after = self.position;
+        if let Some(sums) = &self.sums {
+            sums.begin()?;
+        }
+        for micro in 0..self.config.grad_accum {
+            if observer.should_stop_within_step() {
+                return Ok(None);
+            }
+            let (inputs, next) = self.batch(batches, uploads, micro)?;
+            after = next;
+            let begun = Instant::now();
+            if self.stepper.is_cold() && self.sums.is_none() {
+                self.start_sums(&inputs)?;
+            }
+            let Self { stepper, model, optimizer, config, draws, sums, detect_anomaly: on, .. } = self;
+            let (sums, in_place) = (sums.as_ref(), sums.is_some());
+            let step = || {
+                let loss =
+                    detect_anomaly(*on, || gradients(model, optimizer, config, draws, &inputs, in_place))?;
+                match sums {
+                    Some(sums) => sums.add_loss(&loss),
+                    None => Ok(loss),
+                }
+            };
+            if stepper.is_cold() && sums.is_some() {
+                stepper.rehearse(|| Ok(()), step);
+            }
+            let loss = stepper.run(step)?;
+            total = Some(match total {
+                Some(sum) if sums.is_none() => sum.add(&loss)?,
+                _ => loss,
+            });
+            uploads.sent()?;
+            self.host_did("enqueue", begun);
+            // Its numbers are there as soon as the device comes to this micro-batch.
+            if let Some(before) = before.take() {
+                self.finish_step(&before, observer)?;
+            }
+        }
+        let loss = total.ok_or_else(|| Error::internal("a step without batches"))?;
+        let (optimizer, collected) = (&mut self.optimizer, self.sums.is_some());
+        self.update.run(|| {
+            optimizer.apply()?;
+            // Sums stay where they are and are emptied when the next step begins.
+            if !collected {
+                optimizer.zero_grad();
+            }
+            Ok(loss.clone())
+        })?;
+        Ok(Some((loss, after)))
+    }
+
+    /// Finds out what gradients are like, and makes sums for them that every micro-batch finds in the same place. Where that cannot be,
+    /// nothing is captured.
+    fn start_sums(&mut self, inputs: &Inputs) -> Result<()> {
+        let Self { model, optimizer, config, draws, stepper, update, .. } = self;
+        let made = warm(model, optimizer, config, draws, inputs).and_then(|loss| {
+            let sums = Sums::like(loss.device(), optimizer.params(), loss.dtype())?;
+            optimizer.prepare()?;
+            Ok(sums)
+        });
+        match made {
+            Ok(sums) => self.sums = Some(sums),
+            Err(e) => {
+                optimizer.zero_grad();
+                stepper.stay_eager(e)?;
+                *update = Stepper::new(model.params().device(), GraphMode::Off);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next batch of a step on its way to the device, and where the data goes on after it.
+    fn batch(
+        &mut self,
+        from: &mut Prefetch,
+        uploads: &mut Uploads,
+        micro: u32,
+    ) -> Result<(Inputs, Position)> {
+        let begun = Instant::now();
+        let next = from.next().unwrap_or_else(|| Err(Error::internal("the batches ended")));
+        let (at, batch) = next?;
+        self.host_did("data", begun);
+        let begun = Instant::now();
+        let inputs = uploads.send(&batch, !self.stepper.is_eager())?;
+        if self.config.dropout > 0.0 {
+            let pass = self.step * u64::from(self.config.grad_accum) + u64::from(micro);
+            set_counter(&self.draws, Mode::draws(pass))?;
+        }
+        self.host_did("upload", begun);
+        Ok((inputs, self.loader.next(at)))
     }
 
     /// The loss of a replay lies where the next replay puts its own: a copy, for the host to read while that runs.
     fn keep_loss(&mut self, loss: &Tensor) -> Result<Tensor> {
-        if !self.stepper.is_captured() {
+        if !self.stepper.is_captured() && self.sums.is_none() {
             return Ok(loss.clone());
         }
         let slot = &self.losses[self.step as usize % self.losses.len()];
@@ -114,75 +219,80 @@ impl Trainer {
     }
 }
 
-/// Adds up the gradients of one step's batches; the mean loss.
+/// Forward and backward of a batch: its gradients are added to those that parameters have, its share of the step's mean loss comes
+/// back. `in_place`: what they have is added to where it lies.
 fn gradients(
     model: &Gpt,
     optimizer: &Optimizer,
     config: &TrainConfig,
     draws: &Tensor,
-    batches: &[Inputs],
+    (x, y): &Inputs,
+    in_place: bool,
 ) -> Result<Tensor> {
-    let micros = batches.len();
-    let mut total: Option<Tensor> = None;
-    for (micro, (x, y)) in batches.iter().enumerate() {
-        let mode = Mode {
-            dropout: config.dropout as f32,
-            seed: config.seed,
-            pass: micro as u64,
-            counter: (config.dropout > 0.0).then_some(draws),
-            recompute: config.recompute,
-        };
-        let device = model.params().device();
-        let tag = device.tag("activations");
-        let mut loss = model.loss(x, y, mode)?;
-        if micros > 1 {
-            loss = loss.mul_scalar(1.0 / micros as f32)?;
-        }
-        drop(tag);
-        let tag = device.tag("gradients");
-        optimizer.backward(&loss)?;
-        drop(tag);
-        let loss = loss.detach();
-        total = Some(match total {
-            Some(sum) => sum.add(&loss)?,
-            None => loss,
-        });
+    let mode = Mode {
+        dropout: config.dropout as f32,
+        seed: config.seed,
+        pass: 0,
+        counter: (config.dropout > 0.0).then_some(draws),
+        recompute: config.recompute,
+    };
+    let device = model.params().device();
+    let tag = device.tag("activations");
+    let mut loss = model.loss(x, y, mode)?;
+    if config.grad_accum > 1 {
+        loss = loss.mul_scalar(1.0 / config.grad_accum as f32)?;
     }
-    total.ok_or_else(|| Error::internal("a step without batches"))
+    drop(tag);
+    let _tag = device.tag("gradients");
+    if in_place {
+        accumulate_in_place(|| optimizer.backward(&loss))?;
+    } else {
+        optimizer.backward(&loss)?;
+    }
+    Ok(loss.detach())
 }
 
-/// Plans a step's memory before it runs. One sequence of one batch goes forward and back first: what outlives a step is made
-/// from its gradients, which are thrown away.
+/// One sequence of a batch goes forward and back: what outlives a step is made from its gradients, which are thrown away.
+fn warm(
+    model: &Gpt,
+    optimizer: &Optimizer,
+    config: &TrainConfig,
+    draws: &Tensor,
+    inputs: &Inputs,
+) -> Result<Tensor> {
+    // Rows of their own: parts of the inputs would not live as long as those.
+    let row = |ids: &Tensor| {
+        let bytes = ids.to_bytes()?;
+        let one = bytes.len() / ids.dims()[0].max(1);
+        Tensor::from_bytes(ids.device(), [1, config.context], &bytes[..one], ids.dtype())
+    };
+    gradients(model, optimizer, config, draws, &(row(&inputs.0)?, row(&inputs.1)?), false)
+}
+
+/// Plans a step's memory before it runs.
 fn rehearse(
     stepper: &mut Stepper,
     model: &Gpt,
     optimizer: &mut Optimizer,
     config: &TrainConfig,
     draws: &Tensor,
-    batches: &[Inputs],
+    inputs: &Inputs,
 ) {
     // Both closures need the optimizer, one after the other.
     let optimizer = std::cell::RefCell::new(optimizer);
-    let warm = || -> Result<()> {
+    let made = || -> Result<()> {
         let mut optimizer = optimizer.borrow_mut();
-        let first = batches.first().ok_or_else(|| Error::internal("a step without batches"))?;
-        // Rows of their own: parts of the inputs would not live as long as those.
-        let row = |ids: &Tensor| {
-            let bytes = ids.to_bytes()?;
-            let one = bytes.len() / ids.dims()[0].max(1);
-            Tensor::from_bytes(ids.device(), [1, config.context], &bytes[..one], ids.dtype())
-        };
-        gradients(model, &optimizer, config, draws, &[(row(&first.0)?, row(&first.1)?)])?;
+        warm(model, &optimizer, config, draws, inputs)?;
         optimizer.prepare()
     };
     let step = || {
         let mut optimizer = optimizer.borrow_mut();
         optimizer.zero_grad();
-        let loss = gradients(model, &optimizer, config, draws, batches)?;
+        let loss = gradients(model, &optimizer, config, draws, inputs, false)?;
         optimizer.apply()?;
         optimizer.zero_grad();
         Ok(loss)
     };
-    stepper.rehearse(warm, step);
+    stepper.rehearse(made, step);
     optimizer.borrow().zero_grad();
 }

@@ -2,16 +2,22 @@
 
 use crate::config::GraphMode;
 use netcl_tensor::graph::{Graph, Plan, Trace};
+use netcl_tensor::tape::Rollback;
 use netcl_tensor::{Device, Result, Tensor};
 
 /// Runs steps, and captures one when every kernel of it has run before.
 ///
-/// A step is a closure that enqueues everything from the inputs to the update and returns the loss. It reads what changes from step
-/// to step from device memory that was there before, and the caller has written that by then.
+/// A step is a closure that enqueues everything from the inputs to the update and returns the loss, or a part of that which comes
+/// again and again: forward and backward of a micro-batch, the update. It reads what changes from step to step from device memory
+/// that was there before, and the caller has written that by then.
+///
+/// Gradients of a step that fails, captured or not, are what they were before it.
 pub struct Stepper {
     device: Device,
     mode: GraphMode,
     state: State,
+    /// Whether to plan where buffers lie.
+    plans: bool,
 }
 
 enum State {
@@ -34,7 +40,26 @@ impl Stepper {
     /// Steps on `device`.
     pub fn new(device: &Device, mode: GraphMode) -> Self {
         let state = if mode == GraphMode::Off { State::Eager } else { State::Cold };
-        Self { device: device.clone(), mode, state }
+        Self { device: device.clone(), mode, state, plans: true }
+    }
+
+    /// The same for a step that makes next to no buffers: nothing is planned, and it is captured one step earlier.
+    pub fn without_plan(device: &Device, mode: GraphMode) -> Self {
+        Self { plans: false, ..Self::new(device, mode) }
+    }
+
+    /// The mode it was made with.
+    pub fn mode(&self) -> GraphMode {
+        self.mode
+    }
+
+    /// Runs steps as they come from now on.
+    ///
+    /// # Errors
+    /// With [`GraphMode::On`]: `why`.
+    pub fn stay_eager(&mut self, why: netcl_tensor::Error) -> Result<()> {
+        self.state = State::Eager;
+        self.give_up(why)
     }
 
     /// Whether steps are replayed by now.
@@ -60,7 +85,7 @@ impl Stepper {
     /// Plans the memory of `step` before the first one runs, so that no step takes more than the plan. `warm` has made by then
     /// whatever outlives a step. Where that cannot be, the first steps run as they come.
     pub fn rehearse(&mut self, warm: impl FnOnce() -> Result<()>, step: impl FnOnce() -> Result<Tensor>) {
-        if !matches!(self.state, State::Cold) || self.device.settings().exact_memory {
+        if !matches!(self.state, State::Cold) || !self.plans || self.device.settings().exact_memory {
             return;
         }
         let planned = warm().and_then(|()| Trace::rehearse(&self.device, step));
@@ -81,7 +106,17 @@ impl Stepper {
     /// Those of the step; with [`GraphMode::On`] also why it cannot be captured.
     pub fn run(&mut self, mut step: impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
         // Checkers of memory want every buffer to be an allocation of its own.
-        let exact = self.device.settings().exact_memory;
+        let unplanned = self.device.settings().exact_memory || !self.plans;
+        // Half a step leaves gradients behind that belong to no other.
+        let gradients = Rollback::start();
+        let out = self.advance(unplanned, &mut step);
+        if out.is_ok() {
+            gradients.accept();
+        }
+        out
+    }
+
+    fn advance(&mut self, unplanned: bool, step: &mut impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
         match std::mem::replace(&mut self.state, State::Eager) {
             State::Eager => step(),
             State::Cold => {
@@ -89,16 +124,16 @@ impl Stepper {
                 self.state = State::Warm;
                 Ok(loss)
             }
-            State::Warm if exact => self.capture(None, &mut step),
+            State::Warm if unplanned => self.capture(None, step),
             State::Warm => {
-                let (trace, loss) = Trace::of(&self.device, step)?;
+                let (trace, loss) = Trace::of(&self.device, &mut *step)?;
                 match Plan::new(&self.device, &trace) {
                     Ok(plan) => self.state = State::Traced(plan),
                     Err(e) => self.give_up(e)?,
                 }
                 Ok(loss)
             }
-            State::Traced(plan) => self.capture(Some(plan), &mut step),
+            State::Traced(plan) => self.capture(Some(plan), step),
             State::Captured { graph, loss, plan } => {
                 // The state stays captured whatever the replay says: what it holds is in use.
                 let outcome = graph.replay();

@@ -4,6 +4,7 @@ use super::observer::{Observer, RunInfo};
 use super::profile::Profiling;
 use super::step::Pending;
 use super::stepper::Stepper;
+use super::sums::Sums;
 use super::uploads::Uploads;
 use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
@@ -60,7 +61,12 @@ pub struct Trainer {
     pub(super) last_done: Instant,
     pub(super) peak_flops: f64,
     pub(super) detect_anomaly: bool,
+    /// Steps of one batch, or forward and backward of one of several.
     pub(super) stepper: Stepper,
+    /// The update after several batches.
+    pub(super) update: Stepper,
+    /// What several batches add up to, where they are captured.
+    pub(super) sums: Option<Sums>,
     /// Draws that come before a step's dropout.
     pub(super) draws: Tensor,
     /// Losses of the last steps.
@@ -158,6 +164,8 @@ impl Trainer {
             peak_flops: 0.0,
             detect_anomaly: false,
             stepper: Stepper::new(device, config.graph),
+            update: Stepper::without_plan(device, config.graph),
+            sums: None,
             draws: counter(device, 0)?,
             losses: (0..LOSSES)
                 .map(|_| Tensor::zeros(device, Shape::default(), DType::F32))
@@ -177,7 +185,12 @@ impl Trainer {
         self.detect_anomaly = on;
         if on {
             // It looks at results on the host.
-            self.stepper = Stepper::new(self.model.params().device(), GraphMode::Off);
+            let device = self.model.params().device();
+            self.stepper = Stepper::new(device, GraphMode::Off);
+            self.update = Stepper::new(device, GraphMode::Off);
+            if let Some(sums) = self.sums.take() {
+                sums.end();
+            }
         }
     }
 
@@ -195,16 +208,7 @@ impl Trainer {
     pub fn run(&mut self, observer: &mut dyn Observer) -> Result<Outcome> {
         let device = self.model.params().device().clone();
         self.peak_flops = peak::measure(&device, self.model.params().dtype())?;
-        observer.started(&RunInfo {
-            parameters: self.model.params().count(),
-            vocab: self.model.config.vocab,
-            tokens: self.tokens,
-            device: format!("{} ({})", device.capabilities().id, device.capabilities().name),
-            peak_flops: self.peak_flops,
-            from_step: self.step,
-            steps: self.config.steps,
-            folder: self.folder.path().into(),
-        });
+        observer.started(&self.info());
         let mut batches = Prefetch::start(self.loader.clone(), self.position, PREFETCH)?;
         let c = &self.config;
         let mut uploads = Uploads::new(&device, c.batch, c.context, c.grad_accum as usize)?;
@@ -218,7 +222,12 @@ impl Trainer {
                 device.start_profile();
             }
             self.begin_profile(self.step - started)?;
-            let next = self.enqueue(&mut batches, &mut uploads)?;
+            let next = self.enqueue((&mut batches, &mut uploads), &mut pending, observer)?;
+            let Some(next) = next else {
+                self.stop_within_step(pending.take(), observer)?;
+                outcome = Outcome::Stopped;
+                break;
+            };
             if let Some(before) = pending.replace(next) {
                 self.finish_step(&before, observer)?;
             }
@@ -252,11 +261,39 @@ impl Trainer {
         Ok(outcome)
     }
 
+    /// What is known when a run starts.
+    fn info(&self) -> RunInfo {
+        let device = self.model.params().device();
+        RunInfo {
+            parameters: self.model.params().count(),
+            vocab: self.model.config.vocab,
+            tokens: self.tokens,
+            device: format!("{} ({})", device.capabilities().id, device.capabilities().name),
+            peak_flops: self.peak_flops,
+            from_step: self.step,
+            steps: self.config.steps,
+            folder: self.folder.path().into(),
+        }
+    }
+
     /// Whether evaluation, a sample or a checkpoint is due after the step just enqueued.
     fn due(&self) -> bool {
         let every = |n: u64| n > 0 && self.step.is_multiple_of(n);
         let c = &self.config;
         self.step == c.steps || every(c.eval_every) || every(c.sample_every) || every(c.checkpoint_every)
+    }
+
+    /// Ends a run within a step: the one before it counts, and is saved unless it was.
+    fn stop_within_step(&mut self, last: Option<Pending>, observer: &mut dyn Observer) -> Result<()> {
+        if let Some(last) = last {
+            let metrics = self.finish_step_quietly(&last)?;
+            return self.pause(metrics, true, observer);
+        }
+        if self.step > self.saved_step {
+            let path = self.save(false)?;
+            observer.saved(self.step, &path);
+        }
+        Ok(())
     }
 
     fn finish_step_quietly(&mut self, pending: &Pending) -> Result<StepMetrics> {
@@ -266,7 +303,7 @@ impl Trainer {
         Ok(self.metrics(&done))
     }
 
-    fn finish_step(&mut self, pending: &Pending, observer: &mut dyn Observer) -> Result<()> {
+    pub(super) fn finish_step(&mut self, pending: &Pending, observer: &mut dyn Observer) -> Result<()> {
         let metrics = self.finish_step_quietly(pending)?;
         self.publish(metrics, observer)
     }

@@ -11,6 +11,7 @@
 //! What changes from replay to replay lies in device memory that was there before the capture: inputs, the learning rate,
 //! where dropout's stream begins. The host writes it before a replay and reads results after it.
 
+mod meeting;
 mod plan;
 mod record;
 mod replay;

@@ -5,9 +5,12 @@
 //! do in a stack of equal layers, and their launches cost less: NVIDIA's driver takes up to 13 us more for a launch whose
 //! arguments are parts of one buffer.
 
+use super::meeting::Meeting;
 use super::record::{Span, Trace};
 use crate::{Device, Error, Result};
 use netcl_device::record::Placement;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// A buffer with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,11 +24,6 @@ pub struct Use {
 impl Use {
     fn end(&self) -> usize {
         self.offset + self.span.bytes
-    }
-    /// Whether both are in use at one command.
-    fn meets(&self, other: &Span) -> bool {
-        let (Some((a, b)), Some((c, d))) = (self.span.commands, other.commands) else { return false };
-        a <= d && c <= b
     }
 }
 
@@ -53,7 +51,7 @@ type Order = fn(&Span) -> (usize, usize);
 const ORDERS: [Order; 3] =
     [|s| (s.bytes, length(s)), |s| (s.bytes.saturating_mul(length(s)), s.bytes), |s| (length(s), s.bytes)];
 
-/// Buffers of a step above which one order has to do: placing is quadratic, and 20,000 take a second.
+/// Buffers of a step above which one order has to do: the host's time grows with the pairs of buffers that are in use at once.
 const MANY: usize = 8000;
 
 /// Slots are taken where they need at most this share more than gaps, or where all of it is less than this part of the device.
@@ -131,21 +129,30 @@ impl Plan {
     /// # Errors
     /// `Unsupported` when two buffers in use at one command share bytes.
     pub(super) fn check(&self, captured: &Trace) -> Result<()> {
-        let uses: Vec<Use> = self
-            .uses
-            .iter()
-            .zip(&captured.spans)
-            .map(|(planned, span)| Use { span: span.clone(), offset: planned.offset })
-            .collect();
-        for (i, a) in uses.iter().enumerate() {
-            let hit =
-                uses[i + 1..].iter().find(|b| a.offset < b.end() && b.offset < a.end() && a.meets(&b.span));
-            if let Some(b) = hit {
+        let mut spans: Vec<(usize, &Span)> =
+            self.uses.iter().map(|planned| planned.offset).zip(&captured.spans).collect();
+        spans.retain(|(_, span)| span.commands.is_some() && span.bytes > 0);
+        spans.sort_by_key(|(_, span)| span.commands);
+        // Buffers in use, by where they start, and by when their use ends. None of them share bytes, so that one that comes can only
+        // meet its neighbours.
+        let mut in_use: BTreeMap<usize, &Span> = BTreeMap::new();
+        let mut ends: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
+        for (offset, span) in spans {
+            let Some((first, last)) = span.commands else { continue };
+            while let Some(Reverse((_, gone))) = ends.peek().filter(|Reverse((end, _))| *end < first) {
+                in_use.remove(gone);
+                ends.pop();
+            }
+            let before = in_use.range(..=offset).next_back().filter(|(at, other)| *at + other.bytes > offset);
+            let after = in_use.range(offset..offset + span.bytes).next();
+            if let Some((_, other)) = before.or(after) {
                 return Err(Error::unsupported(format!(
                     "capture: two buffers ({} bytes of {}, {} bytes of {}) are in use for longer than in the step before",
-                    a.span.bytes, a.span.made_by, b.span.bytes, b.span.made_by
+                    other.bytes, other.made_by, span.bytes, span.made_by
                 )));
             }
+            in_use.insert(offset, span);
+            ends.push(Reverse((last, offset)));
         }
         Ok(())
     }
@@ -155,22 +162,21 @@ impl Plan {
 fn place(trace: &Trace, align: usize, chunk: usize, order: fn(&Span) -> (usize, usize)) -> (Vec<Use>, usize) {
     let mut by_key: Vec<usize> = (0..trace.spans.len()).collect();
     // Stable, so that the same step gets the same plan.
-    by_key.sort_by_key(|i| std::cmp::Reverse(order(&trace.spans[*i])));
+    by_key.sort_by_key(|i| Reverse(order(&trace.spans[*i])));
     let mut uses: Vec<Use> = trace.spans.iter().map(|s| Use { span: s.clone(), offset: 0 }).collect();
-    let mut placed: Vec<usize> = Vec::with_capacity(uses.len());
+    let (mut meeting, mut met) = (Meeting::of(&trace.spans), Vec::new());
     let mut end = 0;
     for i in by_key {
         if uses[i].span.commands.is_none() || uses[i].span.bytes == 0 {
             end = end.max(uses[i].end());
             continue;
         }
-        let span = &uses[i].span;
-        let offset =
-            gap(placed.iter().map(|p| &uses[*p]).filter(|u| u.meets(span)), span.bytes, align, chunk);
+        meeting.with(i, &mut met);
+        met.sort_unstable_by_key(|other| (uses[*other].offset, *other));
+        let offset = gap(met.iter().map(|other| &uses[*other]), uses[i].span.bytes, align, chunk);
         uses[i].offset = offset;
         end = end.max(uses[i].end());
-        let at = placed.partition_point(|p| uses[*p].offset <= offset);
-        placed.insert(at, i);
+        meeting.insert(i);
     }
     (uses, end)
 }
@@ -179,28 +185,33 @@ fn place(trace: &Trace, align: usize, chunk: usize, order: fn(&Span) -> (usize, 
 /// the slots' bytes. A slot is as large as the first span that came to it, rounded up to `align`.
 fn slots(trace: &Trace, align: usize) -> (Vec<Use>, Vec<usize>) {
     let mut by_size: Vec<usize> = (0..trace.spans.len()).collect();
-    by_size.sort_by_key(|i| std::cmp::Reverse(trace.spans[*i].bytes));
-    let mut slots: Vec<(usize, Vec<usize>)> = Vec::new();
+    by_size.sort_by_key(|i| Reverse(trace.spans[*i].bytes));
+    let mut sizes: Vec<usize> = Vec::new();
     let mut slot_of = vec![0; trace.spans.len()];
+    let (mut meeting, mut met) = (Meeting::of(&trace.spans), Vec::new());
     for i in by_size {
-        let span = &trace.spans[i];
-        let meets = |other: &usize| {
-            let (Some((a, b)), Some((c, d))) = (span.commands, trace.spans[*other].commands) else {
-                return false;
-            };
-            a <= d && c <= b
-        };
+        meeting.with(i, &mut met);
+        let mut taken: Vec<usize> = met.iter().map(|other| slot_of[*other]).collect();
+        taken.sort_unstable_by_key(|slot| Reverse(*slot));
         // The last ones are the smallest.
-        let free = slots.iter().rposition(|(_, taken)| !taken.iter().any(meets));
+        let mut free = sizes.len().checked_sub(1);
+        for slot in taken {
+            if free == Some(slot) {
+                free = slot.checked_sub(1);
+            }
+        }
         slot_of[i] = free.unwrap_or_else(|| {
-            slots.push((span.bytes.max(1).next_multiple_of(align), Vec::new()));
-            slots.len() - 1
+            sizes.push(trace.spans[i].bytes.max(1).next_multiple_of(align));
+            sizes.len() - 1
         });
-        slots[slot_of[i]].1.push(i);
+        meeting.insert(i);
     }
-    let sizes: Vec<usize> = slots.into_iter().map(|(bytes, _)| bytes).collect();
-    let start = |slot: usize| sizes[..slot].iter().sum();
-    let starts: Vec<usize> = (0..sizes.len()).map(start).collect();
+    let mut starts = Vec::with_capacity(sizes.len());
+    let mut end = 0;
+    for bytes in &sizes {
+        starts.push(end);
+        end += bytes;
+    }
     let place = |(span, slot): (&Span, usize)| Use { span: span.clone(), offset: starts[slot] };
     (trace.spans.iter().zip(slot_of).map(place).collect(), sizes)
 }

@@ -1,5 +1,6 @@
 //! What a step does, noted while it runs.
 
+use crate::tape::Rollback;
 use crate::{Device, Error, Result};
 use netcl_device::driver::Access;
 use netcl_device::record::{Command, Mode, Recording, Touched};
@@ -37,23 +38,25 @@ impl Trace {
     /// Runs `step` and notes what it does on this thread.
     ///
     /// # Errors
-    /// Those of the step; `Unsupported` when another step is being recorded on the device.
+    /// Those of the step, whose gradients are then dropped; `Unsupported` when another step is being recorded on the device.
     pub fn of<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
-        let (recording, out) = recorded(device, Mode::Watch, step)?;
+        let Recorded { recording, out, gradients } = recorded(device, Mode::Watch, step)?;
+        gradients.accept();
         Ok((Self::from(&recording), out))
     }
 }
 
 impl Trace {
-    /// Notes what `step` would do, without running it and without memory for its buffers. Kernels are compiled on the way; what
-    /// outlives a step (an optimizer's tables) has to be there already.
+    /// Notes what `step` would do, without running it and without memory for its buffers. Kernels are compiled on the way; gradients
+    /// are afterwards what they were before.
     ///
     /// # Errors
     /// Those of the step; `Unsupported` when it reads results on the host or keeps a buffer that it made.
     pub fn rehearse<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<Self> {
-        let (recording, out) = recorded(device, Mode::Rehearse, step)?;
+        let Recorded { recording, out, gradients } = recorded(device, Mode::Rehearse, step)?;
         let trace = Self::from(&recording);
-        drop(out);
+        // Gradients of a rehearsal have no memory.
+        drop((out, gradients));
         if recording.is_kept() {
             return Err(Error::unsupported("capture: the first step keeps buffers for those that follow"));
         }
@@ -95,14 +98,24 @@ impl From<&Recording> for Trace {
     }
 }
 
-/// Records `step`, and stops recording however it ends.
+/// A step that was recorded.
+pub(super) struct Recorded<T> {
+    pub recording: Recording,
+    pub out: T,
+    /// Gradients as they were before: they come back unless this is told that the step counts.
+    pub gradients: Rollback,
+}
+
+/// Records `step`, and stops recording however it ends. Where it fails or panics, gradients are as they were before: what a captured
+/// step has left in their place was never computed.
 pub(super) fn recorded<T>(
     device: &Device,
     mode: Mode,
     step: impl FnOnce() -> Result<T>,
-) -> Result<(Recording, T)> {
-    device.start_recording(mode)?;
+) -> Result<Recorded<T>> {
+    let session = device.record(mode)?;
+    let gradients = Rollback::start();
     let out = step();
-    let recording = device.stop_recording()?;
-    Ok((recording, out?))
+    let recording = session.stop()?;
+    Ok(Recorded { recording, out: out?, gradients })
 }

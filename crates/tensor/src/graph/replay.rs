@@ -1,10 +1,10 @@
 //! A captured step, ready to be enqueued.
 
 use super::plan::Plan;
-use super::record::{Trace, recorded};
+use super::record::{Recorded, Trace, recorded};
 use crate::{Device, Result};
 use netcl_device::driver::{Arg, KernelHandle, QueueKind, Range};
-use netcl_device::record::{Command, Held, Mode, Recorded, Touched};
+use netcl_device::record::{Command, Held, Mode, Recorded as Argument, Touched};
 use netcl_device::{Buffer, Label};
 use std::sync::Arc;
 
@@ -17,6 +17,11 @@ enum Step {
 }
 
 /// A step that was captured. It keeps the memory that its commands use; results are where the step's tensors are.
+///
+/// Threads may share a graph and replay it, or different graphs of one device, at the same time: each replay is enqueued in one
+/// piece, so that n replays that add 1 to a tensor add n, however many threads make them. That holds for replays alone. What
+/// a thread enqueues besides, operations and reads on the host, may come between the commands of another thread's replay: while that
+/// goes on, leave alone what the graph reads and writes, and read its results when the replays are enqueued.
 pub struct Graph {
     device: Device,
     steps: Vec<Step>,
@@ -34,10 +39,13 @@ impl Graph {
     /// Run the step once before: compiling and testing kernels is no part of it.
     ///
     /// # Errors
-    /// Those of the step; `Unsupported` when it reads results on the host.
+    /// Those of the step; `Unsupported` when it reads results on the host or replays a graph. Gradients are then what they were before,
+    /// and so they are when the step panics.
     pub fn capture<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<(Self, T)> {
-        let (recording, out) = recorded(device, Mode::Capture(None), step)?;
-        Ok((Self::bind(device, recording.commands, recording.held, Vec::new())?, out))
+        let Recorded { recording, out, gradients } = recorded(device, Mode::Capture(None), step)?;
+        let graph = Self::bind(device, recording.commands, recording.held, Vec::new())?;
+        gradients.accept();
+        Ok((graph, out))
     }
 
     /// The same with every buffer where `plan` says. The pool's cached memory is given back first, so that plan and pool do not
@@ -51,9 +59,11 @@ impl Graph {
         device.release_cached_memory();
         let placement = plan.allocate(device)?;
         let chunks = placement.chunks.clone();
-        let (recording, out) = recorded(device, Mode::Capture(Some(placement)), step)?;
+        let Recorded { recording, out, gradients } = recorded(device, Mode::Capture(Some(placement)), step)?;
         plan.check(&Trace::from(&recording))?;
-        Ok((Self::bind(device, recording.commands, recording.held, chunks)?, out))
+        let graph = Self::bind(device, recording.commands, recording.held, chunks)?;
+        gradients.accept();
+        Ok((graph, out))
     }
 
     fn bind(device: &Device, commands: Vec<Command>, held: Held, chunks: Vec<Buffer>) -> Result<Self> {
@@ -63,10 +73,10 @@ impl Graph {
             steps.push(match command {
                 Command::Launch { kernel, args, beside, range, label, .. } => {
                     memory.extend(beside);
-                    let list: Vec<Arg<'_>> = args.iter().map(Recorded::arg).collect();
+                    let list: Vec<Arg<'_>> = args.iter().map(Argument::arg).collect();
                     let kernel = device.driver().bind(&kernel, &list)?;
                     memory.extend(args.into_iter().filter_map(|arg| match arg {
-                        Recorded::Memory(touched) => Some(touched),
+                        Argument::Memory(touched) => Some(touched),
                         _ => None,
                     }));
                     Step::Launch { kernel, range, label }
@@ -79,11 +89,13 @@ impl Graph {
         Ok(Self { device: device.clone(), steps, held, _chunks: chunks, _memory: memory })
     }
 
-    /// Enqueues the step again.
+    /// Enqueues the step again, in one piece: replays of this or another graph that threads start at the same time come one after the
+    /// other.
     ///
     /// # Errors
-    /// The driver's. The commands before the one that failed are enqueued.
+    /// The driver's: the commands before the one that failed are enqueued. `Unsupported` within a step that is being recorded.
     pub fn replay(&self) -> Result<()> {
+        let _alone = self.device.start_replay()?;
         let driver = self.device.driver();
         for step in &self.steps {
             match step {

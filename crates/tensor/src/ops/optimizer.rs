@@ -165,8 +165,7 @@ impl Update {
         let grads = self.entries.iter().map(|e| gradient(&e.param)).collect::<Result<Vec<_>>>()?;
         let device = self.entries[0].param.device().clone();
         let _tag = device.tag("optimizer");
-        self.arenas.iter_mut().try_for_each(Arena::lead)?;
-        let (plan, made) = self.planned(&grads)?;
+        let plan = self.ready(&device, &grads)?;
         let measured = self.max_norm.is_some() || self.control.scales();
         let mut parts = 0;
         if measured {
@@ -181,17 +180,17 @@ impl Update {
         for batch in &plan.batches {
             self.update(&plan, batch, &grads)?;
         }
-        // What a rehearsal makes has no memory.
-        self.plan = (!made || !device.is_rehearsing()).then_some(plan);
+        self.plan = Some(plan);
         Ok(())
     }
 
-    /// The plan for these gradients, and whether it was made now.
-    fn planned(&mut self, grads: &[Tensor]) -> Result<(Plan, bool)> {
-        let last = self.plan.take();
-        let made = !last.as_ref().is_some_and(|plan| plan.fits(grads));
-        let plan = Plan::renew(last, &self.entries, &self.arenas, grads)?;
-        Ok((plan, made))
+    /// What outlives a step: master weights taken from the parameters, and the plan for these gradients. Made now even where the step
+    /// is only captured: the next step finds it done, whether or not the captured one ever runs.
+    fn ready(&mut self, device: &Device, grads: &[Tensor]) -> Result<Plan> {
+        device.aside(|| {
+            self.arenas.iter_mut().try_for_each(Arena::lead)?;
+            Plan::renew(self.plan.take(), &self.entries, &self.arenas, grads)
+        })
     }
 
     /// Makes what steps keep besides moments, from gradients of the types that steps will have; changes no parameter.
@@ -202,8 +201,7 @@ impl Update {
         let grads = self.entries.iter().map(|e| gradient(&e.param)).collect::<Result<Vec<_>>>()?;
         let device = self.entries[0].param.device().clone();
         let _tag = device.tag("optimizer");
-        self.arenas.iter_mut().try_for_each(Arena::lead)?;
-        self.plan = Some(self.planned(&grads)?.0);
+        self.plan = Some(self.ready(&device, &grads)?);
         Ok(())
     }
 

@@ -1,0 +1,258 @@
+//! Captures that fail, threads that share a graph, and what a step that is being captured may not do.
+
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
+use netcl::device::fault::{FaultDriver, Plan as Faults};
+use netcl::device::open_driver;
+use netcl::nn::config::GraphMode;
+use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
+use netcl::nn::train::Stepper;
+use netcl::prelude::*;
+use netcl::tensor::graph::{Graph, Plan, Trace};
+use netcl::tensor::suite::test_device;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// A parameter that has collected -0.25, and the same again from each pass.
+struct Weight {
+    w: Tensor,
+    x: Tensor,
+}
+
+impl Weight {
+    fn new(device: &Device) -> Self {
+        let w = Tensor::full(device, [64], 2.0, DType::F32).unwrap().parameter("w");
+        let weight = Self { w, x: Tensor::full(device, [64], -0.25, DType::F32).unwrap() };
+        weight.pass().unwrap();
+        weight
+    }
+    fn pass(&self) -> Result<Tensor> {
+        let loss = self.w.mul(&self.x)?.sum(&[0], false)?;
+        loss.backward()?;
+        Ok(loss.detach())
+    }
+    fn collected(&self) -> f32 {
+        let grad = self.w.grad().unwrap().to_vec().unwrap();
+        assert!(grad.iter().all(|g| *g == grad[0]), "{grad:?}");
+        grad[0]
+    }
+}
+
+/// A pass that fails while it is captured: it looks at its loss on the host.
+fn looks(weight: &Weight) -> Result<Tensor> {
+    let loss = weight.pass()?;
+    loss.item()?;
+    Ok(loss)
+}
+
+#[test]
+fn gradients_after_a_capture_that_failed_are_those_before_it() {
+    let device = test_device().unwrap();
+    let weight = Weight::new(&device);
+    let e = Graph::capture(&device, || looks(&weight)).err().unwrap();
+    assert!(e.message().contains("read it after the replay"), "{e}");
+    assert_eq!(weight.collected(), -0.25);
+
+    let (trace, _) = Trace::of(&device, || weight.pass()).unwrap();
+    assert_eq!(weight.collected(), -0.5);
+    let plan = Plan::new(&device, &trace).unwrap();
+    assert!(Graph::planned(&device, &plan, || looks(&weight)).is_err());
+    assert_eq!(weight.collected(), -0.5);
+    // Fails after the step is done: its buffers are in use at other times.
+    let longer = || -> Result<[Tensor; 3]> { Ok([weight.pass()?, weight.pass()?, weight.x.exp()?]) };
+    assert!(Graph::planned(&device, &plan, longer).is_err());
+    assert_eq!(weight.collected(), -0.5);
+
+    let refused = Trace::of(&device, || weight.pass().and_then(|_| Err::<(), _>(Error::unsupported("no"))));
+    assert!(refused.is_err());
+    assert_eq!(weight.collected(), -0.5);
+    // A rehearsal changes nothing even where it succeeds.
+    Trace::rehearse(&device, || weight.pass().map(|_| weight.w.set_grad(None))).unwrap();
+    assert_eq!(weight.collected(), -0.5);
+    Trace::rehearse(&device, || weight.pass().map(drop)).unwrap();
+    assert_eq!(weight.collected(), -0.5);
+}
+
+#[test]
+fn gradients_are_those_before_a_capture_whichever_call_of_the_driver_fails() {
+    let settings = Settings::from_env();
+    let id = test_device().unwrap().capabilities().id.clone();
+    let faults = Arc::new(Faults::default());
+    let inner = open_driver(&id, &settings).unwrap();
+    let device = Device::from_driver(Box::new(FaultDriver::new(inner, Arc::clone(&faults))), settings);
+    let weight = Weight::new(&device);
+    let mut failed = 0;
+    loop {
+        faults.arm(failed + 1);
+        faults.lasting(2);
+        let captured = Graph::capture(&device, || weight.pass()).is_ok();
+        faults.arm(0);
+        if captured {
+            break;
+        }
+        failed += 1;
+        assert_eq!(weight.collected(), -0.25, "call {failed}");
+    }
+    assert!(failed >= 3, "only {failed} calls of the driver");
+}
+
+#[test]
+fn a_step_that_cannot_be_captured_is_made_again_with_the_gradients_it_would_have_had() {
+    let device = test_device().unwrap();
+    let weight = Weight::new(&device);
+    let mut stepper = Stepper::new(&device, GraphMode::Auto);
+    for step in 2..8u8 {
+        stepper.run(|| looks(&weight)).unwrap();
+        assert_eq!(weight.collected(), f32::from(step) * -0.25);
+    }
+    assert!(stepper.is_eager());
+    let mut stepper = Stepper::new(&device, GraphMode::On);
+    let before = weight.collected();
+    let failed = (0..4).find_map(|_| stepper.run(|| looks(&weight)).err().map(|_| weight.collected()));
+    // One or two steps ran before the capture was tried.
+    assert!([before - 0.25, before - 0.5].map(Some).contains(&failed), "{failed:?} after {before}");
+    let mut stepper = Stepper::new(&device, GraphMode::Off);
+    let before = weight.collected();
+    let half = || weight.pass().and_then(|_| Err::<Tensor, _>(Error::unsupported("half-way")));
+    assert!(stepper.run(half).is_err());
+    assert_eq!(weight.collected(), before, "half a step leaves nothing behind");
+}
+
+#[test]
+fn an_optimizer_survives_a_capture_that_failed() {
+    let device = test_device().unwrap();
+    let train = |fail: bool| {
+        let data: Vec<f32> = (0..300).map(|i| (i as f32).sin()).collect();
+        let w = Tensor::from_f32(&device, [300], &data, DType::Bf16).unwrap().parameter("w");
+        let rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
+        let mut optimizer =
+            Optimizer::new(rule, vec![ParamGroup::new(std::slice::from_ref(&w), 0.1)]).unwrap();
+        optimizer.set_rate(1e-2).unwrap();
+        let mut step = |capture: bool| {
+            optimizer.zero_grad();
+            w.mul(&w)?.sum(&[0], false)?.backward()?;
+            optimizer.apply()?;
+            // Memory that others get, if the capture kept what it made for the next step.
+            if capture { Err(Error::unsupported("half-way")) } else { Ok(()) }
+        };
+        if fail {
+            assert!(Graph::capture(&device, || step(true)).is_err());
+            drop(Tensor::full(&device, [4096], f32::NAN, DType::F32).unwrap());
+        }
+        step(false).unwrap();
+        w.to_bytes().unwrap()
+    };
+    assert!(train(true) == train(false));
+}
+
+#[test]
+fn two_threads_replay_one_graph() {
+    let device = test_device().unwrap();
+    let x = Tensor::zeros(&device, [100], DType::F32).unwrap();
+    // Reads x, goes through memory of its own, and writes x: what comes in between is lost.
+    let add = |x: &Tensor| -> Result<()> {
+        let y = x.mul_scalar(2.0)?.add_scalar(2.0)?.mul_scalar(0.5)?;
+        device.copy(y.storage(), 0, x.storage(), 0, y.storage().bytes())
+    };
+    add(&x).unwrap();
+    let (graph, ()) = Graph::capture(&device, || add(&x)).unwrap();
+    let (other, ()) = Graph::capture(&device, || add(&x)).unwrap();
+    let replay = |graph: &Graph| (0..500).for_each(|_| graph.replay().unwrap());
+    std::thread::scope(|s| {
+        s.spawn(|| replay(&graph));
+        s.spawn(|| replay(&graph));
+        s.spawn(|| replay(&other));
+    });
+    assert_eq!(x.to_vec().unwrap(), vec![1501.0; 100]);
+}
+
+#[test]
+fn a_replay_within_a_step_that_is_recorded_is_refused() {
+    let device = test_device().unwrap();
+    let x = Tensor::zeros(&device, [100], DType::F32).unwrap();
+    let add = || netcl::tensor::ops::map::map_into("x0 + s0", &[&x], &[1.0], &x);
+    add().unwrap();
+    let (graph, ()) = Graph::capture(&device, add).unwrap();
+    for refused in [
+        Graph::capture(&device, || graph.replay()).err(),
+        Trace::of(&device, || graph.replay()).err(),
+        Trace::rehearse(&device, || graph.replay()).err(),
+    ] {
+        let e = refused.unwrap();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+        assert!(e.message().contains("replays a graph"), "{e}");
+    }
+    assert_eq!(x.to_vec().unwrap(), vec![1.0; 100], "nothing ran meanwhile");
+    // Another thread is no part of the step.
+    let (both, ()) = Graph::capture(&device, || {
+        std::thread::scope(|s| s.spawn(|| graph.replay()).join().unwrap())?;
+        add()
+    })
+    .unwrap();
+    assert_eq!((both.commands().0, x.to_vec().unwrap()[0]), (1, 2.0));
+}
+
+#[test]
+fn every_read_on_the_host_is_refused_while_capturing() {
+    let device = test_device().unwrap();
+    let x = Tensor::full(&device, [1], 3.0, DType::F32).unwrap();
+    x.exp().unwrap();
+    let now = device.mark().unwrap();
+    let refused = |read: &dyn Fn(&Tensor) -> Result<()>| {
+        let e = Graph::capture(&device, || read(&x.exp()?)).err().unwrap();
+        assert_eq!(e.kind(), ErrorKind::Unsupported);
+        assert!(e.message().contains("read it after the replay"), "{e}");
+        // What was there before has not been computed with the step's commands either.
+        assert!(Graph::capture(&device, || read(&x)).is_err());
+        assert!(Trace::rehearse(&device, || read(&x.exp()?)).is_err());
+    };
+    refused(&|y| y.item().map(drop));
+    refused(&|y| y.to_vec().map(drop));
+    refused(&|y| y.to_bytes().map(drop));
+    refused(&|y| y.item_after(&now).map(drop));
+    refused(&|y| device.download_after(&now, y.storage(), 0, &mut [0; 4]));
+    refused(&|y| device.download(y.storage(), 0, &mut [0; 4]));
+    refused(&|y| y.to_device(&Device::open("sim", &Settings::default())?).map(drop));
+    refused(&|_| device.mark().map(drop));
+    // Neither may another thread look at what the capture has made.
+    let e = Graph::capture(&device, || {
+        let y = x.exp()?;
+        std::thread::scope(|s| s.spawn(|| y.item()).join().unwrap())
+    });
+    assert!(e.err().unwrap().message().contains("read it after the replay"));
+    assert_eq!(x.item_after(&device.mark().unwrap()).unwrap(), 3.0);
+}
+
+#[test]
+fn a_panic_in_a_captured_step_leaves_recording_off_and_gradients_as_they_were() {
+    let device = test_device().unwrap();
+    let weight = Weight::new(&device);
+    let before = device.memory().live;
+    let panics = |aside: bool| {
+        weight.pass()?;
+        if aside {
+            device.aside(|| panic!("aside"));
+        }
+        panic!("in a step");
+        #[allow(unreachable_code)]
+        Ok::<(), Error>(())
+    };
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let outcomes = [false, true].map(|aside| {
+        [
+            catch_unwind(AssertUnwindSafe(|| Graph::capture(&device, || panics(aside)).map(drop))).is_err(),
+            catch_unwind(AssertUnwindSafe(|| Trace::rehearse(&device, || panics(aside)).map(drop))).is_err(),
+            catch_unwind(AssertUnwindSafe(|| Trace::of(&device, || panics(aside)).map(drop))).is_err(),
+        ]
+    });
+    std::panic::set_hook(hook);
+    assert_eq!(outcomes, [[true; 3]; 2]);
+    assert!(!device.is_capturing() && !device.is_rehearsing());
+    assert_eq!((weight.collected(), device.memory().live), (-0.25, before));
+    // Commands run again, and another capture is possible.
+    assert_eq!(weight.x.add_scalar(1.0).unwrap().to_vec().unwrap(), vec![0.75; 64]);
+    let (graph, loss) = Graph::capture(&device, || weight.pass()).unwrap();
+    graph.replay().unwrap();
+    assert_eq!((loss.item().unwrap(), weight.collected()), (-32.0, -0.5));
+}
