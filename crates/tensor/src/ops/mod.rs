@@ -162,16 +162,16 @@ pub fn row_groups(device: &Device, rows: usize, n: usize) -> usize {
     (rows * n).div_ceil(map::CPU_CHUNK).clamp(1, 4 * capabilities.compute_units.max(1) as usize).min(rows)
 }
 
-/// Parts that a sum is taken in where it has too few results to keep a device busy. Their number decides the order of additions,
-/// so on CPUs it is not that of the cores, which a user changes with one variable: results have the same bits for any number of
-/// threads.
-pub fn sum_parts(device: &Device) -> usize {
+/// Parts that a sum over `elements` is taken in where it has too few results to keep a device busy. Their number decides the
+/// order of additions, so on CPUs it is not that of the cores, which a user changes with one variable: results have the same bits
+/// for any number of threads. Eight parts are for the cores of a small machine, up to 64, where that adds little, for a server's.
+pub fn sum_parts(device: &Device, elements: usize) -> usize {
     let capabilities = device.capabilities();
-    if capabilities.is_cpu() { CPU_PARTS } else { 4 * capabilities.compute_units.max(1) as usize }
+    if capabilities.is_cpu() {
+        return (elements / map::CPU_CHUNK).clamp(1, 8).max(elements / (8 * map::CPU_CHUNK)).min(64);
+    }
+    4 * capabilities.compute_units.max(1) as usize
 }
-
-/// Enough for the cores of a server; the sums of as many parts are a small share of any sum that is taken in so many.
-const CPU_PARTS: usize = 64;
 
 /// Whether writing `y` leaves nothing of use in a CPU's caches, so that its stores may go past them.
 pub fn past_caches(y: &Tensor) -> bool {

@@ -171,13 +171,10 @@ impl Share {
     }
 }
 
-/// Elements of such a block on CPUs at least, to which the parameters' sums are a small addition.
-const CPU_BLOCK: usize = 16 << 10;
-
 /// Blocks of rows in the backward; each adds up its rows' share of the parameters' gradients by itself.
 fn blocks(device: &Device, rows: usize, n: usize) -> usize {
     if device.capabilities().is_cpu() {
-        return (rows * n).div_ceil(CPU_BLOCK).clamp(1, sum_parts(device)).min(rows.max(1));
+        return sum_parts(device, rows * n).min(rows.max(1));
     }
     rows.div_ceil(4).clamp(1, 8 * device.capabilities().compute_units as usize)
 }

@@ -48,7 +48,7 @@ fn reduce(job: Job, x: &Tensor, axes: &[usize], keep: bool) -> Result<Tensor> {
 fn slabs(job: Job, x: &Tensor, [outer, axis, inner]: [usize; 3]) -> Result<Tensor> {
     let grid = Grid::new(x, inner, ACROSS);
     let groups = outer * grid.blocks;
-    let wanted = sum_parts(x.device());
+    let wanted = sum_parts(x.device(), x.count());
     let longest = axis * inner.min(grid.columns()) / PART;
     if groups < wanted && longest > 1 {
         let per = axis.div_ceil(wanted.div_ceil(groups.max(1)).min(longest));
@@ -343,6 +343,38 @@ mod tests {
             assert_eq!(x.sum_f32(&[0], false).unwrap().to_vec().unwrap(), expected, "{n} x {inner} {dtype}");
         }
         tuning.try_out("reduce", 0, None);
+    }
+
+    /// A maximum of vectors, lanes, items and parts, each of which could drop it; with every value of the kernel's parameters.
+    #[test]
+    fn a_nan_stays_in_a_maximum_wherever_it_is() {
+        let sim = Device::open("sim", &netcl_device::Settings::default()).unwrap();
+        for device in [crate::suite::test_device().unwrap(), sim] {
+            let check = |context: &str| {
+                for (n, inner) in [(69, 1), (11, 37), (30_000, 1)] {
+                    let places = [0, 1, n / 2, n - 2, n - 1];
+                    let mut data = vec![1.0; places.len() * n * inner];
+                    for (slab, place) in places.into_iter().enumerate() {
+                        data[(slab * n + place) * inner + slab % inner] = f32::NAN;
+                    }
+                    let x = Tensor::from_f32(&device, [places.len(), n, inner], &data, DType::F32).unwrap();
+                    let y = x.max(&[1], false).unwrap().to_vec().unwrap();
+                    for (i, got) in y.iter().enumerate() {
+                        let expected = i % inner == i / inner % inner;
+                        assert_eq!(got.is_nan(), expected, "{context}: {n} x {inner}: [{i}] is {got}");
+                    }
+                }
+            };
+            check("as it is");
+            let tuning = Tuning::of(&device);
+            let candidates = tuning.candidates("reduce");
+            assert!(candidates.len() > 1);
+            for params in candidates {
+                tuning.try_out("reduce", 0, Some(params.clone()));
+                check(&format!("{params:?}"));
+            }
+            tuning.try_out("reduce", 0, None);
+        }
     }
 
     /// Long axes are taken in parts: too large for the suite's differences, so checked against exact sums here.

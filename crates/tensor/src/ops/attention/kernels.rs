@@ -285,8 +285,8 @@ pub(super) fn backward(p: &Problem, known: &Known<'_>, grads: [View<'_>; 3]) -> 
 fn backward_vector(p: &Problem, known: &Known<'_>, [dq, dk, dv]: [View<'_>; 3]) -> Result<()> {
     let device = known.o.device();
     let (lanes, block, keys) = vector_sizes(device, &VECTOR_BWD);
-    // Few key heads on many cores: the query rows are dealt out too, and their sums added in order.
-    let parts = sum_parts(device).div_ceil(p.pairs()).min(p.rows().div_ceil(block)).max(1);
+    // Few key heads on many cores: the query rows are dealt out too, two blocks at least, and their sums added in order.
+    let parts = sum_parts(device, usize::MAX).div_ceil(p.pairs()).min(p.rows().div_ceil(2 * block)).max(1);
     let acc = [parts, p.pairs(), 2, p.keys.next_multiple_of(keys), p.size.next_multiple_of(lanes)];
     let acc = known.o.empty_f32(acc)?;
     let launch = p.start(&VECTOR_BWD, "attention_bwd", parts, 5);
