@@ -3,7 +3,7 @@
 //!     cargo run --release --example 03_train_gpt
 
 use netcl::nn::generate::{Generation, Sampling};
-use netcl::nn::gpt::{Gpt, GptConfig};
+use netcl::nn::gpt::{Gpt, GptConfig, Variant};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
 use netcl::nn::tokenizer::Tokenizer;
@@ -28,6 +28,7 @@ pub fn main() -> Result<()> {
         vocab: tokenizer.vocab_size(),
         bias: true,
         eps: 1e-5,
+        variant: Variant::default(),
     };
     let gpt = Gpt::new(&device, config, DType::F32, 1)?;
     show(&format!("{} parameters on {}", config.parameters(), device.capabilities().name));

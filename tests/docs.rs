@@ -31,6 +31,31 @@ fn every_kind_of_error_is_documented_with_its_exit_code() {
     assert_eq!(table[..kinds.len().min(table.len())], kinds, "docs/errors.md and ErrorKind::ALL differ");
 }
 
+#[test]
+fn the_table_of_what_a_resume_may_change_is_the_codes() {
+    use netcl::nn::config::{Change, RESUME};
+    let text = read("docs/guide.md");
+    let of = |part: &str| -> BTreeSet<String> {
+        let found = rows(&text).into_iter().filter(|r| r.len() == 2 && r[1].starts_with(part));
+        found
+            .flat_map(|r| r[0].split(", ").map(|key| key.trim_matches('`').to_owned()).collect::<Vec<_>>())
+            .collect()
+    };
+    for (change, part) in [
+        (Change::Fixed, "refused by name"),
+        (Change::Added, "may be added to"),
+        (Change::Rate, "from the next step on; what happens to the learning rate"),
+    ] {
+        let keys: BTreeSet<String> =
+            RESUME.iter().filter(|(_, c)| *c == change).map(|(key, _)| (*key).to_owned()).collect();
+        assert_eq!(of(part), keys, "docs/guide.md and RESUME differ on {change:?}");
+    }
+    let all: BTreeSet<String> = RESUME.iter().map(|(key, _)| (*key).to_owned()).collect();
+    let listed: BTreeSet<String> =
+        ["refused by name", "may be added to", "from the next step on"].into_iter().flat_map(of).collect();
+    assert_eq!(listed, all, "docs/guide.md and RESUME differ");
+}
+
 /// Names like NETCL_… in a text.
 fn variables(text: &str) -> BTreeSet<String> {
     let mut out = BTreeSet::new();

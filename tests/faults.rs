@@ -4,7 +4,7 @@
 
 use netcl::device::fault::{FaultDriver, Plan};
 use netcl::device::open_driver;
-use netcl::nn::gpt::{Gpt, GptConfig};
+use netcl::nn::gpt::{Gpt, GptConfig, Variant};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
 use netcl::prelude::*;
@@ -32,8 +32,16 @@ struct Training {
 
 impl Training {
     fn new(device: &Device) -> Result<Self> {
-        let config =
-            GptConfig { layers: 1, heads: 2, width: 16, context: 8, vocab: 5, bias: true, eps: 1e-5 };
+        let config = GptConfig {
+            layers: 1,
+            heads: 2,
+            width: 16,
+            context: 8,
+            vocab: 5,
+            bias: true,
+            eps: 1e-5,
+            variant: Variant::default(),
+        };
         let gpt = Gpt::new(device, config, DType::F32, 7)?;
         let adam = adam(&gpt)?;
         Ok(Self { gpt, adam })

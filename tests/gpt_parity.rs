@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::nn::checkpoint::{Dtype, TensorData, read_tensors, write_tensors};
-use netcl::nn::gpt::{Gpt, GptConfig, config_json};
+use netcl::nn::gpt::{Gpt, GptConfig, Variant, config_json};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
 use netcl::prelude::*;
@@ -163,7 +163,16 @@ fn transformers_opens_what_is_saved_here() {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/check_hf.py");
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
     let device = test_device().unwrap();
-    let config = GptConfig { layers: 2, heads: 4, width: 32, context: 16, vocab: 29, bias: true, eps: 1e-5 };
+    let config = GptConfig {
+        layers: 2,
+        heads: 4,
+        width: 32,
+        context: 16,
+        vocab: 29,
+        bias: true,
+        eps: 1e-5,
+        variant: Variant::default(),
+    };
     let gpt = Gpt::new(&device, config, DType::F32, 11).unwrap();
     let saved = tempfile::tempdir().unwrap();
     let text = config_json(&config, DType::F32, 0.0, None).to_string();

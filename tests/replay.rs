@@ -5,7 +5,7 @@
 use netcl::device::fault::{FaultDriver, Plan as Faults};
 use netcl::device::open_driver;
 use netcl::nn::config::{Dtype, GraphMode, Recompute, TrainConfig};
-use netcl::nn::gpt::{Gpt, GptConfig};
+use netcl::nn::gpt::{Gpt, GptConfig, Variant};
 use netcl::nn::layers::Mode;
 use netcl::nn::train::{Silent, Trainer};
 use netcl::prelude::*;
@@ -149,7 +149,16 @@ fn recomputing_changes_no_bit() {
 #[test]
 fn recomputing_saves_memory() {
     let device = test_device().unwrap();
-    let shape = GptConfig { layers: 4, heads: 2, width: 16, context: 64, vocab: 5, bias: true, eps: 1e-5 };
+    let shape = GptConfig {
+        layers: 4,
+        heads: 2,
+        width: 16,
+        context: 64,
+        vocab: 5,
+        bias: true,
+        eps: 1e-5,
+        variant: Variant::default(),
+    };
     let gpt = Gpt::new(&device, shape, DType::F32, 7).unwrap();
     let ids = Tensor::from_u32(&device, [4, 64], &[1; 256]).unwrap();
     let peak = |recompute: Recompute| {
@@ -187,8 +196,16 @@ struct Pass {
 
 impl Pass {
     fn new(device: &Device) -> Self {
-        let config =
-            GptConfig { layers: 2, heads: 2, width: 16, context: 8, vocab: 5, bias: true, eps: 1e-5 };
+        let config = GptConfig {
+            layers: 2,
+            heads: 2,
+            width: 16,
+            context: 8,
+            vocab: 5,
+            bias: true,
+            eps: 1e-5,
+            variant: Variant::default(),
+        };
         let ids = |first: u32| {
             let ids: Vec<u32> = (0..16).map(|i| (first + i) % 5).collect();
             Tensor::from_u32(device, [2, 8], &ids).unwrap()

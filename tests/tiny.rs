@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use netcl::nn::generate::{Generation, Sampling};
-use netcl::nn::gpt::{Gpt, GptConfig};
+use netcl::nn::gpt::{Gpt, GptConfig, Variant};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
 use netcl::prelude::*;
@@ -25,7 +25,16 @@ fn close(a: &Tensor, b: &[f32]) {
 }
 
 fn tiny_gpt(device: &Device) -> Gpt {
-    let config = GptConfig { layers: 1, heads: 2, width: 16, context: 8, vocab: 5, bias: true, eps: 1e-5 };
+    let config = GptConfig {
+        layers: 1,
+        heads: 2,
+        width: 16,
+        context: 8,
+        vocab: 5,
+        bias: true,
+        eps: 1e-5,
+        variant: Variant::default(),
+    };
     Gpt::new(device, config, DType::F32, 7).unwrap()
 }
 

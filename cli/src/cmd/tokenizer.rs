@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::out;
+use netcl::device::check_writable;
 use netcl::nn::data::Source;
 use netcl::nn::tokenizer::Tokenizer;
 use netcl::prelude::*;
@@ -102,6 +103,10 @@ fn train(data: &[PathBuf], kind: Kind, vocab: usize, folder: &Path) -> Result<()
             netcl::nn::tokenizer::FILE
         )));
     }
+    // Before the work, and without making the folder for a tokenizer that may never be.
+    let absolute = std::path::absolute(folder).map_err(|e| Error::io("finding", folder, &e))?;
+    let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(folder);
+    check_writable(&there.join(netcl::nn::tokenizer::FILE))?;
     let source = Source::open(data)?;
     let texts = source.texts()?;
     if texts.is_empty() {

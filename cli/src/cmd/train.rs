@@ -2,13 +2,15 @@
 
 use super::ModelSize;
 use crate::context::Context;
+use crate::out;
 use crate::profile;
 use crate::progress::Progress;
 use clap::Args as ClapArgs;
 use clap::builder::PossibleValuesParser;
+use netcl::device::check_writable;
 use netcl::nn::config::{Dtype, GraphMode, Overlay, PRESETS, Recompute, Schedule, TrainConfig};
 use netcl::nn::run::RunFolder;
-use netcl::nn::train::{Outcome, ProfileSettings, Trainer};
+use netcl::nn::train::{Outcome, ProfileSettings, Silent, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -230,27 +232,60 @@ fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<Tr
     Ok(config)
 }
 
+/// Says of a run that nothing is left to do, and how it goes on. That is no failure: what was asked for is there.
+fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<Outcome> {
+    let (steps, last) = (trainer.step(), trainer.last_metrics());
+    let loss = last.map(|m| m.loss);
+    if json {
+        let val = trainer.best().map(|(loss, _)| loss);
+        let summary = serde_json::json!({
+            "run": dir, "outcome": "finished", "already": true, "steps": steps, "loss": loss, "best_val_loss": val,
+        });
+        out::result(&summary.to_string())?;
+        return Ok(Outcome::Finished);
+    }
+    let loss = loss.map_or(String::new(), |loss| format!(", loss {loss:.4}"));
+    let best = trainer
+        .best()
+        .map_or(String::new(), |(loss, step)| format!(", validation loss {loss:.4} at step {step}"));
+    let dir = dir.display();
+    out::result(&format!("{dir} is finished: all {steps} steps are done{loss}{best}; nothing was changed"))?;
+    out::result(&format!(
+        "go on with more steps: netcl train --resume {dir} --steps {}",
+        steps.saturating_mul(2)
+    ))?;
+    Ok(Outcome::Finished)
+}
+
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     let config = args.config(None)?;
+    if let Some(Some(file)) = &args.profile {
+        check_writable(file)?;
+    }
     let device = context.open_device_with(&config.device, config.matmul_precision)?;
     let config = for_simulated(args, config, &device)?;
     let ceilings = match &args.profile {
         Some(_) => profile::ceilings(&device, config.dtype.storage())?,
         None => None,
     };
-    let mut trainer = match &args.resume {
-        Some(dir) => Trainer::resume(&device, config.clone(), dir)?,
-        None => {
-            let out = args.out.clone().unwrap_or_else(|| RunFolder::fresh(Path::new("runs"), &config.preset));
-            Trainer::create(&device, config.clone(), &out)?
+    let mut trainer = match (&args.resume, &args.out) {
+        (Some(dir), _) => Trainer::resume(&device, config, dir)?,
+        (None, Some(out)) => Trainer::create(&device, config, out)?,
+        (None, None) => {
+            let claim = RunFolder::claim_fresh(Path::new("runs"), &config.preset)?;
+            Trainer::create_in(&device, config, claim)?
         }
     };
+    if let (Some(dir), true) = (&args.resume, trainer.is_finished()) {
+        trainer.run(&mut Silent)?;
+        return already_finished(&trainer, dir, args.json);
+    }
     trainer.detect_anomaly(args.detect_anomaly);
     if let Some(file) = &args.profile {
         let default = ProfileSettings::default();
         let steps = args.profile_steps.unwrap_or(default.steps);
-        trainer.profile(ProfileSettings { file: file.clone(), steps, ..default });
+        trainer.profile(ProfileSettings { file: file.clone(), steps, ..default })?;
     }
     let mut progress = Progress::new(context, args.json, args.explain_memory);
     progress.compare_with(ceilings);

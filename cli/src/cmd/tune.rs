@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
+use netcl::device::check_writable;
 use netcl::kernel::tune::{Origin, Outcome, Params, REPEATS, Record, Trial, Tuning, search};
 use netcl::prelude::*;
 use netcl::tensor::ops::OPS;
@@ -44,6 +45,7 @@ pub struct Args {
 const TOLERANCE: f32 = 1e-4;
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
+    args.export.as_deref().map_or(Ok(()), check_writable)?;
     let device = context.open_device(&args.device)?;
     if args.list {
         list(&device, args.json)?;

@@ -143,6 +143,9 @@ impl SimDriver {
     pub fn with_faults(name: &str, settings: &SimSettings, faults: Arc<Faults>) -> Result<Self> {
         let profile = profile(name)?;
         let wrong = |variable: &str, why: String| Error::format(format!("{variable}: {why}"));
+        if let Some(path) = &settings.trace {
+            crate::check_writable(path).map_err(|e| e.context("NETCL_SIM_TRACE"))?;
+        }
         let checks =
             Checks::parse(&settings.check.join(",")).map_err(|e| wrong("NETCL_SIM_CHECK", e.to_string()))?;
         let level: TraceLevel = match settings.trace_level.as_str() {

@@ -8,7 +8,7 @@ use crate::profile::{self, Costs};
 use clap::builder::PossibleValuesParser;
 use netcl::device::human;
 use netcl::nn::config::{GraphMode, PRESETS, Recompute, TrainConfig};
-use netcl::nn::gpt::{Gpt, GptConfig};
+use netcl::nn::gpt::{Gpt, GptConfig, Variant};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
 use netcl::nn::run::{HostSpan, trace_json, write_trace};
@@ -75,6 +75,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             // As the peer's model has them.
             bias: true,
             eps: 1e-5,
+            variant: Variant::default(),
         };
         case(bench, (preset, alone), gpt, args.batch.or(batch).unwrap_or(config.batch), args)?;
     }
@@ -425,8 +426,16 @@ mod tests {
     fn an_update_that_does_nothing_is_found() {
         let check = |device: &Device| {
             let Line { args } = Line::parse_from(["bench", "--graph", "auto"]);
-            let gpt =
-                GptConfig { layers: 1, heads: 2, width: 32, context: 16, vocab: 65, bias: true, eps: 1e-5 };
+            let gpt = GptConfig {
+                layers: 1,
+                heads: 2,
+                width: 32,
+                context: 16,
+                vocab: 65,
+                bias: true,
+                eps: 1e-5,
+                variant: Variant::default(),
+            };
             let mode = (args.graph, args.recompute);
             let mut steps = Steps::new(device, gpt, 4, DType::F32, mode).unwrap();
             checked(&mut steps, device, (gpt, 4, DType::F32), &args)

@@ -8,6 +8,7 @@ use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Narrat
 use aethercl::model::Profile;
 use aethercl::{Access, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source};
 use arg::{Init, KernelArg, content, sizes};
+use netcl::device::check_writable;
 use netcl::prelude::*;
 use report::{BufferReport, Report};
 use std::path::{Path, PathBuf};
@@ -95,6 +96,7 @@ struct CheckArgs {
 pub fn run(args: &Args) -> Result<()> {
     match &args.action {
         Action::Run(a) => {
+            a.trace.as_deref().map_or(Ok(()), check_writable)?;
             let options = Options {
                 timeline: a.trace.is_some(),
                 narrator: Narrator::new(a.trace_level, Some(Box::new(out::note))),

@@ -18,11 +18,13 @@ mod durable;
 mod state;
 mod store;
 mod tensors;
+mod weights;
 
 pub use safetensors::Dtype;
 pub use state::{FileSum, Rng, State};
 pub use store::{Latest, Store};
-pub use tensors::{TensorData, read_tensors, write_tensors};
+pub use tensors::{TensorData, TensorView, read_tensors, write_tensors};
+pub use weights::{INDEX_FILE, WeightFiles};
 
 use netcl_device::{Error, MappedFile, Result};
 use std::path::Path;

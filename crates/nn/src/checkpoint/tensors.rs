@@ -26,25 +26,58 @@ impl std::fmt::Debug for TensorData {
     }
 }
 
-impl TensorData {
+/// A tensor whose bytes lie elsewhere: in a [`TensorData`] or in a mapped file.
+#[derive(Clone, Copy)]
+pub struct TensorView<'a> {
+    /// Unique in its file.
+    pub name: &'a str,
+    /// Type of the elements.
+    pub dtype: Dtype,
+    /// Sizes of the axes, outermost first.
+    pub shape: &'a [usize],
+    /// As many as shape and type say.
+    pub bytes: &'a [u8],
+}
+
+impl TensorView<'_> {
+    /// # Errors
+    /// `Format` for a type that [`floats`](Self::floats) does not read.
+    pub fn check_float(&self) -> Result<()> {
+        match self.dtype {
+            Dtype::F32 | Dtype::F16 | Dtype::BF16 => Ok(()),
+            other => Err(Error::format(format!("{} is {other:?}, expected F32, F16 or BF16", self.name))),
+        }
+    }
+
     /// The elements as f32, from any float type.
     ///
     /// # Errors
     /// `Format` for other types.
     pub fn floats(&self) -> Result<Vec<f32>> {
-        let bytes = &self.bytes;
+        self.check_float()?;
+        let bytes = self.bytes;
         Ok(match self.dtype {
-            Dtype::F32 => {
-                bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect()
-            }
             Dtype::F16 => bytes.chunks_exact(2).map(|c| f16::from_le_bytes([c[0], c[1]]).to_f32()).collect(),
             Dtype::BF16 => {
                 bytes.chunks_exact(2).map(|c| bf16::from_le_bytes([c[0], c[1]]).to_f32()).collect()
             }
-            other => {
-                return Err(Error::format(format!("{} is {other:?}, expected F32, F16 or BF16", self.name)));
-            }
+            _ => bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect(),
         })
+    }
+}
+
+impl TensorData {
+    /// The same without a copy of the bytes.
+    pub fn view(&self) -> TensorView<'_> {
+        TensorView { name: &self.name, dtype: self.dtype, shape: &self.shape, bytes: &self.bytes }
+    }
+
+    /// The elements as f32, from any float type.
+    ///
+    /// # Errors
+    /// `Format` for other types.
+    pub fn floats(&self) -> Result<Vec<f32>> {
+        self.view().floats()
     }
 }
 

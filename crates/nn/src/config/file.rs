@@ -100,7 +100,7 @@ fn nearest_key(key: &str) -> Option<&'static str> {
 }
 
 /// The name with the fewest edits from `name`, if they are few for its length.
-pub(super) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let (edits, near) =
         known.into_iter().map(|known| (distance(name, known), known)).min_by_key(|(edits, _)| *edits)?;
     (edits <= 1.max(name.len() / 3)).then_some(near)

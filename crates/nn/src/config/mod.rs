@@ -3,12 +3,16 @@
 //! Keys of the file are the long flags with `_` for `-`. A flag goes before the file, the file before the preset.
 
 mod file;
+mod paths;
 mod presets;
+mod resume;
 mod validate;
 
+pub(crate) use file::nearest;
 pub use presets::PRESETS;
+pub use resume::{Change, Changes, RESUME};
 
-use crate::gpt::GptConfig;
+use crate::gpt::{GptConfig, Variant};
 use crate::schedule::LearningRate;
 pub use netcl_device::MatmulPrecision;
 use netcl_device::{Error, Result};
@@ -142,6 +146,7 @@ impl TrainConfig {
             vocab,
             bias: self.bias,
             eps: 1e-5,
+            variant: Variant::default(),
         }
     }
 
@@ -161,9 +166,7 @@ impl TrainConfig {
         presets::of(name).ok_or_else(|| {
             Error::format(format!(
                 "there is no preset `{name}`{}; the presets are {}",
-                file::nearest(name, PRESETS)
-                    .map(|near| format!(", did you mean `{near}`?"))
-                    .unwrap_or_default(),
+                nearest(name, PRESETS).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default(),
                 PRESETS.join(", ")
             ))
         })

@@ -2,56 +2,19 @@
 //!
 //! Parameters have the names and layouts of the Hugging Face checkpoints, so that weights move both ways unchanged.
 
+mod config;
+mod fields;
 mod files;
 
+pub use config::{GptConfig, Variant};
 pub use files::{config_json, generation_config_json};
 
-use crate::checkpoint::TensorData;
+use crate::checkpoint::{TensorData, TensorView};
 use crate::layers::{BlockOptions, Embedding, LayerNorm, Mode, TransformerBlock, dropout};
 use crate::params::Params;
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
 use netcl_tensor::ops::matmul::matmul;
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
-
-/// Shape of a GPT.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GptConfig {
-    /// Blocks.
-    pub layers: usize,
-    /// Attention heads; divides `width`.
-    pub heads: usize,
-    /// Width C.
-    pub width: usize,
-    /// Longest sequence T.
-    pub context: usize,
-    /// Vocabulary V.
-    pub vocab: usize,
-    /// Whether linear maps and norms have biases.
-    pub bias: bool,
-    /// Epsilon of the norms.
-    pub eps: f32,
-}
-
-impl GptConfig {
-    /// Number of parameters; the tied head counts once. Shapes that no memory holds give `usize::MAX`.
-    pub fn parameters(&self) -> usize {
-        let (c, bias) = (self.width, usize::from(self.bias));
-        let square = c.saturating_mul(c).saturating_mul(12);
-        let block = square.saturating_add(c.saturating_mul(2 + 11 * bias));
-        let tables = self.vocab.saturating_add(self.context).saturating_mul(c);
-        let blocks = self.layers.saturating_mul(block);
-        tables.saturating_add(blocks).saturating_add(c.saturating_mul(1 + bias))
-    }
-
-    /// Floating-point operations of one training step on `tokens` tokens in sequences of `t`: 6 per weight of a matrix
-    /// product, and attention's products counted causal (half of all pairs).
-    pub fn flops(&self, tokens: usize, t: usize) -> f64 {
-        let c = self.width as f64;
-        let weights = self.layers as f64 * 12.0 * c * c + self.vocab as f64 * c;
-        let attention = self.layers as f64 * 6.0 * c * t as f64;
-        tokens as f64 * (6.0 * weights + attention)
-    }
-}
 
 /// A GPT on a device.
 pub struct Gpt {
@@ -62,6 +25,8 @@ pub struct Gpt {
     wpe: Embedding,
     blocks: Vec<TransformerBlock>,
     ln_f: LayerNorm,
+    /// The head, where it is not the token table.
+    lm_head: Option<Embedding>,
     /// 0, 1, …: uploaded once, because a captured step uploads nothing.
     positions: Tensor,
 }
@@ -71,14 +36,10 @@ impl Gpt {
     /// projections into the residual stream.
     ///
     /// # Errors
-    /// `Shape` when the heads do not divide the width.
+    /// `Shape` for sizes that cannot be; `Memory` when the device cannot hold the weights, before anything is allocated.
     pub fn new(device: &Device, config: GptConfig, dtype: DType, seed: u64) -> Result<Self> {
-        if config.heads == 0 || !config.width.is_multiple_of(config.heads) {
-            return Err(Error::shape(format!(
-                "gpt: {} heads do not divide a width of {}",
-                config.heads, config.width
-            )));
-        }
+        config.validate().map_err(|e| e.context("gpt"))?;
+        config.check_memory(device, dtype)?;
         // Every start is aligned: room for that beside the elements.
         let room = config.parameters() + (16 * config.layers + 8) * crate::params::ALIGN;
         let mut params = Params::new(device, dtype, room, seed)?;
@@ -90,15 +51,25 @@ impl Gpt {
             heads: config.heads,
             bias: config.bias,
             eps: config.eps,
+            inner: config.inner(),
+            activation: config.variant.activation,
+            scale: None,
             proj_std: 0.02 / (2.0 * config.layers as f32).sqrt(),
         };
         let blocks = (0..config.layers)
-            .map(|i| TransformerBlock::new(p, &format!("transformer.h.{i}"), options, i))
+            .map(|i| {
+                let scale = config.variant.attention_scale(i, config.width / config.heads);
+                TransformerBlock::new(p, &format!("transformer.h.{i}"), BlockOptions { scale, ..options }, i)
+            })
             .collect::<Result<_>>()?;
         let ln_f = LayerNorm::new(p, "transformer.ln_f", config.width, config.bias, config.eps)?;
+        let lm_head = match config.variant.tied {
+            true => None,
+            false => Some(Embedding::new(p, "lm_head", config.vocab, config.width, 0.02)?),
+        };
         let positions: Vec<u32> = (0..config.context as u32).collect();
         let positions = Tensor::from_u32(device, [config.context], &positions)?;
-        Ok(Self { config, params, wte, wpe, blocks, ln_f, positions })
+        Ok(Self { config, params, wte, wpe, blocks, ln_f, lm_head, positions })
     }
 
     /// Its parameters.
@@ -111,7 +82,12 @@ impl Gpt {
     /// # Errors
     /// `Shape` when T is longer than the context.
     pub fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
-        matmul(&self.hidden(ids, mode)?, &self.wte.weight().transpose(0, 1)?)
+        matmul(&self.hidden(ids, mode)?, &self.head().transpose(0, 1)?)
+    }
+
+    /// What the last hidden states are multiplied with, `(V, C)`.
+    fn head(&self) -> &Tensor {
+        self.lm_head.as_ref().unwrap_or(&self.wte).weight()
     }
 
     /// ids `(B, T)` → what the head reads, `(B, T, C)`.
@@ -136,7 +112,7 @@ impl Gpt {
     pub fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let x = self.hidden(ids, mode)?;
         // All logits at once would be the largest tensor of a step.
-        linear_cross_entropy(&x, self.wte.weight(), targets, LinearCrossEntropy::default())
+        linear_cross_entropy(&x, self.head(), targets, LinearCrossEntropy::default())
     }
 
     /// The weights as they are written to `model.safetensors`. Where the model has no biases, zeros are written, because
@@ -148,11 +124,22 @@ impl Gpt {
     /// Takes weights over, by name, with or without the prefix `transformer.`.
     ///
     /// # Errors
-    /// `Format` for a tensor that is missing, of another shape or of a type that is no float; the message names it.
+    /// `Format` for a tensor that is missing, of another shape or of a type that is no float, and for one that the model has no
+    /// place for; the message names it, and nothing was taken over.
     pub fn load_state(&self, tensors: &[TensorData]) -> Result<()> {
-        files::load_state(self, tensors)
+        let views: Vec<TensorView<'_>> = tensors.iter().map(TensorData::view).collect();
+        self.load_views(&views)
+    }
+
+    /// The same from tensors that lie elsewhere, as in a mapped file.
+    pub fn load_views(&self, tensors: &[TensorView<'_>]) -> Result<()> {
+        let matched = self.config.match_tensors(tensors)?;
+        let all = self.params.list().iter().zip(matched);
+        all.into_iter().try_for_each(|(parameter, view)| parameter.set_f32(&view.floats()?))
     }
 }
 
+#[cfg(test)]
+mod family_tests;
 #[cfg(test)]
 mod tests;

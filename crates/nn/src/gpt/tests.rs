@@ -4,13 +4,30 @@ use super::*;
 use netcl_tensor::suite::test_device;
 
 fn small(bias: bool) -> GptConfig {
-    GptConfig { layers: 2, heads: 2, width: 16, context: 8, vocab: 11, bias, eps: 1e-5 }
+    GptConfig {
+        layers: 2,
+        heads: 2,
+        width: 16,
+        context: 8,
+        vocab: 11,
+        bias,
+        eps: 1e-5,
+        variant: Variant::default(),
+    }
 }
 
 #[test]
 fn gpt2_has_the_published_number_of_parameters() {
-    let gpt2 =
-        GptConfig { layers: 12, heads: 12, width: 768, context: 1024, vocab: 50_257, bias: true, eps: 1e-5 };
+    let gpt2 = GptConfig {
+        layers: 12,
+        heads: 12,
+        width: 768,
+        context: 1024,
+        vocab: 50_257,
+        bias: true,
+        eps: 1e-5,
+        variant: Variant::default(),
+    };
     assert_eq!(gpt2.parameters(), 124_439_808);
     let device = test_device().unwrap();
     for bias in [true, false] {
@@ -83,8 +100,16 @@ fn impossible_shapes_are_refused() {
 
 #[test]
 fn flops_follow_the_usual_count() {
-    let gpt2 =
-        GptConfig { layers: 12, heads: 12, width: 768, context: 1024, vocab: 50_304, bias: true, eps: 1e-5 };
+    let gpt2 = GptConfig {
+        layers: 12,
+        heads: 12,
+        width: 768,
+        context: 1024,
+        vocab: 50_304,
+        bias: true,
+        eps: 1e-5,
+        variant: Variant::default(),
+    };
     // About 799 MFLOP a token with causal attention counted half.
     let a_token = gpt2.flops(1, 1024) / 1e6;
     assert!((790.0..805.0).contains(&a_token), "{a_token}");

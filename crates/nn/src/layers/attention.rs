@@ -11,6 +11,8 @@ pub struct MultiHeadAttention {
     c_attn: Conv1D,
     c_proj: Conv1D,
     heads: usize,
+    /// On the scores; `1/√(head size)` where absent.
+    scale: Option<f32>,
     /// First of the three dropout sites this layer owns.
     site: u64,
 }
@@ -28,7 +30,13 @@ impl MultiHeadAttention {
     ) -> Result<Self> {
         let c_attn = Conv1D::new(params, &format!("{name}.c_attn"), [width, 3 * width], bias, 0.02)?;
         let c_proj = Conv1D::new(params, &format!("{name}.c_proj"), [width, width], bias, proj_std)?;
-        Ok(Self { c_attn, c_proj, heads, site })
+        Ok(Self { c_attn, c_proj, heads, scale: None, site })
+    }
+    /// With another factor on the scores; `None` is the usual one.
+    #[must_use]
+    pub fn scale(mut self, scale: Option<f32>) -> Self {
+        self.scale = scale;
+        self
     }
     /// x `(B, T, C)` → `(B, T, C)`.
     pub fn forward(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
@@ -44,7 +52,7 @@ impl MultiHeadAttention {
     fn heads(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let qkv = self.c_attn.forward(x)?; // (B, T, 3C)
         let drop = (mode.dropout > 0.0).then(|| mode.mask(self.site));
-        let options = AttentionOptions { causal: true, scale: None, dropout: drop };
+        let options = AttentionOptions { causal: true, scale: self.scale, dropout: drop };
         attention_qkv(&qkv, self.heads, self.heads, options) // (B, T, C)
     }
 }

@@ -7,42 +7,80 @@ use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again};
 use netcl_tensor::tape::{checkpoint, layer};
 use netcl_tensor::{Result, Tensor};
 
-/// Two linear maps around a GELU.
+/// The function between an MLP's two maps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activation {
+    /// GELU by its approximation with tanh, GPT-2's.
+    #[default]
+    GeluTanh,
+    /// GELU by the error function.
+    Gelu,
+    /// `max(x, 0)`.
+    Relu,
+    /// `x sigmoid(x)`, also called swish.
+    Silu,
+    /// Hyperbolic tangent.
+    Tanh,
+}
+
+impl Activation {
+    /// Of each element.
+    pub fn apply(self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::GeluTanh => x.gelu_tanh(),
+            Self::Gelu => x.gelu(),
+            Self::Relu => x.relu(),
+            Self::Silu => x.silu(),
+            Self::Tanh => x.tanh(),
+        }
+    }
+}
+
+/// Two linear maps around a GELU, or another function.
 #[derive(Clone)]
 pub struct Mlp {
     c_fc: Conv1D,
     c_proj: Conv1D,
+    activation: Activation,
     site: u64,
 }
 
 impl Mlp {
-    /// `width → 4 width → width`.
+    /// `width → inner → width`, with GPT-2's GELU between.
     pub fn new(
         params: &mut Params,
         name: &str,
-        width: usize,
+        [width, inner]: [usize; 2],
         bias: bool,
         proj_std: f32,
         site: u64,
     ) -> Result<Self> {
-        let c_fc = Conv1D::new(params, &format!("{name}.c_fc"), [width, 4 * width], bias, 0.02)?;
-        let c_proj = Conv1D::new(params, &format!("{name}.c_proj"), [4 * width, width], bias, proj_std)?;
-        Ok(Self { c_fc, c_proj, site })
+        let c_fc = Conv1D::new(params, &format!("{name}.c_fc"), [width, inner], bias, 0.02)?;
+        let c_proj = Conv1D::new(params, &format!("{name}.c_proj"), [inner, width], bias, proj_std)?;
+        Ok(Self { c_fc, c_proj, activation: Activation::default(), site })
+    }
+    /// With another function between the maps.
+    #[must_use]
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.activation = activation;
+        self
     }
     /// x `(.., C)` → `(.., C)`.
     pub fn forward(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
-        let before = self.c_fc.forward(x)?; // (.., 4C)
-        let mut hidden = before.gelu_tanh()?;
+        let before = self.c_fc.forward(x)?; // (.., inner)
+        let mut hidden = self.activation.apply(&before)?;
         if mode.recompute >= Recompute::Gelu {
-            let before = before.detach();
-            hidden = hidden.made_again_by(move || before.gelu_tanh());
+            let (before, activation) = (before.detach(), self.activation);
+            hidden = hidden.made_again_by(move || activation.apply(&before));
         }
         dropout(&self.c_proj.forward(&hidden)?, mode, self.site)
     }
     /// `residual + forward(x)`.
     pub fn forward_add(&self, residual: &Tensor, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         match (self.c_fc.parts(), self.c_proj.parts()) {
-            ((w1, Some(b1)), (w2, Some(b2))) if mode.dropout <= 0.0 => {
+            ((w1, Some(b1)), (w2, Some(b2)))
+                if mode.dropout <= 0.0 && self.activation == Activation::GeluTanh =>
+            {
                 let maps = [w1, b1, w2, b2];
                 match mode.recompute >= Recompute::Gelu {
                     true => feed_forward_again(residual, x, maps),
@@ -76,6 +114,12 @@ pub struct BlockOptions {
     pub bias: bool,
     /// Epsilon of the norms.
     pub eps: f32,
+    /// Width of the MLP.
+    pub inner: usize,
+    /// Between the MLP's maps.
+    pub activation: Activation,
+    /// Factor on attention's scores; `1/√(head size)` where absent.
+    pub scale: Option<f32>,
     /// Standard deviation of the projections back into the residual stream.
     pub proj_std: f32,
 }
@@ -83,7 +127,7 @@ pub struct BlockOptions {
 impl TransformerBlock {
     /// The `index`-th block of a model.
     pub fn new(params: &mut Params, name: &str, options: BlockOptions, index: usize) -> Result<Self> {
-        let BlockOptions { width, heads, bias, eps, proj_std } = options;
+        let BlockOptions { width, heads, bias, eps, inner, activation, scale, proj_std } = options;
         // Sites 0 to 3 belong to the embedding; each block has four.
         let site = 4 + 4 * index as u64;
         Ok(Self {
@@ -96,9 +140,11 @@ impl TransformerBlock {
                 bias,
                 proj_std,
                 site,
-            )?,
+            )?
+            .scale(scale),
             ln_2: LayerNorm::new(params, &format!("{name}.ln_2"), width, bias, eps)?,
-            mlp: Mlp::new(params, &format!("{name}.mlp"), width, bias, proj_std, site + 3)?,
+            mlp: Mlp::new(params, &format!("{name}.mlp"), [width, inner], bias, proj_std, site + 3)?
+                .activation(activation),
             number: index as u32 + 1,
         })
     }

@@ -7,7 +7,7 @@ mod linear;
 mod norm;
 
 pub use attention::MultiHeadAttention;
-pub use block::{BlockOptions, Mlp, TransformerBlock};
+pub use block::{Activation, BlockOptions, Mlp, TransformerBlock};
 pub use embedding::{Embedding, sinusoidal_positions};
 pub use linear::{Conv1D, Linear};
 pub use norm::{LayerNorm, RmsNorm};

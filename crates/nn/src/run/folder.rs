@@ -1,6 +1,7 @@
 //! The folder itself.
 
-use super::{EventWriter, MetricsLog, StepMetrics, replace, report::Report};
+use super::lock::Lock;
+use super::{EventWriter, MetricsLog, StepMetrics, read_metrics, replace, report::Report};
 use crate::{checkpoint::Store, config::TrainConfig};
 use netcl_device::{Error, Result};
 use std::{
@@ -8,12 +9,62 @@ use std::{
     path::{Path, PathBuf},
 };
 
+const CONFIG: &str = "config.toml";
+const METRICS: &str = "metrics.jsonl";
+/// What a run writes: a folder that has one of these is another run's, or not ours.
+const OWN: [&str; 5] = [CONFIG, METRICS, "checkpoints", "report.html", "trace.json"];
+
+/// A folder that this process has locked, before a run writes to it. Dropped without one, folders that it made are removed.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    lock: Option<Lock>,
+    /// Folders that were made, the outermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Claim {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn into_parts(mut self) -> (PathBuf, Option<Lock>) {
+        self.made.clear();
+        (std::mem::take(&mut self.path), self.lock.take())
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.lock = None;
+        // A folder that something lies in by now stays.
+        let _ = self.made.iter().rev().try_for_each(fs::remove_dir);
+    }
+}
+
 /// A run folder that a training writes to.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    metrics: MetricsLog,
-    events: EventWriter,
+    log: Log,
+    _lock: Option<Lock>,
+}
+
+/// What steps are recorded in.
+#[derive(Debug)]
+enum Log {
+    Open {
+        metrics: MetricsLog,
+        events: EventWriter,
+    },
+    /// A resumed run changes nothing in its folder before its first step is done: one that fails until then is as it was.
+    Waiting {
+        config: String,
+        step: u64,
+        best_step: Option<u64>,
+        keep: usize,
+    },
 }
 
 impl RunFolder {
@@ -23,26 +74,87 @@ impl RunFolder {
         numbered.into_iter().find(|path| !path.exists()).unwrap_or_else(|| base.join(name))
     }
 
-    /// Starts a run in `path`, which is created. `Format` when it holds a run already.
-    pub fn create(path: &Path, config: &TrainConfig) -> Result<Self> {
-        if path.join("metrics.jsonl").exists() {
-            return Err(Error::format(format!(
+    /// Makes and locks the folder of a new run.
+    ///
+    /// # Errors
+    /// `Format` when it holds a run or a file of a name that runs write; `Io` when another process has it, which is named, or it
+    /// cannot be written to.
+    pub fn claim(path: &Path) -> Result<Claim> {
+        if let Some(error) = Lock::holder(path) {
+            return Err(error);
+        }
+        let mut claim = Claim { path: path.into(), lock: None, made: Vec::new() };
+        let missing: Vec<_> =
+            path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
+        for folder in missing.into_iter().rev() {
+            match fs::create_dir(folder) {
+                Ok(()) => claim.made.push(folder.into()),
+                // Made by another process meanwhile.
+                Err(_) if folder.is_dir() => {}
+                Err(e) => return Err(Error::io("creating", folder, &e)),
+            }
+        }
+        claim.lock = Some(Lock::take(path)?);
+        match OWN.iter().find(|name| path.join(name).symlink_metadata().is_ok()) {
+            None => Ok(claim),
+            Some(_) if is_run(path) => Err(Error::format(format!(
                 "{} holds a run already; go on with it by --resume, or name another folder with --out",
                 path.display()
-            )));
+            ))),
+            Some(name) => Err(Error::format(format!(
+                "{} has a {name} that is no run's, and would be overwritten; name another folder with --out",
+                path.display()
+            ))),
         }
-        fs::create_dir_all(path).map_err(|e| Error::io("creating", path, &e))?;
-        replace(&path.join("config.toml"), config.to_toml()?.as_bytes())?;
-        let metrics = MetricsLog::create(&path.join("metrics.jsonl"))?;
-        Ok(Self { path: path.into(), metrics, events: EventWriter::create(path, &[])? })
     }
 
-    /// Goes on with the run in `path` after `step`. What it recorded of later steps is cut off; the rest is returned.
-    pub fn resume(path: &Path, config: &TrainConfig, step: u64) -> Result<(Self, Vec<StepMetrics>)> {
-        replace(&path.join("config.toml"), config.to_toml()?.as_bytes())?;
-        let (metrics, done) = MetricsLog::resume(&path.join("metrics.jsonl"), step)?;
-        let events = EventWriter::create(path, &done)?;
-        Ok((Self { path: path.into(), metrics, events }, done))
+    /// [`claim`](Self::claim) of the first of `base/name-1`, `base/name-2`, … that is free, for several processes at once, too.
+    pub fn claim_fresh(base: &Path, name: &str) -> Result<Claim> {
+        loop {
+            let path = Self::fresh(base, name);
+            let claim = Self::claim(&path);
+            // Where it exists by now, another process came first: the next number.
+            if claim.is_ok() || !path.exists() {
+                return claim;
+            }
+        }
+    }
+
+    /// Locks the folder of a run that is to go on. Nothing in it changes.
+    ///
+    /// # Errors
+    /// `Format` when it is no run folder; `Io` when another process has it, which is named.
+    pub fn reopen(path: &Path) -> Result<Claim> {
+        if !path.join(CONFIG).exists() {
+            return Err(Error::format(format!("{} is no run folder: it has no {CONFIG}", path.display())));
+        }
+        Ok(Claim { path: path.into(), lock: Some(Lock::take(path)?), made: Vec::new() })
+    }
+
+    /// Starts a run.
+    pub fn create(claim: Claim, config: &TrainConfig) -> Result<Self> {
+        let path = claim.path();
+        replace(&path.join(CONFIG), config.to_toml()?.as_bytes())?;
+        let metrics = MetricsLog::create(&path.join(METRICS))?;
+        let log = Log::Open { metrics, events: EventWriter::create(path, &[])? };
+        let (path, lock) = claim.into_parts();
+        Ok(Self { path, log, _lock: lock })
+    }
+
+    /// Goes on with a run after `step`, whose best checkpoint is that of `best_step`. What it recorded of the steps up to there is
+    /// returned; what it recorded of later ones is cut off with the first step.
+    pub fn resume(
+        claim: Claim,
+        config: &TrainConfig,
+        step: u64,
+        best_step: Option<u64>,
+    ) -> Result<(Self, Vec<StepMetrics>)> {
+        let path = claim.path().join(METRICS);
+        let mut done = if path.exists() { read_metrics(&path)? } else { Vec::new() };
+        done.retain(|metrics| metrics.step <= step);
+        let log = Log::Waiting { config: config.to_toml()?, step, best_step, keep: config.keep };
+        let (path, lock) = claim.into_parts();
+        Ok((Self { path, log, _lock: lock }, done))
     }
 
     /// Where it is.
@@ -57,8 +169,27 @@ impl RunFolder {
 
     /// Records a step.
     pub fn push(&mut self, metrics: &StepMetrics) -> Result<()> {
-        self.metrics.push(metrics)?;
-        self.events.push(metrics)
+        self.begin()?;
+        if let Log::Open { metrics: log, events } = &mut self.log {
+            log.push(metrics)?;
+            events.push(metrics)?;
+        }
+        Ok(())
+    }
+
+    /// Lets a resumed run's folder follow it: later checkpoints are set aside, later steps cut off, and last the settings written.
+    fn begin(&mut self) -> Result<()> {
+        let Log::Waiting { config, step, best_step, keep } = &self.log else { return Ok(()) };
+        let (config, step) = (config.clone(), *step);
+        self.checkpoints(*keep).rewind(step, *best_step)?;
+        let (metrics, done) = MetricsLog::resume(&self.path.join(METRICS), step)?;
+        let events = EventWriter::create(&self.path, &done)?;
+        let path = self.path.join(CONFIG);
+        if fs::read(&path).ok().as_deref() != Some(config.as_bytes()) {
+            replace(&path, config.as_bytes())?;
+        }
+        self.log = Log::Open { metrics, events };
+        Ok(())
     }
 
     /// Writes `report.html` and returns where it is.
@@ -69,11 +200,21 @@ impl RunFolder {
     }
 }
 
+/// Whether a run was started in `path`: its settings are there.
+fn is_run(path: &Path) -> bool {
+    path.join(METRICS).exists()
+        || crate::config::Overlay::read(&path.join(CONFIG)).is_ok_and(|o| o.preset.is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{read_metrics, report::Report};
     use super::*;
     use crate::config::Overlay;
+
+    fn step(step: u64) -> StepMetrics {
+        StepMetrics { step, loss: 2.0, ..Default::default() }
+    }
 
     #[test]
     fn a_run_is_started_once_and_resumed() {
@@ -81,13 +222,16 @@ mod tests {
         let path = RunFolder::fresh(dir.path(), "demo");
         assert!(path.ends_with("demo-1"));
         let config = TrainConfig::preset("demo").unwrap();
-        let mut run = RunFolder::create(&path, &config).unwrap();
+        let mut run = RunFolder::create(RunFolder::claim(&path).unwrap(), &config).unwrap();
         assert!(RunFolder::fresh(dir.path(), "demo").ends_with("demo-2"));
-        let step = |step| StepMetrics { step, loss: 2.0, ..Default::default() };
         (1..=4).for_each(|n| run.push(&step(n)).unwrap());
-        let message = RunFolder::create(&path, &config).unwrap_err().to_string();
+        for error in [RunFolder::claim(&path).unwrap_err(), RunFolder::reopen(&path).unwrap_err()] {
+            assert!(error.message().contains("is in use by process"), "{error}");
+        }
+        drop(run);
+        let message = RunFolder::claim(&path).unwrap_err().to_string();
         assert!(message.contains("holds a run already") && message.contains("--resume"), "{message}");
-        let (mut run, done) = RunFolder::resume(&path, &config, 2).unwrap();
+        let (mut run, done) = RunFolder::resume(RunFolder::reopen(&path).unwrap(), &config, 2, None).unwrap();
         assert_eq!(done.len(), 2);
         run.push(&step(3)).unwrap();
         let all = read_metrics(&path.join("metrics.jsonl")).unwrap();
@@ -101,5 +245,65 @@ mod tests {
         );
         assert!(run.checkpoints(2).path(7).ends_with("demo-1/checkpoints/step-00000007"));
         assert_eq!(run.path(), path);
+    }
+
+    #[test]
+    fn a_resume_that_fails_before_its_first_step_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        let config = TrainConfig::preset("demo").unwrap();
+        let mut run = RunFolder::create(RunFolder::claim(&path).unwrap(), &config).unwrap();
+        (1..=4).for_each(|n| run.push(&step(n)).unwrap());
+        drop(run);
+        let files = || {
+            let mut all: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()).collect();
+            all.sort();
+            all.into_iter().map(|p| (fs::read(&p).unwrap(), p)).collect::<Vec<_>>()
+        };
+        let before = files();
+        let other = TrainConfig { batch: 99, ..config };
+        let (run, done) = RunFolder::resume(RunFolder::reopen(&path).unwrap(), &other, 2, None).unwrap();
+        assert_eq!(done.len(), 2);
+        drop(run);
+        assert_eq!(files(), before);
+    }
+
+    #[test]
+    fn a_folder_of_someone_else_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in OWN {
+            let path = dir.path().join(format!("with-{name}"));
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join(name), "title = 'mine'\n").unwrap();
+            let message = RunFolder::claim(&path).unwrap_err().to_string();
+            let part = if name == METRICS { "holds a run already" } else { name };
+            assert!(message.contains(part) && message.contains("--out"), "{message}");
+            let left: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
+            assert_eq!(left, [name]);
+        }
+        // Other files are no obstacle, and nothing is left of a run that never began.
+        let path = dir.path().join("notes/deep/er");
+        drop(RunFolder::claim(&path).unwrap());
+        assert!(!dir.path().join("notes").exists());
+        fs::create_dir(dir.path().join("notes")).unwrap();
+        fs::write(dir.path().join("notes/readme.md"), "text").unwrap();
+        drop(RunFolder::claim(&dir.path().join("notes")).unwrap());
+        assert_eq!(fs::read_dir(dir.path().join("notes")).unwrap().count(), 1);
+        let file = dir.path().join("notes/readme.md/run");
+        assert!(RunFolder::claim(&file).unwrap_err().message().contains("readme.md"));
+    }
+
+    #[test]
+    fn many_processes_find_a_folder_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let claims = std::thread::scope(|scope| {
+            let claim = || RunFolder::claim_fresh(dir.path(), "demo").unwrap();
+            let all: Vec<_> = (0..8).map(|_| scope.spawn(claim)).collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let mut paths: Vec<_> = claims.iter().map(|c| c.path().to_owned()).collect();
+        paths.sort();
+        paths.dedup();
+        assert_eq!(paths.len(), 8);
     }
 }

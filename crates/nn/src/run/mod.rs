@@ -3,12 +3,14 @@
 //! `config.toml` repeats it, `metrics.jsonl` and TensorBoard events record every step, `report.html` shows it.
 
 mod folder;
+mod lock;
 mod metrics;
 pub mod report;
 mod tensorboard;
 mod trace;
 
-pub use folder::RunFolder;
+pub use folder::{Claim, RunFolder};
+pub use lock::Lock;
 pub use metrics::{MetricsLog, StepMetrics, read_metrics};
 pub use tensorboard::EventWriter;
 pub use trace::{HostSpan, trace_json, write_trace};
@@ -18,6 +20,10 @@ use std::{fs, path::Path};
 
 /// Writes a file aside and renames it, so that a reader never sees half of it.
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
+    // A pipe or a device such as /dev/stdout keeps its place.
+    if path.exists() && !path.is_file() && !path.is_dir() {
+        return fs::write(path, content).map_err(|e| Error::io("writing", path, &e));
+    }
     let aside = path.with_extension(format!("tmp-{}", std::process::id()));
     let written = fs::write(&aside, content).and_then(|()| fs::rename(&aside, path));
     written.map_err(|e| {

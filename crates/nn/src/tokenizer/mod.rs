@@ -60,9 +60,12 @@ impl Tokenizer {
     }
 
     fn from_json(text: &str, config: Option<&str>) -> Result<Self> {
-        let inner = tokenizers::Tokenizer::from_bytes(text)
-            .map_err(|e| Error::format(format!("not a tokenizer of the tokenizers library: {e}")))?;
-        let json: Value = serde_json::from_str(text).map_err(|e| Error::format(format!("not JSON: {e}")))?;
+        // First, because the library panics on text that is no JSON.
+        let wrong = |why: &dyn std::fmt::Display| {
+            Error::format(format!("not a tokenizer of the tokenizers library: {why}"))
+        };
+        let json: Value = serde_json::from_str(text).map_err(|e| wrong(&e))?;
+        let inner = tokenizers::Tokenizer::from_bytes(text).map_err(|e| wrong(&e))?;
         let vocab = inner.get_vocab(true);
         let vocab_size = vocab.values().max().map_or(0, |&id| id as usize + 1);
         if vocab_size == 0 {

@@ -15,6 +15,8 @@ mod evaluate;
 mod explain;
 mod inputs;
 mod memory;
+#[cfg(test)]
+mod mutation_tests;
 mod observer;
 mod peak;
 mod profile;

@@ -3,7 +3,7 @@
 use super::observer::Observer;
 use super::trainer::Trainer;
 use crate::run::{HostSpan, trace_json, write_trace};
-use netcl_device::{KernelTime, Timeline};
+use netcl_device::{KernelTime, Timeline, check_writable};
 use netcl_tensor::Result;
 use serde_json::json;
 use std::path::PathBuf;
@@ -51,8 +51,13 @@ pub(super) struct Profiling {
 
 impl Trainer {
     /// Profiles some steps of the next [`Trainer::run`]. They take longer than others: each launch has an event.
-    pub fn profile(&mut self, settings: ProfileSettings) {
+    ///
+    /// # Errors
+    /// `Io` when the trace cannot be written where it is to go.
+    pub fn profile(&mut self, settings: ProfileSettings) -> Result<()> {
+        settings.file.as_deref().map_or(Ok(()), check_writable)?;
         self.profiling = Some(Profiling { settings, running: None, host: Vec::new() });
+        Ok(())
     }
 
     /// Notes for the profile what the host did since `start`.

@@ -16,6 +16,7 @@ impl Trainer {
         let seconds = done.at.duration_since(self.last_done).as_secs_f64();
         self.last_done = done.at;
         self.elapsed += seconds;
+        self.trained += tokens_a_step;
         let flops = self.model.config.flops(tokens_a_step as usize, self.config.context) / seconds.max(1e-9);
         StepMetrics {
             step: done.step,
@@ -24,7 +25,7 @@ impl Trainer {
             loss: done.loss,
             lr: done.lr,
             grad_norm: done.norm,
-            tokens: done.step * tokens_a_step,
+            tokens: self.trained,
             tokens_per_s: tokens_a_step as f64 / seconds.max(1e-9),
             memory: self.model.params().device().memory().peak as u64,
             flops: Some(flops),

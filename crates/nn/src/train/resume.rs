@@ -1,7 +1,8 @@
 //! Checkpoints of a run: what goes in, and how a run goes on from one.
 
 use super::trainer::Trainer;
-use crate::checkpoint::{Checkpoint, MODEL_FILE, Rng, State, read_tensors};
+use crate::checkpoint::{Checkpoint, MODEL_FILE, Rng, STATE_FILE, State, WeightFiles};
+use crate::data::Position;
 use crate::gpt::{Gpt, GptConfig, config_json, generation_config_json};
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{DType, Device, Error, Result};
@@ -39,12 +40,25 @@ impl Trainer {
 
     /// Takes over a checkpoint's weights, moments and position.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        let state = &checkpoint.state;
+        // Sealed, but another program can seal a file, too.
+        let expected = Position { seed: self.config.seed, step: state.step, micro: 0 };
+        if state.step > self.config.steps || state.position != expected {
+            return Err(Error::format(format!(
+                "{STATE_FILE} is of step {} and {:?}, expected {expected:?} and at most step {}",
+                state.step, state.position, self.config.steps
+            )));
+        }
         self.model.load_state(&checkpoint.model)?;
         self.optimizer.load_state_dict(&checkpoint.optimizer)?;
-        let state = &checkpoint.state;
         self.step = state.step;
         self.saved_step = state.step;
         self.position = state.position;
+        if self.history.last().is_none_or(|m| m.step != state.step) {
+            // The record of the steps is gone: as if all of them had been like the next.
+            let a_step = (self.config.batch * self.config.context) as u64 * u64::from(self.config.grad_accum);
+            self.trained = state.step.saturating_mul(a_step);
+        }
         self.val_loss = state.val_loss;
         self.best = state.best_loss.zip(state.best_step);
         Ok(())
@@ -66,14 +80,18 @@ pub fn model_from_dir(
     let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
     let json = serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))?;
     let config = GptConfig::from_json(&json).map_err(|e| e.context(dir.display()))?;
-    let tensors = read_tensors(&dir.join(MODEL_FILE))?;
-    let stored = tensors.first().map_or(DType::F32, |t| match t.dtype {
-        crate::checkpoint::Dtype::BF16 => DType::Bf16,
-        crate::checkpoint::Dtype::F16 => DType::F16,
+    let files = WeightFiles::open(&dir)?;
+    let tensors = files.tensors();
+    // Names, shapes and types first: nothing is allocated for a model that the file does not hold.
+    let matched = config.match_tensors(&tensors).map_err(|e| e.context(dir.display()))?;
+    let types: Vec<_> = matched.iter().map(|t| t.dtype).collect();
+    let stored = match types.first() {
+        Some(crate::checkpoint::Dtype::BF16) if types.iter().all(|t| *t == types[0]) => DType::Bf16,
+        Some(crate::checkpoint::Dtype::F16) if types.iter().all(|t| *t == types[0]) => DType::F16,
         _ => DType::F32,
-    });
+    };
     let gpt = Gpt::new(device, config, dtype.unwrap_or(stored), 0)?;
-    gpt.load_state(&tensors).map_err(|e| e.context(dir.display()))?;
+    gpt.load_views(&tensors).map_err(|e| e.context(dir.display()))?;
     let tokenizer =
         if dir.join(crate::tokenizer::FILE).exists() { Some(Tokenizer::from_dir(&dir)?) } else { None };
     Ok((gpt, tokenizer, dir))

@@ -8,16 +8,16 @@ use super::sums::Sums;
 use super::uploads::Uploads;
 use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
-use crate::config::{Dtype, GraphMode, TrainConfig};
+use crate::config::{Dtype, GraphMode, Overlay, TrainConfig};
 use crate::data::{Eval, Loader, Position, Prefetch};
 use crate::gpt::Gpt;
 use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
-use crate::run::{RunFolder, StepMetrics};
+use crate::run::{Claim, RunFolder, StepMetrics};
 use crate::schedule::LearningRate;
 use crate::tokenizer::Tokenizer;
 use netcl_device::KernelTime;
 use netcl_tensor::random::counter;
-use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
+use netcl_tensor::{DType, Device, Result, Shape, Tensor};
 use std::path::Path;
 use std::time::Instant;
 
@@ -58,6 +58,8 @@ pub struct Trainer {
     pub(super) val_loss: Option<f64>,
     pub(super) best: Option<(f64, u64)>,
     pub(super) elapsed: f64,
+    /// Tokens trained on so far: steps before the run was resumed may have had another number.
+    pub(super) trained: u64,
     pub(super) last_done: Instant,
     pub(super) peak_flops: f64,
     pub(super) detect_anomaly: bool,
@@ -75,6 +77,51 @@ pub struct Trainer {
     tokens: [usize; 2],
 }
 
+/// What a run consists of beside its folder.
+struct Parts {
+    model: Gpt,
+    optimizer: Optimizer,
+    loader: Loader,
+    eval: Option<Eval>,
+    tokenizer: Option<Tokenizer>,
+    prompt: Vec<u32>,
+    tokens: [usize; 2],
+}
+
+impl Parts {
+    /// Opens the data and makes the model; the tokenizer is that of the checkpoint `from`, where it has one.
+    fn build(device: &Device, config: &TrainConfig, from: Option<&Path>) -> Result<Self> {
+        config.validate()?;
+        // Once before the data is read, which may take long, and once with the vocabulary that comes of it.
+        let plan = |vocab| MemoryPlan::of(config, &config.gpt(vocab), device.capabilities()).check(device);
+        plan(config.vocab.unwrap_or(1))?;
+        let kept = from.filter(|path| path.join(crate::tokenizer::FILE).exists());
+        let inputs = open_inputs(config, kept.map(Tokenizer::from_dir).transpose()?)?;
+        plan(inputs.vocab)?;
+        let model = Gpt::new(device, config.gpt(inputs.vocab), config.dtype.storage(), config.seed)?;
+        let optimizer = optimizer(&model, config)?;
+        let tokens =
+            [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
+        let prompt = inputs.prompt()?;
+        let limit = Some(config.eval_batches);
+        let eval = inputs
+            .splits
+            .val
+            .map(|val| Eval::new(val, inputs.vocab, config.batch, config.context, limit, config.seed));
+        let loader =
+            Loader::new(inputs.splits.train, inputs.vocab, config.batch, config.context, config.grad_accum)?;
+        Ok(Self {
+            model,
+            optimizer,
+            loader,
+            eval: eval.transpose()?,
+            tokenizer: inputs.tokenizer,
+            prompt,
+            tokens,
+        })
+    }
+}
+
 /// AdamW as GPTs use it: decay on matrices only, clipping, and loss scaling where storage is f16.
 fn optimizer(model: &Gpt, config: &TrainConfig) -> Result<Optimizer> {
     let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
@@ -90,67 +137,76 @@ fn optimizer(model: &Gpt, config: &TrainConfig) -> Result<Optimizer> {
 impl Trainer {
     /// A new run in `out`, a folder that holds none yet.
     pub fn create(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
-        Self::build(device, config, None, |config| Ok((RunFolder::create(out, config)?, Vec::new())))
+        Self::create_in(device, config, RunFolder::claim(out)?)
+    }
+
+    /// A new run in a folder that was claimed for it. Nothing stays of the folder when it cannot begin.
+    pub fn create_in(device: &Device, config: TrainConfig, claim: Claim) -> Result<Self> {
+        let config = config.with_absolute_paths()?;
+        let parts = Parts::build(device, &config, None)?;
+        let folder = RunFolder::create(claim, &config)?;
+        Self::assemble(device, config, parts, (folder, Vec::new()))
     }
 
     /// Goes on with the run in `out` from its newest checkpoint that is whole, or from the beginning when it has none.
-    /// Warnings name checkpoints that were passed over.
+    /// Warnings name checkpoints that were passed over. Everything is restored and checked first; the folder changes with the
+    /// first step that is done, so that a run which cannot go on so stays as it was.
     ///
     /// # Errors
-    /// `Format` when `out` is no run folder or every checkpoint is damaged.
+    /// `Format` when `out` is no run folder, every checkpoint is damaged, or `config` has another value for something that a run
+    /// keeps ([`RESUME`](crate::config::RESUME)); `Io` when another process has the folder.
     pub fn resume(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
-        if !out.join("config.toml").exists() {
-            return Err(Error::format(format!("{} is no run folder: it has no config.toml", out.display())));
-        }
+        let claim = RunFolder::reopen(out)?;
+        let config = config.with_absolute_paths()?;
+        config.validate()?;
+        let stored = out.join("config.toml");
+        let stored = TrainConfig::resolve(Some(&stored), &Overlay::default())
+            .map_err(|e| e.context(stored.display()))?;
         let store = crate::checkpoint::Store::new(out.join("checkpoints"), config.keep);
         let latest = store.latest()?;
         for warning in latest.iter().flat_map(|l| &l.warnings) {
             tracing::warn!("a damaged checkpoint is passed over: {warning}");
         }
-        let checkpoint = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
-        let step = checkpoint.as_ref().map_or(0, |(c, _)| c.state.step);
-        store.rewind(step, checkpoint.as_ref().and_then(|(c, _)| c.state.best_step))?;
-        Self::build(device, config, checkpoint, |config| RunFolder::resume(out, config, step))
+        let step = latest.as_ref().map_or(0, |l| l.state.step);
+        let mut changes = stored.with_absolute_paths()?.changes(&config, step)?;
+        let from = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
+        let parts = Parts::build(device, &config, from.as_ref().map(|(_, path)| path.as_path()))?;
+        let best_step = from.as_ref().and_then(|(c, _)| c.state.best_step);
+        let folder = RunFolder::resume(claim, &config, step, best_step)?;
+        let mut trainer = Self::assemble(device, config, parts, folder)?;
+        if let Some((checkpoint, path)) = &from {
+            trainer.restore(checkpoint).map_err(|e| e.context(path.display()))?;
+        }
+        if changes.data {
+            // Losses on other validation data do not compare.
+            trainer.best = None;
+            changes.notes.push("the validation data changes with it: the best loss is counted anew".into());
+        }
+        changes.notes.iter().for_each(|note| tracing::info!("changed with step {}: {note}", step + 1));
+        if let Some(rate) = changes.rate.filter(|_| !trainer.is_finished()) {
+            tracing::warn!("{rate}");
+        }
+        Ok(trainer)
     }
 
-    fn build(
+    fn assemble(
         device: &Device,
         config: TrainConfig,
-        from: Option<(Checkpoint, std::path::PathBuf)>,
-        folder: impl FnOnce(&TrainConfig) -> Result<(RunFolder, Vec<StepMetrics>)>,
+        parts: Parts,
+        (folder, history): (RunFolder, Vec<StepMetrics>),
     ) -> Result<Self> {
-        config.validate()?;
-        let kept = from.as_ref().map(|(_, path)| Tokenizer::from_dir(path)).and_then(Result::ok);
-        // Once before the data is read, which may take long, and once with the vocabulary that comes of it.
-        let plan = |vocab| MemoryPlan::of(&config, &config.gpt(vocab), device.capabilities()).check(device);
-        plan(config.vocab.unwrap_or(1))?;
-        let inputs = open_inputs(&config, kept)?;
-        plan(inputs.vocab)?;
-        let model = Gpt::new(device, config.gpt(inputs.vocab), config.dtype.storage(), config.seed)?;
-        let optimizer = optimizer(&model, &config)?;
-        let rate = config.learning_rate();
-        let tokens =
-            [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
-        let prompt = inputs.prompt()?;
-        let limit = Some(config.eval_batches);
-        let eval = inputs
-            .splits
-            .val
-            .map(|val| Eval::new(val, inputs.vocab, config.batch, config.context, limit, config.seed));
-        let eval = eval.transpose()?;
-        let loader =
-            Loader::new(inputs.splits.train, inputs.vocab, config.batch, config.context, config.grad_accum)?;
-        let (folder, history) = folder(&config)?;
         let position = Position { seed: config.seed, ..Position::default() };
-        let elapsed = history.last().map_or(0.0, |m| m.elapsed);
-        let mut trainer = Self {
-            model,
-            optimizer,
-            rate,
-            loader,
-            eval,
-            tokenizer: inputs.tokenizer,
-            prompt,
+        let last = history.last();
+        Ok(Self {
+            model: parts.model,
+            optimizer: parts.optimizer,
+            rate: config.learning_rate(),
+            loader: parts.loader,
+            eval: parts.eval,
+            tokenizer: parts.tokenizer,
+            prompt: parts.prompt,
+            elapsed: last.map_or(0.0, |m| m.elapsed),
+            trained: last.map_or(0, |m| m.tokens),
             folder,
             history,
             kernels: Vec::new(),
@@ -159,7 +215,6 @@ impl Trainer {
             position,
             val_loss: None,
             best: None,
-            elapsed,
             last_done: Instant::now(),
             peak_flops: 0.0,
             detect_anomaly: false,
@@ -171,13 +226,24 @@ impl Trainer {
                 .map(|_| Tensor::zeros(device, Shape::default(), DType::F32))
                 .collect::<Result<_>>()?,
             profiling: None,
-            tokens,
+            tokens: parts.tokens,
             config,
-        };
-        if let Some((checkpoint, path)) = &from {
-            trainer.restore(checkpoint).map_err(|e| e.context(path.display()))?;
-        }
-        Ok(trainer)
+        })
+    }
+
+    /// Whether all steps of the run are done.
+    pub fn is_finished(&self) -> bool {
+        self.step >= self.config.steps
+    }
+
+    /// What is known of the last step that was recorded.
+    pub fn last_metrics(&self) -> Option<&StepMetrics> {
+        self.history.last()
+    }
+
+    /// Lowest validation loss so far, and the step that had it.
+    pub fn best(&self) -> Option<(f64, u64)> {
+        self.best
     }
 
     /// Checks every op's result from now on; slow, and says which op made the first NaN.
@@ -206,6 +272,9 @@ impl Trainer {
 
     /// Trains until all steps are done or the observer wants to stop.
     pub fn run(&mut self, observer: &mut dyn Observer) -> Result<Outcome> {
+        if self.is_finished() {
+            return self.was_finished().map(|()| Outcome::Finished);
+        }
         let device = self.model.params().device().clone();
         self.peak_flops = peak::measure(&device, self.model.params().dtype())?;
         observer.started(&self.info());
@@ -273,6 +342,17 @@ impl Trainer {
             from_step: self.step,
             steps: self.config.steps,
             folder: self.folder.path().into(),
+        }
+    }
+
+    /// A run of which nothing is left to do. Its report is written again where the process ended between the last checkpoint and
+    /// that.
+    fn was_finished(&self) -> Result<()> {
+        let status = format!("finished after {} steps", self.step);
+        let path = self.folder.path().join("report.html");
+        match std::fs::read_to_string(path).is_ok_and(|page| page.contains(&status)) {
+            true => Ok(()),
+            false => self.write_report(&status),
         }
     }
 

@@ -1,0 +1,137 @@
+//! The weights of a model folder: one safetensors file, or several with an index, mapped and not copied.
+
+use super::{Dtype, MODEL_FILE, TensorView};
+use netcl_device::{Error, MappedFile, Result};
+use safetensors::SafeTensors;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Says which tensor lies in which file, where there are several.
+pub const INDEX_FILE: &str = "model.safetensors.index.json";
+/// Weights as Python pickles, which are programs: never read.
+const PICKLES: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
+
+/// A tensor of a file: where its bytes are.
+struct Entry {
+    name: String,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    file: usize,
+    bytes: std::ops::Range<usize>,
+}
+
+/// Mapped files and what is in them.
+pub struct WeightFiles {
+    maps: Vec<MappedFile>,
+    entries: Vec<Entry>,
+}
+
+impl WeightFiles {
+    /// The weights of the model in `dir`. Reads headers alone.
+    ///
+    /// # Errors
+    /// `Io` or `Format` that name the file that is missing or wrong; `Unsupported` for pickled weights, with the command that
+    /// converts them.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let mut all = Self { maps: Vec::new(), entries: Vec::new() };
+        let (single, index) = (dir.join(MODEL_FILE), dir.join(INDEX_FILE));
+        if single.exists() || !index.exists() {
+            if let (false, Some(pickle)) = (single.exists(), PICKLES.iter().find(|p| dir.join(p).exists())) {
+                return Err(convert(dir, pickle));
+            }
+            all.add(&single)?;
+            return Ok(all);
+        }
+        let expected = read_index(&index)?;
+        for file in expected.values().collect::<BTreeSet<_>>() {
+            let before = all.entries.len();
+            all.add(&dir.join(file))?;
+            for entry in &all.entries[before..] {
+                if expected.get(&entry.name) != Some(file) {
+                    return Err(Error::format(format!(
+                        "{}: {} lies in {file}, and the index does not say so",
+                        index.display(),
+                        entry.name
+                    )));
+                }
+            }
+        }
+        let found: BTreeSet<&str> = all.entries.iter().map(|e| e.name.as_str()).collect();
+        match expected.iter().find(|(name, _)| !found.contains(name.as_str())) {
+            Some((name, file)) => {
+                Err(Error::format(format!("{}: {file} has no tensor {name}", index.display())))
+            }
+            None => Ok(all),
+        }
+    }
+
+    fn add(&mut self, path: &Path) -> Result<()> {
+        let map = MappedFile::open(path)?;
+        let wrong = |what: &dyn std::fmt::Display| {
+            Error::format(format!("{}: not a whole safetensors file: {what}", path.display()))
+        };
+        let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|e| wrong(&e))?;
+        // The header is behind its own length, which takes 8 bytes.
+        let data =
+            header.checked_add(8).filter(|start| *start <= map.len()).ok_or_else(|| wrong(&"no data"))?;
+        for (name, info) in metadata.tensors() {
+            let (from, to) = info.data_offsets;
+            let inside =
+                from.checked_add(data).zip(to.checked_add(data)).filter(|(a, b)| a <= b && *b <= map.len());
+            let (from, to) = inside.ok_or_else(|| wrong(&format!("{name} lies outside of it")))?;
+            self.entries.push(Entry {
+                name,
+                dtype: info.dtype,
+                shape: info.shape.clone(),
+                file: self.maps.len(),
+                bytes: from..to,
+            });
+        }
+        self.maps.push(map);
+        Ok(())
+    }
+
+    /// All tensors.
+    pub fn tensors(&self) -> Vec<TensorView<'_>> {
+        self.entries.iter().map(|entry| self.view(entry)).collect()
+    }
+
+    fn view<'a>(&'a self, entry: &'a Entry) -> TensorView<'a> {
+        let bytes = self.maps[entry.file].get(entry.bytes.clone()).unwrap_or_default();
+        TensorView { name: &entry.name, dtype: entry.dtype, shape: &entry.shape, bytes }
+    }
+}
+
+/// Tensor names to file names. Files lie in the folder of the index: a name that leads elsewhere is refused.
+fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
+    let wrong = |what: String| Error::format(format!("{}: {what}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
+    let json: Value = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let Some(map) = json.get("weight_map").and_then(Value::as_object).filter(|map| !map.is_empty()) else {
+        return Err(wrong("no weight_map, an object of tensor names and file names".into()));
+    };
+    let mut files = BTreeMap::new();
+    for (name, file) in map {
+        let file = file.as_str().unwrap_or_default();
+        let plain = Path::new(file).file_name().is_some_and(|plain| plain == file);
+        if !plain || !file.ends_with(".safetensors") {
+            return Err(wrong(format!(
+                "{name} lies in {file:?}, expected the name of a .safetensors file in this folder"
+            )));
+        }
+        files.insert(name.clone(), file.to_owned());
+    }
+    Ok(files)
+}
+
+fn convert(dir: &Path, pickle: &str) -> Error {
+    let path: PathBuf = dir.join(pickle);
+    Error::unsupported(format!(
+        "{}: a pickle is a program and is not read; with the `transformers` package, this writes model.safetensors beside it: python -c \
+         \"import sys; from transformers import AutoModelForCausalLM as M; M.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])\" \
+         '{}'",
+        path.display(),
+        dir.display().to_string().replace('\'', "'\\''")
+    ))
+}

@@ -1,0 +1,64 @@
+//! Paths of a run that mean the same from every working directory.
+
+use super::TrainConfig;
+use netcl_device::{Error, Result};
+use std::path::{Path, absolute};
+
+impl TrainConfig {
+    /// The same settings with absolute paths, so that the run can be resumed from anywhere.
+    ///
+    /// # Errors
+    /// `Io` when there is no working directory.
+    pub fn with_absolute_paths(mut self) -> Result<Self> {
+        for spec in &mut self.data {
+            *spec = absolute_spec(spec)?;
+        }
+        if self.tokenizer != "char" {
+            self.tokenizer = absolute_spec(&self.tokenizer)?;
+        }
+        Ok(self)
+    }
+}
+
+/// A file, folder or pattern as an absolute one.
+fn absolute_spec(spec: &str) -> Result<String> {
+    let path = Path::new(spec);
+    if path.is_absolute() || spec.is_empty() {
+        return Ok(spec.into());
+    }
+    let whole = absolute(path).map_err(|e| Error::io("finding", path, &e))?;
+    let (true, false) = (spec.contains(['*', '?', '[']), path.exists()) else { return text(&whole) };
+    // A pattern: what stands before it is no part of it, even where the working directory has a bracket in its name.
+    let here = absolute(".").map_err(|e| Error::io("finding", path, &e))?;
+    Ok(format!("{}/{spec}", glob::Pattern::escape(&text(&here)?)))
+}
+
+/// The text of a path. `Format` for one that is no Unicode: settings are text.
+fn text(path: &Path) -> Result<String> {
+    let unicode = path.to_str().map(Into::into);
+    unicode
+        .ok_or_else(|| Error::format(format!("{}: the path is not UTF-8, as config.toml is", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_made_absolute_and_names_are_not() {
+        let here = std::env::current_dir().unwrap();
+        let at = |name: &str| here.join(name).display().to_string();
+        let config = TrainConfig {
+            data: ["Cargo.toml", "./src", "/a/b.txt", "src/*.rs"].map(Into::into).into(),
+            tokenizer: "x/tokenizer.json".into(),
+            ..TrainConfig::preset("demo").unwrap()
+        };
+        let config = config.with_absolute_paths().unwrap();
+        let pattern = format!("{}/src/*.rs", glob::Pattern::escape(&here.display().to_string()));
+        assert_eq!(config.data, [at("Cargo.toml"), at("src"), "/a/b.txt".into(), pattern]);
+        assert_eq!(config.tokenizer, at("x/tokenizer.json"));
+        assert_eq!(config.clone().with_absolute_paths().unwrap(), config);
+        let char = TrainConfig::preset("demo").unwrap().with_absolute_paths().unwrap();
+        assert_eq!((char.tokenizer.as_str(), char.data.len()), ("char", 0));
+    }
+}

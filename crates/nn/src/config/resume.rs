@@ -1,0 +1,248 @@
+//! What a resumed run may change, as data. `docs/guide.md` has the same table.
+
+use super::TrainConfig;
+use netcl_device::{Error, Result};
+use std::path::Path;
+
+/// What becomes of a setting that differs from the stored one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Holds from the next step on.
+    Free,
+    /// The same, and the learning rate may jump: it is said how.
+    Rate,
+    /// May be added to.
+    Added,
+    /// Refused: the run would be another.
+    Fixed,
+}
+
+/// Every key of `config.toml`, once.
+pub const RESUME: [(&str, Change); 33] = [
+    ("preset", Change::Fixed),
+    ("layers", Change::Fixed),
+    ("heads", Change::Fixed),
+    ("width", Change::Fixed),
+    ("context", Change::Fixed),
+    ("vocab", Change::Fixed),
+    ("bias", Change::Fixed),
+    ("dtype", Change::Fixed),
+    ("tokenizer", Change::Fixed),
+    ("val_split", Change::Fixed),
+    ("seed", Change::Fixed),
+    ("data", Change::Added),
+    ("steps", Change::Rate),
+    ("lr", Change::Rate),
+    ("min_lr", Change::Rate),
+    ("warmup", Change::Rate),
+    ("schedule", Change::Rate),
+    ("weight_decay", Change::Free),
+    ("betas", Change::Free),
+    ("eps", Change::Free),
+    ("clip", Change::Free),
+    ("dropout", Change::Free),
+    ("batch", Change::Free),
+    ("grad_accum", Change::Free),
+    ("eval_every", Change::Free),
+    ("eval_batches", Change::Free),
+    ("sample_every", Change::Free),
+    ("checkpoint_every", Change::Free),
+    ("keep", Change::Free),
+    ("matmul_precision", Change::Free),
+    ("device", Change::Free),
+    ("graph", Change::Free),
+    ("recompute", Change::Free),
+];
+
+/// What changes, in words, and whether the data does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// A sentence for each setting of the run that is another from now on.
+    pub notes: Vec<String>,
+    /// A sentence that says what happens to the learning rate, where something does.
+    pub rate: Option<String>,
+    /// Whether data was added: validation losses do not compare with earlier ones.
+    pub data: bool,
+}
+
+impl TrainConfig {
+    /// What `asked` changes in this run, `step` steps of which are done.
+    ///
+    /// # Errors
+    /// `Format` that names each setting which a run keeps, with the stored value and the given one.
+    pub fn changes(&self, asked: &Self, step: u64) -> Result<Changes> {
+        let (stored, given) = (self.table()?, asked.table()?);
+        let (mut refused, mut changes) = (Vec::new(), Changes::default());
+        let mut rate = false;
+        for (key, change) in RESUME {
+            let (old, new) = (stored.get(key), given.get(key));
+            if old == new || (key == "tokenizer" && same_path(&self.tokenizer, &asked.tokenizer)) {
+                continue;
+            }
+            let word = |value: Option<&toml::Value>| value.map_or("unset".into(), ToString::to_string);
+            let (old, new, flag) = (word(old), word(new), key.replace('_', "-"));
+            match change {
+                Change::Fixed => refused.push(format!("--{flag} {new}, the run has {old}")),
+                Change::Added => {
+                    if let Some(old) = self.data.iter().find(|old| left_out(old, &asked.data)) {
+                        let all: Vec<_> = self.data.iter().chain(&asked.data).map(String::as_str).collect();
+                        return Err(Error::format(format!(
+                            "--data leaves out {old}, which the run learns from; data may be added: --data {}. To learn from other \
+                             data, start another run",
+                            all.join(" ")
+                        )));
+                    }
+                    // The same files under other names are no change.
+                    changes.data = asked.data.iter().any(|new| left_out(new, &self.data));
+                    if changes.data {
+                        changes.notes.push(format!("{key} is {new}, it was {old}"));
+                    }
+                }
+                Change::Free | Change::Rate => {
+                    rate |= change == Change::Rate;
+                    changes.notes.push(format!("{key} is {new}, it was {old}"));
+                }
+            }
+        }
+        if !refused.is_empty() {
+            return Err(Error::format(format!(
+                "a resumed run keeps its model, tokenizer, split and seed: {}. Leave that out, or start another run with --out",
+                refused.join("; ")
+            )));
+        }
+        if asked.steps < step {
+            return Err(Error::format(format!(
+                "--steps {} is fewer than the {step} that are done; all of a run's steps count, those before it was resumed, too",
+                asked.steps
+            )));
+        }
+        changes.rate = rate.then(|| self.rate_change(asked, step));
+        Ok(changes)
+    }
+
+    fn table(&self) -> Result<toml::Table> {
+        toml::Table::try_from(self).map_err(|e| Error::internal(format!("settings as a table: {e}")))
+    }
+
+    /// What happens to the learning rate at `step`, the next one.
+    fn rate_change(&self, asked: &Self, step: u64) -> String {
+        let (old, new) = (self.learning_rate().at(step), asked.learning_rate().at(step));
+        let end = match (self.steps, asked.steps) {
+            (old, new) if old == new => String::new(),
+            (old, new) => format!("; the schedule ends at step {new} instead of {old}"),
+        };
+        if (old - new).abs() <= 1e-9 * old.max(new) {
+            return format!("the learning rate goes on at {new:.3e}{end}");
+        }
+        let times = if old > 0.0 && new > 0.0 {
+            let factor = new / old;
+            let (word, factor) = if factor > 1.0 { ("rises", factor) } else { ("falls", 1.0 / factor) };
+            format!(", it {word} by a factor of {factor:.2}")
+        } else {
+            String::new()
+        };
+        format!(
+            "the learning rate at step {} is {new:.3e}, with the stored settings it was {old:.3e}{times}{end}. To go on evenly: --lr {old:.3e} \
+             --min-lr {old:.3e} --warmup 0 --schedule constant",
+            step + 1
+        )
+    }
+}
+
+/// Whether `entry` is not among `all`, though what it names is still there.
+fn left_out(entry: &str, all: &[String]) -> bool {
+    // What has been moved or removed cannot be asked for; a pattern names nothing itself.
+    let there = Path::new(entry).exists() || entry.contains(['*', '?', '[']);
+    there && !all.iter().any(|other| same_path(entry, other))
+}
+
+fn same_path(a: &str, b: &str) -> bool {
+    let real = |path: &str| std::fs::canonicalize(path).ok();
+    a == b || real(a).is_some_and(|a| Some(a) == real(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Dtype, Schedule, file};
+
+    #[test]
+    fn the_table_has_every_key_once() {
+        let mut listed: Vec<_> = RESUME.iter().map(|(key, _)| *key).collect();
+        let mut keys: Vec<_> =
+            file::GROUPS.iter().flat_map(|(_, keys)| keys.iter().copied()).chain(["preset"]).collect();
+        listed.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(listed, keys);
+    }
+
+    #[test]
+    fn what_a_run_keeps_is_refused_by_name_with_both_values() {
+        let stored = TrainConfig::preset("demo").unwrap();
+        type Setting = fn(&mut TrainConfig);
+        let changes: [(Setting, &str); 9] = [
+            (|c| c.layers = 3, "--layers 3, the run has 4"),
+            (|c| c.heads = 8, "--heads 8, the run has 4"),
+            (|c| c.width = 64, "--width 64, the run has 128"),
+            (|c| c.context = 64, "--context 64, the run has 128"),
+            (|c| c.vocab = Some(99), "--vocab 99, the run has unset"),
+            (|c| c.tokenizer = "x.json".into(), "--tokenizer \"x.json\", the run has \"char\""),
+            (|c| c.val_split = 0.5, "--val-split 0.5, the run has 0.1"),
+            (|c| c.seed = 1, "--seed 1, the run has 1337"),
+            (|c| c.dtype = Dtype::Bf16, "--dtype \"bf16\", the run has \"f32\""),
+        ];
+        for (change, part) in changes {
+            let mut asked = stored.clone();
+            change(&mut asked);
+            let message = stored.changes(&asked, 0).unwrap_err().to_string();
+            assert!(message.contains(part) && message.contains("--out"), "{message} has not: {part}");
+        }
+        let fewer = TrainConfig { steps: 9, warmup: 0, ..stored.clone() };
+        assert!(stored.changes(&fewer, 10).unwrap_err().message().contains("--steps 9 is fewer than the 10"));
+        assert_eq!(stored.changes(&stored, 10).unwrap(), Changes::default());
+    }
+
+    #[test]
+    fn a_schedule_that_changes_says_what_the_rate_does() {
+        let stored = TrainConfig { steps: 1000, warmup: 0, ..TrainConfig::preset("demo").unwrap() };
+        let longer = TrainConfig { steps: 4000, batch: 3, ..stored.clone() };
+        let changes = stored.changes(&longer, 1000).unwrap();
+        assert_eq!(changes.notes, ["steps is 4000, it was 1000", "batch is 3, it was 12"]);
+        let rate = changes.rate.unwrap();
+        for part in [
+            "at step 1001 is 8.682e-4",
+            "was 1.000e-4",
+            "rises by a factor of 8.68",
+            "ends at step 4000 instead of 1000",
+            "--lr 1.000e-4 --min-lr 1.000e-4 --warmup 0 --schedule constant",
+        ] {
+            assert!(rate.contains(part), "{rate} has not: {part}");
+        }
+        let even = TrainConfig { lr: 1e-4, min_lr: 1e-4, schedule: Schedule::Constant, ..longer };
+        assert!(
+            stored
+                .changes(&even, 1000)
+                .unwrap()
+                .rate
+                .unwrap()
+                .starts_with("the learning rate goes on at 1.000e-4")
+        );
+    }
+
+    #[test]
+    fn data_is_added_or_moved_and_never_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        std::fs::write(path("a.txt"), "a").unwrap();
+        std::fs::write(path("b.txt"), "b").unwrap();
+        let with =
+            |data: &[String]| TrainConfig { data: data.into(), ..TrainConfig::preset("demo").unwrap() };
+        let stored = with(&[path("a.txt")]);
+        assert!(stored.changes(&with(&[path("a.txt"), path("b.txt")]), 0).unwrap().data);
+        assert!(!stored.changes(&with(&[path("./a.txt")]), 0).unwrap().data);
+        let message = stored.changes(&with(&[path("b.txt")]), 0).unwrap_err().to_string();
+        assert!(message.contains("leaves out") && message.contains("a.txt"), "{message}");
+        std::fs::rename(path("a.txt"), path("c.txt")).unwrap();
+        assert!(stored.changes(&with(&[path("c.txt")]), 0).unwrap().data);
+    }
+}
