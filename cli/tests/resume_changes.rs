@@ -164,7 +164,7 @@ fn a_folder_with_a_foreign_config_is_not_overwritten() {
     write_text(&data);
     std::fs::create_dir(&out).unwrap();
     std::fs::write(out.join("config.toml"), "title = \"my site\"\n").unwrap();
-    let output = netcl().args(tiny_run(&data, &out, 3)).output().unwrap();
+    let output = netcl().args(tiny_run(&data, &out, 6)).output().unwrap();
     let (_, errors) = texts(&output);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("has a config.toml that is no run's") && errors.contains("--out"), "{errors}");
@@ -181,12 +181,12 @@ fn numbers_that_cannot_be_end_at_once_with_requested_and_available() {
     for flags in [
         "--batch 1000000000000",
         "--layers 1000000000000",
-        "--layers 18446744073709551615",
+        "--layers 9223372036854775807",
         "--width 2000000000000 --heads 1000000000000",
         "--context 1000000000000",
         "--grad-accum 4294967295 --batch 1000000",
     ] {
-        let args = tiny_run(&data, &out, 3).into_iter().chain(flags.split(' ').map(Into::into));
+        let args = tiny_run(&data, &out, 6).into_iter().chain(flags.split(' ').map(Into::into));
         let output = netcl().args(args).output().unwrap();
         let (_, errors) = texts(&output);
         assert_eq!(output.status.code(), Some(4), "{flags}: {errors}");
@@ -244,7 +244,7 @@ fn copy(from: &Path, to: &Path) {
 /// `NETCL_RESUMES` is how many are tried.
 #[test]
 fn resumes_with_random_flags_are_refused_by_name_or_right() {
-    let count = std::env::var("NETCL_RESUMES").ok().and_then(|n| n.parse().ok()).unwrap_or(6u64);
+    let count = std::env::var("NETCL_RESUMES").ok().and_then(|n| n.parse().ok()).unwrap_or(4u64);
     let dir = run("random", 6);
     let (mut refused, mut went_on) = (0, 0);
     for n in 0..count {

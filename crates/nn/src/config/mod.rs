@@ -195,6 +195,9 @@ impl Overlay {
     /// `base` with what is set here.
     pub fn over(&self, base: TrainConfig) -> Result<TrainConfig> {
         let table = |e: toml::ser::Error| Error::internal(format!("settings as a table: {e}"));
+        if let Some(message) = validate::too_large(self) {
+            return Err(Error::format(message));
+        }
         let mut all = toml::Table::try_from(base).map_err(table)?;
         all.extend(toml::Table::try_from(self).map_err(table)?);
         all.try_into().map_err(|e| Error::internal(format!("settings from a table: {e}")))

@@ -70,6 +70,15 @@ fn what_the_user_did_not_set_follows() {
 }
 
 #[test]
+fn flags_that_no_file_can_hold_are_named() {
+    let flags = Overlay { layers: Some(usize::MAX), ..Overlay::default() };
+    let message = TrainConfig::resolve(None, &flags).unwrap_err().to_string();
+    assert!(message.contains("--layers 18446744073709551615 is above 9223372036854775807"), "{message}");
+    let flags = Overlay { lr: Some(f64::NAN), clip: Some(f64::INFINITY), ..Overlay::default() };
+    assert!(TrainConfig::resolve(None, &flags).unwrap_err().message().contains("--lr NaN"));
+}
+
+#[test]
 fn files_with_mistakes_are_named() {
     for (text, parts) in [
         ("lr = 1\nlearning_rate = 1e-3", ["line 2: unknown key `learning_rate`", "did you mean `lr`?"]),
@@ -118,7 +127,7 @@ fn impossible_settings_name_the_option() {
             |c| (c.heads, c.width) = (7, (1 << 61) - 1),
             "--heads 7 does not divide --width 2305843009213693951, nor",
         ),
-        (|c| (c.heads, c.width) = (usize::MAX, usize::MAX - 1), "--heads 18446744073709551615 does not"),
+        (|c| c.heads = usize::MAX, "--heads 18446744073709551615 is above 9223372036854775807"),
         (|c| c.dropout = 1.0, "--dropout 1 "),
         (|c| c.val_split = -0.1, "--val-split -0.1"),
         (|c| c.betas = [0.9, 1.0], "--betas 0.9,1 must"),

@@ -11,7 +11,7 @@ const TRIED: usize = 10_000;
 impl TrainConfig {
     /// `Format` for the first setting that cannot be, with what to change.
     pub fn validate(&self) -> Result<()> {
-        let checks = [self.sizes(), self.heads(), self.optimizer(), self.run()];
+        let checks = [self.sizes(), self.run(), self.heads(), self.optimizer()];
         match checks.into_iter().flatten().next() {
             Some(message) => Err(Error::format(message)),
             None => Ok(()),
@@ -95,14 +95,19 @@ impl TrainConfig {
     }
 
     fn run(&self) -> Option<String> {
-        // TOML's integers are signed.
-        if i64::try_from(self.seed).is_err() {
-            return Some(format!("--seed {} is above {}", self.seed, i64::MAX));
-        }
-        if i64::try_from(self.steps).is_err() {
-            return Some(format!("--steps {} is above {}", self.steps, i64::MAX));
+        if let Some(message) = too_large(self) {
+            return Some(message);
         }
         let names = [("tokenizer", &self.tokenizer), ("device", &self.device)];
         names.iter().find(|(_, name)| name.is_empty()).map(|(flag, _)| format!("--{flag} is empty"))
     }
+}
+
+/// The first number of `settings` that `config.toml` cannot hold, whose integers are signed.
+pub(super) fn too_large(settings: &impl serde::Serialize) -> Option<String> {
+    let values = serde_json::to_value(settings).ok()?;
+    let limit = i64::MAX;
+    let large =
+        values.as_object()?.iter().find(|(_, value)| value.as_u64().is_some_and(|n| n > limit as u64));
+    large.map(|(key, value)| format!("--{} {value} is above {limit}", key.replace('_', "-")))
 }

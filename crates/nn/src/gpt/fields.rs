@@ -74,7 +74,7 @@ static GPT2: &[Field] = &[
     required(&["n_layer", "num_hidden_layers"], Rule::Size(|c, n| c.layers = n)),
     required(&["n_head", "num_attention_heads"], Rule::Size(|c, n| c.heads = n)),
     required(&["n_embd", "hidden_size"], Rule::Size(|c, n| c.width = n)),
-    required(&["n_positions", "max_position_embeddings", "n_ctx"], Rule::Size(|c, n| c.context = n)),
+    required(&["n_positions", "max_position_embeddings"], Rule::Size(|c, n| c.context = n)),
     required(&["vocab_size"], Rule::Size(|c, n| c.vocab = n)),
     field(&["n_inner"], Rule::Size(|c, n| c.variant.inner = Some(n))),
     field(&["layer_norm_epsilon"], Rule::Number(|c, n| c.eps = n as f32)),
@@ -90,6 +90,8 @@ static GPT2: &[Field] = &[
             "a language model: other heads than that are not supported",
         ),
     ),
+    // An older name beside `n_positions`, which nothing reads any more.
+    field(&["n_ctx"], Rule::Inert),
     // The order of scaling and the type of the softmax: netcl's is f32 in any case.
     field(&["reorder_and_upcast_attn"], Rule::Inert),
     // Of heads that classify.
