@@ -3,21 +3,23 @@
 # make check          formatting, lints, layering, sizes
 # make bench          matrix products, attention, ops and training, beside PyTorch where PEER=python names one that has it
 # make sanitize       the op suite under Oclgrind: races and uninitialised memory
-# make compile-check  every kernel through clang for AMD and SPIR targets
+# make compile-check  every kernel variant, at most 24 sources of each (LIMIT), through clang for AMD and SPIR targets
 # make intel          the op suite on Intel's CPU runtime
 # make large          tensors of more than 2^31 elements on Intel's CPU runtime and the simulated GPU, five minutes and 24 GB of
 #                     memory (NETCL_TEST_DEVICE and cargo test -p netcl-tensor --test large -- --ignored for another device)
-# make sim            every op, storage type and variant on the simulated GPU with all its checks
+# make sim            every op and storage type, with every variant and tuned value, on the simulated GPU with all its checks
+# make candidates     the same with every combination of tuned values, on the test device and the simulated GPU, half an hour and more
 # make sim-speed      the simulated GPU beside Oclgrind 21.10 on the same kernels (apt-get install oclgrind)
 # make differential   10,000 random kernels on the simulated GPU, PoCL and Intel's CPU runtime
 # make fuzz           an hour of broken programs for the simulated GPU's compiler
-# make mutants        forty defects planted in the kernels, and how many of them are found
+# make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
+#                     and how many of them are found
 
 PEER ?= auto
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check bench sanitize compile-check intel large sim sim-speed differential fuzz mutants build
+.PHONY: demo test check bench sanitize compile-check intel large sim candidates sim-speed differential fuzz mutants build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -60,6 +62,9 @@ large:
 
 sim:
 	NETCL_TEST_DEVICE=sim NETCL_SIM_CHECK=all $(CARGO) test --package netcl-tensor --package netcl-nn --lib --tests
+
+candidates:
+	$(CARGO) test --package netcl-tensor --test variants -- --ignored --nocapture
 
 sim-speed:
 	$(CARGO) run --release --package aethercl --example speed -- peer

@@ -90,7 +90,10 @@ fn without_opencl_there_is_a_message_and_the_simulated_device() {
     let devices: Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, devices[0]["simulated"].as_bool()), (0, Some(true)));
     let (code, out, err) = run(without_opencl(&dir).args(["doctor", "--quick", "--device", "sim"]));
-    assert!(out.contains("sim:teaching") && out.contains("builds and runs a kernel"), "{code} {out} {err}");
+    assert!(
+        out.contains("sim:teaching") && out.contains("kernels run once against their reference"),
+        "{code} {out} {err}"
+    );
     // With nothing named, it falls back and says so.
     let model = dir.join("model");
     let text = dir.join("text.txt");
@@ -153,18 +156,19 @@ fn devices_are_listed_for_people_and_programs() {
 }
 
 #[test]
-fn a_quick_doctor_runs_a_kernel_and_the_cache_shows_it() {
+fn a_quick_doctor_runs_each_kernel_once_and_the_cache_shows_it() {
     let dir = folder("doctor");
     let with_cache = |args: &[&str]| run(netcl().env("NETCL_CACHE_DIR", &dir).args(args));
     let (code, out, err) = with_cache(&["doctor", "--quick", "--device", &device()]);
     assert_eq!(code, 0, "{out}{err}");
-    assert!(out.contains("builds and runs a kernel") && out.ends_with("healthy\n"), "{out}");
+    assert!(out.contains("kernels run once against their reference") && out.ends_with("healthy\n"), "{out}");
     let (_, json, _) = with_cache(&["doctor", "--quick", "--json", "--device", &device()]);
     let report: Value = serde_json::from_str(&json).unwrap();
     assert!(
         report["healthy"] == true
             && report["loader"].is_object()
             && report["devices"][0]["failures"] == Value::Array(vec![])
+            && report["devices"][0]["kernels"].as_u64().unwrap() >= 12
     );
 
     let (code, out, _) = with_cache(&["cache", "ls", "--json"]);

@@ -114,5 +114,5 @@ fn large_products(device: &Device) -> Result<()> {
 }
 
 fn exercise(device: &Device, op: &OpEntry, dtypes: &[DType]) -> Result<()> {
-    dtypes.iter().try_for_each(|dtype| (op.exercise)(device, *dtype).map(|_| ()))
+    dtypes.iter().try_for_each(|dtype| op.exercise(device, *dtype).map(|_| ()))
 }

@@ -10,7 +10,7 @@ use netcl::tensor::ops::OPS;
 use netcl::tensor::suite::BenchCase;
 use serde_json::json;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -81,7 +81,7 @@ fn export(device: &Device, file: &Path) -> Result<()> {
 
 fn measure(args: &Args, device: &Device) -> Result<()> {
     let (device, started) = (device.clone(), Instant::now());
-    let mut session = Session { args, device, started, done: BTreeSet::new(), skipped: 0 };
+    let mut session = Session { args, device, started, done: BTreeMap::new(), skipped: 0 };
     let mut left = Vec::new();
     let wanted = || OPS.iter().filter(|op| args.op.as_ref().is_none_or(|part| op.name.contains(part)));
     if let (Some(part), 0) = (&args.op, wanted().count()) {
@@ -135,12 +135,13 @@ struct Session<'a> {
     args: &'a Args,
     device: Device,
     started: Instant,
-    done: BTreeSet<(&'static str, u64)>,
+    /// What was measured, by the sample of the first case that launched it.
+    done: BTreeMap<(&'static str, u64), (String, Vec<Record>)>,
     skipped: usize,
 }
 
 impl Session<'_> {
-    /// Tunes every kernel that this case launches and that was not tuned yet.
+    /// Tunes every kernel that this case launches and that was not tuned yet, or only on other shapes of this case's sample.
     fn case(&mut self, op: &str, mut case: BenchCase<'_>) -> Result<()> {
         let name = if case.sample.is_empty() { case.op } else { case.sample };
         let what = format!("{op} {name} {:?}", case.shapes);
@@ -161,7 +162,8 @@ impl Session<'_> {
         self.device.finish()?;
         let least = 2 * (1 + REPEATS as u32) * begun.elapsed();
         for (kernel, bucket) in launched {
-            if tuning.candidates(kernel).len() < 2 || self.done.contains(&(kernel, bucket)) {
+            let known = self.done.get(&(kernel, bucket));
+            if tuning.candidates(kernel).len() < 2 || known.is_some_and(|(sample, _)| sample != name) {
                 continue;
             }
             let left = self.args.budget.saturating_sub(self.started.elapsed());
@@ -169,7 +171,8 @@ impl Session<'_> {
                 self.skipped += 1;
                 continue;
             }
-            self.done.insert((kernel, bucket));
+            let (_, records) =
+                self.done.entry((kernel, bucket)).or_insert_with(|| (name.to_owned(), Vec::new()));
             let mut trial = Trial {
                 case: what.clone(),
                 run: Box::new(|| (work.borrow_mut())().map(|_| ())),
@@ -181,12 +184,52 @@ impl Session<'_> {
                 tolerance: TOLERANCE,
             };
             match search(&self.device, kernel, bucket, &mut trial, left)? {
-                Outcome::Tuned(record) => show(&record, Origin::Tuned, self.args.json)?,
+                Outcome::Tuned(record) => {
+                    records.push(record);
+                    let record = over_all(records)?;
+                    if records.len() > 1 {
+                        tuning.store().put(record.clone())?;
+                        tuning.refresh();
+                    }
+                    show(&record, Origin::Tuned, self.args.json)?;
+                }
                 Outcome::OutOfBudget => self.skipped += 1,
             }
         }
         Ok(())
     }
+}
+
+/// One choice for all shapes that a kernel was measured on: the candidate with the least product of its times, each as a share of
+/// the default's. Its times are sums.
+fn over_all(records: &[Record]) -> Result<Record> {
+    let Some(first) = records.first() else { return Err(Error::internal("nothing was measured")) };
+    let time = |record: &Record, params: &Params| {
+        record.measurements.iter().find(|m| m.params == *params).and_then(|m| m.median_us)
+    };
+    let mut out = first.clone();
+    out.case = records.iter().map(|r| r.case.as_str()).collect::<Vec<_>>().join(", ");
+    let mut best = (0.0, first.default.clone());
+    for m in &mut out.measurements {
+        let times: Option<Vec<f64>> = records.iter().map(|r| time(r, &m.params)).collect();
+        m.median_us = times.as_ref().map(|times| times.iter().sum());
+        let shares =
+            records.iter().map(|r| Some((time(r, &m.params)? / time(r, &r.default)?.max(1e-9)).ln()));
+        let share: Option<f64> = shares.sum();
+        match share {
+            Some(share) if share < best.0 => best = (share, m.params.clone()),
+            // The first that was not timed says why.
+            None => {
+                let others = records.iter().flat_map(|r| &r.measurements).filter(|o| o.params == m.params);
+                let why = others.filter(|o| o.median_us.is_none()).map(|o| o.status.clone());
+                m.status = why.into_iter().next().unwrap_or_else(|| "not measured on every shape".into());
+            }
+            Some(_) => {}
+        }
+    }
+    out.speedup = (-best.0 / records.len() as f64).exp();
+    out.chosen = best.1;
+    Ok(out)
 }
 
 fn show(record: &Record, origin: Origin, json: bool) -> Result<()> {
@@ -246,6 +289,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netcl::kernel::tune::Measurement;
 
     #[test]
     fn times_are_parsed() {
@@ -255,6 +299,31 @@ mod tests {
         for bad in ["", "0", "x", "1h", "-3s"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    /// A choice serves every shape: what is fastest on one and much slower on the next is not it.
+    #[test]
+    fn one_choice_is_made_over_all_shapes_of_a_sample() {
+        let record = |case: &str, times: [Option<f64>; 3]| {
+            let params = |i: usize| Params::from([("WG".into(), 64 << i)]);
+            let measurements = times.iter().enumerate().map(|(i, us)| Measurement {
+                params: params(i),
+                median_us: *us,
+                status: if us.is_some() { "ok" } else { "failed: no room" }.into(),
+            });
+            let measurements: Vec<_> = measurements.collect();
+            let (kernel, case) = ("k".into(), case.into());
+            let (chosen, default) = (params(0), params(0));
+            Record { kernel, bucket: 0, case, chosen, default, speedup: 1.0, text: None, measurements }
+        };
+        let small = record("small", [Some(10.0), Some(5.0), Some(8.0)]);
+        let large = record("large", [Some(1000.0), Some(4000.0), Some(900.0)]);
+        let both = over_all(&[small.clone(), large]).unwrap();
+        assert_eq!((both.chosen["WG"], both.case.as_str()), (256, "small, large"));
+        assert_eq!(both.measurements[2].median_us, Some(908.0));
+        let failed = record("large", [Some(1000.0), Some(500.0), None]);
+        let both = over_all(&[small, failed]).unwrap();
+        assert_eq!((both.chosen["WG"], both.measurements[2].status.as_str()), (128, "failed: no room"));
     }
 
     #[test]

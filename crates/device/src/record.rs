@@ -183,6 +183,8 @@ pub struct Recording {
     pub commands: Vec<Command>,
     /// Allocations in order.
     pub allocations: Vec<Allocation>,
+    /// Bytes of memory from before that commands read, each buffer or window once.
+    pub read: u64,
     /// Memory that captured commands use; keeps it from everybody else.
     pub held: Held,
     /// The buffers of a rehearsal.
@@ -248,6 +250,8 @@ struct State {
     kept: Vec<Block>,
     /// Buffers of the commands, by identity.
     buffers: HashMap<usize, WeakBuffer>,
+    /// Bytes of what was read from before, by identity and start.
+    read: HashMap<(usize, usize), usize>,
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -259,6 +263,9 @@ impl State {
     fn touch(&mut self, buffer: &Buffer, access: Access) -> Touched {
         let whole = buffer.whole();
         let allocation = whole.serial().filter(|(number, _)| *number == self.number).map(|(_, i)| i);
+        if access == Access::Read && allocation.is_none() {
+            self.read.insert((whole.downgrade().0, buffer.start()), buffer.bytes());
+        }
         // A rehearsal's own are noted as they are made.
         if self.captures() && !(matches!(self.mode, Mode::Rehearse) && allocation.is_none()) {
             let (key, weak) = whole.downgrade();
@@ -430,6 +437,7 @@ impl Device {
             free: HashMap::new(),
             kept: Vec::new(),
             buffers: HashMap::new(),
+            read: HashMap::new(),
         });
         recorder.on.store(true, Ordering::Release);
         Ok(Session { device: self.clone(), open: true })
@@ -440,7 +448,8 @@ impl Device {
         let state = recorder.state().take();
         recorder.on.store(false, Ordering::Release);
         let Some(state) = state else { return Err(Error::internal("capture: nothing is being recorded")) };
-        let State { commands, allocations, free, kept, buffers, mode, .. } = state;
+        let State { commands, allocations, free, kept, buffers, mode, read, .. } = state;
+        let read = read.into_values().map(|bytes| bytes as u64).sum();
         let blocks: Vec<Block> = free.into_values().flatten().chain(kept).collect();
         for block in &blocks {
             self.pool().take_again(block, TAG);
@@ -450,7 +459,7 @@ impl Device {
             _ => (Vec::new(), buffers.into_values().filter_map(|weak| weak.upgrade()).collect()),
         };
         let held = Held { device: self.clone(), blocks, _buffers: captured };
-        Ok(Recording { commands, allocations, held, buffers: rehearsed })
+        Ok(Recording { commands, allocations, read, held, buffers: rehearsed })
     }
 
     /// The right to enqueue a replay: its commands come in one piece, and those of no other replay on this device between them.

@@ -281,8 +281,8 @@ impl<'a> Launch<'a> {
         let Some(device) = self.parts.device.take() else {
             return Err(Error::internal(format!("{}: a launch without memory arguments", self.kernel.name)));
         };
-        let wg =
-            Tuning::of(&device).resolve(&device, self.kernel, self.parts.bucket, &mut self.parts.defines);
+        let (which, bucket) = ((self.kernel, self.entry), self.parts.bucket);
+        let wg = Tuning::of(&device).resolve(&device, which, bucket, &mut self.parts.defines);
         let range = match self.range(wg) {
             Some(range) => range,
             None => return Ok(()),

@@ -1,13 +1,16 @@
 //! Defects planted in the kernels, one at a time, must be found: by a check of the simulated GPU, or by the suite's
 //! comparison with the f64 reference.
 //!
-//! A defect is a text edit of a kernel on its way to the compiler. `make mutants` prints how each was found.
+//! A defect is a text edit of a kernel on its way to the compiler. Some are planted in what the device chooses by itself, others
+//! only in a variant or in a tuned value that it does not choose: the suite alone passes with those, and the suite with every
+//! variant and tuned value finds them. `make mutants` prints how each was found.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // a test
 
 use netcl_device::sim::SimDriver;
 use netcl_device::{Device, Settings, SimSettings};
 use netcl_tensor::DType;
 use netcl_tensor::ops::OPS;
+use netcl_tensor::suite::{Reach, SelfTest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,13 +23,16 @@ enum Sort {
     MissingGuard,
     Race,
     Unwritten,
+    WrongValue,
 }
-use Sort::{DroppedBarrier, MissingGuard, OffByOne, Race, SwappedIndex, Unwritten};
+use Sort::{DroppedBarrier, MissingGuard, OffByOne, Race, SwappedIndex, Unwritten, WrongValue};
 
 /// One planted defect: the first `from` of a text that contains `within` becomes `to`, from where `within` stands on.
 struct Mutant {
     sort: Sort,
     op: &'static str,
+    /// Other parts that the text has to contain: the name of a variant, the define of a tuned value.
+    with: &'static [&'static str],
     within: &'static str,
     from: &'static str,
     to: &'static str,
@@ -39,8 +45,16 @@ const fn m(
     from: &'static str,
     to: &'static str,
 ) -> Mutant {
-    Mutant { sort, op, within, from, to }
+    Mutant { sort, op, with: &[], within, from, to }
 }
+
+/// One that is planted only in texts which contain all of `with`.
+const fn only(with: &'static [&'static str], mutant: Mutant) -> Mutant {
+    Mutant { with, ..mutant }
+}
+
+/// A variant of the products that the suite's small ones do not take by themselves.
+const TILE: &str = "#line 1 \"matmul_tile.cl\"";
 
 const TURN: &str = "/* A tile of `height` rows and `width` columns. */";
 const BARRIER: &str = "barrier(CLK_LOCAL_MEM_FENCE);";
@@ -92,14 +106,33 @@ const MUTANTS: [Mutant; 40] = [
     m(Unwritten, "layer_norm::LayerNorm", "__kernel void norm_bwd(", "sg[k] = 0.0f;", ""),
 ];
 
+/// Defects in what the simulated GPU does not choose by itself.
+#[rustfmt::skip]
+const CANDIDATES: [Mutant; 10] = [
+    only(&[TILE], m(WrongValue, "matmul::MatMul", "static inline void finish(", "{alpha * sum.x,", "{alpha * sum.x + 1.0f,")),
+    only(&[TILE], m(DroppedBarrier, "matmul::MatMul", "__kernel void matmul_tile(", "KEEP_BOTH(0)\n  barrier(CLK_LOCAL_MEM_FENCE);", "KEEP_BOTH(0)")),
+    only(&[TILE], m(SwappedIndex, "matmul::MatMul", "static inline void finish(", "c + row * n + column;", "c + column * n + row;")),
+    only(&[TILE, "#define BK 8\n"], m(WrongValue, "matmul::MatMul", "static inline void finish(", "alpha * sum.y,", "alpha * sum.y + 1.0f,")),
+    only(&["#define WG 64\n"], m(WrongValue, "reduce::Sum", "__kernel void reduce_rows(", "total * scale", "total * scale + 1.0f")),
+    only(&["#define VW 1\n"], m(WrongValue, "elementwise::Unary", "SIZES __global OUT_T", "OUT_V(yr, i, (FV)(EXPR));", "OUT_V(yr, i, (FV)(EXPR) + 1.0f);")),
+    only(&["#define WG 128\n"], m(SwappedIndex, "view::Permute", "const ulong pieces", "to[k] = from[k];", "to[k] = from[0];")),
+    only(&["#define WG 256\n"], m(OffByOne, "dropout::Dropout", "__kernel void dropout(", "* 64 < n; part +=", "* 64 + 64 < n; part +=")),
+    only(&["#define CHUNK 4096\n"], m(OffByOne, "optimizer::Update", "get_group_id(0) - row[FIRST]", "begin + CHUNK)", "begin + CHUNK - 1)")),
+    only(&["#define GROUP 128\n"], m(SwappedIndex, "layer_norm::LayerNorm", "static inline void join_rows(", "s[at + i * ITEMS]", "s[at]")),
+];
+
 /// The text with the defect, where it has the place.
 fn plant(mutant: &Mutant, source: &str) -> Option<String> {
+    if !mutant.with.iter().all(|part| source.contains(part)) {
+        return None;
+    }
     let begin = source.find(mutant.within)?;
     let at = begin + source[begin..].find(mutant.from)?;
     Some([&source[..at], mutant.to, &source[at + mutant.from.len()..]].concat())
 }
 
-/// How the suite of the op ends on a device whose compiler plants the defect.
+/// How the suite of the op ends on a device whose compiler plants the defect; for a defect in something that the device does not
+/// choose by itself, the suite with every variant and tuned value.
 fn outcome(mutant: &'static Mutant) -> Result<String, String> {
     let settings = Settings {
         exact_memory: true,
@@ -108,21 +141,30 @@ fn outcome(mutant: &'static Mutant) -> Result<String, String> {
     };
     let planted = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&planted);
-    let driver = SimDriver::open("sim", &settings.sim).unwrap().edit_sources(Box::new(move |source| {
+    // The small one has too little local memory for some variants.
+    let name = if mutant.with.is_empty() { "sim" } else { "sim:h200" };
+    let driver = SimDriver::open(name, &settings.sim).unwrap().edit_sources(Box::new(move |source| {
         let edited = plant(mutant, source);
         count.fetch_add(usize::from(edited.is_some()), Ordering::Relaxed);
         edited
     }));
     let device = Device::from_driver(Box::new(driver), settings);
     let entry = OPS.iter().find(|e| e.name == mutant.op).unwrap();
-    let result = (entry.suite)(&device, DType::F32);
-    match result {
-        _ if planted.load(Ordering::Relaxed) == 0 => {
-            panic!("{:?}: {} builds no kernel with this place", mutant.from, mutant.op)
+    let outcome = match mutant.with {
+        [] => entry.suite(&device, DType::F32).map_or_else(|e| Ok(e.message().to_owned()), Err),
+        _ => {
+            let verdict = SelfTest::new(&device, Reach::Values).run(entry, &[DType::F32], &|| ());
+            assert_eq!(
+                verdict.failure, None,
+                "{:?}: what the device chooses by itself has it too",
+                mutant.from
+            );
+            verdict.suspects.first().map_or(Err(verdict.cases), |s| Ok(s.why.clone()))
         }
-        Ok(cases) => Err(format!("{cases} cases saw nothing")),
-        Err(e) => Ok(e.message().to_owned()),
-    }
+    };
+    let planted = planted.load(Ordering::Relaxed);
+    assert!(planted > 0, "{:?}: {} builds no kernel with this place", mutant.from, mutant.op);
+    outcome.map_err(|cases| format!("{cases} cases saw nothing"))
 }
 
 /// How many were found, of how many.
@@ -130,7 +172,7 @@ fn hunt(mutants: impl Iterator<Item = &'static Mutant>) -> (usize, usize) {
     let (mut found, mut all) = (0, 0);
     for mutant in mutants {
         all += 1;
-        let edit = format!("{:?} in {}: {:?}", mutant.sort, mutant.op, mutant.from);
+        let edit = format!("{:?} in {} {:?}: {:?}", mutant.sort, mutant.op, mutant.with, mutant.from);
         match outcome(mutant) {
             Ok(how) => {
                 found += 1;
@@ -149,4 +191,10 @@ fn hunt(mutants: impl Iterator<Item = &'static Mutant>) -> (usize, usize) {
 fn planted_defects_are_found() {
     let (found, all) = hunt(MUTANTS.iter());
     assert!(found * 100 >= all * 95, "{found} of {all}");
+}
+
+#[test]
+fn defects_planted_in_a_variant_or_a_tuned_value_are_found() {
+    let (found, all) = hunt(CANDIDATES.iter());
+    assert_eq!(found, all);
 }

@@ -18,7 +18,7 @@ fn suite(first: usize) {
     for op in OPS.iter().skip(first).step_by(3) {
         let device = device();
         for dtype in DType::FLOATS {
-            let cases = (op.suite)(&device, dtype).unwrap_or_else(|e| panic!("{e}"));
+            let cases = op.suite(&device, dtype).unwrap_or_else(|e| panic!("{e}"));
             assert!(cases > 0, "{} in {dtype}", op.name);
         }
         device.finish().unwrap();

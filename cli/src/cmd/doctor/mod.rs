@@ -1,6 +1,7 @@
 //! `netcl doctor`: why OpenCL is not found, and whether what is found computes correctly.
 
 mod packages;
+mod shown;
 mod system;
 
 use crate::context::Context;
@@ -9,8 +10,9 @@ use netcl::device::{Capabilities, list};
 use netcl::kernel::tune::{Quarantine, Suspect};
 use netcl::prelude::*;
 use netcl::tensor::ops::OPS;
-use netcl::tensor::suite::{SelfTest, Verdict};
+use netcl::tensor::suite::{Reach, examine, quick, threads};
 use serde::Serialize;
+use shown::Shown;
 use std::time::Instant;
 use system::System;
 
@@ -27,12 +29,15 @@ pub struct Args {
     /// One JSON object
     #[arg(long)]
     json: bool,
-    /// Build and run one kernel a device instead of testing all of them
+    /// Run the default of each kernel once against its reference instead of every variant in every storage type
     #[arg(long)]
     quick: bool,
-    /// Candidates of a tuned kernel that are tested
-    #[arg(long, default_value_t = 12, hide = true)]
-    candidates: usize,
+    /// Try every combination of the tuned parameters in every storage type, instead of every value of each in f32
+    #[arg(long, conflicts_with = "quick")]
+    all_candidates: bool,
+    /// Threads that build and test side by side, each on a context of its own; as many as cores without it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    threads: Option<u16>,
 }
 
 #[derive(Serialize)]
@@ -53,6 +58,10 @@ struct DeviceReport {
     ops: usize,
     cases: usize,
     kernels: usize,
+    /// Variants and tuned values tried beside what the device chooses.
+    candidates: usize,
+    /// Variants that the device can run, but no sample's shapes let it take.
+    idle: Vec<String>,
     /// Put in quarantine.
     suspects: Vec<Suspect>,
     /// What fails and has no substitute.
@@ -128,11 +137,13 @@ fn check(name: &str, args: &Args, context: &Context) -> Result<DeviceReport> {
     let started = Instant::now();
     let device = context.open_device(name)?;
     let mut report = of(device.capabilities());
+    let open = || context.open_device(name);
+    let threads = args.threads.map_or_else(threads, usize::from);
     if args.quick {
-        report.failures.extend(one_kernel(&device).err().map(|e| e.to_string()));
-        report.kernels = 1;
+        let (kernels, failures) = quick(&open, threads)?;
+        (report.kernels, report.failures) = (kernels.len(), failures);
     } else {
-        self_test(&device, args.candidates, context.live(), &mut report)?;
+        self_test(&device, &open, threads, args, context, &mut report)?;
     }
     report.seconds = started.elapsed().as_secs_f64();
     if !args.json {
@@ -151,15 +162,19 @@ fn of(d: &Capabilities) -> DeviceReport {
 }
 
 fn show_device(report: &DeviceReport, quick: bool) -> Result<()> {
-    let DeviceReport { device, name, driver, seconds, ops, cases, kernels, .. } = report;
+    let DeviceReport { device, name, driver, seconds, ops, cases, kernels, candidates, .. } = report;
     out::result(&format!("device       {device}: {name}, {driver}"))?;
     if quick {
-        let state = if report.failures.is_empty() { "builds and runs a kernel" } else { "fails" };
-        out::result(&format!("             {state} ({seconds:.1} s)"))?;
+        out::result(&format!(
+            "             {kernels} kernels run once against their reference in {seconds:.1} s"
+        ))?;
     } else {
         out::result(&format!(
-            "             {ops} ops, {kernels} kernels, {cases} cases against their reference in {seconds:.0} s"
+            "             {ops} ops, {kernels} kernels with {candidates} other choices, {cases} cases against their reference in {seconds:.0} s"
         ))?;
+        if !report.idle.is_empty() {
+            out::result(&format!("not reached  {}: no sample has a shape for it", report.idle.join(", ")))?;
+        }
     }
     for s in &report.suspects {
         let with = s.params.as_ref().map_or(String::new(), |p| format!(" with {p:?}"));
@@ -171,35 +186,29 @@ fn show_device(report: &DeviceReport, quick: bool) -> Result<()> {
     Ok(())
 }
 
-/// The least that must work: memory, a build, a launch, a copy back.
-fn one_kernel(device: &Device) -> Result<()> {
-    let x = Tensor::from_f32(device, [4], &[1.0, 2.0, 3.0, 4.0], DType::F32)?;
-    let y = x.add(&x)?.to_vec()?;
-    if y == [2.0, 4.0, 6.0, 8.0] {
-        return Ok(());
-    }
-    Err(Error::internal(format!("1, 2, 3, 4 added to itself gave {y:?}")))
-}
-
-fn self_test(device: &Device, candidates: usize, live: bool, report: &mut DeviceReport) -> Result<()> {
+fn self_test(
+    device: &Device,
+    open: &(dyn Fn() -> Result<Device> + Sync),
+    threads: usize,
+    args: &Args,
+    context: &Context,
+    report: &mut DeviceReport,
+) -> Result<()> {
     let known = Quarantine::open(device.settings(), device.capabilities()).suspects();
     if !known.is_empty() {
         out::note(&format!("{} in quarantine are tested again", known.len()));
     }
-    let progress = out::progress(live, OPS.len() as u64, "testing");
-    let mut test = SelfTest::new(device, candidates);
-    let mut kernels = std::collections::BTreeSet::new();
-    for op in OPS {
-        progress.set_message(op.name);
-        let Verdict { cases, kernels: launched, suspects, failure, .. } = test.run(op);
-        report.ops += 1;
-        report.cases += cases;
-        kernels.extend(launched);
-        report.suspects.extend(suspects);
-        report.failures.extend(failure.map(|why| format!("{}: {why}", op.name)));
-        progress.inc(1);
-    }
-    progress.finish_and_clear();
-    report.kernels = kernels.len();
-    test.finish()
+    let shown = Shown::new(&report.device, args.json, context.live());
+    let reach = if args.all_candidates { Reach::Combinations } else { Reach::Values };
+    let findings = examine(open, OPS, reach, threads, &|event| shown.tell(event))?;
+    shown.end();
+    findings.keep(device)?;
+    report.ops = findings.ops;
+    report.cases = findings.cases;
+    report.kernels = findings.kernels.len();
+    report.candidates = findings.candidates;
+    report.idle = findings.idle.into_iter().collect();
+    report.suspects = findings.suspects;
+    report.failures = findings.failures;
+    Ok(())
 }

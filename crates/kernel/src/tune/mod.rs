@@ -8,7 +8,7 @@ mod store;
 
 pub use quarantine::{Quarantine, Suspect};
 pub use search::{Outcome, REPEATS, Trial, search};
-pub use space::{Recording, Tuning, combinations};
+pub use space::{Recording, Tuning, combinations, covering};
 pub use store::{Measurement, Origin, Record, Store};
 
 /// Values of a kernel's parameters.

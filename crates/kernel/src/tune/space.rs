@@ -20,8 +20,20 @@ const CANDIDATES: usize = 256;
 pub struct Recording {
     /// Kernels and [`Variants`] that have candidates, with the class of shapes.
     pub tuned: BTreeSet<(&'static str, u64)>,
+    /// Those of them that are [`Variants`].
+    pub variants: BTreeSet<&'static str>,
     /// Every kernel, with its [`Kernel::fingerprint`].
     pub kernels: BTreeMap<&'static str, String>,
+    /// Every kernel with each `__kernel` function that was launched.
+    pub entries: BTreeSet<(&'static str, &'static str)>,
+}
+
+/// What can be chosen for a kernel or for [`Variants`].
+struct Candidates {
+    /// Every combination, the default first.
+    all: Vec<Params>,
+    /// As few as have every value of every parameter, the default first.
+    covering: Vec<Params>,
 }
 
 /// Tuned parameters of one device.
@@ -33,7 +45,7 @@ pub struct Tuning {
     trials: RwLock<HashMap<(&'static str, u64), Params>>,
     recording: AtomicBool,
     seen: Mutex<Recording>,
-    candidates: RwLock<HashMap<&'static str, Vec<Params>>>,
+    candidates: RwLock<HashMap<&'static str, Candidates>>,
     /// Hashes of the texts of what was launched.
     texts: RwLock<HashMap<&'static str, String>>,
     origins: RwLock<HashMap<(&'static str, u64), Origin>>,
@@ -79,12 +91,13 @@ impl Tuning {
     pub(crate) fn resolve(
         &self,
         device: &Device,
-        kernel: &Kernel,
+        (kernel, entry): (&Kernel, &'static str),
         bucket: u64,
         defines: &mut Vec<(&'static str, Value)>,
     ) -> usize {
         self.note(|seen| {
             seen.kernels.entry(kernel.name).or_insert_with(|| kernel.fingerprint());
+            seen.entries.insert((kernel.name, entry));
         });
         if !kernel.space.is_empty() || kernel.cpu_space.is_some() {
             for (name, value) in self.chosen(device, kernel, bucket).iter() {
@@ -129,6 +142,7 @@ impl Tuning {
             |name: &str, default: i64| wanted.as_ref().and_then(|w| w.get(name).copied()).unwrap_or(default);
         let chosen: Chosen =
             Arc::new(space.iter().map(|(n, vs)| (*n, value(n, vs.first().copied().unwrap_or(1)))).collect());
+        let candidates = Candidates { all: candidates, covering: covering(&space) };
         self.candidates.write().unwrap_or_else(PoisonError::into_inner).insert(kernel.name, candidates);
         self.resolved.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&chosen));
         chosen
@@ -189,7 +203,10 @@ impl Tuning {
     /// The variants that can be used for a class of shapes: the one being tried or measured fastest, then the others in
     /// their own order. Empty where none runs on this device.
     pub(crate) fn usable(&self, device: &Device, variants: &'static Variants, bucket: u64) -> Usable {
-        self.note(|seen| seen.tuned.insert((variants.name(), bucket)));
+        self.note(|seen| {
+            seen.tuned.insert((variants.name(), bucket));
+            seen.variants.insert(variants.name());
+        });
         let key = (std::ptr::from_ref(variants) as usize, bucket);
         if let Some(found) = self.variants.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Arc::clone(found);
@@ -197,7 +214,8 @@ impl Tuning {
         let trial = self.trial(variants.name(), bucket);
         let runnable: Vec<&'static Kernel> =
             variants.kernels().iter().copied().filter(|k| k.runs_on(device.capabilities())).collect();
-        let candidates = runnable.iter().map(|k| Params::from([(k.name.into(), 1)])).collect();
+        let all: Vec<Params> = runnable.iter().map(|k| Params::from([(k.name.into(), 1)])).collect();
+        let candidates = Candidates { covering: all.clone(), all };
         self.candidates.write().unwrap_or_else(PoisonError::into_inner).insert(variants.name(), candidates);
         let mut usable = match &trial {
             Some(_) => runnable,
@@ -230,7 +248,21 @@ impl Tuning {
     /// What can be chosen for a kernel, or for [`Variants`], that was launched on this device; the default first.
     pub fn candidates(&self, name: &str) -> Vec<Params> {
         let candidates = self.candidates.read().unwrap_or_else(PoisonError::into_inner);
-        candidates.get(name).cloned().unwrap_or_default()
+        candidates.get(name).map(|c| c.all.clone()).unwrap_or_default()
+    }
+
+    /// As few of them as have every value of every parameter; the default first.
+    pub fn covering(&self, name: &str) -> Vec<Params> {
+        let candidates = self.candidates.read().unwrap_or_else(PoisonError::into_inner);
+        candidates.get(name).map(|c| c.covering.clone()).unwrap_or_default()
+    }
+
+    /// Whether this variant of a job is being tried out. A job that would leave it for being slow takes it then; one that cannot
+    /// take it for a shape leaves it all the same.
+    pub fn tries(device: &Device, variants: &Variants, kernel: &Kernel) -> bool {
+        let tuning = Self::of(device);
+        let trials = tuning.trials.read().unwrap_or_else(PoisonError::into_inner);
+        trials.iter().any(|((name, _), params)| *name == variants.name() && params.contains_key(kernel.name))
     }
 
     fn note<R>(&self, what: impl FnOnce(&mut Recording) -> R) {
@@ -285,9 +317,31 @@ pub fn combinations(space: &[(&'static str, Vec<i64>)], limit: usize) -> Vec<Par
     out
 }
 
+/// Candidates that together have every value of a space, the default first: as many as its longest list.
+pub fn covering(space: &[(&'static str, Vec<i64>)]) -> Vec<Params> {
+    let longest = space.iter().map(|(_, values)| values.len()).max().unwrap_or(1);
+    let nth = |i: usize| {
+        let chosen =
+            |(name, values): &(&str, Vec<i64>)| Some(((*name).into(), *values.get(i % values.len().max(1))?));
+        space.iter().filter_map(chosen).collect()
+    };
+    (0..longest).map(nth).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_value_is_covered_by_as_few_candidates_as_the_longest_list_has() {
+        let space = [("WG", vec![64, 128]), ("VW", vec![4, 1, 2])];
+        let few = covering(&space);
+        assert_eq!((few.len(), &few[0]), (3, &combinations(&space, 1)[0]));
+        for (name, values) in &space {
+            assert!(values.iter().all(|v| few.iter().any(|p| p[*name] == *v)), "{name}");
+        }
+        assert_eq!(covering(&[]), vec![Params::new()]);
+    }
 
     #[test]
     fn combinations_start_with_the_default() {

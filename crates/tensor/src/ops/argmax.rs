@@ -44,6 +44,7 @@ impl Op<1> for ArgMax {
             sample(&[3, 65]).bench(&[&[4096, 50_304]]),
             sample(&[2, 2, 9]).light(),
             Sample::new(Self, [tied]).exact().light(),
+            Sample::new(Self, [Input::uniform(&[3, 65], -3e38, -1e38)]).exact().extreme().light(),
             sample(&[1]).light(),
             sample(&[0, 4]).light(),
         ]

@@ -222,6 +222,7 @@ impl Op<3> for Attention {
             // A score of 1000 has 6e-5 of rounding in f32, and the exponential passes it on.
             Sample::new(Self { options: AttentionOptions { scale: Some(1.0), ..causal.clone() } }, large)
                 .named("scores above 1000")
+                .extreme()
                 .looser(2000.0)
                 .light(),
         ]
@@ -316,6 +317,15 @@ impl Op<1> for AttentionQkv {
             sample(&causal, [1, 1, 1, 1, 8]),
             sample(&causal, [0, 3, 2, 2, 8]),
             sample(&AttentionOptions::default(), [1, 9, 3, 1, 20]).light(),
+            // A score of 4000 has 2e-4 of rounding in f32, and the exponential passes it on.
+            Sample::new(
+                Self { options: causal.clone(), heads: 2, kv_heads: 2 },
+                [Input::uniform(&[2, 5, 48], -40.0, 40.0)],
+            )
+            .named("scores of thousands")
+            .extreme()
+            .looser(2000.0)
+            .light(),
         ]
     }
 }

@@ -248,6 +248,7 @@ impl Op<2> for CrossEntropy {
             let targets = Input::values(&[2, 4], values, Some(DType::I32));
             Sample::new(op, [Input::normal(&[2, 4, 70]), targets]).sums(4)
         };
+        let far = |op, x| Sample::new(op, [x, Input::indices(&[5], 65)]).sums(4).extreme().step(1e-3).in_order();
         let vocabulary: &[&[usize]] = &[&[4096, 50_304], &[4096]];
         vec![
             sample(op(0.0, Reduction::Mean), &[5, 65]).bench(vocabulary),
@@ -258,6 +259,10 @@ impl Op<2> for CrossEntropy {
             masked(op(0.0, Reduction::Mean), &[3.0, -100.0, 69.0, 0.0, -100.0]),
             masked(Self { ignore_index: Some(0), ..op(0.1, Reduction::None) }, &[3.0, 0.0, 69.0]).light(),
             masked(Self { ignore_index: None, ..op(0.0, Reduction::Sum) }, &[1.0, 2.0]).light(),
+            far(op(0.0, Reduction::Mean), Input::uniform(&[5, 65], -300.0, 300.0)),
+            // The log of the sum is kept in f32: of 10,000 that has 5e-4 of rounding, and the exponential passes it on.
+            far(op(0.0, Reduction::Mean), Input::uniform(&[5, 65], -1e4, 1e4)).looser(200.0),
+            far(op(0.0, Reduction::Mean), Input::shifted(&[5, 65], -1e4)).named("far from zero").looser(200.0),
             sample(op(0.0, Reduction::Mean), &[1, 1]).light(),
             sample(op(0.0, Reduction::None), &[0, 5]).light(),
             sample(op(0.0, Reduction::Sum), &[0, 5]).light(),

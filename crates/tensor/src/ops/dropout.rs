@@ -79,6 +79,13 @@ impl Op<1> for Dropout {
         vec![
             sample(&[5, 67], 0.3, 0).bench(&[&[4096, 4096]]),
             sample(&[3, 64], 0.5, u64::from(u32::MAX) - 5),
+            Sample::new(
+                Self { mask: DropMask { probability: 0.3, seed: 42, offset: 0, counter: None } },
+                [Input::values(&[5, 67], &[1e38, -1e30, 1e-30, 65_504.0], None)],
+            )
+            .extreme()
+            .pointwise()
+            .light(),
             sample(&[20], 1.0, 3),
             sample(&[1], 0.1, 0),
             sample(&[0, 8], 0.1, 0),

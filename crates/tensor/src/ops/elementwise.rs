@@ -212,6 +212,10 @@ impl Op<1> for Unary {
                 Sample::new(op.clone(), [Input::uniform(shape, row.domain.0, row.domain.1)]).named(row.name)
             };
             out.extend([sample(&[3, 37]).bench(&[&[4096, 4096]]).light(), sample(&[1]).light()]);
+            let (values, ends_at_zero) = extremes(row.name);
+            let far = Sample::new(op.clone(), [Input::values(&[3, 37], values, None)]).named(row.name);
+            let far = far.extreme().pointwise().light();
+            out.push(if ends_at_zero { far.relative_step() } else { far });
         }
         let exp = |shape: &[usize]| Sample::new(Self { row: &UNARY[1], scalars: vec![] }, [Input::normal(shape)]);
         out.extend([exp(&[3, 37]), exp(&[1]), exp(&[4, 0])]);
@@ -263,10 +267,42 @@ impl Op<2> for Binary {
             let sample = |x: &[usize], y: &[usize]| Sample::new(op.clone(), [a(x), b(y)]).named(row.name);
             let big: &[usize] = &[4096, 4096];
             out.extend([sample(&[2, 3, 35], &[2, 3, 35]).bench(&[big, big]).light(), sample(&[2, 3, 5], &[5]).light(), sample(&[1], &[1]).light()]);
+            let [a, b] = extreme_pairs(row.name).map(|values| Input::values(&[2, 3, 35], values, None));
+            let far = Sample::new(op.clone(), [a, b]).named(row.name).extreme().pointwise().light();
+            out.push(if row.name == "div" { far.relative_step() } else { far });
         }
         let add = |x: &[usize], y: &[usize]| Sample::new(Self { row: &BINARY[0] }, [Input::normal(x), Input::normal(y)]);
         out.extend([add(&[2, 3, 35], &[2, 3, 35]), add(&[2, 1, 4], &[3, 1]).light(), add(&[3], &[]), add(&[0, 3], &[1, 3]), add(&[2, 3, 4], &[2, 1, 1]).light()]);
         out
+    }
+}
+
+/// Where a function overflows, saturates or loses digits, and whether it is one of positive or of negative numbers.
+fn extremes(name: &str) -> (&'static [f64], bool) {
+    match name {
+        // 100 overflows f32.
+        "exp" => (&[-1e4, -104.0, -88.0, -20.0, 20.0, 80.0, 88.0, 100.0], false),
+        "log" | "sqrt" | "rsqrt" => (&[1e-30, 1e-10, 1e10, 1e30], true),
+        "pow_scalar" => (&[1e-20, 1e-10, 1e10, 1e20], true),
+        "rdiv_scalar" => (&[-1e30, -1e-15, 1e-15, 1e30], true),
+        // The first and the last overflow.
+        "square" => (&[-1e30, -1e15, 1e-15, 1e15, 1e30], false),
+        // Differences over 1e-5 of larger angles are none.
+        "sin" | "cos" => (&[-200.0, -100.0, 100.0, 200.0], false),
+        _ => (&[-1e18, -1e4, -88.0, -20.0, 20.0, 88.0, 1e4, 1e18], false),
+    }
+}
+
+/// The same of pairs of numbers.
+fn extreme_pairs(name: &str) -> [&'static [f64]; 2] {
+    match name {
+        // The first product overflows.
+        "mul" => [&[1e20, 1e-20, -1e10, 1e25], &[1e20, 1e20, 1e-10, 1e-25]],
+        // The square of the third divisor overflows, its quotient does not.
+        "div" => [&[1e15, 1e-20, 1e38, -3.0], &[1e-10, 1e10, 1e20, 1e25]],
+        "maximum" | "minimum" => [&[1e30, -1e30, 1e30, -1e-3], &[-1e30, 1.0, 1e31, -2e-3]],
+        // The last sum, or difference, overflows.
+        _ => [&[1e30, -1e30, 1e-30, 3e38, 3e38], &[1e30, 3e30, 2e-30, 3e38, -3e38]],
     }
 }
 

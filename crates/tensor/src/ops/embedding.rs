@@ -67,10 +67,14 @@ impl Op<2> for Embedding {
         };
         let same = Input::values(&[40], &[2.0], Some(DType::U32));
         vec![
-            sample([7, 5], &[2, 3]).bench(&[&[50_304, 768], &[8192]]),
+            sample([7, 5], &[2, 3]).bench(&[&[50_304, 768], &[8192]]).gathers(0, 1),
             sample([30, 41], &[2, 2, 5]),
             sample([600, 3], &[900]).light(),
             Sample::new(Self, [Input::normal(&[4, 9]), same]).sums(40).light(),
+            Sample::new(Self, [Input::values(&[7, 5], &[3e38, -1e30, 1e-30], None), Input::indices(&[2, 3], 7)])
+                .extreme()
+                .pointwise()
+                .light(),
             sample([3, 1], &[]).light(),
             sample([1, 1], &[1]).light(),
             sample([3, 4], &[0]).light(),

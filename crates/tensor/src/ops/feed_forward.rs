@@ -143,6 +143,18 @@ impl Op<4> for LinearAdd {
         vec![
             sample(&[5, 7], 3),
             sample(&[2, 12, 40], 16),
+            Sample::new(
+                Self,
+                [
+                    Input::uniform(&[5, 3], -1e12, 1e12),
+                    Input::uniform(&[5, 7], -1e6, 1e6),
+                    Input::uniform(&[7, 3], -1e6, 1e6),
+                    Input::uniform(&[3], -1e12, 1e12),
+                ],
+            )
+            .sums(35)
+            .extreme()
+            .light(),
             sample(&[6], 4).light(),
             sample(&[1, 1], 1).light(),
             sample(&[0, 4], 3).light(),
@@ -213,10 +225,14 @@ impl Op<6> for FeedForward {
             Sample::new(Self { recompute }, inputs).sums(4 * width)
         };
         let sample = |x: &[usize], width: usize, n: usize| made(false, x, width, n);
+        // GELU from saturated to saturated.
+        let mut far = made(false, &[3, 5], 6, 4);
+        far.inputs[1] = Input::uniform(&[3, 5], -30.0, 30.0);
         vec![
             sample(&[3, 5], 6, 4),
             sample(&[2, 10, 16], 24, 16),
             made(true, &[2, 10, 16], 24, 16).named("GELU made again"),
+            far.extreme().step(1e-4).light(),
             sample(&[4], 3, 2).light(),
             sample(&[1, 1], 1, 1).light(),
             sample(&[0, 4], 3, 2).light(),

@@ -63,6 +63,13 @@ impl Op<3> for LayerNorm {
             sample(&[5, 75]),
             sample(&[1, 1]),
             sample(&[0, 8]),
+            Sample::new(
+                Self { eps: 1e-5 },
+                [Input::uniform(&[3, 2, 37], -1e4, 1e4), Input::normal(&[37]), Input::normal(&[37])],
+            )
+            .sums(16)
+            .extreme()
+            .in_order(),
             // Rows far from zero: a variance from E[x²] - mean² would be lost in rounding.
             Sample::new(
                 Self { eps: 1e-5 },

@@ -226,6 +226,14 @@ impl Op<3> for LinearCrossEntropy {
             // Several chunks, the last of them shorter.
             sample(chunked(0.0), &[600, 3], 5, Input::indices(&[600], 5)).in_order(),
             sample(chunked(0.1), &[2, 301, 2], 4, masked).light(),
+            Sample::new(
+                Self::default(),
+                [Input::uniform(&[5, 7], -300.0, 300.0), Input::normal(&[9, 7]), Input::indices(&[5], 9)],
+            )
+            .sums(4 * 9)
+            .extreme()
+            .step(1e-4)
+            .light(),
             plain(&[1, 1], 1).light(),
             plain(&[4, 0], 3).light(),
         ]

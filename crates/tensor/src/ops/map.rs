@@ -36,6 +36,10 @@ pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y
     if y.count() == 0 {
         return Ok(());
     }
+    // What the expression does not name is not read: gradients of linear functions need no x.
+    let named: Vec<usize> = (0..inputs.len()).filter(|i| places(expression, *i).next().is_some()).collect();
+    let given: Vec<&Tensor> = named.iter().map(|i| inputs[*i]).collect();
+    let inputs: &[&Tensor] = if named.len() == inputs.len() { inputs } else { &given };
     let mut strides = Vec::with_capacity(inputs.len());
     for input in inputs {
         let layout = input.layout().expand(y.shape());
@@ -45,7 +49,7 @@ pub fn map_into(expression: &'static str, inputs: &[&Tensor], scalars: &[f32], y
         strides.push(layout.strides);
     }
     let plan = Plan::new(y.shape().dims(), &strides);
-    let launch = plan.launch(expression, inputs, scalars, y);
+    let launch = plan.launch((expression, &named), inputs, scalars, y);
     plan.geometry(launch, y.device(), plan.lanes(inputs, y)).run()
 }
 
@@ -101,7 +105,7 @@ impl Plan {
 
     fn launch(
         &self,
-        expression: &'static str,
+        (expression, named): (&'static str, &[usize]),
         inputs: &[&Tensor],
         scalars: &[f32],
         y: &Tensor,
@@ -110,7 +114,7 @@ impl Plan {
         if let Some(lanes) = self.lanes(inputs, y) {
             launch = launch.define("VW", lanes);
         }
-        for (name, value) in self.defines(expression, inputs, scalars.len(), y).iter() {
+        for (name, value) in self.defines((expression, named), inputs, scalars.len(), y).iter() {
             launch = launch.define(name, value.clone());
         }
         for input in inputs {
@@ -150,7 +154,13 @@ impl Plan {
     }
 
     /// Generated text is kept: making it costs more than the launch.
-    fn defines(&self, expression: &'static str, inputs: &[&Tensor], scalars: usize, y: &Tensor) -> Defines {
+    fn defines(
+        &self,
+        (expression, named): (&'static str, &[usize]),
+        inputs: &[&Tensor],
+        scalars: usize,
+        y: &Tensor,
+    ) -> Defines {
         let cache = y.device().extension(|_| Generated::default());
         let mut key = vec![expression.as_ptr() as usize, expression.len(), scalars, y.dtype() as usize];
         let aligned = self.lanes(inputs, y).is_some();
@@ -160,7 +170,7 @@ impl Plan {
             return Arc::clone(found);
         }
         let spec = Spec {
-            expression: expression.into(),
+            expression: renumbered(expression, named),
             inputs: (0..inputs.len())
                 .map(|i| KernelInput { storage: inputs[i].dtype().storage(), step: self.step(i) })
                 .collect(),
@@ -191,6 +201,25 @@ impl Plan {
     }
 }
 
+/// Where an expression names input `i`.
+fn places(expression: &str, i: usize) -> impl Iterator<Item = usize> {
+    let bytes = expression.as_bytes();
+    let digit = b'0' + u8::try_from(i).unwrap_or(u8::MAX).min(9);
+    let part = |c: &u8| c.is_ascii_alphanumeric() || *c == b'_';
+    let is = move |at: &usize| bytes[*at] == b'x' && bytes.get(at + 1) == Some(&digit);
+    let alone = move |at: &usize| !(*at > 0 && part(&bytes[at - 1])) && !bytes.get(at + 2).is_some_and(part);
+    (0..bytes.len()).filter(is).filter(alone)
+}
+
+/// The expression over the inputs that it names, numbered from 0 on.
+fn renumbered(expression: &str, named: &[usize]) -> String {
+    let mut out = expression.as_bytes().to_vec();
+    for (to, from) in named.iter().enumerate() {
+        places(expression, *from).for_each(|at| out[at + 1] = b'0' + to as u8);
+    }
+    String::from_utf8(out).unwrap_or_else(|_| expression.into())
+}
+
 /// Local size and groups for kernels whose dimension 0 strides along rows of `n` elements, by vectors of `lanes`, and whose
 /// dimension 1 strides over rows.
 pub fn row_grid(device: &Device, wg: usize, lanes: usize, rows: usize, n: usize) -> ([usize; 3], [usize; 3]) {
@@ -210,6 +239,14 @@ struct Generated(RwLock<HashMap<Vec<usize>, Defines>>);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn inputs_without_a_name_are_left_out() {
+        let named = |e: &str| (0..3).filter(|i| places(e, *i).next().is_some()).collect::<Vec<_>>();
+        assert_eq!((named("-x1"), named("fmax0(x0, x10) * ax1")), (vec![1], vec![0]));
+        assert_eq!(renumbered("x1 * x2 + x1", &[1, 2]), "x0 * x1 + x0");
+        assert_eq!(renumbered("x0 + fmax0(x2)", &[0, 2]), "x0 + fmax0(x1)");
+    }
 
     #[test]
     fn even_axes_merge() {

@@ -1,6 +1,7 @@
 //! Masks and what they choose. A mask is u32, i32 or float; an element that is not 0 is set.
 
 use super::prelude::*;
+use super::view::FAR;
 use std::ops::Range;
 
 /// `a` where the mask is set, else `b`; all three broadcast.
@@ -42,6 +43,10 @@ impl Op<3> for Where {
                 &[4096, 4096],
             ]),
             sample(&[4, 1], &[2, 1, 5], &[]).light(),
+            Sample::new(Self, [mask(&[3, 37], DType::U32), Input::values(&[3, 37], FAR, None), Input::normal(&[3, 37])])
+                .extreme()
+                .pointwise()
+                .light(),
             Sample::new(Self, [mask(&[7], DType::I32), Input::normal(&[2, 7]), Input::normal(&[7])]).light(),
             Sample::new(Self, [mask(&[7], DType::F32), Input::normal(&[7]), Input::normal(&[7])]).light(),
             sample(&[1], &[1], &[1]).light(),
@@ -76,6 +81,16 @@ impl Op<2> for MaskedFill {
         vec![
             sample(&[2, 5, 35], &[5, 35], -9.0).in_order(),
             sample(&[3, 8], &[3, 1], 2.5).light(),
+            Sample::new(
+                Self { value: f32::NEG_INFINITY },
+                [
+                    Input::values(&[2, 5, 35], FAR, None),
+                    Input::values(&[5, 35], &[0.0, 1.0, 0.0], Some(DType::U32)),
+                ],
+            )
+            .extreme()
+            .pointwise()
+            .light(),
             sample(&[1], &[1], 1.0).light(),
             sample(&[0, 3], &[3], 0.0).light(),
         ]

@@ -180,6 +180,7 @@ impl Op<2> for MatMul {
             sample(&[13, 32], &[32, 35]),
             sample(&[1, 1], &[1, 1]),
             sample(&[1, 70], &[70, 9]),
+            Sample::new(Self, [[5, 7], [7, 3]].map(|s| Input::uniform(&s, -1e15, 1e15))).sums(7).extreme().light(),
             sample(&[3, 4, 6], &[6, 5]),
             sample(&[3, 4, 6], &[3, 6, 5]),
             sample(&[2, 1, 4, 6], &[1, 3, 6, 5]),
@@ -271,6 +272,17 @@ impl Op<3> for Linear {
             sample(&[1, 1], 1),
             sample(&[0, 4], 3),
             sample(&[300, 2], 17).light(),
+            Sample::new(
+                Self,
+                [
+                    Input::uniform(&[5, 7], -1e6, 1e6),
+                    Input::uniform(&[7, 3], -1e6, 1e6),
+                    Input::uniform(&[3], -1e12, 1e12),
+                ],
+            )
+            .sums(7)
+            .extreme()
+            .light(),
             sample(&[24, 16], 40),
         ]
     }

@@ -5,7 +5,7 @@
 //! name below.
 
 use crate::array::Array;
-use crate::suite::{BenchFn, Sample, SuiteFn};
+use crate::suite::{BenchFn, CasesFn, Sample};
 use crate::{Device, Result, Tensor, tape};
 use netcl_kernel::tune::Tuning;
 use netcl_kernel::{Kernel, Launch};
@@ -31,6 +31,8 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
     const NO_EMPTY_SAMPLE: Option<&'static str> = None;
     /// Why no sample has inputs of one element, where that makes no sense.
     const NO_SINGLE_SAMPLE: Option<&'static str> = None;
+    /// Why no sample has extreme values, where none are.
+    const NO_EXTREME_SAMPLE: Option<&'static str> = None;
     /// What the forward keeps for the backward.
     type Saved: Send + 'static;
     /// Computes the result. Recording is off: ops used here leave nothing on the tape.
@@ -40,8 +42,8 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
     -> Result<[Option<Tensor>; N]>;
     /// The same in f64 on the host, written as in a textbook.
     fn reference(&self, inputs: [&Array; N]) -> Array;
-    /// What the suite runs it on. It fails without a sample that has an input of no element and one whose inputs have one
-    /// element each.
+    /// What the suite runs it on. It fails without a sample that has an input of no element, one whose inputs have one element
+    /// each and one of extreme values.
     fn samples() -> Vec<Sample<Self, N>>;
 
     /// Forward, then onto the tape if an input needs a gradient.
@@ -67,6 +69,8 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
     const NO_EMPTY_SAMPLE: Option<&'static str> = None;
     /// As [`Op::NO_SINGLE_SAMPLE`].
     const NO_SINGLE_SAMPLE: Option<&'static str> = None;
+    /// As [`Op::NO_EXTREME_SAMPLE`].
+    const NO_EXTREME_SAMPLE: Option<&'static str> = None;
     /// What the forward keeps for the backward.
     type Saved: Send + 'static;
     /// Computes the results. Recording is off.
@@ -101,6 +105,7 @@ impl<O: Op<N>, const N: usize> MultiOp<N, 1> for O {
     const NAME: &'static str = <O as Op<N>>::NAME;
     const NO_EMPTY_SAMPLE: Option<&'static str> = <O as Op<N>>::NO_EMPTY_SAMPLE;
     const NO_SINGLE_SAMPLE: Option<&'static str> = <O as Op<N>>::NO_SINGLE_SAMPLE;
+    const NO_EXTREME_SAMPLE: Option<&'static str> = <O as Op<N>>::NO_EXTREME_SAMPLE;
     type Saved = <O as Op<N>>::Saved;
     fn forward(&self, inputs: [&Tensor; N]) -> Result<([Tensor; 1], Self::Saved)> {
         Op::forward(self, inputs).map(|(y, saved)| ([y], saved))
@@ -185,10 +190,8 @@ pub fn past_caches(y: &Tensor) -> bool {
 pub struct OpEntry {
     /// Module and type of the op.
     pub name: &'static str,
-    /// Runs the suite over it.
-    pub suite: SuiteFn,
-    /// Launches everything the suite launches, and compares nothing.
-    pub exercise: SuiteFn,
+    /// Makes the cases that the suite runs.
+    pub cases: CasesFn,
     /// Visits its benchmark cases.
     pub bench: BenchFn,
 }
@@ -200,8 +203,7 @@ macro_rules! ops {
         /// Every op with a gradient of its own, and the optimizers.
         pub static OPS: &[OpEntry] = &[$($(OpEntry {
             name: concat!(stringify!($module), "::", stringify!($op)),
-            suite: crate::suite::run::<$module::$op, _, _>,
-            exercise: crate::suite::exercise::<$module::$op, _, _>,
+            cases: crate::suite::cases::<$module::$op, _, _>,
             bench: crate::suite::bench::<$module::$op, _, _>,
         },)+)* optimizer::ENTRY];
         #[cfg(test)]

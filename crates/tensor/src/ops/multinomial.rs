@@ -63,6 +63,13 @@ impl Op<1> for Multinomial {
         vec![
             sample(5, &[3, 65]).bench(&[&[64, 50_304]]),
             Sample::new(Self { samples: 40, seed: 3, offset: 0 }, [sparse]).exact().light(),
+            Sample::new(
+                Self { samples: 5, seed: 7, offset: 100 },
+                [Input::values(&[3, 65], &[1e-30, 1e30, 0.0, 3e29, 1e-10], None)],
+            )
+            .exact()
+            .extreme()
+            .light(),
             sample(1, &[1]).light(),
             sample(3, &[0, 4]).light(),
             sample(0, &[2, 4]).light(),

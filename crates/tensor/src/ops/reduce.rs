@@ -208,6 +208,7 @@ impl Op<1> for Sum {
             sample(Self { dtype: Some(DType::F32), ..op(&[0], false) }, &[9, 21]),
             sample(Self { mean: true, ..op(&[0, 2], false) }, &[2, 3, 4, 5]),
             sample(Self { mean: true, ..op(&[1, 2], true) }, &[2, 3, 4]).light(),
+            Sample::new(op(&[1], false), [Input::uniform(&[3, 37], -1e30, 3e30)]).sums(37).extreme().light(),
             sample(op(&[0], false), &[6]).light(),
             sample(op(&[0], false), &[1]).light(),
             sample(op(&[0], false), &[0, 4]).light(),
@@ -252,6 +253,9 @@ impl Op<1> for Max {
             sample(&[3, 37], &[1]),
             sample(&[5, 19], &[0]),
             sample(&[2, 3, 4], &[0, 2]),
+            Sample::new(Self { axes: vec![1], keep: false }, [Input::uniform(&[3, 37], -3e38, -1e38)])
+                .extreme()
+                .light(),
             sample(&[1], &[0]),
             sample(&[0, 3], &[1]),
         ]

@@ -75,7 +75,9 @@ impl MultiOp<3, 2> for ResidualLayerNorm {
             let n = &shape[shape.len() - 1..];
             Sample::new(Self { eps: 1e-5 }, [Input::normal(shape), Input::normal(n), Input::normal(n)]).sums(16)
         };
-        vec![sample(&[2, 8]), sample(&[3, 2, 37]), sample(&[1, 1]).light(), sample(&[0, 8]).light()]
+        let inputs = [Input::uniform(&[3, 2, 37], -1e4, 1e4), Input::normal(&[37]), Input::normal(&[37])];
+        let far = Sample::new(Self { eps: 1e-5 }, inputs).sums(16).extreme().light();
+        vec![sample(&[2, 8]), sample(&[3, 2, 37]), sample(&[1, 1]).light(), sample(&[0, 8]).light(), far]
     }
 }
 
@@ -117,6 +119,10 @@ impl MultiOp<2, 2> for ResidualRmsNorm {
             sample(&[2, 37]).light(),
             sample(&[1, 1]).light(),
             sample(&[0, 8]).light(),
+            Sample::new(Self { eps: 1e-5 }, [Input::uniform(&[2, 37], -1e4, 1e4), Input::normal(&[37])])
+                .sums(16)
+                .extreme()
+                .light(),
         ]
     }
 }

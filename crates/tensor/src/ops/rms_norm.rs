@@ -53,6 +53,16 @@ impl Op<2> for RmsNorm {
             sample(&[40, 20]).light(),
             sample(&[1, 1]).light(),
             sample(&[0, 8]).light(),
+            Sample::new(Self { eps: 1e-5 }, [Input::uniform(&[3, 2, 37], -1e4, 1e4), Input::normal(&[37])])
+                .sums(16)
+                .extreme()
+                .in_order(),
+            // Rows that eps outweighs.
+            Sample::new(Self { eps: 1e-5 }, [Input::uniform(&[3, 2, 37], -1e-4, 1e-4), Input::normal(&[37])])
+                .sums(16)
+                .extreme()
+                .step(1e-7)
+                .light(),
         ]
     }
 }

@@ -43,6 +43,11 @@ fn backward(entry: &'static str, y: &Tensor, dy: &Tensor) -> Result<[Option<Tens
     Ok([Some(dx)])
 }
 
+/// Rows of large values, in every storage type.
+fn far<O>(op: O, x: Input) -> Sample<O, 1> {
+    Sample::new(op, [x]).extreme().step(1e-3).in_order()
+}
+
 /// `exp(x) / sum(exp(x))` over the last axis.
 #[derive(Clone)]
 pub struct Softmax;
@@ -68,6 +73,8 @@ impl Op<1> for Softmax {
             sample(&[1]).light(),
             sample(&[0, 4]).light(),
             Sample::new(Self, [Input::uniform(&[4, 37], -300.0, 300.0)]).named("large").light(),
+            far(Self, Input::uniform(&[3, 65], -1e4, 1e4)),
+            far(Self, Input::shifted(&[3, 65], -1e4)).named("far from zero"),
         ]
     }
 }
@@ -101,6 +108,8 @@ impl Op<1> for LogSoftmax {
         vec![
             sample(&[3, 65]).bench(&[&[16_384, 1024]]),
             sample(&[2, 300]).light(),
+            far(Self, Input::uniform(&[3, 65], -1e4, 1e4)),
+            far(Self, Input::shifted(&[3, 65], -1e4)).named("far from zero"),
             sample(&[1]).light(),
             sample(&[0, 4]).light(),
         ]

@@ -65,6 +65,7 @@ impl Op<1> for TopK {
         vec![
             sample(8, &[3, 65]).bench(&[&[64, 50_304]]),
             Sample::new(Self { k: 8 }, [tied]).exact().light(),
+            Sample::new(Self { k: 8 }, [Input::uniform(&[3, 65], -3e38, 3e38)]).exact().extreme().light(),
             sample(1, &[1]).light(),
             sample(8, &[0, 9]).light(),
             sample(0, &[2, 3]).light(),

@@ -43,7 +43,8 @@ impl Op<1> for Reshape {
         let sample = |from: &[usize], to: &[usize]| {
             Sample::new(Self { shape: to.into(), dense: false }, [Input::normal(from)]).exact()
         };
-        vec![sample(&[2, 6], &[3, 4]), sample(&[1], &[1, 1]), sample(&[0, 3], &[3, 0]), sample(&[1], &[])]
+        let far = Sample::new(Self { shape: [3, 4].into(), dense: false }, [Input::values(&[2, 6], FAR, None)]);
+        vec![far.exact().extreme().pointwise().light(), sample(&[2, 6], &[3, 4]), sample(&[1], &[1, 1]), sample(&[0, 3], &[3, 0]), sample(&[1], &[])]
     }
 }
 
@@ -88,7 +89,8 @@ impl Op<1> for Permute {
         let sample = |from: &[usize], axes: &[usize]| {
             Sample::new(Self { axes: axes.to_vec() }, [Input::normal(from)]).exact()
         };
-        vec![sample(&[2, 3, 4], &[2, 0, 1]), sample(&[1], &[0]), sample(&[0, 3], &[1, 0]), sample(&[2, 1, 3, 4], &[0, 2, 1, 3])]
+        let far = Sample::new(Self { axes: vec![2, 0, 1] }, [Input::values(&[2, 3, 4], FAR, None)]);
+        vec![far.exact().extreme().pointwise().light(), sample(&[2, 3, 4], &[2, 0, 1]), sample(&[1], &[0]), sample(&[0, 3], &[1, 0]), sample(&[2, 1, 3, 4], &[0, 2, 1, 3])]
     }
 }
 
@@ -133,7 +135,8 @@ impl Op<1> for Slice {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize], axis, range| Sample::new(Self { axis, range }, [Input::normal(shape)]).exact();
-        vec![sample(&[4, 5], 1, 1..3), sample(&[4, 5, 3], 0, 2..4), sample(&[3, 40], 1, 7..36), sample(&[1], 0, 0..1), sample(&[4, 5], 1, 2..2),
+        let far = Sample::new(Self { axis: 1, range: 1..3 }, [Input::values(&[4, 5], FAR, None)]);
+        vec![far.exact().extreme().pointwise().light(), sample(&[4, 5], 1, 1..3), sample(&[4, 5, 3], 0, 2..4), sample(&[3, 40], 1, 7..36), sample(&[1], 0, 0..1), sample(&[4, 5], 1, 2..2),
             sample(&[0, 5], 1, 1..3)]
     }
 }
@@ -184,10 +187,14 @@ impl Op<1> for Expand {
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |from: &[usize], to: &[usize]| Sample::new(Self { shape: to.into() }, [Input::normal(from)]);
-        vec![sample(&[3, 1], &[2, 3, 4]), sample(&[1], &[1]), sample(&[1, 3], &[0, 3]),
+        let far = Sample::new(Self { shape: [2, 3, 4].into() }, [Input::values(&[3, 1], FAR, None)]);
+        vec![far.extreme().pointwise().light(), sample(&[3, 1], &[2, 3, 4]), sample(&[1], &[1]), sample(&[1, 3], &[0, 3]),
             sample(&[0, 3], &[2, 0, 3]), sample(&[], &[5])]
     }
 }
+
+/// As far as f32 goes, for what only moves elements.
+pub(super) const FAR: &[f64] = &[3e38, -1e30, 1e-30, -3e38, 65_504.0];
 
 /// Views as methods.
 impl Tensor {

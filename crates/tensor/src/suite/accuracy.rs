@@ -2,8 +2,8 @@
 //!
 //! References are slow: where the benchmark's inputs are too large, every size is made smaller until they fit, equal sizes alike.
 
+use super::case::{STEP, device_inputs, forward_backward};
 use super::sample::{Layouts, Sample};
-use super::{STEP, device_inputs, forward_backward};
 use crate::array::Array;
 use crate::ops::MultiOp;
 use crate::{DType, Device, Error, Result, Tensor, tape};

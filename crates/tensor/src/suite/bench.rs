@@ -4,6 +4,7 @@ use super::accuracy::{AFFORDABLE, Accuracy, Gradients, accuracy, earnest, gradie
 use super::{Input, Sample};
 use crate::ops::MultiOp;
 use crate::{DType, Device, Result, Tensor, tape};
+use netcl_device::record::Mode;
 
 /// Visits each benchmark case of an op whose sample's name, or else the op's own, is wanted.
 pub type BenchFn =
@@ -20,7 +21,8 @@ pub struct BenchCase<'a> {
     pub sample: &'static str,
     /// Shapes of the inputs.
     pub shapes: Vec<Vec<usize>>,
-    /// Bytes that forward and backward cannot avoid to move: their inputs and results, each once.
+    /// Bytes that forward and backward cannot avoid to move: what they read of what was there before, and their results, each
+    /// once.
     pub bytes: [u64; 2],
     /// Enqueues the forward and gives its result; `None` where it launches nothing (views).
     pub forward: Option<Run<'a>>,
@@ -34,7 +36,10 @@ pub struct BenchCase<'a> {
     pub gradients_of: Box<dyn Fn(usize) -> Result<Option<Gradients>> + 'a>,
 }
 
-/// Visits the samples of `O` that have benchmark shapes and a name that is wanted. Inputs are contiguous.
+/// Visits each benchmark's shapes of the samples of `O` whose name is wanted. Inputs are contiguous.
+///
+/// # Errors
+/// Of the op and the visitor; `Internal` where a benchmark has not one shape for each input.
 pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
     device: &Device,
     dtype: DType,
@@ -42,48 +47,69 @@ pub fn bench<O: MultiOp<N, M>, const N: usize, const M: usize>(
     visit: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
 ) -> Result<()> {
     for (seed, sample) in (0u64..).zip(O::samples()) {
-        let Some(shapes) = sample.bench.clone().filter(|s| s.len() == N) else { continue };
-        let name = if sample.name.is_empty() { O::NAME } else { sample.name };
-        if sample.only.is_some_and(|only| only != dtype) || !wanted(name) {
-            continue;
+        for shapes in sample.bench_shapes(O::NAME)? {
+            let name = if sample.name.is_empty() { O::NAME } else { sample.name };
+            if sample.only.is_some_and(|only| only != dtype) || !wanted(name) {
+                continue;
+            }
+            one(device, dtype, (&sample, seed), shapes, visit)?;
         }
-        let drawn = sample.over(&shapes);
-        let input = |i: usize| {
-            let input = &drawn[i];
-            let tensor = place(device, input, seed * 16 + i as u64, dtype)?;
-            Ok(if input.differentiable() { tensor.parameter(&format!("input {i}")) } else { tensor })
-        };
-        let inputs: Vec<Tensor> = (0..N).map(input).collect::<Result<_>>()?;
-        let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
-        let op = sample.op.clone();
-        let ((ys, saved), forward_launches) = launched(device, || tape::no_grad(|| op.forward(refs)))?;
-        let dy = |y: &Tensor| place(device, &Input::normal(y.dims()), seed * 16 + 15, y.dtype());
-        let dys = ys.iter().map(dy).collect::<Result<Vec<_>>>()?;
-        let backward = || tape::no_grad(|| op.backward(refs, &saved, std::array::from_fn(|i| Some(&dys[i]))));
-        let (grads, backward_launches) = launched(device, backward)?;
-        let total = |tensors: &mut dyn Iterator<Item = &Tensor>| {
-            tensors.map(|t| (t.count() * t.dtype().size()) as u64).sum::<u64>()
-        };
-        let ins = total(&mut inputs.iter());
-        let bytes = [ins + total(&mut ys.iter()), ins + total(&mut grads.iter().flatten().chain(&dys))];
-        drop((ys, grads));
-        let sized = |limit: usize| -> Sample<O, N> { earnest(&sample, &shapes, limit) };
-        visit(BenchCase {
-            op: O::NAME,
-            sample: sample.name,
-            shapes: shapes.clone(),
-            bytes,
-            forward: (forward_launches > 0).then(|| -> Run<'_> {
-                Box::new(|| tape::no_grad(|| op.forward(refs)).map(|(ys, _)| ys.into()))
-            }),
-            backward: (backward_launches > 0)
-                .then(|| -> Run<'_> { Box::new(|| Ok(backward()?.into_iter().flatten().collect())) }),
-            accuracy: Box::new(|limit| accuracy(device, dtype, &sized(limit), seed)),
-            gradients: Box::new(|| gradients(device, dtype, &sized(AFFORDABLE), seed)),
-            gradients_of: Box::new(|limit| gradients_of(device, dtype, &sized(limit), seed)),
-        })?;
     }
     Ok(())
+}
+
+fn one<O: MultiOp<N, M>, const N: usize, const M: usize>(
+    device: &Device,
+    dtype: DType,
+    (sample, seed): (&Sample<O, N>, u64),
+    shapes: &[Vec<usize>],
+    visit: &mut dyn FnMut(BenchCase<'_>) -> Result<()>,
+) -> Result<()> {
+    let drawn = sample.over(shapes);
+    let input = |i: usize| {
+        let input = &drawn[i];
+        let tensor = place(device, input, seed * 16 + i as u64, dtype)?;
+        Ok(if input.differentiable() { tensor.parameter(&format!("input {i}")) } else { tensor })
+    };
+    let inputs: Vec<Tensor> = (0..N).map(input).collect::<Result<_>>()?;
+    let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+    let op = sample.op.clone();
+    let ((ys, saved), fwd) = watched(device, || tape::no_grad(|| op.forward(refs)))?;
+    let dy = |y: &Tensor| place(device, &Input::normal(y.dims()), seed * 16 + 15, y.dtype());
+    let dys = ys.iter().map(dy).collect::<Result<Vec<_>>>()?;
+    let backward = || tape::no_grad(|| op.backward(refs, &saved, std::array::from_fn(|i| Some(&dys[i]))));
+    let (grads, bwd) = watched(device, backward)?;
+    let total = |tensors: &mut dyn Iterator<Item = &Tensor>| tensors.map(bytes_of).sum::<u64>();
+    let unread = sample.gathers.map_or(0, |(table, ids)| rows_left(&inputs[table], &inputs[ids]));
+    let bytes = [
+        fwd.read.saturating_sub(unread) + total(&mut ys.iter()),
+        bwd.read + total(&mut grads.iter().flatten()),
+    ];
+    drop((ys, grads));
+    let sized = |limit: usize| -> Sample<O, N> { earnest(sample, shapes, limit) };
+    visit(BenchCase {
+        op: O::NAME,
+        sample: sample.name,
+        shapes: shapes.to_vec(),
+        bytes,
+        forward: (fwd.launches > 0)
+            .then(|| -> Run<'_> { Box::new(|| tape::no_grad(|| op.forward(refs)).map(|(ys, _)| ys.into())) }),
+        backward: (bwd.launches > 0)
+            .then(|| -> Run<'_> { Box::new(|| Ok(backward()?.into_iter().flatten().collect())) }),
+        accuracy: Box::new(|limit| accuracy(device, dtype, &sized(limit), seed)),
+        gradients: Box::new(|| gradients(device, dtype, &sized(AFFORDABLE), seed)),
+        gradients_of: Box::new(|limit| gradients_of(device, dtype, &sized(limit), seed)),
+    })
+}
+
+fn bytes_of(tensor: &Tensor) -> u64 {
+    (tensor.count() * tensor.dtype().size()) as u64
+}
+
+/// Bytes of a table's rows that fewer ids than rows leave alone.
+fn rows_left(table: &Tensor, ids: &Tensor) -> u64 {
+    let rows = table.dims().first().copied().unwrap_or(1).max(1);
+    bytes_of(table) / rows as u64 * rows.saturating_sub(ids.count()) as u64
 }
 
 /// The input's elements from at most a million draws, repeated: drawing takes longer than what is measured.
@@ -94,8 +120,59 @@ fn place(device: &Device, input: &Input, seed: u64, float: DType) -> Result<Tens
     Tensor::from_f32(device, input.shape(), &data, dtype)
 }
 
-fn launched<R>(device: &Device, f: impl FnOnce() -> Result<R>) -> Result<(R, u64)> {
+/// What a pass does to memory that was there before it.
+struct Watched {
+    launches: u64,
+    /// Bytes it reads of it.
+    read: u64,
+}
+
+fn watched<R>(device: &Device, f: impl FnOnce() -> Result<R>) -> Result<(R, Watched)> {
     let before = device.launches();
-    let out = f()?;
-    Ok((out, device.launches() - before))
+    let session = device.record(Mode::Watch)?;
+    let out = f();
+    let recording = session.stop()?;
+    Ok((out?, Watched { launches: device.launches() - before, read: recording.read }))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ops::OPS;
+    use crate::{DType, Device, Result, Settings};
+    use netcl_device::null::NullDriver;
+    use netcl_device::{Capabilities, DeviceKind};
+    use std::collections::BTreeMap;
+
+    /// Bytes of each benchmark of an op: its sample's name and the first input's first size, forward, backward.
+    fn bytes(op: &str) -> BTreeMap<(String, usize), [u64; 2]> {
+        // Nothing is computed: what a launch reads is what it says.
+        let mut capabilities = Capabilities::floor("gpu:0", DeviceKind::Gpu);
+        (capabilities.max_alloc, capabilities.global_mem) = (1 << 32, 1 << 34);
+        let device = Device::from_driver(Box::new(NullDriver::new(capabilities)), Settings::default());
+        let entry = OPS.iter().find(|e| e.name == op).unwrap();
+        let mut out = BTreeMap::new();
+        let mut visit = |case: super::BenchCase<'_>| -> Result<()> {
+            out.insert((case.sample.to_owned(), case.shapes[0][0]), case.bytes);
+            Ok(())
+        };
+        let wanted = |name: &str| ["exp", "mul_scalar", "silu", "sub", "mul", "embedding"].contains(&name);
+        (entry.bench)(&device, DType::F32, &wanted, &mut visit).unwrap();
+        out
+    }
+
+    #[test]
+    fn a_backward_counts_what_it_reads_and_not_always_x() {
+        let n = 4096 * 4096 * 4;
+        let unary = bytes("elementwise::Unary");
+        let of = |name: &str| unary[&(name.to_owned(), 4096)];
+        // y and dy, dy alone, x and dy; and dx.
+        assert_eq!(
+            [of("exp"), of("mul_scalar"), of("silu")],
+            [[2 * n, 3 * n], [2 * n, 2 * n], [2 * n, 3 * n]]
+        );
+        // 8192 rows of 768 are read of the table's 50304; its gradient is written whole.
+        let [forward, backward] = bytes("embedding::Embedding")[&(String::new(), 50_304)];
+        let (ids, rows, table) = (8192 * 4, 8192 * 768 * 4, 50_304 * 768 * 4);
+        assert_eq!([forward, backward], [ids + 2 * rows, ids + rows + table]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::shape::Shape;
-use crate::{DType, Device, Result, Tensor};
+use crate::{DType, Device, Error, Result, Tensor};
 
 /// How an input's elements are drawn.
 #[derive(Clone, Debug)]
@@ -98,6 +98,15 @@ impl Input {
     }
 }
 
+/// How far central differences go from an element.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// 1e-5 of its size, or of this where it is smaller.
+    Least(f64),
+    /// So far.
+    Fixed(f64),
+}
+
 /// An op and what it is tried on.
 #[derive(Clone)]
 pub struct Sample<O, const N: usize> {
@@ -109,8 +118,15 @@ pub struct Sample<O, const N: usize> {
     pub(crate) only: Option<DType>,
     pub(crate) coarsest: Option<DType>,
     pub(crate) light: bool,
+    /// Whether it is far from what a layer usually sees.
+    pub(crate) extreme: bool,
+    /// Whether each element is compared by its own size.
+    pub(crate) pointwise: bool,
+    pub(crate) step: Step,
     pub(crate) in_order: bool,
-    pub(crate) bench: Option<Vec<Vec<usize>>>,
+    pub(crate) bench: Vec<Vec<Vec<usize>>>,
+    /// The input whose rows are read, and the input that names them.
+    pub(crate) gathers: Option<(usize, usize)>,
 }
 
 impl<O, const N: usize> Sample<O, N> {
@@ -124,8 +140,12 @@ impl<O, const N: usize> Sample<O, N> {
             only: None,
             coarsest: None,
             light: false,
+            extreme: false,
+            pointwise: false,
+            step: Step::Least(1.0),
             in_order: false,
-            bench: None,
+            bench: Vec::new(),
+            gathers: None,
         }
     }
     /// A name for messages.
@@ -150,6 +170,34 @@ impl<O, const N: usize> Sample<O, N> {
     #[must_use]
     pub fn looser(mut self, factor: f64) -> Self {
         self.tolerance *= factor;
+        self
+    }
+    /// Inputs at the ends of what the op takes: large, tiny, far from zero beside their spread, saturated. Every op has such a sample.
+    /// A result that overflows its storage type has to be infinite.
+    #[must_use]
+    pub fn extreme(mut self) -> Self {
+        self.extreme = true;
+        if self.name.is_empty() {
+            self.name = "extreme";
+        }
+        self
+    }
+    /// Each element is allowed the difference by its own size, from 1 on, and not by that of the largest: results of many sizes.
+    #[must_use]
+    pub fn pointwise(mut self) -> Self {
+        self.pointwise = true;
+        self
+    }
+    /// Gradients are compared with differences over `step`, whatever an element's size: where functions curve within 1e-5 of it.
+    #[must_use]
+    pub fn step(mut self, step: f64) -> Self {
+        self.step = Step::Fixed(step);
+        self
+    }
+    /// The same over 1e-5 of an element, however small: functions that end at 0.
+    #[must_use]
+    pub fn relative_step(mut self) -> Self {
+        self.step = Step::Least(0.0);
         self
     }
     /// Only for this storage type.
@@ -177,11 +225,31 @@ impl<O, const N: usize> Sample<O, N> {
         self.coarsest = Some(dtype);
         self
     }
-    /// Shapes of the inputs in the benchmark and when tuning.
+    /// Shapes of the inputs in the benchmark and when tuning, one for each input; called again, further ones.
     #[must_use]
     pub fn bench(mut self, shapes: &[&[usize]]) -> Self {
-        self.bench = Some(shapes.iter().map(|s| s.to_vec()).collect());
+        self.bench.push(shapes.iter().map(|s| s.to_vec()).collect());
         self
+    }
+    /// Of input `table` only those rows are read that input `ids` names: what the benchmark counts.
+    #[must_use]
+    pub fn gathers(mut self, table: usize, ids: usize) -> Self {
+        self.gathers = Some((table, ids));
+        self
+    }
+    /// The shapes that benchmarks run on.
+    ///
+    /// # Errors
+    /// `Internal` where there is not one shape for each input.
+    pub(crate) fn bench_shapes(&self, op: &str) -> Result<&[Vec<Vec<usize>>]> {
+        match self.bench.iter().find(|shapes| shapes.len() != N) {
+            Some(shapes) => Err(Error::internal(format!(
+                "{op} {}: the benchmark has shapes for {} inputs, {shapes:?}; expected {N}, one for each",
+                self.name,
+                shapes.len()
+            ))),
+            None => Ok(&self.bench),
+        }
     }
     /// The inputs over these shapes. Integers below the size of another input's axis are below its new size there.
     pub(crate) fn over(&self, shapes: &[Vec<usize>]) -> [Input; N] {
@@ -253,6 +321,15 @@ impl Layouts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_call_of_bench_adds_shapes_and_a_wrong_number_is_an_error() {
+        let sample = Sample::new((), [Input::normal(&[2]), Input::normal(&[2])]);
+        let two = sample.clone().bench(&[&[8], &[8]]).bench(&[&[16], &[16]]);
+        assert_eq!(two.bench_shapes("op").unwrap(), [[vec![8], vec![8]], [vec![16], vec![16]]]);
+        let error = sample.named("short").bench(&[&[8]]).bench_shapes("op").unwrap_err();
+        assert!(error.message().contains("op short: the benchmark has shapes for 1 inputs"), "{error}");
+    }
 
     #[test]
     fn bounds_of_indices_follow_the_axes_they_are_the_size_of() {

@@ -1,21 +1,39 @@
-//! The self-test of a device: the suite of every op with every variant and every tuned parameter, and which of them to blame
-//! where it fails.
+//! The self-test of a device: the suite of every op with every variant and every value of the tuned parameters, and which of them
+//! to blame where it fails.
 
-use super::SuiteFn;
+use super::case::{Case, Depth};
+use super::sample::Layouts;
+use super::survey::Owners;
 use crate::ops::OpEntry;
 use crate::{DType, Device, Result};
-use netcl_kernel::tune::{Params, Recording, Suspect, Tuning};
-use std::collections::BTreeSet;
+use netcl_kernel::generate::ELEMENTWISE;
+use netcl_kernel::tune::{Origin, Params, Recording, Suspect, Tuning};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How many of a kernel's candidates are tried. Every variant is, in f32 with every layout and in the other storage types with
+/// contiguous inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Every value of every tuned parameter, in as few combinations as have them all; in f32, for only f32 kernels exist of some.
+    Values,
+    /// Every combination, in every storage type.
+    Combinations,
+}
 
 /// What the self-test of one op found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// The op.
     pub op: &'static str,
     /// Cases compared.
     pub cases: usize,
     /// Kernels that were launched.
-    pub kernels: Vec<&'static str>,
+    pub kernels: BTreeSet<&'static str>,
+    /// Candidates that were tried beside what the device chooses.
+    pub candidates: usize,
+    /// Variants that the device can run.
+    pub variants: BTreeSet<String>,
     /// What failed and has a substitute that passes; now in quarantine.
     pub suspects: Vec<Suspect>,
     /// The failure that nothing at hand avoids.
@@ -25,90 +43,253 @@ pub struct Verdict {
 /// A self-test in progress. What it finds goes into the device's quarantine in memory; [`SelfTest::finish`] writes it.
 pub struct SelfTest {
     device: Device,
-    /// Kernels whose candidates were all tried: some serve many ops.
-    tried: BTreeSet<(&'static str, u64)>,
-    limit: usize,
+    reach: Reach,
+    /// Which op tries what; without it each tries all that it uses.
+    owners: Option<Arc<Owners>>,
+}
+
+/// Names and classes of shapes with what is tried for them.
+type Trials = Vec<(&'static str, u64, Params)>;
+
+/// The cases of an op, what each launched with what the device chooses by itself, and how it ended.
+struct Base<'c> {
+    cases: &'c [Case],
+    watch: &'c dyn Fn(),
+    seen: Vec<Recording>,
+    broken: Option<String>,
 }
 
 impl SelfTest {
-    /// Begins with an empty quarantine, so that what was in it is tested again. `limit` bounds the candidates of a kernel.
-    pub fn new(device: &Device, limit: usize) -> Self {
+    /// Begins with an empty quarantine, so that what was in it is tested again.
+    pub fn new(device: &Device, reach: Reach) -> Self {
         let tuning = Tuning::of(device);
         tuning.quarantine().replace(Vec::new());
         tuning.refresh();
-        Self { device: device.clone(), tried: BTreeSet::new(), limit }
+        Self { device: device.clone(), reach, owners: None }
     }
 
-    /// Tests one op.
-    pub fn run(&mut self, op: &OpEntry) -> Verdict {
+    /// Tries what serves many ops with one of them.
+    #[must_use]
+    pub fn sharing(mut self, owners: &Arc<Owners>) -> Self {
+        self.owners = Some(Arc::clone(owners));
+        self
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Tests one op in these storage types. `watch` is called after every case.
+    pub fn run(&self, op: &OpEntry, dtypes: &[DType], watch: &dyn Fn()) -> Verdict {
+        let mut verdict = Verdict { op: op.name, ..Verdict::default() };
+        let made: Result<Vec<Vec<Case>>> = dtypes.iter().map(|dtype| (op.cases)(*dtype)).collect();
+        let cases: Vec<Case> = match made {
+            Ok(cases) => cases.into_iter().flatten().collect(),
+            Err(e) => return Verdict { failure: Some(e.message().to_owned()), ..verdict },
+        };
+        let base = self.base(&cases, watch, &mut verdict);
+        self.candidates(&base, &Vec::new(), &base.seen, &mut verdict);
         let tuning = Tuning::of(&self.device);
-        tuning.start_recording();
-        let first = self.suite(op.suite, &DType::FLOATS);
-        let recording = tuning.stop_recording();
-        let broken = first.as_ref().err().map(|e| e.message().to_owned());
-        let mut cases = first.unwrap_or_default();
-        let mut suspects = Vec::new();
-        for &(kernel, bucket) in &recording.tuned {
-            if self.tried.insert((kernel, bucket)) || broken.is_some() {
-                let (found, more) = self.candidates(op, kernel, bucket, broken.as_deref(), &recording);
-                suspects.extend(found);
-                cases += more;
-            }
-        }
-        let mut failure = None;
-        if !suspects.is_empty() {
+        if !verdict.suspects.is_empty() {
             let mut all = tuning.quarantine().suspects();
-            all.extend(suspects.iter().cloned());
+            all.extend(verdict.suspects.iter().cloned());
             tuning.quarantine().replace(all);
             tuning.refresh();
         }
-        if broken.is_some() {
+        if base.broken.is_some() {
             // Without the suspects it must pass; where there are none, this says again what is wrong.
-            failure = self.suite(op.suite, &DType::FLOATS).err().map(|e| e.message().to_owned());
-            if suspects.is_empty() && failure.is_none() {
-                failure = broken.map(|why| format!("fails now and then: {why}"));
+            let again = cases.iter().try_for_each(|case| case.check(&self.device, Depth::Replayed));
+            verdict.failure = again.err().map(|e| e.message().to_owned());
+            if verdict.suspects.is_empty() && verdict.failure.is_none() {
+                verdict.failure = base.broken.map(|why| format!("fails now and then: {why}"));
             }
         }
-        Verdict { op: op.name, cases, kernels: recording.kernels.into_keys().collect(), suspects, failure }
+        verdict
     }
 
-    /// Tries each candidate. One is to blame where it fails and another passes; where all fail it is not this kernel.
-    fn candidates(
-        &self,
-        op: &OpEntry,
-        kernel: &'static str,
-        bucket: u64,
-        broken: Option<&str>,
-        recording: &Recording,
-    ) -> (Vec<Suspect>, usize) {
+    /// With what the device chooses by itself.
+    fn base<'c>(&self, cases: &'c [Case], watch: &'c dyn Fn(), verdict: &mut Verdict) -> Base<'c> {
+        let mut base = Base { cases, watch, seen: Vec::with_capacity(cases.len()), broken: None };
+        for case in cases {
+            let (seen, outcome) = self.recorded(case, watch, Depth::Replayed);
+            base.seen.push(seen);
+            verdict.cases += 1;
+            if let (Err(e), None) = (outcome, &base.broken) {
+                base.broken = Some(e.message().to_owned());
+            }
+        }
+        verdict.kernels.extend(base.seen.iter().flat_map(|seen| seen.kernels.keys()));
+        base
+    }
+
+    fn recorded(&self, case: &Case, watch: &dyn Fn(), depth: Depth) -> (Recording, Result<()>) {
         let tuning = Tuning::of(&self.device);
-        let all = tuning.candidates(kernel);
-        let variants = !recording.kernels.contains_key(kernel);
-        let dtypes: &[DType] = if variants || broken.is_some() { &DType::FLOATS } else { &[DType::F32] };
-        let (mut failed, mut passed, mut cases) = (Vec::new(), 0, 0);
-        for (i, params) in all.into_iter().take(self.limit).enumerate() {
-            if i == 0 && broken.is_none() {
-                passed += 1;
+        tuning.start_recording();
+        let outcome = case.check(&self.device, depth);
+        watch();
+        (tuning.stop_recording(), outcome)
+    }
+
+    /// Tries what can be chosen beside `under`, which is being tried, wherever `seen` asked for a choice.
+    fn candidates(&self, base: &Base<'_>, under: &Trials, seen: &[Recording], verdict: &mut Verdict) {
+        let mut asked: BTreeMap<&'static str, BTreeSet<u64>> = BTreeMap::new();
+        for (name, bucket) in seen.iter().flat_map(|s| &s.tuned) {
+            asked.entry(name).or_default().insert(*bucket);
+        }
+        let known = |name: &str| under.iter().any(|(n, ..)| *n == name);
+        for (name, buckets) in asked.into_iter().filter(|(name, _)| !known(name)) {
+            let variants = seen.iter().any(|s| s.variants.contains(name));
+            // Under a variant only what it brings: the rest was tried with the device's own.
+            if !under.is_empty() && (variants || base.seen.iter().any(|s| s.kernels.contains_key(name))) {
                 continue;
             }
-            tuning.start_recording();
-            tuning.try_out(kernel, bucket, Some(params.clone()));
-            let outcome = self.suite(op.suite, dtypes);
-            tuning.try_out(kernel, bucket, None);
-            let launched = tuning.stop_recording();
-            match outcome {
-                Ok(n) => (passed, cases) = (passed + 1, cases + n),
-                Err(e) => failed.push(suspect(kernel, variants, params, &launched, op.name, e.message())),
-            }
+            let job = Job { name, buckets: buckets.into_iter().collect(), under };
+            let found = match variants {
+                true => self.variants(base, &job, seen, verdict),
+                false => self.values(base, &job, seen, verdict),
+            };
+            verdict.suspects.extend(found);
         }
-        if passed == 0 {
-            failed.clear();
-        }
-        (failed, cases)
     }
 
-    fn suite(&self, suite: SuiteFn, dtypes: &[DType]) -> Result<usize> {
-        dtypes.iter().map(|dtype| suite(&self.device, *dtype)).sum()
+    /// Each variant in every case that asks which to use.
+    fn variants(
+        &self,
+        base: &Base<'_>,
+        job: &Job<'_>,
+        seen: &[Recording],
+        verdict: &mut Verdict,
+    ) -> Vec<Suspect> {
+        let tuning = Tuning::of(&self.device);
+        let owned = |op: &str| self.owners.as_ref().is_none_or(|owners| owners.has_job(op, job.name));
+        if base.broken.is_none() && !owned(verdict.op) {
+            return Vec::new();
+        }
+        let every = self.reach == Reach::Combinations || base.broken.is_some();
+        let enough = |c: &Case| every || c.dtype == DType::F32 || c.layouts == Layouts::Contiguous;
+        let asks = |i: &usize| seen[*i].variants.contains(job.name) && enough(&base.cases[*i]);
+        let wanted: Vec<usize> = (0..seen.len()).filter(asks).collect();
+        let all = tuning.candidates(job.name);
+        verdict.variants.extend(all.iter().flat_map(|params| params.keys().cloned()));
+        let (mut failed, mut passed) = (Vec::new(), base.broken.is_none());
+        for params in all {
+            if base.broken.is_none() && self.is_in_use(job, &params) {
+                continue;
+            }
+            let trial = job.with(&params);
+            let (launched, outcome) = self.attempt(base, &wanted, &trial, Depth::Replayed, verdict);
+            match outcome {
+                Ok(()) => passed = true,
+                Err(e) => {
+                    let name = params.keys().next().cloned().unwrap_or_default();
+                    failed.push(suspect(name, None, &launched, verdict.op, e.message()));
+                    continue;
+                }
+            }
+            self.candidates(base, &trial, &launched, verdict);
+        }
+        // Where all fail it is not this choice.
+        if passed { failed } else { Vec::new() }
+    }
+
+    /// A kernel's tuned values, in the cases that launch a function of it that they were not yet tried in.
+    fn values(
+        &self,
+        base: &Base<'_>,
+        job: &Job<'_>,
+        seen: &[Recording],
+        verdict: &mut Verdict,
+    ) -> Vec<Suspect> {
+        let tuning = Tuning::of(&self.device);
+        let broken = base.broken.is_some();
+        let wanted = self.launching(base, job, seen, verdict.op);
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let mut all = match self.reach {
+            Reach::Values if !broken => tuning.covering(job.name),
+            _ => tuning.candidates(job.name),
+        };
+        let (mut failed, mut passed, mut i) = (Vec::new(), !broken, 0);
+        while let Some(params) = all.get(i).cloned() {
+            i += 1;
+            if !broken && self.is_in_use(job, &params) {
+                continue;
+            }
+            let (launched, outcome) =
+                self.attempt(base, &wanted, &job.with(&params), Depth::Repeated, verdict);
+            match outcome {
+                Ok(()) => passed = true,
+                Err(e) => {
+                    failed.push(suspect(job.name.into(), Some(params), &launched, verdict.op, e.message()));
+                    // Which of the others that share its values are wrong too?
+                    let more = tuning.candidates(job.name).into_iter().filter(|p| !all.contains(p));
+                    all.extend(more.collect::<Vec<_>>());
+                }
+            }
+        }
+        if passed { failed } else { Vec::new() }
+    }
+
+    /// The cases that launch a function of a kernel which this op is to try. Of kernels made of expressions those samples are
+    /// enough that run in every storage type and layout.
+    fn launching(&self, base: &Base<'_>, job: &Job<'_>, seen: &[Recording], op: &str) -> Vec<usize> {
+        let broken = base.broken.is_some();
+        let every = self.reach == Reach::Combinations || broken;
+        // What a variant brings along belongs to the op that tries the variant.
+        let owners = self.owners.as_ref().filter(|_| job.under.is_empty() && !broken);
+        let owned = |entry: &(&str, &str)| owners.is_none_or(|owners| owners.has_entry(op, *entry));
+        let wanted = |i: &usize| {
+            let case = &base.cases[*i];
+            let seldom = job.name == ELEMENTWISE.name && case.light && !broken;
+            let mut entries = seen[*i].entries.iter().filter(|(kernel, _)| *kernel == job.name);
+            !seldom && (every || case.dtype == DType::F32) && entries.any(owned)
+        };
+        (0..base.cases.len()).filter(wanted).collect()
+    }
+
+    /// Whether the device already runs these by itself.
+    fn is_in_use(&self, job: &Job<'_>, params: &Params) -> bool {
+        let tuning = Tuning::of(&self.device);
+        let origins = tuning.origins();
+        let by_default = |bucket: &u64| {
+            origins.iter().any(|(n, b, origin)| *n == job.name && b == bucket && *origin == Origin::Default)
+        };
+        tuning.candidates(job.name).first() == Some(params) && job.buckets.iter().all(by_default)
+    }
+
+    /// Runs some cases with what is tried, up to the first that fails.
+    fn attempt(
+        &self,
+        base: &Base<'_>,
+        wanted: &[usize],
+        trials: &Trials,
+        depth: Depth,
+        verdict: &mut Verdict,
+    ) -> (Vec<Recording>, Result<()>) {
+        let tuning = Tuning::of(&self.device);
+        tracing::debug!("{} with {trials:?} in {} cases", verdict.op, wanted.len());
+        for (name, bucket, params) in trials {
+            tuning.try_out(name, *bucket, Some(params.clone()));
+        }
+        let mut seen = vec![Recording::default(); base.cases.len()];
+        let mut outcome: Result<()> = Ok(());
+        for i in wanted {
+            let (launched, ended) = self.recorded(&base.cases[*i], base.watch, depth);
+            verdict.cases += 1;
+            verdict.kernels.extend(launched.kernels.keys());
+            seen[*i] = launched;
+            if ended.is_err() {
+                outcome = ended;
+                break;
+            }
+        }
+        for (name, bucket, _) in trials {
+            tuning.try_out(name, *bucket, None);
+        }
+        verdict.candidates += 1;
+        (seen, outcome)
     }
 
     /// Writes the quarantine for later runs.
@@ -120,20 +301,25 @@ impl SelfTest {
     }
 }
 
-fn suspect(
-    kernel: &'static str,
-    variants: bool,
-    params: Params,
-    launched: &Recording,
-    op: &str,
-    why: &str,
-) -> Suspect {
-    // Of variants, the candidate's only parameter is the name of the one that was tried.
-    let name = if variants { params.keys().next().cloned().unwrap_or_default() } else { kernel.to_owned() };
+/// Something that has candidates, and where it is asked for.
+struct Job<'u> {
+    name: &'static str,
+    buckets: Vec<u64>,
+    under: &'u Trials,
+}
+
+impl Job<'_> {
+    fn with(&self, params: &Params) -> Trials {
+        let mine = self.buckets.iter().map(|bucket| (self.name, *bucket, params.clone()));
+        self.under.iter().cloned().chain(mine).collect()
+    }
+}
+
+fn suspect(kernel: String, params: Option<Params>, launched: &[Recording], op: &str, why: &str) -> Suspect {
     Suspect {
-        text: launched.kernels.get(name.as_str()).cloned(),
-        kernel: name,
-        params: (!variants).then_some(params),
+        text: launched.iter().find_map(|seen| seen.kernels.get(kernel.as_str()).cloned()),
+        kernel,
+        params,
         why: format!("{op}: {}", why.lines().next().unwrap_or_default()),
         unfinished: 0,
         process: None,

@@ -233,10 +233,14 @@ pub(in crate::ops) fn gelu_again(before: &Tensor, p: &Problem) -> Result<Tensor>
 
 fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
     let device = c.device();
+    // What is only slower is no reason against the one that is being tried.
+    let tried = |kernel| Tuning::tries(device, &MATMUL, kernel);
     MATMUL
         .choose_where(device, 0, |kernel| match kernel.name {
-            name if name == TILE.name => fills(device, p),
-            name if name == ASYNC.name => c.dtype() == DType::F32 && copies(p) && fills_split(device, p),
+            name if name == TILE.name => fills(device, p) || tried(&TILE),
+            name if name == ASYNC.name => {
+                c.dtype() == DType::F32 && copies(p) && (fills_split(device, p) || tried(&ASYNC))
+            }
             name if name == WGMMA.name => {
                 (wgmma::fits(c, p) || tf32_pays(c, p, wgmma::cost_tf32(c, p), true)) && wgmma::proven(device)
             }
@@ -245,7 +249,9 @@ fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
                     && (c.dtype() != DType::F32 || tf32_pays(c, p, Some(mma::cost(p, c.dtype())), false))
                     && mma::proven(device)
             }
-            name if name == SPLIT.name => split::fits(c, p) && split::proven(device),
+            name if name == SPLIT.name => {
+                (split::fits(c, p) || (tried(&SPLIT) && split::cost(c, p).is_some())) && split::proven(device)
+            }
             _ => true,
         })
         .or_else(|_| MATMUL.choose(device, 0))

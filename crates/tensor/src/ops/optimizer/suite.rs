@@ -5,18 +5,11 @@ use super::Plan;
 use super::{Entry, Rule, Update};
 use crate::ops::OpEntry;
 use crate::ops::prelude::*;
+use crate::suite::{Case, Depth};
 
 /// Its line of [`OPS`](crate::ops::OPS). There is nothing to measure alone: it moves memory.
-pub const ENTRY: OpEntry = OpEntry {
-    name: "optimizer::Update",
-    suite: |device, dtype| {
-        each_rule(dtype, |rule| three_steps(device, dtype, rule, Gradients::Anywhere, true))
-    },
-    exercise: |device, dtype| {
-        each_rule(dtype, |rule| three_steps(device, dtype, rule, Gradients::Anywhere, false))
-    },
-    bench: |_, _, _, _| Ok(()),
-};
+pub const ENTRY: OpEntry =
+    OpEntry { name: "optimizer::Update", cases: each_rule, bench: |_, _, _, _| Ok(()) };
 
 const ADAMW: Rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
 const NESTEROV: Rule = Rule::Sgd { momentum: 0.9, dampening: 0.3, nesterov: true };
@@ -32,10 +25,13 @@ fn rules(dtype: DType) -> Vec<Rule> {
     }
 }
 
-fn each_rule(dtype: DType, run: impl Fn(Rule) -> Result<()>) -> Result<usize> {
-    let rules = rules(dtype);
-    rules.iter().try_for_each(|r| run(*r).map_err(|e| e.context(format!("optimizer {r:?} {dtype}"))))?;
-    Ok(rules.len())
+fn each_rule(dtype: DType) -> Result<Vec<Case>> {
+    let case = |rule: Rule| {
+        Case::new(&format!("optimizer {rule:?} {dtype}"), dtype, move |device, depth| {
+            three_steps(device, dtype, rule, Gradients::Anywhere, depth != Depth::Launches)
+        })
+    };
+    Ok(rules(dtype).into_iter().map(case).collect())
 }
 
 /// Where gradients lie.

@@ -1,0 +1,312 @@
+//! One sample in one storage type and one layout, and how it is compared with its reference.
+
+use super::sample::{Input, Layouts, Sample, Step};
+use crate::array::Array;
+use crate::graph::Graph;
+use crate::ops::MultiOp;
+use crate::{DType, Device, Error, Result, Tensor, tape};
+use std::cell::{OnceCell, RefCell};
+use std::rc::Rc;
+
+/// Step of the central differences; their error is about its square, their rounding about 1e-16 over it.
+pub(super) const STEP: f64 = 1e-5;
+
+/// How much of a case is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Forward and backward; nothing is compared.
+    Launches,
+    /// Forward and backward against the reference.
+    Values,
+    /// Also a second run, for the same bits.
+    Repeated,
+    /// Also a graph that is replayed.
+    Replayed,
+}
+
+type Check = Box<dyn Fn(&Device, Depth) -> Result<()>>;
+
+/// What the suite of an op runs. It can be run any number of times: the reference is evaluated at the first.
+pub struct Case {
+    /// Op, sample, storage type, layout.
+    pub name: String,
+    /// What its floats are stored in.
+    pub dtype: DType,
+    /// See [`Sample::light`].
+    pub light: bool,
+    /// See [`Layouts`].
+    pub layouts: Layouts,
+    check: Check,
+}
+
+/// Makes the cases of an op for one storage type.
+pub type CasesFn = fn(DType) -> Result<Vec<Case>>;
+
+impl Case {
+    /// A case of an op that has no samples: `check` compares as much as it is asked.
+    pub fn new(name: &str, dtype: DType, check: impl Fn(&Device, Depth) -> Result<()> + 'static) -> Self {
+        let (name, check) = (name.into(), Box::new(check));
+        Self { name, dtype, light: false, layouts: Layouts::Contiguous, check }
+    }
+    /// Runs it on a device.
+    ///
+    /// # Errors
+    /// What fails or differs, behind the case's name.
+    pub fn check(&self, device: &Device, depth: Depth) -> Result<()> {
+        (self.check)(device, depth).map_err(|e| e.context(&self.name))
+    }
+}
+
+/// Every sample of `O` in every layout.
+///
+/// # Errors
+/// `Internal` where samples of no element, of one, or of extreme values are missing, and where a benchmark lacks a shape.
+pub fn cases<O: MultiOp<N, M>, const N: usize, const M: usize>(dtype: DType) -> Result<Vec<Case>> {
+    let samples = O::samples();
+    let runs = || samples.iter().filter(|s| s.only.is_none_or(|only| only == DType::F32));
+    let counts = |s: &Sample<O, N>| s.inputs.iter().map(|i| i.shape().count()).collect::<Vec<_>>();
+    check_edge(O::NAME, "of no element", runs().any(|s| counts(s).contains(&0)), O::NO_EMPTY_SAMPLE)?;
+    let single = runs().any(|s| counts(s).iter().all(|n| *n == 1));
+    check_edge(O::NAME, "whose inputs have one element each", single, O::NO_SINGLE_SAMPLE)?;
+    let extreme = runs().any(|s| s.extreme);
+    check_edge(O::NAME, "of extreme values", extreme, O::NO_EXTREME_SAMPLE)?;
+    samples.iter().try_for_each(|sample| sample.bench_shapes(O::NAME).map(drop))?;
+    let mut out = Vec::new();
+    for (i, sample) in samples.into_iter().enumerate() {
+        if sample.only.is_some_and(|only| only != dtype) {
+            continue;
+        }
+        let (light, in_order) = (sample.light, sample.in_order);
+        let of = format!("{} {} sample {i} {dtype}", O::NAME, sample.name);
+        let prepared = Rc::new(Prepared::new(sample, dtype, i as u64));
+        for layouts in Layouts::ALL {
+            let plain = layouts == Layouts::Contiguous;
+            if (light && !(plain && dtype == DType::F32)) || (in_order && !plain) {
+                continue;
+            }
+            let prepared = Rc::clone(&prepared);
+            let check: Check = Box::new(move |device, depth| prepared.check(device, layouts, depth));
+            out.push(Case { name: format!("{of} {layouts:?}"), dtype, light, layouts, check });
+        }
+    }
+    Ok(out)
+}
+
+fn check_edge(op: &str, what: &str, found: bool, excuse: Option<&str>) -> Result<()> {
+    match excuse {
+        None if !found => Err(Error::internal(format!("{op}: no sample {what}, expected one"))),
+        Some(why) if found => Err(Error::internal(format!("{op}: has a sample {what}, although \"{why}\""))),
+        _ => Ok(()),
+    }
+}
+
+/// A sample with what is made of it once, however often and in whatever layout it is run.
+struct Prepared<O, const N: usize, const M: usize> {
+    sample: Sample<O, N>,
+    dtype: DType,
+    seed: u64,
+    hosts: [Array; N],
+    expected: OnceCell<[Array; M]>,
+    /// Gradients of the inputs, from the reference.
+    numeric: RefCell<[Option<Rc<Array>>; N]>,
+}
+
+impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
+    fn new(sample: Sample<O, N>, dtype: DType, seed: u64) -> Self {
+        let hosts = std::array::from_fn(|i| sample.inputs[i].draw(seed * 16 + i as u64, dtype));
+        let numeric = RefCell::new([const { None }; N]);
+        Self { sample, dtype, seed, hosts, expected: OnceCell::new(), numeric }
+    }
+
+    fn check(&self, device: &Device, layouts: Layouts, depth: Depth) -> Result<()> {
+        let (sample, seed) = (&self.sample, self.seed);
+        let inputs = device_inputs(device, self.dtype, sample, &self.hosts, layouts)?;
+        let (ys, grads, dys) = forward_backward(sample, &inputs, seed)?;
+        if depth == Depth::Launches {
+            return Ok(());
+        }
+        let unit = sample.unit(self.dtype);
+        let forward = |i: usize| if M == 1 { "forward".to_owned() } else { format!("forward, result {i}") };
+        let reference = || sample.op.reference(std::array::from_fn(|i| &self.hosts[i]));
+        for (i, (y, expected)) in ys.iter().zip(self.expected.get_or_init(reference)).enumerate() {
+            compare(&forward(i), y, expected, (unit * sample.tolerance, sample.pointwise))?;
+        }
+        for (i, grad) in grads.iter().enumerate() {
+            let Some(grad) = grad else { continue };
+            let numeric = self.gradient(i, &dys);
+            let allowed = (unit * sample.tolerance * 4.0, sample.pointwise);
+            compare(&format!("gradient {i}"), grad, &numeric, allowed)?;
+        }
+        if depth == Depth::Values {
+            return Ok(());
+        }
+        let (again, grads_again, _) = forward_backward(sample, &inputs, seed)?;
+        for (i, (y, again)) in ys.iter().zip(&again).enumerate() {
+            same_bits(&forward(i), y, again)?;
+        }
+        for (a, b) in grads.iter().zip(&grads_again) {
+            if let (Some(a), Some(b)) = (a, b) {
+                same_bits("gradient", a, b)?;
+            }
+        }
+        if depth == Depth::Repeated {
+            return Ok(());
+        }
+        replayed(sample, &inputs, &dys, (&ys, &grads))
+    }
+
+    /// That of input `i`; `dys` are the same in every run.
+    fn gradient(&self, i: usize, dys: &[Array; M]) -> Rc<Array> {
+        if let Some(known) = &self.numeric.borrow()[i] {
+            return Rc::clone(known);
+        }
+        let made = Rc::new(central_differences(&self.sample, &self.hosts, i, dys));
+        self.numeric.borrow_mut()[i] = Some(Rc::clone(&made));
+        made
+    }
+}
+
+/// The same bits from a graph of forward and backward, over results that were overwritten.
+fn replayed<O: MultiOp<N, M>, const N: usize, const M: usize>(
+    sample: &Sample<O, N>,
+    inputs: &[Tensor],
+    dys: &[Array; M],
+    expected: (&[Tensor; M], &[Option<Tensor>]),
+) -> Result<()> {
+    let Some(device) = expected.0.first().map(Tensor::device) else { return Ok(()) };
+    let dys = upload_like(expected.0, dys)?;
+    let capture = Graph::capture(device, || pass(sample, inputs, &dys));
+    let (graph, (ys, grads)) = capture.map_err(|e| e.context("captured"))?;
+    let given = |t: &Tensor| inputs.iter().chain(&dys).any(|x| x.storage().whole().same(t.storage().whole()));
+    for made in ys.iter().chain(grads.iter().flatten()).filter(|made| !given(made)) {
+        device.fill(made.storage(), &[0xA5])?;
+    }
+    graph.replay()?;
+    for (expected, y) in expected.0.iter().zip(&ys) {
+        same_bits("a replayed graph's forward", expected, y)?;
+    }
+    for (a, b) in expected.1.iter().flatten().zip(grads.iter().flatten()) {
+        same_bits("a replayed graph's gradient", a, b)?;
+    }
+    Ok(())
+}
+
+pub(super) fn device_inputs<O, const N: usize>(
+    device: &Device,
+    dtype: DType,
+    sample: &Sample<O, N>,
+    hosts: &[Array; N],
+    layouts: Layouts,
+) -> Result<Vec<Tensor>> {
+    let make = |i: usize| -> Result<Tensor> {
+        let input = &sample.inputs[i];
+        let tensor = layouts.place(device, &hosts[i], input.dtype(dtype))?;
+        Ok(if input.differentiable() { tensor.parameter(&format!("input {i}")) } else { tensor })
+    };
+    (0..N).map(make).collect()
+}
+
+/// Results, gradients of the inputs, and the gradients of the results they were made from.
+pub(super) type Run<const M: usize> = ([Tensor; M], Vec<Option<Tensor>>, [Array; M]);
+
+pub(super) fn forward_backward<O: MultiOp<N, M>, const N: usize, const M: usize>(
+    sample: &Sample<O, N>,
+    inputs: &[Tensor],
+    seed: u64,
+) -> Result<Run<M>> {
+    inputs.iter().for_each(|t| t.set_grad(None));
+    let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+    let ys = sample.op.clone().apply(refs)?;
+    let dys: [Array; M] =
+        std::array::from_fn(|i| Input::normal(ys[i].dims()).draw(seed * 16 + 15 - i as u64, ys[i].dtype()));
+    if ys.iter().any(Tensor::requires_grad) {
+        let placed = upload_like(&ys, &dys)?;
+        tape::backward_all(&ys.iter().zip(&placed).collect::<Vec<_>>())?;
+    }
+    Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect(), dys))
+}
+
+/// Forward and backward from gradients that are on the device.
+fn pass<O: MultiOp<N, M>, const N: usize, const M: usize>(
+    sample: &Sample<O, N>,
+    inputs: &[Tensor],
+    dys: &[Tensor],
+) -> Result<([Tensor; M], Vec<Option<Tensor>>)> {
+    inputs.iter().for_each(|t| t.set_grad(None));
+    let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+    let ys = sample.op.clone().apply(refs)?;
+    if ys.iter().any(Tensor::requires_grad) {
+        tape::backward_all(&ys.iter().zip(dys).collect::<Vec<_>>())?;
+    }
+    Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect()))
+}
+
+fn upload_like(ys: &[Tensor], data: &[Array]) -> Result<Vec<Tensor>> {
+    let place = |(y, dy): (&Tensor, &Array)| {
+        let data: Vec<f32> = dy.data.iter().map(|v| *v as f32).collect();
+        Tensor::from_f32(y.device(), y.shape(), &data, y.dtype())
+    };
+    ys.iter().zip(data).map(place).collect()
+}
+
+/// Gradient of the sum of `dy * f(x)` over all results in input `i`, from the reference alone.
+fn central_differences<O: MultiOp<N, M>, const N: usize, const M: usize>(
+    sample: &Sample<O, N>,
+    hosts: &[Array; N],
+    i: usize,
+    dys: &[Array; M],
+) -> Array {
+    let mut hosts = hosts.clone();
+    let values = |hosts: &[Array; N]| sample.op.reference(std::array::from_fn(|i| &hosts[i]));
+    let mut out = Array::zeros(hosts[i].shape.clone());
+    for k in 0..out.data.len() {
+        let x = hosts[i].data[k];
+        let h = match sample.step {
+            Step::Least(least) => STEP * x.abs().max(least),
+            Step::Fixed(h) => h,
+        };
+        hosts[i].data[k] = x + h;
+        let up = values(&hosts);
+        hosts[i].data[k] = x - h;
+        let down = values(&hosts);
+        hosts[i].data[k] = x;
+        // Element by element: in a sum over all of them large ones would hide the differences of small ones.
+        let pairs = up.iter().zip(&down).flat_map(|(u, d)| u.data.iter().zip(&d.data));
+        let weights = dys.iter().flat_map(|dy| &dy.data);
+        let slopes =
+            pairs.zip(weights).map(|((u, d), dy)| if u == d { 0.0 } else { (u - d) / (2.0 * h) * dy });
+        out.data[k] = slopes.sum();
+    }
+    out
+}
+
+/// Largest difference within `tolerance` of the largest expected value, or of each element's own, at least 1. What overflows the
+/// storage type has to be infinite. NaN never passes.
+fn compare(what: &str, got: &Tensor, expected: &Array, (tolerance, pointwise): (f64, bool)) -> Result<()> {
+    if *got.shape() != expected.shape {
+        return Err(Error::internal(format!("{what}: shape {}, expected {}", got.shape(), expected.shape)));
+    }
+    let fits = |e: f64| got.dtype().round(e).is_finite();
+    let largest = expected.data.iter().fold(1.0f64, |m, v| if fits(*v) { m.max(v.abs()) } else { m });
+    for (i, (g, e)) in got.to_vec()?.iter().zip(&expected.data).enumerate() {
+        let g = f64::from(*g);
+        let e = if fits(*e) { *e } else { got.dtype().round(*e) };
+        let scale = if pointwise { e.abs().max(1.0) } else { largest };
+        let near = g == e || (g - e).abs() <= tolerance * scale;
+        if !near {
+            return Err(Error::internal(format!(
+                "{what}: element {i} of {} is {g}, expected {e}; allowed difference {:.2e}",
+                expected.shape,
+                tolerance * scale
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn same_bits(what: &str, a: &Tensor, b: &Tensor) -> Result<()> {
+    if a.to_bytes()? == b.to_bytes()? {
+        return Ok(());
+    }
+    Err(Error::internal(format!("{what}: a second run gave other bits")))
+}

@@ -1,0 +1,152 @@
+//! The self-test of a whole device: every op in every storage type, on several threads.
+//!
+//! Most of the time goes into compilers, which work on one program at a time. So each thread opens the device for itself: another
+//! context, another queue, other choices being tried.
+
+use super::selftest::{Reach, SelfTest, Verdict};
+use super::survey::Owners;
+use crate::ops::OpEntry;
+use crate::{DType, Device, Result};
+use netcl_kernel::tune::{Suspect, Tuning};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a self-test found on a device.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Ops that were tested.
+    pub ops: usize,
+    /// Cases compared.
+    pub cases: usize,
+    /// Kernels that were launched.
+    pub kernels: BTreeSet<&'static str>,
+    /// Candidates that were tried beside what the device chooses.
+    pub candidates: usize,
+    /// Variants that the device could run and that no sample's shapes let it take.
+    pub idle: BTreeSet<String>,
+    /// To be kept out of use.
+    pub suspects: Vec<Suspect>,
+    /// What fails and has no substitute.
+    pub failures: Vec<String>,
+    /// These and what failed the test before its first use.
+    avoided: Vec<Suspect>,
+}
+
+/// Threads find the same, each for itself.
+fn add(all: &mut Vec<Suspect>, suspect: Suspect) {
+    if !all.iter().any(|s| s.kernel == suspect.kernel && s.params == suspect.params) {
+        all.push(suspect);
+    }
+}
+
+/// How far a self-test is.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    /// What has just been worked on.
+    pub op: &'static str,
+    /// In which storage type.
+    pub dtype: DType,
+    /// Ops, each in one storage type, that are done.
+    pub done: usize,
+    /// Of so many.
+    pub all: usize,
+    /// Cases compared until now.
+    pub cases: usize,
+}
+
+/// Threads that compile side by side at most: what they compile has to fit the host's memory.
+const THREADS: usize = 16;
+
+/// As many as there are cores.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
+}
+
+/// Tests `ops` on as many devices as `open` is asked for, one a thread. `told` hears of every case.
+///
+/// # Errors
+/// Of `open`. What is wrong with a device is no error, but in the findings; [`Findings::keep`] writes the quarantine.
+pub fn examine(
+    open: &(dyn Fn() -> Result<Device> + Sync),
+    ops: &'static [OpEntry],
+    reach: Reach,
+    threads: usize,
+    told: &(dyn Fn(Event) + Sync),
+) -> Result<Findings> {
+    // Those that take longest stand last in the list: begun first, none is left over to the end.
+    let work: Vec<(&OpEntry, DType)> =
+        ops.iter().rev().flat_map(|op| DType::FLOATS.map(|dtype| (op, dtype))).collect();
+    let (next, done, cases) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (verdicts, avoided) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let device = open()?;
+    let owners = Arc::new(Owners::of(&device, ops)?);
+    let first = SelfTest::new(&device, reach).sharing(&owners);
+    let tell = |(op, dtype): (&OpEntry, DType), more| {
+        let cases = cases.fetch_add(more, Ordering::Relaxed) + more;
+        told(Event { op: op.name, dtype, done: done.load(Ordering::Relaxed), all: work.len(), cases });
+    };
+    let test = |test: &SelfTest| {
+        while let Some(&(op, dtype)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+            tell((op, dtype), 0);
+            let watch = || tell((op, dtype), 1);
+            let verdict = test.run(op, &[dtype], &watch);
+            verdicts.lock().unwrap_or_else(PoisonError::into_inner).push(verdict);
+            done.fetch_add(1, Ordering::Relaxed);
+            tell((op, dtype), 0);
+        }
+        let held = Tuning::of(test.device()).quarantine().suspects();
+        avoided.lock().unwrap_or_else(PoisonError::into_inner).extend(held);
+    };
+    let test = &test;
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(work.len()) {
+            // One that cannot be opened beside another leaves the work to the others.
+            if let Ok(device) = open() {
+                let beside = SelfTest::new(&device, reach).sharing(&owners);
+                scope.spawn(move || test(&beside));
+            }
+        }
+        test(&first);
+    });
+    let verdicts = verdicts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut findings = Findings::of(verdicts, ops);
+    for suspect in avoided.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        add(&mut findings.avoided, suspect);
+    }
+    Ok(findings)
+}
+
+impl Findings {
+    fn of(verdicts: Vec<Verdict>, ops: &[OpEntry]) -> Self {
+        let mut out = Self { ops: ops.len(), ..Self::default() };
+        let place = |name: &str| ops.iter().position(|op| op.name == name);
+        let mut verdicts = verdicts;
+        verdicts.sort_by_key(|v| place(v.op));
+        let mut variants = BTreeSet::new();
+        for v in verdicts {
+            out.cases += v.cases;
+            out.candidates += v.candidates;
+            out.kernels.extend(v.kernels);
+            variants.extend(v.variants);
+            out.failures.extend(v.failure.map(|why| format!("{}: {why}", v.op)));
+            v.suspects.into_iter().for_each(|suspect| add(&mut out.suspects, suspect));
+        }
+        out.idle = variants.into_iter().filter(|name| !out.kernels.contains(name.as_str())).collect();
+        out
+    }
+    /// Keeps what failed out of use on this device, also in later programs.
+    ///
+    /// # Errors
+    /// `Io` with the quarantine's path.
+    pub fn keep(&self, device: &Device) -> Result<()> {
+        let tuning = Tuning::of(device);
+        tuning.quarantine().replace(self.avoided.clone());
+        tuning.refresh();
+        tuning.quarantine().save()
+    }
+    /// Whether nothing is wrong.
+    pub fn healthy(&self) -> bool {
+        self.suspects.is_empty() && self.failures.is_empty()
+    }
+}

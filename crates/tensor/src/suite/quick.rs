@@ -1,0 +1,71 @@
+//! The shortest look at every kernel of a device.
+
+use super::case::Depth;
+use super::survey::survey;
+use crate::ops::OPS;
+use crate::{DType, Device, Error, Result};
+use netcl_kernel::tune::Tuning;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+type Kernels = BTreeSet<&'static str>;
+type Entries = BTreeSet<(&'static str, &'static str)>;
+
+/// A case that is to run: the op's place in [`OPS`], the case's among its own.
+type Chosen = (usize, usize);
+
+/// Runs each kernel that a device chooses by itself for the suite's samples of f32 at least once against the reference, in as few
+/// cases as cover them, on as many devices as `open` is asked for. Returns the kernels and what fails.
+///
+/// # Errors
+/// Of `open`.
+pub fn quick(open: &(dyn Fn() -> Result<Device> + Sync), threads: usize) -> Result<(Kernels, Vec<String>)> {
+    let first = open()?;
+    let chosen = fewest(&first)?;
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new((Kernels::new(), Vec::new()));
+    let look = |device: &Device| {
+        let tuning = Tuning::of(device);
+        while let Some(&(op, case)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let cases = (OPS[op].cases)(DType::F32).unwrap_or_default();
+            let Some(case) = cases.get(case) else { continue };
+            tuning.start_recording();
+            let outcome = case.check(device, Depth::Values);
+            let seen = tuning.stop_recording();
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.0.extend(seen.kernels.keys());
+            found.1.extend(outcome.err().map(|e: Error| e.message().to_owned()));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(chosen.len()) {
+            if let Ok(device) = open() {
+                scope.spawn(move || look(&device));
+            }
+        }
+        look(&first);
+    });
+    Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Cases that launch every kernel that any launches, cheap ones first: each next one is that which brings most kernels for the
+/// functions it makes the driver compile.
+fn fewest(device: &Device) -> Result<Vec<Chosen>> {
+    let all: Vec<(Chosen, Entries)> =
+        survey(device, OPS)?.into_iter().map(|s| ((s.op, s.case), s.recording.entries)).collect();
+    let mut missing: Kernels = all.iter().flat_map(|(_, entries)| entries.iter().map(|(k, _)| *k)).collect();
+    let (mut compiled, mut out) = (Entries::new(), Vec::new());
+    while !missing.is_empty() {
+        let gain = |entries: &Entries| {
+            let kernels: Kernels = entries.iter().map(|(k, _)| *k).filter(|k| missing.contains(k)).collect();
+            // In thousandths, so that they can be compared.
+            kernels.len() * 1000 / entries.difference(&compiled).count().max(1)
+        };
+        let Some((chosen, entries)) = all.iter().max_by_key(|(_, entries)| gain(entries)) else { break };
+        missing.retain(|kernel| !entries.iter().any(|(k, _)| k == kernel));
+        compiled.extend(entries);
+        out.push(*chosen);
+    }
+    Ok(out)
+}
