@@ -256,3 +256,42 @@ fn a_panic_in_a_captured_step_leaves_recording_off_and_gradients_as_they_were() 
     graph.replay().unwrap();
     assert_eq!((loss.item().unwrap(), weight.collected()), (-32.0, -0.5));
 }
+
+/// Seconds this thread was on a processor, where the system tells: other work on the machine does not count.
+fn processor_seconds() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanoseconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+    (nanoseconds > 0.0).then_some(nanoseconds * 1e-9)
+}
+
+#[test]
+fn the_cost_of_a_capture_grows_no_faster_than_its_launches() {
+    let device = test_device().unwrap();
+    let x = Tensor::zeros(&device, [100], DType::F32).unwrap();
+    x.add_scalar(1.0).unwrap();
+    let Some(_) = processor_seconds() else { return println!("skipped: no times of threads here") };
+    let seconds = |launches: usize| {
+        let step = || {
+            let mut y = x.clone();
+            // A sum that lives on beside what comes and goes, as gradients do.
+            for _ in 0..launches / 2 {
+                y = y.add_scalar(1.0)?.add(&x)?;
+            }
+            Ok::<_, Error>(y)
+        };
+        let begun = processor_seconds().unwrap();
+        let plan = Plan::new(&device, &Trace::rehearse(&device, step).unwrap()).unwrap();
+        let (planned, _) = Graph::planned(&device, &plan, step).unwrap();
+        let (captured, _) = Graph::capture(&device, step).unwrap();
+        assert_eq!((planned.commands().0, captured.commands().0), (launches, launches));
+        // The newest first, as a graph's own kernels go: see there.
+        drop(captured);
+        drop(planned);
+        processor_seconds().unwrap() - begun
+    };
+    seconds(100);
+    let (few, many) = (seconds(4000), seconds(32_000));
+    // Eight times the launches; 64 times the cost where each of them looks at all others.
+    assert!(many < 24.0 * few, "{few} s for 4000 launches, {many} s for 32000");
+    println!("{few} s for 4000 launches, {many} s for 32000");
+}

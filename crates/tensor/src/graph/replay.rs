@@ -127,3 +127,10 @@ impl Graph {
         self.held.bytes()
     }
 }
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // The newest first: drivers keep the kernels of a program in a list and look for each from that end.
+        while self.steps.pop().is_some() {}
+    }
+}
