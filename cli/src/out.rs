@@ -55,7 +55,9 @@ pub fn is_broken_pipe(error: &Error) -> bool {
 
 /// Says what went wrong and gives the exit code of its kind.
 pub fn failure(error: &Error) -> ExitCode {
-    note(&format!("error: {error}"));
+    // A compiler's log begins its own lines so.
+    let text = error.to_string();
+    note(&format!("error: {}", text.strip_prefix("error: ").unwrap_or(&text)));
     ExitCode::from(error.kind().exit_code())
 }
 

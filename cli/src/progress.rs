@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::out;
 use crate::profile::Costs;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use netcl::device::human;
+use netcl::device::{counted, human};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::nn::run::StepMetrics;
 use netcl::nn::train::{Observer, Outcome, Profile, RunInfo, Trainer};
@@ -109,7 +109,7 @@ impl<'a> Progress<'a> {
         let verb = if outcome == Outcome::Finished { "finished" } else { "stopped" };
         // A run that ends within its first step has no loss.
         let loss = self.last.as_ref().map_or(String::new(), |m| format!(": loss {:.4}", m.loss));
-        out::result(&format!("{verb} after {} steps{loss}{val}", trainer.step()))?;
+        out::result(&format!("{verb} after {}{loss}{val}", counted(trainer.step(), "step")))?;
         let memory = trainer.model().params().device().memory();
         out::note(&format!("at most {} of device memory in use", human(memory.peak as u64)));
         out::result(&format!("run folder: {} (open report.html there)", info.folder.display()))?;

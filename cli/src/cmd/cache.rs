@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
-use netcl::device::human;
+use netcl::device::{counted, human};
 use netcl::kernel::DiskCache;
 use netcl::prelude::*;
 
@@ -43,6 +43,9 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
 }
 
 fn list(cache: &DiskCache, json: bool) -> Result<()> {
+    if let Some(why) = cache.distrust() {
+        out::note(&why);
+    }
     let entries = cache.list();
     if json {
         return out::json(&serde_json::json!({ "folder": cache.folder(), "entries": entries }));
@@ -57,7 +60,12 @@ fn list(cache: &DiskCache, json: bool) -> Result<()> {
         out::result(&table.text())?;
     }
     let total = entries.iter().map(|e| e.bytes).sum();
-    out::note(&format!("{} kernels, {} in {}", entries.len(), human(total), cache.folder().display()));
+    out::note(&format!(
+        "{}, {} in {}",
+        counted(entries.len(), "kernel"),
+        human(total),
+        cache.folder().display()
+    ));
     Ok(())
 }
 
@@ -66,5 +74,5 @@ fn clear(cache: &DiskCache, json: bool) -> Result<()> {
     if json {
         return out::json(&serde_json::json!({ "folder": cache.folder(), "removed": removed }));
     }
-    out::result(&format!("{removed} files removed from {}", cache.folder().display()))
+    out::result(&format!("{} removed from {}", counted(removed, "file"), cache.folder().display()))
 }

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::out;
 use clap::Args as ClapArgs;
+use netcl::device::counted;
 use netcl::nn::generate::{Generation, Sampling};
 use netcl::nn::train::model_from_dir;
 use netcl::prelude::*;
@@ -102,6 +103,6 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
     out::stream(&rest)?;
     out::result("")?;
-    tracing::info!("{} tokens, {speed:.1} tokens/s", made.len());
+    tracing::info!("{}, {speed:.1} tokens/s", counted(made.len(), "token"));
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::out;
 use netcl::device::null::NullDriver;
-use netcl::device::{Capabilities, DeviceKind};
+use netcl::device::{Capabilities, DeviceKind, counted};
 use netcl::kernel::Programs;
 use netcl::kernel::tune::Tuning;
 use netcl::prelude::*;
@@ -72,7 +72,12 @@ pub fn run(args: &Args, _: &Context) -> Result<()> {
         }
     }
     let all: usize = sources.values().map(BTreeSet::len).sum();
-    out::result(&format!("{files} of {all} sources of {} kernels in {}", sources.len(), args.dump.display()))
+    out::result(&format!(
+        "{files} of {} of {} in {}",
+        counted(all, "source"),
+        counted(sources.len(), "kernel"),
+        args.dump.display()
+    ))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -8,8 +8,10 @@ use crate::memory::address::{Space, object_pointer, with_argument};
 use crate::memory::{Allocation, Memory, MemoryError};
 use crate::program::{ArgKind, KernelInfo, Program};
 use crate::source::Span;
+use crate::text::counted;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a kernel may do with a buffer: the launch's contract, which checks hold the kernel to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +81,9 @@ pub struct LaunchOptions {
     pub threads: usize,
     /// Instructions a group may execute before it counts as hanging.
     pub max_steps: u64,
+    /// Time that a group may take before it counts as hanging; none for as long as it takes. Instructions take longer the
+    /// more work-items a group has and the more is checked.
+    pub max_time: Option<Duration>,
     /// Work-items to a sub-group and to a SIMD group in the counters.
     pub sub_group: u32,
     /// Run only so many groups, spread over the launch and the same ones every time, and scale the counters up to all of
@@ -93,7 +98,8 @@ impl Default for LaunchOptions {
             checks: Checks::NONE,
             counters: false,
             threads: 1,
-            max_steps: 2_000_000_000,
+            max_steps: MAX_STEPS,
+            max_time: Some(MAX_TIME),
             sub_group: 32,
             sample: None,
         }
@@ -148,6 +154,16 @@ impl fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
+/// Instructions a group may execute by default: a loop of nothing comes to its end in seconds, and the longest groups of
+/// common kernels take a thousandth of them.
+pub const MAX_STEPS: u64 = 100_000_000;
+/// Time that a group may take by default. The longest groups of common kernels take a second or two with every check.
+pub const MAX_TIME: Duration = Duration::from_secs(30);
+/// Private memory that the work-items of a group may take together.
+const MAX_PRIVATE: u64 = 2 << 30;
+/// Local memory of a group: offsets in it have 32 bits with room on both sides.
+const MAX_LOCAL: u64 = 1 << 30;
+
 /// Work-items of a group at most.
 pub const MAX_GROUP: u64 = 1024;
 
@@ -181,7 +197,7 @@ impl Program {
         let findings = ran.report.finish(self, &shared);
         if let Some(stop) = stopped {
             let found: String = findings.iter().map(|f| format!("{f}\n")).collect();
-            return Err(LaunchError::Stopped(found + &self.stopped(stop, options.max_steps)));
+            return Err(LaunchError::Stopped(found + &self.stopped(stop, options)));
         }
         Ok(Outcome { findings, counters: ran.counters, printf: ran.printf })
     }
@@ -203,12 +219,23 @@ impl Program {
         out
     }
 
-    fn stopped(&self, stop: Stop, max_steps: u64) -> String {
+    fn stopped(&self, stop: Stop, options: &LaunchOptions) -> String {
         match stop {
             Stop::Steps(span) => self.message(
                 span,
                 "error",
-                &format!("a work-group was still running here after {max_steps} instructions"),
+                &format!(
+                    "a work-group was still running here after {} instructions: an endless loop, or a limit that is too low",
+                    options.max_steps
+                ),
+            ),
+            Stop::Time(span) => self.message(
+                span,
+                "error",
+                &format!(
+                    "a work-group was still running here after {:?}: an endless loop, or a time limit that is too low",
+                    options.max_time.unwrap_or_default()
+                ),
             ),
             Stop::Trap(span) => self.message(span, "error", "the kernel stopped itself here"),
         }
@@ -224,9 +251,20 @@ impl Program {
         options: &LaunchOptions,
     ) -> Result<Shared<'a>, LaunchError> {
         if args.len() != info.args.len() {
-            let message =
-                format!("`{}` takes {} arguments, {} are given", info.name, info.args.len(), args.len());
+            let message = format!(
+                "`{}` takes {}, given: {}",
+                info.name,
+                counted(info.args.len(), "argument"),
+                args.len()
+            );
             return Err(LaunchError::Argument { index: args.len(), message });
+        }
+        let private = u64::from(code.private_bytes) * range.local.iter().product::<u64>();
+        if private > MAX_PRIVATE {
+            return Err(LaunchError::Range(format!(
+                "`{}` takes {} bytes of private memory a work-item, {private} for a work-group of {:?}; {MAX_PRIVATE} are possible",
+                info.name, code.private_bytes, range.local
+            )));
         }
         let mut shared = Shared {
             code,
@@ -239,6 +277,7 @@ impl Program {
             local_bytes: code.local_bytes,
             local_arguments: Vec::new(),
             max_steps: options.max_steps,
+            max_time: options.max_time,
             sub_group: options.sub_group.max(1),
         };
         for (register, value) in &code.constants {
@@ -264,9 +303,17 @@ fn check_range(info: &KernelInfo, range: &NdRange) -> Result<(), LaunchError> {
     let items = range.local.iter().try_fold(1u64, |p, l| p.checked_mul(*l)).unwrap_or(u64::MAX);
     if items == 0 || items > MAX_GROUP {
         let message = format!(
-            "a work-group of {:?} has {items} work-items; 1 to {MAX_GROUP} are possible",
-            range.local
+            "a work-group of {:?} has {}; 1 to {MAX_GROUP} are possible",
+            range.local,
+            counted(items, "work-item")
         );
+        return Err(LaunchError::Range(message));
+    }
+    let countable = |sizes: [u64; 3]| sizes.iter().try_fold(1u64, |p, n| p.checked_mul(*n)).is_some();
+    let reachable = (0..3).all(|d| range.offset[d].checked_add(range.global[d]).is_some());
+    if !countable(range.global) || !reachable {
+        let message =
+            format!("{:?} work-items from {:?} on cannot be counted in 64 bits", range.global, range.offset);
         return Err(LaunchError::Range(message));
     }
     match info.required_group {
@@ -322,14 +369,21 @@ fn argument_bytes(
         }
         (ArgKind::Local, Arg::Local(bytes)) => {
             let offset = shared.local_bytes.next_multiple_of(128);
-            shared.local_bytes = offset + *bytes as u32;
+            let end = u64::from(offset).saturating_add(*bytes as u64);
+            if end > MAX_LOCAL {
+                return wrong(format!(
+                    "{bytes} bytes of local memory make {end} of the group; {MAX_LOCAL} are possible"
+                ));
+            }
+            // Not above `MAX_LOCAL`; lowering and the parser bound the number of objects far below 2^32.
+            shared.local_bytes = end as u32;
             let object = (shared.code.local_objects.len() + shared.local_arguments.len()) as u32;
             shared.local_arguments.push((offset, *bytes as u32, index));
             object_pointer(Space::Local, object, u64::from(offset)).to_le_bytes().to_vec()
         }
         (ArgKind::Value(size), Arg::Scalar(bytes)) if *size == bytes.len() as u64 => bytes.to_vec(),
         (ArgKind::Value(size), Arg::Scalar(bytes)) => {
-            return wrong(format!("the parameter takes {size} bytes, {} are given", bytes.len()));
+            return wrong(format!("the parameter takes {}, given: {}", counted(*size, "byte"), bytes.len()));
         }
         (ArgKind::Buffer { .. }, _) => return wrong("the parameter takes a buffer".to_string()),
         (ArgKind::Local, _) => return wrong("the parameter takes a size of local memory".to_string()),

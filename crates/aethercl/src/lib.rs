@@ -21,12 +21,14 @@ pub mod preprocess;
 mod program;
 mod sema;
 pub mod source;
+mod text;
 pub mod types;
 
 pub use check::{Checks, Finding, FindingKind};
 pub use compile::{BuildError, Source, compile, compile_for};
 pub use counters::Counters;
-pub use launch::{Access, Arg, LaunchError, LaunchOptions, NdRange, Outcome};
+pub use launch::{Access, Arg, LaunchError, LaunchOptions, MAX_STEPS, MAX_TIME, NdRange, Outcome};
 pub use memory::Memory;
 pub use options::{Includes, Target};
 pub use program::{ArgInfo, ArgKind, KernelInfo, Program};
+pub use text::counted;

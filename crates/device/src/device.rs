@@ -333,6 +333,8 @@ impl Device {
         launch: impl FnOnce(bool) -> Result<Option<Event>>,
     ) -> Result<()> {
         self.0.counters.launches.fetch_add(1, Ordering::Relaxed);
+        // A driver that runs kernels inside of this process can end it: the last of these lines then name the kernel.
+        tracing::trace!(variant = label.variant, "launch {}", label.name);
         match launch(self.0.profiler.is_on())? {
             Some(event) => self.0.profiler.record(self.driver(), label, event, range),
             None => Ok(()),

@@ -1,8 +1,56 @@
-//! Paths that results go to.
+//! Files that several programs read and write at one time: whole or absent, locked while they are changed, and trusted only
+//! where nobody else could have written them.
 
 use crate::{Error, Result};
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The name, where it names a file directly in a folder: what is read from a file must not lead out of the folder that it is about.
+///
+/// # Errors
+/// `Format` for a path with folders in it, an absolute one, `.`, `..`, and names that only some systems take apart.
+pub fn plain_name(name: &str) -> Result<&str> {
+    let mut parts = Path::new(name).components();
+    let one = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
+    if one && !name.contains(['/', '\\', '\0', ':']) {
+        return Ok(name);
+    }
+    Err(Error::format(format!("{name:?} is not the plain name of a file: folders are not allowed here")))
+}
+
+/// A path beside `path` that no other thread or program uses at this time.
+pub fn beside(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".tmp-{}-{number}", std::process::id()));
+    path.with_file_name(name)
+}
+
+/// Writes a file beside the path and renames it: readers see the old content or the new, never half of it, and of two writers at
+/// one time one wins. The folder has to exist.
+///
+/// # Errors
+/// Those of creating, writing and renaming. The file at the path is then as before, and nothing half-written stays.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let (mut file, aside) = loop {
+        let aside = beside(path);
+        // Never into a file that is there: a program of the same number on another machine may be writing it, or somebody may have
+        // put a link in its place.
+        match OpenOptions::new().write(true).create_new(true).open(&aside) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            opened => break (opened?, aside),
+        }
+    };
+    let written = file.write_all(content);
+    drop(file);
+    written.and_then(|()| fs::rename(&aside, path)).inspect_err(|_| {
+        // The rest of a full disk's file would only take the space that is missing.
+        let _ = fs::remove_file(&aside);
+    })
+}
 
 /// Checks that a file can be written at `path` later, and leaves nothing behind: work that takes long asks before it begins.
 /// What exists and is no file, such as a pipe or `/dev/stdout`, is taken to be writable.
@@ -12,38 +60,214 @@ use std::path::Path;
 pub fn check_writable(path: &Path) -> Result<()> {
     let fail = |e| Error::io("writing", path, &e);
     if path.is_dir() || path.file_name().is_none() {
-        return Err(fail(std::io::ErrorKind::IsADirectory.into()));
+        return Err(fail(ErrorKind::IsADirectory.into()));
     }
     if path.exists() && !path.is_file() {
         return Ok(());
     }
     // A file of its own: the one that may be there stays as it is.
-    let aside = path.with_extension(format!("tmp-{}", std::process::id()));
+    let aside = beside(path);
     fs::write(&aside, b"").map_err(fail)?;
     fs::remove_file(&aside).map_err(fail)
+}
+
+/// The right to change a file, held until it is dropped, by one thread of one program.
+#[derive(Debug)]
+pub struct Lock {
+    /// Closing the file gives the lock back, also where the program is killed.
+    _file: Option<File>,
+}
+
+impl Lock {
+    /// Waits for the right to read, change and write back the file at `path`, whose folder has to exist. The lock is a file of its
+    /// own beside it, which stays: what is renamed away cannot be waited for.
+    ///
+    /// # Errors
+    /// Those of creating the lock's file. Where a file system knows no locks there is none, and no error.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(".lock");
+        let file =
+            OpenOptions::new().create(true).truncate(false).write(true).open(path.with_file_name(name))?;
+        match file.lock() {
+            Ok(()) => Ok(Self { _file: Some(file) }),
+            Err(e) if e.kind() == ErrorKind::Unsupported => Ok(Self { _file: None }),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// When a program that runs now was started, in the system's own unit: with its number, which the system gives out again, it tells
+/// programs apart. `None` where it does not run, or the system does not say.
+pub fn started(process: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The program's name, in brackets, may hold anything; the start is the 20th field behind it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Creates a folder, and those above it, that only its owner may enter: a cache that others may write to is not read.
+///
+/// # Errors
+/// Those of creating it; one that exists stays as it is.
+pub fn create_private(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// Why a file or folder could hold what another user put there; `None` where only this user and the administrator can write to
+/// it. What does not exist, and systems that know no owners, count as fine.
+pub fn distrust(path: &Path) -> Option<String> {
+    let about = fs::metadata(path).ok()?;
+    distrust_of(&about).map(|why| format!("{} {why}", path.display()))
+}
+
+/// As [`distrust`] for a file that is open, without its name.
+#[cfg(unix)]
+pub fn distrust_of(about: &fs::Metadata) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    distrusted(about.uid(), about.mode(), fs::metadata("/proc/self").ok().map(|me| me.uid()))
+}
+
+/// As [`distrust`] for a file that is open, without its name.
+#[cfg(not(unix))]
+pub fn distrust_of(_: &fs::Metadata) -> Option<String> {
+    None
+}
+
+#[cfg(unix)]
+fn distrusted(owner: u32, mode: u32, me: Option<u32>) -> Option<String> {
+    if let Some(me) = me
+        && owner != me
+        && owner != 0
+    {
+        return Some(format!("belongs to user {owner}, and this is user {me}"));
+    }
+    (mode & 0o022 != 0).then(|| {
+        format!("can be written by other users (mode {:03o}; `chmod go-w` takes that away)", mode & 0o777)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    fn a_name_out_of_a_file_does_not_lead_out_of_its_folder() {
+        for good in ["model.safetensors", "a b", "..a", "a.", "step-00000001"] {
+            assert_eq!(plain_name(good).unwrap(), good);
+        }
+        for bad in
+            ["", ".", "..", "../x", "a/b", "/etc/passwd", "a/", "./a", "a/..", "a\\b", "..\\x", "C:x", "a\0b"]
+        {
+            let error = plain_name(bad).unwrap_err();
+            assert!(error.message().contains("plain name"), "{bad:?}: {error}");
+        }
+    }
+
+    /// With one name a process both threads wrote into one file, and the second rename found nothing.
+    #[test]
+    fn two_threads_that_replace_a_file_write_into_files_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("entry");
+        let start = Barrier::new(8);
+        std::thread::scope(|scope| {
+            for i in 0..8u8 {
+                let (path, start) = (&path, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    for _ in 0..50 {
+                        replace(path, &[i; 10_000]).unwrap();
+                        let read = fs::read(path).unwrap();
+                        assert!(read.len() == 10_000 && read.iter().all(|b| *b == read[0]));
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing half-written stays");
+    }
 
     #[test]
     fn paths_that_cannot_be_written_are_found_beforehand() {
-        let dir = std::env::temp_dir().join(format!("netcl-writable-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let path = dir.join("trace.json");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.json");
         check_writable(&path).unwrap();
         assert!(!path.exists());
         fs::write(&path, "old").unwrap();
         check_writable(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
-        for bad in [dir.clone(), dir.join("none/trace.json"), path.join("x")] {
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        for bad in [dir.path().to_owned(), dir.path().join("none/trace.json"), path.join("x")] {
             assert!(check_writable(&bad).unwrap_err().message().contains(&bad.display().to_string()));
         }
         if cfg!(unix) {
             check_writable(Path::new("/dev/null")).unwrap();
         }
-        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("folder");
+        fs::create_dir(&path).unwrap();
+        assert!(replace(&path, b"x").is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("count");
+        fs::write(&path, "0").unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let _lock = Lock::of(&path).unwrap();
+                        let n: u32 = fs::read_to_string(&path).unwrap().parse().unwrap();
+                        replace(&path, (n + 1).to_string().as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_to_string(&path).unwrap(), "200");
+    }
+
+    #[test]
+    fn a_process_number_alone_does_not_name_a_program() {
+        if !Path::new("/proc/self/stat").exists() {
+            return;
+        }
+        assert!(started(std::process::id()).is_some());
+        assert_eq!(started(u32::MAX), None);
+        assert_ne!(started(1), started(std::process::id()));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_others_may_write_is_not_trusted() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("a/b");
+        create_private(&folder).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(distrust(&folder), None);
+        for mode in [0o777, 0o770, 0o702] {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+            let why = distrust(&folder).unwrap();
+            assert!(
+                why.contains("other users") && why.contains("a/b") && why.contains("chmod go-w"),
+                "{why}"
+            );
+        }
+        assert_eq!(distrust(&dir.path().join("missing")), None);
+        // The administrator's files are fine; another user's are not, whatever their mode.
+        assert_eq!(distrusted(0, 0o755, Some(1000)), None);
+        assert_eq!(distrusted(1000, 0o755, Some(1000)), None);
+        assert!(distrusted(1001, 0o700, Some(1000)).unwrap().contains("user 1001"));
+        assert!(distrusted(1000, 0o700, Some(0)).is_some());
     }
 }

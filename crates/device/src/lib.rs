@@ -6,6 +6,7 @@
 pub mod driver;
 pub mod error;
 pub mod fault;
+pub mod files;
 pub mod host;
 pub mod null;
 pub mod record;
@@ -14,7 +15,6 @@ pub mod sim;
 mod buffer;
 mod capabilities;
 mod device;
-mod files;
 mod open;
 mod opencl;
 mod pool;
@@ -22,6 +22,7 @@ mod profile;
 mod settings;
 mod timeline;
 
+pub use aethercl::counted;
 pub use buffer::Buffer;
 pub use capabilities::{Capabilities, DeviceKind};
 pub use device::{Device, Label, TagGuard};

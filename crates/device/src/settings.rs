@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Everything the environment decides. `docs/env-vars.md` lists the variables.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +80,15 @@ pub struct SimSettings {
     /// `NETCL_SIM_SAMPLE`: run so many groups of each launch instead of all and scale up what they did: times of large
     /// launches, without their results.
     pub sample: Option<u64>,
+    /// `NETCL_SIM_TIMEOUT`: seconds that a work-group may take before it counts as hanging; `Some(None)`, written 0, for as
+    /// long as it takes.
+    pub timeout: Option<Option<Duration>>,
+}
+
+/// A limit in seconds; 0 is none. What is no number sets nothing.
+fn seconds(text: &str) -> Option<Option<Duration>> {
+    let limit = Duration::try_from_secs_f64(text.trim().parse().ok()?).ok()?;
+    Some((!limit.is_zero()).then_some(limit))
 }
 
 impl Settings {
@@ -110,6 +120,7 @@ impl Settings {
                 trace_level: std::env::var("NETCL_SIM_TRACE_LEVEL").unwrap_or_default(),
                 memory: std::env::var("NETCL_SIM_MEMORY").ok().and_then(|v| v.parse().ok()),
                 sample: std::env::var("NETCL_SIM_SAMPLE").ok().and_then(|v| v.parse().ok()),
+                timeout: std::env::var("NETCL_SIM_TIMEOUT").ok().and_then(|v| seconds(&v)),
             },
             matmul_precision: MatmulPrecision::default(),
         }

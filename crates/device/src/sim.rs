@@ -20,9 +20,6 @@ use aethercl::{Checks, Finding, Includes, LaunchOptions, NdRange, Source, Target
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Instructions after which a group counts as hanging. The longest kernels of netcl take a thousandth of them, and a loop of
-/// nothing comes to its end in seconds.
-const MAX_STEPS: u64 = 100_000_000;
 /// Findings that an error shows; one defect makes one in every work-item.
 const SHOWN: usize = 4;
 
@@ -167,7 +164,7 @@ impl SimDriver {
             checks,
             threads: std::thread::available_parallelism().map_or(1, Into::into),
             sub_group: profile.compute.simd_width,
-            max_steps: MAX_STEPS,
+            max_time: settings.timeout.unwrap_or(Some(aethercl::MAX_TIME)),
             sample: settings.sample,
             ..LaunchOptions::default()
         };

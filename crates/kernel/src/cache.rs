@@ -3,9 +3,13 @@
 //! A file's name is the hash of source, options, device, driver, platform and format version, so a stale entry is never
 //! found. Files are written aside and renamed; readers see a whole file or none. Each begins with one line of JSON that
 //! says what it is, followed by the hash of the binary and the binary.
+//!
+//! A binary is native code that the driver runs in this process, so a folder or file that another user may have written is not read.
 
+use netcl_device::files::{self, distrust, distrust_of};
 use netcl_device::{Capabilities, Settings};
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 use std::path::PathBuf;
 
 /// Changes when the layout of the files changes.
@@ -33,12 +37,22 @@ pub struct CacheEntry {
 }
 
 impl DiskCache {
-    /// The cache the settings name; `None` when they say to keep nothing.
+    /// The cache the settings name; `None` when they say to keep nothing. Whether it may be used is for [`DiskCache::distrust`].
     pub fn of(settings: &Settings) -> Option<Self> {
         if settings.no_binary_cache {
             return None;
         }
         settings.cache_dir.as_ref().map(|dir| Self { folder: dir.join("kernels") })
+    }
+
+    /// Why the folder is not to be used: another user may have put kernels there. `None` where it is fine.
+    pub fn distrust(&self) -> Option<String> {
+        let above = self.folder.parent().and_then(distrust);
+        let why = above.or_else(|| distrust(&self.folder))?;
+        Some(format!(
+            "compiled kernels are neither read nor kept: {why}, and a kernel is code that runs as you. NETCL_CACHE_DIR names another \
+             folder"
+        ))
     }
 
     /// Where the files are.
@@ -59,7 +73,7 @@ impl DiskCache {
 
     /// The binary of an entry, if it is there and whole.
     pub fn read(&self, key: &str) -> Option<Vec<u8>> {
-        let bytes = std::fs::read(self.folder.join(key)).ok()?;
+        let bytes = self.read_file(key)?;
         let (entry, binary) = split(&bytes)?;
         let whole =
             entry.bytes == binary.len() as u64 && entry.hash == blake3::hash(binary).to_hex().as_str();
@@ -67,6 +81,19 @@ impl DiskCache {
             tracing::warn!("kernel cache: {key} is damaged and is built again");
         }
         (whole && !binary.is_empty()).then(|| binary.to_vec())
+    }
+
+    /// The file of an entry, where only this user can have written it.
+    fn read_file(&self, key: &str) -> Option<Vec<u8>> {
+        let mut file = std::fs::File::open(self.folder.join(key)).ok()?;
+        let about = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        if let Some(why) = distrust_of(&about) {
+            tracing::warn!("kernel cache: {key} {why}; it is built again");
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 
     /// Whether an entry was noted as kept by the driver.
@@ -94,13 +121,11 @@ impl DiskCache {
     }
 
     fn write_entry(&self, key: &str, entry: &CacheEntry, binary: &[u8]) -> std::io::Result<()> {
-        std::fs::create_dir_all(&self.folder)?;
+        files::create_private(&self.folder)?;
         let mut bytes = serde_json::to_vec(entry)?;
         bytes.push(b'\n');
         bytes.extend_from_slice(binary);
-        let aside = self.folder.join(format!("{key}.tmp.{}", std::process::id()));
-        std::fs::write(&aside, bytes)?;
-        std::fs::rename(&aside, self.folder.join(key))
+        files::replace(&self.folder.join(key), &bytes)
     }
 
     /// Every entry, sorted by kernel.
@@ -120,8 +145,11 @@ impl DiskCache {
             Err(e) => return Err(e),
             Ok(files) => {
                 for file in files {
-                    std::fs::remove_file(file?.path())?;
-                    removed += 1;
+                    match std::fs::remove_file(file?.path()) {
+                        // Another program was faster.
+                        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                        gone => gone.map(|()| removed += 1)?,
+                    }
                 }
             }
         }
@@ -132,4 +160,75 @@ impl DiskCache {
 fn split(bytes: &[u8]) -> Option<(CacheEntry, &[u8])> {
     let end = bytes.iter().position(|b| *b == b'\n')?;
     Some((serde_json::from_slice(&bytes[..end]).ok()?, &bytes[end + 1..]))
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::Programs;
+    use netcl_device::null::NullDriver;
+    use netcl_device::{Device, DeviceKind};
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    fn capabilities() -> Capabilities {
+        Capabilities::floor("gpu:0", DeviceKind::Gpu)
+    }
+
+    fn cache(folder: &Path) -> DiskCache {
+        let settings = Settings { cache_dir: Some(folder.into()), ..Settings::default() };
+        DiskCache::of(&settings).unwrap()
+    }
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_cache_that_others_may_write_gets_no_native_code_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = cache(folder.path());
+        assert_eq!(disk.distrust(), None);
+        disk.write("key", "k", &capabilities(), b"native code");
+        assert_eq!(disk.read("key").as_deref(), Some(b"native code".as_slice()));
+        assert_eq!(fs::metadata(disk.folder()).unwrap().permissions().mode() & 0o777, 0o700);
+        for open in [folder.path(), disk.folder()] {
+            chmod(open, 0o777);
+            let why = disk.distrust().unwrap();
+            assert!(why.contains(&open.display().to_string()) && why.contains("chmod go-w"), "{why}");
+            let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+            let device = Device::from_driver(Box::new(NullDriver::new(capabilities())), settings);
+            assert!(Programs::of(&device).disk(&device).is_none());
+            chmod(open, 0o700);
+            let settings = device.settings().clone();
+            let device = Device::from_driver(Box::new(NullDriver::new(capabilities())), settings);
+            assert!(Programs::of(&device).disk(&device).is_some());
+        }
+        chmod(&disk.folder().join("key"), 0o666);
+        assert_eq!(disk.read("key"), None, "a file that others may write");
+    }
+
+    /// With one name a process, two threads wrote into one file beside it.
+    #[test]
+    fn threads_that_store_one_kernel_at_one_time_store_it_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = cache(folder.path());
+        std::thread::scope(|scope| {
+            for i in 0..8u8 {
+                let disk = &disk;
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        disk.write("key", "k", &capabilities(), &vec![i; 1000 * usize::from(i + 1)]);
+                        let read = disk.read("key").unwrap();
+                        assert!(
+                            read.iter().all(|b| *b == read[0])
+                                && read.len() == 1000 * usize::from(read[0] + 1)
+                        );
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(disk.folder()).unwrap().count(), 1);
+    }
 }

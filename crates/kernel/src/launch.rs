@@ -9,7 +9,7 @@ use crate::programs::Programs;
 use crate::tune::Tuning;
 use netcl_device::driver::{Access, Range};
 use netcl_device::record::{Argument, Note};
-use netcl_device::{Buffer, Device, Error, Label, Result};
+use netcl_device::{Buffer, Device, Error, ErrorKind, Label, Result};
 use std::cell::RefCell;
 
 /// Something a launch can bind: a buffer from an offset on.
@@ -238,11 +238,14 @@ impl<'a> Launch<'a> {
         let buffer = operand.buffer();
         match &self.parts.device {
             None => self.parts.device = Some(buffer.device().clone()),
-            Some(d) if !d.same(buffer.device()) => self.fail(format!(
-                "arguments on two devices, {} and {}: move one with `to_device`",
-                d.capabilities().id,
-                buffer.device().capabilities().id
-            )),
+            Some(d) if !d.same(buffer.device()) => self.fail(
+                ErrorKind::Device,
+                &format!(
+                    "arguments on two devices, {} and {}: move one with `to_device`",
+                    d.capabilities().id,
+                    buffer.device().capabilities().id
+                ),
+            ),
             Some(_) => {}
         }
         self.parts.bytes += operand.bytes() as u64;
@@ -255,16 +258,25 @@ impl<'a> Launch<'a> {
                 Err(e) => self.parts.error = Some(e),
             }
         } else {
-            self.fail(format!(
-                "argument {} starts at byte {offset}, which is not aligned",
-                self.parts.slots.len()
-            ));
+            let at = self.parts.slots.len();
+            self.fail(
+                ErrorKind::Launch,
+                &format!("argument {at} starts at byte {offset}, which is not aligned: pass a contiguous copy, or use `read_base`"),
+            );
         }
         self
     }
 
-    fn fail(&mut self, why: String) {
-        self.parts.error = Some(Error::internal(format!("{} {}: {why}", self.kernel.name, self.entry)));
+    fn fail(&mut self, kind: ErrorKind, why: &str) {
+        self.parts.error = Some(Error::new(kind, format!("{}: {why}", self.name())));
+    }
+
+    /// The kernel, and its entry where that has a name of its own.
+    fn name(&self) -> String {
+        if self.kernel.name == self.entry {
+            return self.entry.into();
+        }
+        format!("{} {}", self.kernel.name, self.entry)
     }
 
     /// Builds the kernel if it is new and enqueues it. A launch of no work-items does nothing.
@@ -279,7 +291,8 @@ impl<'a> Launch<'a> {
             return Err(error);
         }
         let Some(device) = self.parts.device.take() else {
-            return Err(Error::internal(format!("{}: a launch without memory arguments", self.kernel.name)));
+            let why = "a launch without memory arguments: the device is that of the first one";
+            return Err(Error::launch(format!("{}: {why}", self.name())));
         };
         let (which, bucket) = ((self.kernel, self.entry), self.parts.bucket);
         let wg = Tuning::of(&device).resolve(&device, which, bucket, &mut self.parts.defines);

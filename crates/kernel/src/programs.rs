@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// Options of every build. No `-cl-fast-relaxed-math`: it lets a compiler assume there are no NaNs, and NaNs must be found.
 /// `-w`: PoCL counts its compiler's warnings on the program's stderr, where nobody sees what they say: loops not unrolled, and
@@ -37,6 +37,8 @@ pub struct Programs {
     loaded: AtomicU64,
     micros: AtomicU64,
     sources: Mutex<Option<Vec<(&'static str, String)>>>,
+    /// The cache on disk, where there is one that may be used.
+    disk: OnceLock<Option<DiskCache>>,
 }
 
 impl Programs {
@@ -58,7 +60,8 @@ impl Programs {
             return Ok(Arc::clone(found));
         }
         let program = self.program(device, kernel, defines)?;
-        let handle = Arc::new(device.driver().kernel(&program, entry)?);
+        let handle = device.driver().kernel(&program, entry).map_err(|e| entry_error(kernel, entry, e))?;
+        let handle = Arc::new(handle);
         self.kernels.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&handle));
         Ok(handle)
     }
@@ -97,9 +100,9 @@ impl Programs {
         };
         let options = format!("{OPTIONS} {lacks} {nvidia} {}", (kernel.options)(capabilities));
         let options = options.trim();
-        let disk = DiskCache::of(device.settings());
+        let disk = self.disk(device);
         let key = DiskCache::key(source, options, capabilities);
-        if let Some(disk) = &disk {
+        if let Some(disk) = disk {
             if driver_caches(capabilities) {
                 // PoCL keeps every kernel it compiled; asking it for binaries would compile them all once more.
                 let known = disk.knows(&key);
@@ -122,13 +125,28 @@ impl Programs {
             }
         }
         let program = self.compile(device, kernel, source, options, false)?;
-        if let Some(disk) = &disk {
+        if let Some(disk) = disk {
             match device.driver().binary(&program) {
                 Ok(binary) => disk.write(&key, kernel.name, capabilities, &binary),
                 Err(e) => tracing::debug!("no binary of {}: {e}", kernel.name),
             }
         }
         Ok(program)
+    }
+
+    /// The cache on disk; a warning, once, where the folder is not fit for one.
+    pub(crate) fn disk(&self, device: &Device) -> Option<&DiskCache> {
+        let open = || {
+            let disk = DiskCache::of(device.settings())?;
+            match disk.distrust() {
+                None => Some(disk),
+                Some(why) => {
+                    tracing::warn!("{why}");
+                    None
+                }
+            }
+        };
+        self.disk.get_or_init(open).as_ref()
     }
 
     fn compile(
@@ -214,11 +232,57 @@ pub(crate) fn assemble(kernel: &Kernel, defines: &[(&'static str, Value)]) -> St
     source
 }
 
+/// That a text has no such entry, with those that it has; another error of a driver with the kernel's name.
+fn entry_error(kernel: &Kernel, entry: &str, cause: Error) -> Error {
+    let generated = kernel.generated.map(|text| text()).unwrap_or_default();
+    let texts = kernel.includes.iter().copied().chain([generated.as_str(), kernel.source]);
+    let names: Vec<String> = texts.flat_map(entries).collect();
+    if names.iter().any(|name| name == entry) {
+        return cause.context(kernel.name);
+    }
+    let there = if names.is_empty() { "none".into() } else { names.join(", ") };
+    Error::new(
+        cause.kind(),
+        format!(
+            "the text of kernel {} has no entry {entry}; its entries are: {there} ({})",
+            kernel.name,
+            cause.message()
+        ),
+    )
+}
+
+/// Names of the functions that a text declares as kernels.
+fn entries(text: &str) -> Vec<String> {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("/*") {
+        code.push_str(&rest[..at]);
+        rest = rest[at..].find("*/").map_or("", |end| &rest[at + end + 2..]);
+    }
+    code.push_str(rest);
+    let lines = code.lines().map(|l| l.split("//").next().unwrap_or_default());
+    let code = lines.collect::<Vec<_>>().join("\n");
+    let mut words =
+        code.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty()).peekable();
+    let mut names = Vec::new();
+    while let Some(word) = words.next() {
+        if word != "__kernel" && word != "kernel" {
+            continue;
+        }
+        // Attributes may stand between; another kernel begins a new one.
+        let void = words.by_ref().find(|w| *w == "void");
+        names.extend(void.and_then(|_| words.next()).map(String::from));
+    }
+    names
+}
+
 /// Build failures keep the source, name it, and show the lines the log points at.
 fn build_error(device: &Device, kernel: &Kernel, source: &str, cause: &Error) -> Error {
-    let folder = device.settings().cache_dir.clone().unwrap_or_else(std::env::temp_dir).join("failed");
+    let own = || std::env::temp_dir().join(format!("netcl-{}", std::process::id()));
+    let folder = device.settings().cache_dir.clone().unwrap_or_else(own).join("failed");
     let path = folder.join(format!("{}.cl", kernel.name));
-    let saved = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, source));
+    let saved = netcl_device::files::create_private(&folder)
+        .and_then(|()| netcl_device::files::replace(&path, source.as_bytes()));
     let place = match saved {
         Ok(()) => format!("the full source is in {}", path.display()),
         Err(e) => format!("the source could not be saved to {}: {e}", path.display()),
@@ -282,5 +346,33 @@ impl Hasher for Mix {
     }
     fn finish(&self) -> u64 {
         self.0 ^ self.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_device::Settings;
+
+    #[test]
+    fn entries_of_a_text_are_found_behind_attributes_and_not_in_comments() {
+        let text = "// a kernel void in_words(\n/* kernel void old(void); */\n__kernel void first(__global int *x) {}\n\
+            __kernel __attribute__((reqd_work_group_size(WG, 1, 1)))\nvoid second(int n) {}\nvoid helper() {}\nkernel void third() {}";
+        assert_eq!(entries(text), ["first", "second", "third"]);
+    }
+
+    #[test]
+    fn a_wrong_entry_names_the_text_and_its_entries() {
+        static WRONG: Kernel = Kernel::new(
+            "entry_test",
+            "__kernel void one(__global float *x) {} __kernel void two(__global float *x) {}",
+        );
+        let device = Device::open("sim", &Settings::default()).unwrap();
+        let x = device.allocate(64).unwrap();
+        let error = WRONG.launch("three").write(&x).groups(1).run().unwrap_err();
+        assert!(
+            error.message().contains("kernel entry_test has no entry three; its entries are: one, two"),
+            "{error}"
+        );
     }
 }

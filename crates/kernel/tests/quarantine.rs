@@ -25,7 +25,7 @@ fn chosen(device: &Device) -> &'static str {
 
 fn suspect(kernel: &Kernel, params: Option<Params>) -> Suspect {
     let (kernel, text) = (kernel.name.into(), Some(kernel.fingerprint()));
-    Suspect { kernel, params, text, why: "test".into(), unfinished: 0, process: None }
+    Suspect { kernel, params, text, why: "test".into(), ..Suspect::default() }
 }
 
 #[test]
@@ -97,6 +97,57 @@ fn a_damaged_file_counts_as_empty() {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, "{ not json").unwrap();
     assert_eq!(chosen(&device(&settings, "1")), "job_fast");
+}
+
+/// Each program wrote all that it held: what another one had found since it was opened was gone.
+#[test]
+fn two_programs_keep_each_others_suspects() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+    let names: Vec<&str> = vec!["a", "b", "c", "d"];
+    let programs: Vec<_> = names.iter().map(|_| device(&settings, "1")).collect();
+    // Opened before anybody writes.
+    let tunings: Vec<_> = programs.iter().map(Tuning::of).collect();
+    std::thread::scope(|scope| {
+        for (tuning, name) in tunings.iter().zip(&names) {
+            scope.spawn(move || {
+                for turn in 0..10 {
+                    let mut held = tuning.quarantine().suspects();
+                    held.push(Suspect {
+                        kernel: format!("{name}{turn}"),
+                        why: "test".into(),
+                        ..Suspect::default()
+                    });
+                    tuning.quarantine().replace(held);
+                    tuning.quarantine().save().unwrap();
+                }
+            });
+        }
+    });
+    let later = Tuning::of(&device(&settings, "1"));
+    assert_eq!(later.quarantine().suspects().len(), 40);
+    // What one program tests again and finds healthy is not brought back by another that still holds it.
+    later.quarantine().replace(Vec::new());
+    later.quarantine().save().unwrap();
+    let path = later.quarantine().path().unwrap().to_owned();
+    assert!(!path.exists());
+    assert!(tunings[0].proven(&programs[0], &FAST, || Ok(())));
+    assert!(!path.exists(), "{}", std::fs::read_to_string(&path).unwrap_or_default());
+}
+
+/// The system gives numbers of programs out again, and in a container every first program is number 1.
+#[test]
+fn a_process_number_that_is_in_use_again_is_not_the_program_that_ended() {
+    let me = std::process::id();
+    let Some(started) = netcl_device::files::started(me) else { return };
+    let mine = Suspect { unfinished: 2, process: Some(me), started: Some(started), ..Suspect::default() };
+    assert_eq!(mine.ended(), 1, "it still runs");
+    assert_eq!(
+        Suspect { started: Some(started + 1), ..mine.clone() }.ended(),
+        2,
+        "another program of this number"
+    );
+    assert_eq!(Suspect { process: Some(u32::MAX), ..mine }.ended(), 2, "no program of this number");
 }
 
 /// While the test runs the variant is marked on disk: a second program that ends meanwhile leaves it in quarantine.

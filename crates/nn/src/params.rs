@@ -96,8 +96,11 @@ impl Params {
     pub fn make(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<Tensor> {
         let shape = shape.into();
         let count = shape.count();
-        if self.get(name).is_some() {
-            return Err(Error::internal(format!("two parameters are called {name}")));
+        if let Some(other) = self.get(name) {
+            return Err(Error::format(format!(
+                "there is a parameter {name} already, of shape {}: each layer needs a name of its own, which its parameters begin with",
+                other.shape()
+            )));
         }
         let step = count.next_multiple_of(ALIGN);
         if self.arenas.last().is_none_or(|a| a.used + step > a.whole.count()) {

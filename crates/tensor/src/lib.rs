@@ -14,7 +14,7 @@ pub mod tape;
 mod tensor;
 
 pub use dtype::DType;
-pub use netcl_device::{Device, Error, ErrorKind, Result, Settings};
+pub use netcl_device::{Device, Error, ErrorKind, Result, Settings, counted};
 pub use random::Generator;
 pub use shape::{Layout, Shape};
 pub use tape::{detect_anomaly, no_grad};

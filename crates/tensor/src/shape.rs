@@ -32,7 +32,10 @@ impl Shape {
         self.0.last().copied().unwrap_or(1)
     }
     fn exactly<const N: usize>(&self) -> Result<[usize; N]> {
-        self.0.as_slice().try_into().map_err(|_| Error::shape(format!("expected {N} axes, got shape {self}")))
+        self.0.as_slice().try_into().map_err(|_| {
+            let wanted = netcl_device::counted(N, "axis");
+            Error::shape(format!("expected {wanted}, got shape {self}"))
+        })
     }
     /// Two axes, or an error.
     pub fn dims2(&self) -> Result<[usize; 2]> {

@@ -2,7 +2,7 @@
 
 use crate::shape::{Layout, Shape};
 use crate::tape::Autograd;
-use crate::{DType, Device, Error, Result};
+use crate::{DType, Device, Error, Result, counted};
 use half::{bf16, f16};
 use netcl_device::Buffer;
 use netcl_kernel::Operand;
@@ -81,8 +81,8 @@ impl Tensor {
         let shape = shape.into();
         if bytes.len() != shape.count() * dtype.size() {
             return Err(Error::shape(format!(
-                "{} elements of {dtype} were given for shape {shape}, which has {}",
-                bytes.len() / dtype.size(),
+                "{} of {dtype} given for shape {shape}, which has {}",
+                counted(bytes.len() / dtype.size(), "element"),
                 shape.count()
             )));
         }
@@ -191,7 +191,8 @@ impl Tensor {
         match self.to_vec()?.as_slice() {
             [value] => Ok(*value),
             other => {
-                Err(Error::shape(format!("item: the tensor has {} elements, expected one", other.len())))
+                let count = counted(other.len(), "element");
+                Err(Error::shape(format!("item: the tensor has {count}, expected one")))
             }
         }
     }
@@ -199,8 +200,8 @@ impl Tensor {
     pub fn item_after(&self, event: &netcl_device::driver::Event) -> Result<f32> {
         if self.count() != 1 {
             return Err(Error::shape(format!(
-                "item: the tensor has {} elements, expected one",
-                self.count()
+                "item: the tensor has {}, expected one",
+                counted(self.count(), "element")
             )));
         }
         let mut bytes = vec![0; self.dtype().size()];

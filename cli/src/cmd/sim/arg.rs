@@ -1,5 +1,6 @@
 //! Arguments of a kernel as the command line writes them: `buffer:f32:4096:random`, `i32:7`, `f32x4:1,2,3,4`, `local:f32:64`.
 
+use netcl::device::counted;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -191,7 +192,7 @@ fn scalar(number: &str, values: &str) -> Result<KernelArg, String> {
         found += 1;
     }
     if found != lanes {
-        return Err(format!("{found} values for {lanes} lanes"));
+        return Err(format!("{} for {}", counted(found, "value"), counted(lanes, "lane")));
     }
     // A vector of three takes the room of four.
     if lanes == 3 {
@@ -247,7 +248,7 @@ pub fn sizes(text: &str) -> Result<[u64; 3], String> {
     let mut out = [1; 3];
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > 3 {
-        return Err(format!("{} dimensions; there are at most three", parts.len()));
+        return Err(format!("{}; there are at most three", counted(parts.len(), "dimension")));
     }
     for (slot, part) in out.iter_mut().zip(parts) {
         *slot = part.trim().parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("{part:?} is no size"))?;

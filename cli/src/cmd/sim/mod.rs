@@ -8,11 +8,12 @@ use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Narrat
 use aethercl::model::Profile;
 use aethercl::{Access, ArgKind, Checks, Includes, KernelInfo, LaunchOptions, NdRange, Program, Source};
 use arg::{Init, KernelArg, content, sizes};
-use netcl::device::check_writable;
+use netcl::device::{check_writable, counted};
 use netcl::prelude::*;
 use report::{BufferReport, Report};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Run OpenCL C on the simulated GPU: results, defects, counters, modelled time
 #[derive(clap::Args)]
@@ -60,9 +61,25 @@ struct LaunchArgs {
     /// Device profile: teaching, h200, rx7900xtx, arc-a770, adreno-750, or a TOML file
     #[arg(long, default_value = "teaching")]
     profile: String,
+    /// Seconds that a work-group may take before it counts as hanging; 0 for no limit
+    #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value = "30")]
+    timeout: Timeout,
+    /// Instructions that a work-group may execute before it counts as hanging
+    #[arg(long, value_name = "N", default_value_t = aethercl::MAX_STEPS)]
+    max_steps: u64,
     /// One JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// How long a work-group may take, if there is a limit.
+#[derive(Clone, Copy)]
+struct Timeout(Option<Duration>);
+
+fn timeout(text: &str) -> std::result::Result<Timeout, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("{text} is not a number of seconds"))?;
+    let limit = Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())?;
+    Ok(Timeout((!limit.is_zero()).then_some(limit)))
 }
 
 #[derive(clap::Args)]
@@ -125,8 +142,9 @@ fn check(a: &CheckArgs) -> Result<()> {
             return Ok(());
         }
         return out::result(&format!(
-            "{} builds; {kernels} kernels. With --global and --arg one of them also runs under the checks",
-            a.launch.file.display()
+            "{} builds; {}. With --global and --arg one of them also runs under the checks",
+            a.launch.file.display(),
+            counted(kernels, "kernel")
         ));
     }
     let report = session.run(0, None)?;
@@ -161,7 +179,7 @@ impl<'a> Session<'a> {
         let name = args.file.display().to_string();
         let source = Source { name: &name, text: &text };
         let program = Program::build(&source, flags.trim(), &Includes::from_disk())
-            .map_err(|e| Error::build(e.to_string()))?;
+            .map_err(|e| Error::build(format!("{name} does not build\n{}", e.log.trim_end())))?;
         let warnings = program.hir().warnings.trim_end();
         if !warnings.is_empty() {
             out::note(warnings);
@@ -193,6 +211,8 @@ impl<'a> Session<'a> {
             checks: self.checks,
             threads: std::thread::available_parallelism().map_or(1, Into::into),
             sub_group: self.gpu.profile().compute.simd_width,
+            max_time: self.args.timeout.0,
+            max_steps: self.args.max_steps,
             ..LaunchOptions::default()
         };
         let work = KernelLaunch::new(&self.program, &kernel.name, bindings.clone(), range, options);
@@ -232,7 +252,10 @@ impl<'a> Session<'a> {
         let (items, most) = (local.iter().product::<u64>(), u64::from(self.gpu.profile().compute.max_group));
         if items > most {
             let name = &self.gpu.profile().name;
-            return Err(Error::format(format!("a group of {items} items; {name} allows {most}")));
+            return Err(Error::format(format!(
+                "a group of {}; {name} allows {most}",
+                counted(items, "item")
+            )));
         }
         let dimensions = (1..=3).rev().find(|d| global[d - 1] > 1).unwrap_or(1) as u32;
         Ok(NdRange { global, local, offset: [0; 3], dimensions })
@@ -242,8 +265,8 @@ impl<'a> Session<'a> {
         if kernel.args.len() != self.args.args.len() {
             let wanted: Vec<String> = kernel.args.iter().map(|a| format!("{} {}", a.ty, a.name)).collect();
             return Err(Error::format(format!(
-                "{} arguments for kernel {}, which takes {}: {}",
-                self.args.args.len(),
+                "{} for kernel {}, which takes {}: {}",
+                counted(self.args.args.len(), "argument"),
                 kernel.name,
                 wanted.len(),
                 wanted.join(", ")

@@ -5,6 +5,7 @@ use aethercl::Finding;
 use aethercl::counters::Counters;
 use aethercl::machine::{Completion, Outcome, human_ns};
 use aethercl::model::{Bound, Profile};
+use netcl::device::counted;
 use netcl::prelude::*;
 use serde::Serialize;
 
@@ -82,7 +83,7 @@ impl BufferReport {
 
     fn text(&self) -> String {
         let more = if self.elements > self.first.len() { " …" } else { "" };
-        format!("{} ({} elements): {}{more}", self.name, self.elements, self.first.join(" "))
+        format!("{} ({}): {}{more}", self.name, counted(self.elements, "element"), self.first.join(" "))
     }
 }
 
@@ -127,7 +128,7 @@ impl Report {
         if !all {
             lines.push(match self.findings.len() {
                 0 => format!("{}: nothing found", self.kernel),
-                n => format!("{}: {n} findings", self.kernel),
+                n => format!("{}: {}", self.kernel, counted(n, "finding")),
             });
             return lines.join("\n");
         }
@@ -142,7 +143,7 @@ impl Report {
     pub fn verdict(&self) -> Result<()> {
         match self.findings.len() {
             0 => Ok(()),
-            n => Err(Error::launch(format!("{n} findings in kernel {}", self.kernel))),
+            n => Err(Error::launch(format!("{} in kernel {}", counted(n, "finding"), self.kernel))),
         }
     }
 }

@@ -84,6 +84,11 @@ impl Group<'_> {
         }
     }
 
+    /// How many elements an `async_work_group_copy` is asked for.
+    pub(super) fn copied(&self, operands: &[Reg]) -> u64 {
+        self.mask.lanes().next().map_or(0, |lane| self.lane_value(operands[2], lane))
+    }
+
     /// `async_work_group_copy`: done at once, by the first lane for all.
     pub(super) fn async_copy(&mut self, bytes: u32, operands: &[Reg], strided: bool) {
         let Some(lane) = self.mask.lanes().next() else { return };

@@ -64,7 +64,7 @@ impl Picked {
 pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions) -> (Ran, Option<Stop>) {
     let picked = Picked::of(range, options.sample);
     let lanes = range.local.iter().product::<u64>();
-    let useful = (picked.run * lanes / ITEMS_PER_THREAD).max(1).min(picked.run.max(1));
+    let useful = (picked.run.saturating_mul(lanes) / ITEMS_PER_THREAD).max(1).min(picked.run.max(1));
     let checks = &options.checks;
     // Whether a group reads what another one writes, or reads it unwritten, is seen by the check for races alone.
     let alone = shared.code.global_atomics || (checks.uninitialized && !checks.races);
@@ -72,7 +72,9 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     let mut results = if threads > 1 && checks.any() {
         let saved = save(shared, checks.contract);
         let results = on_threads(shared, &picked, options, threads);
-        if results.stopped.is_none() && results.looked.as_ref().is_none_or(Looked::is_clean) {
+        // A group that took too long takes as long again.
+        let timed_out = matches!(results.stopped, Some((_, Stop::Time(_))));
+        if timed_out || results.stopped.is_none() && results.looked.as_ref().is_none_or(Looked::is_clean) {
             results
         } else {
             saved.iter().for_each(|(allocation, saved)| allocation.restore(saved));

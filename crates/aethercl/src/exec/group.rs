@@ -46,6 +46,8 @@ pub struct Shared<'a> {
     pub local_arguments: Vec<(u32, u32, usize)>,
     /// Instructions a group may execute.
     pub max_steps: u64,
+    /// Time a group may take.
+    pub max_time: Option<std::time::Duration>,
     /// Work-items of a sub-group.
     pub sub_group: u32,
 }

@@ -6,7 +6,10 @@
 use super::bytecode::{Code, File, Inst, Reg};
 use super::chain::reads;
 
-/// Registers of 32 bits that lanes need.
+/// Words of the table of what is live where, at most: 256 MB.
+const MAX_TABLE: usize = 1 << 25;
+
+/// Registers of 32 bits that lanes need. Of code too large to be looked at, as many as it names.
 pub fn registers(code: &Code) -> u32 {
     let words = usize::from(code.words);
     let count = words + usize::from(code.longs);
@@ -17,6 +20,9 @@ pub fn registers(code: &Code) -> u32 {
         File::Uniform => None,
     };
     let n = code.insts.len();
+    if (n + 1).saturating_mul(bits) > MAX_TABLE {
+        return u32::from(code.words) + 2 * u32::from(code.longs);
+    }
     // Live before each instruction; one more behind the last.
     let mut live = vec![0u64; (n + 1) * bits];
     let mut now = vec![0u64; bits];

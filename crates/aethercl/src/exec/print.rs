@@ -7,11 +7,16 @@ use crate::memory::address;
 
 /// Text of a `%s` argument at most.
 const MAX_TEXT: usize = 4096;
+/// Text of a group at most; devices have a buffer of about this size for all of them.
+const MAX_PRINTED: usize = 1 << 20;
 
 impl Group<'_> {
     pub(super) fn print(&mut self, format: &[FormatPiece], values: &[Reg]) {
         let lanes: Vec<usize> = self.mask.lanes().collect();
         for lane in lanes {
+            if self.printed.len() > MAX_PRINTED {
+                return;
+            }
             let mut at = 0;
             let mut out: Vec<u8> = Vec::new();
             for piece in format {
@@ -31,6 +36,9 @@ impl Group<'_> {
                 }
             }
             self.printed.push_str(&String::from_utf8_lossy(&out));
+            if self.printed.len() > MAX_PRINTED {
+                self.printed.push_str("\n[a work-group printed more than 1 MiB: the rest is left out]\n");
+            }
         }
     }
 

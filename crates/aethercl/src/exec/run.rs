@@ -4,12 +4,18 @@ use super::bytecode::{Inst, Reg};
 use super::group::Group;
 use crate::source::Span;
 use std::mem::take;
+use std::time::Instant;
+
+/// Instructions between two looks at the clock: a thousandth of a second to a second.
+const STEPS_PER_LOOK: u64 = 1 << 14;
 
 /// Why a group stopped before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// It executed as many instructions as allowed.
     Steps(Span),
+    /// It took as long as allowed.
+    Time(Span),
     /// The program ran into what it must not reach.
     Trap(Span),
 }
@@ -19,6 +25,7 @@ impl Group<'_> {
     pub fn run(&mut self) -> Result<(), Stop> {
         let code = self.shared.code;
         let mut steps = self.shared.max_steps;
+        let deadline = self.shared.max_time.and_then(|t| Instant::now().checked_add(t));
         let mut pc = 0;
         loop {
             let inst = &code.insts[pc];
@@ -26,6 +33,16 @@ impl Group<'_> {
                 return Err(Stop::Steps(code.spans[pc]));
             }
             steps -= 1;
+            if steps.is_multiple_of(STEPS_PER_LOOK) && deadline.is_some_and(|d| Instant::now() >= d) {
+                return Err(Stop::Time(code.spans[pc]));
+            }
+            if let Inst::AsyncCopy { list, .. } = *inst {
+                // Each element counts.
+                steps = steps.saturating_sub(self.copied(code.listed(list, 4)));
+                if steps == 0 {
+                    return Err(Stop::Steps(code.spans[pc]));
+                }
+            }
             if self.observer.is_some() {
                 self.observe(pc);
             }

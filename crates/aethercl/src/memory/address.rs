@@ -72,9 +72,10 @@ pub fn offset(address: u64) -> u32 {
 /// Arguments that an address can tell apart.
 pub const MAX_ARGUMENTS: usize = 254;
 
-/// A global address that remembers which argument it came from.
+/// A global address that remembers which argument it came from, where the number has room.
 pub fn with_argument(address: u64, argument: usize) -> u64 {
-    (address & GLOBAL) | ((argument as u64 + 1).min(255) << 48)
+    let number = if argument < MAX_ARGUMENTS { argument as u64 + 1 } else { 0 };
+    (address & GLOBAL) | (number << 48)
 }
 
 /// The argument a global address came from.

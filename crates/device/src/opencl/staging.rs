@@ -5,9 +5,9 @@ use super::objects::{ClEvent, Shared, cl_event};
 use super::result::{check, need};
 use super::sys::{self, Ptr};
 use super::transfers::Transfers;
-use crate::Result;
 use crate::driver::{Event, QueueKind};
 use crate::profile::TransferKind;
+use crate::{Error, Result};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -15,6 +15,9 @@ use std::sync::Arc;
 
 /// Most bytes of the ring: several batches of tokens, or a good share of a weight matrix.
 const RING: usize = 8 << 20;
+
+/// `CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST`: what was waited for has come to its end, with an error.
+const EXEC_STATUS_ERROR: sys::Int = -14;
 
 /// Bytes of the ring on a device with so much memory: a small device, or a simulated one, has better uses for 8 MiB.
 fn ring_bytes(global_mem: u64) -> usize {
@@ -40,16 +43,27 @@ impl<T> Places<T> {
     fn new(bytes: usize) -> Self {
         Self { bytes, pending: VecDeque::new(), head: 0 }
     }
-    /// Start of a part that is free once those transfers are done that are returned, which are forgotten. The oldest need not be in
-    /// the way of those behind it: where the ring's end is too short for a piece, what is read there stays while others come
-    /// round again.
-    fn reserve(&mut self, bytes: usize) -> (usize, Vec<T>) {
+    /// Start of a part that is free, after waiting for the transfers that still read there. The oldest need not be in the way of those
+    /// behind it: where the ring's end is too short for a piece, what is read there stays while others come round again.
+    ///
+    /// A transfer is forgotten once its wait has come back: where one fails, it and those behind it still own their parts.
+    fn reserve<E>(
+        &mut self,
+        bytes: usize,
+        mut wait: impl FnMut(&T) -> std::result::Result<(), E>,
+    ) -> std::result::Result<usize, E> {
         let start = if self.head + bytes > self.bytes { 0 } else { self.head };
         let wanted = start..start + bytes;
         let overlaps = |r: &Range<usize>| r.start < wanted.end && wanted.start < r.end;
         let old = self.pending.iter().rposition(|(r, _)| overlaps(r)).map_or(0, |last| last + 1);
+        for _ in 0..old {
+            if let Some((_, transfer)) = self.pending.front() {
+                wait(transfer)?;
+            }
+            self.pending.pop_front();
+        }
         self.head = start + bytes.next_multiple_of(1024);
-        (start, self.pending.drain(..old).map(|(_, transfer)| transfer).collect())
+        Ok(start)
     }
 }
 
@@ -93,14 +107,21 @@ impl Staging {
 
     /// Start of a free part of the ring, waiting for old transfers that still read there.
     fn reserve(&mut self, bytes: usize) -> Result<usize> {
-        let (start, old) = self.places.reserve(bytes);
-        for event in old {
-            let wait = need(self.shared.table.clWaitForEvents, "clWaitForEvents")?;
-            let event = cl_event(&event)?;
+        let wait = need(self.shared.table.clWaitForEvents, "clWaitForEvents")?;
+        let mut failed: Option<Error> = None;
+        let start = self.places.reserve(bytes, |event| {
+            let event = cl_event(event)?;
             // SAFETY: one live event.
-            check("clWaitForEvents", || "an upload".into(), unsafe { wait(1, &raw const event) })?;
-        }
-        Ok(start)
+            let code = unsafe { wait(1, &raw const event) };
+            let waited = check("clWaitForEvents", || "an upload".into(), code);
+            // The transfer ended, with an error: nothing reads its part any more.
+            if code == EXEC_STATUS_ERROR {
+                failed = failed.take().or(waited.err());
+                return Ok(());
+            }
+            waited
+        })?;
+        failed.map_or(Ok(start), Err)
     }
 
     fn ring(&mut self) -> Result<*mut u8> {
@@ -184,7 +205,12 @@ mod tests {
         for turn in 0..10_000 {
             draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let bytes = first.get(turn).copied().unwrap_or(1 + (draw >> 33) as usize % (4 << 10));
-            let (start, waited) = places.reserve(bytes);
+            let mut waited = Vec::new();
+            let wait = |id: &usize| -> Result<()> {
+                waited.push(*id);
+                Ok(())
+            };
+            let start = places.reserve(bytes, wait).unwrap();
             assert!(start + bytes <= 8 << 10);
             under_way.retain(|(_, id)| !waited.contains(id));
             let taken = under_way.iter().find(|(r, _)| r.start < start + bytes && start < r.end);
@@ -192,5 +218,33 @@ mod tests {
             places.pending.push_back((start..start + bytes, turn));
             under_way.push((start..start + bytes, turn));
         }
+    }
+
+    /// A wait that fails says nothing of the transfer: its part, and those of the transfers behind it, stay taken.
+    #[test]
+    fn a_failed_wait_forgets_no_range_in_flight() {
+        let mut places = Places::<usize>::new(8 << 10);
+        for id in 0..2 {
+            let start = places.reserve(4 << 10, |_| Ok::<(), ()>(())).unwrap();
+            places.pending.push_back((start..start + (4 << 10), id));
+        }
+        let mut asked = Vec::new();
+        assert_eq!(
+            places.reserve(4 << 10, |id| {
+                asked.push(*id);
+                Err(())
+            }),
+            Err(())
+        );
+        assert_eq!((asked.as_slice(), places.pending.len()), ([0].as_slice(), 2));
+        // The next piece waits for it again, and does not get the part of the second.
+        let mut waited = Vec::new();
+        let start = places
+            .reserve(4 << 10, |id| {
+                waited.push(*id);
+                Ok::<(), ()>(())
+            })
+            .unwrap();
+        assert_eq!((start, waited.as_slice()), (0, [0].as_slice()));
     }
 }

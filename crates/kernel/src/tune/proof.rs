@@ -83,6 +83,7 @@ impl Tuning {
                 why: why.into(),
                 unfinished,
                 process: (unfinished > 0).then(std::process::id),
+                started: netcl_device::files::started(std::process::id()).filter(|_| unfinished > 0),
             }),
         );
     }

@@ -5,6 +5,7 @@
 
 use super::Params;
 use crate::kernel::Kernel;
+use netcl_device::files::{self, Lock};
 use netcl_device::{Capabilities, Device, Error, Result, Settings};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -29,6 +30,9 @@ pub struct Suspect {
     /// The program whose test it is; while that runs, the test has not ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
+    /// When that program was started: its number may be another's by now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<u64>,
 }
 
 fn is_none(count: &u32) -> bool {
@@ -36,11 +40,14 @@ fn is_none(count: &u32) -> bool {
 }
 
 impl Suspect {
-    /// How many programs ended during its test, not counting one that still runs, as far as `/proc` tells.
+    /// How many programs ended during its test, not counting one that still runs, as far as the system tells.
     pub fn ended(&self) -> u32 {
-        let runs = self
-            .process
-            .is_some_and(|id| id == std::process::id() || PathBuf::from(format!("/proc/{id}")).exists());
+        let same = |id| match files::started(id) {
+            // A program that wrote no start is an older netcl's.
+            Some(started) => self.started.is_none_or(|s| s == started),
+            None => id == std::process::id() && self.started.is_none(),
+        };
+        let runs = self.process.is_some_and(same);
         self.unfinished - u32::from(runs && self.unfinished > 0)
     }
 
@@ -64,6 +71,8 @@ pub struct Quarantine {
     driver: String,
     disabled: Vec<String>,
     suspects: Mutex<Vec<Suspect>>,
+    /// What the file held when it was last read or written here: what it holds beyond that others added.
+    on_disk: Mutex<Vec<Suspect>>,
     said: Mutex<BTreeSet<String>>,
 }
 
@@ -83,6 +92,7 @@ impl Quarantine {
             device: device.name.clone(),
             driver: device.driver_version.clone(),
             disabled: settings.disable.clone(),
+            on_disk: Mutex::new(suspects.clone()),
             suspects: Mutex::new(suspects),
             said: Mutex::default(),
         }
@@ -109,44 +119,67 @@ impl Quarantine {
     /// # Errors
     /// As [`Quarantine::save`].
     pub(super) fn set(&self, kernel: &Kernel, suspect: Option<Suspect>) -> Result<()> {
-        static WRITER: Mutex<()> = Mutex::new(());
-        let _one = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = self.lock();
         // Failures stay also where the file cannot be written; tests under way are the file's.
         let mut all = self.path.as_ref().filter(|path| path.exists()).map(read).unwrap_or_default();
+        let known = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mine = self.suspects().into_iter().filter(|s| s.unfinished == 0 || self.path.is_none());
-        for suspect in mine {
+        // What was in the file before and is no more, another program has tested again.
+        for suspect in mine.filter(|s| !known.contains(s) || self.path.is_none()) {
             if !all.contains(&suspect) {
                 all.push(suspect);
             }
         }
         let others = all.into_iter().filter(|s| s.kernel != kernel.name || s.params.is_some());
         self.replace(others.chain(suspect).collect());
-        self.save()
+        self.write()
     }
 
-    /// Writes the file, or removes it when nothing is held.
+    /// Writes the file, or removes it when nothing is held. What other programs added since it was last read stays, and is held
+    /// from now on.
     ///
     /// # Errors
     /// `Io` with the path.
     pub fn save(&self) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
+        let _lock = self.lock();
+        let known = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut all = self.suspects();
+        let now = if path.exists() { read(path) } else { Vec::new() };
+        let added = now.into_iter().filter(|s| !known.contains(s) && !all.contains(s));
+        all.extend(added.collect::<Vec<_>>());
+        self.replace(all);
+        self.write()
+    }
+
+    /// The right to change the file, which other programs change, too. Without one it is written all the same: that the folder
+    /// cannot be written is said then.
+    fn lock(&self) -> Option<Lock> {
+        let path = self.path.as_ref()?;
+        path.parent().map_or(Ok(()), files::create_private).ok()?;
+        Lock::of(path).ok()
+    }
+
+    fn write(&self) -> Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
         let suspects = self.suspects();
         if suspects.is_empty() {
-            return match std::fs::remove_file(path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io("removing", path, &e)),
-                _ => Ok(()),
-            };
+            match std::fs::remove_file(path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io("removing", path, &e));
+                }
+                _ => {}
+            }
+            self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            return Ok(());
         }
+        let on_disk = suspects.clone();
         let file = File { device: self.device.clone(), driver: self.driver.clone(), suspects };
         let text =
             serde_json::to_string_pretty(&file).map_err(|e| Error::internal(format!("quarantine: {e}")))?;
-        let aside = path.with_extension(format!("tmp.{}", std::process::id()));
-        let write = || {
-            path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-            std::fs::write(&aside, text)?;
-            std::fs::rename(&aside, path)
-        };
-        write().map_err(|e| Error::io("writing", path, &e))
+        files::replace(path, text.as_bytes()).map_err(|e| Error::io("writing", path, &e))?;
+        *self.on_disk.lock().unwrap_or_else(PoisonError::into_inner) = on_disk;
+        Ok(())
     }
 
     /// Those of a job's variants that may be used. Where none may, the last is used all the same, with a warning.

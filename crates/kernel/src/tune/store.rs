@@ -4,6 +4,7 @@
 //! here, then among what ships with netcl (`shipped.json`). What was measured on another text of a kernel does not count.
 
 use super::Params;
+use netcl_device::files::{self, Lock};
 use netcl_device::{Capabilities, Error, Result, Settings};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -185,6 +186,7 @@ impl Store {
     /// # Errors
     /// `Io` with the path; `Format` when the file is no such file.
     pub fn export(&self, path: &Path) -> Result<[usize; 2]> {
+        let _lock = Lock::of(path).map_err(|e| Error::io("locking", path, &e))?;
         let mut shelves: Vec<Shelf> = match std::fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text)
                 .map_err(|e| Error::format(format!("{} holds no tuning results: {e}", path.display())))?,
@@ -209,7 +211,7 @@ impl Store {
         });
         let text = serde_json::to_string_pretty(&shelves)
             .map_err(|e| Error::internal(format!("tuning results: {e}")))?;
-        std::fs::write(path, text + "\n").map_err(|e| Error::io("writing", path, &e))?;
+        files::replace(path, (text + "\n").as_bytes()).map_err(|e| Error::io("writing", path, &e))?;
         Ok(counts)
     }
 
@@ -218,21 +220,26 @@ impl Store {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).records.clone()
     }
 
-    /// Keeps a result and writes the file.
+    /// Keeps a result and writes the file. What other programs measured meanwhile stays, and counts from now on.
     pub fn put(&self, record: Record) -> Result<()> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |e: &std::io::Error, path: &Path| Error::io("writing", path, e);
+        let mut lock = None;
+        if let Some(path) = &self.path {
+            path.parent().map_or(Ok(()), files::create_private).map_err(|e| failed(&e, path))?;
+            lock = Some(Lock::of(path).map_err(|e| failed(&e, path))?);
+            if let Some(now) = read(path) {
+                own.records = now.records;
+            }
+        }
         own.records.retain(|r| (r.kernel.as_str(), r.bucket) != (record.kernel.as_str(), record.bucket));
         own.records.push(record);
         let Some(path) = &self.path else { return Ok(()) };
         let text = serde_json::to_string_pretty(&*own)
             .map_err(|e| Error::internal(format!("tuning results: {e}")))?;
-        let aside = path.with_extension(format!("tmp.{}", std::process::id()));
-        let write = || {
-            path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-            std::fs::write(&aside, text)?;
-            std::fs::rename(&aside, path)
-        };
-        write().map_err(|e| Error::io("writing", path, &e))
+        let written = files::replace(path, text.as_bytes()).map_err(|e| failed(&e, path));
+        drop(lock);
+        written
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writing that survives a crash: content synced before it gets its name, names synced after.
 
 use super::FileSum;
-use netcl_device::{Error, Result};
+use netcl_device::{Error, Result, files};
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
@@ -57,8 +57,8 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
 
 /// Lets `pointer` name `target`, a neighbour of it. There is never a moment without a pointer.
 pub(super) fn point(pointer: &Path, target: &str) -> Result<()> {
-    let aside = pointer.with_extension(format!("tmp-{}", std::process::id()));
-    // A leftover of the same process id.
+    let aside = files::beside(pointer);
+    // A leftover of a program of the same number.
     let _ = fs::remove_file(&aside);
     link(target, &aside).map_err(|e| Error::io("writing", pointer, &e))?;
     rename(&aside, pointer)
@@ -74,8 +74,9 @@ fn link(target: &str, at: &Path) -> io::Result<()> {
     fs::write(at, target)
 }
 
-/// What `pointer` names; `None` when it is not there.
+/// What `pointer` names; `None` when it is not there, or names what is not in its folder.
 pub(super) fn pointee(pointer: &Path) -> Option<String> {
     let link = fs::read_link(pointer).ok().map(|target| target.to_string_lossy().into_owned());
-    link.or_else(|| Some(fs::read_to_string(pointer).ok()?.trim().to_owned()))
+    let target = link.or_else(|| Some(fs::read_to_string(pointer).ok()?.trim().to_owned()))?;
+    files::plain_name(&target).is_ok().then_some(target)
 }

@@ -18,6 +18,7 @@ mod durable;
 mod state;
 mod store;
 mod tensors;
+mod verified;
 mod weights;
 
 pub use safetensors::Dtype;
@@ -26,8 +27,9 @@ pub use store::{Latest, Store};
 pub use tensors::{TensorData, TensorView, read_tensors, write_tensors};
 pub use weights::{INDEX_FILE, WeightFiles};
 
-use netcl_device::{Error, MappedFile, Result};
+use netcl_device::{Error, Result};
 use std::path::Path;
+use verified::Verified;
 
 /// The weights.
 pub const MODEL_FILE: &str = "model.safetensors";
@@ -50,19 +52,20 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads and verifies the checkpoint in `dir`. `Format` that names the file that is missing, cut or changed.
+    /// Reads and verifies the checkpoint in `dir`. Every file is read once, and what is loaded is what was verified. `Format` that
+    /// names the file that is missing, cut or changed.
     pub fn load(dir: &Path) -> Result<Self> {
-        let state = State::verify(dir)?;
-        let mut checkpoint = Self { state, ..Self::default() };
-        for name in checkpoint.state.files.keys() {
-            let path = dir.join(name);
+        let state = State::read(dir)?;
+        let (mut model, mut optimizer, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, sum) in &state.files {
+            let file = Verified::open(dir, name, sum)?;
             match name.as_str() {
-                MODEL_FILE => checkpoint.model = read_tensors(&path)?,
-                OPTIMIZER_FILE => checkpoint.optimizer = read_tensors(&path)?,
-                _ => checkpoint.files.push((name.clone(), MappedFile::open(&path)?.to_vec())),
+                MODEL_FILE => model = file.tensors()?,
+                OPTIMIZER_FILE => optimizer = file.tensors()?,
+                _ => files.push((name.clone(), file.bytes()?)),
             }
         }
-        Ok(checkpoint)
+        Ok(Self { state, model, optimizer, files })
     }
 
     /// The content of one of `files`. `Format` when there is none of that name.

@@ -1,17 +1,19 @@
 //! `state.json`: where a run stands, and the sums that tell a whole checkpoint from a damaged one.
 
-use super::{STATE_FILE, durable};
+use super::{STATE_FILE, durable, verified::Verified};
 use crate::data::Position;
-use netcl_device::{Error, MappedFile, Result};
+use netcl_device::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, io::Read, path::Path};
 
 /// Raised when an older netcl could misread what a newer one writes.
 const FORMAT: u32 = 1;
 /// Stands in the text while it is summed, then replaced by the sum.
 const NO_SEAL: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 const SEAL_KEY: &str = "\"seal\": \"";
+/// No state is as long.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Where a run stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -71,31 +73,24 @@ impl State {
     pub fn verify(dir: &Path) -> Result<Self> {
         let state = Self::read(dir)?;
         for (name, sum) in &state.files {
-            let path = dir.join(name);
-            let wrong = |what: String| Err(Error::format(format!("{} {what}", path.display())));
-            if !path.is_file() {
-                return wrong("is missing".into());
-            }
-            let map = MappedFile::open(&path)?;
-            let (is, was) = (map.len() as u64, sum.bytes);
-            if is != was {
-                let what = if is < was { "is truncated" } else { "has grown" };
-                return wrong(format!("{what}: {is} bytes, {was} were written"));
-            }
-            if blake3::hash(&map).to_hex().as_str() != sum.blake3 {
-                return wrong("is damaged: its checksum is not the one it was written with".into());
-            }
+            Verified::open(dir, name, sum)?.check()?;
         }
         Ok(state)
     }
 
-    fn read(dir: &Path) -> Result<Self> {
+    /// The text alone, sealed as it was written.
+    pub(super) fn read(dir: &Path) -> Result<Self> {
         let path = dir.join(STATE_FILE);
         let wrong = |what: &str| Error::format(format!("{} {what}", path.display()));
         if !path.is_file() {
             return Err(wrong("is missing"));
         }
-        let bytes = fs::read(&path).map_err(|e| Error::io("reading", &path, &e))?;
+        let mut bytes = Vec::new();
+        let file = fs::File::open(&path).map_err(|e| Error::io("reading", &path, &e))?;
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|e| Error::io("reading", &path, &e))?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(wrong("is damaged: it has more than 64 MiB"));
+        }
         let text = String::from_utf8(bytes).map_err(|_| wrong("is damaged: it is no text"))?;
         let state: Self =
             serde_json::from_str(&text).map_err(|e| wrong(&format!("is truncated or damaged: {e}")))?;

@@ -1,7 +1,7 @@
 //! The folder of checkpoints: saving, pruning, finding the last good one.
 
 use super::{Checkpoint, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State, durable, write_tensors};
-use netcl_device::{Error, Result};
+use netcl_device::{Error, Result, files::plain_name};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -188,9 +188,8 @@ fn write_all(dir: &Path, checkpoint: &Checkpoint) -> Result<()> {
     let mut state = checkpoint.state.clone();
     state.files.clear();
     for (name, content) in &checkpoint.files {
-        let plain = Path::new(name).file_name().is_some_and(|plain| plain == name.as_str());
-        if !plain || [MODEL_FILE, OPTIMIZER_FILE, STATE_FILE].contains(&&**name) {
-            return Err(Error::internal(format!(
+        if plain_name(name).is_err() || [MODEL_FILE, OPTIMIZER_FILE, STATE_FILE].contains(&&**name) {
+            return Err(Error::format(format!(
                 "checkpoint: {name:?} cannot be the name of an additional file"
             )));
         }

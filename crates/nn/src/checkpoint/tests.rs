@@ -341,3 +341,117 @@ fn a_full_disk_stops_with_a_clear_error_and_loses_nothing() {
     fs::remove_dir_all(store.path(20)).unwrap();
     store.save(&checkpoint(step, 500), false).unwrap();
 }
+
+/// The checkpoint at `path` with another entry in its list of files, sealed as netcl seals it.
+fn with_entry(path: &std::path::Path, name: &str, content: &[u8]) {
+    let mut state = State::verify(path).unwrap();
+    let blake3 = blake3::hash(content).to_hex().to_string();
+    state.files.insert(name.into(), FileSum { bytes: content.len() as u64, blake3 });
+    state.write(path).unwrap();
+}
+
+#[test]
+fn a_state_that_names_files_outside_of_its_folder_is_refused() {
+    let (dir, store) = store(3);
+    let outside = dir.path().join("secret");
+    fs::write(&outside, "secret").unwrap();
+    let absolute = outside.to_string_lossy().into_owned();
+    for (step, name) in
+        ["../../secret", &absolute, "../secret", "..", "sub/secret", ""].into_iter().enumerate()
+    {
+        let path = store.save(&checkpoint(step as u64, 2), false).unwrap();
+        with_entry(&path, name, b"secret");
+        for error in [Checkpoint::load(&path).unwrap_err(), State::verify(&path).unwrap_err()] {
+            let message = error.to_string();
+            assert!(message.contains("state.json") && message.contains("plain name"), "{name:?}: {message}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pointer_out_of_the_folder_points_nowhere() {
+    let (dir, store) = store(3);
+    let path = store.save(&checkpoint(10, 2), true).unwrap();
+    let elsewhere = dir.path().join("elsewhere");
+    fs::rename(&path, &elsewhere).unwrap();
+    let pointer = path.with_file_name("best");
+    fs::remove_file(&pointer).unwrap();
+    std::os::unix::fs::symlink("../elsewhere", &pointer).unwrap();
+    assert_eq!(store.best(), None);
+}
+
+/// Summed in one mapping and loaded from another, a file that was exchanged between the two came in unverified.
+#[test]
+fn a_file_that_is_exchanged_while_it_is_loaded_never_comes_in_unverified() {
+    let (dir, store) = store(3);
+    let good = checkpoint(10, 400);
+    let path = store.save(&good, false).unwrap();
+    let file = path.join(MODEL_FILE);
+    let whole = fs::read(&file).unwrap();
+    let mut other = whole.clone();
+    let last = other.len() - 1;
+    other[last] ^= 1;
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (mut loaded, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0.. {
+                let aside = dir.path().join("aside");
+                fs::write(&aside, if turn % 2 == 0 { &other } else { &whole }).unwrap();
+                fs::rename(&aside, &file).unwrap();
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        for _ in 0..400 {
+            match Checkpoint::load(&path) {
+                Ok(read) => {
+                    assert!(content(read) == content(good.clone()), "loaded what was not verified");
+                    loaded += 1;
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(loaded > 0 || refused > 0);
+}
+
+#[test]
+fn a_checkpoint_whose_sums_are_right_and_whose_tensors_are_not_is_refused() {
+    let (_dir, store) = store(3);
+    let path = store.save(&checkpoint(10, 2), false).unwrap();
+    let header = |text: &str, data: usize| {
+        let mut bytes = (text.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(text.as_bytes());
+        bytes.extend(vec![0; data]);
+        bytes
+    };
+    let files = [
+        b"short".to_vec(),
+        [u64::MAX.to_le_bytes().as_slice(), b"{}"].concat(),
+        header("{", 0),
+        header("{}", 4),
+        header(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#, 8),
+        header(r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#, 4),
+        header(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#, 0),
+        header(
+            r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}"#,
+            4,
+        ),
+        header(r#"{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}"#, 0),
+        header(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[8,4]}}"#, 8),
+    ];
+    for bytes in files {
+        fs::write(path.join(MODEL_FILE), &bytes).unwrap();
+        let mut state = State::read(&path).unwrap();
+        let blake3 = blake3::hash(&bytes).to_hex().to_string();
+        state.files.insert(MODEL_FILE.into(), FileSum { bytes: bytes.len() as u64, blake3 });
+        state.write(&path).unwrap();
+        let error = Checkpoint::load(&path).unwrap_err();
+        assert_eq!(error.kind(), netcl_device::ErrorKind::Format, "{error}");
+        assert!(error.message().contains(MODEL_FILE), "{error}");
+    }
+}

@@ -1,7 +1,7 @@
 //! The weights of a model folder: one safetensors file, or several with an index, mapped and not copied.
 
 use super::{Dtype, MODEL_FILE, TensorView};
-use netcl_device::{Error, MappedFile, Result};
+use netcl_device::{Error, MappedFile, Result, files::plain_name};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,8 +114,7 @@ fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     for (name, file) in map {
         let file = file.as_str().unwrap_or_default();
-        let plain = Path::new(file).file_name().is_some_and(|plain| plain == file);
-        if !plain || !file.ends_with(".safetensors") {
+        if plain_name(file).is_err() || !file.ends_with(".safetensors") {
             return Err(wrong(format!(
                 "{name} lies in {file:?}, expected the name of a .safetensors file in this folder"
             )));

@@ -17,7 +17,7 @@ impl Embedding {
     }
     /// ids `(..)` → `(.., C)`.
     pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
-        embedding(&self.weight, ids)
+        embedding(&self.weight, ids).map_err(|e| super::in_layer(e, &self.weight))
     }
     /// The table `(V, C)`; a tied head multiplies with its transpose.
     pub fn weight(&self) -> &Tensor {

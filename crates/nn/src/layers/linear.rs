@@ -3,7 +3,7 @@
 use crate::params::{Init, Params};
 use netcl_tensor::ops::feed_forward::linear_add;
 use netcl_tensor::ops::matmul::linear;
-use netcl_tensor::{Result, Tensor};
+use netcl_tensor::{Error, Result, Tensor};
 
 /// `y = x Wᵀ + b` with `weight (out, in)`, as PyTorch's `nn.Linear`.
 #[derive(Clone)]
@@ -22,8 +22,24 @@ impl Linear {
     }
     /// x `(.., in)` → `(.., out)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        check_input(x, &self.weight, 1)?;
         linear(x, &self.weight.transpose(0, 1)?, self.bias.as_ref())
     }
+}
+
+/// x has as many columns as the weight has inputs, which are its axis `inputs`. Said in the layer's own terms: the product below
+/// knows neither its name nor that the weight lies the other way round.
+fn check_input(x: &Tensor, weight: &Tensor, inputs: usize) -> Result<()> {
+    let (found, expected) = (x.dims().last().copied(), weight.dims()[inputs]);
+    if found == Some(expected) {
+        return Ok(());
+    }
+    let (name, found) = (super::layer_of(weight), found.map_or("missing".into(), |n| n.to_string()));
+    Err(Error::shape(format!(
+        "{name}: the last axis of x {} is {found}, expected {expected}, the inputs of the layer, whose weight is {}",
+        x.shape(),
+        weight.shape()
+    )))
 }
 
 /// `y = x W + b` with `weight (in, out)`, as GPT-2's checkpoints store it.
@@ -49,10 +65,12 @@ impl Conv1D {
     }
     /// x `(.., in)` → `(.., out)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        check_input(x, &self.weight, 0)?;
         linear(x, &self.weight, self.bias.as_ref())
     }
     /// `residual + forward(x)`, in one launch where the device's matrix kernel can.
     pub fn forward_add(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
+        check_input(x, &self.weight, 0)?;
         match &self.bias {
             Some(bias) => linear_add(residual, x, &self.weight, bias),
             None => residual.add(&self.forward(x)?),

@@ -14,7 +14,7 @@ pub use norm::{LayerNorm, RmsNorm};
 
 use crate::config::Recompute;
 use netcl_tensor::random::DropMask;
-use netcl_tensor::{Result, Tensor};
+use netcl_tensor::{Error, Result, Tensor};
 
 /// What a forward needs besides its input.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,10 +48,76 @@ impl<'a> Mode<'a> {
     }
 }
 
+/// The name of the layer that a weight belongs to: that of the weight without its last part.
+pub(crate) fn layer_of(weight: &Tensor) -> &str {
+    let name = weight.name().unwrap_or("layer");
+    name.rsplit_once('.').map_or(name, |(layer, _)| layer)
+}
+
+/// An error of the layer's own op, with the layer's name.
+pub(crate) fn in_layer(error: Error, weight: &Tensor) -> Error {
+    error.context(layer_of(weight))
+}
+
 /// Zeroes elements with the mode's probability and scales the rest, drawn from the stream of `site`.
 pub(crate) fn dropout(x: &Tensor, mode: Mode<'_>, site: u64) -> Result<Tensor> {
     if mode.dropout <= 0.0 {
         return Ok(x.clone());
     }
     netcl_tensor::ops::dropout::masked(x, mode.mask(site))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Params;
+    use netcl_tensor::{DType, Device, ErrorKind, Settings};
+
+    fn params() -> Params {
+        let device = Device::open("sim", &Settings::default()).unwrap();
+        Params::new(&device, DType::F32, 4096, 1).unwrap()
+    }
+
+    #[test]
+    fn a_layer_says_its_name_and_the_shape_of_its_weight() {
+        let mut params = params();
+        let linear = Linear::new(&mut params, "head.fc", 2, 8, true).unwrap();
+        let conv = Conv1D::new(&mut params, "h.0.c_fc", [2, 8], true, 0.1).unwrap();
+        let norm = LayerNorm::new(&mut params, "h.0.ln_1", 2, true, 1e-5).unwrap();
+        let x = Tensor::from_f32(params.device(), [3, 7], &[0.0; 21], DType::F32).unwrap();
+        let said = |e: Error| {
+            assert_eq!(e.kind(), ErrorKind::Shape);
+            e.to_string()
+        };
+        let linear = said(linear.forward(&x).unwrap_err());
+        let expected = "head.fc: the last axis of x [3, 7] is 7, expected 2, the inputs of the layer, whose weight is [8, 2]";
+        assert_eq!(linear, expected);
+        for e in [conv.forward(&x).unwrap_err(), conv.forward_add(&x, &x).unwrap_err()] {
+            let conv = said(e);
+            assert!(
+                conv.starts_with("h.0.c_fc: the last axis of x [3, 7] is 7, expected 2")
+                    && conv.ends_with("[2, 8]"),
+                "{conv}"
+            );
+        }
+        for e in [norm.forward(&x).unwrap_err(), norm.forward_residual(&x).map(drop).unwrap_err()] {
+            let norm = said(e);
+            assert!(norm.starts_with("h.0.ln_1: "), "{norm}");
+        }
+    }
+
+    #[test]
+    fn two_parameters_of_one_name_are_the_callers_fault_and_not_netcls() {
+        let mut params = params();
+        Linear::new(&mut params, "fc", 2, 8, true).unwrap();
+        let error = Linear::new(&mut params, "fc", 3, 4, true).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Format);
+        let message = error.message();
+        assert!(
+            message.contains("fc.weight")
+                && message.contains("[8, 2]")
+                && message.contains("name of its own"),
+            "{message}"
+        );
+    }
 }

@@ -1,5 +1,6 @@
 //! Normalisation over the last axis.
 
+use super::in_layer;
 use crate::params::{Init, Params};
 use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
 use netcl_tensor::ops::{layer_norm::layer_norm, rms_norm::rms_norm};
@@ -26,11 +27,11 @@ impl LayerNorm {
     }
     /// x `(.., N)` → `(.., N)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        layer_norm(x, &self.weight, &self.bias, self.eps)
+        layer_norm(x, &self.weight, &self.bias, self.eps).map_err(|e| in_layer(e, &self.weight))
     }
     /// x itself, for the residual stream, and its norm: gradients of both are added up in one pass.
     pub fn forward_residual(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        residual_layer_norm(x, &self.weight, &self.bias, self.eps)
+        residual_layer_norm(x, &self.weight, &self.bias, self.eps).map_err(|e| in_layer(e, &self.weight))
     }
     /// The same, but the tape keeps no norm: the backward makes it again from x.
     pub fn forward_residual_again(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
@@ -54,10 +55,10 @@ impl RmsNorm {
     }
     /// x `(.., N)` → `(.., N)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        rms_norm(x, &self.weight, self.eps)
+        rms_norm(x, &self.weight, self.eps).map_err(|e| in_layer(e, &self.weight))
     }
     /// x itself, for the residual stream, and its norm: gradients of both are added up in one pass.
     pub fn forward_residual(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        residual_rms_norm(x, &self.weight, self.eps)
+        residual_rms_norm(x, &self.weight, self.eps).map_err(|e| in_layer(e, &self.weight))
     }
 }

@@ -15,8 +15,8 @@ pub use metrics::{MetricsLog, StepMetrics, read_metrics};
 pub use tensorboard::EventWriter;
 pub use trace::{HostSpan, trace_json, write_trace};
 
-use netcl_device::{Error, Result};
-use std::{fs, path::Path};
+use netcl_device::{Error, Result, files};
+use std::path::Path;
 
 /// Writes a file aside and renames it, so that a reader never sees half of it.
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
@@ -24,11 +24,5 @@ fn replace(path: &Path, content: &[u8]) -> Result<()> {
     if path.exists() && !path.is_file() && !path.is_dir() {
         return fs::write(path, content).map_err(|e| Error::io("writing", path, &e));
     }
-    let aside = path.with_extension(format!("tmp-{}", std::process::id()));
-    let written = fs::write(&aside, content).and_then(|()| fs::rename(&aside, path));
-    written.map_err(|e| {
-        // The rest of a full disk's file would only take the space that is missing.
-        let _ = fs::remove_file(&aside);
-        Error::io("writing", path, &e)
-    })
+    files::replace(path, content).map_err(|e| Error::io("writing", path, &e))
 }

@@ -17,7 +17,7 @@ use crate::schedule::LearningRate;
 use crate::tokenizer::Tokenizer;
 use netcl_device::KernelTime;
 use netcl_tensor::random::counter;
-use netcl_tensor::{DType, Device, Result, Shape, Tensor};
+use netcl_tensor::{DType, Device, Result, Shape, Tensor, counted};
 use std::path::Path;
 use std::time::Instant;
 
@@ -323,8 +323,10 @@ impl Trainer {
         }
         self.end_profile(true, observer)?;
         let status = match outcome {
-            Outcome::Finished => format!("finished after {} steps", self.step),
-            Outcome::Stopped => format!("stopped after {} of {} steps", self.step, self.config.steps),
+            Outcome::Finished => format!("finished after {}", counted(self.step, "step")),
+            Outcome::Stopped => {
+                format!("stopped after {} of {}", self.step, counted(self.config.steps, "step"))
+            }
         };
         self.write_report(&status)?;
         Ok(outcome)
@@ -431,7 +433,7 @@ impl Trainer {
             observer.saved(self.step, &path);
         }
         if !last && !stop {
-            self.write_report(&format!("running, {} of {} steps", self.step, self.config.steps))?;
+            self.write_report(&format!("running, {} of {}", self.step, counted(self.config.steps, "step")))?;
         }
         Ok(())
     }

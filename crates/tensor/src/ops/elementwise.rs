@@ -191,6 +191,9 @@ pub struct Unary {
 impl Op<1> for Unary {
     const NAME: &'static str = "elementwise";
     type Saved = Tensor;
+    fn called(&self) -> &'static str {
+        self.row.name
+    }
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
         check::float(self.row.name, "x", x)?;
         let y = map(self.row.y, &[x], &self.scalars, x.shape(), x.dtype())?;
@@ -232,6 +235,9 @@ pub struct Binary {
 impl Op<2> for Binary {
     const NAME: &'static str = "elementwise";
     type Saved = ();
+    fn called(&self) -> &'static str {
+        self.row.name
+    }
     fn forward(&self, [a, b]: [&Tensor; 2]) -> Result<(Tensor, ())> {
         check::same_float(self.row.name, &[("the first operand", a), ("the second", b)])?;
         let shape = a.shape().broadcast(b.shape(), self.row.name)?;

@@ -109,6 +109,7 @@ pub fn cat(inputs: &[&Tensor], axis: isize) -> Result<Tensor> {
     let Some(first) = inputs.first() else {
         return Err(Error::shape("cat: no tensors, expected at least one"));
     };
+    check::one_device(Cat::NAME, inputs)?;
     let op = Cat { axis: first.shape().axis("cat", axis)? };
     let y = tape::no_grad(|| op.join(inputs))?;
     tape::record(Cat::NAME, inputs, y, move |inputs, dy| op.part(&inputs.iter().collect::<Vec<_>>(), dy))

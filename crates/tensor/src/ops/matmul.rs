@@ -61,6 +61,7 @@ fn columns_of(x: &Tensor, w: &Tensor) -> Result<usize> {
 /// # Errors
 /// As [`matmul`]; `Shape` when `c` has another shape or is no contiguous tensor.
 pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> {
+    check::one_device("matmul_add", &[a, b, c])?;
     check::same_float("matmul_add", &[("a", a), ("b", b), ("c", c)])?;
     let (a, b) = (Matrix::of("matmul_add", "a", a)?, Matrix::of("matmul_add", "b", b)?);
     let (shape, sizes) = result_shape("matmul_add", &a, &b)?;

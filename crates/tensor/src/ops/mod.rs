@@ -46,14 +46,21 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
     /// each and one of extreme values.
     fn samples() -> Vec<Sample<Self, N>>;
 
+    /// The name that whoever called it knows, where one type stands for several ops.
+    fn called(&self) -> &'static str {
+        Self::NAME
+    }
+
     /// Forward, then onto the tape if an input needs a gradient.
     fn apply(self, inputs: [&Tensor; N]) -> Result<Tensor> {
+        let name = self.called();
+        check::one_device(name, &inputs)?;
         let forward = || tape::no_grad(|| self.forward(inputs));
         let (y, saved) = match inputs.first() {
             Some(x) => x.device().within((tape::current_layer(), Self::NAME), forward)?,
             None => forward()?,
         };
-        tape::record(Self::NAME, &inputs, y, move |inputs, dy| {
+        tape::record(name, &inputs, y, move |inputs, dy| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, dy)?.into())
         })
@@ -87,14 +94,21 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
     /// As [`Op::samples`].
     fn samples() -> Vec<Sample<Self, N>>;
 
+    /// As [`Op::called`].
+    fn called(&self) -> &'static str {
+        Self::NAME
+    }
+
     /// Forward, then onto the tape, as one node, if an input needs a gradient.
     fn apply(self, inputs: [&Tensor; N]) -> Result<[Tensor; M]> {
+        let name = self.called();
+        check::one_device(name, &inputs)?;
         let forward = || tape::no_grad(|| self.forward(inputs));
         let (ys, saved) = match inputs.first() {
             Some(x) => x.device().within((tape::current_layer(), Self::NAME), forward)?,
             None => forward()?,
         };
-        tape::record_all(Self::NAME, &inputs, ys, move |inputs, dys| {
+        tape::record_all(name, &inputs, ys, move |inputs, dys| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, std::array::from_fn(|i| dys[i].as_ref()))?.into())
         })
@@ -123,6 +137,9 @@ impl<O: Op<N>, const N: usize> MultiOp<N, 1> for O {
     }
     fn reference(&self, inputs: [&Array; N]) -> [Array; 1] {
         [Op::reference(self, inputs)]
+    }
+    fn called(&self) -> &'static str {
+        Op::called(self)
     }
     fn samples() -> Vec<Sample<Self, N>> {
         <O as Op<N>>::samples()

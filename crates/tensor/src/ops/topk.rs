@@ -23,9 +23,10 @@ impl Op<1> for TopK {
         let (x, (rows, n)) = (x.contiguous()?, x.shape().rows_cols());
         let Some((_, outer)) = x.dims().split_last().filter(|_| self.k <= n) else {
             return Err(Error::shape(format!(
-                "topk: k is {}, but rows of x {} have {n} elements",
+                "topk: k is {}, but rows of x {} have {}",
                 self.k,
-                x.shape()
+                x.shape(),
+                counted(n, "element")
             )));
         };
         if self.k > LARGEST_K {

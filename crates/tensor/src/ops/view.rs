@@ -21,9 +21,9 @@ impl Op<1> for Reshape {
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
         if x.count() != self.shape.count() {
             return Err(Error::shape(format!(
-                "reshape: shape {} has {} elements, {} has {}",
+                "reshape: shape {} has {}, {} has {}",
                 x.shape(),
-                x.count(),
+                counted(x.count(), "element"),
                 self.shape,
                 self.shape.count()
             )));
@@ -66,9 +66,9 @@ impl Op<1> for Permute {
         });
         if self.axes.len() != x.shape().rank() || seen.contains(&false) {
             return Err(Error::shape(format!(
-                "permute: axes {:?} are no permutation of the {} axes of {}",
+                "permute: axes {:?} are no permutation of the {} of {}",
                 self.axes,
-                x.shape().rank(),
+                counted(x.shape().rank(), "axis"),
                 x.shape()
             )));
         }

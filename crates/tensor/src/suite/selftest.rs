@@ -321,7 +321,6 @@ fn suspect(kernel: String, params: Option<Params>, launched: &[Recording], op: &
         kernel,
         params,
         why: format!("{op}: {}", why.lines().next().unwrap_or_default()),
-        unfinished: 0,
-        process: None,
+        ..Suspect::default()
     }
 }

@@ -15,7 +15,10 @@ impl Lower<'_> {
         let function = program.function(id);
         if self.frames.len() > MAX_DEPTH {
             self.unsupported(e.span, format!("calls of `{}` are nested too deep", function.name));
-            return vec![Val::Const(0); self.leaves(function.ret).len()];
+            return self.no_value(function.ret);
+        }
+        if self.error.is_some() {
+            return self.no_value(function.ret);
         }
         let values: Vec<Value> = args.iter().map(|a| self.value(a)).collect();
         let context = self.context();

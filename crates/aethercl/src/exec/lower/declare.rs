@@ -18,8 +18,7 @@ impl Lower<'_> {
     pub(super) fn needs_memory(&mut self, id: LocalId, local: &Local) -> bool {
         local.address_taken
             || self.holds(Fact::Memory(id))
-            || self.leaves(local.ty).len() > MAX_LEAVES
-            || self.leaves(local.ty).is_empty()
+            || !(1..=MAX_LEAVES as u64).contains(&self.leaf_count(local.ty))
     }
 
     pub(super) fn variable(&self, id: LocalId) -> &Variable {
@@ -39,7 +38,7 @@ impl Lower<'_> {
     /// Gives a variable its registers or memory.
     pub(super) fn declare_storage(&mut self, id: LocalId) {
         let local = self.local(id).clone();
-        let bytes = self.program.types.size(local.ty) as u32;
+        let bytes = self.bytes_of(local.ty, &local.name, self.e.span);
         if local.space == TypeSpace::Local {
             let address = self.local_variable(id, &local, bytes);
             self.bind_variable(id, Storage::Memory(address, Space::Local), 0, true);
@@ -49,7 +48,7 @@ impl Lower<'_> {
             let key = (self.context(), id);
             let known = self.locals.get(&key).copied();
             let address = known.unwrap_or_else(|| {
-                let (object, at) = self.e.private_object(&local.name, bytes, local.align as u32);
+                let (object, at) = self.e.private_object(&local.name, bytes, local.align);
                 address_of(Space::Private, object, at)
             });
             self.locals.insert(key, address);
@@ -78,7 +77,7 @@ impl Lower<'_> {
         if let Some(address) = self.locals.get(&key) {
             return *address;
         }
-        let (object, at) = self.e.local_object(&local.name, bytes, local.align as u32);
+        let (object, at) = self.e.local_object(&local.name, bytes, local.align);
         let address = address_of(Space::Local, object, at);
         self.locals.insert(key, address);
         address

@@ -2,6 +2,7 @@
 
 use super::super::bytecode::{Address, Code, File, Inst, Object, Reg, Slot, Target, preset};
 use super::super::lanes;
+use super::budget::{Full, MAX_BYTES};
 use crate::source::Span;
 use std::collections::HashMap;
 
@@ -52,6 +53,8 @@ pub struct Emitter {
     labels: Vec<Target>,
     free_slots: Vec<Slot>,
     last_label: usize,
+    /// What did not fit: numbers given out since then are not to be used.
+    pub full: Option<Full>,
 }
 
 impl Emitter {
@@ -74,6 +77,7 @@ impl Emitter {
             labels: Vec::new(),
             free_slots: Vec::new(),
             last_label: 0,
+            full: None,
         }
     }
 
@@ -91,8 +95,12 @@ impl Emitter {
             File::Long => &mut self.code.longs,
         };
         let index = self.free[file as usize].pop().unwrap_or_else(|| {
-            *count += 1;
-            *count - 1
+            let index = *count;
+            match index.checked_add(1) {
+                Some(more) => *count = more,
+                None => self.full = Some(Full::Registers(file)),
+            }
+            index
         });
         Reg { file, variable, index }
     }
@@ -157,7 +165,10 @@ impl Emitter {
                 }
                 // Never given back: a constant may be used in any later round of a loop.
                 let reg = Reg { file: File::Uniform, variable: false, index: self.code.uniforms };
-                self.code.uniforms += 1;
+                match self.code.uniforms.checked_add(1) {
+                    Some(more) => self.code.uniforms = more,
+                    None => self.full = Some(Full::Registers(File::Uniform)),
+                }
                 self.code.constants.push((reg.index, bits));
                 self.constants.insert(bits, reg);
                 reg
@@ -180,8 +191,12 @@ impl Emitter {
     /// A waiting mask, until [`Emitter::release_slot`].
     pub fn slot(&mut self) -> Slot {
         self.free_slots.pop().unwrap_or_else(|| {
-            self.code.masks += 1;
-            self.code.masks - 1
+            let slot = self.code.masks;
+            match slot.checked_add(1) {
+                Some(more) => self.code.masks = more,
+                None => self.full = Some(Full::Masks),
+            }
+            slot
         })
     }
 
@@ -203,18 +218,30 @@ impl Emitter {
         self.code.addresses.len() as u32 - 1
     }
 
+    /// Start and end of an object behind those that end at `used`.
+    fn behind(&mut self, used: u32, bytes: u32, align: u64, space: &'static str) -> (u32, u32) {
+        let start = u64::from(used).checked_next_multiple_of(align).unwrap_or(u64::MAX);
+        let end = start.saturating_add(u64::from(bytes));
+        if end > MAX_BYTES {
+            self.full = Some(Full::Bytes(space));
+            return (0, 0);
+        }
+        // Not above `MAX_BYTES`.
+        (start as u32, end as u32)
+    }
+
     /// The next object of private memory.
-    pub fn private_object(&mut self, name: &str, bytes: u32, align: u32) -> (u32, u32) {
-        let offset = self.code.private_bytes.next_multiple_of(align.max(4));
-        self.code.private_bytes = offset + bytes;
+    pub fn private_object(&mut self, name: &str, bytes: u32, align: u64) -> (u32, u32) {
+        let (offset, end) = self.behind(self.code.private_bytes, bytes, align.max(4), "private");
+        self.code.private_bytes = end;
         self.code.private_objects.push(Object { name: name.to_string(), offset, bytes });
         (self.code.private_objects.len() as u32 - 1, offset)
     }
 
     /// The next object of local memory.
-    pub fn local_object(&mut self, name: &str, bytes: u32, align: u32) -> (u32, u32) {
-        let offset = self.code.local_bytes.next_multiple_of(align.max(8));
-        self.code.local_bytes = offset + bytes;
+    pub fn local_object(&mut self, name: &str, bytes: u32, align: u64) -> (u32, u32) {
+        let (offset, end) = self.behind(self.code.local_bytes, bytes, align.max(8), "local");
+        self.code.local_bytes = end;
         self.code.local_objects.push(Object { name: name.to_string(), offset, bytes });
         (self.code.local_objects.len() as u32 - 1, offset)
     }

@@ -16,6 +16,7 @@ impl Lower<'_> {
     /// The value of an expression.
     pub(super) fn value(&mut self, e: &Expr) -> Value {
         let before = std::mem::replace(&mut self.e.span, e.span);
+        self.spend();
         let value = self.value_inner(e);
         self.e.span = before;
         value
@@ -94,11 +95,12 @@ impl Lower<'_> {
             ExprKind::Builtin(builtin, args) => self.builtin(*builtin, args, e),
             ExprKind::Printf { format, args } => {
                 let values: Value = args.iter().flat_map(|a| self.value(a)).collect();
+                let count = self.printed(e, values.len());
                 let list = self.e.list(&values);
                 self.e.code.formats.push(format.clone());
                 let format = self.e.code.formats.len() as u32 - 1;
                 if !self.unreachable {
-                    self.e.push(Inst::Print { format, list, count: values.len() as u8 });
+                    self.e.push(Inst::Print { format, list, count });
                 }
                 vec![Val::Const(0)]
             }

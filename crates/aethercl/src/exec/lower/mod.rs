@@ -3,6 +3,7 @@
 //! Lowering walks the tree once from the kernel's first statement to its last, inlining calls. It decides as it goes which
 //! values are the same for the whole work-group; where it decided too hopefully, it notes the fact and starts again.
 
+mod budget;
 mod builtin;
 mod call;
 mod constants;
@@ -28,6 +29,7 @@ use crate::hir::{FunctionId, Local, LocalId, Program};
 use crate::memory::address::{Space, object_pointer};
 use crate::source::Span;
 use crate::types::{Scalar, Space as TypeSpace, Type};
+use budget::Budget;
 use emit::Emitter;
 use facts::{Context, Fact, Facts};
 use std::collections::HashMap;
@@ -88,6 +90,9 @@ struct Frame {
     end: Target,
     depth: usize,
     info: Rc<scan::Info>,
+    /// The call, and the work done before it.
+    call: Span,
+    start: u64,
 }
 
 /// The lowering of one kernel, in one pass.
@@ -96,6 +101,7 @@ pub struct Lower<'a> {
     constants: &'a Constants,
     facts: &'a mut Facts,
     scans: &'a mut scan::Scans,
+    budget: &'a mut Budget,
     e: Emitter,
     checked: bool,
     frames: Vec<Frame>,
@@ -107,6 +113,7 @@ pub struct Lower<'a> {
     owned: Vec<Reg>,
     locals: HashMap<(Context, LocalId), u64>,
     leaf_cache: HashMap<Type, Rc<Vec<Leaf>>>,
+    leaf_counts: HashMap<Type, u64>,
     /// Leaves of variables that were assigned on every way here.
     defined: Vec<bool>,
     /// The way here is closed: a jump came before.
@@ -134,6 +141,7 @@ pub fn lower(
 ) -> Result<Code, (Span, String)> {
     let mut facts = Facts::default();
     let mut scans = scan::Scans::default();
+    let mut budget = Budget::default();
     for _ in 0..MAX_PASSES {
         facts.changed = false;
         let name = &program.function(kernel).name;
@@ -142,6 +150,7 @@ pub fn lower(
             constants,
             facts: &mut facts,
             scans: &mut scans,
+            budget: &mut budget,
             e: Emitter::new(name),
             checked,
             frames: Vec::new(),
@@ -150,6 +159,7 @@ pub fn lower(
             owned: Vec::new(),
             locals: HashMap::new(),
             leaf_cache: HashMap::new(),
+            leaf_counts: HashMap::new(),
             defined: Vec::new(),
             unreachable: false,
             escaped: false,
@@ -159,6 +169,7 @@ pub fn lower(
             differing: Vec::new(),
         };
         lower.kernel(kernel);
+        lower.check_full();
         let (error, e) = (lower.error, lower.e);
         if let Some(error) = error {
             return Err(error);
@@ -166,6 +177,7 @@ pub fn lower(
         if !facts.changed {
             return Ok(e.finish());
         }
+        budget.next_pass(&e.code);
     }
     Err((program.function(kernel).span, "this kernel's control flow could not be resolved".to_string()))
 }
@@ -194,6 +206,7 @@ impl Lower<'_> {
         self.regions.push(divergent);
         self.joins.push(end);
         let info = self.scans.of(function);
+        let (call, start) = (self.e.span, self.work());
         self.frames.push(Frame {
             context,
             function: id,
@@ -204,6 +217,8 @@ impl Lower<'_> {
             end,
             depth: self.regions.len(),
             info,
+            call,
+            start,
         });
     }
 
@@ -223,7 +238,7 @@ impl Lower<'_> {
                     self.e.code.insts.pop();
                     self.e.code.spans.pop();
                 }
-                let bytes = program.types.size(declared.ty) as u32;
+                let bytes = self.bytes_of(declared.ty, &declared.name, function.span);
                 let offset = match self.variable(local).storage {
                     Storage::Memory(address, _) => crate::memory::address::offset(address),
                     Storage::Registers(_) => 0,
@@ -287,7 +302,9 @@ impl Lower<'_> {
             return leaves.clone();
         }
         let mut leaves = Vec::new();
-        self.collect_leaves(ty, 0, &mut leaves);
+        if self.can_be_moved(ty) {
+            self.collect_leaves(ty, 0, &mut leaves);
+        }
         let leaves = Rc::new(leaves);
         self.leaf_cache.insert(ty, leaves.clone());
         leaves

@@ -54,6 +54,11 @@ impl Lower<'_> {
     /// One statement; its temporaries end with it.
     pub(super) fn statement(&mut self, s: &Stmt) {
         let before = std::mem::replace(&mut self.e.span, s.span);
+        self.spend();
+        if self.error.is_some() {
+            self.e.span = before;
+            return;
+        }
         let mark = self.e.mark();
         match &s.kind {
             StmtKind::Block(list) => self.block(list),

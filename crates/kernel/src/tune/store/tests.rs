@@ -165,3 +165,28 @@ fn what_ships_can_be_read() {
         );
     }
 }
+
+/// Each store wrote all that it held: what another program had measured since it was opened was gone.
+#[test]
+fn two_programs_that_tune_at_one_time_keep_each_others_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+    let device = capabilities("Card 9", "Vendor");
+    let stores: Vec<Store> = (0..4).map(|_| Store::with(&settings, &device, "[]")).collect();
+    std::thread::scope(|scope| {
+        for (i, store) in stores.iter().enumerate() {
+            scope.spawn(move || {
+                for bucket in 0..20 {
+                    store.put(Record { bucket: bucket * 4 + i as u64, ..record(128, None) }).unwrap();
+                }
+            });
+        }
+    });
+    let later = Store::with(&settings, &device, "[]");
+    assert_eq!(later.records().len(), 80);
+    // A result measured again stands in the place of the earlier one.
+    stores[0].put(Record { bucket: 1, ..record(256, None) }).unwrap();
+    let chosen = |s: &Store| s.choice(KERNEL.name, 1, "").unwrap().0["WG"];
+    assert_eq!((chosen(&stores[0]), chosen(&Store::with(&settings, &device, "[]"))), (256, 256));
+    assert_eq!(stores[0].records().len(), 80);
+}

@@ -1,0 +1,188 @@
+//! What a kernel may take once its calls are inlined and its short loops written out.
+//!
+//! A page of text can stand for any number of instructions: functions that call the one before twice double with every
+//! function. Lowering counts what it walks and what it emits, and gives up with an error at a limit.
+
+use super::super::bytecode::{Code, File};
+use super::{Lower, Val, Value};
+use crate::hir::Expr;
+use crate::source::Span;
+use crate::types::Type;
+
+/// Statements, expressions and calls walked, and instructions emitted, in one pass over a kernel. The largest kernels that
+/// people write take a tenth of it; at the limit lowering holds some 200 MB.
+pub const MAX_WORK: u64 = 1_000_000;
+/// The same in all passes over a kernel: each comes from a fact that the one before found.
+const MAX_WORK_IN_ALL: u64 = 40 * MAX_WORK;
+/// Registers of a file, and waiting masks: their numbers have 16 bits.
+pub const MAX_REGISTERS: usize = u16::MAX as usize;
+/// Bytes of one variable, and of all variables of a space together: offsets are 32 bits with room on both sides.
+pub const MAX_BYTES: u64 = 1 << 30;
+/// Elements of a value that is copied whole, such as a `struct`.
+const MAX_LEAVES: u64 = 1 << 16;
+/// Values of one `printf`: an instruction counts them in 8 bits.
+const MAX_PRINTED: usize = u8::MAX as usize;
+
+/// What was spent.
+#[derive(Debug, Default)]
+pub struct Budget {
+    /// Nodes walked in this pass.
+    walked: u64,
+    /// Work of the passes before.
+    before: u64,
+}
+
+impl Budget {
+    /// The next pass starts.
+    pub fn next_pass(&mut self, code: &Code) {
+        self.before += self.walked + code.insts.len() as u64;
+        self.walked = 0;
+    }
+}
+
+/// What of a kernel's bytecode does not fit its fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// A register file.
+    Registers(File),
+    /// The waiting masks.
+    Masks,
+    /// Private or local memory.
+    Bytes(&'static str),
+}
+
+impl Full {
+    /// The budget: `more than …`.
+    fn budget(self) -> String {
+        match self {
+            Full::Registers(File::Uniform) => {
+                format!("{MAX_REGISTERS} constants and values that all work-items share")
+            }
+            Full::Registers(File::Word) => format!("{MAX_REGISTERS} registers of 32 bits"),
+            Full::Registers(File::Long) => format!("{MAX_REGISTERS} registers of 64 bits"),
+            Full::Masks => format!("{MAX_REGISTERS} branches inside each other in which work-items part"),
+            Full::Bytes(space) => format!("{MAX_BYTES} bytes of {space} variables"),
+        }
+    }
+}
+
+impl Lower<'_> {
+    /// Counts a node; the error where the kernel has become too large.
+    pub(super) fn spend(&mut self) {
+        self.budget.walked += 1;
+        if self.error.is_some() {
+            return;
+        }
+        let exceeded = match self.e.full {
+            Some(full) => Some(full.budget()),
+            None => (self.work() > MAX_WORK).then(|| format!("{MAX_WORK} instructions")),
+        };
+        if let Some(budget) = exceeded {
+            let (span, message) = self.too_large(&budget);
+            self.unsupported(span, message);
+        } else if self.budget.before + self.work() > MAX_WORK_IN_ALL {
+            let kernel = self.program.function(self.frames[0].function);
+            let message =
+                format!("the control flow of kernel `{}` could not be resolved in time", kernel.name);
+            self.unsupported(kernel.span, message);
+        }
+    }
+
+    /// Nodes walked and instructions emitted in this pass.
+    pub(super) fn work(&self) -> u64 {
+        self.budget.walked + self.e.code.insts.len() as u64
+    }
+
+    /// Names the function that the kernel's size comes from: the innermost one being inlined that took half of it.
+    fn too_large(&self, budget: &str) -> (Span, String) {
+        let kernel = &self.program.function(self.frames[0].function).name;
+        let half = self.work() / 2;
+        let Some(frame) = self.frames.iter().skip(1).rfind(|f| self.work() - f.start >= half) else {
+            let message = format!(
+                "kernel `{kernel}` takes more than {budget}: split it, or keep constants in a __constant array"
+            );
+            return (self.e.span, message);
+        };
+        let message = format!(
+            "kernel `{kernel}` takes more than {budget}, most of them in this call of `{}`: calls are inlined, \
+             so that a function counts as often as it is called; call it from fewer places, or in a loop",
+            self.program.function(frame.function).name
+        );
+        (frame.call, message)
+    }
+
+    /// The value of an expression that is not lowered any more.
+    pub(super) fn no_value(&mut self, ty: Type) -> Value {
+        vec![Val::Const(0); self.leaves(ty).len()]
+    }
+
+    /// The size of a variable's type in 32 bits; an error where it has none.
+    pub(super) fn bytes_of(&mut self, ty: Type, name: &str, span: Span) -> u32 {
+        let bytes = self.program.types.size(ty);
+        if bytes > MAX_BYTES {
+            self.unsupported(span, format!("`{name}` has {bytes} bytes; a variable can have {MAX_BYTES}"));
+            return 0;
+        }
+        // Not above `MAX_BYTES`.
+        bytes as u32
+    }
+
+    /// How many elements a type has in registers.
+    pub(super) fn leaf_count(&mut self, ty: Type) -> u64 {
+        let types = &self.program.types;
+        if let Some(known) = self.leaf_counts.get(&ty) {
+            return *known;
+        }
+        let count = match ty {
+            Type::Void => 0,
+            Type::Scalar(_) | Type::Atomic(_) | Type::Pointer(_) | Type::Event => 1,
+            Type::Vector(_, n) => u64::from(n),
+            Type::Array(id) => {
+                let array = types.array(id);
+                self.leaf_count(array.of).saturating_mul(array.len)
+            }
+            Type::Record(id) => {
+                let record = types.record(id);
+                if record.is_union || super::overlaps(types, record) {
+                    record.size / 4 + record.size % 4
+                } else {
+                    let fields = record.fields.iter().filter(|f| !f.name.is_empty());
+                    fields.fold(0u64, |n, f| n.saturating_add(self.leaf_count(f.ty)))
+                }
+            }
+        };
+        self.leaf_counts.insert(ty, count);
+        count
+    }
+
+    /// Whether a value of the type can be moved element by element; an error where it has too many of them.
+    pub(super) fn can_be_moved(&mut self, ty: Type) -> bool {
+        let count = self.leaf_count(ty);
+        if count <= MAX_LEAVES && self.program.types.size(ty) <= MAX_BYTES {
+            return true;
+        }
+        let message = format!(
+            "a value of {count} elements is copied whole; {MAX_LEAVES} are possible: copy it in a loop"
+        );
+        self.unsupported(self.e.span, message);
+        false
+    }
+
+    /// The number of values of a `printf`.
+    pub(super) fn printed(&mut self, call: &Expr, values: usize) -> u8 {
+        u8::try_from(values).unwrap_or_else(|_| {
+            let message = format!(
+                "a printf of {values} values, counting elements of vectors; {MAX_PRINTED} are possible"
+            );
+            self.unsupported(call.span, message);
+            0
+        })
+    }
+
+    /// The error of a kernel that filled a field with its last instructions.
+    pub(super) fn check_full(&mut self) {
+        if let (Some(full), None) = (self.e.full, &self.error) {
+            self.error = Some(self.too_large(&full.budget()));
+        }
+    }
+}

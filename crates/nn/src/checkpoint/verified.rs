@@ -1,0 +1,153 @@
+//! Files of a checkpoint read once: what is summed is what is loaded.
+//!
+//! A file that is checked and then opened again may be another one by then, and a mapping shows what others write to the file after
+//! it was summed. So one open file is read from its start to its end, and the sum is that of the bytes that were handed out.
+
+use super::{FileSum, TensorData};
+use netcl_device::files::plain_name;
+use netcl_device::{Error, Result};
+use safetensors::tensor::{Metadata, TensorInfo};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Bytes read at a time where nothing is kept.
+const PIECE: usize = 1 << 20;
+/// Bytes before the header of a safetensors file: its length.
+const PREFIX: usize = 8;
+
+/// A file being read and summed.
+pub(super) struct Verified<'a> {
+    file: File,
+    path: PathBuf,
+    sum: &'a FileSum,
+    hasher: blake3::Hasher,
+    left: u64,
+}
+
+impl<'a> Verified<'a> {
+    /// Opens a file of the checkpoint in `dir`, which must have the size that was written. `Format` that names the file where it is
+    /// not in this folder, missing or of another size.
+    pub fn open(dir: &Path, name: &str, sum: &'a FileSum) -> Result<Self> {
+        let name = plain_name(name).map_err(|e| e.context(dir.join(super::STATE_FILE).display()))?;
+        let path = dir.join(name);
+        let wrong = |what: String| Error::format(format!("{} {what}", path.display()));
+        // Looked at before it is opened: opening a pipe waits for its writer.
+        if !path.is_file() {
+            return Err(wrong("is missing".into()));
+        }
+        let file = File::open(&path).map_err(|e| Error::io("opening", &path, &e))?;
+        let about = file.metadata().map_err(|e| Error::io("reading", &path, &e))?;
+        if !about.is_file() {
+            return Err(wrong("is missing: it is no file any more".into()));
+        }
+        let (is, was) = (about.len(), sum.bytes);
+        if is != was {
+            let what = if is < was { "is truncated" } else { "has grown" };
+            return Err(wrong(format!("{what}: {is} bytes, {was} were written")));
+        }
+        Ok(Self { file, path, sum, hasher: blake3::Hasher::new(), left: was })
+    }
+
+    /// Fills `out`. `Format` where the file ends before that.
+    fn fill(&mut self, out: &mut [u8]) -> Result<()> {
+        if out.len() as u64 > self.left {
+            return Err(self.wrong("is damaged: what it says it holds is more than it does"));
+        }
+        self.file.read_exact(out).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => self.wrong("was truncated while it was read"),
+            _ => Error::io("reading", &self.path, &e),
+        })?;
+        self.hasher.update(out);
+        self.left -= out.len() as u64;
+        Ok(())
+    }
+
+    fn wrong(&self, what: &str) -> Error {
+        Error::format(format!("{} {what}", self.path.display()))
+    }
+
+    /// Reads the rest; `Format` where the file is not the one that was written.
+    pub fn check(mut self) -> Result<()> {
+        let mut piece = vec![0; PIECE.min(usize::try_from(self.left).unwrap_or(PIECE))];
+        while self.left > 0 {
+            let n = piece.len().min(usize::try_from(self.left).unwrap_or(PIECE));
+            self.fill(&mut piece[..n])?;
+        }
+        if self.hasher.finalize().to_hex().as_str() == self.sum.blake3 {
+            return Ok(());
+        }
+        Err(self.wrong("is damaged: its checksum is not the one it was written with"))
+    }
+
+    /// All of it.
+    pub fn bytes(mut self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.len(self.left)?];
+        self.fill(&mut bytes)?;
+        self.check()?;
+        Ok(bytes)
+    }
+
+    /// A safetensors file's tensors in the order of the file, each read to where it stays.
+    pub fn tensors(mut self) -> Result<Vec<TensorData>> {
+        let not_whole = |path: &Path, e: &dyn std::fmt::Display| {
+            Error::format(format!("{}: not a whole safetensors file: {e}", path.display()))
+        };
+        let mut prefix = [0; PREFIX];
+        self.fill(&mut prefix)?;
+        let length = prefix.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
+        // Bounded by the size of the file.
+        if length > self.left {
+            // The sum tells a damaged file from one that never was one.
+            let path = self.path.clone();
+            self.check()?;
+            return Err(not_whole(&path, &"its header is longer than the file"));
+        }
+        let mut header = vec![0; self.len(length)?];
+        self.fill(&mut header)?;
+        let read = self.read_tensors(&header);
+        let path = self.path.clone();
+        // The sum goes first: it tells a damaged file from one that never was whole.
+        self.check()?;
+        read.map_err(|e| not_whole(&path, &e))
+    }
+
+    /// The tensors that a header names; they must lie one behind another and fill the file.
+    fn read_tensors(&mut self, header: &[u8]) -> std::result::Result<Vec<TensorData>, String> {
+        let metadata: Metadata = serde_json::from_slice(header).map_err(|e| e.to_string())?;
+        let mut order: Vec<(String, TensorInfo)> =
+            metadata.tensors().into_iter().map(|(name, info)| (name, info.clone())).collect();
+        order.sort_by(|a, b| (a.1.data_offsets, &a.0).cmp(&(b.1.data_offsets, &b.0)));
+        let mut at = 0;
+        let mut tensors = Vec::with_capacity(order.len());
+        for (name, TensorInfo { dtype, shape, data_offsets: (start, end) }) in order {
+            if start != at || end < start {
+                return Err(format!("{name} is at {start}..{end}, expected at {at}"));
+            }
+            let elements = shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
+            let bytes = elements.and_then(|n| n.checked_mul(dtype.bitsize())).map(|bits| bits.div_ceil(8));
+            if bytes != Some(end - start) {
+                return Err(format!(
+                    "{name}: {dtype} of shape {shape:?} does not take {} bytes",
+                    end - start
+                ));
+            }
+            at = end;
+            let mut bytes = vec![0; self.len((end - start) as u64).map_err(|e| e.to_string())?];
+            self.fill(&mut bytes).map_err(|e| e.to_string())?;
+            tensors.push(TensorData { name, dtype, shape, bytes });
+        }
+        if self.left > 0 {
+            return Err(format!("it has {} bytes behind its tensors", self.left));
+        }
+        Ok(tensors)
+    }
+
+    /// A number of bytes that the file is known to have.
+    fn len(&self, bytes: u64) -> Result<usize> {
+        if bytes > self.sum.bytes {
+            return Err(self.wrong("is damaged: what it says it holds is more than it does"));
+        }
+        usize::try_from(bytes).map_err(|_| self.wrong("is larger than this machine's memory"))
+    }
+}
