@@ -163,6 +163,7 @@ fn split(bytes: &[u8]) -> Option<(CacheEntry, &[u8])> {
 }
 
 #[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used)] // helpers of tests
 mod tests {
     use super::*;
     use crate::Programs;

@@ -68,6 +68,7 @@ pub(crate) fn dropout(x: &Tensor, mode: Mode<'_>, site: u64) -> Result<Tensor> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // helpers of tests
 mod tests {
     use super::*;
     use crate::params::Params;
