@@ -16,7 +16,7 @@ pub use tensorboard::EventWriter;
 pub use trace::{HostSpan, trace_json, write_trace};
 
 use netcl_device::{Error, Result, files};
-use std::path::Path;
+use std::{fs, path::Path};
 
 /// Writes a file aside and renames it, so that a reader never sees half of it.
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
