@@ -195,6 +195,25 @@ fn numbers_that_cannot_be_end_at_once_with_requested_and_available() {
         }
         assert!(!out.exists(), "{flags}: a folder is left");
     }
+    for (args, code) in [
+        ("bench train --batch 1000000000000 --peer none", 4),
+        ("bench train --layers 1000000000 --peer none", 4),
+        ("bench gemm --sizes 1000000000000 --peer none", 4),
+        ("bench attention --shapes 1000000000000x1x16x64 --peer none", 4),
+        (
+            &format!(
+                "tokenizer train --data {} --vocab 18446744073709551615 --out {}/tok",
+                data.display(),
+                dir.display()
+            ),
+            0,
+        ),
+    ] {
+        let output = netcl().args(args.split(' ')).output().unwrap();
+        let (_, errors) = texts(&output);
+        assert_eq!(output.status.code(), Some(code), "{args}: {errors}");
+        assert!(code == 0 || errors.contains(" available"), "{args}: {errors}");
+    }
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -125,6 +125,11 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
         given => given,
     };
     for shape in shapes {
+        let Shape { batch, heads, kv_heads, tokens, size } = *shape;
+        let (of_queries, of_keys) = ([batch, heads, tokens, size], [batch, kv_heads, tokens, size]);
+        // Queries and the result, keys and values.
+        let all: [&[usize]; 4] = [&of_queries, &of_queries, &of_keys, &of_keys];
+        super::fits(&bench.device, &format!("attention of {shape}"), &all, bench.dtype)?;
         let case = Case::new(&bench.device, *shape, !args.full, bench.dtype)?;
         for pass in PASSES.into_iter().filter(|pass| args.passes.iter().any(|p| p == pass)) {
             measure(bench, &case, pass, &args.backend)?;

@@ -73,6 +73,7 @@ const SAMPLES: usize = 64;
 impl Product {
     /// Values between -1 and 1, none of them special.
     pub fn new(device: &Device, [m, n, k]: [usize; 3], layout: &str, dtype: DType) -> Result<Self> {
+        super::fits(device, &format!("a product of {m}x{n}x{k}"), &[&[m, k], &[k, n], &[m, n]], dtype)?;
         let stored = [m * k, k * n].map(|count| -> Vec<f32> {
             (0..count).map(|i| dtype.round(((i * 7919) % 2003) as f64 / 1001.0 - 1.0) as f32).collect()
         });

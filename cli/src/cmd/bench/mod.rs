@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::out;
 use line::{Line, Printer};
 use measure::Rounds;
+use netcl::device::{available_memory, human};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::prelude::*;
 use peer::Peer;
@@ -77,6 +78,29 @@ pub struct Bench {
     ceilings: Ceilings,
     peer: Option<Peer>,
     printer: Printer,
+}
+
+/// Refuses tensors of these shapes that do not fit the device, before any of them is made.
+///
+/// # Errors
+/// `Memory` with what is requested and available.
+fn fits(device: &Device, what: &str, shapes: &[&[usize]], dtype: DType) -> Result<()> {
+    let bytes =
+        |shape: &&[usize]| shape.iter().fold(dtype.size() as u64, |all, &n| all.saturating_mul(n as u64));
+    let needed = shapes.iter().map(bytes).fold(0u64, u64::saturating_add);
+    let capabilities = device.capabilities();
+    let on_host = capabilities.is_cpu() || capabilities.simulated;
+    let host = available_memory().filter(|_| on_host).unwrap_or(u64::MAX);
+    let available = capabilities.global_mem.min(host);
+    if needed <= available {
+        return Ok(());
+    }
+    Err(Error::memory(format!(
+        "{what} takes at least {} of memory, {} has {} available; take smaller sizes",
+        human(needed),
+        capabilities.id,
+        human(available)
+    )))
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {

@@ -7,12 +7,12 @@ use crate::out;
 use crate::profile::{self, Costs};
 use clap::builder::PossibleValuesParser;
 use netcl::device::human;
-use netcl::nn::config::{GraphMode, PRESETS, Recompute, TrainConfig};
+use netcl::nn::config::{Dtype, GraphMode, PRESETS, Recompute, TrainConfig};
 use netcl::nn::gpt::{Gpt, GptConfig, Variant};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
 use netcl::nn::run::{HostSpan, trace_json, write_trace};
-use netcl::nn::train::Stepper;
+use netcl::nn::train::{MemoryPlan, Stepper};
 use netcl::prelude::*;
 use serde_json::json;
 use std::cell::Cell;
@@ -77,7 +77,24 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             eps: 1e-5,
             variant: Variant::default(),
         };
-        case(bench, (preset, alone), gpt, args.batch.or(batch).unwrap_or(config.batch), args)?;
+        let batch = args.batch.or(batch).unwrap_or(config.batch);
+        let dtype = match bench.dtype {
+            DType::Bf16 => Dtype::Bf16,
+            DType::F16 => Dtype::F16,
+            _ => Dtype::F32,
+        };
+        let recompute = args.recompute;
+        let step = TrainConfig {
+            batch,
+            context: gpt.context,
+            grad_accum: 1,
+            dropout: 0.0,
+            dtype,
+            recompute,
+            ..config
+        };
+        MemoryPlan::of(&step, &gpt, bench.device.capabilities()).check(&bench.device)?;
+        case(bench, (preset, alone), gpt, batch, args)?;
     }
     Ok(())
 }

@@ -116,6 +116,9 @@ fn training_is_repeatable_and_covers_every_text() {
     assert!(first.encode(&corpus).unwrap().len() < corpus.len() / 2);
     assert!(Tokenizer::train_bpe(["x"], 256).unwrap_err().message().contains("256 is too small"));
     assert!(Tokenizer::train_bpe([""], 300).is_err());
+    // No room is made for tokens that cannot be.
+    let whole = Tokenizer::train_bpe(["plain plain"], usize::MAX).unwrap().vocab_size();
+    assert_eq!(whole, Tokenizer::train_bpe(["plain plain"], 1000).unwrap().vocab_size());
 }
 
 #[test]

@@ -22,6 +22,9 @@ pub(super) fn bpe<'a>(texts: impl IntoIterator<Item = &'a str>, vocab_size: usiz
     if pieces.is_empty() {
         return Err(Error::format("a tokenizer is trained on text; there is not one character"));
     }
+    // Every token but the first 257 is in the text: more are never found, and room for them is not made.
+    let most = pieces.iter().fold(257usize, |all, piece| all.saturating_add(piece.len()));
+    let vocab_size = vocab_size.min(most);
     let bytes = ByteLevel::new(false, true, true);
     let mut tokenizer: TokenizerImpl<
         BPE,

@@ -79,7 +79,9 @@ impl Trainer {
 
     /// Ends the profile where its last step is done, or the run is.
     pub(super) fn end_profile(&mut self, ended: bool, observer: &mut dyn Observer) -> Result<()> {
-        let last = |p: &Profiling| p.running.is_some_and(|first| self.step + 1 >= first + p.settings.steps);
+        let last = |p: &Profiling| {
+            p.running.is_some_and(|first| self.step + 1 >= first.saturating_add(p.settings.steps))
+        };
         let Some(p) = self.profiling.take_if(|p| ended || last(p)) else { return Ok(()) };
         let Some(first) = p.running else {
             tracing::warn!(
