@@ -4,6 +4,7 @@
 pub mod checkpoint;
 pub mod config;
 pub mod data;
+pub mod decoder;
 pub mod generate;
 pub mod gpt;
 pub mod layers;

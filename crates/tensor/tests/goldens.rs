@@ -219,7 +219,7 @@ fn attention() {
     };
     Goldens::open("attention").check(tolerance, |c| {
         let options =
-            AttentionOptions { causal: c.flag("causal"), scale: Some(c.f32("scale")), dropout: None };
+            AttentionOptions { causal: c.flag("causal"), scale: Some(c.f32("scale")), ..AttentionOptions::default() };
         ops::attention::attention(c.input("q"), c.input("k"), c.input("v"), options)
     });
 }

@@ -52,7 +52,7 @@ impl MultiHeadAttention {
     fn heads(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let qkv = self.c_attn.forward(x)?; // (B, T, 3C)
         let drop = (mode.dropout > 0.0).then(|| mode.mask(self.site));
-        let options = AttentionOptions { causal: true, scale: self.scale, dropout: drop };
+        let options = AttentionOptions { scale: self.scale, dropout: drop, ..AttentionOptions::causal() };
         attention_qkv(&qkv, self.heads, self.heads, options) // (B, T, C)
     }
 }

@@ -23,6 +23,10 @@ pub struct AttentionOptions {
     pub causal: bool,
     /// Factor of the scores; 1/√D when `None`.
     pub scale: Option<f32>,
+    /// Of the keys a causal query sees, only the last so many, its own among them (sliding window, Beltagy et al. 2020).
+    pub window: Option<usize>,
+    /// A score s becomes `cap * tanh(s / cap)` (Gemma 2).
+    pub softcap: Option<f32>,
     /// Drops probabilities after the softmax.
     pub dropout: Option<DropMask>,
 }
@@ -31,6 +35,18 @@ impl AttentionOptions {
     /// Causal, scale 1/√D, no dropout: a GPT's.
     pub fn causal() -> Self {
         Self { causal: true, ..Self::default() }
+    }
+    fn check(&self) -> Result<()> {
+        match (self.window, self.softcap) {
+            (Some(_), _) if !self.causal => {
+                Err(Error::unsupported("attention: a window without `causal`; windows are for causal attention"))
+            }
+            (Some(0), _) => Err(Error::shape("attention: a window of 0 keys, expected at least 1")),
+            (_, Some(cap)) if !(cap > 0.0 && cap.is_finite()) => {
+                Err(Error::format(format!("attention: softcap is {cap}, expected a number above 0")))
+            }
+            _ => Ok(()),
+        }
     }
     /// Drops probabilities of a (B, H, T, S) attention; draws from `generator`. Nothing happens at probability 0.
     ///
@@ -66,6 +82,7 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions) 
         )));
     }
     check_size(d)?;
+    options.check()?;
     Attention { options }.apply([q, k, v])
 }
 
@@ -91,6 +108,7 @@ pub fn attention_qkv(
         )));
     }
     check_size(width / all)?;
+    options.check()?;
     AttentionQkv { options, heads, kv_heads }.apply([qkv])
 }
 
@@ -132,9 +150,10 @@ pub struct Attention {
 impl Attention {
     fn problem(&self, q: &Tensor, k: &Tensor) -> Result<Problem> {
         let ([batch, heads, queries, size], [_, kv_heads, keys, _]) = (q.dims4()?, k.dims4()?);
-        let AttentionOptions { causal, dropout: mask, .. } = self.options.clone();
-        let scale = default_scale(&self.options, size);
-        Ok(Problem { batch, heads, kv_heads, queries, keys, size, causal, scale, mask, dtype: q.dtype() })
+        let AttentionOptions { causal, window, softcap, dropout: mask, .. } = self.options.clone();
+        let (scale, window) = (default_scale(&self.options, size), window.filter(|w| *w < keys));
+        let dtype = q.dtype();
+        Ok(Problem { batch, heads, kv_heads, queries, keys, size, causal, window, softcap, scale, mask, dtype })
     }
 }
 
@@ -219,6 +238,18 @@ impl Op<3> for Attention {
             )
             .named("dropout")
             .light(),
+            sample(&AttentionOptions { window: Some(3), ..causal.clone() }, [1, 4, 2, 9, 11, 8]).named("window"),
+            sample(&AttentionOptions { window: Some(50), ..causal.clone() }, [1, 2, 1, 70, 130, 8])
+                .named("window over several blocks")
+                .light(),
+            sample(&AttentionOptions { window: Some(1), ..causal.clone() }, [1, 1, 1, 4, 3, 8]).named("window").light(),
+            sample(&AttentionOptions { softcap: Some(1.5), ..causal.clone() }, [1, 4, 2, 9, 9, 8]).named("softcap"),
+            sample(
+                &AttentionOptions { softcap: Some(2.0), window: Some(5), dropout: dropping(3), ..causal.clone() },
+                [1, 2, 1, 20, 20, 12],
+            )
+            .named("softcap, window and dropout")
+            .light(),
             // A score of 1000 has 6e-5 of rounding in f32, and the exponential passes it on.
             Sample::new(Self { options: AttentionOptions { scale: Some(1.0), ..causal.clone() } }, large)
                 .named("scores above 1000")
@@ -241,7 +272,8 @@ impl AttentionQkv {
     fn problem(&self, qkv: &Tensor) -> Result<Problem> {
         let [batch, queries, width] = qkv.dims3()?;
         let size = width / (self.heads + 2 * self.kv_heads);
-        let AttentionOptions { causal, dropout: mask, .. } = self.options.clone();
+        let AttentionOptions { causal, window, softcap, dropout: mask, .. } = self.options.clone();
+        let window = window.filter(|w| *w < queries);
         let (heads, kv_heads, scale) = (self.heads, self.kv_heads, default_scale(&self.options, size));
         Ok(Problem {
             batch,
@@ -251,6 +283,8 @@ impl AttentionQkv {
             keys: queries,
             size,
             causal,
+            window,
+            softcap,
             scale,
             mask,
             dtype: qkv.dtype(),
@@ -342,11 +376,16 @@ fn textbook(options: &AttentionOptions, q: &Array, k: &Array, v: &Array) -> Arra
         let seen = if options.causal { (ti + 1 + s).saturating_sub(t).min(s) } else { s };
         let at = |i: usize| (kv * s + i) * d..(kv * s + i + 1) * d;
         let query = &q.data[row * d..(row + 1) * d];
-        let score = |i| scale * k.data[at(i)].iter().zip(query).map(|(a, b)| a * b).sum::<f64>();
-        let scores: Vec<f64> = (0..seen).map(score).collect();
+        let score = |i| {
+            let score = scale * k.data[at(i)].iter().zip(query).map(|(a, b)| a * b).sum::<f64>();
+            options.softcap.map(f64::from).map_or(score, |cap| cap * (score / cap).tanh())
+        };
+        // Where the window would begin if rows of negative numbers of keys counted.
+        let begin = options.window.map_or(0, |window| (ti + 1 + s).saturating_sub(t + window).min(seen));
+        let scores: Vec<f64> = (begin..seen).map(score).collect();
         let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = scores.iter().map(|x| (x - top).exp()).sum();
-        for (i, x) in scores.iter().enumerate() {
+        for (i, x) in (begin..).zip(&scores) {
             let factor = options.dropout.as_ref().map_or(1.0, |m| {
                 let n = (row * s.div_ceil(4) + i / 4) as u64;
                 m.factor(random::draw(m.seed, m.offset, n)[i % 4])

@@ -4,7 +4,7 @@
  * Items stand in TY rows and TX = 8 columns; item (ty, tx) owns rows ty + i*TY of a tile. Tiles are rows of float4, an odd
  * number of them apart, so that eight rows read at once fall into different banks.
  *
- * Defines: D head size (1..256), GROUP (G), CAUSAL, DROPOUT, DTYPE, WG (64 or 128), VEC (four elements of q, k, v and the
+ * Defines: D head size (1..256), GROUP (G), CAUSAL, WINDOW and SOFTCAP (attention_lanes.cl), DROPOUT, DTYPE, WG (64 or 128), VEC (four elements of q, k, v and the
  * gradients can be moved at once: D, strides and starts are multiples of 4).
  */
 #if WG < 8
@@ -19,6 +19,12 @@
 #endif
 #ifndef DROPOUT
 #define DROPOUT 0
+#endif
+#ifndef WINDOW
+#define WINDOW 0
+#endif
+#ifndef SOFTCAP
+#define SOFTCAP 0
 #endif
 #ifndef GROUP
 #define GROUP 1
@@ -120,6 +126,37 @@ static inline void drop_tile(__local float *m, int si, int sj, int ni, int nj, u
 #define DROP_ARGS
 #define DROP_START
 #endif
+
+/* A score in powers of two from the product of its query and key; SLOPE is its derivative by that product, over LOG2_E. */
+#if SOFTCAP
+#define CAP_ARG , float cap
+#define SCORE(dot) ((cap * LOG2_E) * tanh((dot) * (scale / cap)))
+static inline float softcap_slope(float score, float scale, float cap) {
+  const float y = score / (cap * LOG2_E);
+  return scale * (1.0f - y * y);
+}
+#define SLOPE(score) softcap_slope(score, scale, cap)
+#else
+#define CAP_ARG
+#define SCORE(dot) ((dot) * (scale * LOG2_E))
+#define SLOPE(score) scale
+#endif
+
+/* Whether a row whose last key is `last` does not see key s. */
+#if WINDOW
+#define UNSEEN(s, last) ((s) > (last) || (s) <= (last) - WINDOW)
+#else
+#define UNSEEN(s, last) ((s) > (last))
+#endif
+
+/* The first key that row r0 of the list, and so any after it, sees, rounded down to a tile of `size`. */
+static inline int first_key(uint r0, uint t_len, uint s_len, int size) {
+#if WINDOW
+  return max(0, (int)(r0 / GROUP) + (int)s_len - (int)t_len + 1 - WINDOW) / size * size;
+#else
+  return 0;
+#endif
+}
 
 /* Last key that row r sees; -1 past the end. */
 static inline int last_key(uint r, uint rows, uint t_len, uint s_len) {

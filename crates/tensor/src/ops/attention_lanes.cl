@@ -3,13 +3,21 @@
  * Rows. The G = H / KH query heads that share a key head are laid into one list of T*G rows, row = t*G + g, so they
  * share each read of k and v, and their gradients meet in one accumulator in fixed order. A block is BQ = QV * VW rows.
  *
- * Defines: D head size (1..256), CAUSAL, DROPOUT, DTYPE, VW (4, 8, 16).
+ * Defines: D head size (1..256), CAUSAL, WINDOW (keys that a query sees at most, 0 for all), SOFTCAP, DROPOUT, DTYPE, VW (4, 8, 16).
+ *
+ * Soft-capping (Gemma 2): a score s becomes cap * tanh(s / cap), and its derivative is 1 - tanh(s / cap)^2.
  */
 #ifndef D
 #define D 64
 #endif
 #ifndef CAUSAL
 #define CAUSAL 0
+#endif
+#ifndef WINDOW
+#define WINDOW 0
+#endif
+#ifndef SOFTCAP
+#define SOFTCAP 0
 #endif
 #ifndef DROPOUT
 #define DROPOUT 0
@@ -228,6 +236,33 @@ static inline void widen(float *dst, __global const T *x, ulong xt, int n) {
 #define ACC_ALL(ot, by, rows, stride, n, p)                                                                            \
   for (int d0 = 0; d0 + MR <= D; d0 += MR) ACC_TILE(MR, ot, by, rows, stride, n, p, d0)                                \
   ACC_REST(ot, by, rows, stride, n, p)
+
+#if SOFTCAP
+#define CAP_ARG , float cap
+#define SCORE_FACTOR (scale / cap) /* queries times this give the argument of tanh */
+#else
+#define CAP_ARG
+#define SCORE_FACTOR (scale * 1.44269504f) /* powers of two from here on */
+#endif
+
+/* First key of the block of keys in which the window of the block's first row begins. */
+static inline int first_key(const block_t *r, int more) {
+#if WINDOW
+  return max(0, (int)r->t[0] + more + 1 - WINDOW) / BK * BK;
+#else
+  return 0;
+#endif
+}
+
+/* Scores of keys s0 .. s0 + n - 1 that lie before a lane's window become NEG. */
+#if WINDOW
+#define MASK_WINDOW(p, s0, n, r, last, more)                                                                           \
+  for (int i = 0; i < min((n), (int)(r)->t[BQ - 1] + (more) + 1 - WINDOW - (s0)); ++i)                                 \
+    _Pragma("unroll") for (int j = 0; j < QV; ++j)                                                                     \
+        (p)[i * QV + j] = select((p)[i * QV + j], (FV)(NEG), (IV)((s0) + i) <= (last)[j] - (IV)(WINDOW));
+#else
+#define MASK_WINDOW(p, s0, n, r, last, more)
+#endif
 
 /* Last key each lane of vector j sees. */
 static inline IV last_key(const block_t *r, int j, int more) { return AS_IV(CAT(vload, VW)(j, r->t)) + (IV)(more); }

@@ -25,7 +25,7 @@
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
     __global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0, ulong kb, ulong kh,
     ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global T *o, __global float *lse,
-    uint heads, uint t_len, uint s_len, float scale DROP_ARGS) {
+    uint heads, uint t_len, uint s_len, float scale CAP_ARG DROP_ARGS) {
   DROP_START
   __local float4 tq[BQ * ROW4], tk[BK * ROW4];
   __local float p[BQ * PS], red[BQ * (TX + 1)];
@@ -50,7 +50,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
 #if DROPOUT
   __local float mask[BQ * PS];
 #endif
-  for (int s0 = 0; s0 < end; s0 += BK) {
+  for (int s0 = first_key(r0, t_len, s_len, BK); s0 < end; s0 += BK) {
     const int nk = min(BK, end - s0);
     load_keys(tk, BK, k, s0, nk, kt);
 #if DROPOUT
@@ -62,7 +62,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_fwd(
     UNROLL for (int i = 0; i < RQ; ++i) {
       float high = top[i];
       UNROLL for (int j = 0; j < RK; ++j) {
-        s[i][j] = s0 + x + j * TX > last[i] ? NEG : s[i][j] * (scale * LOG2_E);
+        s[i][j] = UNSEEN(s0 + x + j * TX, last[i]) ? NEG : SCORE(s[i][j]);
         high = high > s[i][j] ? high : s[i][j];
       }
       red[(y + i * TY) * (TX + 1) + x] = high;

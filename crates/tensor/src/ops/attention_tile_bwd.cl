@@ -21,7 +21,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     __global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0, ulong kb, ulong kh,
     ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global const T *o,
     __global const float *lse, __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt, __global T *dq, ulong dq0,
-    ulong dqb, ulong dqh, ulong dqt, __global float *delta, uint heads, uint t_len, uint s_len, float scale DROP_ARGS) {
+    ulong dqb, ulong dqh, ulong dqt, __global float *delta, uint heads, uint t_len, uint s_len, float scale CAP_ARG DROP_ARGS) {
   DROP_START
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
   __local float ds[BT * PS], red[BT * (TX + 1)];
@@ -67,7 +67,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
 #if DROPOUT
   __local float mask[BT * PS];
 #endif
-  for (int s0 = 0; s0 < end; s0 += BT) {
+  for (int s0 = first_key(r0, t_len, s_len, BT); s0 < end; s0 += BT) {
     const int nk = min(BT, end - s0);
     load_keys(tk, BT, k, s0, nk, kt);
     load_keys(tv, BT, v, s0, nk, vt);
@@ -81,12 +81,16 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     UNROLL for (int i = 0; i < NY; ++i)
       UNROLL for (int j = 0; j < NX; ++j) {
         const int at = (y + i * TY) * PS + x + j * TX;
-        const float e =
-            s0 + x + j * TX > last[i] ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat[i]));
+#if SOFTCAP
+        const float score = SCORE(s[i][j]), e = UNSEEN(s0 + x + j * TX, last[i]) ? 0.0f : exp2(score - stat[i]);
+#else
+        const float score = 0.0f;
+        const float e = UNSEEN(s0 + x + j * TX, last[i]) ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat[i]));
+#endif
 #if DROPOUT
         dp[i][j] *= mask[at];
 #endif
-        ds[at] = e * (dp[i][j] - dot_o[i]) * scale;
+        ds[at] = e * (dp[i][j] - dot_o[i]) * SLOPE(score);
       }
     barrier(CLK_LOCAL_MEM_FENCE);
     ACC_TILE(acc, NY, ds, PS, tk, nk, y, x)
@@ -105,7 +109,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
     ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt, __global const float *lse,
     __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt, __global T *dk, ulong dk0, ulong dkb, ulong dkh,
     ulong dkt, __global T *dv, ulong dv0, ulong dvb, ulong dvh, ulong dvt, __global const float *delta, uint heads,
-    uint t_len, uint s_len, float scale DROP_ARGS) {
+    uint t_len, uint s_len, float scale CAP_ARG DROP_ARGS) {
   DROP_START
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
   __local float p[BT * PS], ds[BT * PS];
@@ -128,10 +132,16 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
 #else
   const uint first = 0;
 #endif
+#if WINDOW
+  /* Queries past those whose window begins at this tile's last key see none of it. */
+  const uint seen = min((ulong)rows, (ulong)max(0, s0 + n - 1 + WINDOW - (int)s_len + (int)t_len) * GROUP);
+#else
+  const uint seen = rows;
+#endif
 #if DROPOUT
   __local float mask[BT * PS];
 #endif
-  for (uint r0 = first; r0 < rows; r0 += BT) {
+  for (uint r0 = first; r0 < seen; r0 += BT) {
     const int nq = min((int)(rows - r0), BT);
     barrier(CLK_LOCAL_MEM_FENCE);
     load_queries(tq, BT, q, r0, nq, qh, qt);
@@ -151,14 +161,18 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_kv(
       const float stat = r < rows ? lse[at] * LOG2_E : -NEG, dot_o = r < rows ? delta[at] : 0.0f;
       UNROLL for (int i = 0; i < NY; ++i) {
         const int to = (y + i * TY) * PS + x + j * TX;
-        const float e = s0 + y + i * TY > last ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat));
+#if SOFTCAP
+        const float score = SCORE(s[i][j]), e = UNSEEN(s0 + y + i * TY, last) ? 0.0f : exp2(score - stat);
+#else
+        const float score = 0.0f, e = UNSEEN(s0 + y + i * TY, last) ? 0.0f : exp2(fma(s[i][j], scale * LOG2_E, -stat));
+#endif
 #if DROPOUT
         const float w = mask[to];
 #else
         const float w = 1.0f;
 #endif
         p[to] = e * w;
-        ds[to] = e * (dp[i][j] * w - dot_o) * scale;
+        ds[to] = e * (dp[i][j] * w - dot_o) * SLOPE(score);
       }
     }
     barrier(CLK_LOCAL_MEM_FENCE);

@@ -9,7 +9,7 @@
  * o         (B,T,H,D) contiguous, type T
  * lse       (B,H,T) f32, ln of the sum of exp(scale * score); FLT_MAX where a row sees no key (its o is 0)
  *
- * Causal: query t sees keys s <= t + S - T.
+ * Causal: query t sees keys s <= t + S - T. With a window, which is for causal attention, of these the last WINDOW ones.
  * Dropout: word s % 4 of Philox draw ((b*H + h)*T + t) * ceil(S/4) + s/4 drops its probability when below `drop`,
  * else the probability is multiplied by `keep`.
  *
@@ -19,7 +19,7 @@
 __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, ulong qt, __global const T *k, ulong k0,
                             ulong kb, ulong kh, ulong kt, __global const T *v, ulong v0, ulong vb, ulong vh, ulong vt,
                             __global T *o, __global float *lse, uint heads, uint kv_heads, uint t_len, uint s_len,
-                            float scale DROP_ARGS) {
+                            float scale CAP_ARG DROP_ARGS) {
   DROP_START
   const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
   const ulong h = get_group_id(1), b = get_group_id(2);
@@ -33,7 +33,7 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   IV last[QV];
   const block_t r = block_of(r0, rows, group);
   const int more = (int)s_len - (int)t_len;
-  load_lanes(xq, &r, scale * 1.44269504f, q, qh, qt); /* powers of two from here on */
+  load_lanes(xq, &r, SCORE_FACTOR, q, qh, qt);
   for (int j = 0; j < QV; ++j) {
     last[j] = last_key(&r, j, more);
     top[j] = (FV)(0.97f * NEG); /* above NEG, so that a masked score gives 0 even where nothing was seen yet */
@@ -53,7 +53,7 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   float wide[BK * DP];
 #endif
 
-  for (int s0 = 0; s0 < end; s0 += BK) {
+  for (int s0 = first_key(&r, more); s0 < end; s0 += BK) {
     const int n = min(BK, end - s0);
 #if DTYPE == 0
     const rows_t kr = k + s0 * kt, vr = v + s0 * vt;
@@ -64,12 +64,16 @@ __kernel void attention_fwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
     widen(wide, k + s0 * kt, kt, n);
 #endif
     for (int i0 = 0; i0 < n; i0 += MR) DOT_TILE(p + i0 * QV, kr, ks, i0, n, xq)
+#if SOFTCAP
+    for (int i = 0; i < n * QV; ++i) p[i] = (cap * 1.44269504f) * tanh(p[i]);
+#endif
 #if CAUSAL
     for (int i = max(0, all + 1 - s0); i < n; ++i)
 #pragma unroll
       for (int j = 0; j < QV; ++j)
         p[i * QV + j] = select(p[i * QV + j], (FV)(NEG), (IV)(s0 + i) > last[j]);
 #endif
+    MASK_WINDOW(p, s0, n, &r, last, more)
     FV by[QV];
 #pragma unroll
     for (int j = 0; j < QV; ++j) by[j] = top[j];

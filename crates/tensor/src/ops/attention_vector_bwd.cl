@@ -30,6 +30,13 @@
         _Pragma("unroll") for (int j = 0; j < N; ++j) CAT(vstore, VW)(a[i][j], (c) + j, (dst) + i * DP);               \
   }
 
+/* Derivative of a score by the product of its query and key. */
+#if SOFTCAP
+#define SLOPE(at) slope[at]
+#else
+#define SLOPE(at) scale
+#endif
+
 /* Rows of a block as they lie. */
 static inline void load_rows(FV *dst, const block_t *r, __global const T *x, ulong xh, ulong xt) {
   for (int i = 0; i < BQ; ++i)
@@ -75,7 +82,7 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
                             ulong gh, ulong gt, __global T *dq, ulong dq0, ulong dqb, ulong dqh, ulong dqt,
                             __global T *dk, ulong dk0, ulong dkb, ulong dkh, ulong dkt, __global T *dv, ulong dv0,
                             ulong dvb, ulong dvh, ulong dvt, __global float *acc, uint heads, uint kv_heads, uint t_len,
-                            uint s_len, float scale DROP_ARGS) {
+                            uint s_len, float scale CAP_ARG DROP_ARGS) {
   DROP_START
   const uint group = heads / kv_heads, rows = t_len * group, blocks = (rows + BQ - 1) / BQ;
   const uint part = get_group_id(0), parts = get_num_groups(0);
@@ -92,6 +99,9 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
   for (ulong i = 0; i < 2 * dv_at; i += VW) CAT(vstore, VW)((FV)(0.0f), 0, acc + i);
 
   FV xq[DP * QV], xg[DP * QV], rq[BQ * DV], rg[BQ * DV], gq[DP * QV], p[BK * QV], ds[BK * QV];
+#if SOFTCAP
+  FV slope[BK * QV];
+#endif
   FV one[QV];
   for (int j = 0; j < QV; ++j) one[j] = (FV)(1.0f);
   const int more = (int)s_len - (int)t_len;
@@ -104,7 +114,7 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
     FV stat[QV], delta[QV];
     load_rows(rq, &r, q, qh, qt);
     load_rows(rg, &r, g, gh, gt);
-    load_lanes(xq, &r, scale * 1.44269504f, q, qh, qt);
+    load_lanes(xq, &r, SCORE_FACTOR, q, qh, qt);
     load_lanes(xg, &r, 1.0f, g, gh, gt);
     float l[BQ];
     for (uint i = 0; i < BQ; ++i) l[i] = i < r.n ? lse[r.g[i] * (ulong)t_len + r.t[i]] * 1.44269504f : -NEG;
@@ -125,7 +135,7 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
     drop_rows(lo, hi, &r, offset, b * heads + h * group, t_len, s_len);
 #endif
 
-    for (int s0 = 0; s0 < end; s0 += BK) {
+    for (int s0 = first_key(&r, more); s0 < end; s0 += BK) {
       const int n = min(BK, end - s0), full = (n + MR - 1) / MR * MR;
 #if DTYPE == 0
       const rows_t kr = k + s0 * kt, vr = v + s0 * vt;
@@ -140,19 +150,27 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
         DOT_TILE(p + i0 * QV, kr, ks, i0, n, xq)
         DOT_TILE(ds + i0 * QV, vr, vs, i0, n, xg)
       }
+#if SOFTCAP
+      for (int i = 0; i < full * QV; ++i) {
+        const FV y = tanh(p[i]);
+        p[i] = (cap * 1.44269504f) * y;
+        slope[i] = scale * (1.0f - y * y);
+      }
+#endif
 #if CAUSAL
       for (int i = max(0, all + 1 - s0); i < n; ++i)
 #pragma unroll
         for (int j = 0; j < QV; ++j)
           p[i * QV + j] = select(p[i * QV + j], (FV)(NEG), (IV)(s0 + i) > last[j]);
 #endif
+      MASK_WINDOW(p, s0, n, &r, last, more)
       for (int i = n * QV; i < full * QV; ++i) p[i] = (FV)(NEG);
       for (int i = 0; i < full; ++i)
 #pragma unroll
         for (int j = 0; j < QV; ++j) {
           p[i * QV + j] = exp2_neg(p[i * QV + j] - stat[j]);
 #if !DROPOUT
-          ds[i * QV + j] = p[i * QV + j] * (ds[i * QV + j] - delta[j]) * scale;
+          ds[i * QV + j] = p[i * QV + j] * (ds[i * QV + j] - delta[j]) * SLOPE(i * QV + j);
 #endif
         }
 #if DROPOUT
@@ -162,7 +180,7 @@ __kernel void attention_bwd(__global const T *q, ulong q0, ulong qb, ulong qh, u
           drop_mask(m, lo[j], hi[j], s0 + i, seed, drop, keep);
           for (int w = 0; w < 4; ++w) {
             const int at = (i + w) * QV + j;
-            ds[at] = p[at] * fma(ds[at], m[w], -delta[j]) * scale;
+            ds[at] = p[at] * fma(ds[at], m[w], -delta[j]) * SLOPE(at);
             p[at] *= m[w];
           }
         }

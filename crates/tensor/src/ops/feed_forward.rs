@@ -17,6 +17,14 @@ pub fn linear_add(residual: &Tensor, x: &Tensor, w: &Tensor, bias: &Tensor) -> R
     LinearAdd.apply([residual, x, w, bias])
 }
 
+/// residual `(.., N)`, x `(.., K)`, w `(K, N)` → `residual + x w` `(.., N)`.
+///
+/// # Errors
+/// As [`linear_add`].
+pub fn linear_residual(residual: &Tensor, x: &Tensor, w: &Tensor) -> Result<Tensor> {
+    LinearResidual.apply([residual, x, w])
+}
+
 /// Inner (w1 `(K, H)`, b1 `(H)`) and outer map (w2 `(H, N)`, b2 `(N)`) of a feed-forward layer.
 pub type Maps<'a> = [&'a Tensor; 4];
 
@@ -37,6 +45,20 @@ pub fn feed_forward_again(residual: &Tensor, x: &Tensor, [w1, b1, w2, b2]: Maps<
 }
 
 fn check_map(op: &str, x: (&str, &[usize]), w: (&str, &Tensor), bias: (&str, &Tensor)) -> Result<usize> {
+    let n = check_weight(op, x, w)?;
+    if bias.1.dims() != [n] {
+        return Err(Error::shape(format!(
+            "{op}: {} has shape {}, expected [{n}], the last axis of {} {}",
+            bias.0,
+            bias.1.shape(),
+            w.0,
+            w.1.shape()
+        )));
+    }
+    Ok(n)
+}
+
+fn check_weight(op: &str, x: (&str, &[usize]), w: (&str, &Tensor)) -> Result<usize> {
     let [k, n] = w.1.dims2().map_err(|e| e.context(format!("{op}: {}", w.0)))?;
     if x.1.last() != Some(&k) {
         return Err(Error::shape(format!(
@@ -44,15 +66,6 @@ fn check_map(op: &str, x: (&str, &[usize]), w: (&str, &Tensor), bias: (&str, &Te
             x.0,
             Shape::from(x.1),
             x.1.last().copied().unwrap_or(0),
-            w.0,
-            w.1.shape()
-        )));
-    }
-    if bias.1.dims() != [n] {
-        return Err(Error::shape(format!(
-            "{op}: {} has shape {}, expected [{n}], the last axis of {} {}",
-            bias.0,
-            bias.1.shape(),
             w.0,
             w.1.shape()
         )));
@@ -76,7 +89,7 @@ fn check_residual(op: &str, residual: &Tensor, x: &Tensor, n: usize) -> Result<(
 }
 
 /// `residual + x w + bias` of the residual's shape.
-fn mapped(residual: &Tensor, x: &Tensor, w: &Tensor, bias: &Tensor) -> Result<Tensor> {
+fn mapped(residual: &Tensor, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let y = Tensor::empty(x.device(), residual.shape(), x.dtype())?;
     let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
     let residual = match residual.detach().contiguous()? {
@@ -84,7 +97,7 @@ fn mapped(residual: &Tensor, x: &Tensor, w: &Tensor, bias: &Tensor) -> Result<Te
         x if x.layout().offset > 0 => map("x0", &[&x], &[], x.shape(), x.dtype())?,
         x => x,
     };
-    run(&y, &problem, &Epilogue { bias: Some(bias), aux: Aux::Residual(&residual), ..Epilogue::NONE }, false)?;
+    run(&y, &problem, &Epilogue { bias, aux: Aux::Residual(&residual), ..Epilogue::NONE }, false)?;
     Ok(y)
 }
 
@@ -121,7 +134,7 @@ impl Op<4> for LinearAdd {
         check::same_float("linear_add", &[("x", x), ("w", w), ("bias", bias), ("residual", residual)])?;
         let n = check_map("linear_add", ("x", x.dims()), ("w", w), ("bias", bias))?;
         check_residual("linear_add", residual, x, n)?;
-        Ok((mapped(residual, x, w, bias)?, ()))
+        Ok((mapped(residual, x, w, Some(bias))?, ()))
     }
     fn backward(&self, [_, x, w, bias]: [&Tensor; 4], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 4]> {
         let rows = Matrix::rows_of(dy)?;
@@ -162,6 +175,48 @@ impl Op<4> for LinearAdd {
     }
 }
 
+/// See [`linear_residual`].
+#[derive(Clone)]
+pub struct LinearResidual;
+
+impl Op<3> for LinearResidual {
+    const NAME: &'static str = "linear_residual";
+    type Saved = ();
+    fn forward(&self, [residual, x, w]: [&Tensor; 3]) -> Result<(Tensor, ())> {
+        check::same_float(Self::NAME, &[("x", x), ("w", w), ("residual", residual)])?;
+        let n = check_weight(Self::NAME, ("x", x.dims()), ("w", w))?;
+        check_residual(Self::NAME, residual, x, n)?;
+        Ok((mapped(residual, x, w, None)?, ()))
+    }
+    fn backward(&self, [_, x, w]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let rows = Matrix::rows_of(dy)?;
+        let dx = input_gradient(x, w, &rows)?;
+        let dw = match w.requires_grad() {
+            true => Some(weight_gradients(Matrix::rows_of(x)?, rows, w, false)?.0),
+            false => None,
+        };
+        Ok([Some(dy.clone()), dx, dw])
+    }
+    fn reference(&self, [residual, x, w]: [&Array; 3]) -> Array {
+        let none = Array::zeros([w.shape.last()]);
+        LinearAdd.reference([residual, x, w, &none])
+    }
+    fn samples() -> Vec<Sample<Self, 3>> {
+        let sample = |x: &[usize], n: usize| {
+            let (k, mut y) = (x[x.len() - 1], x.to_vec());
+            y[x.len() - 1] = n;
+            let inputs = [&y, x, &[k, n][..]].map(Input::normal);
+            Sample::new(Self, inputs).sums(x.iter().product::<usize>().min(64))
+        };
+        vec![
+            sample(&[5, 7], 3),
+            sample(&[2, 12, 40], 16).light(),
+            sample(&[1, 1], 1).light(),
+            sample(&[0, 4], 3).light(),
+        ]
+    }
+}
+
 /// See [`feed_forward`].
 #[derive(Clone)]
 pub struct FeedForward {
@@ -186,7 +241,7 @@ impl Op<6> for FeedForward {
         let epilogue = Epilogue { bias: Some(b1), aux: Aux::Gelu(&before), ..Epilogue::NONE };
         run(&hidden, &problem, &epilogue, false)?;
         let rows = residual.reshape([before.dims()[0], n])?;
-        let y = mapped(&rows, &hidden, w2, b2)?.reshape(residual.shape())?;
+        let y = mapped(&rows, &hidden, w2, Some(b2))?.reshape(residual.shape())?;
         Ok((y, (before, (!self.recompute).then_some(hidden))))
     }
     fn backward(

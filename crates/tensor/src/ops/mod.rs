@@ -250,6 +250,8 @@ ops! {
     multinomial: Multinomial;
     dropout: Dropout;
     attention: Attention, AttentionQkv;
+    rope: Rope;
+    gated: Gated;
     matmul: MatMul, Linear;
-    feed_forward: LinearAdd, FeedForward;
+    feed_forward: LinearAdd, LinearResidual, FeedForward;
 }

@@ -46,6 +46,9 @@ pub(super) struct Problem {
     /// Head size (D).
     pub size: usize,
     pub causal: bool,
+    /// Keys that a query sees at most; less than `keys`.
+    pub window: Option<usize>,
+    pub softcap: Option<f32>,
     pub scale: f32,
     pub mask: Option<DropMask>,
     pub dtype: DType,
@@ -133,7 +136,11 @@ impl Problem {
     /// Floating-point operations of one of the products, causality counted.
     pub(super) fn product_flops(&self) -> u64 {
         let all = 2 * self.batch * self.heads * self.queries * self.keys * self.size;
-        if self.causal { all as u64 / 2 } else { all as u64 }
+        match self.window {
+            Some(window) => all as u64 / self.keys.max(1) as u64 * window as u64,
+            None if self.causal => all as u64 / 2,
+            None => all as u64,
+        }
     }
     fn start(
         &self,
@@ -152,6 +159,8 @@ impl Problem {
             Some(mask) => mask.define(launch),
             None => launch,
         };
+        let launch = self.window.into_iter().fold(launch, |launch, window| launch.define("WINDOW", window));
+        let launch = self.softcap.iter().fold(launch, |launch, _| launch.define("SOFTCAP", 1));
         launch
             .define("D", self.size)
             .define("CAUSAL", self.causal)
@@ -178,6 +187,7 @@ impl Problem {
     /// These sizes, the scale, and the arguments of dropout where there is one.
     fn sizes<'l>(&self, launch: Launch<'l>, sizes: &[usize]) -> Launch<'l> {
         let launch = sizes.iter().fold(launch, |launch, n| launch.scalar(*n as u32)).scalar(self.scale);
+        let launch = self.softcap.into_iter().fold(launch, Launch::scalar);
         match &self.mask {
             Some(mask) => mask.bind(launch),
             None => launch,

@@ -13,6 +13,8 @@ const PROBLEM: Problem = Problem {
     keys: 200,
     size: 64,
     causal: true,
+    window: None,
+    softcap: None,
     scale: 0.125,
     mask: None,
     dtype: DType::Bf16,

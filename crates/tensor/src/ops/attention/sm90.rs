@@ -55,9 +55,11 @@ fn takes(p: &Problem) -> bool {
     matches!(p.dtype, DType::F16 | DType::Bf16) && p.size.is_multiple_of(ALIGNED) && p.size <= 128 && blocks_fit(p)
 }
 
-/// Whether causality's diagonal stays in one block of keys for 64 rows, and rows can be counted.
+/// Whether causality's diagonal stays in one block of keys for 64 rows, and rows can be counted; no window, no soft-capping.
 pub(super) fn blocks_fit(p: &Problem) -> bool {
     p.scale > 0.0
+        && p.window.is_none()
+        && p.softcap.is_none()
         && (!p.causal || (p.keys >= p.queries && (p.keys - p.queries).is_multiple_of(64)))
         && p.batch * p.heads * p.queries.max(p.keys).next_multiple_of(PADDED) < 1 << 31
 }

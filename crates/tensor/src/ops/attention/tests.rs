@@ -157,7 +157,8 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
     ] {
         let mask = (drop > 0.0).then(|| generator.mask(drop, (batch * heads * queries * keys) as u64).unwrap());
         let scale = 1.0 / (size as f32).sqrt();
-        let p = kernels::Problem { batch, heads, kv_heads, queries, keys, size, causal, scale, mask, dtype: DType::F32 };
+        let (window, softcap, dtype) = (None, None, DType::F32);
+        let p = kernels::Problem { batch, heads, kv_heads, queries, keys, size, causal, window, softcap, scale, mask, dtype };
         proof::same_forward(&device, &p, split::forward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
         proof::same_backward(&device, &p, split::backward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
     }
@@ -209,6 +210,8 @@ fn f32_in_three_parts_is_as_exact_as_f32_units() {
         keys: t,
         size: d,
         causal: true,
+        window: None,
+        softcap: None,
         scale: 0.125,
         mask: None,
         dtype: DType::F32,

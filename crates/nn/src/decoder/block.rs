@@ -1,0 +1,267 @@
+//! The layers of a decoder: norms, projections, attention, MLP, and the block they make.
+
+use super::config::{AttentionConfig, DecoderConfig, LayerKind, NormConfig, NormKind, Placement, QkNorm};
+use super::shapes::packed_name;
+use crate::layers::{Mode, dropout};
+use crate::params::Params;
+use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
+use netcl_tensor::ops::feed_forward::{linear_add, linear_residual};
+use netcl_tensor::ops::gated::{Gate, gated};
+use netcl_tensor::ops::layer_norm::layer_norm;
+use netcl_tensor::ops::matmul::linear;
+use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
+use netcl_tensor::ops::rms_norm::rms_norm;
+use netcl_tensor::ops::rope::rope;
+use netcl_tensor::{Error, Result, Tensor};
+
+/// The parameter called `name`, which the list of shapes has made.
+pub(super) fn parameter(params: &Params, name: &str) -> Result<Tensor> {
+    params.get(name).cloned().ok_or_else(|| Error::internal(format!("decoder: no parameter {name}")))
+}
+
+/// A norm of the kind that the model has.
+#[derive(Clone)]
+pub(super) struct Norm {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    config: NormConfig,
+}
+
+impl Norm {
+    pub(super) fn new(params: &Params, name: &str, config: NormConfig) -> Result<Self> {
+        let weight = parameter(params, &format!("{name}.weight"))?;
+        let bias = match config.kind {
+            NormKind::Rms => None,
+            NormKind::Layer if config.bias => Some(parameter(params, &format!("{name}.bias"))?),
+            // The kernel wants a shift: a constant zero.
+            NormKind::Layer => Some(Tensor::zeros(params.device(), weight.shape(), params.dtype())?),
+        };
+        Ok(Self { weight, bias, config })
+    }
+    fn gain(&self) -> Result<Tensor> {
+        if self.config.unit_offset { self.weight.add_scalar(1.0) } else { Ok(self.weight.clone()) }
+    }
+    /// x `(.., N)` → `(.., N)`.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match &self.bias {
+            Some(bias) => layer_norm(x, &self.gain()?, bias, self.config.eps),
+            None => rms_norm(x, &self.gain()?, self.config.eps),
+        }
+    }
+    /// x itself, for the residual stream, and its norm: gradients of both are added up in one pass.
+    fn forward_residual(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        match &self.bias {
+            Some(bias) => residual_layer_norm(x, &self.gain()?, bias, self.config.eps),
+            None => residual_rms_norm(x, &self.gain()?, self.config.eps),
+        }
+    }
+}
+
+/// An affine map.
+#[derive(Clone)]
+struct Projection {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    /// The weight is (in, out).
+    transposed: bool,
+}
+
+impl Projection {
+    fn new(params: &Params, name: &str, bias: bool, transposed: bool) -> Result<Self> {
+        let weight = parameter(params, &format!("{name}.weight"))?;
+        let bias = if bias { Some(parameter(params, &format!("{name}.bias"))?) } else { None };
+        Ok(Self { weight, bias, transposed })
+    }
+    fn matrix(&self) -> Result<Tensor> {
+        if self.transposed { Ok(self.weight.clone()) } else { self.weight.transpose(0, 1) }
+    }
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        linear(x, &self.matrix()?, self.bias.as_ref())
+    }
+    fn forward_add(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
+        match &self.bias {
+            Some(bias) => linear_add(residual, x, &self.matrix()?, bias),
+            None => linear_residual(residual, x, &self.matrix()?),
+        }
+    }
+}
+
+/// Cosines and sines of one set of rotary frequencies for the tokens of a pass: (T, R/2) each.
+pub(super) type Angles = [Tensor; 2];
+
+/// What a pass hands to every block.
+pub(super) struct Pass<'a> {
+    pub(super) mode: Mode<'a>,
+    /// One for each set of rotary frequencies.
+    pub(super) angles: Vec<Angles>,
+}
+
+/// Self-attention.
+#[derive(Clone)]
+struct Attention {
+    qkv: Projection,
+    norms: Option<[Norm; 2]>,
+    out: Projection,
+    config: AttentionConfig,
+    kind: LayerKind,
+    /// Factor of the scores, where it is not 1/√D.
+    scale: Option<f32>,
+    /// First of three dropout sites.
+    site: u64,
+}
+
+impl Attention {
+    /// x `(B, T, C)` → the heads' results side by side `(B, T, H*D)`.
+    fn heads(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
+        let mask = (pass.mode.dropout > 0.0).then(|| pass.mode.mask(self.site));
+        let options =
+            AttentionOptions { causal: true, scale: self.scale, window: self.kind.window, softcap, dropout: mask };
+        let qkv = self.qkv.forward(x)?; // (B, T, (H + 2 KH) D)
+        let angles = self.kind.rotary.and_then(|set| pass.angles.get(set));
+        let Some(norms) = &self.norms else {
+            let qkv = match angles {
+                Some([cosines, sines]) => rope(&qkv, cosines, sines, heads + kv_heads, size)?,
+                None => qkv,
+            };
+            return attention_qkv(&qkv, heads, kv_heads, options);
+        };
+        let [b, t, _] = qkv.dims3()?;
+        let parts = qkv.split(&[heads * size, kv_heads * size, kv_heads * size], -1)?;
+        let prepared = |i: usize, n: usize| -> Result<Tensor> {
+            let flat = [b, t, n * size];
+            let x = match self.config.qk_norm {
+                QkNorm::Head => norms[i].forward(&parts[i].reshape([b, t, n, size])?)?.reshape(flat)?,
+                _ => norms[i].forward(&parts[i])?,
+            };
+            let x = match angles {
+                Some([cosines, sines]) => rope(&x, cosines, sines, n, size)?,
+                None => x,
+            };
+            by_heads(&x, n)
+        };
+        let o = attention(&prepared(0, heads)?, &prepared(1, kv_heads)?, &by_heads(&parts[2], kv_heads)?, options)?;
+        o.permute(&[0, 2, 1, 3])?.reshape([b, t, heads * size])
+    }
+}
+
+/// x `(B, T, n*D)` → `(B, n, T, D)`, a view where its last axis lies without gaps.
+fn by_heads(x: &Tensor, n: usize) -> Result<Tensor> {
+    let [b, t, width] = x.dims3()?;
+    x.reshape([b, t, n, width / n])?.permute(&[0, 2, 1, 3])
+}
+
+/// Feed-forward part.
+#[derive(Clone)]
+struct Mlp {
+    up: Projection,
+    down: Projection,
+    activation: Gate,
+    gated: bool,
+    site: u64,
+}
+
+impl Mlp {
+    /// x `(.., C)` → what the second map reads `(.., hidden)`.
+    fn hidden(&self, x: &Tensor) -> Result<Tensor> {
+        let x = self.up.forward(x)?;
+        match (self.gated, self.activation) {
+            (true, gate) => gated(&x, gate),
+            (false, Gate::Silu) => x.silu(),
+            (false, Gate::GeluTanh) => x.gelu_tanh(),
+            (false, Gate::Gelu) => x.gelu(),
+            (false, Gate::Relu) => x.relu(),
+        }
+    }
+}
+
+/// One block.
+#[derive(Clone)]
+pub(super) struct Block {
+    pre: Option<[Norm; 2]>,
+    post: Option<[Norm; 2]>,
+    attention: Attention,
+    mlp: Mlp,
+    parallel: bool,
+    residual_scale: f32,
+}
+
+impl Block {
+    pub(super) fn new(params: &Params, config: &DecoderConfig, index: usize) -> Result<Self> {
+        let names = config.family.names;
+        let place = format!("{}{}{index}.", names.prefix, names.layer);
+        let norm = |name: &str| Norm::new(params, &format!("{place}{name}"), config.norm);
+        let two = |[a, b]: [&'static str; 2]| -> Result<[Norm; 2]> { Ok([norm(a)?, norm(b)?]) };
+        let map = |name: &str, bias| Projection::new(params, &format!("{place}{name}"), bias, names.transposed);
+        let a = config.attention;
+        let factor = if a.scale_by_layer { 1.0 / (index as f32 + 1.0) } else { 1.0 };
+        let plain = || 1.0 / (a.size as f32).sqrt();
+        let scale = (a.scale.is_some() || a.scale_by_layer).then(|| a.scale.unwrap_or_else(plain) * factor);
+        // Sites 0 to 3 belong to the embedding; each block has four.
+        let site = 4 + 4 * index as u64;
+        let kind = config.layers.get(index).copied().unwrap_or_default();
+        Ok(Self {
+            pre: if config.placement == Placement::Post { None } else { Some(two(names.pre_norms)?) },
+            post: if config.placement == Placement::Pre { None } else { Some(two(names.post_norms)?) },
+            attention: Attention {
+                qkv: map(&packed_name(names.qkv, "qkv_proj"), a.qkv_bias)?,
+                norms: if a.qk_norm == QkNorm::None { None } else { Some(two(names.qk_norms)?) },
+                out: map(names.out, a.out_bias)?,
+                config: a,
+                kind,
+                scale,
+                site,
+            },
+            mlp: Mlp {
+                up: map(&packed_name(names.up, "gate_up_proj"), config.mlp.bias)?,
+                down: map(names.down, config.mlp.bias)?,
+                activation: config.mlp.activation,
+                gated: config.mlp.gated,
+                site: site + 3,
+            },
+            parallel: config.parallel,
+            residual_scale: config.residual_scale,
+        })
+    }
+
+    /// x `(B, T, C)` → `(B, T, C)`.
+    pub(super) fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        if let (true, Some([first, second])) = (self.parallel, &self.pre) {
+            let attended = self.add(x, &self.attention.heads(&first.forward(x)?, pass)?, 0, pass.mode)?;
+            return self.add(&attended, &self.mlp.hidden(&second.forward(x)?)?, 1, pass.mode);
+        }
+        let (x, h) = self.before(0, x)?;
+        let x = self.add(&x, &self.attention.heads(&h, pass)?, 0, pass.mode)?;
+        let (x, h) = self.before(1, &x)?;
+        self.add(&x, &self.mlp.hidden(&h)?, 1, pass.mode)
+    }
+
+    /// x for the residual stream, and what part 0 (attention) or 1 (MLP) reads.
+    fn before(&self, part: usize, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        match &self.pre {
+            Some(norms) => norms[part].forward_residual(x),
+            None => Ok((x.clone(), x.clone())),
+        }
+    }
+
+    /// Adds what a part's last map makes of `y` to the residual stream, in one launch where nothing comes between.
+    fn add(&self, residual: &Tensor, y: &Tensor, part: usize, mode: Mode<'_>) -> Result<Tensor> {
+        let (map, site) = match part {
+            0 => (&self.attention.out, self.attention.site + 1),
+            _ => (&self.mlp.down, self.mlp.site),
+        };
+        #[allow(clippy::float_cmp)] // a setting, not a result
+        let plain = self.post.is_none() && self.residual_scale == 1.0;
+        if plain && mode.dropout <= 0.0 {
+            return map.forward_add(residual, y);
+        }
+        let mut y = map.forward(y)?;
+        if let Some(norms) = &self.post {
+            y = norms[part].forward(&y)?;
+        }
+        if !plain && self.post.is_none() {
+            y = y.mul_scalar(self.residual_scale)?;
+        }
+        residual.add(&dropout(&y, mode, site)?)
+    }
+}

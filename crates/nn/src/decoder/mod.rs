@@ -1,0 +1,194 @@
+//! Decoder-only transformers of many families, one model described by data ([`DecoderConfig`]): norms, positions, attention and MLP are
+//! choices, a family is a row of [`FAMILIES`] that says how its files name things.
+
+mod block;
+mod config;
+mod families;
+mod files;
+mod read;
+mod rotary;
+mod shapes;
+
+pub use config::{
+    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, Positions, QkNorm,
+};
+pub use families::{FAMILIES, Family, Names};
+pub use rotary::{Rotary, Scaling};
+pub use shapes::ParamShape;
+
+use crate::checkpoint::TensorData;
+use crate::layers::{Mode, dropout, sinusoidal_positions};
+use crate::params::{ALIGN, Params};
+use block::{Angles, Block, Norm, Pass, parameter};
+use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
+use netcl_tensor::ops::embedding::embedding;
+use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
+use netcl_tensor::ops::matmul::matmul;
+use netcl_tensor::tape::{checkpoint, layer};
+use netcl_tensor::{DType, Device, Error, Result, Tensor};
+use crate::config::Recompute;
+use std::sync::{Mutex, PoisonError};
+
+/// A decoder on a device.
+pub struct Decoder {
+    config: DecoderConfig,
+    params: Params,
+    shapes: Vec<ParamShape>,
+    embedding: Tensor,
+    /// Learned or fixed vectors of positions (context, C), and 0, 1, … to look them up by.
+    positions: Option<(Tensor, Tensor)>,
+    blocks: Vec<Block>,
+    last_norm: Norm,
+    /// (V, C).
+    head: Tensor,
+    /// Angles of each set of frequencies for the longest sequence so far.
+    angles: Mutex<Vec<Option<(usize, Angles)>>>,
+}
+
+impl Decoder {
+    /// A new model: weights normal with standard deviation 0.02, 0.02 / sqrt(2 layers) for the projections into the residual stream.
+    ///
+    /// # Errors
+    /// `Shape` where sizes do not fit each other.
+    pub fn new(device: &Device, config: DecoderConfig, dtype: DType, seed: u64) -> Result<Self> {
+        config.check()?;
+        let shapes = shapes::all(&config);
+        let room = shapes.iter().try_fold(0usize, |sum, s| sum.checked_add(s.count().checked_next_multiple_of(ALIGN)?));
+        let room = room.ok_or_else(|| Error::shape("decoder: more parameters than can be counted"))?;
+        let mut params = Params::new(device, dtype, room, seed)?;
+        for shape in &shapes {
+            params.make(&shape.name, shape.dims.as_slice(), shape.init)?;
+        }
+        let names = config.family.names;
+        let table = |name: &str| parameter(&params, &format!("{}{name}.weight", names.prefix));
+        let embedding = table(names.embedding)?;
+        let counted = || {
+            let numbers: Vec<u32> = (0..config.context as u32).collect();
+            Tensor::from_u32(device, [config.context], &numbers)
+        };
+        let positions = match config.positions {
+            Positions::Learned => Some((table(names.positions)?, counted()?)),
+            Positions::Sinusoidal => Some((sinusoidal_positions(device, config.context, config.width, dtype)?, counted()?)),
+            Positions::Rotary => None,
+        };
+        let blocks = (0..config.layers.len()).map(|i| Block::new(&params, &config, i)).collect::<Result<_>>()?;
+        let last_norm = Norm::new(&params, &format!("{}{}", names.prefix, names.last_norm), config.norm)?;
+        let head = if config.tied { embedding.clone() } else { parameter(&params, &format!("{}.weight", names.head))? };
+        let angles = Mutex::new(vec![None; config.rotary.len()]);
+        Ok(Self { config, params, shapes, embedding, positions, blocks, last_norm, head, angles })
+    }
+
+    /// What it is.
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+    /// Its parameters.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// Angles of every set for `t` tokens; those of a longer sequence are kept and cut.
+    fn angles(&self, t: usize) -> Result<Vec<Angles>> {
+        let mut kept = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = Vec::with_capacity(kept.len());
+        for (set, slot) in self.config.rotary.iter().zip(kept.iter_mut()) {
+            let fits = slot.as_ref().is_some_and(|(longest, _)| t <= *longest && set.same_up_to(*longest).contains(&t));
+            if !fits {
+                *slot = Some((t, set.tables(self.params.device(), t)?));
+            }
+            if let Some((_, [cosines, sines])) = slot {
+                out.push([cosines.slice(0, 0..t)?, sines.slice(0, 0..t)?]);
+            }
+        }
+        Ok(out)
+    }
+
+    /// ids `(B, T)` → what the head reads, `(B, T, C)`.
+    fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
+        if t > self.config.context {
+            return Err(Error::shape(format!(
+                "decoder: {t} tokens, the context is {}; keep the last ones",
+                self.config.context
+            )));
+        }
+        let mut x = embedding(&self.embedding, ids)?; // (B, T, C)
+        #[allow(clippy::float_cmp)] // a setting, not a result
+        if self.config.embedding_scale != 1.0 {
+            x = x.mul_scalar(self.config.embedding_scale)?;
+        }
+        if let Some((table, numbers)) = &self.positions {
+            x = x.add(&embedding(table, &numbers.slice(0, 0..t)?)?)?;
+        }
+        let mut x = dropout(&x, mode, 0)?;
+        let angles = self.angles(t)?;
+        for (i, block) in self.blocks.iter().enumerate() {
+            x = layer(i as u32 + 1, || run(block, &x, mode, &angles))?;
+        }
+        self.last_norm.forward(&x)
+    }
+
+    /// ids `(B, T)` → logits `(B, T, V)`.
+    ///
+    /// # Errors
+    /// `Shape` when T is longer than the context.
+    pub fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        self.logits(&self.hidden(ids, mode)?)
+    }
+
+    /// x `(B, T, C)` → logits `(B, T, V)`.
+    fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        let logits = matmul(&self.scaled(x)?, &self.head.transpose(0, 1)?)?;
+        match self.config.logits_softcap {
+            Some(cap) => logits.mul_scalar(1.0 / cap)?.tanh()?.mul_scalar(cap),
+            None => Ok(logits),
+        }
+    }
+
+    /// The factor of the logits, on the narrower side of the head.
+    fn scaled(&self, x: &Tensor) -> Result<Tensor> {
+        #[allow(clippy::float_cmp)] // a setting, not a result
+        if self.config.logits_scale == 1.0 { Ok(x.clone()) } else { x.mul_scalar(self.config.logits_scale) }
+    }
+
+    /// Mean cross entropy of `targets (B, T)` after `ids (B, T)`: a scalar.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        let x = self.hidden(ids, mode)?;
+        if self.config.logits_softcap.is_some() {
+            return cross_entropy(&self.logits(&x)?, targets, CrossEntropy::default());
+        }
+        // All logits at once would be the largest tensor of a step.
+        linear_cross_entropy(&self.scaled(&x)?, &self.head, targets, LinearCrossEntropy::default())
+    }
+
+    /// The weights in the layout of the family's files: `model.safetensors`.
+    pub fn state(&self) -> Result<Vec<TensorData>> {
+        files::state(self)
+    }
+
+    /// Takes weights over, by name.
+    ///
+    /// # Errors
+    /// `Format` for a tensor that is missing, left over, of another shape or of a type that is no float; nothing is changed then.
+    pub fn load_state(&self, tensors: &[TensorData]) -> Result<()> {
+        files::load(self, tensors)
+    }
+}
+
+/// One block, or its input and the function where the backward pass computes the block again.
+fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<Tensor> {
+    if mode.recompute < Recompute::Block {
+        return block.forward(x, &Pass { mode, angles: angles.to_vec() });
+    }
+    let (block, counter, angles) = (block.clone(), mode.counter.cloned(), angles.to_vec());
+    let Mode { dropout, seed, pass, .. } = mode;
+    let again = move |x: &Tensor| {
+        // Within the block everything is kept while its own backward runs.
+        let mode = Mode { dropout, seed, pass, counter: counter.as_ref(), recompute: Recompute::None };
+        block.forward(x, &Pass { mode, angles: angles.clone() })
+    };
+    checkpoint("decoder_block", x, again)
+}

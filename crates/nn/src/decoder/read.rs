@@ -1,0 +1,483 @@
+//! `config.json` → [`DecoderConfig`]. A configuration is taken whole or refused: a field that nothing read and that is not known to be
+//! without effect on what is computed is an error.
+
+use super::config::{
+    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, Positions, QkNorm,
+};
+use super::families::{FAMILIES, Family};
+use super::rotary::{Rotary, Scaling};
+use netcl_tensor::ops::gated::Gate;
+use netcl_tensor::{Error, Result};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// Fields that change nothing in what a forward pass computes: about training, generation, other heads, or the file itself.
+const INERT: &[&str] = &[
+    "_attn_implementation", "_name_or_path", "architectures", "attention_dropout", "attn_pdrop", "auto_map",
+    "bos_token_id", "cache_implementation", "chunk_size_feed_forward", "classifier_dropout", "dtype", "embd_pdrop", "eos_token_id",
+    "finetuning_task", "gradient_checkpointing", "hidden_dropout", "id2label", "initializer_range", "keys_to_ignore_at_inference",
+    "label2id", "model_type", "n_ctx", "netcl", "output_attentions", "output_hidden_states", "output_past", "pad_token_id",
+    "pretraining_tp", "problem_type", "resid_pdrop", "return_dict", "summary_activation", "summary_first_dropout",
+    "summary_proj_to_labels", "summary_type", "summary_use_proj", "task_specific_params", "torch_dtype",
+    "transformers_version", "unk_token_id", "use_cache", "reorder_and_upcast_attn",
+];
+
+/// The fields of a `config.json`, and which of them were read.
+pub struct Fields<'a> {
+    map: &'a Map<String, Value>,
+    read: BTreeSet<&'static str>,
+}
+
+fn wrong(name: &str, value: &Value, expected: &str) -> Error {
+    Error::format(format!("config.json: {name} is {value}, expected {expected}"))
+}
+
+impl<'a> Fields<'a> {
+    fn new(map: &'a Map<String, Value>) -> Self {
+        Self { map, read: BTreeSet::new() }
+    }
+    /// A field that is there and not null.
+    fn get(&mut self, name: &'static str) -> Option<&'a Value> {
+        self.read.insert(name);
+        self.map.get(name).filter(|value| !value.is_null())
+    }
+    fn optional<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        of: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        self.get(name).map(|value| of(value).ok_or_else(|| wrong(name, value, expected))).transpose()
+    }
+    fn size(&mut self, name: &'static str) -> Result<Option<usize>> {
+        self.optional(name, "a whole number", |value| value.as_u64().and_then(|n| usize::try_from(n).ok()))
+    }
+    fn needed(&mut self, name: &'static str) -> Result<usize> {
+        self.size(name)?.ok_or_else(|| Error::format(format!("config.json: {name} is missing, expected a whole number")))
+    }
+    fn number(&mut self, name: &'static str) -> Result<Option<f64>> {
+        self.optional(name, "a number", Value::as_f64)
+    }
+    fn factor(&mut self, name: &'static str, default: f64) -> Result<f32> {
+        Ok(self.number(name)?.unwrap_or(default) as f32)
+    }
+    fn flag(&mut self, name: &'static str, default: bool) -> Result<bool> {
+        Ok(self.optional(name, "true or false", Value::as_bool)?.unwrap_or(default))
+    }
+    fn activation(&mut self, name: &'static str, default: &'static str) -> Result<Gate> {
+        let given = self.optional(name, "a name", Value::as_str)?.unwrap_or(default);
+        Ok(match given {
+            "silu" | "swish" => Gate::Silu,
+            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Gate::GeluTanh,
+            "gelu" => Gate::Gelu,
+            "relu" => Gate::Relu,
+            _ => {
+                let names = "silu, gelu_new, gelu_pytorch_tanh, gelu or relu";
+                return Err(Error::unsupported(format!("config.json: {name} is {given:?}, expected {names}")));
+            }
+        })
+    }
+    /// Refuses a value of a field that is computed for one value only.
+    fn only(&mut self, name: &'static str, expected: &Value) -> Result<()> {
+        match self.get(name) {
+            Some(value) if value != expected => {
+                Err(Error::unsupported(format!("config.json: {name} is {value}; only {expected} is supported")))
+            }
+            _ => Ok(()),
+        }
+    }
+    /// `sliding_attention` for each layer, where the file says it.
+    fn layer_types(&mut self, layers: usize) -> Result<Option<Vec<bool>>> {
+        let Some(value) = self.get("layer_types") else { return Ok(None) };
+        let kind = |value: &Value| match value.as_str() {
+            Some("sliding_attention") => Some(true),
+            Some("full_attention") => Some(false),
+            _ => None,
+        };
+        let kinds: Option<Vec<bool>> = value.as_array().and_then(|list| list.iter().map(kind).collect());
+        kinds.filter(|kinds| kinds.len() == layers).map(Some).ok_or_else(|| {
+            wrong("layer_types", value, &format!("{layers} of \"full_attention\" and \"sliding_attention\""))
+        })
+    }
+    /// Every field was read or has no effect.
+    fn finish(self) -> Result<()> {
+        let known = |name: &str| self.read.contains(name) || INERT.contains(&name);
+        let unknown: Vec<&str> = self.map.keys().map(String::as_str).filter(|name| !known(name)).collect();
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!(
+            "config.json: netcl does not know {}, which may change what the model computes; remove a field that does not",
+            unknown.join(", ")
+        )))
+    }
+}
+
+impl DecoderConfig {
+    /// From the `config.json` of a model of one of the [families](FAMILIES).
+    ///
+    /// # Errors
+    /// `Unsupported` for another family, an unknown field or a value that is not computed; `Format` for a field that is missing or of the
+    /// wrong kind; `Shape` for sizes that do not fit each other.
+    pub fn from_json(config: &Value) -> Result<Self> {
+        let Some(map) = config.as_object() else { return Err(Error::format("config.json: expected an object")) };
+        let kind = map.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        let Some(family) = FAMILIES.iter().find(|family| family.model_type == kind) else {
+            let names: Vec<_> = FAMILIES.iter().map(|family| family.model_type).collect();
+            return Err(Error::unsupported(format!(
+                "config.json: model_type is {kind:?}; the supported ones are {}",
+                names.join(", ")
+            )));
+        };
+        let mut fields = Fields::new(map);
+        let out = (family.read)(family, &mut fields)?;
+        fields.finish()?;
+        out.check()?;
+        Ok(out)
+    }
+}
+
+/// The angles that `parameters` describe, an object of `config.json`.
+fn rotary(parameters: &Map<String, Value>, size: usize, context: usize, outside: [Option<f64>; 3]) -> Result<Rotary> {
+    let [theta, partial, outer_original] = outside;
+    let mut fields = Fields::new(parameters);
+    let base = fields.number("rope_theta")?.or(theta).unwrap_or(10_000.0);
+    let partial = fields.number("partial_rotary_factor")?.or(partial).unwrap_or(1.0);
+    let dims = (size as f64 * partial) as usize;
+    let (new, old) = (fields.get("rope_type"), fields.get("type"));
+    let kind = new.or(old).and_then(Value::as_str).unwrap_or("default");
+    let factor = fields.number("factor")?;
+    let original = fields.number("original_max_position_embeddings")?.or(outer_original);
+    let context = context as f64;
+    let need = |name: &str, value: Option<f64>| {
+        value.ok_or_else(|| Error::format(format!("config.json: {name} of the {kind} rotary scaling is missing")))
+    };
+    let scaling = match kind {
+        "default" => Scaling::None,
+        "linear" => Scaling::Linear { factor: need("factor", factor)? },
+        "llama3" => Scaling::Llama3 {
+            factor: need("factor", factor)?,
+            low: need("low_freq_factor", fields.number("low_freq_factor")?)?,
+            high: need("high_freq_factor", fields.number("high_freq_factor")?)?,
+            original: need("original_max_position_embeddings", original)?,
+        },
+        "yarn" => {
+            let original = original.unwrap_or(context);
+            let factor = factor.unwrap_or(context / original);
+            let (one, all) = (fields.number("mscale")?, fields.number("mscale_all_dim")?);
+            let magnitude = match (fields.number("attention_factor")?, one, all) {
+                (Some(given), ..) => given,
+                (None, Some(one), Some(all)) if one != 0.0 && all != 0.0 => {
+                    Scaling::yarn_magnitude(factor, one) / Scaling::yarn_magnitude(factor, all)
+                }
+                _ => Scaling::yarn_magnitude(factor, 1.0),
+            };
+            Scaling::Yarn {
+                factor,
+                fast: fields.number("beta_fast")?.unwrap_or(32.0),
+                slow: fields.number("beta_slow")?.unwrap_or(1.0),
+                original,
+                truncate: fields.flag("truncate", true)?,
+                magnitude,
+            }
+        }
+        "longrope" | "su" => {
+            let original = original.unwrap_or(context);
+            let list = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>();
+            let mut divisors = |name: &'static str| -> Result<Vec<f64>> {
+                let found = fields.optional(name, "a list of numbers", list)?.unwrap_or_default();
+                if found.len() == dims / 2 {
+                    return Ok(found);
+                }
+                Err(Error::format(format!("config.json: {name} has {} numbers, expected {}", found.len(), dims / 2)))
+            };
+            let (short, long) = (divisors("short_factor")?, divisors("long_factor")?);
+            let stretch = factor.unwrap_or(context / original);
+            let given = fields.number("attention_factor")?;
+            let magnitude = given.unwrap_or_else(|| Scaling::longrope_magnitude(stretch, original));
+            Scaling::LongRope { short, long, original: original as usize, magnitude }
+        }
+        _ => {
+            return Err(Error::unsupported(format!(
+                "config.json: rotary scaling {kind:?}; the supported ones are default, linear, llama3, yarn, longrope"
+            )));
+        }
+    };
+    fields.finish().map_err(|e| e.context("rope_parameters"))?;
+    Ok(Rotary { dims, base, scaling })
+}
+
+/// The only set of angles of a model, from `rope_parameters`, or `rope_theta` and `rope_scaling` of older files.
+fn one_rotary(fields: &mut Fields<'_>, size: usize, context: usize) -> Result<Rotary> {
+    let outside = [
+        fields.number("rope_theta")?,
+        fields.number("partial_rotary_factor")?,
+        fields.number("original_max_position_embeddings")?,
+    ];
+    let (new, old) = (fields.get("rope_parameters"), fields.get("rope_scaling"));
+    let empty = Map::new();
+    let given = new.or(old).and_then(Value::as_object).unwrap_or(&empty);
+    // Gemma 3 has a set for each kind of layer.
+    let given = given.get("full_attention").and_then(Value::as_object).unwrap_or(given);
+    rotary(given, size, context, outside)
+}
+
+/// What Llama and most others after it have, with their names of fields.
+fn base(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let (layers, width, heads) =
+        (fields.needed("num_hidden_layers")?, fields.needed("hidden_size")?, fields.needed("num_attention_heads")?);
+    let context = fields.needed("max_position_embeddings")?;
+    let kv_heads = fields.size("num_key_value_heads")?.unwrap_or(heads);
+    let size = match fields.size("head_dim")? {
+        Some(size) => size,
+        None if heads > 0 && width.is_multiple_of(heads) => width / heads,
+        None => {
+            return Err(Error::shape(format!(
+                "config.json: {heads} num_attention_heads do not divide a hidden_size of {width}, and there is no head_dim"
+            )));
+        }
+    };
+    let rotary = one_rotary(fields, size, context)?;
+    Ok(DecoderConfig {
+        family,
+        vocab: fields.needed("vocab_size")?,
+        width,
+        context,
+        norm: NormConfig { kind: NormKind::Rms, eps: fields.factor("rms_norm_eps", 1e-6)?, bias: false, unit_offset: false },
+        placement: Placement::Pre,
+        parallel: false,
+        attention: AttentionConfig {
+            heads,
+            kv_heads,
+            size,
+            qkv_bias: false,
+            out_bias: false,
+            qk_norm: QkNorm::None,
+            scale: None,
+            scale_by_layer: false,
+            softcap: None,
+        },
+        mlp: MlpConfig { hidden: fields.needed("intermediate_size")?, activation: Gate::Silu, gated: true, bias: false },
+        positions: Positions::Rotary,
+        rotary: vec![rotary],
+        layers: vec![LayerKind { window: None, rotary: Some(0) }; layers],
+        embedding_scale: 1.0,
+        residual_scale: 1.0,
+        logits_scale: 1.0,
+        logits_softcap: None,
+        tied: false,
+    })
+}
+
+/// Fields that most of Llama's descendants share.
+fn llama_like(family: &'static Family, fields: &mut Fields<'_>, tied: bool) -> Result<DecoderConfig> {
+    let mut out = base(family, fields)?;
+    out.mlp.activation = fields.activation("hidden_act", "silu")?;
+    out.mlp.bias = fields.flag("mlp_bias", false)?;
+    out.attention.qkv_bias = fields.flag("attention_bias", false)?;
+    out.attention.out_bias = out.attention.qkv_bias;
+    out.tied = fields.flag("tie_word_embeddings", tied)?;
+    Ok(out)
+}
+
+/// Windows of Qwen's and SmolLM's files: `layer_types`, or all layers from `max_window_layers` on.
+fn windows(fields: &mut Fields<'_>, out: &mut DecoderConfig) -> Result<()> {
+    let (on, window) = (fields.flag("use_sliding_window", false)?, fields.size("sliding_window")?);
+    let from = fields.size("max_window_layers")?.unwrap_or(0);
+    let types = fields.layer_types(out.layers.len())?;
+    for (i, layer) in out.layers.iter_mut().enumerate() {
+        let sliding = types.as_ref().map_or(i >= from, |types| types[i]);
+        layer.window = window.filter(|_| on && sliding);
+    }
+    Ok(())
+}
+
+/// Llama 2 and 3.
+pub fn llama(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    llama_like(family, fields, false)
+}
+
+/// Mistral: a window in all layers.
+pub fn mistral(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let mut out = llama_like(family, fields, false)?;
+    let window = fields.size("sliding_window")?;
+    fields.layer_types(out.layers.len())?;
+    out.layers.iter_mut().for_each(|layer| layer.window = window);
+    Ok(out)
+}
+
+/// Qwen 2 and 2.5: biases of queries, keys and values.
+pub fn qwen2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let mut out = llama_like(family, fields, false)?;
+    out.attention.qkv_bias = true;
+    out.attention.out_bias = false;
+    windows(fields, &mut out)?;
+    Ok(out)
+}
+
+/// Qwen 3: norms of queries and keys.
+pub fn qwen3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let mut out = llama_like(family, fields, false)?;
+    out.attention.qk_norm = QkNorm::Head;
+    windows(fields, &mut out)?;
+    Ok(out)
+}
+
+/// What Gemma 2 and 3 share.
+fn gemma(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let mut out = base(family, fields)?;
+    out.mlp.activation = fields.activation("hidden_activation", "gelu_pytorch_tanh")?;
+    // Files of before this field had a name of its own.
+    fields.get("hidden_act");
+    out.attention.qkv_bias = fields.flag("attention_bias", false)?;
+    out.attention.out_bias = out.attention.qkv_bias;
+    out.tied = fields.flag("tie_word_embeddings", true)?;
+    out.norm.unit_offset = true;
+    out.placement = Placement::Both;
+    out.embedding_scale = (out.width as f32).sqrt();
+    out.attention.scale = fields.number("query_pre_attn_scalar")?.map(|n| (1.0 / n.sqrt()) as f32);
+    out.attention.softcap = fields.number("attn_logit_softcapping")?.map(|n| n as f32);
+    out.logits_softcap = fields.number("final_logit_softcapping")?.map(|n| n as f32);
+    if fields.flag("use_bidirectional_attention", false)? {
+        return Err(Error::unsupported("config.json: use_bidirectional_attention; only causal attention is supported"));
+    }
+    Ok(out)
+}
+
+/// Gemma 2: every other layer has a window.
+pub fn gemma2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let mut out = gemma(family, fields)?;
+    let (window, types) = (fields.size("sliding_window")?, fields.layer_types(out.layers.len())?);
+    for (i, layer) in out.layers.iter_mut().enumerate() {
+        layer.window = window.filter(|_| types.as_ref().map_or(i % 2 == 0, |types| types[i]));
+    }
+    Ok(out)
+}
+
+/// Gemma 3's text model: norms of queries and keys; layers with a window turn by angles of their own.
+pub fn gemma3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let angles = fields.get("rope_parameters").and_then(Value::as_object);
+    let mut out = gemma(family, fields)?;
+    out.attention.qk_norm = QkNorm::Head;
+    let local = fields.number("rope_local_base_freq")?;
+    let pattern = [fields.size("sliding_window_pattern")?, fields.size("_sliding_window_pattern")?];
+    let (every, size, context) = (pattern[0].or(pattern[1]).unwrap_or(6).max(1), out.attention.size, out.context);
+    let set = |name: &str| angles.and_then(|angles| angles.get(name)).and_then(Value::as_object);
+    let sliding = match set("sliding_attention") {
+        Some(parameters) => rotary(parameters, size, context, [None; 3])?,
+        None => Rotary { dims: size, base: local.unwrap_or(10_000.0), scaling: Scaling::None },
+    };
+    out.rotary.push(sliding);
+    let (window, types) = (fields.size("sliding_window")?, fields.layer_types(out.layers.len())?);
+    for (i, layer) in out.layers.iter_mut().enumerate() {
+        let sliding = types.as_ref().map_or((i + 1) % every != 0, |types| types[i]);
+        *layer = LayerKind { window: window.filter(|_| sliding), rotary: Some(usize::from(sliding)) };
+    }
+    Ok(out)
+}
+
+/// Phi 3 and 4: packed projections, LongRoPE.
+pub fn phi3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    mistral(family, fields)
+}
+
+/// OLMo 2: norms behind the parts, and of all queries and keys together.
+pub fn olmo2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let mut out = llama_like(family, fields, false)?;
+    out.attention.qk_norm = QkNorm::Full;
+    out.placement = Placement::Post;
+    Ok(out)
+}
+
+/// SmolLM 3: some layers have no positions.
+pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let mut out = llama_like(family, fields, true)?;
+    windows(fields, &mut out)?;
+    let every = fields.size("no_rope_layer_interval")?.unwrap_or(4).max(1);
+    let list = |value: &Value| value.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>();
+    let given = fields.optional("no_rope_layers", "a list of 0 and 1", list)?;
+    if given.as_ref().is_some_and(|list| list.len() != out.layers.len()) {
+        return Err(Error::format(format!("config.json: no_rope_layers, expected {} entries", out.layers.len())));
+    }
+    for (i, layer) in out.layers.iter_mut().enumerate() {
+        let turned = given.as_ref().map_or((i + 1) % every != 0, |list| list[i] != 0);
+        layer.rotary = turned.then_some(0);
+    }
+    Ok(out)
+}
+
+/// Granite: factors at four places.
+pub fn granite(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let mut out = llama_like(family, fields, false)?;
+    out.embedding_scale = fields.factor("embedding_multiplier", 1.0)?;
+    out.residual_scale = fields.factor("residual_multiplier", 1.0)?;
+    out.logits_scale = 1.0 / fields.factor("logits_scaling", 1.0)?;
+    out.attention.scale = Some(fields.factor("attention_multiplier", 1.0)?);
+    Ok(out)
+}
+
+/// GPT-NeoX and Pythia: layer norms, biases, a part of each head turned, both parts beside each other.
+pub fn gpt_neox(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let (theta, partial) = (fields.number("rotary_emb_base")?, fields.number("rotary_pct")?);
+    let mut out = base(family, fields)?;
+    if fields.map.get("rope_parameters").is_none() {
+        out.rotary[0].base = theta.unwrap_or(out.rotary[0].base);
+        // A quarter of each head unless the file says more.
+        out.rotary[0].dims = (out.attention.size as f64 * partial.unwrap_or(0.25)) as usize;
+    }
+    let eps = fields.factor("layer_norm_eps", 1e-5)?;
+    out.norm = NormConfig { kind: NormKind::Layer, eps, bias: true, unit_offset: false };
+    out.mlp = MlpConfig { activation: fields.activation("hidden_act", "gelu")?, gated: false, bias: true, ..out.mlp };
+    out.attention.qkv_bias = fields.flag("attention_bias", true)?;
+    out.attention.out_bias = out.attention.qkv_bias;
+    out.parallel = fields.flag("use_parallel_residual", true)?;
+    out.tied = fields.flag("tie_word_embeddings", false)?;
+    fields.only("is_decoder", &Value::Bool(false))?;
+    Ok(out)
+}
+
+/// GPT-2.
+pub fn gpt2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let (layers, width, heads) = (fields.needed("n_layer")?, fields.needed("n_embd")?, fields.needed("n_head")?);
+    if heads == 0 || !width.is_multiple_of(heads) {
+        return Err(Error::shape(format!("config.json: {heads} n_head do not divide an n_embd of {width}")));
+    }
+    let own = fields.map.get("netcl").and_then(|own| own.get("bias")).and_then(Value::as_bool);
+    let bias = own.unwrap_or(true);
+    let scaled = fields.flag("scale_attn_weights", true)?;
+    fields.only("add_cross_attention", &Value::Bool(false))?;
+    Ok(DecoderConfig {
+        family,
+        vocab: fields.needed("vocab_size")?,
+        width,
+        context: fields.needed("n_positions")?,
+        norm: NormConfig { kind: NormKind::Layer, eps: fields.factor("layer_norm_epsilon", 1e-5)?, bias, unit_offset: false },
+        placement: Placement::Pre,
+        parallel: false,
+        attention: AttentionConfig {
+            heads,
+            kv_heads: heads,
+            size: width / heads,
+            qkv_bias: bias,
+            out_bias: bias,
+            qk_norm: QkNorm::None,
+            scale: (!scaled).then_some(1.0),
+            scale_by_layer: fields.flag("scale_attn_by_inverse_layer_idx", false)?,
+            softcap: None,
+        },
+        mlp: MlpConfig {
+            hidden: fields.size("n_inner")?.unwrap_or(width.saturating_mul(4)),
+            activation: fields.activation("activation_function", "gelu_new")?,
+            gated: false,
+            bias,
+        },
+        positions: Positions::Learned,
+        rotary: Vec::new(),
+        layers: vec![LayerKind::default(); layers],
+        embedding_scale: 1.0,
+        residual_scale: 1.0,
+        logits_scale: 1.0,
+        logits_softcap: None,
+        tied: fields.flag("tie_word_embeddings", true)?,
+    })
+}

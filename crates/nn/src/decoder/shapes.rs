@@ -1,0 +1,137 @@
+//! The parameters of a decoder: names, shapes, first values, and the tensors of a file that each is made of. The only list of them.
+
+use super::config::{DecoderConfig, NormKind, Placement, Positions, QkNorm};
+use crate::params::Init;
+
+/// Standard deviation of a new model's weights.
+const STD: f32 = 0.02;
+
+/// A parameter, before it exists.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParamShape {
+    /// Its name: that in files, or one of its own where it packs several tensors.
+    pub name: String,
+    /// Sizes of its axes.
+    pub dims: Vec<usize>,
+    /// First values.
+    pub init: Init,
+    /// The tensors of a file that lie one behind the other in it, along its first axis: name and rows.
+    pub pieces: Vec<(String, usize)>,
+    /// Rows of the file are those of head 0's query, key and value, then of head 1's, …: heads and head size.
+    pub by_head: Option<[usize; 2]>,
+}
+
+impl ParamShape {
+    /// Elements; saturates.
+    pub fn count(&self) -> usize {
+        self.dims.iter().fold(1, |all: usize, n| all.saturating_mul(*n))
+    }
+}
+
+/// Adds a decoder's parameters to a list.
+struct Lister<'a> {
+    config: &'a DecoderConfig,
+    list: Vec<ParamShape>,
+}
+
+/// `self_attn.q_proj` and its kin → `self_attn.qkv_proj`.
+pub fn packed_name(parts: &[&str], packed: &str) -> String {
+    match parts {
+        [one] => (*one).to_owned(),
+        _ => {
+            let folder = parts.first().and_then(|part| part.rsplit_once('.')).map_or("", |(folder, _)| folder);
+            format!("{folder}.{packed}")
+        }
+    }
+}
+
+impl Lister<'_> {
+    fn push(&mut self, name: String, dims: &[usize], init: Init) {
+        let pieces = vec![(name.clone(), dims.first().copied().unwrap_or(0))];
+        self.list.push(ParamShape { name, dims: dims.to_vec(), init, pieces, by_head: None });
+    }
+    /// A norm over `n` elements.
+    fn norm(&mut self, name: &str, n: usize) {
+        let norm = self.config.norm;
+        let ones = if norm.unit_offset { Init::Zeros } else { Init::Ones };
+        self.push(format!("{name}.weight"), &[n], ones);
+        if norm.kind == NormKind::Layer && norm.bias {
+            self.push(format!("{name}.bias"), &[n], Init::Zeros);
+        }
+    }
+    /// A linear map of `inputs` elements to those of `parts`: names and outputs.
+    fn linear(&mut self, place: &str, parts: &[&str], packed: &str, outputs: &[usize], inputs: usize, bias: bool, std: f32) {
+        let total: usize = outputs.iter().fold(0, |sum, n| sum.saturating_add(*n));
+        let own = format!("{place}{}", packed_name(parts, packed));
+        let pieces = |end: &str| match parts {
+            [one] => vec![(format!("{place}{one}.{end}"), total)],
+            _ => parts.iter().zip(outputs).map(|(part, rows)| (format!("{place}{part}.{end}"), *rows)).collect(),
+        };
+        let dims = if self.config.family.names.transposed { vec![inputs, total] } else { vec![total, inputs] };
+        let mut weight = pieces("weight");
+        if let ([one], Some(rows)) = (&mut weight[..], dims.first()) {
+            one.1 = *rows;
+        }
+        let init = Init::Normal(std);
+        self.list.push(ParamShape { name: format!("{own}.weight"), dims, init, pieces: weight, by_head: None });
+        if bias {
+            let (name, pieces) = (format!("{own}.bias"), pieces("bias"));
+            self.list.push(ParamShape { name, dims: vec![total], init: Init::Zeros, pieces, by_head: None });
+        }
+    }
+
+    fn block(&mut self, i: usize) {
+        let c = self.config;
+        let (names, a, mlp) = (c.family.names, c.attention, c.mlp);
+        let place = format!("{}{}{i}.", names.prefix, names.layer);
+        // Projections into the residual stream start smaller (GPT-2).
+        let residual = STD / (2.0 * c.layers.len() as f32).sqrt();
+        let before = c.placement != Placement::Post;
+        let behind = c.placement != Placement::Pre;
+        let (queries, keys) = (a.heads.saturating_mul(a.size), a.kv_heads.saturating_mul(a.size));
+        if before {
+            self.norm(&format!("{place}{}", names.pre_norms[0]), c.width);
+        }
+        let first = self.list.len();
+        self.linear(&place, names.qkv, "qkv_proj", &[queries, keys, keys], c.width, a.qkv_bias, STD);
+        if names.qkv_by_head {
+            self.list[first..].iter_mut().for_each(|shape| shape.by_head = Some([a.heads, a.size]));
+        }
+        if a.qk_norm != QkNorm::None {
+            let full = a.qk_norm == QkNorm::Full;
+            for (name, n) in names.qk_norms.iter().zip([queries, keys]) {
+                self.norm(&format!("{place}{name}"), if full { n } else { a.size });
+            }
+        }
+        self.linear(&place, &[names.out], "", &[c.width], queries, a.out_bias, residual);
+        if behind {
+            self.norm(&format!("{place}{}", names.post_norms[0]), c.width);
+        }
+        if before {
+            self.norm(&format!("{place}{}", names.pre_norms[1]), c.width);
+        }
+        let outputs = if mlp.gated { vec![mlp.hidden; 2] } else { vec![mlp.hidden] };
+        self.linear(&place, names.up, "gate_up_proj", &outputs, c.width, mlp.bias, STD);
+        self.linear(&place, &[names.down], "", &[c.width], mlp.hidden, mlp.bias, residual);
+        if behind {
+            self.norm(&format!("{place}{}", names.post_norms[1]), c.width);
+        }
+    }
+}
+
+/// The parameters of a decoder, in the order they are made.
+pub fn all(config: &DecoderConfig) -> Vec<ParamShape> {
+    let names = config.family.names;
+    let mut lister = Lister { config, list: Vec::new() };
+    let table = |name: &str| format!("{}{name}.weight", names.prefix);
+    lister.push(table(names.embedding), &[config.vocab, config.width], Init::Normal(STD));
+    if config.positions == Positions::Learned {
+        lister.push(table(names.positions), &[config.context, config.width], Init::Normal(STD));
+    }
+    (0..config.layers.len()).for_each(|i| lister.block(i));
+    lister.norm(&format!("{}{}", names.prefix, names.last_norm), config.width);
+    if !config.tied {
+        lister.push(format!("{}.weight", names.head), &[config.vocab, config.width], Init::Normal(STD));
+    }
+    lister.list
+}

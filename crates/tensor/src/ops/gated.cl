@@ -1,0 +1,76 @@
+/* Gated activation (Shazeer 2020): y = act(g) * u, where a row of x is g, then u.
+ *
+ * gated_fwd   x (rows, 2N) T → y (rows, N) T
+ * gated_bwd   x, dy (rows, N) T → dx (rows, 2N) T: dg = act'(g) * u * dy, du = act(g) * dy
+ * ACT         the activation: 0 SiLU (SwiGLU), 1 GELU by its tanh (GeGLU), 2 GELU, 3 ReLU (ReGLU). Arithmetic is f32.
+ * Items of dimension 0 take every get_global_size(0)-th vector of a row, those of dimension 1 rows; the end of a row that is no
+ * whole vector is taken element by element. No element has two owners.
+ *
+ * Ceiling: x (and dy) read, the result written once, a copy's bandwidth.
+ */
+#ifndef ACT
+#define ACT 0
+#endif
+
+/* sigmoid(u) as e = exp(-|u|), at most 1, gives it: neither side loses digits or overflows. */
+#define SIGMOID(u, e) (((u) < 0.0f ? (e) : (FV)(1.0f)) / (1.0f + (e)))
+#define TANH_U(x) (1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))
+
+/* The activation at x and its derivative. */
+static inline FV activation(FV x, FV *slope) {
+#if ACT == 0
+  const FV e = EXP(-fabs(x)), s = SIGMOID(x, e);
+  *slope = s + x * (e / ((1.0f + e) * (1.0f + e)));
+  return x * s;
+#elif ACT == 1
+  const FV u = TANH_U(x), e = EXP(-fabs(u)), s = SIGMOID(u, e);
+  /* Where e is 0 the product is 0, also with an infinite derivative of u. */
+  const FV bell = e / ((1.0f + e) * (1.0f + e)), rise = 1.59576912f * (1.0f + 0.134145f * x * x);
+  *slope = s + (bell == 0.0f ? (FV)(0.0f) : x * bell * rise);
+  return x * s;
+#elif ACT == 2
+  const FV s = 0.5f * erfc(-0.70710678f * x);
+  *slope = s + x * 0.39894228f * EXP(-0.5f * x * x);
+  return x * s;
+#else
+  *slope = x > 0.0f ? (FV)(1.0f) : (FV)(0.0f);
+  return x > 0.0f || isnan(x) ? x : (FV)(0.0f);
+#endif
+}
+
+/* Vectors of a row of n elements that this item owns, each with its number of real lanes. */
+#define FOR_VECTORS(i, lanes, n)                                                                                  \
+  for (ulong i = get_global_id(0) * VW, lanes = min((ulong)VW, (n)-min(i, (ulong)(n))); i < (n);                  \
+       i += get_global_size(0) * VW, lanes = min((ulong)VW, (n)-min(i, (ulong)(n))))
+
+static inline FV load_lanes(__global const T *p, ulong i, ulong lanes) {
+  return lanes == VW ? LDV(p, i) : load_part(p + i, lanes);
+}
+static inline void store_lanes(__global T *p, ulong i, FV v, ulong lanes) {
+  if (lanes == VW) STV(p, i, v);
+  else store_part(p + i, v, lanes);
+}
+
+__kernel void gated_fwd(__global const T *restrict x, __global T *restrict y, ulong rows, ulong n) {
+  FOR_ROWS(row, rows, 1) {
+    __global const T *g = x + row * 2 * n, *u = g + n;
+    FOR_VECTORS(i, lanes, n) {
+      FV slope;
+      const FV a = activation(load_lanes(g, i, lanes), &slope);
+      store_lanes(y + row * n, i, a * load_lanes(u, i, lanes), lanes);
+    }
+  }
+}
+
+__kernel void gated_bwd(__global const T *restrict x, __global const T *restrict dy, __global T *restrict dx, ulong rows, ulong n) {
+  FOR_ROWS(row, rows, 1) {
+    __global const T *g = x + row * 2 * n, *u = g + n;
+    __global T *dg = dx + row * 2 * n, *du = dg + n;
+    FOR_VECTORS(i, lanes, n) {
+      FV slope;
+      const FV a = activation(load_lanes(g, i, lanes), &slope), d = load_lanes(dy + row * n, i, lanes);
+      store_lanes(dg, i, slope * load_lanes(u, i, lanes) * d, lanes);
+      store_lanes(du, i, a * d, lanes);
+    }
+  }
+}

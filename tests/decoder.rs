@@ -1,0 +1,159 @@
+//! Decoders of every family against `transformers`: logits, loss, every gradient, and the way back into the same files.
+//! `tools/golden_decoder.py` wrote the folders and says what is in them.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
+
+use netcl::nn::checkpoint::{TensorData, read_tensors};
+use netcl::nn::decoder::{Decoder, DecoderConfig, FAMILIES};
+use netcl::nn::layers::Mode;
+use netcl::prelude::*;
+use netcl::tensor::suite::test_device;
+use std::path::{Path, PathBuf};
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/decoder").join(name)
+}
+
+fn json(name: &str) -> serde_json::Value {
+    serde_json::from_str(&std::fs::read_to_string(folder(name).join("config.json")).unwrap()).unwrap()
+}
+
+fn open(device: &Device, name: &str) -> Decoder {
+    let config = DecoderConfig::from_json(&json(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let decoder = Decoder::new(device, config, DType::F32, 0).unwrap();
+    let weights = read_tensors(&folder(name).join("model.safetensors")).unwrap();
+    decoder.load_state(&weights).unwrap_or_else(|e| panic!("{name}: {e}"));
+    decoder
+}
+
+fn sorted(mut tensors: Vec<TensorData>) -> Vec<TensorData> {
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    tensors
+}
+
+/// Largest difference, as a share of the largest expected value.
+fn difference(got: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(got.len(), expected.len());
+    let largest = expected.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
+    let off = got.iter().zip(expected).map(|(g, e)| (g - e).abs()).fold(0.0f32, |m, d| if d.is_nan() { d } else { m.max(d) });
+    off / largest
+}
+
+/// One family: the bound is 1e-4 for all of it.
+fn agrees(name: &str) {
+    let device = test_device().unwrap();
+    let expected = read_tensors(&folder(name).join("expected.safetensors")).unwrap();
+    let get = |key: &str| expected.iter().find(|t| t.name == key).unwrap_or_else(|| panic!("{name} has no {key}"));
+    let ids = |key: &str| Tensor::from_bytes(&device, get(key).shape.as_slice(), &get(key).bytes, DType::I32).unwrap();
+    let near = |what: &str, got: &[f32], key: &str| {
+        let off = difference(got, &get(key).floats().unwrap());
+        assert!(off <= 1e-4, "{name}: {what} differs by {off:.1e}");
+        off
+    };
+    let decoder = open(&device, name);
+    let logits = decoder.forward(&ids("ids"), Mode::eval()).unwrap();
+    assert_eq!(logits.dims(), get("logits").shape);
+    let logits = near("logits", &logits.to_vec().unwrap(), "logits");
+    let loss = decoder.loss(&ids("ids"), &ids("targets"), Mode::eval()).unwrap();
+    near("loss", &[loss.item().unwrap()], "loss");
+    loss.backward().unwrap();
+    // A model whose weights are the gradients names them as the file does.
+    let named = Decoder::new(&device, decoder.config().clone(), DType::F32, 0).unwrap();
+    for (to, from) in named.params().list().iter().zip(decoder.params().list()) {
+        let grad = from.grad().unwrap_or_else(|| panic!("{name}: {} got no gradient", from.name().unwrap()));
+        to.set_f32(&grad.to_vec().unwrap()).unwrap();
+    }
+    let grads = named.state().unwrap();
+    let worst = grads.iter().map(|g| near(&g.name, &g.floats().unwrap(), &format!("grad.{}", g.name))).fold(0.0, f32::max);
+    assert_eq!(grads.len(), expected.iter().filter(|t| t.name.starts_with("grad.")).count(), "{name}");
+    println!("{name}: logits {logits:.1e}, gradients {worst:.1e}");
+    // And back: the tensors of the file, to the bit.
+    let file = read_tensors(&folder(name).join("model.safetensors")).unwrap();
+    assert_eq!(sorted(decoder.state().unwrap()), sorted(file), "{name}");
+    let counted: usize = decoder.params().list().iter().map(Tensor::count).sum();
+    assert_eq!(decoder.config().parameters(), counted, "{name}");
+}
+
+macro_rules! families {
+    ($($name:ident)*) => {
+        $(#[test] fn $name() { agrees(stringify!($name)); })*
+        const TESTED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+families! {
+    gpt2 llama llama3 llama_linear mistral qwen2 qwen3 gemma2 gemma3 phi3 olmo2 smollm3 granite gpt_neox gpt_neox_serial
+}
+
+#[test]
+fn every_family_has_goldens() {
+    let kinds: Vec<String> = TESTED.iter().map(|name| json(name)["model_type"].as_str().unwrap().to_owned()).collect();
+    let untested: Vec<_> = FAMILIES.iter().map(|f| f.model_type).filter(|f| !kinds.iter().any(|k| k == f)).collect();
+    assert!(untested.is_empty(), "{untested:?}");
+}
+
+#[test]
+fn a_configuration_is_taken_whole_or_refused() {
+    let refused = |name: &str, field: &str, value: serde_json::Value| {
+        let mut config = json(name);
+        config[field] = value;
+        DecoderConfig::from_json(&config).unwrap_err().to_string()
+    };
+    let e = refused("llama", "attn_bias_scale", 2.into());
+    assert!(e.contains("netcl does not know attn_bias_scale"), "{e}");
+    let e = refused("llama", "hidden_act", "mish".into());
+    assert!(e.contains("hidden_act is \"mish\", expected silu"), "{e}");
+    let e = refused("llama", "num_key_value_heads", 3.into());
+    assert!(e.contains("4 query heads are no multiple of 3 key and value heads"), "{e}");
+    let e = refused("llama", "hidden_size", "wide".into());
+    assert!(e.contains("hidden_size is \"wide\", expected a whole number"), "{e}");
+    let e = refused("llama3", "rope_parameters", serde_json::json!({ "rope_type": "dynamic", "factor": 2.0 }));
+    assert!(e.contains("rotary scaling \"dynamic\"") && e.contains("llama3"), "{e}");
+    let e = refused("llama3", "rope_parameters", serde_json::json!({ "rope_type": "linear", "facto": 2.0 }));
+    assert!(e.contains("factor of the linear rotary scaling is missing"), "{e}");
+    let e = refused("gemma3", "layer_types", serde_json::json!(["full_attention"]));
+    assert!(e.contains("layer_types") && e.contains("2 of"), "{e}");
+    let e = refused("llama", "model_type", "bloom".into());
+    assert!(e.contains("model_type is \"bloom\"; the supported ones are gpt2, llama, mistral"), "{e}");
+}
+
+#[test]
+fn weights_that_do_not_fit_are_named_and_change_nothing() {
+    let device = test_device().unwrap();
+    let decoder = open(&device, "qwen2");
+    let before = decoder.state().unwrap();
+    let error = |tensors: &[TensorData]| decoder.load_state(tensors).unwrap_err().to_string();
+    let mut missing = before.clone();
+    missing.retain(|t| t.name != "model.layers.1.self_attn.k_proj.bias");
+    missing[0].bytes.fill(0);
+    assert!(error(&missing).contains("no tensor model.layers.1.self_attn.k_proj.bias"));
+    let mut more = before.clone();
+    more.push(TensorData { name: "model.layers.2.norm.weight".into(), ..before[0].clone() });
+    assert!(error(&more).contains("1 tensors that a model of this config.json has not, the first is model.layers.2"));
+    let mut shape = before.clone();
+    let at = shape.iter().position(|t| t.name.ends_with("1.mlp.up_proj.weight")).unwrap();
+    shape[at].shape.swap(0, 1);
+    assert!(error(&shape).contains("up_proj.weight has shape [32, 40], expected [40, 32]"));
+    assert_eq!(decoder.state().unwrap(), before);
+    // The files of a model without head have no prefix.
+    let bare = |t: &TensorData| TensorData { name: t.name.trim_start_matches("model.").into(), ..t.clone() };
+    decoder.load_state(&before.iter().map(bare).collect::<Vec<_>>()).unwrap();
+}
+
+/// Files of before `rope_parameters` say the same by other fields.
+#[test]
+fn older_files_mean_the_same() {
+    let mut old = json("llama3");
+    let mut angles = old["rope_parameters"].take();
+    let theta = angles.as_object_mut().unwrap().remove("rope_theta").unwrap();
+    let fields = old.as_object_mut().unwrap();
+    fields.remove("rope_parameters");
+    fields.insert("rope_theta".into(), theta);
+    fields.insert("rope_scaling".into(), angles);
+    assert_eq!(DecoderConfig::from_json(&old).unwrap(), DecoderConfig::from_json(&json("llama3")).unwrap());
+    let mut old = json("gpt_neox");
+    let fields = old.as_object_mut().unwrap();
+    fields.remove("rope_parameters");
+    fields.insert("rotary_pct".into(), 0.5.into());
+    fields.insert("rotary_emb_base".into(), 10_000.into());
+    assert_eq!(DecoderConfig::from_json(&old).unwrap(), DecoderConfig::from_json(&json("gpt_neox")).unwrap());
+}

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Writes tests/goldens/decoder/<family>/: tiny models of many families, built by transformers, and what PyTorch computes with them.
+
+    python3 tools/golden_decoder.py [FAMILY …]     # needs torch and transformers, no GPU
+
+    config.json, model.safetensors   as save_pretrained writes them, with random weights
+    expected.safetensors             ids, targets (B,T) int32; logits (B,T,V) and loss (mean cross entropy) and grad.<name>, computed in
+                                     float64 with the eager attention and rounded once to float32
+
+Contexts are longer than windows, rotary angles are scaled where a family scales them, biases and norms' weights are random: with the
+zeros and ones of a fresh model a swapped or forgotten one passes.
+"""
+import json
+import os
+import shutil
+import sys
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+from golden import ROOT, write
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+from transformers import AutoConfig, AutoModelForCausalLM, logging  # noqa: E402
+
+OUT = ROOT / "tests/goldens/decoder"
+BATCH, TOKENS = 2, 12
+# Heads of 8, grouped where a family groups them; a width that is not heads * size where the family allows it.
+LLAMA = {"vocab_size": 48, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 32, "rms_norm_eps": 1e-5}
+SQUARE = {**LLAMA, "hidden_size": 32}
+SQUARE.pop("head_dim")
+WINDOWS = ["sliding_attention", "full_attention"]
+
+FAMILIES = {
+    "gpt2": {"model_type": "gpt2", "vocab_size": 48, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32},
+    "llama": {"model_type": "llama", **SQUARE},
+    "llama3": {"model_type": "llama", **LLAMA, "tie_word_embeddings": True, "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16}},
+    "llama_linear": {"model_type": "llama", **LLAMA, "attention_bias": True, "mlp_bias": True,
+                     "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}},
+    "mistral": {"model_type": "mistral", **LLAMA, "sliding_window": 5},
+    "qwen2": {"model_type": "qwen2", **SQUARE, "tie_word_embeddings": True},
+    "qwen3": {"model_type": "qwen3", **LLAMA, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8}},
+    "gemma2": {"model_type": "gemma2", **LLAMA, "sliding_window": 5, "layer_types": WINDOWS, "query_pre_attn_scalar": 16,
+               "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+    "gemma3": {"model_type": "gemma3_text", **LLAMA, "sliding_window": 5, "layer_types": WINDOWS, "query_pre_attn_scalar": 16},
+    "phi3": {"model_type": "phi3", **SQUARE, "original_max_position_embeddings": 8, "rope_parameters": {
+        "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 1.0, "original_max_position_embeddings": 8,
+        "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.5, 2.0, 3.0, 4.0]}},
+    "olmo2": {"model_type": "olmo2", **SQUARE},
+    "smollm3": {"model_type": "smollm3", **SQUARE, "no_rope_layers": [1, 0]},
+    "granite": {"model_type": "granite", **SQUARE, "embedding_multiplier": 3.0, "logits_scaling": 2.0,
+                "residual_multiplier": 0.5, "attention_multiplier": 0.2, "tie_word_embeddings": True},
+    "gpt_neox": {"model_type": "gpt_neox", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 64,
+                 "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
+                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
+    "gpt_neox_serial": {"model_type": "gpt_neox", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 64,
+                        "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
+                        "use_parallel_residual": False, "attention_bias": False, "hidden_act": "relu"},
+}
+
+
+def build(fields, seed):
+    fields = dict(fields)
+    # No padding: its row of the token table would get no gradient.
+    fields.update(pad_token_id=None, bos_token_id=1, eos_token_id=1)
+    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    config._attn_implementation = "eager"
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for name, p in sorted(model.named_parameters()):
+            if p.dim() == 1:
+                # Gains around what they are in a fresh model (1, or 0 where one is added), biases around 0.
+                p.add_(torch.randn(p.shape) * 0.2)
+            else:
+                p.copy_(torch.randn(p.shape) * 0.25)
+    return model
+
+
+def main(names):
+    logging.set_verbosity_error()
+    for seed, (name, fields) in enumerate(FAMILIES.items()):
+        if names and name not in names:
+            continue
+        folder = OUT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        model = build(fields, seed)
+        model.save_pretrained(folder)
+        (folder / "generation_config.json").unlink(missing_ok=True)
+        exact = model.double()
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(0, 48, (BATCH, TOKENS), generator=generator)
+        targets = torch.randint(0, 48, (BATCH, TOKENS), generator=generator)
+        logits = exact(input_ids=ids, use_cache=False).logits
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        loss.backward()
+        out = {"ids": ids.int(), "targets": targets.int(), "logits": logits.float(), "loss": loss.float()}
+        saved = load_file(folder / "model.safetensors")
+        for parameter, p in exact.named_parameters():
+            # GPT-NeoX's head is saved under its old name.
+            out["grad." + (parameter if parameter in saved else "embed_out.weight")] = p.grad.float()
+        write(folder / "expected.safetensors", out, {"about": json.dumps({"transformers": __import__("transformers").__version__})})
+        size = sum(f.stat().st_size for f in folder.iterdir())
+        print(f"{name}: loss {loss.item():.4f}, {size // 1024} KiB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
