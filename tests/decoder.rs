@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::nn::checkpoint::{TensorData, read_tensors};
-use netcl::nn::decoder::{Decoder, DecoderConfig, FAMILIES};
+use netcl::nn::decoder::{Decoder, DecoderConfig, FAMILIES, Scaling};
 use netcl::nn::layers::Mode;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
@@ -34,7 +34,11 @@ fn sorted(mut tensors: Vec<TensorData>) -> Vec<TensorData> {
 fn difference(got: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(got.len(), expected.len());
     let largest = expected.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
-    let off = got.iter().zip(expected).map(|(g, e)| (g - e).abs()).fold(0.0f32, |m, d| if d.is_nan() { d } else { m.max(d) });
+    let off = got
+        .iter()
+        .zip(expected)
+        .map(|(g, e)| (g - e).abs())
+        .fold(0.0f32, |m, d| if d.is_nan() { d } else { m.max(d) });
     off / largest
 }
 
@@ -42,8 +46,11 @@ fn difference(got: &[f32], expected: &[f32]) -> f32 {
 fn agrees(name: &str) {
     let device = test_device().unwrap();
     let expected = read_tensors(&folder(name).join("expected.safetensors")).unwrap();
-    let get = |key: &str| expected.iter().find(|t| t.name == key).unwrap_or_else(|| panic!("{name} has no {key}"));
-    let ids = |key: &str| Tensor::from_bytes(&device, get(key).shape.as_slice(), &get(key).bytes, DType::I32).unwrap();
+    let get =
+        |key: &str| expected.iter().find(|t| t.name == key).unwrap_or_else(|| panic!("{name} has no {key}"));
+    let ids = |key: &str| {
+        Tensor::from_bytes(&device, get(key).shape.as_slice(), &get(key).bytes, DType::I32).unwrap()
+    };
     let near = |what: &str, got: &[f32], key: &str| {
         let off = difference(got, &get(key).floats().unwrap());
         assert!(off <= 1e-4, "{name}: {what} differs by {off:.1e}");
@@ -63,14 +70,46 @@ fn agrees(name: &str) {
         to.set_f32(&grad.to_vec().unwrap()).unwrap();
     }
     let grads = named.state().unwrap();
-    let worst = grads.iter().map(|g| near(&g.name, &g.floats().unwrap(), &format!("grad.{}", g.name))).fold(0.0, f32::max);
+    let worst = grads
+        .iter()
+        .map(|g| near(&g.name, &g.floats().unwrap(), &format!("grad.{}", g.name)))
+        .fold(0.0, f32::max);
     assert_eq!(grads.len(), expected.iter().filter(|t| t.name.starts_with("grad.")).count(), "{name}");
     println!("{name}: logits {logits:.1e}, gradients {worst:.1e}");
+    cached(&decoder, &ids("ids"));
     // And back: the tensors of the file, to the bit.
     let file = read_tensors(&folder(name).join("model.safetensors")).unwrap();
     assert_eq!(sorted(decoder.state().unwrap()), sorted(file), "{name}");
     let counted: usize = decoder.params().list().iter().map(Tensor::count).sum();
     assert_eq!(decoder.config().parameters(), counted, "{name}");
+}
+
+/// A prompt and then token by token gives the logits of all at once.
+fn cached(decoder: &Decoder, ids: &Tensor) {
+    let [b, t] = ids.dims2().unwrap();
+    let all = decoder.forward(ids, Mode::eval()).unwrap();
+    let mut cache = decoder.cache(b, t).unwrap();
+    let mut start = 0;
+    for end in [5, 6, 7, 10, 11, 12] {
+        let logits = decoder.next_logits(&ids.slice(1, start..end).unwrap(), &mut cache).unwrap();
+        let expected = all.slice(1, end - 1..end).unwrap();
+        let off = difference(&logits.to_vec().unwrap(), &expected.to_vec().unwrap());
+        // LongRoPE turns the first tokens by other angles than those of a longer sequence.
+        let turned = decoder.config().rotary.iter().any(|r| matches!(r.scaling, Scaling::LongRope { .. }));
+        assert!(
+            off <= 1e-5 || turned,
+            "{}: after {end} tokens: {off:.1e}",
+            decoder.config().family.model_type
+        );
+        start = end;
+    }
+    assert_eq!(cache.length(), t);
+    let e = decoder.next_logits(&ids.slice(1, 0..1).unwrap(), &mut cache).unwrap_err();
+    assert!(e.message().contains("behind 12 tokens in a cache for 2 texts of 12 tokens"), "{e}");
+    cache.truncate(0);
+    let logits = decoder.next_logits(ids, &mut cache).unwrap().to_vec().unwrap();
+    let off = difference(&logits, &all.slice(1, t - 1..t).unwrap().to_vec().unwrap());
+    assert!(off <= 1e-5, "all at once: {off:.1e}");
 }
 
 macro_rules! families {
@@ -86,8 +125,10 @@ families! {
 
 #[test]
 fn every_family_has_goldens() {
-    let kinds: Vec<String> = TESTED.iter().map(|name| json(name)["model_type"].as_str().unwrap().to_owned()).collect();
-    let untested: Vec<_> = FAMILIES.iter().map(|f| f.model_type).filter(|f| !kinds.iter().any(|k| k == f)).collect();
+    let kinds: Vec<String> =
+        TESTED.iter().map(|name| json(name)["model_type"].as_str().unwrap().to_owned()).collect();
+    let untested: Vec<_> =
+        FAMILIES.iter().map(|f| f.model_type).filter(|f| !kinds.iter().any(|k| k == f)).collect();
     assert!(untested.is_empty(), "{untested:?}");
 }
 
@@ -106,7 +147,8 @@ fn a_configuration_is_taken_whole_or_refused() {
     assert!(e.contains("4 query heads are no multiple of 3 key and value heads"), "{e}");
     let e = refused("llama", "hidden_size", "wide".into());
     assert!(e.contains("hidden_size is \"wide\", expected a whole number"), "{e}");
-    let e = refused("llama3", "rope_parameters", serde_json::json!({ "rope_type": "dynamic", "factor": 2.0 }));
+    let e =
+        refused("llama3", "rope_parameters", serde_json::json!({ "rope_type": "dynamic", "factor": 2.0 }));
     assert!(e.contains("rotary scaling \"dynamic\"") && e.contains("llama3"), "{e}");
     let e = refused("llama3", "rope_parameters", serde_json::json!({ "rope_type": "linear", "facto": 2.0 }));
     assert!(e.contains("factor of the linear rotary scaling is missing"), "{e}");
@@ -128,7 +170,10 @@ fn weights_that_do_not_fit_are_named_and_change_nothing() {
     assert!(error(&missing).contains("no tensor model.layers.1.self_attn.k_proj.bias"));
     let mut more = before.clone();
     more.push(TensorData { name: "model.layers.2.norm.weight".into(), ..before[0].clone() });
-    assert!(error(&more).contains("1 tensors that a model of this config.json has not, the first is model.layers.2"));
+    assert!(
+        error(&more)
+            .contains("1 tensors that a model of this config.json has not, the first is model.layers.2")
+    );
     let mut shape = before.clone();
     let at = shape.iter().position(|t| t.name.ends_with("1.mlp.up_proj.weight")).unwrap();
     shape[at].shape.swap(0, 1);

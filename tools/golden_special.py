@@ -277,9 +277,32 @@ def products():
     each("matmul", "matmul::MatMul", torch.matmul, [(5, 7), (7, 6)])
     each("linear", "matmul::Linear", lambda x, w, b: x @ w + b, [(5, 7), (7, 6), (6,)])
     each("linear_add", "feed_forward::LinearAdd", lambda r, x, w, b: r + (x @ w + b), [(5, 6), (5, 7), (7, 6), (6,)])
+    each("linear_residual", "feed_forward::LinearResidual", lambda r, x, w: r + x @ w, [(5, 6), (5, 7), (7, 6)])
     def feed(r, x, w1, b1, w2, b2):
         return r + (F.gelu(x @ w1 + b1, approximate="tanh") @ w2 + b2)
     each("feed_forward", "feed_forward::FeedForward", feed, [(3, 4), (3, 4), (4, 8), (8,), (8, 4), (4,)])
+
+
+def gates():
+    acts = {"silu": F.silu, "gelu_tanh": lambda x: Gelu.apply(x, "tanh"), "gelu": lambda x: Gelu.apply(x, "none"), "relu": F.relu}
+    for act, fn in acts.items():
+        # Every special gate beside an ordinary value, and the other way round.
+        plain = random(f"gated_{act}", len(SPECIAL))
+        for where, parts in {"gate": (torch.tensor(SPECIAL), plain), "value": (plain, torch.tensor(SPECIAL))}.items():
+            x = torch.cat(parts)[None]
+            case(f"gated/{act}_{where}", "gated::Gated", lambda x: fn(x[:, :len(SPECIAL)]) * x[:, len(SPECIAL):], [x],
+                 [random("gated_dy", 1, len(SPECIAL))], act=act, wide=False)
+
+
+def rotary():
+    def rope(x, c, s):
+        a, b, rest = x[..., :4], x[..., 4:8], x[..., 8:]
+        return torch.cat([a * c - b * s, b * c + a * s, rest], -1)
+    angles = random("rope_angles", 2, 4)
+    for v in SPECIAL:
+        x = random("rope", 1, 2, 10)
+        x[0, 1, 2] = x[0, 0, 7] = x[0, 1, 9] = v
+        case(f"rope/{v}", "rope::Rope", rope, [x, angles.cos(), angles.sin()], [random("rope_dy", 1, 2, 10)], grads=[0], wide=abs(v) != MAX)
 
 
 def attentions():
@@ -353,7 +376,7 @@ def optimizers():
 def main():
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    for fn in (unary, binary, views, reductions, softmaxes, losses, norms, products, attentions, optimizers):
+    for fn in (unary, binary, views, reductions, softmaxes, losses, norms, products, gates, rotary, attentions, optimizers):
         fn()
     write(OUT / "special_values.safetensors", TENSORS, META)
     print(f"{len(META)} cases, torch {torch.__version__}")

@@ -218,8 +218,11 @@ fn attention() {
         _ => 5e-6,
     };
     Goldens::open("attention").check(tolerance, |c| {
-        let options =
-            AttentionOptions { causal: c.flag("causal"), scale: Some(c.f32("scale")), ..AttentionOptions::default() };
+        let options = AttentionOptions {
+            causal: c.flag("causal"),
+            scale: Some(c.f32("scale")),
+            ..AttentionOptions::default()
+        };
         ops::attention::attention(c.input("q"), c.input("k"), c.input("v"), options)
     });
 }

@@ -7,6 +7,7 @@ use crate::params::Params;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::feed_forward::{linear_add, linear_residual};
 use netcl_tensor::ops::gated::{Gate, gated};
+use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::layer_norm::layer_norm;
 use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
@@ -94,6 +95,15 @@ pub(super) struct Pass<'a> {
     pub(super) mode: Mode<'a>,
     /// One for each set of rotary frequencies.
     pub(super) angles: Vec<Angles>,
+    /// Keys and values of the tokens before, where they are kept.
+    pub(super) past: Option<Past<'a>>,
+}
+
+/// A cache's place for this pass's keys and values, behind those of `start` tokens: for each layer (B, S, 2 KH, D), keys before values.
+#[derive(Clone, Copy)]
+pub(super) struct Past<'a> {
+    pub(super) layers: &'a [Tensor],
+    pub(super) start: usize,
 }
 
 /// Self-attention.
@@ -106,6 +116,8 @@ struct Attention {
     kind: LayerKind,
     /// Factor of the scores, where it is not 1/√D.
     scale: Option<f32>,
+    /// Its layer, from 0.
+    index: usize,
     /// First of three dropout sites.
     site: u64,
 }
@@ -115,33 +127,72 @@ impl Attention {
     fn heads(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
         let mask = (pass.mode.dropout > 0.0).then(|| pass.mode.mask(self.site));
-        let options =
-            AttentionOptions { causal: true, scale: self.scale, window: self.kind.window, softcap, dropout: mask };
+        let options = AttentionOptions {
+            causal: true,
+            scale: self.scale,
+            window: self.kind.window,
+            softcap,
+            dropout: mask,
+        };
         let qkv = self.qkv.forward(x)?; // (B, T, (H + 2 KH) D)
         let angles = self.kind.rotary.and_then(|set| pass.angles.get(set));
-        let Some(norms) = &self.norms else {
-            let qkv = match angles {
-                Some([cosines, sines]) => rope(&qkv, cosines, sines, heads + kv_heads, size)?,
-                None => qkv,
-            };
-            return attention_qkv(&qkv, heads, kv_heads, options);
+        let turned = |x: Tensor, n: usize| match angles {
+            Some([cosines, sines]) => rope(&x, cosines, sines, n, size),
+            None => Ok(x),
         };
         let [b, t, _] = qkv.dims3()?;
-        let parts = qkv.split(&[heads * size, kv_heads * size, kv_heads * size], -1)?;
-        let prepared = |i: usize, n: usize| -> Result<Tensor> {
-            let flat = [b, t, n * size];
-            let x = match self.config.qk_norm {
-                QkNorm::Head => norms[i].forward(&parts[i].reshape([b, t, n, size])?)?.reshape(flat)?,
-                _ => norms[i].forward(&parts[i])?,
-            };
-            let x = match angles {
-                Some([cosines, sines]) => rope(&x, cosines, sines, n, size)?,
-                None => x,
-            };
-            by_heads(&x, n)
+        let [q, k, v] = match &self.norms {
+            None => {
+                let qkv = turned(qkv, heads + kv_heads)?;
+                let Some(past) = pass.past else { return attention_qkv(&qkv, heads, kv_heads, options) };
+                let all = qkv.reshape([b, t, heads + 2 * kv_heads, size])?;
+                past.keep(self.index, &all.slice(2, heads..heads + 2 * kv_heads)?)?;
+                let [k, v] = past.seen(self.index, t, kv_heads)?;
+                [all.slice(2, 0..heads)?.permute(&[0, 2, 1, 3])?, k, v]
+            }
+            Some(norms) => {
+                let parts = qkv.split(&[heads * size, kv_heads * size, kv_heads * size], -1)?;
+                let prepared = |i: usize, n: usize| -> Result<Tensor> {
+                    let x =
+                        match self.config.qk_norm {
+                            QkNorm::Head => norms[i]
+                                .forward(&parts[i].reshape([b, t, n, size])?)?
+                                .reshape([b, t, n * size])?,
+                            _ => norms[i].forward(&parts[i])?,
+                        };
+                    by_heads(&turned(x, n)?, n)
+                };
+                let [q, k, v] = [prepared(0, heads)?, prepared(1, kv_heads)?, by_heads(&parts[2], kv_heads)?];
+                match pass.past {
+                    None => [q, k, v],
+                    Some(past) => {
+                        let rows = [&k, &v].map(|x| x.permute(&[0, 2, 1, 3]));
+                        let [k, v] = rows;
+                        past.keep(self.index, &cat(&[&k?, &v?], 2)?)?;
+                        let [k, v] = past.seen(self.index, t, kv_heads)?;
+                        [q, k, v]
+                    }
+                }
+            }
         };
-        let o = attention(&prepared(0, heads)?, &prepared(1, kv_heads)?, &by_heads(&parts[2], kv_heads)?, options)?;
+        let o = attention(&q, &k, &v, options)?;
         o.permute(&[0, 2, 1, 3])?.reshape([b, t, heads * size])
+    }
+}
+
+impl Past<'_> {
+    /// Keeps keys and values (B, T, 2 KH, D) of this pass's tokens.
+    fn keep(&self, layer: usize, rows: &Tensor) -> Result<()> {
+        self.layer(layer)?.write_slice(1, self.start, rows)
+    }
+    /// Keys and values (B, KH, start + T, D) of all tokens so far: views of the cache.
+    fn seen(&self, layer: usize, t: usize, kv_heads: usize) -> Result<[Tensor; 2]> {
+        let rows = self.layer(layer)?.slice(1, 0..self.start + t)?;
+        let heads = |range| rows.slice(2, range)?.permute(&[0, 2, 1, 3]);
+        Ok([heads(0..kv_heads)?, heads(kv_heads..2 * kv_heads)?])
+    }
+    fn layer(&self, layer: usize) -> Result<&Tensor> {
+        self.layers.get(layer).ok_or_else(|| Error::internal(format!("cache: no layer {layer}")))
     }
 }
 
@@ -192,7 +243,8 @@ impl Block {
         let place = format!("{}{}{index}.", names.prefix, names.layer);
         let norm = |name: &str| Norm::new(params, &format!("{place}{name}"), config.norm);
         let two = |[a, b]: [&'static str; 2]| -> Result<[Norm; 2]> { Ok([norm(a)?, norm(b)?]) };
-        let map = |name: &str, bias| Projection::new(params, &format!("{place}{name}"), bias, names.transposed);
+        let map =
+            |name: &str, bias| Projection::new(params, &format!("{place}{name}"), bias, names.transposed);
         let a = config.attention;
         let factor = if a.scale_by_layer { 1.0 / (index as f32 + 1.0) } else { 1.0 };
         let plain = || 1.0 / (a.size as f32).sqrt();
@@ -210,6 +262,7 @@ impl Block {
                 config: a,
                 kind,
                 scale,
+                index,
                 site,
             },
             mlp: Mlp {

@@ -1,8 +1,8 @@
 //! Families of decoders: one row of data each. What a family computes stands in its [`DecoderConfig`](super::DecoderConfig); here is how its
 //! files name things.
 
-use super::read;
 use super::DecoderConfig;
+use super::read;
 use netcl_tensor::Result;
 
 /// A family of models as Hugging Face's `transformers` knows it.
@@ -119,7 +119,12 @@ pub static FAMILIES: &[Family] = &[
     Family { model_type: "qwen2", architecture: "Qwen2ForCausalLM", names: &LLAMA, read: read::qwen2 },
     Family { model_type: "qwen3", architecture: "Qwen3ForCausalLM", names: &LLAMA, read: read::qwen3 },
     Family { model_type: "gemma2", architecture: "Gemma2ForCausalLM", names: &GEMMA, read: read::gemma2 },
-    Family { model_type: "gemma3_text", architecture: "Gemma3ForCausalLM", names: &GEMMA, read: read::gemma3 },
+    Family {
+        model_type: "gemma3_text",
+        architecture: "Gemma3ForCausalLM",
+        names: &GEMMA,
+        read: read::gemma3,
+    },
     Family { model_type: "phi3", architecture: "Phi3ForCausalLM", names: &PHI3, read: read::phi3 },
     Family { model_type: "olmo2", architecture: "Olmo2ForCausalLM", names: &LLAMA, read: read::olmo2 },
     Family { model_type: "smollm3", architecture: "SmolLM3ForCausalLM", names: &LLAMA, read: read::smollm3 },

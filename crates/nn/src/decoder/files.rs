@@ -90,8 +90,10 @@ pub(super) fn load(decoder: &Decoder, tensors: &[TensorData]) -> Result<()> {
     }
     let head = format!("{}.weight", names.head);
     let tied = |name: &str| decoder.config.tied && name == head;
-    let mut unknown: Vec<&str> =
-        left.into_keys().filter(|name| !tied(name) && !names.buffers.iter().any(|end| name.ends_with(end))).collect();
+    let mut unknown: Vec<&str> = left
+        .into_keys()
+        .filter(|name| !tied(name) && !names.buffers.iter().any(|end| name.ends_with(end)))
+        .collect();
     unknown.sort_unstable();
     if let [first, ..] = unknown[..] {
         return Err(Error::format(format!(

@@ -17,16 +17,16 @@ pub use rotary::{Rotary, Scaling};
 pub use shapes::ParamShape;
 
 use crate::checkpoint::TensorData;
+use crate::config::Recompute;
 use crate::layers::{Mode, dropout, sinusoidal_positions};
 use crate::params::{ALIGN, Params};
-use block::{Angles, Block, Norm, Pass, parameter};
+use block::{Angles, Block, Norm, Pass, Past, parameter};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::embedding::embedding;
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
 use netcl_tensor::ops::matmul::matmul;
 use netcl_tensor::tape::{checkpoint, layer};
-use netcl_tensor::{DType, Device, Error, Result, Tensor};
-use crate::config::Recompute;
+use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
 use std::sync::{Mutex, PoisonError};
 
 /// A decoder on a device.
@@ -45,6 +45,24 @@ pub struct Decoder {
     angles: Mutex<Vec<Option<(usize, Angles)>>>,
 }
 
+/// Keys and values of the tokens of a text that is continued.
+pub struct Cache {
+    /// For each layer (B, S, 2 KH, D), keys before values.
+    layers: Vec<Tensor>,
+    length: usize,
+}
+
+impl Cache {
+    /// Tokens in it.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+    /// Forgets all but the first `length` tokens.
+    pub fn truncate(&mut self, length: usize) {
+        self.length = self.length.min(length);
+    }
+}
+
 impl Decoder {
     /// A new model: weights normal with standard deviation 0.02, 0.02 / sqrt(2 layers) for the projections into the residual stream.
     ///
@@ -53,7 +71,9 @@ impl Decoder {
     pub fn new(device: &Device, config: DecoderConfig, dtype: DType, seed: u64) -> Result<Self> {
         config.check()?;
         let shapes = shapes::all(&config);
-        let room = shapes.iter().try_fold(0usize, |sum, s| sum.checked_add(s.count().checked_next_multiple_of(ALIGN)?));
+        let room = shapes
+            .iter()
+            .try_fold(0usize, |sum, s| sum.checked_add(s.count().checked_next_multiple_of(ALIGN)?));
         let room = room.ok_or_else(|| Error::shape("decoder: more parameters than can be counted"))?;
         let mut params = Params::new(device, dtype, room, seed)?;
         for shape in &shapes {
@@ -68,12 +88,19 @@ impl Decoder {
         };
         let positions = match config.positions {
             Positions::Learned => Some((table(names.positions)?, counted()?)),
-            Positions::Sinusoidal => Some((sinusoidal_positions(device, config.context, config.width, dtype)?, counted()?)),
+            Positions::Sinusoidal => {
+                Some((sinusoidal_positions(device, config.context, config.width, dtype)?, counted()?))
+            }
             Positions::Rotary => None,
         };
-        let blocks = (0..config.layers.len()).map(|i| Block::new(&params, &config, i)).collect::<Result<_>>()?;
+        let blocks =
+            (0..config.layers.len()).map(|i| Block::new(&params, &config, i)).collect::<Result<_>>()?;
         let last_norm = Norm::new(&params, &format!("{}{}", names.prefix, names.last_norm), config.norm)?;
-        let head = if config.tied { embedding.clone() } else { parameter(&params, &format!("{}.weight", names.head))? };
+        let head = if config.tied {
+            embedding.clone()
+        } else {
+            parameter(&params, &format!("{}.weight", names.head))?
+        };
         let angles = Mutex::new(vec![None; config.rotary.len()]);
         Ok(Self { config, params, shapes, embedding, positions, blocks, last_norm, head, angles })
     }
@@ -87,17 +114,22 @@ impl Decoder {
         &self.params
     }
 
-    /// Angles of every set for `t` tokens; those of a longer sequence are kept and cut.
-    fn angles(&self, t: usize) -> Result<Vec<Angles>> {
+    /// Angles of every set for tokens `start` to `t` - 1; those of a longer sequence are kept and cut.
+    fn angles(&self, start: usize, t: usize) -> Result<Vec<Angles>> {
         let mut kept = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = Vec::with_capacity(kept.len());
         for (set, slot) in self.config.rotary.iter().zip(kept.iter_mut()) {
-            let fits = slot.as_ref().is_some_and(|(longest, _)| t <= *longest && set.same_up_to(*longest).contains(&t));
+            let fits = slot
+                .as_ref()
+                .is_some_and(|(longest, _)| t <= *longest && set.same_up_to(*longest).contains(&t));
             if !fits {
-                *slot = Some((t, set.tables(self.params.device(), t)?));
+                // Room to grow: a text that is continued needs one more each time.
+                let room = t.next_power_of_two().min(self.config.context).max(t);
+                let room = if set.same_up_to(room).contains(&t) { room } else { t };
+                *slot = Some((room, set.tables(self.params.device(), room)?));
             }
             if let Some((_, [cosines, sines])) = slot {
-                out.push([cosines.slice(0, 0..t)?, sines.slice(0, 0..t)?]);
+                out.push([cosines.slice(0, start..t)?, sines.slice(0, start..t)?]);
             }
         }
         Ok(out)
@@ -105,10 +137,22 @@ impl Decoder {
 
     /// ids `(B, T)` → what the head reads, `(B, T, C)`.
     fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        let (x, t) = self.embedded(ids, 0)?;
+        let mut x = dropout(&x, mode, 0)?;
+        let angles = self.angles(0, t)?;
+        for (i, block) in self.blocks.iter().enumerate() {
+            x = layer(i as u32 + 1, || run(block, &x, mode, &angles))?;
+        }
+        self.last_norm.forward(&x)
+    }
+
+    /// ids `(B, T)` of the tokens from number `start` on → their vectors `(B, T, C)`, and the number of tokens so far.
+    fn embedded(&self, ids: &Tensor, start: usize) -> Result<(Tensor, usize)> {
         let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
-        if t > self.config.context {
+        let end = start.saturating_add(t);
+        if end > self.config.context {
             return Err(Error::shape(format!(
-                "decoder: {t} tokens, the context is {}; keep the last ones",
+                "decoder: {end} tokens, the context is {}; keep the last ones",
                 self.config.context
             )));
         }
@@ -118,14 +162,59 @@ impl Decoder {
             x = x.mul_scalar(self.config.embedding_scale)?;
         }
         if let Some((table, numbers)) = &self.positions {
-            x = x.add(&embedding(table, &numbers.slice(0, 0..t)?)?)?;
+            x = x.add(&embedding(table, &numbers.slice(0, start..end)?)?)?;
         }
-        let mut x = dropout(&x, mode, 0)?;
-        let angles = self.angles(t)?;
-        for (i, block) in self.blocks.iter().enumerate() {
-            x = layer(i as u32 + 1, || run(block, &x, mode, &angles))?;
+        Ok((x, end))
+    }
+
+    /// An empty cache for `batch` texts of up to `tokens` tokens.
+    ///
+    /// # Errors
+    /// `Shape` when `tokens` is above the context, `Memory` when the device has not as much.
+    pub fn cache(&self, batch: usize, tokens: usize) -> Result<Cache> {
+        if tokens > self.config.context {
+            return Err(Error::shape(format!(
+                "decoder: a cache of {tokens} tokens, the context is {}",
+                self.config.context
+            )));
         }
-        self.last_norm.forward(&x)
+        let device = self.params.device();
+        let _tag = device.tag("key/value cache");
+        let a = self.config.attention;
+        let shape = [batch, tokens, 2 * a.kv_heads, a.size];
+        let layers = (0..self.blocks.len()).map(|_| Tensor::zeros(device, shape, self.params.dtype()));
+        Ok(Cache { layers: layers.collect::<Result<_>>()?, length: 0 })
+    }
+
+    /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them. Keys and values of earlier tokens are read from `cache`,
+    /// those of these are kept there.
+    ///
+    /// # Errors
+    /// `Shape` when the cache has no room for them, or is for another number of texts; it is unchanged then.
+    pub fn next_logits(&self, ids: &Tensor, cache: &mut Cache) -> Result<Tensor> {
+        let [b, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
+        let room = cache.layers.first().map_or([b, usize::MAX], |rows| [rows.dims()[0], rows.dims()[1]]);
+        if t == 0 || room[0] != b || cache.length.saturating_add(t) > room[1] {
+            return Err(Error::shape(format!(
+                "decoder: ids {} behind {} tokens in a cache for {} texts of {} tokens",
+                ids.shape(),
+                cache.length,
+                room[0],
+                room[1]
+            )));
+        }
+        no_grad(|| {
+            let (mut x, end) = self.embedded(ids, cache.length)?;
+            let past = Some(Past { layers: &cache.layers, start: cache.length });
+            let pass = Pass { mode: Mode::eval(), angles: self.angles(cache.length, end)?, past };
+            for block in &self.blocks {
+                x = block.forward(&x, &pass)?;
+            }
+            let last = x.slice(1, t - 1..t)?.reshape([b, self.config.width])?;
+            let logits = self.logits(&self.last_norm.forward(&last)?)?;
+            cache.length = end;
+            Ok(logits)
+        })
     }
 
     /// ids `(B, T)` → logits `(B, T, V)`.
@@ -181,14 +270,14 @@ impl Decoder {
 /// One block, or its input and the function where the backward pass computes the block again.
 fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<Tensor> {
     if mode.recompute < Recompute::Block {
-        return block.forward(x, &Pass { mode, angles: angles.to_vec() });
+        return block.forward(x, &Pass { mode, angles: angles.to_vec(), past: None });
     }
     let (block, counter, angles) = (block.clone(), mode.counter.cloned(), angles.to_vec());
     let Mode { dropout, seed, pass, .. } = mode;
     let again = move |x: &Tensor| {
         // Within the block everything is kept while its own backward runs.
         let mode = Mode { dropout, seed, pass, counter: counter.as_ref(), recompute: Recompute::None };
-        block.forward(x, &Pass { mode, angles: angles.clone() })
+        block.forward(x, &Pass { mode, angles: angles.clone(), past: None })
     };
     checkpoint("decoder_block", x, again)
 }

@@ -13,13 +13,48 @@ use std::collections::BTreeSet;
 
 /// Fields that change nothing in what a forward pass computes: about training, generation, other heads, or the file itself.
 const INERT: &[&str] = &[
-    "_attn_implementation", "_name_or_path", "architectures", "attention_dropout", "attn_pdrop", "auto_map",
-    "bos_token_id", "cache_implementation", "chunk_size_feed_forward", "classifier_dropout", "dtype", "embd_pdrop", "eos_token_id",
-    "finetuning_task", "gradient_checkpointing", "hidden_dropout", "id2label", "initializer_range", "keys_to_ignore_at_inference",
-    "label2id", "model_type", "n_ctx", "netcl", "output_attentions", "output_hidden_states", "output_past", "pad_token_id",
-    "pretraining_tp", "problem_type", "resid_pdrop", "return_dict", "summary_activation", "summary_first_dropout",
-    "summary_proj_to_labels", "summary_type", "summary_use_proj", "task_specific_params", "torch_dtype",
-    "transformers_version", "unk_token_id", "use_cache", "reorder_and_upcast_attn",
+    "_attn_implementation",
+    "_name_or_path",
+    "architectures",
+    "attention_dropout",
+    "attn_pdrop",
+    "auto_map",
+    "bos_token_id",
+    "cache_implementation",
+    "chunk_size_feed_forward",
+    "classifier_dropout",
+    "dtype",
+    "embd_pdrop",
+    "eos_token_id",
+    "finetuning_task",
+    "gradient_checkpointing",
+    "hidden_dropout",
+    "id2label",
+    "initializer_range",
+    "keys_to_ignore_at_inference",
+    "label2id",
+    "model_type",
+    "n_ctx",
+    "netcl",
+    "output_attentions",
+    "output_hidden_states",
+    "output_past",
+    "pad_token_id",
+    "pretraining_tp",
+    "problem_type",
+    "resid_pdrop",
+    "return_dict",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    "task_specific_params",
+    "torch_dtype",
+    "transformers_version",
+    "unk_token_id",
+    "use_cache",
+    "reorder_and_upcast_attn",
 ];
 
 /// The fields of a `config.json`, and which of them were read.
@@ -53,7 +88,8 @@ impl<'a> Fields<'a> {
         self.optional(name, "a whole number", |value| value.as_u64().and_then(|n| usize::try_from(n).ok()))
     }
     fn needed(&mut self, name: &'static str) -> Result<usize> {
-        self.size(name)?.ok_or_else(|| Error::format(format!("config.json: {name} is missing, expected a whole number")))
+        self.size(name)?
+            .ok_or_else(|| Error::format(format!("config.json: {name} is missing, expected a whole number")))
     }
     fn number(&mut self, name: &'static str) -> Result<Option<f64>> {
         self.optional(name, "a number", Value::as_f64)
@@ -73,16 +109,18 @@ impl<'a> Fields<'a> {
             "relu" => Gate::Relu,
             _ => {
                 let names = "silu, gelu_new, gelu_pytorch_tanh, gelu or relu";
-                return Err(Error::unsupported(format!("config.json: {name} is {given:?}, expected {names}")));
+                return Err(Error::unsupported(format!(
+                    "config.json: {name} is {given:?}, expected {names}"
+                )));
             }
         })
     }
     /// Refuses a value of a field that is computed for one value only.
     fn only(&mut self, name: &'static str, expected: &Value) -> Result<()> {
         match self.get(name) {
-            Some(value) if value != expected => {
-                Err(Error::unsupported(format!("config.json: {name} is {value}; only {expected} is supported")))
-            }
+            Some(value) if value != expected => Err(Error::unsupported(format!(
+                "config.json: {name} is {value}; only {expected} is supported"
+            ))),
             _ => Ok(()),
         }
     }
@@ -120,7 +158,9 @@ impl DecoderConfig {
     /// `Unsupported` for another family, an unknown field or a value that is not computed; `Format` for a field that is missing or of the
     /// wrong kind; `Shape` for sizes that do not fit each other.
     pub fn from_json(config: &Value) -> Result<Self> {
-        let Some(map) = config.as_object() else { return Err(Error::format("config.json: expected an object")) };
+        let Some(map) = config.as_object() else {
+            return Err(Error::format("config.json: expected an object"));
+        };
         let kind = map.get("model_type").and_then(Value::as_str).unwrap_or_default();
         let Some(family) = FAMILIES.iter().find(|family| family.model_type == kind) else {
             let names: Vec<_> = FAMILIES.iter().map(|family| family.model_type).collect();
@@ -137,8 +177,63 @@ impl DecoderConfig {
     }
 }
 
+/// YaRN's numbers.
+fn yarn(
+    fields: &mut Fields<'_>,
+    factor: Option<f64>,
+    original: Option<f64>,
+    context: f64,
+) -> Result<Scaling> {
+    let original = original.unwrap_or(context);
+    let factor = factor.unwrap_or(context / original);
+    let (one, all) = (fields.number("mscale")?, fields.number("mscale_all_dim")?);
+    let magnitude = match (fields.number("attention_factor")?, one, all) {
+        (Some(given), ..) => given,
+        (None, Some(one), Some(all)) if one != 0.0 && all != 0.0 => {
+            Scaling::yarn_magnitude(factor, one) / Scaling::yarn_magnitude(factor, all)
+        }
+        _ => Scaling::yarn_magnitude(factor, 1.0),
+    };
+    Ok(Scaling::Yarn {
+        factor,
+        fast: fields.number("beta_fast")?.unwrap_or(32.0),
+        slow: fields.number("beta_slow")?.unwrap_or(1.0),
+        original,
+        truncate: fields.flag("truncate", true)?,
+        magnitude,
+    })
+}
+
+/// LongRoPE's two lists.
+fn longrope(
+    fields: &mut Fields<'_>,
+    dims: usize,
+    [factor, original]: [Option<f64>; 2],
+    context: f64,
+) -> Result<Scaling> {
+    let original = original.unwrap_or(context);
+    let list = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>();
+    let mut divisors = |name: &'static str| -> Result<Vec<f64>> {
+        let found = fields.optional(name, "a list of numbers", list)?.unwrap_or_default();
+        if found.len() == dims / 2 {
+            return Ok(found);
+        }
+        Err(Error::format(format!("config.json: {name} has {} numbers, expected {}", found.len(), dims / 2)))
+    };
+    let (short, long) = (divisors("short_factor")?, divisors("long_factor")?);
+    let stretch = factor.unwrap_or(context / original);
+    let given = fields.number("attention_factor")?;
+    let magnitude = given.unwrap_or_else(|| Scaling::longrope_magnitude(stretch, original));
+    Ok(Scaling::LongRope { short, long, original: original as usize, magnitude })
+}
+
 /// The angles that `parameters` describe, an object of `config.json`.
-fn rotary(parameters: &Map<String, Value>, size: usize, context: usize, outside: [Option<f64>; 3]) -> Result<Rotary> {
+fn rotary(
+    parameters: &Map<String, Value>,
+    size: usize,
+    context: usize,
+    outside: [Option<f64>; 3],
+) -> Result<Rotary> {
     let [theta, partial, outer_original] = outside;
     let mut fields = Fields::new(parameters);
     let base = fields.number("rope_theta")?.or(theta).unwrap_or(10_000.0);
@@ -150,7 +245,9 @@ fn rotary(parameters: &Map<String, Value>, size: usize, context: usize, outside:
     let original = fields.number("original_max_position_embeddings")?.or(outer_original);
     let context = context as f64;
     let need = |name: &str, value: Option<f64>| {
-        value.ok_or_else(|| Error::format(format!("config.json: {name} of the {kind} rotary scaling is missing")))
+        value.ok_or_else(|| {
+            Error::format(format!("config.json: {name} of the {kind} rotary scaling is missing"))
+        })
     };
     let scaling = match kind {
         "default" => Scaling::None,
@@ -161,42 +258,8 @@ fn rotary(parameters: &Map<String, Value>, size: usize, context: usize, outside:
             high: need("high_freq_factor", fields.number("high_freq_factor")?)?,
             original: need("original_max_position_embeddings", original)?,
         },
-        "yarn" => {
-            let original = original.unwrap_or(context);
-            let factor = factor.unwrap_or(context / original);
-            let (one, all) = (fields.number("mscale")?, fields.number("mscale_all_dim")?);
-            let magnitude = match (fields.number("attention_factor")?, one, all) {
-                (Some(given), ..) => given,
-                (None, Some(one), Some(all)) if one != 0.0 && all != 0.0 => {
-                    Scaling::yarn_magnitude(factor, one) / Scaling::yarn_magnitude(factor, all)
-                }
-                _ => Scaling::yarn_magnitude(factor, 1.0),
-            };
-            Scaling::Yarn {
-                factor,
-                fast: fields.number("beta_fast")?.unwrap_or(32.0),
-                slow: fields.number("beta_slow")?.unwrap_or(1.0),
-                original,
-                truncate: fields.flag("truncate", true)?,
-                magnitude,
-            }
-        }
-        "longrope" | "su" => {
-            let original = original.unwrap_or(context);
-            let list = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>();
-            let mut divisors = |name: &'static str| -> Result<Vec<f64>> {
-                let found = fields.optional(name, "a list of numbers", list)?.unwrap_or_default();
-                if found.len() == dims / 2 {
-                    return Ok(found);
-                }
-                Err(Error::format(format!("config.json: {name} has {} numbers, expected {}", found.len(), dims / 2)))
-            };
-            let (short, long) = (divisors("short_factor")?, divisors("long_factor")?);
-            let stretch = factor.unwrap_or(context / original);
-            let given = fields.number("attention_factor")?;
-            let magnitude = given.unwrap_or_else(|| Scaling::longrope_magnitude(stretch, original));
-            Scaling::LongRope { short, long, original: original as usize, magnitude }
-        }
+        "yarn" => yarn(&mut fields, factor, original, context)?,
+        "longrope" | "su" => longrope(&mut fields, dims, [factor, original], context)?,
         _ => {
             return Err(Error::unsupported(format!(
                 "config.json: rotary scaling {kind:?}; the supported ones are default, linear, llama3, yarn, longrope"
@@ -224,8 +287,11 @@ fn one_rotary(fields: &mut Fields<'_>, size: usize, context: usize) -> Result<Ro
 
 /// What Llama and most others after it have, with their names of fields.
 fn base(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
-    let (layers, width, heads) =
-        (fields.needed("num_hidden_layers")?, fields.needed("hidden_size")?, fields.needed("num_attention_heads")?);
+    let (layers, width, heads) = (
+        fields.needed("num_hidden_layers")?,
+        fields.needed("hidden_size")?,
+        fields.needed("num_attention_heads")?,
+    );
     let context = fields.needed("max_position_embeddings")?;
     let kv_heads = fields.size("num_key_value_heads")?.unwrap_or(heads);
     let size = match fields.size("head_dim")? {
@@ -243,7 +309,12 @@ fn base(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfi
         vocab: fields.needed("vocab_size")?,
         width,
         context,
-        norm: NormConfig { kind: NormKind::Rms, eps: fields.factor("rms_norm_eps", 1e-6)?, bias: false, unit_offset: false },
+        norm: NormConfig {
+            kind: NormKind::Rms,
+            eps: fields.factor("rms_norm_eps", 1e-6)?,
+            bias: false,
+            unit_offset: false,
+        },
         placement: Placement::Pre,
         parallel: false,
         attention: AttentionConfig {
@@ -257,7 +328,12 @@ fn base(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfi
             scale_by_layer: false,
             softcap: None,
         },
-        mlp: MlpConfig { hidden: fields.needed("intermediate_size")?, activation: Gate::Silu, gated: true, bias: false },
+        mlp: MlpConfig {
+            hidden: fields.needed("intermediate_size")?,
+            activation: Gate::Silu,
+            gated: true,
+            bias: false,
+        },
         positions: Positions::Rotary,
         rotary: vec![rotary],
         layers: vec![LayerKind { window: None, rotary: Some(0) }; layers],
@@ -339,7 +415,9 @@ fn gemma(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConf
     out.attention.softcap = fields.number("attn_logit_softcapping")?.map(|n| n as f32);
     out.logits_softcap = fields.number("final_logit_softcapping")?.map(|n| n as f32);
     if fields.flag("use_bidirectional_attention", false)? {
-        return Err(Error::unsupported("config.json: use_bidirectional_attention; only causal attention is supported"));
+        return Err(Error::unsupported(
+            "config.json: use_bidirectional_attention; only causal attention is supported",
+        ));
     }
     Ok(out)
 }
@@ -361,7 +439,8 @@ pub fn gemma3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decode
     out.attention.qk_norm = QkNorm::Head;
     let local = fields.number("rope_local_base_freq")?;
     let pattern = [fields.size("sliding_window_pattern")?, fields.size("_sliding_window_pattern")?];
-    let (every, size, context) = (pattern[0].or(pattern[1]).unwrap_or(6).max(1), out.attention.size, out.context);
+    let (every, size, context) =
+        (pattern[0].or(pattern[1]).unwrap_or(6).max(1), out.attention.size, out.context);
     let set = |name: &str| angles.and_then(|angles| angles.get(name)).and_then(Value::as_object);
     let sliding = match set("sliding_attention") {
         Some(parameters) => rotary(parameters, size, context, [None; 3])?,
@@ -397,7 +476,10 @@ pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
     let list = |value: &Value| value.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>();
     let given = fields.optional("no_rope_layers", "a list of 0 and 1", list)?;
     if given.as_ref().is_some_and(|list| list.len() != out.layers.len()) {
-        return Err(Error::format(format!("config.json: no_rope_layers, expected {} entries", out.layers.len())));
+        return Err(Error::format(format!(
+            "config.json: no_rope_layers, expected {} entries",
+            out.layers.len()
+        )));
     }
     for (i, layer) in out.layers.iter_mut().enumerate() {
         let turned = given.as_ref().map_or((i + 1) % every != 0, |list| list[i] != 0);
@@ -427,7 +509,12 @@ pub fn gpt_neox(family: &'static Family, fields: &mut Fields<'_>) -> Result<Deco
     }
     let eps = fields.factor("layer_norm_eps", 1e-5)?;
     out.norm = NormConfig { kind: NormKind::Layer, eps, bias: true, unit_offset: false };
-    out.mlp = MlpConfig { activation: fields.activation("hidden_act", "gelu")?, gated: false, bias: true, ..out.mlp };
+    out.mlp = MlpConfig {
+        activation: fields.activation("hidden_act", "gelu")?,
+        gated: false,
+        bias: true,
+        ..out.mlp
+    };
     out.attention.qkv_bias = fields.flag("attention_bias", true)?;
     out.attention.out_bias = out.attention.qkv_bias;
     out.parallel = fields.flag("use_parallel_residual", true)?;
@@ -438,7 +525,8 @@ pub fn gpt_neox(family: &'static Family, fields: &mut Fields<'_>) -> Result<Deco
 
 /// GPT-2.
 pub fn gpt2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
-    let (layers, width, heads) = (fields.needed("n_layer")?, fields.needed("n_embd")?, fields.needed("n_head")?);
+    let (layers, width, heads) =
+        (fields.needed("n_layer")?, fields.needed("n_embd")?, fields.needed("n_head")?);
     if heads == 0 || !width.is_multiple_of(heads) {
         return Err(Error::shape(format!("config.json: {heads} n_head do not divide an n_embd of {width}")));
     }
@@ -451,7 +539,12 @@ pub fn gpt2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderC
         vocab: fields.needed("vocab_size")?,
         width,
         context: fields.needed("n_positions")?,
-        norm: NormConfig { kind: NormKind::Layer, eps: fields.factor("layer_norm_epsilon", 1e-5)?, bias, unit_offset: false },
+        norm: NormConfig {
+            kind: NormKind::Layer,
+            eps: fields.factor("layer_norm_epsilon", 1e-5)?,
+            bias,
+            unit_offset: false,
+        },
         placement: Placement::Pre,
         parallel: false,
         attention: AttentionConfig {

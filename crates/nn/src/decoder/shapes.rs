@@ -28,6 +28,16 @@ impl ParamShape {
     }
 }
 
+/// A linear map: the names of its parts in the file, the last word of its own name where there are several, and their outputs.
+struct Map<'a> {
+    parts: &'a [&'static str],
+    packed: &'static str,
+    outputs: &'a [usize],
+    inputs: usize,
+    bias: bool,
+    std: f32,
+}
+
 /// Adds a decoder's parameters to a list.
 struct Lister<'a> {
     config: &'a DecoderConfig,
@@ -39,7 +49,8 @@ pub fn packed_name(parts: &[&str], packed: &str) -> String {
     match parts {
         [one] => (*one).to_owned(),
         _ => {
-            let folder = parts.first().and_then(|part| part.rsplit_once('.')).map_or("", |(folder, _)| folder);
+            let folder =
+                parts.first().and_then(|part| part.rsplit_once('.')).map_or("", |(folder, _)| folder);
             format!("{folder}.{packed}")
         }
     }
@@ -59,33 +70,50 @@ impl Lister<'_> {
             self.push(format!("{name}.bias"), &[n], Init::Zeros);
         }
     }
-    /// A linear map of `inputs` elements to those of `parts`: names and outputs.
-    fn linear(&mut self, place: &str, parts: &[&str], packed: &str, outputs: &[usize], inputs: usize, bias: bool, std: f32) {
+    /// A linear map of the block whose names start with `place`.
+    fn linear(&mut self, place: &str, map: &Map<'_>) {
+        let Map { parts, packed, outputs, inputs, bias, std } = *map;
         let total: usize = outputs.iter().fold(0, |sum, n| sum.saturating_add(*n));
         let own = format!("{place}{}", packed_name(parts, packed));
         let pieces = |end: &str| match parts {
             [one] => vec![(format!("{place}{one}.{end}"), total)],
-            _ => parts.iter().zip(outputs).map(|(part, rows)| (format!("{place}{part}.{end}"), *rows)).collect(),
+            _ => parts
+                .iter()
+                .zip(outputs)
+                .map(|(part, rows)| (format!("{place}{part}.{end}"), *rows))
+                .collect(),
         };
-        let dims = if self.config.family.names.transposed { vec![inputs, total] } else { vec![total, inputs] };
+        let dims =
+            if self.config.family.names.transposed { vec![inputs, total] } else { vec![total, inputs] };
         let mut weight = pieces("weight");
         if let ([one], Some(rows)) = (&mut weight[..], dims.first()) {
             one.1 = *rows;
         }
         let init = Init::Normal(std);
-        self.list.push(ParamShape { name: format!("{own}.weight"), dims, init, pieces: weight, by_head: None });
+        self.list.push(ParamShape {
+            name: format!("{own}.weight"),
+            dims,
+            init,
+            pieces: weight,
+            by_head: None,
+        });
         if bias {
             let (name, pieces) = (format!("{own}.bias"), pieces("bias"));
             self.list.push(ParamShape { name, dims: vec![total], init: Init::Zeros, pieces, by_head: None });
         }
     }
 
+    /// A map back into the residual stream: it starts smaller (GPT-2).
+    fn residual_map(&mut self, place: &str, (name, inputs, bias): (&'static str, usize, bool)) {
+        let std = STD / (2.0 * self.config.layers.len() as f32).sqrt();
+        let outputs = [self.config.width];
+        self.linear(place, &Map { parts: &[name], packed: "", outputs: &outputs, inputs, bias, std });
+    }
+
     fn block(&mut self, i: usize) {
         let c = self.config;
         let (names, a, mlp) = (c.family.names, c.attention, c.mlp);
         let place = format!("{}{}{i}.", names.prefix, names.layer);
-        // Projections into the residual stream start smaller (GPT-2).
-        let residual = STD / (2.0 * c.layers.len() as f32).sqrt();
         let before = c.placement != Placement::Post;
         let behind = c.placement != Placement::Pre;
         let (queries, keys) = (a.heads.saturating_mul(a.size), a.kv_heads.saturating_mul(a.size));
@@ -93,7 +121,9 @@ impl Lister<'_> {
             self.norm(&format!("{place}{}", names.pre_norms[0]), c.width);
         }
         let first = self.list.len();
-        self.linear(&place, names.qkv, "qkv_proj", &[queries, keys, keys], c.width, a.qkv_bias, STD);
+        let outputs = [queries, keys, keys];
+        let (parts, inputs, bias) = (names.qkv, c.width, a.qkv_bias);
+        self.linear(&place, &Map { parts, packed: "qkv_proj", outputs: &outputs, inputs, bias, std: STD });
         if names.qkv_by_head {
             self.list[first..].iter_mut().for_each(|shape| shape.by_head = Some([a.heads, a.size]));
         }
@@ -103,7 +133,7 @@ impl Lister<'_> {
                 self.norm(&format!("{place}{name}"), if full { n } else { a.size });
             }
         }
-        self.linear(&place, &[names.out], "", &[c.width], queries, a.out_bias, residual);
+        self.residual_map(&place, (names.out, queries, a.out_bias));
         if behind {
             self.norm(&format!("{place}{}", names.post_norms[0]), c.width);
         }
@@ -111,8 +141,12 @@ impl Lister<'_> {
             self.norm(&format!("{place}{}", names.pre_norms[1]), c.width);
         }
         let outputs = if mlp.gated { vec![mlp.hidden; 2] } else { vec![mlp.hidden] };
-        self.linear(&place, names.up, "gate_up_proj", &outputs, c.width, mlp.bias, STD);
-        self.linear(&place, &[names.down], "", &[c.width], mlp.hidden, mlp.bias, residual);
+        let (parts, inputs, bias) = (names.up, c.width, mlp.bias);
+        self.linear(
+            &place,
+            &Map { parts, packed: "gate_up_proj", outputs: &outputs, inputs, bias, std: STD },
+        );
+        self.residual_map(&place, (names.down, mlp.hidden, mlp.bias));
         if behind {
             self.norm(&format!("{place}{}", names.post_norms[1]), c.width);
         }

@@ -28,6 +28,11 @@ impl Gate {
     fn name(self) -> &'static str {
         ["silu", "gelu_tanh", "gelu", "relu"][self as usize]
     }
+    /// The one of that name.
+    #[cfg(test)]
+    pub(super) fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|gate| gate.name() == name)
+    }
     fn in_f64(self, x: f64) -> f64 {
         UNARY.iter().find(|row| row.name == self.name()).map_or(f64::NAN, |row| (row.f)(x, [0.0; 2]))
     }
@@ -51,7 +56,7 @@ pub fn gated(x: &Tensor, gate: Gate) -> Result<Tensor> {
 /// See [`gated()`].
 #[derive(Clone)]
 pub struct Gated {
-    gate: Gate,
+    pub(super) gate: Gate,
 }
 
 impl Gated {

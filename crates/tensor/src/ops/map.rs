@@ -207,7 +207,10 @@ fn places(expression: &str, i: usize) -> impl Iterator<Item = usize> {
     let digit = b'0' + u8::try_from(i).unwrap_or(u8::MAX).min(9);
     let part = |c: &u8| c.is_ascii_alphanumeric() || *c == b'_';
     let is = move |at: &usize| bytes[*at] == b'x' && bytes.get(at + 1) == Some(&digit);
-    let alone = move |at: &usize| !(*at > 0 && part(&bytes[at - 1])) && !bytes.get(at + 2).is_some_and(part);
+    let alone = move |at: &usize| {
+        let before = at.checked_sub(1).and_then(|before| bytes.get(before));
+        !before.is_some_and(part) && !bytes.get(at + 2).is_some_and(part)
+    };
     (0..bytes.len()).filter(is).filter(alone)
 }
 

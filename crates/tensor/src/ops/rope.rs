@@ -47,8 +47,8 @@ pub fn rope(x: &Tensor, cosines: &Tensor, sines: &Tensor, heads: usize, size: us
 /// See [`rope()`].
 #[derive(Clone)]
 pub struct Rope {
-    heads: usize,
-    size: usize,
+    pub(super) heads: usize,
+    pub(super) size: usize,
 }
 
 impl Rope {

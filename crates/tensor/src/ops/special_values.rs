@@ -47,16 +47,18 @@ const ROWS: [&str; 10] = [
     "residual_norm::ResidualLayerNorm",
     "residual_norm::ResidualRmsNorm",
 ];
-const PRODUCTS: [&str; 7] = [
+const PRODUCTS: [&str; 8] = [
     "matmul::MatMul",
     "matmul::Linear",
     "feed_forward::LinearAdd",
+    "feed_forward::LinearResidual",
     "feed_forward::FeedForward",
     "cross_entropy::CrossEntropy",
     "linear_cross_entropy::LinearCrossEntropy",
     "optimizer::Update",
 ];
 const ATTENTION: [&str; 2] = ["attention::Attention", "attention::AttentionQkv"];
+const DECODERS: [&str; 2] = ["gated::Gated", "rope::Rope"];
 
 struct File {
     bytes: Vec<u8>,
@@ -304,9 +306,17 @@ impl Case<'_> {
             "residual_norm::ResidualRmsNorm" => {
                 self.check(&residual_norm::ResidualRmsNorm { eps: self.number("eps") });
             }
+            _ => self.run_product(),
+        }
+    }
+    fn run_product(&mut self) {
+        match self.text("op") {
             "matmul::MatMul" => self.check(&matmul::MatMul),
             "matmul::Linear" => self.check(&matmul::Linear),
             "feed_forward::LinearAdd" => self.check(&feed_forward::LinearAdd),
+            "feed_forward::LinearResidual" => self.check(&feed_forward::LinearResidual),
+            "gated::Gated" => self.check(&gated::Gated { gate: gated::Gate::of(self.text("act")).unwrap() }),
+            "rope::Rope" => self.check(&rope::Rope { heads: 1, size: 8 }),
             "feed_forward::FeedForward" => self.check(&feed_forward::FeedForward { recompute: false }),
             "cross_entropy::CrossEntropy" => self.cross_entropy(),
             "linear_cross_entropy::LinearCrossEntropy" => {
@@ -426,10 +436,15 @@ fn attention_agrees_with_pytorch_on_special_values() {
 }
 
 #[test]
+fn rotary_positions_and_gates_agree_with_pytorch_on_special_values() {
+    check(&DECODERS);
+}
+
+#[test]
 fn every_op_has_special_values() {
     let file = File::open();
     let in_file: BTreeSet<&str> = file.cases.values().map(|a| a["op"].as_str().unwrap()).collect();
-    let tested: Vec<&str> = [&ELEMENTWISE[..], &LAYOUT, &ROWS, &PRODUCTS, &ATTENTION].concat();
+    let tested: Vec<&str> = [&ELEMENTWISE[..], &LAYOUT, &ROWS, &PRODUCTS, &ATTENTION, &DECODERS].concat();
     assert_eq!(
         tested.iter().copied().collect::<BTreeSet<_>>(),
         in_file,

@@ -198,6 +198,33 @@ pub(super) const FAR: &[f64] = &[3e38, -1e30, 1e-30, -3e38, 65_504.0];
 
 /// Views as methods.
 impl Tensor {
+    /// Overwrites the elements from index `start` of `axis` on with those of `part`, which has this tensor's shape but for that axis. Nothing
+    /// is recorded.
+    ///
+    /// # Errors
+    /// `Shape` when `part` does not fit there, `DType` when it has another type; `Unsupported` when this tensor is not contiguous.
+    pub fn write_slice(&self, axis: usize, start: usize, part: &Self) -> Result<()> {
+        let mut expected = self.dims().to_vec();
+        if let (Some(size), Some(n)) = (expected.get_mut(axis), part.dims().get(axis)) {
+            *size = *n;
+        }
+        let end = part.dims().get(axis).and_then(|n| start.checked_add(*n));
+        if part.dims() != expected || end.is_none_or(|end| end > self.dims()[axis]) {
+            return Err(Error::shape(format!(
+                "write_slice: {} from {start} of axis {axis} on does not fit {}",
+                part.shape(),
+                self.shape()
+            )));
+        }
+        if part.dtype() != self.dtype() {
+            return Err(Error::dtype(format!("write_slice: the part is {}, expected {}", part.dtype(), self.dtype())));
+        }
+        if !self.is_contiguous() {
+            return Err(Error::unsupported("write_slice: the tensor is not contiguous; write to the one it is a view of"));
+        }
+        crate::tape::no_grad(|| place(part, self, axis, start))
+    }
+
     /// The same elements in another shape of as many. Copies only what is not contiguous.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
