@@ -2,9 +2,11 @@
 
 mod cmd;
 mod context;
+mod named;
 mod out;
 mod profile;
 mod progress;
+mod shell;
 mod table;
 
 use std::process::ExitCode;

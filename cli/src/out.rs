@@ -1,17 +1,24 @@
 //! Results on stdout, everything else on stderr.
 
+use crate::shell::printable;
 use netcl::prelude::*;
-use std::io::{ErrorKind as IoKind, Write, stderr, stdout};
+use std::io::{ErrorKind as IoKind, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 const PIPE: &str = "the reader of the output is gone";
 
+/// What a write to a terminal that went away fails with.
+const EIO: i32 = 5;
+
 fn write(text: &str) -> Result<()> {
     let mut out = stdout().lock();
+    // A model may write anything, and files may be called anything.
+    let text = if out.is_terminal() { printable(text) } else { text.into() };
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| match e.kind() {
         IoKind::BrokenPipe => Error::new(ErrorKind::Io, PIPE),
+        _ if cfg!(unix) && e.raw_os_error() == Some(EIO) => Error::new(ErrorKind::Io, PIPE),
         _ => Error::io("writing to", Path::new("stdout"), &e),
     })
 }
@@ -45,7 +52,9 @@ pub fn stream(piece: &str) -> Result<()> {
 
 /// A line for the person watching. Nobody may be: errors are ignored.
 pub fn note(line: &str) {
-    let _ = writeln!(stderr().lock(), "{line}");
+    let mut err = stderr().lock();
+    let line = if err.is_terminal() { printable(line) } else { line.into() };
+    let _ = writeln!(err, "{line}");
 }
 
 /// Whether an error only means that nobody reads the output any more.

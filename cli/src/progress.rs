@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::out;
 use crate::profile::Costs;
+use crate::shell;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use netcl::device::{counted, human};
 use netcl::kernel::ceiling::Ceilings;
@@ -27,10 +28,10 @@ pub struct Progress<'a> {
     printed: Instant,
     began: Instant,
     first_step: Option<Duration>,
+    /// Whether the next checkpoint was asked for by a signal.
+    asked: bool,
     /// Whether to show where the memory goes.
     explain_memory: bool,
-    /// Tokens/s, smoothed for the eye.
-    speed: f64,
     /// What a profile's kernels are compared with.
     ceilings: Option<Ceilings>,
 }
@@ -50,8 +51,8 @@ impl<'a> Progress<'a> {
             printed: now,
             began: now,
             first_step: None,
+            asked: false,
             explain_memory,
-            speed: 0.0,
             ceilings: None,
         }
     }
@@ -71,7 +72,43 @@ impl<'a> Progress<'a> {
     fn line(&self, m: &StepMetrics) -> String {
         let val = self.val.map_or(String::new(), |(loss, _)| format!("  val {loss:.4}"));
         let share = m.peak_share.map_or(String::new(), |s| format!("  {:.0}% of peak", s * 100.0));
-        format!("loss {:.4}{val}  {:.0} tok/s{share}", m.loss, self.speed)
+        let left = self.info.as_ref().map_or(0, |i| i.steps.saturating_sub(m.step));
+        // Tokens over time, as the speed is.
+        let seconds = left as f64 * (m.tokens as f64 / m.step.max(1) as f64) / m.tokens_per_s;
+        let eta = if seconds.is_finite() { format!("  ETA {}", human_time(seconds)) } else { String::new() };
+        format!("loss {:.4}{val}  {:.0} tok/s{share}{eta}", m.loss, m.tokens_per_s)
+    }
+
+    /// What can be done with the run now, as a command line for the shell.
+    fn hint(&self, outcome: Outcome, trainer: &Trainer, folder: &Path) -> Option<String> {
+        let (program, folder) = (shell::program(), shell::path(folder));
+        let device = match trainer.config().device.as_str() {
+            "auto" => String::new(),
+            name => format!(" --device {}", shell::quote(name.as_ref())),
+        };
+        match (outcome, trainer.opening()) {
+            (Outcome::Stopped, _) => Some(format!("go on with: {program} train --resume {folder}")),
+            (Outcome::Finished, Some(prompt)) => {
+                let prompt = shell::quote(prompt.as_ref());
+                // With a sign of equality a prompt that begins with a dash is no flag.
+                let flag = if prompt.starts_with('-') { "--prompt=" } else { "-p " };
+                Some(format!("sample more with: {program} generate -m {folder} {flag}{prompt}{device}"))
+            }
+            (Outcome::Finished, None) => None,
+        }
+    }
+
+    /// Ends the display of a run that failed, and says what is left of it.
+    pub fn failed(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        let Some(info) = &self.info else { return };
+        out::note(&format!("run folder: {} (what was recorded is in report.html)", info.folder.display()));
+        if info.folder.join("checkpoints").join("last").exists() {
+            let (program, folder) = (shell::program(), shell::path(&info.folder));
+            out::note(&format!("go on from the last checkpoint with: {program} train --resume {folder}"));
+        }
     }
 
     /// Ends the display and prints the summary.
@@ -89,7 +126,7 @@ impl<'a> Progress<'a> {
                 "steps": trainer.step(),
                 "loss": loss,
                 "val_loss": self.val.map(|(loss, _)| loss),
-                "tokens_per_s": self.speed,
+                "tokens_per_s": trainer.tokens_per_s(),
                 "memory_peak": trainer.model().params().device().memory().peak,
                 "parameters": info.parameters,
                 "device": info.device,
@@ -112,12 +149,12 @@ impl<'a> Progress<'a> {
         out::result(&format!("{verb} after {}{loss}{val}", counted(trainer.step(), "step")))?;
         let memory = trainer.model().params().device().memory();
         out::note(&format!("at most {} of device memory in use", human(memory.peak as u64)));
+        let speed = trainer.tokens_per_s();
+        if speed.is_finite() {
+            out::note(&format!("{speed:.0} tokens/s over all steps of this session"));
+        }
         out::result(&format!("run folder: {} (open report.html there)", info.folder.display()))?;
-        let folder = info.folder.display();
-        out::result(&match outcome {
-            Outcome::Finished => format!("sample more with: netcl generate -m {folder} -p \"...\""),
-            Outcome::Stopped => format!("go on with: netcl train --resume {folder}"),
-        })
+        self.hint(outcome, trainer, &info.folder).map_or(Ok(()), |hint| out::result(&hint))
     }
 }
 
@@ -125,8 +162,10 @@ impl Observer for Progress<'_> {
     fn started(&mut self, info: &RunInfo) {
         let again =
             if info.from_step > 0 { format!(", from step {}", info.from_step) } else { String::new() };
+        let padding = info.known.filter(|known| *known < info.vocab);
+        let padding = padding.map_or(String::new(), |known| format!(" ({known} of the tokenizer, padded)"));
         out::note(&format!(
-            "{} parameters, vocabulary {}, {} training and {} validation tokens\ndevice {}, {:.0} GFLOP/s in a matrix product\nrun folder {}{again}",
+            "{} parameters, vocabulary {}{padding}, {} training and {} validation tokens\ndevice {}, {:.0} GFLOP/s in a matrix product\nrun folder {}{again}",
             info.parameters,
             info.vocab,
             info.tokens[0],
@@ -137,20 +176,24 @@ impl Observer for Progress<'_> {
         ));
         if self.context.live() {
             let bar = ProgressBar::with_draw_target(Some(info.steps), ProgressDrawTarget::stderr_with_hz(8));
-            let template = "{bar:24} step {pos}/{len}  {msg}  ETA {eta}";
+            let template = "{bar:24} step {pos}/{len}  {msg}";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("━╸ "));
             }
             bar.set_position(info.from_step);
-            bar.reset_eta();
             self.bar = Some(bar);
         }
         self.info = Some(info.clone());
     }
 
     fn step(&mut self, m: &StepMetrics) {
-        self.first_step.get_or_insert_with(|| self.began.elapsed());
-        self.speed = if self.speed == 0.0 { m.tokens_per_s } else { 0.9 * self.speed + 0.1 * m.tokens_per_s };
+        if self.first_step.is_none() {
+            self.first_step = Some(self.began.elapsed());
+            // Not earlier: LLVM, which PoCL compiles with, takes this signal for itself when it is called first.
+            if let Err(e) = self.context.listen_for_saves() {
+                tracing::warn!("SIGUSR1 writes no checkpoint: {e}");
+            }
+        }
         let line = self.line(m);
         match &self.bar {
             Some(bar) => {
@@ -161,8 +204,7 @@ impl Observer for Progress<'_> {
                 let steps = self.info.as_ref().map_or(0, |i| i.steps);
                 if self.last.is_none() || m.step == steps || self.printed.elapsed() >= PLAIN_EVERY {
                     self.printed = Instant::now();
-                    let left = (steps - m.step.min(steps)) as f64 * m.elapsed / m.step.max(1) as f64;
-                    out::note(&format!("step {}/{steps}  {line}  ETA {left:.0}s", m.step));
+                    out::note(&format!("step {}/{steps}  {line}", m.step));
                 }
             }
         }
@@ -184,7 +226,10 @@ impl Observer for Progress<'_> {
 
     fn saved(&mut self, step: u64, path: &Path) {
         let short: PathBuf = path.file_name().map_or_else(|| path.into(), PathBuf::from);
-        tracing::debug!("step {step}: checkpoint {}", short.display());
+        match std::mem::take(&mut self.asked) {
+            true => self.say(&format!("step {step}: checkpoint {}", path.display())),
+            false => tracing::debug!("step {step}: checkpoint {}", short.display()),
+        }
     }
 
     fn memory_explained(&mut self, text: &str) {
@@ -205,11 +250,28 @@ impl Observer for Progress<'_> {
         ));
     }
 
+    fn should_save(&mut self) -> bool {
+        let asked = self.context.take_save();
+        self.asked |= asked;
+        asked
+    }
+
     fn should_stop(&mut self) -> bool {
         self.context.interrupted()
     }
 
     fn should_stop_within_step(&mut self) -> bool {
         self.context.interrupted()
+    }
+}
+
+/// `42s`, `3m 5s`, `2h 7m`, `3d 4h`.
+fn human_time(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    match (whole / 86_400, whole / 3600 % 24, whole / 60 % 60, whole % 60) {
+        (0, 0, 0, s) => format!("{s}s"),
+        (0, 0, m, s) => format!("{m}m {s}s"),
+        (0, h, m, _) => format!("{h}h {m}m"),
+        (d, h, ..) => format!("{d}d {h}h"),
     }
 }

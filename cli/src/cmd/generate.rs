@@ -1,13 +1,17 @@
 //! `netcl generate`: continues a prompt with a trained model.
 
 use crate::context::Context;
+use crate::named::named;
 use crate::out;
 use clap::Args as ClapArgs;
 use netcl::device::counted;
+use netcl::nn::config::Dtype;
 use netcl::nn::generate::{Generation, Sampling};
+use netcl::nn::tokenizer::Tokenizer;
 use netcl::nn::train::model_from_dir;
 use netcl::prelude::*;
-use std::path::PathBuf;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Continue a prompt with a trained model.
@@ -16,9 +20,9 @@ pub struct Args {
     /// Run folder, checkpoint, or any GPT-2 folder in the Hugging Face layout.
     #[arg(short, long, value_name = "DIR")]
     model: PathBuf,
-    /// Text to continue.
-    #[arg(short, long, default_value = "\n")]
-    prompt: String,
+    /// Text to continue; - reads it from standard input, without the line end at its end. Without it, a new line.
+    #[arg(short, long, allow_hyphen_values = true)]
+    prompt: Option<String>,
     /// New tokens.
     #[arg(short, long = "n-predict", default_value_t = 256)]
     n: usize,
@@ -37,9 +41,9 @@ pub struct Args {
     /// The same seed gives the same text.
     #[arg(short, long, default_value_t = 0)]
     seed: u64,
-    /// Storage of the weights: f32, bf16 or f16; without it, as stored.
-    #[arg(long)]
-    dtype: Option<String>,
+    /// Storage of the weights, by any name such as bfloat16 or half; without it, as stored.
+    #[arg(long, value_parser = named(&Dtype::NAMES))]
+    dtype: Option<Dtype>,
     /// Device, as for `train`.
     #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
     device: String,
@@ -49,6 +53,26 @@ pub struct Args {
     /// Print one JSON object with text, tokens and speed instead of streaming.
     #[arg(long)]
     json: bool,
+}
+
+/// The prompt as it was given, or what standard input has. An editor or `echo` ends a text with a line end that nobody means.
+fn given(prompt: &str) -> Result<String> {
+    if prompt != "-" {
+        return Ok(prompt.to_owned());
+    }
+    let mut text = String::new();
+    let read = std::io::stdin().lock().read_to_string(&mut text);
+    read.map_err(|e| Error::io("reading the prompt from", Path::new("standard input"), &e))?;
+    let end = if text.ends_with("\r\n") { 2 } else { usize::from(text.ends_with('\n')) };
+    text.truncate(text.len() - end);
+    Ok(text)
+}
+
+/// What a text begins with where no prompt is given: a new line, or what the tokenizer has instead of it.
+fn beginning(tokenizer: &Tokenizer) -> Vec<u32> {
+    let line = tokenizer.encode("\n").ok().filter(|ids| !ids.is_empty());
+    let first = || (0..u32::MAX).take(tokenizer.vocab_size()).find(|id| tokenizer.knows(*id)).unwrap_or(0);
+    line.unwrap_or_else(|| vec![tokenizer.eos().unwrap_or_else(first)])
 }
 
 /// Runs the command.
@@ -61,29 +85,29 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         seed: args.seed,
     };
     sampling.validate()?;
-    let dtype = args.dtype.as_deref().map(|name| {
-        DType::parse(name)
-            .filter(|d| d.is_float())
-            .ok_or_else(|| Error::format(format!("--dtype {name}: expected f32, bf16 or f16")))
-    });
-    let dtype = dtype.transpose()?;
+    let prompt = args.prompt.as_deref().map(given).transpose()?;
     let device = context.open_device(&args.device)?;
-    let (model, tokenizer, dir) = model_from_dir(&device, &args.model, dtype)?;
+    let (model, tokenizer, dir) = model_from_dir(&device, &args.model, args.dtype.map(Dtype::storage))?;
     let tokenizer = tokenizer.ok_or_else(|| {
         Error::format(format!(
             "{} has no tokenizer.json: the prompt cannot be turned into tokens",
             dir.display()
         ))
     })?;
-    let ids = tokenizer.encode(&args.prompt)?;
+    let ids = match &prompt {
+        Some(text) => tokenizer.encode(text)?,
+        None => beginning(&tokenizer),
+    };
+    let prompt = prompt.map_or_else(|| tokenizer.decode(&ids), Ok)?;
     let mut stream = tokenizer.stream();
     let mut text = String::new();
     if !args.json {
-        out::stream(&args.prompt)?;
+        out::stream(&prompt)?;
     }
     let started = Instant::now();
     let mut made = Vec::new();
-    for id in Generation::new(&model, &ids, sampling)?.take(args.n) {
+    context.polite();
+    for id in Generation::new(&model, &ids, sampling)?.within(&tokenizer)?.take(args.n) {
         let id = id?;
         if context.interrupted() || (!args.ignore_eos && tokenizer.eos() == Some(id)) {
             break;
@@ -97,7 +121,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if args.json {
         text.push_str(&rest);
         let object = serde_json::json!({
-            "prompt": args.prompt, "text": text, "tokens": made, "tokens_per_s": speed, "model": dir,
+            "prompt": prompt, "text": text, "tokens": made, "tokens_per_s": speed, "model": dir,
         });
         return out::result(&object.to_string());
     }

@@ -2,10 +2,13 @@
 
 mod bench;
 mod cache;
+mod defaults;
 mod devices;
 mod doctor;
 mod generate;
 mod kernels;
+mod man;
+mod plan;
 mod sim;
 mod tokenizer;
 mod train;
@@ -13,8 +16,10 @@ mod tune;
 
 use crate::context::Context;
 use crate::out;
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind as Usage;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use netcl::prelude::*;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Train and run language models on any OpenCL device.
@@ -53,19 +58,16 @@ enum Command {
     Tune(tune::Args),
     Cache(cache::Args),
     Sim(sim::Args),
+    Completions(man::CompletionArgs),
+    Man(man::Args),
     #[command(hide = true)]
     Kernels(kernels::Args),
 }
 
 impl Command {
-    /// Whether the command stops in its own time when a signal comes; the others end at once.
-    fn stops_itself(&self) -> bool {
-        matches!(self, Self::Train(_) | Self::Generate(_))
-    }
-
     fn run(&self, context: &Context) -> Result<()> {
         match self {
-            Self::Train(args) => train::run(args, context).map(|_| ()),
+            Self::Train(args) => train::run(args, context),
             Self::Generate(args) => generate::run(args, context),
             Self::Devices(args) => devices::run(args, context),
             Self::Doctor(args) => doctor::run(args, context),
@@ -74,31 +76,56 @@ impl Command {
             Self::Tune(args) => tune::run(args, context),
             Self::Cache(args) => cache::run(args, context),
             Self::Sim(args) => sim::run(args),
+            Self::Completions(args) => man::completions(args, command(&[])),
+            Self::Man(args) => man::run(args, command(&[])),
             Self::Kernels(args) => kernels::run(args, context),
         }
     }
 }
 
+/// The command line, with the defaults that `args` lead to in its help.
+fn command(args: &[OsString]) -> clap::Command {
+    Cli::command().mut_subcommand("train", |train| defaults::show(train, defaults::preset(args)))
+}
+
+/// What `args` ask for; says what is wrong with them and ends with exit code 2 where that is nothing.
+fn parse(args: &[OsString]) -> Cli {
+    let mut known = command(args);
+    let mistaken = |known: &mut clap::Command, cli: &Cli| {
+        let (name, message) = match &cli.command {
+            Command::Train(train) => ("train", train.mistake()?),
+            _ => return None,
+        };
+        Some(known.find_subcommand_mut(name)?.error(Usage::WrongNumberOfValues, message))
+    };
+    let matches = known.try_get_matches_from_mut(args).unwrap_or_else(|e| e.exit());
+    match Cli::from_arg_matches(&matches) {
+        Ok(cli) => match mistaken(&mut known, &cli) {
+            Some(error) => error.exit(),
+            None => cli,
+        },
+        Err(error) => error.format(&mut known).exit(),
+    }
+}
+
 /// Parses the command line, runs the command, and says how it ended: 0 done, 1 and above by kind of error, 2 usage,
-/// 130 and 143 stopped by a signal.
+/// 129, 130 and 143 stopped by a signal.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = parse(&std::env::args_os().collect::<Vec<_>>());
     out::init_logging();
-    let context = match Context::new(cli.command.stops_itself()) {
+    let context = match Context::new() {
         Ok(context) => context,
         Err(e) => return out::failure(&e),
     };
     match cli.command.run(&context) {
-        Err(e) if out::is_broken_pipe(&e) => ExitCode::SUCCESS,
-        Err(e) => out::failure(&e),
-        Ok(()) => context.signal().map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal)),
+        Err(e) if !out::is_broken_pipe(&e) => out::failure(&e),
+        _ => context.signal().map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -1,16 +1,18 @@
 //! `netcl train`: trains a GPT on text or token shards.
 
-use super::ModelSize;
+use super::{ModelSize, plan};
 use crate::context::Context;
+use crate::named::named;
 use crate::out;
 use crate::profile;
 use crate::progress::Progress;
+use crate::shell;
 use clap::Args as ClapArgs;
 use clap::builder::PossibleValuesParser;
 use netcl::device::check_writable;
 use netcl::nn::config::{Dtype, GraphMode, Overlay, PRESETS, Recompute, Schedule, TrainConfig};
 use netcl::nn::run::RunFolder;
-use netcl::nn::train::{Outcome, ProfileSettings, Silent, Trainer};
+use netcl::nn::train::{ProfileSettings, Silent, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -33,11 +35,11 @@ pub struct Args {
     recipe: RecipeArgs,
     #[command(flatten)]
     pace: PaceArgs,
-    /// Storage of weights and activations: f32, bf16 or f16. Arithmetic is f32.
-    #[arg(long)]
+    /// Storage of weights and activations, by any name such as bfloat16 or half. Arithmetic is f32.
+    #[arg(long, value_parser = named(&Dtype::NAMES))]
     dtype: Option<Dtype>,
     /// Products of f32: highest, or high, which rounds their operands to tf32 where tensor cores take that.
-    #[arg(long, value_name = "highest|high")]
+    #[arg(long, value_name = "PRECISION", value_parser = named(&MatmulPrecision::NAMES))]
     matmul_precision: Option<MatmulPrecision>,
     /// Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, an index of `netcl devices`, or sim.
     #[arg(long, visible_alias = "gpu_id", value_name = "DEVICE")]
@@ -49,10 +51,10 @@ pub struct Args {
     #[arg(long, visible_alias = "load_checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"])]
     resume: Option<PathBuf>,
     /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
-    #[arg(long, value_name = "on|off|auto")]
+    #[arg(long, value_name = "MODE", value_parser = named(&GraphMode::NAMES))]
     graph: Option<GraphMode>,
     /// What the backward pass computes again instead of keeping it: none, gelu, norm (with gelu) or block. Less memory, more time.
-    #[arg(long, value_name = "none|gelu|norm|block")]
+    #[arg(long, value_name = "WHAT", value_parser = named(&Recompute::NAMES))]
     recompute: Option<Recompute>,
     /// Say where the memory of a training step goes, as soon as one is captured.
     #[arg(long)]
@@ -67,7 +69,10 @@ pub struct Args {
     /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
     #[arg(long)]
     detect_anomaly: bool,
-    /// Print the run's summary as one JSON object on stdout.
+    /// Print configuration, parameters, memory and steps of the run, and do not begin it. Reads the data, writes nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print the run's summary, or the plan of a dry run, as one JSON object on stdout.
     #[arg(long)]
     json: bool,
 }
@@ -81,6 +86,9 @@ struct ModelArgs {
     /// `char`, or a tokenizer.json.
     #[arg(long, value_name = "char|FILE")]
     tokenizer: Option<String>,
+    /// Size of the vocabulary; at least the tokenizer's. Ids beyond the tokenizer's are never drawn.
+    #[arg(long)]
+    vocab: Option<usize>,
     /// Dropout probability.
     #[arg(long)]
     dropout: Option<f64>,
@@ -108,14 +116,14 @@ struct RecipeArgs {
     /// Steps until the highest learning rate.
     #[arg(long, visible_alias = "warmup-iters")]
     warmup: Option<u64>,
-    /// constant, linear or cosine.
-    #[arg(long)]
+    /// What the learning rate does after warm-up.
+    #[arg(long, value_parser = named(&Schedule::NAMES))]
     schedule: Option<Schedule>,
     /// Decoupled weight decay of matrices.
     #[arg(long)]
     weight_decay: Option<f64>,
-    /// The two betas of AdamW.
-    #[arg(long, num_args = 2, value_names = ["BETA1", "BETA2"], value_delimiter = ',')]
+    /// The two betas of AdamW: 0.9,0.95 or 0.9 0.95.
+    #[arg(long, num_args = 1..=2, value_names = ["BETA1,BETA2"], value_delimiter = ',')]
     betas: Option<Vec<f64>>,
     /// Largest norm of all gradients together; 0 does not clip.
     #[arg(long)]
@@ -150,6 +158,16 @@ struct PaceArgs {
 }
 
 impl Args {
+    /// What a parser of single flags cannot see. `None` where all is well.
+    pub fn mistake(&self) -> Option<String> {
+        let betas = self.recipe.betas.as_deref().filter(|betas| betas.len() != 2)?;
+        Some(format!(
+            "--betas takes two numbers, such as 0.9,0.95; there {} {}",
+            if betas.len() == 1 { "is" } else { "are" },
+            betas.len()
+        ))
+    }
+
     fn overlay(&self) -> Overlay {
         let (m, r, p) = (&self.model, &self.recipe, &self.pace);
         Overlay {
@@ -159,6 +177,7 @@ impl Args {
             width: m.size.width,
             context: m.size.context,
             tokenizer: m.tokenizer.clone(),
+            vocab: m.vocab,
             dropout: m.dropout,
             data: (!self.data.is_empty()).then(|| self.data.clone()),
             batch: r.batch,
@@ -233,7 +252,7 @@ fn for_simulated(args: &Args, config: TrainConfig, device: &Device) -> Result<Tr
 }
 
 /// Says of a run that nothing is left to do, and how it goes on. That is no failure: what was asked for is there.
-fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<Outcome> {
+fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<()> {
     let (steps, last) = (trainer.step(), trainer.last_metrics());
     let loss = last.map(|m| m.loss);
     if json {
@@ -241,30 +260,29 @@ fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<Outcome
         let summary = serde_json::json!({
             "run": dir, "outcome": "finished", "already": true, "steps": steps, "loss": loss, "best_val_loss": val,
         });
-        out::result(&summary.to_string())?;
-        return Ok(Outcome::Finished);
+        return out::result(&summary.to_string());
     }
     let loss = loss.map_or(String::new(), |loss| format!(", loss {loss:.4}"));
     let best = trainer
         .best()
         .map_or(String::new(), |(loss, step)| format!(", validation loss {loss:.4} at step {step}"));
-    let dir = dir.display();
-    out::result(&format!("{dir} is finished: all {steps} steps are done{loss}{best}; nothing was changed"))?;
-    out::result(&format!(
-        "go on with more steps: netcl train --resume {dir} --steps {}",
-        steps.saturating_mul(2)
-    ))?;
-    Ok(Outcome::Finished)
+    let told = dir.display();
+    out::result(&format!("{told} is finished: all {steps} steps are done{loss}{best}; nothing was changed"))?;
+    let (program, dir, more) = (shell::program(), shell::path(dir), steps.saturating_mul(2));
+    out::result(&format!("go on with more steps: {program} train --resume {dir} --steps {more}"))
 }
 
 /// Runs the command.
-pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
+pub fn run(args: &Args, context: &Context) -> Result<()> {
     let config = args.config(None)?;
     if let Some(Some(file)) = &args.profile {
         check_writable(file)?;
     }
     let device = context.open_device_with(&config.device, config.matmul_precision)?;
     let config = for_simulated(args, config, &device)?;
+    if args.dry_run {
+        return plan::show(&config, &device, args.json);
+    }
     let ceilings = match &args.profile {
         Some(_) => profile::ceilings(&device, config.dtype.storage())?,
         None => None,
@@ -289,7 +307,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Outcome> {
     }
     let mut progress = Progress::new(context, args.json, args.explain_memory);
     progress.compare_with(ceilings);
-    let outcome = trainer.run(&mut progress)?;
-    progress.finish(outcome, &trainer)?;
-    Ok(outcome)
+    // Until here there is nothing to lose, and a signal ends at once.
+    context.polite();
+    let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed())?;
+    progress.finish(outcome, &trainer)
 }

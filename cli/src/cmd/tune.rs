@@ -86,8 +86,9 @@ fn measure(args: &Args, device: &Device) -> Result<()> {
     let wanted = || OPS.iter().filter(|op| args.op.as_ref().is_none_or(|part| op.name.contains(part)));
     if let (Some(part), 0) = (&args.op, wanted().count()) {
         return Err(Error::format(format!(
-            "no op is called {part:?}; there are {}",
-            OPS.iter().map(|op| op.name).collect::<Vec<_>>().join(", ")
+            "no op is called {part:?}; there are {}{}",
+            OPS.iter().map(|op| op.name).collect::<Vec<_>>().join(", "),
+            netcl::device::did_you_mean(part, OPS.iter().map(|op| op.name))
         )));
     }
     let in_time = |_: &str| started.elapsed() < args.budget;

@@ -20,6 +20,7 @@ mod opencl;
 mod pool;
 mod profile;
 mod settings;
+mod suggest;
 mod timeline;
 
 pub use aethercl::counted;
@@ -34,4 +35,5 @@ pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, h
 pub use pool::{MemoryStats, human};
 pub use profile::{KernelTime, LaunchTime, Transfer, TransferKind};
 pub use settings::{MatmulPrecision, Settings, SimSettings};
+pub use suggest::{did_you_mean, nearest};
 pub use timeline::Timeline;

@@ -3,7 +3,7 @@
 use crate::driver::Driver;
 use crate::opencl::{self, OpenClDriver};
 use crate::sim::SimDriver;
-use crate::{Capabilities, DeviceKind, Error, Result, Settings};
+use crate::{Capabilities, DeviceKind, Error, Result, Settings, did_you_mean};
 
 /// Devices of OpenCL drivers, in the order they are numbered. [`sim::profiles`](crate::sim::profiles) lists the simulated ones.
 pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
@@ -77,7 +77,15 @@ fn choose(name: &str, devices: &[&Capabilities]) -> Result<usize> {
             Err(_) => devices.iter().position(|d| d.id == name || d.id == format!("{name}:0")),
         },
     };
-    found.ok_or_else(|| Error::device(format!("no device {name:?}. There are:\n{}", list())))
+    found.ok_or_else(|| {
+        let ids = devices.iter().map(|d| d.id.as_str()).chain(["auto", "sim"]);
+        let hint = did_you_mean(name, ids);
+        Error::device(format!(
+            "no device {name:?}{hint}{} There are:\n{}",
+            if hint.is_empty() { "." } else { "" },
+            list()
+        ))
+    })
 }
 
 #[cfg(test)]

@@ -47,14 +47,19 @@ pub enum MatmulPrecision {
     High,
 }
 
+impl MatmulPrecision {
+    /// All of them, by name.
+    pub const NAMES: [(&str, Self); 2] = [("highest", Self::Highest), ("high", Self::High)];
+}
+
 impl std::str::FromStr for MatmulPrecision {
     type Err = Error;
     fn from_str(name: &str) -> Result<Self> {
-        match name {
-            "highest" => Ok(Self::Highest),
-            "high" => Ok(Self::High),
-            _ => Err(Error::format(format!(
-                "--matmul-precision {name} is unknown; it is one of highest, high"
+        match Self::NAMES.iter().find(|(known, _)| *known == name) {
+            Some((_, value)) => Ok(*value),
+            None => Err(Error::format(format!(
+                "--matmul-precision {name} is unknown; it is one of highest, high{}",
+                crate::did_you_mean(name, ["highest", "high"])
             ))),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::gpt::Gpt;
 use crate::layers::Mode;
+use crate::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result, Tensor, no_grad};
 
 /// How the next token is chosen. Filters apply in the order of the fields, as in `transformers`.
@@ -42,9 +43,9 @@ impl Sampling {
         Ok(())
     }
 
-    /// The token after `logits (V)`, given `uniform` in `[0, 1)`.
+    /// The token after `logits (V)`, given `uniform` in `[0, 1)`. One whose logit is −∞ is never taken.
     pub fn choose(&self, logits: &[f32], uniform: f64) -> usize {
-        let mut order: Vec<usize> = (0..logits.len()).collect();
+        let mut order: Vec<usize> = (0..logits.len()).filter(|i| logits[*i] != f32::NEG_INFINITY).collect();
         order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
         let Some(best) = order.first().copied() else { return 0 };
         if self.temperature == 0.0 {
@@ -80,6 +81,8 @@ pub struct Generation<'a> {
     sampling: Sampling,
     ids: Vec<u32>,
     made: u64,
+    /// Which ids may be drawn; all where it is empty.
+    known: Vec<bool>,
 }
 
 impl<'a> Generation<'a> {
@@ -98,18 +101,38 @@ impl<'a> Generation<'a> {
                 model.config.vocab
             )));
         }
-        Ok(Self { model, sampling, ids: prompt.to_vec(), made: 0 })
+        Ok(Self { model, sampling, ids: prompt.to_vec(), made: 0, known: Vec::new() })
+    }
+
+    /// Draws only tokens that `tokenizer` has. A model's vocabulary is often larger, rounded up for the sake of its kernels, and no text
+    /// belongs to the ids beyond.
+    ///
+    /// # Errors
+    /// `Format` when it has none of the model's ids.
+    pub fn within(mut self, tokenizer: &Tokenizer) -> Result<Self> {
+        let vocab = self.model.config.vocab;
+        self.known = (0..vocab).map(|id| u32::try_from(id).is_ok_and(|id| tokenizer.knows(id))).collect();
+        if !self.known.contains(&true) {
+            return Err(Error::format(format!(
+                "the tokenizer has none of the {vocab} tokens of the model: they do not belong together"
+            )));
+        }
+        Ok(self)
     }
 
     fn step(&mut self) -> Result<u32> {
         let start = self.ids.len().saturating_sub(self.model.config.context);
         let window = &self.ids[start..];
-        let logits = no_grad(|| {
+        let mut logits = no_grad(|| {
             let ids = Tensor::from_u32(self.model.params().device(), [1, window.len()], window)?;
             let logits = self.model.forward(&ids, Mode::eval())?; // (1, T, V)
             logits.slice(1, window.len() - 1..window.len())?.to_vec()
         })?;
-        if logits.iter().any(|v| v.is_nan()) {
+        for (logit, _) in logits.iter_mut().zip(&self.known).filter(|(_, known)| !**known) {
+            *logit = f32::NEG_INFINITY;
+        }
+        // A share of infinity would be no number either.
+        if logits.iter().any(|v| v.is_nan() || *v == f32::INFINITY) {
             return Err(Error::launch(
                 "the model's logits are not numbers: its weights are damaged or training diverged",
             ));
@@ -159,6 +182,23 @@ mod tests {
         assert_eq!(&counts(Sampling { min_p: 0.3, ..base }, &logits)[2..], [0, 0]);
         let hot = counts(Sampling { temperature: 100.0, ..base }, &logits);
         assert!(hot.iter().all(|n| (850..1150).contains(n)), "{hot:?}");
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_is_never_drawn() {
+        let none = f32::NEG_INFINITY;
+        let logits = [none, 1.0, none, 0.5, none];
+        for sampling in [
+            Sampling { temperature: 0.0, ..Sampling::default() },
+            Sampling { temperature: 1e6, top_k: 0, ..Sampling::default() },
+            Sampling { top_k: 4, top_p: 0.999, ..Sampling::default() },
+        ] {
+            // Also at the very end of the range, where rounding may leave a little over.
+            for uniform in [0.0, 0.5, 0.999_999, 1.0 - f64::EPSILON / 2.0, 1.0] {
+                let id = sampling.choose(&logits, uniform);
+                assert!([1, 3].contains(&id), "{sampling:?} {uniform}: {id}");
+            }
+        }
     }
 
     #[test]

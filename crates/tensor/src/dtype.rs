@@ -58,14 +58,16 @@ impl DType {
             Self::U32 => "U32",
         }
     }
-    /// By any common name: `f32`, `float32`, `F32`, `bf16`, `bfloat16`, …
+    /// By any common name, in capitals or not: `f32`, `float32`, `fp32`, `torch.bfloat16`, `half`, … The one place that knows them.
     pub fn parse(name: &str) -> Option<Self> {
-        Some(match name.to_ascii_lowercase().as_str() {
-            "f32" | "float32" | "float" | "fp32" => Self::F32,
+        let name = name.trim().to_ascii_lowercase();
+        let bare = ["torch.", "np.", "numpy.", "jnp."].iter().find_map(|library| name.strip_prefix(library));
+        Some(match bare.unwrap_or(&name) {
+            "f32" | "float32" | "float" | "fp32" | "single" => Self::F32,
             "f16" | "float16" | "half" | "fp16" => Self::F16,
-            "bf16" | "bfloat16" => Self::Bf16,
-            "i32" | "int32" => Self::I32,
-            "u32" | "uint32" => Self::U32,
+            "bf16" | "bfloat16" | "bfloat" => Self::Bf16,
+            "i32" | "int32" | "int" => Self::I32,
+            "u32" | "uint32" | "uint" => Self::U32,
             _ => return None,
         })
     }

@@ -10,11 +10,13 @@ mod peer;
 mod train;
 
 use crate::context::Context;
+use crate::named::named;
 use crate::out;
 use line::{Line, Printer};
 use measure::Rounds;
 use netcl::device::{available_memory, human};
 use netcl::kernel::ceiling::Ceilings;
+use netcl::nn::config::Dtype;
 use netcl::prelude::*;
 use peer::Peer;
 
@@ -49,11 +51,11 @@ pub struct Common {
     /// Python with PyTorch to measure against; `none` for no peer, `auto` tries python3
     #[arg(long, value_name = "PYTHON", default_value = "auto")]
     peer: String,
-    /// Storage type: f32, bf16, f16
-    #[arg(long, default_value = "f32")]
-    dtype: String,
+    /// Storage type, by any name such as bfloat16 or half
+    #[arg(long, default_value = "f32", value_parser = named(&Dtype::NAMES))]
+    dtype: Dtype,
     /// Products of f32: highest, or high, which rounds their operands to tf32 where tensor cores take that
-    #[arg(long, value_name = "highest|high", default_value = "highest")]
+    #[arg(long, value_name = "PRECISION", default_value = "highest", value_parser = named(&MatmulPrecision::NAMES))]
     matmul_precision: MatmulPrecision,
     /// Rounds; in each, both sides are timed a few times in turn
     #[arg(long, default_value_t = 5)]
@@ -126,10 +128,7 @@ pub struct Setup {
 
 impl Setup {
     fn open(args: &Common, context: &Context) -> Result<Self> {
-        let dtype = DType::parse(&args.dtype).filter(|d| d.is_float());
-        let dtype = dtype.ok_or_else(|| {
-            Error::format(format!("--dtype {} is unknown; it is f32, bf16 or f16", args.dtype))
-        })?;
+        let dtype = args.dtype.storage();
         let device = context.open_device_with(&args.device, args.matmul_precision)?;
         let tf32 = dtype == DType::F32 && args.matmul_precision == MatmulPrecision::High;
         let kind = if tf32 { "tf32".into() } else { dtype.to_string() };

@@ -2,6 +2,7 @@
 
 use super::{Bench, Common, Line};
 use crate::profile::Costs;
+use netcl::device::did_you_mean;
 use netcl::prelude::*;
 use netcl::tensor::ops::OPS;
 use netcl::tensor::suite::{AFFORDABLE, BenchCase};
@@ -52,7 +53,8 @@ impl Args {
         }
         match (&self.op, found) {
             (Some(part), false) => Err(Error::format(format!(
-                "no op with a benchmark is called {part:?}; `netcl bench ops` without --op shows all of them"
+                "no op with a benchmark is called {part:?}; `netcl bench ops` without --op shows all of them{}",
+                did_you_mean(part, OPS.iter().map(|op| op.name))
             ))),
             _ => Ok(()),
         }

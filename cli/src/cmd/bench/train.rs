@@ -3,11 +3,12 @@
 use super::measure::median;
 use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
+use crate::named::named;
 use crate::out;
 use crate::profile::{self, Costs};
 use clap::builder::PossibleValuesParser;
 use netcl::device::human;
-use netcl::nn::config::{Dtype, GraphMode, PRESETS, Recompute, TrainConfig};
+use netcl::nn::config::{Dtype, GraphMode, PRESETS, Recompute, TrainConfig, padded_vocab};
 use netcl::nn::gpt::{Gpt, GptConfig, Variant};
 use netcl::nn::layers::Mode;
 use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
@@ -32,14 +33,14 @@ pub struct Args {
     /// Sequences of a step
     #[arg(long)]
     batch: Option<usize>,
-    /// Tokens of the vocabulary; 65 for character models
+    /// Tokens of the vocabulary; without it 65 for character models, 50304 for GPT-2's sizes
     #[arg(long)]
     vocab: Option<usize>,
-    /// Replay captured steps: on, off or auto
-    #[arg(long, value_name = "on|off|auto", default_value = "auto")]
+    /// Replay captured steps
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = named(&GraphMode::NAMES))]
     graph: GraphMode,
-    /// What the backward computes again: none, gelu, norm or block
-    #[arg(long, value_name = "none|gelu|norm|block", default_value = "none")]
+    /// What the backward computes again
+    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = named(&Recompute::NAMES))]
     recompute: Recompute,
     /// Let the peer compile its model (torch.compile)
     #[arg(long)]
@@ -52,6 +53,14 @@ pub struct Args {
 
 /// Characters of Shakespeare's works: the vocabulary of the character presets.
 const CHARACTERS: usize = 65;
+/// Tokens of GPT-2's tokenizer, which the presets of its sizes are for.
+const GPT2: usize = 50_257;
+
+/// The vocabulary that a preset is usually trained with.
+fn vocabulary(config: &TrainConfig) -> usize {
+    padded_vocab(if config.tokenizer == "char" { CHARACTERS } else { GPT2 })
+}
+
 /// Largest norm of the gradients, as in the recipes.
 const CLIP: f64 = 1.0;
 /// Batches taken in turn.
@@ -71,7 +80,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             heads: args.size.heads.unwrap_or(config.heads),
             width: args.size.width.unwrap_or(config.width),
             context: args.size.context.unwrap_or(config.context),
-            vocab: args.vocab.or(config.vocab).unwrap_or(CHARACTERS),
+            vocab: args.vocab.unwrap_or_else(|| vocabulary(&config)),
             // As the peer's model has them.
             bias: true,
             eps: 1e-5,
@@ -157,10 +166,20 @@ fn case(
 
 /// Learning rate of the steps that are timed.
 const RATE: f64 = 1e-3;
-/// Learning rate of the steps that are checked: small enough that the loss of the same batch falls from the first on.
+/// Learning rate that suits a model of [`SMALL`] layers and width.
 const GENTLE: f64 = 1e-4;
+/// Layers and width of such a model.
+const SMALL: (usize, usize) = (4, 128);
 /// Steps that are checked.
 const CHECKED: usize = 4;
+
+/// Learning rate of step `step` of those that are checked: small enough that the loss of the same batch falls. AdamW's first steps move
+/// each weight by the whole rate, whatever its gradient is, and a sum over a width and a depth of such moves grows with both; so the rate
+/// is the smaller the wider and the deeper a model is. And it rises over the steps, as in training.
+fn gentle(gpt: &GptConfig, step: usize) -> f64 {
+    let part = |small: usize, size: usize| (small as f64 / size as f64).min(1.0);
+    GENTLE * part(SMALL.0, gpt.layers) * part(SMALL.1, gpt.width) * (step + 1) as f64 / CHECKED as f64
+}
 
 /// Trains a few steps on one batch before anything is timed, and looks at their losses; where steps may be replayed from a graph,
 /// another model does the same steps without.
@@ -171,8 +190,11 @@ fn checked(
     args: &Args,
 ) -> Result<()> {
     let losses = |steps: &mut Steps| -> Result<Vec<f32>> {
-        steps.rate = GENTLE;
-        let losses = (0..CHECKED).map(|_| steps.step(0)?.item()).collect();
+        let one = |step| {
+            steps.rate = gentle(&gpt, step);
+            steps.step(0)?.item()
+        };
+        let losses = (0..CHECKED).map(one).collect();
         steps.rate = RATE;
         losses
     };
@@ -439,30 +461,60 @@ mod tests {
         args: Args,
     }
 
-    #[test]
-    fn an_update_that_does_nothing_is_found() {
-        let check = |device: &Device| {
-            let Line { args } = Line::parse_from(["bench", "--graph", "auto"]);
-            let gpt = GptConfig {
-                layers: 1,
-                heads: 2,
-                width: 32,
-                context: 16,
-                vocab: 65,
-                bias: true,
-                eps: 1e-5,
-                variant: Variant::default(),
-            };
-            let mode = (args.graph, args.recompute);
-            let mut steps = Steps::new(device, gpt, 4, DType::F32, mode).unwrap();
-            checked(&mut steps, device, (gpt, 4, DType::F32), &args)
-        };
-        check(&tests::device(|text| text.to_owned())).unwrap();
-        let broken = tests::device(|text| text.replace(BROKEN.0, BROKEN.1));
-        let message = check(&broken).unwrap_err().to_string();
-        assert!(message.contains("it does not fall"), "{message}");
+    fn check(device: &Device, gpt: GptConfig, batch: usize, dtype: DType) -> Result<()> {
+        let Line { args } = Line::parse_from(["bench", "--graph", "auto"]);
+        let mut steps = Steps::new(device, gpt, batch, dtype, (args.graph, args.recompute))?;
+        checked(&mut steps, device, (gpt, batch, dtype), &args)
     }
 
-    /// The rate that the update multiplies with.
-    const BROKEN: (&str, &str) = ("-s.lr", "-0.0f");
+    fn model(layers: usize, width: usize, vocab: usize) -> GptConfig {
+        let variant = Variant::default();
+        GptConfig { layers, heads: 2, width, context: 16, vocab, bias: true, eps: 1e-5, variant }
+    }
+
+    fn shallow() -> GptConfig {
+        model(1, 32, 65)
+    }
+
+    /// Depth of gpt2-1558m, at a width that a processor trains in seconds.
+    fn deep() -> GptConfig {
+        model(48, 64, 500)
+    }
+
+    #[test]
+    fn an_update_that_does_nothing_is_found_however_deep_the_model() {
+        // The rate that the update multiplies with: nothing, and the wrong way.
+        for (gpt, change) in [(shallow(), "-0.0f"), (deep(), "s.lr")] {
+            let broken = tests::device(move |text| text.replace(BROKEN, change));
+            let message = check(&broken, gpt, 2, DType::F32).unwrap_err().to_string();
+            assert!(message.contains("it does not fall"), "{change}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_deep_model_that_learns_passes_the_check() {
+        let sound = tests::device(|text| text.to_owned());
+        for gpt in [shallow(), deep()] {
+            check(&sound, gpt, 2, DType::F32).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_rate_of_the_check_suits_every_preset() {
+        for name in PRESETS {
+            let config = TrainConfig::preset(name).unwrap();
+            let gpt = config.gpt(vocabulary(&config));
+            let rates: Vec<f64> = (0..CHECKED).map(|step| gentle(&gpt, step)).collect();
+            assert!(rates.is_sorted_by(|a, b| a < b), "{name}: {rates:?}");
+            // Below what the recipe trains with, and far above what f32 can tell apart.
+            assert!(rates[CHECKED - 1] < config.lr / 4.0 && rates[0] > 1e-8, "{name}: {rates:?}");
+            if name == "gpt2-1558m" {
+                // At 1e-4 its loss rises from the second step on.
+                assert!(rates[CHECKED - 1] < 1e-6, "{rates:?}");
+            }
+        }
+    }
+
+    /// How the update's text has its rate.
+    const BROKEN: &str = "-s.lr";
 }

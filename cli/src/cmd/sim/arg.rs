@@ -1,6 +1,6 @@
 //! Arguments of a kernel as the command line writes them: `buffer:f32:4096:random`, `i32:7`, `f32x4:1,2,3,4`, `local:f32:64`.
 
-use netcl::device::counted;
+use netcl::device::{counted, did_you_mean};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -38,8 +38,12 @@ impl FromStr for Number {
     type Err = String;
     fn from_str(s: &str) -> Result<Self, String> {
         let names: Vec<&str> = NUMBERS.iter().map(|(name, ..)| *name).collect();
-        let found = NUMBERS.iter().find(|(name, ..)| *name == s);
-        found.map(|f| f.1).ok_or_else(|| format!("no type {s:?}; there are {}", names.join(", ")))
+        // What tensors are also called by: float32, half, …
+        let stored = netcl::prelude::DType::parse(s).map(|dtype| dtype.to_string());
+        let found = NUMBERS.iter().find(|(name, ..)| *name == s || stored.as_deref() == Some(*name));
+        found.map(|f| f.1).ok_or_else(|| {
+            format!("no type {s:?}; there are {}{}", names.join(", "), did_you_mean(s, names.iter().copied()))
+        })
     }
 }
 

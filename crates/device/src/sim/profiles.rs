@@ -1,6 +1,6 @@
 //! The simulated devices there are.
 
-use crate::{Capabilities, DeviceKind, Error, Result};
+use crate::{Capabilities, DeviceKind, Error, Result, did_you_mean};
 use aethercl::model::Profile;
 use std::path::PathBuf;
 
@@ -24,7 +24,8 @@ pub(super) fn profile(name: &str) -> Result<Profile> {
         let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
         return Profile::parse(&text).map_err(|e| Error::format(format!("{wanted}: {e}")));
     }
-    Profile::named(wanted).map_err(|e| Error::device(format!("device {name}: {e}")))
+    Profile::named(wanted)
+        .map_err(|e| Error::device(format!("device {name}: {e}{}", did_you_mean(wanted, Profile::names()))))
 }
 
 pub(super) fn describe(profile: &Profile, memory: u64) -> Capabilities {

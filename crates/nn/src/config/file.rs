@@ -1,7 +1,7 @@
 //! `config.toml`: read with unknown keys named, written in groups.
 
 use super::{Overlay, TrainConfig};
-use netcl_device::{Error, Result};
+use netcl_device::{Error, Result, nearest};
 use std::{fs, path::Path};
 
 /// Every key once, in the order of the file.
@@ -97,26 +97,4 @@ fn nearest_key(key: &str) -> Option<&'static str> {
     let plain = key.to_ascii_lowercase().replace('-', "_");
     let synonym = SYNONYMS.iter().find(|(_, names)| names.contains(&&*plain)).map(|(known, _)| *known);
     synonym.or_else(|| nearest(&plain, known()))
-}
-
-/// The name with the fewest edits from `name`, if they are few for its length.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let (edits, near) =
-        known.into_iter().map(|known| (distance(name, known), known)).min_by_key(|(edits, _)| *edits)?;
-    (edits <= 1.max(name.len() / 3)).then_some(near)
-}
-
-/// Levenshtein distance, by rows.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<_> = b.chars().collect();
-    let mut row: Vec<_> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -8,7 +8,7 @@ mod presets;
 mod resume;
 mod validate;
 
-pub(crate) use file::nearest;
+pub(crate) use netcl_device::nearest;
 pub use presets::PRESETS;
 pub use resume::{Change, Changes, RESUME};
 
@@ -33,7 +33,7 @@ pub struct TrainConfig {
     pub width: usize,
     /// Tokens of a window.
     pub context: usize,
-    /// Size of the vocabulary; the tokenizer's where absent.
+    /// Size of the vocabulary; where absent, the tokenizer's as [`padded_vocab`] rounds it up.
     #[serde(default)]
     pub vocab: Option<usize>,
     /// Probability of dropping a value, in training.
@@ -135,6 +135,16 @@ pub struct Overlay {
     pub recompute: Option<Recompute>,
 }
 
+/// A vocabulary is rounded up to a multiple of this: matrix kernels then take the logits in whole blocks.
+pub const VOCAB_MULTIPLE: usize = 64;
+/// Smaller ones stay as they are: those of characters, whose recipes and published losses are for exactly as many.
+pub const VOCAB_PADDED_FROM: usize = 1024;
+
+/// The vocabulary of a model for `tokens` tokens. The ids beyond them are learnt to be unlikely and never drawn.
+pub fn padded_vocab(tokens: usize) -> usize {
+    if tokens < VOCAB_PADDED_FROM { tokens } else { tokens.next_multiple_of(VOCAB_MULTIPLE) }
+}
+
 impl TrainConfig {
     /// The model it describes, for a vocabulary of `vocab` tokens.
     pub fn gpt(&self, vocab: usize) -> GptConfig {
@@ -148,6 +158,11 @@ impl TrainConfig {
             eps: 1e-5,
             variant: Variant::default(),
         }
+    }
+
+    /// Tokens of an optimizer step.
+    pub fn tokens_a_step(&self) -> u64 {
+        (self.batch as u64).saturating_mul(self.context as u64).saturating_mul(u64::from(self.grad_accum))
     }
 
     /// Its learning rate over the steps; a decay ends with the run.
@@ -217,7 +232,7 @@ pub enum Schedule {
 }
 
 /// How weights and activations are stored; arithmetic is f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
     /// 32 bits.
@@ -326,7 +341,16 @@ impl FromStr for Schedule {
 impl FromStr for Dtype {
     type Err = Error;
     fn from_str(name: &str) -> Result<Self> {
-        by_name("dtype", name, &Self::NAMES)
+        let storage = netcl_tensor::DType::parse(name);
+        let found = Self::NAMES.iter().find(|(_, dtype)| storage == Some(dtype.storage()));
+        found.map_or_else(|| by_name("dtype", name, &Self::NAMES), |(_, dtype)| Ok(*dtype))
+    }
+}
+
+impl<'de> Deserialize<'de> for Dtype {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        let name = String::deserialize(from)?;
+        name.parse().map_err(|_| serde::de::Error::unknown_variant(&name, &["f32", "bf16", "f16"]))
     }
 }
 
@@ -345,7 +369,10 @@ impl fmt::Display for Dtype {
 fn by_name<T: Copy>(what: &str, name: &str, all: &[(&str, T)]) -> Result<T> {
     let names = || all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let found = all.iter().find(|(known, _)| *known == name).map(|&(_, value)| value);
-    found.ok_or_else(|| Error::format(format!("--{what} {name} is unknown; it is one of {}", names())))
+    found.ok_or_else(|| {
+        let hint = netcl_device::did_you_mean(name, all.iter().map(|(name, _)| *name));
+        Error::format(format!("--{what} {name} is unknown; it is one of {}{hint}", names()))
+    })
 }
 
 fn name_of<T: PartialEq>(value: T, all: &[(&'static str, T)]) -> &'static str {

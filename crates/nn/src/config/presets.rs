@@ -101,15 +101,14 @@ fn demo_tiny() -> TrainConfig {
     }
 }
 
-/// GPT-2's sizes with the learning rates of the GPT-3 paper (table 2.1) and half a million tokens a step.
+/// GPT-2's sizes with the learning rates of the GPT-3 paper (table 2.1) and half a million tokens a step. The vocabulary is that of
+/// whatever tokenizer is used; of GPT-2's own 50257 tokens it is 50304.
 fn gpt2([layers, heads, width]: [usize; 3], lr: f64) -> TrainConfig {
     TrainConfig {
         layers,
         heads,
         width,
         context: 1024,
-        // 50257 tokens, rounded up to what matrix kernels take in whole blocks.
-        vocab: Some(50_304),
         dropout: 0.0,
         bias: true,
         lr,

@@ -30,7 +30,8 @@ fn every_preset_is_valid_and_survives_its_file() {
 #[test]
 fn the_file_has_every_key_once() {
     let table = toml::Table::try_from(TrainConfig::preset("gpt2-124m").unwrap()).unwrap();
-    let mut keys: Vec<_> = table.keys().map(String::as_str).collect();
+    // A vocabulary that follows the tokenizer is not written.
+    let mut keys: Vec<_> = table.keys().map(String::as_str).chain(["vocab"]).collect();
     let mut grouped: Vec<_> =
         file::GROUPS.iter().flat_map(|(_, keys)| keys.iter().copied()).chain(["preset"]).collect();
     keys.sort_unstable();
@@ -158,6 +159,24 @@ fn names_are_parsed() {
     for (name, value) in Dtype::NAMES {
         assert_eq!((name.parse::<Dtype>().unwrap(), value.to_string()), (value, name.to_owned()));
     }
+    for (names, value) in [
+        (["f32", "float32", "fp32", "FLOAT32", "torch.float32", "single"], Dtype::F32),
+        (["bf16", "bfloat16", "BF16", "torch.bfloat16", "BFloat16", "bfloat"], Dtype::Bf16),
+        (["f16", "fp16", "float16", "half", "Half", "torch.half"], Dtype::F16),
+    ] {
+        for name in names {
+            assert_eq!(name.parse::<Dtype>().unwrap(), value, "{name}");
+            assert_eq!(
+                resolve(&format!("dtype = '{name}'"), &Overlay::default()).unwrap().dtype,
+                value,
+                "{name}"
+            );
+        }
+    }
+    for (typed, meant) in [("cosin", "cosine"), ("liner", "linear")] {
+        let message = typed.parse::<Schedule>().unwrap_err().to_string();
+        assert!(message.ends_with(&format!("; did you mean {meant}?")), "{message}");
+    }
     for (name, value) in [("highest", MatmulPrecision::Highest), ("high", MatmulPrecision::High)] {
         assert_eq!((name.parse::<MatmulPrecision>().unwrap(), value.to_string()), (value, name.to_owned()));
         let text = format!("matmul_precision = '{name}'");
@@ -187,4 +206,16 @@ fn graph_and_recompute_have_names() {
         assert_eq!((value.to_string().as_str(), name.parse::<Recompute>().unwrap()), (name, value));
     }
     assert!(Recompute::None < Recompute::Gelu && Recompute::Norm < Recompute::Block);
+}
+
+#[test]
+fn a_presets_vocabulary_is_that_of_its_tokenizer() {
+    for name in PRESETS {
+        assert_eq!(TrainConfig::preset(name).unwrap().vocab, None, "{name}");
+    }
+    // GPT-2's own, as everybody pads it; a character model's as it is published; the bytes and a few merges.
+    assert_eq!([50_257, 65, 300, 1023].map(padded_vocab), [50_304, 65, 300, 1023]);
+    assert_eq!([1024, 1025, 4096, 5000].map(padded_vocab), [1024, 1088, 4096, 5056]);
+    let flags = Overlay { preset: Some("gpt2-124m".into()), vocab: Some(50_257), ..Overlay::default() };
+    assert_eq!(TrainConfig::resolve(None, &flags).unwrap().vocab, Some(50_257));
 }

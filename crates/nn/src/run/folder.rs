@@ -51,6 +51,9 @@ pub struct RunFolder {
     _lock: Option<Lock>,
 }
 
+/// A part of the record of a step, and how writing it went.
+pub type Recorded = (&'static str, Result<()>);
+
 /// What steps are recorded in.
 #[derive(Debug)]
 enum Log {
@@ -167,14 +170,20 @@ impl RunFolder {
         Store::new(self.path.join("checkpoints"), keep)
     }
 
-    /// Records a step.
-    pub fn push(&mut self, metrics: &StepMetrics) -> Result<()> {
+    /// Records a step: what of the folder, and how that went. What could not be written is kept for the next time.
+    ///
+    /// # Errors
+    /// What keeps a resumed run's folder from following it: nothing was recorded then.
+    pub fn push(&mut self, metrics: &StepMetrics) -> Result<Vec<Recorded>> {
         self.begin()?;
-        if let Log::Open { metrics: log, events } = &mut self.log {
-            log.push(metrics)?;
-            events.push(metrics)?;
-        }
-        Ok(())
+        let Log::Open { metrics: log, events } = &mut self.log else { return Ok(Vec::new()) };
+        Ok(vec![("metrics", log.push(metrics)), ("TensorBoard events", events.push(metrics))])
+    }
+
+    /// Writes the steps that could not be written when they came.
+    pub fn flush(&mut self) -> Vec<Recorded> {
+        let Log::Open { metrics: log, events } = &mut self.log else { return Vec::new() };
+        vec![("metrics", log.flush()), ("TensorBoard events", events.flush())]
     }
 
     /// Lets a resumed run's folder follow it: later checkpoints are set aside, later steps cut off, and last the settings written.
@@ -224,7 +233,10 @@ mod tests {
         let config = TrainConfig::preset("demo").unwrap();
         let mut run = RunFolder::create(RunFolder::claim(&path).unwrap(), &config).unwrap();
         assert!(RunFolder::fresh(dir.path(), "demo").ends_with("demo-2"));
-        (1..=4).for_each(|n| run.push(&step(n)).unwrap());
+        let push = |run: &mut RunFolder, n| {
+            run.push(&step(n)).unwrap().into_iter().for_each(|(_, done)| done.unwrap());
+        };
+        (1..=4).for_each(|n| push(&mut run, n));
         for error in [RunFolder::claim(&path).unwrap_err(), RunFolder::reopen(&path).unwrap_err()] {
             assert!(error.message().contains("is in use by process"), "{error}");
         }
@@ -233,7 +245,7 @@ mod tests {
         assert!(message.contains("holds a run already") && message.contains("--resume"), "{message}");
         let (mut run, done) = RunFolder::resume(RunFolder::reopen(&path).unwrap(), &config, 2, None).unwrap();
         assert_eq!(done.len(), 2);
-        run.push(&step(3)).unwrap();
+        push(&mut run, 3);
         let all = read_metrics(&path.join("metrics.jsonl")).unwrap();
         assert_eq!(all, [step(1), step(2), step(3)]);
         let report = Report { title: "demo", metrics: &all, ..Default::default() };
@@ -253,7 +265,7 @@ mod tests {
         let path = dir.path().join("run");
         let config = TrainConfig::preset("demo").unwrap();
         let mut run = RunFolder::create(RunFolder::claim(&path).unwrap(), &config).unwrap();
-        (1..=4).for_each(|n| run.push(&step(n)).unwrap());
+        (1..=4).for_each(|n| drop(run.push(&step(n)).unwrap()));
         drop(run);
         let files = || {
             let mut all: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()).collect();

@@ -1,12 +1,11 @@
 //! `metrics.jsonl`: one object a step, on the disk before the next step.
 
-use super::replace;
+use super::{append::Appender, replace};
 use netcl_device::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{
     fs::{self, File, OpenOptions},
-    io::Write,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 /// What is known after a step. Numbers that are not finite are `null` in the file and NaN when read back.
@@ -32,12 +31,12 @@ pub struct StepMetrics {
     pub grad_norm: f64,
     /// Tokens trained on up to here.
     pub tokens: u64,
-    /// Speed of the step.
+    /// Speed over the latest steps: their tokens by their time. See [`SpeedWindow`](super::SpeedWindow).
     #[serde(deserialize_with = "null_is_nan")]
     pub tokens_per_s: f64,
     /// Highest device memory in use up to here, in bytes.
     pub memory: u64,
-    /// Floating point operations a second of the step.
+    /// Floating point operations a second, over the same steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flops: Option<f64>,
     /// The same as a share of the device's measured peak, 0 to 1.
@@ -54,16 +53,13 @@ fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Resul
 
 /// The open file.
 #[derive(Debug)]
-pub struct MetricsLog {
-    path: PathBuf,
-    file: File,
-}
+pub struct MetricsLog(Appender);
 
 impl MetricsLog {
     /// Starts an empty log.
     pub fn create(path: &Path) -> Result<Self> {
         let file = File::create(path).map_err(|e| Error::io("creating", path, &e))?;
-        Ok(Self { path: path.into(), file })
+        Appender::new(path, file).map(Self)
     }
 
     /// Goes on after `step`: what the log has of later steps is cut off, so that no step is there twice. A log that is
@@ -79,7 +75,7 @@ impl MetricsLog {
             replace(path, cut.as_bytes())?;
         }
         let file = OpenOptions::new().append(true).open(path).map_err(|e| Error::io("opening", path, &e))?;
-        Ok((Self { path: path.into(), file }, lines.into_iter().map(|(_, metrics)| metrics).collect()))
+        Ok((Self(Appender::new(path, file)?), lines.into_iter().map(|(_, metrics)| metrics).collect()))
     }
 
     /// Appends a step.
@@ -87,8 +83,12 @@ impl MetricsLog {
         let mut line =
             serde_json::to_vec(metrics).map_err(|e| Error::internal(format!("metrics as JSON: {e}")))?;
         line.push(b'\n');
-        // One call a line, so that a kill leaves whole lines.
-        self.file.write_all(&line).map_err(|e| Error::io("writing", &self.path, &e))
+        self.0.push(&line)
+    }
+
+    /// Writes the steps that could not be written when they came.
+    pub fn flush(&mut self) -> Result<()> {
+        self.0.flush()
     }
 }
 
@@ -148,6 +148,25 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         let (_, none) = MetricsLog::resume(&dir.path().join("new.jsonl"), 3).unwrap();
         assert!(none.is_empty());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_step_that_could_not_be_written_goes_before_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let mut log = MetricsLog::create(&path).unwrap();
+        log.push(&step(1)).unwrap();
+        // A device that is always full stands in for the disk.
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let room = std::mem::replace(&mut log.0, Appender::new(Path::new("/dev/full"), full).unwrap());
+        let message = log.push(&step(2)).unwrap_err().to_string();
+        assert!(message.contains("/dev/full") && message.contains("No space left"), "{message}");
+        assert!(log.flush().is_err());
+        log.0.take_over(room);
+        log.push(&step(3)).unwrap();
+        assert_eq!(read_metrics(&path).unwrap(), (1..=3).map(step).collect::<Vec<_>>());
+        log.flush().unwrap();
     }
 
     #[test]

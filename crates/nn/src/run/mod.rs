@@ -2,16 +2,19 @@
 //!
 //! `config.toml` repeats it, `metrics.jsonl` and TensorBoard events record every step, `report.html` shows it.
 
+mod append;
 mod folder;
 mod lock;
 mod metrics;
 pub mod report;
+mod speed;
 mod tensorboard;
 mod trace;
 
 pub use folder::{Claim, RunFolder};
 pub use lock::Lock;
 pub use metrics::{MetricsLog, StepMetrics, read_metrics};
+pub use speed::SpeedWindow;
 pub use tensorboard::EventWriter;
 pub use trace::{HostSpan, trace_json, write_trace};
 

@@ -1,10 +1,9 @@
 //! TensorBoard event files: records with masked CRC-32C around protocol buffers, written by hand.
 
-use super::StepMetrics;
+use super::{StepMetrics, append::Appender};
 use netcl_device::{Error, Result};
 use std::{
     fs::{self, File},
-    io::Write,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -14,10 +13,7 @@ const MARK: &str = "events.out.tfevents.";
 
 /// An open event file.
 #[derive(Debug)]
-pub struct EventWriter {
-    path: PathBuf,
-    file: File,
-}
+pub struct EventWriter(Appender);
 
 impl EventWriter {
     /// The event file of a run in `dir`, with the steps `done` before it. An earlier file is replaced, so that no step
@@ -33,7 +29,7 @@ impl EventWriter {
         }
         let path = path_at(seconds);
         let file = File::create(&path).map_err(|e| Error::io("creating", &path, &e))?;
-        let mut writer = Self { path, file };
+        let mut writer = Self(Appender::new(&path, file)?);
         let mut start = Vec::new();
         proto::double(&mut start, 1, now.as_secs_f64());
         let mut version = start.clone();
@@ -43,7 +39,7 @@ impl EventWriter {
         let mut all = record(&version);
         all.extend(record(&start));
         done.iter().for_each(|metrics| all.extend(record(&event(metrics))));
-        writer.write(&all)?;
+        writer.0.push(&all)?;
         for path in old {
             fs::remove_file(&path).map_err(|e| Error::io("removing", &path, &e))?;
         }
@@ -52,11 +48,12 @@ impl EventWriter {
 
     /// Appends a step.
     pub fn push(&mut self, metrics: &StepMetrics) -> Result<()> {
-        self.write(&record(&event(metrics)))
+        self.0.push(&record(&event(metrics)))
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(|e| Error::io("writing", &self.path, &e))
+    /// Writes the steps that could not be written when they came.
+    pub fn flush(&mut self) -> Result<()> {
+        self.0.flush()
     }
 }
 

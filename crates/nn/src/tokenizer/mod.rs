@@ -107,6 +107,14 @@ impl Tokenizer {
         self.vocab_size
     }
 
+    /// Whether there is a token of this number: numbers may be left out below [`vocab_size`](Self::vocab_size).
+    pub fn knows(&self, id: u32) -> bool {
+        match &self.chars {
+            Some(chars) => (id as usize) < chars.len(),
+            None => self.inner.id_to_token(id).is_some(),
+        }
+    }
+
     /// The token that ends a text.
     pub fn eos(&self) -> Option<u32> {
         self.eos

@@ -42,7 +42,8 @@ impl Trainer {
         let Some(tokenizer) = &self.tokenizer else { return Ok(None) };
         let sampling = Sampling { seed: self.config.seed, ..Sampling::default() };
         let mut ids = self.prompt.clone();
-        for id in Generation::new(&self.model, &self.prompt, sampling)?.take(SAMPLE_TOKENS) {
+        let drawn = Generation::new(&self.model, &self.prompt, sampling)?.within(tokenizer)?;
+        for id in drawn.take(SAMPLE_TOKENS) {
             ids.push(id?);
         }
         tokenizer.decode(&ids).map(Some)

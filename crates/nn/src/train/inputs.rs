@@ -1,6 +1,6 @@
 //! From configuration to tokens: opens the data, finds or makes the tokenizer, splits off validation.
 
-use crate::config::TrainConfig;
+use crate::config::{TrainConfig, padded_vocab};
 use crate::data::{Source, Splits, split};
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
@@ -27,7 +27,23 @@ impl Inputs {
         self.splits.train.read(0, &mut first)?;
         Ok(first)
     }
+
+    /// The first words of the data, as a prompt that the tokenizer certainly knows; `None` without a tokenizer.
+    pub(super) fn opening(&self) -> Option<String> {
+        let tokenizer = self.tokenizer.as_ref()?;
+        let mut ids = vec![0u32; OPENING.min(self.splits.train.len())];
+        self.splits.train.read(0, &mut ids).ok()?;
+        let text = tokenizer.decode(&ids).ok()?;
+        let line = text.lines().map(str::trim).find(|line| line.chars().any(char::is_alphanumeric))?;
+        let words: Vec<&str> = line.split_whitespace().take(3).collect();
+        let known = |text: &String| tokenizer.encode(text).is_ok_and(|ids| !ids.is_empty());
+        // Words apart by what the text has between them may not be so by a space.
+        Some(words.join(" ")).filter(known).or_else(|| Some(words.first()?.to_string()).filter(known))
+    }
 }
+
+/// Tokens of the text that [`Inputs::opening`] looks at.
+const OPENING: usize = 64;
 
 /// Opens the data of a run. `tokenizer` is that of a checkpoint being resumed, and wins over the configuration's.
 ///
@@ -54,8 +70,8 @@ pub fn open_inputs(config: &TrainConfig, tokenizer: Option<Tokenizer>) -> Result
     let needed = corpus.train.max_id().max(corpus.val.as_ref().and_then(crate::data::Tokens::max_id));
     let vocab = match (config.vocab, &tokenizer) {
         (Some(vocab), _) => vocab,
-        (None, Some(tokenizer)) => tokenizer.vocab_size(),
-        (None, None) => needed.map_or(1, |id| id as usize + 1),
+        (None, Some(tokenizer)) => padded_vocab(tokenizer.vocab_size()),
+        (None, None) => padded_vocab(needed.map_or(1, |id| id as usize + 1)),
     };
     corpus.train.check_vocab(vocab)?;
     if let Some(val) = &corpus.val {
@@ -63,7 +79,7 @@ pub fn open_inputs(config: &TrainConfig, tokenizer: Option<Tokenizer>) -> Result
     }
     if tokenizer.as_ref().is_some_and(|t| t.vocab_size() > vocab) {
         return Err(Error::format(format!(
-            "the tokenizer has {} tokens, more than the vocabulary of {vocab}: leave `vocab` out or raise it",
+            "the tokenizer has {} tokens, more than the vocabulary of {vocab}: leave --vocab (`vocab` in a file) out or raise it",
             tokenizer.as_ref().map_or(0, Tokenizer::vocab_size)
         )));
     }

@@ -9,8 +9,10 @@ use std::path::Path;
 pub struct RunInfo {
     /// Trained parameters.
     pub parameters: usize,
-    /// Vocabulary.
+    /// Vocabulary of the model.
     pub vocab: usize,
+    /// Tokens of the tokenizer, where there is one: ids beyond are padding.
+    pub known: Option<usize>,
     /// Training and validation tokens.
     pub tokens: [usize; 2],
     /// Device id and name.
@@ -41,6 +43,10 @@ pub trait Observer {
     fn memory_explained(&mut self, _text: &str) {}
     /// The steps to be profiled are done; said once.
     fn profiled(&mut self, _profile: &Profile) {}
+    /// Whether to write a checkpoint after this step and go on.
+    fn should_save(&mut self) -> bool {
+        false
+    }
     /// Whether to write a checkpoint and stop after this step.
     fn should_stop(&mut self) -> bool;
     /// Whether to stop before this step is done. Asked between the micro-batches of a step: those it has done are thrown away, and the

@@ -103,7 +103,8 @@ impl Trainer {
             "replayed": replayed,
             "simulated_clock": capabilities.simulated,
         });
-        write_trace(&file, &trace_json(&timeline, &p.host, &about))?;
+        let written = write_trace(&file, &trace_json(&timeline, &p.host, &about));
+        self.spare("the trace", written);
         observer.profiled(&Profile { steps: (first, self.step), kernels, timeline, replayed, file });
         Ok(())
     }

@@ -11,13 +11,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 impl Trainer {
     /// The metrics of a step, without validation and sample.
     pub(super) fn metrics(&mut self, done: &Done) -> StepMetrics {
-        let tokens_a_step =
-            (self.config.batch * self.config.context) as u64 * u64::from(self.config.grad_accum);
         let seconds = done.at.duration_since(self.last_done).as_secs_f64();
         self.last_done = done.at;
         self.elapsed += seconds;
-        self.trained += tokens_a_step;
-        let flops = self.model.config.flops(tokens_a_step as usize, self.config.context) / seconds.max(1e-9);
+        self.trained += self.config.tokens_a_step();
+        let speed = self.speed.step(self.elapsed, self.trained);
+        let flops = self.model.config.flops(1, self.config.context) * speed;
         StepMetrics {
             step: done.step,
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
@@ -26,7 +25,7 @@ impl Trainer {
             lr: done.lr,
             grad_norm: done.norm,
             tokens: self.trained,
-            tokens_per_s: tokens_a_step as f64 / seconds.max(1e-9),
+            tokens_per_s: speed,
             memory: self.model.params().device().memory().peak as u64,
             flops: Some(flops),
             peak_share: (self.peak_flops > 0.0).then(|| flops / self.peak_flops),
@@ -34,8 +33,36 @@ impl Trainer {
         }
     }
 
+    /// Goes on without what only tells of the run: its failure is said once, and costs no step.
+    pub(super) fn spare<T>(&mut self, what: &'static str, made: Result<T>) -> Option<T> {
+        made.inspect_err(|e| {
+            if self.spared.insert(what) {
+                tracing::warn!("training goes on without {what}: {e}");
+            }
+        })
+        .ok()
+    }
+
+    /// Records a step in the run folder.
+    pub(super) fn record(&mut self, metrics: StepMetrics) -> Result<()> {
+        for (what, done) in self.folder.push(&metrics)? {
+            self.spare(what, done);
+        }
+        self.history.push(metrics);
+        Ok(())
+    }
+
+    /// Writes `report.html`, and what of the steps could not be written before.
+    pub(super) fn tell(&mut self, status: &str) {
+        for (what, done) in self.folder.flush() {
+            self.spare(what, done);
+        }
+        let written = self.write_report(status);
+        self.spare("report.html", written);
+    }
+
     /// Writes `report.html`.
-    pub(super) fn write_report(&self, status: &str) -> Result<()> {
+    fn write_report(&self, status: &str) -> Result<()> {
         let device = self.model.params().device();
         let capabilities = device.capabilities();
         let memory = device.memory();

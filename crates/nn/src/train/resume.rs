@@ -56,8 +56,7 @@ impl Trainer {
         self.position = state.position;
         if self.history.last().is_none_or(|m| m.step != state.step) {
             // The record of the steps is gone: as if all of them had been like the next.
-            let a_step = (self.config.batch * self.config.context) as u64 * u64::from(self.config.grad_accum);
-            self.trained = state.step.saturating_mul(a_step);
+            self.trained = state.step.saturating_mul(self.config.tokens_a_step());
         }
         self.val_loss = state.val_loss;
         self.best = state.best_loss.zip(state.best_step);

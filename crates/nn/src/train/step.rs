@@ -201,20 +201,22 @@ impl Trainer {
         Ok(slot.clone())
     }
 
+    /// The error of a step whose loss is no number.
+    pub(super) fn diverged(&self, done: &Done) -> Error {
+        Error::launch(format!(
+            "the loss of step {} on {} is {}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
+             --clip; --detect-anomaly names the op that made it. The checkpoints before this step are intact",
+            done.step,
+            self.model.params().device().capabilities().id,
+            done.loss,
+            done.lr
+        ))
+    }
+
     /// Reads a step's numbers as soon as that step is done.
     pub(super) fn collect(&self, pending: &Pending) -> Result<Done> {
-        let device = self.model.params().device();
         let loss = f64::from(pending.loss.item_after(&pending.done)?);
         let norm = f64::from(pending.report.read()?.norm);
-        if !loss.is_finite() {
-            return Err(Error::launch(format!(
-                "the loss of step {} on {} is {loss}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
-                 --clip; --detect-anomaly names the op that made it. The checkpoints before this step are intact",
-                pending.step,
-                device.capabilities().id,
-                pending.lr
-            )));
-        }
         Ok(Done { step: pending.step, lr: pending.lr, loss, norm, at: Instant::now() })
     }
 }

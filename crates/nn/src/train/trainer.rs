@@ -12,13 +12,14 @@ use crate::config::{Dtype, GraphMode, Overlay, TrainConfig};
 use crate::data::{Eval, Loader, Position, Prefetch};
 use crate::gpt::Gpt;
 use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
-use crate::run::{Claim, RunFolder, StepMetrics};
+use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
 use crate::schedule::LearningRate;
 use crate::tokenizer::Tokenizer;
 use netcl_device::KernelTime;
 use netcl_tensor::random::counter;
 use netcl_tensor::{DType, Device, Result, Shape, Tensor, counted};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Batches made ahead.
@@ -38,6 +39,14 @@ pub enum Outcome {
     Stopped,
 }
 
+/// What the observer asked for.
+#[derive(Clone, Copy)]
+struct Asked {
+    stop: bool,
+    /// A checkpoint, and to go on.
+    save: bool,
+}
+
 /// A run.
 pub struct Trainer {
     pub(super) config: TrainConfig,
@@ -49,6 +58,7 @@ pub struct Trainer {
     pub(super) tokenizer: Option<Tokenizer>,
     /// What samples continue: the first tokens of the data.
     pub(super) prompt: Vec<u32>,
+    opening: Option<String>,
     pub(super) folder: RunFolder,
     pub(super) history: Vec<StepMetrics>,
     pub(super) kernels: Vec<KernelTime>,
@@ -61,7 +71,10 @@ pub struct Trainer {
     /// Tokens trained on so far: steps before the run was resumed may have had another number.
     pub(super) trained: u64,
     pub(super) last_done: Instant,
+    pub(super) speed: SpeedWindow,
     pub(super) peak_flops: f64,
+    /// What the run goes on without, and has said so.
+    pub(super) spared: BTreeSet<&'static str>,
     pub(super) detect_anomaly: bool,
     /// Steps of one batch, or forward and backward of one of several.
     pub(super) stepper: Stepper,
@@ -85,24 +98,27 @@ struct Parts {
     eval: Option<Eval>,
     tokenizer: Option<Tokenizer>,
     prompt: Vec<u32>,
+    opening: Option<String>,
     tokens: [usize; 2],
 }
 
 impl Parts {
-    /// Opens the data and makes the model; the tokenizer is that of the checkpoint `from`, where it has one.
-    fn build(device: &Device, config: &TrainConfig, from: Option<&Path>) -> Result<Self> {
+    /// Opens the data and makes the model; tokenizer and vocabulary are those of the checkpoint `from`, where it has them.
+    fn build(device: &Device, config: &TrainConfig, from: Option<&(Checkpoint, PathBuf)>) -> Result<Self> {
         config.validate()?;
         // Once before the data is read, which may take long, and once with the vocabulary that comes of it.
         let plan = |vocab| MemoryPlan::of(config, &config.gpt(vocab), device.capabilities()).check(device);
-        plan(config.vocab.unwrap_or(1))?;
-        let kept = from.filter(|path| path.join(crate::tokenizer::FILE).exists());
-        let inputs = open_inputs(config, kept.map(Tokenizer::from_dir).transpose()?)?;
+        let vocab = config.vocab.or_else(|| from.and_then(|(checkpoint, _)| vocabulary(checkpoint)));
+        plan(vocab.unwrap_or(1))?;
+        let kept = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
+        let kept = kept.map(|path| Tokenizer::from_dir(path)).transpose()?;
+        let inputs = open_inputs(&TrainConfig { vocab, ..config.clone() }, kept)?;
         plan(inputs.vocab)?;
         let model = Gpt::new(device, config.gpt(inputs.vocab), config.dtype.storage(), config.seed)?;
         let optimizer = optimizer(&model, config)?;
         let tokens =
             [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
-        let prompt = inputs.prompt()?;
+        let (prompt, opening) = (inputs.prompt()?, inputs.opening());
         let limit = Some(config.eval_batches);
         let eval = inputs
             .splits
@@ -117,6 +133,7 @@ impl Parts {
             eval: eval.transpose()?,
             tokenizer: inputs.tokenizer,
             prompt,
+            opening,
             tokens,
         })
     }
@@ -132,6 +149,11 @@ fn optimizer(model: &Gpt, config: &TrainConfig) -> Result<Optimizer> {
     };
     optimizer.clip_grad_norm(config.clip);
     Ok(optimizer)
+}
+
+/// Rows of a checkpoint's table of tokens.
+fn vocabulary(checkpoint: &Checkpoint) -> Option<usize> {
+    checkpoint.model.iter().find(|t| t.name.ends_with("wte.weight"))?.shape.first().copied()
 }
 
 impl Trainer {
@@ -170,7 +192,7 @@ impl Trainer {
         let step = latest.as_ref().map_or(0, |l| l.state.step);
         let mut changes = stored.with_absolute_paths()?.changes(&config, step)?;
         let from = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
-        let parts = Parts::build(device, &config, from.as_ref().map(|(_, path)| path.as_path()))?;
+        let parts = Parts::build(device, &config, from.as_ref())?;
         let best_step = from.as_ref().and_then(|(c, _)| c.state.best_step);
         let folder = RunFolder::resume(claim, &config, step, best_step)?;
         let mut trainer = Self::assemble(device, config, parts, folder)?;
@@ -197,6 +219,7 @@ impl Trainer {
     ) -> Result<Self> {
         let position = Position { seed: config.seed, ..Position::default() };
         let last = history.last();
+        let (elapsed, trained) = last.map_or((0.0, 0), |m| (m.elapsed, m.tokens));
         Ok(Self {
             model: parts.model,
             optimizer: parts.optimizer,
@@ -205,8 +228,9 @@ impl Trainer {
             eval: parts.eval,
             tokenizer: parts.tokenizer,
             prompt: parts.prompt,
-            elapsed: last.map_or(0.0, |m| m.elapsed),
-            trained: last.map_or(0, |m| m.tokens),
+            opening: parts.opening,
+            elapsed,
+            trained,
             folder,
             history,
             kernels: Vec::new(),
@@ -216,7 +240,9 @@ impl Trainer {
             val_loss: None,
             best: None,
             last_done: Instant::now(),
+            speed: SpeedWindow::new(elapsed, 0),
             peak_flops: 0.0,
+            spared: BTreeSet::new(),
             detect_anomaly: false,
             stepper: Stepper::new(device, config.graph),
             update: Stepper::without_plan(device, config.graph),
@@ -270,13 +296,43 @@ impl Trainer {
         self.step
     }
 
-    /// Trains until all steps are done or the observer wants to stop.
+    /// Tokens a second of this session: all that were trained on, by the time that took. NaN before the first step.
+    pub fn tokens_per_s(&self) -> f64 {
+        self.speed.overall()
+    }
+
+    /// What it does.
+    pub fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// The first words of its data, as a prompt that its tokenizer knows; `None` without a tokenizer.
+    pub fn opening(&self) -> Option<&str> {
+        self.opening.as_deref()
+    }
+
+    /// Trains until all steps are done or the observer wants to stop. The report is written however it ends.
     pub fn run(&mut self, observer: &mut dyn Observer) -> Result<Outcome> {
         if self.is_finished() {
-            return self.was_finished().map(|()| Outcome::Finished);
+            self.was_finished();
+            return Ok(Outcome::Finished);
         }
+        let outcome = self.train(observer);
+        let steps = counted(self.config.steps, "step");
+        let status = match &outcome {
+            Ok(Outcome::Finished) => format!("finished after {}", counted(self.step, "step")),
+            Ok(Outcome::Stopped) => format!("stopped after {} of {steps}", self.step),
+            Err(e) => format!("failed after {} of {steps}: {e}", self.history.last().map_or(0, |m| m.step)),
+        };
+        self.tell(&status);
+        outcome
+    }
+
+    fn train(&mut self, observer: &mut dyn Observer) -> Result<Outcome> {
         let device = self.model.params().device().clone();
-        self.peak_flops = peak::measure(&device, self.model.params().dtype())?;
+        let peak = peak::measure(&device, self.model.params().dtype());
+        self.peak_flops = self.spare("the share of the device's peak", peak).unwrap_or(0.0);
+        self.speed = SpeedWindow::new(self.elapsed, self.trained);
         observer.started(&self.info());
         let mut batches = Prefetch::start(self.loader.clone(), self.position, PREFETCH)?;
         let c = &self.config;
@@ -305,14 +361,16 @@ impl Trainer {
                 explained = true;
             }
             if self.step - started == PROFILED.end && !profiled {
-                self.kernels = device.stop_profile()?;
+                let kernels = device.stop_profile();
+                self.kernels = self.spare("the time of each kernel", kernels).unwrap_or_default();
             }
             let stop = observer.should_stop();
-            if (stop || self.due())
+            let asked = Asked { stop, save: observer.should_save() };
+            if (stop || asked.save || self.due())
                 && let Some(last) = pending.take()
             {
                 let metrics = self.finish_step_quietly(&last)?;
-                self.pause(metrics, stop, observer)?;
+                self.pause(metrics, asked, observer)?;
                 self.last_done = Instant::now();
             }
             self.end_profile(stop, observer)?;
@@ -322,13 +380,6 @@ impl Trainer {
             }
         }
         self.end_profile(true, observer)?;
-        let status = match outcome {
-            Outcome::Finished => format!("finished after {}", counted(self.step, "step")),
-            Outcome::Stopped => {
-                format!("stopped after {} of {}", self.step, counted(self.config.steps, "step"))
-            }
-        };
-        self.write_report(&status)?;
         Ok(outcome)
     }
 
@@ -338,6 +389,7 @@ impl Trainer {
         RunInfo {
             parameters: self.model.params().count(),
             vocab: self.model.config.vocab,
+            known: self.tokenizer.as_ref().map(Tokenizer::vocab_size),
             tokens: self.tokens,
             device: format!("{} ({})", device.capabilities().id, device.capabilities().name),
             peak_flops: self.peak_flops,
@@ -349,12 +401,11 @@ impl Trainer {
 
     /// A run of which nothing is left to do. Its report is written again where the process ended between the last checkpoint and
     /// that.
-    fn was_finished(&self) -> Result<()> {
+    fn was_finished(&mut self) {
         let status = format!("finished after {} steps", self.step);
         let path = self.folder.path().join("report.html");
-        match std::fs::read_to_string(path).is_ok_and(|page| page.contains(&status)) {
-            true => Ok(()),
-            false => self.write_report(&status),
+        if !std::fs::read_to_string(path).is_ok_and(|page| page.contains(&status)) {
+            self.tell(&status);
         }
     }
 
@@ -369,7 +420,7 @@ impl Trainer {
     fn stop_within_step(&mut self, last: Option<Pending>, observer: &mut dyn Observer) -> Result<()> {
         if let Some(last) = last {
             let metrics = self.finish_step_quietly(&last)?;
-            return self.pause(metrics, true, observer);
+            return self.pause(metrics, Asked { stop: true, save: false }, observer);
         }
         if self.step > self.saved_step {
             let path = self.save(false)?;
@@ -382,7 +433,12 @@ impl Trainer {
         let begun = Instant::now();
         let done = self.collect(pending)?;
         self.host_did("read loss", begun);
-        Ok(self.metrics(&done))
+        let metrics = self.metrics(&done);
+        if !done.loss.is_finite() {
+            self.record(metrics)?;
+            return Err(self.diverged(&done));
+        }
+        Ok(metrics)
     }
 
     pub(super) fn finish_step(&mut self, pending: &Pending, observer: &mut dyn Observer) -> Result<()> {
@@ -391,14 +447,13 @@ impl Trainer {
     }
 
     fn publish(&mut self, metrics: StepMetrics, observer: &mut dyn Observer) -> Result<()> {
-        self.folder.push(&metrics)?;
         observer.step(&metrics);
-        self.history.push(metrics);
-        Ok(())
+        self.record(metrics)
     }
 
     /// Evaluates, samples, tells of the step and saves, as due after it.
-    fn pause(&mut self, mut metrics: StepMetrics, stop: bool, observer: &mut dyn Observer) -> Result<()> {
+    fn pause(&mut self, mut metrics: StepMetrics, asked: Asked, observer: &mut dyn Observer) -> Result<()> {
+        let Asked { stop, save } = asked;
         let last = self.step == self.config.steps;
         let step = self.step;
         let every = |n: u64| n > 0 && step.is_multiple_of(n);
@@ -418,7 +473,8 @@ impl Trainer {
         }
         if !stop && (every(self.config.sample_every) || last && self.config.sample_every > 0) {
             let begun = Instant::now();
-            metrics.sample = self.sample()?;
+            let sample = self.sample();
+            metrics.sample = self.spare("samples", sample).flatten();
             self.host_did("sample", begun);
             if let Some(text) = &metrics.sample {
                 observer.sample(self.step, text);
@@ -426,14 +482,14 @@ impl Trainer {
         }
         // Before the checkpoint: a run that goes on from that does not come to this step again.
         self.publish(metrics, observer)?;
-        if stop || last || best || every(self.config.checkpoint_every) {
+        if stop || save || last || best || every(self.config.checkpoint_every) {
             let begun = Instant::now();
             let path = self.save(best)?;
             self.host_did("checkpoint", begun);
             observer.saved(self.step, &path);
         }
         if !last && !stop {
-            self.write_report(&format!("running, {} of {}", self.step, counted(self.config.steps, "step")))?;
+            self.tell(&format!("running, {} of {}", self.step, counted(self.config.steps, "step")));
         }
         Ok(())
     }

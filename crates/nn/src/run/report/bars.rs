@@ -1,4 +1,5 @@
-//! Bars: how the device's time is shared among kernels.
+//! Bars: how the device's time is shared among kernels. Boxes of HTML, not a drawing, so that they take the width there is:
+//! on a narrow screen a kernel's name stands above its bar.
 
 use super::{
     KernelTime,
@@ -7,14 +8,9 @@ use super::{
 
 /// Kernels with a bar of their own.
 const MOST: usize = 14;
-const ROW: f64 = 26.0;
-const LABEL: f64 = 270.0;
-const BAR: f64 = 560.0;
-/// Letters of a name before it is cut, for `LABEL` at 7.3 a letter.
-const LETTERS: usize = 34;
 
 /// A bar for each of the longest, one for all others together.
-pub(super) fn svg(kernels: &[KernelTime]) -> String {
+pub(super) fn html(kernels: &[KernelTime]) -> String {
     let mut sorted: Vec<_> = kernels.iter().filter(|kernel| kernel.seconds.is_finite()).cloned().collect();
     sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.name.cmp(&b.name)));
     let total: f64 = sorted.iter().map(|kernel| kernel.seconds).sum();
@@ -28,39 +24,21 @@ pub(super) fn svg(kernels: &[KernelTime]) -> String {
     }
     let longest = sorted.iter().map(|kernel| kernel.seconds).fold(f64::MIN_POSITIVE, f64::max);
     let launches: u64 = kernels.iter().map(|kernel| kernel.launches).sum();
-    let height = 16.0 + ROW * sorted.len() as f64;
-    let mut svg = format!(
-        "<p class=\"remark\">{} in {} launches of the few steps that were measured</p><div class=\"wide\"><svg viewBox=\"0 0 1080 {height}\" role=\"img\" \
-         aria-label=\"Time per kernel\">",
+    let mut html = format!(
+        "<p class=\"remark\">{} in {} launches of the few steps that were measured</p><div class=\"bars\">\n",
         duration(total),
         integer(launches)
     );
-    for (i, kernel) in sorted.iter().enumerate() {
-        let y = 8.0 + ROW * i as f64;
-        let width = (kernel.seconds / longest * BAR).max(1.0);
+    for kernel in &sorted {
         let share = if total > 0.0 { kernel.seconds / total * 100.0 } else { 0.0 };
-        svg += &format!(
-            "<g><title>{full}</title><text class=\"mono\" x=\"{label}\" y=\"{text:.1}\" text-anchor=\"end\">{name}</text>\
-             <rect class=\"bar\" x=\"{start}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{thick}\" rx=\"3\"/>\
-             <text class=\"label\" x=\"{end:.1}\" y=\"{text:.1}\">{share:.1} %<tspan class=\"unit\" dx=\"8\">{time}, {launches}×</tspan></text></g>",
-            full = escape(&kernel.name),
-            name = escape(&cut(&kernel.name)),
-            label = LABEL - 12.0,
-            text = y + 17.0,
-            start = LABEL,
-            top = y + 4.0,
-            thick = ROW - 8.0,
-            end = LABEL + width + 10.0,
+        html += &format!(
+            "<div class=\"kernel\"><span class=\"name\" title=\"{name}\">{name}</span><span class=\"track\">\
+             <i style=\"width:{width:.1}%\"></i></span><span class=\"value\">{share:.1} % <small>{time}, {launches}×</small></span></div>\n",
+            name = escape(&kernel.name),
+            width = (kernel.seconds / longest * 100.0).clamp(0.2, 100.0),
             time = duration(kernel.seconds),
             launches = integer(kernel.launches),
         );
     }
-    svg + "</svg></div>\n"
-}
-
-fn cut(name: &str) -> String {
-    if name.chars().count() <= LETTERS {
-        return name.to_owned();
-    }
-    name.chars().take(LETTERS - 1).chain(['…']).collect()
+    html + "</div>\n"
 }

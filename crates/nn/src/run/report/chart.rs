@@ -18,6 +18,8 @@ pub(super) struct Chart {
     unit: Unit,
     size: (f64, f64),
     class: &'static str,
+    /// Columns that a line is thinned to: more than its screen has.
+    columns: usize,
     /// Whether 0 belongs to the picture.
     from_zero: bool,
     pub series: Vec<Series>,
@@ -45,12 +47,25 @@ impl Frame {
 impl Chart {
     /// As wide as the page. Its values are compared with each other, not with 0.
     pub fn wide(title: &'static str, unit: Unit) -> Self {
-        Self { title, unit, size: (1080.0, 360.0), class: "full", from_zero: false, series: Vec::new() }
+        let (size, class) = ((1080.0, 360.0), "full broad");
+        Self { title, unit, size, class, columns: 700, from_zero: false, series: Vec::new() }
     }
 
     /// Half as wide.
     pub fn half(title: &'static str, unit: Unit) -> Self {
-        Self { title, unit, size: (530.0, 250.0), class: "half", from_zero: true, series: Vec::new() }
+        let (size, class) = ((530.0, 250.0), "half broad");
+        Self { title, unit, size, class, columns: 700, from_zero: true, series: Vec::new() }
+    }
+
+    /// For a narrow screen.
+    pub fn narrow(title: &'static str, unit: Unit) -> Self {
+        let (size, class) = ((380.0, 240.0), "full narrow");
+        Self { title, unit, size, class, columns: 250, from_zero: false, series: Vec::new() }
+    }
+
+    /// With 0 in the picture.
+    pub fn from_zero(self) -> Self {
+        Self { from_zero: true, ..self }
     }
 
     /// The drawing.
@@ -69,7 +84,7 @@ impl Chart {
         let longest = labels.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(1);
         let left = 18.0 + longest as f64 * LETTER;
         let (legend, rows) = self.legend(width);
-        let top = 46.0 + rows * 20.0;
+        let top = 46.0 + rows * 22.0;
         let steps = self.series.iter().flat_map(Series::finite).map(|(x, _)| x);
         let (first, last) = steps.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(x), b.max(x)));
         let x = Axis::new(first, last, ((width - left) / 75.0) as usize, false);
@@ -83,7 +98,7 @@ impl Chart {
         if first.is_finite() {
             svg += &grid(&frame, &labels);
             // Clipped for the sake of values above the cap. The clip's name must be the only one on the page.
-            let id = self.title.replace(' ', "-").to_lowercase();
+            let id = format!("{}-{width}", self.title.replace(' ', "-").to_lowercase());
             svg += &format!(
                 "<clipPath id=\"{id}\"><rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/></clipPath>\
                  <g clip-path=\"url(#{id})\">",
@@ -92,11 +107,11 @@ impl Chart {
                 frame.right - frame.left + 10.0,
                 frame.bottom - frame.top + 10.0
             );
-            svg.extend(self.series.iter().map(|series| drawn(series, scale, &frame)));
+            svg.extend(self.series.iter().map(|series| drawn(series, scale, self.columns, &frame)));
             svg += "</g>";
             if cap < max {
                 let note = format!("highest, not shown: {}", short(max));
-                svg += &text("note", frame.right, 26.0, "end", &note);
+                svg += &text("note", frame.right, frame.top - 6.0, "end", &note);
             }
         } else {
             svg += &text("note", width / 2.0, height / 2.0, "middle", "no values");
@@ -121,7 +136,7 @@ impl Chart {
         if high > 0.0 && max > 8.0 * high { 1.5 * high } else { max }
     }
 
-    /// Names with their colours: beside the title where there is room, else (1 row more) below it.
+    /// Names with their colours: beside the title where there is room, else in as many rows below it as they need.
     fn legend(&self, width: f64) -> (String, f64) {
         let named: Vec<_> = self
             .series
@@ -132,14 +147,18 @@ impl Chart {
         let total: f64 = named.iter().map(entry).sum();
         let title = 80.0 + self.title.chars().count() as f64 * 9.0;
         let below = total + title > width;
-        let (mut x, y) = if below { (14.0, 48.0) } else { (width - RIGHT + 14.0 - total, 26.0) };
+        let (mut x, mut rows) = if below { (14.0, 1.0) } else { (width - RIGHT + 14.0 - total, 0.0) };
         let mut svg = String::new();
         for series in named {
+            if below && x > 14.0 && x + entry(&series) > width {
+                (x, rows) = (14.0, rows + 1.0);
+            }
+            let y = 26.0 + 22.0 * rows;
             svg += &format!("<path class=\"{}\" d=\"M{x:.1} {:.1}h16\"/>", series.class, y - 4.0);
             svg += &text("label", x + 22.0, y, "start", series.name);
             x += entry(&series);
         }
-        (svg, f64::from(u8::from(below)))
+        (svg, rows)
     }
 }
 
@@ -169,10 +188,10 @@ fn grid(frame: &Frame, labels: &[(f64, String)]) -> String {
     svg + &text("note", (frame.left + frame.right) / 2.0, frame.bottom + 35.0, "middle", "step")
 }
 
-fn drawn(series: &Series, scale: f64, frame: &Frame) -> String {
+fn drawn(series: &Series, scale: f64, columns: usize, frame: &Frame) -> String {
     let mut path = String::new();
     let mut dots = String::new();
-    for run in series.runs() {
+    for run in series.runs(columns) {
         for (i, (x, y)) in run.iter().enumerate() {
             let (x, y) = (frame.x(*x), frame.y(y / scale));
             path += &format!("{}{x:.1} {y:.1}", if i == 0 { 'M' } else { 'L' });

@@ -7,7 +7,7 @@ mod format;
 mod page;
 mod series;
 
-use super::StepMetrics;
+use super::{StepMetrics, speed};
 use axis::Unit;
 use chart::Chart;
 use series::{Point, Series, smooth};
@@ -48,7 +48,7 @@ impl Report<'_> {
         body += &page::tiles(&self.tiles());
         body += &page::section("", &self.charts());
         if !self.kernels.is_empty() {
-            body += &page::section("Time per kernel", &bars::svg(self.kernels));
+            body += &page::section("Time per kernel", &bars::html(self.kernels));
         }
         body += &self.samples();
         let tables = self.tables.iter().filter(|(_, rows)| !rows.is_empty());
@@ -72,13 +72,13 @@ impl Report<'_> {
         tiles.push(["Training loss".into(), format!("{:.4}", last.loss), "last step".into()]);
         let tokens = format!("{} tokens", format::short(last.tokens as f64));
         tiles.push(["Steps".into(), format::integer(last.step), tokens]);
-        let mut speeds: Vec<_> =
-            self.metrics.iter().map(|m| m.tokens_per_s).filter(|s| s.is_finite()).collect();
-        speeds.sort_by(f64::total_cmp);
-        if let Some(&median) = speeds.get(speeds.len() / 2) {
-            let share =
-                last.peak_share.map(|share| format!(", {:.0} % of peak", share * 100.0)).unwrap_or_default();
-            tiles.push(["Tokens a second".into(), format::short(median), format!("median{share}")]);
+        if let Some(speed) = speed::overall(self.metrics) {
+            // Each step's share belongs to its speed; the whole run's is as much of it as its speed is.
+            let share = last.peak_share.filter(|_| last.tokens_per_s > 0.0);
+            let share = share.map(|share| share / last.tokens_per_s * speed * 100.0);
+            let share = share.map(|share| format!(", {} % of peak", format::three_digits(share)));
+            let remark = format!("whole run{}", share.unwrap_or_default());
+            tiles.push(["Tokens a second".into(), format::short(speed), remark]);
         }
         tiles.push(["Device memory".into(), format::bytes(last.memory as f64), "highest".into()]);
         tiles.push(["Time".into(), format::duration(last.elapsed), "of training".into()]);
@@ -90,21 +90,27 @@ impl Report<'_> {
             self.metrics.iter().map(|m| (m.step as f64, value(m))).collect::<Vec<_>>()
         };
         let losses = line(|m| m.loss);
-        let mut loss = Chart::wide("Loss", Unit::Plain);
-        loss.series = trend(losses, ["training", "training, each step", "training, smoothed"]);
+        let mut lines = trend(losses, ["training", "training, each step", "training, smoothed"]);
         let evaluated = self.metrics.iter().filter_map(|m| Some((m.step as f64, m.val_loss?)));
-        loss.series.push(Series::second("validation", evaluated.collect()));
-        let half = |title, unit, series| {
-            let mut chart = Chart::half(title, unit);
-            chart.series = series;
+        lines.push(Series::second("validation", evaluated.collect()));
+        let drawn = |mut chart: Chart, series: &[Series]| {
+            chart.series = series.to_vec();
             chart.svg()
         };
+        // Drawn twice, for a screen of a desk and for that of a phone, which shows the other: a drawing made smaller has letters
+        // that nobody can read.
+        let half = |title, unit, series: Vec<Series>| {
+            drawn(Chart::half(title, unit), &series) + &drawn(Chart::narrow(title, unit).from_zero(), &series)
+        };
         let unnamed = [""; 3];
+        let speeds =
+            self.metrics.iter().zip(speed::course(self.metrics)).map(|(m, speed)| (m.step as f64, speed));
         [
-            page::wide(&loss.svg()),
+            drawn(Chart::wide("Loss", Unit::Plain), &lines),
+            drawn(Chart::narrow("Loss", Unit::Plain), &lines),
             half("Learning rate", Unit::Power, vec![Series::line("", line(|m| m.lr))]),
             half("Gradient norm", Unit::Plain, trend(line(|m| m.grad_norm), unnamed)),
-            half("Tokens a second", Unit::Plain, trend(line(|m| m.tokens_per_s), unnamed)),
+            half("Tokens a second", Unit::Plain, vec![Series::line("", speeds.collect())]),
             half("Device memory", Unit::Bytes, vec![Series::line("", line(|m| m.memory as f64))]),
         ]
         .concat()

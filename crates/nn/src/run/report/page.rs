@@ -17,7 +17,7 @@ p.status, p.remark, footer { color: var(--dim); }
 p.remark { margin: -4px 0 8px; }
 footer { margin-top: 36px; font-size: 13px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: 14px; margin: 22px 0 14px; }
-.tile, .wide, svg.half, details, .columns > div { background: var(--card); border: 1px solid var(--edge); border-radius: 10px; }
+.tile, svg.full, svg.half, .bars, details, .columns > div { background: var(--card); border: 1px solid var(--edge); border-radius: 10px; }
 .tile { padding: 12px 16px; }
 .tile b { display: block; font-size: 23px; line-height: 1.35; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .tile span { display: block; color: var(--dim); font-size: 13px; }
@@ -25,19 +25,25 @@ section { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 
 section > * { grid-column: 1 / -1; min-width: 0; }
 section > h2 { margin-bottom: -4px; }
 svg { width: 100%; height: auto; display: block; }
-.wide { overflow-x: auto; } .wide > svg { min-width: 680px; }
 section > svg.half { grid-column: auto; }
-@media (max-width: 760px) { section > svg.half { grid-column: 1 / -1; } }
+.narrow { display: none; }
+@media (max-width: 760px) { section > svg.half { grid-column: 1 / -1; } .broad { display: none; } .narrow { display: block; } }
 svg text { font-size: 12px; fill: var(--text); font-variant-numeric: tabular-nums; }
 svg .title { font-size: 15px; font-weight: 600; }
 svg .unit, svg .note { fill: var(--dim); font-weight: 400; font-size: 12px; }
 svg .label { fill: var(--text); }
-svg .mono { font-family: ui-monospace, 'Cascadia Mono', 'DejaVu Sans Mono', monospace; }
 svg path { fill: none; stroke-linejoin: round; stroke-linecap: round; }
 svg .grid { stroke: var(--grid); } svg .axis { stroke: var(--dim); stroke-width: 1; }
 svg .first { stroke: var(--first); stroke-width: 2; } svg .second { stroke: var(--second); stroke-width: 2; }
 svg .faint { stroke-opacity: .32; stroke-width: 1.2; } svg .dots { stroke-width: 6.5; }
-svg .bar { fill: var(--bar); }
+.bars { padding: 10px 16px; }
+.kernel { display: grid; grid-template-columns: minmax(0, 17em) minmax(0, 1fr) 14em; gap: 0 12px; align-items: center; padding: 3px 0; }
+.kernel .name { font: 13px/1.5 ui-monospace, 'Cascadia Mono', 'DejaVu Sans Mono', monospace; overflow: hidden;
+  text-overflow: ellipsis; white-space: nowrap; }
+.kernel .track i { display: block; height: 17px; border-radius: 3px; background: var(--bar); }
+.kernel .value { font-size: 13px; font-variant-numeric: tabular-nums; } .kernel small { color: var(--dim); font-size: 12px; }
+@media (max-width: 760px) { .kernel { grid-template-columns: minmax(0, 1fr) minmax(0, 11em); padding: 5px 0; }
+  .kernel .name { grid-column: 1 / -1; white-space: normal; overflow-wrap: anywhere; } }
 details { padding: 10px 16px; } summary { cursor: pointer; color: var(--dim); }
 pre { margin: 10px 0 4px; font: 13px/1.5 ui-monospace, 'Cascadia Mono', 'DejaVu Sans Mono', monospace; white-space: pre-wrap;
   overflow-wrap: anywhere; max-height: 30em; overflow: auto; }
@@ -76,11 +82,6 @@ pub(super) fn tiles(tiles: &[[String; 3]]) -> String {
         )
     };
     format!("<div class=\"tiles\">\n{}</div>\n", tiles.iter().map(tile).collect::<String>())
-}
-
-/// A drawing as wide as the page, which on a narrow screen is moved rather than made too small to read.
-pub(super) fn wide(svg: &str) -> String {
-    format!("<div class=\"wide\">{svg}</div>\n")
 }
 
 /// A part of the page; `html` is taken as it is.

@@ -1,8 +1,5 @@
 //! What a chart draws: points, with gaps where a number is missing, thinned to what a screen can show.
 
-/// More columns than any screen gives a chart.
-const COLUMNS: usize = 700;
-
 /// A point: step and value.
 pub(super) type Point = (f64, f64);
 
@@ -39,9 +36,9 @@ impl Series {
         self.points.iter().copied().filter(|(_, y)| y.is_finite())
     }
 
-    /// Runs of points without gaps, of each column only the extremes: a peak of one step is still seen.
-    pub fn runs(&self) -> Vec<Vec<Point>> {
-        let column = self.points.len().div_ceil(COLUMNS).max(1);
+    /// Runs of points without gaps, of each of so many columns only the extremes: a peak of one step is still seen.
+    pub fn runs(&self, columns: usize) -> Vec<Vec<Point>> {
+        let column = self.points.len().div_ceil(columns).max(1);
         let runs = self.points.split(|(_, y)| !y.is_finite()).filter(|run| !run.is_empty());
         runs.map(|run| if column > 2 { thin(run, column) } else { run.to_vec() }).collect()
     }

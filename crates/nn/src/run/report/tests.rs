@@ -14,8 +14,10 @@ fn run(n: u64) -> Vec<StepMetrics> {
             val_loss: i.is_multiple_of((n / 12).max(1)).then_some(loss + 0.1 * t),
             lr: 1e-3 * if t < 0.07 { t / 0.07 } else { 0.55 + 0.45 * (std::f64::consts::PI * t).cos() },
             grad_norm: 0.6 + 2.0 * (-(9.0 * t)).exp() + 0.3 * noise(i * 3),
-            tokens: i * 768,
+            tokens: i * 3534,
             tokens_per_s: 31_000.0 + 2000.0 * noise(i * 7),
+            flops: Some(3.1e10),
+            peak_share: Some(0.5),
             memory: 61_000_000 + i.min(3) * 4_000_000,
             sample: i
                 .is_multiple_of((n / 4).max(1))
@@ -118,11 +120,31 @@ fn a_run_is_shown_whole() {
 }
 
 #[test]
+fn the_speed_of_the_page_is_tokens_over_time() {
+    // What the host heard of steps: two at once, so that every second one seems to take no time.
+    let mut metrics = run(400);
+    for m in &mut metrics {
+        m.tokens = m.step * 1000;
+        m.elapsed = (m.step / 2 * 2 + 2) as f64 * 0.1;
+        (m.tokens_per_s, m.peak_share) =
+            if m.step.is_multiple_of(2) { (5_000.0, Some(0.2)) } else { (1e9, Some(40_000.0)) };
+    }
+    let html = full(&metrics, &[]);
+    keep("speed.html", &html);
+    let tile = html.split("<span>Tokens a second</span>").nth(1).unwrap().split("</div>").next().unwrap();
+    // 400,000 tokens in 40.2 s; the last step's share of the peak goes with the last step's speed.
+    assert!(tile.contains("<b>9.95k</b>") && tile.contains("whole run, 39.8 % of peak"), "{tile}");
+    let chart = html.split("aria-label=\"Tokens a second\"").nth(1).unwrap().split("</svg>").next().unwrap();
+    assert!(chart.contains("thousands") && !chart.contains("millions"), "{chart}");
+    assert!(!chart.contains("highest, not shown"), "no spikes");
+}
+
+#[test]
 fn few_and_broken_numbers_are_no_problem() {
     let one = full(&run(1), &kernels(1));
     keep("one.html", &one);
     check(&one);
-    assert_eq!(one.matches("h0\"/>").count(), 6, "each single point is drawn");
+    assert_eq!(one.matches("h0\"/>").count(), 2 * 6, "each single point is drawn, on either screen");
     check(&full(&[], &[]));
     assert!(full(&[], &[]).contains("no values"));
     let mut broken = run(300);
@@ -151,7 +173,7 @@ fn thinning_keeps_peaks_and_ends() {
     let mut points: Vec<_> = (0..100_000).map(|i| (f64::from(i), 1.0)).collect();
     points[54_321].1 = 9.0;
     points[60_000].1 = f64::NAN;
-    let runs = Series::line("", points).runs();
+    let runs = Series::line("", points).runs(700);
     assert_eq!(runs.len(), 2);
     assert!(runs[0].contains(&(54_321.0, 9.0)));
     assert_eq!((runs[0][0].0, runs[1][0].0, runs[1].last().unwrap().0), (0.0, 60_001.0, 99_999.0));
@@ -185,4 +207,45 @@ fn numbers_are_for_people() {
     );
     assert_eq!([5.0, 1536.0, 6.1e7].map(format::bytes), ["5 B", "1.5 KiB", "58.2 MiB"]);
     assert_eq!(format::escape("<a href='x'>&\u{7}"), "&lt;a href=&#39;x&#39;&gt;&amp;\u{fffd}");
+}
+
+/// The widest a page may be on a phone of 420 pixels, with its margins off.
+const PHONE: f64 = 380.0;
+
+#[test]
+fn the_page_fits_a_screen_of_420_pixels() {
+    let mut long = run(1500);
+    long[700].loss = 1e4;
+    let html = full(&long, &kernels(24));
+    keep("narrow.html", &html);
+    // Nothing has a width that it insists on.
+    for rule in html.split("min-width: ").skip(1).chain(html.split("minmax(").skip(1)) {
+        let pixels = rule.split("px").next().unwrap().parse::<f64>();
+        assert!(pixels.is_err() || pixels.is_ok_and(|p| p <= PHONE), "{}", &rule[..20]);
+    }
+    assert!(!html.contains("overflow-x"), "nothing has to be moved to be seen");
+    // Of each chart the narrow screen has a drawing of its own, as wide as that screen, in which each letter has its place.
+    let narrow: Vec<&str> = html.split("<svg class=\"").skip(1).filter(|d| d.contains(" narrow\"")).collect();
+    assert_eq!((narrow.len(), html.matches(" broad\"").count()), (5, 5));
+    for drawing in narrow {
+        let drawing = drawing.split("</svg>").next().unwrap();
+        assert!(drawing.contains(&format!("viewBox=\"0 0 {PHONE} ")), "{}", &drawing[..80]);
+        for text in drawing.split("<text ").skip(1).filter(|t| !t.contains("class=\"title\"")) {
+            let number = |name: &str| {
+                let value = text.split_once(&format!("{name}=\"")).unwrap().1;
+                value.split('"').next().unwrap().to_owned()
+            };
+            let letters = text.split_once('>').unwrap().1.split("</text>").next().unwrap().chars().count();
+            let (x, wide): (f64, f64) = (number(" x").parse().unwrap(), letters as f64 * 6.6);
+            let (from, to) = match number("anchor").as_str() {
+                "start" => (x, x + wide),
+                "middle" => (x - wide / 2.0, x + wide / 2.0),
+                _ => (x - wide, x),
+            };
+            assert!(from >= 0.0 && to <= PHONE, "{from} to {to}: {text}");
+        }
+    }
+    // Bars are boxes that share the width there is.
+    assert_eq!(html.matches("class=\"kernel\"").count(), 15);
+    assert!(html.contains("<i style=\"width:100.0%\">"));
 }

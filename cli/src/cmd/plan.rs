@@ -1,0 +1,103 @@
+//! `netcl train --dry-run`: what a run would be, without one.
+
+use crate::out;
+use crate::table::Table;
+use netcl::device::human;
+use netcl::nn::config::TrainConfig;
+use netcl::nn::train::{MemoryPlan, open_inputs};
+use netcl::prelude::*;
+use serde_json::{Map, Value, json};
+
+/// A run that is not begun.
+struct Plan {
+    config: TrainConfig,
+    vocab: usize,
+    /// Training and validation tokens.
+    tokens: [usize; 2],
+    memory: MemoryPlan,
+    device: String,
+    available: u64,
+}
+
+/// Prints configuration, parameters, memory and steps of what `config` describes. Reads the data, and writes nothing.
+///
+/// # Errors
+/// What a run would end with before its first step: settings or data that cannot be, or too little memory, which is said after the
+/// plan.
+pub fn show(config: &TrainConfig, device: &Device, json: bool) -> Result<()> {
+    config.validate()?;
+    let inputs = open_inputs(config, None)?;
+    let tokens =
+        [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, netcl::nn::data::Tokens::len)];
+    let capabilities = device.capabilities();
+    let plan = Plan {
+        config: config.clone(),
+        vocab: inputs.vocab,
+        tokens,
+        memory: MemoryPlan::of(config, &config.gpt(inputs.vocab), capabilities),
+        device: format!("{} ({})", capabilities.id, capabilities.name),
+        available: capabilities.global_mem,
+    };
+    if json {
+        out::json(&plan.json()?)?
+    } else {
+        plan.print()?
+    }
+    plan.memory.check(device)
+}
+
+impl Plan {
+    /// How often every token is seen.
+    fn epochs(&self) -> f64 {
+        self.config.steps as f64 * self.config.tokens_a_step() as f64 / self.tokens[0].max(1) as f64
+    }
+
+    fn json(&self) -> Result<Value> {
+        let config = serde_json::to_value(&self.config);
+        let rows = self.memory.rows();
+        let memory: Map<String, Value> =
+            rows.iter().map(|(name, bytes)| (name.replace(' ', "_"), json!(bytes))).collect();
+        Ok(json!({
+            "config": config.map_err(|e| Error::internal(format!("settings as JSON: {e}")))?,
+            "device": self.device,
+            "vocab": self.vocab,
+            "parameters": self.memory.count,
+            "memory": memory,
+            "memory_device": self.memory.device(),
+            "memory_available": self.available,
+            "training_tokens": self.tokens[0],
+            "validation_tokens": self.tokens[1],
+            "steps": self.config.steps,
+            "tokens_per_step": self.config.tokens_a_step(),
+            "epochs": self.epochs(),
+        }))
+    }
+
+    fn print(&self) -> Result<()> {
+        out::result(self.config.to_toml()?.trim_end())?;
+        let c = &self.config;
+        let mut about = Table::new(&["", ""]);
+        let mut row = |name: &str, value: String| about.row([name.to_owned(), value]);
+        row("device", self.device.clone());
+        row("vocabulary", self.vocab.to_string());
+        row("parameters", self.memory.count.to_string());
+        row("training tokens", self.tokens[0].to_string());
+        row("validation tokens", self.tokens[1].to_string());
+        let step = format!("{} sequences of {} tokens, {} times", c.batch, c.context, c.grad_accum);
+        row("tokens a step", format!("{} ({step})", c.tokens_a_step()));
+        row(
+            "steps",
+            format!("{}, {} of them warm-up; every token {:.2} times", c.steps, c.warmup, self.epochs()),
+        );
+        for (name, bytes) in self.memory.rows() {
+            row(&format!("memory, {name}"), human(bytes));
+        }
+        row(
+            "memory of the device",
+            format!("about {} of {}", human(self.memory.device()), human(self.available)),
+        );
+        out::result(&format!("\n{}", about.lines()[1..].join("\n")))?;
+        out::note("nothing was written; without --dry-run this run begins");
+        Ok(())
+    }
+}
