@@ -196,6 +196,9 @@ impl<'a> Session<'a> {
                 .kernel(name)
                 .ok_or_else(|| Error::format(format!("no kernel {name}; the file has {}", names.join(", ")))),
             None if all.len() == 1 => Ok(&all[0]),
+            None if all.is_empty() => {
+                Err(Error::format(format!("{} has no kernel in it", self.args.file.display())))
+            }
             None => Err(Error::format(format!("--kernel is needed: the file has {}", names.join(", ")))),
         }
     }

@@ -181,9 +181,9 @@ impl TimeReport {
             ),
             format!("alone       {}", parts.join(", ")),
             format!(
-                "groups      {} of {} items, {} at a time on a unit (limited by {}), {} of its waves",
+                "groups      {} of {}, {} at a time on a unit (limited by {}), {} of its waves",
                 self.groups,
-                counters.items / counters.groups.max(1),
+                counted(counters.items / counters.groups.max(1), "item"),
                 self.groups_resident,
                 self.limited_by,
                 percent(self.waves_resident)
