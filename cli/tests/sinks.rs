@@ -54,14 +54,16 @@ fn a_report_that_cannot_be_written_ends_no_run_and_is_said_once() {
     let dir = folder("report");
     let (data, run) = (dir.join("text.txt"), dir.join("run"));
     write_text(&data);
-    // A folder is where the report is to go.
-    std::fs::create_dir_all(run.join("report.html/inside")).unwrap();
     let args = with(&tiny_run(&data, &run, 6), "--eval-every 2 --checkpoint-every 2");
-    let output = netcl().args(&args).output().unwrap();
+    assert!(netcl().args(&args).status().unwrap().success());
+    // From now on a folder is where the report is to go.
+    std::fs::remove_file(run.join("report.html")).unwrap();
+    std::fs::create_dir_all(run.join("report.html/inside")).unwrap();
+    let output = netcl().args(["train", "--steps", "12", "--resume"]).arg(&run).output().unwrap();
     let (out, err) = texts(&output);
-    assert!(output.status.success() && out.contains("finished after 6 steps"), "{out}{err}");
+    assert!(output.status.success() && out.contains("finished after 12 steps"), "{out}{err}");
     assert_eq!(err.matches("training goes on without report.html").count(), 1, "{err}");
-    assert_eq!(metrics(&run).len(), 6);
+    assert_eq!(metrics(&run).len(), 12);
     assert!(run.join("checkpoints/last/model.safetensors").exists());
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -16,6 +16,9 @@ use netcl::nn::train::{ProfileSettings, Silent, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 
+/// Heading of the flags that come after those of model, recipe and pace.
+const RUN: &str = "Run";
+
 /// Train a GPT on text or token shards.
 #[derive(ClapArgs, Debug, Default)]
 #[command(args_override_self = true)]
@@ -36,44 +39,44 @@ pub struct Args {
     #[command(flatten)]
     pace: PaceArgs,
     /// Storage of weights and activations, by any name such as bfloat16 or half. Arithmetic is f32.
-    #[arg(long, value_parser = named(&Dtype::NAMES))]
+    #[arg(long, value_parser = named(&Dtype::NAMES), help_heading = RUN)]
     dtype: Option<Dtype>,
     /// Products of f32: highest, or high, which rounds their operands to tf32 where tensor cores take that.
-    #[arg(long, value_name = "PRECISION", value_parser = named(&MatmulPrecision::NAMES))]
+    #[arg(long, value_name = "PRECISION", value_parser = named(&MatmulPrecision::NAMES), help_heading = RUN)]
     matmul_precision: Option<MatmulPrecision>,
     /// Device: auto, <platform>:<index> such as pocl:0 or nvidia:0, an index of `netcl devices`, or sim.
-    #[arg(long, visible_alias = "gpu_id", value_name = "DEVICE")]
+    #[arg(long, visible_alias = "gpu_id", value_name = "DEVICE", help_heading = RUN)]
     device: Option<String>,
     /// Run folder; without it, runs/<preset>-<n>.
-    #[arg(long, visible_alias = "save_dir", value_name = "DIR")]
+    #[arg(long, visible_alias = "save_dir", value_name = "DIR", help_heading = RUN)]
     out: Option<PathBuf>,
     /// Go on with the run in this folder.
-    #[arg(long, visible_alias = "load_checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"])]
+    #[arg(long, visible_alias = "load_checkpoint", value_name = "DIR", conflicts_with_all = ["out", "preset", "config"], help_heading = RUN)]
     resume: Option<PathBuf>,
     /// Capture a training step once and replay it: on, off, or auto, which is on where it works. The same bits either way.
-    #[arg(long, value_name = "MODE", value_parser = named(&GraphMode::NAMES))]
+    #[arg(long, value_name = "MODE", value_parser = named(&GraphMode::NAMES), help_heading = RUN)]
     graph: Option<GraphMode>,
     /// What the backward pass computes again instead of keeping it: none, gelu, norm (with gelu) or block. Less memory, more time.
-    #[arg(long, value_name = "WHAT", value_parser = named(&Recompute::NAMES))]
+    #[arg(long, value_name = "WHAT", value_parser = named(&Recompute::NAMES), help_heading = RUN)]
     recompute: Option<Recompute>,
     /// Say where the memory of a training step goes, as soon as one is captured.
-    #[arg(long)]
+    #[arg(long, help_heading = RUN)]
     explain_memory: bool,
     /// Time every kernel of some steps after warm-up, print where the time goes, and write a trace that ui.perfetto.dev opens:
     /// FILE, or trace.json in the run folder. Those steps are slower than the others.
-    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, help_heading = RUN)]
     profile: Option<Option<PathBuf>>,
     /// How many steps --profile takes, from the third on; 10 without it.
-    #[arg(long, value_name = "N", requires = "profile", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "profile", value_parser = clap::value_parser!(u64).range(1..), help_heading = RUN)]
     profile_steps: Option<u64>,
     /// Check every op's result and stop at the first NaN or infinity, naming op and tensor. Slow.
-    #[arg(long)]
+    #[arg(long, help_heading = RUN)]
     detect_anomaly: bool,
     /// Print configuration, parameters, memory and steps of the run, and do not begin it. Reads the data, writes nothing.
-    #[arg(long)]
+    #[arg(long, help_heading = RUN)]
     dry_run: bool,
     /// Print the run's summary, or the plan of a dry run, as one JSON object on stdout.
-    #[arg(long)]
+    #[arg(long, help_heading = RUN)]
     json: bool,
 }
 

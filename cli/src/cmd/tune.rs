@@ -88,7 +88,7 @@ fn measure(args: &Args, device: &Device) -> Result<()> {
         return Err(Error::format(format!(
             "no op is called {part:?}; there are {}{}",
             OPS.iter().map(|op| op.name).collect::<Vec<_>>().join(", "),
-            netcl::device::did_you_mean(part, OPS.iter().map(|op| op.name))
+            netcl::device::did_you_mean(part, OPS.iter().flat_map(|op| op.name.split("::")))
         )));
     }
     let in_time = |_: &str| started.elapsed() < args.budget;

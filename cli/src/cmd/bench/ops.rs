@@ -54,7 +54,7 @@ impl Args {
         match (&self.op, found) {
             (Some(part), false) => Err(Error::format(format!(
                 "no op with a benchmark is called {part:?}; `netcl bench ops` without --op shows all of them{}",
-                did_you_mean(part, OPS.iter().map(|op| op.name))
+                did_you_mean(part, OPS.iter().flat_map(|op| op.name.split("::")))
             ))),
             _ => Ok(()),
         }
