@@ -21,7 +21,7 @@ pub(super) struct Chart {
     /// Columns that a line is thinned to: more than its screen has.
     columns: usize,
     /// Whether 0 belongs to the picture.
-    from_zero: bool,
+    starting_at_zero: bool,
     pub series: Vec<Series>,
 }
 
@@ -48,24 +48,24 @@ impl Chart {
     /// As wide as the page. Its values are compared with each other, not with 0.
     pub fn wide(title: &'static str, unit: Unit) -> Self {
         let (size, class) = ((1080.0, 360.0), "full broad");
-        Self { title, unit, size, class, columns: 700, from_zero: false, series: Vec::new() }
+        Self { title, unit, size, class, columns: 700, starting_at_zero: false, series: Vec::new() }
     }
 
     /// Half as wide.
     pub fn half(title: &'static str, unit: Unit) -> Self {
         let (size, class) = ((530.0, 250.0), "half broad");
-        Self { title, unit, size, class, columns: 700, from_zero: true, series: Vec::new() }
+        Self { title, unit, size, class, columns: 700, starting_at_zero: true, series: Vec::new() }
     }
 
     /// For a narrow screen.
     pub fn narrow(title: &'static str, unit: Unit) -> Self {
         let (size, class) = ((380.0, 240.0), "full narrow");
-        Self { title, unit, size, class, columns: 250, from_zero: false, series: Vec::new() }
+        Self { title, unit, size, class, columns: 250, starting_at_zero: false, series: Vec::new() }
     }
 
     /// With 0 in the picture.
-    pub fn from_zero(self) -> Self {
-        Self { from_zero: true, ..self }
+    pub fn starting_at_zero(self) -> Self {
+        Self { starting_at_zero: true, ..self }
     }
 
     /// The drawing.
@@ -75,7 +75,7 @@ impl Chart {
         let cap = self.cap(max);
         let (scale, unit) = self.unit.scale(cap);
         let y = Axis::new(
-            if self.from_zero { lo.min(0.0) } else { lo } / scale,
+            if self.starting_at_zero { lo.min(0.0) } else { lo } / scale,
             cap / scale,
             if height > 300.0 { 6 } else { 4 },
             true,
