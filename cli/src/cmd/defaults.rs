@@ -8,11 +8,11 @@ use std::ffi::OsString;
 pub fn preset(args: &[OsString]) -> &'static str {
     let words: Vec<&str> = args.iter().filter_map(|arg| arg.to_str()).collect();
     let after = |i: usize| words.get(i + 1).copied();
-    let named = words.iter().enumerate().filter_map(|(i, word)| match *word {
+    let mut named = words.iter().enumerate().filter_map(|(i, word)| match *word {
         "--preset" => after(i),
         word => word.strip_prefix("--preset="),
     });
-    named.last().and_then(|name| PRESETS.into_iter().find(|known| *known == name)).unwrap_or(PRESETS[0])
+    named.next_back().and_then(|name| PRESETS.into_iter().find(|known| *known == name)).unwrap_or(PRESETS[0])
 }
 
 /// `command`, which is that of `train`, with the defaults of a preset in the help of its flags.

@@ -351,8 +351,8 @@ mod tests {
         let results: Defect =
             [("(FV)(1.0f) / sum[j]", "(FV)(0.9f) / sum[j]"), ("1.0f / all;", "0.9f / all;")];
         let queries: Defect = [
-            ("- delta[j]) * scale;", "- delta[j]) * scale * 0.9f;"),
-            ("- dot_o[i]) * scale;", "- dot_o[i]) * scale * 0.9f;"),
+            ("- delta[j]) * SLOPE(i * QV + j);", "- delta[j]) * SLOPE(i * QV + j) * 0.9f;"),
+            ("- dot_o[i]) * SLOPE(score);", "- dot_o[i]) * SLOPE(score) * 0.9f;"),
         ];
         let keys: Defect = [
             ("OUTER_TILE(2, tk, td, rq, c)", "OUTER_TILE(2, tk, td, rg, c)"),
