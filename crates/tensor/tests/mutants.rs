@@ -117,7 +117,7 @@ const CANDIDATES: [Mutant; 10] = [
     only(&["#define VW 2\n"], m(WrongValue, "elementwise::Unary", "SIZES __global OUT_T", "OUT_V(yr, i, (FV)(EXPR));", "OUT_V(yr, i, (FV)(EXPR) + 1.0f);")),
     only(&["#define WG 128\n"], m(SwappedIndex, "view::Permute", "const ulong pieces", "to[k] = from[k];", "to[k] = from[0];")),
     only(&["#define WG 256\n"], m(OffByOne, "dropout::Dropout", "__kernel void dropout(", "* 64 < n; part +=", "* 64 + 64 < n; part +=")),
-    only(&["#define CHUNK 4096\n#line 1"], m(OffByOne, "optimizer::Update", "get_group_id(0) - row[FIRST]", "begin + CHUNK)", "begin + CHUNK - 1)")),
+    only(&["#define CHUNK 4096\n#define GTYPE"], m(OffByOne, "optimizer::Update", "get_group_id(0) - row[FIRST]", "begin + CHUNK)", "begin + CHUNK - 1)")),
     only(&["#define GROUP 128\n"], m(SwappedIndex, "layer_norm::LayerNorm", "static inline void join_rows(", "s[at + i * ITEMS]", "s[at]")),
 ];
 
