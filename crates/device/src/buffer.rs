@@ -3,7 +3,8 @@
 use crate::driver::Memory;
 use crate::pool::{Block, Home};
 use crate::record::Serial;
-use crate::{Device, Result};
+use crate::version::Versions;
+use crate::{Device, Error, Result};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -23,15 +24,22 @@ struct Inner {
     offset: usize,
     /// What it is in the recording it was made in.
     serial: Option<Serial>,
+    /// Writes so far; a window's are its parent's.
+    versions: Option<Versions>,
 }
 
 /// A buffer that this does not keep alive.
+#[derive(Clone)]
 pub(crate) struct WeakBuffer(Weak<Inner>);
 
 impl WeakBuffer {
     /// The buffer, if it is still there.
     pub fn upgrade(&self) -> Option<Buffer> {
         self.0.upgrade().map(Buffer)
+    }
+    /// Whether it is this one.
+    pub fn is(&self, buffer: &Buffer) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&buffer.0))
     }
 }
 
@@ -44,7 +52,11 @@ impl Buffer {
         serial: Option<Serial>,
     ) -> Self {
         let (memory, offset) = (block.memory.clone(), block.offset);
-        Self(Arc::new(Inner { device, block: Some(block), memory, bytes, tag, parent: None, offset, serial }))
+        let (block, versions) = (Some(block), Some(Versions::default()));
+        Self(Arc::new(Inner { device, block, memory, bytes, tag, parent: None, offset, serial, versions }))
+    }
+    pub(crate) fn versions(&self) -> Option<&Versions> {
+        self.0.versions.as_ref()
     }
     pub(crate) fn serial(&self) -> Option<Serial> {
         self.0.serial
@@ -71,10 +83,20 @@ impl Buffer {
     }
     /// Whether `offset` is one a sub-buffer may start at.
     pub fn can_window(&self, offset: usize) -> bool {
-        (self.0.offset + offset).is_multiple_of(self.0.device.capabilities().base_align)
+        let at = self.0.offset.checked_add(offset);
+        at.is_some_and(|at| at.is_multiple_of(self.0.device.capabilities().base_align.max(1)))
     }
-    /// A part of this buffer as an object of its own. Fails where [`Buffer::can_window`] says no.
+    /// A part of this buffer as an object of its own.
+    ///
+    /// # Errors
+    /// `Shape` when the part does not lie within this buffer; the driver's error where [`Buffer::can_window`] says no.
     pub fn window(&self, offset: usize, bytes: usize) -> Result<Self> {
+        if offset.checked_add(bytes).is_none_or(|end| end > self.0.bytes) {
+            return Err(Error::shape(format!(
+                "window: {bytes} bytes from byte {offset} of a buffer of {} bytes",
+                self.0.bytes
+            )));
+        }
         let root = self.root();
         let at = self.0.offset + offset;
         let memory = match self.whole().0.block.as_ref().map(|block| &block.home) {
@@ -90,6 +112,7 @@ impl Buffer {
             parent: Some(self.clone()),
             offset: at,
             serial: None,
+            versions: None,
         })))
     }
     /// Where it starts in the device's address space, as kernels see it. `ask` finds that out for a whole block, which is

@@ -6,12 +6,14 @@ use crate::pool::{Block, Home, Pool};
 use crate::profile::Profiler;
 use crate::record::{Argument, Command, Note, Place, Recorded, Recorder, Serial, Taken};
 use crate::timeline::{Start, Timeline};
+use crate::version::check_reads;
 use crate::{Buffer, Capabilities, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread::ThreadId;
 
 /// One opened device. Clones are the same device.
 #[derive(Clone)]
@@ -23,7 +25,8 @@ struct Inner {
     pool: Pool,
     profiler: Profiler,
     recorder: Recorder,
-    tag: Mutex<&'static str>,
+    /// Tags in force, by the thread that set them.
+    tags: Mutex<HashMap<ThreadId, &'static str>>,
     counters: Counters,
     extensions: RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
@@ -46,6 +49,17 @@ pub struct Label {
     pub bytes: u64,
     /// Floating-point operations, 0 where unknown.
     pub flops: u64,
+}
+
+/// What a launch does that its arguments do not say.
+#[derive(Clone, Copy, Default)]
+pub struct Effects<'a> {
+    /// Memory that it reads by addresses it was told.
+    pub reads: &'a [Buffer],
+    /// The only windows that change of the buffers that it writes; a buffer without any here changes as a whole.
+    pub changes: &'a [Buffer],
+    /// For whoever records it.
+    pub note: Option<&'a Note>,
 }
 
 impl Device {
@@ -76,7 +90,7 @@ impl Device {
             settings,
             profiler: Profiler::default(),
             recorder: Recorder::default(),
-            tag: Mutex::new("other"),
+            tags: Mutex::default(),
             counters: Counters::default(),
             extensions: RwLock::default(),
         }))
@@ -103,8 +117,9 @@ impl Device {
 
     /// Uninitialised memory, counted under the current tag.
     pub fn allocate(&self, bytes: usize) -> Result<Buffer> {
+        check_size(bytes)?;
         self.check_deferred()?;
-        let tag = *self.0.tag.lock().unwrap_or_else(PoisonError::into_inner);
+        let tag = self.current_tag();
         let Some(Taken { serial, place }) = self.0.recorder.allocate(bytes, self.0.pool.class(bytes), tag)?
         else {
             let block = self.0.pool.take(self.driver(), bytes, tag)?;
@@ -126,8 +141,9 @@ impl Device {
 
     /// Memory of exactly this size that goes back to the driver when it is no longer used.
     pub fn allocate_own(&self, bytes: usize) -> Result<Buffer> {
+        check_size(bytes)?;
         self.check_deferred()?;
-        let tag = *self.0.tag.lock().unwrap_or_else(PoisonError::into_inner);
+        let tag = self.current_tag();
         let block = self.0.pool.take_own(self.driver(), bytes.max(1), tag)?;
         Ok(Buffer::new(self.clone(), block, bytes, tag, None))
     }
@@ -153,18 +169,30 @@ impl Device {
         }
     }
 
-    /// Counts what is allocated until the guard drops under `tag`.
+    /// Counts what this thread allocates until the guard drops under `tag`.
     #[must_use]
     pub fn tag(&self, tag: &'static str) -> TagGuard {
-        let mut slot = self.0.tag.lock().unwrap_or_else(PoisonError::into_inner);
-        TagGuard { device: self.clone(), before: std::mem::replace(&mut *slot, tag) }
+        let thread = std::thread::current().id();
+        TagGuard { device: self.clone(), thread, before: self.tags().insert(thread, tag) }
+    }
+
+    fn tags(&self) -> MutexGuard<'_, HashMap<ThreadId, &'static str>> {
+        self.0.tags.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn current_tag(&self) -> &'static str {
+        self.tags().get(&std::thread::current().id()).copied().unwrap_or("other")
     }
 
     /// Copies `data` into `to`; returns before the copy is done, later commands see it.
     pub fn upload(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         check_range("upload", to, offset, data.len())?;
         self.0.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
-        if data.is_empty() || !self.note_write(to, offset, data) {
+        if data.is_empty() {
+            return Ok(());
+        }
+        to.written();
+        if !self.note_write(to, offset, data) {
             Ok(())
         } else if self.0.settings.keep_memory && data.len() != to.bytes() {
             self.upload_whole(to, offset, data)
@@ -193,6 +221,10 @@ impl Device {
     pub fn upload_beside(&self, to: &Buffer, offset: usize, data: &[u8]) -> Result<()> {
         check_range("upload", to, offset, data.len())?;
         self.0.counters.uploaded.fetch_add(data.len() as u64, Ordering::Relaxed);
+        if data.is_empty() {
+            return Ok(());
+        }
+        to.written();
         if !self.note_write(to, offset, data) {
             return Ok(());
         }
@@ -206,6 +238,7 @@ impl Device {
     pub fn download(&self, from: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         check_range("download", from, offset, out.len())?;
         self.check_computed(Some(from))?;
+        check_reads([from].into_iter())?;
         self.0.counters.downloaded.fetch_add(out.len() as u64, Ordering::Relaxed);
         if out.is_empty() {
             self.finish()
@@ -251,6 +284,9 @@ impl Device {
         if bytes == 0 {
             return Ok(());
         }
+        self.0.recorder.check_owner([from, to].into_iter())?;
+        check_reads([from].into_iter())?;
+        to.written();
         let run = self.0.recorder.command(|touch| {
             let (from, to) = (touch(from, Access::Read), touch(to, Access::Write));
             Command::Copy { from: (from, from_offset), to: (to, to_offset), bytes }
@@ -262,11 +298,22 @@ impl Device {
     }
 
     /// Repeats `pattern` (1, 2, 4, 8 or 16 bytes) over the whole buffer.
+    ///
+    /// # Errors
+    /// `Shape` for a pattern of another size, and where the buffer is no whole number of them.
     pub fn fill(&self, to: &Buffer, pattern: &[u8]) -> Result<()> {
-        let bytes = to.bytes() / pattern.len() * pattern.len();
+        let bytes = to.bytes();
+        if ![1, 2, 4, 8, 16].contains(&pattern.len()) || !bytes.is_multiple_of(pattern.len()) {
+            return Err(Error::shape(format!(
+                "fill: a pattern of {} bytes over a buffer of {bytes} bytes; expected 1, 2, 4, 8 or 16 bytes that divide it",
+                pattern.len()
+            )));
+        }
         if bytes == 0 {
-            Ok(())
-        } else if self.0.settings.keep_memory {
+            return Ok(());
+        }
+        to.written();
+        if self.0.settings.keep_memory {
             // Oclgrind 21.10 takes what a fill wrote for unwritten.
             self.upload(to, 0, &pattern.repeat(bytes / pattern.len()))
         } else {
@@ -285,16 +332,16 @@ impl Device {
         }
     }
 
-    /// Enqueues a kernel; timed when profiling. `beside` is what it reads by addresses it was told; that and `note` are for
-    /// whoever records it.
+    /// Enqueues a kernel; timed when profiling.
     pub fn launch(
         &self,
         kernel: &KernelHandle,
         args: &[Argument],
         range: Range,
         label: Label,
-        (beside, note): (&[Buffer], Option<&Note>),
+        effects: Effects<'_>,
     ) -> Result<()> {
+        self.touch(args, effects)?;
         let run = self.0.recorder.command(|touch| {
             let args = args.iter().map(|arg| match arg {
                 Argument::Memory(buffer, access) => Recorded::Memory(touch(buffer, *access)),
@@ -302,8 +349,8 @@ impl Device {
                 Argument::Local(bytes) => Recorded::Local(*bytes),
             });
             let (kernel, args) = (kernel.clone(), args.collect());
-            let beside = beside.iter().map(|buffer| touch(buffer, Access::Read)).collect();
-            Command::Launch { kernel, args, beside, range, label, note: note.cloned() }
+            let beside = effects.reads.iter().map(|buffer| touch(buffer, Access::Read)).collect();
+            Command::Launch { kernel, args, beside, range, label, note: effects.note.cloned() }
         });
         if !run {
             return Ok(());
@@ -319,6 +366,29 @@ impl Device {
                 self.launched(label, range, |timed| self.driver().launch(kernel, &args, range, timed))
             }
         }
+    }
+
+    /// Checks what a launch reads, and counts what it writes.
+    fn touch(&self, args: &[Argument], effects: Effects<'_>) -> Result<()> {
+        let memory = |wanted: Access| {
+            args.iter().filter_map(move |arg| match arg {
+                Argument::Memory(buffer, access) if *access == wanted => Some(buffer),
+                _ => None,
+            })
+        };
+        self.0
+            .recorder
+            .check_owner(memory(Access::Read).chain(memory(Access::Write)).chain(effects.reads))?;
+        check_reads(memory(Access::Read).chain(effects.reads))?;
+        for buffer in memory(Access::Write) {
+            let mut parts =
+                effects.changes.iter().filter(|part| part.whole().same(buffer.whole())).peekable();
+            match parts.peek() {
+                Some(_) => parts.for_each(Buffer::written),
+                None => buffer.written(),
+            }
+        }
+        Ok(())
     }
 
     /// Enqueues a launch whose arguments are [bound](Driver::bind); timed when profiling.
@@ -442,12 +512,17 @@ fn nowhere(serial: Serial, bytes: usize) -> Block {
 /// Restores the tag that was in force before.
 pub struct TagGuard {
     device: Device,
-    before: &'static str,
+    thread: ThreadId,
+    before: Option<&'static str>,
 }
 
 impl Drop for TagGuard {
     fn drop(&mut self) {
-        *self.device.0.tag.lock().unwrap_or_else(PoisonError::into_inner) = self.before;
+        let mut tags = self.device.tags();
+        match self.before {
+            Some(before) => tags.insert(self.thread, before),
+            None => tags.remove(&self.thread),
+        };
     }
 }
 
@@ -455,6 +530,14 @@ impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({})", self.capabilities().id)
     }
+}
+
+/// Sizes near the largest number wrap where they are rounded up to the pool's classes.
+fn check_size(bytes: usize) -> Result<()> {
+    if bytes <= isize::MAX.cast_unsigned() / 2 {
+        return Ok(());
+    }
+    Err(Error::memory(format!("a buffer of {bytes} bytes is larger than memory can be")))
 }
 
 fn check_range(what: &str, buffer: &Buffer, offset: usize, bytes: usize) -> Result<()> {

@@ -11,6 +11,7 @@ pub mod host;
 pub mod null;
 pub mod record;
 pub mod sim;
+pub mod version;
 
 mod buffer;
 mod capabilities;
@@ -26,7 +27,7 @@ mod timeline;
 pub use aethercl::counted;
 pub use buffer::Buffer;
 pub use capabilities::{Capabilities, DeviceKind};
-pub use device::{Device, Label, TagGuard};
+pub use device::{Device, Effects, Label, TagGuard};
 pub use error::{Error, ErrorKind, Result};
 pub use files::check_writable;
 pub use host::{MappedFile, available_memory};

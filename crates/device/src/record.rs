@@ -323,6 +323,26 @@ impl Recorder {
         self.here(|s| s.captures()).unwrap_or(false)
     }
 
+    /// Refuses to touch what another thread's capture made: it has no contents yet, and the capture may use its memory again.
+    ///
+    /// # Errors
+    /// `Unsupported` for such a buffer.
+    pub fn check_owner<'a>(&self, mut buffers: impl Iterator<Item = &'a Buffer>) -> Result<()> {
+        if !self.on.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let state = self.state();
+        let here = std::thread::current().id();
+        let Some(state) = state.as_ref().filter(|s| s.captures() && s.thread != here) else { return Ok(()) };
+        match buffers.any(|b| b.whole().serial().is_some_and(|(number, _)| number == state.number)) {
+            true => Err(Error::unsupported(
+                "capture: a buffer of a step that another thread is capturing has no contents yet; use it after the capture and a \
+                 replay",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Notes a command that `make` describes; whether it is to run as well.
     pub fn command(&self, make: impl FnOnce(&mut dyn FnMut(&Buffer, Access) -> Touched) -> Command) -> bool {
         let noted = self.here(|s| {

@@ -9,7 +9,7 @@ use crate::programs::Programs;
 use crate::tune::Tuning;
 use netcl_device::driver::{Access, Range};
 use netcl_device::record::{Argument, Note};
-use netcl_device::{Buffer, Device, Error, ErrorKind, Label, Result};
+use netcl_device::{Buffer, Device, Effects, Error, ErrorKind, Label, Result};
 use std::cell::RefCell;
 
 /// Something a launch can bind: a buffer from an offset on.
@@ -117,6 +117,7 @@ struct Parts {
     bytes: u64,
     flops: u64,
     beside: Vec<Buffer>,
+    changes: Vec<Buffer>,
     note: Option<Note>,
     error: Option<Error>,
 }
@@ -127,8 +128,10 @@ impl Parts {
         self.defines.clear();
         self.slots.clear();
         self.beside.clear();
+        self.changes.clear();
         let (defines, slots) = (std::mem::take(&mut self.defines), std::mem::take(&mut self.slots));
-        *self = Self { defines, slots, ..Self::default() };
+        let changes = std::mem::take(&mut self.changes);
+        *self = Self { defines, slots, changes, ..Self::default() };
         // A thread that ends has no place left to put them.
         let _ = SPARE.try_with(|spare| spare.borrow_mut().push(self));
     }
@@ -220,6 +223,13 @@ impl<'a> Launch<'a> {
         self.parts.beside.push(operand.buffer().clone());
         self
     }
+    /// Of the buffer that this is a window of, and that the launch writes, only this and others that are named so change. Whoever
+    /// keeps the rest is not told that it was overwritten.
+    #[must_use]
+    pub fn changes(mut self, part: &Buffer) -> Self {
+        self.parts.changes.push(part.clone());
+        self
+    }
     /// A scalar argument.
     #[must_use]
     pub fn scalar(mut self, value: impl Into<Scalar>) -> Self {
@@ -303,8 +313,9 @@ impl<'a> Launch<'a> {
         let built = Programs::of(&device).get(&device, self.kernel, self.entry, &self.parts.defines)?;
         let Parts { bytes, flops, .. } = *self.parts;
         let label = Label { name: self.entry, variant: self.kernel.name, bytes, flops };
-        let beside = (&self.parts.beside[..], self.parts.note.as_ref());
-        device.launch(&built, &self.parts.slots, range, label, beside)
+        let Parts { beside, changes, note, .. } = &*self.parts;
+        let effects = Effects { reads: beside, changes, note: note.as_ref() };
+        device.launch(&built, &self.parts.slots, range, label, effects)
     }
 
     fn range(&self, wg: usize) -> Option<Range> {
@@ -316,6 +327,6 @@ impl<'a> Launch<'a> {
         if groups.contains(&0) {
             return None;
         }
-        Some(Range { global: std::array::from_fn(|i| groups[i] * local[i]), local })
+        Some(Range { global: std::array::from_fn(|i| groups[i].saturating_mul(local[i])), local })
     }
 }

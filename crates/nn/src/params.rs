@@ -72,6 +72,8 @@ pub struct Params {
     seed: u64,
     list: Vec<Tensor>,
     arenas: Vec<Arena>,
+    /// Whether only shapes are noted: the first pass of [`Params::build`].
+    counting: bool,
 }
 
 struct Arena {
@@ -79,12 +81,47 @@ struct Arena {
     used: usize,
 }
 
+/// Elements that an arena has at most beyond what was asked for.
+const LATER_ARENA: usize = 1 << 24;
+
+/// Elements up to where the next parameter may start.
+fn step(count: usize) -> Option<usize> {
+    count.checked_next_multiple_of(ALIGN)
+}
+
+fn too_many(what: &str) -> Error {
+    Error::memory(format!("parameters: {what} has more elements than memory can have"))
+}
+
 impl Params {
-    /// For a model of about `elements` parameters of type `dtype` whose first values are drawn from `seed`.
-    pub fn new(device: &Device, dtype: DType, elements: usize, seed: u64) -> Result<Self> {
-        let mut params = Self { device: device.clone(), dtype, seed, list: Vec::new(), arenas: Vec::new() };
-        params.grow(elements)?;
-        Ok(params)
+    /// No parameters yet; those to come are of type `dtype`, with first values drawn from `seed`. Arenas are added as they are
+    /// needed, each at least as large as all before it. [`Params::build`] makes one of the right size.
+    pub fn new(device: &Device, dtype: DType, seed: u64) -> Self {
+        let (device, list, arenas) = (device.clone(), Vec::new(), Vec::new());
+        Self { device, dtype, seed, list, arenas, counting: false }
+    }
+
+    /// A model and its parameters, side by side in one arena of the size they take, as far as one allocation goes.
+    ///
+    /// `make` runs twice and has to make the same parameters both times. In the first run, which counts, they are zeros without
+    /// memory of their own.
+    ///
+    /// # Errors
+    /// Those of `make`; `Memory` when the device has no room.
+    pub fn build<M>(
+        device: &Device,
+        dtype: DType,
+        seed: u64,
+        mut make: impl FnMut(&mut Self) -> Result<M>,
+    ) -> Result<(Self, M)> {
+        let mut counted = Self { counting: true, ..Self::new(device, dtype, seed) };
+        drop(make(&mut counted)?);
+        let mut params = Self::new(device, dtype, seed);
+        let room = counted.list.iter().try_fold(0usize, |room, t| room.checked_add(step(t.count())?));
+        drop(counted);
+        params.grow(room.ok_or_else(|| too_many("a model"))?)?;
+        let model = make(&mut params)?;
+        Ok((params, model))
     }
 
     /// The device they live on.
@@ -102,9 +139,15 @@ impl Params {
                 other.shape()
             )));
         }
-        let step = count.next_multiple_of(ALIGN);
-        if self.arenas.last().is_none_or(|a| a.used + step > a.whole.count()) {
-            self.grow(step)?;
+        let step = step(count).ok_or_else(|| too_many(name))?;
+        if self.counting {
+            let one = Tensor::zeros(&self.device, Shape::default(), self.dtype)?;
+            self.list.push(one.expand(shape)?.parameter(name));
+            return Ok(self.list[self.list.len() - 1].clone());
+        }
+        if self.arenas.last().is_none_or(|a| step > a.whole.count() - a.used) {
+            let before: usize = self.arenas.iter().map(|a| a.whole.count()).sum();
+            self.grow(step.max(before.min(LATER_ARENA)))?;
         }
         let Some(arena) = self.arenas.last_mut() else { return Err(Error::internal("no arena")) };
         let window = arena.whole.window(arena.used, shape)?;
@@ -123,7 +166,7 @@ impl Params {
         let _tag = self.device.tag("parameters");
         let limit =
             usize::try_from(self.device.capabilities().max_alloc).unwrap_or(usize::MAX) / self.dtype.size();
-        let room = (elements).next_multiple_of(ALIGN).min(limit / ALIGN * ALIGN).max(ALIGN);
+        let room = step(elements).ok_or_else(|| too_many("an arena"))?.min(limit / ALIGN * ALIGN).max(ALIGN);
         let whole = Tensor::zeros(&self.device, [room], self.dtype)?;
         self.arenas.push(Arena { whole, used: 0 });
         Ok(())
@@ -154,6 +197,42 @@ impl Params {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A model of a user who never counted anything.
+    fn layers(params: &mut Params) -> Result<Vec<Tensor>> {
+        let sizes = [(300, 5), (7, 7), (1, 1000)];
+        let make =
+            |(i, (a, b)): (usize, (usize, usize))| params.make(&format!("w{i}"), [a, b], Init::Normal(1.0));
+        sizes.into_iter().enumerate().map(make).collect()
+    }
+
+    #[test]
+    fn a_builder_counts_and_makes_one_arena_of_the_right_size() {
+        let device = netcl_tensor::suite::test_device().unwrap();
+        let before = device.memory().live;
+        let (params, made) = Params::build(&device, DType::F32, 7, layers).unwrap();
+        let sizes: Vec<(usize, usize)> = params.arenas().map(|(whole, used)| (whole.count(), used)).collect();
+        assert_eq!(sizes, [(1536 + 256 + 1024, 1536 + 256 + 1024)]);
+        assert_eq!(params.count(), 1500 + 49 + 1000);
+        assert!(device.memory().live - before < 2 * 4 * sizes[0].0, "the counting run keeps nothing");
+        // One by one: more arenas, the same values.
+        let mut single = Params::new(&device, DType::F32, 7);
+        let again = layers(&mut single).unwrap();
+        assert!(single.arenas().count() > 1);
+        for (a, b) in made.iter().zip(&again) {
+            assert!(a.is_contiguous() && a.to_bytes().unwrap() == b.to_bytes().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_count_that_wraps_is_refused() {
+        let device = netcl_tensor::suite::test_device().unwrap();
+        for shape in [[1 << 62, 4], [usize::MAX, 1]] {
+            let make = |p: &mut Params| p.make("w", shape, Init::Zeros).map(drop);
+            assert!(Params::build(&device, DType::F32, 7, make).is_err());
+            assert!(make(&mut Params::new(&device, DType::F32, 7)).is_err());
+        }
+    }
 
     #[test]
     fn values_follow_the_recipe() {

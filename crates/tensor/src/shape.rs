@@ -16,14 +16,14 @@ impl Shape {
     pub fn rank(&self) -> usize {
         self.0.len()
     }
-    /// Number of elements.
+    /// Number of elements; `usize::MAX` where it is larger than that, which no tensor has.
     pub fn count(&self) -> usize {
-        self.0.iter().product()
+        product(&self.0)
     }
     /// Seen as rows over the last axis: `(R, N)`. A scalar is one row of one.
     pub fn rows_cols(&self) -> (usize, usize) {
         match self.0.split_last() {
-            Some((n, outer)) => (outer.iter().product(), *n),
+            Some((n, outer)) => (product(outer), *n),
             None => (1, 1),
         }
     }
@@ -53,7 +53,7 @@ impl Shape {
     pub fn strides(&self) -> Vec<usize> {
         let mut strides = vec![1; self.0.len()];
         for axis in (1..self.0.len()).rev() {
-            strides[axis - 1] = strides[axis] * self.0[axis].max(1);
+            strides[axis - 1] = usize::saturating_mul(strides[axis], self.0[axis].max(1));
         }
         strides
     }
@@ -92,6 +92,11 @@ impl Shape {
         }
         Ok(Self(out))
     }
+}
+
+/// The product of sizes, without wrapping.
+fn product(sizes: &[usize]) -> usize {
+    if sizes.contains(&0) { 0 } else { sizes.iter().fold(1, |n: usize, size| n.saturating_mul(*size)) }
 }
 
 impl From<&[usize]> for Shape {
@@ -149,7 +154,7 @@ impl Layout {
             if *size != 1 && *stride != expected {
                 return self.shape.count() == 0;
             }
-            expected *= size;
+            expected = usize::saturating_mul(expected, *size);
         }
         true
     }
@@ -158,10 +163,15 @@ impl Layout {
         if self.shape.count() == 0 {
             return 0;
         }
-        1 + self.shape.dims().iter().zip(&self.strides).map(|(n, s)| (n - 1) * s).sum::<usize>()
+        let axes = self.shape.dims().iter().zip(&self.strides);
+        axes.fold(1, |span, (n, stride)| (n - 1).saturating_mul(*stride).saturating_add(span))
     }
-    /// This layout seen in a larger shape: new and size-1 axes repeat.
+    /// This layout seen in a larger shape: new and size-1 axes repeat. `None` where it does not broadcast, or the shape has more
+    /// elements than can be counted.
     pub fn expand(&self, shape: &Shape) -> Option<Self> {
+        if shape.count() > isize::MAX.cast_unsigned() {
+            return None;
+        }
         let new = shape.rank().checked_sub(self.shape.rank())?;
         let mut strides = vec![0; shape.rank()];
         for (i, (size, stride)) in self.shape.dims().iter().zip(&self.strides).enumerate() {
@@ -189,6 +199,18 @@ mod tests {
             e.message().starts_with("mul: shapes [2, 3] and [4, 3] do not broadcast: 2 against 4"),
             "{e}"
         );
+    }
+
+    #[test]
+    fn a_count_never_wraps() {
+        let s = |d: &[usize]| Shape::from(d);
+        assert_eq!(s(&[1 << 62, 4]).count(), usize::MAX);
+        assert_eq!(s(&[1 << 62, 4, 0]).count(), 0);
+        assert_eq!(s(&[4, 1 << 62, 4]).rows_cols(), (usize::MAX, 4));
+        let scalar = Layout::contiguous(Shape::from([1]));
+        assert!(scalar.expand(&s(&[1 << 62, 4])).is_none() && scalar.expand(&s(&[1 << 40])).is_some());
+        let wide = Layout::contiguous(s(&[1 << 62, 4, 0]));
+        assert!(wide.is_contiguous() && wide.span() == 0);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod accuracy;
 mod bench;
 pub mod case;
 mod examine;
+mod overwritten;
 mod quick;
 mod sample;
 mod selftest;

@@ -4,22 +4,28 @@
 //! walking them from the highest down visits every consumer of a tensor before its producer. What a node saved is
 //! freed as the walk passes it.
 
-use crate::{DType, Error, Result, Tensor};
+use crate::{Error, Result, Tensor};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Gradients of the inputs from those of the results; a result that nothing was made of has none.
 mod accumulate;
+mod collect;
 mod recompute;
 mod rollback;
+mod saved;
+#[cfg(test)]
+mod tests;
 
 pub use accumulate::accumulate_in_place;
+use collect::{Shared, keep};
 use recompute::Again;
 pub use recompute::checkpoint;
 pub use rollback::Rollback;
+use saved::{Form, Saved, described};
 
+/// Gradients of the inputs from those of the results; a result that nothing was made of has none.
 type Backward = Box<dyn FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send>;
 
 /// A tensor's place on the tape: the node of the op that made it, and which of the op's results it is.
@@ -40,14 +46,16 @@ struct Node {
     op: &'static str,
     /// The layer of the model that was at work: see [`layer`].
     layer: u32,
-    /// Results the op has.
-    results: usize,
+    /// The op's results.
+    results: Vec<Form>,
     body: Mutex<Option<Body>>,
 }
 
 struct Body {
     inputs: Vec<Tensor>,
     backward: Backward,
+    /// What inputs and results were when the forward was done.
+    saved: Saved,
 }
 
 /// Long chains are taken apart one node at a time: dropping them recursively would exhaust the stack.
@@ -147,10 +155,12 @@ pub(crate) fn record_all<const M: usize>(
     if !records(inputs) {
         return Ok(ys);
     }
+    let saved = Saved::now(inputs.iter().copied().chain(&ys));
     let inputs = inputs.iter().map(|t| t.to_keep()).collect::<Result<Vec<_>>>()?;
-    let body = Body { inputs, backward: Box::new(backward) };
+    let body = Mutex::new(Some(Body { inputs, backward: Box::new(backward), saved }));
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let node = Arc::new(Node { number, op, layer: LAYER.get(), results: M, body: Mutex::new(Some(body)) });
+    let results = ys.iter().map(|y| (y.shape().clone(), y.dtype())).collect();
+    let node = Arc::new(Node { number, op, layer: LAYER.get(), results, body });
     let mut slot = 0;
     Ok(ys.map(|y| {
         let autograd = Autograd {
@@ -222,24 +232,6 @@ impl Tensor {
     pub fn name(&self) -> Option<&str> {
         self.0.autograd.as_ref().and_then(|a| a.name.as_deref())
     }
-    /// Asks that the gradient of a tensor that is no leaf be kept too.
-    pub fn retain_grad(&self) {
-        if let Some(a) = &self.0.autograd {
-            a.retain.store(true, Ordering::Relaxed);
-        }
-    }
-    /// The gradient collected so far.
-    pub fn grad(&self) -> Option<Self> {
-        self.0.autograd.as_ref().and_then(|a| a.grad.lock().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-    /// Replaces or, with `None`, forgets the gradient.
-    pub fn set_grad(&self, grad: Option<Self>) {
-        if let Some(a) = &self.0.autograd {
-            rollback::changing(self);
-            *a.grad.lock().unwrap_or_else(PoisonError::into_inner) = grad;
-        }
-    }
-
     /// Gradients of this scalar with respect to every leaf it depends on, added to what they have collected.
     ///
     /// # Errors
@@ -280,36 +272,30 @@ pub(crate) fn backward_all(from: &[(&Tensor, &Tensor)]) -> Result<()> {
 struct Waiting {
     open: BTreeMap<u64, Arc<Node>>,
     grads: HashMap<(u64, usize), (Tensor, Tensor)>,
+    shared: Shared,
 }
 
 fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
     let mut waiting = Waiting::default();
     from.iter().try_for_each(|(tensor, dy)| waiting.arrive(tensor, (*dy).clone()))?;
     while let Some((number, node)) = waiting.open.pop_last() {
-        let mut dys: Vec<Option<Tensor>> = Vec::with_capacity(node.results);
-        for slot in 0..node.results {
-            let found = waiting.grads.remove(&(number, slot));
-            if let Some((owner, dy)) = &found {
-                keep(owner, dy)?;
-            }
-            dys.push(found.map(|(_, dy)| dy));
-        }
+        let dys = waiting.taken(number, node.results.len())?;
         let body = node.body.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Body { inputs, backward } = body.ok_or_else(|| {
+        let body = body.ok_or_else(|| {
             Error::unsupported(format!(
                 "backward: {} was already walked and what it saved is freed; run the forward again",
                 node.op
             ))
         })?;
-        let found = within(&node, &inputs, || {
-            let whole = inputs.iter().map(Tensor::whole_again).collect::<Result<Vec<_>>>()?;
-            backward(&whole, &dys)
-        })?;
+        let (inputs, found) = node.gradients(body, &dys)?;
+        if ANOMALY.get() {
+            let dys: Vec<&Tensor> = dys.iter().flatten().collect();
+            found.iter().flatten().try_for_each(|grad| check_finite("backward", node.op, grad, &dys))?;
+        }
+        // A leaf takes a gradient as it is if it is the only one to have it.
+        drop(dys);
         for (input, grad) in inputs.iter().zip(found) {
             let Some(grad) = grad.filter(|_| input.requires_grad()) else { continue };
-            if ANOMALY.get() {
-                check_finite("backward", node.op, &grad, &dys.iter().flatten().collect::<Vec<_>>())?;
-            }
             if grad.shape() != input.shape() {
                 return Err(Error::internal(format!(
                     "backward of {}: a gradient of shape {} for an input of shape {}",
@@ -321,7 +307,37 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
             waiting.arrive(input, grad)?;
         }
     }
-    Ok(())
+    waiting.shared.settle()
+}
+
+impl Node {
+    /// Runs the backward; the inputs, and their gradients.
+    fn gradients(&self, body: Body, dys: &[Option<Tensor>]) -> Result<(Vec<Tensor>, Vec<Option<Tensor>>)> {
+        let Body { inputs, backward, mut saved } = body;
+        saved.replaced_by(inputs.len(), dys.iter().flatten());
+        let run = || {
+            within(self, &inputs, || {
+                let whole = inputs.iter().map(Tensor::whole_again).collect::<Result<Vec<_>>>()?;
+                backward(&whole, dys)
+            })
+        };
+        let found = saved.hold(run, |i| self.overwritten(&inputs, i))?;
+        Ok((inputs, found))
+    }
+
+    /// Input or result `i`, counted through both, as the beginning of an error.
+    fn overwritten(&self, inputs: &[Tensor], i: usize) -> String {
+        let layer = if self.layer == 0 { String::new() } else { format!(" in layer {}", self.layer) };
+        let tensor = match (inputs.get(i), i.checked_sub(inputs.len()).and_then(|i| self.results.get(i))) {
+            (Some(input), _) => {
+                described(&format!("input {i}"), input.name(), &(input.shape().clone(), input.dtype()))
+            }
+            (None, Some(form)) if self.results.len() == 1 => described("its result", None, form),
+            (None, Some(form)) => described(&format!("its result {}", i - inputs.len()), None, form),
+            (None, None) => "a tensor".into(),
+        };
+        format!("backward of {}{layer}: {tensor}", self.op)
+    }
 }
 
 /// Runs a node's backward as the layer and the op it belongs to.
@@ -334,10 +350,19 @@ fn within<R>(node: &Node, inputs: &[Tensor], f: impl FnOnce() -> R) -> R {
 }
 
 impl Waiting {
+    /// The gradients of a node's results.
+    fn taken(&mut self, number: u64, results: usize) -> Result<Vec<Option<Tensor>>> {
+        let take = |slot: usize| match self.grads.remove(&(number, slot)) {
+            Some((owner, dy)) => keep(&owner, dy).map(Some),
+            None => Ok(None),
+        };
+        (0..results).map(take).collect()
+    }
+
     /// A gradient reaches `tensor`: leaves keep it, others wait for their turn in the walk.
     fn arrive(&mut self, tensor: &Tensor, grad: Tensor) -> Result<()> {
         let Some(autograd) = &tensor.0.autograd else { return Ok(()) };
-        let Some(node) = &autograd.node else { return keep(tensor, &grad) };
+        let Some(node) = &autograd.node else { return self.shared.arrive(tensor, grad) };
         let at = (node.number, autograd.slot);
         let sum = match self.grads.remove(&at) {
             Some((_, before)) => before.add(&grad)?,
@@ -347,20 +372,4 @@ impl Waiting {
         self.open.entry(node.number).or_insert_with(|| Arc::clone(node));
         Ok(())
     }
-}
-
-/// Adds to the collected gradient of a leaf or a tensor that was asked to retain it.
-fn keep(tensor: &Tensor, grad: &Tensor) -> Result<()> {
-    let Some(autograd) = &tensor.0.autograd else { return Ok(()) };
-    if !autograd.retain.load(Ordering::Relaxed) {
-        return Ok(());
-    }
-    let before = tensor.grad();
-    let sum = match before {
-        Some(before) => accumulate::sum(&before, grad)?,
-        None => grad.clone(),
-    };
-    debug_assert!(sum.dtype() == tensor.dtype() || sum.dtype() == DType::F32);
-    tensor.set_grad(Some(sum));
-    Ok(())
 }

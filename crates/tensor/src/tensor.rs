@@ -33,7 +33,7 @@ impl Tensor {
     /// Uninitialised, contiguous.
     pub fn empty(device: &Device, shape: impl Into<Shape>, dtype: DType) -> Result<Self> {
         let shape = shape.into();
-        let bytes = shape.dims().iter().try_fold(dtype.size(), |n, d| n.checked_mul(*d));
+        let bytes = shape.count().checked_mul(dtype.size());
         let bytes = bytes.ok_or_else(|| {
             Error::memory(format!("a tensor of shape {shape} is larger than memory can be"))
         })?;
@@ -79,7 +79,7 @@ impl Tensor {
     /// From bytes in the storage type's little-endian layout.
     pub fn from_bytes(device: &Device, shape: impl Into<Shape>, bytes: &[u8], dtype: DType) -> Result<Self> {
         let shape = shape.into();
-        if bytes.len() != shape.count() * dtype.size() {
+        if Some(bytes.len()) != shape.count().checked_mul(dtype.size()) {
             return Err(Error::shape(format!(
                 "{} of {dtype} given for shape {shape}, which has {}",
                 counted(bytes.len() / dtype.size(), "element"),
@@ -96,7 +96,7 @@ impl Tensor {
     }
     /// Overwrites the elements with bytes from the host. The tensor must be contiguous.
     pub fn set_bytes(&self, bytes: &[u8]) -> Result<()> {
-        if bytes.len() != self.count() * self.dtype().size() || !self.is_contiguous() {
+        if Some(bytes.len()) != self.count().checked_mul(self.dtype().size()) || !self.is_contiguous() {
             return Err(Error::shape(format!(
                 "{} bytes cannot overwrite a tensor of shape {} and type {}",
                 bytes.len(),
@@ -235,10 +235,13 @@ impl Tensor {
     /// `Shape` when they do not fit; the driver's error when `start` is not where a sub-buffer may begin.
     pub fn window(&self, start: usize, shape: impl Into<Shape>) -> Result<Self> {
         let shape = shape.into();
-        if !self.is_contiguous() || start + shape.count() > self.count() {
+        let end = start.checked_add(shape.count());
+        if !self.is_contiguous() || end.is_none_or(|end| end > self.count()) {
+            let gaps = if self.is_contiguous() { "" } else { ", which is not contiguous" };
             return Err(Error::shape(format!(
-                "window: {shape} from element {start} of a tensor of shape {}",
-                self.shape()
+                "window: shape {shape} from element {start} of a tensor of shape {}{gaps}; expected a part of its {} elements",
+                self.shape(),
+                self.count()
             )));
         }
         let size = self.dtype().size();

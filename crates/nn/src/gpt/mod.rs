@@ -40,33 +40,32 @@ impl Gpt {
     pub fn new(device: &Device, config: GptConfig, dtype: DType, seed: u64) -> Result<Self> {
         config.validate().map_err(|e| e.context("gpt"))?;
         config.check_memory(device, dtype)?;
-        // Every start is aligned: room for that beside the elements.
-        let room = config.parameters() + (16 * config.layers + 8) * crate::params::ALIGN;
-        let mut params = Params::new(device, dtype, room, seed)?;
-        let p = &mut params;
-        let wte = Embedding::new(p, "transformer.wte", config.vocab, config.width, 0.02)?;
-        let wpe = Embedding::new(p, "transformer.wpe", config.context, config.width, 0.02)?;
-        let options = BlockOptions {
-            width: config.width,
-            heads: config.heads,
-            bias: config.bias,
-            eps: config.eps,
-            inner: config.inner(),
-            activation: config.variant.activation,
-            scale: None,
-            proj_std: 0.02 / (2.0 * config.layers as f32).sqrt(),
-        };
-        let blocks = (0..config.layers)
-            .map(|i| {
-                let scale = config.variant.attention_scale(i, config.width / config.heads);
-                TransformerBlock::new(p, &format!("transformer.h.{i}"), BlockOptions { scale, ..options }, i)
-            })
-            .collect::<Result<_>>()?;
-        let ln_f = LayerNorm::new(p, "transformer.ln_f", config.width, config.bias, config.eps)?;
-        let lm_head = match config.variant.tied {
-            true => None,
-            false => Some(Embedding::new(p, "lm_head", config.vocab, config.width, 0.02)?),
-        };
+        let (params, (wte, wpe, blocks, ln_f, lm_head)) = Params::build(device, dtype, seed, |p| {
+            let wte = Embedding::new(p, "transformer.wte", config.vocab, config.width, 0.02)?;
+            let wpe = Embedding::new(p, "transformer.wpe", config.context, config.width, 0.02)?;
+            let options = BlockOptions {
+                width: config.width,
+                heads: config.heads,
+                bias: config.bias,
+                eps: config.eps,
+                inner: config.inner(),
+                activation: config.variant.activation,
+                scale: None,
+                proj_std: 0.02 / (2.0 * config.layers as f32).sqrt(),
+            };
+            let blocks: Vec<TransformerBlock> = (0..config.layers)
+                .map(|i| {
+                    let scale = config.variant.attention_scale(i, config.width / config.heads);
+                    TransformerBlock::new(p, &format!("transformer.h.{i}"), BlockOptions { scale, ..options }, i)
+                })
+                .collect::<Result<_>>()?;
+            let ln_f = LayerNorm::new(p, "transformer.ln_f", config.width, config.bias, config.eps)?;
+            let lm_head = match config.variant.tied {
+                true => None,
+                false => Some(Embedding::new(p, "lm_head", config.vocab, config.width, 0.02)?),
+            };
+            Ok((wte, wpe, blocks, ln_f, lm_head))
+        })?;
         let positions: Vec<u32> = (0..config.context as u32).collect();
         let positions = Tensor::from_u32(device, [config.context], &positions)?;
         Ok(Self { config, params, wte, wpe, blocks, ln_f, lm_head, positions })

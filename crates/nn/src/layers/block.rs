@@ -70,8 +70,8 @@ impl Mlp {
         let before = self.c_fc.forward(x)?; // (.., inner)
         let mut hidden = self.activation.apply(&before)?;
         if mode.recompute >= Recompute::Gelu {
-            let (before, activation) = (before.detach(), self.activation);
-            hidden = hidden.made_again_by(move || activation.apply(&before));
+            let activation = self.activation;
+            hidden = hidden.made_again_by([&before], move |[before]| activation.apply(before));
         }
         dropout(&self.c_proj.forward(&hidden)?, mode, self.site)
     }

@@ -76,7 +76,7 @@ mod tests {
 
     fn params() -> Params {
         let device = Device::open("sim", &Settings::default()).unwrap();
-        Params::new(&device, DType::F32, 4096, 1).unwrap()
+        Params::new(&device, DType::F32, 1)
     }
 
     #[test]

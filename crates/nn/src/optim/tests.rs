@@ -8,10 +8,12 @@ const SGD: Rule = Rule::Sgd { momentum: 0.9, dampening: 0.0, nesterov: false };
 
 /// A matrix, a bias of an odd size, and a parameter that did not fit into their arena.
 fn params(dtype: DType) -> Params {
-    let mut params = Params::new(&test_device().unwrap(), dtype, 600, 7).unwrap();
-    for (name, shape) in [("c_fc.weight", vec![5, 7]), ("c_fc.bias", vec![7]), ("wpe.weight", vec![3, 333])] {
-        params.make(name, shape, Init::Normal(1.0)).unwrap();
-    }
+    let normal = Init::Normal(1.0);
+    let two =
+        |p: &mut Params| Ok([p.make("c_fc.weight", [5, 7], normal)?, p.make("c_fc.bias", [7], normal)?]);
+    let (mut params, _) = Params::build(&test_device().unwrap(), dtype, 7, two).unwrap();
+    params.make("wpe.weight", [3, 333], normal).unwrap();
+    assert_eq!(params.arenas().count(), 2);
     params
 }
 

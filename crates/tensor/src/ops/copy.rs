@@ -13,7 +13,7 @@ static ROWS: Kernel = Kernel::new("copy_rows", include_str!("copy_rows.cl"))
     .tune_cpu(&[("WG", &[1])]);
 
 /// A contiguous copy. Integers move as the bits of floats.
-pub(super) fn copy(x: &Tensor) -> Result<Tensor> {
+pub(crate) fn copy(x: &Tensor) -> Result<Tensor> {
     let y = x.empty_like()?;
     if y.count() == 0 {
         return Ok(y);

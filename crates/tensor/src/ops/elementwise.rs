@@ -201,6 +201,7 @@ impl Op<1> for Unary {
         Ok((y, saved))
     }
     fn backward(&self, [x]: [&Tensor; 1], saved: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        let [saved] = read(["x0"], self.row.dx, [saved], dy);
         Ok([Some(map(self.row.dx, &[saved, dy], &self.scalars, x.shape(), x.dtype())?)])
     }
     fn reference(&self, [x]: [&Array; 1]) -> Array {
@@ -250,7 +251,10 @@ impl Op<2> for Binary {
             }
             let full = match expression {
                 "" => dy.clone(),
-                _ => map(expression, &[a, b, dy], &[], dy.shape(), dy.dtype())?,
+                _ => {
+                    let [a, b] = read(["x0", "x1"], expression, [a, b], dy);
+                    map(expression, &[a, b, dy], &[], dy.shape(), dy.dtype())?
+                }
             };
             full.sum_to(of.shape()).map(Some)
         };
@@ -310,6 +314,16 @@ fn extreme_pairs(name: &str) -> [&'static [f64]; 2] {
         // The last sum, or difference, overflows.
         _ => [&[1e30, -1e30, 1e-30, 3e38, 3e38], &[1e30, 3e30, 2e-30, 3e38, -3e38]],
     }
+}
+
+/// The operands that a derivative mentions; `dy` in the place of the others, which may have been overwritten by now.
+fn read<'a, const N: usize>(
+    names: [&str; N],
+    expression: &str,
+    operands: [&'a Tensor; N],
+    dy: &'a Tensor,
+) -> [&'a Tensor; N] {
+    std::array::from_fn(|i| if expression.contains(names[i]) { operands[i] } else { dy })
 }
 
 fn unary(name: &'static str, x: &Tensor, scalars: &[f32]) -> Result<Tensor> {

@@ -129,7 +129,8 @@ impl Tensor {
     /// Views of these lengths along `axis`, in order; they add up to its size.
     pub fn split(&self, lengths: &[usize], axis: isize) -> Result<Vec<Self>> {
         let at = self.shape().axis("split", axis)?;
-        if lengths.iter().sum::<usize>() != self.dims()[at] {
+        let sum = lengths.iter().try_fold(0usize, |sum, n| sum.checked_add(*n));
+        if sum != Some(self.dims()[at]) {
             return Err(Error::shape(format!(
                 "split: lengths {lengths:?} of axis {axis} of shape {} do not add up to {}",
                 self.shape(),

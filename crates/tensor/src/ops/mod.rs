@@ -23,6 +23,8 @@ mod special_values;
 #[cfg(test)]
 mod threads;
 
+pub(crate) use copy::copy as copied;
+
 /// An operation of `N` tensors with one result: forward, gradient, f64 reference and samples in one place.
 pub trait Op<const N: usize>: Clone + Send + 'static {
     /// Name, as errors, profiler and suite say it.
@@ -57,7 +59,7 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
         check::one_device(name, &inputs)?;
         let forward = || tape::no_grad(|| self.forward(inputs));
         let (y, saved) = match inputs.first() {
-            Some(x) => x.device().within((tape::current_layer(), Self::NAME), forward)?,
+            Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
         };
         tape::record(name, &inputs, y, move |inputs, dy| {
@@ -105,7 +107,7 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
         check::one_device(name, &inputs)?;
         let forward = || tape::no_grad(|| self.forward(inputs));
         let (ys, saved) = match inputs.first() {
-            Some(x) => x.device().within((tape::current_layer(), Self::NAME), forward)?,
+            Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
         };
         tape::record_all(name, &inputs, ys, move |inputs, dys| {

@@ -264,6 +264,7 @@ impl Update {
     fn update(&self, plan: &Plan, batch: &Batch, grads: &[Tensor]) -> Result<()> {
         let arena = &self.arenas[batch.arena];
         let launch = self.launch("optimizer_update", plan, batch).groups(batch.groups);
+        let launch = batch.changes(launch, &self.entries);
         let mut launch = arena.bind(launch, batch.elements).scalar(arena.base).read(&self.control.memory);
         for value in self.rule.scalars() {
             launch = launch.scalar(value as f32);

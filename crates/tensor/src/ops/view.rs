@@ -175,7 +175,11 @@ impl Op<1> for Expand {
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
         let layout = x.layout().expand(&self.shape);
         let layout = layout.ok_or_else(|| {
-            Error::shape(format!("expand: shape {} does not broadcast to {}", x.shape(), self.shape))
+            let why = match self.shape.count() > isize::MAX.cast_unsigned() {
+                true => ", which has more elements than can be counted",
+                false => "",
+            };
+            Error::shape(format!("expand: shape {} does not broadcast to {}{why}", x.shape(), self.shape))
         })?;
         Ok((x.with_layout(layout), ()))
     }

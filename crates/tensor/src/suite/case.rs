@@ -1,5 +1,6 @@
 //! One sample in one storage type and one layout, and how it is compared with its reference.
 
+use super::overwritten;
 use super::sample::{Input, Layouts, Sample, Step};
 use crate::array::Array;
 use crate::graph::Graph;
@@ -152,7 +153,11 @@ impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
         if depth == Depth::Repeated {
             return Ok(());
         }
-        replayed(sample, &inputs, &dys, (&ys, &grads))
+        replayed(sample, &inputs, &dys, (&ys, &grads))?;
+        match layouts == Layouts::Contiguous && self.dtype == DType::F32 {
+            true => overwritten::check(sample, &inputs, &dys, &grads),
+            false => Ok(()),
+        }
     }
 
     /// That of input `i`; `dys` are the same in every run.
@@ -241,7 +246,7 @@ fn pass<O: MultiOp<N, M>, const N: usize, const M: usize>(
     Ok((ys.map(|y| y.detach()), inputs.iter().map(Tensor::grad).collect()))
 }
 
-fn upload_like(ys: &[Tensor], data: &[Array]) -> Result<Vec<Tensor>> {
+pub(super) fn upload_like(ys: &[Tensor], data: &[Array]) -> Result<Vec<Tensor>> {
     let place = |(y, dy): (&Tensor, &Array)| {
         let data: Vec<f32> = dy.data.iter().map(|v| *v as f32).collect();
         Tensor::from_f32(y.device(), y.shape(), &data, y.dtype())
@@ -304,7 +309,7 @@ fn compare(what: &str, got: &Tensor, expected: &Array, (tolerance, pointwise): (
     Ok(())
 }
 
-fn same_bits(what: &str, a: &Tensor, b: &Tensor) -> Result<()> {
+pub(super) fn same_bits(what: &str, a: &Tensor, b: &Tensor) -> Result<()> {
     if a.to_bytes()? == b.to_bytes()? {
         return Ok(());
     }

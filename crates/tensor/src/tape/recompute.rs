@@ -1,11 +1,13 @@
 //! Results that are made again in the backward pass instead of being kept: memory for time. The same launches make them, so
 //! nothing changes but when memory is in use (Chen et al., "Training deep nets with sublinear memory cost", 2016).
 
+use super::saved::{Saved, described};
 use super::{Autograd, RECORDING, Restore, record};
 use crate::{Result, Tensor};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+/// How to make a tensor again.
 pub(super) type Again = Arc<dyn Fn() -> Result<Tensor> + Send + Sync>;
 
 /// `f(x)`, of which the tape keeps x alone: the backward runs `f` again, with recording, and walks back through that.
@@ -37,12 +39,26 @@ pub fn checkpoint(
 }
 
 impl Tensor {
-    /// The same tensor, of which the tape keeps only how to make it again: `again` gives its elements, off the tape. Where nothing is
-    /// recorded the tensor stays as it is.
+    /// The same tensor, of which the tape keeps only how to make it again: `again` gives its elements from those of `sources`, off
+    /// the tape. Where nothing is recorded the tensor stays as it is. Sources that were overwritten by then are an error.
     #[must_use]
-    pub fn made_again_by(&self, again: impl Fn() -> Result<Self> + Send + Sync + 'static) -> Self {
-        let Some(Autograd { node: Some(_), .. }) = &self.0.autograd else { return self.clone() };
-        self.on_tape(self, Some(Arc::new(again)), false)
+    pub fn made_again_by<const N: usize>(
+        &self,
+        sources: [&Self; N],
+        again: impl Fn([&Self; N]) -> Result<Self> + Send + Sync + 'static,
+    ) -> Self {
+        let Some(Autograd { node: Some(node), .. }) = &self.0.autograd else { return self.clone() };
+        let (op, saved) = (node.op, Saved::now(sources.into_iter()));
+        let sources = sources.map(Self::detach);
+        let make = move || {
+            let error = |i: usize| {
+                let source: &Self = &sources[i.min(N - 1)];
+                let form = (source.shape().clone(), source.dtype());
+                format!("{op}, made again: {}", described(&format!("source {i}"), None, &form))
+            };
+            saved.clone().hold(|| again(sources.each_ref()), error)
+        };
+        self.on_tape(self, Some(Arc::new(make)), false)
     }
 
     /// `memory` in this tensor's place on the tape.

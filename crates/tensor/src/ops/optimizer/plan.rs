@@ -104,6 +104,10 @@ impl Plan {
 }
 
 impl Batch {
+    /// Names what the update changes: an arena may hold parameters that others train.
+    pub fn changes<'a>(&self, launch: Launch<'a>, entries: &[Entry]) -> Launch<'a> {
+        self.members.iter().fold(launch, |launch, i| launch.changes(entries[*i].param.storage()))
+    }
     /// Binds the table and the gradients.
     pub fn gradients<'a>(&self, launch: Launch<'a>, plan: &Plan, grads: &[Tensor]) -> Launch<'a> {
         let count = self.members.len();

@@ -1,0 +1,281 @@
+//! What may change between forward and backward, who owns a gradient, and what threads may do.
+
+use crate::ops::attention::{AttentionOptions, attention};
+use crate::ops::join::cat;
+use crate::ops::layer_norm::layer_norm;
+use crate::ops::map::map_into;
+use crate::ops::matmul::{linear, matmul};
+use crate::ops::optimizer::{Entry, Rule, Update};
+use crate::ops::rms_norm::rms_norm;
+use crate::suite::test_device;
+use crate::{DType, Device, Result, Tensor};
+
+mod threads;
+
+fn tensor(device: &Device, shape: &[usize], first: f32) -> Tensor {
+    let count: usize = shape.iter().product();
+    let data: Vec<f32> = (0..count).map(|i| 0.2 + (first + i as f32 * 0.37) % 0.8).collect();
+    Tensor::from_f32(device, shape, &data, DType::F32).unwrap()
+}
+
+/// The case it was found with: the gradient was 20 in silence, where 4 was right.
+#[test]
+fn a_saved_tensor_that_was_overwritten_is_an_error_and_not_a_wrong_gradient() {
+    let device = test_device().unwrap();
+    let x = Tensor::from_f32(&device, [1], &[2.0], DType::F32).unwrap().parameter("x");
+    let y = x.square().unwrap();
+    x.set_f32(&[10.0]).unwrap();
+    let e = y.backward().unwrap_err();
+    let expected = "backward of square: input 0 (x), a tensor of shape [1] and type f32, was overwritten after the forward saved it: \
+                    it is at version 2, expected version 1.";
+    assert!(e.message().starts_with(expected), "{e}");
+    assert!(x.grad().is_none());
+    // A new forward sees the new values.
+    x.square().unwrap().backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec().unwrap(), [20.0]);
+}
+
+/// Every way to write into a tensor that is there: each is found, through whatever alias it goes.
+#[test]
+fn every_way_to_write_is_noticed() {
+    let device = test_device().unwrap();
+    let other = tensor(&device, &[4], 3.0);
+    type Write<'a> = (&'a str, Box<dyn Fn(&Tensor) -> Result<()> + 'a>);
+    let ways: Vec<Write<'_>> = vec![
+        ("set_f32", Box::new(|x| x.set_f32(&[1.0; 4]))),
+        ("set_bytes", Box::new(|x| x.set_bytes(&[0; 16]))),
+        ("a detached alias", Box::new(|x| x.detach().set_f32(&[1.0; 4]))),
+        ("a view", Box::new(|x| x.reshape([2, 2])?.set_f32(&[1.0; 4]))),
+        ("a slice", Box::new(|x| x.slice(0, 3..4)?.set_f32(&[1.0]))),
+        ("a window", Box::new(|x| x.window(0, [1])?.set_f32(&[1.0]))),
+        ("a window's window", Box::new(|x| x.window(0, [2])?.window(0, [1])?.set_f32(&[1.0]))),
+        ("fill", Box::new(|x| device.fill(x.storage(), &[0]))),
+        ("upload", Box::new(|x| device.upload(x.storage(), 8, &[0; 4]))),
+        ("upload_beside", Box::new(|x| device.upload_beside(x.storage(), 0, &[0; 4]))),
+        ("copy", Box::new(|x| device.copy(other.storage(), 0, x.storage(), 4, 4))),
+        ("a kernel", Box::new(|x| map_into("x0", &[&other], &[], x))),
+        (
+            "an optimizer",
+            Box::new(|x| {
+                x.set_grad(Some(other.clone()));
+                let rule = Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false };
+                let entry = Entry { param: x.clone(), weight_decay: 0.0, lr_scale: 1.0 };
+                Update::new(rule, vec![entry], None)?.step(0.1, None)
+            }),
+        ),
+    ];
+    for (name, write) in ways {
+        let x = tensor(&device, &[4], 1.0).parameter("x");
+        let y = x.square().unwrap().sum(&[], false).unwrap();
+        write(&x).unwrap();
+        let e = y.backward().expect_err(name);
+        assert!(e.message().contains("square") && e.message().contains("overwritten"), "{name}: {e}");
+    }
+}
+
+/// Where PyTorch 2.15 refuses (x) and where not (.), for each input and then the result. Of `relu` it saves the result and we may save
+/// the input (?): the suite shows for every op that what is not refused is right.
+#[test]
+fn writes_are_refused_where_pytorch_refuses_them() {
+    type Make = fn(&[Tensor]) -> Result<Tensor>;
+    const S: &[usize] = &[2, 3];
+    const A: &[usize] = &[1, 2, 4, 8];
+    let device = test_device().unwrap();
+    let table: &[(&str, &[&[usize]], &str, Make)] = &[
+        ("neg", &[S], "..", |x| x[0].neg()),
+        ("exp", &[S], ".x", |x| x[0].exp()),
+        ("log", &[S], "x.", |x| x[0].log()),
+        ("sqrt", &[S], ".x", |x| x[0].sqrt()),
+        ("rsqrt", &[S], ".x", |x| x[0].rsqrt()),
+        ("tanh", &[S], ".x", |x| x[0].tanh()),
+        ("sigmoid", &[S], ".x", |x| x[0].sigmoid()),
+        ("relu", &[S], "??", |x| x[0].relu()),
+        ("silu", &[S], "x.", |x| x[0].silu()),
+        ("gelu", &[S], "x.", |x| x[0].gelu()),
+        ("gelu_tanh", &[S], "x.", |x| x[0].gelu_tanh()),
+        ("abs", &[S], "x.", |x| x[0].abs()),
+        ("square", &[S], "x.", |x| x[0].square()),
+        ("sin", &[S], "x.", |x| x[0].sin()),
+        ("cos", &[S], "x.", |x| x[0].cos()),
+        ("add_scalar", &[S], "..", |x| x[0].add_scalar(1.5)),
+        ("mul_scalar", &[S], "..", |x| x[0].mul_scalar(2.5)),
+        ("pow_scalar", &[S], "x.", |x| x[0].pow_scalar(1.7)),
+        ("clamp", &[S], "x.", |x| x[0].clamp(0.1, 0.9)),
+        ("add", &[S, S], "...", |x| x[0].add(&x[1])),
+        ("sub", &[S, S], "...", |x| x[0].sub(&x[1])),
+        ("mul", &[S, S], "xx.", |x| x[0].mul(&x[1])),
+        ("div", &[S, S], "xx.", |x| x[0].div(&x[1])),
+        ("maximum", &[S, S], "xx.", |x| x[0].maximum(&x[1])),
+        ("minimum", &[S, S], "xx.", |x| x[0].minimum(&x[1])),
+        ("matmul", &[S, &[3, 4]], "xx.", |x| matmul(&x[0], &x[1])),
+        ("linear", &[S, &[3, 4], &[4]], "xx..", |x| linear(&x[0], &x[1], Some(&x[2]))),
+        ("sum", &[S], "..", |x| x[0].sum(&[1], false)),
+        ("mean", &[S], "..", |x| x[0].mean(&[1], false)),
+        ("max", &[S], "xx", |x| x[0].max(&[1], false)),
+        ("softmax", &[S], ".x", |x| x[0].softmax(-1)),
+        ("log_softmax", &[S], ".x", |x| x[0].log_softmax(-1)),
+        ("layer_norm", &[S, &[3], &[3]], "xx..", |x| layer_norm(&x[0], &x[1], &x[2], 1e-5)),
+        ("rms_norm", &[S, &[3]], "xx.", |x| rms_norm(&x[0], &x[1], 1e-5)),
+        ("cat", &[S, S], "...", |x| cat(&[&x[0], &x[1]], 0)),
+        ("attention", &[A, A, A], "xxxx", |x| attention(&x[0], &x[1], &x[2], AttentionOptions::default())),
+    ];
+    let mut found = String::new();
+    for (name, shapes, expected, make) in table {
+        for (which, verdict) in expected.chars().enumerate() {
+            let leaves: Vec<Tensor> =
+                shapes.iter().enumerate().map(|(i, s)| tensor(&device, s, i as f32).parameter("x")).collect();
+            // As results of another op: what a leaf is to a user, who writes to it with recording off.
+            let inputs: Vec<Tensor> = leaves.iter().map(|x| x.mul_scalar(1.0).unwrap()).collect();
+            let y = make(&inputs).unwrap();
+            let target = inputs.get(which).unwrap_or(&y).detach();
+            target.set_f32(&vec![0.5; target.count()]).unwrap();
+            let dy = Tensor::ones(&device, y.shape(), DType::F32).unwrap();
+            let refused = match y.backward_with(&dy) {
+                Ok(()) => false,
+                Err(e) if e.message().contains("overwritten after the forward saved it") => true,
+                Err(e) => panic!("{name}, {which}: {e}"),
+            };
+            if verdict != '?' && refused != (verdict == 'x') {
+                found += &format!("{name}, {which}: refused is {refused}, expected {verdict}\n");
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found}");
+}
+
+/// Parameters of one arena, as `Params` makes them: an optimizer of some of them does not touch the others.
+#[test]
+fn an_update_of_neighbours_in_an_arena_is_no_false_alarm() {
+    let device = test_device().unwrap();
+    let arena = Tensor::zeros(&device, [1024], DType::F32).unwrap();
+    let part = |i: usize| arena.window(i * 256, [200]).unwrap().parameter(&format!("p{i}"));
+    let [a, b, c] = [0, 1, 2].map(part);
+    let rule = Rule::Sgd { momentum: 0.0, dampening: 0.0, nesterov: false };
+    let entry = |p: &Tensor| Entry { param: p.clone(), weight_decay: 0.0, lr_scale: 1.0 };
+    let mut update = Update::new(rule, vec![entry(&a), entry(&c)], None).unwrap();
+    let loss = |p: &Tensor| p.add_scalar(1.0).unwrap().mul(p).unwrap().sum(&[], false).unwrap();
+    for _ in 0..2 {
+        [&a, &c].into_iter().for_each(|p| loss(p).backward().unwrap());
+        let (kept, stale) = (loss(&b), loss(&a));
+        update.step(0.1, None).unwrap();
+        kept.backward().unwrap();
+        let e = stale.backward().unwrap_err();
+        assert!(e.message().contains("(p0)"), "{e}");
+        [&a, &b, &c].into_iter().for_each(|p| p.set_grad(None));
+    }
+    let stale = loss(&b);
+    arena.set_f32(&[0.0; 1024]).unwrap();
+    assert!(stale.backward().is_err(), "the whole arena was written");
+}
+
+/// What was made again is made of what the forward saw.
+#[test]
+fn sources_of_what_is_made_again_are_watched_too() {
+    let device = test_device().unwrap();
+    let w = tensor(&device, &[3], 0.0).parameter("w");
+    let x = tensor(&device, &[3], 1.0);
+    for overwrite in [false, true] {
+        let y = w.mul(&x).unwrap().exp().unwrap();
+        let source = w.mul(&x).unwrap().detach();
+        let y = y.made_again_by([&source], |[before]| before.exp());
+        let loss = y.square().unwrap().sum(&[], false).unwrap();
+        if overwrite {
+            source.set_f32(&[0.0; 3]).unwrap();
+        }
+        let outcome = loss.backward();
+        assert_eq!(outcome.is_err(), overwrite, "{outcome:?}");
+        if let Err(e) = outcome {
+            assert!(e.message().contains("exp, made again: source 0"), "{e}");
+        }
+    }
+    let checkpointed = super::checkpoint("block", &w, |w| w.square()?.exp()).unwrap();
+    w.set_f32(&[1.0; 3]).unwrap();
+    assert!(checkpointed.sum(&[], false).unwrap().backward().is_err());
+}
+
+#[test]
+fn a_gradient_owns_its_memory() {
+    let device = test_device().unwrap();
+    let [a, b] = [0.0, 1.0].map(|i| tensor(&device, &[2, 3], i).parameter("p"));
+    let dy = tensor(&device, &[2, 3], 2.0);
+    let before = dy.to_vec().unwrap();
+    let y = a.add(&b).unwrap();
+    y.retain_grad();
+    y.backward_with(&dy).unwrap();
+    let grads = [&a, &b, &y].map(|t| t.grad().unwrap());
+    for (i, grad) in grads.iter().enumerate() {
+        assert_eq!(grad.to_vec().unwrap(), before, "{i}");
+        grad.set_f32(&[i as f32; 6]).unwrap();
+    }
+    assert_eq!(dy.to_vec().unwrap(), before);
+    for (i, grad) in grads.iter().enumerate() {
+        assert_eq!(grad.to_vec().unwrap(), [i as f32; 6]);
+    }
+    // A sum's gradient is one number that is repeated: as a gradient that is kept, it has a place for each.
+    let x = tensor(&device, &[4, 5], 0.0).parameter("x");
+    x.sum(&[], false).unwrap().backward().unwrap();
+    let grad = x.grad().unwrap();
+    assert!(grad.is_contiguous() && grad.storage().bytes() == 4 * 20);
+    let mut values = vec![1.0; 20];
+    values[3] = 7.0;
+    grad.set_f32(&values).unwrap();
+    assert_eq!(grad.to_vec().unwrap(), values);
+    // A gradient that came through a transposed view lies in order.
+    x.set_grad(None);
+    x.transpose(0, 1).unwrap().mul_scalar(2.0).unwrap().sum(&[], false).unwrap().backward().unwrap();
+    assert!(x.grad().unwrap().is_contiguous());
+}
+
+/// The only owner keeps its gradient without a copy, also of an input that is used twice.
+#[test]
+fn a_gradient_with_one_owner_is_not_copied() {
+    let device = test_device().unwrap();
+    let [w, x] = [tensor(&device, &[3, 4], 0.0).parameter("w"), tensor(&device, &[2, 3], 1.0).parameter("x")];
+    let backward = |y: &Tensor| {
+        let dy = Tensor::ones(&device, y.shape(), DType::F32).unwrap();
+        let before = device.launches();
+        y.backward_with(&dy).unwrap();
+        device.launches() - before
+    };
+    let y = x.exp().unwrap();
+    assert_eq!(backward(&y), 1);
+    x.set_grad(None);
+    // Of dy, which goes to both, one gets a copy.
+    let b = tensor(&device, &[2, 3], 1.0).parameter("b");
+    let y = x.add(&b).unwrap().mul_scalar(2.0).unwrap();
+    assert_eq!(backward(&y), 2);
+    x.set_grad(None);
+    // x's own dy waits until the other part is there: a sum, and no copy.
+    let y = x.add(&x.exp().unwrap()).unwrap().mul_scalar(2.0).unwrap();
+    assert_eq!(backward(&y), 3);
+    let y = matmul(&b.detach(), &w).unwrap();
+    let first = backward(&y);
+    w.set_grad(None);
+    let y = matmul(&b.detach(), &w).unwrap();
+    assert_eq!(backward(&y), first);
+}
+
+#[test]
+fn shapes_and_windows_that_wrap_are_refused() {
+    let device = test_device().unwrap();
+    let x = tensor(&device, &[8], 0.0);
+    let huge = [1usize << 62, 4];
+    assert!(x.slice(0, 0..1).unwrap().expand(huge).is_err() && x.expand(huge).is_err());
+    assert!(x.slice(0, 0..0).unwrap().reshape(huge).is_err());
+    assert!(Tensor::empty(&device, huge, DType::F32).is_err());
+    assert!(Tensor::empty(&device, [usize::MAX / 4], DType::F32).is_err());
+    assert!(Tensor::from_f32(&device, huge, &[], DType::F32).is_err());
+    assert!(x.window(usize::MAX, [2]).is_err() && x.window(4, huge).is_err() && x.window(7, [2]).is_err());
+    assert!(x.split(&[usize::MAX, 9], 0).is_err());
+    let buffer = x.storage();
+    for (start, bytes) in [(0, 33), (usize::MAX, 2), (32, usize::MAX), (256, 4)] {
+        let e = buffer.window(start, bytes).unwrap_err();
+        assert!(e.message().contains("of a buffer of 32 bytes"), "{e}");
+    }
+    for pattern in [&[][..], &[1; 3], &[1; 32]] {
+        let e = device.fill(buffer, pattern).unwrap_err();
+        assert!(e.message().starts_with("fill: a pattern of"), "{e}");
+    }
+    assert!(device.allocate(usize::MAX).is_err() && device.allocate_own(usize::MAX - 100).is_err());
+    assert!(device.upload(buffer, usize::MAX, &[0; 4]).is_err());
+}

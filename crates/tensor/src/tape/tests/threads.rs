@@ -1,0 +1,125 @@
+//! Eight threads on one device: each gets what it would get alone.
+
+use super::tensor;
+use crate::graph::Graph;
+use crate::ops::matmul::matmul;
+use crate::suite::test_device;
+use crate::{DType, Device, Result, Tensor};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const THREADS: usize = 8;
+
+/// A small model with weights of its own: gradients of a pass.
+fn pass(x: &Tensor, w: &[Tensor; 2]) -> Result<Vec<Tensor>> {
+    w.iter().for_each(|w| w.set_grad(None));
+    let hidden = matmul(x, &w[0])?.gelu_tanh()?;
+    matmul(&hidden, &w[1])?.softmax(-1)?.square()?.sum(&[], false)?.backward()?;
+    Ok(w.iter().filter_map(Tensor::grad).collect())
+}
+
+fn weights(device: &Device, thread: usize) -> [Tensor; 2] {
+    [0, 1].map(|i| tensor(device, &[16, 16], (thread * 2 + i) as f32 * 0.11).parameter("w"))
+}
+
+fn bits(tensors: &[Tensor]) -> Vec<Vec<u8>> {
+    tensors.iter().map(|t| t.to_bytes().unwrap()).collect()
+}
+
+fn run(device: &Device, thread: usize, until: Instant, shared: &Tensor, capture: &Mutex<()>) -> usize {
+    let (x, w) = (tensor(device, &[8, 16], thread as f32), weights(device, thread));
+    let alone = bits(&pass(&x, &w).unwrap());
+    let (graph, captured) = {
+        // Two captures at once on a device are refused.
+        let _one = capture.lock().unwrap_or_else(PoisonError::into_inner);
+        Graph::capture(device, || pass(&x, &w)).unwrap()
+    };
+    let mut rounds = 0;
+    while Instant::now() < until {
+        assert!(bits(&pass(&x, &w).unwrap()) == alone, "thread {thread}, round {rounds}: eager");
+        captured.iter().for_each(|t| device.fill(t.storage(), &[0xA5]).unwrap());
+        graph.replay().unwrap();
+        assert!(bits(&captured) == alone, "thread {thread}, round {rounds}: replayed");
+        let data: Vec<f32> = (0..1000).map(|i| (thread * 1000 + i + rounds) as f32).collect();
+        let there = Tensor::from_f32(device, [1000], &data, DType::F32).unwrap();
+        let back = there.reshape([10, 100]).unwrap().transpose(0, 1).unwrap().contiguous().unwrap();
+        assert!(
+            back.transpose(0, 1).unwrap().to_vec().unwrap() == data,
+            "thread {thread}, round {rounds}: round trip"
+        );
+        // Whole numbers, whose sums are exact in any order.
+        shared.mul_scalar(1.0 + thread as f32).unwrap().sum(&[], false).unwrap().backward().unwrap();
+        rounds += 1;
+    }
+    rounds
+}
+
+/// `NETCL_THREAD_SECONDS` has it run longer.
+#[test]
+fn eight_threads_get_what_each_would_get_alone() {
+    let device = test_device().unwrap();
+    let seconds = std::env::var("NETCL_THREAD_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2);
+    let (shared, capture) = (tensor(&device, &[64], 0.0).parameter("shared"), Mutex::new(()));
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let (device, shared, capture) = (&device, &shared, &capture);
+    let rounds: Vec<usize> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..THREADS).map(|i| scope.spawn(move || run(device, i, until, shared, capture))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    println!("rounds of each thread: {rounds:?}");
+    let expected: usize = rounds.iter().enumerate().map(|(i, n)| (1 + i) * n).sum();
+    if expected > 0 {
+        assert_eq!(shared.grad().unwrap().to_vec().unwrap(), [expected as f32; 64]);
+    }
+}
+
+/// The case it was found with: 354 additions arrived of 400.
+#[test]
+fn backward_of_two_threads_on_one_parameter_loses_no_addition() {
+    let device = test_device().unwrap();
+    let w = Tensor::zeros(&device, [4], DType::F32).unwrap().parameter("w");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..200).for_each(|_| w.sum(&[], false).unwrap().backward().unwrap()));
+        }
+    });
+    assert_eq!(w.grad().unwrap().to_vec().unwrap(), [400.0; 4]);
+}
+
+/// One graph of operations is walked once: the second walk is refused, whichever thread it is.
+#[test]
+fn two_threads_do_not_walk_the_same_nodes() {
+    let device = test_device().unwrap();
+    for _ in 0..20 {
+        let w = Tensor::zeros(&device, [4], DType::F32).unwrap().parameter("w");
+        let loss = w.exp().unwrap().sum(&[], false).unwrap();
+        let good = std::thread::scope(|scope| {
+            let walks: Vec<_> = (0..2).map(|_| scope.spawn(|| loss.backward().is_ok())).collect();
+            walks.into_iter().map(|walk| usize::from(walk.join().unwrap())).sum::<usize>()
+        });
+        assert_eq!((good, w.grad().unwrap().to_vec().unwrap()), (1, vec![1.0; 4]));
+    }
+}
+
+/// What a capture made has no contents yet: another thread may not touch it.
+#[test]
+fn buffers_of_another_threads_capture_are_refused() {
+    let device = test_device().unwrap();
+    let x = tensor(&device, &[4], 0.0);
+    let (graph, y) = Graph::capture(&device, || {
+        let y = x.exp()?;
+        let other = std::thread::scope(|scope| {
+            let all =
+                || [y.neg().err(), y.to_vec().err(), device.copy(y.storage(), 0, x.storage(), 0, 4).err()];
+            scope.spawn(all).join().unwrap()
+        });
+        for e in other {
+            assert!(e.unwrap().message().starts_with("capture: "));
+        }
+        Ok(y)
+    })
+    .unwrap();
+    graph.replay().unwrap();
+    assert_eq!(y.to_vec().unwrap(), x.exp().unwrap().to_vec().unwrap());
+}
