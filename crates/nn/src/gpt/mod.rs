@@ -56,7 +56,12 @@ impl Gpt {
             let blocks: Vec<TransformerBlock> = (0..config.layers)
                 .map(|i| {
                     let scale = config.variant.attention_scale(i, config.width / config.heads);
-                    TransformerBlock::new(p, &format!("transformer.h.{i}"), BlockOptions { scale, ..options }, i)
+                    TransformerBlock::new(
+                        p,
+                        &format!("transformer.h.{i}"),
+                        BlockOptions { scale, ..options },
+                        i,
+                    )
                 })
                 .collect::<Result<_>>()?;
             let ln_f = LayerNorm::new(p, "transformer.ln_f", config.width, config.bias, config.eps)?;
