@@ -19,7 +19,7 @@ pub use shapes::ParamShape;
 use crate::checkpoint::TensorData;
 use crate::config::Recompute;
 use crate::layers::{Mode, dropout, sinusoidal_positions};
-use crate::params::{ALIGN, Params};
+use crate::params::Params;
 use block::{Angles, Block, Norm, Pass, Past, parameter};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::embedding::embedding;
@@ -71,14 +71,10 @@ impl Decoder {
     pub fn new(device: &Device, config: DecoderConfig, dtype: DType, seed: u64) -> Result<Self> {
         config.check()?;
         let shapes = shapes::all(&config);
-        let room = shapes
-            .iter()
-            .try_fold(0usize, |sum, s| sum.checked_add(s.count().checked_next_multiple_of(ALIGN)?));
-        let room = room.ok_or_else(|| Error::shape("decoder: more parameters than can be counted"))?;
-        let mut params = Params::new(device, dtype, room, seed)?;
-        for shape in &shapes {
-            params.make(&shape.name, shape.dims.as_slice(), shape.init)?;
-        }
+        let (params, ()) = Params::build(device, dtype, seed, |params| {
+            let mut all = shapes.iter();
+            all.try_for_each(|shape| params.make(&shape.name, shape.dims.as_slice(), shape.init).map(drop))
+        })?;
         let names = config.family.names;
         let table = |name: &str| parameter(&params, &format!("{}{name}.weight", names.prefix));
         let embedding = table(names.embedding)?;
