@@ -3,6 +3,7 @@
 //! An arena is one buffer that holds many parameters at aligned starts, so that an optimizer can update a whole model in one
 //! launch. Names are those of the Hugging Face checkpoint.
 
+use netcl_tensor::random::Generator;
 use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
 
 /// Parameters start at multiples of this many elements: any device may make a sub-buffer there, and vectors are aligned.
@@ -35,34 +36,21 @@ impl Init {
         Self::Uniform(1.0 / (fan_in as f32).sqrt())
     }
 
-    fn values(self, count: usize, seed: u64) -> Vec<f32> {
-        let mut draw = Draw(seed);
+    /// Draws every element on the parameter's device: the same numbers on every one.
+    fn fill(self, parameter: &Tensor, seed: u64) -> Result<()> {
+        let mut stream = Generator::new(seed);
         match self {
-            Self::Zeros => vec![0.0; count],
-            Self::Ones => vec![1.0; count],
-            Self::Uniform(bound) => {
-                (0..count).map(|_| ((draw.uniform() * 2.0 - 1.0) * f64::from(bound)) as f32).collect()
-            }
-            Self::Normal(std) => (0..count).map(|_| (draw.normal() * f64::from(std)) as f32).collect(),
+            Self::Zeros => parameter.set_all(0.0),
+            Self::Ones => parameter.set_all(1.0),
+            Self::Uniform(bound) => parameter.set_uniform(-bound, bound, &mut stream),
+            Self::Normal(std) => parameter.set_normal(0.0, std, &mut stream),
         }
     }
 }
 
-/// splitmix64 (Steele, Lea and Flood 2014): initial values are the same on every host.
-struct Draw(u64);
-
-impl Draw {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
-    fn normal(&mut self) -> f64 {
-        let (u, v) = (1.0 - self.uniform(), self.uniform());
-        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
-    }
+/// FNV-1a of the name, begun with the seed.
+fn name_seed(seed: u64, name: &str) -> u64 {
+    name.bytes().fold(seed ^ 0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3))
 }
 
 /// The parameters of a model, in the order they were made.
@@ -153,10 +141,7 @@ impl Params {
         let window = arena.whole.window(arena.used, shape)?;
         arena.used += step;
         let parameter = window.parameter(name);
-        let name_seed = name.bytes().fold(self.seed ^ 0xCBF2_9CE4_8422_2325, |h, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3)
-        });
-        parameter.set_f32(&init.values(count, name_seed))?;
+        init.fill(&parameter, name_seed(self.seed, name))?;
         self.list.push(parameter.clone());
         Ok(parameter)
     }
@@ -234,14 +219,27 @@ mod tests {
         }
     }
 
+    /// What a name and a seed stand for is drawn on the device, and is what the host draws, to the bit.
     #[test]
-    fn values_follow_the_recipe() {
-        let mean = |v: &[f32]| v.iter().map(|x| f64::from(*x)).sum::<f64>() / v.len() as f64;
-        let normal = Init::Normal(0.02).values(100_000, 1);
-        let variance = mean(&normal.iter().map(|x| x * x).collect::<Vec<_>>());
-        assert!(mean(&normal).abs() < 2e-4 && (variance.sqrt() - 0.02).abs() < 2e-4);
-        let uniform = Init::xavier_uniform(3, 3).values(10_000, 2);
-        assert!(uniform.iter().all(|x| x.abs() <= 1.0) && uniform.iter().any(|x| x.abs() > 0.95));
-        assert_eq!(Init::Normal(1.0).values(3, 5), Init::Normal(1.0).values(3, 5));
+    fn first_values_follow_recipe_seed_and_name_alone() {
+        let device = netcl_tensor::suite::test_device().unwrap();
+        let make = |seed: u64, before: usize| {
+            let mut params = Params::new(&device, DType::F32, seed);
+            params.make("before", [before], Init::Normal(1.0)).unwrap();
+            let values = |t: Tensor| t.to_vec().unwrap();
+            [
+                values(params.make("a", [700], Init::Normal(0.02)).unwrap()),
+                values(params.make("b", [700], Init::xavier_uniform(3, 3)).unwrap()),
+                values(params.make("c", [9], Init::Ones).unwrap()),
+                values(params.make("d", [9], Init::Zeros).unwrap()),
+                values(params.make("e", [700], Init::Normal(0.02)).unwrap()),
+            ]
+        };
+        let [a, b, c, d, e] = make(1, 1);
+        assert_eq!(a, Generator::new(name_seed(1, "a")).normal(700, 0.0, 0.02));
+        assert_eq!(b, Generator::new(name_seed(1, "b")).uniform(700, -1.0, 1.0));
+        assert!(c.iter().all(|v| *v == 1.0) && d.iter().all(|v| *v == 0.0));
+        assert!(a != e && make(2, 1)[0] != a);
+        assert_eq!(make(1, 3000)[0], a);
     }
 }

@@ -94,6 +94,14 @@ impl Tensor {
     pub fn set_f32(&self, data: &[f32]) -> Result<()> {
         self.set_bytes(&encode(data, self.dtype()))
     }
+    /// Overwrites every element with `value`, rounded to the storage type. The tensor must be contiguous.
+    pub fn set_all(&self, value: f32) -> Result<()> {
+        let pattern = encode(&[value], self.dtype());
+        if self.is_contiguous() && self.count() * self.dtype().size() == self.0.buffer.bytes() {
+            return self.device().fill(&self.0.buffer, &pattern);
+        }
+        self.set_bytes(&pattern.repeat(self.count()))
+    }
     /// Overwrites the elements with bytes from the host. The tensor must be contiguous.
     pub fn set_bytes(&self, bytes: &[u8]) -> Result<()> {
         if Some(bytes.len()) != self.count().checked_mul(self.dtype().size()) || !self.is_contiguous() {

@@ -100,7 +100,8 @@ impl Report<'_> {
         // Drawn twice, for a screen of a desk and for that of a phone, which shows the other: a drawing made smaller has letters
         // that nobody can read.
         let half = |title, unit, series: Vec<Series>| {
-            drawn(Chart::half(title, unit), &series) + &drawn(Chart::narrow(title, unit).starting_at_zero(), &series)
+            drawn(Chart::half(title, unit), &series)
+                + &drawn(Chart::narrow(title, unit).starting_at_zero(), &series)
         };
         let unnamed = [""; 3];
         let speeds =
