@@ -78,7 +78,9 @@ impl netcl::nn::train::Observer for AtCheckpoints {
     fn saved(&mut self, step: u64, _path: &Path) {
         let lines = std::fs::read_to_string(self.0.join("metrics.jsonl")).unwrap();
         let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
-        assert_eq!(last["step"], step, "a run that goes on from here would never record this step");
+        // The checkpoint is written beside the steps that follow.
+        let last = last["step"].as_u64().unwrap();
+        assert!(last >= step, "a run that goes on from here would never record step {step}, only {last}");
         self.1 += 1;
     }
     fn should_stop(&mut self) -> bool {

@@ -6,6 +6,7 @@ mod named;
 mod out;
 mod profile;
 mod progress;
+mod reading;
 mod shell;
 mod table;
 

@@ -8,13 +8,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use netcl::device::{counted, human};
 use netcl::kernel::ceiling::Ceilings;
 use netcl::nn::run::StepMetrics;
-use netcl::nn::train::{Observer, Outcome, Profile, RunInfo, Trainer};
+use netcl::nn::train::{Observer, Outcome, Profile, RunInfo, Saving, Trainer};
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Seconds between lines where there is no terminal.
 const PLAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// How far a checkpoint is.
+fn saving_line(saving: &Saving) -> String {
+    let (written, total) = (saving.written.min(saving.total), saving.total);
+    format!("writing the checkpoint of step {}: {} of {}", saving.step, human(written), human(total))
+}
 
 /// Draws a run on stderr; the summary goes to stdout.
 pub struct Progress<'a> {
@@ -32,6 +38,8 @@ pub struct Progress<'a> {
     asked: bool,
     /// Whether to show where the memory goes.
     explain_memory: bool,
+    /// The checkpoint being written, and since when or when it was last told of.
+    saving: Option<(Saving, Instant)>,
     /// What a profile's kernels are compared with.
     ceilings: Option<Ceilings>,
 }
@@ -53,6 +61,7 @@ impl<'a> Progress<'a> {
             first_step: None,
             asked: false,
             explain_memory,
+            saving: None,
             ceilings: None,
         }
     }
@@ -76,7 +85,10 @@ impl<'a> Progress<'a> {
         // Tokens over time, as the speed is.
         let seconds = left as f64 * (m.tokens as f64 / m.step.max(1) as f64) / m.tokens_per_s;
         let eta = if seconds.is_finite() { format!("  ETA {}", human_time(seconds)) } else { String::new() };
-        format!("loss {:.4}{val}  {:.0} tok/s{share}{eta}", m.loss, m.tokens_per_s)
+        let saving = self.saving.map_or(String::new(), |(s, _)| {
+            format!("  checkpoint {:.0}%", s.written as f64 / s.total.max(1) as f64 * 100.0)
+        });
+        format!("loss {:.4}{val}  {:.0} tok/s{share}{saving}{eta}", m.loss, m.tokens_per_s)
     }
 
     /// What can be done with the run now, as a command line for the shell.
@@ -224,7 +236,25 @@ impl Observer for Progress<'_> {
         self.sample = Some(text.into());
     }
 
+    fn saving(&mut self, saving: &Saving) {
+        if saving.waiting && self.saving.is_none_or(|(_, said)| said.elapsed() >= PLAIN_EVERY) {
+            // At once only what takes long enough to be wondered about.
+            let first = self.saving.is_none();
+            self.saving = Some((*saving, Instant::now()));
+            if !first {
+                self.say(&saving_line(saving));
+            }
+        } else {
+            let said = self.saving.map_or_else(Instant::now, |(_, said)| said);
+            self.saving = Some((*saving, said));
+        }
+        if let (true, Some(bar)) = (saving.waiting, &self.bar) {
+            bar.set_message(saving_line(saving));
+        }
+    }
+
     fn saved(&mut self, step: u64, path: &Path) {
+        self.saving = None;
         let short: PathBuf = path.file_name().map_or_else(|| path.into(), PathBuf::from);
         match std::mem::take(&mut self.asked) {
             true => self.say(&format!("step {step}: checkpoint {}", path.display())),

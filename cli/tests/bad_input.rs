@@ -50,6 +50,51 @@ fn data_shorter_than_the_context() {
     on_file("short.txt", b"only a few characters", &["16", "context"]);
 }
 
+/// A FIFO was waited for, and SIGTERM was not heard.
+#[cfg(unix)]
+#[test]
+fn a_fifo_as_data_is_refused_by_name() {
+    let dir = folder("fifo");
+    let pipe = dir.join("pipe.txt");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    refused(
+        &tiny_run(&pipe, &dir.join("run"), 5),
+        1,
+        &["pipe.txt: is a FIFO (a named pipe)", "regular file"],
+    );
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Such files were left out in silence.
+#[test]
+fn text_in_another_encoding_is_named_and_read_with_encoding() {
+    let dir = folder("encoding");
+    let data = dir.join("data");
+    std::fs::create_dir(&data).unwrap();
+    write_text(&data.join("utf8.txt"));
+    // "Привет" in windows-1251.
+    std::fs::write(data.join("old.txt"), [0xcf, 0xf0, 0xe8, 0xe2, 0xe5, 0xf2, b'\n']).unwrap();
+    let run = |out: &str, more: &str| {
+        let output = netcl().args(with(&tiny_run(&data, &dir.join(out), 6), more)).output().unwrap();
+        let (stdout, errors) = texts(&output);
+        assert!(output.status.success(), "{stdout}{errors}");
+        errors
+    };
+    let plain = run("a", "--eval-every 0");
+    assert!(plain.contains("1 file left out whose text is in another encoding"), "{plain}");
+    assert!(plain.contains("old.txt") && plain.contains("--encoding"), "{plain}");
+    let named = run("b", "--encoding cp1251");
+    assert!(named.contains("1 file read as windows-1251") && !named.contains("left out"), "{named}");
+    let config = std::fs::read_to_string(dir.join("b/config.toml")).unwrap();
+    assert!(config.contains("encoding = \"cp1251\""), "{config}");
+    refused(
+        &with(&tiny_run(&data, &dir.join("c"), 6), "--encoding ebcdic"),
+        1,
+        &["--encoding ebcdic is unknown", "cp1251"],
+    );
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn a_missing_file() {
     let dir = folder("missing");

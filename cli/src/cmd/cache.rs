@@ -1,13 +1,14 @@
-//! `netcl cache`: compiled kernels on disk.
+//! `netcl cache`: compiled kernels and tokens of text on disk.
 
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
 use netcl::device::{counted, human};
 use netcl::kernel::DiskCache;
+use netcl::nn::data::TokenCache;
 use netcl::prelude::*;
 
-/// Show or empty the cache of compiled kernels
+/// Show or empty the caches of compiled kernels and of tokens of text
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -18,13 +19,13 @@ pub struct Args {
 enum Action {
     /// List what is cached
     Ls {
-        /// One JSON object: folder and entries
+        /// One JSON object: folder and entries of kernels, and of tokens
         #[arg(long)]
         json: bool,
     },
-    /// Remove every compiled kernel; tuning results and quarantines stay
+    /// Remove every compiled kernel and all tokens; tuning results and quarantines stay
     Clear {
-        /// One JSON object: folder and number of files removed
+        /// One JSON object: folders and number of files removed
         #[arg(long)]
         json: bool,
     },
@@ -36,19 +37,25 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             "nothing is cached: NETCL_NO_CACHE is set, or there is no home folder; NETCL_CACHE_DIR names one",
         )
     })?;
+    // The settings that name one name the other.
+    let tokens = TokenCache::of(&context.settings).ok_or_else(|| Error::internal("no folder for tokens"))?;
     match args.action {
-        Action::Ls { json } => list(&cache, json),
-        Action::Clear { json } => clear(&cache, json),
+        Action::Ls { json } => list(&cache, &tokens, json),
+        Action::Clear { json } => clear(&cache, &tokens, json),
     }
 }
 
-fn list(cache: &DiskCache, json: bool) -> Result<()> {
+fn list(cache: &DiskCache, tokens: &TokenCache, json: bool) -> Result<()> {
     if let Some(why) = cache.distrust() {
         out::note(&why);
     }
-    let entries = cache.list();
+    let (entries, texts) = (cache.list(), tokens.list());
     if json {
-        return out::json(&serde_json::json!({ "folder": cache.folder(), "entries": entries }));
+        return out::json(&serde_json::json!({
+            "folder": cache.folder(),
+            "entries": entries,
+            "tokens": { "folder": tokens.folder(), "entries": texts },
+        }));
     }
     let mut table = Table::new(&["kernel", "device", "driver", ">bytes"]);
     for e in &entries {
@@ -59,6 +66,13 @@ fn list(cache: &DiskCache, json: bool) -> Result<()> {
     if !entries.is_empty() {
         out::result(&table.text())?;
     }
+    let mut table = Table::new(&["text", ">tokens", ">bytes"]);
+    for e in &texts {
+        table.row([e.source.clone(), e.tokens.to_string(), e.bytes.to_string()]);
+    }
+    if !texts.is_empty() {
+        out::result(&table.text())?;
+    }
     let total = entries.iter().map(|e| e.bytes).sum();
     out::note(&format!(
         "{}, {} in {}",
@@ -66,13 +80,22 @@ fn list(cache: &DiskCache, json: bool) -> Result<()> {
         human(total),
         cache.folder().display()
     ));
+    let total = texts.iter().map(|e| e.bytes).sum();
+    let texts = counted(texts.len(), "tokenized text");
+    out::note(&format!("{texts}, {} in {}", human(total), tokens.folder().display()));
     Ok(())
 }
 
-fn clear(cache: &DiskCache, json: bool) -> Result<()> {
-    let removed = cache.clear().map_err(|e| Error::io("emptying", cache.folder(), &e))?;
+fn clear(cache: &DiskCache, tokens: &TokenCache, json: bool) -> Result<()> {
+    let kernels = cache.clear().map_err(|e| Error::io("emptying", cache.folder(), &e))?;
+    let texts = tokens.clear().map_err(|e| Error::io("emptying", tokens.folder(), &e))?;
     if json {
-        return out::json(&serde_json::json!({ "folder": cache.folder(), "removed": removed }));
+        return out::json(&serde_json::json!({
+            "folder": cache.folder(),
+            "removed": kernels,
+            "tokens": { "folder": tokens.folder(), "removed": texts },
+        }));
     }
-    out::result(&format!("{} removed from {}", counted(removed, "file"), cache.folder().display()))
+    out::result(&format!("{} removed from {}", counted(kernels, "file"), cache.folder().display()))?;
+    out::result(&format!("{} removed from {}", counted(texts, "file"), tokens.folder().display()))
 }

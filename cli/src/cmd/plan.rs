@@ -1,6 +1,8 @@
 //! `netcl train --dry-run`: what a run would be, without one.
 
+use crate::context::Context;
 use crate::out;
+use crate::reading::ReadingBar;
 use crate::table::Table;
 use netcl::device::human;
 use netcl::nn::config::TrainConfig;
@@ -24,9 +26,12 @@ struct Plan {
 /// # Errors
 /// What a run would end with before its first step: settings or data that cannot be, or too little memory, which is said after the
 /// plan.
-pub fn show(config: &TrainConfig, device: &Device, json: bool) -> Result<()> {
+pub fn show(config: &TrainConfig, device: &Device, context: &Context, json: bool) -> Result<()> {
     config.validate()?;
-    let inputs = open_inputs(config, None)?;
+    let mut reading = ReadingBar::new(context);
+    // Without the cache: nothing is written.
+    let inputs = open_inputs(config, None, None, &mut |p| reading.show(p))?;
+    drop(reading);
     let tokens =
         [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, netcl::nn::data::Tokens::len)];
     let capabilities = device.capabilities();

@@ -2,8 +2,9 @@
 
 use crate::context::Context;
 use crate::out;
+use crate::reading::ReadingBar;
 use netcl::device::check_writable;
-use netcl::nn::data::Source;
+use netcl::nn::data::{Source, TextEncoding};
 use netcl::nn::tokenizer::Tokenizer;
 use netcl::prelude::*;
 use std::io::Read;
@@ -23,6 +24,9 @@ enum Action {
         /// Text: files, folders, patterns (repeatable)
         #[arg(long, required = true, value_name = "FILE|DIR|GLOB")]
         data: Vec<PathBuf>,
+        /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1 or cp1251
+        #[arg(long, value_name = "NAME")]
+        encoding: Option<String>,
         /// `char` for one token a character, `bpe` for byte-level pairs
         #[arg(long, value_enum, default_value_t = Kind::Bpe)]
         kind: Kind,
@@ -75,9 +79,11 @@ impl Named {
     }
 }
 
-pub fn run(args: &Args, _: &Context) -> Result<()> {
+pub fn run(args: &Args, context: &Context) -> Result<()> {
     match &args.action {
-        Action::Train { data, kind, vocab, out } => train(data, *kind, *vocab, out),
+        Action::Train { data, encoding, kind, vocab, out } => {
+            train(data, encoding.as_deref(), *kind, *vocab, out, context)
+        }
         Action::Encode { tokenizer, text, ordinary } => {
             let text = match text {
                 Some(text) => text.clone(),
@@ -95,7 +101,14 @@ pub fn run(args: &Args, _: &Context) -> Result<()> {
     }
 }
 
-fn train(data: &[PathBuf], kind: Kind, vocab: usize, folder: &Path) -> Result<()> {
+fn train(
+    data: &[PathBuf],
+    encoding: Option<&str>,
+    kind: Kind,
+    vocab: usize,
+    folder: &Path,
+    context: &Context,
+) -> Result<()> {
     if folder.extension().is_some_and(|e| e == "json") {
         return Err(Error::format(format!(
             "--out {} names a file, expected a folder: the tokenizer is written into it as {}",
@@ -107,16 +120,18 @@ fn train(data: &[PathBuf], kind: Kind, vocab: usize, folder: &Path) -> Result<()
     let absolute = std::path::absolute(folder).map_err(|e| Error::io("finding", folder, &e))?;
     let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(folder);
     check_writable(&there.join(netcl::nn::tokenizer::FILE))?;
-    let source = Source::open(data)?;
-    let texts = source.texts()?;
-    if texts.is_empty() {
+    let encoding = encoding.map(TextEncoding::of).transpose()?;
+    let mut bar = ReadingBar::new(context);
+    let source = Source::open_with(data, encoding, &mut |p| bar.show(p))?;
+    if source.files().is_empty() {
         return Err(Error::format("--data names token shards; a tokenizer is trained on text"));
     }
-    let bytes: usize = texts.iter().map(|t| t.len()).sum();
+    let bytes = source.bytes();
     let tokenizer = match kind {
-        Kind::Char => Tokenizer::char_from_text(texts.iter().copied())?,
-        Kind::Bpe => Tokenizer::train_bpe(texts.iter().copied(), vocab)?,
+        Kind::Char => source.char_tokenizer(&mut |p| bar.show(p))?,
+        Kind::Bpe => source.bpe_tokenizer(vocab, &mut |p| bar.show(p))?,
     };
+    drop(bar);
     std::fs::create_dir_all(folder).map_err(|e| Error::io("creating", folder, &e))?;
     tokenizer.save(folder)?;
     out::note(&format!("{} tokens from {bytes} bytes of text", tokenizer.vocab_size()));

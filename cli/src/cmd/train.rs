@@ -6,6 +6,7 @@ use crate::named::named;
 use crate::out;
 use crate::profile;
 use crate::progress::Progress;
+use crate::reading::ReadingBar;
 use crate::shell;
 use clap::Args as ClapArgs;
 use clap::builder::PossibleValuesParser;
@@ -26,6 +27,9 @@ pub struct Args {
     /// Text files, folders, globs, or token shards (*.bin); without it, the sources and docs of the folder netcl runs in.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     data: Vec<String>,
+    /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1, cp1251, utf-16le or shift_jis.
+    #[arg(long, value_name = "NAME")]
+    encoding: Option<String>,
     /// Named starting point.
     #[arg(long, value_parser = PossibleValuesParser::new(PRESETS))]
     preset: Option<String>,
@@ -183,6 +187,7 @@ impl Args {
             vocab: m.vocab,
             dropout: m.dropout,
             data: (!self.data.is_empty()).then(|| self.data.clone()),
+            encoding: self.encoding.clone(),
             batch: r.batch,
             grad_accum: r.grad_accum,
             steps: r.steps,
@@ -284,20 +289,23 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let device = context.open_device_with(&config.device, config.matmul_precision)?;
     let config = for_simulated(args, config, &device)?;
     if args.dry_run {
-        return plan::show(&config, &device, args.json);
+        return plan::show(&config, &device, context, args.json);
     }
     let ceilings = match &args.profile {
         Some(_) => profile::ceilings(&device, config.dtype.storage())?,
         None => None,
     };
+    let mut reading = ReadingBar::new(context);
+    let mut watch = |p: &netcl::nn::data::Progress| reading.show(p);
     let mut trainer = match (&args.resume, &args.out) {
-        (Some(dir), _) => Trainer::resume(&device, config, dir)?,
-        (None, Some(out)) => Trainer::create(&device, config, out)?,
+        (Some(dir), _) => Trainer::resume_watched(&device, config, dir, &mut watch)?,
+        (None, Some(out)) => Trainer::create_in(&device, config, RunFolder::claim(out)?, &mut watch)?,
         (None, None) => {
             let claim = RunFolder::claim_fresh(Path::new("runs"), &config.preset)?;
-            Trainer::create_in(&device, config, claim)?
+            Trainer::create_in(&device, config, claim, &mut watch)?
         }
     };
+    drop(reading);
     if let (Some(dir), true) = (&args.resume, trainer.is_finished()) {
         trainer.run(&mut Silent)?;
         return already_finished(&trainer, dir, args.json);

@@ -18,7 +18,7 @@
 //! # Ok(()) }
 //! ```
 
-use crate::checkpoint::{Dtype, TensorData};
+use crate::checkpoint::{Bytes, Dtype, Planned, TensorData};
 use netcl_tensor::ops::optimizer::{Counters, Entry, Update};
 pub use netcl_tensor::ops::optimizer::{LossScale, Report, Rule, StepInfo};
 use netcl_tensor::{Error, Result, Tensor};
@@ -179,22 +179,28 @@ impl Optimizer {
     /// Everything that a run needs to go on with the same bits, besides the weights: `step`, for each parameter its moments
     /// (`….exp_avg`, `….exp_avg_sq`, `….momentum_buffer`) and master weights (`….master`), and the loss scale.
     pub fn state_dict(&self) -> Result<Vec<TensorData>> {
+        self.planned_state()?.iter().map(Planned::take).collect()
+    }
+
+    /// The same, with moments and master weights left on the device until they are asked for.
+    pub fn planned_state(&self) -> Result<Vec<Planned<'static>>> {
         let counters = self.update.counters()?;
-        let integer = |name: &str, value: u32| TensorData {
+        let number = |name: &str, dtype: Dtype, bytes: Vec<u8>| Planned {
             name: name.into(),
-            dtype: Dtype::I64,
+            dtype,
             shape: Vec::new(),
-            bytes: i64::from(value).to_le_bytes().into(),
+            bytes: Bytes::Later(Box::new(move || Ok(bytes.clone()))),
         };
+        let integer = |name, value: u32| number(name, Dtype::I64, i64::from(value).to_le_bytes().into());
         let mut all = vec![integer(STEP, counters.step)];
         if self.scaling {
             all.push(integer(GOOD_STEPS, counters.good));
-            let bytes = counters.scale.to_le_bytes().into();
-            all.push(TensorData { name: LOSS_SCALE.into(), dtype: Dtype::F32, shape: Vec::new(), bytes });
+            all.push(number(LOSS_SCALE, Dtype::F32, counters.scale.to_le_bytes().into()));
         }
         for (name, tensor) in self.windows()? {
             let shape = tensor.dims().to_vec();
-            all.push(TensorData { name, dtype: Dtype::F32, shape, bytes: tensor.to_bytes()? });
+            let bytes = Bytes::Later(Box::new(move || tensor.to_bytes()));
+            all.push(Planned { name, dtype: Dtype::F32, shape, bytes });
         }
         Ok(all)
     }

@@ -6,20 +6,24 @@ use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::Path,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 /// Writes through to the file, counting and summing.
-struct Summed {
+struct Summed<'a> {
     file: File,
+    /// What is written, for whoever watches.
+    written: &'a AtomicU64,
     hasher: blake3::Hasher,
     bytes: u64,
 }
 
-impl Write for Summed {
+impl Write for Summed<'_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let written = self.file.write(buffer)?;
         self.hasher.update(&buffer[..written]);
         self.bytes += written as u64;
+        self.written.fetch_add(written as u64, Ordering::Relaxed);
         Ok(written)
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -27,10 +31,14 @@ impl Write for Summed {
     }
 }
 
-/// Creates `path`, lets `content` write it, and syncs it to the disk.
-pub(super) fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<FileSum> {
+/// Creates `path`, lets `content` write it, and syncs it to the disk. `written` counts along.
+pub(super) fn write(
+    path: &Path,
+    written: &AtomicU64,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<FileSum> {
     let all = || {
-        let summed = Summed { file: File::create(path)?, hasher: blake3::Hasher::new(), bytes: 0 };
+        let summed = Summed { file: File::create(path)?, written, hasher: blake3::Hasher::new(), bytes: 0 };
         let mut writer = BufWriter::with_capacity(1 << 20, summed);
         content(&mut writer)?;
         let summed = writer.into_inner().map_err(io::IntoInnerError::into_error)?;

@@ -24,7 +24,7 @@ mod weights;
 pub use safetensors::Dtype;
 pub use state::{FileSum, Rng, State};
 pub use store::{Latest, Store};
-pub use tensors::{TensorData, TensorView, read_tensors, write_tensors};
+pub use tensors::{Bytes, Planned, TensorData, TensorView, read_tensors, write_tensors};
 pub use weights::{INDEX_FILE, WeightFiles};
 
 use netcl_device::{Error, Result};
@@ -49,6 +49,49 @@ pub struct Checkpoint {
     pub optimizer: Vec<TensorData>,
     /// The other files: name and content.
     pub files: Vec<(String, Vec<u8>)>,
+}
+
+/// A checkpoint to be written, of which tensors may still be on the device.
+pub struct Plan<'a> {
+    /// Step, position, losses.
+    pub state: State,
+    /// The weights.
+    pub model: Vec<Planned<'a>>,
+    /// The optimizer's tensors.
+    pub optimizer: Vec<Planned<'a>>,
+    /// The other files: name and content.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+impl Plan<'_> {
+    /// Bytes of all tensors and files.
+    pub fn size(&self) -> u64 {
+        let tensors = self.model.iter().chain(&self.optimizer).filter_map(Planned::size);
+        tensors.chain(self.files.iter().map(|(_, content)| content.len() as u64)).sum()
+    }
+
+    /// The checkpoint in memory: what it takes now is what is written later.
+    pub fn take(&self) -> Result<Checkpoint> {
+        let take = |tensors: &[Planned<'_>]| tensors.iter().map(Planned::take).collect::<Result<_>>();
+        Ok(Checkpoint {
+            state: self.state.clone(),
+            model: take(&self.model)?,
+            optimizer: take(&self.optimizer)?,
+            files: self.files.clone(),
+        })
+    }
+}
+
+impl<'a> From<&'a Checkpoint> for Plan<'a> {
+    fn from(c: &'a Checkpoint) -> Self {
+        let planned = |tensors: &'a [TensorData]| tensors.iter().map(Planned::from).collect();
+        Self {
+            state: c.state.clone(),
+            model: planned(&c.model),
+            optimizer: planned(&c.optimizer),
+            files: c.files.clone(),
+        }
+    }
 }
 
 impl Checkpoint {

@@ -5,7 +5,7 @@ use crate::data::Position;
 use netcl_device::{Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, fs, io::Read, path::Path};
+use std::{collections::BTreeMap, fs, io::Read, path::Path, sync::atomic::AtomicU64};
 
 /// Raised when an older netcl could misread what a newer one writes.
 const FORMAT: u32 = 1;
@@ -66,7 +66,8 @@ impl State {
         let text =
             serde_json::to_string_pretty(&open).map_err(|e| Error::internal(format!("{STATE_FILE}: {e}")))?;
         let sealed = text.replacen(NO_SEAL, blake3::hash(text.as_bytes()).to_hex().as_str(), 1);
-        durable::write(&dir.join(STATE_FILE), |file| file.write_all(sealed.as_bytes())).map(drop)
+        durable::write(&dir.join(STATE_FILE), &AtomicU64::new(0), |file| file.write_all(sealed.as_bytes()))
+            .map(drop)
     }
 
     /// The state of the checkpoint in `dir`, of which every file is as it was written. `Format` names what is not.

@@ -1,10 +1,13 @@
 //! The folder of checkpoints: saving, pruning, finding the last good one.
 
-use super::{Checkpoint, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, State, durable, write_tensors};
+use super::{
+    Checkpoint, MODEL_FILE, OPTIMIZER_FILE, Plan, STATE_FILE, State, durable, tensors::write_planned,
+};
 use netcl_device::{Error, Result, files::plain_name};
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::atomic::AtomicU64,
 };
 
 /// Written, and not yet renamed or already being removed: never a checkpoint.
@@ -46,11 +49,16 @@ impl Store {
     /// Saves a checkpoint; `best` makes it the best one, too. When this returns it is on the disk. On an error, as
     /// `Io` when the disk is full, the earlier checkpoints are as before and nothing half-written stays.
     pub fn save(&self, checkpoint: &Checkpoint, best: bool) -> Result<PathBuf> {
+        self.save_planned(&checkpoint.into(), best, &AtomicU64::new(0))
+    }
+
+    /// The same of what may still be on the device; `written` counts the bytes.
+    pub fn save_planned(&self, checkpoint: &Plan<'_>, best: bool, written: &AtomicU64) -> Result<PathBuf> {
         fs::create_dir_all(&self.dir).map_err(|e| Error::io("creating", &self.dir, &e))?;
         self.tidy()?;
         let path = self.path(checkpoint.state.step);
         let aside = with_suffix(&path, &format!("{TMP}{}", std::process::id()));
-        if let Err(error) = write_all(&aside, checkpoint) {
+        if let Err(error) = write_all(&aside, checkpoint, written) {
             // What could not be removed now is removed before the next save.
             let _ = fs::remove_dir_all(&aside);
             return Err(error);
@@ -97,7 +105,8 @@ impl Store {
 
     /// The checkpoint saved last, if there is one. [`latest`](Self::latest) also checks it.
     pub fn last(&self) -> Option<PathBuf> {
-        self.pointed("last")
+        // A process that was killed between a checkpoint's name and the pointer's left none, or one to a name that is gone.
+        self.pointed("last").or_else(|| self.list().ok()?.pop().map(|(_, path)| path))
     }
 
     /// Declares that the run goes on from `step`: later checkpoints, damaged or of another course, get `.abandoned`
@@ -183,7 +192,7 @@ impl Store {
     }
 }
 
-fn write_all(dir: &Path, checkpoint: &Checkpoint) -> Result<()> {
+fn write_all(dir: &Path, checkpoint: &Plan<'_>, written: &AtomicU64) -> Result<()> {
     fs::create_dir_all(dir).map_err(|e| Error::io("creating", dir, &e))?;
     let mut state = checkpoint.state.clone();
     state.files.clear();
@@ -193,11 +202,11 @@ fn write_all(dir: &Path, checkpoint: &Checkpoint) -> Result<()> {
                 "checkpoint: {name:?} cannot be the name of an additional file"
             )));
         }
-        let sum = durable::write(&dir.join(name), |file| file.write_all(content))?;
+        let sum = durable::write(&dir.join(name), written, |file| file.write_all(content))?;
         state.files.insert(name.clone(), sum);
     }
     for (name, tensors) in [(MODEL_FILE, &checkpoint.model), (OPTIMIZER_FILE, &checkpoint.optimizer)] {
-        state.files.insert(name.into(), write_tensors(&dir.join(name), tensors)?);
+        state.files.insert(name.into(), write_planned(&dir.join(name), tensors, written)?);
     }
     state.write(dir)?;
     durable::sync_dir(dir)

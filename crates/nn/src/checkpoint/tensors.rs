@@ -6,6 +6,7 @@ use netcl_device::{Error, MappedFile, Result};
 use safetensors::SafeTensors;
 use serde_json::{Map, json};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 /// A tensor on the host: little-endian, row-major.
 #[derive(Clone, PartialEq)]
@@ -81,19 +82,73 @@ impl TensorData {
     }
 }
 
+/// A tensor to be written: its bytes, or how to get them when their turn comes.
+pub struct Planned<'a> {
+    /// Unique in its file.
+    pub name: String,
+    /// Type of the elements.
+    pub dtype: Dtype,
+    /// Sizes of the axes, outermost first.
+    pub shape: Vec<usize>,
+    /// Its bytes.
+    pub bytes: Bytes<'a>,
+}
+
+/// Bytes of a [`Planned`] tensor.
+pub enum Bytes<'a> {
+    /// They are here.
+    Here(&'a [u8]),
+    /// They come from the device when they are asked for.
+    Later(Box<dyn Fn() -> Result<Vec<u8>> + 'a>),
+}
+
+impl Planned<'_> {
+    /// Bytes that type and shape say.
+    pub fn size(&self) -> Option<u64> {
+        let elements = self.shape.iter().try_fold(1u64, |all, &size| all.checked_mul(size as u64));
+        elements.and_then(|n| n.checked_mul(self.dtype.bitsize() as u64)).map(|bits| bits.div_ceil(8))
+    }
+
+    /// The tensor with its bytes in memory.
+    pub fn take(&self) -> Result<TensorData> {
+        let bytes = match &self.bytes {
+            Bytes::Here(bytes) => bytes.to_vec(),
+            Bytes::Later(get) => get()?,
+        };
+        Ok(TensorData { name: self.name.clone(), dtype: self.dtype, shape: self.shape.clone(), bytes })
+    }
+}
+
+impl<'a> From<&'a TensorData> for Planned<'a> {
+    fn from(t: &'a TensorData) -> Self {
+        Self { name: t.name.clone(), dtype: t.dtype, shape: t.shape.clone(), bytes: Bytes::Here(&t.bytes) }
+    }
+}
+
 /// Writes a safetensors file as PyTorch's tools expect it, synced to the disk, without a second copy of the data in
 /// memory. `Format` for two tensors of one name or bytes that do not fit the shape; `Io` when the disk is full.
 pub fn write_tensors(path: &Path, tensors: &[TensorData]) -> Result<FileSum> {
+    let planned: Vec<_> = tensors.iter().map(Planned::from).collect();
+    write_planned(path, &planned, &AtomicU64::new(0))
+}
+
+/// The same, one tensor in memory at a time; `written` counts the bytes.
+pub(super) fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) -> Result<FileSum> {
     // Wide types first, so that each tensor is aligned to its own size.
     let mut order: Vec<_> = tensors.iter().collect();
     order.sort_by(|a, b| b.dtype.bitsize().cmp(&a.dtype.bitsize()).then_with(|| a.name.cmp(&b.name)));
     let mut header = Map::new();
     header.insert("__metadata__".into(), json!({ "format": "pt" }));
-    let mut end = 0;
+    let mut end = 0u64;
     for tensor in &order {
-        check_size(tensor)?;
+        let size = tensor.size().ok_or_else(|| misfit(tensor, 0))?;
+        if let Bytes::Here(bytes) = tensor.bytes
+            && bytes.len() as u64 != size
+        {
+            return Err(misfit(tensor, bytes.len()));
+        }
         let start = end;
-        end += tensor.bytes.len();
+        end += size;
         let entry = json!({ "dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, end] });
         if header.insert(tensor.name.clone(), entry).is_some() {
             return Err(Error::format(format!("{}: two tensors are called {}", path.display(), tensor.name)));
@@ -102,24 +157,31 @@ pub fn write_tensors(path: &Path, tensors: &[TensorData]) -> Result<FileSum> {
     let mut header = serde_json::Value::Object(header).to_string();
     // Spaces after the header, so that the data starts at a multiple of 8.
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-    durable::write(path, |file| {
+    // An error of the device goes through the writer and comes out as it was.
+    let mut failed = None;
+    let sum = durable::write(path, written, |file| {
         file.write_all(&(header.len() as u64).to_le_bytes())?;
         file.write_all(header.as_bytes())?;
-        order.iter().try_for_each(|tensor| file.write_all(&tensor.bytes))
-    })
+        order.iter().try_for_each(|tensor| match &tensor.bytes {
+            Bytes::Here(bytes) => file.write_all(bytes),
+            Bytes::Later(get) => {
+                let fits = |bytes: &Vec<u8>| Some(bytes.len() as u64) == tensor.size();
+                let bytes = get().and_then(|b| if fits(&b) { Ok(b) } else { Err(misfit(tensor, b.len())) });
+                file.write_all(&bytes.map_err(|e| {
+                    failed = Some(e);
+                    std::io::Error::other("no bytes")
+                })?)
+            }
+        })
+    });
+    failed.map_or(sum, Err)
 }
 
-fn check_size(tensor: &TensorData) -> Result<()> {
-    let elements = tensor.shape.iter().try_fold(1usize, |all, &size| all.checked_mul(size));
-    let bytes = elements.and_then(|n| n.checked_mul(tensor.dtype.bitsize())).map(|bits| bits.div_ceil(8));
-    if bytes == Some(tensor.bytes.len()) {
-        return Ok(());
-    }
-    let (name, len) = (&tensor.name, tensor.bytes.len());
-    Err(Error::format(format!(
-        "{name}: {} of shape {:?} does not take {len} bytes",
-        tensor.dtype, tensor.shape
-    )))
+fn misfit(tensor: &Planned<'_>, len: usize) -> Error {
+    Error::format(format!(
+        "{}: {} of shape {:?} does not take {len} bytes",
+        tensor.name, tensor.dtype, tensor.shape
+    ))
 }
 
 /// Reads a safetensors file, tensors in the order of the file. `Format` names the file and what is wrong with it.

@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 /// Every key once, in the order of the file.
 pub(super) const GROUPS: [(&str, &[&str]); 5] = [
     ("model", &["layers", "heads", "width", "context", "vocab", "dropout", "bias"]),
-    ("data", &["data", "tokenizer", "val_split"]),
+    ("data", &["data", "encoding", "tokenizer", "val_split"]),
     ("optimizer", &["lr", "min_lr", "warmup", "schedule", "weight_decay", "betas", "eps", "clip"]),
     (
         "run",

@@ -42,6 +42,9 @@ pub struct TrainConfig {
     pub bias: bool,
     /// Files, folders, patterns; the repository's own sources where empty.
     pub data: Vec<String>,
+    /// Of text that is not UTF-8 and has no byte order mark.
+    #[serde(default)]
+    pub encoding: Option<String>,
     /// `char`, or the path of a `tokenizer.json`.
     pub tokenizer: String,
     /// Share of the tokens kept for validation.
@@ -109,6 +112,7 @@ pub struct Overlay {
     pub dropout: Option<f64>,
     pub bias: Option<bool>,
     pub data: Option<Vec<String>>,
+    pub encoding: Option<String>,
     pub tokenizer: Option<String>,
     pub val_split: Option<f64>,
     pub lr: Option<f64>,

@@ -34,6 +34,7 @@ fn char() -> TrainConfig {
         dropout: 0.2,
         bias: false,
         data: Vec::new(),
+        encoding: None,
         tokenizer: "char".into(),
         val_split: 0.1,
         lr: 1e-3,

@@ -18,7 +18,7 @@ pub enum Change {
 }
 
 /// Every key of `config.toml`, once.
-pub const RESUME: [(&str, Change); 33] = [
+pub const RESUME: [(&str, Change); 34] = [
     ("preset", Change::Fixed),
     ("layers", Change::Fixed),
     ("heads", Change::Fixed),
@@ -28,6 +28,7 @@ pub const RESUME: [(&str, Change); 33] = [
     ("bias", Change::Fixed),
     ("dtype", Change::Fixed),
     ("tokenizer", Change::Fixed),
+    ("encoding", Change::Fixed),
     ("val_split", Change::Fixed),
     ("seed", Change::Fixed),
     ("data", Change::Added),

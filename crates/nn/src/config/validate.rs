@@ -11,6 +11,9 @@ const TRIED: usize = 10_000;
 impl TrainConfig {
     /// `Format` for the first setting that cannot be, with what to change.
     pub fn validate(&self) -> Result<()> {
+        if let Some(encoding) = &self.encoding {
+            crate::data::TextEncoding::of(encoding)?;
+        }
         let checks = [self.sizes(), self.run(), self.heads(), self.optimizer()];
         match checks.into_iter().flatten().next() {
             Some(message) => Err(Error::format(message)),

@@ -1,8 +1,21 @@
-//! From text to tokens.
+//! From text to tokens: in pieces on all cores, so that the text takes no memory, and once, so that the next run finds them.
 
+use super::pieces::{Piece, Pieces};
+use super::progress::{Stage, Watch, Watcher};
+use super::token_cache::{self, TokenCache, TokenWriter};
 use super::{Source, TextFile, Tokens};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Cuts, Tokenizer};
 use netcl_device::{Error, Result};
+use std::{
+    sync::OnceLock,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+/// Bytes of text for each core between two reports.
+const SHARE: usize = 1 << 20;
+/// Text below this is tokenized faster than a file is written and found again.
+const CACHED_FROM: u64 = 1 << 20;
 
 /// All tokens of `--data`, before the validation part is cut off.
 #[derive(Clone, Debug)]
@@ -14,28 +27,75 @@ pub struct Corpus {
 }
 
 impl Source {
-    /// The different pieces of text in order: the files, and a line break after each that does not end with one.
-    /// Empty for shards.
-    pub fn texts(&self) -> Result<Vec<&str>> {
-        let Self::Text(files) = self else { return Ok(Vec::new()) };
-        let texts = files.iter().map(TextFile::text).collect::<Result<Vec<_>>>()?;
-        let last = texts.len().saturating_sub(1);
-        let joined = texts.iter().enumerate().flat_map(|(i, &text)| {
-            let missing = i < last && !text.ends_with('\n');
-            [Some(text), missing.then_some("\n")].into_iter().flatten()
+    /// The text in blocks that end with words: the files in order, and a line break after each that does not end with one. Empty for shards.
+    pub fn blocks(&self) -> impl Iterator<Item = Result<String>> + Send + '_ {
+        self.cut(Cuts::Words)
+    }
+
+    fn cut(&self, cuts: Cuts) -> impl Iterator<Item = Result<String>> + Send + '_ {
+        Pieces::new(self.files(), cuts).filter_map(|piece| match piece {
+            Ok(Piece::Text { text, .. }) => Some(Ok(text)),
+            Ok(Piece::Between { ends_line }) => (!ends_line).then(|| Ok("\n".to_owned())),
+            Err(e) => Some(Err(e)),
+        })
+    }
+
+    /// A tokenizer of the text's characters.
+    ///
+    /// # Errors
+    /// `Format` without text; `Io`.
+    pub fn char_tokenizer(&self, watch: &mut Watch<'_>) -> Result<Tokenizer> {
+        self.tokenizer_of(Cuts::Anywhere, Stage::Characters, watch, |blocks| {
+            Tokenizer::char_from_text(blocks)
+        })
+    }
+
+    /// A byte-level BPE tokenizer trained on the text.
+    ///
+    /// # Errors
+    /// Those of [`Tokenizer::train_bpe`]; `Io`.
+    pub fn bpe_tokenizer(&self, vocab_size: usize, watch: &mut Watch<'_>) -> Result<Tokenizer> {
+        self.tokenizer_of(Cuts::Words, Stage::Words, watch, |blocks| Tokenizer::train_bpe(blocks, vocab_size))
+    }
+
+    fn tokenizer_of(
+        &self,
+        cuts: Cuts,
+        stage: Stage,
+        watch: &mut Watch<'_>,
+        make: impl FnOnce(&mut (dyn Iterator<Item = String> + Send)) -> Result<Tokenizer>,
+    ) -> Result<Tokenizer> {
+        let mut watcher = Watcher::new(watch, stage, self.bytes());
+        let mut failed = None;
+        let mut blocks = self.cut(cuts).map_while(|block| {
+            let block = block.and_then(|text| watcher.read(text.len() as u64).map(|()| text));
+            block.map_err(|e| failed = Some(e)).ok()
         });
-        Ok(joined.collect())
+        let made = make(&mut blocks);
+        drop(blocks);
+        failed.map_or(made, Err)
     }
 
     /// Encodes text; between files stands the tokenizer's end-of-text token where it has one. Shards are taken as they
     /// are. `Format` for text without a tokenizer or with a character that it does not have, and for a single token.
     pub fn into_corpus(self, tokenizer: Option<&Tokenizer>) -> Result<Corpus> {
+        self.into_corpus_with(tokenizer, None, &mut |_| true)
+    }
+
+    /// The same, with a cache on disk of what was encoded before, and someone who hears how far it is.
+    pub fn into_corpus_with(
+        self,
+        tokenizer: Option<&Tokenizer>,
+        cache: Option<&TokenCache>,
+        watch: &mut Watch<'_>,
+    ) -> Result<Corpus> {
         let corpus = match self {
             Self::Shards { train, val } => Corpus { train, val },
             Self::Text(ref files) => {
                 let tokenizer = tokenizer
                     .ok_or_else(|| Error::format("text needs a tokenizer; name one with --tokenizer"))?;
-                Corpus { train: encode(&self, files, tokenizer)?.into(), val: None }
+                let cache = cache.filter(|_| self.bytes() >= CACHED_FROM);
+                Corpus { train: tokens(files, tokenizer, cache, watch)?, val: None }
             }
         };
         if corpus.train.len() < 2 {
@@ -48,69 +108,178 @@ impl Source {
     }
 }
 
-fn encode(source: &Source, files: &[TextFile], tokenizer: &Tokenizer) -> Result<Vec<u32>> {
-    let mut ids = Vec::new();
-    let Some(eos) = tokenizer.eos() else {
-        for text in source.texts()? {
-            // Only a file can have an unknown character: a line break was in the texts that the tokenizer came from.
-            let name =
-                || files.iter().find(|file| file.text().is_ok_and(|other| other.as_ptr() == text.as_ptr()));
-            ids.extend(tokenizer.encode(text).map_err(|e| match name() {
-                Some(file) => e.context(file.path().display()),
-                None => e,
-            })?);
-        }
-        return Ok(ids);
-    };
-    for (i, file) in files.iter().enumerate() {
-        if i > 0 {
-            ids.push(eos);
-        }
-        ids.extend(tokenizer.encode(file.text()?).map_err(|e| e.context(file.path().display()))?);
+/// The ids of all files: from the cache, through the cache, or in memory.
+fn tokens(
+    files: &[TextFile],
+    tokenizer: &Tokenizer,
+    cache: Option<&TokenCache>,
+    watch: &mut Watch<'_>,
+) -> Result<Tokens> {
+    let Some(cache) = cache else { return in_memory(files, tokenizer, watch) };
+    let key = key(files, tokenizer)?;
+    if let Some(found) = cache.open(&key, &mut Watcher::new(watch, Stage::Cached, 0))? {
+        return Ok(found);
     }
-    Ok(ids)
+    match through_cache(files, tokenizer, cache, &key, watch) {
+        // Not what the disk says, but what the text says or who watches.
+        Err(Failed::Other(error)) => return Err(error),
+        Err(Failed::Cache(error)) => {
+            tracing::warn!("{}; tokens are kept in memory instead", token_cache::failed(cache, &error));
+        }
+        Ok(()) => {
+            if let Some(found) = cache.open(&key, &mut Watcher::new(watch, Stage::Cached, 0))? {
+                return Ok(found);
+            }
+        }
+    }
+    in_memory(files, tokenizer, watch)
+}
+
+fn key(files: &[TextFile], tokenizer: &Tokenizer) -> Result<String> {
+    let tokenizer = tokenizer.files()?;
+    let mut parts: Vec<&[u8]> = tokenizer.iter().map(|(_, content)| &**content).collect();
+    for file in files {
+        parts.push(file.encoding.name().as_bytes());
+        parts.push(file.sum.as_bytes());
+    }
+    Ok(token_cache::key(&parts))
+}
+
+fn in_memory(files: &[TextFile], tokenizer: &Tokenizer, watch: &mut Watch<'_>) -> Result<Tokens> {
+    let other = |failed| match failed {
+        Failed::Other(error) => error,
+        Failed::Cache(error) => Error::internal(format!("memory: {error}")),
+    };
+    if narrow(tokenizer) {
+        let mut small = Vec::new();
+        let take = |ids: &[u32]| {
+            small.extend(ids.iter().map(|&id| id as u16));
+            Ok(())
+        };
+        encode(files, tokenizer, watch, take).map_err(other)?;
+        return Ok(Tokens::small(small));
+    }
+    let mut large = Vec::new();
+    let take = |ids: &[u32]| {
+        large.extend_from_slice(ids);
+        Ok(())
+    };
+    encode(files, tokenizer, watch, take).map_err(other)?;
+    Ok(large.into())
+}
+
+/// Whether every id takes two bytes.
+fn narrow(tokenizer: &Tokenizer) -> bool {
+    tokenizer.vocab_size() <= 1 << 16
+}
+
+/// What ended an encoding early.
+enum Failed {
+    Cache(std::io::Error),
+    Other(Error),
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+fn through_cache(
+    files: &[TextFile],
+    tokenizer: &Tokenizer,
+    cache: &TokenCache,
+    key: &str,
+    watch: &mut Watch<'_>,
+) -> Result<(), Failed> {
+    let first: String = files[0].path().display().to_string().chars().take(500).collect();
+    let more = if files.len() > 1 { format!(" and {} more", files.len() - 1) } else { String::new() };
+    let width = if narrow(tokenizer) { 2 } else { 4 };
+    let mut writer: TokenWriter = cache.create(key, first + &more, width).map_err(Failed::Cache)?;
+    encode(files, tokenizer, watch, |ids| writer.push(ids))?;
+    writer.finish().map_err(Failed::Cache)
+}
+
+/// Hands the ids of all files to `take`, in order.
+fn encode(
+    files: &[TextFile],
+    tokenizer: &Tokenizer,
+    watch: &mut Watch<'_>,
+    mut take: impl FnMut(&[u32]) -> std::io::Result<()>,
+) -> Result<(), Failed> {
+    let total = files.iter().map(|file| file.bytes).sum();
+    let mut watcher = Watcher::new(watch, Stage::Tokenizing, total);
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let mut pieces = Pieces::new(files, tokenizer.cuts());
+    let mut round = Vec::new();
+    loop {
+        let mut bytes = 0;
+        round.clear();
+        while bytes < SHARE * workers
+            && let Some(piece) = pieces.next()
+        {
+            let piece = piece?;
+            // Even an empty piece costs something.
+            bytes += 64 + if let Piece::Text { text, .. } = &piece { text.len() } else { 0 };
+            round.push(piece);
+        }
+        if round.is_empty() {
+            return Ok(());
+        }
+        for (piece, ids) in round.iter().zip(encode_round(&round, tokenizer, workers)?) {
+            let ids = ids.map_err(|e| named(e, piece, files, tokenizer))?;
+            watcher.state.tokens += ids.len() as u64;
+            take(&ids).map_err(Failed::Cache)?;
+        }
+        watcher.state.done = pieces.done();
+        watcher.tell()?;
+    }
+}
+
+/// The ids of each piece.
+fn encode_round(round: &[Piece], tokenizer: &Tokenizer, workers: usize) -> Result<Vec<Result<Vec<u32>>>> {
+    let one = |piece: &Piece| match (piece, tokenizer.eos()) {
+        (Piece::Text { text, .. }, _) => tokenizer.encode_piece(text),
+        (Piece::Between { .. }, Some(eos)) => Ok(vec![eos]),
+        (Piece::Between { ends_line: true }, None) => Ok(Vec::new()),
+        (Piece::Between { ends_line: false }, None) => tokenizer.encode_piece("\n"),
+    };
+    let slots: Vec<OnceLock<Result<Vec<u32>>>> = round.iter().map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((piece, slot)) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            round.get(at).zip(slots.get(at))
+        } {
+            // Every slot is taken once.
+            let _ = slot.set(one(piece));
+        }
+    };
+    let whole = thread::scope(|scope| {
+        let helpers: Vec<_> = (1..workers.min(round.len())).map(|_| scope.spawn(work)).collect();
+        work();
+        helpers.into_iter().all(|helper| helper.join().is_ok())
+    });
+    if !whole {
+        return Err(Error::internal("the tokenizer panicked"));
+    }
+    let missing = || Err(Error::internal("a piece of text was not encoded"));
+    Ok(slots.into_iter().map(|slot| slot.into_inner().unwrap_or_else(missing)).collect())
+}
+
+/// The error of a piece as that of its file, where positions count from the file's beginning.
+fn named(error: Error, piece: &Piece, files: &[TextFile], tokenizer: &Tokenizer) -> Error {
+    // A line break between files is known: it was in the texts that the tokenizer came from, or is a text's own fault.
+    let Piece::Text { file, .. } = piece else { return error };
+    let of = &files[*file];
+    let blocks =
+        Pieces::new(std::slice::from_ref(of), Cuts::Anywhere).map_while(|piece| match piece.ok()? {
+            Piece::Text { text, .. } => Some(text),
+            Piece::Between { .. } => None,
+        });
+    tokenizer.first_unknown(blocks).unwrap_or(error).context(of.path().display())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    fn open(files: &[(&str, &str)]) -> (tempfile::TempDir, Source) {
-        let dir = tempfile::tempdir().unwrap();
-        for (name, text) in files {
-            fs::write(dir.path().join(name), text).unwrap();
-        }
-        let source = Source::open(&[dir.path()]).unwrap();
-        (dir, source)
-    }
-
-    #[test]
-    fn files_are_joined_by_line_breaks() {
-        let (_dir, source) = open(&[("b", "two"), ("a", "one\n"), ("c", "three")]);
-        let texts = source.texts().unwrap();
-        assert_eq!(texts.concat(), "one\ntwo\nthree");
-        let tokenizer = Tokenizer::char_from_text(texts).unwrap();
-        let corpus = source.into_corpus(Some(&tokenizer)).unwrap();
-        assert_eq!(tokenizer.decode(&corpus.train.to_vec()).unwrap(), "one\ntwo\nthree");
-    }
-
-    #[test]
-    fn an_end_token_parts_files() {
-        let (_dir, source) = open(&[("a", "one"), ("b", "two")]);
-        let tokenizer = Tokenizer::train_bpe(["text"], 257).unwrap();
-        let ids = source.into_corpus(Some(&tokenizer)).unwrap().train.to_vec();
-        assert_eq!(tokenizer.decode(&ids).unwrap(), "one<|endoftext|>two");
-    }
-
-    #[test]
-    fn mistakes_are_named() {
-        let tokenizer = Tokenizer::char_from_text(["abc\n"]).unwrap();
-        let message =
-            |files: &[(&str, &str)], tokenizer| open(files).1.into_corpus(tokenizer).unwrap_err().to_string();
-        assert!(message(&[("a", "a")], Some(&tokenizer)).contains("the data has 1 token;"));
-        assert!(message(&[("a", "ab")], None).contains("--tokenizer"));
-        let unknown = message(&[("a", "abc"), ("b", "axb")], Some(&tokenizer));
-        assert!(unknown.contains("/b: character 'x' (U+0078) at position 1"), "{unknown}");
-    }
-}
+#[path = "corpus_tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 
 use netcl_device::{Error, ErrorKind, Result};
 use std::{
-    fs,
+    fs::{self, FileType},
     path::{Path, PathBuf},
 };
 
@@ -14,6 +14,14 @@ pub(super) struct Found {
     pub named: bool,
 }
 
+/// What `--data` leads to.
+#[derive(Debug, Default)]
+pub(super) struct All {
+    pub files: Vec<Found>,
+    /// Met, and neither a file nor a folder: where, and what it is.
+    pub special: Vec<(PathBuf, &'static str)>,
+}
+
 /// What a folder holds beside text: build products, dependencies, caches and their lock files.
 const SKIPPED: [&str; 6] =
     ["target", "node_modules", "__pycache__", "Cargo.lock", "package-lock.json", "poetry.lock"];
@@ -21,93 +29,213 @@ const SKIPPED: [&str; 6] =
 const RUN_MARK: &str = "metrics.jsonl";
 
 /// The files of all `specs` (a file, a folder, or a pattern with `*`, `?`, `[…]`), sorted by path, each once.
-pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<Vec<Found>> {
-    let mut found = Vec::new();
+pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<All> {
+    let mut all = All::default();
     for spec in specs.iter().map(AsRef::as_ref) {
-        let before = found.len();
+        let before = all.files.len();
         let pattern = spec.to_string_lossy();
-        if spec.is_dir() {
-            walk(spec, &mut found)?;
-        } else if spec.exists() {
-            found.push(Found { path: spec.to_owned(), named: true });
-        } else if pattern.contains(['*', '?', '[']) {
-            matches(&pattern, &mut found)?;
-        } else {
-            return Err(Error::new(
-                ErrorKind::Io,
-                format!(
-                    "{}: there is no such file; --data takes files, folders and patterns",
-                    spec.display()
-                ),
-            ));
+        match fs::metadata(spec) {
+            Ok(meta) if meta.is_dir() => all.walk(spec)?,
+            Ok(meta) if meta.is_file() => all.files.push(Found { path: spec.to_owned(), named: true }),
+            Ok(meta) => return Err(not_a_file(spec, special(meta.file_type()))),
+            Err(_) if pattern.contains(['*', '?', '[']) => all.matches(&pattern)?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::new(
+                    ErrorKind::Io,
+                    format!(
+                        "{}: there is no such file; --data takes files, folders and patterns",
+                        spec.display()
+                    ),
+                ));
+            }
+            Err(e) => return Err(Error::io("reading", spec, &e)),
         }
-        if found.len() == before {
+        if all.files.len() == before {
             let what = if spec.is_dir() {
                 "the folder holds no file to read"
             } else {
                 "the pattern matches no file"
             };
             return Err(Error::format(format!(
-                "{}: {what}; hidden files, build folders and earlier run folders are skipped",
+                "{}: {what}; hidden files, build folders, earlier run folders and what is no regular file are skipped",
                 spec.display()
             )));
         }
     }
     // Named first among equal paths, so that a file both named and met counts as named.
-    found.sort_by(|a, b| a.path.cmp(&b.path).then(b.named.cmp(&a.named)));
-    found.dedup_by(|later, earlier| later.path == earlier.path);
-    Ok(found)
+    all.files.sort_by(|a, b| a.path.cmp(&b.path).then(b.named.cmp(&a.named)));
+    all.files.dedup_by(|later, earlier| later.path == earlier.path);
+    all.special.sort();
+    all.special.dedup();
+    Ok(all)
 }
 
-fn matches(pattern: &str, found: &mut Vec<Found>) -> Result<()> {
-    let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
-    let paths = glob::glob_with(pattern, options)
-        .map_err(|e| Error::format(format!("{pattern}: not a pattern, {} at character {}", e.msg, e.pos)))?;
-    for path in paths {
-        let path = path.map_err(|e| Error::io("reading", e.path(), e.error()))?;
-        if path.is_file() {
-            found.push(Found { path, named: false });
-        }
-    }
-    Ok(())
+fn not_a_file(path: &Path, what: &str) -> Error {
+    Error::format(format!(
+        "{}: is {what}, expected a regular file or a folder: data is read several times; write it into a file first",
+        path.display()
+    ))
 }
 
-/// All files below `dir`. Folders behind symbolic links are left out: they may lead back here.
-fn walk(dir: &Path, found: &mut Vec<Found>) -> Result<()> {
-    let fail = |e: std::io::Error| Error::io("reading", dir, &e);
-    if dir.join(RUN_MARK).exists() {
-        return Ok(());
+/// What something is that is neither a file nor a folder. Opening it could wait for ever, or do something.
+#[cfg(unix)]
+fn special(kind: FileType) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    match kind {
+        k if k.is_fifo() => "a FIFO (a named pipe)",
+        k if k.is_socket() => "a socket",
+        k if k.is_char_device() || k.is_block_device() => "a device file",
+        _ => "no regular file",
     }
-    for entry in fs::read_dir(dir).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with('.') || SKIPPED.contains(&&*name) {
-            continue;
-        }
-        let (path, kind) = (entry.path(), entry.file_type().map_err(fail)?);
-        if kind.is_dir() {
-            walk(&path, found)?;
-        } else if path.is_file() {
-            found.push(Found { path, named: false });
+}
+
+#[cfg(not(unix))]
+fn special(_: FileType) -> &'static str {
+    "no regular file"
+}
+
+impl All {
+    /// Takes a file that was met; notes what is none. What vanished meanwhile is left out.
+    fn meet(&mut self, path: PathBuf) {
+        match fs::metadata(&path) {
+            Ok(meta) if meta.is_file() => self.files.push(Found { path, named: false }),
+            Ok(meta) if !meta.is_dir() => self.special.push((path, special(meta.file_type()))),
+            _ => {}
         }
     }
-    Ok(())
+
+    /// All files below `dir`. Folders behind symbolic links are left out: they may lead back here.
+    fn walk(&mut self, dir: &Path) -> Result<()> {
+        if dir.join(RUN_MARK).exists() {
+            return Ok(());
+        }
+        for (path, name, kind) in entries(dir)? {
+            if name.starts_with('.') || SKIPPED.contains(&&*name) {
+                continue;
+            }
+            if kind.is_dir() { self.walk(&path)? } else { self.meet(path) }
+        }
+        Ok(())
+    }
+
+    /// The files that a pattern matches: `*`, `?` and `[…]` within a name, `**` for any number of folders.
+    fn matches(&mut self, pattern: &str) -> Result<()> {
+        let path = Path::new(pattern);
+        let mut begin = PathBuf::new();
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for component in path.components() {
+            let text = component.as_os_str().to_string_lossy().into_owned();
+            let wild = text.contains(['*', '?', '[']);
+            if parts.is_empty() && !wild {
+                begin.push(component);
+                continue;
+            }
+            at += pattern[at..].find(&*text).unwrap_or(0);
+            parts.push(Part::of(&text, wild).map_err(|e| {
+                Error::format(format!("{pattern}: not a pattern, {} at character {}", e.msg, at + e.pos))
+            })?);
+        }
+        if begin.as_os_str().is_empty() {
+            begin.push(".");
+            return self.expand(&begin, &parts, true);
+        }
+        self.expand(&begin, &parts, false)
+    }
+
+    /// Matches `parts` below `dir`; `bare` leaves `dir` out of the paths.
+    fn expand(&mut self, dir: &Path, parts: &[Part], bare: bool) -> Result<()> {
+        let Some((part, rest)) = parts.split_first() else {
+            self.meet(dir.to_owned());
+            return Ok(());
+        };
+        let child = |name: &str| if bare { PathBuf::from(name) } else { dir.join(name) };
+        match part {
+            Part::Name(name) => {
+                let path = child(name);
+                if path.exists() { self.expand(&path, rest, false) } else { Ok(()) }
+            }
+            Part::Match(pattern) => {
+                let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
+                // What cannot be listed matches nothing, as in a shell.
+                for (_, name, _) in entries(dir).unwrap_or_default() {
+                    if pattern.matches_with(&name, options) {
+                        self.expand(&child(&name), rest, false)?;
+                    }
+                }
+                Ok(())
+            }
+            Part::Folders => {
+                if !rest.is_empty() {
+                    self.expand(dir, rest, bare)?;
+                }
+                for (_, name, kind) in entries(dir).unwrap_or_default() {
+                    // As in a shell, not through symbolic links: they may lead back here.
+                    if kind.is_dir() && !name.starts_with('.') {
+                        self.expand(&child(&name), parts, false)?;
+                    } else if rest.is_empty() && !name.starts_with('.') {
+                        self.meet(child(&name));
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A component of a pattern.
+enum Part {
+    Name(String),
+    Match(glob::Pattern),
+    /// `**`
+    Folders,
+}
+
+impl Part {
+    fn of(text: &str, wild: bool) -> Result<Self, glob::PatternError> {
+        Ok(match text {
+            "**" => Self::Folders,
+            _ if wild => Self::Match(glob::Pattern::new(text)?),
+            _ => Self::Name(text.to_owned()),
+        })
+    }
+}
+
+/// Path, name and kind of what lies in `dir`, by name.
+fn entries(dir: &Path) -> Result<Vec<(PathBuf, String, FileType)>> {
+    let read = || -> std::io::Result<Vec<_>> {
+        let entry = |entry: std::io::Result<fs::DirEntry>| {
+            let entry = entry?;
+            Ok((entry.path(), entry.file_name().to_string_lossy().into_owned(), entry.file_type()?))
+        };
+        fs::read_dir(dir)?.map(entry).collect()
+    };
+    let mut all = read().map_err(|e| Error::io("reading", dir, &e))?;
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(all)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn names(found: &[Found], root: &Path) -> Vec<String> {
-        found.iter().map(|f| f.path.strip_prefix(root).unwrap().display().to_string()).collect()
+    fn names(all: &All, root: &Path) -> Vec<String> {
+        all.files.iter().map(|f| f.path.strip_prefix(root).unwrap().display().to_string()).collect()
+    }
+
+    fn tree(files: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = dir.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "text").unwrap();
+        }
+        dir
     }
 
     #[test]
     fn walks_sorts_and_skips() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path();
-        for file in [
+        let dir = tree(&[
             "b.md",
             "a/z.rs",
             "a/.hidden",
@@ -116,14 +244,78 @@ mod tests {
             "run/metrics.jsonl",
             "run/report.html",
             "Cargo.lock",
-        ] {
-            fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
-            fs::write(root.join(file), "text").unwrap();
-        }
+        ]);
+        let root = dir.path();
         assert_eq!(names(&find(&[root]).unwrap(), root), ["a/z.rs", "b.md"]);
         let both = find(&[root.to_owned(), root.join("b.md")]).unwrap();
-        assert_eq!((names(&both, root), both[1].named), (vec!["a/z.rs".into(), "b.md".into()], true));
+        assert_eq!((names(&both, root), both.files[1].named), (vec!["a/z.rs".into(), "b.md".into()], true));
         assert_eq!(names(&find(&[root.join("**/*.rs")]).unwrap(), root), ["a/z.rs"]);
+    }
+
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        let dir =
+            tree(&["a.txt", "b.txt", "x/a.txt", "x/y/a.txt", "x/y/c.md", ".h/a.txt", "x/.a.txt", "[q].txt"]);
+        let root = dir.path();
+        for (pattern, expected) in [
+            ("*.txt", vec!["[q].txt", "a.txt", "b.txt"]),
+            ("**/*.txt", vec!["[q].txt", "a.txt", "b.txt", "x/a.txt", "x/y/a.txt"]),
+            ("x/**", vec!["x/a.txt", "x/y/a.txt", "x/y/c.md"]),
+            ("**/y/*", vec!["x/y/a.txt", "x/y/c.md"]),
+            ("?/a.txt", vec!["x/a.txt"]),
+            ("*/y/[a-b].*", vec!["x/y/a.txt"]),
+            ("**/**/c.md", vec!["x/y/c.md"]),
+            // A file of this very name goes before the pattern.
+            ("[q].txt", vec!["[q].txt"]),
+        ] {
+            assert_eq!(names(&find(&[root.join(pattern)]).unwrap(), root), expected, "{pattern}");
+        }
+    }
+
+    /// A `**` followed a link that led back 41 times, and met each file as often.
+    #[cfg(unix)]
+    #[test]
+    fn a_symlink_loop_is_walked_once() {
+        let dir = tree(&["a/one.txt", "a/b/two.txt", "other/three.txt"]);
+        let root = dir.path();
+        // Two loops would be 2^40 paths, were they followed.
+        std::os::unix::fs::symlink(root, root.join("a/up")).unwrap();
+        std::os::unix::fs::symlink("..", root.join("a/b/up")).unwrap();
+        std::os::unix::fs::symlink("other", root.join("linked")).unwrap();
+        let all = ["a/b/two.txt", "a/one.txt", "other/three.txt"];
+        assert_eq!(names(&find(&[root.join("**/*.txt")]).unwrap(), root), all);
+        assert_eq!(names(&find(&[root]).unwrap(), root), all);
+        assert_eq!(
+            names(&find(&[root.join("*/*.txt")]).unwrap(), root),
+            ["a/one.txt", "linked/three.txt", "other/three.txt"]
+        );
+    }
+
+    /// A FIFO was opened and waited for a writer, deaf to signals.
+    #[cfg(unix)]
+    #[test]
+    fn a_fifo_a_socket_and_a_device_are_named_and_not_opened() {
+        let dir = tree(&["a.txt"]);
+        let root = dir.path();
+        let made = std::process::Command::new("mkfifo").arg(root.join("pipe.txt")).status().unwrap();
+        assert!(made.success());
+        let _socket = std::os::unix::net::UnixListener::bind(root.join("socket.txt")).unwrap();
+        for (path, what) in [
+            (root.join("pipe.txt"), "is a FIFO (a named pipe), expected a regular file"),
+            (root.join("socket.txt"), "is a socket"),
+            ("/dev/zero".into(), "is a device file"),
+        ] {
+            let message = find(&[&path]).unwrap_err().to_string();
+            assert!(message.contains(what) && message.contains(&path.display().to_string()), "{message}");
+        }
+        for spec in [root.to_owned(), root.join("*.txt"), root.join("**")] {
+            let all = find(&[&spec]).unwrap();
+            assert_eq!(names(&all, root), ["a.txt"]);
+            assert_eq!(
+                all.special,
+                [(root.join("pipe.txt"), "a FIFO (a named pipe)"), (root.join("socket.txt"), "a socket")]
+            );
+        }
     }
 
     #[test]
@@ -135,6 +327,7 @@ mod tests {
             (root.join("*.txt"), "the pattern matches no file"),
             (root.join("a.txt"), "there is no such file; --data takes files"),
             (root.join("a[.txt"), "not a pattern"),
+            (root.join("a**b"), "not a pattern"),
         ] {
             let message = find(&[spec]).unwrap_err().to_string();
             assert!(message.contains(part) && message.contains(&root.display().to_string()), "{message}");

@@ -1,21 +1,31 @@
 //! Training data: from `--data` to batches of token ids.
 //!
-//! [`Source::open`] finds the files, [`Source::into_corpus`] turns text into tokens, [`split`] cuts off the validation
+//! [`Source::open`] finds the files, [`Source::into_corpus`] turns text into tokens ([`TokenCache`] keeps them), [`split`] cuts off the validation
 //! part, [`Loader`] computes the batch of any position (nothing but the position is state), [`Prefetch`] computes ahead.
 
 mod corpus;
+mod encoding;
 mod files;
+mod id_file;
 mod loader;
+mod pieces;
 mod prefetch;
+mod progress;
 mod random;
 mod shard;
 mod source;
 mod split;
+mod text;
+mod token_cache;
 mod tokens;
 
 pub use corpus::Corpus;
+pub use encoding::TextEncoding;
 pub use loader::{Batch, Eval, Loader, Position};
 pub use prefetch::Prefetch;
-pub use source::{Source, TextFile};
+pub use progress::{Progress, Stage, Watch};
+pub use source::Source;
 pub use split::{Splits, split};
+pub use text::TextFile;
+pub use token_cache::{TokenCache, TokenEntry};
 pub use tokens::Tokens;

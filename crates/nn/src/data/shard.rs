@@ -1,50 +1,50 @@
 //! Token shards: a file of ids, headerless as nanoGPT writes it or with llm.c's header.
 
-use super::Tokens;
-use netcl_device::{Error, MappedFile, Result};
-use std::path::Path;
+use super::{
+    Tokens,
+    id_file::{IdFile, read_at},
+};
+use netcl_device::{Error, Result};
+use std::{fs::File, path::Path};
 
 /// llm.c's header is 256 little-endian i32: magic, version, number of ids, then zeros.
-const HEADER_BYTES: usize = 1024;
+const HEADER_BYTES: u64 = 1024;
 /// Magic and version of llm.c's data formats, with the bytes of one id: GPT-2's fit 16 bits, Llama 3's do not.
-const FORMATS: [(u32, u32, usize); 2] = [(20_240_520, 1, 2), (20_240_801, 7, 4)];
+const FORMATS: [(u32, u32, u64); 2] = [(20_240_520, 1, 2), (20_240_801, 7, 4)];
 
 /// The ids of the shard at `path`. `Format` when it is empty, torn, or of an unknown version.
 pub(super) fn open(path: &Path) -> Result<Tokens> {
-    let map = MappedFile::open(path)?;
+    let file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
+    let bytes = file.metadata().map_err(|e| Error::io("reading", path, &e))?.len();
     let fail = |what: String| Err(Error::format(format!("{}: {what}", path.display())));
-    if map.is_empty() {
+    if bytes == 0 {
         return fail("the file is empty; a token shard holds 16-bit ids, or llm.c's header and ids".into());
     }
-    let word = |index: usize| {
-        map.get(index * 4..)
-            .and_then(|bytes| bytes.first_chunk())
-            .map_or(0, |&bytes| u32::from_le_bytes(bytes))
-    };
-    let Some((_, version, width)) = FORMATS.into_iter().find(|format| format.0 == word(0)) else {
-        if map.len() % 2 != 0 {
+    let mut head = [0; 12];
+    let there = bytes.min(12) as usize;
+    read_at(&file, 0, &mut head[..there]).map_err(|e| Error::io("reading", path, &e))?;
+    let [magic, version, count] =
+        [0, 4, 8].map(|at| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
+    let Some((_, expected, width)) = FORMATS.into_iter().find(|format| format.0 == magic) else {
+        if bytes % 2 != 0 {
             return fail(format!(
-                "{} bytes are not a whole number of 16-bit ids; the shard is torn, or no shard",
-                map.len()
+                "{bytes} bytes are not a whole number of 16-bit ids; the shard is torn, or no shard"
             ));
         }
-        return Ok(Tokens::mapped(map, path, 0, 2));
+        return Ok(Tokens::of_file(IdFile::new(file, path, 0, 2), (bytes / 2) as usize));
     };
-    if word(1) != version {
+    if expected != version {
         return fail(format!(
-            "token shard of version {}, expected {version}; write it again with a known llm.c",
-            word(1)
+            "token shard of version {version}, expected {expected}; write it again with a known llm.c"
         ));
     }
-    let (count, body) = (word(2) as usize, map.len().saturating_sub(HEADER_BYTES));
-    if map.len() < HEADER_BYTES || body != count * width {
+    let promised = HEADER_BYTES + u64::from(count) * width;
+    if bytes != promised {
         return fail(format!(
-            "the header promises {count} ids of {width} bytes, {} bytes in all, but the file has {}; the shard is torn",
-            HEADER_BYTES + count * width,
-            map.len()
+            "the header promises {count} ids of {width} bytes, {promised} bytes in all, but the file has {bytes}; the shard is torn"
         ));
     }
-    Ok(Tokens::mapped(map, path, HEADER_BYTES, width))
+    Ok(Tokens::of_file(IdFile::new(file, path, HEADER_BYTES, width as usize), count as usize))
 }
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     fn with_header(magic: u32, version: u32, count: u32, body: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0; HEADER_BYTES];
+        let mut bytes = vec![0; HEADER_BYTES as usize];
         for (slot, value) in bytes.chunks_exact_mut(4).zip([magic, version, count]) {
             slot.copy_from_slice(&value.to_le_bytes());
         }
@@ -63,7 +63,7 @@ mod tests {
     fn read(bytes: &[u8]) -> Result<Vec<u32>> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
-        open(file.path()).map(|tokens| tokens.to_vec()).inspect_err(|e| {
+        open(file.path()).and_then(|tokens| tokens.to_vec()).inspect_err(|e| {
             assert!(e.message().starts_with(&file.path().display().to_string()));
         })
     }
@@ -73,6 +73,26 @@ mod tests {
         assert_eq!(read(&[1, 0, 0, 1, 255, 255]).unwrap(), [1, 256, 65_535]);
         assert_eq!(read(&with_header(20_240_520, 1, 2, &[7, 0, 8, 1])).unwrap(), [7, 264]);
         assert_eq!(read(&with_header(20_240_801, 7, 1, &[1, 2, 3, 0])).unwrap(), [0x0003_0201]);
+    }
+
+    /// A mapping of a file that is cut short ends the process with SIGBUS.
+    #[test]
+    fn a_shard_that_is_cut_short_in_use_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for bytes in [vec![3; 40_000], with_header(20_240_801, 7, 10_000, &[1; 40_000])] {
+            std::fs::write(file.path(), &bytes).unwrap();
+            let tokens = open(file.path()).unwrap();
+            let mut ids = [0; 100];
+            tokens.read(9000, &mut ids).unwrap();
+            std::fs::OpenOptions::new().write(true).open(file.path()).unwrap().set_len(5000).unwrap();
+            let message = tokens.read(9000, &mut ids).unwrap_err().to_string();
+            assert!(message.contains("was cut short while it was in use: it has 5000 bytes"), "{message}");
+            assert!(message.contains(&file.path().display().to_string()), "{message}");
+            assert!(
+                tokens.max_id().is_err() && tokens.check_vocab(1 << 31).is_err() && tokens.to_vec().is_err()
+            );
+            tokens.read(0, &mut ids).unwrap();
+        }
     }
 
     #[test]

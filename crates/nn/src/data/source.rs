@@ -1,13 +1,20 @@
 //! What `--data` leads to: text files, or token shards already split into training and validation.
 
-use super::{Tokens, files, files::Found, shard};
-use netcl_device::{Error, MappedFile, Result};
+use super::encoding::TextEncoding;
+use super::files::{All, Found};
+use super::progress::{Stage, Watch, Watcher};
+use super::text::{NotText, TextFile};
+use super::{Tokens, files, shard};
+use netcl_device::{Error, Result};
 use std::path::{Path, PathBuf};
+
+/// Files named in a message before the rest is only counted.
+const NAMED: usize = 8;
 
 /// Opened training data, before it is tokens.
 #[derive(Debug)]
 pub enum Source {
-    /// UTF-8 text, in the order of the paths.
+    /// Text, in the order of the paths.
     Text(Vec<TextFile>),
     /// Ids as nanoGPT or llm.c wrote them.
     Shards {
@@ -18,13 +25,6 @@ pub enum Source {
     },
 }
 
-/// A mapped text file.
-#[derive(Debug)]
-pub struct TextFile {
-    path: PathBuf,
-    map: MappedFile,
-}
-
 impl Source {
     /// Opens files, folders and patterns. Names ending in `.bin` are token shards, everything else is text. A folder is
     /// read as shards when it holds any with `train` or `val` in the name, or nothing but shards; otherwise its text
@@ -32,10 +32,20 @@ impl Source {
     ///
     /// `Io` for what cannot be read; `Format` for a named file that is empty or no text, or where nothing is left.
     pub fn open(specs: &[impl AsRef<Path>]) -> Result<Self> {
+        Self::open_with(specs, None, &mut |_| true)
+    }
+
+    /// The same. Text that is not UTF-8 is read in `encoding`; files that are left out are counted and named in a warning.
+    pub fn open_with(
+        specs: &[impl AsRef<Path>],
+        encoding: Option<TextEncoding>,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
         if specs.is_empty() {
             return Err(Error::format("no data given; name a file, a folder or a pattern with --data"));
         }
-        let (shards, others): (Vec<_>, Vec<_>) = files::find(specs)?.into_iter().partition(is_shard);
+        let All { files, special } = files::find(specs)?;
+        let (shards, others): (Vec<_>, Vec<_>) = files.into_iter().partition(is_shard);
         let named_role = shards.iter().any(|shard| shard.named || Role::of(shard).is_some());
         if !shards.is_empty() && (named_role || others.is_empty()) {
             if let Some(text) = others.iter().find(|file| file.named) {
@@ -47,17 +57,26 @@ impl Source {
             }
             return Self::from_shards(&shards);
         }
-        let texts =
-            others.iter().filter_map(|file| TextFile::open(file).transpose()).collect::<Result<Vec<_>>>()?;
+        let (texts, left_out) = look_through(&others, encoding, watch)?;
+        left_out.tell(&special, &texts);
         match (texts.is_empty(), shards.is_empty()) {
             (false, _) => Ok(Self::Text(texts)),
             (true, false) => Self::from_shards(&shards),
-            (true, true) => Err(Error::format(format!(
-                "{}: no text in it; all {} files are binary or empty",
-                specs[0].as_ref().display(),
-                others.len()
-            ))),
+            (true, true) => Err(left_out.nothing(specs[0].as_ref(), others.len())),
         }
+    }
+
+    /// The text files; none of shards.
+    pub fn files(&self) -> &[TextFile] {
+        match self {
+            Self::Text(files) => files,
+            Self::Shards { .. } => &[],
+        }
+    }
+
+    /// Bytes of the text files.
+    pub fn bytes(&self) -> u64 {
+        self.files().iter().map(|file| file.bytes).sum()
     }
 
     /// Shards sorted by path. Where some say `train`, those that say nothing are left out.
@@ -101,42 +120,99 @@ impl Role {
     }
 }
 
-impl TextFile {
-    /// The file as text; `None` for a skipped one: met in a folder, and binary or empty.
-    fn open(found: &Found) -> Result<Option<Self>> {
-        let map = MappedFile::open(&found.path)?;
-        let wrong = if map.is_empty() { Some("the file is empty".to_owned()) } else { binary(&map) };
-        match wrong {
-            None => Ok(Some(Self { path: found.path.clone(), map })),
-            Some(what) if found.named => Err(Error::format(format!("{}: {what}", found.path.display()))),
-            Some(what) => {
-                tracing::debug!(path = %found.path.display(), what, "skipped");
-                Ok(None)
+/// Files that were met and are no text, by what they are.
+#[derive(Default)]
+struct LeftOut {
+    /// With what is wrong with each.
+    foreign: Vec<(PathBuf, String)>,
+    binary: Vec<PathBuf>,
+    empty: Vec<PathBuf>,
+}
+
+/// Takes the files that are text.
+fn look_through(
+    found: &[Found],
+    encoding: Option<TextEncoding>,
+    watch: &mut Watch<'_>,
+) -> Result<(Vec<TextFile>, LeftOut)> {
+    let size = |found: &Found| std::fs::metadata(&found.path).map_or(0, |meta| meta.len());
+    let mut watcher = Watcher::new(watch, Stage::Reading, found.iter().map(size).sum());
+    let (mut texts, mut left_out) = (Vec::new(), LeftOut::default());
+    for file in found {
+        let path = file.path.clone();
+        match TextFile::open(file, encoding, &mut watcher)? {
+            Ok(text) => texts.push(text),
+            Err(wrong) if file.named => {
+                return Err(Error::format(format!("{}: {}", path.display(), wrong.what())));
+            }
+            Err(wrong) => {
+                tracing::debug!(path = %path.display(), what = wrong.what(), "left out");
+                match wrong {
+                    NotText::Foreign(what) => left_out.foreign.push((path, what)),
+                    NotText::Binary(_) => left_out.binary.push(path),
+                    NotText::Empty => left_out.empty.push(path),
+                }
             }
         }
     }
+    Ok((texts, left_out))
+}
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+impl LeftOut {
+    /// Says what is not learnt from, and why: the user may think it is.
+    fn tell(&self, special: &[(PathBuf, &'static str)], texts: &[TextFile]) {
+        if let Some(text) = self.foreign_in_words() {
+            tracing::warn!("{text}");
+        }
+        if !special.is_empty() {
+            let all = special.iter().map(|(path, what)| format!("{} is {what}", path.display()));
+            tracing::warn!("{} left out that are no regular files: {}", count(special.len()), some(all));
+        }
+        for (what, paths) in [("binary", &self.binary), ("empty", &self.empty)] {
+            if !paths.is_empty() {
+                let all = paths.iter().map(|path| path.display().to_string());
+                tracing::info!("{} left out as {what}: {}", count(paths.len()), some(all));
+            }
+        }
+        let mut other: Vec<_> = texts.iter().map(|t| t.encoding().name()).filter(|n| *n != "UTF-8").collect();
+        other.sort_unstable();
+        for name in other.chunk_by(|a, b| a == b) {
+            tracing::info!("{} read as {}", count(name.len()), name[0]);
+        }
     }
 
-    /// The text, without a byte order mark. `Format` when the file changed meanwhile and is text no longer.
-    pub fn text(&self) -> Result<&str> {
-        let text = std::str::from_utf8(&self.map)
-            .map_err(|_| Error::format(format!("{}: changed while it was read", self.path.display())))?;
-        Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
+    fn foreign_in_words(&self) -> Option<String> {
+        let (path, what) = self.foreign.first()?;
+        let all = self.foreign.iter().map(|(path, _)| path.display().to_string());
+        Some(format!(
+            "{} left out whose text is in another encoding: {} ({}: {what})",
+            count(self.foreign.len()),
+            some(all),
+            path.display()
+        ))
+    }
+
+    /// The error where no text is left.
+    fn nothing(&self, spec: &Path, files: usize) -> Error {
+        let foreign = self.foreign_in_words().map(|text| format!("; {text}")).unwrap_or_default();
+        let what = if files == self.foreign.len() {
+            "not one is UTF-8".to_owned()
+        } else {
+            format!("{} binary, {} empty", self.binary.len(), self.empty.len())
+        };
+        Error::format(format!("{}: no text in it; of {} {what}{foreign}", spec.display(), count(files)))
     }
 }
 
-/// Why `bytes` are not text, with the offset of the first byte that says so.
-fn binary(bytes: &[u8]) -> Option<String> {
-    let valid = std::str::from_utf8(bytes).map_or_else(|e| e.valid_up_to(), str::len);
-    let bad = bytes[..valid].iter().position(|&byte| byte == 0).or((valid < bytes.len()).then_some(valid))?;
-    Some(format!(
-        "not text: byte 0x{:02x} at offset {bad}; --data takes UTF-8 text, or token shards named *.bin",
-        bytes[bad]
-    ))
+fn count(files: usize) -> String {
+    if files == 1 { "1 file".into() } else { format!("{files} files") }
+}
+
+/// The first few of a list.
+fn some(all: impl ExactSizeIterator<Item = String>) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    let names = all.take(NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{names} and {more} more (RUST_LOG=debug names all)") } else { names }
 }
 
 #[cfg(test)]
@@ -156,9 +232,80 @@ mod tests {
         Source::open(specs).unwrap_err().to_string()
     }
 
-    fn texts(source: &Source) -> Vec<&str> {
-        let Source::Text(files) = source else { panic!("not text") };
-        files.iter().map(|file| file.text().unwrap()).collect()
+    fn text(file: &TextFile) -> String {
+        let (mut reader, mut text) = (file.read().unwrap(), String::new());
+        while !reader.ended {
+            reader.next(&mut text).unwrap();
+        }
+        text
+    }
+
+    fn texts(source: &Source) -> Vec<String> {
+        source.files().iter().map(text).collect()
+    }
+
+    fn utf16(text: &str, big: bool) -> Vec<u8> {
+        let bytes = |unit: u16| if big { unit.to_be_bytes() } else { unit.to_le_bytes() };
+        text.encode_utf16().flat_map(bytes).collect()
+    }
+
+    /// Text in other encodings was left out of a folder without a word.
+    #[test]
+    fn text_in_another_encoding_is_counted_named_and_read_when_the_encoding_is() {
+        let (cyrillic, _, _) = encoding_rs::WINDOWS_1251.encode("Привет, мир");
+        let dir = dir(&[
+            ("a.txt", "für".as_bytes()),
+            ("b.txt", &cyrillic),
+            ("c.txt", &cyrillic),
+            ("d.png", b"\x89P\0"),
+        ]);
+        let all: Vec<_> = files::find(&[dir.path()]).unwrap().files;
+        let (read, left_out) = look_through(&all, None, &mut |_| true).unwrap();
+        assert_eq!((read.len(), left_out.foreign.len(), left_out.binary.len()), (1, 2, 1));
+        let words = left_out.foreign_in_words().unwrap();
+        for part in
+            ["2 files left out", "b.txt, ", "c.txt", "byte 0xcf at offset 0 is not UTF-8", "--encoding"]
+        {
+            assert!(words.contains(part), "{words}");
+        }
+        let named =
+            |name| Source::open_with(&[dir.path()], Some(TextEncoding::of(name).unwrap()), &mut |_| true);
+        assert_eq!(texts(&named("cp1251").unwrap()), ["für", "Привет, мир", "Привет, мир"]);
+        assert_eq!(texts(&named("latin1").unwrap())[1], "Ïðèâåò, ìèð");
+        assert_eq!(texts(&named("utf-8").unwrap()), ["für"]);
+        let only = message(&[dir.path().join("b.txt")]);
+        assert!(only.contains("b.txt: byte 0xcf at offset 0 is not UTF-8; --encoding names"), "{only}");
+        fs::remove_file(dir.path().join("a.txt")).unwrap();
+        let none = message(&[dir.path()]);
+        assert!(none.contains("2 files left out") && none.contains("--encoding"), "{none}");
+    }
+
+    #[test]
+    fn utf16_is_read_by_its_mark_and_without_one_by_its_name() {
+        let whole = "Größe 日本 🦀\n".repeat(40_000);
+        let marked = format!("\u{feff}{whole}");
+        let dir = dir(&[
+            ("be.txt", &utf16(&marked, true)),
+            ("le.txt", &utf16(&marked, false)),
+            ("utf8.txt", marked.as_bytes()),
+        ]);
+        assert!(texts(&Source::open(&[dir.path()]).unwrap()).iter().all(|text| *text == whole));
+        let bare = dir.path().join("bare.txt");
+        fs::write(&bare, utf16("plain words\n", false)).unwrap();
+        let unmarked = message(&[&bare]);
+        assert!(
+            unmarked.contains("looks like UTF-16") && unmarked.contains("--encoding utf-16le"),
+            "{unmarked}"
+        );
+        let named = Source::open_with(&[&bare], Some(TextEncoding::of("utf-16le").unwrap()), &mut |_| true);
+        assert_eq!(texts(&named.unwrap()), ["plain words\n"]);
+        // A lone surrogate, and half a unit at the end.
+        for wrong in [&[0xff, 0xfe, b'a', 0, 0, 0xd8, b'b', 0][..], &[0xff, 0xfe, b'a', 0, b'b']] {
+            fs::write(&bare, wrong).unwrap();
+            assert!(message(&[&bare]).contains("is not UTF-16LE"), "{}", message(&[&bare]));
+        }
+        fs::write(&bare, b"\xff\xfe\0\0a\0\0\0").unwrap();
+        assert!(message(&[&bare]).contains("UTF-32"));
     }
 
     #[test]
@@ -177,7 +324,7 @@ mod tests {
     fn named_files_must_be_text() {
         let dir = dir(&[("png", b"ab\x89PNG"), ("empty", b""), ("nul", b"ab\0"), ("cut", b"caf\xc3")]);
         for (name, part) in [
-            ("png", "byte 0x89 at offset 2"),
+            ("png", "byte 0x89 at offset 2 is not UTF-8; --encoding"),
             ("empty", "the file is empty"),
             ("nul", "byte 0x00 at offset 2"),
             ("cut", "byte 0xc3 at offset 3"),
@@ -187,7 +334,8 @@ mod tests {
             let message = message(&[&path]);
             assert!(message.contains(part) && message.contains(&path.display().to_string()), "{message}");
         }
-        assert!(message(&[dir.path()]).contains("all 4 files are binary or empty"));
+        let none = message(&[dir.path()]);
+        assert!(none.contains("no text in it; of 4 files 1 binary, 1 empty; 2 files left out"), "{none}");
         assert!(message(&Vec::<PathBuf>::new()).contains("no data given"));
     }
 
@@ -204,9 +352,9 @@ mod tests {
         let Source::Shards { train, val } = Source::open(&[dir.path()]).unwrap() else {
             panic!("not shards")
         };
-        assert_eq!((train.to_vec(), val.unwrap().to_vec()), (vec![1, 2], vec![9]));
+        assert_eq!((train.to_vec().unwrap(), val.unwrap().to_vec().unwrap()), (vec![1, 2], vec![9]));
         let only_val = Source::open(&[dir.path().join("fineweb_val_000000.bin")]).unwrap();
-        assert!(matches!(only_val, Source::Shards { train, val: None } if train.to_vec() == [9]));
+        assert!(matches!(only_val, Source::Shards { train, val: None } if train.to_vec().unwrap() == [9]));
         let mixed = message(&[dir.path().join("other.bin"), dir.path().join("prepare.py")]);
         assert!(mixed.contains("mixes token shards") && mixed.contains("prepare.py"), "{mixed}");
     }

@@ -61,7 +61,7 @@ mod tests {
     fn cuts_the_tail() {
         let splits = split(corpus(100, None), 0.1, 8).unwrap();
         assert_eq!(splits.train.len(), 90);
-        assert_eq!(splits.val.unwrap().to_vec(), (90..100).collect::<Vec<_>>());
+        assert_eq!(splits.val.unwrap().to_vec().unwrap(), (90..100).collect::<Vec<_>>());
         assert!(split(corpus(100, None), 0.0, 8).unwrap().val.is_none());
         let own = split(corpus(100, Some(20)), 0.5, 8).unwrap();
         assert_eq!((own.train.len(), own.val.unwrap().len()), (100, 20));

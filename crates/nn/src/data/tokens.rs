@@ -1,7 +1,8 @@
-//! A sequence of token ids, in memory or in mapped shards, read as one.
+//! A sequence of token ids, in memory or in files, read as one.
 
-use netcl_device::{Error, MappedFile, Result};
-use std::{ops::Range, path::Path, sync::Arc};
+use super::id_file::IdFile;
+use netcl_device::{Error, Result};
+use std::{ops::Range, sync::Arc};
 
 /// Token ids in order. A clone or a [slice](Tokens::slice) shares the storage.
 #[derive(Clone, Debug, Default)]
@@ -23,13 +24,7 @@ struct Part {
 enum Store {
     Small(Arc<[u16]>),
     Large(Arc<[u32]>),
-    /// Little-endian ids of `width` bytes from `offset` on.
-    File {
-        map: Arc<MappedFile>,
-        path: Arc<Path>,
-        offset: usize,
-        width: usize,
-    },
+    File(Arc<IdFile>),
 }
 
 impl From<Vec<u32>> for Tokens {
@@ -43,11 +38,15 @@ impl From<Vec<u32>> for Tokens {
 }
 
 impl Tokens {
-    /// The ids of a mapped file: little-endian, `width` bytes each (2 or 4), from byte `offset` to its end.
-    pub(super) fn mapped(map: MappedFile, path: &Path, offset: usize, width: usize) -> Self {
-        let len = map.len().saturating_sub(offset) / width;
-        let store = Store::File { map: Arc::new(map), path: path.into(), offset, width };
-        Self { parts: vec![Part { start: 0, from: 0, len, store }], len }
+    /// Ids that take two bytes.
+    pub(super) fn small(ids: Vec<u16>) -> Self {
+        let len = ids.len();
+        Self { parts: vec![Part { start: 0, from: 0, len, store: Store::Small(ids.into()) }], len }
+    }
+
+    /// The first `len` ids of a file.
+    pub(super) fn of_file(file: IdFile, len: usize) -> Self {
+        Self { parts: vec![Part { start: 0, from: 0, len, store: Store::File(Arc::new(file)) }], len }
     }
 
     /// Number of ids.
@@ -88,7 +87,7 @@ impl Tokens {
         out
     }
 
-    /// Fills `out` with the ids from `at` on. `Internal` when they reach past the end.
+    /// Fills `out` with the ids from `at` on. `Internal` when they reach past the end, `Format` when a file became shorter.
     pub fn read(&self, at: usize, out: &mut [u32]) -> Result<()> {
         if at.checked_add(out.len()).is_none_or(|end| end > self.len) {
             return Err(Error::internal(format!("{} tokens from {at} on asked, of {}", out.len(), self.len)));
@@ -102,29 +101,32 @@ impl Tokens {
             }
             let from = at + filled - part.start;
             let count = (part.len - from).min(out.len() - filled);
-            part.store.read(part.from + from, &mut out[filled..filled + count]);
+            part.store.read(part.from + from, &mut out[filled..filled + count])?;
             filled += count;
         }
         Ok(())
     }
 
     /// All ids in memory.
-    pub fn to_vec(&self) -> Vec<u32> {
+    pub fn to_vec(&self) -> Result<Vec<u32>> {
         let mut out = vec![0; self.len];
-        for part in &self.parts {
-            part.store.read(part.from, &mut out[part.start..part.start + part.len]);
-        }
-        out
+        self.read(0, &mut out)?;
+        Ok(out)
     }
 
     /// The largest id, `None` when there are none. Reads everything.
-    pub fn max_id(&self) -> Option<u32> {
-        self.blocks().map(|(_, ids)| ids.into_iter().max()).max().flatten()
+    pub fn max_id(&self) -> Result<Option<u32>> {
+        let mut largest = None;
+        for block in self.blocks() {
+            largest = largest.max(block?.1.into_iter().max());
+        }
+        Ok(largest)
     }
 
     /// `Format` that names the first id which is not below `vocab`. Reads everything.
     pub fn check_vocab(&self, vocab: usize) -> Result<()> {
-        for (at, ids) in self.blocks() {
+        for block in self.blocks() {
+            let (at, ids) = block?;
             if let Some(bad) = ids.iter().position(|&id| id as usize >= vocab) {
                 return Err(self.unknown(at + bad, ids[bad], vocab));
             }
@@ -136,7 +138,7 @@ impl Tokens {
     pub(super) fn unknown(&self, at: usize, id: u32, vocab: usize) -> Error {
         let part = &self.parts[self.parts.partition_point(|part| part.start + part.len <= at)];
         let (what, at) = match &part.store {
-            Store::File { path, .. } => (path.display().to_string(), part.from + at - part.start),
+            Store::File(file) => (file.path().display().to_string(), part.from + at - part.start),
             _ => ("the data".to_owned(), at),
         };
         Error::format(format!(
@@ -147,20 +149,20 @@ impl Tokens {
     }
 
     /// Everything in blocks that fit the cache: position and ids.
-    fn blocks(&self) -> impl Iterator<Item = (usize, Vec<u32>)> + '_ {
+    fn blocks(&self) -> impl Iterator<Item = Result<(usize, Vec<u32>)>> + '_ {
         const BLOCK: usize = 1 << 16;
         self.parts.iter().flat_map(|part| {
             (0..part.len).step_by(BLOCK).map(move |from| {
                 let mut ids = vec![0; BLOCK.min(part.len - from)];
-                part.store.read(part.from + from, &mut ids);
-                (part.start + from, ids)
+                part.store.read(part.from + from, &mut ids)?;
+                Ok((part.start + from, ids))
             })
         })
     }
 }
 
 impl Store {
-    fn read(&self, at: usize, out: &mut [u32]) {
+    fn read(&self, at: usize, out: &mut [u32]) -> Result<()> {
         match self {
             Self::Small(ids) => {
                 for (out, &id) in out.iter_mut().zip(&ids[at..]) {
@@ -168,19 +170,9 @@ impl Store {
                 }
             }
             Self::Large(ids) => out.copy_from_slice(&ids[at..at + out.len()]),
-            Self::File { map, offset, width: 2, .. } => {
-                let bytes = map[offset + at * 2..].as_chunks::<2>().0;
-                for (out, &id) in out.iter_mut().zip(bytes) {
-                    *out = u16::from_le_bytes(id).into();
-                }
-            }
-            Self::File { map, offset, .. } => {
-                let bytes = map[offset + at * 4..].as_chunks::<4>().0;
-                for (out, &id) in out.iter_mut().zip(bytes) {
-                    *out = u32::from_le_bytes(id);
-                }
-            }
+            Self::File(file) => file.read(at, out)?,
         }
+        Ok(())
     }
 }
 
@@ -200,28 +192,28 @@ mod tests {
     fn reads_across_parts() {
         let all = joined();
         let whole = [0, 1, 2, 70_000, 70_001, 5, 6, 7, 8, 9];
-        assert_eq!((all.len(), all.to_vec()), (10, whole.to_vec()));
+        assert_eq!((all.len(), all.to_vec().unwrap()), (10, whole.to_vec()));
         for from in 0..=10 {
             for to in from..=10 {
                 let mut out = vec![99; to - from];
                 all.read(from, &mut out).unwrap();
                 assert_eq!(out, whole[from..to]);
                 let slice = all.slice(from..to);
-                assert_eq!(slice.to_vec(), whole[from..to]);
+                assert_eq!(slice.to_vec().unwrap(), whole[from..to]);
                 assert_eq!(slice.len(), to - from);
             }
         }
         assert!(all.read(8, &mut [0; 3]).is_err());
         assert!(all.read(usize::MAX, &mut [0; 3]).is_err());
-        assert_eq!(all.slice(2..4).slice(1..2).to_vec(), [70_000]);
-        assert_eq!(all.slice(8..99).to_vec(), [8, 9]);
+        assert_eq!(all.slice(2..4).slice(1..2).to_vec().unwrap(), [70_000]);
+        assert_eq!(all.slice(8..99).to_vec().unwrap(), [8, 9]);
     }
 
     #[test]
     fn unknown_ids_are_named() {
         let all = joined();
-        assert_eq!(all.max_id(), Some(70_001));
-        assert_eq!(Tokens::default().max_id(), None);
+        assert_eq!(all.max_id().unwrap(), Some(70_001));
+        assert_eq!(Tokens::default().max_id().unwrap(), None);
         all.check_vocab(70_002).unwrap();
         let message = all.check_vocab(70_001).unwrap_err().to_string();
         assert!(

@@ -1,7 +1,7 @@
 //! GPT weights and configuration in the Hugging Face layout.
 
 use super::{Gpt, GptConfig, fields};
-use crate::checkpoint::{Dtype, TensorData, TensorView};
+use crate::checkpoint::{Bytes, Dtype, Planned, TensorView};
 use crate::layers::Activation;
 use netcl_tensor::{DType, Error, Result};
 use serde_json::{Value, json};
@@ -161,24 +161,26 @@ fn is_bias(bare: &str) -> bool {
     bare.ends_with(".bias") && (bare.contains("ln_") || bare.contains(".c_"))
 }
 
-pub(super) fn state(gpt: &Gpt) -> Result<Vec<TensorData>> {
+pub(super) fn state(gpt: &Gpt) -> Vec<Planned<'static>> {
     let mut out = Vec::new();
     for tensor in gpt.params.list() {
         let name = tensor.name().unwrap_or_default().to_string();
-        let data = |name: String, shape: Vec<usize>, bytes| TensorData {
+        let dtype = tensor.dtype();
+        let data = |name: String, shape: Vec<usize>, bytes| Planned {
             name,
-            dtype: file_dtype(tensor.dtype()),
+            dtype: file_dtype(dtype),
             shape,
-            bytes,
+            bytes: Bytes::Later(bytes),
         };
-        out.push(data(name.clone(), tensor.dims().to_vec(), tensor.to_bytes()?));
+        let weights = tensor.clone();
+        out.push(data(name.clone(), tensor.dims().to_vec(), Box::new(move || weights.to_bytes())));
         let has_bias = name.contains("ln_") || name.contains(".c_");
         if let (false, true, Some(stem)) = (gpt.config.bias, has_bias, name.strip_suffix(".weight")) {
             let n = tensor.shape().last();
-            out.push(data(format!("{stem}.bias"), vec![n], vec![0; n * tensor.dtype().size()]));
+            out.push(data(format!("{stem}.bias"), vec![n], Box::new(move || Ok(vec![0; n * dtype.size()]))));
         }
     }
-    Ok(out)
+    out
 }
 
 fn file_dtype(dtype: DType) -> Dtype {

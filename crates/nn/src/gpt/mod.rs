@@ -9,7 +9,7 @@ mod files;
 pub use config::{GptConfig, Variant};
 pub use files::{config_json, generation_config_json};
 
-use crate::checkpoint::{TensorData, TensorView};
+use crate::checkpoint::{Planned, TensorData, TensorView};
 use crate::layers::{BlockOptions, Embedding, LayerNorm, Mode, TransformerBlock, dropout};
 use crate::params::Params;
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
@@ -122,6 +122,11 @@ impl Gpt {
     /// The weights as they are written to `model.safetensors`. Where the model has no biases, zeros are written, because
     /// the format has them.
     pub fn state(&self) -> Result<Vec<TensorData>> {
+        self.planned_state().iter().map(Planned::take).collect()
+    }
+
+    /// The same, left on the device until they are asked for.
+    pub fn planned_state(&self) -> Vec<Planned<'static>> {
         files::state(self)
     }
 

@@ -18,11 +18,11 @@ fn pre_tokenizer() -> Value {
 
 impl Chars {
     /// The different characters of `texts` by code point.
-    pub fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+    pub fn of(texts: impl IntoIterator<Item: AsRef<str>>) -> Self {
         let mut seen = BTreeSet::new();
         let mut ascii = [false; 128];
         for text in texts {
-            for c in text.chars() {
+            for c in text.as_ref().chars() {
                 // Most text is ASCII, and a set lookup a character would dominate.
                 match ascii.get_mut(c as usize) {
                     Some(flag) => *flag = true,
@@ -84,16 +84,32 @@ impl Chars {
 
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::with_capacity(text.len());
-        for (position, c) in text.chars().enumerate() {
-            ids.push(*self.ids.get(&c).ok_or_else(|| self.unknown(text, position, c))?);
+        for c in text.chars() {
+            let Some(&id) = self.ids.get(&c) else {
+                let named = self.first_unknown(std::iter::once(text));
+                return Err(named.unwrap_or_else(|| Error::internal("an unknown character is known")));
+            };
+            ids.push(id);
         }
         Ok(ids)
     }
 
-    fn unknown(&self, text: &str, position: usize, c: char) -> Error {
-        let before: String = text.chars().take(position).collect();
-        let line = before.matches('\n').count() + 1;
-        let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+    /// The error for the first character that is not in the table, of a text in blocks.
+    pub fn first_unknown(&self, blocks: impl Iterator<Item: AsRef<str>>) -> Option<Error> {
+        let (mut position, mut line, mut column) = (0u64, 1u64, 1u64);
+        for block in blocks {
+            for c in block.as_ref().chars() {
+                if !self.ids.contains_key(&c) {
+                    return Some(self.unknown(c, position, line, column));
+                }
+                position += 1;
+                (line, column) = if c == '\n' { (line + 1, 1) } else { (line, column + 1) };
+            }
+        }
+        None
+    }
+
+    fn unknown(&self, c: char, position: u64, line: u64, column: u64) -> Error {
         Error::format(format!(
             "character {c:?} (U+{:04X}) at position {position} (line {line}, column {column}) is not one of the {} \
              that the tokenizer knows; remove it from the text, or train with text that has it",

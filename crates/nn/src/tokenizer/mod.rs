@@ -8,6 +8,7 @@ mod train;
 pub use stream::StreamDecoder;
 
 use chars::Chars;
+pub(crate) use chunks::Cuts;
 use netcl_device::{Error, Result};
 use serde_json::Value;
 use std::{fs, path::Path};
@@ -33,7 +34,7 @@ pub struct Tokenizer {
 
 impl Tokenizer {
     /// One token for each different character of `texts`, numbered by code point as in nanoGPT. `Format` without any.
-    pub fn char_from_text<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self> {
+    pub fn char_from_text(texts: impl IntoIterator<Item: AsRef<str>>) -> Result<Self> {
         let chars = Chars::of(texts);
         if chars.len() == 0 {
             return Err(Error::format("a character tokenizer needs text; there is not one character"));
@@ -43,7 +44,10 @@ impl Tokenizer {
 
     /// A byte-level BPE tokenizer of at most `vocab_size` tokens, of which 0 is `<|endoftext|>` and 256 are the bytes,
     /// so that every text can be encoded. `Format` when `vocab_size` is below 257 or there is no text.
-    pub fn train_bpe<'a>(texts: impl IntoIterator<Item = &'a str>, vocab_size: usize) -> Result<Self> {
+    pub fn train_bpe<I>(texts: I, vocab_size: usize) -> Result<Self>
+    where
+        I: IntoIterator<Item: AsRef<str>, IntoIter: Send>,
+    {
         Self::from_json(&train::bpe(texts, vocab_size)?, None)
     }
 
@@ -138,6 +142,31 @@ impl Tokenizer {
             ids.extend(encoded.iter().flat_map(|encoding| encoding.get_ids()));
         }
         Ok(ids)
+    }
+
+    /// Where text may be cut before it is encoded in pieces.
+    pub(crate) fn cuts(&self) -> Cuts {
+        match (&self.chars, self.cuttable) {
+            (Some(_), _) => Cuts::Anywhere,
+            (None, true) => Cuts::Words,
+            (None, false) => Cuts::Never,
+        }
+    }
+
+    /// Ids of a piece of text, on this thread alone.
+    pub(crate) fn encode_piece(&self, text: &str) -> Result<Vec<u32>> {
+        match &self.chars {
+            Some(chars) => chars.encode(text),
+            None => {
+                let encoding = self.inner.encode_fast(text, false).map_err(|e| failed("encoding", &e))?;
+                Ok(encoding.get_ids().to_vec())
+            }
+        }
+    }
+
+    /// The error for the first character of a text, given in blocks, that a character tokenizer does not have.
+    pub(crate) fn first_unknown(&self, blocks: impl Iterator<Item: AsRef<str>>) -> Option<Error> {
+        self.chars.as_ref()?.first_unknown(blocks)
     }
 
     /// As [`encode`](Self::encode), but the names of special tokens are text like any other.

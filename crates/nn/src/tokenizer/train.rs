@@ -12,18 +12,31 @@ use tokenizers::{
 const EOS: &str = "<|endoftext|>";
 
 /// The `tokenizer.json` of a tokenizer trained on `texts`.
-pub(super) fn bpe<'a>(texts: impl IntoIterator<Item = &'a str>, vocab_size: usize) -> Result<String> {
+pub(super) fn bpe<I>(texts: I, vocab_size: usize) -> Result<String>
+where
+    I: IntoIterator<Item: AsRef<str>, IntoIter: Send>,
+{
     if vocab_size < 257 {
         return Err(Error::format(format!(
             "a vocabulary of {vocab_size} is too small; the 256 bytes and {EOS} take 257"
         )));
     }
-    let pieces: Vec<_> = texts.into_iter().flat_map(chunks::of).collect();
-    if pieces.is_empty() {
+    let mut pieces = texts.into_iter().flat_map(|text: I::Item| {
+        let pieces: Vec<_> = chunks::of(text.as_ref()).map(str::to_owned).collect();
+        pieces
+    });
+    // Every token but the first 257 is in the text: more are never found, and room for them is not made. Only as much text is
+    // read ahead as shows that; the rest is counted as it comes, and just the different words stay in memory.
+    let (mut ahead, mut most) = (Vec::new(), 257usize);
+    while (ahead.is_empty() || most < vocab_size)
+        && let Some(piece) = pieces.next()
+    {
+        most = most.saturating_add(piece.len());
+        ahead.push(piece);
+    }
+    if ahead.is_empty() {
         return Err(Error::format("a tokenizer is trained on text; there is not one character"));
     }
-    // Every token but the first 257 is in the text: more are never found, and room for them is not made.
-    let most = pieces.iter().fold(257usize, |all, piece| all.saturating_add(piece.len()));
     let vocab_size = vocab_size.min(most);
     let bytes = ByteLevel::new(false, true, true);
     let mut tokenizer: TokenizerImpl<
@@ -40,7 +53,7 @@ pub(super) fn bpe<'a>(texts: impl IntoIterator<Item = &'a str>, vocab_size: usiz
         .special_tokens(vec![AddedToken::from(EOS, true)])
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .build();
-    tokenizer.train(&mut trainer, pieces.into_iter()).map_err(|e| failed("training", &e))?;
+    tokenizer.train(&mut trainer, ahead.into_iter().chain(pieces)).map_err(|e| failed("training", &e))?;
     // The concrete model is wrapped so that the file says its type.
     let mut whole = tokenizers::Tokenizer::new(ModelWrapper::BPE(tokenizer.get_model().clone()));
     whole.with_pre_tokenizer(Some(bytes)).with_post_processor(Some(bytes)).with_decoder(Some(bytes));

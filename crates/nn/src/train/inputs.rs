@@ -1,7 +1,7 @@
 //! From configuration to tokens: opens the data, finds or makes the tokenizer, splits off validation.
 
 use crate::config::{TrainConfig, padded_vocab};
-use crate::data::{Source, Splits, split};
+use crate::data::{Corpus, Source, Splits, TextEncoding, TokenCache, Tokens, Watch, split};
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
 use std::path::Path;
@@ -45,17 +45,25 @@ impl Inputs {
 /// Tokens of the text that [`Inputs::opening`] looks at.
 const OPENING: usize = 64;
 
-/// Opens the data of a run. `tokenizer` is that of a checkpoint being resumed, and wins over the configuration's.
+/// Opens the data of a run. `tokenizer` is that of a checkpoint being resumed, and wins over the configuration's; `cache` has the
+/// tokens of text that was read before.
 ///
 /// # Errors
-/// Those of [`Source::open`], of the tokenizer and of [`split`]; `Format` when a token does not fit the vocabulary.
-pub fn open_inputs(config: &TrainConfig, tokenizer: Option<Tokenizer>) -> Result<Inputs> {
-    let source = Source::open(&config.data)?;
+/// Those of [`Source::open_with`], of the tokenizer and of [`split`]; `Format` when a token does not fit the vocabulary; `Io` when
+/// `watch` says to stop.
+pub fn open_inputs(
+    config: &TrainConfig,
+    tokenizer: Option<Tokenizer>,
+    cache: Option<&TokenCache>,
+    watch: &mut Watch<'_>,
+) -> Result<Inputs> {
+    let encoding = config.encoding.as_deref().map(TextEncoding::of).transpose()?;
+    let source = Source::open_with(&config.data, encoding, watch)?;
     let shards = matches!(source, Source::Shards { .. });
     let tokenizer = match (tokenizer, config.tokenizer.as_str()) {
         (Some(kept), _) => Some(kept),
         (None, "char") if shards => None,
-        (None, "char") => Some(Tokenizer::char_from_text(source.texts()?)?),
+        (None, "char") => Some(source.char_tokenizer(watch)?),
         (None, file) => match Tokenizer::from_file(Path::new(file)) {
             Ok(tokenizer) => Some(tokenizer),
             // Shards hold tokens already: without the tokenizer only samples are missing.
@@ -66,16 +74,19 @@ pub fn open_inputs(config: &TrainConfig, tokenizer: Option<Tokenizer>) -> Result
             Err(e) => return Err(e),
         },
     };
-    let corpus = source.into_corpus(tokenizer.as_ref())?;
-    let needed = corpus.train.max_id().max(corpus.val.as_ref().and_then(crate::data::Tokens::max_id));
+    let corpus = source.into_corpus_with(tokenizer.as_ref(), cache, watch)?;
+    // A tokenizer's own ids are below its size; those of shards are anything.
+    let needed = if shards { largest(&corpus)? } else { None };
     let vocab = match (config.vocab, &tokenizer) {
         (Some(vocab), _) => vocab,
         (None, Some(tokenizer)) => padded_vocab(tokenizer.vocab_size()),
         (None, None) => padded_vocab(needed.map_or(1, |id| id as usize + 1)),
     };
-    corpus.train.check_vocab(vocab)?;
-    if let Some(val) = &corpus.val {
-        val.check_vocab(vocab)?;
+    if needed.is_some_and(|id| id as usize >= vocab) {
+        corpus.train.check_vocab(vocab)?;
+        if let Some(val) = &corpus.val {
+            val.check_vocab(vocab)?;
+        }
     }
     if tokenizer.as_ref().is_some_and(|t| t.vocab_size() > vocab) {
         return Err(Error::format(format!(
@@ -85,4 +96,9 @@ pub fn open_inputs(config: &TrainConfig, tokenizer: Option<Tokenizer>) -> Result
     }
     let splits = split(corpus, config.val_split, config.context)?;
     Ok(Inputs { splits, tokenizer, vocab })
+}
+
+fn largest(corpus: &Corpus) -> Result<Option<u32>> {
+    let val = corpus.val.as_ref().map_or(Ok(None), Tokens::max_id)?;
+    Ok(corpus.train.max_id()?.max(val))
 }

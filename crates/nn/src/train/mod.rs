@@ -27,6 +27,7 @@ mod stepper;
 mod sums;
 mod trainer;
 mod uploads;
+mod writing;
 
 pub use inputs::{Inputs, open_inputs};
 pub use memory::MemoryPlan;
@@ -36,3 +37,4 @@ pub use profile::{Profile, ProfileSettings};
 pub use resume::model_from_dir;
 pub use stepper::Stepper;
 pub use trainer::{Outcome, Trainer};
+pub use writing::Saving;

@@ -1,6 +1,6 @@
 //! Who watches a run: the command line draws a progress bar, a test draws nothing.
 
-use super::Profile;
+use super::{Profile, Saving};
 use crate::run::StepMetrics;
 use std::path::Path;
 
@@ -37,7 +37,9 @@ pub trait Observer {
     fn evaluated(&mut self, _step: u64, _loss: f64, _best: bool) {}
     /// A text drawn after `step`.
     fn sample(&mut self, _step: u64, _text: &str) {}
-    /// A checkpoint was written.
+    /// A checkpoint is being written, beside training or while it waits. Said after steps, and now and then while it waits.
+    fn saving(&mut self, _saving: &Saving) {}
+    /// A checkpoint was written; `step` is the one whose state it holds, which may be some steps ago.
     fn saved(&mut self, _step: u64, _path: &Path) {}
     /// Where a step's memory goes, in words, as soon as it is known; said once.
     fn memory_explained(&mut self, _text: &str) {}

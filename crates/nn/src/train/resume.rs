@@ -1,7 +1,7 @@
 //! Checkpoints of a run: what goes in, and how a run goes on from one.
 
 use super::trainer::Trainer;
-use crate::checkpoint::{Checkpoint, MODEL_FILE, Rng, STATE_FILE, State, WeightFiles};
+use crate::checkpoint::{Checkpoint, MODEL_FILE, Plan, Rng, STATE_FILE, State, WeightFiles};
 use crate::data::Position;
 use crate::gpt::{Gpt, GptConfig, config_json, generation_config_json};
 use crate::tokenizer::Tokenizer;
@@ -9,8 +9,8 @@ use netcl_tensor::{DType, Device, Error, Result};
 use std::path::{Path, PathBuf};
 
 impl Trainer {
-    /// Writes a checkpoint of the step just done.
-    pub(super) fn save(&mut self, best: bool) -> Result<PathBuf> {
+    /// The checkpoint of the step just done. Its tensors are still on the device.
+    pub(super) fn checkpoint(&self) -> Result<Plan<'static>> {
         let eos = self.tokenizer.as_ref().and_then(Tokenizer::eos);
         let params = self.model.params();
         let pretty = |value| {
@@ -31,11 +31,8 @@ impl Trainer {
         state.val_loss = self.val_loss;
         state.best_loss = self.best.map(|(loss, _)| loss);
         state.best_step = self.best.map(|(_, step)| step);
-        let checkpoint =
-            Checkpoint { state, model: self.model.state()?, optimizer: self.optimizer.state_dict()?, files };
-        let path = self.folder.checkpoints(self.config.keep).save(&checkpoint, best)?;
-        self.saved_step = self.step;
-        Ok(path)
+        let optimizer = self.optimizer.planned_state()?;
+        Ok(Plan { state, model: self.model.planned_state(), optimizer, files })
     }
 
     /// Takes over a checkpoint's weights, moments and position.

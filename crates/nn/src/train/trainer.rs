@@ -6,10 +6,11 @@ use super::step::Pending;
 use super::stepper::Stepper;
 use super::sums::Sums;
 use super::uploads::Uploads;
+use super::writing::Writing;
 use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
 use crate::config::{Dtype, GraphMode, Overlay, TrainConfig};
-use crate::data::{Eval, Loader, Position, Prefetch};
+use crate::data::{Eval, Loader, Position, Prefetch, TokenCache, Watch};
 use crate::gpt::Gpt;
 use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
 use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
@@ -63,6 +64,7 @@ pub struct Trainer {
     pub(super) history: Vec<StepMetrics>,
     pub(super) kernels: Vec<KernelTime>,
     pub(super) step: u64,
+    /// The step of the newest checkpoint, on the disk or on its way there.
     pub(super) saved_step: u64,
     pub(super) position: Position,
     pub(super) val_loss: Option<f64>,
@@ -87,6 +89,7 @@ pub struct Trainer {
     /// Losses of the last steps.
     pub(super) losses: Vec<Tensor>,
     pub(super) profiling: Option<Profiling>,
+    pub(super) writing: Writing,
     tokens: [usize; 2],
 }
 
@@ -104,7 +107,12 @@ struct Parts {
 
 impl Parts {
     /// Opens the data and makes the model; tokenizer and vocabulary are those of the checkpoint `from`, where it has them.
-    fn build(device: &Device, config: &TrainConfig, from: Option<&(Checkpoint, PathBuf)>) -> Result<Self> {
+    fn build(
+        device: &Device,
+        config: &TrainConfig,
+        from: Option<&(Checkpoint, PathBuf)>,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
         config.validate()?;
         // Once before the data is read, which may take long, and once with the vocabulary that comes of it.
         let plan = |vocab| MemoryPlan::of(config, &config.gpt(vocab), device.capabilities()).check(device);
@@ -112,7 +120,9 @@ impl Parts {
         plan(vocab.unwrap_or(1))?;
         let kept = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
         let kept = kept.map(|path| Tokenizer::from_dir(path)).transpose()?;
-        let inputs = open_inputs(&TrainConfig { vocab, ..config.clone() }, kept)?;
+        let cache = TokenCache::of(device.settings());
+        let config_of_data = TrainConfig { vocab, ..config.clone() };
+        let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
         plan(inputs.vocab)?;
         let model = Gpt::new(device, config.gpt(inputs.vocab), config.dtype.storage(), config.seed)?;
         let optimizer = optimizer(&model, config)?;
@@ -159,13 +169,19 @@ fn vocabulary(checkpoint: &Checkpoint) -> Option<usize> {
 impl Trainer {
     /// A new run in `out`, a folder that holds none yet.
     pub fn create(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
-        Self::create_in(device, config, RunFolder::claim(out)?)
+        Self::create_in(device, config, RunFolder::claim(out)?, &mut |_| true)
     }
 
-    /// A new run in a folder that was claimed for it. Nothing stays of the folder when it cannot begin.
-    pub fn create_in(device: &Device, config: TrainConfig, claim: Claim) -> Result<Self> {
+    /// A new run in a folder that was claimed for it. Nothing stays of the folder when it cannot begin. `watch` hears how far the
+    /// reading of the data is, and can stop it.
+    pub fn create_in(
+        device: &Device,
+        config: TrainConfig,
+        claim: Claim,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
         let config = config.with_absolute_paths()?;
-        let parts = Parts::build(device, &config, None)?;
+        let parts = Parts::build(device, &config, None, watch)?;
         let folder = RunFolder::create(claim, &config)?;
         Self::assemble(device, config, parts, (folder, Vec::new()))
     }
@@ -178,6 +194,16 @@ impl Trainer {
     /// `Format` when `out` is no run folder, every checkpoint is damaged, or `config` has another value for something that a run
     /// keeps ([`RESUME`](crate::config::RESUME)); `Io` when another process has the folder.
     pub fn resume(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
+        Self::resume_watched(device, config, out, &mut |_| true)
+    }
+
+    /// The same; `watch` hears how far the reading of the data is, and can stop it.
+    pub fn resume_watched(
+        device: &Device,
+        config: TrainConfig,
+        out: &Path,
+        watch: &mut Watch<'_>,
+    ) -> Result<Self> {
         let claim = RunFolder::reopen(out)?;
         let config = config.with_absolute_paths()?;
         config.validate()?;
@@ -192,7 +218,7 @@ impl Trainer {
         let step = latest.as_ref().map_or(0, |l| l.state.step);
         let mut changes = stored.with_absolute_paths()?.changes(&config, step)?;
         let from = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
-        let parts = Parts::build(device, &config, from.as_ref())?;
+        let parts = Parts::build(device, &config, from.as_ref(), watch)?;
         let best_step = from.as_ref().and_then(|(c, _)| c.state.best_step);
         let folder = RunFolder::resume(claim, &config, step, best_step)?;
         let mut trainer = Self::assemble(device, config, parts, folder)?;
@@ -252,6 +278,7 @@ impl Trainer {
                 .map(|_| Tensor::zeros(device, Shape::default(), DType::F32))
                 .collect::<Result<_>>()?,
             profiling: None,
+            writing: Writing::default(),
             tokens: parts.tokens,
             config,
         })
@@ -364,6 +391,7 @@ impl Trainer {
                 let kernels = device.stop_profile();
                 self.kernels = self.spare("the time of each kernel", kernels).unwrap_or_default();
             }
+            self.watch_saving(observer)?;
             let stop = observer.should_stop();
             let asked = Asked { stop, save: observer.should_save() };
             if (stop || asked.save || self.due())
@@ -380,6 +408,7 @@ impl Trainer {
             }
         }
         self.end_profile(true, observer)?;
+        self.finish_saving(observer)?;
         Ok(outcome)
     }
 
@@ -423,8 +452,7 @@ impl Trainer {
             return self.pause(metrics, Asked { stop: true, save: false }, observer);
         }
         if self.step > self.saved_step {
-            let path = self.save(false)?;
-            observer.saved(self.step, &path);
+            self.save(false, observer)?;
         }
         Ok(())
     }
@@ -484,9 +512,8 @@ impl Trainer {
         self.publish(metrics, observer)?;
         if stop || save || last || best || every(self.config.checkpoint_every) {
             let begun = Instant::now();
-            let path = self.save(best)?;
+            self.save(best, observer)?;
             self.host_did("checkpoint", begun);
-            observer.saved(self.step, &path);
         }
         if !last && !stop {
             self.tell(&format!("running, {} of {}", self.step, counted(self.config.steps, "step")));

@@ -1,0 +1,111 @@
+//! What a person sees while data is read and tokenized: a bar on a terminal, a line now and then elsewhere.
+
+use crate::context::Context;
+use crate::out;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use netcl::device::human;
+use netcl::nn::data::{Progress, Stage};
+use std::time::{Duration, Instant};
+
+/// What takes less is not worth a bar.
+const QUIET: Duration = Duration::from_millis(400);
+/// Between lines where there is no terminal.
+const PLAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// Shows how far the reading of data is. Dropped, it clears its line.
+pub struct ReadingBar<'a> {
+    context: &'a Context,
+    bar: Option<ProgressBar>,
+    stage: Option<Stage>,
+    began: Instant,
+    printed: Instant,
+}
+
+impl<'a> ReadingBar<'a> {
+    /// Nothing is shown before something is read.
+    pub fn new(context: &'a Context) -> Self {
+        let now = Instant::now();
+        Self { context, bar: None, stage: None, began: now, printed: now }
+    }
+
+    /// Shows it; false when a signal came.
+    pub fn show(&mut self, p: &Progress) -> bool {
+        if self.stage != Some(p.stage) {
+            self.clear();
+            (self.stage, self.began, self.printed) = (Some(p.stage), Instant::now(), Instant::now());
+        }
+        let taken = self.began.elapsed();
+        if taken >= QUIET {
+            let line = line(p, taken);
+            if self.context.live() {
+                self.bar(p.total).set_message(line);
+                self.bar(p.total).set_position(p.done.min(p.total));
+            } else if self.printed.elapsed() >= PLAIN_EVERY {
+                self.printed = Instant::now();
+                out::note(&line);
+            }
+            if p.done >= p.total && p.stage == Stage::Tokenizing {
+                self.clear();
+                out::note(&line_done(p, taken));
+            }
+        }
+        !self.context.interrupted()
+    }
+
+    fn bar(&mut self, total: u64) -> &ProgressBar {
+        self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(8));
+            if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}  ETA {eta}") {
+                bar.set_style(style.progress_chars("━╸ "));
+            }
+            bar
+        })
+    }
+
+    fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for ReadingBar<'_> {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// Bytes over the whole time, not of the last moment.
+fn speed(p: &Progress, taken: Duration) -> String {
+    format!("{:.1} MB/s", p.done as f64 / 1e6 / taken.as_secs_f64().max(1e-9))
+}
+
+fn line(p: &Progress, taken: Duration) -> String {
+    let tokens = if p.tokens > 0 { format!(", {} tokens", p.tokens) } else { String::new() };
+    let (done, total) = (human(p.done.min(p.total)), human(p.total));
+    format!("{} {done} of {total}, {}{tokens}", p.stage.name(), speed(p, taken))
+}
+
+fn line_done(p: &Progress, taken: Duration) -> String {
+    format!(
+        "{} tokens from {} of text in {:.1} s, {}",
+        p.tokens,
+        human(p.total),
+        taken.as_secs_f64(),
+        speed(p, taken)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_say_what_how_far_and_how_fast() {
+        let p = Progress { stage: Stage::Tokenizing, done: 30 << 20, total: 60 << 20, tokens: 7 };
+        let text = line(&p, Duration::from_secs(3));
+        assert_eq!(text, "tokenizing 30.0 MiB of 60.0 MiB, 10.5 MB/s, 7 tokens");
+        let text = line_done(&Progress { done: 60 << 20, ..p }, Duration::from_secs(6));
+        assert_eq!(text, "7 tokens from 60.0 MiB of text in 6.0 s, 10.5 MB/s");
+    }
+}

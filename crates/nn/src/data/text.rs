@@ -1,0 +1,268 @@
+//! A file of text: looked through once to see what it is, then read in blocks, so that its length takes no memory.
+
+use super::encoding::{Decoder, Malformed, TextEncoding, UTF8};
+use super::files::Found;
+use super::progress::Watcher;
+use netcl_device::{Error, Result};
+use std::{
+    fs::File,
+    io::{ErrorKind as IoKind, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+/// Bytes read at once.
+const BLOCK: usize = 256 << 10;
+
+/// A text file, known by its path, its encoding and the sum of its bytes.
+#[derive(Clone, Debug)]
+pub struct TextFile {
+    path: PathBuf,
+    pub(super) encoding: TextEncoding,
+    /// Length of the byte order mark.
+    mark: usize,
+    pub(super) bytes: u64,
+    pub(super) sum: blake3::Hash,
+}
+
+/// Why a file was not taken as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotText {
+    /// It has no bytes.
+    Empty,
+    /// It has a byte 0, or is text in no encoding that was tried and has one.
+    Binary(String),
+    /// Probably text, in an encoding that was not named.
+    Foreign(String),
+}
+
+impl NotText {
+    /// In words.
+    pub fn what(&self) -> &str {
+        match self {
+            Self::Empty => "the file is empty",
+            Self::Binary(what) | Self::Foreign(what) => what,
+        }
+    }
+}
+
+impl TextFile {
+    /// Reads all of the file: `Err` inside when it is no text in UTF-8, the encoding of its mark, or `named`.
+    pub(super) fn open(
+        found: &Found,
+        named: Option<TextEncoding>,
+        watch: &mut Watcher<'_>,
+    ) -> Result<Result<Self, NotText>> {
+        let path = &*found.path;
+        let head = head(path)?;
+        if head.is_empty() {
+            return Ok(Err(NotText::Empty));
+        }
+        if head.starts_with(&[0xff, 0xfe, 0, 0]) || head.starts_with(&[0, 0, 0xfe, 0xff]) {
+            let what = "UTF-32 by its byte order mark, which netcl does not read; convert it to UTF-8";
+            return Ok(Err(NotText::Foreign(what.into())));
+        }
+        let marked = TextEncoding::of_mark(&head);
+        let (first, mark) = marked.unwrap_or((UTF8, 0));
+        let seen = look(path, first, mark, watch)?;
+        let file =
+            |encoding, mark| Self { path: path.to_owned(), encoding, mark, bytes: seen.bytes, sum: seen.sum };
+        let Some(wrong) = seen.wrong else {
+            let other = named.filter(|named| marked.is_none() && !named.yields_to_utf8());
+            return Ok(Ok(file(other.unwrap_or(first), mark)));
+        };
+        if let (Some(named), None) = (named.filter(|named| *named != UTF8), marked) {
+            let again = look(path, named, 0, watch)?;
+            return Ok(match again.wrong {
+                None => Ok(file(named, 0)),
+                Some(wrong) => Err(wrong.in_words(path, named, &head)?),
+            });
+        }
+        Ok(Err(wrong.in_words(path, first, &head)?))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its encoding.
+    pub fn encoding(&self) -> TextEncoding {
+        self.encoding
+    }
+
+    /// The text from its beginning, without the mark.
+    pub(super) fn read(&self) -> Result<TextReader<'_>> {
+        let file = File::open(&self.path).map_err(|e| Error::io("opening", &self.path, &e))?;
+        Ok(TextReader {
+            of: self,
+            file,
+            decoder: Decoder::new(self.encoding),
+            hasher: blake3::Hasher::new(),
+            block: vec![0; BLOCK],
+            mark: self.mark,
+            read: 0,
+            ended: false,
+        })
+    }
+
+    fn changed(&self) -> Error {
+        Error::format(format!("{}: changed while it was read; run again", self.path.display()))
+    }
+}
+
+/// Text from a file, block by block.
+pub(super) struct TextReader<'a> {
+    of: &'a TextFile,
+    file: File,
+    decoder: Decoder,
+    hasher: blake3::Hasher,
+    block: Vec<u8>,
+    mark: usize,
+    /// Bytes so far.
+    pub read: u64,
+    /// Whether the last block was given.
+    pub ended: bool,
+}
+
+impl TextReader<'_> {
+    /// Adds the next block to `text`. `Format` when the file is not what it was when it was opened.
+    pub fn next(&mut self, text: &mut String) -> Result<()> {
+        let count =
+            fill(&mut self.file, &mut self.block).map_err(|e| Error::io("reading", &self.of.path, &e))?;
+        let bytes = &self.block[..count];
+        self.hasher.update(bytes);
+        self.read += count as u64;
+        self.ended = count < self.block.len();
+        let skip = std::mem::take(&mut self.mark).min(bytes.len());
+        let decoded = self.decoder.decode(&bytes[skip..], self.ended, text);
+        let same = !self.ended || (self.read == self.of.bytes && self.hasher.finalize() == self.of.sum);
+        if decoded.is_err() || !same { Err(self.of.changed()) } else { Ok(()) }
+    }
+}
+
+/// What a look through a file found.
+struct Seen {
+    bytes: u64,
+    sum: blake3::Hash,
+    wrong: Option<Wrong>,
+}
+
+enum Wrong {
+    /// A character U+0000, in the text of the block that begins at this byte.
+    Nul(u64),
+    Malformed(Malformed),
+}
+
+fn look(path: &Path, encoding: TextEncoding, mark: usize, watch: &mut Watcher<'_>) -> Result<Seen> {
+    let io = |e: std::io::Error| Error::io("reading", path, &e);
+    let mut file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
+    let (mut decoder, mut hasher) = (Decoder::new(encoding), blake3::Hasher::new());
+    let (mut block, mut text) = (vec![0; BLOCK], String::new());
+    let (mut wrong, mut bytes, mut skip) = (None, 0, mark);
+    loop {
+        let count = fill(&mut file, &mut block).map_err(io)?;
+        hasher.update(&block[..count]);
+        let last = count < block.len();
+        if wrong.is_none() {
+            text.clear();
+            let decoded = decoder.decode(&block[skip.min(count)..count], last, &mut text);
+            wrong = if text.as_bytes().contains(&0) {
+                Some(Wrong::Nul(bytes))
+            } else {
+                decoded.err().map(|m| Wrong::Malformed(Malformed { at: m.at + mark as u64, ..m }))
+            };
+        }
+        skip = 0;
+        bytes += count as u64;
+        watch.read(count as u64)?;
+        if last {
+            return Ok(Seen { bytes, sum: hasher.finalize(), wrong });
+        }
+    }
+}
+
+impl Wrong {
+    fn in_words(self, path: &Path, tried: TextEncoding, head: &[u8]) -> Result<NotText> {
+        let io = |e: std::io::Error| Error::io("reading", path, &e);
+        match self {
+            Self::Nul(block) if looks_like_utf16(head) => Ok(NotText::Foreign(format!(
+                "not {}: byte 0x00 in the block at offset {block}; it looks like UTF-16 without a byte order mark, say \
+                 --encoding utf-16le or utf-16be",
+                tried.name()
+            ))),
+            Self::Nul(block) => {
+                let mut file = File::open(path).map_err(io)?;
+                let mut bytes = vec![0; BLOCK];
+                file.seek(SeekFrom::Start(block)).map_err(io)?;
+                let count = fill(&mut file, &mut bytes).map_err(io)?;
+                let at = block + bytes[..count].iter().position(|b| *b == 0).unwrap_or(0) as u64;
+                Ok(NotText::Binary(format!(
+                    "not text: byte 0x00 at offset {at}; --data takes text, or token shards named *.bin"
+                )))
+            }
+            Self::Malformed(Malformed { at, byte }) => {
+                let mut one = [byte.unwrap_or(0)];
+                if byte.is_none() {
+                    let mut file = File::open(path).map_err(io)?;
+                    file.seek(SeekFrom::Start(at)).map_err(io)?;
+                    fill(&mut file, &mut one).map_err(io)?;
+                }
+                let what = format!("byte 0x{:02x} at offset {at} is not {}", one[0], tried.name());
+                Ok(if tried == UTF8 && has_nul(path)? {
+                    NotText::Binary(format!(
+                        "not text: {what}; --data takes text, or token shards named *.bin"
+                    ))
+                } else {
+                    NotText::Foreign(format!(
+                        "{what}; --encoding names another (latin1, cp1251, utf-16le, shift_jis, …)"
+                    ))
+                })
+            }
+        }
+    }
+}
+
+/// Whether a file has a byte 0: what has one is no text in any encoding but UTF-16.
+fn has_nul(path: &Path) -> Result<bool> {
+    let io = |e: std::io::Error| Error::io("reading", path, &e);
+    let mut file = File::open(path).map_err(io)?;
+    let mut block = vec![0; BLOCK];
+    loop {
+        let count = fill(&mut file, &mut block).map_err(io)?;
+        if block[..count].contains(&0) {
+            return Ok(true);
+        }
+        if count < block.len() {
+            return Ok(false);
+        }
+    }
+}
+
+/// Most text has many characters below 256: then every other byte is 0, and hardly any of the others.
+fn looks_like_utf16(head: &[u8]) -> bool {
+    let zeros = |from: usize| head[from.min(head.len())..].iter().step_by(2).filter(|b| **b == 0).count();
+    let (even, odd) = (zeros(0), zeros(1));
+    head.len() >= 8 && even.max(odd) * 2 > head.len() / 4 * 2 && even.min(odd) * 8 < even.max(odd)
+}
+
+fn head(path: &Path) -> Result<Vec<u8>> {
+    let mut file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
+    let mut head = vec![0; 512];
+    let count = fill(&mut file, &mut head).map_err(|e| Error::io("reading", path, &e))?;
+    head.truncate(count);
+    Ok(head)
+}
+
+/// Reads until the block is full or the file ends.
+fn fill(file: &mut File, block: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < block.len() {
+        match file.read(&mut block[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(e) if e.kind() == IoKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}

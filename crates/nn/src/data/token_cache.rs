@@ -1,0 +1,264 @@
+//! Tokens of text on disk, under `<cache>/tokens`: a text is turned into tokens once.
+//!
+//! A file's name is the hash of everything that decides the ids: the bytes of the text files in order, their encodings, the
+//! tokenizer. Files are written aside, synced and renamed. Each begins with a header of fixed size that says how many ids
+//! there are and has their sum, so that a torn or damaged file is found before it is used.
+
+use super::{Tokens, id_file::IdFile, id_file::read_at, progress::Watcher};
+use netcl_device::{Error, Result, Settings};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::{self, File},
+    io::{self, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// Changes when the layout of the files or the way from text to ids changes.
+const FORMAT: u32 = 1;
+/// Room for the header; the ids come behind it.
+const HEADER_BYTES: u64 = 4096;
+/// Ends the names of whole files.
+const SUFFIX: &str = ".ids";
+/// Bytes written or checked at once.
+const BLOCK: usize = 1 << 20;
+
+/// The token cache of one user.
+#[derive(Clone, Debug)]
+pub struct TokenCache {
+    folder: PathBuf,
+}
+
+/// One cached sequence of tokens, as `netcl cache ls` shows it. Its header, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenEntry {
+    /// The first of the text files, and how many more there were.
+    pub source: String,
+    /// Number of ids.
+    pub tokens: u64,
+    /// Bytes an id takes.
+    pub width: usize,
+    /// Bytes of the file.
+    pub bytes: u64,
+    format: u32,
+    key: String,
+    /// BLAKE3 of the ids.
+    sum: String,
+}
+
+impl TokenCache {
+    /// The cache the settings name; `None` when they say to keep nothing.
+    pub fn of(settings: &Settings) -> Option<Self> {
+        if settings.no_binary_cache {
+            return None;
+        }
+        settings.cache_dir.as_ref().map(|dir| Self { folder: dir.join("tokens") })
+    }
+
+    /// Where the files are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Every whole file, by source. One that is torn is left out.
+    pub fn list(&self) -> Vec<TokenEntry> {
+        let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let mut all: Vec<_> = files.filter_map(|file| header(&File::open(file.path()).ok()?).ok()).collect();
+        all.sort_by(|a, b| a.source.cmp(&b.source).then(a.key.cmp(&b.key)));
+        all
+    }
+
+    /// Removes every file and returns how many there were.
+    pub fn clear(&self) -> io::Result<usize> {
+        let mut removed = 0;
+        for file in fs::read_dir(&self.folder).into_iter().flatten() {
+            fs::remove_file(file?.path())?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    /// The ids under `key`; `None` when there are none. A file that is torn or damaged is removed, with a warning.
+    pub(super) fn open(&self, key: &str, watch: &mut Watcher<'_>) -> Result<Option<Tokens>> {
+        let path = self.path(key);
+        let Ok(file) = File::open(&path) else { return Ok(None) };
+        match verified(&file, key, watch)? {
+            Ok(entry) => {
+                let ids = IdFile::new(file, &path, HEADER_BYTES, entry.width);
+                Ok(Some(Tokens::of_file(ids, entry.tokens as usize)))
+            }
+            Err(wrong) => {
+                tracing::warn!("token cache: {} {wrong}; the text is tokenized again", path.display());
+                // Where it cannot be removed it is replaced.
+                let _ = fs::remove_file(&path);
+                Ok(None)
+            }
+        }
+    }
+
+    /// A file aside for the ids under `key`, `width` bytes each.
+    pub(super) fn create(&self, key: &str, source: String, width: usize) -> io::Result<TokenWriter> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        fs::create_dir_all(&self.folder)?;
+        self.tidy();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let aside = self.folder.join(format!("{key}.tmp-{}-{number}", std::process::id()));
+        let mut file = File::create(&aside)?;
+        file.seek(SeekFrom::Start(HEADER_BYTES))?;
+        let entry = TokenEntry {
+            source,
+            tokens: 0,
+            width,
+            bytes: 0,
+            format: FORMAT,
+            key: key.into(),
+            sum: String::new(),
+        };
+        Ok(TokenWriter {
+            file,
+            aside: Some(aside),
+            path: self.path(key),
+            hasher: blake3::Hasher::new(),
+            buffer: Vec::with_capacity(BLOCK + 64),
+            entry,
+        })
+    }
+
+    /// Removes what processes that were killed left aside. One that still writes has done so within the hour.
+    fn tidy(&self) {
+        for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let written = file.metadata().and_then(|meta| meta.modified());
+            let old = written.is_ok_and(|at| at.elapsed().is_ok_and(|age| age.as_secs() > 3600));
+            if old && file.file_name().to_string_lossy().contains(".tmp-") {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+    }
+
+    fn path(&self, key: &str) -> PathBuf {
+        self.folder.join(format!("{key}{SUFFIX}"))
+    }
+}
+
+/// The header of a file, which fits the file's length.
+fn header(file: &File) -> Result<TokenEntry, String> {
+    let mut bytes = vec![0; HEADER_BYTES as usize];
+    read_at(file, 0, &mut bytes).map_err(|_| "is torn: it ends within its header")?;
+    let text = bytes.split(|b| *b == b'\n').next().unwrap_or_default();
+    let entry: TokenEntry = serde_json::from_slice(text).map_err(|_| "is damaged: its header is none")?;
+    if entry.format != FORMAT || !matches!(entry.width, 2 | 4) {
+        return Err(format!("has format {}, expected {FORMAT}", entry.format));
+    }
+    let (is, was) = (file.metadata().map_or(0, |meta| meta.len()), entry.bytes);
+    if is != was || entry.tokens.checked_mul(entry.width as u64) != was.checked_sub(HEADER_BYTES) {
+        return Err(format!("is torn: {is} bytes, {was} were written"));
+    }
+    Ok(entry)
+}
+
+fn verified(file: &File, key: &str, watch: &mut Watcher<'_>) -> Result<Result<TokenEntry, String>> {
+    let entry = match header(file) {
+        Ok(entry) => entry,
+        Err(wrong) => return Ok(Err(wrong)),
+    };
+    if entry.key != key {
+        return Ok(Err("is that of other text: its name was changed".into()));
+    }
+    let (mut hasher, mut block) = (blake3::Hasher::new(), vec![0; BLOCK]);
+    watch.state.total = entry.bytes;
+    watch.state.tokens = entry.tokens;
+    let mut at = HEADER_BYTES;
+    while at < entry.bytes {
+        let count = (entry.bytes - at).min(BLOCK as u64) as usize;
+        if let Err(e) = read_at(file, at, &mut block[..count]) {
+            return Ok(Err(format!("cannot be read: {e}")));
+        }
+        hasher.update(&block[..count]);
+        at += count as u64;
+        watch.read(count as u64)?;
+    }
+    let whole = hasher.finalize().to_hex().as_str() == entry.sum;
+    Ok(if whole {
+        Ok(entry)
+    } else {
+        Err("is damaged: its checksum is not the one it was written with".into())
+    })
+}
+
+/// Ids on their way into the cache. Dropped before it is finished, it leaves nothing.
+pub(super) struct TokenWriter {
+    file: File,
+    aside: Option<PathBuf>,
+    path: PathBuf,
+    hasher: blake3::Hasher,
+    buffer: Vec<u8>,
+    entry: TokenEntry,
+}
+
+impl TokenWriter {
+    /// Adds ids, which fit the width.
+    pub fn push(&mut self, ids: &[u32]) -> io::Result<()> {
+        self.entry.tokens += ids.len() as u64;
+        for id in ids {
+            let bytes = id.to_le_bytes();
+            self.buffer.extend_from_slice(&bytes[..self.entry.width]);
+            if self.buffer.len() >= BLOCK {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.hasher.update(&self.buffer);
+        self.file.write_all(&self.buffer)?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Makes the file whole and gives it its name.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        self.entry.bytes = HEADER_BYTES + self.entry.tokens * self.entry.width as u64;
+        self.entry.sum = self.hasher.finalize().to_hex().to_string();
+        let mut header = serde_json::to_vec(&self.entry)?;
+        header.push(b'\n');
+        if header.len() as u64 > HEADER_BYTES {
+            return Err(io::Error::other("the header does not fit its place"));
+        }
+        // An empty body would leave the file shorter than the header's place.
+        self.file.set_len(self.entry.bytes)?;
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(&header)?;
+        self.file.sync_all()?;
+        if let Some(aside) = &self.aside {
+            fs::rename(aside, &self.path)?;
+        }
+        self.aside = None;
+        Ok(())
+    }
+}
+
+impl Drop for TokenWriter {
+    fn drop(&mut self) {
+        if let Some(aside) = &self.aside {
+            let _ = fs::remove_file(aside);
+        }
+    }
+}
+
+/// Name of the tokens that these parts decide.
+pub(super) fn key(parts: &[&[u8]]) -> String {
+    let mut hash = blake3::Hasher::new();
+    hash.update(&FORMAT.to_le_bytes());
+    for part in parts {
+        hash.update(&(part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().to_hex()[..32].to_string()
+}
+
+/// What a failed write says.
+pub(super) fn failed(cache: &TokenCache, error: &io::Error) -> Error {
+    Error::io("writing the token cache in", cache.folder(), error)
+}

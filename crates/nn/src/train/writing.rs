@@ -1,0 +1,160 @@
+//! Checkpoints written beside training: a copy on the host, and a thread that brings it to the disk.
+
+use super::observer::Observer;
+use super::trainer::Trainer;
+use crate::checkpoint::{Checkpoint, Plan, Store};
+use netcl_tensor::{Error, Result};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Between looks at a write that is waited for.
+const LOOK: Duration = Duration::from_millis(50);
+/// Share of the host's free memory, in percent, that a copy may take: training itself needs some.
+const SHARE: u64 = 70;
+
+/// How far a checkpoint's way to the disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saving {
+    /// The step whose state it is.
+    pub step: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Bytes in all.
+    pub total: u64,
+    /// Whether training waits for it.
+    pub waiting: bool,
+}
+
+/// The write in flight, if there is one. Dropping it waits: what was begun is not left half done.
+#[derive(Default)]
+pub(super) struct Writing(Option<Job>);
+
+struct Job {
+    step: u64,
+    written: Arc<AtomicU64>,
+    total: u64,
+    thread: JoinHandle<Result<PathBuf>>,
+}
+
+impl Job {
+    fn start(store: Store, checkpoint: Checkpoint, best: bool, total: u64) -> Result<Self> {
+        let step = checkpoint.state.step;
+        let written = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&written);
+        let work = move || store.save_planned(&Plan::from(&checkpoint), best, &count);
+        let thread =
+            std::thread::Builder::new().name("netcl-checkpoint".into()).spawn(work).map_err(|e| {
+                Error::new(netcl_tensor::ErrorKind::Io, format!("starting the checkpoint thread: {e}"))
+            })?;
+        Ok(Self { step, written, total, thread })
+    }
+
+    fn state(&self, waiting: bool) -> Saving {
+        Saving { step: self.step, written: self.written.load(Ordering::Relaxed), total: self.total, waiting }
+    }
+
+    fn end(self) -> Result<(u64, PathBuf)> {
+        let written =
+            self.thread.join().unwrap_or_else(|_| Err(Error::internal("the checkpoint thread panicked")));
+        let step = self.step;
+        written.map(|path| (step, path)).map_err(|e| {
+            e.context(format!("the checkpoint of step {step} was not written, earlier ones are intact"))
+        })
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.0.take().map(Job::end) {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+/// Whether a copy of `bytes` leaves the host enough memory, of which `available` is free where that is known.
+fn fits(bytes: u64, available: Option<u64>) -> bool {
+    available.is_none_or(|free| bytes <= free / 100 * SHARE)
+}
+
+impl Trainer {
+    /// Writes a checkpoint of the step just done: beside training, or at once where the host has no memory for a copy.
+    pub(super) fn save(&mut self, best: bool, observer: &mut dyn Observer) -> Result<()> {
+        self.finish_saving(observer)?;
+        let plan = self.checkpoint()?;
+        self.saved_step = self.step;
+        let (store, total) = (self.folder.checkpoints(self.config.keep), plan.size());
+        if fits(total, netcl_device::available_memory()) {
+            self.writing.0 = Some(Job::start(store, plan.take()?, best, total)?);
+            return Ok(());
+        }
+        tracing::debug!(
+            "the host has no room for a copy of {total} bytes: training waits for the checkpoint"
+        );
+        let written = AtomicU64::new(0);
+        let step = plan.state.step;
+        observer.saving(&Saving { step, written: 0, total, waiting: true });
+        let path = store.save_planned(&plan, best, &written)?;
+        observer.saving(&Saving { step, written: total, total, waiting: true });
+        observer.saved(step, &path);
+        Ok(())
+    }
+
+    /// Tells of a write in flight, and of one that is done.
+    pub(super) fn watch_saving(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let Some(job) = &self.writing.0 else { return Ok(()) };
+        if job.thread.is_finished() {
+            return self.finish_saving(observer);
+        }
+        observer.saving(&job.state(false));
+        Ok(())
+    }
+
+    /// Waits for the write in flight.
+    pub(super) fn finish_saving(&mut self, observer: &mut dyn Observer) -> Result<()> {
+        let Some(job) = self.writing.0.take() else { return Ok(()) };
+        let begun = Instant::now();
+        while !job.thread.is_finished() {
+            observer.saving(&job.state(true));
+            // The first looks come soon: small checkpoints take a few milliseconds.
+            std::thread::sleep(LOOK.min(begun.elapsed() / 4 + Duration::from_micros(200)));
+        }
+        let (step, path) = job.end()?;
+        observer.saved(step, &path);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_made_only_where_memory_is_left() {
+        assert!(fits(u64::MAX, None) && fits(70, Some(100)) && fits(0, Some(0)));
+        assert!(!fits(71, Some(100)) && !fits(18 << 30, Some(16 << 30)));
+    }
+
+    /// A failed write says so, once, and the checkpoints before it stay.
+    #[test]
+    fn a_failed_write_is_an_error_with_its_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("checkpoints");
+        std::fs::write(&file, "no folder").unwrap();
+        let mut checkpoint = Checkpoint::default();
+        checkpoint.state.step = 7;
+        let job = Job::start(Store::new(file, 1), checkpoint.clone(), false, 0).unwrap();
+        let message = job.end().unwrap_err().to_string();
+        assert!(
+            message.contains("the checkpoint of step 7 was not written, earlier ones are intact"),
+            "{message}"
+        );
+        let store = Store::new(dir.path().join("other"), 1);
+        let (step, path) = Job::start(store.clone(), checkpoint, true, 0).unwrap().end().unwrap();
+        assert_eq!((step, Some(path)), (7, store.best()));
+        let latest = store.latest().unwrap().unwrap();
+        assert_eq!(latest.state.step, 7);
+    }
+}
