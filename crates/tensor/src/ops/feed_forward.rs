@@ -210,6 +210,17 @@ impl Op<3> for LinearResidual {
         };
         vec![
             sample(&[5, 7], 3),
+            Sample::new(
+                Self,
+                [
+                    Input::uniform(&[5, 3], -1e12, 1e12),
+                    Input::uniform(&[5, 7], -1e6, 1e6),
+                    Input::uniform(&[7, 3], -1e6, 1e6),
+                ],
+            )
+            .sums(35)
+            .extreme()
+            .light(),
             sample(&[2, 12, 40], 16).light(),
             sample(&[1, 1], 1).light(),
             sample(&[0, 4], 3).light(),

@@ -113,9 +113,15 @@ impl Op<1> for Gated {
                 _ => Input::normal(shape),
             };
             let sample = |shape: &[usize]| Sample::new(Self { gate }, [input(shape)]).named(gate.name());
+            // Gates far in both tails, and values whose product with them is large.
+            let far = match gate {
+                Gate::Relu => Input::values(&[4, 14], &[70.0, -130.0, 2000.0, -0.4, 1e4], None),
+                _ => Input::uniform(&[4, 14], -60.0, 60.0),
+            };
+            out.push(Sample::new(Self { gate }, [far]).named(gate.name()).extreme().light());
             out.extend([sample(&[2, 3, 74]), sample(&[5, 32]).light(), sample(&[2]).light(), sample(&[0, 8]).light()]);
         }
-        out[0] = out[0].clone().bench(&[&[16_384, 4096]]);
+        out[1] = out[1].clone().bench(&[&[16_384, 4096]]);
         out
     }
 }

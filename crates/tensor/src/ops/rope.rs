@@ -99,7 +99,10 @@ impl Op<3> for Rope {
             let table = || Input::values(&[t, half], &[0.8, -0.6, 0.25, 1.0, -0.5], Some(DType::F32));
             Sample::new(Self { heads, size }, [Input::normal(&[b, t, n]), table(), table()])
         };
+        let angles = || Input::values(&[3, 4], &[0.8, -0.6, 0.25, 1.0, -0.5], Some(DType::F32));
+        let far = [Input::uniform(&[2, 3, 24], -3e4, 3e4), angles(), angles()];
         vec![
+            Sample::new(Self { heads: 2, size: 8 }, far).extreme().light(),
             sample([2, 5, 32, 4], 3, 8).bench(&[&[8, 1024, 2304], &[1024, 32], &[1024, 32]]),
             sample([1, 3, 40, 3], 2, 10).named("part of a head"),
             sample([2, 2, 18, 3], 3, 6).named("all heads").light(),
