@@ -33,9 +33,9 @@ pub(super) fn check<O: MultiOp<N, M>, const N: usize, const M: usize>(
         }
         match outcome {
             Ok(()) => same_gradients(inputs, expected)
-                .map_err(|e| e.context(&format!("{what} was overwritten before the backward"))),
+                .map_err(|e| e.context(format!("{what} was overwritten before the backward"))),
             Err(e) if e.message().contains("was overwritten after the forward") => Ok(()),
-            Err(e) => Err(e.context(&format!("the backward after {what} was overwritten"))),
+            Err(e) => Err(e.context(format!("the backward after {what} was overwritten"))),
         }?;
     }
     inputs.iter().for_each(|t| t.set_grad(None));

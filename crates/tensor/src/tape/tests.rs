@@ -73,11 +73,31 @@ fn every_way_to_write_is_noticed() {
     }
 }
 
+/// An op of tensors.
+type Make = fn(&[Tensor]) -> Result<Tensor>;
+
+/// Whether the backward is refused after input number `which` of an op, or its result where it has no such input, was overwritten.
+fn refuses(device: &Device, name: &str, shapes: &[&[usize]], make: Make, which: usize) -> bool {
+    let leaves: Vec<Tensor> =
+        shapes.iter().enumerate().map(|(i, s)| tensor(device, s, i as f32).parameter("x")).collect();
+    // As results of another op: what a leaf is to a user, who writes to it with recording off.
+    let inputs: Vec<Tensor> = leaves.iter().map(|x| x.mul_scalar(1.0).unwrap()).collect();
+    let y = make(&inputs).unwrap();
+    let target = inputs.get(which).unwrap_or(&y).detach();
+    // The result of attention is a view with its heads inside.
+    device.fill(target.storage(), &0.5f32.to_le_bytes()).unwrap();
+    let dy = Tensor::ones(device, y.shape(), DType::F32).unwrap();
+    match y.backward_with(&dy) {
+        Ok(()) => false,
+        Err(e) if e.message().contains("overwritten after the forward saved it") => true,
+        Err(e) => panic!("{name}, {which}: {e}"),
+    }
+}
+
 /// Where PyTorch 2.15 refuses (x) and where not (.), for each input and then the result. Of `relu` it saves the result and we may save
 /// the input (?): the suite shows for every op that what is not refused is right.
 #[test]
 fn writes_are_refused_where_pytorch_refuses_them() {
-    type Make = fn(&[Tensor]) -> Result<Tensor>;
     const S: &[usize] = &[2, 3];
     const A: &[usize] = &[1, 2, 4, 8];
     let device = test_device().unwrap();
@@ -122,20 +142,7 @@ fn writes_are_refused_where_pytorch_refuses_them() {
     let mut found = String::new();
     for (name, shapes, expected, make) in table {
         for (which, verdict) in expected.chars().enumerate() {
-            let leaves: Vec<Tensor> =
-                shapes.iter().enumerate().map(|(i, s)| tensor(&device, s, i as f32).parameter("x")).collect();
-            // As results of another op: what a leaf is to a user, who writes to it with recording off.
-            let inputs: Vec<Tensor> = leaves.iter().map(|x| x.mul_scalar(1.0).unwrap()).collect();
-            let y = make(&inputs).unwrap();
-            let target = inputs.get(which).unwrap_or(&y).detach();
-            // The result of attention is a view with its heads inside.
-            device.fill(target.storage(), &0.5f32.to_le_bytes()).unwrap();
-            let dy = Tensor::ones(&device, y.shape(), DType::F32).unwrap();
-            let refused = match y.backward_with(&dy) {
-                Ok(()) => false,
-                Err(e) if e.message().contains("overwritten after the forward saved it") => true,
-                Err(e) => panic!("{name}, {which}: {e}"),
-            };
+            let refused = refuses(&device, name, shapes, *make, which);
             if verdict != '?' && refused != (verdict == 'x') {
                 found += &format!("{name}, {which}: refused is {refused}, expected {verdict}\n");
             }
