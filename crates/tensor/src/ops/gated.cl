@@ -24,9 +24,7 @@ static inline FV activation(FV x, FV *slope) {
   return x * s;
 #elif ACT == 1
   const FV u = TANH_U(x), e = EXP(-fabs(u)), s = SIGMOID(u, e);
-  /* Where e is 0 the product is 0, also with an infinite derivative of u. */
-  const FV bell = e / ((1.0f + e) * (1.0f + e)), rise = 1.59576912f * (1.0f + 0.134145f * x * x);
-  *slope = s + (bell == 0.0f ? (FV)(0.0f) : x * bell * rise);
+  *slope = s + x * (e / ((1.0f + e) * (1.0f + e))) * (1.59576912f * (1.0f + 0.134145f * x * x));
   return x * s;
 #elif ACT == 2
   const FV s = 0.5f * erfc(-0.70710678f * x);
@@ -37,6 +35,13 @@ static inline FV activation(FV x, FV *slope) {
   return x > 0.0f || isnan(x) ? x : (FV)(0.0f);
 #endif
 }
+
+/* The gradient of x from that of the activation. Where ReLU is 0 it is 0, also for a gradient that is not finite. */
+#if ACT == 3
+#define THROUGH(x, slope, d) ((x) <= 0.0f ? (FV)(0.0f) : (d))
+#else
+#define THROUGH(x, slope, d) ((d) * (slope))
+#endif
 
 /* Vectors of a row of n elements that this item owns, each with its number of real lanes. */
 #define FOR_VECTORS(i, lanes, n)                                                                                  \
@@ -68,8 +73,8 @@ __kernel void gated_bwd(__global const T *restrict x, __global const T *restrict
     __global T *dg = dx + row * 2 * n, *du = dg + n;
     FOR_VECTORS(i, lanes, n) {
       FV slope;
-      const FV a = activation(load_lanes(g, i, lanes), &slope), d = load_lanes(dy + row * n, i, lanes);
-      store_lanes(dg, i, slope * load_lanes(u, i, lanes) * d, lanes);
+      const FV gate = load_lanes(g, i, lanes), d = load_lanes(dy + row * n, i, lanes), a = activation(gate, &slope);
+      store_lanes(dg, i, THROUGH(gate, slope, load_lanes(u, i, lanes) * d), lanes);
       store_lanes(du, i, a * d, lanes);
     }
   }

@@ -365,6 +365,7 @@ fn every_op_refuses_wrong_shapes_and_types_by_name() {
         losses(&z),
         products::products(&z),
         products::fused(&z),
+        products::decoders(&z),
         products::attentions(&z),
     ];
     for (op, cases) in table.into_iter().flatten() {

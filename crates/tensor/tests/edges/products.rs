@@ -2,8 +2,10 @@
 
 use super::{Row, Shape, Type, Zeros};
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
-use netcl_tensor::ops::feed_forward::{feed_forward, linear_add};
+use netcl_tensor::ops::feed_forward::{feed_forward, linear_add, linear_residual};
+use netcl_tensor::ops::gated::{Gate, gated};
 use netcl_tensor::ops::matmul::{linear, matmul};
+use netcl_tensor::ops::rope::rope;
 
 pub fn products(z: &Zeros) -> Vec<Row> {
     let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
@@ -77,6 +79,52 @@ pub fn fused(z: &Zeros) -> Vec<Row> {
                     feed_forward(&a, &a, [&b, &z.half(&[5]), &z.f(&[5, 3]), &z.f(&[3])]),
                     "feed_forward: b1 is f16, but x is f32; convert one with `to_dtype`",
                 ),
+            ],
+        ),
+    ]
+}
+
+/// What decoders have beside attention.
+pub fn decoders(z: &Zeros) -> Vec<Row> {
+    let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
+    let (x, angles) = (z.f(&[1, 4, 24]), z.f(&[4, 4]));
+    vec![
+        (
+            "feed_forward::LinearResidual",
+            vec![
+                Shape(
+                    linear_residual(&z.f(&[2, 5]), &z.f(&[2, 4]), &b),
+                    "linear_residual: the last axis of x [2, 4] is 4, expected 3, the first of w [3, 5]",
+                ),
+                Shape(
+                    linear_residual(&a, &a, &b),
+                    "linear_residual: residual has shape [2, 3], expected [2, 5], that of the result",
+                ),
+                Type(
+                    linear_residual(&z.half(&[2, 5]), &a, &b),
+                    "linear_residual: residual is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "gated::Gated",
+            vec![
+                Shape(
+                    gated(&a, Gate::Silu),
+                    "gated: x has shape [2, 3], expected a last axis of gate and value, each as long as the other",
+                ),
+                Type(gated(&z.int(&[2, 4]), Gate::Silu), "gated: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "rope::Rope",
+            vec![
+                Shape(
+                    rope(&x, &angles, &angles, 4, 8),
+                    "rope: 4 heads of 8, 8 elements of each turned, do not fit x [1, 4, 24]",
+                ),
+                Shape(rope(&a, &angles, &angles, 1, 8), "rope: x: expected 3 axes, got shape [2, 3]"),
+                Type(rope(&x, &z.half(&[4, 4]), &angles, 3, 8), "rope: cosines are f16, expected f32"),
             ],
         ),
     ]
