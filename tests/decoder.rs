@@ -18,11 +18,7 @@ fn json(name: &str) -> serde_json::Value {
 }
 
 fn open(device: &Device, name: &str) -> Decoder {
-    let config = DecoderConfig::from_json(&json(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let decoder = Decoder::new(device, config, DType::F32, 0).unwrap();
-    let weights = read_tensors(&folder(name).join("model.safetensors")).unwrap();
-    decoder.load_state(&weights).unwrap_or_else(|e| panic!("{name}: {e}"));
-    decoder
+    Decoder::open(device, &folder(name), None).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
 fn sorted(mut tensors: Vec<TensorData>) -> Vec<TensorData> {
@@ -172,7 +168,7 @@ fn weights_that_do_not_fit_are_named_and_change_nothing() {
     more.push(TensorData { name: "model.layers.2.norm.weight".into(), ..before[0].clone() });
     assert!(
         error(&more)
-            .contains("1 tensors that a model of this config.json has not, the first is model.layers.2")
+            .contains("1 tensor that a model of this config.json has not, the first is model.layers.2")
     );
     let mut shape = before.clone();
     let at = shape.iter().position(|t| t.name.ends_with("1.mlp.up_proj.weight")).unwrap();

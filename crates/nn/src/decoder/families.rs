@@ -1,8 +1,8 @@
 //! Families of decoders: one row of data each. What a family computes stands in its [`DecoderConfig`](super::DecoderConfig); here is how its
 //! files name things.
 
-use super::DecoderConfig;
-use super::read;
+use super::fields::Fields;
+use super::{DecoderConfig, read};
 use netcl_tensor::Result;
 
 /// A family of models as Hugging Face's `transformers` knows it.
@@ -15,7 +15,7 @@ pub struct Family {
     /// Names of tensors.
     pub names: &'static Names,
     /// Reads what it computes from the fields of `config.json`.
-    pub read: fn(&'static Family, &mut read::Fields<'_>) -> Result<DecoderConfig>,
+    pub read: fn(&'static Family, &mut Fields<'_>) -> Result<DecoderConfig>,
 }
 
 impl PartialEq for Family {

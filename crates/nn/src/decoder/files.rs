@@ -1,9 +1,9 @@
 //! A decoder's weights in the layout of its family's files.
 
-use super::Decoder;
 use super::shapes::ParamShape;
-use crate::checkpoint::{Dtype, TensorData};
-use netcl_tensor::{DType, Error, Result};
+use super::{Decoder, DecoderConfig};
+use crate::checkpoint::{Dtype, TensorData, TensorView};
+use netcl_tensor::{DType, Error, Result, counted};
 use std::collections::HashMap;
 
 fn file_dtype(dtype: DType) -> Dtype {
@@ -65,13 +65,16 @@ pub(super) fn state(decoder: &Decoder) -> Result<Vec<TensorData>> {
     Ok(out)
 }
 
-/// Takes weights over by name; every tensor of the file has to be one of the model's.
-pub(super) fn load(decoder: &Decoder, tensors: &[TensorData]) -> Result<()> {
-    let names = decoder.config.family.names;
-    let mut left: HashMap<&str, &TensorData> = tensors.iter().map(|t| (t.name.as_str(), t)).collect();
-    let mut parts = Vec::with_capacity(decoder.shapes.len());
-    // All names and shapes before any weight is changed.
-    for shape in &decoder.shapes {
+/// The tensors of a file that each parameter is made of. Every tensor has to be one of the model's.
+pub(super) fn matched<'a>(
+    config: &DecoderConfig,
+    shapes: &[ParamShape],
+    tensors: &[TensorView<'a>],
+) -> Result<Vec<Vec<TensorView<'a>>>> {
+    let names = config.family.names;
+    let mut left: HashMap<&str, TensorView<'a>> = tensors.iter().map(|t| (t.name, *t)).collect();
+    let mut parts = Vec::with_capacity(shapes.len());
+    for shape in shapes {
         let mut found = Vec::with_capacity(shape.pieces.len());
         for (name, rows) in &shape.pieces {
             let bare = name.strip_prefix(names.prefix).unwrap_or(name);
@@ -84,23 +87,30 @@ pub(super) fn load(decoder: &Decoder, tensors: &[TensorData]) -> Result<()> {
                     tensor.name, tensor.shape
                 )));
             }
+            tensor.check_float()?;
             found.push(tensor);
         }
         parts.push(found);
     }
     let head = format!("{}.weight", names.head);
-    let tied = |name: &str| decoder.config.tied && name == head;
+    let tied = |name: &str| config.tied && name == head;
     let mut unknown: Vec<&str> = left
         .into_keys()
         .filter(|name| !tied(name) && !names.buffers.iter().any(|end| name.ends_with(end)))
         .collect();
     unknown.sort_unstable();
-    if let [first, ..] = unknown[..] {
-        return Err(Error::format(format!(
-            "the weights have {} tensors that a model of this config.json has not, the first is {first}",
-            unknown.len()
-        )));
+    match unknown[..] {
+        [] => Ok(parts),
+        [first, ..] => Err(Error::format(format!(
+            "the weights have {} that a model of this config.json has not, the first is {first}",
+            counted(unknown.len(), "tensor")
+        ))),
     }
+}
+
+/// Takes weights over by name. All names, shapes and types are looked at before any weight is changed.
+pub(super) fn load(decoder: &Decoder, tensors: &[TensorView<'_>]) -> Result<()> {
+    let parts = matched(&decoder.config, &decoder.shapes, tensors)?;
     for ((shape, parameter), found) in decoder.shapes.iter().zip(decoder.params.list()).zip(parts) {
         let mut values = Vec::with_capacity(parameter.count());
         for tensor in found {

@@ -4,6 +4,7 @@
 mod block;
 mod config;
 mod families;
+mod fields;
 mod files;
 mod read;
 mod rotary;
@@ -16,7 +17,7 @@ pub use families::{FAMILIES, Family, Names};
 pub use rotary::{Rotary, Scaling};
 pub use shapes::ParamShape;
 
-use crate::checkpoint::TensorData;
+use crate::checkpoint::{Dtype, TensorData, WeightFiles};
 use crate::config::Recompute;
 use crate::layers::{Mode, dropout, sinusoidal_positions};
 use crate::params::Params;
@@ -27,6 +28,7 @@ use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_e
 use netcl_tensor::ops::matmul::matmul;
 use netcl_tensor::tape::{checkpoint, layer};
 use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// A decoder on a device.
@@ -99,6 +101,32 @@ impl Decoder {
         };
         let angles = Mutex::new(vec![None; config.rotary.len()]);
         Ok(Self { config, params, shapes, embedding, positions, blocks, last_norm, head, angles })
+    }
+
+    /// A model folder in the Hugging Face layout: `config.json` and safetensors, one file or several with an index. Weights are stored as
+    /// `dtype`; without one as in the files where all of those are bf16 or all f16, else as f32.
+    ///
+    /// # Errors
+    /// `Io` or `Format` that name the file that is missing or wrong; nothing is allocated for a model that the files do not hold.
+    pub fn open(device: &Device, dir: &Path, dtype: Option<DType>) -> Result<Self> {
+        let path = dir.join("config.json");
+        let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
+        let json =
+            serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))?;
+        let config = DecoderConfig::from_json(&json).map_err(|e| e.context(dir.display()))?;
+        let files = WeightFiles::open(dir)?;
+        let tensors = files.tensors();
+        let found =
+            files::matched(&config, &shapes::all(&config), &tensors).map_err(|e| e.context(dir.display()))?;
+        let stored = |wanted| found.iter().flatten().all(|tensor| tensor.dtype == wanted);
+        let own = match (stored(Dtype::BF16), stored(Dtype::F16)) {
+            (true, _) => DType::Bf16,
+            (_, true) => DType::F16,
+            _ => DType::F32,
+        };
+        let decoder = Self::new(device, config, dtype.unwrap_or(own), 0)?;
+        files::load(&decoder, &tensors).map_err(|e| e.context(dir.display()))?;
+        Ok(decoder)
     }
 
     /// What it is.
@@ -259,7 +287,7 @@ impl Decoder {
     /// # Errors
     /// `Format` for a tensor that is missing, left over, of another shape or of a type that is no float; nothing is changed then.
     pub fn load_state(&self, tensors: &[TensorData]) -> Result<()> {
-        files::load(self, tensors)
+        files::load(self, &tensors.iter().map(TensorData::view).collect::<Vec<_>>())
     }
 }
 

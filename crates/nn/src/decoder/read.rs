@@ -5,151 +5,11 @@ use super::config::{
     AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, Positions, QkNorm,
 };
 use super::families::{FAMILIES, Family};
+use super::fields::Fields;
 use super::rotary::{Rotary, Scaling};
 use netcl_tensor::ops::gated::Gate;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
-
-/// Fields that change nothing in what a forward pass computes: about training, generation, other heads, or the file itself.
-const INERT: &[&str] = &[
-    "_attn_implementation",
-    "_name_or_path",
-    "architectures",
-    "attention_dropout",
-    "attn_pdrop",
-    "auto_map",
-    "bos_token_id",
-    "cache_implementation",
-    "chunk_size_feed_forward",
-    "classifier_dropout",
-    "dtype",
-    "embd_pdrop",
-    "eos_token_id",
-    "finetuning_task",
-    "gradient_checkpointing",
-    "hidden_dropout",
-    "id2label",
-    "initializer_range",
-    "keys_to_ignore_at_inference",
-    "label2id",
-    "model_type",
-    "n_ctx",
-    "netcl",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "pad_token_id",
-    "pretraining_tp",
-    "problem_type",
-    "resid_pdrop",
-    "return_dict",
-    "summary_activation",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
-    "task_specific_params",
-    "torch_dtype",
-    "transformers_version",
-    "unk_token_id",
-    "use_cache",
-    "reorder_and_upcast_attn",
-];
-
-/// The fields of a `config.json`, and which of them were read.
-pub struct Fields<'a> {
-    map: &'a Map<String, Value>,
-    read: BTreeSet<&'static str>,
-}
-
-fn wrong(name: &str, value: &Value, expected: &str) -> Error {
-    Error::format(format!("config.json: {name} is {value}, expected {expected}"))
-}
-
-impl<'a> Fields<'a> {
-    fn new(map: &'a Map<String, Value>) -> Self {
-        Self { map, read: BTreeSet::new() }
-    }
-    /// A field that is there and not null.
-    fn get(&mut self, name: &'static str) -> Option<&'a Value> {
-        self.read.insert(name);
-        self.map.get(name).filter(|value| !value.is_null())
-    }
-    fn optional<T>(
-        &mut self,
-        name: &'static str,
-        expected: &str,
-        of: impl Fn(&'a Value) -> Option<T>,
-    ) -> Result<Option<T>> {
-        self.get(name).map(|value| of(value).ok_or_else(|| wrong(name, value, expected))).transpose()
-    }
-    fn size(&mut self, name: &'static str) -> Result<Option<usize>> {
-        self.optional(name, "a whole number", |value| value.as_u64().and_then(|n| usize::try_from(n).ok()))
-    }
-    fn needed(&mut self, name: &'static str) -> Result<usize> {
-        self.size(name)?
-            .ok_or_else(|| Error::format(format!("config.json: {name} is missing, expected a whole number")))
-    }
-    fn number(&mut self, name: &'static str) -> Result<Option<f64>> {
-        self.optional(name, "a number", Value::as_f64)
-    }
-    fn factor(&mut self, name: &'static str, default: f64) -> Result<f32> {
-        Ok(self.number(name)?.unwrap_or(default) as f32)
-    }
-    fn flag(&mut self, name: &'static str, default: bool) -> Result<bool> {
-        Ok(self.optional(name, "true or false", Value::as_bool)?.unwrap_or(default))
-    }
-    fn activation(&mut self, name: &'static str, default: &'static str) -> Result<Gate> {
-        let given = self.optional(name, "a name", Value::as_str)?.unwrap_or(default);
-        Ok(match given {
-            "silu" | "swish" => Gate::Silu,
-            "gelu_new" | "gelu_pytorch_tanh" | "gelu_fast" => Gate::GeluTanh,
-            "gelu" => Gate::Gelu,
-            "relu" => Gate::Relu,
-            _ => {
-                let names = "silu, gelu_new, gelu_pytorch_tanh, gelu or relu";
-                return Err(Error::unsupported(format!(
-                    "config.json: {name} is {given:?}, expected {names}"
-                )));
-            }
-        })
-    }
-    /// Refuses a value of a field that is computed for one value only.
-    fn only(&mut self, name: &'static str, expected: &Value) -> Result<()> {
-        match self.get(name) {
-            Some(value) if value != expected => Err(Error::unsupported(format!(
-                "config.json: {name} is {value}; only {expected} is supported"
-            ))),
-            _ => Ok(()),
-        }
-    }
-    /// `sliding_attention` for each layer, where the file says it.
-    fn layer_types(&mut self, layers: usize) -> Result<Option<Vec<bool>>> {
-        let Some(value) = self.get("layer_types") else { return Ok(None) };
-        let kind = |value: &Value| match value.as_str() {
-            Some("sliding_attention") => Some(true),
-            Some("full_attention") => Some(false),
-            _ => None,
-        };
-        let kinds: Option<Vec<bool>> = value.as_array().and_then(|list| list.iter().map(kind).collect());
-        kinds.filter(|kinds| kinds.len() == layers).map(Some).ok_or_else(|| {
-            wrong("layer_types", value, &format!("{layers} of \"full_attention\" and \"sliding_attention\""))
-        })
-    }
-    /// Every field was read or has no effect.
-    fn finish(self) -> Result<()> {
-        let known = |name: &str| self.read.contains(name) || INERT.contains(&name);
-        let unknown: Vec<&str> = self.map.keys().map(String::as_str).filter(|name| !known(name)).collect();
-        if unknown.is_empty() {
-            return Ok(());
-        }
-        Err(Error::unsupported(format!(
-            "config.json: netcl does not know {}, which may change what the model computes; remove a field that does not",
-            unknown.join(", ")
-        )))
-    }
-}
 
 impl DecoderConfig {
     /// From the `config.json` of a model of one of the [families](FAMILIES).
@@ -502,7 +362,7 @@ pub fn granite(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
 pub fn gpt_neox(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let (theta, partial) = (fields.number("rotary_emb_base")?, fields.number("rotary_pct")?);
     let mut out = base(family, fields)?;
-    if fields.map.get("rope_parameters").is_none() {
+    if fields.raw("rope_parameters").is_none() {
         out.rotary[0].base = theta.unwrap_or(out.rotary[0].base);
         // A quarter of each head unless the file says more.
         out.rotary[0].dims = (out.attention.size as f64 * partial.unwrap_or(0.25)) as usize;
@@ -530,7 +390,7 @@ pub fn gpt2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderC
     if heads == 0 || !width.is_multiple_of(heads) {
         return Err(Error::shape(format!("config.json: {heads} n_head do not divide an n_embd of {width}")));
     }
-    let own = fields.map.get("netcl").and_then(|own| own.get("bias")).and_then(Value::as_bool);
+    let own = fields.raw("netcl").and_then(|own| own.get("bias")).and_then(Value::as_bool);
     let bias = own.unwrap_or(true);
     let scaled = fields.flag("scale_attn_weights", true)?;
     fields.only("add_cross_attention", &Value::Bool(false))?;

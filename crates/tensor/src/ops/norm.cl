@@ -61,6 +61,12 @@ static inline float share_squares(__global const T *x, ulong n, float m) {
   return sum;
 }
 
+/* sum / n, rounded about once: GPUs' division may be 2.5 ulp off, and a row of equal elements multiplies that by 1 / sqrt(eps). */
+static inline float mean_of(float sum, float n) {
+  const float mean = sum / n;
+  return fma(fma(-mean, n, sum), 1.0f / n, mean);
+}
+
 __kernel void norm_fwd(__global const T *restrict x, __global const T *restrict gamma,
 #if CENTER
                        __global const T *restrict beta, __global T *restrict y, __global float *restrict mean,
@@ -75,7 +81,7 @@ __kernel void norm_fwd(__global const T *restrict x, __global const T *restrict 
     __global const T *xr = x + row * n;
     __global T *yr = y + row * n;
 #if CENTER
-    const float m = GROUP_SUM(scratch, share_sum(xr, n)) / (float)n;
+    const float m = mean_of(GROUP_SUM(scratch, share_sum(xr, n)), (float)n);
 #else
     const float m = 0.0f;
 #endif

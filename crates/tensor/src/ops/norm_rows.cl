@@ -91,6 +91,12 @@ static inline float2 row_sum(float2 v, __local float2 *s, uint l) {
   return v;
 }
 
+/* sum / n, rounded about once: GPUs' division may be 2.5 ulp off, and a row of equal elements multiplies that by 1 / sqrt(eps). */
+static inline float mean_of(float sum, float n) {
+  const float mean = sum / n;
+  return fma(fma(-mean, n, sum), 1.0f / n, mean);
+}
+
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void
 norm_fwd(__global const T *restrict x, __global const T *restrict gamma,
 #if CENTER
@@ -120,7 +126,7 @@ norm_fwd(__global const T *restrict x, __global const T *restrict gamma,
     FV sum = v[0];
 #pragma unroll
     for (uint k = 1; k < K; k++) sum += v[k];
-    const float m = row_sum((float2)(sum_lanes(sum), 0.0f), s, l).x / N;
+    const float m = mean_of(row_sum((float2)(sum_lanes(sum), 0.0f), s, l).x, N);
 #pragma unroll
     for (uint k = 0; k < K; k++) v[k] = OWNS(k) ? v[k] - m : (FV)(0.0f);
 #endif
