@@ -260,9 +260,8 @@ impl Op<2> for CrossEntropy {
             masked(Self { ignore_index: Some(0), ..op(0.1, Reduction::None) }, &[3.0, 0.0, 69.0]).light(),
             masked(Self { ignore_index: None, ..op(0.0, Reduction::Sum) }, &[1.0, 2.0]).light(),
             far(op(0.0, Reduction::Mean), Input::uniform(&[5, 65], -300.0, 300.0)),
-            // The log of the sum is kept in f32: of 10,000 that has 5e-4 of rounding, and the exponential passes it on.
-            far(op(0.0, Reduction::Mean), Input::uniform(&[5, 65], -1e4, 1e4)).looser(200.0),
-            far(op(0.0, Reduction::Mean), Input::shifted(&[5, 65], -1e4)).named("far from zero").looser(200.0),
+            far(op(0.0, Reduction::Mean), Input::uniform(&[5, 65], -1e4, 1e4)),
+            far(op(0.0, Reduction::Mean), Input::shifted(&[5, 65], -1e4)).named("far from zero"),
             sample(op(0.0, Reduction::Mean), &[1, 1]).light(),
             sample(op(0.0, Reduction::None), &[0, 5]).light(),
             sample(op(0.0, Reduction::Sum), &[0, 5]).light(),
