@@ -4,6 +4,7 @@
 
 use netcl::nn::checkpoint::{TensorData, read_tensors};
 use netcl::nn::decoder::{Decoder, DecoderConfig, FAMILIES, Scaling};
+use netcl::nn::generate::{Generation, LanguageModel, Sampling};
 use netcl::nn::layers::Mode;
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
@@ -197,4 +198,54 @@ fn older_files_mean_the_same() {
     fields.insert("rotary_pct".into(), 0.5.into());
     fields.insert("rotary_emb_base".into(), 10_000.into());
     assert_eq!(DecoderConfig::from_json(&old).unwrap(), DecoderConfig::from_json(&json("gpt_neox")).unwrap());
+}
+
+/// The numbers of a `.npy` file: little-endian f32 behind a header.
+fn npy(path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).unwrap();
+    let header = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let data = &bytes[10 + header..];
+    assert!(String::from_utf8_lossy(&bytes[10..10 + header]).contains("'<f4'"));
+    data.chunks_exact(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect()
+}
+
+/// A trained Llama: logits after three prompts, and the text that follows them, from a cache.
+#[test]
+fn a_trained_llama_gives_its_reference_text() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
+    if !data.exists() {
+        println!("skipped: no {}", data.display());
+        return;
+    }
+    let device = test_device().unwrap();
+    let decoder = Decoder::open(&device, &data.join("models/stories260K/hf"), None).unwrap();
+    let refs = data.join("refs/stories260K");
+    let runs = std::fs::read_to_string(refs.join("f32.json")).unwrap();
+    let runs: serde_json::Value = serde_json::from_str(&runs).unwrap();
+    let (exact, vocab) = (npy(&refs.join("f32.exact.npy")), decoder.config().vocab);
+    for (run, expected) in runs.as_array().unwrap().iter().zip(exact.chunks_exact(vocab)) {
+        let ids = |key: &str| -> Vec<u32> {
+            run[key].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+        };
+        let (prompt, greedy) = (ids("ids"), ids("exact_greedy_ids"));
+        let logits = decoder.logits_after(&prompt, &mut None).unwrap();
+        let off = difference(&logits, expected);
+        assert!(off <= 1e-4, "logits differ by {off:.1e}");
+        let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+        let made = Generation::new(&decoder, &prompt, sampling).unwrap().take(greedy.len());
+        assert_eq!(made.collect::<Result<Vec<u32>>>().unwrap(), greedy);
+    }
+}
+
+/// The cache grows while a text does, and the context ends it.
+#[test]
+fn a_text_ends_with_the_context() {
+    let device = test_device().unwrap();
+    let decoder = open(&device, "llama3");
+    let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+    let made: Vec<Result<u32>> = Generation::new(&decoder, &[3, 4, 5], sampling).unwrap().take(31).collect();
+    let good = made.iter().filter(|id| id.is_ok()).count();
+    assert_eq!(good, 30, "the context has 32 tokens: 30 are made after 3, the last of them is not read");
+    let e = made[30].as_ref().unwrap_err();
+    assert!(e.message().contains("the text has 33 tokens, the model takes 32"), "{e}");
 }

@@ -59,6 +59,10 @@ impl Cache {
     pub fn length(&self) -> usize {
         self.length
     }
+    /// Tokens it has room for.
+    pub fn room(&self) -> usize {
+        self.layers.first().map_or(usize::MAX, |rows| rows.dims()[1])
+    }
     /// Forgets all but the first `length` tokens.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);

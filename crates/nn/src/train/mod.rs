@@ -34,7 +34,7 @@ pub use memory::MemoryPlan;
 pub use observer::{Observer, RunInfo, Silent};
 pub use peak::measure as matmul_peak;
 pub use profile::{Profile, ProfileSettings};
-pub use resume::model_from_dir;
+pub use resume::{language_model_from_dir, model_from_dir};
 pub use stepper::Stepper;
 pub use trainer::{Outcome, Trainer};
 pub use writing::Saving;

@@ -3,6 +3,8 @@
 use super::trainer::Trainer;
 use crate::checkpoint::{Checkpoint, MODEL_FILE, Plan, Rng, STATE_FILE, State, WeightFiles};
 use crate::data::Position;
+use crate::decoder::Decoder;
+use crate::generate::LanguageModel;
 use crate::gpt::{Gpt, GptConfig, config_json, generation_config_json};
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{DType, Device, Error, Result};
@@ -91,6 +93,30 @@ pub fn model_from_dir(
     let tokenizer =
         if dir.join(crate::tokenizer::FILE).exists() { Some(Tokenizer::from_dir(&dir)?) } else { None };
     Ok((gpt, tokenizer, dir))
+}
+
+/// A model of any family that continues texts, from a folder as [`model_from_dir`] takes it.
+///
+/// # Errors
+/// As [`model_from_dir`].
+pub fn language_model_from_dir(
+    device: &Device,
+    dir: &Path,
+    dtype: Option<DType>,
+) -> Result<(Box<dyn LanguageModel>, Option<Tokenizer>, PathBuf)> {
+    let found = model_dir(dir)?;
+    let path = found.join("config.json");
+    let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
+    let json: serde_json::Value =
+        serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))?;
+    if json["model_type"] == "gpt2" {
+        let (gpt, tokenizer, dir) = model_from_dir(device, dir, dtype)?;
+        return Ok((Box::new(gpt), tokenizer, dir));
+    }
+    let decoder = Decoder::open(device, &found, dtype)?;
+    let tokenizer =
+        if found.join(crate::tokenizer::FILE).exists() { Some(Tokenizer::from_dir(&found)?) } else { None };
+    Ok((Box::new(decoder), tokenizer, found))
 }
 
 fn model_dir(dir: &Path) -> Result<PathBuf> {
