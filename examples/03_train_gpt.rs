@@ -2,9 +2,10 @@
 //!
 //!     cargo run --release --example 03_train_gpt
 
+use netcl::nn::decoder::{Decoder, DecoderConfig, Sizes};
 use netcl::nn::generate::{Generation, Sampling};
-use netcl::nn::gpt::{Gpt, GptConfig, Variant};
 use netcl::nn::layers::Mode;
+use netcl::nn::model::Model;
 use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
 use netcl::nn::tokenizer::Tokenizer;
 use netcl::prelude::*;
@@ -20,17 +21,18 @@ pub fn main() -> Result<()> {
     let tokenizer = Tokenizer::char_from_text([text.as_str()])?;
     let ids = tokenizer.encode(&text)?;
 
-    let config = GptConfig {
-        layers: 2,
-        heads: 2,
-        width: 32,
-        context: T,
-        vocab: tokenizer.vocab_size(),
-        bias: true,
-        eps: 1e-5,
-        variant: Variant::default(),
-    };
-    let gpt = Gpt::new(&device, config, DType::F32, 1)?;
+    let config = DecoderConfig::of(
+        "gpt2",
+        &Sizes {
+            layers: 2,
+            heads: 2,
+            width: 32,
+            context: T,
+            vocab: tokenizer.vocab_size(),
+            ..Sizes::default()
+        },
+    )?;
+    let gpt = Decoder::new(&device, config.clone(), DType::F32, 1)?;
     show(&format!("{} parameters on {}", config.parameters(), device.capabilities().name));
     let rule = Rule::AdamW { betas: [0.9, 0.99], eps: 1e-8 };
     let mut optimizer = Optimizer::new(rule, ParamGroup::gpt(gpt.params().list(), 0.1))?;

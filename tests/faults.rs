@@ -4,8 +4,9 @@
 
 use netcl::device::fault::{FaultDriver, Plan};
 use netcl::device::open_driver;
-use netcl::nn::gpt::{Gpt, GptConfig, Variant};
+use netcl::nn::decoder::{Decoder, DecoderConfig, Sizes};
 use netcl::nn::layers::Mode;
+use netcl::nn::model::Model;
 use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
@@ -20,29 +21,24 @@ fn faulty() -> (Device, Arc<Plan>) {
     (Device::from_driver(Box::new(FaultDriver::new(inner, Arc::clone(&plan))), settings), plan)
 }
 
-fn adam(gpt: &Gpt) -> Result<Optimizer> {
+fn adam(gpt: &Decoder) -> Result<Optimizer> {
     let rule = Rule::AdamW { betas: [0.9, 0.999], eps: 1e-8 };
     Optimizer::new(rule, ParamGroup::gpt(gpt.params().list(), 0.1))
 }
 
 struct Training {
-    gpt: Gpt,
+    gpt: Decoder,
     adam: Optimizer,
 }
 
 impl Training {
     fn new(device: &Device) -> Result<Self> {
-        let config = GptConfig {
-            layers: 1,
-            heads: 2,
-            width: 16,
-            context: 8,
-            vocab: 5,
-            bias: true,
-            eps: 1e-5,
-            variant: Variant::default(),
-        };
-        let gpt = Gpt::new(device, config, DType::F32, 7)?;
+        let config = DecoderConfig::of(
+            "gpt2",
+            &Sizes { layers: 1, heads: 2, width: 16, context: 8, vocab: 5, ..Sizes::default() },
+        )
+        .unwrap();
+        let gpt = Decoder::new(device, config, DType::F32, 7)?;
         let adam = adam(&gpt)?;
         Ok(Self { gpt, adam })
     }

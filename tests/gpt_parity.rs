@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::nn::checkpoint::{Dtype, TensorData, read_tensors, write_tensors};
-use netcl::nn::gpt::{Gpt, GptConfig, Variant, config_json};
+use netcl::nn::decoder::{Decoder, DecoderConfig, FileFacts, Sizes};
 use netcl::nn::layers::Mode;
+use netcl::nn::model::Model;
 use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
@@ -43,12 +44,12 @@ impl Expected {
     }
 }
 
-fn load(device: &Device, model: &str, dtype: DType) -> Gpt {
+fn load(device: &Device, model: &str, dtype: DType) -> Decoder {
     let folder = folder().join(model);
     let config = std::fs::read_to_string(folder.join("config.json")).unwrap();
-    let config = GptConfig::from_json(&serde_json::from_str(&config).unwrap()).unwrap();
-    let gpt = Gpt::new(device, config, dtype, 0).unwrap();
-    gpt.load_state(&read_tensors(&folder.join("model.safetensors")).unwrap()).unwrap();
+    let config = DecoderConfig::from_json(&serde_json::from_str(&config).unwrap()).unwrap();
+    let gpt = Decoder::new(device, config, dtype, 0).unwrap();
+    gpt.load_tensors(&read_tensors(&folder.join("model.safetensors")).unwrap()).unwrap();
     gpt
 }
 
@@ -92,7 +93,7 @@ fn logits_loss_and_every_gradient() {
 }
 
 /// The losses before each of ten updates, the gradients' norms, and the model after them.
-fn ten_updates(device: &Device, expected: &Expected, dtype: DType) -> (Vec<f32>, Vec<f32>, Gpt) {
+fn ten_updates(device: &Device, expected: &Expected, dtype: DType) -> (Vec<f32>, Vec<f32>, Decoder) {
     let (tokens, targets) = (expected.ids(device, "tokens"), expected.ids(device, "targets"));
     let gpt = load(device, "model", dtype);
     let rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
@@ -155,7 +156,7 @@ fn ten_losses_in_bf16() {
 fn the_first_layout_of_gpt2_files_gives_the_same_model() {
     let device = test_device().unwrap();
     let (with, bare) = (load(&device, "model", DType::F32), load(&device, "model_bare", DType::F32));
-    assert_eq!(with.state().unwrap(), bare.state().unwrap());
+    assert_eq!(with.tensors().unwrap(), bare.tensors().unwrap());
 }
 
 #[test]
@@ -163,21 +164,16 @@ fn transformers_opens_what_is_saved_here() {
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/check_hf.py");
     let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
     let device = test_device().unwrap();
-    let config = GptConfig {
-        layers: 2,
-        heads: 4,
-        width: 32,
-        context: 16,
-        vocab: 29,
-        bias: true,
-        eps: 1e-5,
-        variant: Variant::default(),
-    };
-    let gpt = Gpt::new(&device, config, DType::F32, 11).unwrap();
+    let config = DecoderConfig::of(
+        "gpt2",
+        &Sizes { layers: 2, heads: 4, width: 32, context: 16, vocab: 29, ..Sizes::default() },
+    )
+    .unwrap();
+    let gpt = Decoder::new(&device, config.clone(), DType::F32, 11).unwrap();
     let saved = tempfile::tempdir().unwrap();
-    let text = config_json(&config, DType::F32, 0.0, None).to_string();
+    let text = gpt.config_json(&FileFacts::default()).unwrap().to_string();
     std::fs::write(saved.path().join("config.json"), text).unwrap();
-    write_tensors(&saved.path().join("model.safetensors"), &gpt.state().unwrap()).unwrap();
+    write_tensors(&saved.path().join("model.safetensors"), &gpt.tensors().unwrap()).unwrap();
     let ids = [3u32, 1, 28, 0, 7, 7, 12];
     let mut command = Command::new(&python);
     let out = command.arg(tool).arg(saved.path()).args(ids.map(|i| i.to_string())).output();

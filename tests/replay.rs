@@ -5,8 +5,9 @@
 use netcl::device::fault::{FaultDriver, Plan as Faults};
 use netcl::device::open_driver;
 use netcl::nn::config::{Dtype, GraphMode, Recompute, TrainConfig};
-use netcl::nn::gpt::{Gpt, GptConfig, Variant};
+use netcl::nn::decoder::{Decoder, DecoderConfig, Sizes};
 use netcl::nn::layers::Mode;
+use netcl::nn::model::Model;
 use netcl::nn::train::{Silent, Trainer};
 use netcl::prelude::*;
 use netcl::tensor::graph::{Graph, Plan, Trace};
@@ -151,17 +152,12 @@ fn recomputing_changes_no_bit() {
 #[test]
 fn recomputing_saves_memory() {
     let device = test_device().unwrap();
-    let shape = GptConfig {
-        layers: 4,
-        heads: 2,
-        width: 16,
-        context: 64,
-        vocab: 5,
-        bias: true,
-        eps: 1e-5,
-        variant: Variant::default(),
-    };
-    let gpt = Gpt::new(&device, shape, DType::F32, 7).unwrap();
+    let shape = DecoderConfig::of(
+        "gpt2",
+        &Sizes { layers: 4, heads: 2, width: 16, context: 64, vocab: 5, ..Sizes::default() },
+    )
+    .unwrap();
+    let gpt = Decoder::new(&device, shape, DType::F32, 7).unwrap();
     let ids = Tensor::from_u32(&device, [4, 64], &[1; 256]).unwrap();
     let peak = |recompute: Recompute| {
         let step = || gpt.loss(&ids, &ids, Mode { recompute, ..Mode::eval() })?.backward();
@@ -191,28 +187,23 @@ impl netcl::nn::train::Observer for StopAfter {
 
 /// A model, its inputs, and forward and backward over them.
 struct Pass {
-    gpt: Gpt,
+    gpt: Decoder,
     ids: Tensor,
     next: Tensor,
 }
 
 impl Pass {
     fn new(device: &Device) -> Self {
-        let config = GptConfig {
-            layers: 2,
-            heads: 2,
-            width: 16,
-            context: 8,
-            vocab: 5,
-            bias: true,
-            eps: 1e-5,
-            variant: Variant::default(),
-        };
+        let config = DecoderConfig::of(
+            "gpt2",
+            &Sizes { layers: 2, heads: 2, width: 16, context: 8, vocab: 5, ..Sizes::default() },
+        )
+        .unwrap();
         let ids = |first: u32| {
             let ids: Vec<u32> = (0..16).map(|i| (first + i) % 5).collect();
             Tensor::from_u32(device, [2, 8], &ids).unwrap()
         };
-        Self { gpt: Gpt::new(device, config, DType::F32, 7).unwrap(), ids: ids(0), next: ids(1) }
+        Self { gpt: Decoder::new(device, config, DType::F32, 7).unwrap(), ids: ids(0), next: ids(1) }
     }
     fn clear(&self) {
         self.gpt.params().list().iter().for_each(|p| p.set_grad(None));

@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
+use netcl::nn::decoder::{Decoder, DecoderConfig, Sizes};
 use netcl::nn::generate::{Generation, Sampling};
-use netcl::nn::gpt::{Gpt, GptConfig, Variant};
 use netcl::nn::layers::Mode;
+use netcl::nn::model::Model;
 use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
 use netcl::prelude::*;
 use netcl::tensor::ops::attention::{AttentionOptions, attention};
@@ -24,21 +25,16 @@ fn close(a: &Tensor, b: &[f32]) {
     assert!(a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5), "{a:?} != {b:?}");
 }
 
-fn tiny_gpt(device: &Device) -> Gpt {
-    let config = GptConfig {
-        layers: 1,
-        heads: 2,
-        width: 16,
-        context: 8,
-        vocab: 5,
-        bias: true,
-        eps: 1e-5,
-        variant: Variant::default(),
-    };
-    Gpt::new(device, config, DType::F32, 7).unwrap()
+fn tiny_gpt(device: &Device) -> Decoder {
+    let config = DecoderConfig::of(
+        "gpt2",
+        &Sizes { layers: 1, heads: 2, width: 16, context: 8, vocab: 5, ..Sizes::default() },
+    )
+    .unwrap();
+    Decoder::new(device, config, DType::F32, 7).unwrap()
 }
 
-fn adam(gpt: &Gpt) -> Result<Optimizer> {
+fn adam(gpt: &Decoder) -> Result<Optimizer> {
     let rule = Rule::AdamW { betas: [0.9, 0.999], eps: 1e-8 };
     Optimizer::new(rule, ParamGroup::gpt(gpt.params().list(), 0.1))
 }

@@ -18,7 +18,8 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
     gelu (approximate none or tanh), exp, tanh, sigmoid, relu, silu; add, mul, copy; any shape
     transpose [rows,cols]       a transposed copy;   sum [rows,cols] over the last axis;   adamw [parameters], fused
     train                       layers, heads, width, context, batch, vocab; clip (1.0), compile (false), tied head, fused
-                                AdamW, bf16 by autocast; also tokens_per_s. repeats counts steps
+                                AdamW, bf16 by autocast; also tokens_per_s and, on cuda, memory_peak in bytes. repeats counts
+                                steps. With `config`, a config.json of another family, transformers' model of it
     evaluate                    `of` one op on `inputs`, files of f32 with their shapes, computed in `dtype`; the f32 result goes to
                                 the file `result`, which has its size. gemm (layout), matmul, attention, layer_norm, rms_norm,
                                 softmax, log_softmax, cross_entropy, embedding, gelu (approximate), exp, tanh, …, add, mul
@@ -262,6 +263,24 @@ class Gpt(torch.nn.Module):
         return F.cross_entropy(self.head(self.ln(x)).flatten(0, 1), targets.flatten())
 
 
+def family(config):
+    """transformers' model of a config.json, with the loss of netcl's."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    config = dict(config)
+    kind = config.pop("model_type")
+    config = {k: v for k, v in config.items() if k not in ("architectures", "dtype", "torch_dtype", "netcl")}
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **config), attn_implementation="sdpa")
+
+        def forward(self, ids, targets):
+            logits = self.model(input_ids=ids, use_cache=False).logits
+            return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    return Model()
+
+
 def train(r):
     layers, heads, width, t, b, vocab = (r.get(k, d) for k, d in (
         ("layers", 4), ("heads", 4), ("width", 128), ("context", 64), ("batch", 12), ("vocab", 65)))
@@ -269,7 +288,7 @@ def train(r):
         raise Bad(f"train: {heads} heads do not divide a width of {width}")
     if r.kind == "f16":
         raise Bad("train: f16 needs loss scaling, which is not measured here")
-    model = Gpt(vocab, t, layers, heads, width).to(r.device)
+    model = (family(r.get("config", None)) if r.get("config", None) else Gpt(vocab, t, layers, heads, width)).to(r.device)
     clip, params = r.get("clip", 1.0), list(model.parameters())
     opt = torch.optim.AdamW(params, lr=1e-3, fused=True)
     # Small models are bound by launches, which CUDA graphs take away.
@@ -398,6 +417,8 @@ class Peer:
         torch.set_float32_matmul_precision("high" if r.kind == "tf32" else "highest")
         with only(r):
             fns, calls = self.prepare(r)
+            if r.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(r.device)
             samples = [clock(r.device, fns, calls, i * calls) for i in range(max(1, int(fields.get("repeats", 5))))]
         if r.device.type == "cpu":
             time.sleep(0.01)                              # OpenMP's threads spin a while after a loop: not into another's time
@@ -409,6 +430,8 @@ class Peer:
             reply["backend"] = fns[0].backend
         if fields["op"] == "train":
             reply |= {"tokens_per_s": fns[0].tokens * 1e3 / median, "parameters": fns[0].parameters}
+            if r.device.type == "cuda":
+                reply["memory_peak"] = torch.cuda.max_memory_allocated(r.device)
         return reply
 
     def hello(self):

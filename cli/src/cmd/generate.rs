@@ -8,7 +8,7 @@ use netcl::device::counted;
 use netcl::nn::config::Dtype;
 use netcl::nn::generate::{Generation, Sampling};
 use netcl::nn::tokenizer::Tokenizer;
-use netcl::nn::train::language_model_from_dir;
+use netcl::nn::train::model_from_dir;
 use netcl::prelude::*;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -87,8 +87,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     sampling.validate()?;
     let prompt = args.prompt.as_deref().map(given).transpose()?;
     let device = context.open_device(&args.device)?;
-    let (model, tokenizer, dir) =
-        language_model_from_dir(&device, &args.model, args.dtype.map(Dtype::storage))?;
+    let (model, tokenizer, dir) = model_from_dir(&device, &args.model, args.dtype.map(Dtype::storage))?;
     let tokenizer = tokenizer.ok_or_else(|| {
         Error::format(format!(
             "{} has no tokenizer.json: the prompt cannot be turned into tokens",
@@ -108,7 +107,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let started = Instant::now();
     let mut made = Vec::new();
     context.polite();
-    for id in Generation::new(&*model, &ids, sampling)?.within(&tokenizer)?.take(args.n) {
+    for id in Generation::new(&model, &ids, sampling)?.within(&tokenizer)?.take(args.n) {
         let id = id?;
         if context.interrupted() || (!args.ignore_eos && tokenizer.eos() == Some(id)) {
             break;

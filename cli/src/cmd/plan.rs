@@ -6,9 +6,11 @@ use crate::reading::ReadingBar;
 use crate::table::Table;
 use netcl::device::human;
 use netcl::nn::config::TrainConfig;
+use netcl::nn::decoder::DecoderConfig;
 use netcl::nn::train::{MemoryPlan, open_inputs};
 use netcl::prelude::*;
 use serde_json::{Map, Value, json};
+use std::path::Path;
 
 /// A run that is not begun.
 struct Plan {
@@ -35,11 +37,15 @@ pub fn show(config: &TrainConfig, device: &Device, context: &Context, json: bool
     let tokens =
         [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, netcl::nn::data::Tokens::len)];
     let capabilities = device.capabilities();
+    let shape = match &config.init {
+        Some(dir) => DecoderConfig::of_folder(Path::new(dir))?,
+        None => config.decoder(inputs.vocab)?,
+    };
     let plan = Plan {
         config: config.clone(),
         vocab: inputs.vocab,
         tokens,
-        memory: MemoryPlan::of(config, &config.gpt(inputs.vocab), capabilities),
+        memory: MemoryPlan::of(config, &shape, capabilities),
         device: format!("{} ({})", capabilities.id, capabilities.name),
         available: capabilities.global_mem,
     };

@@ -1,4 +1,4 @@
-//! `netcl train`: trains a GPT on text or token shards.
+//! `netcl train`: trains a language model on text or token shards.
 
 use super::{ModelSize, plan};
 use crate::context::Context;
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// Heading of the flags that come after those of model, recipe and pace.
 const RUN: &str = "Run";
 
-/// Train a GPT on text or token shards.
+/// Train or fine-tune a language model on text or token shards.
 #[derive(ClapArgs, Debug, Default)]
 #[command(args_override_self = true)]
 pub struct Args {
@@ -88,8 +88,33 @@ pub struct Args {
 #[derive(ClapArgs, Debug, Default)]
 #[command(next_help_heading = "Model")]
 struct ModelArgs {
+    /// Start from the weights of this model: a folder in the Hugging Face layout, or of a run. Its shape and tokenizer are taken over;
+    /// data and schedule are new.
+    #[arg(long, value_name = "DIR")]
+    init: Option<PathBuf>,
+    /// Leave parameters of these names as they are (repeatable), such as 'model.layers.0.*' or '*embed_tokens*'.
+    #[arg(long, value_name = "PATTERN")]
+    freeze: Vec<String>,
+    /// Family of decoders: gpt2, llama, mistral, qwen2, qwen3, gemma2 and others, by the model_type of their config.json.
+    #[arg(long)]
+    family: Option<String>,
     #[command(flatten)]
     size: ModelSize,
+    /// Key and value heads; they divide the heads.
+    #[arg(long)]
+    kv_heads: Option<usize>,
+    /// Width of a head; the width by the heads without it.
+    #[arg(long)]
+    head_size: Option<usize>,
+    /// Width of the MLP's hidden layer; as the family has it without.
+    #[arg(long)]
+    mlp: Option<usize>,
+    /// Base of the rotary frequencies; the family's without it.
+    #[arg(long)]
+    rope_theta: Option<f64>,
+    /// Whether the head is the token table; as the family has it without.
+    #[arg(long, value_name = "BOOL")]
+    tied: Option<bool>,
     /// `char`, or a tokenizer.json.
     #[arg(long, value_name = "char|FILE")]
     tokenizer: Option<String>,
@@ -179,6 +204,14 @@ impl Args {
         let (m, r, p) = (&self.model, &self.recipe, &self.pace);
         Overlay {
             preset: self.preset.clone(),
+            init: m.init.as_ref().map(|dir| dir.display().to_string()),
+            freeze: (!m.freeze.is_empty()).then(|| m.freeze.clone()),
+            family: m.family.clone(),
+            kv_heads: m.kv_heads,
+            head_size: m.head_size,
+            mlp: m.mlp,
+            rope_theta: m.rope_theta,
+            tied: m.tied,
             layers: m.size.layers,
             heads: m.size.heads,
             width: m.size.width,

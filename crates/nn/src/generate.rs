@@ -1,10 +1,8 @@
 //! Drawing tokens from a model: temperature, top-k, top-p, min-p.
 
-use crate::decoder::{Cache, Decoder};
-use crate::gpt::Gpt;
-use crate::layers::Mode;
+use crate::model::{Continuation, Model};
 use crate::tokenizer::Tokenizer;
-use netcl_tensor::{Error, Result, Tensor, no_grad};
+use netcl_tensor::{Error, Result};
 
 /// How the next token is chosen. Filters apply in the order of the fields, as in `transformers`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,64 +74,10 @@ impl Sampling {
     }
 }
 
-/// A model that continues texts.
-pub trait LanguageModel {
-    /// Tokens of its vocabulary.
-    fn vocab(&self) -> usize;
-    /// Logits (V) after `ids`. `cache` is what an earlier call with a beginning of these `ids` left there.
-    ///
-    /// # Errors
-    /// `Shape` when the text is longer than the model takes.
-    fn logits_after(&self, ids: &[u32], cache: &mut Option<Cache>) -> Result<Vec<f32>>;
-}
-
-/// Reads the last `context` tokens anew each time.
-impl LanguageModel for Gpt {
-    fn vocab(&self) -> usize {
-        self.config.vocab
-    }
-    fn logits_after(&self, ids: &[u32], _: &mut Option<Cache>) -> Result<Vec<f32>> {
-        let window = &ids[ids.len().saturating_sub(self.config.context)..];
-        no_grad(|| {
-            let ids = Tensor::from_u32(self.params().device(), [1, window.len()], window)?;
-            let logits = self.forward(&ids, Mode::eval())?; // (1, T, V)
-            logits.slice(1, window.len() - 1..window.len())?.to_vec()
-        })
-    }
-}
-
-/// Tokens that a cache begins with room for; it doubles where they do not suffice.
-const CACHE: usize = 256;
-
-/// Reads new tokens alone, beside the keys and values of those before.
-impl LanguageModel for Decoder {
-    fn vocab(&self) -> usize {
-        self.config().vocab
-    }
-    fn logits_after(&self, ids: &[u32], cache: &mut Option<Cache>) -> Result<Vec<f32>> {
-        let context = self.config().context;
-        if ids.len() > context {
-            return Err(Error::shape(format!(
-                "the text has {} tokens, the model takes {context}: a shorter prompt or fewer new tokens",
-                ids.len()
-            )));
-        }
-        let mut kept = match cache.take() {
-            Some(kept) if ids.len() <= kept.room() && kept.length() < ids.len() => kept,
-            _ => self.cache(1, ids.len().next_power_of_two().max(CACHE).min(context))?,
-        };
-        let new = &ids[kept.length()..];
-        let new = Tensor::from_u32(self.params().device(), [1, new.len()], new)?;
-        let logits = self.next_logits(&new, &mut kept)?.to_vec();
-        *cache = Some(kept);
-        logits
-    }
-}
-
 /// A text being continued: an iterator over new tokens.
 pub struct Generation<'a> {
-    model: &'a dyn LanguageModel,
-    cache: Option<Cache>,
+    text: Box<dyn Continuation + 'a>,
+    vocab: usize,
     sampling: Sampling,
     ids: Vec<u32>,
     made: u64,
@@ -146,18 +90,25 @@ impl<'a> Generation<'a> {
     ///
     /// # Errors
     /// `Format` when the prompt is empty or holds an id outside the vocabulary.
-    pub fn new(model: &'a dyn LanguageModel, prompt: &[u32], sampling: Sampling) -> Result<Self> {
+    pub fn new(model: &'a dyn Model, prompt: &[u32], sampling: Sampling) -> Result<Self> {
         sampling.validate()?;
         if prompt.is_empty() {
             return Err(Error::format("the prompt is empty: give at least one token to continue"));
         }
-        if let Some(id) = prompt.iter().find(|id| **id as usize >= model.vocab()) {
+        let vocab = model.config().vocab;
+        if let Some(id) = prompt.iter().find(|id| **id as usize >= vocab) {
             return Err(Error::format(format!(
-                "token {id} of the prompt is outside the vocabulary of {}",
-                model.vocab()
+                "token {id} of the prompt is outside the vocabulary of {vocab}"
             )));
         }
-        Ok(Self { model, cache: None, sampling, ids: prompt.to_vec(), made: 0, known: Vec::new() })
+        Ok(Self {
+            text: model.continuation()?,
+            vocab,
+            sampling,
+            ids: prompt.to_vec(),
+            made: 0,
+            known: Vec::new(),
+        })
     }
 
     /// Draws only tokens that `tokenizer` has. A model's vocabulary is often larger, rounded up for the sake of its kernels, and no text
@@ -166,7 +117,7 @@ impl<'a> Generation<'a> {
     /// # Errors
     /// `Format` when it has none of the model's ids.
     pub fn within(mut self, tokenizer: &Tokenizer) -> Result<Self> {
-        let vocab = self.model.vocab();
+        let vocab = self.vocab;
         self.known = (0..vocab).map(|id| u32::try_from(id).is_ok_and(|id| tokenizer.knows(id))).collect();
         if !self.known.contains(&true) {
             return Err(Error::format(format!(
@@ -177,7 +128,7 @@ impl<'a> Generation<'a> {
     }
 
     fn step(&mut self) -> Result<u32> {
-        let mut logits = self.model.logits_after(&self.ids, &mut self.cache)?;
+        let mut logits = self.text.logits_after(&self.ids)?;
         for (logit, _) in logits.iter_mut().zip(&self.known).filter(|(_, known)| !**known) {
             *logit = f32::NEG_INFINITY;
         }

@@ -119,7 +119,21 @@ impl Params {
 
     /// A new parameter. Its values depend on the seed and its name alone.
     pub fn make(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<Tensor> {
-        let shape = shape.into();
+        self.add(name, shape.into(), init, Tensor::parameter)
+    }
+
+    /// The same, but no gradient flows into it.
+    pub fn make_frozen(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<Tensor> {
+        self.add(name, shape.into(), init, Tensor::frozen)
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        shape: Shape,
+        init: Init,
+        named: fn(&Tensor, &str) -> Tensor,
+    ) -> Result<Tensor> {
         let count = shape.count();
         if let Some(other) = self.get(name) {
             return Err(Error::format(format!(
@@ -130,7 +144,7 @@ impl Params {
         let step = step(count).ok_or_else(|| too_many(name))?;
         if self.counting {
             let one = Tensor::zeros(&self.device, Shape::default(), self.dtype)?;
-            self.list.push(one.expand(shape)?.parameter(name));
+            self.list.push(named(&one.expand(shape)?, name));
             return Ok(self.list[self.list.len() - 1].clone());
         }
         if self.arenas.last().is_none_or(|a| step > a.whole.count() - a.used) {
@@ -140,7 +154,7 @@ impl Params {
         let Some(arena) = self.arenas.last_mut() else { return Err(Error::internal("no arena")) };
         let window = arena.whole.window(arena.used, shape)?;
         arena.used += step;
-        let parameter = window.parameter(name);
+        let parameter = named(&window, name);
         init.fill(&parameter, name_seed(self.seed, name))?;
         self.list.push(parameter.clone());
         Ok(parameter)
@@ -164,6 +178,10 @@ impl Params {
     /// All of them, in the order they were made.
     pub fn list(&self) -> &[Tensor] {
         &self.list
+    }
+    /// Those that training changes.
+    pub fn trained(&self) -> Vec<Tensor> {
+        self.list.iter().filter(|t| t.requires_grad()).cloned().collect()
     }
     /// Number of parameters' elements.
     pub fn count(&self) -> usize {

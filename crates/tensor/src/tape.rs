@@ -39,6 +39,8 @@ pub(crate) struct Autograd {
     again: Option<Again>,
     /// Whether its memory was given up, and [`Again`] is all there is.
     given_up: bool,
+    /// Whether it has a name only, and takes no gradient.
+    frozen: bool,
 }
 
 struct Node {
@@ -171,6 +173,7 @@ pub(crate) fn record_all<const M: usize>(
             retain: AtomicBool::new(false),
             again: None,
             given_up: false,
+            frozen: false,
         };
         slot += 1;
         Tensor::from_parts(y.storage().clone(), y.layout().clone(), y.dtype(), Some(autograd))
@@ -209,6 +212,14 @@ impl Tensor {
     /// A leaf that collects its gradient in [`Tensor::grad`], sharing this tensor's storage. `name` appears in errors.
     #[must_use]
     pub fn parameter(&self, name: &str) -> Self {
+        self.named(name, false)
+    }
+    /// The same with a name alone: no gradient flows into it.
+    #[must_use]
+    pub fn frozen(&self, name: &str) -> Self {
+        self.named(name, true)
+    }
+    fn named(&self, name: &str, frozen: bool) -> Self {
         let autograd = Autograd {
             node: None,
             slot: 0,
@@ -217,12 +228,13 @@ impl Tensor {
             retain: AtomicBool::new(true),
             again: None,
             given_up: false,
+            frozen,
         };
         Self::from_parts(self.storage().clone(), self.layout().clone(), self.dtype(), Some(autograd))
     }
     /// Whether a gradient can flow here.
     pub fn requires_grad(&self) -> bool {
-        self.0.autograd.is_some()
+        self.0.autograd.as_ref().is_some_and(|a| !a.frozen)
     }
     /// Whether an op left this on the tape.
     pub(crate) fn is_made(&self) -> bool {

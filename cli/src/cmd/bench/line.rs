@@ -36,6 +36,9 @@ pub struct Line {
     pub peer_backend: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_median_ms: Option<f64>,
+    /// Bytes of device memory that the peer had in use at most, where it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_memory: Option<u64>,
     /// Peer's time over ours: above 1 we are faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
@@ -69,6 +72,7 @@ impl Line {
         if let Some((peer, ms)) = &times.peer {
             self.peer = Some(peer.clone());
             self.peer_backend.clone_from(&times.backend);
+            self.peer_memory = times.memory;
             self.peer_median_ms = Some(*ms);
             self.ratio = Some(ms / times.median_ms.max(1e-9));
         }

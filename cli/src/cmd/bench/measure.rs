@@ -12,6 +12,8 @@ pub struct Times {
     pub peer: Option<(String, f64)>,
     /// Which of its implementations the peer took, where it has several.
     pub backend: Option<String>,
+    /// Bytes of device memory that the peer had in use at most, where it says so.
+    pub memory: Option<u64>,
     /// Why the peer has no figure, where it was asked.
     pub refused: Option<String>,
 }
@@ -48,6 +50,7 @@ impl Rounds {
                         theirs.extend(reply.samples_ms);
                         times.peer = Some((reply.peer, 0.0));
                         times.backend = reply.backend;
+                        times.memory = reply.memory;
                     }
                     Err(why) => {
                         times.refused = Some(why);

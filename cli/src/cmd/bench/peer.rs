@@ -23,6 +23,8 @@ pub struct Reply {
     pub samples_ms: Vec<f64>,
     /// Which of its implementations it took, where it has several.
     pub backend: Option<String>,
+    /// Bytes of device memory that it had in use at most.
+    pub memory: Option<u64>,
 }
 
 impl Peer {
@@ -99,6 +101,7 @@ impl Peer {
             peer: reply["peer"].as_str().unwrap_or("torch").into(),
             samples_ms,
             backend: reply["backend"].as_str().map(Into::into),
+            memory: reply["memory_peak"].as_u64(),
         }))
     }
 

@@ -8,9 +8,10 @@ use crate::out;
 use crate::profile::{self, Costs};
 use clap::builder::PossibleValuesParser;
 use netcl::device::human;
-use netcl::nn::config::{Dtype, GraphMode, PRESETS, Recompute, TrainConfig, padded_vocab};
-use netcl::nn::gpt::{Gpt, GptConfig, Variant};
+use netcl::nn::config::{Dtype, GraphMode, Recompute, TrainConfig, models, padded_vocab};
+use netcl::nn::decoder::{Decoder, DecoderConfig, FileFacts};
 use netcl::nn::layers::Mode;
+use netcl::nn::model::Model;
 use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
 use netcl::nn::run::{HostSpan, trace_json, write_trace};
 use netcl::nn::train::{MemoryPlan, Stepper};
@@ -26,8 +27,11 @@ pub struct Args {
     #[command(flatten)]
     pub common: Common,
     /// Model and batch of a preset (repeatable); without it char-cpu, and char with a batch of 8
-    #[arg(long, value_parser = PossibleValuesParser::new(PRESETS))]
+    #[arg(long, value_parser = PossibleValuesParser::new(models()))]
     preset: Vec<String>,
+    /// Family of decoders instead of the preset's, with its sizes
+    #[arg(long)]
+    family: Option<String>,
     #[command(flatten)]
     size: ModelSize,
     /// Sequences of a step
@@ -53,12 +57,16 @@ pub struct Args {
 
 /// Characters of Shakespeare's works: the vocabulary of the character presets.
 const CHARACTERS: usize = 65;
-/// Tokens of GPT-2's tokenizer, which the presets of its sizes are for.
+/// Tokens of the tokenizers that the presets of families are for.
+const TOKENIZERS: [(&str, usize); 3] =
+    [("llama-110m", 32_000), ("llama-1b", 128_256), ("qwen3-0.6b", 151_936)];
+/// Tokens of GPT-2's, which all others are for.
 const GPT2: usize = 50_257;
 
 /// The vocabulary that a preset is usually trained with.
 fn vocabulary(config: &TrainConfig) -> usize {
-    padded_vocab(if config.tokenizer == "char" { CHARACTERS } else { GPT2 })
+    let own = TOKENIZERS.iter().find(|(preset, _)| *preset == config.preset).map_or(GPT2, |(_, n)| *n);
+    padded_vocab(if config.tokenizer == "char" { CHARACTERS } else { own })
 }
 
 /// Largest norm of the gradients, as in the recipes.
@@ -75,17 +83,18 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     let alone = presets.len() == 1;
     for (preset, batch) in presets {
         let config = TrainConfig::preset(preset)?;
-        let gpt = GptConfig {
-            layers: args.size.layers.unwrap_or(config.layers),
-            heads: args.size.heads.unwrap_or(config.heads),
-            width: args.size.width.unwrap_or(config.width),
-            context: args.size.context.unwrap_or(config.context),
-            vocab: args.vocab.unwrap_or_else(|| vocabulary(&config)),
+        let size = &args.size;
+        let config = TrainConfig {
+            layers: size.layers.unwrap_or(config.layers),
+            heads: size.heads.unwrap_or(config.heads),
+            width: size.width.unwrap_or(config.width),
+            context: size.context.unwrap_or(config.context),
+            family: args.family.clone().unwrap_or(config.family),
             // As the peer's model has them.
             bias: true,
-            eps: 1e-5,
-            variant: Variant::default(),
+            ..config
         };
+        let model = config.decoder(args.vocab.unwrap_or_else(|| vocabulary(&config)))?;
         let batch = args.batch.or(batch).unwrap_or(config.batch);
         let dtype = match bench.dtype {
             DType::Bf16 => Dtype::Bf16,
@@ -93,17 +102,9 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             _ => Dtype::F32,
         };
         let recompute = args.recompute;
-        let step = TrainConfig {
-            batch,
-            context: gpt.context,
-            grad_accum: 1,
-            dropout: 0.0,
-            dtype,
-            recompute,
-            ..config
-        };
-        MemoryPlan::of(&step, &gpt, bench.device.capabilities()).check(&bench.device)?;
-        case(bench, (preset, alone), gpt, batch, args)?;
+        let step = TrainConfig { batch, grad_accum: 1, dropout: 0.0, dtype, recompute, ..config };
+        MemoryPlan::of(&step, &model, bench.device.capabilities()).check(&bench.device)?;
+        case(bench, (preset, alone), &model, batch, args)?;
     }
     Ok(())
 }
@@ -111,21 +112,22 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
 fn case(
     bench: &mut Bench,
     (preset, alone): (&str, bool),
-    gpt: GptConfig,
+    model: &DecoderConfig,
     batch: usize,
     args: &Args,
 ) -> Result<()> {
     // The ceilings were measured with larger buffers than a small model has.
     bench.device.release_cached_memory();
     bench.device.reset_memory_peak();
-    let mut steps = Steps::new(&bench.device, gpt, batch, bench.dtype, (args.graph, args.recompute))?;
-    checked(&mut steps, &bench.device, (gpt, batch, bench.dtype), args)?;
-    let tokens = batch * gpt.context;
-    let GptConfig { layers, heads, width, context, vocab, .. } = gpt;
+    let mut steps = Steps::new(&bench.device, model, batch, bench.dtype, (args.graph, args.recompute))?;
+    checked(&mut steps, &bench.device, (model, batch, bench.dtype), args)?;
+    let tokens = batch * model.context;
+    let DecoderConfig { layers, width, context, vocab, .. } = *model;
+    let heads = model.attention.heads;
     let mut line = Line {
         op: "train".into(),
         shape: vec![batch, context],
-        flops: gpt.flops(tokens, context) as u64,
+        flops: model.flops(tokens, context) as u64,
         checked: true,
         ..Line::default()
     };
@@ -133,11 +135,17 @@ fn case(
         line.extra.insert(key.into(), value.into());
     }
     line.extra.insert("preset".into(), preset.into());
-    line.extra.insert("parameters".into(), gpt.parameters().into());
-    let request = (bench.dtype != DType::F16).then(|| {
-        json!({ "op": "train", "layers": layers, "heads": heads, "width": width, "context": context,
-                "batch": batch, "vocab": vocab, "clip": CLIP, "compile": args.compile, "dtype": bench.kind })
+    line.extra.insert("parameters".into(), model.parameters().into());
+    line.extra.insert("family".into(), model.family.model_type.into());
+    let mut request = json!({
+        "op": "train", "layers": layers, "heads": heads, "width": width, "context": context, "batch": batch,
+        "vocab": vocab, "clip": CLIP, "compile": args.compile, "dtype": bench.kind,
     });
+    if model.family.model_type != "gpt2" {
+        // Of these the peer has a model of its own.
+        request["config"] = model.to_json(&FileFacts::default())?;
+    }
+    let request = (bench.dtype != DType::F16).then_some(request);
     let (launches, host_us) = steps.host()?;
     line.extra.insert("launches".into(), launches.into());
     line.extra.insert("memory_peak".into(), bench.device.memory().peak.into());
@@ -149,9 +157,10 @@ fn case(
     let line = bench.measure(line, request, &mut || steps.run().map(|_| ()))?;
     let peer =
         line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", tokens as f64 / ms * 1e3));
+    let memory = line.peer_memory.map_or(String::new(), |bytes| format!(" (peer {})", human(bytes)));
     out::note(&format!(
         "{preset}: {layers} layers, {heads} heads, {width} wide, {context}×{batch} tokens: {:.0} tokens/s{peer}; \
-         {launches} launches{} of {:.1} µs host time each, {host_us:.0} µs a step; at most {} of device memory in use, {} \
+         {launches} launches{} of {:.1} µs host time each, {host_us:.0} µs a step; at most {} of device memory{memory} in use, {} \
          between steps",
         tokens as f64 / line.median_ms * 1e3,
         if steps.stepper.is_captured() { " replayed" } else { "" },
@@ -176,9 +185,9 @@ const CHECKED: usize = 4;
 /// Learning rate of step `step` of those that are checked: small enough that the loss of the same batch falls. AdamW's first steps move
 /// each weight by the whole rate, whatever its gradient is, and a sum over a width and a depth of such moves grows with both; so the rate
 /// is the smaller the wider and the deeper a model is. And it rises over the steps, as in training.
-fn gentle(gpt: &GptConfig, step: usize) -> f64 {
+fn gentle(model: &DecoderConfig, step: usize) -> f64 {
     let part = |small: usize, size: usize| (small as f64 / size as f64).min(1.0);
-    GENTLE * part(SMALL.0, gpt.layers) * part(SMALL.1, gpt.width) * (step + 1) as f64 / CHECKED as f64
+    GENTLE * part(SMALL.0, model.layers) * part(SMALL.1, model.width) * (step + 1) as f64 / CHECKED as f64
 }
 
 /// Trains a few steps on one batch before anything is timed, and looks at their losses; where steps may be replayed from a graph,
@@ -186,12 +195,12 @@ fn gentle(gpt: &GptConfig, step: usize) -> f64 {
 fn checked(
     steps: &mut Steps,
     device: &Device,
-    (gpt, batch, dtype): (GptConfig, usize, DType),
+    (model, batch, dtype): (&DecoderConfig, usize, DType),
     args: &Args,
 ) -> Result<()> {
     let losses = |steps: &mut Steps| -> Result<Vec<f32>> {
         let one = |step| {
-            steps.rate = gentle(&gpt, step);
+            steps.rate = gentle(model, step);
             steps.step(0)?.item()
         };
         let losses = (0..CHECKED).map(one).collect();
@@ -200,14 +209,14 @@ fn checked(
     };
     let eager = match args.graph {
         GraphMode::Off => None,
-        _ => Some(losses(&mut Steps::new(device, gpt, batch, dtype, (GraphMode::Off, args.recompute))?)?),
+        _ => Some(losses(&mut Steps::new(device, model, batch, dtype, (GraphMode::Off, args.recompute))?)?),
     };
     device.finish()?;
     device.release_cached_memory();
     device.reset_memory_peak();
     // Loss scaling passes over steps until the scale fits.
     let falls = dtype != DType::F16;
-    verdict(&losses(steps)?, eager.as_deref(), gpt.vocab, falls)
+    verdict(&losses(steps)?, eager.as_deref(), model.vocab, falls)
 }
 
 /// Whether losses are those of a model that learns: a new one guesses (ln of the vocabulary, within 1), the loss of a batch that is
@@ -285,7 +294,7 @@ fn profile(bench: &mut Bench, steps: &mut Steps, preset: &str, file: &Path) -> R
 
 /// A model in training on random tokens.
 struct Steps {
-    model: Gpt,
+    model: Decoder,
     optimizer: Optimizer,
     recompute: Recompute,
     batches: Vec<(Tensor, Tensor)>,
@@ -300,12 +309,12 @@ struct Steps {
 impl Steps {
     fn new(
         device: &Device,
-        gpt: GptConfig,
+        config: &DecoderConfig,
         batch: usize,
         dtype: DType,
         (graph, recompute): (GraphMode, Recompute),
     ) -> Result<Self> {
-        let model = Gpt::new(device, gpt, dtype, 1)?;
+        let model = Decoder::new(device, config.clone(), dtype, 1)?;
         let rule = Rule::AdamW { betas: [0.9, 0.99], eps: 1e-8 };
         let groups = ParamGroup::gpt(model.params().list(), 0.1);
         let mut optimizer = match dtype {
@@ -314,10 +323,10 @@ impl Steps {
         };
         optimizer.clip_grad_norm(CLIP);
         let ids = |seed: usize| {
-            let n = batch * gpt.context;
+            let n = batch * config.context;
             let data: Vec<u32> =
-                (0..n).map(|i| (((i + seed) * 2_654_435_761) >> 7) as u32 % gpt.vocab as u32).collect();
-            Tensor::from_u32(device, [batch, gpt.context], &data)
+                (0..n).map(|i| (((i + seed) * 2_654_435_761) >> 7) as u32 % config.vocab as u32).collect();
+            Tensor::from_u32(device, [batch, config.context], &data)
         };
         let batches = (0..BATCHES).map(|i| Ok((ids(i)?, ids(i + 1)?))).collect::<Result<_>>()?;
         let (inputs, stepper) = ((ids(0)?, ids(1)?), Stepper::new(device, graph));
@@ -391,7 +400,7 @@ impl Steps {
 /// Plans a step's memory before the first one, as training does.
 fn rehearse(
     stepper: &mut Stepper,
-    model: &Gpt,
+    model: &Decoder,
     optimizer: &mut Optimizer,
     (x, y): (&Tensor, &Tensor),
     mode: Mode<'_>,
@@ -437,6 +446,7 @@ mod tests {
     use super::*;
     use crate::cmd::bench::tests;
     use clap::Parser;
+    use netcl::nn::decoder::Sizes;
 
     #[test]
     fn losses_of_a_model_that_learns() {
@@ -461,23 +471,23 @@ mod tests {
         args: Args,
     }
 
-    fn check(device: &Device, gpt: GptConfig, batch: usize, dtype: DType) -> Result<()> {
+    fn check(device: &Device, model: &DecoderConfig, batch: usize, dtype: DType) -> Result<()> {
         let Line { args } = Line::parse_from(["bench", "--graph", "auto"]);
-        let mut steps = Steps::new(device, gpt, batch, dtype, (args.graph, args.recompute))?;
-        checked(&mut steps, device, (gpt, batch, dtype), &args)
+        let mut steps = Steps::new(device, model, batch, dtype, (args.graph, args.recompute))?;
+        checked(&mut steps, device, (model, batch, dtype), &args)
     }
 
-    fn model(layers: usize, width: usize, vocab: usize) -> GptConfig {
-        let variant = Variant::default();
-        GptConfig { layers, heads: 2, width, context: 16, vocab, bias: true, eps: 1e-5, variant }
+    fn model(layers: usize, width: usize, vocab: usize) -> DecoderConfig {
+        let sizes = Sizes { layers, heads: 2, width, context: 16, vocab, ..Sizes::default() };
+        DecoderConfig::of("gpt2", &sizes).unwrap()
     }
 
-    fn shallow() -> GptConfig {
+    fn shallow() -> DecoderConfig {
         model(1, 32, 65)
     }
 
     /// Depth of gpt2-1558m, at a width that a processor trains in seconds.
-    fn deep() -> GptConfig {
+    fn deep() -> DecoderConfig {
         model(48, 64, 500)
     }
 
@@ -486,7 +496,7 @@ mod tests {
         // The rate that the update multiplies with: nothing, and the wrong way.
         for (gpt, change) in [(shallow(), "-0.0f"), (deep(), "s.lr")] {
             let broken = tests::device(move |text| text.replace(BROKEN, change));
-            let message = check(&broken, gpt, 2, DType::F32).unwrap_err().to_string();
+            let message = check(&broken, &gpt, 2, DType::F32).unwrap_err().to_string();
             assert!(message.contains("it does not fall"), "{change}: {message}");
         }
     }
@@ -495,15 +505,15 @@ mod tests {
     fn a_deep_model_that_learns_passes_the_check() {
         let sound = tests::device(|text| text.to_owned());
         for gpt in [shallow(), deep()] {
-            check(&sound, gpt, 2, DType::F32).unwrap();
+            check(&sound, &gpt, 2, DType::F32).unwrap();
         }
     }
 
     #[test]
     fn the_rate_of_the_check_suits_every_preset() {
-        for name in PRESETS {
+        for name in models() {
             let config = TrainConfig::preset(name).unwrap();
-            let gpt = config.gpt(vocabulary(&config));
+            let gpt = config.decoder(vocabulary(&config)).unwrap();
             let rates: Vec<f64> = (0..CHECKED).map(|step| gentle(&gpt, step)).collect();
             assert!(rates.is_sorted_by(|a, b| a < b), "{name}: {rates:?}");
             // Below what the recipe trains with, and far above what f32 can tell apart.

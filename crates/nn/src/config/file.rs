@@ -6,7 +6,26 @@ use std::{fs, path::Path};
 
 /// Every key once, in the order of the file.
 pub(super) const GROUPS: [(&str, &[&str]); 5] = [
-    ("model", &["layers", "heads", "width", "context", "vocab", "dropout", "bias"]),
+    (
+        "model",
+        &[
+            "init",
+            "family",
+            "layers",
+            "heads",
+            "kv_heads",
+            "head_size",
+            "width",
+            "mlp",
+            "context",
+            "vocab",
+            "rope_theta",
+            "tied",
+            "dropout",
+            "bias",
+            "freeze",
+        ],
+    ),
     ("data", &["data", "encoding", "tokenizer", "val_split"]),
     ("optimizer", &["lr", "min_lr", "warmup", "schedule", "weight_decay", "betas", "eps", "clip"]),
     (
@@ -27,7 +46,12 @@ pub(super) const GROUPS: [(&str, &[&str]); 5] = [
 ];
 
 /// What other programs call our keys.
-const SYNONYMS: [(&str, &[&str]); 15] = [
+const SYNONYMS: [(&str, &[&str]); 20] = [
+    ("init", &["init_from", "pretrained", "from_pretrained", "model_name_or_path"]),
+    ("family", &["model_type", "architecture", "arch"]),
+    ("kv_heads", &["n_kv_head", "n_kv_heads", "num_key_value_heads", "n_head_kv"]),
+    ("head_size", &["head_dim", "d_head"]),
+    ("mlp", &["n_inner", "intermediate_size", "d_ff", "hidden_dim", "ffn_dim", "mlp_width"]),
     ("layers", &["n_layer", "n_layers", "num_layers", "num_hidden_layers", "depth"]),
     ("heads", &["n_head", "n_heads", "num_heads", "num_attention_heads"]),
     ("width", &["n_embd", "d_model", "hidden_size", "dim", "embed_dim"]),

@@ -3,16 +3,17 @@
 //! Keys of the file are the long flags with `_` for `-`. A flag goes before the file, the file before the preset.
 
 mod file;
+mod init;
 mod paths;
 mod presets;
 mod resume;
 mod validate;
 
 pub(crate) use netcl_device::nearest;
-pub use presets::PRESETS;
+pub use presets::{PRESETS, models};
 pub use resume::{Change, Changes, RESUME};
 
-use crate::gpt::{GptConfig, Variant};
+use crate::decoder::{DecoderConfig, Sizes};
 use crate::schedule::LearningRate;
 pub use netcl_device::MatmulPrecision;
 use netcl_device::{Error, Result};
@@ -25,12 +26,36 @@ use std::{fmt, path::Path, str::FromStr};
 pub struct TrainConfig {
     /// The preset that everything not said otherwise came from.
     pub preset: String,
+    /// A model folder that training starts from, with its tokenizer; where absent, weights are drawn.
+    #[serde(default)]
+    pub init: Option<String>,
+    /// The family of decoders, by its `model_type`.
+    #[serde(default = "gpt2")]
+    pub family: String,
     /// Transformer blocks.
     pub layers: usize,
-    /// Attention heads; divides `width`.
+    /// Attention heads; divides `width` unless `head_size` is given.
     pub heads: usize,
+    /// Key and value heads; as many as heads where absent.
+    #[serde(default)]
+    pub kv_heads: Option<usize>,
+    /// Width of a head.
+    #[serde(default)]
+    pub head_size: Option<usize>,
     /// Channels of the residual stream.
     pub width: usize,
+    /// Channels of the MLP's hidden layer; as the family has it where absent.
+    #[serde(default)]
+    pub mlp: Option<usize>,
+    /// Base of the rotary frequencies.
+    #[serde(default)]
+    pub rope_theta: Option<f64>,
+    /// Whether the head is the token table.
+    #[serde(default)]
+    pub tied: Option<bool>,
+    /// Names of parameters that stay as they are, with `*` and `?`.
+    #[serde(default)]
+    pub freeze: Vec<String>,
     /// Tokens of a window.
     pub context: usize,
     /// Size of the vocabulary; where absent, the tokenizer's as [`padded_vocab`] rounds it up.
@@ -38,7 +63,7 @@ pub struct TrainConfig {
     pub vocab: Option<usize>,
     /// Probability of dropping a value, in training.
     pub dropout: f64,
-    /// Biases in linear and norm layers.
+    /// Biases in linear and norm layers of GPT-2; other families have those that they have.
     pub bias: bool,
     /// Files, folders, patterns; the repository's own sources where empty.
     pub data: Vec<String>,
@@ -104,9 +129,17 @@ pub struct TrainConfig {
 #[allow(missing_docs)] // the fields of TrainConfig
 pub struct Overlay {
     pub preset: Option<String>,
+    pub init: Option<String>,
+    pub family: Option<String>,
     pub layers: Option<usize>,
     pub heads: Option<usize>,
+    pub kv_heads: Option<usize>,
+    pub head_size: Option<usize>,
     pub width: Option<usize>,
+    pub mlp: Option<usize>,
+    pub rope_theta: Option<f64>,
+    pub tied: Option<bool>,
+    pub freeze: Option<Vec<String>>,
     pub context: Option<usize>,
     pub vocab: Option<usize>,
     pub dropout: Option<f64>,
@@ -150,18 +183,17 @@ pub fn padded_vocab(tokens: usize) -> usize {
 }
 
 impl TrainConfig {
-    /// The model it describes, for a vocabulary of `vocab` tokens.
-    pub fn gpt(&self, vocab: usize) -> GptConfig {
-        GptConfig {
-            layers: self.layers,
-            heads: self.heads,
-            width: self.width,
-            context: self.context,
-            vocab,
-            bias: self.bias,
-            eps: 1e-5,
-            variant: Variant::default(),
-        }
+    /// The model it describes, for a vocabulary of `vocab` tokens. One that training starts from is described by its own folder.
+    ///
+    /// # Errors
+    /// `Unsupported` for another family, or a size that it does not have; `Shape` for sizes that do not fit each other.
+    pub fn decoder(&self, vocab: usize) -> Result<DecoderConfig> {
+        let Self { layers, heads, kv_heads, head_size, width, mlp, context, rope_theta, tied, .. } = *self;
+        let sizes =
+            Sizes { layers, heads, kv_heads, head_size, width, mlp, context, vocab, rope_theta, tied };
+        let config = DecoderConfig::of(&self.family, &sizes)?;
+        // Other families have biases at places of their own.
+        Ok(if self.family == "gpt2" { config.with_biases(self.bias) } else { config })
     }
 
     /// Tokens of an optimizer step.
@@ -191,14 +223,26 @@ impl TrainConfig {
         })
     }
 
-    /// Preset, then file, then flags; the preset is named by flags, else by the file, else `demo`. Valid. A `min_lr` or
-    /// `warmup` that the user did not set follows a lower `lr` or fewer `steps`.
+    /// Preset, then file, then flags; the preset is named by flags, else by the file, else `finetune` where training starts from a
+    /// model, else `demo`. Valid. A `min_lr` or `warmup` that the user did not set follows a lower `lr` or fewer `steps`.
+    ///
+    /// # Errors
+    /// `Format` that names a key, a flag, or a size that the model to start from does not have; `Io` when that cannot be read.
     pub fn resolve(file: Option<&Path>, flags: &Overlay) -> Result<Self> {
         let file = file.map_or_else(|| Ok(Overlay::default()), Overlay::read)?;
-        let name = flags.preset.as_deref().or(file.preset.as_deref()).unwrap_or(PRESETS[0]);
+        let starts = flags.init.as_ref().or(file.init.as_ref()).is_some();
+        let usual = if starts { presets::FINETUNE } else { PRESETS[0] };
+        let name = flags.preset.as_deref().or(file.preset.as_deref()).unwrap_or(usual);
         let preset = Self::preset(name)?;
+        // A run's own file says everything; its model may be gone by now.
+        let whole = file.layers.and(file.vocab).and(file.family.as_ref()).is_some() && flags.init.is_none();
         let mut config = flags.over(file.over(preset.clone())?)?;
         config.preset = name.to_owned();
+        if let (Some(dir), false) = (config.init.clone(), whole) {
+            let own = DecoderConfig::of_folder(Path::new(&dir))?;
+            init::check(&own, &dir, &[&file, flags])?;
+            init::take(&own, &dir, flags.context.or(file.context), &mut config)?;
+        }
         if flags.min_lr.or(file.min_lr).is_none() && config.lr < preset.lr {
             config.min_lr = preset.min_lr / preset.lr * config.lr;
         }
@@ -208,6 +252,11 @@ impl TrainConfig {
         config.validate()?;
         Ok(config)
     }
+}
+
+/// The family of files that name none.
+fn gpt2() -> String {
+    "gpt2".into()
 }
 
 impl Overlay {

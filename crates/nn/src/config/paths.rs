@@ -13,6 +13,9 @@ impl TrainConfig {
         for spec in &mut self.data {
             *spec = absolute_spec(spec)?;
         }
+        if let Some(dir) = &mut self.init {
+            *dir = text(&absolute(&*dir).map_err(|e| Error::io("finding", Path::new(dir.as_str()), &e))?)?;
+        }
         if self.tokenizer != "char" {
             self.tokenizer = absolute_spec(&self.tokenizer)?;
         }

@@ -3,8 +3,28 @@
 use super::{Dtype, GraphMode, MatmulPrecision, Recompute, Schedule, TrainConfig};
 
 /// The names, the default first.
-pub const PRESETS: [&str; 8] =
-    ["demo", "demo-tiny", "char", "char-cpu", "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1558m"];
+pub const PRESETS: [&str; 12] = [
+    "demo",
+    "demo-tiny",
+    "char",
+    "char-cpu",
+    "gpt2-124m",
+    "gpt2-350m",
+    "gpt2-774m",
+    "gpt2-1558m",
+    "llama-110m",
+    "llama-1b",
+    "qwen3-0.6b",
+    FINETUNE,
+];
+
+/// Those that describe a model, rather than how one that is given is trained.
+pub fn models() -> impl Iterator<Item = &'static str> {
+    PRESETS.into_iter().filter(|name| *name != FINETUNE)
+}
+
+/// What training from a model's weights starts with.
+pub(super) const FINETUNE: &str = "finetune";
 
 /// The settings of a name.
 pub(super) fn of(name: &str) -> Option<TrainConfig> {
@@ -17,6 +37,10 @@ pub(super) fn of(name: &str) -> Option<TrainConfig> {
         "gpt2-350m" => gpt2([24, 16, 1024], 3e-4),
         "gpt2-774m" => gpt2([36, 20, 1280], 2.5e-4),
         "gpt2-1558m" => gpt2([48, 25, 1600], 2e-4),
+        "llama-110m" => llama_110m(),
+        "llama-1b" => llama_1b(),
+        "qwen3-0.6b" => qwen3(),
+        FINETUNE => finetune(),
         _ => return None,
     };
     Some(TrainConfig { preset: name.into(), ..config })
@@ -26,9 +50,17 @@ pub(super) fn of(name: &str) -> Option<TrainConfig> {
 fn char() -> TrainConfig {
     TrainConfig {
         preset: String::new(),
+        init: None,
+        family: "gpt2".into(),
         layers: 6,
         heads: 6,
+        kv_heads: None,
+        head_size: None,
         width: 384,
+        mlp: None,
+        rope_theta: None,
+        tied: None,
+        freeze: Vec::new(),
         context: 256,
         vocab: None,
         dropout: 0.2,
@@ -124,6 +156,83 @@ fn gpt2([layers, heads, width]: [usize; 3], lr: f64) -> TrainConfig {
         checkpoint_every: 1000,
         dtype: Dtype::Bf16,
         tokenizer: "gpt2/tokenizer.json".into(),
+        ..char()
+    }
+}
+
+/// The largest of llama2.c's story models (Karpathy 2023), with its recipe: half a million tokens a step, 32 000 tokens of Llama 2's
+/// tokenizer.
+fn llama_110m() -> TrainConfig {
+    TrainConfig {
+        family: "llama".into(),
+        mlp: Some(2048),
+        tied: Some(true),
+        bias: false,
+        lr: 4e-4,
+        min_lr: 0.0,
+        warmup: 1000,
+        grad_accum: 32,
+        steps: 200_000,
+        tokenizer: "llama2/tokenizer.json".into(),
+        ..gpt2([12, 12, 768], 4e-4)
+    }
+}
+
+/// The shape of Llama 3.2 1B, with its tokenizer of 128 256 tokens.
+fn llama_1b() -> TrainConfig {
+    TrainConfig {
+        family: "llama".into(),
+        kv_heads: Some(8),
+        mlp: Some(8192),
+        rope_theta: Some(500_000.0),
+        tied: Some(true),
+        bias: false,
+        context: 2048,
+        batch: 4,
+        grad_accum: 64,
+        warmup: 2000,
+        steps: 100_000,
+        tokenizer: "llama3/tokenizer.json".into(),
+        ..gpt2([16, 32, 2048], 3e-4)
+    }
+}
+
+/// The shape of Qwen 3 0.6B, with its tokenizer of 151 936 tokens.
+fn qwen3() -> TrainConfig {
+    TrainConfig {
+        family: "qwen3".into(),
+        kv_heads: Some(8),
+        head_size: Some(128),
+        mlp: Some(3072),
+        rope_theta: Some(1_000_000.0),
+        tied: Some(true),
+        bias: false,
+        context: 2048,
+        batch: 4,
+        grad_accum: 64,
+        warmup: 2000,
+        steps: 100_000,
+        tokenizer: "qwen3/tokenizer.json".into(),
+        ..gpt2([28, 16, 1024], 4e-4)
+    }
+}
+
+/// A gentle rate, few steps, and no decay of weights that are good already. The sizes are those of the model it starts from.
+fn finetune() -> TrainConfig {
+    TrainConfig {
+        context: 1024,
+        dropout: 0.0,
+        lr: 2e-5,
+        min_lr: 2e-6,
+        warmup: 20,
+        weight_decay: 0.0,
+        betas: [0.9, 0.999],
+        batch: 8,
+        steps: 500,
+        eval_every: 50,
+        eval_batches: 20,
+        sample_every: 100,
+        checkpoint_every: 100,
         ..char()
     }
 }

@@ -18,8 +18,16 @@ pub enum Change {
 }
 
 /// Every key of `config.toml`, once.
-pub const RESUME: [(&str, Change); 34] = [
+pub const RESUME: [(&str, Change); 42] = [
     ("preset", Change::Fixed),
+    ("init", Change::Fixed),
+    ("family", Change::Fixed),
+    ("kv_heads", Change::Fixed),
+    ("head_size", Change::Fixed),
+    ("mlp", Change::Fixed),
+    ("rope_theta", Change::Fixed),
+    ("tied", Change::Fixed),
+    ("freeze", Change::Fixed),
     ("layers", Change::Fixed),
     ("heads", Change::Fixed),
     ("width", Change::Fixed),
@@ -77,7 +85,11 @@ impl TrainConfig {
         let mut rate = false;
         for (key, change) in RESUME {
             let (old, new) = (stored.get(key), given.get(key));
-            if old == new || (key == "tokenizer" && same_path(&self.tokenizer, &asked.tokenizer)) {
+            if old == new
+                || (key == "tokenizer" && same_path(&self.tokenizer, &asked.tokenizer))
+                || (key == "init"
+                    && self.init.as_deref().zip(asked.init.as_deref()).is_some_and(|(a, b)| same_path(a, b)))
+            {
                 continue;
             }
             let word = |value: Option<&toml::Value>| value.map_or("unset".into(), ToString::to_string);

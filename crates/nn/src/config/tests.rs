@@ -32,7 +32,17 @@ fn every_preset_is_valid_and_survives_its_file() {
 fn the_file_has_every_key_once() {
     let preset = TrainConfig::preset("gpt2-124m").unwrap();
     // A file has no line for what is absent.
-    let config = TrainConfig { encoding: Some("cp1251".into()), vocab: Some(9), ..preset };
+    let config = TrainConfig {
+        encoding: Some("cp1251".into()),
+        vocab: Some(9),
+        init: Some("model".into()),
+        kv_heads: Some(2),
+        head_size: Some(8),
+        mlp: Some(16),
+        rope_theta: Some(1e4),
+        tied: Some(true),
+        ..preset
+    };
     let table = toml::Table::try_from(config).unwrap();
     let mut keys: Vec<_> = table.keys().map(String::as_str).collect();
     let mut grouped: Vec<_> =
@@ -88,7 +98,7 @@ fn files_with_mistakes_are_named() {
         ("lr = 1\nlearning_rate = 1e-3", ["line 2: unknown key `learning_rate`", "did you mean `lr`?"]),
         ("layer = 1", ["line 1: unknown key `layer`", "did you mean `layers`?"]),
         ("weight-decay = 1", ["unknown key `weight-decay`", "`weight_decay`?"]),
-        ("zzzzzz = 1", ["unknown key `zzzzzz`", "the keys are layers, heads"]),
+        ("zzzzzz = 1", ["unknown key `zzzzzz`", "the keys are init, family"]),
         ("[model]\nlayers = 1", ["line 1: unknown key `model`", "without [tables]"]),
         ("layers = 'six'", ["line 1", "invalid type: string \"six\""]),
         ("layers = -1", ["line 1", "-1"]),

@@ -14,11 +14,13 @@ impl TrainConfig {
         if let Some(encoding) = &self.encoding {
             crate::data::TextEncoding::of(encoding)?;
         }
-        let checks = [self.sizes(), self.run(), self.heads(), self.optimizer()];
-        match checks.into_iter().flatten().next() {
-            Some(message) => Err(Error::format(message)),
-            None => Ok(()),
+        let checks = [self.sizes(), self.run(), self.heads(), self.groups(), self.optimizer()];
+        crate::decoder::Freeze::new(&self.freeze)?;
+        if let Some(message) = checks.into_iter().flatten().next() {
+            return Err(Error::format(message));
         }
+        // What a family has, and what not.
+        self.decoder(self.vocab.unwrap_or(1)).map(drop)
     }
 
     fn sizes(&self) -> Option<String> {
@@ -26,6 +28,7 @@ impl TrainConfig {
             ("layers", self.layers),
             ("heads", self.heads),
             ("width", self.width),
+            ("mlp", self.mlp.unwrap_or(1)),
             ("context", self.context),
             ("vocab", self.vocab.unwrap_or(1)),
             ("batch", self.batch),
@@ -37,7 +40,19 @@ impl TrainConfig {
         zero.map(|(flag, _)| format!("--{flag} is 0; it must be at least 1"))
     }
 
+    /// Key and value heads, and heads of a size of their own.
+    fn groups(&self) -> Option<String> {
+        if let Some(kv_heads) = self.kv_heads.filter(|n| *n == 0 || !self.heads.is_multiple_of(*n)) {
+            return Some(format!("--kv-heads {kv_heads} does not divide --heads {}", self.heads));
+        }
+        let wide = self.head_size.filter(|n| !(1..=MAX_HEAD).contains(n));
+        wide.map(|size| format!("--head-size {size}: 1 to {MAX_HEAD} are supported"))
+    }
+
     fn heads(&self) -> Option<String> {
+        if self.head_size.is_some() {
+            return None;
+        }
         let (heads, width) = (self.heads, self.width);
         let fits = |heads: &usize| width.is_multiple_of(*heads) && width / heads <= MAX_HEAD;
         if fits(&heads) {

@@ -1,12 +1,15 @@
 //! The layers of a decoder: norms, projections, attention, MLP, and the block they make.
 
-use super::config::{AttentionConfig, DecoderConfig, LayerKind, NormConfig, NormKind, Placement, QkNorm};
+use super::config::{
+    Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, QkNorm,
+};
 use super::shapes::packed_name;
-use crate::layers::{Mode, dropout};
+use crate::config::Recompute;
+use crate::layers::{Mode, dropout, in_layer};
 use crate::params::Params;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
-use netcl_tensor::ops::feed_forward::{linear_add, linear_residual};
-use netcl_tensor::ops::gated::{Gate, gated};
+use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again, linear_add, linear_residual};
+use netcl_tensor::ops::gated::gated;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::layer_norm::layer_norm;
 use netcl_tensor::ops::matmul::linear;
@@ -49,11 +52,23 @@ impl Norm {
             None => rms_norm(x, &self.gain()?, self.config.eps),
         }
     }
-    /// x itself, for the residual stream, and its norm: gradients of both are added up in one pass.
-    fn forward_residual(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+    /// x itself, for the residual stream, and its norm: gradients of both are added up in one pass. With `again` the tape keeps no norm:
+    /// the backward makes it again from x.
+    fn forward_residual(&self, x: &Tensor, again: bool) -> Result<(Tensor, Tensor)> {
+        let (gain, eps) = (self.gain()?, self.config.eps);
         match &self.bias {
-            Some(bias) => residual_layer_norm(x, &self.gain()?, bias, self.config.eps),
-            None => residual_rms_norm(x, &self.gain()?, self.config.eps),
+            Some(bias) => {
+                let (x, y) = residual_layer_norm(x, &gain, bias, eps)?;
+                let norm = move |[x, gain, bias]: [&Tensor; 3]| layer_norm(x, gain, bias, eps);
+                let y = if again { y.made_again_by([&x, &gain, bias], norm) } else { y };
+                Ok((x, y))
+            }
+            None => {
+                let (x, y) = residual_rms_norm(x, &gain, eps)?;
+                let norm = move |[x, gain]: [&Tensor; 2]| rms_norm(x, gain, eps);
+                let y = if again { y.made_again_by([&x, &gain], norm) } else { y };
+                Ok((x, y))
+            }
         }
     }
 }
@@ -77,13 +92,14 @@ impl Projection {
         if self.transposed { Ok(self.weight.clone()) } else { self.weight.transpose(0, 1) }
     }
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        linear(x, &self.matrix()?, self.bias.as_ref())
+        linear(x, &self.matrix()?, self.bias.as_ref()).map_err(|e| in_layer(e, &self.weight))
     }
     fn forward_add(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
-        match &self.bias {
+        let y = match &self.bias {
             Some(bias) => linear_add(residual, x, &self.matrix()?, bias),
             None => linear_residual(residual, x, &self.matrix()?),
-        }
+        };
+        y.map_err(|e| in_layer(e, &self.weight))
     }
 }
 
@@ -207,22 +223,37 @@ fn by_heads(x: &Tensor, n: usize) -> Result<Tensor> {
 struct Mlp {
     up: Projection,
     down: Projection,
-    activation: Gate,
-    gated: bool,
+    config: MlpConfig,
     site: u64,
 }
 
 impl Mlp {
     /// x `(.., C)` → what the second map reads `(.., hidden)`.
-    fn hidden(&self, x: &Tensor) -> Result<Tensor> {
+    fn hidden(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        let MlpConfig { activation, gated: by_gate, .. } = self.config;
+        let apply = move |x: &Tensor| match activation.gate().filter(|_| by_gate) {
+            Some(gate) => gated(x, gate),
+            None => activation.apply(x),
+        };
         let x = self.up.forward(x)?;
-        match (self.gated, self.activation) {
-            (true, gate) => gated(&x, gate),
-            (false, Gate::Silu) => x.silu(),
-            (false, Gate::GeluTanh) => x.gelu_tanh(),
-            (false, Gate::Gelu) => x.gelu(),
-            (false, Gate::Relu) => x.relu(),
-        }
+        let y = apply(&x)?;
+        let again = mode.recompute >= Recompute::Gelu;
+        Ok(if again { y.made_again_by([&x], move |[x]| apply(x)) } else { y })
+    }
+
+    /// `residual + MLP(x)` in two launches, where it is two maps with biases around a GELU.
+    fn fused(&self, residual: &Tensor, x: &Tensor, mode: Mode<'_>) -> Option<Result<Tensor>> {
+        let plain = !self.config.gated && self.config.activation == Activation::GeluTanh;
+        let (b1, b2) = self.up.bias.as_ref().zip(self.down.bias.as_ref()).filter(|_| plain)?;
+        let whole = || {
+            let (w1, w2) = (self.up.matrix()?, self.down.matrix()?);
+            let maps = [&w1, b1, &w2, b2];
+            match mode.recompute >= Recompute::Gelu {
+                true => feed_forward_again(residual, x, maps),
+                false => feed_forward(residual, x, maps),
+            }
+        };
+        Some(whole().map_err(|e| in_layer(e, &self.up.weight)))
     }
 }
 
@@ -251,7 +282,7 @@ impl Block {
         let scale = (a.scale.is_some() || a.scale_by_layer).then(|| a.scale.unwrap_or_else(plain) * factor);
         // Sites 0 to 3 belong to the embedding; each block has four.
         let site = 4 + 4 * index as u64;
-        let kind = config.layers.get(index).copied().unwrap_or_default();
+        let kind = config.kind(index);
         Ok(Self {
             pre: if config.placement == Placement::Post { None } else { Some(two(names.pre_norms)?) },
             post: if config.placement == Placement::Pre { None } else { Some(two(names.post_norms)?) },
@@ -268,8 +299,7 @@ impl Block {
             mlp: Mlp {
                 up: map(&packed_name(names.up, "gate_up_proj"), config.mlp.bias)?,
                 down: map(names.down, config.mlp.bias)?,
-                activation: config.mlp.activation,
-                gated: config.mlp.gated,
+                config: config.mlp,
                 site: site + 3,
             },
             parallel: config.parallel,
@@ -279,20 +309,31 @@ impl Block {
 
     /// x `(B, T, C)` → `(B, T, C)`.
     pub(super) fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let mode = pass.mode;
         if let (true, Some([first, second])) = (self.parallel, &self.pre) {
-            let attended = self.add(x, &self.attention.heads(&first.forward(x)?, pass)?, 0, pass.mode)?;
-            return self.add(&attended, &self.mlp.hidden(&second.forward(x)?)?, 1, pass.mode);
+            let attended = self.add(x, &self.attention.heads(&first.forward(x)?, pass)?, 0, mode)?;
+            return self.add(&attended, &self.mlp.hidden(&second.forward(x)?, mode)?, 1, mode);
         }
-        let (x, h) = self.before(0, x)?;
-        let x = self.add(&x, &self.attention.heads(&h, pass)?, 0, pass.mode)?;
-        let (x, h) = self.before(1, &x)?;
-        self.add(&x, &self.mlp.hidden(&h)?, 1, pass.mode)
+        let (x, h) = self.before(0, x, mode)?;
+        let x = self.add(&x, &self.attention.heads(&h, pass)?, 0, mode)?;
+        let (x, h) = self.before(1, &x, mode)?;
+        if let Some(y) = self.plain(mode).then(|| self.mlp.fused(&x, &h, mode)).flatten() {
+            return y;
+        }
+        self.add(&x, &self.mlp.hidden(&h, mode)?, 1, mode)
+    }
+
+    /// Whether nothing comes between a part's last map and the residual stream.
+    fn plain(&self, mode: Mode<'_>) -> bool {
+        #[allow(clippy::float_cmp)] // a setting, not a result
+        let unscaled = self.residual_scale == 1.0;
+        self.post.is_none() && unscaled && mode.dropout <= 0.0
     }
 
     /// x for the residual stream, and what part 0 (attention) or 1 (MLP) reads.
-    fn before(&self, part: usize, x: &Tensor) -> Result<(Tensor, Tensor)> {
+    fn before(&self, part: usize, x: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Tensor)> {
         match &self.pre {
-            Some(norms) => norms[part].forward_residual(x),
+            Some(norms) => norms[part].forward_residual(x, mode.recompute >= Recompute::Norm),
             None => Ok((x.clone(), x.clone())),
         }
     }
@@ -303,16 +344,15 @@ impl Block {
             0 => (&self.attention.out, self.attention.site + 1),
             _ => (&self.mlp.down, self.mlp.site),
         };
-        #[allow(clippy::float_cmp)] // a setting, not a result
-        let plain = self.post.is_none() && self.residual_scale == 1.0;
-        if plain && mode.dropout <= 0.0 {
+        if self.plain(mode) {
             return map.forward_add(residual, y);
         }
         let mut y = map.forward(y)?;
         if let Some(norms) = &self.post {
             y = norms[part].forward(&y)?;
         }
-        if !plain && self.post.is_none() {
+        #[allow(clippy::float_cmp)] // a setting, not a result
+        if self.residual_scale != 1.0 {
             y = y.mul_scalar(self.residual_scale)?;
         }
         residual.add(&dropout(&y, mode, site)?)

@@ -1,9 +1,16 @@
 //! What a decoder-only transformer is, as data.
 
 use super::families::Family;
+use super::fields::Fields;
 use super::rotary::Rotary;
+use netcl_device::{available_memory, human};
 use netcl_tensor::ops::gated::Gate;
-use netcl_tensor::{Error, Result};
+use netcl_tensor::{DType, Device, Error, Result, Tensor};
+
+/// Heads are at most this wide: the attention kernels keep one head's row in registers or local memory.
+pub const MAX_HEAD: usize = 256;
+/// Sizes are at most this large, so that a few of them multiplied with small numbers never overflow.
+pub const MAX_SIZE: usize = i32::MAX as usize;
 
 /// Every choice that tells one family of decoders from another. Sizes: B sequences of T tokens, width C, heads H, key and value heads KH,
 /// head size D, vocabulary V.
@@ -31,8 +38,10 @@ pub struct DecoderConfig {
     pub positions: Positions,
     /// Sets of rotary frequencies that layers choose from.
     pub rotary: Vec<Rotary>,
-    /// One entry a layer.
-    pub layers: Vec<LayerKind>,
+    /// Blocks.
+    pub layers: usize,
+    /// What differs from layer to layer: layer i is of kind `i % kinds.len()`.
+    pub kinds: Vec<LayerKind>,
     /// Factor of the token embeddings (Gemma: √C).
     pub embedding_scale: f32,
     /// Factor of what a part adds to the residual stream (Granite).
@@ -118,11 +127,53 @@ pub struct MlpConfig {
     /// Width of its hidden layer.
     pub hidden: usize,
     /// What the hidden layer goes through.
-    pub activation: Gate,
+    pub activation: Activation,
     /// `down(act(gate x) * up x)` (Shazeer 2020) rather than `down(act(up x))`.
     pub gated: bool,
     /// Whether its maps have biases.
     pub bias: bool,
+}
+
+/// The function between the maps of a feed-forward part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activation {
+    /// GELU by its approximation with tanh, GPT-2's.
+    #[default]
+    GeluTanh,
+    /// GELU by the error function.
+    Gelu,
+    /// `max(x, 0)`.
+    Relu,
+    /// `x sigmoid(x)`, also called swish.
+    Silu,
+    /// Hyperbolic tangent.
+    Tanh,
+}
+
+impl Activation {
+    /// Of each element.
+    ///
+    /// # Errors
+    /// `DType` when x is not of floats.
+    pub fn apply(self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::GeluTanh => x.gelu_tanh(),
+            Self::Gelu => x.gelu(),
+            Self::Relu => x.relu(),
+            Self::Silu => x.silu(),
+            Self::Tanh => x.tanh(),
+        }
+    }
+    /// The same as a gate; there is none of tanh.
+    pub fn gate(self) -> Option<Gate> {
+        match self {
+            Self::GeluTanh => Some(Gate::GeluTanh),
+            Self::Gelu => Some(Gate::Gelu),
+            Self::Relu => Some(Gate::Relu),
+            Self::Silu => Some(Gate::Silu),
+            Self::Tanh => None,
+        }
+    }
 }
 
 /// How a token knows its position.
@@ -145,60 +196,194 @@ pub struct LayerKind {
     pub rotary: Option<usize>,
 }
 
+/// Sizes of a decoder. Everything else is as its family has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sizes {
+    /// Blocks.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; as many as query heads where absent.
+    pub kv_heads: Option<usize>,
+    /// Head size; `width / heads` where absent.
+    pub head_size: Option<usize>,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Width of the MLP's hidden layer. Where absent: four times the width, of gated MLPs 8/3 of it rounded up to a multiple of 64.
+    pub mlp: Option<usize>,
+    /// Longest sequence.
+    pub context: usize,
+    /// Vocabulary.
+    pub vocab: usize,
+    /// Base of the rotary frequencies; the family's where absent.
+    pub rope_theta: Option<f64>,
+    /// Whether the head is the token table; as the family has it where absent.
+    pub tied: Option<bool>,
+}
+
+impl Default for Sizes {
+    /// A small model, of bytes.
+    fn default() -> Self {
+        let (kv_heads, head_size, mlp, rope_theta, tied) = (None, None, None, None, None);
+        Self {
+            layers: 2,
+            heads: 2,
+            kv_heads,
+            head_size,
+            width: 64,
+            mlp,
+            context: 64,
+            vocab: 256,
+            rope_theta,
+            tied,
+        }
+    }
+}
+
+/// The least list that, repeated, begins with `kinds`.
+fn shortest_period(mut kinds: Vec<LayerKind>) -> Vec<LayerKind> {
+    let n = kinds.len();
+    let repeats = |p: &usize| (*p..n).all(|i| kinds[i] == kinds[i - p]);
+    let period = (1..n).find(repeats).unwrap_or(n);
+    kinds.truncate(period);
+    kinds
+}
+
 impl DecoderConfig {
+    /// A model of one of the [families](super::FAMILIES), by its `model_type`, of these sizes. How large they may be, only
+    /// [`check`](Self::check) looks at.
+    ///
     /// # Errors
-    /// `Shape` for sizes that do not fit each other, by name.
+    /// `Unsupported` for another family, or a size that it does not have apart; `Format` for one that is 0.
+    pub fn of(family: &str, sizes: &Sizes) -> Result<Self> {
+        let family = Family::named(family)?;
+        let mut fields = (family.sizes)(sizes)?;
+        fields.insert("model_type".into(), family.model_type.into());
+        (family.read)(family, &mut Fields::unlimited(&fields))
+    }
+
+    /// The same with biases in all linear maps and layer norms, or in none.
+    #[must_use]
+    pub fn with_biases(mut self, bias: bool) -> Self {
+        self.norm.bias = bias && self.norm.kind == NormKind::Layer;
+        (self.attention.qkv_bias, self.attention.out_bias, self.mlp.bias) = (bias, bias, bias);
+        self
+    }
+
+    /// What layer `i` is.
+    pub fn kind(&self, i: usize) -> LayerKind {
+        self.kinds.get(i % self.kinds.len().max(1)).copied().unwrap_or_default()
+    }
+
+    /// As many kinds as needed to say what each layer is.
+    pub(super) fn with_kinds(mut self, kinds: Vec<LayerKind>) -> Self {
+        self.kinds = shortest_period(kinds.into_iter().take(self.layers).collect());
+        self
+    }
+
+    /// # Errors
+    /// `Shape` for sizes that cannot be or do not fit each other, by name.
     pub fn check(&self) -> Result<()> {
         let AttentionConfig { heads, kv_heads, size, .. } = self.attention;
         let sizes = [
+            ("number of layers", self.layers),
             ("vocabulary", self.vocab),
             ("width", self.width),
             ("context", self.context),
             ("number of heads", heads),
             ("number of key and value heads", kv_heads),
             ("head size", size),
-            ("hidden width", self.mlp.hidden),
+            ("width of the MLP", self.mlp.hidden),
         ];
-        if let Some((name, _)) = sizes.iter().find(|(_, n)| *n == 0) {
-            return Err(Error::shape(format!("decoder: the {name} is 0, expected at least 1")));
+        if let Some((name, size)) = sizes.iter().find(|(_, n)| !(1..=MAX_SIZE).contains(n)) {
+            return Err(Error::shape(format!("the {name} is {size}, expected 1 to {MAX_SIZE}")));
+        }
+        if size > MAX_HEAD {
+            return Err(Error::shape(format!("heads are {size} wide, {MAX_HEAD} at most is supported")));
         }
         if !heads.is_multiple_of(kv_heads) {
             return Err(Error::shape(format!(
-                "decoder: {heads} query heads are no multiple of {kv_heads} key and value heads"
+                "{heads} query heads are no multiple of {kv_heads} key and value heads"
             )));
         }
-        for (i, layer) in self.layers.iter().enumerate() {
+        if !(self.norm.eps > 0.0 && self.norm.eps.is_finite()) {
+            let eps = self.norm.eps;
+            return Err(Error::shape(format!("the norms' epsilon is {eps}, expected a number above 0")));
+        }
+        if self.mlp.gated && self.mlp.activation.gate().is_none() {
+            return Err(Error::unsupported("a gated MLP with tanh; SiLU, GELU and ReLU are supported"));
+        }
+        for (i, layer) in self.kinds.iter().enumerate() {
             let Some(set) = layer.rotary else { continue };
             let dims = self.rotary.get(set).map_or(0, |rotary| rotary.dims);
             if dims == 0 || dims % 2 == 1 || dims > size {
                 return Err(Error::shape(format!(
-                    "decoder: layer {i} turns {dims} elements of heads of {size}, expected an even number up to {size}"
+                    "layer {i} turns {dims} elements of heads of {size}, expected an even number up to {size}"
                 )));
             }
         }
         Ok(())
     }
 
+    /// # Errors
+    /// `Memory` with what is requested and available, when the weights alone do not fit.
+    pub(super) fn check_memory(&self, device: &Device, dtype: DType) -> Result<()> {
+        let capabilities = device.capabilities();
+        let on_host = capabilities.is_cpu() || capabilities.simulated;
+        let host = available_memory().filter(|_| on_host).unwrap_or(u64::MAX);
+        let available = capabilities.global_mem.min(host);
+        let count = self.parameters();
+        let bytes = (count as u64).saturating_mul(dtype.size() as u64);
+        if bytes <= available {
+            return Ok(());
+        }
+        Err(Error::memory(format!(
+            "{count} parameters in {dtype} take {}, {} has {} available; nothing was allocated. Take fewer layers, a smaller width or \
+             vocabulary, or a narrower type",
+            human(bytes),
+            capabilities.id,
+            human(available)
+        )))
+    }
+
+    /// The sum of something over all layers, each of which depends on its kind alone. Saturates.
+    pub(super) fn over_layers(&self, of: impl Fn(usize) -> usize) -> usize {
+        let period = self.kinds.len().clamp(1, self.layers.max(1));
+        let sum = |n: usize| (0..n).fold(0usize, |sum, i| sum.saturating_add(of(i)));
+        let (whole, rest) = (self.layers / period, self.layers % period);
+        sum(period).saturating_mul(whole).saturating_add(sum(rest))
+    }
+
     /// Elements of all parameters; a tied head counts once. Saturates.
     pub fn parameters(&self) -> usize {
-        let shapes = super::shapes::all(self);
-        shapes.iter().fold(0, |sum, shape| sum.saturating_add(shape.count()))
+        let count = |shapes: Vec<super::ParamShape>| {
+            shapes.iter().fold(0usize, |sum, shape| sum.saturating_add(shape.count()))
+        };
+        let blocks = self.over_layers(|i| count(super::shapes::block(self, i)));
+        blocks.saturating_add(count(super::shapes::outside(self)))
+    }
+
+    /// Weights of a block's matrix products.
+    pub(super) fn block_weights(&self) -> f64 {
+        let a = &self.attention;
+        let (c, mlp) = (self.width as f64, self.mlp.hidden as f64);
+        let projections = c * ((2 * a.heads + 2 * a.kv_heads) as f64 * a.size as f64);
+        projections + if self.mlp.gated { 3.0 } else { 2.0 } * c * mlp
     }
 
     /// Floating-point operations of one training step on `tokens` tokens in sequences of `t`: 6 per weight of a matrix product, and
-    /// attention's products counted causal and within windows.
+    /// attention's products counted causal (half of all pairs) and within windows.
     pub fn flops(&self, tokens: usize, t: usize) -> f64 {
         let a = &self.attention;
-        let c = self.width as f64;
-        let projections = c * ((a.heads + 2 * a.kv_heads) * a.size) as f64 + c * (a.heads * a.size) as f64;
-        let maps = if self.mlp.gated { 3.0 } else { 2.0 };
-        let block = projections + maps * c * self.mlp.hidden as f64;
-        let weights = self.layers.len() as f64 * block + self.vocab as f64 * c;
-        let seen = |layer: &LayerKind| match layer.window {
-            Some(window) if window < t => window as f64,
-            _ => t as f64 / 2.0,
+        let weights = self.layers as f64 * self.block_weights() + self.vocab as f64 * self.width as f64;
+        // A query at position i sees min(i + 1, window) keys; of all of them half, by the usual count.
+        let seen = |window: Option<usize>| match window.filter(|w| *w < t) {
+            Some(w) => w as f64 * (1.0 - 0.5 * w as f64 / t as f64),
+            None => t as f64 / 2.0,
         };
-        let pairs: f64 = self.layers.iter().map(seen).sum();
+        let period = self.kinds.len().max(1);
+        let share = self.kinds.iter().map(|kind| seen(kind.window)).sum::<f64>() / period as f64;
+        let pairs = if self.kinds.is_empty() { seen(None) } else { share } * self.layers as f64;
         tokens as f64 * (6.0 * weights + 12.0 * pairs * (a.heads * a.size) as f64)
     }
 }

@@ -1,9 +1,11 @@
 //! Families of decoders: one row of data each. What a family computes stands in its [`DecoderConfig`](super::DecoderConfig); here is how its
 //! files name things.
 
+use super::config::Sizes;
 use super::fields::Fields;
-use super::{DecoderConfig, read};
-use netcl_tensor::Result;
+use super::{DecoderConfig, read, write};
+use netcl_tensor::{Error, Result};
+use serde_json::{Map, Value};
 
 /// A family of models as Hugging Face's `transformers` knows it.
 #[derive(Debug)]
@@ -16,6 +18,26 @@ pub struct Family {
     pub names: &'static Names,
     /// Reads what it computes from the fields of `config.json`.
     pub read: fn(&'static Family, &mut Fields<'_>) -> Result<DecoderConfig>,
+    /// Writes those fields.
+    pub write: fn(&DecoderConfig, &mut Map<String, Value>),
+    /// The fields of sizes.
+    pub sizes: fn(&Sizes) -> Result<Map<String, Value>>,
+}
+
+impl Family {
+    /// The one of that `model_type`.
+    ///
+    /// # Errors
+    /// `Unsupported` that lists those there are.
+    pub fn named(name: &str) -> Result<&'static Self> {
+        FAMILIES.iter().find(|family| family.model_type == name).ok_or_else(|| {
+            let near = netcl_device::did_you_mean(name, FAMILIES.iter().map(|f| f.model_type));
+            Error::unsupported(format!("model_type is {name:?}, expected one of {}{near}", Self::names()))
+        })
+    }
+    pub(super) fn names() -> String {
+        FAMILIES.iter().map(|family| family.model_type).collect::<Vec<_>>().join(", ")
+    }
 }
 
 impl PartialEq for Family {
@@ -57,6 +79,8 @@ pub struct Names {
     pub head: &'static str,
     /// Weights are (in, out), as GPT-2's `Conv1D` has them, rather than (out, in).
     pub transposed: bool,
+    /// Files have biases of all maps and norms, zeros where the model has none.
+    pub always_biases: bool,
     /// Tensors of old files that are no parameters, by their ends.
     pub buffers: &'static [&'static str],
 }
@@ -77,6 +101,7 @@ const LLAMA: Names = Names {
     last_norm: "norm",
     head: "lm_head",
     transposed: false,
+    always_biases: false,
     buffers: &["rotary_emb.inv_freq"],
 };
 /// Norms before and behind each part.
@@ -94,6 +119,7 @@ const GPT2: Names = Names {
     down: "mlp.c_proj",
     last_norm: "ln_f",
     transposed: true,
+    always_biases: true,
     buffers: &["attn.bias", "attn.masked_bias"],
     ..LLAMA
 };
@@ -111,23 +137,32 @@ const NEOX: Names = Names {
     ..LLAMA
 };
 
+/// A row of the table.
+const fn row(
+    model_type: &'static str,
+    architecture: &'static str,
+    names: &'static Names,
+    read: fn(&'static Family, &mut Fields<'_>) -> Result<DecoderConfig>,
+    write: fn(&DecoderConfig, &mut Map<String, Value>),
+) -> Family {
+    Family { model_type, architecture, names, read, write, sizes: write::llama_sizes }
+}
+
 /// Every family.
 pub static FAMILIES: &[Family] = &[
-    Family { model_type: "gpt2", architecture: "GPT2LMHeadModel", names: &GPT2, read: read::gpt2 },
-    Family { model_type: "llama", architecture: "LlamaForCausalLM", names: &LLAMA, read: read::llama },
-    Family { model_type: "mistral", architecture: "MistralForCausalLM", names: &LLAMA, read: read::mistral },
-    Family { model_type: "qwen2", architecture: "Qwen2ForCausalLM", names: &LLAMA, read: read::qwen2 },
-    Family { model_type: "qwen3", architecture: "Qwen3ForCausalLM", names: &LLAMA, read: read::qwen3 },
-    Family { model_type: "gemma2", architecture: "Gemma2ForCausalLM", names: &GEMMA, read: read::gemma2 },
+    Family { sizes: write::gpt2_sizes, ..row("gpt2", "GPT2LMHeadModel", &GPT2, read::gpt2, write::gpt2) },
+    row("llama", "LlamaForCausalLM", &LLAMA, read::llama, write::llama),
+    row("mistral", "MistralForCausalLM", &LLAMA, read::mistral, write::mistral),
+    row("qwen2", "Qwen2ForCausalLM", &LLAMA, read::qwen2, write::qwen),
+    row("qwen3", "Qwen3ForCausalLM", &LLAMA, read::qwen3, write::qwen),
+    row("gemma2", "Gemma2ForCausalLM", &GEMMA, read::gemma2, write::gemma2),
+    row("gemma3_text", "Gemma3ForCausalLM", &GEMMA, read::gemma3, write::gemma3),
+    row("phi3", "Phi3ForCausalLM", &PHI3, read::phi3, write::mistral),
+    row("olmo2", "Olmo2ForCausalLM", &LLAMA, read::olmo2, write::llama),
+    row("smollm3", "SmolLM3ForCausalLM", &LLAMA, read::smollm3, write::smollm3),
+    row("granite", "GraniteForCausalLM", &LLAMA, read::granite, write::granite),
     Family {
-        model_type: "gemma3_text",
-        architecture: "Gemma3ForCausalLM",
-        names: &GEMMA,
-        read: read::gemma3,
+        sizes: write::neox_sizes,
+        ..row("gpt_neox", "GPTNeoXForCausalLM", &NEOX, read::gpt_neox, write::gpt_neox)
     },
-    Family { model_type: "phi3", architecture: "Phi3ForCausalLM", names: &PHI3, read: read::phi3 },
-    Family { model_type: "olmo2", architecture: "Olmo2ForCausalLM", names: &LLAMA, read: read::olmo2 },
-    Family { model_type: "smollm3", architecture: "SmolLM3ForCausalLM", names: &LLAMA, read: read::smollm3 },
-    Family { model_type: "granite", architecture: "GraniteForCausalLM", names: &LLAMA, read: read::granite },
-    Family { model_type: "gpt_neox", architecture: "GPTNeoXForCausalLM", names: &NEOX, read: read::gpt_neox },
 ];

@@ -1,10 +1,10 @@
 //! A decoder's weights in the layout of its family's files.
 
-use super::shapes::ParamShape;
+use super::shapes::{self, ParamShape};
 use super::{Decoder, DecoderConfig};
-use crate::checkpoint::{Dtype, TensorData, TensorView};
-use netcl_tensor::{DType, Error, Result, counted};
-use std::collections::HashMap;
+use crate::checkpoint::{Bytes, Dtype, Planned, TensorView};
+use netcl_tensor::{DType, Error, Result, Tensor};
+use std::collections::BTreeMap;
 
 fn file_dtype(dtype: DType) -> Dtype {
     match dtype {
@@ -40,46 +40,66 @@ impl ParamShape {
     }
 }
 
-/// The weights, a tensor for each of the file.
-pub(super) fn state(decoder: &Decoder) -> Result<Vec<TensorData>> {
+/// Vectors that the files of a family have in any case and this model has not: name and length.
+fn absent_biases(config: &DecoderConfig, shape: &ParamShape) -> Option<(String, usize)> {
+    let names = config.family.names;
+    let tables = [names.embedding, names.positions].map(|table| format!("{}{table}.weight", names.prefix));
+    let outside = tables.contains(&shape.name) || shape.name == format!("{}.weight", names.head);
+    let missing = names.always_biases && !config.norm.bias && !outside;
+    let stem = shape.name.strip_suffix(".weight").filter(|_| missing)?;
+    Some((format!("{stem}.bias"), *shape.dims.last()?))
+}
+
+/// The weights, a tensor for each of the file, left on the device until they are asked for.
+pub(super) fn state(decoder: &Decoder) -> Vec<Planned<'static>> {
     let mut out = Vec::new();
     for (shape, parameter) in decoder.shapes.iter().zip(decoder.params.list()) {
-        let of = shape.row() * parameter.dtype().size();
-        let bytes = parameter.to_bytes()?;
-        let bytes = match shape.by_head {
-            Some(heads) => reorder(&bytes, of, heads, true),
-            None => bytes,
+        let dtype = parameter.dtype();
+        let mut data = |name: &str, shape: Vec<usize>, bytes: Box<dyn Fn() -> Result<Vec<u8>>>| {
+            let (name, bytes) = (name.to_owned(), Bytes::Later(bytes));
+            out.push(Planned { name, dtype: file_dtype(dtype), shape, bytes });
         };
-        let mut rest = &bytes[..];
+        let mut start = 0;
         for (name, rows) in &shape.pieces {
-            let (piece, behind) = rest.split_at(rows * of);
-            rest = behind;
-            out.push(TensorData {
-                name: name.clone(),
-                dtype: file_dtype(parameter.dtype()),
-                shape: shape.piece_dims(*rows),
-                bytes: piece.to_vec(),
-            });
+            let whole: Tensor = parameter.detach();
+            let (range, by_head, of) = (start..start + rows, shape.by_head, shape.row() * dtype.size());
+            let bytes = move || match by_head {
+                Some(heads) => Ok(reorder(&whole.to_bytes()?, of, heads, true)),
+                None => whole.slice(0, range.clone())?.to_bytes(),
+            };
+            data(name, shape.piece_dims(*rows), Box::new(bytes));
+            start += rows;
+        }
+        if let Some((name, n)) = absent_biases(&decoder.config, shape) {
+            data(&name, vec![n], Box::new(move || Ok(vec![0; n * dtype.size()])));
         }
     }
-    Ok(out)
+    out
 }
 
 /// The tensors of a file that each parameter is made of. Every tensor has to be one of the model's.
 pub(super) fn matched<'a>(
     config: &DecoderConfig,
-    shapes: &[ParamShape],
     tensors: &[TensorView<'a>],
 ) -> Result<Vec<Vec<TensorView<'a>>>> {
-    let names = config.family.names;
-    let mut left: HashMap<&str, TensorView<'a>> = tensors.iter().map(|t| (t.name, *t)).collect();
-    let mut parts = Vec::with_capacity(shapes.len());
-    for shape in shapes {
+    let prefix = config.family.names.prefix;
+    let mut left: BTreeMap<&str, TensorView<'a>> = BTreeMap::new();
+    for view in tensors {
+        if left.insert(view.name, *view).is_some() {
+            return Err(Error::format(format!("two tensors are called {}", view.name)));
+        }
+    }
+    let mut take = |name: &str| {
+        let bare = name.strip_prefix(prefix).unwrap_or(name);
+        left.remove(name).or_else(|| left.remove(bare))
+    };
+    let (mut parts, mut zeros) = (Vec::new(), Vec::new());
+    for shape in shapes::all(config) {
         let mut found = Vec::with_capacity(shape.pieces.len());
         for (name, rows) in &shape.pieces {
-            let bare = name.strip_prefix(names.prefix).unwrap_or(name);
-            let tensor = left.remove(name.as_str()).or_else(|| left.remove(bare));
-            let tensor = tensor.ok_or_else(|| Error::format(format!("the weights have no tensor {name}")))?;
+            let tensor = take(name).ok_or_else(|| {
+                Error::format(format!("the file has no tensor {name}, which config.json asks for"))
+            })?;
             let expected = shape.piece_dims(*rows);
             if tensor.shape != expected {
                 return Err(Error::format(format!(
@@ -90,27 +110,59 @@ pub(super) fn matched<'a>(
             tensor.check_float()?;
             found.push(tensor);
         }
+        zeros.extend(absent_biases(config, &shape).and_then(|(name, _)| take(&name)));
         parts.push(found);
     }
-    let head = format!("{}.weight", names.head);
-    let tied = |name: &str| config.tied && name == head;
-    let mut unknown: Vec<&str> = left
-        .into_keys()
-        .filter(|name| !tied(name) && !names.buffers.iter().any(|end| name.ends_with(end)))
-        .collect();
-    unknown.sort_unstable();
-    match unknown[..] {
-        [] => Ok(parts),
-        [first, ..] => Err(Error::format(format!(
-            "the weights have {} that a model of this config.json has not, the first is {first}",
-            counted(unknown.len(), "tensor")
-        ))),
+    for view in zeros {
+        if view.floats()?.iter().any(|v| *v != 0.0) {
+            let name = view.name;
+            return Err(Error::format(format!(
+                "{name} is not zero, though config.json says that the model has no biases"
+            )));
+        }
     }
+    check_left(config, &left, parts.first().and_then(|table| table.first()))?;
+    Ok(parts)
+}
+
+/// Whether what is left of a file may be left out: buffers of old files, and a second copy of a tied table.
+fn check_left(
+    config: &DecoderConfig,
+    left: &BTreeMap<&str, TensorView<'_>>,
+    table: Option<&TensorView<'_>>,
+) -> Result<()> {
+    let names = config.family.names;
+    let head = format!("{}.weight", names.head);
+    let mut unknown = Vec::new();
+    for (name, view) in left {
+        let is_buffer = |end: &&str| name.strip_suffix(end).is_some_and(|place| place.ends_with('.'));
+        if names.buffers.iter().any(is_buffer) {
+            continue;
+        }
+        if !config.tied || *name != head {
+            unknown.push(*name);
+            continue;
+        }
+        let facts = |view: &TensorView<'_>| (view.dtype, view.shape.to_vec());
+        if !table.is_some_and(|table| facts(table) == facts(view) && table.bytes == view.bytes) {
+            let table = format!("{}{}.weight", names.prefix, names.embedding);
+            return Err(Error::format(format!(
+                "{head} is not {table}, though config.json ties them; a model with a head of its own says \"tie_word_embeddings\": false"
+            )));
+        }
+    }
+    let Some(first) = unknown.first() else { return Ok(()) };
+    let more = if unknown.len() > 1 { format!(" and {} more", unknown.len() - 1) } else { String::new() };
+    Err(Error::format(format!(
+        "{first}{more}: no place for that in the model of config.json, which has {} layers; correct config.json, or leave the tensor out \
+         of the file",
+        config.layers
+    )))
 }
 
 /// Takes weights over by name. All names, shapes and types are looked at before any weight is changed.
 pub(super) fn load(decoder: &Decoder, tensors: &[TensorView<'_>]) -> Result<()> {
-    let parts = matched(&decoder.config, &decoder.shapes, tensors)?;
+    let parts = matched(&decoder.config, tensors)?;
     for ((shape, parameter), found) in decoder.shapes.iter().zip(decoder.params.list()).zip(parts) {
         let mut values = Vec::with_capacity(parameter.count());
         for tensor in found {

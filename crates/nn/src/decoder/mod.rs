@@ -3,23 +3,32 @@
 
 mod block;
 mod config;
+mod continued;
 mod families;
 mod fields;
 mod files;
+mod folder;
+mod freeze;
 mod read;
 mod rotary;
 mod shapes;
+mod write;
 
 pub use config::{
-    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, Positions, QkNorm,
+    Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement,
+    Positions, QkNorm, Sizes,
 };
 pub use families::{FAMILIES, Family, Names};
+pub use folder::{ModelFolder, model_folder};
+pub use freeze::Freeze;
 pub use rotary::{Rotary, Scaling};
 pub use shapes::ParamShape;
+pub use write::FileFacts;
 
-use crate::checkpoint::{Dtype, TensorData, WeightFiles};
+use crate::checkpoint::{Planned, TensorData, TensorView};
 use crate::config::Recompute;
 use crate::layers::{Mode, dropout, sinusoidal_positions};
+use crate::model::{Continuation, Model};
 use crate::params::Params;
 use block::{Angles, Block, Norm, Pass, Past, parameter};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
@@ -28,7 +37,6 @@ use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_e
 use netcl_tensor::ops::matmul::matmul;
 use netcl_tensor::tape::{checkpoint, layer};
 use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// A decoder on a device.
@@ -73,13 +81,35 @@ impl Decoder {
     /// A new model: weights normal with standard deviation 0.02, 0.02 / sqrt(2 layers) for the projections into the residual stream.
     ///
     /// # Errors
-    /// `Shape` where sizes do not fit each other.
+    /// `Shape` where sizes do not fit each other; `Memory` when the device cannot hold the weights, before anything is allocated.
     pub fn new(device: &Device, config: DecoderConfig, dtype: DType, seed: u64) -> Result<Self> {
-        config.check()?;
-        let shapes = shapes::all(&config);
+        Self::partly_frozen(device, config, dtype, seed, &Freeze::default())
+    }
+
+    /// The same; parameters that `freeze` names get no gradient.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `Format` for a pattern that does not fit.
+    pub fn partly_frozen(
+        device: &Device,
+        config: DecoderConfig,
+        dtype: DType,
+        seed: u64,
+        freeze: &Freeze,
+    ) -> Result<Self> {
+        config.check().and_then(|()| config.check_memory(device, dtype)).map_err(|e| e.context("decoder"))?;
+        let shapes: Vec<ParamShape> = shapes::all(&config).collect();
+        let frozen = freeze.frozen(&shapes)?;
         let (params, ()) = Params::build(device, dtype, seed, |params| {
-            let mut all = shapes.iter();
-            all.try_for_each(|shape| params.make(&shape.name, shape.dims.as_slice(), shape.init).map(drop))
+            let mut all = shapes.iter().zip(&frozen);
+            all.try_for_each(|(shape, frozen)| {
+                let dims = shape.dims.as_slice();
+                match frozen {
+                    true => params.make_frozen(&shape.name, dims, shape.init),
+                    false => params.make(&shape.name, dims, shape.init),
+                }
+                .map(drop)
+            })
         })?;
         let names = config.family.names;
         let table = |name: &str| parameter(&params, &format!("{}{name}.weight", names.prefix));
@@ -95,8 +125,7 @@ impl Decoder {
             }
             Positions::Rotary => None,
         };
-        let blocks =
-            (0..config.layers.len()).map(|i| Block::new(&params, &config, i)).collect::<Result<_>>()?;
+        let blocks = (0..config.layers).map(|i| Block::new(&params, &config, i)).collect::<Result<_>>()?;
         let last_norm = Norm::new(&params, &format!("{}{}", names.prefix, names.last_norm), config.norm)?;
         let head = if config.tied {
             embedding.clone()
@@ -105,41 +134,6 @@ impl Decoder {
         };
         let angles = Mutex::new(vec![None; config.rotary.len()]);
         Ok(Self { config, params, shapes, embedding, positions, blocks, last_norm, head, angles })
-    }
-
-    /// A model folder in the Hugging Face layout: `config.json` and safetensors, one file or several with an index. Weights are stored as
-    /// `dtype`; without one as in the files where all of those are bf16 or all f16, else as f32.
-    ///
-    /// # Errors
-    /// `Io` or `Format` that name the file that is missing or wrong; nothing is allocated for a model that the files do not hold.
-    pub fn open(device: &Device, dir: &Path, dtype: Option<DType>) -> Result<Self> {
-        let path = dir.join("config.json");
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
-        let json =
-            serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))?;
-        let config = DecoderConfig::from_json(&json).map_err(|e| e.context(dir.display()))?;
-        let files = WeightFiles::open(dir)?;
-        let tensors = files.tensors();
-        let found =
-            files::matched(&config, &shapes::all(&config), &tensors).map_err(|e| e.context(dir.display()))?;
-        let stored = |wanted| found.iter().flatten().all(|tensor| tensor.dtype == wanted);
-        let own = match (stored(Dtype::BF16), stored(Dtype::F16)) {
-            (true, _) => DType::Bf16,
-            (_, true) => DType::F16,
-            _ => DType::F32,
-        };
-        let decoder = Self::new(device, config, dtype.unwrap_or(own), 0)?;
-        files::load(&decoder, &tensors).map_err(|e| e.context(dir.display()))?;
-        Ok(decoder)
-    }
-
-    /// What it is.
-    pub fn config(&self) -> &DecoderConfig {
-        &self.config
-    }
-    /// Its parameters.
-    pub fn params(&self) -> &Params {
-        &self.params
     }
 
     /// Angles of every set for tokens `start` to `t` - 1; those of a longer sequence are kept and cut.
@@ -245,14 +239,6 @@ impl Decoder {
         })
     }
 
-    /// ids `(B, T)` → logits `(B, T, V)`.
-    ///
-    /// # Errors
-    /// `Shape` when T is longer than the context.
-    pub fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
-        self.logits(&self.hidden(ids, mode)?)
-    }
-
     /// x `(B, T, C)` → logits `(B, T, V)`.
     fn logits(&self, x: &Tensor) -> Result<Tensor> {
         let logits = matmul(&self.scaled(x)?, &self.head.transpose(0, 1)?)?;
@@ -268,11 +254,34 @@ impl Decoder {
         if self.config.logits_scale == 1.0 { Ok(x.clone()) } else { x.mul_scalar(self.config.logits_scale) }
     }
 
-    /// Mean cross entropy of `targets (B, T)` after `ids (B, T)`: a scalar.
+    /// The weights in the layout of the family's files: `model.safetensors`.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward).
-    pub fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+    /// Those of the device.
+    pub fn tensors(&self) -> Result<Vec<TensorData>> {
+        self.state().iter().map(Planned::take).collect()
+    }
+
+    /// Takes weights over, by name, with or without the family's prefix.
+    ///
+    /// # Errors
+    /// As [`Model::load_state`].
+    pub fn load_tensors(&self, tensors: &[TensorData]) -> Result<()> {
+        self.load_state(&tensors.iter().map(TensorData::view).collect::<Vec<_>>())
+    }
+}
+
+impl Model for Decoder {
+    fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+    fn params(&self) -> &Params {
+        &self.params
+    }
+    fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        self.logits(&self.hidden(ids, mode)?)
+    }
+    fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let x = self.hidden(ids, mode)?;
         if self.config.logits_softcap.is_some() {
             return cross_entropy(&self.logits(&x)?, targets, CrossEntropy::default());
@@ -280,18 +289,14 @@ impl Decoder {
         // All logits at once would be the largest tensor of a step.
         linear_cross_entropy(&self.scaled(&x)?, &self.head, targets, LinearCrossEntropy::default())
     }
-
-    /// The weights in the layout of the family's files: `model.safetensors`.
-    pub fn state(&self) -> Result<Vec<TensorData>> {
+    fn state(&self) -> Vec<Planned<'static>> {
         files::state(self)
     }
-
-    /// Takes weights over, by name.
-    ///
-    /// # Errors
-    /// `Format` for a tensor that is missing, left over, of another shape or of a type that is no float; nothing is changed then.
-    pub fn load_state(&self, tensors: &[TensorData]) -> Result<()> {
-        files::load(self, &tensors.iter().map(TensorData::view).collect::<Vec<_>>())
+    fn load_state(&self, tensors: &[TensorView<'_>]) -> Result<()> {
+        files::load(self, tensors)
+    }
+    fn continuation(&self) -> Result<Box<dyn Continuation + '_>> {
+        Ok(Box::new(continued::Text::new(self)))
     }
 }
 
@@ -309,3 +314,8 @@ fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<T
     };
     checkpoint("decoder_block", x, again)
 }
+
+#[cfg(test)]
+mod gpt2_tests;
+#[cfg(test)]
+mod tests;

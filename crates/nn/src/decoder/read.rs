@@ -2,12 +2,12 @@
 //! without effect on what is computed is an error.
 
 use super::config::{
-    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, Positions, QkNorm,
+    Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement,
+    Positions, QkNorm,
 };
-use super::families::{FAMILIES, Family};
-use super::fields::Fields;
+use super::families::Family;
+use super::fields::{Fields, shown};
 use super::rotary::{Rotary, Scaling};
-use netcl_tensor::ops::gated::Gate;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
@@ -18,22 +18,51 @@ impl DecoderConfig {
     /// `Unsupported` for another family, an unknown field or a value that is not computed; `Format` for a field that is missing or of the
     /// wrong kind; `Shape` for sizes that do not fit each other.
     pub fn from_json(config: &Value) -> Result<Self> {
+        Self::read(config).map_err(|e| e.context("config.json"))
+    }
+
+    fn read(config: &Value) -> Result<Self> {
         let Some(map) = config.as_object() else {
-            return Err(Error::format("config.json: expected an object"));
+            return Err(Error::format(format!("expected an object of fields, found {}", shown(config))));
         };
-        let kind = map.get("model_type").and_then(Value::as_str).unwrap_or_default();
-        let Some(family) = FAMILIES.iter().find(|family| family.model_type == kind) else {
-            let names: Vec<_> = FAMILIES.iter().map(|family| family.model_type).collect();
-            return Err(Error::unsupported(format!(
-                "config.json: model_type is {kind:?}; the supported ones are {}",
-                names.join(", ")
-            )));
+        let family = match map.get("model_type") {
+            Some(Value::String(name)) => Family::named(name)?,
+            other => {
+                let found = other.map_or("missing".into(), shown);
+                return Err(Error::unsupported(format!(
+                    "model_type is {found}, expected one of {}",
+                    Family::names()
+                )));
+            }
         };
         let mut fields = Fields::new(map);
         let out = (family.read)(family, &mut fields)?;
+        architectures(&mut fields, family)?;
         fields.finish()?;
         out.check()?;
         Ok(out)
+    }
+}
+
+/// Only language models are computed: a classifier has another head.
+fn architectures(fields: &mut Fields<'_>, family: &Family) -> Result<()> {
+    let Some(value) = fields.get("architectures") else { return Ok(()) };
+    // The model without a head, too: it is tied, or the file is refused for lack of one.
+    let own = |name: &Value| {
+        name.as_str().is_some_and(|name| {
+            name == family.architecture
+                || name.ends_with("ForCausalLM")
+                || name.ends_with("LMHeadModel")
+                || name.ends_with("Model")
+        })
+    };
+    match value.as_array() {
+        Some(names) if names.iter().all(own) => Ok(()),
+        _ => Err(Error::unsupported(format!(
+            "architectures is {}, expected [\"{}\"]: other heads than that of a language model are not supported",
+            shown(value),
+            family.architecture
+        ))),
     }
 }
 
@@ -78,7 +107,7 @@ fn longrope(
         if found.len() == dims / 2 {
             return Ok(found);
         }
-        Err(Error::format(format!("config.json: {name} has {} numbers, expected {}", found.len(), dims / 2)))
+        Err(Error::format(format!("{name} has {} numbers, expected {}", found.len(), dims / 2)))
     };
     let (short, long) = (divisors("short_factor")?, divisors("long_factor")?);
     let stretch = factor.unwrap_or(context / original);
@@ -105,9 +134,7 @@ fn rotary(
     let original = fields.number("original_max_position_embeddings")?.or(outer_original);
     let context = context as f64;
     let need = |name: &str, value: Option<f64>| {
-        value.ok_or_else(|| {
-            Error::format(format!("config.json: {name} of the {kind} rotary scaling is missing"))
-        })
+        value.ok_or_else(|| Error::format(format!("{name} of the {kind} rotary scaling is missing")))
     };
     let scaling = match kind {
         "default" => Scaling::None,
@@ -122,7 +149,7 @@ fn rotary(
         "longrope" | "su" => longrope(&mut fields, dims, [factor, original], context)?,
         _ => {
             return Err(Error::unsupported(format!(
-                "config.json: rotary scaling {kind:?}; the supported ones are default, linear, llama3, yarn, longrope"
+                "rotary scaling {kind:?}; the supported ones are default, linear, llama3, yarn, longrope"
             )));
         }
     };
@@ -148,25 +175,25 @@ fn one_rotary(fields: &mut Fields<'_>, size: usize, context: usize) -> Result<Ro
 /// What Llama and most others after it have, with their names of fields.
 fn base(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let (layers, width, heads) = (
-        fields.needed("num_hidden_layers")?,
-        fields.needed("hidden_size")?,
-        fields.needed("num_attention_heads")?,
+        fields.needed(&["num_hidden_layers"])?,
+        fields.needed(&["hidden_size"])?,
+        fields.needed(&["num_attention_heads"])?,
     );
-    let context = fields.needed("max_position_embeddings")?;
+    let context = fields.needed(&["max_position_embeddings"])?;
     let kv_heads = fields.size("num_key_value_heads")?.unwrap_or(heads);
     let size = match fields.size("head_dim")? {
         Some(size) => size,
         None if heads > 0 && width.is_multiple_of(heads) => width / heads,
         None => {
             return Err(Error::shape(format!(
-                "config.json: {heads} num_attention_heads do not divide a hidden_size of {width}, and there is no head_dim"
+                "{heads} num_attention_heads do not divide a hidden_size of {width}, and there is no head_dim"
             )));
         }
     };
     let rotary = one_rotary(fields, size, context)?;
     Ok(DecoderConfig {
         family,
-        vocab: fields.needed("vocab_size")?,
+        vocab: fields.needed(&["vocab_size"])?,
         width,
         context,
         norm: NormConfig {
@@ -189,14 +216,15 @@ fn base(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfi
             softcap: None,
         },
         mlp: MlpConfig {
-            hidden: fields.needed("intermediate_size")?,
-            activation: Gate::Silu,
+            hidden: fields.needed(&["intermediate_size"])?,
+            activation: Activation::Silu,
             gated: true,
             bias: false,
         },
         positions: Positions::Rotary,
         rotary: vec![rotary],
-        layers: vec![LayerKind { window: None, rotary: Some(0) }; layers],
+        layers,
+        kinds: vec![LayerKind { window: None, rotary: Some(0) }],
         embedding_scale: 1.0,
         residual_scale: 1.0,
         logits_scale: 1.0,
@@ -216,16 +244,33 @@ fn llama_like(family: &'static Family, fields: &mut Fields<'_>, tied: bool) -> R
     Ok(out)
 }
 
-/// Windows of Qwen's and SmolLM's files: `layer_types`, or all layers from `max_window_layers` on.
-fn windows(fields: &mut Fields<'_>, out: &mut DecoderConfig) -> Result<()> {
-    let (on, window) = (fields.flag("use_sliding_window", false)?, fields.size("sliding_window")?);
-    let from = fields.size("max_window_layers")?.unwrap_or(0);
-    let types = fields.layer_types(out.layers.len())?;
-    for (i, layer) in out.layers.iter_mut().enumerate() {
-        let sliding = types.as_ref().map_or(i >= from, |types| types[i]);
-        layer.window = window.filter(|_| on && sliding);
+/// Entries of a list of layers at most: one for each layer is made only where they differ without a period.
+const LISTED: usize = 1 << 16;
+
+/// A list of what each layer is.
+fn listed(layers: usize, kind: impl Fn(usize) -> LayerKind) -> Result<Vec<LayerKind>> {
+    if layers > LISTED {
+        return Err(Error::unsupported(format!(
+            "num_hidden_layers is {layers}, {LISTED} at most where layers differ"
+        )));
     }
-    Ok(())
+    Ok((0..layers).map(kind).collect())
+}
+
+/// Windows of Qwen's and SmolLM's files: `layer_types`, or all layers from `max_window_layers` on.
+fn windows(fields: &mut Fields<'_>, out: DecoderConfig) -> Result<DecoderConfig> {
+    let (on, window) = (
+        fields.flag("use_sliding_window", false)?,
+        fields.optional("sliding_window", "a whole number", Value::as_u64)?,
+    );
+    let from = fields.optional("max_window_layers", "a whole number", Value::as_u64)?.unwrap_or(0);
+    let types = fields.layer_types(out.layers)?;
+    let Some(window) = window.filter(|n| on && *n > 0) else { return Ok(out) };
+    let kinds = listed(out.layers, |i| {
+        let sliding = types.as_ref().map_or(i as u64 >= from, |types| types[i]);
+        LayerKind { window: sliding.then_some(window as usize), ..out.kind(i) }
+    })?;
+    Ok(out.with_kinds(kinds))
 }
 
 /// Llama 2 and 3.
@@ -235,10 +280,21 @@ pub fn llama(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decoder
 
 /// Mistral: a window in all layers.
 pub fn mistral(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let window = fields.size_or("sliding_window", WINDOW)?;
+    windowed(family, fields, window)
+}
+
+/// Keys that a query sees where a file of Mistral or Gemma does not say it: the default of `transformers`.
+const WINDOW: usize = 4096;
+
+fn windowed(
+    family: &'static Family,
+    fields: &mut Fields<'_>,
+    window: Option<usize>,
+) -> Result<DecoderConfig> {
     let mut out = llama_like(family, fields, false)?;
-    let window = fields.size("sliding_window")?;
-    fields.layer_types(out.layers.len())?;
-    out.layers.iter_mut().for_each(|layer| layer.window = window);
+    fields.layer_types(out.layers)?;
+    out.kinds.iter_mut().for_each(|kind| kind.window = window);
     Ok(out)
 }
 
@@ -247,16 +303,14 @@ pub fn qwen2(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decoder
     let mut out = llama_like(family, fields, false)?;
     out.attention.qkv_bias = true;
     out.attention.out_bias = false;
-    windows(fields, &mut out)?;
-    Ok(out)
+    windows(fields, out)
 }
 
 /// Qwen 3: norms of queries and keys.
 pub fn qwen3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let mut out = llama_like(family, fields, false)?;
     out.attention.qk_norm = QkNorm::Head;
-    windows(fields, &mut out)?;
-    Ok(out)
+    windows(fields, out)
 }
 
 /// What Gemma 2 and 3 share.
@@ -271,25 +325,26 @@ fn gemma(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConf
     out.norm.unit_offset = true;
     out.placement = Placement::Both;
     out.embedding_scale = (out.width as f32).sqrt();
-    out.attention.scale = fields.number("query_pre_attn_scalar")?.map(|n| (1.0 / n.sqrt()) as f32);
-    out.attention.softcap = fields.number("attn_logit_softcapping")?.map(|n| n as f32);
-    out.logits_softcap = fields.number("final_logit_softcapping")?.map(|n| n as f32);
+    let scale = fields.number_or("query_pre_attn_scalar", 256.0)?;
+    out.attention.scale = scale.map(|n| (1.0 / n.sqrt()) as f32);
+    // Gemma 3 has them no more, unless its file says so.
+    let capped = family.model_type == "gemma2";
+    let mut cap = |name, usual| if capped { fields.number_or(name, usual) } else { fields.number(name) };
+    out.attention.softcap = cap("attn_logit_softcapping", 50.0)?.map(|n| n as f32);
+    out.logits_softcap = cap("final_logit_softcapping", 30.0)?.map(|n| n as f32);
     if fields.flag("use_bidirectional_attention", false)? {
-        return Err(Error::unsupported(
-            "config.json: use_bidirectional_attention; only causal attention is supported",
-        ));
+        return Err(Error::unsupported("use_bidirectional_attention; only causal attention is supported"));
     }
     Ok(out)
 }
 
 /// Gemma 2: every other layer has a window.
 pub fn gemma2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
-    let mut out = gemma(family, fields)?;
-    let (window, types) = (fields.size("sliding_window")?, fields.layer_types(out.layers.len())?);
-    for (i, layer) in out.layers.iter_mut().enumerate() {
-        layer.window = window.filter(|_| types.as_ref().map_or(i % 2 == 0, |types| types[i]));
-    }
-    Ok(out)
+    let out = gemma(family, fields)?;
+    let (window, types) = (fields.size_or("sliding_window", WINDOW)?, fields.layer_types(out.layers)?);
+    let sliding = types.unwrap_or_else(|| vec![true, false]);
+    let kind = |sliding: bool| LayerKind { window: window.filter(|_| sliding), rotary: Some(0) };
+    Ok(out.with_kinds(sliding.into_iter().map(kind).collect()))
 }
 
 /// Gemma 3's text model: norms of queries and keys; layers with a window turn by angles of their own.
@@ -307,22 +362,26 @@ pub fn gemma3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decode
         None => Rotary { dims: size, base: local.unwrap_or(10_000.0), scaling: Scaling::None },
     };
     out.rotary.push(sliding);
-    let (window, types) = (fields.size("sliding_window")?, fields.layer_types(out.layers.len())?);
-    for (i, layer) in out.layers.iter_mut().enumerate() {
-        let sliding = types.as_ref().map_or((i + 1) % every != 0, |types| types[i]);
-        *layer = LayerKind { window: window.filter(|_| sliding), rotary: Some(usize::from(sliding)) };
-    }
-    Ok(out)
+    let (window, types) = (fields.size_or("sliding_window", WINDOW)?, fields.layer_types(out.layers)?);
+    let pattern = || (1..=every.min(LISTED)).map(|n| n != every).collect();
+    let kind =
+        |sliding: bool| LayerKind { window: window.filter(|_| sliding), rotary: Some(usize::from(sliding)) };
+    let kinds = types.unwrap_or_else(pattern).into_iter().map(kind).collect();
+    Ok(out.with_kinds(kinds))
 }
 
 /// Phi 3 and 4: packed projections, LongRoPE.
 pub fn phi3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
-    mistral(family, fields)
+    let window = fields.size("sliding_window")?;
+    let mut out = windowed(family, fields, window)?;
+    out.norm.eps = fields.factor("rms_norm_eps", 1e-5)?;
+    Ok(out)
 }
 
 /// OLMo 2: norms behind the parts, and of all queries and keys together.
 pub fn olmo2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let mut out = llama_like(family, fields, false)?;
+    out.norm.eps = fields.factor("rms_norm_eps", 1e-5)?;
     out.attention.qk_norm = QkNorm::Full;
     out.placement = Placement::Post;
     Ok(out)
@@ -330,22 +389,22 @@ pub fn olmo2(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decoder
 
 /// SmolLM 3: some layers have no positions.
 pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
-    let mut out = llama_like(family, fields, true)?;
-    windows(fields, &mut out)?;
+    let out = llama_like(family, fields, true)?;
+    let out = windows(fields, out)?;
     let every = fields.size("no_rope_layer_interval")?.unwrap_or(4).max(1);
     let list = |value: &Value| value.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>();
     let given = fields.optional("no_rope_layers", "a list of 0 and 1", list)?;
-    if given.as_ref().is_some_and(|list| list.len() != out.layers.len()) {
-        return Err(Error::format(format!(
-            "config.json: no_rope_layers, expected {} entries",
-            out.layers.len()
-        )));
+    if given.as_ref().is_some_and(|list| list.len() != out.layers) {
+        return Err(Error::format(format!("no_rope_layers, expected {} entries", out.layers)));
     }
-    for (i, layer) in out.layers.iter_mut().enumerate() {
+    let kind = |i: usize| {
         let turned = given.as_ref().map_or((i + 1) % every != 0, |list| list[i] != 0);
-        layer.rotary = turned.then_some(0);
-    }
-    Ok(out)
+        LayerKind { rotary: turned.then_some(0), ..out.kind(i) }
+    };
+    // Without windows and a list, every so many layers are alike.
+    let n = if given.is_none() && out.kinds.len() == 1 { every.min(out.layers) } else { out.layers };
+    let kinds = listed(n, kind)?;
+    Ok(out.with_kinds(kinds))
 }
 
 /// Granite: factors at four places.
@@ -379,26 +438,26 @@ pub fn gpt_neox(family: &'static Family, fields: &mut Fields<'_>) -> Result<Deco
     out.attention.out_bias = out.attention.qkv_bias;
     out.parallel = fields.flag("use_parallel_residual", true)?;
     out.tied = fields.flag("tie_word_embeddings", false)?;
-    fields.only("is_decoder", &Value::Bool(false))?;
     Ok(out)
 }
 
 /// GPT-2.
 pub fn gpt2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
-    let (layers, width, heads) =
-        (fields.needed("n_layer")?, fields.needed("n_embd")?, fields.needed("n_head")?);
+    let (layers, width, heads) = (
+        fields.needed(&["n_layer", "num_hidden_layers"])?,
+        fields.needed(&["n_embd", "hidden_size"])?,
+        fields.needed(&["n_head", "num_attention_heads"])?,
+    );
     if heads == 0 || !width.is_multiple_of(heads) {
-        return Err(Error::shape(format!("config.json: {heads} n_head do not divide an n_embd of {width}")));
+        return Err(Error::shape(format!("{heads} heads do not divide a width of {width}")));
     }
-    let own = fields.raw("netcl").and_then(|own| own.get("bias")).and_then(Value::as_bool);
-    let bias = own.unwrap_or(true);
+    let bias = fields.own_bias()?;
     let scaled = fields.flag("scale_attn_weights", true)?;
-    fields.only("add_cross_attention", &Value::Bool(false))?;
     Ok(DecoderConfig {
         family,
-        vocab: fields.needed("vocab_size")?,
+        vocab: fields.needed(&["vocab_size"])?,
         width,
-        context: fields.needed("n_positions")?,
+        context: fields.needed(&["n_positions", "max_position_embeddings"])?,
         norm: NormConfig {
             kind: NormKind::Layer,
             eps: fields.factor("layer_norm_epsilon", 1e-5)?,
@@ -426,7 +485,8 @@ pub fn gpt2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderC
         },
         positions: Positions::Learned,
         rotary: Vec::new(),
-        layers: vec![LayerKind::default(); layers],
+        layers,
+        kinds: vec![LayerKind::default()],
         embedding_scale: 1.0,
         residual_scale: 1.0,
         logits_scale: 1.0,

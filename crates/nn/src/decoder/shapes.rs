@@ -105,7 +105,7 @@ impl Lister<'_> {
 
     /// A map back into the residual stream: it starts smaller (GPT-2).
     fn residual_map(&mut self, place: &str, (name, inputs, bias): (&'static str, usize, bool)) {
-        let std = STD / (2.0 * self.config.layers.len() as f32).sqrt();
+        let std = STD / (2.0 * self.config.layers as f32).sqrt();
         let outputs = [self.config.width];
         self.linear(place, &Map { parts: &[name], packed: "", outputs: &outputs, inputs, bias, std });
     }
@@ -153,19 +153,51 @@ impl Lister<'_> {
     }
 }
 
-/// The parameters of a decoder, in the order they are made.
-pub fn all(config: &DecoderConfig) -> Vec<ParamShape> {
-    let names = config.family.names;
-    let mut lister = Lister { config, list: Vec::new() };
-    let table = |name: &str| format!("{}{name}.weight", names.prefix);
-    lister.push(table(names.embedding), &[config.vocab, config.width], Init::Normal(STD));
-    if config.positions == Positions::Learned {
-        lister.push(table(names.positions), &[config.context, config.width], Init::Normal(STD));
+impl<'a> Lister<'a> {
+    fn new(config: &'a DecoderConfig) -> Self {
+        Self { config, list: Vec::new() }
     }
-    (0..config.layers.len()).for_each(|i| lister.block(i));
+    fn table(&mut self, name: &str, rows: usize) {
+        let name = format!("{}{name}.weight", self.config.family.names.prefix);
+        self.push(name, &[rows, self.config.width], Init::Normal(STD));
+    }
+}
+
+/// Those before the blocks.
+fn before(config: &DecoderConfig) -> Vec<ParamShape> {
+    let mut lister = Lister::new(config);
+    lister.table(config.family.names.embedding, config.vocab);
+    if config.positions == Positions::Learned {
+        lister.table(config.family.names.positions, config.context);
+    }
+    lister.list
+}
+
+/// Those behind the blocks.
+fn behind(config: &DecoderConfig) -> Vec<ParamShape> {
+    let (names, mut lister) = (config.family.names, Lister::new(config));
     lister.norm(&format!("{}{}", names.prefix, names.last_norm), config.width);
     if !config.tied {
         lister.push(format!("{}.weight", names.head), &[config.vocab, config.width], Init::Normal(STD));
     }
     lister.list
+}
+
+/// Those of no block.
+pub fn outside(config: &DecoderConfig) -> Vec<ParamShape> {
+    [before(config), behind(config)].concat()
+}
+
+/// Those of block `i`.
+pub fn block(config: &DecoderConfig, i: usize) -> Vec<ParamShape> {
+    let mut lister = Lister::new(config);
+    lister.block(i);
+    lister.list
+}
+
+/// The parameters of a decoder, in the order they are made. Nothing is listed ahead: a file may ask for more layers than memory has room
+/// to name.
+pub fn all(config: &DecoderConfig) -> impl Iterator<Item = ParamShape> + '_ {
+    let blocks = (0..config.layers).flat_map(|i| block(config, i));
+    before(config).into_iter().chain(blocks).chain(behind(config))
 }

@@ -1,13 +1,9 @@
 //! Layers: parameters with a forward. Each follows the PyTorch layer of its name, and its parameters have the same names.
 
-mod attention;
-mod block;
 mod embedding;
 mod linear;
 mod norm;
 
-pub use attention::MultiHeadAttention;
-pub use block::{Activation, BlockOptions, Mlp, TransformerBlock};
 pub use embedding::{Embedding, sinusoidal_positions};
 pub use linear::{Conv1D, Linear};
 pub use norm::{LayerNorm, RmsNorm};

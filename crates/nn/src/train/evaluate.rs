@@ -3,15 +3,15 @@
 use super::trainer::Trainer;
 use crate::data::Batch;
 use crate::generate::{Generation, Sampling};
-use crate::gpt::Gpt;
 use crate::layers::Mode;
+use crate::model::Model;
 use netcl_tensor::{Result, Tensor, no_grad};
 
 /// Tokens of a sample shown while training.
 const SAMPLE_TOKENS: usize = 200;
 
 /// A batch on the device: ids and targets, `(B, T)` each.
-fn upload(model: &Gpt, batch: &Batch) -> Result<(Tensor, Tensor)> {
+fn upload(model: &dyn Model, batch: &Batch) -> Result<(Tensor, Tensor)> {
     let device = model.params().device();
     let shape = [batch.rows, batch.context];
     Ok((Tensor::from_u32(device, shape, &batch.x)?, Tensor::from_u32(device, shape, &batch.y)?))
@@ -25,7 +25,7 @@ impl Trainer {
         no_grad(|| {
             for batch in eval.batches() {
                 let batch = batch?;
-                let (x, y) = upload(&self.model, &batch)?;
+                let (x, y) = upload(&*self.model, &batch)?;
                 losses.push((self.model.loss(&x, &y, Mode::eval())?, batch.rows));
             }
             let rows: usize = losses.iter().map(|(_, rows)| rows).sum();
@@ -42,7 +42,7 @@ impl Trainer {
         let Some(tokenizer) = &self.tokenizer else { return Ok(None) };
         let sampling = Sampling { seed: self.config.seed, ..Sampling::default() };
         let mut ids = self.prompt.clone();
-        let drawn = Generation::new(&self.model, &self.prompt, sampling)?.within(tokenizer)?;
+        let drawn = Generation::new(&*self.model, &self.prompt, sampling)?.within(tokenizer)?;
         for id in drawn.take(SAMPLE_TOKENS) {
             ids.push(id?);
         }

@@ -1,5 +1,6 @@
 //! Where a training step's memory goes, in words.
 
+use super::memory::Kept;
 use super::trainer::Trainer;
 use netcl_device::human;
 use netcl_tensor::graph::{Plan, Span};
@@ -90,17 +91,18 @@ impl Trainer {
 
     /// What recomputing instead of keeping would save.
     fn savings(&self) -> String {
-        let (c, m) = (&self.config, &self.model.config);
-        let size = self.model.params().dtype().size();
-        // One activation (B, T, C).
-        let unit = c.batch * c.context * m.width * size;
-        let layers = m.layers;
+        let (c, m) = (&self.config, self.model.config());
+        let kept = Kept::of(m, c.dropout > 0.0);
+        let rows = c.batch * c.context * self.model.params().dtype().size();
+        let all = |elements: usize, layers: usize| rows * elements * layers;
         let mut out = String::from("  against keeping everything, --recompute saves about\n");
-        let kept = 16 + usize::from(c.dropout > 0.0);
         for (name, bytes) in [
-            ("gelu: the result of the GELU, four activations a layer", 4 * unit * layers),
-            ("norm: the results of the two norms of a layer", 2 * unit * layers),
-            ("block: everything within a layer but its input", (kept - 1) * unit * layers.saturating_sub(1)),
+            ("gelu: the results of the MLPs' activations", all(kept.activations, m.layers)),
+            ("norm: the results of the norms of a layer", all(kept.norms, m.layers)),
+            (
+                "block: everything within a layer but its input",
+                all(kept.all().saturating_sub(m.width), m.layers.saturating_sub(1)),
+            ),
         ] {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "{:>12}  {name}", human(bytes as u64));

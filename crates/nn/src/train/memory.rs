@@ -3,30 +3,65 @@
 use super::trainer::PREFETCH;
 use super::uploads::Uploads;
 use crate::config::{Recompute, TrainConfig};
-use crate::gpt::GptConfig;
+use crate::decoder::{DecoderConfig, Freeze, Placement, QkNorm};
 use netcl_device::{Capabilities, available_memory, human};
 use netcl_tensor::ops::linear_cross_entropy::LinearCrossEntropy;
 use netcl_tensor::{DType, Device, Error, Result};
 
-/// Results of one block that its backward needs, in activations `(B, T, C)`: two norms, queries, keys and values, attention's
-/// result, two residuals, and four each before and after the GELU.
-const KEPT: usize = 16;
-/// Of those: what comes out of the GELU, and out of the norms.
-const GELU: usize = 4;
-const NORMS: usize = 2;
-/// Gradients of activations that are alive at once in a block's backward, in the same unit.
-const BACKWARD: usize = 9;
+/// Elements a token that a block keeps for its backward pass, by what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// Results of the norms before attention and MLP.
+    pub(super) norms: usize,
+    /// Results of the MLP's activation.
+    pub(super) activations: usize,
+    /// Everything else.
+    pub(super) rest: usize,
+}
+
+impl Kept {
+    /// Of one block of `model`, with masks of what was dropped where `dropout` is on.
+    pub(super) fn of(model: &DecoderConfig, dropout: bool) -> Self {
+        let a = &model.attention;
+        let (c, hidden) = (model.width, model.mlp.hidden);
+        let heads = |n: usize| n.saturating_mul(a.size);
+        let add = |parts: &[usize]| parts.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
+        let (before, behind) = (model.placement != Placement::Post, model.placement != Placement::Pre);
+        // Queries, keys and values, once more where they are normalised first; attention's result; two sums of the residual stream.
+        let packed = heads(add(&[a.heads, a.kv_heads, a.kv_heads]));
+        let normed = if a.qk_norm == QkNorm::None { 0 } else { heads(add(&[a.heads, a.kv_heads])) };
+        let parts = if behind { c.saturating_mul(2) } else { 0 };
+        let gate = if model.mlp.gated { hidden } else { 0 };
+        let masks = if dropout { c } else { 0 };
+        Self {
+            norms: if before { c.saturating_mul(2) } else { 0 },
+            activations: hidden,
+            rest: add(&[packed, normed, heads(a.heads), c, c, parts, hidden, gate, masks]),
+        }
+    }
+    /// All of it.
+    pub(super) fn all(self) -> usize {
+        self.norms.saturating_add(self.activations).saturating_add(self.rest)
+    }
+}
+
+/// Elements a token of gradients that are alive at once in a block's backward.
+fn backward(model: &DecoderConfig) -> usize {
+    let maps = if model.mlp.gated { 3 } else { 2 };
+    model.mlp.hidden.saturating_mul(maps).saturating_add(model.width)
+}
+
 /// Share of the estimated activations that a run takes in any case, in percent. The rest depends on the kernels a device gets.
 const CERTAIN: u64 = 75;
 
 /// Bytes of a training run, by purpose. Numbers that no machine can hold saturate at `u64::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Trained numbers.
+    /// Elements of all parameters.
     pub count: u64,
     /// The weights in their storage type.
     pub parameters: u64,
-    /// One gradient a weight, in the storage type.
+    /// One gradient a weight that is trained, in the storage type.
     pub gradients: u64,
     /// AdamW's two averages, and f32 weights where storage is narrower.
     pub optimizer: u64,
@@ -57,17 +92,18 @@ fn size(bytes: u64) -> String {
 
 impl MemoryPlan {
     /// The plan of `config` for `model` on a device with these `capabilities`.
-    pub fn of(config: &TrainConfig, model: &GptConfig, capabilities: &Capabilities) -> Self {
+    pub fn of(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> Self {
         let dtype = config.dtype.storage();
         let count = model.parameters() as u64;
+        let frozen = Freeze::new(&config.freeze).map_or(0, |freeze| freeze.elements(model)) as u64;
         let (narrow, averages) = (dtype != DType::F32, 2);
-        let of_count = |bytes: u64| count.saturating_mul(bytes);
+        let of_trained = |bytes: u64| count.saturating_sub(frozen).saturating_mul(bytes);
         let batch = product(&[config.batch, config.context, 2 * 4]);
         Self {
             count,
-            parameters: of_count(dtype.size() as u64),
-            gradients: of_count(dtype.size() as u64),
-            optimizer: of_count(4 * (averages + u64::from(narrow))),
+            parameters: count.saturating_mul(dtype.size() as u64),
+            gradients: of_trained(dtype.size() as u64),
+            optimizer: of_trained(4 * (averages + u64::from(narrow))),
             activations: activations(config, model, capabilities),
             inputs: Uploads::planned(config.batch, config.context),
             host: batch.saturating_mul((PREFETCH + 2) as u64),
@@ -163,25 +199,31 @@ impl MemoryPlan {
 }
 
 /// Results kept for the backward pass, the logits of a chunk of rows, and gradients on their way back.
-fn activations(config: &TrainConfig, model: &GptConfig, capabilities: &Capabilities) -> u64 {
+fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> u64 {
     let dtype = config.dtype.storage();
     let rows = config.batch.saturating_mul(config.context);
-    let unit = product(&[rows, model.width, dtype.size()]);
-    let units = |n: usize| unit.saturating_mul(n as u64);
-    let masks = if config.dropout > 0.0 { 1 } else { 0 };
-    let kept = match config.recompute {
-        Recompute::None => KEPT + masks,
-        Recompute::Gelu => KEPT + masks - GELU,
-        Recompute::Norm => KEPT + masks - GELU - NORMS,
-        Recompute::Block => 1,
+    // Of so many elements a token.
+    let bytes = |elements: usize| product(&[rows, elements, dtype.size()]);
+    let kept = Kept::of(model, config.dropout > 0.0);
+    let whole = kept.all();
+    let (block, again) = match config.recompute {
+        Recompute::None => (whole, 0),
+        Recompute::Gelu => (whole - kept.activations, 0),
+        Recompute::Norm => (kept.rest, 0),
+        Recompute::Block => (model.width, whole),
     };
-    let again = if config.recompute == Recompute::Block { units(KEPT + masks) } else { 0 };
     // Mean and deviation of two norms, and one number a head and row of attention, all f32.
-    let statistics = product(&[rows, 4, model.heads.saturating_add(4), model.layers]);
-    let blocks = units(kept.saturating_mul(model.layers));
-    let chunk = LinearCrossEntropy::default().rows(capabilities, model.vocab, dtype).min(rows.max(1));
-    let head = sum(&[product(&[chunk, model.vocab, dtype.size()]), units(2)]);
-    sum(&[blocks, statistics, again, head.max(units(BACKWARD)), units(3)])
+    let statistics = product(&[rows, 4, model.attention.heads.saturating_add(4), model.layers]);
+    let blocks = bytes(block).saturating_mul(model.layers as u64);
+    let chunk = match model.logits_softcap {
+        None => LinearCrossEntropy::default().rows(capabilities, model.vocab, dtype).min(rows.max(1)),
+        // The logits of all rows, before and after the cap.
+        Some(_) => rows.saturating_mul(2),
+    };
+    let two = model.width.saturating_mul(2);
+    let head = sum(&[product(&[chunk, model.vocab, dtype.size()]), bytes(two)]);
+    let outside = bytes(model.width.saturating_mul(3));
+    sum(&[blocks, statistics, bytes(again), head.max(bytes(backward(model))), outside])
 }
 
 #[cfg(test)]
@@ -192,13 +234,13 @@ mod tests {
     fn plan(change: impl FnOnce(&mut TrainConfig)) -> MemoryPlan {
         let mut config = TrainConfig::preset("char-cpu").unwrap();
         change(&mut config);
-        MemoryPlan::of(&config, &config.gpt(65), &Capabilities::floor("any:0", DeviceKind::Gpu))
+        MemoryPlan::of(&config, &config.decoder(65).unwrap(), &Capabilities::floor("any:0", DeviceKind::Gpu))
     }
 
     #[test]
     fn a_plan_counts_what_is_certain_exactly() {
         let plan = plan(|c| c.dtype = crate::config::Dtype::Bf16);
-        let count = TrainConfig::preset("char-cpu").unwrap().gpt(65).parameters() as u64;
+        let count = TrainConfig::preset("char-cpu").unwrap().decoder(65).unwrap().parameters() as u64;
         assert_eq!((plan.count, plan.parameters, plan.gradients), (count, 2 * count, 2 * count));
         assert_eq!(plan.optimizer, 12 * count);
         assert!(plan.least() < plan.device() && plan.device() < 64 << 20);
@@ -214,7 +256,7 @@ mod tests {
             (|c| c.layers = 1_000_000_000_000, "--layers"),
             (|c| c.width = 1 << 40, "--width"),
             (|c| c.context = 1_000_000_000_000, "--"),
-            (|c| (c.layers, c.width, c.batch) = (usize::MAX, usize::MAX, usize::MAX), "more than 16 EiB"),
+            (|c| (c.layers, c.width, c.batch) = (usize::MAX, usize::MAX - 3, usize::MAX), "more than 16 EiB"),
         ];
         for (change, part) in changes {
             let error = plan(change).fits(&capabilities, Some(1 << 33)).unwrap_err();
@@ -224,7 +266,7 @@ mod tests {
             }
         }
         let vocab = TrainConfig::preset("demo").unwrap();
-        let vocab = MemoryPlan::of(&vocab, &vocab.gpt(huge), &capabilities);
+        let vocab = MemoryPlan::of(&vocab, &vocab.decoder(huge).unwrap(), &capabilities);
         assert!(vocab.fits(&capabilities, None).unwrap_err().message().contains("vocabulary"));
     }
 

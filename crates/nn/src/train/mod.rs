@@ -11,6 +11,7 @@
 //!
 //! Everything a step draws comes from (seed, step), so a run that is resumed makes the bits of one that never stopped.
 
+mod companions;
 mod evaluate;
 mod explain;
 mod inputs;
@@ -34,7 +35,7 @@ pub use memory::MemoryPlan;
 pub use observer::{Observer, RunInfo, Silent};
 pub use peak::measure as matmul_peak;
 pub use profile::{Profile, ProfileSettings};
-pub use resume::{language_model_from_dir, model_from_dir};
+pub use resume::model_from_dir;
 pub use stepper::Stepper;
 pub use trainer::{Outcome, Trainer};
 pub use writing::Saving;

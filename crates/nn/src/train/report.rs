@@ -16,7 +16,7 @@ impl Trainer {
         self.elapsed += seconds;
         self.trained += self.config.tokens_a_step();
         let speed = self.speed.step(self.elapsed, self.trained);
-        let flops = self.model.config.flops(1, self.config.context) * speed;
+        let flops = self.model.flops(1, self.config.context) * speed;
         StepMetrics {
             step: done.step,
             time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
@@ -67,10 +67,11 @@ impl Trainer {
         let capabilities = device.capabilities();
         let memory = device.memory();
         let row = |name: &str, value: String| (name.to_string(), value);
-        let m = &self.model.config;
+        let m = self.model.config();
         let model = vec![
             row("parameters", self.model.params().count().to_string()),
-            row("layers, heads, width", format!("{}, {}, {}", m.layers, m.heads, m.width)),
+            row("family", m.family.model_type.to_string()),
+            row("layers, heads, width", format!("{}, {}, {}", m.layers, m.attention.heads, m.width)),
             row("context", m.context.to_string()),
             row("vocabulary", m.vocab.to_string()),
             row("storage", self.model.params().dtype().to_string()),

@@ -7,8 +7,8 @@ use super::trainer::Trainer;
 use super::uploads::{Inputs, Uploads};
 use crate::config::{GraphMode, TrainConfig};
 use crate::data::{Position, Prefetch};
-use crate::gpt::Gpt;
 use crate::layers::Mode;
+use crate::model::Model;
 use crate::optim::Optimizer;
 use netcl_device::driver::Event;
 use netcl_tensor::ops::optimizer::Report;
@@ -74,6 +74,7 @@ impl Trainer {
         let (inputs, after) = self.batch(batches, uploads, 0)?;
         let begun = Instant::now();
         let Self { stepper, model, optimizer, config, draws, detect_anomaly: on, .. } = self;
+        let model = &**model;
         if stepper.is_cold() {
             rehearse(stepper, model, optimizer, config, draws, &inputs);
         }
@@ -112,6 +113,7 @@ impl Trainer {
                 self.start_sums(&inputs)?;
             }
             let Self { stepper, model, optimizer, config, draws, sums, detect_anomaly: on, .. } = self;
+            let model = &**model;
             let (sums, in_place) = (sums.as_ref(), sums.is_some());
             let step = || {
                 let loss =
@@ -153,6 +155,7 @@ impl Trainer {
     /// nothing is captured.
     fn start_sums(&mut self, inputs: &Inputs) -> Result<()> {
         let Self { model, optimizer, config, draws, stepper, update, .. } = self;
+        let model = &**model;
         let made = warm(model, optimizer, config, draws, inputs).and_then(|loss| {
             let sums = Sums::like(loss.device(), optimizer.params(), loss.dtype())?;
             optimizer.prepare()?;
@@ -224,7 +227,7 @@ impl Trainer {
 /// Forward and backward of a batch: its gradients are added to those that parameters have, its share of the step's mean loss comes
 /// back. `in_place`: what they have is added to where it lies.
 fn gradients(
-    model: &Gpt,
+    model: &dyn Model,
     optimizer: &Optimizer,
     config: &TrainConfig,
     draws: &Tensor,
@@ -256,7 +259,7 @@ fn gradients(
 
 /// One sequence of a batch goes forward and back: what outlives a step is made from its gradients, which are thrown away.
 fn warm(
-    model: &Gpt,
+    model: &dyn Model,
     optimizer: &Optimizer,
     config: &TrainConfig,
     draws: &Tensor,
@@ -274,7 +277,7 @@ fn warm(
 /// Plans a step's memory before it runs.
 fn rehearse(
     stepper: &mut Stepper,
-    model: &Gpt,
+    model: &dyn Model,
     optimizer: &mut Optimizer,
     config: &TrainConfig,
     draws: &Tensor,

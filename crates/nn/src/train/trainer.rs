@@ -1,5 +1,6 @@
 //! The run from start to end.
 
+use super::companions::Companions;
 use super::observer::{Observer, RunInfo};
 use super::profile::Profiling;
 use super::step::Pending;
@@ -11,7 +12,8 @@ use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
 use crate::config::{Dtype, GraphMode, Overlay, TrainConfig};
 use crate::data::{Eval, Loader, Position, Prefetch, TokenCache, Watch};
-use crate::gpt::Gpt;
+use crate::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder};
+use crate::model::Model;
 use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
 use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
 use crate::schedule::LearningRate;
@@ -51,7 +53,9 @@ struct Asked {
 /// A run.
 pub struct Trainer {
     pub(super) config: TrainConfig,
-    pub(super) model: Gpt,
+    pub(super) model: Box<dyn Model>,
+    /// What its files say beside the model itself.
+    pub(super) companions: Companions,
     pub(super) optimizer: Optimizer,
     pub(super) rate: LearningRate,
     pub(super) loader: Loader,
@@ -95,7 +99,8 @@ pub struct Trainer {
 
 /// What a run consists of beside its folder.
 struct Parts {
-    model: Gpt,
+    model: Box<dyn Model>,
+    companions: Companions,
     optimizer: Optimizer,
     loader: Loader,
     eval: Option<Eval>,
@@ -114,18 +119,40 @@ impl Parts {
         watch: &mut Watch<'_>,
     ) -> Result<Self> {
         config.validate()?;
+        // The model of the checkpoint, or the one to start from, or a new one for the vocabulary that comes of the data.
+        let folder = match (from, &config.init) {
+            (Some((_, path)), _) => Some(ModelFolder::open(path)?),
+            (None, Some(dir)) => Some(ModelFolder::open(Path::new(dir)).map_err(|e| e.context("--init"))?),
+            (None, None) => None,
+        };
+        let shape = |vocab| match &folder {
+            Some(folder) => Ok(folder.config.clone()),
+            None => config.decoder(vocab),
+        };
         // Once before the data is read, which may take long, and once with the vocabulary that comes of it.
-        let plan = |vocab| MemoryPlan::of(config, &config.gpt(vocab), device.capabilities()).check(device);
-        let vocab = config.vocab.or_else(|| from.and_then(|(checkpoint, _)| vocabulary(checkpoint)));
-        plan(vocab.unwrap_or(1))?;
+        let plan = |model: &DecoderConfig| MemoryPlan::of(config, model, device.capabilities()).check(device);
+        let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
+        plan(&shape(vocab.unwrap_or(1))?)?;
         let kept = from.map(|(_, path)| path).filter(|path| path.join(crate::tokenizer::FILE).exists());
         let kept = kept.map(|path| Tokenizer::from_dir(path)).transpose()?;
         let cache = TokenCache::of(device.settings());
         let config_of_data = TrainConfig { vocab, ..config.clone() };
         let inputs = open_inputs(&config_of_data, kept, cache.as_ref(), watch)?;
-        plan(inputs.vocab)?;
-        let model = Gpt::new(device, config.gpt(inputs.vocab), config.dtype.storage(), config.seed)?;
-        let optimizer = optimizer(&model, config)?;
+        let shape = shape(inputs.vocab)?;
+        plan(&shape)?;
+        let freeze = Freeze::new(&config.freeze)?;
+        let dtype = config.dtype.storage();
+        let model: Box<dyn Model> = match &folder {
+            Some(folder) if from.is_none() => {
+                Box::new(folder.decoder(device, Some(dtype), &freeze).map_err(|e| e.context("--init"))?)
+            }
+            _ => Box::new(Decoder::partly_frozen(device, shape, dtype, config.seed, &freeze)?),
+        };
+        let companions = match &folder {
+            Some(folder) => Companions::of_folder(folder)?,
+            None => Companions::of_tokenizer(inputs.tokenizer.as_ref()),
+        };
+        let optimizer = optimizer(&*model, config)?;
         let tokens =
             [inputs.splits.train.len(), inputs.splits.val.as_ref().map_or(0, crate::data::Tokens::len)];
         let (prompt, opening) = (inputs.prompt()?, inputs.opening());
@@ -138,6 +165,7 @@ impl Parts {
             Loader::new(inputs.splits.train, inputs.vocab, config.batch, config.context, config.grad_accum)?;
         Ok(Self {
             model,
+            companions,
             optimizer,
             loader,
             eval: eval.transpose()?,
@@ -150,20 +178,15 @@ impl Parts {
 }
 
 /// AdamW as GPTs use it: decay on matrices only, clipping, and loss scaling where storage is f16.
-fn optimizer(model: &Gpt, config: &TrainConfig) -> Result<Optimizer> {
+fn optimizer(model: &dyn Model, config: &TrainConfig) -> Result<Optimizer> {
     let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
-    let groups = ParamGroup::gpt(model.params().list(), config.weight_decay);
+    let groups = ParamGroup::gpt(&model.params().trained(), config.weight_decay);
     let mut optimizer = match config.dtype {
         Dtype::F16 => Optimizer::with_loss_scale(rule, groups, LossScale::default())?,
         Dtype::F32 | Dtype::Bf16 => Optimizer::new(rule, groups)?,
     };
     optimizer.clip_grad_norm(config.clip);
     Ok(optimizer)
-}
-
-/// Rows of a checkpoint's table of tokens.
-fn vocabulary(checkpoint: &Checkpoint) -> Option<usize> {
-    checkpoint.model.iter().find(|t| t.name.ends_with("wte.weight"))?.shape.first().copied()
 }
 
 impl Trainer {
@@ -248,6 +271,7 @@ impl Trainer {
         let (elapsed, trained) = last.map_or((0.0, 0), |m| (m.elapsed, m.tokens));
         Ok(Self {
             model: parts.model,
+            companions: parts.companions,
             optimizer: parts.optimizer,
             rate: config.learning_rate(),
             loader: parts.loader,
@@ -314,8 +338,8 @@ impl Trainer {
     }
 
     /// The model as it stands.
-    pub fn model(&self) -> &Gpt {
-        &self.model
+    pub fn model(&self) -> &dyn Model {
+        &*self.model
     }
 
     /// Steps done.
@@ -417,7 +441,7 @@ impl Trainer {
         let device = self.model.params().device();
         RunInfo {
             parameters: self.model.params().count(),
-            vocab: self.model.config.vocab,
+            vocab: self.model.config().vocab,
             known: self.tokenizer.as_ref().map(Tokenizer::vocab_size),
             tokens: self.tokens,
             device: format!("{} ({})", device.capabilities().id, device.capabilities().name),

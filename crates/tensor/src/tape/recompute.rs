@@ -71,6 +71,7 @@ impl Tensor {
             retain: AtomicBool::new(false),
             again,
             given_up,
+            frozen: a.frozen,
         });
         Self::from_parts(memory.storage().clone(), self.layout().clone(), self.dtype(), autograd)
     }

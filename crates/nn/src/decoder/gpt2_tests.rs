@@ -67,11 +67,12 @@ fn every_variant_has_the_logits_loss_and_gradients_of_transformers() {
         }
         assert_eq!(out.iter().filter(|t| t.name.starts_with("grad.")).count(), parameters.len());
         // The configuration survives being written, and names its parameters before there are any.
-        let written = config_json(&gpt.config, DType::F32, 0.0, None);
-        assert_eq!(GptConfig::from_json(&written).unwrap(), gpt.config);
+        let written = gpt.config_json(&FileFacts::default()).unwrap();
+        assert_eq!(DecoderConfig::from_json(&written).unwrap(), gpt.config);
         let made: Vec<_> =
             parameters.iter().map(|p| (p.name().unwrap().to_owned(), p.dims().to_vec())).collect();
-        assert_eq!(gpt.config.tensors().collect::<Vec<_>>(), made);
+        let shapes = shapes::all(&gpt.config).map(|shape| (shape.name, shape.dims));
+        assert_eq!(shapes.collect::<Vec<_>>(), made);
         assert_eq!(gpt.config.parameters(), gpt.params().count());
     }
 }
@@ -89,7 +90,7 @@ fn half_a_model_is_refused_by_the_tensors_that_are_left_over() {
     );
     refused(copy("gelu", |c| c["tie_word_embeddings"] = false.into()).path(), "no tensor lm_head.weight");
     let no_bias = serde_json::json!({ "bias": false });
-    refused(copy("gelu", |c| c["netcl"] = no_bias).path(), "attn.c_attn.bias is not zero");
+    refused(copy("gelu", |c| c["netcl"] = no_bias).path(), "ln_1.bias is not zero");
     refused(
         copy("relu", |c| c["n_inner"] = serde_json::Value::Null).path(),
         "has shape [16, 24], expected [16, 64]",
@@ -113,14 +114,17 @@ fn numbers_that_cannot_be_are_compared_with_the_file_before_anything_is_allocate
     }
     assert_eq!(device.memory().reserved, before);
     // Without a file to compare with, the device's memory is the bound.
-    for change in [|c: &mut GptConfig| c.layers = 2_147_483_647, |c: &mut GptConfig| c.vocab = 2_147_483_647]
+    for change in
+        [|c: &mut DecoderConfig| c.layers = 2_147_483_647, |c: &mut DecoderConfig| c.vocab = 2_147_483_647]
     {
-        let mut config = GptConfig::from_json(&serde_json::json!({
+        let mut config = DecoderConfig::from_json(&serde_json::json!({
             "model_type": "gpt2", "n_layer": 2, "n_head": 64, "n_embd": 16384, "n_positions": 64, "vocab_size": 99,
         }))
         .unwrap();
         change(&mut config);
-        let Err(e) = Gpt::new(&device, config, DType::F32, 0) else { panic!("a model of terabytes is made") };
+        let Err(e) = Decoder::new(&device, config, DType::F32, 0) else {
+            panic!("a model of terabytes is made")
+        };
         assert_eq!(e.kind(), netcl_tensor::ErrorKind::Memory, "{e}");
         assert!(e.message().contains(" available; nothing was allocated"), "{e}");
     }

@@ -1,0 +1,68 @@
+//! Parameters that training leaves as they are, by patterns of their names.
+
+use super::{DecoderConfig, ParamShape, shapes};
+use glob::Pattern;
+use netcl_tensor::{Error, Result};
+
+/// Names of parameters as files have them, with `*` for any text, `?` for any character and `[ab]` for one of some.
+#[derive(Clone, Debug, Default)]
+pub struct Freeze {
+    patterns: Vec<Pattern>,
+}
+
+impl Freeze {
+    /// From patterns such as `model.layers.0.*`.
+    ///
+    /// # Errors
+    /// `Format` for one that is none.
+    pub fn new(patterns: &[String]) -> Result<Self> {
+        let parse = |text: &String| {
+            Pattern::new(text)
+                .map_err(|e| Error::format(format!("--freeze {text}: no pattern of names: {e}")))
+        };
+        Ok(Self { patterns: patterns.iter().map(parse).collect::<Result<_>>()? })
+    }
+
+    /// Elements of the parameters of `config` that it names.
+    pub fn elements(&self, config: &DecoderConfig) -> usize {
+        if self.patterns.is_empty() {
+            return 0;
+        }
+        let hit = |name: &str| self.patterns.iter().any(|pattern| pattern.matches(name));
+        let frozen = |shape: &ParamShape| shape.pieces.iter().all(|(name, _)| hit(name));
+        let named = shapes::all(config).filter(frozen);
+        named.fold(0usize, |sum, shape| sum.saturating_add(shape.count()))
+    }
+
+    /// For each parameter, whether it is frozen.
+    ///
+    /// # Errors
+    /// `Format` for a pattern that names nothing, or a part of what lies in memory as one parameter (queries, keys and values; gate and
+    /// value of an MLP), and when nothing is left to train.
+    pub(super) fn frozen(&self, shapes: &[ParamShape]) -> Result<Vec<bool>> {
+        for pattern in &self.patterns {
+            let names = || shapes.iter().flat_map(|shape| shape.pieces.iter().map(|(name, _)| name.as_str()));
+            if !names().any(|name| pattern.matches(name)) {
+                let near = netcl_device::did_you_mean(pattern.as_str(), names());
+                return Err(Error::format(format!("--freeze {pattern}: no parameter has such a name{near}")));
+            }
+        }
+        let frozen = |shape: &ParamShape| {
+            let hit = |name: &str| self.patterns.iter().any(|pattern| pattern.matches(name));
+            let (in_, out): (Vec<_>, Vec<_>) =
+                shape.pieces.iter().map(|(name, _)| name).partition(|name| hit(name));
+            match (in_.first(), out.first()) {
+                (Some(in_), Some(out)) => Err(Error::format(format!(
+                    "--freeze takes {in_} and not {out}, which are one parameter here: freeze all of {}, or none",
+                    shape.pieces.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+                ))),
+                (found, _) => Ok(found.is_some()),
+            }
+        };
+        let all = shapes.iter().map(frozen).collect::<Result<Vec<_>>>()?;
+        if !all.is_empty() && all.iter().all(|frozen| *frozen) {
+            return Err(Error::format("--freeze names every parameter: nothing is left to train"));
+        }
+        Ok(all)
+    }
+}

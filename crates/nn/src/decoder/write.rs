@@ -1,0 +1,352 @@
+//! [`DecoderConfig`] → `config.json`, so that `transformers` opens what was trained here. What is written reads back as the same model, or
+//! it is an error: a family cannot say everything that another one can.
+
+use super::config::{DecoderConfig, LayerKind, Sizes};
+use super::fields::activation_name;
+use super::rotary::{Rotary, Scaling};
+use netcl_tensor::{DType, Error, Result};
+use serde_json::{Map, Value, json};
+
+/// What a `config.json` says beside the model itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FileFacts {
+    /// Type of the stored weights.
+    pub dtype: Option<DType>,
+    /// Probability of dropping a value in the training that made it.
+    pub dropout: f64,
+    /// Fields that name tokens, such as `eos_token_id`.
+    pub tokens: Map<String, Value>,
+}
+
+/// A number as short as an f32 is written, which reads back as the same f32.
+fn short(x: f32) -> f64 {
+    x.to_string().parse().unwrap_or(f64::from(x))
+}
+
+/// The number y, whole or short where that will do, for which `back(y)` is x.
+fn inverse(x: f32, near: f64, back: impl Fn(f64) -> f32) -> f64 {
+    let candidates = [near.round(), short(near as f32), near];
+    #[allow(clippy::float_cmp)] // reads back as the same bits
+    let same = |y: &f64| back(*y) == x;
+    candidates.into_iter().find(same).unwrap_or(near)
+}
+
+fn put(map: &mut Map<String, Value>, fields: Value) {
+    if let Value::Object(fields) = fields {
+        map.extend(fields);
+    }
+}
+
+impl DecoderConfig {
+    /// Its `config.json`, as `transformers` reads it.
+    ///
+    /// # Errors
+    /// `Unsupported` for a model that the files of its family cannot describe.
+    pub fn to_json(&self, facts: &FileFacts) -> Result<Value> {
+        let mut map = Map::new();
+        put(
+            &mut map,
+            json!({ "architectures": [self.family.architecture], "model_type": self.family.model_type }),
+        );
+        (self.family.write)(self, &mut map);
+        put(
+            &mut map,
+            json!({ "initializer_range": 0.02, "use_cache": true, "attention_dropout": facts.dropout }),
+        );
+        map.extend(facts.tokens.clone());
+        if let Some(dtype) = facts.dtype {
+            let name = match dtype {
+                DType::F16 => "float16",
+                DType::Bf16 => "bfloat16",
+                _ => "float32",
+            };
+            // The second is the name that older versions read.
+            put(&mut map, json!({ "dtype": name, "torch_dtype": name }));
+        }
+        if self.family.model_type == "gpt2" {
+            map.remove("attention_dropout");
+            let dropout = facts.dropout;
+            put(&mut map, json!({ "embd_pdrop": dropout, "attn_pdrop": dropout, "resid_pdrop": dropout }));
+        }
+        let json = Value::Object(map);
+        match Self::from_json(&json) {
+            Ok(same) if same == *self => Ok(json),
+            other => Err(Error::unsupported(format!(
+                "a config.json of {} cannot describe this model: {}",
+                self.family.model_type,
+                other.err().map_or("it would read back as another one".into(), |e| e.to_string())
+            ))),
+        }
+    }
+}
+
+/// `rope_parameters` of a set of angles.
+fn rope(rotary: &Rotary, size: usize) -> Value {
+    let mut map = Map::new();
+    put(&mut map, json!({ "rope_theta": rotary.base }));
+    if rotary.dims != size {
+        // Read back by rounding down.
+        let exact = rotary.dims as f64 / size as f64;
+        let read = (size as f64 * exact) as usize;
+        let part = if read == rotary.dims { exact } else { (rotary.dims as f64 + 0.5) / size as f64 };
+        put(&mut map, json!({ "partial_rotary_factor": part }));
+    }
+    let scaling = match &rotary.scaling {
+        Scaling::None => json!({ "rope_type": "default" }),
+        Scaling::Linear { factor } => json!({ "rope_type": "linear", "factor": factor }),
+        Scaling::Llama3 { factor, low, high, original } => json!({
+            "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
+            "original_max_position_embeddings": whole(*original),
+        }),
+        Scaling::Yarn { factor, fast, slow, original, truncate, magnitude } => json!({
+            "rope_type": "yarn", "factor": factor, "beta_fast": fast, "beta_slow": slow, "truncate": truncate,
+            "original_max_position_embeddings": whole(*original), "attention_factor": magnitude,
+        }),
+        Scaling::LongRope { short, long, original, magnitude } => json!({
+            "rope_type": "longrope", "short_factor": short, "long_factor": long,
+            "original_max_position_embeddings": original, "attention_factor": magnitude,
+        }),
+    };
+    put(&mut map, scaling);
+    map.into()
+}
+
+/// A length, as a whole number where it is one.
+fn whole(length: f64) -> Value {
+    if length.fract() == 0.0 { (length as u64).into() } else { length.into() }
+}
+
+/// What Llama and most others after it have.
+fn base(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    let a = &c.attention;
+    put(
+        map,
+        json!({
+            "vocab_size": c.vocab, "hidden_size": c.width, "intermediate_size": c.mlp.hidden, "num_hidden_layers": c.layers,
+            "num_attention_heads": a.heads, "num_key_value_heads": a.kv_heads, "head_dim": a.size,
+            "max_position_embeddings": c.context, "rms_norm_eps": short(c.norm.eps),
+            "hidden_act": activation_name(c.mlp.activation), "tie_word_embeddings": c.tied,
+        }),
+    );
+    if let Some(rotary) = c.rotary.first() {
+        angles(rotary, a.size, map);
+    }
+}
+
+/// The angles under today's name, and under those that versions before it read.
+fn angles(rotary: &Rotary, size: usize, map: &mut Map<String, Value>) {
+    let parameters = rope(rotary, size);
+    map.insert("rope_theta".into(), rotary.base.into());
+    if rotary.scaling != Scaling::None {
+        map.insert("rope_scaling".into(), parameters.clone());
+    }
+    if let Scaling::LongRope { original, .. } = rotary.scaling {
+        map.insert("original_max_position_embeddings".into(), original.into());
+    }
+    map.insert("rope_parameters".into(), parameters);
+}
+
+/// Whether each layer has a window, as `layer_types`.
+fn layer_types(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    let kind = |kind: LayerKind| if kind.window.is_some() { "sliding_attention" } else { "full_attention" };
+    let types: Vec<&str> = (0..c.layers).map(|i| kind(c.kind(i))).collect();
+    map.insert("layer_types".into(), types.into());
+    map.insert("sliding_window".into(), window(c).into());
+}
+
+fn window(c: &DecoderConfig) -> Option<usize> {
+    c.kinds.iter().find_map(|kind| kind.window)
+}
+
+/// Llama and OLMo 2.
+pub fn llama(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    base(c, map);
+    put(map, json!({ "attention_bias": c.attention.qkv_bias, "mlp_bias": c.mlp.bias }));
+}
+
+/// Mistral and Phi 3.
+pub fn mistral(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    base(c, map);
+    put(map, json!({ "sliding_window": window(c) }));
+    if c.attention.qkv_bias || c.mlp.bias {
+        put(map, json!({ "attention_bias": c.attention.qkv_bias, "mlp_bias": c.mlp.bias }));
+    }
+}
+
+/// Qwen 2 and 3.
+pub fn qwen(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    base(c, map);
+    layer_types(c, map);
+    let from = (0..c.layers).find(|i| c.kind(*i).window.is_some()).unwrap_or(c.layers);
+    put(map, json!({ "use_sliding_window": window(c).is_some(), "max_window_layers": from }));
+    if c.family.model_type != "qwen2" {
+        map.insert("attention_bias".into(), c.attention.qkv_bias.into());
+    }
+}
+
+/// SmolLM 3.
+pub fn smollm3(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    llama(c, map);
+    layer_types(c, map);
+    let turned: Vec<u8> = (0..c.layers).map(|i| u8::from(c.kind(i).rotary.is_some())).collect();
+    put(map, json!({ "use_sliding_window": window(c).is_some(), "no_rope_layers": turned }));
+}
+
+/// What Gemma 2 and 3 share.
+fn gemma(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    base(c, map);
+    map.remove("hidden_act");
+    layer_types(c, map);
+    let scale = |s: f32| inverse(s, 1.0 / f64::from(s).powi(2), |n| (1.0 / n.sqrt()) as f32);
+    put(
+        map,
+        json!({
+            "hidden_activation": activation_name(c.mlp.activation), "attention_bias": c.attention.qkv_bias,
+            "query_pre_attn_scalar": c.attention.scale.map(scale),
+            "attn_logit_softcapping": c.attention.softcap.map(short),
+            "final_logit_softcapping": c.logits_softcap.map(short),
+        }),
+    );
+}
+
+/// Gemma 2.
+pub fn gemma2(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    gemma(c, map);
+}
+
+/// Gemma 3's text model.
+pub fn gemma3(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    gemma(c, map);
+    map.remove("rope_scaling");
+    // Layers with a window turn by angles of their own, also where there is no window.
+    let local = |i: usize| c.kind(i).rotary == Some(1);
+    let types = (0..c.layers).map(|i| if local(i) { "sliding_attention" } else { "full_attention" });
+    map.insert("layer_types".into(), types.collect::<Vec<_>>().into());
+    let [full, sliding] = [0, 1].map(|i| c.rotary.get(i).map(|rotary| rope(rotary, c.attention.size)));
+    put(map, json!({ "rope_parameters": { "full_attention": full, "sliding_attention": sliding } }));
+    if let Some(sliding) = c.rotary.get(1) {
+        map.insert("rope_local_base_freq".into(), sliding.base.into());
+    }
+}
+
+/// Granite.
+pub fn granite(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    llama(c, map);
+    put(
+        map,
+        json!({
+            "embedding_multiplier": short(c.embedding_scale), "residual_multiplier": short(c.residual_scale),
+            "logits_scaling": inverse(c.logits_scale, 1.0 / f64::from(c.logits_scale), |n| 1.0 / n as f32),
+            "attention_multiplier": c.attention.scale.map(short),
+        }),
+    );
+}
+
+/// GPT-NeoX and Pythia.
+pub fn gpt_neox(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    base(c, map);
+    for field in ["num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta"] {
+        map.remove(field);
+    }
+    let rotary = c.rotary.first();
+    put(
+        map,
+        json!({
+            "layer_norm_eps": short(c.norm.eps), "attention_bias": c.attention.qkv_bias,
+            "use_parallel_residual": c.parallel, "rotary_emb_base": rotary.map(|r| r.base),
+            "rotary_pct": rotary.map(|r| r.dims as f64 / c.attention.size as f64),
+        }),
+    );
+}
+
+/// GPT-2. `netcl` holds what that format cannot say.
+pub fn gpt2(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    let inner = (c.mlp.hidden != c.width.saturating_mul(4)).then_some(c.mlp.hidden);
+    put(
+        map,
+        json!({
+            "activation_function": activation_name(c.mlp.activation), "n_layer": c.layers, "n_head": c.attention.heads,
+            "n_embd": c.width, "n_positions": c.context, "n_ctx": c.context, "n_inner": inner, "vocab_size": c.vocab,
+            "layer_norm_epsilon": short(c.norm.eps), "scale_attn_weights": c.attention.scale.is_none(),
+            "scale_attn_by_inverse_layer_idx": c.attention.scale_by_layer, "tie_word_embeddings": c.tied,
+            "netcl": { "bias": c.norm.bias },
+        }),
+    );
+}
+
+/// Sizes in the fields of Llama and most others.
+pub fn llama_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
+    // As Llama 2 has it: two thirds of four times the width, rounded up.
+    let usual = (sizes.width.saturating_mul(8) / 3).div_ceil(64).saturating_mul(64);
+    let hidden = sizes.mlp.unwrap_or(usual);
+    let mut map = Map::new();
+    put(
+        &mut map,
+        json!({
+            "vocab_size": sizes.vocab, "hidden_size": sizes.width, "intermediate_size": hidden,
+            "num_hidden_layers": sizes.layers, "num_attention_heads": sizes.heads,
+            "num_key_value_heads": sizes.kv_heads, "head_dim": sizes.head_size, "max_position_embeddings": sizes.context,
+        }),
+    );
+    optional(sizes, &mut map);
+    Ok(map)
+}
+
+/// Fields that stand there only where they are given.
+fn optional(sizes: &Sizes, map: &mut Map<String, Value>) {
+    if let Some(theta) = sizes.rope_theta {
+        map.insert("rope_theta".into(), theta.into());
+    }
+    if let Some(tied) = sizes.tied {
+        map.insert("tie_word_embeddings".into(), tied.into());
+    }
+}
+
+/// Refuses sizes that a family has not apart from others.
+fn without(family: &str, given: [(&str, bool); 3]) -> Result<()> {
+    match given.iter().find(|(_, given)| *given) {
+        Some((name, _)) => Err(Error::unsupported(format!("models of {family} have no {name} of their own"))),
+        None => Ok(()),
+    }
+}
+
+/// Sizes in GPT-2's fields.
+pub fn gpt2_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
+    let grouped = sizes.kv_heads.is_some_and(|n| n != sizes.heads);
+    let own = sizes.head_size.is_some_and(|n| n.saturating_mul(sizes.heads) != sizes.width);
+    let rotary = ("rotary frequencies", sizes.rope_theta.is_some());
+    without("gpt2", [("number of key and value heads", grouped), ("head size", own), rotary])?;
+    let mut map = Map::new();
+    put(
+        &mut map,
+        json!({
+            "n_layer": sizes.layers, "n_head": sizes.heads, "n_embd": sizes.width, "n_positions": sizes.context,
+            "n_inner": sizes.mlp, "vocab_size": sizes.vocab,
+        }),
+    );
+    optional(sizes, &mut map);
+    Ok(map)
+}
+
+/// Sizes in GPT-NeoX's fields.
+pub fn neox_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
+    let grouped = sizes.kv_heads.is_some_and(|n| n != sizes.heads);
+    let own = sizes.head_size.is_some_and(|n| n.saturating_mul(sizes.heads) != sizes.width);
+    without("gpt_neox", [("number of key and value heads", grouped), ("head size", own), ("", false)])?;
+    let mut map = Map::new();
+    put(
+        &mut map,
+        json!({
+            "vocab_size": sizes.vocab, "hidden_size": sizes.width, "num_hidden_layers": sizes.layers,
+            "intermediate_size": sizes.mlp.unwrap_or(sizes.width.saturating_mul(4)),
+            "num_attention_heads": sizes.heads, "max_position_embeddings": sizes.context,
+        }),
+    );
+    if let Some(theta) = sizes.rope_theta {
+        map.insert("rotary_emb_base".into(), theta.into());
+    }
+    if let Some(tied) = sizes.tied {
+        map.insert("tie_word_embeddings".into(), tied.into());
+    }
+    Ok(map)
+}

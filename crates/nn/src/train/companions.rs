@@ -1,0 +1,62 @@
+//! Files beside a model's weights that training does not change: how text is drawn, special tokens, chat templates, older forms of a
+//! tokenizer. A run that starts from a model hands them on with each checkpoint.
+
+use crate::decoder::ModelFolder;
+use crate::tokenizer::Tokenizer;
+use netcl_tensor::{Error, Result};
+use serde_json::{Map, Value, json};
+
+/// Names of such files, as `transformers` writes them.
+const FILES: [&str; 8] = [
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+];
+/// Fields of `config.json` that name tokens.
+const TOKENS: [&str; 4] = ["bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"];
+/// Larger ones are no such files.
+const LARGEST: u64 = 64 << 20;
+
+/// What the files of a model say beside its weights and shape.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Companions {
+    /// Fields of `config.json` that name tokens.
+    pub(super) tokens: Map<String, Value>,
+    /// Name and content.
+    pub(super) files: Vec<(String, Vec<u8>)>,
+}
+
+impl Companions {
+    /// Those of a model that training starts from, or goes on with.
+    pub(super) fn of_folder(folder: &ModelFolder) -> Result<Self> {
+        let token = |name: &&str| Some((name.to_string(), folder.json.get(name)?.clone()));
+        let tokens = TOKENS.iter().filter_map(token).collect();
+        let mut files = Vec::new();
+        for name in FILES {
+            let path = folder.path.join(name);
+            // Most models lack most of them.
+            let Ok(facts) = std::fs::metadata(&path) else { continue };
+            if facts.is_file() && facts.len() <= LARGEST {
+                let content = std::fs::read(&path).map_err(|e| Error::io("reading", &path, &e))?;
+                files.push((name.to_owned(), content));
+            }
+        }
+        Ok(Self { tokens, files })
+    }
+
+    /// Those of a new model.
+    pub(super) fn of_tokenizer(tokenizer: Option<&Tokenizer>) -> Self {
+        let eos = tokenizer.and_then(Tokenizer::eos);
+        let tokens = ["bos_token_id", "eos_token_id"].map(|name| (name.to_owned(), json!(eos)));
+        let generation = json!({
+            "bos_token_id": eos, "eos_token_id": eos, "do_sample": true, "temperature": 0.8, "top_k": 200,
+        });
+        let text = format!("{generation:#}").into_bytes();
+        Self { tokens: tokens.into_iter().collect(), files: vec![("generation_config.json".into(), text)] }
+    }
+}
