@@ -17,6 +17,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 /// the calling convention of vectors wider than the processor's. `make compile-check` shows those that matter.
 const OPTIONS: &str = "-cl-std=CL1.2 -cl-mad-enable -w";
 
+/// More of them where a program is built again from its own text: the assembler's notes are wanted.
+const RELOAD: &str = "-cl-nv-verbose";
+
 /// What building cost so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct BuildStats {
@@ -28,11 +31,14 @@ pub struct BuildStats {
     pub milliseconds: u64,
 }
 
+/// A program, or nothing while it is being built: who wants it meanwhile waits for its lock, and other programs are built beside it.
+type Slot = Mutex<Option<Program>>;
+
 /// The programs of one device.
 #[derive(Default)]
 pub struct Programs {
     kernels: RwLock<HashMap<u128, Arc<KernelHandle>>>,
-    programs: Mutex<HashMap<u128, Program>>,
+    programs: Mutex<HashMap<u128, Arc<Slot>>>,
     compiled: AtomicU64,
     loaded: AtomicU64,
     micros: AtomicU64,
@@ -73,8 +79,12 @@ impl Programs {
         defines: &[(&'static str, Value)],
     ) -> Result<Program> {
         let key = key_of(kernel, "", defines);
-        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = programs.get(&key) {
+        let slot = {
+            let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(programs.entry(key).or_default())
+        };
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = &*slot {
             return Ok(program.clone());
         }
         let source = assemble(kernel, defines);
@@ -86,7 +96,7 @@ impl Programs {
         let elapsed = started.elapsed();
         self.micros.fetch_add(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         tracing::debug!("built {} in {elapsed:.0?}", kernel.name);
-        programs.insert(key, program.clone());
+        *slot = Some(program.clone());
         Ok(program)
     }
 
@@ -113,7 +123,9 @@ impl Programs {
                 return Ok(program);
             }
             if let Some(binary) = disk.read(&key) {
-                match device.driver().load_binary(&binary, options) {
+                // The driver has a cache of its own, by text and options: those that it was filled with.
+                let verbose = format!("{options} {RELOAD}");
+                match device.driver().load_binary(&binary, if kernel.reload { &verbose } else { options }) {
                     Ok(program) => {
                         self.loaded.fetch_add(1, Ordering::Relaxed);
                         return Ok(program);
@@ -198,7 +210,7 @@ fn reload(device: &Device, program: &Program, options: &str) -> Result<Program> 
     let text = String::from_utf8(driver.binary(program)?)
         .map_err(|_| Error::build("the driver's binary is no PTX text".to_string()))?;
     let text = nvidia::patch(text.trim_end_matches('\0'));
-    let program = driver.load_binary(text.as_bytes(), &format!("{options} -cl-nv-verbose"))?;
+    let program = driver.load_binary(text.as_bytes(), &format!("{options} {RELOAD}"))?;
     match nvidia::complaint(&driver.build_log(&program)?) {
         Some(line) => Err(Error::build(format!("the assembler serialised matrix instructions: {line}"))),
         None => Ok(program),

@@ -19,7 +19,7 @@ mod survey;
 pub use accuracy::{AFFORDABLE, Accuracy, Errors, Gradients};
 pub use bench::{BenchCase, BenchFn, bench};
 pub use case::{Case, CasesFn, Depth, cases};
-pub use examine::{Event, Findings, examine, threads};
+pub use examine::{Event, Findings, Here, Tester, examine, examine_by, threads};
 pub use quick::quick;
 pub use sample::{Input, Layouts, Sample};
 pub use selftest::{Reach, SelfTest, Verdict};

@@ -3,6 +3,7 @@
 mod packages;
 mod shown;
 mod system;
+mod workers;
 
 use crate::context::Context;
 use crate::out;
@@ -10,7 +11,7 @@ use netcl::device::{Capabilities, list};
 use netcl::kernel::tune::{Quarantine, Suspect};
 use netcl::prelude::*;
 use netcl::tensor::ops::OPS;
-use netcl::tensor::suite::{Reach, examine, quick, threads};
+use netcl::tensor::suite::{Reach, examine, examine_by, quick, threads};
 use serde::Serialize;
 use shown::Shown;
 use std::time::Instant;
@@ -38,6 +39,9 @@ pub struct Args {
     /// Threads that build and test side by side, each on a context of its own; as many as cores without it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
+    /// Test ops that stdin names: a part of another doctor
+    #[arg(long, hide = true, requires = "device")]
+    worker: bool,
 }
 
 #[derive(Serialize)]
@@ -69,6 +73,9 @@ struct DeviceReport {
 }
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
+    if let (true, Some(name)) = (args.worker, &args.device) {
+        return workers::serve(&context.open_device(name)?, reach(args));
+    }
     let system = System::look(&context.settings);
     let found = list(&context.settings);
     let all = found.as_deref().unwrap_or_default();
@@ -186,6 +193,10 @@ fn show_device(report: &DeviceReport, quick: bool) -> Result<()> {
     Ok(())
 }
 
+fn reach(args: &Args) -> Reach {
+    if args.all_candidates { Reach::Combinations } else { Reach::Values }
+}
+
 fn self_test(
     device: &Device,
     open: &(dyn Fn() -> Result<Device> + Sync),
@@ -199,8 +210,15 @@ fn self_test(
         out::note(&format!("{} in quarantine are tested again", known.len()));
     }
     let shown = Shown::new(&report.device, args.json, context.live());
-    let reach = if args.all_candidates { Reach::Combinations } else { Reach::Values };
-    let findings = examine(open, OPS, reach, threads, &|event| shown.tell(event))?;
+    let reach = reach(args);
+    let capabilities = device.capabilities();
+    let findings = match workers::wanted(args, capabilities, threads) {
+        true => {
+            let testers = workers::all(&capabilities.id, reach, threads)?;
+            examine_by(testers, OPS, &|event| shown.tell(event))
+        }
+        false => examine(open, OPS, reach, threads, &|event| shown.tell(event))?,
+    };
     shown.end();
     findings.keep(device)?;
     report.ops = findings.ops;

@@ -3,14 +3,28 @@
 use super::prelude::*;
 use netcl_kernel::{Launch, Variants};
 
-/// Keeps rows in registers, for GPUs: limited to 168 of NVIDIA's, so that 384 items fit a compute unit. One group of them leaves
-/// a third of the parts that three groups of 128 do, and took 0.86 of their time on an H200.
-pub static ROWS: Kernel = Kernel::new("norm_rows", include_str!("norm_rows.cl"))
-    .include(&[include_str!("vector16.cl")])
-    // PoCL 3.1 adds up other rows' columns now and then: docs/log.md, "Norms on PoCL". Processors have a kernel of their own.
-    .requires(|device| device.max_group >= ADDERS && !device.is_cpu())
-    .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=168" } else { "" })
-    .tune(&[("VECTORS", &[3, 1, 2, 4]), ("GROUP", &[384, 128, 256]), ("RESIDENT", &[384, 512, 768])]);
+/// Keeps rows in registers, for GPUs: limited to 168 of NVIDIA's, so that 384 items fit a compute unit. Values are those of docs/log.md,
+/// "Norms ask ahead": layer norm's two sums a column leave no registers for larger groups.
+pub static ROWS: Kernel = rows("norm_rows").tune(&[
+    ("VECTORS", &[3, 1, 2, 4]),
+    ("GROUP", &[128, 256, 384]),
+    ("RESIDENT", &[768, 384, 512]),
+    ("ROWS_AHEAD", &[2, 0, 1, 3]),
+]);
+/// The same for root-mean-square norm, with one sum a column.
+pub static RMS_ROWS: Kernel = rows("rms_norm_rows").tune(&[
+    ("VECTORS", &[3, 1, 2, 4]),
+    ("GROUP", &[384, 128, 256]),
+    ("RESIDENT", &[384, 512, 768]),
+    ("ROWS_AHEAD", &[1, 0, 2, 3]),
+]);
+const fn rows(name: &'static str) -> Kernel {
+    Kernel::new(name, include_str!("norm_rows.cl"))
+        .include(&[include_str!("vector16.cl")])
+        // PoCL 3.1 adds up other rows' columns now and then: docs/log.md, "Norms on PoCL". Processors have a kernel of their own.
+        .requires(|device| device.max_group >= ADDERS && !device.is_cpu())
+        .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=168" } else { "" })
+}
 /// Its forward, which needs fewer: five groups.
 static ROWS_FWD: Kernel = Kernel::new("norm_rows_fwd", include_str!("norm_rows.cl"))
     .include(&[include_str!("vector16.cl")])
@@ -38,6 +52,10 @@ pub struct Rows<'a> {
 pub type Gradients = (Tensor, Tensor, Option<Tensor>);
 
 impl Rows<'_> {
+    /// The kernel that keeps rows in registers.
+    fn rows(&self) -> &'static Kernel {
+        if self.center { &ROWS } else { &RMS_ROWS }
+    }
     /// The variant of `job` for these rows, and how it shares them out where it is [`ROWS`], over groups of `group`
     /// items or the tuned number.
     fn choose(
@@ -45,9 +63,10 @@ impl Rows<'_> {
         job: &'static Variants,
         group: Option<usize>,
     ) -> Result<(&'static Kernel, Option<Share>)> {
-        let share = Share::of(self.x, group);
-        let kernel = job.choose_where(self.x.device(), 0, |k| k.name != ROWS.name || share.is_some())?;
-        Ok((kernel, share.filter(|_| kernel.name == ROWS.name)))
+        let rows = self.rows();
+        let share = Share::of(rows, self.x, group);
+        let kernel = job.choose_where(self.x.device(), 0, |k| k.name != rows.name || share.is_some())?;
+        Ok((kernel, share.filter(|_| kernel.name == rows.name)))
     }
     fn start(&self, kernel: &'static Kernel, share: Option<&Share>, entry: &'static str) -> Launch<'static> {
         let launch = kernel.launch(entry).define("DTYPE", self.x.dtype().code());
@@ -93,7 +112,7 @@ impl Rows<'_> {
         let (rows, n) = self.x.shape().rows_cols();
         let (kernel, share) = self.choose(job, None)?;
         let parts = match &share {
-            Some(share) => share.groups(&ROWS, self.x.device(), rows),
+            Some(share) => share.groups(self.rows(), self.x.device(), rows),
             None => blocks(self.x.device(), rows, n),
         };
         let (dx, dgamma) = (self.x.empty_like()?, self.gamma.empty_like()?);
@@ -131,12 +150,12 @@ struct Share {
 
 impl Share {
     /// `None` where rows are not whole vectors, or too long for the registers of a group.
-    fn of(x: &Tensor, group: Option<usize>) -> Option<Self> {
+    fn of(kernel: &'static Kernel, x: &Tensor, group: Option<usize>) -> Option<Self> {
         let (device, (_, n)) = (x.device(), x.shape().rows_cols());
-        let value = |name| Tuning::value(device, &ROWS, 0, name);
+        let value = |name| Tuning::value(device, kernel, 0, name);
         let lanes = 16 / x.dtype().size();
         // No look at tuned values where they have no part: the tuner would try them.
-        if !ROWS.runs_on(device.capabilities()) || n == 0 || !n.is_multiple_of(lanes) {
+        if !kernel.runs_on(device.capabilities()) || n == 0 || !n.is_multiple_of(lanes) {
             return None;
         }
         let vectors = n / lanes;

@@ -9,6 +9,7 @@
  * norm_bwd         dx (PAST 1: plus past); each item adds the terms of dgamma and dbeta of its columns up over all its rows, the group's rows join
  *                  in order and are written once, as slice p of the parts
  * norm_bwd_params  item (i, y) of a group owns 4 columns i and slices y, y + Y, …; the Y sums join in a fixed tree
+ * ROWS_AHEAD rows are asked for before they are loaded (backward, NVIDIA): lines on their way to the last cache take no registers.
  * NVIDIA 1 adds a hardware group's items up by shuffles (sm_70) and rounds to bf16 by one instruction (sm_80), both written in
  * PTX; otherwise local memory and barriers. Sums are float.
  *
@@ -40,6 +41,12 @@
 /* Sums that every item reads; more are first brought to as many. */
 #define FOLDED 16
 #define READ_SUMS (SUMS > FOLDED ? FOLDED : SUMS)
+/* Bytes of a cache line. */
+#define LINE 128
+/* Rows of its own that a group's backward asks for ahead of those that it loads. */
+#ifndef ROWS_AHEAD
+#define ROWS_AHEAD 0
+#endif
 /* Items of a group of norm_bwd_params. */
 #define ADDERS 256
 
@@ -48,6 +55,16 @@ static inline void load_row(uint4 *to, __global const T *p, uint l, bool there) 
 #pragma unroll
   for (uint k = 0; k < K; k++)
     to[k] = there && OWNS(k) ? ((__global const uint4 *)p)[k * ITEMS + l] : (uint4)(0u);
+}
+
+/* Asks for item l's lines of row p to be brought into the last cache: that takes no registers, unlike a row that is loaded ahead. */
+static inline void ask_row(__global const T *p, uint l, bool there) {
+#if NVIDIA && ROWS_AHEAD
+#pragma unroll
+  for (uint k = 0; k < K; k++)
+    if (there && l % (LINE / 16) == 0 && OWNS(k))
+      asm volatile("prefetch.global.L2 [%0];" : : "l"((__global const uint4 *)p + k * ITEMS + l));
+#endif
 }
 
 /* Ends what the compiler knows of v: it would keep the floats of packed vectors where the vectors are half as many registers. */
@@ -202,7 +219,10 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
   uint4 weight[K];
   load_row(weight, gamma, l, true);
   uint4 next_x[K], next_dy[K];
-  float next_m = 0.0f, next_r = 0.0f;
+  float next_r = 0.0f;
+#if CENTER
+  float next_m = 0.0f;
+#endif
 #define LOAD_NEXT(at)                                                                                      \
   {                                                                                                        \
     const bool there = (at) < rows;                                                                        \
@@ -213,8 +233,11 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
   }
 #if CENTER
 #define LOAD_MEAN(at) next_m = there ? mean[at] : 0.0f;
+/* The difference first: x * r - m * r cancels where the mean is many deviations away from 0. */
+#define XHAT(x) (((x) - m) * r)
 #else
 #define LOAD_MEAN(at)
+#define XHAT(x) ((x) * r)
 #endif
   LOAD_NEXT(row)
   for (ulong first = get_group_id(0) * ROWS; first < rows; first += stride, row += stride) {
@@ -224,20 +247,29 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
       xs[k] = next_x[k];
       dys[k] = next_dy[k];
     }
-    const float r = next_r, shift = -next_m * next_r;
+    const float r = next_r;
+#if CENTER
+    const float m = next_m;
+#endif
 #if PAST
     /* Asked for before the sums are made, where that leaves registers: longer rows spilled. */
     uint4 pasts[K];
     if (SUMS == 1) load_row(pasts, past + row * N, l, row < rows);
 #endif
     LOAD_NEXT(row + stride)
+    const ulong later = row + ROWS_AHEAD * stride, latest = later + stride;
+    ask_row(x + latest * N, l, latest < rows);
+    ask_row(dy + latest * N, l, latest < rows);
+#if PAST
+    ask_row(past + later * N, l, later < rows);
+#endif
     FV sum_g = (FV)(0.0f), sum_gx = sum_g;
 #pragma unroll
     for (uint k = 0; k < K; k++) {
       weight[k] = forget(weight[k]);
       const FV g = unpack(dys[k]) * unpack(weight[k]);
       sum_g += g;
-      sum_gx = fma(g, fma(unpack(xs[k]), (FV)(r), (FV)(shift)), sum_gx);
+      sum_gx = fma(g, XHAT(unpack(xs[k])), sum_gx);
     }
     const float2 mean_g = row_sum((float2)(sum_lanes(sum_g), sum_lanes(sum_gx)), s, l) / N;
     __global uint4 *out = (__global uint4 *)(dx + row * N);
@@ -249,7 +281,7 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
       xs[k] = forget(xs[k]);
       dys[k] = forget(dys[k]);
       weight[k] = forget(weight[k]);
-      const FV d = unpack(dys[k]), xhat = fma(unpack(xs[k]), (FV)(r), (FV)(shift));
+      const FV d = unpack(dys[k]), xhat = XHAT(unpack(xs[k]));
       dgamma[k] = fma(d, xhat, dgamma[k]);
 #if CENTER
       dbeta[k] += d;

@@ -9,7 +9,7 @@ static STREAMED: Kernel =
 static PLAIN: Kernel = Kernel::new("rms_norm_plain", include_str!("norm.cl"))
     .requires(|device| !device.is_cpu())
     .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])]);
-pub(super) static VARIANTS: Variants = Variants::new("rms_norm_variant", &[&STREAMED, &norm::ROWS, &PLAIN]);
+pub(super) static VARIANTS: Variants = Variants::new("rms_norm_variant", &[&STREAMED, &norm::RMS_ROWS, &PLAIN]);
 
 /// x `(.., N)`, gamma `(N)` → `(.., N)`. Sums are f32 for every dtype.
 pub fn rms_norm(x: &Tensor, gamma: &Tensor, eps: f32) -> Result<Tensor> {

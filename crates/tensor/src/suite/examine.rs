@@ -1,7 +1,7 @@
 //! The self-test of a whole device: every op in every storage type, on several threads.
 //!
-//! Most of the time goes into compilers, which work on one program at a time. So each thread opens the device for itself: another
-//! context, another queue, other choices being tried.
+//! Most of the time goes into compilers, and some drivers build one program at a time in a process. So each thread opens the device
+//! for itself, with another context, another queue and other choices being tried, or has a process that does ([`Tester`]).
 
 use super::selftest::{Reach, SelfTest, Verdict};
 use super::survey::Owners;
@@ -20,7 +20,7 @@ pub struct Findings {
     /// Cases compared.
     pub cases: usize,
     /// Kernels that were launched.
-    pub kernels: BTreeSet<&'static str>,
+    pub kernels: BTreeSet<String>,
     /// Candidates that were tried beside what the device chooses.
     pub candidates: usize,
     /// Variants that the device could run and that no sample's shapes let it take.
@@ -63,6 +63,42 @@ pub fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(THREADS)
 }
 
+/// One that tests ops, one after the other: in this process, or in another one.
+pub trait Tester: Send {
+    /// Tests op `op` of the list in one storage type; `watch` is called after every case.
+    fn run(&mut self, op: usize, dtype: DType, watch: &dyn Fn()) -> Verdict;
+    /// What it has found that is to be avoided, and what failed the test before its first use.
+    fn avoided(&mut self) -> Vec<Suspect>;
+}
+
+/// A device opened in this process for testing ops.
+pub struct Here {
+    test: SelfTest,
+    ops: &'static [OpEntry],
+}
+
+impl Here {
+    /// Tests `ops` on `device`.
+    ///
+    /// # Errors
+    /// Of an op that does not even get to its launches.
+    pub fn new(device: &Device, ops: &'static [OpEntry], reach: Reach) -> Result<Self> {
+        Ok(Self::sharing(device, ops, reach, &Arc::new(Owners::of(device, ops)?)))
+    }
+    fn sharing(device: &Device, ops: &'static [OpEntry], reach: Reach, owners: &Arc<Owners>) -> Self {
+        Self { test: SelfTest::new(device, reach).sharing(owners), ops }
+    }
+}
+
+impl Tester for Here {
+    fn run(&mut self, op: usize, dtype: DType, watch: &dyn Fn()) -> Verdict {
+        self.ops.get(op).map_or_else(Verdict::default, |op| self.test.run(op, &[dtype], watch))
+    }
+    fn avoided(&mut self) -> Vec<Suspect> {
+        Tuning::of(self.test.device()).quarantine().suspects()
+    }
+}
+
 /// Tests `ops` on as many devices as `open` is asked for, one a thread. `told` hears of every case.
 ///
 /// # Errors
@@ -74,47 +110,58 @@ pub fn examine(
     threads: usize,
     told: &(dyn Fn(Event) + Sync),
 ) -> Result<Findings> {
+    let first = open()?;
+    let owners = Arc::new(Owners::of(&first, ops)?);
+    let mut testers: Vec<Box<dyn Tester>> = vec![Box::new(Here::sharing(&first, ops, reach, &owners))];
+    // One that cannot be opened beside another leaves the work to the others.
+    let more = (1..threads).map_while(|_| open().ok());
+    testers.extend(
+        more.map(|device| -> Box<dyn Tester> { Box::new(Here::sharing(&device, ops, reach, &owners)) }),
+    );
+    Ok(examine_by(testers, ops, told))
+}
+
+/// The same by these testers, side by side.
+pub fn examine_by(
+    testers: Vec<Box<dyn Tester>>,
+    ops: &'static [OpEntry],
+    told: &(dyn Fn(Event) + Sync),
+) -> Findings {
     // Those that take longest stand last in the list: begun first, none is left over to the end.
-    let work: Vec<(&OpEntry, DType)> =
-        ops.iter().rev().flat_map(|op| DType::FLOATS.map(|dtype| (op, dtype))).collect();
+    let work: Vec<(usize, DType)> =
+        (0..ops.len()).rev().flat_map(|op| DType::FLOATS.map(|dtype| (op, dtype))).collect();
     let (next, done, cases) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let (verdicts, avoided) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-    let device = open()?;
-    let owners = Arc::new(Owners::of(&device, ops)?);
-    let first = SelfTest::new(&device, reach).sharing(&owners);
-    let tell = |(op, dtype): (&OpEntry, DType), more| {
+    let tell = |(op, dtype): (usize, DType), more| {
         let cases = cases.fetch_add(more, Ordering::Relaxed) + more;
-        told(Event { op: op.name, dtype, done: done.load(Ordering::Relaxed), all: work.len(), cases });
+        let op = ops[op].name;
+        told(Event { op, dtype, done: done.load(Ordering::Relaxed), all: work.len(), cases });
     };
-    let test = |test: &SelfTest| {
+    let test = |mut tester: Box<dyn Tester>| {
         while let Some(&(op, dtype)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
             tell((op, dtype), 0);
-            let watch = || tell((op, dtype), 1);
-            let verdict = test.run(op, &[dtype], &watch);
+            let verdict = tester.run(op, dtype, &|| tell((op, dtype), 1));
             verdicts.lock().unwrap_or_else(PoisonError::into_inner).push(verdict);
             done.fetch_add(1, Ordering::Relaxed);
             tell((op, dtype), 0);
         }
-        let held = Tuning::of(test.device()).quarantine().suspects();
-        avoided.lock().unwrap_or_else(PoisonError::into_inner).extend(held);
+        avoided.lock().unwrap_or_else(PoisonError::into_inner).extend(tester.avoided());
     };
     let test = &test;
     std::thread::scope(|scope| {
-        for _ in 1..threads.min(work.len()) {
-            // One that cannot be opened beside another leaves the work to the others.
-            if let Ok(device) = open() {
-                let beside = SelfTest::new(&device, reach).sharing(&owners);
-                scope.spawn(move || test(&beside));
-            }
+        let mut testers = testers.into_iter();
+        let own = testers.next();
+        for tester in testers {
+            scope.spawn(move || test(tester));
         }
-        test(&first);
+        own.into_iter().for_each(test);
     });
     let verdicts = verdicts.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut findings = Findings::of(verdicts, ops);
     for suspect in avoided.into_inner().unwrap_or_else(PoisonError::into_inner) {
         add(&mut findings.avoided, suspect);
     }
-    Ok(findings)
+    findings
 }
 
 impl Findings {
@@ -122,7 +169,7 @@ impl Findings {
         let mut out = Self { ops: ops.len(), ..Self::default() };
         let place = |name: &str| ops.iter().position(|op| op.name == name);
         let mut verdicts = verdicts;
-        verdicts.sort_by_key(|v| place(v.op));
+        verdicts.sort_by_key(|v| place(&v.op));
         let mut variants = BTreeSet::new();
         for v in verdicts {
             out.cases += v.cases;
@@ -132,7 +179,7 @@ impl Findings {
             out.failures.extend(v.failure.map(|why| format!("{}: {why}", v.op)));
             v.suspects.into_iter().for_each(|suspect| add(&mut out.suspects, suspect));
         }
-        out.idle = variants.into_iter().filter(|name| !out.kernels.contains(name.as_str())).collect();
+        out.idle = variants.into_iter().filter(|name| !out.kernels.contains(name)).collect();
         out
     }
     /// Keeps what failed out of use on this device, also in later programs.

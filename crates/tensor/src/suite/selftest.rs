@@ -8,6 +8,7 @@ use crate::ops::OpEntry;
 use crate::{DType, Device, Result};
 use netcl_kernel::generate::ELEMENTWISE;
 use netcl_kernel::tune::{Origin, Params, Recording, Suspect, Tuning};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -22,14 +23,14 @@ pub enum Reach {
 }
 
 /// What the self-test of one op found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verdict {
     /// The op.
-    pub op: &'static str,
+    pub op: String,
     /// Cases compared.
     pub cases: usize,
     /// Kernels that were launched.
-    pub kernels: BTreeSet<&'static str>,
+    pub kernels: BTreeSet<String>,
     /// Candidates that were tried beside what the device chooses.
     pub candidates: usize,
     /// Variants that the device can run.
@@ -82,7 +83,7 @@ impl SelfTest {
 
     /// Tests one op in these storage types. `watch` is called after every case.
     pub fn run(&self, op: &OpEntry, dtypes: &[DType], watch: &dyn Fn()) -> Verdict {
-        let mut verdict = Verdict { op: op.name, ..Verdict::default() };
+        let mut verdict = Verdict { op: op.name.into(), ..Verdict::default() };
         let made: Result<Vec<Vec<Case>>> = dtypes.iter().map(|dtype| (op.cases)(*dtype)).collect();
         let cases: Vec<Case> = match made {
             Ok(cases) => cases.into_iter().flatten().collect(),
@@ -119,7 +120,7 @@ impl SelfTest {
                 base.broken = Some(e.message().to_owned());
             }
         }
-        verdict.kernels.extend(base.seen.iter().flat_map(|seen| seen.kernels.keys()));
+        verdict.kernels.extend(base.seen.iter().flat_map(|seen| seen.kernels.keys().map(|k| k.to_string())));
         base
     }
 
@@ -163,7 +164,7 @@ impl SelfTest {
     ) -> Vec<Suspect> {
         let tuning = Tuning::of(&self.device);
         let owned = |op: &str| self.owners.as_ref().is_none_or(|owners| owners.has_job(op, job.name));
-        if base.broken.is_none() && !owned(verdict.op) {
+        if base.broken.is_none() && !owned(&verdict.op) {
             return Vec::new();
         }
         let every = self.reach == Reach::Combinations || base.broken.is_some();
@@ -188,7 +189,7 @@ impl SelfTest {
                 Ok(()) => passed = true,
                 Err(e) => {
                     let name = params.keys().next().cloned().unwrap_or_default();
-                    failed.push(suspect(name, None, &launched, verdict.op, e.message()));
+                    failed.push(suspect(name, None, &launched, &verdict.op, e.message()));
                     continue;
                 }
             }
@@ -208,7 +209,7 @@ impl SelfTest {
     ) -> Vec<Suspect> {
         let tuning = Tuning::of(&self.device);
         let broken = base.broken.is_some();
-        let wanted = self.launching(base, job, seen, verdict.op);
+        let wanted = self.launching(base, job, seen, &verdict.op);
         if wanted.is_empty() {
             return Vec::new();
         }
@@ -227,7 +228,7 @@ impl SelfTest {
             match outcome {
                 Ok(()) => passed = true,
                 Err(e) => {
-                    failed.push(suspect(job.name.into(), Some(params), &launched, verdict.op, e.message()));
+                    failed.push(suspect(job.name.into(), Some(params), &launched, &verdict.op, e.message()));
                     // Which of the others that share its values are wrong too?
                     let more = tuning.candidates(job.name).into_iter().filter(|p| !all.contains(p));
                     all.extend(more.collect::<Vec<_>>());
@@ -274,7 +275,7 @@ impl SelfTest {
         verdict: &mut Verdict,
     ) -> (Vec<Recording>, Result<()>) {
         let tuning = Tuning::of(&self.device);
-        tracing::debug!("{} with {trials:?} in {} cases", verdict.op, wanted.len());
+        tracing::debug!("{} with {trials:?} in {} cases", &verdict.op, wanted.len());
         for (name, bucket, params) in trials {
             tuning.try_out(name, *bucket, Some(params.clone()));
         }
@@ -283,7 +284,7 @@ impl SelfTest {
         for i in wanted {
             let (launched, ended) = self.recorded(&base.cases[*i], base.watch, depth);
             verdict.cases += 1;
-            verdict.kernels.extend(launched.kernels.keys());
+            verdict.kernels.extend(launched.kernels.keys().map(|k| k.to_string()));
             seen[*i] = launched;
             if ended.is_err() {
                 outcome = ended;
