@@ -25,6 +25,10 @@ pub type ExpertMaps<'a> = [&'a Tensor; 2];
 /// `Shape` when C, H, E, K or the axes before the last differ; `DType` when ids are no indices or the others not floats of one type;
 /// `Unsupported` for more than [`MOST_EXPERTS`].
 pub fn experts(x: &Tensor, ids: &Tensor, weights: &Tensor, [gate_up, down]: ExpertMaps<'_>, gate: Gate) -> Result<Tensor> {
+    Experts { gate }.apply([x, ids, weights, gate_up, down])
+}
+
+fn check_sizes([x, ids, weights, gate_up, down]: [&Tensor; 5]) -> Result<()> {
     let op = Experts::NAME;
     check::same_float(op, &[("x", x), ("weights", weights), ("gate_up", gate_up), ("down", down)])?;
     check::indices(op, "ids", ids)?;
@@ -58,7 +62,7 @@ pub fn experts(x: &Tensor, ids: &Tensor, weights: &Tensor, [gate_up, down]: Expe
     if e > MOST_EXPERTS {
         return Err(Error::unsupported(format!("experts: {e} experts, at most {MOST_EXPERTS} are supported")));
     }
-    Experts { gate }.apply([x, ids, weights, gate_up, down])
+    Ok(())
 }
 
 /// See [`experts()`].
@@ -160,7 +164,9 @@ impl Op<5> for Experts {
     const NO_SINGLE_SAMPLE: Option<&'static str> = Some("gate_up holds a gate and a value");
     /// Rows, and gates beside values (P, 2H).
     type Saved = (Dispatch, Tensor);
-    fn forward(&self, [x, ids, weights, gate_up, down]: [&Tensor; 5]) -> Result<(Tensor, Self::Saved)> {
+    fn forward(&self, inputs: [&Tensor; 5]) -> Result<(Tensor, Self::Saved)> {
+        check_sizes(inputs)?;
+        let [x, ids, weights, gate_up, down] = inputs;
         let (x, weights) = (x.contiguous()?, weights.contiguous()?);
         let (gate_up, down) = (gate_up.contiguous()?, down.contiguous()?);
         let dispatch = Dispatch::new(ids, gate_up.dims()[0])?;
@@ -242,7 +248,9 @@ impl Op<5> for Experts {
         far[0] = Input::uniform(&[5, 6], -1e5, 1e5);
         far[2] = Input::uniform(&[5, 2], -1e3, 1e3);
         vec![
-            sample([6, 2, 4, 7, 5]).bench(&[&[4096, 1024], &[4096, 2], &[4096, 2], &[8, 2048, 1024], &[8, 1024, 1024]]),
+            sample([6, 2, 4, 7, 5])
+                .bench(&[&[1024, 256], &[1024, 2], &[1024, 2], &[8, 2048, 256], &[8, 256, 1024]])
+                .bench(&[&[4096, 1024], &[4096, 2], &[4096, 2], &[8, 2048, 1024], &[8, 1024, 1024]]),
             // Whole vectors.
             sample([9, 3, 5, 16, 8]),
             gelu.named("GELU").light(),

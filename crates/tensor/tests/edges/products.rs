@@ -1,6 +1,7 @@
 //! Products of matrices, what is fused with them, and attention.
 
 use super::{Row, Shape, Type, Zeros};
+use netcl_tensor::Tensor;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::balance_loss::balance_loss;
 use netcl_tensor::ops::experts::experts;
@@ -9,7 +10,6 @@ use netcl_tensor::ops::gated::{Gate, gated};
 use netcl_tensor::ops::matmul::{linear, matmul};
 use netcl_tensor::ops::rope::rope;
 use netcl_tensor::ops::route::route;
-use netcl_tensor::Tensor;
 
 pub fn products(z: &Zeros) -> Vec<Row> {
     let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
