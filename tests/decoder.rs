@@ -118,7 +118,7 @@ macro_rules! families {
 }
 
 families! {
-    gpt2 llama llama3 llama_linear mistral qwen2 qwen3 gemma2 gemma3 phi3 olmo2 smollm3 granite gpt_neox gpt_neox_serial
+    gpt2 llama llama3 llama_linear mistral mixtral mixtral_balanced qwen2 qwen3 qwen3_moe qwen3_moe_step gemma2 gemma3 phi3 olmo2 smollm3 granite gpt_neox gpt_neox_serial
 }
 
 #[test]
