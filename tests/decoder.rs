@@ -192,6 +192,16 @@ fn older_files_mean_the_same() {
     fields.insert("rope_theta".into(), theta);
     fields.insert("rope_scaling".into(), angles);
     assert_eq!(DecoderConfig::from_json(&old).unwrap(), DecoderConfig::from_json(&json("llama3")).unwrap());
+    // Which name the number of experts has changes from version to version.
+    for (name, from, to) in
+        [("qwen3_moe", "num_local_experts", "num_experts"), ("mixtral", "num_local_experts", "num_experts")]
+    {
+        let mut old = json(name);
+        let fields = old.as_object_mut().unwrap();
+        let number = fields.remove(from).unwrap();
+        fields.insert(to.into(), number);
+        assert_eq!(DecoderConfig::from_json(&old).unwrap(), DecoderConfig::from_json(&json(name)).unwrap());
+    }
     let mut old = json("gpt_neox");
     let fields = old.as_object_mut().unwrap();
     fields.remove("rope_parameters");

@@ -2,6 +2,8 @@
  *
  * grouped_rows  C[r] = A[row r] W[e]: a, W (E, K, N), or (E, N, K) with B_ALONG_K 1 → c (R, N) T. Tile i of tiles (tiles, 2) is the expert
  *               and the first of at most BM rows of it; groups (column tiles, tiles). Rows of expert E, which has no matrix, become 0.
+ * grouped_few   the same for W along k and a few rows: groups (n / (WG / 32) rounded up, R) of one row and WG / 32 columns, 32 items a
+ *               column, which read 32 VB neighbours together. It waits for the weights alone, which a tile of one row would not.
  * grouped_sums  C[e] = sum over e's rows r of A[row r]^T B[row r]: a (.., M), b (.., N) → c (E, M, N) T; groups (column tiles, row tiles, E).
  *               An expert without rows gets zeros.
  *
@@ -185,4 +187,34 @@ __kernel void grouped_rows(__global const T *restrict a, __global const T *restr
   MULTIPLY
   keep_tile(c, acc, m0, m_end, n0, n, ty, tx);
 }
+
+#if B_ALONG_K
+__kernel void grouped_few(__global const T *restrict a, __global const T *restrict b, __global T *restrict c,
+                          __global const uint *restrict rows, __global const uint *restrict offsets, int experts, int n, int k) {
+  __local float sums[ITEMS];
+  __local int found;
+  const int row = get_group_id(1), l = get_local_id(0), lane = l % 32, column = get_group_id(0) * (ITEMS / 32) + l / 32;
+  if (l == 0) found = experts;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int e = l; e < experts; e += ITEMS)
+    if ((int)offsets[e] <= row && row < (int)offsets[e + 1]) found = e;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  VecB acc = (VecB)(0.0f);
+  if (found < experts && column < n) {
+    a += (long)(GATHER_A ? rows[row] : row) * k;
+    b += ((long)found * n + column) * k;
+    for (int u = lane * VB; u < k; u += 32 * VB) acc = fma(READ_B(a + u), READ_B(b + u), acc);
+  }
+#if VB == 4
+  sums[l] = (acc.x + acc.z) + (acc.y + acc.w);
+#else
+  sums[l] = acc;
+#endif
+  for (int h = 16; h > 0; h /= 2) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (lane < h) sums[l] += sums[l + h];
+  }
+  if (lane == 0 && column < n) ST(c, (long)row * n + column, sums[l]);
+}
+#endif
 #endif

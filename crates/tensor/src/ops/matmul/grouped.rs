@@ -28,6 +28,9 @@ const TILE_COLUMNS: usize = 128;
 const ITEMS: usize = TILE_ROWS * TILE_COLUMNS / 64;
 const TILE_MEMORY: u64 = 26 << 10;
 
+/// Rows that are multiplied one by one on GPUs: what a text that grows by a token asks for.
+const FEW_ROWS: usize = 32;
+
 /// Which rows are whose.
 pub(in crate::ops) struct Groups {
     /// First row of each expert, and of those that are nobody's: u32 (E + 1).
@@ -101,26 +104,33 @@ pub(in crate::ops) fn rows(groups: &Groups, a: Rows<'_>, weights: &Tensor, acros
         return Ok(c);
     }
     let kernel = GROUPED.choose(device, 0)?;
-    let begin = begin(kernel.launch("grouped_rows"), weights, false).define("B_ALONG_K", !across);
+    let tile = kernel.name == TILE.name;
+    let few = tile && !across && groups.rows <= FEW_ROWS;
+    let entry = if few { "grouped_few" } else { "grouped_rows" };
+    let begin = begin(kernel.launch(entry), weights, false).define("B_ALONG_K", !across);
     let begin = begin.define("GATHER_A", a.index.is_some()).flops((2 * groups.rows * n * k) as u64);
     let launch = begin.read(a.lines).read(weights).write(&c);
     let index = |launch: Launch<'static>| match a.index {
         Some(index) => launch.read(index),
         None => launch.read_base(&Unused(&groups.offsets)),
     };
-    let sizes = |launch: Launch<'static>| {
-        launch.scalar(int(groups.experts)).scalar(int(n)).scalar(int(k)).scalar(int(groups.rows))
-    };
-    if kernel.name == TILE.name {
+    let sizes = |launch: Launch<'static>| launch.scalar(int(groups.experts)).scalar(int(n)).scalar(int(k));
+    if tile {
         let along = if across { n } else { k };
-        let launch = index(launch).read(&groups.offsets).read(&groups.tiles);
-        let launch = sizes(launch).define("VA", fours(k)).define("VB", fours(along)).local([ITEMS, 1, 1]);
+        let launch = index(launch).read(&groups.offsets).define("VA", fours(k)).define("VB", fours(along));
+        let launch = launch.local([ITEMS, 1, 1]);
+        if few {
+            sizes(launch).groups3([n.div_ceil(ITEMS / 32), groups.rows, 1]).run()?;
+            return Ok(c);
+        }
+        let launch = sizes(launch.read(&groups.tiles)).scalar(int(groups.rows));
         launch.groups3([n.div_ceil(TILE_COLUMNS), groups.tiles.dims()[0], 1]).run()?;
         return Ok(c);
     }
     let plan = Plan::of_rows(device, groups.experts, [groups.rows, n, k]);
     let launch = index(part(launch, &c, k > plan.kc)?).read(&groups.offsets);
-    plan.blocks(plan.sizes(sizes(launch))).groups3([n.div_ceil(plan.nc), groups.experts + 1, 1]).run()?;
+    let launch = plan.sizes(sizes(launch).scalar(int(groups.rows)));
+    plan.blocks(launch).groups3([n.div_ceil(plan.nc), groups.experts + 1, 1]).run()?;
     Ok(c)
 }
 
