@@ -118,7 +118,7 @@ macro_rules! families {
 }
 
 families! {
-    gpt2 llama llama3 llama_linear mistral qwen2 qwen3 gemma2 gemma3 phi3 olmo2 smollm3 granite gpt_neox gpt_neox_serial
+    gpt2 llama llama3 llama_linear mistral mixtral mixtral_balanced qwen2 qwen3 qwen3_moe qwen3_moe_step gemma2 gemma3 phi3 olmo2 smollm3 granite gpt_neox gpt_neox_serial
 }
 
 #[test]
@@ -192,6 +192,16 @@ fn older_files_mean_the_same() {
     fields.insert("rope_theta".into(), theta);
     fields.insert("rope_scaling".into(), angles);
     assert_eq!(DecoderConfig::from_json(&old).unwrap(), DecoderConfig::from_json(&json("llama3")).unwrap());
+    // Which name the number of experts has changes from version to version.
+    for (name, from, to) in
+        [("qwen3_moe", "num_local_experts", "num_experts"), ("mixtral", "num_local_experts", "num_experts")]
+    {
+        let mut old = json(name);
+        let fields = old.as_object_mut().unwrap();
+        let number = fields.remove(from).unwrap();
+        fields.insert(to.into(), number);
+        assert_eq!(DecoderConfig::from_json(&old).unwrap(), DecoderConfig::from_json(&json(name)).unwrap());
+    }
     let mut old = json("gpt_neox");
     let fields = old.as_object_mut().unwrap();
     fields.remove("rope_parameters");

@@ -322,9 +322,57 @@ def schedules():
     g.save()
 
 
+def mixtures():
+    """Routers and experts as transformers' Mixtral and Qwen3-MoE have them, and their load_balancing_loss_func."""
+    def shares(logits, k, renormalise):
+        p, ids = torch.softmax(logits, -1).topk(k)
+        return (p / p.sum(-1, keepdim=True) if renormalise else p), ids
+
+    g = Goldens("route")
+    for name, shape, k in (("mixtral", (2, 7, 8), 2), ("qwen", (5, 60), 8), ("all", (3, 4), 4), ("one", (3, 5), 1)):
+        for renormalise in (True, False):
+            logits = g.randn(*shape, scale=2.0)
+            ids = shares(logits.double(), k, renormalise)[1].to(torch.int32)
+            g.case(f"{name}_{'shares' if renormalise else 'probabilities'}", lambda logits, ids: shares(logits, k, renormalise)[0],
+                   {"k": k, "renormalise": renormalise}, logits=logits, ids=ids)
+    g.save()
+
+    def balance(logits, k):
+        rows = logits.reshape(-1, logits.shape[-1])
+        p = torch.softmax(rows, -1)
+        chosen = F.one_hot(p.topk(k).indices, rows.shape[-1]).to(p.dtype).sum(1)
+        return rows.shape[-1] * (chosen.mean(0) * p.mean(0)).sum()
+
+    g = Goldens("balance_loss")
+    for name, shape, k, scale in (("layers", (3, 14, 8), 2, 1.0), ("many", (40, 60), 8, 1.0), ("sure", (9, 4), 1, 20.0)):
+        g.case(name, lambda logits: balance(logits, k), {"k": k}, logits=g.randn(*shape, scale=scale))
+    g.save()
+
+    gates = {"silu": F.silu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu}
+
+    def mixed(x, ids, weights, gate_up, down, gate):
+        y = torch.zeros_like(x)
+        for e in range(len(gate_up)):
+            token, slot = torch.where(ids == e)
+            g, u = F.linear(x[token], gate_up[e]).chunk(2, -1)
+            y = y.index_add(0, token, F.linear(gates[gate](g) * u, down[e]) * weights[token, slot, None])
+        return y
+
+    g = Goldens("experts")
+    for name, (n, k, e, c, h), gate in (("mixtral", (14, 2, 4, 12, 10), "silu"), ("odd", (9, 3, 5, 7, 5), "gelu_tanh"),
+                                        ("relu", (5, 2, 3, 8, 4), "relu"), ("one", (1, 1, 2, 4, 3), "silu")):
+        logits = g.randn(n, e)
+        weights, ids = shares(logits, k, True)
+        if name == "mixtral":
+            ids[ids == 2] = 9                            # an expert without tokens, ids of none
+        g.case(name, lambda x, ids, weights, gate_up, down: mixed(x, ids, weights, gate_up, down, gate), {"gate": gate},
+               x=g.randn(n, c), ids=ids.to(torch.int32), weights=weights, gate_up=g.randn(e, 2 * h, c), down=g.randn(e, c, h))
+    g.save()
+
+
 def main():
     torch.set_num_threads(1)                             # one order of summation
-    for fn in (matmul, linear, attention, norms, cross_entropy, pointwise, embedding, optimizers, clip, schedules):
+    for fn in (matmul, linear, attention, norms, cross_entropy, pointwise, embedding, optimizers, clip, schedules, mixtures):
         fn()
     total = sum(p.stat().st_size for p in OUT.glob("*.safetensors"))
     print(f"total {total} bytes, torch {torch.__version__}")

@@ -5,7 +5,9 @@
 
     config.json, model.safetensors   as save_pretrained writes them, with random weights
     expected.safetensors             ids, targets (B,T) int32; logits (B,T,V) and loss (mean cross entropy) and grad.<name>, computed in
-                                     float64 with the eager attention and rounded once to float32
+                                     float64 with the eager attention and rounded once to float32. Where output_router_logits is true
+                                     the loss has the routers' balance loss times router_aux_loss_coef, as a model's own loss has.
+    stacked.safetensors              mixtral_balanced alone: the same weights with experts as they are in memory
 
 Contexts are longer than windows, rotary angles are scaled where a family scales them, biases and norms' weights are random: with the
 zeros and ones of a fresh model a swapped or forgotten one passes.
@@ -45,6 +47,15 @@ FAMILIES = {
     "qwen2": {"model_type": "qwen2", **SQUARE, "tie_word_embeddings": True},
     "qwen3": {"model_type": "qwen3", **LLAMA, "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8}},
+    # Experts: probabilities or shares of the chosen, dense layers among sparse ones by a step or by a list, with a balance loss or without.
+    "mixtral": {"model_type": "mixtral", **SQUARE, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5},
+    "mixtral_balanced": {"model_type": "mixtral", **LLAMA, "num_local_experts": 5, "num_experts_per_tok": 3,
+                         "output_router_logits": True, "router_aux_loss_coef": 0.5},
+    "qwen3_moe": {"model_type": "qwen3_moe", **LLAMA, "num_hidden_layers": 3, "num_experts": 6, "num_experts_per_tok": 2,
+                  "moe_intermediate_size": 20, "norm_topk_prob": True, "mlp_only_layers": [1], "output_router_logits": True,
+                  "router_aux_loss_coef": 0.25},
+    "qwen3_moe_step": {"model_type": "qwen3_moe", **LLAMA, "num_hidden_layers": 4, "num_experts": 4, "num_experts_per_tok": 3,
+                       "moe_intermediate_size": 12, "decoder_sparse_step": 2, "attention_bias": True, "tie_word_embeddings": True},
     "gemma2": {"model_type": "gemma2", **LLAMA, "sliding_window": 5, "layer_types": WINDOWS, "query_pre_attn_scalar": 16,
                "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
     "gemma3": {"model_type": "gemma3_text", **LLAMA, "sliding_window": 5, "layer_types": WINDOWS, "query_pre_attn_scalar": 16},
@@ -71,7 +82,7 @@ def build(fields, seed):
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     config._attn_implementation = "eager"
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager").eval()
     with torch.no_grad():
         for name, p in sorted(model.named_parameters()):
             if p.dim() == 1:
@@ -80,6 +91,24 @@ def build(fields, seed):
             else:
                 p.copy_(torch.randn(p.shape) * 0.25)
     return model
+
+
+def gradients(model, saved):
+    """By the names of the file, which has each expert's matrices apart and GPT-NeoX's head under its old name."""
+    folder, parts = ("block_sparse_moe", "w1 w3 w2") if model.config.model_type == "mixtral" else ("mlp", "gate_proj up_proj down_proj")
+    gate, up, down = parts.split()
+    for name, p in model.named_parameters():
+        if name in saved:
+            yield name, p.grad
+        elif ".experts." in name:
+            place = name.rsplit(".", 1)[0].replace(".mlp.", f".{folder}.")
+            for e, grad in enumerate(p.grad):
+                pieces = zip((gate, up), grad.chunk(2)) if name.endswith("gate_up_proj") else [(down, grad)]
+                yield from ((f"{place}.{e}.{map}.weight", piece) for map, piece in pieces)
+        elif name.endswith("mlp.gate.weight"):
+            yield name.replace(".mlp.", f".{folder}."), p.grad
+        else:
+            yield "embed_out.weight", p.grad
 
 
 def main(names):
@@ -96,15 +125,19 @@ def main(names):
         generator = torch.Generator().manual_seed(seed)
         ids = torch.randint(0, 48, (BATCH, TOKENS), generator=generator)
         targets = torch.randint(0, 48, (BATCH, TOKENS), generator=generator)
-        logits = exact(input_ids=ids, use_cache=False).logits
+        result = exact(input_ids=ids, use_cache=False)
+        logits = result.logits
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        if getattr(exact.config, "output_router_logits", False):
+            loss = loss + exact.config.router_aux_loss_coef * result.aux_loss
         loss.backward()
         out = {"ids": ids.int(), "targets": targets.int(), "logits": logits.float(), "loss": loss.float()}
         saved = load_file(folder / "model.safetensors")
-        for parameter, p in exact.named_parameters():
-            # GPT-NeoX's head is saved under its old name.
-            out["grad." + (parameter if parameter in saved else "embed_out.weight")] = p.grad.float()
+        out |= {f"grad.{parameter}": grad.float() for parameter, grad in gradients(exact, saved)}
+        assert {key[5:] for key in out if key.startswith("grad.")} == set(saved), name
         write(folder / "expected.safetensors", out, {"about": json.dumps({"transformers": __import__("transformers").__version__})})
+        if name == "mixtral_balanced":
+            write(folder / "stacked.safetensors", {n: p.float() for n, p in exact.named_parameters()}, {"format": "pt"})
         size = sum(f.stat().st_size for f in folder.iterdir())
         print(f"{name}: loss {loss.item():.4f}, {size // 1024} KiB")
 

@@ -305,6 +305,48 @@ def rotary():
         case(f"rope/{v}", "rope::Rope", rope, [x, angles.cos(), angles.sin()], [random("rope_dy", 1, 2, 10)], grads=[0], wide=abs(v) != MAX)
 
 
+def mixtures():
+    """Ids are those of the largest logits: PyTorch's of probabilities that are all NaN, or equal, may be any."""
+    some = rows(6)[:len(SPECIAL)]
+
+    def route(x, k, renormalise):
+        ids = x.topk(k).indices
+        p = torch.softmax(x, -1).gather(-1, ids)
+        return (p / p.sum(-1, keepdim=True) if renormalise else p), ids
+
+    for renormalise in (True, False):
+        case(f"route/{renormalise}", "route::Route", lambda x: route(x, 2, renormalise), [some], [random("route_dy", len(SPECIAL), 2)],
+             k=2, renormalise=renormalise)
+    dy = torch.tensor([[NAN, 1.0], [INF, 1.0], [1.0, -INF], [0.0, -0.0], [MAX, 1.0]])
+    case("route/gradient", "route::Route", lambda x: route(x, 2, False), [random("route", 5, 6)], [dy], k=2, renormalise=False, wide=False)
+
+    def balance(x, k):
+        chosen = F.one_hot(x.topk(k).indices, x.shape[-1]).float().sum(1)
+        return x.shape[-1] * (chosen.mean(0) * torch.softmax(x, -1).mean(0)).sum()
+
+    for v in SPECIAL:
+        x = random("balance", 5, 6)
+        x[2, 1] = v
+        case(f"balance_loss/{v}", "balance_loss::BalanceLoss", lambda x: balance(x, 2), [x], k=2)
+
+    def mixed(x, ids, weights, gate_up, down):
+        y = []
+        for row, slots, shares in zip(x, ids, weights):
+            gates = [(gate_up[e] @ row).chunk(2) for e in slots]
+            y.append(sum(w * (down[e] @ (F.silu(g) * u)) for w, e, (g, u) in zip(shares, slots, gates)))
+        return torch.stack(y)
+
+    shapes = [(4, 6), None, (4, 2), (3, 10, 6), (3, 6, 5)]
+    for v in (NAN, INF, -INF, -0.0, SUB):
+        for i in (0, 2, 3, 4):
+            given = [random(f"experts{j}", *shape) if shape else None for j, shape in enumerate(shapes)]
+            given[1] = torch.tensor([[0, 2], [2, 1], [1, 0], [2, 0]], dtype=torch.int32)
+            given[i][(1,) * given[i].dim()] = v
+            # The gradient of a weight is taken before its expert's map back, or behind it: infinities meet elsewhere.
+            attrs = {"gradient": False} if v in (INF, -INF) else {}
+            case(f"experts/{v}_{i}", "experts::Experts", mixed, given, [random("experts_dy", 4, 6)], **attrs)
+
+
 def attentions():
     T, D = 5, 8
 
@@ -376,7 +418,7 @@ def optimizers():
 def main():
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    for fn in (unary, binary, views, reductions, softmaxes, losses, norms, products, gates, rotary, attentions, optimizers):
+    for fn in (unary, binary, views, reductions, softmaxes, losses, norms, products, gates, rotary, mixtures, attentions, optimizers):
         fn()
     write(OUT / "special_values.safetensors", TENSORS, META)
     print(f"{len(META)} cases, torch {torch.__version__}")

@@ -15,6 +15,7 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
     attention     [B,H,T,D]     causal (true), kv_heads (H), memory BTHD, QKV (parts of one product's result) or BHTD; backend default,
                                 cudnn, flash, efficient or math; the reply's names the one it took
     layer_norm, rms_norm, softmax, log_softmax [rows,cols]; cross_entropy [rows,vocab]; embedding [vocab,width,ids]
+    experts [tokens,slots,experts,width,hidden] gated by SiLU, a loop over the experts as in transformers
     gelu (approximate none or tanh), exp, tanh, sigmoid, relu, silu; add, mul, copy; any shape
     transpose [rows,cols]       a transposed copy;   sum [rows,cols] over the last axis;   adamw [parameters], fused
     train                       layers, heads, width, context, batch, vocab; clip (1.0), compile (false), tied head, fused
@@ -200,6 +201,24 @@ def embedding(r):
     return by_pass(r, lambda grad: [r.randn(vocab, width, grad=grad)], lambda w: F.embedding(ids, w))
 
 
+def experts(r):
+    n, k, e, c, h = need(r.shape, 5, "[tokens,slots,experts,width,hidden]")
+    ids = r.randint(e, n, k)
+
+    def make(grad):
+        return [r.randn(*shape, grad=grad) for shape in ((n, c), (n, k), (e, 2 * h, c), (e, c, h))]
+
+    def fn(x, weights, gate_up, down):
+        y = torch.zeros_like(x)
+        for i in range(e):
+            token, slot = torch.where(ids == i)
+            g, u = F.linear(x[token], gate_up[i]).chunk(2, -1)
+            rows = F.linear(F.silu(g) * u, down[i]) * weights[token, slot, None]
+            y = y.index_add(0, token, rows)
+        return y
+    return by_pass(r, make, fn)
+
+
 def into(fn, count):
     """Element-wise over `count` inputs into an output that exists: what the arithmetic costs without an allocation."""
     def build(r):
@@ -315,7 +334,7 @@ def train(r):
 
 OPS = {"gemm": gemm, "attention": attention, "layer_norm": layer_norm, "rms_norm": rms_norm, "gelu": gelu, "copy": copy,
        "softmax": rowwise(lambda x: F.softmax(x, -1)), "log_softmax": rowwise(lambda x: F.log_softmax(x, -1)),
-       "sum": rowwise(lambda x: x.sum(-1)), "cross_entropy": cross_entropy, "embedding": embedding, "adamw": adamw,
+       "sum": rowwise(lambda x: x.sum(-1)), "cross_entropy": cross_entropy, "embedding": embedding, "adamw": adamw, "experts": experts,
        "transpose": transpose, "add": into(torch.add, 2), "mul": into(torch.mul, 2), "train": train}
 OPS |= {name: unary(fn) for name, fn in UNARY.items()}
 
@@ -477,7 +496,7 @@ def selftest():
     """Every op and pass on each device here, small; and that bad requests get an error, not a crash."""
     peer = Peer()
     assert peer.hello()["torch"]
-    shapes = {"gemm": [16, 24, 8], "attention": [2, 4, 16, 8], "embedding": [50, 8, 20], "adamw": [1000], "add": [64, 3]}
+    shapes = {"gemm": [16, 24, 8], "attention": [2, 4, 16, 8], "embedding": [50, 8, 20], "experts": [9, 2, 3, 8, 6], "adamw": [1000], "add": [64, 3]}
     count = 0
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for op in OPS:

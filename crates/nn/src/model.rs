@@ -20,7 +20,8 @@ pub trait Model: Send + Sync {
     /// `Shape` when T is longer than the context.
     fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor>;
 
-    /// Mean cross entropy of `targets (B, T)` after `ids (B, T)`, in nats a token: a scalar.
+    /// Mean cross entropy of `targets (B, T)` after `ids (B, T)`, in nats a token: a scalar. Where gradients are recorded, a mixture of
+    /// experts adds its balance loss, if its configuration says so.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).

@@ -21,7 +21,7 @@ mod tests;
 pub use accumulate::accumulate_in_place;
 use collect::{Shared, keep};
 use recompute::Again;
-pub use recompute::checkpoint;
+pub use recompute::{checkpoint, checkpoint_all};
 pub use rollback::Rollback;
 use saved::{Form, Saved, described};
 

@@ -6,6 +6,7 @@
 
 use netcl_tensor::ops::attention::AttentionOptions;
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, Reduction};
+use netcl_tensor::ops::gated::Gate;
 use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device, Tensor, ops};
 use safetensors::SafeTensors;
@@ -112,6 +113,9 @@ impl Case<'_> {
     }
     fn f32(&self, name: &str) -> f32 {
         self.attributes[name].as_f64().unwrap_or_else(|| panic!("{}: no number {name}", self.name)) as f32
+    }
+    fn size(&self, name: &str) -> usize {
+        self.attributes[name].as_u64().unwrap_or_else(|| panic!("{}: no size {name}", self.name)) as usize
     }
     fn flag(&self, name: &str) -> bool {
         self.attributes[name].as_bool().unwrap_or_else(|| panic!("{}: no flag {name}", self.name))
@@ -237,6 +241,40 @@ fn matmul() {
                 if turn { x.transpose(-2, -1) } else { Ok(x.clone()) }
             };
             ops::matmul::matmul(&turned("a", c.flag("ta"))?, &turned("b", c.flag("tb"))?)
+        },
+    );
+}
+
+#[test]
+fn route() {
+    Goldens::open("route").check(
+        |_| 2e-6,
+        |c| {
+            let (weights, ids) = ops::route::route(c.input("logits"), c.size("k"), c.flag("renormalise"))?;
+            assert_eq!(ids.to_u32()?, c.input("ids").to_u32()?, "{}", c.name);
+            Ok(weights)
+        },
+    );
+}
+
+#[test]
+fn balance_loss() {
+    Goldens::open("balance_loss")
+        .check(|_| 2e-6, |c| ops::balance_loss::balance_loss(c.input("logits"), c.size("k")));
+}
+
+#[test]
+fn experts() {
+    Goldens::open("experts").check(
+        |_| 5e-6,
+        |c| {
+            let gate = match c.text("gate") {
+                "silu" => Gate::Silu,
+                "relu" => Gate::Relu,
+                _ => Gate::GeluTanh,
+            };
+            let maps = [c.input("gate_up"), c.input("down")];
+            ops::experts::experts(c.input("x"), c.input("ids"), c.input("weights"), maps, gate)
         },
     );
 }

@@ -154,6 +154,11 @@ fn request(name: &str, shapes: &[Vec<usize>]) -> Option<Value> {
             let ids: usize = shapes.get(1)?.iter().product();
             json!({ "op": name, "shape": [first.first()?, first.get(1)?, ids] })
         }
+        "experts" => {
+            let [_, ids, _, gate_up, down] = shapes else { return None };
+            let sizes = [first.first()?, ids.last()?, gate_up.first()?, first.last()?, down.last()?];
+            json!({ "op": name, "shape": sizes })
+        }
         "attention" if first.len() == 4 => json!({ "op": name, "shape": first }),
         _ => return None,
     })
@@ -170,6 +175,8 @@ mod tests {
         let shape = |name, shapes: &[Vec<usize>]| request(name, shapes).map(|r| r["shape"].clone());
         assert_eq!(shape("layer_norm", &[vec![2, 3, 8], vec![8]]), Some(json!([6, 8])));
         assert_eq!(shape("embedding", &[vec![50, 8], vec![4, 5]]), Some(json!([50, 8, 20])));
+        let experts = [vec![9, 8], vec![9, 2], vec![9, 2], vec![3, 12, 8], vec![3, 8, 6]];
+        assert_eq!(shape("experts", &experts), Some(json!([9, 2, 3, 8, 6])));
         assert_eq!(shape("exp", &[vec![4, 5]]), Some(json!([4, 5])));
         assert_eq!(shape("unknown", &[vec![4]]), None);
     }

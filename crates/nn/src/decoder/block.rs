@@ -3,6 +3,7 @@
 use super::config::{
     Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, QkNorm,
 };
+use super::mixture::Mixture;
 use super::shapes::packed_name;
 use crate::config::Recompute;
 use crate::layers::{Mode, dropout, in_layer};
@@ -257,13 +258,20 @@ impl Mlp {
     }
 }
 
+/// What a block has behind its attention.
+#[derive(Clone)]
+enum Feed {
+    Dense(Mlp),
+    Sparse(Mixture),
+}
+
 /// One block.
 #[derive(Clone)]
 pub(super) struct Block {
     pre: Option<[Norm; 2]>,
     post: Option<[Norm; 2]>,
     attention: Attention,
-    mlp: Mlp,
+    feed: Feed,
     parallel: bool,
     residual_scale: f32,
 }
@@ -296,31 +304,53 @@ impl Block {
                 index,
                 site,
             },
-            mlp: Mlp {
-                up: map(&packed_name(names.up, "gate_up_proj"), config.mlp.bias)?,
-                down: map(names.down, config.mlp.bias)?,
-                config: config.mlp,
-                site: site + 3,
+            feed: match Mixture::new(params, config, (index, &place), site + 3)? {
+                Some(mixture) => Feed::Sparse(mixture),
+                None => Feed::Dense(Mlp {
+                    up: map(&packed_name(names.up, "gate_up_proj"), config.mlp.bias)?,
+                    down: map(names.down, config.mlp.bias)?,
+                    config: config.mlp,
+                    site: site + 3,
+                }),
             },
             parallel: config.parallel,
             residual_scale: config.residual_scale,
         })
     }
 
-    /// x `(B, T, C)` → `(B, T, C)`.
-    pub(super) fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+    /// Whether its MLP is a mixture of experts.
+    pub(super) fn is_sparse(&self) -> bool {
+        matches!(self.feed, Feed::Sparse(_))
+    }
+
+    /// x `(B, T, C)` → `(B, T, C)`, and of a mixture of experts the router's logits (B, T, E).
+    pub(super) fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<(Tensor, Option<Tensor>)> {
         let mode = pass.mode;
-        if let (true, Some([first, second])) = (self.parallel, &self.pre) {
-            let attended = self.add(x, &self.attention.heads(&first.forward(x)?, pass)?, 0, mode)?;
-            return self.add(&attended, &self.mlp.hidden(&second.forward(x)?, mode)?, 1, mode);
+        if let (true, Some([first, second]), Feed::Dense(mlp)) = (self.parallel, &self.pre, &self.feed) {
+            let attended = self.attended(x, &first.forward(x)?, pass)?;
+            let hidden = mlp.hidden(&second.forward(x)?, mode)?;
+            return Ok((self.add(&attended, &hidden, (1, &mlp.down, mlp.site), mode)?, None));
         }
         let (x, h) = self.before(0, x, mode)?;
-        let x = self.add(&x, &self.attention.heads(&h, pass)?, 0, mode)?;
+        let x = self.attended(&x, &h, pass)?;
         let (x, h) = self.before(1, &x, mode)?;
-        if let Some(y) = self.plain(mode).then(|| self.mlp.fused(&x, &h, mode)).flatten() {
-            return y;
+        let mlp = match &self.feed {
+            Feed::Dense(mlp) => mlp,
+            Feed::Sparse(mixture) => {
+                let (y, logits) = mixture.forward(&h)?;
+                return Ok((self.join(&x, y, (1, mixture.site), mode)?, Some(logits)));
+            }
+        };
+        if let Some(y) = self.plain(mode).then(|| mlp.fused(&x, &h, mode)).flatten() {
+            return Ok((y?, None));
         }
-        self.add(&x, &self.mlp.hidden(&h, mode)?, 1, mode)
+        Ok((self.add(&x, &mlp.hidden(&h, mode)?, (1, &mlp.down, mlp.site), mode)?, None))
+    }
+
+    /// The residual stream behind attention, which reads `h`.
+    fn attended(&self, residual: &Tensor, h: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        let attention = &self.attention;
+        self.add(residual, &attention.heads(h, pass)?, (0, &attention.out, attention.site + 1), pass.mode)
     }
 
     /// Whether nothing comes between a part's last map and the residual stream.
@@ -339,15 +369,27 @@ impl Block {
     }
 
     /// Adds what a part's last map makes of `y` to the residual stream, in one launch where nothing comes between.
-    fn add(&self, residual: &Tensor, y: &Tensor, part: usize, mode: Mode<'_>) -> Result<Tensor> {
-        let (map, site) = match part {
-            0 => (&self.attention.out, self.attention.site + 1),
-            _ => (&self.mlp.down, self.mlp.site),
-        };
-        if self.plain(mode) {
-            return map.forward_add(residual, y);
+    fn add(
+        &self,
+        residual: &Tensor,
+        y: &Tensor,
+        (part, map, site): (usize, &Projection, u64),
+        mode: Mode<'_>,
+    ) -> Result<Tensor> {
+        match self.plain(mode) {
+            true => map.forward_add(residual, y),
+            false => self.join(residual, map.forward(y)?, (part, site), mode),
         }
-        let mut y = map.forward(y)?;
+    }
+
+    /// Adds a part's result to the residual stream.
+    fn join(
+        &self,
+        residual: &Tensor,
+        mut y: Tensor,
+        (part, site): (usize, u64),
+        mode: Mode<'_>,
+    ) -> Result<Tensor> {
         if let Some(norms) = &self.post {
             y = norms[part].forward(&y)?;
         }

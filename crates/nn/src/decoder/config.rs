@@ -5,6 +5,7 @@ use super::fields::Fields;
 use super::rotary::Rotary;
 use netcl_device::{available_memory, human};
 use netcl_tensor::ops::gated::Gate;
+use netcl_tensor::ops::route::MOST_EXPERTS;
 use netcl_tensor::{DType, Device, Error, Result, Tensor};
 
 /// Heads are at most this wide: the attention kernels keep one head's row in registers or local memory.
@@ -132,6 +133,26 @@ pub struct MlpConfig {
     pub gated: bool,
     /// Whether its maps have biases.
     pub bias: bool,
+    /// The experts that sparse layers have in its place.
+    pub moe: Option<MoeConfig>,
+}
+
+/// A sparse mixture of experts (Shazeer et al. 2017): gated MLPs of which a router chooses a few for each token. They have the
+/// activation of the dense one and no biases.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MoeConfig {
+    /// Number of experts E.
+    pub experts: usize,
+    /// Experts that a token goes through.
+    pub top_k: usize,
+    /// Width of an expert's hidden layer.
+    pub hidden: usize,
+    /// A token's weights are the router's probabilities over their sum, so that they add up to 1.
+    pub renormalise: bool,
+    /// Whether training adds the balance loss (Fedus et al. 2021) of all routers (`output_router_logits`).
+    pub balance: bool,
+    /// Its factor (`router_aux_loss_coef`).
+    pub balance_factor: f32,
 }
 
 /// The function between the maps of a feed-forward part.
@@ -194,6 +215,8 @@ pub struct LayerKind {
     pub window: Option<usize>,
     /// Which set of rotary frequencies; `None` for no positions in this layer.
     pub rotary: Option<usize>,
+    /// Whether its MLP is the mixture of experts.
+    pub sparse: bool,
 }
 
 /// Sizes of a decoder. Everything else is as its family has it.
@@ -313,6 +336,7 @@ impl DecoderConfig {
         if self.mlp.gated && self.mlp.activation.gate().is_none() {
             return Err(Error::unsupported("a gated MLP with tanh; SiLU, GELU and ReLU are supported"));
         }
+        self.check_experts()?;
         for (i, layer) in self.kinds.iter().enumerate() {
             let Some(set) = layer.rotary else { continue };
             let dims = self.rotary.get(set).map_or(0, |rotary| rotary.dims);
@@ -321,6 +345,34 @@ impl DecoderConfig {
                     "layer {i} turns {dims} elements of heads of {size}, expected an even number up to {size}"
                 )));
             }
+        }
+        Ok(())
+    }
+
+    fn check_experts(&self) -> Result<()> {
+        let Some(moe) = &self.mlp.moe else {
+            return match self.kinds.iter().any(|kind| kind.sparse) {
+                true => Err(Error::shape("sparse layers without experts, expected a mixture of them")),
+                false => Ok(()),
+            };
+        };
+        let sizes = [
+            ("number of experts", moe.experts, MOST_EXPERTS),
+            ("number of experts a token", moe.top_k, moe.experts),
+            ("width of an expert's MLP", moe.hidden, MAX_SIZE),
+        ];
+        if let Some((name, size, most)) = sizes.iter().find(|(_, n, most)| !(1..=*most).contains(n)) {
+            return Err(Error::shape(format!("the {name} is {size}, expected 1 to {most}")));
+        }
+        if !self.mlp.gated || self.mlp.bias || self.parallel || self.family.names.experts.is_none() {
+            return Err(Error::unsupported(format!(
+                "experts in a {} model of this kind; supported are gated ones without biases, in blocks whose parts follow one another, \
+                 in families that have them",
+                self.family.model_type
+            )));
+        }
+        if !moe.balance_factor.is_finite() {
+            return Err(Error::shape(format!("the balance loss has the factor {}", moe.balance_factor)));
         }
         Ok(())
     }
@@ -347,7 +399,7 @@ impl DecoderConfig {
     }
 
     /// The sum of something over all layers, each of which depends on its kind alone. Saturates.
-    pub(super) fn over_layers(&self, of: impl Fn(usize) -> usize) -> usize {
+    pub(crate) fn over_layers(&self, of: impl Fn(usize) -> usize) -> usize {
         let period = self.kinds.len().clamp(1, self.layers.max(1));
         let sum = |n: usize| (0..n).fold(0usize, |sum, i| sum.saturating_add(of(i)));
         let (whole, rest) = (self.layers / period, self.layers % period);
@@ -363,27 +415,35 @@ impl DecoderConfig {
         blocks.saturating_add(count(super::shapes::outside(self)))
     }
 
-    /// Weights of a block's matrix products.
-    pub(super) fn block_weights(&self) -> f64 {
+    /// Weights that a token meets in the matrix products of a block of this kind: of experts those that are chosen for it.
+    pub(super) fn block_weights(&self, kind: LayerKind) -> f64 {
         let a = &self.attention;
         let (c, mlp) = (self.width as f64, self.mlp.hidden as f64);
         let projections = c * ((2 * a.heads + 2 * a.kv_heads) as f64 * a.size as f64);
-        projections + if self.mlp.gated { 3.0 } else { 2.0 } * c * mlp
+        let maps = if self.mlp.gated { 3.0 } else { 2.0 };
+        projections
+            + match self.mlp.moe.filter(|_| kind.sparse) {
+                Some(moe) => c * (moe.experts as f64 + maps * moe.top_k as f64 * moe.hidden as f64),
+                None => maps * c * mlp,
+            }
     }
 
     /// Floating-point operations of one training step on `tokens` tokens in sequences of `t`: 6 per weight of a matrix product, and
     /// attention's products counted causal (half of all pairs) and within windows.
     pub fn flops(&self, tokens: usize, t: usize) -> f64 {
         let a = &self.attention;
-        let weights = self.layers as f64 * self.block_weights() + self.vocab as f64 * self.width as f64;
         // A query at position i sees min(i + 1, window) keys; of all of them half, by the usual count.
         let seen = |window: Option<usize>| match window.filter(|w| *w < t) {
             Some(w) => w as f64 * (1.0 - 0.5 * w as f64 / t as f64),
             None => t as f64 / 2.0,
         };
         let period = self.kinds.len().max(1);
-        let share = self.kinds.iter().map(|kind| seen(kind.window)).sum::<f64>() / period as f64;
-        let pairs = if self.kinds.is_empty() { seen(None) } else { share } * self.layers as f64;
+        let mean = |of: &dyn Fn(LayerKind) -> f64| {
+            (0..period).map(|i| of(self.kind(i))).sum::<f64>() / period as f64
+        };
+        let layers = self.layers as f64;
+        let weights = layers * mean(&|kind| self.block_weights(kind)) + self.vocab as f64 * self.width as f64;
+        let pairs = layers * mean(&|kind| seen(kind.window));
         tokens as f64 * (6.0 * weights + 12.0 * pairs * (a.heads * a.size) as f64)
     }
 }

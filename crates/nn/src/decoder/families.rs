@@ -73,6 +73,8 @@ pub struct Names {
     pub up: &'static [&'static str],
     /// Second map.
     pub down: &'static str,
+    /// Experts, in families that have them.
+    pub experts: Option<ExpertNames>,
     /// Last norm.
     pub last_norm: &'static str,
     /// Head (V, C), where it is not the token table.
@@ -83,6 +85,15 @@ pub struct Names {
     pub always_biases: bool,
     /// Tensors of old files that are no parameters, by their ends.
     pub buffers: &'static [&'static str],
+}
+
+/// Names of a mixture's tensors.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertNames {
+    /// Folder of all of them. `transformers` holds them under `mlp`, and so may files that it wrote as they are in memory.
+    pub folder: &'static str,
+    /// Gate, value and map back of one expert, behind its number.
+    pub maps: [&'static str; 3],
 }
 
 const LLAMA: Names = Names {
@@ -98,6 +109,7 @@ const LLAMA: Names = Names {
     post_norms: ["post_attention_layernorm", "post_feedforward_layernorm"],
     up: &["mlp.gate_proj", "mlp.up_proj"],
     down: "mlp.down_proj",
+    experts: None,
     last_norm: "norm",
     head: "lm_head",
     transposed: false,
@@ -106,6 +118,12 @@ const LLAMA: Names = Names {
 };
 /// Norms before and behind each part.
 const GEMMA: Names = Names { pre_norms: ["input_layernorm", "pre_feedforward_layernorm"], ..LLAMA };
+const MIXTRAL: Names =
+    Names { experts: Some(ExpertNames { folder: "block_sparse_moe", maps: ["w1", "w3", "w2"] }), ..LLAMA };
+const QWEN_MOE: Names = Names {
+    experts: Some(ExpertNames { folder: "mlp", maps: ["gate_proj", "up_proj", "down_proj"] }),
+    ..LLAMA
+};
 const PHI3: Names = Names { qkv: &["self_attn.qkv_proj"], up: &["mlp.gate_up_proj"], ..LLAMA };
 const GPT2: Names = Names {
     prefix: "transformer.",
@@ -153,8 +171,16 @@ pub static FAMILIES: &[Family] = &[
     Family { sizes: write::gpt2_sizes, ..row("gpt2", "GPT2LMHeadModel", &GPT2, read::gpt2, write::gpt2) },
     row("llama", "LlamaForCausalLM", &LLAMA, read::llama, write::llama),
     row("mistral", "MistralForCausalLM", &LLAMA, read::mistral, write::mistral),
+    Family {
+        sizes: write::mixtral_sizes,
+        ..row("mixtral", "MixtralForCausalLM", &MIXTRAL, read::mixtral, write::mixtral)
+    },
     row("qwen2", "Qwen2ForCausalLM", &LLAMA, read::qwen2, write::qwen),
     row("qwen3", "Qwen3ForCausalLM", &LLAMA, read::qwen3, write::qwen),
+    Family {
+        sizes: write::qwen3_moe_sizes,
+        ..row("qwen3_moe", "Qwen3MoeForCausalLM", &QWEN_MOE, read::qwen3_moe, write::qwen3_moe)
+    },
     row("gemma2", "Gemma2ForCausalLM", &GEMMA, read::gemma2, write::gemma2),
     row("gemma3_text", "Gemma3ForCausalLM", &GEMMA, read::gemma3, write::gemma3),
     row("phi3", "Phi3ForCausalLM", &PHI3, read::phi3, write::mistral),

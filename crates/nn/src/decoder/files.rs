@@ -31,8 +31,12 @@ fn reorder(rows: &[u8], of: usize, [heads, size]: [usize; 2], to_file: bool) -> 
 impl ParamShape {
     /// Shape of a tensor of the file that holds `rows` rows of this parameter.
     fn piece_dims(&self, rows: usize) -> Vec<usize> {
-        let rest = self.dims.get(1..).unwrap_or_default();
-        [&[rows], rest].concat()
+        let width = self.dims.last().filter(|_| self.dims.len() > 1);
+        [rows].into_iter().chain(width.copied()).collect()
+    }
+    /// Whether it holds matrices of several experts.
+    fn is_stacked(&self) -> bool {
+        self.dims.len() > 2
     }
     /// Elements of a row.
     fn row(&self) -> usize {
@@ -50,6 +54,14 @@ fn absent_biases(config: &DecoderConfig, shape: &ParamShape) -> Option<(String, 
     Some((format!("{stem}.bias"), *shape.dims.last()?))
 }
 
+/// All axes of a parameter but the last are rows.
+fn matrix(x: &Tensor) -> Result<Tensor> {
+    match x.dims() {
+        [_, _, _, ..] => x.reshape([x.shape().rows_cols().0, x.shape().last()]),
+        _ => Ok(x.clone()),
+    }
+}
+
 /// The weights, a tensor for each of the file, left on the device until they are asked for.
 pub(super) fn state(decoder: &Decoder) -> Vec<Planned<'static>> {
     let mut out = Vec::new();
@@ -65,7 +77,7 @@ pub(super) fn state(decoder: &Decoder) -> Vec<Planned<'static>> {
             let (range, by_head, of) = (start..start + rows, shape.by_head, shape.row() * dtype.size());
             let bytes = move || match by_head {
                 Some(heads) => Ok(reorder(&whole.to_bytes()?, of, heads, true)),
-                None => whole.slice(0, range.clone())?.to_bytes(),
+                None => matrix(&whole)?.slice(0, range.clone())?.to_bytes(),
             };
             data(name, shape.piece_dims(*rows), Box::new(bytes));
             start += rows;
@@ -89,13 +101,31 @@ pub(super) fn matched<'a>(
             return Err(Error::format(format!("two tensors are called {}", view.name)));
         }
     }
+    let folder = config.family.names.experts.map_or("mlp", |names| names.folder);
     let mut take = |name: &str| {
         let bare = name.strip_prefix(prefix).unwrap_or(name);
-        left.remove(name).or_else(|| left.remove(bare))
+        left.remove(name).or_else(|| left.remove(bare)).or_else(|| {
+            // As `transformers` has it in memory.
+            let other = name.replace(&format!(".{folder}."), ".mlp.");
+            if other == name { None } else { left.remove(other.as_str()) }
+        })
     };
     let (mut parts, mut zeros) = (Vec::new(), Vec::new());
     for shape in shapes::all(config) {
         let mut found = Vec::with_capacity(shape.pieces.len());
+        // A file may hold the experts as they are in memory, too.
+        let whole = if shape.is_stacked() { take(&shape.name) } else { None };
+        if let Some(tensor) = whole {
+            if tensor.shape != shape.dims {
+                return Err(Error::format(format!(
+                    "{} has shape {:?}, expected {:?} by config.json",
+                    tensor.name, tensor.shape, shape.dims
+                )));
+            }
+            tensor.check_float()?;
+            parts.push(vec![tensor]);
+            continue;
+        }
         for (name, rows) in &shape.pieces {
             let tensor = take(name).ok_or_else(|| {
                 Error::format(format!("the file has no tensor {name}, which config.json asks for"))

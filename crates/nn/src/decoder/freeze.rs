@@ -4,6 +4,9 @@ use super::{DecoderConfig, ParamShape, shapes};
 use glob::Pattern;
 use netcl_tensor::{Error, Result};
 
+/// Names that an error lists at most.
+const LISTED: usize = 4;
+
 /// Names of parameters as files have them, with `*` for any text, `?` for any character and `[ab]` for one of some.
 #[derive(Clone, Debug, Default)]
 pub struct Freeze {
@@ -52,10 +55,18 @@ impl Freeze {
             let (in_, out): (Vec<_>, Vec<_>) =
                 shape.pieces.iter().map(|(name, _)| name).partition(|name| hit(name));
             match (in_.first(), out.first()) {
-                (Some(in_), Some(out)) => Err(Error::format(format!(
-                    "--freeze takes {in_} and not {out}, which are one parameter here: freeze all of {}, or none",
-                    shape.pieces.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
-                ))),
+                (Some(in_), Some(out)) => {
+                    let names: Vec<_> = shape.pieces.iter().map(|(name, _)| name.as_str()).collect();
+                    let all = match names[..] {
+                        [first, .., last] if names.len() > LISTED => {
+                            format!("the {} from {first} to {last}", names.len())
+                        }
+                        _ => names.join(", "),
+                    };
+                    Err(Error::format(format!(
+                        "--freeze takes {in_} and not {out}, which are one parameter here: freeze all of {all}, or none"
+                    )))
+                }
                 (found, _) => Ok(found.is_some()),
             }
         };

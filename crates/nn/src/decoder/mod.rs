@@ -9,16 +9,17 @@ mod fields;
 mod files;
 mod folder;
 mod freeze;
+mod mixture;
 mod read;
 mod rotary;
 mod shapes;
 mod write;
 
 pub use config::{
-    Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement,
-    Positions, QkNorm, Sizes,
+    Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind,
+    Placement, Positions, QkNorm, Sizes,
 };
-pub use families::{FAMILIES, Family, Names};
+pub use families::{ExpertNames, FAMILIES, Family, Names};
 pub use folder::{ModelFolder, model_folder};
 pub use freeze::Freeze;
 pub use rotary::{Rotary, Scaling};
@@ -35,7 +36,7 @@ use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::embedding::embedding;
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
 use netcl_tensor::ops::matmul::matmul;
-use netcl_tensor::tape::{checkpoint, layer};
+use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
 use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
 use std::sync::{Mutex, PoisonError};
 
@@ -157,15 +158,18 @@ impl Decoder {
         Ok(out)
     }
 
-    /// ids `(B, T)` → what the head reads, `(B, T, C)`.
-    fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+    /// ids `(B, T)` → what the head reads, `(B, T, C)`, and the logits of all routers of experts, (B, T, E) each.
+    fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Vec<Tensor>)> {
         let (x, t) = self.embedded(ids, 0)?;
         let mut x = dropout(&x, mode, 0)?;
         let angles = self.angles(0, t)?;
+        let mut routers = Vec::new();
         for (i, block) in self.blocks.iter().enumerate() {
-            x = layer(i as u32 + 1, || run(block, &x, mode, &angles))?;
+            let (y, logits) = layer(i as u32 + 1, || run(block, &x, mode, &angles))?;
+            x = y;
+            routers.extend(logits);
         }
-        self.last_norm.forward(&x)
+        Ok((self.last_norm.forward(&x)?, routers))
     }
 
     /// ids `(B, T)` of the tokens from number `start` on → their vectors `(B, T, C)`, and the number of tokens so far.
@@ -230,7 +234,7 @@ impl Decoder {
             let past = Some(Past { layers: &cache.layers, start: cache.length });
             let pass = Pass { mode: Mode::eval(), angles: self.angles(cache.length, end)?, past };
             for block in &self.blocks {
-                x = block.forward(&x, &pass)?;
+                x = block.forward(&x, &pass)?.0;
             }
             let last = x.slice(1, t - 1..t)?.reshape([b, self.config.width])?;
             let logits = self.logits(&self.last_norm.forward(&last)?)?;
@@ -279,15 +283,21 @@ impl Model for Decoder {
         &self.params
     }
     fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
-        self.logits(&self.hidden(ids, mode)?)
+        self.logits(&self.hidden(ids, mode)?.0)
     }
     fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
-        let x = self.hidden(ids, mode)?;
-        if self.config.logits_softcap.is_some() {
-            return cross_entropy(&self.logits(&x)?, targets, CrossEntropy::default());
+        let (x, routers) = self.hidden(ids, mode)?;
+        let loss = match self.config.logits_softcap {
+            Some(_) => cross_entropy(&self.logits(&x)?, targets, CrossEntropy::default())?,
+            // All logits at once would be the largest tensor of a step.
+            None => {
+                linear_cross_entropy(&self.scaled(&x)?, &self.head, targets, LinearCrossEntropy::default())?
+            }
+        };
+        match mixture::balance(&self.config, &routers)? {
+            Some(balance) => loss.add(&balance),
+            None => Ok(loss),
         }
-        // All logits at once would be the largest tensor of a step.
-        linear_cross_entropy(&self.scaled(&x)?, &self.head, targets, LinearCrossEntropy::default())
     }
     fn state(&self) -> Vec<Planned<'static>> {
         files::state(self)
@@ -300,11 +310,13 @@ impl Model for Decoder {
     }
 }
 
-/// One block, or its input and the function where the backward pass computes the block again.
-fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<Tensor> {
+/// One block, or its input and the function where the backward pass computes the block again. Of a mixture of experts the router's logits
+/// come as well.
+fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<(Tensor, Option<Tensor>)> {
     if mode.recompute < Recompute::Block {
         return block.forward(x, &Pass { mode, angles: angles.to_vec(), past: None });
     }
+    let sparse = block.is_sparse();
     let (block, counter, angles) = (block.clone(), mode.counter.cloned(), angles.to_vec());
     let Mode { dropout, seed, pass, .. } = mode;
     let again = move |x: &Tensor| {
@@ -312,7 +324,15 @@ fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<T
         let mode = Mode { dropout, seed, pass, counter: counter.as_ref(), recompute: Recompute::None };
         block.forward(x, &Pass { mode, angles: angles.clone(), past: None })
     };
-    checkpoint("decoder_block", x, again)
+    if !sparse {
+        return checkpoint("decoder_block", x, move |x| Ok(again(x)?.0)).map(|y| (y, None));
+    }
+    let both = move |x: &Tensor| match again(x)? {
+        (y, Some(logits)) => Ok([y, logits]),
+        (_, None) => Err(Error::internal("decoder: a mixture of experts without its router's logits")),
+    };
+    let [y, logits] = checkpoint_all("decoder_block", x, both)?;
+    Ok((y, Some(logits)))
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! without effect on what is computed is an error.
 
 use super::config::{
-    Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement,
-    Positions, QkNorm,
+    Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind,
+    Placement, Positions, QkNorm,
 };
 use super::families::Family;
 use super::fields::{Fields, shown};
@@ -220,11 +220,12 @@ fn base(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfi
             activation: Activation::Silu,
             gated: true,
             bias: false,
+            moe: None,
         },
         positions: Positions::Rotary,
         rotary: vec![rotary],
         layers,
-        kinds: vec![LayerKind { window: None, rotary: Some(0) }],
+        kinds: vec![LayerKind { window: None, rotary: Some(0), sparse: false }],
         embedding_scale: 1.0,
         residual_scale: 1.0,
         logits_scale: 1.0,
@@ -313,6 +314,74 @@ pub fn qwen3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decoder
     windows(fields, out)
 }
 
+/// Experts whose number, use and balance loss the fields say; `hidden` wide.
+fn experts(
+    fields: &mut Fields<'_>,
+    [number, chosen, hidden]: [usize; 3],
+    renormalise: bool,
+) -> Result<MoeConfig> {
+    let found = ["num_local_experts", "num_experts"].map(|name| fields.size(name));
+    let experts = match found {
+        [Ok(Some(a)), Ok(Some(b))] if a != b => {
+            return Err(Error::format(format!(
+                "num_local_experts is {a}, and num_experts, another name for it, is {b}"
+            )));
+        }
+        [a, b] => a?.or(b?).unwrap_or(number),
+    };
+    Ok(MoeConfig {
+        experts,
+        top_k: fields.size("num_experts_per_tok")?.unwrap_or(chosen),
+        hidden,
+        renormalise,
+        balance: fields.flag("output_router_logits", false)?,
+        balance_factor: fields.factor("router_aux_loss_coef", 0.001)?,
+    })
+}
+
+/// Mixtral: experts in all layers.
+pub fn mixtral(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let window = fields.size("sliding_window")?;
+    let mut out = windowed(family, fields, window)?;
+    out.norm.eps = fields.factor("rms_norm_eps", 1e-5)?;
+    let says_base =
+        |name: &str| fields.raw(name).is_some_and(|v| name == "rope_theta" || v.get("rope_theta").is_some());
+    if !["rope_theta", "rope_parameters", "rope_scaling"].into_iter().any(says_base) {
+        out.rotary.iter_mut().for_each(|rotary| rotary.base = 1e6);
+    }
+    if fields.number("router_jitter_noise")?.is_some_and(|noise| noise != 0.0) {
+        return Err(Error::unsupported("router_jitter_noise is not 0: noise before routers is not computed"));
+    }
+    out.mlp.moe = Some(experts(fields, [8, 2, out.mlp.hidden], true)?);
+    out.kinds.iter_mut().for_each(|kind| kind.sparse = true);
+    Ok(out)
+}
+
+/// Qwen 3 with experts in all layers, in every so many, or in all but some.
+pub fn qwen3_moe(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    let mut out = llama_like(family, fields, false)?;
+    out.attention.qk_norm = QkNorm::Head;
+    let (on, window) = (fields.flag("use_sliding_window", false)?, fields.size_or("sliding_window", WINDOW)?);
+    // All layers have the window, wherever it is said to begin.
+    fields.get("max_window_layers");
+    out.kinds.iter_mut().for_each(|kind| kind.window = window.filter(|_| on));
+    let renormalise = fields.flag("norm_topk_prob", false)?;
+    let hidden = fields.size("moe_intermediate_size")?.unwrap_or(768);
+    if ["num_experts", "num_local_experts"].iter().any(|name| fields.raw(name) == Some(&Value::from(0))) {
+        return Err(Error::unsupported("num_experts is 0: a model without experts is one of qwen3"));
+    }
+    out.mlp.moe = Some(experts(fields, [128, 8, hidden], renormalise)?);
+    let every = fields.size("decoder_sparse_step")?.unwrap_or(1);
+    let list = |value: &Value| value.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>();
+    let dense = fields.optional("mlp_only_layers", "a list of layers", list)?.unwrap_or_default();
+    let kind = |i: usize| {
+        let sparse = (i + 1).is_multiple_of(every) && !dense.contains(&(i as u64));
+        LayerKind { sparse, ..out.kind(0) }
+    };
+    let kinds = listed(if dense.is_empty() { every.min(out.layers) } else { out.layers }, kind)?;
+    Ok(out.with_kinds(kinds))
+}
+
 /// What Gemma 2 and 3 share.
 fn gemma(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let mut out = base(family, fields)?;
@@ -343,8 +412,9 @@ pub fn gemma2(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decode
     let out = gemma(family, fields)?;
     let (window, types) = (fields.size_or("sliding_window", WINDOW)?, fields.layer_types(out.layers)?);
     let sliding = types.unwrap_or_else(|| vec![true, false]);
-    let kind = |sliding: bool| LayerKind { window: window.filter(|_| sliding), rotary: Some(0) };
-    Ok(out.with_kinds(sliding.into_iter().map(kind).collect()))
+    let kind = |sliding: bool| LayerKind { window: window.filter(|_| sliding), ..out.kind(0) };
+    let kinds = sliding.into_iter().map(kind).collect();
+    Ok(out.with_kinds(kinds))
 }
 
 /// Gemma 3's text model: norms of queries and keys; layers with a window turn by angles of their own.
@@ -364,8 +434,11 @@ pub fn gemma3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decode
     out.rotary.push(sliding);
     let (window, types) = (fields.size_or("sliding_window", WINDOW)?, fields.layer_types(out.layers)?);
     let pattern = || (1..=every.min(LISTED)).map(|n| n != every).collect();
-    let kind =
-        |sliding: bool| LayerKind { window: window.filter(|_| sliding), rotary: Some(usize::from(sliding)) };
+    let kind = |sliding: bool| LayerKind {
+        window: window.filter(|_| sliding),
+        rotary: Some(usize::from(sliding)),
+        ..out.kind(0)
+    };
     let kinds = types.unwrap_or_else(pattern).into_iter().map(kind).collect();
     Ok(out.with_kinds(kinds))
 }
@@ -482,6 +555,7 @@ pub fn gpt2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderC
             activation: fields.activation("activation_function", "gelu_new")?,
             gated: false,
             bias,
+            moe: None,
         },
         positions: Positions::Learned,
         rotary: Vec::new(),

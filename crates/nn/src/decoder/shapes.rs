@@ -1,6 +1,7 @@
 //! The parameters of a decoder: names, shapes, first values, and the tensors of a file that each is made of. The only list of them.
 
-use super::config::{DecoderConfig, NormKind, Placement, Positions, QkNorm};
+use super::config::{DecoderConfig, MoeConfig, NormKind, Placement, Positions, QkNorm};
+use super::families::ExpertNames;
 use crate::params::Init;
 
 /// Standard deviation of a new model's weights.
@@ -15,7 +16,7 @@ pub struct ParamShape {
     pub dims: Vec<usize>,
     /// First values.
     pub init: Init,
-    /// The tensors of a file that lie one behind the other in it, along its first axis: name and rows.
+    /// The tensors of a file that lie one behind the other in it: name and rows, over its last axis.
     pub pieces: Vec<(String, usize)>,
     /// Rows of the file are those of head 0's query, key and value, then of head 1's, …: heads and head size.
     pub by_head: Option<[usize; 2]>,
@@ -110,6 +111,30 @@ impl Lister<'_> {
         self.linear(place, &Map { parts: &[name], packed: "", outputs: &outputs, inputs, bias, std });
     }
 
+    /// A router (E, C), gates and values of all experts (E, 2H, C) and their maps back (E, C, H). In files each expert has matrices of its
+    /// own.
+    fn experts(&mut self, place: &str, moe: &MoeConfig, names: &ExpertNames) {
+        let MoeConfig { experts, hidden, .. } = *moe;
+        let (c, place) = (self.config.width, format!("{place}{}.", names.folder));
+        self.push(format!("{place}gate.weight"), &[experts, c], Init::Normal(STD));
+        let pieces = |maps: &[&str], rows: usize| -> Vec<(String, usize)> {
+            let of = |e: usize| maps.iter().map(move |map| (e, map));
+            (0..experts)
+                .flat_map(of)
+                .map(|(e, map)| (format!("{place}experts.{e}.{map}.weight"), rows))
+                .collect()
+        };
+        let [gate, value, down] = names.maps;
+        let back = STD / (2.0 * self.config.layers as f32).sqrt();
+        for (name, dims, std, pieces) in [
+            ("gate_up_proj", [experts, hidden.saturating_mul(2), c], STD, pieces(&[gate, value], hidden)),
+            ("down_proj", [experts, c, hidden], back, pieces(&[down], c)),
+        ] {
+            let (name, init) = (format!("{place}experts.{name}"), Init::Normal(std));
+            self.list.push(ParamShape { name, dims: dims.to_vec(), init, pieces, by_head: None });
+        }
+    }
+
     fn block(&mut self, i: usize) {
         let c = self.config;
         let (names, a, mlp) = (c.family.names, c.attention, c.mlp);
@@ -140,13 +165,16 @@ impl Lister<'_> {
         if before {
             self.norm(&format!("{place}{}", names.pre_norms[1]), c.width);
         }
-        let outputs = if mlp.gated { vec![mlp.hidden; 2] } else { vec![mlp.hidden] };
-        let (parts, inputs, bias) = (names.up, c.width, mlp.bias);
-        self.linear(
-            &place,
-            &Map { parts, packed: "gate_up_proj", outputs: &outputs, inputs, bias, std: STD },
-        );
-        self.residual_map(&place, (names.down, mlp.hidden, mlp.bias));
+        match (mlp.moe.filter(|_| c.kind(i).sparse), names.experts) {
+            (Some(moe), Some(names)) => self.experts(&place, &moe, &names),
+            _ => {
+                let outputs = if mlp.gated { vec![mlp.hidden; 2] } else { vec![mlp.hidden] };
+                let (parts, inputs, bias) = (names.up, c.width, mlp.bias);
+                let map = Map { parts, packed: "gate_up_proj", outputs: &outputs, inputs, bias, std: STD };
+                self.linear(&place, &map);
+                self.residual_map(&place, (names.down, mlp.hidden, mlp.bias));
+            }
+        }
         if behind {
             self.norm(&format!("{place}{}", names.post_norms[1]), c.width);
         }

@@ -119,6 +119,105 @@ fn every_family_describes_a_model_of_sizes_and_reads_it_back() {
     }
 }
 
+/// Mixtral 8x7B and Qwen3 30B-A3B as they were published, with the fields of their time.
+fn published() -> [DecoderConfig; 2] {
+    let mixtral = serde_json::json!({
+        "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+        "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336, "max_position_embeddings": 32768,
+        "model_type": "mixtral", "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
+        "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false, "rms_norm_eps": 1e-05,
+        "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02, "sliding_window": null, "tie_word_embeddings": false,
+        "torch_dtype": "bfloat16", "transformers_version": "4.36.0.dev0", "use_cache": true, "vocab_size": 32000,
+    });
+    let qwen = serde_json::json!({
+        "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643,
+        "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048,
+        "initializer_range": 0.02, "intermediate_size": 6144, "max_position_embeddings": 40960, "max_window_layers": 48,
+        "mlp_only_layers": [], "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": true,
+        "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,
+        "output_router_logits": false, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0,
+        "router_aux_loss_coef": 0.001, "sliding_window": null, "tie_word_embeddings": false, "torch_dtype": "bfloat16",
+        "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false, "vocab_size": 151936,
+    });
+    [mixtral, qwen].map(|json| DecoderConfig::from_json(&json).unwrap())
+}
+
+#[test]
+fn experts_are_counted_all_and_their_work_by_those_that_are_chosen() {
+    let [mixtral, qwen] = published();
+    assert_eq!((mixtral.parameters(), qwen.parameters()), (46_702_792_704, 30_532_122_624));
+    // Without the token table, 12.7 and 3.0 billion weights are in the products that a token meets.
+    let met = |config: &DecoderConfig| config.flops(1, 2) / 6e9;
+    assert!(
+        (12.7..12.8).contains(&met(&mixtral)) && (3.0..3.1).contains(&met(&qwen)),
+        "{} {}",
+        met(&mixtral),
+        met(&qwen)
+    );
+    assert_eq!(mixtral.mlp.moe.unwrap().balance_factor, 0.02);
+    assert!(mixtral.kinds.iter().all(|kind| kind.sparse && kind.window.is_none()));
+}
+
+#[test]
+fn which_layers_have_experts_survives_the_file() {
+    let [_, qwen] = published();
+    let json = qwen.to_json(&FileFacts::default()).unwrap();
+    let read = |step: usize, dense: &[usize]| {
+        let mut json = json.clone();
+        json["decoder_sparse_step"] = step.into();
+        json["mlp_only_layers"] = dense.into();
+        json["num_hidden_layers"] = 6.into();
+        DecoderConfig::from_json(&json).unwrap()
+    };
+    for (step, dense, sparse) in [
+        (1, &[][..], &[0, 1, 2, 3, 4, 5][..]),
+        (2, &[], &[1, 3, 5]),
+        (4, &[], &[3]),
+        (9, &[], &[]),
+        (1, &[0, 5], &[1, 2, 3, 4]),
+        (2, &[3], &[1, 5]),
+        (1, &[0, 1, 2, 3, 4, 5], &[]),
+    ] {
+        let config = read(step, dense);
+        let found: Vec<usize> = (0..6).filter(|i| config.kind(*i).sparse).collect();
+        assert_eq!(found, sparse, "every {step}, not {dense:?}");
+        let again = DecoderConfig::from_json(&config.to_json(&FileFacts::default()).unwrap()).unwrap();
+        assert_eq!(again, config);
+    }
+}
+
+#[test]
+fn experts_that_cannot_be_are_refused_by_name() {
+    let [mixtral, qwen] = published();
+    let refused = |config: &DecoderConfig, name: &str, value: serde_json::Value| {
+        let mut json = config.to_json(&FileFacts::default()).unwrap();
+        json[name] = value;
+        DecoderConfig::from_json(&json).unwrap_err().to_string()
+    };
+    for (config, name, value, part) in [
+        (&mixtral, "num_experts_per_tok", 9.into(), "the number of experts a token is 9, expected 1 to 8"),
+        (&mixtral, "num_local_experts", 4096.into(), "the number of experts is 4096, expected 1 to 1024"),
+        (
+            &mixtral,
+            "num_experts",
+            4.into(),
+            "num_local_experts is 8, and num_experts, another name for it, is 4",
+        ),
+        (&mixtral, "router_jitter_noise", 0.1.into(), "noise before routers is not computed"),
+        (&mixtral, "hidden_act", "tanh".into(), "a gated MLP with tanh"),
+        (&qwen, "mlp_only_layers", "all".into(), "mlp_only_layers is \"all\", expected a list of layers"),
+        (&qwen, "num_experts", 0.into(), "a model without experts is one of qwen3"),
+        (&qwen, "n_shared_experts", 1.into(), "n_shared_experts is 1, which netcl does not know"),
+    ] {
+        let e = refused(config, name, value);
+        assert!(e.contains(part), "{e} has not: {part}");
+    }
+    let mut llama = DecoderConfig::of("llama", &Sizes::default()).unwrap();
+    llama.mlp.moe = mixtral.mlp.moe;
+    let e = llama.check().unwrap_err();
+    assert!(e.message().contains("experts in a llama model"), "{e}");
+}
+
 #[test]
 fn a_model_that_its_family_cannot_describe_is_no_config_json() {
     let mut config = small(true);

@@ -173,6 +173,48 @@ pub fn mistral(c: &DecoderConfig, map: &mut Map<String, Value>) {
     }
 }
 
+/// The fields of a mixture that Mixtral and Qwen share; `number` is what they call the number of experts.
+fn experts(c: &DecoderConfig, number: &str, map: &mut Map<String, Value>) {
+    let Some(moe) = &c.mlp.moe else { return };
+    map.insert(number.into(), moe.experts.into());
+    put(
+        map,
+        json!({
+            "num_experts_per_tok": moe.top_k, "output_router_logits": moe.balance,
+            "router_aux_loss_coef": short(moe.balance_factor),
+        }),
+    );
+}
+
+/// Mixtral.
+pub fn mixtral(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    mistral(c, map);
+    experts(c, "num_local_experts", map);
+    put(map, json!({ "router_jitter_noise": 0.0 }));
+}
+
+/// Qwen 3 with experts.
+pub fn qwen3_moe(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    base(c, map);
+    // The name that versions before 5 of transformers read as well.
+    experts(c, "num_experts", map);
+    let sparse = |i: usize| c.kind(i).sparse;
+    let period = c.kinds.len().max(1);
+    let by_step = (0..period).all(|i| sparse(i) == (i + 1 == period));
+    let dense: Vec<usize> =
+        if by_step { Vec::new() } else { (0..c.layers).filter(|i| !sparse(*i)).collect() };
+    put(
+        map,
+        json!({
+            "attention_bias": c.attention.qkv_bias, "use_sliding_window": window(c).is_some(), "sliding_window": window(c),
+            "decoder_sparse_step": if by_step { period } else { 1 }, "mlp_only_layers": dense,
+        }),
+    );
+    if let Some(moe) = &c.mlp.moe {
+        put(map, json!({ "moe_intermediate_size": moe.hidden, "norm_topk_prob": moe.renormalise }));
+    }
+}
+
 /// Qwen 2 and 3.
 pub fn qwen(c: &DecoderConfig, map: &mut Map<String, Value>) {
     base(c, map);
@@ -289,6 +331,22 @@ pub fn llama_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
         }),
     );
     optional(sizes, &mut map);
+    Ok(map)
+}
+
+/// Sizes of Mixtral. A new model's experts are kept equally busy, which one that is only used has no need of.
+pub fn mixtral_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
+    let mut map = llama_sizes(sizes)?;
+    put(&mut map, json!({ "output_router_logits": true }));
+    Ok(map)
+}
+
+/// Sizes of Qwen 3 with experts, which are as wide as the MLP.
+pub fn qwen3_moe_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
+    let mut map = mixtral_sizes(sizes)?;
+    if let Some(hidden) = map.get("intermediate_size").cloned() {
+        map.insert("moe_intermediate_size".into(), hidden);
+    }
     Ok(map)
 }
 

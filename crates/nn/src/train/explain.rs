@@ -94,14 +94,13 @@ impl Trainer {
         let (c, m) = (&self.config, self.model.config());
         let kept = Kept::of(m, c.dropout > 0.0);
         let rows = c.batch * c.context * self.model.params().dtype().size();
-        let all = |elements: usize, layers: usize| rows * elements * layers;
         let mut out = String::from("  against keeping everything, --recompute saves about\n");
         for (name, bytes) in [
-            ("gelu: the results of the MLPs' activations", all(kept.activations, m.layers)),
-            ("norm: the results of the norms of a layer", all(kept.norms, m.layers)),
+            ("gelu: the results of the MLPs' activations", rows * kept.activations),
+            ("norm: the results of the norms of a layer", rows * kept.norms),
             (
                 "block: everything within a layer but its input",
-                all(kept.all().saturating_sub(m.width), m.layers.saturating_sub(1)),
+                rows * (kept.all() / m.layers.max(1)).saturating_sub(m.width) * m.layers.saturating_sub(1),
             ),
         ] {
             // Writing to a String cannot fail.

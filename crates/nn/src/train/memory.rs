@@ -3,12 +3,12 @@
 use super::trainer::PREFETCH;
 use super::uploads::Uploads;
 use crate::config::{Recompute, TrainConfig};
-use crate::decoder::{DecoderConfig, Freeze, Placement, QkNorm};
+use crate::decoder::{DecoderConfig, Freeze, LayerKind, Placement, QkNorm};
 use netcl_device::{Capabilities, available_memory, human};
 use netcl_tensor::ops::linear_cross_entropy::LinearCrossEntropy;
 use netcl_tensor::{DType, Device, Error, Result};
 
-/// Elements a token that a block keeps for its backward pass, by what they are.
+/// Elements a token that blocks keep for their backward pass, by what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     /// Results of the norms before attention and MLP.
@@ -20,10 +20,24 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Of one block of `model`, with masks of what was dropped where `dropout` is on.
+    /// Of all blocks of `model`, with masks of what was dropped where `dropout` is on.
     pub(super) fn of(model: &DecoderConfig, dropout: bool) -> Self {
+        let all =
+            |of: fn(Self) -> usize| model.over_layers(|i| of(Self::of_block(model, model.kind(i), dropout)));
+        Self {
+            norms: all(|kept| kept.norms),
+            activations: all(|kept| kept.activations),
+            rest: all(|kept| kept.rest),
+        }
+    }
+    /// Of the block that keeps most.
+    fn largest(model: &DecoderConfig, dropout: bool) -> usize {
+        let kinds = model.kinds.iter().map(|kind| Self::of_block(model, *kind, dropout).all());
+        kinds.max().unwrap_or_else(|| Self::of_block(model, LayerKind::default(), dropout).all())
+    }
+    fn of_block(model: &DecoderConfig, kind: LayerKind, dropout: bool) -> Self {
         let a = &model.attention;
-        let (c, hidden) = (model.width, model.mlp.hidden);
+        let c = model.width;
         let heads = |n: usize| n.saturating_mul(a.size);
         let add = |parts: &[usize]| parts.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
         let (before, behind) = (model.placement != Placement::Post, model.placement != Placement::Pre);
@@ -31,12 +45,22 @@ impl Kept {
         let packed = heads(add(&[a.heads, a.kv_heads, a.kv_heads]));
         let normed = if a.qk_norm == QkNorm::None { 0 } else { heads(add(&[a.heads, a.kv_heads])) };
         let parts = if behind { c.saturating_mul(2) } else { 0 };
-        let gate = if model.mlp.gated { hidden } else { 0 };
         let masks = if dropout { c } else { 0 };
+        let (activations, mlp) = match model.mlp.moe.filter(|_| kind.sparse) {
+            // Gates and values of the chosen experts; the router's logits, weights, and numbers that say which rows are whose.
+            Some(moe) => {
+                let pairs = |n: usize| moe.top_k.saturating_mul(n);
+                (0, add(&[pairs(moe.hidden).saturating_mul(2), moe.experts, pairs(5)]))
+            }
+            None => {
+                let gate = if model.mlp.gated { model.mlp.hidden } else { 0 };
+                (model.mlp.hidden, add(&[model.mlp.hidden, gate]))
+            }
+        };
         Self {
             norms: if before { c.saturating_mul(2) } else { 0 },
-            activations: hidden,
-            rest: add(&[packed, normed, heads(a.heads), c, c, parts, hidden, gate, masks]),
+            activations,
+            rest: add(&[packed, normed, heads(a.heads), c, c, parts, mlp, masks]),
         }
     }
     /// All of it.
@@ -48,7 +72,11 @@ impl Kept {
 /// Elements a token of gradients that are alive at once in a block's backward.
 fn backward(model: &DecoderConfig) -> usize {
     let maps = if model.mlp.gated { 3 } else { 2 };
-    model.mlp.hidden.saturating_mul(maps).saturating_add(model.width)
+    let dense = model.mlp.hidden.saturating_mul(maps).saturating_add(model.width);
+    let Some(moe) = model.mlp.moe else { return dense };
+    // Of each chosen expert its hidden layer, gates and values, and its share of the gradient of x.
+    let pair = moe.hidden.saturating_mul(4).max(moe.hidden.saturating_mul(2).saturating_add(model.width));
+    moe.top_k.saturating_mul(pair).saturating_add(model.width).max(dense)
 }
 
 /// Share of the estimated activations that a run takes in any case, in percent. The rest depends on the kernels a device gets.
@@ -204,17 +232,17 @@ fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capab
     let rows = config.batch.saturating_mul(config.context);
     // Of so many elements a token.
     let bytes = |elements: usize| product(&[rows, elements, dtype.size()]);
-    let kept = Kept::of(model, config.dropout > 0.0);
-    let whole = kept.all();
-    let (block, again) = match config.recompute {
-        Recompute::None => (whole, 0),
-        Recompute::Gelu => (whole - kept.activations, 0),
+    let dropout = config.dropout > 0.0;
+    let kept = Kept::of(model, dropout);
+    let (all, again) = match config.recompute {
+        Recompute::None => (kept.all(), 0),
+        Recompute::Gelu => (kept.norms.saturating_add(kept.rest), 0),
         Recompute::Norm => (kept.rest, 0),
-        Recompute::Block => (model.width, whole),
+        Recompute::Block => (model.width.saturating_mul(model.layers), Kept::largest(model, dropout)),
     };
     // Mean and deviation of two norms, and one number a head and row of attention, all f32.
     let statistics = product(&[rows, 4, model.attention.heads.saturating_add(4), model.layers]);
-    let blocks = bytes(block).saturating_mul(model.layers as u64);
+    let blocks = bytes(all);
     let chunk = match model.logits_softcap {
         None => LinearCrossEntropy::default().rows(capabilities, model.vocab, dtype).min(rows.max(1)),
         // The logits of all rows, before and after the cap.

@@ -9,6 +9,7 @@ pub(super) use launch::{Aux, Epilogue, accumulate, gelu_again, run};
 use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};
 
+pub(super) mod grouped;
 mod launch;
 mod lines;
 mod mma;

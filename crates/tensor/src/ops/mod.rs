@@ -254,6 +254,9 @@ ops! {
     attention: Attention, AttentionQkv;
     rope: Rope;
     gated: Gated;
+    route: Route;
+    balance_loss: BalanceLoss;
+    experts: Experts;
     matmul: MatMul, Linear;
     feed_forward: LinearAdd, LinearResidual, FeedForward;
 }

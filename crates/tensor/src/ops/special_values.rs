@@ -58,7 +58,8 @@ const PRODUCTS: [&str; 8] = [
     "optimizer::Update",
 ];
 const ATTENTION: [&str; 2] = ["attention::Attention", "attention::AttentionQkv"];
-const DECODERS: [&str; 2] = ["gated::Gated", "rope::Rope"];
+const DECODERS: [&str; 5] =
+    ["gated::Gated", "rope::Rope", "route::Route", "balance_loss::BalanceLoss", "experts::Experts"];
 
 struct File {
     bytes: Vec<u8>,
@@ -233,16 +234,16 @@ impl Case<'_> {
             self.compare_tensor("result", &format!("out.{i}"), y);
         }
         if ys.iter().any(Tensor::requires_grad) {
-            let dys: Vec<Tensor> = ys
-                .iter()
-                .enumerate()
+            // Indices have none.
+            let floats = ys.iter().enumerate().filter(|(_, y)| y.dtype().is_float());
+            let dys: Vec<(&Tensor, Tensor)> = floats
                 .map(|(i, y)| {
                     let (dy, _) = self.golden(&format!("dout.{i}")).unwrap();
                     let dy: Vec<f32> = dy.data.iter().map(|v| *v as f32).collect();
-                    Tensor::from_f32(self.device, y.shape(), &dy, y.dtype()).unwrap()
+                    (y, Tensor::from_f32(self.device, y.shape(), &dy, y.dtype()).unwrap())
                 })
                 .collect();
-            tape::backward_all(&ys.iter().zip(&dys).collect::<Vec<_>>()).unwrap();
+            tape::backward_all(&dys.iter().map(|(y, dy)| (*y, dy)).collect::<Vec<_>>()).unwrap();
             for (i, input) in inputs.iter().enumerate().filter(|(_, x)| x.requires_grad()) {
                 let grad = input.grad().unwrap_or_else(|| panic!("{}: input {i} got no gradient", self.name));
                 self.compare_tensor(&format!("gradient {i}"), &format!("grad.{i}"), &grad);
@@ -317,6 +318,11 @@ impl Case<'_> {
             "feed_forward::LinearResidual" => self.check(&feed_forward::LinearResidual),
             "gated::Gated" => self.check(&gated::Gated { gate: gated::Gate::of(self.text("act")).unwrap() }),
             "rope::Rope" => self.check(&rope::Rope { heads: 1, size: 8 }),
+            "route::Route" => {
+                self.check(&route::Route { k: self.size("k"), renormalise: self.flag("renormalise") });
+            }
+            "balance_loss::BalanceLoss" => self.check(&balance_loss::BalanceLoss { k: self.size("k") }),
+            "experts::Experts" => self.check(&experts::Experts { gate: gated::Gate::Silu }),
             "feed_forward::FeedForward" => self.check(&feed_forward::FeedForward { recompute: false }),
             "cross_entropy::CrossEntropy" => self.cross_entropy(),
             "linear_cross_entropy::LinearCrossEntropy" => {
@@ -436,7 +442,7 @@ fn attention_agrees_with_pytorch_on_special_values() {
 }
 
 #[test]
-fn rotary_positions_and_gates_agree_with_pytorch_on_special_values() {
+fn rotary_positions_gates_and_mixtures_agree_with_pytorch_on_special_values() {
     check(&DECODERS);
 }
 

@@ -2,7 +2,7 @@
 //! nothing changes but when memory is in use (Chen et al., "Training deep nets with sublinear memory cost", 2016).
 
 use super::saved::{Saved, described};
-use super::{Autograd, RECORDING, Restore, record};
+use super::{Autograd, RECORDING, Restore, record_all};
 use crate::{Result, Tensor};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -21,19 +21,35 @@ pub fn checkpoint(
     x: &Tensor,
     f: impl Fn(&Tensor) -> Result<Tensor> + Send + 'static,
 ) -> Result<Tensor> {
+    let [y] = checkpoint_all(name, x, move |x| f(x).map(|y| [y]))?;
+    Ok(y)
+}
+
+/// The same for an `f` of several results, whose backward runs once.
+///
+/// # Errors
+/// Those of `f`.
+pub fn checkpoint_all<const M: usize>(
+    name: &'static str,
+    x: &Tensor,
+    f: impl Fn(&Tensor) -> Result<[Tensor; M]> + Send + 'static,
+) -> Result<[Tensor; M]> {
     // Without a gradient for x there is no node that could call back.
     if !RECORDING.get() || !x.requires_grad() {
         return f(x);
     }
-    let y = super::no_grad(|| f(x))?;
-    record(name, &[x], y, move |inputs, dy| {
+    let ys = super::no_grad(|| f(x))?;
+    record_all(name, &[x], ys, move |inputs, dys| {
         let Some(x) = inputs.first() else { return Ok(Vec::new()) };
         let leaf = x.detach().parameter("the input of a part that is computed again");
-        let y = {
+        let ys = {
             let _restore = Restore(&RECORDING, RECORDING.replace(true));
             f(&leaf)?
         };
-        y.backward_with(dy)?;
+        // A result that does not depend on the input, nor on a parameter, has no way back.
+        let from = ys.iter().zip(dys).filter(|(y, _)| y.requires_grad());
+        let from: Vec<_> = from.filter_map(|(y, dy)| Some((y, dy.as_ref()?))).collect();
+        super::backward_all(&from)?;
         Ok(vec![leaf.grad()])
     })
 }

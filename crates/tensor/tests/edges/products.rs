@@ -1,11 +1,15 @@
 //! Products of matrices, what is fused with them, and attention.
 
 use super::{Row, Shape, Type, Zeros};
+use netcl_tensor::Tensor;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
+use netcl_tensor::ops::balance_loss::balance_loss;
+use netcl_tensor::ops::experts::experts;
 use netcl_tensor::ops::feed_forward::{feed_forward, linear_add, linear_residual};
 use netcl_tensor::ops::gated::{Gate, gated};
 use netcl_tensor::ops::matmul::{linear, matmul};
 use netcl_tensor::ops::rope::rope;
+use netcl_tensor::ops::route::route;
 
 pub fn products(z: &Zeros) -> Vec<Row> {
     let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
@@ -125,6 +129,69 @@ pub fn decoders(z: &Zeros) -> Vec<Row> {
                 ),
                 Shape(rope(&a, &angles, &angles, 1, 8), "rope: x: expected 3 axes, got shape [2, 3]"),
                 Type(rope(&x, &z.half(&[4, 4]), &angles, 3, 8), "rope: cosines are f16, expected f32"),
+            ],
+        ),
+    ]
+}
+
+pub fn mixtures(z: &Zeros) -> Vec<Row> {
+    let (logits, x, weights) = (z.f(&[3, 4]), z.f(&[3, 6]), z.f(&[3, 2]));
+    let (ids, gate_up, down) = (z.int(&[3, 2]), z.f(&[4, 10, 6]), z.f(&[4, 6, 5]));
+    let mixed = |x: &Tensor, ids: &Tensor, weights: &Tensor, down: &Tensor| {
+        experts(x, ids, weights, [&gate_up, down], Gate::Silu)
+    };
+    vec![
+        (
+            "route::Route",
+            vec![
+                Shape(
+                    route(&logits, 5, true).map(|(weights, _)| weights),
+                    "route: logits have shape [3, 4], expected a last axis of experts of which 5 can be chosen, and at least 1",
+                ),
+                Shape(
+                    route(&logits, 0, true).map(|(weights, _)| weights),
+                    "route: logits have shape [3, 4], expected a last axis of experts of which 0 can be chosen, and at least 1",
+                ),
+                Type(
+                    route(&z.int(&[3, 4]), 2, true).map(|(weights, _)| weights),
+                    "route: logits is u32, expected f32, f16 or bf16",
+                ),
+            ],
+        ),
+        (
+            "balance_loss::BalanceLoss",
+            vec![
+                Shape(
+                    balance_loss(&z.f(&[]), 1),
+                    "balance_loss: logits have shape [], expected a last axis of experts of which 1 can be chosen, and at least 1",
+                ),
+                Type(balance_loss(&ids, 2), "balance_loss: logits is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "experts::Experts",
+            vec![
+                Shape(
+                    mixed(&z.f(&[3, 5]), &ids, &weights, &down),
+                    "experts: the last axis of x [3, 5] is 5, expected 6, the last of gate_up [4, 10, 6]",
+                ),
+                Shape(
+                    mixed(&x, &ids, &weights, &z.f(&[4, 6, 10])),
+                    "experts: gate_up [4, 10, 6] and down [4, 6, 10], expected (E, 2H, C) and (E, C, H)",
+                ),
+                Shape(
+                    mixed(&x, &ids, &z.f(&[3, 1]), &down),
+                    "experts: ids [3, 2] and weights [3, 1], expected two of one shape, K for each token of x [3, 6]",
+                ),
+                Shape(
+                    mixed(&z.f(&[2, 6]), &ids, &weights, &down),
+                    "experts: ids [3, 2] and weights [3, 2], expected two of one shape, K for each token of x [2, 6]",
+                ),
+                Type(mixed(&x, &weights, &weights, &down), "experts: ids is f32, expected u32 or i32"),
+                Type(
+                    mixed(&x, &ids, &z.half(&[3, 2]), &down),
+                    "experts: weights is f16, but x is f32; convert one with `to_dtype`",
+                ),
             ],
         ),
     ]

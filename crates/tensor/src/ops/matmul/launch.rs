@@ -15,6 +15,7 @@ use netcl_kernel::{Launch, Variants};
 
 /// CPUs, and what cannot run a tile of any size.
 pub(super) static VECTOR: Kernel = Kernel::new("matmul_vector", include_str!("../matmul_vector.cl"))
+    .include(&[include_str!("../matmul_panels.cl")])
     .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])])
     .requires(|device| device.is_cpu() || device.local_mem < 18 << 10 || device.max_group < ITEMS);
 

@@ -37,7 +37,7 @@ impl Blocks {
         let blocks = Self { mr, nv, lanes, kc: tuned("KC"), mc: tuned("MC"), nc: tuned("NC") };
         blocks.within(capabilities.local_mem as usize / 4)
     }
-    fn nr(&self) -> usize {
+    pub fn nr(&self) -> usize {
         self.nv * self.lanes
     }
     /// Smaller blocks until both copies fit in `floats` of local memory.
