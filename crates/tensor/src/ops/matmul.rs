@@ -9,6 +9,7 @@ pub(super) use launch::{Aux, Epilogue, accumulate, gelu_again, run};
 use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};
 
+mod gemv;
 mod launch;
 mod lines;
 mod mma;
@@ -195,6 +196,15 @@ impl Op<2> for MatMul {
             sample(&[0, 2, 3], &[3, 2]).light(),
             // More than one block of the sum.
             sample(&[2, 600], &[600, 3]).light(),
+            // Few rows: whole vectors and what is left of lines, a sum that several groups share, each number of rows.
+            sample(&[3, 130], &[130, 83]),
+            sample(&[1, 1100], &[1100, 5]).bench(&[&[1, 768], &[768, 3072]]).light(),
+            sample(&[8, 36], &[36, 400]).light(),
+            sample(&[2, 40], &[40, 67]).light(),
+            sample(&[4, 33], &[33, 48]).light(),
+            sample(&[5, 64], &[64, 130]).light(),
+            sample(&[6, 20], &[20, 11]).light(),
+            sample(&[7, 19], &[19, 50]).light(),
             // What tensor cores take: rows of whole 16 bytes, also where a batch becomes more rows.
             sample(&[24, 40], &[40, 16]),
             sample(&[3, 8, 16], &[16, 24]),
