@@ -22,6 +22,7 @@ pub use accumulate::accumulate_in_place;
 use collect::{Shared, keep};
 use recompute::Again;
 pub use recompute::checkpoint;
+pub(crate) use recompute::gradients_of;
 pub use rollback::Rollback;
 use saved::{Form, Saved, described};
 

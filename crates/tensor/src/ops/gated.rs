@@ -34,7 +34,7 @@ impl Gate {
     pub(super) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|gate| gate.name() == name)
     }
-    fn in_f64(self, x: f64) -> f64 {
+    pub(super) fn in_f64(self, x: f64) -> f64 {
         UNARY.iter().find(|row| row.name == self.name()).map_or(f64::NAN, |row| (row.f)(x, [0.0; 2]))
     }
 }

@@ -5,6 +5,7 @@
 //! the gradient of a weight needs no sum over the batch.
 
 use super::prelude::*;
+pub(super) use gemv::Norm;
 pub(super) use launch::{Aux, Epilogue, accumulate, gelu_again, run};
 use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};
@@ -19,6 +20,12 @@ mod split;
 mod tiles;
 mod view;
 mod wgmma;
+
+/// Products of few rows with more around them than other kernels do.
+pub(super) mod few_rows {
+    pub(in crate::ops) use super::gemv::Fused;
+    pub(in crate::ops) use super::launch::run_few_rows as run;
+}
 
 /// a `(.., M, K)`, b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast.
 ///

@@ -252,8 +252,10 @@ ops! {
     multinomial: Multinomial;
     dropout: Dropout;
     attention: Attention, AttentionQkv;
+    decode_attention: DecodeAttention;
     rope: Rope;
     gated: Gated;
     matmul: MatMul, Linear;
     feed_forward: LinearAdd, LinearResidual, FeedForward;
+    fused_linear: FusedLinear;
 }

@@ -366,6 +366,7 @@ fn every_op_refuses_wrong_shapes_and_types_by_name() {
         products::products(&z),
         products::fused(&z),
         products::decoders(&z),
+        products::decoding(&z),
         products::attentions(&z),
     ];
     for (op, cases) in table.into_iter().flatten() {

@@ -237,6 +237,15 @@ pub(in crate::ops) fn gelu_again(before: &Tensor, p: &Problem) -> Result<Tensor>
     Ok(y)
 }
 
+/// `c (M, N)` of few rows with all that `fused` says, in one launch; `false` where no kernel here takes it.
+pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<'_>) -> Result<bool> {
+    let takes = |kernel: &Kernel| is_gemv(kernel) && gemv::fits(kernel, c, p);
+    match MATMUL.choose_where(c.device(), FEW_ROWS, takes) {
+        Ok(kernel) => gemv::run_fused(kernel, c, p, fused).map(|()| true),
+        Err(_) => Ok(false),
+    }
+}
+
 fn is_gemv(kernel: &Kernel) -> bool {
     [GEMV.name, GEMV_VECTOR.name].contains(&kernel.name)
 }
