@@ -58,7 +58,8 @@ const PRODUCTS: [&str; 9] = [
     "linear_cross_entropy::LinearCrossEntropy",
     "optimizer::Update",
 ];
-const ATTENTION: [&str; 3] = ["attention::Attention", "attention::AttentionQkv", "decode_attention::DecodeAttention"];
+const ATTENTION: [&str; 3] =
+    ["attention::Attention", "attention::AttentionQkv", "decode_attention::DecodeAttention"];
 const DECODERS: [&str; 2] = ["gated::Gated", "rope::Rope"];
 
 struct File {
@@ -327,8 +328,12 @@ impl Case<'_> {
             "attention::AttentionQkv" => {
                 self.check(&AttentionQkv { options: self.attention(), heads: 1, kv_heads: 1 });
             }
-            "fused_linear::FusedLinear" => self.check(&fused_linear::FusedLinear::gated_after_layer_norm(1e-5)),
-            "decode_attention::DecodeAttention" => self.check(&decode_attention::DecodeAttention::of_one_head()),
+            "fused_linear::FusedLinear" => {
+                self.check(&fused_linear::FusedLinear::gated_after_layer_norm(1e-5))
+            }
+            "decode_attention::DecodeAttention" => {
+                self.check(&decode_attention::DecodeAttention::of_one_head())
+            }
             "optimizer::Update" => self.optimizer(),
             other => panic!("{}: no op {other}", self.name),
         }

@@ -102,7 +102,11 @@ pub fn decoding(z: &Zeros) -> Vec<Row> {
                     "fused_linear: x [2, 3] and w [4, 6], expected x (.., 4)",
                 ),
                 Shape(
-                    fused_linear(&x, &z.f(&[4, 5]), Around { activation: Some((Gate::Silu, true)), ..around }),
+                    fused_linear(
+                        &x,
+                        &z.f(&[4, 5]),
+                        Around { activation: Some((Gate::Silu, true)), ..around },
+                    ),
                     "fused_linear: x [2, 4] and w [4, 5], expected x (.., 4) and an even number of columns, gates before values",
                 ),
                 Shape(
@@ -153,7 +157,10 @@ fn decode_steps(z: &Zeros) -> Vec<Said> {
             "decode_attention: the queries' norm has shape [7], expected [8], the last axis of cache [2, 9, 4, 8]",
         ),
         Type(step(&qkv, &z.f(&[1]), None, None), "decode_attention: position is f32, expected u32 or i32"),
-        Type(step(&qkv, &first, Some([&table, &half]), None), "decode_attention: sines are f16, expected f32"),
+        Type(
+            step(&qkv, &first, Some([&table, &half]), None),
+            "decode_attention: sines are f16, expected f32",
+        ),
     ]
 }
 
