@@ -178,6 +178,9 @@ def views():
     ids = torch.tensor([0, 2, 1, 2, 4], dtype=torch.int32)
     table = torch.tensor(SPECIAL).reshape(5, 3)
     case("embedding", "embedding::Embedding", lambda t, i: F.embedding(i, t), [table, ids], [table.flip(0)])
+    before = torch.tensor([2], dtype=torch.int32)
+    case("decode_embedding", "decode_embedding::DecodeEmbedding", lambda t, i, p, b: 2 * t[i] + p[b[0]:b[0] + i.shape[1]],
+         [table, ids.reshape(1, -1), random("places", 2 + ids.numel(), table.shape[1]), before], grads=[], wide=False)
 
 
 def reductions():

@@ -253,6 +253,7 @@ ops! {
     dropout: Dropout;
     attention: Attention, AttentionQkv;
     decode_attention: DecodeAttention;
+    decode_embedding: DecodeEmbedding;
     rope: Rope;
     gated: Gated;
     matmul: MatMul, Linear;

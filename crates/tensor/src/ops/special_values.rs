@@ -24,7 +24,7 @@ const ELSEWHERE: [(&str, &str); 2] = [
 
 /// What each test below takes; every op is in one of them.
 const ELEMENTWISE: [&str; 3] = ["elementwise::Unary", "elementwise::Binary", "comparison"];
-const LAYOUT: [&str; 9] = [
+const LAYOUT: [&str; 10] = [
     "view::Reshape",
     "view::Permute",
     "view::Slice",
@@ -34,6 +34,7 @@ const LAYOUT: [&str; 9] = [
     "mask::Where",
     "mask::MaskedFill",
     "embedding::Embedding",
+    "decode_embedding::DecodeEmbedding",
 ];
 const ROWS: [&str; 10] = [
     "reduce::Sum",
@@ -330,6 +331,9 @@ impl Case<'_> {
             }
             "fused_linear::FusedLinear" => {
                 self.check(&fused_linear::FusedLinear::gated_after_layer_norm(1e-5))
+            }
+            "decode_embedding::DecodeEmbedding" => {
+                self.check(&decode_embedding::DecodeEmbedding { scale: 2.0, placed: true });
             }
             "decode_attention::DecodeAttention" => {
                 self.check(&decode_attention::DecodeAttention::of_one_head())

@@ -3,6 +3,7 @@
 use super::{Row, Said, Shape, Type, Zeros};
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, decode_attention};
+use netcl_tensor::ops::decode_embedding::decode_embedding;
 use netcl_tensor::ops::feed_forward::{feed_forward, linear_add, linear_residual};
 use netcl_tensor::ops::fused_linear::{Around, Before, fused_linear};
 use netcl_tensor::ops::gated::{Gate, gated};
@@ -121,6 +122,16 @@ pub fn decoding(z: &Zeros) -> Vec<Row> {
                     fused_linear(&x, &w, Around { norm: Some(halved), ..around }),
                     "fused_linear: gamma is f16, but x is f32; convert one with `to_dtype`",
                 ),
+            ],
+        ),
+        (
+            "decode_embedding::DecodeEmbedding",
+            vec![
+                Shape(
+                    decode_embedding(&x, &z.int(&[3, 1]), 1.0, Some((&w, &z.int(&[1])))),
+                    "decode_embedding: positions [4, 6] and position [1], expected (P, 4) and [1] or [3], with table [2, 4] and ids [3, 1]",
+                ),
+                Type(decode_embedding(&x, &x, 1.0, None), "decode_embedding: ids is f32, expected u32 or i32"),
             ],
         ),
         ("decode_attention::DecodeAttention", decode_steps(z)),
