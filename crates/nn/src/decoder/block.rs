@@ -222,9 +222,8 @@ impl Attention {
         let rotary = self.kind.rotary.and_then(|set| at.angles.get(set));
         let rotary = rotary.map(|[cosines, sines]| [cosines, sines]);
         let options = DecodeOptions { heads, kv_heads, scale: self.scale, window: self.kind.window, softcap };
-        decode_attention(&qkv, at.cache(self.index)?, rotary, norm, options).map_err(|e| {
-            e.context(format!("layer {}, heads of {size}", self.index))
-        })
+        decode_attention(&qkv, at.cache(self.index)?, rotary, norm, options)
+            .map_err(|e| e.context(format!("layer {}, heads of {size}", self.index)))
     }
 
     /// qkv `(B, T, (H + 2 KH) D)` → queries and keys behind their norms, and values, `(B, T, n*D)` each.

@@ -47,7 +47,8 @@ pub(super) struct StepAt<'a> {
 impl StepAt<'_> {
     /// Where layer `index` keeps the new tokens.
     pub(super) fn cache(&self, index: usize) -> Result<CacheAt<'_>> {
-        let rows = self.layers.get(index).ok_or_else(|| Error::internal(format!("cache: no layer {index}")))?;
+        let rows =
+            self.layers.get(index).ok_or_else(|| Error::internal(format!("cache: no layer {index}")))?;
         Ok(CacheAt { rows, position: self.position })
     }
 }

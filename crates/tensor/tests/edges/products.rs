@@ -131,7 +131,10 @@ pub fn decoding(z: &Zeros) -> Vec<Row> {
                     decode_embedding(&x, &z.int(&[3, 1]), 1.0, Some((&w, &z.int(&[1])))),
                     "decode_embedding: positions [4, 6] and position [1], expected (P, 4) and [1] or [3], with table [2, 4] and ids [3, 1]",
                 ),
-                Type(decode_embedding(&x, &x, 1.0, None), "decode_embedding: ids is f32, expected u32 or i32"),
+                Type(
+                    decode_embedding(&x, &x, 1.0, None),
+                    "decode_embedding: ids is f32, expected u32 or i32",
+                ),
             ],
         ),
         ("decode_attention::DecodeAttention", decode_steps(z)),
