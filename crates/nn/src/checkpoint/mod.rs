@@ -11,10 +11,10 @@
 //!     └── state.json                step, random numbers, data position, best loss, BLAKE3 of every other file
 //! ```
 //!
-//! A checkpoint is written into `step-….tmp-<pid>`, each file synced, then renamed: a crash at any moment leaves the
+//! A checkpoint is written into `step-….tmp-<pid>-<n>`, each file synced, then renamed: a crash at any moment leaves the
 //! earlier ones as they were. [`Store::latest`] checks sizes and sums, names what is wrong, and takes the one before.
 
-mod durable;
+pub(crate) mod durable;
 mod state;
 mod store;
 mod tensors;

@@ -7,6 +7,7 @@ mod train;
 
 pub use stream::StreamDecoder;
 
+use crate::checkpoint::durable;
 use chars::Chars;
 pub(crate) use chunks::Cuts;
 use netcl_device::{Error, Result};
@@ -97,13 +98,12 @@ impl Tokenizer {
         Ok(vec![(FILE.into(), json.into_bytes()), (CONFIG_FILE.into(), format!("{config:#}\n").into_bytes())])
     }
 
-    /// Writes [`files`](Self::files) into an existing folder.
+    /// Writes [`files`](Self::files) into an existing folder. Whoever reads one meanwhile reads the old or the new.
+    ///
+    /// # Errors
+    /// `Io` with the path. Nothing half-written stays.
     pub fn save(&self, dir: &Path) -> Result<()> {
-        for (name, content) in self.files()? {
-            let path = dir.join(name);
-            fs::write(&path, content).map_err(|e| Error::io("writing", &path, &e))?;
-        }
-        Ok(())
+        durable::replace(dir, &self.files()?)
     }
 
     /// Number of ids: the largest one plus one.

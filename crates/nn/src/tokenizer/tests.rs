@@ -37,6 +37,38 @@ fn chars_equal_the_library_and_survive_a_file() {
     assert_eq!(made.files().unwrap(), read.files().unwrap());
 }
 
+/// The file was emptied and written anew: who read it meanwhile found no JSON.
+#[test]
+fn a_tokenizer_that_is_saved_is_whole_at_any_time() {
+    let made = [Tokenizer::char_from_text(["ab"]).unwrap(), Tokenizer::char_from_text([TEXT]).unwrap()];
+    let dir = tempfile::tempdir().unwrap();
+    made[0].save(dir.path()).unwrap();
+    let saved = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0..60 {
+                made[turn % 2].save(dir.path()).unwrap();
+            }
+            saved.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        while !saved.load(std::sync::atomic::Ordering::Relaxed) {
+            let read = Tokenizer::from_dir(dir.path()).unwrap();
+            assert!(made.iter().any(|t| t.vocab_size() == read.vocab_size()));
+        }
+    });
+    // A save that fails changes nothing and leaves nothing.
+    let names = || {
+        let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    fs::remove_file(dir.path().join(FILE)).unwrap();
+    fs::create_dir(dir.path().join(FILE)).unwrap();
+    let (before, message) = (names(), made[1].save(dir.path()).unwrap_err().to_string());
+    assert!(message.contains(FILE), "{message}");
+    assert_eq!(names(), before);
+}
+
 #[test]
 fn unknown_characters_and_tokens_are_named() {
     let tokenizer = Tokenizer::char_from_text(["ab\n"]).unwrap();
