@@ -117,9 +117,13 @@ pub fn main() -> ExitCode {
         Ok(context) => context,
         Err(e) => return out::failure(&e),
     };
+    let of_signal = || context.signal().map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal));
     match cli.command.run(&context) {
-        Err(e) if !out::is_broken_pipe(&e) => out::failure(&e),
-        _ => context.signal().map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal)),
+        Err(e) if !out::is_broken_pipe(&e) => {
+            let code = out::failure(&e);
+            if context.ended_early() { of_signal() } else { code }
+        }
+        _ => of_signal(),
     }
 }
 

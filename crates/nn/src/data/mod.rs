@@ -23,6 +23,7 @@ pub use corpus::Corpus;
 pub use encoding::TextEncoding;
 pub use loader::{Batch, Eval, Loader, Position};
 pub use prefetch::Prefetch;
+pub(crate) use progress::done;
 pub use progress::{Progress, Stage, Watch};
 pub use source::Source;
 pub use split::{Splits, split};

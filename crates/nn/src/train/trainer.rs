@@ -205,6 +205,7 @@ impl Trainer {
     ) -> Result<Self> {
         let config = config.with_absolute_paths()?;
         let parts = Parts::build(device, &config, None, watch)?;
+        crate::data::done(watch)?;
         let folder = RunFolder::create(claim, &config)?;
         Self::assemble(device, config, parts, (folder, Vec::new()))
     }
