@@ -108,6 +108,23 @@ fn a_finished_run_says_so_and_a_longer_schedule_what_the_rate_does() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// What is shown can be pasted, also where the folder's name means something to a shell.
+#[cfg(unix)]
+#[test]
+fn the_hint_of_a_finished_run_is_a_command_that_works() {
+    let dir = folder("hint");
+    let (data, out) = (dir.join("text.txt"), dir.join("it's $HOME; a run"));
+    write_text(&data);
+    let args = tiny_run(&data, &out, 6);
+    assert!(netcl().args(args).output().unwrap().status.success());
+    let (_, stdout, _) = resume(&out, "");
+    let hint = stdout.lines().find_map(|line| line.strip_prefix("go on with more steps: ")).unwrap();
+    let shell = std::process::Command::new("sh").args(["-c", hint]).env("NO_COLOR", "1").output().unwrap();
+    let (stdout, errors) = texts(&shell);
+    assert!(stdout.contains("finished after 12 steps"), "{hint}: {stdout}{errors}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn a_run_goes_on_from_another_working_directory() {
     let dir = folder("elsewhere");
