@@ -98,8 +98,12 @@ impl TrainConfig {
                 Change::Fixed => refused.push(format!("--{flag} {new}, the run has {old}")),
                 Change::Added => {
                     if let Some(old) = self.data.iter().find(|old| left_out(old, &asked.data)) {
-                        let all: Vec<_> =
-                            self.data.iter().chain(&asked.data).map(|data| quote_path(data.as_ref())).collect();
+                        let all: Vec<_> = self
+                            .data
+                            .iter()
+                            .chain(&asked.data)
+                            .map(|data| quote_path(data.as_ref()))
+                            .collect();
                         return Err(Error::format(format!(
                             "--data leaves out {old}, which the run learns from; data may be added: --data {}. To learn from other \
                              data, start another run",
