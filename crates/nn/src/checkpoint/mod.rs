@@ -8,6 +8,7 @@
 //!     ├── config.json  generation_config.json  tokenizer.json  tokenizer_config.json
 //!     ├── model.safetensors
 //!     ├── optimizer.safetensors
+//!     ├── data.json                 names, sizes and sums of the files that are learnt from
 //!     └── state.json                step, random numbers, data position, best loss, BLAKE3 of every other file
 //! ```
 //!

@@ -74,6 +74,19 @@ pub struct Changes {
     pub data: bool,
 }
 
+impl Changes {
+    /// Takes note of what the files of `--data` have become, in words, since the checkpoint.
+    pub fn data_since(&mut self, said: Option<String>) {
+        let Some(said) = said else { return };
+        if !self.data {
+            // Nobody asked for that.
+            tracing::warn!("the data is another than at the checkpoint: {said}");
+        }
+        self.data = true;
+        self.notes.push(format!("data: {said}"));
+    }
+}
+
 impl TrainConfig {
     /// What `asked` changes in this run, `step` steps of which are done.
     ///

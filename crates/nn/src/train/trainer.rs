@@ -11,7 +11,7 @@ use super::writing::Writing;
 use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
 use crate::config::{Dtype, GraphMode, Overlay, TrainConfig};
-use crate::data::{Eval, Loader, Position, Prefetch, TokenCache, Watch};
+use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Position, Prefetch, TokenCache, Watch};
 use crate::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder};
 use crate::model::Model;
 use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
@@ -94,6 +94,8 @@ pub struct Trainer {
     pub(super) losses: Vec<Tensor>,
     pub(super) profiling: Option<Profiling>,
     pub(super) writing: Writing,
+    /// What it learns from, as checkpoints say it.
+    pub(super) data: Vec<u8>,
     tokens: [usize; 2],
 }
 
@@ -107,6 +109,7 @@ struct Parts {
     tokenizer: Option<Tokenizer>,
     prompt: Vec<u32>,
     opening: Option<String>,
+    record: DataRecord,
     tokens: [usize; 2],
 }
 
@@ -172,6 +175,7 @@ impl Parts {
             tokenizer: inputs.tokenizer,
             prompt,
             opening,
+            record: inputs.record,
             tokens,
         })
     }
@@ -243,6 +247,10 @@ impl Trainer {
         let mut changes = stored.with_absolute_paths()?.changes(&config, step)?;
         let from = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
         let parts = Parts::build(device, &config, from.as_ref(), watch)?;
+        let written = from.as_ref().and_then(|(c, _)| c.file(DATA_FILE).ok());
+        if let Some(written) = written.filter(|_| step < config.steps) {
+            changes.data_since(parts.record.since(written)?);
+        }
         let best_step = from.as_ref().and_then(|(c, _)| c.state.best_step);
         let folder = RunFolder::resume(claim, &config, step, best_step)?;
         let mut trainer = Self::assemble(device, config, parts, folder)?;
@@ -304,6 +312,7 @@ impl Trainer {
                 .collect::<Result<_>>()?,
             profiling: None,
             writing: Writing::default(),
+            data: parts.record.to_json()?,
             tokens: parts.tokens,
             config,
         })
