@@ -200,7 +200,7 @@ fn a_folder_in_f64_is_opened_as_f32() {
         let double: Vec<_> = single.iter().map(double).collect();
         write_tensors(&dir.path().join("model.safetensors"), &double).unwrap();
         let decoder = Decoder::open(&device, dir.path(), None).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert_eq!(sorted(decoder.state().unwrap()), sorted(single), "{name}");
+        assert_eq!(sorted(decoder.tensors().unwrap()), sorted(single), "{name}");
     }
 }
 

@@ -52,6 +52,20 @@ struct WrittenFile {
     sum: String,
 }
 
+impl Written {
+    fn read(text: &[u8]) -> Result<Self> {
+        let read: Self =
+            serde_json::from_slice(text).map_err(|e| Error::format(format!("{DATA_FILE}: {e}")))?;
+        if read.format > FORMAT {
+            return Err(Error::format(format!(
+                "{DATA_FILE} has format {}, this netcl knows up to {FORMAT}; use the netcl that wrote it",
+                read.format
+            )));
+        }
+        Ok(read)
+    }
+}
+
 impl Source {
     /// What there is to learn from. Of token shards, which may have hundreds of gigabytes, the sum is of 16 blocks of each.
     ///
@@ -134,14 +148,7 @@ impl DataRecord {
     /// # Errors
     /// `Format` that names what was edited or is gone: a run that went on would learn from other text and not say so.
     pub fn since(&self, written: &[u8]) -> Result<Option<String>> {
-        let before: Written =
-            serde_json::from_slice(written).map_err(|e| Error::format(format!("{DATA_FILE}: {e}")))?;
-        if before.format > FORMAT {
-            return Err(Error::format(format!(
-                "{DATA_FILE} has format {}, this netcl knows up to {FORMAT}; use the netcl that wrote it",
-                before.format
-            )));
-        }
+        let before = Written::read(written)?;
         let same = |a: &WrittenFile, b: &Seen| (a.bytes, &a.sum) == (b.bytes, &b.sum);
         let comparable = before.sampled == self.sampled;
         if comparable
