@@ -346,12 +346,13 @@ fn a_signal_before_the_first_step_ends_at_once_and_leaves_nothing() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(1500));
+        until("the claim of its folder", || out.join(".lock").exists());
+        // Half of a second into the text, which takes several.
+        std::thread::sleep(Duration::from_millis(500));
         assert!(
             child.try_wait().unwrap().is_none() && !out.join("metrics.jsonl").exists(),
             "it is still tokenising"
         );
-        assert!(out.join(".lock").exists(), "its folder is claimed");
         let sent = Instant::now();
         kill(signal, child.id());
         assert_eq!(child.wait().unwrap().code(), Some(code));
