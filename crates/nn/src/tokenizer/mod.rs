@@ -27,8 +27,8 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// The same tokens as a table, where each is one character.
     chars: Option<Chars>,
-    /// Long text may be cut at lines: see [`chunks`].
-    cuttable: bool,
+    /// Where long text may be cut.
+    cuts: Cuts,
     vocab_size: usize,
     eos: Option<u32>,
 }
@@ -79,7 +79,9 @@ impl Tokenizer {
         let named = config.and_then(|text| eos_name(&serde_json::from_str(text).ok()?));
         let names = named.iter().map(String::as_str).chain(EOS_NAMES);
         let eos = names.filter_map(|name| vocab.get(name).copied()).next();
-        Ok(Self { chars: Chars::from_json(&json), cuttable: chunks::cuttable(&json), inner, vocab_size, eos })
+        let chars = Chars::from_json(&json);
+        let cuts = if chars.is_some() { Cuts::Anywhere } else { Cuts::of(&json) };
+        Ok(Self { chars, cuts, inner, vocab_size, eos })
     }
 
     /// The files a model folder needs: name and content.
@@ -130,13 +132,9 @@ impl Tokenizer {
         if let Some(chars) = &self.chars {
             return chars.encode(text);
         }
-        if !self.cuttable {
-            let encoding = self.inner.encode_fast(text, false).map_err(|e| failed("encoding", &e))?;
-            return Ok(encoding.get_ids().to_vec());
-        }
         let mut ids = Vec::new();
         // A group bounds the memory of the library's encodings, which take some hundred bytes a token.
-        for group in chunks::of(text).collect::<Vec<_>>().chunks(64) {
+        for group in self.cuts.pieces(text).collect::<Vec<_>>().chunks(64) {
             let encoded =
                 self.inner.encode_batch_fast(group.to_vec(), false).map_err(|e| failed("encoding", &e))?;
             ids.extend(encoded.iter().flat_map(|encoding| encoding.get_ids()));
@@ -146,11 +144,7 @@ impl Tokenizer {
 
     /// Where text may be cut before it is encoded in pieces.
     pub(crate) fn cuts(&self) -> Cuts {
-        match (&self.chars, self.cuttable) {
-            (Some(_), _) => Cuts::Anywhere,
-            (None, true) => Cuts::Words,
-            (None, false) => Cuts::Never,
-        }
+        self.cuts.clone()
     }
 
     /// Ids of a piece of text, on this thread alone.
