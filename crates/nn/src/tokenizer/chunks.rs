@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Long enough that the library's cost per call vanishes, short enough for many at a time.
 const CHUNK_BYTES: usize = 64 << 10;
 /// What SentencePiece has for a space.
-const META: char = '▁';
+pub(super) const META: char = '▁';
 
 /// Alternatives of the patterns that split words off, as GPT-2, GPT-4, Llama 3, Qwen and their kin have them. None goes on behind a line
 /// break with anything but white space and `/`, none has a space behind anything but white space, and none looks back. So a pattern
@@ -284,7 +284,7 @@ fn spaces(json: &Value) -> Option<Spaces> {
 }
 
 /// Whether a text gets `▁` before it, and one for each space, and nothing else happens to it before it is merged.
-fn begins_with_space(json: &Value) -> bool {
+pub(super) fn begins_with_space(json: &Value) -> bool {
     let (normalizer, split) = (&json["normalizer"], &json["pre_tokenizer"]);
     let meta = META.to_string();
     if !split.is_null() {

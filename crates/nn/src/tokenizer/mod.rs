@@ -1,10 +1,12 @@
 //! Text to token ids and back: one character a token, or any `tokenizer.json` of the `tokenizers` library.
 
+mod bytes;
 mod chars;
 mod chunks;
 mod stream;
 mod train;
 
+pub use bytes::ByteLengths;
 pub use stream::StreamDecoder;
 
 use crate::checkpoint::durable;
@@ -106,6 +108,22 @@ impl Tokenizer {
     /// `Io` with the path. Nothing half-written stays.
     pub fn save(&self, dir: &Path) -> Result<()> {
         durable::replace(dir, &self.files()?)
+    }
+
+    /// The tokens that `transformers` puts before a text, such as Llama's `<s>`; none for most tokenizers.
+    pub fn beginning(&self) -> Vec<u32> {
+        let ids =
+            |special| self.inner.encode_fast("a", special).map(|e| e.get_ids().to_vec()).unwrap_or_default();
+        let (plain, mut all) = (ids(false), ids(true));
+        let at = all.windows(plain.len().max(1)).position(|ids| ids == plain);
+        all.truncate(at.unwrap_or(0));
+        all
+    }
+
+    /// Whether a text gets a space before it that it does not have.
+    pub fn adds_space(&self) -> bool {
+        let json = self.inner.to_string(false).ok().and_then(|text| serde_json::from_str(&text).ok());
+        json.is_some_and(|json| chunks::begins_with_space(&json))
     }
 
     /// Number of ids: the largest one plus one.

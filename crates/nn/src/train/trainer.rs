@@ -17,7 +17,7 @@ use crate::model::Model;
 use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
 use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
 use crate::schedule::LearningRate;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{ByteLengths, Tokenizer};
 use netcl_device::KernelTime;
 use netcl_tensor::random::counter;
 use netcl_tensor::{DType, Device, Result, Shape, Tensor, counted};
@@ -61,6 +61,8 @@ pub struct Trainer {
     pub(super) loader: Loader,
     pub(super) eval: Option<Eval>,
     pub(super) tokenizer: Option<Tokenizer>,
+    /// Bytes of its tokens, where it tells them.
+    pub(super) lengths: Option<ByteLengths>,
     /// What samples continue: the first tokens of the data.
     pub(super) prompt: Vec<u32>,
     opening: Option<String>,
@@ -285,6 +287,7 @@ impl Trainer {
             rate: config.learning_rate(),
             loader: parts.loader,
             eval: parts.eval,
+            lengths: parts.tokenizer.as_ref().and_then(Tokenizer::byte_lengths),
             tokenizer: parts.tokenizer,
             prompt: parts.prompt,
             opening: parts.opening,
@@ -522,15 +525,17 @@ impl Trainer {
         let mut best = false;
         if !stop && (every(self.config.eval_every) || last && self.config.eval_every > 0) {
             let begun = Instant::now();
-            self.val_loss = self.evaluate()?;
+            let score = self.evaluate()?;
             self.host_did("evaluation", begun);
-            metrics.val_loss = self.val_loss;
-            if let Some(loss) = self.val_loss {
+            self.val_loss = score.map(|score| score.loss());
+            if let Some(score) = score {
+                metrics.evaluated(&score);
+                let loss = score.loss();
                 best = self.best.is_none_or(|(lowest, _)| loss < lowest);
                 if best {
                     self.best = Some((loss, self.step));
                 }
-                observer.evaluated(self.step, loss, best);
+                observer.evaluated(self.step, &score, best);
             }
         }
         if !stop && (every(self.config.sample_every) || last && self.config.sample_every > 0) {
