@@ -1,5 +1,6 @@
 //! What every command needs of its surroundings: settings, terminal, signals.
 
+use netcl::nn::data::TokenCache;
 use netcl::prelude::*;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -33,6 +34,8 @@ struct Signals {
     readings: AtomicUsize,
     /// What this process made and that must not stay when it ends before it has begun, in the order of removal.
     leftovers: Mutex<Vec<PathBuf>>,
+    /// Where tokens of a text that is being read are written.
+    tokens: Option<TokenCache>,
 }
 
 impl Signals {
@@ -75,6 +78,7 @@ impl Signals {
         for path in self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = if path.is_dir() { std::fs::remove_dir(path) } else { std::fs::remove_file(path) };
         }
+        self.tokens.iter().for_each(TokenCache::abandon);
     }
 
     /// Hears signals on a thread of its own.
@@ -115,9 +119,10 @@ impl Context {
     /// Reads the environment and begins to listen for SIGINT, SIGTERM and SIGHUP. Until [`Context::polite`] each ends the process at
     /// once, or within a second where data is read, with the exit code 128 and its number: 130, 143, 129.
     pub fn new() -> Result<Self> {
-        let signals = Arc::<Signals>::default();
+        let settings = Settings::from_env();
+        let signals = Arc::new(Signals { tokens: TokenCache::of(&settings), ..Signals::default() });
         listening(signals.listen())?;
-        Ok(Self { settings: Settings::from_env(), signals, save: Arc::default() })
+        Ok(Self { settings, signals, save: Arc::default() })
     }
 
     /// Files and folders that a signal removes before it ends the process, in this order; until [`Context::polite`].
@@ -212,7 +217,8 @@ mod tests {
         let (outer, inner) = (dir.join("a"), dir.join("a/b"));
         std::fs::create_dir_all(&inner).unwrap();
         std::fs::write(inner.join(".lock"), "").unwrap();
-        let signals = Signals::default();
+        let cache = Settings { cache_dir: Some(dir.clone()), ..Settings::default() };
+        let signals = Signals { tokens: TokenCache::of(&cache), ..Signals::default() };
         let all = || vec![inner.join(".lock"), inner.clone(), outer.clone()];
         *signals.leftovers.lock().unwrap() = all();
         signals.clean();
@@ -220,8 +226,15 @@ mod tests {
         std::fs::create_dir_all(&inner).unwrap();
         std::fs::write(outer.join("mine"), "").unwrap();
         *signals.leftovers.lock().unwrap() = all();
+        let tokens = dir.join("tokens");
+        std::fs::create_dir_all(&tokens).unwrap();
+        let (mine, others) =
+            (tokens.join(format!("k.tmp-{}-0", std::process::id())), tokens.join("k.tmp-0-0"));
+        std::fs::write(&mine, "").unwrap();
+        std::fs::write(&others, "").unwrap();
         signals.clean();
         assert!(!inner.exists() && outer.join("mine").exists());
+        assert!(!mine.exists() && others.exists());
         std::fs::remove_dir_all(dir).unwrap();
     }
 }
