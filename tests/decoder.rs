@@ -2,7 +2,7 @@
 //! `tools/golden_decoder.py` wrote the folders and says what is in them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
-use netcl::nn::checkpoint::{TensorData, read_tensors};
+use netcl::nn::checkpoint::{Dtype, TensorData, read_tensors, write_tensors};
 use netcl::nn::decoder::{Decoder, DecoderConfig, FAMILIES, Scaling};
 use netcl::nn::generate::{Generation, Sampling};
 use netcl::nn::layers::Mode;
@@ -210,6 +210,29 @@ fn weights_that_do_not_fit_are_named_and_change_nothing() {
     // The files of a model without head have no prefix.
     let bare = |t: &TensorData| TensorData { name: t.name.trim_start_matches("model.").into(), ..t.clone() };
     decoder.load_tensors(&before.iter().map(bare).collect::<Vec<_>>()).unwrap();
+}
+
+/// `model.double().save_pretrained(…)` of `transformers` writes such a folder.
+#[test]
+fn a_folder_in_f64_is_opened_as_f32() {
+    let device = test_device().unwrap();
+    for name in ["gpt2", "llama"] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = json(name);
+        config["dtype"] = "float64".into();
+        std::fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+        let single = read_tensors(&folder(name).join("model.safetensors")).unwrap();
+        let double = |t: &TensorData| {
+            // A quarter of a last place more: rounded away.
+            let wide = |v: f32| (f64::from(v) * (1.0 + 1.4e-8)).to_le_bytes();
+            let bytes = t.floats().unwrap().into_iter().flat_map(wide).collect();
+            TensorData { dtype: Dtype::F64, bytes, ..t.clone() }
+        };
+        let double: Vec<_> = single.iter().map(double).collect();
+        write_tensors(&dir.path().join("model.safetensors"), &double).unwrap();
+        let decoder = Decoder::open(&device, dir.path(), None).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(sorted(decoder.tensors().unwrap()), sorted(single), "{name}");
+    }
 }
 
 /// Files of before `rope_parameters` say the same by other fields.

@@ -1,64 +1,158 @@
 //! What every command needs of its surroundings: settings, terminal, signals.
 
+use netcl::nn::data::TokenCache;
 use netcl::prelude::*;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use std::io::IsTerminal;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long the reading of data may take to notice that it should stop, before the process ends all the same.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Settings, terminal and signals of this process.
 pub struct Context {
     /// What the environment says.
     pub settings: Settings,
-    signal: Arc<AtomicUsize>,
-    /// Whether the next signal of any kind ends the process at once.
-    abrupt: Arc<AtomicBool>,
-    /// Whether another SIGINT or SIGTERM does.
-    again: Arc<AtomicBool>,
+    signals: Arc<Signals>,
     save: Arc<AtomicBool>,
+}
+
+/// What came, and what a signal does.
+#[derive(Default)]
+struct Signals {
+    /// The last one that came.
+    came: Arc<AtomicUsize>,
+    /// Whether the next one only asks to stop.
+    polite: AtomicBool,
+    /// Whether SIGINT or SIGTERM came since then.
+    again: Arc<AtomicBool>,
+    /// Readings of data, which look at `came` as they go.
+    readings: AtomicUsize,
+    /// What this process made and that must not stay when it ends before it has begun, in the order of removal.
+    leftovers: Mutex<Vec<PathBuf>>,
+    /// Where tokens of a text that is being read are written.
+    tokens: Option<TokenCache>,
+}
+
+impl Signals {
+    /// Another signal.
+    #[cfg(unix)]
+    fn heed(self: &Arc<Self>, number: i32) {
+        let before = self.came.swap(usize::try_from(number).unwrap_or(0), Ordering::SeqCst);
+        if self.polite.load(Ordering::SeqCst) {
+            // A terminal that goes away sends SIGHUP more than once, itself and through the shell: one more is no reason to end at once.
+            if number != signal_hook::consts::SIGHUP && self.again.swap(true, Ordering::SeqCst) {
+                signal_hook::low_level::exit(128 + number);
+            }
+            return;
+        }
+        if before != 0 || self.readings.load(Ordering::SeqCst) == 0 {
+            self.end(number);
+        }
+        // The reading stops and takes back what it has written; a second signal does not wait for that.
+        let signals = Arc::clone(self);
+        let timer = move || {
+            std::thread::sleep(GRACE);
+            if !signals.polite.load(Ordering::SeqCst) {
+                signals.end(number);
+            }
+        };
+        if std::thread::Builder::new().name("netcl-grace".into()).spawn(timer).is_err() {
+            self.end(number);
+        }
+    }
+
+    #[cfg(unix)]
+    fn end(&self, number: i32) -> ! {
+        self.clean();
+        signal_hook::low_level::exit(128 + number)
+    }
+
+    /// Removes what must not stay. A folder that something lies in by now does.
+    #[cfg(unix)]
+    fn clean(&self) {
+        for path in self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = if path.is_dir() { std::fs::remove_dir(path) } else { std::fs::remove_file(path) };
+        }
+        self.tokens.iter().for_each(TokenCache::abandon);
+    }
+
+    /// Hears signals on a thread of its own.
+    #[cfg(unix)]
+    fn listen(self: &Arc<Self>) -> std::io::Result<()> {
+        let mut wanted = vec![SIGINT, SIGTERM];
+        if !is_ignored(signal_hook::consts::SIGHUP) {
+            wanted.push(signal_hook::consts::SIGHUP);
+        }
+        let mut heard = signal_hook::iterator::Signals::new(wanted)?;
+        let signals = Arc::clone(self);
+        let work = move || heard.forever().for_each(|number| signals.heed(number));
+        std::thread::Builder::new().name("netcl-signals".into()).spawn(work).map(drop)
+    }
+
+    /// Notes signals; the second one ends the process.
+    #[cfg(not(unix))]
+    fn listen(self: &Arc<Self>) -> std::io::Result<()> {
+        for number in [SIGINT, SIGTERM] {
+            flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&self.again))?;
+            flag::register(number, Arc::clone(&self.again))?;
+            flag::register_usize(number, Arc::clone(&self.came), usize::try_from(number).unwrap_or(0))?;
+        }
+        Ok(())
+    }
+}
+
+/// Data is being read, by something that asks [`Context::interrupted`] now and then. Dropped, it is not.
+pub struct Reading(Arc<Signals>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.readings.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Context {
     /// Reads the environment and begins to listen for SIGINT, SIGTERM and SIGHUP. Until [`Context::polite`] each ends the process at
-    /// once, with the exit code 128 and its number: 130, 143, 129.
+    /// once, or within a second where data is read, with the exit code 128 and its number: 130, 143, 129.
     pub fn new() -> Result<Self> {
-        let context = Self {
-            settings: Settings::from_env(),
-            signal: Arc::default(),
-            abrupt: Arc::new(AtomicBool::new(true)),
-            again: Arc::default(),
-            save: Arc::default(),
-        };
-        for number in [SIGINT, SIGTERM] {
-            let (abrupt, again) = (Arc::clone(&context.abrupt), Arc::clone(&context.again));
-            listening(context.listen(number, &[abrupt, Arc::clone(&again)]).and_then(|()| {
-                flag::register(number, again)?;
-                Ok(())
-            }))?;
-        }
-        // A terminal that goes away sends it more than once, itself and through the shell: one more is no reason to end at once.
-        #[cfg(unix)]
-        if !is_ignored(signal_hook::consts::SIGHUP) {
-            let abrupt = Arc::clone(&context.abrupt);
-            listening(context.listen(signal_hook::consts::SIGHUP, &[abrupt]))?;
-        }
-        Ok(context)
+        let settings = Settings::from_env();
+        let signals = Arc::new(Signals { tokens: TokenCache::of(&settings), ..Signals::default() });
+        listening(signals.listen())?;
+        Ok(Self { settings, signals, save: Arc::default() })
     }
 
-    /// Ends at once where one of `flags` is set, else notes that the signal came.
-    fn listen(&self, number: i32, flags: &[Arc<AtomicBool>]) -> std::io::Result<()> {
-        for flag in flags {
-            flag::register_conditional_shutdown(number, 128 + number, Arc::clone(flag))?;
-        }
-        flag::register_usize(number, Arc::clone(&self.signal), usize::try_from(number).unwrap_or(0))?;
-        Ok(())
+    /// Files and folders that a signal removes before it ends the process, in this order; until [`Context::polite`].
+    pub fn leave_nothing_of(&self, paths: Vec<PathBuf>) {
+        *self.signals.leftovers.lock().unwrap_or_else(PoisonError::into_inner) = paths;
+    }
+
+    /// Says that data is read from now on.
+    pub fn reading(&self) -> Reading {
+        self.signals.readings.fetch_add(1, Ordering::SeqCst);
+        Reading(Arc::clone(&self.signals))
     }
 
     /// From now on the first signal only asks to stop, and a second SIGINT or SIGTERM ends at once: there is something to lose.
-    pub fn polite(&self) {
-        self.abrupt.store(false, Ordering::SeqCst);
+    /// False where one came already: then there is nothing to lose yet, and all stays as it was.
+    pub fn polite(&self) -> bool {
+        if self.signals.polite.swap(true, Ordering::SeqCst) {
+            return true;
+        }
+        let still = !self.interrupted();
+        if still {
+            self.leave_nothing_of(Vec::new());
+        }
+        self.signals.polite.store(still, Ordering::SeqCst);
+        still
+    }
+
+    /// Whether a signal came before there was anything to lose.
+    pub fn ended_early(&self) -> bool {
+        self.interrupted() && !self.signals.polite.load(Ordering::SeqCst)
     }
 
     /// Listens for SIGUSR1, which asks for a checkpoint.
@@ -85,12 +179,12 @@ impl Context {
 
     /// Whether a signal asked to stop.
     pub fn interrupted(&self) -> bool {
-        self.signal.load(Ordering::Relaxed) != 0
+        self.signals.came.load(Ordering::SeqCst) != 0
     }
 
     /// The signal that came.
     pub fn signal(&self) -> Option<u8> {
-        u8::try_from(self.signal.load(Ordering::Relaxed)).ok().filter(|s| *s != 0)
+        u8::try_from(self.signals.came.load(Ordering::SeqCst)).ok().filter(|s| *s != 0)
     }
 
     /// Whether lines on stderr can be redrawn.
@@ -111,4 +205,36 @@ fn is_ignored(number: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     mask >> (number - 1) & 1 == 1
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_must_not_stay_is_removed_and_nothing_else() {
+        let dir = std::env::temp_dir().join(format!("netcl-leftovers-{}", std::process::id()));
+        let (outer, inner) = (dir.join("a"), dir.join("a/b"));
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::write(inner.join(".lock"), "").unwrap();
+        let cache = Settings { cache_dir: Some(dir.clone()), ..Settings::default() };
+        let signals = Signals { tokens: TokenCache::of(&cache), ..Signals::default() };
+        let all = || vec![inner.join(".lock"), inner.clone(), outer.clone()];
+        *signals.leftovers.lock().unwrap() = all();
+        signals.clean();
+        assert!(dir.exists() && !outer.exists());
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::write(outer.join("mine"), "").unwrap();
+        *signals.leftovers.lock().unwrap() = all();
+        let tokens = dir.join("tokens");
+        std::fs::create_dir_all(&tokens).unwrap();
+        let (mine, others) =
+            (tokens.join(format!("k.tmp-{}-0", std::process::id())), tokens.join("k.tmp-0-0"));
+        std::fs::write(&mine, "").unwrap();
+        std::fs::write(&others, "").unwrap();
+        signals.clean();
+        assert!(!inner.exists() && outer.join("mine").exists());
+        assert!(!mine.exists() && others.exists());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

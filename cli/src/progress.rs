@@ -7,6 +7,7 @@ use crate::shell;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use netcl::device::{counted, human};
 use netcl::kernel::ceiling::Ceilings;
+use netcl::nn::evaluate::Score;
 use netcl::nn::run::StepMetrics;
 use netcl::nn::train::{Observer, Outcome, Profile, RunInfo, Saving, Trainer};
 use netcl::prelude::*;
@@ -223,10 +224,13 @@ impl Observer for Progress<'_> {
         self.last = Some(m.clone());
     }
 
-    fn evaluated(&mut self, step: u64, loss: f64, best: bool) {
-        self.val = Some((loss, step));
+    fn evaluated(&mut self, step: u64, score: &Score, best: bool) {
+        self.val = Some((score.loss(), step));
+        let bits = score.bits_per_byte().map_or(String::new(), |bits| format!(", {bits:.4} bits a byte"));
         self.say(&format!(
-            "step {step}: validation loss {loss:.4}{}",
+            "step {step}: validation loss {:.4}, perplexity {}{bits}{}",
+            score.loss(),
+            perplexity(score.perplexity()),
             if best { " (best so far)" } else { "" }
         ));
     }
@@ -292,6 +296,15 @@ impl Observer for Progress<'_> {
 
     fn should_stop_within_step(&mut self) -> bool {
         self.context.interrupted()
+    }
+}
+
+/// `4.151`, `1208`, `3.2e9`.
+pub fn perplexity(value: f64) -> String {
+    match value {
+        v if v < 100.0 => format!("{v:.3}"),
+        v if v < 1e6 => format!("{v:.0}"),
+        v => format!("{v:.1e}"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a person sees while data is read and tokenized: a bar on a terminal, a line now and then elsewhere.
 
-use crate::context::Context;
+use crate::context::{Context, Reading};
 use crate::out;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use netcl::device::human;
@@ -19,17 +19,22 @@ pub struct ReadingBar<'a> {
     stage: Option<Stage>,
     began: Instant,
     printed: Instant,
+    _reading: Reading,
 }
 
 impl<'a> ReadingBar<'a> {
     /// Nothing is shown before something is read.
     pub fn new(context: &'a Context) -> Self {
         let now = Instant::now();
-        Self { context, bar: None, stage: None, began: now, printed: now }
+        Self { context, bar: None, stage: None, began: now, printed: now, _reading: context.reading() }
     }
 
-    /// Shows it; false when a signal came.
+    /// Shows it; false when a signal came. From the last moment on a signal only asks to stop: what is written then is a run.
     pub fn show(&mut self, p: &Progress) -> bool {
+        if p.stage == Stage::Done {
+            self.clear();
+            return self.context.polite();
+        }
         if self.stage != Some(p.stage) {
             self.clear();
             (self.stage, self.began, self.printed) = (Some(p.stage), Instant::now(), Instant::now());

@@ -1,35 +1,7 @@
 //! Command lines that can be pasted into a shell, and text that is safe on a terminal.
 
+pub use netcl::device::{quote, quote_path as path};
 use std::borrow::Cow;
-use std::ffi::OsStr;
-use std::path::Path;
-
-/// A word as a shell reads it back: as it is where nothing in it means anything to a shell, else in quotes.
-pub fn quote(word: &OsStr) -> String {
-    let bytes = word.as_encoded_bytes();
-    let harmless = |b: &u8| b.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(b);
-    if !bytes.is_empty() && bytes.iter().all(harmless) {
-        return word.to_string_lossy().into_owned();
-    }
-    match word.to_str().filter(|text| !text.chars().any(char::is_control)) {
-        Some(text) => format!("'{}'", text.replace('\'', r"'\''")),
-        // Control characters, and bytes that are no text: bash, zsh, ksh and busybox know these quotes.
-        None => {
-            let byte = |b: &u8| match b {
-                b'\\' | b'\'' => format!("\\{}", *b as char),
-                b' '..=b'~' => (*b as char).to_string(),
-                b => format!("\\{b:03o}"),
-            };
-            format!("$'{}'", bytes.iter().map(byte).collect::<String>())
-        }
-    }
-}
-
-/// A path that no program takes for a flag.
-pub fn path(path: &Path) -> String {
-    let flag = path.as_os_str().as_encoded_bytes().starts_with(b"-");
-    quote(if flag { Path::new(".").join(path) } else { path.to_owned() }.as_os_str())
-}
 
 /// This program as it was called, so that what is shown runs where it is pasted.
 pub fn program() -> String {
@@ -56,41 +28,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const ODD: [&str; 10] = [
-        "",
-        "plain-1.0/x",
-        "two words",
-        "it's",
-        "$(rm x) `y` \"z\" !",
-        "tab\tline\nend",
-        "\x1b[31m",
-        "ü 字",
-        "a\\b",
-        "-p",
-    ];
-
-    #[test]
-    fn a_hint_is_read_back_by_the_shell_as_it_was_meant() {
-        for word in ODD {
-            let line = format!("printf '%s.' {}", quote(OsStr::new(word)));
-            let Ok(output) = std::process::Command::new("bash").args(["-c", &line]).output() else {
-                eprintln!("skipped: there is no bash");
-                return;
-            };
-            assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{word}."), "{line}");
-        }
-        assert_eq!(quote(OsStr::new("runs/demo-1")), "runs/demo-1");
-        assert_eq!(path(Path::new("-x y")), "'./-x y'");
-        assert!(!quote(OsStr::new("a\x1b[0m")).contains('\x1b'));
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn bytes_that_are_no_text_are_quoted() {
-        use std::os::unix::ffi::OsStrExt;
-        assert_eq!(quote(OsStr::from_bytes(b"a\xff'b")), r"$'a\377\'b'");
-    }
 
     #[test]
     fn control_characters_of_a_text_do_not_reach_the_terminal() {

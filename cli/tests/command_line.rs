@@ -320,7 +320,7 @@ fn a_run_under_nohup_outlives_its_terminal() {
 
 #[cfg(unix)]
 #[test]
-fn a_signal_before_the_first_step_ends_at_once() {
+fn a_signal_before_the_first_step_ends_at_once_and_leaves_nothing() {
     let dir = folder("early");
     let data = dir.join("text.txt");
     // A tokenizer that takes long over much text.
@@ -335,17 +335,20 @@ fn a_signal_before_the_first_step_ends_at_once() {
         .arg(&dir));
     assert_eq!(code, 0, "{err}");
     for (signal, code) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
-        let out = dir.join(signal);
+        let (above, cache) = (dir.join(signal), dir.join("cache"));
+        let out = above.join("run");
         let mut args = tiny_run(&data, &out, 5);
         args.extend(["--tokenizer".into(), dir.join("tokenizer.json").display().to_string()]);
         let mut child = netcl()
             .args(&args)
-            .env("NETCL_NO_CACHE", "1")
+            .env("NETCL_CACHE_DIR", &cache)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(Duration::from_millis(1500));
+        until("the claim of its folder", || out.join(".lock").exists());
+        // Half of a second into the text, which takes several.
+        std::thread::sleep(Duration::from_millis(500));
         assert!(
             child.try_wait().unwrap().is_none() && !out.join("metrics.jsonl").exists(),
             "it is still tokenising"
@@ -354,6 +357,9 @@ fn a_signal_before_the_first_step_ends_at_once() {
         kill(signal, child.id());
         assert_eq!(child.wait().unwrap().code(), Some(code));
         assert!(sent.elapsed() < Duration::from_secs(5), "{:?}", sent.elapsed());
+        assert!(!above.exists(), "the folders that were made for the run stay");
+        let tokens = std::fs::read_dir(cache.join("tokens")).map_or(0, Iterator::count);
+        assert_eq!(tokens, 0, "half of the tokens stays in the cache");
     }
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -108,6 +108,51 @@ fn a_finished_run_says_so_and_a_longer_schedule_what_the_rate_does() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// An edited text went into the batches in silence: neither the run nor its validation loss was what it said.
+#[test]
+fn edited_data_is_refused_and_what_was_added_is_said() {
+    let dir = run("edited", 6);
+    let (text, out) = (dir.join("text.txt"), dir.join("run"));
+    let (whole, before) = (std::fs::read_to_string(&text).unwrap(), files(&out));
+    std::fs::write(&text, whole.replacen("1 plus 2", "2 plus 1", 1)).unwrap();
+    let (code, stdout, errors) = resume(&out, "--steps 9");
+    assert!(code != 0 && files(&out) == before, "{stdout}{errors}");
+    for part in ["the data is not what the run has learnt from", "text.txt was edited", "--out"] {
+        assert!(errors.contains(part), "{part:?} is missing: {errors}");
+    }
+    // A run that is done reads nothing more.
+    let (code, stdout, errors) = resume(&out, "");
+    assert!(code == 0 && stdout.contains("is finished"), "{stdout}{errors}");
+    std::fs::write(&text, whole.clone() + "1 plus 1 is 2\n").unwrap();
+    let (code, _, errors) = resume(&out, "--steps 9");
+    assert_eq!(code, 0, "{errors}");
+    assert!(errors.contains("1 file grown: ") && errors.contains("(14 B more)"), "{errors}");
+    assert!(errors.contains("the best loss is counted anew"), "{errors}");
+    // From here on this is the data.
+    let (code, _, errors) = resume(&out, "--steps 12");
+    assert!(code == 0 && !errors.contains("grown"), "{errors}");
+    std::fs::write(&text, whole).unwrap();
+    assert_ne!(resume(&out, "--steps 15").0, 0);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// What is shown can be pasted, also where the folder's name means something to a shell.
+#[cfg(unix)]
+#[test]
+fn the_hint_of_a_finished_run_is_a_command_that_works() {
+    let dir = folder("hint");
+    let (data, out) = (dir.join("text.txt"), dir.join("it's $HOME; a run"));
+    write_text(&data);
+    let args = tiny_run(&data, &out, 6);
+    assert!(netcl().args(args).output().unwrap().status.success());
+    let (_, stdout, _) = resume(&out, "");
+    let hint = stdout.lines().find_map(|line| line.strip_prefix("go on with more steps: ")).unwrap();
+    let shell = std::process::Command::new("sh").args(["-c", hint]).env("NO_COLOR", "1").output().unwrap();
+    let (stdout, errors) = texts(&shell);
+    assert!(stdout.contains("finished after 12 steps"), "{hint}: {stdout}{errors}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn a_run_goes_on_from_another_working_directory() {
     let dir = folder("elsewhere");

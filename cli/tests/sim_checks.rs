@@ -167,3 +167,24 @@ fn training_on_a_simulated_device_takes_the_preset_that_fits_it() {
     assert!(config.contains("preset = \"demo-tiny\""), "{config}");
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+/// A kernel that no device of this profile could launch.
+#[test]
+fn too_much_local_memory_is_refused_by_profile() {
+    let dir = folder("sim-local");
+    let file = dir.join("tile.cl");
+    let text = "__kernel void tile(__global float *y) {\n  __local float a[12288];\n  a[get_local_id(0)] = 1;\n  y[get_global_id(0)] = a[get_local_id(0)];\n}";
+    std::fs::write(&file, text).unwrap();
+    for (profile, code) in [("teaching", 0), ("arc-a770", 0), ("adreno-750", 6)] {
+        for action in ["run", "check"] {
+            let args = ["--global", "64", "--local", "64", "--arg", "buffer:f32:64", "--profile", profile];
+            let output = netcl().args(["sim", action]).arg(&file).args(args).output().unwrap();
+            let (_, err) = texts(&output);
+            assert_eq!(output.status.code(), Some(code), "{profile}: {err}");
+            for part in ["CL_OUT_OF_RESOURCES", "tile.cl:2:17", "takes 49152 bytes", "adreno-750 has 32768"] {
+                assert_eq!(err.contains(part), code != 0, "{profile}: {part}: {err}");
+            }
+        }
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}

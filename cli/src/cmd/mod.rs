@@ -5,6 +5,7 @@ mod cache;
 mod defaults;
 mod devices;
 mod doctor;
+mod eval;
 mod generate;
 mod kernels;
 mod man;
@@ -51,6 +52,7 @@ struct ModelSize {
 enum Command {
     Train(Box<train::Args>),
     Generate(generate::Args),
+    Eval(eval::Args),
     Devices(devices::Args),
     Doctor(doctor::Args),
     Tokenizer(tokenizer::Args),
@@ -69,6 +71,7 @@ impl Command {
         match self {
             Self::Train(args) => train::run(args, context),
             Self::Generate(args) => generate::run(args, context),
+            Self::Eval(args) => eval::run(args, context),
             Self::Devices(args) => devices::run(args, context),
             Self::Doctor(args) => doctor::run(args, context),
             Self::Tokenizer(args) => tokenizer::run(args, context),
@@ -117,9 +120,13 @@ pub fn main() -> ExitCode {
         Ok(context) => context,
         Err(e) => return out::failure(&e),
     };
+    let of_signal = || context.signal().map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal));
     match cli.command.run(&context) {
-        Err(e) if !out::is_broken_pipe(&e) => out::failure(&e),
-        _ => context.signal().map_or(ExitCode::SUCCESS, |signal| ExitCode::from(128 + signal)),
+        Err(e) if !out::is_broken_pipe(&e) => {
+            let code = out::failure(&e);
+            if context.ended_early() { of_signal() } else { code }
+        }
+        _ => of_signal(),
     }
 }
 

@@ -330,11 +330,14 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     };
     let mut reading = ReadingBar::new(context);
     let mut watch = |p: &netcl::nn::data::Progress| reading.show(p);
-    let mut trainer = match (&args.resume, &args.out) {
-        (Some(dir), _) => Trainer::resume_watched(&device, config, dir, &mut watch)?,
-        (None, Some(out)) => Trainer::create_in(&device, config, RunFolder::claim(out)?, &mut watch)?,
-        (None, None) => {
-            let claim = RunFolder::claim_fresh(Path::new("runs"), &config.preset)?;
+    let mut trainer = match &args.resume {
+        Some(dir) => Trainer::resume_watched(&device, config, dir, &mut watch)?,
+        None => {
+            let claim = match &args.out {
+                Some(out) => RunFolder::claim(out)?,
+                None => RunFolder::claim_fresh(Path::new("runs"), &config.preset)?,
+            };
+            context.leave_nothing_of(claim.leaves());
             Trainer::create_in(&device, config, claim, &mut watch)?
         }
     };
@@ -351,8 +354,10 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     }
     let mut progress = Progress::new(context, args.json, args.explain_memory);
     progress.compare_with(ceilings);
-    // Until here there is nothing to lose, and a signal ends at once.
-    context.polite();
+    // Of a run that goes on nothing is lost until here, and a signal ends at once.
+    if !context.polite() {
+        return Ok(());
+    }
     let outcome = trainer.run(&mut progress).inspect_err(|_| progress.failed())?;
     progress.finish(outcome, &trainer)
 }

@@ -59,7 +59,18 @@ pub struct KernelInfo {
     pub required_group: Option<[u64; 3]>,
     /// Bytes of local memory that its own variables take.
     pub local_bytes: u64,
+    /// Those variables.
+    pub(crate) locals: Vec<LocalVariable>,
     id: FunctionId,
+}
+
+/// A variable in local memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LocalVariable {
+    pub name: String,
+    pub bytes: u64,
+    /// Where it is declared.
+    pub span: Span,
 }
 
 impl KernelInfo {
@@ -141,11 +152,15 @@ fn kernel_info(hir: &hir::Program, id: FunctionId) -> Option<KernelInfo> {
         ArgInfo { name: p.name.clone(), ty: hir.types.name(p.ty), kind }
     });
     let local = function.locals.iter().filter(|l| l.space == Space::Local && !matches!(l.ty, Type::Void));
+    let variable =
+        |l: &hir::Local| LocalVariable { name: l.name.clone(), bytes: hir.types.size(l.ty), span: l.span };
+    let locals: Vec<_> = local.map(variable).collect();
     Some(KernelInfo {
         name: function.name.clone(),
         args: args.collect(),
         required_group: kernel.required_group,
-        local_bytes: local.map(|l| hir.types.size(l.ty).next_multiple_of(8)).sum(),
+        local_bytes: locals.iter().map(|l| l.bytes.next_multiple_of(8)).sum(),
+        locals,
         id,
     })
 }

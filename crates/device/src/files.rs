@@ -95,6 +95,21 @@ impl Lock {
             Err(e) => Err(e),
         }
     }
+
+    /// Waits for the right to change what a folder holds. On Unix the folder itself is locked and nothing is added to it.
+    ///
+    /// # Errors
+    /// `Io` where the folder cannot be opened. Where it cannot be locked, as on some network file systems, there is no lock, and no
+    /// error.
+    pub fn of_folder(folder: &Path) -> Result<Self> {
+        let opened = if cfg!(unix) {
+            File::open(folder)
+        } else {
+            OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(".lock"))
+        };
+        let file = opened.map_err(|e| Error::io("opening", folder, &e))?;
+        Ok(Self { _file: file.lock().is_ok().then_some(file) })
+    }
 }
 
 /// When a program that runs now was started, in the system's own unit: with its number, which the system gives out again, it tells

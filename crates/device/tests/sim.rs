@@ -234,3 +234,48 @@ fn names_and_settings() {
         assert_eq!(SimDriver::open("sim", &sim).err().unwrap().kind(), ErrorKind::Format);
     }
 }
+
+/// What a driver refuses with CL_OUT_OF_RESOURCES ran here, so that a kernel for large devices seemed to work on small ones.
+#[test]
+fn local_memory_beyond_the_devices_is_refused_with_both_sizes() {
+    let text = "
+__kernel void tiles(__global float *y, __local float *more) {
+  __local float a[4096];
+  __local float4 b[1024];
+  const uint l = get_local_id(0);
+  a[l] = more[l] = 1.0f;
+  b[l] = (float4)(2.0f);
+  y[get_global_id(0)] = a[l] + more[l] + b[l].x;
+}
+__kernel void wide(__global float *y) { __local float a[12289]; a[0] = 1.0f; y[0] = a[0]; }
+";
+    let run = |device: &str, kernel: &str, local: usize| {
+        let d = SimDriver::open(device, &SimSettings::default()).unwrap();
+        let y = floats(&d, &[0.0; 64]);
+        let program = d.build(text, "").unwrap();
+        let kernel_handle = d.kernel(&program, kernel).unwrap();
+        let args = [Arg::Memory(&y, Access::Write), Arg::Local(local)];
+        let args = if kernel == "wide" { &args[..1] } else { &args[..] };
+        let ran = d.launch(&kernel_handle, args, range(64, 64), false).map(drop);
+        ran.map(|()| read(&d, &y, 64)[0])
+    };
+    // 32 KiB of its own: with 16 KiB more it fills this device to the last byte.
+    assert_eq!(run("sim:teaching", "tiles", 16 << 10).unwrap(), 4.0);
+    let error = run("sim:teaching", "tiles", (16 << 10) + 4).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Launch);
+    for part in [
+        "kernel tiles: CL_OUT_OF_RESOURCES: ",
+        "a work-group of `tiles` takes 49160 bytes of local memory",
+        "(argument 1 `more` 16388, `a` 16384, `b` 16384), teaching has 49152",
+    ] {
+        assert!(error.message().contains(part), "{error} has not: {part}");
+    }
+    assert!(run("sim:adreno-750", "tiles", 4).unwrap_err().message().contains("adreno-750 has 32768"));
+    assert_eq!(run("sim:arc-a770", "tiles", 32 << 10).unwrap(), 4.0);
+    let error = run("sim:teaching", "wide", 0).unwrap_err();
+    for part in
+        ["kernel.cl:10:", "takes 49160 bytes of local memory (`a` 49156)", "__local float a[12289]", "^"]
+    {
+        assert!(error.message().contains(part), "{error} has not: {part}");
+    }
+}

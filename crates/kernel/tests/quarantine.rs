@@ -135,6 +135,36 @@ fn two_programs_keep_each_others_suspects() {
     assert!(!path.exists(), "{}", std::fs::read_to_string(&path).unwrap_or_default());
 }
 
+/// A self-test begins with an empty quarantine. The first variant that proved itself during it brought the old file back into memory,
+/// and the rest of what was held was left out of the test.
+#[test]
+fn a_self_test_is_not_told_what_failed_before_and_a_stopped_one_releases_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::default() };
+    let failed = device(&settings, "1");
+    Tuning::of(&failed).quarantine().replace(vec![suspect(&FAST, None)]);
+    Tuning::of(&failed).quarantine().save().unwrap();
+
+    let testing = device(&settings, "1");
+    let tuning = Tuning::of(&testing);
+    tuning.quarantine().replace(Vec::new());
+    tuning.refresh();
+    assert!(tuning.proven(&testing, &PLAIN, || Ok(())));
+    assert_eq!(tuning.quarantine().suspects(), []);
+    assert_eq!(chosen(&testing), "job_fast", "it is tested again");
+    // Stopped here, it has released nothing.
+    assert_eq!(chosen(&device(&settings, "1")), "job_plain");
+    // What another program finds meanwhile is held here, too.
+    let other = device(&settings, "1");
+    assert!(!Tuning::of(&other).proven(&other, &NOWHERE, || Err(netcl_device::Error::launch("wrong"))));
+    tuning.retire(&testing, &PLAIN, "wrong");
+    let names = |t: &Tuning| t.quarantine().suspects().into_iter().map(|s| s.kernel).collect::<Vec<_>>();
+    assert_eq!(names(&tuning), ["job_nowhere", "job_plain"]);
+    // Done, the file is what was found.
+    tuning.quarantine().save().unwrap();
+    assert_eq!(names(&Tuning::of(&device(&settings, "1"))), ["job_nowhere", "job_plain"]);
+}
+
 /// The system gives numbers of programs out again, and in a container every first program is number 1.
 #[test]
 fn a_process_number_that_is_in_use_again_is_not_the_program_that_ended() {

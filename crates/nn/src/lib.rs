@@ -5,6 +5,7 @@ pub mod checkpoint;
 pub mod config;
 pub mod data;
 pub mod decoder;
+pub mod evaluate;
 pub mod generate;
 pub mod layers;
 pub mod model;

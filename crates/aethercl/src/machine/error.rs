@@ -23,6 +23,13 @@ pub enum GpuError {
         /// Why.
         why: String,
     },
+    /// A work-group of a kernel takes more than the device has: nothing ran.
+    Resources {
+        /// The kernel.
+        name: String,
+        /// What it takes and what there is.
+        why: String,
+    },
     /// A kernel did not end and the watchdog ended it.
     Hang {
         /// The kernel.
@@ -57,6 +64,7 @@ impl fmt::Display for GpuError {
             }
             Self::Address(what) | Self::Unknown(what) => f.write_str(what),
             Self::Kernel { name, why } => write!(f, "kernel {name}: {why}"),
+            Self::Resources { name, why } => write!(f, "kernel {name}: CL_OUT_OF_RESOURCES: {why}"),
             Self::Hang { name, after_ms, why } => {
                 write!(
                     f,
@@ -83,7 +91,7 @@ impl GpuError {
             Self::BadPacket { .. } | Self::Deadlock(_) | Self::Unknown(_) => 1,
             Self::Address(_) | Self::OutOfMemory { .. } => 2,
             Self::Hang { .. } => 4,
-            Self::Kernel { .. } | Self::Injected | Self::Lost => 3,
+            Self::Kernel { .. } | Self::Resources { .. } | Self::Injected | Self::Lost => 3,
         }
     }
 }

@@ -2,10 +2,14 @@
 
 use super::work::{Done, Failure, Work};
 use crate::memory::Memory;
+use crate::model::Profile;
 use crate::{Access, Arg, LaunchError, LaunchOptions, NdRange, Program};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+/// Variables and arguments that a message about local memory names, the largest first.
+const NAMED: usize = 4;
 
 /// An argument that a descriptor keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +96,36 @@ impl Work for KernelLaunch {
             }
         }
         hash.finish()
+    }
+
+    fn check_resources(&self, on: &Profile) -> Result<(), String> {
+        let limit = on.local.group_bytes;
+        // Arguments that do not fit the kernel are an error of the launch itself.
+        let Some(kernel) = self.program.kernel(&self.name) else { return Ok(()) };
+        let own = kernel.locals.iter().map(|l| (format!("`{}` {}", l.name, l.bytes), l.bytes, Some(l.span)));
+        let given = self.bindings.iter().zip(&kernel.args).enumerate().filter_map(|(at, (binding, arg))| {
+            let Binding::Local(bytes) = binding else { return None };
+            Some((format!("argument {at} `{}` {bytes}", arg.name), *bytes as u64, None))
+        });
+        let mut parts: Vec<_> = own.chain(given).collect();
+        let total =
+            parts.iter().fold(0u64, |sum, (_, bytes, _)| sum.saturating_add(bytes.next_multiple_of(8)));
+        if total <= limit {
+            return Ok(());
+        }
+        parts.sort_by_key(|(_, bytes, _)| std::cmp::Reverse(*bytes));
+        let named: Vec<_> = parts.iter().take(NAMED).map(|(text, ..)| text.as_str()).collect();
+        let rest = if parts.len() > NAMED { ", …" } else { "" };
+        let text = format!(
+            "a work-group of `{}` takes {total} bytes of local memory ({}{rest}), {} has {limit}",
+            self.name,
+            named.join(", "),
+            on.name
+        );
+        Err(match parts.first() {
+            Some((_, _, Some(span))) => self.program.message(*span, "error", &text).trim_end().to_owned(),
+            _ => text,
+        })
     }
 
     fn run(&self, memory: &Memory, count: bool) -> Result<Done, Failure> {

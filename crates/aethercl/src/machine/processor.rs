@@ -210,6 +210,9 @@ impl Gpu {
             let e = GpuError::Address(format!("no launch descriptor at host {descriptor:#x}"));
             return ((ready, ready), Err(e));
         };
+        if let Err(why) = work.check_resources(&self.profile) {
+            return ((ready, ready), Err(GpuError::Resources { name: work.name().into(), why }));
+        }
         let signature = work.signature();
         let known = if self.count_all { None } else { self.history.get(&signature).cloned() };
         let count = known.is_none() && (work.timed() || !self.count_none);

@@ -3,7 +3,7 @@
 use crate::Finding;
 use crate::counters::Counters;
 use crate::memory::Memory;
-use crate::model::Estimate;
+use crate::model::{Estimate, Profile};
 use std::fmt;
 use std::sync::Arc;
 
@@ -16,6 +16,13 @@ pub trait Work: Send + Sync {
     /// Whether its time is wanted on a device that does not count by itself.
     fn timed(&self) -> bool {
         false
+    }
+    /// Whether a device has what one of its work-groups takes; else what it takes and what there is. Asked before it runs.
+    ///
+    /// # Errors
+    /// Both sizes, in words.
+    fn check_resources(&self, _on: &Profile) -> Result<(), String> {
+        Ok(())
     }
     /// Runs it to its end on this memory; with `count`, counting what the hardware would do.
     ///

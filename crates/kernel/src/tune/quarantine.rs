@@ -114,25 +114,32 @@ impl Quarantine {
     }
 
     /// Puts `suspect` in the place of what is held against all of a kernel's parameters together, in memory and on disk. What other
-    /// programs wrote about other kernels meanwhile stays, and is held from now on.
+    /// programs wrote about other kernels meanwhile stays, and is held from now on. What [`replace`](Self::replace) dropped stays on
+    /// disk until [`save`](Self::save), and is not held again: a self-test that was stopped has released nothing.
     ///
     /// # Errors
     /// As [`Quarantine::save`].
     pub(super) fn set(&self, kernel: &Kernel, suspect: Option<Suspect>) -> Result<()> {
         let _lock = self.lock();
-        // Failures stay also where the file cannot be written; tests under way are the file's.
-        let mut all = self.path.as_ref().filter(|path| path.exists()).map(read).unwrap_or_default();
+        let mut file = self.path.as_ref().filter(|path| path.exists()).map(read).unwrap_or_default();
         let known = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mine = self.suspects().into_iter().filter(|s| s.unfinished == 0 || self.path.is_none());
-        // What was in the file before and is no more, another program has tested again.
-        for suspect in mine.filter(|s| !known.contains(s) || self.path.is_none()) {
-            if !all.contains(&suspect) {
-                all.push(suspect);
-            }
+        let mut held = self.suspects();
+        if self.path.is_some() {
+            // What was in the file before and is no more, another program has tested again. Failures that were never written stay;
+            // tests under way are the file's.
+            held.retain(|s| file.contains(s) || s.unfinished == 0 && !known.contains(s));
         }
-        let others = all.into_iter().filter(|s| s.kernel != kernel.name || s.params.is_some());
-        self.replace(others.chain(suspect).collect());
-        self.write()
+        let missing: Vec<_> = held.iter().filter(|s| !file.contains(s)).cloned().collect();
+        let added: Vec<_> =
+            file.iter().filter(|s| !known.contains(s) && !held.contains(s)).cloned().collect();
+        file.extend(missing);
+        held.extend(added);
+        for list in [&mut file, &mut held] {
+            list.retain(|s| s.kernel != kernel.name || s.params.is_some());
+            list.extend(suspect.clone());
+        }
+        self.replace(held);
+        self.write(file)
     }
 
     /// Writes the file, or removes it when nothing is held. What other programs added since it was last read stays, and is held
@@ -148,8 +155,8 @@ impl Quarantine {
         let now = if path.exists() { read(path) } else { Vec::new() };
         let added = now.into_iter().filter(|s| !known.contains(s) && !all.contains(s));
         all.extend(added.collect::<Vec<_>>());
-        self.replace(all);
-        self.write()
+        self.replace(all.clone());
+        self.write(all)
     }
 
     /// The right to change the file, which other programs change, too. Without one it is written all the same: that the folder
@@ -160,9 +167,8 @@ impl Quarantine {
         Lock::of(path).ok()
     }
 
-    fn write(&self) -> Result<()> {
+    fn write(&self, suspects: Vec<Suspect>) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let suspects = self.suspects();
         if suspects.is_empty() {
             match std::fs::remove_file(path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {

@@ -63,6 +63,28 @@ pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
     to.parent().map_or(Ok(()), sync_dir)
 }
 
+/// Puts files into `dir`, which exists: each is the old one or the new one at any time, and all are written before the first gets
+/// its name. On an error of writing all are as before, and nothing half-written stays.
+pub(crate) fn replace(dir: &Path, contents: &[(String, Vec<u8>)]) -> Result<()> {
+    let asides: Vec<_> = contents.iter().map(|(name, _)| files::beside(&dir.join(name))).collect();
+    let put = || {
+        for (aside, (_, content)) in asides.iter().zip(contents) {
+            write(aside, &AtomicU64::new(0), |file| file.write_all(content))?;
+        }
+        for (aside, (name, _)) in asides.iter().zip(contents) {
+            let path = dir.join(name);
+            fs::rename(aside, &path).map_err(|e| Error::io("writing", &path, &e))?;
+        }
+        sync_dir(dir)
+    };
+    put().inspect_err(|_| {
+        for aside in &asides {
+            // Those that have their names already are not there.
+            let _ = fs::remove_file(aside);
+        }
+    })
+}
+
 /// Lets `pointer` name `target`, a neighbour of it. There is never a moment without a pointer.
 pub(super) fn point(pointer: &Path, target: &str) -> Result<()> {
     let aside = files::beside(pointer);

@@ -8,13 +8,14 @@
 //!     ├── config.json  generation_config.json  tokenizer.json  tokenizer_config.json
 //!     ├── model.safetensors
 //!     ├── optimizer.safetensors
+//!     ├── data.json                 names, sizes and sums of the files that are learnt from
 //!     └── state.json                step, random numbers, data position, best loss, BLAKE3 of every other file
 //! ```
 //!
-//! A checkpoint is written into `step-….tmp-<pid>`, each file synced, then renamed: a crash at any moment leaves the
+//! A checkpoint is written into `step-….tmp-<pid>-<n>`, each file synced, then renamed: a crash at any moment leaves the
 //! earlier ones as they were. [`Store::latest`] checks sizes and sums, names what is wrong, and takes the one before.
 
-mod durable;
+pub(crate) mod durable;
 mod state;
 mod store;
 mod tensors;

@@ -3,21 +3,22 @@
 use super::{
     Checkpoint, MODEL_FILE, OPTIMIZER_FILE, Plan, STATE_FILE, State, durable, tensors::write_planned,
 };
-use netcl_device::{Error, Result, files::plain_name};
+use netcl_device::files::{self, Lock, plain_name};
+use netcl_device::{Error, Result};
 use std::{
     fs,
     path::{Path, PathBuf},
     sync::atomic::AtomicU64,
 };
 
-/// Written, and not yet renamed or already being removed: never a checkpoint.
+/// In the names that [`files::beside`] makes: written and not yet renamed, or being removed. Never a checkpoint.
 const TMP: &str = ".tmp-";
 /// A checkpoint whose step is being saved again: a checkpoint until the new one has its name.
 const REPLACED: &str = ".replaced";
 /// Set aside when a run went back behind it.
 const ABANDONED: &str = ".abandoned";
 
-/// The `checkpoints` folder of one run. One process saves at a time.
+/// The `checkpoints` folder of one run. Threads and processes that change it wait for each other.
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
@@ -55,9 +56,10 @@ impl Store {
     /// The same of what may still be on the device; `written` counts the bytes.
     pub fn save_planned(&self, checkpoint: &Plan<'_>, best: bool, written: &AtomicU64) -> Result<PathBuf> {
         fs::create_dir_all(&self.dir).map_err(|e| Error::io("creating", &self.dir, &e))?;
+        let _lock = Lock::of_folder(&self.dir)?;
         self.tidy()?;
         let path = self.path(checkpoint.state.step);
-        let aside = with_suffix(&path, &format!("{TMP}{}", std::process::id()));
+        let aside = files::beside(&path);
         if let Err(error) = write_all(&aside, checkpoint, written) {
             // What could not be removed now is removed before the next save.
             let _ = fs::remove_dir_all(&aside);
@@ -112,6 +114,7 @@ impl Store {
     /// Declares that the run goes on from `step`: later checkpoints, damaged or of another course, get `.abandoned`
     /// behind their names and are no checkpoints any more. `best_step` is the best of what stays.
     pub fn rewind(&self, step: u64, best_step: Option<u64>) -> Result<()> {
+        let _lock = if self.dir.exists() { Some(Lock::of_folder(&self.dir)?) } else { None };
         for (_, path) in self.list()?.into_iter().filter(|(later, _)| *later > step) {
             let aside = with_suffix(&path, ABANDONED);
             remove(&aside)?;
@@ -161,7 +164,7 @@ impl Store {
         Ok(found.into_iter().map(|(step, _, path)| (step, path)).collect())
     }
 
-    /// Removes what an interrupted save left, and finishes an interrupted replacement.
+    /// Removes what an interrupted save left, and finishes an interrupted replacement. Under the lock, so that nobody is at it.
     fn tidy(&self) -> Result<()> {
         for entry in fs::read_dir(&self.dir).map_err(|e| Error::io("reading", &self.dir, &e))? {
             let path = entry.map_err(|e| Error::io("reading", &self.dir, &e))?.path();
@@ -183,7 +186,7 @@ impl Store {
         let old = &all[..all.len().saturating_sub(self.keep)];
         for (_, path) in old.iter().filter(|(_, path)| !kept.contains(&Some(path.clone()))) {
             // First the name, so that what is half removed is no checkpoint.
-            let aside = with_suffix(path, &format!("{TMP}{}", std::process::id()));
+            let aside = files::beside(path);
             if let Err(error) = durable::rename(path, &aside).and_then(|()| remove(&aside)) {
                 tracing::warn!(%error, "an old checkpoint stays");
             }
@@ -193,7 +196,8 @@ impl Store {
 }
 
 fn write_all(dir: &Path, checkpoint: &Plan<'_>, written: &AtomicU64) -> Result<()> {
-    fs::create_dir_all(dir).map_err(|e| Error::io("creating", dir, &e))?;
+    // Never into a folder that is there: it would be somebody else's.
+    fs::create_dir(dir).map_err(|e| Error::io("creating", dir, &e))?;
     let mut state = checkpoint.state.clone();
     state.files.clear();
     for (name, content) in &checkpoint.files {

@@ -45,15 +45,17 @@ impl TensorView<'_> {
     /// `Format` for a type that [`floats`](Self::floats) does not read.
     pub fn check_float(&self) -> Result<()> {
         match self.dtype {
-            Dtype::F32 | Dtype::F16 | Dtype::BF16 => Ok(()),
-            other => Err(Error::format(format!("{} is {other:?}, expected F32, F16 or BF16", self.name))),
+            Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64 => Ok(()),
+            other => {
+                Err(Error::format(format!("{} is {other:?}, expected F32, F16, BF16 or F64", self.name)))
+            }
         }
     }
 
-    /// The elements as f32, from any float type.
+    /// The elements as f32, from F16, BF16, F32, or F64 rounded to the nearest, ties to even.
     ///
     /// # Errors
-    /// `Format` for other types.
+    /// `Format` for other types, and for a finite F64 element that is beyond the range of f32.
     pub fn floats(&self) -> Result<Vec<f32>> {
         self.check_float()?;
         let bytes = self.bytes;
@@ -62,8 +64,25 @@ impl TensorView<'_> {
             Dtype::BF16 => {
                 bytes.chunks_exact(2).map(|c| bf16::from_le_bytes([c[0], c[1]]).to_f32()).collect()
             }
+            Dtype::F64 => self.rounded()?,
             _ => bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect(),
         })
+    }
+
+    fn rounded(&self) -> Result<Vec<f32>> {
+        let (numbers, _) = self.bytes.as_chunks::<8>();
+        let round = |(at, bytes): (usize, &[u8; 8])| {
+            let exact = f64::from_le_bytes(*bytes);
+            let nearest = exact as f32;
+            if nearest.is_infinite() && exact.is_finite() {
+                return Err(Error::format(format!(
+                    "{}: element {at} is {exact:e}, beyond the range of f32",
+                    self.name
+                )));
+            }
+            Ok(nearest)
+        };
+        numbers.iter().enumerate().map(round).collect()
     }
 }
 
@@ -73,10 +92,10 @@ impl TensorData {
         TensorView { name: &self.name, dtype: self.dtype, shape: &self.shape, bytes: &self.bytes }
     }
 
-    /// The elements as f32, from any float type.
+    /// As [`TensorView::floats`].
     ///
     /// # Errors
-    /// `Format` for other types.
+    /// `Format` as there.
     pub fn floats(&self) -> Result<Vec<f32>> {
         self.view().floats()
     }

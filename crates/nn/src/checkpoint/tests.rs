@@ -74,6 +74,27 @@ fn what_is_saved_is_loaded() {
     assert_eq!((store.last(), store.best()), (Some(path), None));
 }
 
+/// To the nearest, ties to even, also where f32 is subnormal.
+#[test]
+fn f64_is_rounded_once_to_f32_and_refused_beyond_its_range() {
+    let of = |values: &[f64]| TensorData {
+        name: "w".into(),
+        dtype: Dtype::F64,
+        shape: vec![values.len()],
+        bytes: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+    };
+    let half = f64::from(f32::EPSILON) / 2.0;
+    let exact = [1.0 + half, 1.0 + 1.01 * half, 1.0 + 3.0 * half, 0.1, -0.0, 1e-45, 1e-60, -2e38];
+    let one = 1.0 + f32::EPSILON;
+    let rounded = [1.0, one, 1.0 + 2.0 * f32::EPSILON, 0.1, -0.0, 1e-45, 0.0, -2e38f32];
+    let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&of(&exact).floats().unwrap()), bits(&rounded));
+    let special = of(&[f64::INFINITY, f64::NEG_INFINITY, f64::NAN]).floats().unwrap();
+    assert!(special[0] == f32::INFINITY && special[1] == f32::NEG_INFINITY && special[2].is_nan());
+    let error = of(&[0.0, -1e39]).floats().unwrap_err().to_string();
+    assert!(error.contains("w: element 1 is -1e39, beyond the range of f32"), "{error}");
+}
+
 #[test]
 fn the_file_is_what_the_safetensors_library_reads() {
     let dir = tempfile::tempdir().unwrap();
@@ -149,6 +170,31 @@ fn a_step_can_be_saved_again_at_any_interruption() {
     assert_eq!((latest.path, latest.state.step), (replaced, 10));
     store.save(&checkpoint(20, 2), false).unwrap();
     assert_eq!(names(&store), ["last", "step-00000010", "step-00000020"]);
+}
+
+/// With one name a process both wrote into one folder, and each removed the other's as a leftover.
+#[test]
+fn two_threads_that_save_into_one_folder_leave_whole_checkpoints() {
+    let (_dir, store) = store(100);
+    let start = std::sync::Barrier::new(4);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (start, store) = (&start, Store::new(store.path(0).parent().unwrap(), 100));
+            scope.spawn(move || {
+                start.wait();
+                for step in 1..6 {
+                    // Two threads save the same steps, two others.
+                    store.save(&checkpoint(step + thread / 2 * 10, 50), thread == 0).unwrap();
+                }
+            });
+        }
+    });
+    for step in (1..6).chain(11..16) {
+        let loaded = Checkpoint::load(&store.path(step)).unwrap();
+        assert_eq!(content(loaded), content(checkpoint(step, 50)));
+    }
+    assert_eq!(names(&store).len(), 12, "ten checkpoints and two pointers: {:?}", names(&store));
+    assert!(store.last().is_some() && store.best() == Some(store.path(5)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The weights of a model folder: one safetensors file, or several with an index, mapped and not copied.
 
 use super::{Dtype, MODEL_FILE, TensorView};
-use netcl_device::{Error, MappedFile, Result, files::plain_name};
+use netcl_device::{Error, MappedFile, Result, files::plain_name, quote_path};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,9 +128,8 @@ fn convert(dir: &Path, pickle: &str) -> Error {
     let path: PathBuf = dir.join(pickle);
     Error::unsupported(format!(
         "{}: a pickle is a program and is not read; with the `transformers` package, this writes model.safetensors beside it: python -c \
-         \"import sys; from transformers import AutoModelForCausalLM as M; M.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])\" \
-         '{}'",
+         \"import sys; from transformers import AutoModelForCausalLM as M; M.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])\" {}",
         path.display(),
-        dir.display().to_string().replace('\'', "'\\''")
+        quote_path(dir)
     ))
 }

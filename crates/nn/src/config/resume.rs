@@ -1,7 +1,7 @@
 //! What a resumed run may change, as data. `docs/guide.md` has the same table.
 
 use super::TrainConfig;
-use netcl_device::{Error, Result};
+use netcl_device::{Error, Result, quote_path};
 use std::path::Path;
 
 /// What becomes of a setting that differs from the stored one.
@@ -74,6 +74,19 @@ pub struct Changes {
     pub data: bool,
 }
 
+impl Changes {
+    /// Takes note of what the files of `--data` have become, in words, since the checkpoint.
+    pub fn data_since(&mut self, said: Option<String>) {
+        let Some(said) = said else { return };
+        if !self.data {
+            // Nobody asked for that.
+            tracing::warn!("the data is another than at the checkpoint: {said}");
+        }
+        self.data = true;
+        self.notes.push(format!("data: {said}"));
+    }
+}
+
 impl TrainConfig {
     /// What `asked` changes in this run, `step` steps of which are done.
     ///
@@ -98,7 +111,12 @@ impl TrainConfig {
                 Change::Fixed => refused.push(format!("--{flag} {new}, the run has {old}")),
                 Change::Added => {
                     if let Some(old) = self.data.iter().find(|old| left_out(old, &asked.data)) {
-                        let all: Vec<_> = self.data.iter().chain(&asked.data).map(String::as_str).collect();
+                        let all: Vec<_> = self
+                            .data
+                            .iter()
+                            .chain(&asked.data)
+                            .map(|data| quote_path(data.as_ref()))
+                            .collect();
                         return Err(Error::format(format!(
                             "--data leaves out {old}, which the run learns from; data may be added: --data {}. To learn from other \
                              data, start another run",
@@ -255,6 +273,9 @@ mod tests {
         assert!(!stored.changes(&with(&[path("./a.txt")]), 0).unwrap().data);
         let message = stored.changes(&with(&[path("b.txt")]), 0).unwrap_err().to_string();
         assert!(message.contains("leaves out") && message.contains("a.txt"), "{message}");
+        let spaced = stored.changes(&with(&[path("it's b.txt")]), 0).unwrap_err().to_string();
+        let quoted = format!("--data {} '{}'", path("a.txt"), path(r"it'\''s b.txt"));
+        assert!(spaced.contains(&quoted), "{spaced} has not: {quoted}");
         std::fs::rename(path("a.txt"), path("c.txt")).unwrap();
         assert!(stored.changes(&with(&[path("c.txt")]), 0).unwrap().data);
     }

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Bytes of text for each core between two reports.
-const SHARE: usize = 1 << 20;
+const SHARE: usize = 256 << 10;
 /// Text below this is tokenized faster than a file is written and found again.
 const CACHED_FROM: u64 = 1 << 20;
 

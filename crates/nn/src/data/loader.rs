@@ -99,6 +99,17 @@ impl Eval {
         Ok(Self { windows, starts, batch })
     }
 
+    /// The same windows, so many at a time.
+    ///
+    /// # Errors
+    /// `Format` for 0.
+    pub fn in_batches_of(self, batch: usize) -> Result<Self> {
+        if batch == 0 {
+            return Err(Error::format("--batch must be at least 1"));
+        }
+        Ok(Self { batch, ..self })
+    }
+
     /// Number of batches, at least one.
     pub fn len(&self) -> usize {
         self.starts.len().div_ceil(self.batch)

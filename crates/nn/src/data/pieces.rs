@@ -2,7 +2,13 @@
 
 use super::text::{TextFile, TextReader};
 use crate::tokenizer::Cuts;
-use netcl_device::Result;
+use netcl_device::{Error, ErrorKind, Result, available_memory, human};
+use std::path::Path;
+
+/// Text that is encoded at once takes so many bytes for each of its own: what a merge keeps of each character, and the library's result.
+const WHOLE_COST: u64 = 110;
+/// Text without a place to cut is weighed from this size on.
+const LARGE: usize = 8 << 20;
 
 /// A piece of the text.
 #[derive(Debug)]
@@ -28,6 +34,8 @@ pub(super) struct Pieces<'a> {
     /// Bytes of the files before this one.
     before: u64,
     between: bool,
+    /// Whether the rest of this file was found to fit the memory.
+    weighed: bool,
 }
 
 impl<'a> Pieces<'a> {
@@ -43,6 +51,7 @@ impl<'a> Pieces<'a> {
             ends_line: true,
             before: 0,
             between: false,
+            weighed: false,
         }
     }
 
@@ -65,24 +74,48 @@ impl<'a> Pieces<'a> {
             if rest.is_empty() && reader.ended {
                 self.before += reader.read;
                 self.at += 1;
-                (self.reader, self.start, self.between) = (None, 0, true);
+                (self.reader, self.start, self.between, self.weighed) = (None, 0, true, false);
                 self.text.clear();
                 continue;
             }
             match self.cuts.first(rest, self.searched, reader.ended) {
-                Ok(end) => {
-                    let text = rest[..end].to_owned();
-                    (self.start, self.searched) = (self.start + end, 0);
+                Ok(cut) => {
+                    let text = rest[..cut.end].to_owned();
+                    (self.start, self.searched) = (self.start + cut.next, 0);
                     self.ends_line = text.ends_with('\n');
                     return Ok(Some(Piece::Text { file: self.at, text }));
                 }
                 Err(searched) => {
+                    if rest.len() > LARGE && !self.weighed {
+                        let bytes = rest.len() as u64 + file.bytes.saturating_sub(reader.read);
+                        fits(file.path(), bytes, available_memory())?;
+                        self.weighed = true;
+                    }
                     self.searched = searched;
                     self.text.drain(..std::mem::take(&mut self.start));
                     reader.next(&mut self.text)?;
                 }
             }
         }
+    }
+}
+
+/// Whether `bytes` of text may be encoded at once where so much memory is available, as far as that is known.
+fn fits(path: &Path, bytes: u64, available: Option<u64>) -> Result<()> {
+    let needed = bytes.saturating_mul(WHOLE_COST);
+    match available {
+        Some(available) if needed > available => Err(Error::new(
+            ErrorKind::Memory,
+            format!(
+                "{}: {} of text in which this tokenizer allows no cut take about {} to encode, {} available; give the text as several files, \
+                 or take a tokenizer that splits words off",
+                path.display(),
+                human(bytes),
+                human(needed),
+                human(available)
+            ),
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -96,5 +129,23 @@ impl Iterator for Pieces<'_> {
             self.at = self.files.len();
         }
         piece
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_that_cannot_be_cut_is_refused_where_the_memory_is_short() {
+        let path = Path::new("long.txt");
+        fits(path, 1 << 40, None).unwrap();
+        fits(path, 100 << 20, Some(11 << 30)).unwrap();
+        let error = fits(path, 300 << 20, Some(16 << 30)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Memory);
+        for part in ["long.txt: 300.0 MiB of text", "about 32.2 GiB", "16.0 GiB available", "several files"] {
+            assert!(error.message().contains(part), "{error} has not: {part}");
+        }
+        assert!(fits(path, u64::MAX, Some(u64::MAX - 1)).is_err());
     }
 }

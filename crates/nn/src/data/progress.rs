@@ -15,6 +15,8 @@ pub enum Stage {
     Tokenizing,
     /// Tokens of an earlier run are checked.
     Cached,
+    /// All is read and the model is made.
+    Done,
 }
 
 impl Stage {
@@ -26,6 +28,7 @@ impl Stage {
             Self::Words => "counting words",
             Self::Tokenizing => "tokenizing",
             Self::Cached => "checking cached tokens",
+            Self::Done => "training on",
         }
     }
 }
@@ -69,6 +72,12 @@ impl<'a> Watcher<'a> {
             return Ok(());
         }
         let doing = self.state.stage.name();
-        Err(Error::new(ErrorKind::Io, format!("stopped while {doing} the data; nothing was written")))
+        let when = if self.state.stage == Stage::Done { "before" } else { "while" };
+        Err(Error::new(ErrorKind::Io, format!("stopped {when} {doing} the data; nothing was written")))
     }
+}
+
+/// Says that all is read and the next moment writes something; fails when the answer is to stop.
+pub(crate) fn done(watch: &mut Watch<'_>) -> Result<()> {
+    Watcher::new(watch, Stage::Done, 0).tell()
 }

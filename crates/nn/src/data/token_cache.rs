@@ -78,6 +78,16 @@ impl TokenCache {
         Ok(removed)
     }
 
+    /// Removes what this process has begun and not finished, for one that ends at once.
+    pub fn abandon(&self) {
+        let mine = format!(".tmp-{}-", std::process::id());
+        for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if file.file_name().to_string_lossy().contains(&mine) {
+                let _ = fs::remove_file(file.path());
+            }
+        }
+    }
+
     /// The ids under `key`; `None` when there are none. A file that is torn or damaged is removed, with a warning.
     pub(super) fn open(&self, key: &str, watch: &mut Watcher<'_>) -> Result<Option<Tokens>> {
         let path = self.path(key);

@@ -49,6 +49,14 @@ impl Tokens {
         Self { parts: vec![Part { start: 0, from: 0, len, store: Store::File(Arc::new(file)) }], len }
     }
 
+    /// The files that ids are in, a file once for each part of the sequence that is in it.
+    pub(super) fn files(&self) -> impl Iterator<Item = &IdFile> {
+        self.parts.iter().filter_map(|part| match &part.store {
+            Store::File(file) => Some(&**file),
+            Store::Small(_) | Store::Large(_) => None,
+        })
+    }
+
     /// Number of ids.
     pub fn len(&self) -> usize {
         self.len

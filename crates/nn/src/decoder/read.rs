@@ -471,7 +471,7 @@ pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
         return Err(Error::format(format!("no_rope_layers, expected {} entries", out.layers)));
     }
     let kind = |i: usize| {
-        let turned = given.as_ref().map_or((i + 1) % every != 0, |list| list[i] != 0);
+        let turned = given.as_ref().map_or(!(i + 1).is_multiple_of(every), |list| list[i] != 0);
         LayerKind { rotary: turned.then_some(0), ..out.kind(i) }
     };
     // Without windows and a list, every so many layers are alike.

@@ -29,6 +29,12 @@ impl Claim {
         &self.path
     }
 
+    /// What it has made, in the order in which it can be removed: for a process that ends without dropping it.
+    pub fn leaves(&self) -> Vec<PathBuf> {
+        let lock = self.lock.iter().map(|lock| lock.path().to_owned());
+        lock.chain(self.made.iter().rev().cloned()).collect()
+    }
+
     fn into_parts(mut self) -> (PathBuf, Option<Lock>) {
         self.made.clear();
         (std::mem::take(&mut self.path), self.lock.take())

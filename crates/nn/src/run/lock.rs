@@ -49,6 +49,11 @@ impl Lock {
         }
     }
 
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The error that names who has `folder`, if a process has.
     pub fn holder(folder: &Path) -> Option<Error> {
         let mut file = File::open(folder.join(FILE)).ok()?;

@@ -1,6 +1,7 @@
 //! `metrics.jsonl`: one object a step, on the disk before the next step.
 
 use super::{append::Appender, replace};
+use crate::evaluate::Score;
 use netcl_device::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::{
@@ -23,6 +24,12 @@ pub struct StepMetrics {
     /// Validation loss, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub val_loss: Option<f64>,
+    /// exp of that loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_perplexity: Option<f64>,
+    /// Bits that the validation text takes, a byte of it, where the tokenizer tells the bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_bits_per_byte: Option<f64>,
     /// Learning rate.
     #[serde(deserialize_with = "null_is_nan")]
     pub lr: f64,
@@ -45,6 +52,15 @@ pub struct StepMetrics {
     /// Text that the model wrote, where it was asked to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<String>,
+}
+
+impl StepMetrics {
+    /// Adds what validation came to after the step.
+    pub fn evaluated(&mut self, score: &Score) {
+        self.val_loss = Some(score.loss());
+        self.val_perplexity = Some(score.perplexity()).filter(|p| p.is_finite());
+        self.val_bits_per_byte = score.bits_per_byte();
+    }
 }
 
 fn null_is_nan<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<f64, D::Error> {

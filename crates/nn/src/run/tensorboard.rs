@@ -70,6 +70,8 @@ fn event(metrics: &StepMetrics) -> Vec<u8> {
     let scalars = [
         ("loss/train", Some(metrics.loss)),
         ("loss/validation", metrics.val_loss),
+        ("perplexity/validation", metrics.val_perplexity),
+        ("bits_per_byte/validation", metrics.val_bits_per_byte),
         ("optimizer/learning_rate", Some(metrics.lr)),
         ("optimizer/gradient_norm", Some(metrics.grad_norm)),
         ("speed/tokens_per_second", Some(metrics.tokens_per_s)),

@@ -1,58 +1,134 @@
 //! Cutting long text where no token can span: for less memory, and for all cores at once.
+//!
+//! Where that is follows from the tokenizer's file; see [`Cuts::of`].
 
 use serde_json::Value;
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Long enough that the library's cost per call vanishes, short enough for many at a time.
 const CHUNK_BYTES: usize = 64 << 10;
+/// What SentencePiece has for a space.
+pub(super) const META: char = '▁';
 
-/// True where the ids of the [chunks](of) are the ids of the whole: GPT-2's byte-level pre-tokenizer, nothing before it.
-///
-/// Its pattern looks at words, numbers, signs and white space in runs. A line break between two characters that are no
-/// white space is a run of its own; a space between two such begins a run with what follows.
-pub(super) fn cuttable(json: &Value) -> bool {
-    let split = &json["pre_tokenizer"];
-    let mixed = |content: &str| {
-        content.contains(char::is_whitespace) && content.contains(|c: char| !c.is_whitespace())
-    };
-    let plain_added = json["added_tokens"].as_array().is_none_or(|added| {
-        added.iter().all(|token| {
-            token["lstrip"] != true
-                && token["rstrip"] != true
-                && token["content"].as_str().is_none_or(|c| !c.contains('\n') && !mixed(c))
-        })
-    });
-    json["normalizer"].is_null()
-        && split["type"] == "ByteLevel"
-        && split["add_prefix_space"] == false
-        && split["use_regex"] != false
-        && plain_added
-}
+/// Alternatives of the patterns that split words off, as GPT-2, GPT-4, Llama 3, Qwen and their kin have them. None goes on behind a line
+/// break with anything but white space and `/`, none has a space behind anything but white space, and none looks back. So a pattern
+/// made of these, whatever their order, with [`BLANK`] among them ends a match behind each lone line break that no `/` follows and before
+/// each lone space, and goes on from there as from the beginning of a text.
+const ALTERNATIVES: [&str; 27] = [
+    "'s",
+    "'t",
+    "'re",
+    "'ve",
+    "'m",
+    "'ll",
+    "'d",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+    "'(?i:[sdmt]|ll|ve|re)",
+    r"\p{L}+",
+    r" ?\p{L}+",
+    r"[^\r\n\p{L}\p{N}]?\p{L}+",
+    r"[^\r\n\p{L}\p{N}]?+\p{L}+",
+    r"\p{N}",
+    r"\p{N}+",
+    r" ?\p{N}+",
+    r"\p{N}{1,3}",
+    r" ?[^\s\p{L}\p{N}]+",
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+    r" ?[^\s\p{L}\p{N}]++[\r\n]*",
+    r"\s*[\r\n]+",
+    r"\s*[\r\n]",
+    r"\s+(?!\S)",
+    BLANK,
+    // GPT-4o's, which tell cases apart.
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+];
+/// White space that nothing else took.
+const BLANK: &str = r"\s+";
 
 /// Where text may be cut so that the ids of the pieces are the ids of the whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Cuts {
     /// Between any two characters.
     Anywhere,
     /// After a lone line break, and before a lone space.
     Words,
+    /// At a lone space, which is left out: the tokenizer puts one before every text.
+    Spaces(Arc<Spaces>),
     /// Nowhere.
     Never,
 }
 
+/// Which spaces.
+#[derive(Debug, Default)]
+pub(crate) struct Spaces {
+    /// Characters that no token has before a space.
+    before: HashSet<char>,
+    /// Characters that an added token begins with.
+    not_after: HashSet<char>,
+}
+
+/// A piece at the beginning of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// Where the piece ends.
+    pub end: usize,
+    /// Where the next one begins: there, or a space further.
+    pub next: usize,
+}
+
 impl Cuts {
-    /// Where the first piece of `text` ends. `Err` says how much was looked through in vain, where more text may follow: `whole`
-    /// is false. The next search begins there.
-    pub fn first(self, text: &str, searched: usize, whole: bool) -> Result<usize, usize> {
-        let found = match self {
-            Self::Anywhere => (text.len() > CHUNK_BYTES).then(|| floor_boundary(text, CHUNK_BYTES)),
-            Self::Words => cut(text, searched),
-            Self::Never => None,
-        };
-        match found {
-            Some(at) => Ok(at),
-            None if whole => Ok(text.len()),
+    /// Where the tokenizer of a `tokenizer.json` allows it.
+    ///
+    /// [`Words`](Self::Words): byte-level BPE whose words a pattern of [`ALTERNATIVES`] splits off, after no normalizer or one that
+    /// composes characters, for neither a line break nor a space composes with anything.
+    ///
+    /// [`Spaces`](Self::Spaces): BPE as SentencePiece has it, over the whole text, with `▁` for a space and one before the text. What
+    /// stands on either side of a place is merged independently of the other side where no token has the two characters there next to
+    /// each other: merges make tokens, so none spans the place. In common vocabularies no token has `▁` behind a letter. The
+    /// space itself is not needed, as the piece behind it gets one as a text of its own.
+    pub fn of(json: &Value) -> Self {
+        if words(json) {
+            return Self::Words;
+        }
+        spaces(json).map_or(Self::Never, |spaces| Self::Spaces(Arc::new(spaces)))
+    }
+
+    /// The first piece of `text`. `Err` says how much was looked through in vain, where more text may follow: `whole` is false. The
+    /// next search begins there.
+    pub fn first(&self, text: &str, searched: usize, whole: bool) -> Result<Cut, usize> {
+        match self.find(text, searched.max(CHUNK_BYTES), CHUNK_BYTES) {
+            Some(cut) => Ok(cut),
+            None if whole => Ok(Cut { end: text.len(), next: text.len() }),
             None => Err(text.len().saturating_sub(8)),
         }
+    }
+
+    /// The first cut from byte `from` on, of a piece of about `size` bytes.
+    fn find(&self, text: &str, from: usize, size: usize) -> Option<Cut> {
+        let plain = |at| Cut { end: at, next: at };
+        match self {
+            Self::Anywhere => (text.len() > size).then(|| plain(floor_boundary(text, size))),
+            Self::Words => lone_word(text, from, 2 * size).map(plain),
+            Self::Spaces(spaces) => spaces.find(text, from).map(|at| Cut { end: at, next: at + 1 }),
+            Self::Never => None,
+        }
+    }
+
+    /// `text` in pieces of about 64 KiB.
+    pub fn pieces<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> {
+        let mut rest = text;
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let cut = self.first(rest, 0, true).unwrap_or(Cut { end: rest.len(), next: rest.len() });
+            let piece = &rest[..cut.end];
+            rest = &rest[cut.next..];
+            Some(piece)
+        })
     }
 }
 
@@ -60,57 +136,176 @@ fn floor_boundary(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// `text` in pieces of about 64 KiB, cut between words.
-pub(super) fn of(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let (chunk, tail) = rest.split_at(cut(rest, 0).unwrap_or(rest.len()));
-        rest = tail;
-        Some(chunk)
-    })
+/// The characters before and after byte `at`, which is a character of one byte.
+fn around(text: &str, at: usize) -> Option<[char; 2]> {
+    Some([text[..at].chars().next_back()?, text[at + 1..].chars().next()?])
 }
 
-/// The first cut from `searched` on that makes a piece long enough. Line breaks are looked for first; text that has none for
-/// long is cut at a space, which begins a word.
-fn cut(text: &str, searched: usize) -> Option<usize> {
-    let lone = |at: usize| {
-        let (before, after) = (&text[..at], &text[at + 1..]);
-        before.chars().next_back().is_some_and(|c| !c.is_whitespace())
-            && after.chars().next().is_some_and(|c| !c.is_whitespace())
-    };
+/// The first cut from byte `from` on. Line breaks are looked for first; text that has none up to byte `long` is cut at a space, which
+/// begins a word.
+fn lone_word(text: &str, from: usize, long: usize) -> Option<usize> {
+    let lone = |at| around(text, at).is_some_and(|both| both.iter().all(|c| !c.is_whitespace()));
     // Both are one byte, so the byte's position is a character's.
-    text.bytes().enumerate().skip(searched.max(CHUNK_BYTES)).find_map(|(at, byte)| match byte {
-        b'\n' if lone(at) => Some(at + 1),
-        b' ' if at > 2 * CHUNK_BYTES && lone(at) => Some(at),
+    text.bytes().enumerate().skip(from).find_map(|(at, byte)| match byte {
+        b'\n' if lone(at) && text.as_bytes().get(at + 1) != Some(&b'/') => Some(at + 1),
+        b' ' if at > long && lone(at) => Some(at),
         _ => None,
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_are_the_text_and_end_at_lone_line_breaks() {
-        let text = "ein Wort äöü\n\n  und\nmehr \nnoch\n".repeat(20_000);
-        let chunks: Vec<_> = of(&text).collect();
-        assert!(chunks.len() > 5 && chunks.iter().all(|c| c.len() < CHUNK_BYTES + 100));
-        assert_eq!(chunks.concat(), text);
-        for chunk in &chunks[..chunks.len() - 1] {
-            assert!(chunk.ends_with("und\n") || chunk.ends_with("noch\n"), "{:?}", &chunk[chunk.len() - 9..]);
-        }
-        assert_eq!(of("").count(), 0);
-        assert_eq!(of(&" \n".repeat(100_000)).count(), 1);
-        let line = "one two  three ".repeat(40_000);
-        let words: Vec<_> = of(&line).collect();
-        assert!(words.len() > 3 && words.concat() == line);
-        assert!(
-            words[1..].iter().all(|w| w.starts_with(" two") || w.starts_with(" one")),
-            "{:?}",
-            &words[1][..9]
-        );
+impl Spaces {
+    fn find(&self, text: &str, from: usize) -> Option<usize> {
+        let fits = |at| {
+            around(text, at).is_some_and(|[before, after]| {
+                self.before.contains(&before)
+                    && !after.is_whitespace()
+                    && after != META
+                    && !self.not_after.contains(&after)
+            })
+        };
+        let mut bytes = text.bytes().enumerate().skip(from);
+        bytes.find_map(|(at, byte)| (byte == b' ' && fits(at)).then_some(at))
     }
 }
+
+/// Tokens that are found in a text before it is anything else.
+fn added(json: &Value) -> impl Iterator<Item = &Value> {
+    json["added_tokens"].as_array().into_iter().flatten()
+}
+
+/// One that takes white space beside it, or that looks at what is beside it.
+fn reaches(token: &Value) -> bool {
+    ["lstrip", "rstrip", "single_word"].iter().any(|flag| token[flag] == true)
+}
+
+fn words(json: &Value) -> bool {
+    let mixed = |content: &str| {
+        content.contains(char::is_whitespace) && content.contains(|c: char| !c.is_whitespace())
+    };
+    let plain_added = added(json).all(|token| {
+        token["lstrip"] != true
+            && token["rstrip"] != true
+            && token["content"].as_str().is_none_or(|c| !c.contains('\n') && !mixed(c))
+    });
+    let composes =
+        json["normalizer"].is_null() || ["NFC", "NFD"].iter().any(|n| json["normalizer"]["type"] == *n);
+    let split = &json["pre_tokenizer"];
+    let parts = match &split["pretokenizers"] {
+        Value::Array(parts) if split["type"] == "Sequence" => parts.iter().collect(),
+        _ => vec![split],
+    };
+    // Digits are split off one by one wherever they are; bytes are written as characters.
+    let local = |part: &&Value| match part["type"].as_str() {
+        Some("Digits") => true,
+        Some("ByteLevel") => part["add_prefix_space"] == false,
+        Some("Split") => splits_words(part),
+        _ => false,
+    };
+    let by_words = |part: &&Value| match part["type"].as_str() {
+        Some("ByteLevel") => part["use_regex"] != false,
+        Some("Split") => part["pattern"]["Regex"].as_str().is_some_and(|p| alternatives(p).contains(&BLANK)),
+        _ => false,
+    };
+    composes && plain_added && parts.iter().all(local) && parts.iter().any(by_words)
+}
+
+/// Whether each match of a pattern of known alternatives is a part of its own.
+fn splits_words(part: &Value) -> bool {
+    let each = part["behavior"] == "Isolated" && part["invert"] != true
+        || part["behavior"] == "Removed" && part["invert"] == true;
+    let pattern = part["pattern"]["Regex"].as_str();
+    each && pattern.is_some_and(|p| alternatives(p).iter().all(|a| ALTERNATIVES.contains(a)))
+}
+
+/// What stands between the outermost `|` of a pattern.
+fn alternatives(pattern: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut escaped, mut out) = (0, 0, false, Vec::new());
+    for (at, c) in pattern.char_indices() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            '|' if depth == 0 => {
+                out.push(&pattern[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    out.push(&pattern[start..]);
+    out
+}
+
+fn spaces(json: &Value) -> Option<Spaces> {
+    let model = &json["model"];
+    let empty = |key: &str| model[key].as_str().is_none_or(str::is_empty);
+    let plain = model["type"] == "BPE"
+        && model["dropout"].as_f64().is_none_or(|p| p == 0.0)
+        && model["ignore_merges"] != true
+        && empty("continuing_subword_prefix")
+        && empty("end_of_word_suffix");
+    if !plain || !begins_with_space(json) {
+        return None;
+    }
+    let vocab = model["vocab"].as_object()?;
+    let mut spaces = Spaces::default();
+    vocab.contains_key(&META.to_string()).then_some(())?;
+    // A character without a token of its own becomes bytes or is unknown; what those merge with, or are one with, is not looked at.
+    let single = |token: &String| {
+        let mut chars = token.chars();
+        chars.next().filter(|_| chars.next().is_none())
+    };
+    spaces.before.extend(vocab.keys().filter_map(single).filter(|c| !c.is_whitespace() && *c != META));
+    let spaced = vocab.keys().filter(|token| token.contains(META));
+    for token in spaced {
+        let mut before = None;
+        for c in token.chars() {
+            if let (Some(before), META) = (before, c) {
+                spaces.before.remove(&before);
+            }
+            before = Some(c);
+        }
+    }
+    for token in added(json) {
+        let content = token["content"].as_str()?;
+        let (first, last) = (content.chars().next()?, content.chars().next_back()?);
+        // One of several spaces and nothing else is no lone space; any other with a space in it may begin or end at one.
+        let blank = content.chars().all(|c| c.is_whitespace() || c == META);
+        let spaced = content.contains([' ', META]);
+        if reaches(token) || spaced && !(blank && content.chars().count() > 1) {
+            return None;
+        }
+        // A text behind an added token gets a space of its own.
+        spaces.before.remove(&last);
+        spaces.not_after.insert(first);
+    }
+    (!spaces.before.is_empty()).then_some(spaces)
+}
+
+/// Whether a text gets `▁` before it, and one for each space, and nothing else happens to it before it is merged.
+pub(super) fn begins_with_space(json: &Value) -> bool {
+    let (normalizer, split) = (&json["normalizer"], &json["pre_tokenizer"]);
+    let meta = META.to_string();
+    if !split.is_null() {
+        let first = split["prepend_scheme"].as_str().is_none_or(|scheme| scheme != "never");
+        return normalizer.is_null()
+            && split["type"] == "Metaspace"
+            && split["replacement"] == meta.as_str()
+            && split["add_prefix_space"] != false
+            && first;
+    }
+    let Some(steps) = normalizer["normalizers"].as_array().filter(|_| normalizer["type"] == "Sequence")
+    else {
+        return false;
+    };
+    let prepends = |step: &Value| step["type"] == "Prepend" && step["prepend"] == meta.as_str();
+    let replaces = |step: &Value| {
+        step["type"] == "Replace" && step["pattern"]["String"] == " " && step["content"] == meta.as_str()
+    };
+    matches!(&steps[..], [a, b] if prepends(a) && replaces(b) || replaces(a) && prepends(b))
+}
+
+#[cfg(test)]
+#[path = "chunk_tests.rs"]
+mod tests;

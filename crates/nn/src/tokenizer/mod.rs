@@ -1,12 +1,15 @@
 //! Text to token ids and back: one character a token, or any `tokenizer.json` of the `tokenizers` library.
 
+mod bytes;
 mod chars;
 mod chunks;
 mod stream;
 mod train;
 
+pub use bytes::ByteLengths;
 pub use stream::StreamDecoder;
 
+use crate::checkpoint::durable;
 use chars::Chars;
 pub(crate) use chunks::Cuts;
 use netcl_device::{Error, Result};
@@ -26,8 +29,8 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     /// The same tokens as a table, where each is one character.
     chars: Option<Chars>,
-    /// Long text may be cut at lines: see [`chunks`].
-    cuttable: bool,
+    /// Where long text may be cut.
+    cuts: Cuts,
     vocab_size: usize,
     eos: Option<u32>,
 }
@@ -78,7 +81,9 @@ impl Tokenizer {
         let named = config.and_then(|text| eos_name(&serde_json::from_str(text).ok()?));
         let names = named.iter().map(String::as_str).chain(EOS_NAMES);
         let eos = names.filter_map(|name| vocab.get(name).copied()).next();
-        Ok(Self { chars: Chars::from_json(&json), cuttable: chunks::cuttable(&json), inner, vocab_size, eos })
+        let chars = Chars::from_json(&json);
+        let cuts = if chars.is_some() { Cuts::Anywhere } else { Cuts::of(&json) };
+        Ok(Self { chars, cuts, inner, vocab_size, eos })
     }
 
     /// The files a model folder needs: name and content.
@@ -97,13 +102,28 @@ impl Tokenizer {
         Ok(vec![(FILE.into(), json.into_bytes()), (CONFIG_FILE.into(), format!("{config:#}\n").into_bytes())])
     }
 
-    /// Writes [`files`](Self::files) into an existing folder.
+    /// Writes [`files`](Self::files) into an existing folder. Whoever reads one meanwhile reads the old or the new.
+    ///
+    /// # Errors
+    /// `Io` with the path. Nothing half-written stays.
     pub fn save(&self, dir: &Path) -> Result<()> {
-        for (name, content) in self.files()? {
-            let path = dir.join(name);
-            fs::write(&path, content).map_err(|e| Error::io("writing", &path, &e))?;
-        }
-        Ok(())
+        durable::replace(dir, &self.files()?)
+    }
+
+    /// The tokens that `transformers` puts before a text, such as Llama's `<s>`; none for most tokenizers.
+    pub fn beginning(&self) -> Vec<u32> {
+        let ids =
+            |special| self.inner.encode_fast("a", special).map(|e| e.get_ids().to_vec()).unwrap_or_default();
+        let (plain, mut all) = (ids(false), ids(true));
+        let at = all.windows(plain.len().max(1)).position(|ids| ids == plain);
+        all.truncate(at.unwrap_or(0));
+        all
+    }
+
+    /// Whether a text gets a space before it that it does not have.
+    pub fn adds_space(&self) -> bool {
+        let json = self.inner.to_string(false).ok().and_then(|text| serde_json::from_str(&text).ok());
+        json.is_some_and(|json| chunks::begins_with_space(&json))
     }
 
     /// Number of ids: the largest one plus one.
@@ -130,13 +150,9 @@ impl Tokenizer {
         if let Some(chars) = &self.chars {
             return chars.encode(text);
         }
-        if !self.cuttable {
-            let encoding = self.inner.encode_fast(text, false).map_err(|e| failed("encoding", &e))?;
-            return Ok(encoding.get_ids().to_vec());
-        }
         let mut ids = Vec::new();
         // A group bounds the memory of the library's encodings, which take some hundred bytes a token.
-        for group in chunks::of(text).collect::<Vec<_>>().chunks(64) {
+        for group in self.cuts.pieces(text).collect::<Vec<_>>().chunks(64) {
             let encoded =
                 self.inner.encode_batch_fast(group.to_vec(), false).map_err(|e| failed("encoding", &e))?;
             ids.extend(encoded.iter().flat_map(|encoding| encoding.get_ids()));
@@ -146,11 +162,7 @@ impl Tokenizer {
 
     /// Where text may be cut before it is encoded in pieces.
     pub(crate) fn cuts(&self) -> Cuts {
-        match (&self.chars, self.cuttable) {
-            (Some(_), _) => Cuts::Anywhere,
-            (None, true) => Cuts::Words,
-            (None, false) => Cuts::Never,
-        }
+        self.cuts.clone()
     }
 
     /// Ids of a piece of text, on this thread alone.

@@ -1,6 +1,6 @@
 //! Training a byte-level BPE tokenizer.
 
-use super::{chunks, failed};
+use super::{Cuts, failed};
 use netcl_device::{Error, Result};
 use tokenizers::{
     AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
@@ -22,7 +22,7 @@ where
         )));
     }
     let mut pieces = texts.into_iter().flat_map(|text: I::Item| {
-        let pieces: Vec<_> = chunks::of(text.as_ref()).map(str::to_owned).collect();
+        let pieces: Vec<_> = Cuts::Words.pieces(text.as_ref()).map(str::to_owned).collect();
         pieces
     });
     // Every token but the first 257 is in the text: more are never found, and room for them is not made. Only as much text is

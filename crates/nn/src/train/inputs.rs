@@ -1,7 +1,7 @@
 //! From configuration to tokens: opens the data, finds or makes the tokenizer, splits off validation.
 
 use crate::config::{TrainConfig, padded_vocab};
-use crate::data::{Corpus, Source, Splits, TextEncoding, TokenCache, Tokens, Watch, split};
+use crate::data::{Corpus, DataRecord, Source, Splits, TextEncoding, TokenCache, Tokens, Watch, split};
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
 use std::path::Path;
@@ -14,6 +14,8 @@ pub struct Inputs {
     pub tokenizer: Option<Tokenizer>,
     /// Vocabulary of the model.
     pub vocab: usize,
+    /// The files that the tokens are from.
+    pub record: DataRecord,
 }
 
 impl Inputs {
@@ -74,6 +76,7 @@ pub fn open_inputs(
             Err(e) => return Err(e),
         },
     };
+    let record = source.record()?;
     let corpus = source.into_corpus_with(tokenizer.as_ref(), cache, watch)?;
     // A tokenizer's own ids are below its size; those of shards are anything.
     let needed = if shards { largest(&corpus)? } else { None };
@@ -95,7 +98,7 @@ pub fn open_inputs(
         )));
     }
     let splits = split(corpus, config.val_split, config.context)?;
-    Ok(Inputs { splits, tokenizer, vocab })
+    Ok(Inputs { splits, tokenizer, vocab, record })
 }
 
 fn largest(corpus: &Corpus) -> Result<Option<u32>> {

@@ -99,6 +99,9 @@ pub struct MemoryPlan {
     pub inputs: u64,
     /// Batches that the host makes ahead.
     pub host: u64,
+    /// The copy of a checkpoint that the host has while it is written. Where the host is short of memory, training waits for the disk
+    /// instead: no run needs it.
+    pub checkpoint: u64,
     /// Whether gradients wait while the next batch of a step runs. Otherwise they come as activations go, and both need no more
     /// than the larger.
     pub gradients_wait: bool,
@@ -127,14 +130,17 @@ impl MemoryPlan {
         let (narrow, averages) = (dtype != DType::F32, 2);
         let of_trained = |bytes: u64| count.saturating_sub(frozen).saturating_mul(bytes);
         let batch = product(&[config.batch, config.context, 2 * 4]);
+        let parameters = count.saturating_mul(dtype.size() as u64);
+        let optimizer = of_trained(4 * (averages + u64::from(narrow)));
         Self {
             count,
-            parameters: count.saturating_mul(dtype.size() as u64),
+            parameters,
             gradients: of_trained(dtype.size() as u64),
-            optimizer: of_trained(4 * (averages + u64::from(narrow))),
+            optimizer,
             activations: activations(config, model, capabilities),
             inputs: Uploads::planned(config.batch, config.context),
             host: batch.saturating_mul((PREFETCH + 2) as u64),
+            checkpoint: parameters.saturating_add(optimizer),
             gradients_wait: config.grad_accum > 1,
         }
     }
@@ -158,7 +164,7 @@ impl MemoryPlan {
     }
 
     /// Each part with its name, for people.
-    pub fn rows(&self) -> [(&'static str, u64); 6] {
+    pub fn rows(&self) -> [(&'static str, u64); 7] {
         [
             ("parameters", self.parameters),
             ("gradients", self.gradients),
@@ -166,6 +172,7 @@ impl MemoryPlan {
             ("activations", self.activations),
             ("batches on the device", self.inputs),
             ("batches on the host", self.host),
+            ("checkpoint on the host while it is written", self.checkpoint),
         ]
     }
 
@@ -319,3 +326,7 @@ mod tests {
         assert!(all.is_sorted_by(|a, b| a > b), "{all:?}");
     }
 }
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod measured;

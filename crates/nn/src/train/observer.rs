@@ -1,6 +1,7 @@
 //! Who watches a run: the command line draws a progress bar, a test draws nothing.
 
 use super::{Profile, Saving};
+use crate::evaluate::Score;
 use crate::run::StepMetrics;
 use std::path::Path;
 
@@ -33,8 +34,8 @@ pub trait Observer {
     fn started(&mut self, _info: &RunInfo) {}
     /// A step is done and its loss is known.
     fn step(&mut self, _metrics: &StepMetrics) {}
-    /// Validation loss after `step`; `best` if it is the lowest so far.
-    fn evaluated(&mut self, _step: u64, _loss: f64, _best: bool) {}
+    /// What validation came to after `step`; `best` if its loss is the lowest so far.
+    fn evaluated(&mut self, _step: u64, _score: &Score, _best: bool) {}
     /// A text drawn after `step`.
     fn sample(&mut self, _step: u64, _text: &str) {}
     /// A checkpoint is being written, beside training or while it waits. Said after steps, and now and then while it waits.

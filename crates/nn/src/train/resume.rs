@@ -2,7 +2,7 @@
 
 use super::trainer::Trainer;
 use crate::checkpoint::{Checkpoint, Plan, Rng, STATE_FILE, State, TensorData};
-use crate::data::Position;
+use crate::data::{DATA_FILE, Position};
 use crate::decoder::{Decoder, FileFacts, Freeze, ModelFolder};
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{DType, Device, Error, Result};
@@ -18,7 +18,7 @@ impl Trainer {
         };
         let config = serde_json::to_vec_pretty(&self.model.config_json(&facts)?)
             .map_err(|e| Error::internal(format!("config.json: {e}")))?;
-        let mut files = vec![("config.json".to_string(), config)];
+        let mut files = vec![("config.json".to_string(), config), (DATA_FILE.to_string(), self.data.clone())];
         files.extend(self.companions.files.clone());
         if let Some(tokenizer) = &self.tokenizer {
             let new =

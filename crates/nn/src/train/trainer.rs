@@ -11,13 +11,13 @@ use super::writing::Writing;
 use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
 use crate::config::{Dtype, GraphMode, Overlay, TrainConfig};
-use crate::data::{Eval, Loader, Position, Prefetch, TokenCache, Watch};
+use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Position, Prefetch, TokenCache, Watch};
 use crate::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder};
 use crate::model::Model;
 use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
 use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
 use crate::schedule::LearningRate;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{ByteLengths, Tokenizer};
 use netcl_device::KernelTime;
 use netcl_tensor::random::counter;
 use netcl_tensor::{DType, Device, Result, Shape, Tensor, counted};
@@ -61,6 +61,8 @@ pub struct Trainer {
     pub(super) loader: Loader,
     pub(super) eval: Option<Eval>,
     pub(super) tokenizer: Option<Tokenizer>,
+    /// Bytes of its tokens, where it tells them.
+    pub(super) lengths: Option<ByteLengths>,
     /// What samples continue: the first tokens of the data.
     pub(super) prompt: Vec<u32>,
     opening: Option<String>,
@@ -94,6 +96,8 @@ pub struct Trainer {
     pub(super) losses: Vec<Tensor>,
     pub(super) profiling: Option<Profiling>,
     pub(super) writing: Writing,
+    /// What it learns from, as checkpoints say it.
+    pub(super) data: Vec<u8>,
     tokens: [usize; 2],
 }
 
@@ -107,6 +111,7 @@ struct Parts {
     tokenizer: Option<Tokenizer>,
     prompt: Vec<u32>,
     opening: Option<String>,
+    record: DataRecord,
     tokens: [usize; 2],
 }
 
@@ -172,6 +177,7 @@ impl Parts {
             tokenizer: inputs.tokenizer,
             prompt,
             opening,
+            record: inputs.record,
             tokens,
         })
     }
@@ -205,6 +211,7 @@ impl Trainer {
     ) -> Result<Self> {
         let config = config.with_absolute_paths()?;
         let parts = Parts::build(device, &config, None, watch)?;
+        crate::data::done(watch)?;
         let folder = RunFolder::create(claim, &config)?;
         Self::assemble(device, config, parts, (folder, Vec::new()))
     }
@@ -242,6 +249,10 @@ impl Trainer {
         let mut changes = stored.with_absolute_paths()?.changes(&config, step)?;
         let from = latest.map(|l| Checkpoint::load(&l.path).map(|c| (c, l.path))).transpose()?;
         let parts = Parts::build(device, &config, from.as_ref(), watch)?;
+        let written = from.as_ref().and_then(|(c, _)| c.file(DATA_FILE).ok());
+        if let Some(written) = written.filter(|_| step < config.steps) {
+            changes.data_since(parts.record.since(written)?);
+        }
         let best_step = from.as_ref().and_then(|(c, _)| c.state.best_step);
         let folder = RunFolder::resume(claim, &config, step, best_step)?;
         let mut trainer = Self::assemble(device, config, parts, folder)?;
@@ -276,6 +287,7 @@ impl Trainer {
             rate: config.learning_rate(),
             loader: parts.loader,
             eval: parts.eval,
+            lengths: parts.tokenizer.as_ref().and_then(Tokenizer::byte_lengths),
             tokenizer: parts.tokenizer,
             prompt: parts.prompt,
             opening: parts.opening,
@@ -303,6 +315,7 @@ impl Trainer {
                 .collect::<Result<_>>()?,
             profiling: None,
             writing: Writing::default(),
+            data: parts.record.to_json()?,
             tokens: parts.tokens,
             config,
         })
@@ -512,15 +525,17 @@ impl Trainer {
         let mut best = false;
         if !stop && (every(self.config.eval_every) || last && self.config.eval_every > 0) {
             let begun = Instant::now();
-            self.val_loss = self.evaluate()?;
+            let score = self.evaluate()?;
             self.host_did("evaluation", begun);
-            metrics.val_loss = self.val_loss;
-            if let Some(loss) = self.val_loss {
+            self.val_loss = score.map(|score| score.loss());
+            if let Some(score) = score {
+                metrics.evaluated(&score);
+                let loss = score.loss();
                 best = self.best.is_none_or(|(lowest, _)| loss < lowest);
                 if best {
                     self.best = Some((loss, self.step));
                 }
-                observer.evaluated(self.step, loss, best);
+                observer.evaluated(self.step, &score, best);
             }
         }
         if !stop && (every(self.config.sample_every) || last && self.config.sample_every > 0) {

@@ -24,7 +24,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     ulong dqb, ulong dqh, ulong dqt, __global float *delta, uint heads, uint t_len, uint s_len, float scale CAP_ARG DROP_ARGS) {
   DROP_START
   __local float4 tq[BT * ROW4], tg[BT * ROW4], tk[BT * ROW4], tv[BT * ROW4];
-  __local float ds[BT * PS], red[BT * (TX + 1)];
+  __local float ds[BT * PS];
   const uint rows = t_len * GROUP, blocks = (rows + BT - 1) / BT;
   const ulong h = get_group_id(1), b = get_group_id(2);
   const uint r0 = (blocks - 1 - get_group_id(0)) * BT;
@@ -38,6 +38,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
   delta += (b * heads + h * GROUP) * t_len;
   load_queries(tq, BT, q + q0 + b * qb + h * GROUP * qh, r0, n, qh, qt);
   load_queries(tg, BT, g + g0 + b * gb + h * GROUP * gh, r0, n, gh, gt);
+  load_queries(tk, BT, o, r0, n, D, (ulong)heads * D);
   barrier(CLK_LOCAL_MEM_FENCE);
 
   float4 acc[NY][CHUNKS];
@@ -51,19 +52,15 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void attention_bwd_q(
     last[i] = last_key(r0 + row, rows, t_len, s_len);
     stat[i] = lse[m * (ulong)t_len + t] * LOG2_E;
     UNROLL for (int c = 0; c < CHUNKS; ++c) acc[i][c] = (float4)(0.0f);
-    float s = 0.0f;
-    if (row < n)
-      for (int d = x; d < D; d += TX) s = fma(TILE_AT(tg, row, d), LD(o, ((ulong)t * heads + m) * D + d), s);
-    red[row * (TX + 1) + x] = s;
-  }
-  barrier(CLK_LOCAL_MEM_FENCE);
-  UNROLL for (int i = 0; i < NY; ++i) {
-    const int row = y + i * TY;
+    /* In the order of DOT_TILE: of a query that sees one key, dO*v and dO*o are the same sum and its gradient is 0. */
     dot_o[i] = 0.0f;
-    for (int j = 0; j < TX; ++j) dot_o[i] += red[row * (TX + 1) + j];
-    uint m, t = row_of(r0 + row, &m);
+    for (int d = 0; d < D4; ++d) {
+      const float4 u = tg[row * ROW4 + d], w = tk[row * ROW4 + d];
+      dot_o[i] = fma(u.x, w.x, fma(u.y, w.y, fma(u.z, w.z, fma(u.w, w.w, dot_o[i]))));
+    }
     if (x == 0 && row < n) delta[m * (ulong)t_len + t] = dot_o[i];
   }
+  barrier(CLK_LOCAL_MEM_FENCE);
 #if DROPOUT
   __local float mask[BT * PS];
 #endif

@@ -1,0 +1,321 @@
+//! `netcl eval`: how well a model predicts a text.
+
+use crate::context::Context;
+use crate::named::named;
+use crate::out;
+use crate::progress::perplexity;
+use crate::reading::ReadingBar;
+use crate::table::Table;
+use netcl::device::counted;
+use netcl::nn::config::{Dtype, MatmulPrecision, Overlay, TrainConfig};
+use netcl::nn::data::{DATA_FILE, Eval, Scored, Source, Strided, TextEncoding, TokenCache, Tokens, Watch};
+use netcl::nn::decoder::Decoder;
+use netcl::nn::evaluate::{Score, evaluate};
+use netcl::nn::model::Model;
+use netcl::nn::tokenizer::Tokenizer;
+use netcl::nn::train::{model_from_dir, open_inputs};
+use netcl::prelude::*;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Tokens of a window where the model could take more and nobody asks for it.
+const CONTEXT: usize = 2048;
+/// Between lines where there is no terminal.
+const PLAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// Measure how well a model predicts a text: loss, perplexity, bits per byte
+///
+/// The text is read in windows of `--context` tokens that begin every `--stride` tokens; each token counts once, in the first window
+/// that has it. A smaller stride gives each token more text before it, a better score, and takes longer: with half the context,
+/// the default, every token behind the first window has half a context or more before it; with `--stride` as large as `--context`
+/// windows stand side by side. Without `--data` a run is measured as it was while it trained: the same windows of its validation part.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Run folder, checkpoint, or a folder in the Hugging Face layout: GPT-2, Llama, Mistral, Qwen, Gemma, Phi 3, OLMo 2 and others
+    #[arg(short, long, value_name = "DIR")]
+    model: PathBuf,
+    /// Text or token shards: files, folders, patterns (repeatable). Without it, the validation part of a run's data
+    #[arg(long, value_name = "FILE|DIR|GLOB", num_args = 1..)]
+    data: Vec<PathBuf>,
+    /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1 or cp1251
+    #[arg(long, value_name = "NAME", requires = "data")]
+    encoding: Option<String>,
+    /// Tokens of a window; without it the model's context, and 2048 of a longer one
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+    /// Tokens between the beginnings of two windows; without it half the context
+    #[arg(long, value_name = "N")]
+    stride: Option<usize>,
+    /// Windows computed at once
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    batch: usize,
+    /// Storage of the weights, by any name such as bfloat16 or half; without it, as stored
+    #[arg(long, value_parser = named(&Dtype::NAMES))]
+    dtype: Option<Dtype>,
+    /// Device, as for `train`
+    #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
+    device: String,
+    /// Do not begin with the token that the tokenizer puts before a text, such as Llama's <s>
+    #[arg(long)]
+    no_bos: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// A text in tokens.
+struct Text {
+    tokens: Tokens,
+    /// What it is, in words.
+    what: String,
+    /// Bytes that its tokens stand for and it does not have.
+    added: u64,
+}
+
+/// What is predicted: all of a text, or what training looks at.
+enum Windows {
+    All(Strided),
+    Training(Eval, usize),
+}
+
+impl Windows {
+    fn batches(&self) -> Box<dyn Iterator<Item = Result<Scored>> + '_> {
+        match self {
+            Self::All(all) => Box::new(all.batches()),
+            Self::Training(eval, _) => Box::new(eval.batches().map(|batch| batch.map(Scored::from))),
+        }
+    }
+    fn batches_in_all(&self) -> usize {
+        match self {
+            Self::All(all) => all.len(),
+            Self::Training(eval, _) => eval.len(),
+        }
+    }
+    fn context(&self) -> usize {
+        match self {
+            Self::All(all) => all.context(),
+            Self::Training(_, context) => *context,
+        }
+    }
+    /// Tokens between two windows; `None` where they were drawn.
+    fn stride(&self) -> Option<usize> {
+        match self {
+            Self::All(all) => Some(all.stride()),
+            Self::Training(..) => None,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let trained = trained(args)?;
+    let precision = trained.as_ref().map_or(MatmulPrecision::default(), |config| config.matmul_precision);
+    let device = context.open_device_with(&args.device, precision)?;
+    let (model, tokenizer, dir) = model_from_dir(&device, &args.model, args.dtype.map(Dtype::storage))?;
+    let own = model.config().context;
+    if let Some(wanted) = args.context.filter(|wanted| *wanted > own) {
+        return Err(Error::format(format!("--context {wanted} is above the model's, which is {own}")));
+    }
+    let mut reading = ReadingBar::new(context);
+    let (text, windows) = match &trained {
+        None => text(args, &dir, tokenizer.as_ref(), context, &mut |p| reading.show(p))?,
+        Some(config) => {
+            let watch: &mut Watch<'_> = &mut |p| reading.show(p);
+            validation(args, config, (&model, tokenizer.clone(), &dir), context, watch)?
+        }
+    };
+    drop(reading);
+    let windows = match windows {
+        Some(windows) => windows,
+        None => Windows::All(all(args, &model, text.tokens.clone())?),
+    };
+    let began = Instant::now();
+    let lengths = tokenizer.as_ref().and_then(Tokenizer::byte_lengths);
+    let mut shown = Shown::new(context, windows.batches_in_all());
+    let mut score = evaluate(&model, windows.batches(), lengths.as_ref(), &mut |score| shown.show(score))?;
+    shown.end();
+    score.bytes = score.bytes.map(|bytes| bytes.saturating_sub(text.added));
+    let seconds = began.elapsed().as_secs_f64();
+    if args.json {
+        json(&model, &dir, &windows, &score, seconds)
+    } else {
+        show(&model, &dir, &text, &windows, &score, seconds)
+    }
+}
+
+/// The settings of the run whose validation part is asked for.
+fn trained(args: &Args) -> Result<Option<TrainConfig>> {
+    if !args.data.is_empty() {
+        return Ok(None);
+    }
+    let path = args.model.join("config.toml");
+    if !path.exists() {
+        return Err(Error::format(format!(
+            "--data is needed: {} is no run folder, whose validation part could be taken",
+            args.model.display()
+        )));
+    }
+    TrainConfig::resolve(Some(&path), &Overlay::default()).map(Some).map_err(|e| e.context(path.display()))
+}
+
+/// Windows over all of a text.
+fn all(args: &Args, model: &Decoder, tokens: Tokens) -> Result<Strided> {
+    let context = args.context.unwrap_or(model.config().context.min(CONTEXT));
+    let stride = args.stride.unwrap_or((context / 2).max(1));
+    Strided::new(tokens, model.config().vocab, context, stride, args.batch)
+}
+
+/// The text of `--data`.
+fn text(
+    args: &Args,
+    dir: &Path,
+    tokenizer: Option<&Tokenizer>,
+    context: &Context,
+    watch: &mut Watch<'_>,
+) -> Result<(Text, Option<Windows>)> {
+    let encoding = args.encoding.as_deref().map(TextEncoding::of).transpose()?;
+    let source = Source::open_with(&args.data, encoding, watch)?;
+    let files = source.files().len();
+    if files > 0 && tokenizer.is_none() {
+        return Err(Error::format(format!(
+            "{} has no tokenizer.json: text cannot be turned into tokens; token shards can be given",
+            dir.display()
+        )));
+    }
+    let cache = TokenCache::of(&context.settings);
+    let corpus = source.into_corpus_with(tokenizer, cache.as_ref(), watch)?;
+    let what = match &corpus.val {
+        Some(_) => "the validation shards".to_owned(),
+        None if files > 0 => counted(files, "file"),
+        None => "token shards".to_owned(),
+    };
+    let beginning = tokenizer.map_or(Vec::new(), Tokenizer::beginning);
+    let begins = files > 0 && !beginning.is_empty() && !args.no_bos;
+    let mut tokens = if begins { Tokens::from(beginning) } else { Tokens::default() };
+    tokens.append(corpus.val.unwrap_or(corpus.train));
+    // The first token is not predicted where nothing stands before it.
+    let spaces = if begins { files } else { files.saturating_sub(1) };
+    let added = if tokenizer.is_some_and(Tokenizer::adds_space) { spaces as u64 } else { 0 };
+    Ok((Text { tokens, what, added }, None))
+}
+
+/// The validation part of a run, in training's windows unless others are asked for.
+fn validation(
+    args: &Args,
+    config: &TrainConfig,
+    (model, tokenizer, dir): (&Decoder, Option<Tokenizer>, &Path),
+    context: &Context,
+    watch: &mut Watch<'_>,
+) -> Result<(Text, Option<Windows>)> {
+    let config = TrainConfig { vocab: Some(model.config().vocab), ..config.clone() };
+    let cache = TokenCache::of(&context.settings);
+    let inputs = open_inputs(&config, tokenizer, cache.as_ref(), watch)?;
+    // Other data than the model was trained on: its validation part may be what it knows.
+    let then = std::fs::read(dir.join(DATA_FILE)).ok().map(|written| inputs.record.since(&written));
+    match then {
+        Some(Ok(Some(said))) => tracing::warn!("the data is another than at the checkpoint: {said}"),
+        Some(Err(e)) => tracing::warn!("{}", e.message()),
+        _ => {}
+    }
+    let tokens = inputs.splits.val.ok_or_else(|| {
+        Error::format(format!(
+            "{} was trained without a validation part (--val-split 0); name a text with --data",
+            args.model.display()
+        ))
+    })?;
+    let what = "the validation part of the run".to_owned();
+    let text = Text { tokens: tokens.clone(), what, added: 0 };
+    if args.context.is_some() || args.stride.is_some() {
+        return Ok((text, None));
+    }
+    let limit = Some(config.eval_batches);
+    let eval = Eval::new(tokens, model.config().vocab, config.batch, config.context, limit, config.seed)?;
+    Ok((text, Some(Windows::Training(eval.in_batches_of(args.batch)?, config.context))))
+}
+
+/// How far it is.
+struct Shown {
+    bar: indicatif::ProgressBar,
+    live: bool,
+    batches: usize,
+    done: usize,
+    printed: Instant,
+}
+
+impl Shown {
+    fn new(context: &Context, batches: usize) -> Self {
+        let live = context.live();
+        let bar = out::progress(live, batches as u64, "evaluating");
+        Self { bar, live, batches, done: 0, printed: Instant::now() }
+    }
+
+    fn show(&mut self, score: &Score) -> bool {
+        self.done += 1;
+        let line = format!("loss {:.4}, perplexity {}", score.loss(), perplexity(score.perplexity()));
+        if self.live {
+            self.bar.inc(1);
+            self.bar.set_message(line);
+        } else if self.printed.elapsed() >= PLAIN_EVERY {
+            self.printed = Instant::now();
+            out::note(&format!("batch {} of {}: {line}", self.done, self.batches));
+        }
+        true
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn json(model: &Decoder, dir: &Path, windows: &Windows, score: &Score, seconds: f64) -> Result<()> {
+    out::json(&serde_json::json!({
+        "model": dir,
+        "family": model.config().family.model_type,
+        "dtype": model.params().dtype().to_string(),
+        "loss": score.loss(),
+        "perplexity": score.perplexity(),
+        "bits_per_byte": score.bits_per_byte(),
+        "tokens": score.tokens,
+        "bytes": score.bytes,
+        "windows": score.windows,
+        "context": windows.context(),
+        "stride": windows.stride(),
+        "seconds": seconds,
+        "tokens_per_s": score.tokens as f64 / seconds.max(1e-9),
+    }))
+}
+
+fn show(
+    model: &Decoder,
+    dir: &Path,
+    text: &Text,
+    windows: &Windows,
+    score: &Score,
+    seconds: f64,
+) -> Result<()> {
+    let mut table = Table::new(&["", ""]);
+    let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+    let config = model.config();
+    let about = format!(
+        "{}, {} parameters, {}",
+        config.family.model_type,
+        config.parameters(),
+        model.params().dtype()
+    );
+    row("model", format!("{} ({about})", dir.display()));
+    row("text", format!("{}, {}", text.what, counted(text.tokens.len(), "token")));
+    let stride = match windows.stride() {
+        Some(stride) => format!("one every {stride}"),
+        None => "those of training's evaluation".to_owned(),
+    };
+    row("windows", format!("{} of {} tokens, {stride}", score.windows, windows.context()));
+    row("predicted", counted(usize::try_from(score.tokens).unwrap_or(usize::MAX), "token"));
+    row("loss", format!("{:.4} nats a token", score.loss()));
+    row("perplexity", perplexity(score.perplexity()));
+    let bits =
+        score.bits_per_byte().map_or("not known with this tokenizer".into(), |bits| format!("{bits:.4}"));
+    row("bits per byte", bits);
+    out::result(&table.lines()[1..].join("\n"))?;
+    out::note(&format!("{:.0} tokens/s", score.tokens as f64 / seconds.max(1e-9)));
+    Ok(())
+}

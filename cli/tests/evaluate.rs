@@ -1,0 +1,130 @@
+//! `netcl eval`: the same numbers as training's own evaluation, texts of one's own, and what it refuses.
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
+mod common;
+
+use common::{device, folder, netcl, texts, tiny_run, write_text};
+use serde_json::Value;
+use std::path::Path;
+
+fn eval(model: &Path, flags: &[&str]) -> (i32, String, String) {
+    let output = netcl().args(["eval", "--device", &device(), "-m"]).arg(model).args(flags).output().unwrap();
+    let (stdout, errors) = texts(&output);
+    assert!(!errors.contains("panicked") && !errors.contains("defect"), "{errors}");
+    (output.status.code().unwrap(), stdout, errors)
+}
+
+fn json(model: &Path, flags: &[&str]) -> Value {
+    let (code, stdout, errors) = eval(model, &[&["--json"], flags].concat());
+    assert_eq!(code, 0, "{errors}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+#[test]
+fn the_validation_loss_of_a_run_is_found_again() {
+    let dir = folder("eval-run");
+    let (data, out) = (dir.join("text.txt"), dir.join("run"));
+    write_text(&data);
+    let mut args = tiny_run(&data, &out, 12);
+    // Few batches of many: the windows are drawn.
+    args.extend("--eval-every 4 --checkpoint-every 0 --dropout 0 --dtype bf16".split(' ').map(Into::into));
+    let output = netcl().args(&args).output().unwrap();
+    let (_, errors) = texts(&output);
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("validation loss ") && errors.contains(" bits a byte"), "{errors}");
+    let metrics = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let steps: Vec<Value> = metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let evaluated: Vec<&Value> = steps.iter().filter(|step| step["val_loss"].is_number()).collect();
+    assert_eq!(evaluated.len(), 3);
+    let number = |of: &Value, key: &str| of[key].as_f64().unwrap_or_else(|| panic!("{key} in {of}"));
+    for step in &evaluated {
+        let (loss, perplexity) = (number(step, "val_loss"), number(step, "val_perplexity"));
+        assert!((perplexity.ln() - loss).abs() < 1e-9, "{step}");
+        // Characters of ASCII: a token is a byte.
+        assert!((number(step, "val_bits_per_byte") - loss / std::f64::consts::LN_2).abs() < 1e-9, "{step}");
+    }
+    let best = evaluated.iter().map(|step| number(step, "val_loss")).fold(f64::INFINITY, f64::min);
+    let found = json(&out, &[]);
+    assert!((number(&found, "loss") - best).abs() <= 1e-6 * best, "{found}: {best} in training");
+    // 2 batches of 4 windows.
+    assert_eq!(
+        (&found["windows"], &found["tokens"], &found["context"]),
+        (&8.into(), &128.into(), &16.into())
+    );
+    assert!(found["stride"].is_null() && found["dtype"] == "bf16", "{found}");
+    let other = number(&json(&out, &["--batch", "3"]), "loss");
+    assert!((other - best).abs() <= 1e-6 * best, "{other}, {best} in training");
+    // All of that part, every token but the first once.
+    let all = json(&out, &["--stride", "4"]);
+    let part = std::fs::read_to_string(&data).unwrap().len() as u64;
+    let part = part - (part as f64 * 0.9) as u64;
+    assert_eq!(all["tokens"].as_u64(), Some(part - 1), "{all}");
+    assert!((number(&all, "loss") - best).abs() < 0.3 * best, "{all}");
+    // The text has another form by now.
+    std::fs::write(&data, std::fs::read_to_string(&data).unwrap().replace("plus", "sulp")).unwrap();
+    let (code, _, errors) = eval(&out, &[]);
+    assert!(code == 0 && errors.contains("text.txt was edited"), "{errors}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn texts_of_ones_own_are_scored_and_mistakes_named() {
+    let dir = folder("eval-text");
+    let (data, out, other) = (dir.join("text.txt"), dir.join("run"), dir.join("other.txt"));
+    write_text(&data);
+    let mut args = tiny_run(&data, &out, 6);
+    args.extend("--eval-every 0 --val-split 0".split(' ').map(Into::into));
+    assert!(netcl().args(&args).output().unwrap().status.success());
+    std::fs::write(&other, "7 plus 8 is 15\n".repeat(20)).unwrap();
+    let own = other.display().to_string();
+    let found = json(&out, &["--data", &own]);
+    let expected = [("tokens", 299), ("bytes", 299), ("context", 16), ("stride", 8), ("windows", 37)];
+    for (key, value) in expected {
+        assert_eq!(found[key].as_u64(), Some(value), "{key}: {found}");
+    }
+    let (code, stdout, errors) = eval(&out, &["--data", &own, "--context", "12", "--stride", "12"]);
+    assert_eq!(code, 0, "{errors}");
+    for part in [
+        "1 file, 300 tokens",
+        "25 of 12 tokens, one every 12",
+        "299 tokens",
+        "nats a token",
+        "perplexity",
+        "bits per byte",
+    ] {
+        assert!(stdout.contains(part), "{part:?} is missing: {stdout}");
+    }
+    let empty = dir.join("empty.txt");
+    std::fs::write(&empty, "").unwrap();
+    let (empty, none) = (empty.display().to_string(), dir.join("none.txt").display().to_string());
+    let checkpoint = out.join("checkpoints/last");
+    for (model, flags, part) in [
+        (&out, vec![], "without a validation part (--val-split 0); name a text with --data"),
+        (&checkpoint, vec![], "--data is needed: "),
+        (&out, vec!["--data", &own, "--context", "99"], "--context 99 is above the model's, which is 16"),
+        (&out, vec!["--data", &own, "--stride", "17"], "--stride 17 is above --context 16"),
+        (&out, vec!["--data", &own, "--stride", "0"], "must be at least 1"),
+        (&out, vec!["--data", &own, "--batch", "0"], "must be at least 1"),
+        (&out, vec!["--data", &empty], "the file is empty"),
+        (&out, vec!["--data", &none], "there is no such file"),
+        (&dir, vec!["--data", &own], "holds no model"),
+        (&out, vec!["--data", &own, "--dtype", "int8"], "int8"),
+        (&out, vec!["--encoding", "latin1"], "--data"),
+    ] {
+        let (code, _, errors) = eval(model, &flags);
+        assert!(code != 0 && errors.contains(part), "{flags:?}: {part:?} is missing: {code} {errors}");
+    }
+    // Characters that the tokenizer does not have.
+    std::fs::write(&other, "sieben plus acht").unwrap();
+    let (code, _, errors) = eval(&out, &["--data", &own]);
+    assert!(code != 0 && errors.contains("other.txt") && errors.contains("character"), "{errors}");
+    // Token shards need no tokenizer.
+    let shard = dir.join("val.bin");
+    std::fs::write(&shard, [1u8, 0].repeat(50)).unwrap();
+    std::fs::remove_file(std::fs::canonicalize(&checkpoint).unwrap().join("tokenizer.json")).unwrap();
+    let found = json(&checkpoint, &["--data", &shard.display().to_string()]);
+    assert!(found["tokens"] == 49 && found["bits_per_byte"].is_null(), "{found}");
+    let (code, _, errors) = eval(&checkpoint, &["--data", &data.display().to_string()]);
+    assert!(code != 0 && errors.contains("has no tokenizer.json"), "{errors}");
+    std::fs::remove_dir_all(dir).unwrap();
+}

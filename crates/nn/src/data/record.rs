@@ -1,0 +1,310 @@
+//! What a run learns from, written into its checkpoints: a run that goes on notices where that is another by now.
+
+use super::{Source, id_file::IdFile, id_file::read_at};
+use netcl_device::{Error, Result, counted, human};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The file of a checkpoint that it is in.
+pub const DATA_FILE: &str = "data.json";
+/// Raised when an older netcl could misread it.
+const FORMAT: u32 = 1;
+/// Bytes that are looked at in one place of a token shard.
+const BLOCK: u64 = 64 << 10;
+/// Places that are looked at in a token shard.
+const PLACES: u64 = 16;
+
+/// Files named in a message before the rest is only counted.
+const NAMED: usize = 8;
+
+/// The files of `--data` in the order in which they are learnt from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DataRecord {
+    files: Vec<Seen>,
+    sampled: bool,
+}
+
+/// A file as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    path: PathBuf,
+    bytes: u64,
+    sum: String,
+}
+
+/// The record as it is written. Names are paths below the folder that all files are in: checkpoints are given away, and where the data
+/// was on somebody's machine is nobody's business.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    format: u32,
+    /// Sums are those of a few blocks of each file, and not of all of it.
+    sampled: bool,
+    files: Vec<WrittenFile>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WrittenFile {
+    name: String,
+    bytes: u64,
+    /// BLAKE3.
+    sum: String,
+}
+
+impl Written {
+    fn read(text: &[u8]) -> Result<Self> {
+        let read: Self =
+            serde_json::from_slice(text).map_err(|e| Error::format(format!("{DATA_FILE}: {e}")))?;
+        if read.format > FORMAT {
+            return Err(Error::format(format!(
+                "{DATA_FILE} has format {}, this netcl knows up to {FORMAT}; use the netcl that wrote it",
+                read.format
+            )));
+        }
+        Ok(read)
+    }
+}
+
+impl Source {
+    /// What there is to learn from. Of token shards, which may have hundreds of gigabytes, the sum is of 16 blocks of each.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn record(&self) -> Result<DataRecord> {
+        let whole = |file: &super::TextFile| Seen {
+            path: file.path().to_owned(),
+            bytes: file.bytes,
+            sum: file.sum.to_hex().to_string(),
+        };
+        Ok(match self {
+            Self::Text(files) => DataRecord { files: files.iter().map(whole).collect(), sampled: false },
+            Self::Shards { train, val } => {
+                let shards = train.files().chain(val.iter().flat_map(super::Tokens::files));
+                DataRecord { files: shards.map(of_shard).collect::<Result<_>>()?, sampled: true }
+            }
+        })
+    }
+}
+
+fn of_shard(shard: &IdFile) -> Result<Seen> {
+    let path = shard.path();
+    let file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
+    let bytes = file.metadata().map_err(|e| Error::io("reading", path, &e))?.len();
+    let sum = sum(&file, bytes, true).map_err(|e| Error::io("reading", path, &e))?;
+    Ok(Seen { path: path.to_owned(), bytes, sum })
+}
+
+/// Of the first `bytes` of a file.
+fn sum(file: &File, bytes: u64, sampled: bool) -> std::io::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    let mut take = |from: u64, to: u64| -> std::io::Result<()> {
+        let mut block = vec![0; BLOCK as usize];
+        for at in (from..to).step_by(BLOCK as usize) {
+            let block = &mut block[..(to - at).min(BLOCK) as usize];
+            read_at(file, at, block)?;
+            hasher.update(block);
+        }
+        Ok(())
+    };
+    if sampled && bytes > PLACES * BLOCK {
+        // The first and the last block, and the others evenly between them.
+        for place in 0..PLACES {
+            let at = u128::from(bytes - BLOCK) * u128::from(place) / u128::from(PLACES - 1);
+            take(at as u64, at as u64 + BLOCK)?;
+        }
+    } else {
+        take(0, bytes)?;
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+impl DataRecord {
+    /// As it is written into a checkpoint.
+    ///
+    /// # Errors
+    /// `Internal`.
+    pub fn to_json(&self) -> Result<Vec<u8>> {
+        let root = self.root();
+        let name = |file: &Seen| file.path.strip_prefix(&root).unwrap_or(&file.path).to_string_lossy().into();
+        let file = |file: &Seen| WrittenFile { name: name(file), bytes: file.bytes, sum: file.sum.clone() };
+        let files = self.files.iter().map(file).collect();
+        let written = Written { format: FORMAT, sampled: self.sampled, files };
+        serde_json::to_vec(&written).map_err(|e| Error::internal(format!("{DATA_FILE}: {e}")))
+    }
+
+    /// The folder that all files are in.
+    fn root(&self) -> PathBuf {
+        let mut parents = self.files.iter().filter_map(|file| file.path.parent());
+        let mut root = parents.next().unwrap_or(Path::new("")).to_owned();
+        for parent in parents {
+            while !parent.starts_with(&root) && root.pop() {}
+        }
+        root
+    }
+
+    /// What has been added since `written`, in words; `None` when the tokens are the same.
+    ///
+    /// # Errors
+    /// `Format` that names what was edited or is gone: a run that went on would learn from other text and not say so.
+    pub fn since(&self, written: &[u8]) -> Result<Option<String>> {
+        let before = Written::read(written)?;
+        let same = |a: &WrittenFile, b: &Seen| (a.bytes, &a.sum) == (b.bytes, &b.sum);
+        let comparable = before.sampled == self.sampled;
+        if comparable
+            && before.files.len() == self.files.len()
+            && before.files.iter().zip(&self.files).all(|(a, b)| same(a, b))
+        {
+            return Ok(None);
+        }
+        let mut by_content: HashMap<(u64, &str), Vec<usize>> = HashMap::new();
+        for (at, file) in self.files.iter().enumerate().filter(|_| comparable) {
+            by_content.entry((file.bytes, &file.sum)).or_default().push(at);
+        }
+        let mut left: Vec<Option<&Seen>> = self.files.iter().map(Some).collect();
+        let named = |at: usize, old: &WrittenFile| self.files[at].path.ends_with(&old.name);
+        // What is there under whatever name; of copies that of the same name.
+        let mut missing = Vec::new();
+        for old in &before.files {
+            let same = by_content.get_mut(&(old.bytes, old.sum.as_str())).filter(|same| !same.is_empty());
+            let Some(same) = same else {
+                missing.push(old);
+                continue;
+            };
+            let which = same.iter().position(|&at| named(at, old)).unwrap_or(0);
+            left[same.remove(which)] = None;
+        }
+        let (mut grown, mut wrong) = (Vec::new(), Vec::new());
+        for old in missing {
+            let found = (0..left.len()).find(|&at| left[at].is_some() && named(at, old));
+            let Some(new) = found.and_then(|at| left[at].take()) else {
+                wrong.push(format!("{} ({}) is gone", old.name, human(old.bytes)));
+                continue;
+            };
+            let path = new.path.display();
+            if new.bytes > old.bytes && begins_with(&new.path, old, before.sampled) {
+                grown.push(format!("{path} ({} more)", human(new.bytes - old.bytes)));
+            } else {
+                let (old, new) = (old.bytes, new.bytes);
+                wrong.push(format!("{path} was edited ({old} bytes, now {new})"));
+            }
+        }
+        if !wrong.is_empty() {
+            return Err(Error::format(format!(
+                "the data is not what the run has learnt from: {}. Restore that, or start another run with --out",
+                some(&wrong)
+            )));
+        }
+        let added = left.into_iter().flatten();
+        let added: Vec<_> =
+            added.map(|file| format!("{} ({})", file.path.display(), human(file.bytes))).collect();
+        let said: Vec<_> = [(&added, "added"), (&grown, "grown")]
+            .into_iter()
+            .filter(|(files, _)| !files.is_empty())
+            .map(|(files, how)| format!("{} {how}: {}", counted(files.len(), "file"), some(files)))
+            .collect();
+        Ok(Some(if said.is_empty() { "its files are in another order".into() } else { said.join("; ") }))
+    }
+}
+
+/// The first few of a list.
+fn some(all: &[String]) -> String {
+    let names = all[..all.len().min(NAMED)].join(", ");
+    if all.len() > NAMED { format!("{names} and {} more", all.len() - NAMED) } else { names }
+}
+
+/// Whether a file begins with what another was.
+fn begins_with(path: &Path, old: &WrittenFile, sampled: bool) -> bool {
+    File::open(path).and_then(|file| sum(&file, old.bytes, sampled)).is_ok_and(|sum| sum == old.sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn record(specs: &[PathBuf]) -> DataRecord {
+        Source::open(specs).unwrap().record().unwrap()
+    }
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::create_dir_all(dir.path().join(name).parent().unwrap()).unwrap();
+            fs::write(dir.path().join(name), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn additions_are_said_and_other_changes_refused_by_name() {
+        let dir = folder(&[("a/one.txt", "first text"), ("b/one.txt", "second text"), ("c.txt", "third")]);
+        let all = [dir.path().to_owned()];
+        let path = |name: &str| dir.path().join(name);
+        let before = record(&all).to_json().unwrap();
+        assert!(!String::from_utf8_lossy(&before).contains(&*dir.path().to_string_lossy()));
+        assert_eq!(record(&all).since(&before).unwrap(), None);
+        let said = || record(&all).since(&before).unwrap().unwrap();
+        let refused = || record(&all).since(&before).unwrap_err().message().to_owned();
+
+        fs::write(path("b/two.txt"), "more").unwrap();
+        assert_eq!(said(), format!("1 file added: {} (4 B)", path("b/two.txt").display()));
+        fs::write(path("b/one.txt"), "second text, longer").unwrap();
+        let text = said();
+        assert!(text.contains("; 1 file grown: ") && text.contains("b/one.txt (8 B more)"), "{text}");
+        // In place, with the same length; and shorter.
+        fs::write(path("a/one.txt"), "First text").unwrap();
+        let text = refused();
+        for part in ["not what the run has learnt from", "a/one.txt was edited (10 bytes, now 10)", "--out"] {
+            assert!(text.contains(part), "{text} has not: {part}");
+        }
+        assert!(!text.contains("b/one.txt") && !text.contains("two"), "{text}");
+        fs::remove_file(path("c.txt")).unwrap();
+        assert!(refused().contains("c.txt (5 B) is gone"), "{}", refused());
+        fs::write(path("a/one.txt"), "first text").unwrap();
+        fs::write(path("c.txt"), "third").unwrap();
+        fs::remove_file(path("b/two.txt")).unwrap();
+        fs::write(path("b/one.txt"), "second text").unwrap();
+        assert_eq!(record(&all).since(&before).unwrap(), None);
+        // Moved, under another name: the same text. In another order it is another stream.
+        fs::rename(path("c.txt"), path("d.txt")).unwrap();
+        assert_eq!(record(&all).since(&before).unwrap(), None);
+        fs::rename(path("d.txt"), path("Z.txt")).unwrap();
+        assert_eq!(said(), "its files are in another order");
+        // With data elsewhere the common folder is another one, and files are still found by name.
+        let more = folder(&[("e.txt", "fifth")]);
+        let both = [all[0].clone(), more.path().to_owned()];
+        assert!(record(&both).since(&before).unwrap().unwrap().starts_with("1 file added: "));
+        fs::write(path("a/one.txt"), "fürst text").unwrap();
+        let text = record(&both).since(&before).unwrap_err().message().to_owned();
+        assert!(text.contains("a/one.txt was edited (10 bytes, now 11)"), "{text}");
+    }
+
+    #[test]
+    fn of_shards_a_few_blocks_are_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("train.bin");
+        let mut ids: Vec<u8> = (0..4_000_000u32).flat_map(|i| ((i * 7 % 500) as u16).to_le_bytes()).collect();
+        fs::write(&path, &ids).unwrap();
+        let specs = [path.clone()];
+        let before = record(&specs).to_json().unwrap();
+        assert_eq!(record(&specs).since(&before).unwrap(), None);
+        for at in [0, ids.len() - 1] {
+            ids[at] ^= 1;
+            fs::write(&path, &ids).unwrap();
+            let text = record(&specs).since(&before).unwrap_err().message().to_owned();
+            assert!(text.contains("train.bin was edited"), "{text}");
+            ids[at] ^= 1;
+        }
+        ids.extend([1; 4096]);
+        fs::write(&path, &ids).unwrap();
+        let text = record(&specs).since(&before).unwrap().unwrap();
+        assert!(text.contains("train.bin (4.0 KiB more)"), "{text}");
+        // Text in the place of shards is other data, whatever its name.
+        let text = folder(&[("train.txt", "text")]);
+        let refused = record(&[text.path().to_owned()]).since(&before).unwrap_err().message().to_owned();
+        assert!(refused.contains("train.bin (7.6 MiB) is gone"), "{refused}");
+        let newer = String::from_utf8(before).unwrap().replace("\"format\":1", "\"format\":2");
+        assert!(record(&specs).since(newer.as_bytes()).unwrap_err().message().contains("has format 2"));
+    }
+}

@@ -1,0 +1,117 @@
+//! How well a model predicts a text: training's own evaluation and `netcl eval`.
+
+use crate::data::Scored;
+use crate::layers::Mode;
+use crate::model::Model;
+use crate::tokenizer::ByteLengths;
+use netcl_tensor::{DType, Result, Tensor, no_grad};
+use std::collections::VecDeque;
+
+/// Batches on their way on the device before the first is read.
+const AHEAD: usize = 4;
+/// What [`Model::loss`] leaves out.
+const IGNORED: i32 = -100;
+
+/// What predicting a text cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Score {
+    /// Sum of the negative log-likelihoods of the tokens, in nats.
+    pub nll: f64,
+    /// Tokens that were predicted.
+    pub tokens: u64,
+    /// Windows that they were predicted in.
+    pub windows: u64,
+    /// UTF-8 bytes of the text of those tokens, where the tokenizer tells them.
+    pub bytes: Option<u64>,
+}
+
+impl Score {
+    /// Mean negative log-likelihood, nats a token.
+    pub fn loss(&self) -> f64 {
+        self.nll / self.tokens as f64
+    }
+    /// exp of the loss: as uncertain as among so many tokens of equal probability.
+    pub fn perplexity(&self) -> f64 {
+        self.loss().exp()
+    }
+    /// Bits that the text takes, over its bytes: compares models of different tokenizers.
+    pub fn bits_per_byte(&self) -> Option<f64> {
+        self.bytes.filter(|bytes| *bytes > 0).map(|bytes| self.nll / std::f64::consts::LN_2 / bytes as f64)
+    }
+}
+
+/// A batch whose loss is on its way.
+struct Pending {
+    loss: Tensor,
+    tokens: u64,
+    windows: u64,
+    bytes: Option<u64>,
+}
+
+/// The score of `model` on windows of a text. `lengths` are those of the tokenizer, for the bytes. `watch` hears the score so far after each
+/// batch and answers whether to go on; where not, the score is that of what was done.
+///
+/// # Errors
+/// Those of the data and of the device.
+pub fn evaluate(
+    model: &dyn Model,
+    windows: impl Iterator<Item = Result<Scored>>,
+    lengths: Option<&ByteLengths>,
+    watch: &mut dyn FnMut(&Score) -> bool,
+) -> Result<Score> {
+    let mut score = Score { bytes: lengths.map(|_| 0), ..Score::default() };
+    let mut pending: VecDeque<Pending> = VecDeque::new();
+    let read = |score: &mut Score, pending: Pending| -> Result<()> {
+        score.nll += f64::from(pending.loss.item()?) * pending.tokens as f64;
+        score.tokens += pending.tokens;
+        score.windows += pending.windows;
+        score.bytes = score.bytes.zip(pending.bytes).map(|(all, bytes)| all + bytes);
+        Ok(())
+    };
+    no_grad(|| {
+        for scored in windows {
+            pending.push_back(enqueue(model, &scored?, lengths)?);
+            if pending.len() > AHEAD
+                && let Some(first) = pending.pop_front()
+            {
+                read(&mut score, first)?;
+                if !watch(&score) {
+                    return Ok(score);
+                }
+            }
+        }
+        while let Some(first) = pending.pop_front() {
+            read(&mut score, first)?;
+            if !watch(&score) {
+                break;
+            }
+        }
+        Ok(score)
+    })
+}
+
+fn enqueue(model: &dyn Model, scored: &Scored, lengths: Option<&ByteLengths>) -> Result<Pending> {
+    let (device, batch) = (model.params().device(), &scored.batch);
+    let shape = [batch.rows, batch.context];
+    let x = Tensor::from_u32(device, shape, &batch.x)?;
+    let tokens = scored.targets();
+    let y = if tokens == batch.y.len() {
+        Tensor::from_u32(device, shape, &batch.y)?
+    } else {
+        let rows = batch.y.chunks(batch.context).zip(&scored.counted);
+        let target = |(at, id): (usize, &u32), counted: &std::ops::Range<usize>| match counted.contains(&at) {
+            true => (*id).cast_signed(),
+            false => IGNORED,
+        };
+        let targets =
+            rows.flat_map(|(row, counted)| row.iter().enumerate().map(move |id| target(id, counted)));
+        let bytes: Vec<u8> = targets.flat_map(i32::to_le_bytes).collect();
+        Tensor::from_bytes(device, shape, &bytes, DType::I32)?
+    };
+    Ok(Pending {
+        loss: model.loss(&x, &y, Mode::eval())?,
+        tokens: tokens as u64,
+        windows: batch.rows as u64,
+        bytes: lengths.and_then(|lengths| lengths.of(scored.ids())),
+    })
+}

@@ -1,0 +1,149 @@
+//! Evaluation of a text against exact numbers and against the logits of every window.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
+
+use netcl::nn::data::{Scored, Strided, Tokens};
+use netcl::nn::decoder::Decoder;
+use netcl::nn::evaluate::{Score, evaluate};
+use netcl::nn::layers::Mode;
+use netcl::nn::model::Model;
+use netcl::nn::tokenizer::Tokenizer;
+use netcl::prelude::*;
+use netcl::tensor::suite::test_device;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Data beside the repository; `None`, with a line that says so, where it is absent.
+fn shared(path: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data").join(path);
+    if !path.exists() {
+        println!("skipped: {} is absent", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+fn score(model: &Decoder, windows: &Strided, tokenizer: Option<&Tokenizer>) -> Score {
+    let lengths = tokenizer.map(|t| t.byte_lengths().unwrap());
+    evaluate(model, windows.batches(), lengths.as_ref(), &mut |_| true).unwrap()
+}
+
+/// `refs/nll.json`: a trained Llama on 20 000 characters, weights and arithmetic in f64.
+#[test]
+fn the_loss_of_a_text_is_the_exact_one() {
+    let (Some(refs), Some(dir)) = (shared("refs/nll.json"), shared("models/stories260K/hf")) else { return };
+    let Some(text) = shared("corpora/tinystories_sample.txt") else { return };
+    let text: String = std::fs::read_to_string(text).unwrap().chars().take(20_000).collect();
+    let refs: Value = serde_json::from_str(&std::fs::read_to_string(refs).unwrap()).unwrap();
+    let expected = refs["results"].as_array().unwrap().iter().find(|r| r["format"] == "f32").unwrap();
+    let tokenizer = Tokenizer::from_dir(&dir).unwrap();
+    let mut ids = tokenizer.beginning();
+    assert_eq!(ids, [1], "<s>");
+    ids.extend(tokenizer.encode(&text).unwrap());
+    assert_eq!(ids.len() as u64, expected["n_ids"].as_u64().unwrap());
+    // Side by side; the last, partial window is left out there.
+    let predicted = expected["n_predicted"].as_u64().unwrap();
+    ids.truncate(predicted as usize + 1);
+    let model = Decoder::open(&test_device().unwrap(), &dir, None).unwrap();
+    let windows = Strided::new(Tokens::from(ids), 512, 256, 256, 8).unwrap();
+    let score = score(&model, &windows, Some(&tokenizer));
+    let [loss, perplexity] = ["nll_nats_per_token", "perplexity"].map(|key| expected[key].as_f64().unwrap());
+    println!("loss {} (exact {loss}), {} bits a byte", score.loss(), score.bits_per_byte().unwrap());
+    assert_eq!((score.tokens, score.windows), (predicted, predicted / 256));
+    assert!((score.loss() - loss).abs() <= 1e-4 && (score.perplexity() - perplexity).abs() <= 4e-4);
+}
+
+/// -ln p of every target from logits of its window alone.
+fn by_hand(model: &Decoder, ids: &[u32], context: usize, stride: usize) -> f64 {
+    let (device, v) = (model.params().device(), model.config().vocab);
+    let (mut sum, mut done) = (0.0, 0);
+    for start in (0..).step_by(stride) {
+        let end = (start + context).min(ids.len() - 1);
+        let x = Tensor::from_u32(device, [1, end - start], &ids[start..end]).unwrap();
+        let logits = model.forward(&x, Mode::eval()).unwrap().to_vec().unwrap();
+        for target in done + 1..=end {
+            let row = &logits[(target - 1 - start) * v..(target - start) * v];
+            let highest = row.iter().fold(f64::NEG_INFINITY, |m, l| m.max(f64::from(*l)));
+            let all: f64 = row.iter().map(|l| (f64::from(*l) - highest).exp()).sum();
+            sum += highest + all.ln() - f64::from(row[ids[target] as usize]);
+        }
+        done = end;
+        if end == ids.len() - 1 {
+            return sum;
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn strided_scores_are_those_of_each_windows_logits() {
+    let device = test_device().unwrap();
+    // Positions that are learned, turned, and capped logits of all rows at once.
+    for name in ["gpt2", "llama", "gemma2"] {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/decoder").join(name);
+        let model = Decoder::open(&device, &dir, None).unwrap();
+        let v = model.config().vocab as u32;
+        let ids: Vec<u32> = (0..45u32).map(|i| i.wrapping_mul(2_654_435_761) % v).collect();
+        for (context, stride) in [(8, 1), (8, 3), (8, 8), (12, 6), (32, 32), (30, 7)] {
+            let exact = by_hand(&model, &ids, context, stride);
+            for batch in [1, 4] {
+                let windows =
+                    Strided::new(Tokens::from(ids.clone()), v as usize, context, stride, batch).unwrap();
+                let score = score(&model, &windows, None);
+                assert_eq!((score.tokens, score.bytes), (44, None));
+                let off = (score.nll - exact).abs() / exact;
+                assert!(
+                    off <= 1e-5,
+                    "{name}, windows of {context} every {stride}: {} and {exact}",
+                    score.nll
+                );
+            }
+        }
+        // More before a token is more to predict it from, and the same where all of the text is one window.
+        let whole = Strided::new(Tokens::from(ids), v as usize, 100, 50, 2).unwrap();
+        assert_eq!((whole.context(), whole.windows()), (44, 1));
+    }
+}
+
+#[test]
+fn an_evaluation_can_be_ended_early() {
+    let device = test_device().unwrap();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/decoder/llama");
+    let model = Decoder::open(&device, &dir, None).unwrap();
+    let windows = Strided::new(Tokens::from(vec![1; 101]), model.config().vocab, 10, 10, 1).unwrap();
+    let mut heard = Vec::new();
+    let score = evaluate(&model, windows.batches(), None, &mut |score| {
+        heard.push(score.tokens);
+        heard.len() < 3
+    });
+    assert_eq!((score.unwrap().tokens, heard), (30, vec![10, 20, 30]));
+    let damaged = windows.batches().take(1).chain([Err(Error::format("no more"))]);
+    let error = evaluate(&model, damaged, None, &mut |_| true).unwrap_err();
+    assert!(error.message().contains("no more"));
+}
+
+/// Bytes of a text from its tokens are those of the text.
+#[test]
+fn tokens_tell_the_bytes_of_their_text() {
+    let text = "First Citizen:\r\nBefore  we\n\n\tproceed — ünï 日本 👍🏽 don't, 42 ▁.";
+    let sum = |tokenizer: &Tokenizer, text: &str| {
+        tokenizer.byte_lengths().unwrap().of(tokenizer.encode(text).unwrap().into_iter())
+    };
+    let bytes = Some(text.len() as u64);
+    assert_eq!(sum(&Tokenizer::char_from_text([text]).unwrap(), text), bytes);
+    let bpe = Tokenizer::train_bpe([text.repeat(50).as_str()], 400).unwrap();
+    assert_eq!((sum(&bpe, text), bpe.adds_space(), bpe.beginning()), (bytes, false, vec![]));
+    // The end of a text is none of it.
+    assert_eq!(sum(&bpe, &format!("{text}<|endoftext|>{text}")), bytes.map(|n| 2 * n));
+    for dir in ["tokenizers/gpt2", "models/stories260K/hf"] {
+        let Some(dir) = shared(dir) else { continue };
+        let tokenizer = Tokenizer::from_dir(&dir).unwrap();
+        // `▁` is a space there.
+        let plain = text.replace('▁', "_");
+        let space = u64::from(tokenizer.adds_space());
+        assert_eq!(sum(&tokenizer, &plain), Some(plain.len() as u64 + space), "{}", dir.display());
+    }
+    let lengths = bpe.byte_lengths().unwrap();
+    assert_eq!(lengths.of([400_000].into_iter()), None);
+    let scored = Scored::from(netcl::nn::data::Batch { x: vec![1, 2], y: vec![2, 3], rows: 1, context: 2 });
+    assert_eq!((scored.targets(), scored.ids().collect::<Vec<_>>()), (2, vec![2, 3]));
+}
