@@ -431,7 +431,10 @@ impl Block {
     fn map_step(&self, residual: &Tensor, y: &Tensor, of: (usize, &Projection, u64)) -> Result<Tensor> {
         match self.plain(Mode::eval()) {
             true => of.1.around(y, Around { residual: Some(residual), ..Around::default() }),
-            false => self.add(residual, y, of, Mode::eval()),
+            false => {
+                let y = of.1.around(y, Around::default())?;
+                self.join(residual, y, (of.0, of.2), Mode::eval())
+            }
         }
     }
 
