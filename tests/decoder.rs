@@ -75,6 +75,7 @@ fn agrees(name: &str) {
     assert_eq!(grads.len(), expected.iter().filter(|t| t.name.starts_with("grad.")).count(), "{name}");
     println!("{name}: logits {logits:.1e}, gradients {worst:.1e}");
     cached(&decoder, &ids("ids"));
+    continued(&decoder, &ids("ids"));
     // And back: the tensors of the file, to the bit.
     let file = read_tensors(&folder(name).join("model.safetensors")).unwrap();
     assert_eq!(sorted(decoder.tensors().unwrap()), sorted(file), "{name}");
@@ -108,6 +109,36 @@ fn cached(decoder: &Decoder, ids: &Tensor) {
     let logits = decoder.next_logits(ids, &mut cache).unwrap().to_vec().unwrap();
     let off = difference(&logits, &all.slice(1, t - 1..t).unwrap().to_vec().unwrap());
     assert!(off <= 1e-5, "all at once: {off:.1e}");
+}
+
+/// Steps that are captured once and replayed have the logits of all tokens at once: behind a prompt, behind a text that was cut and behind another.
+fn continued(decoder: &Decoder, ids: &Tensor) {
+    let [_, t] = ids.dims2().unwrap();
+    let rows = ids.to_u32().unwrap();
+    let turned = decoder.config().rotary.iter().any(|r| matches!(r.scaling, Scaling::LongRope { .. }));
+    let mut text = decoder.continuation().unwrap();
+    let mut after = |ids: &[u32]| {
+        let logits = text.logits_after(ids).unwrap();
+        let all = Tensor::from_u32(decoder.params().device(), [1, ids.len()], ids).unwrap();
+        let expected =
+            decoder.forward(&all, Mode::eval()).unwrap().slice(1, ids.len() - 1..ids.len()).unwrap();
+        let off = difference(&logits, &expected.to_vec().unwrap());
+        let family = decoder.config().family.model_type;
+        assert!(off <= 1e-5 || turned, "{family}: after {} tokens: {off:.1e}", ids.len());
+        text.launches()
+    };
+    let (first, second) = rows.split_at(t);
+    for end in (5..=t).chain(4..=7) {
+        after(&first[..end]);
+    }
+    let other: Vec<u32> = first[..7].iter().chain(&second[..5]).copied().collect();
+    let launches = (8..=12).map(|end| after(&other[..end])).last().flatten().unwrap();
+    let (layers, model) = (decoder.config().layers, decoder.config().family.model_type);
+    println!("{model}: {launches} launches a token");
+    // Embedding, norm with projection, attention, its result, norm with the inner map and its activation, the outer map, norm with the head.
+    if ["gpt2", "llama", "qwen3", "phi3"].contains(&model) {
+        assert_eq!(launches, 1 + 5 * layers + 1);
+    }
 }
 
 macro_rules! families {

@@ -178,6 +178,9 @@ def views():
     ids = torch.tensor([0, 2, 1, 2, 4], dtype=torch.int32)
     table = torch.tensor(SPECIAL).reshape(5, 3)
     case("embedding", "embedding::Embedding", lambda t, i: F.embedding(i, t), [table, ids], [table.flip(0)])
+    before = torch.tensor([2], dtype=torch.int32)
+    case("decode_embedding", "decode_embedding::DecodeEmbedding", lambda t, i, p, b: 2 * t[i] + p[b[0]:b[0] + i.shape[1]],
+         [table, ids.reshape(1, -1), random("places", 2 + ids.numel(), table.shape[1]), before], grads=[], wide=False)
 
 
 def reductions():
@@ -281,6 +284,10 @@ def products():
     def feed(r, x, w1, b1, w2, b2):
         return r + (F.gelu(x @ w1 + b1, approximate="tanh") @ w2 + b2)
     each("feed_forward", "feed_forward::FeedForward", feed, [(3, 4), (3, 4), (4, 8), (8,), (8, 4), (4,)])
+    def fused(x, w, g, b, bias, r):
+        gate, value = (F.layer_norm(x, (7,), g, b, 1e-5) @ w + bias).chunk(2, -1)
+        return F.silu(gate) * value + r
+    each("fused_linear", "fused_linear::FusedLinear", fused, [(5, 7), (7, 12), (7,), (7,), (12,), (5, 6)])
 
 
 def gates():
@@ -345,6 +352,43 @@ def mixtures():
             # The gradient of a weight is taken before its expert's map back, or behind it: infinities meet elsewhere.
             attrs = {"gradient": False} if v in (INF, -INF) else {}
             case(f"experts/{v}_{i}", "experts::Experts", mixed, given, [random("experts_dy", 4, 6)], **attrs)
+
+
+def decoding():
+    D, room, p = 8, 6, 3
+    angles = random("decode_angles", room, 4)
+    angles = [angles.cos(), angles.sin()]
+
+    def turned(x):
+        a, b, (c, s) = x[:4], x[4:], [t[p] for t in angles]
+        return torch.cat([a * c - b * s, b * c + a * s])
+
+    def step(qkv, cache, *_):
+        q, k, v = qkv[0, 0].split(D)
+        cache = cache.clone()
+        cache[0, p, 0], cache[0, p, 1] = turned(k), v
+        scores = cache[0, :p + 1, 0] @ turned(q) / math.sqrt(D)
+        return (torch.softmax(scores, -1) @ cache[0, :p + 1, 1])[None, None], cache
+
+    def one(name, qkv, cache, **attrs):
+        cache[0, p + 1:] = NAN                           # rows that hold nothing yet are read by nobody
+        given = [qkv, cache, torch.tensor([p], dtype=torch.int32), *angles, torch.ones(D), torch.ones(D)]
+        case(f"decode_attention/{name}", "decode_attention::DecodeAttention", step, given, grads=[], **attrs)
+
+    for v in SPECIAL[:5] + [SUB]:
+        for place in range(3):
+            qkv, cache = random("decode_qkv", 1, 1, 3 * D), random("decode_cache", 1, room, 2, D)
+            qkv[0, 0, place * D + 2] = v
+            one(f"new_{'qkv'[place]}_{v}", qkv, cache)
+        for place in range(2):
+            qkv, cache = random("decode_qkv", 1, 1, 3 * D), random("decode_cache", 1, room, 2, D)
+            cache[0, 1, place, 2] = v
+            one(f"cached_{'kv'[place]}_{v}", qkv, cache)
+    for sign, name in ((-1.0, "below"), (1.0, "above")):
+        qkv, cache = random("decode_qkv", 1, 1, 3 * D), random("decode_cache", 1, room, 2, D)
+        qkv[0, 0, :D], qkv[0, 0, D:2 * D] = 1e25 * turned(torch.ones(D)), sign * 1e25 * turned(torch.ones(D))
+        cache[0, :p, 0] = sign * 1e25 * turned(turned(torch.ones(D)))
+        one(f"all_scores_{name}", qkv, cache, wide=False)
 
 
 def attentions():
@@ -418,7 +462,8 @@ def optimizers():
 def main():
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    for fn in (unary, binary, views, reductions, softmaxes, losses, norms, products, gates, rotary, mixtures, attentions, optimizers):
+    for fn in (unary, binary, views, reductions, softmaxes, losses, norms, products, gates, rotary, mixtures, decoding, attentions,
+               optimizers):
         fn()
     write(OUT / "special_values.safetensors", TENSORS, META)
     print(f"{len(META)} cases, torch {torch.__version__}")

@@ -21,6 +21,8 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
     train                       layers, heads, width, context, batch, vocab; clip (1.0), compile (false), tied head, fused
                                 AdamW, bf16 by autocast; also tokens_per_s and, on cuda, memory_peak in bytes. repeats counts
                                 steps. With `config`, a config.json of another family, transformers' model of it
+    generate                    with `config`, a config.json: transformers' generate with its cache, prompt (16) and new tokens (128), temperature
+                                (0.8), top_k (200); also tokens_per_s. repeats counts texts
     evaluate                    `of` one op on `inputs`, files of f32 with their shapes, computed in `dtype`; the f32 result goes to
                                 the file `result`, which has its size. gemm (layout), matmul, attention, layer_norm, rms_norm,
                                 softmax, log_softmax, cross_entropy, embedding, gelu (approximate), exp, tanh, …, add, mul
@@ -29,6 +31,7 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
 tensor that exists; the others allocate their result in each call, as eager PyTorch does. Nothing is printed but replies.
 """
 import contextlib
+import importlib.util
 import json
 import os
 import statistics
@@ -332,10 +335,31 @@ def train(r):
     return step
 
 
+def generate(r):
+    """transformers' generate with its cache, from a prompt on."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    config = dict(r.fields["config"])
+    kind = config.pop("model_type")
+    config = {k: v for k, v in config.items() if k not in ("architectures", "dtype", "torch_dtype", "netcl")}
+    config = AutoConfig.for_model(kind, **config)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(device=r.device, dtype=r.dtype).eval()
+    model.generation_config.eos_token_id = None
+    tokens, prompt = int(r.get("tokens", 128)), r.randint(config.vocab_size, 1, int(r.get("prompt", 16)))
+    how = {"do_sample": True, "temperature": r.get("temperature", 0.8), "top_k": int(r.get("top_k", 200)), "pad_token_id": 0}
+
+    def run():
+        with torch.no_grad():
+            model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=tokens, use_cache=True, **how)
+    run.tokens = tokens
+    run.parameters = sum(p.numel() for p in model.parameters())
+    return run
+
+
 OPS = {"gemm": gemm, "attention": attention, "layer_norm": layer_norm, "rms_norm": rms_norm, "gelu": gelu, "copy": copy,
        "softmax": rowwise(lambda x: F.softmax(x, -1)), "log_softmax": rowwise(lambda x: F.log_softmax(x, -1)),
        "sum": rowwise(lambda x: x.sum(-1)), "cross_entropy": cross_entropy, "embedding": embedding, "adamw": adamw, "experts": experts,
-       "transpose": transpose, "add": into(torch.add, 2), "mul": into(torch.mul, 2), "train": train}
+       "transpose": transpose, "add": into(torch.add, 2), "mul": into(torch.mul, 2), "train": train,
+       "generate": generate}
 OPS |= {name: unary(fn) for name, fn in UNARY.items()}
 
 
@@ -424,7 +448,7 @@ class Peer:
         while warm < 3 or (spent < 50 and warm < 200):    # clocks, allocator, and library plans settle
             ms = clock(r.device, fns, 1, warm)
             spent, warm = spent + ms, warm + 1
-        calls = 1 if r.fields["op"] == "train" else int(min(10000, max(1, -(-r.get("min_ms", 2) // max(ms, 1e-4)))))
+        calls = 1 if r.fields["op"] in ("train", "generate") else int(min(10000, max(1, -(-r.get("min_ms", 2) // max(ms, 1e-4)))))
         self.ready[key] = (fns, calls)
         return self.ready[key]
 
@@ -447,7 +471,7 @@ class Peer:
                  "peer": peer_name(r.device)}
         if fields["op"] == "attention":
             reply["backend"] = fns[0].backend
-        if fields["op"] == "train":
+        if fields["op"] in ("train", "generate"):
             reply |= {"tokens_per_s": fns[0].tokens * 1e3 / median, "parameters": fns[0].parameters}
             if r.device.type == "cuda":
                 reply["memory_peak"] = torch.cuda.max_memory_allocated(r.device)
@@ -501,13 +525,18 @@ def selftest():
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for op in OPS:
             for dtype in ("f32", "bf16"):
-                once = op in ("gemm", "copy", "transpose", "adamw", "train")
+                once = op in ("gemm", "copy", "transpose", "adamw", "train", "generate")
+                if op == "generate" and importlib.util.find_spec("transformers") is None:
+                    continue
                 for p in ("fwd",) if once else ("fwd", "bwd", "fwd+bwd"):
                     fields = {"op": op, "shape": shapes.get(op, [8, 32]), "pass": p, "dtype": dtype, "device": device, "repeats": 3,
                               "min_ms": 0.1, "layers": 1, "width": 16, "heads": 2, "context": 8, "batch": 2, "sets": 2, "id": count}
+                    if op == "generate":
+                        fields |= {"prompt": 3, "tokens": 4, "config": {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16,
+                                                                        "n_positions": 32, "vocab_size": 50}}
                     reply = peer.answer(json.dumps(fields))
                     assert reply.get("median_ms", 0) > 0 and reply["id"] == count, (fields, reply)
-                    assert op != "train" or reply["tokens_per_s"] > 0
+                    assert op not in ("train", "generate") or reply["tokens_per_s"] > 0
                     count += 1
         for layout in ("NN", "NT", "TN", "TT"):
             assert "error" not in peer.answer(json.dumps({"op": "gemm", "shape": [4, 5, 6], "layout": layout, "device": device}))

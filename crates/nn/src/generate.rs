@@ -44,33 +44,85 @@ impl Sampling {
 
     /// The token after `logits (V)`, given `uniform` in `[0, 1)`. One whose logit is −∞ is never taken.
     pub fn choose(&self, logits: &[f32], uniform: f64) -> usize {
-        let mut order: Vec<usize> = (0..logits.len()).filter(|i| logits[*i] != f32::NEG_INFINITY).collect();
-        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
-        let Some(best) = order.first().copied() else { return 0 };
+        let mut ranks = Ranks::new(logits);
+        let Some(best) = ranks.get(0) else { return 0 };
         if self.temperature == 0.0 {
             return best;
         }
         if self.top_k > 0 {
-            order.truncate(self.top_k);
+            ranks.keep(self.top_k);
         }
-        let weight = |i: &usize| (f64::from(logits[*i] - logits[best]) / f64::from(self.temperature)).exp();
-        let mut weights: Vec<f64> = order.iter().map(weight).collect();
-        let total: f64 = weights.iter().sum();
-        let mut sum = 0.0;
-        let nucleus = weights.iter().position(|w| {
-            sum += w / total;
-            sum >= f64::from(self.top_p)
-        });
-        weights.truncate(nucleus.map_or(weights.len(), |n| n + 1));
-        // The first weight is 1: the others are shares of it.
-        let kept = weights.iter().take_while(|w| **w >= f64::from(self.min_p)).count().max(1);
-        weights.truncate(kept);
-        let mut left = uniform * weights.iter().sum::<f64>();
-        let chosen = weights.iter().position(|w| {
-            left -= w;
-            left < 0.0
-        });
-        order[chosen.unwrap_or(weights.len() - 1)]
+        let weight = |i: usize| (f64::from(logits[i] - logits[best]) / f64::from(self.temperature)).exp();
+        let total: f64 = ranks.order.iter().map(|i| weight(*i as usize)).sum();
+        // How many of the likeliest stay, and the sum of their weights: all, or up to the nucleus and the least share of the likeliest,
+        // whose weight is 1.
+        let (mut kept, mut sum) = (ranks.order.len(), total);
+        if self.top_p < 1.0 || self.min_p > 0.0 {
+            (kept, sum) = (0, 0.0);
+            while let Some(w) = ranks.get(kept).map(weight) {
+                if kept > 0 && (w < f64::from(self.min_p) || sum / total >= f64::from(self.top_p)) {
+                    break;
+                }
+                (kept, sum) = (kept + 1, sum + w);
+            }
+        }
+        let mut left = uniform * sum;
+        let mut chosen = best;
+        for i in 0..kept {
+            let Some(next) = ranks.get(i) else { break };
+            chosen = next;
+            left -= weight(chosen);
+            if left < 0.0 {
+                break;
+            }
+        }
+        chosen
+    }
+}
+
+/// Tokens by falling logit, those of equal logits by number, sorted only as far as somebody looks: a vocabulary has a hundred thousand.
+struct Ranks<'a> {
+    logits: &'a [f32],
+    order: Vec<u32>,
+    /// How many at the front are in their places.
+    sorted: usize,
+}
+
+impl<'a> Ranks<'a> {
+    /// All but those of −∞.
+    fn new(logits: &'a [f32]) -> Self {
+        let order = (0..logits.len() as u32).filter(|i| logits[*i as usize] != f32::NEG_INFINITY).collect();
+        Self { logits, order, sorted: 0 }
+    }
+
+    /// Puts the first `n` of those that are not yet in their places before the others.
+    fn select(&mut self, n: usize) {
+        let logits = self.logits;
+        let by = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+        let rest = &mut self.order[self.sorted..];
+        if n < rest.len() {
+            rest.select_nth_unstable_by(n, by);
+        }
+        let n = n.min(rest.len());
+        rest[..n].sort_unstable_by(by);
+        self.sorted += n;
+    }
+
+    /// The token of rank `i`, from 0.
+    fn get(&mut self, i: usize) -> Option<usize> {
+        while i >= self.sorted && self.sorted < self.order.len() {
+            self.select(self.sorted.max(64));
+        }
+        self.order.get(i).map(|id| *id as usize)
+    }
+
+    /// Drops all behind the first `n`.
+    fn keep(&mut self, n: usize) {
+        if n > self.sorted {
+            self.select(n - self.sorted);
+        }
+        self.order.truncate(n);
+        self.sorted = self.sorted.min(n);
     }
 }
 
@@ -183,6 +235,55 @@ mod tests {
         assert_eq!(&counts(Sampling { min_p: 0.3, ..base }, &logits)[2..], [0, 0]);
         let hot = counts(Sampling { temperature: 100.0, ..base }, &logits);
         assert!(hot.iter().all(|n| (850..1150).contains(n)), "{hot:?}");
+    }
+
+    /// Sorted only as far as is looked at, and the same as if all were.
+    #[test]
+    fn ranks_are_those_of_a_whole_sort() {
+        let logits: Vec<f32> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32).collect();
+        let mut all: Vec<usize> = (0..logits.len()).collect();
+        all.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+        let mut ranks = Ranks::new(&logits);
+        assert_eq!(
+            (0..5001).map(|i| ranks.get(i)).collect::<Vec<_>>(),
+            [all.iter().map(|i| Some(*i)).collect(), vec![None]].concat()
+        );
+        for (seen, kept) in [(0, 200), (3, 1), (1000, 999), (70, 5000), (0, 9000)] {
+            let mut ranks = Ranks::new(&logits);
+            (0..seen).for_each(|i| assert_eq!(ranks.get(i), Some(all[i])));
+            ranks.keep(kept);
+            let got: Vec<usize> = (0..kept).map_while(|i| ranks.get(i)).collect();
+            assert_eq!(got, all[..kept.min(5000)]);
+        }
+        // Every share of the whole comes to the token that has it.
+        for sampling in [
+            Sampling { temperature: 300.0, top_k: 0, ..Sampling::default() },
+            Sampling { temperature: 300.0, top_k: 700, top_p: 0.9, ..Sampling::default() },
+            Sampling { temperature: 300.0, top_k: 0, min_p: 0.05, ..Sampling::default() },
+        ] {
+            let weight = |i: &usize| (f64::from(logits[*i] - logits[all[0]]) / 300.0).exp();
+            let mut kept = all.clone();
+            kept.truncate(if sampling.top_k > 0 { sampling.top_k } else { kept.len() });
+            let total: f64 = kept.iter().map(weight).sum();
+            let mut sum = 0.0;
+            if sampling.top_p < 1.0 {
+                let n = kept.iter().position(|i| {
+                    sum += weight(i) / total;
+                    sum >= f64::from(sampling.top_p)
+                });
+                kept.truncate(n.map_or(kept.len(), |n| n + 1));
+            }
+            kept.retain(|i| weight(i) >= f64::from(sampling.min_p));
+            let total: f64 = kept.iter().map(weight).sum();
+            for share in 0..200 {
+                let (uniform, mut before) = (f64::from(share) / 200.0 + 1e-4, 0.0);
+                let expected = kept.iter().find(|i| {
+                    before += weight(i);
+                    uniform * total < before
+                });
+                assert_eq!(Some(&sampling.choose(&logits, uniform)), expected, "{sampling:?} {uniform}");
+            }
+        }
     }
 
     #[test]

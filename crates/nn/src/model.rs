@@ -64,4 +64,9 @@ pub trait Continuation {
     /// # Errors
     /// `Shape` for an empty text.
     fn logits_after(&mut self, ids: &[u32]) -> Result<Vec<f32>>;
+
+    /// Launches that one more token takes, where it is made from a captured step.
+    fn launches(&self) -> Option<usize> {
+        None
+    }
 }

@@ -21,6 +21,7 @@ mod tests;
 pub use accumulate::accumulate_in_place;
 use collect::{Shared, keep};
 use recompute::Again;
+pub(crate) use recompute::gradients_of;
 pub use recompute::{checkpoint, checkpoint_all};
 pub use rollback::Rollback;
 use saved::{Form, Saved, described};

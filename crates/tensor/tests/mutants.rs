@@ -63,7 +63,7 @@ const GROUP_MAX: &str = "static inline float group_max(";
 const COLUMN_SUM: &str = "static inline FV column_sum(";
 
 #[rustfmt::skip]
-const MUTANTS: [Mutant; 40] = [
+const MUTANTS: [Mutant; 45] = [
     m(DroppedBarrier, "softmax::Softmax", GROUP_SUM, BARRIER, ""),
     m(DroppedBarrier, "softmax::Softmax", GROUP_SUM, "s[l] = v;\n  barrier(CLK_LOCAL_MEM_FENCE);", "s[l] = v;"),
     m(DroppedBarrier, "softmax::LogSoftmax", GROUP_SUM, "s[l] += s[l + h];\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[l] += s[l + h];"),
@@ -102,6 +102,11 @@ const MUTANTS: [Mutant; 40] = [
     m(MissingGuard, "embedding::Embedding", "__kernel void embedding_order(", "if (i >= n) return;", ""),
     m(Race, "matmul::MatMul", "__kernel void matmul_tile(", "KEEP_BOTH(s ^ 1)", "KEEP_BOTH(s)"),
     m(Race, "embedding::Embedding", "__kernel void embedding_count(", "atomic_inc(counts + i / per * v + ids[i])", "counts[i / per * v + ids[i]]++"),
+    m(DroppedBarrier, "fused_linear::FusedLinear", "void matmul_gemv(", "        barrier(CLK_LOCAL_MEM_FENCE);\n      }\n#if B_ALONG_K", "      }\n#if B_ALONG_K"),
+    m(MissingGuard, "matmul::MatMul", "void matmul_gemv(", "if (column < n) {", "{"),
+    m(SwappedIndex, "matmul::MatMul", "void matmul_gemv(", "red[(from + j) * LINES + of]", "red[of * LINES + from + j]"),
+    m(DroppedBarrier, "decode_attention::DecodeAttention", "void decode_attention(", "    barrier(CLK_LOCAL_MEM_FENCE);\n    if (line < LINES) {", "    if (line < LINES) {"),
+    m(OffByOne, "decode_attention::DecodeAttention", "void decode_attention(", "s0 + i < seen.p ?", "s0 + i <= seen.p ?"),
     m(Unwritten, "topk::TopK", "__kernel void topk(", "if (l == 0) found = 0;", ""),
     m(Unwritten, "layer_norm::LayerNorm", "__kernel void norm_bwd(", "sg[k] = 0.0f;", ""),
 ];

@@ -3,6 +3,7 @@
 mod attention;
 mod errors;
 mod gemm;
+mod generate;
 mod line;
 mod measure;
 mod ops;
@@ -37,6 +38,8 @@ enum What {
     Ops(ops::Args),
     /// Whole training steps
     Train(train::Args),
+    /// Tokens one after the other
+    Generate(generate::Args),
 }
 
 /// Flags of every benchmark.
@@ -112,6 +115,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         What::Gemm(args) => gemm::run(args, &mut Bench::open(&args.common, context)?),
         What::Attention(args) => attention::run(args, &mut Bench::open(&args.common, context)?),
         What::Train(args) => train::run(args, &mut Bench::open(&args.common, context)?),
+        What::Generate(args) => generate::run(args, &mut Bench::open(&args.common, context)?),
         What::Ops(args) => ops::run(args, &mut Bench::open(&args.common, context)?),
     }
 }

@@ -64,7 +64,7 @@ const TOKENIZERS: [(&str, usize); 3] =
 const GPT2: usize = 50_257;
 
 /// The vocabulary that a preset is usually trained with.
-fn vocabulary(config: &TrainConfig) -> usize {
+pub fn vocabulary(config: &TrainConfig) -> usize {
     let own = TOKENIZERS.iter().find(|(preset, _)| *preset == config.preset).map_or(GPT2, |(_, n)| *n);
     padded_vocab(if config.tokenizer == "char" { CHARACTERS } else { own })
 }

@@ -5,11 +5,14 @@ use super::config::{
 };
 use super::mixture::Mixture;
 use super::shapes::packed_name;
+use super::step::StepAt;
 use crate::config::Recompute;
 use crate::layers::{Mode, dropout, in_layer};
 use crate::params::Params;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
+use netcl_tensor::ops::decode_attention::{DecodeOptions, HeadNorm, decode_attention};
 use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again, linear_add, linear_residual};
+use netcl_tensor::ops::fused_linear::{Around, fused_linear};
 use netcl_tensor::ops::gated::gated;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::layer_norm::layer_norm;
@@ -42,6 +45,13 @@ impl Norm {
             NormKind::Layer => Some(Tensor::zeros(params.device(), weight.shape(), params.dtype())?),
         };
         Ok(Self { weight, bias, config })
+    }
+    pub(super) fn config(&self) -> NormConfig {
+        self.config
+    }
+    /// Factor, and shift where it is a layer norm.
+    pub(super) fn parts(&self) -> (&Tensor, Option<&Tensor>) {
+        (&self.weight, self.bias.as_ref())
     }
     fn gain(&self) -> Result<Tensor> {
         if self.config.unit_offset { self.weight.add_scalar(1.0) } else { Ok(self.weight.clone()) }
@@ -94,6 +104,11 @@ impl Projection {
     }
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         linear(x, &self.matrix()?, self.bias.as_ref()).map_err(|e| in_layer(e, &self.weight))
+    }
+    /// The map with what stands around it, in one launch where there are few rows.
+    fn around(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
+        let around = Around { bias: self.bias.as_ref(), ..around };
+        fused_linear(x, &self.matrix()?, around).map_err(|e| in_layer(e, &self.weight))
     }
     fn forward_add(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
         let y = match &self.bias {
@@ -167,19 +182,10 @@ impl Attention {
                 let [k, v] = past.seen(self.index, t, kv_heads)?;
                 [all.slice(2, 0..heads)?.permute(&[0, 2, 1, 3])?, k, v]
             }
-            Some(norms) => {
-                let parts = qkv.split(&[heads * size, kv_heads * size, kv_heads * size], -1)?;
-                let prepared = |i: usize, n: usize| -> Result<Tensor> {
-                    let x =
-                        match self.config.qk_norm {
-                            QkNorm::Head => norms[i]
-                                .forward(&parts[i].reshape([b, t, n, size])?)?
-                                .reshape([b, t, n * size])?,
-                            _ => norms[i].forward(&parts[i])?,
-                        };
-                    by_heads(&turned(x, n)?, n)
-                };
-                let [q, k, v] = [prepared(0, heads)?, prepared(1, kv_heads)?, by_heads(&parts[2], kv_heads)?];
+            Some(_) => {
+                let [q, k, v] = self.normed(&qkv)?;
+                let q = by_heads(&turned(q, heads)?, heads)?;
+                let [q, k, v] = [q, by_heads(&turned(k, kv_heads)?, kv_heads)?, by_heads(&v, kv_heads)?];
                 match pass.past {
                     None => [q, k, v],
                     Some(past) => {
@@ -194,6 +200,47 @@ impl Attention {
         };
         let o = attention(&q, &k, &v, options)?;
         o.permute(&[0, 2, 1, 3])?.reshape([b, t, heads * size])
+    }
+}
+
+impl Attention {
+    /// A new token of each text: x `(B, 1, C)`, before its norm where there is one → `(B, 1, H*D)`.
+    fn step(&self, x: &Tensor, norm: Option<&Norm>, at: &StepAt<'_>) -> Result<Tensor> {
+        let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
+        let mut qkv = self.qkv.around(x, Around { norm: norm.map(Norm::before), ..Around::default() })?;
+        let mut norm = None;
+        if let Some([query, key]) = &self.norms {
+            let ((q, q_shift), (k, k_shift)) = (query.parts(), key.parts());
+            let rms = q_shift.is_none() && k_shift.is_none();
+            if rms && self.config.qk_norm == QkNorm::Head {
+                let NormConfig { eps, unit_offset, .. } = query.config();
+                norm = Some(HeadNorm { query: q, key: k, eps, unit_offset });
+            } else {
+                let [q, k, v] = self.normed(&qkv)?;
+                qkv = cat(&[&q, &k, &v], -1)?;
+            }
+        }
+        let rotary = self.kind.rotary.and_then(|set| at.angles.get(set));
+        let rotary = rotary.map(|[cosines, sines]| [cosines, sines]);
+        let options = DecodeOptions { heads, kv_heads, scale: self.scale, window: self.kind.window, softcap };
+        decode_attention(&qkv, at.cache(self.index)?, rotary, norm, options)
+            .map_err(|e| e.context(format!("layer {}, heads of {size}", self.index)))
+    }
+
+    /// qkv `(B, T, (H + 2 KH) D)` → queries and keys behind their norms, and values, `(B, T, n*D)` each.
+    fn normed(&self, qkv: &Tensor) -> Result<[Tensor; 3]> {
+        let AttentionConfig { heads, kv_heads, size, .. } = self.config;
+        let [b, t, _] = qkv.dims3()?;
+        let [q, k, v]: [Tensor; 3] = qkv
+            .split(&[heads * size, kv_heads * size, kv_heads * size], -1)?
+            .try_into()
+            .map_err(|_| Error::internal("attention: qkv has three parts"))?;
+        let Some([query, key]) = &self.norms else { return Ok([q, k, v]) };
+        let by = |norm: &Norm, x: &Tensor, n: usize| match self.config.qk_norm {
+            QkNorm::Head => norm.forward(&x.reshape([b, t, n, size])?)?.reshape([b, t, n * size]),
+            _ => norm.forward(x),
+        };
+        Ok([by(query, &q, heads)?, by(key, &k, kv_heads)?, v])
     }
 }
 
@@ -255,6 +302,17 @@ impl Mlp {
             }
         };
         Some(whole().map_err(|e| in_layer(e, &self.up.weight)))
+    }
+}
+
+impl Mlp {
+    /// A new token of each text: x `(B, 1, C)`, before its norm where there is one → what the second map reads.
+    fn step(&self, x: &Tensor, norm: Option<&Norm>) -> Result<Tensor> {
+        let MlpConfig { activation, gated, .. } = self.config;
+        let gate = activation.gate().map(|gate| (gate, gated));
+        let around = Around { norm: norm.map(Norm::before), activation: gate, ..Around::default() };
+        let y = self.up.around(x, around)?;
+        if gate.is_some() { Ok(y) } else { activation.apply(&y) }
     }
 }
 
@@ -351,6 +409,32 @@ impl Block {
     fn attended(&self, residual: &Tensor, h: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let attention = &self.attention;
         self.add(residual, &attention.heads(h, pass)?, (0, &attention.out, attention.site + 1), pass.mode)
+    }
+
+    /// A new token of each text: x `(B, 1, C)` → `(B, 1, C)`.
+    pub(super) fn step(&self, x: &Tensor, at: &StepAt<'_>) -> Result<Tensor> {
+        let norm = |part: usize| self.pre.as_ref().map(|norms| &norms[part]);
+        let attention = &self.attention;
+        let attended = self.mapped(x, &attention.step(x, norm(0), at)?, (0, &attention.out))?;
+        let mlp = match &self.feed {
+            Feed::Dense(mlp) => mlp,
+            Feed::Sparse(mixture) => {
+                let h = norm(1).map_or(Ok(attended.clone()), |norm| norm.forward(&attended))?;
+                let (y, _) = mixture.forward(&h)?;
+                return self.join(&attended, y, (1, mixture.site), Mode::eval());
+            }
+        };
+        let read = if self.parallel && self.pre.is_some() { x } else { &attended };
+        self.mapped(&attended, &mlp.step(read, norm(1))?, (1, &mlp.down))
+    }
+
+    /// Adds what a part's last map makes of a new token's `y` to the residual stream.
+    fn mapped(&self, residual: &Tensor, y: &Tensor, (part, map): (usize, &Projection)) -> Result<Tensor> {
+        let mode = Mode::eval();
+        match self.plain(mode) {
+            true => map.around(y, Around { residual: Some(residual), ..Around::default() }),
+            false => self.join(residual, map.around(y, Around::default())?, (part, 0), mode),
+        }
     }
 
     /// Whether nothing comes between a part's last map and the residual stream.

@@ -1,5 +1,6 @@
 //! A text that a decoder continues, token by token.
 
+use super::step::Steps;
 use super::{Cache, Decoder};
 use crate::model::Continuation;
 use netcl_tensor::{Error, Result, Tensor};
@@ -7,17 +8,42 @@ use netcl_tensor::{Error, Result, Tensor};
 /// Tokens that a cache begins with room for; it doubles where they do not suffice.
 const ROOM: usize = 256;
 
-/// Reads new tokens alone, beside the keys and values of those before.
+/// Reads new tokens alone, beside the keys and values of those before: several at once as they come, single ones by a captured step.
 pub(super) struct Text<'a> {
     decoder: &'a Decoder,
-    cache: Option<Cache>,
+    kept: Option<Kept>,
     /// The text's first token that is in the cache: 0 until the text outgrows the context.
     start: usize,
 }
 
+struct Kept {
+    cache: Cache,
+    /// The tokens in it.
+    ids: Vec<u32>,
+    steps: Option<Steps>,
+}
+
 impl<'a> Text<'a> {
     pub(super) fn new(decoder: &'a Decoder) -> Self {
-        Self { decoder, cache: None, start: 0 }
+        Self { decoder, kept: None, start: 0 }
+    }
+
+    /// What is kept of a beginning of `text`, with room for all of it.
+    fn kept(&mut self, text: &[u32]) -> Result<Kept> {
+        let room = text.len().next_power_of_two().max(ROOM).min(self.decoder.config.context);
+        let Some(mut kept) = self.kept.take() else {
+            return Ok(Kept { cache: self.decoder.cache(1, room)?, ids: Vec::new(), steps: None });
+        };
+        let same = kept.ids.iter().zip(text).take_while(|(a, b)| a == b).count();
+        // The last token is read again where nothing is new: its logits are asked for.
+        let same = same.min(text.len() - 1);
+        kept.cache.truncate(same);
+        kept.ids.truncate(same);
+        if text.len() > kept.cache.room() {
+            kept.cache = self.decoder.larger(&kept.cache, room)?;
+            kept.steps = None;
+        }
+        Ok(kept)
     }
 }
 
@@ -31,17 +57,28 @@ impl Continuation for Text<'_> {
             // Positions are counted from the first token read: all that stay have others now. Half of the context is left to grow into,
             // so that this happens once in as many tokens.
             self.start = ids.len() - (context / 2).max(1);
-            self.cache = None;
         }
         let text = ids.get(self.start..).filter(|text| !text.is_empty()).unwrap_or(ids);
-        let mut cache = match self.cache.take() {
-            Some(cache) if text.len() <= cache.room() && cache.length() < text.len() => cache,
-            _ => self.decoder.cache(1, text.len().next_power_of_two().max(ROOM).min(context))?,
+        let mut kept = self.kept(text)?;
+        let logits = match &text[kept.ids.len()..] {
+            [token] if !kept.ids.is_empty() => {
+                let length = text.len();
+                let steps = match kept.steps.take().filter(|steps| steps.fit(length)) {
+                    Some(steps) => kept.steps.insert(steps),
+                    None => kept.steps.insert(Steps::new(self.decoder, &kept.cache, length)?),
+                };
+                steps.run(self.decoder, &mut kept.cache, &[*token])?
+            }
+            new => {
+                let new = Tensor::from_u32(self.decoder.params.device(), [1, new.len()], new)?;
+                self.decoder.next_logits(&new, &mut kept.cache)?
+            }
         };
-        let new = &text[cache.length()..];
-        let new = Tensor::from_u32(self.decoder.params.device(), [1, new.len()], new)?;
-        let logits = self.decoder.next_logits(&new, &mut cache)?.to_vec();
-        self.cache = Some(cache);
-        logits
+        kept.ids.extend_from_slice(&text[kept.ids.len()..]);
+        self.kept = Some(kept);
+        logits.to_vec()
+    }
+    fn launches(&self) -> Option<usize> {
+        self.kept.as_ref()?.steps.as_ref()?.launches()
     }
 }

@@ -13,6 +13,7 @@ mod mixture;
 mod read;
 mod rotary;
 mod shapes;
+mod step;
 mod write;
 
 pub use config::{
@@ -64,6 +65,10 @@ pub struct Cache {
 }
 
 impl Cache {
+    /// Texts.
+    pub fn batch(&self) -> usize {
+        self.layers.first().map_or(1, |rows| rows.dims()[0])
+    }
     /// Tokens in it.
     pub fn length(&self) -> usize {
         self.length
@@ -210,6 +215,18 @@ impl Decoder {
         let shape = [batch, tokens, 2 * a.kv_heads, a.size];
         let layers = (0..self.blocks.len()).map(|_| Tensor::zeros(device, shape, self.params.dtype()));
         Ok(Cache { layers: layers.collect::<Result<_>>()?, length: 0 })
+    }
+
+    /// A cache with room for `tokens` tokens that holds what `cache` does.
+    fn larger(&self, cache: &Cache, tokens: usize) -> Result<Cache> {
+        let mut larger = self.cache(cache.batch(), tokens)?;
+        if cache.length > 0 {
+            for (to, from) in larger.layers.iter().zip(&cache.layers) {
+                to.write_slice(1, 0, &from.slice(1, 0..cache.length)?)?;
+            }
+        }
+        larger.length = cache.length;
+        Ok(larger)
     }
 
     /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them. Keys and values of earlier tokens are read from `cache`,

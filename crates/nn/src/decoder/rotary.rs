@@ -118,13 +118,27 @@ impl Rotary {
 
     /// Cosines and sines of positions 0 to `tokens` - 1, `(tokens, R/2)` f32 each.
     pub fn tables(&self, device: &Device, tokens: usize) -> Result<[Tensor; 2]> {
+        self.rows(device, tokens, tokens)
+    }
+
+    /// Those of positions 0 to `rows` - 1 in a sequence of `tokens`.
+    pub fn rows(&self, device: &Device, rows: usize, tokens: usize) -> Result<[Tensor; 2]> {
         let (frequencies, factor) = self.frequencies(tokens);
         let table = |f: fn(f64) -> f64| {
-            let angles = (0..tokens).flat_map(|t| frequencies.iter().map(move |w| t as f64 * w));
+            let angles = (0..rows).flat_map(|t| frequencies.iter().map(move |w| t as f64 * w));
             let values: Vec<f32> = angles.map(|angle| (f(angle) * factor) as f32).collect();
-            Tensor::from_f32(device, [tokens, self.dims / 2], &values, DType::F32)
+            Tensor::from_f32(device, [rows, self.dims / 2], &values, DType::F32)
         };
         Ok([table(f64::cos)?, table(f64::sin)?])
+    }
+
+    /// Lengths of the sequences that are turned by the same angles as one of `tokens`.
+    pub fn same_angles(&self, tokens: usize) -> std::ops::RangeInclusive<usize> {
+        match &self.scaling {
+            Scaling::LongRope { original, .. } if tokens > *original => original + 1..=usize::MAX,
+            Scaling::LongRope { original, .. } => 0..=*original,
+            _ => 0..=usize::MAX,
+        }
     }
 
     /// The longest sequence whose tables are the first rows of those of `tokens`: LongRoPE has others for short sequences.

@@ -14,7 +14,7 @@ mod tests;
 mod wgmma;
 
 /// Largest head size.
-const MAX_SIZE: usize = 256;
+pub(super) const MAX_SIZE: usize = 256;
 
 /// What can be chosen about attention.
 #[derive(Clone, Debug, Default)]

@@ -8,34 +8,6 @@
  *
  * Ceiling: x (and dy) read, the result written once, a copy's bandwidth.
  */
-#ifndef ACT
-#define ACT 0
-#endif
-
-/* sigmoid(u) as e = exp(-|u|), at most 1, gives it: neither side loses digits or overflows. */
-#define SIGMOID(u, e) (((u) < 0.0f ? (e) : (FV)(1.0f)) / (1.0f + (e)))
-#define TANH_U(x) (1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))
-
-/* The activation at x and its derivative. */
-static inline FV activation(FV x, FV *slope) {
-#if ACT == 0
-  const FV e = EXP(-fabs(x)), s = SIGMOID(x, e);
-  *slope = s + x * (e / ((1.0f + e) * (1.0f + e)));
-  return x * s;
-#elif ACT == 1
-  const FV u = TANH_U(x), e = EXP(-fabs(u)), s = SIGMOID(u, e);
-  *slope = s + x * (e / ((1.0f + e) * (1.0f + e))) * (1.59576912f * (1.0f + 0.134145f * x * x));
-  return x * s;
-#elif ACT == 2
-  const FV s = 0.5f * erfc(-0.70710678f * x);
-  *slope = s + x * 0.39894228f * EXP(-0.5f * x * x);
-  return x * s;
-#else
-  *slope = x > 0.0f ? (FV)(1.0f) : (FV)(0.0f);
-  return x > 0.0f || isnan(x) ? x : (FV)(0.0f);
-#endif
-}
-
 /* The gradient of x from that of the activation. Where ReLU is 0 it is 0, also for a gradient that is not finite. */
 #if ACT == 3
 #define THROUGH(x, slope, d) ((x) <= 0.0f ? (FV)(0.0f) : (d))

@@ -5,6 +5,7 @@ use super::map::row_grid;
 use super::prelude::*;
 
 static KERNEL: Kernel = Kernel::new("gated", include_str!("gated.cl"))
+    .include(&[include_str!("activation.cl")])
     .tune(&[("WG", &[128, 256]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 

@@ -5,11 +5,13 @@
 //! the gradient of a weight needs no sum over the batch.
 
 use super::prelude::*;
+pub(super) use gemv::Norm;
 pub(super) use launch::{Aux, Epilogue, accumulate, gelu_again, run};
 use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};
 
 pub(super) mod grouped;
+mod gemv;
 mod launch;
 mod lines;
 mod mma;
@@ -19,6 +21,12 @@ mod split;
 mod tiles;
 mod view;
 mod wgmma;
+
+/// Products of few rows with more around them than other kernels do.
+pub(super) mod few_rows {
+    pub(in crate::ops) use super::gemv::Fused;
+    pub(in crate::ops) use super::launch::run_few_rows as run;
+}
 
 /// a `(.., M, K)`, b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast.
 ///
@@ -196,6 +204,15 @@ impl Op<2> for MatMul {
             sample(&[0, 2, 3], &[3, 2]).light(),
             // More than one block of the sum.
             sample(&[2, 600], &[600, 3]).light(),
+            // Few rows: whole vectors and what is left of lines, a sum that several groups share, each number of rows.
+            sample(&[3, 130], &[130, 83]),
+            sample(&[1, 1100], &[1100, 5]).bench(&[&[1, 768], &[768, 3072]]).light(),
+            sample(&[8, 36], &[36, 400]).light(),
+            sample(&[2, 40], &[40, 67]).light(),
+            sample(&[4, 33], &[33, 48]).light(),
+            sample(&[5, 64], &[64, 130]).light(),
+            sample(&[6, 20], &[20, 11]).light(),
+            sample(&[7, 19], &[19, 50]).light(),
             // What tensor cores take: rows of whole 16 bytes, also where a batch becomes more rows.
             sample(&[24, 40], &[40, 16]),
             sample(&[3, 8, 16], &[16, 24]),

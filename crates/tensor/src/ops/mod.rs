@@ -252,6 +252,8 @@ ops! {
     multinomial: Multinomial;
     dropout: Dropout;
     attention: Attention, AttentionQkv;
+    decode_attention: DecodeAttention;
+    decode_embedding: DecodeEmbedding;
     rope: Rope;
     gated: Gated;
     route: Route;
@@ -259,4 +261,5 @@ ops! {
     experts: Experts;
     matmul: MatMul, Linear;
     feed_forward: LinearAdd, LinearResidual, FeedForward;
+    fused_linear: FusedLinear;
 }

@@ -24,7 +24,7 @@ const ELSEWHERE: [(&str, &str); 2] = [
 
 /// What each test below takes; every op is in one of them.
 const ELEMENTWISE: [&str; 3] = ["elementwise::Unary", "elementwise::Binary", "comparison"];
-const LAYOUT: [&str; 9] = [
+const LAYOUT: [&str; 10] = [
     "view::Reshape",
     "view::Permute",
     "view::Slice",
@@ -34,6 +34,7 @@ const LAYOUT: [&str; 9] = [
     "mask::Where",
     "mask::MaskedFill",
     "embedding::Embedding",
+    "decode_embedding::DecodeEmbedding",
 ];
 const ROWS: [&str; 10] = [
     "reduce::Sum",
@@ -47,17 +48,19 @@ const ROWS: [&str; 10] = [
     "residual_norm::ResidualLayerNorm",
     "residual_norm::ResidualRmsNorm",
 ];
-const PRODUCTS: [&str; 8] = [
+const PRODUCTS: [&str; 9] = [
     "matmul::MatMul",
     "matmul::Linear",
     "feed_forward::LinearAdd",
     "feed_forward::LinearResidual",
     "feed_forward::FeedForward",
+    "fused_linear::FusedLinear",
     "cross_entropy::CrossEntropy",
     "linear_cross_entropy::LinearCrossEntropy",
     "optimizer::Update",
 ];
-const ATTENTION: [&str; 2] = ["attention::Attention", "attention::AttentionQkv"];
+const ATTENTION: [&str; 3] =
+    ["attention::Attention", "attention::AttentionQkv", "decode_attention::DecodeAttention"];
 const DECODERS: [&str; 5] =
     ["gated::Gated", "rope::Rope", "route::Route", "balance_loss::BalanceLoss", "experts::Experts"];
 
@@ -331,6 +334,15 @@ impl Case<'_> {
             "attention::Attention" => self.check(&Attention { options: self.attention() }),
             "attention::AttentionQkv" => {
                 self.check(&AttentionQkv { options: self.attention(), heads: 1, kv_heads: 1 });
+            }
+            "fused_linear::FusedLinear" => {
+                self.check(&fused_linear::FusedLinear::gated_after_layer_norm(1e-5))
+            }
+            "decode_embedding::DecodeEmbedding" => {
+                self.check(&decode_embedding::DecodeEmbedding { scale: 2.0, placed: true });
+            }
+            "decode_attention::DecodeAttention" => {
+                self.check(&decode_attention::DecodeAttention::of_one_head())
             }
             "optimizer::Update" => self.optimizer(),
             other => panic!("{}: no op {other}", self.name),

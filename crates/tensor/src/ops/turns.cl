@@ -14,4 +14,9 @@ static inline float4 part_of(__global const float *from) {
   asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
   return v;
 }
+static inline float part_1_of(__global const float *from) {
+  float v;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(from) : "memory");
+  return v;
+}
 #endif

@@ -114,3 +114,25 @@ impl Tensor {
         }
     }
 }
+
+/// What `dy`, the gradient of `f` of `inputs`, gives those of them that want a gradient: `f` runs again, with recording, and is walked back.
+/// For an op that computes in one launch what other ops compute in several, and has their gradient.
+pub(crate) fn gradients_of<const N: usize>(
+    inputs: [&Tensor; N],
+    dy: &Tensor,
+    f: impl FnOnce([&Tensor; N]) -> Result<Tensor>,
+) -> Result<[Option<Tensor>; N]> {
+    let leaf = |x: &Tensor| match x.requires_grad() {
+        true => x.detach().parameter("an input of a fused operation"),
+        false => x.detach(),
+    };
+    let leaves = inputs.map(leaf);
+    let y = {
+        let _restore = Restore(&RECORDING, RECORDING.replace(true));
+        f(leaves.each_ref())?
+    };
+    if y.requires_grad() {
+        y.backward_with(dy)?;
+    }
+    Ok(leaves.map(|leaf| leaf.grad()))
+}

@@ -367,6 +367,7 @@ fn every_op_refuses_wrong_shapes_and_types_by_name() {
         products::fused(&z),
         products::decoders(&z),
         products::mixtures(&z),
+        products::decoding(&z),
         products::attentions(&z),
     ];
     for (op, cases) in table.into_iter().flatten() {

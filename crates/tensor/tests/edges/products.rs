@@ -1,15 +1,18 @@
 //! Products of matrices, what is fused with them, and attention.
 
-use super::{Row, Shape, Type, Zeros};
-use netcl_tensor::Tensor;
+use super::{Row, Said, Shape, Type, Zeros};
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::balance_loss::balance_loss;
+use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, decode_attention};
+use netcl_tensor::ops::decode_embedding::decode_embedding;
 use netcl_tensor::ops::experts::experts;
 use netcl_tensor::ops::feed_forward::{feed_forward, linear_add, linear_residual};
+use netcl_tensor::ops::fused_linear::{Around, Before, fused_linear};
 use netcl_tensor::ops::gated::{Gate, gated};
 use netcl_tensor::ops::matmul::{linear, matmul};
 use netcl_tensor::ops::rope::rope;
 use netcl_tensor::ops::route::route;
+use netcl_tensor::{Result, Tensor};
 
 pub fn products(z: &Zeros) -> Vec<Row> {
     let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
@@ -84,6 +87,96 @@ pub fn fused(z: &Zeros) -> Vec<Row> {
                     "feed_forward: b1 is f16, but x is f32; convert one with `to_dtype`",
                 ),
             ],
+        ),
+    ]
+}
+
+/// What a step of decoding is made of.
+pub fn decoding(z: &Zeros) -> Vec<Row> {
+    let (x, w) = (z.f(&[2, 4]), z.f(&[4, 6]));
+    let around = Around::default();
+    let gamma = z.half(&[4]);
+    let halved = Before { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-6 };
+    vec![
+        (
+            "fused_linear::FusedLinear",
+            vec![
+                Shape(
+                    fused_linear(&z.f(&[2, 3]), &w, around),
+                    "fused_linear: x [2, 3] and w [4, 6], expected x (.., 4)",
+                ),
+                Shape(
+                    fused_linear(
+                        &x,
+                        &z.f(&[4, 5]),
+                        Around { activation: Some((Gate::Silu, true)), ..around },
+                    ),
+                    "fused_linear: x [2, 4] and w [4, 5], expected x (.., 4) and an even number of columns, gates before values",
+                ),
+                Shape(
+                    fused_linear(&x, &w, Around { bias: Some(&z.f(&[5])), ..around }),
+                    "fused_linear: bias has shape [5], expected [6], with x [2, 4] and w [4, 6]",
+                ),
+                Shape(
+                    fused_linear(&x, &w, Around { residual: Some(&x), ..around }),
+                    "fused_linear: residual has shape [2, 4], expected [2, 6], with x [2, 4] and w [4, 6]",
+                ),
+                Type(
+                    fused_linear(&x, &w, Around { norm: Some(halved), ..around }),
+                    "fused_linear: gamma is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "decode_embedding::DecodeEmbedding",
+            vec![
+                Shape(
+                    decode_embedding(&x, &z.int(&[3, 1]), 1.0, Some((&w, &z.int(&[1])))),
+                    "decode_embedding: positions [4, 6] and position [1], expected (P, 4) and [1] or [3], with table [2, 4] and ids [3, 1]",
+                ),
+                Type(
+                    decode_embedding(&x, &x, 1.0, None),
+                    "decode_embedding: ids is f32, expected u32 or i32",
+                ),
+            ],
+        ),
+        ("decode_attention::DecodeAttention", decode_steps(z)),
+    ]
+}
+
+/// Four query heads that share two keys, of 8 elements each.
+fn decode_steps(z: &Zeros) -> Vec<Said> {
+    let options = DecodeOptions { heads: 4, kv_heads: 2, scale: None, window: None, softcap: None };
+    let (rows, first) = (z.f(&[2, 9, 4, 8]), z.int(&[1]));
+    let qkv = z.f(&[2, 1, 64]);
+    let step = |qkv: &Tensor, position: &Tensor, rotary, norm| -> Result<Tensor> {
+        decode_attention(qkv, CacheAt { rows: &rows, position }, rotary, norm, options)
+    };
+    let (short, table, half, narrow) = (z.f(&[8, 4]), z.f(&[9, 4]), z.half(&[9, 4]), z.f(&[7]));
+    let normed = HeadNorm { query: &narrow, key: &narrow, eps: 1e-6, unit_offset: false };
+    vec![
+        Shape(
+            step(&z.f(&[2, 1, 48]), &first, None, None),
+            "decode_attention: qkv [2, 1, 48] and cache [2, 9, 4, 8] with 4 query and 2 key heads: expected \
+             (B,T,(4+2*2)*D) and (B,S,2*2,D), query heads a multiple of key heads",
+        ),
+        Shape(
+            step(&qkv, &z.int(&[3]), None, None),
+            "decode_attention: position has shape [3], expected [1] or [2], the texts of qkv [2, 1, 64]",
+        ),
+        Shape(
+            step(&qkv, &first, Some([&short, &short]), None),
+            "decode_attention: cosines [8, 4] and sines [8, 4], expected (9 or more, R/2) for the rows of cache \
+             [2, 9, 4, 8], R at most 8",
+        ),
+        Shape(
+            step(&qkv, &first, None, Some(normed)),
+            "decode_attention: the queries' norm has shape [7], expected [8], the last axis of cache [2, 9, 4, 8]",
+        ),
+        Type(step(&qkv, &z.f(&[1]), None, None), "decode_attention: position is f32, expected u32 or i32"),
+        Type(
+            step(&qkv, &first, Some([&table, &half]), None),
+            "decode_attention: sines are f16, expected f32",
         ),
     ]
 }

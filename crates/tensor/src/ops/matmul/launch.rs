@@ -5,6 +5,7 @@ use super::super::elementwise::UNARY;
 use super::super::map::map_into;
 use super::super::memo::remembered;
 use super::super::prelude::*;
+use super::gemv::{self, FEW_ROWS, GEMV, GEMV_VECTOR, MOST_ROWS};
 use super::mma::{self, MMA};
 use super::plan::{self, Blocks, Pace, Shares, TURNS};
 use super::split::{self, SPLIT};
@@ -42,7 +43,7 @@ static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../ma
     .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS)
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
 
-static MATMUL: Variants = Variants::new("matmul", &[&VECTOR, &WGMMA, &MMA, &SPLIT, &ASYNC, &TILE, &TILE_SMALL]);
+static MATMUL: Variants = Variants::new("matmul", &[&GEMV_VECTOR, &VECTOR, &GEMV, &WGMMA, &MMA, &SPLIT, &ASYNC, &TILE, &TILE_SMALL]);
 
 /// Work-items of a tile's group.
 const ITEMS: usize = 256;
@@ -128,7 +129,7 @@ pub(in crate::ops) fn run(
             p.n
         )));
     }
-    let kernel = choose(c, p)?;
+    let kernel = choose(c, p, column_sums)?;
     let tf32 = c.dtype() == DType::F32;
     if kernel.name == WGMMA.name && !tf32 {
         match wgmma::run(c, p, epilogue, column_sums) {
@@ -142,6 +143,10 @@ pub(in crate::ops) fn run(
     let sums = match kernel.name == VECTOR.name {
         true => vector(sum, p, &plain, column_sums && p.batch() == 1)?,
         false if c.count() == 0 => None,
+        false if is_gemv(kernel) => {
+            let with = if let Aux::Residual(_) = epilogue.aux { epilogue } else { &plain };
+            gemv::run(kernel, sum, p, with).map(|()| None)?
+        }
         false if [MMA.name, WGMMA.name, SPLIT.name].contains(&kernel.name) => {
             let multiply = match kernel.name {
                 name if name == MMA.name => mma::run,
@@ -160,6 +165,7 @@ pub(in crate::ops) fn run(
     };
     match epilogue.aux {
         Aux::None => {}
+        Aux::Residual(_) if is_gemv(kernel) && c.count() > 0 => {}
         Aux::Residual(x) => map_into("x0 + x1", &[x, c], &[], c)?,
         Aux::Gelu(before) => map_into(gelu()?.0, &[before], &[], c)?,
         Aux::GeluGrad(before) => map_into(gelu()?.1, &[before, c], &[], c)?,
@@ -222,7 +228,7 @@ static GELU_AGAIN: Kernel = Kernel::new("gelu_sm90", include_str!("../gelu_sm90.
 /// GELU of what [`Aux::Gelu`] left in `before` for the product `p`, with the bits of the launch that left it.
 pub(in crate::ops) fn gelu_again(before: &Tensor, p: &Problem) -> Result<Tensor> {
     // Only its kernel for 16 bits has the GELU within.
-    let within = before.dtype() != DType::F32 && before.count() > 0 && choose(before, p)?.name == WGMMA.name;
+    let within = before.dtype() != DType::F32 && before.count() > 0 && choose(before, p, false)?.name == WGMMA.name;
     if !within {
         return map(gelu()?.0, &[before], &[], before.shape(), before.dtype());
     }
@@ -232,12 +238,27 @@ pub(in crate::ops) fn gelu_again(before: &Tensor, p: &Problem) -> Result<Tensor>
     Ok(y)
 }
 
-fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
+/// `c (M, N)` of few rows with all that `fused` says, in one launch; `false` where no kernel here takes it.
+pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<'_>) -> Result<bool> {
+    let takes = |kernel: &Kernel| is_gemv(kernel) && gemv::fits(kernel, c, p);
+    match MATMUL.choose_where(c.device(), FEW_ROWS, takes) {
+        Ok(kernel) => gemv::run_fused(kernel, c, p, fused).map(|()| true),
+        Err(_) => Ok(false),
+    }
+}
+
+fn is_gemv(kernel: &Kernel) -> bool {
+    [GEMV.name, GEMV_VECTOR.name].contains(&kernel.name)
+}
+
+fn choose(c: &Tensor, p: &Problem, column_sums: bool) -> Result<&'static Kernel> {
     let device = c.device();
+    let bucket = if p.m <= MOST_ROWS { FEW_ROWS } else { 0 };
     // What is only slower is no reason against the one that is being tried.
     let tried = |kernel| Tuning::tries(device, &MATMUL, kernel);
     MATMUL
-        .choose_where(device, 0, |kernel| match kernel.name {
+        .choose_where(device, bucket, |kernel| match kernel.name {
+            name if name == GEMV.name || name == GEMV_VECTOR.name => !column_sums && gemv::fits(kernel, c, p),
             name if name == TILE.name => fills(device, p) || tried(&TILE),
             name if name == ASYNC.name => {
                 c.dtype() == DType::F32 && copies(p) && (fills_split(device, p) || tried(&ASYNC))
@@ -255,7 +276,7 @@ fn choose(c: &Tensor, p: &Problem) -> Result<&'static Kernel> {
             }
             _ => true,
         })
-        .or_else(|_| MATMUL.choose(device, 0))
+        .or_else(|_| MATMUL.choose_where(device, bucket, |kernel| !is_gemv(kernel)))
 }
 
 /// Whether a kernel that takes f32 as tf32 in `cost` microseconds is faster than what comes after it.

@@ -1,0 +1,35 @@
+/* Activations of feed-forward layers and their derivatives, in f32.
+ *
+ * ACT  0 SiLU, 1 GELU by its tanh approximation (Hendrycks and Gimpel 2016), 2 GELU, 3 ReLU.
+ * AV   the type of an argument: float or a vector of floats; FV where not given.
+ */
+#ifndef ACT
+#define ACT 0
+#endif
+#ifndef AV
+#define AV FV
+#endif
+
+/* sigmoid(u) as e = exp(-|u|), at most 1, gives it: neither side loses digits or overflows. */
+#define SIGMOID(u, e) (((u) < 0.0f ? (e) : (AV)(1.0f)) / (1.0f + (e)))
+#define TANH_U(x) (1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))
+
+/* The activation at x and its derivative. */
+static inline AV activation(AV x, AV *slope) {
+#if ACT == 0
+  const AV e = EXP(-fabs(x)), s = SIGMOID(x, e);
+  *slope = s + x * (e / ((1.0f + e) * (1.0f + e)));
+  return x * s;
+#elif ACT == 1
+  const AV u = TANH_U(x), e = EXP(-fabs(u)), s = SIGMOID(u, e);
+  *slope = s + x * (e / ((1.0f + e) * (1.0f + e))) * (1.59576912f * (1.0f + 0.134145f * x * x));
+  return x * s;
+#elif ACT == 2
+  const AV s = 0.5f * erfc(-0.70710678f * x);
+  *slope = s + x * 0.39894228f * EXP(-0.5f * x * x);
+  return x * s;
+#else
+  *slope = x > 0.0f ? (AV)(1.0f) : (AV)(0.0f);
+  return x > 0.0f || isnan(x) ? x : (AV)(0.0f);
+#endif
+}

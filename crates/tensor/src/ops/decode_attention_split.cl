@@ -1,0 +1,229 @@
+/* One step of attention over a cache, for GPUs (Dao et al. 2023, "Flash-Decoding"): decode_attention_rows.cl says what is computed.
+ *
+ * A group of WG items owns ROWS rows of the list of a text's key head and a share of the keys, WG of them at a time. For scores each item has
+ * a key; for the sum of values the items stand in lines of LANES columns, which take the block's keys in turn, and join at the end.
+ *
+ * decode_attention       groups (splits * CHUNKS_OF_ROWS, KH, B). With one share it ends the result, else it leaves a part; with LAST (NVIDIA
+ *                        from sm_70 on) the group that finds that all other shares of its rows are done adds them up
+ * decode_attention_join  adds the shares up in order: groups (CHUNKS_OF_ROWS, KH, B)
+ * turns     int, with LAST: one for each text, key head and chunk of rows, 0 before and after
+ *
+ * Defines: those of decode_attention_rows.cl, VEC (4 where four elements of qkv and the cache can be moved at once, else 1), LAST. Tuned: WG.
+ *
+ * Ceiling: keys and values read once, the memory's bandwidth.
+ */
+#ifndef VEC
+#define VEC 1
+#endif
+#ifndef LAST
+#define LAST 0
+#endif
+#if WG == 1
+#undef WG
+#define WG 64
+#endif
+#if VEC == 4
+typedef float4 Part;
+#define PART_AT(p) load4(p)
+#define SUM_OF(v) ((v.x + v.z) + (v.y + v.w))
+#else
+typedef float Part;
+#define PART_AT(p) LD(p, 0)
+#define SUM_OF(v) (v)
+#endif
+#define ACROSS ((D + VEC - 1) / VEC)
+#define LANES (ACROSS < WG ? ACROSS : WG)
+#define LINES (WG / LANES)
+#define PIECES ((ACROSS + WG - 1) / WG)
+#define DQ ((D + 3) / 4 * 4)
+
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
+    __global const T *qkv, __global T *cache, __global const uint *position, __global T *restrict o, __global float *part, ulong qkv_off,
+    ulong qkv_b, ulong qkv_t, ulong cache_off, ulong cache_b, ulong cache_s, ulong cache_h, uint position_off, uint position_step, int room, uint splits,
+    float scale CAP_ARG ROTARY_ARGS NORM_ARGS
+#if LAST
+    , __global int *turns
+#endif
+) {
+  /* The rows' queries, then the new keys. */
+  __local float heads[(ROWS + T_LEN) * DQ] __attribute__((aligned(16)));
+  __local float probs[ROWS * WG];
+  __local Part red[WG];
+  GROUP_SCRATCH(scratch);
+  const int item = get_local_id(0);
+  const uint kv_heads = get_num_groups(1), chunk = get_group_id(0) / splits, split = get_group_id(0) - chunk * splits;
+  const ulong h = get_group_id(1), b = get_group_id(2);
+  const int r0 = chunk * ROWS, rows = min(ROWS, ALL_ROWS - r0);
+  const seen_t seen = seen_of(position + position_off, position_step, b, room);
+  const int share = share_of(seen, splits, WG), from = seen.first + (int)split * share, end = min(seen.end, from + share);
+#if LAST
+  /* Without keys there is no part, but one group has to write the result. */
+  const int used = share > 0 ? (seen.end - seen.first + share - 1) / share : 1;
+  if (split >= used) return;
+#else
+  const int used = splits;
+#endif
+  __global const T *q = qkv + qkv_off + b * qkv_b + h * GROUP * D;
+  __global const T *new_k = qkv + qkv_off + b * qkv_b + ((ulong)kv_heads * GROUP + h) * D, *new_v = new_k + (ulong)kv_heads * D;
+  __global T *keys = cache + cache_off + b * cache_b + h * cache_h, *values = keys + kv_heads * cache_h;
+
+  const int all = rows + seen.fits;
+#define TOKEN_OF(r) ((r) < rows ? (r0 + (r)) / GROUP : (r)-rows)
+  for (int e = item; e < (ROWS + T_LEN) * DQ; e += WG) {
+    const int r = e / DQ, d = e - r * DQ;
+    __global const T *from = r < rows ? q + (r0 + r) / GROUP * qkv_t + (r0 + r) % GROUP * D : new_k + (r - rows) * qkv_t;
+    heads[e] = r < all && d < D ? LD(from, d) : 0.0f;
+  }
+#if QK_NORM
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int r = 0; r < all; ++r) {
+    float squares = 0.0f;
+    for (int d = item; d < D; d += WG) squares = fma(heads[r * DQ + d], heads[r * DQ + d], squares);
+    const float by = 1.0f / sqrt(GROUP_SUM(scratch, squares) / (float)D + eps);
+    for (int d = item; d < D; d += WG) heads[r * DQ + d] = heads[r * DQ + d] * by * (LD(r < rows ? gamma_q : gamma_k, d) + (float)UNIT);
+  }
+#endif
+#if HALF
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int e = item; e < all * HALF; e += WG) {
+    const int r = e / HALF, i = e - r * HALF;
+    const ulong angle = (ulong)min(seen.p + TOKEN_OF(r), room - 1) * HALF + i;
+    const float low = heads[r * DQ + i], high = heads[r * DQ + i + HALF], c = cosines[angle], s = sines[angle];
+    heads[r * DQ + i] = low * c - high * s;
+    heads[r * DQ + i + HALF] = high * c + low * s;
+  }
+#endif
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int e = item; e < all * D; e += WG) {
+    const int r = e / D, d = e - r * D;
+    const float x = heads[r * DQ + d];
+    heads[r * DQ + d] = r < rows ? x * FACTOR : stored(x);
+    if (r >= rows && get_group_id(0) == 0) {
+      const ulong at = (ulong)(seen.p + r - rows) * cache_s + d;
+      ST(keys, at, x);
+      ST(values, at, LD(new_v + (r - rows) * qkv_t, d));
+    }
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+
+  Part acc[ROWS][PIECES];
+  float top[ROWS], sum[ROWS];
+  UNROLL for (int r = 0; r < ROWS; ++r) {
+    top[r] = NONE, sum[r] = 0.0f;
+    UNROLL for (int c = 0; c < PIECES; ++c) acc[r][c] = (Part)(0.0f);
+  }
+  const int lane = item % LANES, line = item / LANES;
+  for (int s0 = from; s0 < end; s0 += WG) {
+    const int n = min(WG, end - s0), s = s0 + item;
+    Part dot[ROWS];
+    UNROLL for (int r = 0; r < ROWS; ++r) dot[r] = (Part)(0.0f);
+    if (s < min(seen.p, end)) {
+      __global const T *key = keys + (ulong)s * cache_s;
+      _Pragma("unroll 4") for (int c = 0; c < ACROSS; ++c) {
+        const Part k = PART_AT(key + c * VEC);
+        UNROLL for (int r = 0; r < ROWS; ++r) dot[r] = fma(k, *(__local const Part *)(heads + r * DQ + c * VEC), dot[r]);
+      }
+    } else if (s < end) {
+      __local const float *key = heads + (rows + s - seen.p) * DQ;
+      for (int c = 0; c < ACROSS; ++c) {
+        const Part k = *(__local const Part *)(key + c * VEC);
+        UNROLL for (int r = 0; r < ROWS; ++r) dot[r] = fma(k, *(__local const Part *)(heads + r * DQ + c * VEC), dot[r]);
+      }
+    }
+    UNROLL for (int r = 0; r < ROWS; ++r) {
+      const float score = r < rows && s < end && sees(seen, (r0 + r) / GROUP, s) ? CAPPED(SUM_OF(dot[r])) : NEG;
+      const float high = fmax(top[r], GROUP_MAX(scratch, score)), by = exp2(top[r] - high), e = exp2(score - high);
+      top[r] = high;
+      sum[r] = fma(sum[r], by, e);
+      probs[r * WG + item] = e;
+      UNROLL for (int c = 0; c < PIECES; ++c) acc[r][c] *= by;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (line < LINES) {
+      _Pragma("unroll 4") for (int i = line; i < n; i += LINES) {
+        __global const T *value = s0 + i < seen.p ? values + (ulong)(s0 + i) * cache_s : new_v + (s0 + i - seen.p) * qkv_t;
+        UNROLL for (int c = 0; c < PIECES; ++c) {
+          if (PIECES == 1 || lane + c * WG < ACROSS) {
+            const Part v = PART_AT(value + (lane + c * WG) * VEC);
+            UNROLL for (int r = 0; r < ROWS; ++r) acc[r][c] = fma((Part)(probs[r * WG + i]), v, acc[r][c]);
+          }
+        }
+      }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+
+  /* The lines' sums, in order. */
+  __global float *to = part + (((ulong)split * get_num_groups(2) + b) * kv_heads + h) * ALL_ROWS * PART;
+  UNROLL for (int r = 0; r < ROWS; ++r) {
+    const float whole = GROUP_SUM(scratch, sum[r]);
+    const int t = (r0 + r) / GROUP, g = (r0 + r) % GROUP;
+    /* All scores of a row -infinity: NaN, as the softmax of such a row is. */
+    const float by = used > 1 ? 1.0f : t >= seen.fits || whole == 0.0f ? NAN : 1.0f / whole;
+    UNROLL for (int c = 0; c < PIECES; ++c) {
+      barrier(CLK_LOCAL_MEM_FENCE);
+      red[item] = acc[r][c];
+      barrier(CLK_LOCAL_MEM_FENCE);
+      if (item < LANES && lane + c * WG < ACROSS && r < rows) {
+        Part out = red[item];
+        for (int l = 1; l < LINES; ++l) out += red[l * LANES + item];
+        out *= by;
+        for (int l = 0; l < VEC; ++l) {
+          const int d = (lane + c * WG) * VEC + l;
+          const float v = ((const float *)&out)[l];
+          if (used > 1) to[(r0 + r) * PART + d] = v;
+          else ST(o, ((b * T_LEN + t) * kv_heads + h) * GROUP * D + g * D + d, v);
+        }
+      }
+    }
+    if (used > 1 && item == 0 && r < rows) {
+      to[(r0 + r) * PART + D] = top[r];
+      to[(r0 + r) * PART + D + 1] = whole;
+    }
+  }
+#if LAST
+  if (used == 1) return;
+  __local int is_last;
+  barrier(CLK_GLOBAL_MEM_FENCE);
+  if (item == 0) {
+    __global int *turn = turns + (b * kv_heads + h) * CHUNKS_OF_ROWS + chunk;
+    is_last = turn_taken(turn) == used - 1;
+    if (is_last) *turn = 0;
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (!is_last) return;
+  const ulong apart = get_num_groups(2) * kv_heads * ALL_ROWS * PART;
+  for (int e = item; e < rows * D; e += WG) {
+    const int r = r0 + e / D, d = e % D, t = r / GROUP, g = r % GROUP;
+    __global const float *row = part + ((b * kv_heads + h) * ALL_ROWS + r) * PART;
+    float high = NONE, out = 0.0f, total = 0.0f;
+    for (int i = 0; i < used; ++i) high = fmax(high, part_1_of(row + i * apart + D));
+    for (int i = 0; i < used; ++i) {
+      const float by = exp2(part_1_of(row + i * apart + D) - high);
+      total = fma(part_1_of(row + i * apart + D + 1), by, total);
+      out = fma(part_1_of(row + i * apart + d), by, out);
+    }
+    ST(o, ((b * T_LEN + t) * kv_heads + h) * GROUP * D + g * D + d, t >= seen.fits || total == 0.0f ? NAN : out / total);
+  }
+#endif
+}
+
+__kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention_join(__global const float *restrict part,
+                                                                                    __global const uint *position, __global T *restrict o,
+                                                                                    uint position_off, uint position_step, int room, uint splits) {
+  const ulong kv_heads = get_num_groups(1), h = get_group_id(1), b = get_group_id(2), apart = get_num_groups(2) * kv_heads * ALL_ROWS * PART;
+  const int r0 = get_group_id(0) * ROWS, rows = min(ROWS, ALL_ROWS - r0);
+  const seen_t seen = seen_of(position + position_off, position_step, b, room);
+  for (int e = get_local_id(0); e < rows * D; e += WG) {
+    const int r = r0 + e / D, d = e % D, t = r / GROUP, g = r % GROUP;
+    __global const float *row = part + ((b * kv_heads + h) * ALL_ROWS + r) * PART;
+    float high = NONE, out = 0.0f, total = 0.0f;
+    for (uint i = 0; i < splits; ++i) high = fmax(high, row[i * apart + D]);
+    for (uint i = 0; i < splits; ++i) {
+      const float by = exp2(row[i * apart + D] - high);
+      total = fma(row[i * apart + D + 1], by, total);
+      out = fma(row[i * apart + d], by, out);
+    }
+    ST(o, ((b * T_LEN + t) * kv_heads + h) * GROUP * D + g * D + d, t >= seen.fits || total == 0.0f ? NAN : out / total);
+  }
+}

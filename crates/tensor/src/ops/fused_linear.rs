@@ -1,0 +1,241 @@
+//! A linear map with what stands around it in a decoder's block, in one launch where there are few rows: the norm before it, its bias, the
+//! activation behind it, plain or gated, and the residual stream that the result is added to. A step of decoding is bound by launches and by
+//! reading weights; each of these is one launch less. Of more rows it is the ops that it stands for, one after the other.
+
+use super::feed_forward::{linear_add, linear_residual};
+use super::gated::{Gate, gated};
+use super::layer_norm::{self, layer_norm};
+use super::matmul::{Linear, Matrix, Norm, Problem, few_rows, linear};
+use super::prelude::*;
+use super::rms_norm::{RmsNorm, rms_norm};
+use super::tape::gradients_of;
+
+/// The norm of the last axis before a map.
+#[derive(Clone, Copy)]
+pub struct Before<'a> {
+    /// (K).
+    pub gamma: &'a Tensor,
+    /// (K): layer norm; without it root mean square norm.
+    pub beta: Option<&'a Tensor>,
+    /// Whether the factor is 1 + gamma.
+    pub unit_offset: bool,
+    /// Added to the variance, or the mean of squares.
+    pub eps: f32,
+}
+
+/// What stands around a linear map.
+#[derive(Clone, Copy, Default)]
+pub struct Around<'a> {
+    /// Of x.
+    pub norm: Option<Before<'a>>,
+    /// (N), or (2N) with a gate.
+    pub bias: Option<&'a Tensor>,
+    /// Of the map's result; with `true` its second half are values that the activation of the first is multiplied by.
+    pub activation: Option<(Gate, bool)>,
+    /// Added last; of the result's shape.
+    pub residual: Option<&'a Tensor>,
+}
+
+/// x `(.., K)`, w `(K, N)`, or `(K, 2N)` with a gate → `act(norm(x) w + bias) + residual` `(.., N)`.
+///
+/// # Errors
+/// `Shape` when K, N or the axes before the last differ; `DType` when they are not floats of one type.
+pub fn fused_linear(x: &Tensor, w: &Tensor, around: Around<'_>) -> Result<Tensor> {
+    let Around { norm, bias, activation, residual } = around;
+    let op = FusedLinear {
+        norm: norm.map(|n| Kind { center: n.beta.is_some(), unit_offset: n.unit_offset, eps: n.eps }),
+        bias: bias.is_some(),
+        activation,
+        residual: residual.is_some(),
+    };
+    let (gamma, beta) = norm.map_or((x, x), |n| (n.gamma, n.beta.unwrap_or(x)));
+    op.apply([x, w, gamma, beta, bias.unwrap_or(x), residual.unwrap_or(x)])
+}
+
+/// The norm without its tensors.
+#[derive(Clone, Copy)]
+struct Kind {
+    /// Layer norm.
+    center: bool,
+    unit_offset: bool,
+    eps: f32,
+}
+
+/// See [`fused_linear()`]. Its inputs are x, w, gamma, beta, bias and residual; what it does not use is any tensor.
+#[derive(Clone)]
+pub struct FusedLinear {
+    norm: Option<Kind>,
+    bias: bool,
+    activation: Option<(Gate, bool)>,
+    residual: bool,
+}
+
+impl FusedLinear {
+    /// With all inputs in use and SiLU's gate.
+    #[cfg(test)]
+    pub(super) fn gated_after_layer_norm(eps: f32) -> Self {
+        let norm = Some(Kind { center: true, unit_offset: false, eps });
+        Self { norm, bias: true, activation: Some((Gate::Silu, true)), residual: true }
+    }
+
+    fn parts(&self) -> usize {
+        if matches!(self.activation, Some((_, true))) { 2 } else { 1 }
+    }
+
+    /// Checks the inputs; the result's shape.
+    fn check(&self, [x, w, gamma, beta, bias, residual]: [&Tensor; 6]) -> Result<Vec<usize>> {
+        let op = Self::NAME;
+        check::same_float(op, &[("x", x), ("w", w)])?;
+        let [k, columns] = w.dims2().map_err(|e| e.context("fused_linear: w"))?;
+        if x.shape().rank() == 0 || x.shape().last() != k || !columns.is_multiple_of(self.parts()) {
+            return Err(Error::shape(format!(
+                "{op}: x {} and w {}, expected x (.., {k}){}",
+                x.shape(),
+                w.shape(),
+                if self.parts() == 2 { " and an even number of columns, gates before values" } else { "" }
+            )));
+        }
+        let mut dims = x.dims().to_vec();
+        if let Some(last) = dims.last_mut() {
+            *last = columns / self.parts();
+        }
+        let wanted = |name: &str, t: &Tensor, expected: &[usize]| match t.dims() == expected {
+            true => check::same_float(op, &[("x", x), (name, t)]),
+            false => Err(Error::shape(format!(
+                "{op}: {name} has shape {}, expected {}, with x {} and w {}",
+                t.shape(),
+                Shape::from(expected),
+                x.shape(),
+                w.shape()
+            ))),
+        };
+        if let Some(norm) = self.norm {
+            wanted("gamma", gamma, &[k])?;
+            if norm.center {
+                wanted("beta", beta, &[k])?;
+            }
+        }
+        if self.bias {
+            wanted("bias", bias, &[columns])?;
+        }
+        if self.residual {
+            wanted("residual", residual, &dims)?;
+        }
+        Ok(dims)
+    }
+
+    /// By the ops that it stands for.
+    fn composed(&self, [x, w, gamma, beta, bias, residual]: [&Tensor; 6]) -> Result<Tensor> {
+        let h = match self.norm {
+            None => x.clone(),
+            Some(norm) => {
+                let gamma = if norm.unit_offset { gamma.add_scalar(1.0)? } else { gamma.clone() };
+                match norm.center {
+                    true => layer_norm(x, &gamma, beta, norm.eps)?,
+                    false => rms_norm(x, &gamma, norm.eps)?,
+                }
+            }
+        };
+        if self.activation.is_none() && self.residual {
+            return if self.bias { linear_add(residual, &h, w, bias) } else { linear_residual(residual, &h, w) };
+        }
+        let h = linear(&h, w, self.bias.then_some(bias))?;
+        let h = match self.activation {
+            None => h,
+            Some((gate, true)) => gated(&h, gate)?,
+            Some((Gate::Silu, false)) => h.silu()?,
+            Some((Gate::GeluTanh, false)) => h.gelu_tanh()?,
+            Some((Gate::Gelu, false)) => h.gelu()?,
+            Some((Gate::Relu, false)) => h.relu()?,
+        };
+        if self.residual { residual.add(&h) } else { Ok(h) }
+    }
+}
+
+impl Op<6> for FusedLinear {
+    const NAME: &'static str = "fused_linear";
+    type Saved = ();
+    fn forward(&self, inputs: [&Tensor; 6]) -> Result<(Tensor, ())> {
+        let dims = self.check(inputs)?;
+        let [x, w, gamma, beta, bias, residual] = inputs;
+        let y = Tensor::empty(x.device(), dims, x.dtype())?;
+        let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of(Self::NAME, "w", w)?, &[])?;
+        let fused = few_rows::Fused {
+            norm: self.norm.map(|n| Norm { gamma, beta: n.center.then_some(beta), unit_offset: n.unit_offset, eps: n.eps }),
+            bias: self.bias.then_some(bias),
+            activation: self.activation,
+            residual: self.residual.then_some(residual),
+            ..few_rows::Fused::NONE
+        };
+        match few_rows::run(&y, &problem, &fused)? {
+            true => Ok((y, ())),
+            false => Ok((self.composed(inputs)?, ())),
+        }
+    }
+    fn backward(&self, inputs: [&Tensor; 6], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 6]> {
+        gradients_of(inputs, dy, |inputs| self.composed(inputs))
+    }
+    fn reference(&self, [x, w, gamma, beta, bias, residual]: [&Array; 6]) -> Array {
+        let h = match self.norm {
+            None => x.clone(),
+            Some(norm) => {
+                let gamma = if norm.unit_offset { gamma.map(|v| v + 1.0) } else { gamma.clone() };
+                match norm.center {
+                    true => layer_norm::reference(norm.eps, [x, &gamma, beta]),
+                    false => RmsNorm { eps: norm.eps }.reference([x, &gamma]),
+                }
+            }
+        };
+        let none = Array::zeros([w.shape.last()]);
+        let h = Linear.reference([&h, w, if self.bias { bias } else { &none }]);
+        let h = match self.activation {
+            None => h,
+            Some((gate, false)) => h.map(|v| gate.in_f64(v)),
+            Some((gate, true)) => {
+                let n = h.shape.last() / 2;
+                let mut dims = h.shape.dims().to_vec();
+                if let Some(last) = dims.last_mut() {
+                    *last = n;
+                }
+                let rows = h.rows().flat_map(|row| (0..n).map(|i| gate.in_f64(row[i]) * row[n + i]).collect::<Vec<_>>());
+                Array::new(dims, rows.collect())
+            }
+        };
+        if self.residual { residual.zip(&h, &residual.shape, |a, b| a + b) } else { h }
+    }
+    fn samples() -> Vec<Sample<Self, 6>> {
+        let rms = Some(Kind { center: false, unit_offset: false, eps: 1e-6 });
+        let offset = Some(Kind { center: false, unit_offset: true, eps: 1e-6 });
+        let layer = Some(Kind { center: true, unit_offset: false, eps: 1e-5 });
+        let plain = Self { norm: None, bias: false, activation: None, residual: false };
+        let sample = |op: Self, x: &[usize], n: usize| {
+            let (k, mut y) = (x[x.len() - 1], x.to_vec());
+            y[x.len() - 1] = n;
+            let columns = n * op.parts();
+            let inputs = [x, &[k, columns][..], &[k], &[k], &[columns], &y].map(Input::normal);
+            Sample::new(op, inputs).sums(16 + k)
+        };
+        let qkv = Self { norm: layer, bias: true, ..plain.clone() };
+        let up = Self { norm: rms, activation: Some((Gate::Silu, true)), ..plain.clone() };
+        let act = |gate, gated| Some((gate, gated));
+        let mut far = sample(Self { residual: true, ..qkv.clone() }, &[2, 12], 5);
+        far.inputs[0] = Input::uniform(&[2, 12], -1e4, 1e4);
+        vec![
+            sample(Self { residual: true, ..qkv.clone() }, &[2, 37], 70),
+            sample(up.clone(), &[1, 3, 40], 24),
+            sample(Self { norm: layer, bias: true, activation: act(Gate::GeluTanh, false), residual: false }, &[1, 64], 40),
+            sample(Self { norm: offset, bias: true, activation: act(Gate::GeluTanh, true), residual: true }, &[2, 20], 9).light(),
+            sample(Self { activation: act(Gate::Gelu, false), ..plain.clone() }, &[1, 33], 300).light(),
+            sample(Self { activation: act(Gate::Relu, true), bias: true, ..plain.clone() }, &[8, 16], 33).light(),
+            sample(Self { activation: act(Gate::Gelu, true), norm: rms, ..plain.clone() }, &[5, 18], 12).light(),
+            sample(Self { activation: act(Gate::Silu, false), residual: true, ..plain.clone() }, &[7], 10).light(),
+            sample(Self { residual: true, bias: true, ..plain.clone() }, &[1, 1100], 6).light(),
+            sample(Self { norm: rms, ..plain.clone() }, &[3, 5000], 4).named("more than a group's local memory").light(),
+            sample(up, &[3, 5, 16], 12).named("many rows").light(),
+            sample(Self { residual: true, ..qkv }, &[20, 16], 12).named("many rows").light(),
+            far.extreme().light(),
+            sample(plain.clone(), &[1, 1], 1).light(),
+            sample(Self { bias: true, ..plain }, &[0, 4], 3).light(),
+        ]
+    }
+}

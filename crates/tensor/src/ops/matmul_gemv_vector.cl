@@ -1,0 +1,182 @@
+/* Product of few rows for CPUs, where B is read once and everything else is in cache: see matmul_gemv_ends.cl for what it computes.
+ *
+ * One work-item is a work-group and owns `per` columns of C, in whole LINES. It keeps A in f32 in local memory, normalised where that
+ * is asked for, and walks its columns LINES at a time: with B_ALONG_K four lines of B or fewer side by side, each along k; else vectors of
+ * neighbouring columns in registers, k after k. The order of a sum depends on neither the number of groups nor that of cores.
+ *
+ * a         T; element (i, k) at a_off + i*a_rs + k*a_cs
+ * b         T; element (k, j) at b_off + k*b_rs + j*b_cs, b_rs or b_cs 1 as B_ALONG_K says
+ * bias      T (N), or (2N) with GATED; read when flags has BIAS
+ * c         T (M, N), dense
+ * gamma, beta  T (K), with NORM, and eps
+ * residual  T (M, N), with RESIDUAL
+ * x         local, M * K floats
+ * Groups    ceil(n / per), local size 1.
+ *
+ * Ceiling: B read once, the memory's bandwidth.
+ */
+#if B_ALONG_K
+/* Lines side by side, and vectors of each that are on their way: enough sums that additions overlap. */
+#define SIDE (M == 1 ? 4 : M == 2 ? 2 : 1)
+#define STEPS (M == 1 ? 2 : M <= 4 ? 2 : 1)
+#define LINES 16
+#else
+/* Accumulators and operands fill the registers: 32 of AVX-512, 16 of others. */
+#define NV (VW == 16 ? (24 / M < 12 ? 24 / M : 12) : (12 / M < 6 ? (12 / M > 0 ? 12 / M : 1) : 6))
+#define LINES (NV * VW)
+#endif
+#define SUMS (M * LINES)
+
+/* A's rows as floats, and where asked their norm. */
+static inline void stage(__local float *x, __global const T *a, int k, long a_rs, long a_cs NORM_ARGS) {
+  for (int i = 0; i < M; ++i) {
+    __local float *row = x + (size_t)i * k;
+    __global const T *from = a + i * a_rs;
+    int j = 0;
+    if (a_cs == 1) {
+      for (; j + VW <= k; j += VW) STV_F32(row + j, LDV(from, j));
+    }
+    for (; j < k; ++j) row[j] = LD(from, j * a_cs);
+#if NORM
+    FV sums = (FV)(0.0f);
+    float mean = 0.0f, sum = 0.0f;
+#if NORM == 2
+    for (j = 0; j + VW <= k; j += VW) sums += LDV_F32(row + j);
+    for (; j < k; ++j) sum += row[j];
+    mean = mean_of(sum + sum_lanes(sums), (float)k);
+    sums = (FV)(0.0f), sum = 0.0f;
+#endif
+    for (j = 0; j + VW <= k; j += VW) {
+      const FV d = LDV_F32(row + j) - mean;
+      sums = fma(d, d, sums);
+    }
+    for (; j < k; ++j) sum = fma(row[j] - mean, row[j] - mean, sum);
+    const float by = 1.0f / sqrt((sum + sum_lanes(sums)) / (float)k + eps);
+    for (j = 0; j + VW <= k; j += VW)
+      STV_F32(row + j, fma((LDV_F32(row + j) - mean) * by, LDV(gamma, j) + (float)UNIT, SHIFT(j)));
+    for (; j < k; ++j) row[j] = fma((row[j] - mean) * by, LD(gamma, j) + (float)UNIT, SHIFT_1(j));
+#endif
+  }
+}
+
+#if B_ALONG_K
+/* sums[i*LINES + j] of `side` lines from b on. */
+__attribute__((always_inline)) static inline void sum_side(float *sums, __local const float *x, __global const T *b, int k, long b_cs,
+                                                           const int side) {
+  FV acc[M][SIDE][STEPS];
+  UNROLL for (int i = 0; i < M; ++i) {
+    UNROLL for (int j = 0; j < side; ++j) UNROLL for (int u = 0; u < STEPS; ++u) acc[i][j][u] = (FV)(0.0f);
+  }
+  int at = 0;
+#define STEP_OF_SUM(u)                                                                                          \
+  UNROLL for (int j = 0; j < side; ++j) {                                                                       \
+    const FV w = LDV(b + j * b_cs, at + (u) * VW);                                                              \
+    UNROLL for (int i = 0; i < M; ++i) acc[i][j][u] = fma(LDV_F32(x + (size_t)i * k + at + (u) * VW), w, acc[i][j][u]); \
+  }
+  for (; at + STEPS * VW <= k; at += STEPS * VW) {
+    UNROLL for (int u = 0; u < STEPS; ++u) STEP_OF_SUM(u)
+  }
+  for (; at + VW <= k; at += VW) STEP_OF_SUM(0)
+  UNROLL for (int i = 0; i < M; ++i) {
+    UNROLL for (int j = 0; j < side; ++j) {
+      FV all = acc[i][j][0];
+      UNROLL for (int u = 1; u < STEPS; ++u) all += acc[i][j][u];
+      float sum = sum_lanes(all);
+      for (int l = at; l < k; ++l) sum = fma(x[(size_t)i * k + l], LD(b + j * b_cs, l), sum);
+      sums[i * LINES + j] = sum;
+    }
+  }
+}
+
+static inline void sum_lines(float *sums, __local const float *x, __global const T *b, int lines, int k, long b_rs, long b_cs) {
+  int j = 0;
+  for (; j + SIDE <= lines; j += SIDE) sum_side(sums + j, x, b + j * b_cs, k, b_cs, SIDE);
+  for (; j < lines; ++j) sum_side(sums + j, x, b + j * b_cs, k, b_cs, 1);
+}
+#else
+/* sums[i*LINES + j] of `vectors` vectors of columns from b on. */
+__attribute__((always_inline)) static inline void sum_vectors(float *sums, __local const float *x, __global const T *b, int k, long b_rs,
+                                                              const int vectors) {
+  FV acc[M][NV];
+  UNROLL for (int i = 0; i < M; ++i) {
+    UNROLL for (int j = 0; j < vectors; ++j) acc[i][j] = (FV)(0.0f);
+  }
+  for (int l = 0; l < k; ++l, b += b_rs) {
+    FV w[NV];
+    UNROLL for (int j = 0; j < vectors; ++j) w[j] = LDV(b, j * VW);
+    UNROLL for (int i = 0; i < M; ++i) {
+      const FV by = (FV)(x[(size_t)i * k + l]);
+      UNROLL for (int j = 0; j < vectors; ++j) acc[i][j] = fma(by, w[j], acc[i][j]);
+    }
+  }
+  UNROLL for (int i = 0; i < M; ++i) {
+    UNROLL for (int j = 0; j < vectors; ++j) STV_F32(sums + i * LINES + j * VW, acc[i][j]);
+  }
+}
+
+static inline void sum_lines(float *sums, __local const float *x, __global const T *b, int lines, int k, long b_rs, long b_cs) {
+  if (lines == LINES) {
+    sum_vectors(sums, x, b, k, b_rs, NV);
+    return;
+  }
+  int j = 0;
+  for (; j + VW <= lines; j += VW) sum_vectors(sums + j, x, b + j, k, b_rs, 1);
+  for (; j < lines; ++j) {
+    for (int i = 0; i < M; ++i) {
+      float sum = 0.0f;
+      for (int l = 0; l < k; ++l) sum = fma(x[(size_t)i * k + l], LD(b, l * b_rs + j), sum);
+      sums[i * LINES + j] = sum;
+    }
+  }
+}
+#endif
+
+__kernel void matmul_gemv(__global const T *restrict a, __global const T *restrict b, __global const T *restrict bias,
+                          __global T *restrict c, __local float *restrict x, long a_off, long b_off, int n, int k, long a_rs, long a_cs,
+                          long b_rs, long b_cs, int per, float alpha, int flags NORM_ARGS RESIDUAL_ARG) {
+  const int first = get_group_id(0) * per, end = min(n, first + per);
+  b += b_off;
+#if NORM == 2
+  stage(x, a + a_off, k, a_rs, a_cs, gamma, beta, eps);
+#elif NORM == 1
+  stage(x, a + a_off, k, a_rs, a_cs, gamma, eps);
+#else
+  stage(x, a + a_off, k, a_rs, a_cs);
+#endif
+  for (int n0 = first; n0 < end; n0 += LINES) {
+    const int lines = min(LINES, end - n0);
+    float sums[SUMS];
+    if (lines < LINES) {
+      for (int i = 0; i < SUMS; ++i) sums[i] = 0.0f;
+    }
+    sum_lines(sums, x, b + n0 * b_cs, lines, k, b_rs, b_cs);
+#if GATED
+    float values[SUMS];
+    if (lines < LINES) {
+      for (int i = 0; i < SUMS; ++i) values[i] = 0.0f;
+    }
+    sum_lines(values, x, b + (n + n0) * b_cs, lines, k, b_rs, b_cs);
+#endif
+    for (int i = 0; i < M; ++i) {
+      for (int j = 0; j < lines; j += VW) {
+        const ulong at = (ulong)i * n + n0 + j, lanes = min(VW, lines - j);
+        const int whole = lanes == VW;
+#define GET(p, i) (whole ? LDV(p, i) : load_part((p) + (i), lanes))
+        FV v = alpha * LDV_F32(sums + i * LINES + j);
+        if (flags & BIAS) v += GET(bias, n0 + j);
+        v = activated(v);
+#if GATED
+        FV u = alpha * LDV_F32(values + i * LINES + j);
+        if (flags & BIAS) u += GET(bias, n + n0 + j);
+        v *= u;
+#endif
+        if (flags & ADD_C) v += GET(c, at);
+#if RESIDUAL
+        v += GET(residual, at);
+#endif
+        if (whole) STV(c, at, v);
+        else store_part(c + at, v, lanes);
+      }
+    }
+  }
+}
