@@ -63,7 +63,7 @@ const GROUP_MAX: &str = "static inline float group_max(";
 const COLUMN_SUM: &str = "static inline FV column_sum(";
 
 #[rustfmt::skip]
-const MUTANTS: [Mutant; 45] = [
+const MUTANTS: [Mutant; 53] = [
     m(DroppedBarrier, "softmax::Softmax", GROUP_SUM, BARRIER, ""),
     m(DroppedBarrier, "softmax::Softmax", GROUP_SUM, "s[l] = v;\n  barrier(CLK_LOCAL_MEM_FENCE);", "s[l] = v;"),
     m(DroppedBarrier, "softmax::LogSoftmax", GROUP_SUM, "s[l] += s[l + h];\n    barrier(CLK_LOCAL_MEM_FENCE);", "s[l] += s[l + h];"),
@@ -109,6 +109,14 @@ const MUTANTS: [Mutant; 45] = [
     m(OffByOne, "decode_attention::DecodeAttention", "void decode_attention(", "s0 + i < seen.p ?", "s0 + i <= seen.p ?"),
     m(Unwritten, "topk::TopK", "__kernel void topk(", "if (l == 0) found = 0;", ""),
     m(Unwritten, "layer_norm::LayerNorm", "__kernel void norm_bwd(", "sg[k] = 0.0f;", ""),
+    m(DroppedBarrier, "route::Route", "static inline void exponentials(", "top = fmax(top, p[e]);\n  barrier(CLK_LOCAL_MEM_FENCE);", "top = fmax(top, p[e]);"),
+    m(OffByOne, "balance_loss::BalanceLoss", "__kernel void balance_count(", "if (row < end)", "if (row <= end)"),
+    m(DroppedBarrier, "experts::Experts", "static inline void place_block(", "chunk[l] = bin;\n    barrier(CLK_LOCAL_MEM_FENCE);", "chunk[l] = bin;"),
+    m(Race, "experts::Experts", "static inline void count_block(", "atomic_inc(bins + bin_of(ids[p]))", "bins[bin_of(ids[p])]++"),
+    m(SwappedIndex, "experts::Experts", "__kernel void combine(", "places[token * K + k]", "places[k * K + token]"),
+    m(DroppedBarrier, "experts::Experts", "#define MULTIPLY", BARRIER, ""),
+    m(OffByOne, "experts::Experts", "__kernel void grouped_rows(", "(int)offsets[expert + 1]", "(int)offsets[expert + 1] + 1"),
+    m(MissingGuard, "experts::Experts", "static inline void keep_tile(", "row < m_end ? min(n - column, 4) : 0", "min(n - column, 4)"),
 ];
 
 /// Defects in what the simulated GPU does not choose by itself.
