@@ -45,6 +45,7 @@ bench: build
 	$(NETCL) bench attention --peer $(PEER)
 	$(NETCL) bench ops --peer $(PEER)
 	$(NETCL) bench train --peer $(PEER)
+	$(NETCL) bench generate --peer $(PEER)
 
 sanitize:
 	tools/sanitize.sh

@@ -72,6 +72,28 @@ fn same_bits(device: &Device, edit: impl Fn(&mut TrainConfig)) {
     }
 }
 
+/// A sample has a captured step and a cache of its own. Steps of training before and behind it stay replayed, with the bits of a run without
+/// samples, and what it used is free again.
+#[test]
+fn samples_between_replayed_steps_change_nothing() {
+    let device = test_device().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let run = |every: u64, name: &str| {
+        let config = TrainConfig { sample_every: every, ..config(dir.path(), GraphMode::On) };
+        let before = device.memory().live;
+        Trainer::create(&device, config, &dir.path().join(name)).unwrap().run(&mut Silent).unwrap();
+        (results(&dir.path().join(name)), device.memory().live - before)
+    };
+    let (without, _) = run(0, "without");
+    for name in ["with", "again"] {
+        let (with, left) = run(2, name);
+        assert!(with == without, "weights, moments or losses differ");
+        assert_eq!(left, 0);
+        let metrics = std::fs::read_to_string(dir.path().join(name).join("metrics.jsonl")).unwrap();
+        assert!(metrics.contains("\"sample\":\""), "{metrics}");
+    }
+}
+
 /// Asks at each checkpoint which step the metrics end with.
 struct AtCheckpoints(std::path::PathBuf, usize);
 

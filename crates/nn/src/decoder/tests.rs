@@ -12,6 +12,33 @@ fn small(bias: bool) -> DecoderConfig {
     .with_biases(bias)
 }
 
+/// From 256 tokens on a text has a larger cache, which holds what the one before did; the step is captured again for it.
+#[test]
+fn a_cache_grows_with_its_text() {
+    let device = test_device().unwrap();
+    for (family, kv_heads) in [("gpt2", None), ("llama", Some(1))] {
+        let sizes =
+            Sizes { layers: 2, heads: 2, kv_heads, width: 16, context: 600, vocab: 11, ..Sizes::default() };
+        let decoder =
+            Decoder::new(&device, DecoderConfig::of(family, &sizes).unwrap(), DType::F32, 3).unwrap();
+        for p in decoder.params().list() {
+            p.set_f32(&p.to_vec().unwrap().iter().map(|v| 5.0 * v).collect::<Vec<_>>()).unwrap();
+        }
+        let ids: Vec<u32> = (0..300u32).map(|i| i * i % 11).collect();
+        let all = Tensor::from_u32(&device, [1, ids.len()], &ids).unwrap();
+        let expected = no_grad(|| decoder.forward(&all, Mode::eval())).unwrap().to_vec().unwrap();
+        let mut text = decoder.continuation().unwrap();
+        for end in 250..=ids.len() {
+            let logits = text.logits_after(&ids[..end]).unwrap();
+            for (got, expected) in logits.iter().zip(&expected[(end - 1) * 11..]) {
+                let near = (got - expected).abs() <= 2e-5 * expected.abs().max(1.0);
+                assert!(near, "{family}, after {end}: {got}, expected {expected}");
+            }
+        }
+        assert!(text.launches().is_some(), "{family}: not captured");
+    }
+}
+
 #[test]
 fn gpt2_has_the_published_number_of_parameters() {
     let gpt2 = DecoderConfig::of(
