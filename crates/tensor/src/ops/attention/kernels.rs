@@ -205,9 +205,13 @@ fn vector_sizes(device: &Device, kernel: &'static Kernel) -> (usize, usize, usiz
 pub(super) fn forward(p: &Problem, [q, k, v]: [View<'_>; 3], o: &Tensor, lse: &Tensor) -> Result<()> {
     let device = o.device();
     let tile = p.forward_tile(device);
+    // What is only slower is no reason against the one that is being tried.
+    let pays = |yes: bool, kernel| yes || Tuning::tries(device, &FORWARD, kernel);
     let kernel = FORWARD.choose_where(device, 0, |kernel| match kernel.name {
         name if name == sm90::WGMMA.name => sm90::fits_forward(p, &[q, k, v], o) && proof::forward(device),
-        name if name == split::SPLIT.name => split::fits_forward(p, o) && proof::split_forward(device),
+        name if name == split::SPLIT.name => {
+            split::fits_forward(p, o) && pays(split::pays(p), &split::SPLIT) && proof::split_forward(device)
+        }
         name => name == VECTOR.name || tile.is_some(),
     })?;
     if [sm90::WGMMA.name, split::SPLIT.name].contains(&kernel.name) {
@@ -261,13 +265,18 @@ pub(super) struct Known<'a> {
 pub(super) fn backward(p: &Problem, known: &Known<'_>, grads: [View<'_>; 3]) -> Result<()> {
     let device = known.o.device();
     let tile = p.backward_tile(device);
+    let pays = |yes: bool, kernel| yes || Tuning::tries(device, &BACKWARD, kernel);
     let kernel = BACKWARD.choose_where(device, 0, |kernel| match kernel.name {
         name if name == sm90::ORDERED_BWD.name => {
-            sm90::fits_ordered(p, known, &grads) && proof::ordered_backward(device)
+            sm90::fits_ordered(p, known, &grads)
+                && pays(sm90::ordered_pays(p), &sm90::ORDERED_BWD)
+                && proof::ordered_backward(device)
         }
         name if name == sm90::WGMMA_BWD.name => sm90::fits_backward(p, known, &grads) && proof::backward(device),
         name if name == split::SPLIT_BWD.name => {
-            split::fits_backward(p, known, &grads) && proof::split_backward(device)
+            split::fits_backward(p, known, &grads)
+                && pays(split::pays(p), &split::SPLIT_BWD)
+                && proof::split_backward(device)
         }
         name => name == VECTOR_BWD.name || tile.is_some(),
     })?;

@@ -86,9 +86,14 @@ pub(super) fn fits_backward(p: &Problem, known: &Known<'_>, [dq, dk, dv]: &[View
 pub(super) fn fits_ordered(p: &Problem, known: &Known<'_>, grads: &[View<'_>; 3]) -> bool {
     let bytes = 4 * p.query_blocks() * 64 * WIDE;
     let room = bytes as u64 <= known.o.device().capabilities().global_mem / 16;
+    !p.small() && room && fits_backward(p, known, grads)
+}
+
+/// Whether [`ORDERED_BWD`] is the faster of the two.
+pub(super) fn ordered_pays(p: &Problem) -> bool {
     // Measured: two passes take 1.21 of its time at D 128, T 4096, but 0.94 and 0.97 at D 80 and 96, T 1024, whose products over D are
     // shorter, while key blocks wait for each other all the same. Longer sequences of those were not tried.
-    p.size > 96 && room && fits_backward(p, known, grads)
+    p.size > 96
 }
 
 /// Columns that heads of more than 64 are padded to.

@@ -33,10 +33,15 @@ const L2_SHARE: usize = 24 << 20;
 /// Operations of a product below which its further launches cost more than it gains.
 const LEAST: u64 = 500_000_000;
 
-/// Whether the kernels take this problem, and it is large enough.
+/// Whether the kernels take this problem.
 pub(super) fn fits_forward(p: &Problem, o: &Tensor) -> bool {
     let takes = p.dtype == DType::F32 && p.size <= BLOCK && p.size.is_multiple_of(2) && blocks_fit(p);
-    takes && o.layout().offset.is_multiple_of(2) && p.product_flops() >= LEAST
+    takes && o.layout().offset.is_multiple_of(2)
+}
+
+/// Whether a problem is large enough for them to be faster than what comes after.
+pub(super) fn pays(p: &Problem) -> bool {
+    p.product_flops() >= LEAST
 }
 
 /// The same for the gradients, which are stored in pairs.
