@@ -1,6 +1,7 @@
 //! `netcl bench generate`: tokens made one after the other, from a prompt on, with all that `netcl generate` does but print them.
 
 use super::measure::median;
+use super::profile::{file_of, profile};
 use super::train::vocabulary;
 use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
@@ -13,6 +14,7 @@ use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
 use netcl::prelude::*;
 use serde_json::json;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Flags of `bench generate`.
@@ -37,6 +39,10 @@ pub struct Args {
     /// New tokens of a timed text
     #[arg(long, default_value_t = 128)]
     tokens: usize,
+    /// Then time each kernel of some further texts, print where the time goes, and write a trace that ui.perfetto.dev opens to
+    /// FILE, or trace.json; with several models, their names are added
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "trace.json")]
+    profile: Option<PathBuf>,
 }
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
@@ -55,7 +61,8 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             ..config
         };
         let model = config.decoder(args.vocab.unwrap_or_else(|| vocabulary(&config)))?;
-        case(bench, preset, &model, args)?;
+        let trace = args.profile.as_deref().map(|file| file_of(file, preset, presets.len() == 1));
+        case(bench, preset, &model, args, trace.as_deref())?;
     }
     Ok(())
 }
@@ -63,7 +70,13 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
 /// As transformers' model is asked for.
 const SAMPLING: Sampling = Sampling { temperature: 0.8, top_k: 200, top_p: 1.0, min_p: 0.0, seed: 0 };
 
-fn case(bench: &mut Bench, preset: &str, config: &DecoderConfig, args: &Args) -> Result<()> {
+fn case(
+    bench: &mut Bench,
+    preset: &str,
+    config: &DecoderConfig,
+    args: &Args,
+    trace: Option<&Path>,
+) -> Result<()> {
     let (prompt, tokens) = (args.prompt.max(1), args.tokens.max(1));
     if prompt + tokens > config.context {
         return Err(Error::shape(format!(
@@ -104,7 +117,8 @@ fn case(bench: &mut Bench, preset: &str, config: &DecoderConfig, args: &Args) ->
         line.median_ms * 1e3 / tokens as f64,
         gbps / read * 100.0
     ));
-    Ok(())
+    let about = json!({ "preset": preset, "replayed": launches.is_some() });
+    trace.map_or(Ok(()), |file| profile(bench, &about, tokens as u64, file, &mut || text().map(drop)))
 }
 
 /// Compares the logits behind every token of a text with those of all tokens at once, up to rounding; the launches of a token.

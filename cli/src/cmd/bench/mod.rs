@@ -8,6 +8,7 @@ mod line;
 mod measure;
 mod ops;
 mod peer;
+mod profile;
 mod train;
 
 use crate::context::Context;

@@ -1,11 +1,11 @@
 //! `netcl bench train`: whole training steps of GPTs: forward, backward, clipping and AdamW.
 
 use super::measure::median;
+use super::profile::{file_of, profile};
 use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
 use crate::named::named;
 use crate::out;
-use crate::profile::{self, Costs};
 use clap::builder::PossibleValuesParser;
 use netcl::device::human;
 use netcl::nn::config::{Dtype, GraphMode, Recompute, TrainConfig, models, padded_vocab};
@@ -13,12 +13,11 @@ use netcl::nn::decoder::{Decoder, DecoderConfig, FileFacts};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
 use netcl::nn::optim::{LossScale, Optimizer, ParamGroup, Rule};
-use netcl::nn::run::{HostSpan, trace_json, write_trace};
 use netcl::nn::train::{MemoryPlan, Stepper};
 use netcl::prelude::*;
 use serde_json::json;
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Flags of `bench train`.
@@ -168,9 +167,10 @@ fn case(
         human(bench.device.memory().peak as u64),
         human(bench.device.memory().live as u64)
     ));
-    args.profile
-        .as_deref()
-        .map_or(Ok(()), |file| profile(bench, &mut steps, preset, &file_of(file, preset, alone)))
+    args.profile.as_deref().map_or(Ok(()), |file| {
+        let about = json!({ "preset": preset, "replayed": steps.stepper.is_captured() });
+        profile(bench, &about, 1, &file_of(file, preset, alone), &mut || steps.run().map(drop))
+    })
 }
 
 /// Learning rate of the steps that are timed.
@@ -241,55 +241,6 @@ fn verdict(losses: &[f32], eager: Option<&[f32]>, vocab: usize, falls: bool) -> 
         Some(eager) if eager != losses => wrong(format!("without a graph they are {eager:?}")),
         _ => Ok(()),
     }
-}
-
-/// Steps whose kernels are timed.
-const PROFILED: u64 = 3;
-
-/// Where the trace of one of several models goes.
-fn file_of(file: &Path, preset: &str, alone: bool) -> PathBuf {
-    if alone {
-        return file.into();
-    }
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let extension = file.extension().map_or("json".into(), |e| e.to_string_lossy());
-    file.with_file_name(format!("{stem}-{preset}.{extension}"))
-}
-
-/// Device time of further steps by kernel, the most expensive first. Timing each launch takes time of its own, which is not in
-/// here.
-fn profile(bench: &mut Bench, steps: &mut Steps, preset: &str, file: &Path) -> Result<()> {
-    let device = bench.device.clone();
-    let ceilings = profile::ceilings(&device, bench.dtype)?;
-    let mut host = Vec::new();
-    device.start_timeline()?;
-    let ran = (1..=PROFILED).try_for_each(|step| {
-        let start = Instant::now();
-        let ran = steps.run().map(|_| ());
-        host.push(HostSpan { name: "enqueue", step, start, end: Instant::now() });
-        ran
-    });
-    let start = Instant::now();
-    let done = device.finish();
-    host.push(HostSpan { name: "wait", step: PROFILED, start, end: Instant::now() });
-    let timeline = device.stop_timeline()?;
-    ran.and(done)?;
-    let about = json!({
-        "device": device.capabilities().name,
-        "preset": preset,
-        "steps": [1, PROFILED],
-        "replayed": steps.stepper.is_captured(),
-    });
-    write_trace(file, &trace_json(&timeline, &host, &about))?;
-    let kernels = timeline.kernels();
-    let costs = Costs { kernels: &kernels, steps: PROFILED, ceilings };
-    bench.printer.profile(&costs)?;
-    out::note(&format!(
-        "trace: {} (ui.perfetto.dev opens it; clocks agree within {:.1} µs)",
-        file.display(),
-        timeline.clock_error_ns as f64 * 1e-3
-    ));
-    Ok(())
 }
 
 /// A model in training on random tokens.
