@@ -216,8 +216,6 @@ impl Op<2> for MatMul {
             // What tensor cores take: rows of whole 16 bytes, also where a batch becomes more rows.
             sample(&[24, 40], &[40, 16]),
             sample(&[3, 8, 16], &[16, 24]),
-            // What bf16x3 emulation takes: tiles with edges, and a sum longer than 256.
-            sample(&[66, 300], &[300, 70]).light(),
         ]
     }
 }

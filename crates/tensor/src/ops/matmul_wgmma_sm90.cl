@@ -34,11 +34,11 @@
  * part      float: SPLIT 1 (tiles, warpgroups that share one, BM * BN or half) in the order of the registers, SPLIT 2 and 3 (splits, M, N).
  * sums      float (splits, tile rows, N), with COLUMN_SUMS and B not along k: the sums of B's columns (the gradient of a bias beside
  *           that of its weight). Made by warps that had nothing to do. They are slower than the products, so each row of tiles,
- *           all of which read the same blocks, adds up its share of them; matmul_wgmma_columns adds those up, in their order.
+ *           all of which read the same blocks, adds up its share of them; matmul_wgmma_columns adds those up, in a fixed order.
  * turns     int, with SPLIT 1: one a tile and warpgroup that shares it, the blocks summed so far; 0 before and after.
  * m n k     sizes; rows of A and B start at multiples of 16 bytes. n is a multiple of 8 with SPLIT 2 and 3 and with STAGED.
  * Groups    as many as there are multiprocessors, or items of work if fewer, of 384 items. matmul_wgmma_sum: a work-item for four
- *           neighbours of C, groups of 256. matmul_wgmma_columns: one for a column, groups of 64.
+ *           neighbours of C, groups of 256. matmul_wgmma_columns: 8 for a column, groups of 32 columns.
  *
  * Defines: DTYPE 0 to 2; A_ALONG_K, B_ALONG_K: the axis of stride 1 is k; BN 64, 128, 192 or 256; MT blocks of 64 rows a
  * warpgroup; PP, STAGES, GROUP_M tile rows in a band, SPLIT 0 to 3, EVEN (0 or 1, with SPLIT 1; `splits` are then the most that

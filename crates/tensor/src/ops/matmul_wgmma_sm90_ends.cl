@@ -125,12 +125,22 @@ __kernel void matmul_wgmma_sum(__global const float *part, __global const T *bia
 #endif
 
 #if COLUMN_SUMS
-__attribute__((reqd_work_group_size(64, 1, 1)))
+/* Slices that the items of a group's column share. */
+#define SLICES 8
+
+__attribute__((reqd_work_group_size(32, SLICES, 1)))
 __kernel void matmul_wgmma_columns(__global const float *sums, __global T *out, const int n, const int parts) {
-  const int col = get_global_id(0);
-  if (col >= n) return;
+  __local float shares[SLICES][32];
+  const int col = get_global_id(0), lane = get_local_id(0), slice = get_local_id(1);
   float sum = 0.0f;
-  for (int s = 0; s < parts; s++) sum += sums[(size_t)s * n + col];
+  if (col < n) {
+#pragma unroll 8
+    for (int s = slice; s < parts; s += SLICES) sum += sums[(size_t)s * n + col];
+  }
+  shares[slice][lane] = sum;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (slice > 0 || col >= n) return;
+  for (int s = 1; s < SLICES; s++) sum += shares[s][lane];
   *(__global ushort *)(out + col) = (ushort)pack(sum, 0.0f);
 }
 #endif

@@ -306,29 +306,19 @@ norm_bwd(__global const T *restrict x, __global const T *restrict gamma, __globa
   }
 }
 
-/* The sum of 4 columns over all slices; item y of Y neighbours in dimension 1 adds every Y-th. */
-static inline float4 sum_parts(__local float4 *s, __global const float4 *p, ulong parts, bool there) {
-  const int across = get_local_size(0), at = get_local_id(1) * across + get_local_id(0);
-  float4 sum = (float4)(0.0f);
-  if (there) {
-#pragma unroll 4
-    for (ulong i = get_local_id(1); i < parts; i += get_local_size(1)) sum += p[i * (N / 4)];
-  }
-  barrier(CLK_LOCAL_MEM_FENCE);
-  s[at] = sum;
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (int h = get_local_size(1) / 2; h > 0; h >>= 1) {
-    if (get_local_id(1) < h) s[at] += s[at + h * across];
-    barrier(CLK_LOCAL_MEM_FENCE);
-  }
-  return s[at];
-}
 static inline void store_columns(__global T *p, float4 v) {
   ST(p, 0, v.x);
   ST(p, 1, v.y);
   ST(p, 2, v.z);
   ST(p, 3, v.w);
 }
+
+/* The sums of 4 columns: of dgamma, and behind them of dbeta. */
+#if CENTER
+typedef float8 COLUMNS;
+#else
+typedef float4 COLUMNS;
+#endif
 
 __kernel void norm_bwd_params(__global const float *restrict part_gamma,
 #if CENTER
@@ -338,16 +328,33 @@ __kernel void norm_bwd_params(__global const float *restrict part_gamma,
                               __global T *restrict dgamma,
 #endif
                               ulong parts, ulong n) {
-  __local float4 scratch[ADDERS];
-  const ulong i = get_global_id(0);
+  __local COLUMNS sums[ADDERS];
+  const ulong i = get_global_id(0), y = get_local_id(1);
+  const int across = get_local_size(0), at = y * across + get_local_id(0);
   const bool there = i < N / 4;
-  const float4 g = sum_parts(scratch, (__global const float4 *)part_gamma + i, parts, there);
+  COLUMNS sum = 0.0f;
+  if (there) {
+#pragma unroll 4
+    for (ulong p = y; p < parts; p += get_local_size(1)) {
+      const float4 g = ((__global const float4 *)part_gamma)[p * (N / 4) + i];
 #if CENTER
-  const float4 b = sum_parts(scratch, (__global const float4 *)part_beta + i, parts, there);
+      sum += (float8)(g, ((__global const float4 *)part_beta)[p * (N / 4) + i]);
+#else
+      sum += g;
 #endif
-  if (get_local_id(1) > 0 || !there) return;
-  store_columns(dgamma + i * 4, g);
+    }
+  }
+  sums[at] = sum;
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int h = get_local_size(1) / 2; h > 0; h >>= 1) {
+    if (y < h) sums[at] += sums[at + h * across];
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  if (y > 0 || !there) return;
 #if CENTER
-  store_columns(dbeta + i * 4, b);
+  store_columns(dgamma + i * 4, sums[at].lo);
+  store_columns(dbeta + i * 4, sums[at].hi);
+#else
+  store_columns(dgamma + i * 4, sums[at]);
 #endif
 }

@@ -3,7 +3,7 @@
 
 use super::case::{Case, Depth};
 use super::sample::Layouts;
-use super::survey::Owners;
+use super::survey::{Owners, launches, twin_of};
 use crate::ops::OpEntry;
 use crate::{DType, Device, Result};
 use netcl_kernel::generate::ELEMENTWISE;
@@ -44,6 +44,8 @@ pub struct Verdict {
 /// A self-test in progress. What it finds goes into the device's quarantine in memory; [`SelfTest::finish`] writes it.
 pub struct SelfTest {
     device: Device,
+    /// One like it that computes nothing.
+    twin: Device,
     reach: Reach,
     /// Which op tries what; without it each tries all that it uses.
     owners: Option<Arc<Owners>>,
@@ -66,7 +68,7 @@ impl SelfTest {
         let tuning = Tuning::of(device);
         tuning.quarantine().replace(Vec::new());
         tuning.refresh();
-        Self { device: device.clone(), reach, owners: None }
+        Self { device: device.clone(), twin: twin_of(device), reach, owners: None }
     }
 
     /// Tries what serves many ops with one of them.
@@ -163,10 +165,10 @@ impl SelfTest {
         verdict: &mut Verdict,
     ) -> Vec<Suspect> {
         let tuning = Tuning::of(&self.device);
-        let owned = |op: &str| self.owners.as_ref().is_none_or(|owners| owners.has_job(op, job.name));
-        if base.broken.is_none() && !owned(&verdict.op) {
-            return Vec::new();
-        }
+        let owned = |op: &str, variant: &str| {
+            let owners = self.owners.as_ref().filter(|_| base.broken.is_none());
+            owners.is_none_or(|owners| owners.has_variant(op, job.name, variant))
+        };
         let every = self.reach == Reach::Combinations || base.broken.is_some();
         let enough = |c: &Case| every || c.dtype == DType::F32 || c.layouts == Layouts::Contiguous;
         let asks = |i: &usize| seen[*i].variants.contains(job.name) && enough(&base.cases[*i]);
@@ -180,10 +182,14 @@ impl SelfTest {
             let done = |i: &usize| params.keys().any(|name| seen[*i].kernels.contains_key(name.as_str()));
             let wanted: Vec<usize> =
                 wanted.iter().copied().filter(|i| base.broken.is_some() || !done(i)).collect();
-            if wanted.is_empty() {
+            if wanted.is_empty() || !params.keys().all(|name| owned(&verdict.op, name)) {
                 continue;
             }
             let trial = job.with(&params);
+            let wanted = if base.broken.is_some() { wanted } else { self.reached(base, wanted, &trial, &params) };
+            if wanted.is_empty() {
+                continue;
+            }
             let (launched, outcome) = self.attempt(base, &wanted, &trial, Depth::Replayed, verdict);
             match outcome {
                 Ok(()) => passed = true,
@@ -197,6 +203,20 @@ impl SelfTest {
         }
         // Where all fail it is not this choice.
         if passed { failed } else { Vec::new() }
+    }
+
+    /// Those of the cases in which the variant `params` is launched when it is tried: a case may have a shape that it does not take.
+    fn reached(&self, base: &Base<'_>, wanted: Vec<usize>, trial: &Trials, params: &Params) -> Vec<usize> {
+        let tuning = Tuning::of(&self.twin);
+        trial.iter().for_each(|(name, bucket, params)| tuning.try_out(name, *bucket, Some(params.clone())));
+        let reaches = |i: &usize| {
+            // What does not even get to its launches there is left to the device.
+            let seen = launches(&self.twin, &base.cases[*i]);
+            seen.map_or(true, |seen| params.keys().any(|name| seen.kernels.contains_key(name.as_str())))
+        };
+        let wanted = wanted.into_iter().filter(reaches).collect();
+        trial.iter().for_each(|(name, bucket, _)| tuning.try_out(name, *bucket, None));
+        wanted
     }
 
     /// A kernel's tuned values, in the cases that launch a function of it that they were not yet tried in.

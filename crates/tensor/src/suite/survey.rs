@@ -1,11 +1,11 @@
 //! What the suite launches on a device, seen without it: on one like it that computes nothing.
 
-use super::case::Depth;
+use super::case::{Case, Depth};
 use crate::ops::OpEntry;
 use crate::{DType, Device, Result, Settings};
 use netcl_device::null::NullDriver;
 use netcl_kernel::tune::{Recording, Tuning};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What one case launches.
 pub(super) struct Seen {
@@ -22,6 +22,11 @@ pub(super) struct Seen {
 /// # Errors
 /// Of an op that does not even get to its launches.
 pub(super) fn survey(device: &Device, ops: &[OpEntry]) -> Result<Vec<Seen>> {
+    survey_on(&twin_of(device), ops)
+}
+
+/// A device with the same capabilities that computes nothing.
+pub(super) fn twin_of(device: &Device) -> Device {
     let settings = Settings {
         no_binary_cache: true,
         trust_kernels: true,
@@ -29,24 +34,68 @@ pub(super) fn survey(device: &Device, ops: &[OpEntry]) -> Result<Vec<Seen>> {
         disable: device.settings().disable.clone(),
         ..Settings::default()
     };
-    let twin = Device::from_driver(Box::new(NullDriver::new(device.capabilities().clone())), settings);
-    let tuning = Tuning::of(&twin);
+    Device::from_driver(Box::new(NullDriver::new(device.capabilities().clone())), settings)
+}
+
+fn survey_on(twin: &Device, ops: &[OpEntry]) -> Result<Vec<Seen>> {
     let mut out = Vec::new();
     for (op, entry) in ops.iter().enumerate() {
         for (case, run) in (entry.cases)(DType::F32)?.iter().enumerate() {
-            tuning.start_recording();
-            let ran = run.check(&twin, Depth::Launches);
-            out.push(Seen { op, case, recording: tuning.stop_recording() });
-            ran?;
+            out.push(Seen { op, case, recording: launches(twin, run)? });
         }
     }
     Ok(out)
 }
 
-/// Which op tries the candidates of what serves several: the first in the list that uses it, for that has most shapes of it.
+/// What a case launches on a device that computes nothing.
+pub(super) fn launches(twin: &Device, case: &Case) -> Result<Recording> {
+    let tuning = Tuning::of(twin);
+    tuning.start_recording();
+    let ran = case.check(twin, Depth::Launches);
+    let recording = tuning.stop_recording();
+    ran.map(|()| recording)
+}
+
+/// Which of `ops`, by its place, first launches each variant of the job called `name` when that is tried: in f32 or, for variants of
+/// 16-bit storage alone, in bf16.
+fn reach(twin: &Device, ops: &[OpEntry], name: &'static str, buckets: &[u64]) -> Result<BTreeMap<String, usize>> {
+    let tuning = Tuning::of(twin);
+    let mut out = BTreeMap::new();
+    for params in tuning.candidates(name) {
+        let Some(variant) = params.keys().next() else { continue };
+        buckets.iter().for_each(|bucket| tuning.try_out(name, *bucket, Some(params.clone())));
+        let found = first_with(twin, ops, name, variant);
+        buckets.iter().for_each(|bucket| tuning.try_out(name, *bucket, None));
+        if let Some(op) = found? {
+            out.insert(variant.clone(), op);
+        }
+    }
+    Ok(out)
+}
+
+fn first_with(twin: &Device, ops: &[OpEntry], job: &str, variant: &str) -> Result<Option<usize>> {
+    for dtype in [DType::F32, DType::Bf16] {
+        for (op, entry) in ops.iter().enumerate() {
+            for case in (entry.cases)(dtype)? {
+                let seen = launches(twin, &case)?;
+                if seen.kernels.contains_key(variant) {
+                    return Ok(Some(op));
+                }
+                // Cases of an op differ in their shapes, not in what they are made of.
+                if !seen.variants.contains(job) {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Which op tries the candidates of what serves several: of a kernel's values the first in the list that launches it, of a job's
+/// variants the first with a shape for each.
 #[derive(Debug, Default)]
 pub struct Owners {
-    jobs: BTreeMap<&'static str, &'static str>,
+    variants: BTreeMap<&'static str, BTreeMap<String, &'static str>>,
     entries: BTreeMap<(&'static str, &'static str), &'static str>,
 }
 
@@ -56,20 +105,25 @@ impl Owners {
     /// # Errors
     /// Of an op that does not even get to its launches.
     pub fn of(device: &Device, ops: &'static [OpEntry]) -> Result<Self> {
-        let mut out = Self::default();
-        for Seen { op, recording, .. } in survey(device, ops)? {
-            for job in recording.variants {
-                out.jobs.entry(job).or_insert(ops[op].name);
+        let (mut out, twin) = (Self::default(), twin_of(device));
+        let mut jobs: BTreeMap<&'static str, BTreeSet<u64>> = BTreeMap::new();
+        for Seen { op, recording, .. } in survey_on(&twin, ops)? {
+            for (job, bucket) in recording.tuned.iter().filter(|(name, _)| recording.variants.contains(name)) {
+                jobs.entry(job).or_default().insert(*bucket);
             }
             for entry in recording.entries {
                 out.entries.entry(entry).or_insert(ops[op].name);
             }
         }
+        for (job, buckets) in jobs {
+            let owners = reach(&twin, ops, job, &buckets.into_iter().collect::<Vec<_>>())?;
+            out.variants.insert(job, owners.into_iter().map(|(variant, op)| (variant, ops[op].name)).collect());
+        }
         Ok(out)
     }
-    /// Whether `op` tries these variants: also where the survey did not see who does.
-    pub(super) fn has_job(&self, op: &str, job: &str) -> bool {
-        self.jobs.get(job).is_none_or(|owner| *owner == op)
+    /// Whether `op` tries this variant: also where the survey did not see who does.
+    pub(super) fn has_variant(&self, op: &str, job: &str, variant: &str) -> bool {
+        self.variants.get(job).and_then(|owners| owners.get(variant)).is_none_or(|owner| *owner == op)
     }
     /// The same of a kernel's function.
     pub(super) fn has_entry(&self, op: &str, entry: (&str, &str)) -> bool {

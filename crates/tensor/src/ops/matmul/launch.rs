@@ -285,7 +285,7 @@ fn tf32_pays(c: &Tensor, p: &Problem, cost: Option<f64>, before_mma: bool) -> bo
     let runs = |kernel: &Kernel| kernel.runs_on(c.device().capabilities());
     let others = [
         (before_mma && runs(&MMA) && mma::fits(c, p)).then(|| mma::cost(p, c.dtype())),
-        if runs(&SPLIT) { split::cost(c, p) } else { None },
+        if runs(&SPLIT) && split::suits(p) { split::cost(c, p) } else { None },
     ];
     others.into_iter().flatten().all(|other| cost <= other)
 }

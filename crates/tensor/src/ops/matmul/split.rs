@@ -89,17 +89,21 @@ pub(super) fn cost(c: &Tensor, p: &Problem) -> Option<f64> {
     let bytes = planes(p.m, p.k) + planes(p.n, p.k);
     let takes = c.dtype() == DType::F32
         && p.batch() == 1
-        && p.m.min(p.n) >= 64
-        && p.k >= LEAST
+        && p.m.min(p.n).min(p.k) > 0
         && p.m.next_multiple_of(SIDE) + p.n.next_multiple_of(SIDE) <= MOST_LINES
         && bytes as u64 <= capabilities.global_mem / 16;
     // Each operand is read once and its planes are written.
     takes.then(|| LAUNCHES + bytes as f64 * (10.0 / 6.0) / 3e6 + plan_of(c.device(), p).0)
 }
 
-/// Whether this kernel takes the product, and takes less time for it than f32 units do.
+/// Whether it is as exact as f32 units, and a tile has enough rows and columns to be worth its cuts.
+pub(super) fn suits(p: &Problem) -> bool {
+    p.m.min(p.n) >= 64 && p.k >= LEAST
+}
+
+/// Whether this kernel takes the product, is as exact as f32 units, and takes less time for it.
 pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
-    cost(c, p).is_some_and(|cost| cost < cost_of_units(c.device(), p))
+    suits(p) && cost(c, p).is_some_and(|cost| cost < cost_of_units(c.device(), p))
 }
 
 /// a `(m, k)` and b `(n, k)`, cut up. Rows of both are lines of the product's result.

@@ -301,7 +301,7 @@ fn texts_for_the_assembler() {
             defines.push(("C_LANES", number("LANES=", 8).into()));
             defines.extend([("A_ALONG_K", a.into()), ("B_ALONG_K", b.into())]);
             defines.extend(flags.map(|flag| (flag, set.contains(&flag).into())));
-            let items = "matmul_wgmma=384 matmul_wgmma_sum=256 matmul_wgmma_columns=64";
+            let items = "matmul_wgmma=384 matmul_wgmma_sum=256 matmul_wgmma_columns=256";
             let text = format!("// items {items}\n{}", wgmma::WGMMA.text(&defines));
             std::fs::write(folder.join(format!("matmul_{i}_{name}.cl")), text).unwrap();
         }

@@ -241,7 +241,7 @@ pub(super) fn run_plan(
     let Some(sums) = &sums else { return Ok(None) };
     let columns = Tensor::empty(device, [p.n], dtype)?;
     let launch = define(WGMMA.launch("matmul_wgmma_columns")).read(sums).write(&columns);
-    launch.scalar(int(p.n)).scalar(int(column_parts)).local([64, 1, 1]).groups(p.n.div_ceil(64)).run()?;
+    launch.scalar(int(p.n)).scalar(int(column_parts)).local([32, 8, 1]).groups(p.n.div_ceil(32)).run()?;
     Ok(Some(columns))
 }
 
