@@ -215,6 +215,12 @@ impl<'a> Launch<'a> {
     pub fn write_base(self, operand: &impl Operand) -> Self {
         self.bind(operand, Access::Write, false)
     }
+    /// Like [`Launch::write_base`], and all of it is read as well: its bytes count twice for the profiler.
+    #[must_use]
+    pub fn update_base(mut self, operand: &impl Operand) -> Self {
+        self.parts.bytes += operand.bytes() as u64;
+        self.bind(operand, Access::Write, false)
+    }
     /// An input that is no argument, because the kernel was told its address: tensor maps hold some. Without it nobody knows
     /// that the launch reads there.
     #[must_use]

@@ -7,6 +7,7 @@ mod codes;
 mod discover;
 mod load;
 mod objects;
+mod parts;
 mod result;
 mod safe;
 mod staging;

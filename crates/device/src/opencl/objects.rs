@@ -1,6 +1,7 @@
 //! Owners of OpenCL objects: each releases what it owns when it is dropped, and keeps the context alive until then.
 
 use super::args::Set;
+use super::parts::Parts;
 use super::result::check;
 use super::sys::{Int, Ptr, Table};
 use crate::driver::{Event, Memory, Program, QueueKind};
@@ -81,14 +82,25 @@ impl Drop for Owner {
 }
 
 pub(super) struct ClMemory {
-    pub owner: Owner,
-    /// A sub-buffer keeps its parent.
-    _parent: Option<Memory>,
+    ptr: Ptr,
+    kind: Kind,
     /// Tells it from every other memory object of this process, unlike its address, which may be used again.
     pub id: u64,
     /// Kernels that have it for an argument.
     users: Mutex<Vec<Weak<Arguments>>>,
 }
+
+enum Kind {
+    /// A buffer, which owns its sub-buffers: they keep it by their [`Kind::Part`].
+    Whole { parts: Mutex<Parts<Owner>>, _owner: Owner },
+    /// A sub-buffer, and its number among the parent's.
+    Part { parent: Memory, number: u64 },
+}
+
+// SAFETY: see `Shared`.
+unsafe impl Send for ClMemory {}
+// SAFETY: see `Shared`.
+unsafe impl Sync for ClMemory {}
 
 /// Arguments go first: kernels do not keep memory objects, so one that stays set names what is no longer there. NVIDIA's driver
 /// (580.159) crashed in a launch after a part of the launched buffer had been released that was still an argument of another
@@ -97,15 +109,38 @@ impl Drop for ClMemory {
     fn drop(&mut self) {
         let users = std::mem::take(self.users.get_mut().unwrap_or_else(PoisonError::into_inner));
         users.iter().filter_map(Weak::upgrade).for_each(|kernel| kernel.forget(self.id));
+        if let Kind::Part { parent, number } = &self.kind
+            && let Some(parts) = parent.get::<Self>().and_then(Self::parts)
+        {
+            parts.lock().unwrap_or_else(PoisonError::into_inner).remove(*number);
+        }
     }
 }
 
 impl ClMemory {
-    pub fn memory(shared: &Arc<Shared>, ptr: Ptr, parent: Option<Memory>) -> Memory {
-        let release = ("clReleaseMemObject", shared.table.clReleaseMemObject);
-        let owner = Owner { ptr, shared: Arc::clone(shared), release };
+    /// A buffer.
+    pub fn whole(shared: &Arc<Shared>, ptr: Ptr) -> Memory {
+        Self::handle(ptr, Kind::Whole { parts: Mutex::default(), _owner: Self::owner(shared, ptr) })
+    }
+    /// The sub-buffer `ptr` of a buffer: `bytes` from `start`.
+    pub fn part(shared: &Arc<Shared>, ptr: Ptr, parent: &Memory, start: usize, bytes: usize) -> Result<Memory> {
+        let owner = Self::owner(shared, ptr);
+        let parts = parent.get::<Self>().and_then(Self::parts).ok_or_else(|| foreign("parent"))?;
+        let number = parts.lock().unwrap_or_else(PoisonError::into_inner).add(start, bytes, owner);
+        Ok(Self::handle(ptr, Kind::Part { parent: parent.clone(), number }))
+    }
+    fn handle(ptr: Ptr, kind: Kind) -> Memory {
         let id = NEXT_MEMORY.fetch_add(1, Ordering::Relaxed);
-        Memory::new(Self { owner, _parent: parent, id, users: Mutex::default() })
+        Memory::new(Self { ptr, kind, id, users: Mutex::default() })
+    }
+    fn owner(shared: &Arc<Shared>, ptr: Ptr) -> Owner {
+        Owner { ptr, shared: Arc::clone(shared), release: ("clReleaseMemObject", shared.table.clReleaseMemObject) }
+    }
+    fn parts(&self) -> Option<&Mutex<Parts<Owner>>> {
+        match &self.kind {
+            Kind::Whole { parts, .. } => Some(parts),
+            Kind::Part { .. } => None,
+        }
     }
     /// Notes a kernel that has it for an argument from now on.
     pub fn used_by(&self, kernel: &Arc<Arguments>) {
@@ -177,7 +212,7 @@ pub(super) fn foreign(what: &str) -> Error {
 }
 
 pub(super) fn cl_memory(memory: &Memory) -> Result<Ptr> {
-    memory.get::<ClMemory>().map(|m| m.owner.ptr).ok_or_else(|| foreign("memory object"))
+    memory.get::<ClMemory>().map(|m| m.ptr).ok_or_else(|| foreign("memory object"))
 }
 
 pub(super) fn cl_event(event: &Event) -> Result<Ptr> {

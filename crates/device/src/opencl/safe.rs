@@ -201,7 +201,7 @@ impl Driver for OpenClDriver {
             create(self.shared.context, sys::MEM_READ_WRITE, bytes, std::ptr::null_mut(), &raw mut code)
         };
         check("clCreateBuffer", || format!("{bytes} bytes"), code)?;
-        Ok(ClMemory::memory(&self.shared, ptr, None))
+        Ok(ClMemory::whole(&self.shared, ptr))
     }
 
     fn sub_allocate(&self, parent: &Memory, offset: usize, bytes: usize) -> Result<Memory> {
@@ -219,7 +219,7 @@ impl Driver for OpenClDriver {
             )
         };
         check("clCreateSubBuffer", || format!("{bytes} bytes at {offset}"), code)?;
-        Ok(ClMemory::memory(&self.shared, ptr, Some(parent.clone())))
+        ClMemory::part(&self.shared, ptr, parent, offset, bytes)
     }
 
     fn write(&self, queue: QueueKind, to: &Memory, offset: usize, data: &[u8]) -> Result<()> {

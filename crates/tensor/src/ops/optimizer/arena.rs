@@ -93,8 +93,12 @@ impl Arena {
     /// Binds p, master, moments to an update of `elements` elements.
     pub fn bind<'a>(&self, launch: Launch<'a>, elements: usize) -> Launch<'a> {
         let part = |tensor| Part { tensor, elements };
-        let launch = launch.write_base(&part(&self.whole));
-        self.master.iter().chain(&self.moments).fold(launch, |launch, t| launch.write_base(&part(t)))
+        // With master weights the parameters are only written.
+        let launch = match self.master {
+            Some(_) => launch.write_base(&part(&self.whole)),
+            None => launch.update_base(&part(&self.whole)),
+        };
+        self.master.iter().chain(&self.moments).fold(launch, |launch, t| launch.update_base(&part(t)))
     }
 
     /// Moments and master weights of one member, in its shape.
