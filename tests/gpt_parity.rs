@@ -176,7 +176,7 @@ fn transformers_opens_what_is_saved_here() {
     write_tensors(&saved.path().join("model.safetensors"), &gpt.tensors().unwrap()).unwrap();
     let ids = [3u32, 1, 28, 0, 7, 7, 12];
     let mut command = Command::new(&python);
-    let out = command.arg(tool).arg(saved.path()).args(ids.map(|i| i.to_string())).output();
+    let out = command.arg(tool).arg(saved.path()).arg("--ids").args(ids.map(|i| i.to_string())).output();
     let out = match out {
         Ok(out) if out.status.code() != Some(3) => out,
         _ => {

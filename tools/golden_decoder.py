@@ -2,11 +2,15 @@
 """Writes tests/goldens/decoder/<family>/: tiny models of many families, built by transformers, and what PyTorch computes with them.
 
     python3 tools/golden_decoder.py [FAMILY …]     # needs torch and transformers, no GPU
+    python3 tools/golden_decoder.py --bf16         # tests/goldens/decoder_bf16.json alone, from the folders that are there
 
     config.json, model.safetensors   as save_pretrained writes them, with random weights
     expected.safetensors             ids, targets (B,T) int32; logits (B,T,V) and loss (mean cross entropy) and grad.<name>, computed in
                                      float64 with the eager attention and rounded once to float32. Where output_router_logits is true
                                      the loss has the routers' balance loss times router_aux_loss_coef, as a model's own loss has.
+    decoder_bf16.json                beside the folders: how far logits, loss and gradients of the same models are from those when
+                                     transformers runs them in bfloat16 (root mean square, as a share of what is expected; of the
+                                     loss the difference)
     stacked.safetensors              mixtral_balanced alone: the same weights with experts as they are in memory
 
 Contexts are longer than windows, rotary angles are scaled where a family scales them, biases and norms' weights are random: with the
@@ -111,8 +115,39 @@ def gradients(model, saved):
             yield "embed_out.weight", p.grad
 
 
+def loss_of(model, ids, targets):
+    result = model(input_ids=ids, use_cache=False)
+    logits = result.logits.float() if result.logits.dtype == torch.bfloat16 else result.logits
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+    if getattr(model.config, "output_router_logits", False):
+        loss = loss + model.config.router_aux_loss_coef * result.aux_loss
+    return result.logits, loss
+
+
+def bf16():
+    def apart(got, expected):
+        return ((got - expected).square().sum() / expected.square().sum().clamp_min(1e-30)).sqrt().item()
+
+    out = {}
+    for folder in sorted(OUT.iterdir()):
+        expected = load_file(folder / "expected.safetensors")
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.bfloat16, attn_implementation="eager", experts_implementation="eager").eval()
+        logits, loss = loss_of(model, expected["ids"].long(), expected["targets"].long())
+        loss.backward()
+        grads = dict(gradients(model, load_file(folder / "model.safetensors")))
+        flat = [torch.cat([x.flatten().float() for x in xs]) for xs in
+                ([g for _, g in sorted(grads.items())], [expected[f"grad.{n}"] for n in sorted(grads)])]
+        out[folder.name] = {"logits": apart(logits.float(), expected["logits"]), "gradients": apart(*flat),
+                            "loss": abs(loss.item() - expected["loss"].item())}
+        print(folder.name, out[folder.name])
+    (OUT.parent / "decoder_bf16.json").write_text(json.dumps(out, indent=1) + "\n")
+
+
 def main(names):
     logging.set_verbosity_error()
+    if names == ["--bf16"]:
+        return bf16()
     for seed, (name, fields) in enumerate(FAMILIES.items()):
         if names and name not in names:
             continue
@@ -125,11 +160,7 @@ def main(names):
         generator = torch.Generator().manual_seed(seed)
         ids = torch.randint(0, 48, (BATCH, TOKENS), generator=generator)
         targets = torch.randint(0, 48, (BATCH, TOKENS), generator=generator)
-        result = exact(input_ids=ids, use_cache=False)
-        logits = result.logits
-        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-        if getattr(exact.config, "output_router_logits", False):
-            loss = loss + exact.config.router_aux_loss_coef * result.aux_loss
+        logits, loss = loss_of(exact, ids, targets)
         loss.backward()
         out = {"ids": ids.int(), "targets": targets.int(), "logits": logits.float(), "loss": loss.float()}
         saved = load_file(folder / "model.safetensors")

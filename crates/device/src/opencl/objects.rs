@@ -123,7 +123,13 @@ impl ClMemory {
         Self::handle(ptr, Kind::Whole { parts: Mutex::default(), _owner: Self::owner(shared, ptr) })
     }
     /// The sub-buffer `ptr` of a buffer: `bytes` from `start`.
-    pub fn part(shared: &Arc<Shared>, ptr: Ptr, parent: &Memory, start: usize, bytes: usize) -> Result<Memory> {
+    pub fn part(
+        shared: &Arc<Shared>,
+        ptr: Ptr,
+        parent: &Memory,
+        start: usize,
+        bytes: usize,
+    ) -> Result<Memory> {
         let owner = Self::owner(shared, ptr);
         let parts = parent.get::<Self>().and_then(Self::parts).ok_or_else(|| foreign("parent"))?;
         let number = parts.lock().unwrap_or_else(PoisonError::into_inner).add(start, bytes, owner);
@@ -134,7 +140,11 @@ impl ClMemory {
         Memory::new(Self { ptr, kind, id, users: Mutex::default() })
     }
     fn owner(shared: &Arc<Shared>, ptr: Ptr) -> Owner {
-        Owner { ptr, shared: Arc::clone(shared), release: ("clReleaseMemObject", shared.table.clReleaseMemObject) }
+        Owner {
+            ptr,
+            shared: Arc::clone(shared),
+            release: ("clReleaseMemObject", shared.table.clReleaseMemObject),
+        }
     }
     fn parts(&self) -> Option<&Mutex<Parts<Owner>>> {
         match &self.kind {

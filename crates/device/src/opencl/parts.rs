@@ -78,8 +78,11 @@ mod tests {
         let log: Rc<RefCell<Vec<usize>>> = Rc::default();
         let mut parts = Parts::default();
         let owner = |i| Logged(i, Rc::clone(&log));
-        let numbers: Vec<u64> =
-            ranges.iter().enumerate().map(|(i, (start, end))| parts.add(*start, end - start, owner(i))).collect();
+        let numbers: Vec<u64> = ranges
+            .iter()
+            .enumerate()
+            .map(|(i, (start, end))| parts.add(*start, end - start, owner(i)))
+            .collect();
         drops.iter().for_each(|i| parts.remove(numbers[*i]));
         log.take()
     }
@@ -131,7 +134,10 @@ mod tests {
             for new in 0..ranges.len() {
                 for old in 0..new {
                     let (a, b) = (ranges[old], ranges[new]);
-                    assert!(a == b || a.0 >= b.1 || b.0 >= a.1 || place(new) < place(old), "{a:?} before {b:?}");
+                    assert!(
+                        a == b || a.0 >= b.1 || b.0 >= a.1 || place(new) < place(old),
+                        "{a:?} before {b:?}"
+                    );
                 }
             }
         }

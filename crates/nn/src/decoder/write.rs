@@ -239,7 +239,11 @@ fn gemma(c: &DecoderConfig, map: &mut Map<String, Value>) {
     base(c, map);
     map.remove("hidden_act");
     layer_types(c, map);
-    let scale = |s: f32| inverse(s, 1.0 / f64::from(s).powi(2), |n| (1.0 / n.sqrt()) as f32);
+    // `transformers` takes no 16.0 for this one.
+    let scale = |s: f32| match inverse(s, 1.0 / f64::from(s).powi(2), |n| (1.0 / n.sqrt()) as f32) {
+        n if n.fract() == 0.0 && n.abs() < 1e15 => json!(n as i64),
+        n => json!(n),
+    };
     put(
         map,
         json!({

@@ -186,7 +186,8 @@ impl SelfTest {
                 continue;
             }
             let trial = job.with(&params);
-            let wanted = if base.broken.is_some() { wanted } else { self.reached(base, wanted, &trial, &params) };
+            let wanted =
+                if base.broken.is_some() { wanted } else { self.reached(base, wanted, &trial, &params) };
             if wanted.is_empty() {
                 continue;
             }

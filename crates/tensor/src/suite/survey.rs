@@ -58,7 +58,12 @@ pub(super) fn launches(twin: &Device, case: &Case) -> Result<Recording> {
 
 /// Which of `ops`, by its place, first launches each variant of the job called `name` when that is tried: in f32 or, for variants of
 /// 16-bit storage alone, in bf16.
-fn reach(twin: &Device, ops: &[OpEntry], name: &'static str, buckets: &[u64]) -> Result<BTreeMap<String, usize>> {
+fn reach(
+    twin: &Device,
+    ops: &[OpEntry],
+    name: &'static str,
+    buckets: &[u64],
+) -> Result<BTreeMap<String, usize>> {
     let tuning = Tuning::of(twin);
     let mut out = BTreeMap::new();
     for params in tuning.candidates(name) {
@@ -108,7 +113,8 @@ impl Owners {
         let (mut out, twin) = (Self::default(), twin_of(device));
         let mut jobs: BTreeMap<&'static str, BTreeSet<u64>> = BTreeMap::new();
         for Seen { op, recording, .. } in survey_on(&twin, ops)? {
-            for (job, bucket) in recording.tuned.iter().filter(|(name, _)| recording.variants.contains(name)) {
+            for (job, bucket) in recording.tuned.iter().filter(|(name, _)| recording.variants.contains(name))
+            {
                 jobs.entry(job).or_default().insert(*bucket);
             }
             for entry in recording.entries {
@@ -117,7 +123,8 @@ impl Owners {
         }
         for (job, buckets) in jobs {
             let owners = reach(&twin, ops, job, &buckets.into_iter().collect::<Vec<_>>())?;
-            out.variants.insert(job, owners.into_iter().map(|(variant, op)| (variant, ops[op].name)).collect());
+            out.variants
+                .insert(job, owners.into_iter().map(|(variant, op)| (variant, ops[op].name)).collect());
         }
         Ok(out)
     }
