@@ -36,7 +36,7 @@ test:
 	$(CARGO) test --workspace --doc
 
 check:
-	$(CARGO) fmt --all --check
+	git ls-files -z "*.rs" | xargs -0 rustfmt --edition 2024 --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace --test layering --test docs
 

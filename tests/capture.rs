@@ -66,10 +66,10 @@ fn gradients_after_a_capture_that_failed_are_those_before_it() {
     let refused = Trace::of(&device, || weight.pass().and_then(|_| Err::<(), _>(Error::unsupported("no"))));
     assert!(refused.is_err());
     assert_eq!(weight.collected(), -0.5);
-    // A rehearsal changes nothing even where it succeeds.
-    Trace::rehearse(&device, || weight.pass().map(|_| weight.w.set_grad(None))).unwrap();
+    // A dry run changes nothing even where it succeeds.
+    Trace::dry_run(&device, || weight.pass().map(|_| weight.w.set_grad(None))).unwrap();
     assert_eq!(weight.collected(), -0.5);
-    Trace::rehearse(&device, || weight.pass().map(drop)).unwrap();
+    Trace::dry_run(&device, || weight.pass().map(drop)).unwrap();
     assert_eq!(weight.collected(), -0.5);
 }
 
@@ -176,7 +176,7 @@ fn a_replay_within_a_step_that_is_recorded_is_refused() {
     for refused in [
         Graph::capture(&device, || graph.replay()).err(),
         Trace::of(&device, || graph.replay()).err(),
-        Trace::rehearse(&device, || graph.replay()).err(),
+        Trace::dry_run(&device, || graph.replay()).err(),
     ] {
         let e = refused.unwrap();
         assert_eq!(e.kind(), ErrorKind::Unsupported);
@@ -204,7 +204,7 @@ fn every_read_on_the_host_is_refused_while_capturing() {
         assert!(e.message().contains("read it after the replay"), "{e}");
         // What was there before has not been computed with the step's commands either.
         assert!(Graph::capture(&device, || read(&x)).is_err());
-        assert!(Trace::rehearse(&device, || read(&x.exp()?)).is_err());
+        assert!(Trace::dry_run(&device, || read(&x.exp()?)).is_err());
     };
     refused(&|y| y.item().map(drop));
     refused(&|y| y.to_vec().map(drop));
@@ -231,7 +231,7 @@ fn a_panic_in_a_captured_step_leaves_recording_off_and_gradients_as_they_were() 
     let panics = |aside: bool| {
         weight.pass()?;
         if aside {
-            device.aside(|| panic!("aside"));
+            device.outside_capture(|| panic!("aside"));
         }
         panic!("in a step");
         #[allow(unreachable_code)]
@@ -242,13 +242,13 @@ fn a_panic_in_a_captured_step_leaves_recording_off_and_gradients_as_they_were() 
     let outcomes = [false, true].map(|aside| {
         [
             catch_unwind(AssertUnwindSafe(|| Graph::capture(&device, || panics(aside)).map(drop))).is_err(),
-            catch_unwind(AssertUnwindSafe(|| Trace::rehearse(&device, || panics(aside)).map(drop))).is_err(),
+            catch_unwind(AssertUnwindSafe(|| Trace::dry_run(&device, || panics(aside)).map(drop))).is_err(),
             catch_unwind(AssertUnwindSafe(|| Trace::of(&device, || panics(aside)).map(drop))).is_err(),
         ]
     });
     std::panic::set_hook(hook);
     assert_eq!(outcomes, [[true; 3]; 2]);
-    assert!(!device.is_capturing() && !device.is_rehearsing());
+    assert!(!device.is_capturing() && !device.is_dry_run());
     assert_eq!((weight.collected(), device.memory().live), (-0.25, before));
     // Commands run again, and another capture is possible.
     assert_eq!(weight.x.add_scalar(1.0).unwrap().to_vec().unwrap(), vec![0.75; 64]);
@@ -280,7 +280,7 @@ fn the_cost_of_a_capture_grows_no_faster_than_its_launches() {
             Ok::<_, Error>(y)
         };
         let begun = processor_seconds().unwrap();
-        let plan = Plan::new(&device, &Trace::rehearse(&device, step).unwrap()).unwrap();
+        let plan = Plan::new(&device, &Trace::dry_run(&device, step).unwrap()).unwrap();
         let (planned, _) = Graph::planned(&device, &plan, step).unwrap();
         let (captured, _) = Graph::capture(&device, step).unwrap();
         assert_eq!((planned.commands().0, captured.commands().0), (launches, launches));

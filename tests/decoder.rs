@@ -93,10 +93,10 @@ fn cached(decoder: &Decoder, ids: &Tensor) {
         let logits = decoder.next_logits(&ids.slice(1, start..end).unwrap(), &mut cache).unwrap();
         let expected = all.slice(1, end - 1..end).unwrap();
         let off = difference(&logits.to_vec().unwrap(), &expected.to_vec().unwrap());
-        // LongRoPE turns the first tokens by other angles than those of a longer sequence.
-        let turned = decoder.config().rotary.iter().any(|r| matches!(r.scaling, Scaling::LongRope { .. }));
+        // LongRoPE rotates the first tokens by other angles than those of a longer sequence.
+        let rotated = decoder.config().rotary.iter().any(|r| matches!(r.scaling, Scaling::LongRope { .. }));
         assert!(
-            off <= 1e-5 || turned,
+            off <= 1e-5 || rotated,
             "{}: after {end} tokens: {off:.1e}",
             decoder.config().family.model_type
         );
@@ -117,8 +117,8 @@ fn continued(decoder: &Decoder, ids: &Tensor) {
     let [_, t] = ids.dims2().unwrap();
     let rows = ids.to_u32().unwrap();
     let (device, family) = (decoder.params().device(), decoder.config().family.model_type);
-    // LongRoPE turns the first tokens by other angles than those of a longer sequence: one token after the other is another matter there.
-    let turned = decoder.config().rotary.iter().any(|r| matches!(r.scaling, Scaling::LongRope { .. }));
+    // LongRoPE rotates the first tokens by other angles than those of a longer sequence: one token after the other is another matter there.
+    let rotated = decoder.config().rotary.iter().any(|r| matches!(r.scaling, Scaling::LongRope { .. }));
     let one_by_one = |ids: &[u32]| {
         let mut cache = decoder.cache(1, ids.len()).unwrap();
         let read = |ids: &[u32], cache: &mut _| {
@@ -135,7 +135,7 @@ fn continued(decoder: &Decoder, ids: &Tensor) {
     let mut text = decoder.continuation().unwrap();
     let mut after = |ids: &[u32]| {
         let logits = text.logits_after(ids).unwrap();
-        let expected = if turned { one_by_one(ids) } else { all_at_once(ids) };
+        let expected = if rotated { one_by_one(ids) } else { all_at_once(ids) };
         let off = difference(&logits, &expected.to_vec().unwrap());
         assert!(off <= 1e-5, "{family}: after {} tokens: {off:.1e}", ids.len());
         text.launches()

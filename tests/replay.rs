@@ -275,7 +275,7 @@ fn a_plan_takes_no_more_than_the_pool_and_nobody_else_gets_its_memory() {
 }
 
 #[test]
-fn a_rehearsal_notes_what_the_step_does_and_takes_no_memory() {
+fn a_dry_run_notes_what_the_step_does_and_takes_no_memory() {
     let device = test_device().unwrap();
     let pass = Pass::new(&device);
     let expected = bits(&pass.run().unwrap());
@@ -283,18 +283,18 @@ fn a_rehearsal_notes_what_the_step_does_and_takes_no_memory() {
     drop(out);
     device.reset_memory_peak();
     let before = (device.memory().live, device.memory().peak, device.launches());
-    let rehearsed = Trace::rehearse(&device, || pass.run()).unwrap();
+    let dry = Trace::dry_run(&device, || pass.run()).unwrap();
     assert_eq!((device.memory().live, device.memory().peak, device.launches()), before);
-    assert_eq!(rehearsed.names, trace.names);
-    // Results do not outlive a rehearsal, because nobody may keep what has no memory.
-    for (a, b) in rehearsed.spans.iter().zip(&trace.spans) {
+    assert_eq!(dry.names, trace.names);
+    // Results do not outlive a dry run, because nobody may keep what has no memory.
+    for (a, b) in dry.ranges.iter().zip(&trace.ranges) {
         assert_eq!(
             (a.bytes, a.op, a.layer, a.made_by, a.survives),
             (b.bytes, b.op, b.layer, b.made_by, b.survives)
         );
         assert_eq!(a.commands, b.commands);
     }
-    let plan = Plan::new(&device, &rehearsed).unwrap();
+    let plan = Plan::new(&device, &dry).unwrap();
     let (graph, out) = Graph::planned(&device, &plan, || pass.run()).unwrap();
     graph.replay().unwrap();
     assert!(bits(&out) == expected);
@@ -303,7 +303,7 @@ fn a_rehearsal_notes_what_the_step_does_and_takes_no_memory() {
         kept = Some(pass.gpt.params().list()[0].detach().exp()?);
         Ok(())
     };
-    let e = Trace::rehearse(&device, keep).err().unwrap();
+    let e = Trace::dry_run(&device, keep).err().unwrap();
     assert!(e.message().contains("keeps buffers"), "{e}");
 }
 

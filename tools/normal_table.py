@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes crates/tensor/src/ops/normal.cl: the normal distribution's inverse in pieces. Needs mpmath.
+"""Writes crates/tensor/src/ops/include/normal.cl: the normal distribution's inverse in pieces. Needs mpmath.
 
 k is an odd number of 32 bits and p = k / 2^33 the probability of a value beyond z. A piece is an eighth of an octave of
 k: the number of leading zeros, then the three bits after the first one. Inside it z is a cubic in t, the next 24 bits as
@@ -10,7 +10,7 @@ import struct
 import mpmath as mp
 
 mp.mp.dps = 40
-OUT = pathlib.Path(__file__).parent.parent / "crates/tensor/src/ops/normal.cl"
+OUT = pathlib.Path(__file__).parent.parent / "crates/tensor/src/ops/include/normal.cl"
 
 
 def z(p):

@@ -110,8 +110,8 @@ fn collect(device: &Device) -> Result<Vec<(&'static str, String)>> {
 fn large_products(device: &Device) -> Result<()> {
     for dtype in DType::FLOATS {
         let x = Tensor::zeros(device, [256, 256], dtype)?;
-        let turned = x.transpose(0, 1)?;
-        for (a, b) in [(&x, &x), (&x, &turned), (&turned, &x)] {
+        let transposed = x.transpose(0, 1)?;
+        for (a, b) in [(&x, &x), (&x, &transposed), (&transposed, &x)] {
             a.matmul(b)?;
         }
     }

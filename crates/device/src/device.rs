@@ -349,8 +349,8 @@ impl Device {
                 Argument::Local(bytes) => Recorded::Local(*bytes),
             });
             let (kernel, args) = (kernel.clone(), args.collect());
-            let beside = effects.reads.iter().map(|buffer| touch(buffer, Access::Read)).collect();
-            Command::Launch { kernel, args, beside, range, label, note: effects.note.cloned() }
+            let indirect = effects.reads.iter().map(|buffer| touch(buffer, Access::Read)).collect();
+            Command::Launch { kernel, args, indirect, range, label, note: effects.note.cloned() }
         });
         if !run {
             return Ok(());

@@ -84,7 +84,7 @@ pub enum Command {
         /// Its arguments.
         args: Vec<Recorded>,
         /// Memory that it reads by addresses it was told.
-        beside: Vec<Touched>,
+        indirect: Vec<Touched>,
         /// Sizes.
         range: Range,
         /// For the profiler.
@@ -123,12 +123,12 @@ impl Command {
     /// Everything it touches.
     pub fn touched(&self) -> Vec<&Touched> {
         match self {
-            Self::Launch { args, beside, .. } => {
+            Self::Launch { args, indirect, .. } => {
                 let memory = args.iter().filter_map(|arg| match arg {
                     Recorded::Memory(touched) => Some(touched),
                     _ => None,
                 });
-                memory.chain(beside).collect()
+                memory.chain(indirect).collect()
             }
             Self::Fill { to, .. } | Self::Write { to: (to, _), .. } => vec![to],
             Self::Copy { from, to, .. } => vec![&from.0, &to.0],
@@ -172,7 +172,7 @@ pub enum Mode {
     /// Commands run.
     Watch,
     /// Commands do not run, and buffers have no memory: what a step would do.
-    Rehearse,
+    DryRun,
     /// Commands do not run. Without a placement, freed memory is used again as the pool does it.
     Capture(Option<Placement>),
 }
@@ -187,12 +187,12 @@ pub struct Recording {
     pub read: u64,
     /// Memory that captured commands use; keeps it from everybody else.
     pub held: Held,
-    /// The buffers of a rehearsal.
+    /// The buffers of a dry run.
     buffers: Vec<WeakBuffer>,
 }
 
 impl Recording {
-    /// Whether somebody still has a buffer of a rehearsal, which has no memory.
+    /// Whether somebody still has a buffer of a dry run, which has no memory.
     pub fn is_kept(&self) -> bool {
         self.buffers.iter().any(|buffer| buffer.upgrade().is_some())
     }
@@ -237,8 +237,8 @@ pub(crate) struct Recorder {
 struct State {
     number: u64,
     thread: ThreadId,
-    /// Depth of [`Device::aside`].
-    aside: usize,
+    /// Depth of [`Device::outside_capture`].
+    outside: usize,
     mode: Mode,
     commands: Vec<Command>,
     allocations: Vec<Allocation>,
@@ -258,7 +258,7 @@ static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl State {
     fn captures(&self) -> bool {
-        matches!(self.mode, Mode::Capture(_) | Mode::Rehearse)
+        matches!(self.mode, Mode::Capture(_) | Mode::DryRun)
     }
     fn touch(&mut self, buffer: &Buffer, access: Access) -> Touched {
         let whole = buffer.whole();
@@ -266,8 +266,8 @@ impl State {
         if access == Access::Read && allocation.is_none() {
             self.read.insert((whole.downgrade().0, buffer.start()), buffer.bytes());
         }
-        // A rehearsal's own are noted as they are made.
-        if self.captures() && !(matches!(self.mode, Mode::Rehearse) && allocation.is_none()) {
+        // A dry run's own are noted as they are made.
+        if self.captures() && !(matches!(self.mode, Mode::DryRun) && allocation.is_none()) {
             let (key, weak) = whole.downgrade();
             self.buffers.insert(key, weak);
         }
@@ -286,7 +286,7 @@ impl Recorder {
             return None;
         }
         let mut state = self.state();
-        let state = state.as_mut().filter(|s| s.aside == 0 && s.thread == std::thread::current().id())?;
+        let state = state.as_mut().filter(|s| s.outside == 0 && s.thread == std::thread::current().id())?;
         Some(f(state))
     }
 
@@ -299,16 +299,16 @@ impl Recorder {
         let Some(state) = state.as_ref().filter(|s| s.captures()) else { return false };
         let made = from.and_then(|buffer| buffer.whole().serial());
         made.is_some_and(|(number, _)| number == state.number)
-            || state.aside == 0 && state.thread == std::thread::current().id()
+            || state.outside == 0 && state.thread == std::thread::current().id()
     }
 
     /// This thread's commands run and are not noted from now on; whether somebody records here.
-    fn step_aside(&self) -> bool {
-        self.of_this_thread(|s| s.aside += 1)
+    fn leave_capture(&self) -> bool {
+        self.of_this_thread(|s| s.outside += 1)
     }
-    /// Ends the last [`Recorder::step_aside`].
-    fn step_back(&self) {
-        self.of_this_thread(|s| s.aside = s.aside.saturating_sub(1));
+    /// Ends the last [`Recorder::leave_capture`].
+    fn return_to_capture(&self) {
+        self.of_this_thread(|s| s.outside = s.outside.saturating_sub(1));
     }
     fn of_this_thread(&self, f: impl FnOnce(&mut State)) -> bool {
         if !self.on.load(Ordering::Acquire) {
@@ -361,7 +361,7 @@ impl Recorder {
             s.allocations.push(Allocation { bytes, tag, place, survives: true });
             let place = match &s.mode {
                 Mode::Watch => Place::Pool,
-                Mode::Rehearse => Place::Nowhere,
+                Mode::DryRun => Place::Nowhere,
                 Mode::Capture(None) => {
                     s.free.get_mut(&class).and_then(Vec::pop).map_or(Place::Pool, Place::Again)
                 }
@@ -386,7 +386,7 @@ impl Recorder {
     /// Notes a buffer that was just made.
     pub fn made(&self, buffer: &Buffer) {
         self.here(|s| {
-            if matches!(s.mode, Mode::Rehearse) {
+            if matches!(s.mode, Mode::DryRun) {
                 let (key, weak) = buffer.downgrade();
                 s.buffers.insert(key, weak);
             }
@@ -448,7 +448,7 @@ impl Device {
         *state = Some(State {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             thread: std::thread::current().id(),
-            aside: 0,
+            outside: 0,
             mode,
             commands: Vec::new(),
             allocations: Vec::new(),
@@ -474,12 +474,12 @@ impl Device {
         for block in &blocks {
             self.pool().take_again(block, TAG);
         }
-        let (rehearsed, captured) = match mode {
-            Mode::Rehearse => (buffers.into_values().collect(), Vec::new()),
+        let (dry, captured) = match mode {
+            Mode::DryRun => (buffers.into_values().collect(), Vec::new()),
             _ => (Vec::new(), buffers.into_values().filter_map(|weak| weak.upgrade()).collect()),
         };
         let held = Held { device: self.clone(), blocks, _buffers: captured };
-        Ok(Recording { commands, allocations, read, held, buffers: rehearsed })
+        Ok(Recording { commands, allocations, read, held, buffers: dry })
     }
 
     /// The right to enqueue a replay: its commands come in one piece, and those of no other replay on this device between them.
@@ -507,9 +507,9 @@ impl Device {
         ))
     }
 
-    /// Whether this thread's step is only rehearsed: its buffers have no memory, so nothing that outlives it may keep one.
-    pub fn is_rehearsing(&self) -> bool {
-        self.recorder().here(|s| matches!(s.mode, Mode::Rehearse)).unwrap_or(false)
+    /// Whether this thread's step is a dry run: its buffers have no memory, so nothing that outlives it may keep one.
+    pub fn is_dry_run(&self) -> bool {
+        self.recorder().here(|s| matches!(s.mode, Mode::DryRun)).unwrap_or(false)
     }
 
     /// Whether this thread's commands are being captured and do not run.
@@ -518,8 +518,8 @@ impl Device {
     }
 
     /// Runs `f` outside of whatever is being recorded: commands run, and buffers come from the pool.
-    pub fn aside<R>(&self, f: impl FnOnce() -> R) -> R {
-        let _back = self.recorder().step_aside().then(|| Restore(|| self.recorder().step_back()));
+    pub fn outside_capture<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _back = self.recorder().leave_capture().then(|| Restore(|| self.recorder().return_to_capture()));
         f()
     }
 

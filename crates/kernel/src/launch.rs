@@ -116,7 +116,7 @@ struct Parts {
     bucket: u64,
     bytes: u64,
     flops: u64,
-    beside: Vec<Buffer>,
+    indirect: Vec<Buffer>,
     changes: Vec<Buffer>,
     note: Option<Note>,
     error: Option<Error>,
@@ -127,7 +127,7 @@ impl Parts {
     fn recycle(mut self: Box<Self>) {
         self.defines.clear();
         self.slots.clear();
-        self.beside.clear();
+        self.indirect.clear();
         self.changes.clear();
         let (defines, slots) = (std::mem::take(&mut self.defines), std::mem::take(&mut self.slots));
         let changes = std::mem::take(&mut self.changes);
@@ -224,9 +224,9 @@ impl<'a> Launch<'a> {
     /// An input that is no argument, because the kernel was told its address: tensor maps hold some. Without it nobody knows
     /// that the launch reads there.
     #[must_use]
-    pub fn read_beside(mut self, operand: &impl Operand) -> Self {
+    pub fn read_indirect(mut self, operand: &impl Operand) -> Self {
         self.parts.bytes += operand.bytes() as u64;
-        self.parts.beside.push(operand.buffer().clone());
+        self.parts.indirect.push(operand.buffer().clone());
         self
     }
     /// Of the buffer that this is a window of, and that the launch writes, only this and others that are named so change. Whoever
@@ -319,8 +319,8 @@ impl<'a> Launch<'a> {
         let built = Programs::of(&device).get(&device, self.kernel, self.entry, &self.parts.defines)?;
         let Parts { bytes, flops, .. } = *self.parts;
         let label = Label { name: self.entry, variant: self.kernel.name, bytes, flops };
-        let Parts { beside, changes, note, .. } = &*self.parts;
-        let effects = Effects { reads: beside, changes, note: note.as_ref() };
+        let Parts { indirect, changes, note, .. } = &*self.parts;
+        let effects = Effects { reads: indirect, changes, note: note.as_ref() };
         device.launch(&built, &self.parts.slots, range, label, effects)
     }
 

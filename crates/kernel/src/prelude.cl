@@ -4,7 +4,7 @@
  * OUT    storage of those it calls OUT_T: the same, and 3 i32, 4 u32; DTYPE where not given.
  * VW     lanes per work-item (1, 2, 4, 8, 16). FV is float or floatVW.
  * WG     work-items per group where a kernel reduces over a group; 1 on CPUs, where a row fits a core.
- * EVEN_VECTORS 1: LDV and STV meet multiples of VW elements only, so that a vector is one access. VW is above 1 then.
+ * ALIGNED_VECTORS 1: LDV and STV meet multiples of VW elements only, so that a vector is one access. VW is above 1 then.
  * NVIDIA_CC  compute capability of an NVIDIA device, 90 for 9.0. From 80 on an instruction rounds to bf16.
  */
 #ifndef DTYPE
@@ -19,8 +19,8 @@
 #ifndef WG
 #define WG 1
 #endif
-#ifndef EVEN_VECTORS
-#define EVEN_VECTORS 0
+#ifndef ALIGNED_VECTORS
+#define ALIGNED_VECTORS 0
 #endif
 #ifndef NVIDIA_CC
 #define NVIDIA_CC 0
@@ -145,7 +145,7 @@ typedef ushort T;
 #define ST(p, i, v) ((p)[i] = bf16_of(v))
 #define KIND BF16
 #endif
-#if EVEN_VECTORS
+#if ALIGNED_VECTORS
 #define LDV(p, i) CAT(LDVA_, KIND)((p) + (i))
 #define STV(p, i, v) CAT(STVA_, KIND)((p) + (i), (v))
 #else

@@ -69,7 +69,8 @@ pub fn gemm(args: &gemm::Args, setup: &mut Setup) -> Result<()> {
             places.iter().map(|(i, j)| c.get(i * n + j).copied().unwrap_or(f32::NAN)).collect()
         };
         let ours = Errors::of(&pick(&got), &expected);
-        let stored = |shape: [usize; 2], turned: bool| if turned { [shape[1], shape[0]] } else { shape };
+        let stored =
+            |shape: [usize; 2], transposed: bool| if transposed { [shape[1], shape[0]] } else { shape };
         let shapes = [stored([m, k], layout.starts_with('T')), stored([k, n], layout.ends_with('T'))];
         let inputs: Vec<Input> =
             product.stored.iter().zip(shapes).map(|(data, shape)| (data.clone(), shape.to_vec())).collect();

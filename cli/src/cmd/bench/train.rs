@@ -303,7 +303,7 @@ impl Steps {
         let mode = Mode { recompute: *recompute, ..Mode::eval() };
         optimizer.set_rate(*rate)?;
         if stepper.is_cold() {
-            rehearse(stepper, model, optimizer, (x, y), mode);
+            dry_run(stepper, model, optimizer, (x, y), mode);
         }
         let loss = stepper.run(|| {
             let loss = model.loss(x, y, mode)?;
@@ -349,7 +349,7 @@ impl Steps {
 }
 
 /// Plans a step's memory before the first one, as training does.
-fn rehearse(
+fn dry_run(
     stepper: &mut Stepper,
     model: &Decoder,
     optimizer: &mut Optimizer,
@@ -374,7 +374,7 @@ fn rehearse(
         optimizer.borrow().zero_grad();
         Ok(loss)
     };
-    stepper.rehearse(warm, step);
+    stepper.dry_run(warm, step);
     optimizer.borrow().zero_grad();
 }
 

@@ -9,7 +9,7 @@
  * FLAT 1:  every input is contiguous with y's shape: one index. n = elements.
  * FLAT 0:  rows of `inner` elements; the row number is taken apart over OUTER dimensions whose sizes (dD) and strides
  *          (tI_D) are arguments; the stride along a row is 0, 1 or rI by the macros in LOADS.
- * EVEN_VECTORS 1: FLAT, and every pointer with its offset is a multiple of VW elements.
+ * ALIGNED_VECTORS 1: FLAT, and every pointer with its offset is a multiple of VW elements.
  * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: items stride over the whole.
  * No work-item touches another's elements; nothing is accumulated.
  *
@@ -32,7 +32,7 @@
 #define STOREN(v, p) STV_F32(p, v)
 
 /* Vector (IN_V) and single (IN_1) loads by storage type: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32. */
-#if EVEN_VECTORS && VW > 1
+#if ALIGNED_VECTORS && VW > 1
 #define IN_V0(p, i) LDVA_F32((p) + (i))
 #define IN_V1(p, i) LDVA_F16((p) + (i))
 #define IN_V2(p, i) LDVA_BF16((p) + (i))

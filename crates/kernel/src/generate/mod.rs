@@ -101,7 +101,7 @@ pub fn defines(spec: &Spec) -> Vec<(&'static str, Value)> {
     let mut out = vec![
         ("FLAT", Value::from(spec.outer.is_none())),
         ("CHUNKED", Value::from(spec.chunked)),
-        ("EVEN_VECTORS", Value::from(spec.aligned)),
+        ("ALIGNED_VECTORS", Value::from(spec.aligned)),
         ("OUT", Value::Int(spec.output as i64)),
         ("EXPR", text(&spec.expression)),
         ("PARAMS", text(&params)),

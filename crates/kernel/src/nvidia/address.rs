@@ -17,7 +17,7 @@ pub fn address(operand: &impl Operand) -> Result<u64> {
 
 fn ask(buffer: &Buffer) -> Result<u64> {
     let device = buffer.device();
-    device.aside(|| ask_now(device, buffer))
+    device.outside_capture(|| ask_now(device, buffer))
 }
 
 fn ask_now(device: &Device, buffer: &Buffer) -> Result<u64> {

@@ -197,12 +197,12 @@ pub fn tensor_maps(device: &Device, maps: &[impl Copy + Into<Described>]) -> Res
     if let Some(bad) = maps.iter().find(|map| !map.fits()) {
         return Err(netcl_device::Error::unsupported(format!("no tensor map describes {bad:?}")));
     }
-    if device.is_rehearsing() {
+    if device.is_dry_run() {
         // Nobody will read them, and their addresses are none.
-        return Ok((device.aside(|| device.allocate(MAP_BYTES))?, 0));
+        return Ok((device.outside_capture(|| device.allocate(MAP_BYTES))?, 0));
     }
     // The table outlives whatever is recorded now.
-    let (table, used) = device.aside(|| tables.add(device, &maps))?;
+    let (table, used) = device.outside_capture(|| tables.add(device, &maps))?;
     tables.known.insert(maps, (table.clone(), used * MAP_BYTES));
     Ok((table, used * MAP_BYTES))
 }

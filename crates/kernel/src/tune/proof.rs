@@ -40,7 +40,7 @@ impl Tuning {
         let before = self.ended_in_test(kernel);
         self.hold(kernel, UNFINISHED, before + 1);
         let hangs = || self.hold(kernel, UNFINISHED, AVOIDED.max(before + 1));
-        let outcome = device.aside(|| watched(kernel.name, PATIENCE, hangs, test));
+        let outcome = device.outside_capture(|| watched(kernel.name, PATIENCE, hangs, test));
         match &outcome {
             Ok(()) => self.release(kernel),
             Err(e) => self.retire(device, kernel, &format!("the test before its first use: {}", e.message())),

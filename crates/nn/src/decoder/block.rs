@@ -71,13 +71,13 @@ impl Norm {
             Some(bias) => {
                 let (x, y) = residual_layer_norm(x, &gain, bias, eps)?;
                 let norm = move |[x, gain, bias]: [&Tensor; 3]| layer_norm(x, gain, bias, eps);
-                let y = if again { y.made_again_by([&x, &gain, bias], norm) } else { y };
+                let y = if again { y.recomputed_by([&x, &gain, bias], norm) } else { y };
                 Ok((x, y))
             }
             None => {
                 let (x, y) = residual_rms_norm(x, &gain, eps)?;
                 let norm = move |[x, gain]: [&Tensor; 2]| rms_norm(x, gain, eps);
-                let y = if again { y.made_again_by([&x, &gain], norm) } else { y };
+                let y = if again { y.recomputed_by([&x, &gain], norm) } else { y };
                 Ok((x, y))
             }
         }
@@ -168,14 +168,14 @@ impl Attention {
         };
         let qkv = self.qkv.forward(x)?; // (B, T, (H + 2 KH) D)
         let angles = self.kind.rotary.and_then(|set| pass.angles.get(set));
-        let turned = |x: Tensor, n: usize| match angles {
+        let rotated = |x: Tensor, n: usize| match angles {
             Some([cosines, sines]) => rope(&x, cosines, sines, n, size),
             None => Ok(x),
         };
         let [b, t, _] = qkv.dims3()?;
         let [q, k, v] = match &self.norms {
             None => {
-                let qkv = turned(qkv, heads + kv_heads)?;
+                let qkv = rotated(qkv, heads + kv_heads)?;
                 let Some(past) = pass.past else { return attention_qkv(&qkv, heads, kv_heads, options) };
                 let all = qkv.reshape([b, t, heads + 2 * kv_heads, size])?;
                 past.keep(self.index, &all.slice(2, heads..heads + 2 * kv_heads)?)?;
@@ -184,8 +184,8 @@ impl Attention {
             }
             Some(_) => {
                 let [q, k, v] = self.normed(&qkv)?;
-                let q = by_heads(&turned(q, heads)?, heads)?;
-                let [q, k, v] = [q, by_heads(&turned(k, kv_heads)?, kv_heads)?, by_heads(&v, kv_heads)?];
+                let q = by_heads(&rotated(q, heads)?, heads)?;
+                let [q, k, v] = [q, by_heads(&rotated(k, kv_heads)?, kv_heads)?, by_heads(&v, kv_heads)?];
                 match pass.past {
                     None => [q, k, v],
                     Some(past) => {
@@ -286,7 +286,7 @@ impl Mlp {
         let x = self.up.forward(x)?;
         let y = apply(&x)?;
         let again = mode.recompute >= Recompute::Gelu;
-        Ok(if again { y.made_again_by([&x], move |[x]| apply(x)) } else { y })
+        Ok(if again { y.recomputed_by([&x], move |[x]| apply(x)) } else { y })
     }
 
     /// `residual + MLP(x)` in two launches, where it is two maps with biases around a GELU.

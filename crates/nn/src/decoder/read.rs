@@ -471,8 +471,8 @@ pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
         return Err(Error::format(format!("no_rope_layers, expected {} entries", out.layers)));
     }
     let kind = |i: usize| {
-        let turned = given.as_ref().map_or(!(i + 1).is_multiple_of(every), |list| list[i] != 0);
-        LayerKind { rotary: turned.then_some(0), ..out.kind(i) }
+        let rotated = given.as_ref().map_or(!(i + 1).is_multiple_of(every), |list| list[i] != 0);
+        LayerKind { rotary: rotated.then_some(0), ..out.kind(i) }
     };
     // Without windows and a list, every so many layers are alike.
     let n = if given.is_none() && out.kinds.len() == 1 { every.min(out.layers) } else { out.layers };
@@ -490,7 +490,7 @@ pub fn granite(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
     Ok(out)
 }
 
-/// GPT-NeoX and Pythia: layer norms, biases, a part of each head turned, both parts beside each other.
+/// GPT-NeoX and Pythia: layer norms, biases, a part of each head rotated, both parts beside each other.
 pub fn gpt_neox(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let (theta, partial) = (fields.number("rotary_emb_base")?, fields.number("rotary_pct")?);
     let mut out = base(family, fields)?;

@@ -6,7 +6,7 @@ use std::f64::consts::PI;
 /// One set of rotary frequencies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotary {
-    /// Elements of a head that are turned (R): even, pairs R/2 apart.
+    /// Elements of a head that are rotated (R): even, pairs R/2 apart.
     pub dims: usize,
     /// Pair i turns by `position * base^(-2i/R)` before scaling.
     pub base: f64,
@@ -132,7 +132,7 @@ impl Rotary {
         Ok([table(f64::cos)?, table(f64::sin)?])
     }
 
-    /// Lengths of the sequences that are turned by the same angles as one of `tokens`.
+    /// Lengths of the sequences that are rotated by the same angles as one of `tokens`.
     pub fn same_angles(&self, tokens: usize) -> std::ops::RangeInclusive<usize> {
         match &self.scaling {
             Scaling::LongRope { original, .. } if tokens > *original => original + 1..=usize::MAX,

@@ -230,8 +230,8 @@ pub fn qwen(c: &DecoderConfig, map: &mut Map<String, Value>) {
 pub fn smollm3(c: &DecoderConfig, map: &mut Map<String, Value>) {
     llama(c, map);
     layer_types(c, map);
-    let turned: Vec<u8> = (0..c.layers).map(|i| u8::from(c.kind(i).rotary.is_some())).collect();
-    put(map, json!({ "use_sliding_window": window(c).is_some(), "no_rope_layers": turned }));
+    let rotated: Vec<u8> = (0..c.layers).map(|i| u8::from(c.kind(i).rotary.is_some())).collect();
+    put(map, json!({ "use_sliding_window": window(c).is_some(), "no_rope_layers": rotated }));
 }
 
 /// What Gemma 2 and 3 share.

@@ -35,10 +35,10 @@ impl LayerNorm {
     }
     /// The same, but the tape keeps no norm: the backward makes it again from x.
     pub fn forward_residual_again(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (past, y) = self.forward_residual(x)?;
+        let (x_again, y) = self.forward_residual(x)?;
         let eps = self.eps;
         let again = move |[x, weight, bias]: [&Tensor; 3]| layer_norm(x, weight, bias, eps);
-        Ok((past, y.made_again_by([x, &self.weight, &self.bias], again)))
+        Ok((x_again, y.recomputed_by([x, &self.weight, &self.bias], again)))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::memory::Kept;
 use super::trainer::Trainer;
 use netcl_device::human;
-use netcl_tensor::graph::{Plan, Span};
+use netcl_tensor::graph::{LiveRange, Plan};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -24,9 +24,9 @@ enum Kind {
 }
 
 impl Kind {
-    fn of(span: &Span, plan: &Plan) -> Self {
-        let last = span.commands.and_then(|(_, last)| plan.names.get(last));
-        match span.tag {
+    fn of(range: &LiveRange, plan: &Plan) -> Self {
+        let last = range.commands.and_then(|(_, last)| plan.names.get(last));
+        match range.tag {
             "activations" => Self::Activation,
             "optimizer" => Self::Update,
             _ if last.is_some_and(|name| name.starts_with("optimizer")) => Self::ParameterGradient,
@@ -113,15 +113,15 @@ impl Trainer {
 /// The buffers in use at one command, by kind, operation and layer.
 fn at_peak(plan: &Plan, at: usize) -> String {
     let mut groups: BTreeMap<Kind, BTreeMap<&str, (usize, Vec<u32>)>> = BTreeMap::new();
-    for span in plan.uses.iter().map(|u| &u.span) {
-        if span.commands.is_none_or(|(first, last)| at < first || at > last) {
+    for range in plan.assignments.iter().map(|u| &u.range) {
+        if range.commands.is_none_or(|(first, last)| at < first || at > last) {
             continue;
         }
-        let op = if span.op.is_empty() { span.made_by } else { span.op };
-        let group = groups.entry(Kind::of(span, plan)).or_default().entry(op).or_default();
-        group.0 += span.bytes;
-        if span.layer > 0 && !group.1.contains(&span.layer) {
-            group.1.push(span.layer);
+        let op = if range.op.is_empty() { range.made_by } else { range.op };
+        let group = groups.entry(Kind::of(range, plan)).or_default().entry(op).or_default();
+        group.0 += range.bytes;
+        if range.layer > 0 && !group.1.contains(&range.layer) {
+            group.1.push(range.layer);
         }
     }
     let mut out = String::new();

@@ -76,7 +76,7 @@ impl Trainer {
         let Self { stepper, model, optimizer, config, draws, detect_anomaly: on, .. } = self;
         let model = &**model;
         if stepper.is_cold() {
-            rehearse(stepper, model, optimizer, config, draws, &inputs);
+            dry_run(stepper, model, optimizer, config, draws, &inputs);
         }
         let loss = stepper.run(|| {
             let loss = detect_anomaly(*on, || gradients(model, optimizer, config, draws, &inputs, false))?;
@@ -124,7 +124,7 @@ impl Trainer {
                 }
             };
             if stepper.is_cold() && sums.is_some() {
-                stepper.rehearse(|| Ok(()), step);
+                stepper.dry_run(|| Ok(()), step);
             }
             let loss = stepper.run(step)?;
             total = Some(match total {
@@ -275,7 +275,7 @@ fn warm(
 }
 
 /// Plans a step's memory before it runs.
-fn rehearse(
+fn dry_run(
     stepper: &mut Stepper,
     model: &dyn Model,
     optimizer: &mut Optimizer,
@@ -298,6 +298,6 @@ fn rehearse(
         optimizer.zero_grad();
         Ok(loss)
     };
-    stepper.rehearse(made, step);
+    stepper.dry_run(made, step);
     optimizer.borrow().zero_grad();
 }

@@ -84,18 +84,18 @@ impl Stepper {
 
     /// Plans the memory of `step` before the first one runs, so that no step takes more than the plan. `warm` has made by then
     /// whatever outlives a step. Where that cannot be, the first steps run as they come.
-    pub fn rehearse(&mut self, warm: impl FnOnce() -> Result<()>, step: impl FnOnce() -> Result<Tensor>) {
+    pub fn dry_run(&mut self, warm: impl FnOnce() -> Result<()>, step: impl FnOnce() -> Result<Tensor>) {
         if !matches!(self.state, State::Cold) || !self.plans || self.device.settings().exact_memory {
             return;
         }
-        let planned = warm().and_then(|()| Trace::rehearse(&self.device, step));
+        let planned = warm().and_then(|()| Trace::dry_run(&self.device, step));
         match planned.and_then(|trace| Plan::new(&self.device, &trace)) {
             Ok(plan) => self.state = State::Traced(plan),
             Err(e) => tracing::debug!("the first step runs as it comes: {e}"),
         }
     }
 
-    /// Whether nothing ran yet and a [`Stepper::rehearse`] would help.
+    /// Whether nothing ran yet and a [`Stepper::dry_run`] would help.
     pub fn is_cold(&self) -> bool {
         matches!(self.state, State::Cold)
     }

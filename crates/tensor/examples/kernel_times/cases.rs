@@ -39,8 +39,11 @@ fn case(name: impl Into<String>, run: impl Fn() -> Result<Tensor> + 'static) -> 
     Case::new(name, move || run().map(drop))
 }
 
-static TILE: Kernel = Kernel::new("matmul_tile_timed", include_str!("../../src/ops/matmul_tile.cl"))
-    .include(&[include_str!("../../src/ops/turns.cl"), include_str!("../../src/ops/matmul_tile_async.cl")])
+static TILE: Kernel = Kernel::new("matmul_tile_timed", include_str!("../../src/ops/matmul/matmul_tile.cl"))
+    .include(&[
+        include_str!("../../src/ops/include/tickets.cl"),
+        include_str!("../../src/ops/matmul/matmul_tile_async.cl"),
+    ])
     // As the op builds its large tile: two groups of 256 on a multiprocessor.
     .options(|device| if device.vendor.starts_with("NVIDIA") { "-cl-nv-maxrregcount=128" } else { "" });
 
@@ -207,7 +210,7 @@ fn losses(device: &Device) -> Result<Vec<Case>> {
             x.set_grad(None);
             Ok(())
         });
-        cases.push(if classes > 1000 { case.sweep(&["cross_entropy_held"]) } else { case });
+        cases.push(if classes > 1000 { case.sweep(&["cross_entropy_registers"]) } else { case });
     }
     Ok(cases)
 }

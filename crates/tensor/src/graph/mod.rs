@@ -11,11 +11,11 @@
 //! What changes from replay to replay lies in device memory that was there before the capture: inputs, the learning rate,
 //! where dropout's stream begins. The host writes it before a replay and reads results after it.
 
-mod meeting;
+mod overlap;
 mod plan;
 mod record;
 mod replay;
 
-pub use plan::{Plan, Use};
-pub use record::{Span, Trace};
+pub use plan::{Assignment, Plan};
+pub use record::{LiveRange, Trace};
 pub use replay::Graph;

@@ -1,12 +1,12 @@
-//! Where the buffers of a step lie: buffers whose uses do not meet in time share memory.
+//! Where the buffers of a step lie: buffers whose live ranges do not overlap share memory.
 //!
 //! Two ways to share. *Slots* are whole driver allocations that several buffers use one after the other. *Gaps* place buffers of any
 //! size side by side in one allocation, as parts of it. Gaps take the least memory; slots little more where sizes repeat, as they
 //! do in a stack of equal layers, and their launches cost less: NVIDIA's driver takes up to 13 us more for a launch whose
 //! arguments are parts of one buffer.
 
-use super::meeting::Meeting;
-use super::record::{Span, Trace};
+use super::overlap::Overlaps;
+use super::record::{LiveRange, Trace};
 use crate::{Device, Error, Result};
 use netcl_device::record::Placement;
 use std::cmp::Reverse;
@@ -14,16 +14,16 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 /// A buffer with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Use {
+pub struct Assignment {
     /// What it is and when it is used.
-    pub span: Span,
+    pub range: LiveRange,
     /// Where it starts, counted through all chunks of memory.
     pub offset: usize,
 }
 
-impl Use {
+impl Assignment {
     fn end(&self) -> usize {
-        self.offset + self.span.bytes
+        self.offset + self.range.bytes
     }
 }
 
@@ -31,7 +31,7 @@ impl Use {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// In the order the step asks for them.
-    pub uses: Vec<Use>,
+    pub assignments: Vec<Assignment>,
     /// What each command is called.
     pub names: Vec<&'static str>,
     /// Bytes in all.
@@ -45,7 +45,7 @@ pub struct Plan {
 }
 
 /// What buffers are sorted by before they are placed.
-type Order = fn(&Span) -> (usize, usize);
+type Order = fn(&LiveRange) -> (usize, usize);
 
 /// In which order buffers are placed; the best result counts.
 const ORDERS: [Order; 3] =
@@ -58,8 +58,8 @@ const MANY: usize = 8000;
 const MORE: f64 = 0.03;
 const LITTLE: u64 = 200;
 
-fn length(span: &Span) -> usize {
-    span.commands.map_or(0, |(first, last)| last - first)
+fn length(range: &LiveRange) -> usize {
+    range.commands.map_or(0, |(first, last)| last - first)
 }
 
 impl Plan {
@@ -82,28 +82,28 @@ impl Plan {
     /// Slots or gaps; `little`: bytes that slots may take however few gaps need.
     fn with(trace: &Trace, align: usize, chunk: usize, little: usize) -> Result<Self> {
         let gaps = Self::gaps(trace, align, chunk)?;
-        let (uses, chunks) = slots(trace, align);
+        let (assignments, chunks) = slots(trace, align);
         let bytes: usize = chunks.iter().sum();
         if bytes as f64 <= gaps.bytes as f64 * (1.0 + MORE) || bytes <= little {
-            return Ok(Self { uses, bytes, chunks, slots: true, ..gaps });
+            return Ok(Self { assignments, bytes, chunks, slots: true, ..gaps });
         }
         Ok(gaps)
     }
 
     fn gaps(trace: &Trace, align: usize, chunk: usize) -> Result<Self> {
-        if let Some(span) = trace.spans.iter().find(|s| s.bytes > chunk) {
+        if let Some(range) = trace.ranges.iter().find(|s| s.bytes > chunk) {
             return Err(Error::memory(format!(
                 "a buffer of {} bytes, and the device gives {chunk} at once",
-                span.bytes
+                range.bytes
             )));
         }
-        let orders = if trace.spans.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
+        let orders = if trace.ranges.len() > MANY { &ORDERS[..1] } else { &ORDERS[..] };
         let best =
             orders.iter().map(|order| place(trace, align, chunk, *order)).min_by_key(|(_, bytes)| *bytes);
-        let (uses, bytes) = best.unwrap_or_default();
+        let (assignments, bytes) = best.unwrap_or_default();
         let chunks = (0..bytes.div_ceil(chunk)).map(|i| (bytes - i * chunk).min(chunk)).collect();
-        let peak = peak(&trace.spans, trace.names.len());
-        Ok(Self { uses, names: trace.names.clone(), bytes, peak, chunks, slots: false })
+        let peak = peak(&trace.ranges, trace.names.len());
+        Ok(Self { assignments, names: trace.names.clone(), bytes, peak, chunks, slots: false })
     }
 
     /// The memory for it, and what a capture needs to know.
@@ -116,12 +116,12 @@ impl Plan {
             starts.push(end);
             end += bytes;
         }
-        let place = |u: &Use| {
+        let place = |u: &Assignment| {
             let chunk = starts.partition_point(|start| *start <= u.offset).saturating_sub(1);
             let within = (!self.slots).then(|| u.offset - starts.get(chunk).unwrap_or(&0));
-            (chunk, within, u.span.bytes)
+            (chunk, within, u.range.bytes)
         };
-        Ok(Placement { chunks, places: self.uses.iter().map(place).collect() })
+        Ok(Placement { chunks, places: self.assignments.iter().map(place).collect() })
     }
 
     /// Whether a step that was captured uses its buffers as this plan expects.
@@ -129,68 +129,75 @@ impl Plan {
     /// # Errors
     /// `Unsupported` when two buffers in use at one command share bytes.
     pub(super) fn check(&self, captured: &Trace) -> Result<()> {
-        let mut spans: Vec<(usize, &Span)> =
-            self.uses.iter().map(|planned| planned.offset).zip(&captured.spans).collect();
-        spans.retain(|(_, span)| span.commands.is_some() && span.bytes > 0);
-        spans.sort_by_key(|(_, span)| span.commands);
+        let mut ranges: Vec<(usize, &LiveRange)> =
+            self.assignments.iter().map(|planned| planned.offset).zip(&captured.ranges).collect();
+        ranges.retain(|(_, range)| range.commands.is_some() && range.bytes > 0);
+        ranges.sort_by_key(|(_, range)| range.commands);
         // Buffers in use, by where they start, and by when their use ends. None of them share bytes, so that one that comes can only
-        // meet its neighbours.
-        let mut in_use: BTreeMap<usize, &Span> = BTreeMap::new();
+        // overlap its neighbours.
+        let mut in_use: BTreeMap<usize, &LiveRange> = BTreeMap::new();
         let mut ends: BinaryHeap<Reverse<(usize, usize)>> = BinaryHeap::new();
-        for (offset, span) in spans {
-            let Some((first, last)) = span.commands else { continue };
+        for (offset, range) in ranges {
+            let Some((first, last)) = range.commands else { continue };
             while let Some(Reverse((_, gone))) = ends.peek().filter(|Reverse((end, _))| *end < first) {
                 in_use.remove(gone);
                 ends.pop();
             }
             let before = in_use.range(..=offset).next_back().filter(|(at, other)| *at + other.bytes > offset);
-            let after = in_use.range(offset..offset + span.bytes).next();
+            let after = in_use.range(offset..offset + range.bytes).next();
             if let Some((_, other)) = before.or(after) {
                 return Err(Error::unsupported(format!(
                     "capture: two buffers ({} bytes of {}, {} bytes of {}) are in use for longer than in the step before",
-                    other.bytes, other.made_by, span.bytes, span.made_by
+                    other.bytes, other.made_by, range.bytes, range.made_by
                 )));
             }
-            in_use.insert(offset, span);
+            in_use.insert(offset, range);
             ends.push(Reverse((last, offset)));
         }
         Ok(())
     }
 }
 
-/// Places every span, the one with the largest key first; where each went and where the last ends.
-fn place(trace: &Trace, align: usize, chunk: usize, order: fn(&Span) -> (usize, usize)) -> (Vec<Use>, usize) {
-    let mut by_key: Vec<usize> = (0..trace.spans.len()).collect();
+/// Places every range, the one with the largest key first; where each went and where the last ends.
+fn place(
+    trace: &Trace,
+    align: usize,
+    chunk: usize,
+    order: fn(&LiveRange) -> (usize, usize),
+) -> (Vec<Assignment>, usize) {
+    let mut by_key: Vec<usize> = (0..trace.ranges.len()).collect();
     // Stable, so that the same step gets the same plan.
-    by_key.sort_by_key(|i| Reverse(order(&trace.spans[*i])));
-    let mut uses: Vec<Use> = trace.spans.iter().map(|s| Use { span: s.clone(), offset: 0 }).collect();
-    let (mut meeting, mut met) = (Meeting::of(&trace.spans), Vec::new());
+    by_key.sort_by_key(|i| Reverse(order(&trace.ranges[*i])));
+    let mut assignments: Vec<Assignment> =
+        trace.ranges.iter().map(|s| Assignment { range: s.clone(), offset: 0 }).collect();
+    let (mut overlaps, mut met) = (Overlaps::of(&trace.ranges), Vec::new());
     let mut end = 0;
     for i in by_key {
-        if uses[i].span.commands.is_none() || uses[i].span.bytes == 0 {
-            end = end.max(uses[i].end());
+        if assignments[i].range.commands.is_none() || assignments[i].range.bytes == 0 {
+            end = end.max(assignments[i].end());
             continue;
         }
-        meeting.with(i, &mut met);
-        met.sort_unstable_by_key(|other| (uses[*other].offset, *other));
-        let offset = gap(met.iter().map(|other| &uses[*other]), uses[i].span.bytes, align, chunk);
-        uses[i].offset = offset;
-        end = end.max(uses[i].end());
-        meeting.insert(i);
+        overlaps.with(i, &mut met);
+        met.sort_unstable_by_key(|other| (assignments[*other].offset, *other));
+        let offset =
+            gap(met.iter().map(|other| &assignments[*other]), assignments[i].range.bytes, align, chunk);
+        assignments[i].offset = offset;
+        end = end.max(assignments[i].end());
+        overlaps.insert(i);
     }
-    (uses, end)
+    (assignments, end)
 }
 
-/// Gives every span a slot, the largest span first, each in the smallest slot that is free while it is in use; where each went, and
-/// the slots' bytes. A slot is as large as the first span that came to it, rounded up to `align`.
-fn slots(trace: &Trace, align: usize) -> (Vec<Use>, Vec<usize>) {
-    let mut by_size: Vec<usize> = (0..trace.spans.len()).collect();
-    by_size.sort_by_key(|i| Reverse(trace.spans[*i].bytes));
+/// Gives every range a slot, the largest range first, each in the smallest slot that is free while it is in use; where each went, and
+/// the slots' bytes. A slot is as large as the first range that came to it, rounded up to `align`.
+fn slots(trace: &Trace, align: usize) -> (Vec<Assignment>, Vec<usize>) {
+    let mut by_size: Vec<usize> = (0..trace.ranges.len()).collect();
+    by_size.sort_by_key(|i| Reverse(trace.ranges[*i].bytes));
     let mut sizes: Vec<usize> = Vec::new();
-    let mut slot_of = vec![0; trace.spans.len()];
-    let (mut meeting, mut met) = (Meeting::of(&trace.spans), Vec::new());
+    let mut slot_of = vec![0; trace.ranges.len()];
+    let (mut overlaps, mut met) = (Overlaps::of(&trace.ranges), Vec::new());
     for i in by_size {
-        meeting.with(i, &mut met);
+        overlaps.with(i, &mut met);
         let mut taken: Vec<usize> = met.iter().map(|other| slot_of[*other]).collect();
         taken.sort_unstable_by_key(|slot| Reverse(*slot));
         // The last ones are the smallest.
@@ -201,10 +208,10 @@ fn slots(trace: &Trace, align: usize) -> (Vec<Use>, Vec<usize>) {
             }
         }
         slot_of[i] = free.unwrap_or_else(|| {
-            sizes.push(trace.spans[i].bytes.max(1).next_multiple_of(align));
+            sizes.push(trace.ranges[i].bytes.max(1).next_multiple_of(align));
             sizes.len() - 1
         });
-        meeting.insert(i);
+        overlaps.insert(i);
     }
     let mut starts = Vec::with_capacity(sizes.len());
     let mut end = 0;
@@ -212,12 +219,13 @@ fn slots(trace: &Trace, align: usize) -> (Vec<Use>, Vec<usize>) {
         starts.push(end);
         end += bytes;
     }
-    let place = |(span, slot): (&Span, usize)| Use { span: span.clone(), offset: starts[slot] };
-    (trace.spans.iter().zip(slot_of).map(place).collect(), sizes)
+    let place =
+        |(range, slot): (&LiveRange, usize)| Assignment { range: range.clone(), offset: starts[slot] };
+    (trace.ranges.iter().zip(slot_of).map(place).collect(), sizes)
 }
 
 /// The smallest gap for `bytes` between `taken`, which come by their starts; else the place after the last.
-fn gap<'a>(taken: impl Iterator<Item = &'a Use>, bytes: usize, align: usize, chunk: usize) -> usize {
+fn gap<'a>(taken: impl Iterator<Item = &'a Assignment>, bytes: usize, align: usize, chunk: usize) -> usize {
     let start = |at: usize| {
         let at = at.next_multiple_of(align);
         // No buffer spans two chunks.
@@ -235,12 +243,12 @@ fn gap<'a>(taken: impl Iterator<Item = &'a Use>, bytes: usize, align: usize, chu
 }
 
 /// The most bytes in use at one of `commands` commands, and at which.
-fn peak(spans: &[Span], commands: usize) -> (usize, usize) {
+fn peak(ranges: &[LiveRange], commands: usize) -> (usize, usize) {
     let mut change = vec![0isize; commands + 1];
-    for span in spans {
-        if let Some((first, last)) = span.commands {
-            change[first.min(commands)] += span.bytes as isize;
-            change[last.saturating_add(1).min(commands)] -= span.bytes as isize;
+    for range in ranges {
+        if let Some((first, last)) = range.commands {
+            change[first.min(commands)] += range.bytes as isize;
+            change[last.saturating_add(1).min(commands)] -= range.bytes as isize;
         }
     }
     let (mut live, mut best) = (0isize, (0, 0));
@@ -257,33 +265,41 @@ fn peak(spans: &[Span], commands: usize) -> (usize, usize) {
 mod tests {
     use super::*;
 
-    fn span(bytes: usize, first: usize, last: usize) -> Span {
-        Span { bytes, tag: "", layer: 0, op: "", made_by: "", commands: Some((first, last)), survives: false }
+    fn range(bytes: usize, first: usize, last: usize) -> LiveRange {
+        LiveRange {
+            bytes,
+            tag: "",
+            layer: 0,
+            op: "",
+            made_by: "",
+            commands: Some((first, last)),
+            survives: false,
+        }
     }
 
-    fn planned(spans: Vec<Span>, chunk: usize) -> Plan {
+    fn planned(ranges: Vec<LiveRange>, chunk: usize) -> Plan {
         let commands =
-            spans.iter().filter_map(|s| s.commands).map(|c| c.0.max(c.1.min(1000)) + 1).max().unwrap_or(0);
-        let trace = Trace { spans, names: vec![""; commands] };
+            ranges.iter().filter_map(|s| s.commands).map(|c| c.0.max(c.1.min(1000)) + 1).max().unwrap_or(0);
+        let trace = Trace { ranges, names: vec![""; commands] };
         let slots = Plan::with(&trace, 128, chunk, usize::MAX).unwrap();
         slots.check(&trace).unwrap();
         assert!(slots.bytes >= slots.peak.0 && slots.chunks.iter().all(|bytes| *bytes <= chunk));
         let starts: Vec<usize> = (0..slots.chunks.len()).map(|i| slots.chunks[..i].iter().sum()).collect();
-        for u in &slots.uses {
+        for u in &slots.assignments {
             let slot = starts.iter().position(|start| *start == u.offset).unwrap();
-            assert!(u.span.bytes <= slots.chunks[slot]);
+            assert!(u.range.bytes <= slots.chunks[slot]);
         }
         let plan = Plan::gaps(&trace, 128, chunk).unwrap();
         plan.check(&trace).unwrap();
-        for u in &plan.uses {
-            assert!(u.offset % 128 == 0 && (u.span.bytes == 0 || u.offset / chunk == (u.end() - 1) / chunk));
+        for u in &plan.assignments {
+            assert!(u.offset % 128 == 0 && (u.range.bytes == 0 || u.offset / chunk == (u.end() - 1) / chunk));
         }
         plan
     }
 
     #[test]
-    fn what_does_not_meet_shares_and_what_meets_does_not() {
-        let plan = planned(vec![span(1000, 0, 1), span(1000, 1, 2), span(1000, 2, 3)], 1 << 20);
+    fn disjoint_live_ranges_share_memory_and_overlapping_ones_do_not() {
+        let plan = planned(vec![range(1000, 0, 1), range(1000, 1, 2), range(1000, 2, 3)], 1 << 20);
         assert_eq!(plan.bytes, 2024);
         assert_eq!(plan.peak, (2000, 1));
     }
@@ -291,40 +307,40 @@ mod tests {
     /// Forward and backward: activations live the longer the earlier they are made.
     #[test]
     fn a_stack_of_layers_takes_little_more_than_its_peak() {
-        let mut spans = Vec::new();
+        let mut ranges = Vec::new();
         for i in 0..40 {
             for (k, bytes) in [4096, 12_288, 16_384, 512].into_iter().enumerate() {
-                spans.push(span(bytes, 4 * i + k, 400 - 4 * i - k));
-                spans.push(span(3 * bytes / 2, 400 - 4 * i - k, 401 - 4 * i - k));
+                ranges.push(range(bytes, 4 * i + k, 400 - 4 * i - k));
+                ranges.push(range(3 * bytes / 2, 400 - 4 * i - k, 401 - 4 * i - k));
             }
         }
-        let plan = planned(spans, 1 << 30);
+        let plan = planned(ranges, 1 << 30);
         assert!(plan.bytes as f64 <= 1.03 * plan.peak.0 as f64, "{} for {}", plan.bytes, plan.peak.0);
     }
 
     #[test]
     fn chunks_are_not_spanned() {
-        let plan = planned((0..10).map(|_| span(700, 0, 1)).collect(), 1024);
+        let plan = planned((0..10).map(|_| range(700, 0, 1)).collect(), 1024);
         assert_eq!(plan.bytes, 9 * 1024 + 700);
         assert!(
-            Plan::with(&Trace { spans: vec![span(2000, 0, 1)], names: vec![""; 2] }, 128, 1024, 0).is_err()
+            Plan::with(&Trace { ranges: vec![range(2000, 0, 1)], names: vec![""; 2] }, 128, 1024, 0).is_err()
         );
     }
 
     #[test]
     fn what_survives_shares_with_nobody_and_what_is_not_touched_takes_nothing() {
-        let mut spans = vec![span(1000, 0, 0), span(1000, 5, 5), span(5000, 0, 0)];
-        spans[0].commands = Some((0, usize::MAX));
-        spans[2].commands = None;
-        let plan = planned(spans, 1 << 20);
-        assert_ne!(plan.uses[0].offset, plan.uses[1].offset);
+        let mut ranges = vec![range(1000, 0, 0), range(1000, 5, 5), range(5000, 0, 0)];
+        ranges[0].commands = Some((0, usize::MAX));
+        ranges[2].commands = None;
+        let plan = planned(ranges, 1 << 20);
+        assert_ne!(plan.assignments[0].offset, plan.assignments[1].offset);
         assert_eq!(plan.bytes, 5000, "an untouched buffer is bound, but shares");
     }
 
     #[test]
     fn another_step_is_refused() {
-        let plan = planned(vec![span(1000, 0, 1), span(1000, 2, 3)], 1 << 20);
-        let longer = Trace { spans: vec![span(1000, 0, 2), span(1000, 2, 3)], names: vec![""; 4] };
+        let plan = planned(vec![range(1000, 0, 1), range(1000, 2, 3)], 1 << 20);
+        let longer = Trace { ranges: vec![range(1000, 0, 2), range(1000, 2, 3)], names: vec![""; 4] };
         assert!(plan.check(&longer).is_err());
     }
 }

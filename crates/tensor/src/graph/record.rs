@@ -7,7 +7,7 @@ use netcl_device::record::{Command, Mode, Recording, Touched};
 
 /// One buffer that a step asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct LiveRange {
     /// Bytes.
     pub bytes: usize,
     /// What it is for: the device's tag when it was asked for.
@@ -29,7 +29,7 @@ pub struct Span {
 #[derive(Clone, Debug)]
 pub struct Trace {
     /// In the order they were asked for.
-    pub spans: Vec<Span>,
+    pub ranges: Vec<LiveRange>,
     /// What each command is called.
     pub names: Vec<&'static str>,
 }
@@ -52,10 +52,10 @@ impl Trace {
     ///
     /// # Errors
     /// Those of the step; `Unsupported` when it reads results on the host or keeps a buffer that it made.
-    pub fn rehearse<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<Self> {
-        let Recorded { recording, out, gradients } = recorded(device, Mode::Rehearse, step)?;
+    pub fn dry_run<T>(device: &Device, step: impl FnOnce() -> Result<T>) -> Result<Self> {
+        let Recorded { recording, out, gradients } = recorded(device, Mode::DryRun, step)?;
         let trace = Self::from(&recording);
-        // Gradients of a rehearsal have no memory.
+        // Gradients of a dry run have no memory.
         drop((out, gradients));
         if recording.is_kept() {
             return Err(Error::unsupported("capture: the first step keeps buffers for those that follow"));
@@ -66,7 +66,7 @@ impl Trace {
 
 impl From<&Recording> for Trace {
     fn from(recording: &Recording) -> Self {
-        let span = |a: &netcl_device::record::Allocation| Span {
+        let range = |a: &netcl_device::record::Allocation| LiveRange {
             bytes: a.bytes,
             tag: a.tag,
             layer: a.place.0,
@@ -75,26 +75,26 @@ impl From<&Recording> for Trace {
             commands: None,
             survives: a.survives,
         };
-        let mut spans: Vec<Span> = recording.allocations.iter().map(span).collect();
+        let mut ranges: Vec<LiveRange> = recording.allocations.iter().map(range).collect();
         for (at, command) in recording.commands.iter().enumerate() {
             let all = command.touched();
             for touched in &all {
-                let Some(span) = touched.allocation.and_then(|i| spans.get_mut(i)) else { continue };
+                let Some(range) = touched.allocation.and_then(|i| ranges.get_mut(i)) else { continue };
                 // A command that writes what nothing wrote before does not live on what it reads there: kernels name a result
                 // also in the place of an argument that they do not use.
                 let writes = |t: &&Touched| t.allocation == touched.allocation && t.access == Access::Write;
                 let fresh = if all.iter().any(writes) { at } else { 0 };
-                let first = span.commands.map_or(fresh, |(first, _)| first);
-                span.commands = Some((first, at));
-                if touched.access == Access::Write && span.made_by.is_empty() {
-                    span.made_by = command.name();
+                let first = range.commands.map_or(fresh, |(first, _)| first);
+                range.commands = Some((first, at));
+                if touched.access == Access::Write && range.made_by.is_empty() {
+                    range.made_by = command.name();
                 }
             }
         }
-        for span in spans.iter_mut().filter(|s| s.survives) {
-            span.commands = Some((span.commands.map_or(0, |(first, _)| first), usize::MAX));
+        for range in ranges.iter_mut().filter(|s| s.survives) {
+            range.commands = Some((range.commands.map_or(0, |(first, _)| first), usize::MAX));
         }
-        Self { spans, names: recording.commands.iter().map(Command::name).collect() }
+        Self { ranges, names: recording.commands.iter().map(Command::name).collect() }
     }
 }
 

@@ -71,8 +71,8 @@ impl Graph {
         let mut memory = Vec::new();
         for command in commands {
             steps.push(match command {
-                Command::Launch { kernel, args, beside, range, label, .. } => {
-                    memory.extend(beside);
+                Command::Launch { kernel, args, indirect, range, label, .. } => {
+                    memory.extend(indirect);
                     let list: Vec<Arg<'_>> = args.iter().map(Argument::arg).collect();
                     let kernel = device.driver().bind(&kernel, &list)?;
                     memory.extend(args.into_iter().filter_map(|arg| match arg {
@@ -122,7 +122,7 @@ impl Graph {
         (launches, self.steps.len() - launches)
     }
 
-    /// Bytes of memory that only this graph uses, besides what a plan has placed.
+    /// Bytes of memory that only this graph uses, beside what a plan has placed.
     pub fn held_bytes(&self) -> usize {
         self.held.bytes()
     }

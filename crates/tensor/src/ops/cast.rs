@@ -21,11 +21,22 @@ impl Op<1> for Cast {
         x.clone()
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |shape: &[usize], dtype| Sample::new(Self { dtype }, [Input::normal(shape)]).as_coarse_as(dtype);
+        let sample =
+            |shape: &[usize], dtype| Sample::new(Self { dtype }, [Input::normal(shape)]).as_coarse_as(dtype);
         // The first two overflow f16, the third is too small for it.
         let far = Input::values(&[3, 33], &[3e38, -1e6, 1e-9, 65_504.0, -60_000.0], None);
-        let far = |dtype| Sample::new(Self { dtype }, [far.clone()]).as_coarse_as(dtype).extreme().pointwise().light();
-        vec![far(DType::F16), far(DType::Bf16), sample(&[3, 33], DType::F16), sample(&[3, 33], DType::Bf16), sample(&[5, 7], DType::F32), sample(&[1], DType::F32), sample(&[0], DType::F16)]
+        let far = |dtype| {
+            Sample::new(Self { dtype }, [far.clone()]).as_coarse_as(dtype).extreme().pointwise().light()
+        };
+        vec![
+            far(DType::F16),
+            far(DType::Bf16),
+            sample(&[3, 33], DType::F16),
+            sample(&[3, 33], DType::Bf16),
+            sample(&[5, 7], DType::F32),
+            sample(&[1], DType::F32),
+            sample(&[0], DType::F16),
+        ]
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) fn zeroed(device: &Device, user: &'static str, count: usize) -> Resul
         return Ok(buffer.clone());
     }
     // They outlive whatever is captured now, and must be 0 whether or not it is ever replayed.
-    let buffer = device.aside(|| {
+    let buffer = device.outside_capture(|| {
         let _tag = device.tag("tile counters");
         let buffer = device.allocate(count * size_of::<u32>())?;
         device.fill(&buffer, &[0; 4])?;

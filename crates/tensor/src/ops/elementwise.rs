@@ -118,31 +118,45 @@ pub static UNARY: &[UnaryRow] = &[
     row("sqrt", "sqrt(x0)", "0.5f * x1 / x0", |x, _| x.sqrt()).output().on(0.2, 4.0),
     row("rsqrt", "1.0f / sqrt(x0)", "-0.5f * x0 * x0 * x0 * x1", |x, _| 1.0 / x.sqrt()).output().on(0.2, 4.0),
     // Beyond 9.02 it rounds to 1; PoCL's stops a unit below.
-    row("tanh", "fabs(x0) > 9.02f ? copysign((FV)(1.0f), x0) : tanh_of(x0)", "(1.0f - x0 * x0) * x1", |x, _| x.tanh()).output(),
+    row(
+        "tanh",
+        "fabs(x0) > 9.02f ? copysign((FV)(1.0f), x0) : tanh_of(x0)",
+        "(1.0f - x0 * x0) * x1",
+        |x, _| x.tanh(),
+    )
+    .output(),
     row("sigmoid", "sigmoid(x0)", "x0 * (1.0f - x0) * x1", |x, _| 1.0 / (1.0 + (-x).exp())).output(),
-    row("relu", "x0 < 0.0f ? (FV)(0.0f) : x0", "x0 <= 0.0f ? (FV)(0.0f) : x1", |x, _| if x < 0.0 { 0.0 } else { x })
-        .on(0.1, 2.0),
+    row(
+        "relu",
+        "x0 < 0.0f ? (FV)(0.0f) : x0",
+        "x0 <= 0.0f ? (FV)(0.0f) : x1",
+        |x, _| if x < 0.0 { 0.0 } else { x },
+    )
+    .on(0.1, 2.0),
     row("silu", "silu(x0)", "silu_grad(x0) * x1", |x, _| x / (1.0 + (-x).exp())),
-    row("gelu", "gelu(x0)", "gelu_grad(x0) * x1", |x, _| {
-        0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))
-    }),
+    row("gelu", "gelu(x0)", "gelu_grad(x0) * x1", |x, _| 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))),
     row("gelu_tanh", "gelu_tanh(x0)", "gelu_tanh_grad(x0) * x1", |x, _| {
         0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
     }),
-    row("abs", "fabs(x0)", "(x0 > 0.0f ? (FV)(1.0f) : x0 < 0.0f ? (FV)(-1.0f) : (FV)(0.0f)) * x1", |x, _| x.abs()).on(0.1, 2.0),
+    row("abs", "fabs(x0)", "(x0 > 0.0f ? (FV)(1.0f) : x0 < 0.0f ? (FV)(-1.0f) : (FV)(0.0f)) * x1", |x, _| {
+        x.abs()
+    })
+    .on(0.1, 2.0),
     row("square", "x0 * x0", "2.0f * x0 * x1", |x, _| x * x),
     // Below 1e-4 the first term of their series is exact to f32; PoCL's sine of 1e-40 is 0.008.
     row("sin", SIN, "(fabs(x0) < 1e-4f ? (FV)(1.0f) : cos(x0)) * x1", |x, _| x.sin()),
-    row("cos", "fabs(x0) < 1e-4f ? (FV)(1.0f) : cos(x0)", "-(fabs(x0) < 1e-4f ? x0 : sin(x0)) * x1", |x, _| x.cos()),
+    row(
+        "cos",
+        "fabs(x0) < 1e-4f ? (FV)(1.0f) : cos(x0)",
+        "-(fabs(x0) < 1e-4f ? x0 : sin(x0)) * x1",
+        |x, _| x.cos(),
+    ),
     row("add_scalar", "x0 + s0", "x1", |x, s| x + s[0]).with(&[1.5]),
     row("mul_scalar", "x0 * s0", "x1 * s0", |x, s| x * s[0]).with(&[-2.5]),
     row("rsub_scalar", "s0 - x0", "-x1", |x, s| s[0] - x).with(&[1.0]),
     row("rdiv_scalar", "s0 / x0", "-x1 * ((s0 / x0) / x0)", |x, s| s[0] / x).with(&[2.0]).on(0.3, 3.0),
-    row("pow_scalar", POW, POW_GRAD, |x, s| power(x, s[0]))
-        .with(&[1.7])
-        .on(0.3, 3.0),
-    row("clamp", CLAMP, "(x0 > s0 && x0 < s1) ? x1 : (FV)(0.0f)", clamped)
-    .with(&[-5.0, 2.9]),
+    row("pow_scalar", POW, POW_GRAD, |x, s| power(x, s[0])).with(&[1.7]).on(0.3, 3.0),
+    row("clamp", CLAMP, "(x0 > s0 && x0 < s1) ? x1 : (FV)(0.0f)", clamped).with(&[-5.0, 2.9]),
 ];
 
 /// An op of two tensors, broadcast against each other.
@@ -221,7 +235,8 @@ impl Op<1> for Unary {
             let far = far.extreme().pointwise().light();
             out.push(if ends_at_zero { far.relative_step() } else { far });
         }
-        let exp = |shape: &[usize]| Sample::new(Self { row: &UNARY[1], scalars: vec![] }, [Input::normal(shape)]);
+        let exp =
+            |shape: &[usize]| Sample::new(Self { row: &UNARY[1], scalars: vec![] }, [Input::normal(shape)]);
         out.extend([exp(&[3, 37]), exp(&[1]), exp(&[4, 0])]);
         out
     }
@@ -271,18 +286,32 @@ impl Op<2> for Binary {
             // Apart from zero and from each other: no poles, no ties. Either may be the larger one where that is the question.
             let either = ["maximum", "minimum"].contains(&row.name);
             let draw = |low, high, values: &'static [f64]| {
-                move |s: &[usize]| if either { Input::values(s, values, None) } else { Input::uniform(s, low, high) }
+                move |s: &[usize]| {
+                    if either { Input::values(s, values, None) } else { Input::uniform(s, low, high) }
+                }
             };
             let (a, b) = (draw(0.5, 1.4, &[0.5, -2.0, 1.25]), draw(1.5, 3.0, &[1.5, 0.75, -0.5, 2.0, -3.0]));
             let sample = |x: &[usize], y: &[usize]| Sample::new(op.clone(), [a(x), b(y)]).named(row.name);
             let big: &[usize] = &[4096, 4096];
-            out.extend([sample(&[2, 3, 35], &[2, 3, 35]).bench(&[big, big]).light(), sample(&[2, 3, 5], &[5]).light(), sample(&[1], &[1]).light()]);
+            out.extend([
+                sample(&[2, 3, 35], &[2, 3, 35]).bench(&[big, big]).light(),
+                sample(&[2, 3, 5], &[5]).light(),
+                sample(&[1], &[1]).light(),
+            ]);
             let [a, b] = extreme_pairs(row.name).map(|values| Input::values(&[2, 3, 35], values, None));
             let far = Sample::new(op.clone(), [a, b]).named(row.name).extreme().pointwise().light();
             out.push(if row.name == "div" { far.relative_step() } else { far });
         }
-        let add = |x: &[usize], y: &[usize]| Sample::new(Self { row: &BINARY[0] }, [Input::normal(x), Input::normal(y)]);
-        out.extend([add(&[2, 3, 35], &[2, 3, 35]), add(&[2, 1, 4], &[3, 1]).light(), add(&[3], &[]), add(&[0, 3], &[1, 3]), add(&[2, 3, 4], &[2, 1, 1]).light()]);
+        let add = |x: &[usize], y: &[usize]| {
+            Sample::new(Self { row: &BINARY[0] }, [Input::normal(x), Input::normal(y)])
+        };
+        out.extend([
+            add(&[2, 3, 35], &[2, 3, 35]),
+            add(&[2, 1, 4], &[3, 1]).light(),
+            add(&[3], &[]),
+            add(&[0, 3], &[1, 3]),
+            add(&[2, 3, 4], &[2, 1, 1]).light(),
+        ]);
         out
     }
 }

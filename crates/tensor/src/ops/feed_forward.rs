@@ -6,7 +6,7 @@
 
 use super::elementwise::UNARY;
 use super::map::map;
-use super::matmul::{Aux, Epilogue, Matrix, Problem, gelu_again, product, run, weight_gradients};
+use super::matmul::{Aux, Epilogue, Matrix, Problem, gelu_recomputed, product, run, weight_gradients};
 use super::prelude::*;
 
 /// residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias` `(.., N)`.
@@ -244,7 +244,8 @@ impl Op<6> for FeedForward {
         let all = [("x", x), ("w1", w1), ("b1", b1), ("w2", w2), ("b2", b2), ("residual", residual)];
         check::same_float(op, &all)?;
         let width = check_map(op, ("x", x.dims()), ("w1", w1), ("b1", b1))?;
-        let n = check_map(op, ("the hidden layer", &[x.shape().rows_cols().0, width]), ("w2", w2), ("b2", b2))?;
+        let n =
+            check_map(op, ("the hidden layer", &[x.shape().rows_cols().0, width]), ("w2", w2), ("b2", b2))?;
         check_residual(op, residual, x, n)?;
         let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of(op, "w1", w1)?, &[])?;
         let before = Tensor::empty(x.device(), [problem.m, width], x.dtype())?;
@@ -264,9 +265,10 @@ impl Op<6> for FeedForward {
         let rows = Matrix::rows_of(dy)?;
         let hidden = match hidden {
             Some(hidden) => hidden.clone(),
-            None => {
-                gelu_again(before, &Problem::new(Matrix::rows_of(x)?, Matrix::of("feed_forward", "w1", w1)?, &[])?)?
-            }
+            None => gelu_recomputed(
+                before,
+                &Problem::new(Matrix::rows_of(x)?, Matrix::of("feed_forward", "w1", w1)?, &[])?,
+            )?,
         };
         let (dw2, db2) = map_gradients(&hidden, w2, b2, &rows)?;
         drop(hidden);

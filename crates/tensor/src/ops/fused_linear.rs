@@ -137,7 +137,11 @@ impl FusedLinear {
             }
         };
         if self.activation.is_none() && self.residual {
-            return if self.bias { linear_add(residual, &h, w, bias) } else { linear_residual(residual, &h, w) };
+            return if self.bias {
+                linear_add(residual, &h, w, bias)
+            } else {
+                linear_residual(residual, &h, w)
+            };
         }
         let h = linear(&h, w, self.bias.then_some(bias))?;
         let h = match self.activation {
@@ -161,7 +165,12 @@ impl Op<6> for FusedLinear {
         let y = Tensor::empty(x.device(), dims, x.dtype())?;
         let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of(Self::NAME, "w", w)?, &[])?;
         let fused = few_rows::Fused {
-            norm: self.norm.map(|n| Norm { gamma, beta: n.center.then_some(beta), unit_offset: n.unit_offset, eps: n.eps }),
+            norm: self.norm.map(|n| Norm {
+                gamma,
+                beta: n.center.then_some(beta),
+                unit_offset: n.unit_offset,
+                eps: n.eps,
+            }),
             bias: self.bias.then_some(bias),
             activation: self.activation,
             residual: self.residual.then_some(residual),
@@ -197,7 +206,9 @@ impl Op<6> for FusedLinear {
                 if let Some(last) = dims.last_mut() {
                     *last = n;
                 }
-                let rows = h.rows().flat_map(|row| (0..n).map(|i| gate.in_f64(row[i]) * row[n + i]).collect::<Vec<_>>());
+                let rows = h
+                    .rows()
+                    .flat_map(|row| (0..n).map(|i| gate.in_f64(row[i]) * row[n + i]).collect::<Vec<_>>());
                 Array::new(dims, rows.collect())
             }
         };
@@ -223,14 +234,28 @@ impl Op<6> for FusedLinear {
         vec![
             sample(Self { residual: true, ..qkv.clone() }, &[2, 37], 70),
             sample(up.clone(), &[1, 3, 40], 24),
-            sample(Self { norm: layer, bias: true, activation: act(Gate::GeluTanh, false), residual: false }, &[1, 64], 40),
-            sample(Self { norm: offset, bias: true, activation: act(Gate::GeluTanh, true), residual: true }, &[2, 20], 9).light(),
+            sample(
+                Self { norm: layer, bias: true, activation: act(Gate::GeluTanh, false), residual: false },
+                &[1, 64],
+                40,
+            ),
+            sample(
+                Self { norm: offset, bias: true, activation: act(Gate::GeluTanh, true), residual: true },
+                &[2, 20],
+                9,
+            )
+            .light(),
             sample(Self { activation: act(Gate::Gelu, false), ..plain.clone() }, &[1, 33], 300).light(),
-            sample(Self { activation: act(Gate::Relu, true), bias: true, ..plain.clone() }, &[8, 16], 33).light(),
-            sample(Self { activation: act(Gate::Gelu, true), norm: rms, ..plain.clone() }, &[5, 18], 12).light(),
-            sample(Self { activation: act(Gate::Silu, false), residual: true, ..plain.clone() }, &[7], 10).light(),
+            sample(Self { activation: act(Gate::Relu, true), bias: true, ..plain.clone() }, &[8, 16], 33)
+                .light(),
+            sample(Self { activation: act(Gate::Gelu, true), norm: rms, ..plain.clone() }, &[5, 18], 12)
+                .light(),
+            sample(Self { activation: act(Gate::Silu, false), residual: true, ..plain.clone() }, &[7], 10)
+                .light(),
             sample(Self { residual: true, bias: true, ..plain.clone() }, &[1, 1100], 6).light(),
-            sample(Self { norm: rms, ..plain.clone() }, &[3, 5000], 4).named("more than a group's local memory").light(),
+            sample(Self { norm: rms, ..plain.clone() }, &[3, 5000], 4)
+                .named("more than a group's local memory")
+                .light(),
             sample(up, &[3, 5, 16], 12).named("many rows").light(),
             sample(Self { residual: true, ..qkv }, &[20, 16], 12).named("many rows").light(),
             far.extreme().light(),

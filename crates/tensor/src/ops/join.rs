@@ -89,11 +89,14 @@ impl Op<3> for Cat {
         vec![
             sample(1, &[3, 5], &[3, 40], &[3, 1]).bench(&[half, half, half]),
             sample(0, &[2, 3, 4], &[1, 3, 4], &[5, 3, 4]),
-            Sample::new(Self { axis: 0 }, [[2, 3, 4], [1, 3, 4], [5, 3, 4]].map(|s| Input::values(&s, FAR, None)))
-                .exact()
-                .extreme()
-                .pointwise()
-                .light(),
+            Sample::new(
+                Self { axis: 0 },
+                [[2, 3, 4], [1, 3, 4], [5, 3, 4]].map(|s| Input::values(&s, FAR, None)),
+            )
+            .exact()
+            .extreme()
+            .pointwise()
+            .light(),
             sample(0, &[1], &[1], &[1]).light(),
             sample(1, &[2, 0], &[2, 3], &[2, 0]).light(),
             sample(0, &[0, 2], &[0, 2], &[0, 2]).light(),

@@ -43,10 +43,13 @@ impl Op<3> for Where {
                 &[4096, 4096],
             ]),
             sample(&[4, 1], &[2, 1, 5], &[]).light(),
-            Sample::new(Self, [mask(&[3, 37], DType::U32), Input::values(&[3, 37], FAR, None), Input::normal(&[3, 37])])
-                .extreme()
-                .pointwise()
-                .light(),
+            Sample::new(
+                Self,
+                [mask(&[3, 37], DType::U32), Input::values(&[3, 37], FAR, None), Input::normal(&[3, 37])],
+            )
+            .extreme()
+            .pointwise()
+            .light(),
             Sample::new(Self, [mask(&[7], DType::I32), Input::normal(&[2, 7]), Input::normal(&[7])]).light(),
             Sample::new(Self, [mask(&[7], DType::F32), Input::normal(&[7]), Input::normal(&[7])]).light(),
             sample(&[1], &[1], &[1]).light(),

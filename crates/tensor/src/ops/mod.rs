@@ -162,7 +162,7 @@ pub fn row_group(kernel: &'static Kernel, device: &Device, n: usize) -> usize {
 /// all rows start at such.
 pub fn vectors_of_16_bytes<'a>(launch: Launch<'a>, x: &Tensor, n: usize) -> Launch<'a> {
     match has_vectors_of_16_bytes(x, n) {
-        true => launch.define("EVEN_VECTORS", 1).define("VW", 16 / x.dtype().size()),
+        true => launch.define("ALIGNED_VECTORS", 1).define("VW", 16 / x.dtype().size()),
         false => launch,
     }
 }
@@ -198,7 +198,7 @@ pub fn sum_parts(device: &Device, elements: usize) -> usize {
 }
 
 /// Whether writing `y` leaves nothing of use in a CPU's caches, so that its stores may go past them.
-pub fn past_caches(y: &Tensor) -> bool {
+pub fn streaming_stores(y: &Tensor) -> bool {
     let capabilities = y.device().capabilities();
     let bytes = (y.count() * y.dtype().size()) as u64;
     let cache = y.device().settings().last_cache.unwrap_or(capabilities.cache);

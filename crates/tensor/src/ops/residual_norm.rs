@@ -33,13 +33,13 @@ fn backward(
     job: &'static Variants,
     [x, gamma]: [&Tensor; 2],
     (mean, rstd): (Option<&Tensor>, &Tensor),
-    [past, dy]: [Option<&Tensor>; 2],
+    [residual_grad, dy]: [Option<&Tensor>; 2],
 ) -> Result<[Option<Tensor>; 3]> {
-    let Some(dy) = dy else { return Ok([past.cloned(), None, None]) };
+    let Some(dy) = dy else { return Ok([residual_grad.cloned(), None, None]) };
     let (x, gamma, dy) = (x.contiguous()?, gamma.contiguous()?, dy.contiguous()?);
-    let past = past.map(Tensor::contiguous).transpose()?;
+    let residual_grad = residual_grad.map(Tensor::contiguous).transpose()?;
     let rows = Rows { x: &x, gamma: &gamma, center: mean.is_some() };
-    let (dx, dgamma, dbeta) = rows.backward(job, (mean, rstd), &dy, past.as_ref())?;
+    let (dx, dgamma, dbeta) = rows.backward(job, (mean, rstd), &dy, residual_grad.as_ref())?;
     Ok([Some(dx), Some(dgamma), dbeta])
 }
 
@@ -73,7 +73,8 @@ impl MultiOp<3, 2> for ResidualLayerNorm {
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |shape: &[usize]| {
             let n = &shape[shape.len() - 1..];
-            Sample::new(Self { eps: 1e-5 }, [Input::normal(shape), Input::normal(n), Input::normal(n)]).sums(16)
+            Sample::new(Self { eps: 1e-5 }, [Input::normal(shape), Input::normal(n), Input::normal(n)])
+                .sums(16)
         };
         let inputs = [Input::uniform(&[3, 2, 37], -1e4, 1e4), Input::normal(&[37]), Input::normal(&[37])];
         let far = Sample::new(Self { eps: 1e-5 }, inputs).sums(16).extreme().light();
@@ -134,7 +135,8 @@ mod tests {
 
     fn inputs(device: &Device, n: usize) -> [Tensor; 3] {
         let draw = |shape: &[usize], seed| {
-            let data: Vec<f32> = Input::normal(shape).draw(seed, DType::F32).data.iter().map(|v| *v as f32).collect();
+            let data: Vec<f32> =
+                Input::normal(shape).draw(seed, DType::F32).data.iter().map(|v| *v as f32).collect();
             Tensor::from_f32(device, shape, &data, DType::F32).unwrap()
         };
         [draw(&[5, n], 1).parameter("x"), draw(&[n], 2).parameter("gamma"), draw(&[n], 3).parameter("beta")]
@@ -185,18 +187,18 @@ mod tests {
         let device = test_device().unwrap();
         let all = inputs(&device, 8);
         let [x, gamma, beta] = &all;
-        let (past, h) = residual_layer_norm(x, gamma, beta, 1e-5).unwrap();
-        drop(past);
+        let (x_again, h) = residual_layer_norm(x, gamma, beta, 1e-5).unwrap();
+        drop(x_again);
         let plain = layer_norm::layer_norm(x, gamma, beta, 1e-5).unwrap();
         assert_eq!(gradients(&all, &h), gradients(&all, &plain));
-        let (past, _) = residual_layer_norm(x, gamma, beta, 1e-5).unwrap();
-        assert_eq!(gradients(&all, &past), [Some(vec![1.0; 40]), None, None]);
-        let (past, h) = residual_layer_norm(x, gamma, beta, 1e-5).unwrap();
-        past.retain_grad();
+        let (x_again, _) = residual_layer_norm(x, gamma, beta, 1e-5).unwrap();
+        assert_eq!(gradients(&all, &x_again), [Some(vec![1.0; 40]), None, None]);
+        let (x_again, h) = residual_layer_norm(x, gamma, beta, 1e-5).unwrap();
+        x_again.retain_grad();
         h.retain_grad();
-        let sum = past.add(&h.mul_scalar(3.0).unwrap()).unwrap();
+        let sum = x_again.add(&h.mul_scalar(3.0).unwrap()).unwrap();
         gradients(&all, &sum);
-        assert_eq!(past.grad().unwrap().to_vec().unwrap(), vec![1.0; 40]);
+        assert_eq!(x_again.grad().unwrap().to_vec().unwrap(), vec![1.0; 40]);
         assert_eq!(h.grad().unwrap().to_vec().unwrap(), vec![3.0; 40]);
         let again = sum.backward_with(&sum.detach()).unwrap_err();
         assert!(again.message().contains("already walked"), "{again}");

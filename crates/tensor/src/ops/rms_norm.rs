@@ -4,12 +4,14 @@ use super::norm::{self, Rows};
 use super::prelude::*;
 use netcl_kernel::Variants;
 
-static STREAMED: Kernel =
-    Kernel::new("rms_norm", include_str!("norm.cl")).requires(|device| device.is_cpu()).tune(&[("VW", &[0])]);
-static PLAIN: Kernel = Kernel::new("rms_norm_plain", include_str!("norm.cl"))
+static STREAMED: Kernel = Kernel::new("rms_norm", include_str!("norm/norm.cl"))
+    .requires(|device| device.is_cpu())
+    .tune(&[("VW", &[0])]);
+static PLAIN: Kernel = Kernel::new("rms_norm_plain", include_str!("norm/norm.cl"))
     .requires(|device| !device.is_cpu())
     .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])]);
-pub(super) static VARIANTS: Variants = Variants::new("rms_norm_variant", &[&STREAMED, &norm::RMS_ROWS, &PLAIN]);
+pub(super) static VARIANTS: Variants =
+    Variants::new("rms_norm_variant", &[&STREAMED, &norm::RMS_ROWS, &PLAIN]);
 
 /// x `(.., N)`, gamma `(N)` → `(.., N)`. Sums are f32 for every dtype.
 pub fn rms_norm(x: &Tensor, gamma: &Tensor, eps: f32) -> Result<Tensor> {

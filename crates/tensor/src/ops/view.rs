@@ -5,7 +5,9 @@ use super::map::row_grid;
 use super::prelude::*;
 use std::ops::Range;
 
-static PLACE: Kernel = Kernel::new("place", include_str!("place.cl")).tune(&[("WG", &[128]), ("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
+static PLACE: Kernel = Kernel::new("place", include_str!("copy/place.cl"))
+    .tune(&[("WG", &[128]), ("VW", &[4])])
+    .tune_cpu(&[("VW", &[0])]);
 
 /// Same elements in order, another shape.
 #[derive(Clone)]
@@ -43,8 +45,15 @@ impl Op<1> for Reshape {
         let sample = |from: &[usize], to: &[usize]| {
             Sample::new(Self { shape: to.into(), dense: false }, [Input::normal(from)]).exact()
         };
-        let far = Sample::new(Self { shape: [3, 4].into(), dense: false }, [Input::values(&[2, 6], FAR, None)]);
-        vec![far.exact().extreme().pointwise().light(), sample(&[2, 6], &[3, 4]), sample(&[1], &[1, 1]), sample(&[0, 3], &[3, 0]), sample(&[1], &[])]
+        let far =
+            Sample::new(Self { shape: [3, 4].into(), dense: false }, [Input::values(&[2, 6], FAR, None)]);
+        vec![
+            far.exact().extreme().pointwise().light(),
+            sample(&[2, 6], &[3, 4]),
+            sample(&[1], &[1, 1]),
+            sample(&[0, 3], &[3, 0]),
+            sample(&[1], &[]),
+        ]
     }
 }
 
@@ -90,7 +99,13 @@ impl Op<1> for Permute {
             Sample::new(Self { axes: axes.to_vec() }, [Input::normal(from)]).exact()
         };
         let far = Sample::new(Self { axes: vec![2, 0, 1] }, [Input::values(&[2, 3, 4], FAR, None)]);
-        vec![far.exact().extreme().pointwise().light(), sample(&[2, 3, 4], &[2, 0, 1]), sample(&[1], &[0]), sample(&[0, 3], &[1, 0]), sample(&[2, 1, 3, 4], &[0, 2, 1, 3])]
+        vec![
+            far.exact().extreme().pointwise().light(),
+            sample(&[2, 3, 4], &[2, 0, 1]),
+            sample(&[1], &[0]),
+            sample(&[0, 3], &[1, 0]),
+            sample(&[2, 1, 3, 4], &[0, 2, 1, 3]),
+        ]
     }
 }
 
@@ -134,10 +149,18 @@ impl Op<1> for Slice {
         })
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |shape: &[usize], axis, range| Sample::new(Self { axis, range }, [Input::normal(shape)]).exact();
+        let sample =
+            |shape: &[usize], axis, range| Sample::new(Self { axis, range }, [Input::normal(shape)]).exact();
         let far = Sample::new(Self { axis: 1, range: 1..3 }, [Input::values(&[4, 5], FAR, None)]);
-        vec![far.exact().extreme().pointwise().light(), sample(&[4, 5], 1, 1..3), sample(&[4, 5, 3], 0, 2..4), sample(&[3, 40], 1, 7..36), sample(&[1], 0, 0..1), sample(&[4, 5], 1, 2..2),
-            sample(&[0, 5], 1, 1..3)]
+        vec![
+            far.exact().extreme().pointwise().light(),
+            sample(&[4, 5], 1, 1..3),
+            sample(&[4, 5, 3], 0, 2..4),
+            sample(&[3, 40], 1, 7..36),
+            sample(&[1], 0, 0..1),
+            sample(&[4, 5], 1, 2..2),
+            sample(&[0, 5], 1, 1..3),
+        ]
     }
 }
 
@@ -190,10 +213,17 @@ impl Op<1> for Expand {
         x.expand(&self.shape)
     }
     fn samples() -> Vec<Sample<Self, 1>> {
-        let sample = |from: &[usize], to: &[usize]| Sample::new(Self { shape: to.into() }, [Input::normal(from)]);
+        let sample =
+            |from: &[usize], to: &[usize]| Sample::new(Self { shape: to.into() }, [Input::normal(from)]);
         let far = Sample::new(Self { shape: [2, 3, 4].into() }, [Input::values(&[3, 1], FAR, None)]);
-        vec![far.extreme().pointwise().light(), sample(&[3, 1], &[2, 3, 4]), sample(&[1], &[1]), sample(&[1, 3], &[0, 3]),
-            sample(&[0, 3], &[2, 0, 3]), sample(&[], &[5])]
+        vec![
+            far.extreme().pointwise().light(),
+            sample(&[3, 1], &[2, 3, 4]),
+            sample(&[1], &[1]),
+            sample(&[1, 3], &[0, 3]),
+            sample(&[0, 3], &[2, 0, 3]),
+            sample(&[], &[5]),
+        ]
     }
 }
 
@@ -221,10 +251,16 @@ impl Tensor {
             )));
         }
         if part.dtype() != self.dtype() {
-            return Err(Error::dtype(format!("write_slice: the part is {}, expected {}", part.dtype(), self.dtype())));
+            return Err(Error::dtype(format!(
+                "write_slice: the part is {}, expected {}",
+                part.dtype(),
+                self.dtype()
+            )));
         }
         if !self.is_contiguous() {
-            return Err(Error::unsupported("write_slice: the tensor is not contiguous; write to the one it is a view of"));
+            return Err(Error::unsupported(
+                "write_slice: the tensor is not contiguous; write to the one it is a view of",
+            ));
         }
         crate::tape::no_grad(|| place(part, self, axis, start))
     }
@@ -268,7 +304,10 @@ impl Tensor {
     pub fn unsqueeze(&self, axis: usize) -> Result<Self> {
         let mut dims = self.dims().to_vec();
         if axis > dims.len() {
-            return Err(Error::shape(format!("unsqueeze: axis {axis} of a tensor of shape {}", self.shape())));
+            return Err(Error::shape(format!(
+                "unsqueeze: axis {axis} of a tensor of shape {}",
+                self.shape()
+            )));
         }
         dims.insert(axis, 1);
         self.reshape(dims)
@@ -278,7 +317,10 @@ impl Tensor {
         let axis = self.shape().axis("squeeze", axis)?;
         let mut dims = self.dims().to_vec();
         if dims.remove(axis) != 1 {
-            return Err(Error::shape(format!("squeeze: axis {axis} of shape {} is not of size 1", self.shape())));
+            return Err(Error::shape(format!(
+                "squeeze: axis {axis} of shape {} is not of size 1",
+                self.shape()
+            )));
         }
         self.reshape(dims)
     }

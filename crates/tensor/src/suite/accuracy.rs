@@ -1,4 +1,4 @@
-//! How far an op is from its f64 reference on inputs of earnest size, and whether its gradients are those of the reference.
+//! How far an op is from its f64 reference on inputs of realistic size, and whether its gradients are those of the reference.
 //!
 //! References are slow: where the benchmark's inputs are too large, every size is made smaller until they fit, equal sizes alike.
 
@@ -104,7 +104,7 @@ impl Accuracy {
 }
 
 /// The sample with its inputs at the benchmark's sizes, or smaller ones of at most `limit` elements.
-pub(super) fn earnest<O: Clone, const N: usize>(
+pub(super) fn benchmark_sized<O: Clone, const N: usize>(
     sample: &Sample<O, N>,
     shapes: &[Vec<usize>],
     limit: usize,
@@ -234,11 +234,11 @@ mod tests {
         let dims = |s: &Sample<(), 2>| -> Vec<Vec<usize>> {
             s.inputs.iter().map(|i| i.shape().dims().to_vec()).collect()
         };
-        let norm = earnest(&sample, &[vec![16_384, 768], vec![768]], AFFORDABLE);
+        let norm = benchmark_sized(&sample, &[vec![16_384, 768], vec![768]], AFFORDABLE);
         assert_eq!(dims(&norm), [vec![1024, 768], vec![768]]);
-        let product = earnest(&sample, &[vec![2304, 2304], vec![2304, 2304]], AFFORDABLE);
+        let product = benchmark_sized(&sample, &[vec![2304, 2304], vec![2304, 2304]], AFFORDABLE);
         assert_eq!(dims(&product), [[144, 144], [144, 144]]);
-        let small = earnest(&sample, &[vec![4, 8], vec![8]], AFFORDABLE);
+        let small = benchmark_sized(&sample, &[vec![4, 8], vec![8]], AFFORDABLE);
         assert_eq!((dims(&small), small.tolerance), (vec![vec![4, 8], vec![8]], sample.tolerance));
     }
 }

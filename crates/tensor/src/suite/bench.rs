@@ -1,6 +1,6 @@
-//! Benchmark cases: the samples that say how large the inputs are in earnest.
+//! Benchmark cases: the samples that say how large the inputs are in benchmarks.
 
-use super::accuracy::{AFFORDABLE, Accuracy, Gradients, accuracy, earnest, gradients, gradients_of};
+use super::accuracy::{AFFORDABLE, Accuracy, Gradients, accuracy, benchmark_sized, gradients, gradients_of};
 use super::{Input, Sample};
 use crate::ops::MultiOp;
 use crate::{DType, Device, Result, Tensor, tape};
@@ -13,7 +13,7 @@ pub type BenchFn =
 type Measured<'a> = Box<dyn Fn(usize) -> Result<Accuracy> + 'a>;
 type Run<'a> = Box<dyn FnMut() -> Result<Vec<Tensor>> + 'a>;
 
-/// One op on inputs of earnest size. Its tensors live as long as the visit.
+/// One op on inputs of realistic size. Its tensors live as long as the visit.
 pub struct BenchCase<'a> {
     /// The op's own name.
     pub op: &'static str,
@@ -86,7 +86,7 @@ fn one<O: MultiOp<N, M>, const N: usize, const M: usize>(
         bwd.read + total(&mut grads.iter().flatten()),
     ];
     drop((ys, grads));
-    let sized = |limit: usize| -> Sample<O, N> { earnest(sample, shapes, limit) };
+    let sized = |limit: usize| -> Sample<O, N> { benchmark_sized(sample, shapes, limit) };
     visit(BenchCase {
         op: O::NAME,
         sample: sample.name,

@@ -58,7 +58,7 @@ impl Tensor {
     /// The same tensor, of which the tape keeps only how to make it again: `again` gives its elements from those of `sources`, off
     /// the tape. Where nothing is recorded the tensor stays as it is. Sources that were overwritten by then are an error.
     #[must_use]
-    pub fn made_again_by<const N: usize>(
+    pub fn recomputed_by<const N: usize>(
         &self,
         sources: [&Self; N],
         again: impl Fn([&Self; N]) -> Result<Self> + Send + Sync + 'static,
@@ -70,7 +70,7 @@ impl Tensor {
             let error = |i: usize| {
                 let source: &Self = &sources[i.min(N - 1)];
                 let form = (source.shape().clone(), source.dtype());
-                format!("{op}, made again: {}", described(&format!("source {i}"), None, &form))
+                format!("{op}, recomputed: {}", described(&format!("source {i}"), None, &form))
             };
             saved.clone().hold(|| again(sources.each_ref()), error)
         };

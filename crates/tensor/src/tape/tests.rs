@@ -185,7 +185,7 @@ fn sources_of_what_is_made_again_are_watched_too() {
     for overwrite in [false, true] {
         let y = w.mul(&x).unwrap().exp().unwrap();
         let source = w.mul(&x).unwrap().detach();
-        let y = y.made_again_by([&source], |[before]| before.exp());
+        let y = y.recomputed_by([&source], |[before]| before.exp());
         let loss = y.square().unwrap().sum(&[], false).unwrap();
         if overwrite {
             source.set_f32(&[0.0; 3]).unwrap();
@@ -193,7 +193,7 @@ fn sources_of_what_is_made_again_are_watched_too() {
         let outcome = loss.backward();
         assert_eq!(outcome.is_err(), overwrite, "{outcome:?}");
         if let Err(e) = outcome {
-            assert!(e.message().contains("exp, made again: source 0"), "{e}");
+            assert!(e.message().contains("exp, recomputed: source 0"), "{e}");
         }
     }
     let checkpointed = super::checkpoint("block", &w, |w| w.square()?.exp()).unwrap();

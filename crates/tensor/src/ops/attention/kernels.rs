@@ -1,29 +1,32 @@
 //! Launches of the attention kernels: which text on which device, its sizes and its arguments.
 
-use super::{proof, sm90, split};
+use super::{bf16x3, proof, sm90};
 use crate::ops::prelude::*;
 use crate::random::DropMask;
 use netcl_device::{Capabilities, ErrorKind};
 use netcl_kernel::{Launch, Variants};
 
-static VECTOR: Kernel = Kernel::new("attention_vector", include_str!("../attention_vector.cl"))
-    .include(&[include_str!("../philox.cl"), include_str!("../attention_lanes.cl")])
+static VECTOR: Kernel = Kernel::new("attention_vector", include_str!("attention_vector.cl"))
+    .include(&[include_str!("../include/philox.cl"), include_str!("attention_lanes.cl")])
     .requires(|device| device.is_cpu())
     .tune(&[("VW", &[0])]);
-static VECTOR_BWD: Kernel = Kernel::new("attention_vector_bwd", include_str!("../attention_vector_bwd.cl"))
-    .include(&[include_str!("../philox.cl"), include_str!("../attention_lanes.cl")])
+static VECTOR_BWD: Kernel = Kernel::new("attention_vector_bwd", include_str!("attention_vector_bwd.cl"))
+    .include(&[include_str!("../include/philox.cl"), include_str!("attention_lanes.cl")])
     .requires(|device| device.is_cpu())
     .tune(&[("VW", &[0])]);
-static TILE: Kernel = Kernel::new("attention_tile", include_str!("../attention_tile.cl"))
-    .include(&[include_str!("../philox.cl"), include_str!("../attention_grid.cl")])
+static TILE: Kernel = Kernel::new("attention_tile", include_str!("attention_tile.cl"))
+    .include(&[include_str!("../include/philox.cl"), include_str!("attention_grid.cl")])
     .requires(|device| device.max_group >= 8)
     .tune(&[("WG", &[128])]);
-static TILE_BWD: Kernel = Kernel::new("attention_tile_bwd", include_str!("../attention_tile_bwd.cl"))
-    .include(&[include_str!("../philox.cl"), include_str!("../attention_grid.cl")])
+static TILE_BWD: Kernel = Kernel::new("attention_tile_bwd", include_str!("attention_tile_bwd.cl"))
+    .include(&[include_str!("../include/philox.cl"), include_str!("attention_grid.cl")])
     .requires(|device| device.max_group >= 8);
 /// The two agree on what lies between them, so that any forward goes with any backward.
-static FORWARD: Variants = Variants::new("attention_fwd", &[&VECTOR, &sm90::WGMMA, &split::SPLIT, &TILE]);
-static BACKWARD: Variants = Variants::new("attention_bwd", &[&VECTOR_BWD, &sm90::ORDERED_BWD, &sm90::WGMMA_BWD, &split::SPLIT_BWD, &TILE_BWD]);
+static FORWARD: Variants = Variants::new("attention_fwd", &[&VECTOR, &sm90::WGMMA, &bf16x3::BF16X3, &TILE]);
+static BACKWARD: Variants = Variants::new(
+    "attention_bwd",
+    &[&VECTOR_BWD, &sm90::ORDERED_BWD, &sm90::WGMMA_BWD, &bf16x3::BF16X3_BWD, &TILE_BWD],
+);
 
 /// Query rows and keys of a forward tile, rows and work-items of a backward tile: the first that fits is taken, from the
 /// second on for heads above 64, from the third above 128, where registers are short.
@@ -209,13 +212,15 @@ pub(super) fn forward(p: &Problem, [q, k, v]: [View<'_>; 3], o: &Tensor, lse: &T
     let pays = |yes: bool, kernel| yes || Tuning::tries(device, &FORWARD, kernel);
     let kernel = FORWARD.choose_where(device, 0, |kernel| match kernel.name {
         name if name == sm90::WGMMA.name => sm90::fits_forward(p, &[q, k, v], o) && proof::forward(device),
-        name if name == split::SPLIT.name => {
-            split::fits_forward(p, o) && pays(split::pays(p), &split::SPLIT) && proof::split_forward(device)
+        name if name == bf16x3::BF16X3.name => {
+            bf16x3::fits_forward(p, o)
+                && pays(bf16x3::pays(p), &bf16x3::BF16X3)
+                && proof::bf16x3_forward(device)
         }
         name => name == VECTOR.name || tile.is_some(),
     })?;
-    if [sm90::WGMMA.name, split::SPLIT.name].contains(&kernel.name) {
-        let run = if kernel.name == split::SPLIT.name { split::forward } else { sm90::forward };
+    if [sm90::WGMMA.name, bf16x3::BF16X3.name].contains(&kernel.name) {
+        let run = if kernel.name == bf16x3::BF16X3.name { bf16x3::forward } else { sm90::forward };
         return match run(p, [q, k, v], o, lse) {
             // One of its many texts that the driver's assembler does not like: another kernel takes the problem.
             Err(e) if e.kind() == ErrorKind::Build => {
@@ -272,18 +277,20 @@ pub(super) fn backward(p: &Problem, known: &Known<'_>, grads: [View<'_>; 3]) -> 
                 && pays(sm90::ordered_pays(p), &sm90::ORDERED_BWD)
                 && proof::ordered_backward(device)
         }
-        name if name == sm90::WGMMA_BWD.name => sm90::fits_backward(p, known, &grads) && proof::backward(device),
-        name if name == split::SPLIT_BWD.name => {
-            split::fits_backward(p, known, &grads)
-                && pays(split::pays(p), &split::SPLIT_BWD)
-                && proof::split_backward(device)
+        name if name == sm90::WGMMA_BWD.name => {
+            sm90::fits_backward(p, known, &grads) && proof::backward(device)
+        }
+        name if name == bf16x3::BF16X3_BWD.name => {
+            bf16x3::fits_backward(p, known, &grads)
+                && pays(bf16x3::pays(p), &bf16x3::BF16X3_BWD)
+                && proof::bf16x3_backward(device)
         }
         name => name == VECTOR_BWD.name || tile.is_some(),
     })?;
     let run: Option<proof::Backward> = match kernel.name {
         name if name == sm90::ORDERED_BWD.name => Some(sm90::ordered_backward),
         name if name == sm90::WGMMA_BWD.name => Some(sm90::backward),
-        name if name == split::SPLIT_BWD.name => Some(split::backward),
+        name if name == bf16x3::BF16X3_BWD.name => Some(bf16x3::backward),
         _ => None,
     };
     if let Some(run) = run {

@@ -1,7 +1,7 @@
 //! The tests that the sm_90 kernels pass before their first use: a small problem gives what the portable kernels give.
 
 use super::kernels::{Known, Problem, View, backward_tile, forward_tile};
-use super::{sm90, split};
+use super::{bf16x3, sm90};
 use crate::ops::prelude::*;
 
 /// Causal, several blocks of keys and an edge, two query heads a key head.
@@ -35,17 +35,19 @@ fn allowed(dtype: DType) -> f32 {
 pub(super) fn forward(device: &Device) -> bool {
     Tuning::of(device).proven(device, &sm90::WGMMA, || same_forward(device, &PROBLEM, sm90::forward))
 }
-pub(super) fn split_forward(device: &Device) -> bool {
-    Tuning::of(device).proven(device, &split::SPLIT, || same_forward(device, &IN_F32, split::forward))
+pub(super) fn bf16x3_forward(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &bf16x3::BF16X3, || same_forward(device, &IN_F32, bf16x3::forward))
 }
 pub(super) fn backward(device: &Device) -> bool {
     Tuning::of(device).proven(device, &sm90::WGMMA_BWD, || same_backward(device, &PROBLEM, sm90::backward))
 }
 pub(super) fn ordered_backward(device: &Device) -> bool {
-    Tuning::of(device).proven(device, &sm90::ORDERED_BWD, || same_backward(device, &WIDE, sm90::ordered_backward))
+    Tuning::of(device)
+        .proven(device, &sm90::ORDERED_BWD, || same_backward(device, &WIDE, sm90::ordered_backward))
 }
-pub(super) fn split_backward(device: &Device) -> bool {
-    Tuning::of(device).proven(device, &split::SPLIT_BWD, || same_backward(device, &IN_F32, split::backward))
+pub(super) fn bf16x3_backward(device: &Device) -> bool {
+    Tuning::of(device)
+        .proven(device, &bf16x3::BF16X3_BWD, || same_backward(device, &IN_F32, bf16x3::backward))
 }
 
 /// Whether `run` gives what the portable kernel gives.

@@ -8,35 +8,46 @@ use netcl_device::Buffer;
 use netcl_kernel::Launch;
 use netcl_kernel::nvidia::{Element, MatrixStack, TensorMap, address, tensor_maps};
 
-pub(super) static WGMMA: Kernel = Kernel::new("attention_wgmma_sm90", include_str!("../attention_wgmma_sm90.cl"))
-    .include(&[include_str!("../philox.cl"), include_str!("../sm90.cl"), include_str!("../attention_sm90.cl")])
+pub(super) static WGMMA: Kernel =
+    Kernel::new("attention_wgmma_sm90", include_str!("attention_wgmma_sm90.cl"))
+        .include(&[
+            include_str!("../include/philox.cl"),
+            include_str!("../include/sm90.cl"),
+            include_str!("attention_sm90.cl"),
+        ])
+        .generate(wgmma::macros)
+        .reload()
+        .requires(|device| device.nvidia_cc == 90);
+const BWD_TEXT: &str = concat!(
+    include_str!("attention_wgmma_sm90_bwd.cl"),
+    include_str!("attention_wgmma_sm90_bwd_kv.cl"),
+    include_str!("attention_wgmma_sm90_bwd_q.cl")
+);
+const ORDERED_TEXT: &str = concat!(
+    include_str!("attention_wgmma_sm90_bwd.cl"),
+    include_str!("attention_wgmma_sm90_bwd_ordered.cl"),
+    include_str!("attention_wgmma_sm90_bwd_kv.cl")
+);
+pub(super) static WGMMA_BWD: Kernel = Kernel::new("attention_wgmma_sm90_bwd", BWD_TEXT)
+    .include(&[
+        include_str!("../include/philox.cl"),
+        include_str!("../include/sm90.cl"),
+        include_str!("attention_sm90.cl"),
+    ])
     .generate(wgmma::macros)
     .reload()
     .requires(|device| device.nvidia_cc == 90);
-const BWD_TEXT: &str = concat!(
-    include_str!("../attention_wgmma_sm90_bwd.cl"),
-    include_str!("../attention_wgmma_sm90_bwd_kv.cl"),
-    include_str!("../attention_wgmma_sm90_bwd_q.cl")
-);
-const ORDERED_TEXT: &str = concat!(
-    include_str!("../attention_wgmma_sm90_bwd.cl"),
-    include_str!("../attention_wgmma_sm90_bwd_ordered.cl"),
-    include_str!("../attention_wgmma_sm90_bwd_kv.cl")
-);
-pub(super) static WGMMA_BWD: Kernel =
-    Kernel::new("attention_wgmma_sm90_bwd", BWD_TEXT)
-        .include(&[include_str!("../philox.cl"), include_str!("../sm90.cl"), include_str!("../attention_sm90.cl")])
-        .generate(wgmma::macros)
-        .reload()
-        .requires(|device| device.nvidia_cc == 90);
 
 /// Both gradients in one pass, for heads of more than 64: fewer products, and f32 sums of dq in memory.
-pub(super) static ORDERED_BWD: Kernel =
-    Kernel::new("attention_ordered_sm90_bwd", ORDERED_TEXT)
-        .include(&[include_str!("../philox.cl"), include_str!("../sm90.cl"), include_str!("../attention_sm90.cl")])
-        .generate(wgmma::macros)
-        .reload()
-        .requires(|device| device.nvidia_cc == 90);
+pub(super) static ORDERED_BWD: Kernel = Kernel::new("attention_ordered_sm90_bwd", ORDERED_TEXT)
+    .include(&[
+        include_str!("../include/philox.cl"),
+        include_str!("../include/sm90.cl"),
+        include_str!("attention_sm90.cl"),
+    ])
+    .generate(wgmma::macros)
+    .reload()
+    .requires(|device| device.nvidia_cc == 90);
 
 /// Elements of 16 bytes: rows start at multiples of it, for copies and for stores.
 const ALIGNED: usize = 8;
@@ -52,7 +63,10 @@ const L2_SHARE: usize = 24 << 20;
 
 /// Whether the kernels take this problem: 16-bit storage, heads that local memory holds, blocks as [`blocks_fit`].
 fn takes(p: &Problem) -> bool {
-    matches!(p.dtype, DType::F16 | DType::Bf16) && p.size.is_multiple_of(ALIGNED) && p.size <= 128 && blocks_fit(p)
+    matches!(p.dtype, DType::F16 | DType::Bf16)
+        && p.size.is_multiple_of(ALIGNED)
+        && p.size <= 128
+        && blocks_fit(p)
 }
 
 /// Whether causality's diagonal stays in one block of keys for 64 rows, and rows can be counted; no window, no soft-capping.
@@ -135,11 +149,7 @@ fn map(p: &Problem, view: &View<'_>, [batch, heads, rows]: [usize; 3], block: us
         stride: of(rows, t),
         block: [64, block as u32],
     };
-    Ok(MatrixStack {
-        matrix,
-        counts: [heads as u64, batch as u64],
-        strides: [of(heads, h), of(batch, b)],
-    })
+    Ok(MatrixStack { matrix, counts: [heads as u64, batch as u64], strides: [of(heads, h), of(batch, b)] })
 }
 
 /// The two counters that hand out tiles, 0 between launches. Launches of one queue run one after the other and share them.
@@ -155,7 +165,10 @@ fn start(
     groups: usize,
     products: u64,
 ) -> Launch<'static> {
-    p.defined(kernel.launch(entry)).local([128 * warpgroups, 1, 1]).groups(groups).flops(products * p.product_flops())
+    p.defined(kernel.launch(entry))
+        .local([128 * warpgroups, 1, 1])
+        .groups(groups)
+        .flops(products * p.product_flops())
 }
 
 fn with_maps<'l>(launch: Launch<'l>, device: &Device, maps: &[MatrixStack]) -> Result<Launch<'l>> {
@@ -172,11 +185,8 @@ pub(super) fn forward(p: &Problem, [q, k, v]: [View<'_>; 3], o: &Tensor, lse: &T
     let warpgroups = if p.small() && p.mask.is_none() && tiles(192) >= 2 * units { 3 } else { 2 };
     let rows = 64 * warpgroups;
     let launch = start(p, &WGMMA, "attention_fwd", warpgroups + 1, units.min(tiles(rows)), 2);
-    let maps = [
-        map(p, &q, p.query_dims(), rows)?,
-        map(p, &k, p.key_dims(), KEYS)?,
-        map(p, &v, p.key_dims(), KEYS)?,
-    ];
+    let maps =
+        [map(p, &q, p.query_dims(), rows)?, map(p, &k, p.key_dims(), KEYS)?, map(p, &v, p.key_dims(), KEYS)?];
     let launch = with_maps(launch.define("CW", warpgroups), device, &maps)?;
     let launch = launch.read_base(q.tensor).read_base(k.tensor).read_base(v.tensor);
     let launch = launch.write(o).write(lse).write(&counters(device)?).scalar(p.batch as u32);
@@ -210,13 +220,15 @@ pub(super) fn backward(p: &Problem, known: &Known<'_>, [dq, dk, dv]: [View<'_>; 
     };
     let tiles = p.keys.div_ceil(KEYS) * p.kv_heads * p.batch;
     let launch = start(p, &WGMMA_BWD, "attention_bwd_kv", 3, units.min(tiles), 4);
-    let launch = write(write(bound(launch, &maps(rows, KEYS)?)?, &dk), &dv).write(&next).scalar(p.batch as u32);
+    let launch =
+        write(write(bound(launch, &maps(rows, KEYS)?)?, &dk), &dv).write(&next).scalar(p.batch as u32);
     p.end_with(launch, p.together(p.queries * p.group())).run()?;
 
     let warpgroups = if p.small() { 3 } else { 2 };
     let tiles = p.queries.div_ceil(64 * warpgroups) * p.heads * p.batch;
     let launch = start(p, &WGMMA_BWD, "attention_bwd_q", warpgroups + 1, units.min(tiles), 3);
-    let launch = write(bound(launch, &maps(64 * warpgroups, DQ_KEYS)?)?, &dq).write(&next).scalar(p.batch as u32);
+    let launch =
+        write(bound(launch, &maps(64 * warpgroups, DQ_KEYS)?)?, &dq).write(&next).scalar(p.batch as u32);
     p.end_with(launch, p.together(p.keys) * p.group()).run()
 }
 
@@ -227,12 +239,12 @@ pub(super) fn ordered_backward(p: &Problem, known: &Known<'_>, [dq, dk, dv]: [Vi
     let Known { q, k, v, o, lse, dy } = known;
     let blocks = p.query_blocks();
     let (stats, sums) = (o.empty_f32([blocks, 2, 64])?, o.empty_f32([blocks, 64, WIDE])?);
-    let turns = Tensor::empty(device, [blocks, 2], DType::I32)?;
+    let tickets = Tensor::empty(device, [blocks, 2], DType::I32)?;
     let start = |entry, warpgroups, groups, products| {
         start(p, &ORDERED_BWD, entry, warpgroups, groups, products).define("ORDERED", 1)
     };
     let launch = super::kernels::read(start("attention_bwd_stats", 2, blocks, 0).read(*o).read(*lse), dy);
-    launch.write(&stats).write(&turns).scalar(p.heads as u32).scalar(p.queries as u32).run()?;
+    launch.write(&stats).write(&tickets).scalar(p.heads as u32).scalar(p.queries as u32).run()?;
 
     let maps = [
         map(p, q, p.query_dims(), 64)?,
@@ -243,7 +255,7 @@ pub(super) fn ordered_backward(p: &Problem, known: &Known<'_>, [dq, dk, dv]: [Vi
     let tiles = p.keys.div_ceil(KEYS) * p.kv_heads * p.batch;
     let launch = with_maps(start("attention_bwd_kv", 3, units.min(tiles), 5), device, &maps)?;
     let launch = launch.read_base(q.tensor).read_base(dy.tensor).read_base(k.tensor).read_base(v.tensor);
-    let launch = write(write(launch.read(&stats), &dk), &dv).write(&sums).write(&turns);
+    let launch = write(write(launch.read(&stats), &dk), &dv).write(&sums).write(&tickets);
     let launch = launch.write(&counters(device)?).scalar(p.batch as u32);
     p.end_with(launch, p.together(p.queries * p.group())).run()?;
 

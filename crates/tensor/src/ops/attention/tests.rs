@@ -69,9 +69,10 @@ fn texts_for_the_assembler() {
             ("COUNTED", dropout.into()),
         ];
         let items = "attention_planes=256 attention_fwd=384 attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_q=384";
-        for (name, kernel) in [("fwd", &split::SPLIT), ("bwd", &split::SPLIT_BWD)] {
+        for (name, kernel) in [("fwd", &bf16x3::BF16X3), ("bwd", &bf16x3::BF16X3_BWD)] {
             let name = format!("split_{name}_causal{}_drop{}.cl", u8::from(causal), u8::from(dropout));
-            std::fs::write(folder.join(name), format!("// items {items}\n{}", kernel.text(&defines))).unwrap();
+            std::fs::write(folder.join(name), format!("// items {items}\n{}", kernel.text(&defines)))
+                .unwrap();
         }
     }
     for (dtype, causal, dropout, size, warpgroups) in sm90_texts() {
@@ -142,7 +143,7 @@ fn what_does_not_fit_is_named() {
 #[test]
 fn f32_in_three_parts_agrees_with_the_portable_kernels() {
     let device = test_device().unwrap();
-    if !split::SPLIT.runs_on(device.capabilities()) {
+    if !bf16x3::BF16X3.runs_on(device.capabilities()) {
         println!("skipped: {} has no wgmma", device.capabilities().id);
         return;
     }
@@ -155,12 +156,26 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
         ([2, 2, 2, 64, 130, 16], false, 0.3),
         ([1, 1, 1, 1, 1, 2], true, 0.0),
     ] {
-        let mask = (drop > 0.0).then(|| generator.mask(drop, (batch * heads * queries * keys) as u64).unwrap());
+        let mask =
+            (drop > 0.0).then(|| generator.mask(drop, (batch * heads * queries * keys) as u64).unwrap());
         let scale = 1.0 / (size as f32).sqrt();
         let (window, softcap, dtype) = (None, None, DType::F32);
-        let p = kernels::Problem { batch, heads, kv_heads, queries, keys, size, causal, window, softcap, scale, mask, dtype };
-        proof::same_forward(&device, &p, split::forward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
-        proof::same_backward(&device, &p, split::backward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
+        let p = kernels::Problem {
+            batch,
+            heads,
+            kv_heads,
+            queries,
+            keys,
+            size,
+            causal,
+            window,
+            softcap,
+            scale,
+            mask,
+            dtype,
+        };
+        proof::same_forward(&device, &p, bf16x3::forward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
+        proof::same_backward(&device, &p, bf16x3::backward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
     }
 }
 
@@ -192,7 +207,7 @@ fn exact(q: &[f64], k: &[f64], v: &[f64], dy: &[f64], (t, d): (usize, usize), sc
 #[test]
 fn f32_in_three_parts_is_as_exact_as_f32_units() {
     let device = test_device().unwrap();
-    if !split::SPLIT.runs_on(device.capabilities()) {
+    if !bf16x3::BF16X3.runs_on(device.capabilities()) {
         println!("skipped: {} has no wgmma", device.capabilities().id);
         return;
     }
@@ -225,8 +240,8 @@ fn f32_in_three_parts_is_as_exact_as_f32_units() {
         let into = [View::heads(dq), View::heads(dk), View::heads(dv)];
         let known = Known { q: views[0], k: views[1], v: views[2], o: &o, lse: &lse, dy: View::heads(&dy) };
         if split {
-            split::forward(&p, views, &o, &lse).unwrap();
-            split::backward(&p, &known, into).unwrap();
+            bf16x3::forward(&p, views, &o, &lse).unwrap();
+            bf16x3::backward(&p, &known, into).unwrap();
         } else {
             kernels::forward_tile(&p, views, &o, &lse, p.forward_tile(&device).unwrap()).unwrap();
             kernels::backward_tile(&p, &known, into, p.backward_tile(&device).unwrap()).unwrap();

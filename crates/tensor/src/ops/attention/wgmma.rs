@@ -16,8 +16,8 @@ const BLOCK_STEPS: [usize; 2] = [4, 8];
 /// `SS_N<n>_K<k>(c, a, b, a_half, b_half)`: c = a bᵀ over 16 k columns, both in local memory with their columns side by side,
 /// 64 of them in a half; the second half of a starts `a_half` descriptor units (16 bytes) after the first.
 /// `RS_N<n>_K<k>(c, p, b, keep)`: c = p b, or c += p b where `keep` is not 0; p in registers, b in local memory, 16 k rows.
-/// `SPLIT_SS(c, a, b)`, `SPLIT_RS(c, p, b)`: the same for 64 x 64 x 64 where each operand is three planes of bf16, the six largest of
-/// nine products; 8192 bytes from plane to plane, unswizzled blocks of 64 x 64 (attention_split_sm90.cl). b in RS lies by columns.
+/// `BF16X3_SS(c, a, b)`, `BF16X3_RS(c, p, b)`: the same for 64 x 64 x 64 where each operand is three planes of bf16, the six largest of
+/// nine products; 8192 bytes from plane to plane, unswizzled blocks of 64 x 64 (attention_bf16x3_sm90.cl). b in RS lies by columns.
 /// `BY_BY_N64_K8(c, a, b)`: c = aᵀ b for blocks of 128 rows and 64 columns in local memory.
 /// `HOLD_F<n>(c)`, `HOLD_U<n>(p)`: nothing that touches these registers moves across.
 /// The text that uses them defines `WGMMA_TYPES` (`".f32.bf16.bf16"`).
@@ -30,9 +30,9 @@ pub(super) fn macros() -> String {
         hold(&mut out, 'U', "+r", n / 4);
     }
     by_columns(&mut out);
-    split_local(&mut out);
-    split_registers(&mut out);
-    hold(&mut out, 'U', "+r", SPLIT_PARTS);
+    bf16x3_local(&mut out);
+    bf16x3_registers(&mut out);
+    hold(&mut out, 'U', "+r", BF16X3_REGISTERS);
     out
 }
 
@@ -118,21 +118,25 @@ fn by_columns(out: &mut String) {
 }
 
 /// Planes of a and b of each product, the smallest first.
-const SPLIT_PAIRS: [[usize; 2]; 6] = [[2, 0], [0, 2], [1, 1], [1, 0], [0, 1], [0, 0]];
+const BF16X3_PAIRS: [[usize; 2]; 6] = [[2, 0], [0, 2], [1, 1], [1, 0], [0, 1], [0, 0]];
 /// Registers of an A operand of three planes of 64 columns.
-const SPLIT_PARTS: usize = 48;
+const BF16X3_REGISTERS: usize = 48;
 /// Descriptor units (16 bytes) from plane to plane, and from 16 columns or rows of a block to the next.
 const PLANE: usize = 512;
 const BY_ROWS: usize = 128;
 const BY_COLUMNS: usize = 16;
 
-fn split_steps() -> impl Iterator<Item = (usize, [usize; 2], usize)> {
-    SPLIT_PAIRS.into_iter().flat_map(|pair| (0..4).map(move |step| (pair, step))).enumerate().map(|(i, (pair, step))| (i, pair, step))
+fn bf16x3_steps() -> impl Iterator<Item = (usize, [usize; 2], usize)> {
+    BF16X3_PAIRS
+        .into_iter()
+        .flat_map(|pair| (0..4).map(move |step| (pair, step)))
+        .enumerate()
+        .map(|(i, (pair, step))| (i, pair, step))
 }
 
-fn split_local(out: &mut String) {
+fn bf16x3_local(out: &mut String) {
     let mut text = format!("{{\\n\\t//@.reg .b64 x, y;{FENCE}");
-    for (i, [a, b], step) in split_steps() {
+    for (i, [a, b], step) in bf16x3_steps() {
         let _ = write!(
             text,
             "\\n\\t//@add.s64 x, %32, {};\\n\\t//@add.s64 y, %33, {};\\n\\t//@wgmma.mma_async.sync.aligned.m64n64k16\" \
@@ -145,15 +149,15 @@ fn split_local(out: &mut String) {
     }
     let _ = writeln!(
         out,
-        "#define SPLIT_SS(c, a, b) asm volatile(\"{text}{COMMIT}\" : {} : \"l\"(a), \"l\"(b) : \"memory\")",
+        "#define BF16X3_SS(c, a, b) asm volatile(\"{text}{COMMIT}\" : {} : \"l\"(a), \"l\"(b) : \"memory\")",
         operands("+f", 'c', 32)
     );
 }
 
-fn split_registers(out: &mut String) {
-    let b_at = 32 + SPLIT_PARTS;
+fn bf16x3_registers(out: &mut String) {
+    let b_at = 32 + BF16X3_REGISTERS;
     let mut text = format!("{{\\n\\t//@.reg .b64 y;{FENCE}");
-    for (i, [a, b], step) in split_steps() {
+    for (i, [a, b], step) in bf16x3_steps() {
         let _ = write!(
             text,
             "\\n\\t//@add.s64 y, %{b_at}, {};\\n\\t//@wgmma.mma_async.sync.aligned.m64n64k16\" WGMMA_TYPES \" {{{}}}, {{{}}}, y, {}, \
@@ -166,9 +170,9 @@ fn split_registers(out: &mut String) {
     }
     let _ = writeln!(
         out,
-        "#define SPLIT_RS(c, p, b) asm volatile(\"{text}{COMMIT}\" : {} : {}, \"l\"(b) : \"memory\")",
+        "#define BF16X3_RS(c, p, b) asm volatile(\"{text}{COMMIT}\" : {} : {}, \"l\"(b) : \"memory\")",
         operands("+f", 'c', 32),
-        operands("r", 'p', SPLIT_PARTS)
+        operands("r", 'p', BF16X3_REGISTERS)
     );
 }
 
@@ -190,10 +194,16 @@ mod tests {
         let line = |name: &str| text.lines().find(|l| l.starts_with(&format!("#define {name}("))).unwrap();
         let product = line("SS_N64_K5");
         // 32 registers, two descriptors, five offsets of each.
-        assert!(product.contains("add.s64 x, %32, %34;") && product.contains("add.s64 y, %33, %43;"), "{product}");
+        assert!(
+            product.contains("add.s64 x, %32, %34;") && product.contains("add.s64 y, %33, %43;"),
+            "{product}"
+        );
         assert!(product.contains("\"n\"(1 * (a_half) + 0), \"n\"(0 * (b_half) + 0)"), "{product}");
         let product = line("RS_N64_K4");
-        assert!(product.contains("setp.ne.b32 p, %49, 0;") && product.contains("{%44,%45,%46,%47}, y, 1"), "{product}");
+        assert!(
+            product.contains("setp.ne.b32 p, %49, 0;") && product.contains("{%44,%45,%46,%47}, y, 1"),
+            "{product}"
+        );
         assert_eq!(product.matches("wgmma.mma_async").count(), 4);
         assert!(text.lines().all(|l| l.matches('{').count() == l.matches('}').count()));
     }

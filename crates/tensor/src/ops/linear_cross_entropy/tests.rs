@@ -21,7 +21,8 @@ fn chunks_agree_with_the_ops_they_replace() {
     let device = test_device().unwrap();
     // The last two have classes added.
     let uneven = [([520, 8, 1027], DType::Bf16), ([200, 8, 1030], DType::F16)];
-    for (sizes, dtype) in [([700, 16, 24], DType::Bf16), ([520, 8, 40], DType::F32)].into_iter().chain(uneven) {
+    for (sizes, dtype) in [([700, 16, 24], DType::Bf16), ([520, 8, 40], DType::F32)].into_iter().chain(uneven)
+    {
         let [x, weight, targets] = inputs(&device, sizes, dtype);
         let gradients = |loss: &Tensor| {
             x.set_grad(None);
@@ -58,7 +59,10 @@ fn targets_past_the_classes_make_the_loss_nan() {
         loss.backward().unwrap();
         let dx = x.grad().unwrap().to_vec().unwrap();
         let nans = |row: usize| dx[row * 8..][..8].iter().filter(|v| v.is_nan()).count();
-        assert!(loss.item().unwrap().is_nan() && [nans(0), nans(1), nans(2)] == [0, 8, 0], "{dtype}, {wrong}: {dx:?}");
+        assert!(
+            loss.item().unwrap().is_nan() && [nans(0), nans(1), nans(2)] == [0, 8, 0],
+            "{dtype}, {wrong}: {dx:?}"
+        );
         let bare = linear_cross_entropy(&x.detach(), &weight.detach(), &targets, options).unwrap();
         assert!(bare.item().unwrap().is_nan(), "{dtype}, {wrong}");
     }
@@ -107,9 +111,14 @@ fn what_does_not_fit_is_refused() {
         said(&x, &weight.slice(1, 0..3).unwrap(), &targets, usual),
         "linear_cross_entropy: the last axis of x [6, 4] is 4, expected 3, the last of weight [9, 3]"
     );
-    assert!(said(&x, &weight, &targets.slice(0, 0..5).unwrap(), usual).contains("targets has shape [5], expected [6]"));
+    assert!(
+        said(&x, &weight, &targets.slice(0, 0..5).unwrap(), usual)
+            .contains("targets has shape [5], expected [6]")
+    );
     let chunk = LinearCrossEntropy { chunk: Some(300), ..usual };
-    assert!(said(&x, &weight, &targets, chunk).contains("chunk is 300, expected a power of two, 256 or more"));
+    assert!(
+        said(&x, &weight, &targets, chunk).contains("chunk is 300, expected a power of two, 256 or more")
+    );
     let smooth = LinearCrossEntropy { label_smoothing: 1.5, ..usual };
     assert!(said(&x, &weight, &targets, smooth).contains("label_smoothing is 1.5"));
 }

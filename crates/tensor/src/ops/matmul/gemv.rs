@@ -7,16 +7,17 @@ use super::launch::{Aux, Epilogue, Unused, add_parts};
 use super::view::Problem;
 use netcl_kernel::Launch;
 
-const ENDS: &[&str] = &[include_str!("../activation.cl"), include_str!("../matmul_gemv_ends.cl")];
+const ENDS: &[&str] = &[include_str!("../include/activation.cl"), include_str!("matmul_gemv_ends.cl")];
 
 /// CPUs.
-pub(super) static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", include_str!("../matmul_gemv_vector.cl"))
-    .include(ENDS)
-    .tune(&[("VW", &[0])])
-    .requires(|device| device.is_cpu());
+pub(super) static GEMV_VECTOR: Kernel =
+    Kernel::new("matmul_gemv_vector", include_str!("matmul_gemv_vector.cl"))
+        .include(ENDS)
+        .tune(&[("VW", &[0])])
+        .requires(|device| device.is_cpu());
 
 /// GPUs.
-pub(super) static GEMV: Kernel = Kernel::new("matmul_gemv", include_str!("../matmul_gemv.cl"))
+pub(super) static GEMV: Kernel = Kernel::new("matmul_gemv", include_str!("matmul_gemv.cl"))
     .include(ENDS)
     .tune(&[("WG", &[256, 128])])
     .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);
@@ -117,7 +118,13 @@ fn bindable(x: &Tensor) -> Result<Tensor> {
 }
 
 /// a, b, bias and c, and the defines that both texts take.
-fn bind(kernel: &'static Kernel, c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<Launch<'static>> {
+fn bind(
+    kernel: &'static Kernel,
+    c: &Tensor,
+    p: &Problem,
+    f: &Fused<'_>,
+    along_k: bool,
+) -> Result<Launch<'static>> {
     let launch = kernel.launch("matmul_gemv").define("DTYPE", c.dtype().code()).define("M", p.m);
     let launch = launch.define("B_ALONG_K", along_k).flops((2 * p.m * p.n * p.k) as u64);
     let launch = match f.norm {
@@ -194,12 +201,13 @@ fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     let lanes = 16 / c.dtype().size();
     let line = if along_k { p.b.col_stride } else { p.b.row_stride };
     // Lines of the values start where the gate's end.
-    let even = [line, p.b.offset(), if f.parts() == 2 { n } else { 0 }].iter().all(|v| v.is_multiple_of(lanes));
+    let aligned =
+        [line, p.b.offset(), if f.parts() == 2 { n } else { 0 }].iter().all(|v| v.is_multiple_of(lanes));
     // Sums of vectors are registers: 8 rows of a gate and a value would be 128 of them.
     let vw = if p.m * f.parts() > 8 && lanes > 4 { 4 } else { lanes };
     let staged = (STAGED / size_of::<f32>() / p.m).min(p.k.next_multiple_of(8));
     let launch = bind(&GEMV, c, p, f, along_k)?.define("WG", wg).define("VW", vw).define("AV", "float");
-    let launch = launch.define("KC", staged / 8 * 8).define("EVEN_VECTORS", even);
+    let launch = launch.define("KC", staged / 8 * 8).define("ALIGNED_VECTORS", aligned);
     let (launch, lines) = match along_k {
         true => {
             let side = if p.m == 1 && f.parts() == 1 && n >= 16 * units * wg / 32 { 2 } else { 1 };

@@ -6,16 +6,16 @@ use super::launch::Unused;
 use super::plan::Blocks;
 use netcl_kernel::{Launch, Variants};
 
-const VECTOR_PARTS: &[&str] = &[include_str!("../matmul_panels.cl")];
+const VECTOR_PARTS: &[&str] = &[include_str!("matmul_panels.cl")];
 
 /// CPUs, and what cannot run a tile.
-static VECTOR: Kernel = Kernel::new("matmul_grouped_vector", include_str!("../matmul_grouped_vector.cl"))
+static VECTOR: Kernel = Kernel::new("matmul_grouped_vector", include_str!("matmul_grouped_vector.cl"))
     .include(VECTOR_PARTS)
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu() || device.local_mem < TILE_MEMORY || device.max_group < ITEMS);
 
 /// 64 x 128 of the result a group, 8 x 8 an item.
-static TILE: Kernel = Kernel::new("matmul_grouped_tile", include_str!("../matmul_grouped_tile.cl"))
+static TILE: Kernel = Kernel::new("matmul_grouped_tile", include_str!("matmul_grouped_tile.cl"))
     .tune(&[("BK", &[8, 16])])
     .requires(|device| device.local_mem >= TILE_MEMORY && device.max_group >= ITEMS)
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=168" } else { "" });
@@ -88,7 +88,9 @@ fn int(v: usize) -> i32 {
 fn check_sizes(sizes: &[usize]) -> Result<()> {
     let largest = int(usize::MAX).cast_unsigned() as usize;
     match sizes.iter().find(|n| **n > largest) {
-        Some(n) => Err(Error::shape(format!("experts: an axis of {n} elements is above {largest}; split it"))),
+        Some(n) => {
+            Err(Error::shape(format!("experts: an axis of {n} elements is above {largest}; split it")))
+        }
         None => Ok(()),
     }
 }
@@ -222,7 +224,8 @@ impl Plan {
     }
     fn blocks(&self, launch: Launch<'static>) -> Launch<'static> {
         let Blocks { mr, nv, kc, mc, nc, .. } = self.blocks;
-        let launch = launch.define("MR", mr).define("NV", nv).define("KC", kc).define("MC", mc).define("NC", nc);
+        let launch =
+            launch.define("MR", mr).define("NV", nv).define("KC", kc).define("MC", mc).define("NC", nc);
         launch.local([1, 1, 1])
     }
 }

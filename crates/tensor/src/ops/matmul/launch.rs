@@ -5,45 +5,48 @@ use super::super::elementwise::UNARY;
 use super::super::map::map_into;
 use super::super::memo::remembered;
 use super::super::prelude::*;
+use super::bf16x3::{self, BF16X3};
 use super::gemv::{self, FEW_ROWS, GEMV, GEMV_VECTOR, MOST_ROWS};
 use super::mma::{self, MMA};
-use super::plan::{self, Blocks, Pace, Shares, TURNS};
-use super::split::{self, SPLIT};
+use super::plan::{self, Blocks, SplitKSchedule, TICKETS, TileThroughput};
 use super::view::{Matrix, Problem};
 use super::wgmma::{self, WGMMA};
 use netcl_device::{Buffer, ErrorKind};
 use netcl_kernel::{Launch, Variants};
 
 /// CPUs, and what cannot run a tile of any size.
-pub(super) static VECTOR: Kernel = Kernel::new("matmul_vector", include_str!("../matmul_vector.cl"))
-    .include(&[include_str!("../matmul_panels.cl")])
+pub(super) static VECTOR: Kernel = Kernel::new("matmul_vector", include_str!("matmul_vector.cl"))
+    .include(&[include_str!("matmul_panels.cl")])
     .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])])
     .requires(|device| device.is_cpu() || device.local_mem < 18 << 10 || device.max_group < ITEMS);
 
-const TILE_PARTS: &[&str] = &[include_str!("../turns.cl"), include_str!("../matmul_tile_async.cl")];
+const TILE_PARTS: &[&str] = &[include_str!("../include/tickets.cl"), include_str!("matmul_tile_async.cl")];
 
 /// 128 x 128 of C a group, 8 x 8 an item. Over 128 registers an NVIDIA multiprocessor holds one group instead of two.
-static TILE: Kernel = Kernel::new("matmul_tile", include_str!("../matmul_tile.cl"))
+static TILE: Kernel = Kernel::new("matmul_tile", include_str!("matmul_tile.cl"))
     .include(TILE_PARTS)
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 34 << 10 && device.max_group >= ITEMS)
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
 
 /// The same for f32 with copies that pass no registers: NVIDIA from sm_80 on.
-static ASYNC: Kernel = Kernel::new("matmul_async_sm80", include_str!("../matmul_tile.cl"))
+static ASYNC: Kernel = Kernel::new("matmul_async_sm80", include_str!("matmul_tile.cl"))
     .include(TILE_PARTS)
     .tune(&[("BK", &[32, 16])])
     .requires(|device| device.nvidia_cc >= 80 && device.max_group >= ITEMS)
     .options(|_| "-cl-nv-maxrregcount=128");
 
 /// 64 x 64 of C a group, 8 x 8 an item of several sets: small products, and devices with little local memory.
-static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("../matmul_tile.cl"))
+static TILE_SMALL: Kernel = Kernel::new("matmul_tile_small", include_str!("matmul_tile.cl"))
     .include(TILE_PARTS)
     .tune(&[("BK", &[8])])
     .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS)
     .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
 
-static MATMUL: Variants = Variants::new("matmul", &[&GEMV_VECTOR, &VECTOR, &GEMV, &WGMMA, &MMA, &SPLIT, &ASYNC, &TILE, &TILE_SMALL]);
+static MATMUL: Variants = Variants::new(
+    "matmul",
+    &[&GEMV_VECTOR, &VECTOR, &GEMV, &WGMMA, &MMA, &BF16X3, &ASYNC, &TILE, &TILE_SMALL],
+);
 
 /// Work-items of a tile's group.
 const ITEMS: usize = 256;
@@ -91,7 +94,8 @@ impl<'a> Aux<'a> {
 
 impl Epilogue<'_> {
     /// C is the product.
-    pub(in crate::ops) const NONE: Epilogue<'static> = Epilogue { alpha: 1.0, bias: None, add: false, aux: Aux::None };
+    pub(in crate::ops) const NONE: Epilogue<'static> =
+        Epilogue { alpha: 1.0, bias: None, add: false, aux: Aux::None };
 
     pub(super) fn flags(&self) -> i32 {
         (if self.add { ADD_C } else { 0 }) | (if self.bias.is_some() { BIAS } else { 0 })
@@ -147,10 +151,10 @@ pub(in crate::ops) fn run(
             let with = if let Aux::Residual(_) = epilogue.aux { epilogue } else { &plain };
             gemv::run(kernel, sum, p, with).map(|()| None)?
         }
-        false if [MMA.name, WGMMA.name, SPLIT.name].contains(&kernel.name) => {
+        false if [MMA.name, WGMMA.name, BF16X3.name].contains(&kernel.name) => {
             let multiply = match kernel.name {
                 name if name == MMA.name => mma::run,
-                name if name == SPLIT.name => split::run,
+                name if name == BF16X3.name => bf16x3::run,
                 _ => wgmma::run_tf32,
             };
             match multiply(sum, p, &plain) {
@@ -181,10 +185,12 @@ pub(super) type Way<'a> = (&'static str, Box<dyn Fn(&Tensor) -> Result<()> + 'a>
 #[cfg(test)]
 pub(super) fn f32_ways<'a>(device: &Device, p: &'a Problem) -> Vec<Way<'a>> {
     let units = if copies(p) && ASYNC.runs_on(device.capabilities()) { &ASYNC } else { &TILE };
-    let by_units = |kernel: &'static Kernel| -> Way<'a> { (kernel.name, Box::new(move |c| tile(kernel, c, p, &Epilogue::NONE))) };
+    let by_units = |kernel: &'static Kernel| -> Way<'a> {
+        (kernel.name, Box::new(move |c| tile(kernel, c, p, &Epilogue::NONE)))
+    };
     let mut ways = vec![by_units(units), by_units(&TILE_SMALL)];
-    if SPLIT.runs_on(device.capabilities()) {
-        ways.insert(0, (SPLIT.name, Box::new(move |c| split::run(c, p, &Epilogue::NONE))));
+    if BF16X3.runs_on(device.capabilities()) {
+        ways.insert(0, (BF16X3.name, Box::new(move |c| bf16x3::run(c, p, &Epilogue::NONE))));
     }
     ways
 }
@@ -223,17 +229,19 @@ fn gelu() -> Result<(&'static str, &'static str)> {
     row.map(|row| (row.y, row.dx)).ok_or_else(|| Error::internal("no element-wise op gelu_tanh"))
 }
 
-static GELU_AGAIN: Kernel = Kernel::new("gelu_sm90", include_str!("../gelu_sm90.cl"));
+static GELU_RECOMPUTED: Kernel = Kernel::new("gelu_sm90", include_str!("gelu_sm90.cl"));
 
 /// GELU of what [`Aux::Gelu`] left in `before` for the product `p`, with the bits of the launch that left it.
-pub(in crate::ops) fn gelu_again(before: &Tensor, p: &Problem) -> Result<Tensor> {
+pub(in crate::ops) fn gelu_recomputed(before: &Tensor, p: &Problem) -> Result<Tensor> {
     // Only its kernel for 16 bits has the GELU within.
-    let within = before.dtype() != DType::F32 && before.count() > 0 && choose(before, p, false)?.name == WGMMA.name;
+    let within =
+        before.dtype() != DType::F32 && before.count() > 0 && choose(before, p, false)?.name == WGMMA.name;
     if !within {
         return map(gelu()?.0, &[before], &[], before.shape(), before.dtype());
     }
     let y = before.empty_like()?;
-    let launch = GELU_AGAIN.launch("gelu_again").define("DTYPE", before.dtype().code()).local([256, 1, 1]);
+    let launch =
+        GELU_RECOMPUTED.launch("gelu_recomputed").define("DTYPE", before.dtype().code()).local([256, 1, 1]);
     launch.items(before.count().div_ceil(2)).read(before).write(&y).scalar(before.count()).run()?;
     Ok(y)
 }
@@ -261,7 +269,7 @@ fn choose(c: &Tensor, p: &Problem, column_sums: bool) -> Result<&'static Kernel>
             name if name == GEMV.name || name == GEMV_VECTOR.name => !column_sums && gemv::fits(kernel, c, p),
             name if name == TILE.name => fills(device, p) || tried(&TILE),
             name if name == ASYNC.name => {
-                c.dtype() == DType::F32 && copies(p) && (fills_split(device, p) || tried(&ASYNC))
+                c.dtype() == DType::F32 && copies(p) && (fills_split_k(device, p) || tried(&ASYNC))
             }
             name if name == WGMMA.name => {
                 (wgmma::fits(c, p) || tf32_pays(c, p, wgmma::cost_tf32(c, p), true)) && wgmma::proven(device)
@@ -271,8 +279,9 @@ fn choose(c: &Tensor, p: &Problem, column_sums: bool) -> Result<&'static Kernel>
                     && (c.dtype() != DType::F32 || tf32_pays(c, p, Some(mma::cost(p, c.dtype())), false))
                     && mma::proven(device)
             }
-            name if name == SPLIT.name => {
-                (split::fits(c, p) || (tried(&SPLIT) && split::cost(c, p).is_some())) && split::proven(device)
+            name if name == BF16X3.name => {
+                (bf16x3::fits(c, p) || (tried(&BF16X3) && bf16x3::cost(c, p).is_some()))
+                    && bf16x3::proven(device)
             }
             _ => true,
         })
@@ -285,18 +294,19 @@ fn tf32_pays(c: &Tensor, p: &Problem, cost: Option<f64>, before_mma: bool) -> bo
     let runs = |kernel: &Kernel| kernel.runs_on(c.device().capabilities());
     let others = [
         (before_mma && runs(&MMA) && mma::fits(c, p)).then(|| mma::cost(p, c.dtype())),
-        if runs(&SPLIT) && split::suits(p) { split::cost(c, p) } else { None },
+        if runs(&BF16X3) && bf16x3::suits(p) { bf16x3::cost(c, p) } else { None },
     ];
     others.into_iter().flatten().all(|other| cost <= other)
 }
 
 /// Whether rows start where copies of 16 bytes may, in operands that are copied so: those whose stride along k is not 1.
 fn copies(p: &Problem) -> bool {
-    let even = |x: &Matrix, along: usize, other: usize, batch: [usize; 2]| {
+    let aligned = |x: &Matrix, along: usize, other: usize, batch: [usize; 2]| {
         let aligned = [along, batch[0], batch[1], x.offset()].iter().all(|v| v.is_multiple_of(4));
         along == 1 && other != 1 || other == 1 && aligned
     };
-    even(&p.a, p.a.col_stride, p.a.row_stride, p.a_strides) && even(&p.b, p.b.row_stride, p.b.col_stride, p.b_strides)
+    aligned(&p.a, p.a.col_stride, p.a.row_stride, p.a_strides)
+        && aligned(&p.b, p.b.row_stride, p.b.col_stride, p.b_strides)
 }
 
 /// Estimated microseconds of a product in f32 by f32 units, on a device like an H200, in large tiles where they keep it busy or in
@@ -307,17 +317,18 @@ pub(super) fn cost_of_units(device: &Device, p: &Problem) -> f64 {
     let tiles = p.m.div_ceil(64) * p.n.div_ceil(64) * p.batch();
     let step = Tuning::value(device, &TILE_SMALL, 0, "BK") * slices(device);
     let small = remembered(device, "matmul_small_cost", [tiles, p.k, step, 0], || {
-        Shares::of(tiles, p.k, step, &plan::SMALL, units, last).cost(p.k, &plan::SMALL, units, last)
+        SplitKSchedule::of(tiles, p.k, step, &plan::SMALL, units, last).cost(p.k, &plan::SMALL, units, last)
     });
     // Through registers, and element by element where nothing else is possible.
     let small = if copies(p) { small } else { 1.3 * small };
-    let large = fills(device, p) || copies(p) && fills_split(device, p);
+    let large = fills(device, p) || copies(p) && fills_split_k(device, p);
     if !large {
         return LAUNCH + small;
     }
-    let (tiles, step) = (p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch(), Tuning::value(device, &ASYNC, 0, "BK"));
+    let (tiles, step) =
+        (p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch(), Tuning::value(device, &ASYNC, 0, "BK"));
     let large = remembered(device, "matmul_large_cost", [tiles, p.k, step, 0], || {
-        Shares::of(tiles, p.k, step, &plan::LARGE, units, last).cost(p.k, &plan::LARGE, units, last)
+        SplitKSchedule::of(tiles, p.k, step, &plan::LARGE, units, last).cost(p.k, &plan::LARGE, units, last)
     });
     LAUNCH + small.min(large)
 }
@@ -337,7 +348,7 @@ fn fills(device: &Device, p: &Problem) -> bool {
 }
 
 /// Whether they do when a long sum is shared out, at least sixteen slices to a group.
-fn fills_split(device: &Device, p: &Problem) -> bool {
+fn fills_split_k(device: &Device, p: &Problem) -> bool {
     let works = p.m.div_ceil(128) * p.n.div_ceil(128) * p.batch() * (p.k / 256).max(1);
     works >= device.capabilities().compute_units as usize / 2 && p.m >= 96 && p.n >= 96
 }
@@ -410,9 +421,10 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let device = c.device();
     let capabilities = device.capabilities();
     let small = kernel.name == TILE_SMALL.name;
-    let (pace, slices): (&Pace, _) = if small { (&plan::SMALL, slices(device)) } else { (&plan::LARGE, 1) };
-    let side = pace.area.isqrt();
-    let items = pace.area / 64;
+    let (throughput, slices): (&TileThroughput, _) =
+        if small { (&plan::SMALL, slices(device)) } else { (&plan::LARGE, 1) };
+    let side = throughput.area.isqrt();
+    let items = throughput.area / 64;
     let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
     let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);
     let bk = Tuning::value(device, kernel, 0, "BK");
@@ -425,11 +437,13 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
     let last = capabilities.nvidia_cc >= 70;
     let units = capabilities.compute_units as usize;
     let step = bk * slices;
-    let shares = remembered(device, kernel.name, [tiles, p.k, step, side], || Shares::of(tiles, p.k, step, pace, units, last));
-    let last = last && shares.tail > 0 && shares.last_joins(pace.area);
-    let part = match shares.tail {
+    let schedule = remembered(device, kernel.name, [tiles, p.k, step, side], || {
+        SplitKSchedule::of(tiles, p.k, step, throughput, units, last)
+    });
+    let last = last && schedule.tail > 0 && schedule.last_joins(throughput.area);
+    let part = match schedule.tail {
         0 => None,
-        tail => Some(c.empty_f32([shares.splits, tail, side * side])?),
+        tail => Some(c.empty_f32([schedule.splits, tail, side * side])?),
     };
     let launch = bind(kernel.launch("matmul_tile"), c, p, e)?;
     let launch = match &part {
@@ -437,21 +451,33 @@ fn tile(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> R
         None => launch.write_base(&Unused(c)),
     };
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
-    let launch = geometry(launch, p).scalar(int(shares.k_part)).scalar(int(shares.full)).scalar(int(shares.tail.max(1)));
+    let launch = geometry(launch, p)
+        .scalar(int(schedule.k_part))
+        .scalar(int(schedule.full))
+        .scalar(int(schedule.tail.max(1)));
     let launch = launch.scalar(e.alpha).scalar(e.flags());
-    let launch = if last { launch.define("LAST", 1).write_base(&zeroed(device, "matmul_tile", TURNS)?) } else { launch };
-    let even = p.m.is_multiple_of(side) && p.n.is_multiple_of(side) && p.k.is_multiple_of(step);
-    let async_small = small && capabilities.nvidia_cc >= 80 && c.dtype() == DType::F32 && copies(p) && slices == 4;
+    let launch = if last {
+        launch.define("LAST", 1).write_base(&zeroed(device, "matmul_tile", TICKETS)?)
+    } else {
+        launch
+    };
+    let whole = p.m.is_multiple_of(side) && p.n.is_multiple_of(side) && p.k.is_multiple_of(step);
+    let async_small =
+        small && capabilities.nvidia_cc >= 80 && c.dtype() == DType::F32 && copies(p) && slices == 4;
     let shape = |launch: Launch<'static>| {
         let launch = launch.define("A_ALONG_K", a_along_k).define("B_ALONG_K", b_along_k);
         let launch = launch.define("VA", va).define("VB", vb).define("WG", items * slices).define("BK", bk);
         let launch = launch.define("SLICES", slices);
         let launch = launch.define("BM", side).define("BN", side).define("TM", 8).define("TN", 8);
-        if kernel.name == ASYNC.name || async_small { launch.define("ASYNC", 1).define("EVEN", even) } else { launch }
+        if kernel.name == ASYNC.name || async_small {
+            launch.define("ASYNC", 1).define("WHOLE_TILES", whole)
+        } else {
+            launch
+        }
     };
-    shape(launch).groups(shares.groups()).run()?;
+    shape(launch).groups(schedule.groups()).run()?;
     let Some(part) = part.filter(|_| !last) else { return Ok(()) };
-    add_tail(shape(kernel.launch("matmul_tile_sum")), &part, c, p, e, shares, side)
+    add_tail(shape(kernel.launch("matmul_tile_sum")), &part, c, p, e, schedule, side)
 }
 
 /// [`add_tail`] for parts of tiles of 128 x 128 that another kernel left.
@@ -460,11 +486,11 @@ pub(super) fn add_tail_of_128(
     c: &Tensor,
     p: &Problem,
     e: &Epilogue<'_>,
-    shares: Shares,
+    schedule: SplitKSchedule,
 ) -> Result<()> {
     let launch = TILE.launch("matmul_tile_sum").define("WG", ITEMS);
     let launch = launch.define("BM", 128).define("BN", 128).define("TM", 8).define("TN", 8);
-    add_tail(launch, part, c, p, e, shares, 128)
+    add_tail(launch, part, c, p, e, schedule, 128)
 }
 
 /// The last tiles, `side` x `side` each, of `c = epilogue(sum of the parts)`: `part` (splits, tail, side, side). `launch` is of
@@ -475,18 +501,24 @@ fn add_tail(
     c: &Tensor,
     p: &Problem,
     e: &Epilogue<'_>,
-    shares: Shares,
+    schedule: SplitKSchedule,
     side: usize,
 ) -> Result<()> {
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = bind_bias(launch.define("DTYPE", c.dtype().code()).read(part), e, c)?;
     let launch = launch.write(c).scalar(int(p.m)).scalar(int(p.n));
-    let launch = launch.scalar(int(shares.full)).scalar(int(shares.tail)).scalar(int(shares.splits));
-    launch.scalar(e.alpha).scalar(e.flags()).items(shares.tail * side * side / 4).run()
+    let launch = launch.scalar(int(schedule.full)).scalar(int(schedule.tail)).scalar(int(schedule.splits));
+    launch.scalar(e.alpha).scalar(e.flags()).items(schedule.tail * side * side / 4).run()
 }
 
 /// `c = epilogue(sum of the parts)`, each as large as `c`, in their order.
-pub(super) fn add_parts(part: &Tensor, c: &Tensor, p: &Problem, e: &Epilogue<'_>, splits: usize) -> Result<()> {
+pub(super) fn add_parts(
+    part: &Tensor,
+    c: &Tensor,
+    p: &Problem,
+    e: &Epilogue<'_>,
+    splits: usize,
+) -> Result<()> {
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = TILE_SMALL.launch("matmul_parts_sum").define("DTYPE", c.dtype().code()).define("WG", ITEMS);
     let launch = bind_bias(launch.read(part), e, c)?;

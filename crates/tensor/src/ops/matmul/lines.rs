@@ -3,11 +3,11 @@
 use super::super::prelude::*;
 use super::launch::Unused;
 use super::mma::lanes;
-use super::view::Matrix;
 use super::tiles::BLOCK_K;
+use super::view::Matrix;
 use netcl_kernel::nvidia::{Element, TensorMap, address};
 
-static EVEN_LINES: Kernel = Kernel::new("matmul_even_lines", include_str!("../matmul_even_lines.cl"));
+static ALIGNED_LINES: Kernel = Kernel::new("matmul_aligned_lines", include_str!("matmul_aligned_lines.cl"));
 
 /// Bytes of a line of a block along k.
 const LINE: usize = 128;
@@ -24,7 +24,7 @@ impl Aligned {
     pub(super) fn of(x: &Matrix) -> Option<Self> {
         let (rows, cols) = (x.rows as u64, x.cols as u64);
         let lanes = lanes(x.tensor.dtype());
-        let even = |stride: usize, inner: usize| stride.is_multiple_of(lanes) && stride >= inner;
+        let aligned = |stride: usize, inner: usize| stride.is_multiple_of(lanes) && stride >= inner;
         if !x.offset().is_multiple_of(lanes) {
             return None;
         }
@@ -36,8 +36,12 @@ impl Aligned {
         };
         let row_stride = one(x.rows, x.cols, x.row_stride, x.col_stride);
         match (row_stride, one(x.cols, x.rows, x.col_stride, x.row_stride)) {
-            (stride, 1) if even(stride, x.cols) => Some(Self { along_k: true, dims: [cols, rows], stride }),
-            (1, stride) if even(stride, x.rows) => Some(Self { along_k: false, dims: [rows, cols], stride }),
+            (stride, 1) if aligned(stride, x.cols) => {
+                Some(Self { along_k: true, dims: [cols, rows], stride })
+            }
+            (1, stride) if aligned(stride, x.rows) => {
+                Some(Self { along_k: false, dims: [rows, cols], stride })
+            }
             _ => None,
         }
     }
@@ -63,7 +67,7 @@ pub(super) fn element(dtype: DType) -> Element {
     }
 }
 
-/// A matrix as [`even`] copies it.
+/// A matrix as [`aligned`] copies it.
 struct Lines {
     count: usize,
     length: usize,
@@ -88,11 +92,14 @@ impl Lines {
     }
 }
 
-/// Bytes of those matrices that [`even`] would copy; `None` where it cannot.
+/// Bytes of those matrices that [`aligned`] would copy; `None` where it cannot.
 pub(super) fn uneven(matrices: [&Matrix; 2]) -> Option<usize> {
     let bytes = |x: &Matrix| match Aligned::of(x) {
         Some(_) => Some(0),
-        None => Lines::of(x).map(|lines| lines.chunks()).filter(|chunks| *chunks < 1 << 31).map(|chunks| 16 * chunks),
+        None => Lines::of(x)
+            .map(|lines| lines.chunks())
+            .filter(|chunks| *chunks < 1 << 31)
+            .map(|chunks| 16 * chunks),
     };
     let [a, b] = matrices.map(bytes);
     Some(a? + b?)
@@ -104,21 +111,23 @@ pub(super) fn cost(bytes: usize) -> f64 {
 }
 
 /// The same matrices of 16-bit elements, as [`Aligned`] takes them: copied in one launch where they are not.
-pub(super) fn even(matrices: [Matrix; 2]) -> Result<[Matrix; 2]> {
+pub(super) fn aligned(matrices: [Matrix; 2]) -> Result<[Matrix; 2]> {
     if matrices.iter().all(|x| Aligned::of(x).is_some()) {
         return Ok(matrices);
     }
     let [x, y] = &matrices;
     let (x_to, y_to) = (copied(x)?, copied(y)?);
     let chunks = [&x_to, &y_to].map(|to| to.as_ref().map_or(0, |(lines, _)| lines.chunks()));
-    let launch = EVEN_LINES.launch("even_lines").read_base(&x.tensor).read_base(&y.tensor);
-    let write = |launch: netcl_kernel::Launch<'static>, to: &Option<(Lines, Matrix)>, other: &Matrix| match to {
+    let launch = ALIGNED_LINES.launch("aligned_lines").read_base(&x.tensor).read_base(&y.tensor);
+    let write = |launch: netcl_kernel::Launch<'static>, to: &Option<(Lines, Matrix)>, other: &Matrix| match to
+    {
         Some((_, to)) => launch.write(&to.tensor),
         None => launch.write_base(&Unused(&other.tensor)),
     };
     let launch = write(write(launch, &x_to, x), &y_to, y);
     let int = |v: usize| u32::try_from(v).unwrap_or(u32::MAX);
-    let sizes = [&x_to, &y_to].map(|to| to.as_ref().map_or((1, 1), |(lines, _)| (lines.stride, int(lines.length))));
+    let sizes =
+        [&x_to, &y_to].map(|to| to.as_ref().map_or((1, 1), |(lines, _)| (lines.stride, int(lines.length))));
     let launch = launch.scalar(x.offset()).scalar(y.offset()).scalar(sizes[0].0).scalar(sizes[1].0);
     let launch = launch.scalar(sizes[0].1).scalar(sizes[1].1).scalar(int(chunks[0])).scalar(int(chunks[1]));
     launch.local([256, 1, 1]).items(chunks[0] + chunks[1]).run()?;
@@ -126,7 +135,7 @@ pub(super) fn even(matrices: [Matrix; 2]) -> Result<[Matrix; 2]> {
     Ok([kept(x, x_to), kept(y, y_to)])
 }
 
-/// Room for a matrix in even lines, where it does not lie so.
+/// Room for a matrix in aligned lines, where it does not lie so.
 fn copied(x: &Matrix) -> Result<Option<(Lines, Matrix)>> {
     if Aligned::of(x).is_some() {
         return Ok(None);
@@ -151,7 +160,10 @@ mod tests {
     fn lines_come_out_even_with_the_same_elements() {
         let device = test_device().unwrap();
         if device.capabilities().max_group < 256 {
-            println!("skipped: groups of {} here, the copies' have 256 items", device.capabilities().max_group);
+            println!(
+                "skipped: groups of {} here, the copies' have 256 items",
+                device.capabilities().max_group
+            );
             return;
         }
         let data: Vec<f32> = (0..2000).map(|i| (i % 251) as f32).collect();
@@ -176,9 +188,12 @@ mod tests {
         for (i, m) in uneven.iter().enumerate() {
             let next = &uneven[(i + 1) % uneven.len()];
             for pair in [[m, next], [m, &fine], [&fine, m]] {
-                let bytes: usize = pair.iter().map(|x| if Aligned::of(x).is_some() { 0 } else { 16 * Lines::of(x).unwrap().chunks() }).sum();
+                let bytes: usize = pair
+                    .iter()
+                    .map(|x| if Aligned::of(x).is_some() { 0 } else { 16 * Lines::of(x).unwrap().chunks() })
+                    .sum();
                 assert_eq!(super::uneven(pair), Some(bytes));
-                for (was, is) in pair.iter().zip(even(pair.map(Clone::clone)).unwrap()) {
+                for (was, is) in pair.iter().zip(aligned(pair.map(Clone::clone)).unwrap()) {
                     assert!(Aligned::of(&is).is_some() && [is.rows, is.cols] == [was.rows, was.cols]);
                     let values = |x: &Matrix| x.materialised(&[]).unwrap().tensor.to_vec().unwrap();
                     assert_eq!(values(&is), values(was));

@@ -6,7 +6,7 @@ use super::proof;
 use super::view::{Matrix, Problem};
 use netcl_device::MatmulPrecision;
 
-pub(super) static MMA: Kernel = Kernel::new("matmul_mma_sm80", include_str!("../matmul_mma_sm80.cl"))
+pub(super) static MMA: Kernel = Kernel::new("matmul_mma_sm80", include_str!("matmul_mma_sm80.cl"))
     .requires(|device| device.nvidia_cc >= 80);
 
 /// Rows and columns of a tile.
@@ -32,18 +32,20 @@ pub(super) fn lanes(dtype: DType) -> usize {
 #[derive(Clone, Copy)]
 struct Lines {
     along_k: bool,
-    even: bool,
+    aligned: bool,
 }
 
-/// That of x, of which `(stride along k, other stride)` are these; `None` where neither is 1, or it is f32 and not even.
+/// That of x, of which `(stride along k, other stride)` are these; `None` where neither is 1, or it is f32 and not aligned.
 fn lines(x: &Matrix, (k, other): (usize, usize), batch: [usize; 2]) -> Option<Lines> {
     let dtype = x.tensor.dtype();
-    let even = |line: usize| [x.offset(), batch[0], batch[1], line].iter().all(|v| v.is_multiple_of(lanes(dtype)));
+    let aligned =
+        |line: usize| [x.offset(), batch[0], batch[1], line].iter().all(|v| v.is_multiple_of(lanes(dtype)));
     let both = [(k == 1, other), (other == 1, k)].into_iter().enumerate().filter(|(_, (one, _))| *one);
-    let mut both = both.map(|(i, (_, line))| Lines { along_k: i == 0, even: even(line) });
+    let mut both = both.map(|(i, (_, line))| Lines { along_k: i == 0, aligned: aligned(line) });
     let first = both.next()?;
-    let best = if first.even { first } else { both.next().filter(|second| second.even).unwrap_or(first) };
-    (best.even || dtype != DType::F32).then_some(best)
+    let best =
+        if first.aligned { first } else { both.next().filter(|second| second.aligned).unwrap_or(first) };
+    (best.aligned || dtype != DType::F32).then_some(best)
 }
 
 fn layouts(p: &Problem) -> Option<[Lines; 2]> {
@@ -55,14 +57,14 @@ fn layouts(p: &Problem) -> Option<[Lines; 2]> {
 /// Whether the kernel takes this product, and it is large enough to pay.
 pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
     allowed(c.device(), c.dtype())
-        && (even_rows(c, p) || c.dtype() != DType::F32)
+        && (aligned_rows(c, p) || c.dtype() != DType::F32)
         && p.m * p.n >= 256
         && p.k >= 16
         && layouts(p).is_some()
 }
 
 /// Whether 16 bytes of C's rows can be stored at once.
-fn even_rows(c: &Tensor, p: &Problem) -> bool {
+fn aligned_rows(c: &Tensor, p: &Problem) -> bool {
     p.n.is_multiple_of(lanes(c.dtype())) && c.layout().offset.is_multiple_of(lanes(c.dtype()))
 }
 
@@ -91,8 +93,9 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
     let splits = p.k.div_ceil(k_part).max(1);
     let part = if splits > 1 { Some(c.empty_f32([splits, c.count()])?) } else { None };
     let launch = bind(MMA.launch("matmul_mma"), c, p, e)?.define("A_ALONG_K", a.along_k);
-    let launch = launch.define("B_ALONG_K", b.along_k).define("A_EVEN", a.even).define("B_EVEN", b.even);
-    let launch = launch.define("C_EVEN", even_rows(c, p));
+    let launch =
+        launch.define("B_ALONG_K", b.along_k).define("A_ALIGNED", a.aligned).define("B_ALIGNED", b.aligned);
+    let launch = launch.define("C_ALIGNED", aligned_rows(c, p));
     let launch = match &part {
         Some(part) => launch.write(part),
         None => launch.write_base(&Unused(c)),
@@ -106,10 +109,13 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
 /// Whether small products are exact, in the layouts of a forward and of both gradients. See [`Tuning::proven`].
 pub(super) fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &MMA, || {
-        let dtypes = if allowed(device, DType::F32) { &[DType::Bf16, DType::F32][..] } else { &[DType::Bf16] };
+        let dtypes =
+            if allowed(device, DType::F32) { &[DType::Bf16, DType::F32][..] } else { &[DType::Bf16] };
         dtypes.iter().try_for_each(|dtype| {
-            [[false, false], [false, true], [true, false]].into_iter().try_for_each(|turned| {
-                proof::exact(device, *dtype, proof::EVEN, turned, |c, p| run(c, p, &Epilogue::NONE).map(|()| None))
+            [[false, false], [false, true], [true, false]].into_iter().try_for_each(|transposed| {
+                proof::exact(device, *dtype, proof::ALIGNED, transposed, |c, p| {
+                    run(c, p, &Epilogue::NONE).map(|()| None)
+                })
             })
         })
     })

@@ -20,7 +20,7 @@ static WALK: Kernel = Kernel::new(
       atomic_inc(seen + (work.bm * cols + work.bn) * blocks + kb);
       if (kb % rows == work.bm) atomic_inc(summed + work.bn * blocks + kb);
     }
-    for (int s = work.split; s < (EVEN && WHOLE(work) ? splits : work.split + 1); s++)
+    for (int s = work.split; s < (STREAM_K && WHOLE(work) ? splits : work.split + 1); s++)
       atomic_inc(slots + (s * rows + work.bm) * cols + work.bn);
   }
 }
@@ -35,18 +35,27 @@ static WALK: Kernel = Kernel::new(
 fn each_block_is_summed_once_and_parts_follow_one_another() {
     let device = test_device().unwrap();
     let zeros = |count: usize, value: f32| Tensor::full(&device, [count], value, DType::I32).unwrap();
-    let cases: [[usize; 4]; 7] =
-        [[6, 12, 256, 132], [24, 4, 256, 132], [18, 3, 1024, 132], [1, 1, 300, 132], [3, 5, 18, 132], [2, 2, 33, 132], [17, 1, 19, 24]];
+    let cases: [[usize; 4]; 7] = [
+        [6, 12, 256, 132],
+        [24, 4, 256, 132],
+        [18, 3, 1024, 132],
+        [1, 1, 300, 132],
+        [3, 5, 18, 132],
+        [2, 2, 33, 132],
+        [17, 1, 19, 24],
+    ];
     for [rows, cols, blocks, groups] in cases {
         let tiles = rows * cols;
-        for (even, splits) in [(true, groups.div_ceil(tiles) + 1), (false, 7)] {
+        for (stream_k, splits) in [(true, groups.div_ceil(tiles) + 1), (false, 7)] {
             let (seen, parts) = (zeros(tiles * blocks, 0.0), zeros(tiles * splits * 3, -1.0));
             let (summed, slots) = (zeros(cols * blocks, 0.0), zeros(splits * tiles, 0.0));
-            let launch = WALK.launch("walk").define("EVEN", even).define("SPLIT", 1).define("GROUP_M", 16);
+            let launch =
+                WALK.launch("walk").define("STREAM_K", stream_k).define("SPLIT", 1).define("GROUP_M", 16);
             let launch = launch.write(&seen).write(&parts).write(&summed).write(&slots);
             let launch = [rows, cols, blocks, splits].into_iter().fold(launch, |l, v| l.scalar(v as i32));
             launch.local([1, 1, 1]).groups(groups).run().unwrap();
-            let case = format!("{rows} x {cols} tiles of {blocks} blocks on {groups} groups, even {even}");
+            let case =
+                format!("{rows} x {cols} tiles of {blocks} blocks on {groups} groups, stream_k {stream_k}");
             for counts in [&seen, &summed, &slots] {
                 assert!(counts.to_vec().unwrap().iter().all(|count| *count == 1.0), "{case}");
             }
@@ -55,7 +64,10 @@ fn each_block_is_summed_once_and_parts_follow_one_another() {
                 let (mut next, mut before) = (0, None);
                 for part in of_tile.chunks(3).take_while(|part| part[0] >= 0) {
                     assert_eq!(part[0], next, "{case}, tile {tile}");
-                    assert!(!even || before.is_none_or(|group: i64| part[2] == group + 1), "{case}, tile {tile}");
+                    assert!(
+                        !stream_k || before.is_none_or(|group: i64| part[2] == group + 1),
+                        "{case}, tile {tile}"
+                    );
                     (next, before) = (part[0] + part[1], Some(part[2]));
                 }
                 assert_eq!(next, blocks as i64, "{case}, tile {tile}");

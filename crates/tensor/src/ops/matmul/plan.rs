@@ -93,12 +93,12 @@ impl Blocks {
 }
 
 /// Tiles whose last group can add their parts up.
-pub(super) const TURNS: usize = 4096;
+pub(super) const TICKETS: usize = 4096;
 
 /// How the tiled kernel shares a product out: `full` tiles to a group each, and `splits` groups to each of the `tail`
 /// that is left, of `k_part` steps of the sum each.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Shares {
+pub(super) struct SplitKSchedule {
     pub full: usize,
     pub tail: usize,
     pub splits: usize,
@@ -106,7 +106,7 @@ pub(super) struct Shares {
 }
 
 /// How fast a multiprocessor of an H200 sums a tile.
-pub(super) struct Pace {
+pub(super) struct TileThroughput {
     /// Elements of the tile.
     pub area: usize,
     /// Microseconds of a step of the sum, while one group or two share the multiprocessor.
@@ -118,14 +118,23 @@ pub(super) struct Pace {
 }
 
 /// 128 by 128 by f32 units.
-pub(super) const LARGE: Pace = Pace { area: 128 * 128, step: 0.09, alone: 1.0 / 0.65, start: 16.0 };
+pub(super) const LARGE: TileThroughput =
+    TileThroughput { area: 128 * 128, step: 0.09, alone: 1.0 / 0.65, start: 16.0 };
 /// 64 by 64.
-pub(super) const SMALL: Pace = Pace { area: 64 * 64, step: 0.031, alone: 1.0, start: 32.0 };
+pub(super) const SMALL: TileThroughput =
+    TileThroughput { area: 64 * 64, step: 0.031, alone: 1.0, start: 32.0 };
 
-impl Shares {
+impl SplitKSchedule {
     /// The cheapest for `tiles` tiles and sums of `k`, in slices of `bk`, on `units` multiprocessors; `last`: where a tile's last
     /// group can add its parts up.
-    pub fn of(tiles: usize, k: usize, bk: usize, pace: &Pace, units: usize, last: bool) -> Self {
+    pub fn of(
+        tiles: usize,
+        k: usize,
+        bk: usize,
+        throughput: &TileThroughput,
+        units: usize,
+        last: bool,
+    ) -> Self {
         let whole = Self { full: tiles, tail: 0, splits: 1, k_part: k.next_multiple_of(bk).max(bk) };
         let rounds = tiles / units * units;
         let candidates = [rounds, rounds.saturating_sub(units), 0].into_iter().flat_map(|full| {
@@ -135,7 +144,7 @@ impl Shares {
             })
         });
         let useful = candidates.filter(|c| c.tail > 0 && c.splits > 1);
-        let cost = |c: &Self| c.cost(k, pace, units, last);
+        let cost = |c: &Self| c.cost(k, throughput, units, last);
         useful.fold(whole, |best, c| if cost(&c) < cost(&best) { c } else { best })
     }
 
@@ -149,7 +158,7 @@ impl Shares {
     /// Whether the last group of each tile should do it.
     pub fn last_joins(&self, area: usize) -> bool {
         let [launch, last] = self.joining(area);
-        self.tail <= TURNS && last < launch
+        self.tail <= TICKETS && last < launch
     }
 
     /// Work-groups of the product.
@@ -158,7 +167,13 @@ impl Shares {
     }
 
     /// Microseconds on an H200.
-    pub fn cost(&self, k: usize, &Pace { area, step, alone, start }: &Pace, units: usize, last: bool) -> f64 {
+    pub fn cost(
+        &self,
+        k: usize,
+        &TileThroughput { area, step, alone, start }: &TileThroughput,
+        units: usize,
+        last: bool,
+    ) -> f64 {
         let (whole, part) = (k as f64 + start, self.k_part as f64 + start);
         // The busiest multiprocessor's groups: long ones in pairs, the odd one beside short ones, short ones in pairs.
         let short = (self.tail * self.splits).div_ceil(units);
@@ -221,16 +236,18 @@ mod tests {
 
     #[test]
     fn shares_cover_every_tile_and_step_and_fill_the_last_round() {
-        for (tiles, k) in [(1, 64), (36, 4096), (144, 4096), (192, 768), (576, 768), (1024, 4096), (64, 1000), (5, 0)] {
-            let s = Shares::of(tiles, k, 16, &LARGE, 132, k % 3 == 0);
+        for (tiles, k) in
+            [(1, 64), (36, 4096), (144, 4096), (192, 768), (576, 768), (1024, 4096), (64, 1000), (5, 0)]
+        {
+            let s = SplitKSchedule::of(tiles, k, 16, &LARGE, 132, k % 3 == 0);
             assert_eq!(s.full + s.tail, tiles);
             assert!(s.splits * s.k_part >= k && s.k_part.is_multiple_of(16), "{s:?}");
             assert!((s.splits - 1) * s.k_part < k.max(1), "a part without steps: {s:?}");
             assert_eq!(s.tail == 0, s.splits == 1, "{s:?}");
         }
         // Less than a round of long sums is shared; a tiny product, and whole rounds, are not.
-        assert!(Shares::of(36, 4096, 16, &LARGE, 132, false).groups() > 132);
-        assert_eq!(Shares::of(1, 64, 16, &SMALL, 132, true).tail, 0);
-        assert_eq!(Shares::of(264, 768, 16, &LARGE, 132, false).tail, 0);
+        assert!(SplitKSchedule::of(36, 4096, 16, &LARGE, 132, false).groups() > 132);
+        assert_eq!(SplitKSchedule::of(1, 64, 16, &SMALL, 132, true).tail, 0);
+        assert_eq!(SplitKSchedule::of(264, 768, 16, &LARGE, 132, false).tail, 0);
     }
 }

@@ -4,31 +4,31 @@ use super::super::prelude::*;
 use super::view::{Matrix, Problem};
 
 /// m, n and k of a small product: tiles with edges, lines at multiples of 16 bytes.
-pub(super) const EVEN: [usize; 3] = [200, 264, 136];
+pub(super) const ALIGNED: [usize; 3] = [200, 264, 136];
 
-/// Whether `run` makes an exact product of `(m, n, k)`, not large, in tiles with edges, of A and B where they lie so: `turned` of each says whether
+/// Whether `run` makes an exact product of `(m, n, k)`, not large, in tiles with edges, of A and B where they lie so: `transposed` of each says whether
 /// its rows are strided. `run` may return the sums of B's columns too.
 pub(super) fn exact(
     device: &Device,
     dtype: DType,
     [m, n, k]: [usize; 3],
-    turned: [bool; 2],
+    transposed: [bool; 2],
     run: impl Fn(&Tensor, &Problem) -> Result<Option<Tensor>>,
 ) -> Result<()> {
     // Whole numbers: sums are exact, and bf16 holds them.
     let a: Vec<f32> = (0..m * k).map(|i| ((i * 7 + i / k) % 3) as f32 - 1.0).collect();
     let b: Vec<f32> = (0..k * n).map(|i| ((i * 5 + i / n) % 3) as f32 - 1.0).collect();
-    let matrix = |[rows, cols]: [usize; 2], data: &[f32], turned: bool| -> Result<Matrix> {
+    let matrix = |[rows, cols]: [usize; 2], data: &[f32], transposed: bool| -> Result<Matrix> {
         let of = |dims: [usize; 2], data: &[f32]| -> Result<Matrix> {
             Matrix::of("matmul", "operand", &Tensor::from_f32(device, dims, data, dtype)?)
         };
-        if !turned {
+        if !transposed {
             return of([rows, cols], data);
         }
         let data: Vec<f32> = (0..rows * cols).map(|i| data[i % rows * cols + i / rows]).collect();
         of([cols, rows], &data).map(Matrix::transposed)
     };
-    let problem = Problem::new(matrix([m, k], &a, turned[0])?, matrix([k, n], &b, turned[1])?, &[])?;
+    let problem = Problem::new(matrix([m, k], &a, transposed[0])?, matrix([k, n], &b, transposed[1])?, &[])?;
     let c = Tensor::full(device, [m, n], f32::NAN, dtype)?;
     let sums = run(&c, &problem)?;
     let check = |what: &str, i: usize, got: f32, expected: f32| match got == expected {
@@ -47,7 +47,7 @@ pub(super) fn exact(
 /// Whether `run` brings 24 significant bits through a product unchanged: one operand has them, the other has a single 1 in each
 /// column (or row), so that the product is a choice among its numbers.
 pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &Problem) -> Result<()>) -> Result<()> {
-    let [m, n, k] = EVEN;
+    let [m, n, k] = ALIGNED;
     let number = |i: usize| {
         let bits = (i as u32).wrapping_mul(0x9e37_79b9);
         f32::from_bits(bits & 0x807f_ffff | (120 + bits % 13) << 23)
@@ -57,8 +57,10 @@ pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &Problem) -> Result
         Matrix::of("matmul", "operand", &Tensor::from_f32(device, [rows, cols], &data, DType::F32)?)
     };
     let one = |hit: bool| if hit { 1.0 } else { 0.0 };
-    let of_a = Problem::new(matrix(m, k, &|i, j| number(i * k + j))?, matrix(k, n, &|i, j| one(i == j % k))?, &[])?;
-    let of_b = Problem::new(matrix(m, k, &|i, j| one(j == i % k))?, matrix(k, n, &|i, j| number(i * n + j))?, &[])?;
+    let of_a =
+        Problem::new(matrix(m, k, &|i, j| number(i * k + j))?, matrix(k, n, &|i, j| one(i == j % k))?, &[])?;
+    let of_b =
+        Problem::new(matrix(m, k, &|i, j| one(j == i % k))?, matrix(k, n, &|i, j| number(i * n + j))?, &[])?;
     for (problem, expected) in [
         (of_a, &(|i: usize| number(i / n * k + i % n % k)) as &dyn Fn(usize) -> f32),
         (of_b, &|i: usize| number(i / n % k * n + i % n)),
@@ -67,7 +69,8 @@ pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &Problem) -> Result
         run(&c, &problem)?;
         for (i, got) in c.to_vec()?.into_iter().enumerate() {
             if got != expected(i) {
-                let message = format!("element {i} of a product with ones is {got:e}, expected {:e}", expected(i));
+                let message =
+                    format!("element {i} of a product with ones is {got:e}, expected {:e}", expected(i));
                 return Err(Error::launch(message));
             }
         }

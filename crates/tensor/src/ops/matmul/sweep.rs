@@ -1,12 +1,12 @@
 //! Times of every plan of the tensor cores' product, to fit its cost model by: GPT-2's shapes, each plan for long enough that the
 //! card's power limit has its say. `SWEEP=M,N,K,LAYOUT,EPILOGUE…` names other shapes, `SWEEP_TILES=0,1` other tiles,
-//! `SWEEP_SPLITS='Even Chain(2)'` other ways to share a sum. Epilogues are timed from registers and through local memory,
+//! `SWEEP_SPLITS='StreamK Serial(2)'` other ways to share a sum. Epilogues are timed from registers and through local memory,
 //! `SWEEP_STAGED='- tile 5,3,8'`: without, as the tile has it, or with so many stages, boxes a warp and rows of a box.
 
 #![allow(clippy::print_stdout)] // tables
 
 use super::launch::{Aux, Epilogue};
-use super::tiles::{Plan, Split, Staging, TILES, Tile};
+use super::tiles::{Plan, SplitK, Staging, TILES, Tile};
 use super::view::{Matrix, Problem};
 use super::wgmma::run_plan;
 use super::*;
@@ -86,7 +86,8 @@ fn host_and_device(device: &Device, run: &dyn Fn()) -> String {
     run();
     device.finish().unwrap();
     const RUNS: usize = 50;
-    let least = |measure: &dyn Fn() -> f64| (0..20).map(|_| measure()).fold(f64::MAX, f64::min) / RUNS as f64 * 1e6;
+    let least =
+        |measure: &dyn Fn() -> f64| (0..20).map(|_| measure()).fold(f64::MAX, f64::min) / RUNS as f64 * 1e6;
     let host = least(&|| {
         let begun = Instant::now();
         (0..RUNS).for_each(|_| run());
@@ -108,6 +109,7 @@ fn host_and_device(device: &Device, run: &dyn Fn()) -> String {
     format!("{on_device:.1} us (host {host:.1})")
 }
 
+#[allow(clippy::too_many_lines)] // plans and their times, in one loop
 fn time(shapes: &str, tiles: &[usize], every_split: bool) {
     let device = test_device().unwrap();
     let seconds: f64 = std::env::var("SWEEP_SECONDS").map_or(0.3, |s| s.parse().unwrap());
@@ -115,9 +117,9 @@ fn time(shapes: &str, tiles: &[usize], every_split: bool) {
         let parts: Vec<&str> = shape.split(',').collect();
         let [m, n, k] = [0, 1, 2].map(|i| parts[i].parse::<usize>().unwrap());
         let (layout, epilogue) = (parts[3], parts.get(4).copied().unwrap_or_default());
-        let operand = |turned: bool, r: usize, c: usize| {
-            let x = if turned { random(&device, c, r) } else { random(&device, r, c) };
-            if turned { x.permute(&[1, 0]).unwrap() } else { x }
+        let operand = |transposed: bool, r: usize, c: usize| {
+            let x = if transposed { random(&device, c, r) } else { random(&device, r, c) };
+            if transposed { x.permute(&[1, 0]).unwrap() } else { x }
         };
         let a = operand(layout.starts_with('T'), m, k);
         let b = operand(layout.ends_with('T'), k, n);
@@ -138,10 +140,11 @@ fn time(shapes: &str, tiles: &[usize], every_split: bool) {
         let matrix = |x: &Tensor, name| Matrix::of("matmul", name, x).unwrap();
         let problem = Problem::new(matrix(&a, "a"), matrix(&b, "b"), &[]).unwrap();
         let mut plans: Vec<Plan> = Vec::new();
-        let chosen = std::env::var("SWEEP_TILES").map(|all| all.split(',').map(|t| t.parse().unwrap()).collect());
+        let chosen =
+            std::env::var("SWEEP_TILES").map(|all| all.split(',').map(|t| t.parse().unwrap()).collect());
         for tile in chosen.unwrap_or(tiles.to_vec()).iter().map(|t| TILES[*t]) {
             let count = tile.count(m, n);
-            let split = if to_sum { Split::Sum { add: true } } else { Split::None };
+            let split = if to_sum { SplitK::Accumulate { add: true } } else { SplitK::None };
             let ways = if to_sum || every_split { vec![None] } else { stagings(&tile) };
             plans.extend(ways.into_iter().map(|staging| Plan { tile, split, staging }));
             if every_split && count < 132 && !to_sum {
@@ -149,21 +152,29 @@ fn time(shapes: &str, tiles: &[usize], every_split: bool) {
                 let mut counts: Vec<usize> = even.flat_map(|n| [n, n + 1]).chain([2]).collect();
                 counts.sort_unstable();
                 counts.dedup();
-                let splits = counts.into_iter().flat_map(|n| [Split::Parts(n), Split::Chain(n)]);
-                plans.extend(splits.chain([Split::Even]).map(|split| Plan { tile, split, staging: None }));
+                let splits = counts.into_iter().flat_map(|n| [SplitK::Workspace(n), SplitK::Serial(n)]);
+                plans.extend(splits.chain([SplitK::StreamK]).map(|split| Plan {
+                    tile,
+                    split,
+                    staging: None,
+                }));
             }
         }
         if !every_split && layout.starts_with('T') && !to_sum {
             plans = vec![Plan::of([m, n, k], 132, true)];
         }
         let only = std::env::var("SWEEP_SPLITS").unwrap_or_default();
-        plans.retain(|plan| only.is_empty() || only.split_whitespace().any(|s| s == format!("{:?}", plan.split)));
+        plans.retain(|plan| {
+            only.is_empty() || only.split_whitespace().any(|s| s == format!("{:?}", plan.split))
+        });
         for plan in plans {
             let run = || drop(run_plan(&c, &problem, &e, plan, epilogue.contains('c')).unwrap());
             let (us, card) = sustained(&device, m * n * k, seconds, &run);
             let speed = 2.0 * (m * n * k) as f64 / us * 1e-6;
             let tile = TILES.iter().position(|t| *t == plan.tile).unwrap();
-            let way = plan.staging.map_or(String::new(), |s| format!(" staged {},{},{}", s.stages, s.boxes, s.rows));
+            let way = plan
+                .staging
+                .map_or(String::new(), |s| format!(" staged {},{},{}", s.stages, s.boxes, s.rows));
             println!("{shape} tile {tile} {:?}{way}: {us:.1} us {speed:.0} TFLOP/s, {card}", plan.split);
         }
     }
@@ -192,9 +203,9 @@ fn uneven_timed() {
     for shape in std::env::var("SWEEP").unwrap_or(SHAPES.into()).split_whitespace() {
         let parts: Vec<&str> = shape.split(',').collect();
         let [m, n, k] = [0, 1, 2].map(|i| parts[i].parse::<usize>().unwrap());
-        let operand = |turned: bool, r: usize, c: usize| {
-            let x = if turned { random(&device, c, r) } else { random(&device, r, c) };
-            if turned { x.permute(&[1, 0]).unwrap() } else { x }
+        let operand = |transposed: bool, r: usize, c: usize| {
+            let x = if transposed { random(&device, c, r) } else { random(&device, r, c) };
+            if transposed { x.permute(&[1, 0]).unwrap() } else { x }
         };
         let (a, b) = (operand(parts[3].starts_with('T'), m, k), operand(parts[3].ends_with('T'), k, n));
         let matrix = |x: &Tensor| Matrix::of("matmul", "operand", x).unwrap();
@@ -202,10 +213,16 @@ fn uneven_timed() {
         let c = Tensor::zeros(&device, [m, n], DType::Bf16).unwrap();
         let by_mma = || mma::run(&c, &problem, &Epilogue::NONE).unwrap();
         let by_wgmma = || drop(wgmma::run(&c, &problem, &Epilogue::NONE, false).unwrap());
-        let copies = || drop(wgmma::evened(&problem).unwrap());
+        let copies = || drop(wgmma::with_aligned_lines(&problem).unwrap());
         let times = [&by_mma as &dyn Fn(), &by_wgmma, &copies].map(|run| host_and_device(&device, run));
         let chosen = if wgmma::fits(&c, &problem) { "wgmma" } else { "mma" };
-        println!("{shape}: mma {} (estimate {:.1}), wgmma {}, copies of it {}; {chosen}", times[0], mma::cost(&problem, DType::Bf16), times[1], times[2]);
+        println!(
+            "{shape}: mma {} (estimate {:.1}), wgmma {}, copies of it {}; {chosen}",
+            times[0],
+            mma::cost(&problem, DType::Bf16),
+            times[1],
+            times[2]
+        );
     }
 }
 
@@ -218,11 +235,11 @@ fn f32_timed() {
         4096,768,50304,NN 50304,768,4096,TN 512,512,512,NN 1024,1024,1024,NN 2048,2048,2048,NT 4096,4096,4096,NN \
         4096,4096,4096,NT 4096,4096,4096,TN 8192,8192,8192,NN";
     let device = test_device().unwrap();
-    let draw = |rows: usize, cols: usize, turned: bool| {
+    let draw = |rows: usize, cols: usize, transposed: bool| {
         let mut generator = crate::random::Generator::new((rows * cols) as u64);
-        let dims = if turned { [cols, rows] } else { [rows, cols] };
+        let dims = if transposed { [cols, rows] } else { [rows, cols] };
         let x = Tensor::normal(&device, dims, 0.0, 1.0, DType::F32, &mut generator).unwrap();
-        if turned { x.permute(&[1, 0]).unwrap() } else { x }
+        if transposed { x.permute(&[1, 0]).unwrap() } else { x }
     };
     for shape in std::env::var("SWEEP").unwrap_or(SHAPES.into()).split_whitespace() {
         let parts: Vec<&str> = shape.split(',').collect();
@@ -239,7 +256,8 @@ fn f32_timed() {
             let host = |x: &Tensor| x.to_vec().unwrap();
             let (a0, rows) = (host(&a.slice(0, 0..1).unwrap()), n.min(256));
             let b0 = host(&b.slice(1, 0..rows).unwrap());
-            let exact = |j: usize| (0..k).map(|i| f64::from(a0[i]) * f64::from(b0[i * rows + j])).sum::<f64>();
+            let exact =
+                |j: usize| (0..k).map(|i| f64::from(a0[i]) * f64::from(b0[i * rows + j])).sum::<f64>();
             let square = (0..rows).map(|j| (f64::from(row[j]) - exact(j)).powi(2)).sum::<f64>();
             let error = (square / rows as f64 / k as f64).sqrt();
             print!(" {name} {us} error {error:.2e};");

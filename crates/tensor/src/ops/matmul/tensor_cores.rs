@@ -7,6 +7,7 @@ use netcl_device::{MatmulPrecision, Settings};
 
 /// Every tile of the tensor cores, every way to share a sum out, every layout, edges beside whole tiles.
 #[test]
+#[allow(clippy::too_many_lines)] // every plan in one loop
 fn tensor_cores_agree_with_the_reference() {
     let device = test_device().unwrap();
     if !wgmma::WGMMA.runs_on(device.capabilities()) {
@@ -18,16 +19,19 @@ fn tensor_cores_agree_with_the_reference() {
     let bias = Tensor::full(&device, [n], 2.0, DType::F32).unwrap();
     let product = reference(&a_host, &b_host);
     let b_sums = Array::new([n], reference(&Array::from_fn([1, k], |_| 1.0), &b_host).data);
-    let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
-    let splits = [tiles::Split::None, tiles::Split::Chain(3), tiles::Split::Parts(4), tiles::Split::Even];
+    let transposed = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
+    let splits =
+        [tiles::SplitK::None, tiles::SplitK::Serial(3), tiles::SplitK::Workspace(4), tiles::SplitK::StreamK];
     let mut turn = 0;
     for tile in tiles::TILES {
         // Texts take the driver seconds each.
-        let even = tile.columns >= 192;
-        for split in splits.into_iter().filter(|split| even || *split != tiles::Split::Even) {
+        let stream_k = tile.columns >= 192;
+        for split in splits.into_iter().filter(|split| stream_k || *split != tiles::SplitK::StreamK) {
             turn += 1;
             let dtype = if turn % 2 == 0 { DType::F16 } else { DType::Bf16 };
-            let cast = |x: &Tensor, turn: bool| if turn { turned(x) } else { x.clone() }.to_dtype(dtype).unwrap();
+            let cast = |x: &Tensor, turn: bool| {
+                if turn { transposed(x) } else { x.clone() }.to_dtype(dtype).unwrap()
+            };
             let (a, b) = (cast(&a, turn % 3 == 0), cast(&b, turn % 4 < 2));
             let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
             let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
@@ -36,7 +40,8 @@ fn tensor_cores_agree_with_the_reference() {
                 (Epilogue::NONE, 1.0, 0.0),
                 (Epilogue { alpha: -0.5, bias: Some(&bias), add: true, aux: Aux::None }, -0.5, 5.0),
             ] {
-                let c = Tensor::full(&device, [m, n], if epilogue.add { 3.0 } else { f32::NAN }, dtype).unwrap();
+                let c =
+                    Tensor::full(&device, [m, n], if epilogue.add { 3.0 } else { f32::NAN }, dtype).unwrap();
                 assert!(wgmma::fits(&c, &problem));
                 let sums = problem.b.col_stride == 1;
                 let plan = tiles::Plan { tile, split, staging: None };
@@ -48,19 +53,25 @@ fn tensor_cores_agree_with_the_reference() {
                 if !epilogue.add {
                     let bits = c.to_bytes().unwrap();
                     let again = run();
-                    assert!(bits == c.to_bytes().unwrap(), "{tile:?} {split:?} {dtype}: other bits on a second run");
+                    assert!(
+                        bits == c.to_bytes().unwrap(),
+                        "{tile:?} {split:?} {dtype}: other bits on a second run"
+                    );
                     let bits = |sums: &Option<Tensor>| sums.as_ref().map(|sums| sums.to_bytes().unwrap());
-                    assert!(bits(&columns) == bits(&again), "{tile:?} {split:?} {dtype}: other sums on a second run");
+                    assert!(
+                        bits(&columns) == bits(&again),
+                        "{tile:?} {split:?} {dtype}: other sums on a second run"
+                    );
                 }
             }
         }
         // Sums that grow from product to product, in f32.
-        let (a, b) = (turned(&a).to_dtype(DType::Bf16).unwrap(), b.to_dtype(DType::Bf16).unwrap());
+        let (a, b) = (transposed(&a).to_dtype(DType::Bf16).unwrap(), b.to_dtype(DType::Bf16).unwrap());
         let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
         let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let sum = Tensor::full(&device, [m, n], f32::NAN, DType::F32).unwrap();
         for add in [false, true, true] {
-            let plan = tiles::Plan { tile, split: tiles::Split::Sum { add }, staging: None };
+            let plan = tiles::Plan { tile, split: tiles::SplitK::Accumulate { add }, staging: None };
             wgmma::run_plan(&sum, &problem, &Epilogue::NONE, plan, false).unwrap();
         }
         let wide = |x: &Tensor| x.to_dtype(DType::F32).unwrap();
@@ -74,13 +85,22 @@ const NARROW: tiles::Staging = tiles::Staging { stages: 5, boxes: 3, rows: 8 };
 
 /// GELU (tanh) and its derivative.
 fn gelu(x: f64) -> [f64; 2] {
-    let (u, slope) = (0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x), 0.797_884_560_802_865_4 * (1.0 + 0.134_145 * x * x));
+    let (u, slope) = (
+        0.797_884_560_802_865_4 * (x + 0.044_715 * x * x * x),
+        0.797_884_560_802_865_4 * (1.0 + 0.134_145 * x * x),
+    );
     let t = u.tanh();
     [0.5 * x * (1.0 + t), 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope]
 }
 
 /// C and the other matrix after the product with the epilogue called `form`, which starts from `other`.
-fn finished(problem: &Problem, plan: tiles::Plan, form: &str, bias: &Tensor, other: &Tensor) -> (Tensor, Tensor) {
+fn finished(
+    problem: &Problem,
+    plan: tiles::Plan,
+    form: &str,
+    bias: &Tensor,
+    other: &Tensor,
+) -> (Tensor, Tensor) {
     let (device, dtype) = (bias.device(), bias.dtype());
     let full = |value| Tensor::full(device, [problem.m, problem.n], value, dtype).unwrap();
     let c = full(if form == "add" { 3.0 } else { f32::NAN });
@@ -99,7 +119,14 @@ fn finished(problem: &Problem, plan: tiles::Plan, form: &str, bias: &Tensor, oth
 }
 
 /// Compares what [`finished`] left with `product` and `x` in f64.
-fn finished_is_near((c, other): &(Tensor, Tensor), form: &str, product: &Array, x: &Array, bias: &[f32], tolerance: f64) {
+fn finished_is_near(
+    (c, other): &(Tensor, Tensor),
+    form: &str,
+    product: &Array,
+    x: &Array,
+    bias: &[f32],
+    tolerance: f64,
+) {
     let expected = |f: &dyn Fn(f64, f64) -> f64| {
         let bias = |i: usize| if form == "gelu_grad" { 0.0 } else { f64::from(bias[i % bias.len()]) };
         Array::from_fn(product.shape.clone(), |i| f(0.25 * product.data[i] + bias(i), x.data[i]))
@@ -133,9 +160,9 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
         let bias = Tensor::from_f32(&device, [n], &bias_host, DType::F32).unwrap();
         let product = (m < 1000).then(|| reference(&a_host, &b_host));
         // Each text takes the driver seconds: chains for a tile of either kind.
-        let chains = [tiles::Split::Chain(3), tiles::Split::Even, tiles::Split::Chain(3)];
+        let chains = [tiles::SplitK::Serial(3), tiles::SplitK::StreamK, tiles::SplitK::Serial(3)];
         let chains = [tiles::TILES[0], tiles::TILES[0], tiles::TILES[1]].into_iter().zip(chains);
-        let plans = tiles::TILES.into_iter().map(|tile| (tile, tiles::Split::None)).chain(chains);
+        let plans = tiles::TILES.into_iter().map(|tile| (tile, tiles::SplitK::None)).chain(chains);
         for (turn, (tile, split)) in plans.enumerate() {
             let dtype = if turn % 3 == 0 { DType::F16 } else { DType::Bf16 };
             let [a, b, x, bias] = [&a, &b, &x, &bias].map(|x| x.to_dtype(dtype).unwrap());
@@ -149,8 +176,12 @@ fn epilogues_agree_in_registers_and_through_local_memory() {
                 let plainly = finished(&problem, plan, form, &bias, &x);
                 let expected = bits(&plainly);
                 for staging in ways.into_iter().flatten().map(Some) {
-                    let same = bits(&finished(&problem, tiles::Plan { staging, ..plan }, form, &bias, &x)) == expected;
-                    assert!(same, "{form}, {m} x {k} x {n} {dtype}, {tile:?} {split:?} {staging:?}: other bits");
+                    let same = bits(&finished(&problem, tiles::Plan { staging, ..plan }, form, &bias, &x))
+                        == expected;
+                    assert!(
+                        same,
+                        "{form}, {m} x {k} x {n} {dtype}, {tile:?} {split:?} {staging:?}: other bits"
+                    );
                 }
                 if let Some(product) = &product {
                     // tanh.approx is 5e-4 off.
@@ -178,21 +209,22 @@ fn tensor_cores_take_lines_that_start_anywhere() {
         ([7, 265, 1001], [false, true], &["residual"]),
         ([300, 31, 2], [true, true], &["plain"]),
     ];
-    for (turn, ([m, k, n], turned, forms)) in cases.into_iter().enumerate() {
+    for (turn, ([m, k, n], transposed, forms)) in cases.into_iter().enumerate() {
         let dtype = if turn % 2 == 0 { DType::Bf16 } else { DType::F16 };
         let (x, x_host) = ramp(&device, [m, n], 0.43);
         let bias_host: Vec<f32> = (0..n).map(|i| (i % 5) as f32 * 0.5 - 1.0).collect();
         let bias = Tensor::from_f32(&device, [n], &bias_host, dtype).unwrap();
-        let place = |[rows, cols]: [usize; 2], step: f32, turned: bool| {
-            let (t, host) = ramp(&device, if turned { [cols, rows] } else { [rows, cols] }, step);
+        let place = |[rows, cols]: [usize; 2], step: f32, transposed: bool| {
+            let (t, host) = ramp(&device, if transposed { [cols, rows] } else { [rows, cols] }, step);
             let t = t.to_dtype(dtype).unwrap();
-            if turned { (t.permute(&[1, 0]).unwrap(), host.permute(&[1, 0])) } else { (t, host) }
+            if transposed { (t.permute(&[1, 0]).unwrap(), host.permute(&[1, 0])) } else { (t, host) }
         };
-        let ((a, a_host), (b, b_host)) = (place([m, k], 0.37, turned[0]), place([k, n], 0.61, turned[1]));
+        let ((a, a_host), (b, b_host)) =
+            (place([m, k], 0.37, transposed[0]), place([k, n], 0.61, transposed[1]));
         let product = reference(&a_host, &b_host);
         let uneven = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
-        let problem = wgmma::evened(&uneven).unwrap();
-        let split = if k > 256 { tiles::Split::Chain(2) } else { tiles::Split::None };
+        let problem = wgmma::with_aligned_lines(&uneven).unwrap();
+        let split = if k > 256 { tiles::SplitK::Serial(2) } else { tiles::SplitK::None };
         let plan = tiles::Plan { tile: tiles::TILES[turn], split, staging: None };
         for form in forms {
             let got = finished(&problem, plan, form, &bias, &x.to_dtype(dtype).unwrap());
@@ -218,13 +250,15 @@ fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
         return;
     }
     let (r, c, n) = (16_384, 384, 1152);
-    let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap();
+    let transposed = |x: &Tensor| x.permute(&[1, 0]).unwrap();
     for dtype in [DType::Bf16, DType::F16] {
         let draw = |dims, step| ramp(&device, dims, step).0.to_dtype(dtype).unwrap();
         let (x, w, dy) = (draw([r, c], 0.37), draw([c, n], 0.61), draw([r, n], 0.43));
-        for (name, a, b) in
-            [("NN", x.clone(), w.clone()), ("NT", dy.clone(), turned(&w)), ("TN", turned(&x), dy.clone())]
-        {
+        for (name, a, b) in [
+            ("NN", x.clone(), w.clone()),
+            ("NT", dy.clone(), transposed(&w)),
+            ("TN", transposed(&x), dy.clone()),
+        ] {
             let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
             let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
             let y = Tensor::full(&device, [problem.m, problem.n], f32::NAN, dtype).unwrap();
@@ -248,6 +282,7 @@ fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
 /// For `tools/ptx_check.sh`: the texts of the tensor cores' kernels that differ in their instructions.
 #[test]
 #[ignore = "writes files for a tool"]
+#[allow(clippy::too_many_lines)] // a table
 fn texts_for_the_assembler() {
     let folder = std::env::temp_dir().join("netcl-texts");
     std::fs::create_dir_all(&folder).unwrap();
@@ -261,9 +296,9 @@ fn texts_for_the_assembler() {
         ("tn_sums", [false, false], &["COLUMN_SUMS"]),
         ("tn_sums_chain", [false, false], &["COLUMN_SUMS", "SPLIT=1"]),
         ("tn_sums_parts", [false, false], &["COLUMN_SUMS", "SPLIT=2"]),
-        ("tn_even", [false, false], &["SPLIT=1", "EVEN"]),
-        ("tn_sums_even", [false, false], &["COLUMN_SUMS", "SPLIT=1", "EVEN"]),
-        ("staged_nn_gelu_even", [true, false], &["BIAS", "GELU", "SPLIT=1", "EVEN", "STAGED"]),
+        ("tn_stream_k", [false, false], &["SPLIT=1", "STREAM_K"]),
+        ("tn_sums_stream_k", [false, false], &["COLUMN_SUMS", "SPLIT=1", "STREAM_K"]),
+        ("staged_nn_gelu_stream_k", [true, false], &["BIAS", "GELU", "SPLIT=1", "STREAM_K", "STAGED"]),
         ("tn_into", [false, false], &["SPLIT=3"]),
         ("staged_nt", [true, true], &["BIAS", "STAGED"]),
         ("staged_nn_gelu", [true, false], &["BIAS", "GELU", "STAGED"]),
@@ -281,7 +316,7 @@ fn texts_for_the_assembler() {
         ("tf32", [true, true], &["BIAS", "SPLIT=2"]),
         ("tf32_into", [true, true], &["SPLIT=3"]),
     ];
-    let flags = ["BIAS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD", "COLUMN_SUMS", "EVEN"];
+    let flags = ["BIAS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD", "COLUMN_SUMS", "STREAM_K"];
     for (i, tile) in tiles::TILES.iter().enumerate() {
         for (name, [a, b], set) in forms {
             if i > 0 && set.contains(&"NARROW") {
@@ -306,8 +341,11 @@ fn texts_for_the_assembler() {
             std::fs::write(folder.join(format!("matmul_{i}_{name}.cl")), text).unwrap();
         }
     }
-    let text = format!("// items matmul_split=384 split_planes=256\n{}", split::SPLIT.text(&[("DTYPE", DType::Bf16.code().into())]));
-    std::fs::write(folder.join("matmul_split.cl"), text).unwrap();
+    let text = format!(
+        "// items matmul_bf16x3=384 bf16x3_planes=256\n{}",
+        bf16x3::BF16X3.text(&[("DTYPE", DType::Bf16.code().into())])
+    );
+    std::fs::write(folder.join("matmul_bf16x3.cl"), text).unwrap();
     eprintln!("{}", folder.display());
 }
 
@@ -327,11 +365,11 @@ fn mma_agrees_with_the_reference() {
         return;
     }
     for dtype in DType::FLOATS {
-        for turned in [[false, false], [false, true], [true, false], [true, true]] {
+        for transposed in [[false, false], [false, true], [true, false], [true, true]] {
             let run = |c: &Tensor, p: &Problem| mma::run(c, p, &Epilogue::NONE).map(|()| None);
-            proof::exact(&device, dtype, proof::EVEN, turned, run).unwrap();
+            proof::exact(&device, dtype, proof::ALIGNED, transposed, run).unwrap();
             if dtype != DType::F32 {
-                proof::exact(&device, dtype, [201, 263, 137], turned, run).unwrap();
+                proof::exact(&device, dtype, [201, 263, 137], transposed, run).unwrap();
             }
         }
         // Whole numbers up to 2: exact also in parts, with a bias and what C holds. k has a part of a chunk left over.
@@ -368,7 +406,8 @@ fn high_precision_rounds_operands_alone() {
     let (highest, high) = (test_device().unwrap(), high());
     let has = mma::MMA.runs_on(high.capabilities());
     // Two cores multiply sizes for tensor cores in minutes.
-    let sizes: &[[usize; 3]] = if has { &[[520, 200, 392], [2048, 264, 1032], [1040, 4096, 1048]] } else { &[[40, 24, 36]] };
+    let sizes: &[[usize; 3]] =
+        if has { &[[520, 200, 392], [2048, 264, 1032], [1040, 4096, 1048]] } else { &[[40, 24, 36]] };
     for &[m, k, n] in sizes {
         for turn in [[false, false], [false, true], [true, false]] {
             let product = |device: &Device| {

@@ -28,8 +28,9 @@ fn sizes_of_several_blocks_in_every_layout_and_type() {
     let device = test_device().unwrap();
     let blocks = plan::Blocks::of(&device);
     // Two blocks and an edge, also of the 128 rows and columns of a GPU's tile.
-    let [m, k, n] = [(blocks.mc, 139), (blocks.kc, 0), (blocks.nc, 139)].map(|(b, least)| (2 * b + 9).max(least));
-    let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
+    let [m, k, n] =
+        [(blocks.mc, 139), (blocks.kc, 0), (blocks.nc, 139)].map(|(b, least)| (2 * b + 9).max(least));
+    let transposed = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
     for (dims, dtypes) in [
         ([m, 22, 19], &DType::FLOATS[..]),
         ([7, k, 37], &DType::FLOATS[..]),
@@ -43,10 +44,10 @@ fn sizes_of_several_blocks_in_every_layout_and_type() {
             let (a, b) = (a.to_dtype(*dtype).unwrap(), b.to_dtype(*dtype).unwrap());
             let tolerance = rounding(*dtype, k);
             near(&matmul(&a, &b).unwrap(), &expected, tolerance);
-            near(&matmul(&turned(&a), &turned(&b)).unwrap(), &expected, tolerance);
+            near(&matmul(&transposed(&a), &transposed(&b)).unwrap(), &expected, tolerance);
             if dims.iter().any(|size| *size < 100) {
-                near(&matmul(&a, &turned(&b)).unwrap(), &expected, tolerance);
-                near(&matmul(&turned(&a), &b).unwrap(), &expected, tolerance);
+                near(&matmul(&a, &transposed(&b)).unwrap(), &expected, tolerance);
+                near(&matmul(&transposed(&a), &b).unwrap(), &expected, tolerance);
             }
         }
     }
@@ -79,7 +80,11 @@ fn a_transposed_weight_gets_its_gradient() {
     let bias = Tensor::zeros(&device, [5], DType::F32).unwrap().parameter("bias");
     linear(&x, &table.permute(&[1, 0]).unwrap(), Some(&bias)).unwrap().backward_with(&dy).unwrap();
     near(&table.grad().unwrap(), &reference(&dy_host.permute(&[1, 0]), &x_host), 1e-6);
-    near(&bias.grad().unwrap(), &Array::new([5], reference(&Array::from_fn([1, 9], |_| 1.0), &dy_host).data), 1e-6);
+    near(
+        &bias.grad().unwrap(),
+        &Array::new([5], reference(&Array::from_fn([1, 9], |_| 1.0), &dy_host).data),
+        1e-6,
+    );
 }
 
 #[test]
@@ -107,7 +112,10 @@ fn messages_name_the_axes() {
         said(matmul(&t(&[2, 3]), &t(&[4, 5]))),
         "matmul: the last axis of a [2, 3] is 3, expected 4, the last but one of b [4, 5]"
     );
-    assert!(said(matmul(&t(&[3]), &t(&[3, 5]))).starts_with("matmul: a has shape [3], expected at least two axes"));
+    assert!(
+        said(matmul(&t(&[3]), &t(&[3, 5])))
+            .starts_with("matmul: a has shape [3], expected at least two axes")
+    );
     assert!(said(matmul(&t(&[2, 2, 3]), &t(&[3, 3, 5]))).contains("do not broadcast"));
     let half = t(&[3, 5]).to_dtype(DType::F16).unwrap();
     assert!(said(matmul(&t(&[2, 3]), &half)).contains("b is f16, but a is f32"));
@@ -124,12 +132,12 @@ fn messages_name_the_axes() {
 fn tiles_agree_with_the_reference() {
     let device = test_device().unwrap();
     let tuning = Tuning::of(&device);
-    let turned = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
+    let transposed = |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
     let case = |variant: &str, [m, k, n]: [usize; 3], turn: [bool; 2], dtype: DType| {
         let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [k, n], 0.61));
         let place = |x: &Tensor, turn| {
             let x = x.to_dtype(dtype).unwrap();
-            if turn { turned(&x) } else { x }
+            if turn { transposed(&x) } else { x }
         };
         tuning.try_out("matmul", 0, Some([(variant.to_owned(), 1)].into()));
         let y = matmul(&place(&a, turn[0]), &place(&b, turn[1])).unwrap();

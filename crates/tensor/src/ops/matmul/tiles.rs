@@ -7,9 +7,9 @@ pub(super) const BLOCK_K: usize = 64;
 /// Steps of a sum from which each stage counts more than room for an epilogue.
 const LONG: usize = 1536;
 /// Steps of a sum from which groups may be given equal runs of them.
-const EVEN_FROM: usize = 8192;
+const STREAM_K_FROM: usize = 8192;
 /// Turn counters kept ready; two a tile.
-pub(super) const TURNS: usize = 4096;
+pub(super) const TICKETS: usize = 4096;
 
 /// How the work-items of a group share a tile: see `matmul_wgmma_sm90.cl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,39 +39,41 @@ pub(super) const TILES: [Tile; 6] = [
 
 /// How many parts the sum is cut into, and how they come together again.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Split {
+pub(super) enum SplitK {
     None,
     /// Each part adds to the one before it.
-    Chain(usize),
+    Serial(usize),
     /// The same, with parts as long as groups need to be given the same number of steps each.
-    Even,
+    StreamK,
     /// A second kernel adds them up.
-    Parts(usize),
+    Workspace(usize),
     /// One part, which goes to a matrix of f32: instead of what it holds, or added to it.
-    Sum { add: bool },
+    Accumulate {
+        add: bool,
+    },
 }
 
-impl Split {
+impl SplitK {
     fn count(self) -> usize {
         match self {
-            Self::None | Self::Even | Self::Sum { .. } => 1,
-            Self::Chain(n) | Self::Parts(n) => n,
+            Self::None | Self::StreamK | Self::Accumulate { .. } => 1,
+            Self::Serial(n) | Self::Workspace(n) => n,
         }
     }
     /// Groups of the launch, and the most items of work that share one of `tiles` tiles.
     pub(super) fn groups(self, tiles: usize, k: usize, units: usize) -> (usize, usize) {
         match self {
-            Self::Even => (units.min(tiles * k.div_ceil(BLOCK_K)), units.div_ceil(tiles) + 1),
+            Self::StreamK => (units.min(tiles * k.div_ceil(BLOCK_K)), units.div_ceil(tiles) + 1),
             _ => ((tiles * self.count()).min(units), self.count()),
         }
     }
-    /// The kernel's `SPLIT`.
+    /// The kernel's `BF16X3`.
     pub(super) fn code(self) -> i32 {
         match self {
             Self::None => 0,
-            Self::Chain(_) | Self::Even => 1,
-            Self::Parts(_) | Self::Sum { add: false } => 2,
-            Self::Sum { add: true } => 3,
+            Self::Serial(_) | Self::StreamK => 1,
+            Self::Workspace(_) | Self::Accumulate { add: false } => 2,
+            Self::Accumulate { add: true } => 3,
         }
     }
 }
@@ -91,8 +93,8 @@ pub(super) struct Staging {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Plan {
     pub tile: Tile,
-    pub split: Split,
-    /// With [`Split::None`] and [`Split::Chain`]: C and aux move through local memory.
+    pub split: SplitK,
+    /// With [`SplitK::None`] and [`SplitK::Serial`]: C and aux move through local memory.
     pub staging: Option<Staging>,
 }
 
@@ -101,7 +103,8 @@ impl Tile {
         64 * self.blocks * if self.ping_pong { 1 } else { 2 }
     }
     pub(super) fn defines(&self, staging: Option<Staging>) -> Vec<(&'static str, Value)> {
-        let Staging { stages, boxes, rows } = staging.unwrap_or(Staging { stages: self.stages, boxes: 0, rows: 0 });
+        let Staging { stages, boxes, rows } =
+            staging.unwrap_or(Staging { stages: self.stages, boxes: 0, rows: 0 });
         vec![
             ("PP", self.ping_pong.into()),
             ("MT", self.blocks.into()),
@@ -112,7 +115,7 @@ impl Tile {
             ("BOX_ROWS", rows.into()),
         ]
     }
-    /// As much room for an epilogue as leaves the products their pace.
+    /// As much room for an epilogue as leaves the products their speed.
     pub(super) fn staging(&self) -> Staging {
         let [stages, boxes] = self.staged;
         Staging { stages, boxes, rows: 16 }
@@ -131,10 +134,10 @@ impl Tile {
     }
     /// Estimated microseconds of a product on `units` multiprocessors. One does 4.9 TFLOP/s and moves 32 kB/us to memory,
     /// 42 kB/us to the cache.
-    pub(super) fn estimate(&self, [m, n, k]: [usize; 3], split: Split, units: usize) -> f64 {
+    pub(super) fn estimate(&self, [m, n, k]: [usize; 3], split: SplitK, units: usize) -> f64 {
         let area = (self.rows() * self.columns) as f64;
         let (tiles, splits) = (self.count(m, n), split.count());
-        if split == Split::Even {
+        if split == SplitK::StreamK {
             // What it takes from one group of a tile to the next, as often as a tile has groups; 1.06 of it all as measured.
             let run = (tiles * k.div_ceil(BLOCK_K)).div_ceil(units) as f64;
             let main = run * area * (2 * BLOCK_K) as f64 / (4.9e6 * self.speed);
@@ -143,20 +146,21 @@ impl Tile {
         // The cache's bandwidth holds tiles of 64 rows back; where few are at work each has more of it.
         let share = units as f64 / (tiles * splits).min(units) as f64;
         let speed = if self.rows() == 64 { (self.speed * share).min(1.0) } else { self.speed };
-        let main = k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (4.9e6 * speed);
+        let main =
+            k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (4.9e6 * speed);
         let rounds = (tiles * splits).div_ceil(units) as f64;
         let (store, after) = match split {
-            Split::None | Split::Even => (area * 2.0 / 32e3, 0.0),
-            Split::Sum { add } => (area * if add { 8.0 } else { 4.0 } / 32e3, 0.0),
+            SplitK::None | SplitK::StreamK => (area * 2.0 / 32e3, 0.0),
+            SplitK::Accumulate { add } => (area * if add { 8.0 } else { 4.0 } / 32e3, 0.0),
             // Those that work on a tile at one time wait for one another in turn, and what they hand on takes some of the
             // cache's bandwidth from those that multiply.
-            Split::Chain(_) => {
+            SplitK::Serial(_) => {
                 // Two of them at least: the next is told of it and waits for its first bytes.
                 let hand_on = (area * 8.0 / 42e3).max(2.0);
                 let traffic = ((splits - 1) * m * n * 2 * size_of::<f32>()) as f64 / 11e6;
                 (hand_on, hand_on * (splits.min(units.div_ceil(tiles)) - 1) as f64 + traffic)
             }
-            Split::Parts(_) => {
+            SplitK::Workspace(_) => {
                 let bytes = (splits * m * n * size_of::<f32>()) as f64;
                 (area * 4.0 / 32e3, 6.0 + bytes / if bytes < 4e7 { 4e6 } else { 1.9e6 })
             }
@@ -173,19 +177,24 @@ impl Plan {
     /// The cheapest; `parts` says whether the epilogue is one that the second kernel has.
     pub(super) fn of(sizes: [usize; 3], units: usize, parts: bool) -> Self {
         let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 32);
-        let mut best = (f64::INFINITY, Self { tile: TILES[0], split: Split::None, staging: None });
+        let mut best = (f64::INFINITY, Self { tile: TILES[0], split: SplitK::None, staging: None });
         for tile in TILES {
-            let chains = tile.count(sizes[0], sizes[1]) * 2 <= TURNS;
-            let ways = (2..=most).flat_map(|n| [Split::Parts(n), Split::Chain(n)]);
-            let possible = |split: &Split| match split {
-                Split::None => true,
-                Split::Chain(_) => chains,
+            let chains = tile.count(sizes[0], sizes[1]) * 2 <= TICKETS;
+            let ways = (2..=most).flat_map(|n| [SplitK::Workspace(n), SplitK::Serial(n)]);
+            let possible = |split: &SplitK| match split {
+                SplitK::None => true,
+                SplitK::Serial(_) => chains,
                 // Measured for gradients of weights, which have no other matrix in their epilogue.
-                Split::Even => parts && sizes[2] >= EVEN_FROM && tile.rows() > 64 && tile.count(sizes[0], sizes[1]) < units,
-                Split::Parts(_) => parts,
-                Split::Sum { .. } => false,
+                SplitK::StreamK => {
+                    parts
+                        && sizes[2] >= STREAM_K_FROM
+                        && tile.rows() > 64
+                        && tile.count(sizes[0], sizes[1]) < units
+                }
+                SplitK::Workspace(_) => parts,
+                SplitK::Accumulate { .. } => false,
             };
-            for split in ways.chain([Split::None, Split::Even]).filter(possible) {
+            for split in ways.chain([SplitK::None, SplitK::StreamK]).filter(possible) {
                 let cost = tile.estimate(sizes, split, units);
                 if cost < best.0 {
                     best = (cost, Self { tile, split, staging: None });
@@ -196,7 +205,7 @@ impl Plan {
     }
     /// The cheapest that leaves its sums in f32.
     pub(super) fn sum(sizes: [usize; 3], units: usize, add: bool) -> Self {
-        let split = Split::Sum { add };
+        let split = SplitK::Accumulate { add };
         let cost = |tile: &Tile| tile.estimate(sizes, split, units);
         let cheapest = TILES.into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
         Self { tile: cheapest.unwrap_or(TILES[0]), split, staging: None }
@@ -223,15 +232,26 @@ mod tests {
         let plan = |sizes| Plan::of(sizes, 132, true);
         // As measured (sweep.rs): what is chosen takes at most 1.04 of the least.
         for (sizes, tile) in [([768, 2304, 65_536], 1), ([768, 3072, 65_536], 1), ([3072, 768, 65_536], 1)] {
-            assert_eq!(plan(sizes), Plan { tile: TILES[tile], split: Split::Even, staging: None }, "{sizes:?}");
+            assert_eq!(
+                plan(sizes),
+                Plan { tile: TILES[tile], split: SplitK::StreamK, staging: None },
+                "{sizes:?}"
+            );
         }
         for sizes in [[768, 2304, 16_384], [2304, 768, 16_384], [768, 3072, 16_384], [3072, 768, 16_384]] {
-            assert_eq!(plan(sizes), Plan { tile: TILES[0], split: Split::Even, staging: None }, "{sizes:?}");
+            assert_eq!(
+                plan(sizes),
+                Plan { tile: TILES[0], split: SplitK::StreamK, staging: None },
+                "{sizes:?}"
+            );
         }
-        assert_eq!(plan([768, 768, 16_384]), Plan { tile: TILES[0], split: Split::Parts(5), staging: None });
-        assert!(matches!(plan([768, 768, 65_536]).split, Split::Parts(_)));
-        assert_eq!(plan([16_384, 3072, 768]).split, Split::None);
-        assert_eq!(plan([16_384, 50_304, 768]).split, Split::None);
+        assert_eq!(
+            plan([768, 768, 16_384]),
+            Plan { tile: TILES[0], split: SplitK::Workspace(5), staging: None }
+        );
+        assert!(matches!(plan([768, 768, 65_536]).split, SplitK::Workspace(_)));
+        assert_eq!(plan([16_384, 3072, 768]).split, SplitK::None);
+        assert_eq!(plan([16_384, 50_304, 768]).split, SplitK::None);
         assert_eq!(plan([64, 768, 768]).tile.rows(), 64);
     }
 }

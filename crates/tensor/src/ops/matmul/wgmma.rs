@@ -5,20 +5,20 @@ use super::super::memo::remembered;
 use super::super::prelude::*;
 use super::launch::{Aux, Epilogue, Unused};
 use super::lines::{self, Aligned, element};
-use super::tiles::{Plan, Split, Staging, TILES, TURNS};
-use super::{mma, proof};
+use super::tiles::{Plan, SplitK, Staging, TICKETS, TILES};
 use super::view::{Matrix, Problem};
-use netcl_kernel::{Launch, Value};
+use super::{mma, proof};
 use netcl_kernel::nvidia::{TensorMap, address, tensor_maps, wgmma_macros};
+use netcl_kernel::{Launch, Value};
 
-pub(super) const WORK: &str = include_str!("../matmul_wgmma_sm90_work.cl");
+pub(super) const WORK: &str = include_str!("matmul_wgmma_sm90_work.cl");
 
-pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("../matmul_wgmma_sm90.cl"))
+pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("matmul_wgmma_sm90.cl"))
     .include(&[
-        include_str!("../sm90.cl"),
-        include_str!("../matmul_sm90.cl"),
+        include_str!("../include/sm90.cl"),
+        include_str!("matmul_sm90.cl"),
         WORK,
-        include_str!("../matmul_wgmma_sm90_ends.cl"),
+        include_str!("matmul_wgmma_sm90_ends.cl"),
     ])
     .generate(wgmma_macros)
     .reload()
@@ -41,7 +41,9 @@ fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
 /// Whether the tensor cores take this product: one matrix of 16-bit floats, large enough to pay. Where lines of A, B or C do not
 /// start as copies need it, operands are copied first, and it must pay beside `mma.sync`, which takes them as they are.
 pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
-    let Some(copied) = lines::uneven([&p.a, &p.b.clone().transposed()]).filter(|_| takes(p)) else { return false };
+    let Some(copied) = lines::uneven([&p.a, &p.b.clone().transposed()]).filter(|_| takes(p)) else {
+        return false;
+    };
     if copied == 0 && lanes([p.n, c.layout().offset]) == 8 {
         return true;
     }
@@ -79,7 +81,8 @@ pub(super) fn cost_tf32(c: &Tensor, p: &Problem) -> Option<f64> {
         && p.k >= 16;
     let units = c.device().capabilities().compute_units.max(1) as usize;
     let twice = [p.m, p.n, 2 * p.k];
-    let product = || Plan::sum(twice, units, false).tile.estimate(twice, Split::Sum { add: false }, units);
+    let product =
+        || Plan::sum(twice, units, false).tile.estimate(twice, SplitK::Accumulate { add: false }, units);
     match takes {
         true => Some(copy(&p.a)? + copy(&p.b.clone().transposed())? + product()),
         false => None,
@@ -108,18 +111,18 @@ pub(super) fn fits_sum(p: &Problem) -> bool {
 }
 
 /// The same product of operands whose lines copies can take.
-pub(super) fn evened(p: &Problem) -> Result<Problem> {
-    let [a, b] = lines::even([p.a.clone(), p.b.clone().transposed()])?;
+pub(super) fn with_aligned_lines(p: &Problem) -> Result<Problem> {
+    let [a, b] = lines::aligned([p.a.clone(), p.b.clone().transposed()])?;
     Ok(Problem::one(a, b.transposed()))
 }
 
 /// `c = epilogue(a b)`, for products that [`fits`] accepts.
 /// With `column_sums`, also the sums of b's columns where b lies so that they cost nothing.
 pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
-    let even = lanes_of(c, p, e) == 8;
-    let (plan, _) = plan(c.device(), p, even && matches!(e.aux, Aux::None));
-    let staging = plan.tile.staging_for(p.k).filter(|_| even && e.aux.tensor().is_some());
-    run_plan(c, &evened(p)?, e, Plan { staging, ..plan }, column_sums)
+    let aligned = lanes_of(c, p, e) == 8;
+    let (plan, _) = plan(c.device(), p, aligned && matches!(e.aux, Aux::None));
+    let staging = plan.tile.staging_for(p.k).filter(|_| aligned && e.aux.tensor().is_some());
+    run_plan(c, &with_aligned_lines(p)?, e, Plan { staging, ..plan }, column_sums)
 }
 
 /// [`lanes`] of C and aux.
@@ -130,7 +133,8 @@ fn lanes_of(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> usize {
 /// `sum = a b` or, with `first` false, `sum += a b`, in f32, for products that [`fits_sum`] accepts.
 pub(super) fn run_sum(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
     let units = sum.device().capabilities().compute_units.max(1) as usize;
-    run_plan(sum, &evened(p)?, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first), false).map(drop)
+    run_plan(sum, &with_aligned_lines(p)?, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first), false)
+        .map(drop)
 }
 
 /// What a text is compiled with: whether A and B lie along k, how many elements are stored at once, and whether B's columns are
@@ -145,7 +149,11 @@ fn defines(
 ) -> Vec<(&'static str, Value)> {
     let mut all = tile.defines(staging);
     all.push(("C_LANES", lanes.into()));
-    all.extend([("DTYPE", dtype.code().into()), ("SPLIT", split.code().into()), ("EVEN", (split == Split::Even).into())]);
+    all.extend([
+        ("DTYPE", dtype.code().into()),
+        ("SPLIT", split.code().into()),
+        ("STREAM_K", (split == SplitK::StreamK).into()),
+    ]);
     all.extend([("A_ALONG_K", a.into()), ("B_ALONG_K", b.into())]);
     all.extend([("COLUMN_SUMS", sums.into()), ("BIAS", e.bias.is_some().into()), ("ADD_C", e.add.into())]);
     all.extend([("RESIDUAL", matches!(e.aux, Aux::Residual(_)).into())]);
@@ -163,11 +171,11 @@ fn maps(
     e: &Epilogue<'_>,
     Plan { tile, staging, .. }: Plan,
 ) -> Result<(Vec<TensorMap>, [bool; 2])> {
-    let b_turned = p.b.clone().transposed();
-    let (Some(a), Some(b)) = (Aligned::of(&p.a), Aligned::of(&b_turned)) else {
+    let b_transposed = p.b.clone().transposed();
+    let (Some(a), Some(b)) = (Aligned::of(&p.a), Aligned::of(&b_transposed)) else {
         return Err(Error::internal("matmul_wgmma_sm90: operands that it does not take"));
     };
-    let mut maps = vec![a.map(&p.a, tile.rows())?, b.map(&b_turned, tile.columns)?];
+    let mut maps = vec![a.map(&p.a, tile.rows())?, b.map(&b_transposed, tile.columns)?];
     if let Some(Staging { rows, .. }) = staging {
         for x in [Some(c), e.aux.tensor()].into_iter().flatten() {
             maps.push(boxes(x, [p.m, p.n], rows)?);
@@ -176,7 +184,7 @@ fn maps(
     Ok((maps, [a.along_k, b.along_k]))
 }
 
-/// `c` is of the operands' type, or of f32 for [`Split::Sum`].
+/// `c` is of the operands' type, or of f32 for [`SplitK::Accumulate`].
 pub(super) fn run_plan(
     c: &Tensor,
     p: &Problem,
@@ -192,9 +200,10 @@ pub(super) fn run_plan(
     let tiles = tile.count(p.m, p.n);
     let (groups, splits) = split.groups(tiles, p.k, units);
     let column_parts = splits * p.m.div_ceil(tile.rows());
-    let sums = if column_sums && !along_k[1] && p.n.is_multiple_of(2) { Some(c.empty_f32([column_parts, p.n])?) } else { None };
+    let sums = (column_sums && !along_k[1] && p.n.is_multiple_of(2)).then_some([column_parts, p.n]);
+    let sums = sums.map(|shape| c.empty_f32(shape)).transpose()?;
     // Sums are of f32, four of them 16 bytes.
-    let lanes = if matches!(split, Split::Sum { .. }) { 8 } else { lanes_of(c, p, e) };
+    let lanes = if matches!(split, SplitK::Accumulate { .. }) { 8 } else { lanes_of(c, p, e) };
     let defines = defines(plan, e, along_k, dtype, lanes, sums.is_some());
     let define = |launch: Launch<'static>| {
         defines.iter().fold(launch, |launch, (name, value)| launch.define(name, value.clone()))
@@ -205,20 +214,20 @@ pub(super) fn run_plan(
         None => launch.read_base(&Unused(c)),
     };
     let part = match split {
-        Split::None => None,
-        Split::Chain(_) | Split::Even => Some(c.empty_f32([tiles * tile.rows() * tile.columns])?),
-        Split::Parts(n) => Some(c.empty_f32([n, c.count()])?),
-        Split::Sum { .. } => Some(c.clone()),
+        SplitK::None => None,
+        SplitK::Serial(_) | SplitK::StreamK => Some(c.empty_f32([tiles * tile.rows() * tile.columns])?),
+        SplitK::Workspace(n) => Some(c.empty_f32([n, c.count()])?),
+        SplitK::Accumulate { .. } => Some(c.clone()),
     };
     let launch = define(WGMMA.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
-    let launch = launch.read_beside(&p.a.tensor).read_beside(&p.b.tensor);
+    let launch = launch.read_indirect(&p.a.tensor).read_indirect(&p.b.tensor);
     let launch = match e.aux {
         Aux::None => with_bias(launch).write_base(&Unused(c)),
         Aux::Residual(x) | Aux::GeluGrad(x) => with_bias(launch).read(x),
         Aux::Gelu(x) => with_bias(launch).write(x),
     };
     let launch = match split {
-        Split::Sum { .. } => launch.write_base(&Unused(c)),
+        SplitK::Accumulate { .. } => launch.write_base(&Unused(c)),
         _ => launch.write(c),
     };
     let launch = match &part {
@@ -226,14 +235,14 @@ pub(super) fn run_plan(
         None => launch.write_base(&Unused(c)),
     };
     let launch = match split {
-        Split::Chain(_) | Split::Even => launch.write_base(&zeroed(device, "matmul", TURNS)?),
+        SplitK::Serial(_) | SplitK::StreamK => launch.write_base(&zeroed(device, "matmul", TICKETS)?),
         _ => launch.write_base(&Unused(c)),
     };
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = launch.scalar(at).scalar(int(p.m)).scalar(int(p.n)).scalar(int(p.k)).scalar(int(splits));
     let launch = sums.iter().fold(launch.scalar(e.alpha), Launch::write);
     launch.local([384, 1, 1]).groups(groups).run()?;
-    if let (Some(part), Split::Parts(_)) = (part, split) {
+    if let (Some(part), SplitK::Workspace(_)) = (part, split) {
         let launch = with_bias(define(WGMMA.launch("matmul_wgmma_sum")).read(&part)).write(c);
         let launch = launch.scalar(c.count()).scalar(int(p.n)).scalar(int(splits)).scalar(e.alpha);
         launch.local([256, 1, 1]).groups(c.count().div_ceil(4 * 256)).run()?;
@@ -249,19 +258,19 @@ pub(super) fn run_plan(
 /// compiler does not know. See [`Tuning::proven`].
 pub(super) fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &WGMMA, || {
-        let plan = Plan { tile: TILES[0], split: Split::None, staging: None };
+        let plan = Plan { tile: TILES[0], split: SplitK::None, staging: None };
         if mma::allowed(device, DType::F32) {
             let tf32 = |c: &Tensor, p: &Problem| run_tf32(c, p, &Epilogue::NONE).map(|()| None);
-            proof::exact(device, DType::F32, proof::EVEN, [false, true], tf32)?;
+            proof::exact(device, DType::F32, proof::ALIGNED, [false, true], tf32)?;
         }
         // Two texts: other warps work, and other barriers are waited for, where columns are summed too.
         [false, true].into_iter().try_for_each(|column_sums| {
-            proof::exact(device, DType::Bf16, proof::EVEN, [false; 2], |c, p| {
+            proof::exact(device, DType::Bf16, proof::ALIGNED, [false; 2], |c, p| {
                 run_plan(c, p, &Epilogue::NONE, plan, column_sums)
             })
         })?;
         // C and what is added to it through local memory.
-        proof::exact(device, DType::Bf16, proof::EVEN, [false; 2], |c, p| {
+        proof::exact(device, DType::Bf16, proof::ALIGNED, [false; 2], |c, p| {
             let nothing = Tensor::zeros(device, [p.m, p.n], DType::Bf16)?;
             let epilogue = Epilogue { aux: Aux::Residual(&nothing), ..Epilogue::NONE };
             run_plan(c, p, &epilogue, Plan { staging: Some(plan.tile.staging()), ..plan }, false)

@@ -1,0 +1,426 @@
+//! Scaled dot-product attention as one op: `softmax(scale * q kᵀ + mask) v`, T×S never stored (Dao et al. 2022, with the
+//! softmax statistics of Milakov and Gimelshein 2018).
+
+use super::prelude::*;
+use crate::random::{self, DropMask, Generator};
+use kernels::{Known, Problem, View};
+
+mod bf16x3;
+mod kernels;
+mod proof;
+mod sm90;
+#[cfg(test)]
+mod tests;
+mod wgmma;
+
+/// Largest head size.
+pub(super) const MAX_SIZE: usize = 256;
+
+/// What can be chosen about attention.
+#[derive(Clone, Debug, Default)]
+pub struct AttentionOptions {
+    /// Query t sees keys s <= t + S - T only: the last query sees all keys. A query that sees none gives 0.
+    pub causal: bool,
+    /// Factor of the scores; 1/√D when `None`.
+    pub scale: Option<f32>,
+    /// Of the keys a causal query sees, only the last so many, its own among them (sliding window, Beltagy et al. 2020).
+    pub window: Option<usize>,
+    /// A score s becomes `cap * tanh(s / cap)` (Gemma 2).
+    pub softcap: Option<f32>,
+    /// Drops probabilities after the softmax.
+    pub dropout: Option<DropMask>,
+}
+
+impl AttentionOptions {
+    /// Causal, scale 1/√D, no dropout: a GPT's.
+    pub fn causal() -> Self {
+        Self { causal: true, ..Self::default() }
+    }
+    fn check(&self) -> Result<()> {
+        match (self.window, self.softcap) {
+            (Some(_), _) if !self.causal => Err(Error::unsupported(
+                "attention: a window without `causal`; windows are for causal attention",
+            )),
+            (Some(0), _) => Err(Error::shape("attention: a window of 0 keys, expected at least 1")),
+            (_, Some(cap)) if !(cap > 0.0 && cap.is_finite()) => {
+                Err(Error::format(format!("attention: softcap is {cap}, expected a number above 0")))
+            }
+            _ => Ok(()),
+        }
+    }
+    /// Drops probabilities of a (B, H, T, S) attention; draws from `generator`. Nothing happens at probability 0.
+    ///
+    /// # Errors
+    /// `Format` when the probability is not in `0..=1`.
+    pub fn drop(
+        mut self,
+        probability: f32,
+        [b, h, t, s]: [usize; 4],
+        generator: &mut Generator,
+    ) -> Result<Self> {
+        let mask = generator.mask(probability, (b * h * t * s.div_ceil(4)) as u64)?;
+        self.dropout = (probability > 0.0).then_some(mask);
+        Ok(self)
+    }
+}
+
+/// q (B,H,T,D), k and v (B,KH,S,D) → (B,H,T,D), whose memory is (B,T,H,D): merging the heads copies nothing.
+/// H is a multiple of KH; query head h reads key head h / (H / KH). Inputs are read where they lie if D is contiguous.
+///
+/// # Errors
+/// `Shape` when the shapes do not fit each other, `Unsupported` when D is above 256.
+pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Result<Tensor> {
+    check::same_float("attention", &[("q", q), ("k", k), ("v", v)])?;
+    let axes = |name: &str, x: &Tensor| x.dims4().map_err(|e| e.context(format!("attention: {name}")));
+    let ([b, h, _, d], [kb, kh, _, kd]) = (axes("q", q)?, axes("k", k)?);
+    if k.shape() != v.shape() || (b, d) != (kb, kd) || kh == 0 || !h.is_multiple_of(kh) {
+        return Err(Error::shape(format!(
+            "attention: q {}, k {}, v {}: expected q (B,H,T,D) and k, v (B,KH,S,D) with H a multiple of KH",
+            q.shape(),
+            k.shape(),
+            v.shape()
+        )));
+    }
+    check_size(d)?;
+    options.check()?;
+    Attention { options }.apply([q, k, v])
+}
+
+/// qkv (B,T,(H+2*KH)*D), the projection that holds H query heads, KH key heads and KH value heads → (B,T,H*D).
+/// Nothing is copied; the backward writes the three gradients where qkv has its parts.
+///
+/// # Errors
+/// `Shape` when the heads do not divide the width, `Unsupported` when D is above 256.
+pub fn attention_qkv(
+    qkv: &Tensor,
+    heads: usize,
+    kv_heads: usize,
+    options: AttentionOptions,
+) -> Result<Tensor> {
+    check::float("attention", "qkv", qkv)?;
+    let [_, _, width] = qkv.dims3().map_err(|e| e.context("attention: qkv"))?;
+    let all = heads + 2 * kv_heads;
+    if kv_heads == 0 || !heads.is_multiple_of(kv_heads) || !width.is_multiple_of(all) {
+        return Err(Error::shape(format!(
+            "attention: qkv {} with {heads} query and {kv_heads} key heads: expected (B,T,({heads}+2*{kv_heads})*D) and query \
+             heads a multiple of key heads",
+            qkv.shape()
+        )));
+    }
+    check_size(width / all)?;
+    options.check()?;
+    AttentionQkv { options, heads, kv_heads }.apply([qkv])
+}
+
+fn check_size(size: usize) -> Result<()> {
+    if size <= MAX_SIZE {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "attention: heads of {size}, at most {MAX_SIZE}; use more, smaller heads"
+    )))
+}
+
+/// The tensor itself if its last axis lies without gaps, else a copy.
+fn rows_without_gaps(x: &Tensor) -> Result<Tensor> {
+    let fits = x.shape().last() <= 1 || x.layout().strides.last() == Some(&1);
+    if fits { Ok(x.clone()) } else { x.contiguous() }
+}
+
+/// Uninitialised (B,H,T,D) over (B,T,H,D) memory.
+fn heads_inside(like: &Tensor, [b, h, t, d]: [usize; 4]) -> Result<Tensor> {
+    Tensor::empty(like.device(), [b, t, h, d], like.dtype())?.permute(&[0, 2, 1, 3])
+}
+
+fn zeroed(x: Tensor) -> Result<Tensor> {
+    x.device().fill(x.storage(), &[0])?;
+    Ok(x)
+}
+
+fn default_scale(options: &AttentionOptions, size: usize) -> f32 {
+    options.scale.unwrap_or_else(|| 1.0 / (size as f32).sqrt())
+}
+
+/// See [`attention`].
+#[derive(Clone)]
+pub struct Attention {
+    pub(super) options: AttentionOptions,
+}
+
+impl Attention {
+    fn problem(&self, q: &Tensor, k: &Tensor) -> Result<Problem> {
+        let ([batch, heads, queries, size], [_, kv_heads, keys, _]) = (q.dims4()?, k.dims4()?);
+        let AttentionOptions { causal, window, softcap, dropout: mask, .. } = self.options.clone();
+        let (scale, window) = (default_scale(&self.options, size), window.filter(|w| *w < keys));
+        let dtype = q.dtype();
+        Ok(Problem {
+            batch,
+            heads,
+            kv_heads,
+            queries,
+            keys,
+            size,
+            causal,
+            window,
+            softcap,
+            scale,
+            mask,
+            dtype,
+        })
+    }
+}
+
+impl Op<3> for Attention {
+    const NAME: &'static str = "attention";
+    type Saved = (Tensor, Tensor);
+    fn forward(&self, [q, k, v]: [&Tensor; 3]) -> Result<(Tensor, Self::Saved)> {
+        let (q, k, v) = (rows_without_gaps(q)?, rows_without_gaps(k)?, rows_without_gaps(v)?);
+        let p = self.problem(&q, &k)?;
+        let o = heads_inside(&q, [p.batch, p.heads, p.queries, p.size])?;
+        let lse = q.empty_f32([p.batch, p.heads, p.queries])?;
+        if q.count() == 0 || k.count() == 0 {
+            return Ok((zeroed(o.clone())?, (o, lse)));
+        }
+        kernels::forward(&p, [View::heads(&q), View::heads(&k), View::heads(&v)], &o, &lse)?;
+        Ok((o.clone(), (o, lse)))
+    }
+    fn backward(
+        &self,
+        [q, k, v]: [&Tensor; 3],
+        (o, lse): &Self::Saved,
+        dy: &Tensor,
+    ) -> Result<[Option<Tensor>; 3]> {
+        let (q, k, v) = (rows_without_gaps(q)?, rows_without_gaps(k)?, rows_without_gaps(v)?);
+        let (p, dy) = (self.problem(&q, &k)?, rows_without_gaps(dy)?);
+        let (dq, dk, dv) =
+            (heads_inside(&q, q.dims4()?)?, heads_inside(&k, k.dims4()?)?, heads_inside(&k, k.dims4()?)?);
+        if q.count() == 0 || k.count() == 0 {
+            return Ok([Some(zeroed(dq)?), Some(zeroed(dk)?), Some(zeroed(dv)?)]);
+        }
+        let known = Known {
+            q: View::heads(&q),
+            k: View::heads(&k),
+            v: View::heads(&v),
+            o,
+            lse,
+            dy: View::heads(&dy),
+        };
+        kernels::backward(&p, &known, [View::heads(&dq), View::heads(&dk), View::heads(&dv)])?;
+        Ok([Some(dq), Some(dk), Some(dv)])
+    }
+    fn reference(&self, [q, k, v]: [&Array; 3]) -> Array {
+        textbook(&self.options, q, k, v)
+    }
+    #[allow(clippy::too_many_lines)] // a table
+    fn samples() -> Vec<Sample<Self, 3>> {
+        let causal = AttentionOptions::causal();
+        let full = AttentionOptions::default();
+        let sample = |options: &AttentionOptions, [b, h, kh, t, s, d]: [usize; 6]| {
+            let inputs =
+                [Input::normal(&[b, h, t, d]), Input::normal(&[b, kh, s, d]), Input::normal(&[b, kh, s, d])];
+            Sample::new(Self { options: options.clone() }, inputs).sums(s)
+        };
+        let dropping = |offset| Some(DropMask { probability: 0.3, seed: 7, offset, counter: None });
+        let large = [
+            Input::uniform(&[1, 2, 9, 8], -40.0, 40.0),
+            Input::uniform(&[1, 2, 9, 8], -40.0, 40.0),
+            Input::normal(&[1, 2, 9, 8]),
+        ];
+        vec![
+            sample(&causal, [2, 2, 2, 7, 7, 8]).bench(&[
+                &[8, 6, 256, 64],
+                &[8, 6, 256, 64],
+                &[8, 6, 256, 64],
+            ]),
+            sample(&causal, [1, 8, 2, 5, 5, 8]).named("grouped"),
+            sample(&causal, [1, 3, 1, 4, 13, 8]).named("more keys than queries"),
+            sample(&causal, [1, 1, 1, 6, 4, 8]).named("queries that see no key"),
+            sample(&causal, [2, 2, 1, 1, 9, 8]).named("one query"),
+            sample(&causal, [1, 1, 1, 1, 1, 8]),
+            sample(&causal, [1, 1, 1, 1, 1, 1]).light(),
+            sample(&causal, [1, 2, 1, 40, 60, 8]).named("several blocks").light(),
+            sample(&causal, [1, 2, 2, 0, 5, 8]).named("no queries"),
+            sample(&full, [1, 2, 2, 3, 0, 8]).named("no keys"),
+            sample(&full, [2, 3, 1, 5, 11, 20]).light(),
+            sample(&AttentionOptions { scale: Some(0.3), ..full.clone() }, [1, 1, 1, 1, 1, 20]).light(),
+            sample(&causal, [1, 2, 1, 5, 6, 1]).named("head size 1").light(),
+            sample(&causal, [1, 1, 1, 20, 20, 80]),
+            sample(&causal, [1, 1, 1, 4, 9, 100]).light(),
+            sample(&causal, [1, 1, 1, 3, 5, 256]).light(),
+            sample(&AttentionOptions { dropout: dropping(0), ..causal.clone() }, [1, 4, 2, 9, 11, 8])
+                .named("dropout")
+                .light(),
+            sample(
+                &AttentionOptions { dropout: dropping(u64::from(u32::MAX) - 3), ..full.clone() },
+                [1, 1, 1, 5, 6, 8],
+            )
+            .named("dropout")
+            .light(),
+            sample(&AttentionOptions { window: Some(3), ..causal.clone() }, [1, 4, 2, 9, 11, 8])
+                .named("window"),
+            sample(&AttentionOptions { window: Some(50), ..causal.clone() }, [1, 2, 1, 70, 130, 8])
+                .named("window over several blocks")
+                .light(),
+            sample(&AttentionOptions { window: Some(1), ..causal.clone() }, [1, 1, 1, 4, 3, 8])
+                .named("window")
+                .light(),
+            sample(&AttentionOptions { softcap: Some(1.5), ..causal.clone() }, [1, 4, 2, 9, 9, 8])
+                .named("softcap"),
+            sample(
+                &AttentionOptions {
+                    softcap: Some(2.0),
+                    window: Some(5),
+                    dropout: dropping(3),
+                    ..causal.clone()
+                },
+                [1, 2, 1, 20, 20, 12],
+            )
+            .named("softcap, window and dropout")
+            .light(),
+            // A score of 1000 has 6e-5 of rounding in f32, and the exponential passes it on.
+            Sample::new(Self { options: AttentionOptions { scale: Some(1.0), ..causal.clone() } }, large)
+                .named("scores above 1000")
+                .extreme()
+                .looser(2000.0)
+                .light(),
+        ]
+    }
+}
+
+/// See [`attention_qkv`].
+#[derive(Clone)]
+pub struct AttentionQkv {
+    pub(super) options: AttentionOptions,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+}
+
+impl AttentionQkv {
+    fn problem(&self, qkv: &Tensor) -> Result<Problem> {
+        let [batch, queries, width] = qkv.dims3()?;
+        let size = width / (self.heads + 2 * self.kv_heads);
+        let AttentionOptions { causal, window, softcap, dropout: mask, .. } = self.options.clone();
+        let window = window.filter(|w| *w < queries);
+        let (heads, kv_heads, scale) = (self.heads, self.kv_heads, default_scale(&self.options, size));
+        Ok(Problem {
+            batch,
+            heads,
+            kv_heads,
+            queries,
+            keys: queries,
+            size,
+            causal,
+            window,
+            softcap,
+            scale,
+            mask,
+            dtype: qkv.dtype(),
+        })
+    }
+    /// Its query, key and value heads.
+    fn parts<'a>(&self, qkv: &'a Tensor, size: usize) -> [View<'a>; 3] {
+        [0, self.heads, self.heads + self.kv_heads].map(|first| View::packed(qkv, first, size))
+    }
+}
+
+impl Op<1> for AttentionQkv {
+    const NAME: &'static str = "attention_qkv";
+    const NO_SINGLE_SAMPLE: Option<&'static str> = Some("qkv holds a query, a key and a value at least");
+    type Saved = (Tensor, Tensor);
+    fn forward(&self, [qkv]: [&Tensor; 1]) -> Result<(Tensor, Self::Saved)> {
+        let qkv = rows_without_gaps(qkv)?;
+        let p = self.problem(&qkv)?;
+        let o = Tensor::empty(qkv.device(), [p.batch, p.queries, p.heads * p.size], qkv.dtype())?;
+        let lse = qkv.empty_f32([p.batch, p.heads, p.queries])?;
+        if o.count() > 0 {
+            kernels::forward(&p, self.parts(&qkv, p.size), &o, &lse)?;
+        }
+        Ok((o.clone(), (o, lse)))
+    }
+    fn backward(
+        &self,
+        [qkv]: [&Tensor; 1],
+        (o, lse): &Self::Saved,
+        dy: &Tensor,
+    ) -> Result<[Option<Tensor>; 1]> {
+        let (qkv, dy) = (rows_without_gaps(qkv)?, rows_without_gaps(dy)?);
+        let p = self.problem(&qkv)?;
+        let dqkv = qkv.empty_like()?;
+        if o.count() > 0 {
+            let [q, k, v] = self.parts(&qkv, p.size);
+            let known = Known { q, k, v, o, lse, dy: View::packed(&dy, 0, p.size) };
+            kernels::backward(&p, &known, self.parts(&dqkv, p.size))?;
+        }
+        Ok([Some(dqkv)])
+    }
+    fn reference(&self, [qkv]: [&Array; 1]) -> Array {
+        let width = qkv.shape.last();
+        let size = width / (self.heads + 2 * self.kv_heads);
+        let (b, t) = (qkv.shape.dims()[0], qkv.shape.dims()[1]);
+        // Heads first.. of every token, as (B,T,count,D).
+        let heads = |first: usize, count: usize| {
+            let part = |row: &[f64]| row[first * size..(first + count) * size].to_vec();
+            Array::new([b, t, count, size], qkv.rows().flat_map(part).collect()).permute(&[0, 2, 1, 3])
+        };
+        let (q, k) = (heads(0, self.heads), heads(self.heads, self.kv_heads));
+        let o = textbook(&self.options, &q, &k, &heads(self.heads + self.kv_heads, self.kv_heads));
+        Array::new([b, t, self.heads * size], o.permute(&[0, 2, 1, 3]).data)
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let sample = |options: &AttentionOptions, [b, t, heads, kv_heads, d]: [usize; 5]| {
+            let input = Input::normal(&[b, t, (heads + 2 * kv_heads) * d]);
+            Sample::new(Self { options: options.clone(), heads, kv_heads }, [input]).sums(t)
+        };
+        let causal = AttentionOptions::causal();
+        vec![
+            sample(&causal, [2, 5, 2, 2, 8]).bench(&[&[8, 256, 1152]]),
+            sample(&causal, [1, 5, 4, 2, 8]),
+            sample(&causal, [1, 1, 1, 1, 8]),
+            sample(&causal, [0, 3, 2, 2, 8]),
+            sample(&AttentionOptions::default(), [1, 9, 3, 1, 20]).light(),
+            // A score of 4000 has 2e-4 of rounding in f32, and the exponential passes it on.
+            Sample::new(
+                Self { options: causal.clone(), heads: 2, kv_heads: 2 },
+                [Input::uniform(&[2, 5, 48], -40.0, 40.0)],
+            )
+            .named("scores of thousands")
+            .extreme()
+            .looser(2000.0)
+            .light(),
+        ]
+    }
+}
+
+/// Row by row, as it is written in papers.
+fn textbook(options: &AttentionOptions, q: &Array, k: &Array, v: &Array) -> Array {
+    let (heads, t, d) = (q.shape.dims()[1], q.shape.dims()[2], q.shape.dims()[3]);
+    let (kv_heads, s) = (k.shape.dims()[1], k.shape.dims()[2]);
+    let scale = f64::from(default_scale(options, d));
+    let mut out = Array::zeros(q.shape.clone());
+    for row in 0..out.data.len() / d.max(1) {
+        let (head, ti) = (row / t, row % t); // head counts over (B,H)
+        let kv = head / heads * kv_heads + head % heads / (heads / kv_heads);
+        let seen = if options.causal { (ti + 1 + s).saturating_sub(t).min(s) } else { s };
+        let at = |i: usize| (kv * s + i) * d..(kv * s + i + 1) * d;
+        let query = &q.data[row * d..(row + 1) * d];
+        let score = |i| {
+            let score = scale * k.data[at(i)].iter().zip(query).map(|(a, b)| a * b).sum::<f64>();
+            options.softcap.map(f64::from).map_or(score, |cap| cap * (score / cap).tanh())
+        };
+        // Where the window would begin if rows of negative numbers of keys counted.
+        let begin = options.window.map_or(0, |window| (ti + 1 + s).saturating_sub(t + window).min(seen));
+        let scores: Vec<f64> = (begin..seen).map(score).collect();
+        let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = scores.iter().map(|x| (x - top).exp()).sum();
+        for (i, x) in (begin..).zip(&scores) {
+            let factor = options.dropout.as_ref().map_or(1.0, |m| {
+                let n = (row * s.div_ceil(4) + i / 4) as u64;
+                m.factor(random::draw(m.seed, m.offset, n)[i % 4])
+            });
+            for (j, value) in v.data[at(i)].iter().enumerate() {
+                out.data[row * d + j] += (x - top).exp() / sum * factor * value;
+            }
+        }
+    }
+    out
+}

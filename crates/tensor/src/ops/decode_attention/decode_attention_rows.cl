@@ -1,0 +1,124 @@
+/* What both texts of decode_attention share: the step that they compute, its sizes, and what happens to queries and new keys before.
+ *
+ * T_LEN new tokens of each text come to a cache of keys and values that holds those of the tokens before, whose number lies in
+ * device memory: p = position[position_off + b * position_step].
+ *   q, k, v   of the new tokens from qkv; with QK_NORM, q and k of each head go through a root mean square norm (factor gamma, or
+ *             1 + gamma with UNIT); with HALF > 0, their first 2 HALF elements are rotated by the angles of row p + t of the tables
+ *   cache     k and v of token t are written to row p + t
+ *   o         softmax(scale * q keysᵀ) values over rows 0 to p + t, or of those the last WINDOW; with SOFTCAP scores are
+ *             cap * tanh(score / cap)
+ * Rows. The GROUP = H / KH query heads that share a key head are laid into one list of T_LEN * GROUP rows, row = t*GROUP + g.
+ * A token that has no room, p + t >= room, is not written, and its result is NaN.
+ *
+ * qkv       (B, T_LEN, (H + 2 KH) D) T at qkv_off, rows qkv_t apart, texts qkv_b
+ * cache     (B, room, 2 KH, D) T at cache_off, keys before values; texts cache_b apart, rows cache_s, heads cache_h
+ * position  uint
+ * cosines, sines  (at least room, HALF) f32, with HALF
+ * gamma_q, gamma_k  (D) T, with QK_NORM, and eps
+ * o         (B, T_LEN, H D) T, dense
+ * part      (splits, B * KH, rows, D + 2) f32: the sums of a share of the keys without their common factor, the highest score and
+ *           the sum of exponentials
+ * Shares. The keys that are seen are dealt to `splits` groups in whole blocks of BK; so the same bits come on every run.
+ *
+ * Defines: D (1 to 256), GROUP, T_LEN, HALF, QK_NORM, UNIT, WINDOW (0 for all), SOFTCAP, DTYPE, ROWS (of the list, that a group takes).
+ */
+#ifndef D
+#define D 64
+#endif
+#ifndef GROUP
+#define GROUP 1
+#endif
+#ifndef T_LEN
+#define T_LEN 1
+#endif
+#ifndef HALF
+#define HALF 0
+#endif
+#ifndef QK_NORM
+#define QK_NORM 0
+#endif
+#ifndef UNIT
+#define UNIT 0
+#endif
+#ifndef WINDOW
+#define WINDOW 0
+#endif
+#ifndef SOFTCAP
+#define SOFTCAP 0
+#endif
+#ifndef ROWS
+#define ROWS 1
+#endif
+#define ALL_ROWS (T_LEN * GROUP)
+#define CHUNKS_OF_ROWS ((ALL_ROWS + ROWS - 1) / ROWS)
+#define PART (D + 2)
+/* The highest score of no keys: above -FLT_MAX, so that a masked score gives 0 even where nothing was seen yet. */
+#define NEG (-FLT_MAX)
+#define NONE (0.97f * NEG)
+#define LOG2_E 1.44269504f
+#define UNROLL _Pragma("unroll")
+
+#if SOFTCAP
+#define CAP_ARG , float cap
+#define FACTOR (scale / cap)
+#define CAPPED(s) ((cap * LOG2_E) * tanh(s))
+#else
+#define CAP_ARG
+#define FACTOR (scale * LOG2_E)
+#define CAPPED(s) (s)
+#endif
+#if HALF
+#define ROTARY_ARGS , __global const float *restrict cosines, __global const float *restrict sines
+#else
+#define ROTARY_ARGS
+#endif
+#if QK_NORM
+#define NORM_ARGS , __global const T *restrict gamma_q, __global const T *restrict gamma_k, float eps
+#else
+#define NORM_ARGS
+#endif
+
+/* Keys that are seen: from `first` on, `end` of them with those before; a share of them is from + [0, keys). */
+typedef struct {
+  int p, fits, first, end;
+} seen_t;
+
+static inline seen_t seen_of(__global const uint *position, uint step, ulong b, int room) {
+  seen_t s;
+  s.p = (int)min(position[b * step], (uint)room);
+  s.fits = min(T_LEN, room - s.p); /* new tokens that have room */
+  s.end = s.p + s.fits;
+#if WINDOW
+  s.first = max(0, s.p + 1 - WINDOW);
+#else
+  s.first = 0;
+#endif
+  return s;
+}
+
+/* Keys of a share, in whole blocks of `block`. */
+static inline int share_of(seen_t s, int splits, int block) {
+  const int blocks = (s.end - s.first + block - 1) / block;
+  return (blocks + splits - 1) / splits * block;
+}
+
+/* Whether query t of the new tokens sees key s. */
+static inline int sees(seen_t seen, int t, int s) {
+#if WINDOW
+  if (s < seen.p + t + 1 - WINDOW) return 0;
+#endif
+  return s <= seen.p + t;
+}
+
+/* A number as T holds it. */
+static inline float stored(float x) {
+#if DTYPE == 1
+  ushort h;
+  vstore_half_rte(x, 0, (half *)&h);
+  return vload_half(0, (const half *)&h);
+#elif DTYPE == 2
+  return of_bf16(bf16_of(x));
+#else
+  return x;
+#endif
+}

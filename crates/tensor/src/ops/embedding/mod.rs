@@ -1,0 +1,234 @@
+//! Rows of a table looked up by number, and the gradient of the table, whose sums always have the order of the positions.
+
+use super::map::row_grid;
+use super::prelude::*;
+use super::streaming_stores;
+use netcl_kernel::Variants;
+
+static OWNED: Kernel = Kernel::new("embedding_owned", include_str!("embedding.cl"))
+    .tune(&[("WG", &[256]), ("VW", &[4])])
+    .tune_cpu(&[("VW", &[0])])
+    .requires(|device| device.is_cpu());
+static SORTED: Kernel = Kernel::new("embedding_sorted", include_str!("embedding_sorted.cl"))
+    .tune(&[("WG", &[256]), ("VW", &[4])])
+    .requires(|device| !device.is_cpu());
+static BACKWARD: Variants = Variants::new("embedding_bwd", &[&OWNED, &SORTED]);
+
+/// table `(V, C)`, ids of any shape, u32 or i32 → ids' shape with an axis of `C` behind. An id outside the table gives a row
+/// of NaN, and no gradient.
+pub fn embedding(table: &Tensor, ids: &Tensor) -> Result<Tensor> {
+    check::float("embedding", "table", table)?;
+    check::indices("embedding", "ids", ids)?;
+    if table.shape().rank() != 2 {
+        return Err(Error::shape(format!("embedding: table has shape {}, expected (V, C)", table.shape())));
+    }
+    Embedding.apply([table, ids])
+}
+
+/// See [`embedding`].
+#[derive(Clone)]
+pub struct Embedding;
+
+impl Op<2> for Embedding {
+    const NAME: &'static str = "embedding";
+    type Saved = ();
+    fn forward(&self, [table, ids]: [&Tensor; 2]) -> Result<(Tensor, ())> {
+        let (table, ids) = (table.contiguous()?, ids.contiguous()?);
+        let ([v, c], n) = (table.dims2()?, ids.count());
+        let y = Tensor::empty(table.device(), [ids.dims(), &[c]].concat(), table.dtype())?;
+        if y.count() > 0 {
+            let value = |name| Tuning::value(table.device(), &OWNED, 0, name);
+            let (local, groups) = row_grid(table.device(), value("WG"), value("VW"), n, c);
+            let streaming = streaming_stores(&y) && c.is_multiple_of(16) && local == [1; 3];
+            let launch = OWNED
+                .launch("embedding_fwd")
+                .define("DTYPE", table.dtype().code())
+                .define("STREAMING", streaming);
+            let launch = launch.local(local).groups3(groups).read(&table).read(&ids).write(&y);
+            launch.scalar(v).scalar(c).scalar(n).run()?;
+        }
+        Ok((y, ()))
+    }
+    fn backward(&self, [table, ids]: [&Tensor; 2], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (ids, dy) = (ids.contiguous()?, dy.contiguous()?);
+        if dy.count() == 0 {
+            return Ok([Some(Tensor::zeros(table.device(), table.shape(), table.dtype())?), None]);
+        }
+        let variant = BACKWARD.choose(table.device(), 0)?;
+        let sum = if std::ptr::eq(variant, &raw const OWNED) { owned } else { sorted };
+        Ok([Some(sum(table, &ids, &dy)?), None])
+    }
+    fn reference(&self, [table, ids]: [&Array; 2]) -> Array {
+        let c = table.shape.last();
+        let shape = [ids.shape.dims(), &[c]].concat();
+        let rows = ids.data.iter().flat_map(|id| table.data[*id as usize * c..][..c].to_vec());
+        Array::new(shape, rows.collect())
+    }
+    fn samples() -> Vec<Sample<Self, 2>> {
+        let sample = |table: [usize; 2], ids: &[usize]| {
+            Sample::new(Self, [Input::normal(&table), Input::indices(ids, table[0] as u32)]).sums(4)
+        };
+        let same = Input::values(&[40], &[2.0], Some(DType::U32));
+        vec![
+            sample([7, 5], &[2, 3]).bench(&[&[50_304, 768], &[8192]]).gathers(0, 1),
+            sample([30, 41], &[2, 2, 5]),
+            sample([600, 3], &[900]).light(),
+            Sample::new(Self, [Input::normal(&[4, 9]), same]).sums(40).light(),
+            Sample::new(
+                Self,
+                [Input::values(&[7, 5], &[3e38, -1e30, 1e-30], None), Input::indices(&[2, 3], 7)],
+            )
+            .extreme()
+            .pointwise()
+            .light(),
+            sample([3, 1], &[]).light(),
+            sample([1, 1], &[1]).light(),
+            sample([3, 4], &[0]).light(),
+        ]
+    }
+}
+
+/// Gradient of the table, each work-item the rows it owns.
+fn owned(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    let (device, [v, c], n) = (table.device(), table.dims2()?, ids.count());
+    let order = Tensor::empty(device, [n], DType::U32)?;
+    let starts = Tensor::empty(device, [v + 1], DType::U32)?;
+    let dtable = table.empty_like()?;
+    let streaming = streaming_stores(&dtable) && c.is_multiple_of(16);
+    let begin = |entry| {
+        OWNED.launch(entry).define("DTYPE", dy.dtype().code()).define("STREAMING", streaming).local([1, 1, 1])
+    };
+    let launch = begin("embedding_sort").groups(1).read(ids).write(&order).write(&starts);
+    launch.scalar(v).scalar(n).run()?;
+    let launch = begin("embedding_bwd_owned").groups(row_groups(device, v + n, c).min(v));
+    launch.read(dy).read(&order).read(&starts).write(&dtable).scalar(v).scalar(c).run().map(|()| dtable)
+}
+
+/// Positions to a block at least, and blocks at most: ranks within a block are found by looking at all before, and each block
+/// has a counter for every row of the table.
+const BLOCK: usize = 512;
+const BLOCKS: usize = 64;
+
+/// A row with more positions than this has work-groups of its own; any other is summed by items alone.
+const POPULAR: usize = 32;
+
+/// Gradient of the table from positions sorted by id.
+fn sorted(table: &Tensor, ids: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    let (device, [v, c], n) = (table.device(), table.dims2()?, ids.count());
+    let per = n.div_ceil(BLOCKS).max(BLOCK);
+    let blocks = n.div_ceil(per);
+    let (wg, tuned) = (Tuning::value(device, &SORTED, 0, "WG"), Tuning::value(device, &SORTED, 0, "VW"));
+    let (groups, most) = (v.div_ceil(wg), v.min(n / (POPULAR + 1)));
+    let numbers = |dims: &[usize]| Tensor::empty(device, dims, DType::U32);
+    let counts = Tensor::zeros(device, [blocks, v], DType::U32)?;
+    let (starts, order, popular) = (numbers(&[v + 1])?, numbers(&[n])?, numbers(&[1 + most])?);
+    let (sums, found) = (numbers(&[groups, 2])?, numbers(&[groups, wg])?);
+    let dtable = table.empty_like()?;
+    let begin = |entry| SORTED.launch(entry).define("DTYPE", dy.dtype().code()).define("POPULAR", POPULAR);
+    begin("embedding_count").items(n).read(ids).write(&counts).scalar(v).scalar(n).scalar(per).run()?;
+    let launch = begin("embedding_ranks").groups(groups).write(&counts).write(&starts).write(&sums);
+    launch.write(&found).scalar(v).scalar(blocks).run()?;
+    let launch = begin("embedding_starts").groups(groups).write(&starts).read(&sums).read(&found);
+    launch.write(&popular).scalar(v).run()?;
+    let launch = begin("embedding_order").items(n).read(ids).read(&counts).read(&starts).write(&order);
+    launch.scalar(v).scalar(n).scalar(per).run()?;
+    let lanes = if has_vectors_of_16_bytes(&dtable, c) { 16 / dy.dtype().size() } else { tuned };
+    let across = |limit: usize| c.div_ceil(lanes).next_power_of_two().min(limit).min(wg);
+    let begin = |entry, x: usize| vectors_of_16_bytes(begin(entry), &dtable, c).local([x, wg / x, 1]);
+    let x = across(32);
+    let launch = begin("embedding_sum", x).groups(v.div_ceil(wg / x)).read(dy).read(&order).read(&starts);
+    launch.write(&dtable).scalar(v).scalar(c).run()?;
+    if most > 0 {
+        let x = across(16);
+        let launch = begin("embedding_popular", x).groups3([most, c.div_ceil(x * lanes), 1]);
+        let launch = launch.read(dy).read(&order).read(&starts).read(&popular).write(&dtable);
+        launch.scalar(c).run()?;
+    }
+    Ok(dtable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs `sum` over rows of small integers, whose sums are exact in any order, and compares. Ids outside are left out.
+    fn check(
+        sum: fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>,
+        device: &Device,
+        host: &[u32],
+        [v, c]: [usize; 2],
+        dtype: DType,
+    ) {
+        let n = host.len();
+        let dy: Vec<f32> = (0..n * c).map(|i| (i % 5) as f32 - 2.0).collect();
+        let mut expected = vec![0f32; v * c];
+        for (i, id) in host.iter().enumerate().filter(|(_, id)| (**id as usize) < v) {
+            (0..c).for_each(|k| expected[*id as usize * c + k] += dy[i * c + k]);
+        }
+        let ids = Tensor::from_u32(device, [n], host).unwrap();
+        let dy = Tensor::from_f32(device, [n, c], &dy, dtype).unwrap();
+        let table = Tensor::ones(device, [v, c], dtype).unwrap();
+        assert_eq!(sum(&table, &ids, &dy).unwrap().to_vec().unwrap(), expected, "{v} x {c}, {dtype}");
+    }
+
+    /// Row t at `counts[t]` positions, all well mixed.
+    fn mixed(counts: &[usize]) -> Vec<u32> {
+        let mut ids: Vec<u32> = (0u32..).zip(counts).flat_map(|(t, n)| std::iter::repeat_n(t, *n)).collect();
+        let n = ids.len();
+        (1..n).for_each(|i| ids.swap(i, i.wrapping_mul(0x9E37_79B9) % (i + 1)));
+        ids
+    }
+
+    /// What GPUs run: several items for a row that many positions have, one for others.
+    #[test]
+    fn groups_agree_with_owners() {
+        let device = crate::suite::test_device().unwrap();
+        let params = [("WG", 64), ("VW", 4)].map(|(name, value)| (name.to_owned(), value));
+        Tuning::of(&device).try_out("embedding_sorted", 0, Some(params.into()));
+        for (n, v, c) in [(1500u32, 37, 19), (700, 401, 36)] {
+            let host: Vec<u32> = (0..n).map(|i| (i * i) % (v as u32 + 2)).collect();
+            check(sorted, &device, &host, [v, c], DType::F32);
+        }
+    }
+
+    /// Adjacent popular rows, in one group and over the edges of groups, rows at the limit and one past it, the last row.
+    #[test]
+    fn popular_rows_have_groups_of_their_own() {
+        let device = crate::suite::test_device().unwrap();
+        let params = [("WG", 64), ("VW", 4)].map(|(name, value)| (name.to_owned(), value));
+        Tuning::of(&device).try_out("embedding_sorted", 0, Some(params.into()));
+        let (limit, v) = (POPULAR, 200);
+        let mut counts: Vec<usize> = (0..=v).map(|t| t % 3).collect();
+        counts[..5].copy_from_slice(&[100, limit + 1, limit, 90, limit + 1]);
+        counts[61..67].copy_from_slice(&[limit, limit, limit + 1, limit + 1, 70, limit]);
+        counts[v - 1] = limit + 1;
+        counts[v] = limit + 9; // outside the table
+        for (c, dtype) in [19, 200].into_iter().flat_map(|c| DType::FLOATS.map(|dtype| (c, dtype))) {
+            check(sorted, &device, &mixed(&counts), [v, c], dtype);
+        }
+        check(sorted, &device, &mixed(&[POPULAR + 1; 3]), [3, 5], DType::F32); // as many as there can be
+        check(sorted, &device, &mixed(&[POPULAR]), [1, 5], DType::F32); // none
+    }
+
+    /// Both ways over several blocks; ids outside are left out.
+    #[test]
+    fn both_gradients_agree_over_blocks_and_bad_ids() {
+        let device = crate::suite::test_device().unwrap();
+        let (n, v, c) = (1500u32, 37, 19);
+        let spread = (0..n).map(|i| i.wrapping_mul(2_654_435_761) % (v as u32 + 2)).collect();
+        // The last two rows are outside.
+        let popular: Vec<usize> = (0..v + 2).map(|t| [POPULAR + 1, POPULAR, 120, 1][t / 2 % 4]).collect();
+        let table = Tensor::ones(&device, [v, c], DType::F32).unwrap();
+        for host in [spread, mixed(&popular)] {
+            check(sorted, &device, &host, [v, c], DType::F32);
+            if device.capabilities().is_cpu() {
+                check(owned, &device, &host, [v, c], DType::F32);
+            }
+            let ids = Tensor::from_u32(&device, [host.len()], &host).unwrap();
+            let y = embedding(&table, &ids).unwrap().to_vec().unwrap();
+            for (row, id) in y.chunks(c).zip(&host) {
+                assert!(row.iter().all(|e| if (*id as usize) < v { *e == 1.0 } else { e.is_nan() }));
+            }
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! The experts of a sparse mixture (Shazeer et al. 2017): gated feed-forward layers, of which each token goes through a few.
+//!
+//! Pairs of a token and a slot are sorted by expert on the device; then all experts' maps are one product in groups each. Sizes are those of
+//! the pairs, whatever each expert gets, so a pass can be captured in a graph.
+
+use super::gated::{Gate, Gated, gated};
+use super::map::row_grid;
+use super::matmul::grouped::{self, Groups, Rows};
+use super::prelude::*;
+use super::route::MOST_EXPERTS;
+use netcl_kernel::Launch;
+
+static KERNEL: Kernel = Kernel::new("experts", include_str!("experts.cl"))
+    .tune(&[("WG", &[256, 128]), ("VW", &[4])])
+    .tune_cpu(&[("WG", &[1]), ("VW", &[0])]);
+
+/// Expert weights: gate and value maps stacked (E, 2H, C), gates before values, and maps back (E, C, H).
+pub type ExpertMaps<'a> = [&'a Tensor; 2];
+
+/// x `(.., C)`, ids u32 or i32 and weights `(.., K)` of a token's experts → `Σ weight * down(act(gate x) * up x)` over its slots, in their
+/// order, `(.., C)`. An id that is no expert's adds nothing. Gradients flow to x, the weights and the experts' maps; an expert without
+/// tokens gets zeros.
+///
+/// # Errors
+/// `Shape` when C, H, E, K or the axes before the last differ; `DType` when ids are no indices or the others not floats of one type;
+/// `Unsupported` for more than [`MOST_EXPERTS`].
+pub fn experts(
+    x: &Tensor,
+    ids: &Tensor,
+    weights: &Tensor,
+    [gate_up, down]: ExpertMaps<'_>,
+    gate: Gate,
+) -> Result<Tensor> {
+    Experts { gate }.apply([x, ids, weights, gate_up, down])
+}
+
+fn check_sizes([x, ids, weights, gate_up, down]: [&Tensor; 5]) -> Result<()> {
+    let op = Experts::NAME;
+    check::same_float(op, &[("x", x), ("weights", weights), ("gate_up", gate_up), ("down", down)])?;
+    check::indices(op, "ids", ids)?;
+    let [e, two_h, c] = gate_up.dims3().map_err(|e| e.context("experts: gate_up"))?;
+    let outer = |x: &Tensor| x.dims().split_last().map(|(last, outer)| (*last, outer.to_vec()));
+    let (Some((width, tokens)), Some((_, slots))) = (outer(x), outer(ids)) else {
+        return Err(Error::shape(format!(
+            "experts: x {} and ids {} need a last axis",
+            x.shape(),
+            ids.shape()
+        )));
+    };
+    if width != c {
+        return Err(Error::shape(format!(
+            "experts: the last axis of x {} is {width}, expected {c}, the last of gate_up {}",
+            x.shape(),
+            gate_up.shape()
+        )));
+    }
+    if two_h % 2 == 1 || down.dims() != [e, c, two_h / 2] {
+        return Err(Error::shape(format!(
+            "experts: gate_up {} and down {}, expected (E, 2H, C) and (E, C, H)",
+            gate_up.shape(),
+            down.shape()
+        )));
+    }
+    if tokens != slots || ids.shape() != weights.shape() {
+        return Err(Error::shape(format!(
+            "experts: ids {} and weights {}, expected two of one shape, K for each token of x {}",
+            ids.shape(),
+            weights.shape(),
+            x.shape()
+        )));
+    }
+    if e > MOST_EXPERTS {
+        return Err(Error::unsupported(format!(
+            "experts: {e} experts, at most {MOST_EXPERTS} are supported"
+        )));
+    }
+    Ok(())
+}
+
+/// See [`experts()`].
+#[derive(Clone)]
+pub struct Experts {
+    pub(super) gate: Gate,
+}
+
+/// Which pairs are in which rows, sorted by expert.
+pub struct Dispatch {
+    groups: Groups,
+    /// Pair of each row, u32 (P).
+    order: Tensor,
+    /// Token of each row, u32 (P).
+    tokens: Tensor,
+    /// Row of each pair, u32 (P).
+    places: Tensor,
+    /// Slots of a token K.
+    slots: usize,
+}
+
+/// Pairs that a group sorts at least, and groups at most.
+const BLOCK: usize = 1024;
+const BLOCKS: usize = 64;
+
+impl Dispatch {
+    /// ids `(.., K)` of `experts` experts.
+    fn new(ids: &Tensor, experts: usize) -> Result<Self> {
+        let (device, pairs, slots) = (ids.device(), ids.count(), ids.shape().last());
+        if i32::try_from(pairs).is_err() {
+            return Err(Error::shape(format!(
+                "experts: ids {} are more than 2^31 pairs; split them",
+                ids.shape()
+            )));
+        }
+        let numbers = |dims: &[usize]| Tensor::empty(device, dims, DType::U32);
+        let n_tiles = Groups::tiles_of(pairs, experts);
+        let groups = Groups {
+            offsets: numbers(&[experts + 1])?,
+            tiles: numbers(&[n_tiles, 2])?,
+            experts,
+            rows: pairs,
+        };
+        let out = Self {
+            groups,
+            order: numbers(&[pairs])?,
+            tokens: numbers(&[pairs])?,
+            places: numbers(&[pairs])?,
+            slots,
+        };
+        if pairs == 0 {
+            return Ok(out);
+        }
+        let (ids, Groups { offsets, tiles, .. }) = (ids.contiguous()?, &out.groups);
+        let begin = |entry| {
+            let launch = KERNEL.launch(entry).define("E", experts).define("K", slots);
+            launch.define("TILE", Groups::TILE_ROWS).define("VW", 1)
+        };
+        let placed = |launch: Launch<'static>| launch.write(&out.order).write(&out.tokens).write(&out.places);
+        let per = if device.capabilities().is_cpu() { pairs } else { pairs.div_ceil(BLOCKS).max(BLOCK) };
+        let blocks = pairs.div_ceil(per);
+        if blocks == 1 {
+            let launch = placed(begin("dispatch_all").groups(1).read(&ids).write(offsets).write(tiles));
+            launch.scalar(pairs).scalar(n_tiles).run()?;
+            return Ok(out);
+        }
+        let counts = numbers(&[blocks, experts + 1])?;
+        begin("dispatch_count").groups(blocks).read(&ids).write(&counts).scalar(pairs).scalar(per).run()?;
+        let launch = begin("dispatch_offsets").groups(1).write(&counts).write(offsets).write(tiles);
+        launch.scalar(blocks).scalar(n_tiles).run()?;
+        let launch = begin("dispatch_place").groups(blocks).read(&ids).read(&counts).read(offsets);
+        placed(launch).scalar(pairs).scalar(per).run()?;
+        Ok(out)
+    }
+
+    /// Rows (P, N) of each token added up in the order of its slots, times their weights where there are some: into y, (.., N).
+    fn combine(&self, rows: &Tensor, weights: Option<&Tensor>, y: &Tensor) -> Result<()> {
+        if y.count() == 0 {
+            return Ok(());
+        }
+        if rows.count() == 0 {
+            return y.device().fill(y.storage(), &[0]);
+        }
+        let (device, n) = (y.device(), y.shape().last());
+        let (count, value) = (y.count() / n, |name| Tuning::value(device, &KERNEL, 0, name));
+        let lanes = if has_vectors_of_16_bytes(y, n) { 16 / y.dtype().size() } else { value("VW") };
+        let (local, groups) = row_grid(device, value("WG"), lanes, count, n);
+        let launch = KERNEL.launch("combine").define("DTYPE", y.dtype().code()).define("K", self.slots);
+        let launch = vectors_of_16_bytes(launch.define("WEIGHTED", weights.is_some()), y, n);
+        let launch = launch.local(local).groups3(groups).read(rows).read(weights.unwrap_or(rows));
+        launch.read(&self.places).write(y).scalar(count).scalar(n).run()
+    }
+
+    /// Gradient of the weights, `Σ t h` over each row of t and h (P, H); both are multiplied by their row's weight.
+    fn weight_rows(&self, t: &Tensor, h: &Tensor, weights: &Tensor) -> Result<Tensor> {
+        let dweights = weights.empty_like()?;
+        if weights.count() == 0 {
+            return Ok(dweights);
+        }
+        if t.count() == 0 {
+            return Tensor::zeros(weights.device(), weights.shape(), weights.dtype());
+        }
+        let (rows, n) = t.shape().rows_cols();
+        let launch = KERNEL.launch("weight_rows").define("DTYPE", t.dtype().code());
+        let launch =
+            vectors_of_16_bytes(launch.define("WG", row_group(&KERNEL, t.device(), n)).groups(rows), t, n);
+        launch.write(t).write(h).read(&self.order).read(weights).write(&dweights).scalar(n).run()?;
+        Ok(dweights)
+    }
+}
+
+impl Op<5> for Experts {
+    const NAME: &'static str = "experts";
+    const NO_SINGLE_SAMPLE: Option<&'static str> = Some("gate_up holds a gate and a value");
+    /// Rows, and gates beside values (P, 2H).
+    type Saved = (Dispatch, Tensor);
+    fn forward(&self, inputs: [&Tensor; 5]) -> Result<(Tensor, Self::Saved)> {
+        check_sizes(inputs)?;
+        let [x, ids, weights, gate_up, down] = inputs;
+        let (x, weights) = (x.contiguous()?, weights.contiguous()?);
+        let (gate_up, down) = (gate_up.contiguous()?, down.contiguous()?);
+        let dispatch = Dispatch::new(ids, gate_up.dims()[0])?;
+        let hidden = grouped::rows(&dispatch.groups, Rows::of(&x, &dispatch.tokens), &gate_up, false)?;
+        let made = gated(&hidden, self.gate)?;
+        let rows = grouped::rows(&dispatch.groups, Rows::all(&made), &down, false)?;
+        let y = x.empty_like()?;
+        dispatch.combine(&rows, Some(&weights), &y)?;
+        Ok((y, (dispatch, hidden)))
+    }
+    fn backward(
+        &self,
+        [x, _, weights, gate_up, down]: [&Tensor; 5],
+        (dispatch, hidden): &Self::Saved,
+        dy: &Tensor,
+    ) -> Result<[Option<Tensor>; 5]> {
+        let (x, weights, dy) = (x.contiguous()?, weights.contiguous()?, dy.contiguous()?);
+        let (gate_up_dense, down_dense) = (gate_up.contiguous()?, down.contiguous()?);
+        let (groups, tokens) = (&dispatch.groups, &dispatch.tokens);
+        // dy through each row's map back, before the row's weight: its product with the hidden layer is the weight's gradient.
+        let t = grouped::rows(groups, Rows::of(&dy, tokens), &down_dense, true)?; // (P, H)
+        let h = gated(hidden, self.gate)?; // (P, H)
+        let dweights = dispatch.weight_rows(&t, &h, &weights)?;
+        let ddown = match down.requires_grad() {
+            true => Some(grouped::sums(groups, Rows::of(&dy, tokens), Rows::all(&h))?), // (E, C, H)
+            false => None,
+        };
+        drop(h);
+        let [dhidden] = Op::backward(&Gated { gate: self.gate }, [hidden], &(), &t)?; // (P, 2H)
+        let Some(dhidden) = dhidden else { return Err(Error::internal("experts: the gate has no gradient")) };
+        drop(t);
+        let dgate_up = match gate_up.requires_grad() {
+            true => Some(grouped::sums(groups, Rows::all(&dhidden), Rows::of(&x, tokens))?), // (E, 2H, C)
+            false => None,
+        };
+        let dx = match x.requires_grad() {
+            true => {
+                let rows = grouped::rows(groups, Rows::all(&dhidden), &gate_up_dense, true)?; // (P, C)
+                let dx = x.empty_like()?;
+                dispatch.combine(&rows, None, &dx)?;
+                Some(dx)
+            }
+            false => None,
+        };
+        Ok([dx, None, Some(dweights), dgate_up, ddown])
+    }
+    fn reference(&self, [x, ids, weights, gate_up, down]: [&Array; 5]) -> Array {
+        let (c, h, k) = (x.shape.last(), down.shape.last(), ids.shape.last());
+        let e = gate_up.shape.dims()[0];
+        let mut y = Array::zeros(x.shape.clone());
+        for (p, id) in ids.data.iter().map(|id| *id as usize).enumerate().filter(|(_, id)| *id < e) {
+            let row = &x.data[p / k * c..][..c];
+            let dot = |weights: &[f64], x: &[f64]| weights.iter().zip(x).map(|(a, b)| a * b).sum::<f64>();
+            let map = |i: usize| dot(&gate_up.data[(id * 2 * h + i) * c..][..c], row);
+            let hidden: Vec<f64> = (0..h).map(|i| self.gate.in_f64(map(i)) * map(h + i)).collect();
+            for i in 0..c {
+                y.data[p / k * c + i] += weights.data[p] * dot(&down.data[(id * c + i) * h..][..h], &hidden);
+            }
+        }
+        y
+    }
+    fn samples() -> Vec<Sample<Self, 5>> {
+        let op = || Self { gate: Gate::Silu };
+        // Tokens, slots, experts, width, hidden width.
+        let inputs = |[n, k, e, c, h]: [usize; 5]| {
+            let ids = Input::indices(&[n, k], e as u32);
+            let [x, weights, gate_up, down] =
+                [&[n, c][..], &[n, k], &[e, 2 * h, c], &[e, c, h]].map(Input::normal);
+            [x, ids, weights, gate_up, down]
+        };
+        let sample = |sizes: [usize; 5]| Sample::new(op(), inputs(sizes)).sums(sizes[3] * sizes[4]);
+        let one = |id: f64, sizes: [usize; 5]| {
+            let mut inputs = inputs(sizes);
+            inputs[1] = Input::values(&[sizes[0], sizes[1]], &[id], Some(DType::U32));
+            Sample::new(op(), inputs).sums(sizes[3] * sizes[4])
+        };
+        let mut gelu = sample([4, 2, 3, 5, 3]);
+        gelu.op.gate = Gate::GeluTanh;
+        let mut far = inputs([5, 2, 3, 6, 4]);
+        far[0] = Input::uniform(&[5, 6], -1e5, 1e5);
+        far[2] = Input::uniform(&[5, 2], -1e3, 1e3);
+        vec![
+            sample([6, 2, 4, 7, 5])
+                .bench(&[&[1024, 256], &[1024, 2], &[1024, 2], &[8, 2048, 256], &[8, 256, 1024]])
+                .bench(&[&[4096, 1024], &[4096, 2], &[4096, 2], &[8, 2048, 1024], &[8, 1024, 1024]])
+                .bench(&[&[1, 1024], &[1, 2], &[1, 2], &[8, 2048, 1024], &[8, 1024, 1024]]),
+            // Whole vectors.
+            sample([9, 3, 5, 16, 8]),
+            gelu.named("GELU").light(),
+            // More rows of an expert than a tile has, and experts without any.
+            one(1.0, [90, 2, 3, 4, 3]).named("one expert").light(),
+            sample([150, 2, 3, 3, 2]).named("several tiles").light(),
+            // More columns than a tile has.
+            sample([3, 2, 2, 132, 2]).named("wide").light(),
+            sample([3, 2, 2, 2, 68]).named("wide hidden layer").light(),
+            // An id that is no expert's.
+            one(3.0, [4, 2, 3, 5, 3]).named("nobody's").light(),
+            Sample::new(op(), far).sums(24).extreme().light(),
+            sample([0, 2, 3, 4, 2]).light(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::test_device;
+    use netcl_device::Settings;
+
+    fn drawn(device: &Device, shape: &[usize], seed: u64) -> Tensor {
+        let data: Vec<f32> =
+            Input::normal(shape).draw(seed, DType::F32).data.iter().map(|v| *v as f32).collect();
+        Tensor::from_f32(device, shape, &data, DType::F32).unwrap()
+    }
+
+    /// Pairs in several blocks, experts of many tiles and of few rows: rows are the pairs of each expert in their order.
+    #[test]
+    fn pairs_are_sorted_by_expert_and_keep_their_order() {
+        for device in [test_device().unwrap(), Device::open("sim", &Settings::default()).unwrap()] {
+            for (pairs, slots, experts) in
+                [(7, 1, 3), (300, 2, 5), (1500, 2, 40), (3100, 1, 7), (66_000, 3, 4)]
+            {
+                // Some experts get nothing, a few pairs are nobody's.
+                let id = |i: usize| (i.wrapping_mul(2_654_435_761) >> 7) % 97 % (experts + 1) / 2 * 2;
+                let ids: Vec<u32> =
+                    (0..pairs).map(|i| if i % 51 == 50 { u32::MAX } else { id(i) as u32 }).collect();
+                let uploaded = Tensor::from_u32(&device, [pairs / slots, slots], &ids).unwrap();
+                let found = Dispatch::new(&uploaded, experts).unwrap();
+                let bin = |p: usize| (ids[p] as usize).min(experts);
+                let mut order: Vec<usize> = (0..pairs).collect();
+                order.sort_by_key(|p| bin(*p));
+                let read =
+                    |t: &Tensor| t.to_u32().unwrap().into_iter().map(|v| v as usize).collect::<Vec<_>>();
+                assert_eq!(read(&found.order), order);
+                assert_eq!(read(&found.tokens), order.iter().map(|p| p / slots).collect::<Vec<_>>());
+                assert!(read(&found.places).into_iter().enumerate().all(|(p, row)| order[row] == p));
+                let first = |e: usize| order.iter().filter(|p| bin(**p) < e).count();
+                assert_eq!(read(&found.groups.offsets), (0..=experts).map(first).collect::<Vec<_>>());
+                let tile = Groups::TILE_ROWS;
+                let tiles = (0..=experts).flat_map(|e| {
+                    let end = if e < experts { first(e + 1) } else { pairs };
+                    (first(e)..end).step_by(tile).map(move |row| [e, row])
+                });
+                let mut tiles: Vec<[usize; 2]> = tiles.collect();
+                let room = found.groups.tiles.dims()[0];
+                assert!(tiles.len() <= room);
+                tiles.resize(room, [u32::MAX as usize; 2]);
+                assert_eq!(read(&found.groups.tiles), tiles.as_flattened());
+            }
+        }
+    }
+
+    /// Results and gradients are those of every expert's own layer over all tokens, times the weights that its tokens have for it.
+    #[test]
+    fn results_and_gradients_are_those_of_single_experts() {
+        let near = |what: &str, got: &Tensor, expected: &Tensor| {
+            let (got, expected) = (got.to_vec().unwrap(), expected.to_vec().unwrap());
+            let largest = expected.iter().fold(1.0f32, |m, v| m.max(v.abs()));
+            for (i, (g, e)) in got.iter().zip(&expected).enumerate() {
+                assert!((g - e).abs() <= 2e-5 * largest, "{what}[{i}]: {g}, expected {e}, largest {largest}");
+            }
+        };
+        let sizes = [[700, 2, 5, 20, 36], [40, 3, 4, 130, 70], [9, 2, 3, 401, 5]];
+        let sim = Device::open("sim", &Settings::default()).unwrap();
+        for (device, sizes) in [(test_device().unwrap(), &sizes[..]), (sim, &sizes[1..])] {
+            for [n, k, e, c, h] in sizes.iter().copied() {
+                let id = |i: usize| (i % k + i / k * i) % (e - 1);
+                let ids: Vec<u32> = (0..n * k).map(|i| id(i) as u32).collect();
+                let shares: Vec<f32> =
+                    (0..e * n * k).map(|i| f32::from(u8::from(id(i % (n * k)) == i / (n * k)))).collect();
+                let ids = Tensor::from_u32(&device, [n, k], &ids).unwrap();
+                let shares = Tensor::from_f32(&device, [e, n, k], &shares, DType::F32).unwrap();
+                let made = |shape: &[usize], seed| drawn(&device, shape, seed);
+                let start =
+                    [made(&[n, c], 1), made(&[n, k], 2), made(&[e, 2 * h, c], 3), made(&[e, c, h], 4)];
+                let inputs = |name: &str| start.each_ref().map(|t| t.parameter(name));
+                let (ours, apart) = (inputs("ours"), inputs("apart"));
+                let y = experts(&ours[0], &ids, &ours[1], [&ours[2], &ours[3]], Gate::Silu).unwrap();
+                let mut sum = Tensor::zeros(&device, [n, c], DType::F32).unwrap();
+                for i in 0..e {
+                    let map = |t: &Tensor| {
+                        let [_, out, into] = t.dims3().unwrap();
+                        t.slice(0, i..i + 1).unwrap().reshape([out, into]).unwrap().transpose(0, 1).unwrap()
+                    };
+                    let hidden = gated(&apart[0].matmul(&map(&apart[2])).unwrap(), Gate::Silu).unwrap();
+                    let share = shares.slice(0, i..i + 1).unwrap().reshape([n, k]).unwrap();
+                    let weight = apart[1].mul(&share).unwrap().sum(&[1], true).unwrap();
+                    sum = sum.add(&hidden.matmul(&map(&apart[3])).unwrap().mul(&weight).unwrap()).unwrap();
+                }
+                near("y", &y, &sum);
+                let dy = made(&[n, c], 5);
+                y.backward_with(&dy).unwrap();
+                sum.backward_with(&dy).unwrap();
+                for (i, (ours, apart)) in ours.iter().zip(&apart).enumerate() {
+                    near(&format!("gradient {i}"), &ours.grad().unwrap(), &apart.grad().unwrap());
+                }
+                // The last expert has no tokens.
+                let idle = ours[2].grad().unwrap().slice(0, e - 1..e).unwrap();
+                assert!(idle.to_vec().unwrap().iter().all(|v| *v == 0.0));
+            }
+        }
+    }
+}

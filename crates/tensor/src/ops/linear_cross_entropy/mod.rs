@@ -1,0 +1,253 @@
+//! A linear map to classes and the cross entropy behind it, without the logits of all rows at once.
+//!
+//! The rows are taken in chunks. A chunk's logits are made, become their own gradient where they lie, are multiplied into the
+//! gradients of rows and weight, and are gone before the next chunk's are made: of a vocabulary of 50304 and 65536 rows that is
+//! 0.8 GB instead of 6.6 (Hsu et al. 2024 describe the same for one GPU kernel). The forward does it all; the backward
+//! multiplies by `dy` and by the inverse of the number of rows. Both are on the device, and f16 gradients keep their digits,
+//! because a loss scale meets them before they are divided by that number.
+
+use super::cross_entropy::{CrossEntropy, Reduction};
+use super::join::cat;
+use super::matmul::{Epilogue, Matrix, Problem, accumulate, product, run};
+use super::prelude::*;
+use crate::tape;
+use netcl_device::Capabilities;
+
+/// Bytes of logits that live at one time at most, and their share of the device's memory.
+const LOGITS: usize = 1 << 30;
+const LOGITS_SHARE: usize = 16;
+/// Rows of a chunk at least: whatever is one element a row then starts where a sub-buffer may, on any device.
+const LEAST: usize = 256;
+
+/// Options of [`linear_cross_entropy`]; the defaults are PyTorch's.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearCrossEntropy {
+    /// Rows with this target count for nothing.
+    pub ignore_index: Option<i32>,
+    /// Share of the target's probability that is spread over all classes, from 0 to 1.
+    pub label_smoothing: f32,
+    /// Rows taken at once, a power of two of at least 256; chosen by the memory their logits take where none is given.
+    pub chunk: Option<usize>,
+    /// Whether gradients will be asked for. [`linear_cross_entropy`] finds out by itself.
+    pub(crate) gradients: bool,
+}
+
+impl Default for LinearCrossEntropy {
+    fn default() -> Self {
+        Self { ignore_index: Some(-100), label_smoothing: 0.0, chunk: None, gradients: true }
+    }
+}
+
+/// x `(.., C)`, weight `(V, C)`, targets `(..)` u32 or i32 → the mean cross entropy of `x weightᵀ` over the rows that are not
+/// ignored: a scalar, f32 for every dtype, NaN when all are ignored. A target that is no class makes the loss NaN.
+///
+/// # Errors
+/// `Shape` when C differs, targets have not the shape of x without its last axis, `label_smoothing` is not from 0 to 1, or the
+/// chunk is no power of two of at least 256; `DType` for x and weight that are not floats of one type or targets that are no
+/// integers.
+pub fn linear_cross_entropy(
+    x: &Tensor,
+    weight: &Tensor,
+    targets: &Tensor,
+    options: LinearCrossEntropy,
+) -> Result<Tensor> {
+    let op = LinearCrossEntropy::NAME;
+    check::same_float(op, &[("x", x), ("weight", weight)])?;
+    check::indices(op, "targets", targets)?;
+    let [v, c] = weight.dims2().map_err(|e| e.context(format!("{op}: weight")))?;
+    let Some((last, outer)) = x.dims().split_last() else {
+        return Err(Error::shape(format!("{op}: x is a scalar, expected (.., C)")));
+    };
+    if *last != c {
+        return Err(Error::shape(format!(
+            "{op}: the last axis of x {} is {last}, expected {c}, the last of weight [{v}, {c}]",
+            x.shape()
+        )));
+    }
+    if targets.dims() != outer {
+        return Err(Error::shape(format!(
+            "{op}: targets has shape {}, expected {outer:?}, the shape of x {} without its last axis",
+            targets.shape(),
+            x.shape()
+        )));
+    }
+    if !(0.0..=1.0).contains(&options.label_smoothing) {
+        return Err(Error::shape(format!(
+            "{op}: label_smoothing is {}, expected 0 to 1",
+            options.label_smoothing
+        )));
+    }
+    if let Some(chunk) = options.chunk.filter(|chunk| *chunk < LEAST || !chunk.is_power_of_two()) {
+        return Err(Error::shape(format!(
+            "{op}: chunk is {chunk}, expected a power of two, {LEAST} or more"
+        )));
+    }
+    LinearCrossEntropy { gradients: tape::records(&[x, weight]), ..options }.apply([x, weight, targets])
+}
+
+/// What the forward keeps: gradients of the sum of all rows' losses, and the factor that makes it a mean.
+pub struct Saved {
+    /// (R, C).
+    dx: Option<Tensor>,
+    /// (V, C); f32 where it was made in several parts.
+    dweight: Option<Tensor>,
+    /// (1)
+    scale: Tensor,
+}
+
+impl LinearCrossEntropy {
+    /// Rows of a chunk for a vocabulary of `v` on a device with these capabilities: logits of so many rows live at one time.
+    pub fn rows(&self, device: &Capabilities, v: usize, dtype: DType) -> usize {
+        let memory = usize::try_from(device.global_mem).unwrap_or(usize::MAX);
+        let fit = LOGITS.min(memory / LOGITS_SHARE) / v.saturating_mul(dtype.size()).max(1);
+        self.chunk.unwrap_or_else(|| (1 << fit.max(1).ilog2()).max(LEAST))
+    }
+    fn loss(&self) -> CrossEntropy {
+        let Self { ignore_index, label_smoothing, .. } = *self;
+        CrossEntropy { ignore_index, label_smoothing, reduction: Reduction::Mean, overwrite_logits: false }
+    }
+}
+
+/// Classes in multiples of which rows of 16-bit logits start at multiples of 16 bytes, as fast products want them; fewer classes than
+/// [`MANY`] are not worth a copy of the weight.
+const ALIGNED_CLASSES: usize = 8;
+const MANY: usize = 1024;
+
+/// The weight with classes added up to a multiple of [`ALIGNED_CLASSES`], and a bias that makes those impossible: their logits are -infinity,
+/// their gradients zero. `None` where classes are even, or few, or share what label smoothing spreads.
+fn padded(weight: &Tensor, smoothing: f32) -> Result<Option<(Tensor, Tensor)>> {
+    let ([v, c], dtype) = (weight.dims2()?, weight.dtype());
+    if dtype == DType::F32 || v.is_multiple_of(ALIGNED_CLASSES) || v < MANY || smoothing > 0.0 {
+        return Ok(None);
+    }
+    let (device, more) = (weight.device(), v.next_multiple_of(ALIGNED_CLASSES) - v);
+    let rows = cat(&[&weight.detach(), &Tensor::zeros(device, [more, c], dtype)?], 0)?;
+    let never = Tensor::full(device, [more], f32::NEG_INFINITY, dtype)?;
+    Ok(Some((rows, cat(&[&Tensor::zeros(device, [v], dtype)?, &never], 0)?)))
+}
+
+/// Rows `first..first + n` of contiguous x, as a tensor that kernels take from its first element on.
+fn rows_of(x: &Tensor, first: usize, n: usize) -> Result<Tensor> {
+    if n == x.dims()[0] {
+        return Ok(x.clone());
+    }
+    let row: usize = x.dims()[1..].iter().product();
+    x.window(first * row, [&[n], &x.dims()[1..]].concat())
+}
+
+impl Op<3> for LinearCrossEntropy {
+    const NAME: &'static str = "linear_cross_entropy";
+    type Saved = Saved;
+    fn forward(&self, [x, weight, targets]: [&Tensor; 3]) -> Result<(Tensor, Saved)> {
+        let (rows, c) = x.shape().rows_cols(); // x seen as (R, C)
+        let (device, classes) = (x.device(), weight.dims2()?[0]);
+        let padded = padded(weight, self.label_smoothing)?;
+        let (weight_even, bias) =
+            padded.as_ref().map_or((weight, None), |(weight, bias)| (weight, Some(bias)));
+        let v = weight_even.dims2()?[0];
+        let (targets, loss) = (targets.contiguous()?.reshape([rows])?, x.empty_f32([rows])?);
+        let flat = x.detach().contiguous()?.reshape([rows, c])?;
+        let chunk = self.rows(device.capabilities(), v, x.dtype());
+        let wants = |input: &Tensor| self.gradients && input.requires_grad();
+        let dx = if wants(x) { Some(flat.empty_like()?) } else { None };
+        let dweight = match wants(weight) {
+            true if rows > chunk => Some(Tensor::empty(device, [v, c], DType::F32)?),
+            // Zeros, for there may be no row.
+            true if rows == 0 => Some(Tensor::zeros(device, [v, c], x.dtype())?),
+            true => Some(Tensor::empty(device, [v, c], x.dtype())?),
+            false => None,
+        };
+        let one = match dx.is_some() || dweight.is_some() {
+            true => Some(Tensor::ones(device, [1], DType::F32)?),
+            false => None,
+        };
+        let w = Matrix::of(Self::NAME, "weight", weight_even)?;
+        let epilogue = Epilogue { bias, ..Epilogue::NONE };
+        for first in (0..rows).step_by(chunk) {
+            let n = chunk.min(rows - first);
+            let part = Matrix::rows_of(&flat.slice(0, first..first + n)?)?; // (n, C)
+            let logits = product(part.clone(), w.clone().transposed(), &epilogue)?; // (n, V)
+            let (targets, loss) = (rows_of(&targets, first, n)?, rows_of(&loss, first, n)?);
+            self.loss().over_logits(&logits, &targets, &loss, one.as_ref(), classes)?;
+            let dlogits = Matrix::rows_of(&logits)?;
+            if let Some(dx) = &dx {
+                let problem = Problem::new(dlogits.clone(), w.clone(), &[])?;
+                run(&rows_of(dx, first, n)?, &problem, &Epilogue::NONE, false)?;
+            }
+            if let Some(dweight) = &dweight {
+                let problem = Problem::new(dlogits.transposed(), part, &[])?;
+                match rows > chunk {
+                    true => accumulate(dweight, &problem, first == 0)?,
+                    false => run(dweight, &problem, &Epilogue::NONE, false).map(drop)?,
+                }
+            }
+        }
+        let dweight = dweight.map(|dweight| dweight.slice(0, 0..classes)).transpose()?;
+        let (y, scale) = self.loss().mean(&loss, &targets, x.dtype())?;
+        Ok((y, Saved { dx, dweight, scale }))
+    }
+    fn backward(
+        &self,
+        [x, weight, _]: [&Tensor; 3],
+        saved: &Saved,
+        dy: &Tensor,
+    ) -> Result<[Option<Tensor>; 3]> {
+        if !self.gradients {
+            return Err(Error::internal(format!("{}: a backward without gradients", Self::NAME)));
+        }
+        let factor = map("x0 * x1", &[&saved.scale, dy], &[], saved.scale.shape(), DType::F32)?;
+        let scaled = |gradient: &Option<Tensor>, of: &Tensor| {
+            let times =
+                |g: &Tensor| map("x0 * x1", &[g, &factor], &[], g.shape(), of.dtype())?.reshape(of.shape());
+            gradient.as_ref().map(times).transpose()
+        };
+        Ok([scaled(&saved.dx, x)?, scaled(&saved.dweight, weight)?, None])
+    }
+    fn reference(&self, [x, weight, targets]: [&Array; 3]) -> Array {
+        let (rows, c) = x.shape.rows_cols();
+        let v = weight.shape.dims()[0];
+        let dot = |i: usize| {
+            let (row, class) = (i / v, i % v);
+            (0..c).map(|j| x.data[row * c + j] * weight.data[class * c + j]).sum()
+        };
+        let flat = Array::new([rows], targets.data.clone());
+        self.loss().reference([&Array::from_fn([rows, v], dot), &flat])
+    }
+    fn samples() -> Vec<Sample<Self, 3>> {
+        let sample = |op: Self, x: &[usize], v: usize, targets: Input| {
+            let c = x[x.len() - 1];
+            Sample::new(op, [Input::normal(x), Input::normal(&[v, c]), targets]).sums(4 * c.max(v))
+        };
+        let plain = |x: &[usize], v: usize| {
+            sample(Self::default(), x, v, Input::indices(&x[..x.len() - 1], v as u32))
+        };
+        let chunked = |label_smoothing| Self { label_smoothing, chunk: Some(LEAST), ..Self::default() };
+        let masked = Input::values(&[2, 301], &[3.0, -100.0, 1.0, 0.0, -100.0], Some(DType::I32));
+        vec![
+            plain(&[5, 7], 9).bench(&[&[16_384, 768], &[50_304, 768], &[16_384]]),
+            // What tensor cores take, and what a GPU's groups hold.
+            sample(
+                Self { label_smoothing: 0.1, ..Self::default() },
+                &[2, 12, 16],
+                40,
+                Input::indices(&[2, 12], 40),
+            ),
+            // Several chunks, the last of them shorter.
+            sample(chunked(0.0), &[600, 3], 5, Input::indices(&[600], 5)).in_order(),
+            sample(chunked(0.1), &[2, 301, 2], 4, masked).light(),
+            Sample::new(
+                Self::default(),
+                [Input::uniform(&[5, 7], -300.0, 300.0), Input::normal(&[9, 7]), Input::indices(&[5], 9)],
+            )
+            .sums(4 * 9)
+            .extreme()
+            .step(1e-4)
+            .light(),
+            plain(&[1, 1], 1).light(),
+            plain(&[4, 0], 3).light(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,343 @@
+//! f32 on the tensor cores of NVIDIA's sm_90 without rounding the operands: three bf16 for each f32.
+
+use super::super::counters::zeroed;
+use super::super::memo::remembered;
+use super::super::prelude::*;
+use super::launch::{Epilogue, Unused, add_tail_of_128, cost_of_units};
+use super::plan::{SplitKSchedule, TICKETS};
+use super::proof;
+use super::view::{Matrix, Problem};
+use netcl_kernel::nvidia::wgmma_macros;
+
+pub(super) static BF16X3: Kernel = Kernel::new("matmul_bf16x3_sm90", include_str!("matmul_bf16x3_sm90.cl"))
+    .include(&[include_str!("../include/sm90.cl"), include_str!("../include/tickets.cl")])
+    .generate(wgmma_macros)
+    .reload()
+    .requires(|device| device.nvidia_cc == 90);
+
+/// Rows and columns of a tile.
+const SIDE: usize = 128;
+/// Steps of the sum that one copy brings.
+const STEPS: usize = 32;
+/// Steps of the sum that are shared out together: what a tile takes at once.
+const PIECE: usize = 2 * STEPS;
+/// Bytes of an element's three parts.
+const BYTES: usize = 6;
+
+/// Shorter sums are more exact by f32 units: at 77 steps their error was 0.78 of this kernel's, at 512 1.3, at 768 3 to 4 times it.
+const LEAST: usize = 256;
+/// Rows of both operands that a launch of the cuts can count: 64 to a group, whose second number has 16 bits.
+const MOST_LINES: usize = 64 * 65_535;
+
+/// Bit of the kernel's `flags`.
+const LAST: i32 = 4;
+
+/// Microseconds a multiprocessor of an H200 takes for a tile's [`STEPS`].
+const STEP: f64 = 1.15;
+/// Microseconds of two launches, the second of which waits for the first.
+const LAUNCHES: f64 = 8.0;
+
+/// The cheapest way to share `tiles` tiles of sums over `k` out, and its estimated microseconds.
+fn plan(tiles: usize, k: usize, units: usize) -> (f64, SplitKSchedule) {
+    let pieces = k.div_ceil(PIECE).max(1);
+    // A tile's start and its stores.
+    let ends = 2.0;
+    let time = |pieces: usize| (2 * pieces) as f64 * STEP + ends;
+    let mut best = (
+        tiles.div_ceil(units) as f64 * time(pieces),
+        SplitKSchedule { full: tiles, tail: 0, splits: 1, k_part: PIECE * pieces },
+    );
+    let rounds = tiles / units;
+    for whole in [Some(rounds), rounds.checked_sub(1), rounds.checked_sub(2)].into_iter().flatten() {
+        let tail = tiles - whole * units;
+        if tail == 0 {
+            continue;
+        }
+        for splits in 2..=pieces.min(32) {
+            let part = pieces.div_ceil(splits);
+            let schedule = SplitKSchedule { full: whole * units, tail, splits, k_part: PIECE * part };
+            let [launch, last] = schedule.joining(SIDE * SIDE);
+            let sum = if schedule.last_joins(SIDE * SIDE) { last } else { launch };
+            let cost =
+                whole as f64 * time(pieces) + (tail * splits).div_ceil(units) as f64 * time(part) + sum;
+            if cost < best.0 {
+                best = (cost, schedule);
+            }
+        }
+    }
+    best
+}
+
+/// [`plan`] of the product on this device.
+fn plan_of(device: &Device, p: &Problem) -> (f64, SplitKSchedule) {
+    let units = device.capabilities().compute_units.max(1) as usize;
+    let tiles = tiles(p);
+    remembered(device, "matmul_bf16x3", [tiles, p.k, 0, 0], || plan(tiles, p.k, units))
+}
+
+fn tiles(p: &Problem) -> usize {
+    p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE)
+}
+
+/// Bytes of an operand's planes.
+fn planes(lines: usize, k: usize) -> usize {
+    lines.next_multiple_of(SIDE) * k.next_multiple_of(PIECE) * BYTES
+}
+
+/// Estimated microseconds on a device like an H200; `None` where this kernel does not take the product.
+pub(super) fn cost(c: &Tensor, p: &Problem) -> Option<f64> {
+    let capabilities = c.device().capabilities();
+    let bytes = planes(p.m, p.k) + planes(p.n, p.k);
+    let takes = c.dtype() == DType::F32
+        && p.batch() == 1
+        && p.m.min(p.n).min(p.k) > 0
+        && p.m.next_multiple_of(SIDE) + p.n.next_multiple_of(SIDE) <= MOST_LINES
+        && bytes as u64 <= capabilities.global_mem / 16;
+    // Each operand is read once and its planes are written.
+    takes.then(|| LAUNCHES + bytes as f64 * (10.0 / 6.0) / 3e6 + plan_of(c.device(), p).0)
+}
+
+/// Whether it is as exact as f32 units, and a tile has enough rows and columns to be worth its cuts.
+pub(super) fn suits(p: &Problem) -> bool {
+    p.m.min(p.n) >= 64 && p.k >= LEAST
+}
+
+/// Whether this kernel takes the product, is as exact as f32 units, and takes less time for it.
+pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
+    suits(p) && cost(c, p).is_some_and(|cost| cost < cost_of_units(c.device(), p))
+}
+
+/// a `(m, k)` and b `(n, k)`, cut up. Rows of both are lines of the product's result.
+fn cut(a: &Matrix, b: &Matrix) -> Result<[Tensor; 2]> {
+    let steps = a.cols.next_multiple_of(PIECE) / STEPS;
+    let halves = |x: &Matrix| x.rows.next_multiple_of(SIDE) / 64;
+    let room = |x: &Matrix| Tensor::empty(x.tensor.device(), [planes(x.rows, x.cols) / 2], DType::Bf16);
+    let four =
+        |x: &Matrix| x.col_stride == 1 && x.row_stride.is_multiple_of(4) && x.offset().is_multiple_of(4);
+    let to = [room(a)?, room(b)?];
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = BF16X3.launch("bf16x3_planes").define("DTYPE", DType::Bf16.code());
+    let launch = launch.read_base(&a.tensor).read_base(&b.tensor).write(&to[0]).write(&to[1]);
+    let launch = launch.scalar(a.offset()).scalar(b.offset()).scalar(int(a.rows)).scalar(int(b.rows));
+    let launch = launch.scalar(int(a.cols)).scalar(int(halves(a)));
+    let launch = launch.scalar(a.row_stride).scalar(a.col_stride).scalar(b.row_stride).scalar(b.col_stride);
+    let launch = launch.scalar(i32::from(four(a)) | i32::from(four(b)) << 1);
+    launch.local([256, 1, 1]).groups3([steps, halves(a) + halves(b), 1]).run()?;
+    Ok(to)
+}
+
+/// `c = epilogue(a b)` without what needs another matrix, for products that [`fits`] accepts.
+pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+    run_schedule(c, p, e, plan_of(c.device(), p).1)
+}
+
+fn run_schedule(c: &Tensor, p: &Problem, e: &Epilogue<'_>, schedule: SplitKSchedule) -> Result<()> {
+    let units = c.device().capabilities().compute_units.max(1) as usize;
+    let [a, b] = cut(&p.a, &p.b.clone().transposed())?;
+    let part = match schedule.tail {
+        0 => None,
+        tail => Some(c.empty_f32([schedule.splits, tail, SIDE * SIDE])?),
+    };
+    let pairs = p.n.is_multiple_of(2) && c.layout().offset.is_multiple_of(2);
+    let launch = BF16X3.launch("matmul_bf16x3").define("DTYPE", DType::Bf16.code()).define("PAIRS", pairs);
+    let launch = launch.flops((2 * p.m * p.n * p.k) as u64).read(&a).read(&b);
+    let launch = match e.bias {
+        Some(bias) => launch.read(&bias.detach().contiguous()?),
+        None => launch.read_base(&Unused(&a)),
+    };
+    let launch = launch.write(c);
+    let launch = match &part {
+        Some(part) => launch.write(part),
+        None => launch.write_base(&Unused(c)),
+    };
+    let last = schedule.tail > 0 && schedule.last_joins(SIDE * SIDE);
+    let launch = match last {
+        true => launch.write_base(&zeroed(c.device(), "matmul_bf16x3", 2 * TICKETS)?),
+        false => launch.write_base(&Unused(c)),
+    };
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let steps = p.k.next_multiple_of(PIECE) / STEPS;
+    let launch = launch.scalar(int(p.m)).scalar(int(p.n)).scalar(int(steps));
+    let launch = launch
+        .scalar(int(schedule.full))
+        .scalar(int(schedule.tail.max(1)))
+        .scalar(int(schedule.splits * schedule.tail.min(1)));
+    let launch = launch.scalar(e.alpha).scalar(e.flags() | if last { LAST } else { 0 });
+    launch.local([384, 1, 1]).groups(schedule.groups().min(units)).run()?;
+    part.filter(|_| !last).map_or(Ok(()), |part| add_tail_of_128(&part, c, p, e, schedule))
+}
+
+/// Whether small products are exact, of whole numbers and of numbers with 24 significant bits. See [`Tuning::proven`].
+pub(super) fn proven(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &BF16X3, || {
+        proof::exact(device, DType::F32, proof::ALIGNED, [false; 2], |c, p| {
+            run(c, p, &Epilogue::NONE).map(|()| None)
+        })?;
+        proof::selects(device, |c, p| run(c, p, &Epilogue::NONE))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{near, rounding};
+    use super::super::*;
+    use super::*;
+    use crate::suite::test_device;
+    use netcl_device::fault::FaultDriver;
+    use netcl_device::{DeviceKind, Settings, open_driver};
+
+    #[test]
+    fn shares_cover_every_tile() {
+        for (tiles, k) in [
+            (36, 4096),
+            (108, 4096),
+            (144, 4096),
+            (192, 768),
+            (576, 768),
+            (1024, 4096),
+            (1, 64),
+            (12576, 768),
+        ] {
+            let (cost, s) = plan(tiles, k, 132);
+            assert!(cost.is_finite() && s.full + s.tail == tiles, "{s:?}");
+            assert!(s.tail == 0 || s.full.is_multiple_of(132) && s.splits <= k.div_ceil(PIECE), "{s:?}");
+        }
+        // Less than a round of long sums is shared; whole rounds are not.
+        assert!(plan(36, 4096, 132).1.groups() > 100);
+        assert_eq!(plan(264, 768, 132).1.tail, 0);
+    }
+
+    /// What an H200 took less time for, by products of every size (docs/log.md).
+    #[test]
+    fn the_estimates_choose_what_was_measured_to_be_faster() {
+        let inner = open_driver("auto", &Settings::default()).unwrap();
+        let mut card = inner.capabilities().clone();
+        (card.kind, card.nvidia_cc, card.compute_units) = (DeviceKind::Gpu, 90, 132);
+        (card.local_mem, card.global_mem) = (48 << 10, 140 << 30);
+        let driver = FaultDriver::new(inner, Default::default()).pretending(card);
+        let device = Device::from_driver(Box::new(driver), Settings::default());
+        let empty = |dims: [usize; 2]| Tensor::empty(&device, dims, DType::F32).unwrap();
+        let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+        for ([m, n, k], transposed, split) in [
+            ([64, 768, 3072], false, false),
+            ([64, 3072, 768], false, false),
+            ([512, 512, 512], false, false),
+            ([256, 768, 768], false, false),
+            ([1023, 1025, 511], false, true),
+            ([1023, 1025, 511], true, true),
+            ([1024, 1024, 1024], false, true),
+            ([4096, 768, 768], false, true),
+            ([4096, 4096, 4096], false, true),
+        ] {
+            let b = if transposed { empty([n, k]).permute(&[1, 0]).unwrap() } else { empty([k, n]) };
+            let p = Problem::new(matrix(&empty([m, k])), matrix(&b), &[]).unwrap();
+            let c = empty([m, n]);
+            let costs = (cost(&c, &p), cost_of_units(&device, &p));
+            assert_eq!(fits(&c, &p), split, "{m} x {n} x {k}: {costs:?}");
+        }
+    }
+
+    /// Every layout, edges, tails of every kind, epilogues; and the error, which must not be above that of f32 units.
+    #[test]
+    #[allow(clippy::too_many_lines)] // a table of cases
+    fn f32_in_three_parts_agrees_with_the_reference() {
+        let device = test_device().unwrap();
+        if !BF16X3.runs_on(device.capabilities()) {
+            println!("skipped: {} has no wgmma", device.capabilities().id);
+            return;
+        }
+        assert!(proven(&device));
+        let mut generator = crate::random::Generator::new(7);
+        for [m, k, n] in [[520, 1096, 392], [130, 77, 65], [1000, 257, 130], [128, 4096, 128]] {
+            let mut draw = |dims: [usize; 2], transposed: bool| {
+                let dims = if transposed { [dims[1], dims[0]] } else { dims };
+                let x = Tensor::normal(&device, dims, 0.0, 1.0, DType::F32, &mut generator).unwrap();
+                if transposed { x.permute(&[1, 0]).unwrap() } else { x }
+            };
+            for transposed in [[false, false], [false, true], [true, false], [true, true]] {
+                let (a, b) = (draw([m, k], transposed[0]), draw([k, n], transposed[1]));
+                let bias = draw([1, n], false).reshape([n]).unwrap();
+                let host = |x: &Tensor| {
+                    Array::new(x.shape().clone(), x.to_vec().unwrap().into_iter().map(f64::from).collect())
+                };
+                let product = reference(&host(&a), &host(&b));
+                let shift = host(&bias);
+                let rms = |c: &Tensor| {
+                    let got = c.to_vec().unwrap();
+                    let square =
+                        got.iter().zip(&product.data).map(|(got, exact)| (f64::from(*got) - exact).powi(2));
+                    (square.sum::<f64>() / got.len() as f64).sqrt()
+                };
+                let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+                let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+                let errors: Vec<f64> = launch::f32_ways(&device, &problem)
+                    .into_iter()
+                    .map(|(_, way)| {
+                        let c = Tensor::zeros(&device, [m, n], DType::F32).unwrap();
+                        way(&c).unwrap();
+                        rms(&c)
+                    })
+                    .collect();
+                assert!(
+                    k < LEAST || errors[0] <= 1.1 * errors[1],
+                    "{m} x {k} x {n}: error {:e}, by f32 units {:e}",
+                    errors[0],
+                    errors[1]
+                );
+                let count = tiles(&problem);
+                let whole = SplitKSchedule { full: count, tail: 0, splits: 1, k_part: k };
+                let mut all = vec![whole, plan(count, k, 132).1];
+                all.extend((2..=k.div_ceil(PIECE).min(5)).map(|splits| SplitKSchedule {
+                    full: count / 2,
+                    tail: count - count / 2,
+                    splits,
+                    k_part: k,
+                }));
+                for schedule in all {
+                    for add in [false, true] {
+                        let c = Tensor::full(&device, [m, n], if add { 3.0 } else { f32::NAN }, DType::F32)
+                            .unwrap();
+                        let e = Epilogue { alpha: -0.5, bias: Some(&bias), add, aux: Aux::None };
+                        run_schedule(&c, &problem, &e, schedule).unwrap();
+                        let expected = Array::from_fn([m, n], |i| {
+                            -0.5 * product.data[i] + shift.data[i % n] + if add { 3.0 } else { 0.0 }
+                        });
+                        near(&c, &expected, rounding(DType::F32, k));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Huge, tiny, infinite, not a number.
+    #[test]
+    fn f32_in_three_parts_keeps_the_range() {
+        let device = test_device().unwrap();
+        if !BF16X3.runs_on(device.capabilities()) {
+            println!("skipped: {} has no wgmma", device.capabilities().id);
+            return;
+        }
+        let special =
+            [3.4e38, 1e-30, -2.5e-37, f32::NAN, f32::INFINITY, 0.0, f32::from_bits(0x7f80_0001), 1.000_000_1];
+        let (m, k) = (128, 64);
+        let a: Vec<f32> = (0..m * k)
+            .map(|i| if i % k == i / k % k { special[i / k % special.len()] } else { 0.0 })
+            .collect();
+        let a = Tensor::from_f32(&device, [m, k], &a, DType::F32).unwrap();
+        let one = Tensor::full(&device, [k, 64], 1.0, DType::F32).unwrap();
+        let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+        let c = Tensor::zeros(&device, [m, 64], DType::F32).unwrap();
+        super::run(&c, &Problem::new(matrix(&a), matrix(&one), &[]).unwrap(), &Epilogue::NONE).unwrap();
+        for (i, got) in c.to_vec().unwrap().into_iter().enumerate() {
+            let expected = special[i / 64 % special.len()];
+            match expected.is_finite() {
+                // What lies below the smallest normal number may be lost.
+                true => assert!(
+                    (got - expected).abs() <= expected.abs() * 1e-7 + f32::MIN_POSITIVE,
+                    "{got}, expected {expected}"
+                ),
+                false => assert!(!got.is_finite(), "{got}, expected {expected}"),
+            }
+        }
+    }
+}

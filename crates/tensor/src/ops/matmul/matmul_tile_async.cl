@@ -1,0 +1,43 @@
+/* How matmul_tile.cl copies with ASYNC; its sizes and operands are meant. */
+#if ASYNC
+/* `bytes` of 16 or 4 from `from`, the rest zeros; then `from` walks on. The sum of the walk stays in the assembler's hands,
+ * because the compiler would keep one pointer for each copy of a slice, and spill. */
+#define COPY(SIZE, CACHE, to, from, bytes, walk)                                                              \
+  asm volatile("cp.async." CACHE ".shared.global [%1], [%0], " SIZE ", %2;\n\tadd.s64 %0, %0, %3;"            \
+               : "+l"(from)                                                                                   \
+               : "r"((uint)(size_t)(to)), "r"(bytes), "l"((walk) * 4L)                                         \
+               : "memory")
+/* An item's first place in a slice; the others lie LINES_APART lines or STEPS_APART steps further. Where k is contiguous, elements
+ * go one by one, and neighbours along k lie LD_TILE apart, in eight different banks: every eighth step has the four lines of a
+ * float4 exchanged, so that there are 32; lines a multiple of four apart stay so. Undone where sums are added to. */
+#define TURNED(step, ALONG_K) ((ALONG_K) ? (step) >> 3 & 3 : 0)
+#define LINES_APART (ITEMS / BK)
+#define STEPS_APART(SIDE) (ITEMS / (SIDE / 4))
+#define PLACE(SIDE, ALONG_K) ((ALONG_K) ? item / BK : item % (SIDE / 4) * 4)
+#define STEP(SIDE, ALONG_K) ((ALONG_K) ? item % BK : item / (SIDE / 4))
+#define SEND(tile, LD_TILE, from, line, lines, line_stride, k_stride, SIDE, ALONG_K, left)                    \
+  {                                                                                                           \
+    __global const float *next = from;                                                                        \
+    const int place = PLACE(SIDE, ALONG_K), step = STEP(SIDE, ALONG_K);                                       \
+    if (ALONG_K) {                                                                                            \
+      __local float *to = (tile) + step * (LD_TILE) + (place ^ TURNED(step, 1));                                  \
+      UNROLL for (int i = 0; i < SIDE / LINES_APART; ++i)                                                     \
+        COPY("4", "ca", to + i * LINES_APART, next,                                                           \
+             WHOLE_TILES || ((line) + place + i * LINES_APART < (lines) && step < (left)) ? 4 : 0,                   \
+             LINES_APART * (line_stride));                                                                    \
+    } else {                                                                                                  \
+      const int bytes = WHOLE_TILES ? 16 : min(max(((lines) - (line) - place) * 4, 0), 16);                          \
+      __local float *to = (tile) + step * (LD_TILE) + place;                                                  \
+      UNROLL for (int i = 0; i < BK / STEPS_APART(SIDE); ++i)                                                 \
+        COPY("16", "cg", to + i * STEPS_APART(SIDE) * (LD_TILE), next,                                        \
+             WHOLE_TILES || step + i * STEPS_APART(SIDE) < (left) ? bytes : 0, STEPS_APART(SIDE) * (k_stride));      \
+    }                                                                                                         \
+    from += SLICES * BK * (k_stride);                                                                         \
+  }
+/* The next slice into buffer s; `left` steps of the sum are left from it on. */
+#define SEND_BOTH(s, left)                                                                                    \
+  SEND(as(s), LDA, from_a, m0, m, a_rs, a_cs, BM, A_ALONG_K, left)                                            \
+  SEND(bs(s), LDB, from_b, n0, n, b_cs, b_rs, BN, B_ALONG_K, left)
+#else
+#define TURNED(step, ALONG_K) 0
+#endif

@@ -1,0 +1,338 @@
+//! Matrix products: `matmul` over batches that broadcast, `linear` with its bias in the same launch.
+//!
+//! Operands are read where they lie: a transpose, a slice or a repeated batch costs no copy. Sums are f32 for every storage type.
+//! Gradients are products again, `dA = dY Bᵀ` and `dB = Aᵀ dY`; a batch that shares one `b` is one product with more rows, so
+//! the gradient of a weight needs no sum over the batch.
+
+use super::prelude::*;
+pub(super) use gemv::Norm;
+pub(super) use launch::{Aux, Epilogue, accumulate, gelu_recomputed, run};
+use view::batch_sizes;
+pub(super) use view::{Matrix, Problem};
+
+mod bf16x3;
+mod gemv;
+pub(super) mod grouped;
+mod launch;
+mod lines;
+mod mma;
+mod plan;
+mod proof;
+mod tiles;
+mod view;
+mod wgmma;
+
+/// Products of few rows with more around them than other kernels do.
+pub(super) mod few_rows {
+    pub(in crate::ops) use super::gemv::Fused;
+    pub(in crate::ops) use super::launch::run_few_rows as run;
+}
+
+/// a `(.., M, K)`, b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast.
+///
+/// # Errors
+/// `Shape` when K differs, batches do not broadcast, or an operand has fewer than two axes; `DType` when they are not floats
+/// of one type.
+pub fn matmul(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    MatMul.apply([a, b])
+}
+
+/// x `(.., K)`, w `(K, N)`, bias `(N)` → `x w + bias` `(.., N)`.
+///
+/// # Errors
+/// `Shape` when K or N differ; `DType` when they are not floats of one type.
+pub fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    columns_of(x, w)?;
+    match bias {
+        Some(bias) => Linear.apply([x, w, bias]),
+        None if x.shape().rank() > 1 => matmul(x, w),
+        None => matmul(&x.reshape([1, x.count()])?, w)?.reshape([w.shape().last()]),
+    }
+}
+
+/// N of w `(K, N)`, where x has K for its last axis.
+fn columns_of(x: &Tensor, w: &Tensor) -> Result<usize> {
+    let [k, n] = w.dims2().map_err(|e| e.context("linear: w"))?;
+    if x.shape().rank() > 0 && x.shape().last() == k {
+        return Ok(n);
+    }
+    Err(Error::shape(format!(
+        "linear: the last axis of x {} is {}, expected {k}, the first of w {}",
+        x.shape(),
+        x.shape().last(),
+        w.shape()
+    )))
+}
+
+/// `c += alpha * a b` in place, off the tape: what collects gradients over several batches. `c` has the product's shape and is
+/// contiguous.
+///
+/// # Errors
+/// As [`matmul`]; `Shape` when `c` has another shape or is no contiguous tensor.
+pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> {
+    check::one_device("matmul_add", &[a, b, c])?;
+    check::same_float("matmul_add", &[("a", a), ("b", b), ("c", c)])?;
+    let (a, b) = (Matrix::of("matmul_add", "a", a)?, Matrix::of("matmul_add", "b", b)?);
+    let (shape, sizes) = result_shape("matmul_add", &a, &b)?;
+    if *c.shape() != shape || !c.is_dense() {
+        return Err(Error::shape(format!(
+            "matmul_add: c has shape {}{}, expected a contiguous {shape}",
+            c.shape(),
+            if c.is_dense() { "" } else { " and does not lie in order" }
+        )));
+    }
+    let problem = Problem::new(a, b, &sizes)?;
+    launch::run(&c.detach(), &problem, &Epilogue { alpha, add: true, ..Epilogue::NONE }, false).map(drop)
+}
+
+impl Tensor {
+    /// [`matmul`] with `other` on the right.
+    pub fn matmul(&self, other: &Self) -> Result<Self> {
+        matmul(self, other)
+    }
+}
+
+/// Shape of the product, and the sizes of its batch axes.
+fn result_shape(op: &str, a: &Matrix, b: &Matrix) -> Result<(Shape, Vec<usize>)> {
+    if a.cols != b.rows {
+        return Err(Error::shape(format!(
+            "{op}: the last axis of a {} is {}, expected {}, the last but one of b {}",
+            shape_of(a),
+            a.cols,
+            b.rows,
+            shape_of(b)
+        )));
+    }
+    let sizes = batch_sizes(op, a, b)?;
+    let shape = sizes.iter().copied().chain([a.rows, b.cols]).collect::<Vec<_>>();
+    Ok((shape.into(), sizes))
+}
+
+fn shape_of(x: &Matrix) -> Shape {
+    x.batch.iter().map(|(size, _)| *size).chain([x.rows, x.cols]).collect::<Vec<_>>().into()
+}
+
+pub(super) fn product(a: Matrix, b: Matrix, e: &Epilogue<'_>) -> Result<Tensor> {
+    let (shape, sizes) = result_shape("matmul", &a, &b)?;
+    let y = Tensor::empty(a.tensor.device(), shape, a.tensor.dtype())?;
+    launch::run(&y, &Problem::new(a, b, &sizes)?, e, false)?;
+    Ok(y)
+}
+
+/// Gradients of a weight `(K, N)` and, if asked, of a bias `(N)`: `Xᵀ dY` and the column sums of dY, x `(R, K)`, dy `(R, N)`.
+/// A weight that lies transposed gets a gradient that does too: it is added to the gradient of what it is a view of.
+pub(super) fn weight_gradients(
+    x: Matrix,
+    dy: Matrix,
+    w: &Tensor,
+    bias: bool,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let strides = &w.layout().strides;
+    let transposed = strides[1] != 1 && strides[0] == 1;
+    let (k, n) = (x.cols, dy.cols);
+    let (a, b) = if transposed { (dy.clone().transposed(), x) } else { (x.transposed(), dy.clone()) };
+    let dw = Tensor::empty(w.device(), [a.rows, b.cols], w.dtype())?;
+    let sums = launch::run(&dw, &Problem::new(a, b, &[])?, &Epilogue::NONE, bias && !transposed)?;
+    let dw = if transposed { dw.permute(&[1, 0])? } else { dw };
+    debug_assert_eq!(dw.dims(), [k, n]);
+    let db = match (bias, sums) {
+        (false, _) => None,
+        (true, Some(sums)) => Some(sums.to_dtype(w.dtype())?),
+        (true, None) => Some(column_sums(&dy)?),
+    };
+    Ok((dw, db))
+}
+
+/// Sums over the rows of a matrix `(R, N)`.
+fn column_sums(x: &Matrix) -> Result<Tensor> {
+    let strides = vec![x.row_stride, x.col_stride];
+    let layout = Layout { shape: [x.rows, x.cols].into(), strides, offset: x.offset() };
+    x.tensor.with_layout(layout).sum(&[0], false)
+}
+
+/// See [`matmul`].
+#[derive(Clone)]
+pub struct MatMul;
+
+impl Op<2> for MatMul {
+    const NAME: &'static str = "matmul";
+    type Saved = ();
+    fn forward(&self, [a, b]: [&Tensor; 2]) -> Result<(Tensor, ())> {
+        check::same_float("matmul", &[("a", a), ("b", b)])?;
+        let (a, b) = (Matrix::of("matmul", "a", a)?, Matrix::of("matmul", "b", b)?);
+        Ok((product(a, b, &Epilogue::NONE)?, ()))
+    }
+    fn backward(&self, [a, b]: [&Tensor; 2], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let matrix = |x: &Tensor| Matrix::of("matmul", "gradient", x);
+        let da = match a.requires_grad() {
+            true => Some(product(matrix(dy)?, matrix(b)?.transposed(), &Epilogue::NONE)?.sum_to(a.shape())?),
+            false => None,
+        };
+        let db = match b.requires_grad() {
+            true if b.shape().rank() == 2 => {
+                Some(weight_gradients(Matrix::rows_of(a)?, Matrix::rows_of(dy)?, b, false)?.0)
+            }
+            true => Some(product(matrix(a)?.transposed(), matrix(dy)?, &Epilogue::NONE)?.sum_to(b.shape())?),
+            false => None,
+        };
+        Ok([da, db])
+    }
+    fn reference(&self, [a, b]: [&Array; 2]) -> Array {
+        reference(a, b)
+    }
+    fn samples() -> Vec<Sample<Self, 2>> {
+        let sample = |a: &[usize], b: &[usize]| {
+            Sample::new(Self, [Input::normal(a), Input::normal(b)]).sums(a[a.len() - 1].max(a[a.len() - 2]))
+        };
+        vec![
+            sample(&[5, 7], &[7, 3])
+                .bench(&[&[768, 768], &[768, 768]])
+                .bench(&[&[1536, 1536], &[1536, 1536]])
+                .bench(&[&[2304, 2304], &[2304, 2304]]),
+            // Whole register tiles, and edges beside them.
+            sample(&[13, 32], &[32, 35]),
+            sample(&[1, 1], &[1, 1]),
+            sample(&[1, 70], &[70, 9]),
+            Sample::new(Self, [[5, 7], [7, 3]].map(|s| Input::uniform(&s, -1e15, 1e15)))
+                .sums(7)
+                .extreme()
+                .light(),
+            sample(&[3, 4, 6], &[6, 5]),
+            sample(&[3, 4, 6], &[3, 6, 5]),
+            sample(&[2, 1, 4, 6], &[1, 3, 6, 5]),
+            sample(&[4, 6], &[2, 6, 5]).light(),
+            // Batches that do not merge to two axes are copied.
+            sample(&[2, 1, 2, 3, 2], &[1, 2, 1, 2, 3]).light(),
+            sample(&[0, 3], &[3, 2]),
+            sample(&[2, 0], &[0, 3]).light(),
+            sample(&[2, 3], &[3, 0]).light(),
+            sample(&[0, 2, 3], &[0, 3, 2]).light(),
+            sample(&[0, 2, 3], &[3, 2]).light(),
+            // More than one block of the sum.
+            sample(&[2, 600], &[600, 3]).light(),
+            // Few rows: whole vectors and what is left of lines, a sum that several groups share, each number of rows.
+            sample(&[3, 130], &[130, 83]),
+            sample(&[1, 1100], &[1100, 5]).bench(&[&[1, 768], &[768, 3072]]).light(),
+            sample(&[8, 36], &[36, 400]).light(),
+            sample(&[2, 40], &[40, 67]).light(),
+            sample(&[4, 33], &[33, 48]).light(),
+            sample(&[5, 64], &[64, 130]).light(),
+            sample(&[6, 20], &[20, 11]).light(),
+            sample(&[7, 19], &[19, 50]).light(),
+            // What tensor cores take: rows of whole 16 bytes, also where a batch becomes more rows.
+            sample(&[24, 40], &[40, 16]),
+            sample(&[3, 8, 16], &[16, 24]),
+        ]
+    }
+}
+
+/// See [`linear`].
+#[derive(Clone)]
+pub struct Linear;
+
+impl Op<3> for Linear {
+    const NAME: &'static str = "linear";
+    type Saved = ();
+    fn forward(&self, [x, w, bias]: [&Tensor; 3]) -> Result<(Tensor, ())> {
+        check::same_float("linear", &[("x", x), ("w", w), ("bias", bias)])?;
+        let n = columns_of(x, w)?;
+        if bias.dims() != [n] {
+            return Err(Error::shape(format!(
+                "linear: bias has shape {}, expected [{n}], the last axis of w {}",
+                bias.shape(),
+                w.shape()
+            )));
+        }
+        let mut dims = x.dims().to_vec();
+        dims[x.shape().rank() - 1] = n;
+        let y = Tensor::empty(x.device(), dims, x.dtype())?;
+        let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
+        launch::run(&y, &problem, &Epilogue { bias: Some(bias), ..Epilogue::NONE }, false)?;
+        Ok((y, ()))
+    }
+    fn backward(&self, [x, w, bias]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let dy = Matrix::rows_of(dy)?; // (R, N)
+        let dx = match x.requires_grad() {
+            true => {
+                let w = Matrix::of("linear", "w", w)?.transposed();
+                Some(product(dy.clone(), w, &Epilogue::NONE)?.reshape(x.shape())?)
+            }
+            false => None,
+        };
+        let (dw, db) = match (w.requires_grad(), bias.requires_grad()) {
+            (true, bias) => {
+                let (dw, db) = weight_gradients(Matrix::rows_of(x)?, dy, w, bias)?;
+                (Some(dw), db)
+            }
+            (false, true) => (None, Some(column_sums(&dy)?)),
+            (false, false) => (None, None),
+        };
+        Ok([dx, dw, db])
+    }
+    fn reference(&self, [x, w, bias]: [&Array; 3]) -> Array {
+        let (rows, k) = x.shape.rows_cols();
+        let y = reference(&Array::new([rows, k], x.data.clone()), w);
+        let mut dims = x.shape.dims().to_vec();
+        if let Some(last) = dims.last_mut() {
+            *last = bias.data.len();
+        }
+        let n = bias.data.len().max(1);
+        Array::from_fn(dims, |i| y.data[i] + bias.data[i % n])
+    }
+    fn samples() -> Vec<Sample<Self, 3>> {
+        let sample = |x: &[usize], n: usize| {
+            let k = x[x.len() - 1];
+            let inputs = [Input::normal(x), Input::normal(&[k, n]), Input::normal(&[n])];
+            Sample::new(Self, inputs).sums(x.iter().product::<usize>().min(64))
+        };
+        vec![
+            sample(&[5, 7], 3).bench(&[&[768, 128], &[128, 512], &[512]]),
+            sample(&[2, 7, 33], 20),
+            sample(&[6], 4),
+            sample(&[1, 1], 1),
+            sample(&[0, 4], 3),
+            sample(&[300, 2], 17).light(),
+            Sample::new(
+                Self,
+                [
+                    Input::uniform(&[5, 7], -1e6, 1e6),
+                    Input::uniform(&[7, 3], -1e6, 1e6),
+                    Input::uniform(&[3], -1e12, 1e12),
+                ],
+            )
+            .sums(7)
+            .extreme()
+            .light(),
+            sample(&[24, 16], 40),
+        ]
+    }
+}
+
+/// By definition, batches broadcast.
+fn reference(a: &Array, b: &Array) -> Array {
+    let split = |x: &Array| {
+        let (batch, matrix) = x.shape.dims().split_at(x.shape.rank() - 2);
+        (Shape::from(batch), matrix[0], matrix[1])
+    };
+    let ((a_batch, m, k), (b_batch, _, n)) = (split(a), split(b));
+    // Shapes that do not broadcast never get here: the forward refused them.
+    let batch = a_batch.broadcast(&b_batch, "matmul").unwrap_or_default();
+    let full = |rows, cols| Shape::from(batch.dims().iter().copied().chain([rows, cols]).collect::<Vec<_>>());
+    let expand = |x: &Array, rows, cols| {
+        if x.shape == full(rows, cols) { x.clone() } else { x.expand(&full(rows, cols)) }
+    };
+    let (a, b) = (expand(a, m, k), expand(b, k, n));
+    Array::from_fn(full(m, n), |i| {
+        let (z, row, col) = (i / (m * n), i / n % m, i % n);
+        (0..k).map(|j| a.data[(z * m + row) * k + j] * b.data[(z * k + j) * n + col]).sum()
+    })
+}
+
+#[cfg(test)]
+mod order;
+#[cfg(test)]
+mod sweep;
+#[cfg(test)]
+mod tensor_cores;
+#[cfg(test)]
+mod tests;

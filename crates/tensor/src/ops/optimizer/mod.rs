@@ -1,0 +1,301 @@
+//! AdamW, Adam and SGD over all parameters at once, with the gradients' norm, clipping and loss scaling on the device.
+//!
+//! Not an op of the tape: a step changes parameters in place. Parameters that are parts of one buffer are updated by one
+//! launch for every 32 of them; moments and f32 master weights of f16 and bf16 parameters are flat buffers beside it. What
+//! changes from step to step lives in a small device buffer, so a step never waits and compiles nothing after the first.
+
+mod arena;
+mod control;
+mod plan;
+mod suite;
+
+use super::prelude::*;
+use arena::Arena;
+use control::Control;
+pub use control::{Counters, LossScale, Report, StepInfo};
+use netcl_kernel::Launch;
+use plan::{Batch, Plan};
+pub use suite::ENTRY;
+
+static KERNEL: Kernel = Kernel::new("optimizer", include_str!("optimizer.cl"))
+    .tune(&[("WG", &[256]), ("VW", &[4, 1]), ("CHUNK", &[16_384, 4096])])
+    .tune_cpu(&[("WG", &[1]), ("VW", &[0]), ("CHUNK", &[8192, 32_768])]);
+
+/// Gradients a launch takes: `SLOTS` of the kernel text. Their pointers fit the 1024 bytes of arguments every device has.
+const SLOTS: usize = 32;
+
+/// How parameters follow their gradients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Kingma and Ba (2015) with the decay apart from the gradient (Loshchilov and Hutter 2019).
+    AdamW {
+        /// Averages of the gradient and of its square.
+        betas: [f64; 2],
+        /// Added to the root in the denominator.
+        eps: f64,
+    },
+    /// Kingma and Ba (2015); weight decay is added to the gradient.
+    Adam {
+        /// Averages of the gradient and of its square.
+        betas: [f64; 2],
+        /// Added to the root in the denominator.
+        eps: f64,
+    },
+    /// Gradient descent; weight decay is added to the gradient. Formulas are PyTorch's.
+    Sgd {
+        /// Share of the last direction that is kept; 0 keeps no buffer.
+        momentum: f64,
+        /// Share of the gradient that does not enter the direction.
+        dampening: f64,
+        /// Looks ahead along the direction (Sutskever et al. 2013).
+        nesterov: bool,
+    },
+}
+
+impl Rule {
+    /// What is kept for each parameter, by the names that checkpoints use.
+    pub fn moments(&self) -> &'static [&'static str] {
+        match self {
+            Self::AdamW { .. } | Self::Adam { .. } => &["exp_avg", "exp_avg_sq"],
+            Self::Sgd { momentum, .. } if *momentum != 0.0 => &["momentum_buffer"],
+            Self::Sgd { .. } => &[],
+        }
+    }
+    fn betas(&self) -> [f64; 2] {
+        match self {
+            Self::AdamW { betas, .. } | Self::Adam { betas, .. } => *betas,
+            Self::Sgd { .. } => [0.0; 2],
+        }
+    }
+    /// Arguments h0 … h3 of the kernel. Differences from 1 are taken in f64.
+    fn scalars(&self) -> [f64; 4] {
+        match self {
+            Self::AdamW { betas: [b1, b2], eps } | Self::Adam { betas: [b1, b2], eps } => {
+                [1.0 - b1, *b2, 1.0 - b2, *eps]
+            }
+            Self::Sgd { momentum, dampening, .. } => [*momentum, 1.0 - dampening, 0.0, 0.0],
+        }
+    }
+    fn define<'a>(&self, launch: Launch<'a>) -> Launch<'a> {
+        let (rule, momentum, nesterov) = match self {
+            Self::AdamW { .. } => (0, false, false),
+            Self::Adam { .. } => (1, false, false),
+            Self::Sgd { momentum, nesterov, .. } => (2, *momentum != 0.0, *nesterov),
+        };
+        launch.define("RULE", rule).define("MOMENTUM", momentum).define("NESTEROV", nesterov)
+    }
+}
+
+/// A parameter and what is particular to it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// A contiguous float tensor that collects a gradient.
+    pub param: Tensor,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Factor on the learning rate.
+    pub lr_scale: f64,
+}
+
+/// Parameters with their moments, and the step over all of them.
+pub struct Update {
+    rule: Rule,
+    entries: Vec<Entry>,
+    arenas: Vec<Arena>,
+    control: Control,
+    /// Of the last [`Update::set`].
+    max_norm: Option<f64>,
+    plan: Option<Plan>,
+}
+
+impl Update {
+    /// Moments start at zero. Master weights are taken from the parameters at the first step.
+    ///
+    /// # Errors
+    /// `Shape` or `DType` for a parameter that is not contiguous floats or occurs twice; `Memory`.
+    pub fn new(rule: Rule, entries: Vec<Entry>, scale: Option<LossScale>) -> Result<Self> {
+        let Some(first) = entries.first() else {
+            return Err(Error::shape("optimizer: there are no parameters to update"));
+        };
+        let device = first.param.device().clone();
+        let _tag = device.tag("optimizer");
+        let arenas = Arena::over(&entries, rule.moments().len())?;
+        Ok(Self { rule, entries, arenas, control: Control::new(&device, scale)?, max_norm: None, plan: None })
+    }
+
+    /// The rule.
+    pub fn rule(&self) -> Rule {
+        self.rule
+    }
+    /// The parameters, in the order they were given.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// One step from the gradients that the parameters have collected. Enqueues and returns.
+    ///
+    /// `max_norm`: gradients are scaled down so that the norm of all of them together is at most this, as PyTorch's
+    /// `clip_grad_norm_` does it; 0 or infinity only measures the norm; `None` leaves it out.
+    ///
+    /// # Errors
+    /// `Shape` that names a parameter without gradient or with one of another shape; nothing has changed then.
+    pub fn step(&mut self, lr: f64, max_norm: Option<f64>) -> Result<()> {
+        self.entries.iter().try_for_each(|e| collected(&e.param).map(|_| ()))?;
+        self.set(lr, max_norm)?;
+        self.apply()?;
+        self.control.count();
+        Ok(())
+    }
+
+    /// The part of [`Update::step`] that the host does: writes learning rate and largest norm where the device reads them.
+    ///
+    /// # Errors
+    /// Whatever the upload answers.
+    pub fn set(&mut self, lr: f64, max_norm: Option<f64>) -> Result<()> {
+        self.max_norm = max_norm;
+        self.control.set(lr, max_norm)
+    }
+
+    /// The part of [`Update::step`] that the device does, from what is in its memory: a captured step holds this alone. Say
+    /// [`Update::count`] for each time it was enqueued.
+    ///
+    /// # Errors
+    /// `Shape` as [`Update::step`].
+    pub fn apply(&mut self) -> Result<()> {
+        let grads = self.entries.iter().map(|e| gradient(&e.param)).collect::<Result<Vec<_>>>()?;
+        let device = self.entries[0].param.device().clone();
+        let _tag = device.tag("optimizer");
+        let plan = self.ready(&device, &grads)?;
+        let measured = self.max_norm.is_some() || self.control.scales();
+        let mut parts = 0;
+        if measured {
+            for batch in &plan.batches {
+                self.norm(&plan, batch, &grads)?;
+                parts += batch.groups;
+            }
+        }
+        if let Some(batch) = plan.batches.first() {
+            self.prepare(&plan, batch, parts)?;
+        }
+        for batch in &plan.batches {
+            self.update(&plan, batch, &grads)?;
+        }
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    /// What outlives a step: master weights taken from the parameters, and the plan for these gradients. Made now even where the step
+    /// is only captured: the next step finds it done, whether or not the captured one ever runs.
+    fn ready(&mut self, device: &Device, grads: &[Tensor]) -> Result<Plan> {
+        device.outside_capture(|| {
+            self.arenas.iter_mut().try_for_each(Arena::lead)?;
+            Plan::renew(self.plan.take(), &self.entries, &self.arenas, grads)
+        })
+    }
+
+    /// Makes what steps keep besides moments, from gradients of the types that steps will have; changes no parameter.
+    ///
+    /// # Errors
+    /// As [`Update::step`].
+    pub fn prepare_plan(&mut self) -> Result<()> {
+        let grads = self.entries.iter().map(|e| gradient(&e.param)).collect::<Result<Vec<_>>>()?;
+        let device = self.entries[0].param.device().clone();
+        let _tag = device.tag("optimizer");
+        self.plan = Some(self.ready(&device, &grads)?);
+        Ok(())
+    }
+
+    /// A step was enqueued: the next [`Update::report`] is its.
+    pub fn count(&self) {
+        self.control.count();
+    }
+
+    /// Gradients of `loss`, multiplied by the loss scale where there is one; a step divides them by it again.
+    pub fn backward(&self, loss: &Tensor) -> Result<()> {
+        if !self.control.scales() {
+            return loss.backward();
+        }
+        // A copy: a step changes the scale while gradients may still share the memory of this one.
+        loss.backward_with(&map("x0", &[&self.control.scale()], &[], loss.shape(), loss.dtype())?)
+    }
+
+    /// What the last step did, to be read when it is done.
+    pub fn report(&self) -> Result<Report> {
+        self.control.report()
+    }
+    /// Steps done and the loss scale's state. Waits for the device.
+    pub fn counters(&self) -> Result<Counters> {
+        self.control.counters()
+    }
+    /// Sets what [`Update::counters`] gives.
+    pub fn set_counters(&mut self, counters: Counters) -> Result<()> {
+        self.control.set_counters(counters)
+    }
+    /// The moments of parameter `i` and, where it has them, its master weights, by name: windows of its shape, f32.
+    pub fn state(&self, i: usize) -> Result<Vec<(&'static str, Tensor)>> {
+        let arena = self.arenas.iter().find(|a| a.members.contains(&i));
+        let arena = arena.ok_or_else(|| Error::internal(format!("optimizer: no parameter {i}")))?;
+        arena.state(&self.entries[i].param, self.rule.moments())
+    }
+    /// Says whether the next step first takes the master weights from the parameters: true after parameters were
+    /// overwritten, false after [`Update::state`] was.
+    pub fn take_master(&mut self, from_parameters: bool) {
+        self.arenas.iter_mut().for_each(|a| a.stale = from_parameters);
+    }
+
+    fn launch(&self, entry: &'static str, plan: &Plan, batch: &Batch) -> Launch<'static> {
+        let launch = KERNEL.launch(entry).define("CHUNK", plan.chunk).define("GTYPE", batch.dtype.code());
+        let launch = launch.define("ALIGNED", batch.aligned);
+        self.rule.define(launch.define("DTYPE", self.arenas[batch.arena].dtype.code()))
+    }
+
+    fn norm(&self, plan: &Plan, batch: &Batch, grads: &[Tensor]) -> Result<()> {
+        let launch = self.launch("optimizer_norm", plan, batch).groups(batch.groups);
+        let launch = launch.write(&plan.partial).scalar(batch.part);
+        batch.gradients(launch, plan, grads).flops(2 * batch.elements as u64).run()
+    }
+
+    fn prepare(&self, plan: &Plan, batch: &Batch, parts: usize) -> Result<()> {
+        let [log1, log2] = self.rule.betas().map(|b| b.ln() as f32);
+        let launch = self.launch("optimizer_prepare", plan, batch).groups(1).write(&self.control.memory);
+        launch.read(&plan.partial).scalar(parts).scalar(log1).scalar(log2).scalar(self.control.growth()).run()
+    }
+
+    fn update(&self, plan: &Plan, batch: &Batch, grads: &[Tensor]) -> Result<()> {
+        let arena = &self.arenas[batch.arena];
+        let launch = self.launch("optimizer_update", plan, batch).groups(batch.groups);
+        let launch = batch.changes(launch, &self.entries);
+        let mut launch = arena.bind(launch, batch.elements).scalar(arena.base).read(&self.control.memory);
+        for value in self.rule.scalars() {
+            launch = launch.scalar(value as f32);
+        }
+        batch.gradients(launch, plan, grads).flops(12 * batch.elements as u64).run()
+    }
+}
+
+/// The collected gradient of a parameter, without gaps.
+fn gradient(param: &Tensor) -> Result<Tensor> {
+    let grad = collected(param)?;
+    if grad.is_contiguous() { Ok(grad) } else { grad.detach().contiguous() }
+}
+
+/// The collected gradient of a parameter, if it is one that a step takes.
+fn collected(param: &Tensor) -> Result<Tensor> {
+    let name = param.name().unwrap_or("a parameter without name");
+    let grad = param.grad().ok_or_else(|| {
+        Error::shape(format!(
+            "optimizer: {name} {} has no gradient: the loss does not depend on it, or backward has not run; leave it out of \
+             the groups if it is not to be trained",
+            param.shape()
+        ))
+    })?;
+    if grad.shape() != param.shape() {
+        return Err(Error::shape(format!(
+            "optimizer: the gradient of {name} has shape {}, expected {}",
+            grad.shape(),
+            param.shape()
+        )));
+    }
+    check::float("optimizer", "a gradient", &grad)?;
+    Ok(grad)
+}
