@@ -17,6 +17,8 @@ pub struct Settings {
     pub cache_dir: Option<PathBuf>,
     /// `NETCL_DISABLE`: kernel variants never to use, by name.
     pub disable: Vec<String>,
+    /// `NETCL_PREFER`: kernel variants to use wherever they can be, by name.
+    pub prefer: Vec<String>,
     /// `NETCL_TRUST_KERNELS`: variants made for one architecture are used without the test before their first use.
     pub trust_kernels: bool,
     /// `NETCL_NO_CACHE`: neither read nor write compiled kernels.
@@ -114,6 +116,7 @@ impl Settings {
             no_loader: flag("NETCL_NO_LOADER"),
             cache_dir,
             disable: words("NETCL_DISABLE"),
+            prefer: words("NETCL_PREFER"),
             trust_kernels: flag("NETCL_TRUST_KERNELS"),
             no_binary_cache: flag("NETCL_NO_CACHE"),
             exact_memory: flag("NETCL_EXACT_MEMORY"),

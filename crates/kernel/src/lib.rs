@@ -20,4 +20,4 @@ pub use define::{Text, Value};
 pub use kernel::{Kernel, PRELUDE};
 pub use launch::{Launch, Operand, Scalar};
 pub use programs::{BuildStats, Programs};
-pub use variants::Variants;
+pub use variants::{Usable, Variants};

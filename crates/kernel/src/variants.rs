@@ -3,6 +3,15 @@
 use crate::kernel::Kernel;
 use crate::tune::Tuning;
 use netcl_device::{Device, Error, Result};
+use std::sync::Arc;
+
+/// Which kernels of a job can be used.
+pub struct Usable {
+    /// Those that run on the device and are neither disabled nor in quarantine: the wanted one, then the others in their own order.
+    pub kernels: Vec<&'static Kernel>,
+    /// Whether the first is wanted: tried out, named in `NETCL_PREFER`, or measured as fastest for the class of shapes.
+    pub wanted: bool,
+}
 
 /// Kernels that do the same job under different assumptions, the preferred first. They are candidates of one search: what
 /// was measured fastest goes first, what failed its self-test or is disabled (`NETCL_DISABLE`) is left out.
@@ -41,6 +50,10 @@ impl Variants {
         }
         hash.finalize().to_hex()[..16].into()
     }
+    /// Those that can be used for a class of shapes on a device, in order of preference.
+    pub fn usable(&'static self, device: &Device, bucket: u64) -> Arc<Usable> {
+        Tuning::of(device).usable(device, self, bucket)
+    }
     /// The variant for a class of shapes on a device.
     ///
     /// # Errors
@@ -59,7 +72,7 @@ impl Variants {
         fits: impl Fn(&Kernel) -> bool,
     ) -> Result<&'static Kernel> {
         let usable = Tuning::of(device).usable(device, self, bucket);
-        usable.iter().copied().find(|k| fits(k)).ok_or_else(|| {
+        usable.kernels.iter().copied().find(|k| fits(k)).ok_or_else(|| {
             let names: Vec<&str> = self.kernels.iter().map(|k| k.name).collect();
             Error::unsupported(format!(
                 "{}: none of its variants ({}) runs on {} for this shape",

@@ -1,8 +1,13 @@
 //! `netcl bench gemm`: C (m,n) = A (m,k) · B (k,n), with either operand stored transposed.
 
 use super::{Bench, Common, Line};
+use crate::out;
+use crate::table::Table;
 use netcl::prelude::*;
+use netcl::tensor::ops::matmul::{Row, explain as explain_product, matmul_by};
 use serde_json::json;
+
+mod regret;
 
 /// Flags of `bench gemm`.
 #[derive(clap::Args)]
@@ -18,6 +23,16 @@ pub struct Args {
     /// Print errors against f64, beside the peer's on the same inputs, instead of times
     #[arg(long)]
     pub errors: bool,
+    /// Print every algorithm with its estimate for these sizes and layouts, and why the others do not apply; nothing is timed
+    #[arg(long)]
+    explain: bool,
+    /// Draw so many products (sizes 1 to 8192, odd ones among them, every layout), time every algorithm that applies, and print the
+    /// time of the chosen one over that of the fastest
+    #[arg(long, value_name = "N")]
+    regret: Option<usize>,
+    /// The same seed draws the same products
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
 }
 
 fn size(text: &str) -> Result<[usize; 3], String> {
@@ -30,6 +45,12 @@ fn size(text: &str) -> Result<[usize; 3], String> {
 }
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
+    if let Some(count) = args.regret {
+        return regret::run(bench, count, args.seed);
+    }
+    if args.explain {
+        return args.products().try_for_each(|(size, layout)| explain(bench, size, layout));
+    }
     for (size, layout) in args.products() {
         let [m, n, k] = size;
         let product = Product::new(&bench.device, size, layout, bench.dtype)?;
@@ -54,6 +75,38 @@ impl Args {
     pub fn products(&self) -> impl Iterator<Item = ([usize; 3], &str)> {
         self.sizes.iter().flat_map(|size| self.layouts.iter().map(|layout| (*size, layout.as_str())))
     }
+}
+
+/// Every algorithm with its estimate, or why it does not apply.
+fn explain(bench: &mut Bench, size: [usize; 3], layout: &str) -> Result<()> {
+    let product = Product::new(&bench.device, size, layout, bench.dtype)?;
+    let rows = product.explain()?;
+    let [m, n, k] = size;
+    if bench.printer.json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| match &row.estimate {
+                Ok((micros, plan)) => {
+                    json!({ "algorithm": row.name, "estimate_us": micros, "plan": plan, "chosen": row.chosen })
+                }
+                Err(why) => json!({ "algorithm": row.name, "why_not": why }),
+            })
+            .collect();
+        return out::json(
+            &json!({ "op": "gemm", "shape": size, "layout": layout, "dtype": bench.kind, "algorithms": rows }),
+        );
+    }
+    out::result(&format!("{m}x{n}x{k} {layout} {}", bench.kind))?;
+    let mut table = Table::new(&["", "algorithm", ">estimate", "plan, or why it does not apply"]);
+    for row in rows {
+        let mark = if row.chosen { "*" } else { "" };
+        let (micros, text) = match row.estimate {
+            Ok((micros, plan)) => (format!("{micros:.1} us"), plan),
+            Err(why) => (String::new(), why),
+        };
+        table.row([mark.into(), row.name.into(), micros, text]);
+    }
+    table.lines().iter().try_for_each(|line| out::result(line))
 }
 
 /// Two matrices to be multiplied, on the device and as it stores them.
@@ -90,6 +143,16 @@ impl Product {
 
     pub fn run(&self) -> Result<Tensor> {
         no_grad(|| self.a.matmul(&self.b))
+    }
+
+    /// The algorithms for it.
+    pub fn explain(&self) -> Result<Vec<Row>> {
+        explain_product(&self.a, &self.b)
+    }
+
+    /// The product by one of them.
+    pub fn run_by(&self, name: &str) -> Result<Tensor> {
+        no_grad(|| matmul_by(&self.a, &self.b, name))
     }
 
     /// One entry in f64, and the sum of the absolute values of what it is a sum of.

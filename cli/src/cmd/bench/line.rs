@@ -81,7 +81,7 @@ impl Line {
 
 /// Prints each measurement as it is made: what is done is not lost when a later one fails.
 pub struct Printer {
-    json: bool,
+    pub json: bool,
     header: bool,
 }
 

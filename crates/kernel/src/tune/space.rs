@@ -3,14 +3,13 @@
 use super::{Origin, Params, Quarantine, Store};
 use crate::define::Value;
 use crate::kernel::Kernel;
-use crate::variants::Variants;
+use crate::variants::{Usable, Variants};
 use netcl_device::Device;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 type Chosen = Arc<Vec<(&'static str, i64)>>;
-type Usable = Arc<[&'static Kernel]>;
 
 /// Candidates of one kernel at most.
 const CANDIDATES: usize = 256;
@@ -41,7 +40,7 @@ pub struct Tuning {
     store: Store,
     quarantine: Quarantine,
     resolved: RwLock<HashMap<(usize, u64), Chosen>>,
-    variants: RwLock<HashMap<(usize, u64), Usable>>,
+    variants: RwLock<HashMap<(usize, u64), Arc<Usable>>>,
     trials: RwLock<HashMap<(&'static str, u64), Params>>,
     recording: AtomicBool,
     seen: Mutex<Recording>,
@@ -202,7 +201,7 @@ impl Tuning {
 
     /// The variants that can be used for a class of shapes: the one being tried or measured fastest, then the others in
     /// their own order. Empty where none runs on this device.
-    pub(crate) fn usable(&self, device: &Device, variants: &'static Variants, bucket: u64) -> Usable {
+    pub(crate) fn usable(&self, device: &Device, variants: &'static Variants, bucket: u64) -> Arc<Usable> {
         self.note(|seen| {
             seen.tuned.insert((variants.name(), bucket));
             seen.variants.insert(variants.name());
@@ -226,10 +225,13 @@ impl Tuning {
         let runs = |p: &Params| usable.iter().any(|k| p.contains_key(k.name));
         let stored = stored.filter(|(params, _)| runs(params));
         self.came_from(variants.name(), bucket, stored.as_ref().map(|(_, origin)| *origin));
-        if let Some(wanted) = trial.or(stored.map(|(params, _)| params)) {
+        let named = |k: &&&Kernel| device.settings().prefer.iter().any(|name| name == k.name);
+        let preferred = usable.iter().find(named).map(|k| Params::from([(k.name.into(), 1)]));
+        let wanted = trial.or(preferred).or(stored.map(|(params, _)| params));
+        if let Some(wanted) = &wanted {
             usable.sort_by_key(|k| !wanted.contains_key(k.name));
         }
-        let usable: Usable = usable.into();
+        let usable = Arc::new(Usable { kernels: usable, wanted: wanted.is_some() });
         self.variants.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&usable));
         usable
     }

@@ -14,7 +14,6 @@ pub mod check;
 mod copy;
 mod counters;
 pub mod map;
-mod memo;
 mod norm;
 pub mod optimizer;
 pub mod prelude;

@@ -6,7 +6,7 @@ use super::launch::Unused;
 use super::plan::Blocks;
 use netcl_kernel::{Launch, Variants};
 
-const VECTOR_PARTS: &[&str] = &[include_str!("matmul_panels.cl")];
+const VECTOR_PARTS: &[&str] = &[include_str!("algorithms/matmul_panels.cl")];
 
 /// CPUs, and what cannot run a tile.
 static VECTOR: Kernel = Kernel::new("matmul_grouped_vector", include_str!("matmul_grouped_vector.cl"))

@@ -1,8 +1,8 @@
 //! How operands lie for copies by tensor maps (TMA), and copies of those that do not lie so.
 
 use super::super::prelude::*;
+use super::algorithms::mma::lanes;
 use super::launch::Unused;
-use super::mma::lanes;
 use super::tiles::BLOCK_K;
 use super::view::Matrix;
 use netcl_kernel::nvidia::{Element, TensorMap, address};

@@ -5,26 +5,26 @@
 //! the gradient of a weight needs no sum over the batch.
 
 use super::prelude::*;
-pub(super) use gemv::Norm;
+use algorithms::Request;
+pub use algorithms::Row;
+pub(super) use algorithms::gemv::Norm;
 pub(super) use launch::{Aux, Epilogue, accumulate, gelu_recomputed, run};
 use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};
 
-mod bf16x3;
-mod gemv;
+mod algorithms;
 pub(super) mod grouped;
 mod launch;
 mod lines;
-mod mma;
 mod plan;
 mod proof;
+mod split_k;
 mod tiles;
 mod view;
-mod wgmma;
 
 /// Products of few rows with more around them than other kernels do.
 pub(super) mod few_rows {
-    pub(in crate::ops) use super::gemv::Fused;
+    pub(in crate::ops) use super::algorithms::gemv::Fused;
     pub(in crate::ops) use super::launch::run_few_rows as run;
 }
 
@@ -83,6 +83,31 @@ pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> 
     }
     let problem = Problem::new(a, b, &sizes)?;
     launch::run(&c.detach(), &problem, &Epilogue { alpha, add: true, ..Epilogue::NONE }, false).map(drop)
+}
+
+/// Every algorithm of products with its estimate for `a b`, or why it does not apply; none of them runs.
+///
+/// # Errors
+/// As [`matmul`].
+pub fn explain(a: &Tensor, b: &Tensor) -> Result<Vec<Row>> {
+    with_request(a, b, algorithms::explain)
+}
+
+/// [`matmul`] off the tape by the algorithm of this name.
+///
+/// # Errors
+/// As [`matmul`]; `Unsupported` where that algorithm does not apply.
+pub fn matmul_by(a: &Tensor, b: &Tensor, name: &str) -> Result<Tensor> {
+    with_request(a, b, |request| algorithms::with(name, request).map(|_| request.c.clone()))?
+}
+
+fn with_request<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&Request<'_>) -> R) -> Result<R> {
+    check::same_float("matmul", &[("a", a), ("b", b)])?;
+    let (a, b) = (Matrix::of("matmul", "a", a)?, Matrix::of("matmul", "b", b)?);
+    let (shape, sizes) = result_shape("matmul", &a, &b)?;
+    let c = Tensor::empty(a.tensor.device(), shape, a.tensor.dtype())?;
+    let p = Problem::new(a, b, &sizes)?;
+    Ok(f(&Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false }))
 }
 
 impl Tensor {

@@ -1,7 +1,7 @@
 //! The order of work of the tensor cores' product, walked without the products: that text is plain OpenCL C, so any device can.
 
 use super::super::prelude::*;
-use super::wgmma::WORK;
+use super::algorithms::wgmma::WORK;
 use crate::suite::test_device;
 
 /// Counts each group's blocks, those whose columns it would add up and the places for such sums that it would write, and writes down

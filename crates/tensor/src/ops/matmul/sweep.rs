@@ -5,10 +5,11 @@
 
 #![allow(clippy::print_stdout)] // tables
 
+use super::algorithms::wgmma::run_plan;
+use super::algorithms::{Request, all, choose, run_with, wgmma, with};
 use super::launch::{Aux, Epilogue};
 use super::tiles::{Plan, SplitK, Staging, TILES, Tile};
 use super::view::{Matrix, Problem};
-use super::wgmma::run_plan;
 use super::*;
 use crate::suite::test_device;
 use std::time::Instant;
@@ -211,17 +212,16 @@ fn uneven_timed() {
         let matrix = |x: &Tensor| Matrix::of("matmul", "operand", x).unwrap();
         let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let c = Tensor::zeros(&device, [m, n], DType::Bf16).unwrap();
-        let by_mma = || mma::run(&c, &problem, &Epilogue::NONE).unwrap();
-        let by_wgmma = || drop(wgmma::run(&c, &problem, &Epilogue::NONE, false).unwrap());
+        let request = Request { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
+        let by_mma = || drop(with("matmul_mma_sm80", &request).unwrap());
+        let by_wgmma = || drop(with("matmul_wgmma_sm90", &request).unwrap());
         let copies = || drop(wgmma::with_aligned_lines(&problem).unwrap());
         let times = [&by_mma as &dyn Fn(), &by_wgmma, &copies].map(|run| host_and_device(&device, run));
-        let chosen = if wgmma::fits(&c, &problem) { "wgmma" } else { "mma" };
+        let chosen = choose(&request).unwrap().0.name();
+        let estimates: Vec<_> = all(&request).into_iter().map(|(a, micros, _)| (a.name(), micros)).collect();
         println!(
-            "{shape}: mma {} (estimate {:.1}), wgmma {}, copies of it {}; {chosen}",
-            times[0],
-            mma::cost(&problem, DType::Bf16),
-            times[1],
-            times[2]
+            "{shape}: mma {}, wgmma {}, copies of it {}; {chosen} of {estimates:?}",
+            times[0], times[1], times[2]
         );
     }
 }
@@ -249,8 +249,10 @@ fn f32_timed() {
         let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let c = Tensor::zeros(&device, [m, n], DType::F32).unwrap();
         print!("{shape}:");
-        for (name, run) in launch::f32_ways(&device, &problem) {
-            let us = host_and_device(&device, &|| run(&c).unwrap());
+        let request = Request { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
+        for (algorithm, _, plan) in all(&request) {
+            let (name, run) = (algorithm.name(), |_: &Tensor| run_with(algorithm, &plan, &request));
+            let us = host_and_device(&device, &|| drop(run(&c).unwrap()));
             // The first row against f64.
             let row: Vec<f32> = c.slice(0, 0..1).unwrap().to_vec().unwrap();
             let host = |x: &Tensor| x.to_vec().unwrap();

@@ -1,5 +1,6 @@
 //! Tests of the kernels for tensor cores, on devices that have them.
 
+use super::algorithms::{Request, wgmma, with};
 use super::tests::{near, ramp, rounding};
 use super::*;
 use crate::suite::test_device;
@@ -42,7 +43,6 @@ fn tensor_cores_agree_with_the_reference() {
             ] {
                 let c =
                     Tensor::full(&device, [m, n], if epilogue.add { 3.0 } else { f32::NAN }, dtype).unwrap();
-                assert!(wgmma::fits(&c, &problem));
                 let sums = problem.b.col_stride == 1;
                 let plan = tiles::Plan { tile, split, staging: None };
                 let run = || wgmma::run_plan(&c, &problem, &epilogue, plan, sums).unwrap();
@@ -262,8 +262,9 @@ fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
             let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
             let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
             let y = Tensor::full(&device, [problem.m, problem.n], f32::NAN, dtype).unwrap();
-            assert!(wgmma::fits(&y, &problem) && wgmma::proven(&device), "{name}");
-            let columns = wgmma::run(&y, &problem, &Epilogue::NONE, true).unwrap();
+            assert!(wgmma::proven(&device), "{name}");
+            let request = Request { c: &y, p: &problem, e: &Epilogue::NONE, column_sums: true };
+            let columns = with(wgmma::WGMMA.name, &request).unwrap();
             let wide = |x: &Tensor| x.to_dtype(DType::F32).unwrap();
             let expected = matmul(&wide(&a), &wide(&b)).unwrap();
             let host = |x: &Tensor| {
@@ -343,7 +344,7 @@ fn texts_for_the_assembler() {
     }
     let text = format!(
         "// items matmul_bf16x3=384 bf16x3_planes=256\n{}",
-        bf16x3::BF16X3.text(&[("DTYPE", DType::Bf16.code().into())])
+        super::algorithms::bf16x3::BF16X3.text(&[("DTYPE", DType::Bf16.code().into())])
     );
     std::fs::write(folder.join("matmul_bf16x3.cl"), text).unwrap();
     eprintln!("{}", folder.display());
@@ -360,13 +361,15 @@ fn high() -> Device {
 #[test]
 fn mma_agrees_with_the_reference() {
     let device = high();
-    if !mma::MMA.runs_on(device.capabilities()) {
+    if !super::algorithms::mma::MMA.runs_on(device.capabilities()) {
         println!("skipped: {} has no mma of sm_80", device.capabilities().id);
         return;
     }
     for dtype in DType::FLOATS {
         for transposed in [[false, false], [false, true], [true, false], [true, true]] {
-            let run = |c: &Tensor, p: &Problem| mma::run(c, p, &Epilogue::NONE).map(|()| None);
+            let run = |c: &Tensor, p: &Problem| {
+                with("matmul_mma_sm80", &Request { c, p, e: &Epilogue::NONE, column_sums: false })
+            };
             proof::exact(&device, dtype, proof::ALIGNED, transposed, run).unwrap();
             if dtype != DType::F32 {
                 proof::exact(&device, dtype, [201, 263, 137], transposed, run).unwrap();
@@ -386,9 +389,9 @@ fn mma_agrees_with_the_reference() {
             let c = Tensor::full(&device, [batch, m, n], 3.0, dtype).unwrap();
             let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
             let problem = Problem::new(matrix(&a), matrix(&b), &[batch]).unwrap();
-            assert!(mma::fits(&c, &problem));
             let epilogue = Epilogue { alpha: 0.5, bias: Some(&bias), add: true, aux: Aux::None };
-            mma::run(&c, &problem, &epilogue).unwrap();
+            with("matmul_mma_sm80", &Request { c: &c, p: &problem, e: &epilogue, column_sums: false })
+                .unwrap();
             let expected = Array::from_fn([batch, m, n], |i| {
                 let (z, row, col) = (i / (m * n), i / n % m, i % n);
                 let term = |j| f64::from(a_host[(z * m + row) * k + j] * b_host[(z * k + j) * n + col]);
@@ -404,7 +407,7 @@ fn mma_agrees_with_the_reference() {
 #[test]
 fn high_precision_rounds_operands_alone() {
     let (highest, high) = (test_device().unwrap(), high());
-    let has = mma::MMA.runs_on(high.capabilities());
+    let has = super::algorithms::mma::MMA.runs_on(high.capabilities());
     // Two cores multiply sizes for tensor cores in minutes.
     let sizes: &[[usize; 3]] =
         if has { &[[520, 200, 392], [2048, 264, 1032], [1040, 4096, 1048]] } else { &[[40, 24, 36]] };

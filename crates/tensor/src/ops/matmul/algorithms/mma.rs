@@ -1,13 +1,15 @@
 //! The tensor cores of NVIDIA from sm_80 on, by instructions that its compiler knows.
 
-use super::super::prelude::*;
-use super::launch::{Epilogue, Unused, add_parts, bind, geometry};
-use super::proof;
-use super::view::{Matrix, Problem};
+use super::super::launch::{Epilogue, Unused, add_parts, bind, geometry};
+use super::super::proof;
+use super::super::view::{Matrix, Problem};
+use super::{Algorithm, Aux, Plan, Request};
+use crate::ops::prelude::*;
 use netcl_device::MatmulPrecision;
 
-pub(super) static MMA: Kernel = Kernel::new("matmul_mma_sm80", include_str!("matmul_mma_sm80.cl"))
-    .requires(|device| device.nvidia_cc >= 80);
+pub(in crate::ops::matmul) static MMA: Kernel =
+    Kernel::new("matmul_mma_sm80", include_str!("matmul_mma_sm80.cl"))
+        .requires(|device| device.nvidia_cc >= 80);
 
 /// Rows and columns of a tile.
 const SIDE: usize = 128;
@@ -15,7 +17,7 @@ const SIDE: usize = 128;
 const RESIDENT: usize = 2;
 
 /// Whether tensor cores may take products of this type on this device.
-pub(super) fn allowed(device: &Device, dtype: DType) -> bool {
+pub(in crate::ops::matmul) fn allowed(device: &Device, dtype: DType) -> bool {
     match dtype {
         DType::F16 | DType::Bf16 => true,
         DType::F32 => device.settings().matmul_precision == MatmulPrecision::High,
@@ -24,7 +26,7 @@ pub(super) fn allowed(device: &Device, dtype: DType) -> bool {
 }
 
 /// Elements of 16 bytes.
-pub(super) fn lanes(dtype: DType) -> usize {
+pub(in crate::ops::matmul) fn lanes(dtype: DType) -> usize {
     16 / dtype.size()
 }
 
@@ -54,13 +56,27 @@ fn layouts(p: &Problem) -> Option<[Lines; 2]> {
     Some([a, b])
 }
 
-/// Whether the kernel takes this product, and it is large enough to pay.
-pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
-    allowed(c.device(), c.dtype())
-        && (aligned_rows(c, p) || c.dtype() != DType::F32)
-        && p.m * p.n >= 256
-        && p.k >= 16
-        && layouts(p).is_some()
+pub(super) static ALGORITHM: Algorithm = Algorithm {
+    kernel: &MMA,
+    supports,
+    estimate,
+    fuses: |aux| matches!(aux, Aux::None),
+    run: |r, plan| run(r.c, r.p, r.e, plan).map(|()| None),
+    self_test: Some(proven),
+};
+
+fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+    let (c, p) = (r.c, r.p);
+    match () {
+        () if !allowed(c.device(), r.dtype()) => Err("f32 at the highest precision"),
+        () if r.widens() => Err("results in f32 of 16-bit operands"),
+        () if !aligned_rows(c, p) && c.dtype() == DType::F32 => {
+            Err("rows of C that do not start at multiples of 16 bytes")
+        }
+        () if p.m * p.n < 256 || p.k < 16 => Err("smaller than an instruction's tile"),
+        () if layouts(p).is_none() => Err("operands with gaps, or f32 not at multiples of 16 bytes"),
+        () => Ok(()),
+    }
 }
 
 /// Whether 16 bytes of C's rows can be stored at once.
@@ -68,29 +84,31 @@ fn aligned_rows(c: &Tensor, p: &Problem) -> bool {
     p.n.is_multiple_of(lanes(c.dtype())) && c.layout().offset.is_multiple_of(lanes(c.dtype()))
 }
 
-/// Estimated microseconds on an H200: 100 TFLOP/s where there are tiles enough, of f32 as tf32 and of 16 bits in uneven lines.
-pub(super) fn cost(p: &Problem, dtype: DType) -> f64 {
-    let step = if dtype == DType::F32 { 0.02 } else { 0.05 };
-    3.0 + (2.0 * p.m as f64 * p.n as f64 * p.k as f64 * p.batch() as f64 / 100e6).max(p.k as f64 * step)
-}
-
-/// `c = epilogue(a b)` without what needs another matrix, for products that [`fits`] accepts.
-pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
-    let Some([a, b]) = layouts(p) else {
-        return Err(Error::internal("matmul_mma_sm80: operands that it does not take"));
-    };
-    let block = 4 * lanes(c.dtype());
+/// On an H200 100 TFLOP/s where there are tiles enough, of f32 as tf32 and of 16 bits in uneven lines.
+fn estimate(r: &Request<'_>) -> (f64, Plan) {
+    let p = r.p;
+    let step = if r.dtype() == DType::F32 { 0.02 } else { 0.05 };
+    let micros = 3.0 + (r.flops() / 100e6).max(p.k as f64 * step);
+    let block = 4 * lanes(r.dtype());
     let tiles = p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE);
-    let idle = RESIDENT * c.device().capabilities().compute_units as usize / (tiles * p.batch()).max(1);
+    let idle = RESIDENT * r.units() / (tiles * p.batch()).max(1);
     let most = (p.k / (4 * block)).clamp(1, 64);
     // Microseconds: a block takes 0.7 while two groups share a multiprocessor, adding parts up a launch and their bytes twice.
     let time = |splits: usize| {
-        let parts = if splits > 1 { 6.0 + (splits * c.count() * 8) as f64 / 3e6 } else { 0.0 };
+        let parts = if splits > 1 { 6.0 + (splits * r.c.count() * 8) as f64 / 3e6 } else { 0.0 };
         p.k.div_ceil(splits * block) as f64 * 0.7 + parts
     };
     let splits = (1..=idle.clamp(1, most)).min_by(|a, b| time(*a).total_cmp(&time(*b))).unwrap_or(1);
-    let k_part = p.k.div_ceil(splits).next_multiple_of(block).max(block);
-    let splits = p.k.div_ceil(k_part).max(1);
+    let steps = p.k.div_ceil(splits).next_multiple_of(block).max(block);
+    (micros, Plan::Parts { splits: p.k.div_ceil(steps).max(1), steps })
+}
+
+/// `c = epilogue(a b)` without what needs another matrix.
+fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
+    let (Some([a, b]), Plan::Parts { splits, steps: k_part }) = (layouts(p), *plan) else {
+        return Err(super::foreign(&MMA));
+    };
+    let tiles = p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE);
     let part = if splits > 1 { Some(c.empty_f32([splits, c.count()])?) } else { None };
     let launch = bind(MMA.launch("matmul_mma"), c, p, e)?.define("A_ALONG_K", a.along_k);
     let launch =
@@ -107,14 +125,15 @@ pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
 }
 
 /// Whether small products are exact, in the layouts of a forward and of both gradients. See [`Tuning::proven`].
-pub(super) fn proven(device: &Device) -> bool {
+fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &MMA, || {
         let dtypes =
             if allowed(device, DType::F32) { &[DType::Bf16, DType::F32][..] } else { &[DType::Bf16] };
         dtypes.iter().try_for_each(|dtype| {
             [[false, false], [false, true], [true, false]].into_iter().try_for_each(|transposed| {
                 proof::exact(device, *dtype, proof::ALIGNED, transposed, |c, p| {
-                    run(c, p, &Epilogue::NONE).map(|()| None)
+                    let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+                    run(c, p, &Epilogue::NONE, &estimate(&request).1).map(|()| None)
                 })
             })
         })

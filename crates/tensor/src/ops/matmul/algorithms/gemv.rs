@@ -1,35 +1,35 @@
 //! Products of few rows: what a decoder makes of one token, or of one for each of a few texts. The matrix is read once, so the kernels are
 //! built for the memory's bandwidth and not for arithmetic, and what comes before and after the product rides along.
 
-use super::super::gated::Gate;
-use super::super::prelude::*;
-use super::launch::{Aux, Epilogue, Unused, add_parts};
-use super::view::Problem;
+use super::super::launch::{Epilogue, Unused, add_parts};
+use super::super::view::Problem;
+use super::{Algorithm, Aux, Plan, Request};
+use crate::ops::gated::Gate;
+use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 
-const ENDS: &[&str] = &[include_str!("../include/activation.cl"), include_str!("matmul_gemv_ends.cl")];
+const ENDS: &[&str] = &[include_str!("../../include/activation.cl"), include_str!("matmul_gemv_ends.cl")];
 
 /// CPUs.
-pub(super) static GEMV_VECTOR: Kernel =
-    Kernel::new("matmul_gemv_vector", include_str!("matmul_gemv_vector.cl"))
-        .include(ENDS)
-        .tune(&[("VW", &[0])])
-        .requires(|device| device.is_cpu());
+static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", include_str!("matmul_gemv_vector.cl"))
+    .include(ENDS)
+    .tune(&[("VW", &[0])])
+    .requires(|device| device.is_cpu());
 
 /// GPUs.
-pub(super) static GEMV: Kernel = Kernel::new("matmul_gemv", include_str!("matmul_gemv.cl"))
+static GEMV: Kernel = Kernel::new("matmul_gemv", include_str!("matmul_gemv.cl"))
     .include(ENDS)
     .tune(&[("WG", &[256, 128])])
     .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);
 
 /// Rows that the kernels take at most.
-pub(in crate::ops) const MOST_ROWS: usize = 8;
+const MOST_ROWS: usize = 8;
 
 /// The smallest group of [`GEMV`]: four sets of a line's items.
 const LEAST_GROUP: usize = 128;
 
 /// Class of shapes of these products, for tuning: which kernel is fastest for large ones says nothing about them.
-pub(super) const FEW_ROWS: u64 = 1;
+const FEW_ROWS: u64 = 1;
 
 /// Bytes of A in local memory of a GPU's group.
 const STAGED: usize = 16 << 10;
@@ -84,22 +84,68 @@ fn along_k(p: &Problem) -> Option<bool> {
     }
 }
 
-/// Whether `kernel`, one of the two, takes the product to a matrix like `c`.
-pub(super) fn fits(kernel: &Kernel, c: &Tensor, p: &Problem) -> bool {
-    let few = (1..=MOST_ROWS).contains(&p.m) && p.batch() == 1 && p.n > 0 && p.k > 0;
-    let room = usize::try_from(c.device().capabilities().local_mem).unwrap_or(usize::MAX);
-    few && along_k(p).is_some() && (kernel.name != GEMV_VECTOR.name || p.m * p.k * size_of::<f32>() <= room)
+pub(super) static ON_PROCESSORS: Algorithm = row(&GEMV_VECTOR, supports_staged, |r, _| run(&GEMV_VECTOR, r));
+pub(super) static ON_GPUS: Algorithm = row(&GEMV, supports, |r, _| run(&GEMV, r));
+
+const fn row(
+    kernel: &'static Kernel,
+    supports: fn(&Request<'_>) -> Result<(), &'static str>,
+    run: fn(&Request<'_>, &Plan) -> Result<Option<Tensor>>,
+) -> Algorithm {
+    let fuses = |aux: &Aux<'_>| matches!(aux, Aux::None | Aux::Residual(_));
+    Algorithm { kernel, supports, estimate, fuses, run, self_test: None }
 }
 
-/// The product with an epilogue as the other kernels have it. What an [`Aux`] does with a residual is done, the rest is left.
-pub(super) fn run(kernel: &'static Kernel, c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+    let p = r.p;
+    match () {
+        () if !(1..=MOST_ROWS).contains(&p.m) => Err("not between 1 and 8 rows"),
+        () if p.batch() != 1 || p.n == 0 || p.k == 0 => Err("several products, or an empty one"),
+        () if r.widens() => Err("results in f32 of 16-bit operands"),
+        () if r.column_sums => Err("it makes no sums of columns"),
+        () if along_k(p).is_none() => Err("lines of B with gaps"),
+        () => Ok(()),
+    }
+}
+
+/// The same where A is staged whole in local memory.
+fn supports_staged(r: &Request<'_>) -> Result<(), &'static str> {
+    let room = usize::try_from(r.device().capabilities().local_mem).unwrap_or(usize::MAX);
+    if r.p.m * r.p.k * size_of::<f32>() > room {
+        return Err("more rows than local memory holds");
+    }
+    supports(r)
+}
+
+/// Microseconds of a launch on a GPU.
+const LAUNCH: f64 = 3.0;
+/// Bytes that memory brings in a microsecond: of a core, and of a GPU.
+const BANDWIDTH: [f64; 2] = [2e4, 2.5e6];
+
+fn estimate(r: &Request<'_>) -> (f64, Plan) {
+    let bytes = (r.p.n * r.p.k * r.dtype().size()) as f64;
+    let micros = match r.device().capabilities().is_cpu() {
+        true => bytes / (BANDWIDTH[0] * r.units() as f64),
+        false => LAUNCH + bytes / BANDWIDTH[1],
+    };
+    (micros, Plan::Direct)
+}
+
+/// The product with an epilogue as the other kernels have it.
+fn run(kernel: &'static Kernel, r: &Request<'_>) -> Result<Option<Tensor>> {
+    let e = r.e;
     let residual = if let Aux::Residual(x) = e.aux { Some(x) } else { None };
     let fused = Fused { alpha: e.alpha, bias: e.bias, add: e.add, residual, ..Fused::NONE };
-    run_fused(kernel, c, p, &fused)
+    run_fused(kernel, r.c, r.p, &fused).map(|()| None)
 }
 
 /// `c (M, N)` from `a (M, K)` and `b (K, N)`, or `(K, 2N)` with a gate.
-pub(super) fn run_fused(kernel: &'static Kernel, c: &Tensor, p: &Problem, f: &Fused<'_>) -> Result<()> {
+pub(in crate::ops::matmul) fn run_fused(
+    kernel: &'static Kernel,
+    c: &Tensor,
+    p: &Problem,
+    f: &Fused<'_>,
+) -> Result<()> {
     let Some(along_k) = along_k(p) else { return Err(Error::internal("gemv: lines with gaps")) };
     match kernel.name == GEMV_VECTOR.name {
         true => vector(c, p, f, along_k),

@@ -1,28 +1,29 @@
 //! The tensor cores of NVIDIA's sm_90: which products they take, and how one is launched.
 
-use super::super::counters::zeroed;
-use super::super::memo::remembered;
-use super::super::prelude::*;
-use super::launch::{Aux, Epilogue, Unused};
-use super::lines::{self, Aligned, element};
-use super::tiles::{Plan, SplitK, Staging, TICKETS, TILES};
-use super::view::{Matrix, Problem};
-use super::{mma, proof};
+use super::super::launch::{Aux, Epilogue, Unused};
+use super::super::lines::{self, Aligned, element};
+use super::super::proof;
+use super::super::tiles::{Plan, SplitK, Staging, TICKETS, TILES};
+use super::super::view::{Matrix, Problem};
+use super::{Algorithm, Request, mma};
+use crate::ops::counters::zeroed;
+use crate::ops::prelude::*;
 use netcl_kernel::nvidia::{TensorMap, address, tensor_maps, wgmma_macros};
 use netcl_kernel::{Launch, Value};
 
-pub(super) const WORK: &str = include_str!("matmul_wgmma_sm90_work.cl");
+pub(in crate::ops::matmul) const WORK: &str = include_str!("matmul_wgmma_sm90_work.cl");
 
-pub(super) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", include_str!("matmul_wgmma_sm90.cl"))
-    .include(&[
-        include_str!("../include/sm90.cl"),
-        include_str!("matmul_sm90.cl"),
-        WORK,
-        include_str!("matmul_wgmma_sm90_ends.cl"),
-    ])
-    .generate(wgmma_macros)
-    .reload()
-    .requires(|device| device.nvidia_cc == 90);
+pub(in crate::ops::matmul) static WGMMA: Kernel =
+    Kernel::new("matmul_wgmma_sm90", include_str!("matmul_wgmma_sm90.cl"))
+        .include(&[
+            include_str!("../../include/sm90.cl"),
+            include_str!("matmul_sm90.cl"),
+            WORK,
+            include_str!("matmul_wgmma_sm90_ends.cl"),
+        ])
+        .generate(wgmma_macros)
+        .reload()
+        .requires(|device| device.nvidia_cc == 90);
 
 /// Columns of a box of C or aux: 128 bytes, as far as their swizzle goes.
 const BOX_COLUMNS: u32 = 64;
@@ -38,25 +39,47 @@ fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
     })
 }
 
-/// Whether the tensor cores take this product: one matrix of 16-bit floats, large enough to pay. Where lines of A, B or C do not
-/// start as copies need it, operands are copied first, and it must pay beside `mma.sync`, which takes them as they are.
-pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
-    let Some(copied) = lines::uneven([&p.a, &p.b.clone().transposed()]).filter(|_| takes(p)) else {
-        return false;
-    };
-    if copied == 0 && lanes([p.n, c.layout().offset]) == 8 {
-        return true;
-    }
-    let (plan, units) = plan(c.device(), p, p.n.is_multiple_of(8));
-    let product = plan.tile.estimate([p.m, p.n, p.k], plan.split, units);
-    lines::cost(copied) + product < mma::cost(p, c.dtype())
-}
+pub(super) static ALGORITHM: Algorithm = Algorithm {
+    kernel: &WGMMA,
+    supports,
+    estimate: |r| {
+        let (micros, plan) = estimate(r);
+        (micros, super::Plan::Warpgroups(plan))
+    },
+    // As tf32 it has the plain epilogue.
+    fuses: |aux| aux.tensor().is_none_or(|x| x.dtype() != DType::F32),
+    run: |r, plan| match plan {
+        super::Plan::Warpgroups(plan) => run(r, *plan),
+        _ => Err(super::foreign(&WGMMA)),
+    },
+    self_test: Some(proven),
+};
 
-/// [`Plan::of`] the product on this device, and its multiprocessors.
-fn plan(device: &Device, p: &Problem, parts: bool) -> (Plan, usize) {
-    let units = device.capabilities().compute_units.max(1) as usize;
-    let find = || Plan::of([p.m, p.n, p.k], units, parts);
-    (remembered(device, "matmul_wgmma", [p.m, p.n, p.k, usize::from(parts)], find), units)
+fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+    let (p, e) = (r.p, r.e);
+    let b = p.b.clone().transposed();
+    match () {
+        () if p.batch() != 1 => Err("several products"),
+        () if p.m * p.n < 256 || p.k < 16 => Err("smaller than an instruction's tile"),
+        () if r.dtype() == DType::F32 && !mma::allowed(r.device(), DType::F32) => {
+            Err("f32 at the highest precision")
+        }
+        () if r.dtype() == DType::F32 && !p.n.is_multiple_of(4) => {
+            Err("tf32 with rows of C that do not start at multiples of 16 bytes")
+        }
+        () if r.dtype() == DType::F32 => match copies_along_k(p) {
+            Some(_) => Ok(()),
+            None => Err("tf32 operands that do not lie along k, nor copies of them"),
+        },
+        () if lines::uneven([&p.a, &b]).is_none() => Err("operands with gaps"),
+        () if r.widens() && !p.n.is_multiple_of(8) => {
+            Err("sums in f32 with a number of columns that 8 does not divide")
+        }
+        () if r.widens() && (e.bias.is_some() || e.aux.tensor().is_some()) => {
+            Err("sums in f32 with an epilogue")
+        }
+        () => Ok(()),
+    }
 }
 
 /// How many elements can be stored at once where rows of C and aux start at multiples of these: 8, 2 or 1.
@@ -65,76 +88,62 @@ fn lanes<const N: usize>(starts: [usize; N]) -> usize {
     [8, 2].into_iter().find(all).unwrap_or(1)
 }
 
-/// Estimated microseconds as tf32, at half the speed, once both operands lie along k: one that does not is copied. `None` where they
-/// do not take it.
-pub(super) fn cost_tf32(c: &Tensor, p: &Problem) -> Option<f64> {
+/// Microseconds of copying the operands that do not lie along k, as tf32 takes them; `None` where a copy would not lie right either.
+fn copies_along_k(p: &Problem) -> Option<f64> {
     let copy = |x: &Matrix| match Aligned::of(x) {
         Some(x) if x.along_k => Some(0.0),
         _ if p.k.is_multiple_of(4) => Some(3.0 + (8 * x.rows * x.cols) as f64 / 2.5e6),
         _ => None,
     };
-    let takes = c.dtype() == DType::F32
-        && mma::allowed(c.device(), c.dtype())
-        && p.batch() == 1
-        && p.n.is_multiple_of(4)
-        && p.m * p.n >= 256
-        && p.k >= 16;
-    let units = c.device().capabilities().compute_units.max(1) as usize;
-    let twice = [p.m, p.n, 2 * p.k];
-    let product =
-        || Plan::sum(twice, units, false).tile.estimate(twice, SplitK::Accumulate { add: false }, units);
-    match takes {
-        true => Some(copy(&p.a)? + copy(&p.b.clone().transposed())? + product()),
-        false => None,
-    }
+    Some(copy(&p.a)? + copy(&p.b.clone().transposed())?)
 }
 
-/// `c = epilogue(a b)` as tf32, without what needs another matrix, for products that have a [`cost_tf32`].
-pub(super) fn run_tf32(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
+fn estimate(r: &Request<'_>) -> (f64, Plan) {
+    let (p, units) = (r.p, r.units());
+    if r.dtype() == DType::F32 {
+        // At half the speed.
+        let twice = Plan::sum([p.m, p.n, 2 * p.k], units, r.e.add);
+        let product = twice.tile.estimate([p.m, p.n, 2 * p.k], SplitK::Accumulate { add: false }, units);
+        return (
+            copies_along_k(p).unwrap_or(f64::INFINITY) + product,
+            Plan::sum([p.m, p.n, p.k], units, r.e.add),
+        );
+    }
+    let plan = match r.widens() {
+        true => Plan::sum([p.m, p.n, p.k], units, r.e.add),
+        false => {
+            let aligned = lanes_of(r.c, p, r.e) == 8;
+            let plan = Plan::of([p.m, p.n, p.k], units, aligned && matches!(r.e.aux, Aux::None));
+            let staging = plan.tile.staging_for(p.k).filter(|_| aligned && r.e.aux.tensor().is_some());
+            Plan { staging, ..plan }
+        }
+    };
+    let copied = lines::uneven([&p.a, &p.b.clone().transposed()]).unwrap_or(0);
+    (lines::cost(copied) + plan.tile.estimate([p.m, p.n, p.k], plan.split, units), plan)
+}
+
+/// The product of the operands as they lie, or after copies.
+fn run(r: &Request<'_>, plan: Plan) -> Result<Option<Tensor>> {
+    if r.dtype() != DType::F32 {
+        return run_plan(r.c, &with_aligned_lines(r.p)?, r.e, plan, r.column_sums);
+    }
     let along_k = |x: Matrix| -> Result<Matrix> {
         if Aligned::of(&x).is_some_and(|x| x.along_k) { Ok(x) } else { x.materialised(&[]) }
     };
-    let b = along_k(p.b.clone().transposed())?.transposed();
-    let problem = Problem::one(along_k(p.a.clone())?, b);
-    let units = c.device().capabilities().compute_units.max(1) as usize;
-    run_plan(c, &problem, e, Plan::sum([p.m, p.n, p.k], units, e.add), false).map(drop)
-}
-
-/// Whether this kernel takes a product of such sizes and types.
-fn takes(p: &Problem) -> bool {
-    matches!(p.a.tensor.dtype(), DType::F16 | DType::Bf16) && p.batch() == 1 && p.m * p.n >= 256 && p.k >= 16
-}
-
-/// [`fits`] where the result is a sum in f32.
-pub(super) fn fits_sum(p: &Problem) -> bool {
-    takes(p) && p.n.is_multiple_of(8) && lines::uneven([&p.a, &p.b.clone().transposed()]).is_some()
+    let b = along_k(r.p.b.clone().transposed())?.transposed();
+    let problem = Problem::one(along_k(r.p.a.clone())?, b);
+    run_plan(r.c, &problem, r.e, plan, false).map(|_| None)
 }
 
 /// The same product of operands whose lines copies can take.
-pub(super) fn with_aligned_lines(p: &Problem) -> Result<Problem> {
+pub(in crate::ops::matmul) fn with_aligned_lines(p: &Problem) -> Result<Problem> {
     let [a, b] = lines::aligned([p.a.clone(), p.b.clone().transposed()])?;
     Ok(Problem::one(a, b.transposed()))
-}
-
-/// `c = epilogue(a b)`, for products that [`fits`] accepts.
-/// With `column_sums`, also the sums of b's columns where b lies so that they cost nothing.
-pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, column_sums: bool) -> Result<Option<Tensor>> {
-    let aligned = lanes_of(c, p, e) == 8;
-    let (plan, _) = plan(c.device(), p, aligned && matches!(e.aux, Aux::None));
-    let staging = plan.tile.staging_for(p.k).filter(|_| aligned && e.aux.tensor().is_some());
-    run_plan(c, &with_aligned_lines(p)?, e, Plan { staging, ..plan }, column_sums)
 }
 
 /// [`lanes`] of C and aux.
 fn lanes_of(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> usize {
     lanes([p.n, c.layout().offset, e.aux.tensor().map_or(0, |aux| aux.layout().offset)])
-}
-
-/// `sum = a b` or, with `first` false, `sum += a b`, in f32, for products that [`fits_sum`] accepts.
-pub(super) fn run_sum(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
-    let units = sum.device().capabilities().compute_units.max(1) as usize;
-    run_plan(sum, &with_aligned_lines(p)?, &Epilogue::NONE, Plan::sum([p.m, p.n, p.k], units, !first), false)
-        .map(drop)
 }
 
 /// What a text is compiled with: whether A and B lie along k, how many elements are stored at once, and whether B's columns are
@@ -160,7 +169,7 @@ fn defines(
     all.extend([("GELU", matches!(e.aux, Aux::Gelu(_)).into())]);
     all.extend([("GELU_GRAD", matches!(e.aux, Aux::GeluGrad(_)).into())]);
     #[cfg(test)]
-    all.extend(super::sweep::defines());
+    all.extend(super::super::sweep::defines());
     all
 }
 
@@ -185,7 +194,7 @@ fn maps(
 }
 
 /// `c` is of the operands' type, or of f32 for [`SplitK::Accumulate`].
-pub(super) fn run_plan(
+pub(in crate::ops::matmul) fn run_plan(
     c: &Tensor,
     p: &Problem,
     e: &Epilogue<'_>,
@@ -256,11 +265,14 @@ pub(super) fn run_plan(
 
 /// Whether small products are exact: this kernel stands on the layout of tensor maps and on instructions that the driver's
 /// compiler does not know. See [`Tuning::proven`].
-pub(super) fn proven(device: &Device) -> bool {
+pub(in crate::ops::matmul) fn proven(device: &Device) -> bool {
     Tuning::of(device).proven(device, &WGMMA, || {
         let plan = Plan { tile: TILES[0], split: SplitK::None, staging: None };
         if mma::allowed(device, DType::F32) {
-            let tf32 = |c: &Tensor, p: &Problem| run_tf32(c, p, &Epilogue::NONE).map(|()| None);
+            let tf32 = |c: &Tensor, p: &Problem| {
+                let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+                run(&request, estimate(&request).1)
+            };
             proof::exact(device, DType::F32, proof::ALIGNED, [false, true], tf32)?;
         }
         // Two texts: other warps work, and other barriers are waited for, where columns are summed too.

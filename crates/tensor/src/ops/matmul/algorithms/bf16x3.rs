@@ -1,19 +1,20 @@
 //! f32 on the tensor cores of NVIDIA's sm_90 without rounding the operands: three bf16 for each f32.
 
-use super::super::counters::zeroed;
-use super::super::memo::remembered;
-use super::super::prelude::*;
-use super::launch::{Epilogue, Unused, add_tail_of_128, cost_of_units};
-use super::plan::{SplitKSchedule, TICKETS};
-use super::proof;
-use super::view::{Matrix, Problem};
+use super::super::launch::{Epilogue, Unused, add_tail_of_128};
+use super::super::proof;
+use super::super::split_k::{SplitKSchedule, TICKETS};
+use super::super::view::{Matrix, Problem};
+use super::{Algorithm, Aux, Plan, Request};
+use crate::ops::counters::zeroed;
+use crate::ops::prelude::*;
 use netcl_kernel::nvidia::wgmma_macros;
 
-pub(super) static BF16X3: Kernel = Kernel::new("matmul_bf16x3_sm90", include_str!("matmul_bf16x3_sm90.cl"))
-    .include(&[include_str!("../include/sm90.cl"), include_str!("../include/tickets.cl")])
-    .generate(wgmma_macros)
-    .reload()
-    .requires(|device| device.nvidia_cc == 90);
+pub(in crate::ops::matmul) static BF16X3: Kernel =
+    Kernel::new("matmul_bf16x3_sm90", include_str!("matmul_bf16x3_sm90.cl"))
+        .include(&[include_str!("../../include/sm90.cl"), include_str!("../../include/tickets.cl")])
+        .generate(wgmma_macros)
+        .reload()
+        .requires(|device| device.nvidia_cc == 90);
 
 /// Rows and columns of a tile.
 const SIDE: usize = 128;
@@ -68,13 +69,6 @@ fn plan(tiles: usize, k: usize, units: usize) -> (f64, SplitKSchedule) {
     best
 }
 
-/// [`plan`] of the product on this device.
-fn plan_of(device: &Device, p: &Problem) -> (f64, SplitKSchedule) {
-    let units = device.capabilities().compute_units.max(1) as usize;
-    let tiles = tiles(p);
-    remembered(device, "matmul_bf16x3", [tiles, p.k, 0, 0], || plan(tiles, p.k, units))
-}
-
 fn tiles(p: &Problem) -> usize {
     p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE)
 }
@@ -84,27 +78,38 @@ fn planes(lines: usize, k: usize) -> usize {
     lines.next_multiple_of(SIDE) * k.next_multiple_of(PIECE) * BYTES
 }
 
-/// Estimated microseconds on a device like an H200; `None` where this kernel does not take the product.
-pub(super) fn cost(c: &Tensor, p: &Problem) -> Option<f64> {
-    let capabilities = c.device().capabilities();
+pub(super) static ALGORITHM: Algorithm = Algorithm {
+    kernel: &BF16X3,
+    supports,
+    estimate,
+    fuses: |aux| matches!(aux, Aux::None),
+    run: |r, plan| run(r.c, r.p, r.e, plan).map(|()| None),
+    self_test: Some(proven),
+};
+
+fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+    let p = r.p;
     let bytes = planes(p.m, p.k) + planes(p.n, p.k);
-    let takes = c.dtype() == DType::F32
-        && p.batch() == 1
-        && p.m.min(p.n).min(p.k) > 0
-        && p.m.next_multiple_of(SIDE) + p.n.next_multiple_of(SIDE) <= MOST_LINES
-        && bytes as u64 <= capabilities.global_mem / 16;
-    // Each operand is read once and its planes are written.
-    takes.then(|| LAUNCHES + bytes as f64 * (10.0 / 6.0) / 3e6 + plan_of(c.device(), p).0)
+    match () {
+        () if r.dtype() != DType::F32 => Err("storage other than f32"),
+        () if p.batch() != 1 || p.m.min(p.n).min(p.k) == 0 => Err("several products, or an empty one"),
+        () if p.m.next_multiple_of(SIDE) + p.n.next_multiple_of(SIDE) > MOST_LINES => {
+            Err("more rows than a launch counts")
+        }
+        () if bytes as u64 > r.device().capabilities().global_mem / 16 => {
+            Err("planes that take more than a sixteenth of memory")
+        }
+        () => Ok(()),
+    }
 }
 
-/// Whether it is as exact as f32 units, and a tile has enough rows and columns to be worth its cuts.
-pub(super) fn suits(p: &Problem) -> bool {
-    p.m.min(p.n) >= 64 && p.k >= LEAST
-}
-
-/// Whether this kernel takes the product, is as exact as f32 units, and takes less time for it.
-pub(super) fn fits(c: &Tensor, p: &Problem) -> bool {
-    suits(p) && cost(c, p).is_some_and(|cost| cost < cost_of_units(c.device(), p))
+/// Each operand is read once and its planes are written. Sums so short that f32 units are more exact are left to those.
+fn estimate(r: &Request<'_>) -> (f64, Plan) {
+    let p = r.p;
+    let bytes = planes(p.m, p.k) + planes(p.n, p.k);
+    let (micros, schedule) = plan(tiles(p), p.k, r.units());
+    let exact = if p.m.min(p.n) >= 64 && p.k >= LEAST { 0.0 } else { f64::INFINITY };
+    (LAUNCHES + bytes as f64 * (10.0 / 6.0) / 3e6 + micros + exact, Plan::Tiles(schedule))
 }
 
 /// a `(m, k)` and b `(n, k)`, cut up. Rows of both are lines of the product's result.
@@ -126,9 +131,12 @@ fn cut(a: &Matrix, b: &Matrix) -> Result<[Tensor; 2]> {
     Ok(to)
 }
 
-/// `c = epilogue(a b)` without what needs another matrix, for products that [`fits`] accepts.
-pub(super) fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>) -> Result<()> {
-    run_schedule(c, p, e, plan_of(c.device(), p).1)
+/// `c = epilogue(a b)` without what needs another matrix.
+fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
+    match plan {
+        Plan::Tiles(schedule) => run_schedule(c, p, e, *schedule),
+        _ => Err(super::foreign(&BF16X3)),
+    }
 }
 
 fn run_schedule(c: &Tensor, p: &Problem, e: &Epilogue<'_>, schedule: SplitKSchedule) -> Result<()> {
@@ -168,19 +176,22 @@ fn run_schedule(c: &Tensor, p: &Problem, e: &Epilogue<'_>, schedule: SplitKSched
 }
 
 /// Whether small products are exact, of whole numbers and of numbers with 24 significant bits. See [`Tuning::proven`].
-pub(super) fn proven(device: &Device) -> bool {
+fn proven(device: &Device) -> bool {
+    let run = |c: &Tensor, p: &Problem| {
+        let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+        run(c, p, &Epilogue::NONE, &estimate(&request).1)
+    };
     Tuning::of(device).proven(device, &BF16X3, || {
-        proof::exact(device, DType::F32, proof::ALIGNED, [false; 2], |c, p| {
-            run(c, p, &Epilogue::NONE).map(|()| None)
-        })?;
-        proof::selects(device, |c, p| run(c, p, &Epilogue::NONE))
+        proof::exact(device, DType::F32, proof::ALIGNED, [false; 2], |c, p| run(c, p).map(|()| None))?;
+        proof::selects(device, run)
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{near, rounding};
-    use super::super::*;
+    use super::super::super::reference;
+    use super::super::super::tests::{near, rounding};
+    use super::super::{Request, all, choose, with};
     use super::*;
     use crate::suite::test_device;
     use netcl_device::fault::FaultDriver;
@@ -215,9 +226,10 @@ mod tests {
         (card.kind, card.nvidia_cc, card.compute_units) = (DeviceKind::Gpu, 90, 132);
         (card.local_mem, card.global_mem) = (48 << 10, 140 << 30);
         let driver = FaultDriver::new(inner, Default::default()).pretending(card);
-        let device = Device::from_driver(Box::new(driver), Settings::default());
+        let device =
+            Device::from_driver(Box::new(driver), Settings { trust_kernels: true, ..Settings::default() });
         let empty = |dims: [usize; 2]| Tensor::empty(&device, dims, DType::F32).unwrap();
-        let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+        let matrix = |x: &Tensor| Matrix::of("matmul", "a", x).unwrap();
         for ([m, n, k], transposed, split) in [
             ([64, 768, 3072], false, false),
             ([64, 3072, 768], false, false),
@@ -232,8 +244,11 @@ mod tests {
             let b = if transposed { empty([n, k]).permute(&[1, 0]).unwrap() } else { empty([k, n]) };
             let p = Problem::new(matrix(&empty([m, k])), matrix(&b), &[]).unwrap();
             let c = empty([m, n]);
-            let costs = (cost(&c, &p), cost_of_units(&device, &p));
-            assert_eq!(fits(&c, &p), split, "{m} x {n} x {k}: {costs:?}");
+            let request = Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false };
+            let chosen = choose(&request).unwrap().0.name();
+            let estimates: Vec<_> =
+                all(&request).into_iter().map(|(a, micros, _)| (a.name(), micros)).collect();
+            assert_eq!(chosen == BF16X3.name, split, "{m} x {n} x {k}: {estimates:?}");
         }
     }
 
@@ -268,13 +283,14 @@ mod tests {
                         got.iter().zip(&product.data).map(|(got, exact)| (f64::from(*got) - exact).powi(2));
                     (square.sum::<f64>() / got.len() as f64).sqrt()
                 };
-                let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+                let matrix = |x: &Tensor| Matrix::of("matmul", "a", x).unwrap();
                 let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
-                let errors: Vec<f64> = launch::f32_ways(&device, &problem)
+                let errors: Vec<f64> = [BF16X3.name, "matmul_tile_small"]
                     .into_iter()
-                    .map(|(_, way)| {
+                    .map(|name| {
                         let c = Tensor::zeros(&device, [m, n], DType::F32).unwrap();
-                        way(&c).unwrap();
+                        let request = Request { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
+                        with(name, &request).unwrap();
                         rms(&c)
                     })
                     .collect();
@@ -325,9 +341,10 @@ mod tests {
             .collect();
         let a = Tensor::from_f32(&device, [m, k], &a, DType::F32).unwrap();
         let one = Tensor::full(&device, [k, 64], 1.0, DType::F32).unwrap();
-        let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
+        let matrix = |x: &Tensor| Matrix::of("matmul", "a", x).unwrap();
         let c = Tensor::zeros(&device, [m, 64], DType::F32).unwrap();
-        super::run(&c, &Problem::new(matrix(&a), matrix(&one), &[]).unwrap(), &Epilogue::NONE).unwrap();
+        let p = Problem::new(matrix(&a), matrix(&one), &[]).unwrap();
+        with(BF16X3.name, &Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false }).unwrap();
         for (i, got) in c.to_vec().unwrap().into_iter().enumerate() {
             let expected = special[i / 64 % special.len()];
             match expected.is_finite() {

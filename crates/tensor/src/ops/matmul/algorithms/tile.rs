@@ -1,0 +1,182 @@
+//! Products by local-memory tiles with registers of 8 x 8 an item: any GPU. Three rows: tiles of 128 x 128, the same with copies that pass no
+//! registers, and tiles of 64 x 64.
+
+use super::super::launch::{Unused, add_tail, bind, geometry};
+use super::super::split_k::{self, SplitKSchedule, TICKETS, TileThroughput};
+use super::super::view::{Matrix, Problem};
+use super::{Algorithm, Aux, Plan, Request};
+use crate::ops::counters::zeroed;
+use crate::ops::prelude::*;
+use netcl_kernel::Launch;
+
+const TILE_PARTS: &[&str] = &[include_str!("../../include/tickets.cl"), include_str!("matmul_tile_async.cl")];
+
+/// Work-items of a tile's group.
+pub(in crate::ops::matmul) const ITEMS: usize = 256;
+
+/// 128 x 128 of C a group, 8 x 8 an item. Over 128 registers an NVIDIA multiprocessor holds one group instead of two.
+pub(in crate::ops::matmul) static TILE: Kernel = Kernel::new("matmul_tile", include_str!("matmul_tile.cl"))
+    .include(TILE_PARTS)
+    .tune(&[("BK", &[16, 8])])
+    .requires(|device| device.local_mem >= 34 << 10 && device.max_group >= ITEMS)
+    .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
+
+/// The same for f32 with copies that pass no registers: NVIDIA from sm_80 on.
+static ASYNC_KERNEL: Kernel = Kernel::new("matmul_async_sm80", include_str!("matmul_tile.cl"))
+    .include(TILE_PARTS)
+    .tune(&[("BK", &[32, 16])])
+    .requires(|device| device.nvidia_cc >= 80 && device.max_group >= ITEMS)
+    .options(|_| "-cl-nv-maxrregcount=128");
+
+/// 64 x 64 of C a group, 8 x 8 an item of several sets: small products, and devices with little local memory.
+pub(in crate::ops::matmul) static TILE_SMALL: Kernel =
+    Kernel::new("matmul_tile_small", include_str!("matmul_tile.cl"))
+        .include(TILE_PARTS)
+        .tune(&[("BK", &[8])])
+        .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS)
+        .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
+
+const fn row(
+    kernel: &'static Kernel,
+    supports: fn(&Request<'_>) -> Result<(), &'static str>,
+    estimate: fn(&Request<'_>) -> (f64, Plan),
+    run: fn(&Request<'_>, &Plan) -> Result<Option<Tensor>>,
+) -> Algorithm {
+    Algorithm { kernel, supports, estimate, fuses: |aux| matches!(aux, Aux::None), run, self_test: None }
+}
+
+pub(super) static ASYNC: Algorithm =
+    row(&ASYNC_KERNEL, copied, |r| estimate(&ASYNC_KERNEL, r), |r, plan| run(&ASYNC_KERNEL, r, plan));
+pub(super) static LARGE: Algorithm = row(&TILE, large, |r| estimate(&TILE, r), |r, plan| run(&TILE, r, plan));
+pub(super) static SMALL: Algorithm =
+    row(&TILE_SMALL, any, |r| estimate(&TILE_SMALL, r), |r, plan| run(&TILE_SMALL, r, plan));
+
+fn any(r: &Request<'_>) -> Result<(), &'static str> {
+    if r.widens() { Err("results in f32 of 16-bit operands") } else { Ok(()) }
+}
+
+fn large(r: &Request<'_>) -> Result<(), &'static str> {
+    any(r)
+}
+
+fn copied(r: &Request<'_>) -> Result<(), &'static str> {
+    match r.dtype() {
+        DType::F32 if copies(r.p) => any(r),
+        DType::F32 => Err("lines that do not start at multiples of 16 bytes"),
+        _ => Err("storage other than f32"),
+    }
+}
+
+/// Whether rows start where copies of 16 bytes may, in operands that are copied so: those whose stride along k is not 1.
+fn copies(p: &Problem) -> bool {
+    let aligned = |x: &Matrix, along: usize, other: usize, batch: [usize; 2]| {
+        let aligned = [along, batch[0], batch[1], x.offset()].iter().all(|v| v.is_multiple_of(4));
+        along == 1 && other != 1 || other == 1 && aligned
+    };
+    aligned(&p.a, p.a.col_stride, p.a.row_stride, p.a_strides)
+        && aligned(&p.b, p.b.row_stride, p.b.col_stride, p.b_strides)
+}
+
+/// Sets of 64 items of a group of [`TILE_SMALL`]: four need 34 KiB of local memory.
+fn slices(device: &Device) -> usize {
+    if device.capabilities().local_mem >= 36 << 10 { 4 } else { 2 }
+}
+
+/// Microseconds of a launch.
+const LAUNCH: f64 = 5.5;
+/// How much longer a processor takes, which runs the items of a group one after the other.
+const ON_PROCESSORS: f64 = 100.0;
+
+/// Steps of the sum that groups take at once.
+fn step(kernel: &'static Kernel, r: &Request<'_>) -> (usize, usize) {
+    let bk = Tuning::value(r.device(), kernel, 0, "BK");
+    // Longer slices of B along k cost the compiler its registers.
+    let b_along_k = access(&r.p.b, (r.p.k, r.p.b.row_stride), (r.p.n, r.p.b.col_stride), r.p.b_strides).0;
+    let bk = if kernel.name == ASYNC_KERNEL.name && b_along_k { bk.min(16) } else { bk };
+    let slices = if kernel.name == TILE_SMALL.name { slices(r.device()) } else { 1 };
+    (bk, slices)
+}
+
+fn throughput(kernel: &Kernel) -> &'static TileThroughput {
+    if kernel.name == TILE_SMALL.name { &split_k::SMALL } else { &split_k::LARGE }
+}
+
+fn estimate(kernel: &'static Kernel, r: &Request<'_>) -> (f64, Plan) {
+    let (throughput, p) = (throughput(kernel), r.p);
+    let (side, (bk, slices)) = (throughput.area.isqrt(), step(kernel, r));
+    let tiles = p.m.div_ceil(side) * p.n.div_ceil(side) * p.batch();
+    let (units, last) = (r.units(), r.device().capabilities().nvidia_cc >= 70);
+    let schedule = SplitKSchedule::of(tiles, p.k, bk * slices, throughput, units, last);
+    let micros = schedule.cost(p.k, throughput, units, last);
+    // Through registers, and element by element where nothing else is possible.
+    let slower = if copies(p) { 1.0 } else { 1.3 };
+    let slower = if r.device().capabilities().is_cpu() { ON_PROCESSORS } else { slower };
+    (LAUNCH + slower * micros, Plan::Tiles(schedule))
+}
+
+/// Along which axis a matrix is read, and how many elements at once: its stride along k, its other stride and size.
+fn access(x: &Matrix, along: (usize, usize), other: (usize, usize), batch: [usize; 2]) -> (bool, usize) {
+    let ((k_size, k_stride), (size, stride)) = (along, other);
+    let along_k = k_stride == 1 && stride != 1;
+    let (unit, length, rest) = if along_k { (k_stride, k_size, stride) } else { (stride, size, k_stride) };
+    let fours = [length, rest, batch[0], batch[1], x.offset()].iter().all(|v| v.is_multiple_of(4));
+    (along_k, if unit == 1 && fours { 4 } else { 1 })
+}
+
+fn run(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
+    let Plan::Tiles(schedule) = *plan else { return Err(super::foreign(kernel)) };
+    let Request { c, p, e, .. } = *r;
+    if c.count() == 0 {
+        return Ok(None);
+    }
+    let device = c.device();
+    let capabilities = device.capabilities();
+    let small = kernel.name == TILE_SMALL.name;
+    let (throughput, (bk, slices)) = (throughput(kernel), step(kernel, r));
+    let side = throughput.area.isqrt();
+    let items = throughput.area / 64;
+    let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
+    let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);
+    // Fewer elements than items: one at a time.
+    let widest = (side * bk / items).min(4);
+    let (va, vb) = (if va > widest { 1 } else { va }, if vb > widest { 1 } else { vb });
+    let step = bk * slices;
+    let last = capabilities.nvidia_cc >= 70 && schedule.tail > 0 && schedule.last_joins(throughput.area);
+    let part = match schedule.tail {
+        0 => None,
+        tail => Some(c.empty_f32([schedule.splits, tail, side * side])?),
+    };
+    let launch = bind(kernel.launch("matmul_tile"), c, p, e)?;
+    let launch = match &part {
+        Some(part) => launch.write(part),
+        None => launch.write_base(&Unused(c)),
+    };
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = geometry(launch, p)
+        .scalar(int(schedule.k_part))
+        .scalar(int(schedule.full))
+        .scalar(int(schedule.tail.max(1)));
+    let launch = launch.scalar(e.alpha).scalar(e.flags());
+    let launch = if last {
+        launch.define("LAST", 1).write_base(&zeroed(device, "matmul_tile", TICKETS)?)
+    } else {
+        launch
+    };
+    let whole = p.m.is_multiple_of(side) && p.n.is_multiple_of(side) && p.k.is_multiple_of(step);
+    let async_small =
+        small && capabilities.nvidia_cc >= 80 && c.dtype() == DType::F32 && copies(p) && slices == 4;
+    let shape = |launch: Launch<'static>| {
+        let launch = launch.define("A_ALONG_K", a_along_k).define("B_ALONG_K", b_along_k);
+        let launch = launch.define("VA", va).define("VB", vb).define("WG", items * slices).define("BK", bk);
+        let launch = launch.define("SLICES", slices);
+        let launch = launch.define("BM", side).define("BN", side).define("TM", 8).define("TN", 8);
+        if kernel.name == ASYNC_KERNEL.name || async_small {
+            launch.define("ASYNC", 1).define("WHOLE_TILES", whole)
+        } else {
+            launch
+        }
+    };
+    shape(launch).groups(schedule.groups()).run()?;
+    let Some(part) = part.filter(|_| !last) else { return Ok(None) };
+    add_tail(shape(kernel.launch("matmul_tile_sum")), &part, c, p, e, schedule, side).map(|()| None)
+}

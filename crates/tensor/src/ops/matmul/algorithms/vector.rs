@@ -1,0 +1,67 @@
+//! Products on processors, and on what cannot run a tile of any size: blocks of A and B copied into panels that the caches hold.
+
+use super::super::launch::{COLUMN_SUMS, Unused, bind, geometry};
+use super::super::plan::Blocks;
+use super::{Algorithm, Aux, Plan, Request};
+use crate::ops::prelude::*;
+
+pub(in crate::ops::matmul) static VECTOR: Kernel =
+    Kernel::new("matmul_vector", include_str!("matmul_vector.cl"))
+        .include(&[include_str!("matmul_panels.cl")])
+        .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])])
+        .requires(|device| device.is_cpu() || device.local_mem < 18 << 10 || device.max_group < ITEMS);
+
+/// Work-items of a tile's group, which others need.
+const ITEMS: usize = 256;
+
+pub(super) static ALGORITHM: Algorithm = Algorithm {
+    kernel: &VECTOR,
+    supports,
+    estimate,
+    fuses: |aux| matches!(aux, Aux::None),
+    run,
+    self_test: None,
+};
+
+fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+    if r.widens() { Err("results in f32 of 16-bit operands") } else { Ok(()) }
+}
+
+/// Cycles of a processor in a microsecond.
+const CYCLES: f64 = 2500.0;
+
+fn estimate(r: &Request<'_>) -> (f64, Plan) {
+    let copies_a = r.dtype() != DType::F32 || r.p.a.col_stride != 1;
+    let (cycles, plan) = Blocks::of(r.device()).plan(r.p, copies_a, r.units());
+    (cycles / CYCLES, Plan::Blocks(plan))
+}
+
+fn run(r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
+    let Plan::Blocks(plan) = plan else { return Err(super::foreign(&VECTOR)) };
+    let Request { c, p, e, .. } = *r;
+    let column_sums = r.column_sums && p.batch() == 1;
+    let blocks = Blocks::of(r.device());
+    let narrow = c.dtype() != DType::F32;
+    let sums = if column_sums { Some(c.empty_f32([p.n])?) } else { None };
+    let launch = bind(VECTOR.launch("matmul_vector"), c, p, e)?;
+    let launch = match &sums {
+        Some(sums) => launch.write(sums),
+        None => launch.write_base(&Unused(c)),
+    };
+    let launch = match narrow {
+        true if p.k > plan.kc => launch.write(&c.empty_f32([p.batch(), p.m, p.n])?),
+        true => launch.write_base(&Unused(c)),
+        false => launch,
+    };
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = [plan.mg, plan.ng, plan.mc, plan.nc, plan.kc]
+        .into_iter()
+        .fold(geometry(launch, p), |launch, v| launch.scalar(int(v)));
+    let flags = e.flags() | if column_sums { COLUMN_SUMS } else { 0 };
+    let launch = launch.scalar(e.alpha).scalar(flags).define("MR", blocks.mr).define("NV", blocks.nv);
+    let launch = launch.define("KC", blocks.kc).define("MC", blocks.mc).define("NC", blocks.nc);
+    // Without rows there are still column sums to make.
+    let rows = if column_sums { p.m.max(1) } else { p.m };
+    launch.groups3([rows.div_ceil(plan.mg), p.n.div_ceil(plan.ng), p.batch()]).run()?;
+    Ok(sums)
+}
