@@ -8,6 +8,7 @@ mod doctor;
 mod eval;
 mod generate;
 mod kernels;
+mod learn;
 mod man;
 mod plan;
 mod sim;
@@ -60,6 +61,7 @@ enum Command {
     Tune(tune::Args),
     Cache(cache::Args),
     Sim(sim::Args),
+    Learn(learn::Args),
     Completions(man::CompletionArgs),
     Man(man::Args),
     #[command(hide = true)]
@@ -79,6 +81,7 @@ impl Command {
             Self::Tune(args) => tune::run(args, context),
             Self::Cache(args) => cache::run(args, context),
             Self::Sim(args) => sim::run(args),
+            Self::Learn(args) => learn::run(args, context),
             Self::Completions(args) => man::completions(args, command(&[])),
             Self::Man(args) => man::run(args, command(&[])),
             Self::Kernels(args) => kernels::run(args, context),

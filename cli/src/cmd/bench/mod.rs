@@ -5,7 +5,7 @@ mod errors;
 mod gemm;
 mod generate;
 mod line;
-mod measure;
+pub mod measure;
 mod ops;
 mod peer;
 mod profile;
@@ -90,7 +90,7 @@ pub struct Bench {
 ///
 /// # Errors
 /// `Memory` with what is requested and available.
-fn fits(device: &Device, what: &str, shapes: &[&[usize]], dtype: DType) -> Result<()> {
+pub fn fits(device: &Device, what: &str, shapes: &[&[usize]], dtype: DType) -> Result<()> {
     let bytes =
         |shape: &&[usize]| shape.iter().fold(dtype.size() as u64, |all, &n| all.saturating_mul(n as u64));
     let needed = shapes.iter().map(bytes).fold(0u64, u64::saturating_add);

@@ -1,7 +1,7 @@
 //! `netcl sim`: one kernel of a file on the simulated GPU, with its results, what the checks found, and what a GPU would take.
 
 mod arg;
-mod report;
+pub mod report;
 
 use crate::out;
 use aethercl::machine::{Binding, Completion, Gpu, GpuError, KernelLaunch, Narrator, Options, TraceLevel};
@@ -317,7 +317,8 @@ impl<'a> Session<'a> {
     }
 }
 
-fn profile(name: &str) -> Result<Profile> {
+/// The profile of this name, or of a TOML file.
+pub fn profile(name: &str) -> Result<Profile> {
     if !name.ends_with(".toml") {
         return Profile::named(name).map_err(|e| Error::format(format!("--profile: {e}")));
     }
