@@ -39,3 +39,15 @@ fn a_question_that_is_none_is_an_error() {
     let (_, err, well) = answers("many f32\n");
     assert!(!well && err.contains("is no op and storage type"), "{err}");
 }
+
+#[test]
+fn some_ops_alone() {
+    let run = |op: &str| netcl().args(["doctor", "--device", "sim", "--json", "--op", op]).output().unwrap();
+    let (out, err) = texts(&run("LogSoftmax"));
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let device = &report["devices"][0];
+    assert!(report["healthy"] == true && device["ops"] == 1, "{report}{err}");
+    assert!(device["cases"].as_u64().unwrap() > 0 && device["kernels"].as_u64().unwrap() > 0, "{report}");
+    let (_, err) = texts(&run("sofmax"));
+    assert!(err.contains("no op's name contains") && err.contains("did you mean softmax?"), "{err}");
+}

@@ -57,20 +57,21 @@ __kernel __attribute__((reqd_work_group_size(SIDE *SIDE, 1, 1))) void attention(
   for (uint key0 = 0; key0 < min(query0 + ROWS, t); key0 += ROWS) {
     load_rows(tk, k + head, key0, t, 1.0f);
     barrier(CLK_LOCAL_MEM_FENCE);
-    float4 dots[OWN][OWN];
-    UNROLL for (uint e = 0; e < OWN * OWN; e++) dots[e / OWN][e % OWN] = (float4)(0.0f);
+    float score[OWN][OWN];
+    UNROLL for (uint e = 0; e < OWN * OWN; e++) score[e / OWN][e % OWN] = 0.0f;
     for (uint d = 0; d < D4; d++) {
       float4 vq[OWN], vk[OWN];
       UNROLL for (uint i = 0; i < OWN; i++) vq[i] = tq[(y + i * SIDE) * LINE + d];
       UNROLL for (uint j = 0; j < OWN; j++) vk[j] = tk[(x + j * SIDE) * LINE + d];
-      UNROLL for (uint e = 0; e < OWN * OWN; e++) dots[e / OWN][e % OWN] = fma(vq[e / OWN], vk[e % OWN], dots[e / OWN][e % OWN]);
+      UNROLL for (uint e = 0; e < OWN * OWN; e++) {
+        const float4 a = vq[e / OWN], b = vk[e % OWN];
+        score[e / OWN][e % OWN] = fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, score[e / OWN][e % OWN]))));
+      }
     }
-    float score[OWN][OWN];
     UNROLL for (uint i = 0; i < OWN; i++) {
       float high = -FLT_MAX;
       UNROLL for (uint j = 0; j < OWN; j++) {
-        const float4 s = dots[i][j];
-        score[i][j] = key0 + x + j * SIDE <= query0 + y + i * SIDE ? (s.x + s.y) + (s.z + s.w) : -FLT_MAX;
+        if (key0 + x + j * SIDE > query0 + y + i * SIDE) score[i][j] = -FLT_MAX;
         high = fmax(high, score[i][j]);
       }
       red[(y + i * SIDE) * (SIDE + 1) + x] = high;

@@ -7,10 +7,10 @@ mod workers;
 
 use crate::context::Context;
 use crate::out;
-use netcl::device::{Capabilities, list};
+use netcl::device::{Capabilities, did_you_mean, list};
 use netcl::kernel::tune::{Quarantine, Suspect};
 use netcl::prelude::*;
-use netcl::tensor::ops::OPS;
+use netcl::tensor::ops::{OPS, OpEntry};
 use netcl::tensor::suite::{Reach, examine, examine_by, quick, threads};
 use serde::Serialize;
 use shown::Shown;
@@ -36,6 +36,9 @@ pub struct Args {
     /// Try every combination of the tuned parameters in every storage type, instead of every value of each in f32
     #[arg(long, conflicts_with = "quick")]
     all_candidates: bool,
+    /// Test only ops whose name contains this; what is known of other kernels stays
+    #[arg(long, value_name = "NAME", conflicts_with = "quick")]
+    op: Option<String>,
     /// Threads that build and test side by side, each on a context of its own; as many as cores without it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
@@ -74,8 +77,9 @@ struct DeviceReport {
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let (true, Some(name)) = (args.worker, &args.device) {
-        return workers::serve(&context.open_device(name)?, reach(args));
+        return workers::serve(&context.open_device(name)?, ops(args)?, reach(args));
     }
+    ops(args)?;
     let system = System::look(&context.settings);
     let found = list(&context.settings);
     let all = found.as_deref().unwrap_or_default();
@@ -193,6 +197,21 @@ fn show_device(report: &DeviceReport, quick: bool) -> Result<()> {
     Ok(())
 }
 
+/// The ops to be tested.
+///
+/// # Errors
+/// `Format` where none has such a name.
+fn ops(args: &Args) -> Result<&'static [OpEntry]> {
+    let Some(part) = &args.op else { return Ok(OPS) };
+    let named: Vec<OpEntry> = OPS.iter().filter(|op| op.name.contains(part)).copied().collect();
+    if named.is_empty() {
+        let near = did_you_mean(part, OPS.iter().flat_map(|op| op.name.split("::")));
+        return Err(Error::format(format!("no op's name contains {part:?}{near}")));
+    }
+    // One list in a run of the program.
+    Ok(named.leak())
+}
+
 fn reach(args: &Args) -> Reach {
     if args.all_candidates { Reach::Combinations } else { Reach::Values }
 }
@@ -210,16 +229,17 @@ fn self_test(
         out::note(&format!("{} in quarantine are tested again", known.len()));
     }
     let shown = Shown::new(&report.device, args.json, context.live());
-    let reach = reach(args);
+    let (reach, ops) = (reach(args), ops(args)?);
     let capabilities = device.capabilities();
     let findings = match workers::wanted(args, capabilities, threads) {
         true => {
-            let testers = workers::all(&capabilities.id, reach, threads)?;
-            examine_by(testers, OPS, &|event| shown.tell(event))
+            let testers = workers::all(args, &capabilities.id, ops, threads)?;
+            examine_by(testers, ops, &|event| shown.tell(event))
         }
-        false => examine(open, OPS, reach, threads, &|event| shown.tell(event))?,
+        false => examine(open, ops, reach, threads, &|event| shown.tell(event))?,
     };
     shown.end();
+    let findings = if args.op.is_some() { findings.with_known(known) } else { findings };
     findings.keep(device)?;
     report.ops = findings.ops;
     report.cases = findings.cases;

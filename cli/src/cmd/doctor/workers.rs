@@ -7,7 +7,7 @@ use super::Args;
 use netcl::device::Capabilities;
 use netcl::kernel::tune::Suspect;
 use netcl::prelude::*;
-use netcl::tensor::ops::OPS;
+use netcl::tensor::ops::OpEntry;
 use netcl::tensor::suite::{Here, Reach, Tester, Verdict};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -23,8 +23,8 @@ struct Answer {
 }
 
 /// Answers questions from stdin until it ends.
-pub fn serve(device: &Device, reach: Reach) -> Result<()> {
-    let mut tester = Here::new(device, OPS, reach)?;
+pub fn serve(device: &Device, ops: &'static [OpEntry], reach: Reach) -> Result<()> {
+    let mut tester = Here::new(device, ops, reach)?;
     let broken = |e: &std::io::Error| Error::io("writing to", Path::new("stdout"), e);
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|e| Error::io("reading", Path::new("stdin"), &e))?;
@@ -65,13 +65,14 @@ impl Drop for Process {
 struct Worker {
     /// Program and arguments.
     command: Vec<OsString>,
+    ops: &'static [OpEntry],
     process: Option<Process>,
     avoided: Vec<Suspect>,
 }
 
 impl Worker {
-    fn new(command: Vec<OsString>) -> Self {
-        Self { command, process: None, avoided: Vec::new() }
+    fn new(command: Vec<OsString>, ops: &'static [OpEntry]) -> Self {
+        Self { command, ops, process: None, avoided: Vec::new() }
     }
 
     fn start(&self) -> std::io::Result<Process> {
@@ -116,7 +117,7 @@ impl Tester for Worker {
             }
             Err(e) => {
                 self.process = None;
-                let op = OPS.get(op).map_or("", |op| op.name).to_owned();
+                let op = self.ops.get(op).map_or("", |op| op.name).to_owned();
                 Verdict { op, failure: Some(format!("in {dtype}: {e}")), ..Verdict::default() }
             }
         }
@@ -135,23 +136,32 @@ pub fn wanted(args: &Args, device: &Capabilities, threads: usize) -> bool {
 ///
 /// # Errors
 /// `Io` when this program cannot be found again.
-pub fn all(device: &str, reach: Reach, threads: usize) -> Result<Vec<Box<dyn Tester>>> {
+pub fn all(
+    args: &Args,
+    device: &str,
+    ops: &'static [OpEntry],
+    threads: usize,
+) -> Result<Vec<Box<dyn Tester>>> {
     let program = std::env::current_exe().map_err(|e| Error::io("finding", Path::new("this program"), &e))?;
     let mut command: Vec<OsString> = vec![program.into(), "doctor".into(), "--worker".into()];
     command.extend(["--device".into(), device.into()]);
-    if reach == Reach::Combinations {
+    if args.all_candidates {
         command.push("--all-candidates".into());
     }
-    Ok((0..threads).map(|_| -> Box<dyn Tester> { Box::new(Worker::new(command.clone())) }).collect())
+    if let Some(part) = &args.op {
+        command.extend(["--op".into(), part.into()]);
+    }
+    Ok((0..threads).map(|_| -> Box<dyn Tester> { Box::new(Worker::new(command.clone(), ops)) }).collect())
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use netcl::tensor::ops::OPS;
     use std::cell::Cell;
 
     fn shell(script: &str) -> Worker {
-        Worker::new(["/bin/sh", "-c", script].map(Into::into).to_vec())
+        Worker::new(["/bin/sh", "-c", script].map(Into::into).to_vec(), OPS)
     }
 
     #[test]
@@ -176,7 +186,7 @@ mod tests {
             assert!(failure.contains("in bf16: the process that tested it ended: signal: 11"), "{failure}");
             assert_eq!(found.op, OPS[0].name);
         }
-        let found = Worker::new(vec!["/no/such/program".into()]).run(0, DType::F32, &|| ());
+        let found = Worker::new(vec!["/no/such/program".into()], OPS).run(0, DType::F32, &|| ());
         assert!(found.failure.is_some());
     }
 }

@@ -205,6 +205,7 @@ pub fn streaming_stores(y: &Tensor) -> bool {
 }
 
 /// One line of [`OPS`].
+#[derive(Clone, Copy)]
 pub struct OpEntry {
     /// Module and type of the op.
     pub name: &'static str,

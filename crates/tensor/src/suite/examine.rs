@@ -182,6 +182,13 @@ impl Findings {
         out.idle = variants.into_iter().filter(|name| !out.kernels.contains(name)).collect();
         out
     }
+    /// With what was known before of kernels that were not launched here, for a test of some ops only.
+    #[must_use]
+    pub fn with_known(mut self, known: Vec<Suspect>) -> Self {
+        let untested = known.into_iter().filter(|suspect| !self.kernels.contains(&suspect.kernel));
+        self.avoided.extend(untested);
+        self
+    }
     /// Keeps what failed out of use on this device, also in later programs.
     ///
     /// # Errors
