@@ -120,3 +120,22 @@ fn a_sample_of_the_groups_gives_times_without_results() {
     assert!(output.status.success() && out.contains("register tiles"), "{out}{err}");
     assert!(err.contains("4 groups of each launch ran") && !out.contains("all rows"), "{out}{err}");
 }
+
+/// What stands in the page for learners of the simulated device is what it prints.
+#[test]
+fn the_page_has_the_models_shares() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/kernels.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for (ladder, ..) in LADDERS {
+        let (code, out, err) = learn(&[ladder, "--device", "sim", "--json"]);
+        assert_eq!(code, 0, "{err}");
+        for step in objects(&out) {
+            let row = format!("| {} {} | ", step["step"], step["title"].as_str().unwrap());
+            let row =
+                page.lines().find_map(|line| line.strip_prefix(&row)).unwrap_or_else(|| panic!("no {row}"));
+            let modelled =
+                step["share"].as_f64().map_or(String::new(), |share| format!("{:.1} %", 100.0 * share));
+            assert_eq!(row.split(" | ").nth(2).unwrap().trim(), modelled, "{ladder} {row}");
+        }
+    }
+}
