@@ -4,6 +4,7 @@
 use netcl::prelude::ErrorKind;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -90,32 +91,123 @@ fn every_variable_is_documented_and_nothing_else() {
     for folder in ["src", "crates", "cli", "tests", "tools", "examples"] {
         sources(&root().join(folder), &mut code);
     }
-    let (used, told) = (variables(&code), variables(&read("docs/env-vars.md")));
-    let missing: Vec<_> = used.difference(&told).collect();
-    let stale: Vec<_> = told.difference(&used).collect();
+    let (used, documented) = (variables(&code), variables(&read("docs/env-vars.md")));
+    let missing: Vec<_> = used.difference(&documented).collect();
+    let stale: Vec<_> = documented.difference(&used).collect();
     assert!(missing.is_empty(), "docs/env-vars.md lacks {missing:?}");
     assert!(stale.is_empty(), "docs/env-vars.md tells of {stale:?}, which nothing reads");
+}
+
+/// Documents of the repository: the root's, and those below docs.
+fn documents() -> Vec<PathBuf> {
+    let (mut open, mut out) = (vec![PathBuf::new(), PathBuf::from("docs")], Vec::new());
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(root().join(&folder)).unwrap().flatten() {
+            let path = folder.join(entry.file_name());
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && folder.starts_with("docs") => open.push(path),
+                _ if path.extension().is_some_and(|e| e == "md") => out.push(path),
+                _ => {}
+            }
+        }
+    }
+    out.sort();
+    out
+}
+
+/// What a heading is linked by: lower case, spaces as hyphens, other signs left out.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|l| l.starts_with('#'));
+    headings.map(|l| anchor(l.trim_start_matches('#'))).collect()
 }
 
 #[test]
 fn links_between_documents_lead_somewhere() {
     let mut wrong = Vec::new();
-    for document in [
-        "README.md",
-        "ARCHITECTURE.md",
-        "docs/guide.md",
-        "docs/env-vars.md",
-        "docs/errors.md",
-        "docs/kernels.md",
-    ] {
-        let text = read(document);
+    for document in documents() {
+        let text = read(&document.display().to_string());
+        let folder = document.parent().unwrap();
         for (at, _) in text.match_indices("](") {
-            let target: String = text[at + 2..].chars().take_while(|c| *c != ')' && *c != '#').collect();
-            let folder = root().join(document).parent().unwrap().to_owned();
-            if !target.is_empty() && !target.contains("://") && !folder.join(&target).exists() {
-                wrong.push(format!("{document}: {target}"));
+            let link: String = text[at + 2..].chars().take_while(|c| *c != ')' && *c != '\n').collect();
+            let (target, part) = link.split_once('#').unwrap_or((&link, ""));
+            let file =
+                if target.is_empty() { root().join(&document) } else { root().join(folder).join(target) };
+            // Brackets before parentheses also stand in code.
+            if link.contains("://") || link.contains(' ') || link.is_empty() {
+                continue;
+            }
+            if !file.exists() {
+                wrong.push(format!("{}: {link}", document.display()));
+            } else if !part.is_empty() && !anchors(&std::fs::read_to_string(&file).unwrap()).contains(part) {
+                wrong.push(format!("{}: {link}: there is no such heading", document.display()));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_glossary_has_each_term_once_with_its_source() {
+    let text = read("docs/glossary.md");
+    let (mut seen, mut wrong) = (BTreeSet::new(), Vec::new());
+    for entry in text.lines().filter(|l| l.starts_with("- ")) {
+        let Some((terms, meaning)) = entry.trim_start_matches("- **").split_once("**: ") else {
+            wrong.push(format!("- **term**: meaning. Source: …, found {entry:?}"));
+            continue;
+        };
+        if !meaning.split_once(" Source: ").is_some_and(|(what, source)| what.len() > 10 && source.len() > 5)
+        {
+            wrong.push(format!("{terms}: what it means, and its source"));
+        }
+        wrong.extend(terms.split(", ").filter(|t| !seen.insert(*t)).map(|t| format!("{t}: a second time")));
+    }
+    assert!(seen.len() > 50 && wrong.is_empty(), "docs/glossary.md: {}", wrong.join("\n"));
+}
+
+/// Words this project used for what has an established name (docs/glossary.md): where they may not stand, how a name begins
+/// that has them, and what to write.
+const RETIRED: [(&str, &str, &str); 14] = [
+    ("", "rehears", "dry run"),
+    ("", "read_beside", "read_indirect"),
+    ("", "made_again", "recomputed"),
+    ("", "past_caches", "streaming store"),
+    ("", "earnest", "real run"),
+    ("", "evened", "aligned"),
+    ("", "matmul_split", "matmul_bf16x3, split-K"),
+    ("", "attention_split_sm90", "attention_bf16x3_sm90"),
+    ("", "cross_entropy_held", "cross_entropy_registers"),
+    ("", "EVEN_VECTORS", "ALIGNED_VECTORS"),
+    ("", "AFFORDABLE", "MAX_REFERENCE_ELEMENTS"),
+    ("crates/tensor/src/ops/matmul", "turned", "transposed"),
+    ("crates", "struct Pace", "tile throughput"),
+    ("crates", "struct Shares", "split-K schedule"),
+];
+
+/// Whether `word` stands in `line` where a name begins: behind nothing, a sign, or an underscore.
+fn begins_a_name(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| !line[..at].ends_with(|c: char| c.is_alphanumeric()))
+}
+
+#[test]
+fn retired_words_are_not_used() {
+    assert!(begins_a_name("fn rehearse()", "rehears") && begins_a_name("made_again", "made_again"));
+    assert!(!begins_a_name("was returned", "turned") && begins_a_name("a_turned_b", "turned"));
+    let listed = Command::new("git").args(["ls-files", "*.rs", "*.cl", "*.md"]).current_dir(root()).output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    let mut wrong = Vec::new();
+    for path in listed.lines().filter(|p| !p.starts_with("docs/log/") && *p != "tests/docs.rs") {
+        let Ok(text) = std::fs::read_to_string(root().join(path)) else { continue };
+        for (number, line) in text.lines().enumerate() {
+            let found = RETIRED.iter().filter(|(place, ..)| path.starts_with(place));
+            for (_, word, instead) in found.filter(|(_, word, _)| begins_a_name(line, word)) {
+                wrong.push(format!("{path}:{}: {word}: write {instead}", number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

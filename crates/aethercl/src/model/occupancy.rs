@@ -100,7 +100,7 @@ mod tests {
         assert_eq!((o.groups, o.waves(), o.limit), (8, 64, Limit::Waves));
         let o = launch(100_000, 256, 128, 0);
         assert_eq!((o.groups, o.limit), (2, Limit::Registers));
-        // Above 128 only one group of 256 is left, as measured (docs/log.md).
+        // Above 128 only one group of 256 is left, as measured (docs/log/simulator.md).
         assert_eq!(launch(100_000, 256, 136, 0).groups, 1);
         let o = launch(100_000, 64, 16, 48 << 10);
         assert_eq!((o.groups, o.limit), (4, Limit::Local));

@@ -37,7 +37,7 @@ fn measured(change: impl FnOnce(&mut TrainConfig)) -> (MemoryPlan, u64) {
 }
 
 /// The estimate is within 15 % of what is taken, and what is called certain is never more, in every storage type. Numbers of 36 runs in
-/// docs/log.md.
+/// docs/log/graphs.md.
 #[test]
 fn runs_take_what_the_plan_says_in_f32_and_in_16_bits() {
     let mut cases = Vec::new();

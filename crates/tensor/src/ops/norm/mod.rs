@@ -3,7 +3,7 @@
 use super::prelude::*;
 use netcl_kernel::{Launch, Variants};
 
-/// Keeps rows in registers, for GPUs: limited to 168 of NVIDIA's, so that 384 items fit a compute unit. Values are those of docs/log.md,
+/// Keeps rows in registers, for GPUs: limited to 168 of NVIDIA's, so that 384 items fit a compute unit. Values are those of docs/log/norms-and-elementwise.md,
 /// "Norms ask ahead": layer norm's two sums a column leave no registers for larger groups.
 pub static ROWS: Kernel = rows("norm_rows").tune(&[
     ("VECTORS", &[3, 1, 2, 4]),
@@ -21,7 +21,7 @@ pub static RMS_ROWS: Kernel = rows("rms_norm_rows").tune(&[
 const fn rows(name: &'static str) -> Kernel {
     Kernel::new(name, include_str!("norm_rows.cl"))
         .include(&[include_str!("../include/vector16.cl")])
-        // PoCL 3.1 adds up other rows' columns now and then: docs/log.md, "Norms on PoCL". Processors have a kernel of their own.
+        // PoCL 3.1 adds up other rows' columns now and then: docs/log/drivers.md. Processors have a kernel of their own.
         .requires(|device| device.max_group >= ADDERS && !device.is_cpu())
         .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=168" } else { "" })
 }

@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(plan(264, 768, 132).1.tail, 0);
     }
 
-    /// What an H200 took less time for, by products of every size (docs/log.md).
+    /// What an H200 took less time for, by products of every size (docs/log/products.md).
     #[test]
     fn the_estimates_choose_what_was_measured_to_be_faster() {
         let inner = open_driver("auto", &Settings::default()).unwrap();

@@ -23,7 +23,7 @@
  * begin, waits for it by an mbarrier and sends it off by TMA, which keeps to C's edges. No warp waits for another.
  *
  * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; held below by the power limit. Reached on an
- * H200: 590 to 714 sustained for products of 768 and more, 0.95 to 1.22 of cuBLAS in the same run (docs/log.md).
+ * H200: 590 to 714 sustained for products of 768 and more, 0.95 to 1.22 of cuBLAS in the same run (docs/log/products.md).
  *
  * maps      tensor maps of A and B at byte `at`: blocks of 64 by BM and 64 by BN where k is contiguous, of 64 rows or columns by
  *           64 steps where it is not. With STAGED, of C and then of aux, where it is used: blocks of 64 columns by BOX_ROWS.
