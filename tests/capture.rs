@@ -97,7 +97,7 @@ fn gradients_are_those_before_a_capture_whichever_call_of_the_driver_fails() {
 }
 
 #[test]
-fn a_step_that_cannot_be_captured_is_made_again_with_the_gradients_it_would_have_had() {
+fn a_step_that_cannot_be_captured_is_repeated_with_the_gradients_it_would_have_had() {
     let device = test_device().unwrap();
     let weight = Weight::new(&device);
     let mut stepper = Stepper::new(&device, GraphMode::Auto);

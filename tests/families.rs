@@ -71,7 +71,7 @@ fn replays(name: &str) {
 }
 
 /// Root mean square of the difference, as a share of that of what is expected.
-fn apart(got: &[f32], expected: &[f32]) -> f64 {
+fn difference(got: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(got.len(), expected.len());
     let square = |x: f64| x * x;
     let off: f64 = got.iter().zip(expected).map(|(g, e)| square(f64::from(g - e))).sum();
@@ -101,7 +101,7 @@ fn rounds(name: &str) {
         ours.extend(grad.floats().unwrap());
         theirs.extend(get(&format!("grad.{}", grad.name)).floats().unwrap());
     }
-    let grads = apart(&ours, &theirs);
+    let grads = difference(&ours, &theirs);
     let text = std::fs::read_to_string(goldens().join("../decoder_bf16.json")).unwrap();
     let all: serde_json::Value = serde_json::from_str(&text).unwrap();
     let theirs = |what: &str| all[name][what].as_f64().unwrap();
@@ -117,16 +117,16 @@ fn rounds(name: &str) {
     }
 }
 
-/// [`apart`] of logits. Of a mixture of experts one token in eight may be anything.
+/// [`difference`] of logits. Of a mixture of experts one token in eight may be anything.
 fn rows_apart(got: &[f32], expected: &[f32], config: &DecoderConfig) -> f64 {
     let (got, expected) = (got.chunks(config.vocab), expected.chunks(config.vocab));
     let mut rows: Vec<(&[f32], &[f32])> = got.zip(expected).collect();
     if config.mlp.moe.is_some() {
-        rows.sort_by(|a, b| apart(a.0, a.1).total_cmp(&apart(b.0, b.1)));
+        rows.sort_by(|a, b| difference(a.0, a.1).total_cmp(&difference(b.0, b.1)));
         rows.truncate(rows.len() - rows.len() / 8);
     }
     let [got, expected] = [rows.iter().map(|r| r.0).collect::<Vec<_>>(), rows.iter().map(|r| r.1).collect()];
-    apart(&got.concat(), &expected.concat())
+    difference(&got.concat(), &expected.concat())
 }
 
 macro_rules! families {
@@ -185,8 +185,8 @@ fn transformers_computes_the_same_from_what_a_run_leaves() {
         let decoder = Decoder::open(&device, run, None).unwrap();
         let input = Tensor::from_u32(&device, [1, ids.len()], &ids).unwrap();
         let ours = decoder.forward(&input, Mode::eval()).unwrap().to_vec().unwrap();
-        let off = apart(&ours, &theirs);
-        println!("{name}: logits apart {off:.1e}");
-        assert!(off <= 1e-5, "{name}: logits apart {off:.1e}");
+        let off = difference(&ours, &theirs);
+        println!("{name}: logits differ by {off:.1e}");
+        assert!(off <= 1e-5, "{name}: logits differ by {off:.1e}");
     }
 }

@@ -54,7 +54,7 @@ fn load(device: &Device, model: &str, dtype: DType) -> Decoder {
 }
 
 /// Largest difference, as a share of the largest expected value.
-fn apart(got: &[f32], expected: &[f32]) -> f32 {
+fn difference(got: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(got.len(), expected.len());
     let largest = expected.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
     let worst = got.iter().zip(expected).map(|(g, e)| (g - e).abs()).fold(0.0, |m: f32, d| {
@@ -71,18 +71,18 @@ fn logits_loss_and_every_gradient() {
     let gpt = load(&device, "model", DType::F32);
     let logits = gpt.forward(&tokens, Mode::eval()).unwrap();
     assert_eq!(logits.dims(), expected.get("logits").shape);
-    let off = apart(&logits.to_vec().unwrap(), &expected.floats("logits"));
-    assert!(off <= 1e-5, "logits: apart {off:.1e}");
+    let off = difference(&logits.to_vec().unwrap(), &expected.floats("logits"));
+    assert!(off <= 1e-5, "logits: off by {off:.1e}");
     let loss = gpt.loss(&tokens, &targets, Mode::eval()).unwrap();
-    let off = apart(&[loss.item().unwrap()], &expected.floats("loss"));
-    assert!(off <= 1e-6, "loss: apart {off:.1e}");
+    let off = difference(&[loss.item().unwrap()], &expected.floats("loss"));
+    assert!(off <= 1e-6, "loss: off by {off:.1e}");
     loss.backward().unwrap();
     let mut worst = (0.0, String::new());
     for parameter in gpt.params().list() {
         let name = parameter.name().unwrap();
         let grad = parameter.grad().unwrap_or_else(|| panic!("{name} got no gradient"));
-        let off = apart(&grad.to_vec().unwrap(), &expected.floats(&format!("grad.{name}")));
-        assert!(off <= 1e-4, "gradient of {name}: apart {off:.1e}");
+        let off = difference(&grad.to_vec().unwrap(), &expected.floats(&format!("grad.{name}")));
+        assert!(off <= 1e-4, "gradient of {name}: off by {off:.1e}");
         if off > worst.0 {
             worst = (off, name.into());
         }
@@ -132,8 +132,8 @@ fn ten_losses_in_a_row() {
             let pairs = got.drain(third..2 * third).zip(wanted.drain(third..2 * third));
             pairs.for_each(|(g, e)| assert!((g - e).abs() <= (LR * STEPS as f64) as f32, "{name}: {g}, {e}"));
         }
-        let off = apart(&got, &wanted);
-        assert!(off <= 1e-4, "{name} after ten updates: apart {off:.1e}");
+        let off = difference(&got, &wanted);
+        assert!(off <= 1e-4, "{name} after ten updates: off by {off:.1e}");
     }
 }
 
@@ -194,6 +194,6 @@ fn transformers_opens_what_is_saved_here() {
         rows.iter().flat_map(|r| r.as_array().unwrap()).map(|v| v.as_f64().unwrap() as f32).collect();
     let input = Tensor::from_u32(&device, [1, ids.len()], &ids).unwrap();
     let ours = gpt.forward(&input, Mode::eval()).unwrap().to_vec().unwrap();
-    let off = apart(&ours, &theirs);
-    assert!(off <= 1e-5, "logits: apart {off:.1e}");
+    let off = difference(&ours, &theirs);
+    assert!(off <= 1e-5, "logits: off by {off:.1e}");
 }

@@ -98,7 +98,7 @@ fn optimizer(record: &Record, model: &Decoder) -> Optimizer {
 }
 
 /// Largest difference of a tensor of the file and ours of its name, as a share of the largest recorded element.
-fn apart(ours: &[TensorData], recorded: &[TensorData], what: &str) -> f64 {
+fn difference(ours: &[TensorData], recorded: &[TensorData], what: &str) -> f64 {
     assert_eq!(ours.len(), recorded.len(), "{what}");
     let mut worst = 0.0f64;
     for tensor in recorded {
@@ -140,7 +140,8 @@ fn follows(record: &Record, model: &Decoder) {
         let loss = model.loss(&x, &y, Mode::eval()).unwrap();
         optimizer.backward(&loss).unwrap();
         if step == 0 {
-            first = apart(&gradients(model), &record.tensors("grads_step0.safetensors"), "first gradients");
+            first =
+                difference(&gradients(model), &record.tensors("grads_step0.safetensors"), "first gradients");
         }
         optimizer.step(rate).unwrap();
         let norm = optimizer.report().unwrap().read().unwrap().norm;
@@ -151,7 +152,8 @@ fn follows(record: &Record, model: &Decoder) {
         assert!(of_norm <= BOUND, "gradient norm of step {step} is off by {of_norm:.1e}");
         (worst_loss, worst_norm) = (worst_loss.max(of_loss), worst_norm.max(of_norm));
     }
-    let last = apart(&model.tensors().unwrap(), &record.tensors("final_params.safetensors"), "final weights");
+    let last =
+        difference(&model.tensors().unwrap(), &record.tensors("final_params.safetensors"), "final weights");
     println!(
         "{}: first gradients {first:.1e}, losses {worst_loss:.1e}, gradient norms {worst_norm:.1e}, final weights {last:.1e}",
         record.run["name"]

@@ -54,7 +54,7 @@ pub struct Label {
 /// What a launch does that its arguments do not say.
 #[derive(Clone, Copy, Default)]
 pub struct Effects<'a> {
-    /// Memory that it reads by addresses it was told.
+    /// Memory that it reads by addresses in other arguments (indirect access).
     pub reads: &'a [Buffer],
     /// The only windows that change of the buffers that it writes; a buffer without any here changes as a whole.
     pub changes: &'a [Buffer],

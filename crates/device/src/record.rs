@@ -83,7 +83,7 @@ pub enum Command {
         kernel: KernelHandle,
         /// Its arguments.
         args: Vec<Recorded>,
-        /// Memory that it reads by addresses it was told.
+        /// Memory that it reads by addresses in other arguments (indirect access).
         indirect: Vec<Touched>,
         /// Sizes.
         range: Range,

@@ -221,7 +221,7 @@ impl<'a> Launch<'a> {
         self.parts.bytes += operand.bytes() as u64;
         self.bind(operand, Access::Write, false)
     }
-    /// An input that is no argument, because the kernel was told its address: tensor maps hold some. Without it nobody knows
+    /// An input that is no argument, because its address lies in one: tensor maps hold such addresses. Without it nobody knows
     /// that the launch reads there.
     #[must_use]
     pub fn read_indirect(mut self, operand: &impl Operand) -> Self {

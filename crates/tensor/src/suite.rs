@@ -16,7 +16,7 @@ mod quick;
 mod sample;
 mod selftest;
 mod survey;
-pub use accuracy::{AFFORDABLE, Accuracy, Errors, Gradients};
+pub use accuracy::{Accuracy, Errors, Gradients, MAX_REFERENCE_ELEMENTS};
 pub use bench::{BenchCase, BenchFn, bench};
 pub use case::{Case, CasesFn, Depth, cases};
 pub use examine::{Event, Findings, Here, Tester, examine, examine_by, threads};

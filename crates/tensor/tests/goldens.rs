@@ -142,10 +142,10 @@ fn close(name: &str, got: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(got.len(), expected.len(), "{name}: length");
     let scale = expected.iter().fold(SMALL, |m, v| m.max(v.abs()));
     for (i, (g, e)) in got.iter().zip(expected).enumerate() {
-        let apart = (f64::from(*g) - e).abs();
+        let difference = (f64::from(*g) - e).abs();
         assert!(
-            apart <= tolerance * scale,
-            "{name}[{i}]: {g}, PyTorch has {e}: apart {apart:.2e}, largest {scale:.2e}"
+            difference <= tolerance * scale,
+            "{name}[{i}]: {g}, PyTorch has {e}: difference {difference:.2e}, largest {scale:.2e}"
         );
     }
 }

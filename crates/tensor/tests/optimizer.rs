@@ -37,8 +37,11 @@ fn close(what: &str, got: &[f32], expected: impl IntoIterator<Item = f64>, toler
     let expected: Vec<f64> = expected.into_iter().collect();
     assert_eq!(got.len(), expected.len(), "{what}");
     for (i, (g, e)) in got.iter().zip(&expected).enumerate() {
-        let apart = (f64::from(*g) - e).abs();
-        assert!(apart <= tolerance * e.abs().max(1.0), "{what}[{i}]: {g}, expected {e}: apart {apart:.1e}");
+        let difference = (f64::from(*g) - e).abs();
+        assert!(
+            difference <= tolerance * e.abs().max(1.0),
+            "{what}[{i}]: {g}, expected {e}: difference {difference:.1e}"
+        );
     }
 }
 

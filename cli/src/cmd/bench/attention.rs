@@ -206,7 +206,7 @@ struct Case {
 /// Rows of the result, and of the gradients, that are compared.
 const SAMPLES: usize = 16;
 /// Multiply-adds on the host that take a second or two.
-const AFFORDABLE: usize = 1 << 32;
+const MAX_REFERENCE_SCORES: usize = 1 << 32;
 
 impl Case {
     /// Normal values.
@@ -256,7 +256,8 @@ impl Case {
                 Results { y: one(&y, b)?, dqkv: dqkv.as_ref().map(|dqkv| one(dqkv, b)).transpose()? };
             let here: Vec<_> = rows.iter().filter(|row| row[0] == b).map(|row| [row[1], row[2]]).collect();
             // Those of keys take the scores of all queries.
-            let keys = if b + 1 == shape.batch && self.scores() <= AFFORDABLE { SAMPLES } else { 0 };
+            let keys =
+                if b + 1 == shape.batch && self.scores() <= MAX_REFERENCE_SCORES { SAMPLES } else { 0 };
             results.verify(&self.sequence(b)?, &here, keys).map_err(|why| {
                 let how = self.name();
                 Error::internal(format!("bench {how}: {shape} in {kind} is wrong: sequence {b}, {why}"))

@@ -5,7 +5,7 @@ use crate::profile::Costs;
 use netcl::device::did_you_mean;
 use netcl::prelude::*;
 use netcl::tensor::ops::OPS;
-use netcl::tensor::suite::{AFFORDABLE, BenchCase};
+use netcl::tensor::suite::{BenchCase, MAX_REFERENCE_ELEMENTS};
 use serde_json::{Value, json};
 
 /// Flags of `bench ops`.
@@ -69,7 +69,7 @@ impl Args {
 fn check(name: &str, case: &mut BenchCase<'_>) -> Result<()> {
     let wrong =
         |what: &str, e: &Error| Error::internal(format!("bench ops: {name}{what} is wrong: {}", e.message()));
-    let verified = (case.accuracy)(AFFORDABLE).and_then(|a| a.verify());
+    let verified = (case.accuracy)(MAX_REFERENCE_ELEMENTS).and_then(|a| a.verify());
     verified.map_err(|e| wrong("", &e))?;
     (case.gradients)().map_err(|e| wrong("'s backward", &e))?;
     for (pass, run) in [("", &mut case.forward), ("'s backward", &mut case.backward)] {

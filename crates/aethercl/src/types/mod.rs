@@ -140,7 +140,7 @@ pub enum Type {
     Array(ArrayId),
     /// A structure or union; see [`Types::record`].
     Record(RecordId),
-    /// `atomic_int` and its kin: memory like the scalar's, reached by the atomic functions only.
+    /// `atomic_int` and the other atomic types: memory like the scalar's, reached by the atomic functions only.
     Atomic(Scalar),
     /// `event_t`: 64 bits, made by the asynchronous copies.
     Event,

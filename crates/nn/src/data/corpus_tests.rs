@@ -119,7 +119,7 @@ fn the_second_run_finds_the_tokens_and_changed_text_does_not() {
 }
 
 #[test]
-fn a_torn_or_damaged_cache_is_found_and_made_again() {
+fn a_torn_or_damaged_cache_is_found_and_rebuilt() {
     let place = tempfile::tempdir().unwrap();
     let cache = cache(place.path());
     let text = long();

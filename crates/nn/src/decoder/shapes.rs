@@ -45,7 +45,7 @@ struct Lister<'a> {
     list: Vec<ParamShape>,
 }
 
-/// `self_attn.q_proj` and its kin → `self_attn.qkv_proj`.
+/// `self_attn.q_proj`, `k_proj`, `v_proj` → `self_attn.qkv_proj`.
 pub fn packed_name(parts: &[&str], packed: &str) -> String {
     match parts {
         [one] => (*one).to_owned(),

@@ -58,8 +58,8 @@ fn agrees(json: &serde_json::Value, text: &str) -> usize {
     pieces.push(rest);
     let each: Vec<u32> = pieces.iter().flat_map(|piece| ids(piece)).collect();
     let whole = ids(text);
-    let apart = each.iter().zip(&whole).position(|(a, b)| a != b);
-    assert!(each == whole, "{cuts:?}: {} and {} ids, apart from {apart:?} on", each.len(), whole.len());
+    let differs = each.iter().zip(&whole).position(|(a, b)| a != b);
+    assert!(each == whole, "{cuts:?}: {} and {} ids, different from {differs:?} on", each.len(), whole.len());
     pieces.len()
 }
 

@@ -11,7 +11,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// What SentencePiece has for a space.
 pub(super) const META: char = '▁';
 
-/// Alternatives of the patterns that split words off, as GPT-2, GPT-4, Llama 3, Qwen and their kin have them. None goes on behind a line
+/// Alternatives of the patterns that split words off, as GPT-2, GPT-4, Llama 3, Qwen and similar tokenizers have them. None goes on behind a line
 /// break with anything but white space and `/`, none has a space behind anything but white space, and none looks back. So a pattern
 /// made of these, whatever their order, with [`BLANK`] among them ends a match behind each lone line break that no `/` follows and before
 /// each lone space, and goes on from there as from the beginning of a text.

@@ -154,7 +154,7 @@ mod tests {
         let device = test_device().unwrap();
         let all = inputs(&device, 24);
         let [x, gamma, beta] = &all;
-        let apart = |x: &Tensor| {
+        let separate = |x: &Tensor| {
             let h = layer_norm::layer_norm(x, gamma, beta, 1e-5).unwrap();
             x.add(&h.mul(&h).unwrap()).unwrap()
         };
@@ -163,7 +163,7 @@ mod tests {
             x.add(&h.mul(&h).unwrap()).unwrap()
         };
         // Twice in a row: what the second returns is what goes past the first.
-        let (a, b) = (apart(&apart(x)), joined(&joined(x)));
+        let (a, b) = (separate(&separate(x)), joined(&joined(x)));
         assert_eq!(a.to_vec().unwrap(), b.to_vec().unwrap());
         let expected = gradients(&all, &a);
         let before = device.launches();
@@ -175,7 +175,7 @@ mod tests {
                 assert!((g - e).abs() <= 1e-5 * scale, "{g}, expected {e}");
             }
         }
-        let a = apart(&apart(x));
+        let a = separate(&separate(x));
         let before = device.launches();
         gradients(&all, &a);
         assert_eq!(device.launches() - before, joined_launches + 2);

@@ -9,7 +9,7 @@ use crate::ops::MultiOp;
 use crate::{DType, Device, Error, Result, Tensor, tape};
 
 /// Elements of all inputs together that a reference takes in a second or so.
-pub const AFFORDABLE: usize = 1 << 20;
+pub const MAX_REFERENCE_ELEMENTS: usize = 1 << 20;
 /// Random directions that gradients are compared in.
 const DIRECTIONS: u64 = 2;
 /// A size is made this much smaller at a time, and no smaller than the least.
@@ -28,7 +28,7 @@ pub struct Accuracy {
     pub allowed: f64,
 }
 
-/// An op's gradients, for a judge that has its own f64 ones.
+/// An op's gradients, for a peer that has f64 ones of its own.
 pub struct Gradients {
     /// What the op was run on, rounded as the device stores it.
     pub inputs: Vec<Array>,
@@ -234,11 +234,11 @@ mod tests {
         let dims = |s: &Sample<(), 2>| -> Vec<Vec<usize>> {
             s.inputs.iter().map(|i| i.shape().dims().to_vec()).collect()
         };
-        let norm = benchmark_sized(&sample, &[vec![16_384, 768], vec![768]], AFFORDABLE);
+        let norm = benchmark_sized(&sample, &[vec![16_384, 768], vec![768]], MAX_REFERENCE_ELEMENTS);
         assert_eq!(dims(&norm), [vec![1024, 768], vec![768]]);
-        let product = benchmark_sized(&sample, &[vec![2304, 2304], vec![2304, 2304]], AFFORDABLE);
+        let product = benchmark_sized(&sample, &[vec![2304, 2304], vec![2304, 2304]], MAX_REFERENCE_ELEMENTS);
         assert_eq!(dims(&product), [[144, 144], [144, 144]]);
-        let small = benchmark_sized(&sample, &[vec![4, 8], vec![8]], AFFORDABLE);
+        let small = benchmark_sized(&sample, &[vec![4, 8], vec![8]], MAX_REFERENCE_ELEMENTS);
         assert_eq!((dims(&small), small.tolerance), (vec![vec![4, 8], vec![8]], sample.tolerance));
     }
 }

@@ -1,6 +1,8 @@
 //! Benchmark cases: the samples that say how large the inputs are in benchmarks.
 
-use super::accuracy::{AFFORDABLE, Accuracy, Gradients, accuracy, benchmark_sized, gradients, gradients_of};
+use super::accuracy::{
+    Accuracy, Gradients, MAX_REFERENCE_ELEMENTS, accuracy, benchmark_sized, gradients, gradients_of,
+};
 use super::{Input, Sample};
 use crate::ops::MultiOp;
 use crate::{DType, Device, Result, Tensor, tape};
@@ -30,7 +32,7 @@ pub struct BenchCase<'a> {
     pub backward: Option<Run<'a>>,
     /// Runs the op and its reference on inputs of these sizes, or on smaller ones of at most so many elements.
     pub accuracy: Measured<'a>,
-    /// Compares the op's gradients with its reference's slopes, on inputs of at most [`AFFORDABLE`] elements.
+    /// Compares the op's gradients with its reference's slopes, on inputs of at most [`MAX_REFERENCE_ELEMENTS`] elements.
     pub gradients: Box<dyn Fn() -> Result<()> + 'a>,
     /// The op's gradients, on inputs of at most so many elements.
     pub gradients_of: Box<dyn Fn(usize) -> Result<Option<Gradients>> + 'a>,
@@ -97,7 +99,7 @@ fn one<O: MultiOp<N, M>, const N: usize, const M: usize>(
         backward: (bwd.launches > 0)
             .then(|| -> Run<'_> { Box::new(|| Ok(backward()?.into_iter().flatten().collect())) }),
         accuracy: Box::new(|limit| accuracy(device, dtype, &sized(limit), seed)),
-        gradients: Box::new(|| gradients(device, dtype, &sized(AFFORDABLE), seed)),
+        gradients: Box::new(|| gradients(device, dtype, &sized(MAX_REFERENCE_ELEMENTS), seed)),
         gradients_of: Box::new(|limit| gradients_of(device, dtype, &sized(limit), seed)),
     })
 }

@@ -99,7 +99,7 @@ impl Tester for Here {
     }
 }
 
-/// Tests `ops` on as many devices as `open` is asked for, one a thread. `told` hears of every case.
+/// Tests `ops` on as many devices as `open` is asked for, one a thread. `report` hears of every case.
 ///
 /// # Errors
 /// Of `open`. What is wrong with a device is no error, but in the findings; [`Findings::keep`] writes the quarantine.
@@ -108,7 +108,7 @@ pub fn examine(
     ops: &'static [OpEntry],
     reach: Reach,
     threads: usize,
-    told: &(dyn Fn(Event) + Sync),
+    report: &(dyn Fn(Event) + Sync),
 ) -> Result<Findings> {
     let first = open()?;
     let owners = Arc::new(Owners::of(&first, ops)?);
@@ -118,14 +118,14 @@ pub fn examine(
     testers.extend(
         more.map(|device| -> Box<dyn Tester> { Box::new(Here::sharing(&device, ops, reach, &owners)) }),
     );
-    Ok(examine_by(testers, ops, told))
+    Ok(examine_by(testers, ops, report))
 }
 
 /// The same by these testers, side by side.
 pub fn examine_by(
     testers: Vec<Box<dyn Tester>>,
     ops: &'static [OpEntry],
-    told: &(dyn Fn(Event) + Sync),
+    report: &(dyn Fn(Event) + Sync),
 ) -> Findings {
     // Those that take longest stand last in the list: begun first, none is left over to the end.
     let work: Vec<(usize, DType)> =
@@ -135,7 +135,7 @@ pub fn examine_by(
     let tell = |(op, dtype): (usize, DType), more| {
         let cases = cases.fetch_add(more, Ordering::Relaxed) + more;
         let op = ops[op].name;
-        told(Event { op, dtype, done: done.load(Ordering::Relaxed), all: work.len(), cases });
+        report(Event { op, dtype, done: done.load(Ordering::Relaxed), all: work.len(), cases });
     };
     let test = |mut tester: Box<dyn Tester>| {
         while let Some(&(op, dtype)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -176,9 +176,9 @@ fn an_update_of_neighbours_in_an_arena_is_no_false_alarm() {
     assert!(stale.backward().is_err(), "the whole arena was written");
 }
 
-/// What was made again is made of what the forward saw.
+/// What is recomputed is computed from what the forward saw.
 #[test]
-fn sources_of_what_is_made_again_are_watched_too() {
+fn sources_of_recomputed_results_are_watched_too() {
     let device = test_device().unwrap();
     let w = tensor(&device, &[3], 0.0).parameter("w");
     let x = tensor(&device, &[3], 1.0);

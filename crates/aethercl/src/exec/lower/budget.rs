@@ -9,7 +9,7 @@ use crate::hir::Expr;
 use crate::source::Span;
 use crate::types::Type;
 
-/// Statements, expressions and calls walked, and instructions emitted, in one pass over a kernel. The largest kernels that
+/// Statements, expressions and calls visited, and instructions emitted, in one pass over a kernel. The largest kernels that
 /// people write take a tenth of it; at the limit lowering holds some 200 MB.
 pub const MAX_WORK: u64 = 1_000_000;
 /// The same in all passes over a kernel: each comes from a fact that the one before found.
@@ -26,8 +26,8 @@ const MAX_PRINTED: usize = u8::MAX as usize;
 /// What was spent.
 #[derive(Debug, Default)]
 pub struct Budget {
-    /// Nodes walked in this pass.
-    walked: u64,
+    /// Nodes visited in this pass.
+    visited: u64,
     /// Work of the passes before.
     before: u64,
 }
@@ -35,8 +35,8 @@ pub struct Budget {
 impl Budget {
     /// The next pass starts.
     pub fn next_pass(&mut self, code: &Code) {
-        self.before += self.walked + code.insts.len() as u64;
-        self.walked = 0;
+        self.before += self.visited + code.insts.len() as u64;
+        self.visited = 0;
     }
 }
 
@@ -69,7 +69,7 @@ impl Full {
 impl Lower<'_> {
     /// Counts a node; the error where the kernel has become too large.
     pub(super) fn spend(&mut self) {
-        self.budget.walked += 1;
+        self.budget.visited += 1;
         if self.error.is_some() {
             return;
         }
@@ -88,9 +88,9 @@ impl Lower<'_> {
         }
     }
 
-    /// Nodes walked and instructions emitted in this pass.
+    /// Nodes visited and instructions emitted in this pass.
     pub(super) fn work(&self) -> u64 {
-        self.budget.walked + self.e.code.insts.len() as u64
+        self.budget.visited + self.e.code.insts.len() as u64
     }
 
     /// Names the function that the kernel's size comes from: the innermost one being inlined that took half of it.

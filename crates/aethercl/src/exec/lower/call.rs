@@ -25,17 +25,17 @@ impl Lower<'_> {
         let inner = self.facts.context(context, site(e));
         let info = self.scans.of(function);
         let direct = info.returns == 1 && info.ends_in_return;
-        let apart = self.facts.holds(inner, Fact::Return);
+        let divergent = self.facts.holds(inner, Fact::Return);
         let mixed = self.holds(Fact::Exit(site(e)));
         let leaves = self.leaves(function.ret);
         let result: Value = if direct {
             Vec::new()
         } else {
-            let file = |mem| if mixed || apart { file_of(mem) } else { File::Uniform };
+            let file = |mem| if mixed || divergent { file_of(mem) } else { File::Uniform };
             leaves.iter().map(|l| Val::Reg(self.e.temporary_variable(file(l.mem)))).collect()
         };
-        let slot = if apart { self.e.slot() } else { 0 };
-        if apart {
+        let slot = if divergent { self.e.slot() } else { 0 };
+        if divergent {
             self.e.push(Inst::Clear { save: slot });
         }
         let owned = self.owned.len();
@@ -48,7 +48,7 @@ impl Lower<'_> {
         if !direct {
             self.block(&function.body);
         }
-        self.close_frame(apart.then_some(slot), owned, direct);
+        self.close_frame(divergent.then_some(slot), owned, direct);
         self.escaped = escaped;
         if result.iter().any(|r| r.is_uniform()) && self.result_differs(site(e)) {
             self.note(Fact::Exit(site(e)));
@@ -112,11 +112,11 @@ impl Lower<'_> {
     /// The value of a `return` goes to the call's result.
     pub(super) fn assign_return(&mut self, value: &Value) {
         let frame = self.frame();
-        let apart = self.regions.iter().skip(frame.depth - 1).any(|r| *r);
+        let divergent = self.regions.iter().skip(frame.depth - 1).any(|r| *r);
         let result = frame.result.clone();
         for (to, from) in result.iter().zip(&super::declare::pin_repeats(value)) {
             let Val::Reg(to) = to else { continue };
-            if to.file == File::Uniform && (apart || !from.is_uniform()) {
+            if to.file == File::Uniform && (divergent || !from.is_uniform()) {
                 self.differing.push(self.frames.len());
             }
             self.assign(*to, *from);

@@ -199,8 +199,8 @@ impl Lower<'_> {
         for l in leaves {
             self.defined[base + l] = true;
         }
-        let apart = self.regions.iter().skip(depth).any(|r| *r);
-        if apart || value.iter().any(|v| !v.is_uniform()) {
+        let divergent = self.regions.iter().skip(depth).any(|r| *r);
+        if divergent || value.iter().any(|v| !v.is_uniform()) {
             self.note(Fact::Divergent(id));
         }
         // A value may hold registers of the variable itself (`v = v.yx`): those are copied first.

@@ -32,11 +32,11 @@ pub enum Fact {
     Divergent(LocalId),
     /// A variable needs memory.
     Memory(LocalId),
-    /// Lanes leave this loop apart.
+    /// Lanes leave this loop divergently.
     Exit(usize),
-    /// Lanes continue this loop apart.
+    /// Lanes continue this loop divergently.
     Continue(usize),
-    /// Lanes return apart.
+    /// Lanes return divergently.
     Return,
 }
 

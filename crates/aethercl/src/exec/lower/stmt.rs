@@ -90,10 +90,10 @@ impl Lower<'_> {
         let mut fitting = self.frame().breakables.iter().rev().filter(|b| breaks || b.is_loop);
         let Some(b) = fitting.nth(out) else { return };
         let depth = if breaks { b.exit_depth } else { b.next_depth };
-        let apart = regions.iter().skip(depth).any(|r| *r);
+        let divergent = regions.iter().skip(depth).any(|r| *r);
         let slot = if breaks { b.exit } else { b.proceed };
         let (to, at) = (if breaks { b.end } else { b.next }, b.site);
-        if apart {
+        if divergent {
             self.note(if breaks { Fact::Exit(at) } else { Fact::Continue(at) });
         }
         match slot {
@@ -121,11 +121,11 @@ impl Lower<'_> {
         }
         let frame = self.frame();
         let (slot, end, depth) = (frame.returned, frame.end, frame.depth);
-        let apart = self.regions.iter().skip(depth).any(|r| *r);
-        if apart {
+        let divergent = self.regions.iter().skip(depth).any(|r| *r);
+        if divergent {
             self.note(Fact::Return);
         }
-        if apart || (self.frames.len() > 1 && self.holds(Fact::Return)) {
+        if divergent || (self.frames.len() > 1 && self.holds(Fact::Return)) {
             self.e.push(Inst::Park { slot });
             self.jump_to_join();
             self.escaped = true;
@@ -140,14 +140,14 @@ impl Lower<'_> {
         let kind = value.ty.element().unwrap_or(Scalar::I32);
         let v = self.scalar(value);
         let owned = self.owned.len();
-        let apart = self.holds(Fact::Exit(site(s))) || !v.is_uniform();
+        let divergent = self.holds(Fact::Exit(site(s))) || !v.is_uniform();
         let end = self.e.label();
-        let exit = apart.then(|| self.e.slot());
+        let exit = divergent.then(|| self.e.slot());
         if let Some(save) = exit {
             self.e.push(Inst::Clear { save });
         }
         let exit_depth = self.regions.len() + 1;
-        self.regions.push(apart);
+        self.regions.push(divergent);
         self.frame_mut().breakables.push(Breakable {
             is_loop: false,
             site: site(s),

@@ -370,7 +370,7 @@ mod tests {
                 let start =
                     [made(&[n, c], 1), made(&[n, k], 2), made(&[e, 2 * h, c], 3), made(&[e, c, h], 4)];
                 let inputs = |name: &str| start.each_ref().map(|t| t.parameter(name));
-                let (ours, apart) = (inputs("ours"), inputs("apart"));
+                let (ours, theirs) = (inputs("ours"), inputs("theirs"));
                 let y = experts(&ours[0], &ids, &ours[1], [&ours[2], &ours[3]], Gate::Silu).unwrap();
                 let mut sum = Tensor::zeros(&device, [n, c], DType::F32).unwrap();
                 for i in 0..e {
@@ -378,17 +378,17 @@ mod tests {
                         let [_, out, into] = t.dims3().unwrap();
                         t.slice(0, i..i + 1).unwrap().reshape([out, into]).unwrap().transpose(0, 1).unwrap()
                     };
-                    let hidden = gated(&apart[0].matmul(&map(&apart[2])).unwrap(), Gate::Silu).unwrap();
+                    let hidden = gated(&theirs[0].matmul(&map(&theirs[2])).unwrap(), Gate::Silu).unwrap();
                     let share = shares.slice(0, i..i + 1).unwrap().reshape([n, k]).unwrap();
-                    let weight = apart[1].mul(&share).unwrap().sum(&[1], true).unwrap();
-                    sum = sum.add(&hidden.matmul(&map(&apart[3])).unwrap().mul(&weight).unwrap()).unwrap();
+                    let weight = theirs[1].mul(&share).unwrap().sum(&[1], true).unwrap();
+                    sum = sum.add(&hidden.matmul(&map(&theirs[3])).unwrap().mul(&weight).unwrap()).unwrap();
                 }
                 near("y", &y, &sum);
                 let dy = made(&[n, c], 5);
                 y.backward_with(&dy).unwrap();
                 sum.backward_with(&dy).unwrap();
-                for (i, (ours, apart)) in ours.iter().zip(&apart).enumerate() {
-                    near(&format!("gradient {i}"), &ours.grad().unwrap(), &apart.grad().unwrap());
+                for (i, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
+                    near(&format!("gradient {i}"), &ours.grad().unwrap(), &theirs.grad().unwrap());
                 }
                 // The last expert has no tokens.
                 let idle = ours[2].grad().unwrap().slice(0, e - 1..e).unwrap();

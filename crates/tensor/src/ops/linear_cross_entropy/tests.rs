@@ -31,12 +31,12 @@ fn chunks_agree_with_the_ops_they_replace() {
             [&x, &weight].map(|t| t.grad().unwrap().to_vec().unwrap())
         };
         let logits = matmul(&x, &weight.transpose(0, 1).unwrap()).unwrap();
-        let apart = cross_entropy(&logits, &targets, CrossEntropy::default()).unwrap();
-        let expected = gradients(&apart);
+        let separate = cross_entropy(&logits, &targets, CrossEntropy::default()).unwrap();
+        let expected = gradients(&separate);
         let options = LinearCrossEntropy { chunk: Some(LEAST), ..LinearCrossEntropy::default() };
         let loss = linear_cross_entropy(&x, &weight, &targets, options).unwrap();
         let unit = dtype.epsilon() as f32;
-        let (a, b) = (loss.item().unwrap(), apart.item().unwrap());
+        let (a, b) = (loss.item().unwrap(), separate.item().unwrap());
         assert!((a - b).abs() <= 4.0 * unit * b, "{a}, expected {b}");
         for (got, expected) in gradients(&loss).iter().zip(&expected) {
             let scale = expected.iter().fold(0.0f32, |m, v| m.max(v.abs()));

@@ -27,7 +27,7 @@ const SLOTS: usize = 32;
 /// How parameters follow their gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// Kingma and Ba (2015) with the decay apart from the gradient (Loshchilov and Hutter 2019).
+    /// Kingma and Ba (2015) with weight decay decoupled from the gradient (Loshchilov and Hutter 2019).
     AdamW {
         /// Averages of the gradient and of its square.
         betas: [f64; 2],

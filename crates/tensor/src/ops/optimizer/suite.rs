@@ -166,9 +166,9 @@ impl Reference {
             let (p, m, v) = (&mut self.p[i], &mut self.m[i], &mut self.v[i]);
             match rule {
                 Rule::AdamW { betas: [b1, b2], eps } | Rule::Adam { betas: [b1, b2], eps } => {
-                    let apart = matches!(rule, Rule::AdamW { .. });
-                    let g = if apart { *g } else { g + decay * *p };
-                    *p *= if apart { 1.0 - lr * decay } else { 1.0 };
+                    let decoupled = matches!(rule, Rule::AdamW { .. });
+                    let g = if decoupled { *g } else { g + decay * *p };
+                    *p *= if decoupled { 1.0 - lr * decay } else { 1.0 };
                     *m = b1 * *m + (1.0 - b1) * g;
                     *v = b2 * *v + (1.0 - b2) * g * g;
                     *p -= lr * (*m / (1.0 - b1.powi(t))) / ((*v / (1.0 - b2.powi(t))).sqrt() + eps);
