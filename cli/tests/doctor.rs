@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{netcl, texts};
+use common::{folder, netcl, texts};
+use netcl::kernel::tune::{Quarantine, Suspect};
+use netcl::prelude::{Device, Settings};
 use std::io::Write;
 use std::process::Stdio;
 
@@ -41,6 +43,54 @@ fn a_question_that_is_none_is_an_error() {
 }
 
 #[test]
+fn one_op_is_tested_alone_and_an_unknown_one_is_answered_with_the_names() {
+    let folder = folder("doctor-op");
+    let doctor = |op: &str, more: &[&str]| {
+        let mut command = netcl();
+        command.args(["doctor", "--device", "sim", "--json", "--op", op]).args(more);
+        command.env("NETCL_CACHE_DIR", &folder).env("NETCL_SIM_CHECK", "all");
+        let output = command.output().unwrap();
+        let (out, err) = texts(&output);
+        (out, err, output.status.code())
+    };
+    let report = |out: &str| serde_json::from_str::<serde_json::Value>(out).unwrap();
+    let (out, err, code) = doctor("balance_loss", &[]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    let found = report(&out)["devices"][0].clone();
+    assert!(found["ops"] == 1 && found["cases"].as_u64() > Some(0), "{found}");
+    let (out, err, code) = doctor("relu", &["--quick"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    let kernels = report(&out)["devices"][0]["kernels"].as_u64().unwrap();
+    assert!((1..10).contains(&kernels), "{kernels} kernels for relu");
+    let (_, err, code) = doctor("reluu", &[]);
+    assert!(
+        code != Some(0) && err.contains("no op is called \"reluu\"") && err.contains("softmax::Softmax"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_test_of_one_op_leaves_what_others_have_in_quarantine() {
+    let folder = folder("doctor-others");
+    let settings = Settings { cache_dir: Some(folder.clone()), ..Settings::default() };
+    let device = Device::open("sim", &settings).unwrap();
+    let quarantine = || Quarantine::open(&settings, device.capabilities());
+    let suspect =
+        |kernel: &str| Suspect { kernel: kernel.into(), why: "a test".into(), ..Suspect::default() };
+    let kept = quarantine();
+    kept.replace(vec![suspect("some_other_kernel")]);
+    kept.save().unwrap();
+    let output = netcl()
+        .args(["doctor", "--device", "sim", "--op", "relu"])
+        .env("NETCL_CACHE_DIR", &folder)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{:?}", texts(&output));
+    let names: Vec<String> = quarantine().suspects().into_iter().map(|s| s.kernel).collect();
+    assert_eq!(names, ["some_other_kernel"]);
+}
+
+#[test]
 fn some_ops_alone() {
     let run = |op: &str| netcl().args(["doctor", "--device", "sim", "--json", "--op", op]).output().unwrap();
     let (out, err) = texts(&run("LogSoftmax"));
@@ -49,5 +99,5 @@ fn some_ops_alone() {
     assert!(report["healthy"] == true && device["ops"] == 1, "{report}{err}");
     assert!(device["cases"].as_u64().unwrap() > 0 && device["kernels"].as_u64().unwrap() > 0, "{report}");
     let (_, err) = texts(&run("sofmax"));
-    assert!(err.contains("no op's name contains") && err.contains("did you mean softmax?"), "{err}");
+    assert!(err.contains("no op is called") && err.contains("did you mean softmax?"), "{err}");
 }

@@ -14,6 +14,7 @@ mod examine;
 mod overwritten;
 mod quick;
 mod sample;
+mod select;
 mod selftest;
 mod survey;
 pub use accuracy::{Accuracy, Errors, Gradients, MAX_REFERENCE_ELEMENTS};
@@ -22,6 +23,7 @@ pub use case::{Case, CasesFn, Depth, cases};
 pub use examine::{Event, Findings, Here, Tester, examine, examine_by, threads};
 pub use quick::quick;
 pub use sample::{Input, Layouts, Sample};
+pub use select::select;
 pub use selftest::{Reach, SelfTest, Verdict};
 pub use survey::Owners;
 
@@ -39,19 +41,28 @@ fn check(cases: &[Case], device: &Device, depth: Depth) -> Result<usize> {
 }
 
 impl OpEntry {
+    /// The cases of these samples in one storage type.
+    ///
+    /// # Errors
+    /// `Internal` where a kind of sample is missing that every op has to have.
+    pub fn cases(&self, dtype: DType) -> Result<Vec<Case>> {
+        let mut cases = (self.make)(dtype)?;
+        cases.retain(|case| self.sample.is_none_or(|sample| case.sample == sample));
+        Ok(cases)
+    }
     /// The suite of the op on a device for one storage type; returns how many cases ran.
     ///
     /// # Errors
     /// What the first case that fails says.
     pub fn suite(&self, device: &Device, dtype: DType) -> Result<usize> {
-        check(&(self.cases)(dtype)?, device, Depth::Replayed)
+        check(&self.cases(dtype)?, device, Depth::Replayed)
     }
     /// Forward and backward of the same cases without looking at the results: what would be built and launched.
     ///
     /// # Errors
     /// What the first case that fails says.
     pub fn exercise(&self, device: &Device, dtype: DType) -> Result<usize> {
-        check(&(self.cases)(dtype)?, device, Depth::Launches)
+        check(&self.cases(dtype)?, device, Depth::Launches)
     }
 }
 

@@ -55,8 +55,8 @@ fn no_bench(
 ) -> Result<()> {
     Ok(())
 }
-fn entry(name: &'static str, cases: CasesFn) -> OpEntry {
-    OpEntry { name, cases, bench: no_bench }
+fn entry(name: &'static str, make: CasesFn) -> OpEntry {
+    OpEntry { name, make, sample: None, bench: no_bench }
 }
 
 fn open(settings: &Settings) -> Device {

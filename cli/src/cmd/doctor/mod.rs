@@ -7,11 +7,11 @@ mod workers;
 
 use crate::context::Context;
 use crate::out;
-use netcl::device::{Capabilities, did_you_mean, list};
+use netcl::device::{Capabilities, list};
 use netcl::kernel::tune::{Quarantine, Suspect};
 use netcl::prelude::*;
 use netcl::tensor::ops::{OPS, OpEntry};
-use netcl::tensor::suite::{Reach, examine, examine_by, quick, threads};
+use netcl::tensor::suite::{Reach, examine, examine_by, quick, select, threads};
 use serde::Serialize;
 use shown::Shown;
 use std::time::Instant;
@@ -36,8 +36,9 @@ pub struct Args {
     /// Try every combination of the tuned parameters in every storage type, instead of every value of each in f32
     #[arg(long, conflicts_with = "quick")]
     all_candidates: bool,
-    /// Test only ops whose name contains this; what is known of other kernels stays
-    #[arg(long, value_name = "NAME", conflicts_with = "quick")]
+    /// Test only ops whose name contains this, or samples of that name (a row of the element-wise ops, say); what is known of other
+    /// kernels stays
+    #[arg(long, value_name = "NAME")]
     op: Option<String>,
     /// Threads that build and test side by side, each on a context of its own; as many as cores without it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
@@ -151,7 +152,7 @@ fn check(name: &str, args: &Args, context: &Context) -> Result<DeviceReport> {
     let open = || context.open_device(name);
     let threads = args.threads.map_or_else(threads, usize::from);
     if args.quick {
-        let (kernels, failures) = quick(&open, threads)?;
+        let (kernels, failures) = quick(&open, ops(args)?, threads)?;
         (report.kernels, report.failures) = (kernels.len(), failures);
     } else {
         self_test(&device, &open, threads, args, context, &mut report)?;
@@ -202,14 +203,7 @@ fn show_device(report: &DeviceReport, quick: bool) -> Result<()> {
 /// # Errors
 /// `Format` where none has such a name.
 fn ops(args: &Args) -> Result<&'static [OpEntry]> {
-    let Some(part) = &args.op else { return Ok(OPS) };
-    let named: Vec<OpEntry> = OPS.iter().filter(|op| op.name.contains(part)).copied().collect();
-    if named.is_empty() {
-        let near = did_you_mean(part, OPS.iter().flat_map(|op| op.name.split("::")));
-        return Err(Error::format(format!("no op's name contains {part:?}{near}")));
-    }
-    // One list in a run of the program.
-    Ok(named.leak())
+    args.op.as_deref().map_or(Ok(OPS), select)
 }
 
 fn reach(args: &Args) -> Reach {

@@ -209,8 +209,10 @@ pub fn streaming_stores(y: &Tensor) -> bool {
 pub struct OpEntry {
     /// Module and type of the op.
     pub name: &'static str,
-    /// Makes the cases that the suite runs.
-    pub cases: CasesFn,
+    /// Makes the cases that the suite runs; [`OpEntry::cases`] leaves those of other samples out.
+    pub make: CasesFn,
+    /// The name of the samples that are meant, where it is not all of them.
+    pub sample: Option<&'static str>,
     /// Visits its benchmark cases.
     pub bench: BenchFn,
 }
@@ -222,7 +224,8 @@ macro_rules! ops {
         /// Every op with a gradient of its own, and the optimizers.
         pub static OPS: &[OpEntry] = &[$($(OpEntry {
             name: concat!(stringify!($module), "::", stringify!($op)),
-            cases: crate::suite::cases::<$module::$op, _, _>,
+            make: crate::suite::cases::<$module::$op, _, _>,
+            sample: None,
             bench: crate::suite::bench::<$module::$op, _, _>,
         },)+)* optimizer::ENTRY];
         #[cfg(test)]

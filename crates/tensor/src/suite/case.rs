@@ -31,6 +31,8 @@ type Check = Box<dyn Fn(&Device, Depth) -> Result<()>>;
 pub struct Case {
     /// Op, sample, storage type, layout.
     pub name: String,
+    /// The sample's own name; empty where it has none.
+    pub sample: &'static str,
     /// What its floats are stored in.
     pub dtype: DType,
     /// See [`Sample::light`].
@@ -47,7 +49,7 @@ impl Case {
     /// A case of an op that has no samples: `check` compares as much as it is asked.
     pub fn new(name: &str, dtype: DType, check: impl Fn(&Device, Depth) -> Result<()> + 'static) -> Self {
         let (name, check) = (name.into(), Box::new(check));
-        Self { name, dtype, light: false, layouts: Layouts::Contiguous, check }
+        Self { name, sample: "", dtype, light: false, layouts: Layouts::Contiguous, check }
     }
     /// Runs it on a device.
     ///
@@ -77,7 +79,7 @@ pub fn cases<O: MultiOp<N, M>, const N: usize, const M: usize>(dtype: DType) -> 
         if sample.only.is_some_and(|only| only != dtype) {
             continue;
         }
-        let (light, in_order) = (sample.light, sample.in_order);
+        let (called, light, in_order) = (sample.name, sample.light, sample.in_order);
         let of = format!("{} {} sample {i} {dtype}", O::NAME, sample.name);
         let prepared = Rc::new(Prepared::new(sample, dtype, i as u64));
         for layouts in Layouts::ALL {
@@ -87,7 +89,14 @@ pub fn cases<O: MultiOp<N, M>, const N: usize, const M: usize>(dtype: DType) -> 
             }
             let prepared = Rc::clone(&prepared);
             let check: Check = Box::new(move |device, depth| prepared.check(device, layouts, depth));
-            out.push(Case { name: format!("{of} {layouts:?}"), dtype, light, layouts, check });
+            out.push(Case {
+                name: format!("{of} {layouts:?}"),
+                sample: called,
+                dtype,
+                light,
+                layouts,
+                check,
+            });
         }
     }
     Ok(out)

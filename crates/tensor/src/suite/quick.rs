@@ -2,7 +2,7 @@
 
 use super::case::Depth;
 use super::survey::survey;
-use crate::ops::OPS;
+use crate::ops::OpEntry;
 use crate::{DType, Device, Error, Result};
 use netcl_kernel::tune::Tuning;
 use std::collections::BTreeSet;
@@ -12,23 +12,27 @@ use std::sync::{Mutex, PoisonError};
 type Kernels = BTreeSet<&'static str>;
 type Entries = BTreeSet<(&'static str, &'static str)>;
 
-/// A case that is to run: the op's place in [`OPS`], the case's among its own.
+/// A case that is to run: the op's place in the list, the case's among its own.
 type Chosen = (usize, usize);
 
-/// Runs each kernel that a device chooses by itself for the suite's samples of f32 at least once against the reference, in as few
+/// Runs each kernel that a device chooses by itself for the samples of these ops in f32 at least once against the reference, in as few
 /// cases as cover them, on as many devices as `open` is asked for. Returns the kernels and what fails.
 ///
 /// # Errors
 /// Of `open`.
-pub fn quick(open: &(dyn Fn() -> Result<Device> + Sync), threads: usize) -> Result<(Kernels, Vec<String>)> {
+pub fn quick(
+    open: &(dyn Fn() -> Result<Device> + Sync),
+    ops: &'static [OpEntry],
+    threads: usize,
+) -> Result<(Kernels, Vec<String>)> {
     let first = open()?;
-    let chosen = fewest(&first)?;
+    let chosen = fewest(&first, ops)?;
     let next = AtomicUsize::new(0);
     let found = Mutex::new((Kernels::new(), Vec::new()));
     let look = |device: &Device| {
         let tuning = Tuning::of(device);
         while let Some(&(op, case)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let cases = (OPS[op].cases)(DType::F32).unwrap_or_default();
+            let cases = ops[op].cases(DType::F32).unwrap_or_default();
             let Some(case) = cases.get(case) else { continue };
             tuning.start_recording();
             let outcome = case.check(device, Depth::Values);
@@ -51,9 +55,9 @@ pub fn quick(open: &(dyn Fn() -> Result<Device> + Sync), threads: usize) -> Resu
 
 /// Cases that launch every kernel that any launches, cheap ones first: each next one is that which brings most kernels for the
 /// functions it makes the driver compile.
-fn fewest(device: &Device) -> Result<Vec<Chosen>> {
+fn fewest(device: &Device, ops: &[OpEntry]) -> Result<Vec<Chosen>> {
     let all: Vec<(Chosen, Entries)> =
-        survey(device, OPS)?.into_iter().map(|s| ((s.op, s.case), s.recording.entries)).collect();
+        survey(device, ops)?.into_iter().map(|s| ((s.op, s.case), s.recording.entries)).collect();
     let mut missing: Kernels = all.iter().flat_map(|(_, entries)| entries.iter().map(|(k, _)| *k)).collect();
     let (mut compiled, mut out) = (Entries::new(), Vec::new());
     while !missing.is_empty() {

@@ -86,7 +86,7 @@ impl SelfTest {
     /// Tests one op in these storage types. `watch` is called after every case.
     pub fn run(&self, op: &OpEntry, dtypes: &[DType], watch: &dyn Fn()) -> Verdict {
         let mut verdict = Verdict { op: op.name.into(), ..Verdict::default() };
-        let made: Result<Vec<Vec<Case>>> = dtypes.iter().map(|dtype| (op.cases)(*dtype)).collect();
+        let made: Result<Vec<Vec<Case>>> = dtypes.iter().map(|dtype| op.cases(*dtype)).collect();
         let cases: Vec<Case> = match made {
             Ok(cases) => cases.into_iter().flatten().collect(),
             Err(e) => return Verdict { failure: Some(e.message().to_owned()), ..verdict },

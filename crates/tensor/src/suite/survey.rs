@@ -40,7 +40,7 @@ pub(super) fn twin_of(device: &Device) -> Device {
 fn survey_on(twin: &Device, ops: &[OpEntry]) -> Result<Vec<Seen>> {
     let mut out = Vec::new();
     for (op, entry) in ops.iter().enumerate() {
-        for (case, run) in (entry.cases)(DType::F32)?.iter().enumerate() {
+        for (case, run) in entry.cases(DType::F32)?.iter().enumerate() {
             out.push(Seen { op, case, recording: launches(twin, run)? });
         }
     }
@@ -81,7 +81,7 @@ fn reach(
 fn first_with(twin: &Device, ops: &[OpEntry], job: &str, variant: &str) -> Result<Option<usize>> {
     for dtype in [DType::F32, DType::Bf16] {
         for (op, entry) in ops.iter().enumerate() {
-            for case in (entry.cases)(dtype)? {
+            for case in entry.cases(dtype)? {
                 let seen = launches(twin, &case)?;
                 if seen.kernels.contains_key(variant) {
                     return Ok(Some(op));
