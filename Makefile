@@ -1,6 +1,7 @@
 # make demo           train a small GPT on this repository's own text, two to four minutes on two cores with the build
 # make test           the whole test suite (installs PoCL through apt where there is no OpenCL)
-# make check          formatting, lints, layering, sizes
+# make check          formatting, lints, layering, sizes; dependencies where cargo-deny is installed
+# make deny           licences, known faults and double versions of dependencies, by cargo-deny (cargo install cargo-deny)
 # make bench          matrix products, attention, ops and training, beside PyTorch where PEER=python names one that has it
 # make sanitize       the op suite under Oclgrind: races and uninitialised memory
 # make compile-check  every kernel variant, at most 24 sources of each (LIMIT), through clang for AMD and SPIR targets
@@ -19,7 +20,7 @@ PEER ?= auto
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check bench sanitize compile-check intel large sim candidates sim-speed differential fuzz mutants build
+.PHONY: demo test check deny bench sanitize compile-check intel large sim candidates sim-speed differential fuzz mutants build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -39,6 +40,11 @@ check:
 	git ls-files -z "*.rs" | xargs -0 rustfmt --edition 2024 --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace --test layering --test docs
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
+	  else echo "make deny: skipped, cargo-deny is not installed (cargo install cargo-deny --locked)"; fi
+
+deny:
+	$(CARGO) deny --all-features check
 
 bench: build
 	$(NETCL) bench gemm --peer $(PEER)

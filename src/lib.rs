@@ -11,5 +11,16 @@ pub use netcl_tensor as tensor;
 /// What most programs need.
 pub mod prelude {
     pub use netcl_device::{Device, Error, ErrorKind, MatmulPrecision, Result, Settings};
+    pub use netcl_nn::decoder::Decoder;
+    pub use netcl_nn::layers::{Embedding, LayerNorm, Linear, Mode, RmsNorm};
+    pub use netcl_nn::model::Model;
+    pub use netcl_nn::optim::{Optimizer, ParamGroup, Rule};
+    pub use netcl_nn::params::{Init, Params};
+    pub use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
     pub use netcl_tensor::{DType, Shape, Tensor, no_grad};
 }
+
+/// The guide's examples, run as documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide.md")]
+mod guide {}
