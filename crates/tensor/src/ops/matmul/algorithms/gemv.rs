@@ -118,7 +118,7 @@ fn supports_staged(r: &Request<'_>) -> Result<(), &'static str> {
 }
 
 /// Microseconds of a launch on a GPU.
-const LAUNCH: f64 = 3.0;
+const LAUNCH: f64 = 6.0;
 /// Bytes that memory brings in a microsecond: of a core, and of a GPU.
 const BANDWIDTH: [f64; 2] = [2e4, 2.5e6];
 

@@ -84,11 +84,14 @@ fn aligned_rows(c: &Tensor, p: &Problem) -> bool {
     p.n.is_multiple_of(lanes(c.dtype())) && c.layout().offset.is_multiple_of(lanes(c.dtype()))
 }
 
-/// On an H200 100 TFLOP/s where there are tiles enough, of f32 as tf32 and of 16 bits in uneven lines.
+/// Microseconds of a launch, and operations in a microsecond where there are tiles enough.
+const LAUNCH: f64 = 6.0;
+const THROUGHPUT: f64 = 180e6;
+
+/// The longest of what all groups have to multiply and what one group has to wait for, which is longer where lines of 16-bit operands pass
+/// registers. f32 as tf32 reaches 100 TFLOP/s on an H200.
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let p = r.p;
-    let step = if r.dtype() == DType::F32 { 0.02 } else { 0.05 };
-    let micros = 3.0 + (r.flops() / 100e6).max(p.k as f64 * step);
     let block = 4 * lanes(r.dtype());
     let tiles = p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE);
     let idle = RESIDENT * r.units() / (tiles * p.batch()).max(1);
@@ -100,7 +103,14 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     };
     let splits = (1..=idle.clamp(1, most)).min_by(|a, b| time(*a).total_cmp(&time(*b))).unwrap_or(1);
     let steps = p.k.div_ceil(splits).next_multiple_of(block).max(block);
-    (micros, Plan::Parts { splits: p.k.div_ceil(steps).max(1), steps })
+    let splits = p.k.div_ceil(steps).max(1);
+    let micros = if r.dtype() == DType::F32 {
+        3.0 + (r.flops() / 100e6).max(p.k as f64 * 0.02)
+    } else {
+        let aligned = layouts(p).is_some_and(|both| both.iter().all(|x| x.aligned));
+        LAUNCH + (r.flops() / THROUGHPUT).max(time(splits) * if aligned { 1.0 } else { 1.5 })
+    };
+    (micros, Plan::Parts { splits, steps })
 }
 
 /// `c = epilogue(a b)` without what needs another matrix.

@@ -111,7 +111,16 @@ fn estimate(kernel: &'static Kernel, r: &Request<'_>) -> (f64, Plan) {
     // Through registers, and element by element where nothing else is possible.
     let slower = if copies(p) { 1.0 } else { 1.3 };
     let slower = if r.device().capabilities().is_cpu() { ON_PROCESSORS } else { slower };
-    (LAUNCH + slower * micros, Plan::Tiles(schedule))
+    let micros = LAUNCH + slower * micros;
+    // Operands of 16 bits are widened on their way: from the second slice on that is what a group waits for.
+    let least = if r.dtype() == DType::F32 {
+        0.0
+    } else if p.k <= 32 {
+        8.0
+    } else {
+        10.5
+    };
+    (micros.max(least), Plan::Tiles(schedule))
 }
 
 /// Along which axis a matrix is read, and how many elements at once: its stride along k, its other stride and size.

@@ -98,6 +98,9 @@ fn copies_along_k(p: &Problem) -> Option<f64> {
     Some(copy(&p.a)? + copy(&p.b.clone().transposed())?)
 }
 
+/// Microseconds of a launch with tensor maps, beyond what the tiles' estimates have.
+const LAUNCH: f64 = 4.5;
+
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let (p, units) = (r.p, r.units());
     if r.dtype() == DType::F32 {
@@ -119,7 +122,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
         }
     };
     let copied = lines::uneven([&p.a, &p.b.clone().transposed()]).unwrap_or(0);
-    (lines::cost(copied) + plan.tile.estimate([p.m, p.n, p.k], plan.split, units), plan)
+    (LAUNCH + lines::cost(copied) + plan.tile.estimate([p.m, p.n, p.k], plan.split, units), plan)
 }
 
 /// The product of the operands as they lie, or after copies.
