@@ -1,6 +1,9 @@
 //! The house rules that a compiler does not know: which crate may use which, where `unsafe` may stand, how long files are.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
+#[path = "layering/circles.rs"]
+mod circles;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

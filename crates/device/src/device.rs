@@ -3,7 +3,7 @@
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, QueueKind, Range};
 use crate::open::open_driver;
 use crate::pool::{Block, Home, Pool};
-use crate::profile::Profiler;
+use crate::profile::{Label, Profiler};
 use crate::record::{Argument, Command, Note, Place, Recorded, Recorder, Serial, Taken};
 use crate::timeline::{Start, Timeline};
 use crate::version::check_reads;
@@ -36,19 +36,6 @@ struct Counters {
     launches: AtomicU64,
     uploaded: AtomicU64,
     downloaded: AtomicU64,
-}
-
-/// What a launch is called and how much it moves and computes, for the profiler.
-#[derive(Clone, Copy, Debug)]
-pub struct Label {
-    /// Name of the `__kernel` function.
-    pub name: &'static str,
-    /// Name of the text that it is in: the variant.
-    pub variant: &'static str,
-    /// Bytes of all arguments.
-    pub bytes: u64,
-    /// Floating-point operations, 0 where unknown.
-    pub flops: u64,
 }
 
 /// What a launch does that its arguments do not say.

@@ -3,8 +3,8 @@
 //! Handles are shared owners: cloning is cheap, dropping the last one releases the object. A driver receives
 //! back only handles it made, and says [`Error::internal`](crate::Error::internal) for a foreign one.
 
-use crate::profile::Transfer;
 use crate::{Capabilities, Result};
+use serde::Serialize;
 use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -57,6 +57,47 @@ pub enum QueueKind {
     Compute,
     /// Transfers that overlap with kernels.
     Copy,
+}
+
+/// What was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransferKind {
+    /// From the host to the device.
+    Upload,
+    /// From the device to the host.
+    Download,
+    /// Within the device.
+    Copy,
+    /// A pattern, repeated.
+    Fill,
+}
+
+impl TransferKind {
+    /// As profiles call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Upload => "upload",
+            Self::Download => "download",
+            Self::Copy => "copy",
+            Self::Fill => "fill",
+        }
+    }
+}
+
+/// What one transfer or fill took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// What was moved.
+    pub kind: TransferKind,
+    /// The queue it was in.
+    pub queue: QueueKind,
+    /// How much.
+    pub bytes: u64,
+    /// When it began, nanoseconds of the device's clock; in a [`Timeline`](crate::Timeline), since that began.
+    pub start_ns: u64,
+    /// When it ended, likewise.
+    pub end_ns: u64,
 }
 
 /// What a launch says that its kernel does with a memory object. OpenCL drivers do not ask; the simulator checks it.

@@ -1,8 +1,8 @@
 //! A driver that computes nothing: memory reads as zeros, every source builds, launches do nothing. It shows what
 //! would be built and launched on a device that is not here, and what launching itself costs the host.
 
+use crate::driver::Transfer;
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
-use crate::profile::Transfer;
 use crate::{Capabilities, Result};
 
 /// Stands for a device of given capabilities.

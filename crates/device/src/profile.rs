@@ -1,90 +1,22 @@
 //! Time per kernel, from events of timed launches. Nothing is recorded unless asked.
 
-use crate::driver::{Driver, Event, QueueKind, Range};
-use crate::timeline::Start;
-use crate::{Error, Label, Result};
-use serde::Serialize;
-use std::collections::BTreeMap;
+use crate::driver::{Driver, Event, Range};
+use crate::timeline::{KernelTime, LaunchTime, Start, Totals, add, sorted};
+use crate::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// What all launches of one kernel took.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct KernelTime {
-    /// Kernel name.
-    pub name: String,
-    /// Launches.
-    pub count: u64,
-    /// Device time, seconds.
-    pub seconds: f64,
-    /// Bytes of all arguments, each counted once a launch.
-    pub bytes: u64,
-    /// Floating-point operations, where the op says how many.
-    pub flops: u64,
-}
-
-/// What one launch took.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LaunchTime {
+/// What a launch is called and how much it moves and computes, for the profiler.
+#[derive(Clone, Copy, Debug)]
+pub struct Label {
     /// Name of the `__kernel` function.
     pub name: &'static str,
     /// Name of the text that it is in: the variant.
     pub variant: &'static str,
-    /// Work-items in each dimension.
-    pub global: [usize; 3],
-    /// Work-items of a group in each dimension.
-    pub local: [usize; 3],
-    /// Device time, seconds.
-    pub seconds: f64,
-    /// Bytes of all arguments, each counted once.
+    /// Bytes of all arguments.
     pub bytes: u64,
     /// Floating-point operations, 0 where unknown.
     pub flops: u64,
-    /// When it began, nanoseconds of the device's clock; in a [`Timeline`](crate::Timeline), since that began.
-    pub start_ns: u64,
-    /// When it ended, likewise.
-    pub end_ns: u64,
-}
-
-/// What was moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TransferKind {
-    /// From the host to the device.
-    Upload,
-    /// From the device to the host.
-    Download,
-    /// Within the device.
-    Copy,
-    /// A pattern, repeated.
-    Fill,
-}
-
-impl TransferKind {
-    /// As profiles call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Upload => "upload",
-            Self::Download => "download",
-            Self::Copy => "copy",
-            Self::Fill => "fill",
-        }
-    }
-}
-
-/// What one transfer or fill took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
-    /// What was moved.
-    pub kind: TransferKind,
-    /// The queue it was in.
-    pub queue: QueueKind,
-    /// How much.
-    pub bytes: u64,
-    /// When it began, nanoseconds of the device's clock; in a [`Timeline`](crate::Timeline), since that began.
-    pub start_ns: u64,
-    /// When it ended, likewise.
-    pub end_ns: u64,
 }
 
 #[derive(Default)]
@@ -178,31 +110,6 @@ impl Profiler {
 
 /// Launches of a timeline at most, about 130 bytes each.
 const MOST: usize = 1 << 20;
-
-type Totals = BTreeMap<&'static str, KernelTime>;
-
-fn add(totals: &mut Totals, launch: &LaunchTime) {
-    let total = totals
-        .entry(launch.name)
-        .or_insert_with(|| KernelTime { name: launch.name.into(), ..Default::default() });
-    total.count += 1;
-    total.seconds += launch.seconds;
-    total.bytes += launch.bytes;
-    total.flops += launch.flops;
-}
-
-fn sorted(totals: Totals) -> Vec<KernelTime> {
-    let mut out: Vec<KernelTime> = totals.into_values().collect();
-    out.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    out
-}
-
-/// Time per kernel, the most expensive first.
-pub(crate) fn totals(launches: &[LaunchTime]) -> Vec<KernelTime> {
-    let mut totals = Totals::new();
-    launches.iter().for_each(|launch| add(&mut totals, launch));
-    sorted(totals)
-}
 
 impl State {
     fn harvest(&mut self, driver: &dyn Driver) -> Result<()> {

@@ -10,7 +10,7 @@ pub use profiles::profiles;
 use profiles::{describe, profile};
 
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
-use crate::profile::{Transfer, TransferKind};
+use crate::driver::{Transfer, TransferKind};
 use crate::{Capabilities, Error, ErrorKind, Result, SimSettings};
 use aethercl::machine::{
     Binding, Callback, Completion, Faults, Fence, Gpu, GpuError, KernelLaunch, Narrator, Options, Outcome,

@@ -3,9 +3,10 @@
 //! Events tell times of the device's clock. A fill of a few bytes between two readings of the host's clock shows where the one
 //! stands on the other; it is done at the start and at the end, and what the clocks drifted apart meanwhile counts as error.
 
-use crate::driver::{Driver, QueueKind};
-use crate::profile::{LaunchTime, Transfer, totals};
-use crate::{Error, KernelTime, Result};
+use crate::driver::{Driver, QueueKind, Transfer};
+use crate::{Error, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// What happened on a device, with times in nanoseconds since [`Timeline::begun`].
@@ -67,6 +68,70 @@ impl Moment {
         }
         best.ok_or_else(|| Error::internal("profile: no reading of the clocks"))
     }
+}
+
+/// What all launches of one kernel took.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct KernelTime {
+    /// Kernel name.
+    pub name: String,
+    /// Launches.
+    pub count: u64,
+    /// Device time, seconds.
+    pub seconds: f64,
+    /// Bytes of all arguments, each counted once a launch.
+    pub bytes: u64,
+    /// Floating-point operations, where the op says how many.
+    pub flops: u64,
+}
+
+/// What one launch took.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LaunchTime {
+    /// Name of the `__kernel` function.
+    pub name: &'static str,
+    /// Name of the text that it is in: the variant.
+    pub variant: &'static str,
+    /// Work-items in each dimension.
+    pub global: [usize; 3],
+    /// Work-items of a group in each dimension.
+    pub local: [usize; 3],
+    /// Device time, seconds.
+    pub seconds: f64,
+    /// Bytes of all arguments, each counted once.
+    pub bytes: u64,
+    /// Floating-point operations, 0 where unknown.
+    pub flops: u64,
+    /// When it began, nanoseconds of the device's clock; in a [`Timeline`](crate::Timeline), since that began.
+    pub start_ns: u64,
+    /// When it ended, likewise.
+    pub end_ns: u64,
+}
+
+/// Times by kernel while they are added up.
+pub(crate) type Totals = BTreeMap<&'static str, KernelTime>;
+
+pub(crate) fn add(totals: &mut Totals, launch: &LaunchTime) {
+    let total = totals
+        .entry(launch.name)
+        .or_insert_with(|| KernelTime { name: launch.name.into(), ..Default::default() });
+    total.count += 1;
+    total.seconds += launch.seconds;
+    total.bytes += launch.bytes;
+    total.flops += launch.flops;
+}
+
+pub(crate) fn sorted(totals: Totals) -> Vec<KernelTime> {
+    let mut out: Vec<KernelTime> = totals.into_values().collect();
+    out.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    out
+}
+
+/// Time per kernel, the most expensive first.
+fn totals(launches: &[LaunchTime]) -> Vec<KernelTime> {
+    let mut totals = Totals::new();
+    launches.iter().for_each(|launch| add(&mut totals, launch));
+    sorted(totals)
 }
 
 /// Where a timeline begins.

@@ -1,7 +1,5 @@
 //! A kernel text and what can be chosen about it.
 
-use crate::define::Value;
-use crate::launch::Launch;
 use netcl_device::Capabilities;
 
 /// Prepended to every kernel text.
@@ -58,7 +56,7 @@ impl Kernel {
         self.reload = true;
         self
     }
-    /// Tuned parameters; they become defines of the same name. `WG` is also the work-group size of [`Launch::groups`].
+    /// Tuned parameters; they become defines of the same name. `WG` is also the work-group size of [`Launch::groups`](crate::Launch::groups).
     #[must_use]
     pub const fn tune(mut self, space: Space) -> Self {
         self.space = space;
@@ -114,14 +112,6 @@ impl Kernel {
                 (*n, if *n == "WG" { fitting(values, device.max_group) } else { values })
             })
             .collect()
-    }
-    /// The text that a driver compiles under `defines`, for tools that look at it without a device.
-    pub fn text(&self, defines: &[(&'static str, Value)]) -> String {
-        crate::programs::assemble(self, defines)
-    }
-    /// Begins a launch of `entry`, a `__kernel` function of this text.
-    pub fn launch(&'static self, entry: &'static str) -> Launch<'static> {
-        Launch::new(self, entry)
     }
 }
 

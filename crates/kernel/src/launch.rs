@@ -137,6 +137,13 @@ impl Parts {
     }
 }
 
+impl Kernel {
+    /// Begins a launch of `entry`, a `__kernel` function of this text.
+    pub fn launch(&'static self, entry: &'static str) -> Launch<'static> {
+        Launch::new(self, entry)
+    }
+}
+
 impl<'a> Launch<'a> {
     pub(crate) fn new(kernel: &'a Kernel, entry: &'static str) -> Self {
         let parts = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {

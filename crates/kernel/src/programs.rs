@@ -222,6 +222,13 @@ fn driver_caches(device: &Capabilities) -> bool {
     device.id.starts_with("pocl:")
 }
 
+impl Kernel {
+    /// The text that a driver compiles under `defines`, for tools that look at it without a device.
+    pub fn text(&self, defines: &[(&'static str, Value)]) -> String {
+        assemble(self, defines)
+    }
+}
+
 /// The text the driver compiles: defines, prelude, includes, the kernel.
 pub(crate) fn assemble(kernel: &Kernel, defines: &[(&'static str, Value)]) -> String {
     let mut source = String::with_capacity(PRELUDE.len() + kernel.source.len() + 256);

@@ -440,11 +440,6 @@ impl Inst {
 }
 
 impl Code {
-    /// Registers of 32 bits that a work-item needs at one time.
-    pub fn registers(&self) -> u32 {
-        *self.needed.get_or_init(|| super::live::registers(self))
-    }
-
     /// The registers of a list.
     pub fn listed(&self, list: u32, count: u8) -> &[Reg] {
         &self.lists[list as usize..list as usize + count as usize]

@@ -9,6 +9,13 @@ use super::chain::reads;
 /// Words of the table of what is live where, at most: 256 MB.
 const MAX_TABLE: usize = 1 << 25;
 
+impl Code {
+    /// Registers of 32 bits that a work-item needs at one time.
+    pub fn registers(&self) -> u32 {
+        *self.needed.get_or_init(|| registers(self))
+    }
+}
+
 /// Registers of 32 bits that lanes need. Of code too large to be looked at, as many as it names.
 pub fn registers(code: &Code) -> u32 {
     let words = usize::from(code.words);

@@ -1,16 +1,8 @@
 //! What a kernel's arguments were last set to, so that those that did not change are not set again.
 
-use super::objects::{ClMemory, foreign};
+use super::objects::{ClMemory, Set, foreign};
 use crate::Result;
 use crate::driver::Arg;
-
-/// The value of an argument.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Set {
-    Memory(u64),
-    Scalar([u8; 8], usize),
-    Local(usize),
-}
 
 impl Set {
     /// None where the value is too long to remember.

@@ -1,6 +1,5 @@
 //! Owners of OpenCL objects: each releases what it owns when it is dropped, and keeps the context alive until then.
 
-use super::args::Set;
 use super::parts::Parts;
 use super::result::check;
 use super::sys::{Int, Ptr, Table};
@@ -215,6 +214,14 @@ impl ClEvent {
             release: ("clReleaseEvent", shared.table.clReleaseEvent),
         })
     }
+}
+
+/// The value of an argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Set {
+    Memory(u64),
+    Scalar([u8; 8], usize),
+    Local(usize),
 }
 
 pub(super) fn foreign(what: &str) -> Error {

@@ -1,16 +1,15 @@
 //! The [`Driver`] over OpenCL's objects.
 
-use super::args::Set;
 use super::discover::OpenClDevice;
 use super::objects::{
-    Arguments, ClEvent, ClKernel, ClMemory, ClProgram, Owner, Shared, cl_event, cl_memory, foreign,
+    Arguments, ClEvent, ClKernel, ClMemory, ClProgram, Owner, Set, Shared, cl_event, cl_memory, foreign,
 };
 use super::result::{check, info_bytes, need, number, text};
 use super::staging::Staging;
 use super::sys::{self, Ptr, Table};
 use super::transfers::Transfers;
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
-use crate::profile::{Transfer, TransferKind};
+use crate::driver::{Transfer, TransferKind};
 use crate::{Capabilities, Error, ErrorKind, Result};
 use std::ffi::{CString, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -457,8 +456,8 @@ impl Driver for OpenClDriver {
 
 #[cfg(test)]
 mod tests {
-    use super::super::args::Set;
     use super::super::discover::devices;
+    use super::super::objects::Set;
     use super::*;
     use crate::Settings;
     use crate::driver::Access;

@@ -1,7 +1,7 @@
 //! Events of transfers and fills, kept while somebody wants to know their times.
 
+use crate::driver::TransferKind;
 use crate::driver::{Event, QueueKind};
-use crate::profile::TransferKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 

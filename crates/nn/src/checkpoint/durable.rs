@@ -1,13 +1,22 @@
 //! Writing that survives a crash: content synced before it gets its name, names synced after.
 
-use super::FileSum;
 use netcl_device::{Error, Result, files};
+use serde::{Deserialize, Serialize};
 use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
+
+/// What a file of a checkpoint must be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSum {
+    /// Its length.
+    pub bytes: u64,
+    /// BLAKE3 of its content, in hexadecimal.
+    pub blake3: String,
+}
 
 /// Writes through to the file, counting and summing.
 struct Summed<'a> {

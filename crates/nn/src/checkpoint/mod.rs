@@ -22,8 +22,9 @@ mod tensors;
 mod verified;
 mod weights;
 
+pub use durable::FileSum;
 pub use safetensors::Dtype;
-pub use state::{FileSum, Rng, State};
+pub use state::{Rng, State};
 pub use store::{Latest, Store};
 pub use tensors::{Bytes, Planned, TensorData, TensorView, read_tensors, write_tensors};
 pub use weights::{INDEX_FILE, WeightFiles};

@@ -1,6 +1,6 @@
 //! `state.json`: where a run stands, and the sums that tell a whole checkpoint from a damaged one.
 
-use super::{STATE_FILE, durable, verified::Verified};
+use super::{FileSum, STATE_FILE, durable, verified::Verified};
 use crate::data::Position;
 use netcl_device::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -48,15 +48,6 @@ pub struct Rng {
     pub seed: u64,
     /// Numbers drawn.
     pub counter: u64,
-}
-
-/// What a file of a checkpoint must be.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileSum {
-    /// Its length.
-    pub bytes: u64,
-    /// BLAKE3 of its content, in hexadecimal.
-    pub blake3: String,
 }
 
 impl State {

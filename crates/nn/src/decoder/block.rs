@@ -4,13 +4,12 @@ use super::config::{
     Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, QkNorm,
 };
 use super::mixture::Mixture;
-use super::shapes::packed_name;
-use super::step::StepAt;
+use super::shapes::{packed_name, parameter};
 use crate::config::Recompute;
 use crate::layers::{Mode, dropout, in_layer};
 use crate::params::Params;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
-use netcl_tensor::ops::decode_attention::{DecodeOptions, HeadNorm, decode_attention};
+use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, decode_attention};
 use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again, linear_add, linear_residual};
 use netcl_tensor::ops::fused_linear::{Around, fused_linear};
 use netcl_tensor::ops::gated::gated;
@@ -22,9 +21,23 @@ use netcl_tensor::ops::rms_norm::rms_norm;
 use netcl_tensor::ops::rope::rope;
 use netcl_tensor::{Error, Result, Tensor};
 
-/// The parameter called `name`, which the list of shapes has made.
-pub(super) fn parameter(params: &Params, name: &str) -> Result<Tensor> {
-    params.get(name).cloned().ok_or_else(|| Error::internal(format!("decoder: no parameter {name}")))
+/// What blocks read of a step.
+pub(super) struct StepAt<'a> {
+    /// One for each set of rotary frequencies, with a row for each of the cache's.
+    pub(super) angles: &'a [Angles],
+    /// For each layer (B, S, 2 KH, D).
+    pub(super) layers: &'a [Tensor],
+    /// u32 (1).
+    pub(super) position: &'a Tensor,
+}
+
+impl StepAt<'_> {
+    /// Where layer `index` keeps the new tokens.
+    pub(super) fn cache(&self, index: usize) -> Result<CacheAt<'_>> {
+        let rows =
+            self.layers.get(index).ok_or_else(|| Error::internal(format!("cache: no layer {index}")))?;
+        Ok(CacheAt { rows, position: self.position })
+    }
 }
 
 /// A norm of the kind that the model has.

@@ -3,7 +3,7 @@
 //! its name.
 
 use super::config::{Activation, MAX_SIZE};
-use crate::config::nearest;
+use netcl_device::nearest;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;

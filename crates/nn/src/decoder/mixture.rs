@@ -1,7 +1,7 @@
 //! A sparse mixture of experts in the place of an MLP.
 
-use super::block::parameter;
 use super::config::{DecoderConfig, MoeConfig};
+use super::shapes::parameter;
 use crate::layers::in_layer;
 use crate::params::Params;
 use netcl_tensor::ops::balance_loss::balance_loss;

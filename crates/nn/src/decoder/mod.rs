@@ -32,13 +32,14 @@ use crate::config::Recompute;
 use crate::layers::{Mode, dropout, sinusoidal_positions};
 use crate::model::{Continuation, Model};
 use crate::params::Params;
-use block::{Angles, Block, Norm, Pass, Past, parameter};
+use block::{Angles, Block, Norm, Pass, Past};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::embedding::embedding;
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
 use netcl_tensor::ops::matmul::matmul;
 use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
 use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
+use shapes::parameter;
 use std::sync::{Mutex, PoisonError};
 
 /// A decoder on a device.

@@ -2,7 +2,8 @@
 
 use super::config::{DecoderConfig, MoeConfig, NormKind, Placement, Positions, QkNorm};
 use super::families::ExpertNames;
-use crate::params::Init;
+use crate::params::{Init, Params};
+use netcl_tensor::{Error, Result, Tensor};
 
 /// Standard deviation of a new model's weights.
 const STD: f32 = 0.02;
@@ -43,6 +44,11 @@ struct Map<'a> {
 struct Lister<'a> {
     config: &'a DecoderConfig,
     list: Vec<ParamShape>,
+}
+
+/// The parameter called `name`, which the list of shapes has made.
+pub(super) fn parameter(params: &Params, name: &str) -> Result<Tensor> {
+    params.get(name).cloned().ok_or_else(|| Error::internal(format!("decoder: no parameter {name}")))
 }
 
 /// `self_attn.q_proj`, `k_proj`, `v_proj` → `self_attn.qkv_proj`.

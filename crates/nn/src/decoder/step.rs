@@ -2,11 +2,10 @@
 //! device memory. Its launches are few: norm and map are one, so are a map, its activation and the residual stream, and so is attention with
 //! rotary positions and the writing of the cache.
 
-use super::block::{Angles, Norm};
+use super::block::{Angles, Norm, StepAt};
 use super::rotary::Rotary;
 use super::{Cache, Decoder};
 use netcl_tensor::graph::Graph;
-use netcl_tensor::ops::decode_attention::CacheAt;
 use netcl_tensor::ops::decode_embedding::decode_embedding;
 use netcl_tensor::ops::fused_linear::{Around, Before, fused_linear};
 use netcl_tensor::{Error, Result, Tensor, no_grad};
@@ -32,25 +31,6 @@ enum State {
     Captured(Graph, Tensor),
     /// The device refused to capture one.
     Eager,
-}
-
-/// What blocks read of a step.
-pub(super) struct StepAt<'a> {
-    /// One for each set of rotary frequencies, with a row for each of the cache's.
-    pub(super) angles: &'a [Angles],
-    /// For each layer (B, S, 2 KH, D).
-    pub(super) layers: &'a [Tensor],
-    /// u32 (1).
-    pub(super) position: &'a Tensor,
-}
-
-impl StepAt<'_> {
-    /// Where layer `index` keeps the new tokens.
-    pub(super) fn cache(&self, index: usize) -> Result<CacheAt<'_>> {
-        let rows =
-            self.layers.get(index).ok_or_else(|| Error::internal(format!("cache: no layer {index}")))?;
-        Ok(CacheAt { rows, position: self.position })
-    }
 }
 
 impl Norm {

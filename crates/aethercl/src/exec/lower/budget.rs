@@ -4,6 +4,7 @@
 //! function. Lowering counts what it walks and what it emits, and gives up with an error at a limit.
 
 use super::super::bytecode::{Code, File};
+use super::emit::{Full, MAX_BYTES};
 use super::{Lower, Val, Value};
 use crate::hir::Expr;
 use crate::source::Span;
@@ -16,8 +17,6 @@ pub const MAX_WORK: u64 = 1_000_000;
 const MAX_WORK_IN_ALL: u64 = 40 * MAX_WORK;
 /// Registers of a file, and waiting masks: their numbers have 16 bits.
 pub const MAX_REGISTERS: usize = u16::MAX as usize;
-/// Bytes of one variable, and of all variables of a space together: offsets are 32 bits with room on both sides.
-pub const MAX_BYTES: u64 = 1 << 30;
 /// Elements of a value that is copied whole, such as a `struct`.
 const MAX_LEAVES: u64 = 1 << 16;
 /// Values of one `printf`: an instruction counts them in 8 bits.
@@ -38,17 +37,6 @@ impl Budget {
         self.before += self.visited + code.insts.len() as u64;
         self.visited = 0;
     }
-}
-
-/// What of a kernel's bytecode does not fit its fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Full {
-    /// A register file.
-    Registers(File),
-    /// The waiting masks.
-    Masks,
-    /// Private or local memory.
-    Bytes(&'static str),
 }
 
 impl Full {

@@ -2,9 +2,22 @@
 
 use super::super::bytecode::{Address, Code, File, Inst, Object, Reg, Slot, Target, preset};
 use super::super::lanes;
-use super::budget::{Full, MAX_BYTES};
 use crate::source::Span;
 use std::collections::HashMap;
+
+/// Bytes of one variable, and of all variables of a space together: offsets are 32 bits with room on both sides.
+pub const MAX_BYTES: u64 = 1 << 30;
+
+/// What of a kernel's bytecode does not fit its fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// A register file.
+    Registers(File),
+    /// The waiting masks.
+    Masks,
+    /// Private or local memory.
+    Bytes(&'static str),
+}
 
 /// A value of one lane register's worth: known now, or in a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
