@@ -218,7 +218,7 @@ pub fn decoders(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(
                     rope(&x, &angles, &angles, 4, 8),
-                    "rope: 4 heads of 8, 8 elements of each turned, do not fit x [1, 4, 24]",
+                    "rope: 4 heads of 8, 8 elements of each rotated, do not fit x [1, 4, 24]",
                 ),
                 Shape(rope(&a, &angles, &angles, 1, 8), "rope: x: expected 3 axes, got shape [2, 3]"),
                 Type(rope(&x, &z.half(&[4, 4]), &angles, 3, 8), "rope: cosines are f16, expected f32"),
