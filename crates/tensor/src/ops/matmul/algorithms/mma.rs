@@ -87,6 +87,8 @@ fn aligned_rows(c: &Tensor, p: &Problem) -> bool {
 /// Microseconds of a launch, and operations in a microsecond where there are tiles enough.
 const LAUNCH: f64 = 6.0;
 const THROUGHPUT: f64 = 180e6;
+/// The same where lines of 16-bit operands pass registers.
+const THROUGHPUT_UNALIGNED: f64 = 35e6;
 
 /// The longest of what all groups have to multiply and what one group has to wait for, which is longer where lines of 16-bit operands pass
 /// registers. f32 as tf32 reaches 100 TFLOP/s on an H200.
@@ -108,7 +110,8 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
         3.0 + (r.flops() / 100e6).max(p.k as f64 * 0.02)
     } else {
         let aligned = layouts(p).is_some_and(|both| both.iter().all(|x| x.aligned));
-        LAUNCH + (r.flops() / THROUGHPUT).max(time(splits) * if aligned { 1.0 } else { 1.5 })
+        let (throughput, slower) = if aligned { (THROUGHPUT, 1.0) } else { (THROUGHPUT_UNALIGNED, 1.5) };
+        LAUNCH + (r.flops() / throughput).max(time(splits) * slower)
     };
     (micros, Plan::Parts { splits, steps })
 }
