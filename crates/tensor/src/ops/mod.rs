@@ -1,7 +1,7 @@
 //! Operations. One file an op; `ops!` at the end of this file is the only list.
 //!
 //! Three doors to add one, the cheapest that fits:
-//! element by element: a row in `elementwise.rs`; made of other ops: a function; own kernel: `<op>.rs`, `<op>.cl` and its
+//! element by element: a row in `elementwise.rs`; made of other ops: a function; own kernel: `<op>/mod.rs`, `<op>/<op>.cl` and its
 //! name below.
 
 use crate::array::Array;

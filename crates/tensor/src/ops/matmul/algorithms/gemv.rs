@@ -28,9 +28,6 @@ const MOST_ROWS: usize = 8;
 /// The smallest group of [`GEMV`]: four sets of a line's items.
 const LEAST_GROUP: usize = 128;
 
-/// Class of shapes of these products, for tuning: which kernel is fastest for large ones says nothing about them.
-const FEW_ROWS: u64 = 1;
-
 /// Bytes of A in local memory of a GPU's group.
 const STAGED: usize = 16 << 10;
 
@@ -118,9 +115,9 @@ fn supports_staged(r: &Request<'_>) -> Result<(), &'static str> {
 }
 
 /// Microseconds of a launch on a GPU.
-const LAUNCH: f64 = 6.0;
+pub(super) const LAUNCH: f64 = 6.0;
 /// Bytes that memory brings in a microsecond: of a core, and of a GPU.
-const BANDWIDTH: [f64; 2] = [2e4, 2.5e6];
+pub(super) const BANDWIDTH: [f64; 2] = [2e4, 2.5e6];
 
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let bytes = (r.p.n * r.p.k * r.dtype().size()) as f64;
@@ -243,7 +240,7 @@ fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     let device = c.device();
     let units = device.capabilities().compute_units.max(1) as usize;
     let n = p.n / f.parts();
-    let wg = Tuning::value(device, &GEMV, FEW_ROWS, "WG").min(largest_group(device));
+    let wg = Tuning::value(device, &GEMV, 0, "WG").min(largest_group(device));
     let lanes = 16 / c.dtype().size();
     let line = if along_k { p.b.col_stride } else { p.b.row_stride };
     // Lines of the values start where the gate's end.

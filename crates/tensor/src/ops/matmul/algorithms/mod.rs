@@ -53,7 +53,8 @@ pub(super) struct Algorithm {
     pub kernel: &'static Kernel,
     /// Whether it computes this product on this device; otherwise why not.
     pub supports: fn(&Request<'_>) -> Result<(), &'static str>,
-    /// Microseconds that it is estimated to take, and how it would do it. Asked only where it is supported.
+    /// Microseconds that its work-groups are estimated to take, memory's bandwidth left out, and how it would do it. Asked only where it is
+    /// supported.
     pub estimate: fn(&Request<'_>) -> (f64, Plan),
     /// Whether it does what [`Epilogue::aux`] says; otherwise that comes after it, element by element.
     pub fuses: fn(&Aux<'_>) -> bool,
@@ -66,6 +67,11 @@ pub(super) struct Algorithm {
 impl Algorithm {
     pub fn name(&self) -> &'static str {
         self.kernel.name
+    }
+    /// [`Algorithm::estimate`], and no less than memory takes.
+    fn priced(&self, request: &Request<'_>) -> (f64, Plan) {
+        let (micros, plan) = (self.estimate)(request);
+        (micros.max(request.least()), plan)
     }
 }
 
@@ -110,6 +116,16 @@ impl Request<'_> {
     }
     pub fn flops(&self) -> f64 {
         2.0 * self.p.m as f64 * self.p.n as f64 * self.p.k as f64 * self.p.batch() as f64
+    }
+    /// Microseconds that no row can take less than: those of a launch and of memory, which reads A and B and writes C once.
+    fn least(&self) -> f64 {
+        let p = self.p;
+        let operands = p.batch() * p.k * (p.m + p.n) * self.dtype().size();
+        let bytes = (operands + self.c.count() * self.c.dtype().size()) as f64;
+        match self.device().capabilities().is_cpu() {
+            true => 0.0,
+            false => gemv::LAUNCH + bytes / gemv::BANDWIDTH[1],
+        }
     }
     /// Class of shapes for which `netcl tune` finds the fastest row: storage type, layouts, and the sizes' powers of two.
     fn class(&self) -> u64 {
@@ -211,7 +227,7 @@ fn first_that_passes(request: &Request<'_>, usable: &Usable) -> Option<(&'static
     let rows = usable.kernels.iter().filter_map(|kernel| by_name(kernel.name));
     let mut found: Vec<(f64, &'static Algorithm, Plan)> = Vec::with_capacity(ALGORITHMS.len());
     for (i, algorithm) in rows.enumerate().filter(|(_, a)| (a.supports)(request).is_ok()) {
-        let (micros, plan) = (algorithm.estimate)(request);
+        let (micros, plan) = algorithm.priced(request);
         // What is only slower is no reason against the one that is wanted.
         found.push((if i == 0 && usable.wanted { f64::NEG_INFINITY } else { micros }, algorithm, plan));
     }
@@ -256,7 +272,7 @@ pub(super) fn explain(request: &Request<'_>) -> Vec<Row> {
         } else if !usable.kernels.iter().any(|k| k.name == name) {
             Err("disabled or in quarantine".to_owned())
         } else {
-            let estimate = (algorithm.supports)(request).map(|()| (algorithm.estimate)(request));
+            let estimate = (algorithm.supports)(request).map(|()| algorithm.priced(request));
             estimate.map(|(micros, plan)| (micros, format!("{plan:?}"))).map_err(str::to_owned)
         };
         Row { name, estimate, chosen: false }
@@ -307,7 +323,7 @@ pub(super) fn all(request: &Request<'_>) -> Vec<(&'static Algorithm, f64, Plan)>
     {
         let passes = || algorithm.self_test.is_none_or(|test| test(request.device()));
         if (algorithm.supports)(request).is_ok() && passes() {
-            let (micros, plan) = (algorithm.estimate)(request);
+            let (micros, plan) = algorithm.priced(request);
             rows.push((algorithm, micros, plan));
         }
     }
@@ -334,4 +350,37 @@ pub(super) fn with(name: &str, request: &Request<'_>) -> Result<Option<Tensor>> 
     let row = by_name(name).ok_or_else(|| Error::internal(format!("no algorithm {name}")))?;
     (row.supports)(request).map_err(|why| Error::unsupported(format!("{name}: {why}")))?;
     run_with(row, &(row.estimate)(request).1, request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::Matrix;
+    use super::*;
+    use crate::suite::test_device;
+    use netcl_device::null::NullDriver;
+    use netcl_device::{DeviceKind, Settings};
+
+    /// No tile makes up for a matrix that memory brings no faster.
+    #[test]
+    fn few_rows_of_a_large_matrix_are_read_once() {
+        let mut card = test_device().unwrap().capabilities().clone();
+        (card.kind, card.nvidia_cc, card.compute_units) = (DeviceKind::Gpu, 90, 132);
+        (card.local_mem, card.global_mem, card.max_alloc) = (48 << 10, 140 << 30, 35 << 30);
+        let settings = Settings { trust_kernels: true, ..Settings::default() };
+        let device = Device::from_driver(Box::new(NullDriver::new(card)), settings);
+        for (m, k, n) in [(1, 768, 50_304), (1, 16_384, 16_384), (4, 4096, 11_008), (8, 8192, 28_672)] {
+            for dtype in [DType::F32, DType::Bf16] {
+                let empty = |dims: [usize; 2]| Tensor::empty(&device, dims, dtype).unwrap();
+                let matrix = |x: Tensor| Matrix::of("matmul", "operand", &x).unwrap();
+                let p = Problem::new(matrix(empty([m, k])), matrix(empty([k, n])), &[]).unwrap();
+                let request = Request { c: &empty([m, n]), p: &p, e: &Epilogue::NONE, column_sums: false };
+                let rows = explain(&request);
+                assert_eq!(
+                    choose(&request).unwrap().0.name(),
+                    "matmul_gemv",
+                    "{m} x {k} x {n} {dtype}: {rows:#?}"
+                );
+            }
+        }
+    }
 }

@@ -47,16 +47,12 @@ const fn row(
 
 pub(super) static ASYNC: Algorithm =
     row(&ASYNC_KERNEL, copied, |r| estimate(&ASYNC_KERNEL, r), |r, plan| run(&ASYNC_KERNEL, r, plan));
-pub(super) static LARGE: Algorithm = row(&TILE, large, |r| estimate(&TILE, r), |r, plan| run(&TILE, r, plan));
+pub(super) static LARGE: Algorithm = row(&TILE, any, |r| estimate(&TILE, r), |r, plan| run(&TILE, r, plan));
 pub(super) static SMALL: Algorithm =
     row(&TILE_SMALL, any, |r| estimate(&TILE_SMALL, r), |r, plan| run(&TILE_SMALL, r, plan));
 
 fn any(r: &Request<'_>) -> Result<(), &'static str> {
     if r.widens() { Err("results in f32 of 16-bit operands") } else { Ok(()) }
-}
-
-fn large(r: &Request<'_>) -> Result<(), &'static str> {
-    any(r)
 }
 
 fn copied(r: &Request<'_>) -> Result<(), &'static str> {
