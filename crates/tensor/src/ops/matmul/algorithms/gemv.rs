@@ -119,13 +119,23 @@ pub(super) const LAUNCH: f64 = 6.0;
 /// Bytes that memory brings in a microsecond: of a core, and of a GPU.
 pub(super) const BANDWIDTH: [f64; 2] = [2e4, 2.5e6];
 
+/// Multiply-adds of a core in a microsecond, one by one.
+const SCALAR: f64 = 1000.0;
+
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let bytes = (r.p.n * r.p.k * r.dtype().size()) as f64;
-    let micros = match r.device().capabilities().is_cpu() {
-        true => bytes / (BANDWIDTH[0] * r.units() as f64),
-        false => LAUNCH + bytes / BANDWIDTH[1],
+    let capabilities = r.device().capabilities();
+    if !capabilities.is_cpu() {
+        return (LAUNCH + bytes / BANDWIDTH[1], Plan::Direct);
+    }
+    // What is left of lines after whole vectors is multiplied element by element: at the end of each line, or for the last columns, which
+    // one group has.
+    let (p, lanes) = (r.p, capabilities.vector_lanes());
+    let rest = match along_k(p) {
+        Some(true) => (p.m * p.n * (p.k % lanes)) as f64 / r.units() as f64,
+        _ => (p.m * p.k * (p.n % lanes)) as f64,
     };
-    (micros, Plan::Direct)
+    (bytes / (BANDWIDTH[0] * r.units() as f64) + rest / SCALAR, Plan::Direct)
 }
 
 /// The product with an epilogue as the other kernels have it.
