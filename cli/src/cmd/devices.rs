@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
-use netcl::device::{Capabilities, human, list, sim};
+use netcl::device::{Architecture, Capabilities, human, list, sim};
 use netcl::kernel::tune::{Origin, Store};
 use netcl::prelude::*;
 use serde::Serialize;
@@ -131,8 +131,8 @@ fn offers(d: &Capabilities) -> String {
         (d.extensions.iter().any(|e| e == "cl_khr_command_buffer"), "command buffers"),
     ];
     let mut names: Vec<String> = all.iter().filter(|(has, _)| *has).map(|(_, name)| (*name).into()).collect();
-    if d.nvidia_cc > 0 {
-        names.push(format!("sm_{}", d.nvidia_cc));
+    if !matches!(d.architecture, Architecture::Processor | Architecture::Unknown) {
+        names.push(d.architecture.to_string());
     }
     names.join(", ")
 }
@@ -152,5 +152,23 @@ mod tests {
         assert_eq!(short("OpenCL 3.0 PoCL HSTR: x", "OpenCL "), "3.0");
         assert_eq!(short("OpenCL C 1.2 PoCL", "OpenCL "), "C 1.2");
         assert_eq!(short("", "OpenCL "), "?");
+    }
+
+    #[test]
+    fn architectures_are_shown_and_in_json_by_family() {
+        let device = |architecture| {
+            let kind = netcl::device::DeviceKind::Gpu;
+            Capabilities { architecture, ..Capabilities::floor("gpu:0", kind) }
+        };
+        let family = |d: &Capabilities| serde_json::to_value(d).unwrap()["architecture"].clone();
+        let card = device(Architecture::Nvidia { sm: 90 });
+        assert_eq!((offers(&card), family(&card)), ("sm_90".into(), json!({"family": "nvidia", "sm": 90})));
+        let card = device(Architecture::Intel { generation: netcl::device::IntelGeneration::XeHpg });
+        assert_eq!(
+            (offers(&card), family(&card)),
+            ("Xe-HPG".into(), json!({"family": "intel", "generation": "Xe-HPG"}))
+        );
+        let other = device(Architecture::Unknown);
+        assert_eq!((offers(&other), family(&other)), (String::new(), json!({"family": "unknown"})));
     }
 }

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::out;
 use netcl::device::null::NullDriver;
-use netcl::device::{Capabilities, DeviceKind, counted};
+use netcl::device::{Architecture, Capabilities, DeviceKind, counted};
 use netcl::kernel::Programs;
 use netcl::kernel::tune::Tuning;
 use netcl::prelude::*;
@@ -44,7 +44,7 @@ impl Profile {
         capabilities.global_mem = 64 << 30;
         capabilities.max_alloc = 16 << 30;
         if self == Self::Nvidia {
-            capabilities.nvidia_cc = 90;
+            capabilities.architecture = Architecture::Nvidia { sm: 90 };
             capabilities.local_mem = 227 << 10;
         }
         // No cache: nothing of a device that is not here may be found later.

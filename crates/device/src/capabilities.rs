@@ -1,5 +1,6 @@
 //! What a device is and can do: the record that kernels' predicates, `netcl devices` and the tuner read.
 
+use crate::Architecture;
 use serde::Serialize;
 
 /// Kind of device, in the order `auto` prefers them.
@@ -63,8 +64,8 @@ pub struct Capabilities {
     pub subgroups: bool,
     /// Host and device share memory.
     pub unified_memory: bool,
-    /// NVIDIA compute capability (major × 10 + minor); 0 elsewhere.
-    pub nvidia_cc: u32,
+    /// Architecture, whoever made the device.
+    pub architecture: Architecture,
     /// Extensions, sorted.
     pub extensions: Vec<String>,
 }
@@ -96,13 +97,21 @@ impl Capabilities {
             fp16: false,
             subgroups: false,
             unified_memory: kind == DeviceKind::Cpu,
-            nvidia_cc: 0,
+            architecture: if kind == DeviceKind::Cpu {
+                Architecture::Processor
+            } else {
+                Architecture::Unknown
+            },
             extensions: Vec::new(),
         }
     }
     /// The host's processor: rows are given to cores, not to work-groups.
     pub fn is_cpu(&self) -> bool {
         self.kind == DeviceKind::Cpu
+    }
+    /// NVIDIA's compute capability; see [`Architecture::sm`].
+    pub fn sm(&self) -> Option<u32> {
+        self.architecture.sm()
     }
     /// Lanes for explicit vectors: the hardware's width on CPUs, at least 8 there; 4 elsewhere.
     pub fn vector_lanes(&self) -> usize {

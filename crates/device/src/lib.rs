@@ -13,6 +13,7 @@ pub mod record;
 pub mod sim;
 pub mod version;
 
+mod architecture;
 mod buffer;
 mod capabilities;
 mod device;
@@ -26,6 +27,7 @@ mod suggest;
 mod timeline;
 
 pub use aethercl::counted;
+pub use architecture::{Architecture, IntelGeneration};
 pub use buffer::Buffer;
 pub use capabilities::{Capabilities, DeviceKind};
 pub use device::{Device, Effects, TagGuard};

@@ -91,6 +91,7 @@ fn choose(name: &str, devices: &[&Capabilities]) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Architecture;
 
     fn record(id: &str, kind: DeviceKind) -> Capabilities {
         Capabilities {
@@ -117,7 +118,7 @@ mod tests {
             fp16: false,
             subgroups: false,
             unified_memory: false,
-            nvidia_cc: 0,
+            architecture: Architecture::Unknown,
             extensions: vec![],
         }
     }

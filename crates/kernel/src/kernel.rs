@@ -8,6 +8,16 @@ pub const PRELUDE: &str = include_str!("prelude.cl");
 /// A tuned parameter: name and candidates, the default first. The candidate 0 of `VW` stands for the device's vector lanes.
 pub type Space = &'static [(&'static str, &'static [i64])];
 
+/// A second build of a program, from the text that a driver shows as the program's binary.
+pub struct Reload {
+    /// Further options of the second build.
+    pub options: &'static str,
+    /// The changed text.
+    pub patch: fn(&str) -> String,
+    /// Why a build counts as failed though the driver took it, by its log.
+    pub complaint: fn(&str) -> Option<String>,
+}
+
 /// A kernel text, its tuned parameters and what it needs of a device.
 pub struct Kernel {
     /// Name of the variant: what it assumes (`matmul_tile`, `matmul_vector`).
@@ -19,7 +29,7 @@ pub struct Kernel {
     pub(crate) requires: fn(&Capabilities) -> bool,
     pub(crate) options: fn(&Capabilities) -> &'static str,
     pub(crate) generated: Option<fn() -> String>,
-    pub(crate) reload: bool,
+    pub(crate) reload: Option<&'static Reload>,
 }
 
 impl Kernel {
@@ -34,7 +44,7 @@ impl Kernel {
             requires: |_| true,
             options: |_| "",
             generated: None,
-            reload: false,
+            reload: None,
         }
     }
     /// Texts placed between the prelude and this one.
@@ -49,11 +59,11 @@ impl Kernel {
         self.generated = Some(text);
         self
     }
-    /// For NVIDIA's sm_90: instructions behind `//@` in asm strings become live. The driver builds the text, and the PTX it
-    /// made is patched and loaded back; a build whose matrix instructions the assembler serialised counts as failed.
+    /// For instructions that a driver's compiler does not pass on: what it made of the text is changed and loaded back, as
+    /// [`vendors::nvidia::SM90A`](crate::vendors::nvidia::SM90A) does.
     #[must_use]
-    pub const fn reload(mut self) -> Self {
-        self.reload = true;
+    pub const fn reload(mut self, reload: &'static Reload) -> Self {
+        self.reload = Some(reload);
         self
     }
     /// Tuned parameters; they become defines of the same name. `WG` is also the work-group size of [`Launch::groups`](crate::Launch::groups).

@@ -10,14 +10,14 @@ mod define;
 pub mod generate;
 mod kernel;
 mod launch;
-pub mod nvidia;
 mod programs;
 pub mod tune;
 mod variants;
+pub mod vendors;
 
 pub use cache::{CacheEntry, DiskCache};
 pub use define::{Text, Value};
-pub use kernel::{Kernel, PRELUDE};
+pub use kernel::{Kernel, PRELUDE, Reload};
 pub use launch::{Launch, Operand, Scalar};
 pub use programs::{BuildStats, Programs};
 pub use variants::{Usable, Variants};

@@ -2,10 +2,10 @@
 
 use crate::cache::DiskCache;
 use crate::define::Value;
-use crate::kernel::{Kernel, PRELUDE};
-use crate::nvidia;
+use crate::kernel::{Kernel, PRELUDE, Reload};
+use crate::vendors;
 use netcl_device::driver::{KernelHandle, Program};
-use netcl_device::{Capabilities, Device, Error, ErrorKind, Result};
+use netcl_device::{Device, Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
@@ -13,12 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// Options of every build. No `-cl-fast-relaxed-math`: it lets a compiler assume there are no NaNs, and NaNs must be found.
-/// `-w`: PoCL counts its compiler's warnings on the program's stderr, where nobody sees what they say: loops not unrolled, and
-/// the calling convention of vectors wider than the processor's. `make compile-check` shows those that matter.
+/// `-w`: a driver may count its compiler's warnings on the program's stderr, where nobody sees what they say: loops not unrolled,
+/// and the calling convention of vectors wider than the processor's. `make compile-check` shows those that matter.
 const OPTIONS: &str = "-cl-std=CL1.2 -cl-mad-enable -w";
-
-/// More of them where a program is built again from its own text: the assembler's notes are wanted.
-const RELOAD: &str = "-cl-nv-verbose";
 
 /// What building cost so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -102,19 +99,14 @@ impl Programs {
 
     fn build(&self, device: &Device, kernel: &Kernel, source: &str) -> Result<Program> {
         let capabilities = device.capabilities();
-        // Oclgrind takes clang's built-in for prefetching for an unknown function.
-        let lacks = if capabilities.id.starts_with("oclgrind:") { "-DNO_PREFETCH" } else { "" };
-        let nvidia = match capabilities.nvidia_cc {
-            0 => String::new(),
-            cc => format!("-DNVIDIA_CC={cc}"),
-        };
-        let options = format!("{OPTIONS} {lacks} {nvidia} {}", (kernel.options)(capabilities));
-        let options = options.trim();
+        let own = (kernel.options)(capabilities).to_owned();
+        let mut options = vec![OPTIONS.to_owned()];
+        options.extend(vendors::options(capabilities).chain([own]).filter(|o| !o.is_empty()));
+        let options = &options.join(" ");
         let disk = self.disk(device);
         let key = DiskCache::key(source, options, capabilities);
         if let Some(disk) = disk {
-            if driver_caches(capabilities) {
-                // PoCL keeps every kernel it compiled; asking it for binaries would compile them all once more.
+            if vendors::keeps_kernels(capabilities) {
                 let known = disk.knows(&key);
                 let program = self.compile(device, kernel, source, options, known)?;
                 if !known {
@@ -124,8 +116,8 @@ impl Programs {
             }
             if let Some(binary) = disk.read(&key) {
                 // The driver has a cache of its own, by text and options: those that it was filled with.
-                let verbose = format!("{options} {RELOAD}");
-                match device.driver().load_binary(&binary, if kernel.reload { &verbose } else { options }) {
+                let options = kernel.reload.map_or_else(|| options.clone(), |r| r.all_options(options));
+                match device.driver().load_binary(&binary, &options) {
                     Ok(program) => {
                         self.loaded.fetch_add(1, Ordering::Relaxed);
                         return Ok(program);
@@ -173,7 +165,10 @@ impl Programs {
         counter.fetch_add(1, Ordering::Relaxed);
         let build = || {
             let program = device.driver().build(source, options)?;
-            if kernel.reload { reload(device, &program, options) } else { Ok(program) }
+            match kernel.reload {
+                Some(how) => reload(device, &program, options, how),
+                None => Ok(program),
+            }
         };
         build().map_err(|e| {
             if e.kind() == ErrorKind::Build {
@@ -204,22 +199,23 @@ impl Programs {
     }
 }
 
-/// The program again, with the instructions of its architecture: see [`Kernel::reload`].
-fn reload(device: &Device, program: &Program, options: &str) -> Result<Program> {
-    let driver = device.driver();
-    let text = String::from_utf8(driver.binary(program)?)
-        .map_err(|_| Error::build("the driver's binary is no PTX text".to_string()))?;
-    let text = nvidia::patch(text.trim_end_matches('\0'));
-    let program = driver.load_binary(text.as_bytes(), &format!("{options} {RELOAD}"))?;
-    match nvidia::complaint(&driver.build_log(&program)?) {
-        Some(line) => Err(Error::build(format!("the assembler serialised matrix instructions: {line}"))),
-        None => Ok(program),
+impl Reload {
+    fn all_options(&self, options: &str) -> String {
+        format!("{options} {}", self.options)
     }
 }
 
-/// Drivers with a complete kernel cache of their own.
-fn driver_caches(device: &Capabilities) -> bool {
-    device.id.starts_with("pocl:")
+/// The program again, with the instructions of its architecture: see [`Kernel::reload`].
+fn reload(device: &Device, program: &Program, options: &str, how: &Reload) -> Result<Program> {
+    let driver = device.driver();
+    let text = String::from_utf8(driver.binary(program)?)
+        .map_err(|_| Error::build("the driver's binary is no text".to_string()))?;
+    let text = (how.patch)(text.trim_end_matches('\0'));
+    let program = driver.load_binary(text.as_bytes(), &how.all_options(options))?;
+    match (how.complaint)(&driver.build_log(&program)?) {
+        Some(why) => Err(Error::build(why)),
+        None => Ok(program),
+    }
 }
 
 impl Kernel {

@@ -10,7 +10,7 @@ static FAST: Kernel = Kernel::new("job_fast", "__kernel void job(__global float 
 static PLAIN: Kernel = Kernel::new("job_plain", "__kernel void job(__global float *x) { x[0] = 2; }")
     .tune(&[("WG", &[64, 128, 256])]);
 static JOB: Variants = Variants::new("job", &[&FAST, &PLAIN]);
-static NOWHERE: Kernel = Kernel::new("job_nowhere", "").requires(|c| c.nvidia_cc > 9000);
+static NOWHERE: Kernel = Kernel::new("job_nowhere", "").requires(|c| c.sm() > Some(9000));
 static NONE: Variants = Variants::new("none", &[&NOWHERE]);
 
 fn device(settings: &Settings, driver_version: &str) -> Device {

@@ -190,14 +190,15 @@ impl Bench {
 #[cfg(test)]
 pub mod tests {
     use netcl::device::fault::FaultDriver;
-    use netcl::device::{Capabilities, open_driver};
+    use netcl::device::{Architecture, Capabilities, open_driver};
     use netcl::prelude::*;
 
     /// The test device, which builds every text as `edit` leaves it, and takes the variants that any device has.
     pub fn device(edit: impl Fn(&str) -> String + Send + Sync + 'static) -> Device {
         let name = std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into());
         let inner = open_driver(&name, &Settings::from_env()).unwrap();
-        let capabilities = Capabilities { nvidia_cc: 0, ..inner.capabilities().clone() };
+        let architecture = Architecture::Unknown;
+        let capabilities = Capabilities { architecture, ..inner.capabilities().clone() };
         let driver = FaultDriver::new(inner, Default::default()).pretending(capabilities);
         let driver = driver.edit_sources(Box::new(move |text: &str| Some(edit(text))));
         // No cache: its programs are known by their texts before the edit.

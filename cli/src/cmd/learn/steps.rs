@@ -143,7 +143,7 @@ static MATMUL: [Step; 9] = [
     product!("learn_matmul_7", "matmul/7_async.cl", "asynchronous copies", register_tiles),
     Step {
         kernel: Kernel::new("learn_matmul_8", include_str!("../../../../examples/kernels/matmul/8_mma.cl"))
-            .requires(|device| device.nvidia_cc >= 80),
+            .requires(|device| device.sm() >= Some(80)),
         needs: "NVIDIA sm_80 or later: mma.sync, ldmatrix and cp.async",
         dtype: DType::Bf16,
         ..product!("learn_matmul_8", "matmul/8_mma.cl", "tensor cores (mma.sync)", |size, _| tiles(
@@ -153,7 +153,7 @@ static MATMUL: [Step; 9] = [
         ))
     },
     Step {
-        kernel: Kernel::new("matmul", "").requires(|device| device.nvidia_cc == 90),
+        kernel: Kernel::new("matmul", "").requires(|device| device.sm() == Some(90)),
         needs: "NVIDIA sm_90: wgmma, TMA and setmaxnreg",
         dtype: DType::Bf16,
         launches: &[],

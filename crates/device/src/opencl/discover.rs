@@ -3,7 +3,8 @@
 use super::load::{Platform, ids, platforms};
 use super::result::{info_bytes, need, number, text};
 use super::sys::{self, Ptr, info};
-use crate::{Capabilities, DeviceKind, Result, Settings};
+use crate::architecture::Reported;
+use crate::{Architecture, Capabilities, DeviceKind, Result, Settings};
 use std::sync::{Mutex, PoisonError};
 
 /// A device that can be opened.
@@ -87,15 +88,25 @@ fn describe(probe: &Probe<'_>, id: String, platform: &str) -> Result<Capabilitie
         t if t & 2 != 0 => DeviceKind::Cpu,
         _ => DeviceKind::Accelerator,
     };
-    let nvidia = has("cl_nv_device_attribute_query");
+    let (name, vendor, version) =
+        (probe.text(info::NAME), probe.text(info::VENDOR), probe.text(info::VERSION));
+    let architecture = Architecture::of(&Reported {
+        name: &name,
+        vendor: &vendor,
+        version: &version,
+        processor: kind == DeviceKind::Cpu,
+        compute_capability: has("cl_nv_device_attribute_query")
+            .then(|| [info::NV_COMPUTE_CAPABILITY_MAJOR, info::NV_COMPUTE_CAPABILITY_MINOR].map(small)),
+        intel_ip: has("cl_intel_device_attribute_query").then(|| small(info::INTEL_IP_VERSION)),
+    });
     Ok(Capabilities {
         id,
-        name: probe.text(info::NAME),
-        vendor: probe.text(info::VENDOR),
+        name,
+        vendor,
         platform: platform.into(),
         platform_version: platform_text(probe.platform, info::PLATFORM_VERSION)?,
         driver_version: probe.text(info::DRIVER_VERSION),
-        version: probe.text(info::VERSION),
+        version,
         c_version: probe.text(info::OPENCL_C_VERSION),
         kind,
         compute_units: small(info::MAX_COMPUTE_UNITS),
@@ -113,11 +124,7 @@ fn describe(probe: &Probe<'_>, id: String, platform: &str) -> Result<Capabilitie
         fp16: has("cl_khr_fp16"),
         subgroups: has("cl_khr_subgroups") || has("cl_intel_subgroups"),
         unified_memory: probe.number(info::HOST_UNIFIED_MEMORY) != 0,
-        nvidia_cc: if nvidia {
-            small(info::NV_COMPUTE_CAPABILITY_MAJOR) * 10 + small(info::NV_COMPUTE_CAPABILITY_MINOR)
-        } else {
-            0
-        },
+        architecture,
         extensions,
     })
 }

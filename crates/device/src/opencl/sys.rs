@@ -114,4 +114,5 @@ pub mod info {
     pub const OPENCL_C_VERSION: Uint = 0x103D;
     pub const NV_COMPUTE_CAPABILITY_MAJOR: Uint = 0x4000;
     pub const NV_COMPUTE_CAPABILITY_MINOR: Uint = 0x4001;
+    pub const INTEL_IP_VERSION: Uint = 0x4250;
 }

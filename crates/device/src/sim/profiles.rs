@@ -1,6 +1,6 @@
 //! The simulated devices there are.
 
-use crate::{Capabilities, DeviceKind, Error, Result, did_you_mean};
+use crate::{Architecture, Capabilities, DeviceKind, Error, Result, did_you_mean};
 use aethercl::model::Profile;
 use std::path::PathBuf;
 
@@ -66,7 +66,8 @@ pub(super) fn describe(profile: &Profile, memory: u64) -> Capabilities {
         fp16: c.fp16,
         subgroups: c.subgroups,
         unified_memory: profile.link.unified,
-        nvidia_cc: 0,
+        // Its instructions are OpenCL C's, whatever card the figures are from.
+        architecture: Architecture::Unknown,
         extensions,
     }
 }

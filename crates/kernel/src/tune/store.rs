@@ -5,7 +5,7 @@
 
 use super::Params;
 use netcl_device::files::{self, Lock};
-use netcl_device::{Capabilities, Error, Result, Settings};
+use netcl_device::{Architecture, Capabilities, Error, Result, Settings};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -102,12 +102,14 @@ fn slug(text: &str) -> String {
     if words.is_empty() { "unknown".into() } else { words.join("-") }
 }
 
-/// Architecture as far as a device tells: compute capability on NVIDIA, name and lanes elsewhere.
+/// Name of the architecture's folder; kind and lanes of processors and where the architecture is not known.
 fn architecture(device: &Capabilities) -> String {
-    if device.nvidia_cc > 0 {
-        format!("sm{}", device.nvidia_cc)
-    } else {
-        format!("{:?}-v{}", device.kind, device.float_lanes).to_lowercase()
+    match &device.architecture {
+        Architecture::Nvidia { sm } => format!("sm{sm}"),
+        Architecture::Processor | Architecture::Unknown => {
+            format!("{:?}-v{}", device.kind, device.float_lanes).to_lowercase()
+        }
+        known => slug(&known.to_string()),
     }
 }
 

@@ -79,7 +79,8 @@ pub fn open(name: &str, settings: Settings) -> Result<Device> {
     let mut settings = Settings { cache_dir: None, ..settings };
     settings.sim.sample = settings.sim.sample.or(Some(SAMPLE));
     let driver = open_driver(name, &settings)?;
-    let portable = netcl_device::Capabilities { nvidia_cc: 0, ..driver.capabilities().clone() };
+    let unknown = netcl_device::Architecture::Unknown;
+    let portable = netcl_device::Capabilities { architecture: unknown, ..driver.capabilities().clone() };
     let driver = FaultDriver::new(driver, Arc::new(Plan::default())).pretending(portable);
     Ok(Device::from_driver(Box::new(driver), settings))
 }

@@ -5,6 +5,7 @@ use super::sm90::{blocks_fit, counters};
 use super::wgmma;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
+use netcl_kernel::vendors::nvidia::SM90A;
 
 const INCLUDES: &[&str] = &[
     include_str!("../include/philox.cl"),
@@ -15,8 +16,8 @@ pub(super) static BF16X3: Kernel =
     Kernel::new("attention_bf16x3_sm90", include_str!("attention_bf16x3_sm90.cl"))
         .include(INCLUDES)
         .generate(wgmma::macros)
-        .reload()
-        .requires(|device| device.nvidia_cc == 90);
+        .reload(&SM90A)
+        .requires(|device| device.sm() == Some(90));
 const BWD_TEXT: &str = concat!(
     "#define BACKWARD 1\n",
     include_str!("attention_bf16x3_sm90.cl"),
@@ -25,8 +26,8 @@ const BWD_TEXT: &str = concat!(
 pub(super) static BF16X3_BWD: Kernel = Kernel::new("attention_bf16x3_sm90_bwd", BWD_TEXT)
     .include(INCLUDES)
     .generate(wgmma::macros)
-    .reload()
-    .requires(|device| device.nvidia_cc == 90);
+    .reload(&SM90A)
+    .requires(|device| device.sm() == Some(90));
 
 /// Rows and columns of a block.
 const BLOCK: usize = 64;

@@ -60,7 +60,7 @@ pub(super) struct Problem {
 /// Local memory that two groups can have on a multiprocessor. NVIDIA's OpenCL reports 48 KiB, which binds kernel arguments only: on
 /// sm_90 arrays of a kernel may take 227 KiB.
 fn local_room(device: &Capabilities) -> usize {
-    let bytes = if device.nvidia_cc == 90 { 113 << 10 } else { device.local_mem };
+    let bytes = if device.sm() == Some(90) { 113 << 10 } else { device.local_mem };
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 

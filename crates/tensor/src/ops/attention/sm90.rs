@@ -6,7 +6,7 @@ use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_device::Buffer;
 use netcl_kernel::Launch;
-use netcl_kernel::nvidia::{Element, MatrixStack, TensorMap, address, tensor_maps};
+use netcl_kernel::vendors::nvidia::{Element, MatrixStack, SM90A, TensorMap, address, tensor_maps};
 
 pub(super) static WGMMA: Kernel =
     Kernel::new("attention_wgmma_sm90", include_str!("attention_wgmma_sm90.cl"))
@@ -16,8 +16,8 @@ pub(super) static WGMMA: Kernel =
             include_str!("attention_sm90.cl"),
         ])
         .generate(wgmma::macros)
-        .reload()
-        .requires(|device| device.nvidia_cc == 90);
+        .reload(&SM90A)
+        .requires(|device| device.sm() == Some(90));
 const BWD_TEXT: &str = concat!(
     include_str!("attention_wgmma_sm90_bwd.cl"),
     include_str!("attention_wgmma_sm90_bwd_kv.cl"),
@@ -35,8 +35,8 @@ pub(super) static WGMMA_BWD: Kernel = Kernel::new("attention_wgmma_sm90_bwd", BW
         include_str!("attention_sm90.cl"),
     ])
     .generate(wgmma::macros)
-    .reload()
-    .requires(|device| device.nvidia_cc == 90);
+    .reload(&SM90A)
+    .requires(|device| device.sm() == Some(90));
 
 /// Both gradients in one pass, for heads of more than 64: fewer products, and f32 sums of dq in memory.
 pub(super) static ORDERED_BWD: Kernel = Kernel::new("attention_ordered_sm90_bwd", ORDERED_TEXT)
@@ -46,8 +46,8 @@ pub(super) static ORDERED_BWD: Kernel = Kernel::new("attention_ordered_sm90_bwd"
         include_str!("attention_sm90.cl"),
     ])
     .generate(wgmma::macros)
-    .reload()
-    .requires(|device| device.nvidia_cc == 90);
+    .reload(&SM90A)
+    .requires(|device| device.sm() == Some(90));
 
 /// Elements of 16 bytes: rows start at multiples of it, for copies and for stores.
 const ALIGNED: usize = 8;

@@ -13,7 +13,7 @@ fn variants_agree() {
     // Kernels with barriers take a CPU driver seconds to compile: two sizes of tiles, and the third in the suite of a GPU. Each
     // has more than a tile (64 and 16 rows, 32 and 16 keys) of both, and no more: simulators are slow.
     let mut shapes = vec![([1, 2, 1, 40, 45, 34], DType::F32), ([1, 1, 1, 18, 21, 136], DType::F16)];
-    if device.capabilities().nvidia_cc == 90 {
+    if device.capabilities().sm() == Some(90) {
         shapes.extend([([2, 4, 2, 200, 264, 64], DType::Bf16), ([2, 2, 2, 300, 333, 128], DType::F16)]);
         shapes.extend([([2, 4, 2, 200, 200, 96], DType::F16), ([3, 40, 40, 300, 300, 64], DType::Bf16)]);
     }

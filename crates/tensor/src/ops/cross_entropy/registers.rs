@@ -6,7 +6,7 @@ use crate::ops::prelude::*;
 static KERNEL: Kernel = Kernel::new("cross_entropy_registers", include_str!("cross_entropy_registers.cl"))
     .tune(&[("GROUP", &[512, 1024])])
     // Two groups of 512 items, or one of 1024, fill a multiprocessor with 64 registers an item.
-    .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=64" } else { "" });
+    .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=64" } else { "" });
 
 /// Bytes of the vectors that rows lie in.
 const VECTOR: usize = 16;
@@ -98,7 +98,7 @@ pub(super) fn rows_into(
     let launch = launch("cross_entropy_registers", x, plan).define("SMOOTH", smooth).groups(rows);
     let launch = launch.define("VECTORS", n * x.dtype().size() / VECTOR);
     let launch = launch.define("IN_REGISTERS", plan.in_registers).define("KEPT", plan.kept);
-    let launch = launch.define("NATIVE", x.device().capabilities().nvidia_cc > 0);
+    let launch = launch.define("NATIVE", x.device().capabilities().sm().is_some());
     let launch = launch.read(x).read(targets).read(scale).write(loss).write(dx);
     let classes = i32::try_from(classes).unwrap_or(i32::MAX);
     launch.scalar(op.ignored()).scalar(op.label_smoothing).scalar(classes).scalar(0u32).run()

@@ -243,7 +243,7 @@ impl MultiOp<7, 2> for DecodeAttention {
         let group = Group::of(kernel, device, s, heads / kv_heads);
         let pairs = s.batch * kv_heads;
         let splits = group.splits(device, pairs, s.room);
-        let last = splits > 1 && device.capabilities().nvidia_cc >= 70 && pairs * group.chunks <= TURNS;
+        let last = splits > 1 && device.capabilities().sm() >= Some(70) && pairs * group.chunks <= TURNS;
         let joins = splits > 1 && !(last && kernel.name == SPLIT.name);
 
         let qkv = if qkv.layout().strides[2] == 1 { qkv.clone() } else { qkv.contiguous()? };

@@ -18,7 +18,7 @@ static VECTOR: Kernel = Kernel::new("matmul_grouped_vector", include_str!("matmu
 static TILE: Kernel = Kernel::new("matmul_grouped_tile", include_str!("matmul_grouped_tile.cl"))
     .tune(&[("BK", &[8, 16])])
     .requires(|device| device.local_mem >= TILE_MEMORY && device.max_group >= ITEMS)
-    .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=168" } else { "" });
+    .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=168" } else { "" });
 
 static GROUPED: Variants = Variants::new("matmul_grouped", &[&VECTOR, &TILE]);
 

@@ -5,7 +5,7 @@ use super::algorithms::mma::lanes;
 use super::launch::Unused;
 use super::tiles::BLOCK_K;
 use super::view::Matrix;
-use netcl_kernel::nvidia::{Element, TensorMap, address};
+use netcl_kernel::vendors::nvidia::{Element, TensorMap, address};
 
 static ALIGNED_LINES: Kernel = Kernel::new("matmul_aligned_lines", include_str!("matmul_aligned_lines.cl"));
 

@@ -23,12 +23,12 @@ const fn rows(name: &'static str) -> Kernel {
         .include(&[include_str!("../include/vector16.cl")])
         // PoCL 3.1 adds up other rows' columns now and then: docs/log/drivers.md. Processors have a kernel of their own.
         .requires(|device| device.max_group >= ADDERS && !device.is_cpu())
-        .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=168" } else { "" })
+        .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=168" } else { "" })
 }
 /// Its forward, which needs fewer: five groups.
 static ROWS_FWD: Kernel = Kernel::new("norm_rows_fwd", include_str!("norm_rows.cl"))
     .include(&[include_str!("../include/vector16.cl")])
-    .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=96" } else { "" })
+    .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=96" } else { "" })
     .tune(&[("RESIDENT", &[640, 1024, 2048, 8192])]);
 
 /// Items of a row in [`ROWS`] at most.
@@ -183,7 +183,7 @@ impl Share {
             .define("ITEMS", self.items)
             .define("ROWS", self.rows)
             .define("WG", self.items * self.rows)
-            .define("NVIDIA", device.capabilities().nvidia_cc >= 80)
+            .define("NVIDIA", device.capabilities().sm() >= Some(80))
     }
     /// As many groups as a device runs at once, each walking over its rows.
     fn groups(&self, kernel: &'static Kernel, device: &Device, rows: usize) -> usize {

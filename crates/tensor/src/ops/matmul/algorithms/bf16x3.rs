@@ -7,14 +7,14 @@ use super::super::view::{Matrix, Problem};
 use super::{Algorithm, Aux, Plan, Request};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
-use netcl_kernel::nvidia::wgmma_macros;
+use netcl_kernel::vendors::nvidia::{SM90A, wgmma_macros};
 
 pub(in crate::ops::matmul) static BF16X3: Kernel =
     Kernel::new("matmul_bf16x3_sm90", include_str!("matmul_bf16x3_sm90.cl"))
         .include(&[include_str!("../../include/sm90.cl"), include_str!("../../include/tickets.cl")])
         .generate(wgmma_macros)
-        .reload()
-        .requires(|device| device.nvidia_cc == 90);
+        .reload(&SM90A)
+        .requires(|device| device.sm() == Some(90));
 
 /// Rows and columns of a tile.
 const SIDE: usize = 128;
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::suite::test_device;
     use netcl_device::fault::FaultDriver;
-    use netcl_device::{DeviceKind, Settings, open_driver};
+    use netcl_device::{Architecture, DeviceKind, Settings, open_driver};
 
     #[test]
     fn shares_cover_every_tile() {
@@ -223,7 +223,8 @@ mod tests {
     fn the_estimates_choose_what_was_measured_to_be_faster() {
         let inner = open_driver("auto", &Settings::default()).unwrap();
         let mut card = inner.capabilities().clone();
-        (card.kind, card.nvidia_cc, card.compute_units) = (DeviceKind::Gpu, 90, 132);
+        (card.kind, card.compute_units) = (DeviceKind::Gpu, 132);
+        card.architecture = Architecture::Nvidia { sm: 90 };
         (card.local_mem, card.global_mem) = (48 << 10, 140 << 30);
         let driver = FaultDriver::new(inner, Default::default()).pretending(card);
         let device =

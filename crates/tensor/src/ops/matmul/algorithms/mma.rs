@@ -9,7 +9,7 @@ use netcl_device::MatmulPrecision;
 
 pub(in crate::ops::matmul) static MMA: Kernel =
     Kernel::new("matmul_mma_sm80", include_str!("matmul_mma_sm80.cl"))
-        .requires(|device| device.nvidia_cc >= 80);
+        .requires(|device| device.sm() >= Some(80));
 
 /// Rows and columns of a tile.
 const SIDE: usize = 128;

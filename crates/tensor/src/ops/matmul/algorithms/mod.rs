@@ -358,13 +358,14 @@ mod tests {
     use super::*;
     use crate::suite::test_device;
     use netcl_device::null::NullDriver;
-    use netcl_device::{DeviceKind, Settings};
+    use netcl_device::{Architecture, DeviceKind, Settings};
 
     /// No tile makes up for a matrix that memory brings no faster.
     #[test]
     fn few_rows_of_a_large_matrix_are_read_once() {
         let mut card = test_device().unwrap().capabilities().clone();
-        (card.kind, card.nvidia_cc, card.compute_units) = (DeviceKind::Gpu, 90, 132);
+        (card.kind, card.compute_units) = (DeviceKind::Gpu, 132);
+        card.architecture = Architecture::Nvidia { sm: 90 };
         (card.local_mem, card.global_mem, card.max_alloc) = (48 << 10, 140 << 30, 35 << 30);
         let settings = Settings { trust_kernels: true, ..Settings::default() };
         let device = Device::from_driver(Box::new(NullDriver::new(card)), settings);

@@ -19,13 +19,13 @@ pub(in crate::ops::matmul) static TILE: Kernel = Kernel::new("matmul_tile", incl
     .include(TILE_PARTS)
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 34 << 10 && device.max_group >= ITEMS)
-    .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
+    .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" });
 
 /// The same for f32 with copies that pass no registers: NVIDIA from sm_80 on.
 static ASYNC_KERNEL: Kernel = Kernel::new("matmul_async_sm80", include_str!("matmul_tile.cl"))
     .include(TILE_PARTS)
     .tune(&[("BK", &[32, 16])])
-    .requires(|device| device.nvidia_cc >= 80 && device.max_group >= ITEMS)
+    .requires(|device| device.sm() >= Some(80) && device.max_group >= ITEMS)
     .options(|_| "-cl-nv-maxrregcount=128");
 
 /// 64 x 64 of C a group, 8 x 8 an item of several sets: small products, and devices with little local memory.
@@ -34,7 +34,7 @@ pub(in crate::ops::matmul) static TILE_SMALL: Kernel =
         .include(TILE_PARTS)
         .tune(&[("BK", &[8])])
         .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS)
-        .options(|device| if device.nvidia_cc > 0 { "-cl-nv-maxrregcount=128" } else { "" });
+        .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" });
 
 const fn row(
     kernel: &'static Kernel,
@@ -101,7 +101,7 @@ fn estimate(kernel: &'static Kernel, r: &Request<'_>) -> (f64, Plan) {
     let (throughput, p) = (throughput(kernel), r.p);
     let (side, (bk, slices)) = (throughput.area.isqrt(), step(kernel, r));
     let tiles = p.m.div_ceil(side) * p.n.div_ceil(side) * p.batch();
-    let (units, last) = (r.units(), r.device().capabilities().nvidia_cc >= 70);
+    let (units, last) = (r.units(), r.device().capabilities().sm() >= Some(70));
     let schedule = SplitKSchedule::of(tiles, p.k, bk * slices, throughput, units, last);
     let micros = schedule.cost(p.k, throughput, units, last);
     // Through registers, and element by element where nothing else is possible.
@@ -146,7 +146,7 @@ fn run(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<T
     let widest = (side * bk / items).min(4);
     let (va, vb) = (if va > widest { 1 } else { va }, if vb > widest { 1 } else { vb });
     let step = bk * slices;
-    let last = capabilities.nvidia_cc >= 70 && schedule.tail > 0 && schedule.last_joins(throughput.area);
+    let last = capabilities.sm() >= Some(70) && schedule.tail > 0 && schedule.last_joins(throughput.area);
     let part = match schedule.tail {
         0 => None,
         tail => Some(c.empty_f32([schedule.splits, tail, side * side])?),
@@ -169,7 +169,7 @@ fn run(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<T
     };
     let whole = p.m.is_multiple_of(side) && p.n.is_multiple_of(side) && p.k.is_multiple_of(step);
     let async_small =
-        small && capabilities.nvidia_cc >= 80 && c.dtype() == DType::F32 && copies(p) && slices == 4;
+        small && capabilities.sm() >= Some(80) && c.dtype() == DType::F32 && copies(p) && slices == 4;
     let shape = |launch: Launch<'static>| {
         let launch = launch.define("A_ALONG_K", a_along_k).define("B_ALONG_K", b_along_k);
         let launch = launch.define("VA", va).define("VB", vb).define("WG", items * slices).define("BK", bk);

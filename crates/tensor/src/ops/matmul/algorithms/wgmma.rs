@@ -8,7 +8,7 @@ use super::super::view::{Matrix, Problem};
 use super::{Algorithm, Request, mma};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
-use netcl_kernel::nvidia::{TensorMap, address, tensor_maps, wgmma_macros};
+use netcl_kernel::vendors::nvidia::{SM90A, TensorMap, address, tensor_maps, wgmma_macros};
 use netcl_kernel::{Launch, Value};
 
 pub(in crate::ops::matmul) const WORK: &str = include_str!("matmul_wgmma_sm90_work.cl");
@@ -22,8 +22,8 @@ pub(in crate::ops::matmul) static WGMMA: Kernel =
             include_str!("matmul_wgmma_sm90_ends.cl"),
         ])
         .generate(wgmma_macros)
-        .reload()
-        .requires(|device| device.nvidia_cc == 90);
+        .reload(&SM90A)
+        .requires(|device| device.sm() == Some(90));
 
 /// Columns of a box of C or aux: 128 bytes, as far as their swizzle goes.
 const BOX_COLUMNS: u32 = 64;

@@ -7,6 +7,15 @@ mod tensor_map;
 mod wgmma;
 
 pub use address::address;
-pub(crate) use reload::{complaint, patch};
+pub use reload::SM90A;
 pub use tensor_map::{Described, Element, MatrixStack, TensorMap, tensor_maps};
 pub use wgmma::wgmma_macros;
+
+use super::Hooks;
+
+/// Kernel texts ask for the compute capability by `NVIDIA_CC`.
+pub(super) const HOOKS: Hooks = Hooks {
+    applies: |device| device.sm().is_some(),
+    options: |device| device.sm().map(|sm| format!("-DNVIDIA_CC={sm}")).unwrap_or_default(),
+    keeps_kernels: false,
+};

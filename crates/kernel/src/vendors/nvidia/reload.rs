@@ -5,12 +5,18 @@
 //! its asm strings, where the compiler keeps them with their operands filled in; [`patch`] uncovers them and names the
 //! architecture, and the driver's assembler, which knows it, builds the rest.
 
+use crate::kernel::Reload;
+
+/// For kernels of sm_90a: instructions behind `//@` in asm strings become live. A build whose matrix instructions the assembler
+/// serialised counts as failed. The assembler's notes are in the build log with `-cl-nv-verbose` alone.
+pub static SM90A: Reload = Reload { options: "-cl-nv-verbose", patch, complaint };
+
 /// Registers a work-item may have: what a multiprocessor has, 65536, by the group's size; no kernel of ours gains from more.
 const MOST_REGISTERS: usize = 168;
 
 /// The text with `//@` instructions live, for `sm_90a`, with a limit of registers that lets the whole group start:
 /// `setmaxnreg` moves registers between warpgroups only within such a limit.
-pub(crate) fn patch(ptx: &str) -> String {
+fn patch(ptx: &str) -> String {
     let mut out = String::with_capacity(ptx.len() + 256);
     for line in ptx.split_inclusive('\n') {
         if let Some(rest) = line.strip_prefix(".target sm_90").filter(|rest| !rest.starts_with('a')) {
@@ -35,8 +41,10 @@ fn group_items(line: &str) -> Option<usize> {
 
 /// The line of a build log that says the assembler made matrix instructions wait for one another or ignored `setmaxnreg` (its
 /// notes C7500 to C7599): such a kernel is right, and slower than the variant it stands in front of.
-pub(crate) fn complaint(log: &str) -> Option<&str> {
-    log.lines().find(|line| line.contains("(C75") || line.contains("instructions are serialized"))
+fn complaint(log: &str) -> Option<String> {
+    let line =
+        log.lines().find(|line| line.contains("(C75") || line.contains("instructions are serialized"))?;
+    Some(format!("the assembler serialised matrix instructions: {line}"))
 }
 
 #[cfg(test)]
@@ -66,7 +74,7 @@ mod tests {
     fn serialised_products_are_found() {
         let log = "ptxas info : 168 registers\nptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions are \
             serialized due to insufficient register resources\n";
-        assert!(complaint(log).is_some_and(|line| line.contains("C7510")));
+        assert!(complaint(log).is_some_and(|why| why.contains("C7510")));
         assert_eq!(complaint("ptxas info : Used 168 registers"), None);
     }
 }

@@ -1,0 +1,9 @@
+//! Oclgrind, an interpreter that checks memory: it takes clang's built-in for prefetching for an unknown function.
+
+use super::Hooks;
+
+pub(super) const HOOKS: Hooks = Hooks {
+    applies: |device| device.id.starts_with("oclgrind:"),
+    options: |_| "-DNO_PREFETCH".into(),
+    keeps_kernels: false,
+};
