@@ -1,5 +1,6 @@
 //! What every command needs of its surroundings: settings, terminal, signals.
 
+use netcl::device::Builders;
 use netcl::nn::data::TokenCache;
 use netcl::prelude::*;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -12,6 +13,9 @@ use std::time::Duration;
 
 /// How long the reading of data may take to notice that it should stop, before the process ends all the same.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// Processes that build kernels at most: each takes memory of the host and of the device.
+const BUILDERS: usize = 12;
 
 /// Settings, terminal and signals of this process.
 pub struct Context {
@@ -170,6 +174,16 @@ impl Context {
     /// Opens the device called `name`.
     pub fn open_device(&self, name: &str) -> Result<Device> {
         Device::open(name, &self.settings)
+    }
+
+    /// The same for a job that compiles many kernels: this program, started again, helps.
+    pub fn open_device_for_training(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
+        let builders = std::env::current_exe().ok().map(|program| Builders {
+            program,
+            arguments: vec!["build-kernels".into(), "--device".into()],
+            most: std::thread::available_parallelism().map_or(1, usize::from).min(BUILDERS),
+        });
+        Device::open(name, &Settings { matmul_precision, builders, ..self.settings.clone() })
     }
 
     /// The same with a precision for products of f32.

@@ -86,6 +86,9 @@ fn speed(p: &Progress, taken: Duration) -> String {
 }
 
 fn line(p: &Progress, taken: Duration) -> String {
+    if p.stage == Stage::Kernels {
+        return format!("{}: {} of {}", p.stage.name(), p.done, p.total);
+    }
     let tokens = if p.tokens > 0 { format!(", {} tokens", p.tokens) } else { String::new() };
     let (done, total) = (human(p.done.min(p.total)), human(p.total));
     format!("{} {done} of {total}, {}{tokens}", p.stage.name(), speed(p, taken))
@@ -110,6 +113,8 @@ mod tests {
         let p = Progress { stage: Stage::Tokenizing, done: 30 << 20, total: 60 << 20, tokens: 7 };
         let text = line(&p, Duration::from_secs(3));
         assert_eq!(text, "tokenizing 30.0 MiB of 60.0 MiB, 10.5 MB/s, 7 tokens");
+        let kernels = Progress { stage: Stage::Kernels, done: 3, total: 40, tokens: 0 };
+        assert_eq!(line(&kernels, Duration::from_secs(3)), "compiling kernels: 3 of 40");
         let text = line_done(&Progress { done: 60 << 20, ..p }, Duration::from_secs(6));
         assert_eq!(text, "7 tokens from 60.0 MiB of text in 6.0 s, 10.5 MB/s");
     }

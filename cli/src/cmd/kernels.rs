@@ -4,8 +4,8 @@ use crate::context::Context;
 use crate::out;
 use netcl::device::null::NullDriver;
 use netcl::device::{Architecture, Capabilities, DeviceKind, counted};
-use netcl::kernel::Programs;
 use netcl::kernel::tune::Tuning;
+use netcl::kernel::{Order, Programs};
 use netcl::prelude::*;
 use netcl::tensor::ops::{OPS, OpEntry};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,9 +55,9 @@ impl Profile {
 
 pub fn run(args: &Args, _: &Context) -> Result<()> {
     std::fs::create_dir_all(&args.dump).map_err(|e| Error::io("creating", &args.dump, &e))?;
-    let mut sources: BTreeMap<&'static str, BTreeSet<String>> = BTreeMap::new();
+    let mut sources: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for profile in &args.profile {
-        for (kernel, source) in collect(&profile.device())? {
+        for Order { kernel, source, .. } in collect(&profile.device())? {
             sources.entry(kernel).or_default().insert(source);
         }
     }
@@ -85,7 +85,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 /// Sources of everything that the suite of every op would build, with every variant in turn.
-fn collect(device: &Device) -> Result<Vec<(&'static str, String)>> {
+fn collect(device: &Device) -> Result<Vec<Order>> {
     let programs = Programs::of(device);
     programs.start_recording();
     for op in OPS {

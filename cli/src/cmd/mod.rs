@@ -1,6 +1,7 @@
 //! The commands, one file each: `Args` with the help, and `run`.
 
 mod bench;
+mod build;
 mod cache;
 mod defaults;
 mod devices;
@@ -66,6 +67,8 @@ enum Command {
     Man(man::Args),
     #[command(hide = true)]
     Kernels(kernels::Args),
+    #[command(hide = true)]
+    BuildKernels(build::Args),
 }
 
 impl Command {
@@ -85,6 +88,7 @@ impl Command {
             Self::Completions(args) => man::completions(args, command(&[])),
             Self::Man(args) => man::run(args, command(&[])),
             Self::Kernels(args) => kernels::run(args, context),
+            Self::BuildKernels(args) => build::run(args, context),
         }
     }
 }

@@ -40,6 +40,6 @@ pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, h
 pub use pool::{MemoryStats, human};
 pub use profile::Label;
 pub use quote::{quote, quote_path};
-pub use settings::{MatmulPrecision, Settings, SimSettings};
+pub use settings::{Builders, MatmulPrecision, Settings, SimSettings};
 pub use suggest::{did_you_mean, nearest};
 pub use timeline::{KernelTime, LaunchTime, Timeline};

@@ -21,6 +21,10 @@ pub struct Settings {
     pub prefer: Vec<String>,
     /// `NETCL_TRUST_KERNELS`: variants made for one architecture are used without the test before their first use.
     pub trust_kernels: bool,
+    /// What the device computes means nothing, as on a [null driver](crate::null): a self-test launches its kernels and counts as passed.
+    pub no_results: bool,
+    /// How to start processes that build kernels for this one.
+    pub builders: Option<Builders>,
     /// `NETCL_NO_CACHE`: neither read nor write compiled kernels.
     pub no_binary_cache: bool,
     /// `NETCL_EXACT_MEMORY`: every buffer gets a driver allocation of its own, of exactly its size, freed with it. For memory
@@ -36,6 +40,17 @@ pub struct Settings {
     pub matmul_precision: MatmulPrecision,
     /// How the simulated GPU is opened.
     pub sim: SimSettings,
+}
+
+/// Processes that build kernels: many drivers build one program at a time in a process, however many threads ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Builders {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments; the device's id follows. It then serves orders from stdin, as `netcl_kernel::ahead::serve` does.
+    pub arguments: Vec<std::ffi::OsString>,
+    /// Processes at most.
+    pub most: usize,
 }
 
 /// What a device may round the operands of f32 products to. Sums are f32 either way; f16 and bf16 are not concerned.
@@ -118,6 +133,8 @@ impl Settings {
             disable: words("NETCL_DISABLE"),
             prefer: words("NETCL_PREFER"),
             trust_kernels: flag("NETCL_TRUST_KERNELS"),
+            no_results: false,
+            builders: None,
             no_binary_cache: flag("NETCL_NO_CACHE"),
             exact_memory: flag("NETCL_EXACT_MEMORY"),
             keep_memory: std::env::var_os("NETCL_EXACT_MEMORY").is_some_and(|v| v == "keep"),

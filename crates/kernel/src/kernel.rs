@@ -10,6 +10,8 @@ pub type Space = &'static [(&'static str, &'static [i64])];
 
 /// A second build of a program, from the text that a driver shows as the program's binary.
 pub struct Reload {
+    /// What it is called where it cannot be pointed at.
+    pub name: &'static str,
     /// Further options of the second build.
     pub options: &'static str,
     /// The changed text.

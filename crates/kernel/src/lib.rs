@@ -4,6 +4,7 @@
 //! device on first use (or loads it from the disk cache) and enqueues it.
 #![forbid(unsafe_code)]
 
+pub mod ahead;
 mod cache;
 pub mod ceiling;
 mod define;
@@ -19,5 +20,5 @@ pub use cache::{CacheEntry, DiskCache};
 pub use define::{Text, Value};
 pub use kernel::{Kernel, PRELUDE, Reload};
 pub use launch::{Launch, Operand, Scalar};
-pub use programs::{BuildStats, Programs};
+pub use programs::{BuildStats, Order, Programs};
 pub use variants::{Usable, Variants};

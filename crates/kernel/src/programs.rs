@@ -5,7 +5,7 @@ use crate::define::Value;
 use crate::kernel::{Kernel, PRELUDE, Reload};
 use crate::vendors;
 use netcl_device::driver::{KernelHandle, Program};
-use netcl_device::{Device, Error, ErrorKind, Result};
+use netcl_device::{Capabilities, Device, Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
@@ -28,6 +28,37 @@ pub struct BuildStats {
     pub milliseconds: u64,
 }
 
+/// All that decides what a program becomes on a device.
+#[derive(Clone)]
+pub struct Order {
+    /// Name of the kernel text.
+    pub kernel: String,
+    /// The assembled text.
+    pub source: String,
+    /// Options of the build.
+    pub options: String,
+    /// A second build from what the first one gave.
+    pub reload: Option<&'static Reload>,
+}
+
+impl Order {
+    fn of(device: &Capabilities, kernel: &Kernel, defines: &[(&'static str, Value)]) -> Self {
+        let own = (kernel.options)(device).to_owned();
+        let mut options = vec![OPTIONS.to_owned()];
+        options.extend(vendors::options(device).chain([own]).filter(|o| !o.is_empty()));
+        Self {
+            kernel: kernel.name.to_owned(),
+            source: assemble(kernel, defines),
+            options: options.join(" "),
+            reload: kernel.reload,
+        }
+    }
+    /// Name of its entry in the disk cache.
+    pub(crate) fn key(&self, device: &Capabilities) -> String {
+        DiskCache::key(&self.source, &self.options, device)
+    }
+}
+
 /// A program, or nothing while it is being built: who wants it meanwhile waits for its lock, and other programs are built beside it.
 type Slot = Mutex<Option<Program>>;
 
@@ -39,7 +70,7 @@ pub struct Programs {
     compiled: AtomicU64,
     loaded: AtomicU64,
     micros: AtomicU64,
-    sources: Mutex<Option<Vec<(&'static str, String)>>>,
+    orders: Mutex<Option<Vec<Order>>>,
     /// The cache on disk, where there is one that may be used.
     disk: OnceLock<Option<DiskCache>>,
 }
@@ -84,12 +115,15 @@ impl Programs {
         if let Some(program) = &*slot {
             return Ok(program.clone());
         }
-        let source = assemble(kernel, defines);
-        if let Some(sources) = self.sources.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            sources.push((kernel.name, source.clone()));
+        let order = Order::of(device.capabilities(), kernel, defines);
+        if let Some(orders) = self.orders.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            orders.push(order.clone());
         }
         let started = std::time::Instant::now();
-        let program = self.build(device, kernel, &source)?;
+        let program = self.build(device, &order).map_err(|e| match e.kind() {
+            ErrorKind::Build => build_error(device, kernel, &order.source, &e),
+            _ => e.context(kernel.name),
+        })?;
         let elapsed = started.elapsed();
         self.micros.fetch_add(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         tracing::debug!("built {} in {elapsed:.0?}", kernel.name);
@@ -97,42 +131,43 @@ impl Programs {
         Ok(program)
     }
 
-    fn build(&self, device: &Device, kernel: &Kernel, source: &str) -> Result<Program> {
+    /// The program of an order: from the disk cache, or compiled and kept there.
+    pub(crate) fn build(&self, device: &Device, order: &Order) -> Result<Program> {
         let capabilities = device.capabilities();
-        let own = (kernel.options)(capabilities).to_owned();
-        let mut options = vec![OPTIONS.to_owned()];
-        options.extend(vendors::options(capabilities).chain([own]).filter(|o| !o.is_empty()));
-        let options = &options.join(" ");
         let disk = self.disk(device);
-        let key = DiskCache::key(source, options, capabilities);
+        let key = order.key(capabilities);
         if let Some(disk) = disk {
             if vendors::keeps_kernels(capabilities) {
                 let known = disk.knows(&key);
-                let program = self.compile(device, kernel, source, options, known)?;
+                let program = self.compile(device, order, known)?;
                 if !known {
-                    disk.note(&key, kernel.name, capabilities);
+                    disk.note(&key, &order.kernel, capabilities);
                 }
                 return Ok(program);
             }
             if let Some(binary) = disk.read(&key) {
                 // The driver has a cache of its own, by text and options: those that it was filled with.
-                let options = kernel.reload.map_or_else(|| options.clone(), |r| r.all_options(options));
+                let options =
+                    order.reload.map_or_else(|| order.options.clone(), |r| r.all_options(&order.options));
                 match device.driver().load_binary(&binary, &options) {
                     Ok(program) => {
                         self.loaded.fetch_add(1, Ordering::Relaxed);
                         return Ok(program);
                     }
                     Err(e) => {
-                        tracing::warn!("cached binary of {} is not usable, compiling again: {e}", kernel.name)
+                        tracing::warn!(
+                            "cached binary of {} is not usable, compiling again: {e}",
+                            order.kernel
+                        )
                     }
                 }
             }
         }
-        let program = self.compile(device, kernel, source, options, false)?;
+        let program = self.compile(device, order, false)?;
         if let Some(disk) = disk {
             match device.driver().binary(&program) {
-                Ok(binary) => disk.write(&key, kernel.name, capabilities, &binary),
-                Err(e) => tracing::debug!("no binary of {}: {e}", kernel.name),
+                Ok(binary) => disk.write(&key, &order.kernel, capabilities, &binary),
+                Err(e) => tracing::debug!("no binary of {}: {e}", order.kernel),
             }
         }
         Ok(program)
@@ -153,40 +188,24 @@ impl Programs {
         self.disk.get_or_init(open).as_ref()
     }
 
-    fn compile(
-        &self,
-        device: &Device,
-        kernel: &Kernel,
-        source: &str,
-        options: &str,
-        known: bool,
-    ) -> Result<Program> {
+    fn compile(&self, device: &Device, order: &Order, known: bool) -> Result<Program> {
         let counter = if known { &self.loaded } else { &self.compiled };
         counter.fetch_add(1, Ordering::Relaxed);
-        let build = || {
-            let program = device.driver().build(source, options)?;
-            match kernel.reload {
-                Some(how) => reload(device, &program, options, how),
-                None => Ok(program),
-            }
-        };
-        build().map_err(|e| {
-            if e.kind() == ErrorKind::Build {
-                build_error(device, kernel, source, &e)
-            } else {
-                e.context(kernel.name)
-            }
-        })
+        let program = device.driver().build(&order.source, &order.options)?;
+        match order.reload {
+            Some(how) => reload(device, &program, &order.options, how),
+            None => Ok(program),
+        }
     }
 
-    /// Keeps the source of every program that is built from now on.
+    /// Keeps the order of every program that is built from now on.
     pub fn start_recording(&self) {
-        *self.sources.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+        *self.orders.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
     }
 
-    /// Kernel name and assembled source of every program built since [`Programs::start_recording`].
-    pub fn stop_recording(&self) -> Vec<(&'static str, String)> {
-        self.sources.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    /// The order of every program built since [`Programs::start_recording`].
+    pub fn stop_recording(&self) -> Vec<Order> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
     }
 
     /// What building cost so far.

@@ -4,7 +4,16 @@ pub mod nvidia;
 mod oclgrind;
 mod pocl;
 
+use crate::kernel::Reload;
 use netcl_device::Capabilities;
+
+/// Every second build that there is.
+const RELOADS: [&Reload; 1] = [&nvidia::SM90A];
+
+/// The second build of this name.
+pub(crate) fn reload(name: &str) -> Option<&'static Reload> {
+    RELOADS.into_iter().find(|reload| reload.name == name)
+}
 
 /// How the programs of one driver are built.
 pub(crate) struct Hooks {

@@ -15,6 +15,8 @@ pub enum Stage {
     Tokenizing,
     /// Tokens of an earlier run are checked.
     Cached,
+    /// Kernels of the first step are compiled: programs are counted, not bytes.
+    Kernels,
     /// All is read and the model is made.
     Done,
 }
@@ -28,6 +30,7 @@ impl Stage {
             Self::Words => "counting words",
             Self::Tokenizing => "tokenizing",
             Self::Cached => "checking cached tokens",
+            Self::Kernels => "compiling kernels",
             Self::Done => "training on",
         }
     }
@@ -50,7 +53,7 @@ pub struct Progress {
 pub type Watch<'a> = dyn FnMut(&Progress) -> bool + Send + 'a;
 
 /// Counts for a [`Watch`].
-pub(super) struct Watcher<'a> {
+pub(crate) struct Watcher<'a> {
     watch: &'a mut Watch<'a>,
     pub state: Progress,
 }
@@ -58,6 +61,12 @@ pub(super) struct Watcher<'a> {
 impl<'a> Watcher<'a> {
     pub fn new(watch: &'a mut Watch<'a>, stage: Stage, total: u64) -> Self {
         Self { watch, state: Progress { stage, done: 0, total, tokens: 0 } }
+    }
+
+    /// So many of this stage's programs are compiled; whether to go on.
+    pub fn compiled(&mut self, done: usize, all: usize) -> bool {
+        (self.state.done, self.state.total) = (done as u64, all as u64);
+        (self.watch)(&self.state)
     }
 
     /// `bytes` more of this stage are done.
@@ -71,9 +80,12 @@ impl<'a> Watcher<'a> {
         if (self.watch)(&self.state) {
             return Ok(());
         }
-        let doing = self.state.stage.name();
-        let when = if self.state.stage == Stage::Done { "before" } else { "while" };
-        Err(Error::new(ErrorKind::Io, format!("stopped {when} {doing} the data; nothing was written")))
+        let doing = match self.state.stage {
+            Stage::Done => "before training on the data".to_owned(),
+            Stage::Kernels => format!("while {}", self.state.stage.name()),
+            stage => format!("while {} the data", stage.name()),
+        };
+        Err(Error::new(ErrorKind::Io, format!("stopped {doing}; nothing was written")))
     }
 }
 

@@ -11,6 +11,7 @@
 //!
 //! Everything a step draws comes from (seed, step), so a run that is resumed makes the bits of one that never stopped.
 
+mod ahead;
 mod companions;
 mod evaluate;
 mod explain;
@@ -19,6 +20,7 @@ mod memory;
 #[cfg(test)]
 mod mutation_tests;
 mod observer;
+mod passes;
 mod peak;
 mod profile;
 mod report;

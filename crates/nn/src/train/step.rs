@@ -1,6 +1,7 @@
 //! One optimizer step, and reading its results while the next one runs.
 
 use super::observer::Observer;
+use super::passes::{gradients, warm};
 use super::stepper::Stepper;
 use super::sums::Sums;
 use super::trainer::Trainer;
@@ -13,7 +14,6 @@ use crate::optim::Optimizer;
 use netcl_device::driver::Event;
 use netcl_tensor::ops::optimizer::Report;
 use netcl_tensor::random::set_counter;
-use netcl_tensor::tape::accumulate_in_place;
 use netcl_tensor::{Error, Result, Tensor, detect_anomaly};
 use std::time::Instant;
 
@@ -222,56 +222,6 @@ impl Trainer {
         let norm = f64::from(pending.report.read()?.norm);
         Ok(Done { step: pending.step, lr: pending.lr, loss, norm, at: Instant::now() })
     }
-}
-
-/// Forward and backward of a batch: its gradients are added to those that parameters have, its share of the step's mean loss comes
-/// back. `in_place`: what they have is added to where it lies.
-fn gradients(
-    model: &dyn Model,
-    optimizer: &Optimizer,
-    config: &TrainConfig,
-    draws: &Tensor,
-    (x, y): &Inputs,
-    in_place: bool,
-) -> Result<Tensor> {
-    let mode = Mode {
-        dropout: config.dropout as f32,
-        seed: config.seed,
-        pass: 0,
-        counter: (config.dropout > 0.0).then_some(draws),
-        recompute: config.recompute,
-    };
-    let device = model.params().device();
-    let tag = device.tag("activations");
-    let mut loss = model.loss(x, y, mode)?;
-    if config.grad_accum > 1 {
-        loss = loss.mul_scalar(1.0 / config.grad_accum as f32)?;
-    }
-    drop(tag);
-    let _tag = device.tag("gradients");
-    if in_place {
-        accumulate_in_place(|| optimizer.backward(&loss))?;
-    } else {
-        optimizer.backward(&loss)?;
-    }
-    Ok(loss.detach())
-}
-
-/// One sequence of a batch goes forward and back: what outlives a step is made from its gradients, which are thrown away.
-fn warm(
-    model: &dyn Model,
-    optimizer: &Optimizer,
-    config: &TrainConfig,
-    draws: &Tensor,
-    inputs: &Inputs,
-) -> Result<Tensor> {
-    // Rows of their own: parts of the inputs would not live as long as those.
-    let row = |ids: &Tensor| {
-        let bytes = ids.to_bytes()?;
-        let one = bytes.len() / ids.dims()[0].max(1);
-        Tensor::from_bytes(ids.device(), [1, config.context], &bytes[..one], ids.dtype())
-    };
-    gradients(model, optimizer, config, draws, &(row(&inputs.0)?, row(&inputs.1)?), false)
 }
 
 /// Plans a step's memory before it runs.

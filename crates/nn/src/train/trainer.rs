@@ -2,6 +2,7 @@
 
 use super::companions::Companions;
 use super::observer::{Observer, RunInfo};
+use super::passes::optimizer;
 use super::profile::Profiling;
 use super::step::Pending;
 use super::stepper::Stepper;
@@ -10,11 +11,11 @@ use super::uploads::Uploads;
 use super::writing::Writing;
 use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
-use crate::config::{Dtype, GraphMode, Overlay, TrainConfig};
+use crate::config::{GraphMode, Overlay, TrainConfig};
 use crate::data::{DATA_FILE, DataRecord, Eval, Loader, Position, Prefetch, TokenCache, Watch};
 use crate::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder};
 use crate::model::Model;
-use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
+use crate::optim::Optimizer;
 use crate::run::{Claim, RunFolder, SpeedWindow, StepMetrics};
 use crate::schedule::LearningRate;
 use crate::tokenizer::{ByteLengths, Tokenizer};
@@ -146,6 +147,7 @@ impl Parts {
         let shape = shape(inputs.vocab)?;
         plan(&shape)?;
         let freeze = Freeze::new(&config.freeze)?;
+        super::ahead::compile(device, config, &shape, watch)?;
         let dtype = config.dtype.storage();
         let model: Box<dyn Model> = match &folder {
             Some(folder) if from.is_none() => {
@@ -181,18 +183,6 @@ impl Parts {
             tokens,
         })
     }
-}
-
-/// AdamW as GPTs use it: decay on matrices only, clipping, and loss scaling where storage is f16.
-fn optimizer(model: &dyn Model, config: &TrainConfig) -> Result<Optimizer> {
-    let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
-    let groups = ParamGroup::gpt(&model.params().trained(), config.weight_decay);
-    let mut optimizer = match config.dtype {
-        Dtype::F16 => Optimizer::with_loss_scale(rule, groups, LossScale::default())?,
-        Dtype::F32 | Dtype::Bf16 => Optimizer::new(rule, groups)?,
-    };
-    optimizer.clip_grad_norm(config.clip);
-    Ok(optimizer)
 }
 
 impl Trainer {

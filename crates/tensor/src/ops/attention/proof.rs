@@ -122,6 +122,9 @@ impl Results {
 }
 
 fn near(what: &str, p: &Problem, got: &Tensor, expected: &Tensor) -> Result<()> {
+    if got.device().settings().no_results {
+        return Ok(());
+    }
     let (got, expected) = (got.to_vec()?, expected.to_vec()?);
     let largest = expected.iter().fold(1.0f32, |m, v| m.max(v.abs()));
     // NaN is near nothing.

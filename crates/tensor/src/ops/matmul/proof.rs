@@ -31,6 +31,9 @@ pub(super) fn exact(
     let problem = Problem::new(matrix([m, k], &a, transposed[0])?, matrix([k, n], &b, transposed[1])?, &[])?;
     let c = Tensor::full(device, [m, n], f32::NAN, dtype)?;
     let sums = run(&c, &problem)?;
+    if device.settings().no_results {
+        return Ok(());
+    }
     let check = |what: &str, i: usize, got: f32, expected: f32| match got == expected {
         true => Ok(()),
         false => Err(Error::launch(format!("{what} {i} of a small product is {got}, expected {expected}"))),
@@ -67,6 +70,9 @@ pub(super) fn selects(device: &Device, run: impl Fn(&Tensor, &Problem) -> Result
     ] {
         let c = Tensor::full(device, [m, n], f32::NAN, DType::F32)?;
         run(&c, &problem)?;
+        if device.settings().no_results {
+            continue;
+        }
         for (i, got) in c.to_vec()?.into_iter().enumerate() {
             if got != expected(i) {
                 let message =

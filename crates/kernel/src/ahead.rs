@@ -1,0 +1,315 @@
+//! Builds the kernels of a job before it runs, in several processes.
+//!
+//! Many drivers build one program at a time in a process: NVIDIA's takes the same 20 s for 40 programs with one thread as with sixteen.
+//! So the job runs once on a device that computes nothing ([`NullDriver`]), which says what would be built, and processes of
+//! [`Settings::builders`] build what the disk cache lacks. The job itself then finds it there.
+
+use crate::cache::DiskCache;
+use crate::programs::{Order, Programs};
+use crate::vendors;
+use netcl_device::null::NullDriver;
+use netcl_device::{Builders, Device, Error, Result, Settings};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
+
+/// Device memory for each process beside this one: a driver's context takes some hundred megabytes of it.
+const MEMORY: u64 = 8 << 30;
+
+/// What was built ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Programs that the job needs.
+    pub programs: usize,
+    /// Those of them that were built.
+    pub built: usize,
+    /// Processes that built them.
+    pub processes: usize,
+}
+
+/// A device with the capabilities and choices of `device` that computes nothing and keeps nothing.
+pub fn twin(device: &Device) -> Device {
+    let settings =
+        Settings { no_binary_cache: true, no_results: true, builders: None, ..device.settings().clone() };
+    Device::from_driver(Box::new(NullDriver::new(device.capabilities().clone())), settings)
+}
+
+/// Builds what `job` needs and the disk cache lacks, in several processes, where the settings name them. `watch` hears how many
+/// programs of how many are there, and answers whether to go on. Does nothing where the driver keeps its kernels itself, the device is simulated or there is no disk
+/// cache. What cannot be built here is built, and its error told, when the job launches it.
+///
+/// # Errors
+/// Those of the job on a device that computes nothing.
+pub fn build(
+    device: &Device,
+    job: impl FnOnce(&Device) -> Result<()>,
+    watch: &mut dyn FnMut(usize, usize) -> bool,
+) -> Result<Ahead> {
+    let capabilities = device.capabilities();
+    let programs = Programs::of(device);
+    let (Some(builders), Some(disk)) = (&device.settings().builders, programs.disk(device)) else {
+        return Ok(Ahead::default());
+    };
+    if capabilities.simulated || capabilities.is_cpu() || vendors::keeps_kernels(capabilities) {
+        return Ok(Ahead::default());
+    }
+    let orders = orders(device, job)?;
+    let all = orders.len();
+    let mut lacking = lacking(disk, device, orders);
+    let room = usize::try_from(capabilities.global_mem / MEMORY).unwrap_or(usize::MAX);
+    let processes = builders.most.min(lacking.len()).min(room);
+    if processes < 2 {
+        return Ok(Ahead { programs: all, ..Ahead::default() });
+    }
+    // Long texts take longest: the last to be begun should be short.
+    lacking.sort_by_key(|order| order.source.len());
+    let built = share_out(builders, processes, &capabilities.id, lacking, &mut |built, of| {
+        watch(all - of + built, all)
+    });
+    Ok(Ahead { programs: all, built, processes })
+}
+
+/// What a job would build, in the order of its launches.
+///
+/// # Errors
+/// Those of the job on a device that computes nothing.
+pub fn orders(device: &Device, job: impl FnOnce(&Device) -> Result<()>) -> Result<Vec<Order>> {
+    let twin = twin(device);
+    let programs = Programs::of(&twin);
+    programs.start_recording();
+    let outcome = job(&twin);
+    let orders = programs.stop_recording();
+    outcome.map(|()| orders)
+}
+
+/// Those that the cache does not have, each once.
+fn lacking(disk: &DiskCache, device: &Device, orders: Vec<Order>) -> Vec<Order> {
+    let mut seen = BTreeSet::new();
+    let new = |order: &Order| {
+        let key = order.key(device.capabilities());
+        !disk.knows(&key) && seen.insert(key)
+    };
+    orders.into_iter().filter(new).collect()
+}
+
+/// An [`Order`] on its way to another process.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    kernel: String,
+    source: String,
+    options: String,
+    reload: Option<String>,
+}
+
+impl From<Order> for Line {
+    fn from(order: Order) -> Self {
+        let Order { kernel, source, options, reload } = order;
+        Self { kernel, source, options, reload: reload.map(|r| r.name.to_owned()) }
+    }
+}
+
+impl Line {
+    fn order(self) -> Result<Order> {
+        let Self { kernel, source, options, reload } = self;
+        let reload = match reload {
+            None => None,
+            Some(name) => Some(
+                vendors::reload(&name)
+                    .ok_or_else(|| Error::format(format!("{kernel}: no second build is called {name}")))?,
+            ),
+        };
+        Ok(Order { kernel, source, options, reload })
+    }
+}
+
+/// Hands `orders` to processes, each the last one as soon as it has built one; how many were built.
+fn share_out(
+    builders: &Builders,
+    processes: usize,
+    device: &str,
+    orders: Vec<Order>,
+    watch: &mut dyn FnMut(usize, usize) -> bool,
+) -> usize {
+    let all = orders.len();
+    let queue = Mutex::new(orders);
+    let (done, heard): (Sender<bool>, Receiver<bool>) = channel();
+    std::thread::scope(|scope| {
+        for _ in 0..processes {
+            let (queue, done) = (&queue, done.clone());
+            scope.spawn(move || {
+                if let Err(e) = feed(builders, device, queue, &done) {
+                    tracing::debug!("a process that builds kernels ended: {e}");
+                }
+            });
+        }
+        drop(done);
+        let mut built = 0;
+        for ok in heard {
+            built += usize::from(ok);
+            if !watch(built, all) {
+                queue.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            }
+        }
+        built
+    })
+}
+
+/// Starts a process and gives it orders until there are none.
+fn feed(
+    builders: &Builders,
+    device: &str,
+    queue: &Mutex<Vec<Order>>,
+    done: &Sender<bool>,
+) -> std::io::Result<()> {
+    let mut command = Command::new(&builders.program);
+    let command = command.args(&builders.arguments).arg(device);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let gone = || std::io::Error::other("no pipe");
+    let (mut to, from) = (child.stdin.take().ok_or_else(gone)?, child.stdout.take().ok_or_else(gone)?);
+    let mut answers = BufReader::new(from).lines();
+    let mut talk = || -> std::io::Result<()> {
+        loop {
+            let Some(order) = queue.lock().unwrap_or_else(PoisonError::into_inner).pop() else {
+                return Ok(());
+            };
+            let line = serde_json::to_string(&Line::from(order)).map_err(std::io::Error::other)?;
+            writeln!(to, "{line}")?;
+            let answer = answers.next().ok_or_else(gone)??;
+            // Nobody listens any more where the program ends.
+            let _ = done.send(answer == BUILT);
+        }
+    };
+    let outcome = talk();
+    // It ends with its input.
+    drop(to);
+    if outcome.is_err() {
+        let _ = child.kill();
+    }
+    child.wait()?;
+    outcome
+}
+
+/// Answer to an order that was built.
+const BUILT: &str = "built";
+
+/// Builds what lines of stdin order, into the disk cache; answers each with a line. For the processes of [`Settings::builders`].
+///
+/// # Errors
+/// `Io` when stdin or stdout break, `Format` for a line that is no order.
+pub fn serve(device: &Device) -> Result<()> {
+    let programs = Programs::of(device);
+    let broken = |e: &std::io::Error| Error::io("reading", Path::new("stdin"), e);
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|e| broken(&e))?;
+        let line: Line = serde_json::from_str(&line).map_err(|e| Error::format(format!("an order: {e}")))?;
+        let answer = match programs.build(device, &line.order()?) {
+            Ok(_) => BUILT.to_owned(),
+            Err(e) => e.message().lines().next().unwrap_or_default().to_owned(),
+        };
+        let mut stdout = std::io::stdout();
+        let written = writeln!(stdout, "{answer}").and_then(|()| stdout.flush());
+        written.map_err(|e| Error::io("writing to", Path::new("stdout"), &e))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Kernel;
+    use netcl_device::{Capabilities, DeviceKind};
+
+    static KERNEL: Kernel = Kernel::new("ahead_test", "__kernel void k(__global float *x) { x[0] = N; }");
+
+    /// A GPU that builds nothing and keeps what it "built" under `cache`.
+    fn device(cache: &Path, builders: Option<Builders>) -> Device {
+        let mut card = Capabilities::floor("card:0", DeviceKind::Gpu);
+        card.global_mem = 64 << 30;
+        let settings = Settings { cache_dir: Some(cache.into()), builders, ..Settings::default() };
+        Device::from_driver(Box::new(NullDriver::new(card)), settings)
+    }
+
+    fn job(device: &Device) -> Result<()> {
+        let x = device.allocate(64)?;
+        // The last one is the first again.
+        [1, 2, 3, 1].into_iter().try_for_each(|n| KERNEL.launch("k").define("N", n).write(&x).groups(1).run())
+    }
+
+    #[cfg(unix)]
+    fn shell(script: &str, most: usize) -> Option<Builders> {
+        Some(Builders { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()], most })
+    }
+
+    #[test]
+    fn orders_survive_the_way() {
+        let order = Order {
+            kernel: "k".into(),
+            source: "a\n\"b\"".into(),
+            options: "-x".into(),
+            reload: Some(&crate::vendors::nvidia::SM90A),
+        };
+        let line = serde_json::to_string(&Line::from(order.clone())).unwrap();
+        let back = serde_json::from_str::<Line>(&line).unwrap().order().unwrap();
+        assert_eq!((back.source, back.options), (order.source, order.options));
+        assert_eq!(back.reload.unwrap().name, "sm_90a");
+        let unknown = line.replace("sm_90a", "sm_1000");
+        assert!(serde_json::from_str::<Line>(&unknown).unwrap().order().is_err());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn every_program_is_ordered_once_and_none_that_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        // Each answer also tells how much was ordered.
+        let log = folder.path().join("log");
+        let script = format!("while read -r line; do echo x >> {}; echo built; done", log.display());
+        let device = device(folder.path(), shell(&script, 2));
+        let mut seen = Vec::new();
+        let ahead = build(&device, job, &mut |done, all| {
+            seen.push((done, all));
+            true
+        })
+        .unwrap();
+        assert_eq!(ahead, Ahead { programs: 3, built: 3, processes: 2 });
+        assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 3);
+        assert_eq!(seen, [(1, 3), (2, 3), (3, 3)]);
+        // One is there now: two are left.
+        let disk = DiskCache::of(device.settings()).unwrap();
+        let orders = orders(&device, job).unwrap();
+        disk.note(&orders[0].key(device.capabilities()), "ahead_test", device.capabilities());
+        assert_eq!(build(&device, job, &mut |_, _| true).unwrap().built, 2);
+    }
+
+    /// What was begun is finished.
+    #[test]
+    #[cfg(unix)]
+    fn who_watches_may_stop_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let device = device(folder.path(), shell("while read -r line; do sleep 0.05; echo built; done", 2));
+        let many = |device: &Device| {
+            let x = device.allocate(64)?;
+            (0..40).try_for_each(|n| KERNEL.launch("k").define("N", n).write(&x).groups(1).run())
+        };
+        let stopped = build(&device, many, &mut |_, _| false).unwrap();
+        assert!(stopped.programs == 40 && stopped.built < 20, "{stopped:?}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn processes_that_end_or_fail_are_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        for script in ["exit 3", "read -r line; exit 0", "while read -r line; do echo no; done"] {
+            let device = device(folder.path(), shell(script, 2));
+            assert_eq!(build(&device, job, &mut |_, _| true).unwrap().built, 0, "{script}");
+        }
+        let missing = Builders { program: "/no/such/program".into(), arguments: Vec::new(), most: 4 };
+        assert_eq!(build(&device(folder.path(), Some(missing)), job, &mut |_, _| true).unwrap().built, 0);
+        // Nobody to build, or nowhere to keep it: the job is not even tried.
+        let never = |_: &Device| -> Result<()> { panic!("tried") };
+        assert_eq!(build(&device(folder.path(), None), never, &mut |_, _| true).unwrap(), Ahead::default());
+    }
+}

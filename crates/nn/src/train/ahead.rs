@@ -1,0 +1,120 @@
+//! Compiles the kernels of the first step before it, in several processes where the settings name them.
+
+use super::passes::{gradients, optimizer, warm};
+use super::sums::Sums;
+use super::uploads::Uploads;
+use crate::config::{GraphMode, TrainConfig};
+use crate::data::{Batch, Stage, Watch, Watcher};
+use crate::decoder::{Decoder, DecoderConfig, Freeze};
+use netcl_device::Device;
+use netcl_kernel::ahead::build;
+use netcl_tensor::Result;
+use netcl_tensor::random::counter;
+
+/// Compiles what the first step of a run launches. What cannot be foreseen is compiled as it comes.
+///
+/// # Errors
+/// `Io` when `watch` answers to stop.
+pub(super) fn compile(
+    device: &Device,
+    config: &TrainConfig,
+    model: &DecoderConfig,
+    watch: &mut Watch<'_>,
+) -> Result<()> {
+    let began = std::time::Instant::now();
+    let mut watcher = Watcher::new(watch, Stage::Kernels, 0);
+    match build(device, |twin| step(twin, config, model), &mut |done, all| watcher.compiled(done, all)) {
+        Ok(ahead) => tracing::debug!("compiled ahead in {:.1?}: {ahead:?}", began.elapsed()),
+        Err(e) => tracing::debug!("kernels are compiled as they come: {e}"),
+    }
+    watcher.tell()
+}
+
+/// What a run does up to the end of its first step, on any device.
+fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<()> {
+    let freeze = Freeze::new(&config.freeze)?;
+    let model = Decoder::partly_frozen(device, model.clone(), config.dtype.storage(), config.seed, &freeze)?;
+    let mut optimizer = optimizer(&model, config)?;
+    let ids = vec![0; config.batch * config.context];
+    let mut uploads = Uploads::new(device, config.batch, config.context, config.grad_accum as usize)?;
+    let captured = config.graph != GraphMode::Off;
+    let inputs = uploads
+        .send(&Batch { x: ids.clone(), y: ids, rows: config.batch, context: config.context }, captured)?;
+    let draws = counter(device, 0)?;
+    let mut sums = None;
+    if captured {
+        let loss = warm(&model, &optimizer, config, &draws, &inputs)?;
+        if config.grad_accum > 1 {
+            sums = Some(Sums::like(device, optimizer.params(), loss.dtype())?);
+        }
+        optimizer.prepare()?;
+    }
+    if sums.is_none() {
+        optimizer.zero_grad();
+    }
+    let loss = gradients(&model, &optimizer, config, &draws, &inputs, sums.is_some())?;
+    if let Some(sums) = &sums {
+        sums.add_loss(&loss)?;
+    }
+    optimizer.apply()?;
+    // Loss and norm are read.
+    optimizer.count();
+    optimizer.report()?.read().map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Silent, Trainer};
+    use super::*;
+    use crate::config::Dtype;
+    use netcl_device::Settings;
+    use netcl_kernel::Programs;
+    use netcl_kernel::ahead::orders;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_kernel_of_a_first_step_is_foreseen() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("text.txt");
+        std::fs::write(&data, "to be, or not to be, that is the question: ".repeat(40)).unwrap();
+        let all = [
+            (GraphMode::Auto, 1, 0.0, Dtype::F32),
+            (GraphMode::Auto, 3, 0.1, Dtype::F32),
+            (GraphMode::Off, 1, 0.0, Dtype::F16),
+        ];
+        for (i, (graph, grad_accum, dropout, dtype)) in all.into_iter().enumerate() {
+            let config = TrainConfig {
+                data: vec![data.display().to_string()],
+                layers: 1,
+                heads: 2,
+                width: 16,
+                context: 8,
+                batch: 3,
+                steps: 1,
+                warmup: 0,
+                eval_every: 0,
+                sample_every: 0,
+                val_split: 0.0,
+                graph,
+                grad_accum,
+                dropout,
+                dtype,
+                ..TrainConfig::preset("demo-tiny").unwrap()
+            };
+            let device = Device::open("sim", &Settings::default()).unwrap();
+            let programs = Programs::of(&device);
+            programs.start_recording();
+            let mut trainer =
+                Trainer::create(&device, config.clone(), &dir.path().join(format!("run-{i}"))).unwrap();
+            let model = trainer.model().config().clone();
+            trainer.run(&mut Silent).unwrap();
+            let name = |order: netcl_kernel::Order| (order.kernel, order.source);
+            let built: BTreeSet<_> = programs.stop_recording().into_iter().map(name).collect();
+            let foreseen = orders(&device, |twin| step(twin, &config, &model)).unwrap();
+            let foreseen: BTreeSet<_> = foreseen.into_iter().map(name).collect();
+            let missed: Vec<&String> = built.difference(&foreseen).map(|(kernel, _)| kernel).collect();
+            assert!(missed.is_empty(), "{graph:?} {grad_accum}: {missed:?}");
+            assert!(built.len() > 10);
+        }
+    }
+}

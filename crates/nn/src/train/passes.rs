@@ -1,0 +1,71 @@
+//! The passes of a step over a model, and the optimizer that follows them.
+
+use super::uploads::Inputs;
+use crate::config::{Dtype, TrainConfig};
+use crate::layers::Mode;
+use crate::model::Model;
+use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
+use netcl_tensor::tape::accumulate_in_place;
+use netcl_tensor::{Result, Tensor};
+
+/// AdamW as GPTs use it: decay on matrices only, clipping, and loss scaling where storage is f16.
+pub(super) fn optimizer(model: &dyn Model, config: &TrainConfig) -> Result<Optimizer> {
+    let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
+    let groups = ParamGroup::gpt(&model.params().trained(), config.weight_decay);
+    let mut optimizer = match config.dtype {
+        Dtype::F16 => Optimizer::with_loss_scale(rule, groups, LossScale::default())?,
+        Dtype::F32 | Dtype::Bf16 => Optimizer::new(rule, groups)?,
+    };
+    optimizer.clip_grad_norm(config.clip);
+    Ok(optimizer)
+}
+
+/// Forward and backward of a batch: its gradients are added to those that parameters have, its share of the step's mean loss comes
+/// back. `in_place`: what they have is added to where it lies.
+pub(super) fn gradients(
+    model: &dyn Model,
+    optimizer: &Optimizer,
+    config: &TrainConfig,
+    draws: &Tensor,
+    (x, y): &Inputs,
+    in_place: bool,
+) -> Result<Tensor> {
+    let mode = Mode {
+        dropout: config.dropout as f32,
+        seed: config.seed,
+        pass: 0,
+        counter: (config.dropout > 0.0).then_some(draws),
+        recompute: config.recompute,
+    };
+    let device = model.params().device();
+    let tag = device.tag("activations");
+    let mut loss = model.loss(x, y, mode)?;
+    if config.grad_accum > 1 {
+        loss = loss.mul_scalar(1.0 / config.grad_accum as f32)?;
+    }
+    drop(tag);
+    let _tag = device.tag("gradients");
+    if in_place {
+        accumulate_in_place(|| optimizer.backward(&loss))?;
+    } else {
+        optimizer.backward(&loss)?;
+    }
+    Ok(loss.detach())
+}
+
+/// One sequence of a batch goes forward and back: what outlives a step is made from its gradients, which are thrown away.
+pub(super) fn warm(
+    model: &dyn Model,
+    optimizer: &Optimizer,
+    config: &TrainConfig,
+    draws: &Tensor,
+    inputs: &Inputs,
+) -> Result<Tensor> {
+    // Rows of their own: parts of the inputs would not live as long as those.
+    let row = |ids: &Tensor| {
+        let bytes = ids.to_bytes()?;
+        let one = bytes.len() / ids.dims()[0].max(1);
+        Tensor::from_bytes(ids.device(), [1, config.context], &bytes[..one], ids.dtype())
+    };
+    gradients(model, optimizer, config, draws, &(row(&inputs.0)?, row(&inputs.1)?), false)
+}
