@@ -259,14 +259,6 @@ impl Tuning {
         candidates.get(name).map(|c| c.covering.clone()).unwrap_or_default()
     }
 
-    /// Whether this variant of a job is being tried out. A job that would leave it for being slow takes it then; one that cannot
-    /// take it for a shape leaves it all the same.
-    pub fn tries(device: &Device, variants: &Variants, kernel: &Kernel) -> bool {
-        let tuning = Self::of(device);
-        let trials = tuning.trials.read().unwrap_or_else(PoisonError::into_inner);
-        trials.iter().any(|((name, _), params)| *name == variants.name() && params.contains_key(kernel.name))
-    }
-
     fn note<R>(&self, what: impl FnOnce(&mut Recording) -> R) {
         // Every launch passes here: no lock unless somebody records.
         if self.recording.load(Ordering::Relaxed) {

@@ -10,6 +10,7 @@ use crate::{Device, Result, Tensor, tape};
 use netcl_kernel::tune::Tuning;
 use netcl_kernel::{Kernel, Launch};
 
+mod algorithms;
 pub mod check;
 mod copy;
 mod counters;

@@ -3,15 +3,14 @@
 
 use super::prelude::*;
 use crate::random::{self, DropMask, Generator};
-use kernels::{Known, Problem, View};
+pub use super::algorithms::Row;
+use algorithms::{BACKWARD, Backward, FORWARD, Forward};
+use problem::{Known, Problem, View};
 
-mod bf16x3;
-mod kernels;
-mod proof;
-mod sm90;
+mod algorithms;
+mod problem;
 #[cfg(test)]
 mod tests;
-mod wgmma;
 
 /// Largest head size.
 pub(super) const MAX_SIZE: usize = 256;
@@ -70,20 +69,67 @@ impl AttentionOptions {
 /// # Errors
 /// `Shape` when the shapes do not fit each other, `Unsupported` when D is above 256.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Result<Tensor> {
-    check::same_float("attention", &[("q", q), ("k", k), ("v", v)])?;
-    let axes = |name: &str, x: &Tensor| x.dims4().map_err(|e| e.context(format!("attention: {name}")));
-    let ([b, h, _, d], [kb, kh, _, kd]) = (axes("q", q)?, axes("k", k)?);
-    if k.shape() != v.shape() || (b, d) != (kb, kd) || kh == 0 || !h.is_multiple_of(kh) {
+    Attention::checked([q, k, v], options)?.apply([q, k, v])
+}
+
+/// Every algorithm of [`attention`] and of its gradients with its estimate, or why it does not apply; none of them runs.
+///
+/// # Errors
+/// As [`attention`].
+pub fn explain(q: &Tensor, k: &Tensor, v: &Tensor, options: AttentionOptions) -> Result<[Vec<Row>; 2]> {
+    let op = Attention::checked([q, k, v], options)?;
+    let mut rows = [Vec::new(), Vec::new()];
+    let results = op.forward_by([q, k, v], |request| {
+        rows[0] = FORWARD.explain(request);
+        Ok(())
+    })?;
+    op.backward_by([q, k, v], &results, &results.0, |request| {
+        rows[1] = BACKWARD.explain(request);
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// [`attention`] off the tape by the algorithm of this name: its result, and what [`attention_gradients_by`] takes: (B,H,T) logarithms of
+/// the sums of exponentials.
+///
+/// # Errors
+/// As [`attention`]; `Unsupported` where that algorithm does not apply.
+pub fn attention_by(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    options: AttentionOptions,
+    name: &str,
+) -> Result<(Tensor, Tensor)> {
+    let op = Attention::checked([q, k, v], options)?;
+    op.forward_by([&q.detach(), &k.detach(), &v.detach()], |request| FORWARD.with(name, request))
+}
+
+/// The gradients of q, k and v, off the tape, by the algorithm of this name, from the results of [`attention_by`] by any and the
+/// gradient of the first of them.
+///
+/// # Errors
+/// As [`attention`]; `Shape` when `dy` has another shape than the result; `Unsupported` where that algorithm does not apply.
+pub fn attention_gradients_by(
+    [q, k, v]: [&Tensor; 3],
+    results: &(Tensor, Tensor),
+    dy: &Tensor,
+    options: AttentionOptions,
+    name: &str,
+) -> Result<[Tensor; 3]> {
+    let op = Attention::checked([q, k, v], options)?;
+    check::same_float("attention", &[("q", q), ("dy", dy)])?;
+    if dy.shape() != q.shape() || results.0.shape() != q.shape() {
         return Err(Error::shape(format!(
-            "attention: q {}, k {}, v {}: expected q (B,H,T,D) and k, v (B,KH,S,D) with H a multiple of KH",
-            q.shape(),
-            k.shape(),
-            v.shape()
+            "attention: dy {} and the result {}, expected both like q {}",
+            dy.shape(),
+            results.0.shape(),
+            q.shape()
         )));
     }
-    check_size(d)?;
-    options.check()?;
-    Attention { options }.apply([q, k, v])
+    let inputs = [&q.detach(), &k.detach(), &v.detach()];
+    op.backward_by(inputs, results, &dy.detach(), |request| BACKWARD.with(name, request))
 }
 
 /// qkv (B,T,(H+2*KH)*D), the projection that holds H query heads, KH key heads and KH value heads → (B,T,H*D).
@@ -148,6 +194,23 @@ pub struct Attention {
 }
 
 impl Attention {
+    /// The op, for inputs that fit it.
+    fn checked([q, k, v]: [&Tensor; 3], options: AttentionOptions) -> Result<Self> {
+        check::same_float("attention", &[("q", q), ("k", k), ("v", v)])?;
+        let axes = |name: &str, x: &Tensor| x.dims4().map_err(|e| e.context(format!("attention: {name}")));
+        let ([b, h, _, d], [kb, kh, _, kd]) = (axes("q", q)?, axes("k", k)?);
+        if k.shape() != v.shape() || (b, d) != (kb, kd) || kh == 0 || !h.is_multiple_of(kh) {
+            return Err(Error::shape(format!(
+                "attention: q {}, k {}, v {}: expected q (B,H,T,D) and k, v (B,KH,S,D) with H a multiple of KH",
+                q.shape(),
+                k.shape(),
+                v.shape()
+            )));
+        }
+        check_size(d)?;
+        options.check()?;
+        Ok(Self { options })
+    }
     fn problem(&self, q: &Tensor, k: &Tensor) -> Result<Problem> {
         let ([batch, heads, queries, size], [_, kv_heads, keys, _]) = (q.dims4()?, k.dims4()?);
         let AttentionOptions { causal, window, softcap, dropout: mask, .. } = self.options.clone();
@@ -170,32 +233,38 @@ impl Attention {
     }
 }
 
-impl Op<3> for Attention {
-    const NAME: &'static str = "attention";
-    type Saved = (Tensor, Tensor);
-    fn forward(&self, [q, k, v]: [&Tensor; 3]) -> Result<(Tensor, Self::Saved)> {
+impl Attention {
+    /// o and lse, filled by `run`.
+    fn forward_by(
+        &self,
+        [q, k, v]: [&Tensor; 3],
+        run: impl FnOnce(&Forward<'_>) -> Result<()>,
+    ) -> Result<(Tensor, Tensor)> {
         let (q, k, v) = (rows_without_gaps(q)?, rows_without_gaps(k)?, rows_without_gaps(v)?);
         let p = self.problem(&q, &k)?;
         let o = heads_inside(&q, [p.batch, p.heads, p.queries, p.size])?;
         let lse = q.empty_f32([p.batch, p.heads, p.queries])?;
         if q.count() == 0 || k.count() == 0 {
-            return Ok((zeroed(o.clone())?, (o, lse)));
+            return Ok((zeroed(o)?, lse));
         }
-        kernels::forward(&p, [View::heads(&q), View::heads(&k), View::heads(&v)], &o, &lse)?;
-        Ok((o.clone(), (o, lse)))
+        let inputs = [View::heads(&q), View::heads(&k), View::heads(&v)];
+        run(&Forward { p: &p, inputs, o: &o, lse: &lse })?;
+        Ok((o, lse))
     }
-    fn backward(
+    /// dq, dk and dv, filled by `run`.
+    fn backward_by(
         &self,
         [q, k, v]: [&Tensor; 3],
-        (o, lse): &Self::Saved,
+        (o, lse): &(Tensor, Tensor),
         dy: &Tensor,
-    ) -> Result<[Option<Tensor>; 3]> {
+        run: impl FnOnce(&Backward<'_>) -> Result<()>,
+    ) -> Result<[Tensor; 3]> {
         let (q, k, v) = (rows_without_gaps(q)?, rows_without_gaps(k)?, rows_without_gaps(v)?);
         let (p, dy) = (self.problem(&q, &k)?, rows_without_gaps(dy)?);
         let (dq, dk, dv) =
             (heads_inside(&q, q.dims4()?)?, heads_inside(&k, k.dims4()?)?, heads_inside(&k, k.dims4()?)?);
         if q.count() == 0 || k.count() == 0 {
-            return Ok([Some(zeroed(dq)?), Some(zeroed(dk)?), Some(zeroed(dv)?)]);
+            return Ok([zeroed(dq)?, zeroed(dk)?, zeroed(dv)?]);
         }
         let known = Known {
             q: View::heads(&q),
@@ -205,8 +274,26 @@ impl Op<3> for Attention {
             lse,
             dy: View::heads(&dy),
         };
-        kernels::backward(&p, &known, [View::heads(&dq), View::heads(&dk), View::heads(&dv)])?;
-        Ok([Some(dq), Some(dk), Some(dv)])
+        let grads = [View::heads(&dq), View::heads(&dk), View::heads(&dv)];
+        run(&Backward { p: &p, known: &known, grads })?;
+        Ok([dq, dk, dv])
+    }
+}
+
+impl Op<3> for Attention {
+    const NAME: &'static str = "attention";
+    type Saved = (Tensor, Tensor);
+    fn forward(&self, inputs: [&Tensor; 3]) -> Result<(Tensor, Self::Saved)> {
+        let (o, lse) = self.forward_by(inputs, |request| FORWARD.run(request))?;
+        Ok((o.clone(), (o, lse)))
+    }
+    fn backward(
+        &self,
+        inputs: [&Tensor; 3],
+        saved: &Self::Saved,
+        dy: &Tensor,
+    ) -> Result<[Option<Tensor>; 3]> {
+        self.backward_by(inputs, saved, dy, |request| BACKWARD.run(request)).map(|grads| grads.map(Some))
     }
     fn reference(&self, [q, k, v]: [&Array; 3]) -> Array {
         textbook(&self.options, q, k, v)
@@ -333,7 +420,7 @@ impl Op<1> for AttentionQkv {
         let o = Tensor::empty(qkv.device(), [p.batch, p.queries, p.heads * p.size], qkv.dtype())?;
         let lse = qkv.empty_f32([p.batch, p.heads, p.queries])?;
         if o.count() > 0 {
-            kernels::forward(&p, self.parts(&qkv, p.size), &o, &lse)?;
+            FORWARD.run(&Forward { p: &p, inputs: self.parts(&qkv, p.size), o: &o, lse: &lse })?;
         }
         Ok((o.clone(), (o, lse)))
     }
@@ -349,7 +436,7 @@ impl Op<1> for AttentionQkv {
         if o.count() > 0 {
             let [q, k, v] = self.parts(&qkv, p.size);
             let known = Known { q, k, v, o, lse, dy: View::packed(&dy, 0, p.size) };
-            kernels::backward(&p, &known, self.parts(&dqkv, p.size))?;
+            BACKWARD.run(&Backward { p: &p, known: &known, grads: self.parts(&dqkv, p.size) })?;
         }
         Ok([Some(dqkv)])
     }

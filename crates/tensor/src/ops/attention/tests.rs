@@ -2,13 +2,15 @@
 
 use super::*;
 use crate::suite::test_device;
-use netcl_kernel::tune::Params;
+use algorithms::proof::{same_backward, same_forward};
+use algorithms::{bf16x3, ordered, wgmma};
+use netcl_device::null::NullDriver;
+use netcl_device::{Architecture, Capabilities, DeviceKind, Settings};
 
 /// The suite runs the variant that the device prefers; this compares the others with it, on shapes of several tiles.
 #[test]
 fn variants_agree() {
     let device = test_device().unwrap();
-    let tuning = Tuning::of(&device);
     let mut generator = Generator::new(3);
     // Kernels with barriers take a CPU driver seconds to compile: two sizes of tiles, and the third in the suite of a GPU. Each
     // has more than a tile (64 and 16 rows, 32 and 16 keys) of both, and no more: simulators are slow.
@@ -20,35 +22,39 @@ fn variants_agree() {
     for (i, ([b, h, kh, t, s, d], dtype)) in shapes.into_iter().enumerate() {
         let mut draw =
             |dims: [usize; 4]| Tensor::normal(&device, dims, 0.0, 1.0, dtype, &mut generator).unwrap();
-        let inputs = [draw([b, h, t, d]), draw([b, kh, s, d]), draw([b, kh, s, d])].map(|x| x.parameter("x"));
+        let [q, k, v] = [draw([b, h, t, d]), draw([b, kh, s, d]), draw([b, kh, s, d])];
         let dy = draw([b, h, t, d]);
         let options = AttentionOptions { causal: i % 2 == 0, ..AttentionOptions::default() };
         let options = options.drop(if i % 2 == 0 { 0.2 } else { 0.0 }, [b, h, t, s], &mut generator).unwrap();
-        let run = || {
-            let y = attention(&inputs[0], &inputs[1], &inputs[2], options.clone()).unwrap();
-            inputs.iter().for_each(|x| x.set_grad(None));
-            y.backward_with(&dy).unwrap();
-            let grads = inputs.iter().map(|x| x.grad().unwrap().to_vec().unwrap());
-            [y.to_vec().unwrap()].into_iter().chain(grads).collect::<Vec<_>>()
+        let [forward, backward] = explain(&q, &k, &v, options.clone()).unwrap();
+        let by = |name| attention_by(&q, &k, &v, options.clone(), name).unwrap();
+        let gradients = |results: &(Tensor, Tensor), name| {
+            let grads = attention_gradients_by([&q, &k, &v], results, &dy, options.clone(), name).unwrap();
+            grads.map(|x| x.to_vec().unwrap())
         };
-        let expected = run();
-        for job in ["attention_fwd", "attention_bwd"] {
-            for variant in tuning.candidates(job) {
-                tuning.try_out(job, 0, Some(variant.clone()));
-                compare(&run(), &expected, 16.0 * dtype.epsilon(), &variant);
-                tuning.try_out(job, 0, None);
-            }
+        let chosen = |rows: &[Row]| rows.iter().find(|row| row.chosen).unwrap().name;
+        let results = by(chosen(&forward));
+        let (y, grads) = (results.0.to_vec().unwrap(), gradients(&results, chosen(&backward)));
+        let tolerance = 16.0 * dtype.epsilon();
+        for row in forward.iter().filter(|row| row.estimate.is_ok()) {
+            let other = by(row.name);
+            compare(&[other.0.to_vec().unwrap()], std::slice::from_ref(&y), tolerance, row.name);
+            // What it leaves is what any backward takes.
+            compare(&gradients(&other, chosen(&backward)), &grads, tolerance, row.name);
+        }
+        for row in backward.iter().filter(|row| row.estimate.is_ok()) {
+            compare(&gradients(&results, row.name), &grads, tolerance, row.name);
         }
     }
 }
 
-fn compare(got: &[Vec<f32>], expected: &[Vec<f32>], tolerance: f64, variant: &Params) {
+fn compare(got: &[Vec<f32>], expected: &[Vec<f32>], tolerance: f64, name: &str) {
     for (part, (got, expected)) in got.iter().zip(expected).enumerate() {
         let scale = expected.iter().fold(0.0f32, |m, v| m.max(v.abs()));
         for (i, (g, e)) in got.iter().zip(expected).enumerate() {
             assert!(
                 f64::from((g - e).abs()) <= tolerance * f64::from(scale),
-                "{variant:?}: result {part}, element {i}: {g}, {e}"
+                "{name}: result {part}, element {i}: {g}, {e}"
             );
         }
     }
@@ -92,15 +98,15 @@ fn texts_for_the_assembler() {
         };
         let dq = if size <= 64 { 512 } else { 384 };
         let items = format!("attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_q={dq}");
-        write(format!("bwd_{name}.cl"), items, sm90::WGMMA_BWD.text(&defines));
+        write(format!("bwd_{name}.cl"), items, wgmma::WGMMA_BWD.text(&defines));
         if size > 64 {
             let all = [&defines[..], &[("ORDERED", 1.into())]].concat();
             let items = "attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_round=128";
-            write(format!("ordered_{name}.cl"), items.into(), sm90::ORDERED_BWD.text(&all));
+            write(format!("ordered_{name}.cl"), items.into(), ordered::ORDERED_BWD.text(&all));
         }
         defines.push(("CW", warpgroups.into()));
         let items = format!("attention_fwd={}", 128 * (warpgroups + 1));
-        write(format!("fwd_{name}_cw{warpgroups}.cl"), items, sm90::WGMMA.text(&defines));
+        write(format!("fwd_{name}_cw{warpgroups}.cl"), items, wgmma::WGMMA.text(&defines));
     }
     eprintln!("{}", folder.display());
 }
@@ -160,7 +166,7 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
             (drop > 0.0).then(|| generator.mask(drop, (batch * heads * queries * keys) as u64).unwrap());
         let scale = 1.0 / (size as f32).sqrt();
         let (window, softcap, dtype) = (None, None, DType::F32);
-        let p = kernels::Problem {
+        let p = Problem {
             batch,
             heads,
             kv_heads,
@@ -174,8 +180,8 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
             mask,
             dtype,
         };
-        proof::same_forward(&device, &p, bf16x3::forward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
-        proof::same_backward(&device, &p, bf16x3::backward).unwrap_or_else(|e| panic!("{p:?}: {e}"));
+        same_forward(&device, &p, &bf16x3::FORWARD).unwrap_or_else(|e| panic!("{p:?}: {e}"));
+        same_backward(&device, &p, &bf16x3::BACKWARD).unwrap_or_else(|e| panic!("{p:?}: {e}"));
     }
 }
 
@@ -217,44 +223,155 @@ fn f32_in_three_parts_is_as_exact_as_f32_units() {
     let [q, k, v, dy] = [draw(), draw(), draw(), draw()];
     let wide = |x: &Tensor| x.to_vec().unwrap().into_iter().map(f64::from).collect::<Vec<f64>>();
     let expected = exact(&wide(&q), &wide(&k), &wide(&v), &wide(&dy), (t, d), 0.125);
-    let p = kernels::Problem {
-        batch: 1,
-        heads: 1,
-        kv_heads: 1,
-        queries: t,
-        keys: t,
-        size: d,
-        causal: true,
-        window: None,
-        softcap: None,
-        scale: 0.125,
-        mask: None,
-        dtype: DType::F32,
-    };
-    let views = [View::heads(&q), View::heads(&k), View::heads(&v)];
-    let errors = [true, false].map(|split| {
-        let o = Tensor::zeros(&device, [1, t, 1, d], DType::F32).unwrap();
-        let lse = Tensor::zeros(&device, [1, 1, t], DType::F32).unwrap();
-        let grads = [(); 3].map(|()| Tensor::zeros(&device, [1, 1, t, d], DType::F32).unwrap());
-        let [dq, dk, dv] = &grads;
-        let into = [View::heads(dq), View::heads(dk), View::heads(dv)];
-        let known = Known { q: views[0], k: views[1], v: views[2], o: &o, lse: &lse, dy: View::heads(&dy) };
-        if split {
-            bf16x3::forward(&p, views, &o, &lse).unwrap();
-            bf16x3::backward(&p, &known, into).unwrap();
-        } else {
-            kernels::forward_tile(&p, views, &o, &lse, p.forward_tile(&device).unwrap()).unwrap();
-            kernels::backward_tile(&p, &known, into, p.backward_tile(&device).unwrap()).unwrap();
-        }
+    let names = [
+        [bf16x3::BF16X3.name, bf16x3::BF16X3_BWD.name],
+        ["attention_tile", "attention_tile_bwd"],
+    ];
+    let errors = names.map(|[forward, backward]| {
+        let options = AttentionOptions { scale: Some(0.125), ..AttentionOptions::causal() };
+        let results = attention_by(&q, &k, &v, options.clone(), forward).unwrap();
+        let grads = attention_gradients_by([&q, &k, &v], &results, &dy, options, backward).unwrap();
+        let (o, [dq, dk, dv]) = (&results.0, &grads);
         let rms = |got: &Tensor, expected: &[f64]| {
             let square = |x: f64| x * x;
             let error: f64 = wide(got).iter().zip(expected).map(|(g, e)| square(g - e)).sum();
             (error / expected.iter().map(|e| square(*e)).sum::<f64>()).sqrt()
         };
-        [rms(&o, &expected[0]), rms(dq, &expected[1]), rms(dk, &expected[2]), rms(dv, &expected[3])]
+        [rms(o, &expected[0]), rms(dq, &expected[1]), rms(dk, &expected[2]), rms(dv, &expected[3])]
     });
     println!("o, dq, dk, dv: on tensor cores {:?}, by f32 units {:?}", errors[0], errors[1]);
     for (ours, units) in errors[0].iter().zip(&errors[1]) {
         assert!(*ours <= 1.2 * units, "{errors:?}");
     }
+}
+
+fn pretended(kind: DeviceKind, edit: impl FnOnce(&mut Capabilities)) -> Device {
+    let mut capabilities = Capabilities::floor("any:0", kind);
+    (capabilities.global_mem, capabilities.max_alloc) = (140 << 30, 35 << 30);
+    edit(&mut capabilities);
+    let settings = Settings { trust_kernels: true, ..Settings::default() };
+    Device::from_driver(Box::new(NullDriver::new(capabilities)), settings)
+}
+
+fn sm90() -> Device {
+    pretended(DeviceKind::Gpu, |card| {
+        (card.architecture, card.compute_units) = (Architecture::Nvidia { sm: 90 }, 132);
+        card.local_mem = 48 << 10;
+    })
+}
+
+/// What `explain` says on a device about a problem of B, H, KH, T, S, D.
+fn explained(
+    device: &Device,
+    [b, h, kh, t, s, d]: [usize; 6],
+    dtype: DType,
+    options: &AttentionOptions,
+) -> [Vec<Row>; 2] {
+    let empty = |dims: [usize; 4]| Tensor::empty(device, dims, dtype).unwrap();
+    let k = empty([b, kh, s, d]);
+    explain(&empty([b, h, t, d]), &k, &k, options.clone()).unwrap()
+}
+
+#[test]
+fn choices_by_device_and_problem() {
+    let (causal, full) = (AttentionOptions::causal(), AttentionOptions::default());
+    let window = AttentionOptions { window: Some(64), ..causal.clone() };
+    let (bf16, f16, f32) = (DType::Bf16, DType::F16, DType::F32);
+    let (tile, wgmma, bf16x3) =
+        ("attention_tile", "attention_wgmma_sm90", "attention_bf16x3_sm90");
+    let (two_passes, one_pass) = ("attention_wgmma_sm90_bwd", "attention_ordered_sm90_bwd");
+    let card = [
+        ([16, 12, 12, 1024, 1024, 64], bf16, &causal, wgmma, two_passes),
+        ([16, 12, 12, 1024, 1024, 64], bf16, &full, wgmma, two_passes),
+        ([16, 12, 12, 1024, 1024, 80], bf16, &causal, wgmma, two_passes),
+        ([16, 12, 12, 1024, 1024, 96], f16, &causal, wgmma, two_passes),
+        ([16, 12, 12, 1024, 1024, 128], f16, &causal, wgmma, one_pass),
+        ([4, 32, 32, 4096, 4096, 128], bf16, &causal, wgmma, one_pass),
+        ([4, 32, 8, 4096, 4096, 128], bf16, &causal, wgmma, one_pass),
+        ([1, 32, 32, 16384, 16384, 128], bf16, &full, wgmma, one_pass),
+        ([16, 12, 12, 1000, 1000, 64], bf16, &causal, wgmma, two_passes),
+        ([16, 12, 12, 1024, 1024, 100], bf16, &causal, tile, "attention_tile_bwd"),
+        ([16, 12, 12, 1024, 1024, 64], bf16, &window, tile, "attention_tile_bwd"),
+        ([4, 12, 12, 1024, 1024, 64], f32, &causal, bf16x3, "attention_bf16x3_sm90_bwd"),
+        ([4, 12, 12, 1024, 1024, 72], f32, &causal, tile, "attention_tile_bwd"),
+        ([2, 2, 2, 128, 128, 64], f32, &causal, tile, "attention_tile_bwd"),
+        ([8, 6, 6, 256, 256, 64], f32, &causal, tile, "attention_tile_bwd"),
+    ];
+    let portable = [
+        ([16, 12, 12, 1024, 1024, 64], bf16, &causal, tile, "attention_tile_bwd"),
+        ([1, 2, 1, 7, 9, 256], f32, &full, tile, "attention_tile_bwd"),
+    ];
+    let vector = [
+        ([1, 6, 6, 256, 256, 64], f32, &causal, "attention_vector", "attention_vector_bwd"),
+        ([2, 8, 2, 33, 65, 100], bf16, &full, "attention_vector", "attention_vector_bwd"),
+    ];
+    let gpu = pretended(DeviceKind::Gpu, |gpu| gpu.local_mem = 64 << 10);
+    let processor = pretended(DeviceKind::Cpu, |_| ());
+    for (device, problems) in [(&sm90(), &card[..]), (&gpu, &portable), (&processor, &vector)] {
+        for (sizes, dtype, options, forward, backward) in problems {
+            let rows = explained(device, *sizes, *dtype, options);
+            let chosen = rows.each_ref().map(|rows| rows.iter().find(|row| row.chosen).map(|row| row.name));
+            assert_eq!(chosen, [Some(*forward), Some(*backward)], "{sizes:?} {dtype} {options:?}: {rows:#?}");
+        }
+    }
+}
+
+#[test]
+fn each_algorithm_that_does_not_apply_has_its_reason() {
+    let (causal, full) = (AttentionOptions::causal(), AttentionOptions::default());
+    let why = |rows: &[Vec<Row>; 2], name: &str| {
+        let row = rows.iter().flatten().find(|row| row.name == name).unwrap();
+        row.estimate.clone().map_or_else(|why| why, |(micros, plan)| format!("{micros} us, {plan}"))
+    };
+    let card = sm90();
+    let of = |sizes, dtype, options: &AttentionOptions| explained(&card, sizes, dtype, options);
+    let (half, f32) = (DType::Bf16, DType::F32);
+    let negative = AttentionOptions { scale: Some(-1.0), ..full.clone() };
+    let window = AttentionOptions { window: Some(8), ..causal.clone() };
+    let capped = AttentionOptions { softcap: Some(1.0), ..full.clone() };
+    let cases = [
+        (of([1, 2, 2, 64, 64, 64], f32, &full), "storage other than f16 and bf16"),
+        (of([1, 2, 2, 64, 64, 136], half, &full), "heads of more than 128"),
+        (of([1, 2, 2, 64, 64, 20], half, &full), "heads of a size that 8 does not divide"),
+        (of([1, 2, 2, 64, 96, 64], half, &causal), "a causal diagonal that does not begin with a block of 64 keys"),
+        (of([1, 2, 2, 64, 64, 64], half, &negative), "a scale that is not positive"),
+        (of([1, 2, 2, 64, 64, 64], half, &window), "a window"),
+        (of([1, 2, 2, 64, 64, 64], half, &capped), "soft-capped scores"),
+    ];
+    for (rows, expected) in &cases {
+        for name in [wgmma::WGMMA.name, wgmma::WGMMA_BWD.name, ordered::ORDERED_BWD.name] {
+            assert_eq!(why(rows, name), *expected, "{name}");
+        }
+    }
+    let small = of([1, 2, 2, 64, 64, 64], half, &full);
+    assert_eq!(why(&small, ordered::ORDERED_BWD.name), "heads of 64 or less");
+    for (name, sizes, expected) in [
+        (bf16x3::BF16X3.name, [1, 2, 2, 64, 64, 72], "heads of more than 64"),
+        (bf16x3::BF16X3_BWD.name, [1, 2, 2, 64, 64, 33], "heads of an odd size"),
+    ] {
+        assert_eq!(why(&of(sizes, f32, &full), name), expected);
+    }
+    assert_eq!(why(&small, bf16x3::BF16X3.name), "storage other than f32");
+    let apart = Tensor::empty(&card, [1, 64, 2, 68], half).unwrap().slice(3, 0..64).unwrap();
+    let apart = apart.permute(&[0, 2, 1, 3]).unwrap();
+    let rows = explain(&apart, &apart, &apart, full.clone()).unwrap();
+    assert_eq!(why(&rows, wgmma::WGMMA.name), "rows that do not start at multiples of 16 bytes");
+
+    let gpu = pretended(DeviceKind::Gpu, |gpu| gpu.local_mem = 2 << 10);
+    let empty = Tensor::empty(&gpu, [1, 1, 8, 256], f32).unwrap();
+    let rows = explain(&empty, &empty, &empty, full.clone()).unwrap();
+    let lacks = "the device lacks what its kernel requires";
+    assert_eq!(why(&rows, wgmma::WGMMA.name), lacks);
+    assert_eq!(why(&rows, "attention_vector"), lacks);
+    assert_eq!(why(&rows, "attention_tile"), "local memory too small for a tile of such heads");
+    let e = attention(&empty, &empty, &empty, full).unwrap_err();
+    let all = "attention_fwd: no algorithm takes q (1, 1, 8, 256) and k (1, 1, 8, 256) in f32 on any:0: attention_vector: ";
+    assert!(e.message().starts_with(all), "{e}");
+    assert!(e.message().ends_with("attention_tile: local memory too small for a tile of such heads"), "{e}");
+
+    let settings = Settings { disable: vec!["attention_tile".into()], ..Settings::default() };
+    let capabilities = Capabilities::floor("any:0", DeviceKind::Cpu);
+    let device = Device::from_driver(Box::new(NullDriver::new(capabilities)), settings);
+    let rows = explained(&device, [1, 1, 1, 8, 8, 8], f32, &causal);
+    assert_eq!(why(&rows, "attention_tile"), "disabled or in quarantine");
 }

@@ -5,7 +5,7 @@ use super::super::map::map_into;
 use super::super::prelude::*;
 use super::algorithms::tile::{ITEMS, TILE, TILE_SMALL};
 use super::algorithms::wgmma::WGMMA;
-use super::algorithms::{self, Request, gemv};
+use super::algorithms::{self, MATMUL, Request, gemv};
 use super::split_k::SplitKSchedule;
 use super::view::Problem;
 use netcl_device::Buffer;
@@ -93,7 +93,7 @@ pub(in crate::ops) fn run(
             p.n
         )));
     }
-    algorithms::run(&Request { c, p, e: epilogue, column_sums })
+    MATMUL.run(&Request { c, p, e: epilogue, column_sums })
 }
 
 /// What an epilogue does with another matrix, after the product: `c` holds the sum, or for [`Aux::Gelu`] that matrix does.
@@ -110,7 +110,7 @@ pub(super) fn finish(c: &Tensor, aux: &Aux<'_>) -> Result<()> {
 pub(in crate::ops) fn accumulate(sum: &Tensor, p: &Problem, first: bool) -> Result<()> {
     let epilogue = Epilogue { add: !first, ..Epilogue::NONE };
     let request = Request { c: sum, p, e: &epilogue, column_sums: false };
-    if !request.widens() || algorithms::choose(&request).is_ok() {
+    if !request.widens() || MATMUL.choose(&request).is_ok() {
         return run(sum, p, &epilogue, false).map(drop);
     }
     // Each part is rounded once before it is added: what their sum is rounded to in the end.
@@ -137,7 +137,7 @@ pub(in crate::ops) fn gelu_recomputed(before: &Tensor, p: &Problem) -> Result<Te
     let request = Request { c: before, p, e: &epilogue, column_sums: false };
     let within = before.dtype() != DType::F32
         && before.count() > 0
-        && algorithms::choose(&request)?.0.kernel.name == WGMMA.name;
+        && MATMUL.choose(&request)?.0.kernel.name == WGMMA.name;
     if !within {
         return map(gelu()?.0, &[before], &[], before.shape(), before.dtype());
     }

@@ -5,8 +5,8 @@
 //! the gradient of a weight needs no sum over the batch.
 
 use super::prelude::*;
-use algorithms::Request;
-pub use algorithms::Row;
+pub use super::algorithms::Row;
+use algorithms::{MATMUL, Request};
 pub(super) use algorithms::gemv::Norm;
 pub(super) use launch::{Aux, Epilogue, accumulate, gelu_recomputed, run};
 use view::batch_sizes;
@@ -90,7 +90,7 @@ pub fn matmul_add(c: &Tensor, a: &Tensor, b: &Tensor, alpha: f32) -> Result<()> 
 /// # Errors
 /// As [`matmul`].
 pub fn explain(a: &Tensor, b: &Tensor) -> Result<Vec<Row>> {
-    with_request(a, b, algorithms::explain)
+    with_request(a, b, |request| MATMUL.explain(request))
 }
 
 /// [`matmul`] off the tape by the algorithm of this name.
@@ -98,7 +98,7 @@ pub fn explain(a: &Tensor, b: &Tensor) -> Result<Vec<Row>> {
 /// # Errors
 /// As [`matmul`]; `Unsupported` where that algorithm does not apply.
 pub fn matmul_by(a: &Tensor, b: &Tensor, name: &str) -> Result<Tensor> {
-    with_request(a, b, |request| algorithms::with(name, request).map(|_| request.c.clone()))?
+    with_request(a, b, |request| MATMUL.with(name, request).map(|_| request.c.clone()))?
 }
 
 fn with_request<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&Request<'_>) -> R) -> Result<R> {

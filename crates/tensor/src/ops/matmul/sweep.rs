@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout)] // tables
 
 use super::algorithms::wgmma::run_plan;
-use super::algorithms::{Request, all, choose, run_with, wgmma, with};
+use super::algorithms::{MATMUL, Request, wgmma};
 use super::launch::{Aux, Epilogue};
 use super::tiles::{Plan, SplitK, Staging, TILES, Tile};
 use super::view::{Matrix, Problem};
@@ -213,12 +213,12 @@ fn uneven_timed() {
         let problem = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
         let c = Tensor::zeros(&device, [m, n], DType::Bf16).unwrap();
         let request = Request { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
-        let by_mma = || drop(with("matmul_mma_sm80", &request).unwrap());
-        let by_wgmma = || drop(with("matmul_wgmma_sm90", &request).unwrap());
+        let by_mma = || drop(MATMUL.with("matmul_mma_sm80", &request).unwrap());
+        let by_wgmma = || drop(MATMUL.with("matmul_wgmma_sm90", &request).unwrap());
         let copies = || drop(wgmma::with_aligned_lines(&problem).unwrap());
         let times = [&by_mma as &dyn Fn(), &by_wgmma, &copies].map(|run| host_and_device(&device, run));
-        let chosen = choose(&request).unwrap().0.name();
-        let estimates: Vec<_> = all(&request).into_iter().map(|(a, micros, _)| (a.name(), micros)).collect();
+        let chosen = MATMUL.choose(&request).unwrap().0.name();
+        let estimates: Vec<_> = MATMUL.all(&request).into_iter().map(|(a, micros, _)| (a.name(), micros)).collect();
         println!(
             "{shape}: mma {}, wgmma {}, copies of it {}; {chosen} of {estimates:?}",
             times[0], times[1], times[2]
@@ -250,8 +250,8 @@ fn f32_timed() {
         let c = Tensor::zeros(&device, [m, n], DType::F32).unwrap();
         print!("{shape}:");
         let request = Request { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
-        for (algorithm, _, plan) in all(&request) {
-            let (name, run) = (algorithm.name(), |_: &Tensor| run_with(algorithm, &plan, &request));
+        for (algorithm, _, plan) in MATMUL.all(&request) {
+            let (name, run) = (algorithm.name(), |_: &Tensor| (algorithm.run)(&request, &plan));
             let us = host_and_device(&device, &|| drop(run(&c).unwrap()));
             // The first row against f64.
             let row: Vec<f32> = c.slice(0, 0..1).unwrap().to_vec().unwrap();

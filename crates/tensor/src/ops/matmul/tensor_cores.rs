@@ -1,6 +1,6 @@
 //! Tests of the kernels for tensor cores, on devices that have them.
 
-use super::algorithms::{Request, wgmma, with};
+use super::algorithms::{MATMUL, Request, wgmma};
 use super::tests::{near, ramp, rounding};
 use super::*;
 use crate::suite::test_device;
@@ -264,7 +264,7 @@ fn tensor_cores_agree_where_a_group_walks_over_several_tiles() {
             let y = Tensor::full(&device, [problem.m, problem.n], f32::NAN, dtype).unwrap();
             assert!(wgmma::proven(&device), "{name}");
             let request = Request { c: &y, p: &problem, e: &Epilogue::NONE, column_sums: true };
-            let columns = with(wgmma::WGMMA.name, &request).unwrap();
+            let columns = MATMUL.with(wgmma::WGMMA.name, &request).unwrap();
             let wide = |x: &Tensor| x.to_dtype(DType::F32).unwrap();
             let expected = matmul(&wide(&a), &wide(&b)).unwrap();
             let host = |x: &Tensor| {
@@ -368,7 +368,7 @@ fn mma_agrees_with_the_reference() {
     for dtype in DType::FLOATS {
         for transposed in [[false, false], [false, true], [true, false], [true, true]] {
             let run = |c: &Tensor, p: &Problem| {
-                with("matmul_mma_sm80", &Request { c, p, e: &Epilogue::NONE, column_sums: false })
+                MATMUL.with("matmul_mma_sm80", &Request { c, p, e: &Epilogue::NONE, column_sums: false })
             };
             proof::exact(&device, dtype, proof::ALIGNED, transposed, run).unwrap();
             if dtype != DType::F32 {
@@ -390,7 +390,7 @@ fn mma_agrees_with_the_reference() {
             let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
             let problem = Problem::new(matrix(&a), matrix(&b), &[batch]).unwrap();
             let epilogue = Epilogue { alpha: 0.5, bias: Some(&bias), add: true, aux: Aux::None };
-            with("matmul_mma_sm80", &Request { c: &c, p: &problem, e: &epilogue, column_sums: false })
+            MATMUL.with("matmul_mma_sm80", &Request { c: &c, p: &problem, e: &epilogue, column_sums: false })
                 .unwrap();
             let expected = Array::from_fn([batch, m, n], |i| {
                 let (z, row, col) = (i / (m * n), i / n % m, i % n);

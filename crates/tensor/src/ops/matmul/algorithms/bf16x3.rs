@@ -4,7 +4,7 @@ use super::super::launch::{Epilogue, Unused, add_tail_of_128};
 use super::super::proof;
 use super::super::split_k::{SplitKSchedule, TICKETS};
 use super::super::view::{Matrix, Problem};
-use super::{Algorithm, Aux, Plan, Request};
+use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_kernel::vendors::nvidia::{SM90A, wgmma_macros};
@@ -82,8 +82,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     kernel: &BF16X3,
     supports,
     estimate,
-    fuses: |aux| matches!(aux, Aux::None),
-    run: |r, plan| run(r.c, r.p, r.e, plan).map(|()| None),
+    run: |r, plan| finished(r, no_aux, |r| run(r.c, r.p, r.e, plan).map(|()| None)),
     self_test: Some(proven),
 };
 
@@ -135,7 +134,7 @@ fn cut(a: &Matrix, b: &Matrix) -> Result<[Tensor; 2]> {
 fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
     match plan {
         Plan::Tiles(schedule) => run_schedule(c, p, e, *schedule),
-        _ => Err(super::foreign(&BF16X3)),
+        _ => Err(Algorithm::foreign(&BF16X3)),
     }
 }
 
@@ -191,7 +190,7 @@ fn proven(device: &Device) -> bool {
 mod tests {
     use super::super::super::reference;
     use super::super::super::tests::{near, rounding};
-    use super::super::{Request, all, choose, with};
+    use super::super::{Aux, MATMUL, Request};
     use super::*;
     use crate::suite::test_device;
     use netcl_device::fault::FaultDriver;
@@ -246,9 +245,9 @@ mod tests {
             let p = Problem::new(matrix(&empty([m, k])), matrix(&b), &[]).unwrap();
             let c = empty([m, n]);
             let request = Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false };
-            let chosen = choose(&request).unwrap().0.name();
+            let chosen = MATMUL.choose(&request).unwrap().0.name();
             let estimates: Vec<_> =
-                all(&request).into_iter().map(|(a, micros, _)| (a.name(), micros)).collect();
+                MATMUL.all(&request).into_iter().map(|(a, micros, _)| (a.name(), micros)).collect();
             assert_eq!(chosen == BF16X3.name, split, "{m} x {n} x {k}: {estimates:?}");
         }
     }
@@ -291,7 +290,7 @@ mod tests {
                     .map(|name| {
                         let c = Tensor::zeros(&device, [m, n], DType::F32).unwrap();
                         let request = Request { c: &c, p: &problem, e: &Epilogue::NONE, column_sums: false };
-                        with(name, &request).unwrap();
+                        MATMUL.with(name, &request).unwrap();
                         rms(&c)
                     })
                     .collect();
@@ -345,7 +344,7 @@ mod tests {
         let matrix = |x: &Tensor| Matrix::of("matmul", "a", x).unwrap();
         let c = Tensor::zeros(&device, [m, 64], DType::F32).unwrap();
         let p = Problem::new(matrix(&a), matrix(&one), &[]).unwrap();
-        with(BF16X3.name, &Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false }).unwrap();
+        MATMUL.with(BF16X3.name, &Request { c: &c, p: &p, e: &Epilogue::NONE, column_sums: false }).unwrap();
         for (i, got) in c.to_vec().unwrap().into_iter().enumerate() {
             let expected = special[i / 64 % special.len()];
             match expected.is_finite() {

@@ -3,7 +3,7 @@
 
 use super::super::launch::{Epilogue, Unused, add_parts};
 use super::super::view::Problem;
-use super::{Algorithm, Aux, Plan, Request};
+use super::{Algorithm, Aux, Plan, Request, finished};
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
@@ -89,8 +89,7 @@ const fn row(
     supports: fn(&Request<'_>) -> Result<(), &'static str>,
     run: fn(&Request<'_>, &Plan) -> Result<Option<Tensor>>,
 ) -> Algorithm {
-    let fuses = |aux: &Aux<'_>| matches!(aux, Aux::None | Aux::Residual(_));
-    Algorithm { kernel, supports, estimate, fuses, run, self_test: None }
+    Algorithm { kernel, supports, estimate, run, self_test: None }
 }
 
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
@@ -140,6 +139,10 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
 
 /// The product with an epilogue as the other kernels have it.
 fn run(kernel: &'static Kernel, r: &Request<'_>) -> Result<Option<Tensor>> {
+    finished(r, |aux| matches!(aux, Aux::None | Aux::Residual(_)), |r| product(kernel, r))
+}
+
+fn product(kernel: &'static Kernel, r: &Request<'_>) -> Result<Option<Tensor>> {
     let e = r.e;
     let residual = if let Aux::Residual(x) = e.aux { Some(x) } else { None };
     let fused = Fused { alpha: e.alpha, bias: e.bias, add: e.add, residual, ..Fused::NONE };

@@ -3,7 +3,7 @@
 use super::super::launch::{Epilogue, Unused, add_parts, bind, geometry};
 use super::super::proof;
 use super::super::view::{Matrix, Problem};
-use super::{Algorithm, Aux, Plan, Request};
+use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::prelude::*;
 use netcl_device::MatmulPrecision;
 
@@ -60,8 +60,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     kernel: &MMA,
     supports,
     estimate,
-    fuses: |aux| matches!(aux, Aux::None),
-    run: |r, plan| run(r.c, r.p, r.e, plan).map(|()| None),
+    run: |r, plan| finished(r, no_aux, |r| run(r.c, r.p, r.e, plan).map(|()| None)),
     self_test: Some(proven),
 };
 
@@ -119,7 +118,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
 /// `c = epilogue(a b)` without what needs another matrix.
 fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
     let (Some([a, b]), Plan::Parts { splits, steps: k_part }) = (layouts(p), *plan) else {
-        return Err(super::foreign(&MMA));
+        return Err(Algorithm::foreign(&MMA));
     };
     let tiles = p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE);
     let part = if splits > 1 { Some(c.empty_f32([splits, c.count()])?) } else { None };

@@ -4,7 +4,7 @@
 use super::super::launch::{Unused, add_tail, bind, geometry};
 use super::super::split_k::{self, SplitKSchedule, TICKETS, TileThroughput};
 use super::super::view::{Matrix, Problem};
-use super::{Algorithm, Aux, Plan, Request};
+use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
@@ -42,7 +42,7 @@ const fn row(
     estimate: fn(&Request<'_>) -> (f64, Plan),
     run: fn(&Request<'_>, &Plan) -> Result<Option<Tensor>>,
 ) -> Algorithm {
-    Algorithm { kernel, supports, estimate, fuses: |aux| matches!(aux, Aux::None), run, self_test: None }
+    Algorithm { kernel, supports, estimate, run, self_test: None }
 }
 
 pub(super) static ASYNC: Algorithm =
@@ -129,7 +129,11 @@ fn access(x: &Matrix, along: (usize, usize), other: (usize, usize), batch: [usiz
 }
 
 fn run(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
-    let Plan::Tiles(schedule) = *plan else { return Err(super::foreign(kernel)) };
+    finished(r, no_aux, |r| product(kernel, r, plan))
+}
+
+fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
+    let Plan::Tiles(schedule) = *plan else { return Err(Algorithm::foreign(kernel)) };
     let Request { c, p, e, .. } = *r;
     if c.count() == 0 {
         return Ok(None);

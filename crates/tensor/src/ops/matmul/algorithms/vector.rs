@@ -2,7 +2,7 @@
 
 use super::super::launch::{COLUMN_SUMS, Unused, bind, geometry};
 use super::super::plan::Blocks;
-use super::{Algorithm, Aux, Plan, Request};
+use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::prelude::*;
 
 pub(in crate::ops::matmul) static VECTOR: Kernel =
@@ -18,8 +18,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     kernel: &VECTOR,
     supports,
     estimate,
-    fuses: |aux| matches!(aux, Aux::None),
-    run,
+    run: |r, plan| finished(r, no_aux, |r| run(r, plan)),
     self_test: None,
 };
 
@@ -37,7 +36,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
 }
 
 fn run(r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
-    let Plan::Blocks(plan) = plan else { return Err(super::foreign(&VECTOR)) };
+    let Plan::Blocks(plan) = plan else { return Err(Algorithm::foreign(&VECTOR)) };
     let Request { c, p, e, .. } = *r;
     let column_sums = r.column_sums && p.batch() == 1;
     let blocks = Blocks::of(r.device());

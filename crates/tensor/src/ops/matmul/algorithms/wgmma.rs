@@ -5,7 +5,7 @@ use super::super::lines::{self, Aligned, element};
 use super::super::proof;
 use super::super::tiles::{Plan, SplitK, Staging, TICKETS, TILES};
 use super::super::view::{Matrix, Problem};
-use super::{Algorithm, Request, mma};
+use super::{Algorithm, Request, finished, mma};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_kernel::vendors::nvidia::{SM90A, TensorMap, address, tensor_maps, wgmma_macros};
@@ -46,11 +46,12 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
         let (micros, plan) = estimate(r);
         (micros, super::Plan::Warpgroups(plan))
     },
-    // As tf32 it has the plain epilogue.
-    fuses: |aux| aux.tensor().is_none_or(|x| x.dtype() != DType::F32),
     run: |r, plan| match plan {
-        super::Plan::Warpgroups(plan) => run(r, *plan),
-        _ => Err(super::foreign(&WGMMA)),
+        // As tf32 it has the plain epilogue.
+        super::Plan::Warpgroups(plan) => {
+            finished(r, |aux| aux.tensor().is_none_or(|x| x.dtype() != DType::F32), |r| run(r, *plan))
+        }
+        _ => Err(Algorithm::foreign(&WGMMA)),
     },
     self_test: Some(proven),
 };

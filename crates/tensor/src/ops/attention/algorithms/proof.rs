@@ -1,11 +1,12 @@
 //! The tests that the sm_90 kernels pass before their first use: a small problem gives what the portable kernels give.
 
-use super::kernels::{Known, Problem, View, backward_tile, forward_tile};
-use super::{bf16x3, sm90};
+use super::super::problem::{Known, Problem, View};
+use super::tile::{portable_backward, portable_forward};
+use super::{Backward, BackwardRow, Forward, ForwardRow};
 use crate::ops::prelude::*;
 
 /// Causal, several blocks of keys and an edge, two query heads a key head.
-const PROBLEM: Problem = Problem {
+pub(super) const PROBLEM: Problem = Problem {
     batch: 2,
     heads: 2,
     kv_heads: 1,
@@ -20,54 +21,51 @@ const PROBLEM: Problem = Problem {
     dtype: DType::Bf16,
 };
 /// Wider heads.
-const WIDE: Problem = Problem { size: 128, ..PROBLEM };
+pub(super) const WIDE: Problem = Problem { size: 128, ..PROBLEM };
 /// The same in f32.
-const IN_F32: Problem = Problem { dtype: DType::F32, ..PROBLEM };
-
-type Forward = fn(&Problem, [View<'_>; 3], &Tensor, &Tensor) -> Result<()>;
-pub(super) type Backward = fn(&Problem, &Known<'_>, [View<'_>; 3]) -> Result<()>;
+pub(super) const IN_F32: Problem = Problem { dtype: DType::F32, ..PROBLEM };
 
 /// Of the largest value. Results of bf16 are rounded, and the gradients pass through it several times.
 fn allowed(dtype: DType) -> f32 {
     if dtype == DType::F32 { 1e-5 } else { 0.03 }
 }
 
-pub(super) fn forward(device: &Device) -> bool {
-    Tuning::of(device).proven(device, &sm90::WGMMA, || same_forward(device, &PROBLEM, sm90::forward))
+/// Whether a row does this problem as the portable kernel does, asked once. See [`Tuning::proven`].
+pub(super) fn forward(device: &Device, row: &'static ForwardRow, p: &Problem) -> bool {
+    Tuning::of(device).proven(device, row.kernel, || same_forward(device, p, row))
 }
-pub(super) fn bf16x3_forward(device: &Device) -> bool {
-    Tuning::of(device).proven(device, &bf16x3::BF16X3, || same_forward(device, &IN_F32, bf16x3::forward))
-}
-pub(super) fn backward(device: &Device) -> bool {
-    Tuning::of(device).proven(device, &sm90::WGMMA_BWD, || same_backward(device, &PROBLEM, sm90::backward))
-}
-pub(super) fn ordered_backward(device: &Device) -> bool {
-    Tuning::of(device)
-        .proven(device, &sm90::ORDERED_BWD, || same_backward(device, &WIDE, sm90::ordered_backward))
-}
-pub(super) fn bf16x3_backward(device: &Device) -> bool {
-    Tuning::of(device)
-        .proven(device, &bf16x3::BF16X3_BWD, || same_backward(device, &IN_F32, bf16x3::backward))
+/// The same for the gradients.
+pub(super) fn backward(device: &Device, row: &'static BackwardRow, p: &Problem) -> bool {
+    Tuning::of(device).proven(device, row.kernel, || same_backward(device, p, row))
 }
 
-/// Whether `run` gives what the portable kernel gives.
-pub(super) fn same_forward(device: &Device, p: &Problem, run: Forward) -> Result<()> {
+/// Whether the row gives what the portable kernel gives.
+pub(in crate::ops::attention) fn same_forward(device: &Device, p: &Problem, row: &ForwardRow) -> Result<()> {
     let (inputs, got) = (Inputs::new(device, p)?, Results::new(device, p)?);
-    run(p, inputs.views(), &got.o, &got.lse)?;
+    let request = got.request(p, &inputs);
+    (row.run)(&request, &(row.estimate)(&request).1)?;
     let Some(expected) = inputs.portable(p)? else { return Ok(()) };
     near("o", p, &got.o, &expected.o)?;
     near("lse", p, &got.lse, &expected.lse)
 }
 
 /// The same for the gradients.
-pub(super) fn same_backward(device: &Device, p: &Problem, run: Backward) -> Result<()> {
+pub(in crate::ops::attention) fn same_backward(
+    device: &Device,
+    p: &Problem,
+    row: &BackwardRow,
+) -> Result<()> {
     let inputs = Inputs::new(device, p)?;
-    let (Some(tile), Some(known)) = (p.backward_tile(device), inputs.portable(p)?) else { return Ok(()) };
+    let Some(results) = inputs.portable(p)? else { return Ok(()) };
     let (got, expected) = (Inputs::new(device, p)?, Inputs::new(device, p)?);
     let [q, k, v] = inputs.views();
-    let known = Known { q, k, v, o: &known.o, lse: &known.lse, dy: View::heads(&inputs.dy) };
-    run(p, &known, got.views())?;
-    backward_tile(p, &known, expected.views(), tile)?;
+    let known = Known { q, k, v, o: &results.o, lse: &results.lse, dy: View::heads(&inputs.dy) };
+    let request = Backward { p, known: &known, grads: got.views() };
+    (row.run)(&request, &(row.estimate)(&request).1)?;
+    let Some(portable) = portable_backward(&Backward { grads: expected.views(), ..request }) else {
+        return Ok(());
+    };
+    portable?;
     near("dq", p, &got.q, &expected.q)?;
     near("dk", p, &got.k, &expected.k)?;
     near("dv", p, &got.v, &expected.v)
@@ -98,10 +96,9 @@ impl Inputs {
     }
     /// The forward of the portable kernel, where this device has room for its tile.
     fn portable(&self, p: &Problem) -> Result<Option<Results>> {
-        let Some(tile) = p.forward_tile(self.q.device()) else { return Ok(None) };
         let results = Results::new(self.q.device(), p)?;
-        forward_tile(p, self.views(), &results.o, &results.lse, tile)?;
-        Ok(Some(results))
+        let done = portable_forward(&results.request(p, self)).transpose()?;
+        Ok(done.map(|()| results))
     }
 }
 
@@ -112,6 +109,9 @@ struct Results {
 }
 
 impl Results {
+    fn request<'a>(&'a self, p: &'a Problem, inputs: &'a Inputs) -> Forward<'a> {
+        Forward { p, inputs: inputs.views(), o: &self.o, lse: &self.lse }
+    }
     fn new(device: &Device, p: &Problem) -> Result<Self> {
         let Problem { batch, heads, queries, size, dtype, .. } = *p;
         Ok(Self {

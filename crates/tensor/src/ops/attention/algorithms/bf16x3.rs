@@ -1,0 +1,176 @@
+//! Attention in f32 on the tensor cores of NVIDIA's sm_90, each operand as the sum of three bf16.
+
+use super::super::problem::{Known, Problem, View, read, write};
+use super::sm90::{INCLUDES, LAUNCH, blocks_fit, counters, units};
+use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, macros, proof, shared_out};
+use crate::ops::prelude::*;
+use netcl_kernel::vendors::nvidia::SM90A;
+use netcl_kernel::Launch;
+
+pub(in crate::ops::attention) static BF16X3: Kernel =
+    Kernel::new("attention_bf16x3_sm90", include_str!("attention_bf16x3_sm90.cl"))
+        .include(INCLUDES)
+        .generate(macros::macros)
+        .reload(&SM90A)
+        .requires(|device| device.sm() == Some(90));
+const BWD_TEXT: &str = concat!(
+    "#define BACKWARD 1\n",
+    include_str!("attention_bf16x3_sm90.cl"),
+    include_str!("attention_bf16x3_sm90_bwd.cl")
+);
+pub(in crate::ops::attention) static BF16X3_BWD: Kernel = Kernel::new("attention_bf16x3_sm90_bwd", BWD_TEXT)
+    .include(INCLUDES)
+    .generate(macros::macros)
+    .reload(&SM90A)
+    .requires(|device| device.sm() == Some(90));
+
+/// Rows and columns of a block.
+const BLOCK: usize = 64;
+/// Bytes of a block's three planes.
+const BLOCK_BYTES: usize = 3 * 2 * BLOCK * BLOCK;
+/// What of the L2 cache the images of the heads in progress may take.
+const L2_SHARE: usize = 24 << 20;
+
+pub(in crate::ops::attention) static FORWARD: ForwardRow = ForwardRow {
+    kernel: &BF16X3,
+    supports: |r| takes(r.p, r.o),
+    estimate: |r| (forward_micros(r.p, units(r.device())), Plan::Direct),
+    run: |r, _| forward(r),
+    self_test: Some(|device| proof::forward(device, &FORWARD, &proof::IN_F32)),
+};
+pub(in crate::ops::attention) static BACKWARD: BackwardRow = BackwardRow {
+    kernel: &BF16X3_BWD,
+    supports: supports_backward,
+    estimate: |r| (backward_micros(r.p, units(r.device())), Plan::Direct),
+    run: |r, _| backward(r),
+    self_test: Some(|device| proof::backward(device, &BACKWARD, &proof::IN_F32)),
+};
+
+fn takes(p: &Problem, o: &Tensor) -> Result<(), &'static str> {
+    match () {
+        () if p.dtype != DType::F32 => Err("storage other than f32"),
+        () if p.size > BLOCK => Err("heads of more than 64"),
+        () if !p.size.is_multiple_of(2) => Err("heads of an odd size"),
+        () if !o.layout().offset.is_multiple_of(2) => Err("a result that does not start at 8 bytes"),
+        () => blocks_fit(p),
+    }
+}
+
+/// The same for the gradients, which are stored in pairs.
+fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
+    let pairs =
+        |view: &View<'_>| view.offset.is_multiple_of(2) && view.strides.iter().all(|s| s.is_multiple_of(2));
+    takes(r.p, r.known.o)?;
+    if r.grads.iter().all(pairs) { Ok(()) } else { Err("gradients whose rows do not start at 8 bytes") }
+}
+
+/// Operations of a multiprocessor in a microsecond: 71 TFLOP/s of an H200 in each kernel.
+const THROUGHPUT: f64 = 0.54e6;
+/// Microseconds of an image beside its bytes: a launch, and memory that is asked for. With it the forward pays from about 5e8 operations of
+/// a product on, as it was found to.
+const IMAGE: f64 = 12.0;
+/// Bytes that memory moves in a microsecond.
+const BANDWIDTH: f64 = 2.5e6;
+
+/// Microseconds of images of so many rows of queries and of keys, each element read as f32 and written as three bf16.
+fn images(p: &Problem, [queries, keys]: [usize; 2]) -> f64 {
+    let rows = queries * p.heads * p.queries + keys * p.kv_heads * p.keys;
+    (queries + keys) as f64 * IMAGE + (p.batch * rows * (4 * p.size + 6 * BLOCK)) as f64 / BANDWIDTH
+}
+
+/// Microseconds of tiles of two blocks of rows, of `operations` a pair and column; `walked` rows belong to one.
+fn walk(p: &Problem, units: usize, walked: usize, operations: f64) -> f64 {
+    let rows = 2 * BLOCK;
+    // Half of what lies on a causal diagonal is computed and not used, and edges are whole blocks.
+    let diagonal = if p.causal { p.queries * rows } else { 0 } as f64;
+    let edges = (p.queries.next_multiple_of(rows) * p.keys.next_multiple_of(BLOCK)) as f64
+        / (p.queries * p.keys) as f64;
+    let all = (p.seen() + diagonal) * edges * (p.batch * p.heads) as f64;
+    let pair = operations * BLOCK as f64;
+    shared_out(all, (rows * walked.next_multiple_of(BLOCK)) as f64, units) * pair / THROUGHPUT
+}
+
+fn forward_micros(p: &Problem, units: usize) -> f64 {
+    images(p, [1, 2]) + LAUNCH + walk(p, units, p.keys, 4.0)
+}
+
+/// Statistics, then dk and dv, then dq.
+fn backward_micros(p: &Problem, units: usize) -> f64 {
+    let passes = walk(p, units, p.queries * p.group(), 8.0) + walk(p, units, p.keys, 6.0);
+    images(p, [2, 2]) + 3.0 * LAUNCH + passes
+}
+
+/// The problem as the texts see it: their products are of bf16.
+fn of_parts(p: &Problem) -> Problem {
+    Problem { dtype: DType::Bf16, ..p.clone() }
+}
+
+/// Heads, keys' or queries', whose two images of `rows` stay in the L2 cache together.
+fn together(p: &Problem, rows: usize) -> usize {
+    (L2_SHARE / (2 * BLOCK_BYTES * rows.div_ceil(BLOCK))).clamp(1, p.batch * p.kv_heads)
+}
+
+/// The image of x: (B,heads,rows / 64 rounded up,3,8,64,8).
+fn image(kernel: &'static Kernel, p: &Problem, x: &View<'_>, heads: usize, rows: usize) -> Result<Tensor> {
+    let blocks = rows.div_ceil(BLOCK);
+    let out = Tensor::empty(x.tensor.device(), [p.batch * heads * blocks, BLOCK_BYTES / 2], DType::Bf16)?;
+    let launch = of_parts(p).defined(kernel.launch("attention_planes")).local([256, 1, 1]);
+    let launch = read(launch.groups3([blocks, heads, p.batch]), x).write(&out);
+    launch.scalar(rows as u32).run()?;
+    Ok(out)
+}
+
+fn start(
+    kernel: &'static Kernel,
+    p: &Problem,
+    entry: &'static str,
+    device: &Device,
+    tiles: usize,
+    products: u64,
+) -> Launch<'static> {
+    let groups = units(device).min(tiles);
+    let launch = of_parts(p).defined(kernel.launch(entry)).local([384, 1, 1]).groups(groups);
+    launch.flops(products * p.product_flops())
+}
+
+/// Tiles of two blocks of `rows`.
+fn tiles(rows: usize, heads: usize) -> usize {
+    rows.div_ceil(2 * BLOCK) * heads
+}
+
+/// o and lse; see `attention_bf16x3_sm90.cl`.
+fn forward(r: &Forward<'_>) -> Result<()> {
+    let (p, [q, k, v], device) = (r.p, &r.inputs, r.device());
+    let q = image(&BF16X3, p, q, p.heads, p.queries)?;
+    let [k, v] = [image(&BF16X3, p, k, p.kv_heads, p.keys)?, image(&BF16X3, p, v, p.kv_heads, p.keys)?];
+    let launch = start(&BF16X3, p, "attention_fwd", device, tiles(p.queries, p.heads * p.batch), 2);
+    let launch = launch.read(&q).read(&k).read(&v).write(r.o).write(r.lse).write(&counters(device)?);
+    of_parts(p).end_with(launch.scalar(p.batch as u32), together(p, p.keys) * p.group()).run()
+}
+
+/// dq, dk, dv; see `attention_bf16x3_sm90_bwd.cl`.
+fn backward(r: &Backward<'_>) -> Result<()> {
+    let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
+    let Known { q, k, v, o, lse, dy } = r.known;
+    let blocks = p.batch * p.heads * p.queries.div_ceil(BLOCK);
+    let stats = o.empty_f32([blocks, 2, BLOCK])?;
+    let launch =
+        of_parts(p).defined(BF16X3_BWD.launch("attention_bwd_stats")).local([256, 1, 1]).groups(blocks);
+    let launch = read(launch.read(*o).read(*lse), dy).write(&stats);
+    launch.scalar(p.heads as u32).scalar(p.queries as u32).run()?;
+
+    let queries = |x: &View<'_>| image(&BF16X3_BWD, p, x, p.heads, p.queries);
+    let keys = |x: &View<'_>| image(&BF16X3_BWD, p, x, p.kv_heads, p.keys);
+    let (q, g, k, v) = (queries(q)?, queries(dy)?, keys(k)?, keys(v)?);
+    let next = counters(device)?;
+    let bound = |launch: Launch<'static>| launch.read(&q).read(&g).read(&k).read(&v).read(&stats);
+    let group = p.group();
+
+    let launch = start(&BF16X3_BWD, p, "attention_bwd_kv", device, tiles(p.keys, p.kv_heads * p.batch), 4);
+    let launch = write(write(bound(launch), dk), dv).write(&next).scalar(p.batch as u32);
+    of_parts(p).end_with(launch, together(p, p.queries * group)).run()?;
+
+    let launch = start(&BF16X3_BWD, p, "attention_bwd_q", device, tiles(p.queries, p.heads * p.batch), 3);
+    let launch = write(bound(launch), dq).write(&next).scalar(p.batch as u32);
+    of_parts(p).end_with(launch, together(p, p.keys) * group).run()
+}

@@ -1,0 +1,153 @@
+//! What the rows for sm_90 share: which problems they take, tensor maps, sizes of tiles and sets of heads.
+
+use super::super::problem::{Problem, View};
+use super::{Backward, Forward};
+use crate::ops::counters::zeroed;
+use crate::ops::prelude::*;
+use netcl_device::Buffer;
+use netcl_kernel::Launch;
+use netcl_kernel::vendors::nvidia::{Element, MatrixStack, TensorMap, address, tensor_maps};
+
+/// What their texts include.
+pub(super) const INCLUDES: &[&str] = &[
+    include_str!("../../include/philox.cl"),
+    include_str!("../../include/sm90.cl"),
+    include_str!("attention_sm90.cl"),
+];
+
+/// Elements of 16 bytes: rows start at multiples of it, for copies and for stores.
+const ALIGNED: usize = 8;
+/// Keys of a block in the forward and in dk and dv.
+pub(super) const KEYS: usize = 128;
+/// Rows of the statistics of a head are padded to this.
+const PADDED: usize = 256;
+/// What of the L2 cache (50 MB) the keys and values, or queries and their gradients, of the heads in progress may take.
+/// Measured at B16 H12 T1024 D64: 16 MB 324, 4 MB 308 TFLOP/s; B4 H32 T4096 D128: 32 MB 580, 16 MB 571.
+const L2_SHARE: usize = 24 << 20;
+
+/// Microseconds of a launch, and of tensor maps made for one.
+pub(super) const LAUNCH: f64 = 5.5;
+pub(super) const MAPS: f64 = 2.5;
+
+/// Compute units of a request's device.
+pub(super) fn units(device: &Device) -> usize {
+    device.capabilities().compute_units.max(1) as usize
+}
+
+/// Whether causality's diagonal stays in one block of keys for 64 rows, and rows can be counted; no window, no soft-capping.
+pub(super) fn blocks_fit(p: &Problem) -> Result<(), &'static str> {
+    let diagonal = !p.causal || (p.keys >= p.queries && (p.keys - p.queries).is_multiple_of(64));
+    match () {
+        () if p.scale.is_nan() || p.scale <= 0.0 => Err("a scale that is not positive"),
+        () if p.window.is_some() => Err("a window"),
+        () if p.softcap.is_some() => Err("soft-capped scores"),
+        () if !diagonal => Err("a causal diagonal that does not begin with a block of 64 keys"),
+        () if p.batch * p.heads * p.queries.max(p.keys).next_multiple_of(PADDED) >= 1 << 31 => {
+            Err("more rows than a launch counts")
+        }
+        () => Ok(()),
+    }
+}
+
+/// 16-bit storage, heads that local memory holds, blocks as [`blocks_fit`].
+fn takes(p: &Problem) -> Result<(), &'static str> {
+    match () {
+        () if !matches!(p.dtype, DType::F16 | DType::Bf16) => Err("storage other than f16 and bf16"),
+        () if p.size > WIDE => Err("heads of more than 128"),
+        () if !p.size.is_multiple_of(ALIGNED) => Err("heads of a size that 8 does not divide"),
+        () => blocks_fit(p),
+    }
+}
+
+/// Whether a map describes the view, and 16 bytes of a row are aligned.
+fn aligned(view: &View<'_>, [batch, heads, rows]: [usize; 3]) -> bool {
+    let axis = |(n, stride): (usize, usize)| n == 1 || (stride > 0 && stride.is_multiple_of(ALIGNED));
+    view.offset.is_multiple_of(ALIGNED) && [batch, heads, rows].into_iter().zip(view.strides).all(axis)
+}
+
+const UNALIGNED: &str = "rows that do not start at multiples of 16 bytes";
+
+fn takes_inputs(p: &Problem, [q, k, v]: &[View<'_>; 3], o: &Tensor) -> Result<(), &'static str> {
+    let (queries, keys) = (p.query_dims(), p.key_dims());
+    let starts = o.layout().offset.is_multiple_of(ALIGNED);
+    takes(p)?;
+    match starts && aligned(q, queries) && aligned(k, keys) && aligned(v, keys) {
+        true => Ok(()),
+        false => Err(UNALIGNED),
+    }
+}
+
+pub(super) fn supports_forward(r: &Forward<'_>) -> Result<(), &'static str> {
+    takes_inputs(r.p, &r.inputs, r.o)
+}
+
+pub(super) fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
+    let (p, known, [dq, dk, dv]) = (r.p, r.known, &r.grads);
+    takes_inputs(p, &[known.q, known.k, known.v], known.o)?;
+    let queries = [dq, &known.dy].into_iter().all(|view| aligned(view, p.query_dims()));
+    let keys = [dk, dv].into_iter().all(|view| aligned(view, p.key_dims()));
+    if queries && keys { Ok(()) } else { Err(UNALIGNED) }
+}
+
+/// Columns that heads of more than 64 are padded to.
+pub(super) const WIDE: usize = 128;
+
+impl Problem {
+    /// Blocks of 64 queries of all heads, in which statistics lie.
+    pub(super) fn query_blocks(&self) -> usize {
+        self.batch * self.heads * self.queries.next_multiple_of(PADDED) / 64
+    }
+    pub(super) fn query_dims(&self) -> [usize; 3] {
+        [self.batch, self.heads, self.queries]
+    }
+    pub(super) fn key_dims(&self) -> [usize; 3] {
+        [self.batch, self.kv_heads, self.keys]
+    }
+    /// Two of D ≤ 64 fit in a product's width, four warpgroups in the registers.
+    pub(super) fn small(&self) -> bool {
+        self.size <= 64
+    }
+    /// Key heads whose shared blocks, two tensors of `rows`, stay in the L2 cache together.
+    pub(super) fn together(&self, rows: usize) -> usize {
+        (L2_SHARE / (4 * self.size * rows)).clamp(1, self.batch * self.kv_heads)
+    }
+}
+
+/// The map of a view whose copies move `block` rows of D.
+pub(super) fn map(p: &Problem, view: &View<'_>, [batch, heads, rows]: [usize; 3], block: usize) -> Result<MatrixStack> {
+    let bytes = p.dtype.size();
+    let [b, h, t] = view.strides;
+    let of = |n: usize, stride: usize| if n == 1 { 16 } else { (stride * bytes) as u64 };
+    let matrix = TensorMap {
+        element: if p.dtype == DType::F16 { Element::F16 } else { Element::Bf16 },
+        address: address(view.tensor.storage())? + (view.offset * bytes) as u64,
+        dims: [p.size as u64, rows as u64],
+        stride: of(rows, t),
+        block: [64, block as u32],
+    };
+    Ok(MatrixStack { matrix, counts: [heads as u64, batch as u64], strides: [of(heads, h), of(batch, b)] })
+}
+
+/// The two counters that hand out tiles, 0 between launches. Launches of one queue run one after the other and share them.
+pub(super) fn counters(device: &Device) -> Result<Buffer> {
+    zeroed(device, "attention", 2)
+}
+
+pub(super) fn start(
+    p: &Problem,
+    kernel: &'static Kernel,
+    entry: &'static str,
+    warpgroups: usize,
+    groups: usize,
+    products: u64,
+) -> Launch<'static> {
+    p.defined(kernel.launch(entry))
+        .local([128 * warpgroups, 1, 1])
+        .groups(groups)
+        .flops(products * p.product_flops())
+}
+
+pub(super) fn with_maps<'l>(launch: Launch<'l>, device: &Device, maps: &[MatrixStack]) -> Result<Launch<'l>> {
+    let (table, at) = tensor_maps(device, maps)?;
+    Ok(launch.read_base(&table).scalar(at))
+}

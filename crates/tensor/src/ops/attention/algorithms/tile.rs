@@ -1,0 +1,154 @@
+//! Attention by tiles in local memory, a grid of items over them: any GPU.
+
+use super::super::problem::{Problem, read, write};
+use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, shared_out};
+use crate::ops::prelude::*;
+use netcl_device::Capabilities;
+
+static TILE: Kernel = Kernel::new("attention_tile", include_str!("attention_tile.cl"))
+    .include(&[include_str!("../../include/philox.cl"), include_str!("attention_grid.cl")])
+    .requires(|device| device.max_group >= 8)
+    .tune(&[("WG", &[128])]);
+static TILE_BWD: Kernel = Kernel::new("attention_tile_bwd", include_str!("attention_tile_bwd.cl"))
+    .include(&[include_str!("../../include/philox.cl"), include_str!("attention_grid.cl")])
+    .requires(|device| device.max_group >= 8);
+
+pub(super) static FORWARD: ForwardRow = ForwardRow {
+    kernel: &TILE,
+    supports: |r| forward_tile(r.p, r.device()).map_or(Err(NO_ROOM), |_| Ok(())),
+    estimate: |r| match forward_tile(r.p, r.device()) {
+        Some((rows, keys)) => (forward_micros(r, rows), Plan::Tile { rows, keys }),
+        None => (f64::INFINITY, Plan::Direct),
+    },
+    run: |r, plan| match *plan {
+        Plan::Tile { rows, keys } => forward(r, (rows, keys)),
+        _ => Err(ForwardRow::foreign(&TILE)),
+    },
+    self_test: None,
+};
+pub(super) static BACKWARD: BackwardRow = BackwardRow {
+    kernel: &TILE_BWD,
+    supports: |r| backward_tile(r.p, r.device()).map_or(Err(NO_ROOM), |_| Ok(())),
+    estimate: |r| match backward_tile(r.p, r.device()) {
+        Some((rows, items)) => (backward_micros(r, rows), Plan::Square { rows, items }),
+        None => (f64::INFINITY, Plan::Direct),
+    },
+    run: |r, plan| match *plan {
+        Plan::Square { rows, items } => backward(r, (rows, items)),
+        _ => Err(BackwardRow::foreign(&TILE_BWD)),
+    },
+    self_test: None,
+};
+
+const NO_ROOM: &str = "local memory too small for a tile of such heads";
+
+/// Query rows and keys of a forward tile, rows and work-items of a backward tile: the first that fits is taken, from the
+/// second on for heads above 64, from the third above 128, where registers are short.
+const FORWARD_TILES: [(usize, usize); 5] = [(64, 64), (64, 32), (32, 32), (16, 16), (16, 8)];
+const BACKWARD_TILES: [(usize, usize); 4] = [(64, 128), (32, 128), (16, 128), (8, 64)];
+
+/// Local memory that two groups can have on a multiprocessor. NVIDIA's OpenCL reports 48 KiB, which binds kernel arguments only: on
+/// sm_90 arrays of a kernel may take 227 KiB.
+fn local_room(device: &Capabilities) -> usize {
+    let bytes = if device.sm() == Some(90) { 113 << 10 } else { device.local_mem };
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// The first of `tiles` that this head size may use and that fits the device's local memory.
+fn first_that_fits<const N: usize>(
+    p: &Problem,
+    device: &Device,
+    tiles: [(usize, usize); N],
+    bytes: impl Fn((usize, usize)) -> usize,
+) -> Option<(usize, usize)> {
+    let first = usize::from(p.size > 64) + usize::from(p.size > 128);
+    let room = local_room(device.capabilities());
+    tiles.into_iter().skip(first).find(|tile| bytes(*tile) <= room)
+}
+
+/// Bytes of `rows` rows of D in a tile, and of `tables` of `scores` floats, dropout's mask among them.
+fn bytes(p: &Problem, rows: usize, tables: usize, scores: usize) -> usize {
+    rows * (p.size.div_ceil(32) * 8 + 1) * 16 + (tables + usize::from(p.mask.is_some())) * scores * 4
+}
+
+/// Query rows and keys of a tile, where the device has room for one.
+fn forward_tile(p: &Problem, device: &Device) -> Option<(usize, usize)> {
+    let bytes = |(q, k): (usize, usize)| bytes(p, q + k, 1, q * (k + 4)) + q * 36;
+    first_that_fits(p, device, FORWARD_TILES, bytes)
+}
+
+/// Rows and work-items of a tile, where the device has room for one.
+fn backward_tile(p: &Problem, device: &Device) -> Option<(usize, usize)> {
+    let bytes = |(t, _): (usize, usize)| bytes(p, 4 * t, 2, t * (t + 4));
+    first_that_fits(p, device, BACKWARD_TILES, bytes)
+}
+
+/// Microseconds of a launch.
+const LAUNCH: f64 = 5.5;
+/// Operations of a compute unit in a microsecond with two groups of a tile of 64 rows: 20 to 22 TFLOP/s on the 132 of an H200.
+const THROUGHPUT: f64 = 0.16e6;
+/// The share of it that one group alone has.
+const ALONE: f64 = 0.6;
+/// How much longer a processor takes, which runs the items of a group one after the other.
+const ON_PROCESSORS: f64 = 10.0;
+
+/// Microseconds of groups of `rows`, `operations` a pair of query and key and element of D.
+fn micros(p: &Problem, device: &Device, rows: usize, [length, walked]: [usize; 2], operations: f64) -> f64 {
+    let capabilities = device.capabilities();
+    let units = capabilities.compute_units.max(1) as usize;
+    // A tile that is not full takes as long as one that is; elements of D come in fours of eight items.
+    let full = length.next_multiple_of(rows) as f64 / length as f64;
+    let pair = operations * p.size.next_multiple_of(32) as f64;
+    let all = p.seen() * (p.batch * p.heads) as f64 * full * pair;
+    let longest = (rows * walked) as f64 * pair;
+    let micros = shared_out(all, longest / ALONE, units) / THROUGHPUT;
+    LAUNCH + if capabilities.is_cpu() { ON_PROCESSORS * micros } else { micros }
+}
+
+fn forward_micros(r: &Forward<'_>, rows: usize) -> f64 {
+    micros(r.p, r.device(), rows, [r.p.rows(), r.p.most_keys()], 4.0)
+}
+
+/// Groups of query rows, then groups of keys.
+fn backward_micros(r: &Backward<'_>, rows: usize) -> f64 {
+    let (p, device) = (r.p, r.device());
+    let queries = p.window.map_or(p.rows(), |window| window * p.group());
+    micros(p, device, rows, [p.rows(), p.most_keys()], 6.0) + micros(p, device, rows, [p.keys, queries], 8.0)
+}
+
+/// o and lse, by the kernel that others are compared with; `None` where the device has no room for its tile.
+pub(super) fn portable_forward(r: &Forward<'_>) -> Option<Result<()>> {
+    forward_tile(r.p, r.device()).map(|tile| forward(r, tile))
+}
+
+/// The same for the gradients.
+pub(super) fn portable_backward(r: &Backward<'_>) -> Option<Result<()>> {
+    backward_tile(r.p, r.device()).map(|tile| backward(r, tile))
+}
+
+fn forward(r: &Forward<'_>, (rows, keys): (usize, usize)) -> Result<()> {
+    let (p, [q, k, v]) = (r.p, &r.inputs);
+    let launch = p.start(&TILE, "attention_fwd", p.rows().div_ceil(rows), 2);
+    let launch = launch.define("BQ", rows).define("BK", keys);
+    let launch = p.grouped(launch, &r.inputs);
+    let launch = read(read(read(launch, q), k), v).write(r.o).write(r.lse);
+    p.end_grouped(launch).run()
+}
+
+fn backward(r: &Backward<'_>, (tile, items): (usize, usize)) -> Result<()> {
+    let (p, known, [dq, dk, dv]) = (r.p, r.known, &r.grads);
+    let most = r.device().capabilities().max_group.max(1);
+    let delta = known.lse.empty_like()?;
+    let views = [known.q, known.k, known.v, known.dy, *dq, *dk, *dv];
+    let start = |entry, groups, products| {
+        p.grouped(p.start(&TILE_BWD, entry, groups, products), &views)
+            .define("BT", tile)
+            .define("WG", items.min(1 << most.ilog2()))
+    };
+    let launch = start("attention_bwd_q", p.rows().div_ceil(tile), 3);
+    let launch = read(read(read(launch, &known.q), &known.k), &known.v).read(known.o).read(known.lse);
+    p.end_grouped(write(read(launch, &known.dy), dq).write(&delta)).run()?;
+    let launch = start("attention_bwd_kv", p.keys.div_ceil(tile), 4);
+    let launch = read(read(read(launch, &known.q), &known.k), &known.v).read(known.lse);
+    p.end_grouped(write(write(read(launch, &known.dy), dk), dv).read(&delta)).run()
+}

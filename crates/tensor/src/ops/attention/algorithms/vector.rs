@@ -1,0 +1,96 @@
+//! Attention on processors: a work-item owns rows of queries, one lane each.
+
+use super::super::problem::{Problem, read, write};
+use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, shared_out};
+use crate::ops::prelude::*;
+
+static VECTOR: Kernel = Kernel::new("attention_vector", include_str!("attention_vector.cl"))
+    .include(&[include_str!("../../include/philox.cl"), include_str!("attention_lanes.cl")])
+    .requires(|device| device.is_cpu())
+    .tune(&[("VW", &[0])]);
+static VECTOR_BWD: Kernel = Kernel::new("attention_vector_bwd", include_str!("attention_vector_bwd.cl"))
+    .include(&[include_str!("../../include/philox.cl"), include_str!("attention_lanes.cl")])
+    .requires(|device| device.is_cpu())
+    .tune(&[("VW", &[0])]);
+
+pub(super) static FORWARD: ForwardRow = ForwardRow {
+    kernel: &VECTOR,
+    supports: |_| Ok(()),
+    estimate: |r| (micros(r.p, r.device(), block(r.device(), &VECTOR).rows, 4.0), Plan::Direct),
+    run: |r, _| forward(r),
+    self_test: None,
+};
+pub(super) static BACKWARD: BackwardRow = BackwardRow {
+    kernel: &VECTOR_BWD,
+    supports: |_| Ok(()),
+    estimate: |r| {
+        let rows = block(r.device(), &VECTOR_BWD).rows;
+        (micros(r.p, r.device(), rows, 10.0), Plan::Parts(parts(r.p, r.device())))
+    },
+    run: backward,
+    self_test: None,
+};
+
+/// Vectors of queries in a block (`QV` in the texts).
+const QUERY_VECTORS: usize = 2;
+
+/// What a work-item works on at once.
+struct Block {
+    lanes: usize,
+    /// Query rows of a block.
+    rows: usize,
+    /// Key rows of the register block (`MR`).
+    keys: usize,
+}
+
+fn block(device: &Device, kernel: &'static Kernel) -> Block {
+    let lanes = Tuning::value(device, kernel, 0, "VW");
+    Block { lanes, rows: QUERY_VECTORS * lanes, keys: if lanes == 8 { 6 } else { 12 } }
+}
+
+/// Microseconds of a launch on a processor.
+const LAUNCH: f64 = 20.0;
+/// Operations of a core in a microsecond, over whole blocks of rows.
+const THROUGHPUT: f64 = 40e3;
+
+/// `operations` a pair of query and key and element of D.
+fn micros(p: &Problem, device: &Device, rows: usize, operations: f64) -> f64 {
+    let cores = device.capabilities().compute_units.max(1) as usize;
+    let (blocks, pair) = (p.rows().div_ceil(rows), operations * p.size as f64);
+    // A block that is not full takes as long as one that is.
+    let full = (blocks * rows) as f64 / p.rows() as f64;
+    let all = p.seen() * (p.batch * p.heads) as f64 * full * pair;
+    let longest = (rows * p.most_keys()) as f64 * pair;
+    LAUNCH + shared_out(all, longest, cores) / THROUGHPUT
+}
+
+fn forward(r: &Forward<'_>) -> Result<()> {
+    let (p, [q, k, v]) = (r.p, &r.inputs);
+    let blocks = p.rows().div_ceil(block(r.device(), &VECTOR).rows);
+    let launch = p.start(&VECTOR, "attention_fwd", blocks, 2);
+    let launch = read(read(read(launch, q), k), v).write(r.o).write(r.lse);
+    p.end(launch).run()
+}
+
+/// Few key heads on many cores: the query rows are dealt out too, two blocks at least, and their sums added in order.
+fn parts(p: &Problem, device: &Device) -> usize {
+    let rows = 2 * block(device, &VECTOR_BWD).rows;
+    sum_parts(device, usize::MAX).div_ceil(p.pairs()).min(p.rows().div_ceil(rows)).max(1)
+}
+
+fn backward(r: &Backward<'_>, plan: &Plan) -> Result<()> {
+    let Plan::Parts(parts) = *plan else { return Err(BackwardRow::foreign(&VECTOR_BWD)) };
+    let (p, known, [dq, dk, dv]) = (r.p, r.known, &r.grads);
+    let Block { lanes, keys, .. } = block(r.device(), &VECTOR_BWD);
+    let acc = [parts, p.pairs(), 2, p.keys.next_multiple_of(keys), p.size.next_multiple_of(lanes)];
+    let acc = known.o.empty_f32(acc)?;
+    let launch = p.start(&VECTOR_BWD, "attention_bwd", parts, 5);
+    let launch = read(read(read(launch, &known.q), &known.k), &known.v).read(known.o).read(known.lse);
+    let launch = write(write(write(read(launch, &known.dy), dq), dk), dv).write(&acc);
+    p.end(launch).run()?;
+    if parts == 1 {
+        return Ok(());
+    }
+    let launch = p.start(&VECTOR_BWD, "attention_bwd_sum", p.keys.div_ceil(keys), 0).read(&acc);
+    write(write(launch, dk), dv).scalar(p.keys as u32).scalar(parts as u32).run()
+}

@@ -1,0 +1,147 @@
+//! Attention in 16 bits on the tensor cores of NVIDIA's sm_90: the forward, and the gradients in two passes.
+
+use super::super::problem::{Known, Problem, read, write};
+use super::sm90::{
+    INCLUDES, KEYS, LAUNCH, MAPS, counters, map, start, supports_backward, supports_forward, units, with_maps,
+};
+use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, macros, proof, shared_out};
+use crate::ops::prelude::*;
+use netcl_kernel::Launch;
+use netcl_kernel::vendors::nvidia::{MatrixStack, SM90A};
+
+pub(in crate::ops::attention) static WGMMA: Kernel =
+    Kernel::new("attention_wgmma_sm90", include_str!("attention_wgmma_sm90.cl"))
+        .include(INCLUDES)
+        .generate(macros::macros)
+        .reload(&SM90A)
+        .requires(|device| device.sm() == Some(90));
+const BWD_TEXT: &str = concat!(
+    include_str!("attention_wgmma_sm90_bwd.cl"),
+    include_str!("attention_wgmma_sm90_bwd_kv.cl"),
+    include_str!("attention_wgmma_sm90_bwd_q.cl")
+);
+pub(in crate::ops::attention) static WGMMA_BWD: Kernel = Kernel::new("attention_wgmma_sm90_bwd", BWD_TEXT)
+    .include(INCLUDES)
+    .generate(macros::macros)
+    .reload(&SM90A)
+    .requires(|device| device.sm() == Some(90));
+
+pub(super) static FORWARD: ForwardRow = ForwardRow {
+    kernel: &WGMMA,
+    supports: supports_forward,
+    estimate: |r| {
+        let warpgroups = warpgroups(r.p, units(r.device()));
+        (forward_micros(r.p, units(r.device()), warpgroups), Plan::Warpgroups(warpgroups))
+    },
+    run: |r, plan| match *plan {
+        Plan::Warpgroups(warpgroups) => forward(r, warpgroups),
+        _ => Err(ForwardRow::foreign(&WGMMA)),
+    },
+    self_test: Some(|device| proof::forward(device, &FORWARD, &proof::PROBLEM)),
+};
+pub(super) static BACKWARD: BackwardRow = BackwardRow {
+    kernel: &WGMMA_BWD,
+    supports: supports_backward,
+    estimate: |r| (two_passes(r.p, units(r.device())), Plan::Direct),
+    run: |r, _| backward(r),
+    self_test: Some(|device| proof::backward(device, &BACKWARD, &proof::PROBLEM)),
+};
+
+/// Keys of a block in dq.
+const DQ_KEYS: usize = 64;
+
+/// Operations of a multiprocessor in a microsecond, of heads up to 64 and wider ones: 330 and 590 TFLOP/s of an H200's forward.
+const FORWARD_THROUGHPUT: [f64; 2] = [2.6e6, 4.4e6];
+/// The same of the gradients, all products counted: 415 and 560 TFLOP/s.
+const BACKWARD_THROUGHPUT: [f64; 2] = [3.1e6, 4.25e6];
+
+/// Tiles of so many rows of queries.
+fn tiles(p: &Problem, rows: usize) -> usize {
+    p.queries.div_ceil(rows) * p.heads * p.batch
+}
+
+/// Three warpgroups share a block of keys where there are tiles enough to balance; dropout takes their registers.
+fn warpgroups(p: &Problem, units: usize) -> usize {
+    if p.small() && p.mask.is_none() && tiles(p, 192) >= 2 * units { 3 } else { 2 }
+}
+
+/// Pairs of queries and keys in blocks that are computed: those that are seen, and what is left of tiles and blocks at the edges.
+fn pairs(p: &Problem, rows: usize) -> f64 {
+    let whole = p.seen() + (p.queries * if p.causal { (rows + KEYS) / 2 } else { 0 }) as f64;
+    let edges = p.queries.next_multiple_of(rows) as f64 / p.queries as f64;
+    let ends = p.keys.next_multiple_of(KEYS) as f64 / p.keys as f64;
+    whole * edges * ends
+}
+
+fn forward_micros(p: &Problem, units: usize, warpgroups: usize) -> f64 {
+    let rows = 64 * warpgroups;
+    let pair = 4.0 * p.size.next_multiple_of(64) as f64;
+    let all = pairs(p, rows) * (p.batch * p.heads) as f64 * pair;
+    let longest = (rows * p.keys.next_multiple_of(KEYS)) as f64 * pair;
+    LAUNCH + MAPS + shared_out(all, longest, units) / FORWARD_THROUGHPUT[usize::from(!p.small())]
+}
+
+/// Microseconds of gradients by `columns` multiply-adds a pair of query and key, in three launches with maps for `maps` of them.
+pub(super) fn backward_micros(p: &Problem, units: usize, columns: f64, maps: f64) -> f64 {
+    let all = pairs(p, KEYS) * (p.batch * p.heads) as f64;
+    // A tile of keys meets the queries of all heads of its group.
+    let longest = (KEYS * p.queries.next_multiple_of(KEYS) * p.group()) as f64;
+    let throughput = BACKWARD_THROUGHPUT[usize::from(!p.small())];
+    3.0 * LAUNCH + maps * MAPS + shared_out(all, longest, units) * 2.0 * columns / throughput
+}
+
+/// Four products for dk and dv, three for dq.
+fn two_passes(p: &Problem, units: usize) -> f64 {
+    backward_micros(p, units, 7.0 * p.size.max(64) as f64, 2.0)
+}
+
+/// o and lse; see `attention_wgmma_sm90.cl`.
+fn forward(r: &Forward<'_>, warpgroups: usize) -> Result<()> {
+    let (p, [q, k, v], device) = (r.p, &r.inputs, r.device());
+    let rows = 64 * warpgroups;
+    let launch = start(p, &WGMMA, "attention_fwd", warpgroups + 1, units(device).min(tiles(p, rows)), 2);
+    let maps =
+        [map(p, q, p.query_dims(), rows)?, map(p, k, p.key_dims(), KEYS)?, map(p, v, p.key_dims(), KEYS)?];
+    let launch = with_maps(launch.define("CW", warpgroups), device, &maps)?;
+    let launch = launch.read_base(q.tensor).read_base(k.tensor).read_base(v.tensor);
+    let launch = launch.write(r.o).write(r.lse).write(&counters(device)?).scalar(p.batch as u32);
+    p.end_with(launch, p.together(p.keys) * p.group()).run()
+}
+
+/// dq, dk, dv in three launches; see `attention_wgmma_sm90_bwd.cl`.
+fn backward(r: &Backward<'_>) -> Result<()> {
+    let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
+    let (next, units) = (counters(device)?, units(device));
+    let Known { q, k, v, o, lse, dy } = r.known;
+    let blocks = p.query_blocks();
+    let stats = o.empty_f32([blocks, 2, 64])?;
+    let launch = start(p, &WGMMA_BWD, "attention_bwd_stats", 2, blocks, 0).read(*o).read(*lse);
+    let launch = read(launch, dy).write(&stats);
+    launch.scalar(p.heads as u32).scalar(p.queries as u32).run()?;
+
+    let bound = |launch: Launch<'static>, maps: &[MatrixStack]| -> Result<Launch<'static>> {
+        let launch = with_maps(launch, device, maps)?.read_base(q.tensor).read_base(dy.tensor);
+        Ok(launch.read_base(k.tensor).read_base(v.tensor).read(&stats))
+    };
+    let rows = if p.small() { 128 } else { 64 };
+    let maps = |rows: usize, keys: usize| -> Result<[MatrixStack; 4]> {
+        Ok([
+            map(p, q, p.query_dims(), rows)?,
+            map(p, dy, p.query_dims(), rows)?,
+            map(p, k, p.key_dims(), keys)?,
+            map(p, v, p.key_dims(), keys)?,
+        ])
+    };
+    let tiles = p.keys.div_ceil(KEYS) * p.kv_heads * p.batch;
+    let launch = start(p, &WGMMA_BWD, "attention_bwd_kv", 3, units.min(tiles), 4);
+    let launch =
+        write(write(bound(launch, &maps(rows, KEYS)?)?, dk), dv).write(&next).scalar(p.batch as u32);
+    p.end_with(launch, p.together(p.queries * p.group())).run()?;
+
+    let warpgroups = if p.small() { 3 } else { 2 };
+    let tiles = p.queries.div_ceil(64 * warpgroups) * p.heads * p.batch;
+    let launch = start(p, &WGMMA_BWD, "attention_bwd_q", warpgroups + 1, units.min(tiles), 3);
+    let launch =
+        write(bound(launch, &maps(64 * warpgroups, DQ_KEYS)?)?, dq).write(&next).scalar(p.batch as u32);
+    p.end_with(launch, p.together(p.keys) * p.group()).run()
+}
