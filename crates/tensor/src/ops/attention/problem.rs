@@ -100,6 +100,14 @@ impl Problem {
             None => staircase(self.keys),
         }
     }
+    /// Pairs that blocks of so many queries and keys compute, of one head: those that are seen, and what is left of blocks on the causal
+    /// diagonal and at the edges.
+    pub(super) fn computed(&self, queries: usize, keys: usize) -> f64 {
+        let whole = (self.queries * self.keys) as f64;
+        let diagonal = if self.causal { self.queries * (queries + keys) / 2 } else { 0 };
+        let edges = self.queries.next_multiple_of(queries) * self.keys.next_multiple_of(keys);
+        (self.seen() + diagonal as f64).min(whole) * edges as f64 / whole
+    }
     /// Keys that the last query sees: the most of all.
     pub(super) fn most_keys(&self) -> usize {
         self.window.unwrap_or(self.keys)

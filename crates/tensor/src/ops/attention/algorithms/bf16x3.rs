@@ -66,9 +66,8 @@ fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
 
 /// Operations of a multiprocessor in a microsecond: 71 TFLOP/s of an H200 in each kernel.
 const THROUGHPUT: f64 = 0.54e6;
-/// Microseconds of an image beside its bytes: a launch, and memory that is asked for. With it the forward pays from about 5e8 operations of
-/// a product on, as it was found to.
-const IMAGE: f64 = 12.0;
+/// Microseconds of an image beside its bytes: a launch, and memory that is asked for.
+const IMAGE: f64 = 9.0;
 /// Bytes that memory moves in a microsecond.
 const BANDWIDTH: f64 = 2.5e6;
 
@@ -81,11 +80,7 @@ fn images(p: &Problem, [queries, keys]: [usize; 2]) -> f64 {
 /// Microseconds of tiles of two blocks of rows, of `operations` a pair and column; `walked` rows belong to one.
 fn walk(p: &Problem, units: usize, walked: usize, operations: f64) -> f64 {
     let rows = 2 * BLOCK;
-    // Half of what lies on a causal diagonal is computed and not used, and edges are whole blocks.
-    let diagonal = if p.causal { p.queries * rows } else { 0 } as f64;
-    let edges = (p.queries.next_multiple_of(rows) * p.keys.next_multiple_of(BLOCK)) as f64
-        / (p.queries * p.keys) as f64;
-    let all = (p.seen() + diagonal) * edges * (p.batch * p.heads) as f64;
+    let all = p.computed(rows, BLOCK) * (p.batch * p.heads) as f64;
     let pair = operations * BLOCK as f64;
     shared_out(all, (rows * walked.next_multiple_of(BLOCK)) as f64, units) * pair / THROUGHPUT
 }

@@ -17,7 +17,7 @@ pub(super) static FORWARD: ForwardRow = ForwardRow {
     kernel: &TILE,
     supports: |r| forward_tile(r.p, r.device()).map_or(Err(NO_ROOM), |_| Ok(())),
     estimate: |r| match forward_tile(r.p, r.device()) {
-        Some((rows, keys)) => (forward_micros(r, rows), Plan::Tile { rows, keys }),
+        Some((rows, keys)) => (forward_micros(r, rows, keys), Plan::Tile { rows, keys }),
         None => (f64::INFINITY, Plan::Direct),
     },
     run: |r, plan| match *plan {
@@ -87,33 +87,38 @@ fn backward_tile(p: &Problem, device: &Device) -> Option<(usize, usize)> {
 const LAUNCH: f64 = 5.5;
 /// Operations of a compute unit in a microsecond with two groups of a tile of 64 rows: 20 to 22 TFLOP/s on the 132 of an H200.
 const THROUGHPUT: f64 = 0.16e6;
-/// The share of it that one group alone has.
-const ALONE: f64 = 0.6;
 /// How much longer a processor takes, which runs the items of a group one after the other.
 const ON_PROCESSORS: f64 = 10.0;
 
-/// Microseconds of groups of `rows`, `operations` a pair of query and key and element of D.
-fn micros(p: &Problem, device: &Device, rows: usize, [length, walked]: [usize; 2], operations: f64) -> f64 {
+/// Microseconds of groups that compute so many pairs of a head, and of which the longest computes so many; `operations` a pair and element
+/// of D.
+fn micros(p: &Problem, device: &Device, (all, longest): (f64, usize), operations: f64) -> f64 {
     let capabilities = device.capabilities();
-    let units = capabilities.compute_units.max(1) as usize;
-    // A tile that is not full takes as long as one that is; elements of D come in fours of eight items.
-    let full = length.next_multiple_of(rows) as f64 / length as f64;
+    // Elements of D come in fours of eight items.
     let pair = operations * p.size.next_multiple_of(32) as f64;
-    let all = p.seen() * (p.batch * p.heads) as f64 * full * pair;
-    let longest = (rows * walked) as f64 * pair;
-    let micros = shared_out(all, longest / ALONE, units) / THROUGHPUT;
+    let all = all * (p.batch * p.heads) as f64;
+    let units = capabilities.compute_units.max(1) as usize;
+    let micros = shared_out(all, longest as f64, units) * pair / THROUGHPUT;
     LAUNCH + if capabilities.is_cpu() { ON_PROCESSORS * micros } else { micros }
 }
 
-fn forward_micros(r: &Forward<'_>, rows: usize) -> f64 {
-    micros(r.p, r.device(), rows, [r.p.rows(), r.p.most_keys()], 4.0)
+/// Pairs that groups of `rows` query rows compute with `keys` at a time: of a head, and of the longest group.
+fn by_queries(p: &Problem, rows: usize, keys: usize) -> (f64, usize) {
+    // Rows are those of all heads that share a key head.
+    let queries = rows.div_ceil(p.group());
+    (p.computed(queries, keys), rows * p.most_keys().next_multiple_of(keys))
+}
+
+fn forward_micros(r: &Forward<'_>, rows: usize, keys: usize) -> f64 {
+    micros(r.p, r.device(), by_queries(r.p, rows, keys), 4.0)
 }
 
 /// Groups of query rows, then groups of keys.
 fn backward_micros(r: &Backward<'_>, rows: usize) -> f64 {
     let (p, device) = (r.p, r.device());
-    let queries = p.window.map_or(p.rows(), |window| window * p.group());
-    micros(p, device, rows, [p.rows(), p.most_keys()], 6.0) + micros(p, device, rows, [p.keys, queries], 8.0)
+    let (all, queries) = by_queries(p, rows, rows);
+    let walked = p.window.map_or(p.rows(), |window| window * p.group()).next_multiple_of(rows);
+    micros(p, device, (all, queries), 6.0) + micros(p, device, (all, rows * walked), 8.0)
 }
 
 /// o and lse, by the kernel that others are compared with; `None` where the device has no room for its tile.

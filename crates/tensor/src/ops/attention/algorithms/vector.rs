@@ -56,12 +56,12 @@ const THROUGHPUT: f64 = 40e3;
 /// `operations` a pair of query and key and element of D.
 fn micros(p: &Problem, device: &Device, rows: usize, operations: f64) -> f64 {
     let cores = device.capabilities().compute_units.max(1) as usize;
-    let (blocks, pair) = (p.rows().div_ceil(rows), operations * p.size as f64);
+    let pair = operations * p.size as f64;
     // A block that is not full takes as long as one that is.
-    let full = (blocks * rows) as f64 / p.rows() as f64;
-    let all = p.seen() * (p.batch * p.heads) as f64 * full * pair;
-    let longest = (rows * p.most_keys()) as f64 * pair;
-    LAUNCH + shared_out(all, longest, cores) / THROUGHPUT
+    let full = p.rows().next_multiple_of(rows) as f64 / p.rows() as f64;
+    let all = p.seen() * (p.batch * p.heads) as f64 * full;
+    let longest = (rows * p.most_keys()) as f64;
+    LAUNCH + shared_out(all, longest, cores) * pair / THROUGHPUT
 }
 
 fn forward(r: &Forward<'_>) -> Result<()> {

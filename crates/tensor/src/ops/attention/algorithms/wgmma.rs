@@ -65,25 +65,17 @@ fn warpgroups(p: &Problem, units: usize) -> usize {
     if p.small() && p.mask.is_none() && tiles(p, 192) >= 2 * units { 3 } else { 2 }
 }
 
-/// Pairs of queries and keys in blocks that are computed: those that are seen, and what is left of tiles and blocks at the edges.
-fn pairs(p: &Problem, rows: usize) -> f64 {
-    let whole = p.seen() + (p.queries * if p.causal { (rows + KEYS) / 2 } else { 0 }) as f64;
-    let edges = p.queries.next_multiple_of(rows) as f64 / p.queries as f64;
-    let ends = p.keys.next_multiple_of(KEYS) as f64 / p.keys as f64;
-    whole * edges * ends
-}
-
 fn forward_micros(p: &Problem, units: usize, warpgroups: usize) -> f64 {
     let rows = 64 * warpgroups;
     let pair = 4.0 * p.size.next_multiple_of(64) as f64;
-    let all = pairs(p, rows) * (p.batch * p.heads) as f64 * pair;
+    let all = p.computed(rows, KEYS) * (p.batch * p.heads) as f64 * pair;
     let longest = (rows * p.keys.next_multiple_of(KEYS)) as f64 * pair;
     LAUNCH + MAPS + shared_out(all, longest, units) / FORWARD_THROUGHPUT[usize::from(!p.small())]
 }
 
 /// Microseconds of gradients by `columns` multiply-adds a pair of query and key, in three launches with maps for `maps` of them.
 pub(super) fn backward_micros(p: &Problem, units: usize, columns: f64, maps: f64) -> f64 {
-    let all = pairs(p, KEYS) * (p.batch * p.heads) as f64;
+    let all = p.computed(KEYS, KEYS) * (p.batch * p.heads) as f64;
     // A tile of keys meets the queries of all heads of its group.
     let longest = (KEYS * p.queries.next_multiple_of(KEYS) * p.group()) as f64;
     let throughput = BACKWARD_THROUGHPUT[usize::from(!p.small())];
