@@ -59,7 +59,7 @@ struct Row {
 /// Those of the device; `Io` when the peer is gone.
 pub fn gemm(args: &gemm::Args, setup: &mut Setup) -> Result<()> {
     let mut table = Table::new(setup)?;
-    for (size, layout) in args.products() {
+    for (size, layout) in args.products(&setup.device) {
         let product = Product::new(&setup.device, size, layout, setup.dtype)?;
         let places = product.places(ENTRIES);
         let expected: Vec<f64> = places.iter().map(|&(i, j)| product.entry(i, j).0).collect();

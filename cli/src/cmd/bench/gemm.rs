@@ -30,6 +30,9 @@ pub struct Args {
     /// time of the chosen one over that of the fastest
     #[arg(long, value_name = "N")]
     regret: Option<usize>,
+    /// Draw so many products as --regret does, and measure them in place of --sizes and --layouts
+    #[arg(long, value_name = "N", conflicts_with_all = ["sizes", "layouts", "regret"])]
+    drawn: Option<usize>,
     /// The same seed draws the same products
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -49,9 +52,12 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
         return regret::run(bench, count, args.seed);
     }
     if args.explain {
-        return args.products().try_for_each(|(size, layout)| explain(bench, size, layout));
+        return args
+            .products(&bench.device)
+            .into_iter()
+            .try_for_each(|(size, layout)| explain(bench, size, layout));
     }
-    for (size, layout) in args.products() {
+    for (size, layout) in args.products(&bench.device) {
         let [m, n, k] = size;
         let product = Product::new(&bench.device, size, layout, bench.dtype)?;
         product.check(&bench.kind)?;
@@ -71,9 +77,13 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
 }
 
 impl Args {
-    /// Every size in every layout.
-    pub fn products(&self) -> impl Iterator<Item = ([usize; 3], &str)> {
-        self.sizes.iter().flat_map(|size| self.layouts.iter().map(|layout| (*size, layout.as_str())))
+    /// Every size in every layout, or those that are drawn.
+    pub fn products(&self, device: &Device) -> Vec<([usize; 3], &str)> {
+        if let Some(count) = self.drawn {
+            return regret::draw(device, count, self.seed);
+        }
+        let sizes = self.sizes.iter();
+        sizes.flat_map(|size| self.layouts.iter().map(|layout| (*size, layout.as_str()))).collect()
     }
 }
 

@@ -22,6 +22,18 @@ fn axis(seed: u64, n: u64, i: u64) -> usize {
     }
 }
 
+/// Products drawn at random, the same for the same seed: `[m, n, k]` and layout. None has more multiply-adds than keep a sample short on
+/// the device.
+pub fn draw(device: &Device, count: usize, seed: u64) -> Vec<([usize; 3], &'static str)> {
+    let most = if device.capabilities().is_cpu() { 2e9 } else { 4e11 };
+    let product = |n: u64| {
+        let size = [0, 1, 2].map(|i| axis(seed, n, i));
+        (size, LAYOUTS[(mixed(seed ^ n.wrapping_mul(31)) % 4) as usize])
+    };
+    let fits = |([m, n, k], _): &([usize; 3], _)| (m * n) as f64 * *k as f64 <= most;
+    (0..).map(product).filter(fits).take(count).collect()
+}
+
 /// Milliseconds of a run: the least of several samples of at least `sample` milliseconds each.
 fn time(device: &Device, sample: f64, run: &dyn Fn() -> Result<Tensor>) -> Result<f64> {
     let timed = |count: usize| -> Result<f64> {
@@ -44,20 +56,11 @@ fn time(device: &Device, sample: f64, run: &dyn Fn() -> Result<Tensor>) -> Resul
 
 pub fn run(bench: &mut Bench, count: usize, seed: u64) -> Result<()> {
     let device = bench.device.clone();
-    // Multiply-adds that keep a sample short on a slow device.
-    let most = if device.capabilities().is_cpu() { 2e9 } else { 4e11 };
     let mut table =
         Table::new(&["shape (m, n, k)", "layout", ">regret", ">chosen us", ">best us", "chosen", "best"]);
     let mut regrets = Vec::with_capacity(count);
-    let mut n = 0u64;
-    while regrets.len() < count {
-        let size = [0, 1, 2].map(|i| axis(seed, n, i));
-        let layout = LAYOUTS[(mixed(seed ^ n.wrapping_mul(31)) % 4) as usize];
-        n += 1;
+    for (size, layout) in draw(&device, count, seed) {
         let [m, nn, k] = size;
-        if (m * nn) as f64 * k as f64 > most {
-            continue;
-        }
         let product = Product::new(&device, size, layout, bench.dtype)?;
         let rows = product.explain()?;
         let mut times = Vec::new();
