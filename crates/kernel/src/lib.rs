@@ -8,6 +8,7 @@ pub mod ahead;
 mod cache;
 pub mod ceiling;
 mod define;
+mod dtype;
 pub mod generate;
 mod kernel;
 mod launch;
@@ -18,6 +19,7 @@ pub mod vendors;
 
 pub use cache::{CacheEntry, DiskCache};
 pub use define::{Text, Value};
+pub use dtype::DType;
 pub use kernel::{Kernel, PRELUDE, Reload};
 pub use launch::{Launch, Operand, Scalar};
 pub use programs::{BuildStats, Order, Programs};

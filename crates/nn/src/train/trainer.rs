@@ -148,7 +148,7 @@ impl Parts {
         plan(&shape)?;
         let freeze = Freeze::new(&config.freeze)?;
         super::ahead::compile(device, config, &shape, watch)?;
-        let dtype = config.dtype.storage();
+        let dtype = config.dtype;
         let model: Box<dyn Model> = match &folder {
             Some(folder) if from.is_none() => {
                 Box::new(folder.decoder(device, Some(dtype), &freeze).map_err(|e| e.context("--init"))?)

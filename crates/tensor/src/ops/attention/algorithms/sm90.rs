@@ -6,7 +6,7 @@ use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_device::Buffer;
 use netcl_kernel::Launch;
-use netcl_kernel::vendors::nvidia::{Element, MatrixStack, TensorMap, address, tensor_maps};
+use netcl_kernel::vendors::nvidia::{MatrixStack, TensorMap, address, tensor_maps};
 
 /// What their texts include.
 pub(super) const INCLUDES: &[&str] = &[
@@ -119,7 +119,7 @@ pub(super) fn map(p: &Problem, view: &View<'_>, [batch, heads, rows]: [usize; 3]
     let [b, h, t] = view.strides;
     let of = |n: usize, stride: usize| if n == 1 { 16 } else { (stride * bytes) as u64 };
     let matrix = TensorMap {
-        element: if p.dtype == DType::F16 { Element::F16 } else { Element::Bf16 },
+        dtype: p.dtype,
         address: address(view.tensor.storage())? + (view.offset * bytes) as u64,
         dims: [p.size as u64, rows as u64],
         stride: of(rows, t),

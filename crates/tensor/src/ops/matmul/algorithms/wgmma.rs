@@ -1,7 +1,7 @@
 //! The tensor cores of NVIDIA's sm_90: which products they take, and how one is launched.
 
 use super::super::launch::{Aux, Epilogue, Unused};
-use super::super::lines::{self, Aligned, element};
+use super::super::lines::{self, Aligned};
 use super::super::proof;
 use super::super::tiles::{Plan, SplitK, Staging, TICKETS, TILES};
 use super::super::view::{Matrix, Problem};
@@ -31,7 +31,7 @@ const BOX_COLUMNS: u32 = 64;
 fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
     let size = x.dtype().size();
     Ok(TensorMap {
-        element: element(x.dtype()),
+        dtype: x.dtype(),
         address: address(x.storage())? + (x.layout().offset * size) as u64,
         dims: [n as u64, m as u64],
         stride: (n * size) as u64,
