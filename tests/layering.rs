@@ -166,6 +166,22 @@ fn files_are_short() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A build error names file and line of texts that `cl_file!` takes; joined texts need the last line's end.
+#[test]
+fn kernel_texts_name_their_files() {
+    for path in files(&["rs"]) {
+        let text = read(&path);
+        let bare = text
+            .match_indices("include_str!(\"")
+            .find(|(at, _)| text[*at..].split('\n').next().is_some_and(|line| line.contains(".cl\")")));
+        let line = bare.map(|(at, _)| text[..at].lines().count());
+        assert!(bare.is_none(), "{}:{line:?}: take the text with cl_file!", path.display());
+    }
+    for path in files(&["cl"]) {
+        assert!(read(&path).ends_with('\n'), "{} does not end with a line's end", path.display());
+    }
+}
+
 #[test]
 fn no_path_of_one_machine_is_written_down() {
     let mut wrong = Vec::new();

@@ -13,6 +13,7 @@ pub mod generate;
 mod kernel;
 mod launch;
 mod programs;
+mod text;
 pub mod tune;
 mod variants;
 pub mod vendors;

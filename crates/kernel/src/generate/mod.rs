@@ -6,7 +6,7 @@ use crate::kernel::Kernel;
 use std::fmt::Write as _;
 
 /// The text every element-wise kernel is made from. `WG` only matters on GPUs.
-pub static ELEMENTWISE: Kernel = Kernel::new("elementwise", include_str!("elementwise.cl"))
+pub static ELEMENTWISE: Kernel = Kernel::new("elementwise", crate::cl_file!("elementwise.cl"))
     .tune(&[("WG", &[256, 128, 512]), ("VW", &[4, 1, 2, 8])])
     .tune_cpu(&[("VW", &[0, 16])]);
 

@@ -7,7 +7,7 @@ use super::tiles::BLOCK_K;
 use super::view::Matrix;
 use netcl_kernel::vendors::nvidia::{TensorMap, address};
 
-static ALIGNED_LINES: Kernel = Kernel::new("matmul_aligned_lines", include_str!("matmul_aligned_lines.cl"));
+static ALIGNED_LINES: Kernel = Kernel::new("matmul_aligned_lines", cl_file!("matmul_aligned_lines.cl"));
 
 /// Bytes of a line of a block along k.
 const LINE: usize = 128;

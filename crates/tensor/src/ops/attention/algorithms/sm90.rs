@@ -10,9 +10,9 @@ use netcl_kernel::vendors::nvidia::{MatrixStack, TensorMap, address, tensor_maps
 
 /// What their texts include.
 pub(super) const INCLUDES: &[&str] = &[
-    include_str!("../../include/philox.cl"),
-    include_str!("../../include/sm90.cl"),
-    include_str!("attention_sm90.cl"),
+    cl_file!("../../include/philox.cl"),
+    cl_file!("../../include/sm90.cl"),
+    cl_file!("attention_sm90.cl"),
 ];
 
 /// Elements of 16 bytes: rows start at multiples of it, for copies and for stores.

@@ -10,15 +10,15 @@ use netcl_kernel::Launch;
 use netcl_kernel::vendors::nvidia::{MatrixStack, SM90A};
 
 pub(in crate::ops::attention) static WGMMA: Kernel =
-    Kernel::new("attention_wgmma_sm90", include_str!("attention_wgmma_sm90.cl"))
+    Kernel::new("attention_wgmma_sm90", cl_file!("attention_wgmma_sm90.cl"))
         .include(INCLUDES)
         .generate(macros::macros)
         .reload(&SM90A)
         .requires(|device| device.sm() == Some(90));
 const BWD_TEXT: &str = concat!(
-    include_str!("attention_wgmma_sm90_bwd.cl"),
-    include_str!("attention_wgmma_sm90_bwd_kv.cl"),
-    include_str!("attention_wgmma_sm90_bwd_q.cl")
+    cl_file!("attention_wgmma_sm90_bwd.cl"),
+    cl_file!("attention_wgmma_sm90_bwd_kv.cl"),
+    cl_file!("attention_wgmma_sm90_bwd_q.cl")
 );
 pub(in crate::ops::attention) static WGMMA_BWD: Kernel = Kernel::new("attention_wgmma_sm90_bwd", BWD_TEXT)
     .include(INCLUDES)

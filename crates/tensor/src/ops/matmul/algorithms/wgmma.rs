@@ -11,15 +11,15 @@ use crate::ops::prelude::*;
 use netcl_kernel::vendors::nvidia::{SM90A, TensorMap, address, tensor_maps, wgmma_macros};
 use netcl_kernel::{Launch, Value};
 
-pub(in crate::ops::matmul) const WORK: &str = include_str!("matmul_wgmma_sm90_work.cl");
+pub(in crate::ops::matmul) const WORK: &str = cl_file!("matmul_wgmma_sm90_work.cl");
 
 pub(in crate::ops::matmul) static WGMMA: Kernel =
-    Kernel::new("matmul_wgmma_sm90", include_str!("matmul_wgmma_sm90.cl"))
+    Kernel::new("matmul_wgmma_sm90", cl_file!("matmul_wgmma_sm90.cl"))
         .include(&[
-            include_str!("../../include/sm90.cl"),
-            include_str!("matmul_sm90.cl"),
+            cl_file!("../../include/sm90.cl"),
+            cl_file!("matmul_sm90.cl"),
             WORK,
-            include_str!("matmul_wgmma_sm90_ends.cl"),
+            cl_file!("matmul_wgmma_sm90_ends.cl"),
         ])
         .generate(wgmma_macros)
         .reload(&SM90A)
