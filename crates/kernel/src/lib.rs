@@ -7,6 +7,7 @@
 pub mod ahead;
 mod cache;
 pub mod ceiling;
+mod choose;
 mod define;
 mod dtype;
 pub mod generate;

@@ -15,10 +15,9 @@ mod expr;
 mod stmt;
 mod visit;
 
-pub use builtin::{Builtin, Reduction, Scan};
+pub use builtin::{Builtin, Reduction, Rounding, Scan};
 pub use expr::{
-    BinaryOp, CompareOp, Expr, ExprKind, FormatPiece, LogicalOp, Place, PlaceKind, Rounding, StepResult,
-    UnaryOp,
+    BinaryOp, CompareOp, Expr, ExprKind, FormatPiece, LogicalOp, Place, PlaceKind, StepResult, UnaryOp,
 };
 pub use stmt::{Case, Init, InitPart, Stmt, StmtKind};
 pub use visit::{Node, visit};

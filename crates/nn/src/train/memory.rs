@@ -1,7 +1,6 @@
 //! What a training run takes, computed from its settings before anything is allocated.
 
-use super::trainer::PREFETCH;
-use super::uploads::Uploads;
+use super::uploads::{PREFETCH, Uploads};
 use crate::config::{Recompute, TrainConfig};
 use crate::decoder::{DecoderConfig, Freeze, LayerKind, Placement, QkNorm};
 use netcl_device::{Capabilities, available_memory, human};
