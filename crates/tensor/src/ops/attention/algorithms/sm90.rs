@@ -9,11 +9,8 @@ use netcl_kernel::Launch;
 use netcl_kernel::vendors::nvidia::{MatrixStack, TensorMap, address, tensor_maps};
 
 /// What their texts include.
-pub(super) const INCLUDES: &[&str] = &[
-    cl_file!("../../include/philox.cl"),
-    cl_file!("../../include/sm90.cl"),
-    cl_file!("attention_sm90.cl"),
-];
+pub(super) const INCLUDES: &[&str] =
+    &[cl_file!("../../include/philox.cl"), cl_file!("../../include/sm90.cl"), cl_file!("attention_sm90.cl")];
 
 /// Elements of 16 bytes: rows start at multiples of it, for copies and for stores.
 const ALIGNED: usize = 8;
@@ -114,7 +111,12 @@ impl Problem {
 }
 
 /// The map of a view whose copies move `block` rows of D.
-pub(super) fn map(p: &Problem, view: &View<'_>, [batch, heads, rows]: [usize; 3], block: usize) -> Result<MatrixStack> {
+pub(super) fn map(
+    p: &Problem,
+    view: &View<'_>,
+    [batch, heads, rows]: [usize; 3],
+    block: usize,
+) -> Result<MatrixStack> {
     let bytes = p.dtype.size();
     let [b, h, t] = view.strides;
     let of = |n: usize, stride: usize| if n == 1 { 16 } else { (stride * bytes) as u64 };
