@@ -40,6 +40,8 @@ check:
 	git ls-files -z "*.rs" | xargs -0 rustfmt --edition 2024 --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace --test layering --test docs
+	$(CARGO) check --package netcl --no-default-features
+	$(CARGO) test --package netcl-device --no-default-features --lib
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
 	  else echo "make deny: skipped, cargo-deny is not installed (cargo install cargo-deny --locked)"; fi
 

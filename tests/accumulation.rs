@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
 
 use netcl::nn::checkpoint::read_tensors;
-use netcl::nn::config::{Dtype, GraphMode, TrainConfig};
+use netcl::nn::config::{GraphMode, TrainConfig};
 use netcl::nn::train::{Observer, Outcome, Silent, Trainer};
 use netcl::prelude::*;
 use netcl::tensor::suite::test_device;
@@ -87,7 +87,7 @@ fn skipped_steps_under_a_loss_scale_are_the_same_with_accumulation() {
             let mut config = config(dir.path(), graph, micros);
             // Gradients of one token each are the largest that a mean over tokens has: too large for f16 under the first scale.
             config = TrainConfig {
-                dtype: Dtype::F16,
+                dtype: DType::F16,
                 dropout: 0.0,
                 batch: 1,
                 context: 1,

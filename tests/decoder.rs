@@ -2,7 +2,7 @@
 //! `tools/golden_decoder.py` wrote the folders and says what is in them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
-use netcl::nn::checkpoint::{Dtype, TensorData, read_tensors, write_tensors};
+use netcl::nn::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
 use netcl::nn::decoder::{Decoder, DecoderConfig, FAMILIES, Scaling};
 use netcl::nn::generate::{Generation, Sampling};
 use netcl::nn::layers::Mode;
@@ -238,7 +238,7 @@ fn a_folder_in_f64_is_opened_as_f32() {
             // A quarter of a last place more: rounded away.
             let wide = |v: f32| (f64::from(v) * (1.0 + 1.4e-8)).to_le_bytes();
             let bytes = t.floats().unwrap().into_iter().flat_map(wide).collect();
-            TensorData { dtype: Dtype::F64, bytes, ..t.clone() }
+            TensorData { dtype: FileDtype::F64, bytes, ..t.clone() }
         };
         let double: Vec<_> = single.iter().map(double).collect();
         write_tensors(&dir.path().join("model.safetensors"), &double).unwrap();

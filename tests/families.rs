@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::nn::checkpoint::read_tensors;
-use netcl::nn::config::{Dtype, GraphMode, Overlay, TrainConfig};
+use netcl::nn::config::{GraphMode, Overlay, TrainConfig};
 use netcl::nn::decoder::{Decoder, DecoderConfig};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
@@ -49,7 +49,7 @@ fn trained(device: &Device, name: &str, dir: &Path, graph: GraphMode, micros: u3
         sample_every: Some(0),
         graph: Some(graph),
         lr: Some(1e-3),
-        dtype: Some(Dtype::F32),
+        dtype: Some(DType::F32),
         ..Overlay::default()
     };
     let config = TrainConfig::resolve(None, &flags).unwrap();

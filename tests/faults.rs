@@ -156,7 +156,7 @@ fn a_failed_build_shows_the_line_and_keeps_the_source() {
     for part in [
         "kernel broken does not compile",
         "not_there",
-        "   3 |   x[0] = not_there;",
+        "broken.cl:3 |   x[0] = not_there;",
         "broken.cl",
         "-cl-std=CL1.2",
     ] {
@@ -164,6 +164,28 @@ fn a_failed_build_shows_the_line_and_keeps_the_source() {
     }
     assert!(std::fs::read_to_string(dir.join("failed/broken.cl")).unwrap().contains("not_there"));
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The message names the include as one opens it, with its line.
+#[test]
+fn a_failed_build_points_into_the_file_that_is_wrong() {
+    static BROKEN: netcl::kernel::Kernel = netcl::kernel::Kernel::new(
+        "broken_include",
+        "__kernel void broken(__global float *x) {\n  x[0] = half_of(1.0f);\n}\n",
+    )
+    .include(&[netcl::kernel::cl_file!("faults/broken_include.cl")]);
+    let dir = tempfile::tempdir().unwrap();
+    for device in ["auto", "sim"] {
+        let settings = Settings { cache_dir: Some(dir.path().into()), ..Settings::from_env() };
+        let device = Device::open(device, &settings).unwrap();
+        let x = device.allocate(4).unwrap();
+        let e = BROKEN.launch("broken").groups(1).write(&x).run().unwrap_err();
+        let line = "tests/faults/broken_include.cl:3 |   return x * not_in_the_include;";
+        for part in ["kernel broken_include does not compile", "tests/faults/broken_include.cl:3:", line] {
+            assert!(e.message().contains(part), "{part} is missing: {e}");
+        }
+        assert!(!e.message().contains("broken_include.cl:2"), "{e}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! back into `transformers`. `tools/golden_gpt.py` wrote the files and says what is in them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
-use netcl::nn::checkpoint::{Dtype, TensorData, read_tensors, write_tensors};
+use netcl::nn::checkpoint::{FileDtype, TensorData, read_tensors, write_tensors};
 use netcl::nn::decoder::{Decoder, DecoderConfig, FileFacts, Sizes};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
@@ -34,7 +34,7 @@ impl Expected {
         let four = |c: &[u8]| f32::from_le_bytes(c.try_into().unwrap());
         let eight = |c: &[u8]| f64::from_le_bytes(c.try_into().unwrap()) as f32;
         match tensor.dtype {
-            Dtype::F64 => tensor.bytes.chunks_exact(8).map(eight).collect(),
+            FileDtype::F64 => tensor.bytes.chunks_exact(8).map(eight).collect(),
             _ => tensor.bytes.chunks_exact(4).map(four).collect(),
         }
     }

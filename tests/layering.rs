@@ -73,6 +73,20 @@ fn crates_use_only_what_stands_to_their_left() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// What a library user gets with `default-features = false`.
+#[test]
+fn the_simulated_gpu_can_be_left_out() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    for (features, there) in [("--no-default-features", false), ("--all-features", true)] {
+        let arguments = ["tree", "--package=netcl", "--edges=normal", "--prefix=none", "--offline", features];
+        let out = Command::new(&cargo).args(arguments).current_dir(root()).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let tree = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(tree.contains("netcl-device"));
+        assert_eq!(tree.lines().any(|line| line.starts_with("aethercl ")), there, "{features}: {tree}");
+    }
+}
+
 #[test]
 fn the_rule_itself() {
     assert!(may_use("netcl-tensor", "netcl-kernel") && may_use("netcl-cli", "netcl"));
@@ -164,6 +178,22 @@ fn files_are_short() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A build error names file and line of texts that `cl_file!` takes; joined texts need the last line's end.
+#[test]
+fn kernel_texts_name_their_files() {
+    for path in files(&["rs"]) {
+        let text = read(&path);
+        let bare = text
+            .match_indices("include_str!(\"")
+            .find(|(at, _)| text[*at..].split('\n').next().is_some_and(|line| line.contains(".cl\")")));
+        let line = bare.map(|(at, _)| text[..at].lines().count());
+        assert!(bare.is_none(), "{}:{line:?}: take the text with cl_file!", path.display());
+    }
+    for path in files(&["cl"]) {
+        assert!(read(&path).ends_with('\n'), "{} does not end with a line's end", path.display());
+    }
 }
 
 #[test]

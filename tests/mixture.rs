@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)] // tests and their helpers
 
 use netcl::nn::checkpoint::read_tensors;
-use netcl::nn::config::{Dtype, GraphMode, Overlay, Recompute, TrainConfig};
+use netcl::nn::config::{GraphMode, Overlay, Recompute, TrainConfig};
 use netcl::nn::decoder::{Decoder, DecoderConfig, Freeze, ModelFolder};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
@@ -129,7 +129,7 @@ fn a_run_starts_from_a_model_with_experts_and_goes_on() {
         sample_every: Some(0),
         graph: Some(GraphMode::On),
         lr: Some(1e-3),
-        dtype: Some(Dtype::F32),
+        dtype: Some(DType::F32),
         ..Overlay::default()
     };
     let config = TrainConfig::resolve(None, &flags).unwrap();

@@ -4,7 +4,7 @@
 
 use netcl::device::fault::{FaultDriver, Plan as Faults};
 use netcl::device::open_driver;
-use netcl::nn::config::{Dtype, GraphMode, Recompute, TrainConfig};
+use netcl::nn::config::{GraphMode, Recompute, TrainConfig};
 use netcl::nn::decoder::{Decoder, DecoderConfig, Sizes};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
@@ -127,7 +127,7 @@ fn training_is_the_same_with_dropout_accumulation_and_evaluation() {
 
 #[test]
 fn training_is_the_same_in_f16_under_a_loss_scale() {
-    same_bits(&test_device().unwrap(), |c| (c.dtype, c.dropout, c.grad_accum) = (Dtype::F16, 0.0, 1));
+    same_bits(&test_device().unwrap(), |c| (c.dtype, c.dropout, c.grad_accum) = (DType::F16, 0.0, 1));
 }
 
 #[test]

@@ -2,32 +2,35 @@
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
+use netcl::prelude::{Error, Result};
 use std::ffi::OsStr;
-use std::fmt::Display;
-use std::marker::PhantomData;
 use std::str::FromStr;
 
 /// Parses a `T` by its name.
 pub struct Named<T> {
     names: Vec<&'static str>,
-    made: PhantomData<fn() -> T>,
+    parse: fn(&str) -> Result<T>,
 }
 
 impl<T> Clone for Named<T> {
     fn clone(&self) -> Self {
-        Self { names: self.names.clone(), made: PhantomData }
+        Self { names: self.names.clone(), parse: self.parse }
     }
 }
 
 /// A parser for the values of a table of names.
-pub fn named<T, const N: usize>(names: &[(&'static str, T); N]) -> Named<T> {
-    Named { names: names.iter().map(|(name, _)| *name).collect(), made: PhantomData }
+pub fn named<T: FromStr<Err = Error>, const N: usize>(names: &[(&'static str, T); N]) -> Named<T> {
+    named_by(names, str::parse)
+}
+
+/// The same, where a function knows more names than the table has.
+pub fn named_by<T, const N: usize>(names: &[(&'static str, T); N], parse: fn(&str) -> Result<T>) -> Named<T> {
+    Named { names: names.iter().map(|(name, _)| *name).collect(), parse }
 }
 
 impl<T> TypedValueParser for Named<T>
 where
-    T: FromStr + Clone + Send + Sync + 'static,
-    T::Err: Display,
+    T: Clone + Send + Sync + 'static,
 {
     type Value = T;
 
@@ -36,9 +39,9 @@ where
         cmd: &clap::Command,
         arg: Option<&clap::Arg>,
         value: &OsStr,
-    ) -> Result<T, clap::Error> {
+    ) -> std::result::Result<T, clap::Error> {
         let text = value.to_string_lossy();
-        text.parse().map_err(|e: T::Err| {
+        (self.parse)(&text).map_err(|e| {
             let flag = arg.map_or_else(String::new, |arg| format!(" for '{arg}'"));
             let message = format!("invalid value '{text}'{flag}: {e}\n");
             clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(cmd)

@@ -1,13 +1,13 @@
 //! `netcl eval`: how well a model predicts a text.
 
 use crate::context::Context;
-use crate::named::named;
+use crate::named::named_by;
 use crate::out;
 use crate::progress::perplexity;
 use crate::reading::ReadingBar;
 use crate::table::Table;
 use netcl::device::counted;
-use netcl::nn::config::{Dtype, MatmulPrecision, Overlay, TrainConfig};
+use netcl::nn::config::{DTYPES, MatmulPrecision, Overlay, TrainConfig, storage_type};
 use netcl::nn::data::{DATA_FILE, Eval, Scored, Source, Strided, TextEncoding, TokenCache, Tokens, Watch};
 use netcl::nn::decoder::Decoder;
 use netcl::nn::evaluate::{Score, evaluate};
@@ -50,8 +50,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 8)]
     batch: usize,
     /// Storage of the weights, by any name such as bfloat16 or half; without it, as stored
-    #[arg(long, value_parser = named(&Dtype::NAMES))]
-    dtype: Option<Dtype>,
+    #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
+    dtype: Option<DType>,
     /// Device, as for `train`
     #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
     device: String,
@@ -111,7 +111,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     let trained = trained(args)?;
     let precision = trained.as_ref().map_or(MatmulPrecision::default(), |config| config.matmul_precision);
     let device = context.open_device_with(&args.device, precision)?;
-    let (model, tokenizer, dir) = model_from_dir(&device, &args.model, args.dtype.map(Dtype::storage))?;
+    let (model, tokenizer, dir) = model_from_dir(&device, &args.model, args.dtype)?;
     let own = model.config().context;
     if let Some(wanted) = args.context.filter(|wanted| *wanted > own) {
         return Err(Error::format(format!("--context {wanted} is above the model's, which is {own}")));

@@ -1,11 +1,11 @@
 //! `netcl generate`: continues a prompt with a trained model.
 
 use crate::context::Context;
-use crate::named::named;
+use crate::named::named_by;
 use crate::out;
 use clap::Args as ClapArgs;
 use netcl::device::counted;
-use netcl::nn::config::Dtype;
+use netcl::nn::config::{DTYPES, storage_type};
 use netcl::nn::generate::{Generation, Sampling};
 use netcl::nn::tokenizer::Tokenizer;
 use netcl::nn::train::model_from_dir;
@@ -42,8 +42,8 @@ pub struct Args {
     #[arg(short, long, default_value_t = 0)]
     seed: u64,
     /// Storage of the weights, by any name such as bfloat16 or half; without it, as stored.
-    #[arg(long, value_parser = named(&Dtype::NAMES))]
-    dtype: Option<Dtype>,
+    #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
+    dtype: Option<DType>,
     /// Device, as for `train`.
     #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
     device: String,
@@ -87,7 +87,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     sampling.validate()?;
     let prompt = args.prompt.as_deref().map(given).transpose()?;
     let device = context.open_device(&args.device)?;
-    let (model, tokenizer, dir) = model_from_dir(&device, &args.model, args.dtype.map(Dtype::storage))?;
+    let (model, tokenizer, dir) = model_from_dir(&device, &args.model, args.dtype)?;
     let tokenizer = tokenizer.ok_or_else(|| {
         Error::format(format!(
             "{} has no tokenizer.json: the prompt cannot be turned into tokens",

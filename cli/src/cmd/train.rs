@@ -2,7 +2,7 @@
 
 use super::{ModelSize, plan};
 use crate::context::Context;
-use crate::named::named;
+use crate::named::{named, named_by};
 use crate::out;
 use crate::profile;
 use crate::progress::Progress;
@@ -11,7 +11,9 @@ use crate::shell;
 use clap::Args as ClapArgs;
 use clap::builder::PossibleValuesParser;
 use netcl::device::check_writable;
-use netcl::nn::config::{Dtype, GraphMode, Overlay, PRESETS, Recompute, Schedule, TrainConfig};
+use netcl::nn::config::{
+    DTYPES, GraphMode, Overlay, PRESETS, Recompute, Schedule, TrainConfig, storage_type,
+};
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{ProfileSettings, Silent, Trainer};
 use netcl::prelude::*;
@@ -43,8 +45,8 @@ pub struct Args {
     #[command(flatten)]
     pace: PaceArgs,
     /// Storage of weights and activations, by any name such as bfloat16 or half. Arithmetic is f32.
-    #[arg(long, value_parser = named(&Dtype::NAMES), help_heading = RUN)]
-    dtype: Option<Dtype>,
+    #[arg(long, value_parser = named_by(&DTYPES, storage_type), help_heading = RUN)]
+    dtype: Option<DType>,
     /// Products of f32: highest, or high, which rounds their operands to tf32 where tensor cores take that.
     #[arg(long, value_name = "PRECISION", value_parser = named(&MatmulPrecision::NAMES), help_heading = RUN)]
     matmul_precision: Option<MatmulPrecision>,
@@ -325,7 +327,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         return plan::show(&config, &device, context, args.json);
     }
     let ceilings = match &args.profile {
-        Some(_) => profile::ceilings(&device, config.dtype.storage())?,
+        Some(_) => profile::ceilings(&device, config.dtype)?,
         None => None,
     };
     let mut reading = ReadingBar::new(context);

@@ -103,8 +103,7 @@ impl Program {
 
     fn new(hir: hir::Program) -> Program {
         let constants = Constants::new(&hir);
-        let ids = (0..hir.functions.len() as u32).map(FunctionId);
-        let kernels = ids.filter_map(|id| kernel_info(&hir, id)).collect();
+        let kernels = hir.functions.keys().filter_map(|id| kernel_info(&hir, *id)).collect();
         Program { hir, constants, kernels, lowered: Mutex::default() }
     }
 

@@ -4,7 +4,7 @@ use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, QueueKind,
 use crate::open::open_driver;
 use crate::pool::{Block, Home, Pool};
 use crate::profile::{Label, Profiler};
-use crate::record::{Argument, Command, Note, Place, Recorded, Recorder, Serial, Taken};
+use crate::record::{Argument, Command, Place, Recorded, Recorder, Serial, Taken};
 use crate::timeline::{Start, Timeline};
 use crate::version::check_reads;
 use crate::{Buffer, Capabilities, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
@@ -45,8 +45,6 @@ pub struct Effects<'a> {
     pub reads: &'a [Buffer],
     /// The only windows that change of the buffers that it writes; a buffer without any here changes as a whole.
     pub changes: &'a [Buffer],
-    /// For whoever records it.
-    pub note: Option<&'a Note>,
 }
 
 impl Device {
@@ -337,7 +335,7 @@ impl Device {
             });
             let (kernel, args) = (kernel.clone(), args.collect());
             let indirect = effects.reads.iter().map(|buffer| touch(buffer, Access::Read)).collect();
-            Command::Launch { kernel, args, indirect, range, label, note: effects.note.cloned() }
+            Command::Launch { kernel, args, indirect, range, label }
         });
         if !run {
             return Ok(());

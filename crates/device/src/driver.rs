@@ -194,3 +194,6 @@ pub trait Driver: Send + Sync {
     /// An error that a destructor could not report, if any; it is forgotten by being asked.
     fn deferred_error(&self) -> Option<crate::Error>;
 }
+
+/// What a text becomes before it is built; none where it stays.
+pub type Edit = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;

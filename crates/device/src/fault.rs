@@ -1,9 +1,8 @@
 //! A driver that fails on purpose: the n-th call returns an error, so that tests can show that every failure is reported,
 //! leaks nothing and leaves the process able to go on.
 
-use crate::driver::Transfer;
 use crate::driver::{Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
-use crate::sim::Edit;
+use crate::driver::{Edit, Transfer};
 use crate::{Capabilities, Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,5 @@
 //! netcl-device: memory, queues and events of one device. The only crate that speaks OpenCL,
-//! and to the simulated GPU of the crate `aethercl`.
+//! and to the simulated GPU of the crate `aethercl`, which is the default feature `sim`.
 //!
 //! Everything above stands on [`driver::Driver`]; [`Device`] adds the memory pool, statistics and the profiler.
 
@@ -10,6 +10,7 @@ pub mod files;
 pub mod host;
 pub mod null;
 pub mod record;
+#[cfg(feature = "sim")]
 pub mod sim;
 pub mod version;
 
@@ -24,9 +25,9 @@ mod profile;
 mod quote;
 mod settings;
 mod suggest;
+mod text;
 mod timeline;
 
-pub use aethercl::counted;
 pub use architecture::{Architecture, IntelGeneration};
 pub use buffer::Buffer;
 pub use capabilities::{Capabilities, DeviceKind};
@@ -42,4 +43,5 @@ pub use profile::Label;
 pub use quote::{quote, quote_path};
 pub use settings::{Builders, MatmulPrecision, Settings, SimSettings};
 pub use suggest::{did_you_mean, nearest};
+pub use text::counted;
 pub use timeline::{KernelTime, LaunchTime, Timeline};

@@ -2,10 +2,9 @@
 
 use crate::driver::Driver;
 use crate::opencl::{self, OpenClDriver};
-use crate::sim::SimDriver;
 use crate::{Capabilities, DeviceKind, Error, Result, Settings, did_you_mean};
 
-/// Devices of OpenCL drivers, in the order they are numbered. [`sim::profiles`](crate::sim::profiles) lists the simulated ones.
+/// Devices of OpenCL drivers, in the order they are numbered. `sim::profiles` lists the simulated ones.
 pub fn list(settings: &Settings) -> Result<Vec<Capabilities>> {
     Ok(opencl::devices(settings)?.into_iter().map(|d| d.capabilities).collect())
 }
@@ -29,21 +28,19 @@ pub fn at_least_one(devices: &[Capabilities]) -> Result<()> {
 /// # Errors
 /// As [`Device::open`](crate::Device::open).
 pub fn open_driver(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
-    let simulated =
-        |name: &str| -> Result<Box<dyn Driver>> { Ok(Box::new(SimDriver::open(name, &settings.sim)?)) };
     if name == "sim" || name.starts_with("sim:") {
-        return simulated(name);
+        return simulated(name, settings);
     }
     let devices = match opencl::devices(settings) {
-        Ok(found) if found.is_empty() && name == "auto" => {
+        Ok(found) if found.is_empty() && name == "auto" && SIMULATES => {
             tracing::warn!(
                 "OpenCL shows no device here, so this runs on sim, a simulated GPU: correct and slow"
             );
-            return simulated("sim");
+            return simulated("sim", settings);
         }
-        Err(e) if name == "auto" => {
+        Err(e) if name == "auto" && SIMULATES => {
             tracing::warn!("{e}. So this runs on sim, a simulated GPU: correct and slow");
-            return simulated("sim");
+            return simulated("sim", settings);
         }
         found => found?,
     };
@@ -54,6 +51,22 @@ pub fn open_driver(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
     let index = choose(name, &records)?;
     // Profiling costs 0.05 µs a launch on the queues we measured as long as no event is attached.
     Ok(Box::new(OpenClDriver::open(&devices[index], true)?))
+}
+
+/// Whether this build has the simulated GPU.
+const SIMULATES: bool = cfg!(feature = "sim");
+
+#[cfg(feature = "sim")]
+fn simulated(name: &str, settings: &Settings) -> Result<Box<dyn Driver>> {
+    Ok(Box::new(crate::sim::SimDriver::open(name, &settings.sim)?))
+}
+
+#[cfg(not(feature = "sim"))]
+fn simulated(name: &str, _: &Settings) -> Result<Box<dyn Driver>> {
+    Err(Error::unsupported(format!(
+        "device {name}: this program was built without the simulated GPU. The feature `sim` of the crate netcl (or netcl-device) has it: \
+         leave out default-features = false, or add features = [\"sim\"]"
+    )))
 }
 
 /// Index of the device called `name`.
@@ -78,7 +91,10 @@ fn choose(name: &str, devices: &[&Capabilities]) -> Result<usize> {
         },
     };
     found.ok_or_else(|| {
-        let ids = devices.iter().map(|d| d.id.as_str()).chain(["auto", "sim"]);
+        let ids = devices
+            .iter()
+            .map(|d| d.id.as_str())
+            .chain(if SIMULATES { &["auto", "sim"][..] } else { &["auto"] }.iter().copied());
         let hint = did_you_mean(name, ids);
         Error::device(format!(
             "no device {name:?}{hint}{} There are:\n{}",
@@ -121,6 +137,22 @@ mod tests {
             architecture: Architecture::Unknown,
             extensions: vec![],
         }
+    }
+
+    #[cfg(not(feature = "sim"))]
+    #[test]
+    fn a_build_without_the_simulated_gpu_says_how_to_get_it() {
+        for name in ["sim", "sim:h200"] {
+            let e = open_driver(name, &Settings::default()).err().unwrap();
+            assert_eq!(e.kind(), crate::ErrorKind::Unsupported);
+            assert!(
+                e.message().contains("device sim") && e.message().contains("features = [\"sim\"]"),
+                "{e}"
+            );
+        }
+        // Nothing to fall back on: what OpenCL lacks is said.
+        let settings = Settings { opencl_library: Some("no-such-library".into()), ..Settings::default() };
+        assert_eq!(open_driver("auto", &settings).err().unwrap().kind(), crate::ErrorKind::Device);
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::buffer::WeakBuffer;
 use crate::driver::{Access, Arg, KernelHandle, Memory, Range};
 use crate::pool::{Block, Home};
 use crate::{Buffer, Device, Error, Label, Result};
-use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,9 +70,6 @@ impl Recorded {
     }
 }
 
-/// What a crate further right knows of a launch.
-pub type Note = Arc<dyn Any + Send + Sync>;
-
 /// One recorded command.
 #[derive(Clone)]
 pub enum Command {
@@ -89,8 +85,6 @@ pub enum Command {
         range: Range,
         /// For the profiler.
         label: Label,
-        /// From [`Device::launch`].
-        note: Option<Note>,
     },
     /// A pattern over the first bytes of an object.
     Fill {

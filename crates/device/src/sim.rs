@@ -10,7 +10,7 @@ pub use profiles::profiles;
 use profiles::{describe, profile};
 
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, Program, QueueKind, Range};
-use crate::driver::{Transfer, TransferKind};
+use crate::driver::{Edit, Transfer, TransferKind};
 use crate::{Capabilities, Error, ErrorKind, Result, SimSettings};
 use aethercl::machine::{
     Binding, Callback, Completion, Faults, Fence, Gpu, GpuError, KernelLaunch, Narrator, Options, Outcome,
@@ -92,9 +92,6 @@ struct SimEvent {
     fence: Fence,
     times: (u64, u64),
 }
-
-/// What a text becomes before it is built; none where it stays.
-pub type Edit = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The simulated GPU as a [`Driver`].
 pub struct SimDriver {

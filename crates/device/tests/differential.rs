@@ -3,6 +3,7 @@
 //! `NETCL_DIFFERENTIAL=10000 cargo test -p netcl-device --test differential --release -- --nocapture` runs more seeds than
 //! the default, `NETCL_DIFFERENTIAL=2000..4000` a part of them. Every 500 seeds it says how far it has come, so that a run that is
 //! cut off still tells what it compared. Without an OpenCL device there is nothing to compare with, and the test says so.
+#![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 #[path = "../../aethercl/tests/generate/mod.rs"]

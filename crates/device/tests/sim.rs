@@ -1,4 +1,5 @@
 //! The simulated GPU through the driver trait: transfers, launches, checks, the clock, and faults on purpose.
+#![cfg(feature = "sim")]
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 use aethercl::machine::Faults;

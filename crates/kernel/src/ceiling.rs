@@ -7,7 +7,7 @@ use crate::tune::Tuning;
 use netcl_device::{Buffer, Device, Result};
 use std::time::Instant;
 
-static KERNEL: Kernel = Kernel::new("ceiling", include_str!("ceiling.cl"))
+static KERNEL: Kernel = Kernel::new("ceiling", crate::cl_file!("ceiling.cl"))
     .tune(&[("WG", &[256]), ("VW", &[4]), ("CHAINS", &[8])])
     .tune_cpu(&[("VW", &[0]), ("CHAINS", &[12])]);
 

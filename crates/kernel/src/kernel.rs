@@ -3,7 +3,7 @@
 use netcl_device::Capabilities;
 
 /// Prepended to every kernel text.
-pub const PRELUDE: &str = include_str!("prelude.cl");
+pub const PRELUDE: &str = crate::cl_file!("prelude.cl");
 
 /// A tuned parameter: name and candidates, the default first. The candidate 0 of `VW` stands for the device's vector lanes.
 pub type Space = &'static [(&'static str, &'static [i64])];
@@ -35,7 +35,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// A kernel of this name and text that runs anywhere and has nothing to tune.
+    /// A kernel of this name and text ([`cl_file!`](crate::cl_file) for that of a file) that runs anywhere and has nothing to tune.
     pub const fn new(name: &'static str, source: &'static str) -> Self {
         Self {
             name,
@@ -101,7 +101,9 @@ impl Kernel {
     pub fn fingerprint(&self) -> String {
         let mut hash = blake3::Hasher::new();
         for text in [PRELUDE, self.source].iter().chain(self.includes) {
-            hash.update(text.as_bytes());
+            for part in crate::text::without_places(text) {
+                hash.update(part.as_bytes());
+            }
         }
         if let Some(text) = self.generated {
             hash.update(text().as_bytes());

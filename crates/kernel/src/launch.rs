@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 use crate::programs::Programs;
 use crate::tune::Tuning;
 use netcl_device::driver::{Access, Range};
-use netcl_device::record::{Argument, Note};
+use netcl_device::record::Argument;
 use netcl_device::{Buffer, Device, Effects, Error, ErrorKind, Label, Result};
 use std::cell::RefCell;
 
@@ -118,7 +118,6 @@ struct Parts {
     flops: u64,
     indirect: Vec<Buffer>,
     changes: Vec<Buffer>,
-    note: Option<Note>,
     error: Option<Error>,
 }
 
@@ -188,12 +187,6 @@ impl<'a> Launch<'a> {
     #[must_use]
     pub fn bucket(mut self, bucket: u64) -> Self {
         self.parts.bucket = bucket;
-        self
-    }
-    /// What whoever records this launch is told about it.
-    #[must_use]
-    pub fn note(mut self, note: Note) -> Self {
-        self.parts.note = Some(note);
         self
     }
     /// Floating-point operations of this launch, for the profiler.
@@ -326,8 +319,8 @@ impl<'a> Launch<'a> {
         let built = Programs::of(&device).get(&device, self.kernel, self.entry, &self.parts.defines)?;
         let Parts { bytes, flops, .. } = *self.parts;
         let label = Label { name: self.entry, variant: self.kernel.name, bytes, flops };
-        let Parts { indirect, changes, note, .. } = &*self.parts;
-        let effects = Effects { reads: indirect, changes, note: note.as_ref() };
+        let Parts { indirect, changes, .. } = &*self.parts;
+        let effects = Effects { reads: indirect, changes };
         device.launch(&built, &self.parts.slots, range, label, effects)
     }
 

@@ -7,17 +7,21 @@
 pub mod ahead;
 mod cache;
 pub mod ceiling;
+mod choose;
 mod define;
+mod dtype;
 pub mod generate;
 mod kernel;
 mod launch;
 mod programs;
+mod text;
 pub mod tune;
 mod variants;
 pub mod vendors;
 
 pub use cache::{CacheEntry, DiskCache};
 pub use define::{Text, Value};
+pub use dtype::DType;
 pub use kernel::{Kernel, PRELUDE, Reload};
 pub use launch::{Launch, Operand, Scalar};
 pub use programs::{BuildStats, Order, Programs};

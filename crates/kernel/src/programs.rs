@@ -3,6 +3,7 @@
 use crate::cache::DiskCache;
 use crate::define::Value;
 use crate::kernel::{Kernel, PRELUDE, Reload};
+use crate::text;
 use crate::vendors;
 use netcl_device::driver::{KernelHandle, Program};
 use netcl_device::{Capabilities, Device, Error, ErrorKind, Result};
@@ -244,25 +245,25 @@ impl Kernel {
     }
 }
 
-/// The text the driver compiles: defines, prelude, includes, the kernel.
+/// The text the driver compiles: the variant's name, defines, prelude, includes, the kernel.
 pub(crate) fn assemble(kernel: &Kernel, defines: &[(&'static str, Value)]) -> String {
-    let mut source = String::with_capacity(PRELUDE.len() + kernel.source.len() + 256);
+    let mut source = String::with_capacity(PRELUDE.len() + kernel.source.len() + 512);
+    // Several variants can be of one file.
+    let _ = writeln!(source, "// {}", kernel.name);
     for (name, value) in defines {
-        // Writing to a String cannot fail.
         let _ = writeln!(source, "#define {name} {value}");
     }
-    source.push_str("#line 1 \"prelude.cl\"\n");
-    source.push_str(PRELUDE);
+    text::append(&mut source, PRELUDE, "");
     for include in kernel.includes {
-        source.push_str("\n#line 1 \"include.cl\"\n");
-        source.push_str(include);
+        source.push('\n');
+        text::append(&mut source, include, &format!("text included by {}", kernel.name));
     }
-    if let Some(text) = kernel.generated {
-        source.push_str("\n#line 1 \"generated.cl\"\n");
-        source.push_str(&text());
+    if let Some(generate) = kernel.generated {
+        source.push('\n');
+        text::append(&mut source, &generate(), &format!("text generated for {}", kernel.name));
     }
-    let _ = write!(source, "\n#line 1 \"{}.cl\"\n", kernel.name);
-    source.push_str(kernel.source);
+    source.push('\n');
+    text::append(&mut source, kernel.source, &format!("{}.cl", kernel.name));
     source
 }
 
@@ -321,7 +322,7 @@ fn build_error(device: &Device, kernel: &Kernel, source: &str, cause: &Error) ->
         Ok(()) => format!("the full source is in {}", path.display()),
         Err(e) => format!("the source could not be saved to {}: {e}", path.display()),
     };
-    let quoted = quote_lines(kernel, cause.message());
+    let quoted = text::quote_lines(source, cause.message());
     Error::build(format!(
         "kernel {} does not compile on {} ({}): {}\n{quoted}{place}",
         kernel.name,
@@ -329,25 +330,6 @@ fn build_error(device: &Device, kernel: &Kernel, source: &str, cause: &Error) ->
         device.capabilities().name,
         cause.message()
     ))
-}
-
-/// `<kernel>.cl:12:…` in the log, followed by that line of the kernel.
-fn quote_lines(kernel: &Kernel, log: &str) -> String {
-    let marker = format!("{}.cl:", kernel.name);
-    let mut out = String::new();
-    let mut seen = Vec::new();
-    for (at, _) in log.match_indices(&marker) {
-        let digits: String = log[at + marker.len()..].chars().take_while(char::is_ascii_digit).collect();
-        let Ok(number) = digits.parse::<usize>() else { continue };
-        if seen.contains(&number) || seen.len() >= 5 {
-            continue;
-        }
-        seen.push(number);
-        if let Some(line) = number.checked_sub(1).and_then(|n| kernel.source.lines().nth(n)) {
-            let _ = writeln!(out, "  {number:>4} | {line}");
-        }
-    }
-    out
 }
 
 /// In-memory key. Kernels are statics, so their address names them.

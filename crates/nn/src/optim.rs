@@ -18,7 +18,7 @@
 //! # Ok(()) }
 //! ```
 
-use crate::checkpoint::{Bytes, Dtype, Planned, TensorData};
+use crate::checkpoint::{Bytes, FileDtype, Planned, TensorData};
 use netcl_tensor::ops::optimizer::{Counters, Entry, Update};
 pub use netcl_tensor::ops::optimizer::{LossScale, Report, Rule, StepInfo};
 use netcl_tensor::{Error, Result, Tensor};
@@ -185,22 +185,22 @@ impl Optimizer {
     /// The same, with moments and master weights left on the device until they are asked for.
     pub fn planned_state(&self) -> Result<Vec<Planned<'static>>> {
         let counters = self.update.counters()?;
-        let number = |name: &str, dtype: Dtype, bytes: Vec<u8>| Planned {
+        let number = |name: &str, dtype: FileDtype, bytes: Vec<u8>| Planned {
             name: name.into(),
             dtype,
             shape: Vec::new(),
             bytes: Bytes::Later(Box::new(move || Ok(bytes.clone()))),
         };
-        let integer = |name, value: u32| number(name, Dtype::I64, i64::from(value).to_le_bytes().into());
+        let integer = |name, value: u32| number(name, FileDtype::I64, i64::from(value).to_le_bytes().into());
         let mut all = vec![integer(STEP, counters.step)];
         if self.scaling {
             all.push(integer(GOOD_STEPS, counters.good));
-            all.push(number(LOSS_SCALE, Dtype::F32, counters.scale.to_le_bytes().into()));
+            all.push(number(LOSS_SCALE, FileDtype::F32, counters.scale.to_le_bytes().into()));
         }
         for (name, tensor) in self.windows()? {
             let shape = tensor.dims().to_vec();
             let bytes = Bytes::Later(Box::new(move || tensor.to_bytes()));
-            all.push(Planned { name, dtype: Dtype::F32, shape, bytes });
+            all.push(Planned { name, dtype: FileDtype::F32, shape, bytes });
         }
         Ok(all)
     }
@@ -211,7 +211,7 @@ impl Optimizer {
     /// `Format` that names the tensor that is missing, foreign or of another shape; nothing has changed then.
     pub fn load_state_dict(&mut self, state: &[TensorData]) -> Result<()> {
         let mut given: BTreeMap<&str, &TensorData> = state.iter().map(|t| (t.name.as_str(), t)).collect();
-        let mut take = |name: &str, dtype: Dtype, shape: &[usize]| match given.remove(name) {
+        let mut take = |name: &str, dtype: FileDtype, shape: &[usize]| match given.remove(name) {
             Some(t) if t.dtype == dtype && t.shape == shape => Ok(Some(t)),
             Some(t) => Err(Error::format(format!("optimizer state: {t:?}, expected {dtype}{shape:?}"))),
             None => Ok(None),
@@ -221,17 +221,17 @@ impl Optimizer {
                 "optimizer state: {name} is missing; it was saved by another optimizer or for another model"
             ))
         };
-        let step = take(STEP, Dtype::I64, &[])?.ok_or_else(|| missing(STEP))?;
+        let step = take(STEP, FileDtype::I64, &[])?.ok_or_else(|| missing(STEP))?;
         let mut counters = Counters { step: integer(step)?, ..self.update.counters()? };
         // A run may turn loss scaling on or off: then it starts with the scale it was made with.
-        let (good, scale) = (take(GOOD_STEPS, Dtype::I64, &[])?, take(LOSS_SCALE, Dtype::F32, &[])?);
+        let (good, scale) = (take(GOOD_STEPS, FileDtype::I64, &[])?, take(LOSS_SCALE, FileDtype::F32, &[])?);
         if let (true, Some(good), Some(scale)) = (self.scaling, good, scale) {
             counters.good = integer(good)?;
             counters.scale = f32::from_le_bytes(scale.bytes[..].try_into().map_err(|_| torn(scale))?);
         }
         let (mut found, mut from_parameters) = (Vec::new(), false);
         for (name, tensor) in self.windows()? {
-            match take(&name, Dtype::F32, tensor.dims())? {
+            match take(&name, FileDtype::F32, tensor.dims())? {
                 Some(data) if data.bytes.len() == tensor.count() * 4 => found.push((tensor, data)),
                 Some(data) => return Err(torn(data)),
                 None if name.ends_with(MASTER) => from_parameters = true,

@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod array;
-mod dtype;
 pub mod graph;
 pub mod ops;
 pub mod random;
@@ -13,8 +12,8 @@ pub mod suite;
 pub mod tape;
 mod tensor;
 
-pub use dtype::DType;
 pub use netcl_device::{Device, Error, ErrorKind, Result, Settings, counted};
+pub use netcl_kernel::DType;
 pub use random::Generator;
 pub use shape::{Layout, Shape};
 pub use tape::{detect_anomaly, no_grad};

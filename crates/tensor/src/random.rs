@@ -8,10 +8,10 @@ use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 
 /// Table and formula of the normal distribution.
-const NORMAL: &str = include_str!("ops/include/normal.cl");
+const NORMAL: &str = cl_file!("ops/include/normal.cl");
 
-static RANDOM: Kernel = Kernel::new("random", include_str!("ops/include/random.cl"))
-    .include(&[include_str!("ops/include/philox.cl"), NORMAL])
+static RANDOM: Kernel = Kernel::new("random", cl_file!("ops/include/random.cl"))
+    .include(&[cl_file!("ops/include/philox.cl"), NORMAL])
     .tune(&[("WG", &[128]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 

@@ -12,13 +12,13 @@ mod profile;
 mod train;
 
 use crate::context::Context;
-use crate::named::named;
+use crate::named::{named, named_by};
 use crate::out;
 use line::{Line, Printer};
 use measure::Rounds;
 use netcl::device::{available_memory, human};
 use netcl::kernel::ceiling::Ceilings;
-use netcl::nn::config::Dtype;
+use netcl::nn::config::{DTYPES, storage_type};
 use netcl::prelude::*;
 use peer::Peer;
 
@@ -56,8 +56,8 @@ pub struct Common {
     #[arg(long, value_name = "PYTHON", default_value = "auto")]
     peer: String,
     /// Storage type, by any name such as bfloat16 or half
-    #[arg(long, default_value = "f32", value_parser = named(&Dtype::NAMES))]
-    dtype: Dtype,
+    #[arg(long, default_value = "f32", value_parser = named_by(&DTYPES, storage_type))]
+    dtype: DType,
     /// Products of f32: highest, or high, which rounds their operands to tf32 where tensor cores take that
     #[arg(long, value_name = "PRECISION", default_value = "highest", value_parser = named(&MatmulPrecision::NAMES))]
     matmul_precision: MatmulPrecision,
@@ -133,7 +133,7 @@ pub struct Setup {
 
 impl Setup {
     fn open(args: &Common, context: &Context) -> Result<Self> {
-        let dtype = args.dtype.storage();
+        let dtype = args.dtype;
         let device = context.open_device_with(&args.device, args.matmul_precision)?;
         let tf32 = dtype == DType::F32 && args.matmul_precision == MatmulPrecision::High;
         let kind = if tf32 { "tf32".into() } else { dtype.to_string() };

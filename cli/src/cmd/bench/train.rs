@@ -8,7 +8,7 @@ use crate::named::named;
 use crate::out;
 use clap::builder::PossibleValuesParser;
 use netcl::device::human;
-use netcl::nn::config::{Dtype, GraphMode, Recompute, TrainConfig, models, padded_vocab};
+use netcl::nn::config::{GraphMode, Recompute, TrainConfig, models, padded_vocab};
 use netcl::nn::decoder::{Decoder, DecoderConfig, FileFacts};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
@@ -95,11 +95,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
         };
         let model = config.decoder(args.vocab.unwrap_or_else(|| vocabulary(&config)))?;
         let batch = args.batch.or(batch).unwrap_or(config.batch);
-        let dtype = match bench.dtype {
-            DType::Bf16 => Dtype::Bf16,
-            DType::F16 => Dtype::F16,
-            _ => Dtype::F32,
-        };
+        let dtype = bench.dtype;
         let recompute = args.recompute;
         let step = TrainConfig { batch, grad_accum: 1, dropout: 0.0, dtype, recompute, ..config };
         MemoryPlan::of(&step, &model, bench.device.capabilities()).check(&bench.device)?;

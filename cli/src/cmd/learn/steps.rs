@@ -2,7 +2,7 @@
 
 use super::problem::{Size, Work};
 use netcl::device::Capabilities;
-use netcl::kernel::Kernel;
+use netcl::kernel::{Kernel, cl_file};
 use netcl::prelude::*;
 
 /// An argument of a kernel.
@@ -89,7 +89,7 @@ macro_rules! step {
             title: $title,
             file: concat!("examples/kernels/", $file),
             text: include_str!(concat!("../../../../examples/kernels/", $file)),
-            kernel: Kernel::new($name, include_str!(concat!("../../../../examples/kernels/", $file))),
+            kernel: Kernel::new($name, cl_file!(concat!("../../../../examples/kernels/", $file))),
             needs: "",
             work: $work,
             dtype: DType::F32,
@@ -142,7 +142,7 @@ static MATMUL: [Step; 9] = [
     product!("learn_matmul_6", "matmul/6_double_buffer.cl", "double buffering", register_tiles),
     product!("learn_matmul_7", "matmul/7_async.cl", "asynchronous copies", register_tiles),
     Step {
-        kernel: Kernel::new("learn_matmul_8", include_str!("../../../../examples/kernels/matmul/8_mma.cl"))
+        kernel: Kernel::new("learn_matmul_8", cl_file!("../../../../examples/kernels/matmul/8_mma.cl"))
             .requires(|device| device.sm() >= Some(80)),
         needs: "NVIDIA sm_80 or later: mma.sync, ldmatrix and cp.async",
         dtype: DType::Bf16,

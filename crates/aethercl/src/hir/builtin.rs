@@ -8,7 +8,20 @@
 //! `F` is `half`, `float`, `double` or a vector of them, `I` an integer scalar or vector, `n` the lanes, `f`, `i` an
 //! element; all `F`s of a line are the same type.
 
-use super::Rounding;
+/// Rounding of a conversion or a half store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// What the language does where none is named.
+    Default,
+    /// `_rte`: to the nearest, ties to even.
+    Even,
+    /// `_rtz`: towards zero.
+    Zero,
+    /// `_rtp`: towards positive infinity.
+    Up,
+    /// `_rtn`: towards negative infinity.
+    Down,
+}
 
 /// How the work-items of a group combine their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! Expressions and places.
 
-use super::{Builtin, FunctionId, GlobalId, LocalId, Stmt};
+use super::{Builtin, FunctionId, GlobalId, LocalId, Rounding, Stmt};
 use crate::source::Span;
 use crate::types::{Space, Type};
 
@@ -224,21 +224,6 @@ pub enum StepResult {
     Old,
     /// The one stored: `++x`, `x += y`.
     New,
-}
-
-/// Rounding of a conversion or a half store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Rounding {
-    /// What the language does where none is named.
-    Default,
-    /// `_rte`: to the nearest, ties to even.
-    Even,
-    /// `_rtz`: towards zero.
-    Zero,
-    /// `_rtp`: towards positive infinity.
-    Up,
-    /// `_rtn`: towards negative infinity.
-    Down,
 }
 
 /// Somewhere in memory.

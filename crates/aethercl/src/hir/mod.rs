@@ -13,18 +13,20 @@
 mod builtin;
 mod expr;
 mod stmt;
+mod visit;
 
-pub use builtin::{Builtin, Reduction, Scan};
+pub use builtin::{Builtin, Reduction, Rounding, Scan};
 pub use expr::{
-    BinaryOp, CompareOp, Expr, ExprKind, FormatPiece, LogicalOp, Place, PlaceKind, Rounding, StepResult,
-    UnaryOp,
+    BinaryOp, CompareOp, Expr, ExprKind, FormatPiece, LogicalOp, Place, PlaceKind, StepResult, UnaryOp,
 };
 pub use stmt::{Case, Init, InitPart, Stmt, StmtKind};
+pub use visit::{Node, visit};
 
 use crate::source::{SourceMap, Span};
 use crate::types::{Space, Type, Types};
+use std::collections::BTreeMap;
 
-/// Index of a function in [`Program::functions`].
+/// Number of a function, in the order of first declarations: its key in [`Program::functions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FunctionId(pub u32);
 /// Index of a variable in [`Function::locals`].
@@ -39,8 +41,8 @@ pub struct GlobalId(pub u32);
 pub struct Program {
     /// Pointer, array and record types that [`Type`]s name.
     pub types: Types,
-    /// Functions with a body; a callee stands before its callers.
-    pub functions: Vec<Function>,
+    /// Functions with a body.
+    pub functions: BTreeMap<FunctionId, Function>,
     /// Variables of program scope, `__constant` variables of functions, and string literals.
     pub globals: Vec<Global>,
     /// The texts, to turn [`Span`]s into lines and columns.
@@ -138,7 +140,7 @@ pub struct Relocation {
 impl Program {
     /// A function by its index.
     pub fn function(&self, id: FunctionId) -> &Function {
-        &self.functions[id.0 as usize]
+        &self.functions[&id]
     }
 
     /// A program-scope variable by its index.
@@ -148,8 +150,7 @@ impl Program {
 
     /// The kernel of this name.
     pub fn kernel(&self, name: &str) -> Option<FunctionId> {
-        let at = self.functions.iter().position(|f| f.kernel.is_some() && f.name == name)?;
-        Some(FunctionId(at as u32))
+        self.functions.iter().find(|(_, f)| f.kernel.is_some() && f.name == name).map(|(id, _)| *id)
     }
 }
 

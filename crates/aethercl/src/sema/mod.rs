@@ -22,9 +22,9 @@ mod stmt;
 mod swizzle;
 mod ternary;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crate::hir::{Expr, ExprKind, Function, Global, GlobalId, Local, LocalId, Place, PlaceKind};
+use crate::hir::{Expr, ExprKind, Function, FunctionId, Global, GlobalId, Local, LocalId, Place, PlaceKind};
 use crate::lex::{Names, Symbol};
 use crate::parse::ast::Item;
 use crate::source::{Diagnostics, Span};
@@ -122,8 +122,8 @@ pub(crate) struct Features {
 pub(crate) struct Analysed {
     /// Every type.
     pub types: Types,
-    /// Functions, callees first.
-    pub functions: Vec<Function>,
+    /// Functions with a body.
+    pub functions: BTreeMap<FunctionId, Function>,
     /// Globals.
     pub globals: Vec<Global>,
 }

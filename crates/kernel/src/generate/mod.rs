@@ -1,35 +1,14 @@
 //! Makes element-wise kernels from expressions: the defines of `elementwise.cl` for one combination of inputs.
 
 use crate::define::{Text, Value};
+use crate::dtype::DType;
 use crate::kernel::Kernel;
 use std::fmt::Write as _;
 
 /// The text every element-wise kernel is made from. `WG` only matters on GPUs.
-pub static ELEMENTWISE: Kernel = Kernel::new("elementwise", include_str!("elementwise.cl"))
+pub static ELEMENTWISE: Kernel = Kernel::new("elementwise", crate::cl_file!("elementwise.cl"))
     .tune(&[("WG", &[256, 128, 512]), ("VW", &[4, 1, 2, 8])])
     .tune_cpu(&[("VW", &[0, 16])]);
-
-/// Storage type of an operand, numbered as in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Storage {
-    /// 32-bit float.
-    F32 = 0,
-    /// 16-bit float.
-    F16 = 1,
-    /// bfloat16.
-    Bf16 = 2,
-    /// Signed 32-bit integer, converted to float.
-    I32 = 3,
-    /// Unsigned 32-bit integer, converted to float.
-    U32 = 4,
-}
-
-impl Storage {
-    fn c_type(self) -> &'static str {
-        ["float", "half", "ushort", "int", "uint"][self as usize]
-    }
-}
 
 /// How an input lies along the innermost axis of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +25,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Input {
     /// Storage type.
-    pub storage: Storage,
+    pub dtype: DType,
     /// Stride along the innermost axis.
     pub step: Step,
 }
@@ -61,7 +40,7 @@ pub struct Spec {
     /// Scalar arguments.
     pub scalars: usize,
     /// Storage of the output.
-    pub output: Storage,
+    pub output: DType,
     /// `None`: every input is contiguous or one value. `Some(d)`: rows of a shape with `d` outer dimensions.
     pub outer: Option<usize>,
     /// Each work-item owns a contiguous range (CPUs).
@@ -77,9 +56,9 @@ pub fn defines(spec: &Spec) -> Vec<(&'static str, Value)> {
     let (mut params, mut sizes, mut offsets) = (String::new(), String::new(), String::new());
     let (mut loads, mut loads1) = (String::new(), String::new());
     for (i, input) in spec.inputs.iter().enumerate() {
-        let (code, base) = (input.storage as u8, if spec.outer.is_some() { "a" } else { "o" });
+        let (code, base) = (input.dtype.code(), if spec.outer.is_some() { "a" } else { "o" });
         // Writing to a String cannot fail.
-        let _ = write!(params, "__global const {} *p{i}, ulong o{i}, ", input.storage.c_type());
+        let _ = write!(params, "__global const {} *p{i}, ulong o{i}, ", input.dtype.c_type());
         let vector = match input.step {
             Step::Unit => format!("FV x{i} = IN_V{code}(p{i} + {base}{i}, i); "),
             Step::Zero => format!("FV x{i} = (FV)(IN_1{code}(p{i} + {base}{i}, 0)); "),
@@ -102,7 +81,7 @@ pub fn defines(spec: &Spec) -> Vec<(&'static str, Value)> {
         ("FLAT", Value::from(spec.outer.is_none())),
         ("CHUNKED", Value::from(spec.chunked)),
         ("ALIGNED_VECTORS", Value::from(spec.aligned)),
-        ("OUT", Value::Int(spec.output as i64)),
+        ("OUT", Value::Int(spec.output.code())),
         ("EXPR", text(&spec.expression)),
         ("PARAMS", text(&params)),
         ("LOADS", text(&loads)),
@@ -149,11 +128,11 @@ mod tests {
         let spec = Spec {
             expression: "x0 + s0 * x1".into(),
             inputs: vec![
-                Input { storage: Storage::F32, step: Step::Unit },
-                Input { storage: Storage::Bf16, step: Step::Strided },
+                Input { dtype: DType::F32, step: Step::Unit },
+                Input { dtype: DType::Bf16, step: Step::Strided },
             ],
             scalars: 1,
-            output: Storage::F16,
+            output: DType::F16,
             outer: Some(2),
             chunked: false,
             aligned: false,

@@ -1,5 +1,6 @@
 //! Tuned parameters: which candidates there are, how they were measured, what was chosen and why.
 
+mod json_file;
 mod proof;
 mod quarantine;
 mod search;

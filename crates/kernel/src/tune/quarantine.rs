@@ -4,12 +4,12 @@
 //! One file for each device and driver under `<cache>/quarantine`; another driver, or another kernel text, starts afresh.
 
 use super::Params;
+use super::json_file::JsonFile;
 use crate::kernel::Kernel;
-use netcl_device::files::{self, Lock};
-use netcl_device::{Capabilities, Device, Error, Result, Settings};
+use netcl_device::files;
+use netcl_device::{Capabilities, Device, Result, Settings};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// A variant, or some parameters of it, that gave a wrong result or failed.
@@ -66,7 +66,7 @@ struct File {
 
 /// The quarantine of one device.
 pub struct Quarantine {
-    path: Option<PathBuf>,
+    file: Option<JsonFile>,
     device: String,
     driver: String,
     disabled: Vec<String>,
@@ -85,10 +85,11 @@ impl Quarantine {
             hash.update(part.as_bytes());
         }
         let name = format!("{}.json", &hash.finalize().to_hex()[..32]);
-        let path = settings.cache_dir.as_ref().map(|dir| dir.join("quarantine").join(name));
-        let suspects = path.as_ref().map(read).unwrap_or_default();
+        let cache = settings.cache_dir.as_ref();
+        let file = cache.map(|dir| JsonFile::at(dir.join("quarantine").join(name), "variants to avoid"));
+        let suspects = file.as_ref().map(read).unwrap_or_default();
         Self {
-            path,
+            file,
             device: device.name.clone(),
             driver: device.driver_version.clone(),
             disabled: settings.disable.clone(),
@@ -105,7 +106,7 @@ impl Quarantine {
 
     /// Where the file is; `None` when nothing is kept on disk.
     pub fn path(&self) -> Option<&std::path::Path> {
-        self.path.as_deref()
+        self.file.as_ref().map(JsonFile::path)
     }
 
     /// Holds these from now on, in memory; [`Tuning::refresh`](super::Tuning::refresh) makes it count for what was launched.
@@ -121,10 +122,10 @@ impl Quarantine {
     /// As [`Quarantine::save`].
     pub(super) fn set(&self, kernel: &Kernel, suspect: Option<Suspect>) -> Result<()> {
         let _lock = self.lock();
-        let mut file = self.path.as_ref().filter(|path| path.exists()).map(read).unwrap_or_default();
+        let mut file = self.file.as_ref().map(read).unwrap_or_default();
         let known = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut held = self.suspects();
-        if self.path.is_some() {
+        if self.file.is_some() {
             // What was in the file before and is no more, another program has tested again. Failures that were never written stay;
             // tests under way are the file's.
             held.retain(|s| file.contains(s) || s.unfinished == 0 && !known.contains(s));
@@ -148,12 +149,11 @@ impl Quarantine {
     /// # Errors
     /// `Io` with the path.
     pub fn save(&self) -> Result<()> {
-        let Some(path) = &self.path else { return Ok(()) };
+        let Some(file) = &self.file else { return Ok(()) };
         let _lock = self.lock();
         let known = self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut all = self.suspects();
-        let now = if path.exists() { read(path) } else { Vec::new() };
-        let added = now.into_iter().filter(|s| !known.contains(s) && !all.contains(s));
+        let added = read(file).into_iter().filter(|s| !known.contains(s) && !all.contains(s));
         all.extend(added.collect::<Vec<_>>());
         self.replace(all.clone());
         self.write(all)
@@ -161,29 +161,19 @@ impl Quarantine {
 
     /// The right to change the file, which other programs change, too. Without one it is written all the same: that the folder
     /// cannot be written is said then.
-    fn lock(&self) -> Option<Lock> {
-        let path = self.path.as_ref()?;
-        path.parent().map_or(Ok(()), files::create_private).ok()?;
-        Lock::of(path).ok()
+    fn lock(&self) -> Option<files::Lock> {
+        self.file.as_ref()?.lock().ok()
     }
 
     fn write(&self, suspects: Vec<Suspect>) -> Result<()> {
-        let Some(path) = &self.path else { return Ok(()) };
+        let Some(file) = &self.file else { return Ok(()) };
         if suspects.is_empty() {
-            match std::fs::remove_file(path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::io("removing", path, &e));
-                }
-                _ => {}
-            }
+            file.remove()?;
             self.on_disk.lock().unwrap_or_else(PoisonError::into_inner).clear();
             return Ok(());
         }
         let on_disk = suspects.clone();
-        let file = File { device: self.device.clone(), driver: self.driver.clone(), suspects };
-        let text =
-            serde_json::to_string_pretty(&file).map_err(|e| Error::internal(format!("quarantine: {e}")))?;
-        files::replace(path, text.as_bytes()).map_err(|e| Error::io("writing", path, &e))?;
+        file.write(&File { device: self.device.clone(), driver: self.driver.clone(), suspects })?;
         *self.on_disk.lock().unwrap_or_else(PoisonError::into_inner) = on_disk;
         Ok(())
     }
@@ -244,13 +234,6 @@ impl Quarantine {
     }
 }
 
-fn read(path: &PathBuf) -> Vec<Suspect> {
-    let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };
-    match serde_json::from_str::<File>(&text) {
-        Ok(file) => file.suspects,
-        Err(e) => {
-            tracing::warn!("quarantine {} is ignored: {e}", path.display());
-            Vec::new()
-        }
-    }
+fn read(file: &JsonFile) -> Vec<Suspect> {
+    file.read::<File>().map(|file| file.suspects).unwrap_or_default()
 }

@@ -4,7 +4,7 @@
 //! here, then among what ships with netcl (`shipped.json`). What was measured on another text of a kernel does not count.
 
 use super::Params;
-use netcl_device::files::{self, Lock};
+use super::json_file::JsonFile;
 use netcl_device::{Architecture, Capabilities, Error, Result, Settings};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -56,6 +56,9 @@ struct Shelf {
 /// Results that ship with netcl: a list of devices. `netcl tune --export` adds one.
 const SHIPPED: &str = include_str!("shipped.json");
 
+/// What the files hold, in messages.
+const RESULTS: &str = "tuning results";
+
 /// A gain below this is noise: what is exported then is the default.
 const WORTH: f64 = 1.03;
 
@@ -86,7 +89,7 @@ impl std::fmt::Display for Origin {
 
 /// The results that apply to one device.
 pub struct Store {
-    path: Option<PathBuf>,
+    file: Option<JsonFile>,
     own: Mutex<Shelf>,
     /// Other results that may apply, nearest first; at the same distance, those measured here first.
     others: Vec<(Origin, Shelf)>,
@@ -132,7 +135,8 @@ impl Store {
             .as_ref()
             .map(|r| r.join(&own.vendor).join(&own.architecture).join(format!("{}.json", own.device)));
         let files = root.as_ref().map(|r| files_below(r)).unwrap_or_default();
-        let mut here: Vec<Shelf> = files.iter().filter_map(read).collect();
+        let mut here: Vec<Shelf> =
+            files.into_iter().filter_map(|path| JsonFile::at(path, RESULTS).read()).collect();
         let same = |s: &Shelf| s.device == own.device && s.architecture == own.architecture;
         let mut mine = own.clone();
         if let Some(at) = here.iter().position(same) {
@@ -148,7 +152,7 @@ impl Store {
         others.retain(|(_, s)| s.vendor == own.vendor);
         // Stable: what was measured here stays before what is shipped.
         others.sort_by_key(|(_, s)| (!same(s), s.architecture != own.architecture));
-        Self { path, own: Mutex::new(mine), others }
+        Self { file: path.map(|path| JsonFile::at(path, RESULTS)), own: Mutex::new(mine), others }
     }
 
     /// The parameters to use for a kernel whose text has the hash `text`, if anything was measured on it, and who says so.
@@ -188,7 +192,8 @@ impl Store {
     /// # Errors
     /// `Io` with the path; `Format` when the file is no such file.
     pub fn export(&self, path: &Path) -> Result<[usize; 2]> {
-        let _lock = Lock::of(path).map_err(|e| Error::io("locking", path, &e))?;
+        let file = JsonFile::at(path, RESULTS);
+        let _lock = file.lock()?;
         let mut shelves: Vec<Shelf> = match std::fs::read_to_string(path) {
             Ok(text) => serde_json::from_str(&text)
                 .map_err(|e| Error::format(format!("{} holds no tuning results: {e}", path.display())))?,
@@ -211,9 +216,7 @@ impl Store {
         shelves.sort_by(|a, b| {
             (&a.vendor, &a.architecture, &a.device).cmp(&(&b.vendor, &b.architecture, &b.device))
         });
-        let text = serde_json::to_string_pretty(&shelves)
-            .map_err(|e| Error::internal(format!("tuning results: {e}")))?;
-        files::replace(path, (text + "\n").as_bytes()).map_err(|e| Error::io("writing", path, &e))?;
+        file.write(&shelves)?;
         Ok(counts)
     }
 
@@ -225,31 +228,14 @@ impl Store {
     /// Keeps a result and writes the file. What other programs measured meanwhile stays, and counts from now on.
     pub fn put(&self, record: Record) -> Result<()> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = |e: &std::io::Error, path: &Path| Error::io("writing", path, e);
-        let mut lock = None;
-        if let Some(path) = &self.path {
-            path.parent().map_or(Ok(()), files::create_private).map_err(|e| failed(&e, path))?;
-            lock = Some(Lock::of(path).map_err(|e| failed(&e, path))?);
-            if let Some(now) = read(path) {
-                own.records = now.records;
-            }
+        let _lock = self.file.as_ref().map(JsonFile::lock).transpose()?;
+        if let Some(now) = self.file.as_ref().and_then(JsonFile::read::<Shelf>) {
+            own.records = now.records;
         }
         own.records.retain(|r| (r.kernel.as_str(), r.bucket) != (record.kernel.as_str(), record.bucket));
         own.records.push(record);
-        let Some(path) = &self.path else { return Ok(()) };
-        let text = serde_json::to_string_pretty(&*own)
-            .map_err(|e| Error::internal(format!("tuning results: {e}")))?;
-        let written = files::replace(path, text.as_bytes()).map_err(|e| failed(&e, path));
-        drop(lock);
-        written
+        self.file.as_ref().map_or(Ok(()), |file| file.write(&*own))
     }
-}
-
-fn read(path: &PathBuf) -> Option<Shelf> {
-    let text = std::fs::read_to_string(path).ok()?;
-    serde_json::from_str(&text)
-        .map_err(|e| tracing::warn!("tuning results {} are ignored: {e}", path.display()))
-        .ok()
 }
 
 fn files_below(folder: &std::path::Path) -> Vec<PathBuf> {

@@ -23,7 +23,7 @@ mod verified;
 mod weights;
 
 pub use durable::FileSum;
-pub use safetensors::Dtype;
+pub use safetensors::Dtype as FileDtype;
 pub use state::{Rng, State};
 pub use store::{Latest, Store};
 pub use tensors::{Bytes, Planned, TensorData, TensorView, read_tensors, write_tensors};

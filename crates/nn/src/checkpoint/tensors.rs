@@ -1,6 +1,6 @@
 //! Tensors as plain data, to and from safetensors files.
 
-use super::{Dtype, FileSum, durable};
+use super::{FileDtype, FileSum, durable};
 use half::{bf16, f16};
 use netcl_device::{Error, MappedFile, Result};
 use safetensors::SafeTensors;
@@ -14,7 +14,7 @@ pub struct TensorData {
     /// Unique in its file.
     pub name: String,
     /// Type of the elements.
-    pub dtype: Dtype,
+    pub dtype: FileDtype,
     /// Sizes of the axes, outermost first.
     pub shape: Vec<usize>,
     /// As many as shape and type say.
@@ -33,7 +33,7 @@ pub struct TensorView<'a> {
     /// Unique in its file.
     pub name: &'a str,
     /// Type of the elements.
-    pub dtype: Dtype,
+    pub dtype: FileDtype,
     /// Sizes of the axes, outermost first.
     pub shape: &'a [usize],
     /// As many as shape and type say.
@@ -45,7 +45,7 @@ impl TensorView<'_> {
     /// `Format` for a type that [`floats`](Self::floats) does not read.
     pub fn check_float(&self) -> Result<()> {
         match self.dtype {
-            Dtype::F32 | Dtype::F16 | Dtype::BF16 | Dtype::F64 => Ok(()),
+            FileDtype::F32 | FileDtype::F16 | FileDtype::BF16 | FileDtype::F64 => Ok(()),
             other => {
                 Err(Error::format(format!("{} is {other:?}, expected F32, F16, BF16 or F64", self.name)))
             }
@@ -60,11 +60,13 @@ impl TensorView<'_> {
         self.check_float()?;
         let bytes = self.bytes;
         Ok(match self.dtype {
-            Dtype::F16 => bytes.chunks_exact(2).map(|c| f16::from_le_bytes([c[0], c[1]]).to_f32()).collect(),
-            Dtype::BF16 => {
+            FileDtype::F16 => {
+                bytes.chunks_exact(2).map(|c| f16::from_le_bytes([c[0], c[1]]).to_f32()).collect()
+            }
+            FileDtype::BF16 => {
                 bytes.chunks_exact(2).map(|c| bf16::from_le_bytes([c[0], c[1]]).to_f32()).collect()
             }
-            Dtype::F64 => self.rounded()?,
+            FileDtype::F64 => self.rounded()?,
             _ => bytes.chunks_exact(4).map(|c| f32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect(),
         })
     }
@@ -106,7 +108,7 @@ pub struct Planned<'a> {
     /// Unique in its file.
     pub name: String,
     /// Type of the elements.
-    pub dtype: Dtype,
+    pub dtype: FileDtype,
     /// Sizes of the axes, outermost first.
     pub shape: Vec<usize>,
     /// Its bytes.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-fn tensor(name: &str, dtype: Dtype, shape: &[usize], seed: u64) -> TensorData {
+fn tensor(name: &str, dtype: FileDtype, shape: &[usize], seed: u64) -> TensorData {
     let bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
     let bytes = (0..bytes as u64).map(|i| (i.wrapping_mul(seed + 7) >> 3) as u8).collect();
     TensorData { name: name.into(), dtype, shape: shape.into(), bytes }
@@ -27,12 +27,12 @@ fn checkpoint(step: u64, width: usize) -> Checkpoint {
     Checkpoint {
         state,
         model: vec![
-            tensor("transformer.wte.weight", Dtype::F32, &[width, 4], step),
-            tensor("half", Dtype::BF16, &[3], step),
-            tensor("scalar", Dtype::F32, &[], step),
-            tensor("none", Dtype::F32, &[0, 4], step),
+            tensor("transformer.wte.weight", FileDtype::F32, &[width, 4], step),
+            tensor("half", FileDtype::BF16, &[3], step),
+            tensor("scalar", FileDtype::F32, &[], step),
+            tensor("none", FileDtype::F32, &[0, 4], step),
         ],
-        optimizer: vec![tensor("exp_avg.wte", Dtype::F32, &[width, 8], step)],
+        optimizer: vec![tensor("exp_avg.wte", FileDtype::F32, &[width, 8], step)],
         files: vec![("config.json".into(), b"{}".to_vec()), ("tokenizer.json".into(), vec![b' '; 50])],
     }
 }
@@ -79,7 +79,7 @@ fn what_is_saved_is_loaded() {
 fn f64_is_rounded_once_to_f32_and_refused_beyond_its_range() {
     let of = |values: &[f64]| TensorData {
         name: "w".into(),
-        dtype: Dtype::F64,
+        dtype: FileDtype::F64,
         shape: vec![values.len()],
         bytes: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
     };
@@ -118,7 +118,7 @@ fn the_file_is_what_the_safetensors_library_reads() {
 fn tensors_that_cannot_be_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.safetensors");
-    let good = tensor("a", Dtype::F32, &[2], 0);
+    let good = tensor("a", FileDtype::F32, &[2], 0);
     let message = write_tensors(&path, &[good.clone(), good.clone()]).unwrap_err().to_string();
     assert!(message.contains("two tensors are called a"), "{message}");
     let message =

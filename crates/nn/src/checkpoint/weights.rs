@@ -1,6 +1,6 @@
 //! The weights of a model folder: one safetensors file, or several with an index, mapped and not copied.
 
-use super::{Dtype, MODEL_FILE, TensorView};
+use super::{FileDtype, MODEL_FILE, TensorView};
 use netcl_device::{Error, MappedFile, Result, files::plain_name, quote_path};
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -15,7 +15,7 @@ const PICKLES: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"]
 /// A tensor of a file: where its bytes are.
 struct Entry {
     name: String,
-    dtype: Dtype,
+    dtype: FileDtype,
     shape: Vec<usize>,
     file: usize,
     bytes: std::ops::Range<usize>,

@@ -2,6 +2,7 @@
 //!
 //! Keys of the file are the long flags with `_` for `-`. A flag goes before the file, the file before the preset.
 
+mod dtype;
 mod file;
 mod init;
 mod paths;
@@ -9,6 +10,7 @@ mod presets;
 mod resume;
 mod validate;
 
+pub use dtype::{DTYPES, storage_type};
 pub(crate) use netcl_device::nearest;
 pub use presets::{PRESETS, models};
 pub use resume::{Change, Changes, RESUME};
@@ -17,6 +19,7 @@ use crate::decoder::{DecoderConfig, Sizes};
 use crate::schedule::LearningRate;
 pub use netcl_device::MatmulPrecision;
 use netcl_device::{Error, Result};
+use netcl_tensor::DType;
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::Path, str::FromStr};
 
@@ -109,7 +112,8 @@ pub struct TrainConfig {
     /// Checkpoints kept beside the best one.
     pub keep: usize,
     /// Storage of weights and activations.
-    pub dtype: Dtype,
+    #[serde(deserialize_with = "dtype::one")]
+    pub dtype: DType,
     /// What products of f32 may be rounded to.
     #[serde(default)]
     pub matmul_precision: MatmulPrecision,
@@ -165,7 +169,8 @@ pub struct Overlay {
     pub sample_every: Option<u64>,
     pub checkpoint_every: Option<u64>,
     pub keep: Option<usize>,
-    pub dtype: Option<Dtype>,
+    #[serde(default, deserialize_with = "dtype::maybe")]
+    pub dtype: Option<DType>,
     pub matmul_precision: Option<MatmulPrecision>,
     pub device: Option<String>,
     pub graph: Option<GraphMode>,
@@ -284,29 +289,6 @@ pub enum Schedule {
     Cosine,
 }
 
-/// How weights and activations are stored; arithmetic is f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
-    /// 32 bits.
-    F32,
-    /// 16 bits with the range of f32.
-    Bf16,
-    /// 16 bits, IEEE.
-    F16,
-}
-
-impl Dtype {
-    /// As tensors name it.
-    pub fn storage(self) -> netcl_tensor::DType {
-        match self {
-            Self::F32 => netcl_tensor::DType::F32,
-            Self::Bf16 => netcl_tensor::DType::Bf16,
-            Self::F16 => netcl_tensor::DType::F16,
-        }
-    }
-}
-
 /// Whether training steps are captured once and replayed from then on. Both ways make the same bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -379,11 +361,6 @@ impl Schedule {
         [("constant", Self::Constant), ("linear", Self::Linear), ("cosine", Self::Cosine)];
 }
 
-impl Dtype {
-    /// All of them, by name.
-    pub const NAMES: [(&str, Self); 3] = [("f32", Self::F32), ("bf16", Self::Bf16), ("f16", Self::F16)];
-}
-
 impl FromStr for Schedule {
     type Err = Error;
     fn from_str(name: &str) -> Result<Self> {
@@ -391,29 +368,7 @@ impl FromStr for Schedule {
     }
 }
 
-impl FromStr for Dtype {
-    type Err = Error;
-    fn from_str(name: &str) -> Result<Self> {
-        let storage = netcl_tensor::DType::parse(name);
-        let found = Self::NAMES.iter().find(|(_, dtype)| storage == Some(dtype.storage()));
-        found.map_or_else(|| by_name("dtype", name, &Self::NAMES), |(_, dtype)| Ok(*dtype))
-    }
-}
-
-impl<'de> Deserialize<'de> for Dtype {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        let name = String::deserialize(from)?;
-        name.parse().map_err(|_| serde::de::Error::unknown_variant(&name, &["f32", "bf16", "f16"]))
-    }
-}
-
 impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(name_of(*self, &Self::NAMES))
-    }
-}
-
-impl fmt::Display for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(name_of(*self, &Self::NAMES))
     }

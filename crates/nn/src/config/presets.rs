@@ -1,6 +1,6 @@
 //! Named starting points.
 
-use super::{Dtype, GraphMode, MatmulPrecision, Recompute, Schedule, TrainConfig};
+use super::{DType, GraphMode, MatmulPrecision, Recompute, Schedule, TrainConfig};
 
 /// The names, the default first.
 pub const PRESETS: [&str; 12] = [
@@ -86,7 +86,7 @@ fn char() -> TrainConfig {
         sample_every: 500,
         checkpoint_every: 500,
         keep: 2,
-        dtype: Dtype::F32,
+        dtype: DType::F32,
         matmul_precision: MatmulPrecision::Highest,
         device: "auto".into(),
         graph: GraphMode::Auto,
@@ -154,7 +154,7 @@ fn gpt2([layers, heads, width]: [usize; 3], lr: f64) -> TrainConfig {
         eval_batches: 20,
         sample_every: 1000,
         checkpoint_every: 1000,
-        dtype: Dtype::Bf16,
+        dtype: DType::Bf16,
         tokenizer: "gpt2/tokenizer.json".into(),
         ..char()
     }

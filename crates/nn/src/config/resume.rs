@@ -195,7 +195,7 @@ fn same_path(a: &str, b: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Dtype, Schedule, file};
+    use crate::config::{DType, Schedule, file};
 
     #[test]
     fn the_table_has_every_key_once() {
@@ -220,7 +220,7 @@ mod tests {
             (|c| c.tokenizer = "x.json".into(), "--tokenizer \"x.json\", the run has \"char\""),
             (|c| c.val_split = 0.5, "--val-split 0.5, the run has 0.1"),
             (|c| c.seed = 1, "--seed 1, the run has 1337"),
-            (|c| c.dtype = Dtype::Bf16, "--dtype \"bf16\", the run has \"f32\""),
+            (|c| c.dtype = DType::Bf16, "--dtype \"bf16\", the run has \"f32\""),
         ];
         for (change, part) in changes {
             let mut asked = stored.clone();

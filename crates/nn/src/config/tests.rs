@@ -155,6 +155,7 @@ fn impossible_settings_name_the_option() {
         (|c| c.seed = u64::MAX, "--seed 18446744073709551615"),
         (|c| c.device = String::new(), "--device is empty"),
         (|c| c.keep = 0, "--keep is 0"),
+        (|c| c.dtype = DType::I32, "--dtype i32 is unknown; it is one of f32, bf16, f16"),
     ];
     for (change, part) in mistakes {
         let mut config = TrainConfig::preset("demo").unwrap();
@@ -169,16 +170,16 @@ fn names_are_parsed() {
     for (name, value) in Schedule::NAMES {
         assert_eq!((name.parse::<Schedule>().unwrap(), value.to_string()), (value, name.to_owned()));
     }
-    for (name, value) in Dtype::NAMES {
-        assert_eq!((name.parse::<Dtype>().unwrap(), value.to_string()), (value, name.to_owned()));
+    for (name, value) in DTYPES {
+        assert_eq!((storage_type(name).unwrap(), value.to_string()), (value, name.to_owned()));
     }
     for (names, value) in [
-        (["f32", "float32", "fp32", "FLOAT32", "torch.float32", "single"], Dtype::F32),
-        (["bf16", "bfloat16", "BF16", "torch.bfloat16", "BFloat16", "bfloat"], Dtype::Bf16),
-        (["f16", "fp16", "float16", "half", "Half", "torch.half"], Dtype::F16),
+        (["f32", "float32", "fp32", "FLOAT32", "torch.float32", "single"], DType::F32),
+        (["bf16", "bfloat16", "BF16", "torch.bfloat16", "BFloat16", "bfloat"], DType::Bf16),
+        (["f16", "fp16", "float16", "half", "Half", "torch.half"], DType::F16),
     ] {
         for name in names {
-            assert_eq!(name.parse::<Dtype>().unwrap(), value, "{name}");
+            assert_eq!(storage_type(name).unwrap(), value, "{name}");
             assert_eq!(
                 resolve(&format!("dtype = '{name}'"), &Overlay::default()).unwrap().dtype,
                 value,
@@ -195,11 +196,11 @@ fn names_are_parsed() {
         let text = format!("matmul_precision = '{name}'");
         assert_eq!(resolve(&text, &Overlay::default()).unwrap().matmul_precision, value);
     }
+    assert!(storage_type("i32").is_err());
     let unknown = "low".parse::<MatmulPrecision>().unwrap_err();
     assert!(unknown.message().contains("--matmul-precision low is unknown; it is one of highest, high"));
     assert!(
-        "f64"
-            .parse::<Dtype>()
+        storage_type("f64")
             .unwrap_err()
             .message()
             .contains("--dtype f64 is unknown; it is one of f32, bf16, f16")

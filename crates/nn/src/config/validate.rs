@@ -16,6 +16,7 @@ impl TrainConfig {
         }
         let checks = [self.sizes(), self.run(), self.heads(), self.groups(), self.optimizer()];
         crate::decoder::Freeze::new(&self.freeze)?;
+        super::storage_type(&self.dtype.to_string())?;
         if let Some(message) = checks.into_iter().flatten().next() {
             return Err(Error::format(message));
         }

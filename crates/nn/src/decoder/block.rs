@@ -1,7 +1,8 @@
 //! The layers of a decoder: norms, projections, attention, MLP, and the block they make.
 
+use super::activation::Activation;
 use super::config::{
-    Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, QkNorm,
+    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, NormConfig, NormKind, Placement, QkNorm,
 };
 use super::mixture::Mixture;
 use super::shapes::{packed_name, parameter};

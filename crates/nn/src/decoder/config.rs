@@ -1,17 +1,15 @@
 //! What a decoder-only transformer is, as data.
 
+use super::activation::Activation;
 use super::families::Family;
-use super::fields::Fields;
+use super::fields::{Fields, MAX_SIZE};
 use super::rotary::Rotary;
 use netcl_device::{available_memory, human};
-use netcl_tensor::ops::gated::Gate;
 use netcl_tensor::ops::route::MOST_EXPERTS;
-use netcl_tensor::{DType, Device, Error, Result, Tensor};
+use netcl_tensor::{DType, Device, Error, Result};
 
 /// Heads are at most this wide: the attention kernels keep one head's row in registers or local memory.
 pub const MAX_HEAD: usize = 256;
-/// Sizes are at most this large, so that a few of them multiplied with small numbers never overflow.
-pub const MAX_SIZE: usize = i32::MAX as usize;
 
 /// Every choice that tells one family of decoders from another. Sizes: B sequences of T tokens, width C, heads H, key and value heads KH,
 /// head size D, vocabulary V.
@@ -153,48 +151,6 @@ pub struct MoeConfig {
     pub balance: bool,
     /// Its factor (`router_aux_loss_coef`).
     pub balance_factor: f32,
-}
-
-/// The function between the maps of a feed-forward part.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Activation {
-    /// GELU by its approximation with tanh, GPT-2's.
-    #[default]
-    GeluTanh,
-    /// GELU by the error function.
-    Gelu,
-    /// `max(x, 0)`.
-    Relu,
-    /// `x sigmoid(x)`, also called swish.
-    Silu,
-    /// Hyperbolic tangent.
-    Tanh,
-}
-
-impl Activation {
-    /// Of each element.
-    ///
-    /// # Errors
-    /// `DType` when x is not of floats.
-    pub fn apply(self, x: &Tensor) -> Result<Tensor> {
-        match self {
-            Self::GeluTanh => x.gelu_tanh(),
-            Self::Gelu => x.gelu(),
-            Self::Relu => x.relu(),
-            Self::Silu => x.silu(),
-            Self::Tanh => x.tanh(),
-        }
-    }
-    /// The same as a gate; there is none of tanh.
-    pub fn gate(self) -> Option<Gate> {
-        match self {
-            Self::GeluTanh => Some(Gate::GeluTanh),
-            Self::Gelu => Some(Gate::Gelu),
-            Self::Relu => Some(Gate::Relu),
-            Self::Silu => Some(Gate::Silu),
-            Self::Tanh => None,
-        }
-    }
 }
 
 /// How a token knows its position.
@@ -404,15 +360,6 @@ impl DecoderConfig {
         let sum = |n: usize| (0..n).fold(0usize, |sum, i| sum.saturating_add(of(i)));
         let (whole, rest) = (self.layers / period, self.layers % period);
         sum(period).saturating_mul(whole).saturating_add(sum(rest))
-    }
-
-    /// Elements of all parameters; a tied head counts once. Saturates.
-    pub fn parameters(&self) -> usize {
-        let count = |shapes: Vec<super::ParamShape>| {
-            shapes.iter().fold(0usize, |sum, shape| sum.saturating_add(shape.count()))
-        };
-        let blocks = self.over_layers(|i| count(super::shapes::block(self, i)));
-        blocks.saturating_add(count(super::shapes::outside(self)))
     }
 
     /// Weights that a token meets in the matrix products of a block of this kind: of experts those that are chosen for it.

@@ -2,11 +2,14 @@
 //! netcl computes with, or is listed as one that changes nothing in what weights and tokens give. Every other field is an error with
 //! its name.
 
-use super::config::{Activation, MAX_SIZE};
+use super::activation::Activation;
 use netcl_device::nearest;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+
+/// Sizes are at most this large, so that a few of them multiplied with small numbers never overflow.
+pub const MAX_SIZE: usize = i32::MAX as usize;
 
 /// Fields that change nothing in what a forward pass computes.
 const INERT: &[&str] = &[

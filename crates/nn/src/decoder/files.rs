@@ -2,17 +2,17 @@
 
 use super::shapes::{self, ParamShape};
 use super::{Decoder, DecoderConfig};
-use crate::checkpoint::{Bytes, Dtype, Planned, TensorView};
+use crate::checkpoint::{Bytes, FileDtype, Planned, TensorView};
 use netcl_tensor::{DType, Error, Result, Tensor};
 use std::collections::BTreeMap;
 
-fn file_dtype(dtype: DType) -> Dtype {
+fn file_dtype(dtype: DType) -> FileDtype {
     match dtype {
-        DType::F16 => Dtype::F16,
-        DType::Bf16 => Dtype::BF16,
-        DType::I32 => Dtype::I32,
-        DType::U32 => Dtype::U32,
-        DType::F32 => Dtype::F32,
+        DType::F16 => FileDtype::F16,
+        DType::Bf16 => FileDtype::BF16,
+        DType::I32 => FileDtype::I32,
+        DType::U32 => FileDtype::U32,
+        DType::F32 => FileDtype::F32,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::freeze::Freeze;
 use super::{Decoder, DecoderConfig, files};
-use crate::checkpoint::{Dtype, MODEL_FILE, WeightFiles};
+use crate::checkpoint::{FileDtype, MODEL_FILE, WeightFiles};
 use crate::model::Model as _;
 use netcl_tensor::{DType, Device, Error, Result};
 use serde_json::Value;
@@ -63,7 +63,7 @@ impl ModelFolder {
         let tensors = files.tensors();
         let found = files::matched(&self.config, &tensors).map_err(place)?;
         let stored = |wanted| found.iter().flatten().all(|tensor| tensor.dtype == wanted);
-        let own = match (stored(Dtype::BF16), stored(Dtype::F16)) {
+        let own = match (stored(FileDtype::BF16), stored(FileDtype::F16)) {
             (true, _) => DType::Bf16,
             (_, true) => DType::F16,
             _ => DType::F32,

@@ -140,7 +140,7 @@ fn tensors_beside_the_model_that_change_nothing_are_left_out() {
     tensors.push(TensorData { name: "lm_head.weight".into(), ..wte });
     let mask = TensorData {
         name: "transformer.h.0.attn.bias".into(),
-        dtype: crate::checkpoint::Dtype::U8,
+        dtype: crate::checkpoint::FileDtype::U8,
         shape: vec![1, 1, 8, 8],
         bytes: vec![1; 64],
     };

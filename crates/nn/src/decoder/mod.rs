@@ -1,6 +1,7 @@
 //! Decoder-only transformers of many families, one model described by data ([`DecoderConfig`]): norms, positions, attention and MLP are
 //! choices, a family is a row of [`FAMILIES`] that says how its files name things.
 
+mod activation;
 mod block;
 mod config;
 mod continued;
@@ -16,9 +17,10 @@ mod shapes;
 mod step;
 mod write;
 
+pub use activation::Activation;
 pub use config::{
-    Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind,
-    Placement, Positions, QkNorm, Sizes,
+    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement,
+    Positions, QkNorm, Sizes,
 };
 pub use families::{ExpertNames, FAMILIES, Family, Names};
 pub use folder::{ModelFolder, model_folder};

@@ -1,9 +1,10 @@
 //! `config.json` → [`DecoderConfig`]. A configuration is taken whole or refused: a field that nothing read and that is not known to be
 //! without effect on what is computed is an error.
 
+use super::activation::Activation;
 use super::config::{
-    Activation, AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind,
-    Placement, Positions, QkNorm,
+    AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement,
+    Positions, QkNorm,
 };
 use super::families::Family;
 use super::fields::{Fields, shown};

@@ -235,3 +235,14 @@ pub fn all(config: &DecoderConfig) -> impl Iterator<Item = ParamShape> + '_ {
     let blocks = (0..config.layers).flat_map(|i| block(config, i));
     before(config).into_iter().chain(blocks).chain(behind(config))
 }
+
+impl DecoderConfig {
+    /// Elements of all parameters; a tied head counts once. Saturates.
+    pub fn parameters(&self) -> usize {
+        let count = |shapes: Vec<ParamShape>| {
+            shapes.iter().fold(0usize, |sum, shape| sum.saturating_add(shape.count()))
+        };
+        let blocks = self.over_layers(|i| count(block(self, i)));
+        blocks.saturating_add(count(outside(self)))
+    }
+}

@@ -101,7 +101,7 @@ fn wrong_weights_are_named() {
         "{text}"
     );
     let mut dtype = state;
-    dtype[0].dtype = crate::checkpoint::Dtype::I64;
+    dtype[0].dtype = crate::checkpoint::FileDtype::I64;
     assert!(gpt.load_tensors(&dtype).unwrap_err().message().contains("is I64, expected F32"));
 }
 

@@ -1,7 +1,6 @@
 //! Affine maps over the last axis.
 
 use crate::params::{Init, Params};
-use netcl_tensor::ops::feed_forward::linear_add;
 use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::{Error, Result, Tensor};
 
@@ -22,15 +21,15 @@ impl Linear {
     }
     /// x `(.., in)` → `(.., out)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        check_input(x, &self.weight, 1)?;
+        check_input(x, &self.weight)?;
         linear(x, &self.weight.transpose(0, 1)?, self.bias.as_ref())
     }
 }
 
-/// x has as many columns as the weight has inputs, which are its axis `inputs`. Said in the layer's own terms: the product below
+/// x has as many columns as the weight `(out, in)` has inputs. Said in the layer's own terms: the product below
 /// knows neither its name nor that the weight lies the other way round.
-fn check_input(x: &Tensor, weight: &Tensor, inputs: usize) -> Result<()> {
-    let (found, expected) = (x.dims().last().copied(), weight.dims()[inputs]);
+fn check_input(x: &Tensor, weight: &Tensor) -> Result<()> {
+    let (found, expected) = (x.dims().last().copied(), weight.dims()[1]);
     if found == Some(expected) {
         return Ok(());
     }
@@ -40,44 +39,4 @@ fn check_input(x: &Tensor, weight: &Tensor, inputs: usize) -> Result<()> {
         x.shape(),
         weight.shape()
     )))
-}
-
-/// `y = x W + b` with `weight (in, out)`, as GPT-2's checkpoints store it.
-#[derive(Clone)]
-pub struct Conv1D {
-    weight: Tensor,
-    bias: Option<Tensor>,
-}
-
-impl Conv1D {
-    /// Weights normal with standard deviation `std`, bias 0.
-    pub fn new(
-        params: &mut Params,
-        name: &str,
-        [inputs, outputs]: [usize; 2],
-        bias: bool,
-        std: f32,
-    ) -> Result<Self> {
-        let weight = params.make(&format!("{name}.weight"), [inputs, outputs], Init::Normal(std))?;
-        let bias =
-            if bias { Some(params.make(&format!("{name}.bias"), [outputs], Init::Zeros)?) } else { None };
-        Ok(Self { weight, bias })
-    }
-    /// x `(.., in)` → `(.., out)`.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        check_input(x, &self.weight, 0)?;
-        linear(x, &self.weight, self.bias.as_ref())
-    }
-    /// `residual + forward(x)`, in one launch where the device's matrix kernel can.
-    pub fn forward_add(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
-        check_input(x, &self.weight, 0)?;
-        match &self.bias {
-            Some(bias) => linear_add(residual, x, &self.weight, bias),
-            None => residual.add(&self.forward(x)?),
-        }
-    }
-    /// Weight, and bias where there is one.
-    pub fn parts(&self) -> (&Tensor, Option<&Tensor>) {
-        (&self.weight, self.bias.as_ref())
-    }
 }

@@ -5,7 +5,7 @@ mod linear;
 mod norm;
 
 pub use embedding::{Embedding, sinusoidal_positions};
-pub use linear::{Conv1D, Linear};
+pub use linear::Linear;
 pub use norm::{LayerNorm, RmsNorm};
 
 use crate::config::Recompute;
@@ -79,7 +79,6 @@ mod tests {
     fn a_layer_says_its_name_and_the_shape_of_its_weight() {
         let mut params = params();
         let linear = Linear::new(&mut params, "head.fc", 2, 8, true).unwrap();
-        let conv = Conv1D::new(&mut params, "h.0.c_fc", [2, 8], true, 0.1).unwrap();
         let norm = LayerNorm::new(&mut params, "h.0.ln_1", 2, true, 1e-5).unwrap();
         let x = Tensor::from_f32(params.device(), [3, 7], &[0.0; 21], DType::F32).unwrap();
         let said = |e: Error| {
@@ -89,17 +88,54 @@ mod tests {
         let linear = said(linear.forward(&x).unwrap_err());
         let expected = "head.fc: the last axis of x [3, 7] is 7, expected 2, the inputs of the layer, whose weight is [8, 2]";
         assert_eq!(linear, expected);
-        for e in [conv.forward(&x).unwrap_err(), conv.forward_add(&x, &x).unwrap_err()] {
-            let conv = said(e);
-            assert!(
-                conv.starts_with("h.0.c_fc: the last axis of x [3, 7] is 7, expected 2")
-                    && conv.ends_with("[2, 8]"),
-                "{conv}"
-            );
-        }
-        for e in [norm.forward(&x).unwrap_err(), norm.forward_residual(&x).map(drop).unwrap_err()] {
-            let norm = said(e);
-            assert!(norm.starts_with("h.0.ln_1: "), "{norm}");
+        let norm = said(norm.forward(&x).unwrap_err());
+        assert!(norm.starts_with("h.0.ln_1: "), "{norm}");
+    }
+
+    /// And every parameter of theirs is trained.
+    #[test]
+    fn layers_compute_their_formulas() {
+        let mut params = params();
+        let table = Embedding::new(&mut params, "table", 5, 4, 1.0).unwrap();
+        let layer_norm = LayerNorm::new(&mut params, "ln", 4, true, 1e-5).unwrap();
+        let rms_norm = RmsNorm::new(&mut params, "rms", 4, 1e-5).unwrap();
+        let linear = Linear::new(&mut params, "fc", 4, 3, true).unwrap();
+        let ids = Tensor::from_u32(params.device(), [2], &[3, 1]).unwrap();
+        let x = table.forward(&ids).unwrap();
+        let host = |t: &Tensor| t.to_vec().unwrap().into_iter().map(f64::from).collect::<Vec<_>>();
+        let near = |got: &Tensor, expected: Vec<f64>| {
+            let got = host(got);
+            assert_eq!(got.len(), expected.len());
+            let far = got.iter().zip(&expected).find(|(g, e)| (*g - *e).abs() > 1e-5 * (1.0 + e.abs()));
+            assert!(far.is_none(), "{far:?} of {got:?}, {expected:?}");
+        };
+        let rows = host(table.weight());
+        near(&x, [&rows[12..16], &rows[4..8]].concat());
+        let x_host = host(&x);
+        let normed = |centred: bool| {
+            let row = |row: &[f64]| {
+                let mean = if centred { row.iter().sum::<f64>() / 4.0 } else { 0.0 };
+                let square = row.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / 4.0;
+                row.iter().map(|v| (v - mean) / (square + 1e-5).sqrt()).collect::<Vec<_>>()
+            };
+            x_host.chunks(4).flat_map(row).collect::<Vec<_>>()
+        };
+        let (centred, scaled) = (layer_norm.forward(&x).unwrap(), rms_norm.forward(&x).unwrap());
+        near(&centred, normed(true));
+        near(&scaled, normed(false));
+        let y = linear.forward(&centred.add(&scaled).unwrap()).unwrap();
+        let named = |name: &str| params.get(name).unwrap().clone();
+        let (w, b) = (host(&named("fc.weight")), host(&named("fc.bias")));
+        let sum: Vec<f64> = normed(true).iter().zip(normed(false)).map(|(a, b)| a + b).collect();
+        let out = |row: &[f64]| {
+            let one = |o: usize| b[o] + (0..4).map(|i| row[i] * w[o * 4 + i]).sum::<f64>();
+            [0, 1, 2].map(one)
+        };
+        near(&y, sum.chunks(4).flat_map(out).collect());
+        y.mul(&y).unwrap().sum(&[], false).unwrap().backward().unwrap();
+        for name in ["table.weight", "ln.weight", "ln.bias", "rms.weight", "fc.weight", "fc.bias"] {
+            let gradient = named(name).grad().unwrap_or_else(|| panic!("{name} has no gradient"));
+            assert!(host(&gradient).iter().any(|g| g.abs() > 1e-6), "{name}");
         }
     }
 

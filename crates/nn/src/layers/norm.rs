@@ -2,7 +2,6 @@
 
 use super::in_layer;
 use crate::params::{Init, Params};
-use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
 use netcl_tensor::ops::{layer_norm::layer_norm, rms_norm::rms_norm};
 use netcl_tensor::{Result, Tensor};
 
@@ -29,17 +28,6 @@ impl LayerNorm {
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         layer_norm(x, &self.weight, &self.bias, self.eps).map_err(|e| in_layer(e, &self.weight))
     }
-    /// x itself, for the residual stream, and its norm: gradients of both are added up in one pass.
-    pub fn forward_residual(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        residual_layer_norm(x, &self.weight, &self.bias, self.eps).map_err(|e| in_layer(e, &self.weight))
-    }
-    /// The same, but the tape keeps no norm: the backward makes it again from x.
-    pub fn forward_residual_again(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (x_again, y) = self.forward_residual(x)?;
-        let eps = self.eps;
-        let again = move |[x, weight, bias]: [&Tensor; 3]| layer_norm(x, weight, bias, eps);
-        Ok((x_again, y.recomputed_by([x, &self.weight, &self.bias], again)))
-    }
 }
 
 /// Root-mean-square normalisation (Zhang and Sennrich 2019).
@@ -57,9 +45,5 @@ impl RmsNorm {
     /// x `(.., N)` → `(.., N)`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         rms_norm(x, &self.weight, self.eps).map_err(|e| in_layer(e, &self.weight))
-    }
-    /// x itself, for the residual stream, and its norm: gradients of both are added up in one pass.
-    pub fn forward_residual(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        residual_rms_norm(x, &self.weight, self.eps).map_err(|e| in_layer(e, &self.weight))
     }
 }

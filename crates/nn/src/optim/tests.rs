@@ -76,14 +76,14 @@ fn state_has_the_names_of_checkpoints() {
     };
     let sgd = Optimizer::new(SGD, vec![ParamGroup::new(&all.list()[..1], 0.0)]).unwrap();
     let expected = [
-        ("step".to_owned(), Dtype::I64, vec![]),
-        ("c_fc.weight.momentum_buffer".to_owned(), Dtype::F32, vec![5, 7]),
-        ("c_fc.weight.master".to_owned(), Dtype::F32, vec![5, 7]),
+        ("step".to_owned(), FileDtype::I64, vec![]),
+        ("c_fc.weight.momentum_buffer".to_owned(), FileDtype::F32, vec![5, 7]),
+        ("c_fc.weight.master".to_owned(), FileDtype::F32, vec![5, 7]),
     ];
     assert_eq!(names(&sgd), expected);
     let adamw = names(&make(&all, true));
     assert_eq!(adamw.len(), 3 + 3 * 3);
-    assert!(adamw.contains(&("wpe.weight.exp_avg_sq".to_owned(), Dtype::F32, vec![3, 333])));
+    assert!(adamw.contains(&("wpe.weight.exp_avg_sq".to_owned(), FileDtype::F32, vec![3, 333])));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn master_weights_keep_the_digits_of_a_wider_file() {
     let wide = 1.0 + 2f32.powi(-9);
     let tensor = |p: &Tensor| TensorData {
         name: p.name().unwrap().into(),
-        dtype: Dtype::F32,
+        dtype: FileDtype::F32,
         shape: p.dims().to_vec(),
         bytes: wide.to_le_bytes().repeat(p.count()),
     };

@@ -33,7 +33,7 @@ pub(super) fn compile(
 /// What a run does up to the end of its first step, on any device.
 fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<()> {
     let freeze = Freeze::new(&config.freeze)?;
-    let model = Decoder::partly_frozen(device, model.clone(), config.dtype.storage(), config.seed, &freeze)?;
+    let model = Decoder::partly_frozen(device, model.clone(), config.dtype, config.seed, &freeze)?;
     let mut optimizer = optimizer(&model, config)?;
     let ids = vec![0; config.batch * config.context];
     let mut uploads = Uploads::new(device, config.batch, config.context, config.grad_accum as usize)?;
@@ -66,10 +66,9 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<
 mod tests {
     use super::super::{Silent, Trainer};
     use super::*;
-    use crate::config::Dtype;
     use netcl_device::Settings;
-    use netcl_kernel::Programs;
     use netcl_kernel::ahead::orders;
+    use netcl_kernel::{DType, Programs};
     use std::collections::BTreeSet;
 
     #[test]
@@ -78,9 +77,9 @@ mod tests {
         let data = dir.path().join("text.txt");
         std::fs::write(&data, "to be, or not to be, that is the question: ".repeat(40)).unwrap();
         let all = [
-            (GraphMode::Auto, 1, 0.0, Dtype::F32),
-            (GraphMode::Auto, 3, 0.1, Dtype::F32),
-            (GraphMode::Off, 1, 0.0, Dtype::F16),
+            (GraphMode::Auto, 1, 0.0, DType::F32),
+            (GraphMode::Auto, 3, 0.1, DType::F32),
+            (GraphMode::Off, 1, 0.0, DType::F16),
         ];
         for (i, (graph, grad_accum, dropout, dtype)) in all.into_iter().enumerate() {
             let config = TrainConfig {

@@ -1,7 +1,6 @@
 //! What a training run takes, computed from its settings before anything is allocated.
 
-use super::trainer::PREFETCH;
-use super::uploads::Uploads;
+use super::uploads::{PREFETCH, Uploads};
 use crate::config::{Recompute, TrainConfig};
 use crate::decoder::{DecoderConfig, Freeze, LayerKind, Placement, QkNorm};
 use netcl_device::{Capabilities, available_memory, human};
@@ -124,7 +123,7 @@ fn size(bytes: u64) -> String {
 impl MemoryPlan {
     /// The plan of `config` for `model` on a device with these `capabilities`.
     pub fn of(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> Self {
-        let dtype = config.dtype.storage();
+        let dtype = config.dtype;
         let count = model.parameters() as u64;
         let frozen = Freeze::new(&config.freeze).map_or(0, |freeze| freeze.elements(model)) as u64;
         let (narrow, averages) = (dtype != DType::F32, 2);
@@ -235,7 +234,7 @@ impl MemoryPlan {
 
 /// Results kept for the backward pass, the logits of a chunk of rows, and gradients on their way back.
 fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> u64 {
-    let dtype = config.dtype.storage();
+    let dtype = config.dtype;
     let rows = config.batch.saturating_mul(config.context);
     // Of so many elements a token.
     let bytes = |elements: usize| product(&[rows, elements, dtype.size()]);
@@ -274,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_plan_counts_what_is_certain_exactly() {
-        let plan = plan(|c| c.dtype = crate::config::Dtype::Bf16);
+        let plan = plan(|c| c.dtype = DType::Bf16);
         let count = TrainConfig::preset("char-cpu").unwrap().decoder(65).unwrap().parameters() as u64;
         assert_eq!((plan.count, plan.parameters, plan.gradients), (count, 2 * count, 2 * count));
         assert_eq!(plan.optimizer, 12 * count);

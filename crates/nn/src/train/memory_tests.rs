@@ -1,8 +1,9 @@
 //! The plan beside what training takes.
 
 use super::*;
-use crate::config::{Dtype, GraphMode};
+use crate::config::GraphMode;
 use crate::train::{Silent, Trainer};
+use netcl_tensor::DType;
 use netcl_tensor::suite::test_device;
 
 /// The plan of a run and the most that was in use during its steps, in bytes.
@@ -42,11 +43,11 @@ fn measured(change: impl FnOnce(&mut TrainConfig)) -> (MemoryPlan, u64) {
 fn runs_take_what_the_plan_says_in_f32_and_in_16_bits() {
     let mut cases = Vec::new();
     for family in ["gpt2", "llama"] {
-        for dtype in [Dtype::F32, Dtype::Bf16] {
+        for dtype in [DType::F32, DType::Bf16] {
             cases.extend([Recompute::None, Recompute::Block].map(|r| (family, dtype, r, 0.0, 1)));
         }
     }
-    cases.push(("gpt2", Dtype::Bf16, Recompute::Norm, 0.1, 2));
+    cases.push(("gpt2", DType::Bf16, Recompute::Norm, 0.1, 2));
     for (family, dtype, recompute, dropout, accum) in cases {
         for graph in [GraphMode::Off, GraphMode::On] {
             let (plan, peak) = measured(|c| {
@@ -66,7 +67,7 @@ fn runs_take_what_the_plan_says_in_f32_and_in_16_bits() {
 /// A checkpoint's tensors are the weights and what the optimizer keeps; its step and loss scale take a few bytes more.
 #[test]
 fn the_hosts_copy_of_a_checkpoint_is_as_large_as_planned() {
-    for dtype in [Dtype::F32, Dtype::Bf16] {
+    for dtype in [DType::F32, DType::Bf16] {
         let mut config = TrainConfig::preset("demo-tiny").unwrap();
         // Without biases zeros stand for them in the file.
         (config.dtype, config.bias) = (dtype, true);

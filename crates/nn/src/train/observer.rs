@@ -1,9 +1,9 @@
 //! Who watches a run: the command line draws a progress bar, a test draws nothing.
 
-use super::{Profile, Saving};
 use crate::evaluate::Score;
 use crate::run::StepMetrics;
-use std::path::Path;
+use netcl_device::{KernelTime, Timeline};
+use std::path::{Path, PathBuf};
 
 /// What is known when a run starts.
 #[derive(Clone, Debug)]
@@ -25,7 +25,35 @@ pub struct RunInfo {
     /// Steps in all.
     pub steps: u64,
     /// The run folder.
-    pub folder: std::path::PathBuf,
+    pub folder: PathBuf,
+}
+
+/// How far a checkpoint's way to the disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saving {
+    /// The step whose state it is.
+    pub step: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Bytes in all.
+    pub total: u64,
+    /// Whether training waits for it.
+    pub waiting: bool,
+}
+
+/// What profiling some steps found.
+#[derive(Debug)]
+pub struct Profile {
+    /// The first and the last step.
+    pub steps: (u64, u64),
+    /// Time per kernel, the most expensive first; that of evaluations and samples within the steps is among it.
+    pub kernels: Vec<KernelTime>,
+    /// Every launch and transfer.
+    pub timeline: Timeline,
+    /// Whether the steps were replayed from a graph.
+    pub replayed: bool,
+    /// Where the trace is.
+    pub file: PathBuf,
 }
 
 /// Hears of every event of a run. All methods but one do nothing unless overridden.

@@ -1,20 +1,21 @@
 //! The passes of a step over a model, and the optimizer that follows them.
 
 use super::uploads::Inputs;
-use crate::config::{Dtype, TrainConfig};
+use crate::config::TrainConfig;
 use crate::layers::Mode;
 use crate::model::Model;
 use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
 use netcl_tensor::tape::accumulate_in_place;
-use netcl_tensor::{Result, Tensor};
+use netcl_tensor::{DType, Result, Tensor};
 
 /// AdamW as GPTs use it: decay on matrices only, clipping, and loss scaling where storage is f16.
 pub(super) fn optimizer(model: &dyn Model, config: &TrainConfig) -> Result<Optimizer> {
     let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
     let groups = ParamGroup::gpt(&model.params().trained(), config.weight_decay);
-    let mut optimizer = match config.dtype {
-        Dtype::F16 => Optimizer::with_loss_scale(rule, groups, LossScale::default())?,
-        Dtype::F32 | Dtype::Bf16 => Optimizer::new(rule, groups)?,
+    let mut optimizer = if config.dtype == DType::F16 {
+        Optimizer::with_loss_scale(rule, groups, LossScale::default())?
+    } else {
+        Optimizer::new(rule, groups)?
     };
     optimizer.clip_grad_norm(config.clip);
     Ok(optimizer)

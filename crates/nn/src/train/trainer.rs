@@ -1,14 +1,21 @@
 //! The run from start to end.
 
+mod profile;
+mod report;
+mod step;
+mod writing;
+
+pub use profile::ProfileSettings;
+use profile::Profiling;
+use step::Pending;
+use writing::Writing;
+
 use super::companions::Companions;
 use super::observer::{Observer, RunInfo};
 use super::passes::optimizer;
-use super::profile::Profiling;
-use super::step::Pending;
 use super::stepper::Stepper;
 use super::sums::Sums;
-use super::uploads::Uploads;
-use super::writing::Writing;
+use super::uploads::{PREFETCH, Uploads};
 use super::{MemoryPlan, open_inputs, peak};
 use crate::checkpoint::Checkpoint;
 use crate::config::{GraphMode, Overlay, TrainConfig};
@@ -26,8 +33,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Batches made ahead.
-pub(super) const PREFETCH: usize = 4;
 /// Steps whose kernels are timed for the report: after everything is compiled.
 const PROFILED: std::ops::Range<u64> = 5..8;
 
@@ -95,8 +100,8 @@ pub struct Trainer {
     pub(super) draws: Tensor,
     /// Losses of the last steps.
     pub(super) losses: Vec<Tensor>,
-    pub(super) profiling: Option<Profiling>,
-    pub(super) writing: Writing,
+    profiling: Option<Profiling>,
+    writing: Writing,
     /// What it learns from, as checkpoints say it.
     pub(super) data: Vec<u8>,
     tokens: [usize; 2],
@@ -148,7 +153,7 @@ impl Parts {
         plan(&shape)?;
         let freeze = Freeze::new(&config.freeze)?;
         super::ahead::compile(device, config, &shape, watch)?;
-        let dtype = config.dtype.storage();
+        let dtype = config.dtype;
         let model: Box<dyn Model> = match &folder {
             Some(folder) if from.is_none() => {
                 Box::new(folder.decoder(device, Some(dtype), &freeze).map_err(|e| e.context("--init"))?)
@@ -496,7 +501,7 @@ impl Trainer {
         Ok(metrics)
     }
 
-    pub(super) fn finish_step(&mut self, pending: &Pending, observer: &mut dyn Observer) -> Result<()> {
+    fn finish_step(&mut self, pending: &Pending, observer: &mut dyn Observer) -> Result<()> {
         let metrics = self.finish_step_quietly(pending)?;
         self.publish(metrics, observer)
     }

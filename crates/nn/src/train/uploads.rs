@@ -5,6 +5,9 @@ use crate::data::Batch;
 use netcl_device::driver::Event;
 use netcl_tensor::{Device, Result, Tensor};
 
+/// Batches made ahead.
+pub(super) const PREFETCH: usize = 4;
+
 /// Batches that are on the device at once: the one that is computed with, the one behind it in the queue, and the one being uploaded.
 const SLOTS: usize = 3;
 /// Targets start at a multiple of this many indices after the ids: any device may make a sub-buffer there.

@@ -39,14 +39,16 @@ fn case(name: impl Into<String>, run: impl Fn() -> Result<Tensor> + 'static) -> 
     Case::new(name, move || run().map(drop))
 }
 
-static TILE: Kernel =
-    Kernel::new("matmul_tile_timed", include_str!("../../src/ops/matmul/algorithms/matmul_tile.cl"))
-        .include(&[
-            include_str!("../../src/ops/include/tickets.cl"),
-            include_str!("../../src/ops/matmul/algorithms/matmul_tile_async.cl"),
-        ])
-        // As the op builds its large tile: two groups of 256 on a multiprocessor.
-        .options(|device| if device.vendor.starts_with("NVIDIA") { "-cl-nv-maxrregcount=128" } else { "" });
+static TILE: Kernel = Kernel::new(
+    "matmul_tile_timed",
+    netcl_kernel::cl_file!("../../src/ops/matmul/algorithms/matmul_tile.cl"),
+)
+.include(&[
+    netcl_kernel::cl_file!("../../src/ops/include/tickets.cl"),
+    netcl_kernel::cl_file!("../../src/ops/matmul/algorithms/matmul_tile_async.cl"),
+])
+// As the op builds its large tile: two groups of 256 on a multiprocessor.
+.options(|device| if device.vendor.starts_with("NVIDIA") { "-cl-nv-maxrregcount=128" } else { "" });
 
 /// BM, BN, TM, TN, BK: tiles of C of a group and of an item, steps of the sum in local memory.
 const TILES: [[usize; 5]; 10] = [

@@ -8,21 +8,45 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Default)]
 struct Kept(Mutex<HashMap<&'static str, Buffer>>);
 
-/// `count` zeros of 32 bits for the launches of `user`, which run one after the other. They stay with the device, so they are
-/// no leak where memory is counted.
+/// At least `count` zeros of 32 bits for the launches of `user`, which run one after the other: those that are there, or more where a
+/// launch needs more than any before it. They stay with the device, so they are no leak where memory is counted.
 pub(super) fn zeroed(device: &Device, user: &'static str, count: usize) -> Result<Buffer> {
     let kept = device.extension(|_| Kept::default());
     let mut kept = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(buffer) = kept.get(user) {
+    let bytes = count * size_of::<u32>();
+    if let Some(buffer) = kept.get(user).filter(|buffer| buffer.bytes() >= bytes) {
         return Ok(buffer.clone());
     }
     // They outlive whatever is captured now, and must be 0 whether or not it is ever replayed.
     let buffer = device.outside_capture(|| {
         let _tag = device.tag("tile counters");
-        let buffer = device.allocate(count * size_of::<u32>())?;
+        let buffer = device.allocate(bytes)?;
         device.fill(&buffer, &[0; 4])?;
         Ok::<_, Error>(buffer)
     })?;
     kept.insert(user, buffer.clone());
     Ok(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_device::Settings;
+
+    #[test]
+    fn counters_are_shared_and_grow_with_what_is_asked() {
+        let device = Device::open("sim", &Settings::default()).unwrap();
+        let zeros = |user, count| {
+            let buffer = zeroed(&device, user, count).unwrap();
+            let mut bytes = vec![0xFF; buffer.bytes()];
+            device.download(&buffer, 0, &mut bytes).unwrap();
+            assert!(buffer.bytes() >= 4 * count && bytes.iter().all(|b| *b == 0));
+            buffer
+        };
+        let few = zeros("a", 2);
+        assert!(few.same(&zeros("a", 2)) && few.same(&zeros("a", 1)));
+        assert!(!few.same(&zeros("b", 2)), "launches of others may run beside");
+        let many = zeros("a", 5000);
+        assert!(!many.same(&few) && many.same(&zeros("a", 2)));
+    }
 }

@@ -4,10 +4,10 @@ use super::norm::{self, Rows};
 use super::prelude::*;
 use netcl_kernel::Variants;
 
-static STREAMED: Kernel = Kernel::new("layer_norm", include_str!("norm/norm.cl"))
+static STREAMED: Kernel = Kernel::new("layer_norm", cl_file!("norm/norm.cl"))
     .requires(|device| device.is_cpu())
     .tune(&[("VW", &[0])]);
-static PLAIN: Kernel = Kernel::new("layer_norm_plain", include_str!("norm/norm.cl"))
+static PLAIN: Kernel = Kernel::new("layer_norm_plain", cl_file!("norm/norm.cl"))
     .requires(|device| !device.is_cpu())
     .tune(&[("WG", &[128, 64, 256]), ("VW", &[4])]);
 pub(super) static VARIANTS: Variants = Variants::new("layer_norm_variant", &[&STREAMED, &norm::ROWS, &PLAIN]);

@@ -172,10 +172,10 @@ impl Plan {
         let spec = Spec {
             expression: renumbered(expression, named),
             inputs: (0..inputs.len())
-                .map(|i| KernelInput { storage: inputs[i].dtype().storage(), step: self.step(i) })
+                .map(|i| KernelInput { dtype: inputs[i].dtype(), step: self.step(i) })
                 .collect(),
             scalars,
-            output: y.dtype().storage(),
+            output: y.dtype(),
             outer: (!self.is_flat()).then(|| self.sizes.len() - 1),
             chunked: y.device().capabilities().is_cpu(),
             aligned,

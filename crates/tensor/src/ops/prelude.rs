@@ -9,4 +9,4 @@ pub use crate::shape::{Layout, Shape};
 pub use crate::suite::{Input, Sample};
 pub use crate::{DType, Device, Error, Result, Tensor, counted};
 pub use netcl_kernel::tune::Tuning;
-pub use netcl_kernel::{Kernel, Operand};
+pub use netcl_kernel::{Kernel, Operand, cl_file};

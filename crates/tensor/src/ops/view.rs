@@ -5,7 +5,7 @@ use super::map::row_grid;
 use super::prelude::*;
 use std::ops::Range;
 
-static PLACE: Kernel = Kernel::new("place", include_str!("copy/place.cl"))
+static PLACE: Kernel = Kernel::new("place", cl_file!("copy/place.cl"))
     .tune(&[("WG", &[128]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 

@@ -2,9 +2,8 @@
 
 use super::super::bytecode::{File, Inst, Reg};
 use super::facts::Fact;
-use super::scan::{self, Node};
 use super::{Lower, Storage, Val, Value, file_of, site};
-use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, LogicalOp, PlaceKind, Stmt};
+use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, LogicalOp, Node, PlaceKind, Stmt};
 use crate::types::{INT, Type};
 
 /// Up to so many nodes both sides of a `?:` run and one result is chosen, where nothing can go wrong in them.
@@ -209,7 +208,7 @@ impl Lower<'_> {
     /// Whether evaluating it in lanes where it should not be does no harm: no memory, no effects, no division by zero.
     pub(super) fn is_harmless(&self, e: &Expr, limit: usize) -> bool {
         let (mut count, mut harmless) = (0, true);
-        scan::expression(e, &mut |node| {
+        e.visit(&mut |node| {
             let Node::Expr(e) = node else { return };
             count += 1;
             harmless &= match &e.kind {
@@ -218,7 +217,7 @@ impl Lower<'_> {
                 | ExprKind::Call(..)
                 | ExprKind::Statements(..)
                 | ExprKind::Printf { .. } => false,
-                ExprKind::Load(place) => match scan::root(place) {
+                ExprKind::Load(place) => match place.root() {
                     Some(local) => {
                         matches!(self.variable(local).storage, Storage::Registers(_)) && is_fixed(&place.kind)
                     }

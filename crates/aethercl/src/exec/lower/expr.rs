@@ -245,8 +245,8 @@ impl Lower<'_> {
 /// Whether evaluating it may change a variable.
 pub fn has_effect(e: &Expr) -> bool {
     let mut found = false;
-    super::scan::expression(e, &mut |node| {
-        if let super::scan::Node::Expr(e) = node {
+    e.visit(&mut |node| {
+        if let crate::hir::Node::Expr(e) = node {
             found |= matches!(
                 e.kind,
                 ExprKind::Assign { .. } | ExprKind::Update { .. } | ExprKind::Statements(..)

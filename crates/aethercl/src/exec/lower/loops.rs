@@ -2,9 +2,8 @@
 
 use super::super::bytecode::{Inst, Slot, Target};
 use super::facts::Fact;
-use super::scan::{self, Node};
 use super::{Breakable, Lower, Storage, Val, site};
-use crate::hir::{Expr, ExprKind, Init, LocalId, PlaceKind, Stmt, StmtKind};
+use crate::hir::{Expr, ExprKind, Init, LocalId, Node, PlaceKind, Stmt, StmtKind, visit};
 
 /// Rounds of a loop written out at most.
 const MAX_ROUNDS: usize = 64;
@@ -246,16 +245,16 @@ impl Lower<'_> {
     /// Nodes of a statement, those of calls and of inner loops counted as often as they are likely to be written.
     fn weight(&self, s: &Stmt) -> usize {
         let mut count = 0;
-        scan::statement(s, &mut |node| {
+        s.visit(&mut |node| {
             count += match node {
                 Node::Expr(Expr { kind: ExprKind::Call(f, _), .. }) => {
                     let mut inner = 0;
-                    scan::statements(&self.program.function(*f).body, &mut |_| inner += 1);
+                    visit(&self.program.function(*f).body, &mut |_| inner += 1);
                     inner
                 }
                 Node::Stmt(Stmt { kind: StmtKind::For { body, .. }, .. }) => {
                     let mut inner = 0;
-                    scan::statement(body, &mut |_| inner += 1);
+                    body.visit(&mut |_| inner += 1);
                     3 * inner
                 }
                 _ => 1,
@@ -268,11 +267,11 @@ impl Lower<'_> {
 /// Whether a statement stores to the variable.
 fn changes(body: &Stmt, local: LocalId) -> bool {
     let mut found = false;
-    scan::statement(body, &mut |node| {
+    body.visit(&mut |node| {
         if let Node::Expr(e) = node
             && let ExprKind::Assign { place, .. } | ExprKind::Update { place, .. } = &e.kind
         {
-            found |= scan::root(place) == Some(local);
+            found |= place.root() == Some(local);
         }
     });
     found
@@ -281,7 +280,7 @@ fn changes(body: &Stmt, local: LocalId) -> bool {
 /// Whether the way through may be shorter than to the end.
 fn has_jump(body: &Stmt) -> bool {
     let mut found = false;
-    scan::statement(body, &mut |node| {
+    body.visit(&mut |node| {
         if let Node::Stmt(s) = node {
             found |= matches!(s.kind, StmtKind::Break(_) | StmtKind::Continue(_) | StmtKind::Return(_));
         }

@@ -4,7 +4,7 @@ use crate::kernel::Kernel;
 use crate::launch::Operand;
 use netcl_device::{Buffer, Device, Result};
 
-static ADDRESS: Kernel = Kernel::new("address", include_str!("address.cl"));
+static ADDRESS: Kernel = Kernel::new("address", crate::cl_file!("address.cl"));
 
 /// Where an operand's data starts in the device's address space. The first question about a block of the pool waits for the
 /// device; its answer is kept.

@@ -8,7 +8,7 @@ mod wgmma;
 
 pub use address::address;
 pub use reload::SM90A;
-pub use tensor_map::{Described, Element, MatrixStack, TensorMap, tensor_maps};
+pub use tensor_map::{Described, MatrixStack, TensorMap, tensor_maps};
 pub use wgmma::wgmma_macros;
 
 use super::Hooks;

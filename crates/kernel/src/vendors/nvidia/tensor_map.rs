@@ -3,6 +3,7 @@
 //! The vendor documents no layout for them; this one was found by comparing maps, and by reading what the assembler makes of
 //! `tensormap.replace`. The self-tests of the kernels that use it guard it. Elements outside the matrix read as 0.
 
+use crate::dtype::DType;
 use netcl_device::{Buffer, Device, Result};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,38 +12,21 @@ const MAP_BYTES: usize = 128;
 /// Maps a table holds; a full one is followed by another.
 const TABLE_MAPS: usize = 2048;
 
-/// Type of a matrix's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Element {
-    /// f16.
-    F16,
-    /// bf16.
-    Bf16,
-    /// f32.
-    F32,
-    /// f32 in memory, rounded to tf32 on the way.
-    Tf32,
-}
-
-impl Element {
-    fn bytes(self) -> u32 {
-        if matches!(self, Self::F16 | Self::Bf16) { 2 } else { 4 }
-    }
-    fn code(self) -> u32 {
-        match self {
-            Self::F16 => 6 << 7,
-            Self::F32 => 7 << 7,
-            Self::Bf16 => 10 << 7,
-            Self::Tf32 => 7 << 7 | 1 << 16,
-        }
+/// The map's number of a type. f32 is rounded to tf32 on the way: matrix instructions take nothing wider. Nothing describes integers.
+fn code(dtype: DType) -> Option<u32> {
+    match dtype {
+        DType::F16 => Some(6 << 7),
+        DType::F32 => Some(7 << 7 | 1 << 16),
+        DType::Bf16 => Some(10 << 7),
+        DType::I32 | DType::U32 => None,
     }
 }
 
 /// A matrix in device memory and the block of it that one copy moves, in local memory with 128-byte swizzle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorMap {
-    /// Type of the elements.
-    pub element: Element,
+    /// Type of the elements, a float.
+    pub dtype: DType,
     /// Device address of the first element, a multiple of 16.
     pub address: u64,
     /// Elements a row, and rows.
@@ -57,26 +41,32 @@ impl TensorMap {
     /// Whether the hardware can describe this.
     pub fn fits(&self) -> bool {
         let [inner, rows] = self.block;
-        self.address.is_multiple_of(16)
+        code(self.dtype).is_some()
+            && self.address.is_multiple_of(16)
             && self.stride.is_multiple_of(16)
             && self.stride < 1 << 36
-            && (1..=128 / self.element.bytes()).contains(&inner)
+            && (1..=128 / self.element_bytes()).contains(&inner)
             && (1..=256).contains(&rows)
             && self.dims.iter().all(|n| (1..=1 << 32).contains(n))
     }
 
+    fn element_bytes(&self) -> u32 {
+        self.dtype.size() as u32
+    }
+
+    /// Of a matrix that [`fits`](Self::fits).
     fn words(&self) -> [u32; MAP_BYTES / 4] {
         let mut words = [0u32; MAP_BYTES / 4];
         words[0] = self.address as u32;
         words[1] = (self.address >> 32) as u32;
         // Rank 2; type; 128-byte swizzle; the L2 fetches 128 bytes at a time.
-        words[2] = 1 << 4 | self.element.code() | 3 << 13 | 2 << 17;
+        words[2] = 1 << 4 | code(self.dtype).unwrap_or_default() | 3 << 13 | 2 << 17;
         words[3] = (self.stride >> 4) as u32;
         words[8] = (self.dims[0] - 1) as u32;
         words[9] = (self.dims[1] - 1) as u32;
         words[13] = (self.block[0] - 1) << 24;
         words[14] = self.block[1] - 1;
-        words[16] = self.block[0] * self.block[1] * self.element.bytes();
+        words[16] = self.block[0] * self.block[1] * self.element_bytes();
         // Bytes after which the swizzle repeats.
         words[18] = 1024;
         words
@@ -212,7 +202,7 @@ mod tests {
     use super::*;
 
     const MAP: TensorMap = TensorMap {
-        element: Element::Bf16,
+        dtype: DType::Bf16,
         address: 0x7_0000_1000,
         dims: [768, 16_384],
         stride: 1536,
@@ -248,6 +238,8 @@ mod tests {
         assert!(MAP.fits());
         assert!(!TensorMap { stride: 1538, ..MAP }.fits());
         assert!(!TensorMap { address: 8, ..MAP }.fits());
+        assert!(!TensorMap { dtype: DType::I32, block: [32, 128], ..MAP }.fits());
+        assert!(TensorMap { dtype: DType::F32, block: [32, 128], ..MAP }.fits());
         assert!(!TensorMap { block: [128, 128], ..MAP }.fits());
         assert!(!TensorMap { dims: [768, 0], ..MAP }.fits());
     }

@@ -3,7 +3,7 @@
 use super::prelude::*;
 
 static KERNEL: Kernel =
-    Kernel::new("argmax", include_str!("argmax.cl")).tune(&[("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
+    Kernel::new("argmax", cl_file!("argmax.cl")).tune(&[("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
 
 /// Over the last axis: x `(.., N)` → u32 `(..)`. No gradient.
 #[derive(Clone)]

@@ -5,12 +5,11 @@ use super::prelude::*;
 use super::streaming_stores;
 use netcl_kernel::Launch;
 
-static TRANSPOSE: Kernel = Kernel::new("transpose", include_str!("transpose.cl"))
+static TRANSPOSE: Kernel = Kernel::new("transpose", cl_file!("transpose.cl"))
     .tune(&[("WG", &[256])])
     .tune_cpu(&[("WG", &[1]), ("TILE", &[32, 64]), ("TALL", &[64, 128])]);
-static ROWS: Kernel = Kernel::new("copy_rows", include_str!("copy_rows.cl"))
-    .tune(&[("WG", &[256, 128])])
-    .tune_cpu(&[("WG", &[1])]);
+static ROWS: Kernel =
+    Kernel::new("copy_rows", cl_file!("copy_rows.cl")).tune(&[("WG", &[256, 128])]).tune_cpu(&[("WG", &[1])]);
 
 /// A contiguous copy. Integers move as the bits of floats.
 pub(crate) fn copy(x: &Tensor) -> Result<Tensor> {

@@ -10,7 +10,7 @@ use netcl_kernel::Launch;
 mod registers;
 use registers::Plan;
 
-static KERNEL: Kernel = Kernel::new("cross_entropy", include_str!("cross_entropy.cl"))
+static KERNEL: Kernel = Kernel::new("cross_entropy", cl_file!("cross_entropy.cl"))
     .tune(&[("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 

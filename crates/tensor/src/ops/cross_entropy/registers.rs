@@ -3,7 +3,7 @@
 use super::{CrossEntropy, Reduction};
 use crate::ops::prelude::*;
 
-static KERNEL: Kernel = Kernel::new("cross_entropy_registers", include_str!("cross_entropy_registers.cl"))
+static KERNEL: Kernel = Kernel::new("cross_entropy_registers", cl_file!("cross_entropy_registers.cl"))
     .tune(&[("GROUP", &[512, 1024])])
     // Two groups of 512 items, or one of 1024, fill a multiprocessor with 64 registers an item.
     .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=64" } else { "" });

@@ -7,14 +7,14 @@ use super::prelude::*;
 use super::{MultiOp, tape};
 use netcl_kernel::{Launch, Variants};
 
-const ROWS: &str = include_str!("decode_attention_rows.cl");
+const ROWS: &str = cl_file!("decode_attention_rows.cl");
 
-static VECTOR: Kernel = Kernel::new("decode_attention_vector", include_str!("decode_attention_vector.cl"))
+static VECTOR: Kernel = Kernel::new("decode_attention_vector", cl_file!("decode_attention_vector.cl"))
     .include(&[ROWS])
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu());
-static SPLIT: Kernel = Kernel::new("decode_attention_split", include_str!("decode_attention_split.cl"))
-    .include(&[include_str!("../include/tickets.cl"), ROWS])
+static SPLIT: Kernel = Kernel::new("decode_attention_split", cl_file!("decode_attention_split.cl"))
+    .include(&[cl_file!("../include/tickets.cl"), ROWS])
     .tune(&[("WG", &[256, 128])])
     .requires(|device| device.max_group >= 64 && device.local_mem >= 32 << 10);
 static VARIANTS: Variants = Variants::new("decode_attention", &[&VECTOR, &SPLIT]);

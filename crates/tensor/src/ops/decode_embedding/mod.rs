@@ -5,7 +5,7 @@ use super::prelude::*;
 use super::tape;
 use netcl_kernel::Launch;
 
-static KERNEL: Kernel = Kernel::new("decode_embedding", include_str!("decode_embedding.cl"))
+static KERNEL: Kernel = Kernel::new("decode_embedding", cl_file!("decode_embedding.cl"))
     .tune(&[("WG", &[128, 256]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 

@@ -3,8 +3,8 @@
 use super::prelude::*;
 use crate::random::{self, DropMask, Generator};
 
-static KERNEL: Kernel = Kernel::new("dropout", include_str!("dropout.cl"))
-    .include(&[include_str!("../include/vector16.cl"), include_str!("../include/philox.cl")])
+static KERNEL: Kernel = Kernel::new("dropout", cl_file!("dropout.cl"))
+    .include(&[cl_file!("../include/vector16.cl"), cl_file!("../include/philox.cl")])
     .tune(&[("WG", &[128, 256])])
     .tune_cpu(&[("VW", &[0])]);
 

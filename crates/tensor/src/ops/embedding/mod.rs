@@ -5,11 +5,11 @@ use super::prelude::*;
 use super::streaming_stores;
 use netcl_kernel::Variants;
 
-static OWNED: Kernel = Kernel::new("embedding_owned", include_str!("embedding.cl"))
+static OWNED: Kernel = Kernel::new("embedding_owned", cl_file!("embedding.cl"))
     .tune(&[("WG", &[256]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])])
     .requires(|device| device.is_cpu());
-static SORTED: Kernel = Kernel::new("embedding_sorted", include_str!("embedding_sorted.cl"))
+static SORTED: Kernel = Kernel::new("embedding_sorted", cl_file!("embedding_sorted.cl"))
     .tune(&[("WG", &[256]), ("VW", &[4])])
     .requires(|device| !device.is_cpu());
 static BACKWARD: Variants = Variants::new("embedding_bwd", &[&OWNED, &SORTED]);

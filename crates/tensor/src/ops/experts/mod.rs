@@ -10,7 +10,7 @@ use super::prelude::*;
 use super::route::MOST_EXPERTS;
 use netcl_kernel::Launch;
 
-static KERNEL: Kernel = Kernel::new("experts", include_str!("experts.cl"))
+static KERNEL: Kernel = Kernel::new("experts", cl_file!("experts.cl"))
     .tune(&[("WG", &[256, 128]), ("VW", &[4])])
     .tune_cpu(&[("WG", &[1]), ("VW", &[0])]);
 

@@ -4,8 +4,8 @@ use super::elementwise::UNARY;
 use super::map::row_grid;
 use super::prelude::*;
 
-static KERNEL: Kernel = Kernel::new("gated", include_str!("gated.cl"))
-    .include(&[include_str!("../include/activation.cl")])
+static KERNEL: Kernel = Kernel::new("gated", cl_file!("gated.cl"))
+    .include(&[cl_file!("../include/activation.cl")])
     .tune(&[("WG", &[128, 256]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 

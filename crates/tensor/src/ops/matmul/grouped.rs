@@ -6,16 +6,16 @@ use super::launch::Unused;
 use super::plan::Blocks;
 use netcl_kernel::{Launch, Variants};
 
-const VECTOR_PARTS: &[&str] = &[include_str!("algorithms/matmul_panels.cl")];
+const VECTOR_PARTS: &[&str] = &[cl_file!("algorithms/matmul_panels.cl")];
 
 /// CPUs, and what cannot run a tile.
-static VECTOR: Kernel = Kernel::new("matmul_grouped_vector", include_str!("matmul_grouped_vector.cl"))
+static VECTOR: Kernel = Kernel::new("matmul_grouped_vector", cl_file!("matmul_grouped_vector.cl"))
     .include(VECTOR_PARTS)
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu() || device.local_mem < TILE_MEMORY || device.max_group < ITEMS);
 
 /// 64 x 128 of the result a group, 8 x 8 an item.
-static TILE: Kernel = Kernel::new("matmul_grouped_tile", include_str!("matmul_grouped_tile.cl"))
+static TILE: Kernel = Kernel::new("matmul_grouped_tile", cl_file!("matmul_grouped_tile.cl"))
     .tune(&[("BK", &[8, 16])])
     .requires(|device| device.local_mem >= TILE_MEMORY && device.max_group >= ITEMS)
     .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=168" } else { "" });

@@ -128,7 +128,7 @@ fn gelu() -> Result<(&'static str, &'static str)> {
     row.map(|row| (row.y, row.dx)).ok_or_else(|| Error::internal("no element-wise op gelu_tanh"))
 }
 
-static GELU_RECOMPUTED: Kernel = Kernel::new("gelu_sm90", include_str!("gelu_sm90.cl"));
+static GELU_RECOMPUTED: Kernel = Kernel::new("gelu_sm90", cl_file!("gelu_sm90.cl"));
 
 /// GELU of what [`Aux::Gelu`] left in `before` for the product `p`, with the bits of the launch that left it.
 pub(in crate::ops) fn gelu_recomputed(before: &Tensor, p: &Problem) -> Result<Tensor> {

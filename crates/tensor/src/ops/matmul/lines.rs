@@ -5,9 +5,9 @@ use super::algorithms::mma::lanes;
 use super::launch::Unused;
 use super::tiles::BLOCK_K;
 use super::view::Matrix;
-use netcl_kernel::vendors::nvidia::{Element, TensorMap, address};
+use netcl_kernel::vendors::nvidia::{TensorMap, address};
 
-static ALIGNED_LINES: Kernel = Kernel::new("matmul_aligned_lines", include_str!("matmul_aligned_lines.cl"));
+static ALIGNED_LINES: Kernel = Kernel::new("matmul_aligned_lines", cl_file!("matmul_aligned_lines.cl"));
 
 /// Bytes of a line of a block along k.
 const LINE: usize = 128;
@@ -50,20 +50,12 @@ impl Aligned {
         let size = x.tensor.dtype().size();
         let block = if self.along_k { [(LINE / size) as u32, lines as u32] } else { [64, BLOCK_K as u32] };
         Ok(TensorMap {
-            element: element(x.tensor.dtype()),
+            dtype: x.tensor.dtype(),
             address: address(x.tensor.storage())? + (x.offset() * size) as u64,
             dims: self.dims,
             stride: (self.stride * size) as u64,
             block,
         })
-    }
-}
-
-pub(super) fn element(dtype: DType) -> Element {
-    match dtype {
-        DType::F16 => Element::F16,
-        DType::Bf16 => Element::Bf16,
-        _ => Element::Tf32,
     }
 }
 

@@ -3,8 +3,8 @@
 use super::prelude::*;
 use crate::random::{self, Generator};
 
-static KERNEL: Kernel = Kernel::new("multinomial", include_str!("multinomial.cl"))
-    .include(&[include_str!("../include/philox.cl")])
+static KERNEL: Kernel = Kernel::new("multinomial", cl_file!("multinomial.cl"))
+    .include(&[cl_file!("../include/philox.cl")])
     .tune(&[("WG", &[256])])
     .tune_cpu(&[("WG", &[1])]);
 

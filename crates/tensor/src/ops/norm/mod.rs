@@ -19,15 +19,15 @@ pub static RMS_ROWS: Kernel = rows("rms_norm_rows").tune(&[
     ("ROWS_AHEAD", &[1, 0, 2, 3]),
 ]);
 const fn rows(name: &'static str) -> Kernel {
-    Kernel::new(name, include_str!("norm_rows.cl"))
-        .include(&[include_str!("../include/vector16.cl")])
+    Kernel::new(name, cl_file!("norm_rows.cl"))
+        .include(&[cl_file!("../include/vector16.cl")])
         // PoCL 3.1 adds up other rows' columns now and then: docs/log/drivers.md. Processors have a kernel of their own.
         .requires(|device| device.max_group >= ADDERS && !device.is_cpu())
         .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=168" } else { "" })
 }
 /// Its forward, which needs fewer: five groups.
-static ROWS_FWD: Kernel = Kernel::new("norm_rows_fwd", include_str!("norm_rows.cl"))
-    .include(&[include_str!("../include/vector16.cl")])
+static ROWS_FWD: Kernel = Kernel::new("norm_rows_fwd", cl_file!("norm_rows.cl"))
+    .include(&[cl_file!("../include/vector16.cl")])
     .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=96" } else { "" })
     .tune(&[("RESIDENT", &[640, 1024, 2048, 8192])]);
 

@@ -17,7 +17,7 @@ use netcl_kernel::Launch;
 use plan::{Batch, Plan};
 pub use suite::ENTRY;
 
-static KERNEL: Kernel = Kernel::new("optimizer", include_str!("optimizer.cl"))
+static KERNEL: Kernel = Kernel::new("optimizer", cl_file!("optimizer.cl"))
     .tune(&[("WG", &[256]), ("VW", &[4, 1]), ("CHUNK", &[16_384, 4096])])
     .tune_cpu(&[("WG", &[1]), ("VW", &[0]), ("CHUNK", &[8192, 32_768])]);
 

@@ -7,8 +7,8 @@
 use super::elementwise::larger;
 use super::prelude::*;
 
-static KERNEL: Kernel = Kernel::new("reduce", include_str!("reduce.cl"))
-    .include(&[include_str!("../include/vector16.cl")])
+static KERNEL: Kernel = Kernel::new("reduce", cl_file!("reduce.cl"))
+    .include(&[cl_file!("../include/vector16.cl")])
     .tune(&[("WG", &[128, 256, 64]), ("VW", &[4]), ("STREAMED", &[0]), ("ALIGNED", &[1, 0])])
     .tune_cpu(&[("WG", &[1]), ("VW", &[0]), ("STREAMED", &[1, 0]), ("ALIGNED", &[0])]);
 

@@ -4,7 +4,7 @@
 use super::map::row_grid;
 use super::prelude::*;
 
-static KERNEL: Kernel = Kernel::new("rope", include_str!("rope.cl"))
+static KERNEL: Kernel = Kernel::new("rope", cl_file!("rope.cl"))
     .tune(&[("WG", &[128, 256]), ("VW", &[4])])
     .tune_cpu(&[("VW", &[0])]);
 

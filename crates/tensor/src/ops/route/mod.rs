@@ -6,7 +6,7 @@ use super::prelude::*;
 use netcl_kernel::Launch;
 
 pub(super) static KERNEL: Kernel =
-    Kernel::new("route", include_str!("route.cl")).tune(&[("WG", &[256, 128])]).tune_cpu(&[("WG", &[1])]);
+    Kernel::new("route", cl_file!("route.cl")).tune(&[("WG", &[256, 128])]).tune_cpu(&[("WG", &[1])]);
 
 /// Experts of a router at most: a row's logits and probabilities are in local memory.
 pub const MOST_EXPERTS: usize = 1024;

@@ -4,7 +4,7 @@ use super::prelude::*;
 use netcl_kernel::Launch;
 
 static KERNEL: Kernel =
-    Kernel::new("softmax", include_str!("softmax.cl")).tune(&[("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
+    Kernel::new("softmax", cl_file!("softmax.cl")).tune(&[("VW", &[4])]).tune_cpu(&[("VW", &[0])]);
 
 /// Vectors of 16 bytes of a row that a work-item may keep in registers.
 const HELD: usize = 4;

@@ -3,7 +3,7 @@
 use super::prelude::*;
 
 static KERNEL: Kernel =
-    Kernel::new("topk", include_str!("topk.cl")).tune(&[("WG", &[256])]).tune_cpu(&[("WG", &[1])]);
+    Kernel::new("topk", cl_file!("topk.cl")).tune(&[("WG", &[256])]).tune_cpu(&[("WG", &[1])]);
 
 /// Elements that one row may keep: keys and indices of all of them are in local memory.
 const LARGEST_K: usize = 2048;

@@ -4,19 +4,19 @@ use super::super::problem::{Known, Problem, View, read, write};
 use super::sm90::{INCLUDES, LAUNCH, blocks_fit, counters, units};
 use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, macros, proof, shared_out};
 use crate::ops::prelude::*;
-use netcl_kernel::vendors::nvidia::SM90A;
 use netcl_kernel::Launch;
+use netcl_kernel::vendors::nvidia::SM90A;
 
 pub(in crate::ops::attention) static BF16X3: Kernel =
-    Kernel::new("attention_bf16x3_sm90", include_str!("attention_bf16x3_sm90.cl"))
+    Kernel::new("attention_bf16x3_sm90", cl_file!("attention_bf16x3_sm90.cl"))
         .include(INCLUDES)
         .generate(macros::macros)
         .reload(&SM90A)
         .requires(|device| device.sm() == Some(90));
 const BWD_TEXT: &str = concat!(
     "#define BACKWARD 1\n",
-    include_str!("attention_bf16x3_sm90.cl"),
-    include_str!("attention_bf16x3_sm90_bwd.cl")
+    cl_file!("attention_bf16x3_sm90.cl"),
+    cl_file!("attention_bf16x3_sm90_bwd.cl")
 );
 pub(in crate::ops::attention) static BF16X3_BWD: Kernel = Kernel::new("attention_bf16x3_sm90_bwd", BWD_TEXT)
     .include(INCLUDES)

@@ -9,9 +9,9 @@ use crate::ops::prelude::*;
 use netcl_kernel::vendors::nvidia::SM90A;
 
 const TEXT: &str = concat!(
-    include_str!("attention_wgmma_sm90_bwd.cl"),
-    include_str!("attention_wgmma_sm90_bwd_ordered.cl"),
-    include_str!("attention_wgmma_sm90_bwd_kv.cl")
+    cl_file!("attention_wgmma_sm90_bwd.cl"),
+    cl_file!("attention_wgmma_sm90_bwd_ordered.cl"),
+    cl_file!("attention_wgmma_sm90_bwd_kv.cl")
 );
 pub(in crate::ops::attention) static ORDERED_BWD: Kernel = Kernel::new("attention_ordered_sm90_bwd", TEXT)
     .include(INCLUDES)

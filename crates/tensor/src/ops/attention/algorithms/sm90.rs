@@ -6,14 +6,11 @@ use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_device::Buffer;
 use netcl_kernel::Launch;
-use netcl_kernel::vendors::nvidia::{Element, MatrixStack, TensorMap, address, tensor_maps};
+use netcl_kernel::vendors::nvidia::{MatrixStack, TensorMap, address, tensor_maps};
 
 /// What their texts include.
-pub(super) const INCLUDES: &[&str] = &[
-    include_str!("../../include/philox.cl"),
-    include_str!("../../include/sm90.cl"),
-    include_str!("attention_sm90.cl"),
-];
+pub(super) const INCLUDES: &[&str] =
+    &[cl_file!("../../include/philox.cl"), cl_file!("../../include/sm90.cl"), cl_file!("attention_sm90.cl")];
 
 /// Elements of 16 bytes: rows start at multiples of it, for copies and for stores.
 const ALIGNED: usize = 8;
@@ -114,12 +111,17 @@ impl Problem {
 }
 
 /// The map of a view whose copies move `block` rows of D.
-pub(super) fn map(p: &Problem, view: &View<'_>, [batch, heads, rows]: [usize; 3], block: usize) -> Result<MatrixStack> {
+pub(super) fn map(
+    p: &Problem,
+    view: &View<'_>,
+    [batch, heads, rows]: [usize; 3],
+    block: usize,
+) -> Result<MatrixStack> {
     let bytes = p.dtype.size();
     let [b, h, t] = view.strides;
     let of = |n: usize, stride: usize| if n == 1 { 16 } else { (stride * bytes) as u64 };
     let matrix = TensorMap {
-        element: if p.dtype == DType::F16 { Element::F16 } else { Element::Bf16 },
+        dtype: p.dtype,
         address: address(view.tensor.storage())? + (view.offset * bytes) as u64,
         dims: [p.size as u64, rows as u64],
         stride: of(rows, t),

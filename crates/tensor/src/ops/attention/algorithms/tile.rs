@@ -5,12 +5,12 @@ use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, shared_out};
 use crate::ops::prelude::*;
 use netcl_device::Capabilities;
 
-static TILE: Kernel = Kernel::new("attention_tile", include_str!("attention_tile.cl"))
-    .include(&[include_str!("../../include/philox.cl"), include_str!("attention_grid.cl")])
+static TILE: Kernel = Kernel::new("attention_tile", cl_file!("attention_tile.cl"))
+    .include(&[cl_file!("../../include/philox.cl"), cl_file!("attention_grid.cl")])
     .requires(|device| device.max_group >= 8)
     .tune(&[("WG", &[128])]);
-static TILE_BWD: Kernel = Kernel::new("attention_tile_bwd", include_str!("attention_tile_bwd.cl"))
-    .include(&[include_str!("../../include/philox.cl"), include_str!("attention_grid.cl")])
+static TILE_BWD: Kernel = Kernel::new("attention_tile_bwd", cl_file!("attention_tile_bwd.cl"))
+    .include(&[cl_file!("../../include/philox.cl"), cl_file!("attention_grid.cl")])
     .requires(|device| device.max_group >= 8);
 
 pub(super) static FORWARD: ForwardRow = ForwardRow {

@@ -4,12 +4,12 @@ use super::super::problem::{Problem, read, write};
 use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, shared_out};
 use crate::ops::prelude::*;
 
-static VECTOR: Kernel = Kernel::new("attention_vector", include_str!("attention_vector.cl"))
-    .include(&[include_str!("../../include/philox.cl"), include_str!("attention_lanes.cl")])
+static VECTOR: Kernel = Kernel::new("attention_vector", cl_file!("attention_vector.cl"))
+    .include(&[cl_file!("../../include/philox.cl"), cl_file!("attention_lanes.cl")])
     .requires(|device| device.is_cpu())
     .tune(&[("VW", &[0])]);
-static VECTOR_BWD: Kernel = Kernel::new("attention_vector_bwd", include_str!("attention_vector_bwd.cl"))
-    .include(&[include_str!("../../include/philox.cl"), include_str!("attention_lanes.cl")])
+static VECTOR_BWD: Kernel = Kernel::new("attention_vector_bwd", cl_file!("attention_vector_bwd.cl"))
+    .include(&[cl_file!("../../include/philox.cl"), cl_file!("attention_lanes.cl")])
     .requires(|device| device.is_cpu())
     .tune(&[("VW", &[0])]);
 

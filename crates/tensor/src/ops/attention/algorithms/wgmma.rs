@@ -10,15 +10,15 @@ use netcl_kernel::Launch;
 use netcl_kernel::vendors::nvidia::{MatrixStack, SM90A};
 
 pub(in crate::ops::attention) static WGMMA: Kernel =
-    Kernel::new("attention_wgmma_sm90", include_str!("attention_wgmma_sm90.cl"))
+    Kernel::new("attention_wgmma_sm90", cl_file!("attention_wgmma_sm90.cl"))
         .include(INCLUDES)
         .generate(macros::macros)
         .reload(&SM90A)
         .requires(|device| device.sm() == Some(90));
 const BWD_TEXT: &str = concat!(
-    include_str!("attention_wgmma_sm90_bwd.cl"),
-    include_str!("attention_wgmma_sm90_bwd_kv.cl"),
-    include_str!("attention_wgmma_sm90_bwd_q.cl")
+    cl_file!("attention_wgmma_sm90_bwd.cl"),
+    cl_file!("attention_wgmma_sm90_bwd_kv.cl"),
+    cl_file!("attention_wgmma_sm90_bwd_q.cl")
 );
 pub(in crate::ops::attention) static WGMMA_BWD: Kernel = Kernel::new("attention_wgmma_sm90_bwd", BWD_TEXT)
     .include(INCLUDES)
@@ -126,8 +126,7 @@ fn backward(r: &Backward<'_>) -> Result<()> {
     };
     let tiles = p.keys.div_ceil(KEYS) * p.kv_heads * p.batch;
     let launch = start(p, &WGMMA_BWD, "attention_bwd_kv", 3, units.min(tiles), 4);
-    let launch =
-        write(write(bound(launch, &maps(rows, KEYS)?)?, dk), dv).write(&next).scalar(p.batch as u32);
+    let launch = write(write(bound(launch, &maps(rows, KEYS)?)?, dk), dv).write(&next).scalar(p.batch as u32);
     p.end_with(launch, p.together(p.queries * p.group())).run()?;
 
     let warpgroups = if p.small() { 3 } else { 2 };

@@ -10,8 +10,8 @@ use crate::ops::prelude::*;
 use netcl_kernel::vendors::nvidia::{SM90A, wgmma_macros};
 
 pub(in crate::ops::matmul) static BF16X3: Kernel =
-    Kernel::new("matmul_bf16x3_sm90", include_str!("matmul_bf16x3_sm90.cl"))
-        .include(&[include_str!("../../include/sm90.cl"), include_str!("../../include/tickets.cl")])
+    Kernel::new("matmul_bf16x3_sm90", cl_file!("matmul_bf16x3_sm90.cl"))
+        .include(&[cl_file!("../../include/sm90.cl"), cl_file!("../../include/tickets.cl")])
         .generate(wgmma_macros)
         .reload(&SM90A)
         .requires(|device| device.sm() == Some(90));

@@ -8,16 +8,16 @@ use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 
-const ENDS: &[&str] = &[include_str!("../../include/activation.cl"), include_str!("matmul_gemv_ends.cl")];
+const ENDS: &[&str] = &[cl_file!("../../include/activation.cl"), cl_file!("matmul_gemv_ends.cl")];
 
 /// CPUs.
-static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", include_str!("matmul_gemv_vector.cl"))
+static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", cl_file!("matmul_gemv_vector.cl"))
     .include(ENDS)
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu());
 
 /// GPUs.
-static GEMV: Kernel = Kernel::new("matmul_gemv", include_str!("matmul_gemv.cl"))
+static GEMV: Kernel = Kernel::new("matmul_gemv", cl_file!("matmul_gemv.cl"))
     .include(ENDS)
     .tune(&[("WG", &[256, 128])])
     .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);

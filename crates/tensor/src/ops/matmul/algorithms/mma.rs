@@ -8,8 +8,7 @@ use crate::ops::prelude::*;
 use netcl_device::MatmulPrecision;
 
 pub(in crate::ops::matmul) static MMA: Kernel =
-    Kernel::new("matmul_mma_sm80", include_str!("matmul_mma_sm80.cl"))
-        .requires(|device| device.sm() >= Some(80));
+    Kernel::new("matmul_mma_sm80", cl_file!("matmul_mma_sm80.cl")).requires(|device| device.sm() >= Some(80));
 
 /// Rows and columns of a tile.
 const SIDE: usize = 128;

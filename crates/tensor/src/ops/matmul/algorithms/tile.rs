@@ -9,20 +9,20 @@ use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 
-const TILE_PARTS: &[&str] = &[include_str!("../../include/tickets.cl"), include_str!("matmul_tile_async.cl")];
+const TILE_PARTS: &[&str] = &[cl_file!("../../include/tickets.cl"), cl_file!("matmul_tile_async.cl")];
 
 /// Work-items of a tile's group.
 pub(in crate::ops::matmul) const ITEMS: usize = 256;
 
 /// 128 x 128 of C a group, 8 x 8 an item. Over 128 registers an NVIDIA multiprocessor holds one group instead of two.
-pub(in crate::ops::matmul) static TILE: Kernel = Kernel::new("matmul_tile", include_str!("matmul_tile.cl"))
+pub(in crate::ops::matmul) static TILE: Kernel = Kernel::new("matmul_tile", cl_file!("matmul_tile.cl"))
     .include(TILE_PARTS)
     .tune(&[("BK", &[16, 8])])
     .requires(|device| device.local_mem >= 34 << 10 && device.max_group >= ITEMS)
     .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" });
 
 /// The same for f32 with copies that pass no registers: NVIDIA from sm_80 on.
-static ASYNC_KERNEL: Kernel = Kernel::new("matmul_async_sm80", include_str!("matmul_tile.cl"))
+static ASYNC_KERNEL: Kernel = Kernel::new("matmul_async_sm80", cl_file!("matmul_tile.cl"))
     .include(TILE_PARTS)
     .tune(&[("BK", &[32, 16])])
     .requires(|device| device.sm() >= Some(80) && device.max_group >= ITEMS)
@@ -30,7 +30,7 @@ static ASYNC_KERNEL: Kernel = Kernel::new("matmul_async_sm80", include_str!("mat
 
 /// 64 x 64 of C a group, 8 x 8 an item of several sets: small products, and devices with little local memory.
 pub(in crate::ops::matmul) static TILE_SMALL: Kernel =
-    Kernel::new("matmul_tile_small", include_str!("matmul_tile.cl"))
+    Kernel::new("matmul_tile_small", cl_file!("matmul_tile.cl"))
         .include(TILE_PARTS)
         .tune(&[("BK", &[8])])
         .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS)

@@ -5,11 +5,10 @@ use super::super::plan::Blocks;
 use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::prelude::*;
 
-pub(in crate::ops::matmul) static VECTOR: Kernel =
-    Kernel::new("matmul_vector", include_str!("matmul_vector.cl"))
-        .include(&[include_str!("matmul_panels.cl")])
-        .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])])
-        .requires(|device| device.is_cpu() || device.local_mem < 18 << 10 || device.max_group < ITEMS);
+pub(in crate::ops::matmul) static VECTOR: Kernel = Kernel::new("matmul_vector", cl_file!("matmul_vector.cl"))
+    .include(&[cl_file!("matmul_panels.cl")])
+    .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])])
+    .requires(|device| device.is_cpu() || device.local_mem < 18 << 10 || device.max_group < ITEMS);
 
 /// Work-items of a tile's group, which others need.
 const ITEMS: usize = 256;

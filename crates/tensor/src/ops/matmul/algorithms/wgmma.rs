@@ -1,7 +1,7 @@
 //! The tensor cores of NVIDIA's sm_90: which products they take, and how one is launched.
 
 use super::super::launch::{Aux, Epilogue, Unused};
-use super::super::lines::{self, Aligned, element};
+use super::super::lines::{self, Aligned};
 use super::super::proof;
 use super::super::tiles::{Plan, SplitK, Staging, TICKETS, TILES};
 use super::super::view::{Matrix, Problem};
@@ -11,15 +11,15 @@ use crate::ops::prelude::*;
 use netcl_kernel::vendors::nvidia::{SM90A, TensorMap, address, tensor_maps, wgmma_macros};
 use netcl_kernel::{Launch, Value};
 
-pub(in crate::ops::matmul) const WORK: &str = include_str!("matmul_wgmma_sm90_work.cl");
+pub(in crate::ops::matmul) const WORK: &str = cl_file!("matmul_wgmma_sm90_work.cl");
 
 pub(in crate::ops::matmul) static WGMMA: Kernel =
-    Kernel::new("matmul_wgmma_sm90", include_str!("matmul_wgmma_sm90.cl"))
+    Kernel::new("matmul_wgmma_sm90", cl_file!("matmul_wgmma_sm90.cl"))
         .include(&[
-            include_str!("../../include/sm90.cl"),
-            include_str!("matmul_sm90.cl"),
+            cl_file!("../../include/sm90.cl"),
+            cl_file!("matmul_sm90.cl"),
             WORK,
-            include_str!("matmul_wgmma_sm90_ends.cl"),
+            cl_file!("matmul_wgmma_sm90_ends.cl"),
         ])
         .generate(wgmma_macros)
         .reload(&SM90A)
@@ -31,7 +31,7 @@ const BOX_COLUMNS: u32 = 64;
 fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
     let size = x.dtype().size();
     Ok(TensorMap {
-        element: element(x.dtype()),
+        dtype: x.dtype(),
         address: address(x.storage())? + (x.layout().offset * size) as u64,
         dims: [n as u64, m as u64],
         stride: (n * size) as u64,

@@ -1,9 +1,9 @@
 //! Some steps of a run, with the time of every kernel, transfer and thing the host did.
 
-use super::observer::Observer;
-use super::trainer::Trainer;
+use super::Trainer;
 use crate::run::{HostSpan, trace_json, write_trace};
-use netcl_device::{KernelTime, Timeline, check_writable};
+use crate::train::observer::{Observer, Profile};
+use netcl_device::check_writable;
 use netcl_tensor::Result;
 use serde_json::json;
 use std::path::PathBuf;
@@ -24,21 +24,6 @@ impl Default for ProfileSettings {
     fn default() -> Self {
         Self { file: None, first: 3, steps: 10 }
     }
-}
-
-/// What was found.
-#[derive(Debug)]
-pub struct Profile {
-    /// The first and the last step.
-    pub steps: (u64, u64),
-    /// Time per kernel, the most expensive first; that of evaluations and samples within the steps is among it.
-    pub kernels: Vec<KernelTime>,
-    /// Every launch and transfer.
-    pub timeline: Timeline,
-    /// Whether the steps were replayed from a graph.
-    pub replayed: bool,
-    /// Where the trace is.
-    pub file: PathBuf,
 }
 
 /// A profile that is to be made, or is being made.

@@ -1,22 +1,26 @@
-//! Storage types. Arithmetic is always f32; integers are indices and masks.
+//! Storage types, for all crates. Arithmetic is always f32; integers are indices and masks.
+//!
+//! What others call them stands where they are met: safetensors' names in `netcl_nn::checkpoint`, codes of tensor maps in
+//! [`vendors::nvidia`](crate::vendors::nvidia).
 
 use half::{bf16, f16};
-use netcl_kernel::generate::Storage;
+use serde::Serialize;
 use std::fmt;
 
-/// How elements are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// How elements are stored, numbered as kernels know it (`DTYPE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum DType {
     /// 32-bit float.
-    F32,
+    F32 = 0,
     /// 16-bit float (IEEE binary16).
-    F16,
+    F16 = 1,
     /// bfloat16: the upper half of an f32.
-    Bf16,
+    Bf16 = 2,
     /// Signed 32-bit integer.
-    I32,
+    I32 = 3,
     /// Unsigned 32-bit integer.
-    U32,
+    U32 = 4,
 }
 
 impl DType {
@@ -36,26 +40,16 @@ impl DType {
     }
     /// The number kernels know it by (`DTYPE`).
     pub fn code(self) -> i64 {
-        self.storage() as i64
+        self as i64
     }
-    /// The same for generated kernels.
-    pub fn storage(self) -> Storage {
+    /// The type in OpenCL C that an element is loaded as; a bf16 has none of its own.
+    pub fn c_type(self) -> &'static str {
         match self {
-            Self::F32 => Storage::F32,
-            Self::F16 => Storage::F16,
-            Self::Bf16 => Storage::Bf16,
-            Self::I32 => Storage::I32,
-            Self::U32 => Storage::U32,
-        }
-    }
-    /// Name in safetensors files.
-    pub fn safetensors_name(self) -> &'static str {
-        match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::Bf16 => "BF16",
-            Self::I32 => "I32",
-            Self::U32 => "U32",
+            Self::F32 => "float",
+            Self::F16 => "half",
+            Self::Bf16 => "ushort",
+            Self::I32 => "int",
+            Self::U32 => "uint",
         }
     }
     /// By any common name, in capitals or not: `f32`, `float32`, `fp32`, `torch.bfloat16`, `half`, … The one place that knows them.
@@ -101,5 +95,30 @@ impl fmt::Display for DType {
             Self::I32 => "i32",
             Self::U32 => "u32",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_each_others() {
+        for (code, dtype) in
+            [DType::F32, DType::F16, DType::Bf16, DType::I32, DType::U32].into_iter().enumerate()
+        {
+            // As kernel texts number them: prelude.cl.
+            assert_eq!(dtype.code(), code as i64);
+            assert_eq!(DType::parse(&dtype.to_string()), Some(dtype));
+            assert_eq!(serde_json::to_string(&dtype).unwrap(), format!("\"{dtype}\""));
+        }
+        assert_eq!(DType::parse("f64"), None);
+    }
+
+    #[test]
+    fn types_are_rounded_to_what_they_store() {
+        assert_eq!(DType::Bf16.round(1.0 + DType::Bf16.epsilon() / 4.0), 1.0);
+        assert_eq!(DType::F16.round(65_519.0), 65_504.0);
+        assert_eq!(DType::F32.round(0.1), f64::from(0.1f32));
     }
 }

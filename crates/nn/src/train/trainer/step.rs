@@ -1,16 +1,16 @@
 //! One optimizer step, and reading its results while the next one runs.
 
-use super::observer::Observer;
-use super::passes::{gradients, warm};
-use super::stepper::Stepper;
-use super::sums::Sums;
-use super::trainer::Trainer;
-use super::uploads::{Inputs, Uploads};
+use super::Trainer;
 use crate::config::{GraphMode, TrainConfig};
 use crate::data::{Position, Prefetch};
 use crate::layers::Mode;
 use crate::model::Model;
 use crate::optim::Optimizer;
+use crate::train::observer::Observer;
+use crate::train::passes::{gradients, warm};
+use crate::train::stepper::Stepper;
+use crate::train::sums::Sums;
+use crate::train::uploads::{Inputs, Uploads};
 use netcl_device::driver::Event;
 use netcl_tensor::ops::optimizer::Report;
 use netcl_tensor::random::set_counter;

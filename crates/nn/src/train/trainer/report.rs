@@ -1,7 +1,7 @@
 //! What the run folder says of a run: metrics of each step, and the report page.
 
+use super::Trainer;
 use super::step::Done;
-use super::trainer::Trainer;
 use crate::run::StepMetrics;
 use crate::run::report::{KernelTime, Report};
 use netcl_device::human;

@@ -1,8 +1,8 @@
 //! Checkpoints written beside training: a copy on the host, and a thread that brings it to the disk.
 
-use super::observer::Observer;
-use super::trainer::Trainer;
+use super::Trainer;
 use crate::checkpoint::{Checkpoint, Plan, Store};
+use crate::train::observer::{Observer, Saving};
 use netcl_tensor::{Error, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,19 +14,6 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(50);
 /// Share of the host's free memory, in percent, that a copy may take: training itself needs some.
 const SHARE: u64 = 70;
-
-/// How far a checkpoint's way to the disk is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Saving {
-    /// The step whose state it is.
-    pub step: u64,
-    /// Bytes written.
-    pub written: u64,
-    /// Bytes in all.
-    pub total: u64,
-    /// Whether training waits for it.
-    pub waiting: bool,
-}
 
 /// The write in flight, if there is one. Dropping it waits: what was begun is not left half done.
 #[derive(Default)]

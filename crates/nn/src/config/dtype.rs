@@ -1,0 +1,26 @@
+//! How weights and activations may be stored: as floats, by any name that [`DType::parse`] takes.
+
+use super::by_name;
+use netcl_device::Result;
+use netcl_tensor::DType;
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+/// Storage types of a model, by name. Arithmetic is f32 in all of them.
+pub const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::Bf16), ("f16", DType::F16)];
+
+/// The storage type of this name.
+///
+/// # Errors
+/// `Format` with those that there are, for integers too.
+pub fn storage_type(name: &str) -> Result<DType> {
+    DType::parse(name).filter(|dtype| dtype.is_float()).map_or_else(|| by_name("dtype", name, &DTYPES), Ok)
+}
+
+pub(super) fn one<'de, D: Deserializer<'de>>(from: D) -> Result<DType, D::Error> {
+    let name = String::deserialize(from)?;
+    storage_type(&name).map_err(|_| D::Error::unknown_variant(&name, &["f32", "bf16", "f16"]))
+}
+
+pub(super) fn maybe<'de, D: Deserializer<'de>>(from: D) -> Result<Option<DType>, D::Error> {
+    one(from).map(Some)
+}
