@@ -223,10 +223,7 @@ fn f32_in_three_parts_is_as_exact_as_f32_units() {
     let [q, k, v, dy] = [draw(), draw(), draw(), draw()];
     let wide = |x: &Tensor| x.to_vec().unwrap().into_iter().map(f64::from).collect::<Vec<f64>>();
     let expected = exact(&wide(&q), &wide(&k), &wide(&v), &wide(&dy), (t, d), 0.125);
-    let names = [
-        [bf16x3::BF16X3.name, bf16x3::BF16X3_BWD.name],
-        ["attention_tile", "attention_tile_bwd"],
-    ];
+    let names = [[bf16x3::BF16X3.name, bf16x3::BF16X3_BWD.name], ["attention_tile", "attention_tile_bwd"]];
     let errors = names.map(|[forward, backward]| {
         let options = AttentionOptions { scale: Some(0.125), ..AttentionOptions::causal() };
         let results = attention_by(&q, &k, &v, options.clone(), forward).unwrap();
@@ -277,8 +274,7 @@ fn choices_by_device_and_problem() {
     let (causal, full) = (AttentionOptions::causal(), AttentionOptions::default());
     let window = AttentionOptions { window: Some(64), ..causal.clone() };
     let (bf16, f16, f32) = (DType::Bf16, DType::F16, DType::F32);
-    let (tile, wgmma, bf16x3) =
-        ("attention_tile", "attention_wgmma_sm90", "attention_bf16x3_sm90");
+    let (tile, wgmma, bf16x3) = ("attention_tile", "attention_wgmma_sm90", "attention_bf16x3_sm90");
     let (two_passes, one_pass) = ("attention_wgmma_sm90_bwd", "attention_ordered_sm90_bwd");
     let card = [
         ([16, 12, 12, 1024, 1024, 64], bf16, &causal, wgmma, two_passes),
@@ -333,7 +329,10 @@ fn each_algorithm_that_does_not_apply_has_its_reason() {
         (of([1, 2, 2, 64, 64, 64], f32, &full), "storage other than f16 and bf16"),
         (of([1, 2, 2, 64, 64, 136], half, &full), "heads of more than 128"),
         (of([1, 2, 2, 64, 64, 20], half, &full), "heads of a size that 8 does not divide"),
-        (of([1, 2, 2, 64, 96, 64], half, &causal), "a causal diagonal that does not begin with a block of 64 keys"),
+        (
+            of([1, 2, 2, 64, 96, 64], half, &causal),
+            "a causal diagonal that does not begin with a block of 64 keys",
+        ),
         (of([1, 2, 2, 64, 64, 64], half, &negative), "a scale that is not positive"),
         (of([1, 2, 2, 64, 64, 64], half, &window), "a window"),
         (of([1, 2, 2, 64, 64, 64], half, &capped), "soft-capped scores"),

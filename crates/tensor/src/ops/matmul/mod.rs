@@ -4,10 +4,10 @@
 //! Gradients are products again, `dA = dY Bᵀ` and `dB = Aᵀ dY`; a batch that shares one `b` is one product with more rows, so
 //! the gradient of a weight needs no sum over the batch.
 
+use super::algorithms::Row;
 use super::prelude::*;
-pub use super::algorithms::Row;
-use algorithms::{MATMUL, Request};
 pub(super) use algorithms::gemv::Norm;
+use algorithms::{MATMUL, Request};
 pub(super) use launch::{Aux, Epilogue, accumulate, gelu_recomputed, run};
 use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};

@@ -218,7 +218,8 @@ fn uneven_timed() {
         let copies = || drop(wgmma::with_aligned_lines(&problem).unwrap());
         let times = [&by_mma as &dyn Fn(), &by_wgmma, &copies].map(|run| host_and_device(&device, run));
         let chosen = MATMUL.choose(&request).unwrap().0.name();
-        let estimates: Vec<_> = MATMUL.all(&request).into_iter().map(|(a, micros, _)| (a.name(), micros)).collect();
+        let estimates: Vec<_> =
+            MATMUL.all(&request).into_iter().map(|(a, micros, _)| (a.name(), micros)).collect();
         println!(
             "{shape}: mma {}, wgmma {}, copies of it {}; {chosen} of {estimates:?}",
             times[0], times[1], times[2]

@@ -390,7 +390,8 @@ fn mma_agrees_with_the_reference() {
             let matrix = |x: &Tensor| view::Matrix::of("matmul", "a", x).unwrap();
             let problem = Problem::new(matrix(&a), matrix(&b), &[batch]).unwrap();
             let epilogue = Epilogue { alpha: 0.5, bias: Some(&bias), add: true, aux: Aux::None };
-            MATMUL.with("matmul_mma_sm80", &Request { c: &c, p: &problem, e: &epilogue, column_sums: false })
+            MATMUL
+                .with("matmul_mma_sm80", &Request { c: &c, p: &problem, e: &epilogue, column_sums: false })
                 .unwrap();
             let expected = Array::from_fn([batch, m, n], |i| {
                 let (z, row, col) = (i / (m * n), i / n % m, i % n);

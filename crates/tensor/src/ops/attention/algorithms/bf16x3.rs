@@ -4,8 +4,8 @@ use super::super::problem::{Known, Problem, View, read, write};
 use super::sm90::{INCLUDES, LAUNCH, blocks_fit, counters, units};
 use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, macros, proof, shared_out};
 use crate::ops::prelude::*;
-use netcl_kernel::vendors::nvidia::SM90A;
 use netcl_kernel::Launch;
+use netcl_kernel::vendors::nvidia::SM90A;
 
 pub(in crate::ops::attention) static BF16X3: Kernel =
     Kernel::new("attention_bf16x3_sm90", include_str!("attention_bf16x3_sm90.cl"))

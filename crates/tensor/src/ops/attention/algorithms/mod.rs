@@ -26,8 +26,7 @@ static BACKWARD_ROWS: [&BackwardRow; 5] =
     [&vector::BACKWARD, &ordered::BACKWARD, &wgmma::BACKWARD, &bf16x3::BACKWARD, &tile::BACKWARD];
 static BACKWARD_KERNELS: [&Kernel; BACKWARD_ROWS.len()] = kernels(&BACKWARD_ROWS);
 /// Fills dq, dk and dv, every element of them.
-pub(super) static BACKWARD: Table<Backwards> =
-    Table::new("attention_bwd", &BACKWARD_ROWS, &BACKWARD_KERNELS);
+pub(super) static BACKWARD: Table<Backwards> = Table::new("attention_bwd", &BACKWARD_ROWS, &BACKWARD_KERNELS);
 
 /// Attention, [`Forward`].
 pub(super) struct Forwards;

@@ -114,7 +114,12 @@ impl Problem {
 }
 
 /// The map of a view whose copies move `block` rows of D.
-pub(super) fn map(p: &Problem, view: &View<'_>, [batch, heads, rows]: [usize; 3], block: usize) -> Result<MatrixStack> {
+pub(super) fn map(
+    p: &Problem,
+    view: &View<'_>,
+    [batch, heads, rows]: [usize; 3],
+    block: usize,
+) -> Result<MatrixStack> {
     let bytes = p.dtype.size();
     let [b, h, t] = view.strides;
     let of = |n: usize, stride: usize| if n == 1 { 16 } else { (stride * bytes) as u64 };

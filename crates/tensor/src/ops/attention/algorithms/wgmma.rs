@@ -126,8 +126,7 @@ fn backward(r: &Backward<'_>) -> Result<()> {
     };
     let tiles = p.keys.div_ceil(KEYS) * p.kv_heads * p.batch;
     let launch = start(p, &WGMMA_BWD, "attention_bwd_kv", 3, units.min(tiles), 4);
-    let launch =
-        write(write(bound(launch, &maps(rows, KEYS)?)?, dk), dv).write(&next).scalar(p.batch as u32);
+    let launch = write(write(bound(launch, &maps(rows, KEYS)?)?, dk), dv).write(&next).scalar(p.batch as u32);
     p.end_with(launch, p.together(p.queries * p.group())).run()?;
 
     let warpgroups = if p.small() { 3 } else { 2 };
