@@ -107,11 +107,6 @@ impl Regrets {
         Self { table: Table::new(&heads), all: Vec::new() }
     }
 
-    /// How many choices were measured.
-    pub fn count(&self) -> usize {
-        self.all.len()
-    }
-
     /// Times every row that applies.
     ///
     /// # Errors

@@ -34,18 +34,21 @@ fn shape(seed: u64, n: u64) -> (Shape, bool) {
     (shape, high(causal, 2) == 0)
 }
 
+/// Attentions drawn at random, the same for the same seed, and whether they are causal. None has more operations than keep a sample short
+/// on the device.
+fn draw(device: &Device, count: usize, seed: u64) -> Vec<(Shape, bool)> {
+    let most = if device.capabilities().is_cpu() { 1 << 29 } else { 1 << 40 };
+    let fits = |(shape, causal): &(Shape, bool)| {
+        shape.flops(*causal, false) <= most && shape.elements(false) <= MOST_ELEMENTS
+    };
+    (0..).map(|n| shape(seed, n)).filter(fits).take(count).collect()
+}
+
 pub fn run(bench: &Bench, count: usize, seed: u64) -> Result<()> {
-    // Operations that keep a sample short on a slow device.
-    let most = if bench.device.capabilities().is_cpu() { 1 << 29 } else { 1 << 40 };
     let mut regrets = Regrets::new("shape (B, H, T, D)", "pass");
-    let mut n = 0u64;
-    while regrets.count() < 2 * count {
-        let (shape, causal) = shape(seed, n);
-        n += 1;
-        if shape.flops(causal, false) <= most && shape.elements(false) <= MOST_ELEMENTS {
-            let case = Case::new(&bench.device, shape, causal, bench.dtype)?;
-            case.choices()?.iter().try_for_each(|choice| regrets.measure(bench, choice))?;
-        }
+    for (shape, causal) in draw(&bench.device, count, seed) {
+        let case = Case::new(&bench.device, shape, causal, bench.dtype)?;
+        case.choices()?.iter().try_for_each(|choice| regrets.measure(bench, choice))?;
     }
     regrets.finish(bench, "passes of attention", seed)
 }

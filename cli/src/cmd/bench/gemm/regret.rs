@@ -8,19 +8,23 @@ use netcl::prelude::*;
 const LARGEST: f64 = 8192.0;
 const LAYOUTS: [&str; 4] = ["NN", "NT", "TN", "TT"];
 
-pub fn run(bench: &Bench, count: usize, seed: u64) -> Result<()> {
-    // Multiply-adds that keep a sample short on a slow device.
-    let most = if bench.device.capabilities().is_cpu() { 2e9 } else { 4e11 };
-    let mut regrets = Regrets::new("shape (m, n, k)", "layout");
-    let mut n = 0u64;
-    while regrets.count() < count {
+/// Products drawn at random, the same for the same seed: `[m, n, k]` and layout. None has more multiply-adds than keep a sample short on
+/// the device.
+pub fn draw(device: &Device, count: usize, seed: u64) -> Vec<([usize; 3], &'static str)> {
+    let most = if device.capabilities().is_cpu() { 2e9 } else { 4e11 };
+    let product = |n: u64| {
         let size = [0, 1, 2].map(|i| axis(drawn(seed, n, i), LARGEST));
-        let layout = LAYOUTS[(mixed(seed ^ n.wrapping_mul(31)) % 4) as usize];
-        n += 1;
-        if size.iter().map(|n| *n as f64).product::<f64>() <= most {
-            let product = Product::new(&bench.device, size, layout, bench.dtype)?;
-            regrets.measure(bench, &product.choice()?)?;
-        }
+        (size, LAYOUTS[(mixed(seed ^ n.wrapping_mul(31)) % 4) as usize])
+    };
+    let fits = |([m, n, k], _): &([usize; 3], _)| (m * n) as f64 * *k as f64 <= most;
+    (0..).map(product).filter(fits).take(count).collect()
+}
+
+pub fn run(bench: &Bench, count: usize, seed: u64) -> Result<()> {
+    let mut regrets = Regrets::new("shape (m, n, k)", "layout");
+    for (size, layout) in draw(&bench.device, count, seed) {
+        let product = Product::new(&bench.device, size, layout, bench.dtype)?;
+        regrets.measure(bench, &product.choice()?)?;
     }
     regrets.finish(bench, "products", seed)
 }
