@@ -254,6 +254,38 @@ fn benchmarks_print_one_object_a_line() {
 }
 
 #[test]
+fn benchmarks_explain_choices_and_time_what_was_not_chosen() {
+    let args = ["--json", "--peer", "none", "--sample-ms", "0.1", "--device", &device()];
+    for (what, shape, sizes, tables) in [
+        ("gemm", "16x32x24", serde_json::json!([16, 32, 24]), 3),
+        ("attention", "1x4/2x9x16", serde_json::json!([1, 4, 9, 16]), 2),
+    ] {
+        let (code, out, err) = run(netcl().args(["bench", what, "--explain", shape]).args(args));
+        assert_eq!(code, 0, "{err}");
+        let lines = json_lines(&out);
+        assert_eq!(lines.len(), 1 + tables, "{out}");
+        for line in &lines[1..] {
+            assert_eq!((&line["op"], &line["shape"]), (&what.into(), &sizes), "{line}");
+            let rows = line["algorithms"].as_array().unwrap();
+            let chosen: Vec<_> = rows.iter().filter(|row| row["chosen"] == true).collect();
+            assert!(chosen.len() == 1 && chosen[0]["estimate_us"].as_f64().unwrap() > 0.0, "{line}");
+            let said = |row: &serde_json::Value| row["plan"].is_string() || row["why_not"].is_string();
+            assert!(rows.len() > 3 && rows.iter().all(said), "{line}");
+        }
+    }
+    let (code, out, err) =
+        run(netcl().args(["bench", "attention", "--regret", "1", "--seed", "3"]).args(args));
+    assert!(code == 0 && err.contains("2 passes of attention in f32, seed 3: regret "), "{err}");
+    let lines = json_lines(&out);
+    assert_eq!((&lines[1]["pass"], &lines[2]["pass"]), (&"fwd".into(), &"bwd".into()), "{out}");
+    for line in &lines[1..] {
+        let regret = line["regret"].as_f64().unwrap();
+        let times = line["algorithms"].as_array().unwrap().iter().map(|row| row["us"].as_f64().unwrap());
+        assert!(regret >= 1.0 && times.fold(0.0, f64::max) > 0.0, "{line}");
+    }
+}
+
+#[test]
 fn a_peer_that_is_not_there_is_an_error_only_when_it_was_named() {
     let (code, _, err) = run(netcl().args([
         "bench",

@@ -1,14 +1,18 @@
 //! `netcl bench attention`: softmax(q kᵀ / √D) v over one packed product of queries, keys and values, as a GPT has it.
 
 mod check;
+mod regret;
 
+use super::choice::{Choice, mixed};
 use super::measure::median;
 use super::peer::Peer;
-use super::{Bench, Common, Line, gemm};
+use super::{Bench, Common, Line};
 use check::{Results, Sequence};
 use netcl::prelude::*;
 use netcl::tensor::Generator;
-use netcl::tensor::ops::attention::{AttentionOptions, attention_qkv};
+use netcl::tensor::ops::attention::{
+    AttentionOptions, attention_by, attention_gradients_by, attention_qkv, explain,
+};
 use serde_json::{Value, json};
 
 /// Flags of `bench attention`.
@@ -31,6 +35,17 @@ pub struct Args {
     /// choice on a processor
     #[arg(long, default_value = "best", value_parser = ["best", "default", "cudnn", "flash", "efficient", "math"])]
     backend: String,
+    /// Print every algorithm with its estimate for these shapes, or those of --shapes, forward and backward, and why the others do not
+    /// apply; nothing is timed
+    #[arg(long, value_name = "BxHxTxD", value_delimiter = ',', num_args = 0.., value_parser = shape)]
+    explain: Option<Vec<Shape>>,
+    /// Draw so many attentions (heads of 8 to 256, 1 to 8192 tokens, grouped or not, causal or not), time every algorithm of the forward and
+    /// of the gradients that applies, and print the time of the chosen one over that of the fastest
+    #[arg(long, value_name = "N")]
+    regret: Option<usize>,
+    /// The same seed draws the same attentions
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
 }
 
 const TIMED: &str = "Timed is attention alone. Queries, keys and values are parts of one tensor (B, T, (H + 2 KV) D), where a \
@@ -111,26 +126,29 @@ impl Shape {
     fn rows(&self, count: usize) -> Vec<[usize; 3]> {
         let Self { batch, heads, tokens, .. } = *self;
         let all = batch * heads * tokens;
-        let anywhere = (0u64..).map(|i| (gemm::mixed(i) >> 20) as usize % all);
+        let anywhere = (0u64..).map(|i| (mixed(i) >> 20) as usize % all);
         let rows = [0, all - 1].into_iter().chain(anywhere).take(count.min(all).max(2));
         rows.map(|row| [row / tokens / heads, row / tokens % heads, row % tokens]).collect()
     }
 }
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
+    if let Some(count) = args.regret {
+        return regret::run(bench, count, args.seed);
+    }
     let small = bench.device.capabilities().is_cpu();
-    let shapes = match args.shapes.as_slice() {
+    let named = args.explain.as_deref().filter(|shapes| !shapes.is_empty());
+    let shapes = match named.unwrap_or(&args.shapes) {
         [] if small => &SMALL[..],
         [] => &MODELS[..],
         given => given,
     };
     for shape in shapes {
-        let Shape { batch, heads, kv_heads, tokens, size } = *shape;
-        let (of_queries, of_keys) = ([batch, heads, tokens, size], [batch, kv_heads, tokens, size]);
-        // Queries and the result, keys and values.
-        let all: [&[usize]; 4] = [&of_queries, &of_queries, &of_keys, &of_keys];
-        super::fits(&bench.device, &format!("attention of {shape}"), &all, bench.dtype)?;
         let case = Case::new(&bench.device, *shape, !args.full, bench.dtype)?;
+        if args.explain.is_some() {
+            case.choices()?.iter().try_for_each(|choice| choice.explain(bench))?;
+            continue;
+        }
         for pass in PASSES.into_iter().filter(|pass| args.passes.iter().any(|p| p == pass)) {
             measure(bench, &case, pass, &args.backend)?;
         }
@@ -212,6 +230,10 @@ impl Case {
     /// Normal values.
     fn new(device: &Device, shape: Shape, causal: bool, dtype: DType) -> Result<Self> {
         let Shape { batch, heads, kv_heads, tokens, size } = shape;
+        let (of_queries, of_keys) = ([batch, heads, tokens, size], [batch, kv_heads, tokens, size]);
+        // Queries and the result, keys and values.
+        let all: [&[usize]; 4] = [&of_queries, &of_queries, &of_keys, &of_keys];
+        super::fits(device, &format!("attention of {shape}"), &all, dtype)?;
         let mut from = Generator::new(1);
         let mut draw =
             |heads: usize| Tensor::normal(device, [batch, tokens, heads * size], 0.0, 1.0, dtype, &mut from);
@@ -219,10 +241,52 @@ impl Case {
         Ok(Self { shape, causal, qkv, dy: draw(heads)? })
     }
 
+    fn options(&self) -> AttentionOptions {
+        AttentionOptions { causal: self.causal, ..AttentionOptions::default() }
+    }
+
     /// The result, (B, T, H D).
     fn attend(&self) -> Result<Tensor> {
-        let options = AttentionOptions { causal: self.causal, ..AttentionOptions::default() };
-        attention_qkv(&self.qkv, self.shape.heads, self.shape.kv_heads, options)
+        attention_qkv(&self.qkv, self.shape.heads, self.shape.kv_heads, self.options())
+    }
+
+    /// The choices among the algorithms for it: of the forward, and of the gradients from the forward's result. Queries, keys and values are
+    /// parts of `qkv`, gradients are tensors of their own.
+    fn choices(&self) -> Result<[Choice<'_>; 2]> {
+        let Shape { batch, heads, kv_heads, tokens, size } = self.shape;
+        let parts = self.qkv.detach().reshape([batch, tokens, heads + 2 * kv_heads, size])?;
+        let part = |first: usize, count: usize| parts.slice(2, first..first + count)?.permute(&[0, 2, 1, 3]);
+        let inputs = [part(0, heads)?, part(heads, kv_heads)?, part(heads + kv_heads, kv_heads)?];
+        let dy = self.dy.reshape([batch, tokens, heads, size])?.permute(&[0, 2, 1, 3])?;
+        let [q, k, v] = &inputs;
+        let [forward, backward] = explain(q, k, v, self.options())?;
+        let chosen = forward.iter().find(|row| row.chosen).map(|row| row.name);
+        let none = || Error::internal(format!("bench attention: nothing was chosen for {}", self.shape));
+        let results = attention_by(q, k, v, self.options(), chosen.ok_or_else(none)?)?;
+        let about = |pass: &str| {
+            let sizes = [batch, heads, tokens, size];
+            json!({ "op": "attention", "shape": sizes, "kv_heads": kv_heads, "causal": self.causal, "pass": pass })
+        };
+        let kind = if self.causal { "causal" } else { "full" };
+        let shown = |pass: &str| [self.shape.to_string(), format!("{kind} {pass}")];
+        let [q, k, v] = inputs.clone();
+        Ok([
+            Choice {
+                about: about("fwd"),
+                shown: shown("fwd"),
+                rows: forward,
+                run: Box::new(move |name| attention_by(&q, &k, &v, self.options(), name).map(drop)),
+            },
+            Choice {
+                about: about("bwd"),
+                shown: shown("bwd"),
+                rows: backward,
+                run: Box::new(move |name| {
+                    let [q, k, v] = &inputs;
+                    attention_gradients_by([q, k, v], &results, &dy, self.options(), name).map(drop)
+                }),
+            },
+        ])
     }
 
     fn forward(&self) -> Result<Tensor> {

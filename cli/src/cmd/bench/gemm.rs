@@ -1,10 +1,9 @@
 //! `netcl bench gemm`: C (m,n) = A (m,k) · B (k,n), with either operand stored transposed.
 
+use super::choice::{Choice, mixed};
 use super::{Bench, Common, Line};
-use crate::out;
-use crate::table::Table;
 use netcl::prelude::*;
-use netcl::tensor::ops::matmul::{Row, explain as explain_product, matmul_by};
+use netcl::tensor::ops::matmul::{explain, matmul_by};
 use serde_json::json;
 
 mod regret;
@@ -23,9 +22,10 @@ pub struct Args {
     /// Print errors against f64, beside the peer's on the same inputs, instead of times
     #[arg(long)]
     pub errors: bool,
-    /// Print every algorithm with its estimate for these sizes and layouts, and why the others do not apply; nothing is timed
-    #[arg(long)]
-    explain: bool,
+    /// Print every algorithm with its estimate for these sizes, or those of --sizes, in each layout, and why the others do not apply;
+    /// nothing is timed
+    #[arg(long, value_name = "MxNxK", value_delimiter = ',', num_args = 0.., value_parser = size)]
+    explain: Option<Vec<[usize; 3]>>,
     /// Draw so many products (sizes 1 to 8192, odd ones among them, every layout), time every algorithm that applies, and print the
     /// time of the chosen one over that of the fastest
     #[arg(long, value_name = "N")]
@@ -51,11 +51,11 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     if let Some(count) = args.regret {
         return regret::run(bench, count, args.seed);
     }
-    if args.explain {
-        return args
-            .products(&bench.device)
-            .into_iter()
-            .try_for_each(|(size, layout)| explain(bench, size, layout));
+    if let Some(sizes) = &args.explain {
+        let sizes = if sizes.is_empty() { &args.sizes } else { sizes };
+        return args.of(sizes).try_for_each(|(size, layout)| {
+            Product::new(&bench.device, size, layout, bench.dtype)?.choice()?.explain(bench)
+        });
     }
     for (size, layout) in args.products(&bench.device) {
         let [m, n, k] = size;
@@ -79,44 +79,15 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
 impl Args {
     /// Every size in every layout, or those that are drawn.
     pub fn products(&self, device: &Device) -> Vec<([usize; 3], &str)> {
-        if let Some(count) = self.drawn {
-            return regret::draw(device, count, self.seed);
+        match self.drawn {
+            Some(count) => regret::draw(device, count, self.seed),
+            None => self.of(&self.sizes).collect(),
         }
-        let sizes = self.sizes.iter();
-        sizes.flat_map(|size| self.layouts.iter().map(|layout| (*size, layout.as_str()))).collect()
     }
-}
-
-/// Every algorithm with its estimate, or why it does not apply.
-fn explain(bench: &mut Bench, size: [usize; 3], layout: &str) -> Result<()> {
-    let product = Product::new(&bench.device, size, layout, bench.dtype)?;
-    let rows = product.explain()?;
-    let [m, n, k] = size;
-    if bench.printer.json {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|row| match &row.estimate {
-                Ok((micros, plan)) => {
-                    json!({ "algorithm": row.name, "estimate_us": micros, "plan": plan, "chosen": row.chosen })
-                }
-                Err(why) => json!({ "algorithm": row.name, "why_not": why }),
-            })
-            .collect();
-        return out::json(
-            &json!({ "op": "gemm", "shape": size, "layout": layout, "dtype": bench.kind, "algorithms": rows }),
-        );
+    /// These sizes in every layout.
+    fn of<'a>(&'a self, sizes: &'a [[usize; 3]]) -> impl Iterator<Item = ([usize; 3], &'a str)> {
+        sizes.iter().flat_map(|size| self.layouts.iter().map(|layout| (*size, layout.as_str())))
     }
-    out::result(&format!("{m}x{n}x{k} {layout} {}", bench.kind))?;
-    let mut table = Table::new(&["", "algorithm", ">estimate", "plan, or why it does not apply"]);
-    for row in rows {
-        let mark = if row.chosen { "*" } else { "" };
-        let (micros, text) = match row.estimate {
-            Ok((micros, plan)) => (format!("{micros:.1} us"), plan),
-            Err(why) => (String::new(), why),
-        };
-        table.row([mark.into(), row.name.into(), micros, text]);
-    }
-    table.lines().iter().try_for_each(|line| out::result(line))
 }
 
 /// Two matrices to be multiplied, on the device and as it stores them.
@@ -155,14 +126,15 @@ impl Product {
         no_grad(|| self.a.matmul(&self.b))
     }
 
-    /// The algorithms for it.
-    pub fn explain(&self) -> Result<Vec<Row>> {
-        explain_product(&self.a, &self.b)
-    }
-
-    /// The product by one of them.
-    pub fn run_by(&self, name: &str) -> Result<Tensor> {
-        no_grad(|| matmul_by(&self.a, &self.b, name))
+    /// The choice among the algorithms for it.
+    pub fn choice(&self) -> Result<Choice<'_>> {
+        let ([m, n, k], layout) = (self.size, self.layout.as_str());
+        Ok(Choice {
+            about: json!({ "op": "gemm", "shape": self.size, "layout": layout }),
+            shown: [format!("{m}x{n}x{k}"), layout.into()],
+            rows: explain(&self.a, &self.b)?,
+            run: Box::new(|name| no_grad(|| matmul_by(&self.a, &self.b, name)).map(drop)),
+        })
     }
 
     /// One entry in f64, and the sum of the absolute values of what it is a sum of.
@@ -222,12 +194,6 @@ impl Product {
 
 /// What two operands rounded to 11 bits can be off together.
 const TF32: f64 = 1.0 / 1024.0;
-
-/// Bits in no order, the same in each run.
-pub fn mixed(i: u64) -> u64 {
-    let mixed = (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
-}
 
 fn first(values: Result<Vec<f32>>) -> Result<f32> {
     values.map(|v| v.first().copied().unwrap_or(f32::NAN))

@@ -1,6 +1,7 @@
 //! `netcl bench`: how fast, as a share of what the device can do and beside PyTorch measured in the same minutes.
 
 mod attention;
+mod choice;
 mod errors;
 mod gemm;
 mod generate;

@@ -11,6 +11,7 @@ use netcl_kernel::tune::Tuning;
 use netcl_kernel::{Kernel, Launch};
 
 mod algorithms;
+pub use algorithms::Row;
 pub mod check;
 mod copy;
 mod counters;

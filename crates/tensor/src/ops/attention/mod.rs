@@ -1,7 +1,7 @@
 //! Scaled dot-product attention as one op: `softmax(scale * q kᵀ + mask) v`, T×S never stored (Dao et al. 2022, with the
 //! softmax statistics of Milakov and Gimelshein 2018).
 
-pub use super::algorithms::Row;
+use super::algorithms::Row;
 use super::prelude::*;
 use crate::random::{self, DropMask, Generator};
 use algorithms::{BACKWARD, Backward, FORWARD, Forward};

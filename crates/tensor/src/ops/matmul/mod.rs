@@ -4,7 +4,7 @@
 //! Gradients are products again, `dA = dY Bᵀ` and `dB = Aᵀ dY`; a batch that shares one `b` is one product with more rows, so
 //! the gradient of a weight needs no sum over the batch.
 
-pub use super::algorithms::Row;
+use super::algorithms::Row;
 use super::prelude::*;
 pub(super) use algorithms::gemv::Norm;
 use algorithms::{MATMUL, Request};

@@ -49,9 +49,9 @@ fn block(device: &Device, kernel: &'static Kernel) -> Block {
 }
 
 /// Microseconds of a launch on a processor.
-const LAUNCH: f64 = 20.0;
-/// Operations of a core in a microsecond, over whole blocks of rows.
-const THROUGHPUT: f64 = 40e3;
+const LAUNCH: f64 = 15.0;
+/// Operations of a core in a microsecond for each lane of a vector, over whole blocks of rows: 45 GFLOP/s with 8 lanes.
+const THROUGHPUT: f64 = 5.5e3;
 
 /// `operations` a pair of query and key and element of D.
 fn micros(p: &Problem, device: &Device, rows: usize, operations: f64) -> f64 {
@@ -61,7 +61,7 @@ fn micros(p: &Problem, device: &Device, rows: usize, operations: f64) -> f64 {
     let full = p.rows().next_multiple_of(rows) as f64 / p.rows() as f64;
     let all = p.seen() * (p.batch * p.heads) as f64 * full;
     let longest = (rows * p.most_keys()) as f64;
-    LAUNCH + shared_out(all, longest, cores) * pair / THROUGHPUT
+    LAUNCH + shared_out(all, longest, cores) * pair / (THROUGHPUT * (rows / QUERY_VECTORS) as f64)
 }
 
 fn forward(r: &Forward<'_>) -> Result<()> {
