@@ -3,7 +3,7 @@
 use super::*;
 use crate::suite::test_device;
 use algorithms::proof::{same_backward, same_forward};
-use algorithms::{bf16x3, ordered, wgmma};
+use algorithms::{bf16x3, ordered, wgmma, wide};
 use netcl_device::null::NullDriver;
 use netcl_device::{Architecture, Capabilities, DeviceKind, Settings};
 
@@ -96,6 +96,12 @@ fn texts_for_the_assembler() {
         let write = |name: String, items: String, text: String| {
             std::fs::write(folder.join(name), format!("// items {items}\n{text}")).unwrap();
         };
+        if size > 128 {
+            write(format!("wide_fwd_{name}.cl"), "attention_fwd=384".into(), wide::WIDE.text(&defines));
+            let items = "attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_q=384";
+            write(format!("wide_bwd_{name}.cl"), items.into(), wide::WIDE_BWD.text(&defines));
+            continue;
+        }
         let dq = if size <= 64 { 512 } else { 384 };
         let items = format!("attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_q={dq}");
         write(format!("bwd_{name}.cl"), items, wgmma::WGMMA_BWD.text(&defines));
@@ -120,6 +126,9 @@ fn sm90_texts() -> Vec<(DType, bool, bool, usize, usize)> {
                 if size <= 64 && !dropout {
                     all.push((dtype, causal, dropout, size, 3));
                 }
+            }
+            if !dropout {
+                all.extend((136..=256).step_by(8).map(|size| (dtype, causal, dropout, size, 2)));
             }
         }
     }
@@ -182,6 +191,56 @@ fn f32_in_three_parts_agrees_with_the_portable_kernels() {
         };
         same_forward(&device, &p, &bf16x3::FORWARD).unwrap_or_else(|e| panic!("{p:?}: {e}"));
         same_backward(&device, &p, &bf16x3::BACKWARD).unwrap_or_else(|e| panic!("{p:?}: {e}"));
+    }
+}
+
+/// Heads of 129 to 256 against the portable kernels: every number of steps over D, edges of every block, grouped heads, more keys than
+/// queries, one row, windows.
+#[test]
+fn wide_heads_agree_with_the_portable_kernels() {
+    let device = test_device().unwrap();
+    if !wide::WIDE.runs_on(device.capabilities()) {
+        println!("skipped: {} has no wgmma", device.capabilities().id);
+        return;
+    }
+    for ([batch, heads, kv_heads, queries, keys, size], causal, window, dtype) in [
+        ([2, 4, 2, 200, 264, 256], true, None, DType::Bf16),
+        ([2, 4, 2, 200, 264, 256], false, None, DType::F16),
+        ([1, 3, 1, 65, 193, 136], true, None, DType::F16),
+        ([1, 3, 1, 129, 161, 152], false, None, DType::Bf16),
+        ([2, 2, 2, 300, 300, 160], true, None, DType::Bf16),
+        ([1, 2, 1, 64, 113, 176], true, None, DType::Bf16),
+        ([3, 6, 2, 333, 337, 192], true, None, DType::Bf16),
+        ([1, 2, 2, 127, 80, 200], false, None, DType::F16),
+        ([2, 40, 40, 300, 300, 208], true, None, DType::Bf16),
+        ([1, 8, 1, 257, 399, 224], true, None, DType::F16),
+        ([1, 1, 1, 700, 701, 240], true, None, DType::Bf16),
+        ([1, 1, 1, 1, 1, 248], true, None, DType::Bf16),
+        ([1, 1, 1, 1, 600, 256], true, None, DType::Bf16),
+        // Windows shorter than a block, longer than two, and with keys that no query sees.
+        ([2, 4, 2, 300, 300, 256], true, Some(37), DType::Bf16),
+        ([1, 3, 3, 500, 500, 160], true, Some(200), DType::F16),
+        ([1, 2, 1, 150, 700, 256], true, Some(129), DType::Bf16),
+        ([1, 1, 1, 333, 400, 192], true, Some(1), DType::F16),
+    ] {
+        let scale = 1.0 / (size as f32).sqrt();
+        let (softcap, mask) = (None, None);
+        let p = Problem {
+            batch,
+            heads,
+            kv_heads,
+            queries,
+            keys,
+            size,
+            causal,
+            window,
+            softcap,
+            scale,
+            mask,
+            dtype,
+        };
+        same_forward(&device, &p, &wide::FORWARD).unwrap_or_else(|e| panic!("{p:?}: {e}"));
+        same_backward(&device, &p, &wide::BACKWARD).unwrap_or_else(|e| panic!("{p:?}: {e}"));
     }
 }
 
@@ -275,6 +334,7 @@ fn choices_by_device_and_problem() {
     let window = AttentionOptions { window: Some(64), ..causal.clone() };
     let (bf16, f16, f32) = (DType::Bf16, DType::F16, DType::F32);
     let (tile, wgmma, bf16x3) = ("attention_tile", "attention_wgmma_sm90", "attention_bf16x3_sm90");
+    let (wide, wide_bwd) = ("attention_wide_sm90", "attention_wide_sm90_bwd");
     let (two_passes, one_pass) = ("attention_wgmma_sm90_bwd", "attention_ordered_sm90_bwd");
     let card = [
         ([16, 12, 12, 1024, 1024, 64], bf16, &causal, wgmma, two_passes),
@@ -288,6 +348,9 @@ fn choices_by_device_and_problem() {
         ([16, 12, 12, 1000, 1000, 64], bf16, &causal, wgmma, two_passes),
         ([16, 12, 12, 1024, 1024, 100], bf16, &causal, tile, "attention_tile_bwd"),
         ([16, 12, 12, 1024, 1024, 64], bf16, &window, tile, "attention_tile_bwd"),
+        ([4, 16, 16, 4096, 4096, 256], bf16, &causal, wide, wide_bwd),
+        ([2, 8, 4, 300, 517, 136], f16, &full, wide, wide_bwd),
+        ([4, 8, 4, 4096, 4096, 256], bf16, &window, wide, wide_bwd),
         ([4, 12, 12, 1024, 1024, 64], f32, &causal, bf16x3, "attention_bf16x3_sm90_bwd"),
         ([4, 12, 12, 1024, 1024, 72], f32, &causal, tile, "attention_tile_bwd"),
         ([2, 2, 2, 128, 128, 64], f32, &causal, tile, "attention_tile_bwd"),

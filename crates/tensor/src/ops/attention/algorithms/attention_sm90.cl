@@ -1,4 +1,4 @@
-/* What attention_wgmma_sm90.cl and attention_wgmma_sm90_bwd.cl share: blocks moved by sm_90's bulk copies (TMA) and
+/* What attention_wgmma_sm90.cl, attention_wide_sm90.cl and the texts of their gradients share: blocks moved by sm_90's bulk copies (TMA) and
  * multiplied by warpgroups (wgmma). Barriers and pairs are in sm90.cl.
  *
  * Blocks: a block of R rows lies in local memory as DP / 64 halves of R rows of 64 columns, 128-byte swizzled, written by
@@ -10,7 +10,7 @@
  * Fragments: item l of warp w in a warpgroup holds, of a 64 x N product, rows 16w + l/4 and 8 below, columns 8j + 2(l%4) and
  * the next: c[4j], c[4j+1] of the upper row, c[4j+2], c[4j+3] of the lower. Packed in pairs, it is the A operand of a product.
  *
- * Defines: D head size (multiple of 8, up to 128), CAUSAL, DROPOUT, DTYPE (1 f16, 2 bf16).
+ * Defines: D head size (multiple of 8, up to 256), CAUSAL, WINDOW (keys that a query sees at most, 0 for all), DROPOUT, DTYPE (1 f16, 2 bf16).
  */
 #ifndef D
 #define D 64
@@ -18,26 +18,55 @@
 #ifndef CAUSAL
 #define CAUSAL 1
 #endif
+#ifndef WINDOW
+#define WINDOW 0
+#endif
 #ifndef DROPOUT
 #define DROPOUT 0
 #endif
+/* DP: D padded to whole halves; D_STEPS: 16-deep steps of a product over D; HOLD_D: HOLD of a 64 x DP product. */
 #if D <= 64
 #define DP 64
-#define D_STEPS 4
 #define HOLD_D HOLD_F32
-#else
+#elif D <= 128
 #define DP 128
 #define HOLD_D HOLD_F64
-#if D <= 80
+#elif D <= 192
+#define DP 192
+#define HOLD_D HOLD_F96
+#else
+#define DP 256
+#define HOLD_D HOLD_F128
+#endif
+#if D <= 64
+#define D_STEPS 4
+#elif D <= 80
 #define D_STEPS 5
 #elif D <= 96
 #define D_STEPS 6
 #elif D <= 112
 #define D_STEPS 7
-#else
+#elif D <= 128
 #define D_STEPS 8
+#elif D <= 144
+#define D_STEPS 9
+#elif D <= 160
+#define D_STEPS 10
+#elif D <= 176
+#define D_STEPS 11
+#elif D <= 192
+#define D_STEPS 12
+#elif D <= 208
+#define D_STEPS 13
+#elif D <= 224
+#define D_STEPS 14
+#elif D <= 240
+#define D_STEPS 15
+#else
+#define D_STEPS 16
 #endif
-#endif
+/* A call would put the registers of products in flight into memory. */
+#define INLINE static inline __attribute__((always_inline))
 #define HALVES (DP / 64)
 #define LOG2_E 1.44269504f
 #define LN_2 0.693147181f
@@ -63,12 +92,14 @@
 #define GIVE_REGISTERS(n) asm volatile("//@setmaxnreg.dec.sync.aligned.u32 " TEXT(n) ";")
 #define TAKE_REGISTERS(n) asm volatile("//@setmaxnreg.inc.sync.aligned.u32 " TEXT(n) ";")
 
-static inline void mbar_arrive_if(uint bar, int yes) {
+INLINE void mbar_arrive_if(uint bar, int yes) {
   asm volatile("{\n\t.reg .pred yes;\n\tsetp.ne.s32 yes, %1, 0;\n\t@yes mbarrier.arrive.shared::cta.b64 _, [%0];\n\t}" ::"r"(bar),
                "r"(yes) : "memory");
 }
+/* A consumer warp's arrival, where `free` waits for every warp: none is late by a phase when the stage is filled again. */
+INLINE void release(uint free) { mbar_arrive_if(free, (get_local_id(0) & 31) == 0); }
 /* A stage of rings with `full` and `free` barriers: full arrives once with its bytes, free once a consumer. */
-static inline void ring_init(uint full, uint free, int stages, int consumers) {
+INLINE void ring_init(uint full, uint free, int stages, int consumers) {
   for (int s = 0; s < stages; ++s) {
     mbar_init(full + s * 8, 1);
     mbar_init(free + s * 8, consumers);
@@ -80,23 +111,23 @@ static inline void ring_init(uint full, uint free, int stages, int consumers) {
     parity ^= 1;                                                                                                       \
   }
 /* Rows `row`.. of a head into local memory, all halves; the map's box says how many rows. */
-static inline void copy_rows(uint to, int rows, ulong map, int row, int head, int batch, uint bar) {
+INLINE void copy_rows(uint to, int rows, ulong map, int row, int head, int batch, uint bar) {
 #pragma unroll
   for (int half_ = 0; half_ < HALVES; ++half_)
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
                  "[%6];" ::"r"(to + half_ * rows * 128), "l"(map), "r"(half_ * 64), "r"(row), "r"(head), "r"(batch), "r"(bar)
                  : "memory");
 }
-static inline void copy_floats(uint to, __global const float *from, int count, uint bar) {
+INLINE void copy_floats(uint to, __global const float *from, int count, uint bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(count * 4), "r"(bar) : "memory");
 }
-static inline int take(__global int *counter) {
+INLINE int take(__global int *counter) {
   int r;
   asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(r) : "l"(counter) : "memory");
   return r;
 }
-static inline void leave(__global int *next) {
+INLINE void leave(__global int *next) {
   if (take(next + 1) == (int)get_num_groups(0) - 1) {
     next[0] = 0;
     next[1] = 0;
@@ -104,28 +135,28 @@ static inline void leave(__global int *next) {
 }
 /* Tile t: its head among all (batch, head), and its block, all heads of a set before the next block. Sets of `together` heads
  * keep what they share in the L2 cache. */
-static inline int2 tile_of(int t, int blocks, int together, int all_heads) {
+INLINE int2 tile_of(int t, int blocks, int together, int all_heads) {
   const int set = t / (together * blocks), r = t - set * together * blocks, width = min(together, all_heads - set * together);
   return (int2)(set * together + r % width, r / width);
 }
 
-static inline float swap_f(float v, int lanes) { return as_float(swap_u(as_uint(v), lanes)); }
-static inline float max_f(float a, float b) {
+INLINE float swap_f(float v, int lanes) { return as_float(swap_u(as_uint(v), lanes)); }
+INLINE float max_f(float a, float b) {
   float r;
   asm("max.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
   return r;
 }
-static inline float power2(float a) {
+INLINE float power2(float a) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
   return r;
 }
-static inline float over1(float a) {
+INLINE float over1(float a) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
   return r;
 }
-static inline float2 local_pair(uint at) {
+INLINE float2 local_pair(uint at) {
   float2 r;
   float x, y;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x), "=f"(y) : "r"(at));
@@ -134,17 +165,30 @@ static inline float2 local_pair(uint at) {
   return r;
 }
 /* Stores as one predicated instruction: a branch around them would cut the unrolled code. */
-static inline void store4_if(__global T *to, int yes, uint a, uint b, uint c, uint d) {
+INLINE void store4_if(__global T *to, int yes, uint a, uint b, uint c, uint d) {
   asm volatile("{\n\t.reg .pred yes;\n\tsetp.ne.s32 yes, %1, 0;\n\t@yes st.global.v4.b32 [%0], {%2, %3, %4, %5};\n\t}" ::"l"(to),
                "r"(yes), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
-static inline void store_if(__global float *to, int yes, float a) {
+INLINE void store_if(__global float *to, int yes, float a) {
   asm volatile("{\n\t.reg .pred yes;\n\tsetp.ne.s32 yes, %1, 0;\n\t@yes st.global.f32 [%0], %2;\n\t}" ::"l"(to), "r"(yes), "f"(a)
                : "memory");
 }
+/* w[i]: this item's pair of chunk i of four chunks of 8 columns, over which the four items of a row lie side by side. Back comes the
+ * whole chunk `q`, its 16 bytes in order. */
+INLINE uint4 whole_chunk(const uint *w, int q) {
+  const uint a = swap_u(q & 1 ? w[0] : w[1], 1), b = swap_u(q & 1 ? w[2] : w[3], 1);
+  const uint x0 = q & 1 ? a : w[0], x1 = q & 1 ? w[1] : a, x2 = q & 1 ? b : w[2], x3 = q & 1 ? w[3] : b;
+  const uint e = swap_u(q & 2 ? x0 : x2, 2), f = swap_u(q & 2 ? x1 : x3, 2);
+  uint4 r;
+  r.x = q & 2 ? e : x0;
+  r.y = q & 2 ? f : x1;
+  r.z = q & 2 ? x2 : e;
+  r.w = q & 2 ? x3 : f;
+  return r;
+}
 /* A 64 x DP product to memory: row `to` times by0 where ok0, the row 8 below times by8 where ok8. The four items of a row
  * exchange pairs so that each stores 16 bytes. */
-static inline void store_rows(const float *c, __global T *to, ulong stride, int ok0, int ok8, float by0, float by8, int q) {
+INLINE void store_rows(const float *c, __global T *to, ulong stride, int ok0, int ok8, float by0, float by8, int q) {
 #pragma unroll
   for (int j = 0; j < DP / 8; j += 4)
 #pragma unroll
@@ -153,11 +197,8 @@ static inline void store_rows(const float *c, __global T *to, ulong stride, int 
       uint w[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) w[i] = pack(c[(j + i) * 4 + low * 2] * by, c[(j + i) * 4 + low * 2 + 1] * by);
-      const uint a = swap_u(q & 1 ? w[0] : w[1], 1), b = swap_u(q & 1 ? w[2] : w[3], 1);
-      const uint x0 = q & 1 ? a : w[0], x1 = q & 1 ? w[1] : a, x2 = q & 1 ? b : w[2], x3 = q & 1 ? w[3] : b;
-      const uint e = swap_u(q & 2 ? x0 : x2, 2), f = swap_u(q & 2 ? x1 : x3, 2);
-      store4_if(to + low * 8 * stride + (j + q) * 8, (low ? ok8 : ok0) && (j + q) * 8 < D, q & 2 ? e : x0, q & 2 ? f : x1,
-                q & 2 ? x2 : e, q & 2 ? x3 : f);
+      const uint4 x = whole_chunk(w, q);
+      store4_if(to + low * 8 * stride + (j + q) * 8, (low ? ok8 : ok0) && (j + q) * 8 < D, x.x, x.y, x.z, x.w);
     }
 }
 
@@ -165,7 +206,7 @@ static inline void store_rows(const float *c, __global T *to, ulong stride, int 
 #define DROP_ARGS COUNTER_ARG, ulong seed, ulong site, uint drop, float keep
 #define DROP_START const ulong offset = STREAM_START(site);
 /* Four bits that say which of the four words of draw n are kept. */
-static inline uint kept_words(ulong n, ulong seed, ulong offset, uint drop) {
+INLINE uint kept_words(ulong n, ulong seed, ulong offset, uint drop) {
   uint c[4];
   philox_counter(c, offset, n);
   philox(c, (uint2)((uint)seed, (uint)(seed >> 32)));
@@ -174,7 +215,7 @@ static inline uint kept_words(ulong n, ulong seed, ulong offset, uint drop) {
 /* Bit i % 32 of bits[i / 32] says whether element c[i] of a fragment of 64 queries x n keys is kept; n0 is the draw of the
  * item's upper row and the block's first key, `below` the draws to the row 8 below. Even items draw for the upper row, odd
  * ones for the lower, four keys each, and swap. */
-static inline void kept_by_rows(uint *bits, int n, ulong n0, ulong below, int q, ulong seed, ulong offset, uint drop) {
+INLINE void kept_by_rows(uint *bits, int n, ulong n0, ulong below, int q, ulong seed, ulong offset, uint drop) {
   n0 += (q & 1 ? below : 0) + (q >> 1);
 #pragma unroll
   for (int w = 0; w < n / 64; ++w) {
@@ -188,7 +229,7 @@ static inline void kept_by_rows(uint *bits, int n, ulong n0, ulong below, int q,
 /* The same for a fragment of 64 keys x n queries; n0 is the draw of the block's first query + 2 * (item % 4) and of the item's
  * upper key / 4, `next` the draws from query to query. Of four items on four keys, item r draws for query r & 1 and the upper
  * or lower four keys. */
-static inline void kept_by_columns(uint *bits, int n, ulong n0, ulong next, int g, ulong seed, ulong offset, uint drop) {
+INLINE void kept_by_columns(uint *bits, int n, ulong n0, ulong next, int g, ulong seed, ulong offset, uint drop) {
   const int r = g & 3;
   n0 += (r & 1) * next + (r >> 1) * 2;
 #pragma unroll

@@ -2,13 +2,13 @@
  *
  * Two passes without atomics on results; the order of every sum is fixed by the shapes.
  *   delta = sum_d dO*o,  P = 2^(scale*s - stat),  dS = P * (dO vᵀ - delta),  dq = scale * dS k,  dk = scale * dSᵀ q,  dv = Pᵀ dO
- * attention_bwd_stats  stats (B,H,PADDED(T)/64,2,64) f32: of 64 rows lse to base 2, +infinity past T (P = 0 there), then delta
+ * attention_bwd_stats  in attention_sm90_bwd.cl
  * attention_bwd_kv     a tile is BK = 128 keys of a key head. Two warpgroups of 64 keys hold dk and dv in registers and walk the
  *                      query blocks of all heads of the group; Sᵀ = k qᵀ and dPᵀ = v dOᵀ, so that Pᵀ and dSᵀ are A operands
  * attention_bwd_q      a tile is QW * 64 query rows of a head, walks the keys as the forward does
- *   groups             B*H*PADDED(T)/64 of 256 items; as many as multiprocessors of 384 and of 128 * (QW + 1) items
+ *   groups             as many as multiprocessors of 384 and of 128 * (QW + 1) items
  *   maps               at maps_at: q, dO, k, v, rank 4; boxes of KV_BQ, KV_BQ, 128, 128 and of 64 QW, 64 QW, Q_BK, Q_BK rows
- *   g                  dO, strided like q (in attention_bwd_stats); dq, dk, dv strided, type T, every element written
+ *   dq, dk, dv         strided, type T, every element written
  *   next, together     as in the forward; for attention_bwd_kv key heads are counted
  * P and dS are rounded to T before their products, everything else is f32.
  *
@@ -25,9 +25,6 @@
  * Measured on an H200 with 64 x 1024 x 12 x 16 (D, T, H, B) and 128 x 4096 x 32 x 4, causal, bf16: 0.29 and 0.41 of 989
  * TFLOP/s, five products counted; seven are made, because each pass makes S and dP. ORDERED, the latter shape: 0.49, not causal 0.54.
  */
-#ifndef ORDERED
-#define ORDERED 0
-#endif
 #define STAGES 2
 #define KV_BK 128
 #if DP == 64
@@ -84,53 +81,6 @@
 /* dS / scale of element i. */
 #define SLOPE(s, dp, i, delta) ((s)[i] * (DROPPED(bits, i, (dp)[i] * KEEP) - (delta)))
 
-typedef struct {
-  int heads, kv_heads, group, t_len, s_len, together;
-} Sizes;
-static inline Sizes sizes(uint heads, uint kv_heads, uint t_len, uint s_len, uint together) {
-  Sizes n;
-  n.heads = heads;
-  n.kv_heads = kv_heads;
-  n.group = heads / kv_heads;
-  n.t_len = t_len;
-  n.s_len = s_len;
-  n.together = together;
-  return n;
-}
-
-__kernel __attribute__((reqd_work_group_size(256, 1, 1))) void attention_bwd_stats(
-    __global const T *o, __global const float *lse, __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt,
-    __global float *stats,
-#if ORDERED
-    __global int *tickets,
-#endif
-    uint heads, uint t_len) {
-  const int item = get_local_id(0), padded = PADDED((int)t_len), blocks = padded / 64;
-  const int head = (int)get_group_id(0) / blocks, row = ((int)get_group_id(0) - head * blocks) * 64 + item / 4;
-  const int b = head / (int)heads, h = head - b * (int)heads;
-  float sum = 0.0f;
-  if (row < (int)t_len) {
-    __global const uint4 *x = (__global const uint4 *)(o + (((size_t)b * t_len + row) * heads + h) * D);
-    __global const uint4 *y = (__global const uint4 *)(g + g0 + b * gb + h * gh + row * gt);
-    for (int i = item & 3; i < D / 8; i += 4) {
-      const uint4 u = x[i], w = y[i];
-      const float2 u0 = unpack(u.x), u1 = unpack(u.y), u2 = unpack(u.z), u3 = unpack(u.w);
-      const float2 w0 = unpack(w.x), w1 = unpack(w.y), w2 = unpack(w.z), w3 = unpack(w.w);
-      sum += u0.x * w0.x + u0.y * w0.y + u1.x * w1.x + u1.y * w1.y + u2.x * w2.x + u2.y * w2.y + u3.x * w3.x + u3.y * w3.y;
-    }
-  }
-  sum += swap_f(sum, 1);
-  sum += swap_f(sum, 2);
-#if ORDERED
-  if (item < 2) tickets[(size_t)get_group_id(0) * 2 + item] = 0;
-#endif
-  if ((item & 3) == 0) {
-    const size_t to = (size_t)get_group_id(0) * 128 + item / 4;
-    stats[to] = row < (int)t_len ? lse[(size_t)head * t_len + row] * LOG2_E : INFINITY;
-    stats[to + 64] = sum;
-  }
-}
-
 /* ---- dk and dv ---- */
 typedef struct {
   uint k, v, q, g, stats;
@@ -178,8 +128,8 @@ static inline void produce_kv(const KvPlace *at, const Sizes *n, int batch, ulon
     copy_rows(at->k + ks * KV_BYTES, KV_BK, mk, tile.y * KV_BK, kh, b, at->k_full + ks * 8);
     copy_rows(at->v + ks * KV_BYTES, KV_BK, mv, tile.y * KV_BK, kh, b, at->k_full + ks * 8);
     NEXT_STAGE(ks, k_parity, KV_STAGES)
-    for (int h = kh * n->group; h < (kh + 1) * n->group; ++h) {
-      EACH_QUERIES(m, first_queries(n, tile.y), queries) {
+    EACH_QUERIES(m, first_queries(n, tile.y), queries) {
+      for (int h = kh * n->group; h < (kh + 1) * n->group; ++h) {
         mbar_wait(at->q_free + s * 8, parity);
         mbar_expect(at->q_full + s * 8, KVQ_BYTES + KV_BQ * 8);
         copy_rows(at->q + s * KVQ_BYTES, KV_BQ, mq, m * KV_BQ, h, b, at->q_full + s * 8);

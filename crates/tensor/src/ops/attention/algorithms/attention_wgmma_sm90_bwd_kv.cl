@@ -77,8 +77,8 @@ __kernel __attribute__((reqd_work_group_size(384, 1, 1))) void attention_bwd_kv(
     float dK[DP / 2], dV[DP / 2];
     uint P[KV_BQ / 4], dS[KV_BQ / 4];
     int sum = 0;
-    for (int h = kh * n.group; h < (kh + 1) * n.group; ++h)
-      EACH_QUERIES(m, first_queries(&n, block), queries) {
+    EACH_QUERIES(m, first_queries(&n, block), queries)
+      for (int h = kh * n.group; h < (kh + 1) * n.group; ++h) {
         float S[KV_BQ / 2], dP[KV_BQ / 2];
         const uint aq = (at.q + s * KVQ_BYTES) >> 4, ag = (at.g + s * KVQ_BYTES) >> 4, stat = at.stats + s * KV_BQ * 8 + q * 8;
         mbar_wait(at.q_full + s * 8, parity);

@@ -1,11 +1,12 @@
 /* What ORDERED adds to attention_wgmma_sm90_bwd.cl, whose contract, sizes and helpers it uses: dq in the order of the keys. */
 /* c = aᵀ b over the 128 rows of a key block: a and b are halves of 64 columns, as copies leave them. */
-#define PRODUCT_Q_PART(c, a, b) BY_BY_N64_K8(c, BY_COLUMNS(KV_BK) | (ulong)(a), BY_COLUMNS(KV_BK) | (ulong)(b))
+#define PRODUCT_Q_PART(c, a, b) BY_BY_N64_K8(c, BY_COLUMNS(KV_BK) | (ulong)(a), BY_COLUMNS(KV_BK) | (ulong)(b), 0)
 
 /* Where the part of dq of warpgroup `half_` for 64 queries lies: number `at` of all heads' query blocks. */
 static inline size_t part_of(size_t at, int half_) { return (at * 2 + half_) * (PART_BYTES / 4); }
 
-/* Adds what warpgroup `half_` leaves to dq_sums, key block after key block. */
+/* Adds what warpgroup `half_` leaves to dq_sums, key block after key block. All heads of the group pass a block of queries before
+ * the next block: a causal tile of late keys, which sees few of them, would otherwise wait for earlier keys to walk each head whole. */
 static inline void add_parts(const KvPlace *at, const Sizes *n, int half_, __global float *sums, __global int *tickets) {
   const int queries = (n->t_len + KV_BQ - 1) / KV_BQ, padded = PADDED(n->t_len) / 64;
   const uint from = at->part + half_ * PART_BYTES;
@@ -17,8 +18,8 @@ static inline void add_parts(const KvPlace *at, const Sizes *n, int half_, __glo
     mbar_arrive(at->k_free + ks * 8);
     NEXT_STAGE(ks, k_parity, KV_STAGES)
     const int b = head / n->kv_heads, kh = head - b * n->kv_heads;
-    for (int h = kh * n->group; h < (kh + 1) * n->group; ++h)
-      EACH_QUERIES(m, first_queries(n, block), queries) {
+    EACH_QUERIES(m, first_queries(n, block), queries)
+      for (int h = kh * n->group; h < (kh + 1) * n->group; ++h) {
         const size_t place = (size_t)(b * n->heads + h) * padded + m;
         const ulong to = (ulong)(sums + part_of(place, half_));
         __global int *turn = tickets + place * 2 + half_;

@@ -12,13 +12,15 @@ const COLUMNS: [usize; 2] = [64, 128];
 const HEAD_STEPS: [usize; 5] = [4, 5, 6, 7, 8];
 /// 16-deep steps of products over the 64 or 128 rows of a block.
 const BLOCK_STEPS: [usize; 2] = [4, 8];
+/// Heads above 128: D padded to whole halves, the steps over it, and the keys of a block in the forward.
+const WIDE: [(usize, std::ops::RangeInclusive<usize>, usize); 2] = [(192, 9..=12, 96), (256, 13..=16, 80)];
 
 /// `SS_N<n>_K<k>(c, a, b, a_half, b_half)`: c = a bᵀ over 16 k columns, both in local memory with their columns side by side,
 /// 64 of them in a half; the second half of a starts `a_half` descriptor units (16 bytes) after the first.
 /// `RS_N<n>_K<k>(c, p, b, keep)`: c = p b, or c += p b where `keep` is not 0; p in registers, b in local memory, 16 k rows.
 /// `BF16X3_SS(c, a, b)`, `BF16X3_RS(c, p, b)`: the same for 64 x 64 x 64 where each operand is three planes of bf16, the six largest of
 /// nine products; 8192 bytes from plane to plane, unswizzled blocks of 64 x 64 (attention_bf16x3_sm90.cl). b in RS lies by columns.
-/// `BY_BY_N64_K8(c, a, b)`: c = aᵀ b for blocks of 128 rows and 64 columns in local memory.
+/// `BY_BY_N<n>_K<k>(c, a, b, keep)`: c = aᵀ b, or c += aᵀ b, both in local memory, 16 k rows of 64 and of n columns.
 /// `HOLD_F<n>(c)`, `HOLD_U<n>(p)`: nothing that touches these registers moves across.
 /// The text that uses them defines `WGMMA_TYPES` (`".f32.bf16.bf16"`).
 pub(super) fn macros() -> String {
@@ -29,10 +31,30 @@ pub(super) fn macros() -> String {
         hold(&mut out, 'F', "+f", n / 2);
         hold(&mut out, 'U', "+r", n / 4);
     }
-    by_columns(&mut out);
+    by_columns(&mut out, 64, 8);
     bf16x3_local(&mut out);
     bf16x3_registers(&mut out);
     hold(&mut out, 'U', "+r", BF16X3_REGISTERS);
+    out
+}
+
+/// The same for heads of 129 to 256.
+pub(super) fn wide_macros() -> String {
+    let mut out = String::with_capacity(64 << 10);
+    for (columns, head_steps, keys) in WIDE {
+        for k in head_steps {
+            both_local(&mut out, 64, k);
+            both_local(&mut out, keys, k);
+        }
+        from_registers(&mut out, columns, keys / 16);
+        from_registers(&mut out, columns, 4);
+        by_columns(&mut out, columns, 4);
+        hold(&mut out, 'F', "+f", keys / 2);
+        hold(&mut out, 'U', "+r", keys / 4);
+        hold(&mut out, 'F', "+f", columns / 2);
+    }
+    hold(&mut out, 'F', "+f", 32);
+    hold(&mut out, 'U', "+r", 16);
     out
 }
 
@@ -98,22 +120,26 @@ fn from_registers(out: &mut String, n: usize, k: usize) {
     );
 }
 
-fn by_columns(out: &mut String) {
-    let mut text = format!("{{\\n\\t//@.reg .b64 x, y;{FENCE}");
-    for step in 0..8 {
+fn by_columns(out: &mut String, n: usize, k: usize) {
+    let count = n / 2;
+    let (a, b, keep) = (count, count + 1, count + 2);
+    let mut text =
+        format!("{{\\n\\t//@.reg .pred p;\\n\\t//@.reg .b64 x, y;\\n\\t//@setp.ne.b32 p, %{keep}, 0;{FENCE}");
+    for step in 0..k {
+        let keep = if step == 0 { "p" } else { "1" };
+        // 16 rows of 128 bytes: 128 descriptor units.
         let _ = write!(
             text,
-            "\\n\\t//@add.s64 x, %32, {0};\\n\\t//@add.s64 y, %33, {0};\\n\\t//@wgmma.mma_async.sync.aligned.m64n64k16\" WGMMA_TYPES \" \
-             {{{1}}}, x, y, {2}, 1, 1, 1, 1;",
+            "\\n\\t//@add.s64 x, %{a}, {0};\\n\\t//@add.s64 y, %{b}, {0};\\n\\t//@wgmma.mma_async.sync.aligned.m64n{n}k16\" \
+             WGMMA_TYPES \" {{{1}}}, x, y, {keep}, 1, 1, 1, 1;",
             128 * step,
-            registers(0, 32),
-            u8::from(step > 0)
+            registers(0, count)
         );
     }
     let _ = writeln!(
         out,
-        "#define BY_BY_N64_K8(c, a, b) asm volatile(\"{text}{COMMIT}\" : {} : \"l\"(a), \"l\"(b) : \"memory\")",
-        operands("+f", 'c', 32)
+        "#define BY_BY_N{n}_K{k}(c, a, b, keep) asm volatile(\"{text}{COMMIT}\" : {} : \"l\"(a), \"l\"(b), \"r\"(keep) : \"memory\")",
+        operands("+f", 'c', count)
     );
 }
 
@@ -191,6 +217,13 @@ mod tests {
     #[test]
     fn operands_are_numbered_as_they_are_listed() {
         let text = macros();
+        assert!(text.contains("#define BY_BY_N64_K8(") && !text.contains("BY_BY_N256_K4("));
+        let wide = wide_macros();
+        let product = wide.lines().find(|l| l.starts_with("#define BY_BY_N256_K4(")).unwrap();
+        // 128 registers, two descriptors, the predicate.
+        assert!(product.contains("setp.ne.b32 p, %130, 0;"), "{product}");
+        assert!(product.contains("add.s64 x, %128, 384;") && product.contains("add.s64 y, %129, 384;"));
+        assert!(wide.lines().all(|l| l.matches('{').count() == l.matches('}').count()));
         let line = |name: &str| text.lines().find(|l| l.starts_with(&format!("#define {name}("))).unwrap();
         let product = line("SS_N64_K5");
         // 32 registers, two descriptors, five offsets of each.

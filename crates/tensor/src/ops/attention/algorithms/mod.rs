@@ -14,16 +14,24 @@ mod sm90;
 mod tile;
 mod vector;
 pub(super) mod wgmma;
+pub(super) mod wide;
 
 /// The rows. Among equal estimates the first is taken.
-static FORWARD_ROWS: [&ForwardRow; 4] = [&vector::FORWARD, &wgmma::FORWARD, &bf16x3::FORWARD, &tile::FORWARD];
+static FORWARD_ROWS: [&ForwardRow; 5] =
+    [&vector::FORWARD, &wgmma::FORWARD, &wide::FORWARD, &bf16x3::FORWARD, &tile::FORWARD];
 static FORWARD_KERNELS: [&Kernel; FORWARD_ROWS.len()] = kernels(&FORWARD_ROWS);
 /// Fills o and lse.
 pub(super) static FORWARD: Table<Forwards> = Table::new("attention_fwd", &FORWARD_ROWS, &FORWARD_KERNELS);
 
 /// The same for the gradients.
-static BACKWARD_ROWS: [&BackwardRow; 5] =
-    [&vector::BACKWARD, &ordered::BACKWARD, &wgmma::BACKWARD, &bf16x3::BACKWARD, &tile::BACKWARD];
+static BACKWARD_ROWS: [&BackwardRow; 6] = [
+    &vector::BACKWARD,
+    &ordered::BACKWARD,
+    &wgmma::BACKWARD,
+    &wide::BACKWARD,
+    &bf16x3::BACKWARD,
+    &tile::BACKWARD,
+];
 static BACKWARD_KERNELS: [&Kernel; BACKWARD_ROWS.len()] = kernels(&BACKWARD_ROWS);
 /// Fills dq, dk and dv, every element of them.
 pub(super) static BACKWARD: Table<Backwards> = Table::new("attention_bwd", &BACKWARD_ROWS, &BACKWARD_KERNELS);
@@ -50,6 +58,8 @@ pub(super) enum Plan {
     Warpgroups(usize),
     /// The query rows of a key head in so many parts.
     Parts(usize),
+    /// So many key heads at a time.
+    KeyHeads(usize),
 }
 
 /// `o = softmax(scale * q kᵀ + mask) v` and the logarithms of the softmax's sums.

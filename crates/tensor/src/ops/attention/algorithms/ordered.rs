@@ -2,7 +2,7 @@
 //! in f32 in memory, to which the blocks of keys add in their order.
 
 use super::super::problem::{Known, Problem, read, write};
-use super::sm90::{INCLUDES, KEYS, WIDE, counters, map, start, supports_backward, units, with_maps};
+use super::sm90::{BACKWARD_INCLUDES, KEYS, WIDE, counters, map, start, supports_backward, units, with_maps};
 use super::wgmma::backward_micros;
 use super::{Backward, BackwardRow, Plan, macros, proof};
 use crate::ops::prelude::*;
@@ -14,7 +14,7 @@ const TEXT: &str = concat!(
     cl_file!("attention_wgmma_sm90_bwd_kv.cl")
 );
 pub(in crate::ops::attention) static ORDERED_BWD: Kernel = Kernel::new("attention_ordered_sm90_bwd", TEXT)
-    .include(INCLUDES)
+    .include(BACKWARD_INCLUDES)
     .generate(macros::macros)
     .reload(&SM90A)
     .requires(|device| device.sm() == Some(90));
@@ -75,7 +75,10 @@ fn run(r: &Backward<'_>) -> Result<()> {
     let launch = launch.read_base(q.tensor).read_base(dy.tensor).read_base(k.tensor).read_base(v.tensor);
     let launch = write(write(launch.read(&stats), dk), dv).write(&sums).write(&tickets);
     let launch = launch.write(&counters(device)?).scalar(p.batch as u32);
-    p.end_with(launch, p.together(p.queries * p.group())).run()?;
+    // Key blocks of a head walk its queries in step, so a set fills the device at least, whatever of it the L2 cache holds.
+    let in_step = units(device) / p.keys.div_ceil(KEYS);
+    let together = p.together(p.rows()).max(in_step).min(p.pairs());
+    p.end_with(launch, together).run()?;
 
     let launch = write(start("attention_bwd_round", 1, blocks, 0).read(&sums), dq);
     launch.scalar(p.heads as u32).scalar(p.queries as u32).scalar(p.scale).run()

@@ -1,6 +1,6 @@
 //! What the rows for sm_90 share: which problems they take, tensor maps, sizes of tiles and sets of heads.
 
-use super::super::problem::{Problem, View};
+use super::super::problem::{Problem, View, read};
 use super::{Backward, Forward};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
@@ -11,6 +11,21 @@ use netcl_kernel::vendors::nvidia::{MatrixStack, TensorMap, address, tensor_maps
 /// What their texts include.
 pub(super) const INCLUDES: &[&str] =
     &[cl_file!("../../include/philox.cl"), cl_file!("../../include/sm90.cl"), cl_file!("attention_sm90.cl")];
+
+/// What the texts of forwards in 16 bits include.
+pub(super) const FORWARD_INCLUDES: &[&str] = &[
+    cl_file!("../../include/philox.cl"),
+    cl_file!("../../include/sm90.cl"),
+    cl_file!("attention_sm90.cl"),
+    cl_file!("attention_sm90_fwd.cl"),
+];
+/// What those of gradients include.
+pub(super) const BACKWARD_INCLUDES: &[&str] = &[
+    cl_file!("../../include/philox.cl"),
+    cl_file!("../../include/sm90.cl"),
+    cl_file!("attention_sm90.cl"),
+    cl_file!("attention_sm90_bwd.cl"),
+];
 
 /// Elements of 16 bytes: rows start at multiples of it, for copies and for stores.
 const ALIGNED: usize = 8;
@@ -31,14 +46,12 @@ pub(super) fn units(device: &Device) -> usize {
     device.capabilities().compute_units.max(1) as usize
 }
 
-/// Whether causality's diagonal stays in one block of keys for 64 rows, and rows can be counted; no window, no soft-capping.
-pub(super) fn blocks_fit(p: &Problem) -> Result<(), &'static str> {
-    let diagonal = !p.causal || (p.keys >= p.queries && (p.keys - p.queries).is_multiple_of(64));
+/// Whether scores are scaled only, the first query sees a key, and rows can be counted.
+pub(super) fn plain(p: &Problem) -> Result<(), &'static str> {
     match () {
         () if p.scale.is_nan() || p.scale <= 0.0 => Err("a scale that is not positive"),
-        () if p.window.is_some() => Err("a window"),
         () if p.softcap.is_some() => Err("soft-capped scores"),
-        () if !diagonal => Err("a causal diagonal that does not begin with a block of 64 keys"),
+        () if p.causal && p.keys < p.queries => Err("causal queries before the first key"),
         () if p.batch * p.heads * p.queries.max(p.keys).next_multiple_of(PADDED) >= 1 << 31 => {
             Err("more rows than a launch counts")
         }
@@ -46,14 +59,29 @@ pub(super) fn blocks_fit(p: &Problem) -> Result<(), &'static str> {
     }
 }
 
-/// 16-bit storage, heads that local memory holds, blocks as [`blocks_fit`].
-fn takes(p: &Problem) -> Result<(), &'static str> {
+/// [`plain`], no window, and causality's diagonal stays in one block of keys for 64 rows.
+pub(super) fn blocks_fit(p: &Problem) -> Result<(), &'static str> {
+    let diagonal = !p.causal || (p.keys >= p.queries && (p.keys - p.queries).is_multiple_of(64));
+    match () {
+        () if p.window.is_some() => Err("a window"),
+        () if !diagonal => Err("a causal diagonal that does not begin with a block of 64 keys"),
+        () => plain(p),
+    }
+}
+
+/// Rows of 16-bit elements and whole 16 bytes.
+pub(super) fn stored_in_16_bits(p: &Problem) -> Result<(), &'static str> {
     match () {
         () if !matches!(p.dtype, DType::F16 | DType::Bf16) => Err("storage other than f16 and bf16"),
-        () if p.size > WIDE => Err("heads of more than 128"),
         () if !p.size.is_multiple_of(ALIGNED) => Err("heads of a size that 8 does not divide"),
-        () => blocks_fit(p),
+        () => Ok(()),
     }
+}
+
+/// 16-bit storage, heads that local memory holds, blocks as [`blocks_fit`].
+fn takes(p: &Problem) -> Result<(), &'static str> {
+    stored_in_16_bits(p)?;
+    if p.size > WIDE { Err("heads of more than 128") } else { blocks_fit(p) }
 }
 
 /// Whether a map describes the view, and 16 bytes of a row are aligned.
@@ -64,26 +92,37 @@ fn aligned(view: &View<'_>, [batch, heads, rows]: [usize; 3]) -> bool {
 
 const UNALIGNED: &str = "rows that do not start at multiples of 16 bytes";
 
-fn takes_inputs(p: &Problem, [q, k, v]: &[View<'_>; 3], o: &Tensor) -> Result<(), &'static str> {
+/// Whether rows of what a forward reads and writes are aligned.
+pub(super) fn aligned_forward(r: &Forward<'_>) -> Result<(), &'static str> {
+    aligned_inputs(r.p, &r.inputs, r.o)
+}
+
+fn aligned_inputs(p: &Problem, [q, k, v]: &[View<'_>; 3], o: &Tensor) -> Result<(), &'static str> {
     let (queries, keys) = (p.query_dims(), p.key_dims());
     let starts = o.layout().offset.is_multiple_of(ALIGNED);
-    takes(p)?;
     match starts && aligned(q, queries) && aligned(k, keys) && aligned(v, keys) {
         true => Ok(()),
         false => Err(UNALIGNED),
     }
 }
 
-pub(super) fn supports_forward(r: &Forward<'_>) -> Result<(), &'static str> {
-    takes_inputs(r.p, &r.inputs, r.o)
-}
-
-pub(super) fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
+/// The same for the gradients.
+pub(super) fn aligned_backward(r: &Backward<'_>) -> Result<(), &'static str> {
     let (p, known, [dq, dk, dv]) = (r.p, r.known, &r.grads);
-    takes_inputs(p, &[known.q, known.k, known.v], known.o)?;
+    aligned_inputs(p, &[known.q, known.k, known.v], known.o)?;
     let queries = [dq, &known.dy].into_iter().all(|view| aligned(view, p.query_dims()));
     let keys = [dk, dv].into_iter().all(|view| aligned(view, p.key_dims()));
     if queries && keys { Ok(()) } else { Err(UNALIGNED) }
+}
+
+pub(super) fn supports_forward(r: &Forward<'_>) -> Result<(), &'static str> {
+    takes(r.p)?;
+    aligned_forward(r)
+}
+
+pub(super) fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
+    takes(r.p)?;
+    aligned_backward(r)
 }
 
 /// Columns that heads of more than 64 are padded to.
@@ -152,4 +191,34 @@ pub(super) fn start(
 pub(super) fn with_maps<'l>(launch: Launch<'l>, device: &Device, maps: &[MatrixStack]) -> Result<Launch<'l>> {
     let (table, at) = tensor_maps(device, maps)?;
     Ok(launch.read_base(&table).scalar(at))
+}
+
+/// A forward in tiles of 64 queries for each of so many warpgroups, which walk so many keys at a time.
+pub(super) fn forward(
+    r: &Forward<'_>,
+    kernel: &'static Kernel,
+    warpgroups: usize,
+    keys: usize,
+) -> Result<()> {
+    let (p, [q, k, v], device) = (r.p, &r.inputs, r.device());
+    let rows = 64 * warpgroups;
+    let tiles = p.queries.div_ceil(rows) * p.heads * p.batch;
+    let launch = start(p, kernel, "attention_fwd", warpgroups + 1, units(device).min(tiles), 2);
+    let maps =
+        [map(p, q, p.query_dims(), rows)?, map(p, k, p.key_dims(), keys)?, map(p, v, p.key_dims(), keys)?];
+    let launch = with_maps(launch.define("CW", warpgroups), device, &maps)?;
+    let launch = launch.read_base(q.tensor).read_base(k.tensor).read_base(v.tensor);
+    let launch = launch.write(r.o).write(r.lse).write(&counters(device)?).scalar(p.batch as u32);
+    p.end_with(launch, p.together(p.keys) * p.group()).run()
+}
+
+/// What gradients need to know of each row of queries: see `attention_sm90_bwd.cl`.
+pub(super) fn statistics(r: &Backward<'_>, kernel: &'static Kernel) -> Result<Tensor> {
+    let (p, known) = (r.p, r.known);
+    let blocks = p.query_blocks();
+    let stats = known.o.empty_f32([blocks, 2, 64])?;
+    let launch = start(p, kernel, "attention_bwd_stats", 2, blocks, 0).read(known.o).read(known.lse);
+    let launch = read(launch, &known.dy).write(&stats);
+    launch.scalar(p.heads as u32).scalar(p.queries as u32).run()?;
+    Ok(stats)
 }

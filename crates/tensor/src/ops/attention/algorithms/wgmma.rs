@@ -1,17 +1,18 @@
 //! Attention in 16 bits on the tensor cores of NVIDIA's sm_90: the forward, and the gradients in two passes.
 
-use super::super::problem::{Known, Problem, read, write};
+use super::super::problem::{Known, Problem, write};
 use super::sm90::{
-    INCLUDES, KEYS, LAUNCH, MAPS, counters, map, start, supports_backward, supports_forward, units, with_maps,
+    self, BACKWARD_INCLUDES, FORWARD_INCLUDES, KEYS, LAUNCH, MAPS, counters, map, start, statistics,
+    supports_backward, supports_forward, units, with_maps,
 };
-use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, macros, proof, shared_out};
+use super::{Backward, BackwardRow, ForwardRow, Plan, macros, proof, shared_out};
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 use netcl_kernel::vendors::nvidia::{MatrixStack, SM90A};
 
 pub(in crate::ops::attention) static WGMMA: Kernel =
     Kernel::new("attention_wgmma_sm90", cl_file!("attention_wgmma_sm90.cl"))
-        .include(INCLUDES)
+        .include(FORWARD_INCLUDES)
         .generate(macros::macros)
         .reload(&SM90A)
         .requires(|device| device.sm() == Some(90));
@@ -21,7 +22,7 @@ const BWD_TEXT: &str = concat!(
     cl_file!("attention_wgmma_sm90_bwd_q.cl")
 );
 pub(in crate::ops::attention) static WGMMA_BWD: Kernel = Kernel::new("attention_wgmma_sm90_bwd", BWD_TEXT)
-    .include(INCLUDES)
+    .include(BACKWARD_INCLUDES)
     .generate(macros::macros)
     .reload(&SM90A)
     .requires(|device| device.sm() == Some(90));
@@ -34,7 +35,7 @@ pub(super) static FORWARD: ForwardRow = ForwardRow {
         (forward_micros(r.p, units(r.device()), warpgroups), Plan::Warpgroups(warpgroups))
     },
     run: |r, plan| match *plan {
-        Plan::Warpgroups(warpgroups) => forward(r, warpgroups),
+        Plan::Warpgroups(warpgroups) => sm90::forward(r, &WGMMA, warpgroups, KEYS),
         _ => Err(ForwardRow::foreign(&WGMMA)),
     },
     self_test: Some(|device| proof::forward(device, &FORWARD, &proof::PROBLEM)),
@@ -87,29 +88,12 @@ fn two_passes(p: &Problem, units: usize) -> f64 {
     backward_micros(p, units, 7.0 * p.size.max(64) as f64, 2.0)
 }
 
-/// o and lse; see `attention_wgmma_sm90.cl`.
-fn forward(r: &Forward<'_>, warpgroups: usize) -> Result<()> {
-    let (p, [q, k, v], device) = (r.p, &r.inputs, r.device());
-    let rows = 64 * warpgroups;
-    let launch = start(p, &WGMMA, "attention_fwd", warpgroups + 1, units(device).min(tiles(p, rows)), 2);
-    let maps =
-        [map(p, q, p.query_dims(), rows)?, map(p, k, p.key_dims(), KEYS)?, map(p, v, p.key_dims(), KEYS)?];
-    let launch = with_maps(launch.define("CW", warpgroups), device, &maps)?;
-    let launch = launch.read_base(q.tensor).read_base(k.tensor).read_base(v.tensor);
-    let launch = launch.write(r.o).write(r.lse).write(&counters(device)?).scalar(p.batch as u32);
-    p.end_with(launch, p.together(p.keys) * p.group()).run()
-}
-
 /// dq, dk, dv in three launches; see `attention_wgmma_sm90_bwd.cl`.
 fn backward(r: &Backward<'_>) -> Result<()> {
     let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
     let (next, units) = (counters(device)?, units(device));
-    let Known { q, k, v, o, lse, dy } = r.known;
-    let blocks = p.query_blocks();
-    let stats = o.empty_f32([blocks, 2, 64])?;
-    let launch = start(p, &WGMMA_BWD, "attention_bwd_stats", 2, blocks, 0).read(*o).read(*lse);
-    let launch = read(launch, dy).write(&stats);
-    launch.scalar(p.heads as u32).scalar(p.queries as u32).run()?;
+    let Known { q, k, v, dy, .. } = r.known;
+    let stats = statistics(r, &WGMMA_BWD)?;
 
     let bound = |launch: Launch<'static>, maps: &[MatrixStack]| -> Result<Launch<'static>> {
         let launch = with_maps(launch, device, maps)?.read_base(q.tensor).read_base(dy.tensor);

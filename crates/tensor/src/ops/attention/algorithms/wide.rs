@@ -1,0 +1,171 @@
+//! Attention with heads of 129 to 256 in 16 bits on the tensor cores of NVIDIA's sm_90.
+
+use super::super::problem::{Known, Problem, write};
+use super::sm90::{
+    self, BACKWARD_INCLUDES, FORWARD_INCLUDES, LAUNCH, MAPS, WIDE as WGMMA_SIZE, aligned_backward,
+    aligned_forward, counters, map, start, statistics, units, with_maps,
+};
+use super::{Backward, BackwardRow, ForwardRow, Plan, macros, proof, shared_out};
+use crate::ops::prelude::*;
+use netcl_kernel::vendors::nvidia::SM90A;
+
+pub(in crate::ops::attention) static WIDE: Kernel =
+    Kernel::new("attention_wide_sm90", cl_file!("attention_wide_sm90.cl"))
+        .include(FORWARD_INCLUDES)
+        .generate(macros::wide_macros)
+        .reload(&SM90A)
+        .requires(|device| device.sm() == Some(90));
+const BWD_TEXT: &str =
+    concat!(cl_file!("attention_wide_sm90_bwd.cl"), cl_file!("attention_wide_sm90_bwd_q.cl"));
+pub(in crate::ops::attention) static WIDE_BWD: Kernel = Kernel::new("attention_wide_sm90_bwd", BWD_TEXT)
+    .include(BACKWARD_INCLUDES)
+    .generate(macros::wide_macros)
+    .reload(&SM90A)
+    .requires(|device| device.sm() == Some(90));
+
+pub(in crate::ops::attention) static FORWARD: ForwardRow = ForwardRow {
+    kernel: &WIDE,
+    supports: |r| takes(r.p).and_then(|()| aligned_forward(r)),
+    estimate: |r| (forward_micros(r.p, units(r.device())), Plan::Direct),
+    run: |r, _| sm90::forward(r, &WIDE, ROWS / 64, keys(r.p)),
+    self_test: Some(|device| {
+        Tuning::of(device)
+            .proven(device, &WIDE, || TESTS.iter().try_for_each(|p| proof::same_forward(device, p, &FORWARD)))
+    }),
+};
+pub(in crate::ops::attention) static BACKWARD: BackwardRow = BackwardRow {
+    kernel: &WIDE_BWD,
+    supports: supports_backward,
+    estimate: |r| {
+        let heads = heads_at_once(r.p, r.device());
+        (backward_micros(r.p, units(r.device()), heads), Plan::KeyHeads(heads))
+    },
+    run: |r, plan| match *plan {
+        Plan::KeyHeads(heads) => backward(r, heads),
+        _ => Err(BackwardRow::foreign(&WIDE_BWD)),
+    },
+    self_test: Some(|device| {
+        Tuning::of(device).proven(device, &WIDE_BWD, || {
+            TESTS.iter().try_for_each(|p| proof::same_backward(device, p, &BACKWARD))
+        })
+    }),
+};
+
+/// The widest heads; and heads that fill no half, with more keys than queries.
+static TESTS: [Problem; 2] = [
+    Problem { size: 256, scale: 0.0625, ..proof::PROBLEM },
+    Problem { size: 136, keys: 333, scale: 0.0857, ..proof::PROBLEM },
+];
+
+/// Queries of a tile of the forward and of dq.
+const ROWS: usize = 128;
+/// Queries and keys of a block of the gradients.
+const BLOCK: usize = 64;
+/// Part of the device's memory that dS of a launch should take, and that it may take where one key head needs more.
+const SHARE: u64 = 32;
+const MOST: u64 = 8;
+
+/// Keys of a block of the forward, as the text has them: the sums of wider heads leave fewer registers for scores.
+fn keys(p: &Problem) -> usize {
+    if p.size <= 192 { 96 } else { 80 }
+}
+
+fn takes(p: &Problem) -> Result<(), &'static str> {
+    sm90::stored_in_16_bits(p)?;
+    match () {
+        () if p.size <= WGMMA_SIZE => Err("heads of at most 128"),
+        () if p.mask.is_some() => Err("dropout"),
+        () => sm90::plain(p),
+    }
+}
+
+fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
+    takes(r.p)?;
+    match scores_of_key_head(r.p) as u64 > r.device().capabilities().global_mem / MOST {
+        true => Err("score gradients of a key head that take more than an eighth of memory"),
+        false => aligned_backward(r),
+    }
+}
+
+/// Bytes of dS of the queries of a key head, in whole blocks.
+fn scores_of_key_head(p: &Problem) -> usize {
+    p.group() * p.queries.div_ceil(BLOCK) * p.keys.div_ceil(BLOCK) * BLOCK * BLOCK * p.dtype.size()
+}
+
+/// Key heads of a launch.
+fn heads_at_once(p: &Problem, device: &Device) -> usize {
+    let room = usize::try_from(device.capabilities().global_mem / SHARE).unwrap_or(usize::MAX);
+    (room / scores_of_key_head(p)).clamp(1, p.pairs())
+}
+
+/// Operations of a multiprocessor in a microsecond: 680 and 580 TFLOP/s of an H200's forward and gradients.
+const FORWARD_THROUGHPUT: f64 = 5.1e6;
+const BACKWARD_THROUGHPUT: f64 = 4.4e6;
+
+/// Multiply-adds of a pair of query and key in a product over D, and in one whose columns are D.
+fn columns(p: &Problem) -> [f64; 2] {
+    [p.size.next_multiple_of(16) as f64, p.size.next_multiple_of(64) as f64]
+}
+
+fn forward_micros(p: &Problem, units: usize) -> f64 {
+    let [over, wide] = columns(p);
+    let all = p.computed(ROWS, keys(p)) * (p.batch * p.heads) as f64;
+    let longest = (ROWS * p.most_keys().next_multiple_of(keys(p))) as f64;
+    LAUNCH + MAPS + shared_out(all, longest, units) * 2.0 * (over + wide) / FORWARD_THROUGHPUT
+}
+
+/// Statistics; then, for so many key heads at a time, dk and dv, and dq.
+fn backward_micros(p: &Problem, units: usize, heads: usize) -> f64 {
+    let [over, wide] = columns(p);
+    let all = p.computed(BLOCK, BLOCK) * (p.batch * p.heads) as f64;
+    let walked = p.window.map_or(p.queries, |window| window.min(p.queries)).next_multiple_of(BLOCK);
+    let longest = (BLOCK * walked * p.group()) as f64;
+    let launches = p.pairs().div_ceil(heads) as f64;
+    let by_keys = shared_out(all, longest, units) * 4.0 * (over + wide);
+    let by_queries = all / units as f64 * 2.0 * wide;
+    LAUNCH + launches * 2.0 * (LAUNCH + MAPS) + (by_keys + by_queries) / BACKWARD_THROUGHPUT
+}
+
+/// Tiles of a multiprocessor, counted in the longest, from which on sets of heads may end with some of those. An H200 at D 256, causal: with
+/// 16 (4 x 16 heads, T 4096) sets of what the L2 cache holds take 3.08 ms, all heads 3.63; with 4 (2 x 8/4, T 8192) 3.39 and 3.12 to 3.25.
+const MANY: f64 = 8.0;
+
+/// Key heads of `count` whose queries stay in the L2 cache together; all of them where tiles are few: longest first, they end together.
+fn together(p: &Problem, units: usize, count: usize) -> usize {
+    let longest = p.keys.div_ceil(BLOCK) * count;
+    let tiles = longest as f64 * p.seen() / (p.queries * p.keys) as f64 / units as f64;
+    if tiles < MANY { count } else { p.together(p.rows()).min(count) }
+}
+
+/// dq, dk, dv; see `attention_wide_sm90_bwd.cl`.
+fn backward(r: &Backward<'_>, heads: usize) -> Result<()> {
+    let (p, [dq, dk, dv], device) = (r.p, &r.grads, r.device());
+    let Known { q, k, v, dy, .. } = r.known;
+    let (stats, next, units) = (statistics(r, &WIDE_BWD)?, counters(device)?, units(device));
+    let maps = [
+        map(p, q, p.query_dims(), BLOCK)?,
+        map(p, dy, p.query_dims(), BLOCK)?,
+        map(p, k, p.key_dims(), BLOCK)?,
+        map(p, v, p.key_dims(), BLOCK)?,
+    ];
+    let ds = Tensor::empty(device, [heads, scores_of_key_head(p) / p.dtype.size()], p.dtype)?;
+    for first in (0..p.pairs()).step_by(heads) {
+        let count = heads.min(p.pairs() - first);
+        let flops = |products: u64| products * p.product_flops() * count as u64 / p.pairs() as u64;
+        let start = |entry, tiles: usize| start(p, &WIDE_BWD, entry, 3, units.min(tiles), 0);
+
+        let launch = start("attention_bwd_kv", p.keys.div_ceil(BLOCK) * count).flops(flops(4));
+        let launch = with_maps(launch, device, &maps)?.read_base(q.tensor).read_base(dy.tensor);
+        let launch = launch.read_base(k.tensor).read_base(v.tensor).read(&stats);
+        let launch = write(write(launch, dk), dv).write(&ds).write(&next);
+        let launch = launch.scalar(first as u32).scalar(count as u32);
+        p.end_with(launch, together(p, units, count)).run()?;
+
+        let launch = start("attention_bwd_q", p.queries.div_ceil(ROWS) * count * p.group()).flops(flops(1));
+        let launch = with_maps(launch, device, &maps)?.read_base(k.tensor).read(&ds);
+        let launch = write(launch, dq).write(&next).scalar(first as u32).scalar(count as u32);
+        // Keys alone are shared: twice as many heads of them stay in the cache.
+        p.end_with(launch, (2 * p.together(p.keys)).min(count) * p.group()).run()?;
+    }
+    Ok(())
+}
