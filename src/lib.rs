@@ -5,6 +5,7 @@
 
 pub use netcl_device as device;
 pub use netcl_kernel as kernel;
+pub use netcl_llm as llm;
 pub use netcl_nn as nn;
 pub use netcl_tensor as tensor;
 

@@ -324,6 +324,7 @@ fn no_file_uses_one_that_uses_it() {
         "crates/kernel/src",
         "crates/tensor/src",
         "crates/nn/src",
+        "crates/llm/src",
         "src",
         "cli/src",
     ];
