@@ -80,6 +80,13 @@ impl KernelInfo {
 }
 
 impl Program {
+    /// A message with its place, line and caret.
+    pub(crate) fn message(&self, span: Span, kind: &str, message: &str) -> String {
+        let mut out = String::new();
+        self.hir().sources.describe(span, kind, message, &mut out);
+        out
+    }
+
     /// Builds a program for a device with everything that [`Target::default`] lists.
     ///
     /// # Errors

@@ -9,13 +9,10 @@ pub mod fault;
 pub mod files;
 pub mod host;
 pub mod null;
-pub mod record;
 #[cfg(feature = "sim")]
 pub mod sim;
-pub mod version;
 
 mod architecture;
-mod buffer;
 mod capabilities;
 mod device;
 mod open;
@@ -29,9 +26,8 @@ mod text;
 mod timeline;
 
 pub use architecture::{Architecture, IntelGeneration};
-pub use buffer::Buffer;
 pub use capabilities::{Capabilities, DeviceKind};
-pub use device::{Device, Effects, TagGuard};
+pub use device::{Buffer, Device, Effects, TagGuard, record, version};
 pub use driver::{Transfer, TransferKind};
 pub use error::{Error, ErrorKind, Result};
 pub use files::check_writable;

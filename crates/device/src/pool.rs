@@ -4,7 +4,7 @@
 //! commands go through the same in-order compute queue.
 
 use crate::driver::{Driver, Memory};
-use crate::{Buffer, Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -32,8 +32,8 @@ pub(crate) enum Home {
     Pool,
     /// To the driver.
     Driver,
-    /// Nowhere: it is a part of this buffer.
-    Part(Buffer),
+    /// Nowhere: it is a part of a buffer, which its own buffer keeps.
+    Part,
     /// Nowhere: there is no memory. The address, which nothing else has, stands for its own.
     Nowhere(u64),
 }

@@ -1,8 +1,9 @@
 //! Loads and stores of lanes.
 
 use super::bytecode::{Address, Extend, File, Index, MemType, Reg};
-use super::group::{Buffer, Group};
+use super::group::Group;
 use super::lanes::Source;
+use super::shared::Buffer;
 use crate::memory::address::{self, GLOBAL, Space};
 use crate::memory::{Allocation, store_part};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

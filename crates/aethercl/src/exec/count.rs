@@ -1,11 +1,11 @@
 //! Counters: what SIMD groups of the simulated device would issue and move.
 
-use super::Shared;
 use super::bytecode::{Code, File, Inst};
 use super::chain::Chains;
 use super::footprint::{Footprint, SECTORS, sector};
 use super::lanes::{Binary32, Binary64, Ternary32, Ternary64, Unary32, Unary64};
 use super::mask::Mask;
+use super::shared::Shared;
 use super::values::Values;
 use crate::check::{Access, Kind, Touch};
 use crate::counters::{Counters, Traffic};

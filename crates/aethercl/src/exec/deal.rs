@@ -1,7 +1,9 @@
 //! The groups of a launch, dealt to threads.
 
-use super::observe::Looked;
-use super::{Buffer, Group, Observer, Shared, Stop};
+use super::group::Group;
+use super::observer::{Looked, Observer};
+use super::run::Stop;
+use super::shared::{Buffer, Shared};
 use crate::check::Report;
 use crate::counters::Counters;
 use crate::launch::{LaunchOptions, NdRange};

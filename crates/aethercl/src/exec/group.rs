@@ -1,56 +1,13 @@
 //! The state of one work-group, and the instructions that move numbers between registers.
 
-use super::bytecode::{Code, File, Inst, Reg, preset};
+use super::bytecode::{File, Inst, Reg, preset};
 use super::lanes::{self, Source, Unary32};
-use super::lower::Constants;
 use super::mask::Mask;
-use super::observe::Observer;
+use super::observer::Observer;
+use super::shared::Shared;
 use crate::builtins::{math, real};
-use crate::memory::Allocation;
 use pulp::Arch;
 use std::ops::Range;
-use std::sync::Arc;
-
-/// A buffer argument, or a program-scope variable, as kernels see it.
-#[derive(Debug)]
-pub struct Buffer {
-    /// The allocation that holds it.
-    pub allocation: Arc<Allocation>,
-    /// The first byte of the buffer in the allocation.
-    pub start: u64,
-    /// The buffer's size.
-    pub bytes: u64,
-    /// The kernel may write to it.
-    pub writable: bool,
-}
-
-/// What all groups of a launch share.
-pub struct Shared<'a> {
-    /// The kernel.
-    pub code: &'a Code,
-    /// Program-scope constants.
-    pub constants: &'a Constants,
-    /// Device memory.
-    pub memory: &'a crate::memory::Memory,
-    /// Buffers by argument number, and behind them the program-scope variables that kernels may write.
-    pub buffers: Vec<Option<Buffer>>,
-    /// Values of the uniform registers when a group starts.
-    pub uniforms: Vec<u64>,
-    /// Bytes of arguments in private memory: (offset, bytes).
-    pub private_arguments: Vec<(u32, Vec<u8>)>,
-    /// Global offset, global size, group size.
-    pub range: [[u64; 3]; 3],
-    /// Bytes of local memory of a group, with what the arguments ask for.
-    pub local_bytes: u32,
-    /// Local memory of arguments: (offset, bytes, argument).
-    pub local_arguments: Vec<(u32, u32, usize)>,
-    /// Instructions a group may execute.
-    pub max_steps: u64,
-    /// Time a group may take.
-    pub max_time: Option<std::time::Duration>,
-    /// Work-items of a sub-group.
-    pub sub_group: u32,
-}
 
 /// One work-group being executed.
 pub struct Group<'a> {
@@ -159,7 +116,6 @@ impl<'a> Group<'a> {
                 }
             }
         }
-        self.observe_start();
     }
 
     fn number_items(&mut self) {

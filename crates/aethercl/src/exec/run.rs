@@ -23,6 +23,7 @@ pub enum Stop {
 impl Group<'_> {
     /// Executes the kernel for the group that was started.
     pub fn run(&mut self) -> Result<(), Stop> {
+        self.observe_start();
         let code = self.shared.code;
         let mut steps = self.shared.max_steps;
         let deadline = self.shared.max_time.and_then(|t| Instant::now().checked_add(t));

@@ -11,15 +11,14 @@
 //! Recursion does not exist in OpenCL C, and the front end refuses it: the call graph has no cycle.
 
 mod builtin;
-mod expr;
-mod stmt;
+mod tree;
 mod visit;
 
 pub use builtin::{Builtin, Reduction, Rounding, Scan};
-pub use expr::{
-    BinaryOp, CompareOp, Expr, ExprKind, FormatPiece, LogicalOp, Place, PlaceKind, StepResult, UnaryOp,
+pub use tree::{
+    BinaryOp, Case, CompareOp, Expr, ExprKind, FormatPiece, Init, InitPart, LogicalOp, Place, PlaceKind,
+    StepResult, Stmt, StmtKind, UnaryOp,
 };
-pub use stmt::{Case, Init, InitPart, Stmt, StmtKind};
 pub use visit::{Node, visit};
 
 use crate::source::{SourceMap, Span};

@@ -93,6 +93,20 @@ impl Expr {
             | ExprKind::Printf { args: list, .. } => list.iter().for_each(|e| e.visit(visit)),
         }
     }
+
+    /// Whether evaluating it may change a variable of the function.
+    pub fn has_effect(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |node| {
+            if let Node::Expr(e) = node {
+                found |= matches!(
+                    e.kind,
+                    ExprKind::Assign { .. } | ExprKind::Update { .. } | ExprKind::Statements(..)
+                );
+            }
+        });
+        found
+    }
 }
 
 impl Place {

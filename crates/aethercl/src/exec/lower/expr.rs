@@ -116,7 +116,7 @@ impl Lower<'_> {
     /// Two operands, left before right. A variable read on the left and changed on the right keeps its old value.
     pub(super) fn both(&mut self, a: &Expr, b: &Expr) -> (Value, Value) {
         let x = self.value(a);
-        let x = if has_effect(b) {
+        let x = if b.has_effect() {
             x.iter().map(|v| if v.is_variable() { self.copy(*v) } else { *v }).collect()
         } else {
             x
@@ -194,7 +194,7 @@ impl Lower<'_> {
             let right = self.value(value);
             let right: Value = right
                 .iter()
-                .map(|v| if v.is_variable() && has_effect(value) { self.copy(*v) } else { *v })
+                .map(|v| if v.is_variable() && value.has_effect() { self.copy(*v) } else { *v })
                 .collect();
             (self.load_place_found(&found, p), right)
         };
@@ -240,18 +240,4 @@ impl Lower<'_> {
             (false, a, b) => self.e.binary32(Binary32::Or, a, b),
         }
     }
-}
-
-/// Whether evaluating it may change a variable.
-pub fn has_effect(e: &Expr) -> bool {
-    let mut found = false;
-    e.visit(&mut |node| {
-        if let crate::hir::Node::Expr(e) = node {
-            found |= matches!(
-                e.kind,
-                ExprKind::Assign { .. } | ExprKind::Update { .. } | ExprKind::Statements(..)
-            );
-        }
-    });
-    found
 }

@@ -126,7 +126,7 @@ impl Lower<'_> {
     fn check_index(&mut self, base: &Place, index: &Expr) {
         let addressed = std::mem::take(&mut self.addressed);
         let whole = matches!(base.kind, PlaceKind::Local(_) | PlaceKind::Global(_));
-        if !self.checked || addressed || whole || self.unreachable || super::expr::has_effect(index) {
+        if !self.checked || addressed || whole || self.unreachable || index.has_effect() {
             return;
         }
         let len = self.array_len(base.ty);

@@ -1,12 +1,15 @@
 //! A piece of a device's memory, owned: dropping the last clone gives it back to the pool.
 
+use super::Device;
+use super::writes::Writes;
 use crate::driver::Memory;
 use crate::pool::{Block, Home};
-use crate::record::Serial;
-use crate::version::Versions;
-use crate::{Device, Error, Result};
+use crate::{Error, Result};
 use std::fmt;
 use std::sync::{Arc, Weak};
+
+/// Which recording and which of its allocations a buffer is.
+pub(crate) type Serial = (u64, usize);
 
 /// Device memory. Clones share it.
 #[derive(Clone)]
@@ -20,12 +23,14 @@ struct Inner {
     tag: &'static str,
     /// A window into another buffer keeps that buffer's block.
     parent: Option<Buffer>,
+    /// The buffer that a block of [`Home::Part`] is a part of.
+    chunk: Option<Buffer>,
     /// Where this buffer starts within its root object.
     offset: usize,
     /// What it is in the recording it was made in.
     serial: Option<Serial>,
     /// Writes so far; a window's are its parent's.
-    versions: Option<Versions>,
+    writes: Option<Writes>,
 }
 
 /// A buffer that this does not keep alive.
@@ -44,19 +49,20 @@ impl WeakBuffer {
 }
 
 impl Buffer {
+    /// A buffer of a whole block. A block of [`Home::Part`] comes with the buffer that it is a part of, `chunk`.
     pub(crate) fn new(
         device: Device,
-        block: Block,
+        (block, chunk): (Block, Option<Buffer>),
         bytes: usize,
         tag: &'static str,
         serial: Option<Serial>,
     ) -> Self {
         let (memory, offset) = (block.memory.clone(), block.offset);
-        let (block, versions) = (Some(block), Some(Versions::default()));
-        Self(Arc::new(Inner { device, block, memory, bytes, tag, parent: None, offset, serial, versions }))
+        let (parent, block, writes) = (None, Some(block), Some(Writes::default()));
+        Self(Arc::new(Inner { device, block, memory, bytes, tag, parent, chunk, offset, serial, writes }))
     }
-    pub(crate) fn versions(&self) -> Option<&Versions> {
-        self.0.versions.as_ref()
+    pub(crate) fn write_counts(&self) -> Option<&Writes> {
+        self.0.writes.as_ref()
     }
     pub(crate) fn serial(&self) -> Option<Serial> {
         self.0.serial
@@ -110,9 +116,10 @@ impl Buffer {
             bytes,
             tag: self.0.tag,
             parent: Some(self.clone()),
+            chunk: None,
             offset: at,
             serial: None,
-            versions: None,
+            writes: None,
         })))
     }
     /// Where it starts in the device's address space, as kernels see it. `ask` finds that out for a whole block, which is
@@ -123,10 +130,11 @@ impl Buffer {
     pub fn address(&self, ask: impl FnOnce(&Self) -> Result<u64>) -> Result<u64> {
         let (whole, inside) = (self.whole(), self.start() as u64);
         let Some(block) = &whole.0.block else { return Ok(ask(whole)? + inside) };
-        match &block.home {
-            Home::Part(chunk) => return Ok(chunk.address(ask)? + block.offset as u64 + inside),
-            Home::Nowhere(address) => return Ok(address + inside),
-            Home::Pool | Home::Driver => {}
+        if let Some(chunk) = &whole.0.chunk {
+            return Ok(chunk.address(ask)? + block.offset as u64 + inside);
+        }
+        if let Home::Nowhere(address) = block.home {
+            return Ok(address + inside);
         }
         if let Some(known) = block.address.get() {
             return Ok(known + inside);

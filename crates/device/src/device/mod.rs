@@ -1,19 +1,27 @@
 //! A device as the rest of netcl sees it: memory, launches, transfers, counters.
 
+mod buffer;
+pub mod record;
+pub mod version;
+mod writes;
+
+pub use buffer::Buffer;
+
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, QueueKind, Range};
 use crate::open::open_driver;
 use crate::pool::{Block, Home, Pool};
 use crate::profile::{Label, Profiler};
-use crate::record::{Argument, Command, Place, Recorded, Recorder, Serial, Taken};
 use crate::timeline::{Start, Timeline};
-use crate::version::check_reads;
-use crate::{Buffer, Capabilities, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
+use crate::{Capabilities, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
+use buffer::Serial;
+use record::{Argument, Command, Place, Recorded, Recorder, Taken};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::ThreadId;
+use version::check_reads;
 
 /// One opened device. Clones are the same device.
 #[derive(Clone)]
@@ -108,16 +116,16 @@ impl Device {
         let Some(Taken { serial, place }) = self.0.recorder.allocate(bytes, self.0.pool.class(bytes), tag)?
         else {
             let block = self.0.pool.take(self.driver(), bytes, tag)?;
-            return Ok(Buffer::new(self.clone(), block, bytes, tag, None));
+            return Ok(Buffer::new(self.clone(), (block, None), bytes, tag, None));
         };
         let block = match place {
-            Place::At(chunk, offset) => self.part(chunk, offset, bytes)?,
+            Place::At(chunk, offset) => (self.part(&chunk, offset, bytes)?, Some(chunk)),
             Place::Again(block) => {
                 self.0.pool.take_again(&block, tag);
-                block
+                (block, None)
             }
-            Place::Nowhere => nowhere(serial, bytes),
-            Place::Pool | Place::Unplanned => self.0.pool.take(self.driver(), bytes, tag)?,
+            Place::Nowhere => (nowhere(serial, bytes), None),
+            Place::Pool | Place::Unplanned => (self.0.pool.take(self.driver(), bytes, tag)?, None),
         };
         let buffer = Buffer::new(self.clone(), block, bytes, tag, Some(serial));
         self.0.recorder.made(&buffer);
@@ -130,25 +138,25 @@ impl Device {
         self.check_deferred()?;
         let tag = self.current_tag();
         let block = self.0.pool.take_own(self.driver(), bytes.max(1), tag)?;
-        Ok(Buffer::new(self.clone(), block, bytes, tag, None))
+        Ok(Buffer::new(self.clone(), (block, None), bytes, tag, None))
     }
 
     /// A block within a chunk, or, without an offset, the chunk itself.
-    fn part(&self, chunk: Buffer, offset: Option<usize>, bytes: usize) -> Result<Block> {
+    fn part(&self, chunk: &Buffer, offset: Option<usize>, bytes: usize) -> Result<Block> {
         let root = chunk.memory().clone();
         let memory = match offset {
             Some(offset) => self.driver().sub_allocate(&root, offset, bytes.max(1))?,
             None => root.clone(),
         };
         let address = Arc::default();
-        Ok(Block { memory, root, offset: offset.unwrap_or(0), bytes, address, home: Home::Part(chunk) })
+        Ok(Block { memory, root, offset: offset.unwrap_or(0), bytes, address, home: Home::Part })
     }
 
     /// Takes a block whose buffer is gone.
     pub(crate) fn give_back(&self, block: Block, tag: &'static str, serial: Option<Serial>) {
         let bytes = block.bytes;
         match self.0.recorder.freed(serial, block) {
-            Some(Block { home: Home::Part(_) | Home::Nowhere(_), .. }) => {}
+            Some(Block { home: Home::Part | Home::Nowhere(_), .. }) => {}
             Some(block) => self.0.pool.give_back(block, tag),
             None => self.0.pool.release(bytes, tag),
         }

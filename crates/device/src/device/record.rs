@@ -4,10 +4,11 @@
 //! enqueued later, as often as wanted, so its memory may not be handed out to anybody else. Freed blocks of a capture
 //! therefore stay with it; the capture itself uses them again, or places buffers where a plan says.
 
-use crate::buffer::WeakBuffer;
+use super::Device;
+use super::buffer::{Buffer, Serial, WeakBuffer};
 use crate::driver::{Access, Arg, KernelHandle, Memory, Range};
 use crate::pool::{Block, Home};
-use crate::{Buffer, Device, Error, Label, Result};
+use crate::{Error, Label, Result};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -216,9 +217,6 @@ impl Drop for Held {
         }
     }
 }
-
-/// Which recording and which of its allocations a buffer is.
-pub(crate) type Serial = (u64, usize);
 
 #[derive(Default)]
 pub(crate) struct Recorder {
