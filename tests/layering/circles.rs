@@ -8,45 +8,6 @@ use super::{files, read, root};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Uses that close a circle and are still to be taken out: user, used, and why it is there. A line that nothing needs is an error.
-const TO_BREAK: [(&str, &str, &str); 7] = [
-    (
-        "crates/tensor/src/tape.rs",
-        "crates/tensor/src/tape/collect.rs",
-        "a tensor has its place on the tape, and the tape holds tensors",
-    ),
-    (
-        "crates/tensor/src/tensor.rs",
-        "crates/tensor/src/tape.rs",
-        "a tensor has its place on the tape, and the tape holds tensors",
-    ),
-    (
-        "crates/tensor/src/ops/mod.rs",
-        "crates/tensor/src/suite/bench.rs",
-        "the table of ops names the suite's functions, and the suite goes over the table",
-    ),
-    (
-        "crates/nn/src/decoder/config.rs",
-        "crates/nn/src/decoder/families.rs",
-        "reading, writing and the list of parameters are methods of the configuration",
-    ),
-    (
-        "crates/tensor/src/ops/mod.rs",
-        "crates/tensor/src/suite/case.rs",
-        "the table of ops names the suite's functions, and the suite goes over the table",
-    ),
-    (
-        "crates/nn/src/decoder/families.rs",
-        "crates/nn/src/decoder/read.rs",
-        "reading, writing and the list of parameters are methods of the configuration",
-    ),
-    (
-        "crates/tensor/src/suite/case.rs",
-        "crates/tensor/src/suite/overwritten.rs",
-        "the table of ops names the suite's functions, and the suite goes over the table",
-    ),
-];
-
 /// Folders whose files are not looked at among each other, and why.
 const UNDER_WORK: [(&str, &str); 1] = [(
     "crates/tensor/src/ops/matmul",
@@ -109,15 +70,20 @@ fn without_tests(text: &str) -> String {
     out + rest
 }
 
-/// `a::{b, c::{d, e}}` as single paths.
-fn expand(path: &str, out: &mut Vec<Vec<String>>, before: &[String]) {
+/// A path, and the name that it is imported under.
+type Named = (Vec<String>, String);
+
+/// `a::{b, c::{d, e as f}}` as single paths.
+fn expand(path: &str, out: &mut Vec<Named>, before: &[String]) {
     let (head, group) =
         path.split_once('{').map_or((path, None), |(h, g)| (h, g.rfind('}').map(|end| &g[..end])));
     let mut segments = before.to_vec();
-    let head = head.split(" as ").next().unwrap_or_default();
+    let (head, alias) = head.split_once(" as ").map_or((head, None), |(head, alias)| (head, Some(alias)));
     segments.extend(head.split("::").map(|s| s.trim().to_owned()).filter(|s| !s.is_empty()));
     let Some(group) = group else {
-        out.push(segments);
+        let last = segments.last().map_or("", String::as_str);
+        let name = alias.map_or(last, str::trim).to_owned();
+        out.push((segments, name));
         return;
     };
     let (mut depth, mut start) = (0, 0);
@@ -137,7 +103,7 @@ fn expand(path: &str, out: &mut Vec<Vec<String>>, before: &[String]) {
 }
 
 /// What a file names: re-exports, and everything else.
-fn named(text: &str) -> (Vec<Vec<String>>, Vec<Vec<String>>) {
+fn named(text: &str) -> (Vec<Named>, Vec<Named>) {
     let (mut exported, mut used) = (Vec::new(), Vec::new());
     let mut plain = String::new();
     for statement in text.split_inclusive(';') {
@@ -175,7 +141,7 @@ fn named(text: &str) -> (Vec<Vec<String>>, Vec<Vec<String>>) {
 struct Crate {
     files: BTreeMap<Module, PathBuf>,
     exported: BTreeMap<Module, BTreeMap<String, Module>>,
-    used: BTreeMap<Module, Vec<Vec<String>>>,
+    used: BTreeMap<Module, Vec<Named>>,
 }
 
 impl Crate {
@@ -195,7 +161,7 @@ impl Crate {
         }
         for (module, paths) in exports {
             let found =
-                paths.iter().filter_map(|path| Some((path.last()?.clone(), out.absolute(path, &module)?)));
+                paths.into_iter().filter_map(|(path, name)| Some((name, out.absolute(&path, &module)?)));
             let found = found.collect();
             out.exported.insert(module, found);
         }
@@ -243,7 +209,7 @@ impl Crate {
     fn edges(&self) -> BTreeMap<&Path, BTreeSet<&Path>> {
         let mut out: BTreeMap<&Path, BTreeSet<&Path>> = BTreeMap::new();
         for (module, paths) in &self.used {
-            for path in paths {
+            for (path, _) in paths {
                 let Some(used) = self.absolute(path, module).and_then(|item| self.owner(&item, 0)) else {
                     continue;
                 };
@@ -289,7 +255,7 @@ fn no_file_uses_one_that_uses_it() {
     };
     let sources: Vec<(PathBuf, String)> =
         files(&["rs"]).into_iter().filter(|p| !tests(p)).map(|p| (p.clone(), read(&p))).collect();
-    let (mut wrong, mut needed) = (Vec::new(), BTreeSet::new());
+    let mut wrong = Vec::new();
     for folder in folders {
         let own: Vec<_> = sources.iter().filter(|(p, _)| p.starts_with(folder)).cloned().collect();
         let found = Crate::of(&own, Path::new(folder));
@@ -298,26 +264,10 @@ fn no_file_uses_one_that_uses_it() {
             let place = |p: &Path| UNDER_WORK.iter().position(|(folder, _)| p.starts_with(folder));
             to.retain(|to| place(from).is_none() || place(from) != place(to));
         }
-        // One after the other, so that two lines for one circle are one too many.
-        for (i, (user, used, _)) in
-            TO_BREAK.iter().enumerate().filter(|(_, (user, ..))| user.starts_with(folder))
-        {
-            let (user, used) = (Path::new(user), Path::new(used));
-            if circular(&edges).contains(&(user, used)) {
-                needed.insert(i);
-                if let Some(to) = edges.get_mut(user) {
-                    to.remove(used);
-                }
-            }
-        }
         wrong.extend(
             circular(&edges).iter().map(|(from, to)| format!("{} uses {}", from.display(), to.display())),
         );
     }
-    let stale = TO_BREAK.iter().enumerate().filter(|(i, _)| !needed.contains(i));
-    wrong.extend(stale.map(|(_, (user, used, _))| {
-        format!("{user} uses {used}: no circle any more, take the line out of TO_BREAK")
-    }));
     wrong.extend(
         UNDER_WORK
             .iter()
@@ -335,7 +285,7 @@ fn circles_are_found_through_re_exports_and_groups_and_not_in_tests_and_comments
             source("lib", "mod a; mod b; mod folder; pub use folder::Thing;"),
             source("a", a),
             source("b", "use crate::a::{self, A};"),
-            source("folder/mod", "mod part; pub use part::{Other as Thing, Thing};"),
+            source("folder/mod", "mod part; pub use part::Other as Thing;"),
             source("folder/part", "use crate::b; use super::Thing;"),
         ];
         let found = Crate::of(&sources, Path::new("src"));

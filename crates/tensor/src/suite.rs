@@ -10,6 +10,7 @@ use crate::{DType, Device, Result, Settings};
 mod accuracy;
 mod bench;
 pub mod case;
+mod compare;
 mod examine;
 mod overwritten;
 mod quick;

@@ -4,6 +4,8 @@
 //! walking them from the highest down visits every consumer of a tensor before its producer. What a node saved is
 //! freed as the walk passes it.
 
+use crate::tensor::autograd::{Autograd, Body, Node};
+use crate::tensor::saved::{Saved, described};
 use crate::{Error, Result, Tensor};
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -14,72 +16,14 @@ mod accumulate;
 mod collect;
 mod recompute;
 mod rollback;
-mod saved;
 #[cfg(test)]
 mod tests;
 
 pub use accumulate::accumulate_in_place;
 use collect::{Shared, keep};
-use recompute::Again;
 pub(crate) use recompute::gradients_of;
 pub use recompute::{checkpoint, checkpoint_all};
 pub use rollback::Rollback;
-use saved::{Form, Saved, described};
-
-/// Gradients of the inputs from those of the results; a result that nothing was made of has none.
-type Backward = Box<dyn FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send>;
-
-/// A tensor's place on the tape: the node of the op that made it, and which of the op's results it is.
-pub(crate) struct Autograd {
-    node: Option<Arc<Node>>,
-    slot: usize,
-    name: Option<Arc<str>>,
-    grad: Mutex<Option<Tensor>>,
-    retain: AtomicBool,
-    /// How to make the tensor again, where the tape is not to keep it.
-    again: Option<Again>,
-    /// Whether its memory was given up, and [`Again`] is all there is.
-    given_up: bool,
-    /// Whether it has a name only, and takes no gradient.
-    frozen: bool,
-}
-
-struct Node {
-    number: u64,
-    op: &'static str,
-    /// The layer of the model that was at work: see [`layer`].
-    layer: u32,
-    /// The op's results.
-    results: Vec<Form>,
-    body: Mutex<Option<Body>>,
-}
-
-struct Body {
-    inputs: Vec<Tensor>,
-    backward: Backward,
-    /// What inputs and results were when the forward was done.
-    saved: Saved,
-}
-
-/// Long chains are taken apart one node at a time: dropping them recursively would exhaust the stack.
-impl Drop for Node {
-    fn drop(&mut self) {
-        let mut open: Vec<Tensor> = Vec::new();
-        let take = |node: &Self| node.body.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(body) = take(self) {
-            open.extend(body.inputs);
-        }
-        while let Some(tensor) = open.pop() {
-            let Some(inner) = Arc::into_inner(tensor.0) else { continue };
-            let Some(node) = inner.autograd.and_then(|a| a.node) else { continue };
-            if Arc::strong_count(&node) == 1
-                && let Some(body) = take(&node)
-            {
-                open.extend(body.inputs);
-            }
-        }
-    }
-}
 
 thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };

@@ -1,8 +1,8 @@
 //! What a decoder-only transformer is, as data.
 
 use super::activation::Activation;
-use super::families::Family;
-use super::fields::{Fields, MAX_SIZE};
+use super::family::Family;
+use super::fields::MAX_SIZE;
 use super::rotary::Rotary;
 use netcl_device::{available_memory, human};
 use netcl_tensor::ops::route::MOST_EXPERTS;
@@ -229,18 +229,6 @@ fn shortest_period(mut kinds: Vec<LayerKind>) -> Vec<LayerKind> {
 }
 
 impl DecoderConfig {
-    /// A model of one of the [families](super::FAMILIES), by its `model_type`, of these sizes. How large they may be, only
-    /// [`check`](Self::check) looks at.
-    ///
-    /// # Errors
-    /// `Unsupported` for another family, or a size that it does not have apart; `Format` for one that is 0.
-    pub fn of(family: &str, sizes: &Sizes) -> Result<Self> {
-        let family = Family::named(family)?;
-        let mut fields = (family.sizes)(sizes)?;
-        fields.insert("model_type".into(), family.model_type.into());
-        (family.read)(family, &mut Fields::unlimited(&fields))
-    }
-
     /// The same with biases in all linear maps and layer norms, or in none.
     #[must_use]
     pub fn with_biases(mut self, bias: bool) -> Self {

@@ -1,21 +1,21 @@
-//! Families of decoders: one row of data each. What a family computes stands in its [`DecoderConfig`](super::DecoderConfig); here is how its
-//! files name things.
+//! Families of decoders: one row of data each, and the way from a family's `config.json` to a [`DecoderConfig`] and back.
+//!
+//! A configuration is taken whole or refused, and what is written reads back as the same model or is an error: a family cannot say
+//! everything that another one can.
 
 use super::config::Sizes;
-use super::fields::Fields;
+use super::family::{ExpertNames, Family, Names};
+use super::fields::{Fields, shown};
+use super::write::put;
 use super::{DecoderConfig, read, write};
-use netcl_tensor::{Error, Result};
-use serde_json::{Map, Value};
+use netcl_tensor::{DType, Error, Result};
+use serde_json::{Map, Value, json};
 
-/// A family of models as Hugging Face's `transformers` knows it.
+/// One line of [`FAMILIES`].
 #[derive(Debug)]
-pub struct Family {
-    /// `model_type` of `config.json`.
-    pub model_type: &'static str,
-    /// `architectures` of `config.json`.
-    pub architecture: &'static str,
-    /// Names of tensors.
-    pub names: &'static Names,
+pub struct Row {
+    /// Its names.
+    pub family: Family,
     /// Reads what it computes from the fields of `config.json`.
     pub read: fn(&'static Family, &mut Fields<'_>) -> Result<DecoderConfig>,
     /// Writes those fields.
@@ -24,76 +24,32 @@ pub struct Family {
     pub sizes: fn(&Sizes) -> Result<Map<String, Value>>,
 }
 
-impl Family {
+impl Row {
     /// The one of that `model_type`.
     ///
     /// # Errors
     /// `Unsupported` that lists those there are.
-    pub fn named(name: &str) -> Result<&'static Self> {
-        FAMILIES.iter().find(|family| family.model_type == name).ok_or_else(|| {
-            let near = netcl_device::did_you_mean(name, FAMILIES.iter().map(|f| f.model_type));
-            Error::unsupported(format!("model_type is {name:?}, expected one of {}{near}", Self::names()))
+    fn named(name: &str) -> Result<&'static Self> {
+        FAMILIES.iter().find(|row| row.family.model_type == name).ok_or_else(|| {
+            let near = netcl_device::did_you_mean(name, FAMILIES.iter().map(|row| row.family.model_type));
+            Error::unsupported(format!("model_type is {name:?}, expected one of {}{near}", model_types()))
         })
     }
-    pub(super) fn names() -> String {
-        FAMILIES.iter().map(|family| family.model_type).collect::<Vec<_>>().join(", ")
-    }
 }
 
-impl PartialEq for Family {
-    fn eq(&self, other: &Self) -> bool {
-        self.model_type == other.model_type
-    }
+fn model_types() -> String {
+    FAMILIES.iter().map(|row| row.family.model_type).collect::<Vec<_>>().join(", ")
 }
 
-/// Names of tensors in a family's files, without `.weight` and `.bias`.
-#[derive(Debug)]
-pub struct Names {
-    /// Before everything but the head; files of a model without head lack it.
-    pub prefix: &'static str,
-    /// Token table (V, C).
-    pub embedding: &'static str,
-    /// Position table (context, C).
-    pub positions: &'static str,
-    /// Before the number of a layer.
-    pub layer: &'static str,
-    /// Queries, keys and values: one packed projection or three.
-    pub qkv: &'static [&'static str],
-    /// The packed projection holds query, key and value of head 0, then those of head 1, … (GPT-NeoX).
-    pub qkv_by_head: bool,
-    /// Output projection of attention.
-    pub out: &'static str,
-    /// Norms of queries and keys.
-    pub qk_norms: [&'static str; 2],
-    /// Norms before attention and MLP.
-    pub pre_norms: [&'static str; 2],
-    /// Norms behind them.
-    pub post_norms: [&'static str; 2],
-    /// First map of the MLP; gate and value where it is gated, packed or apart.
-    pub up: &'static [&'static str],
-    /// Second map.
-    pub down: &'static str,
-    /// Experts, in families that have them.
-    pub experts: Option<ExpertNames>,
-    /// Last norm.
-    pub last_norm: &'static str,
-    /// Head (V, C), where it is not the token table.
-    pub head: &'static str,
-    /// Weights are (in, out), as GPT-2's `Conv1D` has them, rather than (out, in).
-    pub transposed: bool,
-    /// Files have biases of all maps and norms, zeros where the model has none.
-    pub always_biases: bool,
-    /// Tensors of old files that are no parameters, by their ends.
-    pub buffers: &'static [&'static str],
-}
-
-/// Names of a mixture's tensors.
-#[derive(Clone, Copy, Debug)]
-pub struct ExpertNames {
-    /// Folder of all of them. `transformers` holds them under `mlp`, and so may files that it wrote as they are in memory.
-    pub folder: &'static str,
-    /// Gate, value and map back of one expert, behind its number.
-    pub maps: [&'static str; 3],
+/// What a `config.json` says beside the model itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FileFacts {
+    /// Type of the stored weights.
+    pub dtype: Option<DType>,
+    /// Probability of dropping a value in the training that made it.
+    pub dropout: f64,
+    /// Fields that name tokens, such as `eos_token_id`.
+    pub tokens: Map<String, Value>,
 }
 
 const LLAMA: Names = Names {
@@ -162,22 +118,23 @@ const fn row(
     names: &'static Names,
     read: fn(&'static Family, &mut Fields<'_>) -> Result<DecoderConfig>,
     write: fn(&DecoderConfig, &mut Map<String, Value>),
-) -> Family {
-    Family { model_type, architecture, names, read, write, sizes: write::llama_sizes }
+) -> Row {
+    let family = Family { model_type, architecture, names };
+    Row { family, read, write, sizes: write::llama_sizes }
 }
 
 /// Every family.
-pub static FAMILIES: &[Family] = &[
-    Family { sizes: write::gpt2_sizes, ..row("gpt2", "GPT2LMHeadModel", &GPT2, read::gpt2, write::gpt2) },
+pub static FAMILIES: &[Row] = &[
+    Row { sizes: write::gpt2_sizes, ..row("gpt2", "GPT2LMHeadModel", &GPT2, read::gpt2, write::gpt2) },
     row("llama", "LlamaForCausalLM", &LLAMA, read::llama, write::llama),
     row("mistral", "MistralForCausalLM", &LLAMA, read::mistral, write::mistral),
-    Family {
+    Row {
         sizes: write::mixtral_sizes,
         ..row("mixtral", "MixtralForCausalLM", &MIXTRAL, read::mixtral, write::mixtral)
     },
     row("qwen2", "Qwen2ForCausalLM", &LLAMA, read::qwen2, write::qwen),
     row("qwen3", "Qwen3ForCausalLM", &LLAMA, read::qwen3, write::qwen),
-    Family {
+    Row {
         sizes: write::qwen3_moe_sizes,
         ..row("qwen3_moe", "Qwen3MoeForCausalLM", &QWEN_MOE, read::qwen3_moe, write::qwen3_moe)
     },
@@ -187,8 +144,117 @@ pub static FAMILIES: &[Family] = &[
     row("olmo2", "Olmo2ForCausalLM", &LLAMA, read::olmo2, write::llama),
     row("smollm3", "SmolLM3ForCausalLM", &LLAMA, read::smollm3, write::smollm3),
     row("granite", "GraniteForCausalLM", &LLAMA, read::granite, write::granite),
-    Family {
+    Row {
         sizes: write::neox_sizes,
         ..row("gpt_neox", "GPTNeoXForCausalLM", &NEOX, read::gpt_neox, write::gpt_neox)
     },
 ];
+
+impl DecoderConfig {
+    /// A model of one of the [families](FAMILIES), by its `model_type`, of these sizes. How large they may be, only
+    /// [`check`](Self::check) looks at.
+    ///
+    /// # Errors
+    /// `Unsupported` for another family, or a size that it does not have apart; `Format` for one that is 0.
+    pub fn of(family: &str, sizes: &Sizes) -> Result<Self> {
+        let row = Row::named(family)?;
+        let mut fields = (row.sizes)(sizes)?;
+        fields.insert("model_type".into(), row.family.model_type.into());
+        (row.read)(&row.family, &mut Fields::unlimited(&fields))
+    }
+
+    /// From the `config.json` of a model of one of the [families](FAMILIES).
+    ///
+    /// # Errors
+    /// `Unsupported` for another family, an unknown field or a value that is not computed; `Format` for a field that is missing or of the
+    /// wrong kind; `Shape` for sizes that do not fit each other.
+    pub fn from_json(config: &Value) -> Result<Self> {
+        Self::read(config).map_err(|e| e.context("config.json"))
+    }
+
+    fn read(config: &Value) -> Result<Self> {
+        let Some(map) = config.as_object() else {
+            return Err(Error::format(format!("expected an object of fields, found {}", shown(config))));
+        };
+        let row = match map.get("model_type") {
+            Some(Value::String(name)) => Row::named(name)?,
+            other => {
+                let found = other.map_or("missing".into(), shown);
+                return Err(Error::unsupported(format!(
+                    "model_type is {found}, expected one of {}",
+                    model_types()
+                )));
+            }
+        };
+        let mut fields = Fields::new(map);
+        let out = (row.read)(&row.family, &mut fields)?;
+        architectures(&mut fields, &row.family)?;
+        fields.finish()?;
+        out.check()?;
+        Ok(out)
+    }
+
+    /// Its `config.json`, as `transformers` reads it.
+    ///
+    /// # Errors
+    /// `Unsupported` for a model that the files of its family cannot describe.
+    pub fn to_json(&self, facts: &FileFacts) -> Result<Value> {
+        let row = Row::named(self.family.model_type)?;
+        let mut map = Map::new();
+        put(
+            &mut map,
+            json!({ "architectures": [self.family.architecture], "model_type": self.family.model_type }),
+        );
+        (row.write)(self, &mut map);
+        put(
+            &mut map,
+            json!({ "initializer_range": 0.02, "use_cache": true, "attention_dropout": facts.dropout }),
+        );
+        map.extend(facts.tokens.clone());
+        if let Some(dtype) = facts.dtype {
+            let name = match dtype {
+                DType::F16 => "float16",
+                DType::Bf16 => "bfloat16",
+                _ => "float32",
+            };
+            // The second is the name that older versions read.
+            put(&mut map, json!({ "dtype": name, "torch_dtype": name }));
+        }
+        if self.family.model_type == "gpt2" {
+            map.remove("attention_dropout");
+            let dropout = facts.dropout;
+            put(&mut map, json!({ "embd_pdrop": dropout, "attn_pdrop": dropout, "resid_pdrop": dropout }));
+        }
+        let json = Value::Object(map);
+        match Self::from_json(&json) {
+            Ok(same) if same == *self => Ok(json),
+            other => Err(Error::unsupported(format!(
+                "a config.json of {} cannot describe this model: {}",
+                self.family.model_type,
+                other.err().map_or("it would read back as another one".into(), |e| e.to_string())
+            ))),
+        }
+    }
+}
+
+/// Only language models are computed: a classifier has another head.
+fn architectures(fields: &mut Fields<'_>, family: &Family) -> Result<()> {
+    let Some(value) = fields.get("architectures") else { return Ok(()) };
+    // The model without a head, too: it is tied, or the file is refused for lack of one.
+    let own = |name: &Value| {
+        name.as_str().is_some_and(|name| {
+            name == family.architecture
+                || name.ends_with("ForCausalLM")
+                || name.ends_with("LMHeadModel")
+                || name.ends_with("Model")
+        })
+    };
+    match value.as_array() {
+        Some(names) if names.iter().all(own) => Ok(()),
+        _ => Err(Error::unsupported(format!(
+            "architectures is {}, expected [\"{}\"]: other heads than that of a language model are not supported",
+            shown(value),
+            family.architecture
+        ))),
+    }
+}

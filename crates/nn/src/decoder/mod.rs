@@ -6,6 +6,7 @@ mod block;
 mod config;
 mod continued;
 mod families;
+mod family;
 mod fields;
 mod files;
 mod folder;
@@ -22,12 +23,12 @@ pub use config::{
     AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement,
     Positions, QkNorm, Sizes,
 };
-pub use families::{ExpertNames, FAMILIES, Family, Names};
+pub use families::{FAMILIES, FileFacts, Row};
+pub use family::{ExpertNames, Family, Names};
 pub use folder::{ModelFolder, model_folder};
 pub use freeze::Freeze;
 pub use rotary::{Rotary, Scaling};
 pub use shapes::ParamShape;
-pub use write::FileFacts;
 
 use crate::checkpoint::{Planned, TensorData, TensorView};
 use crate::config::Recompute;

@@ -1,71 +1,16 @@
-//! `config.json` → [`DecoderConfig`]. A configuration is taken whole or refused: a field that nothing read and that is not known to be
-//! without effect on what is computed is an error.
+//! `config.json` → [`DecoderConfig`]: one function a family, which [`FAMILIES`](super::FAMILIES) names. A field that none of them reads, and that
+//! is not known to be without effect on what is computed, is an error.
 
 use super::activation::Activation;
 use super::config::{
     AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement,
     Positions, QkNorm,
 };
-use super::families::Family;
-use super::fields::{Fields, shown};
+use super::family::Family;
+use super::fields::Fields;
 use super::rotary::{Rotary, Scaling};
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
-
-impl DecoderConfig {
-    /// From the `config.json` of a model of one of the [families](FAMILIES).
-    ///
-    /// # Errors
-    /// `Unsupported` for another family, an unknown field or a value that is not computed; `Format` for a field that is missing or of the
-    /// wrong kind; `Shape` for sizes that do not fit each other.
-    pub fn from_json(config: &Value) -> Result<Self> {
-        Self::read(config).map_err(|e| e.context("config.json"))
-    }
-
-    fn read(config: &Value) -> Result<Self> {
-        let Some(map) = config.as_object() else {
-            return Err(Error::format(format!("expected an object of fields, found {}", shown(config))));
-        };
-        let family = match map.get("model_type") {
-            Some(Value::String(name)) => Family::named(name)?,
-            other => {
-                let found = other.map_or("missing".into(), shown);
-                return Err(Error::unsupported(format!(
-                    "model_type is {found}, expected one of {}",
-                    Family::names()
-                )));
-            }
-        };
-        let mut fields = Fields::new(map);
-        let out = (family.read)(family, &mut fields)?;
-        architectures(&mut fields, family)?;
-        fields.finish()?;
-        out.check()?;
-        Ok(out)
-    }
-}
-
-/// Only language models are computed: a classifier has another head.
-fn architectures(fields: &mut Fields<'_>, family: &Family) -> Result<()> {
-    let Some(value) = fields.get("architectures") else { return Ok(()) };
-    // The model without a head, too: it is tied, or the file is refused for lack of one.
-    let own = |name: &Value| {
-        name.as_str().is_some_and(|name| {
-            name == family.architecture
-                || name.ends_with("ForCausalLM")
-                || name.ends_with("LMHeadModel")
-                || name.ends_with("Model")
-        })
-    };
-    match value.as_array() {
-        Some(names) if names.iter().all(own) => Ok(()),
-        _ => Err(Error::unsupported(format!(
-            "architectures is {}, expected [\"{}\"]: other heads than that of a language model are not supported",
-            shown(value),
-            family.architecture
-        ))),
-    }
-}
 
 /// YaRN's numbers.
 fn yarn(

@@ -1,7 +1,7 @@
 //! The parameters of a decoder: names, shapes, first values, and the tensors of a file that each is made of. The only list of them.
 
 use super::config::{DecoderConfig, MoeConfig, NormKind, Placement, Positions, QkNorm};
-use super::families::ExpertNames;
+use super::family::ExpertNames;
 use crate::params::{Init, Params};
 use netcl_tensor::{Error, Result, Tensor};
 

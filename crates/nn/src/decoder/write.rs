@@ -1,22 +1,11 @@
-//! [`DecoderConfig`] → `config.json`, so that `transformers` opens what was trained here. What is written reads back as the same model, or
-//! it is an error: a family cannot say everything that another one can.
+//! [`DecoderConfig`] → `config.json`, so that `transformers` opens what was trained here: one function a family, which
+//! [`FAMILIES`](super::FAMILIES) names.
 
 use super::config::{DecoderConfig, LayerKind, Sizes};
 use super::fields::activation_name;
 use super::rotary::{Rotary, Scaling};
-use netcl_tensor::{DType, Error, Result};
+use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value, json};
-
-/// What a `config.json` says beside the model itself.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct FileFacts {
-    /// Type of the stored weights.
-    pub dtype: Option<DType>,
-    /// Probability of dropping a value in the training that made it.
-    pub dropout: f64,
-    /// Fields that name tokens, such as `eos_token_id`.
-    pub tokens: Map<String, Value>,
-}
 
 /// A number as short as an f32 is written, which reads back as the same f32.
 fn short(x: f32) -> f64 {
@@ -31,52 +20,9 @@ fn inverse(x: f32, near: f64, back: impl Fn(f64) -> f32) -> f64 {
     candidates.into_iter().find(same).unwrap_or(near)
 }
 
-fn put(map: &mut Map<String, Value>, fields: Value) {
+pub(super) fn put(map: &mut Map<String, Value>, fields: Value) {
     if let Value::Object(fields) = fields {
         map.extend(fields);
-    }
-}
-
-impl DecoderConfig {
-    /// Its `config.json`, as `transformers` reads it.
-    ///
-    /// # Errors
-    /// `Unsupported` for a model that the files of its family cannot describe.
-    pub fn to_json(&self, facts: &FileFacts) -> Result<Value> {
-        let mut map = Map::new();
-        put(
-            &mut map,
-            json!({ "architectures": [self.family.architecture], "model_type": self.family.model_type }),
-        );
-        (self.family.write)(self, &mut map);
-        put(
-            &mut map,
-            json!({ "initializer_range": 0.02, "use_cache": true, "attention_dropout": facts.dropout }),
-        );
-        map.extend(facts.tokens.clone());
-        if let Some(dtype) = facts.dtype {
-            let name = match dtype {
-                DType::F16 => "float16",
-                DType::Bf16 => "bfloat16",
-                _ => "float32",
-            };
-            // The second is the name that older versions read.
-            put(&mut map, json!({ "dtype": name, "torch_dtype": name }));
-        }
-        if self.family.model_type == "gpt2" {
-            map.remove("attention_dropout");
-            let dropout = facts.dropout;
-            put(&mut map, json!({ "embd_pdrop": dropout, "attn_pdrop": dropout, "resid_pdrop": dropout }));
-        }
-        let json = Value::Object(map);
-        match Self::from_json(&json) {
-            Ok(same) if same == *self => Ok(json),
-            other => Err(Error::unsupported(format!(
-                "a config.json of {} cannot describe this model: {}",
-                self.family.model_type,
-                other.err().map_or("it would read back as another one".into(), |e| e.to_string())
-            ))),
-        }
     }
 }
 

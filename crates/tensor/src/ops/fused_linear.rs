@@ -8,7 +8,7 @@ use super::layer_norm::{self, layer_norm};
 use super::matmul::{Linear, Matrix, Norm, Problem, few_rows, linear};
 use super::prelude::*;
 use super::rms_norm::{RmsNorm, rms_norm};
-use super::tape::gradients_of;
+use crate::tape::gradients_of;
 
 /// The norm of the last axis before a map.
 #[derive(Clone, Copy)]

@@ -246,7 +246,7 @@ impl Case<'_> {
                     (y, Tensor::from_f32(self.device, y.shape(), &dy, y.dtype()).unwrap())
                 })
                 .collect();
-            tape::backward_all(&dys.iter().map(|(y, dy)| (*y, dy)).collect::<Vec<_>>()).unwrap();
+            crate::tape::backward_all(&dys.iter().map(|(y, dy)| (*y, dy)).collect::<Vec<_>>()).unwrap();
             for (i, input) in inputs.iter().enumerate().filter(|(_, x)| x.requires_grad()) {
                 let grad = input.grad().unwrap_or_else(|| panic!("{}: input {i} got no gradient", self.name));
                 self.compare_tensor(&format!("gradient {i}"), &format!("grad.{i}"), &grad);

@@ -2,7 +2,7 @@
 //! had, because it does not read there.
 
 use super::Sample;
-use super::case::{same_bits, upload_like};
+use super::compare::{same_bits, upload_like};
 use crate::array::Array;
 use crate::ops::MultiOp;
 use crate::{Error, Result, Tensor, tape};

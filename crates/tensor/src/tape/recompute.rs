@@ -1,14 +1,12 @@
 //! Results that are made again in the backward pass instead of being kept: memory for time. The same launches make them, so
 //! nothing changes but when memory is in use (Chen et al., "Training deep nets with sublinear memory cost", 2016).
 
-use super::saved::{Saved, described};
-use super::{Autograd, RECORDING, Restore, record_all};
+use super::{RECORDING, Restore, record_all};
+use crate::tensor::autograd::{Again, Autograd};
+use crate::tensor::saved::{Saved, described};
 use crate::{Result, Tensor};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-
-/// How to make a tensor again.
-pub(super) type Again = Arc<dyn Fn() -> Result<Tensor> + Send + Sync>;
 
 /// `f(x)`, of which the tape keeps x alone: the backward runs `f` again, with recording, and walks back through that.
 ///

@@ -1,8 +1,8 @@
 //! Gradients as they were before something that may fail half-way.
 
-use super::Autograd;
 use crate::Tensor;
 use crate::tensor::Inner;
+use crate::tensor::autograd::Autograd;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::{PoisonError, Weak};

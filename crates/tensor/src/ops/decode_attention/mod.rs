@@ -1,10 +1,11 @@
 //! A step of decoding: the queries of a few new tokens over a cache of keys and values, whose length lies in device memory. So a captured step
 //! can be replayed for every position. Norms of the heads, rotary positions and the writing of the cache are in the same launch.
 
+use super::MultiOp;
 use super::attention::MAX_SIZE;
 use super::counters::zeroed;
 use super::prelude::*;
-use super::{MultiOp, tape};
+use crate::tape;
 use netcl_kernel::{Launch, Variants};
 
 const ROWS: &str = cl_file!("decode_attention_rows.cl");

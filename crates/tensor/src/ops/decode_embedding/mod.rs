@@ -2,7 +2,7 @@
 
 use super::map::row_grid;
 use super::prelude::*;
-use super::tape;
+use crate::tape;
 use netcl_kernel::Launch;
 
 static KERNEL: Kernel = Kernel::new("decode_embedding", cl_file!("decode_embedding.cl"))

@@ -1,15 +1,16 @@
 //! What a backward reads of its node's inputs and results must be what the forward saw: each node notes their versions, and a read
 //! of memory that was overwritten since is an error. What a backward does not read may change.
 
-use crate::{DType, Error, Result, Shape, Tensor};
+use super::Tensor;
+use crate::{DType, Error, Result, Shape};
 use netcl_device::version::{Stale, Version, watch};
 
 /// The versions of tensors that a backward may come back to.
 #[derive(Clone)]
-pub(super) struct Saved(Vec<Version>);
+pub(crate) struct Saved(Vec<Version>);
 
 /// Shape and type of a tensor that is perhaps gone.
-pub(super) type Form = (Shape, DType);
+pub(crate) type Form = (Shape, DType);
 
 impl Saved {
     /// As they are now.
@@ -45,7 +46,7 @@ impl Saved {
 }
 
 /// A saved tensor as errors say it.
-pub(super) fn described(what: &str, name: Option<&str>, (shape, dtype): &Form) -> String {
+pub(crate) fn described(what: &str, name: Option<&str>, (shape, dtype): &Form) -> String {
     let name = name.map_or(String::new(), |name| format!(" ({name})"));
     format!("{what}{name}, a tensor of shape {shape} and type {dtype},")
 }

@@ -1,8 +1,11 @@
 //! The tensor: a layout over a shared buffer, with its place on the tape.
 
+pub(crate) mod autograd;
+pub(crate) mod saved;
+
 use crate::shape::{Layout, Shape};
-use crate::tape::Autograd;
 use crate::{DType, Device, Error, Result, counted};
+use autograd::Autograd;
 use half::{bf16, f16};
 use netcl_device::Buffer;
 use netcl_kernel::Operand;

@@ -1,0 +1,129 @@
+//! What an operation has to have: [`Op`], and [`MultiOp`] for several results.
+
+use super::check;
+use crate::array::Array;
+use crate::suite::Sample;
+use crate::{Result, Tensor, tape};
+
+/// An operation of `N` tensors with one result: forward, gradient, f64 reference and samples in one place.
+pub trait Op<const N: usize>: Clone + Send + 'static {
+    /// Name, as errors, profiler and suite say it.
+    const NAME: &'static str;
+    /// Why no sample lacks elements, where that makes no sense.
+    const NO_EMPTY_SAMPLE: Option<&'static str> = None;
+    /// Why no sample has inputs of one element, where that makes no sense.
+    const NO_SINGLE_SAMPLE: Option<&'static str> = None;
+    /// Why no sample has extreme values, where none are.
+    const NO_EXTREME_SAMPLE: Option<&'static str> = None;
+    /// What the forward keeps for the backward.
+    type Saved: Send + 'static;
+    /// Computes the result. Recording is off: ops used here leave nothing on the tape.
+    fn forward(&self, inputs: [&Tensor; N]) -> Result<(Tensor, Self::Saved)>;
+    /// The gradients of the inputs, given that of the result; `None` where there is none or `requires_grad` is false.
+    fn backward(&self, inputs: [&Tensor; N], saved: &Self::Saved, dy: &Tensor)
+    -> Result<[Option<Tensor>; N]>;
+    /// The same in f64 on the host, written as in a textbook.
+    fn reference(&self, inputs: [&Array; N]) -> Array;
+    /// What the suite runs it on. It fails without a sample that has an input of no element, one whose inputs have one element
+    /// each and one of extreme values.
+    fn samples() -> Vec<Sample<Self, N>>;
+
+    /// The name that whoever called it knows, where one type stands for several ops.
+    fn called(&self) -> &'static str {
+        Self::NAME
+    }
+
+    /// Forward, then onto the tape if an input needs a gradient.
+    fn apply(self, inputs: [&Tensor; N]) -> Result<Tensor> {
+        let name = self.called();
+        check::one_device(name, &inputs)?;
+        let forward = || tape::no_grad(|| self.forward(inputs));
+        let (y, saved) = match inputs.first() {
+            Some(x) => x.device().within((tape::current_layer(), name), forward)?,
+            None => forward()?,
+        };
+        tape::record(name, &inputs, y, move |inputs, dy| {
+            let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+            Ok(self.backward(refs, &saved, dy)?.into())
+        })
+    }
+}
+
+/// An operation with `M` results. [`Op`], which has one, is what nearly all are; more are for ops whose gradients come back
+/// together, in one pass over memory. The suite, bench and self-test take both.
+pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
+    /// As [`Op::NAME`].
+    const NAME: &'static str;
+    /// As [`Op::NO_EMPTY_SAMPLE`].
+    const NO_EMPTY_SAMPLE: Option<&'static str> = None;
+    /// As [`Op::NO_SINGLE_SAMPLE`].
+    const NO_SINGLE_SAMPLE: Option<&'static str> = None;
+    /// As [`Op::NO_EXTREME_SAMPLE`].
+    const NO_EXTREME_SAMPLE: Option<&'static str> = None;
+    /// What the forward keeps for the backward.
+    type Saved: Send + 'static;
+    /// Computes the results. Recording is off.
+    fn forward(&self, inputs: [&Tensor; N]) -> Result<([Tensor; M], Self::Saved)>;
+    /// The gradients of the inputs, given those of the results: `None` for one that nothing was made of.
+    fn backward(
+        &self,
+        inputs: [&Tensor; N],
+        saved: &Self::Saved,
+        dys: [Option<&Tensor>; M],
+    ) -> Result<[Option<Tensor>; N]>;
+    /// The same in f64 on the host.
+    fn reference(&self, inputs: [&Array; N]) -> [Array; M];
+    /// As [`Op::samples`].
+    fn samples() -> Vec<Sample<Self, N>>;
+
+    /// As [`Op::called`].
+    fn called(&self) -> &'static str {
+        Self::NAME
+    }
+
+    /// Forward, then onto the tape, as one node, if an input needs a gradient.
+    fn apply(self, inputs: [&Tensor; N]) -> Result<[Tensor; M]> {
+        let name = self.called();
+        check::one_device(name, &inputs)?;
+        let forward = || tape::no_grad(|| self.forward(inputs));
+        let (ys, saved) = match inputs.first() {
+            Some(x) => x.device().within((tape::current_layer(), name), forward)?,
+            None => forward()?,
+        };
+        tape::record_all(name, &inputs, ys, move |inputs, dys| {
+            let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
+            Ok(self.backward(refs, &saved, std::array::from_fn(|i| dys[i].as_ref()))?.into())
+        })
+    }
+}
+
+impl<O: Op<N>, const N: usize> MultiOp<N, 1> for O {
+    const NAME: &'static str = <O as Op<N>>::NAME;
+    const NO_EMPTY_SAMPLE: Option<&'static str> = <O as Op<N>>::NO_EMPTY_SAMPLE;
+    const NO_SINGLE_SAMPLE: Option<&'static str> = <O as Op<N>>::NO_SINGLE_SAMPLE;
+    const NO_EXTREME_SAMPLE: Option<&'static str> = <O as Op<N>>::NO_EXTREME_SAMPLE;
+    type Saved = <O as Op<N>>::Saved;
+    fn forward(&self, inputs: [&Tensor; N]) -> Result<([Tensor; 1], Self::Saved)> {
+        Op::forward(self, inputs).map(|(y, saved)| ([y], saved))
+    }
+    fn backward(
+        &self,
+        inputs: [&Tensor; N],
+        saved: &Self::Saved,
+        [dy]: [Option<&Tensor>; 1],
+    ) -> Result<[Option<Tensor>; N]> {
+        match dy {
+            Some(dy) => Op::backward(self, inputs, saved, dy),
+            None => Ok([const { None }; N]),
+        }
+    }
+    fn reference(&self, inputs: [&Array; N]) -> [Array; 1] {
+        [Op::reference(self, inputs)]
+    }
+    fn called(&self) -> &'static str {
+        Op::called(self)
+    }
+    fn samples() -> Vec<Sample<Self, N>> {
+        <O as Op<N>>::samples()
+    }
+}
