@@ -6,6 +6,7 @@
 pub mod array;
 pub mod graph;
 pub mod ops;
+pub mod quant;
 pub mod random;
 mod shape;
 pub mod suite;

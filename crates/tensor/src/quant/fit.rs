@@ -1,0 +1,312 @@
+//! Scales that make the weighted squared error of a group small: `Σ w (x - d * q)²` over whole codes q, or `Σ w (x - d * q - m)²`.
+//!
+//! For given codes the best scale is a quotient of sums (least squares), and for a given scale the best codes are the nearest. A search
+//! goes through scales around those where the largest element meets the end of the codes, keeps the one whose codes promise the least
+//! error, and improves it by taking scale and codes in turn (Lloyd 1982). What is compared at last are errors with the scale as it is stored;
+//! the scale that ggml's plain quantisers take is among the candidates.
+
+use half::f16;
+
+/// Values that a code may stand for, in ascending order.
+pub trait Codes: Copy {
+    /// The code of the value nearest to `x`, counted from the least.
+    fn index(self, x: f32) -> u8;
+    /// The value of a code.
+    fn value(self, index: u8) -> f32;
+    /// The value nearest to `x`.
+    fn nearest(self, x: f32) -> f32;
+    /// The least and the largest value.
+    fn ends(self) -> [f32; 2];
+    /// Number of values.
+    fn levels(self) -> f32;
+}
+
+/// Whole numbers from `low` to `high`.
+#[derive(Clone, Copy)]
+pub struct Linear {
+    pub low: f32,
+    pub high: f32,
+}
+
+impl Codes for Linear {
+    fn index(self, x: f32) -> u8 {
+        (self.nearest(x) - self.low) as u8
+    }
+    fn value(self, index: u8) -> f32 {
+        self.low + f32::from(index)
+    }
+    fn nearest(self, x: f32) -> f32 {
+        round(x.clamp(self.low, self.high))
+    }
+    fn ends(self) -> [f32; 2] {
+        [self.low, self.high]
+    }
+    fn levels(self) -> f32 {
+        self.high - self.low + 1.0
+    }
+}
+
+/// The numbers of a table, in ascending order.
+#[derive(Clone, Copy)]
+pub struct Table<const N: usize>(pub &'static [i8; N]);
+
+impl<const N: usize> Codes for Table<N> {
+    fn index(self, x: f32) -> u8 {
+        // Values are whole, so that the border between two is a multiple of a half, and twice the distance a whole number.
+        let mut index = 0;
+        for pair in self.0.windows(2) {
+            index += u8::from(2.0 * x > (i32::from(pair[0]) + i32::from(pair[1])) as f32);
+        }
+        index
+    }
+    fn value(self, index: u8) -> f32 {
+        f32::from(self.0[usize::from(index)])
+    }
+    fn nearest(self, x: f32) -> f32 {
+        self.value(self.index(x))
+    }
+    fn ends(self) -> [f32; 2] {
+        [f32::from(self.0[0]), f32::from(self.0[N - 1])]
+    }
+    fn levels(self) -> f32 {
+        N as f32
+    }
+}
+
+/// The nearest whole number, of at most 2^22; the even one of two.
+fn round(x: f32) -> f32 {
+    const MAGIC: f32 = 12_582_912.0;
+    (x + MAGIC) - MAGIC
+}
+
+/// The nearest number that an f16 can be; the largest one for those above.
+pub fn to_f16(x: f32) -> f32 {
+    f16::from_f32(x.clamp(-65504.0, 65504.0)).to_f32()
+}
+
+/// The weighted squared error of `x` as the nearest codes in units of `d`.
+pub fn error<C: Codes>(x: &[f32], w: &[f32], codes: C, d: f32) -> f32 {
+    if d == 0.0 {
+        return x.iter().zip(w).map(|(x, w)| w * x * x).sum();
+    }
+    let one = |(x, w): (&f32, &f32)| {
+        let off = x - d * codes.nearest(x / d);
+        w * off * off
+    };
+    x.iter().zip(w).map(one).sum()
+}
+
+/// The nearest codes in units of `d`.
+pub fn codes<C: Codes>(x: &[f32], codes: C, d: f32, out: &mut [u8]) {
+    for (x, q) in x.iter().zip(out) {
+        *q = codes.index(if d == 0.0 { 0.0 } else { x / d });
+    }
+}
+
+/// `Σ w x q` and `Σ w q²` for the nearest codes of `x * inverse`.
+fn sums<C: Codes>(x: &[f32], w: &[f32], codes: C, inverse: f32) -> (f32, f32) {
+    let mut sums = (0.0, 0.0);
+    for (x, w) in x.iter().zip(w) {
+        let q = codes.nearest(x * inverse);
+        sums = (sums.0 + w * x * q, sums.1 + w * q * q);
+    }
+    sums
+}
+
+/// Steps on each side of the scale that just reaches.
+const STEPS: i32 = 8;
+
+/// What a gain has to be times that of the candidates before it: among equals the first counts, so that equal groups get equal scales.
+const CLEAR: f32 = 1.0 + 1e-6;
+
+/// The whole numbers from `low` to `high`, those near 0 first.
+fn outwards(low: i32, high: i32) -> impl Iterator<Item = i32> {
+    let sides = (1..=high.max(-low)).flat_map(|k| [k, -k]);
+    std::iter::once(0).chain(sides).filter(move |k| (low..=high).contains(k))
+}
+
+/// The scale of a group, as `store` leaves it.
+pub fn scale<C: Codes>(x: &[f32], w: &[f32], codes: C, store: fn(f32) -> f32) -> f32 {
+    let mut peak = 0f32;
+    for (x, w) in x.iter().zip(w) {
+        if *w > 0.0 && x.abs() > peak.abs() {
+            peak = *x;
+        }
+    }
+    if peak == 0.0 {
+        return 0.0;
+    }
+    let [low, high] = codes.ends();
+    let step = 2.0 / (codes.levels() * STEPS as f32);
+    let (mut most, mut found) = (0.0, peak / low);
+    for end in [low, high] {
+        for k in outwards(-STEPS, STEPS) {
+            let (xq, qq) = sums(x, w, codes, end * (1.0 + k as f32 * step) / peak);
+            // The error is Σ w x² less this.
+            if qq > 0.0 && xq / qq * xq > most * CLEAR {
+                (most, found) = (xq / qq * xq, xq / qq);
+            }
+        }
+    }
+    let with_error = |d: f32| (d, error(x, w, codes, d));
+    let mut best = with_error(store(found));
+    for end in [low, high] {
+        let other = with_error(store(peak / end));
+        if other.1 < best.1 {
+            best = other;
+        }
+    }
+    for _ in 0..4 {
+        let (xq, qq) = if best.0 == 0.0 { (0.0, 0.0) } else { sums(x, w, codes, 1.0 / best.0) };
+        let next = with_error(store(xq / qq));
+        if qq == 0.0 || next.1 >= best.1 || next.1.is_nan() {
+            break;
+        }
+        best = next;
+    }
+    best.0
+}
+
+/// The codes from 0 to `top` nearest to `x` in units of `d` from `m`.
+pub fn affine_codes(x: &[f32], top: f32, d: f32, m: f32, out: &mut [u8]) {
+    for (x, q) in x.iter().zip(out) {
+        *q = if d == 0.0 { 0 } else { round(((x - m) / d).clamp(0.0, top)) as u8 };
+    }
+}
+
+/// The weighted squared error of `x` as `d * q + m`, q from 0 to `top`.
+pub fn affine_error(x: &[f32], w: &[f32], top: f32, d: f32, m: f32) -> f32 {
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    let one = |(x, w): (&f32, &f32)| {
+        let off = x - m - d * round(((x - m) * inverse).clamp(0.0, top));
+        w * off * off
+    };
+    x.iter().zip(w).map(one).sum()
+}
+
+/// The best scale and offset for the codes of `x` in units of `1 / inverse` from `m`, and how much of the error they take away. With
+/// `negative`, the offset is at most 0.
+fn affine_sums(
+    x: &[f32],
+    w: &[f32],
+    top: f32,
+    [inverse, m]: [f32; 2],
+    negative: bool,
+) -> Option<(f32, f32, f32)> {
+    let (mut all, mut sx, mut sq, mut sqq, mut sxq) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for (x, w) in x.iter().zip(w) {
+        let q = round(((x - m) * inverse).clamp(0.0, top));
+        (all, sx, sq) = (all + w, sx + w * x, sq + w * q);
+        (sqq, sxq) = (sqq + w * q * q, sxq + w * x * q);
+    }
+    let det = all * sqq - sq * sq;
+    let (d, m) = ((all * sxq - sx * sq) / det, (sqq * sx - sq * sxq) / det);
+    if det > 0.0 && d > 0.0 && !(negative && m > 0.0) {
+        return Some((d, m, d * sxq + m * sx));
+    }
+    (negative && sqq > 0.0 && sxq > 0.0).then(|| (sxq / sqq, 0.0, sxq / sqq * sxq))
+}
+
+/// Scale and offset of a group, not rounded. With `negative`, the offset is at most 0.
+pub fn affine(x: &[f32], w: &[f32], top: f32, negative: bool) -> (f32, f32) {
+    let (mut least, mut most) = x.iter().fold((f32::MAX, f32::MIN), |(a, b), x| (a.min(*x), b.max(*x)));
+    if negative {
+        least = least.min(0.0);
+        most = most.max(least);
+    }
+    if most - least <= 0.0 {
+        return (0.0, least);
+    }
+    let (plain, step) = (((most - least) / top, least), 1.0 / (2 * STEPS) as f32);
+    let (mut gain, mut found) = (0.0, plain);
+    for k in outwards(-3 * STEPS, 2 * STEPS) {
+        let mut at = [(top + k as f32 * step).max(0.5) / (most - least), least];
+        for _ in 0..2 {
+            let Some((d, m, less)) = affine_sums(x, w, top, at, negative) else { break };
+            if less > gain * CLEAR {
+                (gain, found) = (less, (d, m));
+            }
+            at = [1.0 / d, m];
+        }
+    }
+    let with_error = |(d, m): (f32, f32)| (d, m, affine_error(x, w, top, d, m));
+    let mut best = with_error(found);
+    let plain = with_error(plain);
+    if plain.2 < best.2 || best.2.is_nan() {
+        best = plain;
+    }
+    for _ in 0..3 {
+        let Some((d, m, _)) = affine_sums(x, w, top, [1.0 / best.0, best.1], negative) else { break };
+        let next = with_error((d, m));
+        if next.2 >= best.2 || next.2.is_nan() {
+            break;
+        }
+        best = next;
+    }
+    (best.0, best.1)
+}
+
+/// The sums of a least-squares fit of x as `d * a + e * b`.
+#[derive(Clone, Copy, Default)]
+pub struct Pair {
+    aa: f64,
+    ab: f64,
+    bb: f64,
+    xa: f64,
+    xb: f64,
+}
+
+impl Pair {
+    /// One more element, of weight `w`.
+    pub fn add(&mut self, w: f32, x: f32, a: f32, b: f32) {
+        let [w, x, a, b] = [w, x, a, b].map(f64::from);
+        self.aa += w * a * a;
+        self.ab += w * a * b;
+        self.bb += w * b * b;
+        self.xa += w * x * a;
+        self.xb += w * x * b;
+    }
+
+    /// The two f16s of least error. Rounded by themselves, two that nearly make up for each other would be off twice: of the f16s around the
+    /// best d, each with the e that is best beside it. `None` where all a or all b are 0, or nothing is finite.
+    pub fn f16s(&self) -> Option<(f32, f32)> {
+        let Self { aa, ab, bb, xa, xb } = *self;
+        let det = aa * bb - ab * ab;
+        let best = to_f16(((xa * bb - xb * ab) / det) as f32);
+        if det <= 0.0 || bb <= 0.0 || !best.is_finite() {
+            return None;
+        }
+        let bits = f16::from_f32(best).to_bits();
+        let around = (-4..=4).filter_map(|step| bits.checked_add_signed(step)).map(f16::from_bits);
+        let with_error = |d: f16| {
+            let d = d.to_f64();
+            let e = to_f16(((xb - d * ab) / bb) as f32);
+            let f = f64::from(e);
+            // Less Σ w x², which is the same for all.
+            let error = d * d * aa + 2.0 * d * f * ab + f * f * bb - 2.0 * (d * xa + f * xb);
+            (error, d as f32, e)
+        };
+        let each = around.filter(|d| d.is_finite()).map(with_error);
+        each.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, d, e)| (d, e))
+    }
+}
+
+/// Scale and offset of a group, as f16s hold them.
+pub fn affine_f16(x: &[f32], w: &[f32], top: f32) -> (f32, f32) {
+    let (least, most) = x.iter().fold((f32::MAX, f32::MIN), |(a, b), x| (a.min(*x), b.max(*x)));
+    let (d, m) = affine(x, w, top, false);
+    let mut sums = Pair::default();
+    for (x, w) in x.iter().zip(w) {
+        let q = if d == 0.0 { 0.0 } else { round(((x - m) / d).clamp(0.0, top)) };
+        sums.add(*w, *x, q, 1.0);
+    }
+    let mut best = (0.0, 0.0, f32::INFINITY);
+    for (d, m) in [(d, m), ((most - least) / top, least)].into_iter().chain(sums.f16s()) {
+        let (d, m) = (to_f16(d), to_f16(m));
+        let error = affine_error(x, w, top, d, m);
+        if error < best.2 {
+            best = (d, m, error);
+        }
+    }
+    (best.0, best.1)
+}
