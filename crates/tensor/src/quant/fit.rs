@@ -36,7 +36,7 @@ impl Codes for Linear {
         self.low + f32::from(index)
     }
     fn nearest(self, x: f32) -> f32 {
-        round(x.clamp(self.low, self.high))
+        round(within(x, self.low, self.high))
     }
     fn ends(self) -> [f32; 2] {
         [self.low, self.high]
@@ -79,21 +79,43 @@ fn round(x: f32) -> f32 {
     (x + MAGIC) - MAGIC
 }
 
+/// The number from `low` to `high` nearest to `x`; `low` for NaN. Without `clamp`'s assertion, which stands in the way of vectors.
+fn within(x: f32, low: f32, high: f32) -> f32 {
+    let x = if x > low { x } else { low };
+    if x < high { x } else { high }
+}
+
 /// The nearest number that an f16 can be; the largest one for those above.
 pub fn to_f16(x: f32) -> f32 {
     f16::from_f32(x.clamp(-65504.0, 65504.0)).to_f32()
 }
 
+/// Sums of what `terms` makes of each element and its weight, eight side by side: lanes that a compiler turns into vectors. Lengths are
+/// multiples of 8.
+fn sums_of<const K: usize>(x: &[f32], w: &[f32], terms: impl Fn(f32, f32) -> [f32; K]) -> [f32; K] {
+    let mut lanes = [[0.0; 8]; K];
+    for (x, w) in x.as_chunks::<8>().0.iter().zip(w.as_chunks::<8>().0) {
+        let terms: [[f32; K]; 8] = std::array::from_fn(|lane| terms(x[lane], w[lane]));
+        for (k, lanes) in lanes.iter_mut().enumerate() {
+            for (lane, sum) in lanes.iter_mut().enumerate() {
+                *sum += terms[lane][k];
+            }
+        }
+    }
+    lanes.map(|lanes| lanes.iter().sum())
+}
+
 /// The weighted squared error of `x` as the nearest codes in units of `d`.
 pub fn error<C: Codes>(x: &[f32], w: &[f32], codes: C, d: f32) -> f32 {
     if d == 0.0 {
-        return x.iter().zip(w).map(|(x, w)| w * x * x).sum();
+        let [error] = sums_of(x, w, |x, w| [w * x * x]);
+        return error;
     }
-    let one = |(x, w): (&f32, &f32)| {
+    let [error] = sums_of(x, w, |x, w| {
         let off = x - d * codes.nearest(x / d);
-        w * off * off
-    };
-    x.iter().zip(w).map(one).sum()
+        [w * off * off]
+    });
+    error
 }
 
 /// The nearest codes in units of `d`.
@@ -104,13 +126,11 @@ pub fn codes<C: Codes>(x: &[f32], codes: C, d: f32, out: &mut [u8]) {
 }
 
 /// `Σ w x q` and `Σ w q²` for the nearest codes of `x * inverse`.
-fn sums<C: Codes>(x: &[f32], w: &[f32], codes: C, inverse: f32) -> (f32, f32) {
-    let mut sums = (0.0, 0.0);
-    for (x, w) in x.iter().zip(w) {
+fn sums<C: Codes>(x: &[f32], w: &[f32], codes: C, inverse: f32) -> [f32; 2] {
+    sums_of(x, w, |x, w| {
         let q = codes.nearest(x * inverse);
-        sums = (sums.0 + w * x * q, sums.1 + w * q * q);
-    }
-    sums
+        [w * x * q, w * q * q]
+    })
 }
 
 /// Steps on each side of the scale that just reaches.
@@ -141,7 +161,7 @@ pub fn scale<C: Codes>(x: &[f32], w: &[f32], codes: C, store: fn(f32) -> f32) ->
     let (mut most, mut found) = (0.0, peak / low);
     for end in [low, high] {
         for k in outwards(-STEPS, STEPS) {
-            let (xq, qq) = sums(x, w, codes, end * (1.0 + k as f32 * step) / peak);
+            let [xq, qq] = sums(x, w, codes, end * (1.0 + k as f32 * step) / peak);
             // The error is Σ w x² less this.
             if qq > 0.0 && xq / qq * xq > most * CLEAR {
                 (most, found) = (xq / qq * xq, xq / qq);
@@ -157,7 +177,7 @@ pub fn scale<C: Codes>(x: &[f32], w: &[f32], codes: C, store: fn(f32) -> f32) ->
         }
     }
     for _ in 0..4 {
-        let (xq, qq) = if best.0 == 0.0 { (0.0, 0.0) } else { sums(x, w, codes, 1.0 / best.0) };
+        let [xq, qq] = if best.0 == 0.0 { [0.0; 2] } else { sums(x, w, codes, 1.0 / best.0) };
         let next = with_error(store(xq / qq));
         if qq == 0.0 || next.1 >= best.1 || next.1.is_nan() {
             break;
@@ -170,21 +190,21 @@ pub fn scale<C: Codes>(x: &[f32], w: &[f32], codes: C, store: fn(f32) -> f32) ->
 /// The codes from 0 to `top` nearest to `x` in units of `d` from `m`.
 pub fn affine_codes(x: &[f32], top: f32, d: f32, m: f32, out: &mut [u8]) {
     for (x, q) in x.iter().zip(out) {
-        *q = if d == 0.0 { 0 } else { round(((x - m) / d).clamp(0.0, top)) as u8 };
+        *q = if d == 0.0 { 0 } else { round(within((x - m) / d, 0.0, top)) as u8 };
     }
 }
 
 /// The weighted squared error of `x` as `d * q + m`, q from 0 to `top`.
 pub fn affine_error(x: &[f32], w: &[f32], top: f32, d: f32, m: f32) -> f32 {
     let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-    let one = |(x, w): (&f32, &f32)| {
-        let off = x - m - d * round(((x - m) * inverse).clamp(0.0, top));
-        w * off * off
-    };
-    x.iter().zip(w).map(one).sum()
+    let [error] = sums_of(x, w, |x, w| {
+        let off = x - m - d * round(within((x - m) * inverse, 0.0, top));
+        [w * off * off]
+    });
+    error
 }
 
-/// The best scale and offset for the codes of `x` in units of `1 / inverse` from `m`, and how much of the error they take away. With
+/// For the codes of `x` in units of `1 / inverse` from `m`: how much of the error the best scale and offset take away, and these. With
 /// `negative`, the offset is at most 0.
 fn affine_sums(
     x: &[f32],
@@ -193,18 +213,16 @@ fn affine_sums(
     [inverse, m]: [f32; 2],
     negative: bool,
 ) -> Option<(f32, f32, f32)> {
-    let (mut all, mut sx, mut sq, mut sqq, mut sxq) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    for (x, w) in x.iter().zip(w) {
-        let q = round(((x - m) * inverse).clamp(0.0, top));
-        (all, sx, sq) = (all + w, sx + w * x, sq + w * q);
-        (sqq, sxq) = (sqq + w * q * q, sxq + w * x * q);
-    }
+    let [all, sx, sq, sqq, sxq] = sums_of(x, w, |x, w| {
+        let q = round(within((x - m) * inverse, 0.0, top));
+        [w, w * x, w * q, w * q * q, w * x * q]
+    });
     let det = all * sqq - sq * sq;
     let (d, m) = ((all * sxq - sx * sq) / det, (sqq * sx - sq * sxq) / det);
     if det > 0.0 && d > 0.0 && !(negative && m > 0.0) {
-        return Some((d, m, d * sxq + m * sx));
+        return Some((d * sxq + m * sx, d, m));
     }
-    (negative && sqq > 0.0 && sxq > 0.0).then(|| (sxq / sqq, 0.0, sxq / sqq * sxq))
+    (negative && sqq > 0.0 && sxq > 0.0).then(|| (sxq / sqq * sxq, sxq / sqq, 0.0))
 }
 
 /// Scale and offset of a group, not rounded. With `negative`, the offset is at most 0.
@@ -217,31 +235,32 @@ pub fn affine(x: &[f32], w: &[f32], top: f32, negative: bool) -> (f32, f32) {
     if most - least <= 0.0 {
         return (0.0, least);
     }
-    let (plain, step) = (((most - least) / top, least), 1.0 / (2 * STEPS) as f32);
-    let (mut gain, mut found) = (0.0, plain);
-    for k in outwards(-3 * STEPS, 2 * STEPS) {
-        let mut at = [(top + k as f32 * step).max(0.5) / (most - least), least];
-        for _ in 0..2 {
-            let Some((d, m, less)) = affine_sums(x, w, top, at, negative) else { break };
-            if less > gain * CLEAR {
-                (gain, found) = (less, (d, m));
+    // The best few: gain, scale, offset.
+    let mut few = [(0.0, (most - least) / top, least); 4];
+    for k in outwards(-12, 8) {
+        let inverse = (top + k as f32 / 8.0).max(0.5) / (most - least);
+        let Some(next) = affine_sums(x, w, top, [inverse, least], negative) else { continue };
+        let place = few.iter().position(|old| next.0 > old.0 * CLEAR);
+        if let Some(place) = place.filter(|_| few.iter().all(|old| old.0 != next.0)) {
+            few[place..].rotate_right(1);
+            few[place] = next;
+        }
+    }
+    for one in &mut few {
+        for _ in 0..4 {
+            match affine_sums(x, w, top, [1.0 / one.1, one.2], negative) {
+                Some(next) if next.0 > one.0 * CLEAR => *one = next,
+                _ => break,
             }
-            at = [1.0 / d, m];
         }
     }
-    let with_error = |(d, m): (f32, f32)| (d, m, affine_error(x, w, top, d, m));
-    let mut best = with_error(found);
-    let plain = with_error(plain);
-    if plain.2 < best.2 || best.2.is_nan() {
-        best = plain;
-    }
-    for _ in 0..3 {
-        let Some((d, m, _)) = affine_sums(x, w, top, [1.0 / best.0, best.1], negative) else { break };
-        let next = with_error((d, m));
-        if next.2 >= best.2 || next.2.is_nan() {
-            break;
+    let last = [((most - least) / top, least)].into_iter().chain(few.map(|(_, d, m)| (d, m)));
+    let mut best = (0.0, least, f32::INFINITY);
+    for (d, m) in last {
+        let error = affine_error(x, w, top, d, m);
+        if error < best.2 {
+            best = (d, m, error);
         }
-        best = next;
     }
     (best.0, best.1)
 }
@@ -297,7 +316,7 @@ pub fn affine_f16(x: &[f32], w: &[f32], top: f32) -> (f32, f32) {
     let (d, m) = affine(x, w, top, false);
     let mut sums = Pair::default();
     for (x, w) in x.iter().zip(w) {
-        let q = if d == 0.0 { 0.0 } else { round(((x - m) / d).clamp(0.0, top)) };
+        let q = if d == 0.0 { 0.0 } else { round(within((x - m) / d, 0.0, top)) };
         sums.add(*w, *x, q, 1.0);
     }
     let mut best = (0.0, 0.0, f32::INFINITY);
