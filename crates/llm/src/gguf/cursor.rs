@@ -1,0 +1,78 @@
+//! A place in bytes that moves forward and never beyond their end.
+
+use netcl_tensor::{Error, Result};
+
+/// What is left to read, and how far that is.
+pub struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Bytes read so far.
+    pub fn place(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes that are left.
+    pub fn left(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// What was read from `start` on.
+    pub fn since(&self, start: usize) -> &'a [u8] {
+        self.bytes.get(start..self.at).unwrap_or_default()
+    }
+
+    /// The next `n` bytes. `Format` where there are fewer.
+    pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
+        if n > self.left() {
+            return Err(Error::format(format!(
+                "{n} bytes at byte {}, where the file has {} left",
+                self.at,
+                self.left()
+            )));
+        }
+        let start = self.at;
+        self.at += n;
+        Ok(&self.bytes[start..self.at])
+    }
+
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let bytes = self.take(N)?;
+        <[u8; N]>::try_from(bytes).map_err(|_| Error::internal("a slice of another length"))
+    }
+
+    pub fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    pub fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    /// A number of bytes or elements: never more than there are bytes left, as each takes one at least.
+    pub fn length(&mut self) -> Result<usize> {
+        let n = self.u64()?;
+        match usize::try_from(n) {
+            Ok(n) if n <= self.left() => Ok(n),
+            _ => Err(Error::format(format!(
+                "a length of {n} at byte {}, where the file has {} bytes left",
+                self.at - 8,
+                self.left()
+            ))),
+        }
+    }
+
+    /// A string: length and UTF-8.
+    pub fn text(&mut self) -> Result<&'a str> {
+        let length = self.length()?;
+        let start = self.at;
+        std::str::from_utf8(self.take(length)?)
+            .map_err(|e| Error::format(format!("a string at byte {start} that is no UTF-8: {e}")))
+    }
+}
