@@ -141,9 +141,8 @@ macro_rules! families {
     };
 }
 
-families! {
-    gpt2 llama llama3 llama_linear mistral mixtral mixtral_balanced qwen2 qwen3 qwen3_moe qwen3_moe_step gemma2 gemma3 phi3 olmo2 smollm3 granite gpt_neox gpt_neox_serial
-}
+include!("families/list.rs");
+with_families!(families);
 
 #[test]
 fn every_folder_is_tested() {

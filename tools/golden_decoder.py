@@ -37,6 +37,7 @@ LLAMA = {"vocab_size": 48, "hidden_size": 24, "intermediate_size": 40, "num_hidd
          "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 32, "rms_norm_eps": 1e-5}
 SQUARE = {**LLAMA, "hidden_size": 32}
 SQUARE.pop("head_dim")
+STARCODER2 = {name: value for name, value in SQUARE.items() if name != "rms_norm_eps"}
 WINDOWS = ["sliding_attention", "full_attention"]
 
 FAMILIES = {
@@ -76,6 +77,9 @@ FAMILIES = {
     "gpt_neox_serial": {"model_type": "gpt_neox", "vocab_size": 48, "hidden_size": 32, "intermediate_size": 64,
                         "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
                         "use_parallel_residual": False, "attention_bias": False, "hidden_act": "relu"},
+    "starcoder2": {"model_type": "starcoder2", **STARCODER2, "sliding_window": 5},
+    "starcoder2_plain": {"model_type": "starcoder2", **STARCODER2, "use_bias": False, "num_key_value_heads": 4,
+                         "tie_word_embeddings": False},
 }
 
 

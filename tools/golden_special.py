@@ -99,6 +99,22 @@ class Gelu(torch.autograd.Function):
         return torch.where(ctx.saved_tensors[0].abs() == MAX, grads[1], grads[0].float()), None
 
 
+class LogSumExp(torch.autograd.Function):
+    """PyTorch's gradient is exp(x - y). Next to the largest number y is its maximum alone, and the sum of the gradient the number of
+    elements; there it is the softmax."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.logsumexp(-1)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, y = (t[:, None] if t.dim() == 1 else t for t in ctx.saved_tensors)
+        return dy[:, None] * torch.where(y.abs() == MAX, x.softmax(-1), (x - y).exp())
+
+
 def unary():
     def one(row, fn, scalars=(), half=True, **attrs):
         x = torch.tensor(SPECIAL)
@@ -211,6 +227,10 @@ def softmaxes():
         case(f"{name}/narrow", name, lambda x: fn(x, -1), [x[:, :8].contiguous()], [dy[:, :8].contiguous()])
         half = torch.tensor([[1.0, NAN, 3.0], [-INF, -INF, -INF], [INF, 1.0, 0.0], [-INF, 1.0, 2.0]])
         case(f"{name}/half", name, lambda x: fn(x, -1), [half], dtypes=HALF)
+    op, of_rows = "logsumexp::LogSumExp", LogSumExp.apply
+    case("logsumexp", op, of_rows, [x], [dy[:, 0].contiguous()])
+    case("logsumexp/narrow", op, of_rows, [x[:, :8].contiguous()], [dy[:, 0].contiguous()])
+    case("logsumexp/half", op, of_rows, [half], dtypes=HALF)
 
 
 def losses():

@@ -6,6 +6,9 @@
  *        (CPUs) each takes one contiguous range.
  *
  * Tuned: VW, CHAINS (enough to hide the latency of a multiply-add, few enough for registers), WG.
+ *
+ * Design: independent chains of multiply-adds hide their latency (Volkov 2010, "Better Performance at Lower Occupancy"); STREAM's
+ * copy (McCalpin 1995).
  */
 #ifndef CHAINS
 #define CHAINS 8

@@ -5,6 +5,7 @@
  * VW     lanes per work-item (1, 2, 4, 8, 16). FV is float or floatVW.
  * WG     work-items per group where a kernel reduces over a group; 1 on CPUs, where a row fits a core.
  * ALIGNED_VECTORS 1: LDV and STV meet multiples of VW elements only, so that a vector is one access. VW is above 1 then.
+ * UNROLL before a loop asks the compiler to unroll it.
  * NVIDIA_CC  compute capability of an NVIDIA device, 90 for 9.0. From 80 on an instruction rounds to bf16.
  */
 #ifndef DTYPE
@@ -26,6 +27,7 @@
 #define NVIDIA_CC 0
 #endif
 
+#define UNROLL _Pragma("unroll")
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b)
 

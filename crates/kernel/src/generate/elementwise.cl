@@ -13,6 +13,8 @@
  * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: items stride over the whole.
  * No work-item touches another's elements; nothing is accumulated.
  *
+ * Design: a grid-stride loop over an expression compiled for it, axes merged where all operands move evenly, as PyTorch's TensorIterator
+ * does.
  * Ceiling: each operand read or written once, a copy's bandwidth. H200, 4096 x 4096 in bf16: 3.3 to 3.6 of 4.8 TB/s with one operand, 3.7
  * with two.
  */

@@ -97,6 +97,7 @@ const GPT2: Names = Names {
     buffers: &["attn.bias", "attn.masked_bias"],
     ..LLAMA
 };
+const STARCODER2: Names = Names { up: &["mlp.c_fc"], down: "mlp.c_proj", ..LLAMA };
 const NEOX: Names = Names {
     prefix: "gpt_neox.",
     embedding: "embed_in",
@@ -147,6 +148,10 @@ pub static FAMILIES: &[Row] = &[
     Row {
         sizes: write::neox_sizes,
         ..row("gpt_neox", "GPTNeoXForCausalLM", &NEOX, read::gpt_neox, write::gpt_neox)
+    },
+    Row {
+        sizes: write::starcoder2_sizes,
+        ..row("starcoder2", "Starcoder2ForCausalLM", &STARCODER2, read::starcoder2, write::starcoder2)
     },
 ];
 

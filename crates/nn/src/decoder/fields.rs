@@ -37,6 +37,7 @@ const INERT: &[&str] = &[
     "hidden_dropout",
     "initializer_range",
     "resid_pdrop",
+    "residual_dropout",
     // Tokens that other files name, too.
     "bos_token_id",
     "cls_token_id",

@@ -460,6 +460,26 @@ pub fn gpt_neox(family: &'static Family, fields: &mut Fields<'_>) -> Result<Deco
     Ok(out)
 }
 
+/// StarCoder 2: layer norms, biases, an MLP without gate, a window in all layers.
+pub fn starcoder2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
+    for (name, only) in [("norm_type", "layer_norm"), ("mlp_type", "default")] {
+        fields.optional(name, &format!("{only:?}"), |value| (value == only).then_some(()))?;
+    }
+    // What a file without this field means.
+    let kv_heads = fields.size_or("num_key_value_heads", 2)?;
+    let mut out = base(family, fields)?;
+    out.attention.kv_heads = kv_heads.unwrap_or(out.attention.heads);
+    let window = fields.size("sliding_window")?;
+    out.kinds.iter_mut().for_each(|kind| kind.window = window);
+    let (eps, bias) = (fields.factor("norm_epsilon", 1e-5)?, fields.flag("use_bias", true)?);
+    out.norm = NormConfig { kind: NormKind::Layer, eps, bias: true, unit_offset: false };
+    (out.attention.qkv_bias, out.attention.out_bias) = (bias, bias);
+    let activation = fields.activation("hidden_act", "gelu_pytorch_tanh")?;
+    out.mlp = MlpConfig { activation, gated: false, bias, ..out.mlp };
+    out.tied = fields.flag("tie_word_embeddings", true)?;
+    Ok(out)
+}
+
 /// GPT-2.
 pub fn gpt2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let (layers, width, heads) = (

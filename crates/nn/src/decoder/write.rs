@@ -251,6 +251,15 @@ pub fn gpt_neox(c: &DecoderConfig, map: &mut Map<String, Value>) {
     );
 }
 
+/// StarCoder 2.
+pub fn starcoder2(c: &DecoderConfig, map: &mut Map<String, Value>) {
+    base(c, map);
+    map.remove("rms_norm_eps");
+    let fields =
+        json!({ "norm_epsilon": short(c.norm.eps), "use_bias": c.mlp.bias, "sliding_window": window(c) });
+    put(map, fields);
+}
+
 /// GPT-2. `netcl` holds what that format cannot say.
 pub fn gpt2(c: &DecoderConfig, map: &mut Map<String, Value>) {
     let inner = (c.mlp.hidden != c.width.saturating_mul(4)).then_some(c.mlp.hidden);
@@ -289,6 +298,13 @@ pub fn mixtral_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
     let mut map = llama_sizes(sizes)?;
     put(&mut map, json!({ "output_router_logits": true }));
     Ok(map)
+}
+
+/// Sizes of StarCoder 2, whose MLP has no gate.
+pub fn starcoder2_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
+    let hidden = sizes.mlp.unwrap_or(sizes.width.saturating_mul(4));
+    let kv_heads = sizes.kv_heads.unwrap_or(sizes.heads);
+    llama_sizes(&Sizes { mlp: Some(hidden), kv_heads: Some(kv_heads), ..*sizes })
 }
 
 /// Sizes of Qwen 3 with experts, which are as wide as the MLP.

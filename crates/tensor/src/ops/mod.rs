@@ -128,6 +128,7 @@ ops! {
     cross_entropy: CrossEntropy;
     linear_cross_entropy: LinearCrossEntropy;
     softmax: Softmax, LogSoftmax;
+    logsumexp: LogSumExp;
     mask: Where, MaskedFill;
     join: Cat;
     argmax: ArgMax;

@@ -36,13 +36,14 @@ const LAYOUT: [&str; 10] = [
     "embedding::Embedding",
     "decode_embedding::DecodeEmbedding",
 ];
-const ROWS: [&str; 10] = [
+const ROWS: [&str; 11] = [
     "reduce::Sum",
     "reduce::Max",
     "argmax::ArgMax",
     "topk::TopK",
     "softmax::Softmax",
     "softmax::LogSoftmax",
+    "logsumexp::LogSumExp",
     "layer_norm::LayerNorm",
     "rms_norm::RmsNorm",
     "residual_norm::ResidualLayerNorm",
@@ -302,6 +303,7 @@ impl Case<'_> {
             "topk::TopK" => self.check(&topk::TopK { k: self.size("k") }),
             "softmax::Softmax" => self.check(&softmax::Softmax),
             "softmax::LogSoftmax" => self.check(&softmax::LogSoftmax),
+            "logsumexp::LogSumExp" => self.check(&logsumexp::LogSumExp),
             "layer_norm::LayerNorm" => self.check(&layer_norm::LayerNorm { eps: self.number("eps") }),
             "rms_norm::RmsNorm" => self.check(&rms_norm::RmsNorm { eps: self.number("eps") }),
             "residual_norm::ResidualLayerNorm" => {

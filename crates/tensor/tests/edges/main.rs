@@ -176,6 +176,36 @@ fn step(param: Tensor, grad: Tensor) -> Result<Tensor> {
     Ok(param)
 }
 
+fn softmaxes(z: &Zeros) -> Vec<Row> {
+    let (f, u) = (z.f(&[2, 3]), z.int(&[2, 3]));
+    vec![
+        (
+            "softmax::Softmax",
+            vec![
+                Shape(f.softmax(2), "softmax: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                Type(u.softmax(1), "softmax: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "softmax::LogSoftmax",
+            vec![
+                Shape(
+                    f.log_softmax(-3),
+                    "log_softmax: axis -3 of a tensor of shape [2, 3], which has 2 axes",
+                ),
+                Type(u.log_softmax(1), "log_softmax: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "logsumexp::LogSumExp",
+            vec![
+                Shape(f.logsumexp(2), "logsumexp: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
+                Type(u.logsumexp(1), "logsumexp: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+    ]
+}
+
 fn rows(z: &Zeros) -> Vec<Row> {
     let (f, u, empty) = (z.f(&[2, 3]), z.int(&[2, 3]), z.f(&[2, 0]));
     let mut draws = Generator::new(1);
@@ -193,23 +223,6 @@ fn rows(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(empty.max(&[1], false), "max: nothing to take the maximum of in shape [2, 0]"),
                 Type(u.max(&[1], false), "max: x is u32, expected f32, f16 or bf16"),
-            ],
-        ),
-        (
-            "softmax::Softmax",
-            vec![
-                Shape(f.softmax(2), "softmax: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
-                Type(u.softmax(1), "softmax: x is u32, expected f32, f16 or bf16"),
-            ],
-        ),
-        (
-            "softmax::LogSoftmax",
-            vec![
-                Shape(
-                    f.log_softmax(-3),
-                    "log_softmax: axis -3 of a tensor of shape [2, 3], which has 2 axes",
-                ),
-                Type(u.log_softmax(1), "log_softmax: x is u32, expected f32, f16 or bf16"),
             ],
         ),
         (
@@ -361,6 +374,7 @@ fn every_op_refuses_wrong_shapes_and_types_by_name() {
         elements(&z),
         training(&z),
         rows(&z),
+        softmaxes(&z),
         layers(&z),
         losses(&z),
         products::products(&z),

@@ -3,6 +3,7 @@
  * x (R, N) T, y (R) uint. Work-group g owns block g of the rows; each lane of an item remembers its best, then lanes and
  * items compare by value and index, so the order of comparing does not show.
  *
+ * Design: a tree reduction within a group (Harris 2007, "Optimizing Parallel Reduction in CUDA") of pairs of value and index.
  * Ceiling: reads x once: a copy's bandwidth. H200, 16384 rows of 1024 f32: 2.3 of 4.8 TB/s, 4096 of 50304: 4.1.
  */
 /* Whether (v, i) goes before (w, k). */

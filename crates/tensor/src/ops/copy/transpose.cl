@@ -14,6 +14,8 @@
  * STREAMING: stores bypass the caches (streaming), for results larger than they are. y and its rows start at multiples of 8 elements (1), or
  * of 64 bytes (2).
  *
+ * Design: GPUs: a padded tile in local memory (Ruetsch and Micikevicius 2009, "Optimizing Matrix Transpose in CUDA"). CPUs: blocks of 8 x 8
+ * that interleave vectors in registers, within a tile for the first cache.
  * Ceiling: a copy of as many bytes. H200, 4096 x 4096: f32 41.7 us and bf16 29.0, where x * 2 takes 36.4 and 27.0.
  */
 #ifndef TILE
@@ -53,7 +55,6 @@ typedef ushort8 W8;
 #define STEP (WG / 32)
 /* From one column of a tile in local memory to the next: they start on neighbouring banks of 4 bytes. */
 #define PITCH (SIDE + 4 / (int)sizeof(W))
-#define UNROLL _Pragma("unroll")
 #endif
 
 #if WG == 1

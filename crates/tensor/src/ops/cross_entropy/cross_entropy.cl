@@ -8,6 +8,7 @@
  * mean       one work-group: sum of the losses over the number of rows not ignored, and that number's inverse for bwd.
  * Tuned: VW. WG (1 on CPUs) follows N, or R for mean. Sums are float.
  *
+ * Design: online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867); label smoothing as in Szegedy et al. 2016 (arXiv:1512.00567).
  * Ceiling: reads x once, and x and dx once in the backward: H200, 1024 rows of 50304 f32: 3.4 and 3.8 of 4.8 TB/s.
  */
 __kernel void cross_entropy_fwd(__global const T *restrict x, __global const int *restrict targets,

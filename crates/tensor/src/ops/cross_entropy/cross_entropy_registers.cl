@@ -13,6 +13,8 @@
  * twice to four times the registers, and spill.
  * Defines: DTYPE (0 or 2), WG (at least 32), VECTORS a row, IN_REGISTERS, KEPT (IN_REGISTERS + KEPT vectors an item hold it), SMOOTH (s > 0), NATIVE. Tuned: GROUP, the largest WG for rows that it can hold.
  *
+ * Design: loss and gradient in one kernel, the gradient in place of the logits, as Liger Kernel has it (arXiv:2410.10989); here the row
+ * stays in registers and local memory between its two uses.
  * Ceiling: reads and writes the logits once: 3.1 to 3.5 of 4.8 TB/s on an H200 (bf16, 50304 classes).
  */
 #ifndef VECTORS

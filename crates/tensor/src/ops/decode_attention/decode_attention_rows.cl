@@ -56,7 +56,6 @@
 #define NEG (-FLT_MAX)
 #define NONE (0.97f * NEG)
 #define LOG2_E 1.44269504f
-#define UNROLL _Pragma("unroll")
 
 #if SOFTCAP
 #define CAP_ARG , float cap

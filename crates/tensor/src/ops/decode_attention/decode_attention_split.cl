@@ -6,7 +6,7 @@
  * decode_attention       groups (splits * CHUNKS_OF_ROWS, KH, B). With one share it ends the result, else it leaves a part; with LAST (NVIDIA
  *                        from sm_70 on) the group that finds that all other shares of its rows are done adds them up
  * decode_attention_join  adds the shares up in order: groups (CHUNKS_OF_ROWS, KH, B)
- * turns     int, with LAST: one for each text, key head and chunk of rows, 0 before and after
+ * tickets   int, with LAST: one for each text, key head and chunk of rows, 0 before and after
  *
  * Defines: those of decode_attention_rows.cl, VEC (4 where four elements of qkv and the cache can be moved at once, else 1), LAST. Tuned: WG.
  *
@@ -42,7 +42,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
     ulong qkv_b, ulong qkv_t, ulong cache_off, ulong cache_b, ulong cache_s, ulong cache_h, uint position_off, uint position_step, int room, uint splits,
     float scale CAP_ARG ROTARY_ARGS NORM_ARGS
 #if LAST
-    , __global int *turns
+    , __global int *tickets
 #endif
 ) {
   /* The rows' queries, then the new keys. */
@@ -186,9 +186,9 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
   __local int is_last;
   barrier(CLK_GLOBAL_MEM_FENCE);
   if (item == 0) {
-    __global int *turn = turns + (b * kv_heads + h) * CHUNKS_OF_ROWS + chunk;
-    is_last = turn_taken(turn) == used - 1;
-    if (is_last) *turn = 0;
+    __global int *ticket = tickets + (b * kv_heads + h) * CHUNKS_OF_ROWS + chunk;
+    is_last = turn_taken(ticket) == used - 1;
+    if (is_last) *ticket = 0;
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   if (!is_last) return;

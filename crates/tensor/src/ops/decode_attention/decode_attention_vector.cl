@@ -6,6 +6,7 @@
  * decode_attention       groups (splits * CHUNKS_OF_ROWS, KH, B). With one share it ends the result, else it leaves a part
  * decode_attention_join  adds the shares up in order: groups (CHUNKS_OF_ROWS, KH, B)
  *
+ * Design: Flash-Decoding (Dao et al. 2023): shares of the keys by group, joined by their maxima and sums; online softmax by blocks of keys.
  * Ceiling: keys and values read once, the memory's bandwidth.
  */
 #define BK 64

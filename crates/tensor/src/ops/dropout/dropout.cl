@@ -5,6 +5,7 @@
  * 16 bytes (vector16.cl), and neighbours among the items take neighbouring lanes of a run: each of the run's four words is then
  * one stretch of memory for them.
  *
+ * Design: inverted dropout (Srivastava et al. 2014) with a counter-based generator (Salmon et al. 2011) in place of a stored mask.
  * Ceiling: a copy of as many bytes. H200, 64 MB of f32: 45.9 us, x * 2 of as many 36.4.
  */
 #if WG == 1

@@ -7,6 +7,7 @@
  * embedding_bwd_owned  item p owns a run of table rows, cut so that all items have about as many rows and positions together.
  *                      It writes each row once, zeros where no position has it.
  *
+ * Design: a stable counting sort of the positions by id, so that each row is summed by one owner in a fixed order.
  * Ceiling: each row read and written once. H200, GPT-2, bf16: 1.9 of 4.8 TB/s.
  */
 #define LINES 16 /* of the next row that are asked for: the hardware follows those by itself */

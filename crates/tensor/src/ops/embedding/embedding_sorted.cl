@@ -18,6 +18,7 @@
  *                    position each, and their sums join in a fixed tree.
  * Sums are float. VW is the tuned one, or 16 bytes where rows are whole vectors of those (ALIGNED_VECTORS).
  *
+ * Design: a stable counting sort with prefix sums (Blelloch 1990), then sums of segments; PyTorch's deterministic gradient sorts as well.
  * Ceiling: reads dy and writes the table once. H200, 8192 positions, 50304 x 768 in bf16: embedding_sum 2.8 of 4.8 TB/s, with the sorting 2.5
  * (66 us).
  */

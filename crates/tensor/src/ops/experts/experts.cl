@@ -17,6 +17,7 @@
  * Counts are made by atomic additions of integers, whose order changes nothing. Sums are float. GPUs: WG items a group, in combine (X, Y)
  * items, X along N. CPUs: one.
  *
+ * Design: rows sorted by expert and tiles that each belong to one, as MegaBlocks groups them (Gale et al. 2022, arXiv:2211.15841).
  * Ceiling: copies of as many bytes. The products take a thousand times as long.
  */
 #ifndef E

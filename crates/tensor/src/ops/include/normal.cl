@@ -9,6 +9,9 @@
  * cubics are off by less than 2e-6.
  *
  * tools/normal_table.py makes the coefficients: t^0 to t^3 of each piece, the largest k first, as the bits of a float.
+ *
+ * Design: inversion with a cubic for each piece, pieces by octaves towards the tail (Cheung, Lee, Luk and Villasenor 2007, "Hardware
+ * Generation of Arbitrary Random Number Distributions From Uniform Distributions Via the Inversion Method").
  */
 __constant uint NORMAL_PIECES[32 * 8 * 4] = {
   0x3f2cab59, 0xbdc96375, 0x3b53f894, 0xb9872491,

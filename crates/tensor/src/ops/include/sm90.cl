@@ -2,6 +2,7 @@
  * floats. A number of type uint is an address in local memory. Instructions behind `//@` exist on sm_90a only; the build
  * uncovers them (Kernel::reload).
  *
+ * Design: the vocabulary of CUTLASS's cute/arch and of ThunderKittens (arXiv:2410.20399) as inline functions of OpenCL C.
  * Defines: DTYPE, the elements of products: 1 f16, 2 bf16, 0 f32 taken as tf32.
  */
 #if DTYPE == 0

@@ -1,5 +1,7 @@
 /* Groups of a launch that add to each other's work, on NVIDIA: a counter in memory says whose turn it is.
  * Needs NVIDIA_CC of 70 or more.
+ *
+ * Design: a ticket lock without the lock (Mellor-Crummey and Scott 1991); CUTLASS has it as semaphore.h.
  */
 #if NVIDIA_CC >= 70
 /* How many came before; what they wrote is seen, and what this group wrote by those that follow. */

@@ -5,6 +5,7 @@
  * of element r * S + s from the stream (philox.cl), as a fraction of the row's sum; items share the draws. Sums are two floats, a sum
  * and what it lost: of a vocabulary's many weights one float would lose more than a weight.
  *
+ * Design: inversion of the cumulative sums, which are kept as unevaluated pairs of floats (Dekker 1971).
  * Ceiling: reads the weights once; a row is read by one group, so few rows do not reach a device's bandwidth.
  */
 /* a + b (Knuth). */

@@ -13,6 +13,8 @@
  *     item (i, y) of a group owns VW columns i and slices y, y + Y, …; the Y sums join in a fixed tree.
  * Tuned: WG (1 on CPUs), VW. Sums are float.
  *
+ * Design: two-pass variance (Chan, Golub and LeVeque 1983); partial sums of the parameters' gradients by block of rows and a second kernel,
+ * as in Apex's layer norm.
  * Ceiling: x read and y written once: 4.8 TB/s on an H200. Reached: 1.7, backward 1.5; by norm_rows 3.7 and 3.8 (f32), in a GPT-2 step 3.6 and 3.2.
  */
 #ifndef CENTER

@@ -13,6 +13,7 @@
  * NVIDIA 1 adds a hardware group's items up by shuffles (sm_70) and rounds to bf16 by one instruction (sm_80), both written in
  * PTX; otherwise local memory and barriers. Sums are float.
  *
+ * Design: a persistent kernel with rows in registers, as in Apex's FastLayerNorm; two-pass variance (Chan, Golub and LeVeque 1983).
  * Ceiling: x read and y written once, in the backward x, dy and dx. H200, rows of 768 in bf16, 65536 of them: 3.7 and 3.5 of 4.8 TB/s, 2.7 with
  * RESIDUAL_GRAD; 16384 of them, the parameters' sums in a second launch: 3.6 and 2.5.
  */

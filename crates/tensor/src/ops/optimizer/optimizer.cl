@@ -23,6 +23,8 @@
  * Defines: RULE, MOMENTUM, NESTEROV, DTYPE of p, GTYPE of gradients, ALIGNED: START, START - base and GRAD of all rows are
  * multiples of VW, so that GPUs move whole vectors; vload promises no alignment and is taken apart there. Tuned: WG (1 on CPUs), VW, CHUNK (a multiple of WG VW).
  *
+ * Design: all parameters in one launch by a table of chunks, as Apex's multi_tensor_apply; AdamW (Loshchilov and Hutter 2017,
+ * arXiv:1711.05101), loss scaling (Micikevicius et al. 2017, arXiv:1710.03740).
  * Ceiling: each parameter's state read and written once: 28 bytes in f32. H200, GPT-2 in bf16: 0.96 ms for 124 million.
  */
 #ifndef RULE

@@ -14,6 +14,7 @@
  * over a row from expert 0 on, whoever computes them, and over rows and parts in their order. Arithmetic is float. balance_sum: one group.
  * Defines: DTYPE, E, K, RENORM, X, Y, and WG of balance_sum.
  *
+ * Design: top-K routing as in Mixtral (arXiv:2401.04088), the balance loss of Switch Transformers (Fedus et al. 2021, arXiv:2101.03961).
  * Ceiling: logits read and results written once; the products of the experts take a thousand times as long.
  */
 #ifndef E

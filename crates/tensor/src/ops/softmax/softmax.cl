@@ -5,6 +5,7 @@
  * an item, which makes one exponential an element. Sums are float.
  * Tuned: VW. WG (1 on CPUs) follows N.
  *
+ * Design: online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867).
  * Ceiling: x read and y written once. H200, rows of 1024: 3.8 of 4.8 TB/s in f32 and 3.5 in bf16, backward 2.8 and 3.6; rows of 65: 0.8.
  */
 #ifndef HELD

@@ -6,6 +6,7 @@
  * are collected in any order and each counts how many go before it: keys and indices differ, so that is its place.
  * Local memory: 256 + 2 K words. Nothing is rounded.
  *
+ * Design: radix select (Alabi, Blanchard, Gordon and Steinbach 2012, "Fast k-selection algorithms for graphics processing units").
  * Ceiling: reads x up to nine times, out of the cache after the first. H200, 64 rows of 50304 f32: 164 us.
  */
 #ifndef K
