@@ -11,7 +11,9 @@ mod generate;
 mod kernels;
 mod learn;
 mod man;
+mod models;
 mod plan;
+mod quantize;
 mod sim;
 mod tokenizer;
 mod train;
@@ -58,6 +60,8 @@ enum Command {
     Devices(devices::Args),
     Doctor(doctor::Args),
     Tokenizer(tokenizer::Args),
+    Models(models::Args),
+    Quantize(quantize::Args),
     Bench(bench::Args),
     Tune(tune::Args),
     Cache(cache::Args),
@@ -80,6 +84,8 @@ impl Command {
             Self::Devices(args) => devices::run(args, context),
             Self::Doctor(args) => doctor::run(args, context),
             Self::Tokenizer(args) => tokenizer::run(args, context),
+            Self::Models(args) => models::run(args, context),
+            Self::Quantize(args) => quantize::run(args, context),
             Self::Bench(args) => bench::run(args, context),
             Self::Tune(args) => tune::run(args, context),
             Self::Cache(args) => cache::run(args, context),

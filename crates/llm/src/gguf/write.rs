@@ -176,6 +176,14 @@ impl Plan {
         Ok((out, offsets))
     }
 
+    /// The file up to the bytes of its tensors.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn head(&self) -> Result<Vec<u8>> {
+        Ok(self.header(self.alignment()?)?.0)
+    }
+
     /// Bytes of the file.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ pub use durable::FileSum;
 pub use safetensors::Dtype as FileDtype;
 pub use state::{Rng, State};
 pub use store::{Latest, Store};
-pub use tensors::{Bytes, Planned, TensorData, TensorView, read_tensors, write_tensors};
+pub use tensors::{Bytes, Planned, TensorData, TensorView, read_tensors, write_planned, write_tensors};
 pub use weights::{INDEX_FILE, WeightFiles};
 
 use netcl_device::{Error, Result};

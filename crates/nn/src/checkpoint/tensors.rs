@@ -154,7 +154,10 @@ pub fn write_tensors(path: &Path, tensors: &[TensorData]) -> Result<FileSum> {
 }
 
 /// The same, one tensor in memory at a time; `written` counts the bytes.
-pub(super) fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) -> Result<FileSum> {
+///
+/// # Errors
+/// As [`write_tensors`], and those of getting a tensor's bytes.
+pub fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) -> Result<FileSum> {
     // Wide types first, so that each tensor is aligned to its own size.
     let mut order: Vec<_> = tensors.iter().collect();
     order.sort_by(|a, b| b.dtype.bitsize().cmp(&a.dtype.bitsize()).then_with(|| a.name.cmp(&b.name)));

@@ -243,7 +243,8 @@ impl DecoderConfig {
     }
 
     /// As many kinds as needed to say what each layer is.
-    pub(super) fn with_kinds(mut self, kinds: Vec<LayerKind>) -> Self {
+    #[must_use]
+    pub fn with_kinds(mut self, kinds: Vec<LayerKind>) -> Self {
         self.kinds = shortest_period(kinds.into_iter().take(self.layers).collect());
         self
     }

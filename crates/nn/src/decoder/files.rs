@@ -155,6 +155,16 @@ pub(super) fn matched<'a>(
     Ok(parts)
 }
 
+impl DecoderConfig {
+    /// The tensors of a file that each of [`shapes`](Self::shapes) is made of: its pieces, or of experts one tensor that holds all of them.
+    ///
+    /// # Errors
+    /// `Format` for a tensor that is missing, left over, of another shape or of a type that is no float, by name.
+    pub fn matched<'a>(&self, tensors: &[TensorView<'a>]) -> Result<Vec<Vec<TensorView<'a>>>> {
+        matched(self, tensors)
+    }
+}
+
 /// Whether what is left of a file may be left out: buffers of old files, and a second copy of a tied table.
 fn check_left(
     config: &DecoderConfig,

@@ -237,6 +237,11 @@ pub fn all(config: &DecoderConfig) -> impl Iterator<Item = ParamShape> + '_ {
 }
 
 impl DecoderConfig {
+    /// Its parameters, in the order they are made.
+    pub fn shapes(&self) -> impl Iterator<Item = ParamShape> + '_ {
+        all(self)
+    }
+
     /// Elements of all parameters; a tied head counts once. Saturates.
     pub fn parameters(&self) -> usize {
         let count = |shapes: Vec<ParamShape>| {

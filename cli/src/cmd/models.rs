@@ -1,0 +1,241 @@
+//! `netcl models`: what model files hold.
+
+use crate::context::Context;
+use crate::out;
+use crate::table::Table;
+use netcl::device::{Capabilities, available_memory, human, list, sim};
+use netcl::llm::gguf::Gguf;
+use netcl::llm::model::{Origin, Source};
+use netcl::nn::decoder::DecoderConfig;
+use netcl::prelude::*;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Look into model files
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Print architecture, size, types, tokenizer, and the memory that a model takes on each device here
+    Info {
+        /// A .gguf file, a folder in the Hugging Face layout, or a run folder
+        path: PathBuf,
+        /// Tokens of the key and value cache that memory is counted for; the model's own context without it
+        #[arg(long, short, value_name = "TOKENS")]
+        ctx_size: Option<usize>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let Action::Info { path, ctx_size, json } = &args.action;
+    let info = Info::of(path, *ctx_size, &devices(context))?;
+    if *json { out::json(&info.json()) } else { info.print() }
+}
+
+/// Every device, the simulated ones last.
+fn devices(context: &Context) -> Vec<Capabilities> {
+    let mut all = list(&context.settings).unwrap_or_default();
+    all.extend(sim::profiles());
+    all
+}
+
+/// Bytes of an element of the key and value cache: f16.
+const CACHED: u64 = 2;
+
+/// Bytes that keys and values of `tokens` take in all layers; layers with a window keep no more than that.
+fn cache_bytes(config: &DecoderConfig, tokens: usize) -> u64 {
+    let a = &config.attention;
+    let row = (2 * a.kv_heads * a.size) as u64 * CACHED;
+    (0..config.layers).map(|i| row * config.kind(i).window.map_or(tokens, |w| w.min(tokens)) as u64).sum()
+}
+
+/// A model's memory on a device.
+struct Place {
+    id: String,
+    name: String,
+    available: u64,
+    /// The longest context that fits beside the weights; `None` where not even they do.
+    context: Option<usize>,
+}
+
+impl Place {
+    fn of(device: &Capabilities, config: &DecoderConfig, weights: u64) -> Self {
+        let on_host = device.is_cpu() && !device.simulated;
+        let host = available_memory().filter(|_| on_host).unwrap_or(u64::MAX);
+        let available = device.global_mem.min(host);
+        let fits = |tokens: usize| weights.saturating_add(cache_bytes(config, tokens)) <= available;
+        // The most tokens that fit, by halving.
+        let (mut low, mut high) = (0, config.context);
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            if fits(middle) { low = middle } else { high = middle - 1 }
+        }
+        let context = fits(1).then_some(low);
+        Self { id: device.id.clone(), name: device.name.clone(), available, context }
+    }
+
+    fn verdict(&self, tokens: usize, needed: u64) -> String {
+        match self.context {
+            Some(most) if most >= tokens => "fits".into(),
+            Some(most) => format!("with {most} tokens of context (-c {most})"),
+            None => format!("no: {} more are needed", human(needed.saturating_sub(self.available))),
+        }
+    }
+}
+
+/// What is told of a model.
+struct Info {
+    path: PathBuf,
+    architecture: &'static str,
+    family: &'static str,
+    config: DecoderConfig,
+    /// Number, elements and bytes of the tensors of each format.
+    formats: BTreeMap<&'static str, (usize, u64, u64)>,
+    tokens: usize,
+    tokenizer: Option<String>,
+    template: bool,
+    name: Option<String>,
+    places: Vec<Place>,
+}
+
+impl Info {
+    fn of(path: &Path, tokens: Option<usize>, devices: &[Capabilities]) -> Result<Self> {
+        let source = Source::open(path)?;
+        let config = source.config.clone();
+        let tokens = tokens.unwrap_or(config.context);
+        if tokens == 0 || tokens > config.context {
+            return Err(Error::format(format!(
+                "-c {tokens}: expected 1 to {}, the context that the model was trained with",
+                config.context
+            )));
+        }
+        let mut formats = BTreeMap::new();
+        for tensor in &source.placed {
+            let (format, count) = (source.format(tensor)?, tensor.dims.iter().product());
+            let entry = formats.entry(format.name).or_insert((0, 0, 0));
+            *entry = (entry.0 + 1, entry.1 + count as u64, entry.2 + format.size(count).unwrap_or(0) as u64);
+        }
+        let weights = source.bytes()?;
+        let (tokenizer, template, name) = match &source.origin {
+            Origin::Gguf(file) => of_gguf(file)?,
+            Origin::Folder { folder, .. } => of_folder(&folder.path),
+        };
+        let places = devices.iter().map(|device| Place::of(device, &config, weights)).collect();
+        Ok(Self {
+            path: path.into(),
+            architecture: source.architecture.name,
+            family: config.family.model_type,
+            config,
+            formats,
+            tokens,
+            tokenizer,
+            template,
+            name,
+            places,
+        })
+    }
+
+    fn weights(&self) -> u64 {
+        self.formats.values().map(|(.., bytes)| bytes).sum()
+    }
+
+    fn needed(&self) -> u64 {
+        self.weights().saturating_add(cache_bytes(&self.config, self.tokens))
+    }
+
+    fn json(&self) -> Value {
+        let c = &self.config;
+        let tensors: Vec<Value> = self
+            .formats
+            .iter()
+            .map(|(name, (tensors, elements, bytes))| {
+                json!({ "type": name, "tensors": tensors, "elements": elements, "bytes": bytes })
+            })
+            .collect();
+        let device = |place: &Place| {
+            json!({
+                "id": place.id, "name": place.name, "memory_available": place.available,
+                "fits": place.context.is_some_and(|most| most >= self.tokens), "context_that_fits": place.context,
+            })
+        };
+        json!({
+            "path": self.path, "name": self.name, "architecture": self.architecture, "family": self.family,
+            "parameters": c.parameters(), "layers": c.layers, "width": c.width, "heads": c.attention.heads,
+            "kv_heads": c.attention.kv_heads, "head_size": c.attention.size, "vocab": c.vocab, "context": c.context,
+            "experts": c.mlp.moe.map(|moe| moe.experts), "experts_used": c.mlp.moe.map(|moe| moe.top_k), "tied": c.tied,
+            "tensors": tensors, "tokenizer": self.tokenizer, "chat_template": self.template,
+            "memory": { "weights": self.weights(), "cache": cache_bytes(c, self.tokens), "cache_tokens": self.tokens, "total": self.needed() },
+            "devices": self.places.iter().map(device).collect::<Vec<_>>(),
+        })
+    }
+
+    fn print(&self) -> Result<()> {
+        let (c, a) = (&self.config, &self.config.attention);
+        let mut about = Table::new(&["", ""]);
+        let mut row = |name: &str, value: String| about.row([name.to_owned(), value]);
+        if let Some(name) = &self.name {
+            row("name", name.clone());
+        }
+        row("architecture", self.architecture.into());
+        row("parameters", c.parameters().to_string());
+        row("layers", format!("{} of width {}", c.layers, c.width));
+        row("heads", format!("{} of {}, {} of keys and values", a.heads, a.size, a.kv_heads));
+        if let Some(moe) = &c.mlp.moe {
+            row("experts", format!("{}, of which {} for a token", moe.experts, moe.top_k));
+        }
+        row("vocabulary", c.vocab.to_string());
+        row("context", format!("{} tokens", c.context));
+        row("tokenizer", self.tokenizer.clone().unwrap_or_else(|| "none".into()));
+        row("chat template", if self.template { "yes" } else { "no" }.into());
+        let cache = cache_bytes(c, self.tokens);
+        let memory = format!(
+            "{} of weights, {} of cache for {} tokens",
+            human(self.weights()),
+            human(cache),
+            self.tokens
+        );
+        row("memory", format!("{} ({memory})", human(self.needed())));
+        out::result(&about.lines()[1..].join("\n"))?;
+        let mut types = Table::new(&["type", ">tensors", ">elements", ">bytes"]);
+        for (name, (tensors, elements, bytes)) in &self.formats {
+            types.row([(*name).into(), tensors.to_string(), elements.to_string(), human(*bytes)]);
+        }
+        out::result(&format!("\n{}", types.text()))?;
+        let mut places = Table::new(&["device", ">memory", "", "name"]);
+        for place in &self.places {
+            let verdict = place.verdict(self.tokens, self.needed());
+            places.row([place.id.clone(), human(place.available), verdict, place.name.clone()]);
+        }
+        out::result(&format!("\n{}", places.text()))
+    }
+}
+
+/// Tokenizer, whether there is a chat template, name.
+fn of_gguf(file: &Gguf) -> Result<(Option<String>, bool, Option<String>)> {
+    let kind = file.text("tokenizer.ggml.model")?;
+    let pattern = file.text("tokenizer.ggml.pre")?.map_or(String::new(), |pre| format!(", {pre}"));
+    let count =
+        file.texts("tokenizer.ggml.tokens")?.map_or(String::new(), |t| format!(", {} tokens", t.len()));
+    let template = file.text("tokenizer.chat_template")?.is_some();
+    Ok((
+        kind.map(|kind| format!("{kind}{pattern}{count}")),
+        template,
+        file.text("general.name")?.map(str::to_owned),
+    ))
+}
+
+fn of_folder(path: &Path) -> (Option<String>, bool, Option<String>) {
+    let tokenizer = ["tokenizer.json", "tokenizer.model"].into_iter().find(|name| path.join(name).exists());
+    let settings = std::fs::read_to_string(path.join("tokenizer_config.json")).unwrap_or_default();
+    let settings: Value = serde_json::from_str(&settings).unwrap_or_default();
+    let template = path.join("chat_template.jinja").exists() || !settings["chat_template"].is_null();
+    (tokenizer.map(str::to_owned), template, None)
+}

@@ -1,0 +1,570 @@
+//! From one layout to another, quantising on the way: one tensor in memory at a time.
+
+use super::architecture::{read_config, rotary_tensors, write_config};
+use super::mix::Mix;
+use super::names::{Change, Placed};
+use super::source::{Origin, Source};
+use super::tokens::{HUGGING_FACE, TEMPLATE, vocabulary};
+use crate::gguf::{Gguf, Meta, Plan, Planned};
+use netcl_device::files::{beside, replace};
+use netcl_nn::checkpoint::{Bytes, FileDtype, MODEL_FILE, Planned as FilePlanned, write_planned};
+use netcl_nn::decoder::{DecoderConfig, FileFacts, LayerKind, Rotary, Scaling};
+use netcl_tensor::quant::{self, Format};
+use netcl_tensor::{DType, Error, Result};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+
+/// How much each column of a matrix matters, by GGUF's names: an importance matrix.
+#[derive(Debug, Default)]
+pub struct Importance {
+    /// Of each tensor, the weights of its columns; of experts, one list behind the other.
+    pub weights: BTreeMap<String, Vec<f32>>,
+}
+
+impl Importance {
+    /// Reads a file of `llama-imatrix`, in GGUF or in its older layout.
+    ///
+    /// # Errors
+    /// `Io` or `Format` that names the file.
+    pub fn open(path: &Path) -> Result<Self> {
+        let bytes = std::fs::read(path).map_err(|e| Error::io("reading", path, &e))?;
+        let all = if bytes.starts_with(b"GGUF") {
+            Self::of_gguf(path)?
+        } else {
+            Self::of_bytes(&bytes).map_err(|e| e.context(path.display()))?
+        };
+        if all.weights.is_empty() {
+            return Err(Error::format(format!("{}: an importance matrix of no tensor", path.display())));
+        }
+        Ok(all)
+    }
+
+    fn of_gguf(path: &Path) -> Result<Self> {
+        let file = Gguf::open(path)?;
+        let mut weights = BTreeMap::new();
+        for tensor in file.tensors() {
+            let Some(name) = tensor.name.strip_suffix(".in_sum2") else { continue };
+            let sums = tensor.format.dequantised(tensor.bytes, tensor.count())?;
+            let counts = file.tensor(&format!("{name}.counts"));
+            let counts =
+                counts.map(|c| c.format.dequantised(c.bytes, c.count())).transpose()?.unwrap_or_default();
+            let row = tensor.row();
+            let mean = |(i, sum): (usize, f32)| sum / counts.get(i / row).copied().unwrap_or(1.0).max(1.0);
+            weights.insert(name.to_owned(), sums.into_iter().enumerate().map(mean).collect());
+        }
+        Ok(Self { weights })
+    }
+
+    /// Number of entries; of each the length of its name, the name, calls, number of values, values.
+    fn of_bytes(bytes: &[u8]) -> Result<Self> {
+        let mut left = bytes;
+        let mut take = |n: usize| {
+            let (part, rest) = left.split_at_checked(n).ok_or_else(|| Error::format("cut off"))?;
+            left = rest;
+            Ok::<&[u8], Error>(part)
+        };
+        let number = |part: &[u8]| {
+            let n = part.try_into().map_or(-1, i32::from_le_bytes);
+            usize::try_from(n).map_err(|_| Error::format("not an importance matrix"))
+        };
+        let mut weights = BTreeMap::new();
+        for _ in 0..number(take(4)?)? {
+            let length = number(take(4)?)?;
+            let name = String::from_utf8_lossy(take(length)?).into_owned();
+            let calls = number(take(4)?)?.max(1) as f32;
+            let values = number(take(4)?)?;
+            let values = take(values.saturating_mul(4))?.as_chunks::<4>().0.iter();
+            weights.insert(name, values.map(|b| f32::from_le_bytes(*b) / calls).collect());
+        }
+        Ok(Self { weights })
+    }
+}
+
+/// What is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A GGUF file.
+    Gguf,
+    /// A folder in the Hugging Face layout.
+    Folder,
+}
+
+/// How to write it.
+pub struct Options<'a> {
+    /// Its type.
+    pub mix: &'static Mix,
+    /// How much columns matter.
+    pub importance: Option<&'a Importance>,
+}
+
+/// How far a conversion is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// The tensor that comes next.
+    pub name: &'a str,
+    /// Tensors that are done, and all.
+    pub tensors: [usize; 2],
+    /// Elements that are done, and all.
+    pub elements: [u64; 2],
+}
+
+/// The formats that the tensors of a model will have, in the order of [`Source::placed`].
+pub fn planned(source: &Source, target: Target, options: &Options<'_>) -> Vec<&'static Format> {
+    match target {
+        Target::Gguf => options.mix.formats(source, options.importance.is_some()),
+        Target::Folder => vec![options.mix.base; source.placed.len()],
+    }
+}
+
+/// Writes a model as GGUF at `path`, or as a folder in the Hugging Face layout: aside, and renamed when it is whole.
+///
+/// # Errors
+/// `Unsupported` for what the target cannot say, before the work begins; `Io` that names the file; `Format` for values that are no finite
+/// numbers, with the tensor's name.
+pub fn convert(
+    source: &Source,
+    path: &Path,
+    target: Target,
+    options: &Options<'_>,
+    progress: &mut dyn FnMut(Progress<'_>) -> Result<()>,
+) -> Result<()> {
+    match target {
+        Target::Gguf => to_gguf(source, path, options, progress),
+        Target::Folder => to_folder(source, path, options, progress),
+    }
+}
+
+fn counts(placed: &[Placed]) -> Vec<u64> {
+    placed.iter().map(|tensor| tensor.dims.iter().product::<usize>() as u64).collect()
+}
+
+fn metadata(source: &Source, options: &Options<'_>) -> Result<Vec<(String, Meta)>> {
+    let mut out = Plan::default();
+    match &source.origin {
+        Origin::Gguf(file) => {
+            for key in file.keys() {
+                let (name, kind, bytes) = key?;
+                if !name.starts_with("split.") && name != "general.alignment" {
+                    out.set(name, Meta::Raw(kind, bytes.into()));
+                }
+            }
+        }
+        Origin::Folder { folder, .. } => {
+            for (key, value) in write_config(&source.config)? {
+                out.set(key, value);
+            }
+            let name = std::path::absolute(&folder.path).ok();
+            let name = name.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+            out.set("general.type", Meta::Str("model".into()));
+            out.set("general.name", Meta::Str(name.unwrap_or_default()));
+            for (key, value) in vocabulary(&folder.path, source.config.vocab)? {
+                out.set(key, value);
+            }
+        }
+    }
+    if let Some(rest) = norm_rests(source)? {
+        for (key, value) in rest {
+            out.set(key, value);
+        }
+    }
+    out.set("general.file_type", Meta::U32(options.mix.number));
+    if !options.mix.base.is_plain() {
+        out.set("general.quantization_version", Meta::U32(2));
+    }
+    Ok(out.keys)
+}
+
+/// The key of what adding one took from a norm's weights.
+fn rest_key(name: &str) -> String {
+    format!("netcl.rest.{name}")
+}
+
+/// What is lost where one is added to a norm's weights in f32: with it the weights come back to the bit.
+fn norm_rests(source: &Source) -> Result<Option<Vec<(String, Meta)>>> {
+    if !matches!(source.origin, Origin::Folder { .. }) {
+        return Ok(None);
+    }
+    let mut out = Vec::new();
+    for tensor in source.placed.iter().filter(|tensor| tensor.change == Change::PlusOne) {
+        let count = tensor.dims.iter().product();
+        let plain = Placed { change: Change::None, ..tensor.clone() };
+        let own = source.read(&plain)?.floats(count)?;
+        // Exact in f64: both are f32s, and so is the difference (Dekker 1971).
+        let rest: Vec<f32> =
+            own.iter().map(|w| (f64::from(*w) - (f64::from(*w + 1.0) - 1.0)) as f32).collect();
+        if rest.iter().any(|r| *r != 0.0) {
+            out.push((rest_key(&tensor.name), Meta::F32s(rest)));
+        }
+    }
+    Ok(Some(out))
+}
+
+fn to_gguf(
+    source: &Source,
+    path: &Path,
+    options: &Options<'_>,
+    progress: &mut dyn FnMut(Progress<'_>) -> Result<()>,
+) -> Result<()> {
+    let formats = planned(source, Target::Gguf, options);
+    let mut plan = Plan { keys: metadata(source, options)?, tensors: Vec::new() };
+    let factors = match &source.origin {
+        Origin::Gguf(file) => {
+            let names = ["rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"];
+            let found = names.into_iter().filter_map(|name| Some((name, file.tensor(name)?)));
+            found
+                .map(|(n, t)| Ok((n, t.format.dequantised(t.bytes, t.count())?)))
+                .collect::<Result<Vec<_>>>()?
+        }
+        Origin::Folder { .. } => rotary_tensors(&source.config),
+    };
+    let bytes_of = |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|v| v.to_le_bytes()).collect() };
+    for (name, values) in &factors {
+        plan.tensors.push(Planned { name: (*name).into(), dims: vec![values.len()], format: &quant::F32 });
+    }
+    for (tensor, format) in source.placed.iter().zip(&formats) {
+        plan.tensors.push(Planned { name: tensor.name.clone(), dims: tensor.dims.clone(), format });
+    }
+    if matches!(source.origin, Origin::Folder { .. }) {
+        check_metadata(&source.config, path, &plan, &factors)?;
+    }
+    let counts = counts(&source.placed);
+    let (total, mut done) = (counts.iter().sum(), 0);
+    plan.write(path, |i, out| {
+        let fail = |e: std::io::Error| Error::io("writing", path, &e);
+        if let Some((_, values)) = factors.get(i) {
+            return out.write_all(&bytes_of(values)).map_err(fail);
+        }
+        let at = i - factors.len();
+        let (tensor, format) = (&source.placed[at], formats[at]);
+        progress(Progress { name: &tensor.name, tensors: [at, counts.len()], elements: [done, total] })?;
+        done += counts[at];
+        let bytes = stored_as(source, tensor, format, options.importance)?;
+        out.write_all(&bytes).map_err(fail)
+    })?;
+    progress(Progress { name: "", tensors: [counts.len(); 2], elements: [total; 2] })
+}
+
+/// The bytes of a tensor in another format.
+fn stored_as(
+    source: &Source,
+    tensor: &Placed,
+    format: &'static Format,
+    importance: Option<&Importance>,
+) -> Result<Vec<u8>> {
+    let stored = source.read(tensor)?;
+    if stored.format == format {
+        return Ok(stored.bytes.into_owned());
+    }
+    let place = |e: Error| e.context(&tensor.name);
+    let (count, row) = (tensor.dims.iter().product(), tensor.dims.last().copied().unwrap_or(1));
+    let values = stored.floats(count).map_err(place)?;
+    let size = format.size(count).ok_or_else(|| Error::shape(format!("{}: {format}", tensor.name)))?;
+    let mut out = vec![0; size];
+    let weights = importance.and_then(|all| all.weights.get(&tensor.name));
+    let experts = if tensor.dims.len() > 2 { tensor.dims[0] } else { 1 };
+    let parts = values.chunks(count / experts).zip(out.chunks_mut(size / experts));
+    for (e, (values, out)) in parts.enumerate() {
+        // One list for all experts, or one for each.
+        let weights = match weights {
+            Some(all) if all.len() == row => Some(&all[..]),
+            Some(all) if all.len() == row * experts => Some(&all[e * row..(e + 1) * row]),
+            Some(all) => {
+                return Err(place(Error::shape(format!(
+                    "the importance matrix has {} columns, expected {row}",
+                    all.len()
+                ))));
+            }
+            None => None,
+        };
+        format.quantise(values, row, weights, out).map_err(place)?;
+    }
+    Ok(out)
+}
+
+/// Whether the metadata describe the model: they are written with tensors of which nothing is there but their place, and read.
+fn check_metadata(
+    config: &DecoderConfig,
+    path: &Path,
+    plan: &Plan,
+    factors: &[(&'static str, Vec<f32>)],
+) -> Result<()> {
+    let aside = beside(path);
+    let written = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&aside)?;
+        let head = plan.head().map_err(|e| std::io::Error::other(e.to_string()))?;
+        file.write_all(&head)?;
+        for (_, values) in factors {
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            let padding = bytes.len().next_multiple_of(32) - bytes.len();
+            file.write_all(&bytes)?;
+            file.write_all(&vec![0; padding])?;
+        }
+        let size = plan.size().map_err(|e| std::io::Error::other(e.to_string()))?;
+        file.set_len(size)
+    };
+    let read = written()
+        .map_err(|e| Error::io("writing", path, &e))
+        .and_then(|()| Gguf::open(&aside))
+        .and_then(|file| read_config(&file));
+    let _ = std::fs::remove_file(&aside);
+    let read = comparable(&read.map_err(|e| e.context("the metadata that were to be written"))?);
+    let own = comparable(config);
+    if own == read {
+        return Ok(());
+    }
+    let (a, b) = (format!("{own:?}"), format!("{read:?}"));
+    let at = a.bytes().zip(b.bytes()).position(|(a, b)| a != b).unwrap_or(0).saturating_sub(40);
+    let part = |text: &str| text.chars().skip(at).take(100).collect::<String>();
+    Err(Error::unsupported(format!(
+        "GGUF files cannot describe this model: of …{}… would be read …{}…",
+        part(&a),
+        part(&b)
+    )))
+}
+
+/// What a configuration computes, with numbers rounded to six digits, for comparison.
+fn comparable(config: &DecoderConfig) -> DecoderConfig {
+    let digits = |x: f64| format!("{x:.5e}").parse::<f64>().unwrap_or(x);
+    let short = |x: f32| digits(f64::from(x)) as f32;
+    let scaling = |scaling: &Scaling| match scaling {
+        Scaling::None => Scaling::None,
+        Scaling::Linear { factor } => Scaling::Linear { factor: digits(*factor) },
+        Scaling::Llama3 { factor, low, high, original } => Scaling::Llama3 {
+            factor: digits(*factor),
+            low: digits(*low),
+            high: digits(*high),
+            original: digits(*original),
+        },
+        Scaling::Yarn { factor, fast, slow, original, truncate, magnitude } => Scaling::Yarn {
+            factor: digits(*factor),
+            fast: digits(*fast),
+            slow: digits(*slow),
+            original: digits(*original),
+            truncate: *truncate,
+            magnitude: digits(*magnitude),
+        },
+        Scaling::LongRope { short, long, original, magnitude } => Scaling::LongRope {
+            short: short.iter().map(|x| digits(*x)).collect(),
+            long: long.iter().map(|x| digits(*x)).collect(),
+            original: *original,
+            magnitude: digits(*magnitude),
+        },
+    };
+    let rotary = |r: &Rotary| Rotary { dims: r.dims, base: digits(r.base), scaling: scaling(&r.scaling) };
+    let mut out = config.clone();
+    if let Some(first) = netcl_nn::decoder::FAMILIES.first() {
+        // Names of files alone.
+        out.family = &first.family;
+    }
+    out.rotary = config.rotary.iter().map(rotary).collect();
+    out.kinds = (0..config.layers.min(1 << 16)).map(|i| LayerKind { ..config.kind(i) }).collect();
+    out.norm.eps = short(config.norm.eps);
+    let a = &mut out.attention;
+    a.scale = Some(short(a.scale.unwrap_or(1.0 / (a.size as f32).sqrt())));
+    a.softcap = a.softcap.map(short);
+    out.logits_softcap = out.logits_softcap.map(short);
+    out.embedding_scale = short(out.embedding_scale);
+    out.residual_scale = short(out.residual_scale);
+    out.logits_scale = short(out.logits_scale);
+    if let Some(moe) = &mut out.mlp.moe {
+        (moe.balance, moe.balance_factor) = (false, 0.0);
+    }
+    out
+}
+
+/// The type that a folder's tensors get: the asked one, or the one of a GGUF file's matrices where vectors fit into it.
+fn to_folder(
+    source: &Source,
+    path: &Path,
+    options: &Options<'_>,
+    progress: &mut dyn FnMut(Progress<'_>) -> Result<()>,
+) -> Result<()> {
+    let format = options.mix.base;
+    let dtype = match format.name {
+        "F32" => FileDtype::F32,
+        "F16" => FileDtype::F16,
+        "BF16" => FileDtype::BF16,
+        _ => {
+            return Err(Error::unsupported(format!(
+                "safetensors of type {}: a folder takes f32, f16 or bf16; quantised types need a .gguf file",
+                options.mix.name
+            )));
+        }
+    };
+    let config = folder_config(source, dtype)?;
+    std::fs::create_dir_all(path).map_err(|e| Error::io("creating", path, &e))?;
+    let counts = counts(&source.placed);
+    let total = counts.iter().sum();
+    let state = std::cell::RefCell::new((progress, 0u64, 0usize));
+    let cache: std::cell::RefCell<Option<(usize, Vec<u8>)>> = None.into();
+    let mut tensors = Vec::new();
+    for (i, placed) in source.placed.iter().enumerate() {
+        for (part, name) in placed.files.iter().enumerate() {
+            let (state, cache, counts) = (&state, &cache, &counts);
+            let bytes = move || {
+                let mut cache = cache.borrow_mut();
+                if cache.as_ref().is_none_or(|(known, _)| *known != i) {
+                    let mut state = state.borrow_mut();
+                    let elements = [state.1, total];
+                    let tensors = [state.2, counts.len()];
+                    (state.0)(Progress { name: &placed.name, tensors, elements })?;
+                    (state.1, state.2) = (state.1 + counts[i], state.2 + 1);
+                    *cache = Some((i, file_bytes(source, placed, format)?));
+                }
+                let whole = cache.as_ref().map(|(_, bytes)| &bytes[..]).unwrap_or_default();
+                let size = whole.len() / placed.files.len();
+                Ok(whole[part * size..(part + 1) * size].to_vec())
+            };
+            let shape = placed.file_dims.clone();
+            tensors.push(FilePlanned {
+                name: name.clone(),
+                dtype,
+                shape,
+                bytes: Bytes::Later(Box::new(bytes)),
+            });
+        }
+    }
+    let file = path.join(MODEL_FILE);
+    let aside = beside(&file);
+    write_planned(&aside, &tensors, &AtomicU64::new(0))
+        .and_then(|_| std::fs::rename(&aside, &file).map_err(|e| Error::io("writing", &file, &e)))
+        .inspect_err(|_| {
+            // Where it was never made there is nothing to remove.
+            let _ = std::fs::remove_file(&aside);
+        })?;
+    drop(tensors);
+    put_json(&path.join("config.json"), &config)?;
+    companions(source, path)?;
+    (state.into_inner().0)(Progress { name: "", tensors: [counts.len(); 2], elements: [total; 2] })
+}
+
+fn put_json(path: &Path, value: &Value) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| Error::internal(format!("{}: {e}", path.display())))?;
+    replace(path, format!("{text}\n").as_bytes()).map_err(|e| Error::io("writing", path, &e))
+}
+
+/// All of a tensor's parts in a folder's files, one behind the other.
+fn file_bytes(source: &Source, placed: &Placed, format: &'static Format) -> Result<Vec<u8>> {
+    let stored = source.read(placed)?;
+    let count: usize = placed.dims.iter().product();
+    let bytes = if placed.change == Change::PlusOne {
+        let mut values = stored.floats(count)?;
+        let key = rest_key(&placed.name);
+        let rest = match &source.origin {
+            Origin::Gguf(file) => file.numbers(&key)?,
+            Origin::Folder { .. } => norm_rests(source)?.and_then(|all| {
+                all.into_iter().find_map(|(name, value)| match value {
+                    Meta::F32s(rest) if name == key => Some(rest),
+                    _ => None,
+                })
+            }),
+        };
+        let rest = rest.unwrap_or_default();
+        for (i, v) in values.iter_mut().enumerate() {
+            let rest = rest.get(i).copied().unwrap_or(0.0);
+            *v = (f64::from(*v) - 1.0 + f64::from(rest)) as f32;
+        }
+        let mut out = vec![0; format.size(count).unwrap_or(0)];
+        format.quantise(&values, count.max(1), None, &mut out)?;
+        out
+    } else {
+        stored_as(source, placed, format, None)?
+    };
+    let width = if placed.file_dims.len() > 1 { placed.file_dims[1] } else { 1 };
+    let each = bytes.len() / placed.files.len().max(1);
+    let rows = [width * format.bytes, format.bytes];
+    // The rows of a transposed matrix are those of GGUF's.
+    let dims: Vec<usize> = placed.file_dims.iter().rev().copied().collect();
+    Ok(bytes.chunks(each.max(1)).flat_map(|part| placed.change.to_file(part, rows, &dims)).collect())
+}
+
+/// `config.json` of the model in another type.
+fn folder_config(source: &Source, dtype: FileDtype) -> Result<Value> {
+    let dtype = match dtype {
+        FileDtype::F16 => DType::F16,
+        FileDtype::BF16 => DType::Bf16,
+        _ => DType::F32,
+    };
+    let mut tokens = Map::new();
+    match &source.origin {
+        Origin::Gguf(file) => {
+            for (field, key) in
+                [("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding")]
+            {
+                if let Some(id) = file.size(&format!("tokenizer.ggml.{key}_token_id"))? {
+                    tokens.insert(field.into(), id.into());
+                }
+            }
+        }
+        Origin::Folder { folder, .. } => {
+            let fields = folder.json.as_object().into_iter().flatten();
+            tokens.extend(
+                fields.filter(|(k, _)| k.ends_with("_token_id")).map(|(k, v)| (k.clone(), v.clone())),
+            );
+        }
+    }
+    source.config.to_json(&FileFacts { dtype: Some(dtype), dropout: 0.0, tokens })
+}
+
+/// Tokenizer and what belongs to it.
+fn companions(source: &Source, path: &Path) -> Result<()> {
+    let put = |name: &str, text: &str| {
+        let to: PathBuf = path.join(name);
+        replace(&to, text.as_bytes()).map_err(|e| Error::io("writing", &to, &e))
+    };
+    let file = match &source.origin {
+        Origin::Folder { folder, .. } => {
+            for name in COMPANIONS {
+                let from = folder.path.join(name);
+                if from.exists() && from != path.join(name) {
+                    let bytes = std::fs::read(&from).map_err(|e| Error::io("reading", &from, &e))?;
+                    let to = path.join(name);
+                    replace(&to, &bytes).map_err(|e| Error::io("writing", &to, &e))?;
+                }
+            }
+            return Ok(());
+        }
+        Origin::Gguf(file) => file,
+    };
+    if let Some(text) = file.text(HUGGING_FACE)? {
+        put("tokenizer.json", text)?;
+    }
+    if let Some(text) = file.text(TEMPLATE)? {
+        put("chat_template.jinja", text)?;
+    }
+    let tokens = file.texts("tokenizer.ggml.tokens").ok().flatten();
+    let mut settings = json!({ "tokenizer_class": "PreTrainedTokenizerFast" });
+    for (field, key) in
+        [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
+    {
+        let id = file.size(&format!("tokenizer.ggml.{key}_token_id"))?;
+        let text = id.zip(tokens.as_ref()).and_then(|(id, tokens)| tokens.get(id).copied());
+        if let Some(text) = text {
+            settings[field] = text.into();
+        }
+    }
+    for field in ["add_bos_token", "add_eos_token"] {
+        if let Some(on) = file.flag(&format!("tokenizer.ggml.{field}"))? {
+            settings[field] = on.into();
+        }
+    }
+    put_json(&path.join("tokenizer_config.json"), &settings)
+}
+
+/// Files beside the weights that are taken over as they are.
+const COMPANIONS: [&str; 9] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "generation_config.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+];

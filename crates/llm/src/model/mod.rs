@@ -1,0 +1,16 @@
+//! Models on disk: Hugging Face folders, run folders and GGUF files, and the way from one to the other.
+
+mod architecture;
+mod convert;
+mod mix;
+mod names;
+mod source;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+pub use architecture::{ARCHITECTURES, Architecture, read_config, write_config};
+pub use convert::{Importance, Options, Progress, Target, convert, planned};
+pub use mix::{MIXES, Mix};
+pub use names::{Change, Placed};
+pub use source::{Origin, Source, Stored};

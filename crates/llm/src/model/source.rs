@@ -1,0 +1,252 @@
+//! A model on disk, whatever its layout: a Hugging Face folder, the folder of a run, or GGUF.
+
+use super::architecture::{Architecture, read_config, rotary_tensors};
+use super::names::{Change, Placed, placed};
+use crate::gguf::Gguf;
+use netcl_nn::checkpoint::{FileDtype, WeightFiles};
+use netcl_nn::decoder::{DecoderConfig, ModelFolder};
+use netcl_tensor::quant::{self, Format};
+use netcl_tensor::{Error, Result};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::Path;
+
+/// Where a model comes from.
+pub enum Origin {
+    /// A folder with `config.json` and safetensors.
+    Folder {
+        /// Its configuration.
+        folder: Box<ModelFolder>,
+        /// Its weights.
+        files: WeightFiles,
+    },
+    /// A GGUF file.
+    Gguf(Gguf),
+}
+
+/// A model on disk: what it is, and its tensors under the names and in the order of GGUF files.
+pub struct Source {
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What it is. Biases that its files have in any case are biases here.
+    pub config: DecoderConfig,
+    /// What GGUF calls it.
+    pub architecture: &'static Architecture,
+    /// Its tensors in GGUF files.
+    pub placed: Vec<Placed>,
+    /// Of each name in the files of a folder: type, tensor and bytes within it.
+    pieces: BTreeMap<String, Piece>,
+}
+
+/// A part of a tensor in a folder's files.
+struct Piece {
+    dtype: FileDtype,
+    tensor: String,
+    bytes: Range<usize>,
+}
+
+/// A tensor as it is stored.
+pub struct Stored<'a> {
+    /// How.
+    pub format: &'static Format,
+    /// Its bytes.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+impl Stored<'_> {
+    /// Its elements.
+    ///
+    /// # Errors
+    /// `Shape` where the bytes are not `count` elements.
+    pub fn floats(&self, count: usize) -> Result<Vec<f32>> {
+        self.format.dequantised(&self.bytes, count)
+    }
+}
+
+fn plain(dtype: FileDtype, name: &str) -> Result<&'static Format> {
+    match dtype {
+        FileDtype::F32 => Ok(&quant::F32),
+        FileDtype::F16 => Ok(&quant::F16),
+        FileDtype::BF16 => Ok(&quant::BF16),
+        FileDtype::F64 => Ok(&quant::F64),
+        other => Err(Error::dtype(format!("{name} is of {other:?}, expected floats"))),
+    }
+}
+
+impl Source {
+    /// Opens a model: a `.gguf` file, a folder in the Hugging Face layout, or that of a run. Headers are read, and that every tensor is there,
+    /// of the right shape, and none is left over.
+    ///
+    /// # Errors
+    /// `Io`, `Format` or `Unsupported` that name file and field or tensor.
+    pub fn open(path: &Path) -> Result<Self> {
+        match path.is_dir() {
+            true => Self::of_folder(path),
+            false => Self::of_gguf(Gguf::open(path)?),
+        }
+    }
+
+    fn of_folder(path: &Path) -> Result<Self> {
+        let folder = ModelFolder::open(path)?;
+        let place = |e: Error| e.context(folder.path.display());
+        let files = WeightFiles::open(&folder.path)?;
+        let mut config = folder.config.clone();
+        let tensors = files.tensors();
+        // Checks names and shapes with the configuration as it is, and finds zeros where there should be some.
+        config.matched(&tensors).map_err(place)?;
+        if config.family.names.always_biases {
+            config = config.with_biases(true);
+        }
+        let matched = config.matched(&tensors).map_err(place)?;
+        let mut pieces = BTreeMap::new();
+        for (shape, views) in config.shapes().zip(&matched) {
+            let row: usize = shape.dims.last().copied().filter(|_| shape.dims.len() > 1).unwrap_or(1);
+            let (apart, mut start) = (views.len() == shape.pieces.len(), 0);
+            for (i, (name, rows)) in shape.pieces.iter().enumerate() {
+                let Some(view) = views.get(if apart { i } else { 0 }) else { continue };
+                let size = rows * row * (view.dtype.bitsize() / 8);
+                let bytes = if apart { 0..view.bytes.len() } else { start..start + size };
+                start += size;
+                let (dtype, tensor) = (view.dtype, view.name.to_owned());
+                pieces.insert(name.clone(), Piece { dtype, tensor, bytes });
+            }
+        }
+        let architecture = Architecture::of_family(config.family).map_err(place)?;
+        let placed = placed(&config, architecture).map_err(place)?;
+        let folder = Box::new(folder);
+        Ok(Self { origin: Origin::Folder { folder, files }, config, architecture, placed, pieces })
+    }
+
+    fn of_gguf(file: Gguf) -> Result<Self> {
+        let config = read_config(&file)?;
+        let architecture = Architecture::of_file(&file)?;
+        let place = |e: Error| e.context(file.path().display());
+        let placed = placed(&config, architecture).map_err(place)?;
+        let mut left: BTreeSet<&str> = file.tensors().map(|tensor| tensor.name).collect();
+        for expected in &placed {
+            let Some(tensor) = file.tensor(&expected.name) else {
+                let name = &expected.name;
+                return Err(place(Error::format(format!(
+                    "there is no tensor {name}, which its metadata ask for"
+                ))));
+            };
+            if tensor.shape() != expected.dims {
+                return Err(place(Error::format(format!(
+                    "{} has shape {:?}, expected {:?} by the metadata",
+                    tensor.name,
+                    tensor.shape(),
+                    expected.dims
+                ))));
+            }
+            left.remove(tensor.name);
+        }
+        for (name, _) in rotary_tensors(&config) {
+            left.remove(name);
+        }
+        // Factors that are all one.
+        left.remove("rope_freqs.weight");
+        if let Some(first) = left.first() {
+            let more = if left.len() > 1 { format!(" and {} more", left.len() - 1) } else { String::new() };
+            return Err(place(Error::format(format!(
+                "{first}{more}: no place for that in a {} model of {} layers",
+                architecture.name, config.layers
+            ))));
+        }
+        Ok(Self { origin: Origin::Gguf(file), config, architecture, placed, pieces: BTreeMap::new() })
+    }
+
+    /// How a tensor of [`placed`](Self::placed) is stored where it comes from.
+    ///
+    /// # Errors
+    /// `DType` for one that is no float.
+    pub fn format(&self, tensor: &Placed) -> Result<&'static Format> {
+        match &self.origin {
+            Origin::Gguf(file) => {
+                let found = file.tensor(&tensor.name).map(|found| found.format);
+                found.ok_or_else(|| Error::internal(format!("no tensor {}", tensor.name)))
+            }
+            Origin::Folder { .. } => {
+                let mut all = tensor.files.iter().map(|name| plain(self.piece(name)?.dtype, name));
+                let first = all.next().unwrap_or(Ok(&quant::F32))?;
+                let same = all.all(|other| other.is_ok_and(|other| other == first));
+                // What is added to takes the precision of f32.
+                let whole = same && tensor.change != Change::PlusOne;
+                Ok(if whole { first } else { &quant::F32 })
+            }
+        }
+    }
+
+    fn piece(&self, name: &str) -> Result<&Piece> {
+        self.pieces.get(name).ok_or_else(|| Error::internal(format!("no tensor {name}")))
+    }
+
+    /// A tensor of [`placed`](Self::placed), as GGUF has it.
+    ///
+    /// # Errors
+    /// `DType` for one that is no float.
+    pub fn read<'a>(&'a self, tensor: &Placed) -> Result<Stored<'a>> {
+        let format = self.format(tensor)?;
+        let files = match &self.origin {
+            Origin::Gguf(file) => {
+                let found = file.tensor(&tensor.name);
+                let bytes = found.ok_or_else(|| Error::internal(format!("no tensor {}", tensor.name)))?.bytes;
+                return Ok(Stored { format, bytes: bytes.into() });
+            }
+            Origin::Folder { files, .. } => files.tensors(),
+        };
+        let mut out = Vec::with_capacity(format.size(tensor.dims.iter().product()).unwrap_or(0));
+        for name in &tensor.files {
+            let piece = self.piece(name)?;
+            let view = files.iter().find(|view| view.name == piece.tensor);
+            let bytes = view.and_then(|view| view.bytes.get(piece.bytes.clone())).unwrap_or_default();
+            let own = plain(piece.dtype, name)?;
+            let bytes: Cow<'_, [u8]> = match own == format && tensor.change != Change::PlusOne {
+                true => bytes.into(),
+                false => to_f32(own, bytes, tensor.change).into(),
+            };
+            let width = match tensor.file_dims[..] {
+                [_, width] => width,
+                _ => 1,
+            };
+            out.extend(tensor.change.to_gguf(
+                &bytes,
+                [width * format.bytes, format.bytes],
+                &tensor.file_dims,
+            ));
+            if tensor.files.len() == 1 && tensor.change == Change::None && own == format {
+                // Without a second copy.
+                let view = view.and_then(|view| view.bytes.get(piece.bytes.clone())).unwrap_or_default();
+                return Ok(Stored { format, bytes: view.into() });
+            }
+        }
+        Ok(Stored { format, bytes: out.into() })
+    }
+
+    /// Bytes of its tensors where it comes from.
+    ///
+    /// # Errors
+    /// `DType` for a tensor that is no float.
+    pub fn bytes(&self) -> Result<u64> {
+        self.placed.iter().try_fold(0u64, |sum, tensor| {
+            let count = tensor.dims.iter().product();
+            Ok(sum + self.format(tensor)?.size(count).unwrap_or(0) as u64)
+        })
+    }
+
+    /// Where the model's other files lie: its folder, or that of the GGUF file.
+    pub fn path(&self) -> &Path {
+        match &self.origin {
+            Origin::Folder { folder, .. } => &folder.path,
+            Origin::Gguf(file) => file.path(),
+        }
+    }
+}
+
+/// Elements as f32, plus one where that is the change.
+fn to_f32(format: &Format, bytes: &[u8], change: Change) -> Vec<u8> {
+    let values = format.dequantised(bytes, bytes.len() / format.bytes).unwrap_or_default();
+    let more = if change == Change::PlusOne { 1.0 } else { 0.0 };
+    let sum = |v: f32| if change == Change::PlusOne { v + more } else { v };
+    values.into_iter().flat_map(|v| sum(v).to_le_bytes()).collect()
+}

@@ -1,0 +1,317 @@
+//! The vocabulary of a folder's tokenizer as GGUF's metadata. Besides ggml's own keys the whole `tokenizer.json` goes along, under the key that
+//! the format has for it; a tokenizer that ggml's kinds do not cover is there alone.
+
+use crate::gguf::Meta;
+use netcl_tensor::{Error, Result};
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// The key of the whole `tokenizer.json`.
+pub const HUGGING_FACE: &str = "tokenizer.huggingface.json";
+/// The key of the chat template.
+pub const TEMPLATE: &str = "tokenizer.chat_template";
+
+/// Types of tokens.
+const NORMAL: i32 = 1;
+const UNKNOWN: i32 = 2;
+const CONTROL: i32 = 3;
+const USER: i32 = 4;
+const UNUSED: i32 = 5;
+const BYTE: i32 = 6;
+
+/// Splitting patterns by ggml's names for them: a part that no other one has.
+const PATTERNS: &[(&str, &str)] = &[
+    (r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+", "llama-bpe"),
+    (r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+", "qwen2"),
+];
+
+fn read_json(path: &Path) -> Result<Option<Value>> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
+    let json = serde_json::from_str(&text);
+    json.map(Some).map_err(|e| Error::format(format!("{}: {e}", path.display())))
+}
+
+/// The keys of the tokenizer in a folder; none where it has no `tokenizer.json`. `vocab` is the size of the model's table.
+///
+/// # Errors
+/// `Io` and `Format` that name the file.
+pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
+    let path = folder.join("tokenizer.json");
+    let Some(json) = read_json(&path)? else { return Ok(Vec::new()) };
+    let settings = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+    let mut out = Vec::new();
+    let place = |e: Error| e.context(path.display());
+    match Kind::of(&json) {
+        Some(kind) => kind.keys(&json, vocab, folder, &mut out).map_err(place)?,
+        None => out.push(("tokenizer.ggml.model".into(), Meta::Str("no_vocab".into()))),
+    }
+    if out.len() > 1 {
+        special(&json, &settings, folder, &mut out)?;
+    }
+    let text = std::fs::read_to_string(&path).map_err(|e| Error::io("reading", &path, &e))?;
+    out.push((HUGGING_FACE.into(), Meta::Str(text)));
+    if let Some(template) = template(folder, &settings)? {
+        out.push((TEMPLATE.into(), Meta::Str(template)));
+    }
+    Ok(out)
+}
+
+/// The chat template: a file of its own, or a field of the settings.
+fn template(folder: &Path, settings: &Value) -> Result<Option<String>> {
+    let path = folder.join("chat_template.jinja");
+    if path.exists() {
+        return std::fs::read_to_string(&path).map(Some).map_err(|e| Error::io("reading", &path, &e));
+    }
+    let named = |list: &Vec<Value>| {
+        let default = list.iter().find(|one| one["name"] == "default").or_else(|| list.first());
+        default.and_then(|one| one["template"].as_str()).map(str::to_owned)
+    };
+    Ok(match &settings["chat_template"] {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(list) => named(list),
+        _ => None,
+    })
+}
+
+/// Kinds of tokenizers that ggml has and `tokenizer.json` describes.
+enum Kind {
+    /// Byte pairs of SentencePiece: spaces are ▁, unknown characters bytes.
+    Sentence,
+    /// Byte-level pairs, with ggml's name of the splitting.
+    Bytes(&'static str),
+}
+
+/// All strings below a value, to look for a pattern.
+fn strings<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
+    match value {
+        Value::String(text) => out.push(text),
+        Value::Array(list) => list.iter().for_each(|v| strings(v, out)),
+        Value::Object(map) => map.values().for_each(|v| strings(v, out)),
+        _ => {}
+    }
+}
+
+impl Kind {
+    fn of(json: &Value) -> Option<Self> {
+        if json["model"]["type"] != "BPE" {
+            return None;
+        }
+        if json["model"]["byte_fallback"] == true {
+            return Some(Self::Sentence);
+        }
+        let mut found = Vec::new();
+        strings(&json["pre_tokenizer"], &mut found);
+        if !found.contains(&"ByteLevel")
+            || !json["normalizer"].is_null() && json["normalizer"]["type"] != "NFC"
+        {
+            return None;
+        }
+        let known = PATTERNS.iter().find(|(part, _)| found.iter().any(|text| text.contains(part)));
+        let plain = json["pre_tokenizer"]["type"] == "ByteLevel"
+            && json["pre_tokenizer"]["use_regex"] != false
+            && json["pre_tokenizer"]["add_prefix_space"] != true;
+        known.map(|(_, name)| Self::Bytes(name)).or(plain.then_some(Self::Bytes("gpt-2")))
+    }
+
+    fn keys(&self, json: &Value, vocab: usize, folder: &Path, out: &mut Vec<(String, Meta)>) -> Result<()> {
+        let (tokens, mut types) = tokens(json, vocab)?;
+        let merges = merges(json)?;
+        let mut put = |key: &str, value: Meta| out.push((format!("tokenizer.ggml.{key}"), value));
+        match self {
+            Self::Sentence => {
+                for (token, kind) in tokens.iter().zip(&mut types) {
+                    let byte = token.len() == 6 && token.starts_with("<0x") && token.ends_with('>');
+                    if byte && *kind == NORMAL {
+                        *kind = BYTE;
+                    }
+                    if json["model"]["unk_token"] == token.as_str() {
+                        *kind = UNKNOWN;
+                    }
+                }
+                let scores = match sentence_scores(folder, &tokens)? {
+                    Some(scores) => scores,
+                    None => rank_scores(&tokens, &merges),
+                };
+                put("model", Meta::Str("llama".into()));
+                put("pre", Meta::Str("default".into()));
+                put("tokens", Meta::Strs(tokens));
+                put("scores", Meta::F32s(scores));
+                put("token_type", Meta::I32s(types));
+                let mut found = Vec::new();
+                strings(&json["normalizer"], &mut found);
+                strings(&json["pre_tokenizer"], &mut found);
+                let prefix = found.iter().any(|text| ["Prepend", "first", "always"].contains(text))
+                    || json["pre_tokenizer"]["add_prefix_space"] == true;
+                put("add_space_prefix", Meta::Bool(prefix));
+            }
+            Self::Bytes(pattern) => {
+                put("model", Meta::Str("gpt2".into()));
+                put("pre", Meta::Str((*pattern).into()));
+                put("tokens", Meta::Strs(tokens));
+                put("token_type", Meta::I32s(types));
+                put("merges", Meta::Strs(merges.iter().map(|[a, b]| format!("{a} {b}")).collect()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tokens by id and their types; what the model's table has beyond them is unused.
+fn tokens(json: &Value, vocab: usize) -> Result<(Vec<String>, Vec<i32>)> {
+    let missing = || Error::format("model.vocab, expected an object of tokens and ids");
+    let known = json["model"]["vocab"].as_object().ok_or_else(missing)?;
+    let mut all: Vec<Option<(String, i32)>> = vec![None; vocab];
+    let mut set = |id: &Value, text: &str, kind: i32| {
+        let place = id.as_u64().and_then(|id| all.get_mut(usize::try_from(id).ok()?));
+        let Some(place) = place else {
+            return Err(Error::format(format!("token {text:?} has the id {id}, expected one below {vocab}")));
+        };
+        *place = Some((text.to_owned(), kind));
+        Ok(())
+    };
+    for (text, id) in known {
+        set(id, text, NORMAL)?;
+    }
+    for added in json["added_tokens"].as_array().into_iter().flatten() {
+        let kind = if added["special"] == true { CONTROL } else { USER };
+        set(&added["id"], added["content"].as_str().unwrap_or_default(), kind)?;
+    }
+    let filled = all.into_iter().enumerate().map(|(i, one)| one.unwrap_or((format!("[PAD{i}]"), UNUSED)));
+    Ok(filled.unzip())
+}
+
+/// The pairs in their order; each a list of two, or a text with a space between.
+fn merges(json: &Value) -> Result<Vec<[&str; 2]>> {
+    let pair = |value: &'_ Value| -> Option<[String; 2]> {
+        let list = value.as_array()?;
+        Some([list.first()?.as_str()?.to_owned(), list.get(1)?.as_str()?.to_owned()])
+    };
+    let list = json["model"]["merges"].as_array();
+    let mut out = Vec::with_capacity(list.map_or(0, Vec::len));
+    for value in list.into_iter().flatten() {
+        let found = match value {
+            Value::String(text) => text.split_once(' ').map(|(a, b)| [a, b]),
+            Value::Array(list) => match &list[..] {
+                [Value::String(a), Value::String(b)] => Some([a.as_str(), b.as_str()]),
+                _ => None,
+            },
+            _ => None,
+        };
+        out.push(found.ok_or_else(|| Error::format(format!("merge {:?}", pair(value))))?);
+    }
+    Ok(out)
+}
+
+/// Scores that make SentencePiece's merging follow the order of the merges.
+fn rank_scores(tokens: &[String], merges: &[[&str; 2]]) -> Vec<f32> {
+    let mut ranks = std::collections::HashMap::new();
+    for (rank, [a, b]) in merges.iter().enumerate() {
+        ranks.entry(format!("{a}{b}")).or_insert(rank);
+    }
+    tokens.iter().map(|token| ranks.get(token).map_or(0.0, |rank| -(*rank as f32))).collect()
+}
+
+/// The scores of `tokenizer.model`, SentencePiece's own file, where it lies beside and has the same pieces.
+fn sentence_scores(folder: &Path, tokens: &[String]) -> Result<Option<Vec<f32>>> {
+    let path = folder.join("tokenizer.model");
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(&path).map_err(|e| Error::io("reading", &path, &e))?;
+    let pieces = sentence_pieces(&bytes);
+    let mut scores = vec![0.0; tokens.len()];
+    for (i, (piece, score)) in pieces.iter().enumerate() {
+        match tokens.get(i) {
+            Some(token) if token == piece => scores[i] = *score,
+            _ => return Ok(None),
+        }
+    }
+    Ok((!pieces.is_empty()).then_some(scores))
+}
+
+/// A field of a protocol buffer: its number and bytes (those of a varint are empty).
+fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
+    let mut varint = || {
+        let mut n = 0u64;
+        for shift in (0..64).step_by(7) {
+            let (first, rest) = bytes.split_first()?;
+            *bytes = rest;
+            n |= u64::from(first & 127) << shift;
+            if first & 128 == 0 {
+                return Some(n);
+            }
+        }
+        None
+    };
+    let key = varint()?;
+    let length = match key & 7 {
+        0 => return varint().map(|_| (key >> 3, &bytes[..0])),
+        1 => 8,
+        2 => usize::try_from(varint()?).ok()?,
+        5 => 4,
+        _ => return None,
+    };
+    let (value, rest) = bytes.split_at_checked(length)?;
+    *bytes = rest;
+    Some((key >> 3, value))
+}
+
+/// Pieces and scores: field 1 of the file has a text as its field 1 and a score as its field 2.
+fn sentence_pieces(mut bytes: &[u8]) -> Vec<(String, f32)> {
+    let mut out = Vec::new();
+    while let Some((number, mut piece)) = field(&mut bytes) {
+        if number != 1 {
+            continue;
+        }
+        let (mut text, mut score) = (String::new(), 0.0);
+        while let Some((number, value)) = field(&mut piece) {
+            match (number, value.try_into()) {
+                (1, _) => text = String::from_utf8_lossy(value).into_owned(),
+                (2, Ok(four)) => score = f32::from_le_bytes(four),
+                _ => {}
+            }
+        }
+        out.push((text, score));
+    }
+    out
+}
+
+/// Ids of special tokens, and whether the first is put before each text.
+fn special(json: &Value, settings: &Value, folder: &Path, out: &mut Vec<(String, Meta)>) -> Result<()> {
+    let config = read_json(&folder.join("config.json"))?.unwrap_or_default();
+    let id_of = |text: &str| {
+        let added = json["added_tokens"].as_array().into_iter().flatten().find(|t| t["content"] == text);
+        added.map(|t| &t["id"]).or_else(|| json["model"]["vocab"].get(text)).and_then(Value::as_u64)
+    };
+    let first = |value: &Value| value.as_u64().or_else(|| value.as_array()?.first()?.as_u64());
+    for (name, key) in [
+        ("bos", "bos_token_id"),
+        ("eos", "eos_token_id"),
+        ("unk", "unknown_token_id"),
+        ("pad", "padding_token_id"),
+    ] {
+        let setting = &settings[format!("{name}_token")];
+        let text = setting.as_str().or_else(|| setting["content"].as_str());
+        let id = text.and_then(id_of).or_else(|| first(&config[format!("{name}_token_id")]));
+        if let Some(id) = id.and_then(|id| u32::try_from(id).ok()) {
+            out.push((format!("tokenizer.ggml.{key}"), Meta::U32(id)));
+        }
+    }
+    let begins = json["post_processor"]["single"].as_array().and_then(|list| list.first());
+    let begins = begins.is_some_and(|first| first.get("SpecialToken").is_some());
+    let nested = |processors: &Vec<Value>| {
+        processors.iter().any(|one| {
+            one["single"].as_array().and_then(|l| l.first()).is_some_and(|f| f.get("SpecialToken").is_some())
+        })
+    };
+    let begins = begins || json["post_processor"]["processors"].as_array().is_some_and(nested);
+    let empty = Map::new();
+    let settings = settings.as_object().unwrap_or(&empty);
+    let flag = |name: &str| settings.get(name).and_then(Value::as_bool);
+    out.push(("tokenizer.ggml.add_bos_token".into(), Meta::Bool(flag("add_bos_token").unwrap_or(begins))));
+    out.push(("tokenizer.ggml.add_eos_token".into(), Meta::Bool(flag("add_eos_token").unwrap_or(false))));
+    Ok(())
+}
