@@ -3,3 +3,10 @@
 
 pub mod gguf;
 pub mod model;
+pub mod sampler;
+pub mod template;
+pub mod tokenizer;
+mod utf8;
+
+pub use tokenizer::Tokenizer;
+pub use utf8::Utf8Buffer;

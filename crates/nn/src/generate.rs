@@ -1,6 +1,7 @@
 //! Drawing tokens from a model: temperature, top-k, top-p, min-p.
 
 use crate::model::{Continuation, Model};
+use crate::ranks::Ranks;
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
 
@@ -53,10 +54,10 @@ impl Sampling {
             ranks.keep(self.top_k);
         }
         let weight = |i: usize| (f64::from(logits[i] - logits[best]) / f64::from(self.temperature)).exp();
-        let total: f64 = ranks.order.iter().map(|i| weight(*i as usize)).sum();
+        let total: f64 = ranks.tokens().iter().map(|i| weight(*i as usize)).sum();
         // How many of the likeliest stay, and the sum of their weights: all, or up to the nucleus and the least share of the likeliest,
         // whose weight is 1.
-        let (mut kept, mut sum) = (ranks.order.len(), total);
+        let (mut kept, mut sum) = (ranks.tokens().len(), total);
         if self.top_p < 1.0 || self.min_p > 0.0 {
             (kept, sum) = (0, 0.0);
             while let Some(w) = ranks.get(kept).map(weight) {
@@ -77,52 +78,6 @@ impl Sampling {
             }
         }
         chosen
-    }
-}
-
-/// Tokens by falling logit, those of equal logits by number, sorted only as far as somebody looks: a vocabulary has a hundred thousand.
-struct Ranks<'a> {
-    logits: &'a [f32],
-    order: Vec<u32>,
-    /// How many at the front are in their places.
-    sorted: usize,
-}
-
-impl<'a> Ranks<'a> {
-    /// All but those of −∞.
-    fn new(logits: &'a [f32]) -> Self {
-        let order = (0..logits.len() as u32).filter(|i| logits[*i as usize] != f32::NEG_INFINITY).collect();
-        Self { logits, order, sorted: 0 }
-    }
-
-    /// Puts the first `n` of those that are not yet in their places before the others.
-    fn select(&mut self, n: usize) {
-        let logits = self.logits;
-        let by = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-        let rest = &mut self.order[self.sorted..];
-        if n < rest.len() {
-            rest.select_nth_unstable_by(n, by);
-        }
-        let n = n.min(rest.len());
-        rest[..n].sort_unstable_by(by);
-        self.sorted += n;
-    }
-
-    /// The token of rank `i`, from 0.
-    fn get(&mut self, i: usize) -> Option<usize> {
-        while i >= self.sorted && self.sorted < self.order.len() {
-            self.select(self.sorted.max(64));
-        }
-        self.order.get(i).map(|id| *id as usize)
-    }
-
-    /// Drops all behind the first `n`.
-    fn keep(&mut self, n: usize) {
-        if n > self.sorted {
-            self.select(n - self.sorted);
-        }
-        self.order.truncate(n);
-        self.sorted = self.sorted.min(n);
     }
 }
 
@@ -237,25 +192,12 @@ mod tests {
         assert!(hot.iter().all(|n| (850..1150).contains(n)), "{hot:?}");
     }
 
-    /// Sorted only as far as is looked at, and the same as if all were.
+    /// Against a whole sort.
     #[test]
-    fn ranks_are_those_of_a_whole_sort() {
+    fn every_share_comes_to_the_token_that_has_it() {
         let logits: Vec<f32> = (0..5000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32).collect();
         let mut all: Vec<usize> = (0..logits.len()).collect();
         all.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
-        let mut ranks = Ranks::new(&logits);
-        assert_eq!(
-            (0..5001).map(|i| ranks.get(i)).collect::<Vec<_>>(),
-            [all.iter().map(|i| Some(*i)).collect(), vec![None]].concat()
-        );
-        for (seen, kept) in [(0, 200), (3, 1), (1000, 999), (70, 5000), (0, 9000)] {
-            let mut ranks = Ranks::new(&logits);
-            (0..seen).for_each(|i| assert_eq!(ranks.get(i), Some(all[i])));
-            ranks.keep(kept);
-            let got: Vec<usize> = (0..kept).map_while(|i| ranks.get(i)).collect();
-            assert_eq!(got, all[..kept.min(5000)]);
-        }
-        // Every share of the whole comes to the token that has it.
         for sampling in [
             Sampling { temperature: 300.0, top_k: 0, ..Sampling::default() },
             Sampling { temperature: 300.0, top_k: 700, top_p: 0.9, ..Sampling::default() },

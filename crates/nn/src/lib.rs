@@ -11,6 +11,7 @@ pub mod layers;
 pub mod model;
 pub mod optim;
 pub mod params;
+pub mod ranks;
 pub mod run;
 pub mod schedule;
 pub mod tokenizer;

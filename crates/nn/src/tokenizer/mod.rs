@@ -183,9 +183,20 @@ impl Tokenizer {
 
     /// As [`encode`](Self::encode), but the names of special tokens are text like any other.
     pub fn encode_ordinary(&self, text: &str) -> Result<Vec<u32>> {
+        self.ordinary().encode(text)
+    }
+
+    /// The same tokenizer, for which the names of special tokens are text like any other.
+    #[must_use]
+    pub fn ordinary(&self) -> Self {
         let mut plain = self.clone();
         plain.inner.set_encode_special_tokens(true);
-        plain.encode(text)
+        plain
+    }
+
+    /// The tokenizer of the `tokenizers` library that this one is made of.
+    pub fn library(&self) -> &tokenizers::Tokenizer {
+        &self.inner
     }
 
     /// The text of `ids`, special tokens by name. Bytes that are no UTF-8 become U+FFFD. `Format` for an id that is

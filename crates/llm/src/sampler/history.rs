@@ -1,0 +1,141 @@
+//! Penalties for what is there already.
+
+use super::options::{Dry, Sampling};
+use crate::tokenizer::{Specials, Tokenizer};
+use netcl_tensor::Result;
+use std::collections::{HashMap, HashSet};
+
+/// The last `n` of `history`; −1 for all.
+pub(super) fn last(history: &[u32], n: i32) -> &[u32] {
+    let n = usize::try_from(n).unwrap_or(usize::MAX);
+    &history[history.len().saturating_sub(n)..]
+}
+
+/// Lowers the logits of tokens among the last ones.
+pub(super) fn penalties(logits: &mut [f32], history: &[u32], sampling: &Sampling) {
+    let mut counts: HashMap<u32, u32> = HashMap::new();
+    for id in last(history, sampling.repeat_last_n) {
+        *counts.entry(*id).or_default() += 1;
+    }
+    for (id, count) in counts {
+        let Some(logit) = logits.get_mut(id as usize) else { continue };
+        if *logit > 0.0 {
+            *logit /= sampling.repeat_penalty;
+        } else {
+            *logit *= sampling.repeat_penalty;
+        }
+        *logit -= count as f32 * sampling.frequency_penalty + sampling.presence_penalty;
+    }
+}
+
+/// Sequences of tokens that no repetition goes beyond: the first token, and what has to follow.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Breakers {
+    alone: HashSet<u32>,
+    longer: HashMap<u32, Vec<Vec<u32>>>,
+}
+
+/// Longer breakers are cut, so that looking for them takes time that grows with the history alone.
+const LONGEST: usize = 20;
+
+impl Breakers {
+    /// Every token that has a breaker in it, and those that end with its beginning, before the tokens of the rest.
+    pub fn new(texts: &[String], tokenizer: &Tokenizer) -> Result<Self> {
+        let mut breakers = Self::default();
+        for text in texts.iter().filter(|text| !text.is_empty()) {
+            for id in 0..tokenizer.vocab_size() as u32 {
+                let piece = tokenizer.piece(id)?;
+                if piece.windows(text.len()).any(|part| part == text.as_bytes()) {
+                    breakers.alone.insert(id);
+                    continue;
+                }
+                for (cut, _) in
+                    text.char_indices().skip(1).filter(|(cut, _)| piece.ends_with(&text.as_bytes()[..*cut]))
+                {
+                    let mut rest = tokenizer.encode(&text[cut..], Specials::Plain)?;
+                    rest.truncate(LONGEST);
+                    let known = breakers.longer.entry(id).or_default();
+                    if !known.contains(&rest) {
+                        known.push(rest);
+                    }
+                }
+            }
+        }
+        Ok(breakers)
+    }
+
+    #[cfg(test)]
+    pub fn of(sequences: &[&[u32]]) -> Self {
+        let mut breakers = Self::default();
+        for sequence in sequences {
+            match sequence {
+                [] => {}
+                [id] => drop(breakers.alone.insert(*id)),
+                [id, rest @ ..] => breakers.longer.entry(*id).or_default().push(rest.to_vec()),
+            }
+        }
+        breakers
+    }
+
+    /// How many tokens follow the last breaker of `history`.
+    fn free(&self, history: &[u32]) -> usize {
+        for (at, id) in history.iter().enumerate().rev() {
+            let behind = &history[at + 1..];
+            let longer = self.longer.get(id).into_iter().flatten().filter(|rest| behind.starts_with(rest));
+            let alone = self.alone.contains(id).then_some(0);
+            if let Some(length) = longer.map(Vec::len).chain(alone).max() {
+                return behind.len() - length;
+            }
+        }
+        history.len()
+    }
+}
+
+/// Lowers the logits of tokens that would go on with a repetition: where the last tokens stand earlier in the history as well, the one
+/// that followed them there. The penalty grows with the length of the longest such repetition.
+pub(super) fn dry(logits: &mut [f32], history: &[u32], dry: &Dry, breakers: &Breakers) {
+    let history = last(history, dry.last_n);
+    let free = breakers.free(history);
+    if dry.multiplier == 0.0 || free < dry.allowed_length {
+        return;
+    }
+    let back: Vec<u32> = history.iter().rev().copied().collect();
+    let mut longest: HashMap<u32, usize> = HashMap::new();
+    // The first token of all follows nothing.
+    for (k, length) in common(&back).into_iter().chain([0]).enumerate().skip(1) {
+        let length = length.min(free);
+        if length >= dry.allowed_length {
+            let best = longest.entry(back[k - 1]).or_default();
+            *best = length.max(*best);
+        }
+    }
+    for (id, length) in longest {
+        if breakers.alone.contains(&id) {
+            continue;
+        }
+        if let Some(logit) = logits.get_mut(id as usize) {
+            let penalty =
+                f64::from(dry.multiplier) * f64::from(dry.base).powf((length - dry.allowed_length) as f64);
+            // Far below all others and still a number.
+            *logit = (f64::from(*logit) - penalty).max(f64::from(f32::MIN)) as f32;
+        }
+    }
+}
+
+/// How many items each suffix has in common with the whole, from their beginnings on (the Z algorithm).
+fn common(items: &[u32]) -> Vec<usize> {
+    let mut lengths = vec![0; items.len()];
+    // The part of the items that is known to equal their beginning, as far to the right as there is one.
+    let (mut from, mut to) = (0, 0);
+    for k in 1..items.len() {
+        let mut n = if k < to { lengths[k - from].min(to - k) } else { 0 };
+        while k + n < items.len() && items[n] == items[k + n] {
+            n += 1;
+        }
+        lengths[k] = n;
+        if k + n > to {
+            (from, to) = (k, k + n);
+        }
+    }
+    lengths
+}

@@ -1,0 +1,146 @@
+//! Choosing tokens from logits on the host.
+
+mod candidates;
+mod history;
+mod options;
+mod output;
+
+pub use options::{Dry, Mirostat, Sampling, Step};
+pub use output::{Chunk, Finish, Output, StopTexts};
+
+use crate::tokenizer::Tokenizer;
+use candidates::Candidates;
+use history::Breakers;
+use netcl_tensor::{Error, Result, random};
+
+/// Chooses the tokens of one text.
+///
+/// The `n`-th token takes the `n`-th draw of the seed's stream (Philox), so what is drawn depends on nothing but the seed, the logits
+/// and the history.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    sampling: Sampling,
+    breakers: Breakers,
+    /// Prompt and text so far.
+    history: Vec<u32>,
+    drawn: u64,
+    /// The surprise that Mirostat allows at present, in bits.
+    mu: f64,
+}
+
+impl Sampler {
+    /// A sampler for texts of `tokenizer`, which says what DRY's breakers are.
+    ///
+    /// # Errors
+    /// `Format`, naming the option that is out of its range.
+    pub fn new(sampling: Sampling, tokenizer: &Tokenizer) -> Result<Self> {
+        let dry = &sampling.dry;
+        let breakers = match dry.multiplier > 0.0 && dry.last_n != 0 {
+            true => Breakers::new(&dry.breakers, tokenizer)?,
+            false => Breakers::default(),
+        };
+        Self::with(sampling, breakers)
+    }
+
+    fn with(sampling: Sampling, breakers: Breakers) -> Result<Self> {
+        sampling.validate()?;
+        let mu = 2.0 * f64::from(sampling.mirostat_tau);
+        Ok(Self { sampling, breakers, history: Vec::new(), drawn: 0, mu })
+    }
+
+    /// How tokens are chosen.
+    pub fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    /// Adds tokens that were not drawn here, such as the prompt, to what penalties look at.
+    pub fn accept(&mut self, ids: &[u32]) {
+        self.history.extend_from_slice(ids);
+    }
+
+    /// Draws the token after `logits (V)` and accepts it. One whose logit is −∞ is never taken.
+    ///
+    /// # Errors
+    /// `Launch` where logits are no numbers, `Format` where no token is left or a biased token does not exist.
+    pub fn sample(&mut self, logits: Vec<f32>) -> Result<u32> {
+        // A share of infinity would be no number either.
+        if logits.iter().any(|v| v.is_nan() || *v == f32::INFINITY) {
+            return Err(Error::launch("the model's logits are not numbers: its weights are damaged"));
+        }
+        let vocab = logits.len();
+        let mut candidates = Candidates::new(self.biased(logits)?);
+        let draw = random::draw(self.sampling.seed, 0, self.drawn);
+        let (first, second) = (uniform(draw[0], draw[1]), uniform(draw[2], draw[3]));
+        match self.sampling.mirostat {
+            Mirostat::Off => {
+                for step in &self.sampling.chain {
+                    self.apply(*step, &mut candidates, second);
+                }
+            }
+            version => {
+                candidates.temperature(&self.sampling);
+                match version {
+                    Mirostat::One => candidates.mirostat_one(self.mu, vocab),
+                    _ => candidates.mirostat_two(self.mu),
+                }
+            }
+        }
+        let Some((token, share)) = candidates.draw(first) else {
+            return Err(Error::format("no token is left to choose: all are forbidden"));
+        };
+        if self.sampling.mirostat != Mirostat::Off {
+            let off = -share.log2() - f64::from(self.sampling.mirostat_tau);
+            self.mu -= f64::from(self.sampling.mirostat_eta) * off;
+        }
+        self.drawn += 1;
+        self.history.push(token as u32);
+        Ok(token as u32)
+    }
+
+    fn biased(&self, mut logits: Vec<f32>) -> Result<Vec<f32>> {
+        for (id, bias) in &self.sampling.logit_bias {
+            let vocab = logits.len();
+            let Some(logit) = logits.get_mut(*id as usize) else {
+                return Err(Error::format(format!(
+                    "logit_bias: token {id} is outside the vocabulary of {vocab} tokens"
+                )));
+            };
+            // What is forbidden elsewhere stays so.
+            *logit = if *logit == f32::NEG_INFINITY { *logit } else { (*logit + bias).min(f32::MAX) };
+        }
+        Ok(logits)
+    }
+
+    fn apply(&self, step: Step, candidates: &mut Candidates, chance: f64) {
+        let s = &self.sampling;
+        match step {
+            Step::Penalties => {
+                let none = s.repeat_penalty == 1.0 && s.frequency_penalty == 0.0 && s.presence_penalty == 0.0;
+                if !none && s.repeat_last_n != 0 {
+                    candidates.edit(|logits| history::penalties(logits, &self.history, s));
+                }
+            }
+            Step::Dry => {
+                if s.dry.multiplier > 0.0 && s.dry.last_n != 0 {
+                    candidates.edit(|logits| history::dry(logits, &self.history, &s.dry, &self.breakers));
+                }
+            }
+            Step::TopNSigma => candidates.top_n_sigma(s.top_n_sigma),
+            Step::TopK => candidates.top_k(s.top_k, s.min_keep),
+            Step::Typical => candidates.typical(s.typical_p, s.min_keep),
+            Step::TopP => candidates.top_p(s.top_p, s.min_keep),
+            Step::MinP => candidates.min_p(s.min_p, s.min_keep),
+            Step::Xtc => candidates.xtc(s, chance),
+            Step::Temperature => candidates.temperature(s),
+        }
+    }
+}
+
+/// In `[0, 1)`, a multiple of 2⁻⁵³.
+fn uniform(high: u32, low: u32) -> f64 {
+    let bits = u64::from(high) << 32 | u64::from(low);
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests;

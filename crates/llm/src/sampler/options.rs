@@ -1,0 +1,246 @@
+//! How the next token is chosen: the options by the names that users of llama.cpp know.
+
+use netcl_tensor::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// One step of the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Repetition, frequency and presence penalties.
+    Penalties,
+    /// Penalty for going on with a repetition.
+    Dry,
+    /// Tokens within some standard deviations of the best logit.
+    TopNSigma,
+    /// The likeliest `k`.
+    TopK,
+    /// Tokens whose surprise is about the expected one.
+    Typical,
+    /// The likeliest that together reach a probability.
+    TopP,
+    /// Tokens with a share of the likeliest one's probability.
+    MinP,
+    /// Sometimes without the likeliest ones.
+    Xtc,
+    /// Temperature, fixed or by entropy.
+    Temperature,
+}
+
+/// The names of the steps, and what else they are called.
+const STEPS: [(Step, &str, &[&str]); 9] = [
+    (Step::Penalties, "penalties", &[]),
+    (Step::Dry, "dry", &[]),
+    (Step::TopNSigma, "top_n_sigma", &["top-n-sigma"]),
+    (Step::TopK, "top_k", &["top-k"]),
+    (Step::Typical, "typ_p", &["typical_p", "typical-p", "typ-p", "typical", "typ"]),
+    (Step::TopP, "top_p", &["top-p", "nucleus"]),
+    (Step::MinP, "min_p", &["min-p"]),
+    (Step::Xtc, "xtc", &[]),
+    (Step::Temperature, "temperature", &["temp"]),
+];
+
+impl Step {
+    /// The chain of llama.cpp.
+    pub const USUAL: [Self; 9] = [
+        Self::Penalties,
+        Self::Dry,
+        Self::TopNSigma,
+        Self::TopK,
+        Self::Typical,
+        Self::TopP,
+        Self::MinP,
+        Self::Xtc,
+        Self::Temperature,
+    ];
+
+    /// Reads a chain such as `top_k;top_p;temperature`.
+    ///
+    /// # Errors
+    /// `Format` naming the step that is not known, and those that are.
+    pub fn chain(text: &str) -> Result<Vec<Self>> {
+        text.split([';', ',']).map(str::trim).filter(|name| !name.is_empty()).map(str::parse).collect()
+    }
+}
+
+impl FromStr for Step {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        let found = STEPS.iter().find(|(_, usual, others)| *usual == name || others.contains(&name));
+        found.map(|(step, ..)| *step).ok_or_else(|| {
+            let names: Vec<_> = STEPS.iter().map(|(_, name, _)| *name).collect();
+            Error::format(format!("samplers: {name:?} is not known; known are {}", names.join(", ")))
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = STEPS.iter().find(|(step, ..)| step == self).map_or("", |(_, name, _)| name);
+        f.write_str(name)
+    }
+}
+
+/// Choosing so that the surprise of the text stays at a target (Basu et al., "Mirostat", ICLR 2021).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mirostat {
+    /// The chain is used instead.
+    #[default]
+    Off,
+    /// The first algorithm, which estimates Zipf's exponent.
+    One,
+    /// The second one, which cuts by surprise.
+    Two,
+}
+
+/// Penalty for tokens that go on with a repetition ("Don't repeat yourself").
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dry {
+    /// 0 leaves it out.
+    pub multiplier: f32,
+    /// The penalty is `multiplier × base^(length − allowed_length)`.
+    pub base: f32,
+    /// Repetitions shorter than this are left alone.
+    pub allowed_length: usize,
+    /// How many of the last tokens are looked at; −1 for all.
+    pub last_n: i32,
+    /// Texts that no repetition goes beyond.
+    pub breakers: Vec<String>,
+}
+
+impl Default for Dry {
+    fn default() -> Self {
+        let breakers = ["\n", ":", "\"", "*"].map(str::to_owned).to_vec();
+        Self { multiplier: 0.0, base: 1.75, allowed_length: 2, last_n: 64, breakers }
+    }
+}
+
+/// How the next token is chosen. What is left out of `chain` is not done; an option's neutral value leaves its step out as well.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// The same seed, logits and history give the same tokens.
+    pub seed: u64,
+    /// The steps, in their order.
+    pub chain: Vec<Step>,
+    /// Divides the logits; 0 takes the likeliest of what is left.
+    pub temperature: f32,
+    /// How far the temperature moves to either side with the entropy; 0 keeps it.
+    pub dynatemp_range: f32,
+    /// How the entropy's share of the largest possible one maps to the temperature.
+    pub dynatemp_exponent: f32,
+    /// Keeps the `k` likeliest tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Keeps the likeliest tokens that together reach this probability; 1 keeps all.
+    pub top_p: f32,
+    /// Drops tokens less likely than this share of the likeliest; 0 keeps all.
+    pub min_p: f32,
+    /// Keeps tokens of typical surprise that together reach this probability; 1 keeps all (Meister et al., "Locally typical sampling", 2023).
+    pub typical_p: f32,
+    /// Keeps tokens within this many standard deviations of the best logit; 0 or less keeps all (Tang et al., "Top-nσ", 2024).
+    pub top_n_sigma: f32,
+    /// How often the likeliest tokens are left out; 0 never.
+    pub xtc_probability: f32,
+    /// Of the tokens with at least this probability all but the last are left out; above 0.5 none can be.
+    pub xtc_threshold: f32,
+    /// Filters keep at least this many tokens.
+    pub min_keep: usize,
+    /// How many of the last tokens are penalised; −1 for all, 0 for none.
+    pub repeat_last_n: i32,
+    /// Divides positive and multiplies negative logits of repeated tokens; 1 leaves them (Keskar et al., "CTRL", 2019).
+    pub repeat_penalty: f32,
+    /// Subtracted once for every time a token is there.
+    pub frequency_penalty: f32,
+    /// Subtracted once for a token that is there.
+    pub presence_penalty: f32,
+    /// Penalty for going on with a repetition.
+    pub dry: Dry,
+    /// Whether Mirostat chooses, behind the temperature, instead of the chain.
+    pub mirostat: Mirostat,
+    /// The surprise that Mirostat aims at, in bits.
+    pub mirostat_tau: f32,
+    /// How fast Mirostat follows.
+    pub mirostat_eta: f32,
+    /// Added to logits before anything else; −∞ forbids a token.
+    pub logit_bias: Vec<(u32, f32)>,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            chain: Step::USUAL.to_vec(),
+            temperature: 0.8,
+            dynatemp_range: 0.0,
+            dynatemp_exponent: 1.0,
+            top_k: 40,
+            top_p: 0.95,
+            min_p: 0.05,
+            typical_p: 1.0,
+            top_n_sigma: -1.0,
+            xtc_probability: 0.0,
+            xtc_threshold: 0.1,
+            min_keep: 0,
+            repeat_last_n: 64,
+            repeat_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            dry: Dry::default(),
+            mirostat: Mirostat::Off,
+            mirostat_tau: 5.0,
+            mirostat_eta: 0.1,
+            logit_bias: Vec::new(),
+        }
+    }
+}
+
+impl Sampling {
+    /// Always the likeliest token.
+    pub fn greedy() -> Self {
+        Self { chain: vec![Step::Temperature], temperature: 0.0, ..Self::default() }
+    }
+
+    /// # Errors
+    /// `Format`, naming the option that is out of its range, and the range.
+    pub fn validate(&self) -> Result<()> {
+        let most = f32::MAX;
+        let above_zero = f32::MIN_POSITIVE;
+        let checks = [
+            ("temperature", self.temperature, 0.0, most, "0 or more"),
+            ("dynatemp_range", self.dynatemp_range, 0.0, most, "0 or more"),
+            ("dynatemp_exponent", self.dynatemp_exponent, above_zero, most, "above 0"),
+            ("top_p", self.top_p, above_zero, 1.0, "above 0 and at most 1"),
+            ("min_p", self.min_p, 0.0, 1.0, "between 0 and 1"),
+            ("typical_p", self.typical_p, above_zero, 1.0, "above 0 and at most 1"),
+            ("top_n_sigma", self.top_n_sigma, -most, most, "a number; 0 or less leaves it out"),
+            ("xtc_probability", self.xtc_probability, 0.0, 1.0, "between 0 and 1"),
+            ("xtc_threshold", self.xtc_threshold, 0.0, 1.0, "between 0 and 1"),
+            ("repeat_penalty", self.repeat_penalty, above_zero, most, "above 0"),
+            ("frequency_penalty", self.frequency_penalty, -most, most, "a finite number"),
+            ("presence_penalty", self.presence_penalty, -most, most, "a finite number"),
+            ("dry_multiplier", self.dry.multiplier, 0.0, most, "0 or more"),
+            ("dry_base", self.dry.base, 1.0, most, "1 or more"),
+            ("mirostat_tau", self.mirostat_tau, above_zero, most, "above 0"),
+            ("mirostat_eta", self.mirostat_eta, 0.0, 1.0, "between 0 and 1"),
+        ];
+        for (name, value, least, most, range) in checks {
+            if !(least..=most).contains(&value) {
+                return Err(Error::format(format!("{name} is {value}; it must be {range}")));
+            }
+        }
+        for (name, n) in [("repeat_last_n", self.repeat_last_n), ("dry_last_n", self.dry.last_n)] {
+            if n < -1 {
+                return Err(Error::format(format!(
+                    "{name} is {n}; it must be 0 or more, or -1 for all tokens"
+                )));
+            }
+        }
+        if let Some((id, bias)) =
+            self.logit_bias.iter().find(|(_, bias)| bias.is_nan() || *bias == f32::INFINITY)
+        {
+            return Err(Error::format(format!(
+                "logit_bias of token {id} is {bias}; it must be a finite number, or -inf to forbid it"
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! From tokens to what a reader sees: whole characters, up to a stop text, an end token or a number of tokens.
+
+use crate::tokenizer::{Stream, Tokenizer};
+use netcl_tensor::{Error, Result};
+
+/// Texts that end a text. What may be the beginning of one is held back until it is known.
+#[derive(Clone, Debug, Default)]
+pub struct StopTexts {
+    texts: Vec<String>,
+    held: String,
+}
+
+impl StopTexts {
+    /// # Errors
+    /// `Format` for an empty one, which would end everything.
+    pub fn new(texts: Vec<String>) -> Result<Self> {
+        match texts.iter().any(String::is_empty) {
+            true => Err(Error::format("a stop text is empty")),
+            false => Ok(Self { texts, held: String::new() }),
+        }
+    }
+
+    /// Takes more text; gives what can be shown, and the stop text where one is complete, which is not shown. Wherever a text is cut into
+    /// parts, the first stop text to be complete ends it.
+    pub fn push(&mut self, text: &str) -> (String, Option<&str>) {
+        self.held.push_str(text);
+        let found = self.texts.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop)));
+        if let Some((at, stop)) = found.min_by_key(|(at, stop)| (at + stop.len(), *at)) {
+            let shown = self.held[..at].to_owned();
+            self.held.clear();
+            return (shown, Some(stop));
+        }
+        let begins = |tail: &str| self.texts.iter().any(|stop| stop.starts_with(tail));
+        let keep = self.held.char_indices().map(|(at, _)| at).find(|at| begins(&self.held[*at..]));
+        let rest = self.held.split_off(keep.unwrap_or(self.held.len()));
+        (std::mem::replace(&mut self.held, rest), None)
+    }
+
+    /// What was held back and turned out to be text.
+    pub fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+}
+
+/// Why a text ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The model drew a token that ends a text.
+    Token(u32),
+    /// A stop text came.
+    Text(String),
+    /// So many tokens were asked for.
+    Length,
+}
+
+/// What a token gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Text that is final; often empty.
+    pub text: String,
+    /// Set with the last one.
+    pub finish: Option<Finish>,
+}
+
+/// Makes text of tokens until it ends.
+#[derive(Clone, Debug)]
+pub struct Output<'a> {
+    tokenizer: &'a Tokenizer,
+    stream: Stream<'a>,
+    stops: StopTexts,
+    /// Tokens that may still come; `None` for any number.
+    left: Option<usize>,
+    /// Whether end tokens are passed over.
+    endless: bool,
+}
+
+impl<'a> Output<'a> {
+    /// Text behind a prompt, up to one of `stops` or `max` tokens.
+    pub fn new(tokenizer: &'a Tokenizer, stops: StopTexts, max: Option<usize>) -> Self {
+        Self { tokenizer, stream: tokenizer.stream(), stops, left: max, endless: false }
+    }
+
+    /// Goes on behind end tokens.
+    #[must_use]
+    pub fn ignoring_ends(mut self) -> Self {
+        self.endless = true;
+        self
+    }
+
+    /// Takes the next token. Behind a chunk with a finish nothing more is to be pushed.
+    ///
+    /// # Errors
+    /// `Format` for an id outside the vocabulary.
+    pub fn push(&mut self, id: u32) -> Result<Chunk> {
+        let ends = !self.endless && self.tokenizer.stops().binary_search(&id).is_ok();
+        let mut text = if ends { self.stream.finish() } else { self.stream.push(id)? };
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        let last = ends || self.left == Some(0);
+        if last && !ends {
+            text += &self.stream.finish();
+        }
+        let (mut shown, stop) = self.stops.push(&text);
+        let stop = stop.map(|stop| Finish::Text(stop.to_owned()));
+        if stop.is_none() && last {
+            shown += &self.stops.finish();
+        }
+        let finish = stop.or(if ends { Some(Finish::Token(id)) } else { last.then_some(Finish::Length) });
+        Ok(Chunk { text: shown, finish })
+    }
+}

@@ -1,0 +1,131 @@
+//! The template engine, set up as `transformers` sets up Jinja2.
+
+use super::python::{self, Generator, Json};
+use super::rewrite::WHOLE;
+use super::{STEPS, clock};
+use minijinja::filters;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
+use minijinja::{Environment, Error, ErrorKind, State};
+use std::time::Duration;
+
+/// Calls within calls: of macros.
+const CALLS: usize = 60;
+
+/// A new engine.
+pub(super) fn new() -> Environment<'static> {
+    let mut environment = Environment::new();
+    if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
+        environment.set_syntax(syntax);
+    }
+    environment.set_fuel(Some(STEPS));
+    environment.set_recursion_limit(CALLS);
+    environment.set_debug(false);
+    environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    environment.set_unknown_method_callback(method);
+    environment.set_formatter(|out, _, value| {
+        let mut text = String::new();
+        python::text(value, &mut text);
+        out.write_str(&text).map_err(Error::from)
+    });
+    environment.add_filter("tojson", tojson);
+    environment.add_filter("string", |value: Value| {
+        let mut text = String::new();
+        python::text(&value, &mut text);
+        text
+    });
+    environment.add_filter("list", list);
+    environment.add_filter(WHOLE, whole);
+    environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, message))
+    });
+    // In Python these give what can be gone through once and is no list.
+    macro_rules! lazy {
+        ($name:ident $(, $argument:ident: $type:ty => $given:expr)*) => {
+            environment.add_filter(
+                stringify!($name),
+                |state: &mut State<'_, '_>, value: Value, $($argument: $type,)* others: Rest<ValueOrKwargs>| {
+                    let items = filters::$name(state, value, $($given,)* others)?;
+                    Ok::<_, Error>(Value::from_object(Generator(items)))
+                },
+            );
+        };
+    }
+    lazy!(map);
+    lazy!(select, test: Option<String> => test.map(Into::into));
+    lazy!(reject, test: Option<String> => test.map(Into::into));
+    lazy!(selectattr, name: String => name.into(), test: Option<String> => test.map(Into::into));
+    lazy!(rejectattr, name: String => name.into(), test: Option<String> => test.map(Into::into));
+    environment
+}
+
+/// All items of a value.
+fn list(state: &State, value: Value) -> Result<Vec<Value>, Error> {
+    if let Some(text) = value.as_str() {
+        return Ok(text.chars().map(Value::from).collect());
+    }
+    let mut items = Vec::new();
+    for item in value.try_iter()? {
+        state.consume_fuel(1)?;
+        items.push(item);
+    }
+    Ok(items)
+}
+
+/// A list that the engine joins when somebody looks, joined and paid for; anything else as it is.
+fn whole(state: &State, value: Value) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => {
+            let items = list(state, value)?;
+            state.consume_fuel(items.len() as u64)?;
+            Ok(Value::from(items))
+        }
+        _ => Ok(value),
+    }
+}
+
+/// Methods that Python's values have.
+fn method(state: &mut State<'_, '_>, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    // The width of a field may be any number, and the field is made before it is counted.
+    let wide = |text: &str| text.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > 4);
+    if name == "format" && value.as_str().is_some_and(wide) {
+        return Err(Error::new(ErrorKind::InvalidOperation, "format: a field of more than 9999 characters"));
+    }
+    minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments)
+}
+
+/// `json.dumps` with `ensure_ascii=False`, and nothing escaped for HTML.
+fn tojson(state: &State, value: Value, options: Kwargs) -> Result<Value, Error> {
+    let indent = options.get::<Option<Value>>("indent")?.filter(|indent| !indent.is_none());
+    let indent = match &indent {
+        None => None,
+        Some(text) if text.as_str().is_some() => text.as_str().map(str::to_owned),
+        Some(count) => {
+            let count = usize::try_from(count.clone())?;
+            if count > 64 {
+                return Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("tojson: an indent of {count} spaces"),
+                ));
+            }
+            Some(" ".repeat(count))
+        }
+    };
+    let separators: Option<Vec<String>> = options.get("separators")?;
+    let ascii = options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
+    let sorted = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
+    options.assert_all_used()?;
+    let (item, key) = match separators.as_deref() {
+        Some([item, key]) => (item.clone(), key.clone()),
+        Some(_) => return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators are two texts")),
+        None => (if indent.is_some() { "," } else { ", " }.to_owned(), ": ".to_owned()),
+    };
+    let text = Json { indent, item, key, ascii, sorted }.text(&value)?;
+    state.consume_fuel(text.len() as u64 / 64)?;
+    Ok(Value::from(text))
+}
+
+/// `strftime_now` at a time.
+pub(super) fn strftime(now: Duration) -> impl Fn(String) -> Result<String, Error> + Send + Sync + 'static {
+    move |format| clock::format(now, &format).map_err(|why| Error::new(ErrorKind::InvalidOperation, why))
+}

@@ -1,0 +1,113 @@
+//! The tokenizer of a Hugging Face folder.
+
+use super::pieces::{Pieces, Writing};
+use super::{Ends, FromFile, Source, Tokenizer, stop};
+use crate::tokenizer::vocab::TokenKind;
+use netcl_nn::tokenizer as files;
+use netcl_tensor::{Error, Result};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Reads a JSON file; `Null` where there is none.
+///
+/// # Errors
+/// `Io` and `Format` with the path.
+fn json(path: &Path) -> Result<Value> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            serde_json::from_str(&text).map_err(|e| Error::format(format!("{}: {e}", path.display())))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Value::Null),
+        Err(error) => Err(Error::io("reading", path, &error)),
+    }
+}
+
+/// `tokenizer.json` with what stands beside it.
+pub(super) fn open(folder: &Path) -> Result<Tokenizer> {
+    let inner = files::Tokenizer::from_dir(folder)?;
+    let config = json(&folder.join(files::CONFIG_FILE))?;
+    let generation = json(&folder.join("generation_config.json"))?;
+    let model = json(&folder.join("config.json"))?;
+    let context = |e: Error| e.context(folder.join(files::FILE).display());
+    let mut tokenizer = from_file(inner).map_err(context)?;
+    let named = |key: &str| {
+        let token = config[key].as_str().or_else(|| config[key]["content"].as_str())?;
+        tokenizer.ids.get(token).copied()
+    };
+    let bos = named("bos_token");
+    let eos = named("eos_token");
+    let mut stops = stop::of_config(&generation);
+    if stops.is_empty() {
+        stops = stop::of_config(&model);
+    }
+    let inside = tokenizer.vocab_size() as u32;
+    if let Some(id) = stops.iter().find(|id| **id >= inside) {
+        // Some files name an id of a vocabulary that was rounded up; it can be drawn, and it ends a text.
+        let largest = model["vocab_size"].as_u64().unwrap_or(u64::from(inside));
+        if u64::from(*id) >= largest {
+            return Err(Error::format(format!(
+                "{}: eos_token_id {id} is outside the vocabulary of {largest} tokens",
+                folder.display()
+            )));
+        }
+    }
+    stops.extend(eos.or(tokenizer.eos));
+    tokenizer.bos = bos.or(tokenizer.bos);
+    tokenizer.eos = eos.or(tokenizer.eos);
+    tokenizer.stops = stop::sorted(stops);
+    Ok(tokenizer)
+}
+
+/// The same for a tokenizer that is read already, without other files.
+pub(super) fn from_file(parsed: files::Tokenizer) -> Result<Tokenizer> {
+    let library = parsed.library();
+    let decoder = library.get_decoder().map(serde_json::to_value).transpose();
+    let decoder = decoder.map_err(|e| Error::format(format!("tokenizer.json: {e}")))?;
+    let writing = Writing::of(&decoder.unwrap_or(Value::Null))?;
+    let added = library.get_added_tokens_decoder();
+    let unknown = library.get_model();
+    let unknown = serde_json::to_value(unknown).ok().and_then(|m| m["unk_token"].as_str().map(str::to_owned));
+    let (mut pieces, mut kinds, mut ids) = (Pieces::default(), Vec::new(), HashMap::new());
+    for id in 0..parsed.vocab_size() as u32 {
+        let (kind, token) = match (added.get(&id), library.id_to_token(id)) {
+            (Some(token), _) if token.special => (TokenKind::Control, token.content.clone()),
+            (Some(token), _) => (TokenKind::UserDefined, token.content.clone()),
+            (None, Some(token)) if Some(&token) == unknown.as_ref() => (TokenKind::Unknown, token),
+            (None, Some(token)) => (TokenKind::Normal, token),
+            (None, None) => (TokenKind::Unused, String::new()),
+        };
+        match kind {
+            TokenKind::Normal => pieces.push(&writing.bytes(&token)),
+            _ => pieces.push(token.as_bytes()),
+        }
+        kinds.push(kind);
+        if !token.is_empty() {
+            ids.entry(token).or_insert(id);
+        }
+    }
+    let ends = Ends { before: around(library)?.0, after: around(library)?.1 };
+    let eos = parsed.eos();
+    Ok(Tokenizer {
+        bos: ends.before.first().copied(),
+        eos,
+        stops: eos.into_iter().collect(),
+        ends,
+        pieces,
+        kinds,
+        ids,
+        strips: writing.strips,
+        source: Source::File(Box::new(FromFile { plain: parsed.ordinary(), parsed })),
+    })
+}
+
+/// What the file's post-processor puts before and after a text.
+fn around(library: &tokenizers::Tokenizer) -> Result<(Vec<u32>, Vec<u32>)> {
+    let ids = |special| {
+        let encoding = library.encode_fast("a", special);
+        encoding.map(|e| e.get_ids().to_vec()).map_err(|e| Error::format(format!("tokenizer.json: {e}")))
+    };
+    let (plain, all) = (ids(false)?, ids(true)?);
+    let at = all.windows(plain.len().max(1)).position(|ids| ids == plain);
+    Ok(at.map_or((Vec::new(), Vec::new()), |at| (all[..at].to_vec(), all[at + plain.len()..].to_vec())))
+}

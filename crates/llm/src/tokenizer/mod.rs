@@ -1,0 +1,385 @@
+//! Text to token ids and back: the vocabulary of a GGUF file, or any `tokenizer.json`.
+//!
+//! The names of control tokens in a text are text unless [`Specials::Parsed`] asks for them: what a user writes can never begin a
+//! turn or end one.
+
+mod alphabet;
+mod bpe;
+mod folder;
+mod gguf;
+mod library;
+mod pieces;
+mod pre;
+mod split;
+mod spm;
+mod stop;
+mod stream;
+mod vocab;
+
+pub use stream::Stream;
+pub use vocab::{TokenKind, Vocab};
+
+use crate::gguf::Gguf;
+use aho_corasick::{AhoCorasick, MatchKind};
+use netcl_nn::tokenizer as files;
+use netcl_tensor::{Error, Result};
+use pieces::Pieces;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// What the names of control tokens in a text are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Specials {
+    /// Text like any other: for what users write.
+    Plain,
+    /// Those tokens: for what a chat template made.
+    Parsed,
+}
+
+/// A tokenizer, wherever it comes from. Ids are `0..vocab_size`.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    source: Source,
+    pieces: Pieces,
+    kinds: Vec<TokenKind>,
+    ids: HashMap<String, u32>,
+    ends: Ends,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    /// In rising order.
+    stops: Vec<u32>,
+    /// The space at the beginning of a decoded text is the tokenizer's own.
+    strips: bool,
+}
+
+/// Tokens before and after a prompt.
+#[derive(Clone, Debug, Default)]
+struct Ends {
+    before: Vec<u32>,
+    after: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    /// `tokenizer.json`.
+    File(Box<FromFile>),
+    Vocab(Box<FromVocab>),
+}
+
+/// The same file twice: with names of special tokens as tokens, and as text.
+#[derive(Clone, Debug)]
+struct FromFile {
+    parsed: files::Tokenizer,
+    plain: files::Tokenizer,
+}
+
+#[derive(Clone, Debug)]
+struct FromVocab {
+    model: Model,
+    /// Names that are found in every text, and those found where special tokens are parsed.
+    always: Names,
+    parsed: Names,
+}
+
+#[derive(Clone, Debug)]
+enum Model {
+    Spm(spm::Spm),
+    Bpe(Box<bpe::Bpe>),
+    Library(Box<tokenizers::Tokenizer>),
+}
+
+impl Tokenizer {
+    /// The tokenizer of a Hugging Face folder: `tokenizer.json`, with `tokenizer_config.json` and `generation_config.json` where they
+    /// are there.
+    ///
+    /// # Errors
+    /// `Io` and `Format` with the path.
+    pub fn from_folder(folder: &Path) -> Result<Self> {
+        folder::open(folder)
+    }
+
+    /// The tokenizer of a `tokenizer.json` alone.
+    ///
+    /// # Errors
+    /// `Unsupported` for a decoder that does not write token by token.
+    pub fn from_file(file: files::Tokenizer) -> Result<Self> {
+        folder::from_file(file)
+    }
+
+    /// The tokenizer of a GGUF file.
+    ///
+    /// # Errors
+    /// As [`from_vocab`](Self::from_vocab), with the file.
+    pub fn from_gguf(file: &Gguf) -> Result<Self> {
+        Self::from_vocab(&Vocab::from_gguf(file)?).map_err(|e| e.context(file.path().display()))
+    }
+
+    /// The tokenizer of a vocabulary.
+    ///
+    /// # Errors
+    /// `Format` naming the field that is absent or wrong, `Unsupported` for a kind of vocabulary that is not known.
+    pub fn from_vocab(vocab: &Vocab) -> Result<Self> {
+        let mut vocab = vocab.clone();
+        defaults(&mut vocab);
+        vocab.validate()?;
+        let (model, letters) = match vocab.model.as_str() {
+            "llama" => (Model::Spm(spm::Spm::new(&vocab)?), None),
+            "gpt2" | "gemma4" => {
+                let bpe = bpe::Bpe::new(&vocab)?;
+                let letters = bpe.pre.alphabet;
+                (Model::Bpe(Box::new(bpe)), Some(letters))
+            }
+            "bert" => (Model::Library(Box::new(library::wordpiece(&vocab)?)), None),
+            "t5" => (Model::Library(Box::new(library::unigram(&vocab)?)), None),
+            other => {
+                return Err(Error::unsupported(format!(
+                    "tokenizer.ggml.model: {other:?} is not known; known are bert, gemma4, gpt2, llama and t5"
+                )));
+            }
+        };
+        let strips = match &model {
+            Model::Spm(spm) => spm.space_before,
+            Model::Bpe(_) => false,
+            Model::Library(_) => true,
+        };
+        let kinds: Vec<_> = (0..vocab.tokens.len()).map(|id| vocab.kind(id)).collect();
+        Ok(Self {
+            source: Source::Vocab(Box::new(FromVocab {
+                always: Names::new(&vocab, |kind| kind == TokenKind::UserDefined)?,
+                parsed: Names::new(&vocab, |kind| kind == TokenKind::UserDefined || kind.is_special())?,
+                model,
+            })),
+            pieces: pieces::of_vocab(&vocab, letters),
+            kinds,
+            ids: vocab
+                .tokens
+                .iter()
+                .zip(0..)
+                .filter(|(t, _)| !t.is_empty())
+                .map(|(t, id)| (t.clone(), id))
+                .collect(),
+            ends: ends(&vocab, letters.and(vocab.pre.as_deref()))?,
+            bos: vocab.bos,
+            eos: vocab.eos,
+            stops: stop::of_vocab(&vocab),
+            strips,
+        })
+    }
+
+    /// Number of ids: the largest one plus one.
+    pub fn vocab_size(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// The token that begins a text.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The token that ends a text.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// Ids at which generation ends, in rising order: the end of a text, of a turn, of a message.
+    pub fn stops(&self) -> &[u32] {
+        &self.stops
+    }
+
+    /// The id of a token by its text as the file has it, such as `<|im_end|>`.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.ids.get(token).copied()
+    }
+
+    /// What a token is for; [`TokenKind::Unused`] outside the vocabulary.
+    pub fn kind(&self, id: u32) -> TokenKind {
+        self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Unused)
+    }
+
+    /// The bytes that a token stands for, which need not be whole characters; the name of a control token.
+    ///
+    /// # Errors
+    /// `Format` for an id outside the vocabulary.
+    pub fn piece(&self, id: u32) -> Result<&[u8]> {
+        self.pieces.get(id).ok_or_else(|| {
+            Error::format(format!("token {id} is unknown; the tokenizer has {} tokens", self.vocab_size()))
+        })
+    }
+
+    /// Ids of `text`; none is added.
+    ///
+    /// # Errors
+    /// `Format` for a text that the vocabulary cannot say, such as an unknown character of a character tokenizer.
+    pub fn encode(&self, text: &str, specials: Specials) -> Result<Vec<u32>> {
+        match &self.source {
+            Source::File(file) => match specials {
+                Specials::Parsed => file.parsed.encode(text),
+                Specials::Plain => file.plain.encode(text),
+            },
+            Source::Vocab(vocab) => vocab.encode(text, specials),
+        }
+    }
+
+    /// Ids of a prompt: with the tokens before and after it that the model was trained with, such as the beginning of a text. One that
+    /// the text has itself does not come twice.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode).
+    pub fn encode_prompt(&self, text: &str, specials: Specials) -> Result<Vec<u32>> {
+        let mut ids = self.encode(text, specials)?;
+        let Ends { before, after } = &self.ends;
+        if !ids.starts_with(before) {
+            ids.splice(0..0, before.iter().copied());
+        }
+        if !ids.ends_with(after) || ids.len() < before.len() + after.len() {
+            ids.extend(after);
+        }
+        Ok(ids)
+    }
+
+    /// The text of `ids`, control tokens left out. Bytes that are no UTF-8 become U+FFFD.
+    ///
+    /// # Errors
+    /// `Format` for an id outside the vocabulary.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.decoded(ids, false)
+    }
+
+    /// As [`decode`](Self::decode), control tokens by name.
+    ///
+    /// # Errors
+    /// `Format` for an id outside the vocabulary.
+    pub fn decode_all(&self, ids: &[u32]) -> Result<String> {
+        self.decoded(ids, true)
+    }
+
+    fn decoded(&self, ids: &[u32], control: bool) -> Result<String> {
+        let mut stream = Stream::new(self, control, self.strips);
+        let mut text = String::new();
+        for id in ids {
+            text += &stream.push(*id)?;
+        }
+        Ok(text + &stream.finish())
+    }
+
+    /// A decoder of what follows a prompt, id by id: a space at its beginning is kept.
+    pub fn stream(&self) -> Stream<'_> {
+        Stream::new(self, false, false)
+    }
+}
+
+impl FromVocab {
+    fn encode(&self, text: &str, specials: Specials) -> Result<Vec<u32>> {
+        let names = if specials == Specials::Parsed { &self.parsed } else { &self.always };
+        let mut ids = Vec::new();
+        let mut at = 0;
+        for found in names.finder.iter().flat_map(|finder| finder.find_iter(text)) {
+            let name = &names.found[found.pattern().as_usize()];
+            // A name that takes the white space behind it may reach into the next one's, not beyond its own.
+            if at < found.start() {
+                self.encode_text(&text[at..found.start()], &mut ids)?;
+            }
+            ids.push(name.id);
+            at = found.end();
+            if name.takes_space {
+                at = text.len() - text[at..].trim_ascii_start().len();
+            }
+        }
+        if at < text.len() {
+            self.encode_text(&text[at..], &mut ids)?;
+        }
+        Ok(ids)
+    }
+
+    fn encode_text(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        match &self.model {
+            Model::Spm(spm) => spm.encode(text, ids),
+            Model::Bpe(bpe) => bpe.encode(text, ids)?,
+            Model::Library(library) => library::encode(library, text, ids)?,
+        }
+        Ok(())
+    }
+}
+
+/// Tokens that are found by name before a text is split; of several at a place the longest.
+#[derive(Clone, Debug)]
+struct Names {
+    finder: Option<AhoCorasick>,
+    found: Vec<Name>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Name {
+    id: u32,
+    takes_space: bool,
+}
+
+impl Names {
+    fn new(vocab: &Vocab, keep: impl Fn(TokenKind) -> bool) -> Result<Self> {
+        let phi3 = vocab.name.as_ref().is_some_and(|name| {
+            let name = name.to_lowercase();
+            name.contains("phi-3") || name.contains("phi3")
+        });
+        let (mut texts, mut found) = (Vec::new(), Vec::new());
+        for (id, token) in vocab.tokens.iter().enumerate().filter(|(_, token)| !token.is_empty()) {
+            if keep(vocab.kind(id)) {
+                let takes_space = phi3 && !["<unk>", "<s>", "<|endoftext|>"].contains(&token.as_str());
+                texts.push(token.as_str());
+                found.push(Name { id: id as u32, takes_space });
+            }
+        }
+        if texts.is_empty() {
+            return Ok(Self { finder: None, found });
+        }
+        let finder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts);
+        let finder = finder.map_err(|e| vocab::wrong("tokens", e))?;
+        Ok(Self { finder: Some(finder), found })
+    }
+}
+
+/// What files of a kind leave out.
+fn defaults(vocab: &mut Vocab) {
+    let last = vocab.tokens.len() as u32;
+    let known = |id: Option<u32>, usual: u32| id.or((usual < last).then_some(usual));
+    match vocab.model.as_str() {
+        "llama" => {
+            vocab.bos = known(vocab.bos, 1);
+            vocab.eos = known(vocab.eos, 2);
+            vocab.unknown = known(vocab.unknown, 0);
+            vocab.add_bos = vocab.add_bos.or(Some(true));
+        }
+        "bert" => {
+            vocab.bos = known(vocab.bos, 101);
+            vocab.unknown = known(vocab.unknown, 100);
+            vocab.separator = known(vocab.separator, 102);
+        }
+        "t5" => {
+            vocab.eos = known(vocab.eos, 1);
+            vocab.unknown = known(vocab.unknown, 2);
+            vocab.add_eos = vocab.add_eos.or(Some(true));
+        }
+        _ => {}
+    }
+}
+
+/// What stands before and after a prompt.
+fn ends(vocab: &Vocab, pre: Option<&str>) -> Result<Ends> {
+    let usual = match pre {
+        Some(name) => pre::find(Some(name))?.add_bos,
+        None => vocab.model == "gemma4",
+    };
+    if vocab.model == "bert" {
+        return Ok(Ends {
+            before: vocab.bos.into_iter().collect(),
+            after: vocab.separator.into_iter().collect(),
+        });
+    }
+    let (before, after) = (vocab.add_bos.unwrap_or(usual), vocab.add_eos.unwrap_or(false));
+    Ok(Ends {
+        before: vocab.bos.filter(|_| before).into_iter().collect(),
+        after: vocab.eos.filter(|_| after).into_iter().collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+mod cases;
+mod peers;
+mod read;
+mod rules;
+
+use std::path::{Path, PathBuf};
+
+/// Test data beside the repository; `None`, with a line that says so, where it is not there.
+fn shared(path: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
+    if !path.exists() {
+        println!("skipped: {} is absent", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+/// Everything that splitting tells apart.
+const PARTS: [&str; 64] = [
+    "a",
+    "the",
+    "Hello",
+    " world",
+    "'s",
+    "'S",
+    "'ll",
+    "'RE",
+    "'ſ",
+    "don't",
+    "1",
+    "12",
+    "345",
+    "6789012",
+    "½",
+    "٣",
+    "Ⅷ",
+    " ",
+    "  ",
+    "     ",
+    "\t",
+    "\n",
+    "\r\n",
+    "\n\n",
+    " \n",
+    "\u{85}",
+    "\u{a0}",
+    "\u{3000}",
+    "\u{2028}",
+    "\u{200b}",
+    "\u{feff}",
+    ".",
+    ",",
+    "!?",
+    "…",
+    "--",
+    "/",
+    "//",
+    "_",
+    "$",
+    "+=",
+    "(",
+    "])",
+    "\\",
+    "\"",
+    "<|endoftext|>",
+    "<s>",
+    "</s>",
+    "<0x41>",
+    "é",
+    "e\u{301}",
+    "ÄÖ",
+    "ß",
+    "日本語",
+    "ひらカナ",
+    "한국어",
+    "мир",
+    "العربية",
+    "हिन्दी",
+    "ไทย",
+    "😀",
+    "👩‍👩‍👧",
+    "ǅ",
+    "K",
+];
+
+/// Numbers for tests.
+struct Random(u64, u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.1 += 1;
+        netcl_tensor::random::draw(self.0, 0, self.1)[0] as usize % n
+    }
+
+    /// Texts of everything that splitting tells apart, and of any character.
+    fn text(&mut self) -> String {
+        let mut text = String::new();
+        for _ in 0..self.below(24) {
+            match self.below(8) {
+                0 => text.extend(char::from_u32(self.below(0x11_0000) as u32)),
+                1 => text.extend(char::from_u32(self.below(0x3000) as u32)),
+                2 => text.push(char::from(self.below(128) as u8)),
+                _ => text.push_str(PARTS[self.below(PARTS.len())]),
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,159 @@
+//! A vocabulary as GGUF files carry it, without the file.
+
+use netcl_tensor::{Error, Result};
+use std::collections::HashMap;
+
+/// What a token is for. The numbers are those of `tokenizer.ggml.token_type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenKind {
+    /// A piece of text.
+    #[default]
+    Normal,
+    /// Stands for what the vocabulary cannot say.
+    Unknown,
+    /// Steers the model and is no text: beginning, end, turns.
+    Control,
+    /// Text that is never split, whatever stands around it.
+    UserDefined,
+    /// A place in the vocabulary that no text uses.
+    Unused,
+    /// One byte, `<0x41>`.
+    Byte,
+}
+
+impl TokenKind {
+    /// The kind of a number in `tokenizer.ggml.token_type`; what is not known counts as a piece of text.
+    pub fn from_ggml(number: i32) -> Self {
+        match number {
+            2 => Self::Unknown,
+            3 => Self::Control,
+            4 => Self::UserDefined,
+            5 => Self::Unused,
+            6 => Self::Byte,
+            _ => Self::Normal,
+        }
+    }
+
+    /// Whether its name in a user's text is only text.
+    pub fn is_special(self) -> bool {
+        matches!(self, Self::Control | Self::Unknown)
+    }
+}
+
+/// The fields `tokenizer.ggml.*` of a GGUF file, each under its name there. What a file does not say is `None` or empty.
+#[derive(Clone, Debug, Default)]
+pub struct Vocab {
+    /// `llama` (SentencePiece BPE), `gpt2` (byte-level BPE), `gemma4` (BPE over text), `bert` (WordPiece) or `t5` (unigram).
+    pub model: String,
+    /// How a text is split before BPE.
+    pub pre: Option<String>,
+    /// The text of every token.
+    pub tokens: Vec<String>,
+    /// The score of every token: for `llama` and `t5`.
+    pub scores: Vec<f32>,
+    /// The kind of every token; empty where all are text.
+    pub kinds: Vec<TokenKind>,
+    /// The pairs that BPE joins, the first ones first, `left right`.
+    pub merges: Vec<String>,
+    /// `bos_token_id`.
+    pub bos: Option<u32>,
+    /// `eos_token_id`.
+    pub eos: Option<u32>,
+    /// `eot_token_id`: the end of a turn.
+    pub eot: Option<u32>,
+    /// `eom_token_id`: the end of a message after which the speaker goes on.
+    pub eom: Option<u32>,
+    /// `unknown_token_id`.
+    pub unknown: Option<u32>,
+    /// `seperator_token_id` (written so in files).
+    pub separator: Option<u32>,
+    /// `padding_token_id`.
+    pub padding: Option<u32>,
+    /// Whether a prompt begins with `bos`.
+    pub add_bos: Option<bool>,
+    /// Whether a prompt ends with `eos`.
+    pub add_eos: Option<bool>,
+    /// Whether a text gets a space before it.
+    pub add_space_prefix: Option<bool>,
+    /// Whether runs of white space become one space (`t5`).
+    pub remove_extra_whitespaces: Option<bool>,
+    /// SentencePiece's compiled table of replacements (`t5`).
+    pub precompiled_charsmap: Vec<u8>,
+    /// Whether letters are made small (`bert`).
+    pub lowercase: Option<bool>,
+    /// Whether accents go (`bert`); as `lowercase` where it is not said.
+    pub strip_accents: Option<bool>,
+    /// `general.name`: Phi-3's control tokens take the white space behind them, and only the name tells.
+    pub name: Option<String>,
+}
+
+impl Vocab {
+    /// The kind of a token.
+    pub fn kind(&self, id: usize) -> TokenKind {
+        self.kinds.get(id).copied().unwrap_or_default()
+    }
+
+    /// Checks the lengths of the lists, the scores and the ids.
+    ///
+    /// # Errors
+    /// `Format`, naming the field.
+    pub fn validate(&self) -> Result<()> {
+        let count = self.tokens.len();
+        if count == 0 || u32::try_from(count).is_err() {
+            return Err(wrong("tokens", format!("{count} tokens")));
+        }
+        for (field, len) in [("scores", self.scores.len()), ("token_type", self.kinds.len())] {
+            if len != 0 && len != count {
+                return Err(wrong(field, format!("{len} entries for {count} tokens")));
+            }
+        }
+        if let Some(at) = self.scores.iter().position(|s| !s.is_finite()) {
+            return Err(wrong("scores", format!("the score of token {at} is {}", self.scores[at])));
+        }
+        let ids = [
+            ("bos_token_id", self.bos),
+            ("eos_token_id", self.eos),
+            ("eot_token_id", self.eot),
+            ("eom_token_id", self.eom),
+            ("unknown_token_id", self.unknown),
+            ("seperator_token_id", self.separator),
+            ("padding_token_id", self.padding),
+        ];
+        for (field, id) in ids {
+            if let Some(id) = id.filter(|id| *id as usize >= count) {
+                return Err(wrong(field, format!("{id} is outside the vocabulary of {count} tokens")));
+            }
+        }
+        for (flag, set, field, id) in [
+            ("add_bos_token", self.add_bos, "bos_token_id", self.bos),
+            ("add_eos_token", self.add_eos, "eos_token_id", self.eos),
+        ] {
+            if set == Some(true) && id.is_none() {
+                return Err(wrong(flag, format!("is set and there is no tokenizer.ggml.{field}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ids by text, of the tokens that `keep` takes; empty ones stand for no text.
+    ///
+    /// # Errors
+    /// `Format` where two tokens have the same text.
+    pub(super) fn by_text(&self, keep: impl Fn(TokenKind) -> bool) -> Result<HashMap<&str, u32>> {
+        let mut ids = HashMap::with_capacity(self.tokens.len());
+        for (id, token) in self.tokens.iter().enumerate() {
+            if token.is_empty() || !keep(self.kind(id)) {
+                continue;
+            }
+            if let Some(first) = ids.insert(token.as_str(), id as u32) {
+                return Err(wrong("tokens", format!("tokens {first} and {id} are both {token:?}")));
+            }
+        }
+        Ok(ids)
+    }
+}
+
+/// The error for a field of the vocabulary.
+pub(super) fn wrong(field: &str, why: impl std::fmt::Display) -> Error {
+    Error::format(format!("tokenizer.ggml.{field}: {why}"))
+}
