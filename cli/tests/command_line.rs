@@ -249,6 +249,43 @@ fn what_was_tuned_is_listed_as_json_also_where_nothing_was() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// The constants that estimates are made from: before and after they are fitted to a few problems.
+#[test]
+fn the_device_model_is_measured_kept_and_listed() {
+    let dir = folder("model");
+    let constants = |args: &[&str]| {
+        let (code, out, err) = run(netcl()
+            .env("NETCL_CACHE_DIR", &dir)
+            .args(["tune", "--model", "--json", "--device", &device()])
+            .args(args));
+        assert_eq!(code, 0, "{err}");
+        let lines: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        lines
+    };
+    let origins = |lines: &[Value]| {
+        let all = lines.iter().filter(|l| l["model"] == "matmul_vector");
+        let all: Vec<String> = all.map(|l| l["origin"].as_str().unwrap().to_owned()).collect();
+        assert!(!all.is_empty(), "{lines:?}");
+        all
+    };
+    assert!(origins(&constants(&["--list"])).iter().all(|origin| origin != "tuned"));
+    let measured = constants(&["--budget", "1s"]);
+    let [before, after] = [0, 1].map(|i| measured[0]["regret_mean"][i].as_f64().unwrap());
+    assert!(
+        before >= 1.0 && after >= 1.0 && measured[0]["problems"].as_u64().unwrap() >= 24,
+        "{}",
+        measured[0]
+    );
+    let kept = constants(&["--list"]);
+    assert!(origins(&kept).iter().all(|origin| origin == "tuned"), "{kept:?}");
+    for line in kept.iter().filter(|line| line["origin"] == "tuned") {
+        let same = |m: &&Value| m["model"] == line["model"] && m["constant"] == line["constant"];
+        let fitted = measured.iter().find(same).and_then(|m| m["value"].as_f64()).unwrap();
+        assert!((line["value"].as_f64().unwrap() / fitted - 1.0).abs() < 1e-3, "{line}, fitted {fitted}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 /// Sends a signal.
 #[cfg(unix)]
 fn kill(signal: &str, process: u32) {

@@ -344,9 +344,12 @@ fn signals_end_a_command_with_their_exit_code() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        // Open until it has ended: `wait` would close it, and the end of the input ends the command as well.
+        let input = child.stdin.take();
         std::thread::sleep(std::time::Duration::from_millis(500));
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(code));
+        drop(input);
     }
     std::fs::remove_dir_all(dir).unwrap();
 }

@@ -1,5 +1,7 @@
 //! `netcl tune`: measure the candidates of every tuned kernel on benchmark shapes, keep the fastest that computes the same.
 
+mod model;
+
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
@@ -29,6 +31,10 @@ pub struct Args {
     /// Only ops whose name contains this
     #[arg(long, value_name = "NAME")]
     op: Option<String>,
+    /// Measure the device model instead: the constants (a launch, bytes and operations in a microsecond) behind the estimates by which an
+    /// algorithm is chosen for a product or an attention. Needed once on a device that none ships for
+    #[arg(long, conflicts_with = "op")]
+    model: bool,
     /// Show what was chosen before, and why; measure nothing
     #[arg(long)]
     list: bool,
@@ -48,10 +54,18 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     args.export.as_deref().map_or(Ok(()), check_writable)?;
     let device = context.open_device(&args.device)?;
     if args.list {
-        list(&device, args.json)?;
+        if args.model {
+            model::list(&device, args.json)?;
+        } else {
+            list(&device, args.json)?;
+        }
         return args.export.as_deref().map_or(Ok(()), |file| export(&device, file));
     }
-    measure(args, &device)?;
+    if args.model {
+        model::measure(&device, args.budget, args.json)?;
+    } else {
+        measure(args, &device)?;
+    }
     args.export.as_deref().map_or(Ok(()), |file| export(&device, file))
 }
 

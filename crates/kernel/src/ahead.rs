@@ -33,9 +33,14 @@ pub struct Ahead {
 
 /// A device with the capabilities and choices of `device` that computes nothing and keeps nothing.
 pub fn twin(device: &Device) -> Device {
+    twin_with(device, |settings| settings)
+}
+
+/// The same with changed settings.
+pub fn twin_with(device: &Device, change: impl FnOnce(Settings) -> Settings) -> Device {
     let settings =
         Settings { no_binary_cache: true, no_results: true, builders: None, ..device.settings().clone() };
-    Device::from_driver(Box::new(NullDriver::new(device.capabilities().clone())), settings)
+    Device::from_driver(Box::new(NullDriver::new(device.capabilities().clone())), change(settings))
 }
 
 /// Builds what `job` needs and the disk cache lacks, in several processes, where the settings name them. `watch` hears how many

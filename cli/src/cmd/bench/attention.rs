@@ -1,7 +1,7 @@
 //! `netcl bench attention`: softmax(q kᵀ / √D) v over one packed product of queries, keys and values, as a GPT has it.
 
 mod check;
-mod regret;
+pub mod regret;
 
 use super::choice::{Choice, mixed};
 use super::measure::median;
@@ -10,6 +10,7 @@ use super::{Bench, Common, Line};
 use check::{Results, Sequence};
 use netcl::prelude::*;
 use netcl::tensor::Generator;
+use netcl::tensor::ops::Row;
 use netcl::tensor::ops::attention::{
     AttentionOptions, attention_by, attention_gradients_by, attention_qkv, explain,
 };
@@ -60,7 +61,7 @@ const TRIALS: usize = 3;
 
 /// Sizes of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
+pub struct Shape {
     batch: usize,
     heads: usize,
     kv_heads: usize,
@@ -212,7 +213,7 @@ fn fastest(peer: &mut Peer, request: &Value) -> Result<&'static str> {
 }
 
 /// An attention to be measured.
-struct Case {
+pub struct Case {
     shape: Shape,
     causal: bool,
     /// (B, T, (H + 2 KV) D).
@@ -228,7 +229,7 @@ const MAX_REFERENCE_SCORES: usize = 1 << 32;
 
 impl Case {
     /// Normal values.
-    fn new(device: &Device, shape: Shape, causal: bool, dtype: DType) -> Result<Self> {
+    pub fn new(device: &Device, shape: Shape, causal: bool, dtype: DType) -> Result<Self> {
         let Shape { batch, heads, kv_heads, tokens, size } = shape;
         let (of_queries, of_keys) = ([batch, heads, tokens, size], [batch, kv_heads, tokens, size]);
         // Queries and the result, keys and values.
@@ -239,6 +240,18 @@ impl Case {
             |heads: usize| Tensor::normal(device, [batch, tokens, heads * size], 0.0, 1.0, dtype, &mut from);
         let qkv = draw(heads + 2 * kv_heads)?.parameter("qkv");
         Ok(Self { shape, causal, qkv, dy: draw(heads)? })
+    }
+
+    /// Every algorithm with its estimate on a device that holds nothing, forward and backward.
+    ///
+    /// # Errors
+    /// As `explain`.
+    pub fn explain_on(twin: &Device, shape: Shape, causal: bool, dtype: DType) -> Result<[Vec<Row>; 2]> {
+        let Shape { batch, heads, kv_heads, tokens, size } = shape;
+        let all = Tensor::empty(twin, [batch, tokens, heads + 2 * kv_heads, size], dtype)?;
+        let part = |first: usize, count: usize| all.slice(2, first..first + count)?.permute(&[0, 2, 1, 3]);
+        let (q, k, v) = (part(0, heads)?, part(heads, kv_heads)?, part(heads + kv_heads, kv_heads)?);
+        explain(&q, &k, &v, AttentionOptions { causal, ..AttentionOptions::default() })
     }
 
     fn options(&self) -> AttentionOptions {
@@ -252,7 +265,7 @@ impl Case {
 
     /// The choices among the algorithms for it: of the forward, and of the gradients from the forward's result. Queries, keys and values are
     /// parts of `qkv`, gradients are tensors of their own.
-    fn choices(&self) -> Result<[Choice<'_>; 2]> {
+    pub fn choices(&self) -> Result<[Choice<'_>; 2]> {
         let Shape { batch, heads, kv_heads, tokens, size } = self.shape;
         let parts = self.qkv.detach().reshape([batch, tokens, heads + 2 * kv_heads, size])?;
         let part = |first: usize, count: usize| parts.slice(2, first..first + count)?.permute(&[0, 2, 1, 3]);

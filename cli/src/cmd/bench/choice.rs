@@ -59,9 +59,14 @@ impl Choice<'_> {
         table.lines().iter().try_for_each(|line| out::result(line))
     }
 
-    /// Microseconds of each row that applies and that the driver builds: the least of several samples, the rows in turn.
-    fn times(&self, bench: &Bench) -> Vec<(f64, &Row)> {
-        let device = &bench.device;
+    /// Microseconds of each row that applies, that is `wanted` and that the driver builds: the least of several samples, the rows in turn.
+    pub fn times(
+        &self,
+        device: &Device,
+        sample_ms: f64,
+        samples: usize,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Vec<(f64, &Row)> {
         let timed = |row: &Row, calls: usize| -> Result<f64> {
             let begun = Instant::now();
             for _ in 0..calls {
@@ -72,16 +77,16 @@ impl Choice<'_> {
         };
         let applies = |row: &&Row| row.estimate.as_ref().is_ok_and(|(micros, _)| micros.is_finite());
         let mut all = Vec::new();
-        for row in self.rows.iter().filter(applies) {
+        for row in self.rows.iter().filter(applies).filter(|row| wanted(row.name)) {
             // A driver may refuse one of a kernel's texts; then it is no candidate.
             if let Ok(once) = timed(row, 1).and_then(|_| timed(row, 1)) {
-                let calls = (bench.rounds.sample_ms * 1e3 / once.max(1.0)).ceil().clamp(1.0, 1000.0);
-                all.push((f64::INFINITY, row, calls as usize));
+                let calls = (sample_ms * 1e3 / once.max(1.0)).ceil().clamp(1.0, 1000.0);
+                all.push((once, row, calls as usize));
             }
         }
         // Where there is nothing to compare, one sample.
-        for _ in 0..if all.len() > 1 { SAMPLES } else { 1 } {
-            for (least, row, calls) in &mut all {
+        for _ in 0..if all.len() > 1 { samples } else { 1 } {
+            for (least, row, calls) in all.iter_mut().filter(|(least, ..)| *least <= LONG) {
                 if let Ok(micros) = timed(row, *calls) {
                     *least = least.min(micros / *calls as f64);
                 }
@@ -93,6 +98,8 @@ impl Choice<'_> {
 
 /// Timed samples of each row.
 const SAMPLES: usize = 5;
+/// Microseconds of a call from which one is enough: no launch's overhead shows in it.
+const LONG: f64 = 200e3;
 
 /// How good the choices were so far.
 pub struct Regrets {
@@ -112,7 +119,7 @@ impl Regrets {
     /// # Errors
     /// `Internal` where the chosen row cannot be timed.
     pub fn measure(&mut self, bench: &Bench, choice: &Choice<'_>) -> Result<()> {
-        let times = choice.times(bench);
+        let times = choice.times(&bench.device, bench.rounds.sample_ms, SAMPLES, &|_| true);
         let [shape, kind] = &choice.shown;
         let best = times.iter().min_by(|a, b| a.0.total_cmp(&b.0));
         let chosen = times.iter().find(|(_, row)| row.chosen);

@@ -3,10 +3,11 @@
 use super::choice::{Choice, mixed};
 use super::{Bench, Common, Line};
 use netcl::prelude::*;
+use netcl::tensor::ops::Row;
 use netcl::tensor::ops::matmul::{explain, matmul_by};
 use serde_json::json;
 
-mod regret;
+pub mod regret;
 
 /// Flags of `bench gemm`.
 #[derive(clap::Args)]
@@ -120,6 +121,18 @@ impl Product {
         let a = place(&stored[0], [m, k], layout.starts_with('T'))?;
         let b = place(&stored[1], [k, n], layout.ends_with('T'))?;
         Ok(Self { size: [m, n, k], layout: layout.into(), a, b, stored })
+    }
+
+    /// Every algorithm with its estimate for such a product on a device that holds nothing.
+    ///
+    /// # Errors
+    /// As `explain`.
+    pub fn explain_on(twin: &Device, [m, n, k]: [usize; 3], layout: &str, dtype: DType) -> Result<Vec<Row>> {
+        let place = |rows: usize, cols: usize, transposed: bool| match transposed {
+            true => Tensor::empty(twin, [cols, rows], dtype)?.permute(&[1, 0]),
+            false => Tensor::empty(twin, [rows, cols], dtype),
+        };
+        explain(&place(m, k, layout.starts_with('T'))?, &place(k, n, layout.ends_with('T'))?)
     }
 
     pub fn run(&self) -> Result<Tensor> {

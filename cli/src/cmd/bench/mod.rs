@@ -1,9 +1,9 @@
 //! `netcl bench`: how fast, as a share of what the device can do and beside PyTorch measured in the same minutes.
 
-mod attention;
-mod choice;
+pub mod attention;
+pub mod choice;
 mod errors;
-mod gemm;
+pub mod gemm;
 mod generate;
 mod line;
 pub mod measure;

@@ -1,12 +1,14 @@
 //! Tuned parameters: which candidates there are, how they were measured, what was chosen and why.
 
 mod json_file;
+pub mod model;
 mod proof;
 mod quarantine;
 mod search;
 mod space;
 mod store;
 
+pub use model::{Constant, Model};
 pub use quarantine::{Quarantine, Suspect};
 pub use search::{Outcome, REPEATS, Trial, search};
 pub use space::{Recording, Tuning, combinations, covering};

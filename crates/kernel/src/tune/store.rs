@@ -7,6 +7,7 @@ use super::Params;
 use super::json_file::JsonFile;
 use netcl_device::{Architecture, Capabilities, Error, Result, Settings};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -51,7 +52,13 @@ struct Shelf {
     device: String,
     driver: String,
     records: Vec<Record>,
+    /// Constants of the device model, by model and name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    models: Models,
 }
+
+/// Values of constants, by model and by constant.
+pub type Models = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// Results that ship with netcl: a list of devices. `netcl tune --export` adds one.
 const SHIPPED: &str = include_str!("shipped.json");
@@ -129,6 +136,7 @@ impl Store {
             device: slug(&device.name),
             driver: device.driver_version.clone(),
             records: Vec::new(),
+            models: Models::new(),
         };
         let root = settings.cache_dir.as_ref().map(|d| d.join("tuning"));
         let path = root
@@ -167,6 +175,34 @@ impl Store {
         };
         let others = || self.others.iter().find_map(|(origin, shelf)| pick(*origin, shelf));
         pick(Origin::Tuned, &own).or_else(others)
+    }
+
+    /// The value of a device model's constant, if it was measured on this device or one of the same architecture, and who says so.
+    pub fn constant(&self, model: &str, name: &str) -> Option<(f64, Origin)> {
+        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let pick = |origin: Origin, shelf: &Shelf| Some((*shelf.models.get(model)?.get(name)?, origin));
+        let same = |s: &Shelf| s.architecture == own.architecture;
+        let others = || self.others.iter().filter(|(_, s)| same(s)).find_map(|(o, shelf)| pick(*o, shelf));
+        pick(Origin::Tuned, &own).or_else(others).filter(|(value, _)| *value > 0.0 && value.is_finite())
+    }
+
+    /// Keeps constants of this device's model and writes the file. Other models stay.
+    ///
+    /// # Errors
+    /// `Io` with the path.
+    pub fn put_models(&self, models: Models) -> Result<()> {
+        self.change(|own| own.models.extend(models))
+    }
+
+    /// Changes what is known of this device and writes the file. What other programs measured meanwhile stays, and counts from now on.
+    fn change(&self, change: impl FnOnce(&mut Shelf)) -> Result<()> {
+        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = self.file.as_ref().map(JsonFile::lock).transpose()?;
+        if let Some(now) = self.file.as_ref().and_then(JsonFile::read::<Shelf>) {
+            (own.records, own.models) = (now.records, now.models);
+        }
+        change(&mut own);
+        self.file.as_ref().map_or(Ok(()), |file| file.write(&*own))
     }
 
     /// Everything that may apply to this device, what goes first first, with who says so. Records of another text of a kernel are
@@ -225,16 +261,15 @@ impl Store {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).records.clone()
     }
 
-    /// Keeps a result and writes the file. What other programs measured meanwhile stays, and counts from now on.
+    /// Keeps a result and writes the file.
+    ///
+    /// # Errors
+    /// `Io` with the path.
     pub fn put(&self, record: Record) -> Result<()> {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let _lock = self.file.as_ref().map(JsonFile::lock).transpose()?;
-        if let Some(now) = self.file.as_ref().and_then(JsonFile::read::<Shelf>) {
-            own.records = now.records;
-        }
-        own.records.retain(|r| (r.kernel.as_str(), r.bucket) != (record.kernel.as_str(), record.bucket));
-        own.records.push(record);
-        self.file.as_ref().map_or(Ok(()), |file| file.write(&*own))
+        self.change(|own| {
+            own.records.retain(|r| (r.kernel.as_str(), r.bucket) != (record.kernel.as_str(), record.bucket));
+            own.records.push(record);
+        })
     }
 }
 

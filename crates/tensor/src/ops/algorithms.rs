@@ -7,6 +7,7 @@
 
 use super::prelude::*;
 use netcl_device::ErrorKind;
+use netcl_kernel::tune::Model;
 use netcl_kernel::{Usable, Variants};
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -44,6 +45,8 @@ pub(in crate::ops) struct Algorithm<J: Job> {
     pub kernel: &'static Kernel,
     /// Whether it takes this request on this device; otherwise why not.
     pub supports: fn(&J::Request<'_>) -> Result<(), &'static str>,
+    /// The constants of the device model that its estimate uses.
+    pub models: &'static [&'static Model],
     /// Microseconds that it is estimated to take, and how it would do it. Asked only where it is supported.
     pub estimate: fn(&J::Request<'_>) -> (f64, J::Plan),
     /// Does it as planned.
@@ -190,7 +193,7 @@ impl<J: Job> Table<J> {
                 let estimate = (row.supports)(request).map(|()| row.priced(request));
                 estimate.map(|(micros, plan)| (micros, format!("{plan:?}"))).map_err(str::to_owned)
             };
-            Row { name, estimate, chosen: chosen == Some(name) }
+            Row { name, estimate, models: row.models, chosen: chosen == Some(name) }
         };
         self.rows.iter().map(row).collect()
     }
@@ -243,6 +246,8 @@ pub struct Row {
     pub name: &'static str,
     /// Estimated microseconds and the plan, where it takes the request; otherwise why it does not.
     pub estimate: Result<(f64, String), String>,
+    /// The constants of the device model behind the estimate.
+    pub models: &'static [&'static Model],
     /// Whether it is the one that runs.
     pub chosen: bool,
 }

@@ -37,7 +37,11 @@ fn shape(seed: u64, n: u64) -> (Shape, bool) {
 /// Attentions drawn at random, the same for the same seed, and whether they are causal. None has more operations than keep a sample short
 /// on the device.
 fn draw(device: &Device, count: usize, seed: u64) -> Vec<(Shape, bool)> {
-    let most = if device.capabilities().is_cpu() { 1 << 29 } else { 1 << 40 };
+    drawn_up_to(if device.capabilities().is_cpu() { 1 << 29 } else { 1 << 40 }, count, seed)
+}
+
+/// Those with so many operations at most.
+pub fn drawn_up_to(most: u64, count: usize, seed: u64) -> Vec<(Shape, bool)> {
     let fits = |(shape, causal): &(Shape, bool)| {
         shape.flops(*causal, false) <= most && shape.elements(false) <= MOST_ELEMENTS
     };

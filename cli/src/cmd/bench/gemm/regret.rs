@@ -11,7 +11,11 @@ const LAYOUTS: [&str; 4] = ["NN", "NT", "TN", "TT"];
 /// Products drawn at random, the same for the same seed: `[m, n, k]` and layout. None has more multiply-adds than keep a sample short on
 /// the device.
 pub fn draw(device: &Device, count: usize, seed: u64) -> Vec<([usize; 3], &'static str)> {
-    let most = if device.capabilities().is_cpu() { 2e9 } else { 4e11 };
+    drawn_up_to(if device.capabilities().is_cpu() { 2e9 } else { 4e11 }, count, seed)
+}
+
+/// Those with so many multiply-adds at most.
+pub fn drawn_up_to(most: f64, count: usize, seed: u64) -> Vec<([usize; 3], &'static str)> {
     let product = |n: u64| {
         let size = [0, 1, 2].map(|i| axis(drawn(seed, n, i), LARGEST));
         (size, LAYOUTS[(mixed(seed ^ n.wrapping_mul(31)) % 4) as usize])

@@ -38,6 +38,7 @@ fn shipped(name: &str, vendor: &str, record: Record) -> String {
         device: slug(name),
         driver: "1".into(),
         records: vec![record],
+        models: Models::new(),
     };
     serde_json::to_string(&[shelf]).unwrap()
 }
@@ -189,4 +190,40 @@ fn two_programs_that_tune_at_one_time_keep_each_others_results() {
     let chosen = |s: &Store| s.choice(KERNEL.name, 1, "").unwrap().0["WG"];
     assert_eq!((chosen(&stores[0]), chosen(&Store::with(&settings, &device, "[]"))), (256, 256));
     assert_eq!(stores[0].records().len(), 80);
+}
+
+/// Constants are looked up for the device, then for its architecture, and never for another architecture of the same vendor.
+#[test]
+fn constants_of_the_device_model_come_from_the_same_architecture() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = cached(folder.path());
+    let of = |name: &str, sm: u32| {
+        let mut c = capabilities(name, "Maker");
+        c.architecture = Architecture::Nvidia { sm };
+        c
+    };
+    let models = |value: f64| Models::from([("tile".into(), [("step_us".to_owned(), value)].into())]);
+    let shelf = Shelf {
+        vendor: "maker".into(),
+        architecture: "sm90".into(),
+        models: models(0.5),
+        ..Shelf::default()
+    };
+    let shipped = serde_json::to_string(&[shelf]).unwrap();
+    let open = |name: &str, sm: u32| Store::with(&settings, &of(name, sm), &shipped);
+    assert_eq!(open("Card One", 90).constant("tile", "step_us"), Some((0.5, Origin::Shipped)));
+    assert_eq!(open("Card One", 80).constant("tile", "step_us"), None);
+    assert_eq!(open("Card One", 90).constant("tile", "other"), None);
+    // Measured here, beside what was tuned: neither takes the other's place.
+    let own = open("Card One", 90);
+    own.put(record(256, None)).unwrap();
+    own.put_models(models(0.25)).unwrap();
+    own.put_models(Models::from([("other".into(), Default::default())])).unwrap();
+    let again = open("Card One", 90);
+    assert_eq!(again.constant("tile", "step_us"), Some((0.25, Origin::Tuned)));
+    assert_eq!(choice(&again, "t"), Some((256, Origin::Tuned)));
+    assert_eq!(open("Card Two", 90).constant("tile", "step_us"), Some((0.25, Origin::Related)));
+    // No constant is 0 or less: estimates divide by some of them.
+    own.put_models(models(-1.0)).unwrap();
+    assert_eq!(open("Card One", 90).constant("tile", "step_us"), None);
 }

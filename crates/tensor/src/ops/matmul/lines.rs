@@ -5,6 +5,7 @@ use super::algorithms::mma::lanes;
 use super::launch::Unused;
 use super::tiles::BLOCK_K;
 use super::view::Matrix;
+use netcl_kernel::tune::{Constant, Model};
 use netcl_kernel::vendors::nvidia::{TensorMap, address};
 
 static ALIGNED_LINES: Kernel = Kernel::new("matmul_aligned_lines", cl_file!("matmul_aligned_lines.cl"));
@@ -97,9 +98,18 @@ pub(super) fn uneven(matrices: [&Matrix; 2]) -> Option<usize> {
     Some(a? + b?)
 }
 
-/// Estimated microseconds of copying so many bytes on an H200.
-pub(super) fn cost(bytes: usize) -> f64 {
-    if bytes == 0 { 0.0 } else { 6.0 + 2.0 * bytes as f64 / 2e6 }
+pub(super) static MODEL: Model = Model {
+    name: "matmul_aligned_lines",
+    constants: &[
+        Constant::new("launch_us", "a launch that copies operands", 8.0).cpu(15.0),
+        Constant::new("bytes_per_us", "bytes that it reads and writes", 2e5).cpu(2e4),
+    ],
+};
+
+/// Estimated microseconds of copying so many bytes.
+pub(super) fn cost(device: &Device, bytes: usize) -> f64 {
+    let [launch, speed] = MODEL.on(device);
+    if bytes == 0 { 0.0 } else { launch + 2.0 * bytes as f64 / speed }
 }
 
 /// The same matrices of 16-bit elements, as [`Aligned`] takes them: copied in one launch where they are not.

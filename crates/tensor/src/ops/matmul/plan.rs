@@ -25,6 +25,15 @@ pub(super) struct Plan {
     pub kc: usize,
 }
 
+/// Cycles of a core beside those of multiplying: of an element copied into a panel, of one of C each time that sums are added to it, and of
+/// a group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cycles {
+    pub copy: f64,
+    pub store: f64,
+    pub group: f64,
+}
+
 impl Blocks {
     /// The tuned ones, as far as they fit this device.
     pub fn of(device: &Device) -> Self {
@@ -58,7 +67,13 @@ impl Blocks {
     }
     /// The cheapest way to give a product to `cores`, and its estimated cycles: multiplying, copying B once for each block of
     /// rows and A once for each nc columns, C once for each kc. Among equals more groups, which even out other load.
-    pub fn plan(&self, p: &Problem, copies_a: bool, cores: usize) -> (f64, Plan) {
+    pub fn plan(
+        &self,
+        p: &Problem,
+        copies_a: bool,
+        cores: usize,
+        Cycles { copy, store, group }: Cycles,
+    ) -> (f64, Plan) {
         let (mr, nr) = (self.mr, self.nr());
         let passes = p.k.div_ceil(self.kc).max(1);
         let kc = p.k.div_ceil(passes).next_multiple_of(4).clamp(4, self.kc);
@@ -77,8 +92,9 @@ impl Blocks {
                 let made = p.m.div_ceil(mg) * p.n.div_ceil(ng) * p.batch();
                 let (k, m, n) = (p.k as f64, mg as f64, ng as f64);
                 let copies = k * n + if copies_a { k * m * ng.div_ceil(nc_most) as f64 } else { 0.0 };
-                let cycles = m * n * k / (2 * self.lanes) as f64 + 0.6 * copies + 0.3 * m * n * passes as f64;
-                let cost = made.div_ceil(cores) as f64 * (cycles + 1000.0);
+                let cycles =
+                    m * n * k / (2 * self.lanes) as f64 + copy * copies + store * m * n * passes as f64;
+                let cost = made.div_ceil(cores) as f64 * (cycles + group);
                 if best.is_none_or(|(least, ..)| cost < 0.98 * least) {
                     best = Some((cost, mg, ng));
                 }
@@ -124,7 +140,9 @@ mod tests {
     fn plans_give_every_core_work_and_keep_to_the_blocks() {
         for (m, n, k) in [(1, 1, 0), (768, 384, 128), (128, 65, 768), (5, 4000, 30), (2304, 2304, 2304)] {
             for cores in [1, 2, 12, 64] {
-                let plan = AVX2.plan(&problem(m, n, k), true, cores).1;
+                let plan = AVX2
+                    .plan(&problem(m, n, k), true, cores, Cycles { copy: 0.6, store: 0.3, group: 1000.0 })
+                    .1;
                 assert!(plan.kc <= 256 && plan.kc.is_multiple_of(4));
                 assert!(plan.nc * plan.kc <= AVX2.nc * AVX2.kc && plan.mc * plan.kc <= AVX2.mc * AVX2.kc);
                 assert!(whole([(plan.mg, 6), (plan.ng, 16), (plan.mc, 6), (plan.nc, 16)]));

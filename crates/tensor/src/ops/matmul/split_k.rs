@@ -1,9 +1,12 @@
 //! Split-K for kernels of tiles: which tiles have their sum over k shared out among several groups, and how the parts come together.
 
+use crate::ops::prelude::*;
+use netcl_kernel::tune::model::{Constant, DEVICE, Model};
+
 /// Tiles whose last group can add their parts up.
 pub(super) const TICKETS: usize = 4096;
 
-/// How the tiled kernel shares a product out: `full` tiles to a group each, and `splits` groups to each of the `tail`
+/// How a kernel of tiles shares a product out: `full` tiles to a group each, and `splits` groups to each of the `tail`
 /// that is left, of `k_part` steps of the sum each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SplitKSchedule {
@@ -11,62 +14,99 @@ pub(super) struct SplitKSchedule {
     pub tail: usize,
     pub splits: usize,
     pub k_part: usize,
+    /// Whether the last group of each tile adds its parts up, rather than a second launch.
+    pub last: bool,
 }
 
-/// How fast a multiprocessor of an H200 sums a tile.
+/// How fast a compute unit sums a tile.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct TileThroughput {
     /// Elements of the tile.
     pub area: usize,
     /// Microseconds of a step of the sum, while one group or two share the multiprocessor.
-    step: f64,
+    pub step: f64,
     /// How much longer a step of a group takes that is alone there and cannot hide its waits.
-    alone: f64,
+    pub alone: f64,
     /// Steps that a group costs to start and to store.
-    start: f64,
+    pub start: f64,
 }
 
-/// 128 by 128 by f32 units.
-pub(super) const LARGE: TileThroughput =
-    TileThroughput { area: 128 * 128, step: 0.09, alone: 1.0 / 0.65, start: 16.0 };
-/// 64 by 64.
-pub(super) const SMALL: TileThroughput =
-    TileThroughput { area: 64 * 64, step: 0.031, alone: 1.0, start: 32.0 };
+/// What putting the parts of sums together takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Joining {
+    /// Microseconds of a second launch.
+    pub launch: f64,
+    /// Bytes that memory moves in a microsecond.
+    pub memory: f64,
+    /// Microseconds until the last group of a tile knows that it is the last.
+    pub ticket: f64,
+    /// Bytes that one group adds up in a microsecond.
+    pub group: f64,
+}
+
+pub(super) static MODEL: Model = Model {
+    name: "split_k",
+    constants: &[
+        Constant::new("join_launch_us", "a second launch that adds parts up", 6.0).cpu(15.0),
+        Constant::new("ticket_us", "until the last group of a tile knows that it is the last", 2.0),
+        Constant::new("group_bytes_per_us", "parts that one group adds up", 5e4).cpu(5e3),
+    ],
+};
+
+impl Joining {
+    pub fn on(device: &Device) -> Self {
+        let ([launch, ticket, group], [_, memory, _]) = (MODEL.on(device), DEVICE.on(device));
+        Self { launch, memory, ticket, group }
+    }
+}
+
+/// What schedules are compared by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Costs {
+    pub tile: TileThroughput,
+    pub joining: Joining,
+    pub units: usize,
+    /// Whether a tile's last group can add its parts up.
+    pub last: bool,
+}
 
 impl SplitKSchedule {
-    /// The cheapest for `tiles` tiles and sums of `k`, in slices of `bk`, on `units` multiprocessors; `last`: where a tile's last
-    /// group can add its parts up.
-    pub fn of(
-        tiles: usize,
-        k: usize,
-        bk: usize,
-        throughput: &TileThroughput,
-        units: usize,
-        last: bool,
-    ) -> Self {
-        let whole = Self { full: tiles, tail: 0, splits: 1, k_part: k.next_multiple_of(bk).max(bk) };
+    /// A group for each tile.
+    pub fn whole(tiles: usize, k_part: usize) -> Self {
+        Self { full: tiles, tail: 0, splits: 1, k_part, last: false }
+    }
+
+    /// The cheapest for `tiles` tiles and sums of `k`, in slices of `bk`.
+    pub fn of(tiles: usize, k: usize, bk: usize, costs: &Costs) -> Self {
+        let whole = Self::whole(tiles, k.next_multiple_of(bk).max(bk));
+        let units = costs.units;
         let rounds = tiles / units * units;
         let candidates = [rounds, rounds.saturating_sub(units), 0].into_iter().flat_map(|full| {
             (2..=32).map(move |splits| {
                 let k_part = k.div_ceil(splits).next_multiple_of(bk).max(bk);
-                Self { full, tail: tiles - full, splits: k.div_ceil(k_part), k_part }
+                Self { full, tail: tiles - full, splits: k.div_ceil(k_part), k_part, last: false }
             })
         });
         let useful = candidates.filter(|c| c.tail > 0 && c.splits > 1);
-        let cost = |c: &Self| c.cost(k, throughput, units, last);
+        let useful = useful.map(|c| if costs.last { c.joined(costs.tile.area, &costs.joining) } else { c });
+        let cost = |c: &Self| c.cost(k, costs);
         useful.fold(whole, |best, c| if cost(&c) < cost(&best) { c } else { best })
     }
 
-    /// Microseconds on an H200 that parts take until they are one sum: in a second launch (4 us, 2.5 TB/s), and by the last group
-    /// of each tile (100 kB/us).
-    pub fn joining(&self, area: usize) -> [f64; 2] {
+    /// Microseconds that parts of tiles of `area` elements take until they are one sum.
+    pub fn joining(&self, area: usize, joining: &Joining) -> f64 {
         let bytes = (area * size_of::<f32>()) as f64;
-        [4.0 + 2.0 * bytes * (self.tail * self.splits) as f64 / 2.5e6, 1.5 + bytes * self.splits as f64 / 1e5]
+        match self.last {
+            true => joining.ticket + bytes * self.splits as f64 / joining.group,
+            false => joining.launch + 2.0 * bytes * (self.tail * self.splits) as f64 / joining.memory,
+        }
     }
 
-    /// Whether the last group of each tile should do it.
-    pub fn last_joins(&self, area: usize) -> bool {
-        let [launch, last] = self.joining(area);
-        self.tail <= TICKETS && last < launch
+    /// The same schedule with parts added up in the cheaper way.
+    pub fn joined(self, area: usize, joining: &Joining) -> Self {
+        let [launch, last] = [false, true].map(|last| Self { last, ..self });
+        let cheaper = last.joining(area, joining) < launch.joining(area, joining);
+        if self.tail <= TICKETS && cheaper { last } else { launch }
     }
 
     /// Work-groups of the product.
@@ -74,16 +114,11 @@ impl SplitKSchedule {
         self.full + self.tail * self.splits
     }
 
-    /// Microseconds on an H200.
-    pub fn cost(
-        &self,
-        k: usize,
-        &TileThroughput { area, step, alone, start }: &TileThroughput,
-        units: usize,
-        last: bool,
-    ) -> f64 {
+    /// Microseconds.
+    pub fn cost(&self, k: usize, costs: &Costs) -> f64 {
+        let Costs { tile: TileThroughput { area, step, alone, start }, units, .. } = *costs;
         let (whole, part) = (k as f64 + start, self.k_part as f64 + start);
-        // The busiest multiprocessor's groups: long ones in pairs, the odd one beside short ones, short ones in pairs.
+        // The busiest unit's groups: long ones in pairs, the odd one beside short ones, short ones in pairs.
         let short = (self.tail * self.splits).div_ceil(units);
         let long = self.full.div_ceil(units);
         let mut time = (long / 2 * 2) as f64 * whole;
@@ -94,8 +129,7 @@ impl SplitKSchedule {
         } else {
             time += (short / 2 * 2) as f64 * part + (short % 2) as f64 * part * alone;
         }
-        let join = self.joining(area)[usize::from(last && self.last_joins(area))];
-        time * step + if self.tail > 0 { join } else { 0.0 }
+        time * step + if self.tail > 0 { self.joining(area, &costs.joining) } else { 0.0 }
     }
 }
 
@@ -103,20 +137,38 @@ impl SplitKSchedule {
 mod tests {
     use super::*;
 
+    const COSTS: Costs = Costs {
+        tile: TileThroughput { area: 128 * 128, step: 0.09, alone: 1.5, start: 16.0 },
+        joining: Joining { launch: 4.0, memory: 2.5e6, ticket: 1.5, group: 1e5 },
+        units: 132,
+        last: false,
+    };
+
     #[test]
     fn shares_cover_every_tile_and_step_and_fill_the_last_round() {
         for (tiles, k) in
             [(1, 64), (36, 4096), (144, 4096), (192, 768), (576, 768), (1024, 4096), (64, 1000), (5, 0)]
         {
-            let s = SplitKSchedule::of(tiles, k, 16, &LARGE, 132, k % 3 == 0);
+            let s = SplitKSchedule::of(tiles, k, 16, &Costs { last: k % 3 == 0, ..COSTS });
             assert_eq!(s.full + s.tail, tiles);
             assert!(s.splits * s.k_part >= k && s.k_part.is_multiple_of(16), "{s:?}");
             assert!((s.splits - 1) * s.k_part < k.max(1), "a part without steps: {s:?}");
             assert_eq!(s.tail == 0, s.splits == 1, "{s:?}");
+            assert!(!s.last || k % 3 == 0 && s.tail > 0, "{s:?}");
         }
         // Less than a round of long sums is shared; a tiny product, and whole rounds, are not.
-        assert!(SplitKSchedule::of(36, 4096, 16, &LARGE, 132, false).groups() > 132);
-        assert_eq!(SplitKSchedule::of(1, 64, 16, &SMALL, 132, true).tail, 0);
-        assert_eq!(SplitKSchedule::of(264, 768, 16, &LARGE, 132, false).tail, 0);
+        assert!(SplitKSchedule::of(36, 4096, 16, &COSTS).groups() > 132);
+        let small = TileThroughput { area: 64 * 64, step: 0.031, alone: 1.0, start: 32.0 };
+        assert_eq!(SplitKSchedule::of(1, 64, 16, &Costs { tile: small, last: true, ..COSTS }).tail, 0);
+        assert_eq!(SplitKSchedule::of(264, 768, 16, &COSTS).tail, 0);
+    }
+
+    #[test]
+    fn a_few_parts_are_added_by_the_last_group_and_many_by_a_launch() {
+        let parts = |tail, splits| {
+            SplitKSchedule { full: 0, tail, splits, k_part: 64, last: false }
+                .joined(128 * 128, &COSTS.joining)
+        };
+        assert!(parts(100, 2).last && !parts(4, 32).last && !parts(TICKETS + 1, 2).last);
     }
 }

@@ -8,7 +8,7 @@
 use super::algorithms::wgmma::run_plan;
 use super::algorithms::{MATMUL, Request, wgmma};
 use super::launch::{Aux, Epilogue};
-use super::tiles::{Plan, SplitK, Staging, TILES, Tile};
+use super::tiles::{Plan, Speeds, SplitK, Staging, TILES, Tile};
 use super::view::{Matrix, Problem};
 use super::*;
 use crate::suite::test_device;
@@ -162,7 +162,7 @@ fn time(shapes: &str, tiles: &[usize], every_split: bool) {
             }
         }
         if !every_split && layout.starts_with('T') && !to_sum {
-            plans = vec![Plan::of([m, n, k], 132, true)];
+            plans = vec![Plan::of([m, n, k], &Speeds::on(&device), true)];
         }
         let only = std::env::var("SWEEP_SPLITS").unwrap_or_default();
         plans.retain(|plan| {

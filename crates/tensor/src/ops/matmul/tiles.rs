@@ -1,6 +1,8 @@
 //! Tiles of the tensor cores' product on sm_90, ways to share a sum out, and what each is estimated to take.
 
+use netcl_device::Device;
 use netcl_kernel::Value;
+use netcl_kernel::tune::{Constant, Model};
 
 /// Steps of the sum that one copy brings, of 16-bit elements.
 pub(super) const BLOCK_K: usize = 64;
@@ -24,7 +26,7 @@ pub(super) struct Tile {
     band: usize,
     /// Stages and boxes a warp where the epilogue goes through local memory.
     staged: [usize; 2],
-    /// Share of the tensor cores' speed it reaches in the main loop.
+    /// Speed of its main loop beside that of the first tile.
     speed: f64,
 }
 
@@ -98,6 +100,65 @@ pub(super) struct Plan {
     pub staging: Option<Staging>,
 }
 
+pub(super) static MODEL: Model = Model {
+    name: "matmul_wgmma_sm90",
+    constants: &[
+        Constant::new("launch_us", "a launch with its tensor maps", 4.5),
+        Constant::new("flops_per_us", "operations of a unit in the first tile's main loop", 4.9e6),
+        Constant::new("memory_bytes_per_us", "what a unit moves to memory", 32e3),
+        Constant::new("cache_bytes_per_us", "what a unit moves to the last cache", 42e3),
+        Constant::new(
+            "start_us",
+            "a launch whose epilogues overlap with products, to fill its pipeline",
+            3.0,
+        ),
+        Constant::new("hand_on_us", "telling the next group of a tile that a part is there, at least", 2.0),
+        Constant::new(
+            "serial_bytes_per_us",
+            "parts of serial split-K beside the operands, in the cache",
+            11e6,
+        ),
+        Constant::new("workspace_us", "a second launch that adds parts up", 6.0),
+        Constant::new("workspace_cache_bytes_per_us", "parts in the cache that it adds up", 4e6),
+        Constant::new("workspace_memory_bytes_per_us", "parts in memory that it adds up", 1.9e6),
+        Constant::new("stream_k", "how much longer everything takes with stream-K", 1.06),
+        Constant::new("stream_k_us", "from one group of a tile to the next, with stream-K", 2.8),
+        Constant::new("stream_k_element_us", "the same for each element of a tile", 3.7e-5),
+        Constant::new("copy_us", "copying an operand that does not lie along k, beside its bytes", 3.0),
+        Constant::new("copy_bytes_per_us", "bytes of it, read and written", 2.5e6),
+    ],
+};
+
+/// [`MODEL`] on a device, and its compute units.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Speeds {
+    pub units: usize,
+    pub launch: f64,
+    flops: f64,
+    memory: f64,
+    cache: f64,
+    start: f64,
+    hand_on: f64,
+    serial: f64,
+    workspace: [f64; 3],
+    stream_k: [f64; 3],
+    /// Of a copy: microseconds, and bytes in one.
+    pub copy: [f64; 2],
+}
+
+impl Speeds {
+    pub(super) fn on(device: &Device) -> Self {
+        let [launch, flops, memory, cache, start, hand_on, serial, w0, w1, w2, s0, s1, s2, c0, c1] =
+            MODEL.on(device);
+        let units = device.capabilities().compute_units.max(1) as usize;
+        let (workspace, stream_k, copy) = ([w0, w1, w2], [s0, s1, s2], [c0, c1]);
+        Self { units, launch, flops, memory, cache, start, hand_on, serial, workspace, stream_k, copy }
+    }
+}
+
+/// Bytes of parts that a second launch finds in the cache.
+const CACHED_PARTS: f64 = 4e7;
+
 impl Tile {
     pub(super) fn rows(&self) -> usize {
         64 * self.blocks * if self.ping_pong { 1 } else { 2 }
@@ -132,50 +193,52 @@ impl Tile {
     pub(super) fn count(&self, m: usize, n: usize) -> usize {
         m.div_ceil(self.rows()) * n.div_ceil(self.columns)
     }
-    /// Estimated microseconds of a product on `units` multiprocessors. One does 4.9 TFLOP/s and moves 32 kB/us to memory,
-    /// 42 kB/us to the cache.
-    pub(super) fn estimate(&self, [m, n, k]: [usize; 3], split: SplitK, units: usize) -> f64 {
+    /// Estimated microseconds of a product, without its launch.
+    pub(super) fn estimate(&self, [m, n, k]: [usize; 3], split: SplitK, on: &Speeds) -> f64 {
+        let units = on.units;
         let area = (self.rows() * self.columns) as f64;
         let (tiles, splits) = (self.count(m, n), split.count());
         if split == SplitK::StreamK {
-            // What it takes from one group of a tile to the next, as often as a tile has groups; 1.06 of it all as measured.
+            // What it takes from one group of a tile to the next, as often as a tile has groups.
             let run = (tiles * k.div_ceil(BLOCK_K)).div_ceil(units) as f64;
-            let main = run * area * (2 * BLOCK_K) as f64 / (4.9e6 * self.speed);
-            return 1.06 * (main + (2.8 + 3.7e-5 * area) * units as f64 / tiles as f64);
+            let main = run * area * (2 * BLOCK_K) as f64 / (on.flops * self.speed);
+            let [factor, next, element] = on.stream_k;
+            return factor * (main + (next + element * area) * units as f64 / tiles as f64);
         }
         // The cache's bandwidth holds tiles of 64 rows back; where few are at work each has more of it.
         let share = units as f64 / (tiles * splits).min(units) as f64;
         let speed = if self.rows() == 64 { (self.speed * share).min(1.0) } else { self.speed };
         let main =
-            k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (4.9e6 * speed);
+            k.div_ceil(BLOCK_K).div_ceil(splits) as f64 * area * (2 * BLOCK_K) as f64 / (on.flops * speed);
         let rounds = (tiles * splits).div_ceil(units) as f64;
         let (store, after) = match split {
-            SplitK::None | SplitK::StreamK => (area * 2.0 / 32e3, 0.0),
-            SplitK::Accumulate { add } => (area * if add { 8.0 } else { 4.0 } / 32e3, 0.0),
+            SplitK::None | SplitK::StreamK => (area * 2.0 / on.memory, 0.0),
+            SplitK::Accumulate { add } => (area * if add { 8.0 } else { 4.0 } / on.memory, 0.0),
             // Those that work on a tile at one time wait for one another in turn, and what they hand on takes some of the
             // cache's bandwidth from those that multiply.
             SplitK::Serial(_) => {
-                // Two of them at least: the next is told of it and waits for its first bytes.
-                let hand_on = (area * 8.0 / 42e3).max(2.0);
-                let traffic = ((splits - 1) * m * n * 2 * size_of::<f32>()) as f64 / 11e6;
+                // The next is told of it and waits for its first bytes.
+                let hand_on = (area * 8.0 / on.cache).max(on.hand_on);
+                let traffic = ((splits - 1) * m * n * 2 * size_of::<f32>()) as f64 / on.serial;
                 (hand_on, hand_on * (splits.min(units.div_ceil(tiles)) - 1) as f64 + traffic)
             }
             SplitK::Workspace(_) => {
                 let bytes = (splits * m * n * size_of::<f32>()) as f64;
-                (area * 4.0 / 32e3, 6.0 + bytes / if bytes < 4e7 { 4e6 } else { 1.9e6 })
+                let [launch, cached, far] = on.workspace;
+                let speed = if bytes < CACHED_PARTS { cached } else { far };
+                (area * 4.0 / on.memory, launch + bytes / speed)
             }
         };
-        let start = 3.0;
         match self.ping_pong {
-            true => start + rounds * main.max(store) + store + after,
-            false => start + rounds * (main + store) + after,
+            true => on.start + rounds * main.max(store) + store + after,
+            false => on.start + rounds * (main + store) + after,
         }
     }
 }
 
 impl Plan {
     /// The cheapest; `parts` says whether the epilogue is one that the second kernel has.
-    pub(super) fn of(sizes: [usize; 3], units: usize, parts: bool) -> Self {
+    pub(super) fn of(sizes: [usize; 3], on: &Speeds, parts: bool) -> Self {
         let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 32);
         let mut best = (f64::INFINITY, Self { tile: TILES[0], split: SplitK::None, staging: None });
         for tile in TILES {
@@ -189,13 +252,13 @@ impl Plan {
                     parts
                         && sizes[2] >= STREAM_K_FROM
                         && tile.rows() > 64
-                        && tile.count(sizes[0], sizes[1]) < units
+                        && tile.count(sizes[0], sizes[1]) < on.units
                 }
                 SplitK::Workspace(_) => parts,
                 SplitK::Accumulate { .. } => false,
             };
             for split in ways.chain([SplitK::None, SplitK::StreamK]).filter(possible) {
-                let cost = tile.estimate(sizes, split, units);
+                let cost = tile.estimate(sizes, split, on);
                 if cost < best.0 {
                     best = (cost, Self { tile, split, staging: None });
                 }
@@ -204,9 +267,9 @@ impl Plan {
         best.1
     }
     /// The cheapest that leaves its sums in f32.
-    pub(super) fn sum(sizes: [usize; 3], units: usize, add: bool) -> Self {
+    pub(super) fn sum(sizes: [usize; 3], on: &Speeds, add: bool) -> Self {
         let split = SplitK::Accumulate { add };
-        let cost = |tile: &Tile| tile.estimate(sizes, split, units);
+        let cost = |tile: &Tile| tile.estimate(sizes, split, on);
         let cheapest = TILES.into_iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
         Self { tile: cheapest.unwrap_or(TILES[0]), split, staging: None }
     }
@@ -215,6 +278,8 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use netcl_device::null::NullDriver;
+    use netcl_device::{Capabilities, DeviceKind, Settings};
 
     #[test]
     fn plans_fill_the_device_and_keep_to_its_limits() {
@@ -229,7 +294,11 @@ mod tests {
                 assert!(16 * tile.stages <= 1024 && 16 * stages + 8 * 8 * boxes <= 1024);
             }
         }
-        let plan = |sizes| Plan::of(sizes, 132, true);
+        let mut card = Capabilities::floor("null:0", DeviceKind::Gpu);
+        card.compute_units = 132;
+        let device = Device::from_driver(Box::new(NullDriver::new(card)), Settings::default());
+        let speeds = Speeds::on(&device);
+        let plan = |sizes| Plan::of(sizes, &speeds, true);
         // As measured (sweep.rs): what is chosen takes at most 1.04 of the least.
         for (sizes, tile) in [([768, 2304, 65_536], 1), ([768, 3072, 65_536], 1), ([3072, 768, 65_536], 1)] {
             assert_eq!(

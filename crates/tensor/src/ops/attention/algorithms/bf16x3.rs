@@ -1,10 +1,12 @@
 //! Attention in f32 on the tensor cores of NVIDIA's sm_90, each operand as the sum of three bf16.
 
 use super::super::problem::{Known, Problem, View, read, write};
-use super::sm90::{INCLUDES, LAUNCH, blocks_fit, counters, units};
+use super::sm90::{self, INCLUDES, blocks_fit, cache_share, counters, units};
 use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, macros, proof, shared_out};
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
+use netcl_kernel::tune::Constant;
+use netcl_kernel::tune::model::{DEVICE, Model};
 use netcl_kernel::vendors::nvidia::SM90A;
 
 pub(in crate::ops::attention) static BF16X3: Kernel =
@@ -28,20 +30,20 @@ pub(in crate::ops::attention) static BF16X3_BWD: Kernel = Kernel::new("attention
 const BLOCK: usize = 64;
 /// Bytes of a block's three planes.
 const BLOCK_BYTES: usize = 3 * 2 * BLOCK * BLOCK;
-/// What of the L2 cache the images of the heads in progress may take.
-const L2_SHARE: usize = 24 << 20;
 
 pub(in crate::ops::attention) static FORWARD: ForwardRow = ForwardRow {
     kernel: &BF16X3,
     supports: |r| takes(r.p, r.o),
-    estimate: |r| (forward_micros(r.p, units(r.device())), Plan::Direct),
+    models: &[&MODEL, &sm90::MODEL, &DEVICE],
+    estimate: |r| (forward_micros(r.p, r.device()), Plan::Direct),
     run: |r, _| forward(r),
     self_test: Some(|device| proof::forward(device, &FORWARD, &proof::IN_F32)),
 };
 pub(in crate::ops::attention) static BACKWARD: BackwardRow = BackwardRow {
     kernel: &BF16X3_BWD,
     supports: supports_backward,
-    estimate: |r| (backward_micros(r.p, units(r.device())), Plan::Direct),
+    models: &[&MODEL, &sm90::MODEL, &DEVICE],
+    estimate: |r| (backward_micros(r.p, r.device()), Plan::Direct),
     run: |r, _| backward(r),
     self_test: Some(|device| proof::backward(device, &BACKWARD, &proof::IN_F32)),
 };
@@ -64,35 +66,40 @@ fn supports_backward(r: &Backward<'_>) -> Result<(), &'static str> {
     if r.grads.iter().all(pairs) { Ok(()) } else { Err("gradients whose rows do not start at 8 bytes") }
 }
 
-/// Operations of a multiprocessor in a microsecond: 71 TFLOP/s of an H200 in each kernel.
-const THROUGHPUT: f64 = 0.54e6;
-/// Microseconds of an image beside its bytes: a launch, and memory that is asked for.
-const IMAGE: f64 = 9.0;
-/// Bytes that memory moves in a microsecond.
-const BANDWIDTH: f64 = 2.5e6;
+static MODEL: Model = Model {
+    name: "attention_bf16x3_sm90",
+    constants: &[
+        Constant::new("flops_per_us", "operations of a unit, in f32", 0.54e6),
+        Constant::new("image_us", "an image beside its bytes: a launch, and memory that is asked for", 9.0),
+    ],
+};
 
 /// Microseconds of images of so many rows of queries and of keys, each element read as f32 and written as three bf16.
-fn images(p: &Problem, [queries, keys]: [usize; 2]) -> f64 {
+fn images(p: &Problem, device: &Device, [queries, keys]: [usize; 2]) -> f64 {
+    let ([_, image], [_, memory, _]) = (MODEL.on(device), DEVICE.on(device));
     let rows = queries * p.heads * p.queries + keys * p.kv_heads * p.keys;
-    (queries + keys) as f64 * IMAGE + (p.batch * rows * (4 * p.size + 6 * BLOCK)) as f64 / BANDWIDTH
+    (queries + keys) as f64 * image + (p.batch * rows * (4 * p.size + 6 * BLOCK)) as f64 / memory
 }
 
 /// Microseconds of tiles of two blocks of rows, of `operations` a pair and column; `walked` rows belong to one.
-fn walk(p: &Problem, units: usize, walked: usize, operations: f64) -> f64 {
+fn walk(p: &Problem, device: &Device, walked: usize, operations: f64) -> f64 {
+    let [flops, _] = MODEL.on(device);
     let rows = 2 * BLOCK;
     let all = p.computed(rows, BLOCK) * (p.batch * p.heads) as f64;
     let pair = operations * BLOCK as f64;
-    shared_out(all, (rows * walked.next_multiple_of(BLOCK)) as f64, units) * pair / THROUGHPUT
+    shared_out(all, (rows * walked.next_multiple_of(BLOCK)) as f64, units(device)) * pair / flops
 }
 
-fn forward_micros(p: &Problem, units: usize) -> f64 {
-    images(p, [1, 2]) + LAUNCH + walk(p, units, p.keys, 4.0)
+fn forward_micros(p: &Problem, device: &Device) -> f64 {
+    let [launch, _] = sm90::MODEL.on(device);
+    images(p, device, [1, 2]) + launch + walk(p, device, p.keys, 4.0)
 }
 
 /// Statistics, then dk and dv, then dq.
-fn backward_micros(p: &Problem, units: usize) -> f64 {
-    let passes = walk(p, units, p.queries * p.group(), 8.0) + walk(p, units, p.keys, 6.0);
-    images(p, [2, 2]) + 3.0 * LAUNCH + passes
+fn backward_micros(p: &Problem, device: &Device) -> f64 {
+    let [launch, _] = sm90::MODEL.on(device);
+    let passes = walk(p, device, p.queries * p.group(), 8.0) + walk(p, device, p.keys, 6.0);
+    images(p, device, [2, 2]) + 3.0 * launch + passes
 }
 
 /// The problem as the texts see it: their products are of bf16.
@@ -101,8 +108,8 @@ fn of_parts(p: &Problem) -> Problem {
 }
 
 /// Heads, keys' or queries', whose two images of `rows` stay in the L2 cache together.
-fn together(p: &Problem, rows: usize) -> usize {
-    (L2_SHARE / (2 * BLOCK_BYTES * rows.div_ceil(BLOCK))).clamp(1, p.batch * p.kv_heads)
+fn together(p: &Problem, device: &Device, rows: usize) -> usize {
+    (cache_share(device) / (2 * BLOCK_BYTES * rows.div_ceil(BLOCK))).clamp(1, p.batch * p.kv_heads)
 }
 
 /// The image of x: (B,heads,rows / 64 rounded up,3,8,64,8).
@@ -140,7 +147,7 @@ fn forward(r: &Forward<'_>) -> Result<()> {
     let [k, v] = [image(&BF16X3, p, k, p.kv_heads, p.keys)?, image(&BF16X3, p, v, p.kv_heads, p.keys)?];
     let launch = start(&BF16X3, p, "attention_fwd", device, tiles(p.queries, p.heads * p.batch), 2);
     let launch = launch.read(&q).read(&k).read(&v).write(r.o).write(r.lse).write(&counters(device)?);
-    of_parts(p).end_with(launch.scalar(p.batch as u32), together(p, p.keys) * p.group()).run()
+    of_parts(p).end_with(launch.scalar(p.batch as u32), together(p, device, p.keys) * p.group()).run()
 }
 
 /// dq, dk, dv; see `attention_bf16x3_sm90_bwd.cl`.
@@ -163,9 +170,9 @@ fn backward(r: &Backward<'_>) -> Result<()> {
 
     let launch = start(&BF16X3_BWD, p, "attention_bwd_kv", device, tiles(p.keys, p.kv_heads * p.batch), 4);
     let launch = write(write(bound(launch), dk), dv).write(&next).scalar(p.batch as u32);
-    of_parts(p).end_with(launch, together(p, p.queries * group)).run()?;
+    of_parts(p).end_with(launch, together(p, device, p.queries * group)).run()?;
 
     let launch = start(&BF16X3_BWD, p, "attention_bwd_q", device, tiles(p.queries, p.heads * p.batch), 3);
     let launch = write(bound(launch), dq).write(&next).scalar(p.batch as u32);
-    of_parts(p).end_with(launch, together(p, p.keys) * group).run()
+    of_parts(p).end_with(launch, together(p, device, p.keys) * group).run()
 }

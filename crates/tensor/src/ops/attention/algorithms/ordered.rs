@@ -2,10 +2,13 @@
 //! in f32 in memory, to which the blocks of keys add in their order.
 
 use super::super::problem::{Known, Problem, read, write};
-use super::sm90::{BACKWARD_INCLUDES, KEYS, WIDE, counters, map, start, supports_backward, units, with_maps};
-use super::wgmma::backward_micros;
+use super::sm90::{
+    self, BACKWARD_INCLUDES, KEYS, WIDE, counters, map, start, supports_backward, units, with_maps,
+};
+use super::wgmma::{self, backward_micros};
 use super::{Backward, BackwardRow, Plan, macros, proof};
 use crate::ops::prelude::*;
+use netcl_kernel::tune::{Constant, Model};
 use netcl_kernel::vendors::nvidia::SM90A;
 
 const TEXT: &str = concat!(
@@ -22,7 +25,8 @@ pub(in crate::ops::attention) static ORDERED_BWD: Kernel = Kernel::new("attentio
 pub(super) static BACKWARD: BackwardRow = BackwardRow {
     kernel: &ORDERED_BWD,
     supports,
-    estimate: |r| (micros(r.p, units(r.device())), Plan::Direct),
+    models: &[&MODEL, &wgmma::BACKWARD_MODEL, &sm90::MODEL],
+    estimate: |r| (micros(r.p, r.device()), Plan::Direct),
     run: |r, _| run(r),
     self_test: Some(|device| proof::backward(device, &BACKWARD, &proof::WIDE)),
 };
@@ -40,15 +44,24 @@ fn supports(r: &Backward<'_>) -> Result<(), &'static str> {
     }
 }
 
-/// What adding a pair's share of dq takes, in columns of a product: always, and, over the number of keys, for blocks of keys that wait for
-/// each other as they begin. Fitted to two passes over this one on an H200: 0.94 and 0.97 at D 80 and 96, T 1024; 1.21 at D 128, T 4096.
-const SUMS: f64 = 60.0;
-const WAITING: f64 = 168e3;
+static MODEL: Model = Model {
+    name: "attention_ordered_sm90_bwd",
+    constants: &[
+        // Fitted to two passes over this one on an H200: 0.94 and 0.97 at D 80 and 96, T 1024; 1.21 at D 128, T 4096.
+        Constant::new("sum_columns", "adding a pair's share of dq, in columns of a product", 60.0),
+        Constant::new(
+            "waiting_columns",
+            "blocks of keys that wait as they begin, over the number of keys",
+            168e3,
+        ),
+    ],
+};
 
-fn micros(p: &Problem, units: usize) -> f64 {
+fn micros(p: &Problem, device: &Device) -> f64 {
+    let [sums, waiting] = MODEL.on(device);
     let blocks = p.keys.div_ceil(KEYS) as f64;
-    let waiting = WAITING * (blocks - 1.0) / blocks / p.keys as f64;
-    backward_micros(p, units, 5.0 * p.size as f64 + SUMS + waiting, 1.0)
+    let waiting = waiting * (blocks - 1.0) / blocks / p.keys as f64;
+    backward_micros(p, device, 5.0 * p.size as f64 + sums + waiting, 1.0)
 }
 
 /// dq, dk, dv; see `attention_wgmma_sm90_bwd_ordered.cl`.
@@ -77,7 +90,7 @@ fn run(r: &Backward<'_>) -> Result<()> {
     let launch = launch.write(&counters(device)?).scalar(p.batch as u32);
     // Key blocks of a head walk its queries in step, so a set fills the device at least, whatever of it the L2 cache holds.
     let in_step = units(device) / p.keys.div_ceil(KEYS);
-    let together = p.together(p.rows()).max(in_step).min(p.pairs());
+    let together = p.together(device, p.rows()).max(in_step).min(p.pairs());
     p.end_with(launch, together).run()?;
 
     let launch = write(start("attention_bwd_round", 1, blocks, 0).read(&sums), dq);

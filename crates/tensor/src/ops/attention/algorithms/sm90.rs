@@ -6,6 +6,8 @@ use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_device::Buffer;
 use netcl_kernel::Launch;
+use netcl_kernel::tune::Constant;
+use netcl_kernel::tune::model::{DEVICE, Model};
 use netcl_kernel::vendors::nvidia::{MatrixStack, TensorMap, address, tensor_maps};
 
 /// What their texts include.
@@ -33,13 +35,22 @@ const ALIGNED: usize = 8;
 pub(super) const KEYS: usize = 128;
 /// Rows of the statistics of a head are padded to this.
 const PADDED: usize = 256;
-/// What of the L2 cache (50 MB) the keys and values, or queries and their gradients, of the heads in progress may take.
-/// Measured at B16 H12 T1024 D64: 16 MB 324, 4 MB 308 TFLOP/s; B4 H32 T4096 D128: 32 MB 580, 16 MB 571.
-const L2_SHARE: usize = 24 << 20;
 
-/// Microseconds of a launch, and of tensor maps made for one.
-pub(super) const LAUNCH: f64 = 5.5;
-pub(super) const MAPS: f64 = 2.5;
+/// What the rows' estimates share.
+pub(super) static MODEL: Model = Model {
+    name: "attention_sm90",
+    constants: &[
+        Constant::new("launch_us", "a launch", 5.5),
+        Constant::new("maps_us", "tensor maps made for one", 2.5),
+    ],
+};
+
+/// What of the last cache the keys and values, or queries and their gradients, of the heads in progress may take. Measured on an H200, whose
+/// cache has 50 MB, at B16 H12 T1024 D64: 16 MB 324, 4 MB 308 TFLOP/s; B4 H32 T4096 D128: 32 MB 580, 16 MB 571.
+pub(super) fn cache_share(device: &Device) -> usize {
+    let [_, _, bytes] = DEVICE.on(device);
+    bytes as usize
+}
 
 /// Compute units of a request's device.
 pub(super) fn units(device: &Device) -> usize {
@@ -144,8 +155,8 @@ impl Problem {
         self.size <= 64
     }
     /// Key heads whose shared blocks, two tensors of `rows`, stay in the L2 cache together.
-    pub(super) fn together(&self, rows: usize) -> usize {
-        (L2_SHARE / (4 * self.size * rows)).clamp(1, self.batch * self.kv_heads)
+    pub(super) fn together(&self, device: &Device, rows: usize) -> usize {
+        (cache_share(device) / (4 * self.size * rows)).clamp(1, self.batch * self.kv_heads)
     }
 }
 
@@ -209,7 +220,7 @@ pub(super) fn forward(
     let launch = with_maps(launch.define("CW", warpgroups), device, &maps)?;
     let launch = launch.read_base(q.tensor).read_base(k.tensor).read_base(v.tensor);
     let launch = launch.write(r.o).write(r.lse).write(&counters(device)?).scalar(p.batch as u32);
-    p.end_with(launch, p.together(p.keys) * p.group()).run()
+    p.end_with(launch, p.together(device, p.keys) * p.group()).run()
 }
 
 /// What gradients need to know of each row of queries: see `attention_sm90_bwd.cl`.

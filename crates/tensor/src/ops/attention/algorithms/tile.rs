@@ -4,6 +4,7 @@ use super::super::problem::{Problem, read, write};
 use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, shared_out};
 use crate::ops::prelude::*;
 use netcl_device::Capabilities;
+use netcl_kernel::tune::{Constant, Model};
 
 static TILE: Kernel = Kernel::new("attention_tile", cl_file!("attention_tile.cl"))
     .include(&[cl_file!("../../include/philox.cl"), cl_file!("attention_grid.cl")])
@@ -16,6 +17,7 @@ static TILE_BWD: Kernel = Kernel::new("attention_tile_bwd", cl_file!("attention_
 pub(super) static FORWARD: ForwardRow = ForwardRow {
     kernel: &TILE,
     supports: |r| forward_tile(r.p, r.device()).map_or(Err(NO_ROOM), |_| Ok(())),
+    models: &[&FORWARD_MODEL],
     estimate: |r| match forward_tile(r.p, r.device()) {
         Some((rows, keys)) => (forward_micros(r, rows, keys), Plan::Tile { rows, keys }),
         None => (f64::INFINITY, Plan::Direct),
@@ -29,6 +31,7 @@ pub(super) static FORWARD: ForwardRow = ForwardRow {
 pub(super) static BACKWARD: BackwardRow = BackwardRow {
     kernel: &TILE_BWD,
     supports: |r| backward_tile(r.p, r.device()).map_or(Err(NO_ROOM), |_| Ok(())),
+    models: &[&BACKWARD_MODEL],
     estimate: |r| match backward_tile(r.p, r.device()) {
         Some((rows, items)) => (backward_micros(r, rows), Plan::Square { rows, items }),
         None => (f64::INFINITY, Plan::Direct),
@@ -83,23 +86,30 @@ fn backward_tile(p: &Problem, device: &Device) -> Option<(usize, usize)> {
     first_that_fits(p, device, BACKWARD_TILES, bytes)
 }
 
-/// Microseconds of a launch.
-const LAUNCH: f64 = 5.5;
-/// Operations of a compute unit in a microsecond with two groups of a tile of 64 rows: 20 to 22 TFLOP/s on the 132 of an H200.
-const THROUGHPUT: f64 = 0.16e6;
-/// How much longer a processor takes, which runs the items of a group one after the other.
-const ON_PROCESSORS: f64 = 10.0;
+/// A processor runs the items of a group one after the other.
+const CONSTANTS: [Constant; 2] = [
+    Constant::new("launch_us", "a launch", 8.0).cpu(15.0),
+    Constant::new("flops_per_us", "operations of a unit with two groups of a tile of 64 rows", 0.16e6)
+        .cpu(0.016e6),
+];
+static FORWARD_MODEL: Model = Model { name: "attention_tile", constants: &CONSTANTS };
+static BACKWARD_MODEL: Model = Model { name: "attention_tile_bwd", constants: &CONSTANTS };
 
 /// Microseconds of groups that compute so many pairs of a head, and of which the longest computes so many; `operations` a pair and element
 /// of D.
-fn micros(p: &Problem, device: &Device, (all, longest): (f64, usize), operations: f64) -> f64 {
-    let capabilities = device.capabilities();
+fn micros(
+    model: &'static Model,
+    p: &Problem,
+    device: &Device,
+    (all, longest): (f64, usize),
+    operations: f64,
+) -> f64 {
+    let [launch, flops] = model.on(device);
     // Elements of D come in fours of eight items.
     let pair = operations * p.size.next_multiple_of(32) as f64;
     let all = all * (p.batch * p.heads) as f64;
-    let units = capabilities.compute_units.max(1) as usize;
-    let micros = shared_out(all, longest as f64, units) * pair / THROUGHPUT;
-    LAUNCH + if capabilities.is_cpu() { ON_PROCESSORS * micros } else { micros }
+    let units = device.capabilities().compute_units.max(1) as usize;
+    launch + shared_out(all, longest as f64, units) * pair / flops
 }
 
 /// Pairs that groups of `rows` query rows compute with `keys` at a time: of a head, and of the longest group.
@@ -110,7 +120,7 @@ fn by_queries(p: &Problem, rows: usize, keys: usize) -> (f64, usize) {
 }
 
 fn forward_micros(r: &Forward<'_>, rows: usize, keys: usize) -> f64 {
-    micros(r.p, r.device(), by_queries(r.p, rows, keys), 4.0)
+    micros(&FORWARD_MODEL, r.p, r.device(), by_queries(r.p, rows, keys), 4.0)
 }
 
 /// Groups of query rows, then groups of keys.
@@ -118,7 +128,8 @@ fn backward_micros(r: &Backward<'_>, rows: usize) -> f64 {
     let (p, device) = (r.p, r.device());
     let (all, queries) = by_queries(p, rows, rows);
     let walked = p.window.map_or(p.rows(), |window| window * p.group()).next_multiple_of(rows);
-    micros(p, device, (all, queries), 6.0) + micros(p, device, (all, rows * walked), 8.0)
+    let pass = |longest, operations| micros(&BACKWARD_MODEL, p, device, (all, longest), operations);
+    pass(queries, 6.0) + pass(rows * walked, 8.0)
 }
 
 /// o and lse, by the kernel that others are compared with; `None` where the device has no room for its tile.

@@ -3,6 +3,7 @@
 use super::super::problem::{Problem, read, write};
 use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, shared_out};
 use crate::ops::prelude::*;
+use netcl_kernel::tune::{Constant, Model};
 
 static VECTOR: Kernel = Kernel::new("attention_vector", cl_file!("attention_vector.cl"))
     .include(&[cl_file!("../../include/philox.cl"), cl_file!("attention_lanes.cl")])
@@ -16,16 +17,21 @@ static VECTOR_BWD: Kernel = Kernel::new("attention_vector_bwd", cl_file!("attent
 pub(super) static FORWARD: ForwardRow = ForwardRow {
     kernel: &VECTOR,
     supports: |_| Ok(()),
-    estimate: |r| (micros(r.p, r.device(), block(r.device(), &VECTOR).rows, 4.0), Plan::Direct),
+    models: &[&FORWARD_MODEL],
+    estimate: |r| {
+        let rows = block(r.device(), &VECTOR).rows;
+        (micros(&FORWARD_MODEL, r.p, r.device(), rows, 4.0), Plan::Direct)
+    },
     run: |r, _| forward(r),
     self_test: None,
 };
 pub(super) static BACKWARD: BackwardRow = BackwardRow {
     kernel: &VECTOR_BWD,
     supports: |_| Ok(()),
+    models: &[&BACKWARD_MODEL],
     estimate: |r| {
         let rows = block(r.device(), &VECTOR_BWD).rows;
-        (micros(r.p, r.device(), rows, 10.0), Plan::Parts(parts(r.p, r.device())))
+        (micros(&BACKWARD_MODEL, r.p, r.device(), rows, 10.0), Plan::Parts(parts(r.p, r.device())))
     },
     run: backward,
     self_test: None,
@@ -48,20 +54,29 @@ fn block(device: &Device, kernel: &'static Kernel) -> Block {
     Block { lanes, rows: QUERY_VECTORS * lanes, keys: if lanes == 8 { 6 } else { 12 } }
 }
 
-/// Microseconds of a launch on a processor.
-const LAUNCH: f64 = 15.0;
-/// Operations of a core in a microsecond for each lane of a vector, over whole blocks of rows: 45 GFLOP/s with 8 lanes.
-const THROUGHPUT: f64 = 5.5e3;
+const fn constants(launch: f64, flops: f64) -> [Constant; 2] {
+    [
+        Constant::new("launch_us", "the launches", launch),
+        Constant::new(
+            "lane_flops_per_us",
+            "operations of a lane of a core's vectors, over whole blocks",
+            flops,
+        ),
+    ]
+}
+static FORWARD_MODEL: Model = Model { name: "attention_vector", constants: &constants(27.0, 3.7e3) };
+static BACKWARD_MODEL: Model = Model { name: "attention_vector_bwd", constants: &constants(59.0, 3.0e3) };
 
 /// `operations` a pair of query and key and element of D.
-fn micros(p: &Problem, device: &Device, rows: usize, operations: f64) -> f64 {
+fn micros(model: &'static Model, p: &Problem, device: &Device, rows: usize, operations: f64) -> f64 {
+    let [launch, flops] = model.on(device);
     let cores = device.capabilities().compute_units.max(1) as usize;
     let pair = operations * p.size as f64;
     // A block that is not full takes as long as one that is.
     let full = p.rows().next_multiple_of(rows) as f64 / p.rows() as f64;
     let all = p.seen() * (p.batch * p.heads) as f64 * full;
     let longest = (rows * p.most_keys()) as f64;
-    LAUNCH + shared_out(all, longest, cores) * pair / (THROUGHPUT * (rows / QUERY_VECTORS) as f64)
+    launch + shared_out(all, longest, cores) * pair / (flops * (rows / QUERY_VECTORS) as f64)
 }
 
 fn forward(r: &Forward<'_>) -> Result<()> {

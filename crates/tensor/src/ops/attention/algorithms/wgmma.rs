@@ -2,12 +2,13 @@
 
 use super::super::problem::{Known, Problem, write};
 use super::sm90::{
-    self, BACKWARD_INCLUDES, FORWARD_INCLUDES, KEYS, LAUNCH, MAPS, counters, map, start, statistics,
+    self, BACKWARD_INCLUDES, FORWARD_INCLUDES, KEYS, MODEL, counters, map, start, statistics,
     supports_backward, supports_forward, units, with_maps,
 };
 use super::{Backward, BackwardRow, ForwardRow, Plan, macros, proof, shared_out};
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
+use netcl_kernel::tune::{Constant, Model};
 use netcl_kernel::vendors::nvidia::{MatrixStack, SM90A};
 
 pub(in crate::ops::attention) static WGMMA: Kernel =
@@ -30,9 +31,10 @@ pub(in crate::ops::attention) static WGMMA_BWD: Kernel = Kernel::new("attention_
 pub(super) static FORWARD: ForwardRow = ForwardRow {
     kernel: &WGMMA,
     supports: supports_forward,
+    models: &[&FORWARD_MODEL, &MODEL],
     estimate: |r| {
         let warpgroups = warpgroups(r.p, units(r.device()));
-        (forward_micros(r.p, units(r.device()), warpgroups), Plan::Warpgroups(warpgroups))
+        (forward_micros(r.p, r.device(), warpgroups), Plan::Warpgroups(warpgroups))
     },
     run: |r, plan| match *plan {
         Plan::Warpgroups(warpgroups) => sm90::forward(r, &WGMMA, warpgroups, KEYS),
@@ -43,7 +45,8 @@ pub(super) static FORWARD: ForwardRow = ForwardRow {
 pub(super) static BACKWARD: BackwardRow = BackwardRow {
     kernel: &WGMMA_BWD,
     supports: supports_backward,
-    estimate: |r| (two_passes(r.p, units(r.device())), Plan::Direct),
+    models: &[&BACKWARD_MODEL, &MODEL],
+    estimate: |r| (two_passes(r.p, r.device()), Plan::Direct),
     run: |r, _| backward(r),
     self_test: Some(|device| proof::backward(device, &BACKWARD, &proof::PROBLEM)),
 };
@@ -51,10 +54,23 @@ pub(super) static BACKWARD: BackwardRow = BackwardRow {
 /// Keys of a block in dq.
 const DQ_KEYS: usize = 64;
 
-/// Operations of a multiprocessor in a microsecond, of heads up to 64 and wider ones: 330 and 590 TFLOP/s of an H200's forward.
-const FORWARD_THROUGHPUT: [f64; 2] = [2.6e6, 4.4e6];
-/// The same of the gradients, all products counted: 415 and 560 TFLOP/s.
-const BACKWARD_THROUGHPUT: [f64; 2] = [3.1e6, 4.25e6];
+const SMALL: &str = "operations of a unit, heads of up to 64";
+const LARGE: &str = "operations of a unit, wider heads";
+static FORWARD_MODEL: Model = Model {
+    name: "attention_wgmma_sm90",
+    constants: &[
+        Constant::new("small_flops_per_us", SMALL, 2.6e6),
+        Constant::new("wide_flops_per_us", LARGE, 4.4e6),
+    ],
+};
+/// The gradients', all products counted.
+pub(super) static BACKWARD_MODEL: Model = Model {
+    name: "attention_wgmma_sm90_bwd",
+    constants: &[
+        Constant::new("small_flops_per_us", SMALL, 3.1e6),
+        Constant::new("wide_flops_per_us", LARGE, 4.25e6),
+    ],
+};
 
 /// Tiles of so many rows of queries.
 fn tiles(p: &Problem, rows: usize) -> usize {
@@ -66,26 +82,28 @@ fn warpgroups(p: &Problem, units: usize) -> usize {
     if p.small() && p.mask.is_none() && tiles(p, 192) >= 2 * units { 3 } else { 2 }
 }
 
-fn forward_micros(p: &Problem, units: usize, warpgroups: usize) -> f64 {
+fn forward_micros(p: &Problem, device: &Device, warpgroups: usize) -> f64 {
+    let ([small, wide], [launch, maps]) = (FORWARD_MODEL.on(device), MODEL.on(device));
     let rows = 64 * warpgroups;
     let pair = 4.0 * p.size.next_multiple_of(64) as f64;
     let all = p.computed(rows, KEYS) * (p.batch * p.heads) as f64 * pair;
     let longest = (rows * p.keys.next_multiple_of(KEYS)) as f64 * pair;
-    LAUNCH + MAPS + shared_out(all, longest, units) / FORWARD_THROUGHPUT[usize::from(!p.small())]
+    launch + maps + shared_out(all, longest, units(device)) / if p.small() { small } else { wide }
 }
 
 /// Microseconds of gradients by `columns` multiply-adds a pair of query and key, in three launches with maps for `maps` of them.
-pub(super) fn backward_micros(p: &Problem, units: usize, columns: f64, maps: f64) -> f64 {
+pub(super) fn backward_micros(p: &Problem, device: &Device, columns: f64, maps: f64) -> f64 {
     let all = p.computed(KEYS, KEYS) * (p.batch * p.heads) as f64;
     // A tile of keys meets the queries of all heads of its group.
     let longest = (KEYS * p.queries.next_multiple_of(KEYS) * p.group()) as f64;
-    let throughput = BACKWARD_THROUGHPUT[usize::from(!p.small())];
-    3.0 * LAUNCH + maps * MAPS + shared_out(all, longest, units) * 2.0 * columns / throughput
+    let ([small, wide], [launch, map]) = (BACKWARD_MODEL.on(device), MODEL.on(device));
+    let throughput = if p.small() { small } else { wide };
+    3.0 * launch + maps * map + shared_out(all, longest, units(device)) * 2.0 * columns / throughput
 }
 
 /// Four products for dk and dv, three for dq.
-fn two_passes(p: &Problem, units: usize) -> f64 {
-    backward_micros(p, units, 7.0 * p.size.max(64) as f64, 2.0)
+fn two_passes(p: &Problem, device: &Device) -> f64 {
+    backward_micros(p, device, 7.0 * p.size.max(64) as f64, 2.0)
 }
 
 /// dq, dk, dv in three launches; see `attention_wgmma_sm90_bwd.cl`.
@@ -111,12 +129,12 @@ fn backward(r: &Backward<'_>) -> Result<()> {
     let tiles = p.keys.div_ceil(KEYS) * p.kv_heads * p.batch;
     let launch = start(p, &WGMMA_BWD, "attention_bwd_kv", 3, units.min(tiles), 4);
     let launch = write(write(bound(launch, &maps(rows, KEYS)?)?, dk), dv).write(&next).scalar(p.batch as u32);
-    p.end_with(launch, p.together(p.queries * p.group())).run()?;
+    p.end_with(launch, p.together(device, p.queries * p.group())).run()?;
 
     let warpgroups = if p.small() { 3 } else { 2 };
     let tiles = p.queries.div_ceil(64 * warpgroups) * p.heads * p.batch;
     let launch = start(p, &WGMMA_BWD, "attention_bwd_q", warpgroups + 1, units.min(tiles), 3);
     let launch =
         write(bound(launch, &maps(64 * warpgroups, DQ_KEYS)?)?, dq).write(&next).scalar(p.batch as u32);
-    p.end_with(launch, p.together(p.keys) * p.group()).run()
+    p.end_with(launch, p.together(device, p.keys) * p.group()).run()
 }

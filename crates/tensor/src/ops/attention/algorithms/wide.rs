@@ -2,11 +2,12 @@
 
 use super::super::problem::{Known, Problem, write};
 use super::sm90::{
-    self, BACKWARD_INCLUDES, FORWARD_INCLUDES, LAUNCH, MAPS, WIDE as WGMMA_SIZE, aligned_backward,
-    aligned_forward, counters, map, start, statistics, units, with_maps,
+    self, BACKWARD_INCLUDES, FORWARD_INCLUDES, MODEL, WIDE as WGMMA_SIZE, aligned_backward, aligned_forward,
+    counters, map, start, statistics, units, with_maps,
 };
 use super::{Backward, BackwardRow, ForwardRow, Plan, macros, proof, shared_out};
 use crate::ops::prelude::*;
+use netcl_kernel::tune::{Constant, Model};
 use netcl_kernel::vendors::nvidia::SM90A;
 
 pub(in crate::ops::attention) static WIDE: Kernel =
@@ -26,7 +27,8 @@ pub(in crate::ops::attention) static WIDE_BWD: Kernel = Kernel::new("attention_w
 pub(in crate::ops::attention) static FORWARD: ForwardRow = ForwardRow {
     kernel: &WIDE,
     supports: |r| takes(r.p).and_then(|()| aligned_forward(r)),
-    estimate: |r| (forward_micros(r.p, units(r.device())), Plan::Direct),
+    models: &[&FORWARD_MODEL, &MODEL],
+    estimate: |r| (forward_micros(r.p, r.device()), Plan::Direct),
     run: |r, _| sm90::forward(r, &WIDE, ROWS / 64, keys(r.p)),
     self_test: Some(|device| {
         Tuning::of(device)
@@ -36,9 +38,10 @@ pub(in crate::ops::attention) static FORWARD: ForwardRow = ForwardRow {
 pub(in crate::ops::attention) static BACKWARD: BackwardRow = BackwardRow {
     kernel: &WIDE_BWD,
     supports: supports_backward,
+    models: &[&BACKWARD_MODEL, &MODEL],
     estimate: |r| {
         let heads = heads_at_once(r.p, r.device());
-        (backward_micros(r.p, units(r.device()), heads), Plan::KeyHeads(heads))
+        (backward_micros(r.p, r.device(), heads), Plan::KeyHeads(heads))
     },
     run: |r, plan| match *plan {
         Plan::KeyHeads(heads) => backward(r, heads),
@@ -98,24 +101,31 @@ fn heads_at_once(p: &Problem, device: &Device) -> usize {
     (room / scores_of_key_head(p)).clamp(1, p.pairs())
 }
 
-/// Operations of a multiprocessor in a microsecond: 680 and 580 TFLOP/s of an H200's forward and gradients.
-const FORWARD_THROUGHPUT: f64 = 5.1e6;
-const BACKWARD_THROUGHPUT: f64 = 4.4e6;
+static FORWARD_MODEL: Model = Model {
+    name: "attention_wide_sm90",
+    constants: &[Constant::new("flops_per_us", "operations of a unit", 5.1e6)],
+};
+static BACKWARD_MODEL: Model = Model {
+    name: "attention_wide_sm90_bwd",
+    constants: &[Constant::new("flops_per_us", "operations of a unit", 4.4e6)],
+};
 
 /// Multiply-adds of a pair of query and key in a product over D, and in one whose columns are D.
 fn columns(p: &Problem) -> [f64; 2] {
     [p.size.next_multiple_of(16) as f64, p.size.next_multiple_of(64) as f64]
 }
 
-fn forward_micros(p: &Problem, units: usize) -> f64 {
+fn forward_micros(p: &Problem, device: &Device) -> f64 {
+    let ([flops], [launch, maps]) = (FORWARD_MODEL.on(device), MODEL.on(device));
     let [over, wide] = columns(p);
     let all = p.computed(ROWS, keys(p)) * (p.batch * p.heads) as f64;
     let longest = (ROWS * p.most_keys().next_multiple_of(keys(p))) as f64;
-    LAUNCH + MAPS + shared_out(all, longest, units) * 2.0 * (over + wide) / FORWARD_THROUGHPUT
+    launch + maps + shared_out(all, longest, units(device)) * 2.0 * (over + wide) / flops
 }
 
 /// Statistics; then, for so many key heads at a time, dk and dv, and dq.
-fn backward_micros(p: &Problem, units: usize, heads: usize) -> f64 {
+fn backward_micros(p: &Problem, device: &Device, heads: usize) -> f64 {
+    let ([flops], [launch, maps], units) = (BACKWARD_MODEL.on(device), MODEL.on(device), units(device));
     let [over, wide] = columns(p);
     let all = p.computed(BLOCK, BLOCK) * (p.batch * p.heads) as f64;
     let walked = p.window.map_or(p.queries, |window| window.min(p.queries)).next_multiple_of(BLOCK);
@@ -123,7 +133,7 @@ fn backward_micros(p: &Problem, units: usize, heads: usize) -> f64 {
     let launches = p.pairs().div_ceil(heads) as f64;
     let by_keys = shared_out(all, longest, units) * 4.0 * (over + wide);
     let by_queries = all / units as f64 * 2.0 * wide;
-    LAUNCH + launches * 2.0 * (LAUNCH + MAPS) + (by_keys + by_queries) / BACKWARD_THROUGHPUT
+    launch + launches * 2.0 * (launch + maps) + (by_keys + by_queries) / flops
 }
 
 /// Tiles of a multiprocessor, counted in the longest, from which on sets of heads may end with some of those. An H200 at D 256, causal: with
@@ -131,10 +141,11 @@ fn backward_micros(p: &Problem, units: usize, heads: usize) -> f64 {
 const MANY: f64 = 8.0;
 
 /// Key heads of `count` whose queries stay in the L2 cache together; all of them where tiles are few: longest first, they end together.
-fn together(p: &Problem, units: usize, count: usize) -> usize {
+fn together(p: &Problem, device: &Device, count: usize) -> usize {
+    let units = units(device);
     let longest = p.keys.div_ceil(BLOCK) * count;
     let tiles = longest as f64 * p.seen() / (p.queries * p.keys) as f64 / units as f64;
-    if tiles < MANY { count } else { p.together(p.rows()).min(count) }
+    if tiles < MANY { count } else { p.together(device, p.rows()).min(count) }
 }
 
 /// dq, dk, dv; see `attention_wide_sm90_bwd.cl`.
@@ -159,13 +170,13 @@ fn backward(r: &Backward<'_>, heads: usize) -> Result<()> {
         let launch = launch.read_base(k.tensor).read_base(v.tensor).read(&stats);
         let launch = write(write(launch, dk), dv).write(&ds).write(&next);
         let launch = launch.scalar(first as u32).scalar(count as u32);
-        p.end_with(launch, together(p, units, count)).run()?;
+        p.end_with(launch, together(p, device, count)).run()?;
 
         let launch = start("attention_bwd_q", p.queries.div_ceil(ROWS) * count * p.group()).flops(flops(1));
         let launch = with_maps(launch, device, &maps)?.read_base(k.tensor).read(&ds);
         let launch = write(launch, dq).write(&next).scalar(first as u32).scalar(count as u32);
         // Keys alone are shared: twice as many heads of them stay in the cache.
-        p.end_with(launch, (2 * p.together(p.keys)).min(count) * p.group()).run()?;
+        p.end_with(launch, (2 * p.together(device, p.keys)).min(count) * p.group()).run()?;
     }
     Ok(())
 }

@@ -2,11 +2,12 @@
 
 use super::super::launch::{Epilogue, Unused, add_tail_of_128};
 use super::super::proof;
-use super::super::split_k::{SplitKSchedule, TICKETS};
+use super::super::split_k::{self, Joining, SplitKSchedule, TICKETS};
 use super::super::view::{Matrix, Problem};
 use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
+use netcl_kernel::tune::{Constant, Model};
 use netcl_kernel::vendors::nvidia::{SM90A, wgmma_macros};
 
 pub(in crate::ops::matmul) static BF16X3: Kernel =
@@ -33,21 +34,28 @@ const MOST_LINES: usize = 64 * 65_535;
 /// Bit of the kernel's `flags`.
 const LAST: i32 = 4;
 
-/// Microseconds a multiprocessor of an H200 takes for a tile's [`STEPS`].
-const STEP: f64 = 1.15;
-/// Microseconds of two launches, the second of which waits for the first.
-const LAUNCHES: f64 = 8.0;
+static MODEL: Model = Model {
+    name: "matmul_bf16x3_sm90",
+    constants: &[
+        Constant::new("launches_us", "two launches, the second of which waits for the first", 8.0),
+        Constant::new("copy_us", "the steps of a tile's sum that one copy brings", 1.15),
+        Constant::new("ends_us", "a tile's start and its stores", 2.0),
+        Constant::new("planes_bytes_per_us", "bytes read and written to cut the operands up", 3e6),
+    ],
+};
 
 /// The cheapest way to share `tiles` tiles of sums over `k` out, and its estimated microseconds.
-fn plan(tiles: usize, k: usize, units: usize) -> (f64, SplitKSchedule) {
+fn plan(
+    tiles: usize,
+    k: usize,
+    units: usize,
+    [copy, ends]: [f64; 2],
+    joining: &Joining,
+) -> (f64, SplitKSchedule) {
     let pieces = k.div_ceil(PIECE).max(1);
-    // A tile's start and its stores.
-    let ends = 2.0;
-    let time = |pieces: usize| (2 * pieces) as f64 * STEP + ends;
-    let mut best = (
-        tiles.div_ceil(units) as f64 * time(pieces),
-        SplitKSchedule { full: tiles, tail: 0, splits: 1, k_part: PIECE * pieces },
-    );
+    let time = |pieces: usize| (2 * pieces) as f64 * copy + ends;
+    let mut best =
+        (tiles.div_ceil(units) as f64 * time(pieces), SplitKSchedule::whole(tiles, PIECE * pieces));
     let rounds = tiles / units;
     for whole in [Some(rounds), rounds.checked_sub(1), rounds.checked_sub(2)].into_iter().flatten() {
         let tail = tiles - whole * units;
@@ -56,9 +64,10 @@ fn plan(tiles: usize, k: usize, units: usize) -> (f64, SplitKSchedule) {
         }
         for splits in 2..=pieces.min(32) {
             let part = pieces.div_ceil(splits);
-            let schedule = SplitKSchedule { full: whole * units, tail, splits, k_part: PIECE * part };
-            let [launch, last] = schedule.joining(SIDE * SIDE);
-            let sum = if schedule.last_joins(SIDE * SIDE) { last } else { launch };
+            let (full, k_part) = (whole * units, PIECE * part);
+            let schedule = SplitKSchedule { full, tail, splits, k_part, last: false };
+            let schedule = schedule.joined(SIDE * SIDE, joining);
+            let sum = schedule.joining(SIDE * SIDE, joining);
             let cost =
                 whole as f64 * time(pieces) + (tail * splits).div_ceil(units) as f64 * time(part) + sum;
             if cost < best.0 {
@@ -81,6 +90,7 @@ fn planes(lines: usize, k: usize) -> usize {
 pub(super) static ALGORITHM: Algorithm = Algorithm {
     kernel: &BF16X3,
     supports,
+    models: &[&MODEL, &split_k::MODEL],
     estimate,
     run: |r, plan| finished(r, no_aux, |r| run(r.c, r.p, r.e, plan).map(|()| None)),
     self_test: Some(proven),
@@ -106,9 +116,10 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let p = r.p;
     let bytes = planes(p.m, p.k) + planes(p.n, p.k);
-    let (micros, schedule) = plan(tiles(p), p.k, r.units());
+    let [launches, copy, ends, memory] = MODEL.on(r.device());
+    let (micros, schedule) = plan(tiles(p), p.k, r.units(), [copy, ends], &Joining::on(r.device()));
     let exact = if p.m.min(p.n) >= 64 && p.k >= LEAST { 0.0 } else { f64::INFINITY };
-    (LAUNCHES + bytes as f64 * (10.0 / 6.0) / 3e6 + micros + exact, Plan::Tiles(schedule))
+    (launches + bytes as f64 * (10.0 / 6.0) / memory + micros + exact, Plan::Tiles(schedule))
 }
 
 /// a `(m, k)` and b `(n, k)`, cut up. Rows of both are lines of the product's result.
@@ -157,7 +168,7 @@ fn run_schedule(c: &Tensor, p: &Problem, e: &Epilogue<'_>, schedule: SplitKSched
         Some(part) => launch.write(part),
         None => launch.write_base(&Unused(c)),
     };
-    let last = schedule.tail > 0 && schedule.last_joins(SIDE * SIDE);
+    let last = schedule.last;
     let launch = match last {
         true => launch.write_base(&zeroed(c.device(), "matmul_bf16x3", 2 * TICKETS)?),
         false => launch.write_base(&Unused(c)),
@@ -196,6 +207,8 @@ mod tests {
     use netcl_device::fault::FaultDriver;
     use netcl_device::{Architecture, DeviceKind, Settings, open_driver};
 
+    const JOINING: Joining = Joining { launch: 4.0, memory: 2.5e6, ticket: 1.5, group: 1e5 };
+
     #[test]
     fn shares_cover_every_tile() {
         for (tiles, k) in [
@@ -208,13 +221,13 @@ mod tests {
             (1, 64),
             (12576, 768),
         ] {
-            let (cost, s) = plan(tiles, k, 132);
+            let (cost, s) = plan(tiles, k, 132, [1.15, 2.0], &JOINING);
             assert!(cost.is_finite() && s.full + s.tail == tiles, "{s:?}");
             assert!(s.tail == 0 || s.full.is_multiple_of(132) && s.splits <= k.div_ceil(PIECE), "{s:?}");
         }
         // Less than a round of long sums is shared; whole rounds are not.
-        assert!(plan(36, 4096, 132).1.groups() > 100);
-        assert_eq!(plan(264, 768, 132).1.tail, 0);
+        assert!(plan(36, 4096, 132, [1.15, 2.0], &JOINING).1.groups() > 100);
+        assert_eq!(plan(264, 768, 132, [1.15, 2.0], &JOINING).1.tail, 0);
     }
 
     /// What an H200 took less time for, by products of every size (docs/log/products.md).
@@ -223,6 +236,8 @@ mod tests {
         let inner = open_driver("auto", &Settings::default()).unwrap();
         let mut card = inner.capabilities().clone();
         (card.kind, card.compute_units) = (DeviceKind::Gpu, 132);
+        // Its device model ships with netcl.
+        card.vendor = "NVIDIA Corporation".into();
         card.architecture = Architecture::Nvidia { sm: 90 };
         (card.local_mem, card.global_mem) = (48 << 10, 140 << 30);
         let driver = FaultDriver::new(inner, Default::default()).pretending(card);
@@ -301,13 +316,15 @@ mod tests {
                     errors[1]
                 );
                 let count = tiles(&problem);
-                let whole = SplitKSchedule { full: count, tail: 0, splits: 1, k_part: k };
-                let mut all = vec![whole, plan(count, k, 132).1];
-                all.extend((2..=k.div_ceil(PIECE).min(5)).map(|splits| SplitKSchedule {
+                let whole = SplitKSchedule::whole(count, k);
+                let mut all = vec![whole, plan(count, k, 132, [1.15, 2.0], &JOINING).1];
+                let ways = (2..=k.div_ceil(PIECE).min(5)).flat_map(|n| [(n, false), (n, true)]);
+                all.extend(ways.map(|(splits, last)| SplitKSchedule {
                     full: count / 2,
                     tail: count - count / 2,
                     splits,
                     k_part: k,
+                    last,
                 }));
                 for schedule in all {
                     for add in [false, true] {

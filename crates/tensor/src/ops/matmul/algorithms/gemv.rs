@@ -7,6 +7,7 @@ use super::{Algorithm, Aux, Plan, Request, finished};
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
+use netcl_kernel::tune::{Constant, Model};
 
 const ENDS: &[&str] = &[cl_file!("../../include/activation.cl"), cl_file!("matmul_gemv_ends.cl")];
 
@@ -81,16 +82,22 @@ fn along_k(p: &Problem) -> Option<bool> {
     }
 }
 
-pub(super) static ON_PROCESSORS: Algorithm = row(&GEMV_VECTOR, supports_staged, |r, _| run(&GEMV_VECTOR, r));
-pub(super) static ON_GPUS: Algorithm = row(&GEMV, supports, |r, _| run(&GEMV, r));
-
-const fn row(
-    kernel: &'static Kernel,
-    supports: fn(&Request<'_>) -> Result<(), &'static str>,
-    run: fn(&Request<'_>, &Plan) -> Result<Option<Tensor>>,
-) -> Algorithm {
-    Algorithm { kernel, supports, estimate, run, self_test: None }
-}
+pub(super) static ON_PROCESSORS: Algorithm = Algorithm {
+    kernel: &GEMV_VECTOR,
+    supports: supports_staged,
+    models: &[&MODEL],
+    estimate: estimate_on_processors,
+    run: |r, _| run(&GEMV_VECTOR, r),
+    self_test: None,
+};
+pub(super) static ON_GPUS: Algorithm = Algorithm {
+    kernel: &GEMV,
+    supports,
+    models: &[&GPU_MODEL],
+    estimate: |r| (estimate_on_gpus(r), Plan::Direct),
+    run: |r, _| run(&GEMV, r),
+    self_test: None,
+};
 
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     let p = r.p;
@@ -113,28 +120,52 @@ fn supports_staged(r: &Request<'_>) -> Result<(), &'static str> {
     supports(r)
 }
 
-/// Microseconds of a launch on a GPU.
-pub(super) const LAUNCH: f64 = 6.0;
-/// Bytes that memory brings in a microsecond: of a core, and of a GPU.
-pub(super) const BANDWIDTH: [f64; 2] = [2e4, 2.5e6];
+static MODEL: Model = Model {
+    name: "matmul_gemv_vector",
+    constants: &[
+        Constant::new("launch_us", "a launch", 4.4),
+        Constant::new("core_bytes_per_us", "what memory brings to a core", 2.8e4),
+        Constant::new("scalar_per_us", "multiply-adds of a core, one by one", 1000.0),
+    ],
+};
 
-/// Multiply-adds of a core in a microsecond, one by one.
-const SCALAR: f64 = 1000.0;
+static GPU_MODEL: Model = Model {
+    name: "matmul_gemv",
+    constants: &[
+        Constant::new("launch_us", "a launch", 10.0).cpu(30.0),
+        Constant::new("bytes_per_us", "what memory brings of B", 2e5).cpu(2e3),
+        Constant::new(
+            "part_us",
+            "a part of A staged in local memory and multiplied, where memory is faster",
+            0.05,
+        )
+        .cpu(10.0),
+    ],
+};
 
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+/// B is read once; a group stages as much of A as its local memory takes, one part after the other.
+fn estimate_on_gpus(r: &Request<'_>) -> f64 {
+    let [launch, bandwidth, part] = GPU_MODEL.on(r.device());
     let bytes = (r.p.n * r.p.k * r.dtype().size()) as f64;
-    let capabilities = r.device().capabilities();
-    if !capabilities.is_cpu() {
-        return (LAUNCH + bytes / BANDWIDTH[1], Plan::Direct);
-    }
-    // What is left of lines after whole vectors is multiplied element by element: at the end of each line, or for the last columns, which
-    // one group has.
-    let (p, lanes) = (r.p, capabilities.vector_lanes());
+    launch + (bytes / bandwidth).max(r.p.k.div_ceil(staged(r.p)) as f64 * part)
+}
+
+/// Elements of a row of A that are staged at once.
+fn staged(p: &Problem) -> usize {
+    (STAGED / size_of::<f32>() / p.m).min(p.k.next_multiple_of(8)) / 8 * 8
+}
+
+/// What is left of lines after whole vectors is multiplied element by element: at the end of each line, or for the last columns, which
+/// one group has.
+fn estimate_on_processors(r: &Request<'_>) -> (f64, Plan) {
+    let [launch, bandwidth, scalar] = MODEL.on(r.device());
+    let (p, lanes, cores) = (r.p, r.device().capabilities().vector_lanes(), r.units() as f64);
     let rest = match along_k(p) {
-        Some(true) => (p.m * p.n * (p.k % lanes)) as f64 / r.units() as f64,
+        Some(true) => (p.m * p.n * (p.k % lanes)) as f64 / cores,
         _ => (p.m * p.k * (p.n % lanes)) as f64,
     };
-    (bytes / (BANDWIDTH[0] * r.units() as f64) + rest / SCALAR, Plan::Direct)
+    let bytes = (p.n * p.k * r.dtype().size()) as f64;
+    (launch + bytes / (bandwidth * cores) + rest / scalar, Plan::Direct)
 }
 
 /// The product with an epilogue as the other kernels have it.
@@ -261,9 +292,8 @@ fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
         [line, p.b.offset(), if f.parts() == 2 { n } else { 0 }].iter().all(|v| v.is_multiple_of(lanes));
     // Sums of vectors are registers: 8 rows of a gate and a value would be 128 of them.
     let vw = if p.m * f.parts() > 8 && lanes > 4 { 4 } else { lanes };
-    let staged = (STAGED / size_of::<f32>() / p.m).min(p.k.next_multiple_of(8));
     let launch = bind(&GEMV, c, p, f, along_k)?.define("WG", wg).define("VW", vw).define("AV", "float");
-    let launch = launch.define("KC", staged / 8 * 8).define("ALIGNED_VECTORS", aligned);
+    let launch = launch.define("KC", staged(p)).define("ALIGNED_VECTORS", aligned);
     let (launch, lines) = match along_k {
         true => {
             let side = if p.m == 1 && f.parts() == 1 && n >= 16 * units * wg / 32 { 2 } else { 1 };

@@ -6,6 +6,7 @@ use super::super::view::{Matrix, Problem};
 use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::prelude::*;
 use netcl_device::MatmulPrecision;
+use netcl_kernel::tune::{Constant, Model};
 
 pub(in crate::ops::matmul) static MMA: Kernel =
     Kernel::new("matmul_mma_sm80", cl_file!("matmul_mma_sm80.cl")).requires(|device| device.sm() >= Some(80));
@@ -58,6 +59,7 @@ fn layouts(p: &Problem) -> Option<[Lines; 2]> {
 pub(super) static ALGORITHM: Algorithm = Algorithm {
     kernel: &MMA,
     supports,
+    models: &[&MODEL],
     estimate,
     run: |r, plan| finished(r, no_aux, |r| run(r.c, r.p, r.e, plan).map(|()| None)),
     self_test: Some(proven),
@@ -82,34 +84,47 @@ fn aligned_rows(c: &Tensor, p: &Problem) -> bool {
     p.n.is_multiple_of(lanes(c.dtype())) && c.layout().offset.is_multiple_of(lanes(c.dtype()))
 }
 
-/// Microseconds of a launch, and operations in a microsecond where there are tiles enough.
-const LAUNCH: f64 = 6.0;
-const THROUGHPUT: f64 = 180e6;
-/// The same where lines of 16-bit operands pass registers.
-const THROUGHPUT_UNALIGNED: f64 = 35e6;
+static MODEL: Model = Model {
+    name: "matmul_mma_sm80",
+    constants: &[
+        Constant::new("launch_us", "a launch", 6.0),
+        Constant::new("flops_per_us", "operations of a unit, where there are tiles enough", 1.36e6),
+        Constant::new("block_us", "a block of a tile's sum, while two groups share a unit", 0.7),
+        Constant::new("unaligned_flops_per_us", "operations where lines pass registers", 2.65e5),
+        Constant::new("unaligned_wait", "how much longer a block takes then", 1.5),
+        Constant::new("join_us", "a second launch that adds parts up", 6.0),
+        Constant::new("join_bytes_per_us", "bytes of parts that it reads and writes", 3e6),
+        Constant::new("tf32_launch_us", "a launch with operands of tf32", 3.0),
+        Constant::new("tf32_flops_per_us", "operations of a unit then", 7.58e5),
+        Constant::new("tf32_step_us", "a step of the sum then, at least", 0.02),
+    ],
+};
 
 /// The longest of what all groups have to multiply and what one group has to wait for, which is longer where lines of 16-bit operands pass
-/// registers. f32 as tf32 reaches 100 TFLOP/s on an H200.
+/// registers.
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
+    let [launch, flops, block_us, unaligned, wait, join, join_bytes, tf32_launch, tf32_flops, tf32_step] =
+        MODEL.on(r.device());
     let p = r.p;
     let block = 4 * lanes(r.dtype());
     let tiles = p.m.div_ceil(SIDE) * p.n.div_ceil(SIDE);
     let idle = RESIDENT * r.units() / (tiles * p.batch()).max(1);
     let most = (p.k / (4 * block)).clamp(1, 64);
-    // Microseconds: a block takes 0.7 while two groups share a multiprocessor, adding parts up a launch and their bytes twice.
+    // Adding parts up is a launch and their bytes twice.
     let time = |splits: usize| {
-        let parts = if splits > 1 { 6.0 + (splits * r.c.count() * 8) as f64 / 3e6 } else { 0.0 };
-        p.k.div_ceil(splits * block) as f64 * 0.7 + parts
+        let parts = if splits > 1 { join + (splits * r.c.count() * 8) as f64 / join_bytes } else { 0.0 };
+        p.k.div_ceil(splits * block) as f64 * block_us + parts
     };
     let splits = (1..=idle.clamp(1, most)).min_by(|a, b| time(*a).total_cmp(&time(*b))).unwrap_or(1);
     let steps = p.k.div_ceil(splits).next_multiple_of(block).max(block);
     let splits = p.k.div_ceil(steps).max(1);
+    let units = r.units() as f64;
     let micros = if r.dtype() == DType::F32 {
-        3.0 + (r.flops() / 100e6).max(p.k as f64 * 0.02)
+        tf32_launch + (r.flops() / (tf32_flops * units)).max(p.k as f64 * tf32_step)
     } else {
         let aligned = layouts(p).is_some_and(|both| both.iter().all(|x| x.aligned));
-        let (throughput, slower) = if aligned { (THROUGHPUT, 1.0) } else { (THROUGHPUT_UNALIGNED, 1.5) };
-        LAUNCH + (r.flops() / throughput).max(time(splits) * slower)
+        let (flops, slower) = if aligned { (flops, 1.0) } else { (unaligned, wait) };
+        launch + (r.flops() / (flops * units)).max(time(splits) * slower)
     };
     (micros, Plan::Parts { splits, steps })
 }

@@ -8,6 +8,7 @@ use super::plan;
 use super::split_k::SplitKSchedule;
 use super::tiles;
 use super::view::Problem;
+use netcl_kernel::tune::model::DEVICE;
 
 pub(super) mod bf16x3;
 pub(super) mod gemv;
@@ -127,10 +128,11 @@ impl Job for Products {
         let (p, c) = (request.p, request.c);
         let operands = p.batch() * p.k * (p.m + p.n) * request.dtype().size();
         let bytes = (operands + c.count() * c.dtype().size()) as f64;
-        match request.device().capabilities().is_cpu() {
-            true => 0.0,
-            false => gemv::LAUNCH + bytes / gemv::BANDWIDTH[1],
+        if request.device().capabilities().is_cpu() {
+            return 0.0;
         }
+        let [launch, memory, _] = DEVICE.on(request.device());
+        launch + bytes / memory
     }
 }
 
@@ -188,6 +190,7 @@ mod tests {
     fn few_rows_of_a_large_matrix_are_read_once() {
         let mut card = test_device().unwrap().capabilities().clone();
         (card.kind, card.compute_units) = (DeviceKind::Gpu, 132);
+        card.vendor = "NVIDIA Corporation".into();
         card.architecture = Architecture::Nvidia { sm: 90 };
         (card.local_mem, card.global_mem, card.max_alloc) = (48 << 10, 140 << 30, 35 << 30);
         let settings = Settings { trust_kernels: true, ..Settings::default() };

@@ -2,12 +2,13 @@
 //! registers, and tiles of 64 x 64.
 
 use super::super::launch::{Unused, add_tail, bind, geometry};
-use super::super::split_k::{self, SplitKSchedule, TICKETS, TileThroughput};
+use super::super::split_k::{self, Costs, Joining, SplitKSchedule, TICKETS, TileThroughput};
 use super::super::view::{Matrix, Problem};
 use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
+use netcl_kernel::tune::{Constant, Model};
 
 const TILE_PARTS: &[&str] = &[cl_file!("../../include/tickets.cl"), cl_file!("matmul_tile_async.cl")];
 
@@ -36,20 +37,48 @@ pub(in crate::ops::matmul) static TILE_SMALL: Kernel =
         .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS)
         .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" });
 
-const fn row(
-    kernel: &'static Kernel,
-    supports: fn(&Request<'_>) -> Result<(), &'static str>,
-    estimate: fn(&Request<'_>) -> (f64, Plan),
-    run: fn(&Request<'_>, &Plan) -> Result<Option<Tensor>>,
-) -> Algorithm {
-    Algorithm { kernel, supports, estimate, run, self_test: None }
+/// The constants of a row's estimate: `step` microseconds on GPUs, `alone` and `start` as [`TileThroughput`] has them.
+const fn constants(step: f64, alone: f64, start: f64, short: f64) -> [Constant; 7] {
+    [
+        Constant::new("launch_us", "a launch", 8.0).cpu(15.0),
+        // A processor runs the items of a group one after the other.
+        Constant::new("step_us", "a step of a tile's sum, while two groups share a unit", step)
+            .cpu(100.0 * step),
+        Constant::new("alone", "how much longer a step of a group takes that is alone on a unit", alone),
+        Constant::new("start_steps", "what a group costs to start and to store", start),
+        Constant::new("elementwise", "how much longer operands that pass registers take", 1.3).cpu(1.0),
+        Constant::new("short_16_us", "operands of 16 bits and one slice of a sum, at least", short),
+        Constant::new("long_16_us", "operands of 16 bits and more slices, at least", 1.3 * short),
+    ]
 }
+static LARGE_MODEL: Model = Model { name: "matmul_tile", constants: &constants(0.18, 1.5, 16.0, 8.0) };
+static ASYNC_MODEL: Model = Model { name: "matmul_async_sm80", constants: &constants(0.18, 1.5, 16.0, 8.0) };
+static SMALL_MODEL: Model = Model { name: "matmul_tile_small", constants: &constants(0.062, 1.0, 32.0, 8.0) };
 
-pub(super) static ASYNC: Algorithm =
-    row(&ASYNC_KERNEL, copied, |r| estimate(&ASYNC_KERNEL, r), |r, plan| run(&ASYNC_KERNEL, r, plan));
-pub(super) static LARGE: Algorithm = row(&TILE, any, |r| estimate(&TILE, r), |r, plan| run(&TILE, r, plan));
-pub(super) static SMALL: Algorithm =
-    row(&TILE_SMALL, any, |r| estimate(&TILE_SMALL, r), |r, plan| run(&TILE_SMALL, r, plan));
+pub(super) static ASYNC: Algorithm = Algorithm {
+    kernel: &ASYNC_KERNEL,
+    supports: copied,
+    models: &[&ASYNC_MODEL, &split_k::MODEL],
+    estimate: |r| estimate(&ASYNC_KERNEL, &ASYNC_MODEL, r),
+    run: |r, plan| run(&ASYNC_KERNEL, r, plan),
+    self_test: None,
+};
+pub(super) static LARGE: Algorithm = Algorithm {
+    kernel: &TILE,
+    supports: any,
+    models: &[&LARGE_MODEL, &split_k::MODEL],
+    estimate: |r| estimate(&TILE, &LARGE_MODEL, r),
+    run: |r, plan| run(&TILE, r, plan),
+    self_test: None,
+};
+pub(super) static SMALL: Algorithm = Algorithm {
+    kernel: &TILE_SMALL,
+    supports: any,
+    models: &[&SMALL_MODEL, &split_k::MODEL],
+    estimate: |r| estimate(&TILE_SMALL, &SMALL_MODEL, r),
+    run: |r, plan| run(&TILE_SMALL, r, plan),
+    self_test: None,
+};
 
 fn any(r: &Request<'_>) -> Result<(), &'static str> {
     if r.widens() { Err("results in f32 of 16-bit operands") } else { Ok(()) }
@@ -78,11 +107,6 @@ fn slices(device: &Device) -> usize {
     if device.capabilities().local_mem >= 36 << 10 { 4 } else { 2 }
 }
 
-/// Microseconds of a launch.
-const LAUNCH: f64 = 5.5;
-/// How much longer a processor takes, which runs the items of a group one after the other.
-const ON_PROCESSORS: f64 = 100.0;
-
 /// Steps of the sum that groups take at once.
 fn step(kernel: &'static Kernel, r: &Request<'_>) -> (usize, usize) {
     let bk = Tuning::value(r.device(), kernel, 0, "BK");
@@ -93,28 +117,36 @@ fn step(kernel: &'static Kernel, r: &Request<'_>) -> (usize, usize) {
     (bk, slices)
 }
 
-fn throughput(kernel: &Kernel) -> &'static TileThroughput {
-    if kernel.name == TILE_SMALL.name { &split_k::SMALL } else { &split_k::LARGE }
+/// Rows and columns of a tile.
+fn side(kernel: &Kernel) -> usize {
+    if kernel.name == TILE_SMALL.name { 64 } else { 128 }
 }
 
-fn estimate(kernel: &'static Kernel, r: &Request<'_>) -> (f64, Plan) {
-    let (throughput, p) = (throughput(kernel), r.p);
-    let (side, (bk, slices)) = (throughput.area.isqrt(), step(kernel, r));
+/// Whether the last group of a tile may add its parts up: what others wrote has to be seen, as it is from sm_70 on.
+fn last_can_join(device: &Device) -> bool {
+    device.capabilities().sm() >= Some(70)
+}
+
+fn estimate(kernel: &'static Kernel, model: &'static Model, r: &Request<'_>) -> (f64, Plan) {
+    let [launch, step_us, alone, start, elementwise, short, long] = model.on(r.device());
+    let (side, p, (bk, slices)) = (side(kernel), r.p, step(kernel, r));
     let tiles = p.m.div_ceil(side) * p.n.div_ceil(side) * p.batch();
-    let (units, last) = (r.units(), r.device().capabilities().sm() >= Some(70));
-    let schedule = SplitKSchedule::of(tiles, p.k, bk * slices, throughput, units, last);
-    let micros = schedule.cost(p.k, throughput, units, last);
+    let costs = Costs {
+        tile: TileThroughput { area: side * side, step: step_us, alone, start },
+        joining: Joining::on(r.device()),
+        units: r.units(),
+        last: last_can_join(r.device()),
+    };
+    let schedule = SplitKSchedule::of(tiles, p.k, bk * slices, &costs);
     // Through registers, and element by element where nothing else is possible.
-    let slower = if copies(p) { 1.0 } else { 1.3 };
-    let slower = if r.device().capabilities().is_cpu() { ON_PROCESSORS } else { slower };
-    let micros = LAUNCH + slower * micros;
+    let slower = if copies(p) { 1.0 } else { elementwise };
+    let micros = launch + slower * schedule.cost(p.k, &costs);
     // Operands of 16 bits are widened on their way: from the second slice on that is what a group waits for.
-    let least = if r.dtype() == DType::F32 {
-        0.0
-    } else if p.k <= 32 {
-        8.0
-    } else {
-        10.5
+    let least = match r.dtype() {
+        DType::F32 => 0.0,
+        _ if r.device().capabilities().is_cpu() => 0.0,
+        _ if p.k <= 32 => short,
+        _ => long,
     };
     (micros.max(least), Plan::Tiles(schedule))
 }
@@ -141,16 +173,14 @@ fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Opti
     let device = c.device();
     let capabilities = device.capabilities();
     let small = kernel.name == TILE_SMALL.name;
-    let (throughput, (bk, slices)) = (throughput(kernel), step(kernel, r));
-    let side = throughput.area.isqrt();
-    let items = throughput.area / 64;
+    let (side, (bk, slices)) = (side(kernel), step(kernel, r));
+    let items = side * side / 64;
     let (a_along_k, va) = access(&p.a, (p.k, p.a.col_stride), (p.m, p.a.row_stride), p.a_strides);
     let (b_along_k, vb) = access(&p.b, (p.k, p.b.row_stride), (p.n, p.b.col_stride), p.b_strides);
     // Fewer elements than items: one at a time.
     let widest = (side * bk / items).min(4);
     let (va, vb) = (if va > widest { 1 } else { va }, if vb > widest { 1 } else { vb });
     let step = bk * slices;
-    let last = capabilities.sm() >= Some(70) && schedule.tail > 0 && schedule.last_joins(throughput.area);
     let part = match schedule.tail {
         0 => None,
         tail => Some(c.empty_f32([schedule.splits, tail, side * side])?),
@@ -166,7 +196,7 @@ fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Opti
         .scalar(int(schedule.full))
         .scalar(int(schedule.tail.max(1)));
     let launch = launch.scalar(e.alpha).scalar(e.flags());
-    let launch = if last {
+    let launch = if schedule.last {
         launch.define("LAST", 1).write_base(&zeroed(device, "matmul_tile", TICKETS)?)
     } else {
         launch
@@ -186,6 +216,6 @@ fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Opti
         }
     };
     shape(launch).groups(schedule.groups()).run()?;
-    let Some(part) = part.filter(|_| !last) else { return Ok(None) };
+    let Some(part) = part.filter(|_| !schedule.last) else { return Ok(None) };
     add_tail(shape(kernel.launch("matmul_tile_sum")), &part, c, p, e, schedule, side).map(|()| None)
 }

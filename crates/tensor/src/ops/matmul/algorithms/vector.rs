@@ -1,9 +1,10 @@
 //! Products on processors, and on what cannot run a tile of any size: blocks of A and B copied into panels that the caches hold.
 
 use super::super::launch::{COLUMN_SUMS, Unused, bind, geometry};
-use super::super::plan::Blocks;
+use super::super::plan::{Blocks, Cycles};
 use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::prelude::*;
+use netcl_kernel::tune::{Constant, Model};
 
 pub(in crate::ops::matmul) static VECTOR: Kernel = Kernel::new("matmul_vector", cl_file!("matmul_vector.cl"))
     .include(&[cl_file!("matmul_panels.cl")])
@@ -16,6 +17,7 @@ const ITEMS: usize = 256;
 pub(super) static ALGORITHM: Algorithm = Algorithm {
     kernel: &VECTOR,
     supports,
+    models: &[&MODEL],
     estimate,
     run: |r, plan| finished(r, no_aux, |r| run(r, plan)),
     self_test: None,
@@ -25,13 +27,23 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     if r.widens() { Err("results in f32 of 16-bit operands") } else { Ok(()) }
 }
 
-/// Cycles of a processor in a microsecond.
-const CYCLES: f64 = 2500.0;
+static MODEL: Model = Model {
+    name: "matmul_vector",
+    constants: &[
+        Constant::new("launch_us", "a launch", 2.0),
+        Constant::new("cycles_per_us", "cycles of a core, each of two vectors of multiply-adds", 1300.0),
+        Constant::new("copy_cycles", "copying an element into a panel", 0.04),
+        Constant::new("store_cycles", "an element of C, each time that blocks of k are added to it", 0.2),
+        Constant::new("group_cycles", "a group, before its first element", 6000.0),
+    ],
+};
 
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let copies_a = r.dtype() != DType::F32 || r.p.a.col_stride != 1;
-    let (cycles, plan) = Blocks::of(r.device()).plan(r.p, copies_a, r.units());
-    (cycles / CYCLES, Plan::Blocks(plan))
+    let [launch, per_us, copy, store, group] = MODEL.on(r.device());
+    let cycles = Cycles { copy, store, group };
+    let (cycles, plan) = Blocks::of(r.device()).plan(r.p, copies_a, r.units(), cycles);
+    (launch + cycles / per_us, Plan::Blocks(plan))
 }
 
 fn run(r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {

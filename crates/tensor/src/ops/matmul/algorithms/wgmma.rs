@@ -3,7 +3,7 @@
 use super::super::launch::{Aux, Epilogue, Unused};
 use super::super::lines::{self, Aligned};
 use super::super::proof;
-use super::super::tiles::{Plan, SplitK, Staging, TICKETS, TILES};
+use super::super::tiles::{self, Plan, Speeds, SplitK, Staging, TICKETS, TILES};
 use super::super::view::{Matrix, Problem};
 use super::{Algorithm, Request, finished, mma};
 use crate::ops::counters::zeroed;
@@ -42,6 +42,7 @@ fn boxes(x: &Tensor, [m, n]: [usize; 2], rows: usize) -> Result<TensorMap> {
 pub(super) static ALGORITHM: Algorithm = Algorithm {
     kernel: &WGMMA,
     supports,
+    models: &[&tiles::MODEL, &lines::MODEL],
     estimate: |r| {
         let (micros, plan) = estimate(r);
         (micros, super::Plan::Warpgroups(plan))
@@ -68,7 +69,7 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
         () if r.dtype() == DType::F32 && !p.n.is_multiple_of(4) => {
             Err("tf32 with rows of C that do not start at multiples of 16 bytes")
         }
-        () if r.dtype() == DType::F32 => match copies_along_k(p) {
+        () if r.dtype() == DType::F32 => match copies_along_k(p, [0.0, 1.0]) {
             Some(_) => Ok(()),
             None => Err("tf32 operands that do not lie along k, nor copies of them"),
         },
@@ -89,41 +90,40 @@ fn lanes<const N: usize>(starts: [usize; N]) -> usize {
     [8, 2].into_iter().find(all).unwrap_or(1)
 }
 
-/// Microseconds of copying the operands that do not lie along k, as tf32 takes them; `None` where a copy would not lie right either.
-fn copies_along_k(p: &Problem) -> Option<f64> {
+/// Microseconds of copying the operands that do not lie along k, as tf32 takes them, where a copy takes `start` and moves `speed` bytes in
+/// one; `None` where a copy would not lie right either.
+fn copies_along_k(p: &Problem, [start, speed]: [f64; 2]) -> Option<f64> {
     let copy = |x: &Matrix| match Aligned::of(x) {
         Some(x) if x.along_k => Some(0.0),
-        _ if p.k.is_multiple_of(4) => Some(3.0 + (8 * x.rows * x.cols) as f64 / 2.5e6),
+        _ if p.k.is_multiple_of(4) => Some(start + (8 * x.rows * x.cols) as f64 / speed),
         _ => None,
     };
     Some(copy(&p.a)? + copy(&p.b.clone().transposed())?)
 }
 
-/// Microseconds of a launch with tensor maps, beyond what the tiles' estimates have.
-const LAUNCH: f64 = 4.5;
-
 fn estimate(r: &Request<'_>) -> (f64, Plan) {
-    let (p, units) = (r.p, r.units());
+    let (p, on) = (r.p, &Speeds::on(r.device()));
     if r.dtype() == DType::F32 {
         // At half the speed.
-        let twice = Plan::sum([p.m, p.n, 2 * p.k], units, r.e.add);
-        let product = twice.tile.estimate([p.m, p.n, 2 * p.k], SplitK::Accumulate { add: false }, units);
+        let twice = Plan::sum([p.m, p.n, 2 * p.k], on, r.e.add);
+        let product = twice.tile.estimate([p.m, p.n, 2 * p.k], SplitK::Accumulate { add: false }, on);
         return (
-            copies_along_k(p).unwrap_or(f64::INFINITY) + product,
-            Plan::sum([p.m, p.n, p.k], units, r.e.add),
+            copies_along_k(p, on.copy).unwrap_or(f64::INFINITY) + product,
+            Plan::sum([p.m, p.n, p.k], on, r.e.add),
         );
     }
     let plan = match r.widens() {
-        true => Plan::sum([p.m, p.n, p.k], units, r.e.add),
+        true => Plan::sum([p.m, p.n, p.k], on, r.e.add),
         false => {
             let aligned = lanes_of(r.c, p, r.e) == 8;
-            let plan = Plan::of([p.m, p.n, p.k], units, aligned && matches!(r.e.aux, Aux::None));
+            let plan = Plan::of([p.m, p.n, p.k], on, aligned && matches!(r.e.aux, Aux::None));
             let staging = plan.tile.staging_for(p.k).filter(|_| aligned && r.e.aux.tensor().is_some());
             Plan { staging, ..plan }
         }
     };
     let copied = lines::uneven([&p.a, &p.b.clone().transposed()]).unwrap_or(0);
-    (LAUNCH + lines::cost(copied) + plan.tile.estimate([p.m, p.n, p.k], plan.split, units), plan)
+    let copies = lines::cost(r.device(), copied);
+    (on.launch + copies + plan.tile.estimate([p.m, p.n, p.k], plan.split, on), plan)
 }
 
 /// The product of the operands as they lie, or after copies.

@@ -1,0 +1,263 @@
+//! `netcl tune --model`: times of every algorithm over problems drawn at random, and the constants of the device model that fit them best.
+
+use crate::cmd::bench::attention::{self, Case};
+use crate::cmd::bench::choice::Choice;
+use crate::cmd::bench::gemm::{self, Product};
+use crate::out;
+use crate::table::Table;
+use netcl::device::Settings;
+use netcl::kernel::ahead;
+use netcl::kernel::tune::model::{DEVICE, Observation, fit};
+use netcl::kernel::tune::{Model, Tuning};
+use netcl::prelude::*;
+use netcl::tensor::ops::Row;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Other problems than `bench --regret` draws by default, so that it tells how good the fit is elsewhere.
+const SEED: u64 = 0x6d6f_6465;
+/// Milliseconds of calls in a sample, and samples of each algorithm.
+const SAMPLE_MS: f64 = 1.0;
+const SAMPLES: usize = 3;
+/// Problems of a kind at least, whatever the budget, and at most.
+const LEAST: usize = 6;
+const MOST: usize = 400;
+
+/// A problem of which every algorithm was timed.
+struct Timed<'a> {
+    times: Vec<(&'static str, f64)>,
+    /// What the table says of it on the twin.
+    explain: Box<dyn Fn() -> Vec<Row> + 'a>,
+    models: Vec<&'static Model>,
+}
+
+impl<'a> Timed<'a> {
+    /// Times a problem; `before` are those of its kind that were.
+    fn new(
+        device: &Device,
+        before: &[Self],
+        choice: &Choice<'_>,
+        explain: Box<dyn Fn() -> Vec<Row> + 'a>,
+    ) -> Self {
+        let times = choice.times(device, SAMPLE_MS, SAMPLES, &|name| !hopeless(before, name));
+        let mut models = vec![&DEVICE];
+        for model in times.iter().flat_map(|(_, row)| row.models) {
+            if !models.iter().any(|known| known.name == model.name) {
+                models.push(model);
+            }
+        }
+        Self { times: times.into_iter().map(|(us, row)| (row.name, us)).collect(), explain, models }
+    }
+
+    fn estimates(&self) -> Vec<f64> {
+        let rows = (self.explain)();
+        let of = |name: &str| {
+            let row = rows.iter().find(|row| row.name == name);
+            row.and_then(|row| row.estimate.as_ref().ok()).map_or(f64::INFINITY, |(us, _)| *us)
+        };
+        self.times.iter().map(|(name, _)| of(name)).collect()
+    }
+}
+
+/// Whether an algorithm was so far from the fastest, each time that it was timed, that its time is better spent on further problems.
+fn hopeless(before: &[Timed<'_>], name: &str) -> bool {
+    let slower = |timed: &Timed<'_>| {
+        let fastest = timed.times.iter().map(|(_, us)| *us).fold(f64::INFINITY, f64::min);
+        timed.times.iter().find(|(known, _)| *known == name).map(|(_, us)| us / fastest)
+    };
+    let slower: Vec<f64> = before.iter().filter_map(slower).collect();
+    slower.len() >= TRIALS && slower.iter().all(|times| *times > FAR)
+}
+
+/// Problems on which every algorithm is timed, and how many times as long as the fastest one takes that is left out from then on.
+const TRIALS: usize = 5;
+const FAR: f64 = 3.0;
+
+/// Mean and largest regret, and by which factor estimates of the fastest algorithm are off, as a geometric mean.
+fn quality(all: &[Observation<'_>]) -> [f64; 3] {
+    let each: Vec<f64> = all.iter().map(Observation::regret).collect();
+    let off = |o: &Observation<'_>| {
+        let estimates = (o.estimates)();
+        let both = o.measured.iter().zip(&estimates).min_by(|a, b| a.0.total_cmp(b.0));
+        both.map_or(0.0, |(measured, estimate)| (estimate / measured).ln().abs())
+    };
+    let off = all.iter().map(off).sum::<f64>() / all.len().max(1) as f64;
+    [each.iter().sum::<f64>() / each.len().max(1) as f64, each.iter().copied().fold(1.0, f64::max), off.exp()]
+}
+
+/// Times problems until `until` passes.
+fn products<'a>(device: &Device, twin: &'a Device, dtype: DType, until: Instant) -> Result<Vec<Timed<'a>>> {
+    let most = if device.capabilities().is_cpu() { 3e8 } else { 1e11 };
+    let mut all = Vec::new();
+    for (size, layout) in gemm::regret::drawn_up_to(most, MOST, SEED ^ dtype.code() as u64) {
+        if all.len() >= LEAST && Instant::now() > until {
+            break;
+        }
+        let product = Product::new(device, size, layout, dtype)?;
+        let explain = move || Product::explain_on(twin, size, layout, dtype).unwrap_or_default();
+        let timed = Timed::new(device, &all, &product.choice()?, Box::new(explain));
+        all.push(timed);
+    }
+    Ok(all)
+}
+
+/// The same of attentions and their gradients.
+fn attentions<'a>(device: &Device, twin: &'a Device, dtype: DType, until: Instant) -> Result<Vec<Timed<'a>>> {
+    let most = if device.capabilities().is_cpu() { 1 << 27 } else { 1 << 38 };
+    let mut all = Vec::new();
+    for (shape, causal) in attention::regret::drawn_up_to(most, MOST, SEED ^ dtype.code() as u64) {
+        if all.len() >= 2 * LEAST && Instant::now() > until {
+            break;
+        }
+        let case = Case::new(device, shape, causal, dtype)?;
+        for (pass, choice) in case.choices()?.iter().enumerate() {
+            let explain = move || {
+                let both = Case::explain_on(twin, shape, causal, dtype);
+                both.ok().and_then(|both| both.into_iter().nth(pass)).unwrap_or_default()
+            };
+            let timed = Timed::new(device, &all, choice, Box::new(explain));
+            all.push(timed);
+        }
+    }
+    Ok(all)
+}
+
+/// Measures for about as long as `budget`, fits, keeps and prints the constants.
+///
+/// # Errors
+/// Of launches, and `Io` where the results cannot be kept.
+pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
+    let begun = Instant::now();
+    // On it estimates are made from other constants while they are fitted; what it chooses is never run.
+    let twin = &ahead::twin_with(device, |settings| Settings { trust_kernels: true, ..settings });
+    let bar = out::progress(!json, 5, "measuring algorithms");
+    let mut all = Vec::new();
+    for (i, (what, dtype)) in [
+        ("products", DType::F32),
+        ("products", DType::Bf16),
+        ("attention", DType::F32),
+        ("attention", DType::Bf16),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        bar.set_message(format!("{what} in {dtype}"));
+        let until = begun + budget * (i as u32 + 1) / 5;
+        let timed = match what {
+            "products" => products(device, twin, dtype, until),
+            _ => attentions(device, twin, dtype, until),
+        };
+        all.extend(timed?);
+        bar.inc(1);
+    }
+    bar.set_message("fitting");
+    let models = models_of(&all);
+    let observations: Vec<Observation<'_>> = all
+        .iter()
+        .map(|timed| Observation {
+            measured: timed.times.iter().map(|(_, us)| *us).collect(),
+            estimates: Box::new(|| timed.estimates()),
+            models: timed.models.clone(),
+        })
+        .collect();
+    let before = quality(&observations);
+    fit(twin, &models, &observations);
+    let after = quality(&observations);
+    bar.finish_and_clear();
+    keep(device, twin, &models)?;
+    if json {
+        out::json(&json!({
+            "problems": all.len(), "factor_off": [before[2], after[2]], "regret_mean": [before[0], after[0]],
+            "regret_worst": [before[1], after[1]],
+        }))?;
+    } else {
+        out::note(&format!(
+            "{} problems in {:.0?}: estimates were off by a factor of {:.2}, now {:.2}; regret of their choices {:.3} on average and \
+             {:.2} at worst, now {:.3} and {:.2}",
+            all.len(),
+            begun.elapsed(),
+            before[2],
+            after[2],
+            before[0],
+            before[1],
+            after[0],
+            after[1]
+        ));
+    }
+    show(device, &models, json)
+}
+
+/// Every model that an estimate uses, once.
+fn models_of(all: &[Timed<'_>]) -> Vec<&'static Model> {
+    let mut models: Vec<&'static Model> = Vec::new();
+    for model in all.iter().flat_map(|timed| &timed.models) {
+        if !models.iter().any(|known| known.name == model.name) {
+            models.push(model);
+        }
+    }
+    models
+}
+
+/// Writes what is assumed on the twin into the device's file, and lets the device use it.
+fn keep(device: &Device, twin: &Device, models: &[&'static Model]) -> Result<()> {
+    let mut out = BTreeMap::new();
+    for model in models {
+        let (values, _) = model.known(twin);
+        let named = model.constants.iter().zip(values.iter()).map(|(c, v)| (c.name.to_owned(), rounded(*v)));
+        out.insert(model.name.to_owned(), named.collect());
+        model.assume(device, &values);
+    }
+    Tuning::of(device).store().put_models(out)
+}
+
+/// Four significant digits: a fit knows no more.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+fn show(device: &Device, models: &[&'static Model], json: bool) -> Result<()> {
+    let mut table = Table::new(&["model", "constant", ">value", "", "what it is"]);
+    for model in models {
+        let (values, origins) = model.known(device);
+        for ((constant, value), origin) in model.constants.iter().zip(values.iter()).zip(origins.iter()) {
+            if json {
+                out::json(&json!({
+                    "model": model.name, "constant": constant.name, "value": value, "origin": origin, "about": constant.about,
+                }))?;
+            }
+            let value = if *value >= 1e4 { format!("{value:.3e}") } else { format!("{value:.3}") };
+            table.row([
+                model.name.into(),
+                constant.name.into(),
+                value,
+                origin.to_string(),
+                constant.about.into(),
+            ]);
+        }
+    }
+    if json { Ok(()) } else { table.lines().iter().try_for_each(|line| out::result(line)) }
+}
+
+/// The constants in use on the device, and where they are from.
+///
+/// # Errors
+/// Those of the output.
+pub fn list(device: &Device, json: bool) -> Result<()> {
+    let twin = ahead::twin_with(device, |settings| Settings { trust_kernels: true, ..settings });
+    let mut models = vec![&DEVICE];
+    let (size, shape) = ([256; 3], attention::regret::drawn_up_to(1 << 20, 1, SEED));
+    let mut rows = Vec::new();
+    for dtype in [DType::F32, DType::Bf16] {
+        rows.extend(Product::explain_on(&twin, size, "NN", dtype)?);
+        for (shape, causal) in &shape {
+            rows.extend(Case::explain_on(&twin, *shape, *causal, dtype)?.into_iter().flatten());
+        }
+    }
+    for model in rows.iter().flat_map(|row| row.models) {
+        if !models.iter().any(|known| known.name == model.name) {
+            models.push(model);
+        }
+    }
+    show(device, &models, json)
+}

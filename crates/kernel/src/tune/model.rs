@@ -1,0 +1,295 @@
+//! The device model: the constants from which an algorithm's time is estimated, such as microseconds of a launch, bytes that memory moves
+//! in a microsecond, or microseconds of a step of a sum in a tile.
+//!
+//! An estimate is a formula of sizes, compute units and these constants; the formula is code, the constants are data. They come from
+//! what `netcl tune --model` measured on this device, then from what was measured on a device of the same architecture, here or before
+//! netcl shipped, and where neither is known from a fallback for GPUs or for processors.
+
+use super::{Origin, Tuning};
+use netcl_device::Device;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// One constant. Its unit is the end of its name: `_us`, `_per_us`, `_bytes`; without one it is a ratio.
+#[derive(Clone, Copy, Debug)]
+pub struct Constant {
+    /// Name in files and listings.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// Where nothing was measured, on GPUs and on processors. Positive.
+    pub fallback: [f64; 2],
+}
+
+impl Constant {
+    /// A constant with the same fallback for every device.
+    pub const fn new(name: &'static str, about: &'static str, fallback: f64) -> Self {
+        Self { name, about, fallback: [fallback; 2] }
+    }
+    /// One with another fallback on processors.
+    pub const fn cpu(mut self, fallback: f64) -> Self {
+        self.fallback[1] = fallback;
+        self
+    }
+}
+
+/// The constants of one algorithm's estimate, or of what several share.
+#[derive(Debug)]
+pub struct Model {
+    /// Name in files and listings: the kernel's, where it is one algorithm's.
+    pub name: &'static str,
+    /// In the order of [`Model::on`].
+    pub constants: &'static [Constant],
+}
+
+/// What every estimate may need.
+pub static DEVICE: Model = Model {
+    name: "device",
+    constants: &[
+        Constant::new("launch_us", "a launch, until its results are there", 10.0).cpu(15.0),
+        Constant::new("memory_bytes_per_us", "what memory reads and writes", 2e5).cpu(2e4),
+        Constant::new("cache_share_bytes", "what groups that run together may keep in the last cache", 4e6)
+            .cpu(1e6),
+    ],
+};
+
+impl Model {
+    /// The constants on a device, in their order.
+    ///
+    /// # Panics
+    /// Never where N is their number.
+    pub fn on<const N: usize>(&'static self, device: &Device) -> [f64; N] {
+        debug_assert_eq!(N, self.constants.len(), "{}", self.name);
+        let (values, _) = self.known(device);
+        std::array::from_fn(|i| values.get(i).copied().unwrap_or_default())
+    }
+
+    /// The same as a list, and where each is from.
+    pub fn known(&'static self, device: &Device) -> (Arc<[f64]>, Arc<[Origin]>) {
+        let known = device.extension(|_| Known::default());
+        let found = known.0.read().unwrap_or_else(PoisonError::into_inner).get(self.name).cloned();
+        if let Some(found) = found {
+            return found;
+        }
+        let kind = usize::from(device.capabilities().is_cpu());
+        let tuning = Tuning::of(device);
+        let of = |c: &Constant| {
+            let stored = tuning.store().constant(self.name, c.name);
+            stored.unwrap_or((c.fallback[kind], Origin::Default))
+        };
+        let (values, origins): (Vec<f64>, Vec<Origin>) = self.constants.iter().map(of).unzip();
+        let found = (Arc::from(values), Arc::from(origins));
+        known.0.write().unwrap_or_else(PoisonError::into_inner).insert(self.name, Clone::clone(&found));
+        found
+    }
+
+    /// Lets estimates on this device be made from these values, in memory alone: to fit them.
+    pub fn assume(&'static self, device: &Device, values: &[f64]) {
+        let known = device.extension(|_| Known::default());
+        let values: Arc<[f64]> = values.into();
+        let origins = vec![Origin::Tuned; values.len()].into();
+        known.0.write().unwrap_or_else(PoisonError::into_inner).insert(self.name, (values, origins));
+    }
+}
+
+/// Constants in use on a device.
+#[derive(Default)]
+struct Known(RwLock<HashMap<&'static str, (Arc<[f64]>, Arc<[Origin]>)>>);
+
+/// Times that were measured of one problem, to which estimates are fitted.
+pub struct Observation<'a> {
+    /// Microseconds, one for each algorithm that was timed.
+    pub measured: Vec<f64>,
+    /// Microseconds of the same algorithms as the estimates have them with the constants that are assumed on the device.
+    pub estimates: Box<dyn Fn() -> Vec<f64> + 'a>,
+    /// The models that the estimates use.
+    pub models: Vec<&'static Model>,
+}
+
+impl Observation<'_> {
+    /// Time of the algorithm that is estimated to be the fastest over that of the one that is; 1 without any.
+    pub fn regret(&self) -> f64 {
+        self.regret_of(&(self.estimates)())
+    }
+
+    fn regret_of(&self, estimates: &[f64]) -> f64 {
+        let both = self.measured.iter().zip(estimates);
+        let chosen = both.min_by(|a, b| a.1.total_cmp(b.1)).map_or(1.0, |(measured, _)| *measured);
+        chosen / self.fastest().min(chosen)
+    }
+
+    fn fastest(&self) -> f64 {
+        self.measured.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// How far estimates are off, those of algorithms that are far from the fastest counting less, and what the choice by them costs.
+    fn loss(&self) -> f64 {
+        let (estimates, fastest) = ((self.estimates)(), self.fastest());
+        let off = estimates.iter().zip(&self.measured);
+        let off: f64 = off.map(|(estimate, measured)| fastest / measured * loss(*estimate, *measured)).sum();
+        off + CHOICE * self.regret_of(&estimates).ln()
+    }
+}
+
+/// Weight of the logarithm of a choice's regret beside the squared logarithm of an estimate's error.
+const CHOICE: f64 = 2.0;
+
+/// How much a constant may change in a fit, as a factor: what no observation depends on stays near what it was.
+const MOST: f64 = 1000.0;
+/// Factors that are tried for each constant, one pass over all constants after the other, from coarse to fine.
+const FACTORS: [f64; 7] = [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02];
+/// Passes with one factor at most.
+const PASSES: usize = 8;
+/// Weight of the square of a constant's logarithmic change beside the mean square error of the estimates.
+const STAY: f64 = 1e-4;
+
+/// Robust square: beyond a factor of 2 an error counts linearly, so that one odd measurement does not decide.
+fn loss(estimate: f64, measured: f64) -> f64 {
+    let error = (estimate.max(1e-9) / measured).ln().abs();
+    let limit = std::f64::consts::LN_2;
+    if error < limit { error * error } else { limit * (2.0 * error - limit) }
+}
+
+/// Fits the constants of `models` to what was measured, by coordinate descent on the mean squared logarithm of estimated over measured time
+/// and of what choices by the estimates cost, and leaves them assumed on `device`, to which the estimates have to belong. Mean loss before and after.
+pub fn fit(device: &Device, models: &[&'static Model], observations: &[Observation<'_>]) -> [f64; 2] {
+    let uses = |o: &Observation<'_>, model: &Model| o.models.iter().any(|m| m.name == model.name);
+    let mean = |model: Option<&Model>| {
+        let of = observations.iter().filter(|o| model.is_none_or(|model| uses(o, model)));
+        let (sum, count) = of.fold((0.0, 0), |(sum, count), o| (sum + o.loss(), count + o.measured.len()));
+        sum / count.max(1) as f64
+    };
+    let before = mean(None);
+    let mut states: Vec<_> = models
+        .iter()
+        .filter(|model| observations.iter().any(|o| uses(o, model)))
+        .map(|model| (*model, model.known(device).0.to_vec()))
+        .collect();
+    let first: Vec<Vec<f64>> = states.iter().map(|(_, values)| values.clone()).collect();
+    for factor in FACTORS {
+        for _ in 0..PASSES {
+            let mut moved = false;
+            for (state, first) in states.iter_mut().zip(&first) {
+                moved |= improve(device, state, first, factor, &|model| mean(Some(model)));
+            }
+            if !moved {
+                break;
+            }
+        }
+    }
+    [before, mean(None)]
+}
+
+/// Tries each constant of a model times and over `factor`; whether one is better so.
+fn improve(
+    device: &Device,
+    (model, values): &mut (&'static Model, Vec<f64>),
+    first: &[f64],
+    factor: f64,
+    mean: &dyn Fn(&Model) -> f64,
+) -> bool {
+    let cost = |values: &[f64]| {
+        model.assume(device, values);
+        let change = values.iter().zip(first).map(|(now, first)| (now / first).ln().powi(2)).sum::<f64>();
+        mean(model) + STAY * change
+    };
+    let mut best = cost(values);
+    let mut moved = false;
+    for i in 0..values.len() {
+        for by in [factor, 1.0 / factor] {
+            let mut tried = values.clone();
+            tried[i] *= by;
+            if !(1.0 / MOST..=MOST).contains(&(tried[i] / first[i])) {
+                continue;
+            }
+            let now = cost(&tried);
+            if now < best * (1.0 - 1e-6) {
+                (best, *values, moved) = (now, tried, true);
+                break;
+            }
+        }
+    }
+    model.assume(device, values);
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl_device::null::NullDriver;
+    use netcl_device::{Capabilities, DeviceKind, Settings};
+
+    static LINE: Model = Model {
+        name: "a line",
+        constants: &[
+            Constant::new("start_us", "before the first", 1.0).cpu(3.0),
+            Constant::new("each_us", "of each", 1.0),
+            Constant::new("unused", "nothing depends on it", 7.0),
+        ],
+    };
+
+    fn device(kind: DeviceKind) -> Device {
+        let driver = NullDriver::new(Capabilities::floor("null:0", kind));
+        Device::from_driver(Box::new(driver), Settings::default())
+    }
+
+    #[test]
+    fn without_measurements_there_are_fallbacks() {
+        let [start, each, _] = LINE.on(&device(DeviceKind::Cpu));
+        assert_eq!([start, each], [3.0, 1.0]);
+        assert_eq!(LINE.on::<3>(&device(DeviceKind::Gpu))[0], 1.0);
+        assert!(LINE.known(&device(DeviceKind::Gpu)).1.iter().all(|o| *o == Origin::Default));
+    }
+
+    /// The second algorithm's formula has no launch and cannot fit: the least squares of logarithms alone would make it look slower than the
+    /// first from half the size on at which it is.
+    #[test]
+    fn a_formula_that_does_not_fit_does_not_cost_choices() {
+        let device = &device(DeviceKind::Gpu);
+        let observations: Vec<Observation<'_>> = (0..12)
+            .map(|i| {
+                let n = f64::from(1 << i);
+                Observation {
+                    measured: vec![30.0, 2.0 + 0.05 * n],
+                    estimates: Box::new(move || {
+                        let [start, _, other] = LINE.on(device);
+                        vec![start, other * n]
+                    }),
+                    models: vec![&LINE],
+                }
+            })
+            .collect();
+        fit(device, &[&LINE], &observations);
+        let regrets: Vec<f64> = observations.iter().map(Observation::regret).collect();
+        assert!(regrets.iter().all(|r| *r < 1.1), "{regrets:?}");
+    }
+
+    #[test]
+    fn constants_are_found_from_times_of_which_one_is_odd() {
+        let device = device(DeviceKind::Gpu);
+        let device = &device;
+        let observations: Vec<Observation<'_>> = (0..24)
+            .map(|i| {
+                let n = f64::from(1 << (i % 12));
+                let exact = 12.0 + 0.07 * n;
+                Observation {
+                    // Noise of 3 %, and one time that something else took.
+                    measured: vec![if i == 5 {
+                        9.0 * exact
+                    } else {
+                        exact * (1.0 + 0.03 * f64::from(i % 3 - 1))
+                    }],
+                    estimates: Box::new(move || {
+                        let [start, each, _] = LINE.on(device);
+                        vec![start + each * n]
+                    }),
+                    models: vec![&LINE],
+                }
+            })
+            .collect();
+        let [before, after] = fit(device, &[&LINE, &DEVICE], &observations);
+        let [start, each, unused] = LINE.on(device);
+        assert!((start / 12.0).ln().abs() < 0.1 && (each / 0.07).ln().abs() < 0.1, "{start} {each}");
+        assert!(unused == 7.0 && after < before / 5.0, "{unused} {before} {after}");
+    }
+}
