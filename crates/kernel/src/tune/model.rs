@@ -65,7 +65,7 @@ impl Model {
     }
 
     /// The same as a list, and where each is from.
-    pub fn known(&'static self, device: &Device) -> (Arc<[f64]>, Arc<[Origin]>) {
+    pub fn known(&'static self, device: &Device) -> Values {
         let known = device.extension(|_| Known::default());
         let found = known.0.read().unwrap_or_else(PoisonError::into_inner).get(self.name).cloned();
         if let Some(found) = found {
@@ -92,9 +92,12 @@ impl Model {
     }
 }
 
-/// Constants in use on a device.
+/// Values of a model's constants, and where each is from.
+type Values = (Arc<[f64]>, Arc<[Origin]>);
+
+/// Constants in use on a device, by the model's name.
 #[derive(Default)]
-struct Known(RwLock<HashMap<&'static str, (Arc<[f64]>, Arc<[Origin]>)>>);
+struct Known(RwLock<HashMap<&'static str, Values>>);
 
 /// Times that were measured of one problem, to which estimates are fitted.
 pub struct Observation<'a> {
