@@ -370,3 +370,48 @@ fn what_does_not_fit_is_named() {
     let neox = Source::open(&tiny("gpt_neox"));
     assert!(message(neox).contains("architecture \"gpt_neox\" in GGUF files; netcl has"));
 }
+
+/// pip's `gguf` reads what is written here, to the bit.
+#[test]
+fn the_python_package_reads_our_files() {
+    let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
+    let runs = |script: &str, path: &Path| {
+        std::process::Command::new(&python).arg("-c").arg(script).arg(path).output()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.gguf");
+    if !runs("import gguf.quants", &path).is_ok_and(|out| out.status.success()) {
+        println!("skipped: {python} has no gguf; name one that has in NETCL_PYTHON");
+        return;
+    }
+    let from = dir.path().join("a.gguf");
+    write_llama(&from, 2, 2, 256);
+    let source = Source::open(&from).unwrap();
+    let script = "import sys, zlib, gguf, numpy as np\nr = gguf.GGUFReader(sys.argv[1])\nfor t in r.tensors:\n    \
+                  y = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32)\n    \
+                  print(t.name, zlib.crc32(np.ascontiguousarray(y).tobytes()))";
+    for mix in ["f32", "f16", "bf16", "q4_k_m", "q3_k_l", "q2_k", "q4_1", "iq4_xs", "tq1_0"] {
+        quietly(&source, &path, Target::Gguf, mix).unwrap();
+        let out = runs(script, &path).unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let made = Gguf::open(&path).unwrap();
+        let mut expected = String::new();
+        for tensor in made.tensors() {
+            let values = tensor.format.dequantised(tensor.bytes, tensor.count()).unwrap();
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            expected += &format!("{} {}\n", tensor.name, crc32(&bytes));
+        }
+        assert_eq!(String::from_utf8_lossy(&out.stdout), expected, "{mix}");
+    }
+}
+
+/// As zlib computes it.
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, byte: &u8| {
+        (0..8).fold(
+            crc ^ u32::from(*byte),
+            |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 },
+        )
+    };
+    !bytes.iter().fold(!0, step)
+}
