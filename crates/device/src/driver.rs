@@ -195,5 +195,5 @@ pub trait Driver: Send + Sync {
     fn deferred_error(&self) -> Option<crate::Error>;
 }
 
-/// What a text becomes before it is built; none where it stays.
+/// Rewrites a source text before it is built; `None` leaves it as it is.
 pub type Edit = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;

@@ -72,7 +72,7 @@ impl FaultDriver {
         self.edit = Some(edit);
         self
     }
-    /// The same driver, which says that its device is this: a GPU without its vendor's instructions.
+    /// The same driver with other capabilities: for example those of a GPU that lacks its vendor's instructions.
     #[must_use]
     pub fn pretending(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = capabilities;

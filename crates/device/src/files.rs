@@ -37,7 +37,7 @@ pub fn beside(path: &Path) -> PathBuf {
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let (mut file, aside) = loop {
         let aside = beside(path);
-        // Never into a file that is there: a program of the same number on another machine may be writing it, or somebody may have
+        // Never into a file that is there: a process of the same id on another machine may be writing it, or somebody may have
         // put a link in its place.
         match OpenOptions::new().write(true).create_new(true).open(&aside) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
@@ -112,8 +112,8 @@ impl Lock {
     }
 }
 
-/// When a program that runs now was started, in the system's own unit: with its number, which the system gives out again, it tells
-/// programs apart. `None` where it does not run, or the system does not say.
+/// Start time of a running process, in the system's own unit. With the process id, which the system reuses, it identifies a process.
+/// `None` where it does not run, or the system does not say.
 pub fn started(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The program's name, in brackets, may hold anything; the start is the 20th field behind it.

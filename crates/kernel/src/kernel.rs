@@ -97,16 +97,14 @@ impl Kernel {
     pub fn runs_on(&self, device: &Capabilities) -> bool {
         (self.requires)(device)
     }
-    /// Changes when the text does: what was found about one text says nothing about the next.
+    /// Changes when the code does, comments aside: what was found about one text says nothing about the next.
     pub fn fingerprint(&self) -> String {
         let mut hash = blake3::Hasher::new();
         for text in [PRELUDE, self.source].iter().chain(self.includes) {
-            for part in crate::text::without_places(text) {
-                hash.update(part.as_bytes());
-            }
+            hash.update(crate::text::code(text).as_bytes());
         }
         if let Some(text) = self.generated {
-            hash.update(text().as_bytes());
+            hash.update(crate::text::code(&text()).as_bytes());
         }
         hash.finalize().to_hex()[..16].into()
     }

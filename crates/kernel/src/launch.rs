@@ -229,8 +229,8 @@ impl<'a> Launch<'a> {
         self.parts.indirect.push(operand.buffer().clone());
         self
     }
-    /// Of the buffer that this is a window of, and that the launch writes, only this and others that are named so change. Whoever
-    /// keeps the rest is not told that it was overwritten.
+    /// Declares that the launch changes only this window of a buffer that it writes, and others declared so. The versions of the rest of
+    /// the buffer stay (`netcl_device::version`).
     #[must_use]
     pub fn changes(mut self, part: &Buffer) -> Self {
         self.parts.changes.push(part.clone());

@@ -57,10 +57,43 @@ pub(crate) fn append(source: &mut String, text: &str, otherwise: &str) {
     }
 }
 
-/// The parts of a text without the `#line`s of [`cl_file!`](crate::cl_file): what was measured on a text holds wherever its file lies.
-pub(crate) fn without_places(text: &str) -> impl Iterator<Item = &str> {
-    let named_by_macro = |line: &str| place(line.trim_end()).is_some_and(|(_, path)| path.contains("/../"));
-    text.split_inclusive('\n').filter(move |line| !named_by_macro(line))
+/// The lines of a text that a compiler sees, without the `#line`s of [`cl_file!`](crate::cl_file), comments and empty lines: what was
+/// measured on a text holds wherever its file lies and whatever its comments say. `//@` is no comment: instructions stand behind it.
+pub(crate) fn code(text: &str) -> String {
+    let named_by_macro = |line: &&str| place(line).is_some_and(|(_, path)| path.contains("/../"));
+    let plain = without_comments(text);
+    let lines = plain.lines().map(str::trim_end).filter(|line| !line.is_empty() && !named_by_macro(line));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+fn without_comments(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(['/', '"']) {
+        let (before, from) = rest.split_at(at);
+        out.push_str(before);
+        let length = match from.as_bytes() {
+            [b'/', b'*', ..] => from.find("*/").map_or(from.len(), |end| end + 2),
+            [b'/', b'/', b'@', ..] => 3,
+            [b'/', b'/', ..] => from.find('\n').unwrap_or(from.len()),
+            [b'"', ..] => 1 + string_end(&from[1..]),
+            _ => 1,
+        };
+        let comment = from.starts_with("/*") || from.starts_with("//") && !from.starts_with("//@");
+        out.push_str(if comment { " " } else { &from[..length] });
+        rest = &from[length..];
+    }
+    out + rest
+}
+
+/// Bytes of a string literal behind its first quote, the last quote included.
+fn string_end(text: &str) -> usize {
+    let mut escaped = false;
+    let end = text.find(|c: char| {
+        let ends = c == '"' && !escaped;
+        escaped = c == '\\' && !escaped;
+        ends
+    });
+    end.map_or(text.len(), |end| end + 1)
 }
 
 /// Lines of the assembled text that a build log points at by `file:line`, five at most, each with its place.
@@ -168,6 +201,14 @@ mod tests {
         static PLACED: Kernel = Kernel::new("k", crate::cl_file!("ceiling.cl"));
         assert_eq!(BARE.fingerprint(), PLACED.fingerprint());
         assert_ne!(BARE.fingerprint(), KERNEL.fingerprint());
+    }
+
+    #[test]
+    fn comments_are_no_code_and_instructions_behind_a_mark_are() {
+        let text = "/* a \"b\" */\nint x; // y\n\n  //@ wgmma;\nasm(\"/* \\\" // z */\");\na / b; /* over\nlines */ c;\n";
+        assert_eq!(code(text), "int x;\n  //@ wgmma;\nasm(\"/* \\\" // z */\");\na / b;   c;\n");
+        assert_eq!(code("int x;"), code("int x; // whatever\n/* else */\n"));
+        assert_ne!(code("int x;"), code("int y;"));
     }
 
     #[test]

@@ -497,7 +497,7 @@ impl Device {
 /// A block without memory.
 fn nowhere(serial: Serial, bytes: usize) -> Block {
     let memory = Memory::new(());
-    // A terabyte apart, and aligned as anybody may want it.
+    // Addresses a terabyte apart: no two buffers overlap, and every alignment holds.
     let home = Home::Nowhere((serial.1 as u64 + 1) << 40);
     Block { root: memory.clone(), memory, offset: 0, bytes, address: Arc::default(), home }
 }

@@ -1,7 +1,7 @@
-//! What a stretch of commands is: launches, fills, copies and uploads with the memory they touch, noted as they are enqueued.
+//! Records commands as they are enqueued: launches, fills, copies and uploads, with the memory that each touches.
 //!
-//! Watching notes commands that run as ever. Capturing notes them instead of running them: what was captured is bound and
-//! enqueued later, as often as wanted, so its memory may not be handed out to anybody else. Freed blocks of a capture
+//! Watching records commands that also run. Capturing records them instead of running them: what was captured is bound and
+//! enqueued later, as often as wanted, so the pool may not hand its memory to other buffers. Freed blocks of a capture
 //! therefore stay with it; the capture itself uses them again, or places buffers where a plan says.
 
 use super::Device;

@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(released(&chain, &[0, 1, 2]), [2, 1, 0]);
         assert_eq!(released(&chain, &[2, 0, 1]), [2, 1, 0]);
         assert_eq!(released(&chain, &[1, 2, 0]), [2, 1, 0]);
-        // One that nobody has lets its neighbour go only when its own turn has come.
+        // A part that was dropped but is not released yet still keeps the older ones that it overlaps.
         assert_eq!(released(&[(0, 4), (2, 6), (4, 8), (0, 2)], &[0, 3, 1]), [3]);
     }
 

@@ -14,6 +14,7 @@
  * Defines: DTYPE, SUMS (which kernel the text is for), B_ALONG_K, GATHER_A, GATHER_B; VA, VB 4 where 4 neighbours along the axis that is
  * contiguous in memory can be read at once, else 1; BM, BN, WG = BM * BN / 64. Tuned: BK, at least 8.
  *
+ * Design: grouped GEMM over rows sorted by expert (Gale et al. 2022, MegaBlocks, arXiv:2211.15841; CUTLASS, grouped GEMM).
  * Ceiling: f32 multiply-adds, as matmul_tile.cl.
  */
 #ifndef SUMS

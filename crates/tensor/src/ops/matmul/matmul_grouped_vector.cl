@@ -15,6 +15,8 @@
  * Defines: DTYPE, VW, SUMS (which kernel the text is for), B_ALONG_K, GATHER_A, GATHER_B, and those of matmul_panels.cl.
  * The order of a sum depends on kc and the number of the expert's rows alone: the same bits for any number of groups.
  *
+ * Design: grouped GEMM over rows sorted by expert (Gale et al. 2022, MegaBlocks, arXiv:2211.15841), packed as in Goto and van de Geijn
+ * 2008.
  * Ceiling: f32 multiply-adds of all cores.
  */
 #ifndef SUMS

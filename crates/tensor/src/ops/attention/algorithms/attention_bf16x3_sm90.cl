@@ -21,6 +21,8 @@
  * Causal: query t sees keys up to t + S - T, where S - T >= 0 is a multiple of 64. scale > 0.
  *
  * Defines: those of attention_sm90.cl with DTYPE 2, D even, up to 64.
+ * Design: FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608) over products emulated by bf16x3 (Henry, Tang and Heinecke 2019,
+ * arXiv:1904.06376).
  * Ceiling: a sixth of bf16's 989 TFLOP/s. Reached on an H200 in a GPT-2 step (B 4, T 1024, D 64, causal, half of the pairs): 71;
  * attention_tile, by f32 units: 20.
  */

@@ -4,6 +4,7 @@
  * Items stand in TY rows and TX = 8 columns; item (ty, tx) owns rows ty + i*TY of a tile. Tiles are rows of float4, an odd
  * number of them apart, so that eight rows read at once fall into different banks.
  *
+ * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691) with register tiles as in "Efficient GEMM in CUDA" (CUTLASS).
  * Defines: D head size (1..256), GROUP (G), CAUSAL, WINDOW and SOFTCAP (attention_lanes.cl), DROPOUT, DTYPE, WG (64 or 128), VEC (four elements of q, k, v and the
  * gradients can be moved at once: D, strides and starts are multiples of 4).
  */

@@ -3,6 +3,8 @@
  * Rows. The G = H / KH query heads that share a key head are laid into one list of T*G rows, row = t*G + g, so they
  * share each read of k and v, and their gradients meet in one accumulator in fixed order. A block is BQ = QV * VW rows.
  *
+ * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691) with queries in SIMD lanes; the query heads of a key head as one list of rows
+ * (Ainslie et al. 2023, arXiv:2305.13245).
  * Defines: D head size (1..256), CAUSAL, WINDOW (keys that a query sees at most, 0 for all), SOFTCAP, DROPOUT, DTYPE, VW (4, 8, 16).
  *
  * Soft-capping (Gemma 2): a score s becomes cap * tanh(s / cap), and its derivative is 1 - tanh(s / cap)^2.

@@ -10,6 +10,7 @@
  * Fragments: item l of warp w in a warpgroup holds, of a 64 x N product, rows 16w + l/4 and 8 below, columns 8j + 2(l%4) and
  * the next: c[4j], c[4j+1] of the upper row, c[4j+2], c[4j+3] of the lower. Packed in pairs, it is the A operand of a product.
  *
+ * Design: the pipelines of CUTLASS (PipelineTmaAsync) and FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608).
  * Defines: D head size (multiple of 8, up to 256), CAUSAL, WINDOW (keys that a query sees at most, 0 for all), DROPOUT, DTYPE (1 f16, 2 bf16).
  */
 #ifndef D

@@ -4,6 +4,7 @@
  *
  * A tile is BQ = 64 * CW queries of one head; its keys and values come in blocks of BK rows, from the last that is seen to the first.
  *
+ * Design: FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608).
  * Defines: those of attention_sm90.cl; CW, consumer warpgroups.
  */
 #ifndef CW

@@ -12,6 +12,7 @@
  *
  * Defines: those of attention_grid.cl, BQ, BK (defaults by D).
  *
+ * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691).
  * Ceiling: 4 D products a pair of query and key, f32 multiply-adds: 60 TFLOP/s on an H200. Reached there, T 1024, D 128, not causal: 22; attention_tile_bwd
  * 12 (queries) and 13 (keys and values).
  */

@@ -8,6 +8,8 @@
  *   g                dO, strided like q;  dq, dk, dv strided, type T, every element written
  * Defines: BT rows and keys of a tile, WG / TX at most BT (defaults by D).
  *
+ * Design: FlashAttention-2's gradients (Dao 2023, arXiv:2307.08691) in two kernels, one that owns keys and one that owns queries, in place of
+ * atomics on dq.
  * Ceiling and what is reached: attention_tile.cl.
  */
 #ifndef BT

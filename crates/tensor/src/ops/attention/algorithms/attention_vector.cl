@@ -13,6 +13,7 @@
  * Dropout: word s % 4 of Philox draw ((b*H + h)*T + t) * ceil(S/4) + s/4 drops its probability when below `drop`,
  * else the probability is multiplied by `keep`.
  *
+ * Design: FlashAttention-2 (Dao 2023, arXiv:2307.08691), online softmax by blocks of keys.
  * Ceiling: f32 multiply-adds of all cores, 408 GFLOP/s on two of a Xeon with AVX-512 (PoCL). Reached there, T 256, D 64: 162 to 223;
  * attention_vector_bwd 130 to 203.
  */

@@ -10,6 +10,7 @@
  *   acc       (parts,B,KH,2,SP,DP) f32 scratch: dk and dv; SP = S rounded up to MR, DP = D rounded up to VW
  * attention_bwd_sum: dk, dv from acc when parts > 1, the parts added in order; groups ceil(S / MR), KH, B
  *
+ * Design: FlashAttention-2's gradients (Dao 2023, arXiv:2307.08691), one pass of five products.
  * Ceiling and what is reached: attention_vector.cl.
  */
 /* a[i][j] += sum over the BQ queries of p[i][q] * x[q][c..c+N vectors], for MR keys and N vectors of d; a is in acc. */

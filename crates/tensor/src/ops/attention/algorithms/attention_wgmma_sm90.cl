@@ -19,6 +19,8 @@
  * Measured on an H200 with 64 x 1024 x 12 x 16 (D, T, H, B) CW 3 and 128 x 4096 x 32 x 4, causal, bf16: 0.34 and 0.60 of
  * 989 TFLOP/s; limits there are the exponentials (16 a clock and multiprocessor) and the power.
  *
+ * Design: FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608): warp specialisation, ping-pong of two or three warpgroups, and the next
+ * scores issued before this block's softmax.
  * Ceiling: wgmma, 989 TFLOP/s by the data sheet, about 620 where the power limit holds products. Reached in a GPT-2 step
  * (B 64, T 1024, D 64, causal, half of the pairs): 303; the backward 404.
  */

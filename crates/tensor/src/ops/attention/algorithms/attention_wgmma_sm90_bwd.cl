@@ -21,6 +21,8 @@
  * attention_bwd_round  dq = scale * dq_sums; B*H*PADDED(T)/64 groups of 128 items
  *
  * Defines: those of attention_sm90.cl, ORDERED.
+ * Design: FlashAttention-3's gradients (Shah et al. 2024, arXiv:2407.08608); ORDERED as its deterministic mode, dq summed in the order of
+ * the key blocks by tickets.
  * Ceiling: wgmma, 989 TFLOP/s by the data sheet; see attention_wgmma_sm90.cl.
  * Measured on an H200 with 64 x 1024 x 12 x 16 (D, T, H, B) and 128 x 4096 x 32 x 4, causal, bf16: 0.29 and 0.41 of 989
  * TFLOP/s, five products counted; seven are made, because each pass makes S and dP. ORDERED, the latter shape: 0.49, not causal 0.54.

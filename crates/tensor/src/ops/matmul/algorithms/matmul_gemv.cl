@@ -19,6 +19,7 @@
  * Defines: those of matmul_gemv_ends.cl, LANES or ACROSS (powers of two), SIDE, KC (a multiple of VW), SPLIT. ALIGNED_VECTORS where vectors of B start at
  * multiples of their size. Tuned: WG.
  *
+ * Design: a tall and skinny product bound by the reading of B (Chen et al. 2019, "TSM2").
  * Ceiling: B read once, the memory's bandwidth.
  */
 #ifndef LANES

@@ -13,6 +13,7 @@
  * x         local, M * K floats
  * Groups    ceil(n / per), local size 1.
  *
+ * Design: a matrix-vector product with a register block of rows, as BLIS's fused dotxf and axpyf (Van Zee and van de Geijn 2015).
  * Ceiling: B read once, the memory's bandwidth.
  */
 #if B_ALONG_K

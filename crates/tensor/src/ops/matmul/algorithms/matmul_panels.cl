@@ -1,6 +1,7 @@
 /* Panels of matrix products on CPUs: copies of blocks into local memory (on a CPU: cache) in the order in which the innermost loop reads
  * them, and that loop. A register tile is MR rows by NV vectors; a panel of A has MR neighbours, one of B NR.
  *
+ * Design: packing and micro-kernel of Goto and van de Geijn 2008.
  * Defines: MR, NV, KC, MC, NC as matmul_vector.cl says.
  */
 #ifndef MR
