@@ -4,15 +4,9 @@
 //! that has the item. A file may use what its folder's own module (`mod.rs`, or the file of the folder's name) has, and that module its
 //! files: together they are one room.
 
-use super::{files, read, root};
+use super::{files, read};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// Folders whose files are not looked at among each other, and why.
-const UNDER_WORK: [(&str, &str); 1] = [(
-    "crates/tensor/src/ops/matmul",
-    "rows of the table of algorithms call the steps that the launch shares with them",
-)];
 
 type Module = Vec<String>;
 
@@ -259,21 +253,11 @@ fn no_file_uses_one_that_uses_it() {
     for folder in folders {
         let own: Vec<_> = sources.iter().filter(|(p, _)| p.starts_with(folder)).cloned().collect();
         let found = Crate::of(&own, Path::new(folder));
-        let mut edges = found.edges();
-        for (from, to) in &mut edges {
-            let place = |p: &Path| UNDER_WORK.iter().position(|(folder, _)| p.starts_with(folder));
-            to.retain(|to| place(from).is_none() || place(from) != place(to));
-        }
+        let edges = found.edges();
         wrong.extend(
             circular(&edges).iter().map(|(from, to)| format!("{} uses {}", from.display(), to.display())),
         );
     }
-    wrong.extend(
-        UNDER_WORK
-            .iter()
-            .filter(|(f, _)| !root().join(f).is_dir())
-            .map(|(f, _)| format!("{f}: there is no such folder")),
-    );
     assert!(wrong.is_empty(), "files in a circle; move what both need into a third:\n{}", wrong.join("\n"));
 }
 

@@ -2,7 +2,8 @@
 //! alone, so launches are as large as the number of rows allows, whatever the experts get.
 
 use super::super::prelude::*;
-use super::launch::Unused;
+use super::algorithms::vector;
+use super::arguments::Unused;
 use super::plan::Blocks;
 use netcl_kernel::{Launch, Variants};
 
@@ -199,7 +200,7 @@ impl Plan {
         n.div_ceil(parts).next_multiple_of(nr).min(most)
     }
     fn of_rows(device: &Device, experts: usize, [rows, n, k]: [usize; 3]) -> Self {
-        let blocks = Blocks::of(device);
+        let blocks = Blocks::of(device, &vector::VECTOR);
         let kc = k.div_ceil(k.div_ceil(blocks.kc).max(1)).next_multiple_of(4).clamp(4, blocks.kc);
         let most = (blocks.nc * blocks.kc / kc / blocks.nr() * blocks.nr()).max(blocks.nr());
         let nc = Self::columns(&blocks, n, most, Self::wanted(device, experts));
@@ -207,7 +208,7 @@ impl Plan {
         Self { blocks, mg: rows, mc, nc, kc }
     }
     fn of_sums(device: &Device, experts: usize, [_, m, n]: [usize; 3]) -> Self {
-        let blocks = Blocks::of(device);
+        let blocks = Blocks::of(device, &vector::VECTOR);
         let wanted = Self::wanted(device, experts);
         let nc = Self::columns(&blocks, n, blocks.nc / blocks.nr() * blocks.nr(), wanted);
         let parts = wanted.div_ceil(n.div_ceil(nc)).clamp(1, m.div_ceil(blocks.mc));

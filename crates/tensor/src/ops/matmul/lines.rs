@@ -2,7 +2,7 @@
 
 use super::super::prelude::*;
 use super::algorithms::mma::lanes;
-use super::launch::Unused;
+use super::arguments::Unused;
 use super::tiles::BLOCK_K;
 use super::view::Matrix;
 use netcl_kernel::tune::{Constant, Model};

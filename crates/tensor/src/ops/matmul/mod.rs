@@ -8,11 +8,14 @@ use super::algorithms::Row;
 use super::prelude::*;
 pub(super) use algorithms::gemv::Norm;
 use algorithms::{MATMUL, Request};
-pub(super) use launch::{Aux, Epilogue, accumulate, gelu_recomputed, run};
+pub(super) use epilogue::{Aux, Epilogue};
+pub(super) use launch::{accumulate, gelu_recomputed, run};
 use view::batch_sizes;
 pub(super) use view::{Matrix, Problem};
 
 mod algorithms;
+mod arguments;
+mod epilogue;
 pub(super) mod grouped;
 mod launch;
 mod lines;

@@ -1,7 +1,6 @@
 //! How the CPU kernel shares a product out: blocks that fit the caches, groups that fit the cores.
 
 use super::super::prelude::*;
-use super::algorithms::vector::VECTOR;
 use super::view::Problem;
 
 /// The CPU kernel's register tile and the blocks it copies.
@@ -35,10 +34,10 @@ pub(super) struct Cycles {
 }
 
 impl Blocks {
-    /// The tuned ones, as far as they fit this device.
-    pub fn of(device: &Device) -> Self {
+    /// Those tuned for `kernel`, as far as they fit this device.
+    pub fn of(device: &Device, kernel: &'static Kernel) -> Self {
         let capabilities = device.capabilities();
-        let tuned = |name| Tuning::value(device, &VECTOR, 0, name);
+        let tuned = |name| Tuning::value(device, kernel, 0, name);
         let lanes = capabilities.vector_lanes();
         // Registers: 32 of 16 lanes (AVX-512), 16 of 8 (AVX2), 16 of 4 (8 lanes are then two registers).
         let mr = if lanes == 16 { 12 } else { 6 };

@@ -7,7 +7,7 @@
 
 use super::algorithms::wgmma::run_plan;
 use super::algorithms::{MATMUL, Request, wgmma};
-use super::launch::{Aux, Epilogue};
+use super::epilogue::{Aux, Epilogue};
 use super::tiles::{Plan, Speeds, SplitK, Staging, TILES, Tile};
 use super::view::{Matrix, Problem};
 use super::*;

@@ -1,9 +1,11 @@
 //! f32 on the tensor cores of NVIDIA's sm_90 without rounding the operands: three bf16 for each f32.
 
-use super::super::launch::{Epilogue, Unused, add_tail_of_128};
+use super::super::arguments::Unused;
+use super::super::epilogue::Epilogue;
 use super::super::proof;
 use super::super::split_k::{self, Joining, SplitKSchedule, TICKETS};
 use super::super::view::{Matrix, Problem};
+use super::tile::add_tail_of_128;
 use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;

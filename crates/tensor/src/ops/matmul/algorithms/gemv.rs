@@ -1,8 +1,10 @@
 //! Products of few rows: what a decoder makes of one token, or of one for each of a few texts. The matrix is read once, so the kernels are
 //! built for the memory's bandwidth and not for arithmetic, and what comes before and after the product rides along.
 
-use super::super::launch::{Epilogue, Unused, add_parts};
+use super::super::arguments::Unused;
+use super::super::epilogue::Epilogue;
 use super::super::view::Problem;
+use super::tile::add_parts;
 use super::{Algorithm, Aux, Plan, Request, finished};
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;

@@ -21,7 +21,6 @@
  * STAGED they go through local memory: a warp's part of a tile is cut into boxes of BOX_ROWS rows by 64 columns (128 bytes, swizzled
  * as copies do it), for STAGED of which each multiplying warp has room. One lane asks for a box by TMA before the tile's products
  * begin, waits for it by an mbarrier and sends it off by TMA, which keeps to C's edges. No warp waits for another.
- *
  * Design: CUTLASS's persistent warp-specialised kernels for Hopper, ping-pong and cooperative; stream-K (Osama et al. 2023, arXiv:2301.03598).
  * Ceiling: 989 TFLOP/s dense bf16 by the data sheet, about 970 by wgmma without loads; held below by the power limit. Reached on an
  * H200: 590 to 714 sustained for products of 768 and more, 0.95 to 1.22 of cuBLAS in the same run (docs/log/products.md).

@@ -1,8 +1,10 @@
 //! The tensor cores of NVIDIA from sm_80 on, by instructions that its compiler knows.
 
-use super::super::launch::{Epilogue, Unused, add_parts, bind, geometry};
+use super::super::arguments::{Unused, bind, geometry};
+use super::super::epilogue::Epilogue;
 use super::super::proof;
 use super::super::view::{Matrix, Problem};
+use super::tile::add_parts;
 use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::prelude::*;
 use netcl_device::MatmulPrecision;

@@ -1,34 +1,31 @@
 //! The ways to compute a product: a row of the table in a file of its own, with its kernel. How rows are chosen: [`Table`]. To add a
-//! variant: a file here and its name in [`ALGORITHMS`].
+//! variant: a file here and its line in `rows!`.
 
 use super::super::algorithms::{self, Job, Table, kernels};
 use super::super::prelude::*;
-use super::launch::{Aux, Epilogue};
+use super::epilogue::{self, Aux, Epilogue};
 use super::plan;
 use super::split_k::SplitKSchedule;
 use super::tiles;
 use super::view::Problem;
 use netcl_kernel::tune::model::DEVICE;
 
-pub(super) mod bf16x3;
-pub(super) mod gemv;
-pub(super) mod mma;
-pub(super) mod tile;
-pub(super) mod vector;
-pub(super) mod wgmma;
+/// `file: ROW, ROW;` → the module, and its rows in the table. Among equal estimates the first is taken.
+macro_rules! rows {
+    ($($module:ident: $($row:ident),+;)*) => {
+        $(pub(super) mod $module;)*
+        static ALGORITHMS: [&Algorithm; [$($(stringify!($row)),+),*].len()] = [$($(&$module::$row),+),*];
+    };
+}
 
-/// The rows. Among equal estimates the first is taken.
-static ALGORITHMS: [&Algorithm; 9] = [
-    &gemv::ON_PROCESSORS,
-    &vector::ALGORITHM,
-    &gemv::ON_GPUS,
-    &wgmma::ALGORITHM,
-    &mma::ALGORITHM,
-    &bf16x3::ALGORITHM,
-    &tile::ASYNC,
-    &tile::LARGE,
-    &tile::SMALL,
-];
+rows! {
+    gemv: ON_PROCESSORS, ON_GPUS;
+    vector: ALGORITHM;
+    wgmma: ALGORITHM;
+    mma: ALGORITHM;
+    bf16x3: ALGORITHM;
+    tile: ASYNC, LARGE, SMALL;
+}
 static KERNELS: [&Kernel; ALGORITHMS.len()] = kernels(&ALGORITHMS);
 pub(super) static MATMUL: Table<Products> = Table::new("matmul", &ALGORITHMS, &KERNELS);
 
@@ -162,7 +159,7 @@ fn finished(
     let plain = Epilogue { aux: Aux::None, ..*e };
     let sum = if let Aux::Gelu(before) = e.aux { before } else { c };
     let sums = run(&Request { c: sum, p, e: &plain, column_sums })?;
-    super::launch::finish(c, &e.aux)?;
+    epilogue::finish(c, &e.aux)?;
     Ok(sums)
 }
 

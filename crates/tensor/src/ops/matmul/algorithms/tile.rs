@@ -1,7 +1,8 @@
 //! Products by local-memory tiles with registers of 8 x 8 an item: any GPU. Three rows: tiles of 128 x 128, the same with copies that pass no
 //! registers, and tiles of 64 x 64.
 
-use super::super::launch::{Unused, add_tail, bind, geometry};
+use super::super::arguments::{Unused, add_tail, bind, bind_bias, geometry};
+use super::super::epilogue::Epilogue;
 use super::super::split_k::{self, Costs, Joining, SplitKSchedule, TICKETS, TileThroughput};
 use super::super::view::{Matrix, Problem};
 use super::{Algorithm, Plan, Request, finished, no_aux};
@@ -218,4 +219,32 @@ fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Opti
     shape(launch).groups(schedule.groups()).run()?;
     let Some(part) = part.filter(|_| !schedule.last) else { return Ok(None) };
     add_tail(shape(kernel.launch("matmul_tile_sum")), &part, c, p, e, schedule, side).map(|()| None)
+}
+
+/// [`add_tail`] for parts of tiles of 128 x 128 that another kernel left.
+pub(in crate::ops::matmul) fn add_tail_of_128(
+    part: &Tensor,
+    c: &Tensor,
+    p: &Problem,
+    e: &Epilogue<'_>,
+    schedule: SplitKSchedule,
+) -> Result<()> {
+    let launch = TILE.launch("matmul_tile_sum").define("WG", ITEMS);
+    let launch = launch.define("BM", 128).define("BN", 128).define("TM", 8).define("TN", 8);
+    add_tail(launch, part, c, p, e, schedule, 128)
+}
+
+/// `c = epilogue(sum of the parts)`, each as large as `c`, in their order.
+pub(in crate::ops::matmul) fn add_parts(
+    part: &Tensor,
+    c: &Tensor,
+    p: &Problem,
+    e: &Epilogue<'_>,
+    splits: usize,
+) -> Result<()> {
+    let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+    let launch = TILE_SMALL.launch("matmul_parts_sum").define("DTYPE", c.dtype().code()).define("WG", ITEMS);
+    let launch = bind_bias(launch.read(part), e, c)?;
+    let launch = launch.write(c).scalar(c.count()).scalar(int(p.n)).scalar(int(splits));
+    launch.scalar(e.alpha).scalar(e.flags()).items(c.count()).run()
 }

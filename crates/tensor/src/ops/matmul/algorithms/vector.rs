@@ -1,6 +1,7 @@
 //! Products on processors, and on what cannot run a tile of any size: blocks of A and B copied into panels that the caches hold.
 
-use super::super::launch::{COLUMN_SUMS, Unused, bind, geometry};
+use super::super::arguments::{Unused, bind, geometry};
+use super::super::epilogue::COLUMN_SUMS;
 use super::super::plan::{Blocks, Cycles};
 use super::{Algorithm, Plan, Request, finished, no_aux};
 use crate::ops::prelude::*;
@@ -42,7 +43,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let copies_a = r.dtype() != DType::F32 || r.p.a.col_stride != 1;
     let [launch, per_us, copy, store, group] = MODEL.on(r.device());
     let cycles = Cycles { copy, store, group };
-    let (cycles, plan) = Blocks::of(r.device()).plan(r.p, copies_a, r.units(), cycles);
+    let (cycles, plan) = Blocks::of(r.device(), &VECTOR).plan(r.p, copies_a, r.units(), cycles);
     (launch + cycles / per_us, Plan::Blocks(plan))
 }
 
@@ -50,7 +51,7 @@ fn run(r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
     let Plan::Blocks(plan) = plan else { return Err(Algorithm::foreign(&VECTOR)) };
     let Request { c, p, e, .. } = *r;
     let column_sums = r.column_sums && p.batch() == 1;
-    let blocks = Blocks::of(r.device());
+    let blocks = Blocks::of(r.device(), &VECTOR);
     let narrow = c.dtype() != DType::F32;
     let sums = if column_sums { Some(c.empty_f32([p.n])?) } else { None };
     let launch = bind(VECTOR.launch("matmul_vector"), c, p, e)?;

@@ -1,6 +1,7 @@
 //! The tensor cores of NVIDIA's sm_90: which products they take, and how one is launched.
 
-use super::super::launch::{Aux, Epilogue, Unused};
+use super::super::arguments::Unused;
+use super::super::epilogue::{Aux, Epilogue};
 use super::super::lines::{self, Aligned};
 use super::super::proof;
 use super::super::tiles::{self, Plan, Speeds, SplitK, Staging, TICKETS, TILES};
