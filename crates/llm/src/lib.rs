@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod gguf;
+#[cfg(feature = "grammar")]
+pub mod grammar;
 pub mod model;
 pub mod sampler;
 pub mod template;

@@ -1,0 +1,322 @@
+//! Text that follows a JSON schema, a grammar or a regular expression: tokens that would leave it are not chosen.
+//!
+//! The parser is that of llguidance. What it does not know in a schema or a grammar is an error and is never passed over.
+
+use crate::tokenizer::{TokenKind, Tokenizer};
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher, ParserFactory};
+use netcl_tensor::{Error, Result};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Makes grammars for the texts of one tokenizer: holds its tokens as a trie.
+pub struct Grammars {
+    factory: ParserFactory,
+    stops: Arc<[u32]>,
+}
+
+/// What a text has to follow, and how far it is.
+#[derive(Clone)]
+pub struct Grammar {
+    matcher: Matcher,
+    stops: Arc<[u32]>,
+    ended: bool,
+}
+
+impl Grammars {
+    /// For texts of `tokenizer`.
+    ///
+    /// # Errors
+    /// `Format` where the tokenizer has no token that ends a text.
+    pub fn new(tokenizer: &Tokenizer) -> Result<Self> {
+        let end = tokenizer.eos().or(tokenizer.stops().first().copied());
+        let vocab = tokenizer.vocab_size() as u32;
+        let Some(end) = end.filter(|id| *id < vocab) else {
+            return Err(Error::format(
+                "a grammar needs a token that ends a text, and the tokenizer has none",
+            ));
+        };
+        let word = |id| {
+            let piece = tokenizer.piece(id)?;
+            // Names of control tokens are no text; a mark that no UTF-8 begins with keeps them apart.
+            Ok(match tokenizer.kind(id) {
+                TokenKind::Control | TokenKind::Unknown => [&[TokTrie::SPECIAL_TOKEN_MARKER], piece].concat(),
+                _ if piece.first() == Some(&TokTrie::SPECIAL_TOKEN_MARKER) => Vec::new(),
+                _ => piece.to_vec(),
+            })
+        };
+        let words = (0..vocab).map(word).collect::<Result<Vec<_>>>()?;
+        let trie = TokTrie::from(&TokRxInfo::new(vocab, end), &words);
+        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let mut factory = ParserFactory::new_simple(&environment).map_err(|e| wrong("tokenizer", &e))?;
+        factory.quiet();
+        Ok(Self { factory, stops: tokenizer.stops().iter().copied().chain([end]).collect() })
+    }
+
+    /// Texts that a JSON schema describes.
+    ///
+    /// # Errors
+    /// `Format` for a schema that is wrong, and for a keyword that is not supported, with its name.
+    pub fn json_schema(&self, schema: &Value) -> Result<Grammar> {
+        self.grammar("JSON schema", TopLevelGrammar::from_json_schema(schema.clone()))
+    }
+
+    /// JSON objects of any kind.
+    ///
+    /// # Errors
+    /// None that follow from what is given.
+    pub fn json_object(&self) -> Result<Grammar> {
+        self.json_schema(&json!({ "type": "object" }))
+    }
+
+    /// Texts of a grammar as llguidance writes them, which is much like Lark's.
+    ///
+    /// # Errors
+    /// `Format` with the place of what is wrong.
+    pub fn lark(&self, grammar: &str) -> Result<Grammar> {
+        self.grammar("grammar", TopLevelGrammar::from_lark(grammar.to_owned()))
+    }
+
+    /// Texts that a regular expression matches as a whole.
+    ///
+    /// # Errors
+    /// `Format` for an expression that is wrong or has look-around.
+    pub fn regex(&self, pattern: &str) -> Result<Grammar> {
+        self.grammar("regular expression", TopLevelGrammar::from_regex(pattern))
+    }
+
+    fn grammar(&self, what: &str, grammar: TopLevelGrammar) -> Result<Grammar> {
+        let parser = self.factory.create_parser(grammar).map_err(|e| wrong(what, &e))?;
+        let mut matcher = Matcher::new(Ok(parser));
+        if let Some(error) = matcher.get_error() {
+            return Err(Error::format(format!("{what}: {error}")));
+        }
+        // What is passed over with a warning is an error as well.
+        if let Some(warning) = matcher.grammar_warnings().first() {
+            return Err(Error::format(format!("{what}: {warning}")));
+        }
+        Ok(Grammar { matcher, stops: self.stops.clone(), ended: false })
+    }
+}
+
+impl Grammar {
+    /// Sets the logits of tokens that may not come next to −∞: also those behind the vocabulary. A token that ends a text may come where
+    /// the text is complete.
+    ///
+    /// # Errors
+    /// `Format` where the parser gives up, such as for a grammar that has too many ways to read a text.
+    pub fn mask(&mut self, logits: &mut [f32]) -> Result<()> {
+        let complete = self.is_complete()?;
+        let allowed = match self.ended || self.matcher.is_stopped() {
+            true => None,
+            false => Some(self.matcher.compute_mask().map_err(|e| wrong("grammar", &e))?),
+        };
+        for (id, logit) in logits.iter_mut().enumerate() {
+            let id = id as u32;
+            let may = match self.stops.contains(&id) {
+                true => complete,
+                false => allowed.as_ref().is_some_and(|set| (id as usize) < set.len() && set.is_allowed(id)),
+            };
+            if !may {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on by the token that was chosen.
+    ///
+    /// # Errors
+    /// `Format` for one that the grammar does not allow here.
+    pub fn accept(&mut self, id: u32) -> Result<()> {
+        if self.stops.contains(&id) && self.is_complete()? {
+            self.ended = true;
+            return Ok(());
+        }
+        if self.ended {
+            return Err(Error::format(format!("grammar: token {id} behind the end of the text")));
+        }
+        self.matcher.consume_token(id).map_err(|e| wrong("grammar", &e))
+    }
+
+    /// Whether the text may end here.
+    ///
+    /// # Errors
+    /// `Format` where the parser gave up.
+    pub fn is_complete(&mut self) -> Result<bool> {
+        // A parser that failed counts as stopped for llguidance.
+        if let Some(error) = self.matcher.get_error() {
+            return Err(wrong("grammar", &error));
+        }
+        if self.ended || self.matcher.is_stopped() {
+            return Ok(true);
+        }
+        self.matcher.is_accepting().map_err(|e| wrong("grammar", &e))
+    }
+
+    /// Whether nothing but the end may come.
+    pub fn is_finished(&self) -> bool {
+        self.ended || (self.matcher.is_stopped() && !self.matcher.is_error())
+    }
+}
+
+fn wrong(what: &str, error: &impl std::fmt::Display) -> Error {
+    // Behind this mark the parser lists its state.
+    let error = error.to_string();
+    let said = error.split("<state>").next().unwrap_or_default();
+    Error::format(format!("{what}: {}", said.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::Vocab;
+    use netcl_tensor::random;
+
+    /// The bytes, and pieces of JSON that cross its borders.
+    fn tokenizer() -> Tokenizer {
+        let mut tokens: Vec<String> = (0..256).map(|b| format!("<0x{b:02X}>")).collect();
+        let mut kinds = vec![TokenKind::Byte; 256];
+        let words = [
+            "</s>",
+            "<|im_end|>",
+            "{\"",
+            "\":",
+            "\": ",
+            "\",",
+            "true",
+            "false",
+            "12",
+            "]}",
+            "}}",
+            "▁▁",
+            "name",
+            "é",
+            "\"}",
+        ];
+        for word in words {
+            tokens.push(word.into());
+            kinds.push(if word.starts_with("<") { TokenKind::Control } else { TokenKind::Normal });
+        }
+        let scores = vec![0.0; tokens.len()];
+        let vocab = Vocab {
+            model: "llama".into(),
+            tokens,
+            kinds,
+            scores,
+            eos: Some(256),
+            unknown: Some(256),
+            ..Vocab::default()
+        };
+        Tokenizer::from_vocab(&vocab).unwrap()
+    }
+
+    /// A text of tokens drawn from those that are allowed; the end as soon as it may come.
+    fn text(tokenizer: &Tokenizer, mut grammar: Grammar, seed: u64) -> (String, bool) {
+        let mut ids = Vec::new();
+        for n in 0..600 {
+            // Larger than the vocabulary, as a model's is.
+            let mut logits = vec![0.0; tokenizer.vocab_size() + 9];
+            grammar.mask(&mut logits).unwrap();
+            let allowed: Vec<u32> = (0..logits.len() as u32).filter(|i| logits[*i as usize] == 0.0).collect();
+            assert!(!allowed.is_empty() && allowed.iter().all(|id| (*id as usize) < tokenizer.vocab_size()));
+            let ends: Vec<u32> =
+                allowed.iter().copied().filter(|id| tokenizer.kind(*id) == TokenKind::Control).collect();
+            assert!(ends.is_empty() || ends == [256, 257], "all tokens that end a text, or none: {ends:?}");
+            let among = if ends.is_empty() { allowed } else { ends };
+            let id = among[random::draw(seed, 0, n)[0] as usize % among.len()];
+            grammar.accept(id).unwrap();
+            if tokenizer.kind(id) == TokenKind::Control {
+                assert!(grammar.is_finished() && grammar.accept(65).is_err());
+                return (tokenizer.decode_all(&ids).unwrap(), true);
+            }
+            ids.push(id);
+        }
+        (tokenizer.decode_all(&ids).unwrap(), false)
+    }
+
+    #[test]
+    fn texts_follow_their_schema() {
+        let tokenizer = tokenizer();
+        let grammars = Grammars::new(&tokenizer).unwrap();
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string", "maxLength": 6 },
+                "kind": { "enum": ["a", "é\"", 3] },
+                "size": { "type": "integer", "minimum": -20, "maximum": 300 },
+                "list": { "type": "array", "items": { "$ref": "#/$defs/flag" }, "minItems": 1, "maxItems": 3 },
+            },
+            "required": ["name", "kind", "size", "list"],
+            "additionalProperties": false,
+            "$defs": { "flag": { "type": "boolean" } },
+        });
+        let mut whole = 0;
+        for seed in 0..40 {
+            let (text, ended) = text(&tokenizer, grammars.json_schema(&schema).unwrap(), seed);
+            if !ended {
+                continue;
+            }
+            whole += 1;
+            let value: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(value.as_object().unwrap().len(), 4, "{text}");
+            assert!(value["name"].as_str().unwrap().chars().count() <= 6, "{text}");
+            assert!([json!("a"), json!("é\""), json!(3)].contains(&value["kind"]), "{text}");
+            assert!((-20..=300).contains(&value["size"].as_i64().unwrap()), "{text}");
+            let list = value["list"].as_array().unwrap();
+            assert!((1..=3).contains(&list.len()) && list.iter().all(Value::is_boolean), "{text}");
+        }
+        assert!(whole > 5, "{whole}");
+    }
+
+    #[test]
+    fn expressions_and_grammars_hold() {
+        let tokenizer = tokenizer();
+        let grammars = Grammars::new(&tokenizer).unwrap();
+        for seed in 0..20 {
+            let (found, ended) = text(&tokenizer, grammars.regex("(true|false), [0-9]{3}").unwrap(), seed);
+            let (flag, number) = found.split_once(", ").unwrap();
+            assert!(ended && ["true", "false"].contains(&flag) && number.len() == 3, "{found}");
+            let (found, ended) =
+                text(&tokenizer, grammars.lark("start: \"<\" NAME \">\"\nNAME: /[a-c]{2}/").unwrap(), seed);
+            assert!(ended && found.len() == 4 && found.starts_with('<') && found.ends_with('>'), "{found}");
+        }
+        let mut any = grammars.json_object().unwrap();
+        let ids = tokenizer.encode("{\"name\":12}", crate::tokenizer::Specials::Plain).unwrap();
+        // Without the space that this vocabulary puts before a text.
+        ids.iter().skip_while(|id| **id != 258).for_each(|id| any.accept(*id).unwrap());
+        assert!(any.is_complete().unwrap());
+        let mut wrong = grammars.json_object().unwrap();
+        assert!(wrong.accept(256).is_err() && !wrong.is_finished());
+        let mut wrong = grammars.json_object().unwrap();
+        assert!(wrong.accept(u32::from(b'[')).is_err() && !wrong.is_finished());
+        // Nothing goes on behind an error.
+        assert!(
+            wrong.accept(256).is_err() && wrong.mask(&mut [0.0; 9]).is_err() && wrong.is_complete().is_err()
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_an_error_with_its_name() {
+        let tokenizer = tokenizer();
+        let grammars = Grammars::new(&tokenizer).unwrap();
+        let schemas = [
+            (json!({ "type": "array", "uniqueItems": true }), "uniqueItems"),
+            (json!({ "not": { "type": "string" } }), "not"),
+            (json!({ "if": { "type": "string" }, "then": { "maxLength": 3 } }), "if"),
+            (json!({ "type": "string", "format": "shoe-size" }), "shoe-size"),
+            (json!({ "type": "object", "dependentRequired": { "a": ["b"] } }), "dependentRequired"),
+            (json!({ "type": "strin" }), "strin"),
+            (json!({ "$ref": "#/$defs/none" }), "none"),
+            (json!({ "$ref": "https://example.com/schema" }), "example.com"),
+            (json!({ "type": "integer", "minimum": 5, "maximum": 4 }), ""),
+        ];
+        for (schema, name) in schemas {
+            let error = grammars.json_schema(&schema).err().unwrap_or_else(|| panic!("{schema}"));
+            assert!(error.message().contains(name), "{schema}: {error}");
+        }
+        assert!(grammars.lark("start: nothing").is_err() && grammars.lark("start: (").is_err());
+        assert!(grammars.regex("(").is_err() && grammars.regex("(?=a)b").is_err());
+    }
+}
