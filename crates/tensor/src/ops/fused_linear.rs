@@ -8,6 +8,7 @@ use super::layer_norm::{self, layer_norm};
 use super::matmul::{Linear, Matrix, Norm, Problem, few_rows, linear};
 use super::prelude::*;
 use super::rms_norm::{RmsNorm, rms_norm};
+use crate::quant::Blocks;
 use crate::tape::gradients_of;
 
 /// The norm of the last axis before a map.
@@ -41,15 +42,32 @@ pub struct Around<'a> {
 /// # Errors
 /// `Shape` when K, N or the axes before the last differ; `DType` when they are not floats of one type.
 pub fn fused_linear(x: &Tensor, w: &Tensor, around: Around<'_>) -> Result<Tensor> {
-    let Around { norm, bias, activation, residual } = around;
-    let op = FusedLinear {
-        norm: norm.map(|n| Kind { center: n.beta.is_some(), unit_offset: n.unit_offset, eps: n.eps }),
-        bias: bias.is_some(),
-        activation,
-        residual: residual.is_some(),
-    };
-    let (gamma, beta) = norm.map_or((x, x), |n| (n.gamma, n.beta.unwrap_or(x)));
-    op.apply([x, w, gamma, beta, bias.unwrap_or(x), residual.unwrap_or(x)])
+    let [gamma, beta, bias, residual] = around.tensors(x);
+    FusedLinear::of(&around).apply([x, w, gamma, beta, bias, residual])
+}
+
+/// The same of quantised weights (N, K), or (2N, K) with a gate, in one launch; `None` where there are more rows than its kernels take.
+///
+/// # Errors
+/// As [`fused_linear`].
+pub(crate) fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: Around<'_>) -> Result<Option<Tensor>> {
+    let (op, [n, k]) = (FusedLinear::of(&around), w.dims());
+    let inputs = around.tensors(x);
+    let dims = op.check(x, [k, n], inputs)?;
+    let y = Tensor::empty(x.device(), dims, x.dtype())?;
+    let tensor = w.words().clone();
+    let b = Matrix { tensor, batch: Vec::new(), rows: k, cols: n, row_stride: 1, col_stride: w.row_bytes() };
+    let problem = Problem::new(Matrix::rows_of(x)?, b, &[])?;
+    let fused = few_rows::Fused { blocks: Some(w.format()), ..op.fused(inputs) };
+    Ok(few_rows::run(&y, &problem, &fused)?.then_some(y))
+}
+
+impl<'a> Around<'a> {
+    /// Gamma, beta, bias and residual; x in the place of what there is not.
+    fn tensors(&self, x: &'a Tensor) -> [&'a Tensor; 4] {
+        let (gamma, beta) = self.norm.map_or((x, x), |n| (n.gamma, n.beta.unwrap_or(x)));
+        [gamma, beta, self.bias.unwrap_or(x), self.residual.unwrap_or(x)]
+    }
 }
 
 /// The norm without its tensors.
@@ -78,20 +96,51 @@ impl FusedLinear {
         Self { norm, bias: true, activation: Some((Gate::Silu, true)), residual: true }
     }
 
+    fn of(around: &Around<'_>) -> Self {
+        Self {
+            norm: around.norm.map(|n| Kind {
+                center: n.beta.is_some(),
+                unit_offset: n.unit_offset,
+                eps: n.eps,
+            }),
+            bias: around.bias.is_some(),
+            activation: around.activation,
+            residual: around.residual.is_some(),
+        }
+    }
+
+    /// What the kernels of few rows are told.
+    fn fused<'a>(&self, [gamma, beta, bias, residual]: [&'a Tensor; 4]) -> few_rows::Fused<'a> {
+        let norm =
+            |n: Kind| Norm { gamma, beta: n.center.then_some(beta), unit_offset: n.unit_offset, eps: n.eps };
+        few_rows::Fused {
+            norm: self.norm.map(norm),
+            bias: self.bias.then_some(bias),
+            activation: self.activation,
+            residual: self.residual.then_some(residual),
+            ..few_rows::Fused::NONE
+        }
+    }
+
     fn parts(&self) -> usize {
         if matches!(self.activation, Some((_, true))) { 2 } else { 1 }
     }
 
-    /// Checks the inputs; the result's shape.
-    fn check(&self, [x, w, gamma, beta, bias, residual]: [&Tensor; 6]) -> Result<Vec<usize>> {
+    /// Checks x, w `(K, columns)` and what stands around it; the result's shape.
+    fn check(
+        &self,
+        x: &Tensor,
+        [k, columns]: [usize; 2],
+        [gamma, beta, bias, residual]: [&Tensor; 4],
+    ) -> Result<Vec<usize>> {
         let op = Self::NAME;
-        check::same_float(op, &[("x", x), ("w", w)])?;
-        let [k, columns] = w.dims2().map_err(|e| e.context("fused_linear: w"))?;
+        check::same_float(op, &[("x", x)])?;
+        let w = Shape::from([k, columns]);
         if x.shape().rank() == 0 || x.shape().last() != k || !columns.is_multiple_of(self.parts()) {
             return Err(Error::shape(format!(
                 "{op}: x {} and w {}, expected x (.., {k}){}",
                 x.shape(),
-                w.shape(),
+                w,
                 if self.parts() == 2 { " and an even number of columns, gates before values" } else { "" }
             )));
         }
@@ -106,7 +155,7 @@ impl FusedLinear {
                 t.shape(),
                 Shape::from(expected),
                 x.shape(),
-                w.shape()
+                w
             ))),
         };
         if let Some(norm) = self.norm {
@@ -160,23 +209,14 @@ impl Op<6> for FusedLinear {
     const NAME: &'static str = "fused_linear";
     type Saved = ();
     fn forward(&self, inputs: [&Tensor; 6]) -> Result<(Tensor, ())> {
-        let dims = self.check(inputs)?;
         let [x, w, gamma, beta, bias, residual] = inputs;
+        check::same_float(Self::NAME, &[("x", x), ("w", w)])?;
+        let sizes = w.dims2().map_err(|e| e.context("fused_linear: w"))?;
+        let around = [gamma, beta, bias, residual];
+        let dims = self.check(x, sizes, around)?;
         let y = Tensor::empty(x.device(), dims, x.dtype())?;
         let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of(Self::NAME, "w", w)?, &[])?;
-        let fused = few_rows::Fused {
-            norm: self.norm.map(|n| Norm {
-                gamma,
-                beta: n.center.then_some(beta),
-                unit_offset: n.unit_offset,
-                eps: n.eps,
-            }),
-            bias: self.bias.then_some(bias),
-            activation: self.activation,
-            residual: self.residual.then_some(residual),
-            ..few_rows::Fused::NONE
-        };
-        match few_rows::run(&y, &problem, &fused)? {
+        match few_rows::run(&y, &problem, &self.fused(around))? {
             true => Ok((y, ())),
             false => Ok((self.composed(inputs)?, ())),
         }

@@ -1,8 +1,10 @@
 //! Block formats of quantised weights: ggml's, as GGUF files hold them.
 //!
 //! [`FORMATS`] is the table; the bytes of a block are drawn at the head of each family's file: [`legacy`], [`k`], [`codebook`], [`grid`],
-//! [`ternary`], and [`plain`] for formats without blocks. This is the host's side; kernels unpack the same bytes on the device.
+//! [`ternary`], and [`plain`] for formats without blocks. This is the host's side; kernels unpack the same bytes on the device ([`blocks`],
+//! `unpack.cl`).
 
+pub mod blocks;
 pub mod codebook;
 mod fit;
 mod format;
@@ -16,6 +18,7 @@ pub mod ternary;
 #[cfg(test)]
 mod tests;
 
+pub use blocks::Blocks;
 pub use codebook::{IQ4_NL, IQ4_XS, MXFP4, NVFP4};
 pub use format::Format;
 pub use grid::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};

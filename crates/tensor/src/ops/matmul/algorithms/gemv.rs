@@ -8,10 +8,12 @@ use super::tile::add_parts;
 use super::{Algorithm, Aux, Plan, Request, finished};
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
+use crate::quant::Format;
 use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 
-const ENDS: &[&str] = &[cl_file!("../../include/activation.cl"), cl_file!("matmul_gemv_ends.cl")];
+const ENDS: &[&str] =
+    &[cl_file!("../../include/activation.cl"), crate::quant::blocks::UNPACK, cl_file!("matmul_gemv_ends.cl")];
 
 /// CPUs.
 static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", cl_file!("matmul_gemv_vector.cl"))
@@ -59,11 +61,20 @@ pub(in crate::ops) struct Fused<'a> {
     pub add: bool,
     /// Like c, dense.
     pub residual: Option<&'a Tensor>,
+    /// b's lines along k are quantised blocks, with strides and offset in bytes.
+    pub blocks: Option<&'static Format>,
 }
 
 impl Fused<'_> {
-    pub(in crate::ops) const NONE: Fused<'static> =
-        Fused { alpha: 1.0, norm: None, bias: None, activation: None, add: false, residual: None };
+    pub(in crate::ops) const NONE: Fused<'static> = Fused {
+        alpha: 1.0,
+        norm: None,
+        bias: None,
+        activation: None,
+        add: false,
+        residual: None,
+        blocks: None,
+    };
 
     fn parts(&self) -> usize {
         if matches!(self.activation, Some((_, true))) { 2 } else { 1 }
@@ -228,6 +239,10 @@ fn bind(
         None => launch.define("ACT", -1),
     };
     let launch = if f.residual.is_some() { launch.define("RESIDUAL", 1) } else { launch };
+    let launch = match f.blocks {
+        Some(format) => launch.define("QUANT", format.number as usize),
+        None => launch,
+    };
     let launch = launch.read_base(&p.a.tensor).read_base(&p.b.tensor);
     let launch = match f.bias {
         Some(bias) => launch.read(&bindable(bias)?),
@@ -271,7 +286,7 @@ fn vector(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
         (false, _) => (12 / p.m).clamp(1, 6) * lanes,
     };
     let blocks = n.div_ceil(lines);
-    let bytes = p.n * p.k * c.dtype().size();
+    let bytes = f.blocks.map_or(p.n * p.k * c.dtype().size(), |_| p.n * p.b.col_stride);
     let groups = (bytes / LEAST_SHARE).clamp(1, 4 * capabilities.compute_units.max(1) as usize).min(blocks);
     let per = blocks.div_ceil(groups) * lines;
     let launch = bind(&GEMV_VECTOR, c, p, f, along_k)?.local_memory(p.m * p.k * size_of::<f32>());
@@ -290,8 +305,8 @@ fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     let lanes = 16 / c.dtype().size();
     let line = if along_k { p.b.col_stride } else { p.b.row_stride };
     // Lines of the values start where the gate's end.
-    let aligned =
-        [line, p.b.offset(), if f.parts() == 2 { n } else { 0 }].iter().all(|v| v.is_multiple_of(lanes));
+    let aligned = f.blocks.is_none()
+        && [line, p.b.offset(), if f.parts() == 2 { n } else { 0 }].iter().all(|v| v.is_multiple_of(lanes));
     // Sums of vectors are registers: 8 rows of a gate and a value would be 128 of them.
     let vw = if p.m * f.parts() > 8 && lanes > 4 { 4 } else { lanes };
     let launch = bind(&GEMV, c, p, f, along_k)?.define("WG", wg).define("VW", vw).define("AV", "float");

@@ -69,7 +69,7 @@ static inline void measure(float *mean, float *by, __local float *scratch, __glo
 #endif
 
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
-    __global const T *restrict a, __global const T *restrict b, __global const T *restrict bias, __global T *restrict c,
+    __global const T *restrict a, __global const B_T *restrict b, __global const T *restrict bias, __global T *restrict c,
     __global float *restrict part, long a_off, long b_off, int n, int k, long a_rs, long a_cs, long b_rs, long b_cs, int k_part, float alpha,
     int flags NORM_ARGS RESIDUAL_ARG) {
   __local float xs[M * KC] __attribute__((aligned(32)));
@@ -95,7 +95,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
 #if B_ALONG_K
     FV acc[SUMS][M];
     /* Lines past the end repeat the last one: their sums go nowhere. */
-    __global const T *line[SUMS];
+    __global const B_T *line[SUMS];
     UNROLL for (int s = 0; s < SUMS; ++s) line[s] = b + (min(n0 + set * SIDE + s % SIDE, n - 1) + s / SIDE * n) * b_cs;
 #else
     FV acc[SUMS][M];
@@ -123,10 +123,11 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
       int j = lane * VW;
       _Pragma("unroll 4") for (; j + VW <= kc; j += LANES * VW) {
         UNROLL for (int s = 0; s < SUMS; ++s) {
-          const FV w = LDV(line[s], k0 + j);
+          const FV w = LINE(line[s], k0 + j);
           UNROLL for (int i = 0; i < M; ++i) acc[s][i] = fma(w, LDX(xs + i * KC + j), acc[s][i]);
         }
       }
+#if !QUANT /* whose lines are whole blocks */
       if (j < kc) {
         UNROLL for (int s = 0; s < SUMS; ++s) {
           const FV w = load_part(line[s] + k0 + j, kc - j);
@@ -137,6 +138,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
           }
         }
       }
+#endif
 #else
       if (inside == VW) {
         _Pragma("unroll 4") for (int j = set; j < kc; j += SETS) {

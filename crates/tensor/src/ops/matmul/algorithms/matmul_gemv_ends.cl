@@ -8,6 +8,7 @@
  * ACT       -1: none, else as in activation.cl. GATED 1: B has 2N columns, those of the gate and N further those of the value that
  *           the gate's activation is multiplied by; so does the bias.
  * RESIDUAL  1: residual (M, N) T, dense, is added last.
+ * QUANT     not 0: B's lines along k are rows of quantised blocks (quant/unpack.cl); strides and offset of B count bytes.
  * flags     ADD_C: C is added to. BIAS: bias is.
  */
 #ifndef M
@@ -27,6 +28,17 @@
 #endif
 #ifndef RESIDUAL
 #define RESIDUAL 0
+#endif
+#ifndef QUANT
+#define QUANT 0
+#endif
+/* What B points to, and VW elements of one of its lines along k. */
+#if QUANT
+typedef uchar B_T;
+#define LINE(line, at) unpack((line), (at))
+#else
+typedef T B_T;
+#define LINE(line, at) LDV((line), (at))
 #endif
 #define ADD_C 1
 #define BIAS 2

@@ -62,7 +62,7 @@ static inline void stage(__local float *x, __global const T *a, int k, long a_rs
 
 #if B_ALONG_K
 /* sums[i*LINES + j] of `side` lines from b on. */
-__attribute__((always_inline)) static inline void sum_side(float *sums, __local const float *x, __global const T *b, int k, long b_cs,
+__attribute__((always_inline)) static inline void sum_side(float *sums, __local const float *x, __global const B_T *b, int k, long b_cs,
                                                            const int side) {
   FV acc[M][SIDE][STEPS];
   UNROLL for (int i = 0; i < M; ++i) {
@@ -71,7 +71,7 @@ __attribute__((always_inline)) static inline void sum_side(float *sums, __local 
   int at = 0;
 #define STEP_OF_SUM(u)                                                                                          \
   UNROLL for (int j = 0; j < side; ++j) {                                                                       \
-    const FV w = LDV(b + j * b_cs, at + (u) * VW);                                                              \
+    const FV w = LINE(b + j * b_cs, at + (u) * VW);                                                             \
     UNROLL for (int i = 0; i < M; ++i) acc[i][j][u] = fma(LDV_F32(x + (size_t)i * k + at + (u) * VW), w, acc[i][j][u]); \
   }
   for (; at + STEPS * VW <= k; at += STEPS * VW) {
@@ -83,13 +83,15 @@ __attribute__((always_inline)) static inline void sum_side(float *sums, __local 
       FV all = acc[i][j][0];
       UNROLL for (int u = 1; u < STEPS; ++u) all += acc[i][j][u];
       float sum = sum_lanes(all);
+#if !QUANT /* whose lines are whole blocks */
       for (int l = at; l < k; ++l) sum = fma(x[(size_t)i * k + l], LD(b + j * b_cs, l), sum);
+#endif
       sums[i * LINES + j] = sum;
     }
   }
 }
 
-static inline void sum_lines(float *sums, __local const float *x, __global const T *b, int lines, int k, long b_rs, long b_cs) {
+static inline void sum_lines(float *sums, __local const float *x, __global const B_T *b, int lines, int k, long b_rs, long b_cs) {
   int j = 0;
   for (; j + SIDE <= lines; j += SIDE) sum_side(sums + j, x, b + j * b_cs, k, b_cs, SIDE);
   for (; j < lines; ++j) sum_side(sums + j, x, b + j * b_cs, k, b_cs, 1);
@@ -132,7 +134,7 @@ static inline void sum_lines(float *sums, __local const float *x, __global const
 }
 #endif
 
-__kernel void matmul_gemv(__global const T *restrict a, __global const T *restrict b, __global const T *restrict bias,
+__kernel void matmul_gemv(__global const T *restrict a, __global const B_T *restrict b, __global const T *restrict bias,
                           __global T *restrict c, __local float *restrict x, long a_off, long b_off, int n, int k, long a_rs, long a_cs,
                           long b_rs, long b_cs, int per, float alpha, int flags NORM_ARGS RESIDUAL_ARG) {
   const int first = get_group_id(0) * per, end = min(n, first + per);

@@ -1,0 +1,216 @@
+//! A matrix of quantised blocks on a device, and the linear maps by it: the weights of a model as its file has them.
+//!
+//! Maps of few rows unpack blocks as they read them, so that a token takes the time of reading the file's bytes. Maps of more rows unpack the
+//! matrix once, into memory that is free again after the product.
+
+use super::{FORMATS, Format};
+use crate::Tensor;
+use crate::ops::fused_linear::{Around, fused_linear, fused_linear_of_blocks};
+use crate::ops::prelude::*;
+
+pub(crate) const UNPACK: &str = cl_file!("unpack.cl");
+
+static DEQUANTISE: Kernel = Kernel::new("dequantise", cl_file!("dequantise.cl")).include(&[UNPACK]);
+
+/// Formats that kernels unpack, by their numbers: the others are dequantised on the host as they are loaded.
+const UNPACKED: [u32; 14] = [2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 35, 39];
+/// Elements of a vector in [`DEQUANTISE`]: within a group of any format.
+const LANES: usize = 8;
+
+/// Quantised weights (N, K) on a device: N rows of whole blocks.
+#[derive(Clone)]
+pub struct Blocks {
+    format: &'static Format,
+    rows: usize,
+    columns: usize,
+    /// The bytes as u32, with zeros behind the last.
+    words: Tensor,
+}
+
+impl std::fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "({}, {}) {}", self.rows, self.columns, self.format)
+    }
+}
+
+impl Format {
+    /// Whether kernels unpack it: whether [`Blocks`] can have it.
+    pub fn on_devices(&self) -> bool {
+        UNPACKED.contains(&self.number)
+    }
+}
+
+impl Blocks {
+    /// Copies `bytes`, rows one behind the other, to the device.
+    ///
+    /// # Errors
+    /// `Unsupported` for a format that kernels do not unpack ([`Format::on_devices`]); `Shape` where `bytes` are not so many blocks; `Memory`.
+    pub fn new(
+        device: &Device,
+        format: &'static Format,
+        [rows, columns]: [usize; 2],
+        bytes: &[u8],
+    ) -> Result<Self> {
+        if !format.on_devices() {
+            let all =
+                FORMATS.iter().filter(|f| f.on_devices()).map(|f| f.name).collect::<Vec<_>>().join(", ");
+            return Err(Error::unsupported(format!("{format} on a device; there are {all}")));
+        }
+        let row = format.size(columns).filter(|row| row.checked_mul(rows) == Some(bytes.len()));
+        if row.is_none() {
+            return Err(Error::shape(format!(
+                "a matrix ({rows}, {columns}) of {format} from {} bytes: rows are whole blocks of {} elements and {} bytes",
+                bytes.len(),
+                format.block,
+                format.bytes
+            )));
+        }
+        let words = Tensor::empty(device, [bytes.len().div_ceil(4)], DType::U32)?;
+        if bytes.len().is_multiple_of(4) {
+            words.set_bytes(bytes)?;
+        } else {
+            let mut padded = bytes.to_vec();
+            padded.resize(4 * words.count(), 0);
+            words.set_bytes(&padded)?;
+        }
+        Ok(Self { format, rows, columns, words })
+    }
+
+    /// The format of the blocks.
+    pub fn format(&self) -> &'static Format {
+        self.format
+    }
+    /// Rows and columns (N, K).
+    pub fn dims(&self) -> [usize; 2] {
+        [self.rows, self.columns]
+    }
+    /// Bytes of a row.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.columns / self.format.block * self.format.bytes
+    }
+    /// Bytes on the device.
+    pub fn bytes(&self) -> usize {
+        4 * self.words.count()
+    }
+    /// The memory, as u32.
+    pub(crate) fn words(&self) -> &Tensor {
+        &self.words
+    }
+
+    /// All elements (N, K).
+    ///
+    /// # Errors
+    /// `Memory`, and those of launches.
+    pub fn dense(&self, dtype: DType) -> Result<Tensor> {
+        let out = Tensor::empty(self.words.device(), [self.rows, self.columns], dtype)?;
+        if out.count() > 0 {
+            let launch = DEQUANTISE.launch("dequantise").define("QUANT", self.format.number as usize);
+            let launch =
+                launch.define("DTYPE", dtype.code()).define("VW", LANES).read_base(&self.words).write(&out);
+            launch.scalar(out.count()).items(out.count() / LANES).run()?;
+        }
+        Ok(out)
+    }
+
+    /// x `(.., K)` → `act(norm(x) wᵀ + bias) + residual`, as [`fused_linear`] has it for dense weights. No gradients.
+    ///
+    /// # Errors
+    /// As [`fused_linear`].
+    pub fn linear(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
+        match fused_linear_of_blocks(x, self, around)? {
+            Some(y) => Ok(y),
+            None => fused_linear(x, &self.dense(x.dtype())?.transpose(0, 1)?, around),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::fused_linear::Before;
+    use crate::ops::gated::Gate;
+    use crate::random::Generator;
+    use crate::suite::test_device;
+
+    fn formats() -> impl Iterator<Item = &'static Format> {
+        FORMATS.into_iter().filter(|f| f.on_devices())
+    }
+
+    /// Rows of normal values as blocks of a format, on the device, and what they are dequantised.
+    fn matrix(device: &Device, format: &'static Format, dims: [usize; 2], seed: u64) -> (Blocks, Tensor) {
+        let mut generator = Generator::new(seed);
+        let values =
+            Tensor::normal(device, dims, 0.0, 1.0, DType::F32, &mut generator).unwrap().to_vec().unwrap();
+        let mut bytes = vec![0; format.size(values.len()).unwrap()];
+        format.quantise(&values, dims[1], None, &mut bytes).unwrap();
+        let mut dense = vec![0.0; values.len()];
+        format.dequantise(&bytes, &mut dense).unwrap();
+        let dense = Tensor::from_f32(device, dims, &dense, DType::F32).unwrap();
+        (Blocks::new(device, format, dims, &bytes).unwrap(), dense)
+    }
+
+    fn near(got: &Tensor, expected: &Tensor, scale: f32, what: &str) {
+        assert_eq!(got.dims(), expected.dims(), "{what}");
+        for (i, (a, b)) in got.to_vec().unwrap().iter().zip(expected.to_vec().unwrap()).enumerate() {
+            assert!((a - b).abs() <= scale * (1.0 + b.abs()), "{what}: element {i} is {a}, expected {b}");
+        }
+    }
+
+    /// A multiply and a subtraction may be one instruction on a device: the last bit may differ from the host's.
+    #[test]
+    fn blocks_are_unpacked_as_on_the_host() {
+        let device = test_device().unwrap();
+        for format in formats() {
+            let (blocks, dense) = matrix(&device, format, [3, 512], u64::from(format.number));
+            near(&blocks.dense(DType::F32).unwrap(), &dense, 1e-6, format.name);
+            let halves = blocks.dense(DType::Bf16).unwrap();
+            near(&halves, &dense.to_dtype(DType::Bf16).unwrap(), 0.01, format.name);
+        }
+    }
+
+    /// One row and several, alone and with everything around the map; more rows than the kernels of few rows take.
+    #[test]
+    fn maps_by_blocks_agree_with_maps_by_what_they_stand_for() {
+        let device = test_device().unwrap();
+        let mut generator = Generator::new(5);
+        let mut draw =
+            |dims: &[usize]| Tensor::normal(&device, dims, 0.0, 1.0, DType::F32, &mut generator).unwrap();
+        for (format, (n, k)) in formats().zip([(70, 512), (33, 256), (130, 1024)].into_iter().cycle()) {
+            let (blocks, dense) = matrix(&device, format, [2 * n, k], 9);
+            let dense = dense.transpose(0, 1).unwrap();
+            let (gamma, bias) = (draw(&[k]), draw(&[2 * n]));
+            // The number of rows is a define: each is a kernel of its own, and what it does with elements no format knows.
+            let all: &[usize] = if format.name == "Q4_K" { &[1, 3, 8, 11] } else { &[1] };
+            for rows in all {
+                let (x, residual) = (draw(&[*rows, k]), draw(&[*rows, n]));
+                let norm = Before { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-5 };
+                let around = Around {
+                    norm: Some(norm),
+                    bias: Some(&bias),
+                    activation: Some((Gate::Silu, true)),
+                    residual: Some(&residual),
+                };
+                let expected = fused_linear(&x, &dense, around).unwrap();
+                let what = format!("{format} ({n}, {k}), {rows} rows");
+                near(&blocks.linear(&x, around).unwrap(), &expected, 2e-4, &what);
+                let plain = blocks.linear(&x, Around::default()).unwrap();
+                near(&plain, &fused_linear(&x, &dense, Around::default()).unwrap(), 2e-4, &what);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_whole_block_and_what_no_kernel_unpacks_is_an_error() {
+        let device = test_device().unwrap();
+        let q4 = Format::named("Q4_0").unwrap();
+        let wrong = Blocks::new(&device, q4, [2, 48], &[0; 54]).unwrap_err();
+        assert!(wrong.message().contains("(2, 48) of Q4_0 from 54 bytes"), "{wrong}");
+        assert!(Blocks::new(&device, q4, [2, 64], &[0; 71]).is_err());
+        let grid = Format::named("IQ2_XXS").unwrap();
+        let wrong = Blocks::new(&device, grid, [1, 256], &[0; 66]).unwrap_err();
+        assert!(wrong.message().contains("Q4_K"), "{wrong}");
+        let (blocks, _) = matrix(&device, q4, [4, 64], 1);
+        let x = Tensor::zeros(&device, [1, 96], DType::F32).unwrap();
+        assert!(blocks.linear(&x, Around::default()).unwrap_err().message().contains("expected x (.., 64)"));
+    }
+}
