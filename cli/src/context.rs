@@ -154,6 +154,16 @@ impl Context {
         still
     }
 
+    /// Does work that the first signal only asks to stop; afterwards it is as if none had come, and the next one ends the process.
+    pub fn answering<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.signals.polite.store(true, Ordering::SeqCst);
+        let done = work();
+        self.signals.polite.store(false, Ordering::SeqCst);
+        self.signals.came.store(0, Ordering::SeqCst);
+        self.signals.again.store(false, Ordering::SeqCst);
+        done
+    }
+
     /// Whether a signal came before there was anything to lose.
     pub fn ended_early(&self) -> bool {
         self.interrupted() && !self.signals.polite.load(Ordering::SeqCst)

@@ -2,11 +2,13 @@
 
 mod cmd;
 mod context;
+mod loading;
 mod named;
 mod out;
 mod profile;
 mod progress;
 mod reading;
+mod sampling;
 mod shell;
 mod table;
 

@@ -1,132 +1,132 @@
-//! `netcl generate`: continues a prompt with a trained model.
+//! `netcl generate`: continues a prompt.
 
 use crate::context::Context;
-use crate::named::named_by;
+use crate::loading::ModelArgs;
 use crate::out;
+use crate::sampling::{SamplingArgs, prompt_ids};
 use clap::Args as ClapArgs;
 use netcl::device::counted;
-use netcl::nn::config::{DTYPES, storage_type};
-use netcl::nn::generate::{Generation, Sampling};
-use netcl::nn::tokenizer::Tokenizer;
-use netcl::nn::train::model_from_dir;
+use netcl::llm::LoadedModel;
+use netcl::llm::engine::{Generated, Request, Watch};
+use netcl::llm::sampler::{Finish, Sampler, StopTexts};
 use netcl::prelude::*;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-/// Continue a prompt with a trained model.
+/// Continue a prompt with a model
 #[derive(ClapArgs, Debug)]
 pub struct Args {
-    /// Run folder, checkpoint, or a folder in the Hugging Face layout: GPT-2, Llama, Mistral, Qwen, Gemma, Phi 3, OLMo 2 and others.
-    #[arg(short, long, value_name = "DIR")]
-    model: PathBuf,
-    /// Text to continue; - reads it from standard input, without the line end at its end. Without it, a new line.
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Text to continue; - reads it from standard input, without the line end at its end. Without it, a new line or the model's own beginning
     #[arg(short, long, allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// New tokens.
-    #[arg(short, long = "n-predict", default_value_t = 256)]
+    /// File with the text to continue, without the line end at its end
+    #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
+    file: Option<PathBuf>,
+    /// New tokens
+    #[arg(short, long = "n-predict", visible_alias = "predict", default_value_t = 256)]
     n: usize,
-    /// Divides the logits; 0 always takes the likeliest token.
-    #[arg(long, visible_alias = "temp", default_value_t = 0.8)]
-    temperature: f32,
-    /// Keep the K likeliest tokens; 0 keeps all.
-    #[arg(long, default_value_t = 200)]
-    top_k: usize,
-    /// Keep the likeliest tokens that together reach this probability.
-    #[arg(long, default_value_t = 1.0)]
-    top_p: f32,
-    /// Drop tokens less likely than this share of the likeliest.
-    #[arg(long, default_value_t = 0.0)]
-    min_p: f32,
-    /// The same seed gives the same text.
+    /// The same seed gives the same text
     #[arg(short, long, default_value_t = 0)]
     seed: u64,
-    /// Storage of the weights, by any name such as bfloat16 or half; without it, as stored.
-    #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
-    dtype: Option<DType>,
-    /// Device, as for `train`.
-    #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
-    device: String,
-    /// Do not stop at the end-of-text token.
+    /// End before this text (repeatable)
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, visible_alias = "reverse-prompt")]
+    stop: Vec<String>,
+    /// Do not stop at tokens that end a text
     #[arg(long)]
     ignore_eos: bool,
-    /// Print one JSON object with text, tokens and speed instead of streaming.
+    /// Names of control tokens in the prompt, such as <|im_start|>, are those tokens and not text
+    #[arg(long)]
+    special: bool,
+    /// Print one JSON object with text, tokens and speed instead of streaming
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
 }
 
-/// The prompt as it was given, or what standard input has. An editor or `echo` ends a text with a line end that nobody means.
-fn given(prompt: &str) -> Result<String> {
-    if prompt != "-" {
-        return Ok(prompt.to_owned());
+impl Args {
+    /// The prompt as it was given, or what standard input or a file has. An editor or `echo` ends a text with a line end that nobody means.
+    fn given(&self) -> Result<Option<String>> {
+        let mut text = match (self.prompt.as_deref(), &self.file) {
+            (Some("-"), _) => {
+                let (mut text, place) = (String::new(), Path::new("standard input"));
+                let read = std::io::stdin().lock().read_to_string(&mut text);
+                read.map_err(|e| Error::io("reading the prompt from", place, &e))?;
+                text
+            }
+            (Some(text), _) => return Ok(Some(text.to_owned())),
+            (None, Some(path)) => {
+                std::fs::read_to_string(path).map_err(|e| Error::io("reading the prompt from", path, &e))?
+            }
+            (None, None) => return Ok(None),
+        };
+        let end = if text.ends_with("\r\n") { 2 } else { usize::from(text.ends_with('\n')) };
+        text.truncate(text.len() - end);
+        Ok(Some(text))
     }
-    let mut text = String::new();
-    let read = std::io::stdin().lock().read_to_string(&mut text);
-    read.map_err(|e| Error::io("reading the prompt from", Path::new("standard input"), &e))?;
-    let end = if text.ends_with("\r\n") { 2 } else { usize::from(text.ends_with('\n')) };
-    text.truncate(text.len() - end);
-    Ok(text)
-}
-
-/// What a text begins with where no prompt is given: a new line, or what the tokenizer has instead of it.
-fn beginning(tokenizer: &Tokenizer) -> Vec<u32> {
-    let line = tokenizer.encode("\n").ok().filter(|ids| !ids.is_empty());
-    let first = || (0..u32::MAX).take(tokenizer.vocab_size()).find(|id| tokenizer.knows(*id)).unwrap_or(0);
-    line.unwrap_or_else(|| vec![tokenizer.eos().unwrap_or_else(first)])
 }
 
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let sampling = Sampling {
-        temperature: args.temperature,
-        top_k: args.top_k,
-        top_p: args.top_p,
-        min_p: args.min_p,
-        seed: args.seed,
-    };
-    sampling.validate()?;
-    let prompt = args.prompt.as_deref().map(given).transpose()?;
-    let device = context.open_device(&args.device)?;
-    let (model, tokenizer, dir) = model_from_dir(&device, &args.model, args.dtype)?;
-    let tokenizer = tokenizer.ok_or_else(|| {
-        Error::format(format!(
-            "{} has no tokenizer.json: the prompt cannot be turned into tokens",
-            dir.display()
-        ))
-    })?;
+    args.sampling.check()?;
+    let stops = StopTexts::new(args.stop.clone())?;
+    let prompt = args.given()?;
+    let model = args.model.open(context)?;
+    let sampling = args.sampling.over(model.sampling(), args.seed)?;
+    let tokenizer = model.tokenizer()?;
     let ids = match &prompt {
-        Some(text) => tokenizer.encode(text)?,
-        None => beginning(&tokenizer),
+        Some(text) => prompt_ids(tokenizer, text, args.special)?,
+        None => model.beginning()?,
     };
     let prompt = prompt.map_or_else(|| tokenizer.decode(&ids), Ok)?;
-    let mut stream = tokenizer.stream();
-    let mut text = String::new();
-    if !args.json {
-        out::stream(&prompt)?;
-    }
-    let started = Instant::now();
-    let mut made = Vec::new();
+    let mut sampler = Sampler::new(sampling, tokenizer)?;
+    let mut session = model.session()?;
     context.polite();
-    for id in Generation::new(&model, &ids, sampling)?.within(&tokenizer)?.take(args.n) {
-        let id = id?;
-        if context.interrupted() || (!args.ignore_eos && tokenizer.eos() == Some(id)) {
-            break;
+    let request = Request { max: Some(args.n), stops, ignore_ends: args.ignore_eos, slide: true };
+    // Nothing is shown of a prompt that the model refuses.
+    let mut shown = args.json;
+    let mut show = |text: &str| {
+        if args.json {
+            return Ok(());
         }
-        made.push(id);
-        let piece = stream.push(id)?;
-        if args.json { text.push_str(&piece) } else { out::stream(&piece)? }
-    }
-    let rest = stream.finish()?;
-    let speed = made.len() as f64 / started.elapsed().as_secs_f64().max(1e-9);
+        if !std::mem::replace(&mut shown, true) {
+            out::stream(&prompt)?;
+        }
+        out::stream(text)
+    };
+    let mut watch = Watch { text: &mut show, stop: &|| context.interrupted() };
+    let made = session.generate(&ids, &mut sampler, request, &mut watch)?;
     if args.json {
-        text.push_str(&rest);
-        let object = serde_json::json!({
-            "prompt": prompt, "text": text, "tokens": made, "tokens_per_s": speed, "model": dir,
-        });
-        return out::result(&object.to_string());
+        return out::json(&json(args, &model, &prompt, &made));
     }
-    out::stream(&rest)?;
+    show("")?;
     out::result("")?;
-    tracing::info!("{}, {speed:.1} tokens/s", counted(made.len(), "token"));
+    tracing::info!("{}", told(&made));
     Ok(())
+}
+
+fn json(args: &Args, model: &LoadedModel, prompt: &str, made: &Generated) -> serde_json::Value {
+    serde_json::json!({
+        "prompt": prompt, "text": made.text, "tokens": made.tokens, "finish": made.finish.name(),
+        "tokens_per_s": made.speed(), "prompt_tokens": made.prompt, "prompt_tokens_per_s": made.prompt_speed(),
+        "seed": args.seed, "context": model.context(), "dtype": model.dtype().to_string(), "model": model.path(),
+    })
+}
+
+/// Counts and speeds of a text, and why it ended where that is not plain to see.
+pub(super) fn told(made: &Generated) -> String {
+    let ended = match &made.finish {
+        Finish::Context => "; the context is full",
+        Finish::Stopped => "; stopped",
+        _ => "",
+    };
+    format!(
+        "prompt: {}, {:.1} tokens/s; text: {}, {:.1} tokens/s{ended}",
+        counted(made.read, "token"),
+        made.prompt_speed(),
+        counted(made.tokens.len(), "token"),
+        made.speed()
+    )
 }

@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod cache;
+mod chat;
 mod defaults;
 mod devices;
 mod doctor;
@@ -12,6 +13,7 @@ mod kernels;
 mod learn;
 mod man;
 mod models;
+mod perplexity;
 mod plan;
 mod quantize;
 mod sim;
@@ -55,7 +57,9 @@ struct ModelSize {
 #[derive(Subcommand)]
 enum Command {
     Train(Box<train::Args>),
-    Generate(generate::Args),
+    Generate(Box<generate::Args>),
+    Chat(Box<chat::Args>),
+    Perplexity(perplexity::Args),
     Eval(eval::Args),
     Devices(devices::Args),
     Doctor(doctor::Args),
@@ -80,6 +84,8 @@ impl Command {
         match self {
             Self::Train(args) => train::run(args, context),
             Self::Generate(args) => generate::run(args, context),
+            Self::Chat(args) => chat::run(args, context),
+            Self::Perplexity(args) => perplexity::run(args, context),
             Self::Eval(args) => eval::run(args, context),
             Self::Devices(args) => devices::run(args, context),
             Self::Doctor(args) => doctor::run(args, context),

@@ -1,6 +1,7 @@
 //! Inference of language models that others trained: their files, tokenizers, chat templates and samplers. Tokens in, tokens out.
 #![forbid(unsafe_code)]
 
+pub mod engine;
 pub mod gguf;
 #[cfg(feature = "grammar")]
 pub mod grammar;
@@ -10,5 +11,6 @@ pub mod template;
 pub mod tokenizer;
 mod utf8;
 
+pub use engine::LoadedModel;
 pub use tokenizer::Tokenizer;
 pub use utf8::Utf8Buffer;

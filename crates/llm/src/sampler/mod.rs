@@ -58,6 +58,13 @@ impl Sampler {
         self.history.extend_from_slice(ids);
     }
 
+    /// Begins a text with a prompt: penalties look at nothing else. Draws go on where they were.
+    pub fn begin(&mut self, prompt: &[u32]) {
+        self.history.clear();
+        self.history.extend_from_slice(prompt);
+        self.mu = 2.0 * f64::from(self.sampling.mirostat_tau);
+    }
+
     /// Draws the token after `logits (V)` and accepts it. One whose logit is −∞ is never taken.
     ///
     /// # Errors

@@ -51,6 +51,10 @@ pub enum Finish {
     Text(String),
     /// So many tokens were asked for.
     Length,
+    /// The context is full.
+    Context,
+    /// Whoever asked for it wanted no more.
+    Stopped,
 }
 
 /// What a token gave.
@@ -74,6 +78,19 @@ pub struct Output<'a> {
     endless: bool,
 }
 
+impl Finish {
+    /// In a word: `end`, `stop`, `length`, `context`, `stopped`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Token(_) => "end",
+            Self::Text(_) => "stop",
+            Self::Length => "length",
+            Self::Context => "context",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
 impl<'a> Output<'a> {
     /// Text behind a prompt, up to one of `stops` or `max` tokens.
     pub fn new(tokenizer: &'a Tokenizer, stops: StopTexts, max: Option<usize>) -> Self {
@@ -85,6 +102,13 @@ impl<'a> Output<'a> {
     pub fn ignoring_ends(mut self) -> Self {
         self.endless = true;
         self
+    }
+
+    /// What was held back, where a text ends early.
+    pub fn close(&mut self) -> String {
+        let rest = self.stream.finish();
+        let (shown, stop) = self.stops.push(&rest);
+        if stop.is_some() { shown } else { shown + &self.stops.finish() }
     }
 
     /// Takes the next token. Behind a chunk with a finish nothing more is to be pushed.

@@ -1,0 +1,141 @@
+//! `netcl chat`: a conversation.
+
+use super::generate::told;
+use crate::context::Context;
+use crate::loading::ModelArgs;
+use crate::out;
+use crate::sampling::SamplingArgs;
+use clap::Args as ClapArgs;
+use netcl::llm::LoadedModel;
+use netcl::llm::engine::{Conversation, Generated, Request, Watch};
+use netcl::llm::sampler::{Finish, Sampler, StopTexts};
+use netcl::prelude::*;
+use std::io::{BufRead, IsTerminal};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Talk with a model that has a chat template
+///
+/// Each line is said to the model, which answers. Where standard input is no terminal, the answers alone are printed, one behind the
+/// other.
+#[derive(ClapArgs, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// What the model is told before anything else
+    #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
+    system: Option<String>,
+    /// Tokens of an answer at most; without it as many as the context takes
+    #[arg(short, long = "n-predict", visible_alias = "predict")]
+    n: Option<usize>,
+    /// The same seed gives the same answers; without it another one each time
+    #[arg(short, long)]
+    seed: Option<u64>,
+    /// End an answer before this text (repeatable)
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, visible_alias = "reverse-prompt")]
+    stop: Vec<String>,
+    /// Print a JSON object for each answer
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+}
+
+const HELP: &str = "\
+/clear   forget what was said
+/help    show this
+/exit    end, as the end of the input (Ctrl-D) does
+Ctrl-C   ends an answer; where none is being written, the program";
+
+/// Runs the command.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    args.sampling.check()?;
+    StopTexts::new(args.stop.clone())?;
+    let model = args.model.open(context)?;
+    let mut chat = Conversation::new(&model, args.system.as_deref()).map_err(|e| advised(e, &model))?;
+    let seed = args.seed.unwrap_or_else(|| {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |t| u64::from(t.subsec_nanos()) ^ t.as_secs() << 20)
+    });
+    let sampling = args.sampling.over(model.sampling(), seed)?;
+    let mut sampler = Sampler::new(sampling, model.tokenizer()?)?;
+    let terminal = std::io::stdin().is_terminal();
+    if terminal && !args.json {
+        out::note("Write a line; /help shows the commands.");
+    }
+    loop {
+        if terminal && !args.json {
+            out::stream("\n> ")?;
+        }
+        let Some(line) = line()? else { break };
+        match line.trim() {
+            "" => continue,
+            "/exit" | "/quit" => break,
+            "/clear" => chat.clear(),
+            "/help" => out::note(HELP),
+            word if terminal && word.starts_with('/') && !word.contains(' ') => {
+                out::note(&format!("{word} is no command; /help shows those there are"));
+            }
+            text => match turn(args, context, &mut chat, &mut sampler, text) {
+                // A person can say something shorter.
+                Err(e) if terminal && e.kind() == ErrorKind::Format => out::note(&format!("error: {e}")),
+                done => done?,
+            },
+        }
+    }
+    Ok(())
+}
+
+/// A model without a template has other uses.
+fn advised(error: Error, model: &LoadedModel) -> Error {
+    if model.template().is_ok() {
+        return error;
+    }
+    let program = crate::shell::program();
+    let path = crate::shell::path(model.path());
+    Error::new(
+        error.kind(),
+        format!("{}; `{program} generate -m {path} -p \"…\"` continues a text with it", error.message()),
+    )
+}
+
+/// The next line of standard input.
+fn line() -> Result<Option<String>> {
+    let mut text = String::new();
+    let read = std::io::stdin().lock().read_line(&mut text);
+    let count = read.map_err(|e| Error::io("reading", Path::new("standard input"), &e))?;
+    Ok((count > 0).then_some(text))
+}
+
+/// One line and its answer.
+fn turn(
+    args: &Args,
+    context: &Context,
+    chat: &mut Conversation<'_>,
+    sampler: &mut Sampler,
+    text: &str,
+) -> Result<()> {
+    let request = Request { max: args.n, stops: StopTexts::new(args.stop.clone())?, ..Request::default() };
+    let mut show = |text: &str| if args.json { Ok(()) } else { out::stream(text) };
+    let answer = context.answering(|| {
+        let mut watch = Watch { text: &mut show, stop: &|| context.interrupted() };
+        chat.say(text, sampler, request, &mut watch)
+    })?;
+    if args.json {
+        return out::json(&json(&answer));
+    }
+    out::result("")?;
+    if std::io::stdin().is_terminal() || answer.finish == Finish::Context {
+        let advice = if answer.finish == Finish::Context { " (/clear begins anew)" } else { "" };
+        out::note(&format!("{}{advice}", told(&answer)));
+    }
+    Ok(())
+}
+
+fn json(answer: &Generated) -> serde_json::Value {
+    serde_json::json!({
+        "text": answer.text, "tokens": answer.tokens, "finish": answer.finish.name(), "prompt_tokens": answer.prompt,
+        "prompt_tokens_read": answer.read, "prompt_tokens_per_s": answer.prompt_speed(), "tokens_per_s": answer.speed(),
+    })
+}

@@ -1,0 +1,83 @@
+//! Loading a model: a bar on a terminal, a line now and then elsewhere.
+
+use crate::context::Context;
+use crate::named::named_by;
+use crate::out;
+use clap::Args as ClapArgs;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use netcl::llm::LoadedModel;
+use netcl::llm::engine::{Loading, Options};
+use netcl::nn::config::{DTYPES, storage_type};
+use netcl::prelude::*;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Between lines where there is no terminal.
+const PLAIN_EVERY: Duration = Duration::from_secs(10);
+
+/// Which model, and where.
+#[derive(ClapArgs, Clone, Debug)]
+pub struct ModelArgs {
+    /// A .gguf file, a folder in the Hugging Face layout, a run folder or a checkpoint of `netcl train`
+    #[arg(short, long, value_name = "PATH")]
+    pub model: PathBuf,
+    /// Tokens of the context; without it the model's own, or of that as much as fits
+    #[arg(short, long, value_name = "TOKENS")]
+    pub ctx_size: Option<usize>,
+    /// Storage of the weights, by any name such as bfloat16 or half; without it as in the files, f16 for quantised ones
+    #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
+    pub dtype: Option<DType>,
+    /// Device, as for `train`
+    #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
+    pub device: String,
+}
+
+impl ModelArgs {
+    /// The model on its device.
+    pub fn open(&self, context: &Context) -> Result<LoadedModel> {
+        let device = context.open_device(&self.device)?;
+        let options = Options { dtype: self.dtype, context: self.ctx_size };
+        let mut bar = Bar { context, bar: None, printed: Instant::now() };
+        let model = LoadedModel::open(&self.model, &device, options, &mut |p| bar.show(&p));
+        if let Some(bar) = bar.bar {
+            bar.finish_and_clear();
+        }
+        let model = model?;
+        if self.ctx_size.is_none() && model.context() < model.trained_context() {
+            out::note(&format!(
+                "context of {} tokens, for which there is memory here; the model's is {}",
+                model.context(),
+                model.trained_context()
+            ));
+        }
+        Ok(model)
+    }
+}
+
+struct Bar<'a> {
+    context: &'a Context,
+    bar: Option<ProgressBar>,
+    printed: Instant,
+}
+
+impl Bar<'_> {
+    fn show(&mut self, p: &Loading<'_>) -> Result<()> {
+        if self.context.live() {
+            let bar = self.bar.get_or_insert_with(|| {
+                let bar = ProgressBar::with_draw_target(Some(p.total), ProgressDrawTarget::stderr_with_hz(8));
+                if let Ok(style) =
+                    ProgressStyle::with_template("loading {bar:24} {percent}%  {msg}  ETA {eta}")
+                {
+                    bar.set_style(style.progress_chars("━╸ "));
+                }
+                bar
+            });
+            bar.set_position(p.done);
+            bar.set_message(p.name.to_owned());
+        } else if self.printed.elapsed() >= PLAIN_EVERY {
+            self.printed = Instant::now();
+            out::note(&format!("loading: {:.0}%", p.done as f64 / p.total.max(1) as f64 * 100.0));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! How tokens are drawn: the flags of llama.cpp's users.
+
+use clap::Args as ClapArgs;
+use netcl::llm::Tokenizer;
+use netcl::llm::sampler::{Mirostat, Sampling, Step};
+use netcl::llm::tokenizer::Specials;
+use netcl::prelude::*;
+
+/// Flags that every command that draws tokens has. What is not given is as the model's files say it (`generation_config.json`,
+/// `general.sampling.*`), or as llama.cpp has it.
+#[derive(ClapArgs, Clone, Debug, Default)]
+#[command(next_help_heading = "Sampling (what is not given is as the model's files say it)")]
+pub struct SamplingArgs {
+    /// Divides the logits; 0 always takes the likeliest token [default: 0.8]
+    #[arg(long = "temp", visible_alias = "temperature", value_name = "N")]
+    temp: Option<f32>,
+    /// Keep the K likeliest tokens; 0 keeps all [default: 40]
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Keep the likeliest tokens that together reach this probability; 1 keeps all [default: 0.95]
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Drop tokens less likely than this share of the likeliest; 0 keeps all [default: 0.05]
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Keep tokens of typical surprise that together reach this probability; 1 keeps all [default: 1]
+    #[arg(long, value_name = "P", visible_alias = "typical-p")]
+    typical: Option<f32>,
+    /// Keep tokens within N standard deviations of the best logit; 0 or less keeps all [default: -1]
+    #[arg(long, value_name = "N", visible_alias = "top-nsigma", allow_hyphen_values = true)]
+    top_n_sigma: Option<f32>,
+    /// Divides the logits of tokens that were there; 1 leaves them [default: 1]
+    #[arg(long, value_name = "N")]
+    repeat_penalty: Option<f32>,
+    /// How many of the last tokens penalties look at; 0 none, -1 all [default: 64]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    repeat_last_n: Option<i32>,
+    /// Subtracted from the logits of tokens that were there [default: 0]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    presence_penalty: Option<f32>,
+    /// Subtracted once for every time a token was there [default: 0]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    frequency_penalty: Option<f32>,
+    /// Penalty for going on with a repetition (DRY); 0 leaves it out [default: 0]
+    #[arg(long, value_name = "N")]
+    dry_multiplier: Option<f32>,
+    /// DRY: the penalty grows by this factor with each token of the repetition [default: 1.75]
+    #[arg(long, value_name = "N")]
+    dry_base: Option<f32>,
+    /// DRY: shorter repetitions are left alone [default: 2]
+    #[arg(long, value_name = "N")]
+    dry_allowed_length: Option<usize>,
+    /// DRY: how many of the last tokens are looked at; 0 none, -1 all [default: 64]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    dry_penalty_last_n: Option<i32>,
+    /// DRY: a text that no repetition goes beyond (repeatable); none for no such text [default: line end, : " *]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    dry_sequence_breaker: Vec<String>,
+    /// How often the likeliest tokens are left out (XTC) [default: 0]
+    #[arg(long, value_name = "P")]
+    xtc_probability: Option<f32>,
+    /// XTC: of tokens with at least this probability all but the last are left out [default: 0.1]
+    #[arg(long, value_name = "P")]
+    xtc_threshold: Option<f32>,
+    /// Range of the temperature, which moves with the entropy; 0 keeps it [default: 0]
+    #[arg(long, value_name = "N")]
+    dynatemp_range: Option<f32>,
+    /// How the entropy maps to that range [default: 1]
+    #[arg(long, value_name = "N")]
+    dynatemp_exp: Option<f32>,
+    /// Keep the surprise of the text at a target: 0 off, 1 Mirostat, 2 Mirostat 2.0; replaces top-k, top-p, min-p and typical [default: 0]
+    #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(0..=2))]
+    mirostat: Option<u8>,
+    /// Mirostat: the surprise, in bits [default: 5]
+    #[arg(long, value_name = "N", visible_alias = "mirostat-tau")]
+    mirostat_ent: Option<f32>,
+    /// Mirostat: how fast it follows [default: 0.1]
+    #[arg(long, value_name = "N", visible_alias = "mirostat-eta")]
+    mirostat_lr: Option<f32>,
+    /// Add to the logit of a token, such as 15043+1 or 29991-inf (repeatable)
+    #[arg(long, short = 'l', value_name = "ID(+|-)BIAS", value_parser = bias)]
+    logit_bias: Vec<(u32, f32)>,
+    /// Steps and their order [default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
+    #[arg(long, value_name = "NAMES", value_parser = chain)]
+    samplers: Option<Chain>,
+}
+
+#[derive(Clone, Debug)]
+struct Chain(Vec<Step>);
+
+fn chain(text: &str) -> std::result::Result<Chain, String> {
+    Step::chain(text).map(Chain).map_err(|e| e.message().to_owned())
+}
+
+/// `15043+1`, `15043-0.5`, `15043-inf`.
+fn bias(text: &str) -> std::result::Result<(u32, f32), String> {
+    let wrong =
+        || format!("expected a token's id and what is added, such as 15043+1 or 29991-inf, found {text:?}");
+    let at = text.find(['+', '-']).ok_or_else(wrong)?;
+    let id = text[..at].trim().parse().map_err(|_| wrong())?;
+    let value: f32 = text[at..].trim().parse().map_err(|_| wrong())?;
+    Ok((id, value))
+}
+
+impl SamplingArgs {
+    /// What they ask for, on top of what the model's files say.
+    ///
+    /// # Errors
+    /// `Format` that names the option out of its range.
+    pub fn over(&self, base: &Sampling, seed: u64) -> Result<Sampling> {
+        let mut out = Sampling { seed, ..base.clone() };
+        fn set<T: Copy>(to: &mut T, from: Option<T>) {
+            *to = from.unwrap_or(*to);
+        }
+        set(&mut out.temperature, self.temp);
+        set(&mut out.top_k, self.top_k);
+        set(&mut out.top_p, self.top_p);
+        set(&mut out.min_p, self.min_p);
+        set(&mut out.typical_p, self.typical);
+        set(&mut out.top_n_sigma, self.top_n_sigma);
+        set(&mut out.repeat_penalty, self.repeat_penalty);
+        set(&mut out.repeat_last_n, self.repeat_last_n);
+        set(&mut out.presence_penalty, self.presence_penalty);
+        set(&mut out.frequency_penalty, self.frequency_penalty);
+        set(&mut out.dry.multiplier, self.dry_multiplier);
+        set(&mut out.dry.base, self.dry_base);
+        set(&mut out.dry.allowed_length, self.dry_allowed_length);
+        set(&mut out.dry.last_n, self.dry_penalty_last_n);
+        set(&mut out.xtc_probability, self.xtc_probability);
+        set(&mut out.xtc_threshold, self.xtc_threshold);
+        set(&mut out.dynatemp_range, self.dynatemp_range);
+        set(&mut out.dynatemp_exponent, self.dynatemp_exp);
+        set(&mut out.mirostat_tau, self.mirostat_ent);
+        set(&mut out.mirostat_eta, self.mirostat_lr);
+        if let Some(version) = self.mirostat {
+            out.mirostat = [Mirostat::Off, Mirostat::One, Mirostat::Two][usize::from(version)];
+        }
+        match &self.dry_sequence_breaker[..] {
+            [] => {}
+            [none] if none == "none" => out.dry.breakers.clear(),
+            texts => out.dry.breakers = texts.to_vec(),
+        }
+        if let Some(Chain(steps)) = &self.samplers {
+            out.chain.clone_from(steps);
+        }
+        out.logit_bias.extend(&self.logit_bias);
+        out.validate()?;
+        Ok(out)
+    }
+
+    /// Refuses values that no model's files could make right, before anything is loaded.
+    pub fn check(&self) -> Result<()> {
+        self.over(&Sampling::default(), 0).map(drop)
+    }
+}
+
+/// Ids of a text that a person wrote: names of control tokens are text unless `special`.
+pub fn prompt_ids(tokenizer: &Tokenizer, text: &str, special: bool) -> Result<Vec<u32>> {
+    tokenizer.encode_prompt(text, if special { Specials::Parsed } else { Specials::Plain })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn biases_are_read_as_llama_cpp_writes_them() {
+        assert_eq!(bias("15043+1"), Ok((15043, 1.0)));
+        assert_eq!(bias("7-0.5"), Ok((7, -0.5)));
+        assert_eq!(bias("7-inf"), Ok((7, f32::NEG_INFINITY)));
+        for wrong in ["", "7", "+1", "x+1", "7+y", "-1+2"] {
+            assert!(bias(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn flags_go_over_files_and_files_over_what_is_usual() {
+        let files = Sampling { temperature: 0.6, top_k: 20, ..Sampling::default() };
+        let args = SamplingArgs { top_k: Some(7), mirostat: Some(2), ..SamplingArgs::default() };
+        let found = args.over(&files, 9).unwrap();
+        assert_eq!((found.temperature, found.top_k, found.top_p, found.seed), (0.6, 7, 0.95, 9));
+        assert_eq!(found.mirostat, Mirostat::Two);
+        let wrong = SamplingArgs { top_p: Some(0.0), ..SamplingArgs::default() };
+        assert!(wrong.check().unwrap_err().message().contains("top_p"));
+    }
+}

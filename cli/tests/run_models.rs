@@ -1,0 +1,144 @@
+//! Running models: `generate`, `chat` and `perplexity` of a run folder, its checkpoint and GGUF files, and what they say where that is
+//! impossible.
+#![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests
+
+mod common;
+
+use common::{device, folder, netcl, texts, tiny_run, write_text};
+use serde_json::Value;
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+/// Exit code and both streams of a command with something on standard input.
+fn run(args: &[&str], input: &str) -> (i32, String, String) {
+    let mut command = netcl();
+    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // One that fails before does not read it.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let (out, err) = texts(&output);
+    assert!(!err.contains("defect") && !err.contains("panicked"), "{args:?}: {err}");
+    (output.status.code().unwrap_or(-1), out, err)
+}
+
+fn json(args: &[&str]) -> Value {
+    let (code, out, err) = run(args, "");
+    assert_eq!(code, 0, "{args:?}: {err}");
+    serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{err}"))
+}
+
+const TEMPLATE: &str = "{% for m in messages %}{{ m.content }} {% endfor %}";
+
+#[test]
+fn a_trained_model_is_quantised_and_talks() {
+    let dir = folder("run-models");
+    let (data, run_folder) = (dir.join("text.txt"), dir.join("run"));
+    write_text(&data);
+    let mut train = tiny_run(&data, &run_folder, 6);
+    train.extend(["--eval-every".into(), "0".into()]);
+    assert!(netcl().args(&train).status().unwrap().success());
+    let checkpoint = run_folder.join("checkpoints/last");
+    let (device, text) = (device(), |path: &Path| path.display().to_string());
+    let (model, gguf) = (text(&checkpoint), text(&dir.join("model.gguf")));
+
+    // Without a template there is nothing to say a line in.
+    let (code, _, err) = run(&["chat", "-m", &model, "--device", &device], "1\n");
+    assert!(code == 1 && err.contains("no chat template") && err.contains("netcl generate -m"), "{err}");
+    std::fs::write(checkpoint.join("chat_template.jinja"), TEMPLATE).unwrap();
+    let (code, _, err) = run(&["quantize", &model, &gguf, "--type", "f32"], "");
+    assert_eq!(code, 0, "{err}");
+
+    // The same weights give the same text wherever they lie, and the same seed the same text.
+    let generate = |path: &str, more: &[&str]| {
+        let fixed = ["generate", "-m", path, "-p", "1 plus", "-n", "40", "--json", "--device", &device];
+        json(&[&fixed[..], more].concat())
+    };
+    let known = generate(&model, &["-s", "7"]);
+    assert_eq!(known["tokens"].as_array().unwrap().len(), 40);
+    assert_eq!((known["finish"].as_str(), known["prompt_tokens"].as_u64()), (Some("length"), Some(6)));
+    for path in [&model, &gguf, &text(&run_folder)] {
+        assert_eq!(generate(path, &["-s", "7"])["text"], known["text"], "{path}");
+    }
+    assert_ne!(generate(&gguf, &["-s", "8"])["text"], known["text"]);
+    let greedy = generate(&gguf, &["--temp", "0"]);
+    assert_eq!(generate(&gguf, &["--temperature", "5", "--top-k", "1"])["text"], greedy["text"]);
+    assert_eq!(generate(&gguf, &["--samplers", "temperature", "--temp", "0"])["text"], greedy["text"]);
+    // A token that is forbidden does not come.
+    let first = greedy["tokens"][0].as_u64().unwrap();
+    let other = generate(&gguf, &["--temp", "0", "--logit-bias", &format!("{first}-inf")]);
+    assert!(!other["tokens"].as_array().unwrap().contains(&first.into()), "{other}");
+    // A stop text is not shown.
+    let whole = greedy["text"].as_str().unwrap();
+    let stop: String = whole.chars().skip(4).take(3).collect();
+    let stopped = generate(&gguf, &["--temp", "0", "--stop", &stop]);
+    assert_eq!(stopped["text"].as_str().unwrap(), &whole[..whole.find(&stop).unwrap()]);
+    assert_eq!(stopped["finish"], "stop");
+
+    // Text on stdout, speeds on stderr; the prompt from a file or standard input.
+    let prompt = text(&dir.join("prompt.txt"));
+    std::fs::write(&prompt, "1 plus\n").unwrap();
+    for (args, input) in [(["-f", prompt.as_str()], ""), (["-p", "-"], "1 plus\n")] {
+        let fixed = ["generate", "-m", &gguf, "-n", "40", "--temp", "0", "--device", &device];
+        let (code, out, err) = run(&[&fixed[..], &args].concat(), input);
+        assert_eq!((code, out), (0, format!("1 plus{whole}\n")), "{err}");
+        assert!(err.contains("prompt: 6 tokens") && err.contains("text: 40 tokens"), "{err}");
+    }
+
+    chats(&gguf, &device);
+    refusals(&dir, &gguf, &device);
+
+    let fixed = ["perplexity", "--data", &text(&data), "-c", "16", "--device", &device, "--json", "-m"];
+    let found = [&model, &gguf].map(|path| json(&[&fixed[..], &[path.as_str()]].concat()));
+    assert_eq!(found[0]["nll"], found[1]["nll"]);
+    let nll = found[0]["nll"].as_f64().unwrap();
+    assert!(
+        (found[0]["perplexity"].as_f64().unwrap() / nll.exp() - 1.0).abs() < 1e-9 && nll > 0.5 && nll < 4.0
+    );
+    assert_eq!(found[0]["tokens"].as_u64().unwrap() % 16, 0);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Each line is a turn.
+fn chats(gguf: &str, device: &str) {
+    let fixed = ["chat", "-m", gguf, "-n", "3", "--temp", "0", "--device", device];
+    let (code, out, err) = run(&fixed, "1\n\n/clear\n1\n/exit\n2\n");
+    assert_eq!(code, 0, "{err}");
+    // Two answers of three characters, each with a line end.
+    assert!(out.len() == 8 && out[..4] == out[4..], "{out:?}");
+    let (_, out, _) = run(&[&fixed[..], &["--json"]].concat(), "1\n2");
+    let all: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((all.len(), all[0]["tokens"].as_array().unwrap().len()), (2, 3));
+    // "1 ", and then "1 ??? 2 ".
+    assert_eq!((&all[0]["prompt_tokens"], &all[1]["prompt_tokens"]), (&2.into(), &8.into()), "{out}");
+    // The context has 16 tokens.
+    let (code, _, err) = run(&fixed, "1 plus 2 is 3 plus\n");
+    assert!(code == 1 && err.contains("the context 16"), "{err}");
+}
+
+fn refusals(dir: &Path, gguf: &str, device: &str) {
+    let refused = |args: &[&str], code: i32, parts: &[&str]| {
+        let (found, out, err) = run(&[args, &["--device", device]].concat(), "");
+        assert_eq!((found, out.as_str()), (code, ""), "{args:?}: {err}");
+        for part in parts {
+            assert!(err.contains(part), "{args:?}: no {part:?} in {err}");
+        }
+    };
+    let text = dir.join("no-model.gguf").display().to_string();
+    std::fs::write(&text, "no model at all, but a text").unwrap();
+    refused(&["generate", "-p", "1", "-m", &text], 1, &["no-model.gguf", "not a GGUF file"]);
+    let long = "1 plus 2 is 3 plus 4";
+    refused(&["generate", "-p", long, "-m", gguf], 1, &["the prompt has 20 tokens", "the context 16"]);
+    refused(&["generate", "-p", "1", "-m", gguf, "-c", "17"], 1, &["expected 1 to 16"]);
+    refused(&["generate", "-p", "1", "-m", gguf, "--top-p", "0"], 1, &["top_p is 0"]);
+    refused(&["generate", "-p", "1", "-m", gguf, "--stop", ""], 1, &["a stop text is empty"]);
+    refused(&["generate", "-p", "1", "-m", gguf, "--samplers", "top_q"], 2, &["top_q", "top_p"]);
+    refused(&["chat", "-m", "/nowhere"], 1, &["/nowhere holds no model"]);
+    let wrong = dir.join("wrong.gguf").display().to_string();
+    let mut bytes = std::fs::read(gguf).unwrap();
+    let at = bytes.windows(20).position(|w| w == b"general.architecture").unwrap() + 20 + 4 + 8;
+    bytes[at..at + 4].copy_from_slice(b"rwkv");
+    std::fs::write(&wrong, bytes).unwrap();
+    refused(&["generate", "-p", "1", "-m", &wrong], 1, &["architecture \"rwkv\"", "llama"]);
+}

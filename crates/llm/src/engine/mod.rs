@@ -1,0 +1,207 @@
+//! A model on a device, ready to go on with a text: weights, tokenizer, chat template and the defaults of its files.
+
+mod chat;
+mod defaults;
+mod fit;
+mod session;
+mod weights;
+
+pub use chat::{Conversation, Role};
+pub use fit::{available, cache_bytes, weight_bytes};
+pub use session::{Generated, Request, Session, Watch};
+
+use crate::model::Origin;
+use crate::sampler::Sampling;
+use crate::template::{Template, Templates};
+use crate::tokenizer::{TokenKind, Tokenizer};
+use fit::Fit;
+use netcl_nn::decoder::{Decoder, DecoderConfig};
+use netcl_nn::model::Model as _;
+use netcl_tensor::{DType, Device, Error, Result};
+use std::path::{Path, PathBuf};
+use weights::Weights;
+
+/// How a model is to be loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Storage of weights, keys and values; without one what is nearest to the files'.
+    pub dtype: Option<DType>,
+    /// Tokens of the context; without one the model's, or of that as much as fits.
+    pub context: Option<usize>,
+}
+
+/// How far loading is.
+#[derive(Clone, Copy, Debug)]
+pub struct Loading<'a> {
+    /// The parameter that comes now.
+    pub name: &'a str,
+    /// Elements that are on the device, of `total`.
+    pub done: u64,
+    /// Elements of all parameters.
+    pub total: u64,
+}
+
+/// A model on a device, and what its files say about its use.
+pub struct LoadedModel {
+    decoder: Decoder,
+    tokenizer: Option<Tokenizer>,
+    templates: Templates,
+    sampling: Sampling,
+    path: PathBuf,
+    /// Context of the files.
+    trained_context: usize,
+}
+
+impl LoadedModel {
+    /// Loads a GGUF file, a folder in the Hugging Face layout, or the folder of a run. Nothing is allocated for a model that the files do
+    /// not hold, or that does not fit. Weights go to the device one parameter after the other; `progress` hears of each and may end it.
+    ///
+    /// # Errors
+    /// `Io`, `Format` or `Unsupported` that name file and field; `Memory` that says what is needed, what is there and what would fit; that
+    /// of `progress`.
+    pub fn open(
+        path: &Path,
+        device: &Device,
+        options: Options,
+        progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
+    ) -> Result<Self> {
+        let weights = Weights::open(path)?;
+        let place = |e: Error| e.context(weights.path().display());
+        let dtype = options.dtype.map_or_else(|| weights.dtype(), Ok).map_err(place)?;
+        let capabilities = device.capabilities();
+        let config = weights.config();
+        let fit = Fit { config, dtype, device: &capabilities.id, available: available(capabilities) };
+        let context = fit.context(options.context).map_err(place)?;
+        let (tokenizer, templates, sampling) = companions(&weights)?;
+        let shorter = DecoderConfig { context, ..config.clone() };
+        let decoder = Decoder::new(device, shorter, dtype, 0).map_err(place)?;
+        weights.load(&decoder, progress).map_err(place)?;
+        let (path, trained_context) = (weights.path().to_owned(), config.context);
+        Ok(Self { decoder, tokenizer, templates, sampling, path, trained_context })
+    }
+
+    /// The decoder.
+    pub fn decoder(&self) -> &Decoder {
+        &self.decoder
+    }
+    /// What it is; its context is the one that was loaded.
+    pub fn config(&self) -> &DecoderConfig {
+        self.decoder.config()
+    }
+    /// Tokens that it can look at.
+    pub fn context(&self) -> usize {
+        self.config().context
+    }
+    /// Tokens that its files say it can look at.
+    pub fn trained_context(&self) -> usize {
+        self.trained_context
+    }
+    /// Storage of its weights.
+    pub fn dtype(&self) -> DType {
+        self.decoder.params().dtype()
+    }
+    /// The file, or the folder with its `config.json`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    /// How its files say that tokens are to be drawn.
+    pub fn sampling(&self) -> &Sampling {
+        &self.sampling
+    }
+
+    /// Its tokenizer.
+    ///
+    /// # Errors
+    /// `Format` where its files have none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.tokenizer.as_ref().ok_or_else(|| {
+            let what = if self.path.is_dir() { "tokenizer.json" } else { "tokenizer (tokenizer.ggml.model)" };
+            Error::format(format!(
+                "{} has no {what}: the prompt cannot be turned into tokens",
+                self.path.display()
+            ))
+        })
+    }
+
+    /// Its chat template.
+    ///
+    /// # Errors
+    /// `Format` where its files have none.
+    pub fn template(&self) -> Result<&Template> {
+        self.templates.get(None, false).map_err(|e| e.context(self.path.display()))
+    }
+
+    /// Ids of the vocabulary that no text belongs to: a model's is often rounded up for the sake of its kernels.
+    ///
+    /// # Errors
+    /// `Format` where the tokenizer has none of the model's ids.
+    fn unknown(&self) -> Result<Vec<usize>> {
+        let (tokenizer, vocab) = (self.tokenizer()?, self.config().vocab);
+        let known = |id: &usize| {
+            let id = u32::try_from(*id).unwrap_or(u32::MAX);
+            tokenizer.kind(id) != TokenKind::Unused || tokenizer.stops().contains(&id)
+        };
+        let unknown: Vec<usize> = (0..vocab).filter(|id| !known(id)).collect();
+        if unknown.len() == vocab {
+            return Err(Error::format(format!(
+                "the tokenizer has none of the {vocab} tokens of the model: they do not belong together"
+            )));
+        }
+        Ok(unknown)
+    }
+
+    /// A text to go on with, of which nothing is read yet.
+    ///
+    /// # Errors
+    /// Those of the device, and where the model has no tokenizer.
+    pub fn session(&self) -> Result<Session<'_>> {
+        Session::new(self)
+    }
+
+    /// Ids that a text begins with where no prompt is given: what the tokenizer puts before every text, or a new line, or what it has
+    /// instead of one.
+    ///
+    /// # Errors
+    /// `Format` where the model has no tokenizer.
+    pub fn beginning(&self) -> Result<Vec<u32>> {
+        let tokenizer = self.tokenizer()?;
+        let bos = tokenizer.bos().filter(|bos| {
+            tokenizer
+                .encode_prompt("", crate::tokenizer::Specials::Plain)
+                .is_ok_and(|ids| ids.first() == Some(bos))
+        });
+        if let Some(bos) = bos {
+            return Ok(vec![bos]);
+        }
+        let line =
+            tokenizer.encode("\n", crate::tokenizer::Specials::Plain).ok().filter(|ids| !ids.is_empty());
+        let all = 0..u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
+        let first = || all.clone().find(|id| tokenizer.kind(*id) != TokenKind::Unused).unwrap_or(0);
+        Ok(line.unwrap_or_else(|| vec![tokenizer.eos().unwrap_or_else(first)]))
+    }
+}
+
+/// Tokenizer, templates and sampling of a model's files.
+fn companions(weights: &Weights) -> Result<(Option<Tokenizer>, Templates, Sampling)> {
+    match weights {
+        Weights::Gguf { source, .. } => {
+            let Origin::Gguf(file) = &source.origin else {
+                return Err(Error::internal("a folder among GGUF files"));
+            };
+            let tokenizer = match file.text("tokenizer.ggml.model")? {
+                Some(_) => Some(Tokenizer::from_gguf(file)?),
+                None => None,
+            };
+            Ok((tokenizer, Templates::from_gguf(file)?, defaults::of_gguf(file)?))
+        }
+        Weights::Folder { folder, .. } => {
+            let path = &folder.path;
+            let there = path.join(netcl_nn::tokenizer::FILE).exists();
+            let tokenizer = if there { Some(Tokenizer::from_folder(path)?) } else { None };
+            Ok((tokenizer, Templates::from_folder(path)?, defaults::of_folder(path)?))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

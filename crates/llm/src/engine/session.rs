@@ -1,0 +1,219 @@
+//! A text that goes on, token by token: the prompt through the cache, then steps.
+
+use super::LoadedModel;
+use crate::sampler::{Finish, Output, Sampler, StopTexts};
+use netcl_nn::model::{Continuation, Model as _};
+use netcl_tensor::{Error, Result};
+use std::time::{Duration, Instant};
+
+/// Tokens of a prompt that are read at once.
+const CHUNK: usize = 512;
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// New tokens at most; `None` for as many as the context takes.
+    pub max: Option<usize>,
+    /// Texts that end it.
+    pub stops: StopTexts,
+    /// Goes on behind tokens that end a text.
+    pub ignore_ends: bool,
+    /// Goes on where the context is full: the last half of the text is read again, and what was before is forgotten.
+    pub slide: bool,
+}
+
+/// Who hears of a text while it is made.
+pub struct Watch<'a> {
+    /// Takes text that is final, in whole characters.
+    pub text: &'a mut dyn FnMut(&str) -> Result<()>,
+    /// Whether to end early.
+    pub stop: &'a dyn Fn() -> bool,
+}
+
+/// What a text became.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// New tokens, without the one that ended the text.
+    pub tokens: Vec<u32>,
+    /// Their text.
+    pub text: String,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens of the prompt that were read; the others were in the cache already.
+    pub read: usize,
+    /// How long that took.
+    pub prompt_time: Duration,
+    /// Tokens that the model computed one by one.
+    pub steps: usize,
+    /// How long those took.
+    pub generation_time: Duration,
+}
+
+impl Generated {
+    /// Tokens of the prompt a second.
+    pub fn prompt_speed(&self) -> f64 {
+        self.read as f64 / self.prompt_time.as_secs_f64().max(1e-9)
+    }
+    /// New tokens a second.
+    pub fn speed(&self) -> f64 {
+        self.steps as f64 / self.generation_time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// A text whose keys and values stay on the device: a prompt that begins as the text does is read from where it goes on.
+pub struct Session<'a> {
+    model: &'a LoadedModel,
+    text: Box<dyn Continuation + 'a>,
+    /// Tokens in the cache.
+    kept: Vec<u32>,
+    unknown: Vec<usize>,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(model: &'a LoadedModel) -> Result<Self> {
+        let (text, unknown) = (model.decoder().continuation()?, model.unknown()?);
+        Ok(Self { model, text, kept: Vec::new(), unknown })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &'a LoadedModel {
+        self.model
+    }
+
+    /// Forgets everything.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn clear(&mut self) -> Result<()> {
+        self.text = self.model.decoder().continuation()?;
+        self.kept.clear();
+        Ok(())
+    }
+
+    fn check(&self, prompt: &[u32]) -> Result<()> {
+        let (vocab, context) = (self.model.config().vocab, self.model.context());
+        if prompt.is_empty() {
+            return Err(Error::format("the prompt is empty: give at least one token to continue"));
+        }
+        if let Some(id) = prompt.iter().find(|id| **id as usize >= vocab) {
+            return Err(Error::format(format!(
+                "token {id} of the prompt is outside the vocabulary of {vocab}"
+            )));
+        }
+        if prompt.len() > context {
+            let trained = self.model.trained_context();
+            let advice = match trained > context {
+                true => format!("; the model was made for up to {trained} (-c)"),
+                false => String::new(),
+            };
+            return Err(Error::format(format!(
+                "the prompt has {} tokens and the context {context}{advice}: nothing was cut, shorten it",
+                prompt.len()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Logits (V) behind the last of `ids`, those of tokens without text at −∞.
+    fn logits(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+        let mut logits = self.text.logits_after(ids)?;
+        self.kept.clear();
+        self.kept.extend_from_slice(ids);
+        for id in &self.unknown {
+            if let Some(logit) = logits.get_mut(*id) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        Ok(logits)
+    }
+
+    /// Reads a prompt, chunk by chunk, from where the cache ends. `None` where `stop` said so in between.
+    fn read(&mut self, prompt: &[u32], stop: &dyn Fn() -> bool) -> Result<(usize, Option<Vec<f32>>)> {
+        let same = self.kept.iter().zip(prompt).take_while(|(a, b)| a == b).count().min(prompt.len() - 1);
+        let mut end = same;
+        loop {
+            if stop() {
+                return Ok((end - same, None));
+            }
+            end = (end + CHUNK).min(prompt.len());
+            let logits = self.logits(&prompt[..end])?;
+            if end == prompt.len() {
+                return Ok((end - same, Some(logits)));
+            }
+        }
+    }
+
+    /// Goes on behind `prompt`. A prompt that is longer than the context is an error.
+    ///
+    /// # Errors
+    /// `Format` for a prompt that is empty, too long or of unknown tokens; those of the sampler, of the device and of `watch`.
+    pub fn generate(
+        &mut self,
+        prompt: &[u32],
+        sampler: &mut Sampler,
+        request: Request,
+        watch: &mut Watch<'_>,
+    ) -> Result<Generated> {
+        self.check(prompt)?;
+        let (tokenizer, context) = (self.model.tokenizer()?, self.model.context());
+        let began = Instant::now();
+        let (read, logits) = self.read(prompt, watch.stop)?;
+        let mut out = Generated {
+            tokens: Vec::new(),
+            text: String::new(),
+            finish: Finish::Length,
+            prompt: prompt.len(),
+            read,
+            prompt_time: began.elapsed(),
+            steps: 0,
+            generation_time: Duration::ZERO,
+        };
+        let Some(mut logits) = logits else {
+            out.finish = Finish::Stopped;
+            return Ok(out);
+        };
+        if request.max == Some(0) {
+            return Ok(out);
+        }
+        let mut output = Output::new(tokenizer, request.stops, request.max);
+        if request.ignore_ends {
+            output = output.ignoring_ends();
+        }
+        sampler.begin(prompt);
+        let began = Instant::now();
+        let mut ids = prompt.to_vec();
+        let mut said = |out: &mut Generated, text: &str| {
+            out.text.push_str(text);
+            if text.is_empty() { Ok(()) } else { (watch.text)(text) }
+        };
+        out.finish = loop {
+            let id = sampler.sample(logits)?;
+            let chunk = output.push(id)?;
+            said(&mut out, &chunk.text)?;
+            ids.push(id);
+            if !matches!(chunk.finish, Some(Finish::Token(_))) {
+                out.tokens.push(id);
+            }
+            let early = match chunk.finish {
+                Some(finish) => break finish,
+                None if (watch.stop)() => Some(Finish::Stopped),
+                None if ids.len() > context && !request.slide => Some(Finish::Context),
+                None => None,
+            };
+            if let Some(finish) = early {
+                said(&mut out, &output.close())?;
+                break finish;
+            }
+            logits = self.logits(&ids)?;
+            out.steps += 1;
+        };
+        out.generation_time = began.elapsed();
+        if ids.len() > context {
+            // What is kept has other positions than a text that begins anew.
+            self.clear()?;
+        }
+        Ok(out)
+    }
+}

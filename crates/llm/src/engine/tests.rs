@@ -1,0 +1,361 @@
+use super::*;
+use crate::sampler::{Finish, Sampler, StopTexts};
+use crate::tokenizer::Specials;
+use netcl_device::Settings;
+use netcl_nn::model::Continuation;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Test data beside the repository; without it the test says that it is skipped.
+fn shared(path: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
+    if !path.exists() {
+        println!("skipped: {} is not there", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+fn tiny(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/decoder").join(name)
+}
+
+fn device() -> Device {
+    netcl_tensor::suite::test_device().unwrap()
+}
+
+fn open(path: &Path, device: &Device, options: Options) -> Result<LoadedModel> {
+    LoadedModel::open(path, device, options, &mut |_| Ok(()))
+}
+
+fn in_f32(path: &Path, device: &Device) -> LoadedModel {
+    open(path, device, Options { dtype: Some(DType::F32), context: None }).unwrap()
+}
+
+/// A matrix of f64 or f32 in NumPy's format.
+fn npy(path: &Path) -> Vec<Vec<f64>> {
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(&bytes[..6], b"\x93NUMPY");
+    let length = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let header = std::str::from_utf8(&bytes[10..10 + length]).unwrap();
+    let shape = header.split("'shape': (").nth(1).unwrap().split(')').next().unwrap();
+    let dims: Vec<usize> = shape.split(',').filter_map(|n| n.trim().parse().ok()).collect();
+    let data = &bytes[10 + length..];
+    let values: Vec<f64> = if header.contains("<f8") {
+        data.chunks_exact(8).map(|c| f64::from_le_bytes(c.try_into().unwrap())).collect()
+    } else {
+        assert!(header.contains("<f4"), "{header}");
+        data.chunks_exact(4).map(|c| f64::from(f32::from_le_bytes(c.try_into().unwrap()))).collect()
+    };
+    assert_eq!(values.len(), dims[0] * dims[1]);
+    values.chunks(dims[1]).map(<[f64]>::to_vec).collect()
+}
+
+fn ids(value: &Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+}
+
+/// The largest difference, relative to the largest value.
+fn off(found: &[f32], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let most = expected.iter().fold(0f64, |most, x| most.max(x.abs()));
+    found.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0f64, f64::max) / most
+}
+
+fn best(logits: &[f32]) -> u32 {
+    (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]).then(b.cmp(a))).unwrap() as u32
+}
+
+/// Logits behind each prompt against those of exact arithmetic, and the greedy text: at most `steps` tokens of it.
+fn agrees(model: &LoadedModel, refs: &Path, format: &str, steps: usize) -> f64 {
+    let text = std::fs::read_to_string(refs.join(format!("{format}.json"))).unwrap();
+    let cases: Value = serde_json::from_str(&text).unwrap();
+    let exact = npy(&refs.join(format!("{format}.exact.npy")));
+    let mut worst = 0f64;
+    for (case, expected) in cases.as_array().unwrap().iter().zip(&exact) {
+        let mut so_far = ids(&case["ids"]);
+        let prompt = case["prompt"].as_str().unwrap();
+        assert_eq!(
+            model.tokenizer().unwrap().encode_prompt(prompt, Specials::Plain).unwrap(),
+            so_far,
+            "{prompt}"
+        );
+        let mut text = model.decoder().continuation().unwrap();
+        let mut logits = text.logits_after(&so_far).unwrap();
+        let error = off(&logits, expected);
+        assert!(error <= 1e-3, "{}: {format}, {prompt:?}: {error}", model.path().display());
+        worst = worst.max(error);
+        for (id, gap) in
+            ids(&case["exact_greedy_ids"]).iter().zip(case["exact_gaps"].as_array().unwrap()).take(steps)
+        {
+            let found = best(&logits);
+            if found != *id {
+                let gap = gap.as_f64().unwrap();
+                assert!(gap <= 0.01, "{format}, {prompt:?}: {found} for {id}, whose gap is {gap}");
+                break;
+            }
+            so_far.push(found);
+            logits = text.logits_after(&so_far).unwrap();
+        }
+    }
+    worst
+}
+
+/// The files of a model of the shared data that have references: GGUF files by type, and its folder.
+fn files(name: &str) -> Vec<(PathBuf, String)> {
+    let (Some(models), Some(refs)) = (shared(&format!("models/{name}")), shared(&format!("refs/{name}")))
+    else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(models.join("gguf")).into_iter().flatten().flatten() {
+        let stem = entry.path().file_stem().unwrap().to_str().unwrap().to_owned();
+        let format = stem.strip_prefix(&format!("{name}-")).unwrap().to_owned();
+        if refs.join(format!("{format}.exact.npy")).exists() {
+            all.push((entry.path(), format));
+        } else {
+            println!("skipped: no reference for {format} of {name}");
+        }
+    }
+    if models.join("hf/model.safetensors").exists() {
+        all.push((models.join("hf"), "f32".into()));
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn real_models_say_what_exact_arithmetic_says() {
+    let device = device();
+    let mut formats = BTreeSet::new();
+    for name in ["stories260K", "stories260K-w256"] {
+        for (path, format) in files(name) {
+            let worst =
+                agrees(&in_f32(&path, &device), &shared(&format!("refs/{name}")).unwrap(), &format, 64);
+            println!("{}: {worst:.2e}", path.display());
+            formats.insert(format);
+        }
+    }
+    assert!(shared("refs/stories260K").is_none() || formats.len() > 3, "{formats:?}");
+}
+
+#[test]
+fn the_simulated_device_says_the_same() {
+    let device = Device::open("sim", &Settings::from_env()).unwrap();
+    for (path, format) in files("stories260K") {
+        if path.is_file() && ["q4_0", "q8_0"].contains(&format.as_str()) {
+            agrees(&in_f32(&path, &device), &shared("refs/stories260K").unwrap(), &format, 3);
+        }
+    }
+}
+
+/// Files without a reference of their own are as far from the exact f32 as their type lets them be.
+#[test]
+fn every_type_can_be_loaded_in_every_storage() {
+    let Some(refs) = shared("refs/stories260K") else { return };
+    let exact = npy(&refs.join("f32.exact.npy"));
+    let device = device();
+    let text = std::fs::read_to_string(refs.join("f32.json")).unwrap();
+    let cases: Value = serde_json::from_str(&text).unwrap();
+    let prompt = ids(&cases[0]["ids"]);
+    let all = std::fs::read_dir(shared("models/stories260K/gguf").unwrap()).unwrap().flatten();
+    let mut seen = 0;
+    for entry in all {
+        for dtype in [None, Some(DType::F32), Some(DType::Bf16), Some(DType::F16)] {
+            let model = open(&entry.path(), &device, Options { dtype, context: None }).unwrap();
+            let logits = model.decoder().continuation().unwrap().logits_after(&prompt).unwrap();
+            let error = off(&logits, &exact[0]);
+            assert!(error < 0.2, "{} in {}: {error}", entry.path().display(), model.dtype());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4);
+}
+
+fn greedy(model: &LoadedModel, prompt: &[u32], request: Request) -> (Generated, String) {
+    let mut sampler = Sampler::new(Sampling::greedy(), model.tokenizer().unwrap()).unwrap();
+    let mut text = String::new();
+    let mut show = |piece: &str| {
+        text.push_str(piece);
+        Ok(())
+    };
+    let mut watch = Watch { text: &mut show, stop: &|| false };
+    let made = model.session().unwrap().generate(prompt, &mut sampler, request, &mut watch).unwrap();
+    (made, text)
+}
+
+#[test]
+fn the_published_story_is_told() {
+    let Some(golden) = shared("refs/stories260K/karpathy_golden.json") else { return };
+    let golden: Value = serde_json::from_str(&std::fs::read_to_string(golden).unwrap()).unwrap();
+    let model = in_f32(&shared("models/stories260K/gguf/stories260K-f32.gguf").unwrap(), &device());
+    assert_eq!(model.beginning().unwrap(), ids(&golden["prompt_ids"]));
+    let expected = ids(&golden["greedy_ids"]);
+    let request = Request { max: Some(expected.len()), ignore_ends: true, ..Request::default() };
+    let (made, text) = greedy(&model, &ids(&golden["prompt_ids"]), request);
+    assert_eq!(made.tokens, expected);
+    assert_eq!((made.finish, made.prompt, made.read), (Finish::Length, 1, 1));
+    assert!(text == made.text && text.trim_start().starts_with("Once upon a time"), "{text}");
+    // The same, ended by a text, which is not shown, nor a part of it.
+    let stop = &text[40..52];
+    let first = text.find(stop).unwrap();
+    let stops = StopTexts::new(vec![stop.to_owned()]).unwrap();
+    let request = Request { max: Some(200), stops, ..Request::default() };
+    let (made, shown) = greedy(&model, &[1], request);
+    assert_eq!((shown.as_str(), made.finish), (&text[..first], Finish::Text(stop.to_owned())));
+}
+
+#[test]
+fn a_long_prompt_is_read_in_chunks_and_a_longer_one_refused() {
+    let Some(path) = shared("models/stories260K/gguf/stories260K-f32.gguf") else { return };
+    let device = device();
+    let model = in_f32(&path, &device);
+    let long: Vec<u32> = (0..512).map(|i| 1 + i * 7 % 500).collect();
+    let request = |max| Request { max: Some(max), ignore_ends: true, ..Request::default() };
+    // The last token that the context takes, and no more.
+    let (made, _) = greedy(&model, &long, request(9));
+    assert_eq!((made.tokens.len(), made.finish), (1, Finish::Context));
+    let (made, _) = greedy(&model, &long[..510], request(9));
+    assert_eq!((made.tokens.len(), made.finish), (3, Finish::Context));
+    let slid = greedy(&model, &long, Request { slide: true, ..request(9) }).0;
+    assert_eq!((slid.tokens.len(), slid.finish), (9, Finish::Length));
+    // A shorter context is one of the same model.
+    let short = open(&path, &device, Options { dtype: Some(DType::F32), context: Some(100) }).unwrap();
+    assert_eq!((short.context(), short.trained_context()), (100, 512));
+    let (a, b) = (greedy(&short, &long[..90], request(10)).0, greedy(&model, &long[..90], request(10)).0);
+    assert_eq!(a.tokens, b.tokens);
+    let mut sampler = Sampler::new(Sampling::greedy(), short.tokenizer().unwrap()).unwrap();
+    let mut say = |prompt: &[u32]| {
+        let mut watch = Watch { text: &mut |_| Ok(()), stop: &|| false };
+        let made = short.session().unwrap().generate(prompt, &mut sampler, request(1), &mut watch);
+        made.map(drop).unwrap_err().message().to_owned()
+    };
+    let told = say(&long[..101]);
+    assert!(
+        told.contains("101 tokens") && told.contains("context 100") && told.contains("up to 512"),
+        "{told}"
+    );
+    assert!(say(&[]).contains("the prompt is empty"));
+    assert!(say(&[512]).contains("token 512"));
+    let stopped = {
+        let mut watch = Watch { text: &mut |_| Ok(()), stop: &|| true };
+        short.session().unwrap().generate(&[1], &mut sampler, request(5), &mut watch).unwrap()
+    };
+    assert_eq!((stopped.finish, stopped.tokens.len()), (Finish::Stopped, 0));
+}
+
+/// A folder of the shared model with a chat template of ours.
+fn with_template(template: Option<&str>) -> Option<tempfile::TempDir> {
+    let from = shared("models/stories260K/hf")?;
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(from.join(name), dir.path().join(name)).unwrap();
+    }
+    if let Some(text) = template {
+        std::fs::write(dir.path().join("chat_template.jinja"), text).unwrap();
+    }
+    Some(dir)
+}
+
+const TEMPLATE: &str = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}assistant:";
+
+#[test]
+fn a_conversation_reads_what_is_new_and_no_control_tokens_of_a_user() {
+    let Some(dir) = with_template(Some(TEMPLATE)) else { return };
+    let model = in_f32(dir.path(), &device());
+    let mut chat = Conversation::new(&model, Some("be short")).unwrap();
+    let mut sampler = Sampler::new(Sampling::greedy(), model.tokenizer().unwrap()).unwrap();
+    let request = || Request { max: Some(6), ignore_ends: true, ..Request::default() };
+    let mut watch = Watch { text: &mut |_| Ok(()), stop: &|| false };
+    let first = chat.say("Lily</s>Tom", &mut sampler, request(), &mut watch).unwrap();
+    assert_eq!(first.read, first.prompt);
+    let (_, prompt) = chat.prompt().unwrap();
+    // One token ends each message; those that the user wrote are text.
+    let ends = prompt.iter().filter(|id| **id == 2).count();
+    assert_eq!((ends, prompt.iter().filter(|id| **id == 1).count()), (3, 1));
+    let text = model.tokenizer().unwrap().decode(&prompt).unwrap();
+    assert!(text.contains("Lily</s>Tom"), "{text}");
+    let second = chat.say("and then", &mut sampler, request(), &mut watch).unwrap();
+    assert!(second.prompt > first.prompt + first.tokens.len());
+    assert_eq!(
+        second.read,
+        second.prompt - first.prompt - first.tokens.len() + 1,
+        "the last token was not fed"
+    );
+    // What is kept changes nothing.
+    let (_, whole) = chat.prompt().unwrap();
+    let again = greedy(&model, &whole[..second.prompt], request()).0;
+    assert_eq!(again.tokens, second.tokens);
+    assert_eq!(chat.messages().len(), 5);
+    let long = "once upon a time ".repeat(200);
+    let error = chat.say(&long, &mut sampler, request(), &mut watch).unwrap_err();
+    assert!(error.message().contains("the context 512"), "{error}");
+    assert_eq!(chat.messages().len(), 5);
+    chat.clear();
+    assert_eq!(chat.messages().len(), 1);
+    let anew = chat.say("Lily</s>Tom", &mut sampler, request(), &mut watch).unwrap();
+    assert_eq!(anew.tokens, first.tokens);
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let device = device();
+    let said =
+        |path: &Path, options| open(path, &device, options).map(drop).unwrap_err().message().to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.gguf");
+    std::fs::write(&file, "no model").unwrap();
+    assert!(said(&file, Options::default()).contains("not a GGUF file"));
+    assert!(said(dir.path(), Options::default()).contains("a.gguf"));
+    assert!(said(&dir.path().join("nothing"), Options::default()).contains("holds no model"));
+    let weights = tiny("llama").join("model.safetensors");
+    assert!(said(&weights, Options::default()).contains("name its folder"));
+    let short = Options { context: Some(1 << 30), ..Options::default() };
+    assert!(said(&tiny("llama"), short).contains("expected 1 to"));
+    // A context that no memory holds.
+    let text = std::fs::read_to_string(tiny("llama").join("config.json")).unwrap();
+    let mut json: Value = serde_json::from_str(&text).unwrap();
+    json["max_position_embeddings"] = i32::MAX.into();
+    let model = dir.path().join("long");
+    std::fs::create_dir(&model).unwrap();
+    std::fs::write(model.join("config.json"), json.to_string()).unwrap();
+    std::fs::copy(&weights, model.join("model.safetensors")).unwrap();
+    let told = said(&model, Options { context: Some(i32::MAX as usize), ..Options::default() });
+    assert!(told.contains("Nothing was allocated") && told.contains("would fit"), "{told}");
+    let loaded = open(&model, &device, Options { context: Some(64), ..Options::default() }).unwrap();
+    assert_eq!(loaded.context(), 64);
+    let none = loaded.tokenizer().map(drop).unwrap_err();
+    assert!(none.message().contains("has no tokenizer.json"), "{none}");
+    let none = loaded.template().map(drop).unwrap_err();
+    assert!(none.message().contains("no chat template"), "{none}");
+    let stopped =
+        LoadedModel::open(&model, &device, Options { context: Some(64), ..Options::default() }, &mut |_| {
+            Err(Error::format("enough"))
+        });
+    assert!(stopped.map(drop).unwrap_err().message().contains("enough"));
+}
+
+/// Weights that went through this loader are those of `Decoder::open`, of every family, also with fewer positions.
+#[test]
+fn every_family_is_loaded_as_training_loads_it() {
+    let device = device();
+    let all = std::fs::read_dir(tiny("")).unwrap().flatten().map(|entry| entry.path());
+    let mut seen = 0;
+    for path in
+        all.filter(|path| path.join("config.json").exists() && path.join("model.safetensors").exists())
+    {
+        let model = in_f32(&path, &device);
+        let other = Decoder::open(&device, &path, Some(DType::F32)).unwrap();
+        for (a, b) in model.decoder().params().list().iter().zip(other.params().list()) {
+            assert!(a.to_bytes().unwrap() == b.to_bytes().unwrap(), "{}: {:?}", path.display(), a.name());
+        }
+        let context = other.config().context.min(12);
+        let short =
+            open(&path, &device, Options { dtype: Some(DType::F32), context: Some(context) }).unwrap();
+        let prompt: Vec<u32> = (0..8).collect();
+        let logits = |model: &Decoder| model.continuation().unwrap().logits_after(&prompt).unwrap();
+        assert_eq!(logits(short.decoder()), logits(&other), "{}", path.display());
+        seen += 1;
+    }
+    assert!(seen > 10, "{seen}");
+}

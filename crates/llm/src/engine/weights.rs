@@ -1,0 +1,278 @@
+//! The weights of a file on their way to a device: one parameter after the other, never all of them on the host.
+
+use super::Loading;
+use crate::model::{Change, Placed, Source};
+use netcl_nn::checkpoint::{FileDtype, TensorView, WeightFiles};
+use netcl_nn::decoder::{Decoder, DecoderConfig, ModelFolder, ParamShape};
+use netcl_nn::model::Model;
+use netcl_tensor::quant::{self, Format};
+use netcl_tensor::{DType, Error, Result};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Elements that a thread converts at least.
+const PART: usize = 1 << 18;
+
+/// An open model whose tensors were compared with its configuration.
+pub(super) enum Weights {
+    /// `config.json` and safetensors.
+    Folder { folder: Box<ModelFolder>, files: WeightFiles },
+    /// A GGUF file, and where each tensor under its name in Hugging Face's files lies: which of `placed`, which part.
+    Gguf { source: Box<Source>, places: HashMap<String, (usize, usize)> },
+}
+
+impl Weights {
+    /// Opens a GGUF file, a folder in the Hugging Face layout, or that of a run.
+    pub fn open(path: &Path) -> Result<Self> {
+        if path.is_file() {
+            if path.extension().is_some_and(|e| e == "safetensors" || e == "json") {
+                let folder = path.parent().unwrap_or(Path::new("."));
+                return Err(Error::format(format!(
+                    "{} is a part of a model: name its folder, {}, or a .gguf file",
+                    path.display(),
+                    folder.display()
+                )));
+            }
+            let source = Box::new(Source::open(path)?);
+            let mut places = HashMap::new();
+            for (at, placed) in source.placed.iter().enumerate() {
+                places.extend(placed.files.iter().enumerate().map(|(part, name)| (name.clone(), (at, part))));
+            }
+            return Ok(Self::Gguf { source, places });
+        }
+        let folder = Box::new(ModelFolder::open(path).map_err(|e| with_files(e, path))?);
+        let files = WeightFiles::open(&folder.path)?;
+        folder.config.matched(&files.tensors()).map_err(|e| e.context(folder.path.display()))?;
+        Ok(Self::Folder { folder, files })
+    }
+
+    /// What the files say the model is.
+    pub fn config(&self) -> &DecoderConfig {
+        match self {
+            Self::Folder { folder, .. } => &folder.config,
+            Self::Gguf { source, .. } => &source.config,
+        }
+    }
+
+    /// The file, or the folder with `config.json`.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Folder { folder, .. } => &folder.path,
+            Self::Gguf { source, .. } => source.path(),
+        }
+    }
+
+    /// The storage type that is nearest to the files': theirs where all weights of a folder have one, or that of most elements of a GGUF
+    /// file's matrices; f16 for quantised ones.
+    pub fn dtype(&self) -> Result<DType> {
+        match self {
+            Self::Folder { files, .. } => {
+                let tensors = files.tensors();
+                let all = |wanted| !tensors.is_empty() && tensors.iter().all(|t| t.dtype == wanted);
+                Ok(match (all(FileDtype::BF16), all(FileDtype::F16)) {
+                    (true, _) => DType::Bf16,
+                    (_, true) => DType::F16,
+                    _ => DType::F32,
+                })
+            }
+            Self::Gguf { source, .. } => {
+                let mut elements = [(DType::F32, 0), (DType::Bf16, 0), (DType::F16, 0)];
+                for placed in source.placed.iter().filter(|placed| placed.dims.len() > 1) {
+                    let at = match source.format(placed)?.name {
+                        "F32" | "F64" => 0,
+                        "BF16" => 1,
+                        _ => 2,
+                    };
+                    elements[at].1 += placed.dims.iter().product::<usize>();
+                }
+                Ok(elements
+                    .into_iter()
+                    .max_by_key(|(_, count)| *count)
+                    .map_or(DType::F16, |(dtype, _)| dtype))
+            }
+        }
+    }
+
+    /// Gives every parameter of `decoder` its values. Of learned positions the decoder may have fewer than the files.
+    pub fn load(&self, decoder: &Decoder, progress: &mut dyn FnMut(Loading<'_>) -> Result<()>) -> Result<()> {
+        let to = format_of(decoder.params().dtype())?;
+        let config = self.config();
+        let names = config.family.names;
+        let positions = format!("{}{}.weight", names.prefix, names.positions);
+        let (total, mut done) = (decoder.params().count() as u64, 0);
+        let tensors = match self {
+            Self::Folder { files, .. } => files.tensors(),
+            Self::Gguf { .. } => Vec::new(),
+        };
+        let mut views = match self {
+            Self::Folder { .. } => config.matched(&tensors)?,
+            Self::Gguf { .. } => Vec::new(),
+        }
+        .into_iter();
+        for (shape, parameter) in config.shapes().zip(decoder.params().list()) {
+            progress(Loading { name: &shape.name, done, total })?;
+            let mut bytes = match self {
+                Self::Folder { .. } => of_views(&shape, &views.next().unwrap_or_default(), to)?,
+                Self::Gguf { .. } => self.of_gguf(&shape, to)?,
+            };
+            if shape.name == positions {
+                bytes.truncate(parameter.count() * to.bytes);
+            }
+            parameter.set_bytes(&bytes).map_err(|e| e.context(&shape.name))?;
+            done += parameter.count() as u64;
+        }
+        progress(Loading { name: "", done: total, total })
+    }
+
+    fn of_gguf(&self, shape: &ParamShape, to: &'static Format) -> Result<Vec<u8>> {
+        let Self::Gguf { source, places } = self else { return Ok(Vec::new()) };
+        let mut out = Vec::with_capacity(to.size(shape.count()).unwrap_or(0));
+        for (name, _) in &shape.pieces {
+            let Some((at, part)) = places.get(name) else {
+                return Err(Error::internal(format!("no place for {name}")));
+            };
+            out.extend(piece(source, &source.placed[*at], *part, to).map_err(|e| e.context(name))?);
+        }
+        Ok(out)
+    }
+}
+
+/// Where a folder holds no model and GGUF files, which.
+fn with_files(error: Error, path: &Path) -> Error {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let mut files: Vec<_> =
+        entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "gguf")).collect();
+    files.sort();
+    match files.first() {
+        Some(first) if !path.join("config.json").exists() => Error::format(format!(
+            "{} is a folder of {} GGUF file(s): name one, such as {}",
+            path.display(),
+            files.len(),
+            first.display()
+        )),
+        _ => error,
+    }
+}
+
+fn format_of(dtype: DType) -> Result<&'static Format> {
+    match dtype {
+        DType::F32 => Ok(&quant::F32),
+        DType::F16 => Ok(&quant::F16),
+        DType::Bf16 => Ok(&quant::BF16),
+        other => Err(Error::dtype(format!("weights of {other}, expected f32, f16 or bf16"))),
+    }
+}
+
+/// A parameter's bytes from the tensors of a folder.
+fn of_views(shape: &ParamShape, views: &[TensorView<'_>], to: &'static Format) -> Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(to.size(shape.count()).unwrap_or(0));
+    for view in views {
+        let count = view.shape.iter().product();
+        let from = match view.dtype {
+            FileDtype::F32 => &quant::F32,
+            FileDtype::F16 => &quant::F16,
+            FileDtype::BF16 => &quant::BF16,
+            _ => {
+                let values = view.floats()?;
+                let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+                out.extend(converted(&quant::F32, &bytes, count, to, 0.0)?);
+                continue;
+            }
+        };
+        out.extend(converted(from, view.bytes, count, to, 0.0)?);
+    }
+    match shape.by_head {
+        Some(heads) => Ok(by_part(&out, heads)),
+        None => Ok(out),
+    }
+}
+
+/// Rows of query, key and value of head 0, then of head 1, … as those of all queries, all keys, all values.
+fn by_part(rows: &[u8], [heads, size]: [usize; 2]) -> Vec<u8> {
+    let of = rows.len() / (3 * heads * size).max(1);
+    let mut out = Vec::with_capacity(rows.len());
+    for part in 0..3 {
+        for head in 0..heads {
+            let from = (head * 3 + part) * size * of;
+            out.extend_from_slice(&rows[from..from + size * of]);
+        }
+    }
+    out
+}
+
+/// One tensor of Hugging Face's files from the one of a GGUF file that it is, or is a part of.
+fn piece(source: &Source, placed: &Placed, part: usize, to: &'static Format) -> Result<Vec<u8>> {
+    let stored = source.read(placed)?;
+    let parts = placed.files.len().max(1);
+    let count = placed.dims.iter().product::<usize>() / parts;
+    let size = stored.bytes.len() / parts;
+    let bytes = stored.bytes.get(part * size..(part + 1) * size).unwrap_or_default();
+    let shift = if placed.change == Change::PlusOne { -1.0 } else { 0.0 };
+    let bytes = converted(stored.format, bytes, count, to, shift)?;
+    if matches!(placed.change, Change::None | Change::PlusOne) {
+        return Ok(bytes);
+    }
+    let width = if placed.file_dims.len() > 1 { placed.file_dims[1] } else { 1 };
+    let dims: Vec<usize> = placed.file_dims.iter().rev().copied().collect();
+    Ok(placed.change.to_file(&bytes, [width * to.bytes, to.bytes], &dims))
+}
+
+/// `count` elements of another format, plus `shift`; several threads take parts of a long row of them.
+fn converted(
+    from: &'static Format,
+    bytes: &[u8],
+    count: usize,
+    to: &'static Format,
+    shift: f32,
+) -> Result<Vec<u8>> {
+    if from == to && shift == 0.0 {
+        return Ok(bytes.to_vec());
+    }
+    let size = to.size(count).unwrap_or(0);
+    let mut out = vec![0; size];
+    let one = |bytes: &[u8], out: &mut [u8]| -> Result<()> {
+        let count = out.len() / to.bytes;
+        let mut values = from.dequantised(bytes, count)?;
+        if shift != 0.0 {
+            values.iter_mut().for_each(|v| *v += shift);
+        }
+        to.quantise(&values, count.max(1), None, out)
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(count / PART).max(1);
+    if threads == 1 {
+        return one(bytes, &mut out).map(|()| out);
+    }
+    // Whole blocks for each.
+    let blocks = (count / from.block).div_ceil(threads).max(1);
+    let parts = bytes.chunks(blocks * from.bytes).zip(out.chunks_mut(blocks * from.block * to.bytes));
+    std::thread::scope(|scope| {
+        let one = &one;
+        let all: Vec<_> = parts.map(|(bytes, out)| scope.spawn(move || one(bytes, out))).collect();
+        all.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err(Error::internal("a thread that converts weights ended")))
+        })
+    })?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_convert_as_one_does() {
+        let count = PART * 4 + 64;
+        let values: Vec<f32> = (0..count).map(|i| ((i * 37 % 1009) as f32 - 500.0) / 300.0).collect();
+        for from in [&quant::F32, Format::named("Q4_0").unwrap(), Format::named("Q8_0").unwrap()] {
+            let mut bytes = vec![0; from.size(count).unwrap()];
+            from.quantise(&values, count, None, &mut bytes).unwrap();
+            for to in [&quant::F16, &quant::BF16, &quant::F32] {
+                let whole = from.dequantised(&bytes, count).unwrap();
+                let shifted: Vec<f32> = whole.iter().map(|v| v - 1.0).collect();
+                let mut expected = vec![0; to.size(count).unwrap()];
+                to.quantise(&shifted, count, None, &mut expected).unwrap();
+                assert!(converted(from, &bytes, count, to, -1.0).unwrap() == expected, "{from} to {to}");
+            }
+        }
+    }
+}
