@@ -2,7 +2,6 @@ use super::*;
 use crate::sampler::{Finish, Sampler, StopTexts};
 use crate::tokenizer::Specials;
 use netcl_device::Settings;
-use netcl_nn::model::Continuation;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
