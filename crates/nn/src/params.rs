@@ -3,8 +3,10 @@
 //! An arena is one buffer that holds many parameters at aligned starts, so that an optimizer can update a whole model in one
 //! launch. Names are those of the Hugging Face checkpoint.
 
+use netcl_tensor::quant::Blocks;
 use netcl_tensor::random::Generator;
 use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
+use std::collections::BTreeMap;
 
 /// Parameters start at multiples of this many elements: any device may make a sub-buffer there, and vectors are aligned.
 pub const ALIGN: usize = 256;
@@ -60,6 +62,8 @@ pub struct Params {
     seed: u64,
     list: Vec<Tensor>,
     arenas: Vec<Arena>,
+    /// Quantised matrices in the place of parameters, by name: only read, and no part of the list.
+    blocks: BTreeMap<String, Vec<Blocks>>,
     /// Whether only shapes are noted: the first pass of [`Params::build`].
     counting: bool,
 }
@@ -86,7 +90,7 @@ impl Params {
     /// needed, each at least as large as all before it. [`Params::build`] makes one of the right size.
     pub fn new(device: &Device, dtype: DType, seed: u64) -> Self {
         let (device, list, arenas) = (device.clone(), Vec::new(), Vec::new());
-        Self { device, dtype, seed, list, arenas, counting: false }
+        Self { device, dtype, seed, list, arenas, blocks: BTreeMap::new(), counting: false }
     }
 
     /// A model and its parameters, side by side in one arena of the size they take, as far as one allocation goes.
@@ -169,6 +173,19 @@ impl Params {
         let whole = Tensor::zeros(&self.device, [room], self.dtype)?;
         self.arenas.push(Arena { whole, used: 0 });
         Ok(())
+    }
+
+    /// Holds quantised matrices in the place of the parameters of these names, each one above the other.
+    pub fn hold(&mut self, blocks: BTreeMap<String, Vec<Blocks>>) {
+        self.blocks.extend(blocks);
+    }
+    /// The quantised matrices that are held in a parameter's place.
+    pub fn blocks(&self, name: &str) -> Option<&[Blocks]> {
+        self.blocks.get(name).map(Vec::as_slice)
+    }
+    /// Bytes of all quantised matrices on the device.
+    pub fn block_bytes(&self) -> usize {
+        self.blocks.values().flatten().map(Blocks::bytes).sum()
     }
 
     /// The parameter called `name`.

@@ -6,17 +6,17 @@ use super::config::{
 };
 use super::mixture::Mixture;
 use super::shapes::{packed_name, parameter};
+use super::weight::Weight;
 use crate::config::Recompute;
-use crate::layers::{Mode, dropout, in_layer};
+use crate::layers::{Mode, dropout};
 use crate::params::Params;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, decode_attention};
-use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again, linear_add, linear_residual};
-use netcl_tensor::ops::fused_linear::{Around, fused_linear};
+use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again};
+use netcl_tensor::ops::fused_linear::Around;
 use netcl_tensor::ops::gated::gated;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::layer_norm::layer_norm;
-use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
 use netcl_tensor::ops::rms_norm::rms_norm;
 use netcl_tensor::ops::rope::rope;
@@ -101,35 +101,25 @@ impl Norm {
 /// An affine map.
 #[derive(Clone)]
 struct Projection {
-    weight: Tensor,
+    weight: Weight,
     bias: Option<Tensor>,
-    /// The weight is (in, out).
-    transposed: bool,
 }
 
 impl Projection {
     fn new(params: &Params, name: &str, bias: bool, transposed: bool) -> Result<Self> {
-        let weight = parameter(params, &format!("{name}.weight"))?;
+        let weight = Weight::of(params, &format!("{name}.weight"), transposed)?;
         let bias = if bias { Some(parameter(params, &format!("{name}.bias"))?) } else { None };
-        Ok(Self { weight, bias, transposed })
-    }
-    fn matrix(&self) -> Result<Tensor> {
-        if self.transposed { Ok(self.weight.clone()) } else { self.weight.transpose(0, 1) }
+        Ok(Self { weight, bias })
     }
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        linear(x, &self.matrix()?, self.bias.as_ref()).map_err(|e| in_layer(e, &self.weight))
+        self.weight.forward(x, self.bias.as_ref())
     }
     /// The map with what stands around it, in one launch where there are few rows.
     fn around(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
-        let around = Around { bias: self.bias.as_ref(), ..around };
-        fused_linear(x, &self.matrix()?, around).map_err(|e| in_layer(e, &self.weight))
+        self.weight.around(x, Around { bias: self.bias.as_ref(), ..around })
     }
     fn forward_add(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
-        let y = match &self.bias {
-            Some(bias) => linear_add(residual, x, &self.matrix()?, bias),
-            None => linear_residual(residual, x, &self.matrix()?),
-        };
-        y.map_err(|e| in_layer(e, &self.weight))
+        self.weight.forward_add(residual, x, self.bias.as_ref())
     }
 }
 
@@ -307,15 +297,16 @@ impl Mlp {
     fn fused(&self, residual: &Tensor, x: &Tensor, mode: Mode<'_>) -> Option<Result<Tensor>> {
         let plain = !self.config.gated && self.config.activation == Activation::GeluTanh;
         let (b1, b2) = self.up.bias.as_ref().zip(self.down.bias.as_ref()).filter(|_| plain)?;
+        let (w1, w2) = self.up.weight.matrix().zip(self.down.weight.matrix())?;
         let whole = || {
-            let (w1, w2) = (self.up.matrix()?, self.down.matrix()?);
+            let (w1, w2) = (w1?, w2?);
             let maps = [&w1, b1, &w2, b2];
             match mode.recompute >= Recompute::Gelu {
                 true => feed_forward_again(residual, x, maps),
                 false => feed_forward(residual, x, maps),
             }
         };
-        Some(whole().map_err(|e| in_layer(e, &self.up.weight)))
+        Some(whole().map_err(|e| self.up.weight.named(e)))
     }
 }
 

@@ -202,6 +202,9 @@ fn check_left(
 
 /// Takes weights over by name. All names, shapes and types are looked at before any weight is changed.
 pub(super) fn load(decoder: &Decoder, tensors: &[TensorView<'_>]) -> Result<()> {
+    if decoder.params.block_bytes() > 0 {
+        return Err(Error::unsupported("decoder: its matrices are quantised blocks, which take no values"));
+    }
     let parts = matched(&decoder.config, tensors)?;
     for ((shape, parameter), found) in decoder.shapes.iter().zip(decoder.params.list()).zip(parts) {
         let mut values = Vec::with_capacity(parameter.count());

@@ -16,6 +16,7 @@ mod read;
 mod rotary;
 mod shapes;
 mod step;
+mod weight;
 mod write;
 
 pub use activation::Activation;
@@ -39,11 +40,13 @@ use block::{Angles, Block, Norm, Pass, Past};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::embedding::embedding;
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
-use netcl_tensor::ops::matmul::matmul;
+use netcl_tensor::quant::Blocks;
 use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
 use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
 use shapes::parameter;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use weight::Weight;
 
 /// A decoder on a device.
 pub struct Decoder {
@@ -56,7 +59,7 @@ pub struct Decoder {
     blocks: Vec<Block>,
     last_norm: Norm,
     /// (V, C).
-    head: Tensor,
+    head: Weight,
     /// Angles of each set of frequencies for the longest sequence so far.
     angles: Mutex<Vec<Option<(usize, Angles)>>>,
 }
@@ -108,9 +111,50 @@ impl Decoder {
         freeze: &Freeze,
     ) -> Result<Self> {
         config.check().and_then(|()| config.check_memory(device, dtype)).map_err(|e| e.context("decoder"))?;
-        let shapes: Vec<ParamShape> = shapes::all(&config).collect();
-        let frozen = freeze.frozen(&shapes)?;
-        let (params, ()) = Params::build(device, dtype, seed, |params| {
+        Self::made(device, config, dtype, seed, freeze, BTreeMap::new())
+    }
+
+    /// A model some of whose matrices are quantised blocks, by the names of the parameters in whose place they stand: it computes, and is not
+    /// trained nor written. The other parameters are to be given their values.
+    ///
+    /// # Errors
+    /// `Shape` where blocks are not of their parameter's shape; `Format` for a name that no matrix of a map has; `Memory`.
+    pub fn with_blocks(
+        device: &Device,
+        config: DecoderConfig,
+        dtype: DType,
+        blocks: BTreeMap<String, Vec<Blocks>>,
+    ) -> Result<Self> {
+        config.check().map_err(|e| e.context("decoder"))?;
+        for (name, parts) in &blocks {
+            let shape = shapes::all(&config).find(|shape| shape.name == *name && shape.is_map(&config));
+            let shape = shape.ok_or_else(|| {
+                Error::format(format!("decoder: blocks for {name}, which is no map's matrix"))
+            })?;
+            let rows: usize = parts.iter().map(|part| part.dims()[0]).sum();
+            let wide = parts.iter().all(|part| Some(&part.dims()[1]) == shape.dims.get(1));
+            if !wide || Some(&rows) != shape.dims.first() {
+                return Err(Error::shape(format!("decoder: blocks {parts:?} for {name} {:?}", shape.dims)));
+            }
+        }
+        Self::made(device, config, dtype, 0, &Freeze::default(), blocks)
+    }
+
+    fn made(
+        device: &Device,
+        config: DecoderConfig,
+        dtype: DType,
+        seed: u64,
+        freeze: &Freeze,
+        blocks: BTreeMap<String, Vec<Blocks>>,
+    ) -> Result<Self> {
+        let mut shapes: Vec<ParamShape> = shapes::all(&config).collect();
+        let mut frozen = freeze.frozen(&shapes)?;
+        let mut dense =
+            shapes.iter().map(|shape| !blocks.contains_key(&shape.name)).collect::<Vec<_>>().into_iter();
+        frozen.retain(|_| dense.next().unwrap_or(true));
+        shapes.retain(|shape| !blocks.contains_key(&shape.name));
+        let (mut params, ()) = Params::build(device, dtype, seed, |params| {
             let mut all = shapes.iter().zip(&frozen);
             all.try_for_each(|(shape, frozen)| {
                 let dims = shape.dims.as_slice();
@@ -121,6 +165,7 @@ impl Decoder {
                 .map(drop)
             })
         })?;
+        params.hold(blocks);
         let names = config.family.names;
         let table = |name: &str| parameter(&params, &format!("{}{name}.weight", names.prefix));
         let embedding = table(names.embedding)?;
@@ -137,10 +182,9 @@ impl Decoder {
         };
         let blocks = (0..config.layers).map(|i| Block::new(&params, &config, i)).collect::<Result<_>>()?;
         let last_norm = Norm::new(&params, &format!("{}{}", names.prefix, names.last_norm), config.norm)?;
-        let head = if config.tied {
-            embedding.clone()
-        } else {
-            parameter(&params, &format!("{}.weight", names.head))?
+        let head = match config.tied {
+            true => Weight::Dense { tensor: embedding.clone(), transposed: false },
+            false => Weight::of(&params, &format!("{}.weight", names.head), false)?,
         };
         let angles = Mutex::new(vec![None; config.rotary.len()]);
         Ok(Self { config, params, shapes, embedding, positions, blocks, last_norm, head, angles })
@@ -266,7 +310,7 @@ impl Decoder {
 
     /// x `(B, T, C)` → logits `(B, T, V)`.
     fn logits(&self, x: &Tensor) -> Result<Tensor> {
-        let logits = matmul(&self.scaled(x)?, &self.head.transpose(0, 1)?)?;
+        let logits = self.head.forward(&self.scaled(x)?, None)?;
         match self.config.logits_softcap {
             Some(cap) => logits.mul_scalar(1.0 / cap)?.tanh()?.mul_scalar(cap),
             None => Ok(logits),
@@ -312,7 +356,8 @@ impl Model for Decoder {
             Some(_) => cross_entropy(&self.logits(&x)?, targets, CrossEntropy::default())?,
             // All logits at once would be the largest tensor of a step.
             None => {
-                linear_cross_entropy(&self.scaled(&x)?, &self.head, targets, LinearCrossEntropy::default())?
+                let head = self.head.rows(x.dtype())?;
+                linear_cross_entropy(&self.scaled(&x)?, &head, targets, LinearCrossEntropy::default())?
             }
         };
         match mixture::balance(&self.config, &routers)? {

@@ -24,6 +24,21 @@ pub struct ParamShape {
 }
 
 impl ParamShape {
+    /// Whether it is the matrix of a linear map, whose rows are those of its pieces as files have them: quantised blocks may stand in its
+    /// place. Experts, tables and matrices (in, out) are none.
+    pub fn is_map(&self, config: &DecoderConfig) -> bool {
+        let names = config.family.names;
+        let tables =
+            [names.embedding, names.positions].map(|table| format!("{}{table}.weight", names.prefix));
+        let router = names.experts.is_some_and(|e| self.name.ends_with(&format!("{}.gate.weight", e.folder)));
+        self.dims.len() == 2
+            && !names.transposed
+            && self.by_head.is_none()
+            && !router
+            && self.name.ends_with(".weight")
+            && !tables.contains(&self.name)
+    }
+
     /// Elements; saturates.
     pub fn count(&self) -> usize {
         self.dims.iter().fold(1, |all: usize, n| all.saturating_mul(*n))

@@ -7,7 +7,7 @@ use super::rotary::Rotary;
 use super::{Cache, Decoder};
 use netcl_tensor::graph::Graph;
 use netcl_tensor::ops::decode_embedding::decode_embedding;
-use netcl_tensor::ops::fused_linear::{Around, Before, fused_linear};
+use netcl_tensor::ops::fused_linear::{Around, Before};
 use netcl_tensor::{Error, Result, Tensor, no_grad};
 use std::ops::RangeInclusive;
 
@@ -137,6 +137,6 @@ impl Decoder {
             return self.logits(&self.last_norm.forward(&x)?);
         }
         let around = Around { norm: Some(self.last_norm.before()), ..Around::default() };
-        fused_linear(&x, &self.head.transpose(0, 1)?, around)
+        self.head.around(&x, around)
     }
 }

@@ -196,10 +196,7 @@ impl FusedLinear {
         let h = match self.activation {
             None => h,
             Some((gate, true)) => gated(&h, gate)?,
-            Some((Gate::Silu, false)) => h.silu()?,
-            Some((Gate::GeluTanh, false)) => h.gelu_tanh()?,
-            Some((Gate::Gelu, false)) => h.gelu()?,
-            Some((Gate::Relu, false)) => h.relu()?,
+            Some((gate, false)) => gate.apply(&h)?,
         };
         if self.residual { residual.add(&h) } else { Ok(h) }
     }

@@ -23,6 +23,21 @@ pub enum Gate {
 }
 
 impl Gate {
+    /// The activation alone.
+    ///
+    /// # Errors
+    /// `DType` where x is no float.
+    pub fn apply(self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Silu => x.silu(),
+            Self::GeluTanh => x.gelu_tanh(),
+            Self::Gelu => x.gelu(),
+            Self::Relu => x.relu(),
+        }
+    }
+}
+
+impl Gate {
     const ALL: [Self; 4] = [Self::Silu, Self::GeluTanh, Self::Gelu, Self::Relu];
 
     /// Its row among the element-wise ops.

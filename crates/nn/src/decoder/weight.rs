@@ -1,0 +1,114 @@
+//! The matrix of a linear map: dense, as training has it, or quantised blocks as a file has them, which are only read.
+
+use super::shapes::parameter;
+use crate::layers::in_layer;
+use crate::params::Params;
+use netcl_tensor::ops::feed_forward::{linear_add, linear_residual};
+use netcl_tensor::ops::fused_linear::{Around, fused_linear};
+use netcl_tensor::ops::gated::gated;
+use netcl_tensor::ops::join::cat;
+use netcl_tensor::ops::matmul::linear;
+use netcl_tensor::quant::Blocks;
+use netcl_tensor::{DType, Result, Tensor};
+
+/// Such a matrix.
+#[derive(Clone)]
+pub(super) enum Weight {
+    /// (out, in), or (in, out) where `transposed`.
+    Dense { tensor: Tensor, transposed: bool },
+    /// (out, in): matrices one above the other, each in a format of its own.
+    Blocks { name: String, parts: Vec<Blocks> },
+}
+
+impl Weight {
+    /// The parameter of this name, or the blocks that are held in its place.
+    pub(super) fn of(params: &Params, name: &str, transposed: bool) -> Result<Self> {
+        match params.blocks(name) {
+            Some(parts) => Ok(Self::Blocks { name: name.to_owned(), parts: parts.to_vec() }),
+            None => Ok(Self::Dense { tensor: parameter(params, name)?, transposed }),
+        }
+    }
+
+    /// (in, out), where it is dense.
+    pub(super) fn matrix(&self) -> Option<Result<Tensor>> {
+        match self {
+            Self::Dense { tensor, transposed: true } => Some(Ok(tensor.clone())),
+            Self::Dense { tensor, transposed: false } => Some(tensor.transpose(0, 1)),
+            Self::Blocks { .. } => None,
+        }
+    }
+
+    /// All elements as a tensor (out, in), made for this call where they are blocks.
+    pub(super) fn rows(&self, dtype: DType) -> Result<Tensor> {
+        match self {
+            Self::Dense { tensor, transposed: false } => Ok(tensor.clone()),
+            Self::Dense { tensor, transposed: true } => tensor.transpose(0, 1),
+            Self::Blocks { parts, .. } => {
+                let parts = parts.iter().map(|part| part.dense(dtype)).collect::<Result<Vec<_>>>()?;
+                cat(&parts.iter().collect::<Vec<_>>(), 0)
+            }
+        }
+    }
+
+    /// x `(.., in)` → `x w + bias` `(.., out)`.
+    pub(super) fn forward(&self, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        match self.matrix() {
+            Some(matrix) => linear(x, &matrix?, bias),
+            None => self.around(x, Around { bias, ..Around::default() }),
+        }
+        .map_err(|e| self.named(e))
+    }
+
+    /// The map with what stands around it, in one launch where there are few rows.
+    pub(super) fn around(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
+        let y = match self {
+            Self::Dense { tensor, transposed: true } => fused_linear(x, tensor, around),
+            Self::Dense { tensor, .. } => fused_linear(x, &tensor.transpose(0, 1)?, around),
+            Self::Blocks { parts, .. } => match parts.as_slice() {
+                [one] => one.linear(x, around),
+                parts => by_parts(parts, x, around),
+            },
+        };
+        y.map_err(|e| self.named(e))
+    }
+
+    /// The map's result added to the residual stream.
+    pub(super) fn forward_add(&self, residual: &Tensor, x: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let y = match (self.matrix(), bias) {
+            (Some(matrix), Some(bias)) => linear_add(residual, x, &matrix?, bias),
+            (Some(matrix), None) => linear_residual(residual, x, &matrix?),
+            (None, bias) => {
+                return self.around(x, Around { bias, residual: Some(residual), ..Around::default() });
+            }
+        };
+        y.map_err(|e| self.named(e))
+    }
+
+    /// An error with the matrix's name.
+    pub(super) fn named(&self, error: netcl_tensor::Error) -> netcl_tensor::Error {
+        match self {
+            Self::Dense { tensor, .. } => in_layer(error, tensor),
+            Self::Blocks { name, .. } => error.context(name),
+        }
+    }
+}
+
+/// Maps by matrices of several formats, whose results lie side by side; what stands behind the map follows as ops of its own.
+fn by_parts(parts: &[Blocks], x: &Tensor, around: Around<'_>) -> Result<Tensor> {
+    let (mut results, mut first) = (Vec::with_capacity(parts.len()), 0);
+    for part in parts {
+        let end = first + part.dims()[0];
+        let bias = around.bias.map(|bias| bias.slice(0, first..end)).transpose()?;
+        let before = Around { norm: around.norm, bias: bias.as_ref(), ..Around::default() };
+        results.push(part.linear(x, before)?);
+        first = end;
+    }
+    let mut y = cat(&results.iter().collect::<Vec<_>>(), -1)?;
+    if let Some((gate, by_gate)) = around.activation {
+        y = if by_gate { gated(&y, gate)? } else { gate.apply(&y)? };
+    }
+    match around.residual {
+        Some(residual) => residual.add(&y),
+        None => Ok(y),
+    }
+}
