@@ -24,9 +24,13 @@ pub struct ModelArgs {
     /// Tokens of the context; without it the model's own, or of that as much as fits
     #[arg(short, long, value_name = "TOKENS")]
     pub ctx_size: Option<usize>,
-    /// Storage of the weights, by any name such as bfloat16 or half; without it as in the files, f16 for quantised ones
+    /// Storage of weights that are not quantised, keys and values, by any name such as bfloat16 or half; without it as in the files, f16
+    /// beside quantised ones
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     pub dtype: Option<DType>,
+    /// Store quantised matrices in that type as well; without this kernels read them as the file has them
+    #[arg(long)]
+    pub dequantise: bool,
     /// Device, as for `train`
     #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
     pub device: String,
@@ -36,7 +40,7 @@ impl ModelArgs {
     /// The model on its device.
     pub fn open(&self, context: &Context) -> Result<LoadedModel> {
         let device = context.open_device(&self.device)?;
-        let options = Options { dtype: self.dtype, context: self.ctx_size };
+        let options = Options { dtype: self.dtype, context: self.ctx_size, dequantise: self.dequantise };
         let mut bar = Bar { context, bar: None, printed: Instant::now() };
         let model = LoadedModel::open(&self.model, &device, options, &mut |p| bar.show(&p));
         if let Some(bar) = bar.bar {

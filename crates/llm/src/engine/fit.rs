@@ -31,15 +31,23 @@ pub fn cache_bytes(config: &DecoderConfig, dtype: DType, tokens: usize) -> u64 {
 pub(super) struct Fit<'a> {
     pub config: &'a DecoderConfig,
     pub dtype: DType,
+    /// Elements and bytes of the matrices that stay quantised.
+    pub quantised: [u64; 2],
     /// Name of the device, and bytes it has.
     pub device: &'a str,
     pub available: u64,
 }
 
 impl Fit<'_> {
+    /// Bytes of the weights with dense ones in this type.
+    fn weights(&self, dtype: DType) -> u64 {
+        let [elements, bytes] = self.quantised;
+        weight_bytes(self.config, dtype).saturating_sub(elements * dtype.size() as u64).saturating_add(bytes)
+    }
+
     /// The longest context that fits beside the weights, up to the model's.
     fn longest(&self, dtype: DType) -> Option<usize> {
-        let left = self.available.checked_sub(weight_bytes(self.config, dtype))?;
+        let left = self.available.checked_sub(self.weights(dtype))?;
         let one = cache_bytes(self.config, dtype, 1).max(1);
         let tokens = usize::try_from(left / one).unwrap_or(usize::MAX);
         Some(tokens.min(self.config.context)).filter(|tokens| *tokens > 0)
@@ -65,7 +73,7 @@ impl Fit<'_> {
     }
 
     fn too_large(&self, tokens: usize) -> Error {
-        let weights = weight_bytes(self.config, self.dtype);
+        let weights = self.weights(self.dtype);
         let cache = cache_bytes(self.config, self.dtype, tokens);
         let narrow = [DType::F16, DType::Bf16].into_iter().filter(|other| other.size() < self.dtype.size());
         let fits = |dtype: DType| {
@@ -109,6 +117,7 @@ mod tests {
         let fit = |tokens: u64| Fit {
             config: &config,
             dtype: DType::F32,
+            quantised: [0; 2],
             device: "here",
             available: weights + one * tokens,
         };
@@ -126,6 +135,9 @@ mod tests {
             assert!(text.contains("here has") && text.contains("Nothing was allocated"), "{text}");
             assert!(text.contains("would fit") && text.contains("--dtype f16 -c "), "{text}");
         }
+        // Matrices that stay as they are in the file leave more room.
+        let half = Fit { quantised: [1000, 1000], ..fit(300) };
+        assert_eq!(half.longest(DType::F32), Some(300 + 3000 / one as usize));
         let none = Fit { available: 10, ..fit(0) }.context(None).unwrap_err();
         assert!(none.message().contains("no storage type and no context fits"), "{none}");
     }

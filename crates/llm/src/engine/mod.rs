@@ -10,12 +10,12 @@ pub use chat::{Conversation, Role};
 pub use fit::{available, cache_bytes, weight_bytes};
 pub use session::{Generated, Request, Session, Watch};
 
-use crate::model::Origin;
+use crate::model::{Origin, Placed};
 use crate::sampler::Sampling;
 use crate::template::{Template, Templates};
 use crate::tokenizer::{TokenKind, Tokenizer};
 use fit::Fit;
-use netcl_nn::decoder::{Decoder, DecoderConfig};
+use netcl_nn::decoder::{Decoder, DecoderConfig, ParamShape};
 use netcl_nn::model::Model as _;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::path::{Path, PathBuf};
@@ -28,6 +28,8 @@ pub struct Options {
     pub dtype: Option<DType>,
     /// Tokens of the context; without one the model's, or of that as much as fits.
     pub context: Option<usize>,
+    /// Whether quantised matrices are stored in `dtype` too, rather than as the file has them.
+    pub dequantise: bool,
 }
 
 /// How far loading is.
@@ -70,11 +72,24 @@ impl LoadedModel {
         let dtype = options.dtype.map_or_else(|| weights.dtype(), Ok).map_err(place)?;
         let capabilities = device.capabilities();
         let config = weights.config();
-        let fit = Fit { config, dtype, device: &capabilities.id, available: available(capabilities) };
+        let quantised = if options.dequantise { Vec::new() } else { weights.quantised().map_err(place)? };
+        let of = |(shape, placed): &(ParamShape, Vec<&Placed>)| {
+            let bytes = placed.iter().map(|tensor| weights.stored_bytes(tensor)).sum::<u64>();
+            [shape.count() as u64, bytes]
+        };
+        let quantised_size =
+            quantised.iter().map(of).fold([0; 2], |all, one| [all[0] + one[0], all[1] + one[1]]);
+        let (id, available) = (capabilities.id.as_str(), available(capabilities));
+        let fit = Fit { config, dtype, quantised: quantised_size, device: id, available };
         let context = fit.context(options.context).map_err(place)?;
         let (tokenizer, templates, sampling) = companions(&weights)?;
         let shorter = DecoderConfig { context, ..config.clone() };
-        let decoder = Decoder::new(device, shorter, dtype, 0).map_err(place)?;
+        let blocks = weights.blocks(device, &quantised, progress).map_err(place)?;
+        let decoder = match blocks.is_empty() {
+            true => Decoder::new(device, shorter, dtype, 0),
+            false => Decoder::with_blocks(device, shorter, dtype, blocks),
+        };
+        let decoder = decoder.map_err(place)?;
         weights.load(&decoder, progress).map_err(place)?;
         let (path, trained_context) = (weights.path().to_owned(), config.context);
         Ok(Self { decoder, tokenizer, templates, sampling, path, trained_context })

@@ -28,7 +28,7 @@ fn open(path: &Path, device: &Device, options: Options) -> Result<LoadedModel> {
 }
 
 fn in_f32(path: &Path, device: &Device) -> LoadedModel {
-    open(path, device, Options { dtype: Some(DType::F32), context: None }).unwrap()
+    open(path, device, Options { dtype: Some(DType::F32), context: None, dequantise: false }).unwrap()
 }
 
 /// A matrix of f64 or f32 in NumPy's format.
@@ -129,9 +129,16 @@ fn real_models_say_what_exact_arithmetic_says() {
     let mut formats = BTreeSet::new();
     for name in ["stories260K", "stories260K-w256"] {
         for (path, format) in files(name) {
-            let worst =
-                agrees(&in_f32(&path, &device), &shared(&format!("refs/{name}")).unwrap(), &format, 64);
-            println!("{}: {worst:.2e}", path.display());
+            // By kernels that unpack blocks, and dense.
+            for dequantise in [false, true] {
+                let model =
+                    open(&path, &device, Options { dtype: Some(DType::F32), context: None, dequantise });
+                let model = model.unwrap();
+                let quantised = !dequantise && !["f32", "f16", "bf16"].contains(&format.as_str());
+                assert_eq!(model.decoder().params().block_bytes() > 0, quantised, "{}", path.display());
+                let worst = agrees(&model, &shared(&format!("refs/{name}")).unwrap(), &format, 64);
+                println!("{}, dequantise {dequantise}: {worst:.2e}", path.display());
+            }
             formats.insert(format);
         }
     }
@@ -161,7 +168,8 @@ fn every_type_can_be_loaded_in_every_storage() {
     let mut seen = 0;
     for entry in all {
         for dtype in [None, Some(DType::F32), Some(DType::Bf16), Some(DType::F16)] {
-            let model = open(&entry.path(), &device, Options { dtype, context: None }).unwrap();
+            let model =
+                open(&entry.path(), &device, Options { dtype, context: None, dequantise: false }).unwrap();
             let logits = model.decoder().continuation().unwrap().logits_after(&prompt).unwrap();
             let error = off(&logits, &exact[0]);
             assert!(error < 0.2, "{} in {}: {error}", entry.path().display(), model.dtype());
@@ -219,7 +227,9 @@ fn a_long_prompt_is_read_in_chunks_and_a_longer_one_refused() {
     let slid = greedy(&model, &long, Request { slide: true, ..request(9) }).0;
     assert_eq!((slid.tokens.len(), slid.finish), (9, Finish::Length));
     // A shorter context is one of the same model.
-    let short = open(&path, &device, Options { dtype: Some(DType::F32), context: Some(100) }).unwrap();
+    let short =
+        open(&path, &device, Options { dtype: Some(DType::F32), context: Some(100), dequantise: false })
+            .unwrap();
     assert_eq!((short.context(), short.trained_context()), (100, 512));
     let (a, b) = (greedy(&short, &long[..90], request(10)).0, greedy(&model, &long[..90], request(10)).0);
     assert_eq!(a.tokens, b.tokens);
@@ -349,8 +359,12 @@ fn every_family_is_loaded_as_training_loads_it() {
             assert!(a.to_bytes().unwrap() == b.to_bytes().unwrap(), "{}: {:?}", path.display(), a.name());
         }
         let context = other.config().context.min(12);
-        let short =
-            open(&path, &device, Options { dtype: Some(DType::F32), context: Some(context) }).unwrap();
+        let short = open(
+            &path,
+            &device,
+            Options { dtype: Some(DType::F32), context: Some(context), dequantise: false },
+        )
+        .unwrap();
         let prompt: Vec<u32> = (0..8).collect();
         let logits = |model: &Decoder| model.continuation().unwrap().logits_after(&prompt).unwrap();
         assert_eq!(logits(short.decoder()), logits(&other), "{}", path.display());

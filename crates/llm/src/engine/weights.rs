@@ -5,9 +5,9 @@ use crate::model::{Change, Placed, Source};
 use netcl_nn::checkpoint::{FileDtype, TensorView, WeightFiles};
 use netcl_nn::decoder::{Decoder, DecoderConfig, ModelFolder, ParamShape};
 use netcl_nn::model::Model;
-use netcl_tensor::quant::{self, Format};
-use netcl_tensor::{DType, Error, Result};
-use std::collections::HashMap;
+use netcl_tensor::quant::{self, Blocks, Format};
+use netcl_tensor::{DType, Device, Error, Result};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 /// Elements that a thread converts at least.
@@ -93,13 +93,62 @@ impl Weights {
         }
     }
 
-    /// Gives every parameter of `decoder` its values. Of learned positions the decoder may have fewer than the files.
+    /// The maps' matrices that kernels read as a GGUF file has them: each parameter with the tensors whose rows it is made of.
+    pub fn quantised(&self) -> Result<Vec<(ParamShape, Vec<&Placed>)>> {
+        let Self::Gguf { source, places } = self else { return Ok(Vec::new()) };
+        let mut out = Vec::new();
+        for shape in source.config.shapes().filter(|shape| shape.is_map(&source.config)) {
+            let placed =
+                shape.pieces.iter().map(|(name, _)| places.get(name).map(|(at, _)| &source.placed[*at]));
+            let Some(placed) = placed.collect::<Option<Vec<_>>>() else { continue };
+            let mut whole = true;
+            for tensor in &placed {
+                // Rows stay whole: only their order may change.
+                whole &= tensor.files.len() == 1 && matches!(tensor.change, Change::None | Change::Pairs(_));
+                whole &= source.format(tensor)?.on_devices();
+            }
+            if whole {
+                out.push((shape, placed));
+            }
+        }
+        Ok(out)
+    }
+
+    /// Bytes of a tensor in the file.
+    pub fn stored_bytes(&self, placed: &Placed) -> u64 {
+        let Self::Gguf { source, .. } = self else { return 0 };
+        let format = source.format(placed).ok();
+        format.and_then(|format| format.size(placed.dims.iter().product())).unwrap_or(0) as u64
+    }
+
+    /// Copies those matrices to the device as they are.
+    pub fn blocks(
+        &self,
+        device: &Device,
+        quantised: &[(ParamShape, Vec<&Placed>)],
+        progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
+    ) -> Result<BTreeMap<String, Vec<Blocks>>> {
+        let Self::Gguf { source, .. } = self else { return Ok(BTreeMap::new()) };
+        let (total, mut done) = (self.config().parameters() as u64, 0);
+        let mut out = BTreeMap::new();
+        let _tag = device.tag("quantised weights");
+        for (shape, placed) in quantised {
+            progress(Loading { name: &shape.name, done, total })?;
+            let parts = placed.iter().map(|tensor| blocks_of(device, source, tensor));
+            out.insert(shape.name.clone(), parts.collect::<Result<Vec<_>>>()?);
+            done += shape.count() as u64;
+        }
+        Ok(out)
+    }
+
+    /// Gives every other parameter of `decoder` its values. Of learned positions the decoder may have fewer than the files.
     pub fn load(&self, decoder: &Decoder, progress: &mut dyn FnMut(Loading<'_>) -> Result<()>) -> Result<()> {
         let to = format_of(decoder.params().dtype())?;
         let config = self.config();
         let names = config.family.names;
         let positions = format!("{}{}.weight", names.prefix, names.positions);
-        let (total, mut done) = (decoder.params().count() as u64, 0);
+        let total = config.parameters() as u64;
+        let mut done = total - decoder.params().count() as u64;
         let tensors = match self {
             Self::Folder { files, .. } => files.tensors(),
             Self::Gguf { .. } => Vec::new(),
@@ -109,7 +158,13 @@ impl Weights {
             Self::Gguf { .. } => Vec::new(),
         }
         .into_iter();
-        for (shape, parameter) in config.shapes().zip(decoder.params().list()) {
+        for shape in config.shapes() {
+            if decoder.params().blocks(&shape.name).is_some() {
+                continue;
+            }
+            let parameter = decoder.params().get(&shape.name);
+            let parameter =
+                parameter.ok_or_else(|| Error::internal(format!("no parameter {}", shape.name)))?;
             progress(Loading { name: &shape.name, done, total })?;
             let mut bytes = match self {
                 Self::Folder { .. } => of_views(&shape, &views.next().unwrap_or_default(), to)?,
@@ -135,6 +190,23 @@ impl Weights {
         }
         Ok(out)
     }
+}
+
+/// One tensor as it lies in the file, its rows in the order of Hugging Face's.
+fn blocks_of(device: &Device, source: &Source, placed: &Placed) -> Result<Blocks> {
+    let stored = source.read(placed)?;
+    let dims: [usize; 2] = placed.dims.as_slice().try_into().map_err(|_| {
+        Error::internal(format!("{} has {} axes, expected 2", placed.name, placed.dims.len()))
+    })?;
+    let row = stored.format.size(dims[1]).unwrap_or(0);
+    let blocks = match placed.change {
+        Change::None => Blocks::new(device, stored.format, dims, &stored.bytes),
+        change => {
+            let rows = change.to_file(&stored.bytes, [row, stored.format.bytes], &dims);
+            Blocks::new(device, stored.format, dims, &rows)
+        }
+    };
+    blocks.map_err(|e| e.context(&placed.name))
 }
 
 /// Where a folder holds no model and GGUF files, which.
