@@ -28,13 +28,28 @@ impl Role {
     }
 }
 
+/// The last prompt as the template wrote it, the answer, and the tokens of both.
+struct SoFar {
+    prompt: String,
+    answer: String,
+    ids: Vec<u32>,
+}
+
+impl SoFar {
+    /// What follows the answer in a text that begins with both. Templates put white space around an answer, or take it away.
+    fn rest<'t>(&self, text: &'t str) -> Option<&'t str> {
+        let behind = text.strip_prefix(self.prompt.as_str())?.trim_start();
+        Some(behind.strip_prefix(self.answer.trim())?.trim_start())
+    }
+}
+
 /// A conversation with a model.
 pub struct Conversation<'a> {
     session: Session<'a>,
     template: &'a Template,
     messages: Vec<(Role, String)>,
-    /// The text so far as the template wrote it with the last answer, and its tokens.
-    so_far: Option<(String, Vec<u32>)>,
+    /// What was read last.
+    so_far: Option<SoFar>,
     /// Names of control tokens, the longest first.
     specials: Vec<String>,
 }
@@ -100,7 +115,11 @@ impl<'a> Conversation<'a> {
         // Behind a stop text, tokens hold more than the text that was shown.
         self.so_far = match &answer.finish {
             Finish::Text(_) => None,
-            _ => Some((text + &answer.text, [ids, answer.tokens.clone()].concat())),
+            _ => Some(SoFar {
+                prompt: text,
+                answer: answer.text.clone(),
+                ids: [ids, answer.tokens.clone()].concat(),
+            }),
         };
         Ok(answer)
     }
@@ -113,13 +132,13 @@ impl<'a> Conversation<'a> {
         let tokenizer = self.session.model().tokenizer()?;
         let mark = self.mark();
         let text = self.render(tokenizer, mark)?;
-        if let Some((before, ids)) = &self.so_far
-            && let Some(rest) = text.strip_prefix(before.as_str())
+        if let Some(before) = &self.so_far
+            && let Some(rest) = before.rest(&text)
         {
             // The answer's own tokens, where a control token parts them from what follows: others might join with it.
             let rest = self.encode(tokenizer, rest, mark)?;
             if rest.first().is_some_and(|id| tokenizer.kind(*id).is_special()) {
-                return Ok((text.clone(), [ids.clone(), rest].concat()));
+                return Ok((text.clone(), [before.ids.clone(), rest].concat()));
             }
         }
         let mut ids = self.encode(tokenizer, &text, mark)?;

@@ -13,7 +13,7 @@ pub use session::{Generated, Request, Session, Watch};
 use crate::model::{Origin, Placed};
 use crate::sampler::Sampling;
 use crate::template::{Template, Templates};
-use crate::tokenizer::{TokenKind, Tokenizer};
+use crate::tokenizer::{HUGGING_FACE, TokenKind, Tokenizer};
 use fit::Fit;
 use netcl_nn::decoder::{Decoder, DecoderConfig, ParamShape};
 use netcl_nn::model::Model as _;
@@ -204,8 +204,9 @@ fn companions(weights: &Weights) -> Result<(Option<Tokenizer>, Templates, Sampli
                 return Err(Error::internal("a folder among GGUF files"));
             };
             let tokenizer = match file.text("tokenizer.ggml.model")? {
-                Some(_) => Some(Tokenizer::from_gguf(file)?),
                 None => None,
+                Some("no_vocab") if file.text(HUGGING_FACE)?.is_none() => None,
+                Some(_) => Some(Tokenizer::from_gguf(file)?),
             };
             Ok((tokenizer, Templates::from_gguf(file)?, defaults::of_gguf(file)?))
         }

@@ -6,8 +6,7 @@ use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// The key of the whole `tokenizer.json`.
-pub const HUGGING_FACE: &str = "tokenizer.huggingface.json";
+pub use crate::tokenizer::HUGGING_FACE;
 /// The key of the chat template.
 pub const TEMPLATE: &str = "tokenizer.chat_template";
 

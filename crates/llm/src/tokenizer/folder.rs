@@ -103,6 +103,10 @@ pub(super) fn from_file(parsed: files::Tokenizer) -> Result<Tokenizer> {
 
 /// What the file's post-processor puts before and after a text.
 fn around(library: &tokenizers::Tokenizer) -> Result<(Vec<u32>, Vec<u32>)> {
+    if library.get_post_processor().is_none() {
+        // Nor need there be an "a" in the vocabulary.
+        return Ok((Vec::new(), Vec::new()));
+    }
     let ids = |special| {
         let encoding = library.encode_fast("a", special);
         encoding.map(|e| e.get_ids().to_vec()).map_err(|e| Error::format(format!("tokenizer.json: {e}")))

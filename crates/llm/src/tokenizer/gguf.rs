@@ -4,6 +4,9 @@ use super::vocab::{TokenKind, Vocab};
 use crate::gguf::{Gguf, Kind, Value};
 use netcl_tensor::Result;
 
+/// The key of a whole `tokenizer.json`.
+pub const HUGGING_FACE: &str = "tokenizer.huggingface.json";
+
 impl Vocab {
     /// The fields `tokenizer.ggml.*` of a file.
     ///

@@ -16,6 +16,7 @@ mod stop;
 mod stream;
 mod vocab;
 
+pub use gguf::HUGGING_FACE;
 pub use stream::Stream;
 pub use vocab::{TokenKind, Vocab};
 
@@ -106,11 +107,17 @@ impl Tokenizer {
         folder::from_file(file)
     }
 
-    /// The tokenizer of a GGUF file.
+    /// The tokenizer of a GGUF file. One that ggml's keys cannot say lies in it as a whole `tokenizer.json`.
     ///
     /// # Errors
     /// As [`from_vocab`](Self::from_vocab), with the file.
     pub fn from_gguf(file: &Gguf) -> Result<Self> {
+        if file.text("tokenizer.ggml.model")? == Some("no_vocab")
+            && let Some(json) = file.text(HUGGING_FACE)?
+        {
+            let tokenizer = files::Tokenizer::from_json(json, None).and_then(Self::from_file);
+            return tokenizer.map_err(|e| e.context(HUGGING_FACE).context(file.path().display()));
+        }
         Self::from_vocab(&Vocab::from_gguf(file)?).map_err(|e| e.context(file.path().display()))
     }
 

@@ -66,7 +66,11 @@ impl Tokenizer {
         Self::from_file(&dir.join(FILE))
     }
 
-    fn from_json(text: &str, config: Option<&str>) -> Result<Self> {
+    /// The tokenizer of the text of a `tokenizer.json`; that of a `tokenizer_config.json` may name the end-of-text token.
+    ///
+    /// # Errors
+    /// `Format` that says why it is none.
+    pub fn from_json(text: &str, config: Option<&str>) -> Result<Self> {
         // First, because the library panics on text that is no JSON.
         let wrong = |why: &dyn std::fmt::Display| {
             Error::format(format!("not a tokenizer of the tokenizers library: {why}"))
