@@ -100,6 +100,34 @@ fn a_trained_model_is_quantised_and_talks() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
+/// Against exact arithmetic on the same windows.
+#[test]
+fn perplexity_is_that_of_exact_arithmetic() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
+    let Ok(refs) = std::fs::read_to_string(data.join("refs/nll.json")) else {
+        println!("skipped: {} is not there", data.display());
+        return;
+    };
+    let refs: Value = serde_json::from_str(&refs).unwrap();
+    let dir = folder("perplexity");
+    let text = std::fs::read_to_string(data.join("corpora/tinystories_sample.txt")).unwrap();
+    let sample = dir.join("sample.txt");
+    std::fs::write(&sample, text.chars().take(20_000).collect::<String>()).unwrap();
+    let (sample, device) = (sample.display().to_string(), device());
+    for case in refs["results"].as_array().unwrap() {
+        let name = case["model"].as_str().unwrap();
+        let file = format!("models/{name}/gguf/{name}-{}.gguf", case["format"].as_str().unwrap());
+        let model = data.join(file).display().to_string();
+        let window = case["window"].to_string();
+        let fixed = ["perplexity", "--dtype", "f32", "--json", "--device", &device, "-c", &window];
+        let found = json(&[&fixed[..], &["--data", &sample, "-m", &model]].concat());
+        assert_eq!(found["tokens"], case["n_predicted"], "{model}");
+        let [a, b] = [&found["nll"], &case["nll_nats_per_token"]].map(|x| x.as_f64().unwrap());
+        assert!((a - b).abs() < 1e-5, "{model}: {a}, expected {b}");
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
 /// Each line is a turn.
 fn chats(gguf: &str, device: &str) {
     let fixed = ["chat", "-m", gguf, "-n", "3", "--temp", "0", "--device", device];
