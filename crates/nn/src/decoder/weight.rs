@@ -4,7 +4,7 @@ use super::shapes::parameter;
 use crate::layers::in_layer;
 use crate::params::Params;
 use netcl_tensor::ops::feed_forward::{linear_add, linear_residual};
-use netcl_tensor::ops::fused_linear::{Around, fused_linear};
+use netcl_tensor::ops::fused_linear::{Around, fused_linear, fused_linear_of_blocks};
 use netcl_tensor::ops::gated::gated;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::matmul::linear;
@@ -65,7 +65,7 @@ impl Weight {
             Self::Dense { tensor, transposed: true } => fused_linear(x, tensor, around),
             Self::Dense { tensor, .. } => fused_linear(x, &tensor.transpose(0, 1)?, around),
             Self::Blocks { parts, .. } => match parts.as_slice() {
-                [one] => one.linear(x, around),
+                [one] => fused_linear_of_blocks(x, one, around),
                 parts => by_parts(parts, x, around),
             },
         };
@@ -100,7 +100,7 @@ fn by_parts(parts: &[Blocks], x: &Tensor, around: Around<'_>) -> Result<Tensor> 
         let end = first + part.dims()[0];
         let bias = around.bias.map(|bias| bias.slice(0, first..end)).transpose()?;
         let before = Around { norm: around.norm, bias: bias.as_ref(), ..Around::default() };
-        results.push(part.linear(x, before)?);
+        results.push(fused_linear_of_blocks(x, part, before)?);
         first = end;
     }
     let mut y = cat(&results.iter().collect::<Vec<_>>(), -1)?;

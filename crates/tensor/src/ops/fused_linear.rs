@@ -46,11 +46,12 @@ pub fn fused_linear(x: &Tensor, w: &Tensor, around: Around<'_>) -> Result<Tensor
     FusedLinear::of(&around).apply([x, w, gamma, beta, bias, residual])
 }
 
-/// The same of quantised weights (N, K), or (2N, K) with a gate, in one launch; `None` where there are more rows than its kernels take.
+/// The same of quantised weights (N, K), or (2N, K) with a gate: in one launch of few rows, by a dense copy of the weights of more. No
+/// gradients.
 ///
 /// # Errors
 /// As [`fused_linear`].
-pub(crate) fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: Around<'_>) -> Result<Option<Tensor>> {
+pub fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: Around<'_>) -> Result<Tensor> {
     let (op, [n, k]) = (FusedLinear::of(&around), w.dims());
     let inputs = around.tensors(x);
     let dims = op.check(x, [k, n], inputs)?;
@@ -59,7 +60,10 @@ pub(crate) fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: Around<'_>)
     let b = Matrix { tensor, batch: Vec::new(), rows: k, cols: n, row_stride: 1, col_stride: w.row_bytes() };
     let problem = Problem::new(Matrix::rows_of(x)?, b, &[])?;
     let fused = few_rows::Fused { blocks: Some(w.format()), ..op.fused(inputs) };
-    Ok(few_rows::run(&y, &problem, &fused)?.then_some(y))
+    match few_rows::run(&y, &problem, &fused)? {
+        true => Ok(y),
+        false => fused_linear(x, &w.dense(x.dtype())?.transpose(0, 1)?, around),
+    }
 }
 
 impl<'a> Around<'a> {

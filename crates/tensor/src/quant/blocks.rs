@@ -1,14 +1,12 @@
-//! A matrix of quantised blocks on a device, and the linear maps by it: the weights of a model as its file has them.
+//! A matrix of quantised blocks on a device: the weights of a model as its file has them.
 //!
-//! Maps of few rows unpack blocks as they read them, so that a token takes the time of reading the file's bytes. Maps of more rows unpack the
+//! Maps by it ([`fused_linear_of_blocks`](crate::ops::fused_linear::fused_linear_of_blocks)) of few rows unpack blocks as they read them, so that a token takes the time of reading the file's bytes. Maps of more rows unpack the
 //! matrix once, into memory that is free again after the product.
 
+use super::format::UNPACK;
 use super::{FORMATS, Format};
 use crate::Tensor;
-use crate::ops::fused_linear::{Around, fused_linear, fused_linear_of_blocks};
 use crate::ops::prelude::*;
-
-pub(crate) const UNPACK: &str = cl_file!("unpack.cl");
 
 static DEQUANTISE: Kernel = Kernel::new("dequantise", cl_file!("dequantise.cl")).include(&[UNPACK]);
 
@@ -111,23 +109,12 @@ impl Blocks {
         }
         Ok(out)
     }
-
-    /// x `(.., K)` → `act(norm(x) wᵀ + bias) + residual`, as [`fused_linear`] has it for dense weights. No gradients.
-    ///
-    /// # Errors
-    /// As [`fused_linear`].
-    pub fn linear(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
-        match fused_linear_of_blocks(x, self, around)? {
-            Some(y) => Ok(y),
-            None => fused_linear(x, &self.dense(x.dtype())?.transpose(0, 1)?, around),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::fused_linear::Before;
+    use crate::ops::fused_linear::{Around, Before, fused_linear, fused_linear_of_blocks};
     use crate::ops::gated::Gate;
     use crate::random::Generator;
     use crate::suite::test_device;
@@ -168,6 +155,22 @@ mod tests {
         }
     }
 
+    /// Scales of small weights are subnormal in f16.
+    #[test]
+    fn scales_of_every_size_are_read() {
+        let device = test_device().unwrap();
+        let q8 = Format::named("Q8_0").unwrap();
+        let scales: [u16; 8] = [0x0001, 0x03ff, 0x0400, 0x8001, 0x83ff, 0x3c00, 0xfbff, 0x0000];
+        let block = |d: &u16| {
+            d.to_le_bytes().into_iter().chain((0..32).map(|i| (3 * i + 1) as u8)).collect::<Vec<u8>>()
+        };
+        let bytes: Vec<u8> = scales.iter().flat_map(block).collect();
+        let mut expected = vec![0.0; 256];
+        q8.dequantise(&bytes, &mut expected).unwrap();
+        let blocks = Blocks::new(&device, q8, [1, 256], &bytes).unwrap();
+        assert_eq!(blocks.dense(DType::F32).unwrap().to_vec().unwrap(), expected);
+    }
+
     /// One row and several, alone and with everything around the map; more rows than the kernels of few rows take.
     #[test]
     fn maps_by_blocks_agree_with_maps_by_what_they_stand_for() {
@@ -192,8 +195,8 @@ mod tests {
                 };
                 let expected = fused_linear(&x, &dense, around).unwrap();
                 let what = format!("{format} ({n}, {k}), {rows} rows");
-                near(&blocks.linear(&x, around).unwrap(), &expected, 2e-4, &what);
-                let plain = blocks.linear(&x, Around::default()).unwrap();
+                near(&fused_linear_of_blocks(&x, &blocks, around).unwrap(), &expected, 2e-4, &what);
+                let plain = fused_linear_of_blocks(&x, &blocks, Around::default()).unwrap();
                 near(&plain, &fused_linear(&x, &dense, Around::default()).unwrap(), 2e-4, &what);
             }
         }
@@ -211,6 +214,11 @@ mod tests {
         assert!(wrong.message().contains("Q4_K"), "{wrong}");
         let (blocks, _) = matrix(&device, q4, [4, 64], 1);
         let x = Tensor::zeros(&device, [1, 96], DType::F32).unwrap();
-        assert!(blocks.linear(&x, Around::default()).unwrap_err().message().contains("expected x (.., 64)"));
+        assert!(
+            fused_linear_of_blocks(&x, &blocks, Around::default())
+                .unwrap_err()
+                .message()
+                .contains("expected x (.., 64)")
+        );
     }
 }

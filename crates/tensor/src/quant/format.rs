@@ -1,6 +1,7 @@
 //! A block format: what it is called, how large a block is, and how it becomes numbers and back.
 
 use netcl_device::{Error, Result};
+use netcl_kernel::cl_file;
 use std::num::NonZero;
 
 /// A format of quantised (or plain) weights, as ggml and GGUF files number them. Rows are cut into blocks of `block` elements, which lie
@@ -23,6 +24,9 @@ pub struct Format {
 
 /// Elements, weights of their squared errors → bytes.
 pub(super) type Quantise = fn(&[f32], &[f32], &mut [u8]);
+
+/// The text by which kernels unpack blocks.
+pub(crate) const UNPACK: &str = cl_file!("unpack.cl");
 
 /// Elements that a thread takes at least: below this, starting it costs more than it saves.
 const PER_THREAD: usize = 1 << 15;

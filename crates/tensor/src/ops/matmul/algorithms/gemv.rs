@@ -13,7 +13,7 @@ use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 
 const ENDS: &[&str] =
-    &[cl_file!("../../include/activation.cl"), crate::quant::blocks::UNPACK, cl_file!("matmul_gemv_ends.cl")];
+    &[cl_file!("../../include/activation.cl"), crate::quant::UNPACK, cl_file!("matmul_gemv_ends.cl")];
 
 /// CPUs.
 static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", cl_file!("matmul_gemv_vector.cl"))

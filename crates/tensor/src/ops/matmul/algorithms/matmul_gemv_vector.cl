@@ -72,12 +72,20 @@ __attribute__((always_inline)) static inline void sum_side(float *sums, __local 
 #define STEP_OF_SUM(u)                                                                                          \
   UNROLL for (int j = 0; j < side; ++j) {                                                                       \
     const FV w = LINE(b + j * b_cs, at + (u) * VW);                                                             \
-    UNROLL for (int i = 0; i < M; ++i) acc[i][j][u] = fma(LDV_F32(x + (size_t)i * k + at + (u) * VW), w, acc[i][j][u]); \
+    UNROLL for (int i = 0; i < M; ++i) acc[i][j][(u) % STEPS] = fma(LDV_F32(x + (size_t)i * k + at + (u) * VW), w, acc[i][j][(u) % STEPS]); \
   }
+#if QUANT
+  /* Whole groups of 32: where the bits of each vector lie is known, and what they share is read once. */
+  for (int group = 0; group < k / 32; ++group) {
+    at = 32 * group;
+    UNROLL for (int u = 0; u < 32 / VW; ++u) STEP_OF_SUM(u)
+  }
+#else
   for (; at + STEPS * VW <= k; at += STEPS * VW) {
     UNROLL for (int u = 0; u < STEPS; ++u) STEP_OF_SUM(u)
   }
   for (; at + VW <= k; at += VW) STEP_OF_SUM(0)
+#endif
   UNROLL for (int i = 0; i < M; ++i) {
     UNROLL for (int j = 0; j < side; ++j) {
       FV all = acc[i][j][0];
