@@ -312,6 +312,8 @@ fn pretended(kind: DeviceKind, edit: impl FnOnce(&mut Capabilities)) -> Device {
 fn sm90() -> Device {
     pretended(DeviceKind::Gpu, |card| {
         (card.architecture, card.compute_units) = (Architecture::Nvidia { sm: 90 }, 132);
+        // Its device model ships with netcl.
+        card.vendor = "NVIDIA Corporation".into();
         card.local_mem = 48 << 10;
     })
 }
