@@ -293,7 +293,7 @@ fn linear() {
 
 /// Files that other tests read: the optimizers' and the clipping's in `optimizer.rs`, the schedules' in `netcl-nn`, NaN and its
 /// like in `special_values.rs` among the ops, which knows their references.
-const ELSEWHERE: [&str; 4] = ["optim", "clip_grad_norm", "schedules", "special_values"];
+const ELSEWHERE: [&str; 5] = ["optim", "clip_grad_norm", "schedules", "special_values", "quant"];
 
 #[test]
 fn every_file_is_read_by_a_test() {
