@@ -34,8 +34,8 @@ fn a_folder_becomes_a_file_and_a_folder_again() {
     );
     let weights = info["memory"]["weights"].as_u64().unwrap();
     assert_eq!(weights, info["parameters"].as_u64().unwrap() * 4);
-    // Two layers, two heads of keys and values of 8, 32 tokens, f16.
-    assert_eq!(info["memory"]["cache"], 2 * 2 * 2 * 8 * 32 * 2);
+    // Two layers, two heads of keys and values of 8, 32 tokens, in f32 as the weights.
+    assert_eq!(info["memory"]["cache"], 2 * 2 * 2 * 8 * 32 * 4);
     assert!(info["devices"].as_array().unwrap().iter().all(|d| d["fits"] == true), "{info}");
     let (ok, out, err) = run(&["quantize", &file, &back, "--type", "f32", "--json"]);
     assert!(ok && serde_json::from_str::<Value>(&out).unwrap()["bits_per_parameter"] == 32.0, "{out}{err}");

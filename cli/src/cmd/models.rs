@@ -3,7 +3,9 @@
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
-use netcl::device::{Capabilities, available_memory, human, list, sim};
+use netcl::device::{Capabilities, human, list, sim};
+use netcl::llm::LoadedModel;
+use netcl::llm::engine::{Needs, Options, available};
 use netcl::llm::gguf::Gguf;
 use netcl::llm::model::{Origin, Source};
 use netcl::nn::decoder::DecoderConfig;
@@ -47,16 +49,6 @@ fn devices(context: &Context) -> Vec<Capabilities> {
     all
 }
 
-/// Bytes of an element of the key and value cache: f16.
-const CACHED: u64 = 2;
-
-/// Bytes that keys and values of `tokens` take in all layers; layers with a window keep no more than that.
-fn cache_bytes(config: &DecoderConfig, tokens: usize) -> u64 {
-    let a = &config.attention;
-    let row = (2 * a.kv_heads * a.size) as u64 * CACHED;
-    (0..config.layers).map(|i| row * config.kind(i).window.map_or(tokens, |w| w.min(tokens)) as u64).sum()
-}
-
 /// A model's memory on a device.
 struct Place {
     id: String,
@@ -67,18 +59,9 @@ struct Place {
 }
 
 impl Place {
-    fn of(device: &Capabilities, config: &DecoderConfig, weights: u64) -> Self {
-        let on_host = device.is_cpu() && !device.simulated;
-        let host = available_memory().filter(|_| on_host).unwrap_or(u64::MAX);
-        let available = device.global_mem.min(host);
-        let fits = |tokens: usize| weights.saturating_add(cache_bytes(config, tokens)) <= available;
-        // The most tokens that fit, by halving.
-        let (mut low, mut high) = (0, config.context);
-        while low < high {
-            let middle = low + (high - low).div_ceil(2);
-            if fits(middle) { low = middle } else { high = middle - 1 }
-        }
-        let context = fits(1).then_some(low);
+    fn of(device: &Capabilities, needs: &Needs) -> Self {
+        let available = available(device);
+        let context = needs.longest(available);
         Self { id: device.id.clone(), name: device.name.clone(), available, context }
     }
 
@@ -100,6 +83,8 @@ struct Info {
     /// Number, elements and bytes of the tensors of each format.
     formats: BTreeMap<&'static str, (usize, u64, u64)>,
     tokens: usize,
+    /// As it is loaded without options.
+    needs: Needs,
     tokenizer: Option<String>,
     template: bool,
     name: Option<String>,
@@ -123,12 +108,12 @@ impl Info {
             let entry = formats.entry(format.name).or_insert((0, 0, 0));
             *entry = (entry.0 + 1, entry.1 + count as u64, entry.2 + format.size(count).unwrap_or(0) as u64);
         }
-        let weights = source.bytes()?;
+        let needs = LoadedModel::needs(path, Options::default())?;
         let (tokenizer, template, name) = match &source.origin {
             Origin::Gguf(file) => of_gguf(file)?,
             Origin::Folder { folder, .. } => of_folder(&folder.path),
         };
-        let places = devices.iter().map(|device| Place::of(device, &config, weights)).collect();
+        let places = devices.iter().map(|device| Place::of(device, &needs)).collect();
         Ok(Self {
             path: path.into(),
             architecture: source.architecture.name,
@@ -136,6 +121,7 @@ impl Info {
             config,
             formats,
             tokens,
+            needs,
             tokenizer,
             template,
             name,
@@ -143,12 +129,8 @@ impl Info {
         })
     }
 
-    fn weights(&self) -> u64 {
-        self.formats.values().map(|(.., bytes)| bytes).sum()
-    }
-
     fn needed(&self) -> u64 {
-        self.weights().saturating_add(cache_bytes(&self.config, self.tokens))
+        self.needs.weights().saturating_add(self.needs.cache(self.tokens))
     }
 
     fn json(&self) -> Value {
@@ -172,7 +154,10 @@ impl Info {
             "kv_heads": c.attention.kv_heads, "head_size": c.attention.size, "vocab": c.vocab, "context": c.context,
             "experts": c.mlp.moe.map(|moe| moe.experts), "experts_used": c.mlp.moe.map(|moe| moe.top_k), "tied": c.tied,
             "tensors": tensors, "tokenizer": self.tokenizer, "chat_template": self.template,
-            "memory": { "weights": self.weights(), "cache": cache_bytes(c, self.tokens), "cache_tokens": self.tokens, "total": self.needed() },
+            "memory": {
+                "weights": self.needs.weights(), "dtype": self.needs.dtype().to_string(), "cache": self.needs.cache(self.tokens),
+                "cache_tokens": self.tokens, "total": self.needed(),
+            },
             "devices": self.places.iter().map(device).collect::<Vec<_>>(),
         })
     }
@@ -195,12 +180,12 @@ impl Info {
         row("context", format!("{} tokens", c.context));
         row("tokenizer", self.tokenizer.clone().unwrap_or_else(|| "none".into()));
         row("chat template", if self.template { "yes" } else { "no" }.into());
-        let cache = cache_bytes(c, self.tokens);
         let memory = format!(
-            "{} of weights, {} of cache for {} tokens",
-            human(self.weights()),
-            human(cache),
-            self.tokens
+            "{} of weights, {} of cache for {} tokens; in {} what is not quantised",
+            human(self.needs.weights()),
+            human(self.needs.cache(self.tokens)),
+            self.tokens,
+            self.needs.dtype()
         );
         row("memory", format!("{} ({memory})", human(self.needed())));
         out::result(&about.lines()[1..].join("\n"))?;

@@ -41,12 +41,7 @@ impl<'a> Timed<'a> {
         explain: Box<dyn Fn() -> Vec<Row> + 'a>,
     ) -> Self {
         let times = choice.times(device, SAMPLE_MS, SAMPLES, &|name| !hopeless(before, name));
-        let mut models = vec![&DEVICE];
-        for model in times.iter().flat_map(|(_, row)| row.models) {
-            if !models.iter().any(|known| known.name == model.name) {
-                models.push(model);
-            }
-        }
+        let models = distinct(times.iter().flat_map(|(_, row)| row.models));
         Self { times: times.into_iter().map(|(us, row)| (row.name, us)).collect(), explain, models }
     }
 
@@ -123,6 +118,11 @@ fn attentions<'a>(device: &Device, twin: &'a Device, dtype: DType, until: Instan
     Ok(all)
 }
 
+/// A device that holds and computes nothing, whose kernels need no self-test.
+fn twin(device: &Device) -> Device {
+    ahead::twin_with(device, |settings| Settings { trust_kernels: true, ..settings })
+}
+
 /// Measures for about as long as `budget`, fits, keeps and prints the constants.
 ///
 /// # Errors
@@ -130,7 +130,7 @@ fn attentions<'a>(device: &Device, twin: &'a Device, dtype: DType, until: Instan
 pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
     let begun = Instant::now();
     // On it estimates are made from other constants while they are fitted; what it chooses is never run.
-    let twin = &ahead::twin_with(device, |settings| Settings { trust_kernels: true, ..settings });
+    let twin = &twin(device);
     let bar = out::progress(!json, 5, "measuring algorithms");
     let mut all = Vec::new();
     for (i, (what, dtype)) in [
@@ -152,7 +152,7 @@ pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
         bar.inc(1);
     }
     bar.set_message("fitting");
-    let models = models_of(&all);
+    let models = distinct(all.iter().flat_map(|timed| &timed.models));
     let observations: Vec<Observation<'_>> = all
         .iter()
         .map(|timed| Observation {
@@ -188,10 +188,10 @@ pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
     show(device, &models, json)
 }
 
-/// Every model that an estimate uses, once.
-fn models_of(all: &[Timed<'_>]) -> Vec<&'static Model> {
-    let mut models: Vec<&'static Model> = Vec::new();
-    for model in all.iter().flat_map(|timed| &timed.models) {
+/// Each model once, that of the device first: it is in every estimate.
+fn distinct<'a>(all: impl Iterator<Item = &'a &'static Model>) -> Vec<&'static Model> {
+    let mut models = vec![&DEVICE];
+    for model in all {
         if !models.iter().any(|known| known.name == model.name) {
             models.push(model);
         }
@@ -244,8 +244,7 @@ fn show(device: &Device, models: &[&'static Model], json: bool) -> Result<()> {
 /// # Errors
 /// Those of the output.
 pub fn list(device: &Device, json: bool) -> Result<()> {
-    let twin = ahead::twin_with(device, |settings| Settings { trust_kernels: true, ..settings });
-    let mut models = vec![&DEVICE];
+    let twin = twin(device);
     let (size, shape) = ([256; 3], attention::regret::drawn_up_to(1 << 20, 1, SEED));
     let mut rows = Vec::new();
     for dtype in [DType::F32, DType::Bf16] {
@@ -254,10 +253,5 @@ pub fn list(device: &Device, json: bool) -> Result<()> {
             rows.extend(Case::explain_on(&twin, *shape, *causal, dtype)?.into_iter().flatten());
         }
     }
-    for model in rows.iter().flat_map(|row| row.models) {
-        if !models.iter().any(|known| known.name == model.name) {
-            models.push(model);
-        }
-    }
-    show(device, &models, json)
+    show(device, &distinct(rows.iter().flat_map(|row| row.models)), json)
 }

@@ -54,10 +54,7 @@ pub static DEVICE: Model = Model {
 };
 
 impl Model {
-    /// The constants on a device, in their order.
-    ///
-    /// # Panics
-    /// Never where N is their number.
+    /// The constants on a device, in their order; N is their number.
     pub fn on<const N: usize>(&'static self, device: &Device) -> [f64; N] {
         debug_assert_eq!(N, self.constants.len(), "{}", self.name);
         let (values, _) = self.known(device);

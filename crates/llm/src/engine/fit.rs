@@ -15,16 +15,49 @@ pub fn available(device: &Capabilities) -> u64 {
 }
 
 /// Bytes of a model's weights in a storage type.
-pub fn weight_bytes(config: &DecoderConfig, dtype: DType) -> u64 {
+fn weight_bytes(config: &DecoderConfig, dtype: DType) -> u64 {
     (config.parameters() as u64).saturating_mul(dtype.size() as u64)
 }
 
 /// Bytes that the keys and values of `tokens` take.
-pub fn cache_bytes(config: &DecoderConfig, dtype: DType, tokens: usize) -> u64 {
+fn cache_bytes(config: &DecoderConfig, dtype: DType, tokens: usize) -> u64 {
     let a = &config.attention;
     [config.layers, 2, a.kv_heads, a.size, dtype.size()]
         .into_iter()
         .fold(tokens as u64, |all, n| all.saturating_mul(n as u64))
+}
+
+/// What a model takes wherever it is loaded: the storage of its weights, and how much of it.
+pub struct Needs {
+    config: DecoderConfig,
+    dtype: DType,
+    /// Elements and bytes of the matrices that stay quantised.
+    quantised: [u64; 2],
+}
+
+impl Needs {
+    pub(super) fn new(config: DecoderConfig, dtype: DType, quantised: [u64; 2]) -> Self {
+        Self { config, dtype, quantised }
+    }
+    pub(super) fn on<'a>(&'a self, device: &'a str, available: u64) -> Fit<'a> {
+        Fit { config: &self.config, dtype: self.dtype, quantised: self.quantised, device, available }
+    }
+    /// Storage of dense weights, keys and values.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+    /// Bytes of the weights.
+    pub fn weights(&self) -> u64 {
+        self.on("", 0).weights(self.dtype)
+    }
+    /// Bytes of the keys and values of `tokens`.
+    pub fn cache(&self, tokens: usize) -> u64 {
+        cache_bytes(&self.config, self.dtype, tokens)
+    }
+    /// The longest context that fits beside the weights in so many bytes, up to the model's; `None` where not one token does.
+    pub fn longest(&self, available: u64) -> Option<usize> {
+        self.on("", available).longest(self.dtype)
+    }
 }
 
 /// A model that is to be put on a device.

@@ -7,15 +7,14 @@ mod session;
 mod weights;
 
 pub use chat::{Conversation, Role};
-pub use fit::{available, cache_bytes, weight_bytes};
+pub use fit::{Needs, available};
 pub use session::{Generated, Request, Session, Watch};
 
-use crate::model::{Origin, Placed};
+use crate::model::Origin;
 use crate::sampler::Sampling;
 use crate::template::{Template, Templates};
 use crate::tokenizer::{HUGGING_FACE, TokenKind, Tokenizer};
-use fit::Fit;
-use netcl_nn::decoder::{Decoder, DecoderConfig, ParamShape};
+use netcl_nn::decoder::{Decoder, DecoderConfig};
 use netcl_nn::model::Model as _;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::path::{Path, PathBuf};
@@ -69,18 +68,10 @@ impl LoadedModel {
     ) -> Result<Self> {
         let weights = Weights::open(path)?;
         let place = |e: Error| e.context(weights.path().display());
-        let dtype = options.dtype.map_or_else(|| weights.dtype(), Ok).map_err(place)?;
-        let capabilities = device.capabilities();
-        let config = weights.config();
         let quantised = if options.dequantise { Vec::new() } else { weights.quantised().map_err(place)? };
-        let of = |(shape, placed): &(ParamShape, Vec<&Placed>)| {
-            let bytes = placed.iter().map(|tensor| weights.stored_bytes(tensor)).sum::<u64>();
-            [shape.count() as u64, bytes]
-        };
-        let quantised_size =
-            quantised.iter().map(of).fold([0; 2], |all, one| [all[0] + one[0], all[1] + one[1]]);
-        let (id, available) = (capabilities.id.as_str(), available(capabilities));
-        let fit = Fit { config, dtype, quantised: quantised_size, device: id, available };
+        let needs = weights.needs(options.dtype, &quantised).map_err(place)?;
+        let (config, dtype, capabilities) = (weights.config(), needs.dtype(), device.capabilities());
+        let fit = needs.on(&capabilities.id, available(capabilities));
         let context = fit.context(options.context).map_err(place)?;
         let (tokenizer, templates, sampling) = companions(&weights)?;
         let shorter = DecoderConfig { context, ..config.clone() };
@@ -93,6 +84,17 @@ impl LoadedModel {
         weights.load(&decoder, progress).map_err(place)?;
         let (path, trained_context) = (weights.path().to_owned(), config.context);
         Ok(Self { decoder, tokenizer, templates, sampling, path, trained_context })
+    }
+
+    /// What the model would take, by its files alone. A context that was asked for does not count.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), but for memory.
+    pub fn needs(path: &Path, options: Options) -> Result<Needs> {
+        let weights = Weights::open(path)?;
+        let quantised = if options.dequantise { Ok(Vec::new()) } else { weights.quantised() };
+        let needs = quantised.and_then(|quantised| weights.needs(options.dtype, &quantised));
+        needs.map_err(|e| e.context(weights.path().display()))
     }
 
     /// The decoder.

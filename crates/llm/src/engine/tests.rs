@@ -179,6 +179,29 @@ fn every_type_can_be_loaded_in_every_storage() {
     assert!(seen >= 4);
 }
 
+/// Also where no reference is: quantised matrices compute what they do as dense ones, token by token.
+#[test]
+fn quantised_matrices_say_what_dense_ones_do() {
+    let device = device();
+    for name in ["stories260K", "stories260K-w256"] {
+        let Some(folder) = shared(&format!("models/{name}/gguf")) else { return };
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let logits = [false, true].map(|dequantise| {
+                let options = Options { dtype: Some(DType::F32), context: Some(64), dequantise };
+                let model = open(&entry.path(), &device, options).unwrap();
+                let mut text = model.decoder().continuation().unwrap();
+                let ids: Vec<u32> = (0..14).map(|i| 1 + i * 37 % 500).collect();
+                (11..=14).map(|end| text.logits_after(&ids[..end]).unwrap()).collect::<Vec<_>>()
+            });
+            for (quantised, dense) in logits[0].iter().zip(&logits[1]) {
+                let dense: Vec<f64> = dense.iter().map(|v| f64::from(*v)).collect();
+                let error = off(quantised, &dense);
+                assert!(error <= 1e-5, "{}: {error:e}", entry.path().display());
+            }
+        }
+    }
+}
+
 fn greedy(model: &LoadedModel, prompt: &[u32], request: Request) -> (Generated, String) {
     let mut sampler = Sampler::new(Sampling::greedy(), model.tokenizer().unwrap()).unwrap();
     let mut text = String::new();

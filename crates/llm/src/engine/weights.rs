@@ -1,6 +1,6 @@
 //! The weights of a file on their way to a device: one parameter after the other, never all of them on the host.
 
-use super::Loading;
+use super::{Loading, Needs};
 use crate::model::{Change, Placed, Source};
 use netcl_nn::checkpoint::{FileDtype, TensorView, WeightFiles};
 use netcl_nn::decoder::{Decoder, DecoderConfig, ModelFolder, ParamShape};
@@ -114,11 +114,18 @@ impl Weights {
         Ok(out)
     }
 
-    /// Bytes of a tensor in the file.
-    pub fn stored_bytes(&self, placed: &Placed) -> u64 {
-        let Self::Gguf { source, .. } = self else { return 0 };
-        let format = source.format(placed).ok();
-        format.and_then(|format| format.size(placed.dims.iter().product())).unwrap_or(0) as u64
+    /// What the model takes with these matrices as they are and the others in `dtype`, or what is nearest to the files.
+    pub fn needs(&self, dtype: Option<DType>, quantised: &[(ParamShape, Vec<&Placed>)]) -> Result<Needs> {
+        let dtype = dtype.map_or_else(|| self.dtype(), Ok)?;
+        let [mut elements, mut bytes] = [0, 0];
+        if let Self::Gguf { source, .. } = self {
+            for tensor in quantised.iter().flat_map(|(_, placed)| placed) {
+                let count = tensor.dims.iter().product();
+                elements += count as u64;
+                bytes += source.format(tensor)?.size(count).unwrap_or(0) as u64;
+            }
+        }
+        Ok(Needs::new(self.config().clone(), dtype, [elements, bytes]))
     }
 
     /// Copies those matrices to the device as they are.

@@ -2,6 +2,7 @@
 //! the format has for it; a tokenizer that ggml's kinds do not cover is there alone.
 
 use crate::gguf::Meta;
+use crate::tokenizer::pre;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -17,12 +18,6 @@ const CONTROL: i32 = 3;
 const USER: i32 = 4;
 const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
-
-/// Splitting patterns by ggml's names for them: a part that no other one has.
-const PATTERNS: &[(&str, &str)] = &[
-    (r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+", "llama-bpe"),
-    (r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+", "qwen2"),
-];
 
 fn read_json(path: &Path) -> Result<Option<Value>> {
     if !path.exists() {
@@ -93,6 +88,22 @@ fn strings<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
     }
 }
 
+/// The patterns of a byte-level pre-tokenizer, each applied within the pieces of the one before; `None` where it does anything else.
+fn patterns(json: &Value) -> Option<Vec<&str>> {
+    let steps = json["pretokenizers"].as_array().map_or(vec![json], |steps| steps.iter().collect());
+    let (bytes, splits) = steps.split_last()?;
+    let by_bytes = bytes["type"] == "ByteLevel" && bytes["add_prefix_space"] != true;
+    let mut all = Vec::with_capacity(steps.len());
+    for split in splits {
+        let isolates = split["type"] == "Split" && split["behavior"] == "Isolated" && split["invert"] != true;
+        all.push(split["pattern"]["Regex"].as_str().filter(|_| isolates)?);
+    }
+    if bytes["use_regex"] != false {
+        all.push(pre::GPT2);
+    }
+    by_bytes.then_some(all)
+}
+
 impl Kind {
     fn of(json: &Value) -> Option<Self> {
         if json["model"]["type"] != "BPE" {
@@ -101,18 +112,11 @@ impl Kind {
         if json["model"]["byte_fallback"] == true {
             return Some(Self::Sentence);
         }
-        let mut found = Vec::new();
-        strings(&json["pre_tokenizer"], &mut found);
-        if !found.contains(&"ByteLevel")
-            || !json["normalizer"].is_null() && json["normalizer"]["type"] != "NFC"
-        {
+        if !json["normalizer"].is_null() && json["normalizer"]["type"] != "NFC" {
             return None;
         }
-        let known = PATTERNS.iter().find(|(part, _)| found.iter().any(|text| text.contains(part)));
-        let plain = json["pre_tokenizer"]["type"] == "ByteLevel"
-            && json["pre_tokenizer"]["use_regex"] != false
-            && json["pre_tokenizer"]["add_prefix_space"] != true;
-        known.map(|(_, name)| Self::Bytes(name)).or(plain.then_some(Self::Bytes("gpt-2")))
+        let ignore_merges = json["model"]["ignore_merges"] == true;
+        pre::name_of(&patterns(&json["pre_tokenizer"])?, ignore_merges).map(Self::Bytes)
     }
 
     fn keys(&self, json: &Value, vocab: usize, folder: &Path, out: &mut Vec<(String, Meta)>) -> Result<()> {

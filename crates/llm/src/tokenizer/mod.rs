@@ -9,7 +9,7 @@ mod folder;
 mod gguf;
 mod library;
 mod pieces;
-mod pre;
+pub(crate) mod pre;
 mod split;
 mod spm;
 mod stop;

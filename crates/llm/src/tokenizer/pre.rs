@@ -33,7 +33,8 @@ pub(super) enum Alphabet {
 const ROW: Pre =
     Pre { names: &[], patterns: &[], ignore_merges: false, add_bos: false, alphabet: Alphabet::Bytes };
 
-const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// What GPT-2 and the byte-level pre-tokenizer of the `tokenizers` library split by.
+pub(crate) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -73,9 +74,9 @@ pub(super) const TABLE: &[Pre] = &[
     },
     Pre {
         names: &[
+            "llama-bpe",
             "llama3",
             "llama-v3",
-            "llama-bpe",
             "falcon3",
             "falcon-h1",
             "pixtral",
@@ -282,6 +283,13 @@ pub(super) const TABLE: &[Pre] = &[
     },
     Pre { names: &["sarvam-moe"], patterns: &[LINES], alphabet: Alphabet::Text, ..ROW },
 ];
+
+/// The first name of the row of byte-level vocabularies that splits by these patterns; one that treats whole words the same is preferred.
+pub(crate) fn name_of(patterns: &[&str], ignore_merges: bool) -> Option<&'static str> {
+    let splits = |row: &&Pre| row.alphabet == Alphabet::Bytes && row.patterns == patterns;
+    let same = TABLE.iter().filter(splits).find(|row| row.ignore_merges == ignore_merges);
+    same.or_else(|| TABLE.iter().find(splits)).map(|row| row.names[0])
+}
 
 /// The row of a name; the one of files without a name is `default`.
 ///

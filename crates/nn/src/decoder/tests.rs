@@ -1,6 +1,8 @@
 //! Shape, counts, files.
 
 use super::*;
+use netcl_tensor::quant::Format;
+use netcl_tensor::random::Generator;
 use netcl_tensor::suite::test_device;
 
 fn small(bias: bool) -> DecoderConfig {
@@ -260,4 +262,86 @@ fn more_layers_than_memory_are_counted_and_not_listed() {
         let config = DecoderConfig::of(family, &sizes).unwrap();
         assert!(config.parameters() > 1_000_000_000_000 && config.flops(1, 8) > 1e12);
     }
+}
+
+/// Blocks of several formats in the place of every map's matrix compute what the values they stand for do: norms before and behind, biases of
+/// packed projections, gates, soft-capping, several matrices in a map, token by token and many at once.
+#[test]
+fn blocks_compute_what_their_values_do() {
+    let device = test_device().unwrap();
+    let formats = ["Q8_0", "Q5_1", "Q4_0", "IQ4_NL"].map(|name| Format::named(name).unwrap());
+    for family in ["llama", "qwen2", "qwen3", "gemma2", "phi3", "olmo2", "granite", "mixtral", "gpt_neox"] {
+        let sizes = Sizes {
+            layers: 2,
+            heads: 4,
+            kv_heads: (family != "gpt_neox").then_some(2),
+            width: 64,
+            mlp: Some(96),
+            context: 32,
+            vocab: 37,
+            ..Sizes::default()
+        };
+        let config = DecoderConfig::of(family, &sizes).unwrap();
+        let dense = Decoder::new(&device, config.clone(), DType::F32, 3).unwrap();
+        let mut generator = Generator::new(5);
+        for p in dense.params().list() {
+            p.set_normal(0.0, 0.15, &mut generator).unwrap();
+        }
+        let mut held = BTreeMap::new();
+        for shape in config.shapes().filter(|shape| shape.is_map(&config)) {
+            let parameter = dense.params().get(&shape.name).unwrap();
+            let (mut values, width) = (parameter.to_vec().unwrap(), shape.dims[1]);
+            let (mut parts, mut first) = (Vec::new(), 0);
+            for (i, (_, rows)) in shape.pieces.iter().enumerate() {
+                let format = formats[(held.len() + i) % formats.len()];
+                let piece = &mut values[first * width..(first + rows) * width];
+                let mut bytes = vec![0; format.size(piece.len()).unwrap()];
+                format.quantise(piece, width, None, &mut bytes).unwrap();
+                format.dequantise(&bytes, piece).unwrap();
+                parts.push(Blocks::new(&device, format, [*rows, width], &bytes).unwrap());
+                first += rows;
+            }
+            parameter.set_f32(&values).unwrap();
+            held.insert(shape.name, parts);
+        }
+        assert!(held.len() >= 4, "{family}: {:?}", held.keys());
+        let quantised = Decoder::with_blocks(&device, config, DType::F32, held).unwrap();
+        for p in quantised.params().list() {
+            let same = dense.params().get(p.name().unwrap()).unwrap();
+            p.set_bytes(&same.to_bytes().unwrap()).unwrap();
+        }
+        let ids: Vec<u32> = (0..16u32).map(|i| (i * i + 3) % 37).collect();
+        let [mut a, mut b] = [&dense, &quantised].map(|decoder| decoder.continuation().unwrap());
+        for end in 12..=ids.len() {
+            let [a, b] = [&mut a, &mut b].map(|text| text.logits_after(&ids[..end]).unwrap());
+            let scale = a.iter().fold(1f32, |most, v| most.max(v.abs()));
+            for (a, b) in a.iter().zip(&b) {
+                assert!((a - b).abs() <= 2e-5 * scale, "{family}, after {end}: {b}, expected {a}");
+            }
+        }
+        let ids = Tensor::from_u32(&device, [1, ids.len()], &ids).unwrap();
+        let [a, b] = [&dense, &quantised]
+            .map(|d| no_grad(|| d.loss(&ids, &ids, Mode::eval())).unwrap().item().unwrap());
+        assert!((a - b).abs() <= 1e-4 * a.abs(), "{family}: loss {b}, expected {a}");
+        assert!(quantised.load_tensors(&dense.tensors().unwrap()).is_err(), "{family}");
+    }
+}
+
+#[test]
+fn blocks_for_what_is_no_map_or_of_another_shape_are_refused_by_name() {
+    let device = test_device().unwrap();
+    let sizes = Sizes { layers: 1, heads: 2, width: 32, context: 8, vocab: 11, ..Sizes::default() };
+    let config = DecoderConfig::of("llama", &sizes).unwrap();
+    let q8 = Format::named("Q8_0").unwrap();
+    let blocks = |rows: usize| vec![Blocks::new(&device, q8, [rows, 32], &vec![0; rows * 34]).unwrap()];
+    let refused = |name: &str, rows: usize| {
+        let held = BTreeMap::from([(name.to_owned(), blocks(rows))]);
+        Decoder::with_blocks(&device, config.clone(), DType::F32, held).err().unwrap().to_string()
+    };
+    for name in ["model.embed_tokens.weight", "model.norm.weight", "nothing"] {
+        let error = refused(name, 11);
+        assert!(error.contains(name) && error.contains("no map's matrix"), "{error}");
+    }
+    let error = refused("model.layers.0.self_attn.o_proj.weight", 31);
+    assert!(error.contains("(31, 32) Q8_0") && error.contains("[32, 32]"), "{error}");
 }
