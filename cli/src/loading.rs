@@ -41,12 +41,7 @@ impl ModelArgs {
     pub fn open(&self, context: &Context) -> Result<LoadedModel> {
         let device = context.open_device(&self.device)?;
         let options = Options { dtype: self.dtype, context: self.ctx_size, dequantise: self.dequantise };
-        let mut bar = Bar { context, bar: None, printed: Instant::now() };
-        let model = LoadedModel::open(&self.model, &device, options, &mut |p| bar.show(&p));
-        if let Some(bar) = bar.bar {
-            bar.finish_and_clear();
-        }
-        let model = model?;
+        let model = shown(context, |bar| LoadedModel::open(&self.model, &device, options, bar))?;
         if self.ctx_size.is_none() && model.context() < model.trained_context() {
             out::note(&format!(
                 "context of {} tokens, for which there is memory here; the model's is {}",
@@ -56,6 +51,19 @@ impl ModelArgs {
         }
         Ok(model)
     }
+}
+
+/// Loads something and shows how far that is.
+pub fn shown<T>(
+    context: &Context,
+    load: impl FnOnce(&mut dyn FnMut(Loading<'_>) -> Result<()>) -> Result<T>,
+) -> Result<T> {
+    let mut bar = Bar { context, bar: None, printed: Instant::now() };
+    let loaded = load(&mut |p| bar.show(&p));
+    if let Some(bar) = bar.bar {
+        bar.finish_and_clear();
+    }
+    loaded
 }
 
 struct Bar<'a> {

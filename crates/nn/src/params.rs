@@ -59,7 +59,8 @@ fn name_seed(seed: u64, name: &str) -> u64 {
 pub struct Params {
     device: Device,
     dtype: DType,
-    seed: u64,
+    /// What first values are drawn from; zeros without it.
+    seed: Option<u64>,
     list: Vec<Tensor>,
     arenas: Vec<Arena>,
     /// Quantised matrices in the place of parameters, by name: only read, and no part of the list.
@@ -86,9 +87,10 @@ fn too_many(what: &str) -> Error {
 }
 
 impl Params {
-    /// No parameters yet; those to come are of type `dtype`, with first values drawn from `seed`. Arenas are added as they are
-    /// needed, each at least as large as all before it. [`Params::build`] makes one of the right size.
-    pub fn new(device: &Device, dtype: DType, seed: u64) -> Self {
+    /// No parameters yet; those to come are of type `dtype`, with first values drawn from `seed`. Without one they are zeros, whatever they
+    /// begin with else: for models whose weights come from files. Arenas are added as they are needed, each at least as large as all before
+    /// it. [`Params::build`] makes one of the right size.
+    pub fn new(device: &Device, dtype: DType, seed: Option<u64>) -> Self {
         let (device, list, arenas) = (device.clone(), Vec::new(), Vec::new());
         Self { device, dtype, seed, list, arenas, blocks: BTreeMap::new(), counting: false }
     }
@@ -103,7 +105,7 @@ impl Params {
     pub fn build<M>(
         device: &Device,
         dtype: DType,
-        seed: u64,
+        seed: Option<u64>,
         mut make: impl FnMut(&mut Self) -> Result<M>,
     ) -> Result<(Self, M)> {
         let mut counted = Self { counting: true, ..Self::new(device, dtype, seed) };
@@ -159,7 +161,10 @@ impl Params {
         let window = arena.whole.window(arena.used, shape)?;
         arena.used += step;
         let parameter = named(&window, name);
-        init.fill(&parameter, name_seed(self.seed, name))?;
+        // An arena is zeros.
+        if let Some(seed) = self.seed {
+            init.fill(&parameter, name_seed(seed, name))?;
+        }
         self.list.push(parameter.clone());
         Ok(parameter)
     }
@@ -230,13 +235,13 @@ mod tests {
     fn a_builder_counts_and_makes_one_arena_of_the_right_size() {
         let device = netcl_tensor::suite::test_device().unwrap();
         let before = device.memory().live;
-        let (params, made) = Params::build(&device, DType::F32, 7, layers).unwrap();
+        let (params, made) = Params::build(&device, DType::F32, Some(7), layers).unwrap();
         let sizes: Vec<(usize, usize)> = params.arenas().map(|(whole, used)| (whole.count(), used)).collect();
         assert_eq!(sizes, [(1536 + 256 + 1024, 1536 + 256 + 1024)]);
         assert_eq!(params.count(), 1500 + 49 + 1000);
         assert!(device.memory().live - before < 2 * 4 * sizes[0].0, "the counting run keeps nothing");
         // One by one: more arenas, the same values.
-        let mut single = Params::new(&device, DType::F32, 7);
+        let mut single = Params::new(&device, DType::F32, Some(7));
         let again = layers(&mut single).unwrap();
         assert!(single.arenas().count() > 1);
         for (a, b) in made.iter().zip(&again) {
@@ -249,8 +254,8 @@ mod tests {
         let device = netcl_tensor::suite::test_device().unwrap();
         for shape in [[1 << 62, 4], [usize::MAX, 1]] {
             let make = |p: &mut Params| p.make("w", shape, Init::Zeros).map(drop);
-            assert!(Params::build(&device, DType::F32, 7, make).is_err());
-            assert!(make(&mut Params::new(&device, DType::F32, 7)).is_err());
+            assert!(Params::build(&device, DType::F32, Some(7), make).is_err());
+            assert!(make(&mut Params::new(&device, DType::F32, Some(7))).is_err());
         }
     }
 
@@ -259,7 +264,7 @@ mod tests {
     fn first_values_follow_recipe_seed_and_name_alone() {
         let device = netcl_tensor::suite::test_device().unwrap();
         let make = |seed: u64, before: usize| {
-            let mut params = Params::new(&device, DType::F32, seed);
+            let mut params = Params::new(&device, DType::F32, Some(seed));
             params.make("before", [before], Init::Normal(1.0)).unwrap();
             let values = |t: Tensor| t.to_vec().unwrap();
             [

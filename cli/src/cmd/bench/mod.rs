@@ -1,15 +1,18 @@
-//! `netcl bench`: how fast, as a share of what the device can do and beside PyTorch measured in the same minutes.
+//! `netcl bench`: how fast, as a share of what the device can do and beside a peer measured in the same minutes.
 
 pub mod attention;
 pub mod choice;
+mod decode;
 mod errors;
 pub mod gemm;
 mod generate;
 mod line;
+mod llama_bench;
 pub mod measure;
 mod ops;
 mod peer;
 mod profile;
+mod step;
 mod train;
 
 use crate::context::Context;
@@ -22,8 +25,10 @@ use netcl::kernel::ceiling::Ceilings;
 use netcl::nn::config::{DTYPES, storage_type};
 use netcl::prelude::*;
 use peer::Peer;
+use profile::Profile;
+use std::path::Path;
 
-/// Measure matrix products, attention, every op, or training
+/// Measure matrix products, attention, every op, training, or language models
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -42,6 +47,8 @@ enum What {
     Train(train::Args),
     /// Tokens one after the other
     Generate(generate::Args),
+    /// Prompts and tokens of language models, from files or of random weights
+    Decode(decode::Args),
 }
 
 /// Flags of every benchmark.
@@ -118,6 +125,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         What::Attention(args) => attention::run(args, &mut Bench::open(&args.common, context)?),
         What::Train(args) => train::run(args, &mut Bench::open(&args.common, context)?),
         What::Generate(args) => generate::run(args, &mut Bench::open(&args.common, context)?),
+        What::Decode(args) => decode::run(args, context),
         What::Ops(args) => ops::run(args, &mut Bench::open(&args.common, context)?),
     }
 }
@@ -169,6 +177,17 @@ impl Bench {
             peer,
             printer,
         })
+    }
+
+    /// Where the time of further runs goes; `about` them, and how many steps each is.
+    fn profile(
+        &mut self,
+        (about, steps): (serde_json::Value, u64),
+        file: &Path,
+        run: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let (device, dtype) = (&self.device, self.dtype);
+        Profile { device, dtype, about, steps, file }.print(&mut self.printer, run)
     }
 
     /// Measures `run`, and the peer on `request`, and prints the line.

@@ -1,7 +1,7 @@
 //! `netcl bench train`: whole training steps of GPTs: forward, backward, clipping and AdamW.
 
 use super::measure::median;
-use super::profile::{file_of, profile};
+use super::profile::file_of;
 use super::{Bench, Common, Line};
 use crate::cmd::ModelSize;
 use crate::named::named;
@@ -165,7 +165,7 @@ fn case(
     ));
     args.profile.as_deref().map_or(Ok(()), |file| {
         let about = json!({ "preset": preset, "replayed": steps.stepper.is_captured() });
-        profile(bench, &about, 1, &file_of(file, preset, alone), &mut || steps.run().map(drop))
+        bench.profile((about, 1), &file_of(file, preset, alone), &mut || steps.run().map(drop))
     })
 }
 

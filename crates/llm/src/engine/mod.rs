@@ -3,12 +3,13 @@
 mod chat;
 mod defaults;
 mod fit;
+mod random;
 mod session;
 mod weights;
 
 pub use chat::{Conversation, Role};
 pub use fit::{Needs, available};
-pub use session::{Generated, Request, Session, Watch};
+pub use session::{CHUNK, Generated, Request, Session, Watch};
 
 use crate::model::Origin;
 use crate::sampler::Sampling;
@@ -76,11 +77,7 @@ impl LoadedModel {
         let (tokenizer, templates, sampling) = companions(&weights)?;
         let shorter = DecoderConfig { context, ..config.clone() };
         let blocks = weights.blocks(device, &quantised, progress).map_err(place)?;
-        let decoder = match blocks.is_empty() {
-            true => Decoder::new(device, shorter, dtype, 0),
-            false => Decoder::with_blocks(device, shorter, dtype, blocks),
-        };
-        let decoder = decoder.map_err(place)?;
+        let decoder = Decoder::with_blocks(device, shorter, dtype, None, blocks).map_err(place)?;
         weights.load(&decoder, progress).map_err(place)?;
         let (path, trained_context) = (weights.path().to_owned(), config.context);
         Ok(Self { decoder, tokenizer, templates, sampling, path, trained_context })

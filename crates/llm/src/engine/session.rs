@@ -7,7 +7,7 @@ use netcl_tensor::{Error, Result};
 use std::time::{Duration, Instant};
 
 /// Tokens of a prompt that are read at once.
-const CHUNK: usize = 512;
+pub const CHUNK: usize = 512;
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]

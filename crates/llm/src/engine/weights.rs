@@ -96,22 +96,10 @@ impl Weights {
     /// The maps' matrices that kernels read as a GGUF file has them: each parameter with the tensors whose rows it is made of.
     pub fn quantised(&self) -> Result<Vec<(ParamShape, Vec<&Placed>)>> {
         let Self::Gguf { source, places } = self else { return Ok(Vec::new()) };
-        let mut out = Vec::new();
-        for shape in source.config.shapes().filter(|shape| shape.is_map(&source.config)) {
-            let placed =
-                shape.pieces.iter().map(|(name, _)| places.get(name).map(|(at, _)| &source.placed[*at]));
-            let Some(placed) = placed.collect::<Option<Vec<_>>>() else { continue };
-            let mut whole = true;
-            for tensor in &placed {
-                // Rows stay whole: only their order may change.
-                whole &= tensor.files.len() == 1 && matches!(tensor.change, Change::None | Change::Pairs(_));
-                whole &= source.format(tensor)?.on_devices();
-            }
-            if whole {
-                out.push((shape, placed));
-            }
-        }
-        Ok(out)
+        let place = |name: &str| places.get(name).map(|(at, _)| *at);
+        let found = maps(&source.config, &source.placed, place, |at| source.format(&source.placed[at]))?;
+        let tensors = |places: Vec<usize>| places.into_iter().map(|at| &source.placed[at]).collect();
+        Ok(found.into_iter().map(|(shape, places)| (shape, tensors(places))).collect())
     }
 
     /// What the model takes with these matrices as they are and the others in `dtype`, or what is nearest to the files.
@@ -197,6 +185,31 @@ impl Weights {
         }
         Ok(out)
     }
+}
+
+/// The maps' matrices that kernels read as blocks, each with the numbers of the tensors whose rows it is made of.
+pub(super) fn maps(
+    config: &DecoderConfig,
+    placed: &[Placed],
+    place: impl Fn(&str) -> Option<usize>,
+    format: impl Fn(usize) -> Result<&'static Format>,
+) -> Result<Vec<(ParamShape, Vec<usize>)>> {
+    let mut out = Vec::new();
+    for shape in config.shapes().filter(|shape| shape.is_map(config)) {
+        let places = shape.pieces.iter().map(|(name, _)| place(name));
+        let Some(places) = places.collect::<Option<Vec<_>>>() else { continue };
+        let mut whole = true;
+        for at in &places {
+            // Rows stay whole: only their order may change.
+            let tensor = &placed[*at];
+            whole &= tensor.files.len() == 1 && matches!(tensor.change, Change::None | Change::Pairs(_));
+            whole &= format(*at)?.on_devices();
+        }
+        if whole {
+            out.push((shape, places));
+        }
+    }
+    Ok(out)
 }
 
 /// One tensor as it lies in the file, its rows in the order of Hugging Face's.

@@ -1,6 +1,8 @@
 //! Which format each tensor of a quantised file has: llama.cpp's rules, so that files are as large and as good as people know them.
 
+use super::names::Placed;
 use super::source::Source;
+use netcl_nn::decoder::DecoderConfig;
 use netcl_tensor::quant::{
     BF16, F16, F32, Format, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K,
     Q8_0, TQ1_0, TQ2_0,
@@ -69,7 +71,16 @@ impl Mix {
 
     /// The format of every tensor of a model, in the order of [`Source::placed`]. With `importance` some rules are others.
     pub fn formats(&self, source: &Source, importance: bool) -> Vec<&'static Format> {
-        let config = &source.config;
+        self.formats_of(&source.config, &source.placed, importance)
+    }
+
+    /// The same for a model whose tensors these are.
+    pub fn formats_of(
+        &self,
+        config: &DecoderConfig,
+        placed: &[Placed],
+        importance: bool,
+    ) -> Vec<&'static Format> {
         let model = Facts {
             layers: config.layers,
             experts: config.mlp.moe.map_or(0, |moe| moe.experts),
@@ -77,8 +88,7 @@ impl Mix {
             tied: config.tied,
             importance,
         };
-        let one = |tensor: &super::names::Placed| self.format(&tensor.name, &tensor.dims, &model);
-        source.placed.iter().map(one).collect()
+        placed.iter().map(|tensor| self.format(&tensor.name, &tensor.dims, &model)).collect()
     }
 
     fn format(&self, name: &str, dims: &[usize], model: &Facts) -> &'static Format {

@@ -2,8 +2,10 @@
 
 mod architecture;
 mod convert;
+mod known;
 mod mix;
 mod names;
+mod random;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -11,6 +13,8 @@ mod tokens;
 
 pub use architecture::{ARCHITECTURES, Architecture, read_config, write_config};
 pub use convert::{Importance, Options, Progress, Target, convert, planned};
+pub use known::{Known, known};
 pub use mix::{MIXES, Mix};
 pub use names::{Change, Placed};
+pub use random::RandomModel;
 pub use source::{Origin, Source, Stored};

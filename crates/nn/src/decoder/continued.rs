@@ -1,7 +1,6 @@
 //! A text that a decoder continues, token by token.
 
-use super::step::Steps;
-use super::{Cache, Decoder};
+use super::{Batch, Decoder};
 use crate::model::Continuation;
 use netcl_tensor::{Error, Result, Tensor};
 
@@ -11,16 +10,15 @@ const ROOM: usize = 256;
 /// Reads new tokens alone, beside the keys and values of those before: several at once as they come, single ones by a captured step.
 pub(super) struct Text<'a> {
     decoder: &'a Decoder,
-    kept: Option<Kept>,
+    kept: Option<Kept<'a>>,
     /// The text's first token that is in the cache: 0 until the text outgrows the context.
     start: usize,
 }
 
-struct Kept {
-    cache: Cache,
+struct Kept<'a> {
+    batch: Batch<'a>,
     /// The tokens in it.
     ids: Vec<u32>,
-    steps: Option<Steps>,
 }
 
 impl<'a> Text<'a> {
@@ -29,19 +27,18 @@ impl<'a> Text<'a> {
     }
 
     /// What is kept of a beginning of `text`, with room for all of it.
-    fn kept(&mut self, text: &[u32]) -> Result<Kept> {
+    fn kept(&mut self, text: &[u32]) -> Result<Kept<'a>> {
         let room = text.len().next_power_of_two().max(ROOM).min(self.decoder.config.context);
         let Some(mut kept) = self.kept.take() else {
-            return Ok(Kept { cache: self.decoder.cache(1, room)?, ids: Vec::new(), steps: None });
+            return Ok(Kept { batch: self.decoder.batch(1, room)?, ids: Vec::new() });
         };
         let same = kept.ids.iter().zip(text).take_while(|(a, b)| a == b).count();
         // The last token is read again where nothing is new: its logits are asked for.
         let same = same.min(text.len() - 1);
-        kept.cache.truncate(same);
+        kept.batch.truncate(same);
         kept.ids.truncate(same);
-        if text.len() > kept.cache.room() {
-            kept.cache = self.decoder.larger(&kept.cache, room)?;
-            kept.steps = None;
+        if text.len() > kept.batch.room() {
+            kept.batch.reserve(room)?;
         }
         Ok(kept)
     }
@@ -61,17 +58,10 @@ impl Continuation for Text<'_> {
         let text = ids.get(self.start..).filter(|text| !text.is_empty()).unwrap_or(ids);
         let mut kept = self.kept(text)?;
         let logits = match &text[kept.ids.len()..] {
-            [token] if !kept.ids.is_empty() => {
-                let length = text.len();
-                let steps = match kept.steps.take().filter(|steps| steps.fit(length)) {
-                    Some(steps) => kept.steps.insert(steps),
-                    None => kept.steps.insert(Steps::new(self.decoder, &kept.cache, length)?),
-                };
-                steps.run(self.decoder, &mut kept.cache, &[*token])?
-            }
+            [token] if !kept.ids.is_empty() => kept.batch.step(&[*token])?,
             new => {
                 let new = Tensor::from_u32(self.decoder.params.device(), [1, new.len()], new)?;
-                self.decoder.next_logits(&new, &mut kept.cache)?
+                kept.batch.read(&new)?
             }
         };
         kept.ids.extend_from_slice(&text[kept.ids.len()..]);
@@ -79,6 +69,6 @@ impl Continuation for Text<'_> {
         logits.to_vec()
     }
     fn launches(&self) -> Option<usize> {
-        self.kept.as_ref()?.steps.as_ref()?.launches()
+        self.kept.as_ref()?.batch.launches()
     }
 }

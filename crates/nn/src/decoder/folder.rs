@@ -68,7 +68,8 @@ impl ModelFolder {
             (_, true) => DType::F16,
             _ => DType::F32,
         };
-        let decoder = Decoder::partly_frozen(device, self.config.clone(), dtype.unwrap_or(own), 0, freeze)?;
+        let decoder =
+            Decoder::partly_frozen(device, self.config.clone(), dtype.unwrap_or(own), None, freeze)?;
         decoder.load_state(&tensors).map_err(place)?;
         Ok(decoder)
     }

@@ -2,6 +2,7 @@
 //! choices, a family is a row of [`FAMILIES`] that says how its files name things.
 
 mod activation;
+mod batch;
 mod block;
 mod config;
 mod continued;
@@ -20,6 +21,7 @@ mod weight;
 mod write;
 
 pub use activation::Activation;
+pub use batch::Batch;
 pub use config::{
     AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement,
     Positions, QkNorm, Sizes,
@@ -96,10 +98,10 @@ impl Decoder {
     /// # Errors
     /// `Shape` where sizes do not fit each other; `Memory` when the device cannot hold the weights, before anything is allocated.
     pub fn new(device: &Device, config: DecoderConfig, dtype: DType, seed: u64) -> Result<Self> {
-        Self::partly_frozen(device, config, dtype, seed, &Freeze::default())
+        Self::partly_frozen(device, config, dtype, Some(seed), &Freeze::default())
     }
 
-    /// The same; parameters that `freeze` names get no gradient.
+    /// The same; parameters that `freeze` names get no gradient. Without a seed all are zeros until they are given values.
     ///
     /// # Errors
     /// As [`new`](Self::new); `Format` for a pattern that does not fit.
@@ -107,7 +109,7 @@ impl Decoder {
         device: &Device,
         config: DecoderConfig,
         dtype: DType,
-        seed: u64,
+        seed: Option<u64>,
         freeze: &Freeze,
     ) -> Result<Self> {
         config.check().and_then(|()| config.check_memory(device, dtype)).map_err(|e| e.context("decoder"))?;
@@ -115,7 +117,7 @@ impl Decoder {
     }
 
     /// A model some of whose matrices are quantised blocks, by the names of the parameters in whose place they stand: it computes, and is not
-    /// trained nor written. The other parameters are to be given their values.
+    /// trained nor written. The other parameters are drawn from `seed`; without one they are zeros until they are given values.
     ///
     /// # Errors
     /// `Shape` where blocks are not of their parameter's shape; `Format` for a name that no matrix of a map has; `Memory`.
@@ -123,6 +125,7 @@ impl Decoder {
         device: &Device,
         config: DecoderConfig,
         dtype: DType,
+        seed: Option<u64>,
         blocks: BTreeMap<String, Vec<Blocks>>,
     ) -> Result<Self> {
         config.check().map_err(|e| e.context("decoder"))?;
@@ -137,14 +140,14 @@ impl Decoder {
                 return Err(Error::shape(format!("decoder: blocks {parts:?} for {name} {:?}", shape.dims)));
             }
         }
-        Self::made(device, config, dtype, 0, &Freeze::default(), blocks)
+        Self::made(device, config, dtype, seed, &Freeze::default(), blocks)
     }
 
     fn made(
         device: &Device,
         config: DecoderConfig,
         dtype: DType,
-        seed: u64,
+        seed: Option<u64>,
         freeze: &Freeze,
         blocks: BTreeMap<String, Vec<Blocks>>,
     ) -> Result<Self> {

@@ -305,7 +305,7 @@ fn blocks_compute_what_their_values_do() {
             held.insert(shape.name, parts);
         }
         assert!(held.len() >= 4, "{family}: {:?}", held.keys());
-        let quantised = Decoder::with_blocks(&device, config, DType::F32, held).unwrap();
+        let quantised = Decoder::with_blocks(&device, config, DType::F32, None, held).unwrap();
         for p in quantised.params().list() {
             let same = dense.params().get(p.name().unwrap()).unwrap();
             p.set_bytes(&same.to_bytes().unwrap()).unwrap();
@@ -336,7 +336,7 @@ fn blocks_for_what_is_no_map_or_of_another_shape_are_refused_by_name() {
     let blocks = |rows: usize| vec![Blocks::new(&device, q8, [rows, 32], &vec![0; rows * 34]).unwrap()];
     let refused = |name: &str, rows: usize| {
         let held = BTreeMap::from([(name.to_owned(), blocks(rows))]);
-        Decoder::with_blocks(&device, config.clone(), DType::F32, held).err().unwrap().to_string()
+        Decoder::with_blocks(&device, config.clone(), DType::F32, None, held).err().unwrap().to_string()
     };
     for name in ["model.embed_tokens.weight", "model.norm.weight", "nothing"] {
         let error = refused(name, 11);

@@ -72,7 +72,7 @@ mod tests {
 
     fn params() -> Params {
         let device = Device::open("sim", &Settings::default()).unwrap();
-        Params::new(&device, DType::F32, 1)
+        Params::new(&device, DType::F32, Some(1))
     }
 
     #[test]

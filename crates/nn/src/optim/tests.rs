@@ -11,7 +11,7 @@ fn params(dtype: DType) -> Params {
     let normal = Init::Normal(1.0);
     let two =
         |p: &mut Params| Ok([p.make("c_fc.weight", [5, 7], normal)?, p.make("c_fc.bias", [7], normal)?]);
-    let (mut params, _) = Params::build(&test_device().unwrap(), dtype, 7, two).unwrap();
+    let (mut params, _) = Params::build(&test_device().unwrap(), dtype, Some(7), two).unwrap();
     params.make("wpe.weight", [3, 333], normal).unwrap();
     assert_eq!(params.arenas().count(), 2);
     params

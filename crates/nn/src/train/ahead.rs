@@ -33,7 +33,7 @@ pub(super) fn compile(
 /// What a run does up to the end of its first step, on any device.
 fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<()> {
     let freeze = Freeze::new(&config.freeze)?;
-    let model = Decoder::partly_frozen(device, model.clone(), config.dtype, config.seed, &freeze)?;
+    let model = Decoder::partly_frozen(device, model.clone(), config.dtype, Some(config.seed), &freeze)?;
     let mut optimizer = optimizer(&model, config)?;
     let ids = vec![0; config.batch * config.context];
     let mut uploads = Uploads::new(device, config.batch, config.context, config.grad_accum as usize)?;

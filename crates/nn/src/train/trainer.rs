@@ -158,7 +158,11 @@ impl Parts {
             Some(folder) if from.is_none() => {
                 Box::new(folder.decoder(device, Some(dtype), &freeze).map_err(|e| e.context("--init"))?)
             }
-            _ => Box::new(Decoder::partly_frozen(device, shape, dtype, config.seed, &freeze)?),
+            _ => {
+                // A resumed run's weights come from its checkpoint.
+                let seed = from.is_none().then_some(config.seed);
+                Box::new(Decoder::partly_frozen(device, shape, dtype, seed, &freeze)?)
+            }
         };
         let companions = match &folder {
             Some(folder) => Companions::of_folder(folder)?,

@@ -1,0 +1,505 @@
+//! `netcl bench decode`: how fast a language model reads a prompt and makes tokens, as llama-bench measures it: a prompt of so many tokens
+//! (pp512), and so many tokens one after the other from an empty context (tg128), of one text and of several side by side.
+
+use super::line::Printer;
+use super::llama_bench::{self, Asked, Speed};
+use super::measure::median;
+use super::profile::{Profile, file_of};
+use super::step::{bytes_of_step, bytes_of_weights, checked, read_speed};
+use crate::context::Context;
+use crate::loading::shown;
+use crate::named::named_by;
+use crate::out;
+use netcl::device::human;
+use netcl::kernel::ceiling::Ceilings;
+use netcl::llm::LoadedModel;
+use netcl::llm::engine::{CHUNK, Options};
+use netcl::llm::model::{Known, Mix, RandomModel};
+use netcl::nn::config::{DTYPES, TrainConfig, models, storage_type};
+use netcl::nn::decoder::{Batch, DecoderConfig};
+use netcl::nn::model::Model as _;
+use netcl::prelude::*;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Flags of `bench decode`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A .gguf file, a folder in the Hugging Face layout, a run folder or a checkpoint
+    #[arg(short, long, value_name = "PATH", required_unless_present = "shape")]
+    model: Option<PathBuf>,
+    /// Random weights instead (repeatable): a known shape such as 15m, 110m, smollm-135m, tinyllama-1.1b, llama-3-8b, a preset of `train`, or
+    /// numbers such as layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000
+    #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
+    shape: Vec<String>,
+    /// Type of random weights, as `quantize` takes them (repeatable, or with commas)
+    #[arg(long, value_name = "TYPE", default_value = "q4_0", value_delimiter = ',', value_parser = mix)]
+    r#type: Vec<&'static Mix>,
+    /// Device to measure
+    #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
+    device: String,
+    /// Tokens of the prompt; 0 leaves it out
+    #[arg(short, long, visible_alias = "n-prompt", default_value_t = 512)]
+    prompt: usize,
+    /// Tokens made one after the other; 0 leaves them out
+    #[arg(short = 'n', long, visible_alias = "n-gen", default_value_t = 128)]
+    tokens: usize,
+    /// Texts side by side
+    #[arg(short, long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_parser = batch)]
+    batch: Vec<usize>,
+    /// Which tokens follow: any, all known beforehand, as llama-bench's; or each the likeliest after those before
+    #[arg(long, value_enum, default_value_t = Feed::Random)]
+    feed: Feed,
+    /// Timed runs, of which the median counts
+    #[arg(short, long, default_value_t = 5)]
+    rounds: usize,
+    /// Storage of weights that are not quantised, keys and values; without it as in the files, f16 beside quantised ones
+    #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
+    dtype: Option<DType>,
+    /// Store quantised matrices in that type as well
+    #[arg(long)]
+    dequantise: bool,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// llama.cpp's llama-bench, to measure on the same file; llama-batched-bench beside it measures texts side by side
+    #[arg(long, value_name = "PROGRAM")]
+    peer: Option<PathBuf>,
+    /// A further argument of llama-bench, such as -fa=1 (repeatable)
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true, requires = "peer")]
+    peer_arg: Vec<String>,
+    /// Then time each kernel of some further texts, print where the time goes, and write a trace that ui.perfetto.dev opens to
+    /// FILE, or trace.json; with several models or batches, their names are added
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "trace.json")]
+    profile: Option<PathBuf>,
+}
+
+/// Which tokens follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Feed {
+    Random,
+    Greedy,
+}
+
+fn mix(name: &str) -> Result<&'static Mix, String> {
+    Mix::named(name).map_err(|e| e.message().to_owned())
+}
+
+fn batch(text: &str) -> Result<usize, String> {
+    let n = text.parse().ok().filter(|n| (1..=4096).contains(n));
+    n.ok_or_else(|| "expected texts between 1 and 4096".into())
+}
+
+/// A model to measure.
+struct Case {
+    name: String,
+    /// Of the files, or of random weights.
+    kind: String,
+    model: LoadedModel,
+    /// Seconds until it was on the device, and until the first token after it.
+    load_s: f64,
+    first_token_s: f64,
+}
+
+/// What is measured where.
+struct Bench<'a> {
+    args: &'a Args,
+    device: Device,
+    ceilings: Ceilings,
+    /// GB/s at which memory is read.
+    read_gbps: f64,
+    printer: Printer,
+    header: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, context: &Context) -> Result<()> {
+    let device = context.open_device(&args.device)?;
+    if device.capabilities().simulated {
+        return Err(Error::unsupported(format!(
+            "bench decode: {} is simulated and its time is modelled, not measured",
+            device.capabilities().id
+        )));
+    }
+    let ceilings = crate::profile::ceilings(&device, args.dtype.unwrap_or(DType::F16))?
+        .ok_or_else(|| Error::internal("a device that is not simulated has no ceilings"))?;
+    let read_gbps = read_speed(&device)?;
+    let mut printer = Printer::new(args.json);
+    printer.ceilings(&device, &ceilings)?;
+    let mut bench = Bench { args, device, ceilings, read_gbps, printer, header: false };
+    if let Some(path) = &args.model {
+        let case = Case::of_file(path, args, &bench.device, context)?;
+        return bench.case(&case, args.peer.as_ref().map(|peer| (peer, path.clone())), true);
+    }
+    let alone = args.shape.len() * args.r#type.len() == 1;
+    for shape in &args.shape {
+        let config = shape_of(shape, args)?;
+        for mix in &args.r#type {
+            let mut model = RandomModel::new(&config, mix)?;
+            let case = Case::random(shape, &mut model, args, &bench.device, context)?;
+            let file = args.peer.as_ref().map(|_| Temporary::write(&mut model, context)).transpose()?;
+            let peer = args.peer.as_ref().zip(file.as_ref().map(|file| file.0.clone()));
+            bench.case(&case, peer, alone)?;
+        }
+    }
+    Ok(())
+}
+
+/// A known shape, numbers, or the model of a preset; with a context for what is measured.
+fn shape_of(name: &str, args: &Args) -> Result<DecoderConfig> {
+    let config = match models().any(|preset| preset == name) {
+        true => {
+            let preset = TrainConfig::preset(name)?;
+            preset.decoder(super::train::vocabulary(&preset))?
+        }
+        false => Known::config(name)?,
+    };
+    Ok(DecoderConfig { context: args.prompt.max(args.tokens).max(CHECKED), ..config })
+}
+
+/// Tokens that the check of the step takes.
+const CHECKED: usize = 24;
+
+/// A file of random weights for the peer, gone when it is dropped.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn write(model: &mut RandomModel, context: &Context) -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("netcl-bench-{}.gguf", std::process::id()));
+        context.leave_nothing_of(vec![path.clone()]);
+        out::note(&format!("writing {} for the peer", path.display()));
+        let file = Self(path);
+        model.write(&file.0, &mut |_, _| Ok(())).map(|()| file)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Args {
+    fn options(&self) -> Options {
+        Options { dtype: self.dtype, dequantise: self.dequantise, context: None }
+    }
+}
+
+impl Case {
+    fn of_file(path: &Path, args: &Args, device: &Device, context: &Context) -> Result<Self> {
+        let began = Instant::now();
+        let model = shown(context, |bar| LoadedModel::open(path, device, args.options(), bar))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let kind = if model.decoder().params().block_bytes() > 0 {
+            "quantised".into()
+        } else {
+            model.dtype().to_string()
+        };
+        Self::loaded(name, kind, model, began)
+    }
+
+    fn random(
+        shape: &str,
+        random: &mut RandomModel,
+        args: &Args,
+        device: &Device,
+        context: &Context,
+    ) -> Result<Self> {
+        let began = Instant::now();
+        let kind = random.mix().name.to_owned();
+        let model = shown(context, |bar| LoadedModel::random(random, device, args.options(), bar))?;
+        Self::loaded(shape.to_owned(), kind, model, began)
+    }
+
+    /// Makes the first token too: what comes of being the first is in its time.
+    fn loaded(name: String, kind: String, model: LoadedModel, began: Instant) -> Result<Self> {
+        model.decoder().params().device().finish()?;
+        let load_s = began.elapsed().as_secs_f64();
+        model.decoder().continuation()?.logits_after(&[0])?;
+        Ok(Self { name, kind, model, load_s, first_token_s: began.elapsed().as_secs_f64() })
+    }
+
+    /// Token `i` of text `b`: any of the vocabulary.
+    fn token(&self, b: usize, i: usize) -> u32 {
+        ((b * 104_729 + i * 7919 + 1) % self.model.config().vocab) as u32
+    }
+}
+
+/// Runs that were timed.
+struct Measured {
+    /// `pp` or `tg`.
+    test: &'static str,
+    tokens: usize,
+    batch: usize,
+    /// Seconds of each run.
+    seconds: Vec<f64>,
+    launches: Option<usize>,
+    /// That a token of all texts reads; of a prompt the weights alone.
+    bytes: u64,
+    flops: f64,
+    memory_peak: usize,
+}
+
+impl Measured {
+    fn all(&self) -> f64 {
+        (self.tokens * self.batch) as f64
+    }
+    /// Tokens a second of the median run, and of the slowest and the fastest.
+    fn speeds(&self) -> [f64; 3] {
+        let mut seconds = self.seconds.clone();
+        let middle = median(&mut seconds);
+        let ends = [seconds.last(), seconds.first()].map(|s| s.copied().unwrap_or(middle));
+        [middle, ends[0], ends[1]].map(|s| self.all() / s.max(1e-12))
+    }
+}
+
+impl Bench<'_> {
+    fn case(&mut self, case: &Case, peer: Option<(&PathBuf, PathBuf)>, alone: bool) -> Result<()> {
+        let (args, model) = (self.args, &case.model);
+        let decoder = model.decoder();
+        let weights = bytes_of_weights(decoder);
+        let end = CHECKED.min(model.context());
+        let ids: Vec<u32> = (0..end).map(|i| case.token(0, i)).collect();
+        if end > 1 {
+            checked(decoder, &ids, end / 2)?;
+        }
+        self.loaded(case, weights)?;
+        let (prompt, tokens) = (args.prompt.min(model.context()), args.tokens.min(model.context()));
+        if (prompt, tokens) != (args.prompt, args.tokens) {
+            out::note(&format!(
+                "the context of {} has {} tokens: less is measured",
+                case.name,
+                model.context()
+            ));
+        }
+        let speeds = match peer {
+            Some((program, file)) => {
+                let asked = Asked {
+                    model: &file,
+                    prompt,
+                    tokens,
+                    batches: &args.batch,
+                    rounds: args.rounds.max(1),
+                    more: &args.peer_arg,
+                };
+                llama_bench::run(program, &asked)?
+            }
+            None => Vec::new(),
+        };
+        if prompt > 0 {
+            let measured = self.prompt(case, prompt)?;
+            self.line(case, &measured, &speeds)?;
+        }
+        if tokens == 0 {
+            return Ok(());
+        }
+        for &batch in &args.batch {
+            let measured = self.tokens(case, tokens, batch)?;
+            self.line(case, &measured, &speeds)?;
+            let Some(file) = &args.profile else { continue };
+            let one = alone && args.batch.len() == 1;
+            let file = file_of(file, &format!("{}-{}-b{batch}", case.name, case.kind), one);
+            let about = json!({ "model": case.name, "type": case.kind, "batch": batch });
+            let mut texts = decoder.batch(batch, tokens)?;
+            let dtype = model.dtype();
+            Profile { device: &self.device, dtype, about, steps: tokens as u64, file: &file }
+                .print(&mut self.printer, &mut || text(case, &mut texts, tokens, args.feed, None))?;
+        }
+        Ok(())
+    }
+
+    /// How long it took to have the model.
+    fn loaded(&self, case: &Case, weights: u64) -> Result<()> {
+        let Case { name, kind, load_s, first_token_s, .. } = case;
+        let config = case.model.config();
+        if self.args.json {
+            return out::json(&json!({
+                "op": "load", "model": name, "type": kind, "dtype": case.model.dtype().to_string(),
+                "device": self.device.capabilities().id, "parameters": config.parameters(), "weight_bytes": weights, "load_s": load_s,
+                "first_token_s": first_token_s, "memory": self.device.memory().live,
+            }));
+        }
+        out::result(&format!(
+            "{name} {kind}: {:.1} M parameters, {} of weights; {load_s:.2} s to load, {first_token_s:.2} s to the first token",
+            config.parameters() as f64 * 1e-6,
+            human(weights)
+        ))
+    }
+
+    /// Times `run`, once `warm` has run.
+    fn times(
+        &self,
+        warm: &mut dyn FnMut() -> Result<()>,
+        run: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Vec<f64>> {
+        self.device.reset_memory_peak();
+        warm()?;
+        self.device.finish()?;
+        let one = |_| {
+            let began = Instant::now();
+            run()?;
+            self.device.finish()?;
+            Ok(began.elapsed().as_secs_f64())
+        };
+        (0..self.args.rounds.max(1)).map(one).collect()
+    }
+
+    fn prompt(&self, case: &Case, tokens: usize) -> Result<Measured> {
+        let decoder = case.model.decoder();
+        let texts = std::cell::RefCell::new(decoder.batch(1, tokens)?);
+        let ids: Vec<u32> = (0..tokens).map(|i| case.token(0, i)).collect();
+        let chunks = ids.chunks(CHUNK).map(|part| Tensor::from_u32(&self.device, [1, part.len()], part));
+        let chunks = chunks.collect::<Result<Vec<_>>>()?;
+        let read = || {
+            let mut texts = texts.borrow_mut();
+            texts.truncate(0);
+            chunks.iter().try_for_each(|chunk| texts.read(chunk).map(drop))
+        };
+        let seconds = self.times(&mut || read(), &mut || read())?;
+        Ok(Measured {
+            test: "pp",
+            tokens,
+            batch: 1,
+            seconds,
+            launches: None,
+            bytes: bytes_of_weights(decoder),
+            // A training step counts three times as much.
+            flops: decoder.config().flops(tokens, tokens) / 3.0,
+            memory_peak: self.device.memory().peak,
+        })
+    }
+
+    fn tokens(&self, case: &Case, tokens: usize, batch: usize) -> Result<Measured> {
+        let decoder = case.model.decoder();
+        let feed = self.args.feed;
+        let texts = std::cell::RefCell::new(decoder.batch(batch, tokens)?);
+        let seconds = self.times(
+            &mut || text(case, &mut texts.borrow_mut(), tokens, feed, Some(Instant::now())),
+            &mut || text(case, &mut texts.borrow_mut(), tokens, feed, None),
+        )?;
+        let config = decoder.config();
+        Ok(Measured {
+            test: "tg",
+            tokens,
+            batch,
+            seconds,
+            launches: texts.borrow().launches(),
+            bytes: bytes_of_step(decoder, batch, tokens / 2),
+            flops: config.flops(tokens * batch, tokens) / 3.0,
+            memory_peak: self.device.memory().peak,
+        })
+    }
+
+    fn line(&mut self, case: &Case, m: &Measured, peers: &[Speed]) -> Result<()> {
+        let [speed, slowest, fastest] = m.speeds();
+        let us = 1e6 * m.batch as f64 / speed;
+        // Of a prompt, once for each chunk.
+        let passes = if m.test == "pp" {
+            m.tokens.div_ceil(CHUNK) as f64 / m.tokens as f64
+        } else {
+            1.0 / m.batch as f64
+        };
+        let gbps = m.bytes as f64 * passes * speed * 1e-9;
+        let gflops = m.flops / m.all() * speed * 1e-9;
+        let share = gbps / self.read_gbps;
+        let peer = peers.iter().find(|peer| peer.test == (m.test, m.batch)).map(|peer| peer.tokens_per_s);
+        let test = format!("{}{}", m.test, m.tokens);
+        if self.args.json {
+            return out::json(&json!({
+                "op": "decode", "test": test, "batch": m.batch, "model": case.name, "type": case.kind,
+                "dtype": case.model.dtype().to_string(), "device": self.device.capabilities().id, "feed": format!("{:?}", self.args.feed).to_lowercase(),
+                "tokens_per_s": speed, "slowest": slowest, "fastest": fastest, "us_per_token": 1e6 / speed, "us_per_step": us, "seconds": m.seconds,
+                "launches_per_token": m.launches, "bytes_per_token": m.bytes, "gbps": gbps, "read_gbps": self.read_gbps,
+                "share_of_read": share, "gflops": gflops, "share_of_peak": gflops / self.ceilings.gflops, "memory_peak": m.memory_peak,
+                "peer_tokens_per_s": peer, "ratio": peer.map(|peer| speed / peer), "checked": true,
+            }));
+        }
+        if !std::mem::replace(&mut self.header, true) {
+            out::result(&row(&[
+                "test", "texts", "tokens/s", "±", "µs/step", "launches", "GB/s", "of read", "GFLOP/s",
+                "of peak", "peer", "ratio",
+            ]))?;
+        }
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let or_nothing = |n: Option<f64>, digits: usize| n.map_or(String::new(), |n| format!("{n:.digits$}"));
+        out::result(&row(&[
+            &test,
+            &m.batch.to_string(),
+            &format!("{speed:.1}"),
+            &format!("{:.1} %", (fastest - slowest) / 2.0 / speed * 100.0),
+            &format!("{us:.1}"),
+            &m.launches.map_or(String::new(), |n| n.to_string()),
+            &format!("{gbps:.1}"),
+            &percent(share),
+            &format!("{gflops:.1}"),
+            &percent(gflops / self.ceilings.gflops),
+            &or_nothing(peer, 1),
+            &or_nothing(peer.map(|peer| speed / peer), 2),
+        ]))
+    }
+}
+
+/// How long a step is repeated before it is timed, at least, where a text takes longer.
+const WARM_S: f64 = 1.0;
+
+fn row(cells: &[&str; 12]) -> String {
+    let [test, rest @ ..] = cells;
+    let rest: String = rest.iter().map(|c| format!("{c:>10}")).collect();
+    format!("{test:<8}{rest}").trim_end().into()
+}
+
+/// Goes on with texts from nothing to `tokens` tokens; to warm up, from when on that is done, to a few tokens where they take long.
+fn text(case: &Case, texts: &mut Batch<'_>, tokens: usize, feed: Feed, warm: Option<Instant>) -> Result<()> {
+    let batch = texts.texts();
+    texts.truncate(0);
+    let mut next: Vec<u32> = (0..batch).map(|b| case.token(b, 0)).collect();
+    for i in 1..=tokens {
+        let logits = texts.step(&next)?;
+        // A step is captured the second time.
+        if i > 4 && warm.is_some_and(|began| began.elapsed().as_secs_f64() > WARM_S) {
+            break;
+        }
+        match feed {
+            Feed::Random if warm.is_none() => {
+                next.iter_mut().enumerate().for_each(|(b, id)| *id = case.token(b, i));
+            }
+            Feed::Random => case.model.decoder().params().device().finish()?,
+            Feed::Greedy => next = likeliest(&logits)?,
+        }
+    }
+    Ok(())
+}
+
+/// The likeliest token of each text.
+fn likeliest(logits: &Tensor) -> Result<Vec<u32>> {
+    let values = logits.to_vec()?;
+    let of = |row: &[f32]| {
+        let best = row
+            .iter()
+            .enumerate()
+            .fold((0, f32::NEG_INFINITY), |best, (i, v)| if *v > best.1 { (i, *v) } else { best });
+        best.0 as u32
+    };
+    Ok(values.chunks(logits.dims()[1].max(1)).map(of).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_of_the_median_run() {
+        let m = Measured {
+            test: "tg",
+            tokens: 128,
+            batch: 2,
+            seconds: vec![2.0, 1.0, 4.0],
+            launches: None,
+            bytes: 0,
+            flops: 0.0,
+            memory_peak: 0,
+        };
+        assert_eq!(m.speeds(), [128.0, 64.0, 256.0]);
+    }
+}
