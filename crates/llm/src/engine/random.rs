@@ -1,13 +1,12 @@
 //! A model of random weights on a device.
 
 use super::fit::{Needs, available};
-use super::weights::maps;
+use super::weights::{Stack, maps, runs};
 use super::{LoadedModel, Loading, Options};
 use crate::model::RandomModel;
 use crate::sampler::Sampling;
 use crate::template::Templates;
 use netcl_nn::decoder::{Decoder, DecoderConfig};
-use netcl_tensor::quant::Blocks;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::collections::{BTreeMap, HashMap};
 
@@ -54,12 +53,17 @@ impl LoadedModel {
             let _tag = device.tag("quantised weights");
             for (shape, places) in &maps {
                 progress(Loading { name: &shape.name, done, total })?;
+                let formats: Vec<_> = places.iter().map(|at| model.formats()[*at]).collect();
                 let mut parts = Vec::with_capacity(places.len());
-                for at in places {
-                    let (format, dims) = (model.formats()[*at], model.placed()[*at].dims.clone());
-                    let dims =
-                        dims.try_into().map_err(|_| Error::internal("a map of other than two axes"))?;
-                    parts.push(Blocks::new(device, format, dims, &model.bytes(*at)?)?);
+                for run in runs(&formats) {
+                    let mut stack = Stack::default();
+                    for at in &places[run] {
+                        let (format, dims) = (model.formats()[*at], model.placed()[*at].dims.clone());
+                        let dims =
+                            dims.try_into().map_err(|_| Error::internal("a map of other than two axes"))?;
+                        stack.push(format, dims, model.bytes(*at)?.into());
+                    }
+                    parts.push(stack.blocks(device)?);
                 }
                 blocks.insert(shape.name.clone(), parts);
                 done += shape.count() as u64;
@@ -77,5 +81,67 @@ impl LoadedModel {
             path: "random weights".into(),
             trained_context,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Mix;
+    use netcl_nn::decoder::Sizes;
+    use netcl_nn::model::Model as _;
+
+    /// Types and bytes of what lies on the device.
+    fn held(model: &LoadedModel) -> Vec<String> {
+        let (decoder, mut out) = (model.decoder(), Vec::new());
+        for shape in decoder.config().shapes() {
+            let what = match decoder.params().blocks(&shape.name) {
+                Some(parts) => format!("{parts:?}"),
+                None => {
+                    format!("{:?}", decoder.params().get(&shape.name).map(|p| (p.dims().to_vec(), p.dtype())))
+                }
+            };
+            out.push(format!("{} {what}", shape.name));
+        }
+        out
+    }
+
+    #[test]
+    fn random_weights_lie_on_the_device_as_those_of_a_file() {
+        let device = netcl_tensor::suite::test_device().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let sizes = Sizes { layers: 2, heads: 4, kv_heads: Some(2), width: 256, ..Sizes::default() };
+        let config = DecoderConfig::of("llama", &sizes).unwrap();
+        for (name, maps) in [("q4_0", [1, 1]), ("q4_k_m", [2, 1]), ("bf16", [0, 0])] {
+            let mut random = RandomModel::new(&config, Mix::named(name).unwrap()).unwrap();
+            let mut done = Vec::new();
+            let mut hear = |p: Loading<'_>| {
+                done.push(p.done);
+                Ok(())
+            };
+            let model = LoadedModel::random(&mut random, &device, Options::default(), &mut hear).unwrap();
+            assert!(done.is_sorted() && done.last() == Some(&(config.parameters() as u64)));
+            // What follows in one format is one matrix.
+            let parts = |name: &str| {
+                let blocks = model.decoder().params().blocks(&format!("model.layers.1.{name}.weight"));
+                blocks.map_or(0, <[_]>::len)
+            };
+            assert_eq!([parts("self_attn.qkv_proj"), parts("mlp.gate_up_proj")], maps, "{name}");
+            let logits = model.decoder().continuation().unwrap().logits_after(&[1, 2, 3]).unwrap();
+            assert!(logits.iter().all(|v| v.is_finite() && v.abs() < 100.0), "{name}");
+            assert!(logits.iter().any(|v| v.abs() > 1e-3), "{name}");
+            let path = dir.path().join(format!("{name}.gguf"));
+            random.write(&path, &mut |_, _| Ok(())).unwrap();
+            let of_file = LoadedModel::open(&path, &device, Options::default(), &mut |_| Ok(())).unwrap();
+            assert_eq!(held(&of_file), held(&model), "{name}");
+        }
+        let huge = DecoderConfig {
+            vocab: 1 << 30,
+            ..DecoderConfig::of("llama", &Sizes { width: 1 << 15, ..sizes }).unwrap()
+        };
+        let mut random = RandomModel::new(&huge, Mix::named("f32").unwrap());
+        let refused =
+            LoadedModel::random(random.as_mut().unwrap(), &device, Options::default(), &mut |_| Ok(()));
+        assert!(refused.err().unwrap().message().contains("Nothing was allocated"));
     }
 }

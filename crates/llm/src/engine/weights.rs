@@ -7,7 +7,9 @@ use netcl_nn::decoder::{Decoder, DecoderConfig, ModelFolder, ParamShape};
 use netcl_nn::model::Model;
 use netcl_tensor::quant::{self, Blocks, Format};
 use netcl_tensor::{DType, Device, Error, Result};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::Path;
 
 /// Elements that a thread converts at least.
@@ -129,7 +131,8 @@ impl Weights {
         let _tag = device.tag("quantised weights");
         for (shape, placed) in quantised {
             progress(Loading { name: &shape.name, done, total })?;
-            let parts = placed.iter().map(|tensor| blocks_of(device, source, tensor));
+            let formats = placed.iter().map(|tensor| source.format(tensor)).collect::<Result<Vec<_>>>()?;
+            let parts = runs(&formats).map(|run| blocks_of(device, source, &placed[run]));
             out.insert(shape.name.clone(), parts.collect::<Result<Vec<_>>>()?);
             done += shape.count() as u64;
         }
@@ -212,21 +215,57 @@ pub(super) fn maps(
     Ok(out)
 }
 
-/// One tensor as it lies in the file, its rows in the order of Hugging Face's.
-fn blocks_of(device: &Device, source: &Source, placed: &Placed) -> Result<Blocks> {
-    let stored = source.read(placed)?;
-    let dims: [usize; 2] = placed.dims.as_slice().try_into().map_err(|_| {
-        Error::internal(format!("{} has {} axes, expected 2", placed.name, placed.dims.len()))
-    })?;
-    let row = stored.format.size(dims[1]).unwrap_or(0);
-    let blocks = match placed.change {
-        Change::None => Blocks::new(device, stored.format, dims, &stored.bytes),
-        change => {
-            let rows = change.to_file(&stored.bytes, [row, stored.format.bytes], &dims);
-            Blocks::new(device, stored.format, dims, &rows)
+/// Matrices of one format that follow one another, which are one on the device: fewer launches a step.
+pub(super) fn runs(formats: &[&'static Format]) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    formats.chunk_by(|a, b| a == b).map(move |run| {
+        start += run.len();
+        start - run.len()..start
+    })
+}
+
+/// Tensors of one format and width as they lie in the file, one above the other, the rows of each in the order of Hugging Face's.
+fn blocks_of(device: &Device, source: &Source, placed: &[&Placed]) -> Result<Blocks> {
+    let mut all = Stack::default();
+    for tensor in placed {
+        let stored = source.read(tensor)?;
+        let [rows, columns] = tensor.dims.as_slice().try_into().map_err(|_| {
+            Error::internal(format!("{} has {} axes, expected 2", tensor.name, tensor.dims.len()))
+        })?;
+        let bytes = match tensor.change {
+            Change::None => stored.bytes,
+            change => {
+                let row = stored.format.size(columns).unwrap_or(0);
+                change.to_file(&stored.bytes, [row, stored.format.bytes], &[rows, columns]).into()
+            }
+        };
+        all.push(stored.format, [rows, columns], bytes);
+    }
+    all.blocks(device).map_err(|e| e.context(placed.first().map_or("", |tensor| &tensor.name)))
+}
+
+/// Matrices of one format one above the other.
+#[derive(Default)]
+pub(super) struct Stack<'a> {
+    format: Option<&'static Format>,
+    dims: [usize; 2],
+    bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> Stack<'a> {
+    pub fn push(&mut self, format: &'static Format, [rows, columns]: [usize; 2], bytes: Cow<'a, [u8]>) {
+        self.format = Some(format);
+        self.dims = [self.dims[0] + rows, columns];
+        match self.bytes.is_empty() {
+            true => self.bytes = bytes,
+            false => self.bytes.to_mut().extend_from_slice(&bytes),
         }
-    };
-    blocks.map_err(|e| e.context(&placed.name))
+    }
+
+    pub fn blocks(&self, device: &Device) -> Result<Blocks> {
+        let format = self.format.ok_or_else(|| Error::internal("a matrix of nothing"))?;
+        Blocks::new(device, format, self.dims, &self.bytes)
+    }
 }
 
 /// Where a folder holds no model and GGUF files, which.
