@@ -2,7 +2,7 @@
 
 pub mod nvidia;
 mod oclgrind;
-mod pocl;
+pub mod pocl;
 
 use crate::kernel::Reload;
 use netcl_device::Capabilities;

@@ -4,8 +4,7 @@ use super::shapes::parameter;
 use crate::layers::in_layer;
 use crate::params::Params;
 use netcl_tensor::ops::feed_forward::{linear_add, linear_residual};
-use netcl_tensor::ops::fused_linear::{Around, fused_linear, fused_linear_of_blocks};
-use netcl_tensor::ops::gated::gated;
+use netcl_tensor::ops::fused_linear::{Around, fused_linear, fused_linear_of_blocks, fused_linear_of_parts};
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::quant::Blocks;
@@ -66,7 +65,7 @@ impl Weight {
             Self::Dense { tensor, .. } => fused_linear(x, &tensor.transpose(0, 1)?, around),
             Self::Blocks { parts, .. } => match parts.as_slice() {
                 [one] => fused_linear_of_blocks(x, one, around),
-                parts => by_parts(parts, x, around),
+                parts => fused_linear_of_parts(x, parts, around),
             },
         };
         y.map_err(|e| self.named(e))
@@ -90,25 +89,5 @@ impl Weight {
             Self::Dense { tensor, .. } => in_layer(error, tensor),
             Self::Blocks { name, .. } => error.context(name),
         }
-    }
-}
-
-/// Maps by matrices of several formats, whose results lie side by side; what stands behind the map follows as ops of its own.
-fn by_parts(parts: &[Blocks], x: &Tensor, around: Around<'_>) -> Result<Tensor> {
-    let (mut results, mut first) = (Vec::with_capacity(parts.len()), 0);
-    for part in parts {
-        let end = first + part.dims()[0];
-        let bias = around.bias.map(|bias| bias.slice(0, first..end)).transpose()?;
-        let before = Around { norm: around.norm, bias: bias.as_ref(), ..Around::default() };
-        results.push(fused_linear_of_blocks(x, part, before)?);
-        first = end;
-    }
-    let mut y = cat(&results.iter().collect::<Vec<_>>(), -1)?;
-    if let Some((gate, by_gate)) = around.activation {
-        y = if by_gate { gated(&y, gate)? } else { gate.apply(&y)? };
-    }
-    match around.residual {
-        Some(residual) => residual.add(&y),
-        None => Ok(y),
     }
 }

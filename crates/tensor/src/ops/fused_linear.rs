@@ -4,6 +4,7 @@
 
 use super::feed_forward::{linear_add, linear_residual};
 use super::gated::{Gate, gated};
+use super::join::cat;
 use super::layer_norm::{self, layer_norm};
 use super::matmul::{Linear, Matrix, Norm, Problem, few_rows, linear};
 use super::prelude::*;
@@ -46,8 +47,8 @@ pub fn fused_linear(x: &Tensor, w: &Tensor, around: Around<'_>) -> Result<Tensor
     FusedLinear::of(&around).apply([x, w, gamma, beta, bias, residual])
 }
 
-/// The same of quantised weights (N, K), or (2N, K) with a gate: in one launch of few rows, by a dense copy of the weights of more. No
-/// gradients.
+/// The same of quantised weights (N, K), or (2N, K) with a gate: in one launch where a kernel takes so many rows, else by a dense copy of
+/// the weights. With [`Activations::Int8`](crate::quant::Activations) what the weights are multiplied by is rounded to bytes. No gradients.
 ///
 /// # Errors
 /// As [`fused_linear`].
@@ -56,13 +57,63 @@ pub fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: Around<'_>) -> Res
     let inputs = around.tensors(x);
     let dims = op.check(x, [k, n], inputs)?;
     let y = Tensor::empty(x.device(), dims, x.dtype())?;
-    let tensor = w.words().clone();
-    let b = Matrix { tensor, batch: Vec::new(), rows: k, cols: n, row_stride: 1, col_stride: w.row_bytes() };
-    let problem = Problem::new(Matrix::rows_of(x)?, b, &[])?;
-    let fused = few_rows::Fused { blocks: Some(w.format()), ..op.fused(inputs) };
+    let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of_blocks(w), &[])?;
+    let fused = few_rows::Fused { blocks: Some(w.stored()), ..op.fused(inputs) };
     match few_rows::run(&y, &problem, &fused)? {
         true => Ok(y),
         false => fused_linear(x, &w.dense(x.dtype())?.transpose(0, 1)?, around),
+    }
+}
+
+/// Maps by several matrices of quantised weights (N, K), each of a format of its own, whose results lie side by side; what stands behind
+/// the map follows as ops of its own.
+///
+/// # Errors
+/// As [`fused_linear`]; `Shape` without a matrix.
+pub fn fused_linear_of_parts(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
+    let mut y = side_by_side(x, parts, Around { activation: None, residual: None, ..around })?;
+    if let Some((gate, by_gate)) = around.activation {
+        y = if by_gate { gated(&y, gate)? } else { gate.apply(&y)? };
+    }
+    match around.residual {
+        Some(residual) => residual.add(&y),
+        None => Ok(y),
+    }
+}
+
+fn side_by_side(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
+    let columns = parts.iter().map(|part| part.dims()[0]).sum();
+    let mut dims = x.dims().to_vec();
+    let (Some(last), Some(first)) = (dims.last_mut(), parts.first()) else {
+        return Err(Error::shape(format!("fused_linear: x {} and {} matrices", x.shape(), parts.len())));
+    };
+    *last = columns;
+    let y = Tensor::empty(x.device(), dims, x.dtype())?;
+    let rows = y.reshape([y.count() / columns.max(1), columns])?;
+    let (mut apart, mut at) = (Vec::new(), 0);
+    for part in parts {
+        let end = at + part.dims()[0];
+        let bias = around.bias.map(|bias| bias.slice(0, at..end)).transpose()?;
+        let around = Around { bias: bias.as_ref(), ..around };
+        let (op, inputs) = (FusedLinear::of(&around), around.tensors(x));
+        op.check(x, [first.dims()[1], end - at], inputs)?;
+        let fused = few_rows::Fused { blocks: Some(part.stored()), ..op.fused(inputs) };
+        let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of_blocks(part), &[])?;
+        let within =
+            apart.is_empty() && few_rows::run_columns(&rows.slice(1, at..end)?, columns, &problem, &fused)?;
+        if !within {
+            apart.push((at, fused_linear_of_blocks(x, part, around)?));
+        }
+        at = end;
+    }
+    match apart.first() {
+        None => Ok(y),
+        // Kernels that write results of their own: all of them do, or what came before is taken over.
+        Some((from, _)) => {
+            let before = y.slice(-1, 0..*from)?;
+            let all = (*from > 0).then_some(&before).into_iter().chain(apart.iter().map(|(_, y)| y));
+            cat(&all.collect::<Vec<_>>(), -1)
+        }
     }
 }
 

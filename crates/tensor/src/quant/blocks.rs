@@ -1,14 +1,57 @@
 //! A matrix of quantised blocks on a device: the weights of a model as its file has them.
 //!
 //! Maps by it ([`fused_linear_of_blocks`](crate::ops::fused_linear::fused_linear_of_blocks)) of few rows unpack blocks as they read them, so that a token takes the time of reading the file's bytes. Maps of more rows unpack the
-//! matrix once, into memory that is free again after the product.
+//! matrix once, into memory that is free again after the product. What the maps read of their input is a property of the matrix
+//! ([`Activations`]): with bytes, codes are multiplied by codes, and on processors the matrix lies in panels ([`super::panels`]) for them.
 
-use super::format::UNPACK;
+use super::format::{CODES, UNPACK};
+use super::panels::{PANEL, packed, unpacked};
 use super::{FORMATS, Format};
 use crate::Tensor;
 use crate::ops::prelude::*;
 
 static DEQUANTISE: Kernel = Kernel::new("dequantise", cl_file!("dequantise.cl")).include(&[UNPACK]);
+
+static DEQUANTISE_PANELS: Kernel =
+    Kernel::new("dequantise_panels", cl_file!("dequantise_panels.cl")).include(&[CODES]);
+
+/// What the input of a map by a quantised matrix is rounded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Activations {
+    /// Nothing: products are of f32.
+    Float,
+    /// Bytes, in groups of 32 with a scale of their own, of which every element is at most half a step of max/127 off. Products and sums of a
+    /// group are exact.
+    Int8,
+}
+
+impl Activations {
+    /// All of them with the names that users give.
+    pub const NAMES: [(&'static str, Self); 2] = [("float", Self::Float), ("int8", Self::Int8)];
+
+    /// What is meant where nothing is said: bytes on processors, which multiply them several times as fast.
+    pub fn usual(device: &Device) -> Self {
+        if device.capabilities().is_cpu() { Self::Int8 } else { Self::Float }
+    }
+}
+
+impl std::fmt::Display for Activations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Float => "float",
+            Self::Int8 => "int8",
+        })
+    }
+}
+
+/// How a matrix's blocks are stored, and what they are multiplied by.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored {
+    pub format: &'static Format,
+    /// In panels, not row by row.
+    pub panels: bool,
+    pub activations: Activations,
+}
 
 /// Formats that kernels unpack, by their numbers: the others are dequantised on the host as they are loaded.
 const UNPACKED: [u32; 14] = [2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 35, 39];
@@ -18,16 +61,16 @@ const LANES: usize = 8;
 /// Quantised weights (N, K) on a device: N rows of whole blocks.
 #[derive(Clone)]
 pub struct Blocks {
-    format: &'static Format,
+    stored: Stored,
     rows: usize,
     columns: usize,
-    /// The bytes as u32, with zeros behind the last.
+    /// The bytes, of rows or of panels, as u32, with zeros behind the last.
     words: Tensor,
 }
 
 impl std::fmt::Debug for Blocks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "({}, {}) {}", self.rows, self.columns, self.format)
+        write!(f, "({}, {}) {}", self.rows, self.columns, self.stored.format)
     }
 }
 
@@ -39,15 +82,24 @@ impl Format {
 }
 
 impl Blocks {
-    /// Copies `bytes`, rows one behind the other, to the device.
+    /// Copies `bytes`, rows one behind the other, to the device; maps by them are of floats.
     ///
     /// # Errors
     /// `Unsupported` for a format that kernels do not unpack ([`Format::on_devices`]); `Shape` where `bytes` are not so many blocks; `Memory`.
-    pub fn new(
+    pub fn new(device: &Device, format: &'static Format, dims: [usize; 2], bytes: &[u8]) -> Result<Self> {
+        Self::with_activations(device, format, dims, bytes, Activations::Float)
+    }
+
+    /// The same for maps whose input is rounded as `activations` say.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_activations(
         device: &Device,
         format: &'static Format,
         [rows, columns]: [usize; 2],
         bytes: &[u8],
+        activations: Activations,
     ) -> Result<Self> {
         if !format.on_devices() {
             let all =
@@ -55,14 +107,19 @@ impl Blocks {
             return Err(Error::unsupported(format!("{format} on a device; there are {all}")));
         }
         let row = format.size(columns).filter(|row| row.checked_mul(rows) == Some(bytes.len()));
-        if row.is_none() {
+        let Some(row) = row else {
             return Err(Error::shape(format!(
                 "a matrix ({rows}, {columns}) of {format} from {} bytes: rows are whole blocks of {} elements and {} bytes",
                 bytes.len(),
                 format.block,
                 format.bytes
             )));
-        }
+        };
+        let panels =
+            activations == Activations::Int8 && format.has_panels() && device.capabilities().is_cpu();
+        let stored = Stored { format, panels, activations };
+        let in_panels = if panels { packed(format, row, bytes) } else { Vec::new() };
+        let bytes = if panels { &in_panels } else { bytes };
         let words = Tensor::empty(device, [bytes.len().div_ceil(4)], DType::U32)?;
         if bytes.len().is_multiple_of(4) {
             words.set_bytes(bytes)?;
@@ -71,12 +128,46 @@ impl Blocks {
             padded.resize(4 * words.count(), 0);
             words.set_bytes(&padded)?;
         }
-        Ok(Self { format, rows, columns, words })
+        Ok(Self { stored, rows, columns, words })
+    }
+
+    /// Bytes on a device of a matrix (rows, columns) for such maps.
+    pub fn bytes_of(
+        device: &netcl_device::Capabilities,
+        format: &Format,
+        [rows, columns]: [usize; 2],
+        activations: Activations,
+    ) -> u64 {
+        let panels = activations == Activations::Int8 && format.has_panels() && device.is_cpu();
+        let rows = if panels { rows.next_multiple_of(PANEL) } else { rows };
+        (columns / format.block * format.bytes) as u64 * rows as u64
+    }
+
+    /// The bytes that it was made of, read back from the device.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = self.words.to_bytes()?;
+        if self.stored.panels {
+            bytes.truncate(self.rows.next_multiple_of(PANEL) * self.row_bytes());
+            return Ok(unpacked(self.stored.format, self.row_bytes(), self.rows, &bytes));
+        }
+        bytes.truncate(self.rows * self.row_bytes());
+        Ok(bytes)
     }
 
     /// The format of the blocks.
     pub fn format(&self) -> &'static Format {
-        self.format
+        self.stored.format
+    }
+    /// What maps round their input to.
+    pub fn activations(&self) -> Activations {
+        self.stored.activations
+    }
+    /// How kernels find its blocks.
+    pub(crate) fn stored(&self) -> Stored {
+        self.stored
     }
     /// Rows and columns (N, K).
     pub fn dims(&self) -> [usize; 2] {
@@ -84,12 +175,13 @@ impl Blocks {
     }
     /// Bytes of a row.
     pub(crate) fn row_bytes(&self) -> usize {
-        self.columns / self.format.block * self.format.bytes
+        self.columns / self.stored.format.block * self.stored.format.bytes
     }
     /// Bytes on the device.
     pub fn bytes(&self) -> usize {
         4 * self.words.count()
     }
+
     /// The memory, as u32.
     pub(crate) fn words(&self) -> &Tensor {
         &self.words
@@ -101,11 +193,18 @@ impl Blocks {
     /// `Memory`, and those of launches.
     pub fn dense(&self, dtype: DType) -> Result<Tensor> {
         let out = Tensor::empty(self.words.device(), [self.rows, self.columns], dtype)?;
-        if out.count() > 0 {
-            let launch = DEQUANTISE.launch("dequantise").define("QUANT", self.format.number as usize);
-            let launch =
-                launch.define("DTYPE", dtype.code()).define("VW", LANES).read_base(&self.words).write(&out);
-            launch.scalar(out.count()).items(out.count() / LANES).run()?;
+        if out.count() == 0 {
+            return Ok(out);
+        }
+        let kernel = if self.stored.panels { &DEQUANTISE_PANELS } else { &DEQUANTISE };
+        let launch = kernel.launch("dequantise").define("QUANT", self.stored.format.number as usize);
+        let launch = launch.define("DTYPE", dtype.code()).read_base(&self.words).write(&out);
+        match self.stored.panels {
+            true => {
+                let items = self.rows.div_ceil(PANEL) * (self.columns / 32);
+                launch.define("PANELS", 1).scalar(self.rows).scalar(self.columns).items(items).run()?;
+            }
+            false => launch.define("VW", LANES).scalar(out.count()).items(out.count() / LANES).run()?,
         }
         Ok(out)
     }

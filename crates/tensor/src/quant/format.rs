@@ -27,6 +27,8 @@ pub(super) type Quantise = fn(&[f32], &[f32], &mut [u8]);
 
 /// The text by which kernels unpack blocks.
 pub(crate) const UNPACK: &str = cl_file!("unpack.cl");
+/// The text by which kernels multiply their codes in integers.
+pub(crate) const CODES: &str = cl_file!("codes.cl");
 
 /// Elements that a thread takes at least: below this, starting it costs more than it saves.
 const PER_THREAD: usize = 1 << 15;

@@ -3,7 +3,7 @@
 use super::super::map::map_into;
 use super::super::prelude::*;
 use super::algorithms::wgmma::WGMMA;
-use super::algorithms::{self, MATMUL, Request, gemv};
+use super::algorithms::{self, MATMUL, Request, gemv, gemv_int8};
 use super::epilogue::{Aux, Epilogue, gelu};
 use super::view::Problem;
 
@@ -67,9 +67,29 @@ pub(in crate::ops) fn gelu_recomputed(before: &Tensor, p: &Problem) -> Result<Te
 
 /// `c (M, N)` of few rows with all that `fused` says, in one launch; `false` where no kernel here takes it.
 pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<'_>) -> Result<bool> {
+    if let Some(stored) = fused.blocks {
+        let row_stride = p.n / fused.parts();
+        if gemv_int8::run(&gemv_int8::Request { c, row_stride, p, fused, stored })? {
+            return Ok(true);
+        }
+        if stored.panels {
+            return Ok(false);
+        }
+    }
     let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
     match algorithms::few_rows(&request) {
         Some(kernel) => gemv::run_fused(kernel, c, p, fused).map(|()| true),
         None => Ok(false),
     }
+}
+
+/// The same of blocks and bytes into columns of a wider matrix, whose rows are `row_stride` elements apart; without residual.
+pub(in crate::ops) fn run_columns(
+    c: &Tensor,
+    row_stride: usize,
+    p: &Problem,
+    fused: &gemv::Fused<'_>,
+) -> Result<bool> {
+    let stored = fused.blocks.filter(|_| fused.residual.is_none());
+    stored.map_or(Ok(false), |stored| gemv_int8::run(&gemv_int8::Request { c, row_stride, p, fused, stored }))
 }

@@ -1,6 +1,7 @@
 //! Matrices as the kernels see them: sizes and strides in a tensor's memory, batches merged to at most two axes.
 
 use super::super::prelude::*;
+use crate::quant::Blocks;
 
 /// A matrix, or a batch of them, in a tensor's memory. Transposing it moves nothing.
 #[derive(Clone)]
@@ -48,6 +49,12 @@ impl Matrix {
         };
         let col_stride = tensor.layout().strides.last().copied().unwrap_or(1);
         Ok(Self { tensor, batch: Vec::new(), rows, cols, row_stride, col_stride })
+    }
+    /// The transpose (K, N) of quantised weights (N, K), as products by blocks read it: strides in bytes.
+    pub fn of_blocks(w: &Blocks) -> Self {
+        let [cols, rows] = w.dims();
+        let (tensor, col_stride) = (w.words().clone(), w.row_bytes());
+        Self { tensor, batch: Vec::new(), rows, cols, row_stride: 1, col_stride }
     }
     /// Rows and columns exchanged.
     pub fn transposed(self) -> Self {

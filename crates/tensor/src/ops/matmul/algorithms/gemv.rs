@@ -8,11 +8,11 @@ use super::tile::add_parts;
 use super::{Algorithm, Aux, Plan, Request, finished};
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
-use crate::quant::Format;
+use crate::quant::Stored;
 use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 
-const ENDS: &[&str] =
+pub(super) const ENDS: &[&str] =
     &[cl_file!("../../include/activation.cl"), crate::quant::UNPACK, cl_file!("matmul_gemv_ends.cl")];
 
 /// CPUs.
@@ -62,7 +62,7 @@ pub(in crate::ops) struct Fused<'a> {
     /// Like c, dense.
     pub residual: Option<&'a Tensor>,
     /// b's lines along k are quantised blocks, with strides and offset in bytes.
-    pub blocks: Option<&'static Format>,
+    pub blocks: Option<Stored>,
 }
 
 impl Fused<'_> {
@@ -76,7 +76,7 @@ impl Fused<'_> {
         blocks: None,
     };
 
-    fn parts(&self) -> usize {
+    pub(in crate::ops::matmul) fn parts(&self) -> usize {
         if matches!(self.activation, Some((_, true))) { 2 } else { 1 }
     }
     /// Whether only the epilogue's bias and sum come after the product.
@@ -207,12 +207,12 @@ pub(in crate::ops::matmul) fn run_fused(
     }
 }
 
-fn int(v: usize) -> i32 {
+pub(super) fn int(v: usize) -> i32 {
     i32::try_from(v).unwrap_or(i32::MAX)
 }
 
 /// The tensor, where it starts at a place that every device binds.
-fn bindable(x: &Tensor) -> Result<Tensor> {
+pub(super) fn bindable(x: &Tensor) -> Result<Tensor> {
     let x = x.detach().contiguous()?;
     if x.layout().offset == 0 { Ok(x) } else { map("x0", &[&x], &[], x.shape(), x.dtype()) }
 }
@@ -227,6 +227,21 @@ fn bind(
 ) -> Result<Launch<'static>> {
     let launch = kernel.launch("matmul_gemv").define("DTYPE", c.dtype().code()).define("M", p.m);
     let launch = launch.define("B_ALONG_K", along_k).flops((2 * p.m * p.n * p.k) as u64);
+    let launch = fused_defines(launch, f);
+    let launch = match f.blocks {
+        Some(stored) => launch.define("QUANT", stored.format.number as usize),
+        None => launch,
+    };
+    let launch = launch.read_base(&p.a.tensor).read_base(&p.b.tensor);
+    let launch = match f.bias {
+        Some(bias) => launch.read(&bindable(bias)?),
+        None => launch.read_base(&Unused(&p.b.tensor)),
+    };
+    Ok(launch.write(c))
+}
+
+/// The defines of what stands around a product.
+pub(super) fn fused_defines(launch: Launch<'static>, f: &Fused<'_>) -> Launch<'static> {
     let launch = match f.norm {
         Some(norm) => {
             let kind = if norm.beta.is_some() { 2 } else { 1 };
@@ -238,17 +253,7 @@ fn bind(
         Some((gate, gated)) => launch.define("ACT", gate as usize).define("GATED", gated),
         None => launch.define("ACT", -1),
     };
-    let launch = if f.residual.is_some() { launch.define("RESIDUAL", 1) } else { launch };
-    let launch = match f.blocks {
-        Some(format) => launch.define("QUANT", format.number as usize),
-        None => launch,
-    };
-    let launch = launch.read_base(&p.a.tensor).read_base(&p.b.tensor);
-    let launch = match f.bias {
-        Some(bias) => launch.read(&bindable(bias)?),
-        None => launch.read_base(&Unused(&p.b.tensor)),
-    };
-    Ok(launch.write(c))
+    if f.residual.is_some() { launch.define("RESIDUAL", 1) } else { launch }
 }
 
 /// The sizes and strides that follow the buffers.
@@ -259,7 +264,7 @@ fn geometry<'l>(launch: Launch<'l>, p: &Problem, n: usize) -> Launch<'l> {
 }
 
 /// The norm's and the residual's arguments.
-fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> Result<Launch<'l>> {
+pub(super) fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> Result<Launch<'l>> {
     let flags = Epilogue { alpha: 1.0, bias: f.bias, add: f.add, aux: Aux::None }.flags();
     let mut launch = launch.scalar(f.alpha).scalar(flags);
     if let Some(norm) = f.norm {

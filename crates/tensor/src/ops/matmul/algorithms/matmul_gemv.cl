@@ -48,26 +48,6 @@
 #endif
 #define LDX(p) (*(__local const FV *)(p))
 
-#if NORM
-/* Mean and factor of each row of A. */
-static inline void measure(float *mean, float *by, __local float *scratch, __global const T *a, int k, long a_rs, long a_cs, float eps) {
-  for (int i = 0; i < M; ++i) {
-    __global const T *row = a + i * a_rs;
-    float sum = 0.0f, squares = 0.0f, m = 0.0f;
-#if NORM == 2
-    for (int j = get_local_id(0); j < k; j += WG) sum += LD(row, j * a_cs);
-    m = mean_of(GROUP_SUM(scratch, sum), (float)k);
-#endif
-    for (int j = get_local_id(0); j < k; j += WG) {
-      const float d = LD(row, j * a_cs) - m;
-      squares = fma(d, d, squares);
-    }
-    mean[i] = m;
-    by[i] = 1.0f / sqrt(GROUP_SUM(scratch, squares) / (float)k + eps);
-  }
-}
-#endif
-
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
     __global const T *restrict a, __global const B_T *restrict b, __global const T *restrict bias, __global T *restrict c,
     __global float *restrict part, long a_off, long b_off, int n, int k, long a_rs, long a_cs, long b_rs, long b_cs, int k_part, float alpha,
@@ -204,15 +184,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
 #if SPLIT
         part[((ulong)get_group_id(1) * M + row) * n + column] = sum;
 #else
-        float v = alpha * sum;
-        if (flags & BIAS) v += LD(bias, column);
-        v = activated(v);
-        if (GATED) v *= flags & BIAS ? fma(alpha, value, LD(bias, n + column)) : alpha * value;
-        if (flags & ADD_C) v += LD(c, at);
-#if RESIDUAL
-        v += LD(residual, at);
-#endif
-        ST(c, at, v);
+        END_ELEMENT(sum, value, column, at);
 #endif
       }
     }

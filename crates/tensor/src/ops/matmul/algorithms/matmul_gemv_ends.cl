@@ -59,8 +59,10 @@ typedef T B_T;
 #endif
 #if RESIDUAL
 #define RESIDUAL_ARG , __global const T *restrict residual
+#define RESIDUAL_OR_C residual
 #else
 #define RESIDUAL_ARG
+#define RESIDUAL_OR_C c
 #endif
 
 /* sum / n, rounded about once: GPUs' division may be 2.5 ulp off, and a row of equal elements multiplies that by 1 / sqrt(eps). */
@@ -78,3 +80,89 @@ static inline AV activated(AV x) {
 #else
 #define activated(x) (x)
 #endif
+
+#if WG == 1
+/* A row of A as floats, and where asked its norm. */
+static inline void stage_row(__local float *row, __global const T *from, int k, long a_cs NORM_ARGS) {
+  int j = 0;
+  if (a_cs == 1) {
+    for (; j + VW <= k; j += VW) STV_F32(row + j, LDV(from, j));
+  }
+  for (; j < k; ++j) row[j] = LD(from, j * a_cs);
+#if NORM
+  FV sums = (FV)(0.0f);
+  float mean = 0.0f, sum = 0.0f;
+#if NORM == 2
+  for (j = 0; j + VW <= k; j += VW) sums += LDV_F32(row + j);
+  for (; j < k; ++j) sum += row[j];
+  mean = mean_of(sum + sum_lanes(sums), (float)k);
+  sums = (FV)(0.0f), sum = 0.0f;
+#endif
+  for (j = 0; j + VW <= k; j += VW) {
+    const FV d = LDV_F32(row + j) - mean;
+    sums = fma(d, d, sums);
+  }
+  for (; j < k; ++j) sum = fma(row[j] - mean, row[j] - mean, sum);
+  const float by = 1.0f / sqrt((sum + sum_lanes(sums)) / (float)k + eps);
+  for (j = 0; j + VW <= k; j += VW)
+    STV_F32(row + j, fma((LDV_F32(row + j) - mean) * by, LDV(gamma, j) + (float)UNIT, SHIFT(j)));
+  for (; j < k; ++j) row[j] = fma((row[j] - mean) * by, LD(gamma, j) + (float)UNIT, SHIFT_1(j));
+#endif
+}
+#if NORM == 2
+#define STAGE_ROW(row, from) stage_row(row, from, k, a_cs, gamma, beta, eps)
+#elif NORM == 1
+#define STAGE_ROW(row, from) stage_row(row, from, k, a_cs, gamma, eps)
+#else
+#define STAGE_ROW(row, from) stage_row(row, from, k, a_cs)
+#endif
+
+/* Elements `at` .. at + lanes - 1 of C, of columns `column` .., from their sums and, with GATED, those of the values. */
+#define GET(p, i) (whole ? LDV(p, i) : load_part((p) + (i), lanes))
+#define END_VECTOR(sums, values, column, at, lanes)                      \
+  do {                                                                   \
+    const int whole = (lanes) == VW;                                     \
+    FV v = alpha * (sums);                                               \
+    if (flags & BIAS) v += GET(bias, column);                            \
+    v = activated(v);                                                    \
+    if (GATED) {                                                         \
+      FV u = alpha * (values);                                           \
+      if (flags & BIAS) u += GET(bias, n + (column));                    \
+      v *= u;                                                            \
+    }                                                                    \
+    if (flags & ADD_C) v += GET(c, at);                                  \
+    if (RESIDUAL) v += GET(RESIDUAL_OR_C, at);                           \
+    if (whole) STV(c, at, v);                                            \
+    else store_part(c + (at), v, lanes);                                 \
+  } while (0)
+#elif NORM
+/* Mean and factor of each row of A. */
+static inline void measure(float *mean, float *by, __local float *scratch, __global const T *a, int k, long a_rs, long a_cs, float eps) {
+  for (int i = 0; i < M; ++i) {
+    __global const T *row = a + i * a_rs;
+    float sum = 0.0f, squares = 0.0f, m = 0.0f;
+#if NORM == 2
+    for (int j = get_local_id(0); j < k; j += WG) sum += LD(row, j * a_cs);
+    m = mean_of(GROUP_SUM(scratch, sum), (float)k);
+#endif
+    for (int j = get_local_id(0); j < k; j += WG) {
+      const float d = LD(row, j * a_cs) - m;
+      squares = fma(d, d, squares);
+    }
+    mean[i] = m;
+    by[i] = 1.0f / sqrt(GROUP_SUM(scratch, squares) / (float)k + eps);
+  }
+}
+#endif
+
+/* The element of C at `at`, of column `column`, from its sum and, with GATED, that of its value. */
+#define END_ELEMENT(sum, value, column, at)                                                               \
+  do {                                                                                                    \
+    float v = alpha * (sum);                                                                              \
+    if (flags & BIAS) v += LD(bias, column);                                                              \
+    v = activated(v);                                                                                     \
+    if (GATED) v *= flags & BIAS ? fma(alpha, (value), LD(bias, n + (column))) : alpha * (value);         \
+    if (flags & ADD_C) v += LD(c, at);                                                                    \
+    if (RESIDUAL) v += LD(RESIDUAL_OR_C, at);                                                             \
+    ST(c, at, v);                                                                                         \
+  } while (0)

@@ -28,38 +28,6 @@
 #endif
 #define SUMS (M * LINES)
 
-/* A's rows as floats, and where asked their norm. */
-static inline void stage(__local float *x, __global const T *a, int k, long a_rs, long a_cs NORM_ARGS) {
-  for (int i = 0; i < M; ++i) {
-    __local float *row = x + (size_t)i * k;
-    __global const T *from = a + i * a_rs;
-    int j = 0;
-    if (a_cs == 1) {
-      for (; j + VW <= k; j += VW) STV_F32(row + j, LDV(from, j));
-    }
-    for (; j < k; ++j) row[j] = LD(from, j * a_cs);
-#if NORM
-    FV sums = (FV)(0.0f);
-    float mean = 0.0f, sum = 0.0f;
-#if NORM == 2
-    for (j = 0; j + VW <= k; j += VW) sums += LDV_F32(row + j);
-    for (; j < k; ++j) sum += row[j];
-    mean = mean_of(sum + sum_lanes(sums), (float)k);
-    sums = (FV)(0.0f), sum = 0.0f;
-#endif
-    for (j = 0; j + VW <= k; j += VW) {
-      const FV d = LDV_F32(row + j) - mean;
-      sums = fma(d, d, sums);
-    }
-    for (; j < k; ++j) sum = fma(row[j] - mean, row[j] - mean, sum);
-    const float by = 1.0f / sqrt((sum + sum_lanes(sums)) / (float)k + eps);
-    for (j = 0; j + VW <= k; j += VW)
-      STV_F32(row + j, fma((LDV_F32(row + j) - mean) * by, LDV(gamma, j) + (float)UNIT, SHIFT(j)));
-    for (; j < k; ++j) row[j] = fma((row[j] - mean) * by, LD(gamma, j) + (float)UNIT, SHIFT_1(j));
-#endif
-  }
-}
-
 #if B_ALONG_K
 /* sums[i*LINES + j] of `side` lines from b on. */
 __attribute__((always_inline)) static inline void sum_side(float *sums, __local const float *x, __global const B_T *b, int k, long b_cs,
@@ -147,13 +115,7 @@ __kernel void matmul_gemv(__global const T *restrict a, __global const B_T *rest
                           long b_rs, long b_cs, int per, float alpha, int flags NORM_ARGS RESIDUAL_ARG) {
   const int first = get_group_id(0) * per, end = min(n, first + per);
   b += b_off;
-#if NORM == 2
-  stage(x, a + a_off, k, a_rs, a_cs, gamma, beta, eps);
-#elif NORM == 1
-  stage(x, a + a_off, k, a_rs, a_cs, gamma, eps);
-#else
-  stage(x, a + a_off, k, a_rs, a_cs);
-#endif
+  for (int i = 0; i < M; ++i) STAGE_ROW(x + (size_t)i * k, a + a_off + i * a_rs);
   for (int n0 = first; n0 < end; n0 += LINES) {
     const int lines = min(LINES, end - n0);
     float sums[SUMS];
@@ -167,26 +129,14 @@ __kernel void matmul_gemv(__global const T *restrict a, __global const B_T *rest
       for (int i = 0; i < SUMS; ++i) values[i] = 0.0f;
     }
     sum_lines(values, x, b + (n + n0) * b_cs, lines, k, b_rs, b_cs);
+#define VALUES values
+#else
+#define VALUES sums
 #endif
     for (int i = 0; i < M; ++i) {
       for (int j = 0; j < lines; j += VW) {
         const ulong at = (ulong)i * n + n0 + j, lanes = min(VW, lines - j);
-        const int whole = lanes == VW;
-#define GET(p, i) (whole ? LDV(p, i) : load_part((p) + (i), lanes))
-        FV v = alpha * LDV_F32(sums + i * LINES + j);
-        if (flags & BIAS) v += GET(bias, n0 + j);
-        v = activated(v);
-#if GATED
-        FV u = alpha * LDV_F32(values + i * LINES + j);
-        if (flags & BIAS) u += GET(bias, n + n0 + j);
-        v *= u;
-#endif
-        if (flags & ADD_C) v += GET(c, at);
-#if RESIDUAL
-        v += GET(residual, at);
-#endif
-        if (whole) STV(c, at, v);
-        else store_part(c + at, v, lanes);
+        END_VECTOR(LDV_F32(sums + i * LINES + j), LDV_F32(VALUES + i * LINES + j), n0 + j, at, lanes);
       }
     }
   }

@@ -18,6 +18,7 @@ macro_rules! rows {
     };
 }
 
+pub(super) mod gemv_int8;
 rows! {
     gemv: ON_PROCESSORS, ON_GPUS;
     vector: ALGORITHM;

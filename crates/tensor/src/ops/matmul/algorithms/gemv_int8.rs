@@ -1,0 +1,280 @@
+//! Products by quantised rows in integers: activations are rounded to bytes, in groups of 32 with a scale, and codes are multiplied by codes.
+//! On processors one text serves a token and a whole prompt, because what it reads lies in panels of 16 rows
+//! ([`panels`](crate::quant::panels)); elsewhere rows are read as a file has them, and only few at a time are multiplied.
+//!
+//! The row of A that a group of 32 belongs to loses at most 1/254 of the group's largest element. Formats with scales of 256 elements use
+//! the same groups.
+
+use super::super::super::algorithms::{self, Job, Table, kernels};
+use super::super::arguments::Unused;
+use super::super::view::{Matrix, Problem};
+use super::gemv::{ENDS, Fused, bindable, finish, fused_defines, int};
+use crate::ops::prelude::*;
+use crate::quant::panels::PANEL;
+use crate::quant::{Activations, Blocks, CODES, Format, Stored};
+use netcl_kernel::Launch;
+use netcl_kernel::tune::{Constant, Model};
+use netcl_kernel::vendors::pocl;
+
+/// Processors with AVX-512 VNNI, where the driver's compiler passes x86 instructions on.
+static VNNI: Kernel = Kernel::new("matmul_int8_vnni", cl_file!("matmul_int8_panels.cl"))
+    .include(TEXTS)
+    .options(|_| "-DDOT=1")
+    .requires(pocl::has_vnni);
+
+/// Processors.
+static PANELS: Kernel = Kernel::new("matmul_int8_panels", cl_file!("matmul_int8_panels.cl"))
+    .include(TEXTS)
+    .requires(|device| device.is_cpu());
+
+/// GPUs.
+static GROUPS: Kernel = Kernel::new("matmul_int8", cl_file!("matmul_int8.cl"))
+    .include(TEXTS)
+    .tune(&[("WG", &[256, 128])])
+    .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);
+
+const TEXTS: &[&str] = &[ENDS[0], ENDS[2], CODES];
+
+/// The smallest group of [`GROUPS`].
+const LEAST_GROUP: usize = 128;
+/// Rows that [`GROUPS`] takes at most.
+const MOST_ROWS: usize = 8;
+/// Bytes of A in local memory of a GPU's group.
+const STAGED: usize = 12 << 10;
+
+/// Products by blocks, [`Request`].
+struct Products;
+type Algorithm = algorithms::Algorithm<Products>;
+
+/// `c = act(norm(a) b + bias) (* value) (+ residual)`, b of blocks. `c` begins at an element of its tensor and has rows so far apart.
+pub(in crate::ops::matmul) struct Request<'a> {
+    pub c: &'a Tensor,
+    /// Elements from the start of one row of C to that of the next.
+    pub row_stride: usize,
+    pub p: &'a Problem,
+    pub fused: &'a Fused<'a>,
+    pub stored: Stored,
+}
+
+impl Request<'_> {
+    fn device(&self) -> &Device {
+        self.c.device()
+    }
+    /// Columns of C.
+    fn columns(&self) -> usize {
+        self.p.n / self.fused.parts()
+    }
+    /// Bytes of B.
+    fn bytes(&self) -> usize {
+        self.p.n * self.p.b.col_stride
+    }
+}
+
+impl Job for Products {
+    type Request<'a> = Request<'a>;
+    type Plan = ();
+    type Output = ();
+    type Signature = (usize, usize, usize, u32, bool, DType);
+
+    fn device<'r>(request: &'r Request<'_>) -> &'r Device {
+        request.device()
+    }
+    fn class(_: &Request<'_>) -> u64 {
+        1
+    }
+    fn signature(r: &Request<'_>) -> Self::Signature {
+        (r.p.m, r.p.n, r.p.k, r.stored.format.number, r.stored.panels, r.c.dtype())
+    }
+    fn describe(r: &Request<'_>) -> String {
+        format!("({}, {}) x ({}, {}) of {}", r.p.m, r.p.k, r.p.n, r.p.k, r.stored.format)
+    }
+}
+
+static VNNI_ROW: Algorithm = Algorithm {
+    kernel: &VNNI,
+    supports: supports_panels,
+    models: &[&MODEL],
+    estimate: |r| (estimate(r, 4.0), ()),
+    run: |r, ()| panels(&VNNI, r),
+    self_test: Some(|device| proven(device, &VNNI)),
+};
+static PANELS_ROW: Algorithm = Algorithm {
+    kernel: &PANELS,
+    supports: supports_panels,
+    models: &[&MODEL],
+    estimate: |r| (estimate(r, 1.0), ()),
+    run: |r, ()| panels(&PANELS, r),
+    self_test: None,
+};
+static GROUPS_ROW: Algorithm = Algorithm {
+    kernel: &GROUPS,
+    supports: supports_rows,
+    models: &[&MODEL],
+    estimate: |r| (estimate(r, 1.0), ()),
+    run: |r, ()| groups(r),
+    self_test: None,
+};
+
+static ALGORITHMS: [&Algorithm; 3] = [&VNNI_ROW, &PANELS_ROW, &GROUPS_ROW];
+static KERNELS: [&Kernel; 3] = kernels(&ALGORITHMS);
+static MATMUL_INT8: Table<Products> = Table::new("matmul_int8", &ALGORITHMS, &KERNELS);
+
+static MODEL: Model = Model {
+    name: "matmul_int8",
+    constants: &[
+        Constant::new("launch_us", "a launch", 10.0).cpu(4.4),
+        Constant::new("bytes_per_us", "what memory brings of B", 2e5).cpu(3e4),
+        Constant::new("products_per_us", "multiply-adds in plain C", 1e6).cpu(4e4),
+    ],
+};
+
+/// B is read once for a few rows; arithmetic takes over for more of them.
+fn estimate(r: &Request<'_>, faster: f64) -> f64 {
+    let [launch, bandwidth, products] = MODEL.on(r.device());
+    let all = (r.p.m * r.p.n * r.p.k) as f64;
+    launch + (r.bytes() as f64 / bandwidth).max(all / (products * faster))
+}
+
+fn supports_any(r: &Request<'_>) -> Result<(), &'static str> {
+    match () {
+        () if r.stored.activations != Activations::Int8 => Err("float activations"),
+        () if r.p.m == 0 || r.columns() == 0 || r.p.k == 0 || r.p.batch() != 1 => {
+            Err("several products, or an empty one")
+        }
+        () => Ok(()),
+    }
+}
+
+fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
+    let room = usize::try_from(r.device().capabilities().local_mem).unwrap_or(usize::MAX);
+    match () {
+        () if !r.stored.panels => Err("rows as a file has them"),
+        () if local_bytes(r.p.k, tile(r)).iter().sum::<usize>() > room => {
+            Err("longer rows than local memory holds")
+        }
+        () => supports_any(r),
+    }
+}
+
+fn supports_rows(r: &Request<'_>) -> Result<(), &'static str> {
+    match () {
+        () if r.stored.panels => Err("rows in panels"),
+        () if r.p.m > MOST_ROWS => Err("more than 8 rows"),
+        () => supports_any(r),
+    }
+}
+
+/// Does it by the best row of the table; `false` where none takes it.
+pub(in crate::ops::matmul) fn run(r: &Request<'_>) -> Result<bool> {
+    match ALGORITHMS.iter().any(|row| MATMUL_INT8.takes(row, r)) {
+        true => MATMUL_INT8.run(r).map(|()| true),
+        false => Ok(false),
+    }
+}
+
+/// Rows of A that a processor multiplies at a time: their sums and those of a group are registers.
+fn tile(r: &Request<'_>) -> usize {
+    r.p.m.min(if r.device().capabilities().vector_lanes() >= 16 { 8 } else { 2 })
+}
+
+/// Local memory of a row as floats, and of `tile` rows as bytes with their scales and sums.
+fn local_bytes(k: usize, tile: usize) -> [usize; 2] {
+    [4 * k, tile * (k + k / 32 * 4 + k / 16 * 4)]
+}
+
+/// a, b, bias, c and the defines of all texts.
+fn bind(kernel: &'static Kernel, r: &Request<'_>, rows: usize) -> Result<Launch<'static>> {
+    let Request { c, p, fused, stored, .. } = r;
+    let launch = kernel.launch("matmul_int8").define("DTYPE", c.dtype().code()).define("M", rows);
+    let launch = launch.define("QUANT", stored.format.number as usize).define("PANELS", stored.panels);
+    let launch = fused_defines(launch, fused).flops((2 * p.m * p.n * p.k) as u64);
+    let launch = launch.read_base(&p.a.tensor).read_base(&p.b.tensor);
+    let launch = match fused.bias {
+        Some(bias) => launch.read(&bindable(bias)?),
+        None => launch.read_base(&Unused(&p.b.tensor)),
+    };
+    Ok(launch.write_base(*c))
+}
+
+fn panels(kernel: &'static Kernel, r: &Request<'_>) -> Result<()> {
+    let (p, n, tile) = (r.p, r.columns(), tile(r));
+    let units = r.device().capabilities().compute_units.max(1) as usize;
+    let all = n.div_ceil(PANEL);
+    // Every group rounds A for itself: for many rows fewer groups pay.
+    let most = if p.m > tile { 2 * units } else { 4 * units };
+    let wanted = (r.bytes() * p.m.min(4) / LEAST_SHARE).clamp(1, most).min(all);
+    let per = all.div_ceil(wanted) * PANEL;
+    let [row, codes] = local_bytes(p.k, tile);
+    let launch = bind(kernel, r, tile)?.define("VW", PANEL).local_memory(row).local_memory(codes);
+    let launch = launch.scalar(p.a.offset()).scalar(r.c.layout().offset).scalar(int(p.m)).scalar(int(n));
+    let launch = launch.scalar(int(p.k)).scalar(p.a.row_stride).scalar(p.a.col_stride);
+    let launch = launch.scalar(p.b.col_stride).scalar(r.row_stride).scalar(int(per));
+    finish(launch, r.fused)?.groups(n.div_ceil(per)).run()
+}
+
+/// Bytes of a matrix that a processor's work-group should at least get.
+const LEAST_SHARE: usize = 16 << 10;
+
+fn groups(r: &Request<'_>) -> Result<()> {
+    let (device, p, n) = (r.device(), r.p, r.columns());
+    let units = device.capabilities().compute_units.max(1) as usize;
+    let wg = Tuning::value(device, &GROUPS, 0, "WG").min(largest_group(device));
+    // Items that share a line: as few as leave every unit two groups, while each has 32 elements.
+    let mut share = 8;
+    while share < wg && 2 * share * 32 <= p.k && (share < 32 || n * share < 2 * units * wg) {
+        share *= 2;
+    }
+    let block = r.stored.format.block;
+    let staged = (STAGED / p.m / block * block).min(p.k);
+    let lines = wg / share;
+    let launch = bind(&GROUPS, r, p.m)?.define("WG", wg).define("VW", 4).define("AV", "float");
+    let launch = launch.define("LANES", share).define("KC", staged);
+    let launch = launch.scalar(p.a.offset()).scalar(p.b.offset()).scalar(r.c.layout().offset).scalar(int(n));
+    let launch = launch.scalar(int(p.k)).scalar(p.a.row_stride).scalar(p.a.col_stride);
+    let launch = launch.scalar(p.b.col_stride).scalar(r.row_stride);
+    let most = n.div_ceil(lines).min(8 * units).max(1);
+    finish(launch, r.fused)?.groups(most).run()
+}
+
+/// Whether small products of whole numbers are exact: codes that are multiplied as they are, and codes that are looked up. See
+/// [`Tuning::proven`].
+fn proven(device: &Device, kernel: &'static Kernel) -> bool {
+    Tuning::of(device).proven(device, kernel, || {
+        for (name, scale) in [("Q8_0", 0x3c00_u16), ("IQ4_NL", 0x3c00)] {
+            small(device, kernel, Format::named(name)?, scale)?;
+        }
+        Ok(())
+    })
+}
+
+/// One product (3, 64) x (64, 21) of blocks of this scale, an f16.
+fn small(device: &Device, kernel: &'static Kernel, format: &'static Format, scale: u16) -> Result<()> {
+    let [m, n, k] = [3, 21, 64];
+    // The largest is 127 in every group: activations are their own codes.
+    let x: Vec<f32> =
+        (0..m * k).map(|i| if i % 32 == 5 { 127.0 } else { (i * 29 % 255) as f32 - 127.0 }).collect();
+    let codes = format.bytes - 2;
+    let block = |b: usize| {
+        scale.to_le_bytes().into_iter().chain((0..codes).map(move |i| ((b * codes + i) * 37 % 256) as u8))
+    };
+    let bytes: Vec<u8> = (0..n * k / 32).flat_map(block).collect();
+    let w = format.dequantised(&bytes, n * k)?;
+    let blocks = Blocks::with_activations(device, format, [n, k], &bytes, Activations::Int8)?;
+    let a = Matrix::rows_of(&Tensor::from_f32(device, [m, k], &x, DType::F32)?)?;
+    let p = Problem::new(a, Matrix::of_blocks(&blocks), &[])?;
+    let c = Tensor::full(device, [m, n], f32::NAN, DType::F32)?;
+    panels(kernel, &Request { c: &c, row_stride: n, p: &p, fused: &Fused::NONE, stored: blocks.stored() })?;
+    if device.settings().no_results {
+        return Ok(());
+    }
+    for (i, got) in c.to_vec()?.into_iter().enumerate() {
+        let (x, w) = (&x[i / n * k..][..k], &w[i % n * k..][..k]);
+        let expected: f32 = x.iter().zip(w).map(|(x, w)| x * w).sum();
+        if got != expected {
+            return Err(Error::launch(format!(
+                "element {i} of a small product by {format} is {got}, expected {expected}"
+            )));
+        }
+    }
+    Ok(())
+}

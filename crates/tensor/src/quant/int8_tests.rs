@@ -1,0 +1,247 @@
+//! Maps by blocks whose input is rounded to bytes.
+
+use super::{Activations, Blocks, FORMATS, Format};
+use crate::ops::fused_linear::{Around, Before, fused_linear, fused_linear_of_blocks, fused_linear_of_parts};
+use crate::ops::gated::Gate;
+use crate::ops::join::cat;
+use crate::random::Generator;
+use crate::suite::test_device;
+use crate::{DType, Device, Tensor};
+
+fn formats() -> impl Iterator<Item = &'static Format> {
+    FORMATS.into_iter().filter(|f| f.on_devices())
+}
+
+/// A length of rows that is whole blocks, and of short ones an odd number of them.
+fn length(format: &Format, blocks: usize) -> usize {
+    if format.block == 32 { 32 * (2 * blocks + 1) } else { 256 * blocks }
+}
+
+/// A matrix of normal values as blocks, and its elements.
+struct Case {
+    blocks: Blocks,
+    bytes: Vec<u8>,
+    w: Vec<f32>,
+    dense: Tensor,
+}
+
+fn case(device: &Device, format: &'static Format, dims: [usize; 2]) -> Case {
+    let mut generator = Generator::new(u64::from(format.number));
+    let values =
+        Tensor::normal(device, dims, 0.0, 1.0, DType::F32, &mut generator).unwrap().to_vec().unwrap();
+    let mut bytes = vec![0; format.size(values.len()).unwrap()];
+    format.quantise(&values, dims[1], None, &mut bytes).unwrap();
+    let w = format.dequantised(&bytes, values.len()).unwrap();
+    let dense = Tensor::from_f32(device, dims, &w, DType::F32).unwrap().transpose(0, 1).unwrap();
+    let blocks = Blocks::with_activations(device, format, dims, &bytes, Activations::Int8).unwrap();
+    Case { blocks, bytes, w, dense }
+}
+
+fn normal(device: &Device, dims: &[usize], seed: u64) -> Tensor {
+    Tensor::normal(device, dims, 0.0, 1.0, DType::F32, &mut Generator::new(seed)).unwrap()
+}
+
+/// Rows whose groups are codes times a power of two, 127 among the codes: rounding changes nothing.
+fn codes(rows: usize, k: usize) -> Vec<f32> {
+    (0..rows * k)
+        .map(|i| {
+            let code = if i % 32 == 9 { 127.0 } else { ((i * 7919 + i / 32 * 31) % 255) as f32 - 127.0 };
+            code * [0.5, 0.03125, 4.0][i / 32 % 3]
+        })
+        .collect()
+}
+
+#[test]
+fn the_bytes_and_the_elements_are_the_files() {
+    let device = test_device().unwrap();
+    for format in formats() {
+        let dims = [37, length(format, 2)];
+        let Case { blocks, bytes, w, .. } = case(&device, format, dims);
+        assert!(blocks.to_bytes().unwrap() == bytes, "{format}");
+        let size = Blocks::bytes_of(device.capabilities(), format, dims, Activations::Int8);
+        assert_eq!(blocks.bytes() as u64, size.next_multiple_of(4), "{format}");
+        for (got, expected) in blocks.dense(DType::F32).unwrap().to_vec().unwrap().iter().zip(&w) {
+            assert!(
+                (got - expected).abs() <= 1e-6 * (1.0 + expected.abs()),
+                "{format}: {got}, expected {expected}"
+            );
+        }
+    }
+}
+
+/// Of activations that rounding does not change the products are exact, but for the few roundings of a sum of groups.
+#[test]
+fn codes_by_codes_are_exact() {
+    let device = test_device().unwrap();
+    for format in formats() {
+        for (n, blocks, rows) in [(70, 2, 1), (33, 1, 3), (130, 4, 8), (16, 1, 2), (5, 3, 20)] {
+            let k = length(format, blocks);
+            let Case { blocks, w, .. } = case(&device, format, [n, k]);
+            let x = codes(rows, k);
+            let input = Tensor::from_f32(&device, [rows, k], &x, DType::F32).unwrap();
+            let y = fused_linear_of_blocks(&input, &blocks, Around::default()).unwrap().to_vec().unwrap();
+            for (i, got) in y.iter().enumerate() {
+                let terms = x[i / n * k..][..k].iter().zip(&w[i % n * k..][..k]);
+                let terms: Vec<f64> = terms.map(|(x, w)| f64::from(*x) * f64::from(*w)).collect();
+                let (sum, size) = (terms.iter().sum::<f64>(), terms.iter().map(|t| t.abs()).sum::<f64>());
+                // A minimum's product may be as large as the code's.
+                let error = (f64::from(*got) - sum).abs();
+                assert!(
+                    error <= 1e-6 * size,
+                    "{format} ({n}, {k}), {rows} rows: element {i} is {got}, expected {sum}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_stands_around_a_map_is_computed() {
+    let device = test_device().unwrap();
+    for (format, n) in formats().zip([70, 33, 48, 130].into_iter().cycle()) {
+        let k = length(format, 2);
+        let Case { blocks, dense, .. } = case(&device, format, [2 * n, k]);
+        let bias = normal(&device, &[2 * n], 3);
+        // As in the dense maps' tests: the number of rows is a define.
+        let all: &[usize] = if format.name == "Q4_K" { &[1, 2, 8, 11] } else { &[1] };
+        for rows in all {
+            let x = Tensor::from_f32(&device, [*rows, k], &codes(*rows, k), DType::F32).unwrap();
+            let x = x.mul_scalar(0.015625).unwrap();
+            let residual = normal(&device, &[*rows, n], 4);
+            for gated in [false, true] {
+                let around = Around {
+                    bias: Some(&bias),
+                    activation: Some((Gate::Silu, gated)),
+                    residual: gated.then_some(&residual),
+                    ..Around::default()
+                };
+                let expected = fused_linear(&x, &dense, around).unwrap().to_vec().unwrap();
+                let got = fused_linear_of_blocks(&x, &blocks, around).unwrap().to_vec().unwrap();
+                let largest = expected.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
+                for (a, b) in got.iter().zip(&expected) {
+                    assert!(
+                        (a - b).abs() <= 2e-6 * largest,
+                        "{format}, {rows} rows, gated {gated}: {a}, expected {b}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// An element of a group is at most half a step off, which is max / 254: so far the sum can be off if all errors have the signs of the weights.
+#[test]
+fn rounding_is_within_its_bound() {
+    let device = test_device().unwrap();
+    for (format, rows) in formats().zip([1, 4, 13].into_iter().cycle()) {
+        let (n, k) = (49, length(format, 3));
+        let Case { blocks, w, dense, .. } = case(&device, format, [n, k]);
+        let (x, gamma) = (normal(&device, &[rows, k], 1), normal(&device, &[k], 2));
+        let norm = Before { gamma: &gamma, beta: None, unit_offset: false, eps: 1e-5 };
+        for norm in [None, Some(norm), Some(Before { beta: Some(&gamma), ..norm })] {
+            let around = Around { norm, ..Around::default() };
+            let exact = fused_linear(&x, &dense, around).unwrap().to_vec().unwrap();
+            let got = fused_linear_of_blocks(&x, &blocks, around).unwrap().to_vec().unwrap();
+            // What is rounded: the norm by an identity map.
+            let one: Vec<f32> = (0..k * k).map(|i| if i / k == i % k { 1.0 } else { 0.0 }).collect();
+            let identity = Tensor::from_f32(&device, [k, k], &one, DType::F32).unwrap();
+            let read = fused_linear(&x, &identity, around).unwrap().to_vec().unwrap();
+            let mut worst = 0.0_f32;
+            for (i, (got, exact)) in got.iter().zip(&exact).enumerate() {
+                let (x, w) = (&read[i / n * k..][..k], &w[i % n * k..][..k]);
+                let off = |(x, w): (&[f32], &[f32])| {
+                    let most = x.iter().fold(0.0_f32, |a, b| a.max(b.abs()));
+                    most / 254.0 * w.iter().map(|w| w.abs()).sum::<f32>()
+                };
+                let bound: f32 = x.chunks(32).zip(w.chunks(32)).map(off).sum();
+                let size: f32 = x.iter().zip(w).map(|(x, w)| (x * w).abs()).sum();
+                let error = (got - exact).abs();
+                assert!(
+                    error <= bound + 1e-5 * size,
+                    "{format}: element {i} is {got}, expected {exact} within {bound}"
+                );
+                worst = worst.max(error / bound);
+            }
+            assert!(worst > 1e-3, "{format}: nothing was rounded");
+        }
+    }
+}
+
+#[test]
+fn a_row_is_the_same_alone_and_among_others() {
+    let device = test_device().unwrap();
+    for (name, rows) in [("Q4_0", 19), ("Q6_K", 8), ("Q4_K", 9)] {
+        let format = Format::named(name).unwrap();
+        // Few at a time where nothing takes more.
+        let rows = if device.capabilities().is_cpu() { rows } else { 8 };
+        let (n, k) = (75, 512);
+        let blocks = case(&device, format, [n, k]).blocks;
+        let x = normal(&device, &[rows, k], 7);
+        let all = fused_linear_of_blocks(&x, &blocks, Around::default()).unwrap().to_vec().unwrap();
+        for row in [0, 3, rows - 1] {
+            let one = x.slice(0, row..row + 1).unwrap();
+            let one = fused_linear_of_blocks(&one, &blocks, Around::default()).unwrap().to_vec().unwrap();
+            assert!(all[row * n..][..n] == one, "{name}, row {row}");
+        }
+    }
+}
+
+#[test]
+fn parts_lie_side_by_side() {
+    let device = test_device().unwrap();
+    let parts: Vec<Blocks> = [("Q4_K", 40), ("Q6_K", 16), ("Q8_0", 7)]
+        .into_iter()
+        .map(|(name, n)| case(&device, Format::named(name).unwrap(), [n, 256]).blocks)
+        .collect();
+    let (gamma, bias) = (normal(&device, &[256], 2), normal(&device, &[63], 3));
+    let norm = Some(Before { gamma: &gamma, beta: None, unit_offset: true, eps: 1e-5 });
+    for rows in [1, 5, 21] {
+        let x = normal(&device, &[1, rows, 256], 8);
+        let got = fused_linear_of_parts(&x, &parts, Around { norm, bias: Some(&bias), ..Around::default() });
+        let mut at = 0;
+        let each = parts.iter().map(|part| {
+            let bias = bias.slice(0, at..at + part.dims()[0]).unwrap();
+            at += part.dims()[0];
+            fused_linear_of_blocks(&x, part, Around { norm, bias: Some(&bias), ..Around::default() }).unwrap()
+        });
+        let each: Vec<Tensor> = each.collect();
+        let expected = cat(&each.iter().collect::<Vec<_>>(), -1).unwrap();
+        let got = got.unwrap();
+        assert_eq!(got.dims(), [1, rows, 63]);
+        assert!(got.to_vec().unwrap() == expected.to_vec().unwrap(), "{rows} rows");
+    }
+}
+
+#[test]
+fn what_is_not_finite_is_seen_and_what_is_tiny_is_zero() {
+    let device = test_device().unwrap();
+    for name in ["Q8_0", "Q4_K"] {
+        let (n, k) = (20, 256);
+        let blocks = case(&device, Format::named(name).unwrap(), [n, k]).blocks;
+        let mut x = vec![1.0; 5 * k];
+        (x[40], x[k + 255], x[2 * k]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
+        x[3 * k..4 * k].fill(0.0);
+        x[4 * k..].fill(1e-38);
+        let x = Tensor::from_f32(&device, [5, k], &x, DType::F32).unwrap();
+        let y = fused_linear_of_blocks(&x, &blocks, Around::default()).unwrap().to_vec().unwrap();
+        assert!(y[..3 * n].iter().all(|v| v.is_nan()), "{name}: {y:?}");
+        assert!(y[3 * n..].iter().all(|v| *v == 0.0), "{name}: {y:?}");
+    }
+}
+
+#[test]
+fn inputs_and_results_of_16_bits() {
+    let device = test_device().unwrap();
+    for dtype in [DType::F16, DType::Bf16] {
+        let Case { blocks, dense, .. } = case(&device, Format::named("Q5_K").unwrap(), [50, 256]);
+        let x =
+            Tensor::from_f32(&device, [3, 256], &codes(3, 256), dtype).unwrap().mul_scalar(0.015625).unwrap();
+        let got = fused_linear_of_blocks(&x, &blocks, Around::default()).unwrap();
+        assert_eq!(got.dtype(), dtype);
+        let x = x.to_dtype(DType::F32).unwrap();
+        let expected = fused_linear(&x, &dense, Around::default()).unwrap().to_dtype(dtype).unwrap();
+        for (a, b) in got.to_vec().unwrap().iter().zip(expected.to_vec().unwrap()) {
+            assert!((a - b).abs() <= 0.01 * (1.0 + b.abs()), "{dtype}: {a}, expected {b}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Panels: the blocks of 16 rows side by side, so that a vector has a lane for each row.
+//!
+//! A block is cut into units, numbers of four, two or one bytes that kernels read as such: words of codes, f16, small scales. A panel has,
+//! for each block along the rows, unit after unit that of row 0, of row 1, … Nothing is changed or added but rows of zeros after the last
+//! where their number is no multiple of 16, so the file's bytes come back as they were. A unit that lies at byte `at` of a block begins at
+//! `16 * at` in the panel's.
+
+use super::format::Format;
+
+/// Rows of a panel.
+pub(crate) const PANEL: usize = 16;
+
+/// Bytes that a thread permutes at least.
+const PER_THREAD: usize = 1 << 18;
+
+impl Format {
+    /// The units of a block: so many of so many bytes each, one behind the other. `None` where no kernel reads panels of the format.
+    fn units(&self) -> Option<&'static [(usize, usize)]> {
+        Some(match self.name {
+            "Q4_0" | "IQ4_NL" => &[(1, 2), (4, 4)],
+            "Q4_1" => &[(2, 2), (4, 4)],
+            "Q5_0" => &[(1, 2), (5, 4)],
+            "Q5_1" => &[(2, 2), (5, 4)],
+            "Q8_0" => &[(1, 2), (8, 4)],
+            "Q2_K" => &[(16, 1), (16, 4), (2, 2)],
+            "Q3_K" => &[(24, 4), (12, 1), (1, 2)],
+            "Q4_K" => &[(2, 2), (12, 1), (32, 4)],
+            "Q5_K" => &[(2, 2), (12, 1), (40, 4)],
+            "Q6_K" => &[(48, 4), (16, 1), (1, 2)],
+            "IQ4_XS" => &[(2, 2), (4, 1), (32, 4)],
+            "TQ2_0" => &[(16, 4), (1, 2)],
+            "MXFP4" => &[(1, 1), (4, 4)],
+            _ => return None,
+        })
+    }
+
+    /// Whether kernels read panels of it.
+    pub(crate) fn has_panels(&self) -> bool {
+        self.units().is_some()
+    }
+}
+
+/// For each unit of the blocks of a row, its bytes and where they begin in a block.
+fn each(units: &[(usize, usize)], mut of: impl FnMut(usize, usize)) {
+    let mut at = 0;
+    for (count, bytes) in units {
+        for _ in 0..*count {
+            of(at, *bytes);
+            at += bytes;
+        }
+    }
+}
+
+/// Whole rows as panels, on all cores. Bytes are those of [`Format::units`]' formats, rows of `row` bytes.
+pub(super) fn packed(format: &Format, row: usize, bytes: &[u8]) -> Vec<u8> {
+    let Some(units) = format.units().filter(|_| row > 0) else { return bytes.to_vec() };
+    let mut out = vec![0; (bytes.len() / row).next_multiple_of(PANEL) * row];
+    let one = |rows: &[u8], panel: &mut [u8]| {
+        for (r, line) in rows.chunks_exact(row).enumerate() {
+            for (block, to) in
+                line.chunks_exact(format.bytes).zip(panel.chunks_exact_mut(PANEL * format.bytes))
+            {
+                each(units, |at, n| {
+                    let place = PANEL * at + r * n;
+                    to[place..place + n].copy_from_slice(&block[at..at + n]);
+                });
+            }
+        }
+    };
+    let panels = out.len() / (PANEL * row);
+    shared_out(panels, out.len(), bytes.chunks(PANEL * row).zip(out.chunks_exact_mut(PANEL * row)), &|(
+        a,
+        b,
+    )| {
+        one(a, b);
+    });
+    out
+}
+
+/// The rows that became these panels.
+pub(super) fn unpacked(format: &Format, row: usize, rows: usize, panels: &[u8]) -> Vec<u8> {
+    let Some(units) = format.units().filter(|_| row > 0) else { return panels.to_vec() };
+    let mut out = vec![0; rows * row];
+    let one = |panel: &[u8], rows: &mut [u8]| {
+        for (r, line) in rows.chunks_exact_mut(row).enumerate() {
+            for (block, from) in
+                line.chunks_exact_mut(format.bytes).zip(panel.chunks_exact(PANEL * format.bytes))
+            {
+                each(units, |at, n| {
+                    let place = PANEL * at + r * n;
+                    block[at..at + n].copy_from_slice(&from[place..place + n]);
+                });
+            }
+        }
+    };
+    let parts = panels.chunks(PANEL * row).zip(out.chunks_mut(PANEL * row));
+    shared_out(panels.len() / (PANEL * row), panels.len(), parts, &|(a, b)| one(a, b));
+    out
+}
+
+/// Does `one` to `count` parts of `bytes` bytes in all, on as many threads as pay.
+fn shared_out<P: Send>(
+    count: usize,
+    bytes: usize,
+    parts: impl Iterator<Item = P>,
+    one: &(impl Fn(P) + Sync),
+) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores.min(bytes / PER_THREAD).min(count).max(1);
+    if threads == 1 {
+        return parts.for_each(one);
+    }
+    let mut parts: Vec<P> = parts.collect();
+    let each = parts.len().div_ceil(threads);
+    std::thread::scope(|scope| {
+        while !parts.is_empty() {
+            let mine = parts.split_off(parts.len().saturating_sub(each));
+            scope.spawn(move || mine.into_iter().for_each(one));
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::FORMATS;
+
+    #[test]
+    fn bytes_come_back_from_panels() {
+        let mut formats = 0;
+        for format in FORMATS.into_iter().filter(|f| f.has_panels()) {
+            let whole: usize = format.units().unwrap().iter().map(|(count, bytes)| count * bytes).sum();
+            assert_eq!(whole, format.bytes, "{format}");
+            assert!(format.on_devices(), "{format}");
+            for (rows, blocks) in [(1, 1), (16, 2), (37, 3), (1031, 4)] {
+                let row = blocks * format.bytes;
+                let bytes: Vec<u8> = (0..rows * row).map(|i| (i * 131 + i / 251) as u8).collect();
+                let panels = packed(format, row, &bytes);
+                assert_eq!(panels.len(), rows.next_multiple_of(16) * row, "{format}");
+                assert!(panels != bytes, "{format}");
+                assert!(unpacked(format, row, rows, &panels) == bytes, "{format}, {rows} rows");
+            }
+            formats += 1;
+        }
+        assert_eq!(formats, FORMATS.iter().filter(|f| f.on_devices()).count());
+    }
+
+    /// A word of codes of row 3, block 1.
+    #[test]
+    fn a_unit_lies_where_kernels_look_for_it() {
+        let format = Format::named("Q4_0").unwrap();
+        let bytes: Vec<u8> = (0..16 * 36).map(|i| (i % 251) as u8).collect();
+        let panels = packed(format, 36, &bytes);
+        let at = 2 + 4 * 2;
+        assert_eq!(panels[16 * (18 + at) + 4 * 3..][..4], bytes[3 * 36 + 18 + at..][..4]);
+    }
+}
