@@ -3,7 +3,7 @@
 //! An arena is one buffer that holds many parameters at aligned starts, so that an optimizer can update a whole model in one
 //! launch. Names are those of the Hugging Face checkpoint.
 
-use netcl_tensor::quant::Blocks;
+use netcl_tensor::quant::{Activations, Blocks};
 use netcl_tensor::random::Generator;
 use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
 use std::collections::BTreeMap;
@@ -187,6 +187,10 @@ impl Params {
     /// The quantised matrices that are held in a parameter's place.
     pub fn blocks(&self, name: &str) -> Option<&[Blocks]> {
         self.blocks.get(name).map(Vec::as_slice)
+    }
+    /// What is multiplied by the quantised matrices, where there are any.
+    pub fn activations(&self) -> Option<Activations> {
+        self.blocks.values().flatten().next().map(Blocks::activations)
     }
     /// Bytes of all quantised matrices on the device.
     pub fn block_bytes(&self) -> usize {

@@ -8,7 +8,7 @@ use super::profile::{Profile, file_of};
 use super::step::{bytes_of_step, bytes_of_weights, checked, read_speed};
 use crate::context::Context;
 use crate::loading::shown;
-use crate::named::named_by;
+use crate::named::{named, named_by};
 use crate::out;
 use netcl::device::human;
 use netcl::kernel::ceiling::Ceilings;
@@ -19,6 +19,7 @@ use netcl::nn::config::{DTYPES, TrainConfig, models, storage_type};
 use netcl::nn::decoder::{Batch, DecoderConfig};
 use netcl::nn::model::Model as _;
 use netcl::prelude::*;
+use netcl::tensor::quant::Activations;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -60,6 +61,9 @@ pub struct Args {
     /// Store quantised matrices in that type as well
     #[arg(long)]
     dequantise: bool,
+    /// What quantised matrices are multiplied by, as for `generate`
+    #[arg(long, value_parser = named(&Activations::NAMES))]
+    activations: Option<Activations>,
     /// One JSON object a line
     #[arg(long)]
     json: bool,
@@ -182,7 +186,8 @@ impl Drop for Temporary {
 
 impl Args {
     fn options(&self) -> Options {
-        Options { dtype: self.dtype, dequantise: self.dequantise, context: None }
+        let (dtype, dequantise, activations) = (self.dtype, self.dequantise, self.activations);
+        Options { dtype, dequantise, activations, context: None }
     }
 }
 

@@ -5,6 +5,7 @@ use netcl::nn::decoder::{Decoder, DecoderConfig, Positions};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
 use netcl::prelude::*;
+use netcl::tensor::quant::Activations;
 use std::time::Instant;
 
 /// Compares the logits behind every token of a text with those of all tokens at once, up to rounding; the launches of a token.
@@ -19,7 +20,11 @@ pub fn checked(model: &Decoder, ids: &[u32], prompt: usize) -> Result<Option<usi
         let largest = expected.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
         // A result of each layer is rounded to the storage type, more often in one way than in the other: errors add up as a walk does.
         let deep = (model.config().layers as f32 / 12.0).sqrt().max(1.0);
-        let bound = (16.0 * model.params().dtype().epsilon() as f32 + 1e-4) * deep * largest;
+        // Bytes are rounded as a type with eight bits is.
+        let bytes: f32 =
+            if model.params().activations() == Some(Activations::Int8) { 1.0 / 256.0 } else { 0.0 };
+        let epsilon = bytes.max(model.params().dtype().epsilon() as f32);
+        let bound = (16.0 * epsilon + 1e-4) * deep * largest;
         let near = |(a, b): (&f32, &f32)| (a - b).abs() <= bound;
         if !got.iter().zip(expected).all(near) {
             let off = got.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);

@@ -17,6 +17,7 @@ use crate::template::{Template, Templates};
 use crate::tokenizer::{HUGGING_FACE, TokenKind, Tokenizer};
 use netcl_nn::decoder::{Decoder, DecoderConfig};
 use netcl_nn::model::Model as _;
+use netcl_tensor::quant::Activations;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::path::{Path, PathBuf};
 use weights::Weights;
@@ -30,6 +31,8 @@ pub struct Options {
     pub context: Option<usize>,
     /// Whether quantised matrices are stored in `dtype` too, rather than as the file has them.
     pub dequantise: bool,
+    /// What is multiplied by quantised matrices; without one what is usual on the device ([`Activations::usual`]).
+    pub activations: Option<Activations>,
 }
 
 /// How far loading is.
@@ -76,7 +79,8 @@ impl LoadedModel {
         let context = fit.context(options.context).map_err(place)?;
         let (tokenizer, templates, sampling) = companions(&weights)?;
         let shorter = DecoderConfig { context, ..config.clone() };
-        let blocks = weights.blocks(device, &quantised, progress).map_err(place)?;
+        let activations = options.activations.unwrap_or_else(|| Activations::usual(device));
+        let blocks = weights.blocks(device, &quantised, activations, progress).map_err(place)?;
         let decoder = Decoder::with_blocks(device, shorter, dtype, None, blocks).map_err(place)?;
         weights.load(&decoder, progress).map_err(place)?;
         let (path, trained_context) = (weights.path().to_owned(), config.context);

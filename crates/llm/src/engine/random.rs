@@ -7,6 +7,7 @@ use crate::model::RandomModel;
 use crate::sampler::Sampling;
 use crate::template::Templates;
 use netcl_nn::decoder::{Decoder, DecoderConfig};
+use netcl_tensor::quant::Activations;
 use netcl_tensor::{DType, Device, Error, Result};
 use std::collections::{BTreeMap, HashMap};
 
@@ -47,6 +48,7 @@ impl LoadedModel {
         let capabilities = device.capabilities();
         let needs = Needs::new(config.clone(), dtype, quantised);
         let context = needs.on(&capabilities.id, available(capabilities)).context(options.context)?;
+        let activations = options.activations.unwrap_or_else(|| Activations::usual(device));
         let (total, mut done) = (config.parameters() as u64, 0);
         let mut blocks = BTreeMap::new();
         {
@@ -63,7 +65,7 @@ impl LoadedModel {
                             dims.try_into().map_err(|_| Error::internal("a map of other than two axes"))?;
                         stack.push(format, dims, model.bytes(*at)?.into());
                     }
-                    parts.push(stack.blocks(device)?);
+                    parts.push(stack.blocks(device, activations)?);
                 }
                 blocks.insert(shape.name.clone(), parts);
                 done += shape.count() as u64;

@@ -2,8 +2,13 @@ use super::*;
 use crate::sampler::{Finish, Sampler, StopTexts};
 use crate::tokenizer::Specials;
 use netcl_device::Settings;
+use netcl_tensor::quant::Activations;
 use serde_json::Value;
 use std::collections::BTreeSet;
+
+/// Products of floats, as references are.
+const EXACT: Options =
+    Options { dtype: None, context: None, dequantise: false, activations: Some(Activations::Float) };
 
 /// Test data beside the repository; without it the test says that it is skipped.
 fn shared(path: &str) -> Option<PathBuf> {
@@ -28,7 +33,7 @@ fn open(path: &Path, device: &Device, options: Options) -> Result<LoadedModel> {
 }
 
 fn in_f32(path: &Path, device: &Device) -> LoadedModel {
-    open(path, device, Options { dtype: Some(DType::F32), context: None, dequantise: false }).unwrap()
+    open(path, device, Options { dtype: Some(DType::F32), context: None, ..EXACT }).unwrap()
 }
 
 /// A matrix of f64 or f32 in NumPy's format.
@@ -131,8 +136,11 @@ fn real_models_say_what_exact_arithmetic_says() {
         for (path, format) in files(name) {
             // By kernels that unpack blocks, and dense.
             for dequantise in [false, true] {
-                let model =
-                    open(&path, &device, Options { dtype: Some(DType::F32), context: None, dequantise });
+                let model = open(
+                    &path,
+                    &device,
+                    Options { dtype: Some(DType::F32), context: None, dequantise, ..EXACT },
+                );
                 let model = model.unwrap();
                 let quantised = !dequantise && !["f32", "f16", "bf16"].contains(&format.as_str());
                 assert_eq!(model.decoder().params().block_bytes() > 0, quantised, "{}", path.display());
@@ -143,6 +151,50 @@ fn real_models_say_what_exact_arithmetic_says() {
         }
     }
     assert!(shared("refs/stories260K").is_none() || formats.len() > 3, "{formats:?}");
+}
+
+/// Products of bytes are as far from exact arithmetic as llama.cpp's are, which rounds in the same groups and, in super-blocks, in larger
+/// ones; and the likeliest token is another one only where two are as near.
+#[test]
+fn bytes_move_logits_no_further_than_llama_cpps_do() {
+    let device = device();
+    for name in ["stories260K", "stories260K-w256"] {
+        for (path, format) in files(name) {
+            let text =
+                std::fs::read_to_string(shared(&format!("refs/{name}/{format}.json")).unwrap()).unwrap();
+            let cases: Value = serde_json::from_str(&text).unwrap();
+            let cases = cases.as_array().unwrap();
+            let exact = npy(&shared(&format!("refs/{name}/{format}.exact.npy")).unwrap());
+            let theirs = cases.iter().filter_map(|case| case["max_abs_diff_llamacpp_vs_exact"].as_f64());
+            let bound = 1.25 * theirs.fold(0.0, f64::max);
+            let options = Options { dtype: Some(DType::F32), activations: Some(Activations::Int8), ..EXACT };
+            let model = open(&path, &device, options).unwrap();
+            if model.decoder().params().block_bytes() == 0 {
+                continue;
+            }
+            assert_eq!(model.decoder().params().activations(), Some(Activations::Int8));
+            let mut worst = 0.0_f64;
+            for (case, expected) in cases.iter().zip(&exact) {
+                let mut so_far = ids(&case["ids"]);
+                let mut text = model.decoder().continuation().unwrap();
+                let mut logits = text.logits_after(&so_far).unwrap();
+                let error = logits.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs());
+                worst = worst.max(error.fold(0.0, f64::max));
+                let gaps = case["exact_gaps"].as_array().unwrap();
+                for (id, gap) in ids(&case["exact_greedy_ids"]).iter().zip(gaps) {
+                    if best(&logits) != *id {
+                        let gap = gap.as_f64().unwrap();
+                        assert!(gap <= 2.0 * bound, "{name} {format}: a gap of {gap}, bound {bound}");
+                        break;
+                    }
+                    so_far.push(*id);
+                    logits = text.logits_after(&so_far).unwrap();
+                }
+            }
+            println!("{name} {format}: {worst:.3}, allowed {bound:.3}");
+            assert!(worst <= bound && worst > 1e-4, "{name} {format}: {worst}, allowed {bound}");
+        }
+    }
 }
 
 #[test]
@@ -168,8 +220,7 @@ fn every_type_can_be_loaded_in_every_storage() {
     let mut seen = 0;
     for entry in all {
         for dtype in [None, Some(DType::F32), Some(DType::Bf16), Some(DType::F16)] {
-            let model =
-                open(&entry.path(), &device, Options { dtype, context: None, dequantise: false }).unwrap();
+            let model = open(&entry.path(), &device, Options { dtype, ..Options::default() }).unwrap();
             let logits = model.decoder().continuation().unwrap().logits_after(&prompt).unwrap();
             let error = off(&logits, &exact[0]);
             assert!(error < 0.2, "{} in {}: {error}", entry.path().display(), model.dtype());
@@ -187,7 +238,7 @@ fn quantised_matrices_say_what_dense_ones_do() {
         let Some(folder) = shared(&format!("models/{name}/gguf")) else { return };
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
             let logits = [false, true].map(|dequantise| {
-                let options = Options { dtype: Some(DType::F32), context: Some(64), dequantise };
+                let options = Options { dtype: Some(DType::F32), context: Some(64), dequantise, ..EXACT };
                 let model = open(&entry.path(), &device, options).unwrap();
                 let mut text = model.decoder().continuation().unwrap();
                 let ids: Vec<u32> = (0..14).map(|i| 1 + i * 37 % 500).collect();
@@ -251,8 +302,7 @@ fn a_long_prompt_is_read_in_chunks_and_a_longer_one_refused() {
     assert_eq!((slid.tokens.len(), slid.finish), (9, Finish::Length));
     // A shorter context is one of the same model.
     let short =
-        open(&path, &device, Options { dtype: Some(DType::F32), context: Some(100), dequantise: false })
-            .unwrap();
+        open(&path, &device, Options { dtype: Some(DType::F32), context: Some(100), ..EXACT }).unwrap();
     assert_eq!((short.context(), short.trained_context()), (100, 512));
     let (a, b) = (greedy(&short, &long[..90], request(10)).0, greedy(&model, &long[..90], request(10)).0);
     assert_eq!(a.tokens, b.tokens);
@@ -382,12 +432,9 @@ fn every_family_is_loaded_as_training_loads_it() {
             assert!(a.to_bytes().unwrap() == b.to_bytes().unwrap(), "{}: {:?}", path.display(), a.name());
         }
         let context = other.config().context.min(12);
-        let short = open(
-            &path,
-            &device,
-            Options { dtype: Some(DType::F32), context: Some(context), dequantise: false },
-        )
-        .unwrap();
+        let short =
+            open(&path, &device, Options { dtype: Some(DType::F32), context: Some(context), ..EXACT })
+                .unwrap();
         let prompt: Vec<u32> = (0..8).collect();
         let logits = |model: &Decoder| model.continuation().unwrap().logits_after(&prompt).unwrap();
         assert_eq!(logits(short.decoder()), logits(&other), "{}", path.display());

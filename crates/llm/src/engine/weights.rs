@@ -5,7 +5,7 @@ use crate::model::{Change, Placed, Source};
 use netcl_nn::checkpoint::{FileDtype, TensorView, WeightFiles};
 use netcl_nn::decoder::{Decoder, DecoderConfig, ModelFolder, ParamShape};
 use netcl_nn::model::Model;
-use netcl_tensor::quant::{self, Blocks, Format};
+use netcl_tensor::quant::{self, Activations, Blocks, Format};
 use netcl_tensor::{DType, Device, Error, Result};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -123,6 +123,7 @@ impl Weights {
         &self,
         device: &Device,
         quantised: &[(ParamShape, Vec<&Placed>)],
+        activations: Activations,
         progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
     ) -> Result<BTreeMap<String, Vec<Blocks>>> {
         let Self::Gguf { source, .. } = self else { return Ok(BTreeMap::new()) };
@@ -132,7 +133,7 @@ impl Weights {
         for (shape, placed) in quantised {
             progress(Loading { name: &shape.name, done, total })?;
             let formats = placed.iter().map(|tensor| source.format(tensor)).collect::<Result<Vec<_>>>()?;
-            let parts = runs(&formats).map(|run| blocks_of(device, source, &placed[run]));
+            let parts = runs(&formats).map(|run| blocks_of(device, source, &placed[run], activations));
             out.insert(shape.name.clone(), parts.collect::<Result<Vec<_>>>()?);
             done += shape.count() as u64;
         }
@@ -225,7 +226,12 @@ pub(super) fn runs(formats: &[&'static Format]) -> impl Iterator<Item = Range<us
 }
 
 /// Tensors of one format and width as they lie in the file, one above the other, the rows of each in the order of Hugging Face's.
-fn blocks_of(device: &Device, source: &Source, placed: &[&Placed]) -> Result<Blocks> {
+fn blocks_of(
+    device: &Device,
+    source: &Source,
+    placed: &[&Placed],
+    activations: Activations,
+) -> Result<Blocks> {
     let mut all = Stack::default();
     for tensor in placed {
         let stored = source.read(tensor)?;
@@ -241,7 +247,7 @@ fn blocks_of(device: &Device, source: &Source, placed: &[&Placed]) -> Result<Blo
         };
         all.push(stored.format, [rows, columns], bytes);
     }
-    all.blocks(device).map_err(|e| e.context(placed.first().map_or("", |tensor| &tensor.name)))
+    all.blocks(device, activations).map_err(|e| e.context(placed.first().map_or("", |tensor| &tensor.name)))
 }
 
 /// Matrices of one format one above the other.
@@ -262,9 +268,9 @@ impl<'a> Stack<'a> {
         }
     }
 
-    pub fn blocks(&self, device: &Device) -> Result<Blocks> {
+    pub fn blocks(&self, device: &Device, activations: Activations) -> Result<Blocks> {
         let format = self.format.ok_or_else(|| Error::internal("a matrix of nothing"))?;
-        Blocks::new(device, format, self.dims, &self.bytes)
+        Blocks::with_activations(device, format, self.dims, &self.bytes, activations)
     }
 }
 

@@ -35,6 +35,14 @@ impl Activations {
     }
 }
 
+impl std::str::FromStr for Activations {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::NAMES.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
+        found.ok_or_else(|| Error::unsupported(format!("no activations {name:?}; there are float and int8")))
+    }
+}
+
 impl std::fmt::Display for Activations {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -129,18 +137,6 @@ impl Blocks {
             words.set_bytes(&padded)?;
         }
         Ok(Self { stored, rows, columns, words })
-    }
-
-    /// Bytes on a device of a matrix (rows, columns) for such maps.
-    pub fn bytes_of(
-        device: &netcl_device::Capabilities,
-        format: &Format,
-        [rows, columns]: [usize; 2],
-        activations: Activations,
-    ) -> u64 {
-        let panels = activations == Activations::Int8 && format.has_panels() && device.is_cpu();
-        let rows = if panels { rows.next_multiple_of(PANEL) } else { rows };
-        (columns / format.block * format.bytes) as u64 * rows as u64
     }
 
     /// The bytes that it was made of, read back from the device.
