@@ -5,7 +5,7 @@ use netcl::nn::decoder::{Decoder, DecoderConfig, Positions};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
 use netcl::prelude::*;
-use netcl::tensor::quant::Activations;
+use netcl::tensor::quant::{Activations, Blocks};
 use std::time::Instant;
 
 /// Compares the logits behind every token of a text with those of all tokens at once, up to rounding; the launches of a token.
@@ -51,13 +51,16 @@ pub fn bytes_of_step(model: &Decoder, texts: usize, seen: usize) -> u64 {
     let (config, size) = (model.config(), model.params().dtype().size());
     let DecoderConfig { vocab, width, .. } = *config;
     let places = if config.positions == Positions::Learned { config.context * width } else { 0 };
-    let tables = places + if config.tied { 0 } else { vocab * width };
+    let names = config.family.names;
+    let embedding = model.params().blocks(&format!("{}{}.weight", names.prefix, names.embedding));
+    let embedding = embedding.map_or(vocab * width * size, |parts| parts.iter().map(Blocks::bytes).sum());
+    let tables = places * size + if config.tied { 0 } else { embedding };
     let unused = config.mlp.moe.map_or(0, |moe| {
         let sparse = (0..config.layers).filter(|i| config.kind(*i).sparse).count();
         sparse * moe.experts.saturating_sub(texts * moe.top_k) * 3 * moe.hidden * width
     });
     let cache = 2 * config.attention.kv_heads * config.attention.size * config.layers;
-    let weights = bytes_of_weights(model).saturating_sub(((tables + unused) * size) as u64);
+    let weights = bytes_of_weights(model).saturating_sub((tables + unused * size) as u64);
     weights + (texts * seen * cache * size) as u64
 }
 

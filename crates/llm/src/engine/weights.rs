@@ -95,7 +95,7 @@ impl Weights {
         }
     }
 
-    /// The maps' matrices that kernels read as a GGUF file has them: each parameter with the tensors whose rows it is made of.
+    /// The matrices that kernels read as a GGUF file has them: each parameter with the tensors whose rows it is made of.
     pub fn quantised(&self) -> Result<Vec<(ParamShape, Vec<&Placed>)>> {
         let Self::Gguf { source, places } = self else { return Ok(Vec::new()) };
         let place = |name: &str| places.get(name).map(|(at, _)| *at);
@@ -191,7 +191,7 @@ impl Weights {
     }
 }
 
-/// The maps' matrices that kernels read as blocks, each with the numbers of the tensors whose rows it is made of.
+/// The matrices that kernels read as blocks, of maps and tables, each with the numbers of the tensors whose rows it is made of.
 pub(super) fn maps(
     config: &DecoderConfig,
     placed: &[Placed],
@@ -199,7 +199,7 @@ pub(super) fn maps(
     format: impl Fn(usize) -> Result<&'static Format>,
 ) -> Result<Vec<(ParamShape, Vec<usize>)>> {
     let mut out = Vec::new();
-    for shape in config.shapes().filter(|shape| shape.is_map(config)) {
+    for shape in config.shapes().filter(|shape| shape.takes_blocks(config)) {
         let places = shape.pieces.iter().map(|(name, _)| place(name));
         let Some(places) = places.collect::<Option<Vec<_>>>() else { continue };
         let mut whole = true;

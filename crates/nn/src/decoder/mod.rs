@@ -55,7 +55,7 @@ pub struct Decoder {
     config: DecoderConfig,
     params: Params,
     shapes: Vec<ParamShape>,
-    embedding: Tensor,
+    embedding: Weight,
     /// Learned or fixed vectors of positions (context, C), and 0, 1, … to look them up by.
     positions: Option<(Tensor, Tensor)>,
     blocks: Vec<Block>,
@@ -130,9 +130,11 @@ impl Decoder {
     ) -> Result<Self> {
         config.check().map_err(|e| e.context("decoder"))?;
         for (name, parts) in &blocks {
-            let shape = shapes::all(&config).find(|shape| shape.name == *name && shape.is_map(&config));
+            let shape = shapes::all(&config).find(|shape| shape.name == *name && shape.takes_blocks(&config));
             let shape = shape.ok_or_else(|| {
-                Error::format(format!("decoder: blocks for {name}, which is no map's matrix"))
+                Error::format(format!(
+                    "decoder: blocks for {name}, which is neither a map's matrix nor the embedding"
+                ))
             })?;
             let rows: usize = parts.iter().map(|part| part.dims()[0]).sum();
             let wide = parts.iter().all(|part| Some(&part.dims()[1]) == shape.dims.get(1));
@@ -171,7 +173,7 @@ impl Decoder {
         params.hold(blocks);
         let names = config.family.names;
         let table = |name: &str| parameter(&params, &format!("{}{name}.weight", names.prefix));
-        let embedding = table(names.embedding)?;
+        let embedding = Weight::of(&params, &format!("{}{}.weight", names.prefix, names.embedding), false)?;
         let counted = || {
             let numbers: Vec<u32> = (0..config.context as u32).collect();
             Tensor::from_u32(device, [config.context], &numbers)
@@ -186,7 +188,7 @@ impl Decoder {
         let blocks = (0..config.layers).map(|i| Block::new(&params, &config, i)).collect::<Result<_>>()?;
         let last_norm = Norm::new(&params, &format!("{}{}", names.prefix, names.last_norm), config.norm)?;
         let head = match config.tied {
-            true => Weight::Dense { tensor: embedding.clone(), transposed: false },
+            true => embedding.clone(),
             false => Weight::of(&params, &format!("{}.weight", names.head), false)?,
         };
         let angles = Mutex::new(vec![None; config.rotary.len()]);
@@ -238,11 +240,13 @@ impl Decoder {
                 self.config.context
             )));
         }
-        let mut x = embedding(&self.embedding, ids)?; // (B, T, C)
+        let scale = self.config.embedding_scale;
         #[allow(clippy::float_cmp)] // a setting, not a result
-        if self.config.embedding_scale != 1.0 {
-            x = x.mul_scalar(self.config.embedding_scale)?;
-        }
+        let mut x = match &self.embedding {
+            Weight::Dense { tensor, .. } if scale != 1.0 => embedding(tensor, ids)?.mul_scalar(scale)?,
+            Weight::Dense { tensor, .. } => embedding(tensor, ids)?,
+            blocks => blocks.gather(ids, scale, self.params.dtype())?,
+        }; // (B, T, C)
         if let Some((table, numbers)) = &self.positions {
             x = x.add(&embedding(table, &numbers.slice(0, start..end)?)?)?;
         }

@@ -39,6 +39,14 @@ impl ParamShape {
             && !tables.contains(&self.name)
     }
 
+    /// Whether quantised blocks may stand in its place: maps' matrices and, of models without a table of positions, the embedding, which may be the
+    /// head's matrix as well.
+    pub fn takes_blocks(&self, config: &DecoderConfig) -> bool {
+        let names = config.family.names;
+        let embedding = self.name == format!("{}{}.weight", names.prefix, names.embedding);
+        self.is_map(config) || embedding && self.dims.len() == 2 && config.positions == Positions::Rotary
+    }
+
     /// Elements; saturates.
     pub fn count(&self) -> usize {
         self.dims.iter().fold(1, |all: usize, n| all.saturating_mul(*n))

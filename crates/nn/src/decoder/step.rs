@@ -4,6 +4,7 @@
 
 use super::block::{Angles, Norm, StepAt};
 use super::rotary::Rotary;
+use super::weight::Weight;
 use super::{Cache, Decoder};
 use netcl_tensor::graph::Graph;
 use netcl_tensor::ops::decode_embedding::decode_embedding;
@@ -126,7 +127,11 @@ impl Decoder {
         let ids = input.slice(0, 0..batch)?.reshape([batch, 1])?;
         let position = input.slice(0, batch..batch + 1)?;
         let places = self.positions.as_ref().map(|(table, _)| (table, &position));
-        let mut x = decode_embedding(&self.embedding, &ids, self.config.embedding_scale, places)?; // (B, 1, C)
+        let scale = self.config.embedding_scale;
+        let mut x = match &self.embedding {
+            Weight::Dense { tensor, .. } => decode_embedding(tensor, &ids, scale, places)?,
+            blocks => blocks.gather(&ids, scale, self.params.dtype())?,
+        }; // (B, 1, C)
         let at = StepAt { angles, layers: &cache.layers, position: &position };
         for block in &self.blocks {
             x = block.step(&x, &at)?;

@@ -8,7 +8,7 @@ use netcl_tensor::ops::fused_linear::{Around, fused_linear, fused_linear_of_bloc
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::quant::Blocks;
-use netcl_tensor::{DType, Result, Tensor};
+use netcl_tensor::{DType, Error, Result, Tensor};
 
 /// Such a matrix.
 #[derive(Clone)]
@@ -47,6 +47,16 @@ impl Weight {
                 cat(&parts.iter().collect::<Vec<_>>(), 0)
             }
         }
+    }
+
+    /// Rows by number, times `by`, of one matrix of blocks: ids (..) → (.., in).
+    pub(super) fn gather(&self, ids: &Tensor, by: f32, dtype: DType) -> Result<Tensor> {
+        let rows = match self {
+            Self::Blocks { parts, .. } => parts.first().filter(|_| parts.len() == 1),
+            Self::Dense { .. } => None,
+        };
+        let rows = rows.ok_or_else(|| Error::internal("rows by number of no single matrix of blocks"));
+        rows.and_then(|rows| rows.gather(ids, by, dtype)).map_err(|e| self.named(e))
     }
 
     /// x `(.., in)` → `x w + bias` `(.., out)`.

@@ -12,8 +12,7 @@ use crate::ops::prelude::*;
 
 static DEQUANTISE: Kernel = Kernel::new("dequantise", cl_file!("dequantise.cl")).include(&[UNPACK]);
 
-static DEQUANTISE_PANELS: Kernel =
-    Kernel::new("dequantise_panels", cl_file!("dequantise_panels.cl")).include(&[CODES]);
+static ROWS: Kernel = Kernel::new("rows_of_blocks", cl_file!("rows.cl")).include(&[CODES]);
 
 /// What the input of a map by a quantised matrix is rounded to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -183,6 +182,34 @@ impl Blocks {
         &self.words
     }
 
+    /// Rows by number, times `by`, as a table's: ids u32 of any shape → ids' shape with an axis of K behind. A number outside of the rows gives
+    /// NaN.
+    ///
+    /// # Errors
+    /// `DType` where ids are not u32; `Memory`, and those of launches.
+    pub fn gather(&self, ids: &Tensor, by: f32, dtype: DType) -> Result<Tensor> {
+        if ids.dtype() != DType::U32 || !dtype.is_float() {
+            return Err(Error::dtype(format!(
+                "rows {} of blocks as {dtype}: expected u32 and a float",
+                ids.dtype()
+            )));
+        }
+        let ids = if ids.is_dense() { ids.clone() } else { ids.contiguous()? };
+        let y = Tensor::empty(ids.device(), [ids.dims(), &[self.columns]].concat(), dtype)?;
+        if y.count() == 0 {
+            return Ok(y);
+        }
+        if self.rows == 0 {
+            return Err(Error::shape("rows of a matrix that has none"));
+        }
+        let launch = ROWS.launch("gather").define("QUANT", self.stored.format.number as usize);
+        let launch = launch.define("DTYPE", dtype.code()).define("PANELS", self.stored.panels);
+        let launch = launch.read_base(&self.words).read_base(&ids).write(&y).scalar(ids.layout().offset);
+        let launch = launch.scalar(ids.count()).scalar(self.rows).scalar(self.columns).scalar(by);
+        launch.items(ids.count() * (self.columns / 32)).run()?;
+        Ok(y)
+    }
+
     /// All elements (N, K).
     ///
     /// # Errors
@@ -192,7 +219,7 @@ impl Blocks {
         if out.count() == 0 {
             return Ok(out);
         }
-        let kernel = if self.stored.panels { &DEQUANTISE_PANELS } else { &DEQUANTISE };
+        let kernel = if self.stored.panels { &ROWS } else { &DEQUANTISE };
         let launch = kernel.launch("dequantise").define("QUANT", self.stored.format.number as usize);
         let launch = launch.define("DTYPE", dtype.code()).read_base(&self.words).write(&out);
         match self.stored.panels {

@@ -40,6 +40,19 @@ static inline void store_row(__global T *p, const FV *v) {
 #endif
 }
 
+#if DTYPE != 0
+/* Numbers as T holds them. */
+static inline FV stored_vector(FV x) {
+#if DTYPE == 1
+  HV h;
+  CAT(CAT(vstore_half, VW), _rte)(x, 0, (half *)&h);
+  return CAT(vload_half, VW)(0, (const half *)&h);
+#else
+  return AS_FV(CAT(convert_uint, VW)(bf16_rounded(x)) << 16);
+#endif
+}
+#endif
+
 /* A head of q or k in front of the product: normed, rotated, times `factor`. */
 static inline void prepare(float *to, __global const T *from, int row, float factor ROTARY_ARGS
 #if QK_NORM
@@ -94,7 +107,7 @@ __kernel void decode_attention(__global const T *qkv, __global T *cache, __globa
   for (int t = 0; t < seen.fits; ++t) {
     PREPARE(fresh + t * DP, new_k + t * qkv_t, seen.p + t, 1.0f, gamma_k);
 #if DTYPE != 0
-    for (int d = 0; d < D; ++d) fresh[t * DP + d] = stored(fresh[t * DP + d]);
+    for (int c = 0; c < DV; ++c) STV_F32(fresh + t * DP + c * VW, stored_vector(LDV_F32(fresh + t * DP + c * VW)));
 #endif
     if (get_group_id(0) == 0) {
       FV x[DV];
@@ -133,8 +146,10 @@ __kernel void decode_attention(__global const T *qkv, __global T *cache, __globa
     }
     for (int r = 0; r < rows; ++r) {
       float *row = p + r * BK, high = top[r];
-      for (int i = 0; i < n; ++i) high = high > row[i] ? high : row[i];
       for (int i = n; i < BK; ++i) row[i] = NEG;
+      FV highs = LDV_F32(row);
+      for (int i = VW; i < BK; i += VW) highs = highs > LDV_F32(row + i) ? highs : LDV_F32(row + i);
+      high = fmax(high, max_lanes(highs));
       FV sums = (FV)(0.0f);
       for (int i = 0; i < BK; i += VW) {
         const FV e = exp2_neg(LDV_F32(row + i) - high);
