@@ -149,7 +149,7 @@ fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
     let room = usize::try_from(r.device().capabilities().local_mem).unwrap_or(usize::MAX);
     match () {
         () if !r.stored.panels => Err("rows as a file has them"),
-        () if local_bytes(r.p.k, tile(r)).iter().sum::<usize>() > room => {
+        () if local_bytes(r.p.k, r.p.m.min(tile(&VNNI))).iter().sum::<usize>() > room => {
             Err("longer rows than local memory holds")
         }
         () => supports_any(r),
@@ -172,9 +172,10 @@ pub(in crate::ops::matmul) fn run(r: &Request<'_>) -> Result<bool> {
     }
 }
 
-/// Rows of A that a processor multiplies at a time: their sums and those of a group are registers.
-fn tile(r: &Request<'_>) -> usize {
-    r.p.m.min(if r.device().capabilities().vector_lanes() >= 16 { 8 } else { 2 })
+/// Rows of A that a processor multiplies at a time, at most: their sums and those of a group are registers. In plain C products of bytes take more of
+/// them.
+fn tile(kernel: &Kernel) -> usize {
+    if std::ptr::eq(kernel, &raw const VNNI) { 8 } else { 2 }
 }
 
 /// Local memory of a row as floats, and of `tile` rows as bytes with their scales and sums.
@@ -197,7 +198,7 @@ fn bind(kernel: &'static Kernel, r: &Request<'_>, rows: usize) -> Result<Launch<
 }
 
 fn panels(kernel: &'static Kernel, r: &Request<'_>) -> Result<()> {
-    let (p, n, tile) = (r.p, r.columns(), tile(r));
+    let (p, n, tile) = (r.p, r.columns(), r.p.m.min(tile(kernel)));
     let units = r.device().capabilities().compute_units.max(1) as usize;
     let all = n.div_ceil(PANEL);
     // Every group rounds A for itself: for many rows fewer groups pay.

@@ -22,6 +22,9 @@
  * Ceiling: B read once for M rows, the memory's bandwidth.
  */
 
+/* Bytes that memory is asked for before they are read. */
+#define DISTANCE 8192
+
 /* What a group's sum begins with, or what its minimum is multiplied by. */
 #if LOW
 typedef float START;
@@ -71,6 +74,8 @@ __attribute__((always_inline)) static inline void sum_panel(F *acc, __local cons
                                                             BLOCK_AT b, int k) {
   UNROLL for (int i = 0; i < M; ++i) acc[i] = (F)(0.0f);
   for (int block = 0; block < k / BLOCK; ++block, b += PANEL_ROWS * BYTES) {
+    /* Farther than processors fetch by themselves. */
+    UNROLL for (int line = 0; line < PANEL_ROWS * BYTES; line += 64) AHEAD(b + DISTANCE + line);
 #if BLOCK == 32
     const int g = 0, j = block;
     {
