@@ -1,11 +1,14 @@
 #!/bin/bash
-# What ptxas makes of the sm_90 kernels, without a GPU: registers, spills, and its notes C75xx (serialised wgmma), which fail.
+# What ptxas makes of the sm_90 kernels, without a GPU: registers, spills, instructions, and its notes C75xx (serialised wgmma), which fail.
+# Before and after a change of a text, the two lists side by side show what it costs.
 #
 #   cargo test -p netcl-tensor --lib -- --ignored texts_for_the_assembler    # writes the texts, prints the folder
 #   PTXAS=/path/to/ptxas tools/ptx_check.sh FOLDER
 #
 # Needs clang 15 or newer (CLANG, default clang-15) and ptxas 12.4 or newer (PTXAS; pip package nvidia-cuda-nvcc). The driver
-# has a compiler of its own, so its registers differ a little; its assembler is this one.
+# has a compiler of its own, so its registers differ a little; its assembler is this one. ptxas takes at most 48 KiB of local memory, so
+# arrays are declared shorter than they are: no instruction depends on it.
+# With nvdisasm (NVDISASM; beside ptxas in the CUDA toolkit) instructions are counted as well.
 set -u
 folder=${1:?the folder with the texts}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,13 +26,20 @@ for text in "$folder"/*.cl; do
     { gsub("//@", "") }
     /^\.target/ { print ".target sm_90a"; next }
     /^\.version/ { print ".version 8.4"; next }
+    /^[ \t]*\.shared/ { sub(/\[[0-9]+\];/, "[1024];") }
     /\.entry/ { match($0, /\.entry [A-Za-z0-9_]+/); entry = substr($0, RSTART + 7, RLENGTH - 7) }
     /^\{/ && entry != "" { r = int(65536 / count[entry] / 8) * 8; print ".reqntid " count[entry]; print ".maxnreg " (r < 168 ? r : 168); entry = "" }
     { print }' "$work/a.ptx" >"$work/b.ptx"
   "${PTXAS:-ptxas}" -arch=sm_90a -v -o "$work/out" "$work/b.ptx" >"$work/log" 2>&1 || { echo "$name: ptxas"; failed=1; }
   grep -q "(C75" "$work/log" && failed=1
-  awk -v name="$name" '/Compiling entry/ { split($0, q, "\047"); entry = q[2] } /spill stores/ { spill = $5 }
-    /Used [0-9]+ registers/ { match($0, /Used [0-9]+/); print name, entry ":", substr($0, RSTART + 5, RLENGTH - 5), "registers,", spill, "bytes spilled" }
-    /C75|error/ { print name ": " $0 }' "$work/log"
+  : >"$work/sass"
+  command -v "${NVDISASM:-nvdisasm}" >/dev/null && "${NVDISASM:-nvdisasm}" -c "$work/out" >"$work/sass" 2>/dev/null
+  awk -v name="$name" '
+    FILENAME ~ /sass$/ { if (/^\.text\./) { entry = substr($1, 7); sub(/:$/, "", entry) } else if (/^ +\/\*[0-9a-f]+\*\/ +[^ ]/ && !/ NOP/) count[entry]++; next }
+    /Compiling entry/ { split($0, q, "\047"); entry = q[2] } /spill stores/ { spill = $5 }
+    /Used [0-9]+ registers/ { match($0, /Used [0-9]+/); printf "%s %s: %s registers, %s bytes spilled", name, entry, substr($0, RSTART + 5, RLENGTH - 5), spill
+      if (entry in count) printf ", %d instructions", count[entry]
+      print "" }
+    /C75|error/ { print name ": " $0 }' "$work/sass" "$work/log"
 done
 exit $failed

@@ -1,8 +1,8 @@
 /* Matrix product, step 9 of 9: the persistent kernel of sm_90. Requires NVIDIA sm_90 (wgmma, TMA, setmaxnreg).
  *
  * It is more than a page, so this file has no kernel: the step runs netcl's own product, and its text is matmul_wgmma_sm90.cl in
- * crates/tensor/src/ops/matmul/algorithms, with instructions in matmul_sm90.cl, the order of work in matmul_wgmma_sm90_work.cl, and the edges
- * in matmul_wgmma_sm90_ends.cl. The design is that of CUTLASS's persistent ping-pong and cooperative kernels.
+ * crates/tensor/src/ops/matmul/algorithms, with the list of what is where at its head: the order of work, the tiles, the reduction and
+ * the epilogue have a text each. The design is that of CUTLASS's persistent ping-pong and cooperative kernels.
  *
  * Changed against step 8
  *

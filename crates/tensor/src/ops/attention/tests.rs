@@ -76,7 +76,7 @@ fn texts_for_the_assembler() {
         ];
         let items = "attention_planes=256 attention_fwd=384 attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_q=384";
         for (name, kernel) in [("fwd", &bf16x3::BF16X3), ("bwd", &bf16x3::BF16X3_BWD)] {
-            let name = format!("split_{name}_causal{}_drop{}.cl", u8::from(causal), u8::from(dropout));
+            let name = format!("bf16x3_{name}_causal{}_drop{}.cl", u8::from(causal), u8::from(dropout));
             std::fs::write(folder.join(name), format!("// items {items}\n{}", kernel.text(&defines)))
                 .unwrap();
         }
@@ -100,6 +100,15 @@ fn texts_for_the_assembler() {
             write(format!("wide_fwd_{name}.cl"), "attention_fwd=384".into(), wide::WIDE.text(&defines));
             let items = "attention_bwd_stats=256 attention_bwd_kv=384 attention_bwd_q=384";
             write(format!("wide_bwd_{name}.cl"), items.into(), wide::WIDE_BWD.text(&defines));
+            if causal && size.is_multiple_of(64) {
+                defines.push(("WINDOW", 1000.into()));
+                write(
+                    format!("wide_fwd_window_{name}.cl"),
+                    "attention_fwd=384".into(),
+                    wide::WIDE.text(&defines),
+                );
+                write(format!("wide_bwd_window_{name}.cl"), items.into(), wide::WIDE_BWD.text(&defines));
+            }
             continue;
         }
         let dq = if size <= 64 { 512 } else { 384 };

@@ -45,7 +45,8 @@ pub(in crate::ops) fn accumulate(sum: &Tensor, p: &Problem, first: bool) -> Resu
     }
 }
 
-static GELU_RECOMPUTED: Kernel = Kernel::new("gelu_sm90", cl_file!("gelu_sm90.cl"));
+static GELU_RECOMPUTED: Kernel = Kernel::new("gelu_recomputed", cl_file!("gelu_recomputed.cl"))
+    .include(&[cl_file!("../include/gelu_sm90.cl")]);
 
 /// GELU of what [`Aux::Gelu`] left in `before` for the product `p`, with the bits of the launch that left it.
 pub(in crate::ops) fn gelu_recomputed(before: &Tensor, p: &Problem) -> Result<Tensor> {

@@ -1,7 +1,7 @@
 //! The order of work of the tensor cores' product, walked without the products: that text is plain OpenCL C, so any device can.
 
 use super::super::prelude::*;
-use super::algorithms::wgmma::WORK;
+use super::algorithms::wgmma::SCHEDULE;
 use crate::suite::test_device;
 
 /// Counts each group's blocks, those whose columns it would add up and the places for such sums that it would write, and writes down
@@ -11,22 +11,22 @@ static WALK: Kernel = Kernel::new(
     "__kernel void walk(__global int *seen, __global int *parts, __global int *summed, __global int *slots, const int rows,
                    const int cols, const int blocks, const int splits) {
   const int group = get_group_id(0), groups = get_num_groups(0);
-  const int works = WORKS;
-  for (int w = group; w < works; w += groups) {
-    const Work work = work_of(w, rows, cols, blocks, splits);
+  const Tiles t = tiles_of(rows, cols, blocks, splits);
+  for (int w = group; w < t.works; w += groups) {
+    const Work work = work_of(w, &t);
     __global int *part = parts + (work.tile * splits + work.split) * 3;
     part[0] = work.first, part[1] = work.count, part[2] = group;
-    for (int i = 0, kb = work.begin; i < work.count; i++, kb = NEXT_BLOCK(kb, work)) {
+    for (int i = 0, kb = work.begin; i < work.count; i++, kb = next_block(kb, &work)) {
       atomic_inc(seen + (work.bm * cols + work.bn) * blocks + kb);
       if (kb % rows == work.bm) atomic_inc(summed + work.bn * blocks + kb);
     }
-    for (int s = work.split; s < (STREAM_K && WHOLE(work) ? splits : work.split + 1); s++)
+    for (int s = work.split; s < (STREAM_K && is_whole(&work, &t) ? splits : work.split + 1); s++)
       atomic_inc(slots + (s * rows + work.bm) * cols + work.bn);
   }
 }
 ",
 )
-.include(&[WORK]);
+.include(&[SCHEDULE]);
 
 /// Every block of every tile is summed once, and the columns of every block of B; every place for sums of columns is written once; the
 /// parts of a tile follow one another without a gap; with equal runs, parts belong to groups that follow one another, so that nobody

@@ -1,4 +1,4 @@
-/* What the gradients of sm_90 share: sizes, and attention_bwd_stats.
+/* What the gradients of sm_90 in 16 bits share: attention_bwd_stats, what they need to know of each row of queries.
  *
  * attention_bwd_stats  stats (B,H,PADDED(T)/64,2,64) f32: of 64 rows lse to base 2, +infinity past T (P = 0 there), then delta = sum_d dO*o
  *   groups             B*H*PADDED(T)/64 of 256 items
@@ -11,20 +11,6 @@
 #ifndef ORDERED
 #define ORDERED 0
 #endif
-
-typedef struct {
-  int heads, kv_heads, group, t_len, s_len, together;
-} Sizes;
-static inline Sizes sizes(uint heads, uint kv_heads, uint t_len, uint s_len, uint together) {
-  Sizes n;
-  n.heads = heads;
-  n.kv_heads = kv_heads;
-  n.group = heads / kv_heads;
-  n.t_len = t_len;
-  n.s_len = s_len;
-  n.together = together;
-  return n;
-}
 
 __kernel __attribute__((reqd_work_group_size(256, 1, 1))) void attention_bwd_stats(
     __global const T *o, __global const float *lse, __global const T *g, ulong g0, ulong gb, ulong gh, ulong gt,

@@ -1,8 +1,16 @@
-/* What the forward kernels of sm_90 share: sizes of blocks, the producer that copies them, and the softmax of a block of scores.
- * Used by attention_wgmma_sm90.cl (D up to 128) and attention_wide_sm90.cl (129 to 256); see attention_sm90.cl for blocks, rings and
- * fragments.
+/* What the forward kernels of sm_90 in 16 bits share: sizes of blocks, what lies where in local memory, the producer, the softmax of a block
+ * of scores, and the end of a tile. Used by attention_wgmma_sm90.cl (D up to 128) and attention_wide_sm90.cl (129 to 256), which have the
+ * consumers' main loops; see attention_sm90.cl for blocks and tiles, attention_sm90_fragments.cl for what registers hold.
  *
  * A tile is BQ = 64 * CW queries of one head; its keys and values come in blocks of BK rows, from the last that is seen to the first.
+ *
+ *   local memory   q, Q_STAGES | k, STAGES | v, STAGES | barriers | tiles
+ *
+ *   barrier          completed by                                   waited for by
+ *   q_full           the copy of a tile's queries                   consumers, at the start of a tile
+ *   q_free           consumers, after their last scores             the producer, before another tile's queries
+ *   k_full, v_full   the copies of a block                          consumers, before a product
+ *   k_free, v_free   consumers, after it                            the producer, before the next copy
  *
  * Design: FlashAttention-3 (Shah et al. 2024, arXiv:2407.08608).
  * Defines: those of attention_sm90.cl; CW, consumer warpgroups.
@@ -11,24 +19,30 @@
 #define CW 2
 #endif
 #define BQ (64 * CW)
-/* As many keys as registers hold scores for beside 64 x D sums, and two stages of them as local memory holds. */
-#if D <= 64
+/* As many keys as registers hold scores for beside 64 x D sums, and two stages of them as local memory holds. BK_STEPS: 16-deep steps of a
+ * product over them. HOLD_SCORES, HOLD_WEIGHTS: nothing that touches these registers moves across. */
+#if D <= 128
 #define BK 128
-#define STAGES 4
+#define BK_STEPS 8
 #define Q_STAGES 2
-#elif D <= 128
-#define BK 128
-#define STAGES 2
-#define Q_STAGES 2
+#define HOLD_SCORES HOLD_F64
+#define HOLD_WEIGHTS HOLD_U32
 #elif D <= 192
 #define BK 96
-#define STAGES 2
+#define BK_STEPS 6
 #define Q_STAGES 1
+#define HOLD_SCORES HOLD_F48
+#define HOLD_WEIGHTS HOLD_U24
 #else
 #define BK 80
-#define STAGES 2
+#define BK_STEPS 5
 #define Q_STAGES 1
+#define HOLD_SCORES HOLD_F40
+#define HOLD_WEIGHTS HOLD_U20
 #endif
+#define STAGES (D <= 64 ? 4 : 2)
+#define SCORES(s, q, k) PRODUCT_D(s, BK, q, BQ, k)
+#define SUM_VALUES(o, p, v, keep) PRODUCT_ROWS(o, BK_STEPS, p, v, keep)
 #define Q_BYTES (BQ * DP * 2)
 #define K_BYTES (BK * DP * 2)
 #define LOCAL_BYTES (Q_STAGES * Q_BYTES + 2 * STAGES * K_BYTES + BARRIER_BYTES)
@@ -46,9 +60,6 @@ typedef struct {
   uint q_full, q_free, k_full, k_free, v_full, v_free;       /* first barriers */
   __local int *tile;                                         /* head and block of each stage of q */
 } Place;
-typedef struct {
-  int heads, group, t_len, s_len, blocks, all_heads, together;
-} Sizes;
 
 /* The places in `local_`, LOCAL_BYTES of it. */
 INLINE Place forward_place(__local uchar *local_) {
@@ -65,32 +76,12 @@ INLINE Place forward_place(__local uchar *local_) {
   at.tile = (__local int *)(local_ + LOCAL_BYTES - BARRIER_BYTES + SLOT_BYTES);
   return at;
 }
-INLINE Sizes forward_sizes(uint batch, uint together, uint heads, uint kv_heads, uint t_len, uint s_len) {
-  Sizes n;
-  n.heads = heads;
-  n.group = heads / kv_heads;
-  n.t_len = t_len;
-  n.s_len = s_len;
-  n.blocks = (t_len + BQ - 1) / BQ;
-  n.all_heads = batch * heads;
-  n.together = together;
-  return n;
-}
 /* By one item, before the group's barrier: a stage is free after `consumers` arrivals. */
 INLINE void forward_rings(const Place *at, int consumers) {
   ring_init(at->k_full, at->k_free, STAGES, consumers);
   ring_init(at->v_full, at->v_free, STAGES, consumers);
   ring_init(at->q_full, at->q_free, Q_STAGES, consumers);
   barriers_ready();
-}
-
-/* Key blocks that rows first.. up to `rows` more see. */
-INLINE int key_blocks(const Sizes *n, int first, int rows) {
-#if CAUSAL
-  return (min(min(first + rows, n->t_len) + n->s_len - n->t_len, n->s_len) + BK - 1) / BK;
-#else
-  return (n->s_len + BK - 1) / BK;
-#endif
 }
 
 /* First key block that rows `first`.. see. */
@@ -102,27 +93,26 @@ INLINE int first_block(const Sizes *n, int first) {
 #endif
 }
 
-INLINE void produce(const Place *at, const Sizes *n, ulong maps, __global int *next) {
+/* The producer: a tile's queries, then its keys and values block after block; tiles longest first. */
+INLINE void produce(const Place *at, const Sizes *n, int blocks, int all, ulong maps, __global int *next) {
   const ulong mq = use_map(maps), mk = use_map(maps + 128), mv = use_map(maps + 256);
-  const int tiles = n->blocks * n->all_heads;
+  const int tiles = blocks * all;
   uint s = 0, parity = 1, qs = 0, q_parity = 1;
   for (int t = get_group_id(0);;) {
     mbar_wait(at->q_free + qs * 8, q_parity);
     if (t >= tiles) {
-      at->tile[2 * qs] = -1;
-      mbar_arrive(at->q_full + qs * 8);
+      announce_end(at->tile + 2 * qs, at->q_full + qs * 8);
       break;
     }
-    const int after = take(next) + (int)get_num_groups(0);
-    const int2 tile = tile_of(t, n->blocks, n->together, n->all_heads);
-    const int block = n->blocks - 1 - tile.y, b = tile.x / n->heads, h = tile.x - b * n->heads, kh = h / n->group;
-    at->tile[2 * qs] = tile.x;
-    at->tile[2 * qs + 1] = block;
+    const int after = take_tile(next);
+    const int2 tile = tile_of(t, blocks, n->together, all);
+    const int block = blocks - 1 - tile.y, b = tile.x / n->heads, h = tile.x - b * n->heads, kh = h / n->group;
+    announce(at->tile + 2 * qs, tile.x, block);
     mbar_expect(at->q_full + qs * 8, Q_BYTES);
     copy_rows(at->q + qs * Q_BYTES, BQ, mq, block * BQ, h, b, at->q_full + qs * 8);
     NEXT_STAGE(qs, q_parity, Q_STAGES)
     const int last = first_block(n, block * BQ);
-    for (int i = key_blocks(n, block * BQ, BQ) - 1; i >= last; --i) {
+    for (int i = key_blocks(n, BK, block * BQ, BQ) - 1; i >= last; --i) {
       mbar_wait(at->k_free + s * 8, parity);
       mbar_expect(at->k_full + s * 8, K_BYTES);
       copy_rows(at->k + s * K_BYTES, BK, mk, i * BK, kh, b, at->k_full + s * 8);
@@ -136,23 +126,10 @@ INLINE void produce(const Place *at, const Sizes *n, ulong maps, __global int *n
   leave(next);
 }
 
-/* Scores of keys past the last that the upper or lower row sees become -infinity; `key` is the item's first. */
-INLINE void hide(float *s, int key, int last0, int last8) {
-#pragma unroll
-  for (int j = 0; j < BK / 8; ++j) {
-    if (key + j * 8 > last0) s[j * 4] = -INFINITY;
-    if (key + j * 8 + 1 > last0) s[j * 4 + 1] = -INFINITY;
-    if (key + j * 8 > last8) s[j * 4 + 2] = -INFINITY;
-    if (key + j * 8 + 1 > last8) s[j * 4 + 3] = -INFINITY;
-  }
-}
-/* The larger of high and a row's scores, over the four items of the row. */
-INLINE float row_max(const float *s, float high) {
-#pragma unroll
-  for (int j = 0; j < BK / 8; ++j) high = max_f(high, max_f(s[j * 4], s[j * 4 + 1]));
-  high = max_f(high, swap_f(high, 1));
-  return max_f(high, swap_f(high, 2));
-}
+/* The softmax of an item's two rows so far: references of the powers, and this item's shares of the sums. */
+typedef struct {
+  float high0, high8, sum0, sum8;
+} Softmax;
 /* A row's reference follows its maximum once that is 2^SLACK above: until then its powers are larger than 1, which f32 sums and
  * bf16 powers do not mind, and O need not be scaled. Whether any of the warp's rows has got so far. */
 #define SLACK 8.0f
@@ -162,16 +139,54 @@ INLINE int any_item(int yes) {
                : "=r"(r) : "r"(yes));
   return (int)r;
 }
-/* Scores to 2^(scale * (score - high)), their sums added to this item's share of the rows' sums. */
-INLINE void exponentials(float *s, float scale, float high0, float high8, float *sum0, float *sum8) {
-  const float a0 = -high0 * scale, a8 = -high8 * scale;
-#pragma unroll
-  for (int j = 0; j < BK / 8; ++j) {
-    s[j * 4] = power2(fma(s[j * 4], scale, a0));
-    s[j * 4 + 1] = power2(fma(s[j * 4 + 1], scale, a0));
-    *sum0 += s[j * 4] + s[j * 4 + 1];
-    s[j * 4 + 2] = power2(fma(s[j * 4 + 2], scale, a8));
-    s[j * 4 + 3] = power2(fma(s[j * 4 + 3], scale, a8));
-    *sum8 += s[j * 4 + 2] + s[j * 4 + 3];
+/* With blocks of 80 and 96 keys or a window a row may see no key of the blocks so far: its reference is -infinity. Any finite one makes
+ * its powers 0, and there is nothing to shrink. Up to D = 128 the diagonal begins with a block of 64 keys, and every row sees one. */
+#if D > 128
+INLINE float reference(float high) { return high == -INFINITY ? 0.0f : high; }
+INLINE float shrink(float from, float to, float scale) { return from == to ? 1.0f : power2((from - to) * scale); }
+#else
+INLINE float reference(float high) { return high; }
+INLINE float shrink(float from, float to, float scale) { return power2((from - to) * scale); }
+#endif
+/* Scores of a further block to powers. Whether O must be multiplied by by0 and by8 before the block's weights are summed. */
+INLINE int softmax_next(float *s, Softmax *x, float scale, float *by0, float *by8) {
+  const float new0 = row_max(s, BK, x->high0), new8 = row_max(s + 2, BK, x->high8);
+  const int grown = any_item(max_f(new0 - x->high0, new8 - x->high8) * scale > SLACK);
+  *by0 = *by8 = 1.0f;
+  if (grown) {
+    *by0 = shrink(x->high0, new0, scale);
+    *by8 = shrink(x->high8, new8, scale);
+    x->high0 = new0;
+    x->high8 = new8;
+    x->sum0 *= *by0;
+    x->sum8 *= *by8;
   }
+  exponentials(s, BK, scale, reference(x->high0), reference(x->high8), &x->sum0, &x->sum8);
+  return grown;
+}
+/* Scores of a tile's first block to powers. */
+INLINE void softmax_first(float *s, Softmax *x, float scale) {
+#if D > 128
+  float by0, by8;
+  x->high0 = x->high8 = -INFINITY;
+  x->sum0 = x->sum8 = 0.0f;
+  softmax_next(s, x, scale, &by0, &by8);
+#else
+  x->high0 = row_max(s, BK, s[0]);
+  x->high8 = row_max(s + 2, BK, s[2]);
+  x->sum0 = x->sum8 = 0.0f;
+  exponentials(s, BK, scale, reference(x->high0), reference(x->high8), &x->sum0, &x->sum8);
+#endif
+}
+
+/* A tile's results: O over the rows' sums times `keep`, and lse. `row` is the item's upper one; sums are whole (row_sum). */
+INLINE void store_tile(const float *O, const Softmax *x, const Sizes *n, int head, int row, __global T *o, __global float *lse,
+                       float scale, float keep) {
+  const int q = get_local_id(0) & 3, b = head / n->heads, h = head - b * n->heads, ok0 = row < n->t_len, ok8 = row + 8 < n->t_len;
+  const size_t stride = (size_t)n->heads * D;
+  store_rows(O, o + ((size_t)b * n->t_len + row) * stride + (size_t)h * D, stride, ok0, ok8, keep * over1(x->sum0),
+             keep * over1(x->sum8), q);
+  __global float *to = lse + (size_t)head * n->t_len + row;
+  store_if(to, q == 0 && ok0, (x->high0 * scale + log2(x->sum0)) * LN_2);
+  store_if(to + 8, q == 0 && ok8, (x->high8 * scale + log2(x->sum8)) * LN_2);
 }

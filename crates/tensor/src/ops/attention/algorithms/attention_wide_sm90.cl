@@ -34,83 +34,17 @@
  * Ceiling: wgmma, 989 TFLOP/s by the data sheet, 620 to 740 where the power limit holds products.
  * Reached on an H200 with 256 x 4096 x 16 x 4 (D, T, H, B), bf16: 643 TFLOP/s causal, 705 full; no spills, products not serialised.
  */
-#define BK_STEPS (BK / 16)
-
-/* The softmax of an item's two rows so far: references of the powers, and this item's shares of the sums. */
-typedef struct {
-  float high0, high8, sum0, sum8;
-} Softmax;
-#if BK == 80
-#define HOLD_SCORES HOLD_F40
-#define HOLD_WEIGHTS HOLD_U20
-#define SCORES(s, q, k) PRODUCT_D(s, 80, q, BQ, k)
-#define SUM_VALUES(o, p, v, keep) PRODUCT_ROWS(o, 5, p, v, keep)
-#else
-#define HOLD_SCORES HOLD_F48
-#define HOLD_WEIGHTS HOLD_U24
-#define SCORES(s, q, k) PRODUCT_D(s, 96, q, BQ, k)
-#define SUM_VALUES(o, p, v, keep) PRODUCT_ROWS(o, 6, p, v, keep)
-#endif
-
-#if WINDOW
-/* Scores of keys before the first that the upper or lower row sees become -infinity; `key` is the item's first. */
-INLINE void hide_before(float *s, int key, int first0, int first8) {
-#pragma unroll
-  for (int j = 0; j < BK / 8; ++j) {
-    if (key + j * 8 < first0) s[j * 4] = -INFINITY;
-    if (key + j * 8 + 1 < first0) s[j * 4 + 1] = -INFINITY;
-    if (key + j * 8 < first8) s[j * 4 + 2] = -INFINITY;
-    if (key + j * 8 + 1 < first8) s[j * 4 + 3] = -INFINITY;
-  }
-}
-#endif
 /* Hides what the rows from `row0` (the warpgroup's first) do not see of key block i; `row` is the item's upper row. */
 INLINE void mask_block(float *s, const Sizes *n, int i, int row0, int row, int q) {
 #if CAUSAL
   const int past = n->s_len - n->t_len;
-  if ((i + 1) * BK > row0 + past + 1) hide(s, i * BK + 2 * q, row + past, row + past + 8);
+  if ((i + 1) * BK > row0 + past + 1) hide_after(s, BK, i * BK + 2 * q, row + past, row + past + 8);
 #if WINDOW
-  if (i * BK < row0 + 64 + past - WINDOW) hide_before(s, i * BK + 2 * q, row + past + 1 - WINDOW, row + past + 9 - WINDOW);
+  if (i * BK < row0 + 64 + past - WINDOW) hide_before(s, BK, i * BK + 2 * q, row + past + 1 - WINDOW, row + past + 9 - WINDOW);
 #endif
 #else
-  if ((i + 1) * BK > n->s_len) hide(s, i * BK + 2 * q, n->s_len - 1, n->s_len - 1);
+  if ((i + 1) * BK > n->s_len) hide_after(s, BK, i * BK + 2 * q, n->s_len - 1, n->s_len - 1);
 #endif
-}
-/* By how much sums so far shrink when a row's reference moves; a row that has seen no key yet has nothing to shrink. */
-INLINE float shrink(float from, float to, float scale) { return from == to ? 1.0f : power2((from - to) * scale); }
-/* Scores to powers, which the sums take up. Whether O must be multiplied by by0 and by8 first. */
-INLINE int softmax_block(float *s, Softmax *x, float scale, float *by0, float *by8) {
-  const float new0 = row_max(s, x->high0), new8 = row_max(s + 2, x->high8);
-  const int grown = any_item(max_f(new0 - x->high0, new8 - x->high8) * scale > SLACK);
-  *by0 = *by8 = 1.0f;
-  if (grown) {
-    *by0 = shrink(x->high0, new0, scale);
-    *by8 = shrink(x->high8, new8, scale);
-    x->high0 = new0;
-    x->high8 = new8;
-    x->sum0 *= *by0;
-    x->sum8 *= *by8;
-  }
-  /* All scores of a row hidden so far: any finite reference makes its powers 0. */
-  exponentials(s, scale, x->high0 == -INFINITY ? 0.0f : x->high0, x->high8 == -INFINITY ? 0.0f : x->high8, &x->sum0, &x->sum8);
-  return grown;
-}
-INLINE void pack_weights(uint *p, const float *s) {
-#pragma unroll
-  for (int i = 0; i < BK / 4; ++i) p[i] = pack(s[2 * i], s[2 * i + 1]);
-}
-INLINE void scale_rows(float *o, float by0, float by8) {
-#pragma unroll
-  for (int j = 0; j < DP / 8; ++j) {
-    o[j * 4] *= by0;
-    o[j * 4 + 1] *= by0;
-    o[j * 4 + 2] *= by8;
-    o[j * 4 + 3] *= by8;
-  }
-}
-INLINE float row_sum(float share) {
-  share += swap_f(share, 1);
-  return share + swap_f(share, 2);
 }
 
 /* Passes key blocks that none of a warpgroup's rows sees. */
@@ -126,15 +60,15 @@ INLINE void skip_blocks(const Place *at, int blocks, uint *s, uint *parity) {
 
 /* The tiles of a consumer warpgroup, number `me`. */
 INLINE void consume(const Place *at, const Sizes *n, int me, __global T *o, __global float *lse, float scale) {
-  const int item = get_local_id(0), q = item & 3, g = (item & 31) >> 2, warp = item >> 5 & 3;
+  const int item = get_local_id(0), q = item & 3;
   uint s = 0, parity = 0, qs = 0, q_parity = 0;
   for (;;) {
     mbar_wait(at->q_full + qs * 8, q_parity);
     const int head = at->tile[2 * qs], block = at->tile[2 * qs + 1];
     if (head < 0) break;
-    const int row0 = block * BQ + me * 64, row = row0 + warp * 16 + g, all = key_blocks(n, block * BQ, BQ);
+    const int row0 = block * BQ + me * 64, row = row0 + upper_row(item), all = key_blocks(n, BK, block * BQ, BQ);
     const int inside = row0 < n->t_len, last = first_block(n, block * BQ);
-    const int mine = inside ? key_blocks(n, row0, 64) : last, my_last = inside ? first_block(n, row0) : last;
+    const int mine = inside ? key_blocks(n, BK, row0, 64) : last, my_last = inside ? first_block(n, row0) : last;
     const uint aq = (at->q + qs * Q_BYTES + me * 8192) >> 4;
     skip_blocks(at, all - mine, &s, &parity);
     if (!inside) {
@@ -145,16 +79,14 @@ INLINE void consume(const Place *at, const Sizes *n, int me, __global T *o, __gl
     float S[BK / 2], O[DP / 2], by0, by8;
     uint P[BK / 4];
     Softmax x;
-    x.high0 = x.high8 = -INFINITY;
-    x.sum0 = x.sum8 = 0.0f;
     mbar_wait(at->k_full + s * 8, parity);
     SCORES(S, aq, (at->k + s * K_BYTES) >> 4);
     WAIT_PRODUCTS(0);
     HOLD_SCORES(S);
     release(at->k_free + s * 8);
     mask_block(S, n, mine - 1, row0, row, q);
-    softmax_block(S, &x, scale, &by0, &by8);
-    pack_weights(P, S);
+    softmax_first(S, &x, scale);
+    pack_weights(P, BK, S);
     int keep = 0;
     for (int i = mine - 2; i >= my_last; --i) {
       uint s2 = s, parity2 = parity;
@@ -169,13 +101,13 @@ INLINE void consume(const Place *at, const Sizes *n, int me, __global T *o, __gl
       HOLD_SCORES(S);
       release(at->k_free + s2 * 8);
       mask_block(S, n, i, row0, row, q);
-      const int grown = softmax_block(S, &x, scale, &by0, &by8);
+      const int grown = softmax_next(S, &x, scale, &by0, &by8);
       WAIT_PRODUCTS(0);
       HOLD_D(O);
       HOLD_WEIGHTS(P);
       release(at->v_free + s * 8);
-      pack_weights(P, S);
-      if (grown) scale_rows(O, by0, by8);
+      pack_weights(P, BK, S);
+      if (grown) scale_rows(O, DP, by0, by8);
       s = s2;
       parity = parity2;
     }
@@ -191,12 +123,7 @@ INLINE void consume(const Place *at, const Sizes *n, int me, __global T *o, __gl
     release(at->v_free + s * 8);
     NEXT_STAGE(s, parity, STAGES)
     skip_blocks(at, my_last - last, &s, &parity);
-    const int b = head / n->heads, h = head - b * n->heads, ok0 = row < n->t_len, ok8 = row + 8 < n->t_len;
-    const size_t stride = (size_t)n->heads * D;
-    store_rows(O, o + ((size_t)b * n->t_len + row) * stride + (size_t)h * D, stride, ok0, ok8, over1(x.sum0), over1(x.sum8), q);
-    __global float *to = lse + (size_t)head * n->t_len + row;
-    store_if(to, q == 0 && ok0, (x.high0 * scale + log2(x.sum0)) * LN_2);
-    store_if(to + 8, q == 0 && ok8, (x.high8 * scale + log2(x.sum8)) * LN_2);
+    store_tile(O, &x, n, head, row, o, lse, scale, 1.0f);
   }
 }
 
@@ -206,13 +133,13 @@ __kernel __attribute__((reqd_work_group_size(384, 1, 1))) void attention_fwd(
     uint s_len, float scale) {
   __local uchar local_[LOCAL_BYTES] __attribute__((aligned(1024)));
   const Place at = forward_place(local_);
-  const Sizes n = forward_sizes(batch, together, heads, kv_heads, t_len, s_len);
+  const Sizes n = sizes(heads, kv_heads, t_len, s_len, together);
   const int item = get_local_id(0);
   if (item == 0) forward_rings(&at, 8);
   barrier(CLK_LOCAL_MEM_FENCE);
   if (item < 128) {
     GIVE_REGISTERS(COPY_REGISTERS);
-    if (item == 0) produce(&at, &n, (ulong)maps + maps_at, next);
+    if (item == 0) produce(&at, &n, (t_len + BQ - 1) / BQ, batch * heads, (ulong)maps + maps_at, next);
   } else {
     TAKE_REGISTERS(MATH_REGISTERS);
     consume(&at, &n, (item >> 7) - 1, o, lse, scale * LOG2_E);

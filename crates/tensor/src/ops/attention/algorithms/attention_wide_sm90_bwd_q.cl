@@ -1,4 +1,4 @@
-/* The second part of attention_wide_sm90_bwd.cl, whose contract, sizes and helpers it uses: the gradient of the queries. */
+/* The third part of attention_wide_sm90_bwd.cl, whose contract, sizes and helpers it uses: the gradient of the queries. */
 typedef struct {
   uint stages, full, free, tile_full, tile_free;
   __local int *tile; /* head and block, of two tiles */
@@ -12,15 +12,13 @@ INLINE void produce_q(const QPlace *at, const Sizes *n, int first, int count, ul
   for (int t = get_group_id(0);;) {
     mbar_wait(at->tile_free + ts * 8, tile_parity);
     if (t >= tiles) {
-      at->tile[2 * ts] = -1;
-      mbar_arrive(at->tile_full + ts * 8);
+      announce_end(at->tile + 2 * ts, at->tile_full + ts * 8);
       break;
     }
-    const int after = take(next) + (int)get_num_groups(0);
+    const int after = take_tile(next);
     const int2 tile = tile_of(t, blocks, n->together, all);
     const int block = blocks - 1 - tile.y, kv_head = first + tile.x / n->group, b = kv_head / n->kv_heads, kh = kv_head - b * n->kv_heads;
-    at->tile[2 * ts] = tile.x;
-    at->tile[2 * ts + 1] = block;
+    announce(at->tile + 2 * ts, tile.x, block);
     mbar_arrive(at->tile_full + ts * 8);
     NEXT_STAGE(ts, tile_parity, 2)
     /* The second 64 queries see keys from later on, and to later. */
@@ -31,8 +29,8 @@ INLINE void produce_q(const QPlace *at, const Sizes *n, int first, int count, ul
       const uint to = at->stages + s * Q_STAGE_BYTES, bar = at->full + s * 8;
       mbar_wait(at->free + s * 8, parity);
       mbar_expect(bar, BLOCK_BYTES + (use0 + use1) * SCORE_BYTES);
-      if (use0) copy_bytes(to, (ulong)(ds + scores_at(n, tile.x, m, i)), SCORE_BYTES, bar);
-      if (use1) copy_bytes(to + SCORE_BYTES, (ulong)(ds + scores_at(n, tile.x, m + 1, i)), SCORE_BYTES, bar);
+      if (use0) copy_bytes(to, ds + scores_at(n, tile.x, m, i), SCORE_BYTES, bar);
+      if (use1) copy_bytes(to + SCORE_BYTES, ds + scores_at(n, tile.x, m + 1, i), SCORE_BYTES, bar);
       copy_rows(to + 2 * SCORE_BYTES, BLOCK, mk, i * BLOCK, kh, b, bar);
       NEXT_STAGE(s, parity, Q_STAGES)
     }
@@ -52,7 +50,7 @@ INLINE void skip_stages(const QPlace *at, int blocks, uint *s, uint *parity) {
 
 INLINE void consume_q(const QPlace *at, const Sizes *n, int first, int me, __global T *dq, ulong by_b, ulong by_h, ulong by_t,
                       float scale) {
-  const int item = get_local_id(0), q = item & 3, g = (item & 31) >> 2, in_block = (item >> 5 & 3) * 16 + g;
+  const int item = get_local_id(0), q = item & 3, in_block = upper_row(item);
   const int queries = blocks_of(n->t_len);
   uint s = 0, parity = 0, ts = 0, tile_parity = 0;
   for (;;) {

@@ -1,7 +1,7 @@
 //! Attention in f32 on the tensor cores of NVIDIA's sm_90, each operand as the sum of three bf16.
 
 use super::super::problem::{Known, Problem, View, read, write};
-use super::sm90::{self, INCLUDES, blocks_fit, cache_share, counters, units};
+use super::sm90::{self, BF16X3_INCLUDES, blocks_fit, cache_share, counters, units};
 use super::{Backward, BackwardRow, Forward, ForwardRow, Plan, macros, proof, shared_out};
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
@@ -9,19 +9,21 @@ use netcl_kernel::tune::Constant;
 use netcl_kernel::tune::model::{DEVICE, Model};
 use netcl_kernel::vendors::nvidia::SM90A;
 
-pub(in crate::ops::attention) static BF16X3: Kernel =
-    Kernel::new("attention_bf16x3_sm90", cl_file!("attention_bf16x3_sm90.cl"))
-        .include(INCLUDES)
-        .generate(macros::macros)
-        .reload(&SM90A)
-        .requires(|device| device.sm() == Some(90));
+const FWD_TEXT: &str =
+    concat!(cl_file!("attention_bf16x3_sm90.cl"), cl_file!("attention_bf16x3_sm90_fwd.cl"));
+pub(in crate::ops::attention) static BF16X3: Kernel = Kernel::new("attention_bf16x3_sm90", FWD_TEXT)
+    .include(BF16X3_INCLUDES)
+    .generate(macros::macros)
+    .reload(&SM90A)
+    .requires(|device| device.sm() == Some(90));
 const BWD_TEXT: &str = concat!(
-    "#define BACKWARD 1\n",
     cl_file!("attention_bf16x3_sm90.cl"),
-    cl_file!("attention_bf16x3_sm90_bwd.cl")
+    cl_file!("attention_bf16x3_sm90_bwd.cl"),
+    cl_file!("attention_bf16x3_sm90_bwd_kv.cl"),
+    cl_file!("attention_bf16x3_sm90_bwd_q.cl")
 );
 pub(in crate::ops::attention) static BF16X3_BWD: Kernel = Kernel::new("attention_bf16x3_sm90_bwd", BWD_TEXT)
-    .include(INCLUDES)
+    .include(BF16X3_INCLUDES)
     .generate(macros::macros)
     .reload(&SM90A)
     .requires(|device| device.sm() == Some(90));
@@ -140,7 +142,7 @@ fn tiles(rows: usize, heads: usize) -> usize {
     rows.div_ceil(2 * BLOCK) * heads
 }
 
-/// o and lse; see `attention_bf16x3_sm90.cl`.
+/// o and lse; see `attention_bf16x3_sm90_fwd.cl`.
 fn forward(r: &Forward<'_>) -> Result<()> {
     let (p, [q, k, v], device) = (r.p, &r.inputs, r.device());
     let q = image(&BF16X3, p, q, p.heads, p.queries)?;

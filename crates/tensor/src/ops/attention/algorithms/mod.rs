@@ -1,40 +1,38 @@
 //! The ways to compute attention and its gradients: a row of either table in a file of its own, with its kernel. How rows are chosen:
-//! [`Table`]. To add a variant: a file here and the names of its rows in [`FORWARD_ROWS`] and [`BACKWARD_ROWS`]. All forwards leave the same
-//! behind, so that any goes with any backward.
+//! [`Table`]. To add a variant: a file here and its line in `rows!`. All forwards leave the same behind, so that any goes with any backward.
 
 use super::problem::{Known, Problem, View};
 use crate::ops::algorithms::{Algorithm, Job, Table, kernels};
 use crate::ops::prelude::*;
 
-pub(super) mod bf16x3;
 mod macros;
-pub(super) mod ordered;
 pub(super) mod proof;
 mod sm90;
-mod tile;
-mod vector;
-pub(super) mod wgmma;
-pub(super) mod wide;
 
-/// The rows. Among equal estimates the first is taken.
-static FORWARD_ROWS: [&ForwardRow; 5] =
-    [&vector::FORWARD, &wgmma::FORWARD, &wide::FORWARD, &bf16x3::FORWARD, &tile::FORWARD];
-static FORWARD_KERNELS: [&Kernel; FORWARD_ROWS.len()] = kernels(&FORWARD_ROWS);
+/// `file [ROWS of the forward] [ROWS of the gradients];` → the module, and its rows in the two tables. Among equal estimates the first is
+/// taken.
+macro_rules! rows {
+    ($($module:ident [$($forward:ident),*] [$($backward:ident),*];)*) => {
+        $(pub(super) mod $module;)*
+        static FORWARDS: [&ForwardRow; [$($(stringify!($forward),)*)*].len()] = [$($(&$module::$forward,)*)*];
+        static BACKWARDS: [&BackwardRow; [$($(stringify!($backward),)*)*].len()] = [$($(&$module::$backward,)*)*];
+    };
+}
+
+rows! {
+    vector [FORWARD] [BACKWARD];
+    ordered [] [BACKWARD];
+    wgmma [FORWARD] [BACKWARD];
+    wide [FORWARD] [BACKWARD];
+    bf16x3 [FORWARD] [BACKWARD];
+    tile [FORWARD] [BACKWARD];
+}
+static FORWARD_KERNELS: [&Kernel; FORWARDS.len()] = kernels(&FORWARDS);
+static BACKWARD_KERNELS: [&Kernel; BACKWARDS.len()] = kernels(&BACKWARDS);
 /// Fills o and lse.
-pub(super) static FORWARD: Table<Forwards> = Table::new("attention_fwd", &FORWARD_ROWS, &FORWARD_KERNELS);
-
-/// The same for the gradients.
-static BACKWARD_ROWS: [&BackwardRow; 6] = [
-    &vector::BACKWARD,
-    &ordered::BACKWARD,
-    &wgmma::BACKWARD,
-    &wide::BACKWARD,
-    &bf16x3::BACKWARD,
-    &tile::BACKWARD,
-];
-static BACKWARD_KERNELS: [&Kernel; BACKWARD_ROWS.len()] = kernels(&BACKWARD_ROWS);
+pub(super) static FORWARD: Table<Forwards> = Table::new("attention_fwd", &FORWARDS, &FORWARD_KERNELS);
 /// Fills dq, dk and dv, every element of them.
-pub(super) static BACKWARD: Table<Backwards> = Table::new("attention_bwd", &BACKWARD_ROWS, &BACKWARD_KERNELS);
+pub(super) static BACKWARD: Table<Backwards> = Table::new("attention_bwd", &BACKWARDS, &BACKWARD_KERNELS);
 
 /// Attention, [`Forward`].
 pub(super) struct Forwards;

@@ -10,15 +10,12 @@ use netcl_kernel::tune::Constant;
 use netcl_kernel::tune::model::{DEVICE, Model};
 use netcl_kernel::vendors::nvidia::{MatrixStack, TensorMap, address, tensor_maps};
 
-/// What their texts include.
-pub(super) const INCLUDES: &[&str] =
-    &[cl_file!("../../include/philox.cl"), cl_file!("../../include/sm90.cl"), cl_file!("attention_sm90.cl")];
-
 /// What the texts of forwards in 16 bits include.
 pub(super) const FORWARD_INCLUDES: &[&str] = &[
     cl_file!("../../include/philox.cl"),
     cl_file!("../../include/sm90.cl"),
     cl_file!("attention_sm90.cl"),
+    cl_file!("attention_sm90_fragments.cl"),
     cl_file!("attention_sm90_fwd.cl"),
 ];
 /// What those of gradients include.
@@ -26,7 +23,16 @@ pub(super) const BACKWARD_INCLUDES: &[&str] = &[
     cl_file!("../../include/philox.cl"),
     cl_file!("../../include/sm90.cl"),
     cl_file!("attention_sm90.cl"),
+    cl_file!("attention_sm90_fragments.cl"),
     cl_file!("attention_sm90_bwd.cl"),
+];
+/// What those of attention in f32 include.
+pub(super) const BF16X3_INCLUDES: &[&str] = &[
+    cl_file!("../../include/philox.cl"),
+    cl_file!("../../include/sm90.cl"),
+    cl_file!("../../include/bf16x3.cl"),
+    cl_file!("attention_sm90.cl"),
+    cl_file!("attention_sm90_fragments.cl"),
 ];
 
 /// Elements of 16 bytes: rows start at multiples of it, for copies and for stores.

@@ -16,8 +16,11 @@ pub(in crate::ops::attention) static WIDE: Kernel =
         .generate(macros::wide_macros)
         .reload(&SM90A)
         .requires(|device| device.sm() == Some(90));
-const BWD_TEXT: &str =
-    concat!(cl_file!("attention_wide_sm90_bwd.cl"), cl_file!("attention_wide_sm90_bwd_q.cl"));
+const BWD_TEXT: &str = concat!(
+    cl_file!("attention_wide_sm90_bwd.cl"),
+    cl_file!("attention_wide_sm90_bwd_kv.cl"),
+    cl_file!("attention_wide_sm90_bwd_q.cl")
+);
 pub(in crate::ops::attention) static WIDE_BWD: Kernel = Kernel::new("attention_wide_sm90_bwd", BWD_TEXT)
     .include(BACKWARD_INCLUDES)
     .generate(macros::wide_macros)

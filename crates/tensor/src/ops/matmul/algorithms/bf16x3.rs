@@ -14,7 +14,11 @@ use netcl_kernel::vendors::nvidia::{SM90A, wgmma_macros};
 
 pub(in crate::ops::matmul) static BF16X3: Kernel =
     Kernel::new("matmul_bf16x3_sm90", cl_file!("matmul_bf16x3_sm90.cl"))
-        .include(&[cl_file!("../../include/sm90.cl"), cl_file!("../../include/tickets.cl")])
+        .include(&[
+            cl_file!("../../include/sm90.cl"),
+            cl_file!("../../include/tickets.cl"),
+            cl_file!("../../include/bf16x3.cl"),
+        ])
         .generate(wgmma_macros)
         .reload(&SM90A)
         .requires(|device| device.sm() == Some(90));

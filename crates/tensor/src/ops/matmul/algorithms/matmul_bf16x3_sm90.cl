@@ -1,26 +1,33 @@
-/* Matrix product in f32 on the tensor cores of NVIDIA's sm_90, with f32's own accuracy: C = alpha A B + (bias | 0) + (C | 0).
+/* Matrix product in f32 on the tensor cores of NVIDIA's sm_90, with f32's own accuracy, by bf16x3 emulation (include/bf16x3.cl):
+ * C = alpha A B + (bias | 0) + (C | 0).
  *
- * An f32 has 24 significant bits, a bf16 eight: x = x1 + x2 + x3 exactly, cut off one after the other. The tensor cores multiply
- * bf16 exactly and add in f32, so of the nine products of parts the six largest make up a b to within 2^-22 at worst, 2^-25 on
- * average (x2 y3, x3 y2 and x3 y3 are left out). Sums on tensor cores are cut off where f32 units round. So each BK steps of
- * the sum start from zero there, smallest products first, and are added to the result's registers by f32 units: the error is below
- * that of a product by f32 units alone, and six products of bf16 take less than half of one product's time there.
- * Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations",
- * ARITH 2019; Ootomo, Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
- * performance", IJHPCA 2022 (sums outside).
- * A NaN stays one. An infinity may become a NaN, as a part of the other factor that is zero meets it. Parts below 1e-38, those of
- * numbers below 1e-33, count as zeros.
+ * Each BK steps of the sum start from zero on the tensor cores and are added to the result's registers by f32 units. A NaN stays one. An
+ * infinity may become a NaN, as a part of the other factor that is zero meets it. Parts below 1e-38, those of numbers below 1e-33, count as
+ * zeros.
  *
- * bf16x3_planes cuts both operands up and lays them out as the products read them: blocks of SIDE rows and BK steps, three planes each, and in
- * a plane eight steps of all rows after the other, 16 bytes a row: eight rows are one of the hardware's core matrices. Rows and steps
- * outside are zeros. Blocks of a row follow each other along k.
+ * bf16x3_planes cuts both operands up and lays them out as the products read them: blocks of SIDE rows and BK steps, three planes each.
+ * Rows and steps outside are zeros. Blocks of a row follow each other along k.
  *
- * matmul_bf16x3: one group a multiprocessor walks the tiles of C, SIDE by SIDE. One item of its first warpgroup copies the blocks of
- * a step of A and B into a ring of STAGES local buffers; the other two warpgroups multiply from there, 64 rows each. Two sets of
- * registers alternate: while one is filled the other is added. The first `full` tiles are summed by a group each; of the
- * `tail`, `splits` items of work sum a part of k each into `part`. With flag 4 the warpgroup that finds that all others of its 64 rows
- * are done adds those up, its own too, in their order; else matmul_tile_sum does.
+ * matmul_bf16x3: one group a multiprocessor walks the tiles of C, SIDE by SIDE. One item of its first warpgroup, the producer, copies the
+ * blocks of a step of A and B into a ring of STAGES local buffers (include/sm90.cl); two consumer warpgroups multiply from there, 64 rows
+ * each. Two sets of registers alternate: while one is filled the other is added.
  *
+ *   local memory    (A | B) 0 | (A | B) 1 | ... STAGES | barriers
+ *   producer        block 0 -> block 1 -> block 2 -> ...
+ *   consumer  products   even = block 0 | odd = block 1 | even = block 2 | ...
+ *             f32 units                   sum += even     sum += odd
+ *
+ *   barrier        id     items   arrives                                   waits
+ *   filled         -      bytes   the producer's copies                     consumers, before products
+ *   empty          -      2       consumers, once products have read it     the producer, before the next copies
+ *   LAST_OF + c    2, 3   128     the items of consumer c: its part is in memory; then, which part was the last
+ *
+ * Sums: sum[4j + {0, 1}] of lane l of warp w in a consumer lies in row 16 w + l / 4, columns 8j + 2 (l % 4) + {0, 1}; {2, 3} eight rows below.
+ *
+ * The first `full` tiles are summed by a group each; of the `tail`, `splits` items of work sum a part of k each into `part`. With flag 4 the
+ * warpgroup that finds that all others of its 64 rows are done adds those up, its own too, in their order; else matmul_tile_sum does.
+ *
+ * Design: CUTLASS's persistent warp-specialised kernels for Hopper; split-K with a workspace.
  * Ceiling: a sixth of the bf16 peak, 165 TFLOP/s on an H200; f32 units have 60 there. Reached: 126 in a GPT-2 step, with the cuts 113 at
  * 4096 x 4096 x 4096, where f32 units make 45; bf16x3_planes 3.3 TB/s.
  *
@@ -52,17 +59,13 @@
 #define ADD_C 1
 #define BIAS 2
 #define LAST 4
+#define LAST_OF 2
 #ifndef PAIRS
 #define PAIRS 1
 #endif
 
-/* The upper halves of two f32, as they lie in memory. */
-static inline uint upper(float low, float high) { return as_uint(low) >> 16 | as_uint(high) & 0xffff0000u; }
-/* What bf16 leaves of x when the rest is cut off; a NaN whose bits all lie in the rest stays one. */
-static inline float cut(float x) { return as_float((isnan(x) ? as_uint(x) | 0x400000u : as_uint(x)) & 0xffff0000u); }
-
 /* 64 rows, number `piece`, and BK steps of x. */
-static inline void cut_rows(__global const float *x, __global uint4 *planes, long off, int rows, int k, long row_stride, long k_stride,
+INLINE void cut_rows(__global const float *x, __global uint4 *planes, long off, int rows, int k, long row_stride, long k_stride,
                             int four, int piece) {
   const int item = get_local_id(0), along_k = k_stride == 1;
   /* Neighbours read neighbours, and write eight rows or more of 16 bytes. */
@@ -79,8 +82,8 @@ static inline void cut_rows(__global const float *x, __global uint4 *planes, lon
   __global uint4 *to = planes + ((long)(row / SIDE) * get_num_groups(0) + get_group_id(0)) * (BLOCK / 16) + eight * SIDE + row % SIDE;
   UNROLL for (int p = 0; p < 3; p++) {
     float part[8];
-    UNROLL for (int i = 0; i < 8; i++) part[i] = cut(v[i]), v[i] = isfinite(v[i]) ? v[i] - part[i] : 0.0f;
-    to[p * (PLANE / 16)] = (uint4)(upper(part[0], part[1]), upper(part[2], part[3]), upper(part[4], part[5]), upper(part[6], part[7]));
+    UNROLL for (int i = 0; i < 8; i++) part[i] = upper_part_or_nan(v[i]), v[i] = isfinite(v[i]) ? v[i] - part[i] : 0.0f;
+    to[p * (PLANE / 16)] = eight_parts(part);
   }
 }
 
@@ -93,17 +96,12 @@ __kernel void bf16x3_planes(__global const float *a, __global const float *b, __
   else cut_rows(b, b_planes, b_off, n, k, b_rs, b_cs, fours & 2, piece - halves);
 }
 
-/* Copies `bytes` that lie together to local memory; `bar` counts them. */
-static inline void fetch(uint to, __global const uchar *from, uint bytes, uint bar) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               ::"r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
-}
 /* 8 bytes where `inside`, without a branch, which would part the warp. */
-static inline void store8(__global float *to, int inside, float2 v) {
+INLINE void store8(__global float *to, int inside, float2 v) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v2.f32 [%0], {%2, %3};\n\t}"
                ::"l"(to), "r"(inside), "f"(v.x), "f"(v.y) : "memory");
 }
-static inline float2 load8(__global const float *from, int inside) {
+INLINE float2 load8(__global const float *from, int inside) {
   float x, y;
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %3, 0;\n\tmov.f32 %0, 0f00000000;\n\tmov.f32 %1, 0f00000000;\n\t"
                "@p ld.global.v2.f32 {%0, %1}, [%2];\n\t}" : "=f"(x), "=f"(y) : "l"(from), "r"(inside));
@@ -111,153 +109,187 @@ static inline float2 load8(__global const float *from, int inside) {
 }
 
 /* What another multiprocessor wrote: from the cache that all share. */
-static inline void part_load(float *v, __global const float *from) {
+INLINE void part_load(float *v, __global const float *from) {
   asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(v[0]), "=f"(v[1]) : "l"(from) : "memory");
 }
 
-/* Without a branch. */
-static inline void mbar_arrive_if(uint bar, int yes) {
-  asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p mbarrier.arrive.shared::cta.b64 _, [%0];\n\t}" ::"r"(bar), "r"(yes) : "memory");
-}
-
 /* A sum that stays where it is written, between what fills `v` and what fills it again. */
-static inline void add_now(float *sum, float v) { asm volatile("add.f32 %0, %0, %1;" : "+f"(*sum) : "f"(v)); }
+INLINE void add_now(float *sum, float v) { asm volatile("add.f32 %0, %0, %1;" : "+f"(*sum) : "f"(v)); }
 
+/* A product's arguments. */
+typedef struct {
+  __global const float *bias;
+  __global float *c, *part;
+  __global int *tickets;
+  int m, n, steps, full, tail, splits, flags;
+  float alpha;
+} Product;
 /* Item of work w: its tile in the order of matmul_tile, its part of k in pairs of blocks. */
 typedef struct {
   int row, column, slot, first, count;
 } Work;
-static inline Work work_of(int w, int m, int n, int steps, int full, int tail, int splits) {
+INLINE Work work_of(int w, const Product *p) {
   Work r;
-  const int whole = w < full, split = whole ? 0 : (w - full) / tail, tile = whole ? w : full + (w - full) % tail;
-  const int rows = (m + SIDE - 1) / SIDE, columns = (n + SIDE - 1) / SIDE;
+  const int whole = w < p->full, split = whole ? 0 : (w - p->full) / p->tail, tile = whole ? w : p->full + (w - p->full) % p->tail;
+  const int rows = (p->m + SIDE - 1) / SIDE, columns = (p->n + SIDE - 1) / SIDE;
   const int band = tile / (BAND * columns), within = tile % (BAND * columns), high = min(rows - band * BAND, BAND);
   r.row = band * BAND + within % high;
   r.column = within / high;
-  r.slot = whole ? -1 : w - full;
-  r.first = whole ? 0 : (int)((long)split * (steps / 2) / splits) * 2;
-  r.count = whole ? steps : (int)((long)(split + 1) * (steps / 2) / splits) * 2 - r.first;
+  r.slot = whole ? -1 : w - p->full;
+  r.first = whole ? 0 : (int)((long)split * (p->steps / 2) / p->splits) * 2;
+  r.count = whole ? p->steps : (int)((long)(split + 1) * (p->steps / 2) / p->splits) * 2 - r.first;
   return r;
+}
+
+typedef struct {
+  uint ring, filled, empty; /* first stage, first barriers */
+  __local int *is_last;     /* of each consumer */
+} Place;
+
+INLINE void produce(const Place *at, const Product *p, int works, __global const uchar *a, __global const uchar *b) {
+  const int groups = get_num_groups(0);
+  uint stage = 0, phase = 1;
+  for (int w = get_group_id(0); w < works; w += groups) {
+    const Work work = work_of(w, p);
+    __global const uchar *from_a = a + ((long)work.row * p->steps + work.first) * BLOCK;
+    __global const uchar *from_b = b + ((long)work.column * p->steps + work.first) * BLOCK;
+    for (int kb = 0; kb < work.count; kb++, from_a += BLOCK, from_b += BLOCK) {
+      const uint to = at->ring + stage * (2 * BLOCK), bar = at->filled + stage * 8;
+      mbar_wait(at->empty + stage * 8, phase);
+      mbar_expect(bar, 2 * BLOCK);
+      copy_bytes(to, from_a, BLOCK, bar);
+      copy_bytes(to + BLOCK, from_b, BLOCK, bar);
+      NEXT_STAGE(stage, phase, STAGES)
+    }
+  }
 }
 
 /* Plane of A, and of B, of product p: 3 1, 1 3, 2 2, 2 1, 1 2, 1 1. */
 #define OF_A(p) (0x001102 >> (p) * 4 & 15)
 #define OF_B(p) (0x010120 >> (p) * 4 & 15)
-/* Descriptors: no swizzle, core matrices 128 bytes apart along rows and SIDE of them along k; addresses in 16 bytes. */
-#define CORES ((ulong)(128 >> 4) << 32 | (ulong)(SIDE * 16 >> 4) << 16)
-#define BEGIN(set)                                                                                                             \
-  {                                                                                                                            \
-    mbar_wait(filled + stage * 8, phase);                                                                                      \
-    const uint a0 = (base + stage * (2 * BLOCK) + mine * 1024) >> 4, b0 = (base + stage * (2 * BLOCK) + BLOCK) >> 4;           \
-    asm volatile("//@wgmma.fence.sync.aligned;" ::: "memory");                                                                 \
-    UNROLL for (int p = 0; p < 6; p++)                                                                                         \
-      UNROLL for (int s = 0; s < BK / 16; s++)                                                                                 \
-        WGMMA_N128(set, CORES | (ulong)(a0 + (OF_A(p) * PLANE >> 4) + s * 2 * SIDE),                                           \
-                   CORES | (ulong)(b0 + (OF_B(p) * PLANE >> 4) + s * 2 * SIDE), p + s > 0);                                    \
-    asm volatile("//@wgmma.commit_group.sync.aligned;" ::: "memory");                                                          \
-    before = last, last = empty + stage * 8;                                                                                   \
-    if (++stage == STAGES) stage = 0, phase ^= 1;                                                                              \
+/* c = A B of the blocks at a0 and b0, in units of 16 bytes. Committed, not waited for. */
+INLINE void multiply(float *c, uint a0, uint b0) {
+  const ulong cores = CORES(128, SIDE * 16);
+  asm volatile("//@wgmma.fence.sync.aligned;" ::: "memory");
+  UNROLL for (int p = 0; p < 6; p++)
+    UNROLL for (int s = 0; s < BK / 16; s++)
+      WGMMA_N128(c, cores | (ulong)(a0 + (OF_A(p) * PLANE >> 4) + s * 2 * SIDE),
+                 cores | (ulong)(b0 + (OF_B(p) * PLANE >> 4) + s * 2 * SIDE), p + s > 0);
+  asm volatile("//@wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+INLINE void add_block(float *sum, const float *c) {
+  UNROLL for (int i = 0; i < 64; i++) add_now(&sum[i], c[i]);
+}
+
+/* An item of work's part into its place; whether this consumer's sums are whole afterwards, those of all parts in `sum`. */
+INLINE int add_parts(float *sum, float *scratch, const Place *at, const Product *p, const Work *work, int mine, int in_tile, int column0) {
+  const int first = (get_local_id(0) & 127) == 0, tile = work->slot % p->tail;
+  __global float *to = p->part + ((long)work->slot * SIDE + in_tile) * SIDE + column0;
+  UNROLL for (int j = 0; j < 16; j++) {
+    store8(to + j * 8, 1, (float2)(sum[j * 4], sum[j * 4 + 1]));
+    store8(to + 8 * SIDE + j * 8, 1, (float2)(sum[j * 4 + 2], sum[j * 4 + 3]));
   }
-/* All but `left` groups of products are done: their buffer may be filled again, their sums are added. */
-#define COLLECT(set, left, buffer)                                                                                             \
-  asm volatile("//@wgmma.wait_group.sync.aligned " left ";" ::: "memory");                                                     \
-  mbar_arrive_if(buffer, first);                                                                                               \
-  UNROLL for (int i = 0; i < 64; i++) add_now(&sum[i], set[i]);
+  if (!(p->flags & LAST)) return 0;
+  bar_sync(LAST_OF + mine, 128);
+  if (first) {
+    __global int *turn = p->tickets + tile * 2 + mine;
+    at->is_last[mine] = turn_taken(turn) == p->splits - 1;
+    if (at->is_last[mine]) *turn = 0;
+  }
+  bar_sync(LAST_OF + mine, 128);
+  if (!at->is_last[mine]) return 0;
+  UNROLL for (int i = 0; i < 64; i++) sum[i] = 0.0f;
+  __global const float *from = p->part + ((long)tile * SIDE + in_tile) * SIDE + column0;
+  for (int s = 0; s < p->splits; s++, from += (long)p->tail * (SIDE * SIDE)) {
+    UNROLL for (int j = 0; j < 16; j++) {
+      part_load(scratch + j * 4, from + j * 8);
+      part_load(scratch + j * 4 + 2, from + 8 * SIDE + j * 8);
+    }
+    UNROLL for (int i = 0; i < 64; i++) sum[i] += scratch[i];
+  }
+  return 1;
+}
+
+/* Sums to C, with scale, bias and what C holds. */
+INLINE void store_tile(const float *sum, const Product *p, const Work *work, int in_tile, int column0) {
+  const int row = work->row * SIDE + in_tile;
+  UNROLL for (int j = 0; j < 16; j++) {
+    const int column = work->column * SIDE + column0 + j * 8;
+    float2 shift = (float2)(0.0f);
+    if (p->flags & BIAS && column < p->n) shift = (float2)(p->bias[column], column + 1 < p->n ? p->bias[column + 1] : 0.0f);
+    UNROLL for (int below = 0; below < 2; below++) {
+      const int at = row + below * 8, inside = at < p->m && column < p->n;
+      __global float *to = p->c + (long)at * p->n + column;
+      float2 y = (float2)(sum[j * 4 + below * 2], sum[j * 4 + below * 2 + 1]) * p->alpha + shift;
+#if PAIRS
+      if (p->flags & ADD_C) y += load8(to, inside);
+      store8(to, inside, y);
+#else
+      if (inside) to[0] = p->flags & ADD_C ? y.x + to[0] : y.x;
+      if (inside && column + 1 < p->n) to[1] = p->flags & ADD_C ? y.y + to[1] : y.y;
+#endif
+    }
+  }
+}
+
+/* The items of work of consumer `mine`. */
+INLINE void consume(const Place *at, const Product *p, int works, int mine) {
+  const int item = get_local_id(0), lane = item & 31, warp = item >> 5 & 3, first = (item & 127) == 0, groups = get_num_groups(0);
+  const int in_tile = mine * 64 + warp * 16 + lane / 4, column0 = lane % 4 * 2;
+  uint stage = 0, phase = 0;
+  for (int w = get_group_id(0); w < works; w += groups) {
+    const Work work = work_of(w, p);
+    float sum[64], even[64], odd[64];
+    UNROLL for (int i = 0; i < 64; i++) sum[i] = 0.0f;
+    uint block, even_read, odd_read;
+    for (int kb = 0; kb < work.count; kb += 2) {
+      mbar_wait(at->filled + stage * 8, phase);
+      block = at->ring + stage * (2 * BLOCK);
+      multiply(even, (block + mine * 1024) >> 4, (block + BLOCK) >> 4);
+      even_read = at->empty + stage * 8;
+      NEXT_STAGE(stage, phase, STAGES)
+      mbar_wait(at->filled + stage * 8, phase);
+      block = at->ring + stage * (2 * BLOCK);
+      multiply(odd, (block + mine * 1024) >> 4, (block + BLOCK) >> 4);
+      odd_read = at->empty + stage * 8;
+      NEXT_STAGE(stage, phase, STAGES)
+      WAIT_PRODUCTS(1);
+      mbar_arrive_if(even_read, first);
+      add_block(sum, even);
+      WAIT_PRODUCTS(0);
+      mbar_arrive_if(odd_read, first);
+      add_block(sum, odd);
+    }
+    if (work.slot >= 0 && !add_parts(sum, even, at, p, &work, mine, in_tile, column0)) continue;
+    store_tile(sum, p, &work, in_tile, column0);
+  }
+}
 
 __attribute__((reqd_work_group_size(384, 1, 1)))
 __kernel void matmul_bf16x3(__global const uchar *a, __global const uchar *b, __global const float *bias, __global float *c,
                            __global float *part, __global int *tickets, const int m, const int n, const int steps, const int full, const int tail,
                            const int splits, const float alpha, const int flags) {
-  __local uchar ring[STAGES * 2 * BLOCK + 256] __attribute__((aligned(1024)));
-  const uint base = (uint)(size_t)ring, filled = base + STAGES * 2 * BLOCK, empty = filled + STAGES * 8;
-  const int item = get_local_id(0), group = get_group_id(0), groups = get_num_groups(0);
-  const int works = full + tail * splits;
+  __local uchar local_[STAGES * 2 * BLOCK + 256] __attribute__((aligned(1024)));
   __local int is_last[2];
+  const int item = get_local_id(0), works = full + tail * splits;
+  Place at;
+  at.ring = (uint)(size_t)local_;
+  at.filled = at.ring + STAGES * 2 * BLOCK;
+  at.empty = at.filled + STAGES * 8;
+  at.is_last = is_last;
+  Product p;
+  p.bias = bias, p.c = c, p.part = part, p.tickets = tickets, p.alpha = alpha, p.flags = flags;
+  p.m = m, p.n = n, p.steps = steps, p.full = full, p.tail = tail, p.splits = splits;
   if (item == 0) {
-    for (int s = 0; s < STAGES; s++) mbar_init(filled + s * 8, 1), mbar_init(empty + s * 8, 2);
+    ring_init(at.filled, at.empty, STAGES, 2);
     barriers_ready();
   }
   barrier(CLK_LOCAL_MEM_FENCE);
-  uint stage = 0, phase = 0;
   if (item < 128) {
-    asm volatile("//@setmaxnreg.dec.sync.aligned.u32 24;");
-    if (item == 0) {
-      phase = 1;
-      for (int w = group; w < works; w += groups) {
-        const Work work = work_of(w, m, n, steps, full, tail, splits);
-        __global const uchar *from_a = a + ((long)work.row * steps + work.first) * BLOCK;
-        __global const uchar *from_b = b + ((long)work.column * steps + work.first) * BLOCK;
-        for (int kb = 0; kb < work.count; kb++, from_a += BLOCK, from_b += BLOCK) {
-          const uint to = base + stage * (2 * BLOCK), bar = filled + stage * 8;
-          mbar_wait(empty + stage * 8, phase);
-          mbar_expect(bar, 2 * BLOCK);
-          fetch(to, from_a, BLOCK, bar);
-          fetch(to + BLOCK, from_b, BLOCK, bar);
-          if (++stage == STAGES) stage = 0, phase ^= 1;
-        }
-      }
-    }
-    return;
-  }
-  asm volatile("//@setmaxnreg.inc.sync.aligned.u32 240;");
-  const int mine = item / 128 - 1, lane = item & 31, warp = item >> 5 & 3, first = (item & 127) == 0;
-  for (int w = group; w < works; w += groups) {
-    const Work work = work_of(w, m, n, steps, full, tail, splits);
-    float sum[64], even[64], odd[64];
-    UNROLL for (int i = 0; i < 64; i++) sum[i] = 0.0f;
-    uint last = 0, before;
-    for (int kb = 0; kb < work.count; kb += 2) {
-      BEGIN(even)
-      BEGIN(odd)
-      COLLECT(even, "1", before)
-      COLLECT(odd, "0", last)
-    }
-
-    /* sum[4j + {0, 1}] lies in row `lane / 4`, columns 8j + 2 (lane % 4) + {0, 1}; {2, 3} eight rows below. */
-    const int in_tile = mine * 64 + warp * 16 + lane / 4, column0 = lane % 4 * 2;
-    if (work.slot >= 0) {
-      __global float *to = part + ((long)work.slot * SIDE + in_tile) * SIDE + column0;
-      UNROLL for (int j = 0; j < 16; j++) {
-        store8(to + j * 8, 1, (float2)(sum[j * 4], sum[j * 4 + 1]));
-        store8(to + 8 * SIDE + j * 8, 1, (float2)(sum[j * 4 + 2], sum[j * 4 + 3]));
-      }
-      if (!(flags & LAST)) continue;
-      const int tile = work.slot % tail;
-      bar_sync(2 + mine, 128);
-      if (first) {
-        __global int *turn = tickets + tile * 2 + mine;
-        is_last[mine] = turn_taken(turn) == splits - 1;
-        if (is_last[mine]) *turn = 0;
-      }
-      bar_sync(2 + mine, 128);
-      if (!is_last[mine]) continue;
-      UNROLL for (int i = 0; i < 64; i++) sum[i] = 0.0f;
-      __global const float *from = part + ((long)tile * SIDE + in_tile) * SIDE + column0;
-      for (int s = 0; s < splits; s++, from += (long)tail * (SIDE * SIDE)) {
-        UNROLL for (int j = 0; j < 16; j++) {
-          part_load(even + j * 4, from + j * 8);
-          part_load(even + j * 4 + 2, from + 8 * SIDE + j * 8);
-        }
-        UNROLL for (int i = 0; i < 64; i++) sum[i] += even[i];
-      }
-    }
-    const int row = work.row * SIDE + in_tile;
-    UNROLL for (int j = 0; j < 16; j++) {
-      const int column = work.column * SIDE + column0 + j * 8;
-      float2 shift = (float2)(0.0f);
-      if (flags & BIAS && column < n) shift = (float2)(bias[column], column + 1 < n ? bias[column + 1] : 0.0f);
-      UNROLL for (int below = 0; below < 2; below++) {
-        const int at = row + below * 8, inside = at < m && column < n;
-        __global float *to = c + (long)at * n + column;
-        float2 y = (float2)(sum[j * 4 + below * 2], sum[j * 4 + below * 2 + 1]) * alpha + shift;
-#if PAIRS
-        if (flags & ADD_C) y += load8(to, inside);
-        store8(to, inside, y);
-#else
-        if (inside) to[0] = flags & ADD_C ? y.x + to[0] : y.x;
-        if (inside && column + 1 < n) to[1] = flags & ADD_C ? y.y + to[1] : y.y;
-#endif
-      }
-    }
+    GIVE_REGISTERS(24);
+    if (item == 0) produce(&at, &p, works, a, b);
+  } else {
+    TAKE_REGISTERS(240);
+    consume(&at, &p, works, item / 128 - 1);
   }
 }

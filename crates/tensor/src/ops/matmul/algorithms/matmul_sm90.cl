@@ -1,84 +1,90 @@
 /* Instructions of sm_90 that the matrix product is made of, as functions: copies of blocks, exchanges between lanes, guarded
- * loads and stores. Barriers and pairs are in sm90.cl. Numbers of type uint are addresses in local memory.
+ * loads and stores. Barriers, rings and pairs are in include/sm90.cl. Numbers of type uint are addresses in local memory.
  */
 /* Copies the block at column x, row y of a matrix to local memory; `bar` counts its bytes. */
-static inline void fetch(uint to, ulong map, int x, int y, uint bar) {
+INLINE void fetch(uint to, ulong map, int x, int y, uint bar) {
   asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
                ::"r"(to), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
 }
 /* The same with `bar` told how many bytes will come. */
-static inline void ask(uint to, ulong map, int x, int y, uint bar, uint bytes) {
+INLINE void ask(uint to, ulong map, int x, int y, uint bar, uint bytes) {
   mbar_expect(bar, bytes);
   fetch(to, map, x, y, bar);
 }
 /* Copies a block the other way; what lies outside of the matrix is left out. One lane sends all of a warp's. */
-static inline void send(ulong map, int x, int y, uint from) {
+INLINE void send(ulong map, int x, int y, uint from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];\n\tcp.async.bulk.commit_group;"
                ::"l"(map), "r"(x), "r"(y), "r"(from) : "memory");
 }
 /* Waits until of the blocks that this lane sent all but the last `n` have left local memory. */
 #define BOXES_LEFT(n) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(n) : "memory")
 /* What this work-item wrote to local memory is seen by copies that begin after the next barrier. */
-static inline void box_written(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+INLINE void box_written(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 /* get_local_id(0), asked for again instead of being kept. */
-static inline uint local_id(void) {
+INLINE uint local_id(void) {
   uint id;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(id));
   return id;
 }
-static inline void warp_meet(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+INLINE void warp_sync(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 /* Four matrices of 8 by 8 16-bit elements as wgmma leaves its sums: a lane holds two neighbours of row lane / 4 of each; lane l
  * names where row l % 8 of matrix l / 8 lies, 16 bytes. */
-static inline void matrices_load(uint *v, uint row) {
+INLINE void matrices_load(uint *v, uint row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(row) : "memory");
 }
-static inline void matrices_store(uint row, const uint *v) {
+INLINE void matrices_store(uint row, const uint *v) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                ::"r"(row), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
 }
 /* 16 bytes where `inside`; without a branch, which would part the warp. */
-static inline void store16(__global T *to, int inside, const uint *v) {
+INLINE void store16(__global T *to, int inside, const uint *v) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v4.b32 [%0], {%2, %3, %4, %5};\n\t}"
                ::"l"(to), "r"(inside), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");
 }
 /* Volatile, so that they stay where they were written: registers are short. Zeros outside. */
-static inline uint load_word(__global const T *from, int inside) {
+INLINE uint load_word(__global const T *from, int inside) {
   uint v;
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %2, 0;\n\tmov.b32 %0, 0;\n\t@p ld.global.nc.b32 %0, [%1];\n\t}"
                : "=r"(v) : "l"(from), "r"(inside));
   return v;
 }
-static inline uint4 load16(__global const T *from, int inside) {
+INLINE uint4 load16(__global const T *from, int inside) {
   uint4 v;
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %5, 0;\n\tmov.b32 %0, 0;\n\tmov.b32 %1, 0;\n\tmov.b32 %2, 0;\n\tmov.b32 %3, 0;\n\t"
                "@p ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n\t}"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from), "r"(inside));
   return v;
 }
-static inline void store_word(__global T *to, int inside, uint v) {
+INLINE void store_word(__global T *to, int inside, uint v) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.b32 [%0], %2;\n\t}" ::"l"(to), "r"(inside), "r"(v) : "memory");
 }
 /* Two neighbours that begin anywhere, of which `left` lie inside. */
-static inline uint load_ones(__global const T *from, int left) {
+INLINE uint load_ones(__global const T *from, int left) {
   uint v;
   asm volatile("{\n\t.reg .pred p;\n\t.reg .b16 low, high;\n\tmov.b16 low, 0;\n\tmov.b16 high, 0;\n\tsetp.gt.s32 p, %2, 0;\n\t"
                "@p ld.global.b16 low, [%1];\n\tsetp.gt.s32 p, %2, 1;\n\t@p ld.global.b16 high, [%1 + 2];\n\tmov.b32 %0, {low, high};\n\t}"
                : "=r"(v) : "l"(from), "r"(left));
   return v;
 }
-static inline void store_ones(__global T *to, int left, uint v) {
+INLINE void store_ones(__global T *to, int left, uint v) {
   asm volatile("{\n\t.reg .pred p;\n\t.reg .b16 low, high;\n\tmov.b32 {low, high}, %2;\n\tsetp.gt.s32 p, %1, 0;\n\t"
                "@p st.global.b16 [%0], low;\n\tsetp.gt.s32 p, %1, 1;\n\t@p st.global.b16 [%0 + 2], high;\n\t}"
                ::"l"(to), "r"(left), "r"(v) : "memory");
 }
-static inline uint local4(uint at) {
+/* An address of which the compiler knows no bits: where it sees that adding an offset carries nothing, it makes that an `or`, which the
+ * assembler does not fold into loads. */
+INLINE uint opaque(uint at) {
+  asm("" : "+r"(at));
+  return at;
+}
+INLINE uint local4(uint at) {
   uint v;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
   return v;
 }
 /* Four lanes hold four pairs each of four vectors of eight; afterwards each lane holds one vector, or the other way round. */
-static inline void exchange(uint *v, int quad) {
+INLINE void exchange(uint *v, int quad) {
   uint low = quad & 1 ? v[0] : v[1], high = quad & 1 ? v[2] : v[3];
   low = swap_u(low, 1), high = swap_u(high, 1);
   if (quad & 1) v[0] = low, v[2] = high;
@@ -88,42 +94,28 @@ static inline void exchange(uint *v, int quad) {
   if (quad & 2) v[0] = low, v[1] = high;
   else v[2] = low, v[3] = high;
 }
-static inline void store8(__global float *to, int inside, float a, float b) {
+INLINE void store8(__global float *to, int inside, float a, float b) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p st.global.v2.f32 [%0], {%2, %3};\n\t}"
                ::"l"(to), "r"(inside), "f"(a), "f"(b) : "memory");
 }
-static inline void add8(__global float *to, int inside, float a, float b) {
+INLINE void add8(__global float *to, int inside, float a, float b) {
   asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.s32 p, %1, 0;\n\t@p red.relaxed.gpu.global.add.v2.f32 [%0], {%2, %3};\n\t}"
                ::"l"(to), "r"(inside), "f"(a), "f"(b) : "memory");
 }
 /* Sums on their way between multiprocessors: through the L2 only. */
-static inline void part_store(__global float *to, float a, float b, float c, float d) {
+INLINE void part_store(__global float *to, float a, float b, float c, float d) {
   asm volatile("st.global.cg.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
-static inline float4 part_load(__global const float *from) {
+INLINE float4 part_load(__global const float *from) {
   float4 v;
   asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
   return v;
 }
-static inline int turn_of(__global const int *turn) {
+INLINE int turn_of(__global const int *turn) {
   int v;
   asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(turn) : "memory");
   return v;
 }
-static inline void turn_set(__global int *turn, int v) {
+INLINE void turn_set(__global int *turn, int v) {
   asm volatile("st.release.gpu.global.b32 [%0], %1;" ::"l"(turn), "r"(v) : "memory");
-}
-
-/* GELU by tanh (Hendrycks and Gimpel 2016) and its derivative. */
-static inline float tanh_fast(float x) {
-  float r;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
-  return r;
-}
-static inline float gelu(float x) {
-  return 0.5f * x * (1.0f + tanh_fast(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-}
-static inline float gelu_grad(float x) {
-  const float t = tanh_fast(0.7978845608028654f * (x + 0.044715f * x * x * x));
-  return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.7978845608028654f * (1.0f + 0.134145f * x * x);
 }

@@ -12,19 +12,24 @@ use crate::ops::prelude::*;
 use netcl_kernel::vendors::nvidia::{SM90A, TensorMap, address, tensor_maps, wgmma_macros};
 use netcl_kernel::{Launch, Value};
 
-pub(in crate::ops::matmul) const WORK: &str = cl_file!("matmul_wgmma_sm90_work.cl");
+pub(in crate::ops::matmul) const SCHEDULE: &str = cl_file!("matmul_wgmma_sm90_schedule.cl");
+const TEXT: &str = concat!(
+    cl_file!("matmul_wgmma_sm90_tiles.cl"),
+    cl_file!("matmul_wgmma_sm90_reduction.cl"),
+    cl_file!("matmul_wgmma_sm90_epilogue.cl"),
+    cl_file!("matmul_wgmma_sm90.cl")
+);
 
-pub(in crate::ops::matmul) static WGMMA: Kernel =
-    Kernel::new("matmul_wgmma_sm90", cl_file!("matmul_wgmma_sm90.cl"))
-        .include(&[
-            cl_file!("../../include/sm90.cl"),
-            cl_file!("matmul_sm90.cl"),
-            WORK,
-            cl_file!("matmul_wgmma_sm90_ends.cl"),
-        ])
-        .generate(wgmma_macros)
-        .reload(&SM90A)
-        .requires(|device| device.sm() == Some(90));
+pub(in crate::ops::matmul) static WGMMA: Kernel = Kernel::new("matmul_wgmma_sm90", TEXT)
+    .include(&[
+        cl_file!("../../include/sm90.cl"),
+        cl_file!("matmul_sm90.cl"),
+        cl_file!("../../include/gelu_sm90.cl"),
+        SCHEDULE,
+    ])
+    .generate(wgmma_macros)
+    .reload(&SM90A)
+    .requires(|device| device.sm() == Some(90));
 
 /// Columns of a box of C or aux: 128 bytes, as far as their swizzle goes.
 const BOX_COLUMNS: u32 = 64;

@@ -1,0 +1,221 @@
+/* Epilogues of matmul_wgmma_sm90.cl, whose arguments and defines these are: C, and aux, from the sums in registers. Three ways:
+ *
+ *   store_boxes    STAGED: through local memory, box by box, sent and fetched by TMA
+ *   store_pairs    rows of C that begin anywhere (C_LANES 1 or 2): each lane its two neighbours
+ *   store_eights   else: four lanes exchange theirs, so that each stores and reads eight neighbours, 16 bytes
+ */
+#if SPLIT < 2
+/* What becomes of two neighbours' sum. `pair` is that of aux or C there; with GELU, what aux gets. */
+INLINE float2 finish(float2 sum, uint *pair) {
+#if ADD_C || RESIDUAL
+  sum += unpack(*pair);
+#elif GELU_GRAD
+  const float2 x = unpack(*pair);
+  sum.x *= gelu_tanh_grad(x.x), sum.y *= gelu_tanh_grad(x.y);
+#elif GELU
+  /* Of the rounded value, which is what the backward sees. */
+  *pair = pack(sum.x, sum.y);
+  sum = unpack(*pair);
+  sum.x = gelu_tanh(sum.x), sum.y = gelu_tanh(sum.y);
+#endif
+  return sum;
+}
+INLINE __global T *read_from(const Product *p) { return ADD_C ? p->c : p->aux; }
+
+#if STAGED
+/* A warp's 16 rows of a block of 64 are HALVES boxes; those of one column of boxes follow each other, for they share a bias. */
+#define HALVES (16 / BOX_ROWS)
+#define COLUMN (MT * HALVES)
+#define BOXES (BN / 64 * COLUMN)
+/* Boxes that leave for one of the tile: C's, and with GELU aux's. */
+#define SENT (1 + GELU)
+/* Four matrices of 8 by 8 at a time: 16 rows by 16 columns or 8 by 32. Step t's addresses are those of step 0, some bits changed. */
+#define MATRICES (BOX_ROWS / 4)
+INLINE uint matrix_step(int t) { return t * (HALVES == 1 ? 32 : 64); }
+/* Where box b of output o lies, its first column and row. */
+INLINE uint box_at(uint boxes, int b, int o) { return boxes + (b * SENT + o) % STAGED * BOX_BYTES; }
+INLINE int box_x(const Work *work, int b) { return work->bn * BN + b / COLUMN * 64; }
+INLINE int box_y(const Work *work, int row_block, int b) {
+  return work->bm * BM + (row_block + b / HALVES % MT) * 64 + (get_local_id(0) >> 5 & 3) * 16 + b % HALVES * 8;
+}
+/* Which time the place of box b is filled, after `tiles` tiles, and how often a tile does. */
+INLINE uint fills_of(int b) { return (BOXES - b % STAGED + STAGED - 1) / STAGED; }
+INLINE uint fill_of(int b, uint tiles) { return b / STAGED + fills_of(b) * tiles; }
+/* Where this warp's boxes lie, and the barriers that count what arrives there: made where they are used, for registers are short. */
+INLINE uint boxes_of(const Place *at, uint id) { return at->boxes + (id / 32 - 4) * (STAGED * BOX_BYTES); }
+INLINE uint loaded_of(const Place *at, uint id) { return at->loaded + (id / 32 - 4) * (STAGED * 8); }
+/* The map of C; aux's is the next. */
+INLINE ulong map_of_c(const Product *p) { return p->maps + 256; }
+INLINE void load_box(const Product *p, const Work *work, int row_block, uint boxes, uint loaded, int b) {
+  ask(box_at(boxes, b, 0), ADD_C ? map_of_c(p) : map_of_c(p) + 128, box_x(work, b), box_y(work, row_block, b), loaded + b % STAGED * 8,
+      BOX_BYTES);
+}
+#if READS
+/* Before a tile's products: asks for the boxes that its epilogue reads first. */
+INLINE void load_first_boxes(const Place *at, const Product *p, const Tiles *t, const Work *work, int row_block) {
+  if ((get_local_id(0) & 31) == 0 && is_whole(work, t)) {
+    const uint id = local_id(), boxes = boxes_of(at, id), loaded = loaded_of(at, id);
+    BOXES_LEFT(0);
+    UNROLL for (int b = 0; b < STAGED && b < BOXES; b++) load_box(p, work, row_block, boxes, loaded, b);
+  }
+  warp_sync();
+}
+#endif
+
+/* A tile to C and aux; the warp's `tiles` before it have filled each place of a box so many times. */
+INLINE void store_boxes(float (*acc)[BN / 2], const Place *at, const Product *p, const Work *work, int row_block, uint tiles) {
+  const int lane = get_local_id(0) & 31, quad = lane & 3;
+  const ulong map_c = map_of_c(p);
+#if !READS
+  if (lane == 0) BOXES_LEFT(0);
+  warp_sync();
+#endif
+  const uint id = local_id(), boxes = boxes_of(at, id), r = id & 7, matrix = id >> 3 & 3;
+  /* Where this lane's row of four matrices starts within a box. */
+  const uint place = r * 128 + (HALVES == 1 ? (matrix & 1) * 1024 + ((matrix >> 1 ^ r) << 4) : (matrix ^ r) << 4);
+#if READS
+  const uint loaded = loaded_of(at, id);
+#endif
+#if BIAS
+  uint beside[8];
+#endif
+  UNROLL for (int b = 0; b < BOXES; b++) {
+    const int i = b / HALVES % MT, j0 = b / COLUMN * 8;
+#if BIAS
+    if (b % COLUMN == 0) {
+      UNROLL for (int j = 0; j < 8; j++) beside[j] = load_word(p->bias + box_x(work, b) + j * 8 + quad * 2, box_x(work, b) + j * 8 < p->n);
+    }
+#endif
+    uint x[8]; /* of C or aux; with GELU, four for aux */
+#if READS
+    mbar_wait(loaded + b % STAGED * 8, fill_of(b, tiles) & 1);
+    warp_sync();
+    matrices_load(x, box_at(boxes, b, 0) + place);
+#else
+    if ((b + 1) * SENT > STAGED) {
+      if (lane == 0) BOXES_LEFT(STAGED - SENT);
+      warp_sync();
+    }
+#endif
+    UNROLL for (int t = 0; t < MATRICES; t++) {
+      uint v[4];
+#if READS
+      if (t + 1 < MATRICES) matrices_load(x + (t + 1) % 2 * 4, (box_at(boxes, b, 0) + place) ^ matrix_step(t + 1));
+#endif
+      UNROLL for (int e = 0; e < 4; e++) {
+        const int j = HALVES == 1 ? t * 2 + e / 2 : t * 4 + e, at_sum = (j0 + j) * 4 + (HALVES == 1 ? e % 2 : b % 2) * 2;
+        float2 y = (float2)(acc[i][at_sum], acc[i][at_sum + 1]) * p->alpha;
+#if BIAS
+        y += unpack(beside[j]);
+#endif
+        y = finish(y, x + (GELU ? e : t % 2 * 4 + e));
+        v[e] = pack(y.x, y.y);
+      }
+      matrices_store((box_at(boxes, b, 0) + place) ^ matrix_step(t), v);
+#if GELU
+      matrices_store((box_at(boxes, b, 1) + place) ^ matrix_step(t), x);
+#endif
+    }
+    box_written();
+    warp_sync();
+    if (lane == 0) {
+      send(map_c, box_x(work, b), box_y(work, row_block, b), box_at(boxes, b, 0));
+#if GELU
+      send(map_c + 128, box_x(work, b), box_y(work, row_block, b), box_at(boxes, b, 1));
+#endif
+#if READS
+      /* The box before this one has had the time of this one to leave. */
+      if (b > 0 && b - 1 + STAGED < BOXES) {
+        BOXES_LEFT(1);
+        load_box(p, work, row_block, boxes, loaded, b - 1 + STAGED);
+      }
+#endif
+    }
+  }
+}
+
+#elif C_LANES < 8
+/* Two neighbours, of which `left` lie inside. */
+INLINE uint load_pair(__global const T *from, int left) { return C_LANES == 1 ? load_ones(from, left) : load_word(from, left > 0); }
+INLINE void store_pair(__global T *to, int left, uint v) {
+  if (C_LANES == 1) store_ones(to, left, v);
+  else store_word(to, left > 0, v);
+}
+INLINE void store_pairs(float (*acc)[BN / 2], const Product *p, const Work *work, int row_block) {
+  const int quad = get_local_id(0) & 3, n = p->n;
+  UNROLL for (int i = 0; i < MT; i++)
+    UNROLL for (int s = 0; s < BN / 4; s++) {
+      const int low = s / (BN / 8), j = s % (BN / 8);
+      const int row = row_of(work, row_block, i) + low * 8;
+      const int col = work->bn * BN + j * 8 + quad * 2, left = row < p->m ? n - col : 0;
+      const size_t to = (size_t)row * n + col;
+      float2 y = (float2)(acc[i][j * 4 + low * 2], acc[i][j * 4 + low * 2 + 1]) * p->alpha;
+      uint x = 0;
+#if READS
+      x = load_pair(read_from(p) + to, left);
+#endif
+#if BIAS
+      y += unpack(load_pair(p->bias + col, n - col));
+#endif
+      y = finish(y, &x);
+      store_pair(p->c + to, left, pack(y.x, y.y));
+#if GELU
+      store_pair(p->aux + to, left, x);
+#endif
+    }
+}
+
+#else
+/* Steps of a block of 64 rows: two rows, eight neighbours each. Of what is read, EARLY steps are on their way at any time, for memory takes
+ * a microsecond. */
+#define STEPS (BN / 16)
+#ifndef EARLY
+#define EARLY 4
+#endif
+/* Where step s is in memory, from the item's first element of the block on, and whether that is inside. */
+typedef struct {
+  size_t above, below;
+  int row0, col0, m, n;
+} Eights;
+INLINE size_t place_of(const Eights *at, int s) { return (s % 2 ? at->below : at->above) + s / 2 * 32; }
+INLINE int is_inside(const Eights *at, int s) { return (s % 2 ? at->row0 + 8 : at->row0) < at->m && at->col0 + s / 2 * 32 < at->n; }
+
+INLINE void store_eights(float (*acc)[BN / 2], const Product *p, const Work *work, int row_block) {
+  const int quad = get_local_id(0) & 3;
+  UNROLL for (int i = 0; i < MT; i++) {
+    Eights at;
+    at.m = p->m, at.n = p->n;
+    at.row0 = row_of(work, row_block, i), at.col0 = work->bn * BN + quad * 8;
+    at.above = (size_t)at.row0 * p->n + at.col0, at.below = at.above + (size_t)8 * p->n;
+    __global const T *bias_at = p->bias + work->bn * BN + quad * 2;
+#if READS
+    uint4 read[EARLY];
+    UNROLL for (int s = 0; s < EARLY; s++) read[s] = load16(read_from(p) + place_of(&at, s), is_inside(&at, s));
+#endif
+    UNROLL for (int s = 0; s < STEPS; s++) {
+      const int j = s / 2 * 4;
+      uint v[4], x[4];
+#if READS
+      x[0] = read[s % EARLY].x, x[1] = read[s % EARLY].y, x[2] = read[s % EARLY].z, x[3] = read[s % EARLY].w;
+      if (s + EARLY < STEPS) read[s % EARLY] = load16(read_from(p) + place_of(&at, s + EARLY), is_inside(&at, s + EARLY));
+      exchange(x, quad);
+#endif
+      UNROLL for (int e = 0; e < 4; e++) {
+        float2 y = (float2)(acc[i][(j + e) * 4 + s % 2 * 2], acc[i][(j + e) * 4 + s % 2 * 2 + 1]) * p->alpha;
+#if BIAS
+        y += unpack(load_word(bias_at + (j + e) * 8, work->bn * BN + (j + e) * 8 < p->n));
+#endif
+        y = finish(y, x + e);
+        v[e] = pack(y.x, y.y);
+      }
+      exchange(v, quad);
+      store16(p->c + place_of(&at, s), is_inside(&at, s), v);
+#if GELU
+      exchange(x, quad);
+      store16(p->aux + place_of(&at, s), is_inside(&at, s), x);
+#endif
+    }
+  }
+}
+#endif
+#endif
