@@ -1,4 +1,4 @@
-//! How well a model predicts a text: training's own evaluation and `netcl eval`.
+//! Evaluation of a model on a text (loss, perplexity, bits per byte), for validation during training and for `netcl eval`.
 
 use crate::data::Scored;
 use crate::layers::Mode;
@@ -7,40 +7,40 @@ use crate::tokenizer::ByteLengths;
 use netcl_tensor::{DType, Result, Tensor, no_grad};
 use std::collections::VecDeque;
 
-/// Batches on their way on the device before the first is read.
+/// Batches enqueued on the device before the first result is read.
 const AHEAD: usize = 4;
-/// What [`Model::loss`] leaves out.
+/// Targets with this id are ignored by [`Model::loss`].
 const IGNORED: i32 = -100;
 
-/// What predicting a text cost.
+/// The result of an evaluation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
-    /// Sum of the negative log-likelihoods of the tokens, in nats.
+    /// Sum of the negative log-likelihoods of the target tokens, in nats.
     pub nll: f64,
-    /// Tokens that were predicted.
+    /// Number of target tokens.
     pub tokens: u64,
-    /// Windows that they were predicted in.
+    /// Number of windows evaluated.
     pub windows: u64,
-    /// UTF-8 bytes of the text of those tokens, where the tokenizer tells them.
+    /// UTF-8 bytes of the target tokens' text, if the tokenizer allows to count them.
     pub bytes: Option<u64>,
 }
 
 impl Score {
-    /// Mean negative log-likelihood, nats a token.
+    /// Mean negative log-likelihood, in nats per token.
     pub fn loss(&self) -> f64 {
         self.nll / self.tokens as f64
     }
-    /// exp of the loss: as uncertain as among so many tokens of equal probability.
+    /// Perplexity: exp of the loss.
     pub fn perplexity(&self) -> f64 {
         self.loss().exp()
     }
-    /// Bits that the text takes, over its bytes: compares models of different tokenizers.
+    /// Bits per byte of text, which allows to compare models with different tokenizers.
     pub fn bits_per_byte(&self) -> Option<f64> {
         self.bytes.filter(|bytes| *bytes > 0).map(|bytes| self.nll / std::f64::consts::LN_2 / bytes as f64)
     }
 }
 
-/// A batch whose loss is on its way.
+/// A batch whose loss was enqueued and not read yet.
 struct Pending {
     loss: Tensor,
     tokens: u64,
@@ -48,11 +48,11 @@ struct Pending {
     bytes: Option<u64>,
 }
 
-/// The score of `model` on windows of a text. `lengths` are those of the tokenizer, for the bytes. `watch` hears the score so far after each
-/// batch and answers whether to go on; where not, the score is that of what was done.
+/// Evaluates `model` on windows of a text. `lengths` are the byte lengths of the tokenizer's tokens. `watch` is called after each batch with
+/// the score so far; if it returns false, the evaluation ends with that score.
 ///
 /// # Errors
-/// Those of the data and of the device.
+/// Errors of the data and of the device.
 pub fn evaluate(
     model: &dyn Model,
     windows: impl Iterator<Item = Result<Scored>>,

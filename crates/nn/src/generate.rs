@@ -1,4 +1,4 @@
-//! Drawing tokens from a model: temperature, top-k, top-p, min-p.
+//! Sampling of tokens: temperature, top-k, top-p, min-p.
 
 use crate::model::{Continuation, Model};
 use crate::ranks::Ranks;
@@ -8,13 +8,13 @@ use netcl_tensor::{Error, Result};
 /// How the next token is chosen. Filters apply in the order of the fields, as in `transformers`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Divides the logits; 0 always takes the likeliest token.
+    /// Temperature: divides the logits; 0 is greedy decoding.
     pub temperature: f32,
-    /// Keeps the `k` likeliest tokens; 0 keeps all.
+    /// Top-k: keeps the `k` most probable tokens; 0 keeps all.
     pub top_k: usize,
-    /// Keeps the likeliest tokens that together reach this probability; 1 keeps all.
+    /// Top-p (nucleus sampling): keeps the most probable tokens whose probabilities sum up to this; 1 keeps all.
     pub top_p: f32,
-    /// Drops tokens less likely than this share of the likeliest; 0 keeps all.
+    /// Min-p: drops tokens with less than this fraction of the highest probability; 0 keeps all.
     pub min_p: f32,
     /// Seed: the same seed, model and prompt give the same tokens.
     pub seed: u64,
@@ -43,7 +43,7 @@ impl Sampling {
         Ok(())
     }
 
-    /// The token after `logits (V)`, given `uniform` in `[0, 1)`. One whose logit is −∞ is never taken.
+    /// Samples a token from `logits (V)` with the random number `uniform` in `[0, 1)`. A token with logit −∞ is never chosen.
     pub fn choose(&self, logits: &[f32], uniform: f64) -> usize {
         let mut ranks = Ranks::new(logits);
         let Some(best) = ranks.get(0) else { return 0 };
@@ -81,14 +81,14 @@ impl Sampling {
     }
 }
 
-/// A text being continued: an iterator over new tokens.
+/// Generation: an iterator over new tokens.
 pub struct Generation<'a> {
     text: Box<dyn Continuation + 'a>,
     vocab: usize,
     sampling: Sampling,
     ids: Vec<u32>,
     made: u64,
-    /// Which ids may be drawn; all where it is empty.
+    /// For each id whether it may be sampled; empty: all.
     known: Vec<bool>,
 }
 
@@ -118,11 +118,11 @@ impl<'a> Generation<'a> {
         })
     }
 
-    /// Draws only tokens that `tokenizer` has. A model's vocabulary is often larger, rounded up for the sake of its kernels, and no text
-    /// belongs to the ids beyond.
+    /// Samples only tokens that `tokenizer` has. A model's vocabulary is often padded to a multiple that suits its kernels; the ids beyond
+    /// the tokenizer's stand for no text.
     ///
     /// # Errors
-    /// `Format` when it has none of the model's ids.
+    /// `Format` if the tokenizer has none of the model's ids.
     pub fn within(mut self, tokenizer: &Tokenizer) -> Result<Self> {
         let vocab = self.vocab;
         self.known = (0..vocab).map(|id| u32::try_from(id).is_ok_and(|id| tokenizer.knows(id))).collect();
@@ -159,7 +159,7 @@ impl Iterator for Generation<'_> {
     }
 }
 
-/// The `n`-th number of a seed's stream, in `[0, 1)` (splitmix64).
+/// The `n`-th random number of a seed, in `[0, 1)` (SplitMix64).
 fn uniform(seed: u64, n: u64) -> f64 {
     let mut z = seed.wrapping_add((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

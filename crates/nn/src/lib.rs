@@ -1,4 +1,4 @@
-//! What surrounds a model while it is trained: data, tokenizer, configuration, the run folder and its checkpoints.
+//! Training of models: layers, decoders, data, tokenizers, optimizers, configuration, the training loop, the run folder and its checkpoints.
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;

@@ -1,4 +1,4 @@
-//! What training, evaluation, checkpoints, generation and benchmarks know of a model.
+//! The interface of a language model for training, evaluation, checkpoints, generation and benchmarks.
 
 use crate::checkpoint::{Planned, TensorView};
 use crate::decoder::{DecoderConfig, FileFacts};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// A language model on a device: B sequences of T token ids, vocabulary V.
 pub trait Model: Send + Sync {
-    /// What it is.
+    /// The model's configuration.
     fn config(&self) -> &DecoderConfig;
     /// Its parameters, by name.
     fn params(&self) -> &Params;
@@ -27,45 +27,45 @@ pub trait Model: Send + Sync {
     /// As [`forward`](Self::forward).
     fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor>;
 
-    /// Floating-point operations of one training step on `tokens` tokens in sequences of `t`.
+    /// Floating-point operations of one training step (forward and backward) on `tokens` tokens in sequences of length `t`.
     fn flops(&self, tokens: usize, t: usize) -> f64 {
         self.config().flops(tokens, t)
     }
 
-    /// The weights under their names in Hugging Face's files, left on the device until they are asked for.
+    /// The weights under their names in Hugging Face files. Each is copied to the host when its bytes are requested.
     fn state(&self) -> Vec<Planned<'static>>;
 
-    /// Takes weights over, by those names.
+    /// Loads weights, by those names.
     ///
     /// # Errors
-    /// `Format` for a tensor that is missing, left over, of another shape or of a type that is no float; nothing is changed then.
+    /// `Format` for a tensor that is missing, unknown, of another shape or not of a floating-point type; no weight is changed then.
     fn load_state(&self, tensors: &[TensorView<'_>]) -> Result<()>;
 
-    /// Its `config.json`.
+    /// The content of the model's `config.json`.
     ///
     /// # Errors
-    /// `Unsupported` for a model that the files of its family cannot describe.
+    /// `Unsupported` for a configuration that the family's format cannot express.
     fn config_json(&self, facts: &FileFacts) -> Result<Value> {
         self.config().to_json(facts)
     }
 
-    /// A text that is to be continued.
+    /// Starts the incremental processing of a text, for generation.
     ///
     /// # Errors
-    /// `Memory` when the device has no room for what it keeps.
+    /// `Memory` when the device has no room for the key/value cache.
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>>;
 }
 
-/// A text being continued: what a model keeps of the tokens it has read.
+/// Incremental processing of one text: the state that a model keeps of the tokens it has read (key/value cache).
 pub trait Continuation {
-    /// Logits (V) after all of `ids`. What earlier calls with a beginning of these `ids` have computed is not computed again. Of a text
-    /// that is longer than the context, the last tokens are read alone.
+    /// Logits (V) for the token after `ids`. If `ids` begins with the tokens of an earlier call, only the new ones are computed. Of a text
+    /// longer than the context, only the last tokens are used.
     ///
     /// # Errors
     /// `Shape` for an empty text.
     fn logits_after(&mut self, ids: &[u32]) -> Result<Vec<f32>>;
 
-    /// Launches that one more token takes, where it is made from a captured step.
+    /// Number of kernel launches for one more token, if the step is captured as a graph.
     fn launches(&self) -> Option<usize> {
         None
     }

@@ -29,7 +29,7 @@ const STEP: &str = "step";
 const LOSS_SCALE: &str = "loss_scale";
 const GOOD_STEPS: &str = "good_steps";
 
-/// Parameters that are treated alike.
+/// Parameters with the same weight decay and learning rate factor.
 #[derive(Clone, Debug)]
 pub struct ParamGroup {
     /// Tensors made by [`Tensor::parameter`].
@@ -41,7 +41,7 @@ pub struct ParamGroup {
 }
 
 impl ParamGroup {
-    /// With the learning rate as it is.
+    /// A group with learning rate factor 1.
     pub fn new(params: &[Tensor], weight_decay: f64) -> Self {
         Self { params: params.to_vec(), weight_decay, lr_scale: 1.0 }
     }
@@ -60,10 +60,10 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// Over the parameters of all groups. Make it after weights were loaded or call [`Optimizer::weights_changed`].
+    /// An optimizer for the parameters of all groups. Create it after weights were loaded, or call [`Optimizer::weights_changed`] afterwards.
     ///
     /// # Errors
-    /// `Shape` for parameters without a name, of one name, or that share memory; `Memory`.
+    /// `Shape` for parameters without a name, with the same name, or that share memory; `Memory`.
     pub fn new(rule: Rule, groups: Vec<ParamGroup>) -> Result<Self> {
         Self::make(rule, groups, None)
     }
@@ -99,45 +99,45 @@ impl Optimizer {
         self.max_norm = Some(max_norm);
     }
 
-    /// Gradients of `loss` under the loss scale, if there is one; added to what parameters have collected.
+    /// Computes the gradients of `loss`, multiplied by the loss scale if there is one, and adds them to the accumulated gradients.
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
         self.update.backward(loss)
     }
     /// One step with learning rate `lr`.
     ///
     /// # Errors
-    /// `Shape` that names a parameter without gradient; nothing has changed then.
+    /// `Shape` with the name of a parameter without gradient; nothing is changed then.
     pub fn step(&mut self, lr: f64) -> Result<()> {
         self.update.step(lr, self.max_norm)
     }
-    /// The host's part of [`Optimizer::step`]: writes the learning rate where the device reads it.
+    /// The host part of [`Optimizer::step`]: uploads the learning rate. Not captured.
     pub fn set_rate(&mut self, lr: f64) -> Result<()> {
         self.update.set(lr, self.max_norm)
     }
-    /// The device's part of [`Optimizer::step`]: what a captured step holds. Say [`Optimizer::count`] for each time it was
-    /// enqueued.
+    /// The device part of [`Optimizer::step`], which can be captured as a graph. Call [`Optimizer::count`] for each time it was enqueued or
+    /// replayed.
     ///
     /// # Errors
-    /// `Shape` that names a parameter without gradient.
+    /// `Shape` with the name of a parameter without gradient.
     pub fn apply(&mut self) -> Result<()> {
         self.update.apply()
     }
-    /// Makes what steps keep besides moments, from gradients that were collected to that end; changes no parameter.
+    /// Allocates the optimizer's tables and buffers besides the moments, according to the gradients present; changes no parameter.
     ///
     /// # Errors
-    /// `Shape` that names a parameter without gradient.
+    /// `Shape` with the name of a parameter without gradient.
     pub fn prepare(&mut self) -> Result<()> {
         self.update.prepare_plan()
     }
-    /// A step was enqueued: the next [`Optimizer::report`] is its.
+    /// Counts a step that was enqueued; the next [`Optimizer::report`] belongs to it.
     pub fn count(&self) {
         self.update.count();
     }
-    /// Forgets the gradients.
+    /// Drops the gradients.
     pub fn zero_grad(&self) {
         self.params().for_each(|p| p.set_grad(None));
     }
-    /// What the last step did: gradient norm, whether it was skipped. Reading it a step later waits for nothing.
+    /// Result of the last step (gradient norm, whether it was skipped). Reading it one step later does not wait for the device.
     pub fn report(&self) -> Result<Report> {
         self.update.report()
     }
@@ -145,17 +145,16 @@ impl Optimizer {
     pub fn params(&self) -> impl Iterator<Item = &Tensor> {
         self.update.entries().iter().map(|e| &e.param)
     }
-    /// To be called when parameters were overwritten: f32 master weights are taken from them again.
+    /// To be called after parameters were overwritten: copies them to the f32 master weights.
     pub fn weights_changed(&mut self) {
         self.update.take_master(true);
     }
 
-    /// Master weights of f16 and bf16 parameters from the tensors they were loaded from, by name: a file in f32 holds digits that
-    /// the parameters have no room for, and steps smaller than those would otherwise be lost at first. Parameters in f32 have
-    /// no master weights and are passed over.
+    /// Sets the master weights of f16 and bf16 parameters from the tensors that the parameters were loaded from, by name: an f32 file has
+    /// more digits than the 16-bit parameters. Parameters in f32 have no master weights and are skipped.
     ///
     /// # Errors
-    /// `Format` that names the parameter that `weights` lacks or has in another shape; nothing has changed then.
+    /// `Format` with the name of the parameter that `weights` lacks or has in another shape; nothing is changed then.
     pub fn load_master(&mut self, weights: &[TensorData]) -> Result<()> {
         let mut found = Vec::new();
         for (full, tensor) in self.windows()? {
@@ -176,13 +175,13 @@ impl Optimizer {
         Ok(())
     }
 
-    /// Everything that a run needs to go on with the same bits, besides the weights: `step`, for each parameter its moments
+    /// The state that a bit-exact continuation needs besides the weights: `step`, for each parameter its moments
     /// (`….exp_avg`, `….exp_avg_sq`, `….momentum_buffer`) and master weights (`….master`), and the loss scale.
     pub fn state_dict(&self) -> Result<Vec<TensorData>> {
         self.planned_state()?.iter().map(Planned::take).collect()
     }
 
-    /// The same, with moments and master weights left on the device until they are asked for.
+    /// The same; moments and master weights are copied to the host when their bytes are requested.
     pub fn planned_state(&self) -> Result<Vec<Planned<'static>>> {
         let counters = self.update.counters()?;
         let number = |name: &str, dtype: FileDtype, bytes: Vec<u8>| Planned {
@@ -205,10 +204,11 @@ impl Optimizer {
         Ok(all)
     }
 
-    /// Takes over what [`Optimizer::state_dict`] gave. Weights must be in place already where `….master` is left out.
+    /// Loads the state of [`Optimizer::state_dict`]. If the `….master` tensors are missing, master weights are copied from the parameters, which
+    /// must have been loaded before.
     ///
     /// # Errors
-    /// `Format` that names the tensor that is missing, foreign or of another shape; nothing has changed then.
+    /// `Format` with the name of a tensor that is missing, unknown or of another shape; nothing is changed then.
     pub fn load_state_dict(&mut self, state: &[TensorData]) -> Result<()> {
         let mut given: BTreeMap<&str, &TensorData> = state.iter().map(|t| (t.name.as_str(), t)).collect();
         let mut take = |name: &str, dtype: FileDtype, shape: &[usize]| match given.remove(name) {
@@ -248,7 +248,7 @@ impl Optimizer {
         self.update.set_counters(counters)
     }
 
-    /// Moments and master weights by their full names.
+    /// Moments and master weights, by full name.
     fn windows(&self) -> Result<Vec<(String, Tensor)>> {
         let mut all = Vec::new();
         for (i, param) in self.params().enumerate() {

@@ -1,17 +1,17 @@
-//! Parameters of a model: made by name, living side by side in arenas.
+//! Parameters of a model: created by name, stored side by side in arenas.
 //!
-//! An arena is one buffer that holds many parameters at aligned starts, so that an optimizer can update a whole model in one
-//! launch. Names are those of the Hugging Face checkpoint.
+//! An arena is one buffer that holds many parameters at aligned offsets, so that an optimizer can update a whole model in one launch. Names are
+//! those of the Hugging Face checkpoint.
 
 use netcl_tensor::quant::{Activations, Blocks};
 use netcl_tensor::random::Generator;
 use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
 use std::collections::BTreeMap;
 
-/// Parameters start at multiples of this many elements: any device may make a sub-buffer there, and vectors are aligned.
+/// Parameters begin at multiples of this many elements: an alignment that every device accepts for sub-buffers, and that suits vector loads.
 pub const ALIGN: usize = 256;
 
-/// How a parameter's first values are drawn.
+/// Initialisation of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// Zeros.
@@ -38,7 +38,7 @@ impl Init {
         Self::Uniform(1.0 / (fan_in as f32).sqrt())
     }
 
-    /// Draws every element on the parameter's device: the same numbers on every one.
+    /// Draws all elements on the parameter's device; the numbers do not depend on the device.
     fn fill(self, parameter: &Tensor, seed: u64) -> Result<()> {
         let mut stream = Generator::new(seed);
         match self {
@@ -50,22 +50,22 @@ impl Init {
     }
 }
 
-/// FNV-1a of the name, begun with the seed.
+/// FNV-1a hash of the name, starting from the seed.
 fn name_seed(seed: u64, name: &str) -> u64 {
     name.bytes().fold(seed ^ 0xCBF2_9CE4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3))
 }
 
-/// The parameters of a model, in the order they were made.
+/// The parameters of a model, in order of creation.
 pub struct Params {
     device: Device,
     dtype: DType,
-    /// What first values are drawn from; zeros without it.
+    /// Seed of initial values; `None`: zeros.
     seed: Option<u64>,
     list: Vec<Tensor>,
     arenas: Vec<Arena>,
-    /// Quantised matrices in the place of parameters, by name: only read, and no part of the list.
+    /// Quantised matrices that replace parameters, by name; read-only and not part of the list.
     blocks: BTreeMap<String, Vec<Blocks>>,
-    /// Whether only shapes are noted: the first pass of [`Params::build`].
+    /// Whether only shapes are recorded: the first pass of [`Params::build`].
     counting: bool,
 }
 
@@ -74,10 +74,10 @@ struct Arena {
     used: usize,
 }
 
-/// Elements that an arena has at most beyond what was asked for.
+/// Largest number of unused elements of an arena.
 const LATER_ARENA: usize = 1 << 24;
 
-/// Elements up to where the next parameter may start.
+/// Number of elements rounded up to the alignment.
 fn step(count: usize) -> Option<usize> {
     count.checked_next_multiple_of(ALIGN)
 }
@@ -87,21 +87,21 @@ fn too_many(what: &str) -> Error {
 }
 
 impl Params {
-    /// No parameters yet; those to come are of type `dtype`, with first values drawn from `seed`. Without one they are zeros, whatever they
-    /// begin with else: for models whose weights come from files. Arenas are added as they are needed, each at least as large as all before
-    /// it. [`Params::build`] makes one of the right size.
+    /// An empty set of parameters of type `dtype` with initial values drawn from `seed`; without a seed all are zero, for models whose weights
+    /// are loaded from files. Arenas are allocated on demand, each at least as large as all before it; [`Params::build`] allocates one of the
+    /// exact size.
     pub fn new(device: &Device, dtype: DType, seed: Option<u64>) -> Self {
         let (device, list, arenas) = (device.clone(), Vec::new(), Vec::new());
         Self { device, dtype, seed, list, arenas, blocks: BTreeMap::new(), counting: false }
     }
 
-    /// A model and its parameters, side by side in one arena of the size they take, as far as one allocation goes.
+    /// Creates a model with its parameters in one arena of the exact size (or in several, if one allocation cannot hold them).
     ///
-    /// `make` runs twice and has to make the same parameters both times. In the first run, which counts, they are zeros without
+    /// `make` is called twice and must create the same parameters both times. In the first call, which determines the size, they have no
     /// memory of their own.
     ///
     /// # Errors
-    /// Those of `make`; `Memory` when the device has no room.
+    /// Errors of `make`; `Memory` if the device has no room.
     pub fn build<M>(
         device: &Device,
         dtype: DType,
@@ -118,17 +118,17 @@ impl Params {
         Ok((params, model))
     }
 
-    /// The device they live on.
+    /// The device of the parameters.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// A new parameter. Its values depend on the seed and its name alone.
+    /// Creates a parameter. Its values depend only on the seed and its name.
     pub fn make(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<Tensor> {
         self.add(name, shape.into(), init, Tensor::parameter)
     }
 
-    /// The same, but no gradient flows into it.
+    /// The same without gradient.
     pub fn make_frozen(&mut self, name: &str, shape: impl Into<Shape>, init: Init) -> Result<Tensor> {
         self.add(name, shape.into(), init, Tensor::frozen)
     }
@@ -169,7 +169,7 @@ impl Params {
         Ok(parameter)
     }
 
-    /// A new arena with room for `elements`, as far as one allocation goes.
+    /// Allocates an arena for `elements`, limited by the largest allocation.
     fn grow(&mut self, elements: usize) -> Result<()> {
         let _tag = self.device.tag("parameters");
         let limit =
@@ -180,11 +180,11 @@ impl Params {
         Ok(())
     }
 
-    /// Holds quantised matrices in the place of the parameters of these names, each one above the other.
+    /// Replaces parameters by quantised matrices, stacked along the rows.
     pub fn hold(&mut self, blocks: BTreeMap<String, Vec<Blocks>>) {
         self.blocks.extend(blocks);
     }
-    /// The quantised matrices that are held in a parameter's place.
+    /// The quantised matrices that replace a parameter.
     pub fn blocks(&self, name: &str) -> Option<&[Blocks]> {
         self.blocks.get(name).map(Vec::as_slice)
     }
@@ -192,7 +192,7 @@ impl Params {
     pub fn activations(&self) -> Option<Activations> {
         self.blocks.values().flatten().next().map(Blocks::activations)
     }
-    /// Bytes of all quantised matrices on the device.
+    /// Device memory of all quantised matrices in bytes.
     pub fn block_bytes(&self) -> usize {
         self.blocks.values().flatten().map(Blocks::bytes).sum()
     }
@@ -201,15 +201,15 @@ impl Params {
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         self.list.iter().find(|t| t.name() == Some(name))
     }
-    /// All of them, in the order they were made.
+    /// All parameters, in order of creation.
     pub fn list(&self) -> &[Tensor] {
         &self.list
     }
-    /// Those that training changes.
+    /// The parameters that are trained.
     pub fn trained(&self) -> Vec<Tensor> {
         self.list.iter().filter(|t| t.requires_grad()).cloned().collect()
     }
-    /// Number of parameters' elements.
+    /// Number of elements of all parameters.
     pub fn count(&self) -> usize {
         self.list.iter().map(Tensor::count).sum()
     }
@@ -263,7 +263,7 @@ mod tests {
         }
     }
 
-    /// What a name and a seed stand for is drawn on the device, and is what the host draws, to the bit.
+    /// Initial values drawn on the device are bit-identical to those computed on the host.
     #[test]
     fn first_values_follow_recipe_seed_and_name_alone() {
         let device = netcl_tensor::suite::test_device().unwrap();

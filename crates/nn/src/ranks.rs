@@ -1,23 +1,24 @@
-//! Tokens in the order of their logits, sorted only as far as somebody looks: a vocabulary has a hundred thousand.
+//! Tokens in descending order of their logits, sorted lazily: a vocabulary has up to some hundred thousand tokens, of which samplers look at a
+//! few.
 
-/// Tokens by falling logit, those of equal logits by number.
+/// Tokens in descending order of logits; equal logits in ascending order of ids.
 #[derive(Clone, Debug)]
 pub struct Ranks<L> {
     logits: L,
     order: Vec<u32>,
-    /// How many at the front are in their places.
+    /// Length of the sorted prefix.
     sorted: usize,
 }
 
 impl<L: AsRef<[f32]>> Ranks<L> {
-    /// All tokens of `logits (V)` but those of −∞.
+    /// All tokens of `logits (V)` except those with logit −∞.
     pub fn new(logits: L) -> Self {
         let values = logits.as_ref();
         let order = (0..values.len() as u32).filter(|i| values[*i as usize] != f32::NEG_INFINITY).collect();
         Self { logits, order, sorted: 0 }
     }
 
-    /// Puts the first `n` of those that are not yet in their places before the others.
+    /// Extends the sorted prefix by `n` tokens.
     fn select(&mut self, n: usize) {
         let logits = self.logits.as_ref();
         let by = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
@@ -38,7 +39,7 @@ impl<L: AsRef<[f32]>> Ranks<L> {
         self.order.get(i).map(|id| *id as usize)
     }
 
-    /// Drops all behind the first `n`.
+    /// Keeps the first `n`.
     pub fn keep(&mut self, n: usize) {
         if n > self.sorted {
             self.select(n - self.sorted);
@@ -57,7 +58,7 @@ impl<L: AsRef<[f32]>> Ranks<L> {
         self.sorted -= n;
     }
 
-    /// Keeps the tokens that `keep` takes.
+    /// Keeps the tokens for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
         let (mut at, mut kept, sorted) = (0, 0, self.sorted);
         self.order.retain(|id| {
@@ -69,7 +70,7 @@ impl<L: AsRef<[f32]>> Ranks<L> {
         self.sorted = kept;
     }
 
-    /// The tokens that are left, in no certain order.
+    /// The remaining tokens, in unspecified order.
     pub fn tokens(&self) -> &[u32] {
         &self.order
     }
@@ -79,7 +80,7 @@ impl<L: AsRef<[f32]>> Ranks<L> {
         self.logits.as_ref()
     }
 
-    /// Gives the logits back; −∞ for tokens that were dropped.
+    /// Returns the logits, with −∞ for dropped tokens.
     pub fn into_logits(mut self) -> L
     where
         L: AsMut<[f32]>,
@@ -111,7 +112,7 @@ mod tests {
         (0..).map_while(|i| ranks.get(i)).collect()
     }
 
-    /// Sorted only as far as is looked at, and the same as if all were.
+    /// Lazy sorting gives the same order as sorting everything.
     #[test]
     fn ranks_are_those_of_a_whole_sort() {
         let logits = logits();

@@ -1,25 +1,25 @@
-//! Learning rates as functions of the step, in f64. A resumed run needs nothing but the step.
+//! Learning rate schedules: functions of the step number alone, in f64, so a resumed run needs no other state.
 
 pub use crate::config::Schedule;
 use std::f64::consts::PI;
 
-/// A learning rate over a run. nanoGPT's formulas: warm-up from `lr / (warmup + 1)`, then the schedule, then `min_lr`.
+/// A learning rate schedule with nanoGPT's formulas: linear warm-up from `lr / (warmup + 1)`, then the decay, then constant `min_lr`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearningRate {
-    /// What it does after warm-up.
+    /// Kind of decay after the warm-up.
     pub schedule: Schedule,
-    /// The highest.
+    /// Highest learning rate.
     pub lr: f64,
-    /// The one at `decay` and after it; a constant schedule has none.
+    /// Learning rate from step `decay` on; unused by a constant schedule.
     pub min_lr: f64,
-    /// Steps of warm-up.
+    /// Warm-up steps.
     pub warmup: u64,
     /// The step at which `min_lr` is reached.
     pub decay: u64,
 }
 
 impl LearningRate {
-    /// That of step `step`, counted from 0.
+    /// Learning rate of step `step`, counted from 0.
     pub fn at(&self, step: u64) -> f64 {
         if step < self.warmup {
             return self.lr * (step + 1) as f64 / (self.warmup + 1) as f64;

@@ -1,29 +1,29 @@
-//! A JSON file that several programs read and change: locked while it is changed, and replaced whole.
+//! A JSON file that several processes read and write: it is locked while it is changed, and replaced atomically.
 
 use netcl_device::files::{self, Lock};
 use netcl_device::{Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
 use std::path::{Path, PathBuf};
 
-/// Such a file.
+/// Such a file: its path and the name of its content.
 pub(super) struct JsonFile {
     path: PathBuf,
-    /// What it holds, for messages.
+    /// Name of its content in messages.
     what: &'static str,
 }
 
 impl JsonFile {
-    /// The file at `path`, which need not be there.
+    /// The file at `path`; it need not exist.
     pub fn at(path: impl Into<PathBuf>, what: &'static str) -> Self {
         Self { path: path.into(), what }
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it holds; `None` where it is not there, and with a warning where it does not parse.
+    /// Parsed content; `None` if the file does not exist, or, with a warning, if it cannot be parsed.
     pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
         let text = std::fs::read_to_string(&self.path).ok()?;
         let parsed = serde_json::from_str(&text);
@@ -32,7 +32,7 @@ impl JsonFile {
             .ok()
     }
 
-    /// The right to change it, which ends with the guard; its folder is made.
+    /// Locks the file for writing until the returned guard is dropped; creates its folder.
     ///
     /// # Errors
     /// `Io` with the path.
@@ -41,7 +41,7 @@ impl JsonFile {
         folder.and_then(|()| Lock::of(&self.path)).map_err(|e| Error::io("writing", &self.path, &e))
     }
 
-    /// Replaces it.
+    /// Writes the file atomically.
     ///
     /// # Errors
     /// `Io` with the path.
@@ -51,7 +51,7 @@ impl JsonFile {
         files::replace(&self.path, text.as_bytes()).map_err(|e| Error::io("writing", &self.path, &e))
     }
 
-    /// Removes it, where it is there.
+    /// Removes the file if it exists.
     ///
     /// # Errors
     /// `Io` with the path.

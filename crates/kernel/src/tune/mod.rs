@@ -1,4 +1,5 @@
-//! Tuned parameters: which candidates there are, how they were measured, what was chosen and why.
+//! Autotuning: candidate values of kernel parameters, their measurement, the stored choices, the quarantine of failing variants, and the
+//! device model that estimates are made from.
 
 mod json_file;
 pub mod model;
@@ -14,5 +15,5 @@ pub use search::{Outcome, REPEATS, Trial, search};
 pub use space::{Recording, Tuning, combinations, covering};
 pub use store::{Measurement, Origin, Record, Store};
 
-/// Values of a kernel's parameters.
+/// Values of a kernel's tuned parameters, by name.
 pub type Params = std::collections::BTreeMap<String, i64>;

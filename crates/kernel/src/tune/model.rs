@@ -1,39 +1,39 @@
-//! The device model: the constants from which an algorithm's time is estimated, such as microseconds of a launch, bytes that memory moves
-//! in a microsecond, or microseconds of a step of a sum in a tile.
+//! The device model: constants from which the run time of an algorithm is estimated, for example the microseconds of a launch, the bytes
+//! that memory transfers in a microsecond, or the microseconds that a tile takes for one step of its sum.
 //!
-//! An estimate is a formula of sizes, compute units and these constants; the formula is code, the constants are data. They come from
-//! what `netcl tune --model` measured on this device, then from what was measured on a device of the same architecture, here or before
-//! netcl shipped, and where neither is known from a fallback for GPUs or for processors.
+//! An estimate is a formula of sizes, number of compute units and these constants; the formula is code, the constants are data. A constant
+//! is looked up among the results of `netcl tune --model` on this device, then among results for a device of the same architecture,
+//! measured locally or shipped with netcl; otherwise a default for GPUs or for processors is used.
 
 use super::{Origin, Tuning};
 use netcl_device::Device;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// One constant. Its unit is the end of its name: `_us`, `_per_us`, `_bytes`; without one it is a ratio.
+/// One constant. Its name ends with its unit: `_us` (microseconds), `_per_us`, `_bytes`; without one it is a ratio.
 #[derive(Clone, Copy, Debug)]
 pub struct Constant {
     /// Name in files and listings.
     pub name: &'static str,
-    /// What it is.
+    /// What the constant means, for listings.
     pub about: &'static str,
-    /// Where nothing was measured, on GPUs and on processors. Positive.
+    /// Defaults for GPUs and for processors, used where nothing was measured. Positive.
     pub fallback: [f64; 2],
 }
 
 impl Constant {
-    /// A constant with the same fallback for every device.
+    /// A constant with the same default for every device.
     pub const fn new(name: &'static str, about: &'static str, fallback: f64) -> Self {
         Self { name, about, fallback: [fallback; 2] }
     }
-    /// One with another fallback on processors.
+    /// Sets another default for processors.
     pub const fn cpu(mut self, fallback: f64) -> Self {
         self.fallback[1] = fallback;
         self
     }
 }
 
-/// The constants of one algorithm's estimate, or of what several share.
+/// The constants that one algorithm's estimate uses, or that several estimates share.
 #[derive(Debug)]
 pub struct Model {
     /// Name in files and listings: the kernel's, where it is one algorithm's.
@@ -42,7 +42,7 @@ pub struct Model {
     pub constants: &'static [Constant],
 }
 
-/// What every estimate may need.
+/// Constants of the device itself, for every estimate.
 pub static DEVICE: Model = Model {
     name: "device",
     constants: &[
@@ -54,14 +54,14 @@ pub static DEVICE: Model = Model {
 };
 
 impl Model {
-    /// The constants on a device, in their order; N is their number.
+    /// The values of the N constants for a device, in their order.
     pub fn on<const N: usize>(&'static self, device: &Device) -> [f64; N] {
         debug_assert_eq!(N, self.constants.len(), "{}", self.name);
         let (values, _) = self.known(device);
         std::array::from_fn(|i| values.get(i).copied().unwrap_or_default())
     }
 
-    /// The same as a list, and where each is from.
+    /// The same as a list, each with its origin.
     pub fn known(&'static self, device: &Device) -> Values {
         let known = device.extension(|_| Known::default());
         let found = known.0.read().unwrap_or_else(PoisonError::into_inner).get(self.name).cloned();
@@ -80,7 +80,7 @@ impl Model {
         found
     }
 
-    /// Lets estimates on this device be made from these values, in memory alone: to fit them.
+    /// Replaces the values in memory for estimates on this device; nothing is stored. For fitting.
     pub fn assume(&'static self, device: &Device, values: &[f64]) {
         let known = device.extension(|_| Known::default());
         let values: Arc<[f64]> = values.into();
@@ -89,25 +89,25 @@ impl Model {
     }
 }
 
-/// Values of a model's constants, and where each is from.
+/// Values of a model's constants, each with its origin.
 type Values = (Arc<[f64]>, Arc<[Origin]>);
 
 /// Constants in use on a device, by the model's name.
 #[derive(Default)]
 struct Known(RwLock<HashMap<&'static str, Values>>);
 
-/// Times that were measured of one problem, to which estimates are fitted.
+/// The measured times of one problem, for fitting.
 pub struct Observation<'a> {
-    /// Microseconds, one for each algorithm that was timed.
+    /// Measured microseconds of each algorithm.
     pub measured: Vec<f64>,
-    /// Microseconds of the same algorithms as the estimates have them with the constants that are assumed on the device.
+    /// Estimated microseconds of the same algorithms with the values now set for the device.
     pub estimates: Box<dyn Fn() -> Vec<f64> + 'a>,
-    /// The models that the estimates use.
+    /// The models whose constants the estimates use.
     pub models: Vec<&'static Model>,
 }
 
 impl Observation<'_> {
-    /// Time of the algorithm that is estimated to be the fastest over that of the one that is; 1 without any.
+    /// Regret: measured time of the algorithm with the lowest estimate over that of the fastest algorithm; 1 if there is none.
     pub fn regret(&self) -> f64 {
         self.regret_of(&(self.estimates)())
     }
@@ -122,7 +122,7 @@ impl Observation<'_> {
         self.measured.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// How far estimates are off, those of algorithms that are far from the fastest counting less, and what the choice by them costs.
+    /// Loss of the estimates: their logarithmic errors, with less weight for algorithms far from the fastest, and the logarithm of the regret.
     fn loss(&self) -> f64 {
         let (estimates, fastest) = ((self.estimates)(), self.fastest());
         let off = estimates.iter().zip(&self.measured);
@@ -134,24 +134,24 @@ impl Observation<'_> {
 /// Weight of the logarithm of a choice's regret beside the squared logarithm of an estimate's error.
 const CHOICE: f64 = 2.0;
 
-/// How much a constant may change in a fit, as a factor: what no observation depends on stays near what it was.
+/// Largest factor by which a fit may change a constant. Constants that no observation depends on stay near their value.
 const MOST: f64 = 1000.0;
-/// Factors that are tried for each constant, one pass over all constants after the other, from coarse to fine.
+/// Step sizes (factors) of the coordinate descent, from coarse to fine.
 const FACTORS: [f64; 7] = [4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02];
-/// Passes with one factor at most.
+/// Largest number of passes over all constants with one step size.
 const PASSES: usize = 8;
 /// Weight of the square of a constant's logarithmic change beside the mean square error of the estimates.
 const STAY: f64 = 1e-4;
 
-/// Robust square: beyond a factor of 2 an error counts linearly, so that one odd measurement does not decide.
+/// Huber loss: errors beyond a factor of 2 count linearly, so that one outlier does not dominate the fit.
 fn loss(estimate: f64, measured: f64) -> f64 {
     let error = (estimate.max(1e-9) / measured).ln().abs();
     let limit = std::f64::consts::LN_2;
     if error < limit { error * error } else { limit * (2.0 * error - limit) }
 }
 
-/// Fits the constants of `models` to what was measured, by coordinate descent on the mean squared logarithm of estimated over measured time
-/// and of what choices by the estimates cost, and leaves them assumed on `device`, to which the estimates have to belong. Mean loss before and after.
+/// Fits the constants of `models` to measurements by coordinate descent on the mean loss (see [`Observation`]), and leaves the fitted values set
+/// for `device`, for which the estimates must be. Returns the mean loss before and after.
 pub fn fit(device: &Device, models: &[&'static Model], observations: &[Observation<'_>]) -> [f64; 2] {
     let uses = |o: &Observation<'_>, model: &Model| o.models.iter().any(|m| m.name == model.name);
     let mean = |model: Option<&Model>| {
@@ -180,7 +180,7 @@ pub fn fit(device: &Device, models: &[&'static Model], observations: &[Observati
     [before, mean(None)]
 }
 
-/// Tries each constant of a model times and over `factor`; whether one is better so.
+/// Multiplies and divides each constant of a model by `factor` and keeps what lowers the loss; whether anything did.
 fn improve(
     device: &Device,
     (model, values): &mut (&'static Model, Vec<f64>),

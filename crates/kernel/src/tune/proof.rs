@@ -1,4 +1,5 @@
-//! Variants that rely on more than OpenCL promises prove themselves before their first use.
+//! Self-test of a kernel variant before its first use, for variants that rely on behaviour OpenCL does not guarantee (vendor instructions,
+//! binary layouts, barriers between work-groups).
 
 use super::{Suspect, Tuning};
 use crate::kernel::Kernel;
@@ -7,21 +8,21 @@ use std::sync::PoisonError;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// What is known of a variant whose test ended a program.
+/// Reason recorded for a variant while its self-test runs; it stays in the file if the process dies during the test.
 const UNFINISHED: &str = "it did not come back from the test before its first use";
-/// So many programs in a row that ended during a test are a hang.
+/// Number of consecutive processes that died during the self-test from which on the variant counts as hanging.
 const AVOIDED: u32 = 2;
-/// A test of milliseconds, and compiling its kernels, that takes longer than this hangs.
+/// Time limit of a self-test, compilation included. A test takes milliseconds, so one that exceeds this is taken as a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Tuning {
-    /// Whether `kernel` passes `test` on this device. The test runs once, at the first question; a variant that fails it is
-    /// avoided from now on, with a line that says so, as `netcl doctor` would have it.
+    /// Whether `kernel` passes `test` on this device. The test runs at the first call; later calls return the stored outcome. A variant
+    /// that fails is put into quarantine, with a warning, as `netcl doctor` does.
     ///
-    /// A wrong barrier or tensor map hangs the queue and no call ever returns. So the variant is marked on disk before the test and
-    /// released after it. A test that takes longer than any healthy one turns the mark into a quarantine: a program that had to be
-    /// killed for it meets the variant no second time. A program that ends earlier may have been stopped by its user; the
-    /// next one tests once more, and only a second mark in a row counts as a hang.
+    /// A wrong barrier or tensor map can hang the command queue, so that no call returns. Therefore the variant is entered in the
+    /// quarantine file before the test and removed after it. A test that exceeds the time limit makes the entry permanent: the
+    /// process may have to be killed, and the next one does not use the variant. A process that dies within the time limit may have
+    /// been stopped by its user: the next process tests once more, and a second death in a row counts as a hang.
     pub fn proven(
         &self,
         device: &Device,
@@ -55,11 +56,11 @@ impl Tuning {
         outcome.is_ok()
     }
 
-    /// Avoids a variant from now on, with a warning: it failed after it was chosen.
+    /// Puts a variant that failed in use into quarantine, with a warning.
     pub fn retire(&self, device: &Device, kernel: &'static Kernel, why: &str) {
         let short = why.lines().next().unwrap_or(why);
         tracing::warn!(
-            "kernel {} on {} is avoided from now on: {short}",
+            "kernel {} on {} is not used from now on: {short}",
             kernel.name,
             device.capabilities().id
         );
@@ -71,7 +72,7 @@ impl Tuning {
         self.proofs.write().unwrap_or_else(PoisonError::into_inner).insert(key, proven);
     }
 
-    /// How many programs in a row ended during the test of this text.
+    /// Number of consecutive processes that died during the self-test of this kernel text.
     fn ended_in_test(&self, kernel: &Kernel) -> u32 {
         let text = kernel.fingerprint();
         let suspects = self.quarantine().suspects().into_iter();
@@ -105,7 +106,7 @@ impl Tuning {
     }
 }
 
-/// Runs the test; when it does not end, calls `hangs` and says so.
+/// Runs the test on this thread; if it exceeds the time limit, another thread calls `hangs` and logs an error.
 fn watched(
     name: &'static str,
     patience: Duration,
@@ -139,7 +140,7 @@ mod tests {
 
     static KERNEL: Kernel = Kernel::new("proof_test", "__kernel void f(__global float *x) { x[0] = 1; }");
 
-    /// A program's device: it reads what programs before it left on disk.
+    /// The device as one process opens it: with the quarantine file that earlier processes left.
     fn program(settings: &Settings) -> Device {
         let capabilities = Capabilities::floor("gpu:0", DeviceKind::Gpu);
         Device::from_driver(Box::new(NullDriver::new(capabilities)), settings.clone())
@@ -152,7 +153,7 @@ mod tests {
         found.iter().any(|s| s.kernel == KERNEL.name && s.is_avoided())
     }
 
-    /// A program that is killed during the test: what is on disk then is what the next one finds.
+    /// A process killed during the self-test: the next process finds the file as it was at that moment.
     fn killed(settings: &Settings, hang: bool) {
         let device = program(settings);
         let tuning = Tuning::of(&device);
@@ -213,8 +214,8 @@ mod tests {
         assert!(told.load(Ordering::SeqCst));
     }
 
-    /// A second device of a program, or a second program, that starts during a test neither counts it as ended nor writes its mark
-    /// back once it is released.
+    /// A second device of the process, or a second process, that starts during a self-test neither counts that test as interrupted nor
+    /// writes its entry back after it was removed.
     #[test]
     fn tests_at_one_time_leave_no_mark() {
         static OTHER: Kernel =

@@ -1,7 +1,8 @@
-//! What must not be used on a device: variants and parameters that failed their self-test (`netcl doctor`), and variants
-//! that the user disabled (`NETCL_DISABLE`).
+//! Quarantine: kernel variants and parameter values that are not used on a device because they failed a self-test (`netcl doctor`, or the
+//! test before first use), or because the user disabled them (`NETCL_DISABLE`).
 //!
-//! One file for each device and driver under `<cache>/quarantine`; another driver, or another kernel text, starts afresh.
+//! Stored as one JSON file for each device and driver under `<cache>/quarantine`. An entry holds for one driver version and one kernel text:
+//! with another driver, or after the text changed, the variant is tried again.
 
 use super::Params;
 use super::json_file::JsonFile;
@@ -21,16 +22,16 @@ pub struct Suspect {
     pub params: Option<Params>,
     /// [`Kernel::fingerprint`] of the text that failed; any text where absent.
     pub text: Option<String>,
-    /// The op that it failed in, and how.
+    /// The operation whose test failed, and the error.
     pub why: String,
-    /// How many programs in a row ended during its test. One may have been stopped by its user, so the variant is tested once
-    /// more; the second time it is avoided. 0 for what failed.
+    /// Number of consecutive processes that died during the self-test. After the first, which its user may have stopped, the variant is
+    /// tested once more; after the second it is in quarantine. 0 for a variant that failed its test.
     #[serde(default, skip_serializing_if = "is_none")]
     pub unfinished: u32,
-    /// The program whose test it is; while that runs, the test has not ended it.
+    /// Id of the process that runs the self-test; while it exists, the test is not interrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
-    /// When that program was started: its number may be another's by now.
+    /// Start time of that process, because process ids are reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
 }
@@ -40,7 +41,7 @@ fn is_none(count: &u32) -> bool {
 }
 
 impl Suspect {
-    /// How many programs ended during its test, not counting one that still runs, as far as the system tells.
+    /// Number of processes that died during the self-test, not counting one that still runs (where the operating system tells).
     pub fn ended(&self) -> u32 {
         let same = |id| match files::started(id) {
             // A program that wrote no start is an older netcl's.
@@ -51,7 +52,7 @@ impl Suspect {
         self.unfinished - u32::from(runs && self.unfinished > 0)
     }
 
-    /// Whether it is avoided, and not only under test.
+    /// Whether the variant is in quarantine; an entry of a first self-test in progress is not.
     pub fn is_avoided(&self) -> bool {
         self.unfinished != 1
     }
@@ -71,13 +72,13 @@ pub struct Quarantine {
     driver: String,
     disabled: Vec<String>,
     suspects: Mutex<Vec<Suspect>>,
-    /// What the file held when it was last read or written here: what it holds beyond that others added.
+    /// Content of the file when this process last read or wrote it. Entries beyond these were added by other processes.
     on_disk: Mutex<Vec<Suspect>>,
     said: Mutex<BTreeSet<String>>,
 }
 
 impl Quarantine {
-    /// What is known of a device. A file that cannot be read counts as empty, with a warning.
+    /// Reads the quarantine file of a device. One that cannot be parsed counts as empty, with a warning.
     pub fn open(settings: &Settings, device: &Capabilities) -> Self {
         let mut hash = blake3::Hasher::new();
         for part in [&device.name, &device.driver_version, &device.platform_version] {
@@ -99,24 +100,24 @@ impl Quarantine {
         }
     }
 
-    /// What failed.
+    /// All entries.
     pub fn suspects(&self) -> Vec<Suspect> {
         self.suspects.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Where the file is; `None` when nothing is kept on disk.
+    /// Path of the file; `None` without a cache folder.
     pub fn path(&self) -> Option<&std::path::Path> {
         self.file.as_ref().map(JsonFile::path)
     }
 
-    /// Holds these from now on, in memory; [`Tuning::refresh`](super::Tuning::refresh) makes it count for what was launched.
+    /// Replaces the entries in memory. For kernels that were launched before, it takes effect with [`Tuning::refresh`](super::Tuning::refresh).
     pub fn replace(&self, suspects: Vec<Suspect>) {
         *self.suspects.lock().unwrap_or_else(PoisonError::into_inner) = suspects;
     }
 
-    /// Puts `suspect` in the place of what is held against all of a kernel's parameters together, in memory and on disk. What other
-    /// programs wrote about other kernels meanwhile stays, and is held from now on. What [`replace`](Self::replace) dropped stays on
-    /// disk until [`save`](Self::save), and is not held again: a self-test that was stopped has released nothing.
+    /// Sets or removes the entry of a kernel as a whole (all parameter values), in memory and on disk. Entries that other processes wrote
+    /// for other kernels meanwhile are kept, on disk and from now on in memory. Entries that [`replace`](Self::replace) dropped stay on
+    /// disk until [`save`](Self::save) and are not read back: an interrupted run of `netcl doctor` removes nothing.
     ///
     /// # Errors
     /// As [`Quarantine::save`].
@@ -143,8 +144,8 @@ impl Quarantine {
         self.write(file)
     }
 
-    /// Writes the file, or removes it when nothing is held. What other programs added since it was last read stays, and is held
-    /// from now on.
+    /// Writes the file, or removes it when there are no entries. Entries that other processes added since it was last read are kept, on
+    /// disk and from now on in memory.
     ///
     /// # Errors
     /// `Io` with the path.
@@ -159,8 +160,7 @@ impl Quarantine {
         self.write(all)
     }
 
-    /// The right to change the file, which other programs change, too. Without one it is written all the same: that the folder
-    /// cannot be written is said then.
+    /// Locks the file against other processes. If it cannot be locked, it is written without a lock, and the write reports the error.
     fn lock(&self) -> Option<files::Lock> {
         self.file.as_ref()?.lock().ok()
     }
@@ -178,7 +178,7 @@ impl Quarantine {
         Ok(())
     }
 
-    /// Those of a job's variants that may be used. Where none may, the last is used all the same, with a warning.
+    /// Those of a job's variants that are not in quarantine. If all are, the last one is used nevertheless, with a warning.
     pub(super) fn sift(
         &self,
         device: &Device,
@@ -188,7 +188,11 @@ impl Quarantine {
         let reasons: Vec<_> = variants.iter().map(|k| self.reason(k, None)).collect();
         if !variants.is_empty() && reasons.iter().all(Option::is_some) {
             let last = variants[variants.len() - 1];
-            self.say(device, last.name, &format!("{job} has no other variant, so it is used all the same"));
+            self.say(
+                device,
+                last.name,
+                &format!("used although disabled or in quarantine: {job} has no other variant"),
+            );
             return vec![last];
         }
         let pairs = variants.into_iter().zip(reasons);
@@ -196,19 +200,19 @@ impl Quarantine {
             .filter_map(|(kernel, reason)| match reason {
                 None => Some(kernel),
                 Some(why) => {
-                    self.say(device, kernel.name, &format!("it is avoided ({why})"));
+                    self.say(device, kernel.name, &format!("not used: {why}"));
                     None
                 }
             })
             .collect()
     }
 
-    /// Whether these parameters of a kernel may be used.
+    /// Whether these parameter values of a kernel are not in quarantine.
     pub(super) fn allows_params(&self, device: &Device, kernel: &Kernel, params: &Params) -> bool {
         match self.reason(kernel, Some(params)) {
             None => true,
             Some(why) => {
-                self.say(device, kernel.name, &format!("{params:?} is avoided ({why})"));
+                self.say(device, kernel.name, &format!("parameters {params:?} not used: {why}"));
                 false
             }
         }
@@ -216,16 +220,16 @@ impl Quarantine {
 
     fn reason(&self, kernel: &Kernel, params: Option<&Params>) -> Option<String> {
         if params.is_none() && self.disabled.iter().any(|name| name == kernel.name) {
-            return Some("NETCL_DISABLE names it".into());
+            return Some("NETCL_DISABLE lists it".into());
         }
         let suspects = self.suspects.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = suspects.iter().filter(|s| s.kernel == kernel.name && s.params.as_ref() == params);
         let mut mine = mine.filter(|s| s.is_avoided());
         let found = mine.find(|s| s.text.as_ref().is_none_or(|t| *t == kernel.fingerprint()));
-        found.map(|s| format!("it failed its self-test: {}; `netcl doctor` tests again", s.why))
+        found.map(|s| format!("it failed its self-test: {}; `netcl doctor` repeats the test", s.why))
     }
 
-    /// One line a process for each thing avoided.
+    /// Logs each message once in a process.
     fn say(&self, device: &Device, kernel: &str, what: &str) {
         let line = format!("kernel {kernel} on {}: {what}", device.capabilities().id);
         if self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(line.clone()) {

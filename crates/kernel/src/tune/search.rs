@@ -1,38 +1,43 @@
-//! Measures candidates: each is first checked against the default's result, then timed; one that fails is skipped.
+//! Autotuning of one kernel: each candidate's result is compared with the default's, then it is timed. Candidates that fail to build, to run
+//! or to agree are skipped, with the reason in the record.
 
 use super::{Measurement, Params, Record, Tuning};
 use netcl_device::{Device, Result};
 use std::time::{Duration, Instant};
 
-/// Work to tune on: runs the op once on the device and returns its result when asked.
+/// The operation that a kernel is tuned with: its inputs are fixed, and it can be run repeatedly.
 pub struct Trial<'a> {
-    /// What it is, for people.
+    /// Description for listings: operation and shapes.
     pub case: String,
-    /// Enqueues the op once.
+    /// Enqueues the operation once.
     pub run: Box<dyn FnMut() -> Result<()> + 'a>,
-    /// Runs the op once and returns its outputs.
+    /// Runs the operation once and returns its outputs as f32.
     pub output: Box<dyn FnMut() -> Result<Vec<f32>> + 'a>,
-    /// Largest relative difference from the default's outputs that is still the same result.
+    /// Largest difference from the default's outputs that counts as equal, relative to the largest output.
     pub tolerance: f32,
 }
 
 /// How a search ended.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// Measured; the record is stored.
+    /// The candidates were measured and the record was stored.
     Tuned(Record),
-    /// The budget was used up before this kernel.
+    /// The time budget was used up before the first measurement.
     OutOfBudget,
 }
 
-/// Launches timed for each candidate.
+/// Timed runs of each candidate; the median counts.
 pub const REPEATS: usize = 7;
 
-/// How much longer than the best a candidate's first run may take to be timed further: a cold one may take twice its time.
+/// A candidate whose first run takes longer than this times the best median is not timed further. A first run with cold caches takes up to
+/// twice the median.
 const HOPELESS: f64 = 3.0;
 
-/// Tunes one kernel, or chooses among [`Variants`](crate::Variants), on one trial within `budget` and stores the result.
-/// `kernel` was launched before, so that its candidates are known.
+/// Tunes the parameters of one kernel, or the choice among [`Variants`](crate::Variants), for a class of shapes within the time `budget`, and
+/// stores the result. The kernel must have been launched before on this device: its candidates are known from then.
+///
+/// # Errors
+/// Of the default candidate's run, and `Io` of the store.
 pub fn search(
     device: &Device,
     kernel: &'static str,
@@ -97,7 +102,7 @@ fn measure(
     }
 }
 
-/// Largest difference relative to the largest expected value; NaN where shapes or NaNs differ.
+/// Largest difference relative to the largest expected value; NaN if the lengths or the positions of NaNs differ.
 fn worst(got: &[f32], expected: &[f32]) -> Option<f32> {
     if got.len() != expected.len() {
         return Some(f32::NAN);
@@ -113,8 +118,8 @@ fn hopeless(first: f64, best: Option<f64>) -> bool {
     best.is_some_and(|best| first > HOPELESS * best)
 }
 
-/// Microseconds, the median of so many runs: [`REPEATS`], or one that takes so much longer than the `best` before that no other could
-/// change the choice.
+/// Median device time in microseconds, and the number of runs: [`REPEATS`], or 1 if the first run exceeds the limit of [`HOPELESS`] times
+/// `best`, the best median so far.
 fn time(device: &Device, trial: &mut Trial<'_>, best: Option<f64>) -> Result<(f64, usize)> {
     let mut times: Vec<f64> = Vec::with_capacity(REPEATS);
     while times.len() < REPEATS {

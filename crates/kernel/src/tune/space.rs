@@ -1,4 +1,4 @@
-//! What a launch uses: the value being tried, else the stored choice, else the default of the device's class.
+//! Resolution of tuned parameters at a launch: the candidate being measured, else the stored choice, else the default.
 
 use super::{Origin, Params, Quarantine, Store};
 use crate::define::Value;
@@ -11,31 +11,31 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 type Chosen = Arc<Vec<(&'static str, i64)>>;
 
-/// Candidates of one kernel at most.
+/// Largest number of candidates of one kernel.
 const CANDIDATES: usize = 256;
 
-/// What was launched while recording.
+/// Kernels launched between [`Tuning::start_recording`] and [`Tuning::stop_recording`].
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// Kernels and [`Variants`] that have candidates, with the class of shapes.
     pub tuned: BTreeSet<(&'static str, u64)>,
-    /// Those of them that are [`Variants`].
+    /// Which of those are [`Variants`].
     pub variants: BTreeSet<&'static str>,
     /// Every kernel, with its [`Kernel::fingerprint`].
     pub kernels: BTreeMap<&'static str, String>,
-    /// Every kernel with each `__kernel` function that was launched.
+    /// Every kernel with each of its `__kernel` functions that was launched.
     pub entries: BTreeSet<(&'static str, &'static str)>,
 }
 
-/// What can be chosen for a kernel or for [`Variants`].
+/// Candidates of a kernel or of [`Variants`].
 struct Candidates {
-    /// Every combination, the default first.
+    /// All combinations of parameter values, the default first.
     all: Vec<Params>,
-    /// As few as have every value of every parameter, the default first.
+    /// A covering set: few combinations that contain every value of every parameter, the default first.
     covering: Vec<Params>,
 }
 
-/// Tuned parameters of one device.
+/// The tuned parameters of one device: candidates, stored choices, quarantine.
 pub struct Tuning {
     store: Store,
     quarantine: Quarantine,
@@ -45,15 +45,15 @@ pub struct Tuning {
     recording: AtomicBool,
     seen: Mutex<Recording>,
     candidates: RwLock<HashMap<&'static str, Candidates>>,
-    /// Hashes of the texts of what was launched.
+    /// Hashes of the texts of launched kernels.
     texts: RwLock<HashMap<&'static str, String>>,
     origins: RwLock<HashMap<(&'static str, u64), Origin>>,
-    /// Variants that were tested before their first use, by address, and whether they passed.
+    /// Outcome of the self-test before first use, by the kernel's address.
     pub(super) proofs: RwLock<HashMap<usize, bool>>,
 }
 
 impl Tuning {
-    /// That of `device`.
+    /// The tuning state of `device`.
     pub fn of(device: &Device) -> Arc<Self> {
         device.extension(|d| Self {
             store: Store::open(d.settings(), d.capabilities()),
@@ -70,23 +70,23 @@ impl Tuning {
         })
     }
 
-    /// Stored results.
+    /// The stored tuning results.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// What is not to be used on this device.
+    /// Variants and parameters that are not used on this device.
     pub fn quarantine(&self) -> &Quarantine {
         &self.quarantine
     }
 
-    /// Forgets what was resolved: after the quarantine changed.
+    /// Discards resolved parameters and variants; to be called after the quarantine changed.
     pub fn refresh(&self) {
         self.resolved.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.variants.write().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Adds what `defines` lacks of the kernel's parameters; returns the work-group size, the define `WG` or 1.
+    /// Adds the kernel's tuned parameters that `defines` does not have; returns the work-group size: the define `WG`, or 1.
     pub(crate) fn resolve(
         &self,
         device: &Device,
@@ -114,7 +114,7 @@ impl Tuning {
             .unwrap_or(1)
     }
 
-    /// The value of one parameter, for hosts that compute sizes from it.
+    /// The value of one parameter, for host code that computes sizes from it.
     pub fn value(device: &Device, kernel: &Kernel, bucket: u64, name: &str) -> usize {
         let tuning = Self::of(device);
         let chosen = tuning.chosen(device, kernel, bucket);
@@ -147,7 +147,7 @@ impl Tuning {
         chosen
     }
 
-    /// The stored choice for a kernel, if it still fits this device and was not found wrong.
+    /// The stored choice for a kernel, if it is still among the candidates and not in quarantine.
     fn stored(
         &self,
         device: &Device,
@@ -165,7 +165,7 @@ impl Tuning {
         fits.then_some((stored, origin))
     }
 
-    /// The hash of a kernel's text, or of those of [`Variants`], which is computed once.
+    /// The hash of a kernel's text, or of the texts of [`Variants`]; cached.
     fn text_of(&self, name: &'static str, hash: impl FnOnce() -> String) -> String {
         if let Some(text) = self.text(name) {
             return text;
@@ -175,7 +175,7 @@ impl Tuning {
         text
     }
 
-    /// The hash of the text of what was launched under this name.
+    /// The hash of the text launched under this name.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         self.texts.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
@@ -185,7 +185,7 @@ impl Tuning {
         self.origins.write().unwrap_or_else(PoisonError::into_inner).insert((name, bucket), origin);
     }
 
-    /// Where the choices come from that launches so far were made with: kernel or [`Variants`], class of shapes, origin.
+    /// The origins of the choices used by launches so far: kernel or [`Variants`], class of shapes, origin.
     pub fn origins(&self) -> Vec<(&'static str, u64, Origin)> {
         let origins = self.origins.read().unwrap_or_else(PoisonError::into_inner);
         let mut out: Vec<_> =
@@ -199,8 +199,8 @@ impl Tuning {
         trials.iter().find(|((n, b), _)| *n == name && *b == bucket).map(|(_, p)| p.clone())
     }
 
-    /// The variants that can be used for a class of shapes: the one being tried or measured fastest, then the others in
-    /// their own order. Empty where none runs on this device.
+    /// The variants usable for a class of shapes: the candidate being measured or the stored choice first, then the others in their order.
+    /// Empty if none runs on this device.
     pub(crate) fn usable(&self, device: &Device, variants: &'static Variants, bucket: u64) -> Arc<Usable> {
         self.note(|seen| {
             seen.tuned.insert((variants.name(), bucket));
@@ -236,7 +236,7 @@ impl Tuning {
         usable
     }
 
-    /// Uses `params` for a kernel from now on, or what was stored when `None`. Of [`Variants`], the one that `params` names.
+    /// Makes launches of a kernel use `params`, or the stored choice again if `None`. For [`Variants`], `params` names the variant.
     pub fn try_out(&self, kernel: &'static str, bucket: u64, params: Option<Params>) {
         let mut trials = self.trials.write().unwrap_or_else(PoisonError::into_inner);
         match params {
@@ -247,13 +247,13 @@ impl Tuning {
         self.refresh();
     }
 
-    /// What can be chosen for a kernel, or for [`Variants`], that was launched on this device; the default first.
+    /// All candidates of a kernel or of [`Variants`] that was launched on this device, the default first.
     pub fn candidates(&self, name: &str) -> Vec<Params> {
         let candidates = self.candidates.read().unwrap_or_else(PoisonError::into_inner);
         candidates.get(name).map(|c| c.all.clone()).unwrap_or_default()
     }
 
-    /// As few of them as have every value of every parameter; the default first.
+    /// Its covering set of candidates, the default first.
     pub fn covering(&self, name: &str) -> Vec<Params> {
         let candidates = self.candidates.read().unwrap_or_else(PoisonError::into_inner);
         candidates.get(name).map(|c| c.covering.clone()).unwrap_or_default()
@@ -266,20 +266,20 @@ impl Tuning {
         }
     }
 
-    /// Notes which kernels are launched from now on.
+    /// Starts recording which kernels are launched.
     pub fn start_recording(&self) {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Recording::default();
         self.recording.store(true, Ordering::Relaxed);
     }
 
-    /// What was launched since [`Tuning::start_recording`].
+    /// Stops recording; what was launched since [`Tuning::start_recording`].
     pub fn stop_recording(&self) -> Recording {
         self.recording.store(false, Ordering::Relaxed);
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// A stored choice must still build on this device; one that does not is left for the default, with a line that says so.
+/// Checks that a stored choice still builds on this device; if not, the default is used, with a warning.
 fn fits(device: &Device, kernel: &Kernel, chosen: &Params) -> bool {
     let wg = chosen.get("WG").copied().unwrap_or(1);
     let fits = usize::try_from(wg).is_ok_and(|wg| wg >= 1 && wg <= device.capabilities().max_group);
@@ -293,7 +293,7 @@ fn fits(device: &Device, kernel: &Kernel, chosen: &Params) -> bool {
     fits
 }
 
-/// Every combination of a space, the default first, at most `limit`.
+/// All combinations of a search space, the default first, at most `limit` of them.
 pub fn combinations(space: &[(&'static str, Vec<i64>)], limit: usize) -> Vec<Params> {
     let mut out = vec![Params::new()];
     for (name, values) in space {
@@ -311,7 +311,7 @@ pub fn combinations(space: &[(&'static str, Vec<i64>)], limit: usize) -> Vec<Par
     out
 }
 
-/// Candidates that together have every value of a space, the default first: as many as its longest list.
+/// A covering set of a search space, the default first: as many combinations as its longest list has values.
 pub fn covering(space: &[(&'static str, Vec<i64>)]) -> Vec<Params> {
     let longest = space.iter().map(|(_, values)| values.len()).max().unwrap_or(1);
     let nth = |i: usize| {

@@ -1,7 +1,7 @@
-//! Tuning results on disk: one file a device under `<cache>/tuning/<vendor>/<architecture>/`, every measurement kept.
+//! Tuning results on disk: one JSON file for each device under `<cache>/tuning/<vendor>/<architecture>/`, with every measurement.
 //!
-//! A choice is looked up for the device, then for its architecture, then for its vendor; each time first among what was measured
-//! here, then among what ships with netcl (`shipped.json`). What was measured on another text of a kernel does not count.
+//! A choice is looked up for the device, then for its architecture, then for its vendor; at each level local results come before those that
+//! ship with netcl (`shipped.json`). Results for an earlier text of the kernel are ignored.
 
 use super::Params;
 use super::json_file::JsonFile;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// One candidate's measurement.
+/// The measurement of one candidate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measurement {
     /// The candidate.
@@ -22,25 +22,25 @@ pub struct Measurement {
     pub status: String,
 }
 
-/// What was found for one kernel and class of shapes.
+/// The tuning result of one kernel for one class of shapes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// Kernel variant.
     pub kernel: String,
     /// Class of shapes.
     pub bucket: u64,
-    /// What it was measured on, for people.
+    /// Operation and shapes that it was measured with, for listings.
     pub case: String,
-    /// The choice.
+    /// The chosen parameters.
     pub chosen: Params,
-    /// The default it was compared with.
+    /// The default parameters that it was compared with.
     pub default: Params,
-    /// Default time over chosen time.
+    /// Speedup: time of the default over time of the choice.
     pub speedup: f64,
-    /// Hash of the texts it was measured on; any text where absent.
+    /// Hash of the kernel text that was measured; absent: any text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Every candidate; shipped results leave them out.
+    /// All candidates; empty in shipped results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measurements: Vec<Measurement>,
 }
@@ -63,23 +63,23 @@ pub type Models = BTreeMap<String, BTreeMap<String, f64>>;
 /// Results that ship with netcl: a list of devices. `netcl tune --export` adds one.
 const SHIPPED: &str = include_str!("shipped.json");
 
-/// What the files hold, in messages.
+/// Name of the files' content in messages.
 const RESULTS: &str = "tuning results";
 
-/// A gain below this is noise: what is exported then is the default.
+/// Speedups below this are measurement noise: the default is exported instead.
 const WORTH: f64 = 1.03;
 
-/// Where a choice comes from.
+/// Origin of a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// The kernel's own default.
+    /// The default of the kernel.
     Default,
-    /// Measured by others, and part of netcl.
+    /// Shipped with netcl.
     Shipped,
-    /// Measured here on a device of the same architecture or vendor.
+    /// Measured locally on another device of the same architecture or vendor.
     Related,
-    /// Measured here on this device.
+    /// Measured locally on this device.
     Tuned,
 }
 
@@ -94,15 +94,15 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// The results that apply to one device.
+/// The tuning results that apply to one device.
 pub struct Store {
     file: Option<JsonFile>,
     own: Mutex<Shelf>,
-    /// Other results that may apply, nearest first; at the same distance, those measured here first.
+    /// Results of other devices that may apply: same architecture before same vendor, local before shipped.
     others: Vec<(Origin, Shelf)>,
 }
 
-/// Letters and digits of a name, the rest as single dashes: fit for a file name.
+/// The name as part of a file name: letters and digits; runs of other characters become one dash.
 fn slug(text: &str) -> String {
     let words: Vec<String> = text
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -112,7 +112,7 @@ fn slug(text: &str) -> String {
     if words.is_empty() { "unknown".into() } else { words.join("-") }
 }
 
-/// Name of the architecture's folder; kind and lanes of processors and where the architecture is not known.
+/// Folder name of the architecture; for processors and unknown architectures, device type and vector lanes.
 fn architecture(device: &Capabilities) -> String {
     match &device.architecture {
         Architecture::Nvidia { sm } => format!("sm{sm}"),
@@ -124,7 +124,7 @@ fn architecture(device: &Capabilities) -> String {
 }
 
 impl Store {
-    /// Reads what there is for a device. A file that does not parse is ignored with a warning.
+    /// Reads the results for a device. A file that cannot be parsed is ignored, with a warning.
     pub fn open(settings: &Settings, device: &Capabilities) -> Self {
         Self::with(settings, device, SHIPPED)
     }
@@ -163,7 +163,7 @@ impl Store {
         Self { file: path.map(|path| JsonFile::at(path, RESULTS)), own: Mutex::new(mine), others }
     }
 
-    /// The parameters to use for a kernel whose text has the hash `text`, if anything was measured on it, and who says so.
+    /// The stored parameters for a kernel whose text has the hash `text`, and their origin.
     pub fn choice(&self, kernel: &str, bucket: u64, text: &str) -> Option<(Params, Origin)> {
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let pick = |origin: Origin, shelf: &Shelf| {
@@ -177,7 +177,7 @@ impl Store {
         pick(Origin::Tuned, &own).or_else(others)
     }
 
-    /// The value of a device model's constant, if it was measured on this device or one of the same architecture, and who says so.
+    /// The stored value of a constant of the device model, for this device or its architecture, and its origin.
     pub fn constant(&self, model: &str, name: &str) -> Option<(f64, Origin)> {
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let pick = |origin: Origin, shelf: &Shelf| Some((*shelf.models.get(model)?.get(name)?, origin));
@@ -186,7 +186,7 @@ impl Store {
         pick(Origin::Tuned, &own).or_else(others).filter(|(value, _)| *value > 0.0 && value.is_finite())
     }
 
-    /// Keeps constants of this device's model and writes the file. Other models stay.
+    /// Stores constants of the device model and writes the file. Constants of other models are kept.
     ///
     /// # Errors
     /// `Io` with the path.
@@ -194,7 +194,7 @@ impl Store {
         self.change(|own| own.models.extend(models))
     }
 
-    /// Changes what is known of this device and writes the file. What other programs measured meanwhile stays, and counts from now on.
+    /// Changes the results of this device and writes the file. Results that other processes stored meanwhile are kept, and apply from now on.
     fn change(&self, change: impl FnOnce(&mut Shelf)) -> Result<()> {
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         let _lock = self.file.as_ref().map(JsonFile::lock).transpose()?;
@@ -205,8 +205,7 @@ impl Store {
         self.file.as_ref().map_or(Ok(()), |file| file.write(&*own))
     }
 
-    /// Everything that may apply to this device, what goes first first, with who says so. Records of another text of a kernel are
-    /// among it.
+    /// All records that may apply to this device, in order of preference, with their origin. Includes records for earlier texts of a kernel.
     pub fn all(&self) -> Vec<(Origin, Record)> {
         let mut out: Vec<(Origin, Record)> = Vec::new();
         let own = self.records();
@@ -221,12 +220,12 @@ impl Store {
         out
     }
 
-    /// Puts what was measured here on this device into a file like the one that ships with netcl, in place of what the file says
-    /// of this device, without the measurements: choices that gain at least 3 %, and defaults that nothing beats by that much. How
-    /// many of each.
+    /// Exports the local results of this device to a file like the shipped one, replacing what the file has for this device, without the
+    /// single measurements: choices that are at least 3 % faster than the default, and defaults that nothing beats by 3 %. Returns how
+    /// many there are of each.
     ///
     /// # Errors
-    /// `Io` with the path; `Format` when the file is no such file.
+    /// `Io` with the path; `Format` if the file has another format.
     pub fn export(&self, path: &Path) -> Result<[usize; 2]> {
         let file = JsonFile::at(path, RESULTS);
         let _lock = file.lock()?;
@@ -256,12 +255,12 @@ impl Store {
         Ok(counts)
     }
 
-    /// Everything known for this very device.
+    /// The records of this device itself.
     pub fn records(&self) -> Vec<Record> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner).records.clone()
     }
 
-    /// Keeps a result and writes the file.
+    /// Stores a result and writes the file.
     ///
     /// # Errors
     /// `Io` with the path.

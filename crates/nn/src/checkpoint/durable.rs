@@ -1,4 +1,4 @@
-//! Writing that survives a crash: content synced before it gets its name, names synced after.
+//! Crash-safe writing: content is synced before a file gets its name, and folders are synced after renames.
 
 use netcl_device::{Error, Result, files};
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,19 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// What a file of a checkpoint must be.
+/// Expected size and checksum of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSum {
-    /// Its length.
+    /// Size in bytes.
     pub bytes: u64,
     /// BLAKE3 of its content, in hexadecimal.
     pub blake3: String,
 }
 
-/// Writes through to the file, counting and summing.
+/// Writer that counts and hashes the bytes it writes.
 struct Summed<'a> {
     file: File,
-    /// What is written, for whoever watches.
+    /// Shared counter of written bytes, for progress.
     written: &'a AtomicU64,
     hasher: blake3::Hasher,
     bytes: u64,
@@ -40,7 +40,7 @@ impl Write for Summed<'_> {
     }
 }
 
-/// Creates `path`, lets `content` write it, and syncs it to the disk. `written` counts along.
+/// Creates `path`, calls `content` to write it, and syncs it to disk. `written` counts the bytes.
 pub(super) fn write(
     path: &Path,
     written: &AtomicU64,
@@ -57,7 +57,7 @@ pub(super) fn write(
     all().map_err(|e| Error::io("writing", path, &e))
 }
 
-/// Makes the names in `dir` durable.
+/// Syncs the folder `dir`, so that renames in it are durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<()> {
     // Only Unix opens folders as files; elsewhere the file system does this itself.
     if cfg!(unix) {
@@ -66,14 +66,14 @@ pub(super) fn sync_dir(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Renames within one folder, durably.
+/// Renames within a folder and syncs it.
 pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).map_err(|e| Error::io("renaming to", to, &e))?;
     to.parent().map_or(Ok(()), sync_dir)
 }
 
-/// Puts files into `dir`, which exists: each is the old one or the new one at any time, and all are written before the first gets
-/// its name. On an error of writing all are as before, and nothing half-written stays.
+/// Writes files into the existing folder `dir`. Each is replaced atomically, after all were written. On a write error no file is changed, and no
+/// temporary file is left.
 pub(crate) fn replace(dir: &Path, contents: &[(String, Vec<u8>)]) -> Result<()> {
     let asides: Vec<_> = contents.iter().map(|(name, _)| files::beside(&dir.join(name))).collect();
     let put = || {
@@ -94,7 +94,7 @@ pub(crate) fn replace(dir: &Path, contents: &[(String, Vec<u8>)]) -> Result<()> 
     })
 }
 
-/// Lets `pointer` name `target`, a neighbour of it. There is never a moment without a pointer.
+/// Atomically replaces the link `pointer` by one to `target` in the same folder.
 pub(super) fn point(pointer: &Path, target: &str) -> Result<()> {
     let aside = files::beside(pointer);
     // A leftover of a program of the same number.
@@ -113,7 +113,7 @@ fn link(target: &str, at: &Path) -> io::Result<()> {
     fs::write(at, target)
 }
 
-/// What `pointer` names; `None` when it is not there, or names what is not in its folder.
+/// Target of the link `pointer`; `None` if it does not exist or points out of its folder.
 pub(super) fn pointee(pointer: &Path) -> Option<String> {
     let link = fs::read_link(pointer).ok().map(|target| target.to_string_lossy().into_owned());
     let target = link.or_else(|| Some(fs::read_to_string(pointer).ok()?.trim().to_owned()))?;

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! checkpoints/
-//! ├── last → step-00001000          a link (elsewhere than on Unix a file that holds the name)
+//! ├── last → step-00001000          a symbolic link (on systems other than Unix a file with the name)
 //! ├── best → step-00000750
 //! └── step-00001000/
 //!     ├── config.json  generation_config.json  tokenizer.json  tokenizer_config.json
 //!     ├── model.safetensors
 //!     ├── optimizer.safetensors
-//!     ├── data.json                 names, sizes and sums of the files that are learnt from
+//!     ├── data.json                 names, sizes and checksums of the training files
 //!     └── state.json                step, random numbers, data position, best loss, BLAKE3 of every other file
 //! ```
 //!
-//! A checkpoint is written into `step-….tmp-<pid>-<n>`, each file synced, then renamed: a crash at any moment leaves the
-//! earlier ones as they were. [`Store::latest`] checks sizes and sums, names what is wrong, and takes the one before.
+//! A checkpoint is written into `step-….tmp-<pid>-<n>`, with each file synced, and then renamed: a crash at any time leaves earlier checkpoints
+//! unchanged. [`Store::latest`] verifies sizes and checksums, reports damaged checkpoints, and falls back to earlier ones.
 
 pub(crate) mod durable;
 mod state;
@@ -35,25 +35,25 @@ use verified::Verified;
 
 /// The weights.
 pub const MODEL_FILE: &str = "model.safetensors";
-/// The optimizer's moments.
+/// The optimizer's state.
 pub const OPTIMIZER_FILE: &str = "optimizer.safetensors";
-/// Everything else a run needs to go on.
+/// Position of the run and checksums of the other files.
 pub const STATE_FILE: &str = "state.json";
 
 /// A checkpoint in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checkpoint {
-    /// Step, position, losses; its `files` are filled in when it is saved.
+    /// Step, data position, losses; `files` is filled in when it is saved.
     pub state: State,
     /// The weights, by their Hugging Face names.
     pub model: Vec<TensorData>,
     /// The optimizer's tensors.
     pub optimizer: Vec<TensorData>,
-    /// The other files: name and content.
+    /// Further files: name and content.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
-/// A checkpoint to be written, of which tensors may still be on the device.
+/// A checkpoint to be written; its tensors may still be on the device.
 pub struct Plan<'a> {
     /// Step, position, losses.
     pub state: State,
@@ -61,18 +61,18 @@ pub struct Plan<'a> {
     pub model: Vec<Planned<'a>>,
     /// The optimizer's tensors.
     pub optimizer: Vec<Planned<'a>>,
-    /// The other files: name and content.
+    /// Further files: name and content.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
 impl Plan<'_> {
-    /// Bytes of all tensors and files.
+    /// Total size of tensors and files in bytes.
     pub fn size(&self) -> u64 {
         let tensors = self.model.iter().chain(&self.optimizer).filter_map(Planned::size);
         tensors.chain(self.files.iter().map(|(_, content)| content.len() as u64)).sum()
     }
 
-    /// The checkpoint in memory: what it takes now is what is written later.
+    /// Copies the checkpoint to host memory, so that later changes do not affect it.
     pub fn take(&self) -> Result<Checkpoint> {
         let take = |tensors: &[Planned<'_>]| tensors.iter().map(Planned::take).collect::<Result<_>>();
         Ok(Checkpoint {
@@ -97,8 +97,8 @@ impl<'a> From<&'a Checkpoint> for Plan<'a> {
 }
 
 impl Checkpoint {
-    /// Reads and verifies the checkpoint in `dir`. Every file is read once, and what is loaded is what was verified. `Format` that
-    /// names the file that is missing, cut or changed.
+    /// Reads and verifies the checkpoint in `dir`. Every file is read once, so the loaded bytes are the verified ones. `Format` with the name of
+    /// the file that is missing, truncated or changed.
     pub fn load(dir: &Path) -> Result<Self> {
         let state = State::read(dir)?;
         let (mut model, mut optimizer, mut files) = (Vec::new(), Vec::new(), Vec::new());
@@ -113,7 +113,7 @@ impl Checkpoint {
         Ok(Self { state, model, optimizer, files })
     }
 
-    /// The content of one of `files`. `Format` when there is none of that name.
+    /// The content of one of `files`. `Format` if there is none with this name.
     pub fn file(&self, name: &str) -> Result<&[u8]> {
         let found = self.files.iter().find(|(other, _)| other == name);
         found

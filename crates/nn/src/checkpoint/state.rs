@@ -1,4 +1,4 @@
-//! `state.json`: where a run stands, and the sums that tell a whole checkpoint from a damaged one.
+//! `state.json`: the position of a run, and the checksums by which a damaged checkpoint is detected.
 
 use super::{FileSum, STATE_FILE, durable, verified::Verified};
 use crate::data::Position;
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, fs, io::Read, path::Path, sync::atomic::AtomicU64};
 
-/// Raised when an older netcl could misread what a newer one writes.
+/// Format version; raised when older versions of netcl could misread a file.
 const FORMAT: u32 = 1;
-/// Stands in the text while it is summed, then replaced by the sum.
+/// Placeholder for the checksum while the text is hashed.
 const NO_SEAL: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 const SEAL_KEY: &str = "\"seal\": \"";
-/// No state is as long.
+/// Largest plausible size of the file.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Where a run stands.
+/// Position of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     /// BLAKE3 of this file with zeros here. Filled in when it is saved.
@@ -24,34 +24,34 @@ pub struct State {
     pub format: u32,
     /// Optimizer steps done.
     pub step: u64,
-    /// The next batch.
+    /// Position of the next batch in the data.
     pub position: Position,
-    /// Random numbers other than the data's.
+    /// Random generator for everything except the data.
     pub rng: Rng,
-    /// Validation loss of these weights, where they were evaluated.
+    /// Validation loss of these weights, if they were evaluated.
     pub val_loss: Option<f64>,
     /// Lowest validation loss of the run so far.
     pub best_loss: Option<f64>,
-    /// The step that had it.
+    /// The step of that loss.
     pub best_step: Option<u64>,
-    /// What else the training loop wants back.
+    /// Further state of the training loop.
     #[serde(default)]
     pub extra: Map<String, Value>,
-    /// Size and sum of every other file of the checkpoint. Filled in when it is saved.
+    /// Size and checksum of every other file of the checkpoint. Filled in when it is saved.
     pub files: BTreeMap<String, FileSum>,
 }
 
-/// A counter-based generator: the key, and the next counter.
+/// A counter-based random generator: key and next counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rng {
     /// The key.
     pub seed: u64,
-    /// Numbers drawn.
+    /// Count of numbers drawn.
     pub counter: u64,
 }
 
 impl State {
-    /// Writes `state.json` into `dir`, sealed.
+    /// Writes `state.json` with its checksum into `dir`.
     pub(super) fn write(&self, dir: &Path) -> Result<()> {
         let open = Self { seal: NO_SEAL.into(), format: FORMAT, ..self.clone() };
         let text =
@@ -61,7 +61,7 @@ impl State {
             .map(drop)
     }
 
-    /// The state of the checkpoint in `dir`, of which every file is as it was written. `Format` names what is not.
+    /// Reads the state of the checkpoint in `dir` and verifies all its files. `Format` with the name of a file that is not as it was written.
     pub fn verify(dir: &Path) -> Result<Self> {
         let state = Self::read(dir)?;
         for (name, sum) in &state.files {
@@ -70,7 +70,7 @@ impl State {
         Ok(state)
     }
 
-    /// The text alone, sealed as it was written.
+    /// Reads and verifies `state.json` alone.
     pub(super) fn read(dir: &Path) -> Result<Self> {
         let path = dir.join(STATE_FILE);
         let wrong = |what: &str| Error::format(format!("{} {what}", path.display()));

@@ -1,4 +1,4 @@
-//! The folder of checkpoints: saving, pruning, finding the last good one.
+//! The folder of checkpoints: saving, pruning, and finding the newest intact one.
 
 use super::{
     Checkpoint, MODEL_FILE, OPTIMIZER_FILE, Plan, STATE_FILE, State, durable, tensors::write_planned,
@@ -11,49 +11,49 @@ use std::{
     sync::atomic::AtomicU64,
 };
 
-/// In the names that [`files::beside`] makes: written and not yet renamed, or being removed. Never a checkpoint.
+/// Part of the temporary names of [`files::beside`]: a checkpoint being written or removed.
 const TMP: &str = ".tmp-";
-/// A checkpoint whose step is being saved again: a checkpoint until the new one has its name.
+/// Suffix of a checkpoint that is being replaced; it is valid until the new one has its name.
 const REPLACED: &str = ".replaced";
-/// Set aside when a run went back behind it.
+/// Suffix of checkpoints that were discarded because a run resumed from an earlier step.
 const ABANDONED: &str = ".abandoned";
 
-/// The `checkpoints` folder of one run. Threads and processes that change it wait for each other.
+/// The `checkpoints` folder of a run. Changes by several threads and processes are serialised by a lock.
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
     keep: usize,
 }
 
-/// The newest checkpoint that is whole.
+/// The newest intact checkpoint.
 #[derive(Clone, Debug)]
 pub struct Latest {
     /// Its folder.
     pub path: PathBuf,
     /// Its state.
     pub state: State,
-    /// A sentence for each newer one that is damaged: which file, and what is wrong with it.
+    /// A message for each newer, damaged checkpoint: the file and the problem.
     pub warnings: Vec<String>,
 }
 
 impl Store {
-    /// The store in `dir`, which need not exist. Saving leaves the `keep` newest checkpoints and the best.
+    /// The store in `dir`, which need not exist. Saving keeps the `keep` newest checkpoints and the best one.
     pub fn new(dir: impl Into<PathBuf>, keep: usize) -> Self {
         Self { dir: dir.into(), keep: keep.max(1) }
     }
 
-    /// The folder of the checkpoint of a step, whether it exists or not.
+    /// Path of the checkpoint of a step, whether it exists or not.
     pub fn path(&self, step: u64) -> PathBuf {
         self.dir.join(format!("step-{step:08}"))
     }
 
-    /// Saves a checkpoint; `best` makes it the best one, too. When this returns it is on the disk. On an error, as
-    /// `Io` when the disk is full, the earlier checkpoints are as before and nothing half-written stays.
+    /// Saves a checkpoint durably; `best` marks it as the best one. On an error (`Io` if the disk is full, for example) earlier checkpoints are
+    /// unchanged and no incomplete one is left.
     pub fn save(&self, checkpoint: &Checkpoint, best: bool) -> Result<PathBuf> {
         self.save_planned(&checkpoint.into(), best, &AtomicU64::new(0))
     }
 
-    /// The same of what may still be on the device; `written` counts the bytes.
+    /// The same for a checkpoint whose tensors may still be on the device; `written` counts the bytes.
     pub fn save_planned(&self, checkpoint: &Plan<'_>, best: bool, written: &AtomicU64) -> Result<PathBuf> {
         fs::create_dir_all(&self.dir).map_err(|e| Error::io("creating", &self.dir, &e))?;
         let _lock = Lock::of_folder(&self.dir)?;
@@ -83,7 +83,7 @@ impl Store {
         Ok(path)
     }
 
-    /// The newest checkpoint that is whole; `None` when there is none at all. `Format` when every one is damaged.
+    /// The newest intact checkpoint; `None` if there are no checkpoints. `Format` if all are damaged.
     pub fn latest(&self) -> Result<Option<Latest>> {
         let mut warnings = Vec::new();
         let all = self.list()?;
@@ -111,8 +111,8 @@ impl Store {
         self.pointed("last").or_else(|| self.list().ok()?.pop().map(|(_, path)| path))
     }
 
-    /// Declares that the run goes on from `step`: later checkpoints, damaged or of another course, get `.abandoned`
-    /// behind their names and are no checkpoints any more. `best_step` is the best of what stays.
+    /// Prepares for a resumption from `step`: later checkpoints, damaged or of a discarded continuation, are renamed with the suffix
+    /// `.abandoned` and ignored from then on. `best_step` is the best of the remaining ones.
     pub fn rewind(&self, step: u64, best_step: Option<u64>) -> Result<()> {
         let _lock = if self.dir.exists() { Some(Lock::of_folder(&self.dir)?) } else { None };
         for (_, path) in self.list()?.into_iter().filter(|(later, _)| *later > step) {
@@ -140,7 +140,7 @@ impl Store {
         path.join(STATE_FILE).is_file().then_some(path)
     }
 
-    /// Step and folder of everything that has a checkpoint's name, oldest first; of two of one step the replaced first.
+    /// Step and folder of all checkpoints, oldest first; if a step has two, the replaced one first.
     fn list(&self) -> Result<Vec<(u64, PathBuf)>> {
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
@@ -164,7 +164,7 @@ impl Store {
         Ok(found.into_iter().map(|(step, _, path)| (step, path)).collect())
     }
 
-    /// Removes what an interrupted save left, and finishes an interrupted replacement. Under the lock, so that nobody is at it.
+    /// Removes leftovers of an interrupted save and completes an interrupted replacement. The lock must be held.
     fn tidy(&self) -> Result<()> {
         for entry in fs::read_dir(&self.dir).map_err(|e| Error::io("reading", &self.dir, &e))? {
             let path = entry.map_err(|e| Error::io("reading", &self.dir, &e))?.path();
@@ -179,7 +179,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes all but the newest, the best and the last. A failure is logged: the new checkpoint is safe already.
+    /// Removes all checkpoints except the newest, the best and the last. A failure is only logged, because the new checkpoint is already saved.
     fn prune(&self) -> Result<()> {
         let all = self.list()?;
         let kept = [self.best(), self.last()];
@@ -216,7 +216,7 @@ fn write_all(dir: &Path, checkpoint: &Plan<'_>, written: &AtomicU64) -> Result<(
     durable::sync_dir(dir)
 }
 
-/// Removes a file or folder that may not be there.
+/// Removes a file or folder if it exists.
 fn remove(path: &Path) -> Result<()> {
     let gone =
         if path.is_dir() && !path.is_symlink() { fs::remove_dir_all(path) } else { fs::remove_file(path) };

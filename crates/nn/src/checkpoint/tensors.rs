@@ -1,4 +1,4 @@
-//! Tensors as plain data, to and from safetensors files.
+//! Tensors in host memory, and reading and writing of safetensors files.
 
 use super::{FileDtype, FileSum, durable};
 use half::{bf16, f16};
@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-/// A tensor on the host: little-endian, row-major.
+/// A tensor in host memory: little-endian, row-major.
 #[derive(Clone, PartialEq)]
 pub struct TensorData {
     /// Unique in its file.
@@ -17,7 +17,7 @@ pub struct TensorData {
     pub dtype: FileDtype,
     /// Sizes of the axes, outermost first.
     pub shape: Vec<usize>,
-    /// As many as shape and type say.
+    /// Bytes of the elements; their number follows from shape and type.
     pub bytes: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ impl std::fmt::Debug for TensorData {
     }
 }
 
-/// A tensor whose bytes lie elsewhere: in a [`TensorData`] or in a mapped file.
+/// A borrowed tensor: its bytes are in a [`TensorData`] or in a mapped file.
 #[derive(Clone, Copy)]
 pub struct TensorView<'a> {
     /// Unique in its file.
@@ -36,13 +36,13 @@ pub struct TensorView<'a> {
     pub dtype: FileDtype,
     /// Sizes of the axes, outermost first.
     pub shape: &'a [usize],
-    /// As many as shape and type say.
+    /// Bytes of the elements; their number follows from shape and type.
     pub bytes: &'a [u8],
 }
 
 impl TensorView<'_> {
     /// # Errors
-    /// `Format` for a type that [`floats`](Self::floats) does not read.
+    /// `Format` for a type that [`floats`](Self::floats) does not convert.
     pub fn check_float(&self) -> Result<()> {
         match self.dtype {
             FileDtype::F32 | FileDtype::F16 | FileDtype::BF16 | FileDtype::F64 => Ok(()),
@@ -52,10 +52,10 @@ impl TensorView<'_> {
         }
     }
 
-    /// The elements as f32, from F16, BF16, F32, or F64 rounded to the nearest, ties to even.
+    /// The elements converted to f32, from F16, BF16, F32 or F64 (rounded to nearest, ties to even).
     ///
     /// # Errors
-    /// `Format` for other types, and for a finite F64 element that is beyond the range of f32.
+    /// `Format` for other types, and for a finite F64 element outside the range of f32.
     pub fn floats(&self) -> Result<Vec<f32>> {
         self.check_float()?;
         let bytes = self.bytes;
@@ -89,7 +89,7 @@ impl TensorView<'_> {
 }
 
 impl TensorData {
-    /// The same without a copy of the bytes.
+    /// A view without a copy of the bytes.
     pub fn view(&self) -> TensorView<'_> {
         TensorView { name: &self.name, dtype: self.dtype, shape: &self.shape, bytes: &self.bytes }
     }
@@ -103,7 +103,7 @@ impl TensorData {
     }
 }
 
-/// A tensor to be written: its bytes, or how to get them when their turn comes.
+/// A tensor to be written: its bytes, or a function that provides them when they are written.
 pub struct Planned<'a> {
     /// Unique in its file.
     pub name: String,
@@ -117,14 +117,14 @@ pub struct Planned<'a> {
 
 /// Bytes of a [`Planned`] tensor.
 pub enum Bytes<'a> {
-    /// They are here.
+    /// In memory.
     Here(&'a [u8]),
-    /// They come from the device when they are asked for.
+    /// Provided on demand, usually by a copy from the device.
     Later(Box<dyn Fn() -> Result<Vec<u8>> + 'a>),
 }
 
 impl Planned<'_> {
-    /// Bytes that type and shape say.
+    /// Size in bytes by type and shape.
     pub fn size(&self) -> Option<u64> {
         let elements = self.shape.iter().try_fold(1u64, |all, &size| all.checked_mul(size as u64));
         elements.and_then(|n| n.checked_mul(self.dtype.bitsize() as u64)).map(|bits| bits.div_ceil(8))
@@ -146,17 +146,19 @@ impl<'a> From<&'a TensorData> for Planned<'a> {
     }
 }
 
-/// Writes a safetensors file as PyTorch's tools expect it, synced to the disk, without a second copy of the data in
-/// memory. `Format` for two tensors of one name or bytes that do not fit the shape; `Io` when the disk is full.
+/// Writes a safetensors file with the metadata that PyTorch tools expect, synced to disk, without a second copy of the data in memory.
+///
+/// # Errors
+/// `Format` for duplicate names or bytes that do not match the shape; `Io`, for example if the disk is full.
 pub fn write_tensors(path: &Path, tensors: &[TensorData]) -> Result<FileSum> {
     let planned: Vec<_> = tensors.iter().map(Planned::from).collect();
     write_planned(path, &planned, &AtomicU64::new(0))
 }
 
-/// The same, one tensor in memory at a time; `written` counts the bytes.
+/// The same with one tensor in memory at a time; `written` counts the bytes.
 ///
 /// # Errors
-/// As [`write_tensors`], and those of getting a tensor's bytes.
+/// As [`write_tensors`], and errors of providing a tensor's bytes.
 pub fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) -> Result<FileSum> {
     // Wide types first, so that each tensor is aligned to its own size.
     let mut order: Vec<_> = tensors.iter().collect();
@@ -208,7 +210,7 @@ fn misfit(tensor: &Planned<'_>, len: usize) -> Error {
     ))
 }
 
-/// Reads a safetensors file, tensors in the order of the file. `Format` names the file and what is wrong with it.
+/// Reads a safetensors file; tensors are in file order. `Format` with the file and the problem.
 pub fn read_tensors(path: &Path) -> Result<Vec<TensorData>> {
     let map = MappedFile::open(path)?;
     let file = SafeTensors::deserialize(&map)

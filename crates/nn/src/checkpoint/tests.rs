@@ -37,7 +37,7 @@ fn checkpoint(step: u64, width: usize) -> Checkpoint {
     }
 }
 
-/// Content alone: what saving fills in is left out, and tensors are sorted.
+/// The content of a checkpoint for comparison: without fields that saving fills in, tensors sorted by name.
 fn content(mut checkpoint: Checkpoint) -> Checkpoint {
     checkpoint.state =
         State { seal: String::new(), format: 0, files: Default::default(), ..checkpoint.state };
@@ -74,7 +74,7 @@ fn what_is_saved_is_loaded() {
     assert_eq!((store.last(), store.best()), (Some(path), None));
 }
 
-/// To the nearest, ties to even, also where f32 is subnormal.
+/// f64 is rounded to f32 to nearest, ties to even, also for subnormal results.
 #[test]
 fn f64_is_rounded_once_to_f32_and_refused_beyond_its_range() {
     let of = |values: &[f64]| TensorData {
@@ -172,7 +172,7 @@ fn a_step_can_be_saved_again_at_any_interruption() {
     assert_eq!(names(&store), ["last", "step-00000010", "step-00000020"]);
 }
 
-/// With one name a process both wrote into one folder, and each removed the other's as a leftover.
+/// Two threads of a process use different temporary names (with one name they removed each other's files).
 #[test]
 fn two_threads_that_save_into_one_folder_leave_whole_checkpoints() {
     let (_dir, store) = store(100);
@@ -213,7 +213,7 @@ fn going_back_abandons_what_came_later() {
     assert!(!names(&store).contains(&"best".to_owned()));
 }
 
-/// Damages each file of the newest of two checkpoints with `damage` and expects the older one, and a warning.
+/// Damages each file of the newer of two checkpoints with `damage`; expects the older checkpoint and a warning.
 fn each_damage_is_named(damage: impl Fn(&[u8], usize) -> Option<Vec<u8>>, parts: &[&str]) {
     let (_dir, store) = store(9);
     store.save(&checkpoint(10, 4), false).unwrap();
@@ -284,10 +284,10 @@ fn all_damaged_is_an_error_and_a_newer_format_too() {
     assert!(message.contains("no checkpoint is whole") && message.contains("has format 2"), "{message}");
 }
 
-/// Set in the child process that is killed.
+/// Environment variable that is set in the child process.
 const CHILD: &str = "NETCL_TEST_CHECKPOINT_DIR";
 
-/// Not a test of its own: the child of the next one saves until it is killed.
+/// Child process of the next test: saves checkpoints until it is killed.
 #[test]
 fn killed_child() {
     let Some(dir) = std::env::var_os(CHILD) else { return };
@@ -388,7 +388,7 @@ fn a_full_disk_stops_with_a_clear_error_and_loses_nothing() {
     store.save(&checkpoint(step, 500), false).unwrap();
 }
 
-/// The checkpoint at `path` with another entry in its list of files, sealed as netcl seals it.
+/// Adds an entry to the list of files of the checkpoint at `path` and updates the checksum.
 fn with_entry(path: &std::path::Path, name: &str, content: &[u8]) {
     let mut state = State::verify(path).unwrap();
     let blake3 = blake3::hash(content).to_hex().to_string();
@@ -427,7 +427,7 @@ fn a_pointer_out_of_the_folder_points_nowhere() {
     assert_eq!(store.best(), None);
 }
 
-/// Summed in one mapping and loaded from another, a file that was exchanged between the two came in unverified.
+/// A file replaced between verification and loading is not loaded (two separate mappings used to allow that).
 #[test]
 fn a_file_that_is_exchanged_while_it_is_loaded_never_comes_in_unverified() {
     let (dir, store) = store(3);

@@ -1,7 +1,7 @@
-//! Files of a checkpoint read once: what is summed is what is loaded.
+//! Verified reading of a checkpoint's files: the bytes that are hashed are the bytes that are loaded.
 //!
-//! A file that is checked and then opened again may be another one by then, and a mapping shows what others write to the file after
-//! it was summed. So one open file is read from its start to its end, and the sum is that of the bytes that were handed out.
+//! A file that is verified and then opened again may have been replaced, and a memory mapping shows later writes. Therefore each file is opened
+//! once and read from start to end, and the checksum is computed over the bytes that are returned.
 
 use super::{FileSum, TensorData};
 use netcl_device::files::plain_name;
@@ -11,12 +11,12 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Bytes read at a time where nothing is kept.
+/// Block size for bytes that are only hashed.
 const PIECE: usize = 1 << 20;
-/// Bytes before the header of a safetensors file: its length.
+/// Size of the length field before a safetensors header.
 const PREFIX: usize = 8;
 
-/// A file being read and summed.
+/// A file that is being read and hashed.
 pub(super) struct Verified<'a> {
     file: File,
     path: PathBuf,
@@ -26,8 +26,7 @@ pub(super) struct Verified<'a> {
 }
 
 impl<'a> Verified<'a> {
-    /// Opens a file of the checkpoint in `dir`, which must have the size that was written. `Format` that names the file where it is
-    /// not in this folder, missing or of another size.
+    /// Opens a file of the checkpoint in `dir`. `Format` with its name if it is outside the folder, missing, or not of the recorded size.
     pub fn open(dir: &Path, name: &str, sum: &'a FileSum) -> Result<Self> {
         let name = plain_name(name).map_err(|e| e.context(dir.join(super::STATE_FILE).display()))?;
         let path = dir.join(name);
@@ -49,7 +48,7 @@ impl<'a> Verified<'a> {
         Ok(Self { file, path, sum, hasher: blake3::Hasher::new(), left: was })
     }
 
-    /// Fills `out`. `Format` where the file ends before that.
+    /// Fills `out`. `Format` if the file ends early.
     fn fill(&mut self, out: &mut [u8]) -> Result<()> {
         if out.len() as u64 > self.left {
             return Err(self.wrong("is damaged: what it says it holds is more than it does"));
@@ -67,7 +66,7 @@ impl<'a> Verified<'a> {
         Error::format(format!("{} {what}", self.path.display()))
     }
 
-    /// Reads the rest; `Format` where the file is not the one that was written.
+    /// Reads the rest; `Format` if the checksum differs from the recorded one.
     pub fn check(mut self) -> Result<()> {
         let mut piece = vec![0; PIECE.min(usize::try_from(self.left).unwrap_or(PIECE))];
         while self.left > 0 {
@@ -80,7 +79,7 @@ impl<'a> Verified<'a> {
         Err(self.wrong("is damaged: its checksum is not the one it was written with"))
     }
 
-    /// All of it.
+    /// Reads the whole file.
     pub fn bytes(mut self) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.len(self.left)?];
         self.fill(&mut bytes)?;
@@ -88,7 +87,7 @@ impl<'a> Verified<'a> {
         Ok(bytes)
     }
 
-    /// A safetensors file's tensors in the order of the file, each read to where it stays.
+    /// Reads the tensors of a safetensors file in file order, each directly to its destination.
     pub fn tensors(mut self) -> Result<Vec<TensorData>> {
         let not_whole = |path: &Path, e: &dyn std::fmt::Display| {
             Error::format(format!("{}: not a whole safetensors file: {e}", path.display()))
@@ -112,7 +111,7 @@ impl<'a> Verified<'a> {
         read.map_err(|e| not_whole(&path, &e))
     }
 
-    /// The tensors that a header names; they must lie one behind another and fill the file.
+    /// Parses a header; its tensors must be contiguous and fill the file.
     fn read_tensors(&mut self, header: &[u8]) -> std::result::Result<Vec<TensorData>, String> {
         let metadata: Metadata = serde_json::from_slice(header).map_err(|e| e.to_string())?;
         let mut order: Vec<(String, TensorInfo)> =
@@ -143,7 +142,7 @@ impl<'a> Verified<'a> {
         Ok(tensors)
     }
 
-    /// A number of bytes that the file is known to have.
+    /// A byte count that was compared with the file's size.
     fn len(&self, bytes: u64) -> Result<usize> {
         if bytes > self.sum.bytes {
             return Err(self.wrong("is damaged: what it says it holds is more than it does"));

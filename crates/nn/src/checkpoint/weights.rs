@@ -1,4 +1,4 @@
-//! The weights of a model folder: one safetensors file, or several with an index, mapped and not copied.
+//! The weights of a model folder: one safetensors file, or several with an index, memory-mapped without a copy.
 
 use super::{FileDtype, MODEL_FILE, TensorView};
 use netcl_device::{Error, MappedFile, Result, files::plain_name, quote_path};
@@ -7,12 +7,12 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Says which tensor lies in which file, where there are several.
+/// Name of the index, which maps tensors to files if there are several.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";
-/// Weights as Python pickles, which are programs: never read.
+/// Names of pickled weights. Pickles can execute code and are never read.
 const PICKLES: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// A tensor of a file: where its bytes are.
+/// Location of a tensor's bytes in a file.
 struct Entry {
     name: String,
     dtype: FileDtype,
@@ -21,18 +21,18 @@ struct Entry {
     bytes: std::ops::Range<usize>,
 }
 
-/// Mapped files and what is in them.
+/// Mapped files and their tensors.
 pub struct WeightFiles {
     maps: Vec<MappedFile>,
     entries: Vec<Entry>,
 }
 
 impl WeightFiles {
-    /// The weights of the model in `dir`. Reads headers alone.
+    /// Opens the weights of the model in `dir`; reads only headers.
     ///
     /// # Errors
-    /// `Io` or `Format` that name the file that is missing or wrong; `Unsupported` for pickled weights, with the command that
-    /// converts them.
+    /// `Io` or `Format` with the name of the missing or invalid file; `Unsupported` for pickled weights, with the command to convert
+    /// them.
     pub fn open(dir: &Path) -> Result<Self> {
         let mut all = Self { maps: Vec::new(), entries: Vec::new() };
         let (single, index) = (dir.join(MODEL_FILE), dir.join(INDEX_FILE));
@@ -103,7 +103,7 @@ impl WeightFiles {
     }
 }
 
-/// Tensor names to file names. Files lie in the folder of the index: a name that leads elsewhere is refused.
+/// Maps tensor names to file names. Files must be in the folder of the index; other paths are rejected.
 fn read_index(path: &Path) -> Result<BTreeMap<String, String>> {
     let wrong = |what: String| Error::format(format!("{}: {what}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;

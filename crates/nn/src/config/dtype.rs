@@ -1,4 +1,4 @@
-//! How weights and activations may be stored: as floats, by any name that [`DType::parse`] takes.
+//! Storage type of weights and activations: a floating-point type, by any name that [`DType::parse`] accepts.
 
 use super::by_name;
 use netcl_device::Result;
@@ -11,7 +11,7 @@ pub const DTYPES: [(&str, DType); 3] = [("f32", DType::F32), ("bf16", DType::Bf1
 /// The storage type of this name.
 ///
 /// # Errors
-/// `Format` with those that there are, for integers too.
+/// `Format` with the list of types, for an unknown name or an integer type.
 pub fn storage_type(name: &str) -> Result<DType> {
     DType::parse(name).filter(|dtype| dtype.is_float()).map_or_else(|| by_name("dtype", name, &DTYPES), Ok)
 }

@@ -1,10 +1,10 @@
-//! `config.toml`: read with unknown keys named, written in groups.
+//! Reading and writing of `config.toml`. Unknown keys are errors; written keys are grouped.
 
 use super::{Overlay, TrainConfig};
 use netcl_device::{Error, Result, nearest};
 use std::{fs, path::Path};
 
-/// Every key once, in the order of the file.
+/// All keys, in the order of the file.
 pub(super) const GROUPS: [(&str, &[&str]); 5] = [
     (
         "model",
@@ -45,7 +45,7 @@ pub(super) const GROUPS: [(&str, &[&str]); 5] = [
     ("device", &["dtype", "matmul_precision", "device", "graph", "recompute"]),
 ];
 
-/// What other programs call our keys.
+/// Names that other programs use for these keys.
 const SYNONYMS: [(&str, &[&str]); 20] = [
     ("init", &["init_from", "pretrained", "from_pretrained", "model_name_or_path"]),
     ("family", &["model_type", "architecture", "arch"]),
@@ -70,7 +70,7 @@ const SYNONYMS: [(&str, &[&str]); 20] = [
 ];
 
 impl Overlay {
-    /// Reads a file of settings. `Format` names file, line, an unknown key and the one that was probably meant.
+    /// Reads a file of settings. `Format` with file and line; for an unknown key with the most similar known one.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).map_err(|e| Error::io("reading", path, &e))?;
         Self::from_toml(&text).map_err(|e| e.context(path.display()))
@@ -99,7 +99,7 @@ impl Overlay {
 }
 
 impl TrainConfig {
-    /// The `config.toml` that repeats the run.
+    /// The text of a `config.toml` with these settings.
     pub fn to_toml(&self) -> Result<String> {
         let table =
             toml::Table::try_from(self).map_err(|e| Error::internal(format!("settings as TOML: {e}")))?;

@@ -1,4 +1,4 @@
-//! Training that starts from a model: what its folder decides, and what a user may then still say.
+//! Training that starts from a model (`--init`): settings taken from its folder, and which settings may still be given.
 
 use super::{Overlay, TrainConfig};
 use crate::decoder::DecoderConfig;
@@ -20,7 +20,7 @@ fn sizes(own: &DecoderConfig) -> [(&'static str, usize); 7] {
 }
 
 /// # Errors
-/// `Format` for the first setting that is about the model itself and says something else than its folder does.
+/// `Format` for the first setting that contradicts the model in the folder.
 pub(super) fn check(own: &DecoderConfig, dir: &str, given: &[&Overlay]) -> Result<()> {
     let refuse = |key: &str, given: &dyn std::fmt::Display, own: &dyn std::fmt::Display| {
         let flag = key.replace('_', "-");
@@ -59,7 +59,7 @@ pub(super) fn check(own: &DecoderConfig, dir: &str, given: &[&Overlay]) -> Resul
     Ok(())
 }
 
-/// Takes the model's shape over, and its tokenizer unless the user names another.
+/// Takes the sizes from the model, and its tokenizer unless another one is given.
 pub(super) fn take(
     own: &DecoderConfig,
     dir: &str,

@@ -1,6 +1,6 @@
-//! Everything needed to repeat a run: presets, `config.toml`, flags, and what they must satisfy.
+//! Configuration of training runs: presets, `config.toml`, command-line flags, validation.
 //!
-//! Keys of the file are the long flags with `_` for `-`. A flag goes before the file, the file before the preset.
+//! Keys of the file are the long flags with `_` instead of `-`. Flags override the file, the file overrides the preset.
 
 mod dtype;
 mod file;
@@ -23,111 +23,111 @@ use netcl_tensor::DType;
 use serde::{Deserialize, Serialize};
 use std::{fmt, path::Path, str::FromStr};
 
-/// A training run. Fields are documented by their flags' names.
+/// Settings of a training run. Each field corresponds to the flag of the same name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
-    /// The preset that everything not said otherwise came from.
+    /// Preset of the settings that were not given.
     pub preset: String,
-    /// A model folder that training starts from, with its tokenizer; where absent, weights are drawn.
+    /// Model folder to start from, with its tokenizer; if absent, weights are initialised randomly.
     #[serde(default)]
     pub init: Option<String>,
-    /// The family of decoders, by its `model_type`.
+    /// Decoder family, by its `model_type`.
     #[serde(default = "gpt2")]
     pub family: String,
-    /// Transformer blocks.
+    /// Number of transformer blocks.
     pub layers: usize,
-    /// Attention heads; divides `width` unless `head_size` is given.
+    /// Number of attention heads; must divide `width` unless `head_size` is given.
     pub heads: usize,
-    /// Key and value heads; as many as heads where absent.
+    /// Number of key/value heads; default: number of heads.
     #[serde(default)]
     pub kv_heads: Option<usize>,
-    /// Width of a head.
+    /// Head size; default: `width / heads`.
     #[serde(default)]
     pub head_size: Option<usize>,
-    /// Channels of the residual stream.
+    /// Width of the residual stream.
     pub width: usize,
-    /// Channels of the MLP's hidden layer; as the family has it where absent.
+    /// Width of the MLP's hidden layer; default by family.
     #[serde(default)]
     pub mlp: Option<usize>,
     /// Base of the rotary frequencies.
     #[serde(default)]
     pub rope_theta: Option<f64>,
-    /// Whether the head is the token table.
+    /// Whether the output head is tied to the token embedding.
     #[serde(default)]
     pub tied: Option<bool>,
-    /// Names of parameters that stay as they are, with `*` and `?`.
+    /// Patterns (`*`, `?`) of parameters that are frozen.
     #[serde(default)]
     pub freeze: Vec<String>,
-    /// Tokens of a window.
+    /// Context length in tokens.
     pub context: usize,
-    /// Size of the vocabulary; where absent, the tokenizer's as [`padded_vocab`] rounds it up.
+    /// Vocabulary size; default: that of the tokenizer, padded by [`padded_vocab`].
     #[serde(default)]
     pub vocab: Option<usize>,
-    /// Probability of dropping a value, in training.
+    /// Dropout probability during training.
     pub dropout: f64,
-    /// Biases in linear and norm layers of GPT-2; other families have those that they have.
+    /// Whether linear and norm layers of GPT-2 have biases; fixed for other families.
     pub bias: bool,
-    /// Files, folders, patterns; the repository's own sources where empty.
+    /// Training data: files, folders, patterns; default: the sources of the repository.
     pub data: Vec<String>,
-    /// Of text that is not UTF-8 and has no byte order mark.
+    /// Encoding of text that is not UTF-8 and has no byte order mark.
     #[serde(default)]
     pub encoding: Option<String>,
-    /// `char`, or the path of a `tokenizer.json`.
+    /// Tokenizer: `char`, or the path of a `tokenizer.json`.
     pub tokenizer: String,
-    /// Share of the tokens kept for validation.
+    /// Fraction of the tokens used for validation.
     pub val_split: f64,
     /// Highest learning rate.
     pub lr: f64,
-    /// Learning rate at the last step of a schedule that decays.
+    /// Learning rate at the end of the decay.
     pub min_lr: f64,
-    /// Steps over which the learning rate rises from 0.
+    /// Warm-up steps.
     pub warmup: u64,
-    /// What the learning rate does after that.
+    /// Schedule after the warm-up.
     pub schedule: Schedule,
-    /// AdamW's decay, for matrices and embeddings.
+    /// AdamW's weight decay, for matrices and embeddings.
     pub weight_decay: f64,
-    /// AdamW's averages.
+    /// AdamW's β₁ and β₂.
     pub betas: [f64; 2],
-    /// AdamW's term under the fraction.
+    /// AdamW's ε.
     pub eps: f64,
-    /// Largest norm of all gradients together; 0 turns clipping off.
+    /// Maximum global gradient norm (clipping); 0 disables clipping.
     pub clip: f64,
-    /// Windows of a forward pass.
+    /// Batch size: windows per forward pass.
     pub batch: usize,
-    /// Forward passes of a step.
+    /// Gradient accumulation: forward passes per optimizer step.
     pub grad_accum: u32,
-    /// Optimizer steps.
+    /// Number of optimizer steps.
     pub steps: u64,
-    /// Of initial weights, order of data, dropout and samples.
+    /// Seed of initial weights, data order, dropout and samples.
     pub seed: u64,
-    /// Steps between evaluations; 0 for none but the last.
+    /// Steps between evaluations; 0: only after the last step.
     pub eval_every: u64,
-    /// Batches of an evaluation; 0 for the whole validation part.
+    /// Batches per evaluation; 0: the whole validation part.
     pub eval_batches: usize,
-    /// Steps between samples; 0 for none but the last.
+    /// Steps between samples; 0: only after the last step.
     pub sample_every: u64,
-    /// Steps between checkpoints; 0 for none but the last.
+    /// Steps between checkpoints; 0: only after the last step.
     pub checkpoint_every: u64,
-    /// Checkpoints kept beside the best one.
+    /// Number of checkpoints kept besides the best one.
     pub keep: usize,
-    /// Storage of weights and activations.
+    /// Storage type of weights and activations.
     #[serde(deserialize_with = "dtype::one")]
     pub dtype: DType,
-    /// What products of f32 may be rounded to.
+    /// Precision of f32 matrix products.
     #[serde(default)]
     pub matmul_precision: MatmulPrecision,
-    /// `auto`, `sim`, `pocl:0`, an index.
+    /// Device: `auto`, `sim`, `pocl:0`, or an index.
     pub device: String,
-    /// Whether steps are captured once and replayed. Files of earlier versions do not say.
+    /// Whether steps are captured as a graph and replayed. Absent in files of earlier versions.
     #[serde(default)]
     pub graph: GraphMode,
-    /// What the backward pass computes again instead of keeping it.
+    /// Activations that the backward pass recomputes.
     #[serde(default)]
     pub recompute: Recompute,
 }
 
-/// Some of the settings: of a file, or of flags.
+/// Partial settings, from a file or from flags.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // the fields of TrainConfig
@@ -177,21 +177,21 @@ pub struct Overlay {
     pub recompute: Option<Recompute>,
 }
 
-/// A vocabulary is rounded up to a multiple of this: matrix kernels then take the logits in whole blocks.
+/// Vocabularies are padded to a multiple of this, so that matrix kernels compute the logits in whole blocks.
 pub const VOCAB_MULTIPLE: usize = 64;
-/// Smaller ones stay as they are: those of characters, whose recipes and published losses are for exactly as many.
+/// Smaller vocabularies are not padded: published results of character models are for the exact size.
 pub const VOCAB_PADDED_FROM: usize = 1024;
 
-/// The vocabulary of a model for `tokens` tokens. The ids beyond them are learnt to be unlikely and never drawn.
+/// Padded vocabulary size for `tokens` tokens. The model learns low probabilities for the padding ids, and they are never sampled.
 pub fn padded_vocab(tokens: usize) -> usize {
     if tokens < VOCAB_PADDED_FROM { tokens } else { tokens.next_multiple_of(VOCAB_MULTIPLE) }
 }
 
 impl TrainConfig {
-    /// The model it describes, for a vocabulary of `vocab` tokens. One that training starts from is described by its own folder.
+    /// The described model with a vocabulary of `vocab` tokens. (A model to start from is described by its own folder.)
     ///
     /// # Errors
-    /// `Unsupported` for another family, or a size that it does not have; `Shape` for sizes that do not fit each other.
+    /// `Unsupported` for an unknown family, or a size that the family cannot set; `Shape` for inconsistent sizes.
     pub fn decoder(&self, vocab: usize) -> Result<DecoderConfig> {
         let Self { layers, heads, kv_heads, head_size, width, mlp, context, rope_theta, tied, .. } = *self;
         let sizes =
@@ -201,12 +201,12 @@ impl TrainConfig {
         Ok(if self.family == "gpt2" { config.with_biases(self.bias) } else { config })
     }
 
-    /// Tokens of an optimizer step.
+    /// Tokens per optimizer step.
     pub fn tokens_a_step(&self) -> u64 {
         (self.batch as u64).saturating_mul(self.context as u64).saturating_mul(u64::from(self.grad_accum))
     }
 
-    /// Its learning rate over the steps; a decay ends with the run.
+    /// The learning rate schedule; the decay ends at the last step.
     pub fn learning_rate(&self) -> LearningRate {
         LearningRate {
             schedule: self.schedule,
@@ -217,7 +217,7 @@ impl TrainConfig {
         }
     }
 
-    /// The preset of that name. `Format` that lists the presets.
+    /// The preset with this name. `Format` with the list of presets if it is unknown.
     pub fn preset(name: &str) -> Result<Self> {
         presets::of(name).ok_or_else(|| {
             Error::format(format!(
@@ -228,11 +228,11 @@ impl TrainConfig {
         })
     }
 
-    /// Preset, then file, then flags; the preset is named by flags, else by the file, else `finetune` where training starts from a
-    /// model, else `demo`. Valid. A `min_lr` or `warmup` that the user did not set follows a lower `lr` or fewer `steps`.
+    /// Combines preset, file and flags and validates the result. The preset is named by the flags, else by the file; default: `finetune` if
+    /// training starts from a model, else `demo`. If not given, `min_lr` and `warmup` are reduced with a lower `lr` or fewer `steps`.
     ///
     /// # Errors
-    /// `Format` that names a key, a flag, or a size that the model to start from does not have; `Io` when that cannot be read.
+    /// `Format` for an invalid key or flag, or a size that contradicts the model to start from; `Io` if that cannot be read.
     pub fn resolve(file: Option<&Path>, flags: &Overlay) -> Result<Self> {
         let file = file.map_or_else(|| Ok(Overlay::default()), Overlay::read)?;
         let starts = flags.init.as_ref().or(file.init.as_ref()).is_some();
@@ -259,13 +259,13 @@ impl TrainConfig {
     }
 }
 
-/// The family of files that name none.
+/// Family of files without one.
 fn gpt2() -> String {
     "gpt2".into()
 }
 
 impl Overlay {
-    /// `base` with what is set here.
+    /// `base` overridden by the settings present here.
     pub fn over(&self, base: TrainConfig) -> Result<TrainConfig> {
         let table = |e: toml::ser::Error| Error::internal(format!("settings as a table: {e}"));
         if let Some(message) = validate::too_large(self) {
@@ -277,33 +277,33 @@ impl Overlay {
     }
 }
 
-/// Learning rate after warm-up.
+/// Learning rate schedule after warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
-    /// Stays at `lr`.
+    /// Constant `lr`.
     Constant,
-    /// Falls evenly to `min_lr`.
+    /// Linear decay to `min_lr`.
     Linear,
-    /// Falls along half a cosine to `min_lr`.
+    /// Cosine decay to `min_lr`.
     Cosine,
 }
 
-/// Whether training steps are captured once and replayed from then on. Both ways make the same bits.
+/// Whether training steps are captured as a graph and replayed. The results are bit-identical.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GraphMode {
-    /// Where it works; a warning where it does not.
+    /// If possible; otherwise a warning.
     #[default]
     Auto,
-    /// Yes; an error where it does not work.
+    /// Always; an error if it is not possible.
     On,
-    /// No.
+    /// Never.
     Off,
 }
 
 impl GraphMode {
-    /// All of them, by name.
+    /// All values, with their names.
     pub const NAMES: [(&str, Self); 3] = [("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
 }
 
@@ -320,24 +320,24 @@ impl fmt::Display for GraphMode {
     }
 }
 
-/// What the backward pass computes again instead of keeping it. Each saves more memory and costs more time than the one
-/// before; all make the same bits.
+/// Activations that the backward pass recomputes instead of keeping them. Each option saves more memory and takes more time than the previous
+/// one; the results are bit-identical.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Recompute {
-    /// Nothing.
+    /// None.
     #[default]
     None,
-    /// Results of GELUs.
+    /// Outputs of GELUs.
     Gelu,
-    /// Those and the results of the norms within blocks.
+    /// Those and the outputs of the norms in blocks.
     Norm,
-    /// Everything within a block: its input is all that is kept.
+    /// Everything in a block; only its input is kept.
     Block,
 }
 
 impl Recompute {
-    /// All of them, by name.
+    /// All values, with their names.
     pub const NAMES: [(&str, Self); 4] =
         [("none", Self::None), ("gelu", Self::Gelu), ("norm", Self::Norm), ("block", Self::Block)];
 }
@@ -356,7 +356,7 @@ impl fmt::Display for Recompute {
 }
 
 impl Schedule {
-    /// All of them, by name.
+    /// All values, with their names.
     pub const NAMES: [(&str, Self); 3] =
         [("constant", Self::Constant), ("linear", Self::Linear), ("cosine", Self::Cosine)];
 }

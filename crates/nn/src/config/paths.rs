@@ -1,4 +1,4 @@
-//! Paths of a run that mean the same from every working directory.
+//! Absolute paths in settings, so that a run does not depend on the working directory.
 
 use super::TrainConfig;
 use netcl_device::{Error, Result};
@@ -8,7 +8,7 @@ impl TrainConfig {
     /// The same settings with absolute paths, so that the run can be resumed from anywhere.
     ///
     /// # Errors
-    /// `Io` when there is no working directory.
+    /// `Io` if the working directory cannot be determined.
     pub fn with_absolute_paths(mut self) -> Result<Self> {
         for spec in &mut self.data {
             *spec = absolute_spec(spec)?;
@@ -23,7 +23,7 @@ impl TrainConfig {
     }
 }
 
-/// A file, folder or pattern as an absolute one.
+/// A file, folder or pattern as an absolute path.
 fn absolute_spec(spec: &str) -> Result<String> {
     let path = Path::new(spec);
     if path.is_absolute() || spec.is_empty() {
@@ -36,7 +36,7 @@ fn absolute_spec(spec: &str) -> Result<String> {
     Ok(format!("{}/{spec}", glob::Pattern::escape(&text(&here)?)))
 }
 
-/// The text of a path. `Format` for one that is no Unicode: settings are text.
+/// The text of a path. `Format` if it is not valid Unicode, because settings are text.
 fn text(path: &Path) -> Result<String> {
     let unicode = path.to_str().map(Into::into);
     unicode

@@ -1,8 +1,8 @@
-//! Named starting points.
+//! Presets: named default configurations.
 
 use super::{DType, GraphMode, MatmulPrecision, Recompute, Schedule, TrainConfig};
 
-/// The names, the default first.
+/// Names of the presets, the default first.
 pub const PRESETS: [&str; 12] = [
     "demo",
     "demo-tiny",
@@ -18,15 +18,15 @@ pub const PRESETS: [&str; 12] = [
     FINETUNE,
 ];
 
-/// Those that describe a model, rather than how one that is given is trained.
+/// Presets that describe a model, as opposed to fine-tuning of an existing one.
 pub fn models() -> impl Iterator<Item = &'static str> {
     PRESETS.into_iter().filter(|name| *name != FINETUNE)
 }
 
-/// What training from a model's weights starts with.
+/// Preset for training that starts from a model's weights.
 pub(super) const FINETUNE: &str = "finetune";
 
-/// The settings of a name.
+/// The settings of a preset.
 pub(super) fn of(name: &str) -> Option<TrainConfig> {
     let config = match name {
         "demo" => demo(),
@@ -94,7 +94,7 @@ fn char() -> TrainConfig {
     }
 }
 
-/// nanoGPT's recipe for the same on a CPU: 0.8 M parameters, validation loss about 1.88.
+/// nanoGPT's recipe for the same data on a CPU: 0.8 M parameters, validation loss about 1.88.
 fn char_cpu() -> TrainConfig {
     TrainConfig {
         layers: 4,
@@ -134,8 +134,8 @@ fn demo_tiny() -> TrainConfig {
     }
 }
 
-/// GPT-2's sizes with the learning rates of the GPT-3 paper (table 2.1) and half a million tokens a step. The vocabulary is that of
-/// whatever tokenizer is used; of GPT-2's own 50257 tokens it is 50304.
+/// GPT-2's sizes with the learning rates of the GPT-3 paper (table 2.1) and half a million tokens per step. The vocabulary follows from the
+/// tokenizer; with GPT-2's own 50257 tokens it is padded to 50304.
 fn gpt2([layers, heads, width]: [usize; 3], lr: f64) -> TrainConfig {
     TrainConfig {
         layers,
@@ -217,7 +217,7 @@ fn qwen3() -> TrainConfig {
     }
 }
 
-/// A gentle rate, few steps, and no decay of weights that are good already. The sizes are those of the model it starts from.
+/// Fine-tuning: a low learning rate, few steps, no weight decay. The sizes are those of the model to start from.
 fn finetune() -> TrainConfig {
     TrainConfig {
         context: 1024,

@@ -1,23 +1,23 @@
-//! What a resumed run may change, as data. `docs/guide.md` has the same table.
+//! Table of the settings that a resumed run may change. `docs/guide.md` has the same table.
 
 use super::TrainConfig;
 use netcl_device::{Error, Result, quote_path};
 use std::path::Path;
 
-/// What becomes of a setting that differs from the stored one.
+/// Handling of a setting that differs from the stored one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Holds from the next step on.
+    /// Applies from the next step on.
     Free,
-    /// The same, and the learning rate may jump: it is said how.
+    /// The same; a resulting jump of the learning rate is reported.
     Rate,
-    /// May be added to.
+    /// Entries may be added.
     Added,
-    /// Refused: the run would be another.
+    /// Rejected, because it would be a different run.
     Fixed,
 }
 
-/// Every key of `config.toml`, once.
+/// All keys of `config.toml`.
 pub const RESUME: [(&str, Change); 42] = [
     ("preset", Change::Fixed),
     ("init", Change::Fixed),
@@ -63,19 +63,19 @@ pub const RESUME: [(&str, Change); 42] = [
     ("recompute", Change::Free),
 ];
 
-/// What changes, in words, and whether the data does.
+/// Descriptions of the changes, and whether the data changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// A sentence for each setting of the run that is another from now on.
+    /// A sentence for each changed setting.
     pub notes: Vec<String>,
-    /// A sentence that says what happens to the learning rate, where something does.
+    /// A sentence about a change of the learning rate, if any.
     pub rate: Option<String>,
-    /// Whether data was added: validation losses do not compare with earlier ones.
+    /// Whether data was added; validation losses are then not comparable with earlier ones.
     pub data: bool,
 }
 
 impl Changes {
-    /// Takes note of what the files of `--data` have become, in words, since the checkpoint.
+    /// Adds a description of how the files of `--data` changed since the checkpoint.
     pub fn data_since(&mut self, said: Option<String>) {
         let Some(said) = said else { return };
         if !self.data {
@@ -88,10 +88,10 @@ impl Changes {
 }
 
 impl TrainConfig {
-    /// What `asked` changes in this run, `step` steps of which are done.
+    /// The changes that `asked` makes to this run after `step` steps.
     ///
     /// # Errors
-    /// `Format` that names each setting which a run keeps, with the stored value and the given one.
+    /// `Format` with each setting that must not change, its stored and its given value.
     pub fn changes(&self, asked: &Self, step: u64) -> Result<Changes> {
         let (stored, given) = (self.table()?, asked.table()?);
         let (mut refused, mut changes) = (Vec::new(), Changes::default());
@@ -155,7 +155,7 @@ impl TrainConfig {
         toml::Table::try_from(self).map_err(|e| Error::internal(format!("settings as a table: {e}")))
     }
 
-    /// What happens to the learning rate at `step`, the next one.
+    /// Describes the change of the learning rate at `step`, the next one.
     fn rate_change(&self, asked: &Self, step: u64) -> String {
         let (old, new) = (self.learning_rate().at(step), asked.learning_rate().at(step));
         let end = match (self.steps, asked.steps) {
@@ -180,7 +180,7 @@ impl TrainConfig {
     }
 }
 
-/// Whether `entry` is not among `all`, though what it names is still there.
+/// Whether `entry` is not in `all` although the file it names still exists.
 fn left_out(entry: &str, all: &[String]) -> bool {
     // What has been moved or removed cannot be asked for; a pattern names nothing itself.
     let there = Path::new(entry).exists() || entry.contains(['*', '?', '[']);

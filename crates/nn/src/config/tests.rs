@@ -114,7 +114,7 @@ fn files_with_mistakes_are_named() {
     assert!(missing.message().contains("no/such.toml"));
 }
 
-/// A setting gone wrong, and what the message must say.
+/// An invalid setting and the text that its message must contain.
 type Mistake = (fn(&mut TrainConfig), &'static str);
 
 #[test]

@@ -1,15 +1,15 @@
-//! What settings must satisfy; each message names the option to change.
+//! Validation of settings; each message names the option to change.
 
 use super::{Schedule, TrainConfig};
 use netcl_device::{Error, Result};
 
-/// The fused attention keeps one head's row in registers or local memory.
+/// Largest head size: attention kernels keep a row of a head in registers or local memory.
 const MAX_HEAD: usize = 256;
-/// Numbers of heads that are tried for a better one, in each direction: a width of 10¹⁸ has too many.
+/// Number of candidates, in each direction, when a valid number of heads is suggested; bounds the search for absurd widths.
 const TRIED: usize = 10_000;
 
 impl TrainConfig {
-    /// `Format` for the first setting that cannot be, with what to change.
+    /// `Format` for the first invalid setting, with the change to make.
     pub fn validate(&self) -> Result<()> {
         if let Some(encoding) = &self.encoding {
             crate::data::TextEncoding::of(encoding)?;
@@ -41,7 +41,7 @@ impl TrainConfig {
         zero.map(|(flag, _)| format!("--{flag} is 0; it must be at least 1"))
     }
 
-    /// Key and value heads, and heads of a size of their own.
+    /// Checks key/value heads and an explicit head size.
     fn groups(&self) -> Option<String> {
         if let Some(kv_heads) = self.kv_heads.filter(|n| *n == 0 || !self.heads.is_multiple_of(*n)) {
             return Some(format!("--kv-heads {kv_heads} does not divide --heads {}", self.heads));
@@ -122,7 +122,7 @@ impl TrainConfig {
     }
 }
 
-/// The first number of `settings` that `config.toml` cannot hold, whose integers are signed.
+/// The first number of `settings` that exceeds the signed integers of TOML.
 pub(super) fn too_large(settings: &impl serde::Serialize) -> Option<String> {
     let values = serde_json::to_value(settings).ok()?;
     let limit = i64::MAX;

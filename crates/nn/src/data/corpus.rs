@@ -1,4 +1,4 @@
-//! From text to tokens: in pieces on all cores, so that the text takes no memory, and once, so that the next run finds them.
+//! Encoding of text files: in pieces on all cores with bounded memory; results are cached on disk for later runs.
 
 use super::pieces::{Piece, Pieces};
 use super::progress::{Stage, Watch, Watcher};
@@ -12,22 +12,22 @@ use std::{
     thread,
 };
 
-/// Bytes of text for each core between two reports.
+/// Bytes of text per core between two progress reports.
 const SHARE: usize = 256 << 10;
-/// Text below this is tokenized faster than a file is written and found again.
+/// Smaller texts are not cached: encoding them is faster than the cache.
 const CACHED_FROM: u64 = 1 << 20;
 
-/// All tokens of `--data`, before the validation part is cut off.
+/// All tokens of `--data`, before the validation part is split off.
 #[derive(Clone, Debug)]
 pub struct Corpus {
-    /// For training; with validation in its tail unless `val` is there.
+    /// Training tokens; if `val` is `None`, the validation part is still at their end.
     pub train: Tokens,
-    /// A validation part that the data brings itself.
+    /// Validation tokens, if the data has a validation part.
     pub val: Option<Tokens>,
 }
 
 impl Source {
-    /// The text in blocks that end with words: the files in order, and a line break after each that does not end with one. Empty for shards.
+    /// The text in blocks that end at word boundaries: the files in order, with a line break after each that lacks one. Empty for shards.
     pub fn blocks(&self) -> impl Iterator<Item = Result<String>> + Send + '_ {
         self.cut(Cuts::Words)
     }
@@ -40,10 +40,10 @@ impl Source {
         })
     }
 
-    /// A tokenizer of the text's characters.
+    /// A character tokenizer for the text.
     ///
     /// # Errors
-    /// `Format` without text; `Io`.
+    /// `Format` if there is no text; `Io`.
     pub fn char_tokenizer(&self, watch: &mut Watch<'_>) -> Result<Tokenizer> {
         self.tokenizer_of(Cuts::Anywhere, Stage::Characters, watch, |blocks| {
             Tokenizer::char_from_text(blocks)
@@ -53,7 +53,7 @@ impl Source {
     /// A byte-level BPE tokenizer trained on the text.
     ///
     /// # Errors
-    /// Those of [`Tokenizer::train_bpe`]; `Io`.
+    /// Errors of [`Tokenizer::train_bpe`]; `Io`.
     pub fn bpe_tokenizer(&self, vocab_size: usize, watch: &mut Watch<'_>) -> Result<Tokenizer> {
         self.tokenizer_of(Cuts::Words, Stage::Words, watch, |blocks| Tokenizer::train_bpe(blocks, vocab_size))
     }
@@ -76,13 +76,13 @@ impl Source {
         failed.map_or(made, Err)
     }
 
-    /// Encodes text; between files stands the tokenizer's end-of-text token where it has one. Shards are taken as they
-    /// are. `Format` for text without a tokenizer or with a character that it does not have, and for a single token.
+    /// Encodes text, with the tokenizer's end-of-text token between files if it has one. Shards are used unchanged. `Format` for text without a
+    /// tokenizer or with a character that the tokenizer lacks, and if there is only one token.
     pub fn into_corpus(self, tokenizer: Option<&Tokenizer>) -> Result<Corpus> {
         self.into_corpus_with(tokenizer, None, &mut |_| true)
     }
 
-    /// The same, with a cache on disk of what was encoded before, and someone who hears how far it is.
+    /// The same, with an on-disk cache of earlier encodings and a progress callback.
     pub fn into_corpus_with(
         self,
         tokenizer: Option<&Tokenizer>,
@@ -108,7 +108,7 @@ impl Source {
     }
 }
 
-/// The ids of all files: from the cache, through the cache, or in memory.
+/// The ids of all files: read from the cache, encoded into the cache, or encoded in memory.
 fn tokens(
     files: &[TextFile],
     tokenizer: &Tokenizer,
@@ -168,12 +168,12 @@ fn in_memory(files: &[TextFile], tokenizer: &Tokenizer, watch: &mut Watch<'_>) -
     Ok(large.into())
 }
 
-/// Whether every id takes two bytes.
+/// Whether every id fits into two bytes.
 fn narrow(tokenizer: &Tokenizer) -> bool {
     tokenizer.vocab_size() <= 1 << 16
 }
 
-/// What ended an encoding early.
+/// Why an encoding ended early.
 enum Failed {
     Cache(std::io::Error),
     Other(Error),
@@ -200,7 +200,7 @@ fn through_cache(
     writer.finish().map_err(Failed::Cache)
 }
 
-/// Hands the ids of all files to `take`, in order.
+/// Passes the ids of all files to `take`, in order.
 fn encode(
     files: &[TextFile],
     tokenizer: &Tokenizer,
@@ -267,7 +267,7 @@ fn encode_round(round: &[Piece], tokenizer: &Tokenizer, workers: usize) -> Resul
     Ok(slots.into_iter().map(|slot| slot.into_inner().unwrap_or_else(missing)).collect())
 }
 
-/// The error of a piece as that of its file, where positions count from the file's beginning.
+/// Converts the error of a piece into one of its file, with positions counted from the beginning of the file.
 fn named(error: Error, piece: &Piece, files: &[TextFile], tokenizer: &Tokenizer) -> Error {
     // A line break between files is known: it was in the texts that the tokenizer came from, or is a text's own fault.
     let Piece::Text { file, .. } = piece else { return error };

@@ -1,4 +1,4 @@
-//! Joining, errors, cutting, the cache.
+//! Tests of joining files, errors, cutting into pieces, and the cache.
 
 use super::*;
 use std::{
@@ -58,7 +58,7 @@ fn mistakes_are_named() {
     assert!(unknown.contains(place), "{unknown}");
 }
 
-/// Text of more than one block and round, with letters of several bytes.
+/// Text of several blocks and progress rounds, with multi-byte characters.
 fn long() -> String {
     (0..60_000).map(|i| format!("Zeile {i}: Größe und  日本 {}\n", i * 7919 % 1000)).collect()
 }

@@ -1,14 +1,14 @@
-//! How text is encoded: UTF-8, what a byte order mark says, or what the user names.
+//! Character encodings of text files: UTF-8, the one of a byte order mark, or the one that the user names.
 
 use encoding_rs::{DecoderResult, Encoding, ISO_2022_JP, UTF_8};
 use netcl_device::{Error, Result};
 
-/// A named encoding of text, as the WHATWG standard that browsers follow defines it: `latin1` is windows-1252.
+/// A named encoding as the WHATWG Encoding Standard defines it (there `latin1` is windows-1252).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextEncoding(pub(super) &'static Encoding);
 
 impl TextEncoding {
-    /// The encoding of that name. `Format` that lists the usual ones.
+    /// The encoding with this name. `Format` with a list of common ones if it is unknown.
     pub fn of(name: &str) -> Result<Self> {
         let plain = name.trim().to_ascii_lowercase().replace('_', "-");
         let plain = match plain.as_str() {
@@ -32,13 +32,13 @@ impl TextEncoding {
         self.0.name()
     }
 
-    /// Whether what is UTF-8 as well is taken for that: a file of ASCII says nothing, and text with other bytes is valid UTF-8
-    /// by chance alone. ISO-2022-JP has no other bytes.
+    /// Whether a file that is valid UTF-8 is read as UTF-8 in spite of this encoding: ASCII is the same in both, and text with bytes above 127
+    /// in another encoding is hardly ever valid UTF-8. Not for ISO-2022-JP, which uses ASCII bytes only.
     pub(super) fn yields_to_utf8(self) -> bool {
         self.0 != ISO_2022_JP
     }
 
-    /// What the first bytes of a file say, and how many of them are the mark.
+    /// Encoding of the byte order mark at the beginning of a file, and the length of the mark.
     pub(super) fn of_mark(head: &[u8]) -> Option<(Self, usize)> {
         Encoding::for_bom(head).map(|(encoding, bytes)| (Self(encoding), bytes))
     }
@@ -46,14 +46,14 @@ impl TextEncoding {
 
 pub(super) const UTF8: TextEncoding = TextEncoding(UTF_8);
 
-/// Turns bytes into text, block by block.
+/// Incremental decoder of bytes into text.
 pub(super) struct Decoder {
     decoder: encoding_rs::Decoder,
-    /// Bytes taken so far.
+    /// Bytes decoded so far.
     position: u64,
 }
 
-/// Bytes that are no text in the encoding, and where they are.
+/// Invalid bytes and their position.
 pub(super) struct Malformed {
     pub at: u64,
     pub byte: Option<u8>,
@@ -64,7 +64,7 @@ impl Decoder {
         Self { decoder: encoding.0.new_decoder_without_bom_handling(), position: 0 }
     }
 
-    /// Adds the text of `bytes` to `text`; `last` when there are no more.
+    /// Appends the text of `bytes` to `text`; `last` for the last block.
     pub fn decode(&mut self, bytes: &[u8], last: bool, text: &mut String) -> Result<(), Malformed> {
         let mut rest = bytes;
         loop {

@@ -1,4 +1,4 @@
-//! From `--data` to a sorted list of files: names, folders and patterns.
+//! Expansion of `--data` (files, folders, patterns) to a sorted list of files.
 
 use netcl_device::{Error, ErrorKind, Result};
 use std::{
@@ -6,26 +6,26 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file that `--data` leads to.
+/// A file found through `--data`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Found {
     pub path: PathBuf,
-    /// Named by the user, not met in a folder or by a pattern: then it must be what it should, and is not skipped.
+    /// Named explicitly, not found in a folder or by a pattern: then a problem with it is an error instead of a reason to skip it.
     pub named: bool,
 }
 
-/// What `--data` leads to.
+/// Result of the expansion.
 #[derive(Debug, Default)]
 pub(super) struct All {
     pub files: Vec<Found>,
-    /// Met, and neither a file nor a folder: where, and what it is.
+    /// Entries that are neither files nor folders: path and kind.
     pub special: Vec<(PathBuf, &'static str)>,
 }
 
-/// What a folder holds beside text: build products, dependencies, caches and their lock files.
+/// Names that are skipped in folders: build products, dependencies, caches and lock files.
 const SKIPPED: [&str; 6] =
     ["target", "node_modules", "__pycache__", "Cargo.lock", "package-lock.json", "poetry.lock"];
-/// A folder with this file is the run folder of an earlier training, whose reports are no text to learn.
+/// A folder with this file is a run folder and is skipped: its reports are not training text.
 const RUN_MARK: &str = "metrics.jsonl";
 
 /// The files of all `specs` (a file, a folder, or a pattern with `*`, `?`, `[…]`), sorted by path, each once.
@@ -77,7 +77,7 @@ fn not_a_file(path: &Path, what: &str) -> Error {
     ))
 }
 
-/// What something is that is neither a file nor a folder. Opening it could wait for ever, or do something.
+/// Kind of an entry that is neither a file nor a folder. Such entries are not opened: a FIFO would block, a device could have side effects.
 #[cfg(unix)]
 fn special(kind: FileType) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
@@ -95,7 +95,7 @@ fn special(_: FileType) -> &'static str {
 }
 
 impl All {
-    /// Takes a file that was met; notes what is none. What vanished meanwhile is left out.
+    /// Adds an entry that was found; records it separately if it is not a file. Entries that vanished meanwhile are ignored.
     fn meet(&mut self, path: PathBuf) {
         match fs::metadata(&path) {
             Ok(meta) if meta.is_file() => self.files.push(Found { path, named: false }),
@@ -104,7 +104,7 @@ impl All {
         }
     }
 
-    /// All files below `dir`. Folders behind symbolic links are left out: they may lead back here.
+    /// All files below `dir`. Symbolic links to folders are not followed, because they may form cycles.
     fn walk(&mut self, dir: &Path) -> Result<()> {
         if dir.join(RUN_MARK).exists() {
             return Ok(());
@@ -201,7 +201,7 @@ impl Part {
     }
 }
 
-/// Path, name and kind of what lies in `dir`, by name.
+/// Path, name and kind of the entries of `dir`, sorted by name.
 fn entries(dir: &Path) -> Result<Vec<(PathBuf, String, FileType)>> {
     let read = || -> std::io::Result<Vec<_>> {
         let entry = |entry: std::io::Result<fs::DirEntry>| {
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// A `**` followed a link that led back 41 times, and met each file as often.
+    /// `**` does not follow a link to a parent folder (it used to, 41 times).
     #[cfg(unix)]
     #[test]
     fn a_symlink_loop_is_walked_once() {
@@ -291,7 +291,7 @@ mod tests {
         );
     }
 
-    /// A FIFO was opened and waited for a writer, deaf to signals.
+    /// A FIFO is not opened (it used to block, ignoring signals).
     #[cfg(unix)]
     #[test]
     fn a_fifo_a_socket_and_a_device_are_named_and_not_opened() {

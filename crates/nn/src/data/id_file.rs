@@ -1,4 +1,5 @@
-//! A file of token ids, read at positions. Not mapped: a mapped file that another process shortens kills this one with SIGBUS.
+//! A file of token ids with positional reads. It is not memory-mapped, because a mapped file that another process truncates ends this process
+//! with SIGBUS.
 
 use netcl_device::{Error, Result};
 use std::{fs::File, path::Path};
@@ -21,7 +22,7 @@ impl IdFile {
         &self.path
     }
 
-    /// Fills `out` with the ids from `at` on. `Format` when the file does not reach so far any more.
+    /// Fills `out` with the ids from `at` on. `Format` if the file is shorter than expected.
     pub fn read(&self, at: usize, out: &mut [u32]) -> Result<()> {
         let mut bytes = vec![0; out.len() * self.width];
         let from = self.offset + at as u64 * self.width as u64;

@@ -1,4 +1,4 @@
-//! Batches by position: nothing is drawn in order, so a run continues exactly where its state says.
+//! Batches as a function of the position in the run: no other state, so a run can be resumed at any position.
 
 use super::{Tokens, random};
 use netcl_device::{Error, Result};
@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 pub struct Batch {
     /// Token ids.
     pub x: Vec<u32>,
-    /// The id that follows each of `x`.
+    /// Targets: the id that follows each of `x`.
     pub y: Vec<u32>,
-    /// Number of windows.
+    /// Number of windows (rows).
     pub rows: usize,
-    /// Tokens of a window.
+    /// Length of a window in tokens.
     pub context: usize,
 }
 
-/// Where a run stands in its data. Part of the checkpoint.
+/// Position of a run in its data; part of the checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// The run's seed.
@@ -28,7 +28,7 @@ pub struct Position {
     pub micro: u32,
 }
 
-/// Windows at random places of the training tokens, as nanoGPT draws them.
+/// Random windows of the training tokens, as in nanoGPT.
 #[derive(Clone, Debug)]
 pub struct Loader {
     windows: Windows,
@@ -37,8 +37,8 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Batches of `batch` windows of `context` tokens, `grad_accum` of them a step. `Format` when a number is 0 or the
-    /// tokens do not hold one window.
+    /// Batches of `batch` windows of `context` tokens, `grad_accum` batches per step. `Format` if a number is 0 or there are fewer tokens than a
+    /// window needs.
     pub fn new(tokens: Tokens, vocab: usize, batch: usize, context: usize, grad_accum: u32) -> Result<Self> {
         if batch == 0 || grad_accum == 0 {
             return Err(Error::format("--batch and --grad-accum must be at least 1"));
@@ -46,7 +46,7 @@ impl Loader {
         Ok(Self { windows: Windows::new(tokens, vocab, context)?, batch, grad_accum })
     }
 
-    /// The batch at a position: the same for the same position, always. `Format` for an id that `vocab` does not have.
+    /// The batch at a position; deterministic. `Format` for an id outside `vocab`.
     pub fn batch(&self, at: Position) -> Result<Batch> {
         let span = (self.windows.tokens.len() - self.windows.context) as u64;
         let start = |row| random::below(at.seed, [at.step, at.micro.into(), row as u64], span) as usize;
@@ -62,7 +62,7 @@ impl Loader {
     }
 }
 
-/// Batches for evaluation: the same ones at each evaluation, so that losses compare.
+/// Batches for evaluation: the same at each evaluation, so that losses are comparable.
 #[derive(Clone, Debug)]
 pub struct Eval {
     windows: Windows,
@@ -71,8 +71,8 @@ pub struct Eval {
 }
 
 impl Eval {
-    /// Without `limit`, every window of `context` tokens side by side; what does not fill one at the end is left out,
-    /// and the last batch may have fewer rows. With `limit`, that many batches of random windows where this is less.
+    /// Without `limit`, all non-overlapping windows of `context` tokens; an incomplete window at the end is left out, and the last batch may have
+    /// fewer rows. With `limit`, at most that many batches, of random windows.
     pub fn new(
         tokens: Tokens,
         vocab: usize,
@@ -99,7 +99,7 @@ impl Eval {
         Ok(Self { windows, starts, batch })
     }
 
-    /// The same windows, so many at a time.
+    /// The same windows in batches of another size.
     ///
     /// # Errors
     /// `Format` for 0.
@@ -115,7 +115,7 @@ impl Eval {
         self.starts.len().div_ceil(self.batch)
     }
 
-    /// False: there is always a batch.
+    /// Always false: there is at least one batch.
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
     }
@@ -126,7 +126,7 @@ impl Eval {
     }
 }
 
-/// Windows of tokens with the token after each.
+/// Windows of tokens with the token that follows each.
 #[derive(Clone, Debug)]
 struct Windows {
     tokens: Tokens,

@@ -1,40 +1,40 @@
-//! The text of all files in pieces that can be encoded alone, in order.
+//! The text of all files in pieces that can be encoded independently, in order.
 
 use super::text::{TextFile, TextReader};
 use crate::tokenizer::Cuts;
 use netcl_device::{Error, ErrorKind, Result, available_memory, human};
 use std::path::Path;
 
-/// Text that is encoded at once takes so many bytes for each of its own: what a merge keeps of each character, and the library's result.
+/// Memory that encoding takes per byte of text: the state of the merges for each character, and the result of the library.
 const WHOLE_COST: u64 = 110;
-/// Text without a place to cut is weighed from this size on.
+/// Text without a possible cut is checked against the available memory from this size on.
 const LARGE: usize = 8 << 20;
 
-/// A piece of the text.
+/// An element of the sequence of pieces.
 #[derive(Debug)]
 pub(super) enum Piece {
-    /// Text of the file of this number.
+    /// Text of the file with this index.
     Text { file: usize, text: String },
-    /// One file has ended and another begins; whether the one that ended had a line break at its end.
+    /// Boundary between two files; whether the first one ended with a line break.
     Between { ends_line: bool },
 }
 
-/// The pieces, read as they are taken.
+/// Iterator over the pieces, which reads files on demand.
 pub(super) struct Pieces<'a> {
     files: &'a [TextFile],
     cuts: Cuts,
     at: usize,
     reader: Option<TextReader<'a>>,
     text: String,
-    /// Where the next piece begins in `text`.
+    /// Start of the next piece in `text`.
     start: usize,
-    /// How much behind `start` was looked through for a cut.
+    /// Bytes after `start` already searched for a cut.
     searched: usize,
     ends_line: bool,
-    /// Bytes of the files before this one.
+    /// Total size of the previous files.
     before: u64,
     between: bool,
-    /// Whether the rest of this file was found to fit the memory.
+    /// Whether the rest of this file is known to fit into memory.
     weighed: bool,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Bytes of files that are read.
+    /// Bytes read so far, over all files.
     pub fn done(&self) -> u64 {
         self.before + self.reader.as_ref().map_or(0, |reader| reader.read)
     }
@@ -100,7 +100,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Whether `bytes` of text may be encoded at once where so much memory is available, as far as that is known.
+/// Whether `bytes` of text can be encoded at once with this much available memory, if known.
 fn fits(path: &Path, bytes: u64, available: Option<u64>) -> Result<()> {
     let needed = bytes.saturating_mul(WHOLE_COST);
     match available {

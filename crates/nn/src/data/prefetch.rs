@@ -1,4 +1,4 @@
-//! Batches computed ahead on a thread, so that the device never waits for them.
+//! Prefetching of batches on a thread, so that the device does not wait for them.
 
 use super::{Batch, Loader, Position};
 use netcl_device::{Error, ErrorKind, Result};
@@ -7,7 +7,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// The batches from a position on, with no end but an error. Dropping it ends its thread.
+/// Endless sequence of batches from a position on; ends after an error. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Prefetch {
     batches: Option<Receiver<Result<(Position, Batch)>>>,
@@ -15,7 +15,7 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
-    /// Starts a thread that keeps up to `depth` batches ready. `Io` when there can be no thread.
+    /// Starts a thread that keeps up to `depth` batches ready. `Io` if no thread can be created.
     pub fn start(loader: Loader, from: Position, depth: usize) -> Result<Self> {
         let (send, batches) = sync_channel(depth);
         let work = move || {
@@ -41,7 +41,7 @@ impl Prefetch {
 impl Iterator for Prefetch {
     type Item = Result<(Position, Batch)>;
 
-    /// The next batch and its position, or what [`Loader::batch`] fails with; after an error, `None`.
+    /// The next batch and its position, or the error of [`Loader::batch`]; after an error, `None`.
     fn next(&mut self) -> Option<Self::Item> {
         self.batches.as_ref()?.recv().ok()
     }

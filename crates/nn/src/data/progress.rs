@@ -1,28 +1,28 @@
-//! How far the reading of data is, and whether to go on.
+//! Progress of reading data, with the possibility to stop.
 
 use netcl_device::{Error, ErrorKind, Result};
 
-/// What is being done to the data.
+/// Stages of reading the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Files are looked through: what they are, and whether their tokens are known.
+    /// Files are scanned: type, encoding, and whether their tokens are cached.
     Reading,
     /// The characters of a character tokenizer are collected.
     Characters,
     /// The words that a tokenizer is trained on are counted.
     Words,
-    /// Text becomes tokens.
+    /// Text is encoded.
     Tokenizing,
-    /// Tokens of an earlier run are checked.
+    /// Cached tokens of an earlier run are verified.
     Cached,
-    /// Kernels of the first step are compiled: programs are counted, not bytes.
+    /// Kernels of the first step are compiled; counts programs instead of bytes.
     Kernels,
-    /// All is read and the model is made.
+    /// The data is read and the model is created.
     Done,
 }
 
 impl Stage {
-    /// In a word.
+    /// Short name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reading => "reading",
@@ -36,12 +36,12 @@ impl Stage {
     }
 }
 
-/// How far it is.
+/// State of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done.
+    /// Current stage.
     pub stage: Stage,
-    /// Bytes of the files that are done.
+    /// Bytes processed.
     pub done: u64,
     /// Bytes of all files.
     pub total: u64,
@@ -49,10 +49,10 @@ pub struct Progress {
     pub tokens: u64,
 }
 
-/// Hears how far it is, and answers whether to go on.
+/// Callback that receives the progress and returns whether to continue.
 pub type Watch<'a> = dyn FnMut(&Progress) -> bool + Send + 'a;
 
-/// Counts for a [`Watch`].
+/// Counters for a [`Watch`].
 pub(crate) struct Watcher<'a> {
     watch: &'a mut Watch<'a>,
     pub state: Progress,
@@ -63,19 +63,19 @@ impl<'a> Watcher<'a> {
         Self { watch, state: Progress { stage, done: 0, total, tokens: 0 } }
     }
 
-    /// So many of this stage's programs are compiled; whether to go on.
+    /// Reports the number of compiled programs; returns whether to continue.
     pub fn compiled(&mut self, done: usize, all: usize) -> bool {
         (self.state.done, self.state.total) = (done as u64, all as u64);
         (self.watch)(&self.state)
     }
 
-    /// `bytes` more of this stage are done.
+    /// Adds processed bytes of this stage.
     pub fn read(&mut self, bytes: u64) -> Result<()> {
         self.state.done += bytes;
         self.tell()
     }
 
-    /// Tells, and fails when the answer is to stop.
+    /// Calls the callback; an error if it returns false.
     pub fn tell(&mut self) -> Result<()> {
         if (self.watch)(&self.state) {
             return Ok(());
@@ -89,7 +89,7 @@ impl<'a> Watcher<'a> {
     }
 }
 
-/// Says that all is read and the next moment writes something; fails when the answer is to stop.
+/// Reports that everything was read, before anything is written; an error if the callback returns false.
 pub(crate) fn done(watch: &mut Watch<'_>) -> Result<()> {
     Watcher::new(watch, Stage::Done, 0).tell()
 }

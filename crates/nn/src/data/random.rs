@@ -1,4 +1,4 @@
-//! Stateless random numbers: the value belongs to its coordinates, so any position of a run can be computed alone.
+//! Counter-based random numbers: a value is a function of its coordinates, so any position of a run can be computed independently.
 
 /// SplitMix64's step: a bijection of 64 bits in which every input bit changes about half of the output bits.
 fn mix(x: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! What a run learns from, written into its checkpoints: a run that goes on notices where that is another by now.
+//! Record of the training data in checkpoints: a resumed run detects files that changed.
 
 use super::{Source, id_file::IdFile, id_file::read_at};
 use netcl_device::{Error, Result, counted, human};
@@ -7,26 +7,26 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The file of a checkpoint that it is in.
+/// Name of the record's file in a checkpoint.
 pub const DATA_FILE: &str = "data.json";
-/// Raised when an older netcl could misread it.
+/// Format version; raised when older versions of netcl could misread a file.
 const FORMAT: u32 = 1;
-/// Bytes that are looked at in one place of a token shard.
+/// Bytes of each sampled block of a token shard.
 const BLOCK: u64 = 64 << 10;
-/// Places that are looked at in a token shard.
+/// Number of sampled blocks of a token shard.
 const PLACES: u64 = 16;
 
-/// Files named in a message before the rest is only counted.
+/// Number of files listed in a message; others are counted.
 const NAMED: usize = 8;
 
-/// The files of `--data` in the order in which they are learnt from.
+/// The files of `--data`, in training order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DataRecord {
     files: Vec<Seen>,
     sampled: bool,
 }
 
-/// A file as it is.
+/// A file in its present state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     path: PathBuf,
@@ -34,12 +34,12 @@ struct Seen {
     sum: String,
 }
 
-/// The record as it is written. Names are paths below the folder that all files are in: checkpoints are given away, and where the data
-/// was on somebody's machine is nobody's business.
+/// The record as stored. Names are relative to the common folder of all files, because checkpoints are published and absolute paths are
+/// private.
 #[derive(Serialize, Deserialize)]
 struct Written {
     format: u32,
-    /// Sums are those of a few blocks of each file, and not of all of it.
+    /// Checksums cover sampled blocks of each file, not all of it.
     sampled: bool,
     files: Vec<WrittenFile>,
 }
@@ -48,7 +48,7 @@ struct Written {
 struct WrittenFile {
     name: String,
     bytes: u64,
-    /// BLAKE3.
+    /// BLAKE3 checksum.
     sum: String,
 }
 
@@ -67,7 +67,7 @@ impl Written {
 }
 
 impl Source {
-    /// What there is to learn from. Of token shards, which may have hundreds of gigabytes, the sum is of 16 blocks of each.
+    /// Records the present state of the data. Token shards, which may have hundreds of gigabytes, are represented by 16 blocks each.
     ///
     /// # Errors
     /// `Io`.
@@ -95,7 +95,7 @@ fn of_shard(shard: &IdFile) -> Result<Seen> {
     Ok(Seen { path: path.to_owned(), bytes, sum })
 }
 
-/// Of the first `bytes` of a file.
+/// Checksum of the first `bytes` of a file.
 fn sum(file: &File, bytes: u64, sampled: bool) -> std::io::Result<String> {
     let mut hasher = blake3::Hasher::new();
     let mut take = |from: u64, to: u64| -> std::io::Result<()> {
@@ -120,7 +120,7 @@ fn sum(file: &File, bytes: u64, sampled: bool) -> std::io::Result<String> {
 }
 
 impl DataRecord {
-    /// As it is written into a checkpoint.
+    /// The record as stored in a checkpoint.
     ///
     /// # Errors
     /// `Internal`.
@@ -133,7 +133,7 @@ impl DataRecord {
         serde_json::to_vec(&written).map_err(|e| Error::internal(format!("{DATA_FILE}: {e}")))
     }
 
-    /// The folder that all files are in.
+    /// The common folder of all files.
     fn root(&self) -> PathBuf {
         let mut parents = self.files.iter().filter_map(|file| file.path.parent());
         let mut root = parents.next().unwrap_or(Path::new("")).to_owned();
@@ -143,10 +143,10 @@ impl DataRecord {
         root
     }
 
-    /// What has been added since `written`, in words; `None` when the tokens are the same.
+    /// Description of what was added since `written`; `None` if the data is the same.
     ///
     /// # Errors
-    /// `Format` that names what was edited or is gone: a run that went on would learn from other text and not say so.
+    /// `Format` with the names of edited or missing files: a resumed run must not train on other text unnoticed.
     pub fn since(&self, written: &[u8]) -> Result<Option<String>> {
         let before = Written::read(written)?;
         let same = |a: &WrittenFile, b: &Seen| (a.bytes, &a.sum) == (b.bytes, &b.sum);
@@ -207,13 +207,13 @@ impl DataRecord {
     }
 }
 
-/// The first few of a list.
+/// The first entries of a list, for messages.
 fn some(all: &[String]) -> String {
     let names = all[..all.len().min(NAMED)].join(", ");
     if all.len() > NAMED { format!("{names} and {} more", all.len() - NAMED) } else { names }
 }
 
-/// Whether a file begins with what another was.
+/// Whether a file begins with the earlier content of another.
 fn begins_with(path: &Path, old: &WrittenFile, sampled: bool) -> bool {
     File::open(path).and_then(|file| sum(&file, old.bytes, sampled)).is_ok_and(|sum| sum == old.sum)
 }

@@ -1,4 +1,4 @@
-//! Token shards: a file of ids, headerless as nanoGPT writes it or with llm.c's header.
+//! Token shards: files of ids without header (nanoGPT) or with llm.c's header.
 
 use super::{
     Tokens,
@@ -9,10 +9,10 @@ use std::{fs::File, path::Path};
 
 /// llm.c's header is 256 little-endian i32: magic, version, number of ids, then zeros.
 const HEADER_BYTES: u64 = 1024;
-/// Magic and version of llm.c's data formats, with the bytes of one id: GPT-2's fit 16 bits, Llama 3's do not.
+/// Magic number and version of llm.c's formats with the bytes per id: 2 for GPT-2, 4 for Llama 3.
 const FORMATS: [(u32, u32, u64); 2] = [(20_240_520, 1, 2), (20_240_801, 7, 4)];
 
-/// The ids of the shard at `path`. `Format` when it is empty, torn, or of an unknown version.
+/// Opens the shard at `path`. `Format` if it is empty, truncated, or of an unknown version.
 pub(super) fn open(path: &Path) -> Result<Tokens> {
     let file = File::open(path).map_err(|e| Error::io("opening", path, &e))?;
     let bytes = file.metadata().map_err(|e| Error::io("reading", path, &e))?.len();
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(read(&with_header(20_240_801, 7, 1, &[1, 2, 3, 0])).unwrap(), [0x0003_0201]);
     }
 
-    /// A mapping of a file that is cut short ends the process with SIGBUS.
+    /// A shard truncated after it was opened is an error (a memory-mapped file would end the process with SIGBUS).
     #[test]
     fn a_shard_that_is_cut_short_in_use_is_an_error() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,4 +1,4 @@
-//! What `--data` leads to: text files, or token shards already split into training and validation.
+//! Resolution of `--data`: text files, or token shards that are already split into training and validation.
 
 use super::encoding::TextEncoding;
 use super::files::{All, Found};
@@ -8,34 +8,35 @@ use super::{Tokens, files, shard};
 use netcl_device::{Error, Result};
 use std::path::{Path, PathBuf};
 
-/// Files named in a message before the rest is only counted.
+/// Number of files listed in a message; others are counted.
 const NAMED: usize = 8;
 
-/// Opened training data, before it is tokens.
+/// Training data before it is encoded.
 #[derive(Debug)]
 pub enum Source {
-    /// Text, in the order of the paths.
+    /// Text files, ordered by path.
     Text(Vec<TextFile>),
-    /// Ids as nanoGPT or llm.c wrote them.
+    /// Token shards in the format of nanoGPT or llm.c.
     Shards {
-        /// Every shard that is not for validation.
+        /// Training shards.
         train: Tokens,
-        /// The shards named so: `val.bin`, `fineweb_val_000000.bin`.
+        /// Validation shards, by name: `val.bin`, `fineweb_val_000000.bin`.
         val: Option<Tokens>,
     },
 }
 
 impl Source {
-    /// Opens files, folders and patterns. Names ending in `.bin` are token shards, everything else is text. A folder is
-    /// read as shards when it holds any with `train` or `val` in the name, or nothing but shards; otherwise its text
-    /// files are taken and what is binary, hidden or built is skipped.
+    /// Opens files, folders and patterns. Files named `*.bin` are token shards, all others text. A folder is read as shards if it has any with
+    /// `train` or `val` in the name, or nothing but shards; otherwise its text files are read, and binary files, hidden files and build
+    /// products are skipped.
     ///
-    /// `Io` for what cannot be read; `Format` for a named file that is empty or no text, or where nothing is left.
+    /// # Errors
+    /// `Io` for unreadable files; `Format` for an explicitly named file that is empty or not text, or if no file is left.
     pub fn open(specs: &[impl AsRef<Path>]) -> Result<Self> {
         Self::open_with(specs, None, &mut |_| true)
     }
 
-    /// The same. Text that is not UTF-8 is read in `encoding`; files that are left out are counted and named in a warning.
+    /// The same with an `encoding` for text that is not UTF-8. Skipped files are listed in a warning.
     pub fn open_with(
         specs: &[impl AsRef<Path>],
         encoding: Option<TextEncoding>,
@@ -66,7 +67,7 @@ impl Source {
         }
     }
 
-    /// The text files; none of shards.
+    /// The text files; empty for shards.
     pub fn files(&self) -> &[TextFile] {
         match self {
             Self::Text(files) => files,
@@ -79,7 +80,7 @@ impl Source {
         self.files().iter().map(|file| file.bytes).sum()
     }
 
-    /// Shards sorted by path. Where some say `train`, those that say nothing are left out.
+    /// Shards sorted by path. If some have `train` in their name, those with neither `train` nor `val` are left out.
     fn from_shards(shards: &[Found]) -> Result<Self> {
         let some_train = shards.iter().any(|shard| Role::of(shard) == Some(Role::Train));
         let (mut train, mut val) = (Tokens::default(), Tokens::default());
@@ -109,7 +110,7 @@ enum Role {
 }
 
 impl Role {
-    /// What a word of the file's name says: `train.bin`, `tiny_shakespeare_val.bin`, `fineweb_train_000001.bin`.
+    /// Part of a shard by its name: `train.bin`, `tiny_shakespeare_val.bin`, `fineweb_train_000001.bin`.
     fn of(found: &Found) -> Option<Self> {
         let stem = found.path.file_stem()?.to_string_lossy().to_ascii_lowercase();
         stem.split(|c: char| !c.is_alphanumeric()).find_map(|word| match word {
@@ -120,16 +121,16 @@ impl Role {
     }
 }
 
-/// Files that were met and are no text, by what they are.
+/// Skipped files, by reason.
 #[derive(Default)]
 struct LeftOut {
-    /// With what is wrong with each.
+    /// With the problem of each.
     foreign: Vec<(PathBuf, String)>,
     binary: Vec<PathBuf>,
     empty: Vec<PathBuf>,
 }
 
-/// Takes the files that are text.
+/// Selects the text files.
 fn look_through(
     found: &[Found],
     encoding: Option<TextEncoding>,
@@ -159,7 +160,7 @@ fn look_through(
 }
 
 impl LeftOut {
-    /// Says what is not learnt from, and why: the user may think it is.
+    /// Warns about skipped files, with reasons.
     fn tell(&self, special: &[(PathBuf, &'static str)], texts: &[TextFile]) {
         if let Some(text) = self.foreign_in_words() {
             tracing::warn!("{text}");
@@ -192,7 +193,7 @@ impl LeftOut {
         ))
     }
 
-    /// The error where no text is left.
+    /// The error if no text file is left.
     fn nothing(&self, spec: &Path, files: usize) -> Error {
         let foreign = self.foreign_in_words().map(|text| format!("; {text}")).unwrap_or_default();
         let what = if files == self.foreign.len() {
@@ -208,7 +209,7 @@ fn count(files: usize) -> String {
     if files == 1 { "1 file".into() } else { format!("{files} files") }
 }
 
-/// The first few of a list.
+/// The first entries of a list, for messages.
 fn some(all: impl ExactSizeIterator<Item = String>) -> String {
     let more = all.len().saturating_sub(NAMED);
     let names = all.take(NAMED).collect::<Vec<_>>().join(", ");
@@ -249,7 +250,7 @@ mod tests {
         text.encode_utf16().flat_map(bytes).collect()
     }
 
-    /// Text in other encodings was left out of a folder without a word.
+    /// Text files of a folder in other encodings are listed in a warning (they used to be skipped silently).
     #[test]
     fn text_in_another_encoding_is_counted_named_and_read_when_the_encoding_is() {
         let (cyrillic, _, _) = encoding_rs::WINDOWS_1251.encode("Привет, мир");

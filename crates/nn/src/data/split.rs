@@ -1,4 +1,4 @@
-//! The validation part: what the data brings itself, or the tail of the sequence.
+//! The validation part: provided by the data, or the end of the token sequence.
 
 use super::{Corpus, Tokens};
 use netcl_device::{Error, Result};
@@ -12,8 +12,8 @@ pub struct Splits {
     pub val: Option<Tokens>,
 }
 
-/// Cuts the last `fraction` (0 to below 1) of the tokens off for validation, where the data has no validation part of
-/// its own. `Format` when a part is shorter than a window of `context` tokens and the one after it.
+/// Splits off the last `fraction` (in [0, 1)) of the tokens for validation, unless the data has a validation part. `Format` if a part has fewer
+/// than `context + 1` tokens.
 pub fn split(corpus: Corpus, fraction: f64, context: usize) -> Result<Splits> {
     if !(0.0..1.0).contains(&fraction) {
         return Err(Error::format(format!("--val-split {fraction} must be at least 0 and below 1")));
@@ -36,7 +36,7 @@ pub fn split(corpus: Corpus, fraction: f64, context: usize) -> Result<Splits> {
     Ok(Splits { train, val })
 }
 
-/// `Format` unless `len` tokens hold a window.
+/// `Format` if `len` tokens are fewer than a window needs.
 fn check_length(what: &str, len: usize, context: usize, also: &str) -> Result<()> {
     let need = context + 1;
     if len >= need {

@@ -1,24 +1,24 @@
-//! Windows that overlap, so that a token is predicted from more than the few tokens of its window before it.
+//! Overlapping windows (strided evaluation), so that every token is predicted from a long context.
 
 use super::{Batch, Tokens};
 use netcl_device::{Error, Result};
 use std::ops::Range;
 
-/// Windows of which some targets count.
+/// A batch of windows of which only some targets are scored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scored {
     /// Inputs and targets.
     pub batch: Batch,
-    /// For each row, the targets that count.
+    /// For each row, the range of scored targets.
     pub counted: Vec<Range<usize>>,
 }
 
 impl Scored {
-    /// Targets that count.
+    /// Number of scored targets.
     pub fn targets(&self) -> usize {
         self.counted.iter().map(Range::len).sum()
     }
-    /// The ids that count, row after row.
+    /// Ids of the scored targets, row after row.
     pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         let rows = self.batch.y.chunks(self.batch.context.max(1)).zip(&self.counted);
         rows.flat_map(|(row, counted)| row[counted.clone()].iter().copied())
@@ -26,18 +26,18 @@ impl Scored {
 }
 
 impl From<Batch> for Scored {
-    /// All of them count.
+    /// A batch with all targets scored.
     fn from(batch: Batch) -> Self {
         let counted = vec![0..batch.context; batch.rows];
         Self { batch, counted }
     }
 }
 
-/// All of a text: every token but the first is a target that counts once, in the first window that has it.
+/// The windows of a text: every token except the first is scored once, in the first window that contains it.
 ///
-/// Windows begin every `stride` tokens. All targets of the first count, then the last `stride` of each, which have `context - stride`
-/// tokens and more before them; the last window ends with the text. As in the guide on perplexity of Hugging Face's `transformers`
-/// (Fixed-length models).
+/// Windows begin every `stride` tokens. All targets of the first window are scored, and the last `stride` targets of each later one, which
+/// have at least `context - stride` tokens of context; the last window ends with the text. Method of the perplexity guide of Hugging Face
+/// `transformers` (fixed-length models).
 #[derive(Clone, Debug)]
 pub struct Strided {
     tokens: Tokens,
@@ -48,10 +48,10 @@ pub struct Strided {
 }
 
 impl Strided {
-    /// Windows of `context` tokens, or of all where there are fewer, `batch` at a time.
+    /// Windows of `context` tokens (or of the whole text if it is shorter), `batch` per batch.
     ///
     /// # Errors
-    /// `Format` when a number is 0, the stride is above the context, or there is nothing to predict.
+    /// `Format` if a number is 0, the stride is above the context, or the text has fewer than two tokens.
     pub fn new(tokens: Tokens, vocab: usize, context: usize, stride: usize, batch: usize) -> Result<Self> {
         if context == 0 || stride == 0 || batch == 0 {
             return Err(Error::format("--context, --stride and --batch must be at least 1"));
@@ -68,17 +68,17 @@ impl Strided {
         Ok(Self { tokens, vocab, context, stride: stride.min(context), batch })
     }
 
-    /// Tokens of a window.
+    /// Length of a window in tokens.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// Tokens between the beginnings of two windows.
+    /// Distance between the beginnings of two windows.
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Targets, all of which count once.
+    /// Number of targets; each is scored once.
     pub fn targets(&self) -> usize {
         self.tokens.len() - 1
     }
@@ -93,12 +93,12 @@ impl Strided {
         self.windows().div_ceil(self.batch)
     }
 
-    /// False: there is always a window.
+    /// Always false: there is at least one window.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Every batch in order. What the last window lacks is filled up with a token behind it, which it does not see, and does not count.
+    /// All batches in order. An incomplete last window is padded at its end with a token that is not scored.
     pub fn batches(&self) -> impl Iterator<Item = Result<Scored>> + '_ {
         let all = self.windows();
         (0..all).step_by(self.batch).map(move |first| self.of(first..(first + self.batch).min(all)))
@@ -135,7 +135,7 @@ mod tests {
         Strided::new(Tokens::from((0..len).collect::<Vec<_>>()), 1000, context, stride, batch).unwrap()
     }
 
-    /// Targets in order, each with the number of tokens that it is predicted from.
+    /// Scored targets in order, each with the length of its context.
     fn seen(all: &Strided) -> Vec<(u32, usize)> {
         let mut out = Vec::new();
         for scored in all.batches() {

@@ -1,4 +1,4 @@
-//! A file of text: looked through once to see what it is, then read in blocks, so that its length takes no memory.
+//! A text file: scanned once for encoding and validity, then read in blocks with constant memory.
 
 use super::encoding::{Decoder, Malformed, TextEncoding, UTF8};
 use super::files::Found;
@@ -13,7 +13,7 @@ use std::{
 /// Bytes read at once.
 const BLOCK: usize = 256 << 10;
 
-/// A text file, known by its path, its encoding and the sum of its bytes.
+/// A text file: path, encoding and checksum.
 #[derive(Clone, Debug)]
 pub struct TextFile {
     path: PathBuf,
@@ -24,19 +24,19 @@ pub struct TextFile {
     pub(super) sum: blake3::Hash,
 }
 
-/// Why a file was not taken as text.
+/// Why a file is not read as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotText {
-    /// It has no bytes.
+    /// Empty file.
     Empty,
-    /// It has a byte 0, or is text in no encoding that was tried and has one.
+    /// Binary: it contains a zero byte, and is not valid in any encoding that allows one.
     Binary(String),
-    /// Probably text, in an encoding that was not named.
+    /// Probably text in an unknown encoding.
     Foreign(String),
 }
 
 impl NotText {
-    /// In words.
+    /// Description for messages.
     pub fn what(&self) -> &str {
         match self {
             Self::Empty => "the file is empty",
@@ -46,7 +46,7 @@ impl NotText {
 }
 
 impl TextFile {
-    /// Reads all of the file: `Err` inside when it is no text in UTF-8, the encoding of its mark, or `named`.
+    /// Scans the file; inner `Err` if it is not text in UTF-8, in the encoding of its byte order mark, or in `named`.
     pub(super) fn open(
         found: &Found,
         named: Option<TextEncoding>,
@@ -80,7 +80,7 @@ impl TextFile {
         Ok(Err(wrong.in_words(path, first, &head)?))
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -90,7 +90,7 @@ impl TextFile {
         self.encoding
     }
 
-    /// The text from its beginning, without the mark.
+    /// A reader of the text from the beginning, without byte order mark.
     pub(super) fn read(&self) -> Result<TextReader<'_>> {
         let file = File::open(&self.path).map_err(|e| Error::io("opening", &self.path, &e))?;
         Ok(TextReader {
@@ -110,7 +110,7 @@ impl TextFile {
     }
 }
 
-/// Text from a file, block by block.
+/// Reader of a text file in blocks.
 pub(super) struct TextReader<'a> {
     of: &'a TextFile,
     file: File,
@@ -118,14 +118,14 @@ pub(super) struct TextReader<'a> {
     hasher: blake3::Hasher,
     block: Vec<u8>,
     mark: usize,
-    /// Bytes so far.
+    /// Bytes read so far.
     pub read: u64,
-    /// Whether the last block was given.
+    /// Whether the last block was returned.
     pub ended: bool,
 }
 
 impl TextReader<'_> {
-    /// Adds the next block to `text`. `Format` when the file is not what it was when it was opened.
+    /// Appends the next block to `text`. `Format` if the file changed since it was opened.
     pub fn next(&mut self, text: &mut String) -> Result<()> {
         let count =
             fill(&mut self.file, &mut self.block).map_err(|e| Error::io("reading", &self.of.path, &e))?;
@@ -140,7 +140,7 @@ impl TextReader<'_> {
     }
 }
 
-/// What a look through a file found.
+/// Result of scanning a file.
 struct Seen {
     bytes: u64,
     sum: blake3::Hash,
@@ -148,7 +148,7 @@ struct Seen {
 }
 
 enum Wrong {
-    /// A character U+0000, in the text of the block that begins at this byte.
+    /// The text has a character U+0000 in the block that begins at this byte.
     Nul(u64),
     Malformed(Malformed),
 }
@@ -222,7 +222,7 @@ impl Wrong {
     }
 }
 
-/// Whether a file has a byte 0: what has one is no text in any encoding but UTF-16.
+/// Whether a file contains a zero byte; text has none in any encoding but UTF-16.
 fn has_nul(path: &Path) -> Result<bool> {
     let io = |e: std::io::Error| Error::io("reading", path, &e);
     let mut file = File::open(path).map_err(io)?;
@@ -238,7 +238,7 @@ fn has_nul(path: &Path) -> Result<bool> {
     }
 }
 
-/// Most text has many characters below 256: then every other byte is 0, and hardly any of the others.
+/// Heuristic for UTF-16: most text has many characters below 256, so that every other byte is 0 and few of the others.
 fn looks_like_utf16(head: &[u8]) -> bool {
     let zeros = |from: usize| head[from.min(head.len())..].iter().step_by(2).filter(|b| **b == 0).count();
     let (even, odd) = (zeros(0), zeros(1));

@@ -1,8 +1,8 @@
-//! Tokens of text on disk, under `<cache>/tokens`: a text is turned into tokens once.
+//! Cache of encoded text on disk, under `<cache>/tokens`.
 //!
-//! A file's name is the hash of everything that decides the ids: the bytes of the text files in order, their encodings, the
-//! tokenizer. Files are written aside, synced and renamed. Each begins with a header of fixed size that says how many ids
-//! there are and has their sum, so that a torn or damaged file is found before it is used.
+//! The file name is the hash of everything that determines the ids: the bytes of the text files in order, their encodings, the tokenizer.
+//! Files are written under a temporary name, synced and renamed. A header of fixed size holds number and checksum of the ids, so that
+//! truncated and damaged files are detected before use.
 
 use super::{Tokens, id_file::IdFile, id_file::read_at, progress::Watcher};
 use netcl_device::{Error, Result, Settings};
@@ -14,13 +14,13 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Changes when the layout of the files or the way from text to ids changes.
+/// Version of the file format and of the encoding.
 const FORMAT: u32 = 1;
-/// Room for the header; the ids come behind it.
+/// Size of the header in bytes; the ids follow it.
 const HEADER_BYTES: u64 = 4096;
-/// Ends the names of whole files.
+/// Extension of complete files.
 const SUFFIX: &str = ".ids";
-/// Bytes written or checked at once.
+/// Block size for writing and verifying.
 const BLOCK: usize = 1 << 20;
 
 /// The token cache of one user.
@@ -29,16 +29,16 @@ pub struct TokenCache {
     folder: PathBuf,
 }
 
-/// One cached sequence of tokens, as `netcl cache ls` shows it. Its header, too.
+/// Header of a cached sequence, also shown by `netcl cache ls`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenEntry {
-    /// The first of the text files, and how many more there were.
+    /// Name of the first text file and number of further ones.
     pub source: String,
     /// Number of ids.
     pub tokens: u64,
-    /// Bytes an id takes.
+    /// Bytes per id.
     pub width: usize,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
     format: u32,
     key: String,
@@ -47,7 +47,7 @@ pub struct TokenEntry {
 }
 
 impl TokenCache {
-    /// The cache the settings name; `None` when they say to keep nothing.
+    /// The cache in the folder of the settings; `None` if caching is disabled.
     pub fn of(settings: &Settings) -> Option<Self> {
         if settings.no_binary_cache {
             return None;
@@ -55,12 +55,12 @@ impl TokenCache {
         settings.cache_dir.as_ref().map(|dir| Self { folder: dir.join("tokens") })
     }
 
-    /// Where the files are.
+    /// Folder of the files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Every whole file, by source. One that is torn is left out.
+    /// All complete files, ordered by source.
     pub fn list(&self) -> Vec<TokenEntry> {
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let mut all: Vec<_> = files.filter_map(|file| header(&File::open(file.path()).ok()?).ok()).collect();
@@ -68,7 +68,7 @@ impl TokenCache {
         all
     }
 
-    /// Removes every file and returns how many there were.
+    /// Removes all files and returns their number.
     pub fn clear(&self) -> io::Result<usize> {
         let mut removed = 0;
         for file in fs::read_dir(&self.folder).into_iter().flatten() {
@@ -78,7 +78,7 @@ impl TokenCache {
         Ok(removed)
     }
 
-    /// Removes what this process has begun and not finished, for one that ends at once.
+    /// Removes unfinished files of this process, for use before an immediate exit.
     pub fn abandon(&self) {
         let mine = format!(".tmp-{}-", std::process::id());
         for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
@@ -88,7 +88,7 @@ impl TokenCache {
         }
     }
 
-    /// The ids under `key`; `None` when there are none. A file that is torn or damaged is removed, with a warning.
+    /// The ids stored under `key`, if any. A truncated or damaged file is removed, with a warning.
     pub(super) fn open(&self, key: &str, watch: &mut Watcher<'_>) -> Result<Option<Tokens>> {
         let path = self.path(key);
         let Ok(file) = File::open(&path) else { return Ok(None) };
@@ -106,7 +106,7 @@ impl TokenCache {
         }
     }
 
-    /// A file aside for the ids under `key`, `width` bytes each.
+    /// Starts a temporary file for the ids of `key`, `width` bytes each.
     pub(super) fn create(&self, key: &str, source: String, width: usize) -> io::Result<TokenWriter> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         fs::create_dir_all(&self.folder)?;
@@ -134,7 +134,7 @@ impl TokenCache {
         })
     }
 
-    /// Removes what processes that were killed left aside. One that still writes has done so within the hour.
+    /// Removes temporary files of killed processes: those not written to for an hour.
     fn tidy(&self) {
         for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let written = file.metadata().and_then(|meta| meta.modified());
@@ -150,7 +150,7 @@ impl TokenCache {
     }
 }
 
-/// The header of a file, which fits the file's length.
+/// Reads the header of a file and compares it with the file's length.
 fn header(file: &File) -> Result<TokenEntry, String> {
     let mut bytes = vec![0; HEADER_BYTES as usize];
     read_at(file, 0, &mut bytes).map_err(|_| "is torn: it ends within its header")?;
@@ -195,7 +195,7 @@ fn verified(file: &File, key: &str, watch: &mut Watcher<'_>) -> Result<Result<To
     })
 }
 
-/// Ids on their way into the cache. Dropped before it is finished, it leaves nothing.
+/// Writer of a cache file. If dropped before it is finished, the file is removed.
 pub(super) struct TokenWriter {
     file: File,
     aside: Option<PathBuf>,
@@ -206,7 +206,7 @@ pub(super) struct TokenWriter {
 }
 
 impl TokenWriter {
-    /// Adds ids, which fit the width.
+    /// Appends ids, which must fit into `width` bytes.
     pub fn push(&mut self, ids: &[u32]) -> io::Result<()> {
         self.entry.tokens += ids.len() as u64;
         for id in ids {
@@ -226,7 +226,7 @@ impl TokenWriter {
         Ok(())
     }
 
-    /// Makes the file whole and gives it its name.
+    /// Completes the file and renames it.
     pub fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         self.entry.bytes = HEADER_BYTES + self.entry.tokens * self.entry.width as u64;
@@ -257,7 +257,7 @@ impl Drop for TokenWriter {
     }
 }
 
-/// Name of the tokens that these parts decide.
+/// Cache key of these parts.
 pub(super) fn key(parts: &[&[u8]]) -> String {
     let mut hash = blake3::Hasher::new();
     hash.update(&FORMAT.to_le_bytes());
@@ -268,7 +268,7 @@ pub(super) fn key(parts: &[&[u8]]) -> String {
     hash.finalize().to_hex()[..32].to_string()
 }
 
-/// What a failed write says.
+/// Converts a write error.
 pub(super) fn failed(cache: &TokenCache, error: &io::Error) -> Error {
     Error::io("writing the token cache in", cache.folder(), error)
 }

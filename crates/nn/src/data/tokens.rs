@@ -1,10 +1,10 @@
-//! A sequence of token ids, in memory or in files, read as one.
+//! A sequence of token ids in memory or in one or several files.
 
 use super::id_file::IdFile;
 use netcl_device::{Error, Result};
 use std::{ops::Range, sync::Arc};
 
-/// Token ids in order. A clone or a [slice](Tokens::slice) shares the storage.
+/// A sequence of token ids. Clones and [slices](Tokens::slice) share the storage.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
     parts: Vec<Part>,
@@ -28,7 +28,7 @@ enum Store {
 }
 
 impl From<Vec<u32>> for Tokens {
-    /// Ids in memory; two bytes each where all of them fit.
+    /// Ids in memory, stored in two bytes each if all of them fit.
     fn from(ids: Vec<u32>) -> Self {
         let small: Option<Vec<u16>> = ids.iter().map(|&id| u16::try_from(id).ok()).collect();
         let len = ids.len();
@@ -38,7 +38,7 @@ impl From<Vec<u32>> for Tokens {
 }
 
 impl Tokens {
-    /// Ids that take two bytes.
+    /// Ids of two bytes.
     pub(super) fn small(ids: Vec<u16>) -> Self {
         let len = ids.len();
         Self { parts: vec![Part { start: 0, from: 0, len, store: Store::Small(ids.into()) }], len }
@@ -49,7 +49,7 @@ impl Tokens {
         Self { parts: vec![Part { start: 0, from: 0, len, store: Store::File(Arc::new(file)) }], len }
     }
 
-    /// The files that ids are in, a file once for each part of the sequence that is in it.
+    /// The files of the sequence, once for each part.
     pub(super) fn files(&self) -> impl Iterator<Item = &IdFile> {
         self.parts.iter().filter_map(|part| match &part.store {
             Store::File(file) => Some(&**file),
@@ -67,7 +67,7 @@ impl Tokens {
         self.len == 0
     }
 
-    /// Adds the ids of `other` behind the own ones.
+    /// Appends the ids of `other`.
     pub fn append(&mut self, other: Tokens) {
         for mut part in other.parts {
             part.start = self.len;
@@ -76,7 +76,7 @@ impl Tokens {
         }
     }
 
-    /// The ids of `range`, without a copy. What lies outside the sequence is left out.
+    /// The ids of `range`, clamped to the sequence, without a copy.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let mut out = Self::default();
@@ -95,7 +95,7 @@ impl Tokens {
         out
     }
 
-    /// Fills `out` with the ids from `at` on. `Internal` when they reach past the end, `Format` when a file became shorter.
+    /// Fills `out` with the ids from `at` on. `Internal` if the range exceeds the sequence, `Format` if a file was truncated.
     pub fn read(&self, at: usize, out: &mut [u32]) -> Result<()> {
         if at.checked_add(out.len()).is_none_or(|end| end > self.len) {
             return Err(Error::internal(format!("{} tokens from {at} on asked, of {}", out.len(), self.len)));
@@ -122,7 +122,7 @@ impl Tokens {
         Ok(out)
     }
 
-    /// The largest id, `None` when there are none. Reads everything.
+    /// The largest id; `None` for an empty sequence. Reads all ids.
     pub fn max_id(&self) -> Result<Option<u32>> {
         let mut largest = None;
         for block in self.blocks() {
@@ -131,7 +131,7 @@ impl Tokens {
         Ok(largest)
     }
 
-    /// `Format` that names the first id which is not below `vocab`. Reads everything.
+    /// `Format` with the first id that is not below `vocab`, if any. Reads all ids.
     pub fn check_vocab(&self, vocab: usize) -> Result<()> {
         for block in self.blocks() {
             let (at, ids) = block?;
@@ -142,7 +142,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// The error for the id at position `at`, which `vocab` does not have.
+    /// The error for an id at position `at` that is outside `vocab`.
     pub(super) fn unknown(&self, at: usize, id: u32, vocab: usize) -> Error {
         let part = &self.parts[self.parts.partition_point(|part| part.start + part.len <= at)];
         let (what, at) = match &part.store {
@@ -156,7 +156,7 @@ impl Tokens {
         ))
     }
 
-    /// Everything in blocks that fit the cache: position and ids.
+    /// Calls a function with position and ids of blocks that fit the processor's cache.
     fn blocks(&self) -> impl Iterator<Item = Result<(usize, Vec<u32>)>> + '_ {
         const BLOCK: usize = 1 << 16;
         self.parts.iter().flat_map(|part| {

@@ -3,13 +3,13 @@
 use netcl_tensor::ops::gated::Gate;
 use netcl_tensor::{Result, Tensor};
 
-/// The function between the maps of a feed-forward part.
+/// The activation function of an MLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activation {
-    /// GELU by its approximation with tanh, GPT-2's.
+    /// GELU in its tanh approximation, as in GPT-2.
     #[default]
     GeluTanh,
-    /// GELU by the error function.
+    /// GELU with the error function.
     Gelu,
     /// `max(x, 0)`.
     Relu,
@@ -20,10 +20,10 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Of each element.
+    /// Applies the function to each element.
     ///
     /// # Errors
-    /// `DType` when x is not of floats.
+    /// `DType` if x is not of a floating-point type.
     pub fn apply(self, x: &Tensor) -> Result<Tensor> {
         match self {
             Self::GeluTanh => x.gelu_tanh(),
@@ -33,7 +33,7 @@ impl Activation {
             Self::Tanh => x.tanh(),
         }
     }
-    /// The same as a gate; there is none of tanh.
+    /// The corresponding gate; there is none for tanh.
     pub fn gate(self) -> Option<Gate> {
         match self {
             Self::GeluTanh => Some(Gate::GeluTanh),

@@ -1,11 +1,11 @@
-//! Texts of one length side by side, with the keys and values of their tokens: several new tokens at once as they come, one of each text by
-//! a captured step.
+//! Batched generation for texts of the same length, with a key/value cache: several new tokens per text in one pass, or one per text by a
+//! captured step.
 
 use super::step::Steps;
 use super::{Cache, Decoder};
 use netcl_tensor::{Result, Tensor};
 
-/// B texts of one length that a decoder goes on with.
+/// B texts of the same length with their key/value cache.
 pub struct Batch<'a> {
     decoder: &'a Decoder,
     cache: Cache,
@@ -23,24 +23,24 @@ impl Decoder {
 }
 
 impl Batch<'_> {
-    /// How many texts there are.
+    /// Number of texts.
     pub fn texts(&self) -> usize {
         self.cache.batch()
     }
-    /// Tokens of each text.
+    /// Number of tokens of each text.
     pub fn length(&self) -> usize {
         self.cache.length()
     }
-    /// Tokens that each text has room for.
+    /// Capacity of the cache in tokens per text.
     pub fn room(&self) -> usize {
         self.cache.room()
     }
-    /// Forgets all but the first `length` tokens.
+    /// Truncates the texts to their first `length` tokens.
     pub fn truncate(&mut self, length: usize) {
         self.cache.truncate(length);
     }
 
-    /// Makes room for `tokens` tokens, where there is not as much.
+    /// Grows the cache to at least `tokens` tokens per text.
     ///
     /// # Errors
     /// As [`Decoder::cache`].
@@ -60,10 +60,10 @@ impl Batch<'_> {
         self.decoder.next_logits(ids, &mut self.cache)
     }
 
-    /// The next token of each text → logits `(B, V)`, which the next step overwrites.
+    /// The next token of each text → logits `(B, V)`, in memory that the next step overwrites.
     ///
     /// # Errors
-    /// `Shape` where there is no room for it, or for another number of texts.
+    /// `Shape` if the cache is full, or for another number of texts.
     pub fn step(&mut self, tokens: &[u32]) -> Result<Tensor> {
         let length = self.cache.length() + 1;
         let steps = match self.steps.take().filter(|steps| steps.fit(length)) {
@@ -73,7 +73,7 @@ impl Batch<'_> {
         steps.run(self.decoder, &mut self.cache, tokens)
     }
 
-    /// Launches of a step, once it is captured.
+    /// Number of launches of the captured step; `None` before it is captured.
     pub fn launches(&self) -> Option<usize> {
         self.steps.as_ref()?.launches()
     }

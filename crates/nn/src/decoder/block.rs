@@ -1,4 +1,4 @@
-//! The layers of a decoder: norms, projections, attention, MLP, and the block they make.
+//! The layers of a decoder: norms, projections, attention, MLP, and the transformer block.
 
 use super::activation::Activation;
 use super::config::{
@@ -22,18 +22,18 @@ use netcl_tensor::ops::rms_norm::rms_norm;
 use netcl_tensor::ops::rope::rope;
 use netcl_tensor::{Error, Result, Tensor};
 
-/// What blocks read of a step.
+/// Inputs of a decoding step (one new token per text) that all blocks share.
 pub(super) struct StepAt<'a> {
-    /// One for each set of rotary frequencies, with a row for each of the cache's.
+    /// Rotary tables for each set of frequencies, with a row for each position of the cache.
     pub(super) angles: &'a [Angles],
-    /// For each layer (B, S, 2 KH, D).
+    /// Key/value cache of each layer (B, S, 2 KH, D).
     pub(super) layers: &'a [Tensor],
-    /// u32 (1).
+    /// Number of tokens before, u32 (1) in device memory.
     pub(super) position: &'a Tensor,
 }
 
 impl StepAt<'_> {
-    /// Where layer `index` keeps the new tokens.
+    /// Destination of the new keys and values of layer `index`.
     pub(super) fn cache(&self, index: usize) -> Result<CacheAt<'_>> {
         let rows =
             self.layers.get(index).ok_or_else(|| Error::internal(format!("cache: no layer {index}")))?;
@@ -41,7 +41,7 @@ impl StepAt<'_> {
     }
 }
 
-/// A norm of the kind that the model has.
+/// A layer norm or RMS norm, by configuration.
 #[derive(Clone)]
 pub(super) struct Norm {
     weight: Tensor,
@@ -63,7 +63,7 @@ impl Norm {
     pub(super) fn config(&self) -> NormConfig {
         self.config
     }
-    /// Factor, and shift where it is a layer norm.
+    /// Weight, and bias for a layer norm.
     pub(super) fn parts(&self) -> (&Tensor, Option<&Tensor>) {
         (&self.weight, self.bias.as_ref())
     }
@@ -77,8 +77,8 @@ impl Norm {
             None => rms_norm(x, &self.gain()?, self.config.eps),
         }
     }
-    /// x itself, for the residual stream, and its norm: gradients of both are added up in one pass. With `again` the tape keeps no norm:
-    /// the backward makes it again from x.
+    /// x itself (for the residual stream) and its norm; the backward pass adds the gradients of both in one kernel. With `again` the norm is not
+    /// kept but recomputed from x in the backward pass.
     fn forward_residual(&self, x: &Tensor, again: bool) -> Result<(Tensor, Tensor)> {
         let (gain, eps) = (self.gain()?, self.config.eps);
         match &self.bias {
@@ -98,7 +98,7 @@ impl Norm {
     }
 }
 
-/// An affine map.
+/// A linear map with optional bias.
 #[derive(Clone)]
 struct Projection {
     weight: Weight,
@@ -114,7 +114,7 @@ impl Projection {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.weight.forward(x, self.bias.as_ref())
     }
-    /// The map with what stands around it, in one launch where there are few rows.
+    /// The map fused with the operations before and after it, in one launch for few rows.
     fn around(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
         self.weight.around(x, Around { bias: self.bias.as_ref(), ..around })
     }
@@ -123,19 +123,19 @@ impl Projection {
     }
 }
 
-/// Cosines and sines of one set of rotary frequencies for the tokens of a pass: (T, R/2) each.
+/// Cosines and sines (T, R/2) of one set of rotary frequencies for the positions of a pass.
 pub(super) type Angles = [Tensor; 2];
 
-/// What a pass hands to every block.
+/// Inputs of a forward pass that all blocks share.
 pub(super) struct Pass<'a> {
     pub(super) mode: Mode<'a>,
-    /// One for each set of rotary frequencies.
+    /// Rotary tables for each set of frequencies.
     pub(super) angles: Vec<Angles>,
-    /// Keys and values of the tokens before, where they are kept.
+    /// Key/value cache, if there is one.
     pub(super) past: Option<Past<'a>>,
 }
 
-/// A cache's place for this pass's keys and values, behind those of `start` tokens: for each layer (B, S, 2 KH, D), keys before values.
+/// The key/value cache of a pass, which writes after `start` tokens: for each layer (B, S, 2 KH, D), keys before values.
 #[derive(Clone, Copy)]
 pub(super) struct Past<'a> {
     pub(super) layers: &'a [Tensor],
@@ -150,16 +150,16 @@ struct Attention {
     out: Projection,
     config: AttentionConfig,
     kind: LayerKind,
-    /// Factor of the scores, where it is not 1/√D.
+    /// Scale of the scores, if it is not 1/√D.
     scale: Option<f32>,
-    /// Its layer, from 0.
+    /// Layer number, from 0.
     index: usize,
     /// First of three dropout sites.
     site: u64,
 }
 
 impl Attention {
-    /// x `(B, T, C)` → the heads' results side by side `(B, T, H*D)`.
+    /// x `(B, T, C)` → concatenated heads `(B, T, H*D)`.
     fn heads(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
         let mask = (pass.mode.dropout > 0.0).then(|| pass.mode.mask(self.site));
@@ -208,7 +208,7 @@ impl Attention {
 }
 
 impl Attention {
-    /// A new token of each text: x `(B, 1, C)`, before its norm where there is one → `(B, 1, H*D)`.
+    /// Decoding step: x `(B, 1, C)`, before the norm if there is one → `(B, 1, H*D)`.
     fn step(&self, x: &Tensor, norm: Option<&Norm>, at: &StepAt<'_>) -> Result<Tensor> {
         let AttentionConfig { heads, kv_heads, size, softcap, .. } = self.config;
         let mut qkv = self.qkv.around(x, Around { norm: norm.map(Norm::before), ..Around::default() })?;
@@ -231,7 +231,7 @@ impl Attention {
             .map_err(|e| e.context(format!("layer {}, heads of {size}", self.index)))
     }
 
-    /// qkv `(B, T, (H + 2 KH) D)` → queries and keys behind their norms, and values, `(B, T, n*D)` each.
+    /// qkv `(B, T, (H + 2 KH) D)` → normalised queries and keys, and values, `(B, T, n*D)` each.
     fn normed(&self, qkv: &Tensor) -> Result<[Tensor; 3]> {
         let AttentionConfig { heads, kv_heads, size, .. } = self.config;
         let [b, t, _] = qkv.dims3()?;
@@ -249,7 +249,7 @@ impl Attention {
 }
 
 impl Past<'_> {
-    /// Keeps keys and values (B, T, 2 KH, D) of this pass's tokens.
+    /// Writes keys and values (B, T, 2 KH, D) of this pass into the cache.
     fn keep(&self, layer: usize, rows: &Tensor) -> Result<()> {
         self.layer(layer)?.write_slice(1, self.start, rows)
     }
@@ -264,13 +264,13 @@ impl Past<'_> {
     }
 }
 
-/// x `(B, T, n*D)` → `(B, n, T, D)`, a view where its last axis lies without gaps.
+/// x `(B, T, n*D)` → `(B, n, T, D)`; a view if the last axis is contiguous.
 fn by_heads(x: &Tensor, n: usize) -> Result<Tensor> {
     let [b, t, width] = x.dims3()?;
     x.reshape([b, t, n, width / n])?.permute(&[0, 2, 1, 3])
 }
 
-/// Feed-forward part.
+/// The MLP (feed-forward part).
 #[derive(Clone)]
 struct Mlp {
     up: Projection,
@@ -280,7 +280,7 @@ struct Mlp {
 }
 
 impl Mlp {
-    /// x `(.., C)` → what the second map reads `(.., hidden)`.
+    /// x `(.., C)` → input of the second map `(.., hidden)`.
     fn hidden(&self, x: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let MlpConfig { activation, gated: by_gate, .. } = self.config;
         let apply = move |x: &Tensor| match activation.gate().filter(|_| by_gate) {
@@ -293,7 +293,7 @@ impl Mlp {
         Ok(if again { y.recomputed_by([&x], move |[x]| apply(x)) } else { y })
     }
 
-    /// `residual + MLP(x)` in two launches, where it is two maps with biases around a GELU.
+    /// `residual + MLP(x)` in two launches, if the MLP is two maps with biases and a GELU.
     fn fused(&self, residual: &Tensor, x: &Tensor, mode: Mode<'_>) -> Option<Result<Tensor>> {
         let plain = !self.config.gated && self.config.activation == Activation::GeluTanh;
         let (b1, b2) = self.up.bias.as_ref().zip(self.down.bias.as_ref()).filter(|_| plain)?;
@@ -311,7 +311,7 @@ impl Mlp {
 }
 
 impl Mlp {
-    /// A new token of each text: x `(B, 1, C)`, before its norm where there is one → what the second map reads.
+    /// Decoding step: x `(B, 1, C)`, before the norm if there is one → input of the second map.
     fn step(&self, x: &Tensor, norm: Option<&Norm>) -> Result<Tensor> {
         let MlpConfig { activation, gated, .. } = self.config;
         let gate = activation.gate().map(|gate| (gate, gated));
@@ -321,14 +321,14 @@ impl Mlp {
     }
 }
 
-/// What a block has behind its attention.
+/// Second part of a block: an MLP or a mixture of experts.
 #[derive(Clone)]
 enum Feed {
     Dense(Mlp),
     Sparse(Mixture),
 }
 
-/// One block.
+/// A transformer block.
 #[derive(Clone)]
 pub(super) struct Block {
     pre: Option<[Norm; 2]>,
@@ -386,7 +386,7 @@ impl Block {
         matches!(self.feed, Feed::Sparse(_))
     }
 
-    /// x `(B, T, C)` → `(B, T, C)`, and of a mixture of experts the router's logits (B, T, E).
+    /// x `(B, T, C)` → `(B, T, C)`, and the router's logits (B, T, E) of a mixture of experts.
     pub(super) fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<(Tensor, Option<Tensor>)> {
         let mode = pass.mode;
         if let (true, Some([first, second]), Feed::Dense(mlp)) = (self.parallel, &self.pre, &self.feed) {
@@ -410,13 +410,13 @@ impl Block {
         Ok((self.add(&x, &mlp.hidden(&h, mode)?, (1, &mlp.down, mlp.site), mode)?, None))
     }
 
-    /// The residual stream behind attention, which reads `h`.
+    /// The residual stream after attention with input `h`.
     fn attended(&self, residual: &Tensor, h: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
         let attention = &self.attention;
         self.add(residual, &attention.heads(h, pass)?, (0, &attention.out, attention.site + 1), pass.mode)
     }
 
-    /// A new token of each text: x `(B, 1, C)` → `(B, 1, C)`.
+    /// Decoding step: x `(B, 1, C)` → `(B, 1, C)`.
     pub(super) fn step(&self, x: &Tensor, at: &StepAt<'_>) -> Result<Tensor> {
         let norm = |part: usize| self.pre.as_ref().map(|norms| &norms[part]);
         let attention = &self.attention;
@@ -432,7 +432,7 @@ impl Block {
         }
     }
 
-    /// Adds what a part's last map makes of `y`, of new tokens, to the residual stream.
+    /// Decoding step: applies a part's last map to `y` and adds the result to the residual stream.
     fn map_step(&self, residual: &Tensor, y: &Tensor, of: (usize, &Projection, u64)) -> Result<Tensor> {
         match self.plain(Mode::eval()) {
             true => of.1.around(y, Around { residual: Some(residual), ..Around::default() }),
@@ -443,14 +443,14 @@ impl Block {
         }
     }
 
-    /// Whether nothing comes between a part's last map and the residual stream.
+    /// Whether the output of a part's last map is added to the residual stream directly (no norm, dropout or factor).
     fn plain(&self, mode: Mode<'_>) -> bool {
         #[allow(clippy::float_cmp)] // a setting, not a result
         let unscaled = self.residual_scale == 1.0;
         self.post.is_none() && unscaled && mode.dropout <= 0.0
     }
 
-    /// x for the residual stream, and what part 0 (attention) or 1 (MLP) reads.
+    /// x for the residual stream, and the input of part 0 (attention) or 1 (MLP).
     fn before(&self, part: usize, x: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Tensor)> {
         match &self.pre {
             Some(norms) => norms[part].forward_residual(x, mode.recompute >= Recompute::Norm),
@@ -458,7 +458,7 @@ impl Block {
         }
     }
 
-    /// Adds what a part's last map makes of `y` to the residual stream, in one launch where nothing comes between.
+    /// Applies a part's last map to `y` and adds the result to the residual stream; one launch if it is added directly.
     fn add(
         &self,
         residual: &Tensor,
@@ -472,7 +472,7 @@ impl Block {
         }
     }
 
-    /// Adds a part's result to the residual stream.
+    /// Adds a part's output to the residual stream.
     fn join(
         &self,
         residual: &Tensor,

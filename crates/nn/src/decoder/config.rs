@@ -1,4 +1,4 @@
-//! What a decoder-only transformer is, as data.
+//! Description of a decoder-only transformer as data.
 
 use super::activation::Activation;
 use super::family::Family;
@@ -8,61 +8,61 @@ use netcl_device::{available_memory, human};
 use netcl_tensor::ops::route::MOST_EXPERTS;
 use netcl_tensor::{DType, Device, Error, Result};
 
-/// Heads are at most this wide: the attention kernels keep one head's row in registers or local memory.
+/// Largest head size: attention kernels keep a row of a head in registers or local memory.
 pub const MAX_HEAD: usize = 256;
 
-/// Every choice that tells one family of decoders from another. Sizes: B sequences of T tokens, width C, heads H, key and value heads KH,
+/// All options in which decoder families differ. Sizes: B sequences of T tokens, width C, heads H, key and value heads KH,
 /// head size D, vocabulary V.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderConfig {
-    /// Names of its tensors in files, and of its fields in `config.json`.
+    /// Family: names of tensors in files and of fields in `config.json`.
     pub family: &'static Family,
     /// Vocabulary V.
     pub vocab: usize,
     /// Width C of the residual stream.
     pub width: usize,
-    /// Longest sequence.
+    /// Context length.
     pub context: usize,
-    /// The norms.
+    /// Normalisation.
     pub norm: NormConfig,
-    /// Where they stand in a block.
+    /// Position of the norms in a block.
     pub placement: Placement,
-    /// Attention and MLP read the same x, and both results are added to it (GPT-NeoX, GPT-J).
+    /// Parallel attention and MLP: both read the same x, and both results are added to it (GPT-NeoX, GPT-J).
     pub parallel: bool,
     /// Attention.
     pub attention: AttentionConfig,
-    /// Feed-forward part.
+    /// MLP (feed-forward part).
     pub mlp: MlpConfig,
-    /// How a token knows its position.
+    /// Position encoding.
     pub positions: Positions,
-    /// Sets of rotary frequencies that layers choose from.
+    /// Sets of rotary frequencies; each layer uses one of them or none.
     pub rotary: Vec<Rotary>,
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
-    /// What differs from layer to layer: layer i is of kind `i % kinds.len()`.
+    /// Kinds of layers: layer i has kind `i % kinds.len()`.
     pub kinds: Vec<LayerKind>,
     /// Factor of the token embeddings (Gemma: √C).
     pub embedding_scale: f32,
-    /// Factor of what a part adds to the residual stream (Granite).
+    /// Factor of the outputs added to the residual stream (Granite).
     pub residual_scale: f32,
     /// Factor of the logits.
     pub logits_scale: f32,
     /// A logit s becomes `cap * tanh(s / cap)` (Gemma 2).
     pub logits_softcap: Option<f32>,
-    /// Whether the head is the token table.
+    /// Whether the output head is tied to the token embedding.
     pub tied: bool,
 }
 
 /// Normalisation over the width.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormConfig {
-    /// Which.
+    /// Kind.
     pub kind: NormKind,
-    /// Added to the variance.
+    /// ε, added to the variance.
     pub eps: f32,
     /// Whether a layer norm has a bias.
     pub bias: bool,
-    /// The stored weight is what is added to 1 (Gemma).
+    /// Whether the stored weight is an offset from 1 (Gemma).
     pub unit_offset: bool,
 }
 
@@ -75,12 +75,12 @@ pub enum NormKind {
     Rms,
 }
 
-/// Where the norms of a block stand.
+/// Position of the norms in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Before each part: `x + part(norm(x))`.
     Pre,
-    /// Behind each part: `x + norm(part(x))` (OLMo 2).
+    /// After each part: `x + norm(part(x))` (OLMo 2).
     Post,
     /// Both: `x + norm(part(norm(x)))` (Gemma 2 and 3).
     Both,
@@ -97,111 +97,111 @@ pub struct AttentionConfig {
     pub size: usize,
     /// Whether the projections of queries, keys and values have biases.
     pub qkv_bias: bool,
-    /// Whether the output projection has one.
+    /// Whether the output projection has a bias.
     pub out_bias: bool,
-    /// Normalisation of queries and keys before their positions.
+    /// Normalisation of queries and keys before the rotary embedding.
     pub qk_norm: QkNorm,
     /// Factor of the scores; 1/√D when `None`.
     pub scale: Option<f32>,
-    /// The scores are divided by the number of the layer, from 1 (GPT-2's `scale_attn_by_inverse_layer_idx`).
+    /// Whether scores are divided by the layer number, from 1 (GPT-2's `scale_attn_by_inverse_layer_idx`).
     pub scale_by_layer: bool,
     /// A score s becomes `cap * tanh(s / cap)`.
     pub softcap: Option<f32>,
 }
 
-/// What queries and keys are normalised over.
+/// Normalisation of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QkNorm {
-    /// Not at all.
+    /// None.
     None,
-    /// Each head by itself (Qwen 3, Gemma 3).
+    /// For each head separately (Qwen 3, Gemma 3).
     Head,
     /// All heads together (OLMo 2).
     Full,
 }
 
-/// Feed-forward part.
+/// MLP (feed-forward part).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MlpConfig {
     /// Width of its hidden layer.
     pub hidden: usize,
-    /// What the hidden layer goes through.
+    /// Activation function.
     pub activation: Activation,
-    /// `down(act(gate x) * up x)` (Shazeer 2020) rather than `down(act(up x))`.
+    /// Gated: `down(act(gate x) * up x)` (Shazeer 2020) instead of `down(act(up x))`.
     pub gated: bool,
-    /// Whether its maps have biases.
+    /// Whether the maps have biases.
     pub bias: bool,
-    /// The experts that sparse layers have in its place.
+    /// Mixture of experts in sparse layers.
     pub moe: Option<MoeConfig>,
 }
 
-/// A sparse mixture of experts (Shazeer et al. 2017): gated MLPs of which a router chooses a few for each token. They have the
-/// activation of the dense one and no biases.
+/// A sparse mixture of experts (Shazeer et al. 2017): gated MLPs of which a router chooses a few for each token. They use the activation of the
+/// dense MLP and have no biases.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoeConfig {
     /// Number of experts E.
     pub experts: usize,
-    /// Experts that a token goes through.
+    /// Experts per token.
     pub top_k: usize,
     /// Width of an expert's hidden layer.
     pub hidden: usize,
-    /// A token's weights are the router's probabilities over their sum, so that they add up to 1.
+    /// Whether the weights of the chosen experts are normalised to sum 1.
     pub renormalise: bool,
     /// Whether training adds the balance loss (Fedus et al. 2021) of all routers (`output_router_logits`).
     pub balance: bool,
-    /// Its factor (`router_aux_loss_coef`).
+    /// Factor of the balance loss (`router_aux_loss_coef`).
     pub balance_factor: f32,
 }
 
-/// How a token knows its position.
+/// Position encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions {
     /// A trained table (context, C), added to the embeddings.
     Learned,
     /// Sines and cosines (Vaswani et al. 2017), added to the embeddings.
     Sinusoidal,
-    /// Rotary angles in the layers that name some, else nothing.
+    /// Rotary embeddings in layers with a set of frequencies, none in others.
     Rotary,
 }
 
-/// What may differ from layer to layer.
+/// Options that may differ between layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerKind {
-    /// Keys that a query sees at most, its own among them; `None` for all.
+    /// Sliding window: number of keys that a query attends to, including its own position; `None`: all.
     pub window: Option<usize>,
-    /// Which set of rotary frequencies; `None` for no positions in this layer.
+    /// Index of the set of rotary frequencies; `None`: no rotary embedding in this layer.
     pub rotary: Option<usize>,
-    /// Whether its MLP is the mixture of experts.
+    /// Whether the layer has the mixture of experts instead of the MLP.
     pub sparse: bool,
 }
 
-/// Sizes of a decoder. Everything else is as its family has it.
+/// Sizes of a decoder. Everything else is given by the family.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sizes {
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
     /// Query heads.
     pub heads: usize,
-    /// Key and value heads; as many as query heads where absent.
+    /// Key/value heads; default: number of query heads.
     pub kv_heads: Option<usize>,
-    /// Head size; `width / heads` where absent.
+    /// Head size; default: `width / heads`.
     pub head_size: Option<usize>,
     /// Width of the residual stream.
     pub width: usize,
-    /// Width of the MLP's hidden layer. Where absent: four times the width, of gated MLPs 8/3 of it rounded up to a multiple of 64.
+    /// Width of the MLP's hidden layer; default: four times the width, or for gated MLPs 8/3 of it rounded up to a multiple of 64.
     pub mlp: Option<usize>,
-    /// Longest sequence.
+    /// Context length.
     pub context: usize,
     /// Vocabulary.
     pub vocab: usize,
-    /// Base of the rotary frequencies; the family's where absent.
+    /// Base of the rotary frequencies; default by family.
     pub rope_theta: Option<f64>,
-    /// Whether the head is the token table; as the family has it where absent.
+    /// Whether the output head is tied; default by family.
     pub tied: Option<bool>,
 }
 
 impl Default for Sizes {
-    /// A small model, of bytes.
+    /// A small model with a vocabulary of bytes.
     fn default() -> Self {
         let (kv_heads, head_size, mlp, rope_theta, tied) = (None, None, None, None, None);
         Self {
@@ -219,7 +219,7 @@ impl Default for Sizes {
     }
 }
 
-/// The least list that, repeated, begins with `kinds`.
+/// The shortest list whose repetition begins with `kinds`.
 fn shortest_period(mut kinds: Vec<LayerKind>) -> Vec<LayerKind> {
     let n = kinds.len();
     let repeats = |p: &usize| (*p..n).all(|i| kinds[i] == kinds[i - p]);
@@ -229,7 +229,7 @@ fn shortest_period(mut kinds: Vec<LayerKind>) -> Vec<LayerKind> {
 }
 
 impl DecoderConfig {
-    /// The same with biases in all linear maps and layer norms, or in none.
+    /// The configuration with biases in all linear maps and layer norms, or in none.
     #[must_use]
     pub fn with_biases(mut self, bias: bool) -> Self {
         self.norm.bias = bias && self.norm.kind == NormKind::Layer;
@@ -237,12 +237,12 @@ impl DecoderConfig {
         self
     }
 
-    /// What layer `i` is.
+    /// Kind of layer `i`.
     pub fn kind(&self, i: usize) -> LayerKind {
         self.kinds.get(i % self.kinds.len().max(1)).copied().unwrap_or_default()
     }
 
-    /// As many kinds as needed to say what each layer is.
+    /// Sets the kinds of all layers, stored as the shortest period.
     #[must_use]
     pub fn with_kinds(mut self, kinds: Vec<LayerKind>) -> Self {
         self.kinds = shortest_period(kinds.into_iter().take(self.layers).collect());
@@ -250,7 +250,7 @@ impl DecoderConfig {
     }
 
     /// # Errors
-    /// `Shape` for sizes that cannot be or do not fit each other, by name.
+    /// `Shape` with the name of an invalid or inconsistent size.
     pub fn check(&self) -> Result<()> {
         let AttentionConfig { heads, kv_heads, size, .. } = self.attention;
         let sizes = [
@@ -323,7 +323,7 @@ impl DecoderConfig {
     }
 
     /// # Errors
-    /// `Memory` with what is requested and available, when the weights alone do not fit.
+    /// `Memory` with needed and available memory, if the weights alone do not fit.
     pub(super) fn check_memory(&self, device: &Device, dtype: DType) -> Result<()> {
         let capabilities = device.capabilities();
         let on_host = capabilities.is_cpu() || capabilities.simulated;
@@ -343,7 +343,7 @@ impl DecoderConfig {
         )))
     }
 
-    /// The sum of something over all layers, each of which depends on its kind alone. Saturates.
+    /// Sum over all layers of a function of their kind; saturating.
     pub(crate) fn over_layers(&self, of: impl Fn(usize) -> usize) -> usize {
         let period = self.kinds.len().clamp(1, self.layers.max(1));
         let sum = |n: usize| (0..n).fold(0usize, |sum, i| sum.saturating_add(of(i)));
@@ -351,7 +351,7 @@ impl DecoderConfig {
         sum(period).saturating_mul(whole).saturating_add(sum(rest))
     }
 
-    /// Weights that a token meets in the matrix products of a block of this kind: of experts those that are chosen for it.
+    /// Weights used per token in the matrix products of a block of this kind; of experts only the chosen ones.
     pub(super) fn block_weights(&self, kind: LayerKind) -> f64 {
         let a = &self.attention;
         let (c, mlp) = (self.width as f64, self.mlp.hidden as f64);

@@ -1,23 +1,23 @@
-//! A text that a decoder continues, token by token.
+//! Incremental generation of one text with a key/value cache.
 
 use super::{Batch, Decoder};
 use crate::model::Continuation;
 use netcl_tensor::{Error, Result, Tensor};
 
-/// Tokens that a cache begins with room for; it doubles where they do not suffice.
+/// Initial capacity of the cache in tokens; it is doubled on demand.
 const ROOM: usize = 256;
 
-/// Reads new tokens alone, beside the keys and values of those before: several at once as they come, single ones by a captured step.
+/// Processes only new tokens, with cached keys and values of earlier ones: several tokens in one pass, single ones by a captured step.
 pub(super) struct Text<'a> {
     decoder: &'a Decoder,
     kept: Option<Kept<'a>>,
-    /// The text's first token that is in the cache: 0 until the text outgrows the context.
+    /// Index of the first cached token of the text: 0 until the text exceeds the context.
     start: usize,
 }
 
 struct Kept<'a> {
     batch: Batch<'a>,
-    /// The tokens in it.
+    /// The cached tokens.
     ids: Vec<u32>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Text<'a> {
         Self { decoder, kept: None, start: 0 }
     }
 
-    /// What is kept of a beginning of `text`, with room for all of it.
+    /// The cache for the longest common prefix with `text`, with capacity for all of it.
     fn kept(&mut self, text: &[u32]) -> Result<Kept<'a>> {
         let room = text.len().next_power_of_two().max(ROOM).min(self.decoder.config.context);
         let Some(mut kept) = self.kept.take() else {

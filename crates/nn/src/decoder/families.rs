@@ -1,7 +1,7 @@
-//! Families of decoders: one row of data each, and the way from a family's `config.json` to a [`DecoderConfig`] and back.
+//! Families of decoders: one row of data each, with conversion between the family's `config.json` and [`DecoderConfig`].
 //!
-//! A configuration is taken whole or refused, and what is written reads back as the same model or is an error: a family cannot say
-//! everything that another one can.
+//! A configuration is read completely or rejected. Writing one is an error unless it would read back as the same model, because not every
+//! format can express every configuration.
 
 use super::config::Sizes;
 use super::family::{ExpertNames, Family, Names};
@@ -11,24 +11,24 @@ use super::{DecoderConfig, read, write};
 use netcl_tensor::{DType, Error, Result};
 use serde_json::{Map, Value, json};
 
-/// One line of [`FAMILIES`].
+/// A row of [`FAMILIES`].
 #[derive(Debug)]
 pub struct Row {
-    /// Its names.
+    /// Names in files.
     pub family: Family,
-    /// Reads what it computes from the fields of `config.json`.
+    /// Reads the configuration from the fields of `config.json`.
     pub read: fn(&'static Family, &mut Fields<'_>) -> Result<DecoderConfig>,
-    /// Writes those fields.
+    /// Writes the configuration as fields.
     pub write: fn(&DecoderConfig, &mut Map<String, Value>),
-    /// The fields of sizes.
+    /// Fields for a configuration with given sizes.
     pub sizes: fn(&Sizes) -> Result<Map<String, Value>>,
 }
 
 impl Row {
-    /// The one of that `model_type`.
+    /// The family with this `model_type`.
     ///
     /// # Errors
-    /// `Unsupported` that lists those there are.
+    /// `Unsupported` with the list of families.
     fn named(name: &str) -> Result<&'static Self> {
         FAMILIES.iter().find(|row| row.family.model_type == name).ok_or_else(|| {
             let near = netcl_device::did_you_mean(name, FAMILIES.iter().map(|row| row.family.model_type));
@@ -41,12 +41,12 @@ fn model_types() -> String {
     FAMILIES.iter().map(|row| row.family.model_type).collect::<Vec<_>>().join(", ")
 }
 
-/// What a `config.json` says beside the model itself.
+/// Facts in a `config.json` besides the model itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FileFacts {
     /// Type of the stored weights.
     pub dtype: Option<DType>,
-    /// Probability of dropping a value in the training that made it.
+    /// Dropout probability of the training.
     pub dropout: f64,
     /// Fields that name tokens, such as `eos_token_id`.
     pub tokens: Map<String, Value>,
@@ -72,7 +72,7 @@ const LLAMA: Names = Names {
     always_biases: false,
     buffers: &["rotary_emb.inv_freq"],
 };
-/// Norms before and behind each part.
+/// Names of norms before and after each part.
 const GEMMA: Names = Names { pre_norms: ["input_layernorm", "pre_feedforward_layernorm"], ..LLAMA };
 const MIXTRAL: Names =
     Names { experts: Some(ExpertNames { folder: "block_sparse_moe", maps: ["w1", "w3", "w2"] }), ..LLAMA };
@@ -124,7 +124,7 @@ const fn row(
     Row { family, read, write, sizes: write::llama_sizes }
 }
 
-/// Every family.
+/// All families.
 pub static FAMILIES: &[Row] = &[
     Row { sizes: write::gpt2_sizes, ..row("gpt2", "GPT2LMHeadModel", &GPT2, read::gpt2, write::gpt2) },
     row("llama", "LlamaForCausalLM", &LLAMA, read::llama, write::llama),
@@ -156,11 +156,11 @@ pub static FAMILIES: &[Row] = &[
 ];
 
 impl DecoderConfig {
-    /// A model of one of the [families](FAMILIES), by its `model_type`, of these sizes. How large they may be, only
-    /// [`check`](Self::check) looks at.
+    /// A configuration of a [family](FAMILIES), given by its `model_type`, with these sizes. Limits of the sizes are only checked by
+    /// [`check`](Self::check).
     ///
     /// # Errors
-    /// `Unsupported` for another family, or a size that it does not have apart; `Format` for one that is 0.
+    /// `Unsupported` for an unknown family, or a size that the family cannot set separately; `Format` for a size of 0.
     pub fn of(family: &str, sizes: &Sizes) -> Result<Self> {
         let row = Row::named(family)?;
         let mut fields = (row.sizes)(sizes)?;
@@ -168,11 +168,11 @@ impl DecoderConfig {
         (row.read)(&row.family, &mut Fields::unlimited(&fields))
     }
 
-    /// From the `config.json` of a model of one of the [families](FAMILIES).
+    /// Reads the `config.json` of a model of one of the [families](FAMILIES).
     ///
     /// # Errors
-    /// `Unsupported` for another family, an unknown field or a value that is not computed; `Format` for a field that is missing or of the
-    /// wrong kind; `Shape` for sizes that do not fit each other.
+    /// `Unsupported` for an unknown family or field or an unsupported value; `Format` for a field that is missing or of the wrong type; `Shape`
+    /// for inconsistent sizes.
     pub fn from_json(config: &Value) -> Result<Self> {
         Self::read(config).map_err(|e| e.context("config.json"))
     }
@@ -199,10 +199,10 @@ impl DecoderConfig {
         Ok(out)
     }
 
-    /// Its `config.json`, as `transformers` reads it.
+    /// The `config.json` of this configuration, for `transformers`.
     ///
     /// # Errors
-    /// `Unsupported` for a model that the files of its family cannot describe.
+    /// `Unsupported` for a configuration that the family's format cannot express.
     pub fn to_json(&self, facts: &FileFacts) -> Result<Value> {
         let row = Row::named(self.family.model_type)?;
         let mut map = Map::new();
@@ -242,7 +242,7 @@ impl DecoderConfig {
     }
 }
 
-/// Only language models are computed: a classifier has another head.
+/// Only language models are supported; classifiers have another head.
 fn architectures(fields: &mut Fields<'_>, family: &Family) -> Result<()> {
     let Some(value) = fields.get("architectures") else { return Ok(()) };
     // The model without a head, too: it is tied, or the file is refused for lack of one.

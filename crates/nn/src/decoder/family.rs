@@ -1,6 +1,7 @@
-//! What a family of decoders calls things in its files.
+//! Names that a family of decoders uses in its files.
 
-/// A family of models as Hugging Face's `transformers` knows it. What it computes stands in its [`DecoderConfig`](super::DecoderConfig).
+/// A model family of Hugging Face `transformers`, with its names. What a model computes is described by its
+/// [`DecoderConfig`](super::DecoderConfig).
 #[derive(Debug)]
 pub struct Family {
     /// `model_type` of `config.json`.
@@ -20,17 +21,17 @@ impl PartialEq for Family {
 /// Names of tensors in a family's files, without `.weight` and `.bias`.
 #[derive(Debug)]
 pub struct Names {
-    /// Before everything but the head; files of a model without head lack it.
+    /// Prefix of all names except the head's; missing in files of a model without head.
     pub prefix: &'static str,
     /// Token table (V, C).
     pub embedding: &'static str,
     /// Position table (context, C).
     pub positions: &'static str,
-    /// Before the number of a layer.
+    /// Prefix of layer numbers.
     pub layer: &'static str,
-    /// Queries, keys and values: one packed projection or three.
+    /// Query, key and value projections: one packed or three separate.
     pub qkv: &'static [&'static str],
-    /// The packed projection holds query, key and value of head 0, then those of head 1, … (GPT-NeoX).
+    /// Whether the packed projection is interleaved by head: query, key and value of head 0, then of head 1, … (GPT-NeoX).
     pub qkv_by_head: bool,
     /// Output projection of attention.
     pub out: &'static str,
@@ -38,31 +39,31 @@ pub struct Names {
     pub qk_norms: [&'static str; 2],
     /// Norms before attention and MLP.
     pub pre_norms: [&'static str; 2],
-    /// Norms behind them.
+    /// Norms after attention and MLP.
     pub post_norms: [&'static str; 2],
-    /// First map of the MLP; gate and value where it is gated, packed or apart.
+    /// First map of the MLP; for a gated MLP gate and up projection, packed or separate.
     pub up: &'static [&'static str],
-    /// Second map.
+    /// Second map of the MLP.
     pub down: &'static str,
     /// Experts, in families that have them.
     pub experts: Option<ExpertNames>,
-    /// Last norm.
+    /// Final norm.
     pub last_norm: &'static str,
-    /// Head (V, C), where it is not the token table.
+    /// Output head (V, C), if it is not tied.
     pub head: &'static str,
-    /// Weights are (in, out), as GPT-2's `Conv1D` has them, rather than (out, in).
+    /// Whether weights are stored as (in, out), like GPT-2's `Conv1D`, instead of (out, in).
     pub transposed: bool,
-    /// Files have biases of all maps and norms, zeros where the model has none.
+    /// Whether files contain biases of all maps and norms, zeros if the model has none.
     pub always_biases: bool,
-    /// Tensors of old files that are no parameters, by their ends.
+    /// Suffixes of tensors in old files that are not parameters.
     pub buffers: &'static [&'static str],
 }
 
-/// Names of a mixture's tensors.
+/// Names of a mixture of experts' tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertNames {
-    /// Folder of all of them. `transformers` holds them under `mlp`, and so may files that it wrote as they are in memory.
+    /// Prefix of all of them. `transformers` uses `mlp` in memory, and files saved without renaming do so too.
     pub folder: &'static str,
-    /// Gate, value and map back of one expert, behind its number.
+    /// Gate, up and down projection of one expert, after its number.
     pub maps: [&'static str; 3],
 }

@@ -1,6 +1,5 @@
-//! The fields of a Hugging Face `config.json`. A configuration is taken whole or refused: a field is read, or must have the value that
-//! netcl computes with, or is listed as one that changes nothing in what weights and tokens give. Every other field is an error with
-//! its name.
+//! The fields of a Hugging Face `config.json`. A configuration is accepted only if every field is understood: a field is read, or must have the
+//! single supported value, or is listed as having no effect on the forward pass. Any other field is an error with its name.
 
 use super::activation::Activation;
 use netcl_device::nearest;
@@ -8,10 +7,10 @@ use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Sizes are at most this large, so that a few of them multiplied with small numbers never overflow.
+/// Upper limit of sizes, so that products of a few of them do not overflow.
 pub const MAX_SIZE: usize = i32::MAX as usize;
 
-/// Fields that change nothing in what a forward pass computes.
+/// Fields without effect on the forward pass.
 const INERT: &[&str] = &[
     // What the file is, where it came from and how it is stored; tensors say their type themselves.
     "_commit_hash",
@@ -109,7 +108,7 @@ const INERT: &[&str] = &[
     "begin_suppress_tokens",
 ];
 
-/// Fields that every family computes with one value only; the text says what else would be needed.
+/// Fields with a single supported value in all families, and a description of what other values mean.
 const ONLY: &[(&[&str], Literal, &str)] = &[
     (
         &["add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"],
@@ -126,7 +125,7 @@ const ONLY: &[(&[&str], Literal, &str)] = &[
     (&["position_embedding_type"], Literal::Absolute, "positions are the family's own"),
 ];
 
-/// A value in the table.
+/// A supported value.
 enum Literal {
     False,
     Absolute,
@@ -146,7 +145,7 @@ impl Literal {
     }
 }
 
-/// The names that `transformers` has for the functions that netcl has. Several of them are one approximation of the GELU.
+/// Names of activation functions in `transformers`. Several denote the tanh approximation of GELU.
 const ACTIVATIONS: &[(&str, Activation)] = &[
     ("silu", Activation::Silu),
     ("gelu_new", Activation::GeluTanh),
@@ -160,12 +159,12 @@ const ACTIVATIONS: &[(&str, Activation)] = &[
     ("tanh", Activation::Tanh),
 ];
 
-/// The name that is written for a function.
+/// The name to write for an activation function.
 pub fn activation_name(activation: Activation) -> &'static str {
     ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("", |(name, _)| name)
 }
 
-/// The fields of a `config.json`, and which of them were read.
+/// The fields of a `config.json`, with a record of which were read.
 pub struct Fields<'a> {
     map: &'a Map<String, Value>,
     read: BTreeSet<&'static str>,
@@ -173,7 +172,7 @@ pub struct Fields<'a> {
     largest: usize,
 }
 
-/// A value as the file has it, or its beginning.
+/// A value as written in the file, shortened.
 pub fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {
@@ -194,11 +193,11 @@ impl<'a> Fields<'a> {
     pub fn unlimited(map: &'a Map<String, Value>) -> Self {
         Self { largest: usize::MAX, ..Self::new(map) }
     }
-    /// A field as it stands there, which this does not count as read.
+    /// A raw field, without marking it as read.
     pub fn raw(&self, name: &str) -> Option<&'a Value> {
         self.map.get(name)
     }
-    /// A field that is there and not null.
+    /// A field that is present and not null.
     pub fn get(&mut self, name: &'static str) -> Option<&'a Value> {
         self.read.insert(name);
         self.map.get(name).filter(|value| !value.is_null())
@@ -217,7 +216,7 @@ impl<'a> Fields<'a> {
         let fits = |value| size(value).filter(|n| (1..=largest).contains(n));
         self.optional(name, &format!("a whole number from 1 to {largest}"), fits)
     }
-    /// A size by one of its names, the first of which is the usual one.
+    /// A size by one of several names, the first of which is the usual one.
     pub fn needed(&mut self, names: &[&'static str]) -> Result<usize> {
         let mut found: Option<(&str, usize)> = None;
         for name in names {
@@ -241,7 +240,7 @@ impl<'a> Fields<'a> {
     pub fn factor(&mut self, name: &'static str, default: f64) -> Result<f32> {
         Ok(self.number(name)?.unwrap_or(default) as f32)
     }
-    /// A size that is `default` where the file does not name it, and none where it says null.
+    /// An optional size: `default` if missing, `None` if null.
     pub fn size_or(&mut self, name: &'static str, default: usize) -> Result<Option<usize>> {
         Ok(if self.map.contains_key(name) { self.size(name)? } else { Some(default) })
     }
@@ -260,7 +259,7 @@ impl<'a> Fields<'a> {
             Error::unsupported(format!("{name} is {given:?}, expected one of {names}"))
         })
     }
-    /// Our own object: what the format cannot say. GPT-2's has always biases.
+    /// netcl's own object, for what the format cannot express (GPT-2's format has no option for biases).
     pub fn own_bias(&mut self) -> Result<bool> {
         let Some(value) = self.get("netcl") else { return Ok(true) };
         let wrong = || wrong("netcl", value, "{\"bias\": true or false}");
@@ -273,7 +272,7 @@ impl<'a> Fields<'a> {
         }
         Ok(bias)
     }
-    /// `sliding_attention` for each layer, where the file says it.
+    /// Which layers have `sliding_attention`, if the file has a list of layer types.
     pub fn layer_types(&mut self, layers: usize) -> Result<Option<Vec<bool>>> {
         let Some(value) = self.get("layer_types") else { return Ok(None) };
         let kind = |value: &Value| match value.as_str() {
@@ -286,7 +285,7 @@ impl<'a> Fields<'a> {
             wrong("layer_types", value, &format!("{layers} of \"full_attention\" and \"sliding_attention\""))
         })
     }
-    /// Every field was read, has no effect, or has the one value that is computed.
+    /// Checks that every field was read, has no effect, or has its single supported value.
     pub fn finish(self) -> Result<()> {
         for (name, value) in self.map.iter().filter(|(_, value)| !value.is_null()) {
             if self.read.contains(name.as_str()) || INERT.contains(&name.as_str()) {

@@ -1,4 +1,4 @@
-//! A decoder's weights in the layout of its family's files.
+//! Conversion of a decoder's weights to and from the layout of its family's files.
 
 use super::shapes::{self, ParamShape};
 use super::{Decoder, DecoderConfig};
@@ -16,7 +16,7 @@ fn file_dtype(dtype: DType) -> FileDtype {
     }
 }
 
-/// Rows of `of` bytes each from the order (part, head, d) to (head, part, d), or back.
+/// Reorders rows of `of` bytes from (part, head, d) to (head, part, d), or back.
 fn reorder(rows: &[u8], of: usize, [heads, size]: [usize; 2], to_file: bool) -> Vec<u8> {
     let mut out = vec![0; rows.len()];
     for row in 0..3 * heads * size {
@@ -29,22 +29,22 @@ fn reorder(rows: &[u8], of: usize, [heads, size]: [usize; 2], to_file: bool) -> 
 }
 
 impl ParamShape {
-    /// Shape of a tensor of the file that holds `rows` rows of this parameter.
+    /// Shape of a tensor in the file with `rows` rows of this parameter.
     fn piece_dims(&self, rows: usize) -> Vec<usize> {
         let width = self.dims.last().filter(|_| self.dims.len() > 1);
         [rows].into_iter().chain(width.copied()).collect()
     }
-    /// Whether it holds matrices of several experts.
+    /// Whether it contains the matrices of several experts.
     fn is_stacked(&self) -> bool {
         self.dims.len() > 2
     }
-    /// Elements of a row.
+    /// Number of elements of a row.
     fn row(&self) -> usize {
         self.dims.get(1..).unwrap_or_default().iter().product()
     }
 }
 
-/// Vectors that the files of a family have in any case and this model has not: name and length.
+/// Bias vectors that files of the family always contain although this model has none: name and length.
 fn absent_biases(config: &DecoderConfig, shape: &ParamShape) -> Option<(String, usize)> {
     let names = config.family.names;
     let tables = [names.embedding, names.positions].map(|table| format!("{}{table}.weight", names.prefix));
@@ -54,7 +54,7 @@ fn absent_biases(config: &DecoderConfig, shape: &ParamShape) -> Option<(String, 
     Some((format!("{stem}.bias"), *shape.dims.last()?))
 }
 
-/// All axes of a parameter but the last are rows.
+/// Number of rows of a parameter: the product of all axes except the last.
 fn matrix(x: &Tensor) -> Result<Tensor> {
     match x.dims() {
         [_, _, _, ..] => x.reshape([x.shape().rows_cols().0, x.shape().last()]),
@@ -62,7 +62,7 @@ fn matrix(x: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// The weights, a tensor for each of the file, left on the device until they are asked for.
+/// The weights as the tensors of a file; each is copied from the device when its bytes are requested.
 pub(super) fn state(decoder: &Decoder) -> Vec<Planned<'static>> {
     let mut out = Vec::new();
     for (shape, parameter) in decoder.shapes.iter().zip(decoder.params.list()) {
@@ -89,7 +89,7 @@ pub(super) fn state(decoder: &Decoder) -> Vec<Planned<'static>> {
     out
 }
 
-/// The tensors of a file that each parameter is made of. Every tensor has to be one of the model's.
+/// Assigns the tensors of a file to parameters. Every tensor must belong to the model.
 pub(super) fn matched<'a>(
     config: &DecoderConfig,
     tensors: &[TensorView<'a>],
@@ -156,16 +156,16 @@ pub(super) fn matched<'a>(
 }
 
 impl DecoderConfig {
-    /// The tensors of a file that each of [`shapes`](Self::shapes) is made of: its pieces, or of experts one tensor that holds all of them.
+    /// The tensors of a file for each of [`shapes`](Self::shapes): its pieces, or one tensor with all experts.
     ///
     /// # Errors
-    /// `Format` for a tensor that is missing, left over, of another shape or of a type that is no float, by name.
+    /// `Format` with the name of a tensor that is missing, unknown, of another shape or not of a floating-point type.
     pub fn matched<'a>(&self, tensors: &[TensorView<'a>]) -> Result<Vec<Vec<TensorView<'a>>>> {
         matched(self, tensors)
     }
 }
 
-/// Whether what is left of a file may be left out: buffers of old files, and a second copy of a tied table.
+/// Whether an unused tensor of a file can be ignored: buffers in old files, and the second copy of a tied embedding.
 fn check_left(
     config: &DecoderConfig,
     left: &BTreeMap<&str, TensorView<'_>>,
@@ -200,7 +200,7 @@ fn check_left(
     )))
 }
 
-/// Takes weights over by name. All names, shapes and types are looked at before any weight is changed.
+/// Loads weights by name. All names, shapes and types are checked before any weight is changed.
 pub(super) fn load(decoder: &Decoder, tensors: &[TensorView<'_>]) -> Result<()> {
     if decoder.params.block_bytes() > 0 {
         return Err(Error::unsupported("decoder: its matrices are quantised blocks, which take no values"));

@@ -1,4 +1,4 @@
-//! Model folders in the Hugging Face layout, and run folders, which hold some.
+//! Model folders in the Hugging Face layout, and run folders, whose checkpoints are such folders.
 
 use super::freeze::Freeze;
 use super::{Decoder, DecoderConfig, files};
@@ -8,10 +8,10 @@ use netcl_tensor::{DType, Device, Error, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// The folder with `config.json` that `dir` stands for: itself, or of a run folder its best, or else last, checkpoint.
+/// The model folder that `dir` denotes: `dir` itself, or the best checkpoint of a run folder, or its last if none was evaluated.
 ///
 /// # Errors
-/// `Format` when there is none.
+/// `Format` if there is none.
 pub fn model_folder(dir: &Path) -> Result<PathBuf> {
     if dir.join("config.json").exists() {
         return Ok(dir.into());
@@ -27,21 +27,21 @@ pub fn model_folder(dir: &Path) -> Result<PathBuf> {
     )))
 }
 
-/// A model folder whose configuration was read.
+/// A model folder with its parsed configuration.
 pub struct ModelFolder {
-    /// Where it is.
+    /// Path of the folder.
     pub path: PathBuf,
-    /// Its `config.json`.
+    /// Content of `config.json`.
     pub json: Value,
-    /// What that says.
+    /// The configuration that it describes.
     pub config: DecoderConfig,
 }
 
 impl ModelFolder {
-    /// Reads the configuration of the model that `dir` stands for.
+    /// Reads the configuration of the model in `dir` (see [`model_folder`] for run folders).
     ///
     /// # Errors
-    /// `Io`, `Format` or `Unsupported` that name the file and the field.
+    /// `Io`, `Format` or `Unsupported` with file and field.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = model_folder(dir)?;
         let file = path.join("config.json");
@@ -52,11 +52,11 @@ impl ModelFolder {
         Ok(Self { path, json, config })
     }
 
-    /// The model with its weights, stored as `dtype`; without one as in the files where all of those are bf16 or all f16, else as f32.
-    /// What `freeze` names stays as it is in training.
+    /// Loads the model with weights stored as `dtype`; by default bf16 or f16 if all tensors of the files have that type, else f32. Parameters
+    /// that match `freeze` are not trained.
     ///
     /// # Errors
-    /// `Io` or `Format` that name the file that is missing or wrong; nothing is allocated for a model that the files do not hold.
+    /// `Io` or `Format` with the missing or invalid file; nothing is allocated unless the files contain the model.
     pub fn decoder(&self, device: &Device, dtype: Option<DType>, freeze: &Freeze) -> Result<Decoder> {
         let place = |e: Error| e.context(self.path.display());
         let files = WeightFiles::open(&self.path)?;
@@ -76,7 +76,7 @@ impl ModelFolder {
 }
 
 impl DecoderConfig {
-    /// That of the model in `dir`.
+    /// The configuration of the model in `dir`.
     ///
     /// # Errors
     /// As [`ModelFolder::open`].
@@ -86,11 +86,11 @@ impl DecoderConfig {
 }
 
 impl Decoder {
-    /// The model in a folder in the Hugging Face layout, or of a run: `config.json` and safetensors, one file or several with an index.
-    /// Weights are stored as `dtype`; without one as in the files where all of those are bf16 or all f16, else as f32.
+    /// Loads a model from a folder in the Hugging Face layout (`config.json`, and safetensors in one file or several with an index) or from a run
+    /// folder. Weights are stored as `dtype`; by default bf16 or f16 if all tensors of the files have that type, else f32.
     ///
     /// # Errors
-    /// `Io` or `Format` that name the file that is missing or wrong; nothing is allocated for a model that the files do not hold.
+    /// `Io` or `Format` with the missing or invalid file; nothing is allocated unless the files contain the model.
     pub fn open(device: &Device, dir: &Path, dtype: Option<DType>) -> Result<Self> {
         ModelFolder::open(dir)?.decoder(device, dtype, &Freeze::default())
     }

@@ -1,23 +1,23 @@
-//! Parameters that training leaves as they are, by patterns of their names.
+//! Frozen parameters, selected by patterns of their names.
 
 use super::{DecoderConfig, ParamShape, shapes};
 use glob::Pattern;
 use netcl_tensor::{Error, Result};
 
-/// Names that an error lists at most.
+/// Maximum number of names in an error message.
 const LISTED: usize = 4;
 
-/// Names of parameters as files have them, with `*` for any text, `?` for any character and `[ab]` for one of some.
+/// Patterns of parameter names as in files, with the wildcards `*`, `?` and `[ab]`.
 #[derive(Clone, Debug, Default)]
 pub struct Freeze {
     patterns: Vec<Pattern>,
 }
 
 impl Freeze {
-    /// From patterns such as `model.layers.0.*`.
+    /// Parses patterns such as `model.layers.0.*`.
     ///
     /// # Errors
-    /// `Format` for one that is none.
+    /// `Format` for an invalid pattern.
     pub fn new(patterns: &[String]) -> Result<Self> {
         let parse = |text: &String| {
             Pattern::new(text)
@@ -26,7 +26,7 @@ impl Freeze {
         Ok(Self { patterns: patterns.iter().map(parse).collect::<Result<_>>()? })
     }
 
-    /// Elements of the parameters of `config` that it names.
+    /// Number of elements of the matching parameters of `config`.
     pub fn elements(&self, config: &DecoderConfig) -> usize {
         if self.patterns.is_empty() {
             return 0;
@@ -40,8 +40,8 @@ impl Freeze {
     /// For each parameter, whether it is frozen.
     ///
     /// # Errors
-    /// `Format` for a pattern that names nothing, or a part of what lies in memory as one parameter (queries, keys and values; gate and
-    /// value of an MLP), and when nothing is left to train.
+    /// `Format` for a pattern that matches nothing or only a part of a packed parameter (queries, keys and values; gate and up projection of an
+    /// MLP), and if nothing is left to train.
     pub(super) fn frozen(&self, shapes: &[ParamShape]) -> Result<Vec<bool>> {
         for pattern in &self.patterns {
             let names = || shapes.iter().flat_map(|shape| shape.pieces.iter().map(|(name, _)| name.as_str()));

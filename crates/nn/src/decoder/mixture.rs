@@ -1,4 +1,4 @@
-//! A sparse mixture of experts in the place of an MLP.
+//! Sparse mixture of experts, as a replacement of the MLP.
 
 use super::config::{DecoderConfig, MoeConfig};
 use super::shapes::parameter;
@@ -12,23 +12,23 @@ use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::ops::route::route;
 use netcl_tensor::{Error, Result, Tensor};
 
-/// A router and its experts.
+/// Router and experts.
 #[derive(Clone)]
 pub(super) struct Mixture {
-    /// (E, C).
+    /// Router (E, C).
     router: Tensor,
-    /// Gates and values of all experts (E, 2H, C).
+    /// Gate and up projections of all experts (E, 2H, C).
     gate_up: Tensor,
-    /// Their maps back (E, C, H).
+    /// Down projections of all experts (E, C, H).
     down: Tensor,
     config: MoeConfig,
     gate: Gate,
-    /// Its dropout site.
+    /// Dropout site.
     pub(super) site: u64,
 }
 
 impl Mixture {
-    /// That of the layer whose names start with `place`; `None` for a dense layer.
+    /// The mixture of the layer whose parameter names begin with `place`; `None` for a dense layer.
     pub(super) fn new(
         params: &Params,
         config: &DecoderConfig,
@@ -47,7 +47,7 @@ impl Mixture {
         Ok(Some(Self { router, gate_up, down, config: moe, gate, site }))
     }
 
-    /// x `(.., C)` → what its experts make of each token, `(.., C)`, and the router's logits `(.., E)`.
+    /// x `(.., C)` → weighted sum of the chosen experts `(.., C)`, and the router's logits `(.., E)`.
     pub(super) fn forward(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let MoeConfig { top_k, renormalise, .. } = self.config;
         let mixed = || {
@@ -60,8 +60,8 @@ impl Mixture {
     }
 }
 
-/// The balance loss of all routers times its factor: of `logits` `(.., E)` of each sparse layer. `None` where the model has none, or where
-/// no gradient is wanted: it is there to train by, and no part of how well text is predicted.
+/// The balance loss times its factor, from the `logits` `(.., E)` of each sparse layer. `None` if the model has none, or without gradients: it is
+/// a training objective and not part of the evaluated loss.
 pub(super) fn balance(config: &DecoderConfig, logits: &[Tensor]) -> Result<Option<Tensor>> {
     let Some(moe) = config.mlp.moe.filter(|moe| moe.balance) else { return Ok(None) };
     if !logits.iter().any(Tensor::requires_grad) {

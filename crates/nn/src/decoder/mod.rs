@@ -1,5 +1,5 @@
-//! Decoder-only transformers of many families, one model described by data ([`DecoderConfig`]): norms, positions, attention and MLP are
-//! choices, a family is a row of [`FAMILIES`] that says how its files name things.
+//! Decoder-only transformers of many families: one model, described by data ([`DecoderConfig`]), which selects norms, positions, attention and
+//! MLP. A family is a row of [`FAMILIES`] with the names in its files.
 
 mod activation;
 mod batch;
@@ -56,17 +56,17 @@ pub struct Decoder {
     params: Params,
     shapes: Vec<ParamShape>,
     embedding: Weight,
-    /// Learned or fixed vectors of positions (context, C), and 0, 1, … to look them up by.
+    /// Learned or sinusoidal position embeddings (context, C), and the indices 0, 1, … for the lookup.
     positions: Option<(Tensor, Tensor)>,
     blocks: Vec<Block>,
     last_norm: Norm,
-    /// (V, C).
+    /// Output head (V, C).
     head: Weight,
-    /// Angles of each set of frequencies for the longest sequence so far.
+    /// Rotary tables of each set of frequencies for the longest sequence so far.
     angles: Mutex<Vec<Option<(usize, Angles)>>>,
 }
 
-/// Keys and values of the tokens of a text that is continued.
+/// Key/value cache of texts that are generated.
 pub struct Cache {
     /// For each layer (B, S, 2 KH, D), keys before values.
     layers: Vec<Tensor>,
@@ -74,37 +74,38 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Texts.
+    /// Number of texts.
     pub fn batch(&self) -> usize {
         self.layers.first().map_or(1, |rows| rows.dims()[0])
     }
-    /// Tokens in it.
+    /// Number of cached tokens.
     pub fn length(&self) -> usize {
         self.length
     }
-    /// Tokens it has room for.
+    /// Capacity in tokens.
     pub fn room(&self) -> usize {
         self.layers.first().map_or(usize::MAX, |rows| rows.dims()[1])
     }
-    /// Forgets all but the first `length` tokens.
+    /// Truncates the cache to the first `length` tokens.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 }
 
 impl Decoder {
-    /// A new model: weights normal with standard deviation 0.02, 0.02 / sqrt(2 layers) for the projections into the residual stream.
+    /// A new model with weights drawn from a normal distribution with standard deviation 0.02, and 0.02 / sqrt(2 layers) for output projections
+    /// into the residual stream (GPT-2).
     ///
     /// # Errors
-    /// `Shape` where sizes do not fit each other; `Memory` when the device cannot hold the weights, before anything is allocated.
+    /// `Shape` for inconsistent sizes; `Memory` if the device cannot hold the weights, before anything is allocated.
     pub fn new(device: &Device, config: DecoderConfig, dtype: DType, seed: u64) -> Result<Self> {
         Self::partly_frozen(device, config, dtype, Some(seed), &Freeze::default())
     }
 
-    /// The same; parameters that `freeze` names get no gradient. Without a seed all are zeros until they are given values.
+    /// The same; parameters that match `freeze` get no gradient. Without a seed all are zero, to be loaded afterwards.
     ///
     /// # Errors
-    /// As [`new`](Self::new); `Format` for a pattern that does not fit.
+    /// As [`new`](Self::new); `Format` for a pattern that matches nothing or a part of a packed parameter.
     pub fn partly_frozen(
         device: &Device,
         config: DecoderConfig,
@@ -116,11 +117,11 @@ impl Decoder {
         Self::made(device, config, dtype, seed, freeze, BTreeMap::new())
     }
 
-    /// A model some of whose matrices are quantised blocks, by the names of the parameters in whose place they stand: it computes, and is not
-    /// trained nor written. The other parameters are drawn from `seed`; without one they are zeros until they are given values.
+    /// A model in which quantised blocks replace some matrices, by parameter name. It can be used for inference only: not trained, not saved.
+    /// The other parameters are drawn from `seed`; without one they are zero, to be loaded afterwards.
     ///
     /// # Errors
-    /// `Shape` where blocks are not of their parameter's shape; `Format` for a name that no matrix of a map has; `Memory`.
+    /// `Shape` if blocks do not have their parameter's shape; `Format` for a name that is not a replaceable matrix; `Memory`.
     pub fn with_blocks(
         device: &Device,
         config: DecoderConfig,
@@ -195,7 +196,7 @@ impl Decoder {
         Ok(Self { config, params, shapes, embedding, positions, blocks, last_norm, head, angles })
     }
 
-    /// Angles of every set for tokens `start` to `t` - 1; those of a longer sequence are kept and cut.
+    /// Rotary tables of every set for positions `start` to `t` - 1, as slices of cached tables.
     fn angles(&self, start: usize, t: usize) -> Result<Vec<Angles>> {
         let mut kept = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = Vec::with_capacity(kept.len());
@@ -216,7 +217,7 @@ impl Decoder {
         Ok(out)
     }
 
-    /// ids `(B, T)` → what the head reads, `(B, T, C)`, and the logits of all routers of experts, (B, T, E) each.
+    /// ids `(B, T)` → input of the output head `(B, T, C)`, and the logits of all routers, (B, T, E) each.
     fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Vec<Tensor>)> {
         let (x, t) = self.embedded(ids, 0)?;
         let mut x = dropout(&x, mode, 0)?;
@@ -230,7 +231,7 @@ impl Decoder {
         Ok((self.last_norm.forward(&x)?, routers))
     }
 
-    /// ids `(B, T)` of the tokens from number `start` on → their vectors `(B, T, C)`, and the number of tokens so far.
+    /// ids `(B, T)` of the tokens from position `start` on → their embeddings `(B, T, C)`, and the number of tokens so far.
     fn embedded(&self, ids: &Tensor, start: usize) -> Result<(Tensor, usize)> {
         let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
         let end = start.saturating_add(t);
@@ -256,7 +257,7 @@ impl Decoder {
     /// An empty cache for `batch` texts of up to `tokens` tokens.
     ///
     /// # Errors
-    /// `Shape` when `tokens` is above the context, `Memory` when the device has not as much.
+    /// `Shape` if `tokens` is above the context, `Memory` if the device has not enough.
     pub fn cache(&self, batch: usize, tokens: usize) -> Result<Cache> {
         if tokens > self.config.context {
             return Err(Error::shape(format!(
@@ -272,7 +273,7 @@ impl Decoder {
         Ok(Cache { layers: layers.collect::<Result<_>>()?, length: 0 })
     }
 
-    /// A cache with room for `tokens` tokens that holds what `cache` does.
+    /// A copy of `cache` with capacity for `tokens` tokens.
     fn larger(&self, cache: &Cache, tokens: usize) -> Result<Cache> {
         let mut larger = self.cache(cache.batch(), tokens)?;
         if cache.length > 0 {
@@ -284,11 +285,11 @@ impl Decoder {
         Ok(larger)
     }
 
-    /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them. Keys and values of earlier tokens are read from `cache`,
-    /// those of these are kept there.
+    /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them. Keys and values of earlier tokens are read from `cache`, and the
+    /// new ones are added to it.
     ///
     /// # Errors
-    /// `Shape` when the cache has no room for them, or is for another number of texts; it is unchanged then.
+    /// `Shape` if the cache is too small or for another number of texts; it is unchanged then.
     pub fn next_logits(&self, ids: &Tensor, cache: &mut Cache) -> Result<Tensor> {
         let [b, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
         let room = cache.layers.first().map_or([b, usize::MAX], |rows| [rows.dims()[0], rows.dims()[1]]);
@@ -324,21 +325,21 @@ impl Decoder {
         }
     }
 
-    /// The factor of the logits, on the narrower side of the head.
+    /// The factor of the logits, applied to the smaller of the head's input and output.
     fn scaled(&self, x: &Tensor) -> Result<Tensor> {
         #[allow(clippy::float_cmp)] // a setting, not a result
         if self.config.logits_scale == 1.0 { Ok(x.clone()) } else { x.mul_scalar(self.config.logits_scale) }
     }
 
-    /// The weights in the layout of the family's files: `model.safetensors`.
+    /// The weights as in the family's `model.safetensors`.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub fn tensors(&self) -> Result<Vec<TensorData>> {
         self.state().iter().map(Planned::take).collect()
     }
 
-    /// Takes weights over, by name, with or without the family's prefix.
+    /// Loads weights by name, with or without the family's prefix.
     ///
     /// # Errors
     /// As [`Model::load_state`].
@@ -383,8 +384,7 @@ impl Model for Decoder {
     }
 }
 
-/// One block, or its input and the function where the backward pass computes the block again. Of a mixture of experts the router's logits
-/// come as well.
+/// Runs a block; with recomputation only its input is kept for the backward pass. Also returns the router's logits of a mixture of experts.
 fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<(Tensor, Option<Tensor>)> {
     if mode.recompute < Recompute::Block {
         return block.forward(x, &Pass { mode, angles: angles.to_vec(), past: None });

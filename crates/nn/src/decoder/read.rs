@@ -1,5 +1,5 @@
-//! `config.json` → [`DecoderConfig`]: one function a family, which [`FAMILIES`](super::FAMILIES) names. A field that none of them reads, and that
-//! is not known to be without effect on what is computed, is an error.
+//! Reading of `config.json` as [`DecoderConfig`]: one function per family, listed in [`FAMILIES`](super::FAMILIES). A field that is not read and not
+//! known to have no effect is an error.
 
 use super::activation::Activation;
 use super::config::{
@@ -12,7 +12,7 @@ use super::rotary::{Rotary, Scaling};
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value};
 
-/// YaRN's numbers.
+/// The fields of YaRN.
 fn yarn(
     fields: &mut Fields<'_>,
     factor: Option<f64>,
@@ -39,7 +39,7 @@ fn yarn(
     })
 }
 
-/// LongRoPE's two lists.
+/// The two lists of LongRoPE.
 fn longrope(
     fields: &mut Fields<'_>,
     dims: usize,
@@ -62,7 +62,7 @@ fn longrope(
     Ok(Scaling::LongRope { short, long, original: original as usize, magnitude })
 }
 
-/// The angles that `parameters` describe, an object of `config.json`.
+/// The rotary frequencies that an object of `config.json` describes.
 fn rotary(
     parameters: &Map<String, Value>,
     size: usize,
@@ -103,7 +103,7 @@ fn rotary(
     Ok(Rotary { dims, base, scaling })
 }
 
-/// The only set of angles of a model, from `rope_parameters`, or `rope_theta` and `rope_scaling` of older files.
+/// The single set of rotary frequencies of a model, from `rope_parameters`, or from `rope_theta` and `rope_scaling` in older files.
 fn one_rotary(fields: &mut Fields<'_>, size: usize, context: usize) -> Result<Rotary> {
     let outside = [
         fields.number("rope_theta")?,
@@ -118,7 +118,7 @@ fn one_rotary(fields: &mut Fields<'_>, size: usize, context: usize) -> Result<Ro
     rotary(given, size, context, outside)
 }
 
-/// What Llama and most others after it have, with their names of fields.
+/// The fields of Llama, which most later families share.
 fn base(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let (layers, width, heads) = (
         fields.needed(&["num_hidden_layers"])?,
@@ -180,7 +180,7 @@ fn base(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfi
     })
 }
 
-/// Fields that most of Llama's descendants share.
+/// Fields shared by most families derived from Llama.
 fn llama_like(family: &'static Family, fields: &mut Fields<'_>, tied: bool) -> Result<DecoderConfig> {
     let mut out = base(family, fields)?;
     out.mlp.activation = fields.activation("hidden_act", "silu")?;
@@ -191,10 +191,10 @@ fn llama_like(family: &'static Family, fields: &mut Fields<'_>, tied: bool) -> R
     Ok(out)
 }
 
-/// Entries of a list of layers at most: one for each layer is made only where they differ without a period.
+/// Maximum length of a list of layer kinds, which is needed only if they have no short period.
 const LISTED: usize = 1 << 16;
 
-/// A list of what each layer is.
+/// A list with the kind of each layer.
 fn listed(layers: usize, kind: impl Fn(usize) -> LayerKind) -> Result<Vec<LayerKind>> {
     if layers > LISTED {
         return Err(Error::unsupported(format!(
@@ -204,7 +204,7 @@ fn listed(layers: usize, kind: impl Fn(usize) -> LayerKind) -> Result<Vec<LayerK
     Ok((0..layers).map(kind).collect())
 }
 
-/// Windows of Qwen's and SmolLM's files: `layer_types`, or all layers from `max_window_layers` on.
+/// Sliding windows in files of Qwen and SmolLM: by `layer_types`, or in all layers from `max_window_layers` on.
 fn windows(fields: &mut Fields<'_>, out: DecoderConfig) -> Result<DecoderConfig> {
     let (on, window) = (
         fields.flag("use_sliding_window", false)?,
@@ -225,13 +225,13 @@ pub fn llama(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decoder
     llama_like(family, fields, false)
 }
 
-/// Mistral: a window in all layers.
+/// Mistral: a sliding window in all layers.
 pub fn mistral(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let window = fields.size_or("sliding_window", WINDOW)?;
     windowed(family, fields, window)
 }
 
-/// Keys that a query sees where a file of Mistral or Gemma does not say it: the default of `transformers`.
+/// Default window of Mistral and Gemma in `transformers`, for files without the field.
 const WINDOW: usize = 4096;
 
 fn windowed(
@@ -260,7 +260,7 @@ pub fn qwen3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decoder
     windows(fields, out)
 }
 
-/// Experts whose number, use and balance loss the fields say; `hidden` wide.
+/// A mixture of experts from the fields for number, experts per token and balance loss, with hidden width `hidden`.
 fn experts(
     fields: &mut Fields<'_>,
     [number, chosen, hidden]: [usize; 3],
@@ -303,7 +303,7 @@ pub fn mixtral(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
     Ok(out)
 }
 
-/// Qwen 3 with experts in all layers, in every so many, or in all but some.
+/// Qwen 3 with experts: in all layers, in every n-th, or in all except a list.
 pub fn qwen3_moe(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let mut out = llama_like(family, fields, false)?;
     out.attention.qk_norm = QkNorm::Head;
@@ -328,7 +328,7 @@ pub fn qwen3_moe(family: &'static Family, fields: &mut Fields<'_>) -> Result<Dec
     Ok(out.with_kinds(kinds))
 }
 
-/// What Gemma 2 and 3 share.
+/// Fields shared by Gemma 2 and 3.
 fn gemma(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let mut out = base(family, fields)?;
     out.mlp.activation = fields.activation("hidden_activation", "gelu_pytorch_tanh")?;
@@ -353,7 +353,7 @@ fn gemma(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConf
     Ok(out)
 }
 
-/// Gemma 2: every other layer has a window.
+/// Gemma 2: every other layer has a sliding window.
 pub fn gemma2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let out = gemma(family, fields)?;
     let (window, types) = (fields.size_or("sliding_window", WINDOW)?, fields.layer_types(out.layers)?);
@@ -363,7 +363,7 @@ pub fn gemma2(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decode
     Ok(out.with_kinds(kinds))
 }
 
-/// Gemma 3's text model: norms of queries and keys; layers with a window turn by angles of their own.
+/// Gemma 3's text model: norms of queries and keys; layers with a sliding window have their own rotary frequencies.
 pub fn gemma3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let angles = fields.get("rope_parameters").and_then(Value::as_object);
     let mut out = gemma(family, fields)?;
@@ -397,7 +397,7 @@ pub fn phi3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderC
     Ok(out)
 }
 
-/// OLMo 2: norms behind the parts, and of all queries and keys together.
+/// OLMo 2: norms after the parts, and norms over all heads of queries and keys.
 pub fn olmo2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let mut out = llama_like(family, fields, false)?;
     out.norm.eps = fields.factor("rms_norm_eps", 1e-5)?;
@@ -406,7 +406,7 @@ pub fn olmo2(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decoder
     Ok(out)
 }
 
-/// SmolLM 3: some layers have no positions.
+/// SmolLM 3: some layers have no position encoding.
 pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let out = llama_like(family, fields, true)?;
     let out = windows(fields, out)?;
@@ -426,7 +426,7 @@ pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
     Ok(out.with_kinds(kinds))
 }
 
-/// Granite: factors at four places.
+/// Granite: factors of embeddings, scores, residuals and logits.
 pub fn granite(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let mut out = llama_like(family, fields, false)?;
     out.embedding_scale = fields.factor("embedding_multiplier", 1.0)?;
@@ -436,7 +436,7 @@ pub fn granite(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
     Ok(out)
 }
 
-/// GPT-NeoX and Pythia: layer norms, biases, a part of each head rotated, both parts beside each other.
+/// GPT-NeoX and Pythia: layer norms, biases, partial rotary embedding, parallel attention and MLP.
 pub fn gpt_neox(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let (theta, partial) = (fields.number("rotary_emb_base")?, fields.number("rotary_pct")?);
     let mut out = base(family, fields)?;
@@ -460,7 +460,7 @@ pub fn gpt_neox(family: &'static Family, fields: &mut Fields<'_>) -> Result<Deco
     Ok(out)
 }
 
-/// StarCoder 2: layer norms, biases, an MLP without gate, a window in all layers.
+/// StarCoder 2: layer norms, biases, an ungated MLP, a sliding window in all layers.
 pub fn starcoder2(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     for (name, only) in [("norm_type", "layer_norm"), ("mlp_type", "default")] {
         fields.optional(name, &format!("{only:?}"), |value| (value == only).then_some(()))?;

@@ -1,4 +1,4 @@
-//! Angles of rotary position embeddings, and the ways to stretch them over longer contexts.
+//! Rotary position embeddings: frequencies, and their scaling for longer contexts.
 
 use netcl_tensor::{DType, Device, Result, Tensor};
 use std::f64::consts::PI;
@@ -6,26 +6,26 @@ use std::f64::consts::PI;
 /// One set of rotary frequencies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotary {
-    /// Elements of a head that are rotated (R): even, pairs R/2 apart.
+    /// Number of rotated elements of a head (R, even); element i is paired with i + R/2.
     pub dims: usize,
-    /// Pair i turns by `position * base^(-2i/R)` before scaling.
+    /// Pair i is rotated by `position * base^(-2i/R)` before scaling.
     pub base: f64,
-    /// How frequencies are stretched.
+    /// Scaling of the frequencies.
     pub scaling: Scaling,
 }
 
-/// How frequencies are changed for contexts longer than those a model was first trained on.
+/// Scaling of frequencies for contexts longer than in the original training.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
-    /// Not at all.
+    /// No scaling.
     None,
     /// Every frequency divided by `factor` (position interpolation, Chen et al. 2023).
     Linear {
         /// Divisor.
         factor: f64,
     },
-    /// Llama 3.1: wavelengths above `original / low` are stretched by `factor`, those below `original / high` are kept, between them both are
-    /// mixed.
+    /// Llama 3.1: wavelengths above `original / low` are multiplied by `factor`, those below `original / high` are kept, with interpolation in
+    /// between.
     Llama3 {
         /// Divisor of low frequencies.
         factor: f64,
@@ -33,31 +33,31 @@ pub enum Scaling {
         low: f64,
         /// `high_freq_factor`.
         high: f64,
-        /// Context of the first training.
+        /// Context length of the original training.
         original: f64,
     },
     /// YaRN (Peng et al. 2023): interpolation by parts.
     Yarn {
         /// Divisor of low frequencies.
         factor: f64,
-        /// Turns over the first context above which a frequency is kept.
+        /// Rotations over the original context above which a frequency is kept (`beta_fast`).
         fast: f64,
-        /// Turns below which it is divided.
+        /// Rotations below which a frequency is divided (`beta_slow`).
         slow: f64,
-        /// Context of the first training.
+        /// Context length of the original training.
         original: f64,
-        /// Whether the bounds between the parts are whole pairs.
+        /// Whether the bounds are rounded to whole pairs.
         truncate: bool,
         /// Factor of sines and cosines.
         magnitude: f64,
     },
-    /// LongRoPE (Ding et al. 2024): a divisor a pair, one list for sequences up to `original` tokens and one for longer ones.
+    /// LongRoPE (Ding et al. 2024): a divisor for each pair, with one list for sequences up to `original` tokens and one for longer ones.
     LongRope {
-        /// Divisors up to `original` tokens.
+        /// Divisors for sequences up to `original` tokens.
         short: Vec<f64>,
-        /// Divisors beyond.
+        /// Divisors for longer sequences.
         long: Vec<f64>,
-        /// Context of the first training.
+        /// Context length of the original training.
         original: usize,
         /// Factor of sines and cosines.
         magnitude: f64,
@@ -65,18 +65,18 @@ pub enum Scaling {
 }
 
 impl Scaling {
-    /// YaRN's factor of sines and cosines for a stretch by `factor`, weighted by `mscale`.
+    /// YaRN's factor of sines and cosines for a scaling by `factor`, with weight `mscale`.
     pub fn yarn_magnitude(factor: f64, mscale: f64) -> f64 {
         if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
     }
-    /// LongRoPE's, for a context `factor` times the original one.
+    /// LongRoPE's factor of sines and cosines for a context `factor` times the original one.
     pub fn longrope_magnitude(factor: f64, original: f64) -> f64 {
         if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original.ln()).sqrt() }
     }
 }
 
 impl Rotary {
-    /// Angle a position of each pair, for a sequence of `tokens`, and the factor of sines and cosines.
+    /// Angle per position of each pair for a sequence of `tokens`, and the factor of sines and cosines.
     fn frequencies(&self, tokens: usize) -> (Vec<f64>, f64) {
         let half = self.dims / 2;
         let plain = |i: usize| self.base.powf(-2.0 * i as f64 / self.dims as f64);
@@ -121,7 +121,7 @@ impl Rotary {
         self.rows(device, tokens, tokens)
     }
 
-    /// Those of positions 0 to `rows` - 1 in a sequence of `tokens`.
+    /// Cosines and sines of positions 0 to `rows` - 1 in a sequence of `tokens`.
     pub fn rows(&self, device: &Device, rows: usize, tokens: usize) -> Result<[Tensor; 2]> {
         let (frequencies, factor) = self.frequencies(tokens);
         let table = |f: fn(f64) -> f64| {
@@ -132,7 +132,7 @@ impl Rotary {
         Ok([table(f64::cos)?, table(f64::sin)?])
     }
 
-    /// Lengths of the sequences that are rotated by the same angles as one of `tokens`.
+    /// Range of sequence lengths with the same angles as a sequence of `tokens`.
     pub fn same_angles(&self, tokens: usize) -> std::ops::RangeInclusive<usize> {
         match &self.scaling {
             Scaling::LongRope { original, .. } if tokens > *original => original + 1..=usize::MAX,
@@ -141,7 +141,7 @@ impl Rotary {
         }
     }
 
-    /// The longest sequence whose tables are the first rows of those of `tokens`: LongRoPE has others for short sequences.
+    /// The longest sequence whose tables are a prefix of those for `tokens` (LongRoPE has different ones for short sequences).
     pub fn same_up_to(&self, tokens: usize) -> std::ops::RangeInclusive<usize> {
         match &self.scaling {
             Scaling::LongRope { original, .. } if tokens > *original => original + 1..=tokens,

@@ -1,31 +1,31 @@
-//! The parameters of a decoder: names, shapes, first values, and the tensors of a file that each is made of. The only list of them.
+//! The parameters of a decoder: names, shapes, initialisation, and the tensors of a file that each consists of. The only such list.
 
 use super::config::{DecoderConfig, MoeConfig, NormKind, Placement, Positions, QkNorm};
 use super::family::ExpertNames;
 use crate::params::{Init, Params};
 use netcl_tensor::{Error, Result, Tensor};
 
-/// Standard deviation of a new model's weights.
+/// Standard deviation of initial weights.
 const STD: f32 = 0.02;
 
-/// A parameter, before it exists.
+/// Description of a parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParamShape {
-    /// Its name: that in files, or one of its own where it packs several tensors.
+    /// Name: as in files, or an own name if it packs several tensors.
     pub name: String,
-    /// Sizes of its axes.
+    /// Shape.
     pub dims: Vec<usize>,
-    /// First values.
+    /// Initialisation.
     pub init: Init,
-    /// The tensors of a file that lie one behind the other in it: name and rows, over its last axis.
+    /// The tensors of a file that are concatenated in it: name and number of rows.
     pub pieces: Vec<(String, usize)>,
-    /// Rows of the file are those of head 0's query, key and value, then of head 1's, …: heads and head size.
+    /// The file interleaves query, key and value by head (GPT-NeoX): heads and head size.
     pub by_head: Option<[usize; 2]>,
 }
 
 impl ParamShape {
-    /// Whether it is the matrix of a linear map, whose rows are those of its pieces as files have them: quantised blocks may stand in its
-    /// place. Experts, tables and matrices (in, out) are none.
+    /// Whether it is the matrix of a linear map stored as (out, in) with the rows of its pieces in order, so that quantised blocks can replace
+    /// it. Not so for experts, embeddings and matrices stored as (in, out).
     pub fn is_map(&self, config: &DecoderConfig) -> bool {
         let names = config.family.names;
         let tables =
@@ -39,21 +39,21 @@ impl ParamShape {
             && !tables.contains(&self.name)
     }
 
-    /// Whether quantised blocks may stand in its place: maps' matrices and, of models without a table of positions, the embedding, which may be the
-    /// head's matrix as well.
+    /// Whether quantised blocks can replace it: matrices of linear maps, and, in models without position embeddings, the token embedding, also
+    /// if it is tied to the output head.
     pub fn takes_blocks(&self, config: &DecoderConfig) -> bool {
         let names = config.family.names;
         let embedding = self.name == format!("{}{}.weight", names.prefix, names.embedding);
         self.is_map(config) || embedding && self.dims.len() == 2 && config.positions == Positions::Rotary
     }
 
-    /// Elements; saturates.
+    /// Number of elements; saturating.
     pub fn count(&self) -> usize {
         self.dims.iter().fold(1, |all: usize, n| all.saturating_mul(*n))
     }
 }
 
-/// A linear map: the names of its parts in the file, the last word of its own name where there are several, and their outputs.
+/// A linear map: the names of its parts in the file, the last component of its own name if there are several, and their numbers of outputs.
 struct Map<'a> {
     parts: &'a [&'static str],
     packed: &'static str,
@@ -63,13 +63,13 @@ struct Map<'a> {
     std: f32,
 }
 
-/// Adds a decoder's parameters to a list.
+/// Builder of the list of parameters.
 struct Lister<'a> {
     config: &'a DecoderConfig,
     list: Vec<ParamShape>,
 }
 
-/// The parameter called `name`, which the list of shapes has made.
+/// The parameter with this name, which the list contains.
 pub(super) fn parameter(params: &Params, name: &str) -> Result<Tensor> {
     params.get(name).cloned().ok_or_else(|| Error::internal(format!("decoder: no parameter {name}")))
 }
@@ -133,15 +133,15 @@ impl Lister<'_> {
         }
     }
 
-    /// A map back into the residual stream: it starts smaller (GPT-2).
+    /// An output projection into the residual stream, with smaller initial weights (GPT-2).
     fn residual_map(&mut self, place: &str, (name, inputs, bias): (&'static str, usize, bool)) {
         let std = STD / (2.0 * self.config.layers as f32).sqrt();
         let outputs = [self.config.width];
         self.linear(place, &Map { parts: &[name], packed: "", outputs: &outputs, inputs, bias, std });
     }
 
-    /// A router (E, C), gates and values of all experts (E, 2H, C) and their maps back (E, C, H). In files each expert has matrices of its
-    /// own.
+    /// Router (E, C), gate and up projections (E, 2H, C) and down projections (E, C, H) of all experts. In files each expert has its own
+    /// matrices.
     fn experts(&mut self, place: &str, moe: &MoeConfig, names: &ExpertNames) {
         let MoeConfig { experts, hidden, .. } = *moe;
         let (c, place) = (self.config.width, format!("{place}{}.", names.folder));
@@ -220,7 +220,7 @@ impl<'a> Lister<'a> {
     }
 }
 
-/// Those before the blocks.
+/// Parameters before the blocks.
 fn before(config: &DecoderConfig) -> Vec<ParamShape> {
     let mut lister = Lister::new(config);
     lister.table(config.family.names.embedding, config.vocab);
@@ -230,7 +230,7 @@ fn before(config: &DecoderConfig) -> Vec<ParamShape> {
     lister.list
 }
 
-/// Those behind the blocks.
+/// Parameters after the blocks.
 fn behind(config: &DecoderConfig) -> Vec<ParamShape> {
     let (names, mut lister) = (config.family.names, Lister::new(config));
     lister.norm(&format!("{}{}", names.prefix, names.last_norm), config.width);
@@ -240,32 +240,32 @@ fn behind(config: &DecoderConfig) -> Vec<ParamShape> {
     lister.list
 }
 
-/// Those of no block.
+/// Parameters outside the blocks.
 pub fn outside(config: &DecoderConfig) -> Vec<ParamShape> {
     [before(config), behind(config)].concat()
 }
 
-/// Those of block `i`.
+/// Parameters of block `i`.
 pub fn block(config: &DecoderConfig, i: usize) -> Vec<ParamShape> {
     let mut lister = Lister::new(config);
     lister.block(i);
     lister.list
 }
 
-/// The parameters of a decoder, in the order they are made. Nothing is listed ahead: a file may ask for more layers than memory has room
-/// to name.
+/// Iterator over the parameters of a decoder, in order of creation. It is lazy, because an invalid file may ask for more layers than a list fits
+/// into memory.
 pub fn all(config: &DecoderConfig) -> impl Iterator<Item = ParamShape> + '_ {
     let blocks = (0..config.layers).flat_map(|i| block(config, i));
     before(config).into_iter().chain(blocks).chain(behind(config))
 }
 
 impl DecoderConfig {
-    /// Its parameters, in the order they are made.
+    /// The parameters, in order of creation.
     pub fn shapes(&self) -> impl Iterator<Item = ParamShape> + '_ {
         all(self)
     }
 
-    /// Elements of all parameters; a tied head counts once. Saturates.
+    /// Number of elements of all parameters, with a tied head counted once; saturating.
     pub fn parameters(&self) -> usize {
         let count = |shapes: Vec<ParamShape>| {
             shapes.iter().fold(0usize, |sum, shape| sum.saturating_add(shape.count()))

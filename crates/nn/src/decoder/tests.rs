@@ -1,4 +1,4 @@
-//! Shape, counts, files.
+//! Tests of shapes, parameter counts and files.
 
 use super::*;
 use netcl_tensor::quant::Format;
@@ -14,7 +14,7 @@ fn small(bias: bool) -> DecoderConfig {
     .with_biases(bias)
 }
 
-/// From 256 tokens on a text has a larger cache, which holds what the one before did; the step is captured again for it.
+/// Beyond 256 tokens the cache of a text grows and keeps its content; the step is captured again.
 #[test]
 fn a_cache_grows_with_its_text() {
     let device = test_device().unwrap();
@@ -134,7 +134,7 @@ fn flops_follow_the_usual_count() {
     assert!((790.0..805.0).contains(&a_token), "{a_token}");
 }
 
-/// What is written of a model reads back as the same, for every family, with sizes of a preset's kind.
+/// For every family, a written configuration with sizes like a preset's reads back as the same.
 #[test]
 fn every_family_describes_a_model_of_sizes_and_reads_it_back() {
     for family in FAMILIES.iter().map(|row| &row.family) {

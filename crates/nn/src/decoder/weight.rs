@@ -1,4 +1,4 @@
-//! The matrix of a linear map: dense, as training has it, or quantised blocks as a file has them, which are only read.
+//! The matrix of a linear map: a dense, trainable tensor, or read-only quantised blocks as in a GGUF file.
 
 use super::shapes::parameter;
 use crate::layers::in_layer;
@@ -13,14 +13,14 @@ use netcl_tensor::{DType, Error, Result, Tensor};
 /// Such a matrix.
 #[derive(Clone)]
 pub(super) enum Weight {
-    /// (out, in), or (in, out) where `transposed`.
+    /// Dense: (out, in), or (in, out) if `transposed`.
     Dense { tensor: Tensor, transposed: bool },
-    /// (out, in): matrices one above the other, each in a format of its own.
+    /// Quantised: one or several matrices (out, in), stacked along the rows, each with its own format.
     Blocks { name: String, parts: Vec<Blocks> },
 }
 
 impl Weight {
-    /// The parameter of this name, or the blocks that are held in its place.
+    /// The parameter with this name, or the quantised blocks that replace it.
     pub(super) fn of(params: &Params, name: &str, transposed: bool) -> Result<Self> {
         match params.blocks(name) {
             Some(parts) => Ok(Self::Blocks { name: name.to_owned(), parts: parts.to_vec() }),
@@ -28,7 +28,7 @@ impl Weight {
         }
     }
 
-    /// (in, out), where it is dense.
+    /// The matrix as (in, out), if it is dense.
     pub(super) fn matrix(&self) -> Option<Result<Tensor>> {
         match self {
             Self::Dense { tensor, transposed: true } => Some(Ok(tensor.clone())),
@@ -37,7 +37,7 @@ impl Weight {
         }
     }
 
-    /// All elements as a tensor (out, in), made for this call where they are blocks.
+    /// The matrix as a dense tensor (out, in); quantised blocks are dequantised for this call.
     pub(super) fn rows(&self, dtype: DType) -> Result<Tensor> {
         match self {
             Self::Dense { tensor, transposed: false } => Ok(tensor.clone()),
@@ -49,7 +49,7 @@ impl Weight {
         }
     }
 
-    /// Rows by number, times `by`, of one matrix of blocks: ids (..) → (.., in).
+    /// Embedding lookup in a quantised matrix, times `by`: ids (..) → (.., in).
     pub(super) fn gather(&self, ids: &Tensor, by: f32, dtype: DType) -> Result<Tensor> {
         let rows = match self {
             Self::Blocks { parts, .. } => parts.first().filter(|_| parts.len() == 1),
@@ -68,7 +68,7 @@ impl Weight {
         .map_err(|e| self.named(e))
     }
 
-    /// The map with what stands around it, in one launch where there are few rows.
+    /// The map fused with the operations before and after it, in one launch for few rows.
     pub(super) fn around(&self, x: &Tensor, around: Around<'_>) -> Result<Tensor> {
         let y = match self {
             Self::Dense { tensor, transposed: true } => fused_linear(x, tensor, around),
@@ -93,7 +93,7 @@ impl Weight {
         y.map_err(|e| self.named(e))
     }
 
-    /// An error with the matrix's name.
+    /// Adds the matrix's name to an error.
     pub(super) fn named(&self, error: netcl_tensor::Error) -> netcl_tensor::Error {
         match self {
             Self::Dense { tensor, .. } => in_layer(error, tensor),

@@ -1,5 +1,4 @@
-//! [`DecoderConfig`] → `config.json`, so that `transformers` opens what was trained here: one function a family, which
-//! [`FAMILIES`](super::FAMILIES) names.
+//! Writing of [`DecoderConfig`] as `config.json` for `transformers`: one function per family, listed in [`FAMILIES`](super::FAMILIES).
 
 use super::config::{DecoderConfig, LayerKind, Sizes};
 use super::fields::activation_name;
@@ -7,12 +6,12 @@ use super::rotary::{Rotary, Scaling};
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// A number as short as an f32 is written, which reads back as the same f32.
+/// A number in the shortest notation that reads back as the same f32.
 fn short(x: f32) -> f64 {
     x.to_string().parse().unwrap_or(f64::from(x))
 }
 
-/// The number y, whole or short where that will do, for which `back(y)` is x.
+/// A number y with `back(y) == x`, as an integer or in short notation if possible.
 fn inverse(x: f32, near: f64, back: impl Fn(f64) -> f32) -> f64 {
     let candidates = [near.round(), short(near as f32), near];
     #[allow(clippy::float_cmp)] // reads back as the same bits
@@ -26,7 +25,7 @@ pub(super) fn put(map: &mut Map<String, Value>, fields: Value) {
     }
 }
 
-/// `rope_parameters` of a set of angles.
+/// The `rope_parameters` object of a set of rotary frequencies.
 fn rope(rotary: &Rotary, size: usize) -> Value {
     let mut map = Map::new();
     put(&mut map, json!({ "rope_theta": rotary.base }));
@@ -57,12 +56,12 @@ fn rope(rotary: &Rotary, size: usize) -> Value {
     map.into()
 }
 
-/// A length, as a whole number where it is one.
+/// A length, written as an integer if it is one.
 fn whole(length: f64) -> Value {
     if length.fract() == 0.0 { (length as u64).into() } else { length.into() }
 }
 
-/// What Llama and most others after it have.
+/// The fields of Llama, which most later families share.
 fn base(c: &DecoderConfig, map: &mut Map<String, Value>) {
     let a = &c.attention;
     put(
@@ -79,7 +78,7 @@ fn base(c: &DecoderConfig, map: &mut Map<String, Value>) {
     }
 }
 
-/// The angles under today's name, and under those that versions before it read.
+/// The rotary frequencies under the current name and under those that older versions of `transformers` read.
 fn angles(rotary: &Rotary, size: usize, map: &mut Map<String, Value>) {
     let parameters = rope(rotary, size);
     map.insert("rope_theta".into(), rotary.base.into());
@@ -92,7 +91,7 @@ fn angles(rotary: &Rotary, size: usize, map: &mut Map<String, Value>) {
     map.insert("rope_parameters".into(), parameters);
 }
 
-/// Whether each layer has a window, as `layer_types`.
+/// The `layer_types` list: which layers have a sliding window.
 fn layer_types(c: &DecoderConfig, map: &mut Map<String, Value>) {
     let kind = |kind: LayerKind| if kind.window.is_some() { "sliding_attention" } else { "full_attention" };
     let types: Vec<&str> = (0..c.layers).map(|i| kind(c.kind(i))).collect();
@@ -119,7 +118,7 @@ pub fn mistral(c: &DecoderConfig, map: &mut Map<String, Value>) {
     }
 }
 
-/// The fields of a mixture that Mixtral and Qwen share; `number` is what they call the number of experts.
+/// Fields of a mixture of experts shared by Mixtral and Qwen; `number` is the name of the field for the number of experts.
 fn experts(c: &DecoderConfig, number: &str, map: &mut Map<String, Value>) {
     let Some(moe) = &c.mlp.moe else { return };
     map.insert(number.into(), moe.experts.into());
@@ -180,7 +179,7 @@ pub fn smollm3(c: &DecoderConfig, map: &mut Map<String, Value>) {
     put(map, json!({ "use_sliding_window": window(c).is_some(), "no_rope_layers": rotated }));
 }
 
-/// What Gemma 2 and 3 share.
+/// Fields shared by Gemma 2 and 3.
 fn gemma(c: &DecoderConfig, map: &mut Map<String, Value>) {
     base(c, map);
     map.remove("hidden_act");
@@ -260,7 +259,7 @@ pub fn starcoder2(c: &DecoderConfig, map: &mut Map<String, Value>) {
     put(map, fields);
 }
 
-/// GPT-2. `netcl` holds what that format cannot say.
+/// GPT-2. The object `netcl` has what the format cannot express.
 pub fn gpt2(c: &DecoderConfig, map: &mut Map<String, Value>) {
     let inner = (c.mlp.hidden != c.width.saturating_mul(4)).then_some(c.mlp.hidden);
     put(
@@ -293,21 +292,21 @@ pub fn llama_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
     Ok(map)
 }
 
-/// Sizes of Mixtral. A new model's experts are kept equally busy, which one that is only used has no need of.
+/// Sizes of Mixtral. New models are trained with the balance loss.
 pub fn mixtral_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
     let mut map = llama_sizes(sizes)?;
     put(&mut map, json!({ "output_router_logits": true }));
     Ok(map)
 }
 
-/// Sizes of StarCoder 2, whose MLP has no gate.
+/// Sizes of StarCoder 2, whose MLP is not gated.
 pub fn starcoder2_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
     let hidden = sizes.mlp.unwrap_or(sizes.width.saturating_mul(4));
     let kv_heads = sizes.kv_heads.unwrap_or(sizes.heads);
     llama_sizes(&Sizes { mlp: Some(hidden), kv_heads: Some(kv_heads), ..*sizes })
 }
 
-/// Sizes of Qwen 3 with experts, which are as wide as the MLP.
+/// Sizes of Qwen 3 with experts, which have the width of the MLP.
 pub fn qwen3_moe_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
     let mut map = mixtral_sizes(sizes)?;
     if let Some(hidden) = map.get("intermediate_size").cloned() {
@@ -316,7 +315,7 @@ pub fn qwen3_moe_sizes(sizes: &Sizes) -> Result<Map<String, Value>> {
     Ok(map)
 }
 
-/// Fields that stand there only where they are given.
+/// Optional fields, written only if given.
 fn optional(sizes: &Sizes, map: &mut Map<String, Value>) {
     if let Some(theta) = sizes.rope_theta {
         map.insert("rope_theta".into(), theta.into());
@@ -326,7 +325,7 @@ fn optional(sizes: &Sizes, map: &mut Map<String, Value>) {
     }
 }
 
-/// Refuses sizes that a family has not apart from others.
+/// Rejects sizes that a family cannot set separately.
 fn without(family: &str, given: [(&str, bool); 3]) -> Result<()> {
     match given.iter().find(|(_, given)| *given) {
         Some((name, _)) => Err(Error::unsupported(format!("models of {family} have no {name} of their own"))),

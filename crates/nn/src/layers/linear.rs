@@ -1,4 +1,4 @@
-//! Affine maps over the last axis.
+//! Linear (affine) layers over the last axis.
 
 use crate::params::{Init, Params};
 use netcl_tensor::ops::matmul::linear;
@@ -12,7 +12,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Weights uniform in ±1/sqrt(in), PyTorch's default.
+    /// A layer with weights drawn uniformly from ±1/sqrt(in), PyTorch's default.
     pub fn new(params: &mut Params, name: &str, inputs: usize, outputs: usize, bias: bool) -> Result<Self> {
         let init = Init::kaiming_uniform(inputs);
         let weight = params.make(&format!("{name}.weight"), [outputs, inputs], init)?;
@@ -26,8 +26,8 @@ impl Linear {
     }
 }
 
-/// x has as many columns as the weight `(out, in)` has inputs. Said in the layer's own terms: the product below
-/// knows neither its name nor that the weight lies the other way round.
+/// Checks that x has as many columns as the weight `(out, in)` has inputs, for an error with the layer's name and weight shape: the matrix
+/// product called below only sees the transposed weight.
 fn check_input(x: &Tensor, weight: &Tensor) -> Result<()> {
     let (found, expected) = (x.dims().last().copied(), weight.dims()[1]);
     if found == Some(expected) {

@@ -1,4 +1,4 @@
-//! Layers: parameters with a forward. Each follows the PyTorch layer of its name, and its parameters have the same names.
+//! Layers: parameters with a forward function. Each follows the PyTorch layer of the same name, with the same parameter names.
 
 mod embedding;
 mod linear;
@@ -12,45 +12,45 @@ use crate::config::Recompute;
 use netcl_tensor::random::DropMask;
 use netcl_tensor::{Error, Result, Tensor};
 
-/// What a forward needs besides its input.
+/// Settings of a forward pass: dropout, random numbers, recomputation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mode<'a> {
     /// Dropout probability; 0 when evaluating.
     pub dropout: f32,
     /// Seed of this run's random numbers.
     pub seed: u64,
-    /// Number of this forward pass: every pass draws other masks, the same pass always the same.
+    /// Number of this forward pass. Dropout masks are a function of seed and pass.
     pub pass: u64,
-    /// A [`counter`](netcl_tensor::random::counter) of draws that come before this pass. A captured step draws other masks as it
-    /// changes: [`Mode::draws`] gives the number of a pass.
+    /// A [`counter`](netcl_tensor::random::counter) in device memory with the number of draws before this pass, for captured steps: the
+    /// host changes it between replays, so that each has its own masks. [`Mode::draws`] is its value for a pass.
     pub counter: Option<&'a Tensor>,
-    /// What the backward pass computes again.
+    /// What the backward pass recomputes.
     pub recompute: Recompute,
 }
 
 impl<'a> Mode<'a> {
-    /// No dropout.
+    /// Evaluation: no dropout.
     pub fn eval() -> Self {
         Self::default()
     }
-    /// Draws before pass number `pass`. Sites are 2³² draws apart, passes 2⁴⁴.
+    /// Number of draws before pass `pass`. Dropout sites are 2³² draws apart, passes 2⁴⁴.
     pub fn draws(pass: u64) -> u64 {
         pass.wrapping_shl(44)
     }
-    /// What the `site`-th dropout of this pass drops.
+    /// The mask of dropout number `site` in this pass.
     pub(crate) fn mask(&self, site: u64) -> DropMask {
         let offset = Self::draws(self.pass).wrapping_add(site << 32);
         DropMask { probability: self.dropout, seed: self.seed, offset, counter: self.counter.cloned() }
     }
 }
 
-/// The name of the layer that a weight belongs to: that of the weight without its last part.
+/// Name of the layer that a weight belongs to: the weight's name without its last component.
 pub(crate) fn layer_of(weight: &Tensor) -> &str {
     let name = weight.name().unwrap_or("layer");
     name.rsplit_once('.').map_or(name, |(layer, _)| layer)
 }
 
-/// An error of the layer's own op, with the layer's name.
+/// Adds the layer's name to an error of its operation.
 pub(crate) fn in_layer(error: Error, weight: &Tensor) -> Error {
     error.context(layer_of(weight))
 }
@@ -92,7 +92,7 @@ mod tests {
         assert!(norm.starts_with("h.0.ln_1: "), "{norm}");
     }
 
-    /// And every parameter of theirs is trained.
+    /// All their parameters get gradients.
     #[test]
     fn layers_compute_their_formulas() {
         let mut params = params();

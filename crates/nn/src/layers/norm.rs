@@ -5,7 +5,7 @@ use crate::params::{Init, Params};
 use netcl_tensor::ops::{layer_norm::layer_norm, rms_norm::rms_norm};
 use netcl_tensor::{Result, Tensor};
 
-/// Layer normalisation with weight and, unless left out, bias.
+/// Layer normalisation with weight and optional bias.
 #[derive(Clone)]
 pub struct LayerNorm {
     weight: Tensor,
@@ -14,7 +14,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Over rows of `n`. Without `bias` the shift is a constant zero that is not trained.
+    /// Layer normalisation of rows of length `n`. Without `bias` the shift is a constant zero without gradient.
     pub fn new(params: &mut Params, name: &str, n: usize, bias: bool, eps: f32) -> Result<Self> {
         let weight = params.make(&format!("{name}.weight"), [n], Init::Ones)?;
         let bias = if bias {
@@ -38,7 +38,7 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Over rows of `n`.
+    /// Normalisation of rows of length `n`.
     pub fn new(params: &mut Params, name: &str, n: usize, eps: f32) -> Result<Self> {
         Ok(Self { weight: params.make(&format!("{name}.weight"), [n], Init::Ones)?, eps })
     }

@@ -1,4 +1,4 @@
-//! A file that grows by whole records, also across a disk that is full for a while.
+//! An append-only file of records that tolerates a temporarily full disk.
 
 use netcl_device::{Error, Result};
 use std::{
@@ -7,21 +7,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of records that are kept for later while the file cannot be written.
+/// Maximum size of pending records in bytes.
 const KEPT: usize = 16 << 20;
 
-/// An open file. A record that could not be written is kept, and goes before the next one.
+/// An open file. Records that could not be written are kept and written before the next one.
 #[derive(Debug)]
 pub(super) struct Appender {
     path: PathBuf,
     file: File,
-    /// Bytes of whole records in the file.
+    /// Size of the complete records in the file.
     len: u64,
     pending: Vec<u8>,
 }
 
 impl Appender {
-    /// Goes on at the end of `file`, which is open for writing.
+    /// Appends to `file`, which is open for writing.
     pub fn new(path: &Path, file: File) -> Result<Self> {
         let len = file.metadata().map_err(|e| Error::io("reading", path, &e))?.len();
         Ok(Self { path: path.into(), file, len, pending: Vec::new() })
@@ -30,7 +30,7 @@ impl Appender {
     /// Appends a record.
     ///
     /// # Errors
-    /// `Io` where nothing was written; the file then ends with the record before.
+    /// `Io` if the record was not written; the file then ends with the previous record.
     pub fn push(&mut self, record: &[u8]) -> Result<()> {
         if self.pending.len() + record.len() <= KEPT {
             self.pending.extend_from_slice(record);
@@ -38,7 +38,7 @@ impl Appender {
         self.flush()
     }
 
-    /// Writes what could not be written before.
+    /// Writes pending records.
     pub fn flush(&mut self) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -59,7 +59,7 @@ impl Appender {
         }
     }
 
-    /// The file of another, with the records that wait here.
+    /// Continues with another file and the pending records of this one.
     #[cfg(test)]
     pub fn take_over(&mut self, other: Self) {
         *self = Self { pending: std::mem::take(&mut self.pending), ..other };

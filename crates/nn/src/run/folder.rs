@@ -1,4 +1,4 @@
-//! The folder itself.
+//! Creation, locking and resumption of a run folder.
 
 use super::lock::Lock;
 use super::{EventWriter, MetricsLog, StepMetrics, read_metrics, replace, report::Report};
@@ -11,25 +11,25 @@ use std::{
 
 const CONFIG: &str = "config.toml";
 const METRICS: &str = "metrics.jsonl";
-/// What a run writes: a folder that has one of these is another run's, or not ours.
+/// Names of files that a run writes. A folder with one of them is not used for a new run.
 const OWN: [&str; 5] = [CONFIG, METRICS, "checkpoints", "report.html", "trace.json"];
 
-/// A folder that this process has locked, before a run writes to it. Dropped without one, folders that it made are removed.
+/// A folder that this process has locked for a run. If it is dropped before a run starts, folders that it created are removed.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
     lock: Option<Lock>,
-    /// Folders that were made, the outermost first.
+    /// Created folders, outermost first.
     made: Vec<PathBuf>,
 }
 
 impl Claim {
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it has made, in the order in which it can be removed: for a process that ends without dropping it.
+    /// Created files and folders in the order of removal, for a process that exits without dropping it.
     pub fn leaves(&self) -> Vec<PathBuf> {
         let lock = self.lock.iter().map(|lock| lock.path().to_owned());
         lock.chain(self.made.iter().rev().cloned()).collect()
@@ -49,7 +49,7 @@ impl Drop for Claim {
     }
 }
 
-/// A run folder that a training writes to.
+/// The folder of a training run in progress.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
@@ -57,17 +57,17 @@ pub struct RunFolder {
     _lock: Option<Lock>,
 }
 
-/// A part of the record of a step, and how writing it went.
+/// A file in which steps are recorded, and the result of writing to it.
 pub type Recorded = (&'static str, Result<()>);
 
-/// What steps are recorded in.
+/// The files in which steps are recorded.
 #[derive(Debug)]
 enum Log {
     Open {
         metrics: MetricsLog,
         events: EventWriter,
     },
-    /// A resumed run changes nothing in its folder before its first step is done: one that fails until then is as it was.
+    /// A resumed run does not change its folder before its first step is done, so that an early failure leaves it unchanged.
     Waiting {
         config: String,
         step: u64,
@@ -83,11 +83,11 @@ impl RunFolder {
         numbered.into_iter().find(|path| !path.exists()).unwrap_or_else(|| base.join(name))
     }
 
-    /// Makes and locks the folder of a new run.
+    /// Creates and locks the folder of a new run.
     ///
     /// # Errors
-    /// `Format` when it holds a run or a file of a name that runs write; `Io` when another process has it, which is named, or it
-    /// cannot be written to.
+    /// `Format` if the folder contains a run or a file that a run would write; `Io` if another process has locked it (with that process), or
+    /// it is not writable.
     pub fn claim(path: &Path) -> Result<Claim> {
         if let Some(error) = Lock::holder(path) {
             return Err(error);
@@ -117,7 +117,7 @@ impl RunFolder {
         }
     }
 
-    /// [`claim`](Self::claim) of the first of `base/name-1`, `base/name-2`, … that is free, for several processes at once, too.
+    /// [`claim`](Self::claim) for the first free folder of `base/name-1`, `base/name-2`, …; safe with several processes.
     pub fn claim_fresh(base: &Path, name: &str) -> Result<Claim> {
         loop {
             let path = Self::fresh(base, name);
@@ -129,10 +129,10 @@ impl RunFolder {
         }
     }
 
-    /// Locks the folder of a run that is to go on. Nothing in it changes.
+    /// Locks the folder of a run to be resumed, without changing it.
     ///
     /// # Errors
-    /// `Format` when it is no run folder; `Io` when another process has it, which is named.
+    /// `Format` if it is not a run folder; `Io` if another process has locked it (with that process).
     pub fn reopen(path: &Path) -> Result<Claim> {
         if !path.join(CONFIG).exists() {
             return Err(Error::format(format!("{} is no run folder: it has no {CONFIG}", path.display())));
@@ -150,8 +150,8 @@ impl RunFolder {
         Ok(Self { path, log, _lock: lock })
     }
 
-    /// Goes on with a run after `step`, whose best checkpoint is that of `best_step`. What it recorded of the steps up to there is
-    /// returned; what it recorded of later ones is cut off with the first step.
+    /// Resumes a run after `step`, with the best checkpoint at `best_step`. Returns the recorded metrics up to `step`; later records are removed
+    /// after the first step.
     pub fn resume(
         claim: Claim,
         config: &TrainConfig,
@@ -166,33 +166,33 @@ impl RunFolder {
         Ok((Self { path, log, _lock: lock }, done))
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its checkpoints.
+    /// The checkpoint store.
     pub fn checkpoints(&self, keep: usize) -> Store {
         Store::new(self.path.join("checkpoints"), keep)
     }
 
-    /// Records a step: what of the folder, and how that went. What could not be written is kept for the next time.
+    /// Records a step in each file and returns the results. Records that cannot be written are kept for the next call.
     ///
     /// # Errors
-    /// What keeps a resumed run's folder from following it: nothing was recorded then.
+    /// Errors of preparing a resumed run's folder; nothing was recorded then.
     pub fn push(&mut self, metrics: &StepMetrics) -> Result<Vec<Recorded>> {
         self.begin()?;
         let Log::Open { metrics: log, events } = &mut self.log else { return Ok(Vec::new()) };
         Ok(vec![("metrics", log.push(metrics)), ("TensorBoard events", events.push(metrics))])
     }
 
-    /// Writes the steps that could not be written when they came.
+    /// Writes pending records.
     pub fn flush(&mut self) -> Vec<Recorded> {
         let Log::Open { metrics: log, events } = &mut self.log else { return Vec::new() };
         vec![("metrics", log.flush()), ("TensorBoard events", events.flush())]
     }
 
-    /// Lets a resumed run's folder follow it: later checkpoints are set aside, later steps cut off, and last the settings written.
+    /// Prepares the folder of a resumed run: sets later checkpoints aside, removes later records, and writes the settings last.
     fn begin(&mut self) -> Result<()> {
         let Log::Waiting { config, step, best_step, keep } = &self.log else { return Ok(()) };
         let (config, step) = (config.clone(), *step);
@@ -207,7 +207,7 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Writes `report.html` and returns where it is.
+    /// Writes `report.html` and returns its path.
     pub fn report(&self, report: &Report<'_>) -> Result<PathBuf> {
         let path = self.path.join("report.html");
         replace(&path, report.html().as_bytes())?;
@@ -215,7 +215,7 @@ impl RunFolder {
     }
 }
 
-/// Whether a run was started in `path`: its settings are there.
+/// Whether `path` is a run folder, that is, contains the settings of a run.
 fn is_run(path: &Path) -> bool {
     path.join(METRICS).exists()
         || crate::config::Overlay::read(&path.join(CONFIG)).is_ok_and(|o| o.preset.is_some())

@@ -1,7 +1,7 @@
-//! One process at a time writes to a run folder.
+//! Exclusive lock of a run folder: only one process writes to it at a time.
 //!
-//! The lock is the operating system's, on an open file: it ends with the process, however that ends. The file's text only says
-//! whose it is.
+//! It is a lock of the operating system on an open file, which is released when the process ends for any reason. The content of the file only
+//! identifies the holder.
 
 use netcl_device::{Error, ErrorKind, Result};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -11,11 +11,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 const FILE: &str = ".lock";
 
-/// The lock of a folder, until it is dropped.
+/// The lock of a folder, released when dropped.
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
-    /// `None` where the file system knows no locks.
+    /// `None` if the file system does not support locks.
     file: Option<File>,
 }
 
@@ -23,7 +23,7 @@ impl Lock {
     /// Locks `folder`, which exists.
     ///
     /// # Errors
-    /// `Io` that names the process that has the lock, or the file that cannot be written.
+    /// `Io` with the process that holds the lock, or the file that cannot be written.
     pub fn take(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
         loop {
@@ -49,12 +49,12 @@ impl Lock {
         }
     }
 
-    /// Its file.
+    /// Path of the lock file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The error that names who has `folder`, if a process has.
+    /// The error with the process that has locked `folder`, if any.
     pub fn holder(folder: &Path) -> Option<Error> {
         let mut file = File::open(folder.join(FILE)).ok()?;
         matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
@@ -81,7 +81,7 @@ fn in_use(folder: &Path, holder: &str) -> Error {
     )
 }
 
-/// Whether `path` still names the open `file`.
+/// Whether `path` still refers to the open `file`.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -89,13 +89,13 @@ fn is_at(file: &File, path: &Path) -> bool {
     (open.dev(), open.ino()) == (named.dev(), named.ino())
 }
 
-/// Elsewhere an open file cannot be removed.
+/// On other systems an open file cannot be removed, so this is always the case.
 #[cfg(not(unix))]
 fn is_at(_: &File, _: &Path) -> bool {
     true
 }
 
-/// What the holder wrote.
+/// Text that the holder wrote.
 fn said(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.take(1000).read_to_string(&mut text);
@@ -105,7 +105,7 @@ fn said(file: &mut File) -> String {
     }
 }
 
-/// This process, for people.
+/// Description of this process.
 fn whose() -> String {
     let host =
         ["/proc/sys/kernel/hostname", "/etc/hostname"].iter().find_map(|path| fs::read_to_string(path).ok());

@@ -1,4 +1,4 @@
-//! `metrics.jsonl`: one object a step, on the disk before the next step.
+//! `metrics.jsonl`: one JSON object per step, written before the next step.
 
 use super::{append::Appender, replace};
 use crate::evaluate::Score;
@@ -9,53 +9,53 @@ use std::{
     path::Path,
 };
 
-/// What is known after a step. Numbers that are not finite are `null` in the file and NaN when read back.
+/// Metrics of a step. Non-finite numbers are `null` in the file and NaN when read back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepMetrics {
     /// Optimizer steps done, from 1 on.
     pub step: u64,
     /// Seconds since 1970.
     pub time: f64,
-    /// Seconds of training up to here, all sessions of the run together.
+    /// Training time in seconds so far, over all sessions.
     pub elapsed: f64,
-    /// Mean training loss of the step, in nats a token.
+    /// Mean training loss of the step, in nats per token.
     #[serde(deserialize_with = "null_is_nan")]
     pub loss: f64,
-    /// Validation loss, where it was measured.
+    /// Validation loss, if it was measured after this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub val_loss: Option<f64>,
-    /// exp of that loss.
+    /// Validation perplexity: exp of that loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub val_perplexity: Option<f64>,
-    /// Bits that the validation text takes, a byte of it, where the tokenizer tells the bytes.
+    /// Validation bits per byte, if the tokenizer's byte lengths are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub val_bits_per_byte: Option<f64>,
     /// Learning rate.
     #[serde(deserialize_with = "null_is_nan")]
     pub lr: f64,
-    /// Norm of all gradients together before clipping.
+    /// Global gradient norm before clipping.
     #[serde(default, deserialize_with = "null_is_nan")]
     pub grad_norm: f64,
-    /// Tokens trained on up to here.
+    /// Tokens trained on so far.
     pub tokens: u64,
-    /// Speed over the latest steps: their tokens by their time. See [`SpeedWindow`](super::SpeedWindow).
+    /// Tokens per second over the latest steps; see [`SpeedWindow`](super::SpeedWindow).
     #[serde(deserialize_with = "null_is_nan")]
     pub tokens_per_s: f64,
-    /// Highest device memory in use up to here, in bytes.
+    /// Peak of device memory in use so far, in bytes.
     pub memory: u64,
-    /// Floating point operations a second, over the same steps.
+    /// Floating-point operations per second over the same steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flops: Option<f64>,
     /// The same as a share of the device's measured peak, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peak_share: Option<f64>,
-    /// Text that the model wrote, where it was asked to.
+    /// Generated sample, if one was due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<String>,
 }
 
 impl StepMetrics {
-    /// Adds what validation came to after the step.
+    /// Adds a validation result.
     pub fn evaluated(&mut self, score: &Score) {
         self.val_loss = Some(score.loss());
         self.val_perplexity = Some(score.perplexity()).filter(|p| p.is_finite());
@@ -78,8 +78,8 @@ impl MetricsLog {
         Appender::new(path, file).map(Self)
     }
 
-    /// Goes on after `step`: what the log has of later steps is cut off, so that no step is there twice. A log that is
-    /// not there is started. Returns what was kept, too.
+    /// Continues the log after `step`: later records are removed, so that no step appears twice. A missing log is created. Also returns the
+    /// remaining records.
     pub fn resume(path: &Path, step: u64) -> Result<(Self, Vec<StepMetrics>)> {
         if !path.exists() {
             return Ok((Self::create(path)?, Vec::new()));
@@ -102,7 +102,7 @@ impl MetricsLog {
         self.0.push(&line)
     }
 
-    /// Writes the steps that could not be written when they came.
+    /// Writes pending records.
     pub fn flush(&mut self) -> Result<()> {
         self.0.flush()
     }
@@ -113,13 +113,13 @@ pub fn read_metrics(path: &Path) -> Result<Vec<StepMetrics>> {
     Ok(kept(&read(path)?, u64::MAX).map(|(_, metrics)| metrics).collect())
 }
 
-/// The text; bytes that a crash left behind are no reason not to go on.
+/// Content of the file; invalid bytes left by a crash are ignored.
 fn read(path: &Path) -> Result<String> {
     let bytes = fs::read(path).map_err(|e| Error::io("reading", path, &e))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Lines of whole steps up to `last`, each later than the one before.
+/// Complete records up to step `last`, in increasing order of steps.
 fn kept(text: &str, last: u64) -> impl Iterator<Item = (&str, StepMetrics)> {
     let mut before = None;
     text.lines().filter_map(move |line| {

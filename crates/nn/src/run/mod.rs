@@ -1,6 +1,6 @@
-//! The run folder: what a training leaves behind beside its checkpoints.
+//! The run folder: files that a training run writes besides its checkpoints.
 //!
-//! `config.toml` repeats it, `metrics.jsonl` and TensorBoard events record every step, `report.html` shows it.
+//! `config.toml` has the settings to repeat the run, `metrics.jsonl` and TensorBoard events record every step, `report.html` summarises it.
 
 mod append;
 mod folder;
@@ -21,7 +21,7 @@ pub use trace::{HostSpan, trace_json, write_trace};
 use netcl_device::{Error, Result, files};
 use std::{fs, path::Path};
 
-/// Writes a file aside and renames it, so that a reader never sees half of it.
+/// Writes a file under a temporary name and renames it, so that readers never see an incomplete file.
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
     // A pipe or a device such as /dev/stdout keeps its place.
     if path.exists() && !path.is_file() && !path.is_dir() {

@@ -1,18 +1,18 @@
-//! Speeds: tokens over the time in which they were trained on.
+//! Training speed in tokens per second.
 //!
-//! A step's own time is no measure. The host hears of steps late and in bunches: while it compiles kernels or captures a step, the device
-//! ends one or two others, and what lies between hearing of the first and of the second is nothing. So every speed here is over a
-//! window of many steps, and is the tokens in it by the time it took.
+//! The time between the results of two steps is not a useful measure: while the host compiles kernels or captures a step, the device completes
+//! one or two others, and the host then reads their results at nearly the same time. Therefore speeds are averages over a window of many
+//! steps: tokens in the window over its duration.
 
 use super::StepMetrics;
 use std::collections::VecDeque;
 
-/// Steps of a window, at the least: two that are heard of at once then make the speed wrong by a twentieth.
+/// Minimum number of steps in a window. Two results read at the same time then change the speed by a twentieth.
 const STEPS: usize = 20;
-/// Seconds of a window, at the least.
+/// Minimum duration of a window in seconds.
 const SECONDS: f64 = 2.0;
 
-/// A point of a run: seconds of training and tokens up to there.
+/// A point of a run: training time in seconds and tokens so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Mark {
     elapsed: f64,
@@ -20,30 +20,29 @@ struct Mark {
 }
 
 impl Mark {
-    /// Tokens a second from here to `to`; NaN where no time passed.
+    /// Tokens per second from here to `to`; NaN if no time passed.
     fn speed_to(self, to: Self) -> f64 {
         let (tokens, seconds) = (to.tokens.saturating_sub(self.tokens), to.elapsed - self.elapsed);
         if seconds > 0.0 { tokens as f64 / seconds } else { f64::NAN }
     }
 }
 
-/// The speed over the latest steps: the fewest that are [`STEPS`] and last [`SECONDS`], or all since the start where those are
-/// fewer.
+/// The speed over the latest steps: the shortest window with at least [`STEPS`] steps and [`SECONDS`] seconds, or everything since the start.
 #[derive(Clone, Debug)]
 pub struct SpeedWindow {
     start: Mark,
-    /// The window's beginning, and each step in it.
+    /// Start of the window and the steps in it.
     marks: VecDeque<Mark>,
 }
 
 impl SpeedWindow {
-    /// Begins where `elapsed` seconds and `tokens` were done before.
+    /// Starts after `elapsed` seconds and `tokens` of earlier sessions.
     pub fn new(elapsed: f64, tokens: u64) -> Self {
         let start = Mark { elapsed, tokens };
         Self { start, marks: VecDeque::from([start]) }
     }
 
-    /// A step is done. The speed over the window that ends with it.
+    /// Adds a step and returns the speed of the window that ends with it.
     pub fn step(&mut self, elapsed: f64, tokens: u64) -> f64 {
         let now = Mark { elapsed, tokens };
         self.marks.push_back(now);
@@ -55,27 +54,27 @@ impl SpeedWindow {
         self.marks.front().map_or(f64::NAN, |from| from.speed_to(now))
     }
 
-    /// The speed over everything since the start.
+    /// The average speed since the start.
     pub fn overall(&self) -> f64 {
         self.marks.back().map_or(f64::NAN, |last| self.start.speed_to(*last))
     }
 }
 
-/// Where what is known of a run begins: at nothing, or with its first step that is known where those before were lost.
+/// Start of a run's records: zero, or its first recorded step if earlier records were lost.
 fn beginning(metrics: &[StepMetrics]) -> Mark {
     let first = metrics.first().filter(|m| m.step > 1);
     first.map_or_else(Mark::default, |m| Mark { elapsed: m.elapsed, tokens: m.tokens })
 }
 
-/// The speed of a whole run: all its tokens by all its time.
+/// Average speed of a whole run.
 pub(super) fn overall(metrics: &[StepMetrics]) -> Option<f64> {
     let last = metrics.last()?;
     let speed = beginning(metrics).speed_to(Mark { elapsed: last.elapsed, tokens: last.tokens });
     speed.is_finite().then_some(speed)
 }
 
-/// The speed at each step, over the window that ends with it. Made from tokens and time alone: what a version before this one wrote as
-/// the speed of a step was that of the step by itself.
+/// The speed at each step over the window that ends with it, computed from recorded tokens and times (older versions recorded the speed of
+/// each single step).
 pub(super) fn course(metrics: &[StepMetrics]) -> Vec<f64> {
     let Mark { elapsed, tokens } = beginning(metrics);
     let mut window = SpeedWindow::new(elapsed, tokens);

@@ -1,4 +1,4 @@
-//! TensorBoard event files: records with masked CRC-32C around protocol buffers, written by hand.
+//! TensorBoard event files: TFRecords (masked CRC-32C) with protocol buffers, encoded here without a library.
 
 use super::{StepMetrics, append::Appender};
 use netcl_device::{Error, Result};
@@ -8,7 +8,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// What TensorBoard looks for in a file's name.
+/// Part of the file name by which TensorBoard recognises event files.
 const MARK: &str = "events.out.tfevents.";
 
 /// An open event file.
@@ -16,8 +16,8 @@ const MARK: &str = "events.out.tfevents.";
 pub struct EventWriter(Appender);
 
 impl EventWriter {
-    /// The event file of a run in `dir`, with the steps `done` before it. An earlier file is replaced, so that no step
-    /// is there twice; a TensorBoard that is looking on starts over.
+    /// Creates the event file of a run in `dir` with the earlier steps `done`. An existing file is replaced, so that no step appears twice; a
+    /// running TensorBoard reloads it.
     pub fn create(dir: &Path, done: &[StepMetrics]) -> Result<Self> {
         let old = event_files(dir)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -51,7 +51,7 @@ impl EventWriter {
         self.0.push(&record(&event(metrics)))
     }
 
-    /// Writes the steps that could not be written when they came.
+    /// Writes pending records.
     pub fn flush(&mut self) -> Result<()> {
         self.0.flush()
     }
@@ -103,8 +103,7 @@ fn scalar(tag: &str, value: f32) -> Vec<u8> {
     out
 }
 
-/// `Summary.Value { tag = 1, tensor = 8, metadata = 9 }` for the text plug-in, which renders Markdown: the text is
-/// indented, so that it is shown as it is.
+/// `Summary.Value { tag = 1, tensor = 8, metadata = 9 }` for the text plug-in. It renders Markdown, so the text is indented as a code block.
 fn text(tag: &str, text: &str) -> Vec<u8> {
     let indented: String = text.lines().map(|line| format!("    {line}\n")).collect();
     let mut plugin = Vec::new();
@@ -123,13 +122,13 @@ fn text(tag: &str, text: &str) -> Vec<u8> {
     out
 }
 
-/// TFRecord: length, its sum, data, its sum.
+/// TFRecord: length, CRC of the length, data, CRC of the data.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     [&length[..], &masked_crc(&length).to_le_bytes(), data, &masked_crc(data).to_le_bytes()].concat()
 }
 
-/// CRC-32C, rotated and shifted by a constant so that a record inside a record does not look valid.
+/// Masked CRC-32C (rotated, plus a constant), as TFRecord requires.
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }

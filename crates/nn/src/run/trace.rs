@@ -1,5 +1,5 @@
-//! A stretch of a run as a trace that Perfetto (`ui.perfetto.dev`) and `chrome://tracing` open: one track for the host, one for each
-//! of the device's queues, all on the host's clock.
+//! Export of profiled steps as a trace for Perfetto (`ui.perfetto.dev`) and `chrome://tracing`: one track for the host and one for each queue of
+//! the device, with host times.
 
 use netcl_device::driver::QueueKind;
 use netcl_device::{LaunchTime, Timeline, Transfer};
@@ -8,25 +8,25 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Instant;
 
-/// Something that the host did.
+/// A host activity.
 #[derive(Clone, Copy, Debug)]
 pub struct HostSpan {
-    /// What.
+    /// Name.
     pub name: &'static str,
-    /// The step it was for.
+    /// The step it belongs to.
     pub step: u64,
-    /// When it began.
+    /// Start time.
     pub start: Instant,
-    /// When it ended.
+    /// End time.
     pub end: Instant,
 }
 
-/// Process and thread number of a track, by which viewers group, and its name.
+/// A track: process and thread id, by which viewers group, and name.
 const HOST: (u32, u32, &str) = (1, 0, "host");
 const COMPUTE: (u32, u32, &str) = (2, 0, "compute queue");
 const COPY: (u32, u32, &str) = (2, 1, "copy queue");
 
-/// The trace as JSON text; times are microseconds there, with three decimals. `about` is said of the whole.
+/// The trace as JSON text, with times in microseconds with three decimals. `about` is metadata of the trace.
 ///
 /// Events of a track come in the order of their starts. Their category is `host`, `kernel` or `transfer`.
 pub fn trace_json(timeline: &Timeline, host: &[HostSpan], about: &Value) -> String {
@@ -55,7 +55,7 @@ pub fn trace_json(timeline: &Timeline, host: &[HostSpan], about: &Value) -> Stri
     )
 }
 
-/// Writes the trace aside and renames it.
+/// Writes the trace atomically.
 ///
 /// # Errors
 /// `Io` with the path.

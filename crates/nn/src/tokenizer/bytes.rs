@@ -1,27 +1,26 @@
-//! How many bytes of text a token stands for.
+//! Byte lengths of tokens: how many bytes of text each stands for.
 
 use super::Tokenizer;
 use super::chunks::META;
 use serde_json::Value;
 
-/// No number of bytes: what a token stands for is not known.
+/// Marks a token of unknown length.
 const UNKNOWN: u32 = u32::MAX;
 
-/// UTF-8 bytes of the text of each token.
+/// Length of each token's text in UTF-8 bytes.
 #[derive(Clone, Debug)]
 pub struct ByteLengths(Vec<u32>);
 
 impl ByteLengths {
-    /// Those of all `ids` together; `None` where one is not known.
+    /// Total length of `ids`; `None` if one is unknown.
     pub fn of(&self, ids: impl Iterator<Item = u32>) -> Option<u64> {
         ids.map(|id| self.0.get(id as usize).copied().filter(|n| *n != UNKNOWN).map(u64::from)).sum()
     }
 }
 
 impl Tokenizer {
-    /// The bytes of each token; `None` for a tokenizer whose tokens do not tell: one that changes the text before it is split, or that
-    /// leaves white space out. Tokens that stand for no text, such as the end of one, have 0; the space that SentencePiece puts before a
-    /// text counts as one byte of it.
+    /// Byte length of each token; `None` for tokenizers where it cannot be determined: those that change the text before splitting or drop
+    /// white space. Special tokens have length 0; the space that SentencePiece prepends to a text counts as one byte.
     pub fn byte_lengths(&self) -> Option<ByteLengths> {
         if let Some(chars) = &self.chars {
             let ids = 0..u32::try_from(chars.len()).ok()?;
@@ -47,7 +46,7 @@ impl Tokenizer {
     }
 }
 
-/// How a tokenizer writes text: the bytes of a token of its.
+/// How a tokenizer represents text in its tokens.
 fn kind(json: &Value) -> Option<fn(&str) -> u32> {
     let split = &json["pre_tokenizer"];
     let parts = split["pretokenizers"].as_array().map_or(vec![split], |parts| parts.iter().collect());
@@ -75,7 +74,7 @@ fn kind(json: &Value) -> Option<fn(&str) -> u32> {
     (plain && spaced && keeps_all && json["model"]["type"] != "WordPiece").then_some(sentence_piece)
 }
 
-/// `<0x0A>` is a byte, `▁` a space.
+/// SentencePiece notation: `<0x0A>` is a byte, `▁` a space.
 fn sentence_piece(token: &str) -> u32 {
     let byte = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
     if byte.is_some_and(|hex| hex.len() == 2 && u8::from_str_radix(hex, 16).is_ok()) {

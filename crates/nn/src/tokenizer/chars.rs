@@ -1,4 +1,4 @@
-//! One character a token: the table, and the `tokenizer.json` that means the same to the `tokenizers` library.
+//! Character tokenizer: its table, and an equivalent `tokenizer.json` for the `tokenizers` library.
 
 use netcl_device::{Error, Result};
 use serde_json::{Value, json};
@@ -11,13 +11,13 @@ pub(super) struct Chars {
     ids: HashMap<char, u32>,
 }
 
-/// Splits every character off, line breaks too, which `.` would not match.
+/// Pattern that splits off every character, including line breaks, which `.` does not match.
 fn pre_tokenizer() -> Value {
     json!({ "type": "Split", "pattern": { "Regex": r"[\s\S]" }, "behavior": "Isolated", "invert": false })
 }
 
 impl Chars {
-    /// The different characters of `texts` by code point.
+    /// The distinct characters of `texts`, ordered by code point.
     pub fn of(texts: impl IntoIterator<Item: AsRef<str>>) -> Self {
         let mut seen = BTreeSet::new();
         let mut ascii = [false; 128];
@@ -41,7 +41,7 @@ impl Chars {
         Self { by_id, ids }
     }
 
-    /// Recognises what [`to_json`](Self::to_json) writes, whoever wrote it.
+    /// Recognises a `tokenizer.json` equivalent to what [`to_json`](Self::to_json) writes.
     pub fn from_json(json: &Value) -> Option<Self> {
         let plain =
             ["normalizer", "post_processor", "truncation", "padding"].iter().all(|key| json[key].is_null());
@@ -94,7 +94,7 @@ impl Chars {
         Ok(ids)
     }
 
-    /// The error for the first character that is not in the table, of a text in blocks.
+    /// The error for the first character of a text (given in blocks) that is not in the table.
     pub fn first_unknown(&self, blocks: impl Iterator<Item: AsRef<str>>) -> Option<Error> {
         let (mut position, mut line, mut column) = (0u64, 1u64, 1u64);
         for block in blocks {
@@ -118,7 +118,7 @@ impl Chars {
         ))
     }
 
-    /// The characters of ids that exist.
+    /// The characters of valid ids.
     pub fn decode(&self, ids: &[u32]) -> String {
         ids.iter().filter_map(|&id| self.by_id.get(id as usize)).collect()
     }

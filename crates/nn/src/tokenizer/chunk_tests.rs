@@ -27,7 +27,7 @@ fn pieces_are_the_text_and_end_at_lone_line_breaks() {
     );
 }
 
-/// Text of words, numbers, signs, blanks and scripts, in which what one seed gives is unlike what another does.
+/// Random text of words, numbers, punctuation, white space and several scripts, different for each seed.
 fn text(seed: u64, bytes: usize) -> String {
     const PARTS: [&str; 30] = [
         " ", " ", " ", " ", " ", "\n", "\n", "  ", "\t", "\r\n", "\n\n", "\u{a0}", "the", "then", "Dog's",
@@ -44,7 +44,7 @@ fn text(seed: u64, bytes: usize) -> String {
     out
 }
 
-/// Ids of the pieces, cut wherever that is allowed, are those of the whole; how many pieces there are.
+/// Checks that the ids of pieces, cut wherever allowed, are those of the whole text; returns the number of pieces.
 fn agrees(json: &serde_json::Value, text: &str) -> usize {
     let inner = Tokenizer::from_bytes(json.to_string()).unwrap();
     let ids = |text: &str| inner.encode_fast(text, false).unwrap().get_ids().to_vec();
@@ -63,7 +63,7 @@ fn agrees(json: &serde_json::Value, text: &str) -> usize {
     pieces.len()
 }
 
-/// A BPE model over `corpus` that has every merge of neighbours in its words, as many as there is room for.
+/// A BPE model with merges of all adjacent pairs in the words of `corpus`, up to the vocabulary size.
 fn bpe(corpus: &str, merges: usize, byte_level: bool) -> serde_json::Value {
     let mut vocab: Vec<String> = Vec::new();
     if byte_level {
@@ -142,7 +142,7 @@ fn patterns_of_common_models_are_cut_where_the_library_gives_the_same_ids() {
     }
 }
 
-/// Texts as Llama's tokenizers take them, in the ways that their files have said so.
+/// The configurations of Llama tokenizers that different versions of their files have.
 #[test]
 fn text_that_is_merged_as_a_whole_is_cut_at_spaces_that_no_token_spans() {
     let prepend = json!({ "type": "Sequence", "normalizers": [

@@ -1,20 +1,20 @@
-//! Cutting long text where no token can span: for less memory, and for all cores at once.
+//! Cutting of long text at places that no token can span, to encode pieces in parallel with bounded memory.
 //!
-//! Where that is follows from the tokenizer's file; see [`Cuts::of`].
+//! The possible places follow from the tokenizer's file; see [`Cuts::of`].
 
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Long enough that the library's cost per call vanishes, short enough for many at a time.
+/// Size of a piece in bytes: large against the library's cost per call, small enough for parallel work.
 const CHUNK_BYTES: usize = 64 << 10;
-/// What SentencePiece has for a space.
+/// SentencePiece's character for a space.
 pub(super) const META: char = '▁';
 
-/// Alternatives of the patterns that split words off, as GPT-2, GPT-4, Llama 3, Qwen and similar tokenizers have them. None goes on behind a line
-/// break with anything but white space and `/`, none has a space behind anything but white space, and none looks back. So a pattern
-/// made of these, whatever their order, with [`BLANK`] among them ends a match behind each lone line break that no `/` follows and before
-/// each lone space, and goes on from there as from the beginning of a text.
+/// Alternatives of the pre-tokenization patterns of GPT-2, GPT-4, Llama 3, Qwen and similar tokenizers. After a line break, each of them can
+/// only match white space and `/`; none matches a space after anything but white space; none has a look-behind. So a pattern made of
+/// these in any order, including [`BLANK`], ends a match after each single line break that no `/` follows and before each single space, and
+/// continues from there as from the beginning of a text.
 const ALTERNATIVES: [&str; 27] = [
     "'s",
     "'t",
@@ -45,50 +45,50 @@ const ALTERNATIVES: [&str; 27] = [
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
 ];
-/// White space that nothing else took.
+/// White space that no other alternative matched.
 const BLANK: &str = r"\s+";
 
-/// Where text may be cut so that the ids of the pieces are the ids of the whole.
+/// Places where text may be cut so that the ids of the pieces are the ids of the whole text.
 #[derive(Clone, Debug)]
 pub(crate) enum Cuts {
     /// Between any two characters.
     Anywhere,
-    /// After a lone line break, and before a lone space.
+    /// After a single line break, and before a single space.
     Words,
-    /// At a lone space, which is left out: the tokenizer puts one before every text.
+    /// At a single space, which is removed: the tokenizer prepends one to every text.
     Spaces(Arc<Spaces>),
-    /// Nowhere.
+    /// Nowhere: the text must be encoded as a whole.
     Never,
 }
 
-/// Which spaces.
+/// Spaces at which text may be cut.
 #[derive(Debug, Default)]
 pub(crate) struct Spaces {
-    /// Characters that no token has before a space.
+    /// Characters that precede a space in no token.
     before: HashSet<char>,
-    /// Characters that an added token begins with.
+    /// First characters of added tokens.
     not_after: HashSet<char>,
 }
 
-/// A piece at the beginning of a text.
+/// The first piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
-    /// Where the piece ends.
+    /// End of the piece.
     pub end: usize,
-    /// Where the next one begins: there, or a space further.
+    /// Start of the next piece: the same place, or after a removed space.
     pub next: usize,
 }
 
 impl Cuts {
-    /// Where the tokenizer of a `tokenizer.json` allows it.
+    /// The places that the tokenizer of a `tokenizer.json` allows.
     ///
-    /// [`Words`](Self::Words): byte-level BPE whose words a pattern of [`ALTERNATIVES`] splits off, after no normalizer or one that
-    /// composes characters, for neither a line break nor a space composes with anything.
+    /// [`Words`](Self::Words): byte-level BPE with a pre-tokenization pattern made of [`ALTERNATIVES`], without normalizer or with Unicode
+    /// composition (NFC), because neither a line break nor a space composes with another character.
     ///
-    /// [`Spaces`](Self::Spaces): BPE as SentencePiece has it, over the whole text, with `▁` for a space and one before the text. What
-    /// stands on either side of a place is merged independently of the other side where no token has the two characters there next to
-    /// each other: merges make tokens, so none spans the place. In common vocabularies no token has `▁` behind a letter. The
-    /// space itself is not needed, as the piece behind it gets one as a text of its own.
+    /// [`Spaces`](Self::Spaces): BPE over the whole text as in SentencePiece, with `▁` for a space and one prepended to the text. The two sides
+    /// of a place are merged independently if no token contains the two adjacent characters: merges produce tokens, so none spans the
+    /// place. In common vocabularies no token has `▁` after a letter. The space itself is removed, because the following piece gets one
+    /// prepended.
     pub fn of(json: &Value) -> Self {
         if words(json) {
             return Self::Words;
@@ -96,8 +96,8 @@ impl Cuts {
         spaces(json).map_or(Self::Never, |spaces| Self::Spaces(Arc::new(spaces)))
     }
 
-    /// The first piece of `text`. `Err` says how much was looked through in vain, where more text may follow: `whole` is false. The
-    /// next search begins there.
+    /// The first piece of `text`. If no cut was found and more text may follow (`whole` is false), `Err` with the position from which the next
+    /// search continues.
     pub fn first(&self, text: &str, searched: usize, whole: bool) -> Result<Cut, usize> {
         match self.find(text, searched.max(CHUNK_BYTES), CHUNK_BYTES) {
             Some(cut) => Ok(cut),
@@ -141,8 +141,7 @@ fn around(text: &str, at: usize) -> Option<[char; 2]> {
     Some([text[..at].chars().next_back()?, text[at + 1..].chars().next()?])
 }
 
-/// The first cut from byte `from` on. Line breaks are looked for first; text that has none up to byte `long` is cut at a space, which
-/// begins a word.
+/// The first cut from byte `from` on: at a line break, or, if there is none up to byte `long`, at a space.
 fn lone_word(text: &str, from: usize, long: usize) -> Option<usize> {
     let lone = |at| around(text, at).is_some_and(|both| both.iter().all(|c| !c.is_whitespace()));
     // Both are one byte, so the byte's position is a character's.
@@ -168,12 +167,12 @@ impl Spaces {
     }
 }
 
-/// Tokens that are found in a text before it is anything else.
+/// Added tokens: matched in a text before pre-tokenization.
 fn added(json: &Value) -> impl Iterator<Item = &Value> {
     json["added_tokens"].as_array().into_iter().flatten()
 }
 
-/// One that takes white space beside it, or that looks at what is beside it.
+/// Whether an added token matches adjacent white space or depends on adjacent characters.
 fn reaches(token: &Value) -> bool {
     ["lstrip", "rstrip", "single_word"].iter().any(|flag| token[flag] == true)
 }
@@ -209,7 +208,7 @@ fn words(json: &Value) -> bool {
     composes && plain_added && parts.iter().all(local) && parts.iter().any(by_words)
 }
 
-/// Whether each match of a pattern of known alternatives is a part of its own.
+/// Whether a pre-tokenizer splits off each match of a pattern made of known alternatives.
 fn splits_words(part: &Value) -> bool {
     let each = part["behavior"] == "Isolated" && part["invert"] != true
         || part["behavior"] == "Removed" && part["invert"] == true;
@@ -217,7 +216,7 @@ fn splits_words(part: &Value) -> bool {
     each && pattern.is_some_and(|p| alternatives(p).iter().all(|a| ALTERNATIVES.contains(a)))
 }
 
-/// What stands between the outermost `|` of a pattern.
+/// The top-level alternatives of a pattern.
 fn alternatives(pattern: &str) -> Vec<&str> {
     let (mut depth, mut start, mut escaped, mut out) = (0, 0, false, Vec::new());
     for (at, c) in pattern.char_indices() {
@@ -283,7 +282,7 @@ fn spaces(json: &Value) -> Option<Spaces> {
     (!spaces.before.is_empty()).then_some(spaces)
 }
 
-/// Whether a text gets `▁` before it, and one for each space, and nothing else happens to it before it is merged.
+/// Whether a text is only changed by prepending `▁` and replacing spaces by `▁` before it is merged.
 pub(super) fn begins_with_space(json: &Value) -> bool {
     let (normalizer, split) = (&json["normalizer"], &json["pre_tokenizer"]);
     let meta = META.to_string();

@@ -1,4 +1,4 @@
-//! Text to token ids and back: one character a token, or any `tokenizer.json` of the `tokenizers` library.
+//! Tokenizers: characters, or any `tokenizer.json` of the `tokenizers` library.
 
 mod bytes;
 mod chars;
@@ -16,18 +16,18 @@ use netcl_device::{Error, Result};
 use serde_json::Value;
 use std::{fs, path::Path};
 
-/// The file that holds all of a tokenizer.
+/// Name of the tokenizer's file.
 pub const FILE: &str = "tokenizer.json";
-/// What `transformers` reads beside it.
+/// Name of the configuration file that `transformers` reads beside it.
 pub const CONFIG_FILE: &str = "tokenizer_config.json";
-/// What models call the end of a text, where no configuration says it.
+/// Common names of the end-of-text token, tried if no configuration names it.
 const EOS_NAMES: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>"];
 
 /// A tokenizer. Ids are `0..vocab_size`.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
-    /// The same tokens as a table, where each is one character.
+    /// Table of a character tokenizer.
     chars: Option<Chars>,
     /// Where long text may be cut.
     cuts: Cuts,
@@ -36,7 +36,8 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// One token for each different character of `texts`, numbered by code point as in nanoGPT. `Format` without any.
+    /// A character tokenizer with one token for each distinct character of `texts`, ordered by code point as in nanoGPT. `Format` if there is
+    /// none.
     pub fn char_from_text(texts: impl IntoIterator<Item: AsRef<str>>) -> Result<Self> {
         let chars = Chars::of(texts);
         if chars.len() == 0 {
@@ -69,7 +70,7 @@ impl Tokenizer {
     /// The tokenizer of the text of a `tokenizer.json`; that of a `tokenizer_config.json` may name the end-of-text token.
     ///
     /// # Errors
-    /// `Format` that says why it is none.
+    /// `Format` with the reason why it is invalid.
     pub fn from_json(text: &str, config: Option<&str>) -> Result<Self> {
         // First, because the library panics on text that is no JSON.
         let wrong = |why: &dyn std::fmt::Display| {
@@ -90,7 +91,7 @@ impl Tokenizer {
         Ok(Self { chars, cuts, inner, vocab_size, eos })
     }
 
-    /// The files a model folder needs: name and content.
+    /// The tokenizer's files for a model folder: name and content.
     pub fn files(&self) -> Result<Vec<(String, Vec<u8>)>> {
         let json = match &self.chars {
             Some(chars) => chars.to_json(),
@@ -106,15 +107,15 @@ impl Tokenizer {
         Ok(vec![(FILE.into(), json.into_bytes()), (CONFIG_FILE.into(), format!("{config:#}\n").into_bytes())])
     }
 
-    /// Writes [`files`](Self::files) into an existing folder. Whoever reads one meanwhile reads the old or the new.
+    /// Writes [`files`](Self::files) into an existing folder; each is replaced atomically.
     ///
     /// # Errors
-    /// `Io` with the path. Nothing half-written stays.
+    /// `Io` with the path; no incomplete file is left.
     pub fn save(&self, dir: &Path) -> Result<()> {
         durable::replace(dir, &self.files()?)
     }
 
-    /// The tokens that `transformers` puts before a text, such as Llama's `<s>`; none for most tokenizers.
+    /// Tokens that `transformers` prepends to a text, such as Llama's `<s>`; none for most tokenizers.
     pub fn beginning(&self) -> Vec<u32> {
         let ids =
             |special| self.inner.encode_fast("a", special).map(|e| e.get_ids().to_vec()).unwrap_or_default();
@@ -124,7 +125,7 @@ impl Tokenizer {
         all
     }
 
-    /// Whether a text gets a space before it that it does not have.
+    /// Whether the tokenizer prepends a space to a text.
     pub fn adds_space(&self) -> bool {
         let json = self.inner.to_string(false).ok().and_then(|text| serde_json::from_str(&text).ok());
         json.is_some_and(|json| chunks::begins_with_space(&json))
@@ -135,7 +136,7 @@ impl Tokenizer {
         self.vocab_size
     }
 
-    /// Whether there is a token of this number: numbers may be left out below [`vocab_size`](Self::vocab_size).
+    /// Whether there is a token with this id: ids below [`vocab_size`](Self::vocab_size) may be unused.
     pub fn knows(&self, id: u32) -> bool {
         match &self.chars {
             Some(chars) => (id as usize) < chars.len(),
@@ -143,13 +144,13 @@ impl Tokenizer {
         }
     }
 
-    /// The token that ends a text.
+    /// The end-of-text token.
     pub fn eos(&self) -> Option<u32> {
         self.eos
     }
 
-    /// Ids of `text`. The names of special tokens in it become those tokens; none is added. `Format` for a character
-    /// that a character tokenizer does not have.
+    /// Encodes `text`. Names of special tokens in it become those tokens; no token is added. `Format` for a character that a character
+    /// tokenizer does not have.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         if let Some(chars) = &self.chars {
             return chars.encode(text);
@@ -169,7 +170,7 @@ impl Tokenizer {
         self.cuts.clone()
     }
 
-    /// Ids of a piece of text, on this thread alone.
+    /// Encodes a piece of text on the calling thread.
     pub(crate) fn encode_piece(&self, text: &str) -> Result<Vec<u32>> {
         match &self.chars {
             Some(chars) => chars.encode(text),
@@ -185,12 +186,12 @@ impl Tokenizer {
         self.chars.as_ref()?.first_unknown(blocks)
     }
 
-    /// As [`encode`](Self::encode), but the names of special tokens are text like any other.
+    /// Like [`encode`](Self::encode), but names of special tokens are encoded as ordinary text.
     pub fn encode_ordinary(&self, text: &str) -> Result<Vec<u32>> {
         self.ordinary().encode(text)
     }
 
-    /// The same tokenizer, for which the names of special tokens are text like any other.
+    /// A copy of this tokenizer that encodes names of special tokens as ordinary text.
     #[must_use]
     pub fn ordinary(&self) -> Self {
         let mut plain = self.clone();
@@ -198,13 +199,13 @@ impl Tokenizer {
         plain
     }
 
-    /// The tokenizer of the `tokenizers` library that this one is made of.
+    /// The underlying tokenizer of the `tokenizers` library.
     pub fn library(&self) -> &tokenizers::Tokenizer {
         &self.inner
     }
 
-    /// The text of `ids`, special tokens by name. Bytes that are no UTF-8 become U+FFFD. `Format` for an id that is
-    /// not below [`vocab_size`](Self::vocab_size).
+    /// Decodes `ids`; special tokens appear by name, invalid UTF-8 as U+FFFD. `Format` for an id that is not below
+    /// [`vocab_size`](Self::vocab_size).
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         if let Some(id) = ids.iter().find(|&&id| id as usize >= self.vocab_size) {
             return Err(Error::format(format!(
@@ -219,7 +220,7 @@ impl Tokenizer {
         }
     }
 
-    /// A decoder that takes ids one by one.
+    /// An incremental decoder.
     pub fn stream(&self) -> StreamDecoder<'_> {
         StreamDecoder::new(self)
     }

@@ -1,18 +1,17 @@
-//! Decoding while ids arrive, without ever showing half a character.
+//! Incremental decoding that returns complete characters only.
 
 use super::Tokenizer;
 use netcl_device::Result;
 
-/// Takes ids one by one and gives text as soon as it is final.
+/// Decodes ids one by one and returns text as soon as it is final.
 #[derive(Debug)]
 pub struct StreamDecoder<'a> {
     tokenizer: &'a Tokenizer,
-    /// The ids of the piece given last, which some decoders need to see (a leading space depends on them), then those
-    /// that have not become text yet.
+    /// The ids of the text returned last, which some decoders need as context (a leading space depends on them), followed by the pending ids.
     ids: Vec<u32>,
-    /// The text of the piece given last.
+    /// The text returned last.
     given: String,
-    /// How many of `ids` are of that piece.
+    /// How many of `ids` belong to that text.
     given_ids: usize,
 }
 
@@ -21,7 +20,7 @@ impl<'a> StreamDecoder<'a> {
         Self { tokenizer, ids: Vec::new(), given: String::new(), given_ids: 0 }
     }
 
-    /// The text that `id` completes, empty while a character is not whole. `Format` for an unknown id.
+    /// The text that `id` completes; empty while a character is incomplete. `Format` for an unknown id.
     pub fn push(&mut self, id: u32) -> Result<String> {
         self.ids.push(id);
         let text = match self.tokenizer.decode(&self.ids) {
@@ -40,7 +39,7 @@ impl<'a> StreamDecoder<'a> {
         Ok(new)
     }
 
-    /// What is left at the end: bytes that never became a character, as U+FFFD.
+    /// The pending text at the end; incomplete characters as U+FFFD.
     pub fn finish(self) -> Result<String> {
         Ok(self.tokenizer.decode(&self.ids)?.get(self.given.len()..).unwrap_or_default().to_owned())
     }

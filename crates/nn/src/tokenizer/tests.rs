@@ -2,7 +2,7 @@ use super::*;
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// Test data beside the repository; `None`, with a line that says so, where it is not there.
+/// Path of test data beside the repository; `None`, with a message, if it is missing.
 fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
     if !path.exists() {
@@ -37,7 +37,7 @@ fn chars_equal_the_library_and_survive_a_file() {
     assert_eq!(made.files().unwrap(), read.files().unwrap());
 }
 
-/// The file was emptied and written anew: who read it meanwhile found no JSON.
+/// The file is replaced atomically (it used to be truncated and rewritten, so that readers could see invalid JSON).
 #[test]
 fn a_tokenizer_that_is_saved_is_whole_at_any_time() {
     let made = [Tokenizer::char_from_text(["ab"]).unwrap(), Tokenizer::char_from_text([TEXT]).unwrap()];

@@ -1,4 +1,4 @@
-//! Compiles the kernels of the first step before it, in several processes where the settings name them.
+//! Compilation of the first step's kernels ahead of it, in several processes if the settings allow.
 
 use super::passes::{gradients, optimizer, warm};
 use super::sums::Sums;
@@ -11,10 +11,10 @@ use netcl_kernel::ahead::build;
 use netcl_tensor::Result;
 use netcl_tensor::random::counter;
 
-/// Compiles what the first step of a run launches. What cannot be foreseen is compiled as it comes.
+/// Compiles the kernels that the first step of a run launches, as far as a dry run finds them; others are compiled at their first launch.
 ///
 /// # Errors
-/// `Io` when `watch` answers to stop.
+/// `Io` if `watch` asks to stop.
 pub(super) fn compile(
     device: &Device,
     config: &TrainConfig,
@@ -30,7 +30,7 @@ pub(super) fn compile(
     watcher.tell()
 }
 
-/// What a run does up to the end of its first step, on any device.
+/// Executes a run up to the end of its first step, on any device.
 fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<()> {
     let freeze = Freeze::new(&config.freeze)?;
     let model = Decoder::partly_frozen(device, model.clone(), config.dtype, Some(config.seed), &freeze)?;

@@ -1,12 +1,12 @@
-//! Files beside a model's weights that training does not change: how text is drawn, special tokens, chat templates, older forms of a
-//! tokenizer. A run that starts from a model hands them on with each checkpoint.
+//! Companion files of a model that training does not change: sampling settings, special tokens, chat templates, older tokenizer formats. A run
+//! that starts from a model copies them into each checkpoint.
 
 use crate::decoder::ModelFolder;
 use crate::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
 use serde_json::{Map, Value, json};
 
-/// Names of such files, as `transformers` writes them.
+/// Names of companion files, as `transformers` writes them.
 const FILES: [&str; 8] = [
     "added_tokens.json",
     "chat_template.jinja",
@@ -19,20 +19,20 @@ const FILES: [&str; 8] = [
 ];
 /// Fields of `config.json` that name tokens.
 const TOKENS: [&str; 4] = ["bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id"];
-/// Larger ones are no such files.
+/// Larger files are not copied.
 const LARGEST: u64 = 64 << 20;
 
-/// What the files of a model say beside its weights and shape.
+/// Companion files and token fields of a model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Companions {
     /// Fields of `config.json` that name tokens.
     pub(super) tokens: Map<String, Value>,
-    /// Name and content.
+    /// Name and content of each file.
     pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
 impl Companions {
-    /// Those of a model that training starts from, or goes on with.
+    /// Those of the model folder that training starts from, or of a resumed checkpoint.
     pub(super) fn of_folder(folder: &ModelFolder) -> Result<Self> {
         let token = |name: &&str| Some((name.to_string(), folder.json.get(name)?.clone()));
         let tokens = TOKENS.iter().filter_map(token).collect();
@@ -49,7 +49,7 @@ impl Companions {
         Ok(Self { tokens, files })
     }
 
-    /// Those of a new model.
+    /// Those of a new model: none.
     pub(super) fn of_tokenizer(tokenizer: Option<&Tokenizer>) -> Self {
         let eos = tokenizer.and_then(Tokenizer::eos);
         let tokens = ["bos_token_id", "eos_token_id"].map(|name| (name.to_owned(), json!(eos)));

@@ -1,4 +1,4 @@
-//! Validation loss and samples, off the tape.
+//! Validation loss and samples during training, without recording gradients.
 
 use super::trainer::Trainer;
 use crate::data::Scored;
@@ -6,18 +6,18 @@ use crate::evaluate::{Score, evaluate};
 use crate::generate::{Generation, Sampling};
 use netcl_tensor::Result;
 
-/// Tokens of a sample shown while training.
+/// Length of a sample in tokens.
 const SAMPLE_TOKENS: usize = 200;
 
 impl Trainer {
-    /// How the evaluation batches are predicted. `None` without validation data.
+    /// Evaluates the model on the validation batches. `None` without validation data.
     pub(super) fn evaluate(&self) -> Result<Option<Score>> {
         let Some(eval) = &self.eval else { return Ok(None) };
         let batches = eval.batches().map(|batch| batch.map(Scored::from));
         evaluate(&*self.model, batches, self.lengths.as_ref(), &mut |_| true).map(Some)
     }
 
-    /// A text drawn from the model as it stands, or nothing without a tokenizer.
+    /// A text sampled from the model; empty without a tokenizer.
     pub(super) fn sample(&self) -> Result<Option<String>> {
         let Some(tokenizer) = &self.tokenizer else { return Ok(None) };
         let sampling = Sampling { seed: self.config.seed, ..Sampling::default() };

@@ -1,4 +1,4 @@
-//! Where a training step's memory goes, in words.
+//! Explanation of a training step's device memory: which buffers are in use at the peak, by purpose, operation and layer.
 
 use super::memory::Kept;
 use super::trainer::Trainer;
@@ -7,19 +7,19 @@ use netcl_tensor::graph::{LiveRange, Plan};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Groups shown of one kind; the rest is summed up.
+/// Number of groups listed of each kind; the others are summed.
 const SHOWN: usize = 8;
 
-/// What a buffer of a step is for, in the order of the explanation.
+/// Purpose of a buffer, in the order in which they are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// Made by the forward pass, needed by the backward pass.
+    /// Activations: computed by the forward pass and used by the backward pass.
     Activation,
-    /// Of parameters, from the backward pass to the update.
+    /// Gradients of parameters, in use from the backward pass to the update.
     ParameterGradient,
-    /// On its way back through the layers.
+    /// Gradients of activations, during the backward pass.
     Gradient,
-    /// Sums and tables of the optimizer.
+    /// Partial sums and tables of the optimizer.
     Update,
 }
 
@@ -44,7 +44,7 @@ impl Kind {
 }
 
 impl Trainer {
-    /// Parameters, moments, and the buffers of a step as its plan has placed them; `None` before a step was captured.
+    /// Text with the memory of parameters, moments, and the buffers of a step as the memory plan placed them; `None` before a step was captured.
     pub fn explain_memory(&self) -> Option<String> {
         let plan = self.stepper.plan()?;
         let device = self.model.params().device();
@@ -89,7 +89,7 @@ impl Trainer {
         Some(out)
     }
 
-    /// What recomputing instead of keeping would save.
+    /// Hint how much memory recomputation would save.
     fn savings(&self) -> String {
         let (c, m) = (&self.config, self.model.config());
         let kept = Kept::of(m, c.dropout > 0.0);
@@ -110,7 +110,7 @@ impl Trainer {
     }
 }
 
-/// The buffers in use at one command, by kind, operation and layer.
+/// The buffers in use at one command, grouped by purpose, operation and layer.
 fn at_peak(plan: &Plan, at: usize) -> String {
     let mut groups: BTreeMap<Kind, BTreeMap<&str, (usize, Vec<u32>)>> = BTreeMap::new();
     for range in plan.assignments.iter().map(|u| &u.range) {

@@ -1,4 +1,4 @@
-//! From configuration to tokens: opens the data, finds or makes the tokenizer, splits off validation.
+//! Training data of a run as its configuration describes it: opens files, loads or trains the tokenizer, splits off the validation part.
 
 use crate::config::{TrainConfig, padded_vocab};
 use crate::data::{Corpus, DataRecord, Source, Splits, TextEncoding, TokenCache, Tokens, Watch, split};
@@ -6,20 +6,20 @@ use crate::tokenizer::Tokenizer;
 use netcl_tensor::{Error, Result};
 use std::path::Path;
 
-/// What a run learns from.
+/// The data of a run: tokens and tokenizer.
 pub struct Inputs {
     /// Training and validation tokens.
     pub splits: Splits,
-    /// The tokenizer; token shards may come without.
+    /// The tokenizer; `None` for token shards without one.
     pub tokenizer: Option<Tokenizer>,
     /// Vocabulary of the model.
     pub vocab: usize,
-    /// The files that the tokens are from.
+    /// The files that the tokens come from.
     pub record: DataRecord,
 }
 
 impl Inputs {
-    /// What samples start with: a line's end, or the first token where there is no tokenizer or it has no such token.
+    /// Prompt of samples: a line break, or the first token of the data if there is no tokenizer or it has no token for one.
     pub(super) fn prompt(&self) -> Result<Vec<u32>> {
         let line = self.tokenizer.as_ref().and_then(|t| t.encode("\n").ok()).filter(|ids| !ids.is_empty());
         if let Some(ids) = line {
@@ -30,7 +30,7 @@ impl Inputs {
         Ok(first)
     }
 
-    /// The first words of the data, as a prompt that the tokenizer certainly knows; `None` without a tokenizer.
+    /// The first words of the data, a prompt that the tokenizer can encode for certain; `None` without a tokenizer.
     pub(super) fn opening(&self) -> Option<String> {
         let tokenizer = self.tokenizer.as_ref()?;
         let mut ids = vec![0u32; OPENING.min(self.splits.train.len())];
@@ -44,15 +44,15 @@ impl Inputs {
     }
 }
 
-/// Tokens of the text that [`Inputs::opening`] looks at.
+/// Number of tokens that [`Inputs::opening`] reads.
 const OPENING: usize = 64;
 
-/// Opens the data of a run. `tokenizer` is that of a checkpoint being resumed, and wins over the configuration's; `cache` has the
-/// tokens of text that was read before.
+/// Opens the data of a run. `tokenizer` is that of a resumed checkpoint and takes precedence over the configuration; `cache` holds the tokens
+/// of text encoded by earlier runs.
 ///
 /// # Errors
-/// Those of [`Source::open_with`], of the tokenizer and of [`split`]; `Format` when a token does not fit the vocabulary; `Io` when
-/// `watch` says to stop.
+/// Errors of [`Source::open_with`], of the tokenizer and of [`split`]; `Format` if a token is outside the vocabulary; `Io` if `watch` asks to
+/// stop.
 pub fn open_inputs(
     config: &TrainConfig,
     tokenizer: Option<Tokenizer>,

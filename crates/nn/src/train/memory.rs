@@ -1,4 +1,4 @@
-//! What a training run takes, computed from its settings before anything is allocated.
+//! Memory estimate of a training run, computed from its settings before anything is allocated.
 
 use super::uploads::{PREFETCH, Uploads};
 use crate::config::{Recompute, TrainConfig};
@@ -7,19 +7,19 @@ use netcl_device::{Capabilities, available_memory, human};
 use netcl_tensor::ops::linear_cross_entropy::LinearCrossEntropy;
 use netcl_tensor::{DType, Device, Error, Result};
 
-/// Elements a token that blocks keep for their backward pass, by what they are.
+/// Activations that blocks keep for the backward pass, in elements per token, by origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
-    /// Results of the norms before attention and MLP.
+    /// Outputs of the norms before attention and MLP.
     pub(super) norms: usize,
-    /// Results of the MLP's activation.
+    /// Outputs of the MLP's activation function.
     pub(super) activations: usize,
-    /// Everything else.
+    /// All other activations.
     pub(super) rest: usize,
 }
 
 impl Kept {
-    /// Of all blocks of `model`, with masks of what was dropped where `dropout` is on.
+    /// Sum over all blocks of `model`, with dropout masks if `dropout` is on.
     pub(super) fn of(model: &DecoderConfig, dropout: bool) -> Self {
         let all =
             |of: fn(Self) -> usize| model.over_layers(|i| of(Self::of_block(model, model.kind(i), dropout)));
@@ -29,7 +29,7 @@ impl Kept {
             rest: all(|kept| kept.rest),
         }
     }
-    /// Of the block that keeps most.
+    /// The block with the most activations.
     fn largest(model: &DecoderConfig, dropout: bool) -> usize {
         let kinds = model.kinds.iter().map(|kind| Self::of_block(model, *kind, dropout).all());
         kinds.max().unwrap_or_else(|| Self::of_block(model, LayerKind::default(), dropout).all())
@@ -62,13 +62,13 @@ impl Kept {
             rest: add(&[packed, normed, heads(a.heads), c, c, parts, mlp, masks]),
         }
     }
-    /// All of it.
+    /// Sum of all parts.
     pub(super) fn all(self) -> usize {
         self.norms.saturating_add(self.activations).saturating_add(self.rest)
     }
 }
 
-/// Elements a token of gradients that are alive at once in a block's backward.
+/// Gradients that are in use at the same time in the backward pass of a block, in elements per token.
 fn backward(model: &DecoderConfig) -> usize {
     let maps = if model.mlp.gated { 3 } else { 2 };
     let dense = model.mlp.hidden.saturating_mul(maps).saturating_add(model.width);
@@ -78,35 +78,34 @@ fn backward(model: &DecoderConfig) -> usize {
     moe.top_k.saturating_mul(pair).saturating_add(model.width).max(dense)
 }
 
-/// Share of the estimated activations that a run takes in any case, in percent. The rest depends on the kernels a device gets.
+/// Percentage of the estimated activations that a run needs at least. The rest depends on the kernels chosen for the device.
 const CERTAIN: u64 = 75;
 
-/// Bytes of a training run, by purpose. Numbers that no machine can hold saturate at `u64::MAX`.
+/// Memory of a training run in bytes, by purpose. Numbers saturate at `u64::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// Elements of all parameters.
+    /// Number of parameter elements.
     pub count: u64,
     /// The weights in their storage type.
     pub parameters: u64,
-    /// One gradient a weight that is trained, in the storage type.
+    /// Gradients of the trained weights, in the storage type.
     pub gradients: u64,
-    /// AdamW's two averages, and f32 weights where storage is narrower.
+    /// AdamW's two moments, and f32 master weights if the storage type is narrower.
     pub optimizer: u64,
-    /// Estimate: results of the forward pass that the backward needs, and what the kernels work with.
+    /// Estimate of the activations kept for the backward pass and of temporary buffers of kernels.
     pub activations: u64,
     /// Batches on the device.
     pub inputs: u64,
-    /// Batches that the host makes ahead.
+    /// Batches prefetched on the host.
     pub host: u64,
-    /// The copy of a checkpoint that the host has while it is written. Where the host is short of memory, training waits for the disk
-    /// instead: no run needs it.
+    /// Host copy of a checkpoint while it is written. Optional: if the host is short of memory, training waits for the disk instead.
     pub checkpoint: u64,
-    /// Whether gradients wait while the next batch of a step runs. Otherwise they come as activations go, and both need no more
-    /// than the larger.
+    /// Whether gradients are in use while the next micro-batch runs. Otherwise gradients are allocated as activations are freed, and both
+    /// together need only the larger of the two.
     pub gradients_wait: bool,
 }
 
-/// A product that saturates.
+/// Saturating product.
 fn product(factors: &[usize]) -> u64 {
     factors.iter().fold(1u64, |all, &n| all.saturating_mul(n as u64))
 }
@@ -115,13 +114,13 @@ fn sum(parts: &[u64]) -> u64 {
     parts.iter().fold(0u64, |all, &n| all.saturating_add(n))
 }
 
-/// A size in words; a saturated one says so.
+/// A size for messages; marks a saturated one.
 fn size(bytes: u64) -> String {
     if bytes == u64::MAX { "more than 16 EiB".into() } else { human(bytes) }
 }
 
 impl MemoryPlan {
-    /// The plan of `config` for `model` on a device with these `capabilities`.
+    /// The estimate for `config` and `model` on a device with these `capabilities`.
     pub fn of(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> Self {
         let dtype = config.dtype;
         let count = model.parameters() as u64;
@@ -144,12 +143,12 @@ impl MemoryPlan {
         }
     }
 
-    /// All of the device's part.
+    /// Total device memory.
     pub fn device(&self) -> u64 {
         self.with_activations(self.activations)
     }
 
-    /// The part of [`device`](Self::device) that is certain; the estimate of the activations counts three quarters.
+    /// Lower bound of [`device`](Self::device): three quarters of the estimated activations are counted.
     pub fn least(&self) -> u64 {
         self.with_activations(self.activations / 100 * CERTAIN)
     }
@@ -162,7 +161,7 @@ impl MemoryPlan {
         sum(&[self.parameters, self.optimizer, self.inputs, step])
     }
 
-    /// Each part with its name, for people.
+    /// Each part with its name, for listings.
     pub fn rows(&self) -> [(&'static str, u64); 7] {
         [
             ("parameters", self.parameters),
@@ -175,15 +174,15 @@ impl MemoryPlan {
         ]
     }
 
-    /// Compares the plan with the memory of `device` and of the host.
+    /// Compares the estimate with the memory of `device` and of the host.
     ///
     /// # Errors
-    /// `Memory` that names what is requested, what is available, and the options to change.
+    /// `Memory` with the memory needed, the memory available, and the options to change.
     pub fn check(&self, device: &Device) -> Result<()> {
         self.fits(device.capabilities(), available_memory())
     }
 
-    /// The same with `host` bytes available there, where that is known.
+    /// The same with `host` bytes of available host memory, if known.
     fn fits(&self, capabilities: &Capabilities, host: Option<u64>) -> Result<()> {
         let least = self.least();
         // Memory of processors and simulated devices is the host's.
@@ -220,7 +219,7 @@ impl MemoryPlan {
         )))
     }
 
-    /// The options that decide: those of the weights where they alone take too much, or the most.
+    /// The options that reduce the memory most: those of the model size if the weights alone take too much, or the most.
     fn advice(&self, available: u64) -> &'static str {
         let weights = sum(&[self.parameters, self.gradients, self.optimizer]);
         let rest = sum(&[self.activations, self.inputs, self.host]);
@@ -232,7 +231,7 @@ impl MemoryPlan {
     }
 }
 
-/// Results kept for the backward pass, the logits of a chunk of rows, and gradients on their way back.
+/// Activations kept for the backward pass, the logits of a chunk of rows, and gradients of activations.
 fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> u64 {
     let dtype = config.dtype;
     let rows = config.batch.saturating_mul(config.context);

@@ -1,4 +1,4 @@
-//! The plan beside what training takes.
+//! The memory estimate compared with the memory in use during training.
 
 use super::*;
 use crate::config::GraphMode;
@@ -6,7 +6,7 @@ use crate::train::{Silent, Trainer};
 use netcl_tensor::DType;
 use netcl_tensor::suite::test_device;
 
-/// The plan of a run and the most that was in use during its steps, in bytes.
+/// The estimate of a run and the peak of the memory in use during its steps, in bytes.
 fn measured(change: impl FnOnce(&mut TrainConfig)) -> (MemoryPlan, u64) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("text.txt");
@@ -37,7 +37,7 @@ fn measured(change: impl FnOnce(&mut TrainConfig)) -> (MemoryPlan, u64) {
     (plan, device.memory().peak as u64)
 }
 
-/// The estimate is within 15 % of what is taken, and what is called certain is never more, in every storage type. Numbers of 36 runs in
+/// The estimate is within 15 % of the peak, and the lower bound is not above it, in every storage type. Numbers of 36 runs:
 /// docs/log/graphs.md.
 #[test]
 fn runs_take_what_the_plan_says_in_f32_and_in_16_bits() {
@@ -64,7 +64,7 @@ fn runs_take_what_the_plan_says_in_f32_and_in_16_bits() {
     }
 }
 
-/// A checkpoint's tensors are the weights and what the optimizer keeps; its step and loss scale take a few bytes more.
+/// A checkpoint's tensors are the weights and the optimizer's state; step and loss scale add a few bytes.
 #[test]
 fn the_hosts_copy_of_a_checkpoint_is_as_large_as_planned() {
     for dtype in [DType::F32, DType::Bf16] {

@@ -5,11 +5,11 @@
 //!                                          └ loss and norm are read while the next step runs
 //! ```
 //!
-//! A step of one batch is captured as one graph. With `grad_accum` above 1, forward and backward of one micro-batch are a graph that
-//! is replayed for each of them, and the update is one of its own: neither memory nor capture grow with the number of micro-batches,
-//! and between two of them the observer may end the run.
+//! A step with one batch is captured as one graph. With `grad_accum` above 1, forward and backward of one micro-batch are one graph, replayed
+//! for each micro-batch, and the update is another: neither memory nor capture time grow with the number of micro-batches, and the observer
+//! can stop the run between two of them.
 //!
-//! Everything a step draws comes from (seed, step), so a run that is resumed makes the bits of one that never stopped.
+//! All random numbers of a step are functions of (seed, step), so a resumed run is bit-identical to an uninterrupted one.
 
 mod ahead;
 mod companions;

@@ -1,18 +1,18 @@
-//! Who watches a run: the command line draws a progress bar, a test draws nothing.
+//! Observer of a run: receives its events and can stop it. The command line draws a progress bar, tests collect events.
 
 use crate::evaluate::Score;
 use crate::run::StepMetrics;
 use netcl_device::{KernelTime, Timeline};
 use std::path::{Path, PathBuf};
 
-/// What is known when a run starts.
+/// Facts about a run at its start.
 #[derive(Clone, Debug)]
 pub struct RunInfo {
-    /// Trained parameters.
+    /// Number of trained parameters.
     pub parameters: usize,
     /// Vocabulary of the model.
     pub vocab: usize,
-    /// Tokens of the tokenizer, where there is one: ids beyond are padding.
+    /// Vocabulary of the tokenizer, if there is one; ids beyond are padding.
     pub known: Option<usize>,
     /// Training and validation tokens.
     pub tokens: [usize; 2],
@@ -20,33 +20,33 @@ pub struct RunInfo {
     pub device: String,
     /// Measured FLOP/s of a large matrix product.
     pub peak_flops: f64,
-    /// Steps done before, when resumed.
+    /// Steps done before this session (resumed run).
     pub from_step: u64,
-    /// Steps in all.
+    /// Total number of steps.
     pub steps: u64,
     /// The run folder.
     pub folder: PathBuf,
 }
 
-/// How far a checkpoint's way to the disk is.
+/// Progress of writing a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saving {
-    /// The step whose state it is.
+    /// The step of the checkpoint.
     pub step: u64,
-    /// Bytes written.
+    /// Bytes written so far.
     pub written: u64,
-    /// Bytes in all.
+    /// Total bytes.
     pub total: u64,
     /// Whether training waits for it.
     pub waiting: bool,
 }
 
-/// What profiling some steps found.
+/// Result of profiling some steps.
 #[derive(Debug)]
 pub struct Profile {
-    /// The first and the last step.
+    /// First and last profiled step.
     pub steps: (u64, u64),
-    /// Time per kernel, the most expensive first; that of evaluations and samples within the steps is among it.
+    /// Time of each kernel, longest first, including evaluations and samples between the steps.
     pub kernels: Vec<KernelTime>,
     /// Every launch and transfer.
     pub timeline: Timeline,
@@ -56,39 +56,38 @@ pub struct Profile {
     pub file: PathBuf,
 }
 
-/// Hears of every event of a run. All methods but one do nothing unless overridden.
+/// Receives the events of a run. All methods but one have a default that does nothing.
 pub trait Observer {
-    /// The run begins.
+    /// The run starts.
     fn started(&mut self, _info: &RunInfo) {}
-    /// A step is done and its loss is known.
+    /// A step is done and its results are known.
     fn step(&mut self, _metrics: &StepMetrics) {}
-    /// What validation came to after `step`; `best` if its loss is the lowest so far.
+    /// Validation result after `step`; `best` if its loss is the lowest so far.
     fn evaluated(&mut self, _step: u64, _score: &Score, _best: bool) {}
-    /// A text drawn after `step`.
+    /// A sample generated after `step`.
     fn sample(&mut self, _step: u64, _text: &str) {}
-    /// A checkpoint is being written, beside training or while it waits. Said after steps, and now and then while it waits.
+    /// A checkpoint is being written. Called after steps, and periodically while training waits for the write.
     fn saving(&mut self, _saving: &Saving) {}
-    /// A checkpoint was written; `step` is the one whose state it holds, which may be some steps ago.
+    /// A checkpoint was written. It holds the state of `step`, which may be some steps back.
     fn saved(&mut self, _step: u64, _path: &Path) {}
-    /// Where a step's memory goes, in words, as soon as it is known; said once.
+    /// Explanation of the memory of a step; called once, when it is known.
     fn memory_explained(&mut self, _text: &str) {}
-    /// The steps to be profiled are done; said once.
+    /// The profiled steps are done; called once.
     fn profiled(&mut self, _profile: &Profile) {}
-    /// Whether to write a checkpoint after this step and go on.
+    /// Whether to write a checkpoint after this step and continue.
     fn should_save(&mut self) -> bool {
         false
     }
     /// Whether to write a checkpoint and stop after this step.
     fn should_stop(&mut self) -> bool;
-    /// Whether to stop before this step is done. Asked between the micro-batches of a step: those it has done are thrown away, and the
-    /// run stops after the step before, whose checkpoint is written; it goes on from there with the same bits. Unless overridden, a
-    /// run stops between steps only.
+    /// Whether to stop within the current step. Called between micro-batches: the micro-batches done so far are discarded, and the checkpoint of
+    /// the previous step is written, from which the run can be resumed bit-identically. By default a run stops between steps only.
     fn should_stop_within_step(&mut self) -> bool {
         false
     }
 }
 
-/// Watches nothing and never stops.
+/// An observer that ignores all events and never stops the run.
 pub struct Silent;
 
 impl Observer for Silent {

@@ -1,4 +1,4 @@
-//! The passes of a step over a model, and the optimizer that follows them.
+//! Forward and backward pass of a step, and the optimizer of a run.
 
 use super::uploads::Inputs;
 use crate::config::TrainConfig;
@@ -8,7 +8,7 @@ use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
 use netcl_tensor::tape::accumulate_in_place;
 use netcl_tensor::{DType, Result, Tensor};
 
-/// AdamW as GPTs use it: decay on matrices only, clipping, and loss scaling where storage is f16.
+/// AdamW as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
 pub(super) fn optimizer(model: &dyn Model, config: &TrainConfig) -> Result<Optimizer> {
     let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
     let groups = ParamGroup::gpt(&model.params().trained(), config.weight_decay);
@@ -21,8 +21,8 @@ pub(super) fn optimizer(model: &dyn Model, config: &TrainConfig) -> Result<Optim
     Ok(optimizer)
 }
 
-/// Forward and backward of a batch: its gradients are added to those that parameters have, its share of the step's mean loss comes
-/// back. `in_place`: what they have is added to where it lies.
+/// Forward and backward pass of a batch. Gradients are added to those of earlier batches; returns the batch's contribution to the mean loss of
+/// the step. `in_place`: gradients are accumulated in the existing buffers.
 pub(super) fn gradients(
     model: &dyn Model,
     optimizer: &Optimizer,
@@ -54,7 +54,7 @@ pub(super) fn gradients(
     Ok(loss.detach())
 }
 
-/// One sequence of a batch goes forward and back: what outlives a step is made from its gradients, which are thrown away.
+/// Runs forward and backward of one sequence, to allocate what outlives a step; its gradients are discarded.
 pub(super) fn warm(
     model: &dyn Model,
     optimizer: &Optimizer,

@@ -1,11 +1,10 @@
-//! The device's own ceiling: FLOP/s of a large matrix product, which the training speed is a share of.
+//! Measured peak of the device: FLOP/s of a large matrix product, the reference for the utilisation of a training run.
 
 use netcl_tensor::ops::matmul::matmul;
 use netcl_tensor::{DType, Device, Result, Tensor};
 use std::time::Instant;
 
-/// FLOP/s of the fastest of a few square products. A fraction of a second on any device; the simulated one
-/// takes as long for a small one.
+/// FLOP/s of the fastest of a few square matrix products. Takes a fraction of a second; the simulated GPU measures a small one.
 pub fn measure(device: &Device, dtype: DType) -> Result<f64> {
     let n = match device.capabilities() {
         c if c.simulated => 64,

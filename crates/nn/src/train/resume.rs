@@ -1,4 +1,4 @@
-//! Checkpoints of a run: what goes in, and how a run goes on from one.
+//! Content of a run's checkpoints, and continuation from one.
 
 use super::trainer::Trainer;
 use crate::checkpoint::{Checkpoint, Plan, Rng, STATE_FILE, State, TensorData};
@@ -9,7 +9,7 @@ use netcl_tensor::{DType, Device, Error, Result};
 use std::path::{Path, PathBuf};
 
 impl Trainer {
-    /// The checkpoint of the step just done. Its tensors are still on the device.
+    /// The checkpoint of the step just done; its tensors are still on the device.
     pub(super) fn checkpoint(&self) -> Result<Plan<'static>> {
         let facts = FileFacts {
             dtype: Some(self.model.params().dtype()),
@@ -36,7 +36,7 @@ impl Trainer {
         Ok(Plan { state, model: self.model.state(), optimizer, files })
     }
 
-    /// Takes over a checkpoint's weights, moments and position.
+    /// Restores weights, moments and data position from a checkpoint.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let state = &checkpoint.state;
         // Sealed, but another program can seal a file, too.
@@ -63,11 +63,11 @@ impl Trainer {
     }
 }
 
-/// Opens a model folder in the Hugging Face layout, such as one of our checkpoints, with its tokenizer; a run folder stands for its best,
-/// or else last, checkpoint.
+/// Opens a model folder in the Hugging Face layout, such as a netcl checkpoint, with its tokenizer. For a run folder, its best checkpoint is
+/// opened, or the last one if none was evaluated.
 ///
 /// # Errors
-/// `Io`, `Format` or `Unsupported` that name the file that is missing or wrong.
+/// `Io`, `Format` or `Unsupported` with the name of the missing or invalid file.
 pub fn model_from_dir(
     device: &Device,
     dir: &Path,

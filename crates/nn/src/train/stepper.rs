@@ -1,89 +1,89 @@
-//! Steps that come as they come at first, and from a captured graph as soon as there is one.
+//! Execution of repeated steps: launched one by one at first, then replayed from a captured graph.
 
 use crate::config::GraphMode;
 use netcl_tensor::graph::{Graph, Plan, Trace};
 use netcl_tensor::tape::Rollback;
 use netcl_tensor::{Device, Result, Tensor};
 
-/// Runs steps, and captures one when every kernel of it has run before.
+/// Executes steps and captures one as a graph after all its kernels were launched once.
 ///
-/// A step is a closure that enqueues everything from the inputs to the update and returns the loss, or a part of that which comes
-/// again and again: forward and backward of a micro-batch, the update. It reads what changes from step to step from device memory
-/// that was there before, and the caller has written that by then.
+/// A step is a closure that enqueues all work from the inputs to the update and returns the loss, or a repeated part of it (forward and
+/// backward of a micro-batch, or the update). Values that change from step to step must be in device memory that was allocated before, and
+/// the caller must have written them.
 ///
-/// Gradients of a step that fails, captured or not, are what they were before it.
+/// If a step fails, captured or not, gradients are restored to what they were before it.
 pub struct Stepper {
     device: Device,
     mode: GraphMode,
     state: State,
-    /// Whether to plan where buffers lie.
+    /// Whether buffer addresses are planned.
     plans: bool,
 }
 
 enum State {
-    /// Nothing ran yet.
+    /// No step has run yet.
     Cold,
-    /// One step ran: its kernels are compiled.
+    /// One step has run: its kernels are compiled.
     Warm,
-    /// One step was noted.
+    /// One step was recorded to plan its memory.
     Traced(Plan),
     Captured {
         graph: Graph,
         loss: Tensor,
         plan: Option<Plan>,
     },
-    /// Steps stay as they come.
+    /// Steps are not captured.
     Eager,
 }
 
 impl Stepper {
-    /// Steps on `device`.
+    /// A stepper for `device`.
     pub fn new(device: &Device, mode: GraphMode) -> Self {
         let state = if mode == GraphMode::Off { State::Eager } else { State::Cold };
         Self { device: device.clone(), mode, state, plans: true }
     }
 
-    /// The same for a step that makes next to no buffers: nothing is planned, and it is captured one step earlier.
+    /// The same for a step that allocates hardly any buffers: memory is not planned, and the step is captured one step earlier.
     pub fn without_plan(device: &Device, mode: GraphMode) -> Self {
         Self { plans: false, ..Self::new(device, mode) }
     }
 
-    /// The mode it was made with.
+    /// The graph mode it was created with.
     pub fn mode(&self) -> GraphMode {
         self.mode
     }
 
-    /// Runs steps as they come from now on.
+    /// Stops capturing: later steps are launched one by one.
     ///
     /// # Errors
-    /// With [`GraphMode::On`]: `why`.
+    /// `why`, with [`GraphMode::On`].
     pub fn stay_eager(&mut self, why: netcl_tensor::Error) -> Result<()> {
         self.state = State::Eager;
         self.give_up(why)
     }
 
-    /// Whether steps are replayed by now.
+    /// Whether steps are replayed from a graph.
     pub fn is_captured(&self) -> bool {
         matches!(self.state, State::Captured { .. })
     }
 
-    /// Whether the step's inputs have to stay where they are.
+    /// Whether the step's inputs must keep their addresses.
     pub fn is_eager(&self) -> bool {
         matches!(self.state, State::Eager)
     }
 
-    /// Where the buffers of the captured step lie.
+    /// The memory plan of the captured step.
     pub fn plan(&self) -> Option<&Plan> {
         if let State::Captured { plan, .. } = &self.state { plan.as_ref() } else { None }
     }
 
-    /// Launches, and other commands, of a replay.
+    /// Number of launches and of other commands in a replay.
     pub fn commands(&self) -> Option<(usize, usize)> {
         if let State::Captured { graph, .. } = &self.state { Some(graph.commands()) } else { None }
     }
 
-    /// Plans the memory of `step` before the first one runs, so that no step takes more than the plan. `warm` has made by then
-    /// whatever outlives a step. Where that cannot be, the first steps run as they come.
+    /// Plans the memory of `step` with a dry run before the first one, so that no step exceeds the plan. `warm` allocates what outlives a step.
+    /// If planning is not possible, the first steps run without a plan.
     pub fn dry_run(&mut self, warm: impl FnOnce() -> Result<()>, step: impl FnOnce() -> Result<Tensor>) {
         if !matches!(self.state, State::Cold) || !self.plans || self.device.settings().exact_memory {
             return;
@@ -95,15 +95,15 @@ impl Stepper {
         }
     }
 
-    /// Whether nothing ran yet and a [`Stepper::dry_run`] would help.
+    /// Whether a [`Stepper::dry_run`] is useful: no step has run yet.
     pub fn is_cold(&self) -> bool {
         matches!(self.state, State::Cold)
     }
 
-    /// Enqueues one step; its loss, which the next step may overwrite.
+    /// Enqueues one step and returns its loss, which the next step may overwrite.
     ///
     /// # Errors
-    /// Those of the step; with [`GraphMode::On`] also why it cannot be captured.
+    /// Errors of the step; with [`GraphMode::On`] also the reason why it cannot be captured.
     pub fn run(&mut self, mut step: impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
         // Checkers of memory want every buffer to be an allocation of its own.
         let unplanned = self.device.settings().exact_memory || !self.plans;

@@ -1,18 +1,18 @@
-//! What the micro-batches of one step add up to: gradients and loss, in memory of their own. A captured micro-batch finds them
-//! where the one before left them, so that one graph does for all of them.
+//! Accumulated gradients and loss of a step with several micro-batches, in fixed buffers: every replay of the captured micro-batch adds to the
+//! same memory, so one graph serves all micro-batches.
 
 use netcl_tensor::ops::map::map_into;
 use netcl_tensor::{DType, Device, Result, Tensor};
 
-/// The sums of one step.
+/// The accumulators of a step.
 pub(super) struct Sums {
-    /// Parameters, and the sums of their gradients.
+    /// Parameters and their gradient accumulators.
     gradients: Vec<(Tensor, Tensor)>,
     loss: Tensor,
 }
 
 impl Sums {
-    /// Of the parameters that have a gradient by now; the sums have the gradients' types.
+    /// Accumulators for the parameters that have a gradient now, of the gradients' types.
     pub fn like<'a>(device: &Device, params: impl Iterator<Item = &'a Tensor>, loss: DType) -> Result<Self> {
         let _tag = device.tag("gradients");
         let mut gradients = Vec::new();
@@ -26,10 +26,10 @@ impl Sums {
         Ok(sums)
     }
 
-    /// Empties them and puts them where a backward adds to them.
+    /// Resets the accumulators and makes the backward pass add to them.
     ///
-    /// Nothing is -0: added to it, every number stays what it is, -0 included, so that the first micro-batch needs no graph of
-    /// its own that sets instead of adding.
+    /// They are set to -0, because -0 + x has the bits of x for every x, -0 included: the first micro-batch can add like the others and
+    /// needs no graph of its own.
     pub fn begin(&self) -> Result<()> {
         for (param, sum) in &self.gradients {
             clear(sum)?;
@@ -38,13 +38,13 @@ impl Sums {
         clear(&self.loss)
     }
 
-    /// Adds the loss of a micro-batch; the sum.
+    /// Adds the loss of a micro-batch; returns the sum.
     pub fn add_loss(&self, loss: &Tensor) -> Result<Tensor> {
         map_into("x0 + x1", &[&self.loss, loss], &[], &self.loss)?;
         Ok(self.loss.clone())
     }
 
-    /// Takes them away from the parameters.
+    /// Detaches the accumulators from the parameters.
     pub fn end(&self) {
         self.gradients.iter().for_each(|(param, _)| param.set_grad(None));
     }

@@ -1,4 +1,4 @@
-//! The run from start to end.
+//! A training run from start to end.
 
 mod profile;
 mod report;
@@ -33,26 +33,26 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Steps whose kernels are timed for the report: after everything is compiled.
+/// Steps whose kernels are timed for the report, after compilation.
 const PROFILED: std::ops::Range<u64> = 5..8;
 
-/// Losses kept on the device: of the step that runs, the one before, which is being read, and one to spare.
+/// Losses kept on the device: of the running step, of the previous one, which is being read, and one more.
 const LOSSES: usize = 3;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All steps are done.
+    /// All steps were done.
     Finished,
-    /// The observer asked to stop; a checkpoint was written.
+    /// The observer stopped the run; a checkpoint was written.
     Stopped,
 }
 
-/// What the observer asked for.
+/// Request of the observer.
 #[derive(Clone, Copy)]
 struct Asked {
     stop: bool,
-    /// A checkpoint, and to go on.
+    /// Write a checkpoint and continue.
     save: bool,
 }
 
@@ -60,54 +60,54 @@ struct Asked {
 pub struct Trainer {
     pub(super) config: TrainConfig,
     pub(super) model: Box<dyn Model>,
-    /// What its files say beside the model itself.
+    /// Companion files of the model.
     pub(super) companions: Companions,
     pub(super) optimizer: Optimizer,
     pub(super) rate: LearningRate,
     pub(super) loader: Loader,
     pub(super) eval: Option<Eval>,
     pub(super) tokenizer: Option<Tokenizer>,
-    /// Bytes of its tokens, where it tells them.
+    /// Byte lengths of the tokenizer's tokens, if known.
     pub(super) lengths: Option<ByteLengths>,
-    /// What samples continue: the first tokens of the data.
+    /// Prompt of samples: the first tokens of the data.
     pub(super) prompt: Vec<u32>,
     opening: Option<String>,
     pub(super) folder: RunFolder,
     pub(super) history: Vec<StepMetrics>,
     pub(super) kernels: Vec<KernelTime>,
     pub(super) step: u64,
-    /// The step of the newest checkpoint, on the disk or on its way there.
+    /// Step of the newest checkpoint, written or being written.
     pub(super) saved_step: u64,
     pub(super) position: Position,
     pub(super) val_loss: Option<f64>,
     pub(super) best: Option<(f64, u64)>,
     pub(super) elapsed: f64,
-    /// Tokens trained on so far: steps before the run was resumed may have had another number.
+    /// Tokens trained on so far; steps before a resumption may have had another batch size.
     pub(super) trained: u64,
     pub(super) last_done: Instant,
     pub(super) speed: SpeedWindow,
     pub(super) peak_flops: f64,
-    /// What the run goes on without, and has said so.
+    /// Optional outputs that failed and were reported.
     pub(super) spared: BTreeSet<&'static str>,
     pub(super) detect_anomaly: bool,
-    /// Steps of one batch, or forward and backward of one of several.
+    /// Executes steps of one batch, or forward and backward of a micro-batch.
     pub(super) stepper: Stepper,
-    /// The update after several batches.
+    /// Executes the update after several micro-batches.
     pub(super) update: Stepper,
-    /// What several batches add up to, where they are captured.
+    /// Accumulators of several micro-batches, if they are captured.
     pub(super) sums: Option<Sums>,
-    /// Draws that come before a step's dropout.
+    /// Counter of the draws before the dropout of the current step.
     pub(super) draws: Tensor,
     /// Losses of the last steps.
     pub(super) losses: Vec<Tensor>,
     profiling: Option<Profiling>,
     writing: Writing,
-    /// What it learns from, as checkpoints say it.
+    /// Record of the data files, as stored in checkpoints.
     pub(super) data: Vec<u8>,
     tokens: [usize; 2],
 }
 
-/// What a run consists of beside its folder.
+/// Components of a run except its folder.
 struct Parts {
     model: Box<dyn Model>,
     companions: Companions,
@@ -122,7 +122,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Opens the data and makes the model; tokenizer and vocabulary are those of the checkpoint `from`, where it has them.
+    /// Opens the data and creates the model; tokenizer and vocabulary are taken from the checkpoint `from` if it has them.
     fn build(
         device: &Device,
         config: &TrainConfig,
@@ -195,13 +195,13 @@ impl Parts {
 }
 
 impl Trainer {
-    /// A new run in `out`, a folder that holds none yet.
+    /// A new run in the folder `out`, which must not contain a run.
     pub fn create(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
         Self::create_in(device, config, RunFolder::claim(out)?, &mut |_| true)
     }
 
-    /// A new run in a folder that was claimed for it. Nothing stays of the folder when it cannot begin. `watch` hears how far the
-    /// reading of the data is, and can stop it.
+    /// A new run in a claimed folder. If it cannot start, the folder is removed. `watch` receives the progress of reading the data and can stop
+    /// it.
     pub fn create_in(
         device: &Device,
         config: TrainConfig,
@@ -215,18 +215,18 @@ impl Trainer {
         Self::assemble(device, config, parts, (folder, Vec::new()))
     }
 
-    /// Goes on with the run in `out` from its newest checkpoint that is whole, or from the beginning when it has none.
-    /// Warnings name checkpoints that were passed over. Everything is restored and checked first; the folder changes with the
-    /// first step that is done, so that a run which cannot go on so stays as it was.
+    /// Resumes the run in `out` from its newest intact checkpoint, or from the beginning if it has none. Damaged checkpoints are skipped with a
+    /// warning. Everything is restored and checked first; the folder is changed only after the first step, so that a run which cannot be
+    /// resumed stays unchanged.
     ///
     /// # Errors
-    /// `Format` when `out` is no run folder, every checkpoint is damaged, or `config` has another value for something that a run
-    /// keeps ([`RESUME`](crate::config::RESUME)); `Io` when another process has the folder.
+    /// `Format` if `out` is not a run folder, all checkpoints are damaged, or `config` changes a setting that must not change
+    /// ([`RESUME`](crate::config::RESUME)); `Io` if another process has locked the folder.
     pub fn resume(device: &Device, config: TrainConfig, out: &Path) -> Result<Self> {
         Self::resume_watched(device, config, out, &mut |_| true)
     }
 
-    /// The same; `watch` hears how far the reading of the data is, and can stop it.
+    /// The same; `watch` receives the progress of reading the data and can stop it.
     pub fn resume_watched(
         device: &Device,
         config: TrainConfig,
@@ -325,17 +325,17 @@ impl Trainer {
         self.step >= self.config.steps
     }
 
-    /// What is known of the last step that was recorded.
+    /// Metrics of the last recorded step.
     pub fn last_metrics(&self) -> Option<&StepMetrics> {
         self.history.last()
     }
 
-    /// Lowest validation loss so far, and the step that had it.
+    /// Lowest validation loss so far, and its step.
     pub fn best(&self) -> Option<(f64, u64)> {
         self.best
     }
 
-    /// Checks every op's result from now on; slow, and says which op made the first NaN.
+    /// Checks the result of every operation for NaN from now on, to find the operation that produces the first one; slow.
     pub fn detect_anomaly(&mut self, on: bool) {
         self.detect_anomaly = on;
         if on {
@@ -349,7 +349,7 @@ impl Trainer {
         }
     }
 
-    /// The model as it stands.
+    /// The model.
     pub fn model(&self) -> &dyn Model {
         &*self.model
     }
@@ -359,22 +359,22 @@ impl Trainer {
         self.step
     }
 
-    /// Tokens a second of this session: all that were trained on, by the time that took. NaN before the first step.
+    /// Tokens per second in this session: tokens trained on over training time. NaN before the first step.
     pub fn tokens_per_s(&self) -> f64 {
         self.speed.overall()
     }
 
-    /// What it does.
+    /// The run's configuration.
     pub fn config(&self) -> &TrainConfig {
         &self.config
     }
 
-    /// The first words of its data, as a prompt that its tokenizer knows; `None` without a tokenizer.
+    /// The first words of the data, a prompt that the tokenizer can encode; `None` without a tokenizer.
     pub fn opening(&self) -> Option<&str> {
         self.opening.as_deref()
     }
 
-    /// Trains until all steps are done or the observer wants to stop. The report is written however it ends.
+    /// Trains until all steps are done or the observer stops the run. The report is written in any case, also after an error.
     pub fn run(&mut self, observer: &mut dyn Observer) -> Result<Outcome> {
         if self.is_finished() {
             self.was_finished();
@@ -464,8 +464,7 @@ impl Trainer {
         }
     }
 
-    /// A run of which nothing is left to do. Its report is written again where the process ended between the last checkpoint and
-    /// that.
+    /// Handles a run whose steps are all done. The report is rewritten if the process ended between the last checkpoint and the report.
     fn was_finished(&mut self) {
         let status = format!("finished after {} steps", self.step);
         let path = self.folder.path().join("report.html");
@@ -474,14 +473,14 @@ impl Trainer {
         }
     }
 
-    /// Whether evaluation, a sample or a checkpoint is due after the step just enqueued.
+    /// Whether evaluation, a sample or a checkpoint is due after the step enqueued last.
     fn due(&self) -> bool {
         let every = |n: u64| n > 0 && self.step.is_multiple_of(n);
         let c = &self.config;
         self.step == c.steps || every(c.eval_every) || every(c.sample_every) || every(c.checkpoint_every)
     }
 
-    /// Ends a run within a step: the one before it counts, and is saved unless it was.
+    /// Ends a run within a step: the previous step is the last one, and is saved if it was not.
     fn stop_within_step(&mut self, last: Option<Pending>, observer: &mut dyn Observer) -> Result<()> {
         if let Some(last) = last {
             let metrics = self.finish_step_quietly(&last)?;
@@ -515,7 +514,7 @@ impl Trainer {
         self.record(metrics)
     }
 
-    /// Evaluates, samples, tells of the step and saves, as due after it.
+    /// After a step: evaluates, samples, notifies the observer and saves, as due.
     fn pause(&mut self, mut metrics: StepMetrics, asked: Asked, observer: &mut dyn Observer) -> Result<()> {
         let Asked { stop, save } = asked;
         let last = self.step == self.config.steps;

@@ -1,16 +1,16 @@
-//! Batches on their way to the device: a ring of buffers that the copy queue fills while the device computes, and the place
-//! where a captured step looks for them.
+//! Upload of batches: a ring of device buffers that the copy queue fills while the device computes, and the fixed buffer that a captured
+//! step reads.
 
 use crate::data::Batch;
 use netcl_device::driver::Event;
 use netcl_tensor::{Device, Result, Tensor};
 
-/// Batches made ahead.
+/// Batches computed ahead on the host.
 pub(super) const PREFETCH: usize = 4;
 
-/// Batches that are on the device at once: the one that is computed with, the one behind it in the queue, and the one being uploaded.
+/// Buffers of the ring: for the batch in use, the next one in the queue, and the one being uploaded.
 const SLOTS: usize = 3;
-/// Targets start at a multiple of this many indices after the ids: any device may make a sub-buffer there.
+/// Targets begin at a multiple of this many elements, an alignment that every device accepts for sub-buffers.
 const ALIGN: usize = 1024;
 
 /// Ids and targets of a batch, `(B, T)` each.
@@ -19,7 +19,7 @@ pub(super) type Inputs = (Tensor, Tensor);
 struct Slot {
     both: Tensor,
     inputs: Inputs,
-    /// Comes when the batch that lies here is no longer needed.
+    /// Event after which the buffer may be overwritten.
     used: Option<Event>,
 }
 
@@ -28,19 +28,19 @@ pub(super) struct Uploads {
     slots: Vec<Slot>,
     next: usize,
     fixed: Slot,
-    /// Whether a step has more than one batch.
+    /// Whether a step has several micro-batches.
     several: bool,
 }
 
 impl Uploads {
-    /// Bytes on the device of [`Uploads::new`] with the same arguments; saturates.
+    /// Device memory in bytes that [`Uploads::new`] allocates for the same arguments; saturating.
     pub fn planned(rows: usize, context: usize) -> u64 {
         let ids = (rows as u64).saturating_mul(context as u64);
         let slot = ids.saturating_mul(2).saturating_add(ALIGN as u64).saturating_mul(4);
         slot.saturating_mul(SLOTS as u64 + 1)
     }
 
-    /// For steps of `micros` batches of `rows` sequences of `context` tokens. Takes the same memory for any number of them.
+    /// Buffers for steps of `micros` batches of `rows` sequences of `context` tokens. The memory does not depend on `micros`.
     pub fn new(device: &Device, rows: usize, context: usize, micros: usize) -> Result<Self> {
         let _tag = device.tag("inputs");
         let second = (rows * context).next_multiple_of(ALIGN);
@@ -56,8 +56,8 @@ impl Uploads {
         Ok(Self { slots, next: 0, fixed, several: micros > 1 })
     }
 
-    /// Sends a batch on its way; what is enqueued from now on sees it. `fixed`: always in the same place. Waits until the batch before
-    /// the last was computed with, so that never more than a few are enqueued.
+    /// Enqueues the upload of a batch; commands enqueued later see it. `fixed`: into the fixed buffer. Waits until the last batch but one is
+    /// no longer used, which bounds the number of enqueued steps.
     pub fn send(&mut self, batch: &Batch, fixed: bool) -> Result<Inputs> {
         let slot = &mut self.slots[self.next];
         if let Some(used) = slot.used.take() {
@@ -76,7 +76,7 @@ impl Uploads {
         Ok(self.fixed.inputs.clone())
     }
 
-    /// Everything that reads the batch sent last is enqueued, and goes to the device now.
+    /// To be called when all commands that read the last batch are enqueued; flushes the queue.
     pub fn sent(&mut self) -> Result<()> {
         let slot = &mut self.slots[self.next];
         self.next = (self.next + 1) % SLOTS;

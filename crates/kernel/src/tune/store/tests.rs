@@ -1,4 +1,4 @@
-//! Whose result goes first, and which do not count.
+//! Order of preference of stored results, and which are ignored.
 
 use super::*;
 use crate::kernel::Kernel;
@@ -83,7 +83,7 @@ fn results_for_unknown_devices_and_of_other_texts_do_not_count() {
     assert_eq!(choice(&open("not json"), "t"), None);
 }
 
-/// A stale result of one's own does not hide a shipped one of the present text.
+/// A local result for an earlier kernel text does not hide a shipped one for the present text.
 #[test]
 fn a_stale_result_gives_way() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ fn launches_follow_their_own_text_and_say_where_the_value_is_from() {
     }
 }
 
-/// What a related device found may be none of what this one is offered.
+/// A choice stored for a related device may not be among this device's candidates.
 #[test]
 fn values_that_this_device_is_not_offered_are_left() {
     let folder = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ fn what_ships_can_be_read() {
     }
 }
 
-/// Each store wrote all that it held: what another program had measured since it was opened was gone.
+/// Results that another process stored after this one opened the file are kept (they used to be overwritten).
 #[test]
 fn two_programs_that_tune_at_one_time_keep_each_others_results() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! Axes: round ticks, and units that keep their labels short.
+//! Axes of charts: ticks at round values, and units with short labels.
 
 use super::format;
 
-/// What a chart measures.
+/// Unit of a chart's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// As it is; thousands and millions where it is large.
+    /// Plain number; in thousands or millions if large.
     Plain,
     /// KiB, MiB, GiB.
     Bytes,
@@ -14,7 +14,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// What values up to `max` are divided by, and what is then written behind the title.
+    /// Divisor of values up to `max`, and the unit to append to the title.
     pub fn scale(self, max: f64) -> (f64, String) {
         match self {
             Self::Bytes => {
@@ -55,8 +55,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Covers `lo..=hi` with about `want` steps of 1, 2 or 5 times a power of ten. Where there is no extent, some is
-    /// added. `snap` moves the ends to ticks.
+    /// Covers `lo..=hi` with about `want` steps of 1, 2 or 5 times a power of ten. An empty range is widened. `snap` moves the ends to
+    /// ticks.
     pub fn new(lo: f64, hi: f64, want: usize, snap: bool) -> Self {
         let (mut lo, mut hi) = if lo.is_finite() && hi.is_finite() { (lo, hi) } else { (0.0, 1.0) };
         // Less than this between two numbers and their labels would need more digits than f64 has.
@@ -86,7 +86,7 @@ impl Axis {
         (first..=last).map(|tick| tick as f64 * self.step).collect()
     }
 
-    /// The label of a tick: as many decimals as the step needs.
+    /// The label of a tick, with as many decimals as the step needs.
     pub fn label(&self, tick: f64) -> String {
         let decimals = (-(self.step.log10() + 1e-9).floor()).max(0.0) as usize;
         let text = format!("{tick:.decimals$}");
@@ -94,7 +94,7 @@ impl Axis {
         if tick.abs() < self.step / 2.0 { text.trim_start_matches('-').to_owned() } else { text }
     }
 
-    /// Where `value` lies, 0 at `lo` and 1 at `hi`.
+    /// Relative position of `value`: 0 at `lo`, 1 at `hi`.
     pub fn at(&self, value: f64) -> f64 {
         (value - self.lo) / (self.hi - self.lo)
     }

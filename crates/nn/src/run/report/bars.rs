@@ -1,15 +1,15 @@
-//! Bars: how the device's time is shared among kernels. Boxes of HTML, not a drawing, so that they take the width there is:
-//! on a narrow screen a kernel's name stands above its bar.
+//! Bar chart of the device time of each kernel, made of HTML boxes instead of SVG, so that it adapts to the page width: on a narrow screen a
+//! kernel's name is above its bar.
 
 use super::{
     KernelTime,
     format::{duration, escape, integer},
 };
 
-/// Kernels with a bar of their own.
+/// Number of kernels with their own bar.
 const MOST: usize = 14;
 
-/// A bar for each of the longest, one for all others together.
+/// A bar for each of the longest kernels, and one for all others together.
 pub(super) fn html(kernels: &[KernelTime]) -> String {
     let mut sorted: Vec<_> = kernels.iter().filter(|kernel| kernel.seconds.is_finite()).cloned().collect();
     sorted.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.name.cmp(&b.name)));

@@ -6,26 +6,26 @@ use super::{
     series::Series,
 };
 
-/// About the width of a letter of the labels, in units of the drawing.
+/// Approximate width of a letter of the labels in SVG units.
 const LETTER: f64 = 6.6;
 const RIGHT: f64 = 18.0;
 const BOTTOM: f64 = 40.0;
 
-/// A chart over steps.
+/// A chart with steps on the x axis.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
     title: &'static str,
     unit: Unit,
     size: (f64, f64),
     class: &'static str,
-    /// Columns that a line is thinned to: more than its screen has.
+    /// Number of columns to which a line is thinned; above the pixels of a screen.
     columns: usize,
-    /// Whether 0 belongs to the picture.
+    /// Whether the y axis includes 0.
     starting_at_zero: bool,
     pub series: Vec<Series>,
 }
 
-/// Where the lines are drawn.
+/// The plot area.
 struct Frame {
     x: Axis,
     y: Axis,
@@ -45,30 +45,30 @@ impl Frame {
 }
 
 impl Chart {
-    /// As wide as the page. Its values are compared with each other, not with 0.
+    /// A chart of full page width, whose y axis need not include 0.
     pub fn wide(title: &'static str, unit: Unit) -> Self {
         let (size, class) = ((1080.0, 360.0), "full broad");
         Self { title, unit, size, class, columns: 700, starting_at_zero: false, series: Vec::new() }
     }
 
-    /// Half as wide.
+    /// A chart of half the width.
     pub fn half(title: &'static str, unit: Unit) -> Self {
         let (size, class) = ((530.0, 250.0), "half broad");
         Self { title, unit, size, class, columns: 700, starting_at_zero: true, series: Vec::new() }
     }
 
-    /// For a narrow screen.
+    /// A chart for narrow screens.
     pub fn narrow(title: &'static str, unit: Unit) -> Self {
         let (size, class) = ((380.0, 240.0), "full narrow");
         Self { title, unit, size, class, columns: 250, starting_at_zero: false, series: Vec::new() }
     }
 
-    /// With 0 in the picture.
+    /// Makes the y axis include 0.
     pub fn starting_at_zero(self) -> Self {
         Self { starting_at_zero: true, ..self }
     }
 
-    /// The drawing.
+    /// The chart as SVG.
     pub fn svg(&self) -> String {
         let (width, height) = self.size;
         let (lo, max) = self.extent();
@@ -126,8 +126,8 @@ impl Chart {
         if lo <= hi { (lo, hi) } else { (0.0, 1.0) }
     }
 
-    /// The highest value to show: where a hundredth of the values is many times higher than all others, they would
-    /// press the others flat. The first line decides: where there are two, the other is its average.
+    /// Upper end of the y axis: outliers (a hundredth of the values, many times higher than all others) are cut off, so that the rest stays
+    /// readable. Determined by the first line; a second one is its average.
     fn cap(&self, max: f64) -> f64 {
         let mut values: Vec<_> =
             self.series.iter().take(1).flat_map(Series::finite).map(|(_, y)| y).collect();
@@ -136,7 +136,7 @@ impl Chart {
         if high > 0.0 && max > 8.0 * high { 1.5 * high } else { max }
     }
 
-    /// Names with their colours: beside the title where there is room, else in as many rows below it as they need.
+    /// Legend: beside the title if there is room, otherwise in rows below it.
     fn legend(&self, width: f64) -> (String, f64) {
         let named: Vec<_> = self
             .series
@@ -162,7 +162,7 @@ impl Chart {
     }
 }
 
-/// Lines and labels of the axes.
+/// Grid lines and labels of the axes.
 fn grid(frame: &Frame, labels: &[(f64, String)]) -> String {
     let mut svg = String::new();
     for (tick, label) in labels {

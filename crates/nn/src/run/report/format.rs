@@ -1,6 +1,6 @@
-//! Numbers for people, and text for HTML.
+//! Formatting of numbers, and escaping of text for HTML.
 
-/// `text` with what HTML would read as markup replaced.
+/// `text` with HTML's special characters escaped.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -32,7 +32,7 @@ pub(super) fn integer(value: u64) -> String {
     out
 }
 
-/// Three digits and a letter: `31.1k`.
+/// Three digits and an SI letter: `31.1k`.
 pub(super) fn short(value: f64) -> String {
     let (scale, letter) = match value.abs() {
         v if v >= 1e12 => (1e12, "T"),
@@ -72,7 +72,7 @@ pub(super) fn duration(seconds: f64) -> String {
     }
 }
 
-/// `0 ≤ |value| < 1000` with three digits, without zeros at the end.
+/// A number below 1000 with three significant digits, without trailing zeros.
 pub(super) fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 => 0,

@@ -1,4 +1,4 @@
-//! `report.html`: a run on one page, in one file, without scripts. Charts are inline SVG drawn here.
+//! `report.html`: summary of a run in one self-contained file without scripts; charts are inline SVG.
 
 mod axis;
 mod bars;
@@ -12,37 +12,37 @@ use axis::Unit;
 use chart::Chart;
 use series::{Point, Series, smooth};
 
-/// What the page shows. Parts that are empty are left out.
+/// Content of the page. Empty parts are left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report<'a> {
     /// The run's name.
     pub title: &'a str,
-    /// A sentence on how it ended.
+    /// A sentence on how the run ended.
     pub status: &'a str,
-    /// Every step.
+    /// Metrics of all steps.
     pub metrics: &'a [StepMetrics],
-    /// Time spent in each kernel, where it was profiled.
+    /// Time of each kernel, if the run was profiled.
     pub kernels: &'a [KernelTime],
-    /// Rows of tables, each with a heading: model, device, configuration.
+    /// Tables with headings: model, device, configuration.
     pub tables: &'a [(&'a str, Vec<(String, String)>)],
 }
 
-/// Time spent in a kernel.
+/// Time of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelTime {
     /// Its name.
     pub name: String,
-    /// How often it ran.
+    /// Number of launches.
     pub launches: u64,
-    /// Device time of all launches together.
+    /// Total device time.
     pub seconds: f64,
 }
 
-/// Shown of the samples before the last.
+/// Number of earlier samples shown.
 const MAX_SAMPLES: usize = 12;
 
 impl Report<'_> {
-    /// The page.
+    /// The page as HTML.
     pub fn html(&self) -> String {
         let mut body = page::header(self.title, self.status);
         body += &page::tiles(&self.tiles());
@@ -56,7 +56,7 @@ impl Report<'_> {
         page::page(self.title, &body)
     }
 
-    /// The numbers that are asked for first: what, value, remark.
+    /// Key figures: name, value, remark.
     fn tiles(&self) -> Vec<[String; 3]> {
         let Some(last) = self.metrics.last() else { return Vec::new() };
         let mut tiles = Vec::new();
@@ -129,7 +129,7 @@ impl Report<'_> {
     }
 }
 
-/// A noisy line: as it is where it is short, else faint behind its smoothed course. Three names for these.
+/// A noisy series: drawn unchanged if short, otherwise as a faint line behind its moving average. The names are for these three cases.
 fn trend(points: Vec<Point>, [name, each, smoothed]: [&'static str; 3]) -> Vec<Series> {
     match smooth(&points) {
         Some(course) => vec![Series::faint(each, points), Series::line(smoothed, course)],

@@ -1,4 +1,4 @@
-//! What a chart draws: points, with gaps where a number is missing, thinned to what a screen can show.
+//! Data series of charts: points with gaps for missing values, thinned to the resolution of a screen.
 
 /// A point: step and value.
 pub(super) type Point = (f64, f64);
@@ -6,37 +6,37 @@ pub(super) type Point = (f64, f64);
 /// A named line.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
-    /// For the legend; empty for a chart's only one.
+    /// Name for the legend; empty for the only line of a chart.
     pub name: &'static str,
-    /// Class in the style sheet.
+    /// CSS class.
     pub class: &'static str,
-    /// In the order of the steps; a value that is not finite is a gap.
+    /// Points in order of steps; non-finite values are gaps.
     pub points: Vec<Point>,
-    /// Draws a dot at each point, where there are few.
+    /// Whether to draw a dot at each point if there are few.
     pub dots: bool,
 }
 
 impl Series {
-    /// The line of a chart.
+    /// The main line of a chart.
     pub fn line(name: &'static str, points: Vec<Point>) -> Self {
         Self { name, class: "first", points, dots: false }
     }
-    /// The same colour, behind it.
+    /// A faint line in the same colour, behind the main line.
     pub fn faint(name: &'static str, points: Vec<Point>) -> Self {
         Self { name, class: "first faint", points, dots: false }
     }
-    /// The other line of a chart.
+    /// The second line of a chart.
     pub fn second(name: &'static str, points: Vec<Point>) -> Self {
         let dots = points.len() <= 60;
         Self { name, class: "second", points, dots }
     }
 
-    /// The values that can be drawn.
+    /// The finite values.
     pub fn finite(&self) -> impl Iterator<Item = Point> + '_ {
         self.points.iter().copied().filter(|(_, y)| y.is_finite())
     }
 
-    /// Runs of points without gaps, of each of so many columns only the extremes: a peak of one step is still seen.
+    /// Segments without gaps, thinned to the extremes of each column, so that peaks of a single step stay visible.
     pub fn runs(&self, columns: usize) -> Vec<Vec<Point>> {
         let column = self.points.len().div_ceil(columns).max(1);
         let runs = self.points.split(|(_, y)| !y.is_finite()).filter(|run| !run.is_empty());
@@ -67,8 +67,7 @@ fn thin(run: &[Point], column: usize) -> Vec<Point> {
     thinned
 }
 
-/// The average of a thirtieth of the points around each, gaps left as they are; `None` for so few that there is nothing
-/// to smooth.
+/// Moving average over a thirtieth of the points; gaps are kept. `None` if there are too few points to smooth.
 pub(super) fn smooth(points: &[Point]) -> Option<Vec<Point>> {
     if points.len() < 100 {
         return None;

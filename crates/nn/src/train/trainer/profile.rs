@@ -1,4 +1,4 @@
-//! Some steps of a run, with the time of every kernel, transfer and thing the host did.
+//! Profiling of some steps of a run: times of kernels, transfers and host activities.
 
 use super::Trainer;
 use crate::run::{HostSpan, trace_json, write_trace};
@@ -12,11 +12,11 @@ use std::time::Instant;
 /// Which steps are profiled.
 #[derive(Clone, Debug)]
 pub struct ProfileSettings {
-    /// Where the trace goes; `trace.json` in the run folder without it.
+    /// Path of the trace; default `trace.json` in the run folder.
     pub file: Option<PathBuf>,
-    /// The first step, counted from 1 in this process: kernels are compiled by the second, and a step is captured.
+    /// First profiled step, counted from 1 in this process. In the first two steps kernels are compiled and the step is captured.
     pub first: u64,
-    /// How many steps.
+    /// Number of steps.
     pub steps: u64,
 }
 
@@ -26,33 +26,33 @@ impl Default for ProfileSettings {
     }
 }
 
-/// A profile that is to be made, or is being made.
+/// A requested or running profile.
 pub(super) struct Profiling {
     settings: ProfileSettings,
-    /// The first step, once it began.
+    /// The first step, if it has begun.
     running: Option<u64>,
     host: Vec<HostSpan>,
 }
 
 impl Trainer {
-    /// Profiles some steps of the next [`Trainer::run`]. They take longer than others: each launch has an event.
+    /// Requests a profile of some steps of the next [`Trainer::run`]. Profiled steps are slower, because every launch has an event.
     ///
     /// # Errors
-    /// `Io` when the trace cannot be written where it is to go.
+    /// `Io` if the trace cannot be written to its path.
     pub fn profile(&mut self, settings: ProfileSettings) -> Result<()> {
         settings.file.as_deref().map_or(Ok(()), check_writable)?;
         self.profiling = Some(Profiling { settings, running: None, host: Vec::new() });
         Ok(())
     }
 
-    /// Notes for the profile what the host did since `start`.
+    /// Records a host activity since `start`.
     pub(super) fn host_did(&mut self, name: &'static str, start: Instant) {
         if let Some(p) = self.profiling.as_mut().filter(|p| p.running.is_some()) {
             p.host.push(HostSpan { name, step: self.step, start, end: Instant::now() });
         }
     }
 
-    /// Begins the profile where its first step comes next; `done` steps were done in this process.
+    /// Starts the profile if its first step is next; `done` steps were done in this process.
     pub(super) fn begin_profile(&mut self, done: u64) -> Result<()> {
         let Some(p) = self.profiling.as_mut().filter(|p| p.running.is_none()) else { return Ok(()) };
         if done + 1 == p.settings.first {
@@ -62,7 +62,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Ends the profile where its last step is done, or the run is.
+    /// Ends the profile after its last step or at the end of the run.
     pub(super) fn end_profile(&mut self, ended: bool, observer: &mut dyn Observer) -> Result<()> {
         let last = |p: &Profiling| {
             p.running.is_some_and(|first| self.step + 1 >= first.saturating_add(p.settings.steps))

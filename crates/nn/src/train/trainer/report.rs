@@ -1,4 +1,4 @@
-//! What the run folder says of a run: metrics of each step, and the report page.
+//! Records of a run in its folder: metrics of each step, and the report page.
 
 use super::Trainer;
 use super::step::Done;
@@ -9,7 +9,7 @@ use netcl_tensor::Result;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 impl Trainer {
-    /// The metrics of a step, without validation and sample.
+    /// Metrics of a step, without validation loss and sample.
     pub(super) fn metrics(&mut self, done: &Done) -> StepMetrics {
         let seconds = done.at.duration_since(self.last_done).as_secs_f64();
         self.last_done = done.at;
@@ -33,7 +33,7 @@ impl Trainer {
         }
     }
 
-    /// Goes on without what only tells of the run: its failure is said once, and costs no step.
+    /// Handles a failure to write metrics or the report: logged once; training continues.
     pub(super) fn spare<T>(&mut self, what: &'static str, made: Result<T>) -> Option<T> {
         made.inspect_err(|e| {
             if self.spared.insert(what) {
@@ -52,7 +52,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Writes `report.html`, and what of the steps could not be written before.
+    /// Writes `report.html` and pending metrics.
     pub(super) fn tell(&mut self, status: &str) {
         for (what, done) in self.folder.flush() {
             self.spare(what, done);

@@ -1,4 +1,4 @@
-//! One optimizer step, and reading its results while the next one runs.
+//! One optimizer step; its results are read while the next step runs.
 
 use super::Trainer;
 use crate::config::{GraphMode, TrainConfig};
@@ -17,7 +17,7 @@ use netcl_tensor::random::set_counter;
 use netcl_tensor::{Error, Result, Tensor, detect_anomaly};
 use std::time::Instant;
 
-/// A step that is enqueued and whose numbers are still on the device.
+/// An enqueued step whose results were not read yet.
 pub(super) struct Pending {
     pub step: u64,
     pub lr: f64,
@@ -26,19 +26,19 @@ pub(super) struct Pending {
     done: Event,
 }
 
-/// A step's numbers.
+/// Results of a step.
 pub(super) struct Done {
     pub step: u64,
     pub lr: f64,
     pub loss: f64,
     pub norm: f64,
-    /// When the host learned of them.
+    /// Time at which the host read them.
     pub at: Instant,
 }
 
 impl Trainer {
-    /// Enqueues the step after `self.step`. Where that takes long, `before`, the step before it, is finished meanwhile. `None` when the
-    /// observer ended the run within the step: nothing of it counts then.
+    /// Enqueues the step after `self.step`. If that takes long, the results of the previous step `before` are read meanwhile. `None` if the
+    /// observer stopped the run within the step, which then has no effect.
     pub(super) fn enqueue(
         &mut self,
         (batches, uploads): (&mut Prefetch, &mut Uploads),
@@ -69,7 +69,7 @@ impl Trainer {
         Ok(Some(Pending { step: self.step, lr, loss, report, done }))
     }
 
-    /// A step of one batch: all of it at once. Its loss, and where the data goes on.
+    /// A step with one batch: forward, backward and update. Returns its loss and the next position in the data.
     fn enqueue_whole(&mut self, batches: &mut Prefetch, uploads: &mut Uploads) -> Result<(Tensor, Position)> {
         let (inputs, after) = self.batch(batches, uploads, 0)?;
         let begun = Instant::now();
@@ -89,8 +89,8 @@ impl Trainer {
         Ok((loss, after))
     }
 
-    /// A step of several batches: each of them goes forward and back by itself, then comes the update. `None` when the observer ended
-    /// the run in between.
+    /// A step with gradient accumulation: forward and backward of each micro-batch, then the update. `None` if the observer stopped the run
+    /// in between.
     fn enqueue_micros(
         &mut self,
         (batches, uploads): (&mut Prefetch, &mut Uploads),
@@ -151,8 +151,8 @@ impl Trainer {
         Ok(Some((loss, after)))
     }
 
-    /// Finds out what gradients are like, and makes sums for them that every micro-batch finds in the same place. Where that cannot be,
-    /// nothing is captured.
+    /// Determines shapes and types of the gradients with a dry run, and allocates accumulators at fixed addresses. If that fails, steps are not
+    /// captured.
     fn start_sums(&mut self, inputs: &Inputs) -> Result<()> {
         let Self { model, optimizer, config, draws, stepper, update, .. } = self;
         let model = &**model;
@@ -172,7 +172,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// The next batch of a step on its way to the device, and where the data goes on after it.
+    /// Enqueues the upload of the next batch; returns it and the position after it.
     fn batch(
         &mut self,
         from: &mut Prefetch,
@@ -193,7 +193,7 @@ impl Trainer {
         Ok((inputs, self.loader.next(at)))
     }
 
-    /// The loss of a replay lies where the next replay puts its own: a copy, for the host to read while that runs.
+    /// Copies the loss of a replay, which the next replay overwrites, so that the host can read it while that runs.
     fn keep_loss(&mut self, loss: &Tensor) -> Result<Tensor> {
         if !self.stepper.is_captured() && self.sums.is_none() {
             return Ok(loss.clone());
@@ -204,7 +204,7 @@ impl Trainer {
         Ok(slot.clone())
     }
 
-    /// The error of a step whose loss is no number.
+    /// The error for a step whose loss is not finite.
     pub(super) fn diverged(&self, done: &Done) -> Error {
         Error::launch(format!(
             "the loss of step {} on {} is {}: training diverged. Lower --lr (now {:.1e}), lengthen --warmup, or clip with \
@@ -216,7 +216,7 @@ impl Trainer {
         ))
     }
 
-    /// Reads a step's numbers as soon as that step is done.
+    /// Waits for a step and reads its results.
     pub(super) fn collect(&self, pending: &Pending) -> Result<Done> {
         let loss = f64::from(pending.loss.item_after(&pending.done)?);
         let norm = f64::from(pending.report.read()?.norm);
@@ -224,7 +224,7 @@ impl Trainer {
     }
 }
 
-/// Plans a step's memory before it runs.
+/// Plans the memory of a step before the first one runs.
 fn dry_run(
     stepper: &mut Stepper,
     model: &dyn Model,

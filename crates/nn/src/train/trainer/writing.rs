@@ -1,4 +1,4 @@
-//! Checkpoints written beside training: a copy on the host, and a thread that brings it to the disk.
+//! Asynchronous checkpoints: the state is copied to host memory, and a thread writes it to disk while training continues.
 
 use super::Trainer;
 use crate::checkpoint::{Checkpoint, Plan, Store};
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between looks at a write that is waited for.
+/// Polling interval while training waits for a write.
 const LOOK: Duration = Duration::from_millis(50);
-/// Share of the host's free memory, in percent, that a copy may take: training itself needs some.
+/// Percentage of the host's free memory that the copy may take; training needs some itself.
 const SHARE: u64 = 70;
 
-/// The write in flight, if there is one. Dropping it waits: what was begun is not left half done.
+/// The write in progress, if any. Dropping it waits for its end.
 #[derive(Default)]
 pub(super) struct Writing(Option<Job>);
 
@@ -61,13 +61,13 @@ impl Drop for Writing {
     }
 }
 
-/// Whether a copy of `bytes` leaves the host enough memory, of which `available` is free where that is known.
+/// Whether the host has memory for a copy of `bytes`; `available` is the free memory, if known.
 fn fits(bytes: u64, available: Option<u64>) -> bool {
     available.is_none_or(|free| bytes <= free / 100 * SHARE)
 }
 
 impl Trainer {
-    /// Writes a checkpoint of the step just done: beside training, or at once where the host has no memory for a copy.
+    /// Writes a checkpoint of the step just done: asynchronously, or synchronously if the host has no memory for a copy.
     pub(super) fn save(&mut self, best: bool, observer: &mut dyn Observer) -> Result<()> {
         self.finish_saving(observer)?;
         let plan = self.checkpoint()?;
@@ -89,7 +89,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Tells of a write in flight, and of one that is done.
+    /// Reports the progress or the end of a write to the observer.
     pub(super) fn watch_saving(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let Some(job) = &self.writing.0 else { return Ok(()) };
         if job.thread.is_finished() {
@@ -99,7 +99,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// Waits for the write in flight.
+    /// Waits for the write in progress.
     pub(super) fn finish_saving(&mut self, observer: &mut dyn Observer) -> Result<()> {
         let Some(job) = self.writing.0.take() else { return Ok(()) };
         let begun = Instant::now();
@@ -124,7 +124,7 @@ mod tests {
         assert!(!fits(71, Some(100)) && !fits(18 << 30, Some(16 << 30)));
     }
 
-    /// A failed write says so, once, and the checkpoints before it stay.
+    /// A failed write is reported once, and earlier checkpoints are kept.
     #[test]
     fn a_failed_write_is_an_error_with_its_step() {
         let dir = tempfile::tempdir().unwrap();
