@@ -9,18 +9,37 @@ pub(super) const HOOKS: Hooks = Hooks {
     keeps_kernels: true,
 };
 
-/// Whether texts may have AVX-512 VNNI instructions: PoCL's compiler passes those of x86 on, and the processor that it runs on has them. The
-/// device's name says for which processor it compiles, which may be an older one that has 512-bit registers.
-pub fn has_vnni(device: &Capabilities) -> bool {
-    device.id.starts_with("pocl:") && device.is_cpu() && processor_has_vnni()
+/// Instructions of x86 that multiply bytes, four at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteProducts {
+    /// `vpdpbusd` of 512 bits.
+    Avx512Vnni,
+    /// `vpdpbusd` of 256 bits.
+    AvxVnni,
+    /// `vpmaddubsw` and `vpmaddwd` of 256 bits.
+    Avx2,
 }
 
-#[cfg(target_arch = "x86_64")]
-fn processor_has_vnni() -> bool {
-    std::is_x86_feature_detected!("avx512vnni") && std::is_x86_feature_detected!("avx512bw")
-}
+impl ByteProducts {
+    /// Whether texts may have them: PoCL's compiler passes instructions of x86 on, and the processor that it runs on has these. The device's
+    /// name says for which processor it compiles, which may be an older one with as wide registers.
+    pub fn run_on(self, device: &Capabilities) -> bool {
+        device.id.starts_with("pocl:") && device.is_cpu() && self.detected()
+    }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn processor_has_vnni() -> bool {
-    false
+    #[cfg(target_arch = "x86_64")]
+    fn detected(self) -> bool {
+        match self {
+            Self::Avx512Vnni => {
+                std::is_x86_feature_detected!("avx512vnni") && std::is_x86_feature_detected!("avx512bw")
+            }
+            Self::AvxVnni => std::is_x86_feature_detected!("avxvnni"),
+            Self::Avx2 => std::is_x86_feature_detected!("avx2"),
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn detected(self) -> bool {
+        false
+    }
 }

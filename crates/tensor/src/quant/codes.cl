@@ -5,7 +5,8 @@
  * QUANT   the format's number, as in unpack.cl.
  * PANELS  0: a block as a file has it; U and F are a word and a float. 1: the blocks of 16 rows side by side (quant/panels.rs), unit by unit;
  *         U and F have a lane for each row.
- * DOT     how dot4 multiplies: 0 in plain C, 1 by vpdpbusd (AVX-512 VNNI; PANELS 1).
+ * DOT     how dot4 multiplies: 0 in plain C; with PANELS by instructions of x86: 1 vpdpbusd of 512 bits (AVX-512 VNNI), 2 of 256 bits
+ *         (AVX-VNNI), 3 vpmaddubsw (AVX2), whose sums of two products have 16 bits: codes of eight bits are signed there.
  *
  * Of group g, 32 elements, of block b:
  * codes(b, g, w)  a word of the four codes of elements 4w to 4w + 3
@@ -61,7 +62,10 @@
 #endif
 
 /* What codes begin at. */
-#if QUANT == 2
+#define SIGNED (DOT == 3 && (QUANT == 8 || QUANT == 20 || QUANT == 23))
+#if SIGNED
+#define ZERO 0
+#elif QUANT == 2
 #define ZERO 8
 #elif QUANT == 6
 #define ZERO 16
@@ -147,6 +151,12 @@ static inline U values(U codes) {
   uint16 found;
   __asm__("vpshufb %2, %1, %0" : "=v"(found) : "v"(table), "v"(codes));
   return found;
+#elif DOT
+  const uint8 table = (uint8)(FOUR_WORDS, FOUR_WORDS);
+  uint8 low, high;
+  __asm__("vpshufb %2, %1, %0" : "=x"(low) : "x"(table), "x"(codes.lo));
+  __asm__("vpshufb %2, %1, %0" : "=x"(high) : "x"(table), "x"(codes.hi));
+  return (uint16)(low, high) ^ (SIGNED ? 0x80808080u : 0u);
 #elif PANELS
   uint word[PANEL_ROWS];
   vstore16(codes, 0, word);
@@ -176,7 +186,7 @@ static inline U codes(BLOCK_AT b, int g, int w) {
 #elif QUANT == 7
   return BITS(WORD(b, 8 + 4 * (w % 4)), w / 4 * 4, 15u) | fifth_bits(WORD(b, 4), w);
 #elif QUANT == 8
-  return WORD(b, 2 + 4 * w) ^ (U)(0x80808080u);
+  return WORD(b, 2 + 4 * w) ^ (U)(SIGNED ? 0u : 0x80808080u);
 #elif QUANT == 10
   return BITS(WORD(b, 16 + 32 * (g / 4) + 4 * w), 2 * (g % 4), 3u);
 #elif QUANT == 11
@@ -252,11 +262,36 @@ static inline F low(BLOCK_AT b, int g, int h) {
 }
 #endif
 
+#if DOT >= 2
+/* The same of half of the rows. */
+static inline int8 dot4_half(int8 sum, uint8 codes, int8 x) {
+#if DOT == 2
+  __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes), "x"(x));
+  return sum;
+#else
+  const int8 ones = (int8)(0x00010001);
+  int8 pairs, all;
+#if SIGNED
+  uint8 sizes;
+  __asm__("vpabsb %1, %0" : "=x"(sizes) : "x"(codes));
+  __asm__("vpsignb %2, %1, %0" : "=x"(x) : "x"(x), "x"(codes));
+  codes = sizes;
+#endif
+  __asm__("vpmaddubsw %2, %1, %0" : "=x"(pairs) : "x"(codes), "x"(x));
+  __asm__("vpmaddwd %2, %1, %0" : "=x"(all) : "x"(pairs), "x"(ones));
+  return sum + all;
+#endif
+}
+#endif
+
 static inline I dot4(I sum, U codes, int x) {
 #if DOT == 1
   const I of = (I)(x);
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(of));
   return sum;
+#elif DOT
+  const int8 of = (int8)(x);
+  return (I)(dot4_half(sum.lo, codes.lo, of), dot4_half(sum.hi, codes.hi, of));
 #elif !PANELS && NVIDIA_CC >= 61
   int r;
   asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(codes), "r"(x), "r"(sum));

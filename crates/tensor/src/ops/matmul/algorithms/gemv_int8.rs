@@ -14,13 +14,25 @@ use crate::quant::panels::PANEL;
 use crate::quant::{Activations, Blocks, CODES, Format, Stored};
 use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
-use netcl_kernel::vendors::pocl;
+use netcl_kernel::vendors::pocl::ByteProducts;
 
 /// Processors with AVX-512 VNNI, where the driver's compiler passes x86 instructions on.
-static VNNI: Kernel = Kernel::new("matmul_int8_vnni", cl_file!("matmul_int8_panels.cl"))
+static VNNI: Kernel = Kernel::new("matmul_int8_avx512_vnni", cl_file!("matmul_int8_panels.cl"))
     .include(TEXTS)
     .options(|_| "-DDOT=1")
-    .requires(pocl::has_vnni);
+    .requires(|device| ByteProducts::Avx512Vnni.run_on(device));
+
+/// Those with AVX-VNNI.
+static VNNI_256: Kernel = Kernel::new("matmul_int8_avx_vnni", cl_file!("matmul_int8_panels.cl"))
+    .include(TEXTS)
+    .options(|_| "-DDOT=2")
+    .requires(|device| ByteProducts::AvxVnni.run_on(device));
+
+/// Those with AVX2.
+static AVX2: Kernel = Kernel::new("matmul_int8_avx2", cl_file!("matmul_int8_panels.cl"))
+    .include(TEXTS)
+    .options(|_| "-DDOT=3")
+    .requires(|device| ByteProducts::Avx2.run_on(device));
 
 /// Processors.
 static PANELS: Kernel = Kernel::new("matmul_int8_panels", cl_file!("matmul_int8_panels.cl"))
@@ -98,6 +110,22 @@ static VNNI_ROW: Algorithm = Algorithm {
     run: |r, ()| panels(&VNNI, r),
     self_test: Some(|device| proven(device, &VNNI)),
 };
+static VNNI_256_ROW: Algorithm = Algorithm {
+    kernel: &VNNI_256,
+    supports: supports_panels,
+    models: &[&MODEL],
+    estimate: |r| (estimate(r, 3.0), ()),
+    run: |r, ()| panels(&VNNI_256, r),
+    self_test: Some(|device| proven(device, &VNNI_256)),
+};
+static AVX2_ROW: Algorithm = Algorithm {
+    kernel: &AVX2,
+    supports: supports_panels,
+    models: &[&MODEL],
+    estimate: |r| (estimate(r, 2.0), ()),
+    run: |r, ()| panels(&AVX2, r),
+    self_test: Some(|device| proven(device, &AVX2)),
+};
 static PANELS_ROW: Algorithm = Algorithm {
     kernel: &PANELS,
     supports: supports_panels,
@@ -115,8 +143,8 @@ static GROUPS_ROW: Algorithm = Algorithm {
     self_test: None,
 };
 
-static ALGORITHMS: [&Algorithm; 3] = [&VNNI_ROW, &PANELS_ROW, &GROUPS_ROW];
-static KERNELS: [&Kernel; 3] = kernels(&ALGORITHMS);
+static ALGORITHMS: [&Algorithm; 5] = [&VNNI_ROW, &VNNI_256_ROW, &AVX2_ROW, &PANELS_ROW, &GROUPS_ROW];
+static KERNELS: [&Kernel; 5] = kernels(&ALGORITHMS);
 static MATMUL_INT8: Table<Products> = Table::new("matmul_int8", &ALGORITHMS, &KERNELS);
 
 static MODEL: Model = Model {
