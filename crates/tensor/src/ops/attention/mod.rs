@@ -313,6 +313,12 @@ impl Op<3> for Attention {
             Input::uniform(&[1, 2, 9, 8], -40.0, 40.0),
             Input::normal(&[1, 2, 9, 8]),
         ];
+        // Scores around -220: 2^-score of a padded key, whose score is 0, is infinite.
+        let low = [
+            Input::uniform(&[1, 1, 9, 72], 4.9, 5.1),
+            Input::uniform(&[1, 1, 11, 72], -5.1, -4.9),
+            Input::normal(&[1, 1, 11, 72]),
+        ];
         vec![
             sample(&causal, [2, 2, 2, 7, 7, 8]).bench(&[
                 &[8, 6, 256, 64],
@@ -367,6 +373,11 @@ impl Op<3> for Attention {
             // A score of 1000 has 6e-5 of rounding in f32, and the exponential passes it on.
             Sample::new(Self { options: AttentionOptions { scale: Some(1.0), ..causal.clone() } }, large)
                 .named("scores above 1000")
+                .extreme()
+                .looser(2000.0)
+                .light(),
+            Sample::new(Self { options: full.clone() }, low)
+                .named("scores far below 0")
                 .extreme()
                 .looser(2000.0)
                 .light(),

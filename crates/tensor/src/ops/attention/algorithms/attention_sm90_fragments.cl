@@ -102,6 +102,14 @@ INLINE void hide_before(float *s, int n, int column, int first0, int first8) {
     if (column + j * 8 + 1 < first8) s[j * 4 + 3] = -INFINITY;
   }
 }
+/* The same of all scores of the upper or the lower row. */
+INLINE void hide_rows(float *s, int n, int upper, int lower) {
+#pragma unroll
+  for (int j = 0; j < n / 8; ++j) {
+    if (upper) s[j * 4] = s[j * 4 + 1] = -INFINITY;
+    if (lower) s[j * 4 + 2] = s[j * 4 + 3] = -INFINITY;
+  }
+}
 /* The larger of high and a row's scores, over the four items of the row: of the upper row of s, or of the lower row of s + 2. */
 INLINE float row_max(const float *s, int n, float high) {
 #pragma unroll

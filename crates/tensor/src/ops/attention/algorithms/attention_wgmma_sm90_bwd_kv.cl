@@ -54,6 +54,9 @@ INLINE void consume_kv(const KvPlace *at, const Sizes *n, int me, const KvGrads 
 #if CAUSAL
         const int from = key - (n->s_len - n->t_len) - m * KV_BQ - 2 * q;
         if (m * KV_BQ + n->s_len - n->t_len < key0 + 64) hide_before(S, KV_BQ, 0, from, from + 8);
+#elif ORDERED
+        /* Keys past the end: their weights, which may be infinite, would meet the zeros of k in dq's product. */
+        if (key0 + 64 > n->s_len) hide_rows(S, KV_BQ, key >= n->s_len, key + 8 >= n->s_len);
 #endif
         power2_columns(S, KV_BQ, scale, stat);
 #if KV_BQ == 64
