@@ -175,3 +175,56 @@ fn refusals(dir: &Path, gguf: &str, device: &str) {
     std::fs::write(&wrong, bytes).unwrap();
     refused(&["generate", "-p", "1", "-m", &wrong], 1, &["architecture \"rwkv\"", "llama"]);
 }
+
+/// Lines of `bench decode` on a small shape and on its file, with a program in llama-bench's place.
+#[cfg(unix)]
+#[test]
+fn decoding_is_measured_with_and_without_a_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let (dir, device) = (folder("bench-decode"), device());
+    let peer = dir.join("llama-bench");
+    let kept = dir.join("kept.gguf");
+    // It keeps the file that it is given, and is as fast as can be.
+    let script = format!(
+        "#!/bin/sh\ncp \"$2\" '{}'\necho '{{\"n_prompt\":6,\"n_gen\":0,\"avg_ts\":1e9}}'\necho '{{\"n_prompt\":0,\"n_gen\":9,\"avg_ts\":1e9}}'\n",
+        kept.display()
+    );
+    std::fs::write(&peer, script).unwrap();
+    std::fs::set_permissions(&peer, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let bench = |more: &[&str]| -> Vec<Value> {
+        let fixed =
+            ["bench", "decode", "-p", "6", "-n", "9", "-b", "1,3", "-r", "2", "--json", "--device", &device];
+        let (code, out, err) = run(&[&fixed[..], more].concat(), "");
+        assert_eq!(code, 0, "{more:?}: {err}");
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let shape = "layers=1,heads=2,kv_heads=1,width=64,mlp=96,vocab=300";
+    let peer = peer.display().to_string();
+    let made = bench(&["--shape", shape, "--type", "q8_0", "--peer", &peer]);
+    let of_file = bench(&["-m", &kept.display().to_string(), "--feed", "greedy"]);
+    for (lines, greedy) in [(&made, false), (&of_file, true)] {
+        let ops: Vec<&str> = lines.iter().map(|line| line["op"].as_str().unwrap()).collect();
+        assert_eq!(ops, ["ceiling", "load", "decode", "decode", "decode"]);
+        let tests: Vec<_> =
+            lines[2..].iter().map(|l| (l["test"].as_str().unwrap(), l["batch"].as_u64().unwrap())).collect();
+        assert_eq!(tests, [("pp6", 1), ("tg9", 1), ("tg9", 3)]);
+        for line in &lines[2..] {
+            let number = |key: &str| line[key].as_f64().unwrap_or_else(|| panic!("{key}: {line}"));
+            let per_token = number("tokens_per_s") * number("us_per_token") / 1e6;
+            assert!((per_token - 1.0).abs() < 1e-9 && number("slowest") <= number("fastest"), "{line}");
+            assert!(line["checked"] == true && number("gbps") > 0.0 && number("memory_peak") > 0.0, "{line}");
+            assert_eq!(line["ratio"].is_null(), greedy || line["batch"] == 3, "{line}");
+            // What chooses the next token is a launch of its own.
+            let launches = |l: &Value| l["launches_per_token"].as_u64();
+            assert_eq!(launches(line).is_some(), line["test"] == "tg9", "{line}");
+            assert!(
+                !greedy || launches(line) > launches(&made[3]).filter(|_| line["test"] == "tg9"),
+                "{line}"
+            );
+        }
+    }
+    assert_eq!(made[1]["weight_bytes"], of_file[1]["weight_bytes"]);
+    let (code, _, err) = run(&["bench", "decode", "--shape", "900b"], "");
+    assert!(code != 0 && err.contains("llama-3-8b or 8b"), "{err}");
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -1,9 +1,11 @@
 //! Sampling of tokens: temperature, top-k, top-p, min-p.
 
-use crate::model::{Continuation, Model};
+use crate::model::{Choice, Continuation, Model, check_token};
 use crate::ranks::Ranks;
 use crate::tokenizer::Tokenizer;
-use netcl_tensor::{Error, Result};
+use netcl_tensor::ops::choose::{Chooser, NO_NUMBER, Rule, Rules};
+use netcl_tensor::{Device, Error, Result};
+use std::sync::Arc;
 
 /// How the next token is chosen. Filters apply in the order of the fields, as in `transformers`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +43,16 @@ impl Sampling {
             return bad("--min-p must be between 0 and 1");
         }
         Ok(())
+    }
+
+    /// The sampling rules for the device; `None` if it does not support them.
+    fn rules(&self, vocab: usize) -> Option<Rules> {
+        let mut steps = vec![Rule::Temperature(self.temperature)];
+        if self.top_k > 0 {
+            steps.push(Rule::TopK(self.top_k));
+        }
+        steps.extend([Rule::TopP(self.top_p, 1), Rule::MinP(self.min_p, 1)]);
+        Rules::new(&steps).ok().filter(|rules| rules.candidates(vocab).is_some())
     }
 
     /// Samples a token from `logits (V)` with the random number `uniform` in `[0, 1)`. A token with logit −∞ is never chosen.
@@ -88,8 +100,14 @@ pub struct Generation<'a> {
     sampling: Sampling,
     ids: Vec<u32>,
     made: u64,
-    /// For each id whether it may be sampled; empty: all.
-    known: Vec<bool>,
+    /// Maximum number of new tokens.
+    most: usize,
+    /// Bias of each logit: −∞ for ids that may not be sampled; empty: none.
+    bias: Vec<f32>,
+    /// Sampling rules, if the device supports them, and their copy on the device, made with the first token.
+    rules: Option<Rules>,
+    chooser: Option<Arc<Chooser>>,
+    device: Device,
 }
 
 impl<'a> Generation<'a> {
@@ -114,7 +132,11 @@ impl<'a> Generation<'a> {
             sampling,
             ids: prompt.to_vec(),
             made: 0,
-            known: Vec::new(),
+            most: usize::MAX,
+            bias: Vec::new(),
+            rules: sampling.rules(vocab),
+            chooser: None,
+            device: model.params().device().clone(),
         })
     }
 
@@ -125,8 +147,9 @@ impl<'a> Generation<'a> {
     /// `Format` if the tokenizer has none of the model's ids.
     pub fn within(mut self, tokenizer: &Tokenizer) -> Result<Self> {
         let vocab = self.vocab;
-        self.known = (0..vocab).map(|id| u32::try_from(id).is_ok_and(|id| tokenizer.knows(id))).collect();
-        if !self.known.contains(&true) {
+        let known = |id: &usize| u32::try_from(*id).is_ok_and(|id| tokenizer.knows(id));
+        self.bias = (0..vocab).map(|id| if known(&id) { 0.0 } else { f32::NEG_INFINITY }).collect();
+        if self.bias.iter().all(|bias| *bias != 0.0) {
             return Err(Error::format(format!(
                 "the tokenizer has none of the {vocab} tokens of the model: they do not belong together"
             )));
@@ -134,37 +157,81 @@ impl<'a> Generation<'a> {
         Ok(self)
     }
 
+    /// Limits the number of new tokens, also of those that the device generates ahead.
+    #[must_use]
+    pub fn up_to(mut self, tokens: usize) -> Self {
+        self.most = tokens;
+        self
+    }
+
     fn step(&mut self) -> Result<u32> {
-        let mut logits = self.text.logits_after(&self.ids)?;
-        for (logit, _) in logits.iter_mut().zip(&self.known).filter(|(_, known)| !**known) {
-            *logit = f32::NEG_INFINITY;
-        }
-        // A share of infinity would be no number either.
-        if logits.iter().any(|v| v.is_nan() || *v == f32::INFINITY) {
-            return Err(Error::launch(
-                "the model's logits are not numbers: its weights are damaged or training diverged",
-            ));
-        }
-        let id = self.sampling.choose(&logits, uniform(self.sampling.seed, self.made)) as u32;
+        let id = match self.ahead()? {
+            Some(id) => id,
+            None => self.by_host()?,
+        };
         self.made += 1;
         self.ids.push(id);
         Ok(id)
+    }
+
+    /// The next token, sampled on the device; `None` if it cannot.
+    fn ahead(&mut self) -> Result<Option<u32>> {
+        let Some(rules) = &self.rules else { return Ok(None) };
+        let by = match &self.chooser {
+            Some(by) => by,
+            None => {
+                let bias = Some(&self.bias[..]).filter(|bias| !bias.is_empty());
+                let Some(by) = Chooser::new(&self.device, rules, 1, self.vocab, bias)? else {
+                    return Ok(None);
+                };
+                self.chooser.insert(Arc::new(by))
+            }
+        };
+        let (seed, made) = (self.sampling.seed, self.made);
+        let most = self.most.saturating_sub(usize::try_from(made).unwrap_or(usize::MAX));
+        let choice = Choice { by, word: &|n| word(seed, made + n as u64), most };
+        self.text.token_after(&self.ids, &choice)
+    }
+
+    fn by_host(&mut self) -> Result<u32> {
+        let mut logits = self.text.logits_after(&self.ids)?;
+        for (logit, bias) in logits.iter_mut().zip(&self.bias).filter(|(_, bias)| **bias != 0.0) {
+            *logit = *bias;
+        }
+        if let Some(rules) = &self.rules {
+            return check_token(rules.choose(&logits, word(self.sampling.seed, self.made)));
+        }
+        // A share of infinity would be no number either.
+        if logits.iter().any(|v| v.is_nan() || *v == f32::INFINITY) {
+            return check_token(NO_NUMBER);
+        }
+        Ok(self.sampling.choose(&logits, uniform(self.sampling.seed, self.made)) as u32)
     }
 }
 
 impl Iterator for Generation<'_> {
     type Item = Result<u32>;
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.step())
+        (self.made < self.most as u64).then(|| self.step())
     }
 }
 
-/// The `n`-th random number of a seed, in `[0, 1)` (SplitMix64).
+/// The `n`-th random number of a seed, in `[0, 1)`.
 fn uniform(seed: u64, n: u64) -> f64 {
+    (drawn(seed, n) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// The upper 32 bits of the `n`-th random word of a seed.
+fn word(seed: u64, n: u64) -> u32 {
+    (drawn(seed, n) >> 32) as u32
+}
+
+/// The `n`-th random word of a seed (SplitMix64).
+fn drawn(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add((n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@ use crate::checkpoint::{Planned, TensorView};
 use crate::decoder::{DecoderConfig, FileFacts};
 use crate::layers::Mode;
 use crate::params::Params;
-use netcl_tensor::{Result, Tensor};
+use netcl_tensor::ops::choose::{Chooser, NO_NUMBER, NONE_LEFT};
+use netcl_tensor::{Error, Result, Tensor};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// A language model on a device: B sequences of T token ids, vocabulary V.
 pub trait Model: Send + Sync {
@@ -56,6 +58,30 @@ pub trait Model: Send + Sync {
     fn continuation(&self) -> Result<Box<dyn Continuation + '_>>;
 }
 
+/// How tokens of a text are sampled on the device.
+pub struct Choice<'a> {
+    /// Sampling rules on the device, for one text.
+    pub by: &'a Arc<Chooser>,
+    /// Random word for the n-th token from now on; n = 0 is the requested one. The same token of a text must always get the same word.
+    pub word: &'a dyn Fn(usize) -> u32,
+    /// Maximum number of tokens, including the requested one: no more are generated ahead.
+    pub most: usize,
+}
+
+/// Checks a token that the device has sampled.
+///
+/// # Errors
+/// `Launch` if the logits were not finite numbers, `Format` if no token was allowed.
+pub fn check_token(token: u32) -> Result<u32> {
+    match token {
+        NO_NUMBER => Err(Error::launch(
+            "the model's logits are not numbers: its weights are damaged or training diverged",
+        )),
+        NONE_LEFT => Err(Error::format("no token is left to choose: all are forbidden")),
+        token => Ok(token),
+    }
+}
+
 /// Incremental processing of one text: the state that a model keeps of the tokens it has read (key/value cache).
 pub trait Continuation {
     /// Logits (V) for the token after `ids`. If `ids` begins with the tokens of an earlier call, only the new ones are computed. Of a text
@@ -64,6 +90,16 @@ pub trait Continuation {
     /// # Errors
     /// `Shape` for an empty text.
     fn logits_after(&mut self, ids: &[u32]) -> Result<Vec<f32>>;
+
+    /// The token after `ids`, sampled on the device, which generates further tokens ahead of the requests for them. `None` if that is not
+    /// possible, for example if the text fills the context: use [`logits_after`](Self::logits_after) then.
+    ///
+    /// # Errors
+    /// As [`logits_after`](Self::logits_after); those of [`check_token`].
+    fn token_after(&mut self, ids: &[u32], choice: &Choice<'_>) -> Result<Option<u32>> {
+        let _ = (ids, choice);
+        Ok(None)
+    }
 
     /// Number of kernel launches for one more token, if the step is captured as a graph.
     fn launches(&self) -> Option<usize> {

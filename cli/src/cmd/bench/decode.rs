@@ -19,9 +19,11 @@ use netcl::nn::config::{DTYPES, TrainConfig, models, storage_type};
 use netcl::nn::decoder::{Batch, DecoderConfig};
 use netcl::nn::model::Model as _;
 use netcl::prelude::*;
+use netcl::tensor::ops::choose::{Chooser, Rules};
 use netcl::tensor::quant::Activations;
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Flags of `bench decode`.
@@ -307,9 +309,10 @@ impl Bench<'_> {
             let file = file_of(file, &format!("{}-{}-b{batch}", case.name, case.kind), one);
             let about = json!({ "model": case.name, "type": case.kind, "batch": batch });
             let mut texts = decoder.batch(batch, tokens)?;
+            let by = self.chooser(case, batch)?;
             let dtype = model.dtype();
             Profile { device: &self.device, dtype, about, steps: tokens as u64, file: &file }
-                .print(&mut self.printer, &mut || text(case, &mut texts, tokens, args.feed, None))?;
+                .print(&mut self.printer, &mut || text(case, &mut texts, tokens, by.as_ref(), None))?;
         }
         Ok(())
     }
@@ -377,11 +380,11 @@ impl Bench<'_> {
 
     fn tokens(&self, case: &Case, tokens: usize, batch: usize) -> Result<Measured> {
         let decoder = case.model.decoder();
-        let feed = self.args.feed;
+        let by = self.chooser(case, batch)?;
         let texts = std::cell::RefCell::new(decoder.batch(batch, tokens)?);
         let seconds = self.times(
-            &mut || text(case, &mut texts.borrow_mut(), tokens, feed, Some(Instant::now())),
-            &mut || text(case, &mut texts.borrow_mut(), tokens, feed, None),
+            &mut || text(case, &mut texts.borrow_mut(), tokens, by.as_ref(), Some(Instant::now())),
+            &mut || text(case, &mut texts.borrow_mut(), tokens, by.as_ref(), None),
         )?;
         let config = decoder.config();
         Ok(Measured {
@@ -394,6 +397,17 @@ impl Bench<'_> {
             flops: config.flops(tokens * batch, tokens) / 3.0,
             memory_peak: self.device.memory().peak,
         })
+    }
+
+    /// What chooses the next tokens on the device, where those before decide about them.
+    fn chooser(&self, case: &Case, batch: usize) -> Result<Option<Arc<Chooser>>> {
+        match self.args.feed {
+            Feed::Random => Ok(None),
+            Feed::Greedy => {
+                let vocab = case.model.config().vocab;
+                Ok(Chooser::new(&self.device, &Rules::greedy(), batch, vocab, None)?.map(Arc::new))
+            }
+        }
     }
 
     fn line(&mut self, case: &Case, m: &Measured, peers: &[Speed]) -> Result<()> {
@@ -454,40 +468,48 @@ fn row(cells: &[&str; 12]) -> String {
     format!("{test:<8}{rest}").trim_end().into()
 }
 
-/// Goes on with texts from nothing to `tokens` tokens; to warm up, from when on that is done, to a few tokens where they take long.
-fn text(case: &Case, texts: &mut Batch<'_>, tokens: usize, feed: Feed, warm: Option<Instant>) -> Result<()> {
+/// Goes on with texts from nothing to `tokens` tokens; to warm up, from when on that is done, to a few tokens where they take long. With `by` each token
+/// is chosen on the device behind the one before.
+fn text(
+    case: &Case,
+    texts: &mut Batch<'_>,
+    tokens: usize,
+    by: Option<&Arc<Chooser>>,
+    warm: Option<Instant>,
+) -> Result<()> {
     let batch = texts.texts();
     texts.truncate(0);
-    let mut next: Vec<u32> = (0..batch).map(|b| case.token(b, 0)).collect();
-    for i in 1..=tokens {
-        let logits = texts.step(&next)?;
-        // A step is captured the second time.
-        if i > 4 && warm.is_some_and(|began| began.elapsed().as_secs_f64() > WARM_S) {
-            break;
-        }
-        match feed {
-            Feed::Random if warm.is_none() => {
-                next.iter_mut().enumerate().for_each(|(b, id)| *id = case.token(b, i));
+    let token = |i: usize| (0..batch).map(|b| case.token(b, i)).collect::<Vec<_>>();
+    let done = |i: usize| i > 4 && warm.is_some_and(|began| began.elapsed().as_secs_f64() > WARM_S);
+    let Some(by) = by else {
+        for i in 0..tokens {
+            texts.step(&token(i))?;
+            if warm.is_some() {
+                case.model.decoder().params().device().finish()?;
             }
-            Feed::Random => case.model.decoder().params().device().finish()?,
-            Feed::Greedy => next = likeliest(&logits)?,
+            // A step is captured the second time.
+            if done(i) {
+                break;
+            }
+        }
+        return Ok(());
+    };
+    texts.start(&token(0))?;
+    let (run, mut made, mut waiting) = (if warm.is_some() { 1 } else { RUN }, 0, None);
+    while made < tokens && !done(made) {
+        let steps = run.min(tokens - made);
+        let queued = texts.queue(by, &vec![0; steps * batch])?;
+        made += steps;
+        // The device has the next ones while the host reads these.
+        if let Some(before) = waiting.replace(queued) {
+            texts.chosen(&before)?;
         }
     }
-    Ok(())
+    waiting.map_or(Ok(()), |last| texts.chosen(&last).map(drop))
 }
 
-/// The likeliest token of each text.
-fn likeliest(logits: &Tensor) -> Result<Vec<u32>> {
-    let values = logits.to_vec()?;
-    let of = |row: &[f32]| {
-        let best = row
-            .iter()
-            .enumerate()
-            .fold((0, f32::NEG_INFINITY), |best, (i, v)| if *v > best.1 { (i, *v) } else { best });
-        best.0 as u32
-    };
-    Ok(values.chunks(logits.dims()[1].max(1)).map(of).collect())
-}
+/// Steps that are enqueued at once.
+const RUN: usize = 16;
 
 #[cfg(test)]
 mod tests {

@@ -83,7 +83,7 @@ fn case(
     }
     let model = Decoder::new(&bench.device, config.clone(), bench.dtype, 0)?;
     let ids: Vec<u32> = (0..prompt).map(|i| (i * 7919 % config.vocab) as u32).collect();
-    let text = || -> Result<Vec<u32>> { Generation::new(&model, &ids, SAMPLING)?.take(tokens).collect() };
+    let text = || -> Result<Vec<u32>> { Generation::new(&model, &ids, SAMPLING)?.up_to(tokens).collect() };
     let launches = checked(&model, &[ids.clone(), text()?].concat(), prompt)?;
     let read = read_speed(&bench.device)?;
     let mut line = Line {

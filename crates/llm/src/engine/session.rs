@@ -2,8 +2,10 @@
 
 use super::LoadedModel;
 use crate::sampler::{Finish, Output, Sampler, StopTexts};
-use netcl_nn::model::{Continuation, Model as _};
+use netcl_nn::model::{Choice, Continuation, Model as _};
+use netcl_tensor::ops::choose::{Chooser, Rules};
 use netcl_tensor::{Error, Result};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Tokens of a prompt that are read at once.
@@ -20,6 +22,14 @@ pub struct Request {
     pub ignore_ends: bool,
     /// Goes on where the context is full: the last half of the text is read again, and what was before is forgotten.
     pub slide: bool,
+}
+
+impl Request {
+    /// Tokens that are wanted beside `made`, where the context has room for `left`.
+    fn wanted(&self, made: usize, left: usize) -> usize {
+        let left = if self.slide { usize::MAX } else { left };
+        self.max.map_or(left, |max| left.min(max.saturating_sub(made)))
+    }
 }
 
 /// Who hears of a text while it is made.
@@ -69,12 +79,21 @@ pub struct Session<'a> {
     /// Tokens in the cache.
     kept: Vec<u32>,
     unknown: Vec<usize>,
+    /// How the device chooses, and what that was made for.
+    chooser: Option<Known>,
+}
+
+/// A way of choosing on the device: its steps, what is added to logits, and the two there.
+struct Known {
+    rules: Rules,
+    bias: Vec<(u32, f32)>,
+    by: Arc<Chooser>,
 }
 
 impl<'a> Session<'a> {
     pub(super) fn new(model: &'a LoadedModel) -> Result<Self> {
         let (text, unknown) = (model.decoder().continuation()?, model.unknown()?);
-        Ok(Self { model, text, kept: Vec::new(), unknown })
+        Ok(Self { model, text, kept: Vec::new(), unknown, chooser: None })
     }
 
     /// The model.
@@ -129,6 +148,54 @@ impl<'a> Session<'a> {
         Ok(logits)
     }
 
+    /// What chooses on the device as `sampler` does, where one can.
+    pub(super) fn chooser(&mut self, sampler: &Sampler) -> Result<Option<Arc<Chooser>>> {
+        let vocab = self.model.config().vocab;
+        let bias = &sampler.sampling().logit_bias;
+        // Sampling on the host says what is wrong with another token, and adds several numbers to one in their order.
+        let mut ids: Vec<u32> = bias.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        if ids.len() < bias.len() || ids.last().is_some_and(|id| *id as usize >= vocab) {
+            return Ok(None);
+        }
+        let Some(rules) = sampler.rules(vocab) else { return Ok(None) };
+        if let Some(known) = self.chooser.as_ref().filter(|known| known.rules == rules && known.bias == *bias)
+        {
+            return Ok(Some(Arc::clone(&known.by)));
+        }
+        let mut added = vec![0.0; if self.unknown.is_empty() && bias.is_empty() { 0 } else { vocab }];
+        bias.iter().for_each(|(id, more)| added[*id as usize] = *more);
+        self.unknown.iter().for_each(|id| added[*id] = f32::NEG_INFINITY);
+        let device = self.model.decoder().params().device();
+        let added = Some(&added[..]).filter(|added| !added.is_empty());
+        let Some(by) = Chooser::new(device, &rules, 1, vocab, added)? else { return Ok(None) };
+        let by = Arc::new(by);
+        self.chooser = Some(Known { rules, bias: bias.clone(), by: Arc::clone(&by) });
+        Ok(Some(by))
+    }
+
+    /// The token behind `ids`, of at most `most` that are wanted: chosen on the device, ahead of being asked for, where it can.
+    fn next(
+        &mut self,
+        ids: &[u32],
+        sampler: &mut Sampler,
+        by: Option<&Arc<Chooser>>,
+        most: usize,
+    ) -> Result<u32> {
+        if let Some(by) = by {
+            let choice = Choice { by, word: &|ahead| sampler.word(ahead), most };
+            if let Some(id) = self.text.token_after(ids, &choice)? {
+                self.kept.clear();
+                self.kept.extend_from_slice(ids);
+                sampler.took(id);
+                return Ok(id);
+            }
+        }
+        let logits = self.logits(ids)?;
+        sampler.sample(logits)
+    }
+
     /// Reads a prompt, chunk by chunk, from where the cache ends. `None` where `stop` said so in between.
     fn read(&mut self, prompt: &[u32], stop: &dyn Fn() -> bool) -> Result<(usize, Option<Vec<f32>>)> {
         let same = self.kept.iter().zip(prompt).take_while(|(a, b)| a == b).count().min(prompt.len() - 1);
@@ -170,26 +237,27 @@ impl<'a> Session<'a> {
             steps: 0,
             generation_time: Duration::ZERO,
         };
-        let Some(mut logits) = logits else {
+        let Some(logits) = logits else {
             out.finish = Finish::Stopped;
             return Ok(out);
         };
         if request.max == Some(0) {
             return Ok(out);
         }
-        let mut output = Output::new(tokenizer, request.stops, request.max);
+        let mut output = Output::new(tokenizer, request.stops.clone(), request.max);
         if request.ignore_ends {
             output = output.ignoring_ends();
         }
         sampler.begin(prompt);
+        let by = self.chooser(sampler)?;
         let began = Instant::now();
         let mut ids = prompt.to_vec();
+        let mut id = sampler.sample(logits)?;
         let mut said = |out: &mut Generated, text: &str| {
             out.text.push_str(text);
             if text.is_empty() { Ok(()) } else { (watch.text)(text) }
         };
         out.finish = loop {
-            let id = sampler.sample(logits)?;
             let chunk = output.push(id)?;
             said(&mut out, &chunk.text)?;
             ids.push(id);
@@ -206,7 +274,8 @@ impl<'a> Session<'a> {
                 said(&mut out, &output.close())?;
                 break finish;
             }
-            logits = self.logits(&ids)?;
+            let most = request.wanted(out.tokens.len(), (context + 1).saturating_sub(ids.len()));
+            id = self.next(&ids, sampler, by.as_ref(), most)?;
             out.steps += 1;
         };
         out.generation_time = began.elapsed();

@@ -326,6 +326,59 @@ fn a_long_prompt_is_read_in_chunks_and_a_longer_one_refused() {
     assert_eq!((stopped.finish, stopped.tokens.len()), (Finish::Stopped, 0));
 }
 
+/// Chosen ahead on the device and one by one on the host: the same tokens, whatever ends the text, and so does what follows it.
+#[test]
+fn a_text_does_not_depend_on_who_draws_it() {
+    let Some(path) = shared("models/stories260K/gguf/stories260K-q8_0.gguf") else { return };
+    let model = in_f32(&path, &device());
+    let tokenizer = model.tokenizer().unwrap();
+    let usual = Sampling { seed: 5, ..Sampling::default() };
+    let warm =
+        Sampling { temperature: 1.4, top_k: 0, top_p: 0.9, min_p: 0.0, seed: 6, ..Sampling::default() };
+    let biased = Sampling { logit_bias: vec![(410, f32::NEG_INFINITY), (300, 2.0)], ..usual.clone() };
+    for sampling in [Sampling::greedy(), usual, warm, biased] {
+        // Twice nothing is added to a logit: that is the host's alone.
+        let mut of_host = sampling.clone();
+        of_host.logit_bias.extend([(0, 0.0), (0, 0.0)]);
+        let [mut here, mut there] = [sampling, of_host].map(|s| Sampler::new(s, tokenizer).unwrap());
+        let [mut a, mut b] = [model.session().unwrap(), model.session().unwrap()];
+        assert!(a.chooser(&here).unwrap().is_some() && b.chooser(&there).unwrap().is_none());
+        let mut prompt = vec![1];
+        let requests = [
+            Request { max: Some(60), ignore_ends: true, ..Request::default() },
+            Request {
+                max: Some(90),
+                stops: StopTexts::new(vec![" was".into()]).unwrap(),
+                ..Request::default()
+            },
+            Request { max: None, ignore_ends: true, ..Request::default() },
+            Request { max: Some(40), ignore_ends: true, slide: true, ..Request::default() },
+        ];
+        for request in requests {
+            let mut made = Vec::new();
+            for (session, sampler) in [(&mut a, &mut here), (&mut b, &mut there)] {
+                let mut watch = Watch { text: &mut |_| Ok(()), stop: &|| false };
+                made.push(session.generate(&prompt, sampler, request.clone(), &mut watch).unwrap());
+            }
+            let facts = |m: &Generated| (m.tokens.clone(), m.text.clone(), m.finish.clone(), m.read, m.steps);
+            assert_eq!(facts(&made[0]), facts(&made[1]), "{request:?}");
+            prompt.extend(&made[0].tokens);
+            if prompt.len() > 500 {
+                prompt.truncate(490);
+            }
+        }
+        // Ended by the user between two tokens.
+        let count = std::cell::Cell::new(0);
+        let stop = || {
+            count.set(count.get() + 1);
+            count.get() > 9
+        };
+        let mut watch = Watch { text: &mut |_| Ok(()), stop: &stop };
+        let made = a.generate(&[1], &mut here, Request::default(), &mut watch).unwrap();
+        assert_eq!((made.finish, made.tokens.len() < 12), (Finish::Stopped, true));
+    }
+}
+
 /// A folder of the shared model with a chat template of ours.
 fn with_template(template: Option<&str>) -> Option<tempfile::TempDir> {
     let from = shared("models/stories260K/hf")?;

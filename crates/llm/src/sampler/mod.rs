@@ -11,12 +11,14 @@ pub use output::{Chunk, Finish, Output, StopTexts};
 use crate::tokenizer::Tokenizer;
 use candidates::Candidates;
 use history::Breakers;
+use netcl_nn::model::check_token;
+use netcl_tensor::ops::choose::{Rule, Rules};
 use netcl_tensor::{Error, Result, random};
 
 /// Chooses the tokens of one text.
 ///
 /// The `n`-th token takes the `n`-th draw of the seed's stream (Philox), so what is drawn depends on nothing but the seed, the logits
-/// and the history.
+/// and the history. Steps that a device can follow ([`Rules`]) are followed in its arithmetic here too: a text does not depend on who draws it.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     sampling: Sampling,
@@ -65,6 +67,47 @@ impl Sampler {
         self.mu = 2.0 * f64::from(self.sampling.mirostat_tau);
     }
 
+    /// Its steps as a device follows them, where one can: where none looks at the text so far, nor at more tokens than are likely.
+    pub(crate) fn rules(&self, vocab: usize) -> Option<Rules> {
+        let s = &self.sampling;
+        let mut rules = Vec::new();
+        let penalties = s.repeat_penalty != 1.0 || s.frequency_penalty != 0.0 || s.presence_penalty != 0.0;
+        for step in &s.chain {
+            let inert = match step {
+                Step::Penalties => !penalties || s.repeat_last_n == 0,
+                Step::Dry => s.dry.multiplier <= 0.0 || s.dry.last_n == 0,
+                Step::TopNSigma => s.top_n_sigma <= 0.0,
+                Step::Typical => s.typical_p >= 1.0,
+                Step::Xtc => s.xtc_probability <= 0.0 || s.xtc_threshold > 0.5,
+                Step::TopK => s.top_k == 0,
+                Step::TopP => s.top_p >= 1.0,
+                Step::MinP => s.min_p <= 0.0,
+                Step::Temperature => false,
+            };
+            rules.push(match step {
+                _ if inert => continue,
+                Step::TopK => Rule::TopK(s.top_k.max(s.min_keep)),
+                Step::TopP => Rule::TopP(s.top_p, s.min_keep),
+                Step::MinP => Rule::MinP(s.min_p, s.min_keep),
+                Step::Temperature if s.dynatemp_range <= 0.0 => Rule::Temperature(s.temperature),
+                _ => return None,
+            });
+        }
+        let rules = Rules::new(&rules).ok().filter(|_| s.mirostat == Mirostat::Off);
+        rules.filter(|rules| rules.candidates(vocab).is_some())
+    }
+
+    /// The word of the token that comes after `ahead` others: what the device takes for it.
+    pub(crate) fn word(&self, ahead: usize) -> u32 {
+        random::draw(self.sampling.seed, 0, self.drawn + ahead as u64)[0]
+    }
+
+    /// Accepts a token that the device has drawn.
+    pub(crate) fn took(&mut self, id: u32) {
+        self.drawn += 1;
+        self.history.push(id);
+    }
+
     /// Draws the token after `logits (V)` and accepts it. One whose logit is −∞ is never taken.
     ///
     /// # Errors
@@ -75,7 +118,13 @@ impl Sampler {
             return Err(Error::launch("the model's logits are not numbers: its weights are damaged"));
         }
         let vocab = logits.len();
-        let mut candidates = Candidates::new(self.biased(logits)?);
+        let logits = self.biased(logits)?;
+        if let Some(rules) = self.rules(vocab) {
+            let token = check_token(rules.choose(&logits, self.word(0)))?;
+            self.took(token);
+            return Ok(token);
+        }
+        let mut candidates = Candidates::new(logits);
         let draw = random::draw(self.sampling.seed, 0, self.drawn);
         let (first, second) = (uniform(draw[0], draw[1]), uniform(draw[2], draw[3]));
         match self.sampling.mirostat {

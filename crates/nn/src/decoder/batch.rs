@@ -3,13 +3,32 @@
 
 use super::step::Steps;
 use super::{Cache, Decoder};
-use netcl_tensor::{Result, Tensor};
+use netcl_device::driver::Event;
+use netcl_tensor::ops::choose::Chooser;
+use netcl_tensor::{Error, Result, Tensor};
+use std::sync::Arc;
 
 /// B texts of the same length with their key/value cache.
 pub struct Batch<'a> {
     decoder: &'a Decoder,
     cache: Cache,
     steps: Option<Steps>,
+    /// Steps so far whose tokens the device chose: where the next one is kept.
+    count: u32,
+}
+
+/// Steps that were enqueued, and whose tokens nobody has read yet.
+pub struct Queued {
+    event: Event,
+    count: u32,
+    steps: usize,
+}
+
+impl Queued {
+    /// How many steps.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
 }
 
 impl Decoder {
@@ -18,7 +37,7 @@ impl Decoder {
     /// # Errors
     /// As [`cache`](Self::cache).
     pub fn batch(&self, texts: usize, tokens: usize) -> Result<Batch<'_>> {
-        Ok(Batch { decoder: self, cache: self.cache(texts, tokens)?, steps: None })
+        Ok(Batch { decoder: self, cache: self.cache(texts, tokens)?, steps: None, count: 0 })
     }
 }
 
@@ -65,12 +84,69 @@ impl Batch<'_> {
     /// # Errors
     /// `Shape` if the cache is full, or for another number of texts.
     pub fn step(&mut self, tokens: &[u32]) -> Result<Tensor> {
+        self.fitting()?;
+        let Some(steps) = &mut self.steps else { return Err(Error::internal("a batch without steps")) };
+        steps.run(self.decoder, &mut self.cache, tokens)
+    }
+
+    /// Steps for texts that are one token longer.
+    fn fitting(&mut self) -> Result<&Steps> {
         let length = self.cache.length() + 1;
-        let steps = match self.steps.take().filter(|steps| steps.fit(length)) {
+        Ok(match self.steps.take().filter(|steps| steps.fit(length)) {
             Some(steps) => self.steps.insert(steps),
             None => self.steps.insert(Steps::new(self.decoder, &self.cache, length)?),
+        })
+    }
+
+    /// The next token of each text, from which [`queue`](Self::queue) goes on.
+    ///
+    /// # Errors
+    /// `Shape` for another number of texts; those of the device.
+    pub fn start(&mut self, tokens: &[u32]) -> Result<()> {
+        let (length, count) = (self.cache.length(), self.count);
+        let texts = self.fitting()?.texts();
+        texts.set(tokens, length)?;
+        texts.set_count(count)
+    }
+
+    /// Steps that can be enqueued behind those that are.
+    pub fn left(&self) -> usize {
+        let longest = self.steps.as_ref().map_or(0, Steps::longest).min(self.cache.room());
+        longest.saturating_sub(self.cache.length())
+    }
+
+    /// Enqueues steps, each from the tokens that the one before has chosen `by` its rules, the first from those of [`start`](Self::start). Nothing waits. `words`
+    /// are numbers at random, of every step one for each text.
+    ///
+    /// # Errors
+    /// `Shape` for more steps than [`left`](Self::left), or than are kept until they are read; those of the device.
+    pub fn queue(&mut self, by: &Arc<Chooser>, words: &[u32]) -> Result<Queued> {
+        let (left, texts) = (self.left(), self.texts());
+        let count = words.len() / texts.max(1);
+        let Some(steps) = self.steps.as_mut().filter(|_| count <= left) else {
+            return Err(Error::shape(format!(
+                "decoder: {count} steps of {texts} texts, there is room for {left}"
+            )));
         };
-        steps.run(self.decoder, &mut self.cache, tokens)
+        steps.texts().set_words(self.count, words)?;
+        for _ in 0..count {
+            steps.go_on(self.decoder, &mut self.cache, by)?;
+        }
+        let device = self.decoder.params.device();
+        let queued = Queued { event: device.mark()?, count: self.count, steps: count };
+        device.flush()?;
+        self.count = self.count.wrapping_add(count as u32);
+        Ok(queued)
+    }
+
+    /// The tokens that steps have chosen, those of all texts for one step after the other: waits for these steps alone. They were enqueued since
+    /// the last [`start`](Self::start).
+    ///
+    /// # Errors
+    /// Those of the device. What was no choice is in the tokens ([`check_token`](crate::model::check_token)).
+    pub fn chosen(&self, queued: &Queued) -> Result<Vec<u32>> {
+        let Some(steps) = &self.steps else { return Err(Error::internal("a batch without steps")) };
+        steps.texts().made_after(&queued.event, queued.count, queued.steps)
     }
 
     /// Number of launches of the captured step; `None` before it is captured.

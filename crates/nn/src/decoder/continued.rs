@@ -1,11 +1,14 @@
 //! Incremental generation of one text with a key/value cache.
 
+use super::ahead::Ahead;
 use super::{Batch, Decoder};
-use crate::model::Continuation;
+use crate::model::{Choice, Continuation, check_token};
 use netcl_tensor::{Error, Result, Tensor};
 
 /// Initial capacity of the cache in tokens; it is doubled on demand.
 const ROOM: usize = 256;
+/// Additional capacity that is reserved at once, if that many tokens are requested.
+const GROWTH: usize = 1024;
 
 /// Processes only new tokens, with cached keys and values of earlier ones: several tokens in one pass, single ones by a captured step.
 pub(super) struct Text<'a> {
@@ -17,8 +20,9 @@ pub(super) struct Text<'a> {
 
 struct Kept<'a> {
     batch: Batch<'a>,
-    /// The cached tokens.
+    /// The cached tokens, without tokens generated ahead that have not been requested.
     ids: Vec<u32>,
+    ahead: Option<Ahead>,
 }
 
 impl<'a> Text<'a> {
@@ -26,20 +30,35 @@ impl<'a> Text<'a> {
         Self { decoder, kept: None, start: 0 }
     }
 
-    /// The cache for the longest common prefix with `text`, with capacity for all of it.
-    fn kept(&mut self, text: &[u32]) -> Result<Kept<'a>> {
-        let room = text.len().next_power_of_two().max(ROOM).min(self.decoder.config.context);
+    /// The cache for the longest common prefix with `text`, with capacity for `room` tokens.
+    fn kept(&mut self, text: &[u32], room: usize) -> Result<Kept<'a>> {
+        let room = room.next_power_of_two().max(ROOM).min(self.decoder.config.context);
         let Some(mut kept) = self.kept.take() else {
-            return Ok(Kept { batch: self.decoder.batch(1, room)?, ids: Vec::new() });
+            return Ok(Kept { batch: self.decoder.batch(1, room)?, ids: Vec::new(), ahead: None });
         };
         let same = kept.ids.iter().zip(text).take_while(|(a, b)| a == b).count();
         // The last token is read again where nothing is new: its logits are asked for.
         let same = same.min(text.len() - 1);
+        kept.ahead = None;
         kept.batch.truncate(same);
         kept.ids.truncate(same);
-        if text.len() > kept.batch.room() {
-            kept.batch.reserve(room)?;
+        kept.batch.reserve(room)?;
+        Ok(kept)
+    }
+
+    /// The same with all tokens of `text` but the last in the cache, the last one as the next step's input, and capacity for further tokens.
+    fn begun(&mut self, text: &[u32], choice: &Choice<'_>) -> Result<Kept<'a>> {
+        let mut kept = self.kept(text, text.len() + choice.most.min(text.len().max(GROWTH)))?;
+        let Some((last, before)) = text.split_last() else { return Ok(kept) };
+        let missing = &before[kept.ids.len()..];
+        if !missing.is_empty() {
+            let missing = Tensor::from_u32(self.decoder.params.device(), [1, missing.len()], missing)?;
+            kept.batch.read(&missing)?;
         }
+        kept.batch.start(&[*last])?;
+        // The first step puts the last one there.
+        kept.ids = text.to_vec();
+        kept.ahead = Some(Ahead::new(choice.by, *last));
         Ok(kept)
     }
 }
@@ -56,7 +75,7 @@ impl Continuation for Text<'_> {
             self.start = ids.len() - (context / 2).max(1);
         }
         let text = ids.get(self.start..).filter(|text| !text.is_empty()).unwrap_or(ids);
-        let mut kept = self.kept(text)?;
+        let mut kept = self.kept(text, text.len())?;
         let logits = match &text[kept.ids.len()..] {
             [token] if !kept.ids.is_empty() => kept.batch.step(&[*token])?,
             new => {
@@ -67,6 +86,40 @@ impl Continuation for Text<'_> {
         kept.ids.extend_from_slice(&text[kept.ids.len()..]);
         self.kept = Some(kept);
         logits.to_vec()
+    }
+    fn token_after(&mut self, ids: &[u32], choice: &Choice<'_>) -> Result<Option<u32>> {
+        let text = ids.get(self.start..).unwrap_or_default();
+        let Some((last, before)) = text.split_last().filter(|_| text.len() <= self.decoder.config.context)
+        else {
+            return Ok(None);
+        };
+        let follows = self.kept.as_ref().is_some_and(|kept| {
+            let ahead = kept.ahead.as_ref();
+            ahead.is_some_and(|ahead| ahead.is_behind(*last, choice)) && kept.ids == before
+        });
+        let kept = if follows { self.kept.take() } else { None };
+        let mut kept = match kept {
+            Some(mut kept) => {
+                kept.ids.push(*last);
+                kept
+            }
+            None => self.begun(text, choice)?,
+        };
+        let Some(ahead) = &mut kept.ahead else { return Err(Error::internal("a text without tokens ahead")) };
+        let token = match ahead.next(&mut kept.batch, choice)? {
+            Some(token) => Some(token),
+            // The cache is full, and all that was made ahead is read: it grows.
+            None => {
+                self.kept = Some(kept);
+                kept = self.begun(text, choice)?;
+                kept.ahead.as_mut().map_or(Ok(None), |ahead| ahead.next(&mut kept.batch, choice))?
+            }
+        };
+        if token.is_none() {
+            kept.ids.truncate(kept.batch.length());
+        }
+        self.kept = Some(kept);
+        token.map(check_token).transpose()
     }
     fn launches(&self) -> Option<usize> {
         self.kept.as_ref()?.batch.launches()

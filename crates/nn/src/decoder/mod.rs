@@ -2,6 +2,7 @@
 //! MLP. A family is a row of [`FAMILIES`] with the names in its files.
 
 mod activation;
+mod ahead;
 mod batch;
 mod block;
 mod config;
@@ -21,7 +22,7 @@ mod weight;
 mod write;
 
 pub use activation::Activation;
-pub use batch::Batch;
+pub use batch::{Batch, Queued};
 pub use config::{
     AttentionConfig, DecoderConfig, LayerKind, MlpConfig, MoeConfig, NormConfig, NormKind, Placement,
     Positions, QkNorm, Sizes,
@@ -408,6 +409,8 @@ fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<(
     Ok((y, Some(logits)))
 }
 
+#[cfg(test)]
+mod ahead_tests;
 #[cfg(test)]
 mod gpt2_tests;
 #[cfg(test)]

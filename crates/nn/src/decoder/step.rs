@@ -7,20 +7,36 @@ use super::rotary::Rotary;
 use super::weight::Weight;
 use super::{Cache, Decoder};
 use netcl_tensor::graph::Graph;
+use netcl_tensor::ops::choose::{Chooser, Texts};
 use netcl_tensor::ops::decode_embedding::decode_embedding;
 use netcl_tensor::ops::fused_linear::{Around, Before};
 use netcl_tensor::{Error, Result, Tensor, no_grad};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Tokens that a device keeps until the host reads them.
+const ROUNDS: usize = 128;
 
 /// Steps behind the tokens of one cache.
 pub(super) struct Steps {
-    /// u32 (B + 1): a token of each text, then how many tokens are before.
-    input: Tensor,
+    /// A token of each text, how many tokens are before, and tokens that were chosen.
+    texts: Texts,
     /// Cosines and sines for every row of the cache.
     angles: Vec<Angles>,
     /// Numbers of tokens, the new one among them, for which those are right.
     lengths: RangeInclusive<usize>,
     state: State,
+    choice: Option<(Arc<Chooser>, Choosing)>,
+}
+
+/// What follows a step that is captured.
+enum Choosing {
+    /// It ran: its kernels are compiled.
+    Warm,
+    /// It is replayed.
+    Captured(Graph),
+    /// The device refused to capture it.
+    Eager,
 }
 
 enum State {
@@ -49,13 +65,62 @@ impl Steps {
         let (batch, room) = (cache.batch(), cache.room().min(decoder.config.context));
         let sets = &decoder.config.rotary;
         let angles = sets.iter().map(|set| set.rows(device, room, length)).collect::<Result<_>>()?;
-        let input = Tensor::from_u32(device, [batch + 1], &vec![0; batch + 1])?;
-        Ok(Self { input, angles, lengths: lengths(sets, length), state: State::Cold })
+        let texts = Texts::new(device, batch, ROUNDS)?;
+        Ok(Self { texts, angles, lengths: lengths(sets, length), state: State::Cold, choice: None })
     }
 
     /// Whether the next step is for texts of `length` tokens.
     pub(super) fn fit(&self, length: usize) -> bool {
         self.lengths.contains(&length)
+    }
+
+    /// The longest texts for which the next steps are.
+    pub(super) fn longest(&self) -> usize {
+        *self.lengths.end()
+    }
+
+    /// Tokens on the device.
+    pub(super) fn texts(&self) -> &Texts {
+        &self.texts
+    }
+
+    /// A step from the tokens on the device to those that come next, `by` which they are chosen. The cache has room for it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn go_on(&mut self, decoder: &Decoder, cache: &mut Cache, by: &Arc<Chooser>) -> Result<()> {
+        let logits = self.advance(decoder, cache)?;
+        self.choose(&logits, by)?;
+        cache.length += 1;
+        Ok(())
+    }
+
+    fn choose(&mut self, logits: &Tensor, by: &Arc<Chooser>) -> Result<()> {
+        let choose = |texts: &Texts| no_grad(|| texts.choose(logits, by));
+        let captured = matches!(self.state, State::Captured(..));
+        let known = self.choice.as_ref().filter(|(known, _)| captured && Arc::ptr_eq(known, by));
+        match known {
+            Some((_, Choosing::Captured(graph))) => return graph.replay(),
+            Some((_, Choosing::Eager)) => return choose(&self.texts).map(drop),
+            Some((_, Choosing::Warm)) => {}
+            None => {
+                choose(&self.texts)?;
+                self.choice = captured.then(|| (Arc::clone(by), Choosing::Warm));
+                return Ok(());
+            }
+        }
+        match Graph::capture(logits.device(), || choose(&self.texts)) {
+            Ok((graph, _)) => {
+                graph.replay()?;
+                self.choice = Some((Arc::clone(by), Choosing::Captured(graph)));
+                Ok(())
+            }
+            Err(e) => {
+                tracing::warn!("tokens are not chosen by captured launches: {e}");
+                self.choice = Some((Arc::clone(by), Choosing::Eager));
+                choose(&self.texts).map(drop)
+            }
+        }
     }
 
     /// The next token of each text → logits `(B, V)`, which the next step overwrites. The cache has room for it.
@@ -72,15 +137,14 @@ impl Steps {
                 cache.room()
             )));
         }
-        let words = tokens.iter().copied().chain([cache.length as u32]);
-        self.input.set_bytes(&words.flat_map(u32::to_le_bytes).collect::<Vec<_>>())?;
+        self.texts.set(tokens, cache.length)?;
         let logits = self.advance(decoder, cache)?;
         cache.length += 1;
         Ok(logits)
     }
 
     fn advance(&mut self, decoder: &Decoder, cache: &Cache) -> Result<Tensor> {
-        let step = |steps: &Self| no_grad(|| decoder.step(&steps.input, &steps.angles, cache));
+        let step = |steps: &Self| no_grad(|| decoder.step(&steps.texts, &steps.angles, cache));
         match &self.state {
             State::Captured(graph, logits) => return graph.replay().map(|()| logits.clone()),
             State::Eager => return step(self),
@@ -106,9 +170,14 @@ impl Steps {
         }
     }
 
-    /// Launches of a step, once it is captured.
+    /// Launches of a step, once it is captured, with those that choose behind it.
     pub(super) fn launches(&self) -> Option<usize> {
-        if let State::Captured(graph, _) = &self.state { Some(graph.commands().0) } else { None }
+        let State::Captured(graph, _) = &self.state else { return None };
+        let choosing = match &self.choice {
+            Some((_, Choosing::Captured(graph))) => graph.commands().0,
+            _ => 0,
+        };
+        Some(graph.commands().0 + choosing)
     }
 }
 
@@ -121,11 +190,10 @@ fn lengths(sets: &[Rotary], length: usize) -> RangeInclusive<usize> {
 }
 
 impl Decoder {
-    /// input u32 `(B + 1)` → logits `(B, V)`.
-    fn step(&self, input: &Tensor, angles: &[Angles], cache: &Cache) -> Result<Tensor> {
+    /// Tokens and position on the device → logits `(B, V)`.
+    fn step(&self, texts: &Texts, angles: &[Angles], cache: &Cache) -> Result<Tensor> {
         let batch = cache.batch();
-        let ids = input.slice(0, 0..batch)?.reshape([batch, 1])?;
-        let position = input.slice(0, batch..batch + 1)?;
+        let (ids, position) = (texts.tokens()?.reshape([batch, 1])?, texts.position()?);
         let places = self.positions.as_ref().map(|(table, _)| (table, &position));
         let scale = self.config.embedding_scale;
         let mut x = match &self.embedding {

@@ -23,7 +23,7 @@ impl Trainer {
         let sampling = Sampling { seed: self.config.seed, ..Sampling::default() };
         let mut ids = self.prompt.clone();
         let drawn = Generation::new(&*self.model, &self.prompt, sampling)?.within(tokenizer)?;
-        for id in drawn.take(SAMPLE_TOKENS) {
+        for id in drawn.up_to(SAMPLE_TOKENS) {
             ids.push(id?);
         }
         tokenizer.decode(&ids).map(Some)

@@ -225,7 +225,7 @@ fn load(device: &Device, dir: &Path) -> bool {
     let Ok((model, tokenizer, _)) = model_from_dir(device, dir, None) else { return false };
     let prompt = tokenizer.and_then(|t| t.encode("a").ok()).filter(|ids| !ids.is_empty()).unwrap_or(vec![0]);
     let Ok(generation) = Generation::new(&model, &prompt, Sampling::default()) else { return false };
-    generation.take(2).all(|id| id.is_ok())
+    generation.up_to(2).all(|id| id.is_ok())
 }
 
 /// Goes on with a run: right, or an error.

@@ -134,6 +134,7 @@ ops! {
     argmax: ArgMax;
     topk: TopK;
     multinomial: Multinomial;
+    choose: Choose;
     dropout: Dropout;
     attention: Attention, AttentionQkv;
     decode_attention: DecodeAttention;

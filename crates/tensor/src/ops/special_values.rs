@@ -15,7 +15,9 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ops without a case in the file, and what is tested instead.
-const ELSEWHERE: [(&str, &str); 2] = [
+const ELSEWHERE: [(&str, &str); 3] = [
+    // PyTorch draws by other rules.
+    ("choose::Choose", "choose_says_what_is_no_number_and_where_no_token_is_left"),
     // PyTorch refuses weights that are no distribution after asking the device; here their draws are 0xffffffff.
     ("multinomial::Multinomial", "multinomial_of_no_distribution_draws_nothing"),
     // Which elements are dropped is the generator's own; PyTorch's result is the product with its mask.
@@ -518,5 +520,25 @@ fn multinomial_of_no_distribution_draws_nothing() {
         let drawn = weights.multinomial(2, &mut generator).unwrap().to_u32().unwrap();
         assert_eq!(drawn[..8], [u32::MAX; 8]);
         assert!(drawn[8..].iter().all(|i| *i < 2), "{drawn:?}");
+    }
+}
+
+/// PyTorch has no such operation.
+#[test]
+fn choose_says_what_is_no_number_and_where_no_token_is_left() {
+    use super::choose::{Chooser, NO_NUMBER, NONE_LEFT, Rule, Rules, Texts};
+    let device = test_device().unwrap();
+    for rules in [Rules::greedy(), Rules::new(&[Rule::TopK(5)]).unwrap()] {
+        for vocab in [9, 2100] {
+            let mut logits = vec![0.5; 4 * vocab];
+            (logits[2], logits[vocab + 4]) = (f32::NAN, f32::INFINITY);
+            logits[2 * vocab..3 * vocab].fill(f32::NEG_INFINITY);
+            logits[4 * vocab - 1] = 0.75;
+            let by = Chooser::new(&device, &rules, 4, vocab, None).unwrap().unwrap();
+            let state = Texts::new(&device, 4, 1).unwrap();
+            let logits = Tensor::from_f32(&device, [4, vocab], &logits, DType::F32).unwrap();
+            let chosen = state.choose(&logits, &by).unwrap().to_u32().unwrap();
+            assert_eq!(chosen, [NO_NUMBER, NO_NUMBER, NONE_LEFT, vocab as u32 - 1]);
+        }
     }
 }

@@ -224,6 +224,16 @@ impl Tensor {
         )?;
         Ok(decode(&bytes, self.dtype())[0])
     }
+    /// The elements of a contiguous u32 tensor once `event` has come, without waiting for what was enqueued after it.
+    pub fn u32_after(&self, event: &netcl_device::driver::Event) -> Result<Vec<u32>> {
+        if self.dtype() != DType::U32 || !self.is_contiguous() {
+            return Err(Error::shape(format!("{self:?} is read beside later work, expected contiguous u32")));
+        }
+        let mut out = vec![0u32; self.count()];
+        let bytes = bytemuck::cast_slice_mut(&mut out);
+        self.device().download_after(event, &self.0.buffer, self.0.layout.offset * 4, bytes)?;
+        Ok(out)
+    }
     /// A copy on another device, off the tape.
     pub fn to_device(&self, device: &Device) -> Result<Self> {
         if device.same(self.device()) {

@@ -5,6 +5,7 @@
 mod products;
 
 use netcl_tensor::ops::OPS;
+use netcl_tensor::ops::choose::{Chooser, Rules, Texts};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
 use netcl_tensor::ops::dropout::dropout;
 use netcl_tensor::ops::embedding::embedding;
@@ -249,6 +250,24 @@ fn rows(z: &Zeros) -> Vec<Row> {
                 Type(u.multinomial(2, &mut draws), "multinomial: weights is u32, expected f32, f16 or bf16"),
             ],
         ),
+        ("choose::Choose", choices(z)),
+    ]
+}
+
+/// Of two texts.
+fn choices(z: &Zeros) -> Vec<Said> {
+    let state = Texts::new(&z.0, 2, 3).unwrap();
+    let by = |texts| Chooser::new(&z.0, &Rules::greedy(), texts, 5, Some(&[0.0; 5])).unwrap().unwrap();
+    vec![
+        Shape(
+            state.choose(&z.f(&[2, 5]), &by(3)),
+            "choose: rules [3, 12], words [3, 2] and state [11], expected [2, 12], [R, 2] and [2 * 2 + 1 + R * 2], with logits [2, 5]",
+        ),
+        Shape(
+            state.choose(&z.f(&[2, 4]), &by(2)),
+            "choose: bias has shape [5], expected [4], with logits [2, 4]",
+        ),
+        Type(state.choose(&z.int(&[2, 5]), &by(2)), "choose: logits is u32, expected f32, f16 or bf16"),
     ]
 }
 

@@ -1,0 +1,327 @@
+/* choose: the next token of each text from its logits, by rules.
+ *
+ * logits (B, V) T; bias (V) float with BIASED, added to them: -infinity forbids a token. rules (B, 4, 3) uint: code, value, least number kept. words
+ * (R, B) uint at random. state uint: tokens (B), position, counts (B), made (R, B). chosen (B) uint: a token, 0xffffffff where logits are no numbers,
+ * 0xfffffffe where all are -infinity.
+ * STAGE 0: V up to CHUNK, a text is a work-group's. Beyond, STAGE 1: group (g, b) puts the K first of chunk g of text b into candidates (B, G, K);
+ * STAGE 2: group b chooses among those. Text b takes word (counts[b] % R, b). With ADVANCE its token becomes that of the state and goes to
+ * made (counts[b] % R, b), its count and, once, the position grow by one.
+ *
+ * A key is a logit's order in its upper half and the number of the token, inverted, in its lower: all differ, and of equal logits the lowest token
+ * is first. What depends on rounding is integers (weights are multiples of 2^-31 of the first token's), so that any device and the host
+ * (choose/rules.rs) choose the same.
+ *
+ * Design: radix select (Alabi et al. 2012), then ranks by counting; the rules are cuts of the ranks found with prefix sums (Hillis and Steele 1986).
+ * Ceiling: reads the logits once; the rest is a work-group's local memory: launches and barriers.
+ */
+#ifndef STAGE
+#define STAGE 0
+#endif
+#ifndef K
+#define K 1
+#endif
+#ifndef CHUNK
+#define CHUNK 2048
+#endif
+#ifndef BIASED
+#define BIASED 0
+#endif
+#ifndef ADVANCE
+#define ADVANCE 0
+#endif
+#define BINS 256
+/* A single item waits for nobody, and PoCL cannot compile barriers within such loops. */
+#if WG > 1
+#define SYNC barrier(CLK_LOCAL_MEM_FENCE)
+#else
+#define SYNC
+#endif
+#define RULES 4
+#define PER ((K + WG - 1) / WG)
+#define NO_NUMBER 0xffffffffu
+#define NONE_LEFT 0xfffffffeu
+
+#define TOP_K 1
+#define TOP_P 2
+#define MIN_P 3
+#define TEMPERATURE 4
+
+/* Orders unsigned like the float; every NaN is the largest key, and -0 equals 0. */
+static inline uint order_of(float v) {
+  const uint bits = as_uint(v), u = bits << 1 == 0 ? 0 : bits;
+  return isnan(v) ? 0xffffffffu : (u >> 31 ? ~u : u | 0x80000000u);
+}
+static inline float value_of(ulong key) {
+  const uint u = (uint)(key >> 32);
+  return as_float(u >> 31 ? u & 0x7fffffffu : ~u);
+}
+
+static inline float biased(__global const T *logits, __global const float *bias, ulong i) {
+  const float v = LD(logits, i);
+#if BIASED
+  const float b = bias[i];
+  const float sum = v + b;
+  /* A bias makes no infinity, and what was one stays for the verdict. */
+  return b == -INFINITY || v == -INFINITY ? -INFINITY : (sum > FLT_MAX && v <= FLT_MAX ? FLT_MAX : sum);
+#else
+  return v;
+#endif
+}
+
+#if STAGE == 2
+#define KEY_AT(i) keys[i]
+#define KEYS __global const ulong *keys
+#else
+#define KEY_AT(i) ((ulong)keys[i] << 32 | (uint)~(first + (i)))
+#define KEYS __local const uint *keys, const uint first
+#endif
+
+/* The sum of `own` over the items before this one; `all` is that over all of them. */
+static ulong scan(ulong own, __local ulong *sums, ulong *all) {
+  const uint l = get_local_id(0);
+  sums[l] = own;
+  SYNC;
+  for (uint h = 1; h < WG; h *= 2) {
+    const ulong before = l >= h ? sums[l - h] : 0;
+    SYNC;
+    sums[l] += before;
+    SYNC;
+  }
+  *all = sums[WG - 1];
+  const ulong before = sums[l] - own;
+  SYNC;
+  return before;
+}
+
+#if K > 1
+/* The bin that holds the `wanted`-th largest (1, 2, ...); what is above it is taken off `wanted`. All items get the same. */
+static uint pick(__local uint *bins, __local uint *found, uint *wanted) {
+  uint bin = BINS - 1, left = *wanted;
+#if WG > 1
+  for (uint h = 1; h < BINS; h *= 2) {
+    uint more[(BINS + WG - 1) / WG];
+    for (uint b = get_local_id(0), k = 0; b < BINS; b += WG, k++) more[k] = b + h < BINS ? bins[b + h] : 0;
+    SYNC;
+    for (uint b = get_local_id(0), k = 0; b < BINS; b += WG, k++) bins[b] += more[k];
+    SYNC;
+  }
+  /* Each bin has all from it up. */
+  for (uint b = get_local_id(0); b < BINS; b += WG)
+    if (bins[b] >= left && (b == BINS - 1 || bins[b + 1] < left)) *found = b;
+  SYNC;
+  bin = *found;
+  left -= bin < BINS - 1 ? bins[bin + 1] : 0;
+#else
+  while (bin > 0 && bins[bin] < left) left -= bins[bin--];
+#endif
+  *wanted = left;
+  return bin;
+}
+
+/* A bound that K of the keys reach, or all where there are no more. */
+static ulong bound_of(KEYS, uint n, __local uint *bins, __local uint *found) {
+  if (n <= K) return 0;
+  ulong bound = 0;
+  uint wanted = K;
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    for (uint b = get_local_id(0); b < BINS; b += WG) bins[b] = 0;
+    SYNC;
+    const ulong above = shift == 56 ? 0 : ~(ulong)0 << (shift + 8);
+    for (uint i = get_local_id(0); i < n; i += WG) {
+      const ulong key = KEY_AT(i);
+      if ((key & above) == bound) atomic_inc(bins + (uint)(key >> shift & 255));
+    }
+    SYNC;
+    const uint bin = pick(bins, found, &wanted);
+#if WG > 1
+    const uint share = bins[bin] - (bin < BINS - 1 ? bins[bin + 1] : 0);
+#else
+    const uint share = bins[bin];
+#endif
+    bound |= (ulong)bin << shift;
+    SYNC;
+    if (share == wanted) break;
+  }
+  return bound;
+}
+#endif
+
+/* The K largest keys in any order, and 0 where there are fewer; how many there are. */
+static uint largest(KEYS, uint n, __local ulong *kept, __local uint *bins, __local ulong *sums) {
+  const uint l = get_local_id(0);
+#if K > 1
+  __local uint *found = bins + BINS;
+#if STAGE == 2
+  const ulong bound = bound_of(keys, n, bins, found);
+#else
+  const ulong bound = bound_of(keys, first, n, bins, found);
+#endif
+  for (uint i = l; i < K; i += WG) kept[i] = 0;
+  if (l == 0) *found = 0;
+  SYNC;
+  for (uint i = l; i < n; i += WG) {
+    const ulong key = KEY_AT(i);
+    if (key >= bound) kept[atomic_inc(found)] = key;
+  }
+  SYNC;
+  return *found;
+#else
+  ulong most = 0;
+  for (uint i = l; i < n; i += WG) {
+    const ulong key = KEY_AT(i);
+    most = max(most, key);
+  }
+  sums[l] = most;
+  SYNC;
+  for (uint h = WG / 2; h > 0; h >>= 1) {
+    if (l < h) sums[l] = max(sums[l], sums[l + h]);
+    SYNC;
+  }
+  if (l == 0) kept[0] = sums[0];
+  SYNC;
+  return 1;
+#endif
+}
+
+#if STAGE < 2
+/* The orders of a chunk. */
+static uint load(__global const T *logits, __global const float *bias, ulong first, ulong v, __local uint *orders) {
+  const uint n = (uint)min((ulong)CHUNK, v - first);
+  for (uint i = get_local_id(0); i < n; i += WG) orders[i] = order_of(biased(logits, bias, first + i));
+  SYNC;
+  return n;
+}
+#endif
+
+#if STAGE == 1
+__kernel void choose_chunks(__global const T *restrict logits, __global const float *restrict bias, __global ulong *restrict candidates,
+                            ulong v) {
+  __local uint orders[CHUNK], bins[BINS + 1];
+  __local ulong kept[K], sums[WG];
+  const ulong b = get_group_id(1), first = get_group_id(0) * (ulong)CHUNK;
+  const uint n = load(logits + b * v, bias, first, v, orders);
+  largest(orders, (uint)first, n, kept, bins, sums);
+  __global ulong *to = candidates + (b * get_num_groups(0) + get_group_id(0)) * K;
+  for (uint i = get_local_id(0); i < K; i += WG) to[i] = kept[i];
+}
+#else
+
+#if K > 1
+/* 2^31 times 2 to the power of `factor` times how far a logit is below the first. */
+static uint weight(ulong key, float top, float factor) {
+  if (key == 0) return 0;
+  const float below = (value_of(key) - top) * factor;
+  const uint q = (uint)-convert_int_sat_rte(fmax(below, -40.0f) * 1048576.0f), whole = q >> 20;
+  if (whole > 31) return 0;
+  /* e^-x of x below ln 2, by Horner's scheme over k!; x and 1 / k are multiples of 2^-32. */
+  const uint x = mul_hi((q & 0xfffffu) << 12, 2977044472u);
+  uint t = 0x80000000u;
+  for (uint k = 9; k > 1; k--) t = 0x80000000u - mul_hi(mul_hi(x, t), 0xffffffffu / k);
+  return (0x80000000u - mul_hi(x, t)) >> whole;
+}
+
+/* Where the sum of the first weights is more than `target`, or `target` itself with `reached`; `kept` where nowhere. */
+static uint place_of(ulong target, int reached, ulong own, ulong before, uint kept, const uint *weights, __local uint *found) {
+  const uint l = get_local_id(0);
+  if (l == 0) *found = kept;
+  SYNC;
+  ulong sum = before;
+  for (uint i = 0; i < PER; i++) {
+    sum += weights[i];
+    if (l * PER + i < kept && (sum > target || (reached && sum == target))) {
+      atomic_min(found, l * PER + i);
+      break;
+    }
+  }
+  SYNC;
+  const uint place = *found;
+  SYNC;
+  return place;
+}
+
+/* The rank of the token that the rules and the word lead to, among `count` keys in their order. */
+static uint drawn(__local const ulong *ranked, uint count, __global const uint *rules, uint word, __local uint *found, __local ulong *sums) {
+  const uint l = get_local_id(0);
+  const float top = value_of(ranked[0]);
+  float factor = 1.442695041f;
+  uint kept = count, weights[PER];
+  for (uint r = 0; r <= RULES; r++) {
+    const uint code = r < RULES ? rules[3 * r] : 0, value = r < RULES ? rules[3 * r + 1] : 0, least = r < RULES ? rules[3 * r + 2] : 0;
+    if (code == TOP_K) kept = min(kept, value);
+    if (code == TEMPERATURE) factor = as_float(value);
+    if (code == TOP_K || code == TEMPERATURE || (code == 0 && r < RULES)) continue;
+    ulong own = 0, all;
+    for (uint i = 0; i < PER; i++) {
+      const uint rank = l * PER + i;
+      weights[i] = rank < kept ? weight(ranked[rank], top, factor) : 0;
+      own += weights[i];
+    }
+    const ulong before = scan(own, sums, &all);
+    if (code == TOP_P) {
+      /* The sum, times 2^20, is to reach value times all. */
+      const ulong share = all * value, target = (share + 0xfffffu) >> 20;
+      const uint place = place_of(target, 1, own, before, kept, weights, found);
+      kept = max(min(place + 1, kept), min(least, kept));
+    } else if (code == MIN_P) {
+      if (l == 0) *found = kept;
+      SYNC;
+      for (uint i = 0; i < PER; i++)
+        if (l * PER + i < kept && weights[i] < value) {
+          atomic_min(found, l * PER + i);
+          break;
+        }
+      SYNC;
+      kept = max(max(*found, 1u), min(least, kept));
+      SYNC;
+    } else {
+      const ulong target = (all >> 32) * word + ((all & 0xffffffffu) * word >> 32);
+      return place_of(target, 0, own, before, kept, weights, found);
+    }
+  }
+  return 0;
+}
+#endif
+
+__kernel void choose(__global const T *restrict logits, __global const float *restrict bias, __global const ulong *restrict candidates,
+                     __global const uint *restrict rules, __global const uint *restrict words, __global uint *state,
+                     __global uint *restrict chosen, ulong v, uint texts, uint rounds) {
+  __local uint bins[BINS + 1];
+  __local ulong kept[K], ranked[K], sums[WG];
+  const uint l = get_local_id(0), b = get_group_id(0);
+#if STAGE == 0
+  __local uint orders[CHUNK];
+  const uint n = load(logits + b * v, bias, 0, v, orders);
+  const uint count = largest(orders, 0, n, kept, bins, sums);
+#else
+  const uint n = (uint)((v + CHUNK - 1) / CHUNK) * K;
+  const uint count = largest(candidates + (ulong)b * n, n, kept, bins, sums);
+#endif
+  for (uint a = l; a < K; a += WG) ranked[a] = 0;
+  SYNC;
+  for (uint a = l; a < count; a += WG) {
+    const ulong key = kept[a];
+    uint before = 0;
+    for (uint i = 0; i < count; i++) before += kept[i] > key;
+    if (key != 0) ranked[before] = key;
+  }
+  SYNC;
+  const uint round = state[texts + 1 + b] % rounds;
+  uint rank = 0;
+#if K > 1
+  rank = drawn(ranked, count, rules + b * 3 * RULES, words[round * texts + b], bins + BINS, sums);
+  /* Of logits that are no numbers there is no rank. */
+  rank = min(rank, count - 1);
+#endif
+  if (l == 0) {
+    const float top = value_of(ranked[0]);
+    const uint token = isnan(top) || top == INFINITY ? NO_NUMBER : (top == -INFINITY ? NONE_LEFT : ~(uint)ranked[rank]);
+    chosen[b] = token;
+#if ADVANCE
+    state[b] = token;
+    state[2 * texts + 1 + round * texts + b] = token;
+    state[texts + 1 + b] += 1;
+    if (b == 0) state[texts] += 1;
+#endif
+  }
+}
+#endif

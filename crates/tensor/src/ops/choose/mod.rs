@@ -1,0 +1,345 @@
+//! The next token of each text from its logits, by rules that leave the likely ones: on the device, so that a step of decoding can follow
+//! another without the host.
+
+mod rules;
+
+use super::prelude::*;
+use crate::tape;
+use rules::RULE_WORDS;
+pub use rules::{MOST_CANDIDATES, MOST_RULES, NO_NUMBER, NONE_LEFT, Rule, Rules};
+
+static KERNEL: Kernel =
+    Kernel::new("choose", cl_file!("choose.cl")).tune(&[("WG", &[256])]).tune_cpu(&[("WG", &[1])]);
+
+/// Logits of a text that one work-group takes.
+const CHUNK: usize = 2048;
+
+/// What the tokens of texts are chosen by, on a device.
+pub struct Chooser {
+    rules: Tensor,
+    bias: Option<Tensor>,
+    /// How many tokens are looked at.
+    candidates: usize,
+}
+
+/// The state of `texts` texts on a device, of which the last `rounds` tokens are kept: u32 [tokens (B), position, counts (B), made (R, B)].
+pub struct Texts {
+    state: Tensor,
+    words: Tensor,
+    texts: usize,
+    rounds: usize,
+}
+
+impl Chooser {
+    /// By `rules` in each of `texts` texts, from logits to which `bias (V)` is added, where it is given: −∞ forbids a token. `None` where the device
+    /// cannot ([`Rules::candidates`]).
+    ///
+    /// # Errors
+    /// `Memory`.
+    pub fn new(
+        device: &Device,
+        rules: &Rules,
+        texts: usize,
+        vocab: usize,
+        bias: Option<&[f32]>,
+    ) -> Result<Option<Self>> {
+        let Some(candidates) = rules.candidates(vocab) else { return Ok(None) };
+        let rules = Tensor::from_u32(device, [texts, RULE_WORDS], &rules.words().repeat(texts))?;
+        let bias = bias.map(|bias| Tensor::from_f32(device, [vocab], bias, DType::F32)).transpose()?;
+        Ok(Some(Self { rules, bias, candidates }))
+    }
+}
+
+impl Texts {
+    /// Of so many texts, each at position 0.
+    ///
+    /// # Errors
+    /// `Memory`; `Shape` where one of the numbers is 0.
+    pub fn new(device: &Device, texts: usize, rounds: usize) -> Result<Self> {
+        if texts == 0 || rounds == 0 {
+            return Err(Error::shape(format!(
+                "choose: {texts} texts of {rounds} rounds, expected at least 1"
+            )));
+        }
+        let state = Tensor::from_u32(device, [state_len(texts, rounds)], &vec![0; state_len(texts, rounds)])?;
+        let words = Tensor::from_u32(device, [rounds, texts], &vec![0; texts * rounds])?;
+        Ok(Self { state, words, texts, rounds })
+    }
+    /// How many texts there are.
+    pub fn texts(&self) -> usize {
+        self.texts
+    }
+    /// How many tokens of each are kept.
+    pub fn rounds(&self) -> usize {
+        self.rounds
+    }
+    /// u32 (B): the tokens that come next.
+    ///
+    /// # Errors
+    /// None that a caller could cause.
+    pub fn tokens(&self) -> Result<Tensor> {
+        self.state.slice(0, 0..self.texts)
+    }
+    /// u32 (1): the tokens before those.
+    ///
+    /// # Errors
+    /// As [`tokens`](Self::tokens).
+    pub fn position(&self) -> Result<Tensor> {
+        self.state.slice(0, self.texts..self.texts + 1)
+    }
+
+    /// Sets the tokens that come next, and how many are before.
+    ///
+    /// # Errors
+    /// `Shape` for another number of tokens; those of the device.
+    pub fn set(&self, tokens: &[u32], position: usize) -> Result<()> {
+        if tokens.len() != self.texts {
+            return Err(Error::shape(format!("choose: {} tokens for {} texts", tokens.len(), self.texts)));
+        }
+        let words: Vec<u32> = tokens.iter().copied().chain([position as u32]).collect();
+        self.state.slice(0, 0..self.texts + 1).and_then(|state| state.set_bytes(bytemuck::cast_slice(&words)))
+    }
+
+    /// Sets the count that the next token of each text has: it takes that of the [`words`](Self::set_words).
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn set_count(&self, count: u32) -> Result<()> {
+        let counts = self.state.slice(0, self.texts + 1..2 * self.texts + 1)?;
+        counts.set_bytes(bytemuck::cast_slice(&vec![count; self.texts]))
+    }
+
+    /// Words at random for tokens from `count` on, those of all texts for one count after the other; as many as are kept, at most.
+    ///
+    /// # Errors
+    /// `Shape` for words that do not fit; those of the device.
+    pub fn set_words(&self, count: u32, words: &[u32]) -> Result<()> {
+        let rows = words.len() / self.texts;
+        if rows > self.rounds || !words.len().is_multiple_of(self.texts) {
+            return Err(Error::shape(format!(
+                "choose: {} words for {} rounds of {} texts",
+                words.len(),
+                self.rounds,
+                self.texts
+            )));
+        }
+        let first = count as usize % self.rounds;
+        let before = rows.min(self.rounds - first);
+        let (end, start) = words.split_at(before * self.texts);
+        for (from, part) in [(first, end), (0, start)] {
+            if !part.is_empty() {
+                let rows = part.len() / self.texts;
+                self.words.slice(0, from..from + rows)?.set_bytes(bytemuck::cast_slice(part))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The tokens that were made from `count` on, those of all texts for one count after the other, once `event` has come: without waiting for
+    /// what was enqueued after it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn made_after(
+        &self,
+        event: &netcl_device::driver::Event,
+        count: u32,
+        rows: usize,
+    ) -> Result<Vec<u32>> {
+        let first = count as usize % self.rounds;
+        let before = rows.min(self.rounds - first);
+        let mut out = Vec::with_capacity(rows * self.texts);
+        for (from, rows) in [(first, before), (0, rows - before)] {
+            if rows > 0 {
+                let at = 2 * self.texts + 1 + from * self.texts;
+                out.extend(self.state.slice(0, at..at + rows * self.texts)?.u32_after(event)?);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Chooses the next tokens from logits `(B, V)`; they become those of the state and are kept, and the position grows by one.
+    ///
+    /// # Errors
+    /// `Shape` and `DType` where the parts do not fit each other.
+    pub fn choose(&self, logits: &Tensor, by: &Chooser) -> Result<Tensor> {
+        let op = Choose { candidates: by.candidates, biased: by.bias.is_some(), advance: true };
+        let bias = by.bias.as_ref().unwrap_or(logits);
+        op.apply([&logits.detach(), bias, &by.rules, &self.words, &self.state])
+    }
+}
+
+fn state_len(texts: usize, rounds: usize) -> usize {
+    2 * texts + 1 + rounds * texts
+}
+
+/// See [`Texts::choose`].
+#[derive(Clone)]
+pub struct Choose {
+    /// Tokens that the rules look at, at most.
+    candidates: usize,
+    /// Whether input 1 is added to the logits.
+    biased: bool,
+    /// Whether the state goes on.
+    advance: bool,
+}
+
+impl Choose {
+    fn check(&self, [logits, bias, rules, words, state]: [&Tensor; 5]) -> Result<[usize; 3]> {
+        let op = Self::NAME;
+        check::float(op, "logits", logits)?;
+        let [texts, vocab] = logits.dims2().map_err(|e| e.context("choose: logits"))?;
+        for (name, x) in [("rules", rules), ("words", words), ("state", state)] {
+            if x.dtype() != DType::U32 {
+                return Err(Error::dtype(format!("choose: {name} is {}, expected u32", x.dtype())));
+            }
+        }
+        if self.biased && (bias.dtype() != DType::F32 || bias.dims() != [vocab]) {
+            return Err(Error::shape(format!(
+                "choose: bias has shape {}, expected [{vocab}], with logits {}",
+                bias.shape(),
+                logits.shape()
+            )));
+        }
+        let rounds = words.dims().first().copied().unwrap_or(0);
+        let fits = rules.dims() == [texts, RULE_WORDS]
+            && words.dims() == [rounds, texts]
+            && state.dims() == [state_len(texts, rounds)];
+        if !fits || (texts > 0 && rounds == 0) {
+            return Err(Error::shape(format!(
+                "choose: rules {}, words {} and state {}, expected [{texts}, {RULE_WORDS}], [R, {texts}] and [2 * {texts} + 1 + R * {texts}], with logits {}",
+                rules.shape(),
+                words.shape(),
+                state.shape(),
+                logits.shape()
+            )));
+        }
+        if vocab == 0 && texts > 0 {
+            return Err(Error::shape(format!("choose: nothing to choose from in logits {}", logits.shape())));
+        }
+        if tape::records(&[logits]) {
+            return Err(Error::unsupported("choose has no gradient; call it within `no_grad`"));
+        }
+        Ok([texts, vocab, rounds])
+    }
+}
+
+impl Op<5> for Choose {
+    const NAME: &'static str = "choose";
+    const NO_SINGLE_SAMPLE: Option<&'static str> = Some("rules and the state have several words");
+    type Saved = ();
+    fn forward(&self, inputs: [&Tensor; 5]) -> Result<(Tensor, ())> {
+        let [texts, vocab, rounds] = self.check(inputs)?;
+        let [logits, bias, rules, words, state] = inputs;
+        let device = logits.device();
+        let chosen = Tensor::empty(device, [texts], DType::U32)?;
+        if texts == 0 {
+            return Ok((chosen, ()));
+        }
+        if self.advance && !state.is_contiguous() {
+            return Err(Error::shape("choose: the state has gaps"));
+        }
+        let (logits, rules, words) = (logits.contiguous()?, rules.contiguous()?, words.contiguous()?);
+        let state = if self.advance { state.clone() } else { state.contiguous()? };
+        let bias = if self.biased { bias.contiguous()? } else { logits.clone() };
+        // Few kernels for many settings.
+        let kept = if self.candidates > 1 {
+            self.candidates.next_power_of_two().clamp(64, MOST_CANDIDATES)
+        } else {
+            1
+        };
+        let stage = |name, stage: usize| {
+            let launch = KERNEL.launch(name).define("DTYPE", logits.dtype().code()).define("STAGE", stage);
+            launch.define("K", kept).define("CHUNK", CHUNK).define("BIASED", self.biased)
+        };
+        let chunks = vocab.div_ceil(CHUNK);
+        let mut candidates = None;
+        if chunks > 1 {
+            let out = Tensor::empty(device, [texts, chunks, kept, 2], DType::U32)?;
+            let launch = stage("choose_chunks", 1).groups3([chunks, texts, 1]);
+            launch.read(&logits).read(&bias).write(&out).scalar(vocab).run()?;
+            candidates = Some(out);
+        }
+        let launch =
+            stage("choose", if chunks > 1 { 2 } else { 0 }).define("ADVANCE", self.advance).groups(texts);
+        let launch = launch.read(&logits).read(&bias).read(candidates.as_ref().unwrap_or(&logits));
+        let launch = launch.read(&rules).read(&words);
+        let launch = if self.advance { launch.write(&state) } else { launch.read(&state) };
+        launch.write(&chosen).scalar(vocab).scalar(texts as u32).scalar(rounds as u32).run()?;
+        Ok((chosen, ()))
+    }
+    fn backward(&self, _: [&Tensor; 5], (): &(), _: &Tensor) -> Result<[Option<Tensor>; 5]> {
+        Ok([const { None }; 5])
+    }
+    fn reference(&self, [logits, bias, rules, words, state]: [&Array; 5]) -> Array {
+        let (texts, vocab) = (logits.shape.dims()[0], logits.shape.last());
+        let rounds = words.shape.dims()[0].max(1);
+        let of = |b: usize| {
+            let row = &logits.data[b * vocab..(b + 1) * vocab];
+            let biased = |(i, v): (usize, &f64)| {
+                let more = if self.biased { bias.data[i] as f32 } else { 0.0 };
+                if more == f32::NEG_INFINITY { more } else { *v as f32 + more }
+            };
+            let row: Vec<f32> = row.iter().enumerate().map(biased).collect();
+            let round = state.data[texts + 1 + b] as usize % rounds;
+            let words_of =
+                rules.data[b * RULE_WORDS..].iter().take(RULE_WORDS).map(|w| *w as u32).collect::<Vec<_>>();
+            f64::from(Rules::of_words(&words_of).choose(&row, words.data[round * texts + b] as u32))
+        };
+        Array::new(vec![texts], (0..texts).map(of).collect())
+    }
+    fn samples() -> Vec<Sample<Self, 5>> {
+        use Rule::{MinP, Temperature, TopK, TopP};
+        let sample = |[texts, vocab]: [usize; 2], rules: &[Rule], forbidden: Option<&[f64]>| {
+            let rules = Rules::new(rules).unwrap_or_default();
+            let words: Vec<f64> = rules.words().iter().map(|w| f64::from(*w)).collect();
+            let rounds = 3;
+            let u32s = |shape: &[usize], values: &[f64]| Input::values(shape, values, Some(DType::U32));
+            let mut state = vec![0.0; state_len(texts, rounds)];
+            // Each text is at another count.
+            (0..texts).for_each(|b| state[texts + 1 + b] = (7 * b) as f64);
+            let candidates = rules.candidates(vocab).unwrap_or(1);
+            let bias = forbidden.unwrap_or(&[0.0]);
+            let inputs = [
+                Input::normal(&[texts, vocab]),
+                Input::values(&[vocab], bias, Some(DType::F32)),
+                u32s(&[texts, RULE_WORDS], &words),
+                u32s(&[rounds, texts], &[3e9, 1.5e9, 4e9, 7e8, 2.2e9, 4.294_967_295e9, 0.0]),
+                u32s(&[state.len()], &state),
+            ];
+            Sample::new(Self { candidates, biased: forbidden.is_some(), advance: false }, inputs)
+                .exact()
+                .in_order()
+        };
+        let usual = [TopK(40), TopP(0.95, 1), MinP(0.05, 1), Temperature(0.8)];
+        let none = f64::NEG_INFINITY;
+        let mut tied = sample([2, 700], &[TopK(9), TopP(0.7, 3)], None);
+        tied.inputs[0] = Input::values(&[2, 700], &[1.0, 2.0, 3.0, 3.0, -1.0, 2.0, 3.0], None);
+        let mut far = sample([3, 65], &[Temperature(1e4), TopK(20)], None);
+        far.inputs[0] = Input::values(&[3, 65], &[3e38, -1e30, 1e-30, 0.0, -3e38, 2.9e38, 1e30], None);
+        vec![
+            sample([3, 65], &usual, Some(&[0.0, none, 0.5, -3.0])).bench(&[
+                &[1, 128_256],
+                &[128_256],
+                &[1, RULE_WORDS],
+                &[3, 1],
+                &[state_len(1, 3)],
+            ]),
+            sample([2, 5000], &usual, None).named("several chunks"),
+            sample([2, 5000], &[Temperature(0.0)], Some(&[0.0, 0.0, none]))
+                .named("the likeliest of several chunks")
+                .light(),
+            sample([4, 65], &[Temperature(0.0)], None).named("the likeliest").light(),
+            sample([2, 900], &[Temperature(1.5), TopP(0.9, 0), MinP(0.01, 0)], None)
+                .named("all tokens")
+                .light(),
+            tied.named("equal logits").light(),
+            far.extreme().light(),
+            sample([1, 1], &usual, None).light(),
+            sample([0, 4], &usual, None).light(),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

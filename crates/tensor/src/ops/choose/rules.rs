@@ -1,0 +1,307 @@
+//! How a token is chosen from logits, as a device does it and as the host does: the same integers on both.
+
+use crate::{Error, Result};
+
+/// A step of choosing. Tokens are in the order of their logits, the greatest first, and of equal logits the lowest token first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Keeps the first so many.
+    TopK(usize),
+    /// Keeps the first that together reach this share of all that are left, and at least so many.
+    TopP(f32, usize),
+    /// Keeps those that are at least this share of the first, and at least so many.
+    MinP(f32, usize),
+    /// Divides the logits as they were at first; 0 keeps the first token alone.
+    Temperature(f32),
+}
+
+/// Steps in their order; then one of the tokens that are left is drawn, each as often as its share.
+///
+/// The weight of a token is 2 to the power of how far its logit is below the first, in multiples of 2⁻³¹ of the first one's weight, by a chain of
+/// integer operations that has the same bits everywhere. What is less likely than that is never drawn.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules(Vec<[u32; 3]>);
+
+/// Steps at most.
+pub const MOST_RULES: usize = 4;
+/// Tokens that the device looks at, at most, where rules leave more than one.
+pub const MOST_CANDIDATES: usize = 1024;
+/// Words of rules on the device.
+pub(super) const RULE_WORDS: usize = 3 * MOST_RULES;
+
+/// What stands for a token where logits are no numbers.
+pub const NO_NUMBER: u32 = u32::MAX;
+/// What stands for a token where none is left.
+pub const NONE_LEFT: u32 = u32::MAX - 1;
+
+// Codes of steps, as choose.cl has them.
+const TOP_K: u32 = 1;
+const TOP_P: u32 = 2;
+const MIN_P: u32 = 3;
+const TEMPERATURE: u32 = 4;
+
+/// 1 as a weight.
+const ONE: u32 = 1 << 31;
+
+impl Rules {
+    /// These steps.
+    ///
+    /// # Errors
+    /// `Unsupported` for more than [`MOST_RULES`] that do something, `Format` for a number out of range.
+    pub fn new(rules: &[Rule]) -> Result<Self> {
+        let bad = |what: &str| Err(Error::format(format!("choose: {what}")));
+        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let mut out = Vec::new();
+        for rule in rules {
+            out.push(match *rule {
+                Rule::TopK(0) => return bad("top-k keeps no token"),
+                Rule::TopP(p, _) if !(p > 0.0 && p.is_finite()) => return bad("top-p is no share above 0"),
+                Rule::MinP(p, _) if !(0.0..=1.0).contains(&p) => return bad("min-p is no share"),
+                Rule::Temperature(t) if !(t >= 0.0 && t.is_finite()) => {
+                    return bad("the temperature is below 0");
+                }
+                // What does nothing.
+                Rule::TopP(1.0.., _) | Rule::MinP(0.0, _) => continue,
+                Rule::TopK(k) => [TOP_K, narrow(k), 0],
+                Rule::TopP(p, least) => [TOP_P, share(p), narrow(least)],
+                Rule::MinP(p, least) => [MIN_P, least_weight(p), narrow(least)],
+                Rule::Temperature(0.0) => [TOP_K, 1, 0],
+                Rule::Temperature(t) => [TEMPERATURE, factor(t).to_bits(), 0],
+            });
+        }
+        match out.len() > MOST_RULES {
+            true => Err(Error::unsupported(format!(
+                "choose: {} steps, at most {MOST_RULES} are supported",
+                out.len()
+            ))),
+            false => Ok(Self(out)),
+        }
+    }
+
+    /// Always the likeliest token.
+    pub fn greedy() -> Self {
+        Self(vec![[TOP_K, 1, 0]])
+    }
+
+    /// How many of `vocab` tokens these steps look at, where a device can: 1 where they always lead to the likeliest.
+    pub fn candidates(&self, vocab: usize) -> Option<usize> {
+        // Every step leaves the first token: one that leaves it alone comes to the same wherever it stands.
+        if self.0.contains(&[TOP_K, 1, 0]) {
+            return Some(1);
+        }
+        let mut most: Option<usize> = None;
+        for [code, value, _] in &self.0 {
+            match *code {
+                TOP_K => most = Some(most.unwrap_or(usize::MAX).min(*value as usize)),
+                // Its share is of all that are there.
+                TOP_P if most.is_none() => return Some(vocab).filter(|n| *n <= MOST_CANDIDATES),
+                _ => {}
+            }
+        }
+        Some(most.unwrap_or(vocab).min(vocab)).filter(|n| *n <= MOST_CANDIDATES)
+    }
+
+    /// As kernels read them.
+    pub(super) fn words(&self) -> [u32; RULE_WORDS] {
+        let mut out = [0; RULE_WORDS];
+        out.iter_mut().zip(self.0.as_flattened()).for_each(|(to, word)| *to = *word);
+        out
+    }
+
+    /// The steps that kernels would read so.
+    pub(super) fn of_words(words: &[u32]) -> Self {
+        Self(words.as_chunks::<3>().0.iter().filter(|rule| rule[0] != 0).copied().collect())
+    }
+
+    /// The token after `logits (V)`, given a `word` at random, as a device chooses it: [`NO_NUMBER`] where the logits are none, [`NONE_LEFT`] where all
+    /// are −∞.
+    pub fn choose(&self, logits: &[f32], word: u32) -> u32 {
+        let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+        let key = |i: &u32| (order_of(logits[*i as usize]), !*i);
+        let most = self.candidates(logits.len()).unwrap_or(logits.len()).max(1);
+        if most < order.len() {
+            order.select_nth_unstable_by_key(most - 1, |i| std::cmp::Reverse(key(i)));
+            order.truncate(most);
+        }
+        order.sort_unstable_by_key(|i| std::cmp::Reverse(key(i)));
+        let Some(top) = order.first().map(|i| logits[*i as usize]) else { return NONE_LEFT };
+        match top {
+            top if top.is_nan() || top == f32::INFINITY => NO_NUMBER,
+            f32::NEG_INFINITY => NONE_LEFT,
+            top => order.get(self.drawn(&order, logits, top, word)).copied().unwrap_or(NONE_LEFT),
+        }
+    }
+
+    /// The rank of the drawn token.
+    fn drawn(&self, order: &[u32], logits: &[f32], top: f32, word: u32) -> usize {
+        let (mut kept, mut times) = (order.len(), std::f32::consts::LOG2_E);
+        let weights = |kept: usize, factor: f32| -> Vec<u64> {
+            order[..kept].iter().map(|i| u64::from(weight(logits[*i as usize], top, factor))).collect()
+        };
+        let reach = |weights: &[u64], enough: &dyn Fn(u64) -> bool| {
+            let mut sum = 0;
+            weights.iter().position(|w| {
+                sum += w;
+                enough(sum)
+            })
+        };
+        for [code, value, least] in &self.0 {
+            let least = (*least as usize).min(kept);
+            match *code {
+                TOP_K => kept = kept.min(*value as usize),
+                TOP_P => {
+                    let weights = weights(kept, times);
+                    let target = (weights.iter().sum::<u64>() * u64::from(*value)).div_ceil(1 << 20);
+                    let place = reach(&weights, &|sum| sum >= target).unwrap_or(kept);
+                    kept = (place + 1).min(kept).max(least);
+                }
+                MIN_P => {
+                    let place = weights(kept, times).iter().position(|w| *w < u64::from(*value));
+                    kept = place.unwrap_or(kept).max(1).max(least);
+                }
+                _ => times = f32::from_bits(*value),
+            }
+        }
+        let weights = weights(kept, times);
+        let all: u64 = weights.iter().sum();
+        let target = ((u128::from(all) * u128::from(word)) >> 32) as u64;
+        reach(&weights, &|sum| sum > target).unwrap_or(kept)
+    }
+}
+
+/// Orders unsigned like the float; every NaN is the largest, and −0 equals 0.
+fn order_of(v: f32) -> u32 {
+    let u = if v == 0.0 { 0 } else { v.to_bits() };
+    match (v.is_nan(), u >> 31) {
+        (true, _) => u32::MAX,
+        (_, 0) => u | ONE,
+        _ => !u,
+    }
+}
+
+/// In multiples of 2⁻²⁰.
+fn share(p: f32) -> u32 {
+    ((f64::from(p) * f64::from(1 << 20)).round() as u32).clamp(1, 1 << 20)
+}
+
+/// As a weight.
+fn least_weight(p: f32) -> u32 {
+    (f64::from(p) * f64::from(ONE)).round() as u32
+}
+
+/// What logits are multiplied by before they are powers of 2.
+fn factor(temperature: f32) -> f32 {
+    (std::f64::consts::LOG2_E / f64::from(temperature)).min(1e30) as f32
+}
+
+/// The upper half of a product.
+fn mul_hi(a: u32, b: u32) -> u32 {
+    ((u64::from(a) * u64::from(b)) >> 32) as u32
+}
+
+/// Of a token beside the first; `weight` of choose.cl.
+fn weight(v: f32, top: f32, factor: f32) -> u32 {
+    let below = ((v - top) * factor).max(-40.0) * 1_048_576.0;
+    let q = (below.round_ties_even() as i32).unsigned_abs();
+    if q >> 20 > 31 {
+        return 0;
+    }
+    let x = mul_hi((q & 0xf_ffff) << 12, 2_977_044_472);
+    let tail = (2..=9).rev().fold(ONE, |t, k| ONE - mul_hi(mul_hi(x, t), u32::MAX / k));
+    (ONE - mul_hi(x, tail)) >> (q >> 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_powers() {
+        for i in 0..40_000 {
+            let v = -(i as f32) / 2000.0;
+            let expected = f64::from(v).exp();
+            let found = f64::from(weight(v + 3.0, 3.0, std::f32::consts::LOG2_E)) / f64::from(ONE);
+            assert!((found - expected).abs() <= 2e-6 * expected + 1e-9, "{v}: {found}, expected {expected}");
+        }
+        assert_eq!(weight(7.5, 7.5, 1e30), ONE);
+        assert_eq!([f32::NEG_INFINITY, -3e38, -30.0].map(|v| weight(v, 0.0, 1.5)), [0; 3]);
+    }
+
+    /// Against sums in f64, but for draws that fall on a border.
+    #[test]
+    fn each_step_keeps_what_it_says() {
+        let logits: Vec<f32> =
+            (0..500u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 20) as f32 / 300.0).collect();
+        let mut ranked: Vec<usize> = (0..logits.len()).collect();
+        ranked.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+        let cases: [(&[Rule], f64, usize, f64, f64); 6] = [
+            (&[], 1.0, 500, 1.0, 0.0),
+            (&[Rule::TopK(40)], 1.0, 40, 1.0, 0.0),
+            (&[Rule::Temperature(0.7), Rule::TopP(0.9, 0)], 0.7, 500, 0.9, 0.0),
+            (&[Rule::Temperature(2.0), Rule::MinP(0.1, 0)], 2.0, 500, 1.0, 0.1),
+            (
+                &[Rule::Temperature(1.5), Rule::TopK(100), Rule::TopP(0.95, 0), Rule::MinP(0.02, 0)],
+                1.5,
+                100,
+                0.95,
+                0.02,
+            ),
+            (&[Rule::Temperature(1e-30)], 1e-30, 500, 1.0, 0.0),
+        ];
+        for (rules, t, k, p, least) in cases {
+            let weight = |i: &usize| ((f64::from(logits[*i]) - f64::from(logits[ranked[0]])) / t).exp();
+            let mut kept = ranked[..k].to_vec();
+            let (all, mut sum) = (kept.iter().map(weight).sum::<f64>(), 0.0);
+            let n = kept.iter().position(|i| {
+                sum += weight(i);
+                sum >= p * all
+            });
+            kept.truncate(n.map_or(k, |n| n + 1));
+            kept.retain(|i| weight(i) >= least);
+            let total: f64 = kept.iter().map(weight).sum();
+            let rules = Rules::new(rules).unwrap();
+            for n in 0..999u32 {
+                let word = n.wrapping_mul(4_294_967) + 1_234_567;
+                let at = f64::from(word) / 2f64.powi(32) * total;
+                let mut before = 0.0;
+                let expected = kept.iter().find(|i| {
+                    before += weight(i);
+                    at < before
+                });
+                if (before - at).abs() < 1e-5 * total
+                    || (before - weight(expected.unwrap()) - at).abs() < 1e-5 * total
+                {
+                    continue;
+                }
+                assert_eq!(rules.choose(&logits, word) as usize, *expected.unwrap(), "{rules:?} {word}");
+            }
+        }
+    }
+
+    #[test]
+    fn rules_say_how_many_tokens_they_look_at() {
+        let of = |rules: &[Rule], vocab| Rules::new(rules).unwrap().candidates(vocab);
+        assert_eq!(of(&[Rule::Temperature(0.0)], 1 << 17), Some(1));
+        assert_eq!(of(&[Rule::TopK(40), Rule::TopP(0.9, 1)], 1 << 17), Some(40));
+        assert_eq!(of(&[Rule::MinP(0.1, 1), Rule::TopK(40)], 1 << 17), Some(40));
+        assert_eq!(of(&[Rule::TopP(0.9, 1), Rule::TopK(40)], 1 << 17), None);
+        assert_eq!(of(&[Rule::TopP(0.9, 1), Rule::TopK(1)], 1 << 17), Some(1));
+        assert_eq!(of(&[Rule::TopP(0.9, 1), Rule::TopK(40)], 65), Some(65));
+        assert_eq!((of(&[], 65), of(&[], 2000)), (Some(65), None));
+        assert_eq!(of(&[Rule::TopK(2000)], 1 << 17), None);
+        for wrong in [Rule::TopK(0), Rule::TopP(0.0, 0), Rule::MinP(2.0, 0), Rule::Temperature(f32::NAN)] {
+            assert!(Rules::new(&[wrong]).is_err(), "{wrong:?}");
+        }
+        assert!(Rules::new(&[Rule::TopK(3); 5]).is_err());
+    }
+
+    #[test]
+    fn what_is_no_number_is_said() {
+        let rules = Rules::new(&[Rule::TopK(3)]).unwrap();
+        assert_eq!(rules.choose(&[0.0, f32::NAN, 1.0], 0), NO_NUMBER);
+        assert_eq!(rules.choose(&[0.0, f32::INFINITY, 1.0], 0), NO_NUMBER);
+        assert_eq!(rules.choose(&[f32::NEG_INFINITY; 3], 0), NONE_LEFT);
+        assert_eq!(rules.choose(&[f32::NEG_INFINITY, -0.0, 0.0], 0), 1);
+        assert_eq!(Rules::greedy().choose(&[1.0, 3.0, 3.0], u32::MAX), 1);
+    }
+}

@@ -1,0 +1,74 @@
+use super::*;
+use crate::suite::test_device;
+
+fn normal(seed: u64, n: usize) -> Vec<f32> {
+    crate::random::Generator::new(seed).normal(n, 0.0, 3.0)
+}
+
+/// What a device keeps of a text is what the host chooses from the same logits with the same words, one after the other, however often the
+/// kept rounds go around.
+#[test]
+fn a_state_goes_on_as_the_host_would() {
+    goes_on(&test_device().unwrap(), usize::MAX);
+}
+
+/// By groups of many items, whose every access to shared memory is looked at.
+#[test]
+fn a_state_goes_on_on_the_simulated_device() {
+    goes_on(&Device::open("sim", &netcl_device::Settings::default()).unwrap(), 5000);
+}
+
+/// Vocabularies up to `most`.
+fn goes_on(device: &Device, most: usize) {
+    for (texts, vocab, rules, dtype) in [
+        (1, 65, vec![Rule::Temperature(0.9)], DType::F32),
+        (
+            3,
+            4100,
+            vec![Rule::TopK(50), Rule::TopP(0.9, 1), Rule::MinP(0.01, 2), Rule::Temperature(0.8)],
+            DType::F16,
+        ),
+        (2, 33_000, vec![Rule::TopK(1)], DType::Bf16),
+        (2, 2300, vec![Rule::Temperature(0.0)], DType::F16),
+        (1, 3000, vec![Rule::Temperature(1.7), Rule::TopK(700)], DType::F32),
+    ] {
+        if vocab > most {
+            continue;
+        }
+        let rules = Rules::new(&rules).unwrap();
+        let mut bias = vec![0.0; vocab];
+        (bias[1], bias[3], bias[vocab - 1]) = (f32::NEG_INFINITY, 2.0, f32::NEG_INFINITY);
+        let by = Chooser::new(device, &rules, texts, vocab, Some(&bias)).unwrap().unwrap();
+        let state = Texts::new(device, texts, 4).unwrap();
+        state.set(&vec![7; texts], 11).unwrap();
+        state.set_count(6).unwrap();
+        let mut expected = Vec::new();
+        let words: Vec<u32> =
+            (0..9 * texts as u32).map(|i| i.wrapping_mul(2_654_435_761) ^ 0x5bd1_e995).collect();
+        for turn in 0..9 {
+            let word = &words[turn * texts..(turn + 1) * texts];
+            state.set_words(6 + turn as u32, word).unwrap();
+            let logits =
+                Tensor::from_f32(device, [texts, vocab], &normal(turn as u64, texts * vocab), dtype).unwrap();
+            let chosen = state.choose(&logits, &by).unwrap().to_u32().unwrap();
+            let host = logits.to_vec().unwrap();
+            for b in 0..texts {
+                let row: Vec<f32> =
+                    host[b * vocab..(b + 1) * vocab].iter().zip(&bias).map(|(v, b)| v + b).collect();
+                assert_eq!(
+                    chosen[b],
+                    rules.choose(&row, word[b]),
+                    "text {b} of {texts}, {vocab} tokens, turn {turn}"
+                );
+            }
+            assert_eq!(state.tokens().unwrap().to_u32().unwrap(), chosen);
+            assert_eq!(state.position().unwrap().to_u32().unwrap(), [12 + turn as u32]);
+            expected.extend(chosen);
+        }
+        let event = device.mark().unwrap();
+        assert_eq!(state.made_after(&event, 6 + 5, 4).unwrap(), expected[5 * texts..]);
+        assert!(
+            state.set_words(0, &vec![0; 5 * texts]).is_err() && state.set(&vec![0; texts + 1], 0).is_err()
+        );
+    }
+}
