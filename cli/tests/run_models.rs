@@ -126,6 +126,7 @@ fn perplexity_is_that_of_exact_arithmetic() {
             let own = ["--data", &sample, "-m", &model, "--activations", activations];
             let found = json(&[&fixed[..], &own[..]].concat());
             assert_eq!(found["tokens"], case["n_predicted"], "{model}");
+            assert!(found["activations"] == activations || found["activations"].is_null(), "{found}");
             let loss = found["nll"].as_f64().unwrap();
             assert!((loss - expected).abs() < bound, "{model}, {activations}: {loss}, expected {expected}");
         }

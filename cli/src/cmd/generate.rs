@@ -111,7 +111,8 @@ fn json(args: &Args, model: &LoadedModel, prompt: &str, made: &Generated) -> ser
     serde_json::json!({
         "prompt": prompt, "text": made.text, "tokens": made.tokens, "finish": made.finish.name(),
         "tokens_per_s": made.speed(), "prompt_tokens": made.prompt, "prompt_tokens_per_s": made.prompt_speed(),
-        "seed": args.seed, "context": model.context(), "dtype": model.dtype().to_string(), "model": model.path(),
+        "seed": args.seed, "context": model.context(), "dtype": model.dtype().to_string(),
+        "activations": model.activations().map(|a| a.to_string()), "model": model.path(),
     })
 }
 

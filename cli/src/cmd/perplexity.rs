@@ -70,7 +70,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if args.json {
         return out::json(&serde_json::json!({
             "model": model.path(), "nll": nll, "perplexity": nll.exp(), "tokens": tokens, "windows": done, "window": window,
-            "dtype": model.dtype().to_string(), "seconds": seconds, "tokens_per_s": tokens as f64 / seconds,
+            "dtype": model.dtype().to_string(), "activations": model.activations().map(|a| a.to_string()), "seconds": seconds, "tokens_per_s": tokens as f64 / seconds,
         }));
     }
     out::result(&format!("perplexity {:.4}, {nll:.6} nats a token", nll.exp()))?;

@@ -324,6 +324,7 @@ impl Bench<'_> {
         if self.args.json {
             return out::json(&json!({
                 "op": "load", "model": name, "type": kind, "dtype": case.model.dtype().to_string(),
+                "activations": case.model.activations().map(|a| a.to_string()),
                 "device": self.device.capabilities().id, "parameters": config.parameters(), "weight_bytes": weights, "load_s": load_s,
                 "first_token_s": first_token_s, "memory": self.device.memory().live,
             }));
@@ -427,7 +428,8 @@ impl Bench<'_> {
         if self.args.json {
             return out::json(&json!({
                 "op": "decode", "test": test, "batch": m.batch, "model": case.name, "type": case.kind,
-                "dtype": case.model.dtype().to_string(), "device": self.device.capabilities().id, "feed": format!("{:?}", self.args.feed).to_lowercase(),
+                "dtype": case.model.dtype().to_string(), "activations": case.model.activations().map(|a| a.to_string()),
+                "device": self.device.capabilities().id, "feed": format!("{:?}", self.args.feed).to_lowercase(),
                 "tokens_per_s": speed, "slowest": slowest, "fastest": fastest, "us_per_token": 1e6 / speed, "us_per_step": us, "seconds": m.seconds,
                 "launches_per_token": m.launches, "bytes_per_token": m.bytes, "gbps": gbps, "read_gbps": self.read_gbps,
                 "share_of_read": share, "gflops": gflops, "share_of_peak": gflops / self.ceilings.gflops, "memory_peak": m.memory_peak,

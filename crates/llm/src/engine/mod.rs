@@ -118,6 +118,10 @@ impl LoadedModel {
     pub fn dtype(&self) -> DType {
         self.decoder.params().dtype()
     }
+    /// What is multiplied by its quantised matrices, where there are any.
+    pub fn activations(&self) -> Option<Activations> {
+        self.decoder.params().activations()
+    }
     /// The file, or the folder with its `config.json`.
     pub fn path(&self) -> &Path {
         &self.path
