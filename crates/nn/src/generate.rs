@@ -67,8 +67,8 @@ impl Sampling {
         }
         let weight = |i: usize| (f64::from(logits[i] - logits[best]) / f64::from(self.temperature)).exp();
         let total: f64 = ranks.tokens().iter().map(|i| weight(*i as usize)).sum();
-        // How many of the likeliest stay, and the sum of their weights: all, or up to the nucleus and the least share of the likeliest,
-        // whose weight is 1.
+        // Number of tokens that remain and the sum of their weights: all, or those within top-p and min-p. Weights are relative to the most
+        // probable token, which has weight 1.
         let (mut kept, mut sum) = (ranks.tokens().len(), total);
         if self.top_p < 1.0 || self.min_p > 0.0 {
             (kept, sum) = (0, 0.0);
@@ -201,7 +201,7 @@ impl<'a> Generation<'a> {
         if let Some(rules) = &self.rules {
             return check_token(rules.choose(&logits, word(self.sampling.seed, self.made)));
         }
-        // A share of infinity would be no number either.
+        // With an infinite logit the weights would be NaN.
         if logits.iter().any(|v| v.is_nan() || *v == f32::INFINITY) {
             return check_token(NO_NUMBER);
         }

@@ -223,7 +223,7 @@ impl Optimizer {
         };
         let step = take(STEP, FileDtype::I64, &[])?.ok_or_else(|| missing(STEP))?;
         let mut counters = Counters { step: integer(step)?, ..self.update.counters()? };
-        // A run may turn loss scaling on or off: then it starts with the scale it was made with.
+        // Loss scaling may have been switched on or off since the state was saved; then the initial scale is used.
         let (good, scale) = (take(GOOD_STEPS, FileDtype::I64, &[])?, take(LOSS_SCALE, FileDtype::F32, &[])?);
         if let (true, Some(good), Some(scale)) = (self.scaling, good, scale) {
             counters.good = integer(good)?;

@@ -59,7 +59,7 @@ pub(super) fn write(
 
 /// Syncs the folder `dir`, so that renames in it are durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<()> {
-    // Only Unix opens folders as files; elsewhere the file system does this itself.
+    // Only Unix can open and sync folders.
     if cfg!(unix) {
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| Error::io("syncing", dir, &e))?;
     }
@@ -88,7 +88,7 @@ pub(crate) fn replace(dir: &Path, contents: &[(String, Vec<u8>)]) -> Result<()> 
     };
     put().inspect_err(|_| {
         for aside in &asides {
-            // Those that have their names already are not there.
+            // Files that were already renamed do not exist under the temporary name.
             let _ = fs::remove_file(aside);
         }
     })
@@ -97,7 +97,7 @@ pub(crate) fn replace(dir: &Path, contents: &[(String, Vec<u8>)]) -> Result<()> 
 /// Atomically replaces the link `pointer` by one to `target` in the same folder.
 pub(super) fn point(pointer: &Path, target: &str) -> Result<()> {
     let aside = files::beside(pointer);
-    // A leftover of a program of the same number.
+    // A leftover of an earlier process with the same id.
     let _ = fs::remove_file(&aside);
     link(target, &aside).map_err(|e| Error::io("writing", pointer, &e))?;
     rename(&aside, pointer)

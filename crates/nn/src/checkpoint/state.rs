@@ -92,7 +92,7 @@ impl State {
                 state.format
             )));
         }
-        // The text decides, not the values: so every flipped bit counts.
+        // The text is hashed, not the values, so that every flipped bit is detected.
         let sealed = format!("{SEAL_KEY}{}", state.seal);
         let open = text.replacen(&sealed, &format!("{SEAL_KEY}{NO_SEAL}"), 1);
         if blake3::hash(open.as_bytes()).to_hex().as_str() != state.seal {

@@ -61,7 +61,7 @@ impl Store {
         let path = self.path(checkpoint.state.step);
         let aside = files::beside(&path);
         if let Err(error) = write_all(&aside, checkpoint, written) {
-            // What could not be removed now is removed before the next save.
+            // Leftovers that cannot be removed now are removed before the next save.
             let _ = fs::remove_dir_all(&aside);
             return Err(error);
         }
@@ -107,7 +107,7 @@ impl Store {
 
     /// The checkpoint saved last, if there is one. [`latest`](Self::latest) also checks it.
     pub fn last(&self) -> Option<PathBuf> {
-        // A process that was killed between a checkpoint's name and the pointer's left none, or one to a name that is gone.
+        // A process killed between renaming a checkpoint and updating the link leaves no link, or one to a missing name.
         self.pointed("last").or_else(|| self.list().ok()?.pop().map(|(_, path)| path))
     }
 
@@ -185,7 +185,7 @@ impl Store {
         let kept = [self.best(), self.last()];
         let old = &all[..all.len().saturating_sub(self.keep)];
         for (_, path) in old.iter().filter(|(_, path)| !kept.contains(&Some(path.clone()))) {
-            // First the name, so that what is half removed is no checkpoint.
+            // Renamed first, so that a partially removed folder is not a checkpoint.
             let aside = files::beside(path);
             if let Err(error) = durable::rename(path, &aside).and_then(|()| remove(&aside)) {
                 tracing::warn!(%error, "an old checkpoint stays");
@@ -196,7 +196,7 @@ impl Store {
 }
 
 fn write_all(dir: &Path, checkpoint: &Plan<'_>, written: &AtomicU64) -> Result<()> {
-    // Never into a folder that is there: it would be somebody else's.
+    // Never into an existing folder, which would belong to somebody else.
     fs::create_dir(dir).map_err(|e| Error::io("creating", dir, &e))?;
     let mut state = checkpoint.state.clone();
     state.files.clear();

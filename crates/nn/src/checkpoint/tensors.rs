@@ -183,7 +183,7 @@ pub fn write_planned(path: &Path, tensors: &[Planned<'_>], written: &AtomicU64) 
     let mut header = serde_json::Value::Object(header).to_string();
     // Spaces after the header, so that the data starts at a multiple of 8.
     header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
-    // An error of the device goes through the writer and comes out as it was.
+    // A device error is passed through the writer and returned unchanged.
     let mut failed = None;
     let sum = durable::write(path, written, |file| {
         file.write_all(&(header.len() as u64).to_le_bytes())?;

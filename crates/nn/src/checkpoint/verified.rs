@@ -31,7 +31,7 @@ impl<'a> Verified<'a> {
         let name = plain_name(name).map_err(|e| e.context(dir.join(super::STATE_FILE).display()))?;
         let path = dir.join(name);
         let wrong = |what: String| Error::format(format!("{} {what}", path.display()));
-        // Looked at before it is opened: opening a pipe waits for its writer.
+        // The type is checked before opening: opening a pipe would wait for a writer.
         if !path.is_file() {
             return Err(wrong("is missing".into()));
         }
@@ -97,7 +97,7 @@ impl<'a> Verified<'a> {
         let length = prefix.iter().rev().fold(0u64, |n, b| n << 8 | u64::from(*b));
         // Bounded by the size of the file.
         if length > self.left {
-            // The sum tells a damaged file from one that never was one.
+            // The checksum distinguishes a damaged file from one that was invalid from the beginning.
             let path = self.path.clone();
             self.check()?;
             return Err(not_whole(&path, &"its header is longer than the file"));
@@ -106,7 +106,7 @@ impl<'a> Verified<'a> {
         self.fill(&mut header)?;
         let read = self.read_tensors(&header);
         let path = self.path.clone();
-        // The sum goes first: it tells a damaged file from one that never was whole.
+        // The checksum is checked first: it distinguishes a damaged file from one that was invalid from the beginning.
         self.check()?;
         read.map_err(|e| not_whole(&path, &e))
     }

@@ -72,7 +72,7 @@ impl WeightFiles {
             Error::format(format!("{}: not a whole safetensors file: {what}", path.display()))
         };
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|e| wrong(&e))?;
-        // The header is behind its own length, which takes 8 bytes.
+        // The header follows its length, which takes 8 bytes.
         let data =
             header.checked_add(8).filter(|start| *start <= map.len()).ok_or_else(|| wrong(&"no data"))?;
         for (name, info) in metadata.tensors() {

@@ -197,7 +197,7 @@ impl TrainConfig {
         let sizes =
             Sizes { layers, heads, kv_heads, head_size, width, mlp, context, vocab, rope_theta, tied };
         let config = DecoderConfig::of(&self.family, &sizes)?;
-        // Other families have biases at places of their own.
+        // In other families the biases are fixed.
         Ok(if self.family == "gpt2" { config.with_biases(self.bias) } else { config })
     }
 
@@ -239,7 +239,7 @@ impl TrainConfig {
         let usual = if starts { presets::FINETUNE } else { PRESETS[0] };
         let name = flags.preset.as_deref().or(file.preset.as_deref()).unwrap_or(usual);
         let preset = Self::preset(name)?;
-        // A run's own file says everything; its model may be gone by now.
+        // The file of a run is complete; the model it started from may not exist any more.
         let whole = file.layers.and(file.vocab).and(file.family.as_ref()).is_some() && flags.init.is_none();
         let mut config = flags.over(file.over(preset.clone())?)?;
         config.preset = name.to_owned();

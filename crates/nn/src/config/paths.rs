@@ -31,7 +31,7 @@ fn absolute_spec(spec: &str) -> Result<String> {
     }
     let whole = absolute(path).map_err(|e| Error::io("finding", path, &e))?;
     let (true, false) = (spec.contains(['*', '?', '[']), path.exists()) else { return text(&whole) };
-    // A pattern: what stands before it is no part of it, even where the working directory has a bracket in its name.
+    // A pattern: the working directory before it is escaped, because its name may contain brackets.
     let here = absolute(".").map_err(|e| Error::io("finding", path, &e))?;
     Ok(format!("{}/{spec}", glob::Pattern::escape(&text(&here)?)))
 }

@@ -79,7 +79,7 @@ impl Changes {
     pub fn data_since(&mut self, said: Option<String>) {
         let Some(said) = said else { return };
         if !self.data {
-            // Nobody asked for that.
+            // A warning, because the user did not ask for it.
             tracing::warn!("the data is another than at the checkpoint: {said}");
         }
         self.data = true;
@@ -123,7 +123,7 @@ impl TrainConfig {
                             all.join(" ")
                         )));
                     }
-                    // The same files under other names are no change.
+                    // The same files under other names are not a change.
                     changes.data = asked.data.iter().any(|new| left_out(new, &self.data));
                     if changes.data {
                         changes.notes.push(format!("{key} is {new}, it was {old}"));
@@ -182,7 +182,7 @@ impl TrainConfig {
 
 /// Whether `entry` is not in `all` although the file it names still exists.
 fn left_out(entry: &str, all: &[String]) -> bool {
-    // What has been moved or removed cannot be asked for; a pattern names nothing itself.
+    // Files that were moved or removed need not be given again; a pattern is not a file itself.
     let there = Path::new(entry).exists() || entry.contains(['*', '?', '[']);
     there && !all.iter().any(|other| same_path(entry, other))
 }

@@ -20,7 +20,7 @@ impl TrainConfig {
         if let Some(message) = checks.into_iter().flatten().next() {
             return Err(Error::format(message));
         }
-        // What a family has, and what not.
+        // Settings that the family does not have.
         self.decoder(self.vocab.unwrap_or(1)).map(drop)
     }
 

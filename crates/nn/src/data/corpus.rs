@@ -121,7 +121,7 @@ fn tokens(
         return Ok(found);
     }
     match through_cache(files, tokenizer, cache, &key, watch) {
-        // Not what the disk says, but what the text says or who watches.
+        // Errors of the text or a stop request are returned; only errors of the cache fall back to memory.
         Err(Failed::Other(error)) => return Err(error),
         Err(Failed::Cache(error)) => {
             tracing::warn!("{}; tokens are kept in memory instead", token_cache::failed(cache, &error));
@@ -219,7 +219,7 @@ fn encode(
             && let Some(piece) = pieces.next()
         {
             let piece = piece?;
-            // Even an empty piece costs something.
+            // Even an empty piece has a cost.
             bytes += 64 + if let Piece::Text { text, .. } = &piece { text.len() } else { 0 };
             round.push(piece);
         }
@@ -251,7 +251,7 @@ fn encode_round(round: &[Piece], tokenizer: &Tokenizer, workers: usize) -> Resul
             let at = next.fetch_add(1, Ordering::Relaxed);
             round.get(at).zip(slots.get(at))
         } {
-            // Every slot is taken once.
+            // Each slot is used once.
             let _ = slot.set(one(piece));
         }
     };
@@ -269,7 +269,7 @@ fn encode_round(round: &[Piece], tokenizer: &Tokenizer, workers: usize) -> Resul
 
 /// Converts the error of a piece into one of its file, with positions counted from the beginning of the file.
 fn named(error: Error, piece: &Piece, files: &[TextFile], tokenizer: &Tokenizer) -> Error {
-    // A line break between files is known: it was in the texts that the tokenizer came from, or is a text's own fault.
+    // An unknown character cannot be the line break inserted between files: the tokenizer knows it, or the error is in a file.
     let Piece::Text { file, .. } = piece else { return error };
     let of = &files[*file];
     let blocks =

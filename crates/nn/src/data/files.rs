@@ -62,7 +62,7 @@ pub(super) fn find(specs: &[impl AsRef<Path>]) -> Result<All> {
             )));
         }
     }
-    // Named first among equal paths, so that a file both named and met counts as named.
+    // Explicitly named files come first among equal paths, so that a file that is both named and found counts as named.
     all.files.sort_by(|a, b| a.path.cmp(&b.path).then(b.named.cmp(&a.named)));
     all.files.dedup_by(|later, earlier| later.path == earlier.path);
     all.special.sort();
@@ -157,7 +157,7 @@ impl All {
             }
             Part::Match(pattern) => {
                 let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
-                // What cannot be listed matches nothing, as in a shell.
+                // A folder that cannot be listed matches nothing, as in a shell.
                 for (_, name, _) in entries(dir).unwrap_or_default() {
                     if pattern.matches_with(&name, options) {
                         self.expand(&child(&name), rest, false)?;
@@ -170,7 +170,7 @@ impl All {
                     self.expand(dir, rest, bare)?;
                 }
                 for (_, name, kind) in entries(dir).unwrap_or_default() {
-                    // As in a shell, not through symbolic links: they may lead back here.
+                    // As in a shell, symbolic links are not followed: they may form cycles.
                     if kind.is_dir() && !name.starts_with('.') {
                         self.expand(&child(&name), parts, false)?;
                     } else if rest.is_empty() && !name.starts_with('.') {
@@ -265,7 +265,7 @@ mod tests {
             ("?/a.txt", vec!["x/a.txt"]),
             ("*/y/[a-b].*", vec!["x/y/a.txt"]),
             ("**/**/c.md", vec!["x/y/c.md"]),
-            // A file of this very name goes before the pattern.
+            // A file with exactly this name takes precedence over the pattern.
             ("[q].txt", vec!["[q].txt"]),
         ] {
             assert_eq!(names(&find(&[root.join(pattern)]).unwrap(), root), expected, "{pattern}");

@@ -89,7 +89,7 @@ impl Eval {
         let whole = span.div_ceil(context);
         let starts = match limit {
             Some(limit) if limit.saturating_mul(batch) < whole => {
-                // A stream of its own: no training step has this number.
+                // A separate random stream: no training step has this number.
                 let start = |row| random::below(seed, [u64::MAX, 0, row as u64], span as u64) as usize;
                 (0..limit * batch).map(start).collect()
             }
@@ -154,7 +154,7 @@ impl Windows {
         let mut window = vec![0; context + 1];
         for start in starts {
             self.tokens.read(start, &mut window)?;
-            // Shards may be too large to be checked beforehand, and an id out of range reads foreign memory on a device.
+            // Shards may be too large to be checked beforehand, and an id out of range would read out of bounds on the device.
             if let Some(bad) = window.iter().position(|&id| id as usize >= self.vocab) {
                 return Err(self.tokens.unknown(start + bad, window[bad], self.vocab));
             }
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!((eval.len(), eval.is_empty(), batches.len(), batches[1].rows), (2, false, 2, 1));
         let x: Vec<_> = batches.iter().flat_map(|b| b.x.clone()).collect();
         assert_eq!(x, (0..48).collect::<Vec<_>>());
-        // 49 tokens still hold three windows, 48 do not.
+        // 49 tokens have three windows, 48 have not.
         assert_eq!(Eval::new(counting(49), 50, 1, 16, None, 0).unwrap().len(), 3);
         assert_eq!(Eval::new(counting(48), 50, 1, 16, None, 0).unwrap().len(), 2);
         assert_eq!(Eval::new(counting(17), 50, 4, 16, None, 0).unwrap().len(), 1);

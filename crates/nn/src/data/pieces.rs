@@ -125,7 +125,7 @@ impl Iterator for Pieces<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let piece = self.step().transpose();
         if matches!(piece, Some(Err(_))) {
-            // After an error there is nothing to go on with.
+            // The iterator ends after an error.
             self.at = self.files.len();
         }
         piece

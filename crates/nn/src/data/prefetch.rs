@@ -23,7 +23,7 @@ impl Prefetch {
             loop {
                 let batch = loader.batch(at).map(|batch| (at, batch));
                 let failed = batch.is_err();
-                // The other end is gone when the run is over; after an error there is nothing to go on with.
+                // Sending fails after the end of the run; after an error the thread ends.
                 if send.send(batch).is_err() || failed {
                     return;
                 }

@@ -108,7 +108,7 @@ fn sum(file: &File, bytes: u64, sampled: bool) -> std::io::Result<String> {
         Ok(())
     };
     if sampled && bytes > PLACES * BLOCK {
-        // The first and the last block, and the others evenly between them.
+        // The first and the last block, and others at equal distances between them.
         for place in 0..PLACES {
             let at = u128::from(bytes - BLOCK) * u128::from(place) / u128::from(PLACES - 1);
             take(at as u64, at as u64 + BLOCK)?;
@@ -163,7 +163,7 @@ impl DataRecord {
         }
         let mut left: Vec<Option<&Seen>> = self.files.iter().map(Some).collect();
         let named = |at: usize, old: &WrittenFile| self.files[at].path.ends_with(&old.name);
-        // What is there under whatever name; of copies that of the same name.
+        // The present file with the same content under any name; among copies the one with the same name.
         let mut missing = Vec::new();
         for old in &before.files {
             let same = by_content.get_mut(&(old.bytes, old.sum.as_str())).filter(|same| !same.is_empty());
@@ -266,12 +266,12 @@ mod tests {
         fs::remove_file(path("b/two.txt")).unwrap();
         fs::write(path("b/one.txt"), "second text").unwrap();
         assert_eq!(record(&all).since(&before).unwrap(), None);
-        // Moved, under another name: the same text. In another order it is another stream.
+        // Moved or renamed: the same text. In another order it is a different stream.
         fs::rename(path("c.txt"), path("d.txt")).unwrap();
         assert_eq!(record(&all).since(&before).unwrap(), None);
         fs::rename(path("d.txt"), path("Z.txt")).unwrap();
         assert_eq!(said(), "its files are in another order");
-        // With data elsewhere the common folder is another one, and files are still found by name.
+        // With further data elsewhere the common folder changes, and files are still found by name.
         let more = folder(&[("e.txt", "fifth")]);
         let both = [all[0].clone(), more.path().to_owned()];
         assert!(record(&both).since(&before).unwrap().unwrap().starts_with("1 file added: "));
@@ -300,7 +300,7 @@ mod tests {
         fs::write(&path, &ids).unwrap();
         let text = record(&specs).since(&before).unwrap().unwrap();
         assert!(text.contains("train.bin (4.0 KiB more)"), "{text}");
-        // Text in the place of shards is other data, whatever its name.
+        // Text instead of shards is different data, whatever its name.
         let text = folder(&[("train.txt", "text")]);
         let refused = record(&[text.path().to_owned()]).since(&before).unwrap_err().message().to_owned();
         assert!(refused.contains("train.bin (7.6 MiB) is gone"), "{refused}");

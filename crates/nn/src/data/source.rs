@@ -91,7 +91,7 @@ impl Source {
                 _ => train.append(shard::open(&found.path)?),
             }
         }
-        // Only validation shards named: the user means to train on them.
+        // Only validation shards were named: the user wants to train on them.
         if train.is_empty() {
             return Ok(Self::Shards { train: val, val: None });
         }

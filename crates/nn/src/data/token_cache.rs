@@ -99,7 +99,7 @@ impl TokenCache {
             }
             Err(wrong) => {
                 tracing::warn!("token cache: {} {wrong}; the text is tokenized again", path.display());
-                // Where it cannot be removed it is replaced.
+                // If it cannot be removed, it will be replaced.
                 let _ = fs::remove_file(&path);
                 Ok(None)
             }
@@ -236,7 +236,7 @@ impl TokenWriter {
         if header.len() as u64 > HEADER_BYTES {
             return Err(io::Error::other("the header does not fit its place"));
         }
-        // An empty body would leave the file shorter than the header's place.
+        // Without ids the file would be shorter than the header.
         self.file.set_len(self.entry.bytes)?;
         self.file.seek(SeekFrom::Start(0))?;
         self.file.write_all(&header)?;

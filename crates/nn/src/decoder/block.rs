@@ -55,7 +55,7 @@ impl Norm {
         let bias = match config.kind {
             NormKind::Rms => None,
             NormKind::Layer if config.bias => Some(parameter(params, &format!("{name}.bias"))?),
-            // The kernel wants a shift: a constant zero.
+            // The kernel needs a bias: a constant zero.
             NormKind::Layer => Some(Tensor::zeros(params.device(), weight.shape(), params.dtype())?),
         };
         Ok(Self { weight, bias, config })

@@ -12,7 +12,7 @@ pub const MAX_SIZE: usize = i32::MAX as usize;
 
 /// Fields without effect on the forward pass.
 const INERT: &[&str] = &[
-    // What the file is, where it came from and how it is stored; tensors say their type themselves.
+    // Provenance and storage of the file; the types of tensors are in the weight files.
     "_commit_hash",
     "_name_or_path",
     "architectures",
@@ -26,7 +26,7 @@ const INERT: &[&str] = &[
     "transformers.js_config",
     "transformers_version",
     "use_bfloat16",
-    // Of training.
+    // Training only.
     "attention_dropout",
     "attn_pdrop",
     "classifier_dropout",
@@ -37,7 +37,7 @@ const INERT: &[&str] = &[
     "initializer_range",
     "resid_pdrop",
     "residual_dropout",
-    // Tokens that other files name, too.
+    // Tokens that are also defined in other files.
     "bos_token_id",
     "cls_token_id",
     "decoder_start_token_id",
@@ -60,7 +60,7 @@ const INERT: &[&str] = &[
     "summary_type",
     "summary_use_proj",
     "task_specific_params",
-    // How the same numbers are computed, and what is returned beside them.
+    // Implementation choices with the same result, and additional outputs.
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_attn_implementation_internal",
@@ -80,7 +80,7 @@ const INERT: &[&str] = &[
     "tf_legacy_loss",
     "use_cache",
     "use_return_dict",
-    // How text is drawn: options of `generate`.
+    // Sampling options of `generate`.
     "max_length",
     "min_length",
     "do_sample",

@@ -105,7 +105,7 @@ pub(super) fn matched<'a>(
     let mut take = |name: &str| {
         let bare = name.strip_prefix(prefix).unwrap_or(name);
         left.remove(name).or_else(|| left.remove(bare)).or_else(|| {
-            // As `transformers` has it in memory.
+            // The layout of `transformers` in memory.
             let other = name.replace(&format!(".{folder}."), ".mlp.");
             if other == name { None } else { left.remove(other.as_str()) }
         })
@@ -113,7 +113,7 @@ pub(super) fn matched<'a>(
     let (mut parts, mut zeros) = (Vec::new(), Vec::new());
     for shape in shapes::all(config) {
         let mut found = Vec::with_capacity(shape.pieces.len());
-        // A file may hold the experts as they are in memory, too.
+        // A file may also contain the experts in the layout of memory.
         let whole = if shape.is_stacked() { take(&shape.name) } else { None };
         if let Some(tensor) = whole {
             if tensor.shape != shape.dims {

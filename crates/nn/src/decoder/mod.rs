@@ -206,7 +206,7 @@ impl Decoder {
                 .as_ref()
                 .is_some_and(|(longest, _)| t <= *longest && set.same_up_to(*longest).contains(&t));
             if !fits {
-                // Room to grow: a text that is continued needs one more each time.
+                // With reserve: generation needs one more position for each token.
                 let room = t.next_power_of_two().min(self.config.context).max(t);
                 let room = if set.same_up_to(room).contains(&t) { room } else { t };
                 *slot = Some((room, set.tables(self.params.device(), room)?));
@@ -394,7 +394,7 @@ fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<(
     let (block, counter, angles) = (block.clone(), mode.counter.cloned(), angles.to_vec());
     let Mode { dropout, seed, pass, .. } = mode;
     let again = move |x: &Tensor| {
-        // Within the block everything is kept while its own backward runs.
+        // Within the block activations are kept during its own backward pass.
         let mode = Mode { dropout, seed, pass, counter: counter.as_ref(), recompute: Recompute::None };
         block.forward(x, &Pass { mode, angles: angles.clone(), past: None })
     };

@@ -308,7 +308,7 @@ pub fn qwen3_moe(family: &'static Family, fields: &mut Fields<'_>) -> Result<Dec
     let mut out = llama_like(family, fields, false)?;
     out.attention.qk_norm = QkNorm::Head;
     let (on, window) = (fields.flag("use_sliding_window", false)?, fields.size_or("sliding_window", WINDOW)?);
-    // All layers have the window, wherever it is said to begin.
+    // All layers have the window, whatever `max_window_layers` is.
     fields.get("max_window_layers");
     out.kinds.iter_mut().for_each(|kind| kind.window = window.filter(|_| on));
     let renormalise = fields.flag("norm_topk_prob", false)?;
@@ -332,7 +332,7 @@ pub fn qwen3_moe(family: &'static Family, fields: &mut Fields<'_>) -> Result<Dec
 fn gemma(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConfig> {
     let mut out = base(family, fields)?;
     out.mlp.activation = fields.activation("hidden_activation", "gelu_pytorch_tanh")?;
-    // Files of before this field had a name of its own.
+    // Older files lack this field.
     fields.get("hidden_act");
     out.attention.qkv_bias = fields.flag("attention_bias", false)?;
     out.attention.out_bias = out.attention.qkv_bias;
@@ -342,7 +342,7 @@ fn gemma(family: &'static Family, fields: &mut Fields<'_>) -> Result<DecoderConf
     out.embedding_scale = (out.width as f32).sqrt();
     let scale = fields.number_or("query_pre_attn_scalar", 256.0)?;
     out.attention.scale = scale.map(|n| (1.0 / n.sqrt()) as f32);
-    // Gemma 3 has them no more, unless its file says so.
+    // Gemma 3 has none, unless its file sets them.
     let capped = family.model_type == "gemma2";
     let mut cap = |name, usual| if capped { fields.number_or(name, usual) } else { fields.number(name) };
     out.attention.softcap = cap("attn_logit_softcapping", 50.0)?.map(|n| n as f32);
@@ -420,7 +420,7 @@ pub fn smollm3(family: &'static Family, fields: &mut Fields<'_>) -> Result<Decod
         let rotated = given.as_ref().map_or(!(i + 1).is_multiple_of(every), |list| list[i] != 0);
         LayerKind { rotary: rotated.then_some(0), ..out.kind(i) }
     };
-    // Without windows and a list, every so many layers are alike.
+    // Without windows and a list, layers repeat with a period.
     let n = if given.is_none() && out.kinds.len() == 1 { every.min(out.layers) } else { out.layers };
     let kinds = listed(n, kind)?;
     Ok(out.with_kinds(kinds))
@@ -442,7 +442,7 @@ pub fn gpt_neox(family: &'static Family, fields: &mut Fields<'_>) -> Result<Deco
     let mut out = base(family, fields)?;
     if fields.raw("rope_parameters").is_none() {
         out.rotary[0].base = theta.unwrap_or(out.rotary[0].base);
-        // A quarter of each head unless the file says more.
+        // A quarter of each head by default.
         out.rotary[0].dims = (out.attention.size as f64 * partial.unwrap_or(0.25)) as usize;
     }
     let eps = fields.factor("layer_norm_eps", 1e-5)?;
@@ -465,7 +465,7 @@ pub fn starcoder2(family: &'static Family, fields: &mut Fields<'_>) -> Result<De
     for (name, only) in [("norm_type", "layer_norm"), ("mlp_type", "default")] {
         fields.optional(name, &format!("{only:?}"), |value| (value == only).then_some(()))?;
     }
-    // What a file without this field means.
+    // Default for files without this field.
     let kv_heads = fields.size_or("num_key_value_heads", 2)?;
     let mut out = base(family, fields)?;
     out.attention.kv_heads = kv_heads.unwrap_or(out.attention.heads);

@@ -93,7 +93,7 @@ impl Rotary {
                 (each(&scaled), 1.0)
             }
             Scaling::Yarn { factor, fast, slow, original, truncate, magnitude } => {
-                // The pair that turns so often over the original context.
+                // The pair with this number of rotations over the original context.
                 let pair = |turns: f64| {
                     self.dims as f64 * (original / (turns * 2.0 * PI)).ln() / (2.0 * self.base.ln())
                 };

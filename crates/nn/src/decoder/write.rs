@@ -30,7 +30,7 @@ fn rope(rotary: &Rotary, size: usize) -> Value {
     let mut map = Map::new();
     put(&mut map, json!({ "rope_theta": rotary.base }));
     if rotary.dims != size {
-        // Read back by rounding down.
+        // Rounded down when read back.
         let exact = rotary.dims as f64 / size as f64;
         let read = (size as f64 * exact) as usize;
         let part = if read == rotary.dims { exact } else { (rotary.dims as f64 + 0.5) / size as f64 };
@@ -141,7 +141,7 @@ pub fn mixtral(c: &DecoderConfig, map: &mut Map<String, Value>) {
 /// Qwen 3 with experts.
 pub fn qwen3_moe(c: &DecoderConfig, map: &mut Map<String, Value>) {
     base(c, map);
-    // The name that versions before 5 of transformers read as well.
+    // The name that `transformers` before version 5 reads, too.
     experts(c, "num_experts", map);
     let sparse = |i: usize| c.kind(i).sparse;
     let period = c.kinds.len().max(1);
@@ -184,7 +184,7 @@ fn gemma(c: &DecoderConfig, map: &mut Map<String, Value>) {
     base(c, map);
     map.remove("hidden_act");
     layer_types(c, map);
-    // `transformers` takes no 16.0 for this one.
+    // `transformers` does not accept 16.0 here.
     let scale = |s: f32| match inverse(s, 1.0 / f64::from(s).powi(2), |n| (1.0 / n.sqrt()) as f32) {
         n if n.fract() == 0.0 && n.abs() < 1e15 => json!(n as i64),
         n => json!(n),
@@ -209,7 +209,7 @@ pub fn gemma2(c: &DecoderConfig, map: &mut Map<String, Value>) {
 pub fn gemma3(c: &DecoderConfig, map: &mut Map<String, Value>) {
     gemma(c, map);
     map.remove("rope_scaling");
-    // Layers with a window turn by angles of their own, also where there is no window.
+    // Layers of the kind with a window have their own rotary frequencies, also without a window.
     let local = |i: usize| c.kind(i).rotary == Some(1);
     let types = (0..c.layers).map(|i| if local(i) { "sliding_attention" } else { "full_attention" });
     map.insert("layer_types".into(), types.collect::<Vec<_>>().into());

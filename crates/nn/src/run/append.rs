@@ -43,7 +43,7 @@ impl Appender {
         if self.pending.is_empty() {
             return Ok(());
         }
-        // One call, so that a kill leaves whole records.
+        // One write call, so that a killed process leaves complete records.
         match self.file.write_all(&self.pending) {
             Ok(()) => {
                 self.len += self.pending.len() as u64;
@@ -51,7 +51,7 @@ impl Appender {
                 Ok(())
             }
             Err(e) => {
-                // A part of a record would spoil the one after it.
+                // An incomplete record would corrupt the next one.
                 let _ = self.file.set_len(self.len);
                 let _ = self.file.seek(SeekFrom::Start(self.len));
                 Err(Error::io("writing", &self.path, &e))

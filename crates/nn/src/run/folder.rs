@@ -44,7 +44,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.lock = None;
-        // A folder that something lies in by now stays.
+        // A folder that is not empty any more is kept.
         let _ = self.made.iter().rev().try_for_each(fs::remove_dir);
     }
 }
@@ -98,7 +98,7 @@ impl RunFolder {
         for folder in missing.into_iter().rev() {
             match fs::create_dir(folder) {
                 Ok(()) => claim.made.push(folder.into()),
-                // Made by another process meanwhile.
+                // Created by another process meanwhile.
                 Err(_) if folder.is_dir() => {}
                 Err(e) => return Err(Error::io("creating", folder, &e)),
             }
@@ -122,7 +122,7 @@ impl RunFolder {
         loop {
             let path = Self::fresh(base, name);
             let claim = Self::claim(&path);
-            // Where it exists by now, another process came first: the next number.
+            // If it exists now, another process was faster: try the next number.
             if claim.is_ok() || !path.exists() {
                 return claim;
             }
@@ -299,7 +299,7 @@ mod tests {
             let left: Vec<_> = fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
             assert_eq!(left, [name]);
         }
-        // Other files are no obstacle, and nothing is left of a run that never began.
+        // Other files are allowed, and a run that never started leaves nothing.
         let path = dir.path().join("notes/deep/er");
         drop(RunFolder::claim(&path).unwrap());
         assert!(!dir.path().join("notes").exists());

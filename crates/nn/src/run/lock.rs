@@ -40,7 +40,7 @@ impl Lock {
                     return Ok(Self { path, file: None });
                 }
                 Ok(()) if is_at(&file, &path) => {}
-                // Whoever had it before has just removed it: another process may lock a new file of that name.
+                // The previous holder has just removed the file; another process may lock a new file with this name.
                 Ok(()) => continue,
             }
             let written = file.set_len(0).and_then(|()| file.write_all(whose().as_bytes()));
@@ -64,7 +64,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Removed while it is still locked, so that nobody loses a lock that he just took.
+        // Removed while still locked, so that a lock taken by another process is not lost.
         if self.file.is_some() {
             let _ = fs::remove_file(&self.path);
         }
@@ -143,7 +143,7 @@ mod tests {
         }
         drop(lock);
         assert!(!dir.path().join(FILE).exists());
-        // What a killed process left is no lock.
+        // A file left by a killed process is not locked.
         fs::write(dir.path().join(FILE), "process 1 on nowhere since never\n").unwrap();
         assert!(Lock::holder(dir.path()).is_none());
         drop(Lock::take(dir.path()).unwrap());

@@ -173,7 +173,7 @@ mod tests {
         let path = dir.path().join("metrics.jsonl");
         let mut log = MetricsLog::create(&path).unwrap();
         log.push(&step(1)).unwrap();
-        // A device that is always full stands in for the disk.
+        // /dev/full replaces a full disk.
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let room = std::mem::replace(&mut log.0, Appender::new(Path::new("/dev/full"), full).unwrap());
         let message = log.push(&step(2)).unwrap_err().to_string();

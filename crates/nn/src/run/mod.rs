@@ -23,7 +23,7 @@ use std::{fs, path::Path};
 
 /// Writes a file under a temporary name and renames it, so that readers never see an incomplete file.
 fn replace(path: &Path, content: &[u8]) -> Result<()> {
-    // A pipe or a device such as /dev/stdout keeps its place.
+    // A pipe or a device such as /dev/stdout is written directly, not replaced.
     if path.exists() && !path.is_file() && !path.is_dir() {
         return fs::write(path, content).map_err(|e| Error::io("writing", path, &e));
     }

@@ -21,7 +21,7 @@ impl EventWriter {
     pub fn create(dir: &Path, done: &[StepMetrics]) -> Result<Self> {
         let old = event_files(dir)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // TensorBoard reads files in the order of their names, and never one that it has finished.
+        // TensorBoard reads files in the order of their names and does not return to earlier ones.
         let mut seconds = now.as_secs();
         let path_at = |seconds| dir.join(format!("{MARK}{seconds:010}.netcl"));
         while path_at(seconds).exists() {
@@ -34,7 +34,7 @@ impl EventWriter {
         proto::double(&mut start, 1, now.as_secs_f64());
         let mut version = start.clone();
         proto::bytes(&mut version, 3, b"brain.Event:2");
-        // A session log of status START makes a reader drop what it has from its step (0) on.
+        // A session log with status START makes readers discard events from its step (0) on.
         proto::bytes(&mut start, 7, &[0x08, 1]);
         let mut all = record(&version);
         all.extend(record(&start));

@@ -37,7 +37,7 @@ impl Tokenizer {
             let content = token["content"].as_str()?;
             *lengths.get_mut(id)? = if token["special"] == true { 0 } else { content.len() as u32 };
         }
-        // What could not be said stands for anything.
+        // A token whose text is unknown has an unknown length.
         if let Some(unknown) = json["model"]["unk_token"].as_str().and_then(|unk| self.inner.token_to_id(unk))
         {
             lengths[unknown as usize] = UNKNOWN;
@@ -57,7 +57,7 @@ fn kind(json: &Value) -> Option<fn(&str) -> u32> {
         _ => false,
     });
     if parts.iter().any(|part| part["type"] == "ByteLevel") {
-        // A character of a token is a byte of the text.
+        // In byte-level BPE each character of a token is one byte of text.
         let same = normalizer.is_null() || normalizer["type"] == "NFC";
         return (same && keeps_all).then_some(|token: &str| token.chars().count() as u32);
     }

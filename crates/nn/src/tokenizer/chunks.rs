@@ -40,7 +40,7 @@ const ALTERNATIVES: [&str; 27] = [
     r"\s*[\r\n]",
     r"\s+(?!\S)",
     BLANK,
-    // GPT-4o's, which tell cases apart.
+    // GPT-4o's, which distinguish upper and lower case.
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
@@ -250,7 +250,7 @@ fn spaces(json: &Value) -> Option<Spaces> {
     let vocab = model["vocab"].as_object()?;
     let mut spaces = Spaces::default();
     vocab.contains_key(&META.to_string()).then_some(())?;
-    // A character without a token of its own becomes bytes or is unknown; what those merge with, or are one with, is not looked at.
+    // A character without its own token becomes byte tokens or unknown; merges of those are not analysed, so such characters are excluded.
     let single = |token: &String| {
         let mut chars = token.chars();
         chars.next().filter(|_| chars.next().is_none())
@@ -269,13 +269,13 @@ fn spaces(json: &Value) -> Option<Spaces> {
     for token in added(json) {
         let content = token["content"].as_str()?;
         let (first, last) = (content.chars().next()?, content.chars().next_back()?);
-        // One of several spaces and nothing else is no lone space; any other with a space in it may begin or end at one.
+        // A token of several spaces only never covers a single space; any other token with a space may begin or end at one.
         let blank = content.chars().all(|c| c.is_whitespace() || c == META);
         let spaced = content.contains([' ', META]);
         if reaches(token) || spaced && !(blank && content.chars().count() > 1) {
             return None;
         }
-        // A text behind an added token gets a space of its own.
+        // The text after an added token gets its own prepended space.
         spaces.before.remove(&last);
         spaces.not_after.insert(first);
     }

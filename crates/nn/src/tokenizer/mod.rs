@@ -72,7 +72,7 @@ impl Tokenizer {
     /// # Errors
     /// `Format` with the reason why it is invalid.
     pub fn from_json(text: &str, config: Option<&str>) -> Result<Self> {
-        // First, because the library panics on text that is no JSON.
+        // Checked first, because the library panics on invalid JSON.
         let wrong = |why: &dyn std::fmt::Display| {
             Error::format(format!("not a tokenizer of the tokenizers library: {why}"))
         };

@@ -25,8 +25,8 @@ where
         let pieces: Vec<_> = Cuts::Words.pieces(text.as_ref()).map(str::to_owned).collect();
         pieces
     });
-    // Every token but the first 257 is in the text: more are never found, and room for them is not made. Only as much text is
-    // read ahead as shows that; the rest is counted as it comes, and just the different words stay in memory.
+    // All tokens except the first 257 occur in the text, so their number is limited by its length, and so is the allocation. Only as much
+    // text as needed is read ahead to determine that; the rest is counted as a stream, and only distinct words are kept in memory.
     let (mut ahead, mut most) = (Vec::new(), 257usize);
     while (ahead.is_empty() || most < vocab_size)
         && let Some(piece) = pieces.next()
@@ -54,7 +54,7 @@ where
         .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
         .build();
     tokenizer.train(&mut trainer, ahead.into_iter().chain(pieces)).map_err(|e| failed("training", &e))?;
-    // The concrete model is wrapped so that the file says its type.
+    // The model is wrapped so that its type is written to the file.
     let mut whole = tokenizers::Tokenizer::new(ModelWrapper::BPE(tokenizer.get_model().clone()));
     whole.with_pre_tokenizer(Some(bytes)).with_post_processor(Some(bytes)).with_decoder(Some(bytes));
     whole.add_special_tokens([AddedToken::from(EOS, true)]).map_err(|e| failed("training", &e))?;

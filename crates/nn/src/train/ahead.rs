@@ -57,7 +57,7 @@ fn step(device: &Device, config: &TrainConfig, model: &DecoderConfig) -> Result<
         sums.add_loss(&loss)?;
     }
     optimizer.apply()?;
-    // Loss and norm are read.
+    // Loss and norm are read, as in a run.
     optimizer.count();
     optimizer.report()?.read().map(drop)
 }

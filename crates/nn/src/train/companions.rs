@@ -39,7 +39,7 @@ impl Companions {
         let mut files = Vec::new();
         for name in FILES {
             let path = folder.path.join(name);
-            // Most models lack most of them.
+            // Most of these files are optional.
             let Ok(facts) = std::fs::metadata(&path) else { continue };
             if facts.is_file() && facts.len() <= LARGEST {
                 let content = std::fs::read(&path).map_err(|e| Error::io("reading", &path, &e))?;

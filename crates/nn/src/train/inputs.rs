@@ -39,7 +39,7 @@ impl Inputs {
         let line = text.lines().map(str::trim).find(|line| line.chars().any(char::is_alphanumeric))?;
         let words: Vec<&str> = line.split_whitespace().take(3).collect();
         let known = |text: &String| tokenizer.encode(text).is_ok_and(|ids| !ids.is_empty());
-        // Words apart by what the text has between them may not be so by a space.
+        // Words separated by another character than a space may not be encodable when joined by spaces.
         Some(words.join(" ")).filter(known).or_else(|| Some(words.first()?.to_string()).filter(known))
     }
 }
@@ -78,7 +78,7 @@ pub fn open_inputs(
     };
     let record = source.record()?;
     let corpus = source.into_corpus_with(tokenizer.as_ref(), cache, watch)?;
-    // A tokenizer's own ids are below its size; those of shards are anything.
+    // Ids from the tokenizer are below its size; ids in shards must be checked.
     let needed = if shards { largest(&corpus)? } else { None };
     let vocab = match (config.vocab, &tokenizer) {
         (Some(vocab), _) => vocab,

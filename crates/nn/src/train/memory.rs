@@ -40,13 +40,13 @@ impl Kept {
         let heads = |n: usize| n.saturating_mul(a.size);
         let add = |parts: &[usize]| parts.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
         let (before, behind) = (model.placement != Placement::Post, model.placement != Placement::Pre);
-        // Queries, keys and values, once more where they are normalised first; attention's result; two sums of the residual stream.
+        // Queries, keys and values (twice if they are normalised), the output of attention, and two states of the residual stream.
         let packed = heads(add(&[a.heads, a.kv_heads, a.kv_heads]));
         let normed = if a.qk_norm == QkNorm::None { 0 } else { heads(add(&[a.heads, a.kv_heads])) };
         let parts = if behind { c.saturating_mul(2) } else { 0 };
         let masks = if dropout { c } else { 0 };
         let (activations, mlp) = match model.mlp.moe.filter(|_| kind.sparse) {
-            // Gates and values of the chosen experts; the router's logits, weights, and numbers that say which rows are whose.
+            // Gate and up projections of the chosen experts; the router's logits, weights, and the indices of rows by expert.
             Some(moe) => {
                 let pairs = |n: usize| moe.top_k.saturating_mul(n);
                 (0, add(&[pairs(moe.hidden).saturating_mul(2), moe.experts, pairs(5)]))
@@ -73,7 +73,7 @@ fn backward(model: &DecoderConfig) -> usize {
     let maps = if model.mlp.gated { 3 } else { 2 };
     let dense = model.mlp.hidden.saturating_mul(maps).saturating_add(model.width);
     let Some(moe) = model.mlp.moe else { return dense };
-    // Of each chosen expert its hidden layer, gates and values, and its share of the gradient of x.
+    // For each chosen expert: hidden layer, gate and up projection, and its part of the gradient of x.
     let pair = moe.hidden.saturating_mul(4).max(moe.hidden.saturating_mul(2).saturating_add(model.width));
     moe.top_k.saturating_mul(pair).saturating_add(model.width).max(dense)
 }
@@ -185,7 +185,7 @@ impl MemoryPlan {
     /// The same with `host` bytes of available host memory, if known.
     fn fits(&self, capabilities: &Capabilities, host: Option<u64>) -> Result<()> {
         let least = self.least();
-        // Memory of processors and simulated devices is the host's.
+        // Processors and simulated devices use host memory.
         let on_host = capabilities.is_cpu() || capabilities.simulated;
         let from_host = if on_host { least.saturating_add(self.host) } else { self.host };
         let host = host.filter(|host| from_host > *host);
@@ -235,7 +235,7 @@ impl MemoryPlan {
 fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capabilities) -> u64 {
     let dtype = config.dtype;
     let rows = config.batch.saturating_mul(config.context);
-    // Of so many elements a token.
+    // Bytes of a number of elements per token.
     let bytes = |elements: usize| product(&[rows, elements, dtype.size()]);
     let dropout = config.dropout > 0.0;
     let kept = Kept::of(model, dropout);
@@ -245,12 +245,12 @@ fn activations(config: &TrainConfig, model: &DecoderConfig, capabilities: &Capab
         Recompute::Norm => (kept.rest, 0),
         Recompute::Block => (model.width.saturating_mul(model.layers), Kept::largest(model, dropout)),
     };
-    // Mean and deviation of two norms, and one number a head and row of attention, all f32.
+    // Mean and deviation of two norms, and one number per head and row of attention, all f32.
     let statistics = product(&[rows, 4, model.attention.heads.saturating_add(4), model.layers]);
     let blocks = bytes(all);
     let chunk = match model.logits_softcap {
         None => LinearCrossEntropy::default().rows(capabilities, model.vocab, dtype).min(rows.max(1)),
-        // The logits of all rows, before and after the cap.
+        // The logits of all rows, before and after soft-capping.
         Some(_) => rows.saturating_mul(2),
     };
     let two = model.width.saturating_mul(2);

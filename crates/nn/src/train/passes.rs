@@ -62,7 +62,7 @@ pub(super) fn warm(
     draws: &Tensor,
     inputs: &Inputs,
 ) -> Result<Tensor> {
-    // Rows of their own: parts of the inputs would not live as long as those.
+    // Copies of the rows, independent of the memory of the inputs.
     let row = |ids: &Tensor| {
         let bytes = ids.to_bytes()?;
         let one = bytes.len() / ids.dims()[0].max(1);

@@ -39,7 +39,7 @@ impl Trainer {
     /// Restores weights, moments and data position from a checkpoint.
     pub(super) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let state = &checkpoint.state;
-        // Sealed, but another program can seal a file, too.
+        // The checksum is valid, but another program could have written the file.
         let expected = Position { seed: self.config.seed, step: state.step, micro: 0 };
         if state.step > self.config.steps || state.position != expected {
             return Err(Error::format(format!(
@@ -54,7 +54,7 @@ impl Trainer {
         self.saved_step = state.step;
         self.position = state.position;
         if self.history.last().is_none_or(|m| m.step != state.step) {
-            // The record of the steps is gone: as if all of them had been like the next.
+            // The metrics are lost: assume that all steps had the present batch size.
             self.trained = state.step.saturating_mul(self.config.tokens_a_step());
         }
         self.val_loss = state.val_loss;

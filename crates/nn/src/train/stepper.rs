@@ -105,9 +105,9 @@ impl Stepper {
     /// # Errors
     /// Errors of the step; with [`GraphMode::On`] also the reason why it cannot be captured.
     pub fn run(&mut self, mut step: impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
-        // Checkers of memory want every buffer to be an allocation of its own.
+        // Memory checkers need every buffer to be a separate allocation.
         let unplanned = self.device.settings().exact_memory || !self.plans;
-        // Half a step leaves gradients behind that belong to no other.
+        // Gradients of an incomplete step must not be added to those of the next.
         let gradients = Rollback::start();
         let out = self.advance(unplanned, &mut step);
         if out.is_ok() {
@@ -135,7 +135,7 @@ impl Stepper {
             }
             State::Traced(plan) => self.capture(Some(plan), step),
             State::Captured { graph, loss, plan } => {
-                // The state stays captured whatever the replay says: what it holds is in use.
+                // The graph is kept also if the replay fails, because its buffers may be in use.
                 let outcome = graph.replay();
                 let out = loss.clone();
                 self.state = State::Captured { graph, loss, plan };

@@ -130,7 +130,7 @@ impl Parts {
         watch: &mut Watch<'_>,
     ) -> Result<Self> {
         config.validate()?;
-        // The model of the checkpoint, or the one to start from, or a new one for the vocabulary that comes of the data.
+        // The model of the checkpoint, the one to start from, or a new one with the vocabulary of the data.
         let folder = match (from, &config.init) {
             (Some((_, path)), _) => Some(ModelFolder::open(path)?),
             (None, Some(dir)) => Some(ModelFolder::open(Path::new(dir)).map_err(|e| e.context("--init"))?),
@@ -140,7 +140,7 @@ impl Parts {
             Some(folder) => Ok(folder.config.clone()),
             None => config.decoder(vocab),
         };
-        // Once before the data is read, which may take long, and once with the vocabulary that comes of it.
+        // Checked once before the data is read, which may take long, and once with the vocabulary that results from it.
         let plan = |model: &DecoderConfig| MemoryPlan::of(config, model, device.capabilities()).check(device);
         let vocab = folder.as_ref().map(|folder| folder.config.vocab).or(config.vocab);
         plan(&shape(vocab.unwrap_or(1))?)?;
@@ -259,7 +259,7 @@ impl Trainer {
             trainer.restore(checkpoint).map_err(|e| e.context(path.display()))?;
         }
         if changes.data {
-            // Losses on other validation data do not compare.
+            // Losses on different validation data are not comparable.
             trainer.best = None;
             changes.notes.push("the validation data changes with it: the best loss is counted anew".into());
         }
@@ -339,7 +339,7 @@ impl Trainer {
     pub fn detect_anomaly(&mut self, on: bool) {
         self.detect_anomaly = on;
         if on {
-            // It looks at results on the host.
+            // The check reads results on the host.
             let device = self.model.params().device();
             self.stepper = Stepper::new(device, GraphMode::Off);
             self.update = Stepper::new(device, GraphMode::Off);
@@ -545,7 +545,7 @@ impl Trainer {
                 observer.sample(self.step, text);
             }
         }
-        // Before the checkpoint: a run that goes on from that does not come to this step again.
+        // Before the checkpoint: a run resumed from it does not repeat this step.
         self.publish(metrics, observer)?;
         if stop || save || last || best || every(self.config.checkpoint_every) {
             let begun = Instant::now();

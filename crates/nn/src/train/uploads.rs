@@ -80,7 +80,7 @@ impl Uploads {
     pub fn sent(&mut self) -> Result<()> {
         let slot = &mut self.slots[self.next];
         self.next = (self.next + 1) % SLOTS;
-        // With one batch a step, the loop reads the results of a step before it enqueues the second after it.
+        // With one batch per step, the training loop already reads the results of a step before it enqueues the next but one.
         if self.several {
             let device = slot.both.device();
             slot.used = Some(device.mark()?);

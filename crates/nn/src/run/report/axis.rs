@@ -25,7 +25,7 @@ impl Unit {
             Self::Plain if max >= 1e6 => (1e6, "millions".into()),
             Self::Plain if max >= 1e4 => (1e3, "thousands".into()),
             Self::Power if max > 0.0 && max < 0.1 => {
-                // A little more, so that 9.9e-4 is 0.99 thousandths: the axis then ends at a single 1.
+                // With a margin, so that 9.9e-4 is shown as 0.99 thousandths and the axis ends at 1.
                 let power = (max.log10() + 0.02).floor() as i32;
                 (10f64.powi(power), format!("×10{}", superscript(power)))
             }
@@ -59,7 +59,7 @@ impl Axis {
     /// ticks.
     pub fn new(lo: f64, hi: f64, want: usize, snap: bool) -> Self {
         let (mut lo, mut hi) = if lo.is_finite() && hi.is_finite() { (lo, hi) } else { (0.0, 1.0) };
-        // Less than this between two numbers and their labels would need more digits than f64 has.
+        // For smaller differences, labels would need more digits than f64 has.
         if hi - lo <= lo.abs().max(hi.abs()) * 1e-9 {
             let margin = if lo == 0.0 { 1.0 } else { lo.abs() * 0.1 };
             (lo, hi) = (if lo == 0.0 { 0.0 } else { lo - margin }, hi + margin);
@@ -72,7 +72,7 @@ impl Axis {
             .find(|step| *step >= rough * 0.999)
             .unwrap_or(10.0 * power);
         if snap {
-            // A hair of tolerance: 0.3 / 0.1 is a little below 3.
+            // Rounding tolerance: 0.3 / 0.1 is slightly below 3.
             lo = (lo / step + 1e-9).floor() * step;
             hi = (hi / step - 1e-9).ceil() * step;
         }
@@ -90,7 +90,7 @@ impl Axis {
     pub fn label(&self, tick: f64) -> String {
         let decimals = (-(self.step.log10() + 1e-9).floor()).max(0.0) as usize;
         let text = format!("{tick:.decimals$}");
-        // Rounding may leave a minus before nothing.
+        // Rounding may produce -0.
         if tick.abs() < self.step / 2.0 { text.trim_start_matches('-').to_owned() } else { text }
     }
 

@@ -97,7 +97,7 @@ impl Chart {
         );
         if first.is_finite() {
             svg += &grid(&frame, &labels);
-            // Clipped for the sake of values above the cap. The clip's name must be the only one on the page.
+            // Clipped because of values above the upper end. The id of the clip path must be unique on the page.
             let id = format!("{}-{width}", self.title.replace(' ', "-").to_lowercase());
             svg += &format!(
                 "<clipPath id=\"{id}\"><rect x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/></clipPath>\
@@ -171,11 +171,11 @@ fn grid(frame: &Frame, labels: &[(f64, String)]) -> String {
         svg += &text("label", frame.left - 8.0, y + 4.0, "end", label);
     }
     svg += &format!("<path class=\"axis\" d=\"M{:.1} {:.1}H{:.1}\"/>", frame.left, frame.bottom, frame.right);
-    // Steps are whole; a tick between two of them says nothing.
+    // Steps are integers: no ticks between them.
     for tick in frame.x.ticks().into_iter().filter(|tick| tick.fract() == 0.0) {
         let x = frame.x(tick);
         svg += &format!("<path class=\"axis\" d=\"M{x:.1} {:.1}v5\"/>", frame.bottom);
-        // The label of a tick at the very edge would leave the drawing.
+        // The label of a tick at the edge would exceed the drawing.
         let anchor = if x > frame.right - 12.0 { "end" } else { "middle" };
         svg += &text(
             "label",
@@ -195,7 +195,7 @@ fn drawn(series: &Series, scale: f64, columns: usize, frame: &Frame) -> String {
         for (i, (x, y)) in run.iter().enumerate() {
             let (x, y) = (frame.x(*x), frame.y(y / scale));
             path += &format!("{}{x:.1} {y:.1}", if i == 0 { 'M' } else { 'L' });
-            // A point between two gaps is a line of no length: only a dot shows it.
+            // A point between two gaps is a line of length 0: drawn as a dot.
             if series.dots || run.len() == 1 {
                 dots += &format!("M{x:.1} {y:.1}h0");
             }

@@ -10,7 +10,7 @@ pub(super) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Neither HTML nor XML has the other control characters.
+            // Other control characters are not allowed in HTML and XML.
             '\n' | '\t' => out.push(c),
             c if c.is_control() => out.push('\u{fffd}'),
             c => out.push(c),

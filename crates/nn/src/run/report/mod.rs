@@ -73,7 +73,7 @@ impl Report<'_> {
         let tokens = format!("{} tokens", format::short(last.tokens as f64));
         tiles.push(["Steps".into(), format::integer(last.step), tokens]);
         if let Some(speed) = speed::overall(self.metrics) {
-            // Each step's share belongs to its speed; the whole run's is as much of it as its speed is.
+            // The utilisation of a step is scaled from its speed to the average speed of the run.
             let share = last.peak_share.filter(|_| last.tokens_per_s > 0.0);
             let share = share.map(|share| share / last.tokens_per_s * speed * 100.0);
             let share = share.map(|share| format!(", {} % of peak", format::three_digits(share)));
@@ -97,8 +97,7 @@ impl Report<'_> {
             chart.series = series.to_vec();
             chart.svg()
         };
-        // Drawn twice, for a screen of a desk and for that of a phone, which shows the other: a drawing made smaller has letters
-        // that nobody can read.
+        // Each chart is drawn twice, for wide and for narrow screens, of which one is shown: a scaled-down chart would have unreadable labels.
         let half = |title, unit, series: Vec<Series>| {
             drawn(Chart::half(title, unit), &series)
                 + &drawn(Chart::narrow(title, unit).starting_at_zero(), &series)
@@ -121,7 +120,7 @@ impl Report<'_> {
         let all: Vec<_> = self.metrics.iter().filter_map(|m| Some((m.step, m.sample.as_deref()?))).collect();
         let Some(((step, text), earlier)) = all.split_last() else { return String::new() };
         let shown = earlier.len().min(MAX_SAMPLES);
-        // Evenly over the run, the first one included.
+        // At equal distances over the run, including the first.
         let picked = (0..shown).map(|i| earlier[i * earlier.len() / shown]);
         let mut html = page::sample(*step, text, true);
         html.extend(picked.rev().map(|(step, text)| page::sample(step, text, false)));

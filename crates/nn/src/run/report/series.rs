@@ -54,7 +54,7 @@ fn thin(run: &[Point], column: usize) -> Vec<Point> {
         both.dedup();
         thinned.extend(both);
     }
-    // The ends carry the start and the result.
+    // First and last point are kept: start and result.
     let ends = [run.first(), run.last()];
     if let [Some(first), Some(last)] = ends {
         if thinned.first() != Some(first) {
@@ -73,14 +73,14 @@ pub(super) fn smooth(points: &[Point]) -> Option<Vec<Point>> {
         return None;
     }
     let reach = points.len() / 60;
-    // Sums and counts up to each point, so that a window is two look-ups.
+    // Prefix sums and counts, so that a window needs two lookups.
     let mut sums = vec![(0.0, 0usize)];
     for (_, y) in points {
         let (sum, count) = sums[sums.len() - 1];
         sums.push(if y.is_finite() { (sum + y, count + 1) } else { (sum, count) });
     }
     let average = |(i, &(x, y)): (usize, &Point)| {
-        // Centred at the start, which is steep; only cut off at the end, which is not.
+        // The window shrinks symmetrically at the start, where the curve is steep, and is only cut off at the end.
         let back = reach.min(i);
         let (from, to) = (sums[i - back], sums[i + back.min(points.len() - 1 - i) + 1]);
         let mean = (to.0 - from.0) / (to.1 - from.1).max(1) as f64;

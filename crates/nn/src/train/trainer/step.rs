@@ -52,7 +52,7 @@ impl Trainer {
             1 => self.enqueue_whole(batches, uploads).map(Some),
             _ => self.enqueue_micros((batches, uploads), before, observer),
         };
-        // Half a step leaves gradients behind that belong to no other.
+        // Gradients of an incomplete step must not be added to those of the next.
         let Some((loss, after)) = made.inspect_err(|_| self.optimizer.zero_grad())? else {
             self.optimizer.zero_grad();
             return Ok(None);
@@ -133,7 +133,7 @@ impl Trainer {
             });
             uploads.sent()?;
             self.host_did("enqueue", begun);
-            // Its numbers are there as soon as the device comes to this micro-batch.
+            // Its results are available as soon as the device starts this micro-batch.
             if let Some(before) = before.take() {
                 self.finish_step(&before, observer)?;
             }
@@ -142,7 +142,7 @@ impl Trainer {
         let (optimizer, collected) = (&mut self.optimizer, self.sums.is_some());
         self.update.run(|| {
             optimizer.apply()?;
-            // Sums stay where they are and are emptied when the next step begins.
+            // The accumulators keep their memory and are reset at the beginning of the next step.
             if !collected {
                 optimizer.zero_grad();
             }

@@ -105,7 +105,7 @@ impl Trainer {
         let begun = Instant::now();
         while !job.thread.is_finished() {
             observer.saving(&job.state(true));
-            // The first looks come soon: small checkpoints take a few milliseconds.
+            // Short intervals at first: small checkpoints take a few milliseconds.
             std::thread::sleep(LOOK.min(begun.elapsed() / 4 + Duration::from_micros(200)));
         }
         let (step, path) = job.end()?;
