@@ -51,7 +51,7 @@ pub struct Args {
     /// Texts side by side
     #[arg(short, long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_parser = batch)]
     batch: Vec<usize>,
-    /// Which tokens follow: any, all known beforehand, as llama-bench's; or each the likeliest after those before
+    /// Input tokens: random ones, known in advance, as in llama-bench; or greedy: each is sampled on the device from the previous step
     #[arg(long, value_enum, default_value_t = Feed::Random)]
     feed: Feed,
     /// Timed runs, of which the median counts
@@ -81,7 +81,7 @@ pub struct Args {
     profile: Option<PathBuf>,
 }
 
-/// Which tokens follow.
+/// Input tokens of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Feed {
     Random,
@@ -97,23 +97,23 @@ fn batch(text: &str) -> Result<usize, String> {
     n.ok_or_else(|| "expected texts between 1 and 4096".into())
 }
 
-/// A model to measure.
+/// A model to be measured.
 struct Case {
     name: String,
-    /// Of the files, or of random weights.
+    /// Type of the weights.
     kind: String,
     model: LoadedModel,
-    /// Seconds until it was on the device, and until the first token after it.
+    /// Seconds until the model was loaded, and until the first token.
     load_s: f64,
     first_token_s: f64,
 }
 
-/// What is measured where.
+/// Device, ceilings and output.
 struct Bench<'a> {
     args: &'a Args,
     device: Device,
     ceilings: Ceilings,
-    /// GB/s at which memory is read.
+    /// Measured read bandwidth, GB/s.
     read_gbps: f64,
     printer: Printer,
     header: bool,
@@ -219,7 +219,7 @@ impl Case {
         Self::loaded(shape.to_owned(), kind, model, began)
     }
 
-    /// Makes the first token too: what comes of being the first is in its time.
+    /// Also generates the first token, including compilation of kernels.
     fn loaded(name: String, kind: String, model: LoadedModel, began: Instant) -> Result<Self> {
         model.decoder().params().device().finish()?;
         let load_s = began.elapsed().as_secs_f64();
@@ -233,7 +233,7 @@ impl Case {
     }
 }
 
-/// Runs that were timed.
+/// Timed runs of a test.
 struct Measured {
     /// `pp` or `tg`.
     test: &'static str,
@@ -242,7 +242,7 @@ struct Measured {
     /// Seconds of each run.
     seconds: Vec<f64>,
     launches: Option<usize>,
-    /// That a token of all texts reads; of a prompt the weights alone.
+    /// Bytes read by a step; by a prompt: the weights.
     bytes: u64,
     flops: f64,
     memory_peak: usize,
@@ -400,7 +400,7 @@ impl Bench<'_> {
         })
     }
 
-    /// What chooses the next tokens on the device, where those before decide about them.
+    /// Sampling on the device for `--feed greedy`.
     fn chooser(&self, case: &Case, batch: usize) -> Result<Option<Arc<Chooser>>> {
         match self.args.feed {
             Feed::Random => Ok(None),
@@ -461,7 +461,7 @@ impl Bench<'_> {
     }
 }
 
-/// How long a step is repeated before it is timed, at least, where a text takes longer.
+/// Maximum duration of the warm-up in seconds.
 const WARM_S: f64 = 1.0;
 
 fn row(cells: &[&str; 12]) -> String {
@@ -470,8 +470,8 @@ fn row(cells: &[&str; 12]) -> String {
     format!("{test:<8}{rest}").trim_end().into()
 }
 
-/// Goes on with texts from nothing to `tokens` tokens; to warm up, from when on that is done, to a few tokens where they take long. With `by` each token
-/// is chosen on the device behind the one before.
+/// Generates `tokens` tokens from an empty context. `warm` is the start time of a warm-up, which may end early. With `by` tokens are sampled on
+/// the device.
 fn text(
     case: &Case,
     texts: &mut Batch<'_>,
@@ -510,7 +510,7 @@ fn text(
     waiting.map_or(Ok(()), |last| texts.chosen(&last).map(drop))
 }
 
-/// Steps that are enqueued at once.
+/// Number of steps enqueued at once.
 const RUN: usize = 16;
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Tokens that are wanted beside `made`, where the context has room for `left`.
+    /// Maximum number of further tokens after `made`, with room for `left` in the context.
     fn wanted(&self, made: usize, left: usize) -> usize {
         let left = if self.slide { usize::MAX } else { left };
         self.max.map_or(left, |max| left.min(max.saturating_sub(made)))
@@ -79,11 +79,11 @@ pub struct Session<'a> {
     /// Tokens in the cache.
     kept: Vec<u32>,
     unknown: Vec<usize>,
-    /// How the device chooses, and what that was made for.
+    /// Sampling on the device for the latest sampler.
     chooser: Option<Known>,
 }
 
-/// A way of choosing on the device: its steps, what is added to logits, and the two there.
+/// Rules, logit bias, and their copy on the device.
 struct Known {
     rules: Rules,
     bias: Vec<(u32, f32)>,
@@ -148,11 +148,11 @@ impl<'a> Session<'a> {
         Ok(logits)
     }
 
-    /// What chooses on the device as `sampler` does, where one can.
+    /// Sampling on the device with the settings of `sampler`; `None` if it is not supported there.
     pub(super) fn chooser(&mut self, sampler: &Sampler) -> Result<Option<Arc<Chooser>>> {
         let vocab = self.model.config().vocab;
         let bias = &sampler.sampling().logit_bias;
-        // Sampling on the host says what is wrong with another token, and adds several numbers to one in their order.
+        // Sampling on the host reports invalid tokens, and adds several biases of one token in their order.
         let mut ids: Vec<u32> = bias.iter().map(|(id, _)| *id).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
         Ok(Some(by))
     }
 
-    /// The token behind `ids`, of at most `most` that are wanted: chosen on the device, ahead of being asked for, where it can.
+    /// The token after `ids`, sampled on the device if possible. At most `most` tokens will be requested.
     fn next(
         &mut self,
         ids: &[u32],

@@ -1,4 +1,4 @@
-//! Shapes of models that people know, for measuring without their files.
+//! Shapes of well-known models, for benchmarks without their files.
 
 use netcl_nn::decoder::{DecoderConfig, Sizes};
 use netcl_tensor::{Error, Result};
@@ -68,8 +68,8 @@ impl Known {
         }
     }
 
-    /// The model of this name, or one described by numbers such as `layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000`, which
-    /// begins as a Llama of two layers.
+    /// The configuration for a name, or for a list of sizes such as `layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000`; sizes
+    /// that are not listed are those of a Llama with two layers.
     ///
     /// # Errors
     /// `Format` that lists the names, or names the number that is wrong; those of [`DecoderConfig::check`].

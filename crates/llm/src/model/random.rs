@@ -1,4 +1,4 @@
-//! Models of random weights: as fast as real ones of their shape and type, which need no file and are made in seconds.
+//! Models with random weights for benchmarks: the same shapes and formats as real models, generated in seconds without a file.
 
 use super::architecture::{Architecture, rotary_tensors, write_config};
 use super::mix::Mix;
@@ -12,11 +12,11 @@ use netcl_tensor::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// Elements that are drawn and quantised; a tensor repeats their blocks. Their number is made a prime, so that no two rows of a matrix are
-/// the same.
+/// Number of random elements that are quantised; tensors repeat their blocks. The number of blocks is rounded down to a prime, so that
+/// consecutive rows of a matrix differ.
 const POOL: usize = 1 << 18;
 
-/// A model of random weights in a type of files.
+/// A model with random weights in a file type.
 pub struct RandomModel {
     config: DecoderConfig,
     mix: &'static Mix,

@@ -67,7 +67,7 @@ impl Sampler {
         self.mu = 2.0 * f64::from(self.sampling.mirostat_tau);
     }
 
-    /// Its steps as a device follows them, where one can: where none looks at the text so far, nor at more tokens than are likely.
+    /// The sampling rules for the device; `None` if a step depends on the text so far or is not supported there.
     pub(crate) fn rules(&self, vocab: usize) -> Option<Rules> {
         let s = &self.sampling;
         let mut rules = Vec::new();
@@ -97,12 +97,12 @@ impl Sampler {
         rules.filter(|rules| rules.candidates(vocab).is_some())
     }
 
-    /// The word of the token that comes after `ahead` others: what the device takes for it.
-    pub(crate) fn word(&self, ahead: usize) -> u32 {
-        random::draw(self.sampling.seed, 0, self.drawn + ahead as u64)[0]
+    /// The random word of the n-th token from now on.
+    pub(crate) fn word(&self, n: usize) -> u32 {
+        random::draw(self.sampling.seed, 0, self.drawn + n as u64)[0]
     }
 
-    /// Accepts a token that the device has drawn.
+    /// Accepts a token that was sampled on the device.
     pub(crate) fn took(&mut self, id: u32) {
         self.drawn += 1;
         self.history.push(id);

@@ -1,4 +1,4 @@
-//! Tokens that a device makes ahead of those who read them: while the host looks at some, the next are on their way.
+//! Generation ahead of the host: while the host processes tokens, the device computes the next ones.
 
 use super::Batch;
 use super::batch::Queued;
@@ -9,44 +9,44 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Runs of steps that are enqueued: one that the host waits for, and one behind it for the device to go on with.
+/// Number of enqueued runs: the host waits for the first while the second keeps the device busy.
 const RUNS: usize = 2;
-/// Steps of a run at most.
+/// Maximum number of steps in a run.
 const MOST: usize = 32;
-/// How long a run should take, seconds: long beside what the host does for each, and short for someone who waits for a word or ends the text.
+/// Target duration of a run in seconds: long compared with the host's work for it, short enough for streaming and for stopping.
 const RUN: f64 = 8e-3;
 
-/// Tokens of a text, some steps ahead.
+/// The enqueued steps of a text and the tokens read back from them.
 pub(super) struct Ahead {
     by: Arc<Chooser>,
-    /// Steps on their way.
+    /// Enqueued runs, oldest first.
     runs: VecDeque<Queued>,
-    /// Tokens that came and nobody has asked for.
+    /// Tokens read back but not yet requested.
     ready: VecDeque<u32>,
-    /// The words that those were chosen with, and those on their way.
+    /// Random words of those tokens and of the enqueued steps.
     words: VecDeque<u32>,
-    /// The last token that was asked for, or the one from which it began.
+    /// The last requested token, initially the input of the first step.
     last: u32,
-    /// Steps of the next run.
+    /// Number of steps in the next run.
     steps: usize,
-    /// When the last run was done.
+    /// Time at which the last run completed.
     done: Instant,
 }
 
 impl Ahead {
-    /// Behind `last`, from which the batch [starts](Batch::start).
+    /// For tokens after `last`, the token passed to [`Batch::start`].
     pub(super) fn new(by: &Arc<Chooser>, last: u32) -> Self {
         let (runs, ready, words) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
         Self { by: Arc::clone(by), runs, ready, words, last, steps: 1, done: Instant::now() }
     }
 
-    /// Whether its tokens come behind `last`, chosen as it is asked.
+    /// Whether the next token is the one after `last` under the same rules and with the same random word.
     pub(super) fn is_behind(&self, last: u32, choice: &Choice<'_>) -> bool {
         let word = self.words.front().is_none_or(|word| *word == (choice.word)(0));
         self.last == last && word && Arc::ptr_eq(&self.by, choice.by)
     }
 
-    /// The next token; `None` where the batch has no room for one.
+    /// The next token; `None` if the cache has no capacity for it.
     ///
     /// # Errors
     /// Those of the device.
@@ -64,7 +64,7 @@ impl Ahead {
         Ok(token)
     }
 
-    /// Enqueues runs, as far as tokens are wanted and there is room.
+    /// Enqueues runs while tokens are requested and the cache has capacity.
     fn fill(&mut self, batch: &mut Batch<'_>, choice: &Choice<'_>) -> Result<()> {
         while self.runs.len() < RUNS {
             let coming = self.ready.len() + self.runs.iter().map(Queued::steps).sum::<usize>();
@@ -79,7 +79,8 @@ impl Ahead {
         Ok(())
     }
 
-    /// As many steps as take [`RUN`], by the run that is done; no more than twice as many as in that, because the first compile and capture.
+    /// Sets the steps of the next run to what takes [`RUN`] at the speed of the completed run, at most doubling: the first runs include
+    /// compilation and capture.
     fn pace(&mut self, steps: usize) {
         let each = self.done.elapsed().as_secs_f64() / steps.max(1) as f64;
         self.done = Instant::now();

@@ -13,11 +13,11 @@ pub struct Batch<'a> {
     decoder: &'a Decoder,
     cache: Cache,
     steps: Option<Steps>,
-    /// Steps so far whose tokens the device chose: where the next one is kept.
+    /// Number of steps so far with sampling on the device: determines the slot of the next token.
     count: u32,
 }
 
-/// Steps that were enqueued, and whose tokens nobody has read yet.
+/// Enqueued steps whose tokens have not been read back.
 pub struct Queued {
     event: Event,
     count: u32,
@@ -98,7 +98,7 @@ impl Batch<'_> {
         })
     }
 
-    /// The next token of each text, from which [`queue`](Self::queue) goes on.
+    /// Sets the input tokens (B) of the next enqueued step.
     ///
     /// # Errors
     /// `Shape` for another number of texts; those of the device.
@@ -109,17 +109,17 @@ impl Batch<'_> {
         texts.set_count(count)
     }
 
-    /// Steps that can be enqueued behind those that are.
+    /// Number of further steps that can be enqueued.
     pub fn left(&self) -> usize {
         let longest = self.steps.as_ref().map_or(0, Steps::longest).min(self.cache.room());
         longest.saturating_sub(self.cache.length())
     }
 
-    /// Enqueues steps, each from the tokens that the one before has chosen `by` its rules, the first from those of [`start`](Self::start). Nothing waits. `words`
-    /// are numbers at random, of every step one for each text.
+    /// Enqueues steps without waiting. The input of each are the tokens that the previous one sampled `by` these rules; that of the first are
+    /// those of [`start`](Self::start). `words` are random words: one per text for each step.
     ///
     /// # Errors
-    /// `Shape` for more steps than [`left`](Self::left), or than are kept until they are read; those of the device.
+    /// `Shape` for more steps than [`left`](Self::left) or than the device stores until they are read back; those of the device.
     pub fn queue(&mut self, by: &Arc<Chooser>, words: &[u32]) -> Result<Queued> {
         let (left, texts) = (self.left(), self.texts());
         let count = words.len() / texts.max(1);
@@ -139,11 +139,11 @@ impl Batch<'_> {
         Ok(queued)
     }
 
-    /// The tokens that steps have chosen, those of all texts for one step after the other: waits for these steps alone. They were enqueued since
-    /// the last [`start`](Self::start).
+    /// The sampled tokens (steps, B). Waits for these steps only, not for later ones. They must have been enqueued since the last
+    /// [`start`](Self::start).
     ///
     /// # Errors
-    /// Those of the device. What was no choice is in the tokens ([`check_token`](crate::model::check_token)).
+    /// Those of the device. Invalid logits are reported by the tokens: see [`check_token`](crate::model::check_token).
     pub fn chosen(&self, queued: &Queued) -> Result<Vec<u32>> {
         let Some(steps) = &self.steps else { return Err(Error::internal("a batch without steps")) };
         steps.texts().made_after(&queued.event, queued.count, queued.steps)

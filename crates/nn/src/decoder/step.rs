@@ -14,12 +14,12 @@ use netcl_tensor::{Error, Result, Tensor, no_grad};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Tokens that a device keeps until the host reads them.
+/// Number of sampled tokens that the device stores for each text.
 const ROUNDS: usize = 128;
 
 /// Steps behind the tokens of one cache.
 pub(super) struct Steps {
-    /// A token of each text, how many tokens are before, and tokens that were chosen.
+    /// Input tokens, position and sampled tokens.
     texts: Texts,
     /// Cosines and sines for every row of the cache.
     angles: Vec<Angles>,
@@ -29,7 +29,7 @@ pub(super) struct Steps {
     choice: Option<(Arc<Chooser>, Choosing)>,
 }
 
-/// What follows a step that is captured.
+/// State of the sampling launches after a captured step.
 enum Choosing {
     /// It ran: its kernels are compiled.
     Warm,
@@ -74,17 +74,17 @@ impl Steps {
         self.lengths.contains(&length)
     }
 
-    /// The longest texts for which the next steps are.
+    /// The longest length that the angles are valid for.
     pub(super) fn longest(&self) -> usize {
         *self.lengths.end()
     }
 
-    /// Tokens on the device.
+    /// Input tokens, position and sampled tokens on the device.
     pub(super) fn texts(&self) -> &Texts {
         &self.texts
     }
 
-    /// A step from the tokens on the device to those that come next, `by` which they are chosen. The cache has room for it.
+    /// Enqueues a step and the sampling of the next tokens, both without the host. The cache must have capacity for one token.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,18 +1,18 @@
-/* choose: the next token of each text from its logits, by rules.
+/* choose: samples the next token of each text from its logits.
  *
- * logits (B, V) T; bias (V) float with BIASED, added to them: -infinity forbids a token. rules (B, 4, 3) uint: code, value, least number kept. words
- * (R, B) uint at random. state uint: tokens (B), position, counts (B), made (R, B). chosen (B) uint: a token, 0xffffffff where logits are no numbers,
- * 0xfffffffe where all are -infinity.
- * STAGE 0: V up to CHUNK, a text is a work-group's. Beyond, STAGE 1: group (g, b) puts the K first of chunk g of text b into candidates (B, G, K);
- * STAGE 2: group b chooses among those. Text b takes word (counts[b] % R, b). With ADVANCE its token becomes that of the state and goes to
- * made (counts[b] % R, b), its count and, once, the position grow by one.
+ * logits (B, V) T; bias (V) float, added to the logits if BIASED: -infinity forbids a token. rules (B, 4, 3) uint: code, value, minimum number of
+ * tokens. words (R, B) uint: random. state uint: tokens (B), position (1), counts (B), sampled (R, B). chosen (B) uint: a token, 0xffffffff if the
+ * highest logit is NaN or infinite, 0xfffffffe if all are -infinity.
+ * STAGE 0: V up to CHUNK, one work-group per text. Above, STAGE 1: group (g, b) writes the K highest-ranked tokens of chunk g of text b to
+ * candidates (B, G, K); STAGE 2: group b samples from these. Text b uses word (counts[b] % R, b). With ADVANCE its token is written to tokens and
+ * to sampled (counts[b] % R, b); its count is incremented, and the position once.
  *
- * A key is a logit's order in its upper half and the number of the token, inverted, in its lower: all differ, and of equal logits the lowest token
- * is first. What depends on rounding is integers (weights are multiples of 2^-31 of the first token's), so that any device and the host
- * (choose/rules.rs) choose the same.
+ * A key has the logit, mapped to an integer of the same order, in its upper half and the inverted token id in its lower half: keys are unique, and
+ * equal logits are ranked by token id. Weights and sums are integers (multiples of 2^-31 of the highest weight), so that results are bit-identical
+ * on all devices and on the host (choose/rules.rs).
  *
- * Design: radix select (Alabi et al. 2012), then ranks by counting; the rules are cuts of the ranks found with prefix sums (Hillis and Steele 1986).
- * Ceiling: reads the logits once; the rest is a work-group's local memory: launches and barriers.
+ * Design: radix select (Alabi et al. 2012), ranks by counting, cuts by prefix sums (Hillis and Steele 1986).
+ * Ceiling: reads the logits once; the rest is in local memory. Bound by launch latency and barriers.
  */
 #ifndef STAGE
 #define STAGE 0
@@ -30,7 +30,7 @@
 #define ADVANCE 0
 #endif
 #define BINS 256
-/* A single item waits for nobody, and PoCL cannot compile barriers within such loops. */
+/* A single item needs no barrier, and PoCL 3.1 cannot compile barriers within these loops. */
 #if WG > 1
 #define SYNC barrier(CLK_LOCAL_MEM_FENCE)
 #else
@@ -46,7 +46,7 @@
 #define MIN_P 3
 #define TEMPERATURE 4
 
-/* Orders unsigned like the float; every NaN is the largest key, and -0 equals 0. */
+/* Maps floats to integers of the same order; NaN is the largest, -0 equals 0. */
 static inline uint order_of(float v) {
   const uint bits = as_uint(v), u = bits << 1 == 0 ? 0 : bits;
   return isnan(v) ? 0xffffffffu : (u >> 31 ? ~u : u | 0x80000000u);
@@ -61,7 +61,7 @@ static inline float biased(__global const T *logits, __global const float *bias,
 #if BIASED
   const float b = bias[i];
   const float sum = v + b;
-  /* A bias makes no infinity, and what was one stays for the verdict. */
+  /* Clamped, as on the host; infinite logits are reported. */
   return b == -INFINITY || v == -INFINITY ? -INFINITY : (sum > FLT_MAX && v <= FLT_MAX ? FLT_MAX : sum);
 #else
   return v;
@@ -76,7 +76,7 @@ static inline float biased(__global const T *logits, __global const float *bias,
 #define KEYS __local const uint *keys, const uint first
 #endif
 
-/* The sum of `own` over the items before this one; `all` is that over all of them. */
+/* Exclusive prefix sum of `own` over the items of the group; `all` gets the total. */
 static ulong scan(ulong own, __local ulong *sums, ulong *all) {
   const uint l = get_local_id(0);
   sums[l] = own;
@@ -94,7 +94,8 @@ static ulong scan(ulong own, __local ulong *sums, ulong *all) {
 }
 
 #if K > 1
-/* The bin that holds the `wanted`-th largest (1, 2, ...); what is above it is taken off `wanted`. All items get the same. */
+/* The bin of the `wanted`-th largest element (1, 2, ...), the same for all items; the number of elements in higher bins is subtracted from
+ * `wanted`. */
 static uint pick(__local uint *bins, __local uint *found, uint *wanted) {
   uint bin = BINS - 1, left = *wanted;
 #if WG > 1
@@ -105,7 +106,7 @@ static uint pick(__local uint *bins, __local uint *found, uint *wanted) {
     for (uint b = get_local_id(0), k = 0; b < BINS; b += WG, k++) bins[b] += more[k];
     SYNC;
   }
-  /* Each bin has all from it up. */
+  /* Each bin now counts itself and all higher bins. */
   for (uint b = get_local_id(0); b < BINS; b += WG)
     if (bins[b] >= left && (b == BINS - 1 || bins[b + 1] < left)) *found = b;
   SYNC;
@@ -118,7 +119,7 @@ static uint pick(__local uint *bins, __local uint *found, uint *wanted) {
   return bin;
 }
 
-/* A bound that K of the keys reach, or all where there are no more. */
+/* Lower bound of the K largest keys; 0 if there are at most K. */
 static ulong bound_of(KEYS, uint n, __local uint *bins, __local uint *found) {
   if (n <= K) return 0;
   ulong bound = 0;
@@ -146,7 +147,7 @@ static ulong bound_of(KEYS, uint n, __local uint *bins, __local uint *found) {
 }
 #endif
 
-/* The K largest keys in any order, and 0 where there are fewer; how many there are. */
+/* Writes the K largest keys in any order, padded with 0, and returns their number. */
 static uint largest(KEYS, uint n, __local ulong *kept, __local uint *bins, __local ulong *sums) {
   const uint l = get_local_id(0);
 #if K > 1
@@ -184,7 +185,7 @@ static uint largest(KEYS, uint n, __local ulong *kept, __local uint *bins, __loc
 }
 
 #if STAGE < 2
-/* The orders of a chunk. */
+/* Loads a chunk of logits as ordered integers. */
 static uint load(__global const T *logits, __global const float *bias, ulong first, ulong v, __local uint *orders) {
   const uint n = (uint)min((ulong)CHUNK, v - first);
   for (uint i = get_local_id(0); i < n; i += WG) orders[i] = order_of(biased(logits, bias, first + i));
@@ -207,20 +208,20 @@ __kernel void choose_chunks(__global const T *restrict logits, __global const fl
 #else
 
 #if K > 1
-/* 2^31 times 2 to the power of `factor` times how far a logit is below the first. */
+/* 2^31 * exp2(factor * (logit - top)). */
 static uint weight(ulong key, float top, float factor) {
   if (key == 0) return 0;
   const float below = (value_of(key) - top) * factor;
   const uint q = (uint)-convert_int_sat_rte(fmax(below, -40.0f) * 1048576.0f), whole = q >> 20;
   if (whole > 31) return 0;
-  /* e^-x of x below ln 2, by Horner's scheme over k!; x and 1 / k are multiples of 2^-32. */
+  /* exp(-x) for x below ln 2 by its Taylor series in Horner's form; x and 1 / k in multiples of 2^-32. */
   const uint x = mul_hi((q & 0xfffffu) << 12, 2977044472u);
   uint t = 0x80000000u;
   for (uint k = 9; k > 1; k--) t = 0x80000000u - mul_hi(mul_hi(x, t), 0xffffffffu / k);
   return (0x80000000u - mul_hi(x, t)) >> whole;
 }
 
-/* Where the sum of the first weights is more than `target`, or `target` itself with `reached`; `kept` where nowhere. */
+/* The first rank whose cumulative weight exceeds `target` (with `reached`: is at least `target`); `kept` if there is none. */
 static uint place_of(ulong target, int reached, ulong own, ulong before, uint kept, const uint *weights, __local uint *found) {
   const uint l = get_local_id(0);
   if (l == 0) *found = kept;
@@ -239,7 +240,7 @@ static uint place_of(ulong target, int reached, ulong own, ulong before, uint ke
   return place;
 }
 
-/* The rank of the token that the rules and the word lead to, among `count` keys in their order. */
+/* Applies the rules to `count` ranked keys and draws a rank with the random word. */
 static uint drawn(__local const ulong *ranked, uint count, __global const uint *rules, uint word, __local uint *found, __local ulong *sums) {
   const uint l = get_local_id(0);
   const float top = value_of(ranked[0]);
@@ -258,7 +259,7 @@ static uint drawn(__local const ulong *ranked, uint count, __global const uint *
     }
     const ulong before = scan(own, sums, &all);
     if (code == TOP_P) {
-      /* The sum, times 2^20, is to reach value times all. */
+      /* value is in multiples of 2^-20. */
       const ulong share = all * value, target = (share + 0xfffffu) >> 20;
       const uint place = place_of(target, 1, own, before, kept, weights, found);
       kept = max(min(place + 1, kept), min(least, kept));
@@ -309,7 +310,7 @@ __kernel void choose(__global const T *restrict logits, __global const float *re
   uint rank = 0;
 #if K > 1
   rank = drawn(ranked, count, rules + b * 3 * RULES, words[round * texts + b], bins + BINS, sums);
-  /* Of logits that are no numbers there is no rank. */
+  /* Invalid logits have no valid rank. */
   rank = min(rank, count - 1);
 #endif
   if (l == 0) {

@@ -1,5 +1,5 @@
-//! The next token of each text from its logits, by rules that leave the likely ones: on the device, so that a step of decoding can follow
-//! another without the host.
+//! Sampling of the next token of each text on the device (temperature, top-k, top-p, min-p), so that decoding steps can be enqueued without
+//! reading logits on the host.
 
 mod rules;
 
@@ -11,18 +11,19 @@ pub use rules::{MOST_CANDIDATES, MOST_RULES, NO_NUMBER, NONE_LEFT, Rule, Rules};
 static KERNEL: Kernel =
     Kernel::new("choose", cl_file!("choose.cl")).tune(&[("WG", &[256])]).tune_cpu(&[("WG", &[1])]);
 
-/// Logits of a text that one work-group takes.
+/// Number of logits that one work-group processes.
 const CHUNK: usize = 2048;
 
-/// What the tokens of texts are chosen by, on a device.
+/// Sampling rules and logit bias on a device.
 pub struct Chooser {
     rules: Tensor,
     bias: Option<Tensor>,
-    /// How many tokens are looked at.
+    /// Maximum number of candidate tokens.
     candidates: usize,
 }
 
-/// The state of `texts` texts on a device, of which the last `rounds` tokens are kept: u32 [tokens (B), position, counts (B), made (R, B)].
+/// Decoding state of B texts on a device: input tokens, position, and a ring buffer of the last R sampled tokens. Its layout is u32
+/// [tokens (B), position (1), counts (B), sampled (R, B)]; counts are numbers of sampled tokens.
 pub struct Texts {
     state: Tensor,
     words: Tensor,
@@ -31,8 +32,8 @@ pub struct Texts {
 }
 
 impl Chooser {
-    /// By `rules` in each of `texts` texts, from logits to which `bias (V)` is added, where it is given: −∞ forbids a token. `None` where the device
-    /// cannot ([`Rules::candidates`]).
+    /// The same `rules` for each of `texts` texts. `bias (V)` is added to the logits; −∞ forbids a token. `None` if the device does not support
+    /// the rules ([`Rules::candidates`]).
     ///
     /// # Errors
     /// `Memory`.
@@ -51,7 +52,7 @@ impl Chooser {
 }
 
 impl Texts {
-    /// Of so many texts, each at position 0.
+    /// For `texts` texts at position 0 with a ring buffer of `rounds` tokens each.
     ///
     /// # Errors
     /// `Memory`; `Shape` where one of the numbers is 0.
@@ -65,22 +66,22 @@ impl Texts {
         let words = Tensor::from_u32(device, [rounds, texts], &vec![0; texts * rounds])?;
         Ok(Self { state, words, texts, rounds })
     }
-    /// How many texts there are.
+    /// Number of texts B.
     pub fn texts(&self) -> usize {
         self.texts
     }
-    /// How many tokens of each are kept.
+    /// Size R of the ring buffer.
     pub fn rounds(&self) -> usize {
         self.rounds
     }
-    /// u32 (B): the tokens that come next.
+    /// u32 (B): the input tokens of the next step.
     ///
     /// # Errors
-    /// None that a caller could cause.
+    /// Those of views.
     pub fn tokens(&self) -> Result<Tensor> {
         self.state.slice(0, 0..self.texts)
     }
-    /// u32 (1): the tokens before those.
+    /// u32 (1): their position.
     ///
     /// # Errors
     /// As [`tokens`](Self::tokens).
@@ -88,7 +89,7 @@ impl Texts {
         self.state.slice(0, self.texts..self.texts + 1)
     }
 
-    /// Sets the tokens that come next, and how many are before.
+    /// Sets the input tokens (B) and their position.
     ///
     /// # Errors
     /// `Shape` for another number of tokens; those of the device.
@@ -100,7 +101,7 @@ impl Texts {
         self.state.slice(0, 0..self.texts + 1).and_then(|state| state.set_bytes(bytemuck::cast_slice(&words)))
     }
 
-    /// Sets the count that the next token of each text has: it takes that of the [`words`](Self::set_words).
+    /// Sets the number of sampled tokens of each text, which selects the slot in the ring buffer and the random word of the next one.
     ///
     /// # Errors
     /// Those of the device.
@@ -109,7 +110,7 @@ impl Texts {
         counts.set_bytes(bytemuck::cast_slice(&vec![count; self.texts]))
     }
 
-    /// Words at random for tokens from `count` on, those of all texts for one count after the other; as many as are kept, at most.
+    /// Uploads random words (N, B) for the tokens `count` to `count + N - 1`; N is at most [`rounds`](Self::rounds).
     ///
     /// # Errors
     /// `Shape` for words that do not fit; those of the device.
@@ -135,8 +136,7 @@ impl Texts {
         Ok(())
     }
 
-    /// The tokens that were made from `count` on, those of all texts for one count after the other, once `event` has come: without waiting for
-    /// what was enqueued after it.
+    /// The sampled tokens (rows, B) from number `count` on. Waits for `event` only, not for later commands.
     ///
     /// # Errors
     /// Those of the device.
@@ -158,7 +158,7 @@ impl Texts {
         Ok(out)
     }
 
-    /// Chooses the next tokens from logits `(B, V)`; they become those of the state and are kept, and the position grows by one.
+    /// Samples the next tokens from logits `(B, V)`: writes them to the input tokens and to the ring buffer, and increments position and counts.
     ///
     /// # Errors
     /// `Shape` and `DType` where the parts do not fit each other.
@@ -176,11 +176,11 @@ fn state_len(texts: usize, rounds: usize) -> usize {
 /// See [`Texts::choose`].
 #[derive(Clone)]
 pub struct Choose {
-    /// Tokens that the rules look at, at most.
+    /// Maximum number of candidate tokens.
     candidates: usize,
-    /// Whether input 1 is added to the logits.
+    /// Whether input 1 is a bias of the logits.
     biased: bool,
-    /// Whether the state goes on.
+    /// Whether the state is updated.
     advance: bool,
 }
 
@@ -242,7 +242,7 @@ impl Op<5> for Choose {
         let (logits, rules, words) = (logits.contiguous()?, rules.contiguous()?, words.contiguous()?);
         let state = if self.advance { state.clone() } else { state.contiguous()? };
         let bias = if self.biased { bias.contiguous()? } else { logits.clone() };
-        // Few kernels for many settings.
+        // Rounded up, so that few kernels are compiled.
         let kept = if self.candidates > 1 {
             self.candidates.next_power_of_two().clamp(64, MOST_CANDIDATES)
         } else {

@@ -1,37 +1,37 @@
-//! How a token is chosen from logits, as a device does it and as the host does: the same integers on both.
+//! Sampling rules and their evaluation on the host, in the same integer arithmetic as on the device.
 
 use crate::{Error, Result};
 
-/// A step of choosing. Tokens are in the order of their logits, the greatest first, and of equal logits the lowest token first.
+/// A sampling step. Tokens are ranked by logit, in descending order; equal logits by token id, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// Keeps the first so many.
+    /// Keeps the k highest-ranked tokens.
     TopK(usize),
-    /// Keeps the first that together reach this share of all that are left, and at least so many.
+    /// Keeps the smallest set of highest-ranked tokens whose probability reaches p, and at least this number (Holtzman et al. 2020).
     TopP(f32, usize),
-    /// Keeps those that are at least this share of the first, and at least so many.
+    /// Keeps tokens with at least this share of the highest probability, and at least this number.
     MinP(f32, usize),
-    /// Divides the logits as they were at first; 0 keeps the first token alone.
+    /// Divides the original logits by a temperature; 0 keeps only the highest-ranked token.
     Temperature(f32),
 }
 
-/// Steps in their order; then one of the tokens that are left is drawn, each as often as its share.
+/// Sampling steps in the order of application; a token is then drawn from the remaining ones in proportion to their weights.
 ///
-/// The weight of a token is 2 to the power of how far its logit is below the first, in multiples of 2⁻³¹ of the first one's weight, by a chain of
-/// integer operations that has the same bits everywhere. What is less likely than that is never drawn.
+/// Weights exp((logit − highest logit) / temperature) are integers in multiples of 2⁻³¹, computed with integer operations: results are
+/// bit-identical on all devices and on the host. Tokens with a relative weight below 2⁻³¹ are never drawn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules(Vec<[u32; 3]>);
 
-/// Steps at most.
+/// Maximum number of steps.
 pub const MOST_RULES: usize = 4;
-/// Tokens that the device looks at, at most, where rules leave more than one.
+/// Maximum number of candidate tokens that the device supports.
 pub const MOST_CANDIDATES: usize = 1024;
-/// Words of rules on the device.
+/// Size of the encoded rules in u32.
 pub(super) const RULE_WORDS: usize = 3 * MOST_RULES;
 
-/// What stands for a token where logits are no numbers.
+/// Result if the highest logit is NaN or +∞.
 pub const NO_NUMBER: u32 = u32::MAX;
-/// What stands for a token where none is left.
+/// Result if all logits are −∞.
 pub const NONE_LEFT: u32 = u32::MAX - 1;
 
 // Codes of steps, as choose.cl has them.
@@ -40,11 +40,11 @@ const TOP_P: u32 = 2;
 const MIN_P: u32 = 3;
 const TEMPERATURE: u32 = 4;
 
-/// 1 as a weight.
+/// Weight 1.
 const ONE: u32 = 1 << 31;
 
 impl Rules {
-    /// These steps.
+    /// Sampling by these steps.
     ///
     /// # Errors
     /// `Unsupported` for more than [`MOST_RULES`] that do something, `Format` for a number out of range.
@@ -83,7 +83,8 @@ impl Rules {
         Self(vec![[TOP_K, 1, 0]])
     }
 
-    /// How many of `vocab` tokens these steps look at, where a device can: 1 where they always lead to the likeliest.
+    /// Number of highest-ranked tokens of `vocab` that determine the result; 1 for greedy sampling. `None` if it is not bounded by top-k and
+    /// `vocab` is above [`MOST_CANDIDATES`].
     pub fn candidates(&self, vocab: usize) -> Option<usize> {
         // Every step leaves the first token: one that leaves it alone comes to the same wherever it stands.
         if self.0.contains(&[TOP_K, 1, 0]) {
@@ -101,20 +102,20 @@ impl Rules {
         Some(most.unwrap_or(vocab).min(vocab)).filter(|n| *n <= MOST_CANDIDATES)
     }
 
-    /// As kernels read them.
+    /// Encoded for kernels.
     pub(super) fn words(&self) -> [u32; RULE_WORDS] {
         let mut out = [0; RULE_WORDS];
         out.iter_mut().zip(self.0.as_flattened()).for_each(|(to, word)| *to = *word);
         out
     }
 
-    /// The steps that kernels would read so.
+    /// Decoded.
     pub(super) fn of_words(words: &[u32]) -> Self {
         Self(words.as_chunks::<3>().0.iter().filter(|rule| rule[0] != 0).copied().collect())
     }
 
-    /// The token after `logits (V)`, given a `word` at random, as a device chooses it: [`NO_NUMBER`] where the logits are none, [`NONE_LEFT`] where all
-    /// are −∞.
+    /// Samples a token from `logits (V)` with a random word, with the same result as the device: [`NO_NUMBER`] if the highest logit is NaN or
+    /// +∞, [`NONE_LEFT`] if all are −∞.
     pub fn choose(&self, logits: &[f32], word: u32) -> u32 {
         let mut order: Vec<u32> = (0..logits.len() as u32).collect();
         let key = |i: &u32| (order_of(logits[*i as usize]), !*i);
@@ -169,7 +170,7 @@ impl Rules {
     }
 }
 
-/// Orders unsigned like the float; every NaN is the largest, and −0 equals 0.
+/// Maps floats to integers of the same order; NaN is the largest, −0 equals 0.
 fn order_of(v: f32) -> u32 {
     let u = if v == 0.0 { 0 } else { v.to_bits() };
     match (v.is_nan(), u >> 31) {
@@ -189,7 +190,7 @@ fn least_weight(p: f32) -> u32 {
     (f64::from(p) * f64::from(ONE)).round() as u32
 }
 
-/// What logits are multiplied by before they are powers of 2.
+/// Factor of the logits for exp2.
 fn factor(temperature: f32) -> f32 {
     (std::f64::consts::LOG2_E / f64::from(temperature)).min(1e30) as f32
 }
