@@ -187,7 +187,7 @@ impl Context {
     }
 
     /// The same for a job that compiles many kernels: this program, started again, helps.
-    pub fn open_device_for_training(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
+    pub fn open_device_with_builders(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
         let builders = std::env::current_exe().ok().map(|program| Builders {
             program,
             arguments: vec!["build-kernels".into(), "--device".into()],

@@ -276,6 +276,9 @@ fn the_device_model_is_measured_kept_and_listed() {
         "{}",
         measured[0]
     );
+    let timed =
+        measured.iter().filter(|line| line["us"].as_object().is_some_and(|us| !us.is_empty())).count();
+    assert_eq!(measured[0]["problems"], timed);
     let kept = constants(&["--list"]);
     assert!(origins(&kept).iter().all(|origin| origin == "tuned"), "{kept:?}");
     for line in kept.iter().filter(|line| line["origin"] == "tuned") {

@@ -321,7 +321,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     if let Some(Some(file)) = &args.profile {
         check_writable(file)?;
     }
-    let device = context.open_device_for_training(&config.device, config.matmul_precision)?;
+    let device = context.open_device_with_builders(&config.device, config.matmul_precision)?;
     let config = for_simulated(args, config, &device)?;
     if args.dry_run {
         return plan::show(&config, &device, context, args.json);

@@ -5,7 +5,7 @@ mod model;
 use crate::context::Context;
 use crate::out;
 use crate::table::Table;
-use netcl::device::check_writable;
+use netcl::device::{MatmulPrecision, check_writable};
 use netcl::kernel::tune::{Origin, Outcome, Params, REPEATS, Record, Trial, Tuning, search};
 use netcl::prelude::*;
 use netcl::tensor::ops::OPS;
@@ -52,7 +52,10 @@ const TOLERANCE: f32 = 1e-4;
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     args.export.as_deref().map_or(Ok(()), check_writable)?;
-    let device = context.open_device(&args.device)?;
+    let device = match args.model {
+        true => context.open_device_with_builders(&args.device, MatmulPrecision::default())?,
+        false => context.open_device(&args.device)?,
+    };
     if args.list {
         if args.model {
             model::list(&device, args.json)?;

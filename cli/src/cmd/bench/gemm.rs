@@ -3,6 +3,7 @@
 use super::choice::{Choice, mixed};
 use super::{Bench, Common, Line};
 use netcl::prelude::*;
+use netcl::tensor::Generator;
 use netcl::tensor::ops::Row;
 use netcl::tensor::ops::matmul::{explain, matmul_by};
 use serde_json::json;
@@ -55,7 +56,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     if let Some(sizes) = &args.explain {
         let sizes = if sizes.is_empty() { &args.sizes } else { sizes };
         return args.of(sizes).try_for_each(|(size, layout)| {
-            Product::new(&bench.device, size, layout, bench.dtype)?.choice()?.explain(bench)
+            Operands::random(&bench.device, size, layout, bench.dtype)?.choice()?.explain(bench)
         });
     }
     for (size, layout) in args.products(&bench.device) {
@@ -91,52 +92,44 @@ impl Args {
     }
 }
 
-/// Two matrices to be multiplied, on the device and as it stores them.
-pub struct Product {
+/// Whether the device has memory for a product.
+fn fits(device: &Device, [m, n, k]: [usize; 3], dtype: DType) -> Result<()> {
+    super::fits(device, &format!("a product of {m}x{n}x{k}"), &[&[m, k], &[k, n], &[m, n]], dtype)
+}
+
+/// Two matrices to be multiplied, on the device.
+pub struct Operands {
     /// m, n, k.
     pub size: [usize; 3],
     pub layout: String,
     a: Tensor,
     b: Tensor,
-    /// The operands as they lie in memory, each axis order as the layout says.
-    pub stored: [Vec<f32>; 2],
 }
 
-/// Entries of a product that are compared.
-const SAMPLES: usize = 64;
-
-impl Product {
-    /// Values between -1 and 1, none of them special.
-    pub fn new(device: &Device, [m, n, k]: [usize; 3], layout: &str, dtype: DType) -> Result<Self> {
-        super::fits(device, &format!("a product of {m}x{n}x{k}"), &[&[m, k], &[k, n], &[m, n]], dtype)?;
-        let stored = [m * k, k * n].map(|count| -> Vec<f32> {
-            (0..count).map(|i| dtype.round(((i * 7919) % 2003) as f64 / 1001.0 - 1.0) as f32).collect()
-        });
-        let place = |data: &[f32], [rows, cols]: [usize; 2], transposed: bool| {
-            if transposed {
-                return Tensor::from_f32(device, [cols, rows], data, dtype)?.permute(&[1, 0]);
-            }
-            Tensor::from_f32(device, [rows, cols], data, dtype)
+impl Operands {
+    /// `make` gives the operand of a number, 0 or 1, that lies in memory as `[rows, columns]`.
+    fn new(
+        device: &Device,
+        [m, n, k]: [usize; 3],
+        layout: &str,
+        dtype: DType,
+        mut make: impl FnMut(usize, [usize; 2]) -> Result<Tensor>,
+    ) -> Result<Self> {
+        fits(device, [m, n, k], dtype)?;
+        let mut place = |i: usize, [rows, cols]: [usize; 2], transposed: bool| {
+            if transposed { make(i, [cols, rows])?.permute(&[1, 0]) } else { make(i, [rows, cols]) }
         };
-        let a = place(&stored[0], [m, k], layout.starts_with('T'))?;
-        let b = place(&stored[1], [k, n], layout.ends_with('T'))?;
-        Ok(Self { size: [m, n, k], layout: layout.into(), a, b, stored })
+        let a = place(0, [m, k], layout.starts_with('T'))?;
+        let b = place(1, [k, n], layout.ends_with('T'))?;
+        Ok(Self { size: [m, n, k], layout: layout.into(), a, b })
     }
 
-    /// Every algorithm with its estimate for such a product on a device that holds nothing.
-    ///
-    /// # Errors
-    /// As `explain`.
-    pub fn explain_on(twin: &Device, [m, n, k]: [usize; 3], layout: &str, dtype: DType) -> Result<Vec<Row>> {
-        let place = |rows: usize, cols: usize, transposed: bool| match transposed {
-            true => Tensor::empty(twin, [cols, rows], dtype)?.permute(&[1, 0]),
-            false => Tensor::empty(twin, [rows, cols], dtype),
-        };
-        explain(&place(m, k, layout.starts_with('T'))?, &place(k, n, layout.ends_with('T'))?)
-    }
-
-    pub fn run(&self) -> Result<Tensor> {
-        no_grad(|| self.a.matmul(&self.b))
+    /// Values between -1 and 1, drawn on the device.
+    pub fn random(device: &Device, size: [usize; 3], layout: &str, dtype: DType) -> Result<Self> {
+        let mut from = Generator::new(1);
+        Self::new(device, size, layout, dtype, |_, shape| {
+            Tensor::uniform(device, shape, -1.0, 1.0, dtype, &mut from)
+        })
     }
 
     /// The choice among the algorithms for it.
@@ -150,14 +143,52 @@ impl Product {
         })
     }
 
+    /// Every algorithm with its estimate for such a product on a device that holds nothing.
+    ///
+    /// # Errors
+    /// As `explain`.
+    pub fn explain_on(twin: &Device, size: [usize; 3], layout: &str, dtype: DType) -> Result<Vec<Row>> {
+        let both = Self::new(twin, size, layout, dtype, |_, shape| Tensor::empty(twin, shape, dtype))?;
+        explain(&both.a, &both.b)
+    }
+}
+
+/// A product whose values are known here too.
+pub struct Product {
+    pub operands: Operands,
+    /// The operands as they lie in memory, each axis order as the layout says.
+    pub stored: [Vec<f32>; 2],
+}
+
+/// Entries of a product that are compared.
+const SAMPLES: usize = 64;
+
+impl Product {
+    /// Values between -1 and 1, none of them special.
+    pub fn new(device: &Device, size: [usize; 3], layout: &str, dtype: DType) -> Result<Self> {
+        fits(device, size, dtype)?;
+        let [m, n, k] = size;
+        let stored = [m * k, k * n].map(|count| -> Vec<f32> {
+            (0..count).map(|i| dtype.round(((i * 7919) % 2003) as f64 / 1001.0 - 1.0) as f32).collect()
+        });
+        let operands = Operands::new(device, size, layout, dtype, |i, shape| {
+            Tensor::from_f32(device, shape, &stored[i], dtype)
+        })?;
+        Ok(Self { operands, stored })
+    }
+
+    pub fn run(&self) -> Result<Tensor> {
+        no_grad(|| self.operands.a.matmul(&self.operands.b))
+    }
+
     /// One entry in f64, and the sum of the absolute values of what it is a sum of.
     pub fn entry(&self, i: usize, j: usize) -> (f64, f64) {
-        let [m, n, k] = self.size;
+        let [m, n, k] = self.operands.size;
         let at = |data: &[f32], transposed: bool, row: usize, col: usize, [rows, cols]: [usize; 2]| {
             f64::from(if transposed { data[col * rows + row] } else { data[row * cols + col] })
         };
         let [a, b] = &self.stored;
-        let (ta, tb) = (self.layout.starts_with('T'), self.layout.ends_with('T'));
+        let (ta, tb) = (self.operands.layout.starts_with('T'), self.operands.layout.ends_with('T'));
         (0..k).fold((0.0, 0.0), |(sum, size), l| {
             let term = at(a, ta, i, l, [m, k]) * at(b, tb, l, j, [k, n]);
             (sum + term, size + term.abs())
@@ -166,7 +197,7 @@ impl Product {
 
     /// So many entries, the corners among them, the others anywhere.
     pub fn places(&self, count: usize) -> Vec<(usize, usize)> {
-        let [m, n, _] = self.size;
+        let [m, n, _] = self.operands.size;
         let corners = [(0, 0), (0, n - 1), (m - 1, 0), (m - 1, n - 1)];
         let anywhere =
             (0u64..).map(mixed).map(|bits| ((bits >> 33) as usize % m, (bits & 0xFFFF_FFFF) as usize % n));
@@ -193,11 +224,11 @@ impl Product {
             // Not `>`: NaN is wrong.
             let near = (got - expected).abs() <= bound;
             if !near {
-                let [m, n, k] = self.size;
+                let [m, n, k] = self.operands.size;
                 return Err(Error::internal(format!(
                     "bench gemm: {} of {m}×{n}×{k} in {kind} is wrong: entry ({i}, {j}) is {got}, expected {expected}; allowed \
                      difference {bound:.2e}",
-                    self.layout
+                    self.operands.layout
                 )));
             }
         }

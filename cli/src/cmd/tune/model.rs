@@ -1,8 +1,8 @@
 //! `netcl tune --model`: times of every algorithm over problems drawn at random, and the constants of the device model that fit them best.
 
-use crate::cmd::bench::attention::{self, Case};
+use crate::cmd::bench::attention::{self, Case, Shape};
 use crate::cmd::bench::choice::Choice;
-use crate::cmd::bench::gemm::{self, Product};
+use crate::cmd::bench::gemm::{self, Operands};
 use crate::out;
 use crate::table::Table;
 use netcl::device::Settings;
@@ -11,7 +11,7 @@ use netcl::kernel::tune::model::{DEVICE, Observation, fit};
 use netcl::kernel::tune::{Model, Tuning};
 use netcl::prelude::*;
 use netcl::tensor::ops::Row;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,24 @@ const SAMPLES: usize = 3;
 const LEAST: usize = 6;
 const MOST: usize = 400;
 
+/// What is timed.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Products,
+    Attention,
+}
+
+const KINDS: [(Kind, DType); 4] = [
+    (Kind::Products, DType::F32),
+    (Kind::Products, DType::Bf16),
+    (Kind::Attention, DType::F32),
+    (Kind::Attention, DType::Bf16),
+];
+
 /// A problem of which every algorithm was timed.
 struct Timed<'a> {
+    /// What JSON says of it.
+    about: Value,
     times: Vec<(&'static str, f64)>,
     /// What the table says of it on the twin.
     explain: Box<dyn Fn() -> Vec<Row> + 'a>,
@@ -37,12 +53,23 @@ impl<'a> Timed<'a> {
     fn new(
         device: &Device,
         before: &[Self],
+        dtype: DType,
         choice: &Choice<'_>,
         explain: Box<dyn Fn() -> Vec<Row> + 'a>,
     ) -> Self {
         let times = choice.times(device, SAMPLE_MS, SAMPLES, &|name| !hopeless(before, name));
         let models = distinct(times.iter().flat_map(|(_, row)| row.models));
-        Self { times: times.into_iter().map(|(us, row)| (row.name, us)).collect(), explain, models }
+        let times = times.into_iter().map(|(us, row)| (row.name, us)).collect();
+        let mut about = choice.about.clone();
+        about["dtype"] = dtype.to_string().into();
+        Self { about, times, explain, models }
+    }
+
+    /// One JSON object: the problem, and microseconds by algorithm.
+    fn print(&self) -> Result<()> {
+        let mut line = self.about.clone();
+        line["us"] = self.times.iter().map(|(name, us)| ((*name).to_owned(), json!(us))).collect();
+        out::json(&line)
     }
 
     fn estimates(&self) -> Vec<f64> {
@@ -81,27 +108,47 @@ fn quality(all: &[Observation<'_>]) -> [f64; 3] {
     [each.iter().sum::<f64>() / each.len().max(1) as f64, each.iter().copied().fold(1.0, f64::max), off.exp()]
 }
 
-/// Times problems until `until` passes.
-fn products<'a>(device: &Device, twin: &'a Device, dtype: DType, until: Instant) -> Result<Vec<Timed<'a>>> {
+/// The products that are timed, in their order: `[m, n, k]` and layout.
+fn products(device: &Device, dtype: DType) -> Vec<([usize; 3], &'static str)> {
     let most = if device.capabilities().is_cpu() { 3e8 } else { 1e11 };
+    gemm::regret::drawn_up_to(most, MOST, SEED ^ dtype.code() as u64)
+}
+
+/// The attentions that are timed, each forward and backward, and whether they are causal.
+fn attentions(device: &Device, dtype: DType) -> Vec<(Shape, bool)> {
+    let most = if device.capabilities().is_cpu() { 1 << 27 } else { 1 << 38 };
+    attention::regret::drawn_up_to(most, MOST, SEED ^ dtype.code() as u64)
+}
+
+/// Times products until `until` passes.
+fn time_products<'a>(
+    device: &Device,
+    twin: &'a Device,
+    dtype: DType,
+    until: Instant,
+) -> Result<Vec<Timed<'a>>> {
     let mut all = Vec::new();
-    for (size, layout) in gemm::regret::drawn_up_to(most, MOST, SEED ^ dtype.code() as u64) {
+    for (size, layout) in products(device, dtype) {
         if all.len() >= LEAST && Instant::now() > until {
             break;
         }
-        let product = Product::new(device, size, layout, dtype)?;
-        let explain = move || Product::explain_on(twin, size, layout, dtype).unwrap_or_default();
-        let timed = Timed::new(device, &all, &product.choice()?, Box::new(explain));
+        let product = Operands::random(device, size, layout, dtype)?;
+        let explain = move || Operands::explain_on(twin, size, layout, dtype).unwrap_or_default();
+        let timed = Timed::new(device, &all, dtype, &product.choice()?, Box::new(explain));
         all.push(timed);
     }
     Ok(all)
 }
 
 /// The same of attentions and their gradients.
-fn attentions<'a>(device: &Device, twin: &'a Device, dtype: DType, until: Instant) -> Result<Vec<Timed<'a>>> {
-    let most = if device.capabilities().is_cpu() { 1 << 27 } else { 1 << 38 };
+fn time_attentions<'a>(
+    device: &Device,
+    twin: &'a Device,
+    dtype: DType,
+    until: Instant,
+) -> Result<Vec<Timed<'a>>> {
     let mut all = Vec::new();
-    for (shape, causal) in attention::regret::drawn_up_to(most, MOST, SEED ^ dtype.code() as u64) {
+    for (shape, causal) in attentions(device, dtype) {
         if all.len() >= 2 * LEAST && Instant::now() > until {
             break;
         }
@@ -111,12 +158,42 @@ fn attentions<'a>(device: &Device, twin: &'a Device, dtype: DType, until: Instan
                 let both = Case::explain_on(twin, shape, causal, dtype);
                 both.ok().and_then(|both| both.into_iter().nth(pass)).unwrap_or_default()
             };
-            let timed = Timed::new(device, &all, choice, Box::new(explain));
+            let timed = Timed::new(device, &all, dtype, choice, Box::new(explain));
             all.push(timed);
         }
     }
     Ok(all)
 }
+
+/// Launches every algorithm on the first problems of each kind, on a device that computes nothing: what is built for them serves most of
+/// the others too.
+fn foresee(twin: &Device) -> Result<()> {
+    let every = |choice: &Choice<'_>| {
+        for row in choice.rows.iter().filter(|row| row.estimate.is_ok()) {
+            if let Err(e) = (choice.run)(row.name) {
+                tracing::debug!("{} is not foreseen: {e}", row.name);
+            }
+        }
+    };
+    for (kind, dtype) in KINDS {
+        match kind {
+            Kind::Products => {
+                for (size, layout) in products(twin, dtype).into_iter().take(FORESEEN) {
+                    every(&Operands::random(twin, size, layout, dtype)?.choice()?);
+                }
+            }
+            Kind::Attention => {
+                for (shape, causal) in attentions(twin, dtype).into_iter().take(FORESEEN / 2) {
+                    Case::new(twin, shape, causal, dtype)?.choices()?.iter().for_each(every);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Problems of a kind whose kernels are built before anything is timed.
+const FORESEEN: usize = 40;
 
 /// A device that holds and computes nothing, whose kernels need no self-test.
 fn twin(device: &Device) -> Device {
@@ -131,24 +208,18 @@ pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
     let begun = Instant::now();
     // On it estimates are made from other constants while they are fitted; what it chooses is never run.
     let twin = &twin(device);
-    let bar = out::progress(!json, 5, "measuring algorithms");
-    let mut all = Vec::new();
-    for (i, (what, dtype)) in [
-        ("products", DType::F32),
-        ("products", DType::Bf16),
-        ("attention", DType::F32),
-        ("attention", DType::Bf16),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        bar.set_message(format!("{what} in {dtype}"));
-        let until = begun + budget * (i as u32 + 1) / 5;
-        let timed = match what {
-            "products" => products(device, twin, dtype, until),
-            _ => attentions(device, twin, dtype, until),
-        };
-        all.extend(timed?);
+    let bar = out::progress(!json, 6, "building kernels");
+    ahead::build(device, foresee, &mut |_, _| begun.elapsed() < budget / 2)?;
+    bar.inc(1);
+    let (timing, mut all) = (Instant::now(), Vec::new());
+    let share = budget.saturating_sub(begun.elapsed()) / 5;
+    for (i, (kind, dtype)) in KINDS.into_iter().enumerate() {
+        bar.set_message(format!("{kind:?} in {dtype}").to_lowercase());
+        let until = timing + share * (i as u32 + 1);
+        all.extend(match kind {
+            Kind::Products => time_products(device, twin, dtype, until),
+            Kind::Attention => time_attentions(device, twin, dtype, until),
+        }?);
         bar.inc(1);
     }
     bar.set_message("fitting");
@@ -185,7 +256,8 @@ pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
             after[1]
         ));
     }
-    show(device, &models, json)
+    show(device, &models, json)?;
+    if json { all.iter().try_for_each(Timed::print) } else { Ok(()) }
 }
 
 /// Each model once, that of the device first: it is in every estimate.
@@ -248,10 +320,34 @@ pub fn list(device: &Device, json: bool) -> Result<()> {
     let (size, shape) = ([256; 3], attention::regret::drawn_up_to(1 << 20, 1, SEED));
     let mut rows = Vec::new();
     for dtype in [DType::F32, DType::Bf16] {
-        rows.extend(Product::explain_on(&twin, size, "NN", dtype)?);
+        rows.extend(Operands::explain_on(&twin, size, "NN", dtype)?);
         for (shape, causal) in &shape {
             rows.extend(Case::explain_on(&twin, *shape, *causal, dtype)?.into_iter().flatten());
         }
     }
     show(device, &distinct(rows.iter().flat_map(|row| row.models)), json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl::device::null::NullDriver;
+    use netcl::device::{Architecture, Capabilities, DeviceKind};
+
+    #[test]
+    fn kernels_of_every_kind_of_problem_are_foreseen() {
+        let mut capabilities = Capabilities::floor("null:0", DeviceKind::Gpu);
+        capabilities.vendor = "NVIDIA Corporation".into();
+        capabilities.architecture = Architecture::Nvidia { sm: 90 };
+        (capabilities.local_mem, capabilities.compute_units, capabilities.max_group) = (227 << 10, 132, 1024);
+        (capabilities.global_mem, capabilities.max_alloc) = (64 << 30, 16 << 30);
+        let settings = Settings { no_results: true, no_binary_cache: true, ..Settings::default() };
+        let device = Device::from_driver(Box::new(NullDriver::new(capabilities)), settings);
+        let orders = ahead::orders(&device, foresee).unwrap();
+        for kernel in ["matmul_wgmma_sm90", "matmul_tile", "attention_wgmma_sm90", "attention_wgmma_sm90_bwd"]
+        {
+            let count = orders.iter().filter(|order| order.kernel == kernel).count();
+            assert!(count > 1, "{kernel}: {count} of {}", orders.len());
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `netcl bench gemm --regret N`: products drawn at random.
 
-use super::Product;
+use super::Operands;
 use crate::cmd::bench::Bench;
 use crate::cmd::bench::choice::{Regrets, axis, drawn, mixed};
 use netcl::prelude::*;
@@ -27,8 +27,8 @@ pub fn drawn_up_to(most: f64, count: usize, seed: u64) -> Vec<([usize; 3], &'sta
 pub fn run(bench: &Bench, count: usize, seed: u64) -> Result<()> {
     let mut regrets = Regrets::new("shape (m, n, k)", "layout");
     for (size, layout) in draw(&bench.device, count, seed) {
-        let product = Product::new(&bench.device, size, layout, bench.dtype)?;
-        regrets.measure(bench, &product.choice()?)?;
+        let operands = Operands::random(&bench.device, size, layout, bench.dtype)?;
+        regrets.measure(bench, &operands.choice()?)?;
     }
     regrets.finish(bench, "products", seed)
 }

@@ -91,11 +91,17 @@ fn forward_micros(p: &Problem, device: &Device, warpgroups: usize) -> f64 {
     launch + maps + shared_out(all, longest, units(device)) / if p.small() { small } else { wide }
 }
 
+/// Queries of a block in dk and dv.
+fn query_rows(p: &Problem) -> usize {
+    if p.small() { 128 } else { 64 }
+}
+
 /// Microseconds of gradients by `columns` multiply-adds a pair of query and key, in three launches with maps for `maps` of them.
 pub(super) fn backward_micros(p: &Problem, device: &Device, columns: f64, maps: f64) -> f64 {
-    let all = p.computed(KEYS, KEYS) * (p.batch * p.heads) as f64;
+    let rows = query_rows(p);
+    let all = p.computed(rows, KEYS) * (p.batch * p.heads) as f64;
     // A tile of keys meets the queries of all heads of its group.
-    let longest = (KEYS * p.queries.next_multiple_of(KEYS) * p.group()) as f64;
+    let longest = (KEYS * p.queries.next_multiple_of(rows) * p.group()) as f64;
     let ([small, wide], [launch, map]) = (BACKWARD_MODEL.on(device), MODEL.on(device));
     let throughput = if p.small() { small } else { wide };
     3.0 * launch + maps * map + shared_out(all, longest, units(device)) * 2.0 * columns / throughput
@@ -117,7 +123,7 @@ fn backward(r: &Backward<'_>) -> Result<()> {
         let launch = with_maps(launch, device, maps)?.read_base(q.tensor).read_base(dy.tensor);
         Ok(launch.read_base(k.tensor).read_base(v.tensor).read(&stats))
     };
-    let rows = if p.small() { 128 } else { 64 };
+    let rows = query_rows(p);
     let maps = |rows: usize, keys: usize| -> Result<[MatrixStack; 4]> {
         Ok([
             map(p, q, p.query_dims(), rows)?,

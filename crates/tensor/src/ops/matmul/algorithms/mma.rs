@@ -93,7 +93,7 @@ static MODEL: Model = Model {
         Constant::new("flops_per_us", "operations of a unit, where there are tiles enough", 1.36e6),
         Constant::new("block_us", "a block of a tile's sum, while two groups share a unit", 0.7),
         Constant::new("unaligned_flops_per_us", "operations where lines pass registers", 2.65e5),
-        Constant::new("unaligned_wait", "how much longer a block takes then", 1.5),
+        Constant::new("unaligned_wait", "how much longer a block takes with each operand of such lines", 1.5),
         Constant::new("join_us", "a second launch that adds parts up", 6.0),
         Constant::new("join_bytes_per_us", "bytes of parts that it reads and writes", 3e6),
         Constant::new("tf32_launch_us", "a launch with operands of tf32", 3.0),
@@ -124,9 +124,9 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let micros = if r.dtype() == DType::F32 {
         tf32_launch + (r.flops() / (tf32_flops * units)).max(p.k as f64 * tf32_step)
     } else {
-        let aligned = layouts(p).is_some_and(|both| both.iter().all(|x| x.aligned));
-        let (flops, slower) = if aligned { (flops, 1.0) } else { (unaligned, wait) };
-        launch + (r.flops() / (flops * units)).max(time(splits) * slower)
+        let through_registers = layouts(p).map_or(0, |both| both.iter().filter(|x| !x.aligned).count());
+        let flops = if through_registers == 0 { flops } else { unaligned };
+        launch + (r.flops() / (flops * units)).max(time(splits) * wait.powi(through_registers as i32))
     };
     (micros, Plan::Parts { splits, steps })
 }
