@@ -117,6 +117,7 @@ struct Parts {
     bytes: u64,
     flops: u64,
     indirect: Vec<Buffer>,
+    indirect_writes: Vec<Buffer>,
     changes: Vec<Buffer>,
     error: Option<Error>,
 }
@@ -127,6 +128,7 @@ impl Parts {
         self.defines.clear();
         self.slots.clear();
         self.indirect.clear();
+        self.indirect_writes.clear();
         self.changes.clear();
         let (defines, slots) = (std::mem::take(&mut self.defines), std::mem::take(&mut self.slots));
         let changes = std::mem::take(&mut self.changes);
@@ -229,6 +231,13 @@ impl<'a> Launch<'a> {
         self.parts.indirect.push(operand.buffer().clone());
         self
     }
+    /// The same of what it reads and writes.
+    #[must_use]
+    pub fn update_indirect(mut self, operand: &impl Operand) -> Self {
+        self.parts.bytes += operand.bytes() as u64;
+        self.parts.indirect_writes.push(operand.buffer().clone());
+        self
+    }
     /// Declares that the launch changes only this window of a buffer that it writes, and others declared so. The versions of the rest of
     /// the buffer stay (`netcl_device::version`).
     #[must_use]
@@ -319,8 +328,8 @@ impl<'a> Launch<'a> {
         let built = Programs::of(&device).get(&device, self.kernel, self.entry, &self.parts.defines)?;
         let Parts { bytes, flops, .. } = *self.parts;
         let label = Label { name: self.entry, variant: self.kernel.name, bytes, flops };
-        let Parts { indirect, changes, .. } = &*self.parts;
-        let effects = Effects { reads: indirect, changes };
+        let Parts { indirect, indirect_writes, changes, .. } = &*self.parts;
+        let effects = Effects { reads: indirect, writes: indirect_writes, changes };
         device.launch(&built, &self.parts.slots, range, label, effects)
     }
 

@@ -6,7 +6,7 @@
 use netcl_tensor::quant::{Activations, Blocks};
 use netcl_tensor::random::Generator;
 use netcl_tensor::{DType, Device, Error, Result, Shape, Tensor};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Parameters begin at multiples of this many elements: an alignment that every device accepts for sub-buffers, and that suits vector loads.
 pub const ALIGN: usize = 256;
@@ -67,6 +67,8 @@ pub struct Params {
     blocks: BTreeMap<String, Vec<Blocks>>,
     /// Whether only shapes are recorded: the first pass of [`Params::build`].
     counting: bool,
+    /// Elements, with alignment, of the parameters that are still to come; empty where they were not counted.
+    coming: VecDeque<usize>,
 }
 
 struct Arena {
@@ -76,6 +78,9 @@ struct Arena {
 
 /// Largest number of unused elements of an arena.
 const LATER_ARENA: usize = 1 << 24;
+
+/// Bytes of an arena at most: commands of NVIDIA's driver (580) that begin behind 4 GiB of a buffer touch other memory.
+const LARGEST_ARENA: u64 = 1 << 32;
 
 /// Number of elements rounded up to the alignment.
 fn step(count: usize) -> Option<usize> {
@@ -92,7 +97,16 @@ impl Params {
     /// exact size.
     pub fn new(device: &Device, dtype: DType, seed: Option<u64>) -> Self {
         let (device, list, arenas) = (device.clone(), Vec::new(), Vec::new());
-        Self { device, dtype, seed, list, arenas, blocks: BTreeMap::new(), counting: false }
+        Self {
+            device,
+            dtype,
+            seed,
+            list,
+            arenas,
+            blocks: BTreeMap::new(),
+            counting: false,
+            coming: VecDeque::new(),
+        }
     }
 
     /// Creates a model with its parameters in one arena of the exact size (or in several, if one allocation cannot hold them).
@@ -111,9 +125,9 @@ impl Params {
         let mut counted = Self { counting: true, ..Self::new(device, dtype, seed) };
         drop(make(&mut counted)?);
         let mut params = Self::new(device, dtype, seed);
-        let room = counted.list.iter().try_fold(0usize, |room, t| room.checked_add(step(t.count())?));
+        let steps = counted.list.iter().map(|t| step(t.count())).collect::<Option<VecDeque<usize>>>();
+        params.coming = steps.ok_or_else(|| too_many("a model"))?;
         drop(counted);
-        params.grow(room.ok_or_else(|| too_many("a model"))?)?;
         let model = make(&mut params)?;
         Ok((params, model))
     }
@@ -155,8 +169,10 @@ impl Params {
         }
         if self.arenas.last().is_none_or(|a| step > a.whole.count() - a.used) {
             let before: usize = self.arenas.iter().map(|a| a.whole.count()).sum();
-            self.grow(step.max(before.min(LATER_ARENA)))?;
+            let wanted = if self.coming.is_empty() { before.min(LATER_ARENA) } else { self.fitting() };
+            self.grow(step.max(wanted))?;
         }
+        self.coming.pop_front();
         let Some(arena) = self.arenas.last_mut() else { return Err(Error::internal("no arena")) };
         let window = arena.whole.window(arena.used, shape)?;
         arena.used += step;
@@ -169,12 +185,29 @@ impl Params {
         Ok(parameter)
     }
 
-    /// Allocates an arena for `elements`, limited by the largest allocation.
+    /// Elements of an arena at most.
+    fn largest(&self) -> usize {
+        let bytes = self.device.capabilities().max_alloc.min(LARGEST_ARENA);
+        usize::try_from(bytes).unwrap_or(usize::MAX) / self.dtype.size() / ALIGN * ALIGN
+    }
+
+    /// Elements of the next parameters, as many as one arena holds.
+    fn fitting(&self) -> usize {
+        let largest = self.largest();
+        self.coming
+            .iter()
+            .scan(0usize, |sum, step| {
+                *sum = sum.saturating_add(*step);
+                (*sum <= largest).then_some(*sum)
+            })
+            .last()
+            .unwrap_or(0)
+    }
+
+    /// Allocates an arena for `elements`.
     fn grow(&mut self, elements: usize) -> Result<()> {
         let _tag = self.device.tag("parameters");
-        let limit =
-            usize::try_from(self.device.capabilities().max_alloc).unwrap_or(usize::MAX) / self.dtype.size();
-        let room = step(elements).ok_or_else(|| too_many("an arena"))?.min(limit / ALIGN * ALIGN).max(ALIGN);
+        let room = step(elements).ok_or_else(|| too_many("an arena"))?.max(ALIGN);
         let whole = Tensor::zeros(&self.device, [room], self.dtype)?;
         self.arenas.push(Arena { whole, used: 0 });
         Ok(())

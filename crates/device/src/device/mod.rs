@@ -51,6 +51,8 @@ struct Counters {
 pub struct Effects<'a> {
     /// Memory that it reads by addresses in other arguments (indirect access).
     pub reads: &'a [Buffer],
+    /// Memory that it reads and writes so.
+    pub writes: &'a [Buffer],
     /// The only windows that change of the buffers that it writes; a buffer without any here changes as a whole.
     pub changes: &'a [Buffer],
 }
@@ -342,7 +344,9 @@ impl Device {
                 Argument::Local(bytes) => Recorded::Local(*bytes),
             });
             let (kernel, args) = (kernel.clone(), args.collect());
-            let indirect = effects.reads.iter().map(|buffer| touch(buffer, Access::Read)).collect();
+            let reads = effects.reads.iter().map(|buffer| (buffer, Access::Read));
+            let writes = effects.writes.iter().map(|buffer| (buffer, Access::Write));
+            let indirect = reads.chain(writes).map(|(buffer, access)| touch(buffer, access)).collect();
             Command::Launch { kernel, args, indirect, range, label }
         });
         if !run {
@@ -371,9 +375,9 @@ impl Device {
         };
         self.0
             .recorder
-            .check_owner(memory(Access::Read).chain(memory(Access::Write)).chain(effects.reads))?;
+            .check_owner(memory(Access::Read).chain(memory(Access::Write)).chain(effects.reads).chain(effects.writes))?;
         check_reads(memory(Access::Read).chain(effects.reads))?;
-        for buffer in memory(Access::Write) {
+        for buffer in memory(Access::Write).chain(effects.writes) {
             let mut parts =
                 effects.changes.iter().filter(|part| part.whole().same(buffer.whole())).peekable();
             match parts.peek() {

@@ -22,6 +22,9 @@ pub struct OpenClDriver {
     transfers: Arc<Transfers>,
 }
 
+/// Bytes that one command fills at most.
+const MOST_FILLED: usize = 1 << 30;
+
 impl OpenClDriver {
     /// Opens a device: one context, an in-order compute queue and a copy queue. With `profiling`, launches can be timed;
     /// queues made for profiling cost more per launch, so ask only when the times are wanted.
@@ -262,15 +265,20 @@ impl Driver for OpenClDriver {
     fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         let fill = need(self.table().clEnqueueFillBuffer, "clEnqueueFillBuffer")?;
         let (q, to) = (self.shared.queue(queue), cl_memory(to)?);
-        let mut event = std::ptr::null_mut();
-        let slot = self.event_slot(&mut event);
-        // SAFETY: the driver copies the pattern before returning.
-        let code = unsafe {
-            let pattern_at = pattern.as_ptr().cast();
-            fill(q, to, pattern_at, pattern.len(), offset, bytes, 0, std::ptr::null(), slot)
-        };
-        check("clEnqueueFillBuffer", || format!("{bytes} bytes at {offset}"), code)?;
-        self.timed(TransferKind::Fill, queue, bytes, event);
+        // A fill of more than 4 GiB does not end in NVIDIA's driver (580).
+        let most = MOST_FILLED / pattern.len().max(1) * pattern.len();
+        for start in (offset..offset + bytes).step_by(most) {
+            let bytes = most.min(offset + bytes - start);
+            let mut event = std::ptr::null_mut();
+            let slot = self.event_slot(&mut event);
+            // SAFETY: the driver copies the pattern before returning.
+            let code = unsafe {
+                let pattern_at = pattern.as_ptr().cast();
+                fill(q, to, pattern_at, pattern.len(), start, bytes, 0, std::ptr::null(), slot)
+            };
+            check("clEnqueueFillBuffer", || format!("{bytes} bytes at {start}"), code)?;
+            self.timed(TransferKind::Fill, queue, bytes, event);
+        }
         Ok(())
     }
 

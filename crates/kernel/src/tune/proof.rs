@@ -16,6 +16,11 @@ const AVOIDED: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Tuning {
+    /// Whether a kernel may be used on the device: it runs there, no self-test of it failed, and `NETCL_DISABLE` does not list it.
+    pub fn allows(&self, device: &Device, kernel: &Kernel) -> bool {
+        kernel.runs_on(device.capabilities()) && self.quarantine().allows(device, kernel)
+    }
+
     /// Whether `kernel` passes `test` on this device. The test runs at the first call; later calls return the stored outcome. A variant
     /// that fails is put into quarantine, with a warning, as `netcl doctor` does.
     ///

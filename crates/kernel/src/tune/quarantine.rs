@@ -207,6 +207,17 @@ impl Quarantine {
             .collect()
     }
 
+    /// Whether a kernel without alternatives is not in quarantine.
+    pub(super) fn allows(&self, device: &Device, kernel: &Kernel) -> bool {
+        match self.reason(kernel, None) {
+            None => true,
+            Some(why) => {
+                self.say(device, kernel.name, &format!("not used: {why}"));
+                false
+            }
+        }
+    }
+
     /// Whether these parameter values of a kernel are not in quarantine.
     pub(super) fn allows_params(&self, device: &Device, kernel: &Kernel, params: &Params) -> bool {
         match self.reason(kernel, Some(params)) {

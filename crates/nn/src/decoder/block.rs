@@ -12,6 +12,7 @@ use crate::layers::{Mode, dropout};
 use crate::params::Params;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, decode_attention};
+use netcl_tensor::ops::decode_step::Layer;
 use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again};
 use netcl_tensor::ops::fused_linear::Around;
 use netcl_tensor::ops::gated::gated;
@@ -379,6 +380,46 @@ impl Block {
             parallel: config.parallel,
             residual_scale: config.residual_scale,
         })
+    }
+
+    /// Its tensors, with the layer's cache, for a step in one launch; `Unsupported` says why there is none.
+    pub(super) fn whole<'a>(&'a self, cache: &'a Tensor) -> Result<Layer<'a>> {
+        let no = |why: &str| Err(Error::unsupported(format!("decode_step: {why}")));
+        let (Some([first, second]), None, false) = (&self.pre, &self.post, self.parallel) else {
+            return no("norms other than before each part of a block");
+        };
+        let ((first, None), (second, None)) = (first.parts(), second.parts()) else {
+            return no("layer norms");
+        };
+        let Feed::Dense(mlp) = &self.feed else { return no("mixtures of experts") };
+        let attention = &self.attention;
+        #[allow(clippy::float_cmp)] // a setting, not a result
+        let scaled = self.residual_scale != 1.0 || attention.config.scale_by_layer;
+        let (_, room, _, _) = cache.dims4().map(|[b, s, h, d]| (b, s, h, d))?;
+        match () {
+            () if scaled => no("scaled results"),
+            () if attention.norms.is_some() => no("norms of heads"),
+            () if attention.config.softcap.is_some() => no("soft-capped scores"),
+            () if attention.kind.window.is_some_and(|window| window < room) => no("a window"),
+            () if attention.kind.rotary != Some(0) => no("layers without rotary positions, or with others"),
+            () if [&attention.out, &mlp.up, &mlp.down].into_iter().any(|map| map.bias.is_some()) => {
+                no("biases of other maps than queries, keys and values")
+            }
+            () => Ok(Layer {
+                norms: [first, second],
+                qkv: attention.qkv.weight.parts()?,
+                bias: attention.qkv.bias.as_ref(),
+                out: attention.out.weight.one()?,
+                gate_up: mlp.up.weight.parts()?,
+                down: mlp.down.weight.one()?,
+                cache,
+            }),
+        }
+    }
+
+    /// Factor of the scores, where it is not 1/√D.
+    pub(super) fn scale(&self) -> Option<f32> {
+        self.attention.scale
     }
 
     /// Whether its MLP is a mixture of experts.

@@ -19,6 +19,7 @@ mod rotary;
 mod shapes;
 mod step;
 mod weight;
+mod whole;
 mod write;
 
 pub use activation::Activation;

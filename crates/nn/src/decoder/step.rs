@@ -9,6 +9,7 @@ use super::{Cache, Decoder};
 use netcl_tensor::graph::Graph;
 use netcl_tensor::ops::choose::{Chooser, Texts};
 use netcl_tensor::ops::decode_embedding::decode_embedding;
+use netcl_tensor::ops::decode_step::DecodeStep;
 use netcl_tensor::ops::fused_linear::{Around, Before};
 use netcl_tensor::{Error, Result, Tensor, no_grad};
 use std::ops::RangeInclusive;
@@ -26,6 +27,8 @@ pub(super) struct Steps {
     /// Numbers of tokens, the new one among them, for which those are right.
     lengths: RangeInclusive<usize>,
     state: State,
+    /// A step in one launch, where there is one.
+    whole: Option<DecodeStep>,
     choice: Option<(Arc<Chooser>, Choosing)>,
 }
 
@@ -66,7 +69,8 @@ impl Steps {
         let sets = &decoder.config.rotary;
         let angles = sets.iter().map(|set| set.rows(device, room, length)).collect::<Result<_>>()?;
         let texts = Texts::new(device, batch, ROUNDS)?;
-        Ok(Self { texts, angles, lengths: lengths(sets, length), state: State::Cold, choice: None })
+        let lengths = lengths(sets, length);
+        Ok(Self { texts, angles, lengths, state: State::Cold, whole: None, choice: None })
     }
 
     /// Whether the next step is for texts of `length` tokens.
@@ -144,7 +148,7 @@ impl Steps {
     }
 
     fn advance(&mut self, decoder: &Decoder, cache: &Cache) -> Result<Tensor> {
-        let step = |steps: &Self| no_grad(|| decoder.step(&steps.texts, &steps.angles, cache));
+        let step = |steps: &Self| no_grad(|| decoder.step(steps, cache));
         match &self.state {
             State::Captured(graph, logits) => return graph.replay().map(|()| logits.clone()),
             State::Eager => return step(self),
@@ -153,7 +157,10 @@ impl Steps {
                 self.state = State::Warm;
                 return Ok(logits);
             }
-            State::Warm => {}
+            State::Warm => {
+                let logits = step(self)?;
+                self.whole = no_grad(|| decoder.proven_step(self, cache, &logits))?;
+            }
         }
         match Graph::capture(decoder.params.device(), || step(self)) {
             Ok((graph, logits)) => {
@@ -191,15 +198,12 @@ fn lengths(sets: &[Rotary], length: usize) -> RangeInclusive<usize> {
 
 impl Decoder {
     /// Tokens and position on the device → logits `(B, V)`.
-    fn step(&self, texts: &Texts, angles: &[Angles], cache: &Cache) -> Result<Tensor> {
-        let batch = cache.batch();
-        let (ids, position) = (texts.tokens()?.reshape([batch, 1])?, texts.position()?);
-        let places = self.positions.as_ref().map(|(table, _)| (table, &position));
-        let scale = self.config.embedding_scale;
-        let mut x = match &self.embedding {
-            Weight::Dense { tensor, .. } => decode_embedding(tensor, &ids, scale, places)?,
-            blocks => blocks.gather(&ids, scale, self.params.dtype())?,
-        }; // (B, 1, C)
+    fn step(&self, steps: &Steps, cache: &Cache) -> Result<Tensor> {
+        let (batch, angles) = (cache.batch(), &steps.angles);
+        let (mut x, position) = self.step_input(&steps.texts, batch)?;
+        if let Some(whole) = &steps.whole {
+            return whole.run(&x, &position);
+        }
         let at = StepAt { angles, layers: &cache.layers, position: &position };
         for block in &self.blocks {
             x = block.step(&x, &at)?;
@@ -211,5 +215,37 @@ impl Decoder {
         }
         let around = Around { norm: Some(self.last_norm.before()), ..Around::default() };
         self.head.around(&x, around)
+    }
+
+    /// The step in one launch, if this model on this device has one and its logits are those of the launches, `expected`.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn proven_step(&self, steps: &Steps, cache: &Cache, expected: &Tensor) -> Result<Option<DecodeStep>> {
+        if cache.batch() != 1 {
+            return Ok(None);
+        }
+        match self.whole_step(cache, &steps.angles) {
+            Err(e) => {
+                tracing::debug!("a step is several launches: {e}");
+                Ok(None)
+            }
+            Ok(whole) => {
+                let (x, position) = self.step_input(&steps.texts, 1)?;
+                Ok(Some(whole).filter(|whole| whole.agrees(&x, &position, expected)))
+            }
+        }
+    }
+
+    /// What goes into the first block (B, 1, C), and how many tokens are before.
+    fn step_input(&self, texts: &Texts, batch: usize) -> Result<(Tensor, Tensor)> {
+        let (ids, position) = (texts.tokens()?.reshape([batch, 1])?, texts.position()?);
+        let places = self.positions.as_ref().map(|(table, _)| (table, &position));
+        let scale = self.config.embedding_scale;
+        let x = match &self.embedding {
+            Weight::Dense { tensor, .. } => decode_embedding(tensor, &ids, scale, places)?,
+            blocks => blocks.gather(&ids, scale, self.params.dtype())?,
+        }; // (B, 1, C)
+        Ok((x, position))
     }
 }

@@ -14,6 +14,7 @@ pub use algorithms::Row;
 pub mod check;
 mod copy;
 mod counters;
+pub mod decode_step;
 pub mod map;
 mod norm;
 mod op;

@@ -4,15 +4,22 @@
 //! matrix once, into memory that is free again after the product. What the maps read of their input is a property of the matrix
 //! ([`Activations`]): with bytes, codes are multiplied by codes, and on processors the matrix lies in panels ([`super::panels`]) for them.
 
-use super::format::{CODES, UNPACK};
+use super::format::{CODES, PLANES, UNPACK};
 use super::panels::{PANEL, packed, unpacked};
+use super::planes;
 use super::{FORMATS, Format};
 use crate::Tensor;
 use crate::ops::prelude::*;
 
-static DEQUANTISE: Kernel = Kernel::new("dequantise", cl_file!("dequantise.cl")).include(&[UNPACK]);
+static DEQUANTISE: Kernel =
+    Kernel::new("dequantise", cl_file!("dequantise.cl")).include(&[UNPACK]).tune(GROUPS).tune_cpu(&[]);
+static PLANE_ROWS: Kernel =
+    Kernel::new("rows_in_planes", cl_file!("planes_rows.cl")).include(&[PLANES]).tune(GROUPS).tune_cpu(&[]);
 
 static ROWS: Kernel = Kernel::new("rows_of_blocks", cl_file!("rows.cl")).include(&[CODES]);
+
+/// Items of a group, on GPUs.
+const GROUPS: &[(&str, &[i64])] = &[("WG", &[256, 128])];
 
 /// What the input of a map by a quantised matrix is rounded to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,9 +35,14 @@ impl Activations {
     /// All of them with the names that users give.
     pub const NAMES: [(&'static str, Self); 2] = [("float", Self::Float), ("int8", Self::Int8)];
 
-    /// What is meant where nothing is said: bytes on processors, which multiply them several times as fast.
+    /// What is meant where nothing is said: bytes on processors, which multiply them several times as fast, and where a step of decoding is
+    /// one launch ([`decode_step`](crate::ops::decode_step)).
     pub fn usual(device: &Device) -> Self {
-        if device.capabilities().is_cpu() { Self::Int8 } else { Self::Float }
+        if device.capabilities().is_cpu() || crate::ops::decode_step::kernel::runs_on(device) {
+            Self::Int8
+        } else {
+            Self::Float
+        }
     }
 }
 
@@ -57,6 +69,8 @@ pub(crate) struct Stored {
     pub format: &'static Format,
     /// In panels, not row by row.
     pub panels: bool,
+    /// Row by row, in planes.
+    pub planes: bool,
     pub activations: Activations,
 }
 
@@ -122,11 +136,39 @@ impl Blocks {
                 format.bytes
             )));
         };
-        let panels =
-            activations == Activations::Int8 && format.has_panels() && device.capabilities().is_cpu();
-        let stored = Stored { format, panels, activations };
-        let in_panels = if panels { packed(format, row, bytes) } else { Vec::new() };
-        let bytes = if panels { &in_panels } else { bytes };
+        let int8 = activations == Activations::Int8;
+        let panels = int8 && format.has_panels() && device.capabilities().is_cpu();
+        // Only the step of decoding in one launch reads planes.
+        let planes = int8 && has_planes(device, format, columns);
+        Self::stored_so(device, [rows, columns], row, bytes, Stored { format, panels, planes, activations })
+    }
+
+    /// Rows in planes, whatever the device.
+    #[cfg(test)]
+    pub(crate) fn of_planes(
+        device: &Device,
+        format: &'static Format,
+        [rows, columns]: [usize; 2],
+        bytes: &[u8],
+    ) -> Result<Self> {
+        let stored = Stored { format, panels: false, planes: true, activations: Activations::Int8 };
+        Self::stored_so(device, [rows, columns], bytes.len() / rows, bytes, stored)
+    }
+
+    fn stored_so(
+        device: &Device,
+        [rows, columns]: [usize; 2],
+        row: usize,
+        bytes: &[u8],
+        stored: Stored,
+    ) -> Result<Self> {
+        let Stored { format, panels, planes, .. } = stored;
+        let other = match () {
+            () if panels => packed(format, row, bytes),
+            () if planes => planes::packed(format, columns, bytes),
+            () => Vec::new(),
+        };
+        let bytes = if panels || planes { &other } else { bytes };
         let words = Tensor::empty(device, [bytes.len().div_ceil(4)], DType::U32)?;
         if bytes.len().is_multiple_of(4) {
             words.set_bytes(bytes)?;
@@ -144,6 +186,9 @@ impl Blocks {
     /// Those of the device.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = self.words.to_bytes()?;
+        if self.stored.planes {
+            return Ok(planes::unpacked(self.stored.format, self.columns, &bytes));
+        }
         if self.stored.panels {
             bytes.truncate(self.rows.next_multiple_of(PANEL) * self.row_bytes());
             return Ok(unpacked(self.stored.format, self.row_bytes(), self.rows, &bytes));
@@ -168,8 +213,15 @@ impl Blocks {
     pub fn dims(&self) -> [usize; 2] {
         [self.rows, self.columns]
     }
-    /// Bytes of a row.
+    /// Whether it lies in planes.
+    pub(crate) fn in_planes(&self) -> bool {
+        self.stored.planes
+    }
+    /// Bytes from row to row.
     pub(crate) fn row_bytes(&self) -> usize {
+        if self.stored.planes {
+            return self.stored.format.plane_row(self.columns);
+        }
         self.columns / self.stored.format.block * self.stored.format.bytes
     }
     /// Bytes on the device.
@@ -202,12 +254,25 @@ impl Blocks {
         if self.rows == 0 {
             return Err(Error::shape("rows of a matrix that has none"));
         }
+        if self.stored.planes {
+            let launch =
+                self.plane_rows("gather", dtype).read_base(&ids).write(&y).scalar(ids.layout().offset);
+            let launch = launch.scalar(ids.count()).scalar(self.rows).scalar(self.columns);
+            launch.scalar(self.row_bytes()).scalar(by).items(ids.count() * (self.columns / 8)).run()?;
+            return Ok(y);
+        }
         let launch = ROWS.launch("gather").define("QUANT", self.stored.format.number as usize);
         let launch = launch.define("DTYPE", dtype.code()).define("PANELS", self.stored.panels);
         let launch = launch.read_base(&self.words).read_base(&ids).write(&y).scalar(ids.layout().offset);
         let launch = launch.scalar(ids.count()).scalar(self.rows).scalar(self.columns).scalar(by);
         launch.items(ids.count() * (self.columns / 32)).run()?;
         Ok(y)
+    }
+
+    fn plane_rows(&self, entry: &'static str, dtype: DType) -> netcl_kernel::Launch<'static> {
+        let number = self.stored.format.number as usize;
+        let launch = PLANE_ROWS.launch(entry).define("QUANT", number).define("FORMATS", 1usize << number);
+        launch.define("DTYPE", dtype.code()).define("VW", LANES).read_base(&self.words)
     }
 
     /// All elements (N, K).
@@ -217,6 +282,12 @@ impl Blocks {
     pub fn dense(&self, dtype: DType) -> Result<Tensor> {
         let out = Tensor::empty(self.words.device(), [self.rows, self.columns], dtype)?;
         if out.count() == 0 {
+            return Ok(out);
+        }
+        if self.stored.planes {
+            let launch =
+                self.plane_rows("dequantise", dtype).write(&out).scalar(self.rows).scalar(self.columns);
+            launch.scalar(self.row_bytes()).items(self.rows * (self.columns / 8)).run()?;
             return Ok(out);
         }
         let kernel = if self.stored.panels { &ROWS } else { &DEQUANTISE };
@@ -231,6 +302,11 @@ impl Blocks {
         }
         Ok(out)
     }
+}
+
+/// Whether matrices of a format with so many columns are put into planes on a device: where kernels multiply them so.
+fn has_planes(device: &Device, format: &Format, columns: usize) -> bool {
+    crate::ops::decode_step::kernel::runs_on(device) && format.has_planes(columns)
 }
 
 #[cfg(test)]

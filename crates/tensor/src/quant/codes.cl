@@ -5,6 +5,7 @@
  * QUANT   the format's number, as in unpack.cl.
  * PANELS  0: a block as a file has it; U and F are a word and a float. 1: the blocks of 16 rows side by side (quant/panels.rs), unit by unit;
  *         U and F have a lane for each row.
+ * PLANES  1: rows in planes (quant/planes.rs); b is a row and its length, g counts all groups of the row.
  * DOT     how dot4 multiplies: 0 in plain C; with PANELS by instructions of x86: 1 vpdpbusd of 512 bits (AVX-512 VNNI), 2 of 256 bits
  *         (AVX-VNNI), 3 vpmaddubsw (AVX2), whose sums of two products have 16 bits: codes of eight bits are signed there.
  *
@@ -20,6 +21,9 @@
 #endif
 #ifndef PANELS
 #define PANELS 0
+#endif
+#ifndef PLANES
+#define PLANES 0
 #endif
 #ifndef DOT
 #define DOT 0
@@ -176,6 +180,28 @@ static inline U fifth_bits(U high, int w) {
 }
 #endif
 
+#if PLANES
+/* See quant/planes.rs for what lies where. */
+typedef struct {
+  __global const uchar *row;
+  int k;
+} PlaneRow;
+static inline U plane_word(__global const uchar *p) { return *(__global const uint *)p; }
+static inline U codes(PlaneRow b, int g, int w) {
+#if QUANT == 8
+  return plane_word(b.row + w / 4 * (b.k / 2) + 16 * g + 4 * (w % 4)) ^ 0x80808080u;
+#else
+  const U low_bits = BITS(plane_word(b.row + 16 * g + 4 * (w % 4)), w / 4 * 4, 15u);
+#if QUANT == 6 || QUANT == 7 || QUANT == 13
+  return low_bits | BITS(plane_word(b.row + b.k / 2 + 4 * g), w, 1u) << 4;
+#elif QUANT == 14
+  return low_bits | BITS(plane_word(b.row + b.k / 2 + 8 * g + w / 4 * 4), 2 * (w % 4), 3u) << 4;
+#else
+  return low_bits;
+#endif
+#endif
+}
+#else
 static inline U codes(BLOCK_AT b, int g, int w) {
 #if QUANT == 2
   return BITS(WORD(b, 2 + 4 * (w % 4)), w / 4 * 4, 15u);
@@ -208,6 +234,7 @@ static inline U codes(BLOCK_AT b, int g, int w) {
   return values(BITS(WORD(b, 1 + 4 * (w % 4)), w / 4 * 4, 15u));
 #endif
 }
+#endif
 
 #if QUANT == 12 || QUANT == 13
 /* Scale and minimum of a group in twelve bytes of six-bit numbers. */
@@ -219,6 +246,36 @@ static inline U six_bits_low(BLOCK_AT b, int g) {
 }
 #endif
 
+#if PLANES
+/* Where a group's scales begin. */
+static inline BLOCK_AT plane_scales(PlaneRow b, int g) {
+  const int further = b.k / 2 + (QUANT == 6 || QUANT == 7 || QUANT == 13 ? b.k / 8 : 0);
+  return b.row + further + (QUANT == 12 || QUANT == 13 ? 16 * (g / 8) : (QUANT == 3 || QUANT == 7 ? 4 : 2) * g);
+}
+static inline F scale(PlaneRow b, int g, int h) {
+#if QUANT == 8
+  return HALF(b.row, b.k + 2 * g);
+#elif QUANT == 12 || QUANT == 13
+  BLOCK_AT head = plane_scales(b, g);
+  return HALF(head, 0) * TO_F(six_bits_scale(head, g % 8));
+#elif QUANT == 14
+  const int at = b.k / 2 + b.k / 4;
+  return HALF(b.row, at + b.k / 16 + 2 * (g / 8)) * (float)(char)b.row[at + 2 * g + h];
+#else
+  return HALF(plane_scales(b, g), 0);
+#endif
+}
+#if LOW
+static inline F low(PlaneRow b, int g, int h) {
+  BLOCK_AT p = plane_scales(b, g);
+#if QUANT == 3 || QUANT == 7
+  return HALF(p, 2);
+#else
+  return -(HALF(p, 2) * TO_F(six_bits_low(p, g % 8)));
+#endif
+}
+#endif
+#else
 static inline F scale(BLOCK_AT b, int g, int h) {
 #if QUANT <= 8 || QUANT == 20
   return HALF(b, 0);
@@ -260,6 +317,7 @@ static inline F low(BLOCK_AT b, int g, int h) {
   return -(HALF(b, 2) * TO_F(six_bits_low(b, g)));
 #endif
 }
+#endif
 #endif
 
 #if DOT >= 2

@@ -30,6 +30,9 @@ pub(crate) const UNPACK: &str = cl_file!("unpack.cl");
 /// The text by which kernels multiply their codes in integers.
 pub(crate) const CODES: &str = cl_file!("codes.cl");
 
+/// Rows in planes: their codes and scales.
+pub(crate) const PLANES: &str = concat!(cl_file!("f16.cl"), cl_file!("planes.cl"));
+
 /// Elements that a thread takes at least: below this, starting it costs more than it saves.
 const PER_THREAD: usize = 1 << 15;
 /// Elements of the largest block.

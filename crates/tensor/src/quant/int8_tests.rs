@@ -276,3 +276,46 @@ fn inputs_and_results_of_16_bits() {
         }
     }
 }
+
+/// Rows in planes give what rows as in the file give: all elements, rows by number, and products of few rows with all that stands around them.
+#[test]
+fn planes_are_what_rows_of_the_file_are() {
+    let device = test_device().unwrap();
+    let [n, k] = [37, 768];
+    let mut formats = 0;
+    for format in FORMATS.into_iter().filter(|format| format.has_planes(k)) {
+        let mut from = Generator::new(3);
+        let values = from.normal(n * k, 0.0, 1.0);
+        let mut bytes = vec![0; format.size(n * k).unwrap()];
+        format.quantise(&values, k, None, &mut bytes).unwrap();
+        let planes = Blocks::of_planes(&device, format, [n, k], &bytes).unwrap();
+        let file = Blocks::with_activations(&device, format, [n, k], &bytes, Activations::Int8).unwrap();
+        assert!(planes.to_bytes().unwrap() == bytes, "{format}");
+        let same = |a: &Tensor, b: &Tensor, bound: f32, what: &str| {
+            let (a, b) = (a.to_vec().unwrap(), b.to_vec().unwrap());
+            let most = b.iter().fold(0f32, |most, v| most.max(v.abs()));
+            let off = a.iter().zip(&b).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+            assert!(a.len() == b.len() && off <= bound * most, "{format} {what}: {off} of {most}");
+        };
+        let mut exact = vec![0.0; n * k];
+        format.dequantise(&bytes, &mut exact).unwrap();
+        let exact = Tensor::from_f32(&device, [n, k], &exact, DType::F32).unwrap();
+        same(&planes.dense(DType::F32).unwrap(), &exact, 1e-6, "dense");
+        same(&planes.dense(DType::Bf16).unwrap(), &exact, 1.0 / 256.0, "dense in bf16");
+        let ids = Tensor::from_u32(&device, [3], &[36, 0, 17]).unwrap();
+        let (a, b) = (planes.gather(&ids, 2.0, DType::F32), file.gather(&ids, 2.0, DType::F32));
+        same(&a.unwrap(), &b.unwrap(), 1e-6, "gather");
+        let outside = Tensor::from_u32(&device, [1], &[37]).unwrap();
+        assert!(
+            planes.gather(&outside, 1.0, DType::F32).unwrap().to_vec().unwrap().iter().all(|v| v.is_nan())
+        );
+        for m in [2, 9] {
+            let x = Tensor::normal(&device, [m, k], 0.0, 1.0, DType::F32, &mut from).unwrap();
+            let [a, b] = [&planes, &file].map(|w| fused_linear_of_blocks(&x, w, Around::default()).unwrap());
+            // More than 8 rows are multiplied by dense copies here, and with rounded activations on processors.
+            same(&a, &b, if m > 8 { 2e-2 } else { 1e-5 }, "product");
+        }
+        formats += 1;
+    }
+    assert_eq!(formats, 8);
+}

@@ -16,16 +16,18 @@ pub mod k;
 pub mod legacy;
 pub(crate) mod panels;
 pub mod plain;
+mod planes;
 mod super_block;
 pub mod ternary;
 #[cfg(test)]
 mod tests;
+mod threads;
 
 pub(crate) use blocks::Stored;
 pub use blocks::{Activations, Blocks};
 pub use codebook::{IQ4_NL, IQ4_XS, MXFP4, NVFP4};
 pub use format::Format;
-pub(crate) use format::{CODES, UNPACK};
+pub(crate) use format::{CODES, PLANES, UNPACK};
 pub use grid::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 pub use k::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K};
 pub use legacy::{Q1_0, Q2_0, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1};

@@ -6,12 +6,10 @@
 //! `16 * at` in the panel's.
 
 use super::format::Format;
+use super::threads::shared_out;
 
 /// Rows of a panel.
 pub(crate) const PANEL: usize = 16;
-
-/// Bytes that a thread permutes at least.
-const PER_THREAD: usize = 1 << 18;
 
 impl Format {
     /// The units of a block: so many of so many bytes each, one behind the other. `None` where no kernel reads panels of the format.
@@ -96,28 +94,6 @@ pub(super) fn unpacked(format: &Format, row: usize, rows: usize, panels: &[u8]) 
     let parts = panels.chunks(PANEL * row).zip(out.chunks_mut(PANEL * row));
     shared_out(panels.len() / (PANEL * row), panels.len(), parts, &|(a, b)| one(a, b));
     out
-}
-
-/// Does `one` to `count` parts of `bytes` bytes in all, on as many threads as pay.
-fn shared_out<P: Send>(
-    count: usize,
-    bytes: usize,
-    parts: impl Iterator<Item = P>,
-    one: &(impl Fn(P) + Sync),
-) {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = cores.min(bytes / PER_THREAD).min(count).max(1);
-    if threads == 1 {
-        return parts.for_each(one);
-    }
-    let mut parts: Vec<P> = parts.collect();
-    let each = parts.len().div_ceil(threads);
-    std::thread::scope(|scope| {
-        while !parts.is_empty() {
-            let mine = parts.split_off(parts.len().saturating_sub(each));
-            scope.spawn(move || mine.into_iter().for_each(one));
-        }
-    });
 }
 
 #[cfg(test)]

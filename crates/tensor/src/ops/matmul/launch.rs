@@ -73,7 +73,7 @@ pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<
         if gemv_int8::run(&gemv_int8::Request { c, row_stride, p, fused, stored })? {
             return Ok(true);
         }
-        if stored.panels {
+        if stored.panels || stored.planes {
             return Ok(false);
         }
     }

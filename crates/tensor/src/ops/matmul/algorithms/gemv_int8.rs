@@ -216,6 +216,7 @@ fn bind(kernel: &'static Kernel, r: &Request<'_>, rows: usize) -> Result<Launch<
     let Request { c, p, fused, stored, .. } = r;
     let launch = kernel.launch("matmul_int8").define("DTYPE", c.dtype().code()).define("M", rows);
     let launch = launch.define("QUANT", stored.format.number as usize).define("PANELS", stored.panels);
+    let launch = launch.define("PLANES", stored.planes);
     let launch = fused_defines(launch, fused).flops((2 * p.m * p.n * p.k) as u64);
     let launch = launch.read_base(&p.a.tensor).read_base(&p.b.tensor);
     let launch = match fused.bias {

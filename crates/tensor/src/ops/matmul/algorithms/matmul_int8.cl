@@ -4,7 +4,7 @@
  * A group keeps KC steps of A at a time as bytes in local memory and streams B past them: LANES items share a line, and each takes groups
  * of 32 elements in turn. Of such a group the products are added exactly, as int; the items' sums join in a fixed tree.
  *
- * a, b, bias, c, gamma, beta, eps, residual  as in matmul_int8_panels.cl, but that B's lines are rows of blocks as a file has them, from b_off on
+ * a, b, bias, c, gamma, beta, eps, residual  as in matmul_int8_panels.cl, but that B's lines are rows of blocks as a file has them, or in planes, from b_off on
  * Groups    any number, which take blocks of WG / LANES columns in turn; WG items.
  *
  * Defines: those of matmul_gemv_ends.cl and of quant/codes.cl; LANES a power of two; KC a multiple of BLOCK. Tuned: WG.
@@ -92,9 +92,17 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_int8(
         barrier(CLK_LOCAL_MEM_FENCE);
       }
       for (int j = lane; j < groups; j += LANES) {
+#if PLANES
+        const int g = k0 / 32 + j;
+#else
         const int of = k0 / 32 + j, g = of % (BLOCK / 32);
+#endif
         UNROLL for (int s = 0; s < PARTS; ++s) {
+#if PLANES
+          const PlaneRow block = {line[s], k};
+#else
           BLOCK_AT block = line[s] + of / (BLOCK / 32) * BYTES;
+#endif
           UNROLL for (int h = 0; h < HALVES; ++h) {
             int sum[M];
             UNROLL for (int i = 0; i < M; ++i) sum[i] = LOW ? 0 : (int)start[(i * GROUPS + j) * HALVES + h];

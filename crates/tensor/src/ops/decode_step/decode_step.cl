@@ -1,0 +1,109 @@
+__attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kernel void decode_step(
+    __global const T *x, __global const uint *position_at, __global const T *norms, __global const T *biases,
+    __global const float *cosines, __global const float *sines, __global const ulong *table, volatile __global uint *words, __global uint *state,
+    __global T *logits, ulong x_off, ulong position_off, int room, float eps, float scale) {
+  __local uint codes[QUANTISED ? WIDEST / 4 : 1] __attribute__((aligned(16)));
+  __local float2 scales[QUANTISED ? WIDEST / 32 : 1];
+  __local float4 floats[HAS(0) ? WIDEST / 4 : 1];
+  __local float sums[(VOCAB > 2 * HIDDEN ? VOCAB : 2 * HIDDEN) / GROUPS + 4], per_warp[WARPS], stream[DIM / GROUPS + 2];
+  __local float scratch[(6 + WARPS) * HEAD + 2 * WARPS];
+  __local ulong maps[LAYERS * STAGES * PARTS + PARTS], caches[LAYERS];
+  Self self, *me = &self;
+  me->item = (int)get_local_id(0), me->lane = me->item & 31, me->warp = me->item / 32, me->group = (int)get_group_id(0);
+  me->x.codes = codes, me->x.scales = scales, me->x.floats = floats;
+  me->sums = sums, me->warps = per_warp, me->scratch = scratch, me->words = words;
+  __global const ulong *addresses = table + LAYERS;
+  for (int i = me->item; i < LAYERS * STAGES * PARTS + PARTS; i += ITEMS + 32 * RING) maps[i] = addresses[2 * i + 1];
+  for (int i = me->item; i < LAYERS; i += ITEMS + 32 * RING) caches[i] = table[i];
+#if RING
+  __local uchar slots[RING_SLOTS * SLOT] __attribute__((aligned(128)));
+  __local ulong barriers[2 * RING_SLOTS];
+  me->slots = slots, me->ring = (uint)(size_t)slots, me->full = (uint)(size_t)barriers, me->empty = me->full + 8 * RING_SLOTS;
+  me->slot = 0, me->phase = 0;
+  if (me->item == 0) {
+    for (int i = 0; i < RING_SLOTS; ++i) {
+      mbar_init(me->full + 8 * i, 1);
+      mbar_init(me->empty + 8 * i, WARPS);
+    }
+    barriers_ready();
+  }
+#endif
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const int position = (int)min(position_at[position_off], (uint)room);
+  const uint epochs = state[0] * (uint)LAYERS + 1u;
+  if (position >= room) { /* No row for the token's key: all groups end here. */
+    for (int i = (int)get_global_id(0); i < VOCAB; i += (int)get_global_size(0)) ST(logits, i, NAN);
+    return;
+  }
+#if RING
+  if (me->item >= ITEMS) {
+    if (me->item == ITEMS) feed(me, addresses);
+    return;
+  }
+#endif
+  x += x_off;
+  const int own = share(DIM, me->group), splits = min(SPLITS, (position * 4 * HEAD + SPLIT_BYTES) / SPLIT_BYTES);
+  for (int i = me->item; i < share(DIM, me->group + 1) - own; i += ITEMS) stream[i] = LD(x, own + i);
+  const Attention attention = {0, cosines + (ulong)position * HALF, sines + (ulong)position * HALF, 0, scale};
+
+  for (int step = 0; step <= LAYERS * STAGES; ++step) {
+    const int layer = step / STAGES, stage = step < LAYERS * STAGES ? step % STAGES : HEAD_STAGE;
+    const uint epoch = epochs + (uint)layer & 0xffffu, last = epoch - 1u & 0xffffu;
+    const int n = stage_rows(stage), k = stage_input(stage), first = share(n, me->group), count = share(n, me->group + 1) - first;
+    /* The input. */
+    float factor = 1.0f;
+    if (stage == 1) {
+      take_heads(me, splits, epoch);
+      MEET();
+    } else if (stage == 3) {
+      take(me, W_HIDDEN, HIDDEN, epoch, 0);
+      MEET();
+    } else {
+      __global const T *norm = norms + (ulong)(2 * layer + (stage == 2)) * DIM;
+      const float squares = step == 0 ? take_vector(me, x, norm) : take(me, stage == 2 ? X_MID : X_IN, DIM, stage == 2 ? epoch : last, norm);
+      factor = rsqrt(group_sum(me, squares) * (1.0f / DIM) + eps);
+    }
+    /* The map. */
+    for (int index = 0, before = 0; index < PARTS; ++index) {
+      const ulong part = maps[step * PARTS + index];
+      const Rows r = rows_of(part, stage, n, index, before, me->group);
+      before += (int)(part & 0xffffffu);
+      if (r.count > 0) multiply(me, r, (RowBytes)(addresses[2 * (step * PARTS + index)] + (ulong)r.first * (ulong)r.bytes), k);
+    }
+    MEET();
+    /* What becomes of the sums. */
+    for (int i = me->item; i < count; i += ITEMS) {
+      const int at = first + i;
+      const float y = sums[i] * factor;
+      if (stage == 0) {
+#if BIAS
+        publish(me, W_QKV + at, y + LD(biases, (ulong)layer * QKV + at), epoch);
+#else
+        publish(me, W_QKV + at, y, epoch);
+#endif
+      } else if (stage == 2) {
+        float slope;
+        publish(me, W_HIDDEN + at, activation(y, &slope) * (sums[count + i] * factor), epoch);
+      } else if (stage == HEAD_STAGE) {
+        ST(logits, at, y);
+      } else {
+        publish(me, (stage == 1 ? X_MID : X_IN) + at, stream[i] += y, epoch);
+      }
+    }
+#if !RING /* items of a group that run one after the other do not wait for one another between barriers */
+    MEET();
+#endif
+    if (stage == 0) {
+      Attention a = attention;
+      a.rows = (__global T *)caches[layer];
+      for (int unit = me->group; unit < HEADS * SPLITS; unit += GROUPS) {
+        if (unit < HEADS * splits) attend(me, &a, unit, position, splits, epoch);
+        else attend_to_nothing(me, unit, epoch);
+      }
+    }
+    /* Sums and input are read by all before the next stage overwrites them. */
+    MEET();
+  }
+  /* All groups have read it: this one has words of every group's last layer. */
+  if (me->group == 0 && me->item == 0) state[0] += 1u;
+}

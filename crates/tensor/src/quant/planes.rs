@@ -1,0 +1,235 @@
+//! Planes: within a row all codes first, then the bits above four of each code, then scales, so that 32 lanes read neighbouring words.
+//!
+//! A row is K elements, K a multiple of 256, in groups u of 32:
+//!
+//! | plane | formats | bytes of a group | what they are |
+//! |---|---|---:|---|
+//! | codes | all but Q8_0 | 16 | byte i: the low four bits of elements i (low) and 16 + i (high) |
+//! | | Q8_0 | 16, 16 | elements 0 to 15 of all groups, then elements 16 to 31 of all |
+//! | fifth bits | Q5_0, Q5_1, Q5_K | 4 | bit w of byte j: element 4w + j; bit 4 + w: element 16 + 4w + j |
+//! | fifth and sixth bits | Q6_K | 8 | bits 2w of byte j: element 4w + j; of byte 4 + j: element 16 + 4w + j |
+//! | scales | Q4_0, Q5_0, Q8_0 | 2 | f16 |
+//! | | Q4_1, Q5_1 | 4 | f16 scale and minimum |
+//! | | Q6_K | 2, then 2 of 8 groups | bytes of both halves; f16 behind those of all groups |
+//! | | Q4_K, Q5_K | 16 of 8 groups | as in the file: two f16 and twelve bytes of six bits |
+//!
+//! Nothing is lost: the file's bytes come back ([`rows`]). Rows begin at multiples of 16 bytes.
+
+use super::format::Format;
+use super::threads::shared_out;
+
+/// How a format's blocks become planes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plan {
+    /// Blocks of 32 with so many bytes of scales before the codes, and fifth bits or not.
+    Legacy { scales: usize, fifth: bool },
+    /// Q8_0.
+    Bytes,
+    /// Blocks of 256 with a head of 16 bytes, and fifth bits or not.
+    Super { fifth: bool },
+    /// Q6_K.
+    Six,
+}
+
+impl Format {
+    fn plan(&self) -> Option<Plan> {
+        Some(match self.name {
+            "Q4_0" => Plan::Legacy { scales: 2, fifth: false },
+            "Q4_1" => Plan::Legacy { scales: 4, fifth: false },
+            "Q5_0" => Plan::Legacy { scales: 2, fifth: true },
+            "Q5_1" => Plan::Legacy { scales: 4, fifth: true },
+            "Q8_0" => Plan::Bytes,
+            "Q4_K" => Plan::Super { fifth: false },
+            "Q5_K" => Plan::Super { fifth: true },
+            "Q6_K" => Plan::Six,
+            _ => return None,
+        })
+    }
+
+    /// Whether kernels read rows of so many elements in planes.
+    pub(crate) fn has_planes(&self, columns: usize) -> bool {
+        self.plan().is_some() && columns > 0 && columns.is_multiple_of(256)
+    }
+
+    /// Bytes from one row in planes to the next.
+    pub(crate) fn plane_row(&self, columns: usize) -> usize {
+        (columns / self.block * self.bytes).next_multiple_of(16)
+    }
+}
+
+/// A piece of a row that moves between the file's bytes and the planes: where it begins in both.
+enum Piece {
+    /// So many bytes as they are.
+    Same(usize, usize, usize),
+    /// 32 bytes, whose low nibbles are a group of 32 and whose high nibbles another: where the codes of both go.
+    Nibbles(usize, [usize; 2]),
+    /// A word with the fifth bit of element i at bit i.
+    Word(usize, usize),
+    /// 32 bytes with the fifth bits of 8 groups: byte i has those of the groups' elements i.
+    Fifth(usize, usize),
+    /// 32 bytes with the fifth and sixth bits of 4 groups.
+    Sixth(usize, usize),
+}
+
+/// Every piece of a row of k elements.
+fn pieces(format: &Format, plan: Plan, k: usize, each: &mut dyn FnMut(Piece)) {
+    let block = |i: usize| i * format.bytes;
+    match plan {
+        Plan::Legacy { scales, fifth } => {
+            let further = k / 2 + if fifth { k / 8 } else { 0 };
+            for u in 0..k / 32 {
+                each(Piece::Same(block(u), further + scales * u, scales));
+                each(Piece::Same(block(u + 1) - 16, 16 * u, 16));
+                if fifth {
+                    each(Piece::Word(block(u) + scales, k / 2 + 4 * u));
+                }
+            }
+        }
+        Plan::Bytes => {
+            for u in 0..k / 32 {
+                each(Piece::Same(block(u), k + 2 * u, 2));
+                each(Piece::Same(block(u) + 2, 16 * u, 16));
+                each(Piece::Same(block(u) + 18, k / 2 + 16 * u, 16));
+            }
+        }
+        Plan::Super { fifth } => {
+            let (codes, heads) = if fifth { (48, k / 2 + k / 8) } else { (16, k / 2) };
+            for b in 0..k / 256 {
+                each(Piece::Same(block(b), heads + 16 * b, 16));
+                for j in 0..4 {
+                    let to = 128 * b + 32 * j;
+                    each(Piece::Nibbles(block(b) + codes + 32 * j, [to, to + 16]));
+                }
+                if fifth {
+                    each(Piece::Fifth(block(b) + 16, k / 2 + 32 * b));
+                }
+            }
+        }
+        Plan::Six => {
+            let scales = k / 2 + k / 4;
+            for b in 0..k / 256 {
+                each(Piece::Same(block(b) + 192, scales + 16 * b, 16));
+                each(Piece::Same(block(b) + 208, scales + k / 16 + 2 * b, 2));
+                for half in 0..2 {
+                    let to = 128 * b + 64 * half;
+                    each(Piece::Nibbles(block(b) + 64 * half, [to, to + 32]));
+                    each(Piece::Nibbles(block(b) + 64 * half + 32, [to + 16, to + 48]));
+                    each(Piece::Sixth(block(b) + 128 + 32 * half, k / 2 + 64 * b + 32 * half));
+                }
+            }
+        }
+    }
+}
+
+/// One row to planes, or back.
+fn row(format: &Format, plan: Plan, k: usize, file: &mut [u8], planes: &mut [u8], forth: bool) {
+    pieces(format, plan, k, &mut |piece| match piece {
+        Piece::Same(a, b, n) if forth => planes[b..b + n].copy_from_slice(&file[a..a + n]),
+        Piece::Same(a, b, n) => file[a..a + n].copy_from_slice(&planes[b..b + n]),
+        Piece::Nibbles(a, [low, high]) => {
+            // Two bytes against two: the way back is the same.
+            let both = |x: u8, y: u8| [x & 15 | y << 4, x >> 4 | y & 0xf0];
+            for i in 0..16 {
+                match forth {
+                    true => [planes[low + i], planes[high + i]] = both(file[a + i], file[a + 16 + i]),
+                    false => [file[a + i], file[a + 16 + i]] = both(planes[low + i], planes[high + i]),
+                }
+            }
+        }
+        Piece::Word(a, b) => {
+            let [mut from, mut to] = [[0; 4]; 2];
+            from.copy_from_slice(if forth { &file[a..a + 4] } else { &planes[b..b + 4] });
+            let from = u32::from_le_bytes(from);
+            let word = (0..32).fold(0, |word, i| {
+                let (element, place) = (i, 8 * (i % 4) + i % 16 / 4 + 4 * (i / 16));
+                let [this, that] = if forth { [element, place] } else { [place, element] };
+                word | (from >> this & 1) << that
+            });
+            to.copy_from_slice(&word.to_le_bytes());
+            if forth { &mut planes[b..b + 4] } else { &mut file[a..a + 4] }.copy_from_slice(&to);
+        }
+        // Matrices of bits that are transposed: the way back is the same.
+        Piece::Fifth(a, b) => {
+            for j in 0..4 {
+                let places: [[usize; 8]; 2] =
+                    [std::array::from_fn(|i| a + 4 * i + j), std::array::from_fn(|g| b + 4 * g + j)];
+                transposed(file, planes, places, 1, forth);
+            }
+        }
+        Piece::Sixth(a, b) => {
+            for j in 0..8 {
+                let (half, j) = (j / 4, j % 4);
+                let of = |w: usize| a + 16 * half + 4 * w + j;
+                let places: [[usize; 4]; 2] =
+                    [std::array::from_fn(of), std::array::from_fn(|r| b + 8 * r + 4 * half + j)];
+                transposed(file, planes, places, 2, forth);
+            }
+        }
+    });
+}
+
+/// Numbers of so many bits, of bytes at N places of the file and of the planes: the n-th of byte m becomes the m-th of byte n.
+fn transposed<const N: usize>(
+    file: &mut [u8],
+    planes: &mut [u8],
+    [a, b]: [[usize; N]; 2],
+    bits: usize,
+    forth: bool,
+) {
+    let (from, to) = if forth { (a.map(|i| file[i]), b) } else { (b.map(|i| planes[i]), a) };
+    for (n, to) in to.into_iter().enumerate() {
+        let part = |(m, byte): (usize, u8)| (byte >> (bits * n) & ((1 << bits) - 1)) << (bits * m);
+        let byte = from.into_iter().enumerate().map(part).fold(0, |all, part| all | part);
+        if forth { planes[to] = byte } else { file[to] = byte }
+    }
+}
+
+/// Rows of blocks as planes, on all cores. The format has them for so many columns.
+pub(super) fn packed(format: &Format, columns: usize, bytes: &[u8]) -> Vec<u8> {
+    turned(format, columns, bytes, true)
+}
+
+/// The rows of blocks that became these planes.
+pub(super) fn unpacked(format: &Format, columns: usize, planes: &[u8]) -> Vec<u8> {
+    turned(format, columns, planes, false)
+}
+
+fn turned(format: &Format, columns: usize, bytes: &[u8], forth: bool) -> Vec<u8> {
+    let sizes = [columns / format.block * format.bytes, format.plane_row(columns)];
+    let [from, to] = if forth { sizes } else { [sizes[1], sizes[0]] };
+    let Some(plan) = format.plan().filter(|_| from > 0) else { return bytes.to_vec() };
+    let mut out = vec![0; bytes.len() / from * to];
+    let parts = bytes.chunks_exact(from).zip(out.chunks_exact_mut(to));
+    shared_out(bytes.len() / from, bytes.len(), parts, &|(given, made): (&[u8], &mut [u8])| {
+        let mut given = given.to_vec();
+        match forth {
+            true => row(format, plan, columns, &mut given, made, true),
+            false => row(format, plan, columns, made, &mut given, false),
+        }
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::FORMATS;
+
+    #[test]
+    fn bytes_come_back_from_planes() {
+        let mut formats = 0;
+        for format in FORMATS.into_iter().filter(|f| f.has_planes(256)) {
+            for (rows, columns) in [(1, 256), (3, 512), (130, 2816)] {
+                let bytes: Vec<u8> = (0..rows * columns / format.block * format.bytes)
+                    .map(|i| (i * 131 + i / 251) as u8)
+                    .collect();
+                let planes = packed(format, columns, &bytes);
+                assert_eq!(planes.len(), rows * format.plane_row(columns), "{format}");
+                assert!(planes != bytes, "{format}");
+                assert!(unpacked(format, columns, &planes) == bytes, "{format}, {rows} rows of {columns}");
+            }
+            formats += 1;
+        }
+        assert_eq!(formats, 8);
+    }
+}
