@@ -373,9 +373,9 @@ impl Device {
                 _ => None,
             })
         };
-        self.0
-            .recorder
-            .check_owner(memory(Access::Read).chain(memory(Access::Write)).chain(effects.reads).chain(effects.writes))?;
+        self.0.recorder.check_owner(
+            memory(Access::Read).chain(memory(Access::Write)).chain(effects.reads).chain(effects.writes),
+        )?;
         check_reads(memory(Access::Read).chain(effects.reads))?;
         for buffer in memory(Access::Write).chain(effects.writes) {
             let mut parts =
