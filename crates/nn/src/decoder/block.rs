@@ -395,7 +395,7 @@ impl Block {
         let attention = &self.attention;
         #[allow(clippy::float_cmp)] // a setting, not a result
         let scaled = self.residual_scale != 1.0 || attention.config.scale_by_layer;
-        let (_, room, _, _) = cache.dims4().map(|[b, s, h, d]| (b, s, h, d))?;
+        let [_, room, _, _] = cache.dims4()?;
         match () {
             () if scaled => no("scaled results"),
             () if attention.norms.is_some() => no("norms of heads"),
