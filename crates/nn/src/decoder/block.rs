@@ -388,6 +388,7 @@ impl Block {
         let (Some([first, second]), None, false) = (&self.pre, &self.post, self.parallel) else {
             return no("norms other than before each part of a block");
         };
+        let config = first.config();
         let ((first, None), (second, None)) = (first.parts(), second.parts()) else {
             return no("layer norms");
         };
@@ -396,9 +397,14 @@ impl Block {
         #[allow(clippy::float_cmp)] // a setting, not a result
         let scaled = self.residual_scale != 1.0 || attention.config.scale_by_layer;
         let [_, room, _, _] = cache.dims4()?;
+        let by_head = attention.config.qk_norm == QkNorm::Head;
+        let same = |norm: &Norm| norm.config() == config && norm.parts().1.is_none();
+        let head_norms = attention.norms.as_ref().filter(|norms| by_head && norms.iter().all(same));
         match () {
             () if scaled => no("scaled results"),
-            () if attention.norms.is_some() => no("norms of heads"),
+            () if attention.norms.is_some() && head_norms.is_none() => {
+                no("norms of all heads together, or other than the blocks'")
+            }
             () if attention.config.softcap.is_some() => no("soft-capped scores"),
             () if attention.kind.window.is_some_and(|window| window < room) => no("a window"),
             () if attention.kind.rotary != Some(0) => no("layers without rotary positions, or with others"),
@@ -409,6 +415,7 @@ impl Block {
                 norms: [first, second],
                 qkv: attention.qkv.weight.parts()?,
                 bias: attention.qkv.bias.as_ref(),
+                head_norms: head_norms.map(|[query, key]| [query.parts().0, key.parts().0]),
                 out: attention.out.weight.one()?,
                 gate_up: mlp.up.weight.parts()?,
                 down: mlp.down.weight.one()?,

@@ -1,5 +1,5 @@
 __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kernel void decode_step(
-    __global const T *x, __global const uint *position_at, __global const T *norms, __global const T *biases,
+    __global const T *x, __global const uint *position_at, __global const T *norms, __global const T *biases, __global const T *head_norms,
     __global const float *cosines, __global const float *sines, __global const ulong *table, volatile __global uint *words, __global uint *state,
     __global T *logits, ulong x_off, ulong position_off, int room, float eps, float scale) {
   __local uint codes[QUANTISED ? WIDEST / 4 : 1] __attribute__((aligned(16)));
@@ -44,7 +44,7 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
   x += x_off;
   const int own = share(DIM, me->group), splits = min(SPLITS, (position * 4 * HEAD + SPLIT_BYTES) / SPLIT_BYTES);
   for (int i = me->item; i < share(DIM, me->group + 1) - own; i += ITEMS) stream[i] = LD(x, own + i);
-  const Attention attention = {0, cosines + (ulong)position * HALF, sines + (ulong)position * HALF, 0, scale};
+  const Attention attention = {0, cosines + (ulong)position * HALF, sines + (ulong)position * HALF, head_norms, scale, eps};
 
   for (int step = 0; step <= LAYERS * STAGES; ++step) {
     const int layer = step / STAGES, stage = step < LAYERS * STAGES ? step % STAGES : HEAD_STAGE;
@@ -96,6 +96,7 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
     if (stage == 0) {
       Attention a = attention;
       a.rows = (__global T *)caches[layer];
+      a.norms += 2 * HEAD * layer;
       for (int unit = me->group; unit < HEADS * SPLITS; unit += GROUPS) {
         if (unit < HEADS * splits) attend(me, &a, unit, position, splits, epoch);
         else attend_to_nothing(me, unit, epoch);

@@ -1,7 +1,8 @@
 /* One token of one text through all layers of a Llama-like decoder, in one launch: for each layer norm, queries, keys and values, attention over
  * the cache, output map, norm, gated feed-forward; then norm and head.
  *
- * decode_step  x (DIM) T, the token's embedding, position (1) uint, the tokens before it, norms (2 LAYERS + 1, DIM) T, biases (LAYERS, QKV) T, angles
+ * decode_step  x (DIM) T, the token's embedding, position (1) uint, the tokens before it, norms (2 LAYERS + 1, DIM) T, biases (LAYERS, QKV) T, head_norms (LAYERS, 2, HEAD) T,
+ *              angles
  *              cosines and sines (rows, HALF) f32, table (see below) ulong, words (WORDS) uint and state (1) uint, zeros before the first launch
  *              -> logits (VOCAB) T; keys and values of the token in row `position` of each cache (room, 2 KV_HEADS, HEAD) T
  *
@@ -30,7 +31,7 @@
  * All groups have to run at the same time: as many as there are multiprocessors, each of which holds one.
  *
  * Defines: DIM, HEADS, KV_HEADS, HEAD, HIDDEN, VOCAB, LAYERS, HALF (pairs that are rotated), GROUPS; ACT (activation.cl); FORMATS (planes_dot.cl);
- * BIAS, UNIT_OFFSET (the factor of a norm is 1 + weight), SPLITS (shares of a context at most, HEADS * SPLITS words fit the
+ * BIAS, QK_NORM (norms of query and key heads before they are rotated), UNIT_OFFSET (the factor of a norm is 1 + weight), SPLITS (shares of a context at most, HEADS * SPLITS words fit the
  * exchange), SPLIT_BYTES (keys and values of a share at least). RING 1: weights through the ring, of RING_SLOTS slots of SLOT bytes of which at
  * most IN_FLIGHT are asked for and have not come (sm_90). 0: rows are read where they lie.
  *

@@ -249,8 +249,8 @@ static inline void see(Seen *seen, const float *query, const float *key, const f
 typedef struct {
   __global T *rows;               /* (room, 2 KV_HEADS, HEAD) */
   __global const float *cosines, *sines; /* of the position */
-  __global const T *bias;
-  float scale;
+  __global const T *norms;               /* (2, HEAD), with QK_NORM */
+  float scale, eps;
 } Attention;
 
 static inline void attend(const Self *me, const Attention *a, int unit, int position, int splits, uint epoch) {
@@ -274,6 +274,16 @@ static inline void attend(const Self *me, const Attention *a, int unit, int posi
     came[i] = f16_value(wait1(me, W_QKV + at + element, epoch));
   }
   MEET();
+#if QK_NORM
+  if (me->warp < (own ? 2 : 1)) {
+    __local float *head_of = came + me->warp * HEAD;
+    float squares = 0.0f;
+    for (int i = me->lane; i < HEAD; i += 32) squares += head_of[i] * head_of[i];
+    const float by = rsqrt(lanes_sum(squares, 32) * (1.0f / HEAD) + a->eps);
+    for (int i = me->lane; i < HEAD; i += 32) head_of[i] *= by * (LD(a->norms, me->warp * HEAD + i) + (float)UNIT_OFFSET);
+  }
+  MEET();
+#endif
   for (int i = me->item; i < (own ? 3 : 1) * HEAD; i += ITEMS) {
     const int element = i % HEAD, pair = element % HALF;
     float x = came[i];

@@ -55,6 +55,8 @@ pub struct Layer<'a> {
     pub qkv: Vec<Rows<'a>>,
     /// Their bias.
     pub bias: Option<&'a Tensor>,
+    /// Factors of the norms of each query and each key head (D).
+    pub head_norms: Option<[&'a Tensor; 2]>,
     /// (DIM, H D).
     pub out: Rows<'a>,
     /// Gate and value, (2 HIDDEN, DIM): one matrix, or both.
@@ -93,8 +95,8 @@ pub struct Model<'a> {
 pub struct DecodeStep {
     kernel: &'static Kernel,
     defines: Vec<(&'static str, usize)>,
-    /// Norms, biases, cosines, sines, table.
-    inputs: [Tensor; 5],
+    /// Norms, biases, norms of heads, cosines, sines, table.
+    inputs: [Tensor; 6],
     words: Tensor,
     state: Tensor,
     /// What the table's addresses are of.
@@ -240,6 +242,7 @@ impl<'a> Model<'a> {
             dims && layer.cache.dtype() == dtype && in_order(layer.cache)
         });
         let biases = self.layers.iter().filter(|layer| layer.bias.is_some()).count();
+        let head_norms = self.layers.iter().filter(|layer| layer.head_norms.is_some()).count();
         match () {
             () if !Tuning::of(device).allows(device, kernel()) => Err("a device other than sm_90"),
             () if !matches!(dtype, DType::F16 | DType::Bf16) => Err("a model that is not in 16 bits"),
@@ -257,7 +260,9 @@ impl<'a> Model<'a> {
                 Err("maps with fewer rows than the device has units")
             }
             () if !caches => Err("caches of several texts, or that do not lie in order"),
-            () if biases != 0 && biases != s.layers => Err("biases in some layers"),
+            () if [biases, head_norms].iter().any(|n| *n != 0 && *n != s.layers) => {
+                Err("biases or norms of heads in some layers")
+            }
             () if self.layers.iter().any(|layer| layer.qkv.len() > PARTS || layer.gate_up.len() > 2) => {
                 Err("maps of many parts")
             }
@@ -312,6 +317,57 @@ impl<'a> Model<'a> {
     }
 }
 
+impl Model<'_> {
+    fn has_biases(&self) -> bool {
+        self.layers.iter().any(|layer| layer.bias.is_some())
+    }
+    fn has_head_norms(&self) -> bool {
+        self.layers.iter().any(|layer| layer.head_norms.is_some())
+    }
+
+    fn defines(&self, s: &Sizes, ring: &Ring) -> Vec<(&'static str, usize)> {
+        vec![
+            ("DTYPE", self.dtype().code() as usize),
+            ("DIM", s.width),
+            ("HEADS", s.heads),
+            ("KV_HEADS", s.kv_heads),
+            ("HEAD", s.size),
+            ("HIDDEN", s.hidden),
+            ("VOCAB", s.vocab),
+            ("LAYERS", s.layers),
+            ("HALF", s.half),
+            ("GROUPS", s.groups),
+            ("ACT", self.gate as usize),
+            ("FORMATS", self.formats()),
+            ("BIAS", usize::from(self.has_biases())),
+            ("QK_NORM", usize::from(self.has_head_norms())),
+            ("UNIT_OFFSET", usize::from(self.unit_offset)),
+            ("SPLITS", s.splits),
+            ("SPLIT_BYTES", SIZES.on::<3>(self.last_norm.device())[0] as usize),
+            ("RING", usize::from(kernel().name == KERNEL.name)),
+            ("RING_SLOTS", ring.slots),
+            ("SLOT", ring.bytes),
+            ("IN_FLIGHT", ring.in_flight),
+        ]
+    }
+
+    /// Norms, biases, norms of heads (of what there is none, something else), cosines, sines, table.
+    fn inputs(&self, s: &Sizes) -> Result<[Tensor; 6]> {
+        let norms = self.layers.iter().flat_map(|layer| layer.norms).chain([self.last_norm]);
+        let norms = cat(&norms.collect::<Vec<_>>(), 0)?;
+        let all = |parts: Vec<&Tensor>| if parts.is_empty() { Ok(norms.clone()) } else { cat(&parts, 0) };
+        let biases = all(self.layers.iter().filter_map(|layer| layer.bias).collect())?;
+        let head_norms = all(self.layers.iter().filter_map(|layer| layer.head_norms).flatten().collect())?;
+        let table = self.table(s)?;
+        let bytes: Vec<u8> = table.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let words = Tensor::empty(self.last_norm.device(), [2 * table.len()], DType::U32)?;
+        words.set_bytes(&bytes)?;
+        let [cosines, sines] = self.angles;
+        let (cosines, sines) = (cosines.contiguous()?, sines.contiguous()?);
+        Ok([norms.detach(), biases.detach(), head_norms.detach(), cosines, sines, words])
+    }
+}
+
 impl DecodeStep {
     /// The step of a model, or why there is none for it.
     ///
@@ -325,46 +381,14 @@ impl DecodeStep {
         }
         let ring = model.ring(&s)?;
         let device = model.last_norm.device();
-        let kernel = kernel();
         if ring.slots < 3 {
             return no("rows so long that local memory has no ring for them");
         }
-        let biases: Vec<&Tensor> = model.layers.iter().filter_map(|layer| layer.bias).collect();
-        let norms = model.layers.iter().flat_map(|layer| layer.norms).chain([model.last_norm]);
-        let norms = cat(&norms.collect::<Vec<_>>(), 0)?;
-        let table = model.table(&s)?;
-        let bytes: Vec<u8> = table.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let words = Tensor::empty(device, [2 * table.len()], DType::U32)?;
-        words.set_bytes(&bytes)?;
-        let [cosines, sines] = model.angles;
-        let bias = if biases.is_empty() { norms.clone() } else { cat(&biases, 0)? };
         let zeros = |n: usize| Tensor::from_u32(device, [n], &vec![0; n]);
-        let defines = vec![
-            ("DTYPE", model.dtype().code() as usize),
-            ("DIM", s.width),
-            ("HEADS", s.heads),
-            ("KV_HEADS", s.kv_heads),
-            ("HEAD", s.size),
-            ("HIDDEN", s.hidden),
-            ("VOCAB", s.vocab),
-            ("LAYERS", s.layers),
-            ("HALF", s.half),
-            ("GROUPS", s.groups),
-            ("ACT", model.gate as usize),
-            ("FORMATS", model.formats()),
-            ("BIAS", usize::from(!biases.is_empty())),
-            ("UNIT_OFFSET", usize::from(model.unit_offset)),
-            ("SPLITS", s.splits),
-            ("SPLIT_BYTES", SIZES.on::<3>(device)[0] as usize),
-            ("RING", usize::from(kernel.name == KERNEL.name)),
-            ("RING_SLOTS", ring.slots),
-            ("SLOT", ring.bytes),
-            ("IN_FLIGHT", ring.in_flight),
-        ];
         Ok(Self {
-            kernel,
-            defines,
-            inputs: [norms.detach(), bias.detach(), cosines.contiguous()?, sines.contiguous()?, words],
+            kernel: kernel(),
+            defines: model.defines(&s, &ring),
+            inputs: model.inputs(&s)?,
             words: zeros(s.words())?,
             state: zeros(1)?,
             weights: model.maps().map(|map| map.tensor().detach()).collect(),

@@ -88,6 +88,7 @@ struct Exact {
     extra: Option<Matrix>,
     gammas: [Vec<f64>; 2],
     bias: Vec<f64>,
+    head_gammas: Option<[Vec<f64>; 2]>,
     keys: Vec<Vec<f64>>,
     values: Vec<Vec<f64>>,
 }
@@ -99,7 +100,10 @@ fn layer(x: &mut [f64], l: &mut Exact, angles: &[f64]) {
         qkv.extend(extra.times(&normed(x, &l.gammas[0])));
     }
     qkv.iter_mut().zip(&l.bias).for_each(|(v, b)| *v += b);
-    for head in qkv[..(HEADS + KV) * SIZE].chunks_mut(SIZE) {
+    for (h, head) in qkv[..(HEADS + KV) * SIZE].chunks_mut(SIZE).enumerate() {
+        if let Some(gammas) = &l.head_gammas {
+            head.copy_from_slice(&normed(head, &gammas[usize::from(h >= HEADS)]));
+        }
         for (i, angle) in angles.iter().enumerate() {
             let (a, b) = (head[i], head[i + SIZE / 2]);
             (head[i], head[i + SIZE / 2]) =
@@ -130,14 +134,15 @@ fn layer(x: &mut [f64], l: &mut Exact, angles: &[f64]) {
 struct Rest {
     norms: [Tensor; 2],
     bias: Tensor,
+    head_norms: [Tensor; 2],
     cache: Tensor,
 }
 
 impl Net {
     /// Factors of a norm, on the device and exact.
-    fn gamma(&mut self) -> (Tensor, Vec<f64>) {
-        let values: Vec<f32> = self.values(WIDTH, 0.1).into_iter().map(|v| 1.0 + v).collect();
-        let tensor = self.tensor(&[WIDTH], &values);
+    fn gamma(&mut self, n: usize) -> (Tensor, Vec<f64>) {
+        let values: Vec<f32> = self.values(n, 0.1).into_iter().map(|v| 1.0 + v).collect();
+        let tensor = self.tensor(&[n], &values);
         let exact = self.read(&tensor);
         (tensor, exact)
     }
@@ -153,13 +158,16 @@ impl Net {
             self.matrix("down", i, [WIDTH, HIDDEN]),
         ];
         let extra = (apart > 0).then(|| self.matrix("v", i, [apart, WIDTH]));
-        let ((a, ga), (b, gb)) = (self.gamma(), self.gamma());
+        let ((a, ga), (b, gb)) = (self.gamma(WIDTH), self.gamma(WIDTH));
+        let ((q, gq), (k, gk)) = (self.gamma(SIZE), self.gamma(SIZE));
         let bias = self.values(rows, if biased { 0.5 } else { 0.0 });
         let bias = self.tensor(&[rows], &bias);
         let cache = Tensor::zeros(&self.device, [1, ROOM, 2 * KV, SIZE], self.dtype).unwrap();
         let (gammas, exact_bias) = ([ga, gb], self.read(&bias));
-        let exact = Exact { maps, extra, gammas, bias: exact_bias, keys: Vec::new(), values: Vec::new() };
-        (exact, Rest { norms: [a, b], bias, cache })
+        let head_gammas = biased.then_some([gq, gk]);
+        let (keys, values) = (Vec::new(), Vec::new());
+        let exact = Exact { maps, extra, gammas, bias: exact_bias, head_gammas, keys, values };
+        (exact, Rest { norms: [a, b], bias, head_norms: [q, k], cache })
     }
 }
 
@@ -168,11 +176,11 @@ fn angle(t: usize, i: usize) -> f64 {
     t as f64 * 100f64.powf(-2.0 * i as f64 / SIZE as f64)
 }
 
-/// The largest error of the logits of several tokens, relative to their root mean square.
+/// The largest error of the logits of several tokens, relative to their root mean square; `biased`: with biases and norms of heads.
 fn error(device: &Device, dtype: DType, choose: Choose, biased: bool) -> f64 {
     let mut net = Net { device: device.clone(), dtype, from: Generator::new(7), choose };
     let (mut exact, rest): (Vec<Exact>, Vec<Rest>) = (0..LAYERS).map(|i| net.layer(i, biased)).unzip();
-    let (last_norm, last) = net.gamma();
+    let (last_norm, last) = net.gamma(WIDTH);
     let head = net.matrix("head", 0, [VOCAB, WIDTH]);
     let table = |f: fn(f64) -> f64| {
         let all = (0..ROOM).flat_map(|t| (0..SIZE / 2).map(move |i| f(angle(t, i)) as f32));
@@ -183,6 +191,7 @@ fn error(device: &Device, dtype: DType, choose: Choose, biased: bool) -> f64 {
         norms: [&rest.norms[0], &rest.norms[1]],
         qkv: [Some(e.maps[0].rows()), e.extra.as_ref().map(Matrix::rows)].into_iter().flatten().collect(),
         bias: biased.then_some(&rest.bias),
+        head_norms: biased.then_some([&rest.head_norms[0], &rest.head_norms[1]]),
         out: e.maps[1].rows(),
         gate_up: vec![e.maps[2].rows()],
         down: e.maps[3].rows(),
