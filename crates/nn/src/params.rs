@@ -79,7 +79,7 @@ struct Arena {
 /// Largest number of unused elements of an arena.
 const LATER_ARENA: usize = 1 << 24;
 
-/// Bytes of an arena at most: commands of NVIDIA's driver (580) that begin behind 4 GiB of a buffer touch other memory.
+/// Bytes of an arena at most: with NVIDIA's driver (580) filling a buffer of 16 GB piece by piece ended in an access out of bounds.
 const LARGEST_ARENA: u64 = 1 << 32;
 
 /// Number of elements rounded up to the alignment.
@@ -170,7 +170,7 @@ impl Params {
         if self.arenas.last().is_none_or(|a| step > a.whole.count() - a.used) {
             let before: usize = self.arenas.iter().map(|a| a.whole.count()).sum();
             let wanted = if self.coming.is_empty() { before.min(LATER_ARENA) } else { self.fitting() };
-            self.grow(step.max(wanted))?;
+            self.grow(step.max(wanted.min(self.largest())))?;
         }
         self.coming.pop_front();
         let Some(arena) = self.arenas.last_mut() else { return Err(Error::internal("no arena")) };

@@ -265,7 +265,7 @@ impl Driver for OpenClDriver {
     fn fill(&self, queue: QueueKind, to: &Memory, offset: usize, bytes: usize, pattern: &[u8]) -> Result<()> {
         let fill = need(self.table().clEnqueueFillBuffer, "clEnqueueFillBuffer")?;
         let (q, to) = (self.shared.queue(queue), cl_memory(to)?);
-        // A fill of more than 4 GiB does not end in NVIDIA's driver (580).
+        // One fill of 16 GB did not end with NVIDIA's driver (580).
         let most = MOST_FILLED / pattern.len().max(1) * pattern.len();
         for start in (offset..offset + bytes).step_by(most) {
             let bytes = most.min(offset + bytes - start);

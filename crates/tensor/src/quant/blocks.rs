@@ -16,7 +16,8 @@ static DEQUANTISE: Kernel =
 static PLANE_ROWS: Kernel =
     Kernel::new("rows_in_planes", cl_file!("planes_rows.cl")).include(&[PLANES]).tune(GROUPS).tune_cpu(&[]);
 
-static ROWS: Kernel = Kernel::new("rows_of_blocks", cl_file!("rows.cl")).include(&[CODES]);
+static ROWS: Kernel =
+    Kernel::new("rows_of_blocks", cl_file!("rows.cl")).include(&[CODES]).tune(GROUPS).tune_cpu(&[]);
 
 /// Items of a group, on GPUs.
 const GROUPS: &[(&str, &[i64])] = &[("WG", &[256, 128])];
@@ -85,7 +86,7 @@ pub struct Blocks {
     stored: Stored,
     rows: usize,
     columns: usize,
-    /// The bytes, of rows or of panels, as u32, with zeros behind the last.
+    /// The bytes, of rows, panels or planes, as u32, with zeros behind the last.
     words: Tensor,
 }
 

@@ -224,6 +224,11 @@ fn error(device: &Device, dtype: DType, choose: Choose, biased: bool) -> f64 {
         worst = worst.max((off / size).sqrt());
     }
     let x = Tensor::zeros(device, [1, WIDTH], dtype).unwrap();
+    let start = Tensor::from_u32(device, [1], &[0]).unwrap();
+    let right = run(&step, &net.tensor(&[1, WIDTH], &[0.5; WIDTH]), 0);
+    assert!(step.agrees(&net.tensor(&[1, WIDTH], &[0.5; WIDTH]), &start, &right));
+    let wrong = right.mul_scalar(1.5).unwrap();
+    assert!(!step.agrees(&net.tensor(&[1, WIDTH], &[0.5; WIDTH]), &start, &wrong));
     assert!(run(&step, &x, ROOM).to_vec().unwrap().iter().all(|v| v.is_nan()), "no room");
     worst
 }
