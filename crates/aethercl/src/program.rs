@@ -57,6 +57,8 @@ pub struct KernelInfo {
     pub args: Vec<ArgInfo>,
     /// The group size it must be launched with.
     pub required_group: Option<[u64; 3]>,
+    /// The work-items of a sub-group that it requires (`reqd_sub_group_size`).
+    pub required_sub_group: Option<u32>,
     /// Bytes of local memory that its own variables take.
     pub local_bytes: u64,
     /// Those variables.
@@ -165,6 +167,7 @@ fn kernel_info(hir: &hir::Program, id: FunctionId) -> Option<KernelInfo> {
         name: function.name.clone(),
         args: args.collect(),
         required_group: kernel.required_group,
+        required_sub_group: kernel.required_sub_group,
         local_bytes: locals.iter().map(|l| l.bytes.next_multiple_of(8)).sum(),
         locals,
         id,

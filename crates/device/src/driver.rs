@@ -118,6 +118,9 @@ pub enum Arg<'a> {
     Scalar(&'a [u8]),
     /// Local memory of this many bytes.
     Local(usize),
+    /// A memory object that the kernel reaches by addresses which it reads; behind all others. Simulated devices are told of them. OpenCL is
+    /// not: a device that runs such kernels has all memory objects in reach.
+    Indirect(&'a Memory, Access),
 }
 
 /// Global and local sizes of a launch, in work-items; unused dimensions are 1.

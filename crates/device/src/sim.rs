@@ -275,25 +275,30 @@ impl SimDriver {
 
     /// Bindings of a launch.
     fn bindings(&self, args: &[Arg<'_>]) -> Result<Vec<Binding>> {
-        args.iter()
-            .map(|arg| {
-                Ok(match arg {
-                    Arg::Memory(m, access) => {
-                        let m = memory(m)?;
-                        Binding::Buffer {
-                            address: m.address,
-                            bytes: m.bytes as u64,
-                            access: match access {
-                                Access::Read => aethercl::Access::Read,
-                                Access::Write => aethercl::Access::Write,
-                            },
-                        }
-                    }
-                    Arg::Scalar(bytes) => Binding::Scalar(bytes.to_vec()),
-                    Arg::Local(bytes) => Binding::Local(*bytes),
-                })
-            })
-            .collect()
+        let access = |access: &Access| match access {
+            Access::Read => aethercl::Access::Read,
+            Access::Write => aethercl::Access::Write,
+        };
+        let mut out = Vec::with_capacity(args.len());
+        for arg in args {
+            let binding = match arg {
+                Arg::Memory(m, how) => {
+                    let m = memory(m)?;
+                    Binding::Buffer { address: m.address, bytes: m.bytes as u64, access: access(how) }
+                }
+                Arg::Scalar(bytes) => Binding::Scalar(bytes.to_vec()),
+                Arg::Local(bytes) => Binding::Local(*bytes),
+                Arg::Indirect(m, how) => {
+                    let m = memory(m)?;
+                    Binding::Indirect { address: m.address, bytes: m.bytes as u64, access: access(how) }
+                }
+            };
+            // Several tensors are parts of one object.
+            if !matches!(binding, Binding::Indirect { .. }) || !out.contains(&binding) {
+                out.push(binding);
+            }
+        }
+        Ok(out)
     }
 }
 

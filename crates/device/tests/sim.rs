@@ -16,6 +16,12 @@ __kernel void scale(__global const float *x, __global float *y, float by, uint n
 __kernel void past(__global float *y) { y[get_global_id(0) + 1] = 1.0f; }
 __kernel void writes(__global float *x, __global float *y) { x[get_global_id(0)] = y[get_global_id(0)] = 2.0f; }
 __kernel void endless(__global int *x) { while (x[0] == 0) {} }
+__kernel void follow(__global const ulong *table, __global float *y) {
+  __global float *x = (__global float *)(table[0] & 0xffffffffffffUL);
+  y[get_global_id(0)] = x[get_global_id(0)], x[get_global_id(0)] = 7.0f;
+}
+__kernel void where(__global float *x, __global ulong *y) { y[0] = (ulong)x; }
+__kernel __attribute__((intel_reqd_sub_group_size(16))) void widths(__global float *y) { y[get_global_id(0)] = get_sub_group_size(); }
 __kernel void race(__global int *y) { y[0] = (int)get_global_id(0); }
 __kernel void sums(__global const float *x, __global float *y) {
   __local float part[64];
@@ -279,4 +285,35 @@ __kernel void wide(__global float *y) { __local float a[12289]; a[0] = 1.0f; y[0
     {
         assert!(error.message().contains(part), "{error} has not: {part}");
     }
+}
+
+/// Memory that a kernel reaches by an address that it reads is there where the launch names it, with what the launch says of it.
+#[test]
+fn addresses_in_a_table_lead_to_memory_that_the_launch_names() {
+    let d = open("all");
+    let program = d.build(SCALE, "").unwrap();
+    let (x, y) = (floats(&d, &[1.0, 2.0, 3.0, 4.0]), floats(&d, &[0.0; 4]));
+    let table = d.allocate(8, "table").unwrap();
+    let at = d.kernel(&program, "where").unwrap();
+    let args = [Arg::Memory(&x, Access::Read), Arg::Memory(&table, Access::Write)];
+    d.launch(&at, &args, range(1, 1), false).unwrap();
+    let follow = d.kernel(&program, "follow").unwrap();
+    let known = [Arg::Memory(&table, Access::Read), Arg::Memory(&y, Access::Write)];
+    assert!(d.launch(&follow, &known, range(4, 4), false).is_err(), "nobody said that it reads there");
+    let read_only = [known[0], known[1], Arg::Indirect(&x, Access::Read)];
+    assert!(d.launch(&follow, &read_only, range(4, 4), false).is_err(), "it writes there");
+    let (x, y) = (floats(&d, &[1.0, 2.0, 3.0, 4.0]), floats(&d, &[0.0; 4]));
+    d.launch(&at, &[Arg::Memory(&x, Access::Read), args[1]], range(1, 1), false).unwrap();
+    let args = [known[0], Arg::Memory(&y, Access::Write), Arg::Indirect(&x, Access::Write)];
+    let bound = d.bind(&follow, &args).unwrap();
+    d.launch_bound(&bound, range(4, 4), false).unwrap();
+    assert_eq!((read(&d, &y, 4), read(&d, &x, 4)), (vec![1.0, 2.0, 3.0, 4.0], vec![7.0; 4]));
+}
+
+#[test]
+fn a_kernel_gets_the_sub_groups_that_it_requires() {
+    let d = SimDriver::open("sim:rx7900xtx", &SimSettings::default()).unwrap();
+    let y = floats(&d, &[0.0; 32]);
+    launch_one(&d, "widths", &y, 32).unwrap();
+    assert_eq!(read(&d, &y, 32), [16.0; 32]);
 }

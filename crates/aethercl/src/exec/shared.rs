@@ -27,7 +27,8 @@ pub struct Shared<'a> {
     pub constants: &'a Constants,
     /// Device memory.
     pub memory: &'a Memory,
-    /// Buffers by argument number, and behind them the program-scope variables that kernels may write.
+    /// Buffers by argument number, behind them the program-scope variables that kernels may write, then what kernels reach by addresses that
+    /// they read.
     pub buffers: Vec<Option<Buffer>>,
     /// Values of the uniform registers when a group starts.
     pub uniforms: Vec<u64>,

@@ -93,6 +93,8 @@ impl Program {
         range: &NdRange,
         options: &LaunchOptions,
     ) -> Result<Shared<'a>, LaunchError> {
+        let indirect = args.iter().rev().take_while(|arg| matches!(arg, Arg::Indirect { .. })).count();
+        let (args, indirect) = args.split_at(args.len() - indirect);
         if args.len() != info.args.len() {
             let message = format!(
                 "`{}` takes {}, given: {}",
@@ -121,12 +123,13 @@ impl Program {
             local_arguments: Vec::new(),
             max_steps: options.max_steps,
             max_time: options.max_time,
-            sub_group: options.sub_group.max(1),
+            sub_group: info.required_sub_group.unwrap_or(options.sub_group).max(1),
         };
         for (register, value) in &code.constants {
             shared.uniforms[*register as usize] = *value;
         }
-        set_presets(&mut shared.uniforms, range, options);
+        let sub_group = u64::from(shared.sub_group);
+        set_presets(&mut shared.uniforms, range, sub_group);
         for (index, arg) in args.iter().enumerate() {
             let bytes = argument_bytes(&mut shared, index, &info.args[index].kind, arg)?;
             place_argument(&mut shared, &code.parameters[index], &bytes);
@@ -138,6 +141,12 @@ impl Program {
             writable: true,
         };
         shared.buffers.extend(self.constants().writable.iter().map(|v| Some(variable(v))));
+        for arg in indirect {
+            if let Arg::Indirect { address, bytes, access } = arg {
+                let buffer = buffer(memory, *address, *bytes, *access)?;
+                shared.buffers.push(Some(buffer));
+            }
+        }
         Ok(shared)
     }
 }
@@ -168,15 +177,28 @@ fn check_range(info: &KernelInfo, range: &NdRange) -> Result<(), LaunchError> {
     }
 }
 
-fn set_presets(uniforms: &mut [u64], range: &NdRange, options: &LaunchOptions) {
+fn set_presets(uniforms: &mut [u64], range: &NdRange, sub_group: u64) {
     uniforms[preset::WORK_DIM as usize] = u64::from(range.dimensions);
-    uniforms[preset::SUB_GROUP as usize] = u64::from(options.sub_group.max(1));
+    uniforms[preset::SUB_GROUP as usize] = sub_group;
     for d in 0..3 {
         uniforms[preset::GLOBAL_SIZE as usize + d] = range.global[d];
         uniforms[preset::ENQUEUED_SIZE as usize + d] = range.local[d];
         uniforms[preset::GROUPS as usize + d] = range.global[d].div_ceil(range.local[d]);
         uniforms[preset::OFFSET as usize + d] = range.offset[d];
     }
+}
+
+/// Memory that a kernel may touch.
+fn buffer(memory: &Memory, address: u64, bytes: u64, access: Access) -> Result<Buffer, LaunchError> {
+    let outside = || {
+        let what = memory.describe(address);
+        LaunchError::Memory(MemoryError::Outside { address, bytes, what })
+    };
+    let (allocation, start) = memory.find(address).ok_or_else(outside)?;
+    if bytes > allocation.bytes - start {
+        return Err(outside());
+    }
+    Ok(Buffer { allocation, start, bytes, writable: access == Access::Write })
 }
 
 /// The bytes of an argument as the kernel's parameter holds them.
@@ -187,27 +209,11 @@ fn argument_bytes(
     arg: &Arg<'_>,
 ) -> Result<Vec<u8>, LaunchError> {
     let wrong = |message: String| Err(LaunchError::Argument { index, message });
-    let mut buffer = None;
+    let mut held = None;
     let bytes = match (kind, arg) {
         (ArgKind::Buffer { .. }, Arg::Buffer { address: 0, bytes: 0, .. }) => 0u64.to_le_bytes().to_vec(),
         (ArgKind::Buffer { .. }, Arg::Buffer { address, bytes, access }) => {
-            let Some((allocation, start)) = shared.memory.find(*address) else {
-                let what = shared.memory.describe(*address);
-                return Err(LaunchError::Memory(MemoryError::Outside {
-                    address: *address,
-                    bytes: *bytes,
-                    what,
-                }));
-            };
-            if *bytes > allocation.bytes - start {
-                let what = shared.memory.describe(*address);
-                return Err(LaunchError::Memory(MemoryError::Outside {
-                    address: *address,
-                    bytes: *bytes,
-                    what,
-                }));
-            }
-            buffer = Some(Buffer { allocation, start, bytes: *bytes, writable: *access == Access::Write });
+            held = Some(buffer(shared.memory, *address, *bytes, *access)?);
             with_argument(*address, index).to_le_bytes().to_vec()
         }
         (ArgKind::Local, Arg::Local(bytes)) => {
@@ -232,7 +238,7 @@ fn argument_bytes(
         (ArgKind::Local, _) => return wrong("the parameter takes a size of local memory".to_string()),
         (ArgKind::Value(_), _) => return wrong("the parameter takes a value".to_string()),
     };
-    shared.buffers.push(buffer);
+    shared.buffers.push(held);
     Ok(bytes)
 }
 

@@ -31,6 +31,15 @@ pub enum Arg<'a> {
     Scalar(&'a [u8]),
     /// Local memory of so many bytes.
     Local(usize),
+    /// Device memory that the kernel reaches by addresses which it reads, behind the arguments of its parameters.
+    Indirect {
+        /// Its first byte.
+        address: u64,
+        /// How many bytes the kernel may touch.
+        bytes: u64,
+        /// What it may do with them.
+        access: Access,
+    },
 }
 
 /// How many work-items, in which groups.
@@ -77,7 +86,7 @@ pub struct LaunchOptions {
     /// Time that a group may take before it counts as hanging; none for as long as it takes. Instructions take longer the
     /// more work-items a group has and the more is checked.
     pub max_time: Option<Duration>,
-    /// Work-items to a sub-group and to a SIMD group in the counters.
+    /// Work-items to a sub-group and to a SIMD group in the counters, of kernels that do not require a number of them.
     pub sub_group: u32,
     /// Run only so many groups, spread over the launch and the same ones every time, and scale the counters up to all of
     /// them: for the time of launches that are too large to be computed. Buffers keep what they held where a group that

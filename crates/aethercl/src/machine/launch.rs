@@ -27,6 +27,15 @@ pub enum Binding {
     Scalar(Vec<u8>),
     /// Local memory of this many bytes.
     Local(usize),
+    /// Part of device memory that the kernel reaches by addresses which it reads; behind all others.
+    Indirect {
+        /// Address of its first byte.
+        address: u64,
+        /// Bytes that the kernel may touch.
+        bytes: u64,
+        /// What the launch says that the kernel does with it.
+        access: Access,
+    },
 }
 
 /// A kernel of a program with everything a launch needs.
@@ -67,6 +76,9 @@ impl KernelLaunch {
                 Binding::Buffer { address, bytes, access } => {
                     Arg::Buffer { address: *address, bytes: *bytes, access: *access }
                 }
+                Binding::Indirect { address, bytes, access } => {
+                    Arg::Indirect { address: *address, bytes: *bytes, access: *access }
+                }
             })
             .collect()
     }
@@ -90,7 +102,7 @@ impl Work for KernelLaunch {
         for binding in &self.bindings {
             match binding {
                 // Where a buffer lies does not matter, how large it is may.
-                Binding::Buffer { bytes, .. } => bytes.hash(&mut hash),
+                Binding::Buffer { bytes, .. } | Binding::Indirect { bytes, .. } => bytes.hash(&mut hash),
                 Binding::Scalar(bytes) => bytes.hash(&mut hash),
                 Binding::Local(bytes) => bytes.hash(&mut hash),
             }

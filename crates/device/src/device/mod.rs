@@ -352,6 +352,12 @@ impl Device {
         if !run {
             return Ok(());
         }
+        if self.capabilities().simulated && effects.reads.len() + effects.writes.len() > 0 {
+            let reads = effects.reads.iter().map(|buffer| Arg::Indirect(buffer.memory(), Access::Read));
+            let writes = effects.writes.iter().map(|buffer| Arg::Indirect(buffer.memory(), Access::Write));
+            let args: Vec<Arg<'_>> = args.iter().map(Argument::arg).chain(reads).chain(writes).collect();
+            return self.launched(label, range, |timed| self.driver().launch(kernel, &args, range, timed));
+        }
         let mut few = [Arg::Local(0); 48];
         match few.get_mut(..args.len()) {
             Some(few) => {

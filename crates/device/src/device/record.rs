@@ -49,6 +49,13 @@ pub struct Touched {
     pub start: usize,
 }
 
+impl Touched {
+    /// As drivers take what a kernel reaches by addresses.
+    pub fn indirect(&self) -> Arg<'_> {
+        Arg::Indirect(&self.memory, self.access)
+    }
+}
+
 /// An argument of a recorded launch.
 #[derive(Clone)]
 pub enum Recorded {

@@ -18,6 +18,7 @@ impl Set {
             }
             Arg::Scalar(_) => None,
             Arg::Local(bytes) => Some(Self::Local(*bytes)),
+            Arg::Indirect(..) => None,
         })
     }
 }

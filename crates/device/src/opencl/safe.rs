@@ -127,6 +127,7 @@ impl OpenClDriver {
                 }
                 Arg::Scalar(bytes) => (bytes.len(), bytes.as_ptr().cast()),
                 Arg::Local(bytes) => (*bytes, std::ptr::null()),
+                Arg::Indirect(..) => continue,
             };
             // SAFETY: `at` points to `size` bytes, or is null for local memory.
             let code = unsafe { set(kernel.arguments.owner.ptr, i, size, at) };

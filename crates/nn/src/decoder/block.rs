@@ -6,13 +6,13 @@ use super::config::{
 };
 use super::mixture::Mixture;
 use super::shapes::{packed_name, parameter};
-use super::weight::Weight;
+use super::weight::{RowMajor, Weight};
 use crate::config::Recompute;
 use crate::layers::{Mode, dropout};
 use crate::params::Params;
 use netcl_tensor::ops::attention::{AttentionOptions, attention, attention_qkv};
 use netcl_tensor::ops::decode_attention::{CacheAt, DecodeOptions, HeadNorm, decode_attention};
-use netcl_tensor::ops::decode_step::Layer;
+use netcl_tensor::ops::decode_step::{Layer, Map};
 use netcl_tensor::ops::feed_forward::{feed_forward, feed_forward_again};
 use netcl_tensor::ops::fused_linear::Around;
 use netcl_tensor::ops::gated::gated;
@@ -382,51 +382,45 @@ impl Block {
         })
     }
 
-    /// Its tensors, with the layer's cache, for a step in one launch; `Unsupported` says why there is none.
-    pub(super) fn whole<'a>(&'a self, cache: &'a Tensor) -> Result<Layer<'a>> {
-        let no = |why: &str| Err(Error::unsupported(format!("decode_step: {why}")));
-        let (Some([first, second]), None, false) = (&self.pre, &self.post, self.parallel) else {
-            return no("norms other than before each part of a block");
-        };
-        let config = first.config();
-        let ((first, None), (second, None)) = (first.parts(), second.parts()) else {
-            return no("layer norms");
-        };
-        let Feed::Dense(mlp) = &self.feed else { return no("mixtures of experts") };
+    /// Copies as rows of its dense matrices that are stored (in, out); of mixtures of experts there are none.
+    pub(super) fn row_major(&self) -> Result<RowMajor> {
+        let Feed::Dense(mlp) = &self.feed else { return Ok(RowMajor::default()) };
+        let copy = |map: &Projection| map.weight.row_major();
         let attention = &self.attention;
-        #[allow(clippy::float_cmp)] // a setting, not a result
-        let scaled = self.residual_scale != 1.0 || attention.config.scale_by_layer;
-        let [_, room, _, _] = cache.dims4()?;
-        let by_head = attention.config.qk_norm == QkNorm::Head;
-        let same = |norm: &Norm| norm.config() == config && norm.parts().1.is_none();
-        let head_norms = attention.norms.as_ref().filter(|norms| by_head && norms.iter().all(same));
-        match () {
-            () if scaled => no("scaled results"),
-            () if attention.norms.is_some() && head_norms.is_none() => {
-                no("norms of all heads together, or other than the blocks'")
-            }
-            () if attention.config.softcap.is_some() => no("soft-capped scores"),
-            () if attention.kind.window.is_some_and(|window| window < room) => no("a window"),
-            () if attention.kind.rotary != Some(0) => no("layers without rotary positions, or with others"),
-            () if [&attention.out, &mlp.up, &mlp.down].into_iter().any(|map| map.bias.is_some()) => {
-                no("biases of other maps than queries, keys and values")
-            }
-            () => Ok(Layer {
-                norms: [first, second],
-                qkv: attention.qkv.weight.parts()?,
-                bias: attention.qkv.bias.as_ref(),
-                head_norms: head_norms.map(|[query, key]| [query.parts().0, key.parts().0]),
-                out: attention.out.weight.one()?,
-                gate_up: mlp.up.weight.parts()?,
-                down: mlp.down.weight.one()?,
-                cache,
-            }),
-        }
+        Ok([copy(&attention.qkv)?, copy(&attention.out)?, copy(&mlp.up)?, copy(&mlp.down)?])
     }
 
-    /// Factor of the scores, where it is not 1/√D.
-    pub(super) fn scale(&self) -> Option<f32> {
-        self.attention.scale
+    /// Its tensors, with the layer's cache, for a step in one launch; `Unsupported` says why there is none.
+    pub(super) fn whole<'a>(&'a self, cache: &'a Tensor, copies: &RowMajor) -> Result<Layer<'a>> {
+        let no = |why: &str| Err(Error::unsupported(format!("decode_step: {why}")));
+        let Feed::Dense(mlp) = &self.feed else { return no("mixtures of experts") };
+        let attention = &self.attention;
+        let AttentionConfig { size, .. } = attention.config;
+        let of_blocks = self.pre.iter().chain(&self.post).flatten().map(Norm::config).next();
+        let head_norms = attention.norms.as_ref();
+        if head_norms.is_some_and(|norms| norms.iter().any(|norm| Some(norm.config()) != of_blocks)) {
+            return no("norms of heads other than the blocks'");
+        }
+        fn two(norms: Option<&[Norm; 2]>) -> Option<[(&Tensor, Option<&Tensor>); 2]> {
+            norms.map(|[first, second]| [first.parts(), second.parts()])
+        }
+        let map = |map: &'a Projection, copy: &Option<Tensor>| -> Result<Map<'a>> {
+            Ok(Map { rows: map.weight.parts(copy.as_ref())?, bias: map.bias.as_ref() })
+        };
+        let [qkv, out, up, down] = copies;
+        Ok(Layer {
+            norms: two(self.pre.as_ref()),
+            post_norms: two(self.post.as_ref()),
+            qkv: map(&attention.qkv, qkv)?,
+            head_norms: head_norms.map(|[query, key]| [query.parts().0, key.parts().0]),
+            out: map(&attention.out, out)?,
+            up: map(&mlp.up, up)?,
+            down: map(&mlp.down, down)?,
+            cache,
+            scale: attention.scale.unwrap_or_else(|| 1.0 / (size as f32).sqrt()),
+            window: attention.kind.window,
+            rotary: attention.kind.rotary,
+        })
     }
 
     /// Whether its MLP is a mixture of experts.

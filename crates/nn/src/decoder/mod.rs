@@ -49,8 +49,8 @@ use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
 use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
 use shapes::parameter;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-use weight::Weight;
+use std::sync::{Mutex, PoisonError, Weak};
+use weight::{RowMajor, Weight};
 
 /// A decoder on a device.
 pub struct Decoder {
@@ -66,6 +66,8 @@ pub struct Decoder {
     head: Weight,
     /// Rotary tables of each set of frequencies for the longest sequence so far.
     angles: Mutex<Vec<Option<(usize, Angles)>>>,
+    /// Copies of matrices for steps in one launch, while there are such steps.
+    row_major: Mutex<Weak<Vec<RowMajor>>>,
 }
 
 /// Key/value cache of texts that are generated.
@@ -195,7 +197,8 @@ impl Decoder {
             false => Weight::of(&params, &format!("{}.weight", names.head), false)?,
         };
         let angles = Mutex::new(vec![None; config.rotary.len()]);
-        Ok(Self { config, params, shapes, embedding, positions, blocks, last_norm, head, angles })
+        let row_major = Mutex::new(Weak::new());
+        Ok(Self { config, params, shapes, embedding, positions, blocks, last_norm, head, angles, row_major })
     }
 
     /// Rotary tables of every set for positions `start` to `t` - 1, as slices of cached tables.

@@ -5,11 +5,12 @@
 use super::block::{Angles, Norm, StepAt};
 use super::rotary::Rotary;
 use super::weight::Weight;
+use super::whole::Whole;
 use super::{Cache, Decoder};
 use netcl_tensor::graph::Graph;
 use netcl_tensor::ops::choose::{Chooser, Texts};
 use netcl_tensor::ops::decode_embedding::decode_embedding;
-use netcl_tensor::ops::decode_step::DecodeStep;
+use netcl_tensor::ops::decode_step::Text;
 use netcl_tensor::ops::fused_linear::{Around, Before};
 use netcl_tensor::{Error, Result, Tensor, no_grad};
 use std::ops::RangeInclusive;
@@ -28,7 +29,7 @@ pub(super) struct Steps {
     lengths: RangeInclusive<usize>,
     state: State,
     /// A step in one launch, where there is one.
-    whole: Option<DecodeStep>,
+    whole: Option<Whole>,
     choice: Option<(Arc<Chooser>, Choosing)>,
 }
 
@@ -202,7 +203,7 @@ impl Decoder {
         let (batch, angles) = (cache.batch(), &steps.angles);
         let (mut x, position) = self.step_input(&steps.texts, batch)?;
         if let Some(whole) = &steps.whole {
-            return whole.run(&x, &position);
+            return whole.step.run(&x, &position);
         }
         let at = StepAt { angles, layers: &cache.layers, position: &position };
         for block in &self.blocks {
@@ -221,18 +222,18 @@ impl Decoder {
     ///
     /// # Errors
     /// Those of the device.
-    fn proven_step(&self, steps: &Steps, cache: &Cache, expected: &Tensor) -> Result<Option<DecodeStep>> {
+    fn proven_step(&self, steps: &Steps, cache: &Cache, expected: &Tensor) -> Result<Option<Whole>> {
         if cache.batch() != 1 {
             return Ok(None);
         }
-        match self.whole_step(cache, &steps.angles) {
+        match self.whole_step(cache, &steps.angles, Text::Ring) {
             Err(e) => {
                 tracing::debug!("a step is several launches: {e}");
                 Ok(None)
             }
             Ok(whole) => {
                 let (x, position) = self.step_input(&steps.texts, 1)?;
-                Ok(Some(whole).filter(|whole| whole.agrees(&x, &position, expected)))
+                Ok(Some(whole).filter(|whole| whole.step.agrees(&x, &position, cache.length, expected)))
             }
         }
     }
@@ -249,3 +250,7 @@ impl Decoder {
         Ok((x, position))
     }
 }
+
+#[cfg(test)]
+#[path = "whole_tests.rs"]
+mod whole_tests;

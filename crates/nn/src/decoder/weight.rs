@@ -3,6 +3,7 @@
 use super::shapes::parameter;
 use crate::layers::in_layer;
 use crate::params::Params;
+use netcl_tensor::ops::decode_step::Rows;
 use netcl_tensor::ops::feed_forward::{linear_add, linear_residual};
 use netcl_tensor::ops::fused_linear::{Around, fused_linear, fused_linear_of_blocks, fused_linear_of_parts};
 use netcl_tensor::ops::join::cat;
@@ -98,6 +99,33 @@ impl Weight {
         match self {
             Self::Dense { tensor, .. } => in_layer(error, tensor),
             Self::Blocks { name, .. } => error.context(name),
+        }
+    }
+}
+
+/// Copies as rows (out, in) of a block's dense matrices that are stored (in, out): queries with keys and values, output, up, down.
+pub(super) type RowMajor = [Option<Tensor>; 4];
+
+impl Weight {
+    /// A copy as rows of a dense matrix that is stored (in, out).
+    pub(super) fn row_major(&self) -> Result<Option<Tensor>> {
+        match self {
+            Self::Dense { tensor, transposed: true } => {
+                Ok(Some(tensor.transpose(0, 1)?.contiguous()?.detach()))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The matrix's parts as the kernel takes them; `copy` has the rows of one that is stored (in, out).
+    pub(super) fn parts(&self, copy: Option<&Tensor>) -> Result<Vec<Rows<'_>>> {
+        match (self, copy) {
+            (Self::Dense { tensor, transposed: false }, _) => Ok(vec![Rows::Dense(tensor.clone())]),
+            (Self::Dense { .. }, Some(copy)) => Ok(vec![Rows::Dense(copy.clone())]),
+            (Self::Dense { .. }, None) => {
+                Err(Error::internal("decode_step: no copy of weights stored (in, out)"))
+            }
+            (Self::Blocks { parts, .. }, _) => Ok(parts.iter().map(Rows::Blocks).collect()),
         }
     }
 }

@@ -1,64 +1,77 @@
 //! A step of one text as one launch, where the device has a kernel for it and the model is of the kind that it knows
 //! ([`netcl_tensor::ops::decode_step`]).
 
-use super::block::{Angles, Block};
-use super::weight::Weight;
+use super::block::Angles;
+use super::weight::RowMajor;
 use super::{Cache, Decoder};
-use netcl_tensor::ops::decode_step::{DecodeStep, Layer, Model, Rows};
+use netcl_tensor::ops::decode_step::{DecodeStep, Layer, Model, Text};
 use netcl_tensor::{Error, Result};
+use std::sync::{Arc, PoisonError};
 
-impl Weight {
-    /// The matrix's parts as the kernel takes them.
-    pub(super) fn parts(&self) -> Result<Vec<Rows<'_>>> {
-        match self {
-            Self::Dense { tensor, transposed: false } => Ok(vec![Rows::Dense(tensor)]),
-            Self::Dense { .. } => Err(Error::unsupported("decode_step: weights stored (in, out)")),
-            Self::Blocks { parts, .. } => Ok(parts.iter().map(Rows::Blocks).collect()),
-        }
-    }
-
-    /// The same of a matrix that is one part.
-    pub(super) fn one(&self) -> Result<Rows<'_>> {
-        match self.parts()?.as_slice() {
-            [one] => Ok(*one),
-            _ => Err(Error::unsupported("decode_step: a matrix of several parts")),
-        }
-    }
+/// A step in one launch, with the copies of matrices that it reads.
+pub(super) struct Whole {
+    pub(super) step: DecodeStep,
+    _copies: Arc<Vec<RowMajor>>,
 }
 
 impl Decoder {
-    /// The step of the text in a cache, or `Unsupported` that says why there is none.
-    pub(super) fn whole_step(&self, cache: &Cache, angles: &[Angles]) -> Result<DecodeStep> {
-        let no = |why: &str| Err(Error::unsupported(format!("decode_step: {why}")));
-        let config = &self.config;
-        #[allow(clippy::float_cmp)] // settings, not results
-        if config.logits_scale != 1.0 || config.logits_softcap.is_some() {
-            return no("scaled or capped logits");
+    /// Copies of what is stored (in, out), which all steps share as long as one of them lives.
+    fn row_major(&self) -> Result<Arc<Vec<RowMajor>>> {
+        let mut kept = self.row_major.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(copies) = kept.upgrade() {
+            return Ok(copies);
         }
-        let [[cosines, sines]] = angles else { return no("several sets of rotary frequencies") };
-        let Some(gate) = config.mlp.activation.gate().filter(|_| config.mlp.gated) else {
-            return no("a feed-forward map without a gate");
-        };
-        let (last_norm, None) = self.last_norm.parts() else { return no("layer norms") };
+        let _tag = self.params.device().tag("weights as rows");
+        let copies: Vec<RowMajor> =
+            self.blocks.iter().map(|block| block.row_major()).collect::<Result<_>>()?;
+        let copies = Arc::new(copies);
+        *kept = Arc::downgrade(&copies);
+        Ok(copies)
+    }
+
+    /// The step of the text in a cache, or `Unsupported` that says why there is none.
+    ///
+    /// # Errors
+    /// The same; `Memory`.
+    pub(super) fn whole_step(&self, cache: &Cache, angles: &[Angles], text: Text) -> Result<Whole> {
+        if !text.runs_on(self.params.device()) {
+            return Err(Error::unsupported("decode_step: a device that does not run the kernel"));
+        }
+        let config = &self.config;
+        let copies = self.row_major()?;
         let layers: Vec<Layer<'_>> = self
             .blocks
             .iter()
             .zip(&cache.layers)
-            .map(|(block, rows)| block.whole(rows))
+            .zip(copies.iter())
+            .map(|((block, rows), copies)| block.whole(rows, copies))
             .collect::<Result<_>>()?;
-        let scale = self.blocks.first().and_then(Block::scale);
+        let head = match self.head.parts(None)?.as_slice() {
+            [one] => one.clone(),
+            _ => return Err(Error::unsupported("decode_step: a head of several parts")),
+        };
         let attention = config.attention;
-        DecodeStep::new(&Model {
-            layers,
-            last_norm,
-            head: self.head.one()?,
-            angles: [cosines, sines],
-            heads: [attention.heads, attention.kv_heads],
-            hidden: config.mlp.hidden,
-            gate,
-            scale: scale.unwrap_or_else(|| 1.0 / (attention.size as f32).sqrt()),
-            eps: config.norm.eps,
-            unit_offset: config.norm.unit_offset,
-        })
+        let step = DecodeStep::new(
+            &Model {
+                parallel: config.parallel && layers.iter().all(|layer| layer.norms.is_some()),
+                layers,
+                last_norm: self.last_norm.parts(),
+                head,
+                angles: angles.iter().map(|[cosines, sines]| [cosines, sines]).collect(),
+                heads: [attention.heads, attention.kv_heads],
+                hidden: config.mlp.hidden,
+                activation: config.mlp.activation.gate(),
+                gated: config.mlp.gated,
+                heads_normed_together: attention.qk_norm == super::QkNorm::Full,
+                score_cap: attention.softcap,
+                residual_scale: config.residual_scale,
+                logits_scale: config.logits_scale,
+                logits_cap: config.logits_softcap,
+                eps: config.norm.eps,
+                unit_offset: config.norm.unit_offset,
+            },
+            text,
+        )?;
+        Ok(Whole { step, _copies: copies })
     }
 }

@@ -72,9 +72,11 @@ impl Graph {
         for command in commands {
             steps.push(match command {
                 Command::Launch { kernel, args, indirect, range, label, .. } => {
-                    memory.extend(indirect);
-                    let list: Vec<Arg<'_>> = args.iter().map(Argument::arg).collect();
+                    let reached = indirect.iter().filter(|_| device.capabilities().simulated);
+                    let list: Vec<Arg<'_>> =
+                        args.iter().map(Argument::arg).chain(reached.map(Touched::indirect)).collect();
                     let kernel = device.driver().bind(&kernel, &list)?;
+                    memory.extend(indirect);
                     memory.extend(args.into_iter().filter_map(|arg| match arg {
                         Argument::Memory(touched) => Some(touched),
                         _ => None,

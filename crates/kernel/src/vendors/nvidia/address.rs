@@ -4,6 +4,9 @@ use crate::kernel::Kernel;
 use crate::launch::Operand;
 use netcl_device::{Buffer, Device, Result};
 
+/// The bits of an address in simulated memory; those above say which argument a pointer came from.
+const SIMULATED: u64 = (1 << 48) - 1;
+
 static ADDRESS: Kernel = Kernel::new("address", crate::cl_file!("address.cl"));
 
 /// Where an operand's data starts in the device's address space. The first question about a block of the pool waits for the
@@ -25,5 +28,6 @@ fn ask_now(device: &Device, buffer: &Buffer) -> Result<u64> {
     ADDRESS.launch("address").local([1, 1, 1]).groups(1).read_base(buffer).write(&answer).run()?;
     let mut bytes = [0; size_of::<u64>()];
     device.download(&answer, 0, &mut bytes)?;
-    Ok(u64::from_ne_bytes(bytes))
+    let address = u64::from_ne_bytes(bytes);
+    Ok(if device.capabilities().simulated { address & SIMULATED } else { address })
 }

@@ -1,13 +1,18 @@
-/* One token of one text through all layers of a Llama-like decoder, in one launch: for each layer norm, queries, keys and values, attention over
- * the cache, output map, norm, gated feed-forward; then norm and head.
+/* One token of one text through all layers of a decoder, in one launch: for each layer norm, queries, keys and values, attention over the
+ * cache, output map, norm, feed-forward; then norm and head.
  *
- * decode_step  x (DIM) T, the token's embedding, position (1) uint, the tokens before it, norms (2 LAYERS + 1, DIM) T, biases (LAYERS, QKV) T, head_norms (LAYERS, 2, HEAD) T,
- *              angles
- *              cosines and sines (rows, HALF) f32, table (see below) ulong, words (WORDS) uint and state (1) uint, zeros before the first launch
+ * decode_step  x (DIM) T, the token's embedding, position (1) uint, the tokens before it,
+ *              norms (LAYERS NORMS + 1, DIM) T: of each layer those before its two parts (PRE), then those after them (POST); then the last one;
+ *                each of two rows, factors and shift, with LAYER_NORM
+ *              biases (LAYERS, ALL_BIASES) T, of the maps that BIASES names, in their order
+ *              head_norms (LAYERS, 2 HEAD, or QUERIES + KEYS with QK_NORM 2) T
+ *              cosines and sines (sets, angle_rows, HALF) f32, table (see below) ulong, words (WORDS) and state (1) uint, zeros before the
+ *              first launch
  *              -> logits (VOCAB) T; keys and values of the token in row `position` of each cache (room, 2 KV_HEADS, HEAD) T
  *
- * The table holds, in 64-bit words: for each layer the address of its cache; then for each map in the order of the stages below its parts,
- * PARTS of each, two words: the address of the part's rows, and its rows | bytes of a row << 24 | format << 56. A part of no rows is none.
+ * The table holds, in 64-bit words: for each layer the address of its cache, its window (keys that are seen; all: 2^31 - 1), and the factor
+ * of its scores as f32 | its set of angles plus one << 32 (0: none); then for each map in the order of the stages below its parts, PARTS of
+ * each, two words: the address of the part's rows, and its rows | bytes of a row << 24 | format << 56. A part of no rows is none.
  *
  * Every work-group owns the same share of the rows of each matrix in all launches and keeps it in the order in which it is needed:
  *
@@ -23,17 +28,27 @@
  *   3  down                        those                             residual stream, exchange
  *   and behind all layers 4, head  norm of the residual stream       logits
  *
- * Groups do not wait for one another as a whole. A number is exchanged as one 32-bit word: 16 bits of it an f16, 16 bits the epoch, which
- * layer of which launch it is of; who needs it reads until the epoch is right. No word is overwritten too early: a group writes a word of
- * the next layer only when it has read a word of every group that was written after that group had read the old one, because each group owns
- * a row of every stage. The residual stream itself stays in f32.
+ * With PARALLEL stage 2 reads what stage 0 read. With POST the result of stages 1 and 3 goes into the exchange before its norm, and every
+ * group adds the norm of all rows to its own copy of the residual stream.
+ *
+ * Groups do not wait for one another as a whole. A number is exchanged as one word: a value and the epoch, which layer of which launch it is
+ * of; who needs it reads until the epoch is right. A word is 32 bits, half of them an f16, and of models in f32 64 bits, half of them an f32.
+ * No word is overwritten too early: a group writes a word of the next layer only when it has read a word of every group that was written
+ * after that group had read the old one, because each group owns a row of every stage. The residual stream itself stays in f32.
  *
  * All groups have to run at the same time: as many as there are multiprocessors, each of which holds one.
  *
- * Defines: DIM, HEADS, KV_HEADS, HEAD, HIDDEN, VOCAB, LAYERS, HALF (pairs that are rotated), GROUPS; ACT (activation.cl); FORMATS (planes_dot.cl);
- * BIAS, QK_NORM (norms of query and key heads before they are rotated), UNIT_OFFSET (the factor of a norm is 1 + weight), SPLITS (shares of a context at most, HEADS * SPLITS words fit the
- * exchange), SPLIT_BYTES (keys and values of a share at least). RING 1: weights through the ring, of RING_SLOTS slots of SLOT bytes of which at
- * most IN_FLIGHT are asked for and have not come (sm_90). 0: rows are read where they lie.
+ * Defines, sizes: DIM and HIDDEN (multiples of 4, of 8 with dense rows of 16 bits), HEADS, KV_HEADS, HEAD (a multiple of 8 up to 256), VOCAB,
+ * LAYERS, HALF (pairs of a head that are rotated; 0: none in any layer), GROUPS (at most DIM, HIDDEN and QKV), SPLITS (shares of a context at
+ * most), SPLIT_BYTES (keys and values of a share at least).
+ * Kind of model: ACT (activation.cl; 4: tanh), GATED (the activation of a row times another row), FORMATS (planes_dot.cl), BIASES (set of bits:
+ * 1 stage 0, 2 stage 1, 4 stage 2, 8 stage 3), LAYER_NORM (0: root mean square), UNIT_OFFSET (the factor of a norm is 1 + weight), PRE and
+ * POST (norms before and after the parts of a layer), PARALLEL (attention and feed-forward have the same input), QK_NORM (norms of queries and keys
+ * before they are rotated: 1 of each head, 2 of all heads together), CAPS (set of bits: 1 scores, 2 logits become cap tanh(x / cap)), VARIED
+ * (windows, factors and sets of angles are the table's; 0: none, `scale`, the first set), SCALED (set of bits: 1 `residual` is a factor of what
+ * is added to the residual stream, 2 `logits_scale` of the logits).
+ * RING 1: weights through the ring, of RING_SLOTS slots of SLOT bytes of which at most IN_FLIGHT are asked for and have not come (sm_90). 0:
+ * rows are read where they lie.
  *
  * Design: a persistent kernel with a copy ring as CUTLASS's (cp.async.bulk, mbarrier); data words with flags as NCCL's LL protocol; split
  * context as flash decoding (Dao et al. 2023).
@@ -43,10 +58,23 @@
 #define QUERIES (HEADS * HEAD)
 #define KEYS (KV_HEADS * HEAD)
 #define QKV (QUERIES + 2 * KEYS)
+#define MOST_ROWS (VOCAB > 2 * HIDDEN ? (VOCAB > QKV ? VOCAB : QKV) : (2 * HIDDEN > QKV ? 2 * HIDDEN : QKV))
 #define WIDEST (HIDDEN > DIM ? (HIDDEN > QUERIES ? HIDDEN : QUERIES) : (DIM > QUERIES ? DIM : QUERIES))
 #define STAGES 4
 #define PARTS 3
 #define HEAD_STAGE 4
+
+/* Norms of a layer, and elements of one. */
+#define NORMS (2 * (PRE + POST))
+#define NORM_SIZE (DIM * (1 + LAYER_NORM))
+/* The input of a part is normalised before it is multiplied; otherwise its sums are, by a factor that is known while they are made. */
+#define NORMED (LAYER_NORM || POST || PARALLEL)
+/* Elements of a layer's biases. */
+#define UP_ROWS (HIDDEN * (1 + GATED))
+#define OUT_BIAS ((BIASES & 1) * QKV)
+#define UP_BIAS (OUT_BIAS + (BIASES >> 1 & 1) * DIM)
+#define DOWN_BIAS (UP_BIAS + (BIASES >> 2 & 1) * UP_ROWS)
+#define ALL_BIASES (DOWN_BIAS + (BIASES >> 3 & 1) * DIM)
 
 /* Where the exchange keeps what. */
 #define X_IN 0
@@ -55,6 +83,16 @@
 #define W_HIDDEN (W_QKV + QKV)
 #define W_HEADS (W_HIDDEN + HIDDEN)
 #define W_WEIGHT (W_HEADS + SPLITS * QUERIES)
+
+/* Words of the exchange. */
+#define EXACT (DTYPE == 0)
+#if EXACT
+typedef ulong Word;
+typedef ulong4 Words;
+#else
+typedef uint Word;
+typedef uint4 Words;
+#endif
 
 #if RING
 #define ROWS_IN __local
@@ -65,17 +103,32 @@ static inline uint f16_bits_of(float v) {
   asm("{\n\t.reg .b16 h;\n\tcvt.rn.f16.f32 h, %1;\n\tmov.b32 %0, {h, 0};\n\t}" : "=r"(r) : "f"(v));
   return r;
 }
-static inline uint4 read4(volatile __global const uint *p) {
-  uint4 r;
+#if EXACT
+static inline Words read4(volatile __global const Word *p) {
+  Words r;
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%4];\n\tld.relaxed.gpu.global.v2.u64 {%2, %3}, [%4+16];"
+               : "=l"(r.x), "=l"(r.y), "=l"(r.z), "=l"(r.w) : "l"(p) : "memory");
+  return r;
+}
+static inline Word read1(volatile __global const Word *p) {
+  Word r;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(r) : "l"(p) : "memory");
+  return r;
+}
+static inline void write1(volatile __global Word *p, Word v) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory"); }
+#else
+static inline Words read4(volatile __global const Word *p) {
+  Words r;
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(p) : "memory");
   return r;
 }
-static inline uint read1(volatile __global const uint *p) {
-  uint r;
+static inline Word read1(volatile __global const Word *p) {
+  Word r;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(r) : "l"(p) : "memory");
   return r;
 }
-static inline void write1(volatile __global uint *p, uint v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+static inline void write1(volatile __global Word *p, Word v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+#endif
 static inline float swap_f(float v, int lanes) { return as_float(swap_u(as_uint(v), lanes)); }
 #else
 #define ROWS_IN __global
@@ -86,8 +139,8 @@ static inline uint f16_bits_of(float v) {
   vstore_half_rte(v, 0, (half *)&h);
   return h;
 }
-static inline uint4 read4(volatile __global const uint *p) { return (uint4)(p[0], p[1], p[2], p[3]); }
-static inline uint read1(volatile __global const uint *p) { return *p; }
-static inline void write1(volatile __global uint *p, uint v) { *p = v; }
+static inline Words read4(volatile __global const Word *p) { return (Words)(p[0], p[1], p[2], p[3]); }
+static inline Word read1(volatile __global const Word *p) { return *p; }
+static inline void write1(volatile __global Word *p, Word v) { *p = v; }
 static inline float swap_f(float v, int lanes) { return sub_group_shuffle_xor(v, lanes); }
 #endif

@@ -2,12 +2,19 @@
 
 use crate::ops::prelude::*;
 use crate::quant::PLANES;
+use netcl_device::Capabilities;
 
 /// Lanes of work that are not the ring's.
 pub(super) const ITEMS: usize = 512;
 
-const SM90: &str = concat!(cl_file!("decode_step_stages.cl"), cl_file!("decode_step.cl"));
-pub(super) static KERNEL: Kernel = Kernel::new("decode_step_sm90", SM90)
+const TEXT: &str = concat!(
+    cl_file!("decode_step_input.cl"),
+    cl_file!("decode_step_norms.cl"),
+    cl_file!("decode_step_rows.cl"),
+    cl_file!("decode_step_attention.cl"),
+    cl_file!("decode_step.cl")
+);
+static RING: Kernel = Kernel::new("decode_step_sm90", TEXT)
     .include(&[
         cl_file!("../include/sm90.cl"),
         cl_file!("../include/activation.cl"),
@@ -16,26 +23,55 @@ pub(super) static KERNEL: Kernel = Kernel::new("decode_step_sm90", SM90)
         cl_file!("planes_dot.cl"),
     ])
     .requires(|device| device.sm() == Some(90));
-/// The same text with rows read where they lie, for a single group: tests run it on processors whose sub-groups exchange values.
-#[cfg(test)]
-pub(super) static DIRECT: Kernel = Kernel::new("decode_step", SM90)
+static DIRECT: Kernel = Kernel::new("decode_step", TEXT)
     .include(&[
         cl_file!("../include/activation.cl"),
         cl_file!("decode_step_sm90.cl"),
         PLANES,
         cl_file!("planes_dot.cl"),
     ])
-    .requires(|device| device.is_cpu() && device.subgroups && device.max_group >= ITEMS);
+    .requires(|device| {
+        (device.is_cpu() || device.simulated) && device.subgroups && device.max_group >= ITEMS
+    });
 
-/// The kernel, or what tests run of it.
-pub(super) fn kernel() -> &'static Kernel {
-    #[cfg(test)]
-    return &DIRECT;
-    #[cfg(not(test))]
-    return &KERNEL;
+/// Two ways to run the same text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// As many groups as the device has multiprocessors, with weights through a ring of bulk copies: sm_90.
+    Ring,
+    /// A single group that reads weights where they lie, on processors and simulated devices whose sub-groups exchange values. It is slow: it is
+    /// for checks of the text where there is no such GPU.
+    Direct,
 }
 
-/// Whether the kernel runs on a device at all.
+impl Text {
+    pub(super) fn kernel(self) -> &'static Kernel {
+        match self {
+            Self::Ring => &RING,
+            Self::Direct => &DIRECT,
+        }
+    }
+
+    /// Whether it runs on a device at all.
+    pub fn runs_on(self, device: &Device) -> bool {
+        Tuning::of(device).allows(device, self.kernel())
+    }
+
+    /// Groups at most.
+    pub(super) fn groups(self, device: &Capabilities) -> usize {
+        match self {
+            Self::Ring => device.compute_units.max(1) as usize,
+            Self::Direct => 1,
+        }
+    }
+
+    /// Work-items of a group.
+    pub(super) fn items(self) -> usize {
+        ITEMS + if self == Self::Ring { 32 } else { 0 }
+    }
+}
+
+/// Whether a step of one launch runs on a device at all.
 pub(crate) fn runs_on(device: &Device) -> bool {
-    Tuning::of(device).allows(device, &KERNEL)
+    Text::Ring.runs_on(device)
 }

@@ -1,10 +1,10 @@
 /* Rows of weights times activations in local memory: quantised weights in planes (planes.cl) by integer dot products, and dense ones.
  *
- * A lane takes every 32nd unit of a row: 32 elements of quantised weights, 8 of dense ones. The activations lie so that neighbouring lanes
- * read neighbouring 16 bytes:
+ * A lane takes every 32nd unit of a row: 32 elements of quantised weights, 16 bytes of dense ones. The activations lie so that neighbouring
+ * lanes read neighbouring 16 bytes:
  *   codes   for each block of 32: bytes of elements 0 .. 15 in the first half, 16 .. 31 in the second; blocks one behind the other
  *   scales  for each block: the scale s, and s times the sum of the codes
- *   floats  (dense) for each unit of 8: elements 0 .. 3 in the first half, 4 .. 7 in the second
+ *   floats  (dense, 16 bits) for each unit of 8: elements 0 .. 3 in the first half, 4 .. 7 in the second; (dense, f32) as they come
  *
  * Defines: FORMATS as planes.cl, and bit 0 for dense rows of T.
  *
@@ -43,7 +43,7 @@ static inline int dot16(uint4 a, uint4 b) {
     else sum += d.x * ((s).x * (float)(dot16(first, x0) + dot16(second, x1))) + d.z * (s).y;                   \
   }
 
-#if HAS(0)
+#if HAS(0) && DTYPE != 0
 static inline float2 pair_of(uint v) {
 #if DTYPE == 2
   return (float2)(as_float(v << 16), as_float(v & 0xffff0000u));
@@ -96,7 +96,22 @@ DOT(13)
 #if HAS(14)
 DOT(14)
 #endif
-#if HAS(0)
+#if HAS(0) && DTYPE == 0
+static inline float unit_0(RowBytes row, int u, float4 x) {
+  const float4 w = *(const ROWS_IN float4 *)(row + 16 * u);
+  return w.x * x.x + w.y * x.y + w.z * x.z + w.w * x.w;
+}
+static inline float2 dot_0(const Input *x, RowBytes row, int next, int k, int lane) {
+  float2 sum = (float2)(0.0f);
+  const int units = k / 4;
+  _Pragma("unroll 4") for (int u = lane; u < units; u += 32) {
+    const float4 v = x->floats[u];
+    sum.x += unit_0(row, u, v);
+    if (next) sum.y += unit_0(row + next, u, v);
+  }
+  return sum;
+}
+#elif HAS(0)
 static inline float2 dot_0(const Input *x, RowBytes row, int next, int k, int lane) {
   float2 sum = (float2)(0.0f);
   const int units = k / 8;

@@ -1,0 +1,199 @@
+//! Steps in one launch beside those of several, for every family.
+
+use super::*;
+use crate::decoder::{DecoderConfig, FAMILIES, LayerKind, Sizes};
+use netcl_device::Settings;
+use netcl_tensor::random::Generator;
+use netcl_tensor::suite::test_device;
+use netcl_tensor::{DType, Device};
+
+/// The test device, or where it does not run the text a simulated one that does.
+fn device() -> Device {
+    let device = test_device().unwrap();
+    if Text::Direct.runs_on(&device) {
+        device
+    } else {
+        Device::open("sim:rx7900xtx", &Settings::from_env()).unwrap()
+    }
+}
+
+/// A model of random weights; norms and biases too. Scores of attention differ by several units.
+fn model(device: &Device, config: DecoderConfig, dtype: DType) -> Decoder {
+    let decoder = Decoder::new(device, config, dtype, 3).unwrap();
+    let mut generator = Generator::new(5);
+    for p in decoder.params.list() {
+        let factor = p.shape().rank() == 1 && p.name().is_some_and(|name| name.ends_with("weight"));
+        p.set_normal(if factor { 1.0 } else { 0.0 }, 0.15, &mut generator).unwrap();
+    }
+    decoder
+}
+
+/// Sizes that no power of two divides much: rows of 24 and 40 words, heads of 24.
+fn sizes(family: &str) -> Sizes {
+    let plain = ["gpt2", "gpt_neox"].contains(&family);
+    Sizes {
+        layers: 3,
+        heads: 4,
+        kv_heads: (!plain).then_some(2),
+        width: 96,
+        mlp: Some(160),
+        context: 64,
+        vocab: 37,
+        ..Sizes::default()
+    }
+}
+
+/// The same with windows of a few tokens where there are windows.
+fn config(family: &str, sizes: &Sizes) -> DecoderConfig {
+    let mut config = DecoderConfig::of(family, sizes).unwrap();
+    config.kinds.iter_mut().for_each(|kind| kind.window = kind.window.map(|_| 5));
+    config
+}
+
+/// Logits (V) of tokens one after the other behind a prompt: by a step of several launches, and by one of one launch, or why there is none.
+fn both(decoder: &Decoder, tokens: usize) -> Result<Vec<[Vec<f32>; 2]>> {
+    let device = decoder.params.device();
+    let ids: Vec<u32> = (0..6 + tokens as u32).map(|i| (i * i + 3) % decoder.config.vocab as u32).collect();
+    let mut caches = [0, 1].map(|_| decoder.cache(1, 32).unwrap());
+    for cache in &mut caches {
+        decoder.next_logits(&Tensor::from_u32(device, [1, 6], &ids[..6]).unwrap(), cache).unwrap();
+    }
+    let mut steps = [0, 1].map(|i| Steps::new(decoder, &caches[i], 7).unwrap());
+    let angles = &steps[1].angles;
+    steps[1].whole = Some(no_grad(|| decoder.whole_step(&caches[1], angles, Text::Direct))?);
+    Ok(ids[6..]
+        .iter()
+        .map(|id| {
+            [0, 1].map(|i| {
+                steps[i].texts.set(&[*id], caches[i].length).unwrap();
+                let logits = no_grad(|| decoder.step(&steps[i], &caches[i])).unwrap();
+                caches[i].length += 1;
+                logits.to_vec().unwrap()
+            })
+        })
+        .collect())
+}
+
+/// The largest difference of two lists of logits in any step, relative to their size.
+fn difference(steps: &[[Vec<f32>; 2]]) -> f64 {
+    let of = |[expected, got]: &[Vec<f32>; 2]| {
+        let size: f64 = expected.iter().map(|v| f64::from(*v).powi(2)).sum();
+        let off: f64 = expected.iter().zip(got).map(|(a, b)| f64::from(a - b).powi(2)).sum();
+        (off / size).sqrt()
+    };
+    // NaN is the largest.
+    steps.iter().map(of).fold(0.0, |a, b| if b <= a { a } else { b })
+}
+
+/// Every family but those with experts has a step in one launch, whose logits are those of several.
+#[test]
+fn every_dense_family_is_one_launch() {
+    let device = device();
+    for family in FAMILIES.iter().map(|row| row.family.model_type) {
+        let config = config(family, &sizes(family));
+        let sparse = config.mlp.moe.is_some();
+        let decoder = model(&device, config, DType::F32);
+        match both(&decoder, 6) {
+            Ok(steps) => {
+                assert!(!sparse, "{family}");
+                let off = difference(&steps);
+                assert!(off < 1e-5, "{family}: {off:e}");
+            }
+            Err(e) => assert!(sparse && e.message().contains("mixtures of experts"), "{family}: {e}"),
+        }
+    }
+}
+
+/// What a configuration can have besides its family's own: all activations with and without gate, tied and untied heads, biases of gated maps,
+/// heads of many sizes, layers without rotation.
+#[test]
+fn every_option_is_one_launch() {
+    use crate::decoder::Activation::{Gelu, GeluTanh, Relu, Silu, Tanh};
+    let device = device();
+    let check = |name: &str, config: DecoderConfig| {
+        let off = difference(
+            &both(&model(&device, config, DType::F32), 3).unwrap_or_else(|e| panic!("{name}: {e}")),
+        );
+        assert!(off < 1e-5, "{name}: {off:e}");
+    };
+    for activation in [GeluTanh, Gelu, Relu, Silu, Tanh] {
+        for family in ["gpt2", "llama"] {
+            let mut config = config(family, &sizes(family)).with_biases(activation != Relu);
+            (config.mlp.activation, config.tied) = (activation, activation != Silu);
+            if !config.mlp.gated || activation != Tanh {
+                check(&format!("{family} with {activation:?}"), config);
+            }
+        }
+    }
+    for size in [8, 40, 64, 128, 256] {
+        let mut config = config("qwen3", &Sizes { head_size: Some(size), ..sizes("qwen3") });
+        config = config.with_kinds(vec![
+            LayerKind { rotary: Some(0), ..LayerKind::default() },
+            LayerKind { window: Some(3), ..LayerKind::default() },
+        ]);
+        config.attention.softcap = Some(2.0);
+        config.logits_softcap = Some(1.5);
+        config.logits_scale = 0.25;
+        check(&format!("heads of {size}"), config);
+    }
+}
+
+/// Whether a step in one launch of `other` agrees with one of several launches of `decoder`, behind a text whose keys and values are changed
+/// in between.
+fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])) -> bool {
+    let device = decoder.params.device();
+    let mut cache = decoder.cache(1, 32).unwrap();
+    let ids: Vec<u32> = (0..14).map(|i| (i * i + 3) % decoder.config.vocab as u32).collect();
+    decoder.next_logits(&Tensor::from_u32(device, [1, 14], &ids).unwrap(), &mut cache).unwrap();
+    let steps = Steps::new(decoder, &cache, 15).unwrap();
+    steps.texts.set(&[5], cache.length).unwrap();
+    no_grad(|| {
+        let expected = decoder.step(&steps, &cache).unwrap();
+        for (layer, rows) in cache.layers.iter().enumerate() {
+            let before = rows.slice(1, 0..cache.length).unwrap();
+            let mut values = before.to_vec().unwrap();
+            change(layer, &mut values);
+            rows.write_slice(1, 0, &Tensor::from_f32(device, before.dims(), &values, rows.dtype()).unwrap())
+                .unwrap();
+        }
+        let whole = other.whole_step(&cache, &steps.angles, Text::Direct).unwrap();
+        let (x, position) = other.step_input(&steps.texts, 1).unwrap();
+        whole.step.agrees(&x, &position, cache.length, &expected)
+    })
+}
+
+/// Rounding in any type is allowed; one bias that is missing, or one head that reads the keys of the positions before, is not.
+#[test]
+fn subtle_mistakes_are_refused() {
+    let device = device();
+    for family in ["gpt2", "qwen2", "gemma2"] {
+        for dtype in DType::FLOATS {
+            let config = config(family, &sizes(family));
+            let [size, row] = [config.attention.size, 2 * config.attention.kv_heads * config.attention.size];
+            let decoder = model(&device, config.clone(), dtype);
+            assert!(agrees(&decoder, &decoder, |_, _| ()), "{family} in {dtype}");
+            let shifted = |layer: usize, rows: &mut [f32]| {
+                let head = rows.chunks(row).flat_map(|row| row[..size].to_vec()).collect::<Vec<_>>();
+                let moved = head.iter().cycle().skip(head.len() - size);
+                let places = rows.chunks_mut(row).flat_map(|row| &mut row[..size]);
+                if layer == 1 {
+                    places.zip(moved).for_each(|(to, from)| *to = *from);
+                }
+            };
+            assert!(!agrees(&decoder, &decoder, shifted), "{family} in {dtype}: keys of other positions");
+            let other = model(&device, config, dtype);
+            let biases =
+                other.params.list().iter().filter(|p| p.name().is_some_and(|name| name.ends_with("bias")));
+            for bias in biases.filter(|p| p.name().is_some_and(|name| name.contains(".1."))) {
+                let bytes = bias.to_bytes().unwrap();
+                bias.set_bytes(&vec![0; bytes.len()]).unwrap();
+                assert!(
+                    !agrees(&decoder, &other, |_, _| ()),
+                    "{family} in {dtype}: without {:?}",
+                    bias.name()
+                );
+                bias.set_bytes(&bytes).unwrap();
+            }
+        }
+    }
+}

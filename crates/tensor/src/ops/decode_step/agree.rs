@@ -1,0 +1,108 @@
+//! Whether a step in one launch is what several launches made of the same token.
+
+use super::DecodeStep;
+use crate::ops::prelude::*;
+
+/// So much more than rounding explains on average is wrong.
+const MARGIN: f64 = 3.0;
+/// Logits that differ by this share of their size show that the kernel itself is wrong, whatever the model.
+const BROKEN: f64 = 0.2;
+
+/// What a step makes of a token.
+struct Made {
+    logits: Vec<f32>,
+    /// Of each layer the token's keys and values (2 KH, D).
+    rows: Vec<Vec<f32>>,
+}
+
+/// Distance of two vectors.
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>().sqrt()
+}
+
+fn size(a: &[f32]) -> f64 {
+    a.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
+}
+
+/// A share of what it is a share of; of nothing only nothing is a small one.
+fn share(off: f64, of: f64) -> f64 {
+    if off > 0.0 || off.is_nan() { off / of } else { 0.0 }
+}
+
+impl DecodeStep {
+    /// Whether its logits, and the keys and values that it writes, are those that a step of several launches made of the same token: `expected`, and
+    /// rows `at` of the caches, which is what `position` says. What differs by more than rounding explains is told in a warning. The first time on
+    /// a device a launch that does not end is found out and the kernel left from then on.
+    pub fn agrees(&self, x: &Tensor, position: &Tensor, at: usize, expected: &Tensor) -> bool {
+        let device = x.device();
+        let Ok(expected) = self.made(at, expected) else { return false };
+        let run = || self.run(x, position).and_then(|logits| self.made(at, &logits));
+        // A proof holds for the kernel, whatever the model; each model is compared besides.
+        let proof = || {
+            let off = share(distance(&run()?.logits, &expected.logits), size(&expected.logits));
+            // Not `>`: NaN is wrong too.
+            let near = off <= BROKEN;
+            if near {
+                Ok(())
+            } else {
+                Err(Error::internal(format!("decode_step: logits differ by {off:.3}")))
+            }
+        };
+        if !Tuning::of(device).proven(device, self.text.kernel(), proof) {
+            return false;
+        }
+        let worst = match run() {
+            Ok(got) => self.worst(&got, &expected),
+            Err(e) => (f64::NAN, e.message().to_owned()),
+        };
+        let near = worst.0 <= MARGIN;
+        tracing::debug!(
+            "a step of one launch differs by {:.2} times what rounding explains, in {}",
+            worst.0,
+            worst.1
+        );
+        if !near {
+            tracing::warn!(
+                "a step is several launches: that of one launch differs by {:.1} times what rounding explains in {}",
+                worst.0,
+                worst.1
+            );
+        }
+        near
+    }
+
+    fn made(&self, at: usize, logits: &Tensor) -> Result<Made> {
+        let rows = self.caches.iter().map(|cache| cache.slice(1, at..at + 1)?.to_vec());
+        Ok(Made { rows: rows.collect::<Result<_>>()?, logits: logits.to_vec()? })
+    }
+
+    /// The largest difference in units of what rounding explains at that depth, and where it is. Rounding errors of the parts of all layers before
+    /// add up as independent ones do.
+    fn worst(&self, got: &Made, expected: &Made) -> (f64, String) {
+        let explained = |parts: usize| self.rounding * (1.0 + parts as f64).sqrt();
+        let mut worst: (f64, String) = (0.0, String::new());
+        let mut note = |off: f64, place: &dyn Fn() -> String| {
+            // NaN is the worst.
+            if !worst.0.is_nan() && (off.is_nan() || off > worst.0) {
+                worst = (off, place());
+            }
+        };
+        for (layer, (got, expected)) in got.rows.iter().zip(&expected.rows).enumerate() {
+            let half = expected.len() / 2;
+            let width = half / self.kv_heads.max(1);
+            for (name, range) in [("keys", 0..half), ("values", half..expected.len())] {
+                let (got, expected) = (&got[range.clone()], &expected[range]);
+                // Of a head, as a share of what heads are on average.
+                let usual = size(expected) / (self.kv_heads as f64).sqrt();
+                let heads = got.chunks(width).zip(expected.chunks(width)).enumerate();
+                for (head, (got, expected)) in heads {
+                    let off = share(distance(got, expected), usual.max(size(expected)));
+                    note(off / explained(2 * layer), &|| format!("{name} of head {head} in layer {layer}"));
+                }
+            }
+        }
+        let off = share(distance(&got.logits, &expected.logits), size(&expected.logits));
+        note(off / explained(2 * expected.rows.len()), &|| "the logits".into());
+        worst
+    }
+}

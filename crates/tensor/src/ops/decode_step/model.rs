@@ -1,0 +1,521 @@
+//! What a decoder is made of, and what the kernel is told about it.
+
+use super::kernel::{ITEMS, Text};
+use crate::ops::gated::Gate;
+use crate::ops::join::cat;
+use crate::ops::prelude::*;
+use crate::quant::Blocks;
+use netcl_kernel::tune::{self, Constant};
+use netcl_kernel::vendors::nvidia::address;
+
+/// Maps of a layer, and parts of a map at most: as in the kernel.
+const STAGES: usize = 4;
+const PARTS: usize = 3;
+/// Shares of a context at most.
+const SPLITS: usize = 4;
+/// Local memory that a group of sm_90 may have (CUDA C Programming Guide, compute capability 9.0).
+const LOCAL: usize = 227 << 10;
+/// Slots of the ring at most.
+const MOST_SLOTS: usize = 16;
+/// The window of a layer that has none.
+const ALL_KEYS: u64 = i32::MAX as u64;
+
+/// What the ring and the shares of a context are sized by.
+static SIZES: tune::Model = tune::Model {
+    name: "decode_step_sm90",
+    constants: &[
+        Constant::new("split_bytes", "keys and values of a share of the context, at least", 65_536.0),
+        Constant::new("slot_bytes", "a slot of the ring, at least", 11_264.0),
+        Constant::new("in_flight_bytes", "weights that a group has asked for at a time", 49_152.0),
+    ],
+};
+
+/// Rows of a matrix (N, K).
+#[derive(Clone)]
+pub enum Rows<'a> {
+    /// In the type of the activations, without gaps. K elements are a multiple of 16 bytes.
+    Dense(Tensor),
+    /// Quantised.
+    Blocks(&'a Blocks),
+}
+
+/// A linear map: rows of one matrix or of several, one above the other, and its bias (N).
+#[derive(Clone)]
+pub struct Map<'a> {
+    /// Its matrices.
+    pub rows: Vec<Rows<'a>>,
+    /// What is added.
+    pub bias: Option<&'a Tensor>,
+}
+
+/// A norm's factors and, of a layer norm, its shift.
+pub type Norm<'a> = (&'a Tensor, Option<&'a Tensor>);
+
+/// A layer's tensors and settings.
+pub struct Layer<'a> {
+    /// Norms (DIM) before attention and before the feed-forward map.
+    pub norms: Option<[Norm<'a>; 2]>,
+    /// Norms (DIM) of their results, before they are added to the residual stream.
+    pub post_norms: Option<[Norm<'a>; 2]>,
+    /// Queries, keys and values, ((H + 2 KH) D, DIM).
+    pub qkv: Map<'a>,
+    /// Factors of the norms of queries and of keys: (D) each, or (H D) and (KH D) with [`Model::heads_normed_together`].
+    pub head_norms: Option<[&'a Tensor; 2]>,
+    /// (DIM, H D).
+    pub out: Map<'a>,
+    /// Gate and value, (2 HIDDEN, DIM), or (HIDDEN, DIM) without a gate.
+    pub up: Map<'a>,
+    /// (DIM, HIDDEN).
+    pub down: Map<'a>,
+    /// (1, S, 2 KH, D), keys before values.
+    pub cache: &'a Tensor,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// Number of keys that a query attends to, its own among them; `None`: all.
+    pub window: Option<usize>,
+    /// Which of [`Model::angles`] rotate queries and keys; `None`: they are not rotated.
+    pub rotary: Option<usize>,
+}
+
+/// A decoder's tensors and settings.
+pub struct Model<'a> {
+    /// All layers.
+    pub layers: Vec<Layer<'a>>,
+    /// The last norm (DIM).
+    pub last_norm: Norm<'a>,
+    /// (V, DIM).
+    pub head: Rows<'a>,
+    /// Sets of cosines and sines (S or more, R/2) f32.
+    pub angles: Vec<[&'a Tensor; 2]>,
+    /// Query heads, and key heads, which divide them.
+    pub heads: [usize; 2],
+    /// Width of the feed-forward map.
+    pub hidden: usize,
+    /// The feed-forward map's activation; `None`: tanh.
+    pub activation: Option<Gate>,
+    /// Whether the activation is a factor of another row.
+    pub gated: bool,
+    /// Whether attention and feed-forward map have the same input, and are both added to it.
+    pub parallel: bool,
+    /// Whether the norms of queries and keys are of all heads together instead of each head.
+    pub heads_normed_together: bool,
+    /// A score s becomes `cap * tanh(s / cap)`.
+    pub score_cap: Option<f32>,
+    /// Factor of what is added to the residual stream.
+    pub residual_scale: f32,
+    /// Factor of the logits.
+    pub logits_scale: f32,
+    /// A logit s, times its factor, becomes `cap * tanh(s / cap)`.
+    pub logits_cap: Option<f32>,
+    /// Added to the variance in norms.
+    pub eps: f32,
+    /// Whether a norm's factor is 1 + weight.
+    pub unit_offset: bool,
+}
+
+/// Sizes that the kernel is built for.
+#[derive(Clone, Copy)]
+pub(super) struct Sizes {
+    pub(super) layers: usize,
+    width: usize,
+    heads: usize,
+    pub(super) kv_heads: usize,
+    /// Of a head.
+    size: usize,
+    hidden: usize,
+    pub(super) vocab: usize,
+    pub(super) room: usize,
+    /// Rotated pairs of a head.
+    half: usize,
+    pub(super) groups: usize,
+    splits: usize,
+    /// Bytes of an activation.
+    item: usize,
+}
+
+impl Sizes {
+    fn queries(&self) -> usize {
+        self.heads * self.size
+    }
+    fn keys(&self) -> usize {
+        self.kv_heads * self.size
+    }
+    fn qkv(&self) -> usize {
+        self.queries() + 2 * self.keys()
+    }
+    /// The longest row of a map.
+    fn widest(&self) -> usize {
+        self.width.max(self.queries()).max(self.hidden)
+    }
+    /// Words of 32 bits of the exchange.
+    pub(super) fn words(&self) -> usize {
+        let values =
+            2 * self.width + self.qkv() + self.hidden + self.splits * (self.queries() + 2 * self.heads);
+        values * if self.item == 4 { 2 } else { 1 }
+    }
+}
+
+/// The ring: slots, bytes of one, and how many may be on their way.
+pub(super) struct Ring {
+    pub(super) slots: usize,
+    bytes: usize,
+    in_flight: usize,
+}
+
+impl Rows<'_> {
+    pub(super) fn dims(&self) -> Result<[usize; 2]> {
+        match self {
+            Self::Dense(tensor) => tensor.dims2(),
+            Self::Blocks(blocks) => Ok(blocks.dims()),
+        }
+    }
+    fn row_bytes(&self) -> Result<usize> {
+        match self {
+            Self::Dense(tensor) => Ok(tensor.dims2()?[1] * tensor.dtype().size()),
+            Self::Blocks(blocks) => Ok(blocks.row_bytes()),
+        }
+    }
+    fn format(&self) -> u32 {
+        match self {
+            Self::Dense(_) => 0,
+            Self::Blocks(blocks) => blocks.format().number,
+        }
+    }
+    pub(super) fn tensor(&self) -> &Tensor {
+        match self {
+            Self::Dense(tensor) => tensor,
+            Self::Blocks(blocks) => blocks.words(),
+        }
+    }
+    fn supports(&self, dtype: DType) -> Result<(), &'static str> {
+        match self {
+            Self::Dense(tensor) if tensor.dtype() != dtype => Err("weights of several dense types"),
+            Self::Dense(tensor) if !in_order(tensor) => Err("weights that do not lie in order"),
+            Self::Dense(_) if !self.row_bytes().is_ok_and(|bytes| bytes.is_multiple_of(16)) => {
+                Err("dense rows of a length that 16 bytes do not divide")
+            }
+            Self::Blocks(blocks) if !blocks.in_planes() => Err("quantised weights that do not lie in planes"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a tensor has no gaps and starts at a multiple of 16 bytes.
+fn in_order(x: &Tensor) -> bool {
+    x.is_contiguous() && (x.layout().offset * x.dtype().size()).is_multiple_of(16)
+}
+
+fn address_of(x: &Tensor) -> Result<u64> {
+    Ok(address(x.storage())? + (x.layout().offset * x.dtype().size()) as u64)
+}
+
+/// What the table has of a part: rows | bytes of a row << 24 | format << 56.
+fn part(rows: usize, bytes: usize, format: u32) -> u64 {
+    rows as u64 | (bytes as u64) << 24 | u64::from(format) << 56
+}
+
+impl<'a> Layer<'a> {
+    /// The maps in the order of the kernel's stages.
+    fn stages(&self) -> [&Map<'a>; STAGES] {
+        [&self.qkv, &self.out, &self.up, &self.down]
+    }
+    /// Which of them have biases, as a set of bits.
+    fn biases(&self) -> usize {
+        let bits = self.stages().into_iter().enumerate();
+        bits.fold(0, |set, (stage, map)| set | usize::from(map.bias.is_some()) << stage)
+    }
+    /// Its norms, those before the parts first.
+    fn all_norms(&self) -> impl Iterator<Item = Norm<'a>> {
+        self.norms.into_iter().chain(self.post_norms).flatten()
+    }
+}
+
+impl<'a> Model<'a> {
+    fn dtype(&self) -> DType {
+        self.last_norm.0.dtype()
+    }
+    pub(super) fn device(&self) -> &Device {
+        self.last_norm.0.device()
+    }
+
+    pub(super) fn sizes(&self, text: Text) -> Result<Sizes> {
+        let [vocab, width] = self.head.dims()?;
+        let [heads, kv_heads] = self.heads;
+        let first = self.layers.first().ok_or_else(|| Error::shape("decode_step: a model without layers"))?;
+        let [_, room, _, size] = first.cache.dims4()?;
+        let rotated = self.layers.iter().any(|layer| layer.rotary.is_some());
+        let half = match self.angles.first().filter(|_| rotated) {
+            Some([cosines, _]) => cosines.dims2()?[1],
+            None => 0,
+        };
+        let (layers, hidden, item) = (self.layers.len(), self.hidden, self.dtype().size());
+        let mut s = Sizes {
+            layers,
+            width,
+            heads,
+            kv_heads,
+            size,
+            hidden,
+            vocab,
+            room,
+            half,
+            groups: 1,
+            splits: 1,
+            item,
+        };
+        let rows = [s.qkv(), s.width, s.hidden].into_iter().min().unwrap_or(1);
+        s.groups = text.groups(self.device().capabilities()).clamp(1, rows.max(1));
+        s.splits = (s.groups / heads.max(1)).clamp(1, SPLITS);
+        Ok(s)
+    }
+
+    pub(super) fn maps(&self) -> impl Iterator<Item = &Rows<'a>> {
+        let layers =
+            self.layers.iter().flat_map(|layer| layer.stages().into_iter().flat_map(|map| &map.rows));
+        layers.chain([&self.head])
+    }
+
+    /// Which formats there are, as the kernel's set of bits.
+    fn formats(&self) -> usize {
+        self.maps().fold(0, |set, map| set | 1 << map.format())
+    }
+
+    /// What rounding changes a value of the first layer by, as a share of its size: of activations to bytes where weights are quantised, and of
+    /// what is stored and exchanged.
+    pub(super) fn rounding(&self) -> f64 {
+        let stored = match self.dtype() {
+            DType::F16 => 5e-4,
+            DType::Bf16 => 4e-3,
+            _ => 3e-6,
+        };
+        if self.formats() >> 1 != 0 { f64::max(stored, 8e-3) } else { stored }
+    }
+
+    /// Why the kernel does not take the model on this device.
+    pub(super) fn supports(&self, text: Text, s: &Sizes) -> Result<(), &'static str> {
+        let (device, dtype) = (self.device(), self.dtype());
+        let caches = self.layers.iter().all(|layer| {
+            let dims = layer.cache.dims() == [1, s.room, 2 * s.kv_heads, s.size];
+            dims && layer.cache.dtype() == dtype && in_order(layer.cache)
+        });
+        match () {
+            () if !Tuning::of(device).allows(device, text.kernel()) => {
+                Err("a device that does not run the kernel")
+            }
+            () if !matches!(dtype, DType::F32 | DType::F16 | DType::Bf16) => {
+                Err("a model of no floating-point type")
+            }
+            () if !s.size.is_multiple_of(8) || !(8..=256).contains(&s.size) => {
+                Err("heads of a size that is no multiple of 8 up to 256")
+            }
+            () if 2 * s.half > s.size => Err("rotations beyond a head"),
+            () if s.kv_heads == 0 || !s.heads.is_multiple_of(s.kv_heads) => {
+                Err("key heads that do not divide the query heads")
+            }
+            () if [s.width, s.hidden].iter().any(|n| *n == 0 || !n.is_multiple_of(4)) => {
+                Err("vectors of a length that 4 does not divide")
+            }
+            () if [s.qkv(), s.width, 2 * s.hidden, s.vocab].iter().any(|n| *n >= 1 << 24) => {
+                Err("maps of more than 16 million rows")
+            }
+            () if !caches => Err("caches of several texts, or that do not lie in order"),
+            () => self.is_uniform().and_then(|()| self.maps().try_for_each(|map| map.supports(dtype))),
+        }
+    }
+
+    /// Why the layers do not fit one text: what differs between them is in the table, or nothing.
+    fn is_uniform(&self) -> Result<(), &'static str> {
+        let Some(first) = self.layers.first() else { return Err("a model without layers") };
+        let same = |layer: &Layer<'_>| {
+            let kind = |l: &Layer<'_>| {
+                (l.biases(), l.head_norms.is_some(), l.norms.is_some(), l.post_norms.is_some())
+            };
+            kind(layer) == kind(first)
+        };
+        let layered = self.last_norm.1.is_some();
+        let norms = || self.layers.iter().flat_map(Layer::all_norms);
+        let angles = |[cosines, sines]: &[&Tensor; 2]| {
+            self.angles[0][0].dims() == cosines.dims() && cosines.dims() == sines.dims()
+        };
+        match () {
+            () if !self.layers.iter().all(same) => Err("biases or norms in some layers"),
+            () if first.norms.is_none() && first.post_norms.is_none() => Err("layers without norms"),
+            () if norms().any(|(_, shift)| shift.is_some() != layered) => Err("norms of two kinds"),
+            () if layered && first.head_norms.is_some() => Err("layer norms and norms of heads"),
+            () if self.parallel && (first.norms.is_none() || first.post_norms.is_some()) => {
+                Err("parallel parts with norms of their results")
+            }
+            () if !self.angles.iter().all(angles) => Err("sets of rotations of several sizes"),
+            () if self.layers.iter().any(|l| l.rotary.is_some_and(|set| set >= self.angles.len())) => {
+                Err("a set of rotations that is not there")
+            }
+            () if self.layers.iter().any(|layer| {
+                layer.qkv.rows.len() > PARTS
+                    || layer.up.rows.len() > 1 + usize::from(self.gated)
+                    || layer.out.rows.len() != 1
+                    || layer.down.rows.len() != 1
+            }) =>
+            {
+                Err("maps of many parts")
+            }
+            () => Ok(()),
+        }
+    }
+
+    /// Whether the kernel computes norms of their own, instead of a factor of a map's results.
+    fn is_normed(&self) -> bool {
+        self.last_norm.1.is_some()
+            || self.parallel
+            || self.layers.iter().any(|layer| layer.post_norms.is_some())
+    }
+
+    /// Whether layers differ in windows, rotation or factors of scores, or have them other than the plainest.
+    fn is_varied(&self, s: &Sizes) -> bool {
+        let plain = |layer: &Layer<'_>| {
+            let rotated = if s.half > 0 { layer.rotary == Some(0) } else { true };
+            let scale =
+                self.layers.first().is_some_and(|first| first.scale.to_bits() == layer.scale.to_bits());
+            rotated && scale && layer.window.is_none_or(|window| window >= s.room)
+        };
+        !self.layers.iter().all(plain)
+    }
+
+    /// The ring, in what the other arrays leave of local memory.
+    pub(super) fn ring(&self, s: &Sizes) -> Result<Ring> {
+        let formats = self.formats();
+        let widest = s.widest().next_multiple_of(32);
+        let codes = if formats >> 1 != 0 { widest + widest / 4 } else { 0 };
+        let floats = if formats & 1 != 0 { 4 * widest } else { 0 };
+        let sums = 4 * (s.vocab.max(2 * s.hidden).max(s.qkv()) / s.groups + s.width / s.groups);
+        let tables = 8 * s.layers * (STAGES * PARTS + 3);
+        let scratch = 4 * (6 + ITEMS / 32) * s.size;
+        let normed = if self.is_normed() { 8 * s.width } else { 0 };
+        let used = codes + floats + sums + tables + scratch + normed + (2 << 10);
+        let longest =
+            self.maps().map(Rows::row_bytes).try_fold(0, |most, row| row.map(|row| most.max(row)))?;
+        let [_, slot, in_flight] = SIZES.on(self.device()).map(|bytes| bytes as usize);
+        let bytes = longest.max(slot).next_multiple_of(128);
+        let slots = (LOCAL.saturating_sub(used) / bytes).min(MOST_SLOTS);
+        Ok(Ring { slots, bytes, in_flight: (in_flight / bytes).clamp(3, slots.max(3)) })
+    }
+
+    /// Factor of a layer's scores as the kernel takes it: in units of log 2, or of the cap.
+    fn score_scale(&self, layer: &Layer<'_>) -> f32 {
+        layer.scale * self.score_cap.map_or(std::f32::consts::LOG2_E, |cap| 1.0 / cap)
+    }
+
+    /// Factor of scores where it is the same in all layers; their cap, in units of log 2; those of the residual stream and of logits; the
+    /// logits' cap.
+    pub(super) fn scalars(&self) -> [f32; 6] {
+        let scale = self.layers.first().map_or(1.0, |layer| self.score_scale(layer));
+        let cap = self.score_cap.unwrap_or(1.0) * std::f32::consts::LOG2_E;
+        [self.eps, scale, cap, self.residual_scale, self.logits_scale, self.logits_cap.unwrap_or(1.0)]
+    }
+
+    /// Rows of a set of angles.
+    pub(super) fn angle_rows(&self) -> Result<usize> {
+        self.angles.first().map_or(Ok(0), |[cosines, _]| Ok(cosines.dims2()?[0]))
+    }
+
+    /// Addresses of caches and parts, as the kernel reads them.
+    fn table(&self, s: &Sizes) -> Result<Vec<u64>> {
+        let mut out = Vec::new();
+        for layer in &self.layers {
+            let set = layer.rotary.map_or(0, |set| set as u64 + 1);
+            let window = layer.window.map_or(ALL_KEYS, |window| (window as u64).min(ALL_KEYS));
+            out.extend([
+                address_of(layer.cache)?,
+                window,
+                u64::from(self.score_scale(layer).to_bits()) | set << 32,
+            ]);
+        }
+        let put = |out: &mut Vec<u64>, parts: &[(&Rows<'_>, usize, usize)]| -> Result<()> {
+            for i in 0..PARTS {
+                match parts.get(i) {
+                    None => out.extend([0, 0]),
+                    Some((map, first, rows)) => {
+                        let bytes = map.row_bytes()?;
+                        let start = address_of(map.tensor())? + (first * bytes) as u64;
+                        out.extend([start, part(*rows, bytes, map.format())]);
+                    }
+                }
+            }
+            Ok(())
+        };
+        for layer in &self.layers {
+            for (stage, map) in layer.stages().into_iter().enumerate() {
+                let parts = match map.rows.as_slice() {
+                    [both] if stage == 2 && self.gated => {
+                        vec![(both, 0, s.hidden), (both, s.hidden, s.hidden)]
+                    }
+                    rows => rows.iter().map(|rows| Ok((rows, 0, rows.dims()?[0]))).collect::<Result<_>>()?,
+                };
+                put(&mut out, &parts)?;
+            }
+        }
+        put(&mut out, &[(&self.head, 0, s.vocab)])?;
+        Ok(out)
+    }
+
+    pub(super) fn defines(&self, text: Text, s: &Sizes, ring: &Ring) -> Vec<(&'static str, usize)> {
+        let first = self.layers.first();
+        let has = |of: fn(&Layer<'_>) -> bool| usize::from(first.is_some_and(of));
+        let head_norms = if self.heads_normed_together { 2 } else { 1 };
+        #[allow(clippy::float_cmp)] // settings, not results
+        let scaled = usize::from(self.residual_scale != 1.0) | usize::from(self.logits_scale != 1.0) << 1;
+        vec![
+            ("DTYPE", self.dtype().code() as usize),
+            ("DIM", s.width),
+            ("HEADS", s.heads),
+            ("KV_HEADS", s.kv_heads),
+            ("HEAD", s.size),
+            ("HIDDEN", s.hidden),
+            ("VOCAB", s.vocab),
+            ("LAYERS", s.layers),
+            ("HALF", s.half),
+            ("GROUPS", s.groups),
+            ("ACT", self.activation.map_or(4, |gate| gate as usize)),
+            ("GATED", usize::from(self.gated)),
+            ("FORMATS", self.formats()),
+            ("BIASES", first.map_or(0, Layer::biases)),
+            ("LAYER_NORM", usize::from(self.last_norm.1.is_some())),
+            ("UNIT_OFFSET", usize::from(self.unit_offset)),
+            ("PRE", has(|layer| layer.norms.is_some())),
+            ("POST", has(|layer| layer.post_norms.is_some())),
+            ("PARALLEL", usize::from(self.parallel)),
+            ("QK_NORM", head_norms * has(|layer| layer.head_norms.is_some())),
+            ("CAPS", usize::from(self.score_cap.is_some()) | usize::from(self.logits_cap.is_some()) << 1),
+            ("VARIED", usize::from(self.is_varied(s))),
+            ("SCALED", scaled),
+            ("SPLITS", s.splits),
+            ("SPLIT_BYTES", SIZES.on::<3>(self.device())[0] as usize),
+            ("RING", usize::from(text == Text::Ring)),
+            ("RING_SLOTS", ring.slots),
+            ("SLOT", ring.bytes),
+            ("IN_FLIGHT", ring.in_flight),
+        ]
+    }
+
+    /// Norms, biases, norms of heads, cosines, sines (of what there is none, something else), table.
+    pub(super) fn inputs(&self, s: &Sizes) -> Result<[Tensor; 6]> {
+        let norms = self.layers.iter().flat_map(Layer::all_norms).chain([self.last_norm]);
+        let norms: Vec<&Tensor> =
+            norms.flat_map(|(factors, shift)| [factors].into_iter().chain(shift)).collect();
+        let norms = cat(&norms, 0)?;
+        let all = |parts: Vec<&Tensor>| if parts.is_empty() { Ok(norms.clone()) } else { cat(&parts, 0) };
+        let biases =
+            self.layers.iter().flat_map(|layer| layer.stages().into_iter().filter_map(|map| map.bias));
+        let biases = all(biases.collect())?;
+        let head_norms = all(self.layers.iter().filter_map(|layer| layer.head_norms).flatten().collect())?;
+        let table = self.table(s)?;
+        let bytes: Vec<u8> = table.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let words = Tensor::empty(self.device(), [2 * table.len()], DType::U32)?;
+        words.set_bytes(&bytes)?;
+        let angles = |i: usize| match s.half {
+            0 => Tensor::zeros(self.device(), [1], DType::F32),
+            _ => cat(&self.angles.iter().map(|set| set[i]).collect::<Vec<_>>(), 0),
+        };
+        let (cosines, sines) = (angles(0)?.contiguous()?, angles(1)?.contiguous()?);
+        Ok([norms.detach(), biases.detach(), head_norms.detach(), cosines, sines, words])
+    }
+}
