@@ -30,6 +30,8 @@ pub(super) struct Steps {
     state: State,
     /// A step in one launch, where there is one.
     whole: Option<Whole>,
+    /// How it is run.
+    text: Text,
     choice: Option<(Arc<Chooser>, Choosing)>,
 }
 
@@ -71,7 +73,7 @@ impl Steps {
         let angles = sets.iter().map(|set| set.rows(device, room, length)).collect::<Result<_>>()?;
         let texts = Texts::new(device, batch, ROUNDS)?;
         let lengths = lengths(sets, length);
-        Ok(Self { texts, angles, lengths, state: State::Cold, whole: None, choice: None })
+        Ok(Self { texts, angles, lengths, state: State::Cold, whole: None, text: Text::Ring, choice: None })
     }
 
     /// Whether the next step is for texts of `length` tokens.
@@ -226,7 +228,7 @@ impl Decoder {
         if cache.batch() != 1 {
             return Ok(None);
         }
-        match self.whole_step(cache, &steps.angles, Text::Ring) {
+        match self.whole_step(cache, &steps.angles, steps.text) {
             Err(e) => {
                 tracing::debug!("a step is several launches: {e}");
                 Ok(None)

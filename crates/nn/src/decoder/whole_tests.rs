@@ -3,6 +3,7 @@
 use super::*;
 use crate::decoder::{DecoderConfig, FAMILIES, LayerKind, Sizes};
 use netcl_device::Settings;
+use netcl_tensor::ops::choose::{Rule, Rules};
 use netcl_tensor::random::Generator;
 use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device};
@@ -194,6 +195,38 @@ fn subtle_mistakes_are_refused() {
                 );
                 bias.set_bytes(&bytes).unwrap();
             }
+        }
+    }
+}
+
+/// Steps are captured with the one launch in them, and the tokens that the device chooses are those of several launches: greedy and drawn.
+#[test]
+fn captured_steps_say_the_same() {
+    let device = device();
+    for family in ["gpt2", "gemma3_text", "llama"] {
+        let decoder = model(&device, config(family, &sizes(family)), DType::F32);
+        let drawn = Rules::new(&[Rule::Temperature(0.8), Rule::TopK(9)]).unwrap();
+        for rules in [Rules::greedy(), drawn] {
+            let said = [Text::Ring, Text::Direct].map(|text| {
+                let mut cache = decoder.cache(1, 32).unwrap();
+                let mut steps = Steps::new(&decoder, &cache, 1).unwrap();
+                steps.text = text;
+                steps.texts.set(&[7], 0).unwrap();
+                steps.texts.set_count(0).unwrap();
+                steps
+                    .texts
+                    .set_words(0, &(1..=12u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect::<Vec<_>>())
+                    .unwrap();
+                let by = Arc::new(Chooser::new(&device, &rules, 1, 37, None).unwrap().unwrap());
+                for _ in 0..12 {
+                    steps.go_on(&decoder, &mut cache, &by).unwrap();
+                }
+                let event = device.mark().unwrap();
+                let State::Captured(graph, _) = &steps.state else { panic!("{family}: not captured") };
+                assert_eq!(graph.commands().0 == 2, text == Text::Direct, "{family}: {:?}", graph.commands());
+                steps.texts.made_after(&event, 0, 12).unwrap()
+            });
+            assert_eq!(said[0], said[1], "{family}: {rules:?}");
         }
     }
 }

@@ -286,7 +286,7 @@ impl<'a> Model<'a> {
         let stored = match self.dtype() {
             DType::F16 => 5e-4,
             DType::Bf16 => 4e-3,
-            _ => 3e-6,
+            _ => 1e-5,
         };
         if self.formats() >> 1 != 0 { f64::max(stored, 8e-3) } else { stored }
     }
