@@ -42,6 +42,25 @@ fn a_question_that_is_none_is_an_error() {
     assert!(!well && err.contains("is no op and storage type"), "{err}");
 }
 
+/// Kernels that belong to no op are tested too, and by their names.
+#[test]
+fn kernels_that_run_models_are_tested() {
+    let folder = folder("doctor-models");
+    let report = |op: &str| {
+        let mut command = netcl();
+        command
+            .args(["doctor", "--device", "sim:rx7900xtx", "--json", "--op", op])
+            .env("NETCL_CACHE_DIR", &folder);
+        let output = command.output().unwrap();
+        let (out, err) = texts(&output);
+        assert!(output.status.success(), "{out}{err}");
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()["devices"][0]["inference"].clone()
+    };
+    assert_eq!(report("decode_step"), serde_json::json!({ "decode_step": 3 }));
+    assert!(report("matmul_int8")["matmul_int8"].as_u64() >= Some(42));
+    assert_eq!(report("balance_loss"), serde_json::json!({}));
+}
+
 #[test]
 fn one_op_is_tested_alone_and_an_unknown_one_is_answered_with_the_names() {
     let folder = folder("doctor-op");

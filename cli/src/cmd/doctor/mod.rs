@@ -11,9 +11,10 @@ use netcl::device::{Capabilities, list};
 use netcl::kernel::tune::{Quarantine, Suspect};
 use netcl::prelude::*;
 use netcl::tensor::ops::{OPS, OpEntry};
-use netcl::tensor::suite::{Reach, examine, examine_by, quick, select, threads};
+use netcl::tensor::suite::{INFERENCE, Reach, examine, examine_by, quick, select, threads};
 use serde::Serialize;
 use shown::Shown;
+use std::collections::BTreeMap;
 use std::time::Instant;
 use system::System;
 
@@ -66,6 +67,8 @@ struct DeviceReport {
     ops: usize,
     cases: usize,
     kernels: usize,
+    /// Cases of kernels that run models and belong to no op, by their names.
+    inference: BTreeMap<&'static str, usize>,
     /// Variants and tuned values tried beside what the device chooses.
     candidates: usize,
     /// Variants that the device can run, but no sample's shapes let it take.
@@ -157,11 +160,26 @@ fn check(name: &str, args: &Args, context: &Context) -> Result<DeviceReport> {
     } else {
         self_test(&device, &open, threads, args, context, &mut report)?;
     }
+    check_inference(&device, args, &mut report);
     report.seconds = started.elapsed().as_secs_f64();
     if !args.json {
         show_device(&report, args.quick)?;
     }
     Ok(report)
+}
+
+/// Kernels that run models, beside the ops: those that `--op` names, or all.
+fn check_inference(device: &Device, args: &Args, report: &mut DeviceReport) {
+    for kernel in
+        INFERENCE.iter().filter(|kernel| args.op.as_ref().is_none_or(|part| kernel.name.contains(part)))
+    {
+        match (kernel.check)(device) {
+            Ok(cases) => {
+                report.inference.insert(kernel.name, cases);
+            }
+            Err(e) => report.failures.push(e.message().to_owned()),
+        }
+    }
 }
 
 fn of(d: &Capabilities) -> DeviceReport {
@@ -188,6 +206,11 @@ fn show_device(report: &DeviceReport, quick: bool) -> Result<()> {
             out::result(&format!("not reached  {}: no sample has a shape for it", report.idle.join(", ")))?;
         }
     }
+    let models: Vec<String> =
+        report.inference.iter().map(|(name, cases)| format!("{name} {cases}")).collect();
+    if !models.is_empty() {
+        out::result(&format!("models       cases against exact arithmetic: {}", models.join(", ")))?;
+    }
     for s in &report.suspects {
         let with = s.params.as_ref().map_or(String::new(), |p| format!(" with {p:?}"));
         out::result(&format!("quarantined  {}{with}: {}", s.kernel, s.why))?;
@@ -203,7 +226,12 @@ fn show_device(report: &DeviceReport, quick: bool) -> Result<()> {
 /// # Errors
 /// `Format` where none has such a name.
 fn ops(args: &Args) -> Result<&'static [OpEntry]> {
-    args.op.as_deref().map_or(Ok(OPS), select)
+    let Some(part) = args.op.as_deref() else { return Ok(OPS) };
+    match select(part) {
+        // A kernel that belongs to none.
+        Err(_) if INFERENCE.iter().any(|kernel| kernel.name.contains(part)) => Ok(&[]),
+        found => found,
+    }
 }
 
 fn reach(args: &Args) -> Reach {

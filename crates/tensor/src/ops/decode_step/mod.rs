@@ -7,6 +7,7 @@
 //! ([`Activations::Int8`](crate::quant::Activations)), and groups of models in 16 bits exchange f16.
 
 mod agree;
+pub(crate) mod check;
 pub(crate) mod kernel;
 mod model;
 

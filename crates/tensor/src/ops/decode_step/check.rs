@@ -1,0 +1,334 @@
+//! A small Llama-like model through the kernel beside the same in f64: for `netcl doctor` and tests.
+
+use super::{DecodeStep, Layer, Map, Model, Rows, Text};
+use crate::ops::gated::Gate;
+use crate::ops::prelude::*;
+use crate::quant::{Activations, Blocks, Format};
+use crate::random::Generator;
+
+/// A matrix on the device as blocks in planes or dense, and its values.
+struct Matrix {
+    stored: Stored,
+    values: Vec<f64>,
+    columns: usize,
+}
+
+enum Stored {
+    Dense(Tensor),
+    Blocks(Blocks),
+}
+
+impl Matrix {
+    fn rows(&self) -> Rows<'_> {
+        match &self.stored {
+            Stored::Blocks(blocks) => Rows::Blocks(blocks),
+            Stored::Dense(tensor) => Rows::Dense(tensor.clone()),
+        }
+    }
+    fn times(&self, x: &[f64]) -> Vec<f64> {
+        let row = |row: &[f64]| row.iter().zip(x).map(|(a, b)| a * b).sum();
+        self.values.chunks(self.columns).map(row).collect()
+    }
+}
+
+/// The name of the format of a layer's map; `None`: dense. Values have one of their own where `v` has.
+pub(super) type Choose = fn(&str, usize) -> Option<&'static str>;
+/// How blocks come to the device.
+pub(super) type Make = fn(&Device, &'static Format, [usize; 2], &[u8]) -> Result<Blocks>;
+
+/// What a model is made from.
+pub(super) struct Net {
+    pub(super) device: Device,
+    pub(super) text: Text,
+    pub(super) dtype: DType,
+    pub(super) from: Generator,
+    pub(super) choose: Choose,
+    pub(super) make: Make,
+    /// With biases and norms of heads.
+    pub(super) biased: bool,
+}
+
+const WIDTH: usize = 256;
+const HEADS: usize = 4;
+const KV: usize = 2;
+const SIZE: usize = 64;
+const HIDDEN: usize = 512;
+const VOCAB: usize = 300;
+const LAYERS: usize = 2;
+const ROOM: usize = 8;
+const EPS: f64 = 1e-5;
+
+impl Net {
+    fn values(&mut self, n: usize, spread: f32) -> Vec<f32> {
+        self.from.normal(n, 0.0, spread)
+    }
+    fn tensor(&self, dims: &[usize], values: &[f32]) -> Result<Tensor> {
+        Tensor::from_f32(&self.device, dims.to_vec(), values, self.dtype)
+    }
+    /// A random token's embedding.
+    pub(super) fn token(&mut self) -> Result<Tensor> {
+        let values = self.values(WIDTH, 1.0);
+        self.tensor(&[1, WIDTH], &values)
+    }
+    fn matrix(&mut self, name: &str, layer: usize, [rows, columns]: [usize; 2]) -> Result<Matrix> {
+        let values = self.values(rows * columns, 1.0 / (columns as f32).sqrt());
+        let Some(format) = (self.choose)(name, layer) else {
+            let tensor = self.tensor(&[rows, columns], &values)?;
+            return Ok(Matrix { values: read(&tensor)?, stored: Stored::Dense(tensor), columns });
+        };
+        let format = Format::named(format)?;
+        let mut bytes = vec![0; format.size(values.len()).unwrap_or(0)];
+        format.quantise(&values, columns, None, &mut bytes)?;
+        let values = format.dequantised(&bytes, values.len())?.into_iter().map(f64::from).collect();
+        let blocks = (self.make)(&self.device, format, [rows, columns], &bytes)?;
+        Ok(Matrix { stored: Stored::Blocks(blocks), values, columns })
+    }
+}
+
+fn read(x: &Tensor) -> Result<Vec<f64>> {
+    Ok(x.to_vec()?.into_iter().map(f64::from).collect())
+}
+
+fn normed(x: &[f64], gamma: &[f64]) -> Vec<f64> {
+    let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
+    x.iter().zip(gamma).map(|(v, g)| v * g / (mean + EPS).sqrt()).collect()
+}
+
+/// A layer in f64, with the keys and values of the tokens so far.
+struct Exact {
+    maps: [Matrix; 4],
+    extra: Option<Matrix>,
+    gammas: [Vec<f64>; 2],
+    bias: Vec<f64>,
+    head_gammas: Option<[Vec<f64>; 2]>,
+    keys: Vec<Vec<f64>>,
+    values: Vec<Vec<f64>>,
+}
+
+/// One token through a layer, in f64.
+fn layer(x: &mut [f64], l: &mut Exact, angles: &[f64]) {
+    let mut qkv = l.maps[0].times(&normed(x, &l.gammas[0]));
+    if let Some(extra) = &l.extra {
+        qkv.extend(extra.times(&normed(x, &l.gammas[0])));
+    }
+    qkv.iter_mut().zip(&l.bias).for_each(|(v, b)| *v += b);
+    for (h, head) in qkv[..(HEADS + KV) * SIZE].chunks_mut(SIZE).enumerate() {
+        if let Some(gammas) = &l.head_gammas {
+            head.copy_from_slice(&normed(head, &gammas[usize::from(h >= HEADS)]));
+        }
+        for (i, angle) in angles.iter().enumerate() {
+            let (a, b) = (head[i], head[i + SIZE / 2]);
+            (head[i], head[i + SIZE / 2]) =
+                (a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin());
+        }
+    }
+    l.keys.push(qkv[HEADS * SIZE..(HEADS + KV) * SIZE].to_vec());
+    l.values.push(qkv[(HEADS + KV) * SIZE..].to_vec());
+    let mut out = vec![0.0; HEADS * SIZE];
+    for (h, out) in out.chunks_mut(SIZE).enumerate() {
+        let (q, kv) = (&qkv[h * SIZE..(h + 1) * SIZE], h / (HEADS / KV) * SIZE);
+        let score =
+            |k: &Vec<f64>| q.iter().zip(&k[kv..]).map(|(a, b)| a * b).sum::<f64>() / (SIZE as f64).sqrt();
+        let weights: Vec<f64> = l.keys.iter().map(|k| score(k).exp()).collect();
+        let all: f64 = weights.iter().sum();
+        for (i, o) in out.iter_mut().enumerate() {
+            *o = weights.iter().zip(&l.values).map(|(w, v)| w / all * v[kv + i]).sum();
+        }
+    }
+    x.iter_mut().zip(l.maps[1].times(&out)).for_each(|(x, y)| *x += y);
+    let both = l.maps[2].times(&normed(x, &l.gammas[1]));
+    let (gate, up) = both.split_at(HIDDEN);
+    let hidden: Vec<f64> = gate.iter().zip(up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+    x.iter_mut().zip(l.maps[3].times(&hidden)).for_each(|(x, y)| *x += y);
+}
+
+/// A layer's tensors that are no matrices.
+struct Rest {
+    norms: [Tensor; 2],
+    bias: Tensor,
+    head_norms: [Tensor; 2],
+    cache: Tensor,
+}
+
+impl Net {
+    /// Factors of a norm, on the device and exact.
+    fn gamma(&mut self, n: usize) -> Result<(Tensor, Vec<f64>)> {
+        let values: Vec<f32> = self.values(n, 0.1).into_iter().map(|v| 1.0 + v).collect();
+        let tensor = self.tensor(&[n], &values)?;
+        let exact = read(&tensor)?;
+        Ok((tensor, exact))
+    }
+
+    fn layer(&mut self, i: usize) -> Result<(Exact, Rest)> {
+        let rows = (HEADS + 2 * KV) * SIZE;
+        // Values apart, as where their format is another.
+        let apart = if (self.choose)("v", i).is_some() { KV * SIZE } else { 0 };
+        let maps = [
+            self.matrix("qkv", i, [rows - apart, WIDTH])?,
+            self.matrix("out", i, [WIDTH, HEADS * SIZE])?,
+            self.matrix("gate_up", i, [2 * HIDDEN, WIDTH])?,
+            self.matrix("down", i, [WIDTH, HIDDEN])?,
+        ];
+        let extra = if apart > 0 { Some(self.matrix("v", i, [apart, WIDTH])?) } else { None };
+        let ((a, ga), (b, gb)) = (self.gamma(WIDTH)?, self.gamma(WIDTH)?);
+        let ((q, gq), (k, gk)) = (self.gamma(SIZE)?, self.gamma(SIZE)?);
+        let bias = self.values(rows, if self.biased { 0.5 } else { 0.0 });
+        let bias = self.tensor(&[rows], &bias)?;
+        let cache = Tensor::zeros(&self.device, [1, ROOM, 2 * KV, SIZE], self.dtype)?;
+        let (gammas, exact_bias) = ([ga, gb], read(&bias)?);
+        let head_gammas = self.biased.then_some([gq, gk]);
+        let (keys, values) = (Vec::new(), Vec::new());
+        let exact = Exact { maps, extra, gammas, bias: exact_bias, head_gammas, keys, values };
+        Ok((exact, Rest { norms: [a, b], bias, head_norms: [q, k], cache }))
+    }
+}
+
+/// The rotation of pair i at position t.
+fn angle(t: usize, i: usize) -> f64 {
+    t as f64 * 100f64.powf(-2.0 * i as f64 / SIZE as f64)
+}
+
+/// A layer as the kernel takes it.
+fn tensors<'a>(e: &'a Exact, rest: &'a Rest, biased: bool) -> Layer<'a> {
+    let map = |rows| Map { rows: vec![rows], bias: None };
+    let qkv = [Some(e.maps[0].rows()), e.extra.as_ref().map(Matrix::rows)].into_iter().flatten();
+    Layer {
+        norms: Some([(&rest.norms[0], None), (&rest.norms[1], None)]),
+        post_norms: None,
+        qkv: Map { rows: qkv.collect(), bias: biased.then_some(&rest.bias) },
+        head_norms: biased.then_some([&rest.head_norms[0], &rest.head_norms[1]]),
+        out: map(e.maps[1].rows()),
+        up: map(e.maps[2].rows()),
+        down: map(e.maps[3].rows()),
+        cache: &rest.cache,
+        scale: 1.0 / (SIZE as f32).sqrt(),
+        window: None,
+        rotary: Some(0),
+    }
+}
+
+/// A model on the device, as a step and in f64.
+pub(super) struct Small {
+    pub(super) step: DecodeStep,
+    exact: Vec<Exact>,
+    last: Vec<f64>,
+    head: Matrix,
+}
+
+impl Net {
+    pub(super) fn small(&mut self) -> Result<Small> {
+        let (exact, rest): (Vec<Exact>, Vec<Rest>) =
+            (0..LAYERS).map(|i| self.layer(i)).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let (last_norm, last) = self.gamma(WIDTH)?;
+        let head = self.matrix("head", 0, [VOCAB, WIDTH])?;
+        let table = |f: fn(f64) -> f64| {
+            let all = (0..ROOM).flat_map(|t| (0..SIZE / 2).map(move |i| f(angle(t, i)) as f32));
+            Tensor::from_f32(&self.device, [ROOM, SIZE / 2], &all.collect::<Vec<_>>(), DType::F32)
+        };
+        let (cosines, sines) = (table(f64::cos)?, table(f64::sin)?);
+        let model = Model {
+            layers: exact.iter().zip(&rest).map(|(e, rest)| tensors(e, rest, self.biased)).collect(),
+            last_norm: (&last_norm, None),
+            head: head.rows(),
+            angles: vec![[&cosines, &sines]],
+            heads: [HEADS, KV],
+            hidden: HIDDEN,
+            activation: Some(Gate::Silu),
+            gated: true,
+            parallel: false,
+            heads_normed_together: false,
+            score_cap: None,
+            residual_scale: 1.0,
+            logits_scale: 1.0,
+            logits_cap: None,
+            eps: EPS as f32,
+            unit_offset: false,
+        };
+        let step = DecodeStep::new(&model, self.text)?;
+        Ok(Small { step, exact, last, head })
+    }
+}
+
+impl Small {
+    /// The difference of the logits behind the token of position `t` from those in f64, relative to their root mean square. Tokens come one after
+    /// the other.
+    pub(super) fn error(&mut self, x: &Tensor, t: usize) -> Result<f64> {
+        let got = read(&self.run(x, t)?)?;
+        let mut x = read(x)?;
+        let angles: Vec<f64> = (0..SIZE / 2).map(|i| angle(t, i)).collect();
+        self.exact.iter_mut().for_each(|l| layer(&mut x, l, &angles));
+        let logits = self.head.times(&normed(&x, &self.last));
+        let size = logits.iter().map(|v| v * v).sum::<f64>();
+        let off = logits.iter().zip(&got).map(|(a, b)| (a - b) * (a - b)).sum::<f64>();
+        Ok((off / size).sqrt())
+    }
+
+    /// Logits after x, the token of this position.
+    pub(super) fn run(&self, x: &Tensor, position: usize) -> Result<Tensor> {
+        self.step.run(x, &Tensor::from_u32(x.device(), [1], &[position as u32])?)
+    }
+}
+
+/// Mixes of formats, as files have them and others.
+pub(super) const MIXES: [Choose; 4] = [
+    |name, _| Some(if name == "head" { "Q6_K" } else { "Q4_0" }).filter(|_| name != "v"),
+    |name, layer| Some(if name == "v" || name == "down" && layer == 1 { "Q6_K" } else { "Q4_K" }),
+    |name, _| Some("Q8_0").filter(|_| name != "head" && name != "v"),
+    |name, layer| match (name, layer) {
+        ("qkv", 0) => Some("Q5_0"),
+        ("out", 0) => Some("Q5_1"),
+        ("gate_up", 0) => Some("Q4_1"),
+        ("v", _) => None,
+        _ => Some("Q5_K"),
+    },
+];
+
+/// Runs the kernel where it runs: a model in each type, and quantised ones where quantised rows lie as it reads them. How many models that are. A
+/// kernel that computes something else, or does not end, is not used from then on.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn check(device: &Device) -> Result<usize> {
+    let Some(text) = [Text::Ring, Text::Direct].into_iter().find(|text| text.runs_on(device)) else {
+        return Ok(0);
+    };
+    let mut models = Ok(0);
+    let good = Tuning::of(device).proven(device, text.kernel(), || {
+        models = run_all(device, text);
+        models.as_ref().map(|_| ()).map_err(|e| Error::internal(e.message().to_owned()))
+    });
+    match good {
+        false if models.is_ok() => Err(Error::launch("decode_step: it failed its test earlier")),
+        _ => models,
+    }
+}
+
+fn run_all(device: &Device, text: Text) -> Result<usize> {
+    let dense: Choose = |_, _| None;
+    let exact = [(DType::F32, 1e-5), (DType::F16, 2e-3), (DType::Bf16, 6e-3)]
+        .map(|(dtype, bound)| (dtype, dense, bound));
+    // Activations of 8 bits: half a step of 1/127 of a group's largest, about 0.7 % of a normal value, in each of two layers' maps.
+    let quantised = MIXES.map(|choose| (DType::F16, choose, 3e-2));
+    let planes = text == Text::Ring;
+    let all: Vec<_> = exact.into_iter().chain(quantised.into_iter().filter(|_| planes)).collect();
+    for (i, (dtype, choose, bound)) in all.iter().enumerate() {
+        let make: Make = |device, format, dims, bytes| {
+            Blocks::with_activations(device, format, dims, bytes, Activations::Int8)
+        };
+        let (device, from) = (device.clone(), Generator::new(7));
+        let mut net = Net { device, text, dtype: *dtype, from, choose: *choose, make, biased: i % 2 == 1 };
+        let mut small = net.small()?;
+        for t in 0..5 {
+            let x = net.token()?;
+            let off = small.error(&x, t)?;
+            // NaN is wrong too.
+            let near = off < *bound;
+            if !near && !net.device.settings().no_results {
+                return Err(Error::launch(format!(
+                    "decode_step: logits of model {i} in {dtype} are off by {off:.1e}, expected {bound:.0e} at most"
+                )));
+            }
+        }
+    }
+    Ok(all.len())
+}

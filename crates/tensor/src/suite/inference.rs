@@ -1,0 +1,84 @@
+//! Kernels that run models and serve no op of the list, because they have no gradient: each with a test of its own.
+
+use crate::ops::decode_step;
+use crate::ops::fused_linear::{Around, fused_linear_of_blocks};
+use crate::quant::{Activations, Blocks, FORMATS, Format};
+use crate::random::Generator;
+use crate::{DType, Device, Error, Result, Tensor};
+
+/// Such a kernel, or several of one kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Inference {
+    /// Its name.
+    pub name: &'static str,
+    /// Compares it with exact arithmetic on a device; how many cases there are: none where it does not run.
+    pub check: fn(&Device) -> Result<usize>,
+}
+
+/// All of them.
+pub static INFERENCE: [Inference; 2] = [
+    Inference { name: "decode_step", check: decode_step::check::check },
+    Inference { name: "matmul_int8", check: integer_products },
+];
+
+/// Rows of the products.
+const ROWS: [usize; 3] = [1, 3, 8];
+
+/// Products of few rows by matrices of all formats that devices read, with activations that rounding to bytes leaves as they are.
+fn integer_products(device: &Device) -> Result<usize> {
+    let formats = FORMATS.into_iter().filter(|format| format.on_devices());
+    let mut cases = 0;
+    for format in formats {
+        for rows in ROWS {
+            integer_product(device, format, rows)?;
+            cases += 1;
+        }
+    }
+    Ok(cases)
+}
+
+fn integer_product(device: &Device, format: &'static Format, rows: usize) -> Result<()> {
+    let (n, k) = (70, 512);
+    let mut bytes = vec![0; format.size(n * k).unwrap_or(0)];
+    let values = Generator::new(u64::from(format.number)).normal(n * k, 0.0, 1.0);
+    format.quantise(&values, k, None, &mut bytes)?;
+    let w = format.dequantised(&bytes, n * k)?;
+    let blocks = Blocks::with_activations(device, format, [n, k], &bytes, Activations::Int8)?;
+    // Groups of 32 are whole numbers times a power of two, 127 among them.
+    let code = |i: usize| if i % 32 == 9 { 127.0 } else { ((i * 7919 + i / 32 * 31) % 255) as f32 - 127.0 };
+    let x: Vec<f32> = (0..rows * k).map(|i| code(i) * [0.5, 0.03125, 4.0][i / 32 % 3]).collect();
+    let input = Tensor::from_f32(device, [rows, k], &x, DType::F32)?;
+    let got = fused_linear_of_blocks(&input, &blocks, Around::default())?.to_vec()?;
+    if device.settings().no_results {
+        return Ok(());
+    }
+    for (i, got) in got.into_iter().enumerate() {
+        let products =
+            x[i / n * k..][..k].iter().zip(&w[i % n * k..][..k]).map(|(x, w)| f64::from(*x) * f64::from(*w));
+        let (sum, size) = products.fold((0.0, 0.0), |(sum, size), p| (sum + p, size + p.abs()));
+        // NaN is wrong too.
+        let near = (f64::from(got) - sum).abs() <= 1e-5 * size;
+        if !near {
+            return Err(Error::launch(format!(
+                "matmul_int8: element {i} of a product of {rows} rows by {format} is {got}, expected {sum}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::test_device;
+    use netcl_device::Settings;
+
+    #[test]
+    fn kernels_for_models_pass_here_and_on_a_simulated_gpu() {
+        for device in [test_device().unwrap(), Device::open("sim:rx7900xtx", &Settings::default()).unwrap()] {
+            let cases = INFERENCE
+                .map(|kernel| (kernel.check)(&device).unwrap_or_else(|e| panic!("{}: {e}", kernel.name)));
+            assert!(cases[1] >= 42, "{cases:?}");
+        }
+    }
+}
