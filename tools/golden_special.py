@@ -197,6 +197,20 @@ def views():
     before = torch.tensor([2], dtype=torch.int32)
     case("decode_embedding", "decode_embedding::DecodeEmbedding", lambda t, i, p, b: 2 * t[i] + p[b[0]:b[0] + i.shape[1]],
          [table, ids.reshape(1, -1), random("places", 2 + ids.numel(), table.shape[1]), before], grads=[], wide=False)
+    # Rows 1 to 3 of a text in pages 2 and 0, of two rows each.
+    pages, places = torch.tensor([2, 0], dtype=torch.int32), [(2, 1), (0, 0), (0, 1)]
+
+    def appended(x, cache, pages):
+        cache = cache.clone()
+        for row, (page, at) in zip(x, places):
+            cache[page, at] = row
+        return cache
+
+    held = torch.tensor(SPECIAL).repeat(4).reshape(3, 2, 2, 5)
+    rows = torch.tensor(SPECIAL).repeat(2).reshape(3, 2, 5)
+    case("cache_append", "paged_cache::CacheAppend", appended, [rows, held.flip(0), pages], grads=[], wide=False)
+    case("cache_gather", "paged_cache::CacheGather", lambda c, p: torch.stack([c[page, at] for page, at in places]),
+         [held, pages], grads=[], wide=False)
 
 
 def reductions():
@@ -392,7 +406,8 @@ def decoding():
 
     def one(name, qkv, cache, **attrs):
         cache[0, p + 1:] = NAN                           # rows that hold nothing yet are read by nobody
-        given = [qkv, cache, torch.tensor([p], dtype=torch.int32), *angles, torch.ones(D), torch.ones(D)]
+        given = [qkv, cache, torch.tensor([p], dtype=torch.int32), *angles, torch.ones(D), torch.ones(D),
+                 torch.zeros(1, 1, dtype=torch.int32)]
         case(f"decode_attention/{name}", "decode_attention::DecodeAttention", step, given, grads=[], **attrs)
 
     for v in SPECIAL[:5] + [SUB]:

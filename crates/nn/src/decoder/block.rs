@@ -18,6 +18,7 @@ use netcl_tensor::ops::fused_linear::Around;
 use netcl_tensor::ops::gated::gated;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::layer_norm::layer_norm;
+use netcl_tensor::ops::paged_cache::{TextPages, cache_append, cache_gather};
 use netcl_tensor::ops::residual_norm::{residual_layer_norm, residual_rms_norm};
 use netcl_tensor::ops::rms_norm::rms_norm;
 use netcl_tensor::ops::rope::rope;
@@ -27,10 +28,12 @@ use netcl_tensor::{Error, Result, Tensor};
 pub(super) struct StepAt<'a> {
     /// Rotary tables for each set of frequencies, with a row for each position of the cache.
     pub(super) angles: &'a [Angles],
-    /// Key/value cache of each layer (B, S, 2 KH, D).
+    /// Key/value cache of each layer (B, S, 2 KH, D), or (P, page, 2 KH, D) in pages.
     pub(super) layers: &'a [Tensor],
-    /// Number of tokens before, u32 (1) in device memory.
+    /// Number of tokens before, u32 (1) or (B) in device memory.
     pub(super) position: &'a Tensor,
+    /// u32 (B, M): the pages of each text, if the cache has pages.
+    pub(super) pages: Option<&'a Tensor>,
 }
 
 impl StepAt<'_> {
@@ -38,7 +41,7 @@ impl StepAt<'_> {
     pub(super) fn cache(&self, index: usize) -> Result<CacheAt<'_>> {
         let rows =
             self.layers.get(index).ok_or_else(|| Error::internal(format!("cache: no layer {index}")))?;
-        Ok(CacheAt { rows, position: self.position })
+        Ok(CacheAt { rows, position: self.position, pages: self.pages })
     }
 }
 
@@ -141,6 +144,8 @@ pub(super) struct Pass<'a> {
 pub(super) struct Past<'a> {
     pub(super) layers: &'a [Tensor],
     pub(super) start: usize,
+    /// u32 (M): the pages of the only text, if the cache has pages: layers are (P, page, 2 KH, D) then, or in 8 bits.
+    pub(super) pages: Option<&'a Tensor>,
 }
 
 /// Self-attention.
@@ -183,8 +188,8 @@ impl Attention {
                 let qkv = rotated(qkv, heads + kv_heads)?;
                 let Some(past) = pass.past else { return attention_qkv(&qkv, heads, kv_heads, options) };
                 let all = qkv.reshape([b, t, heads + 2 * kv_heads, size])?;
-                past.keep(self.index, &all.slice(2, heads..heads + 2 * kv_heads)?)?;
-                let [k, v] = past.seen(self.index, t, kv_heads)?;
+                let rows = all.slice(2, heads..heads + 2 * kv_heads)?;
+                let [k, v] = past.with(self.index, &rows, self.kind.window)?;
                 [all.slice(2, 0..heads)?.permute(&[0, 2, 1, 3])?, k, v]
             }
             Some(_) => {
@@ -196,8 +201,7 @@ impl Attention {
                     Some(past) => {
                         let rows = [&k, &v].map(|x| x.permute(&[0, 2, 1, 3]));
                         let [k, v] = rows;
-                        past.keep(self.index, &cat(&[&k?, &v?], 2)?)?;
-                        let [k, v] = past.seen(self.index, t, kv_heads)?;
+                        let [k, v] = past.with(self.index, &cat(&[&k?, &v?], 2)?, self.kind.window)?;
                         [q, k, v]
                     }
                 }
@@ -250,15 +254,30 @@ impl Attention {
 }
 
 impl Past<'_> {
-    /// Writes keys and values (B, T, 2 KH, D) of this pass into the cache.
-    fn keep(&self, layer: usize, rows: &Tensor) -> Result<()> {
-        self.layer(layer)?.write_slice(1, self.start, rows)
-    }
-    /// Keys and values (B, KH, start + T, D) of all tokens so far: views of the cache.
-    fn seen(&self, layer: usize, t: usize, kv_heads: usize) -> Result<[Tensor; 2]> {
-        let rows = self.layer(layer)?.slice(1, 0..self.start + t)?;
-        let heads = |range| rows.slice(2, range)?.permute(&[0, 2, 1, 3]);
-        Ok([heads(0..kv_heads)?, heads(kv_heads..2 * kv_heads)?])
+    /// Writes keys and values (B, T, 2 KH, D) of this pass into the cache. Keys and values (B, KH, S, D) of the tokens so far: all, or at least those
+    /// that a window lets the new ones see.
+    fn with(&self, layer: usize, rows: &Tensor, window: Option<usize>) -> Result<[Tensor; 2]> {
+        let ([_, t, all, size], cache) = (rows.dims4()?, self.layer(layer)?);
+        let seen = match self.pages {
+            None => {
+                cache.write_slice(1, self.start, rows)?;
+                cache.slice(1, 0..self.start + t)?
+            }
+            Some(pages) => {
+                let text = TextPages { rows: cache, pages };
+                cache_append(&rows.reshape([t, all, size])?, text, self.start)?;
+                let first = window.map_or(0, |window| (self.start + 1).saturating_sub(window));
+                match self.start == 0 && cache.dtype() == rows.dtype() {
+                    true => rows.clone(),
+                    false => {
+                        let rows = cache_gather(text, first..self.start + t, size, rows.dtype())?;
+                        rows.reshape([1, self.start + t - first, all, size])?
+                    }
+                }
+            }
+        };
+        let heads = |range| seen.slice(2, range)?.permute(&[0, 2, 1, 3]);
+        Ok([heads(0..all / 2)?, heads(all / 2..all)?])
     }
     fn layer(&self, layer: usize) -> Result<&Tensor> {
         self.layers.get(layer).ok_or_else(|| Error::internal(format!("cache: no layer {layer}")))

@@ -14,6 +14,7 @@ mod files;
 mod folder;
 mod freeze;
 mod mixture;
+mod paged;
 mod read;
 mod rotary;
 mod shapes;
@@ -32,6 +33,7 @@ pub use families::{FAMILIES, FileFacts, Row};
 pub use family::{ExpertNames, Family, Names};
 pub use folder::{ModelFolder, model_folder};
 pub use freeze::Freeze;
+pub use paged::{CacheType, Line, Paged, Pending};
 pub use rotary::{Rotary, Scaling};
 pub use shapes::ParamShape;
 
@@ -309,7 +311,7 @@ impl Decoder {
         }
         no_grad(|| {
             let (mut x, end) = self.embedded(ids, cache.length)?;
-            let past = Some(Past { layers: &cache.layers, start: cache.length });
+            let past = Some(Past { layers: &cache.layers, start: cache.length, pages: None });
             let pass = Pass { mode: Mode::eval(), angles: self.angles(cache.length, end)?, past };
             for block in &self.blocks {
                 x = block.forward(&x, &pass)?.0;
@@ -417,5 +419,7 @@ fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<(
 mod ahead_tests;
 #[cfg(test)]
 mod gpt2_tests;
+#[cfg(test)]
+mod paged_tests;
 #[cfg(test)]
 mod tests;

@@ -12,17 +12,38 @@ use netcl_tensor::ops::choose::{Chooser, Texts};
 use netcl_tensor::ops::decode_embedding::decode_embedding;
 use netcl_tensor::ops::decode_step::Text;
 use netcl_tensor::ops::fused_linear::{Around, Before};
-use netcl_tensor::{Error, Result, Tensor, no_grad};
+use netcl_tensor::{Device, Error, Result, Tensor, no_grad};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Number of sampled tokens that the device stores for each text.
 const ROUNDS: usize = 128;
 
+/// Keys and values of the texts of a step.
+#[derive(Clone, Copy)]
+pub(super) struct Store<'a> {
+    /// For each layer (B, S, 2 KH, D), or with pages (P, page, 2 KH, D).
+    pub(super) layers: &'a [Tensor],
+    /// u32 (B, M): the pages of each text.
+    pub(super) pages: Option<&'a Tensor>,
+    /// B.
+    pub(super) texts: usize,
+    /// What they are, if it has no pages.
+    pub(super) cache: Option<&'a Cache>,
+}
+
+impl Cache {
+    pub(super) fn store(&self) -> Store<'_> {
+        Store { layers: &self.layers, pages: None, texts: self.batch(), cache: Some(self) }
+    }
+}
+
 /// Steps behind the tokens of one cache.
 pub(super) struct Steps {
-    /// Input tokens, position and sampled tokens.
+    /// Input tokens, positions and sampled tokens.
     texts: Texts,
+    /// New tokens of each text (T).
+    tokens: usize,
     /// Cosines and sines for every row of the cache.
     angles: Vec<Angles>,
     /// Numbers of tokens, the new one among them, for which those are right.
@@ -73,7 +94,36 @@ impl Steps {
         let angles = sets.iter().map(|set| set.rows(device, room, length)).collect::<Result<_>>()?;
         let texts = Texts::new(device, batch, ROUNDS)?;
         let lengths = lengths(sets, length);
-        Ok(Self { texts, angles, lengths, state: State::Cold, whole: None, text: Text::Ring, choice: None })
+        Ok(Self {
+            texts,
+            tokens: 1,
+            angles,
+            lengths,
+            state: State::Cold,
+            whole: None,
+            text: Text::Ring,
+            choice: None,
+        })
+    }
+
+    /// For `texts` texts of any lengths among those that `angles` are right for, `tokens` new tokens each.
+    pub(super) fn ragged(
+        device: &Device,
+        (texts, tokens): (usize, usize),
+        angles: Vec<Angles>,
+        lengths: RangeInclusive<usize>,
+    ) -> Result<Self> {
+        let texts = Texts::ragged(device, texts * tokens, ROUNDS, texts)?;
+        Ok(Self {
+            texts,
+            tokens,
+            angles,
+            lengths,
+            state: State::Cold,
+            whole: None,
+            text: Text::Ring,
+            choice: None,
+        })
     }
 
     /// Whether the next step is for texts of `length` tokens.
@@ -96,10 +146,19 @@ impl Steps {
     /// # Errors
     /// Those of the device.
     pub(super) fn go_on(&mut self, decoder: &Decoder, cache: &mut Cache, by: &Arc<Chooser>) -> Result<()> {
-        let logits = self.advance(decoder, cache)?;
-        self.choose(&logits, by)?;
+        self.next(decoder, cache.store(), by)?;
         cache.length += 1;
         Ok(())
+    }
+
+    /// Enqueues a step → logits `(B * T, V)`, which the next one overwrites, and the sampling of a token behind each of the new ones.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn next(&mut self, decoder: &Decoder, store: Store<'_>, by: &Arc<Chooser>) -> Result<Tensor> {
+        let logits = self.advance(decoder, store)?;
+        self.choose(&logits, by)?;
+        Ok(logits)
     }
 
     fn choose(&mut self, logits: &Tensor, by: &Arc<Chooser>) -> Result<()> {
@@ -145,13 +204,13 @@ impl Steps {
             )));
         }
         self.texts.set(tokens, cache.length)?;
-        let logits = self.advance(decoder, cache)?;
+        let logits = self.advance(decoder, cache.store())?;
         cache.length += 1;
         Ok(logits)
     }
 
-    fn advance(&mut self, decoder: &Decoder, cache: &Cache) -> Result<Tensor> {
-        let step = |steps: &Self| no_grad(|| decoder.step(steps, cache));
+    fn advance(&mut self, decoder: &Decoder, store: Store<'_>) -> Result<Tensor> {
+        let step = |steps: &Self| no_grad(|| decoder.step(steps, store));
         match &self.state {
             State::Captured(graph, logits) => return graph.replay().map(|()| logits.clone()),
             State::Eager => return step(self),
@@ -162,7 +221,7 @@ impl Steps {
             }
             State::Warm => {
                 let logits = step(self)?;
-                self.whole = no_grad(|| decoder.proven_step(self, cache, &logits))?;
+                self.whole = no_grad(|| decoder.proven_step(self, store, &logits))?;
             }
         }
         match Graph::capture(decoder.params.device(), || step(self)) {
@@ -192,7 +251,7 @@ impl Steps {
 }
 
 /// Numbers of tokens for which the angles of `length` of them are right.
-fn lengths(sets: &[Rotary], length: usize) -> RangeInclusive<usize> {
+pub(super) fn lengths(sets: &[Rotary], length: usize) -> RangeInclusive<usize> {
     sets.iter().fold(0..=usize::MAX, |all, set| {
         let own = set.same_angles(length);
         *all.start().max(own.start())..=*all.end().min(own.end())
@@ -200,18 +259,18 @@ fn lengths(sets: &[Rotary], length: usize) -> RangeInclusive<usize> {
 }
 
 impl Decoder {
-    /// Tokens and position on the device → logits `(B, V)`.
-    fn step(&self, steps: &Steps, cache: &Cache) -> Result<Tensor> {
-        let (batch, angles) = (cache.batch(), &steps.angles);
-        let (mut x, position) = self.step_input(&steps.texts, batch)?;
+    /// Tokens and positions on the device → logits `(B * T, V)`.
+    fn step(&self, steps: &Steps, store: Store<'_>) -> Result<Tensor> {
+        let (mut x, position) = self.step_input(steps, store.texts)?;
         if let Some(whole) = &steps.whole {
             return whole.step.run(&x, &position);
         }
-        let at = StepAt { angles, layers: &cache.layers, position: &position };
+        let Store { layers, pages, texts, .. } = store;
+        let at = StepAt { angles: &steps.angles, layers, position: &position, pages };
         for block in &self.blocks {
             x = block.step(&x, &at)?;
         }
-        let x = x.reshape([batch, self.config.width])?;
+        let x = x.reshape([texts * steps.tokens, self.config.width])?;
         #[allow(clippy::float_cmp)] // a setting, not a result
         if self.config.logits_scale != 1.0 || self.config.logits_softcap.is_some() {
             return self.logits(&self.last_norm.forward(&x)?);
@@ -224,31 +283,30 @@ impl Decoder {
     ///
     /// # Errors
     /// Those of the device.
-    fn proven_step(&self, steps: &Steps, cache: &Cache, expected: &Tensor) -> Result<Option<Whole>> {
-        if cache.batch() != 1 {
-            return Ok(None);
-        }
+    fn proven_step(&self, steps: &Steps, store: Store<'_>, expected: &Tensor) -> Result<Option<Whole>> {
+        let Some(cache) = store.cache.filter(|_| store.texts == 1) else { return Ok(None) };
         match self.whole_step(cache, &steps.angles, steps.text) {
             Err(e) => {
                 tracing::debug!("a step is several launches: {e}");
                 Ok(None)
             }
             Ok(whole) => {
-                let (x, position) = self.step_input(&steps.texts, 1)?;
+                let (x, position) = self.step_input(steps, 1)?;
                 Ok(Some(whole).filter(|whole| whole.step.agrees(&x, &position, cache.length, expected)))
             }
         }
     }
 
-    /// What goes into the first block (B, 1, C), and how many tokens are before.
-    fn step_input(&self, texts: &Texts, batch: usize) -> Result<(Tensor, Tensor)> {
-        let (ids, position) = (texts.tokens()?.reshape([batch, 1])?, texts.position()?);
+    /// What goes into the first block (B, T, C), and how many tokens are before.
+    fn step_input(&self, steps: &Steps, batch: usize) -> Result<(Tensor, Tensor)> {
+        let (ids, position) =
+            (steps.texts.tokens()?.reshape([batch, steps.tokens])?, steps.texts.position()?);
         let places = self.positions.as_ref().map(|(table, _)| (table, &position));
         let scale = self.config.embedding_scale;
         let x = match &self.embedding {
             Weight::Dense { tensor, .. } => decode_embedding(tensor, &ids, scale, places)?,
             blocks => blocks.gather(&ids, scale, self.params.dtype())?,
-        }; // (B, 1, C)
+        }; // (B, T, C)
         Ok((x, position))
     }
 }

@@ -67,7 +67,7 @@ fn both(decoder: &Decoder, tokens: usize) -> Result<Vec<[Vec<f32>; 2]>> {
         .map(|id| {
             [0, 1].map(|i| {
                 steps[i].texts.set(&[*id], caches[i].length).unwrap();
-                let logits = no_grad(|| decoder.step(&steps[i], &caches[i])).unwrap();
+                let logits = no_grad(|| decoder.step(&steps[i], caches[i].store())).unwrap();
                 caches[i].length += 1;
                 logits.to_vec().unwrap()
             })
@@ -149,7 +149,7 @@ fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])
     let steps = Steps::new(decoder, &cache, 15).unwrap();
     steps.texts.set(&[5], cache.length).unwrap();
     no_grad(|| {
-        let expected = decoder.step(&steps, &cache).unwrap();
+        let expected = decoder.step(&steps, cache.store()).unwrap();
         for (layer, rows) in cache.layers.iter().enumerate() {
             let before = rows.slice(1, 0..cache.length).unwrap();
             let mut values = before.to_vec().unwrap();
@@ -158,7 +158,7 @@ fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])
                 .unwrap();
         }
         let whole = other.whole_step(&cache, &steps.angles, Text::Direct).unwrap();
-        let (x, position) = other.step_input(&steps.texts, 1).unwrap();
+        let (x, position) = other.step_input(&steps, 1).unwrap();
         whole.step.agrees(&x, &position, cache.length, &expected)
     })
 }

@@ -140,6 +140,7 @@ ops! {
     attention: Attention, AttentionQkv;
     decode_attention: DecodeAttention;
     decode_embedding: DecodeEmbedding;
+    paged_cache: CacheAppend, CacheGather;
     rope: Rope;
     gated: Gated;
     route: Route;

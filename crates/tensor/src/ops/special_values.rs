@@ -26,7 +26,7 @@ const ELSEWHERE: [(&str, &str); 3] = [
 
 /// What each test below takes; every op is in one of them.
 const ELEMENTWISE: [&str; 3] = ["elementwise::Unary", "elementwise::Binary", "comparison"];
-const LAYOUT: [&str; 10] = [
+const LAYOUT: [&str; 12] = [
     "view::Reshape",
     "view::Permute",
     "view::Slice",
@@ -37,6 +37,8 @@ const LAYOUT: [&str; 10] = [
     "mask::MaskedFill",
     "embedding::Embedding",
     "decode_embedding::DecodeEmbedding",
+    "paged_cache::CacheAppend",
+    "paged_cache::CacheGather",
 ];
 const ROWS: [&str; 11] = [
     "reduce::Sum",
@@ -344,6 +346,11 @@ impl Case<'_> {
             }
             "decode_embedding::DecodeEmbedding" => {
                 self.check(&decode_embedding::DecodeEmbedding { scale: 2.0, placed: true });
+            }
+            "paged_cache::CacheAppend" => self.check(&paged_cache::CacheAppend { first: 1 }),
+            "paged_cache::CacheGather" => {
+                let (first, count, size, dtype) = (1, 3, 5, crate::DType::F32);
+                self.check(&paged_cache::CacheGather { first, count, size, dtype });
             }
             "decode_attention::DecodeAttention" => {
                 self.check(&decode_attention::DecodeAttention::of_one_head())

@@ -287,9 +287,16 @@ impl Layouts {
 
     /// Uploads `host` so that the tensor has its values in this layout.
     pub fn place(self, device: &Device, host: &Array, dtype: DType) -> Result<Tensor> {
-        let upload = |array: &Array| {
-            let data: Vec<f32> = array.data.iter().map(|v| *v as f32).collect();
-            Tensor::from_f32(device, array.shape.clone(), &data, dtype)
+        let upload = |array: &Array| match dtype {
+            // An f32 has not all of them.
+            DType::U32 => {
+                let data: Vec<u32> = array.data.iter().map(|v| *v as u32).collect();
+                Tensor::from_u32(device, array.shape.clone(), &data)
+            }
+            _ => {
+                let data: Vec<f32> = array.data.iter().map(|v| *v as f32).collect();
+                Tensor::from_f32(device, array.shape.clone(), &data, dtype)
+            }
         };
         let rank = host.shape.rank();
         let reverse: Vec<usize> = (0..rank).rev().collect();

@@ -261,7 +261,7 @@ fn choices(z: &Zeros) -> Vec<Said> {
     vec![
         Shape(
             state.choose(&z.f(&[2, 5]), &by(3)),
-            "choose: rules [3, 12], words [3, 2] and state [11], expected [2, 12], [R, 2] and [2 * 2 + 1 + R * 2], with logits [2, 5]",
+            "choose: rules [3, 12], words [3, 2] and state [11], expected [2, 12], [R, 2] and [2 * 2 + P + R * 2] with P from 1 to 2, with logits [2, 5]",
         ),
         Shape(
             state.choose(&z.f(&[2, 4]), &by(2)),

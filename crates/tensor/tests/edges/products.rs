@@ -10,9 +10,10 @@ use netcl_tensor::ops::feed_forward::{feed_forward, linear_add, linear_residual}
 use netcl_tensor::ops::fused_linear::{Around, Before, fused_linear};
 use netcl_tensor::ops::gated::{Gate, gated};
 use netcl_tensor::ops::matmul::{linear, matmul};
+use netcl_tensor::ops::paged_cache::{TextPages, cache_append, cache_gather};
 use netcl_tensor::ops::rope::rope;
 use netcl_tensor::ops::route::route;
-use netcl_tensor::{Result, Tensor};
+use netcl_tensor::{DType, Result, Tensor};
 
 pub fn products(z: &Zeros) -> Vec<Row> {
     let (a, b) = (z.f(&[2, 3]), z.f(&[3, 5]));
@@ -141,6 +142,47 @@ pub fn decoding(z: &Zeros) -> Vec<Row> {
             ],
         ),
         ("decode_attention::DecodeAttention", decode_steps(z)),
+        ("paged_cache::CacheAppend", appended(z)),
+        ("paged_cache::CacheGather", gathered(z)),
+    ]
+}
+
+/// Pages of four rows with two heads of 8 elements each.
+fn appended(z: &Zeros) -> Vec<Said> {
+    let (cache, pages) = (z.f(&[3, 4, 2, 8]), z.int(&[2]));
+    let append = |x: &Tensor, rows: &Tensor, pages: &Tensor, first| {
+        cache_append(x, TextPages { rows, pages }, first).map(|()| rows.clone())
+    };
+    let x = z.f(&[3, 2, 8]);
+    vec![
+        Shape(append(&x, &cache, &pages, 6), "cache_append: rows 6 to 9 of a text with pages for 8"),
+        Shape(
+            append(&z.f(&[3, 4, 8]), &cache, &pages, 0),
+            "cache_append: x [3, 4, 8] has 4 heads, cache [3, 4, 2, 8] has 2",
+        ),
+        Shape(
+            append(&z.f(&[3, 2, 7]), &cache, &pages, 0),
+            "cache_append: the last axis of cache f32 [3, 4, 2, 8], expected 7 in order for heads of 7",
+        ),
+        Shape(append(&x, &cache, &z.int(&[1, 2]), 0), "cache_append: pages [1, 2], expected (M) in order"),
+        Type(append(&x, &cache, &z.f(&[2]), 0), "cache_append: pages is f32, expected u32 or i32"),
+        Type(
+            append(&z.half(&[3, 2, 8]), &cache, &pages, 0),
+            "cache_append: cache is f32, but x is f16; convert one with `to_dtype`",
+        ),
+    ]
+}
+
+fn gathered(z: &Zeros) -> Vec<Said> {
+    let (rows, pages) = (&z.f(&[3, 4, 2, 8]), &z.int(&[2]));
+    let gather = |places, size, dtype| cache_gather(TextPages { rows, pages }, places, size, dtype);
+    vec![
+        Shape(gather(7..9, 8, DType::F32), "cache_gather: rows 7 to 9 of a text with pages for 8"),
+        Shape(
+            gather(0..1, 9, DType::F32),
+            "cache_gather: the last axis of cache f32 [3, 4, 2, 8], expected 9 in order for heads of 9",
+        ),
+        Type(gather(0..1, 8, DType::F16), "cache_gather: rows of a cache of f32 as f16"),
     ]
 }
 
@@ -150,7 +192,7 @@ fn decode_steps(z: &Zeros) -> Vec<Said> {
     let (rows, first) = (z.f(&[2, 9, 4, 8]), z.int(&[1]));
     let qkv = z.f(&[2, 1, 64]);
     let step = |qkv: &Tensor, position: &Tensor, rotary, norm| -> Result<Tensor> {
-        decode_attention(qkv, CacheAt { rows: &rows, position }, rotary, norm, options)
+        decode_attention(qkv, CacheAt { rows: &rows, position, pages: None }, rotary, norm, options)
     };
     let (short, table, half, narrow) = (z.f(&[8, 4]), z.f(&[9, 4]), z.half(&[9, 4]), z.f(&[7]));
     let normed = HeadNorm { query: &narrow, key: &narrow, eps: 1e-6, unit_offset: false };

@@ -1,11 +1,11 @@
 /* choose: samples the next token of each text from its logits.
  *
  * logits (B, V) T; bias (V) float, added to the logits if BIASED: -infinity forbids a token. rules (B, 4, 3) uint: code, value, minimum number of
- * tokens. words (R, B) uint: random. state uint: tokens (B), position (1), counts (B), sampled (R, B). chosen (B) uint: a token, 0xffffffff if the
- * highest logit is NaN or infinite, 0xfffffffe if all are -infinity.
+ * tokens. words (R, B) uint: random. state uint: tokens (B), positions (PLACES, 1 or B), counts (B), sampled (R, B). chosen (B) uint: a token,
+ * 0xffffffff if the highest logit is NaN or infinite, 0xfffffffe if all are -infinity.
  * STAGE 0: V up to CHUNK, one work-group per text. Above, STAGE 1: group (g, b) writes the K highest-ranked tokens of chunk g of text b to
  * candidates (B, G, K); STAGE 2: group b samples from these. Text b uses word (counts[b] % R, b). With ADVANCE its token is written to tokens and
- * to sampled (counts[b] % R, b); its count is incremented, and the position once.
+ * to sampled (counts[b] % R, b); its count and its position are incremented; one position of all texts once.
  *
  * A key has the logit, mapped to an integer of the same order, in its upper half and the inverted token id in its lower half: keys are unique, and
  * equal logits are ranked by token id. Weights and sums are integers (multiples of 2^-31 of the highest weight), so that results are bit-identical
@@ -28,6 +28,9 @@
 #endif
 #ifndef ADVANCE
 #define ADVANCE 0
+#endif
+#ifndef PLACES
+#define PLACES 1
 #endif
 #define BINS 256
 /* A single item needs no barrier, and PoCL 3.1 cannot compile barriers within these loops. */
@@ -306,7 +309,8 @@ __kernel void choose(__global const T *restrict logits, __global const float *re
     if (key != 0) ranked[before] = key;
   }
   SYNC;
-  const uint round = state[texts + 1 + b] % rounds;
+  __global uint *counts = state + texts + PLACES, *sampled = counts + texts;
+  const uint round = counts[b] % rounds;
   uint rank = 0;
 #if K > 1
   rank = drawn(ranked, count, rules + b * 3 * RULES, words[round * texts + b], bins + BINS, sums);
@@ -319,9 +323,9 @@ __kernel void choose(__global const T *restrict logits, __global const float *re
     chosen[b] = token;
 #if ADVANCE
     state[b] = token;
-    state[2 * texts + 1 + round * texts + b] = token;
-    state[texts + 1 + b] += 1;
-    if (b == 0) state[texts] += 1;
+    sampled[round * texts + b] = token;
+    counts[b] += 1;
+    if (b < PLACES) state[texts + b] += 1;
 #endif
   }
 }

@@ -22,12 +22,13 @@ pub struct Chooser {
     candidates: usize,
 }
 
-/// Decoding state of B texts on a device: input tokens, position, and a ring buffer of the last R sampled tokens. Its layout is u32
-/// [tokens (B), position (1), counts (B), sampled (R, B)]; counts are numbers of sampled tokens.
+/// Decoding state of B texts on a device: input tokens, positions P, and a ring buffer of the last R sampled tokens. Its layout is u32
+/// [tokens (B), positions (P), counts (B), sampled (R, B)]; counts are numbers of sampled tokens. P is 1 where all texts have the same position.
 pub struct Texts {
     state: Tensor,
     words: Tensor,
     texts: usize,
+    places: usize,
     rounds: usize,
 }
 
@@ -49,6 +50,44 @@ impl Chooser {
         let bias = bias.map(|bias| Tensor::from_f32(device, [vocab], bias, DType::F32)).transpose()?;
         Ok(Some(Self { rules, bias, candidates }))
     }
+
+    /// For each of `texts` texts rules of its own, greedy ones until [`set`](Self::set) gives others, which take up to `candidates` candidates
+    /// ([`Rules::candidates`]). `bias` as for [`new`](Self::new), already on the device.
+    ///
+    /// # Errors
+    /// `Memory`.
+    pub fn by_text(device: &Device, texts: usize, candidates: usize, bias: Option<Tensor>) -> Result<Self> {
+        let rules = Tensor::from_u32(device, [texts, RULE_WORDS], &Rules::greedy().words().repeat(texts))?;
+        Ok(Self { rules, bias, candidates: candidates.clamp(1, MOST_CANDIDATES) })
+    }
+
+    /// Gives each text its rules.
+    ///
+    /// # Errors
+    /// `Shape` for another number of texts, `Unsupported` for rules with more candidates; those of the device.
+    pub fn set(&self, rules: &[&Rules], vocab: usize) -> Result<()> {
+        if rules.len() * RULE_WORDS != self.rules.count() {
+            return Err(Error::shape(format!(
+                "choose: rules for {} texts, not {}",
+                rules.len(),
+                self.rules.shape()
+            )));
+        }
+        if let Some(wide) = rules.iter().find(|r| r.candidates(vocab).is_none_or(|n| n > self.candidates)) {
+            return Err(Error::unsupported(format!(
+                "choose: rules with {:?} candidates, expected {} at most",
+                wide.candidates(vocab),
+                self.candidates
+            )));
+        }
+        let words: Vec<u32> = rules.iter().flat_map(|rules| rules.words()).collect();
+        self.rules.set_bytes(bytemuck::cast_slice(&words))
+    }
+
+    /// Candidates at most.
+    pub fn candidates(&self) -> usize {
+        self.candidates
+    }
 }
 
 impl Texts {
@@ -57,14 +96,28 @@ impl Texts {
     /// # Errors
     /// `Memory`; `Shape` where one of the numbers is 0.
     pub fn new(device: &Device, texts: usize, rounds: usize) -> Result<Self> {
-        if texts == 0 || rounds == 0 {
+        Self::with_places(device, texts, rounds, 1)
+    }
+
+    /// The same with `places` positions: one for each text, or fewer where several tokens of a text are sampled as texts. [`choose`](Self::choose)
+    /// moves the first `places` of them on.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); `Shape` for more positions than texts.
+    pub fn ragged(device: &Device, texts: usize, rounds: usize, places: usize) -> Result<Self> {
+        Self::with_places(device, texts, rounds, places)
+    }
+
+    fn with_places(device: &Device, texts: usize, rounds: usize, places: usize) -> Result<Self> {
+        if texts == 0 || rounds == 0 || !(1..=texts).contains(&places) {
             return Err(Error::shape(format!(
-                "choose: {texts} texts of {rounds} rounds, expected at least 1"
+                "choose: {texts} texts of {rounds} rounds with {places} positions, expected at least 1"
             )));
         }
-        let state = Tensor::from_u32(device, [state_len(texts, rounds)], &vec![0; state_len(texts, rounds)])?;
+        let len = state_len(texts, rounds, places);
+        let state = Tensor::from_u32(device, [len], &vec![0; len])?;
         let words = Tensor::from_u32(device, [rounds, texts], &vec![0; texts * rounds])?;
-        Ok(Self { state, words, texts, rounds })
+        Ok(Self { state, words, texts, places, rounds })
     }
     /// Number of texts B.
     pub fn texts(&self) -> usize {
@@ -81,24 +134,38 @@ impl Texts {
     pub fn tokens(&self) -> Result<Tensor> {
         self.state.slice(0, 0..self.texts)
     }
-    /// u32 (1): their position.
+    /// u32 (P): their positions.
     ///
     /// # Errors
     /// As [`tokens`](Self::tokens).
     pub fn position(&self) -> Result<Tensor> {
-        self.state.slice(0, self.texts..self.texts + 1)
+        self.state.slice(0, self.texts..self.texts + self.places)
     }
 
-    /// Sets the input tokens (B) and their position.
+    /// Sets the input tokens (B) and the position of all of them.
     ///
     /// # Errors
     /// `Shape` for another number of tokens; those of the device.
     pub fn set(&self, tokens: &[u32], position: usize) -> Result<()> {
-        if tokens.len() != self.texts {
-            return Err(Error::shape(format!("choose: {} tokens for {} texts", tokens.len(), self.texts)));
+        self.set_each(tokens, &vec![position as u32; self.places])
+    }
+
+    /// Sets the input tokens (B) and their positions (P).
+    ///
+    /// # Errors
+    /// `Shape` for other numbers of tokens or positions; those of the device.
+    pub fn set_each(&self, tokens: &[u32], positions: &[u32]) -> Result<()> {
+        if tokens.len() != self.texts || positions.len() != self.places {
+            return Err(Error::shape(format!(
+                "choose: {} tokens at {} positions for {} texts with {}",
+                tokens.len(),
+                positions.len(),
+                self.texts,
+                self.places
+            )));
         }
-        let words: Vec<u32> = tokens.iter().copied().chain([position as u32]).collect();
-        self.state.slice(0, 0..self.texts + 1).and_then(|state| state.set_bytes(bytemuck::cast_slice(&words)))
+        let words = [tokens, positions].concat();
+        self.state.slice(0, 0..words.len()).and_then(|state| state.set_bytes(bytemuck::cast_slice(&words)))
     }
 
     /// Sets the number of sampled tokens of each text, which selects the slot in the ring buffer and the random word of the next one.
@@ -106,7 +173,8 @@ impl Texts {
     /// # Errors
     /// Those of the device.
     pub fn set_count(&self, count: u32) -> Result<()> {
-        let counts = self.state.slice(0, self.texts + 1..2 * self.texts + 1)?;
+        let first = self.texts + self.places;
+        let counts = self.state.slice(0, first..first + self.texts)?;
         counts.set_bytes(bytemuck::cast_slice(&vec![count; self.texts]))
     }
 
@@ -151,14 +219,14 @@ impl Texts {
         let mut out = Vec::with_capacity(rows * self.texts);
         for (from, rows) in [(first, before), (0, rows - before)] {
             if rows > 0 {
-                let at = 2 * self.texts + 1 + from * self.texts;
+                let at = 2 * self.texts + self.places + from * self.texts;
                 out.extend(self.state.slice(0, at..at + rows * self.texts)?.u32_after(event)?);
             }
         }
         Ok(out)
     }
 
-    /// Samples the next tokens from logits `(B, V)`: writes them to the input tokens and to the ring buffer, and increments position and counts.
+    /// Samples the next tokens from logits `(B, V)`: writes them to the input tokens and to the ring buffer, and increments positions and counts.
     ///
     /// # Errors
     /// `Shape` and `DType` where the parts do not fit each other.
@@ -169,8 +237,8 @@ impl Texts {
     }
 }
 
-fn state_len(texts: usize, rounds: usize) -> usize {
-    2 * texts + 1 + rounds * texts
+fn state_len(texts: usize, rounds: usize, places: usize) -> usize {
+    2 * texts + places + rounds * texts
 }
 
 /// See [`Texts::choose`].
@@ -185,7 +253,7 @@ pub struct Choose {
 }
 
 impl Choose {
-    fn check(&self, [logits, bias, rules, words, state]: [&Tensor; 5]) -> Result<[usize; 3]> {
+    fn check(&self, [logits, bias, rules, words, state]: [&Tensor; 5]) -> Result<[usize; 4]> {
         let op = Self::NAME;
         check::float(op, "logits", logits)?;
         let [texts, vocab] = logits.dims2().map_err(|e| e.context("choose: logits"))?;
@@ -202,12 +270,12 @@ impl Choose {
             )));
         }
         let rounds = words.dims().first().copied().unwrap_or(0);
-        let fits = rules.dims() == [texts, RULE_WORDS]
-            && words.dims() == [rounds, texts]
-            && state.dims() == [state_len(texts, rounds)];
-        if !fits || (texts > 0 && rounds == 0) {
+        let places = state.count().saturating_sub((2 + rounds) * texts);
+        let fits = rules.dims() == [texts, RULE_WORDS] && words.dims() == [rounds, texts];
+        let known = texts == 0 || ((1..=texts).contains(&places) && rounds > 0);
+        if !(fits && known && state.shape().rank() == 1) {
             return Err(Error::shape(format!(
-                "choose: rules {}, words {} and state {}, expected [{texts}, {RULE_WORDS}], [R, {texts}] and [2 * {texts} + 1 + R * {texts}], with logits {}",
+                "choose: rules {}, words {} and state {}, expected [{texts}, {RULE_WORDS}], [R, {texts}] and [2 * {texts} + P + R * {texts}] with P from 1 to {texts}, with logits {}",
                 rules.shape(),
                 words.shape(),
                 state.shape(),
@@ -220,7 +288,7 @@ impl Choose {
         if tape::records(&[logits]) {
             return Err(Error::unsupported("choose has no gradient; call it within `no_grad`"));
         }
-        Ok([texts, vocab, rounds])
+        Ok([texts, vocab, rounds, places])
     }
 }
 
@@ -229,7 +297,7 @@ impl Op<5> for Choose {
     const NO_SINGLE_SAMPLE: Option<&'static str> = Some("rules and the state have several words");
     type Saved = ();
     fn forward(&self, inputs: [&Tensor; 5]) -> Result<(Tensor, ())> {
-        let [texts, vocab, rounds] = self.check(inputs)?;
+        let [texts, vocab, rounds, places] = self.check(inputs)?;
         let [logits, bias, rules, words, state] = inputs;
         let device = logits.device();
         let chosen = Tensor::empty(device, [texts], DType::U32)?;
@@ -262,6 +330,8 @@ impl Op<5> for Choose {
         }
         let launch =
             stage("choose", if chunks > 1 { 2 } else { 0 }).define("ADVANCE", self.advance).groups(texts);
+        // One position is the default: kernels for single texts are the same.
+        let launch = if places > 1 { launch.define("PLACES", places) } else { launch };
         let launch = launch.read(&logits).read(&bias).read(candidates.as_ref().unwrap_or(&logits));
         let launch = launch.read(&rules).read(&words);
         let launch = if self.advance { launch.write(&state) } else { launch.read(&state) };
@@ -281,7 +351,8 @@ impl Op<5> for Choose {
                 if more == f32::NEG_INFINITY { more } else { *v as f32 + more }
             };
             let row: Vec<f32> = row.iter().enumerate().map(biased).collect();
-            let round = state.data[texts + 1 + b] as usize % rounds;
+            let places = state.data.len() - (2 + rounds) * texts;
+            let round = state.data[texts + places + b] as usize % rounds;
             let words_of =
                 rules.data[b * RULE_WORDS..].iter().take(RULE_WORDS).map(|w| *w as u32).collect::<Vec<_>>();
             f64::from(Rules::of_words(&words_of).choose(&row, words.data[round * texts + b] as u32))
@@ -295,7 +366,7 @@ impl Op<5> for Choose {
             let words: Vec<f64> = rules.words().iter().map(|w| f64::from(*w)).collect();
             let rounds = 3;
             let u32s = |shape: &[usize], values: &[f64]| Input::values(shape, values, Some(DType::U32));
-            let mut state = vec![0.0; state_len(texts, rounds)];
+            let mut state = vec![0.0; state_len(texts, rounds, 1)];
             // Each text is at another count.
             (0..texts).for_each(|b| state[texts + 1 + b] = (7 * b) as f64);
             let candidates = rules.candidates(vocab).unwrap_or(1);
@@ -323,7 +394,7 @@ impl Op<5> for Choose {
                 &[128_256],
                 &[1, RULE_WORDS],
                 &[3, 1],
-                &[state_len(1, 3)],
+                &[state_len(1, 3, 1)],
             ]),
             sample([2, 5000], &usual, None).named("several chunks"),
             sample([2, 5000], &[Temperature(0.0)], Some(&[0.0, 0.0, none]))

@@ -72,3 +72,38 @@ fn goes_on(device: &Device, most: usize) {
         );
     }
 }
+
+/// Texts with positions and rules of their own: each goes on as it would alone.
+#[test]
+fn texts_of_several_positions_and_rules_go_on_each_as_alone() {
+    let (device, vocab) = (test_device().unwrap(), 300);
+    let rules = [
+        Rules::greedy(),
+        Rules::new(&[Rule::TopK(20), Rule::Temperature(0.7)]).unwrap(),
+        Rules::new(&[Rule::TopK(60), Rule::TopP(0.8, 1)]).unwrap(),
+    ];
+    let by = Chooser::by_text(&device, 3, 60, None).unwrap();
+    let wide = Rules::new(&[Rule::TopK(61)]).unwrap();
+    assert!(by.set(&[&wide; 3], vocab).unwrap_err().message().contains("expected 60 at most"));
+    by.set(&rules.each_ref(), vocab).unwrap();
+    let state = Texts::ragged(&device, 3, 4, 3).unwrap();
+    assert!(state.set_each(&[1, 2, 3], &[1]).is_err());
+    state.set_each(&[1, 2, 3], &[5, 0, 90]).unwrap();
+    state.set_count(2).unwrap();
+    for turn in 0..5u32 {
+        let words = [turn * 3_000_000, 1 << 31, 4_000_000_000 - turn];
+        state.set_words(2 + turn, &words).unwrap();
+        let logits =
+            Tensor::from_f32(&device, [3, vocab], &normal(turn.into(), 3 * vocab), DType::F32).unwrap();
+        let chosen = state.choose(&logits, &by).unwrap().to_u32().unwrap();
+        let host = logits.to_vec().unwrap();
+        let expected: Vec<u32> =
+            (0..3).map(|b| rules[b].choose(&host[b * vocab..(b + 1) * vocab], words[b])).collect();
+        assert_eq!(chosen, expected);
+        assert_eq!(state.tokens().unwrap().to_u32().unwrap(), expected);
+        let places = state.position().unwrap().to_u32().unwrap();
+        assert_eq!(places, [5, 0, 90].map(|p| p + turn + 1));
+        let event = device.mark().unwrap();
+        assert_eq!(state.made_after(&event, 2 + turn, 1).unwrap(), expected);
+    }
+}

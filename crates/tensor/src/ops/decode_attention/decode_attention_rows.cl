@@ -12,6 +12,10 @@
  *
  * qkv       (B, T_LEN, (H + 2 KH) D) T at qkv_off, rows qkv_t apart, texts qkv_b
  * cache     (B, room, 2 KH, D) T at cache_off, keys before values; texts cache_b apart, rows cache_s, heads cache_h
+ * With PAGE the cache is (P, PAGE, 2 KH, D), pages cache_b apart, and row s of text b is row s % PAGE of page pages[b][s / PAGE]; room is PAGE
+ * times the length of a line of pages. Two texts may share pages that neither writes.
+ * With Q8 the last axis of the cache is a row in 8 bits (q8_row.cl), and new keys and values are rounded to it.
+ * pages     (B, room / PAGE) uint at pages_off, lines pages_b apart, with PAGE
  * position  uint
  * cosines, sines  (at least room, HALF) f32, with HALF
  * gamma_q, gamma_k  (D) T, with QK_NORM, and eps
@@ -20,7 +24,8 @@
  *           the sum of exponentials
  * Shares. The keys that are seen are dealt to `splits` groups in whole blocks of BK; so the same bits come on every run.
  *
- * Defines: D (1 to 256), GROUP, T_LEN, HALF, QK_NORM, UNIT, WINDOW (0 for all), SOFTCAP, DTYPE, ROWS (of the list, that a group takes).
+ * Defines: D (1 to 256), GROUP, T_LEN, HALF, QK_NORM, UNIT, WINDOW (0 for all), SOFTCAP, DTYPE, ROWS (of the list, that a group takes), PAGE (0
+ * for a cache without pages), Q8.
  */
 #ifndef D
 #define D 64
@@ -48,6 +53,12 @@
 #endif
 #ifndef ROWS
 #define ROWS 1
+#endif
+#ifndef PAGE
+#define PAGE 0
+#endif
+#ifndef Q8
+#define Q8 0
 #endif
 #define ALL_ROWS (T_LEN * GROUP)
 #define CHUNKS_OF_ROWS ((ALL_ROWS + ROWS - 1) / ROWS)
@@ -77,6 +88,24 @@
 #define NORM_ARGS
 #endif
 
+#if PAGE
+#define PAGE_ARGS , __global const uint *restrict pages, uint pages_off, uint pages_b
+#define ROW_AT(s) (pages[(uint)(s) / PAGE] * cache_b + (uint)(s) % PAGE * cache_s)
+#define FIRST_ROW(b) ((ulong)0)
+#define PAGES_OF(b) pages += pages_off + (b)*pages_b
+#else
+#define PAGE_ARGS
+#define ROW_AT(s) ((ulong)(s) * cache_s)
+#define FIRST_ROW(b) ((b)*cache_b)
+#define PAGES_OF(b)
+#endif
+/* What the cache consists of. */
+#if Q8
+typedef uint C;
+#else
+typedef T C;
+#endif
+
 /* Keys that are seen: from `first` on, `end` of them with those before; a share of them is from + [0, keys). */
 typedef struct {
   int p, fits, first, end;
@@ -92,6 +121,7 @@ static inline seen_t seen_of(__global const uint *position, uint step, ulong b, 
 #else
   s.first = 0;
 #endif
+  if (s.fits <= 0) s.fits = s.first = s.end = 0;
   return s;
 }
 

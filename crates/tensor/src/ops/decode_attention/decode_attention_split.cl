@@ -1,7 +1,8 @@
 /* One step of attention over a cache, for GPUs (Dao et al. 2023, "Flash-Decoding"): decode_attention_rows.cl says what is computed.
  *
  * A group of WG items owns ROWS rows of the list of a text's key head and a share of the keys, WG of them at a time. For scores each item has
- * a key; for the sum of values the items stand in lines of LANES columns, which take the block's keys in turn, and join at the end.
+ * a key; for the sum of values the items stand in lines of LANES columns, which take the block's keys in turn, and join at the end. Shares are
+ * multiples of SHARE keys, so that a short context is shared out as well.
  *
  * decode_attention       groups (splits * CHUNKS_OF_ROWS, KH, B). With one share it ends the result, else it leaves a part; with LAST (NVIDIA
  *                        from sm_70 on) the group that finds that all other shares of its rows are done adds them up
@@ -36,17 +37,23 @@ typedef float Part;
 #define LINES (WG / LANES)
 #define PIECES ((ACROSS + WG - 1) / WG)
 #define DQ ((D + 3) / 4 * 4)
+#define SHARE 32
+#if Q8
+#define CACHED(row, c) q8_4(row, c)
+#else
+#define CACHED(row, c) PART_AT((row) + (c)*VEC)
+#endif
 
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
-    __global const T *qkv, __global T *cache, __global const uint *position, __global T *restrict o, __global float *part, ulong qkv_off,
+    __global const T *qkv, __global C *cache, __global const uint *position, __global T *restrict o, __global float *part, ulong qkv_off,
     ulong qkv_b, ulong qkv_t, ulong cache_off, ulong cache_b, ulong cache_s, ulong cache_h, uint position_off, uint position_step, int room, uint splits,
-    float scale CAP_ARG ROTARY_ARGS NORM_ARGS
+    float scale CAP_ARG ROTARY_ARGS NORM_ARGS PAGE_ARGS
 #if LAST
     , __global int *tickets
 #endif
 ) {
-  /* The rows' queries, then the new keys. */
-  __local float heads[(ROWS + T_LEN) * DQ] __attribute__((aligned(16)));
+  /* The rows' queries, then the new keys; with Q8 the new values behind them. */
+  __local float heads[(ROWS + (1 + Q8) * T_LEN) * DQ] __attribute__((aligned(16)));
   __local float probs[ROWS * WG];
   __local Part red[WG];
   GROUP_SCRATCH(scratch);
@@ -55,7 +62,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
   const ulong h = get_group_id(1), b = get_group_id(2);
   const int r0 = chunk * ROWS, rows = min(ROWS, ALL_ROWS - r0);
   const seen_t seen = seen_of(position + position_off, position_step, b, room);
-  const int share = share_of(seen, splits, WG), from = seen.first + (int)split * share, end = min(seen.end, from + share);
+  const int share = share_of(seen, splits, SHARE), from = seen.first + (int)split * share, end = min(seen.end, from + share);
 #if LAST
   /* Without keys there is no part, but one group has to write the result. */
   const int used = share > 0 ? (seen.end - seen.first + share - 1) / share : 1;
@@ -65,14 +72,15 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
 #endif
   __global const T *q = qkv + qkv_off + b * qkv_b + h * GROUP * D;
   __global const T *new_k = qkv + qkv_off + b * qkv_b + ((ulong)kv_heads * GROUP + h) * D, *new_v = new_k + (ulong)kv_heads * D;
-  __global T *keys = cache + cache_off + b * cache_b + h * cache_h, *values = keys + kv_heads * cache_h;
+  __global C *keys = cache + cache_off + FIRST_ROW(b) + h * cache_h, *values = keys + kv_heads * cache_h;
+  PAGES_OF(b);
 
-  const int all = rows + seen.fits;
+  const int all = rows + seen.fits, held = all + Q8 * seen.fits;
 #define TOKEN_OF(r) ((r) < rows ? (r0 + (r)) / GROUP : (r)-rows)
-  for (int e = item; e < (ROWS + T_LEN) * DQ; e += WG) {
+  for (int e = item; e < (ROWS + (1 + Q8) * T_LEN) * DQ; e += WG) {
     const int r = e / DQ, d = e - r * DQ;
-    __global const T *from = r < rows ? q + (r0 + r) / GROUP * qkv_t + (r0 + r) % GROUP * D : new_k + (r - rows) * qkv_t;
-    heads[e] = r < all && d < D ? LD(from, d) : 0.0f;
+    __global const T *from = r < rows ? q + (r0 + r) / GROUP * qkv_t + (r0 + r) % GROUP * D : r < all ? new_k + (r - rows) * qkv_t : new_v + (r - all) * qkv_t;
+    heads[e] = r < held && d < D ? LD(from, d) : 0.0f;
   }
 #if QK_NORM
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -94,16 +102,38 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
   }
 #endif
   barrier(CLK_LOCAL_MEM_FENCE);
+#if Q8
+  for (int e = item; e < rows * D; e += WG) heads[e / D * DQ + e % D] *= FACTOR;
+  /* Each item rounds a group of 32 elements of a new key or value. */
+  for (int e = item; e < (held - rows) * Q8_GROUPS; e += WG) {
+    const int r = rows + e / Q8_GROUPS, g = e % Q8_GROUPS, t = r < all ? r - rows : r - all;
+    __local float *x = heads + r * DQ + 32 * g;
+    const int words = min(8, Q8_WORDS - 8 * g);
+    float most = 0.0f;
+    for (int i = 0; i < 4 * words; ++i) most = q8_most(most, x[i]);
+    const ushort bits = q8_scale_of(most);
+    const float by = vload_half(0, (const half *)&bits);
+    __global uint *to = (r < all ? keys : values) + ROW_AT(seen.p + t);
+    for (int w = 0; w < words; ++w) {
+      const char4 four = (char4)(q8_of(x[4 * w], by), q8_of(x[4 * w + 1], by), q8_of(x[4 * w + 2], by), q8_of(x[4 * w + 3], by));
+      const float4 back = convert_float4(four) * by;
+      if (get_group_id(0) == 0) to[8 * g + w] = as_uint(four);
+      x[4 * w] = back.x, x[4 * w + 1] = back.y, x[4 * w + 2] = back.z, x[4 * w + 3] = back.w;
+    }
+    if (get_group_id(0) == 0) ((__global ushort *)to)[2 * Q8_WORDS + g] = bits;
+  }
+#else
   for (int e = item; e < all * D; e += WG) {
     const int r = e / D, d = e - r * D;
     const float x = heads[r * DQ + d];
     heads[r * DQ + d] = r < rows ? x * FACTOR : stored(x);
     if (r >= rows && get_group_id(0) == 0) {
-      const ulong at = (ulong)(seen.p + r - rows) * cache_s + d;
+      const ulong at = ROW_AT(seen.p + r - rows) + d;
       ST(keys, at, x);
       ST(values, at, LD(new_v + (r - rows) * qkv_t, d));
     }
   }
+#endif
   barrier(CLK_LOCAL_MEM_FENCE);
 
   Part acc[ROWS][PIECES];
@@ -118,9 +148,9 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
     Part dot[ROWS];
     UNROLL for (int r = 0; r < ROWS; ++r) dot[r] = (Part)(0.0f);
     if (s < min(seen.p, end)) {
-      __global const T *key = keys + (ulong)s * cache_s;
+      __global const C *key = keys + ROW_AT(s);
       _Pragma("unroll 4") for (int c = 0; c < ACROSS; ++c) {
-        const Part k = PART_AT(key + c * VEC);
+        const Part k = CACHED(key, c);
         UNROLL for (int r = 0; r < ROWS; ++r) dot[r] = fma(k, *(__local const Part *)(heads + r * DQ + c * VEC), dot[r]);
       }
     } else if (s < end) {
@@ -141,10 +171,17 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
     barrier(CLK_LOCAL_MEM_FENCE);
     if (line < LINES) {
       _Pragma("unroll 4") for (int i = line; i < n; i += LINES) {
-        __global const T *value = s0 + i < seen.p ? values + (ulong)(s0 + i) * cache_s : new_v + (s0 + i - seen.p) * qkv_t;
+#if Q8
+        __global const C *value = s0 + i < seen.p ? values + ROW_AT(s0 + i) : values;
+        __local const float *fresh = heads + (all + max(0, s0 + i - seen.p)) * DQ;
+#define VALUE(c) (s0 + i < seen.p ? q8_4(value, c) : *(__local const Part *)(fresh + 4 * (c)))
+#else
+        __global const T *value = s0 + i < seen.p ? values + ROW_AT(s0 + i) : new_v + (s0 + i - seen.p) * qkv_t;
+#define VALUE(c) PART_AT(value + (c)*VEC)
+#endif
         UNROLL for (int c = 0; c < PIECES; ++c) {
           if (PIECES == 1 || lane + c * WG < ACROSS) {
-            const Part v = PART_AT(value + (lane + c * WG) * VEC);
+            const Part v = VALUE(lane + c * WG);
             UNROLL for (int r = 0; r < ROWS; ++r) acc[r][c] = fma((Part)(probs[r * WG + i]), v, acc[r][c]);
           }
         }
@@ -171,6 +208,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
         for (int l = 0; l < VEC; ++l) {
           const int d = (lane + c * WG) * VEC + l;
           const float v = ((const float *)&out)[l];
+          if (D % VEC != 0 && d >= D) break;
           if (used > 1) to[(r0 + r) * PART + d] = v;
           else ST(o, ((b * T_LEN + t) * kv_heads + h) * GROUP * D + g * D + d, v);
         }

@@ -40,6 +40,44 @@ static inline void store_row(__global T *p, const FV *v) {
 #endif
 }
 
+#if Q8
+static inline void load_cached(FV *to, __global const uint *row) {
+  __global const char *bytes = (__global const char *)row;
+#if VW == 1
+  for (int c = 0; c < D; ++c) to[c] = (float)bytes[c] * q8_scale(row, c / 32);
+#else
+  for (int c = 0; c < D / VW; ++c) to[c] = CAT(convert_float, VW)(CAT(vload, VW)(0, bytes + c * VW)) * q8_scale(row, c * VW / 32);
+#if D % VW
+  float part[VW];
+  for (int k = 0; k < VW; ++k) part[k] = k < D % VW ? (float)bytes[D / VW * VW + k] * q8_scale(row, Q8_GROUPS - 1) : 0.0f;
+  to[D / VW] = LDV_F32(part);
+#endif
+#endif
+}
+/* Rounds D elements, which the row takes if `kept`. */
+static inline void round_row(float *x, __global uint *row, int kept) {
+  for (int g = 0; g < Q8_GROUPS; ++g) {
+    const int end = min(D, 32 * g + 32);
+    float most = 0.0f;
+    for (int d = 32 * g; d < end; ++d) most = q8_most(most, x[d]);
+    const ushort bits = q8_scale_of(most);
+    const float by = vload_half(0, (const half *)&bits);
+    for (int w = 8 * g; w < min(8 * g + 8, Q8_WORDS); ++w) {
+      uint word = 0;
+      for (int d = 4 * w; d < min(4 * w + 4, end); ++d) {
+        const char q = q8_of(x[d], by);
+        word |= (uint)(uchar)q << 8 * (d - 4 * w);
+        x[d] = (float)q * by;
+      }
+      if (kept) row[w] = word;
+    }
+    if (kept) ((__global ushort *)row)[2 * Q8_WORDS + g] = bits;
+  }
+}
+#else
+#define load_cached load_row
+#endif
+
 #if DTYPE != 0
 /* Numbers as T holds them. */
 static inline FV stored_vector(FV x) {
@@ -91,31 +129,44 @@ static inline void prepare(float *to, __global const T *from, int row, float fac
 #define PREPARE(to, from, row, factor, gamma) prepare(to, from, row, factor)
 #endif
 
-__kernel void decode_attention(__global const T *qkv, __global T *cache, __global const uint *position, __global T *restrict o,
+__kernel void decode_attention(__global const T *qkv, __global C *cache, __global const uint *position, __global T *restrict o,
                                __global float *restrict part, ulong qkv_off, ulong qkv_b, ulong qkv_t, ulong cache_off, ulong cache_b,
                                ulong cache_s, ulong cache_h, uint position_off, uint position_step, int room, uint splits, float scale CAP_ARG ROTARY_ARGS
-                                   NORM_ARGS) {
+                                   NORM_ARGS PAGE_ARGS) {
   const uint kv_heads = get_num_groups(1), chunk = get_group_id(0) / splits, split = get_group_id(0) - chunk * splits;
   const ulong h = get_group_id(1), b = get_group_id(2);
   const int r0 = chunk * ROWS, rows = min(ROWS, ALL_ROWS - r0);
   const seen_t seen = seen_of(position + position_off, position_step, b, room);
   __global const T *q = qkv + qkv_off + b * qkv_b + h * GROUP * D;
   __global const T *new_k = qkv + qkv_off + b * qkv_b + ((ulong)kv_heads * GROUP + h) * D, *new_v = new_k + (ulong)kv_heads * D;
-  __global T *keys = cache + cache_off + b * cache_b + h * cache_h, *values = keys + kv_heads * cache_h;
+  __global C *keys = cache + cache_off + FIRST_ROW(b) + h * cache_h, *values = keys + kv_heads * cache_h;
+  PAGES_OF(b);
 
   float fresh[T_LEN * DP], query[ROWS * DP];
+#if Q8
+  float fresh_values[T_LEN * DP];
+#endif
   for (int t = 0; t < seen.fits; ++t) {
     PREPARE(fresh + t * DP, new_k + t * qkv_t, seen.p + t, 1.0f, gamma_k);
+#if Q8
+    FV x[DV];
+    load_row(x, new_v + t * qkv_t);
+    for (int c = 0; c < DV; ++c) STV_F32(fresh_values + t * DP + c * VW, x[c]);
+    const ulong at = ROW_AT(seen.p + t);
+    round_row(fresh + t * DP, keys + at, get_group_id(0) == 0);
+    round_row(fresh_values + t * DP, values + at, get_group_id(0) == 0);
+#else
 #if DTYPE != 0
     for (int c = 0; c < DV; ++c) STV_F32(fresh + t * DP + c * VW, stored_vector(LDV_F32(fresh + t * DP + c * VW)));
 #endif
     if (get_group_id(0) == 0) {
       FV x[DV];
       for (int c = 0; c < DV; ++c) x[c] = LDV_F32(fresh + t * DP + c * VW);
-      store_row(keys + (ulong)(seen.p + t) * cache_s, x);
+      store_row(keys + ROW_AT(seen.p + t), x);
       load_row(x, new_v + t * qkv_t);
-      store_row(values + (ulong)(seen.p + t) * cache_s, x);
+      store_row(values + ROW_AT(seen.p + t), x);
     }
+#endif
   }
   for (int r = 0; r < rows; ++r) {
     const int t = (r0 + r) / GROUP, g = (r0 + r) % GROUP;
@@ -133,7 +184,7 @@ __kernel void decode_attention(__global const T *qkv, __global T *cache, __globa
       const int s = s0 + i;
       FV k[DV];
       if (s < seen.p) {
-        load_row(k, keys + (ulong)s * cache_s);
+        load_cached(k, keys + ROW_AT(s));
       } else {
         for (int c = 0; c < DV; ++c) k[c] = LDV_F32(fresh + (s - seen.p) * DP + c * VW);
       }
@@ -164,7 +215,15 @@ __kernel void decode_attention(__global const T *qkv, __global T *cache, __globa
     for (int i = 0; i < n; ++i) {
       const int s = s0 + i;
       FV v[DV];
-      load_row(v, s < seen.p ? values + (ulong)s * cache_s : new_v + (s - seen.p) * qkv_t);
+#if Q8
+      if (s < seen.p) {
+        load_cached(v, values + ROW_AT(s));
+      } else {
+        for (int c = 0; c < DV; ++c) v[c] = LDV_F32(fresh_values + (s - seen.p) * DP + c * VW);
+      }
+#else
+      load_row(v, s < seen.p ? values + ROW_AT(s) : new_v + (s - seen.p) * qkv_t);
+#endif
       for (int r = 0; r < rows; ++r) {
         UNROLL for (int c = 0; c < DV; ++c) acc[r * DV + c] = fma((FV)(p[r * BK + i]), v[c], acc[r * DV + c]);
       }

@@ -1,21 +1,25 @@
 //! A step of decoding: the queries of a few new tokens over a cache of keys and values, whose length lies in device memory. So a captured step
 //! can be replayed for every position. Norms of the heads, rotary positions and the writing of the cache are in the same launch.
 
+mod samples;
+
 use super::MultiOp;
 use super::attention::MAX_SIZE;
 use super::counters::zeroed;
+use super::paged_cache::q8_words;
 use super::prelude::*;
 use crate::tape;
 use netcl_kernel::{Launch, Variants};
 
 const ROWS: &str = cl_file!("decode_attention_rows.cl");
+const Q8_ROW: &str = cl_file!("../include/q8_row.cl");
 
 static VECTOR: Kernel = Kernel::new("decode_attention_vector", cl_file!("decode_attention_vector.cl"))
-    .include(&[ROWS])
+    .include(&[ROWS, Q8_ROW])
     .tune(&[("VW", &[0])])
     .requires(|device| device.is_cpu());
 static SPLIT: Kernel = Kernel::new("decode_attention_split", cl_file!("decode_attention_split.cl"))
-    .include(&[cl_file!("../include/tickets.cl"), ROWS])
+    .include(&[cl_file!("../include/tickets.cl"), ROWS, Q8_ROW])
     .tune(&[("WG", &[256, 128])])
     .requires(|device| device.max_group >= 64 && device.local_mem >= 32 << 10);
 static VARIANTS: Variants = Variants::new("decode_attention", &[&VECTOR, &SPLIT]);
@@ -26,8 +30,12 @@ pub const MOST_TOKENS: usize = 8;
 /// Rows, query heads of a key head over all new tokens, that a work-group takes at most: their sums are registers.
 const MOST_ROWS: usize = 8;
 
-/// Keys that a work-group should at least get before they are shared out.
+/// Keys that a work-group should at least get before they are shared out: on a GPU those of a hardware group.
 const LEAST_KEYS: usize = 256;
+const LEAST_KEYS_OF_GPU: usize = 32;
+
+/// Shares of the keys at most.
+const MOST_SHARES: usize = 64;
 
 /// Counters for groups that add up the shares of others.
 const TURNS: usize = 4096;
@@ -63,14 +71,18 @@ pub struct HeadNorm<'a> {
 /// Where new tokens go: their keys and values behind those of the tokens before.
 #[derive(Clone, Copy)]
 pub struct CacheAt<'a> {
-    /// (B, S, 2 KH, D), keys before values; the last axis without gaps. Rows from the position on are written.
+    /// (B, S, 2 KH, D), keys before values; the last axis without gaps. Rows from the position on are written. With `pages` it is
+    /// (P, page, 2 KH, D). As u32 with a last axis of [`q8_words`] words, keys and values are stored in 8 bits (q8_0).
     pub rows: &'a Tensor,
     /// u32 (1) or (B): the tokens before. With (1) all texts have as many.
     pub position: &'a Tensor,
+    /// u32 (B, M): the pages of each text in their order, so S is M * page. Entries of pages that nothing is read from or written to may be any
+    /// below P.
+    pub pages: Option<&'a Tensor>,
 }
 
 /// qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to [`MOST_TOKENS`], → `(B, T, H D)`. Token t of a text sees the rows of the cache
-/// before its position + t, and the new tokens up to itself. `rotary` has cosines and sines (S or more, R/2) f32 of all positions: queries
+/// before its position + t, and the new tokens up to itself, as the cache has them. `rotary` has cosines and sines (S or more, R/2) f32 of all positions: queries
 /// and keys are rotated as by [`rope`](super::rope::rope()). A token that the cache has no room for is not kept, and its result is NaN.
 ///
 /// # Errors
@@ -87,10 +99,12 @@ pub fn decode_attention(
         options,
         rotary: rotary.is_some(),
         norm: norm.map(|norm| (norm.eps, norm.unit_offset)),
+        paged: cache.pages.is_some(),
     };
     let [cosines, sines] = rotary.unwrap_or([qkv; 2]);
     let [query, key] = norm.map_or([qkv; 2], |norm| [norm.query, norm.key]);
-    let inputs = [qkv, cache.rows, cache.position, cosines, sines, query, key];
+    let inputs =
+        [qkv, cache.rows, cache.position, cosines, sines, query, key, cache.pages.unwrap_or(cache.position)];
     op.check(&inputs)?;
     if tape::records(&inputs) {
         return Err(Error::unsupported("decode_attention has no gradient; call it within `no_grad`"));
@@ -107,6 +121,8 @@ pub struct DecodeAttention {
     rotary: bool,
     /// Where inputs 5 and 6 are factors of a norm: its eps, and whether the factor is 1 + those.
     norm: Option<(f32, bool)>,
+    /// Whether input 7 are pages.
+    paged: bool,
 }
 
 /// Sizes of a step.
@@ -115,7 +131,10 @@ struct Sizes {
     batch: usize,
     tokens: usize,
     size: usize,
+    /// Rows that a text can have.
     room: usize,
+    /// Rows of a page; 0 without pages.
+    page: usize,
 }
 
 impl DecodeAttention {
@@ -123,38 +142,64 @@ impl DecodeAttention {
     #[cfg(test)]
     pub(super) fn of_one_head() -> Self {
         let options = DecodeOptions { heads: 1, kv_heads: 1, scale: None, window: None, softcap: None };
-        Self { options, rotary: true, norm: None }
+        Self { options, rotary: true, norm: None, paged: false }
     }
 
-    fn sizes(&self, qkv: &Tensor, cache: &Tensor) -> Result<Sizes> {
+    fn sizes(&self, qkv: &Tensor, cache: &Tensor, pages: &Tensor) -> Result<Sizes> {
         let name = "decode_attention";
-        let ([batch, tokens, width], [b, room, all, size]) = (
+        let ([batch, tokens, width], [b, mut room, all, last]) = (
             qkv.dims3().map_err(|e| e.context("decode_attention: qkv"))?,
             cache.dims4().map_err(|e| e.context("decode_attention: cache"))?,
         );
         let DecodeOptions { heads, kv_heads, .. } = self.options;
-        let fits = kv_heads > 0 && heads.is_multiple_of(kv_heads) && all == 2 * kv_heads && b == batch;
-        let widths = heads.checked_add(2 * kv_heads).and_then(|n| n.checked_mul(size));
-        if !fits || widths != Some(width) {
+        let all_heads = heads.saturating_add(2 * kv_heads);
+        let size = width.checked_div(all_heads).unwrap_or(0);
+        let (wanted, what) = match cache.dtype() {
+            DType::U32 => (q8_words(size), "the words of D elements in 8 bits"),
+            _ => (size, "D"),
+        };
+        let fits = kv_heads > 0 && heads.is_multiple_of(kv_heads) && all == 2 * kv_heads;
+        if !fits
+            || all_heads.checked_mul(size) != Some(width)
+            || last != wanted
+            || (!self.paged && b != batch)
+        {
+            let first = if self.paged { "P,page" } else { "B,S" };
             return Err(Error::shape(format!(
                 "{name}: qkv {} and cache {} with {heads} query and {kv_heads} key heads: expected (B,T,({heads}+2*{kv_heads})*D) \
-                 and (B,S,2*{kv_heads},D), query heads a multiple of key heads",
+                 and ({first},2*{kv_heads},{what}), query heads a multiple of key heads",
                 qkv.shape(),
                 cache.shape()
             )));
+        }
+        let page = if self.paged { room } else { 0 };
+        if self.paged {
+            let [lines, most] = pages.dims2().map_err(|e| e.context("decode_attention: pages"))?;
+            check::indices(name, "pages", pages)?;
+            if lines != batch || page == 0 {
+                return Err(Error::shape(format!(
+                    "{name}: pages {} of {page} rows, expected ({batch}, M) for qkv {}, of at least one row",
+                    pages.shape(),
+                    qkv.shape()
+                )));
+            }
+            room = most.saturating_mul(page);
         }
         if size > MAX_SIZE || tokens > MOST_TOKENS {
             return Err(Error::unsupported(format!(
                 "{name}: {tokens} new tokens and heads of {size}, at most {MOST_TOKENS} and {MAX_SIZE}"
             )));
         }
-        Ok(Sizes { batch, tokens, size, room })
+        Ok(Sizes { batch, tokens, size, room, page })
     }
 
-    fn check(&self, [qkv, cache, position, cosines, sines, query, key]: &[&Tensor; 7]) -> Result<()> {
+    fn check(&self, [qkv, cache, position, cosines, sines, query, key, pages]: &[&Tensor; 8]) -> Result<()> {
         let name = "decode_attention";
-        check::same_float(name, &[("qkv", qkv), ("cache", cache)])?;
-        let Sizes { batch, size, room, .. } = self.sizes(qkv, cache)?;
+        match cache.dtype() {
+            DType::U32 => check::float(name, "qkv", qkv)?,
+            _ => check::same_float(name, &[("qkv", qkv), ("cache", cache)])?,
+        }
+        let Sizes { batch, size, room, .. } = self.sizes(qkv, cache, pages)?;
         if cache.layout().strides.last() != Some(&1) && size > 1 {
             return Err(Error::shape(format!(
                 "{name}: the last axis of cache {} does not lie in order",
@@ -219,18 +264,44 @@ impl DecodeAttention {
         let launch = kernel.launch(entry).define("DTYPE", qkv.dtype().code()).define("D", s.size);
         let launch = launch.define("GROUP", heads / kv_heads).define("T_LEN", s.tokens).define("ROWS", rows);
         let launch = window.filter(|w| *w < s.room).into_iter().fold(launch, |l, w| l.define("WINDOW", w));
+        let launch = if s.page > 0 { launch.define("PAGE", s.page) } else { launch };
         if softcap.is_some() { launch.define("SOFTCAP", 1) } else { launch }
     }
 }
 
-impl MultiOp<7, 2> for DecodeAttention {
+impl DecodeAttention {
+    /// What angles, norms of heads and pages add to the launch.
+    fn tables(
+        &self,
+        mut launch: Launch<'static>,
+        [_, _, _, cosines, sines, query, key, pages]: [&Tensor; 8],
+    ) -> Result<Launch<'static>> {
+        if self.rotary {
+            launch = launch.define("HALF", cosines.shape().last());
+            launch = launch.read(&cosines.contiguous()?).read(&sines.contiguous()?);
+        }
+        if let Some((eps, unit)) = self.norm {
+            launch = launch.define("QK_NORM", 1).define("UNIT", unit);
+            launch = launch.read(&query.contiguous()?).read(&key.contiguous()?).scalar(eps);
+        }
+        if self.paged {
+            let pages = if pages.layout().strides[1] == 1 { pages.clone() } else { pages.contiguous()? };
+            let at = pages.layout();
+            launch = launch.read_base(&pages).scalar(at.offset as u32).scalar(at.strides[0] as u32);
+        }
+        Ok(launch)
+    }
+}
+
+impl MultiOp<8, 2> for DecodeAttention {
     const NAME: &'static str = "decode_attention";
     const NO_SINGLE_SAMPLE: Option<&'static str> = Some("qkv holds a query, a key and a value at least");
     type Saved = ();
-    fn forward(&self, inputs: [&Tensor; 7]) -> Result<([Tensor; 2], ())> {
+    fn forward(&self, inputs: [&Tensor; 8]) -> Result<([Tensor; 2], ())> {
         self.check(&inputs)?;
-        let [qkv, cache, position, cosines, sines, query, key] = inputs;
-        let s = self.sizes(qkv, cache)?;
+        let [qkv, cache, position, .., pages] = inputs;
+        let s = self.sizes(qkv, cache, pages)?;
+        let in_8_bits = cache.dtype() == DType::U32;
         let DecodeOptions { heads, kv_heads, scale, softcap, .. } = self.options;
         let o = Tensor::empty(qkv.device(), [s.batch, s.tokens, heads * s.size], qkv.dtype())?;
         if o.count() == 0 {
@@ -241,8 +312,9 @@ impl MultiOp<7, 2> for DecodeAttention {
         }
         let device = qkv.device();
         let kernel = VARIANTS.choose(device, 0)?;
-        let group = Group::of(kernel, device, s, heads / kv_heads);
         let pairs = s.batch * kv_heads;
+        let mut group = Group::of(kernel, device, s, heads / kv_heads, in_8_bits);
+        group.fill(device, pairs, s.room);
         let splits = group.splits(device, pairs, s.room);
         let last = splits > 1 && device.capabilities().sm() >= Some(70) && pairs * group.chunks <= TURNS;
         let joins = splits > 1 && !(last && kernel.name == SPLIT.name);
@@ -261,25 +333,16 @@ impl MultiOp<7, 2> for DecodeAttention {
         };
 
         let launch = self.defined(kernel, "decode_attention", &qkv, s, group.rows);
-        let launch =
-            group.define(launch, s.size.is_multiple_of(4) && starts.iter().all(|n| n.is_multiple_of(4)));
-        let launch = if self.rotary { launch.define("HALF", cosines.shape().last()) } else { launch };
-        let launch = match self.norm {
-            Some((_, unit)) => launch.define("QK_NORM", 1).define("UNIT", unit),
-            None => launch,
-        };
+        let fours = s.size.is_multiple_of(4) && starts.iter().all(|n| n.is_multiple_of(4));
+        let launch = group.define(launch, fours || in_8_bits);
+        let launch = if in_8_bits { launch.define("Q8", 1) } else { launch };
         let launch = if last { launch.define("LAST", 1) } else { launch };
         let launch = launch.groups3([splits * group.chunks, kv_heads, s.batch]);
         let launch = launch.read_base(&qkv).write_base(cache).read_base(position).write(&o).write(&part);
         let launch = at(starts.into_iter().fold(launch, Launch::scalar));
         let mut launch = launch.scalar(scale.unwrap_or_else(|| 1.0 / (s.size as f32).sqrt()));
         launch = softcap.into_iter().fold(launch, Launch::scalar);
-        if self.rotary {
-            launch = launch.read(&cosines.contiguous()?).read(&sines.contiguous()?);
-        }
-        if let Some((eps, _)) = self.norm {
-            launch = launch.read(&query.contiguous()?).read(&key.contiguous()?).scalar(eps);
-        }
+        launch = self.tables(launch, inputs)?;
         if last && kernel.name == SPLIT.name {
             launch = launch.write_base(&zeroed(device, "decode_attention", TURNS)?);
         }
@@ -291,14 +354,14 @@ impl MultiOp<7, 2> for DecodeAttention {
         }
         Ok(([o, cache.detach()], ()))
     }
-    fn backward(&self, _: [&Tensor; 7], (): &(), _: [Option<&Tensor>; 2]) -> Result<[Option<Tensor>; 7]> {
-        Ok([const { None }; 7])
+    fn backward(&self, _: [&Tensor; 8], (): &(), _: [Option<&Tensor>; 2]) -> Result<[Option<Tensor>; 8]> {
+        Ok([const { None }; 8])
     }
-    fn reference(&self, inputs: [&Array; 7]) -> [Array; 2] {
-        reference(self, inputs)
+    fn reference(&self, inputs: [&Array; 8]) -> [Array; 2] {
+        samples::reference(self, inputs)
     }
-    fn samples() -> Vec<Sample<Self, 7>> {
-        samples()
+    fn samples() -> Vec<Sample<Self, 8>> {
+        samples::all()
     }
 }
 
@@ -310,10 +373,12 @@ struct Group {
     rows: usize,
     /// Groups that the rows take.
     chunks: usize,
+    /// All rows.
+    all: usize,
 }
 
 impl Group {
-    fn of(kernel: &'static Kernel, device: &Device, s: Sizes, heads: usize) -> Self {
+    fn of(kernel: &'static Kernel, device: &Device, s: Sizes, heads: usize, in_8_bits: bool) -> Self {
         let items = if kernel.name == SPLIT.name {
             Tuning::value(device, kernel, 0, "WG").min(largest_group(device))
         } else {
@@ -322,21 +387,30 @@ impl Group {
         let all = s.tokens * heads;
         let room = usize::try_from(device.capabilities().local_mem).unwrap_or(usize::MAX);
         // Queries and new keys, a probability for each item and row, and two numbers for each item.
-        let bytes = |rows: usize| 4 * ((rows + s.tokens) * s.size.next_multiple_of(4) + (rows + 8) * items);
+        let fresh = if in_8_bits { 2 * s.tokens } else { s.tokens };
+        let bytes = |rows: usize| 4 * ((rows + fresh) * s.size.next_multiple_of(4) + (rows + 8) * items);
         let mut rows = all.min(MOST_ROWS);
         while items > 1 && rows > 1 && bytes(rows) > room {
             rows = rows.div_ceil(2);
         }
-        Self { items, rows, chunks: all.div_ceil(rows) }
+        Self { items, rows, chunks: all.div_ceil(rows), all }
+    }
+    /// Fewer rows a group where shares of the keys alone leave units of a GPU without work: their keys come from its caches.
+    fn fill(&mut self, device: &Device, pairs: usize, room: usize) {
+        let (units, shares) = (units(device), (room / LEAST_KEYS_OF_GPU).clamp(1, MOST_SHARES));
+        while self.items > 1 && self.rows > 1 && pairs * self.chunks * shares * 2 <= units {
+            self.rows = self.rows.div_ceil(2);
+            self.chunks = self.all.div_ceil(self.rows);
+        }
     }
     /// Groups that share the keys: on GPUs as many as keep every unit busy. On CPUs they do not follow the number of cores, so that results
     /// do not.
     fn splits(&self, device: &Device, pairs: usize, room: usize) -> usize {
-        let wanted = match self.items {
-            1 => 8,
-            _ => device.capabilities().compute_units.max(1) as usize,
+        let (wanted, least) = match self.items {
+            1 => (8, LEAST_KEYS),
+            _ => (units(device), LEAST_KEYS_OF_GPU),
         };
-        (wanted / (pairs * self.chunks)).min(room / LEAST_KEYS).clamp(1, 64)
+        (wanted / (pairs * self.chunks)).min(room / least).clamp(1, MOST_SHARES)
     }
     fn define(&self, launch: Launch<'static>, fours: bool) -> Launch<'static> {
         if self.items == 1 {
@@ -346,117 +420,8 @@ impl Group {
     }
 }
 
-/// Queries, keys and values written out, one key after the other.
-fn reference(
-    op: &DecodeAttention,
-    [qkv, cache, position, cosines, sines, query, key]: [&Array; 7],
-) -> [Array; 2] {
-    let DecodeOptions { heads, kv_heads, scale, window, softcap } = op.options;
-    let (tokens, room, size) = (qkv.shape.dims()[1], cache.shape.dims()[1], cache.shape.last());
-    let (mut cache, mut out) = (cache.clone(), Vec::new());
-    let half = if op.rotary { cosines.shape.last() } else { 0 };
-    // A head after norm and rotation.
-    let prepared = |head: &[f64], gamma: &Array, place: usize| -> Vec<f64> {
-        let mut x = head.to_vec();
-        if let Some((eps, unit)) = op.norm {
-            let mean = x.iter().map(|v| v * v).sum::<f64>() / size as f64;
-            let by = 1.0 / (mean + f64::from(eps)).sqrt();
-            x.iter_mut().zip(&gamma.data).for_each(|(v, g)| *v *= by * (g + if unit { 1.0 } else { 0.0 }));
-        }
-        let before = x.clone();
-        for i in 0..half {
-            let (c, s) = (cosines.data[place * half + i], sines.data[place * half + i]);
-            x[i] = before[i] * c - before[i + half] * s;
-            x[i + half] = before[i + half] * c + before[i] * s;
-        }
-        x
-    };
-    for (row, x) in qkv.rows().enumerate() {
-        let (b, t) = (row / tokens.max(1), row % tokens.max(1));
-        let place = position.data[if position.data.len() > 1 { b } else { 0 }] as usize + t;
-        let head = |i: usize| &x[i * size..(i + 1) * size];
-        let at = |s: usize, h: usize| ((b * room + s) * 2 * kv_heads + h) * size;
-        if place >= room {
-            out.extend(std::iter::repeat_n(f64::NAN, heads * size));
-            continue;
-        }
-        for h in 0..kv_heads {
-            cache.data[at(place, h)..][..size].copy_from_slice(&prepared(head(heads + h), key, place));
-            cache.data[at(place, kv_heads + h)..][..size].copy_from_slice(head(heads + kv_heads + h));
-        }
-        for h in 0..heads {
-            let (q, kh) = (prepared(head(h), query, place), h / (heads / kv_heads));
-            let seen = window.map_or(0, |w| (place + 1).saturating_sub(w))..place + 1;
-            let score = |s: usize| {
-                let dot: f64 = q.iter().zip(&cache.data[at(s, kh)..]).map(|(a, b)| a * b).sum();
-                let dot = dot * scale.map_or(1.0 / (size as f64).sqrt(), f64::from);
-                softcap.map_or(dot, |cap| f64::from(cap) * (dot / f64::from(cap)).tanh())
-            };
-            let scores: Vec<f64> = seen.clone().map(score).collect();
-            let top = scores.iter().fold(f64::NEG_INFINITY, |m, s| m.max(*s));
-            let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
-            let sum: f64 = weights.iter().sum();
-            let value = |d: usize| {
-                seen.clone().zip(&weights).map(|(s, w)| w * cache.data[at(s, kv_heads + kh) + d]).sum::<f64>()
-            };
-            out.extend((0..size).map(|d| value(d) / sum));
-        }
-    }
-    let shape = [qkv.shape.dims()[0], tokens, heads * size];
-    [Array::new(shape, out), cache]
-}
-
-fn samples() -> Vec<Sample<DecodeAttention, 7>> {
-    let plain = |heads, kv_heads| DecodeOptions { heads, kv_heads, scale: None, window: None, softcap: None };
-    // Texts, new tokens, room, head size; tokens before.
-    let made = |options: DecodeOptions,
-                [b, t, room, d]: [usize; 4],
-                half: usize,
-                norm: Option<(f32, bool)>,
-                before: &[f64]| {
-        let DecodeOptions { heads, kv_heads, .. } = options;
-        let angles = || Input::values(&[room, half.max(1)], &[0.8, -0.6, 0.25, 1.0, -0.5], Some(DType::F32));
-        let inputs = [
-            Input::normal(&[b, t, (heads + 2 * kv_heads) * d]),
-            Input::normal(&[b, room, 2 * kv_heads, d]),
-            Input::values(&[before.len()], before, Some(DType::U32)),
-            angles(),
-            angles(),
-            Input::shifted(&[d], 1.0),
-            Input::shifted(&[d], 1.0),
-        ];
-        Sample::new(DecodeAttention { options, rotary: half > 0, norm }, inputs).sums(room).in_order()
-    };
-    let rms = Some((1e-6, false));
-    let capped = DecodeOptions { softcap: Some(1.5), scale: Some(0.3), ..plain(4, 2) };
-    let window = |heads, kv_heads, window| DecodeOptions { window: Some(window), ..plain(heads, kv_heads) };
-    let mut far = made(plain(2, 2), [1, 1, 9, 8], 4, None, &[5.0]);
-    far.inputs[0] = Input::uniform(&[1, 1, 48], -40.0, 40.0);
-    far.inputs[1] = Input::uniform(&[1, 9, 4, 8], -40.0, 40.0);
-    vec![
-        made(plain(2, 2), [2, 1, 9, 8], 0, None, &[5.0]),
-        made(plain(4, 2), [2, 1, 70, 20], 4, None, &[64.0, 3.0])
-            .named("grouped, rotated, texts of two lengths"),
-        made(plain(4, 1), [1, 1, 12, 8], 4, rms, &[7.0]).named("norms of heads"),
-        made(plain(2, 1), [1, 1, 12, 8], 2, Some((1e-6, true)), &[7.0]).named("norms with 1 + gamma").light(),
-        made(plain(1, 1), [1, 1, 3, 8], 4, None, &[0.0]).named("the first token").light(),
-        made(plain(3, 1), [1, 3, 40, 16], 8, None, &[30.0]).named("several tokens"),
-        made(plain(9, 1), [1, 8, 20, 8], 4, None, &[6.0]).named("more rows than a group takes").light(),
-        made(plain(1, 1), [1, 1, 600, 8], 0, None, &[570.0]).named("shares").light(),
-        made(plain(2, 1), [2, 2, 1100, 12], 6, rms, &[900.0, 20.0]).named("shares of two lengths"),
-        made(window(2, 1, 5), [1, 1, 30, 8], 4, None, &[20.0]).named("window"),
-        made(window(2, 1, 6), [1, 4, 30, 8], 4, None, &[3.0]).named("window over several tokens").light(),
-        made(window(1, 1, 300), [1, 2, 1000, 4], 0, None, &[700.0])
-            .named("window over several shares")
-            .light(),
-        made(capped, [1, 2, 12, 8], 4, None, &[7.0]).named("softcap").light(),
-        made(plain(1, 1), [1, 1, 5, 256], 64, None, &[3.0]).named("wide heads").light(),
-        made(plain(2, 2), [1, 1, 80, 7], 3, None, &[66.0]).named("odd heads").light(),
-        made(plain(1, 1), [1, 1, 6, 1], 0, None, &[4.0]).named("heads of 1").light(),
-        made(plain(2, 2), [0, 1, 9, 8], 0, None, &[5.0]).light(),
-        // A score of 4000 has rounding of 2e-4 in f32, and the exponential passes it on.
-        far.extreme().looser(2000.0).light(),
-    ]
+fn units(device: &Device) -> usize {
+    device.capabilities().compute_units.max(1) as usize
 }
 
 #[cfg(test)]
@@ -484,7 +449,8 @@ mod tests {
         let dense = crate::ops::copied(&rows).unwrap();
         let position = Tensor::from_u32(&device, [2], &[4, 8]).unwrap();
         let step = |rows: &Tensor| {
-            decode_attention(&qkv, CacheAt { rows, position: &position }, None, None, OPTIONS).unwrap()
+            decode_attention(&qkv, CacheAt { rows, position: &position, pages: None }, None, None, OPTIONS)
+                .unwrap()
         };
         assert_eq!(step(&rows).to_vec().unwrap(), step(&dense).to_vec().unwrap());
         assert_eq!(rows.to_vec().unwrap(), dense.to_vec().unwrap());
@@ -502,8 +468,14 @@ mod tests {
         for (at, fit) in [(4u32, 2), (6, 0), (u32::MAX, 0)] {
             let position = Tensor::from_u32(&device, [1], &[at]).unwrap();
             let before = rows.to_vec().unwrap();
-            let o = decode_attention(&qkv, CacheAt { rows: &rows, position: &position }, None, None, OPTIONS)
-                .unwrap();
+            let o = decode_attention(
+                &qkv,
+                CacheAt { rows: &rows, position: &position, pages: None },
+                None,
+                None,
+                OPTIONS,
+            )
+            .unwrap();
             let nan: Vec<bool> =
                 o.to_vec().unwrap().chunks(16).map(|row| row.iter().all(|v| v.is_nan())).collect();
             assert_eq!(nan, (0..3).map(|t| t >= fit).collect::<Vec<_>>(), "{at}");
@@ -519,8 +491,15 @@ mod tests {
         let device = test_device().unwrap();
         let (rows, qkv) = (draw(&device, &[1, 6, 2, 8], 3), draw(&device, &[1, 1, 32], 4).parameter("qkv"));
         let position = Tensor::from_u32(&device, [1], &[2]).unwrap();
-        let step =
-            || decode_attention(&qkv, CacheAt { rows: &rows, position: &position }, None, None, OPTIONS);
+        let step = || {
+            decode_attention(
+                &qkv,
+                CacheAt { rows: &rows, position: &position, pages: None },
+                None,
+                None,
+                OPTIONS,
+            )
+        };
         assert!(step().unwrap_err().message().contains("decode_attention has no gradient"));
         assert!(no_grad(step).is_ok());
     }

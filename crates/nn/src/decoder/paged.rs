@@ -1,0 +1,419 @@
+//! Texts whose keys and values lie in pages of one cache, so that texts of any lengths are continued together, and texts with the same beginning
+//! can share its pages (Kwon et al. 2023, "PagedAttention"). Which pages a text has is the caller's decision.
+
+use super::block::{Angles, Pass, Past};
+use super::step::{Steps, Store, lengths};
+use super::{Decoder, Mode};
+use netcl_device::driver::Event;
+use netcl_tensor::ops::choose::{Chooser, Rules};
+use netcl_tensor::ops::paged_cache::q8_words;
+use netcl_tensor::{DType, Error, Result, Tensor, no_grad};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Storage of keys and values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheType {
+    /// That of the model's dense weights.
+    #[default]
+    Weights,
+    /// 8 bits with a scale for every 32 elements of a head (ggml's q8_0).
+    Q8_0,
+}
+
+impl CacheType {
+    /// All of them by name.
+    pub const NAMES: [(&'static str, Self); 2] = [("weights", Self::Weights), ("q8_0", Self::Q8_0)];
+
+    /// Elements of a head as they are stored: how many, and of which type.
+    fn stored(self, size: usize, dtype: DType) -> (usize, DType) {
+        match self {
+            Self::Weights => (size, dtype),
+            Self::Q8_0 => (q8_words(size), DType::U32),
+        }
+    }
+}
+
+impl std::str::FromStr for CacheType {
+    type Err = Error;
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::NAMES.iter().find(|(own, _)| *own == name).map(|(_, value)| *value);
+        found.ok_or_else(|| Error::unsupported(format!("no cache type {name:?}; there are weights and q8_0")))
+    }
+}
+
+/// Pages of keys and values of all layers: page p of a text is page p in every layer.
+struct Pages {
+    /// For each layer (P, page, 2 KH, D), keys before values, or words (P, page, 2 KH, W).
+    layers: Vec<Tensor>,
+    /// Tokens of a page.
+    size: usize,
+    count: usize,
+}
+
+/// A text in a step.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// The new tokens, T.
+    pub tokens: &'a [u32],
+    /// Tokens before them.
+    pub position: usize,
+    /// Its pages, with room for the new tokens, also for those of all steps of a run.
+    pub pages: &'a [u32],
+    /// How the tokens behind the new ones are sampled.
+    pub rules: &'a Rules,
+    /// Random words for them: T for each step.
+    pub words: &'a [u32],
+}
+
+/// Steps that the device was given.
+pub struct Pending {
+    key: Key,
+    event: Event,
+    count: u32,
+    steps: usize,
+    lines: usize,
+}
+
+impl Pending {
+    /// Whether the step took several tokens of each text.
+    pub fn has_several_tokens(&self) -> bool {
+        self.key.1 > 1
+    }
+}
+
+/// Texts and tokens of a step, and the least length for which its angles are right.
+type Key = (usize, usize, usize);
+
+/// What steps of one size have: captured launches and their memory.
+struct Class {
+    steps: Steps,
+    /// u32 (texts * M).
+    table: Tensor,
+    /// What it holds.
+    lines: Vec<Vec<u32>>,
+    chooser: Arc<Chooser>,
+    rules: Vec<Rules>,
+    /// Steps so far.
+    count: u32,
+    /// (texts * T, V) of the last step.
+    logits: Option<Tensor>,
+}
+
+/// A decoder with a cache in pages.
+pub struct Paged<'a> {
+    decoder: &'a Decoder,
+    pages: Pages,
+    /// Pages of a text at most.
+    most: usize,
+    classes: BTreeMap<Key, Class>,
+    /// By the least length for which they are right.
+    angles: BTreeMap<usize, (RangeInclusive<usize>, Vec<Angles>)>,
+    bias: Option<Tensor>,
+}
+
+/// The position of a row of a class that no text has: no cache has room for it, so nothing is written. It stays so far off that steps do not
+/// bring it around.
+const NOWHERE: u32 = 0x3fff_ffff;
+
+/// The numbers of texts that have steps of their own: 1, 2, 4, 6, 8, 12, 16, 24, …
+fn class_of(texts: usize) -> usize {
+    let power = texts.next_power_of_two();
+    let between = power / 4 * 3;
+    if power >= 8 && texts <= between { between } else { power }
+}
+
+impl Decoder {
+    /// Bytes of a page of `tokens` tokens in all layers.
+    pub fn page_bytes(&self, tokens: usize, kind: CacheType) -> u64 {
+        let a = self.config.attention;
+        let (elements, dtype) = kind.stored(a.size, self.params.dtype());
+        [self.config.layers, tokens, 2 * a.kv_heads, elements, dtype.size()]
+            .into_iter()
+            .fold(1, |all, n| all.saturating_mul(n as u64))
+    }
+
+    /// The longest sliding window, if all layers have one.
+    pub fn longest_window(&self) -> Option<usize> {
+        (0..self.config.layers)
+            .map(|layer| self.config.kind(layer).window)
+            .try_fold(0, |most, w| Some(most.max(w?)))
+    }
+}
+
+impl Pages {
+    fn new(decoder: &Decoder, count: usize, size: usize, kind: CacheType) -> Result<Self> {
+        if count == 0 || size == 0 {
+            return Err(Error::shape(format!(
+                "decoder: {count} pages of {size} tokens, expected at least 1"
+            )));
+        }
+        let device = decoder.params.device();
+        let _tag = device.tag("key/value cache");
+        let a = decoder.config.attention;
+        let (elements, dtype) = kind.stored(a.size, decoder.params.dtype());
+        let shape = [count, size, 2 * a.kv_heads, elements];
+        let words = [count, size, 2 * a.kv_heads, elements];
+        let layer = |_| match dtype {
+            // Zero bits, whatever the type.
+            DType::U32 => Tensor::empty(device, words, dtype).and_then(|layer| {
+                device.fill(layer.storage(), &[0; 4])?;
+                Ok(layer)
+            }),
+            dtype => Tensor::zeros(device, shape, dtype),
+        };
+        let layers = (0..decoder.config.layers).map(layer).collect::<Result<_>>()?;
+        Ok(Self { layers, size, count })
+    }
+}
+
+impl<'a> Paged<'a> {
+    /// `count` pages of `size` tokens. Tokens whose `bias` (V) is −∞ are never sampled.
+    ///
+    /// # Errors
+    /// `Shape` for no pages or empty ones, `Memory`.
+    pub fn new(
+        decoder: &'a Decoder,
+        count: usize,
+        size: usize,
+        kind: CacheType,
+        bias: Option<&[f32]>,
+    ) -> Result<Self> {
+        let pages = Pages::new(decoder, count, size, kind)?;
+        // With windows a text can be longer than what of it is in pages.
+        let line = decoder.config.context.div_ceil(size);
+        let most = if decoder.longest_window().is_some() { line } else { line.min(count) };
+        let device = decoder.params.device();
+        let bias = bias.map(|bias| Tensor::from_f32(device, [bias.len()], bias, DType::F32)).transpose()?;
+        Ok(Self { decoder, pages, most, classes: BTreeMap::new(), angles: BTreeMap::new(), bias })
+    }
+
+    /// The decoder.
+    pub fn decoder(&self) -> &'a Decoder {
+        self.decoder
+    }
+    /// Number of pages.
+    pub fn count(&self) -> usize {
+        self.pages.count
+    }
+    /// Tokens of a page.
+    pub fn page(&self) -> usize {
+        self.pages.size
+    }
+    /// Tokens of a text at most: the context, or all pages.
+    pub fn longest(&self) -> usize {
+        self.decoder.config.context.min(self.most * self.pages.size)
+    }
+
+    /// Copies keys and values of one page to another, in all layers.
+    ///
+    /// # Errors
+    /// `Shape` for pages that do not exist; those of the device.
+    pub fn copy(&self, from: u32, to: u32) -> Result<()> {
+        let (from, to) = (from as usize, to as usize);
+        no_grad(|| {
+            let mut layers = self.pages.layers.iter();
+            layers.try_for_each(|rows| rows.write_slice(0, to, &rows.slice(0, from..from + 1)?))
+        })
+    }
+
+    /// The shortest length of a text with the same rotary angles as one of `length` tokens. Only texts for which it is the same can be in one step.
+    pub fn class_of_length(&self, length: usize) -> usize {
+        *lengths(&self.decoder.config.rotary, length).start()
+    }
+
+    /// Checks that a text has pages for its first `end` tokens.
+    fn check(&self, pages: &[u32], end: usize) -> Result<()> {
+        let wrong = pages.iter().find(|page| **page as usize >= self.pages.count);
+        if end > self.longest()
+            || pages.len() * self.pages.size < end
+            || pages.len() > self.most
+            || wrong.is_some()
+        {
+            return Err(Error::shape(format!(
+                "decoder: {end} tokens in pages {pages:?} of {}, at most {} tokens in pages below {}",
+                self.pages.size,
+                self.longest(),
+                self.pages.count
+            )));
+        }
+        Ok(())
+    }
+
+    /// `ids` behind the first `start` tokens of a text with these pages → logits (V) after the last of them.
+    ///
+    /// # Errors
+    /// `Shape` for no tokens or too few pages; those of the device.
+    pub fn read(&self, ids: &[u32], start: usize, pages: &[u32]) -> Result<Tensor> {
+        let end = start.saturating_add(ids.len());
+        self.check(pages, end)?;
+        let Some(last) = ids.len().checked_sub(1) else {
+            return Err(Error::shape("decoder: no tokens to read"));
+        };
+        let decoder = self.decoder;
+        let device = decoder.params.device();
+        let table = Tensor::from_u32(device, [pages.len()], pages)?;
+        let ids = Tensor::from_u32(device, [1, ids.len()], ids)?;
+        no_grad(|| {
+            let (mut x, _) = decoder.embedded(&ids, start)?;
+            let past = Some(Past { layers: &self.pages.layers, start, pages: Some(&table) });
+            let pass = Pass { mode: Mode::eval(), angles: decoder.angles(start, end)?, past };
+            for block in &decoder.blocks {
+                x = block.forward(&x, &pass)?.0;
+            }
+            let x = x.slice(1, last..last + 1)?.reshape([1, decoder.config.width])?;
+            decoder.logits(&decoder.last_norm.forward(&x)?)?.reshape([decoder.config.vocab])
+        })
+    }
+
+    /// Enqueues `steps` steps of these texts. The first takes T tokens of each and samples one behind every one of them; each further one takes the
+    /// token that the one before sampled, so T is 1 then.
+    ///
+    /// # Errors
+    /// `Shape` for texts that do not fit their pages, one step, or [each other](Self::class_of_length); those of the device.
+    pub fn queue(&mut self, lines: &[Line<'_>], steps: usize) -> Result<Pending> {
+        let tokens = lines.first().map_or(0, |line| line.tokens.len());
+        let even = |line: &Line<'_>| line.tokens.len() == tokens && line.words.len() == steps * tokens;
+        if tokens == 0 || steps == 0 || (tokens > 1 && steps > 1) || !lines.iter().all(even) {
+            return Err(Error::shape(format!(
+                "decoder: {steps} steps of {tokens} tokens, or texts with others"
+            )));
+        }
+        let mut range = 0..=usize::MAX;
+        for line in lines {
+            let end = line.position.saturating_add(tokens + steps - 1);
+            self.check(line.pages, end)?;
+            let own = lengths(&self.decoder.config.rotary, end);
+            range = *range.start().max(own.start())..=*range.end().min(own.end());
+        }
+        if range.is_empty() {
+            return Err(Error::shape("decoder: texts of lengths with different rotary angles in one step"));
+        }
+        let key = (class_of(lines.len()), tokens, *range.start());
+        if !self.classes.contains_key(&key) {
+            let class = self.class(key, lines, steps)?;
+            self.classes.insert(key, class);
+        }
+        let (decoder, layers, most) = (self.decoder, &self.pages.layers, self.most);
+        let bias = &self.bias;
+        let class = self.classes.get_mut(&key).ok_or_else(|| Error::internal("a step without its class"))?;
+        class.begin(lines, key, (steps, most, decoder.config.vocab), |texts, candidates| {
+            Chooser::by_text(decoder.params.device(), texts, candidates, bias.clone()).map(Arc::new)
+        })?;
+        let table = class.table.reshape([key.0, most])?;
+        let store = Store { layers, pages: Some(&table), texts: key.0, cache: None };
+        for _ in 0..steps {
+            class.logits = Some(class.steps.next(decoder, store, &class.chooser)?);
+        }
+        let device = decoder.params.device();
+        let pending = Pending { key, event: device.mark()?, count: class.count, steps, lines: lines.len() };
+        device.flush()?;
+        class.count = class.count.wrapping_add(steps as u32);
+        Ok(pending)
+    }
+
+    fn class(&mut self, (texts, tokens, start): Key, lines: &[Line<'_>], steps: usize) -> Result<Class> {
+        let device = self.decoder.params.device();
+        if !self.angles.contains_key(&start) {
+            let length = lines.iter().map(|line| line.position + tokens + steps - 1).max().unwrap_or(1);
+            let sets = &self.decoder.config.rotary;
+            let rows = self.most * self.pages.size;
+            let angles = sets.iter().map(|set| set.rows(device, rows, length)).collect::<Result<_>>()?;
+            self.angles.insert(start, (lengths(sets, length), angles));
+        }
+        let (range, angles) =
+            self.angles.get(&start).cloned().ok_or_else(|| Error::internal("steps without angles"))?;
+        let table = Tensor::from_u32(device, [texts * self.most], &vec![0; texts * self.most])?;
+        Ok(Class {
+            steps: Steps::ragged(device, (texts, tokens), angles, range)?,
+            table,
+            lines: vec![Vec::new(); texts],
+            chooser: Arc::new(Chooser::by_text(device, texts * tokens, 1, self.bias.clone())?),
+            rules: vec![Rules::greedy(); texts * tokens],
+            count: 0,
+            logits: None,
+        })
+    }
+
+    /// The sampled tokens of each text, T for each step. Waits for these steps only, not for later ones; at most the 128 last steps of a size can be
+    /// asked for.
+    ///
+    /// # Errors
+    /// Those of the device. Invalid logits are reported by the tokens: see [`check_token`](crate::model::check_token).
+    pub fn sampled(&self, pending: &Pending) -> Result<Vec<Vec<u32>>> {
+        let (texts, tokens, _) = pending.key;
+        let all = self.of(pending)?.steps.texts().made_after(&pending.event, pending.count, pending.steps)?;
+        let of = |line: usize| {
+            let steps = all.chunks(texts * tokens);
+            steps.flat_map(|step| &step[line * tokens..(line + 1) * tokens]).copied().collect()
+        };
+        Ok((0..pending.lines).map(of).collect())
+    }
+
+    /// Logits (V) behind token `t` of a text in the last of these steps, behind which no others of the same size were enqueued.
+    ///
+    /// # Errors
+    /// `Shape` for a text or a token that was not in the step; those of the device.
+    pub fn logits(&self, pending: &Pending, line: usize, t: usize) -> Result<Vec<f32>> {
+        let row = line * pending.key.1 + t;
+        let logits =
+            self.of(pending)?.logits.as_ref().ok_or_else(|| Error::internal("a step without logits"))?;
+        logits.slice(0, row..row + 1)?.to_vec()
+    }
+
+    fn of(&self, pending: &Pending) -> Result<&Class> {
+        self.classes.get(&pending.key).ok_or_else(|| Error::internal("a step without its class"))
+    }
+
+    /// Launches of a captured step of so many texts with one token; `None` before it is captured.
+    pub fn launches(&self, texts: usize) -> Option<usize> {
+        let mut classes = self.classes.iter();
+        classes.find(|(key, _)| key.0 == class_of(texts) && key.1 == 1)?.1.steps.launches()
+    }
+}
+
+impl Class {
+    /// Brings tokens, positions, pages, rules and random words of a run to the device, where they are not there yet.
+    fn begin(
+        &mut self,
+        lines: &[Line<'_>],
+        (texts, tokens, _): Key,
+        (steps, most, vocab): (usize, usize, usize),
+        chooser: impl Fn(usize, usize) -> Result<Arc<Chooser>>,
+    ) -> Result<()> {
+        let (rows, greedy) = (texts * tokens, Rules::greedy());
+        let mut ids = vec![0; rows];
+        let mut places = vec![NOWHERE; texts];
+        let mut words = vec![0; steps * rows];
+        let mut rules = vec![&greedy; rows];
+        for (b, line) in lines.iter().enumerate() {
+            ids[b * tokens..][..tokens].copy_from_slice(line.tokens);
+            places[b] = u32::try_from(line.position).unwrap_or(NOWHERE);
+            rules[b * tokens..][..tokens].fill(line.rules);
+            for (step, own) in line.words.chunks(tokens).enumerate() {
+                words[step * rows + b * tokens..][..tokens].copy_from_slice(own);
+            }
+            if self.lines[b] != line.pages {
+                let same = self.lines[b].iter().zip(line.pages).take_while(|(a, b)| a == b).count();
+                let (from, to) = (b * most + same, b * most + line.pages.len());
+                if from < to {
+                    self.table.slice(0, from..to)?.set_bytes(bytemuck::cast_slice(&line.pages[same..]))?;
+                }
+                self.lines[b] = line.pages.to_vec();
+            }
+        }
+        let wanted = rules.iter().filter_map(|r| r.candidates(vocab)).max().unwrap_or(1);
+        if wanted > self.chooser.candidates() {
+            self.chooser = chooser(rows, wanted)?;
+            self.rules = vec![greedy.clone(); rows];
+        }
+        if self.rules.iter().zip(&rules).any(|(a, b)| a != *b) {
+            self.chooser.set(&rules, vocab)?;
+            self.rules = rules.into_iter().cloned().collect();
+        }
+        let texts = self.steps.texts();
+        texts.set_each(&ids, &places)?;
+        texts.set_words(self.count, &words)
+    }
+}

@@ -1,0 +1,185 @@
+//! Texts in pages beside the same texts each in a cache of its own.
+
+use super::*;
+use netcl_device::Settings;
+use netcl_tensor::ops::choose::{Rule, Rules};
+use netcl_tensor::suite::test_device;
+
+const VOCAB: usize = 37;
+const PAGE: usize = 4;
+
+/// One whose logits differ clearly.
+fn decoder(device: &Device, family: &str, change: impl Fn(&mut DecoderConfig)) -> Decoder {
+    times(6.0, device, family, change)
+}
+
+/// One whose scores of keys are so near each other that rounding does not decide among them.
+fn even(device: &Device) -> Decoder {
+    times(2.0, device, "llama", |_| {})
+}
+
+fn times(by: f32, device: &Device, family: &str, change: impl Fn(&mut DecoderConfig)) -> Decoder {
+    let kv_heads = if family == "gpt2" { None } else { Some(1) };
+    let sizes =
+        Sizes { layers: 2, heads: 2, kv_heads, width: 16, context: 40, vocab: VOCAB, ..Sizes::default() };
+    let mut config = DecoderConfig::of(family, &sizes).unwrap();
+    change(&mut config);
+    let decoder = Decoder::new(device, config, DType::F32, 3).unwrap();
+    for p in decoder.params().list() {
+        p.set_f32(&p.to_vec().unwrap().iter().map(|v| by * v).collect::<Vec<_>>()).unwrap();
+    }
+    decoder
+}
+
+fn ids(text: usize, n: usize) -> Vec<u32> {
+    (0..n).map(|i| ((i * i + 5 * text + 3 * i * text) % VOCAB) as u32).collect()
+}
+
+/// Three texts of different lengths and their pages, which lie in no order.
+fn texts() -> [(Vec<u32>, Vec<u32>); 3] {
+    let pages = |text: u32, n: u32| (0..n).map(|i| 10 * text + 3 * i % 10).collect();
+    [(ids(0, 3), pages(0, 4)), (ids(1, 17), pages(1, 8)), (ids(2, 9), pages(2, 6))]
+}
+
+/// Reads all but the last token of each text, in chunks.
+fn read(paged: &Paged<'_>, texts: &[(Vec<u32>, Vec<u32>)]) {
+    for (ids, pages) in texts {
+        let mut start = 0;
+        for chunk in ids[..ids.len() - 1].chunks(7) {
+            paged.read(chunk, start, pages).unwrap();
+            start += chunk.len();
+        }
+    }
+}
+
+fn off(found: &[f32], expected: &[f32]) -> f32 {
+    let most = expected.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+    found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / most
+}
+
+/// Steps of all texts: one, then several behind one another on the device. Each text is as it is alone; logits are compared after the last.
+fn as_alone(decoder: &Decoder, kind: CacheType, bound: f32) {
+    let mut texts = texts();
+    let mut paged = Paged::new(decoder, 31, PAGE, kind, None).unwrap();
+    read(&paged, &texts);
+    let rules =
+        [Rules::greedy(), Rules::new(&[Rule::TopK(5), Rule::Temperature(0.7)]).unwrap(), Rules::greedy()];
+    let word = |text: usize, n: usize| (n as u32 + 1).wrapping_mul(2_654_435_761) ^ (text as u32) << 20;
+    let mut alone: Vec<_> = texts.iter().map(|_| decoder.continuation().unwrap()).collect();
+    for steps in [1, 1, 1, 4, 2] {
+        let words: Vec<Vec<u32>> =
+            (0..3).map(|b| (0..steps).map(|n| word(b, texts[b].0.len() + n)).collect()).collect();
+        let lines: Vec<Line<'_>> = (0..3)
+            .map(|b| {
+                let (ids, pages) = &texts[b];
+                let position = ids.len() - 1;
+                Line { tokens: &ids[position..], position, pages, rules: &rules[b], words: &words[b] }
+            })
+            .collect();
+        let pending = paged.queue(&lines, steps).unwrap();
+        let sampled = paged.sampled(&pending).unwrap();
+        for b in 0..3 {
+            let last = paged.logits(&pending, b, 0).unwrap();
+            for n in 0..steps {
+                let logits = alone[b].logits_after(&texts[b].0).unwrap();
+                let expected = rules[b].choose(&logits, words[b][n]);
+                if bound < 1e-3 {
+                    assert_eq!(sampled[b][n], expected, "text {b}, {kind:?}");
+                }
+                if n == steps - 1 {
+                    assert!(off(&last, &logits) <= bound, "text {b}: {}", off(&last, &logits));
+                }
+                texts[b].0.push(sampled[b][n]);
+            }
+        }
+    }
+    assert!(paged.launches(3).is_some(), "steps are not captured");
+}
+
+#[test]
+fn texts_in_pages_are_as_each_alone() {
+    let device = test_device().unwrap();
+    for family in ["llama", "gpt2", "qwen3"] {
+        as_alone(&decoder(&device, family, |_| {}), CacheType::Weights, 1e-4);
+    }
+    let windows = decoder(&device, "mistral", |config| {
+        config.kinds.iter_mut().for_each(|kind| kind.window = Some(6));
+    });
+    assert_eq!(windows.longest_window(), Some(6));
+    as_alone(&windows, CacheType::Weights, 1e-4);
+}
+
+/// Rows that belong to no text do not disturb the choice of experts.
+#[test]
+fn experts_of_texts_in_pages_are_those_of_each_alone() {
+    as_alone(&decoder(&test_device().unwrap(), "mixtral", |_| {}), CacheType::Weights, 1e-4);
+}
+
+#[test]
+fn the_simulated_device_has_pages_as_well() {
+    let device = Device::open("sim", &Settings::default()).unwrap();
+    as_alone(&decoder(&device, "llama", |_| {}), CacheType::Weights, 1e-4);
+    as_alone(&even(&device), CacheType::Q8_0, 0.01);
+}
+
+#[test]
+fn a_cache_in_8_bits_is_near_and_smaller() {
+    let decoder = even(&test_device().unwrap());
+    as_alone(&decoder, CacheType::Q8_0, 0.01);
+    let bytes = [CacheType::Weights, CacheType::Q8_0].map(|kind| decoder.page_bytes(PAGE, kind));
+    // Heads of 8 elements in f32: 32 bytes, or 8 and a scale.
+    assert_eq!(bytes, [2 * 4 * 2 * 32, 2 * 4 * 2 * 12]);
+}
+
+/// Several new tokens of a text in one step, across pages, sample what each of them would alone.
+#[test]
+fn several_tokens_of_a_text_are_as_one_after_the_other() {
+    let device = test_device().unwrap();
+    let decoder = decoder(&device, "llama", |_| {});
+    let (texts, greedy) = (texts(), Rules::greedy());
+    let mut paged = Paged::new(&decoder, 31, PAGE, CacheType::Weights, None).unwrap();
+    for (ids, pages) in &texts {
+        paged.read(&ids[..ids.len() - 3 + 1], 0, pages).unwrap();
+    }
+    // The last three are written again, now together.
+    let lines = texts.each_ref().map(|(ids, pages)| {
+        let position = ids.len() - 3;
+        Line { tokens: &ids[position..], position, pages, rules: &greedy, words: &[0; 3] }
+    });
+    let pending = paged.queue(&lines, 1).unwrap();
+    let sampled = paged.sampled(&pending).unwrap();
+    for (b, (ids, _)) in texts.iter().enumerate() {
+        let mut text = decoder.continuation().unwrap();
+        for t in 0..3 {
+            let logits = text.logits_after(&ids[..ids.len() - 2 + t]).unwrap();
+            assert_eq!(sampled[b][t], greedy.choose(&logits, 0), "text {b}, token {t}");
+            assert!(off(&paged.logits(&pending, b, t).unwrap(), &logits) < 1e-4);
+        }
+    }
+    assert!(paged.queue(&lines, 2).is_err(), "several steps of several tokens");
+}
+
+#[test]
+fn copied_pages_hold_the_same_and_wrong_pages_are_refused() {
+    let device = test_device().unwrap();
+    let decoder = decoder(&device, "llama", |_| {});
+    let greedy = Rules::greedy();
+    let mut paged = Paged::new(&decoder, 9, PAGE, CacheType::Q8_0, None).unwrap();
+    assert_eq!((paged.count(), paged.page(), paged.longest()), (9, PAGE, 36));
+    let ids = ids(1, 9);
+    paged.read(&ids[..8], 0, &[3, 5]).unwrap();
+    paged.copy(3, 7).unwrap();
+    paged.copy(5, 0).unwrap();
+    let mut of = |pages: &[u32]| {
+        let line = Line { tokens: &ids[8..], position: 8, pages, rules: &greedy, words: &[0] };
+        let pending = paged.queue(&[line], 1).unwrap();
+        paged.logits(&pending, 0, 0).unwrap()
+    };
+    assert_eq!(of(&[3, 5, 1]), of(&[7, 0, 2]));
+    let whole = paged.read(&ids, 0, &[3, 5]).unwrap_err();
+    assert!(whole.message().contains("9 tokens in pages [3, 5] of 4"), "{whole}");
+    assert!(paged.read(&ids, 0, &[3, 5, 9]).is_err() && paged.read(&[], 0, &[3]).is_err());
+    assert!(paged.copy(0, 9).is_err());
+    let line = Line { tokens: &[1], position: 12, pages: &[3, 5, 1], rules: &greedy, words: &[0] };
+    assert!(paged.queue(&[line], 1).is_err());
+}
