@@ -11,6 +11,6 @@ pub mod template;
 pub mod tokenizer;
 mod utf8;
 
-pub use engine::LoadedModel;
+pub use engine::{Engine, LoadedModel};
 pub use tokenizer::Tokenizer;
 pub use utf8::Utf8Buffer;

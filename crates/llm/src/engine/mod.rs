@@ -1,5 +1,6 @@
 //! A model on a device, ready to go on with a text: weights, tokenizer, chat template and the defaults of its files.
 
+mod batch;
 mod chat;
 mod defaults;
 mod fit;
@@ -7,7 +8,11 @@ mod random;
 mod session;
 mod weights;
 
+pub use batch::{
+    Engine, EngineOptions, Event, Job, Load, MOST_DRAFTED, RequestId, Speculation, Usage,
+};
 pub use chat::{Conversation, Role};
+pub use netcl_nn::decoder::CacheType;
 pub use fit::{Needs, available};
 pub use session::{CHUNK, Generated, Request, Session, Watch};
 

@@ -495,3 +495,102 @@ fn every_family_is_loaded_as_training_loads_it() {
     }
     assert!(seen > 10, "{seen}");
 }
+
+/// Texts of an engine, with and without proposed tokens, in pages of any type, are those of sessions: tokens, text up to a stop text, ends.
+#[test]
+fn an_engine_says_what_sessions_say() {
+    let Some(path) = shared("models/stories260K/gguf/stories260K-f32.gguf") else { return };
+    let model = in_f32(&path, &device());
+    let tokenizer = model.tokenizer().unwrap();
+    let cases: Vec<(Vec<u32>, Request, Sampler)> = [
+        ("Once upon a time", 40, ""),
+        ("Once upon a time, there was a dog", 60, "."),
+        ("Tom", 30, ""),
+        ("Tom", 9, ""),
+    ]
+    .into_iter()
+    .enumerate()
+    .map(|(i, (text, max, stop))| {
+        let stops =
+            StopTexts::new(Some(stop.to_owned()).filter(|stop| !stop.is_empty()).into_iter().collect());
+        let request = Request { max: Some(max), stops: stops.unwrap(), ..Request::default() };
+        let sampling = match i {
+            2 => Sampling { seed: 5, ..Sampling::default() },
+            3 => Sampling { seed: 6, repeat_penalty: 1.2, ..Sampling::default() },
+            _ => Sampling::greedy(),
+        };
+        let ids = tokenizer.encode_prompt(text, Specials::Plain).unwrap();
+        (ids, request, Sampler::new(sampling, tokenizer).unwrap())
+    })
+    .collect();
+    let expected: Vec<Generated> = cases
+        .iter()
+        .map(|(ids, request, sampler)| {
+            let mut watch = Watch { text: &mut |_| Ok(()), stop: &|| false };
+            model.session().unwrap().generate(ids, &mut sampler.clone(), request.clone(), &mut watch).unwrap()
+        })
+        .collect();
+    assert_eq!(expected[1].finish, Finish::Text(".".into()));
+    let options = EngineOptions { tokens: Some(512), texts: 3, page: 16, ..EngineOptions::default() };
+    for speculation in [Speculation::Off, Speculation::NGrams, Speculation::Model(model.decoder())] {
+        let mut engine = model.engine(options, speculation).unwrap();
+        let ids: Vec<RequestId> = cases
+            .iter()
+            .map(|(ids, request, sampler)| {
+                let (prompt, request, sampler) = (ids.clone(), request.clone(), sampler.clone());
+                engine.add(Job { prompt, sampler, request }).unwrap()
+            })
+            .collect();
+        let mut texts = vec![(Vec::new(), String::new(), None); ids.len()];
+        while !engine.is_idle() {
+            for event in engine.step().unwrap() {
+                let at = ids.iter().position(|id| *id == event.id()).unwrap();
+                match event {
+                    Event::Token { token, text, .. } => {
+                        texts[at].0.push(token);
+                        texts[at].1.push_str(&text);
+                    }
+                    Event::Text { text, .. } => texts[at].1.push_str(&text),
+                    Event::Done { finish, usage, .. } => texts[at].2 = Some((finish, usage)),
+                    Event::Failed { error, .. } => panic!("{error}"),
+                }
+            }
+        }
+        for (at, (tokens, text, end)) in texts.iter().enumerate() {
+            let (finish, usage) = end.as_ref().unwrap();
+            assert_eq!(
+                (tokens, text, finish),
+                (&expected[at].tokens, &expected[at].text, &expected[at].finish),
+                "{at}"
+            );
+            assert_eq!((usage.prompt, usage.made), (cases[at].0.len(), tokens.len()));
+            assert!(matches!(speculation, Speculation::Off) == (usage.drafted == 0) || at != 0, "{usage:?}");
+        }
+        if let (Speculation::Model(_), Some((_, usage))) = (speculation, &texts[0].2) {
+            assert!(usage.accepted * 10 > usage.drafted * 7, "a model agrees with itself: {usage:?}");
+        }
+    }
+}
+
+/// Keys and values in 8 bits move logits behind a prompt by less than a hundredth.
+#[test]
+fn a_cache_in_8_bits_moves_logits_little() {
+    let Some(path) = shared("models/stories260K/gguf/stories260K-f32.gguf") else { return };
+    let model = in_f32(&path, &device());
+    let ids: Vec<u32> = model
+        .tokenizer()
+        .unwrap()
+        .encode_prompt("Once upon a time, there was a little girl named Lily.", Specials::Plain)
+        .unwrap();
+    let mut exact = model.decoder().continuation().unwrap();
+    let expected: Vec<f64> = exact.logits_after(&ids).unwrap().iter().map(|v| f64::from(*v)).collect();
+    let of = |kind| {
+        let cache = netcl_nn::decoder::Paged::new(model.decoder(), 8, 16, kind, None).unwrap();
+        // In two parts, so that the second reads what was stored.
+        let (first, second) = ids.split_at(ids.len() / 2);
+        cache.read(first, 0, &[5, 2]).unwrap();
+        off(&cache.read(second, first.len(), &[5, 2]).unwrap().to_vec().unwrap(), &expected)
+    };
+    let [weights, q8] = [CacheType::Weights, CacheType::Q8_0].map(of);
+    assert!(weights < 1e-5 && q8 < 1e-2 && q8 > weights, "{weights:e} {q8:e}");
+}

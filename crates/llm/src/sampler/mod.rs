@@ -44,6 +44,14 @@ impl Sampler {
         Self::with(sampling, breakers)
     }
 
+    /// A sampler for ids without text: DRY has no breakers.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_ids(sampling: Sampling) -> Result<Self> {
+        Self::with(sampling, Breakers::default())
+    }
+
     fn with(sampling: Sampling, breakers: Breakers) -> Result<Self> {
         sampling.validate()?;
         let mu = 2.0 * f64::from(sampling.mirostat_tau);

@@ -1,0 +1,727 @@
+//! Continuous batching (Yu et al. 2022, "Orca"): requests come and go at any time, prompts are read in chunks between the steps of the texts that are
+//! being continued, and texts with the same beginning share its pages of the cache (Kwon et al. 2023, "PagedAttention").
+//!
+//! An [`Engine`] belongs to one thread. That calls [`add`](Engine::add) and [`cancel`](Engine::cancel) as requests come and go, and
+//! [`step`](Engine::step) as long as the engine is not [idle](Engine::is_idle); the events of a step go to whoever asked:
+//!
+//! ```no_run
+//! # use netcl_llm::engine::*;
+//! # use netcl_llm::sampler::Sampler;
+//! # use std::{collections::HashMap, sync::mpsc};
+//! # fn serve(model: &LoadedModel, requests: &mpsc::Receiver<(Job, mpsc::Sender<Event>)>) -> netcl_tensor::Result<()> {
+//! # use netcl_llm::LoadedModel;
+//! let mut engine = model.engine(EngineOptions::default(), Speculation::Off)?;
+//! let mut listeners = HashMap::new();
+//! loop {
+//!     // With nothing to do wait for a request, else take what has come.
+//!     let come = if engine.is_idle() { requests.recv().ok() } else { requests.try_recv().ok() };
+//!     if let Some((job, listener)) = come {
+//!         listeners.insert(engine.add(job)?, listener);
+//!     } else if engine.is_idle() {
+//!         return Ok(());
+//!     }
+//!     for event in engine.step()? {
+//!         let id = event.id();
+//!         let heard = listeners.get(&id).is_some_and(|listener| listener.send(event).is_ok());
+//!         if !heard {
+//!             engine.cancel(id); // nobody listens any more
+//!         }
+//!     }
+//! }
+//! # }
+//! ```
+//!
+//! Rules of the house:
+//!
+//! - A text is what it is alone, whatever other texts there are: it depends on its prompt, its sampler and the model. (Logits differ in their last bits
+//!   with the number of texts in a step, as they do between devices.)
+//! - Requests are let in by their order. Prompts take turns, a chunk each; between two chunks all texts that are read go on, in runs of about 8 ms.
+//! - If pages run out, the text that came last gives its own up and waits in front of all others; it is read again then, mostly from pages that still
+//!   hold it. A text that is alone and has no room ends with [`Finish::Context`]. Nothing is ever cut.
+//! - A full queue is an error of [`add`](Engine::add) (`Memory`; [`is_full`](Engine::is_full) says it beforehand: HTTP's 429), a prompt that is too long
+//!   another one (`Format`: 400). What goes wrong with one text is [`Event::Failed`]; an error of [`step`](Engine::step) is of the device, and the engine
+//!   is of no use any more.
+
+mod draft;
+mod pages;
+mod text;
+
+pub use draft::{MOST_DRAFTED, Speculation};
+
+use super::fit::available;
+use super::session::CHUNK;
+use super::{LoadedModel, Request};
+use crate::sampler::{Finish, Sampler};
+use crate::tokenizer::Tokenizer;
+use draft::Drafts;
+use netcl_device::{counted, human};
+use netcl_nn::decoder::{CacheType, Decoder, Line, Paged, Pending};
+use netcl_nn::model::Model as _;
+use netcl_tensor::ops::choose::Rules;
+use netcl_tensor::{Error, Result};
+use pages::Allocator;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use text::Text;
+
+/// What an engine has.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineOptions {
+    /// Texts that are read or continued at the same time, at most.
+    pub texts: usize,
+    /// Requests that wait for that, at most.
+    pub queue: usize,
+    /// Tokens that the cache has room for; without it the context for each text, or of that as much as fits.
+    pub tokens: Option<usize>,
+    /// Tokens of a page.
+    pub page: usize,
+    /// Tokens of a prompt that are read between two steps.
+    pub chunk: usize,
+    /// Storage of keys and values.
+    pub cache: CacheType,
+    /// Whether texts share pages with the same content, and prompts begin with what is in the cache already.
+    pub share: bool,
+    /// Tokens that are [proposed](Speculation) in a step, at most [`MOST_DRAFTED`].
+    pub drafted: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            texts: 8,
+            queue: 64,
+            tokens: None,
+            page: 32,
+            chunk: CHUNK,
+            cache: CacheType::Weights,
+            share: true,
+            drafted: 4,
+        }
+    }
+}
+
+/// Names a request of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// A request: what to continue, how tokens are chosen, and when to end. A request that slides ([`Request::slide`]) is refused.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The tokens to continue.
+    pub prompt: Vec<u32>,
+    /// How the text's tokens are chosen.
+    pub sampler: Sampler,
+    /// When it ends.
+    pub request: Request,
+}
+
+/// What a text took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Of those, tokens that were in the cache already.
+    pub reused: usize,
+    /// New tokens, without the one that ended the text.
+    pub made: usize,
+    /// Tokens that were proposed for the text.
+    pub drafted: usize,
+    /// Of those, tokens that it took.
+    pub accepted: usize,
+    /// How often its pages were given to other texts, and it was read again.
+    pub preempted: usize,
+    /// From the request to the first token.
+    pub prompt_time: Duration,
+    /// From then to the end.
+    pub generation_time: Duration,
+}
+
+/// What happened to a text.
+#[derive(Debug)]
+pub enum Event {
+    /// The next token, and text that is final, in whole characters; often empty. Models without a tokenizer give none.
+    Token {
+        /// Of which request.
+        id: RequestId,
+        /// The token.
+        token: u32,
+        /// What can be shown.
+        text: String,
+    },
+    /// Text that was held back and is final now that the text ends.
+    Text {
+        /// Of which request.
+        id: RequestId,
+        /// What can be shown.
+        text: String,
+    },
+    /// The text is complete. No further event names its request.
+    Done {
+        /// Which request.
+        id: RequestId,
+        /// Why it ended.
+        finish: Finish,
+        /// What it took.
+        usage: Usage,
+    },
+    /// The text cannot be continued. No further event names its request; other texts go on.
+    Failed {
+        /// Which request.
+        id: RequestId,
+        /// Why.
+        error: Error,
+    },
+}
+
+impl Event {
+    /// The request it is about.
+    pub fn id(&self) -> RequestId {
+        match self {
+            Self::Token { id, .. }
+            | Self::Text { id, .. }
+            | Self::Done { id, .. }
+            | Self::Failed { id, .. } => *id,
+        }
+    }
+}
+
+/// How busy an engine is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Texts whose prompt is being read.
+    pub reading: usize,
+    /// Texts that are being continued.
+    pub running: usize,
+    /// Pages of the cache.
+    pub pages: usize,
+    /// Of those, pages that no text has.
+    pub available: usize,
+    /// Of those, pages with the beginnings of earlier texts.
+    pub idle: usize,
+}
+
+/// Continues many texts at the same time.
+pub struct Engine<'a> {
+    decoder: &'a Decoder,
+    tokenizer: Option<&'a Tokenizer>,
+    /// Tokens that no text belongs to.
+    unknown: Vec<usize>,
+    options: EngineOptions,
+    cache: Paged<'a>,
+    pages: Allocator,
+    drafts: Drafts<'a>,
+    window: Option<usize>,
+    waiting: VecDeque<Text<'a>>,
+    /// Texts that have pages, those that came first in front.
+    active: Vec<Text<'a>>,
+    /// The text whose prompt was read last.
+    turn: RequestId,
+    next: u64,
+    /// Steps of the next run.
+    steps: usize,
+    /// Runs so far.
+    rounds: usize,
+}
+
+/// Steps that are enqueued at once, at most.
+const MOST_STEPS: usize = 32;
+
+/// The same where tokens are proposed between runs.
+const MOST_STEPS_BETWEEN_DRAFTS: usize = 2;
+
+/// How long a run of steps should take in seconds: long beside the host's work between two, short for streams and new requests.
+const RUN: f64 = 8e-3;
+
+impl LoadedModel {
+    /// An engine for this model.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn engine<'a>(&'a self, options: EngineOptions, speculation: Speculation<'a>) -> Result<Engine<'a>> {
+        let unknown = match self.tokenizer() {
+            Ok(_) => self.unknown()?,
+            Err(_) => Vec::new(),
+        };
+        Engine::new(self.decoder(), self.tokenizer().ok(), unknown, options, speculation)
+    }
+}
+
+impl<'a> Engine<'a> {
+    /// An engine for a decoder. Tokens of `unknown` are never sampled. Without a tokenizer there is no text beside tokens, and neither end tokens nor
+    /// stop texts end one.
+    ///
+    /// # Errors
+    /// `Format` for options that are 0 or a draft model of another vocabulary; `Memory` if the cache does not fit.
+    pub fn new(
+        decoder: &'a Decoder,
+        tokenizer: Option<&'a Tokenizer>,
+        unknown: Vec<usize>,
+        options: EngineOptions,
+        speculation: Speculation<'a>,
+    ) -> Result<Self> {
+        let EngineOptions { texts, page, chunk, .. } = options;
+        if texts == 0 || page == 0 || chunk == 0 {
+            return Err(Error::format(format!(
+                "engine: {texts} texts, pages of {page} tokens, chunks of {chunk}: expected at least 1 of each"
+            )));
+        }
+        let vocab = decoder.config().vocab;
+        let count = page_count(decoder, options)?;
+        let bias = (!unknown.is_empty()).then(|| {
+            let mut bias = vec![0.0; vocab];
+            unknown.iter().for_each(|id| bias[*id] = f32::NEG_INFINITY);
+            bias
+        });
+        let cache = Paged::new(decoder, count, page, options.cache, bias.as_deref())?;
+        Ok(Self {
+            decoder,
+            tokenizer,
+            unknown,
+            options,
+            cache,
+            pages: Allocator::new(count, page, options.share),
+            drafts: Drafts::new(speculation, options.drafted, vocab)?,
+            window: decoder.longest_window(),
+            waiting: VecDeque::new(),
+            active: Vec::new(),
+            turn: RequestId(0),
+            next: 0,
+            steps: 1,
+            rounds: 0,
+        })
+    }
+
+    /// Tokens that a text can have at most: the context, or what the cache has room for.
+    pub fn longest(&self) -> usize {
+        self.cache.longest()
+    }
+    /// Whether there is nothing to do.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.active.is_empty()
+    }
+    /// Whether [`add`](Self::add) would refuse a request because too many wait.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= self.options.queue
+    }
+    /// How busy it is.
+    pub fn load(&self) -> Load {
+        let running = self.active.iter().filter(|text| text.is_read()).count();
+        Load {
+            waiting: self.waiting.len(),
+            reading: self.active.len() - running,
+            running,
+            pages: self.pages.count(),
+            available: self.pages.available(),
+            idle: self.pages.idle(),
+        }
+    }
+
+    /// Adds a request. Its first event comes with a later [`step`](Self::step).
+    ///
+    /// # Errors
+    /// `Format` for a prompt that is empty, longer than the context or the cache, or of unknown tokens; `Unsupported` for a request that slides;
+    /// `Memory` if the queue is full, which [`is_full`](Self::is_full) says beforehand.
+    pub fn add(&mut self, job: Job) -> Result<RequestId> {
+        let (vocab, n) = (self.decoder.config().vocab, job.prompt.len());
+        if n == 0 {
+            return Err(Error::format("the prompt is empty: give at least one token to continue"));
+        }
+        if let Some(id) = job.prompt.iter().find(|id| **id as usize >= vocab) {
+            return Err(Error::format(format!(
+                "token {id} of the prompt is outside the vocabulary of {vocab}"
+            )));
+        }
+        if n > self.longest() {
+            return Err(Error::format(format!(
+                "the prompt has {n} tokens, a text here at most {} (context {}, cache {}): nothing was cut, shorten it",
+                self.longest(),
+                self.decoder.config().context,
+                counted(self.pages.count() * self.pages.size(), "token")
+            )));
+        }
+        if job.request.slide {
+            return Err(Error::unsupported("texts that go on beyond the context cannot be batched"));
+        }
+        if self.is_full() {
+            return Err(Error::memory(format!(
+                "the queue is full: {} waiting beside {}; try again later",
+                counted(self.waiting.len(), "request"),
+                counted(self.active.len(), "text")
+            )));
+        }
+        self.next += 1;
+        let id = RequestId(self.next);
+        let rules = self.rules(&job.sampler);
+        self.waiting.push_back(Text::new(id, job, self.tokenizer, rules));
+        Ok(id)
+    }
+
+    /// The rules of a sampler that the device can follow; those with biases of a text are followed by the host.
+    fn rules(&self, sampler: &Sampler) -> Option<Rules> {
+        sampler.rules(self.decoder.config().vocab).filter(|_| sampler.sampling().logit_bias.is_empty())
+    }
+
+    /// Ends a request early. Its last events are returned; none for one that is done already.
+    pub fn cancel(&mut self, id: RequestId) -> Vec<Event> {
+        let mut events = Vec::new();
+        if let Some(at) = self.waiting.iter().position(|text| text.id == id) {
+            if let Some(text) = self.waiting.remove(at) {
+                self.drafts.forget(id.0);
+                text.close(Finish::Stopped, &mut events);
+            }
+        } else if let Some(at) = self.active.iter().position(|text| text.id == id) {
+            self.end(at, Ok(Finish::Stopped), &mut events);
+        }
+        events
+    }
+
+    /// Does some work: lets requests in, reads a chunk of one prompt, and continues all texts by a few tokens. What happened.
+    ///
+    /// # Errors
+    /// Those of the device. What concerns a single text is [`Event::Failed`].
+    pub fn step(&mut self) -> Result<Vec<Event>> {
+        let mut events = Vec::new();
+        self.admit();
+        self.read(&mut events)?;
+        self.go_on(&mut events)?;
+        Ok(events)
+    }
+
+    /// Lets requests in, in their order, as long as there are pages for what they and those before them have to read.
+    fn admit(&mut self) {
+        let page = self.pages.size();
+        while self.active.len() < self.options.texts {
+            let Some(mut text) = self.waiting.pop_front() else { return };
+            let outstanding: usize =
+                self.active.iter().map(|text| text.lacks(self.to_read(text), page)).sum();
+            text.find(&mut self.pages);
+            // One more for the first new token or for a copy.
+            let wanted = text.lacks(self.to_read(&text), page) + 1 + outstanding;
+            if wanted > self.pages.available() {
+                text.release(&mut self.pages);
+                if !self.active.is_empty() {
+                    self.waiting.push_front(text);
+                    return;
+                }
+                // All pages are for this text, and copies would take some of them.
+                text.usage.reused = 0;
+            }
+            self.active.push(text);
+        }
+    }
+
+    /// Tokens of a text that need pages for its prompt at the same time.
+    fn to_read(&self, text: &Text<'_>) -> usize {
+        let ahead = self.window.map_or(usize::MAX, |window| text.cached + window + self.options.chunk);
+        text.ids.len().min(ahead)
+    }
+
+    /// Reads a chunk of a text that is not read yet; they take turns.
+    fn read(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        let unread = |text: &Text<'_>| !text.is_read();
+        let after = self.active.iter().position(|text| unread(text) && text.id > self.turn);
+        let Some(at) = after.or_else(|| self.active.iter().position(unread)) else { return Ok(()) };
+        let (id, begun) = (self.active[at].id, self.active[at].has_begun());
+        self.turn = id;
+        let all = self.active[at].ids.len() - usize::from(begun);
+        let end = all.min(self.active[at].cached + self.options.chunk);
+        if !self.provide(id, end, events)? {
+            return Ok(());
+        }
+        let Some(at) = self.active.iter().position(|text| text.id == id) else { return Ok(()) };
+        let text = &mut self.active[at];
+        let logits = self.cache.read(&text.ids[text.cached..end], text.cached, &text.table())?;
+        text.cached = end;
+        text.seal(&mut self.pages);
+        text.leave(self.window, &mut self.pages);
+        if end == all && !begun {
+            let sampled = sample(&mut text.sampler, logits.to_vec()?, &self.unknown);
+            let finish = sampled.and_then(|token| text.push(token, false, events));
+            self.finish(at, finish, events);
+        }
+        Ok(())
+    }
+
+    /// Pages of its own for the tokens of a text that are not in the cache yet, up to `end`. False if the text had to go.
+    fn provide(&mut self, id: RequestId, end: usize, events: &mut Vec<Event>) -> Result<bool> {
+        let size = self.pages.size();
+        loop {
+            let Some(at) = self.active.iter().position(|text| text.id == id) else { return Ok(false) };
+            let text = &mut self.active[at];
+            let first = text.cached / size;
+            let shared = (first..text.pages.len())
+                .find(|page| text.pages[*page].is_some_and(|page| self.pages.is_shared(page)));
+            if shared.is_none() && text.pages.len() * size >= end {
+                return Ok(true);
+            }
+            let Some(new) = self.pages.take() else {
+                if !self.preempt(id, events) {
+                    return Ok(false);
+                }
+                continue;
+            };
+            match shared {
+                Some(page) => {
+                    let old = text.pages[page].replace(new);
+                    if let Some(old) = old {
+                        self.cache.copy(old, new)?;
+                        self.pages.give(old);
+                    }
+                }
+                None => text.pages.push(Some(new)),
+            }
+        }
+    }
+
+    /// Takes the pages of the text that came last, which waits then in front of all others; `wanting` is who wants them. If that is the only text, it
+    /// ends: there is no room for more of it. False if it is `wanting` itself that had to go.
+    fn preempt(&mut self, wanting: RequestId, events: &mut Vec<Event>) -> bool {
+        if self.active.len() <= 1 {
+            self.end(0, Ok(Finish::Context), events);
+            return false;
+        }
+        let Some(mut text) = self.active.pop() else { return false };
+        let other = text.id != wanting;
+        text.release(&mut self.pages);
+        text.usage.preempted += 1;
+        self.waiting.push_front(text);
+        other
+    }
+
+    /// A text takes a token that may end it.
+    fn finish(&mut self, at: usize, finish: Result<Option<Finish>>, events: &mut Vec<Event>) {
+        let full = self.active[at].left(self.longest()) == 0;
+        match finish {
+            Err(error) => self.end(at, Err(error), events),
+            Ok(Some(finish)) => self.end(at, Ok(finish), events),
+            Ok(None) if full => self.end(at, Ok(Finish::Context), events),
+            Ok(None) => {}
+        }
+    }
+
+    fn end(&mut self, at: usize, finish: Result<Finish>, events: &mut Vec<Event>) {
+        if at >= self.active.len() {
+            return;
+        }
+        let mut text = self.active.remove(at);
+        text.release(&mut self.pages);
+        self.drafts.forget(text.id.0);
+        match finish {
+            Ok(finish) => text.close(finish, events),
+            Err(error) => text.fail(error, events),
+        }
+    }
+
+    /// Continues all texts whose prompt is read.
+    fn go_on(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        let Some(mut plan) = self.plan()? else { return Ok(()) };
+        let ids: Vec<RequestId> = plan.texts.iter().map(|(id, _)| *id).collect();
+        let ahead = plan.tokens + plan.steps - 1;
+        let active = self.active.iter().filter(|text| ids.contains(&text.id));
+        let lacking: usize = active.map(|text| text.lacks(text.cached + ahead, self.pages.size())).sum();
+        if lacking > self.pages.available() {
+            // No text has to go for what another one does not need yet.
+            (plan.tokens, plan.steps) = (1, 1);
+        }
+        // Those that came first get pages first, from those that came last if need be.
+        for id in ids {
+            if let Some(text) = self.active.iter().find(|text| text.id == id) {
+                self.provide(id, text.cached + plan.tokens + plan.steps - 1, events)?;
+            }
+        }
+        plan.texts.retain(|(id, _)| self.active.iter().any(|text| text.id == *id));
+        if plan.texts.is_empty() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        self.run(&plan, events)?;
+        if plan.tokens == 1 {
+            let each = began.elapsed().as_secs_f64() / plan.steps as f64;
+            self.steps = ((RUN / each.max(1e-9)) as usize).clamp(1, MOST_STEPS).min(2 * plan.steps);
+        }
+        Ok(())
+    }
+
+    /// The texts that can be in the next step: of those with different rotary angles, some in every step.
+    fn texts(&self) -> Option<(usize, Vec<&Text<'a>>)> {
+        let class = |text: &Text<'_>| self.cache.class_of_length(text.ids.len());
+        let read = || self.active.iter().filter(|text| text.is_read());
+        let mut classes: Vec<usize> = read().map(class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        let chosen = *classes.get(self.rounds % classes.len().max(1))?;
+        let read = self.active.iter().filter(|text| text.is_read());
+        Some((chosen, read.filter(|text| self.cache.class_of_length(text.ids.len()) == chosen).collect()))
+    }
+
+    /// The next run: texts, the tokens of each, and steps.
+    fn plan(&mut self) -> Result<Option<Plan>> {
+        let (longest, drafted, mut steps) = (self.longest(), self.drafts.tokens(), self.steps);
+        if drafted > 0 {
+            steps = steps.min(MOST_STEPS_BETWEEN_DRAFTS);
+        }
+        self.rounds = self.rounds.wrapping_add(1);
+        let mut drafts = std::mem::take(&mut self.drafts);
+        let Some((class, texts)) = self.texts() else {
+            self.drafts = drafts;
+            return Ok(None);
+        };
+        let mut plan = Plan { texts: Vec::new(), tokens: 1, steps };
+        let mut proposed = Ok(());
+        for text in &texts {
+            let left = text.left(longest);
+            plan.steps = if text.rules.is_some() { plan.steps.min(left) } else { 1 };
+            let mut draft = Vec::new();
+            if drafted > 0 && proposed.is_ok() {
+                match drafts.propose(text.id.0, &text.ids) {
+                    Ok(tokens) => draft = tokens,
+                    Err(error) => proposed = Err(error),
+                }
+            }
+            draft.truncate(left.saturating_sub(1));
+            plan.texts.push((text.id, draft));
+        }
+        if plan.texts.iter().any(|(_, draft)| !draft.is_empty()) {
+            (plan.tokens, plan.steps) = (1 + drafted, 1);
+        }
+        // All tokens of a step need room in the context, also those that nobody proposed, and the same angles.
+        let fit = |ahead: usize| {
+            let mut ends = texts.iter().map(|text| text.cached + ahead);
+            ends.all(|end| end <= longest && self.cache.class_of_length(end) == class)
+        };
+        if !fit(plan.tokens) {
+            plan.tokens = 1;
+        }
+        if !fit(plan.tokens + plan.steps - 1) {
+            plan.steps = 1;
+        }
+        self.drafts = drafts;
+        proposed.map(|()| Some(plan))
+    }
+
+    /// Runs the steps and hands their tokens out.
+    fn run(&mut self, plan: &Plan, events: &mut Vec<Event>) -> Result<()> {
+        let greedy = Rules::greedy();
+        let mut rows = Vec::new();
+        for (id, draft) in &plan.texts {
+            let Some(text) = self.active.iter().find(|text| text.id == *id) else { continue };
+            let draft = &draft[..draft.len().min(plan.tokens - 1)];
+            let mut tokens = text.ids[text.cached..].to_vec();
+            tokens.extend(draft);
+            tokens.resize(plan.tokens, 0);
+            let words: Vec<u32> = (0..plan.tokens * plan.steps).map(|n| text.sampler.word(n)).collect();
+            rows.push((text, draft, tokens, text.table(), words));
+        }
+        let lines = rows.iter().map(|(text, _, tokens, pages, words)| {
+            let rules = text.rules.as_ref().unwrap_or(&greedy);
+            Line { tokens, position: text.cached, pages, rules, words }
+        });
+        let pending = self.cache.queue(&lines.collect::<Vec<_>>(), plan.steps)?;
+        let sampled = self.cache.sampled(&pending)?;
+        let rows: Vec<_> = rows.iter().map(|(text, draft, ..)| (text.id, *draft)).collect();
+        for (line, ((id, draft), sampled)) in rows.into_iter().zip(sampled).enumerate() {
+            let Some(at) = self.active.iter().position(|text| text.id == id) else { continue };
+            let finish = self.take(at, (&pending, line), draft, &sampled, events)?;
+            let text = &mut self.active[at];
+            text.seal(&mut self.pages);
+            text.leave(self.window, &mut self.pages);
+            self.finish(at, finish, events);
+        }
+        Ok(())
+    }
+
+    /// A text takes the tokens that were sampled for it, one after the other. Where several were checked in a step, those behind one that is not what
+    /// was proposed are of another text.
+    fn take(
+        &mut self,
+        at: usize,
+        (pending, line): (&Pending, usize),
+        draft: &[u32],
+        sampled: &[u32],
+        events: &mut Vec<Event>,
+    ) -> Result<Result<Option<Finish>>> {
+        let text = &mut self.active[at];
+        text.usage.drafted += draft.len();
+        for (n, token) in sampled.iter().enumerate() {
+            let given = match &text.rules {
+                Some(_) => Ok((*token, true)),
+                None => {
+                    let logits = self.cache.logits(pending, line, n)?;
+                    sample(&mut text.sampler, logits, &self.unknown).map(|token| (token, false))
+                }
+            };
+            let (before, proposed) = (text.ids.len(), draft.get(n));
+            let finish = given.and_then(|(token, on_device)| {
+                let accepted = proposed == Some(&token);
+                text.usage.accepted += usize::from(accepted);
+                text.push(token, on_device, events).map(|finish| (finish, accepted))
+            });
+            if text.ids.len() > before {
+                text.cached = before;
+            }
+            match finish {
+                Ok((None, accepted)) if accepted || !pending.has_several_tokens() => {}
+                Ok((finish, _)) => return Ok(Ok(finish)),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(None))
+    }
+
+    #[cfg(test)]
+    fn held(&self) -> Vec<u32> {
+        self.active.iter().flat_map(|text| text.pages.iter().flatten().copied()).collect()
+    }
+}
+
+/// A run of steps: texts with proposed tokens, tokens of each in a step, and steps.
+struct Plan {
+    texts: Vec<(RequestId, Vec<u32>)>,
+    tokens: usize,
+    steps: usize,
+}
+
+/// A token that the host samples.
+fn sample(sampler: &mut Sampler, mut logits: Vec<f32>, unknown: &[usize]) -> Result<u32> {
+    for id in unknown {
+        if let Some(logit) = logits.get_mut(*id) {
+            *logit = f32::NEG_INFINITY;
+        }
+    }
+    sampler.sample(logits)
+}
+
+/// Pages of the cache: as many as were asked for, or as the texts can take and the device has memory for.
+fn page_count(decoder: &Decoder, options: EngineOptions) -> Result<usize> {
+    let EngineOptions { texts, page, cache, tokens, .. } = options;
+    let (device, context) = (decoder.params().device(), decoder.config().context);
+    let bytes = decoder.page_bytes(page, cache);
+    let capabilities = device.capabilities();
+    let on_host = capabilities.is_cpu() || capabilities.simulated;
+    // What the host says is there does not count what is taken already.
+    let live = if on_host { 0 } else { device.memory().live as u64 };
+    // Steps and prompts need memory beside the cache.
+    let free = available(capabilities).saturating_sub(live) / 10 * 9;
+    let fit = usize::try_from(free / bytes.max(1)).unwrap_or(usize::MAX);
+    let wanted = match tokens {
+        Some(tokens) => tokens.div_ceil(page),
+        None => texts.saturating_mul(context.div_ceil(page)).min(fit),
+    };
+    if wanted == 0 || wanted > fit {
+        let wanted = wanted.max(1);
+        return Err(Error::memory(format!(
+            "a cache of {} needs {}; {} has {} for it, which is enough for {}",
+            counted(wanted.saturating_mul(page), "token"),
+            human(bytes.saturating_mul(wanted as u64)),
+            capabilities.id,
+            human(free),
+            counted(fit.saturating_mul(page), "token")
+        )));
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,331 @@
+//! Texts of an engine beside the same texts alone: by whole passes of the model, without a cache.
+
+use super::*;
+use crate::sampler::Sampling;
+use netcl_device::Settings;
+use netcl_nn::decoder::{DecoderConfig, Sizes};
+use netcl_nn::layers::Mode;
+use netcl_tensor::random::Generator;
+use netcl_tensor::suite::test_device;
+use netcl_tensor::{DType, Device, Tensor, no_grad};
+use std::collections::BTreeMap;
+
+const VOCAB: usize = 31;
+
+/// One whose logits differ clearly.
+fn decoder(device: &Device, family: &str, seed: u64, change: impl Fn(&mut DecoderConfig)) -> Decoder {
+    let kv_heads = if family == "gpt2" { None } else { Some(1) };
+    let sizes =
+        Sizes { layers: 2, heads: 2, kv_heads, width: 16, context: 48, vocab: VOCAB, ..Sizes::default() };
+    let mut config = DecoderConfig::of(family, &sizes).unwrap();
+    change(&mut config);
+    let decoder = Decoder::new(device, config, DType::F32, seed).unwrap();
+    for p in decoder.params().list() {
+        p.set_f32(&p.to_vec().unwrap().iter().map(|v| 6.0 * v).collect::<Vec<_>>()).unwrap();
+    }
+    decoder
+}
+
+fn llama(device: &Device) -> Decoder {
+    decoder(device, "llama", 3, |_| {})
+}
+
+const OPTIONS: EngineOptions = EngineOptions {
+    texts: 4,
+    queue: 64,
+    tokens: Some(160),
+    page: 4,
+    chunk: 6,
+    cache: CacheType::Weights,
+    share: true,
+    drafted: 3,
+};
+
+fn engine<'a>(decoder: &'a Decoder, options: EngineOptions) -> Engine<'a> {
+    Engine::new(decoder, None, vec![7], options, Speculation::Off).unwrap()
+}
+
+/// A prompt of `n` tokens; those of a multiple of three begin in the same way. Sampled greedily, on the device, or on the host with penalties.
+fn job(i: usize, n: usize, max: usize) -> Job {
+    let id = |at: usize| ((at * at + if at < 9 && i.is_multiple_of(3) { 0 } else { 3 * i }) % VOCAB) as u32;
+    let sampling = match i % 4 {
+        0 | 1 => Sampling::greedy(),
+        2 => Sampling { seed: i as u64, top_k: 5, temperature: 1.3, ..Sampling::default() },
+        _ => Sampling { seed: i as u64, repeat_penalty: 1.3, ..Sampling::default() },
+    };
+    let request = Request { max: Some(max), ..Request::default() };
+    Job { prompt: (0..n).map(id).collect(), sampler: Sampler::of_ids(sampling).unwrap(), request }
+}
+
+/// The tokens behind a prompt, each from logits of a whole pass.
+fn alone(decoder: &Decoder, job: &Job) -> Vec<u32> {
+    let (mut ids, mut sampler) = (job.prompt.clone(), job.sampler.clone());
+    sampler.begin(&ids);
+    for _ in 0..job.request.max.unwrap() {
+        let all = Tensor::from_u32(decoder.params().device(), [1, ids.len()], &ids).unwrap();
+        let logits = no_grad(|| decoder.forward(&all, Mode::eval())).unwrap().to_vec().unwrap();
+        ids.push(sample(&mut sampler, logits[logits.len() - VOCAB..].to_vec(), &[7]).unwrap());
+    }
+    ids.split_off(job.prompt.len())
+}
+
+/// Tokens and ends, by request.
+#[derive(Default)]
+struct Heard {
+    tokens: BTreeMap<RequestId, Vec<u32>>,
+    done: BTreeMap<RequestId, (Finish, Usage)>,
+}
+
+impl Heard {
+    fn hear(&mut self, events: Vec<Event>) {
+        for event in events {
+            match event {
+                Event::Token { id, token, .. } => {
+                    assert!(!self.done.contains_key(&id), "a token behind the end");
+                    self.tokens.entry(id).or_default().push(token);
+                }
+                Event::Text { .. } => panic!("text without a tokenizer"),
+                Event::Done { id, finish, usage } => {
+                    assert!(self.done.insert(id, (finish, usage)).is_none(), "two ends");
+                }
+                Event::Failed { error, .. } => panic!("{error}"),
+            }
+        }
+    }
+    fn of(&self, id: RequestId) -> &[u32] {
+        self.tokens.get(&id).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn run(engine: &mut Engine<'_>) -> Heard {
+    let mut heard = Heard::default();
+    while !engine.is_idle() {
+        heard.hear(engine.step().unwrap());
+        assert!(engine.pages.is_consistent(&engine.held()));
+    }
+    assert_eq!(engine.pages.available(), engine.pages.count(), "a page leaked");
+    heard
+}
+
+/// Every job is as alone; what it took.
+fn as_alone(decoder: &Decoder, engine: &mut Engine<'_>, jobs: &[Job]) -> Vec<Usage> {
+    let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
+    let heard = run(engine);
+    for (i, (id, job)) in ids.iter().zip(jobs).enumerate() {
+        assert_eq!(heard.of(*id), alone(decoder, job), "text {i}");
+        assert_eq!(heard.done[id].0, Finish::Length);
+        assert_eq!(heard.done[id].1.made, job.request.max.unwrap());
+    }
+    ids.iter().map(|id| heard.done[id].1).collect()
+}
+
+fn jobs() -> Vec<Job> {
+    [3, 13, 1, 20, 9, 9, 16, 8].into_iter().enumerate().map(|(i, n)| job(i, n, 5 + 2 * (i % 4))).collect()
+}
+
+#[test]
+fn texts_of_a_batch_are_as_alone() {
+    let device = test_device().unwrap();
+    for family in ["llama", "gpt2"] {
+        let decoder = decoder(&device, family, 3, |_| {});
+        let usage = as_alone(&decoder, &mut engine(&decoder, OPTIONS), &jobs());
+        assert!(usage.iter().any(|usage| usage.reused > 0) && usage.iter().all(|usage| usage.preempted == 0));
+    }
+}
+
+#[test]
+fn the_simulated_device_batches_as_well() {
+    let device = Device::open("sim", &Settings::default()).unwrap();
+    let decoder = llama(&device);
+    as_alone(&decoder, &mut engine(&decoder, OPTIONS), &jobs()[..3]);
+}
+
+/// Beginnings are read once, also whole prompts, whose last page is copied for the token that is read again.
+#[test]
+fn texts_that_share_pages_are_as_texts_that_do_not() {
+    let decoder = llama(&test_device().unwrap());
+    let jobs = [job(0, 20, 9), job(0, 20, 9), job(3, 13, 6), job(0, 16, 7)];
+    for share in [true, false] {
+        let mut engine = engine(&decoder, EngineOptions { share, ..OPTIONS });
+        let reused: Vec<[usize; 4]> = (0..2)
+            .map(|_| {
+                let usage = as_alone(&decoder, &mut engine, &jobs);
+                std::array::from_fn(|i| usage[i].reused)
+            })
+            .collect();
+        match share {
+            true => assert_eq!(reused[1], [19, 19, 12, 15]),
+            false => assert_eq!(reused, [[0; 4]; 2]),
+        }
+    }
+}
+
+/// With too few pages texts are read again later, and nothing else happens to them.
+#[test]
+fn texts_whose_pages_were_taken_are_as_alone() {
+    let decoder = llama(&test_device().unwrap());
+    for share in [true, false] {
+        let mut engine = engine(&decoder, EngineOptions { tokens: Some(44), share, ..OPTIONS });
+        let usage = as_alone(&decoder, &mut engine, &jobs());
+        assert!(usage.iter().any(|usage| usage.preempted > 0), "{usage:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_or_ends() {
+    let decoder = llama(&test_device().unwrap());
+    let mut engine = engine(&decoder, EngineOptions { tokens: Some(16), queue: 2, ..OPTIONS });
+    assert_eq!(engine.longest(), 16);
+    let said = |engine: &mut Engine<'_>, job: Job| engine.add(job).unwrap_err().to_string();
+    let long = said(&mut engine, job(0, 17, 1));
+    assert!(
+        long.contains("the prompt has 17 tokens, a text here at most 16 (context 48, cache 16 tokens)"),
+        "{long}"
+    );
+    assert!(said(&mut engine, job(0, 0, 1)).contains("the prompt is empty"));
+    let mut wrong = job(0, 3, 1);
+    wrong.prompt[1] = VOCAB as u32;
+    assert!(said(&mut engine, wrong).contains("token 31 of the prompt is outside the vocabulary of 31"));
+    let mut sliding = job(0, 3, 1);
+    sliding.request.slide = true;
+    assert!(said(&mut engine, sliding).contains("cannot be batched"));
+    // A text that fills the cache, twice: what is left of the first one is in the way of nobody.
+    for _ in 0..2 {
+        let id = engine.add(job(0, 16, 30)).unwrap();
+        let heard = run(&mut engine);
+        assert_eq!((heard.of(id).len(), &heard.done[&id].0), (1, &Finish::Context));
+    }
+    let id = engine.add(job(1, 9, 30)).unwrap();
+    let heard = run(&mut engine);
+    assert_eq!(heard.of(id), &alone(&decoder, &job(1, 9, 8))[..], "as many as the cache has room for");
+    assert_eq!(heard.done[&id].0, Finish::Context);
+    for i in 0..2 {
+        assert!(!engine.is_full());
+        engine.add(job(i, 3, 2)).unwrap();
+    }
+    assert!(engine.is_full());
+    let full = engine.add(job(2, 3, 2)).unwrap_err();
+    assert!(full.message().contains("the queue is full: 2 requests waiting beside 0 texts"), "{full}");
+    assert_eq!(engine.load().waiting, 2);
+    run(&mut engine);
+    let Err(e) = Engine::new(&decoder, None, vec![], EngineOptions { page: 0, ..OPTIONS }, Speculation::Off)
+    else {
+        panic!("pages of nothing")
+    };
+    assert!(e.message().contains("expected at least 1 of each"));
+    let huge = EngineOptions { tokens: Some(1 << 50), ..OPTIONS };
+    let Err(e) = Engine::new(&decoder, None, vec![], huge, Speculation::Off) else {
+        panic!("a cache of 2^50 tokens")
+    };
+    assert!(
+        e.kind() == netcl_device::ErrorKind::Memory && e.message().contains("which is enough for"),
+        "{e}"
+    );
+}
+
+/// Texts far longer than their window, in a cache that has not room for one of them.
+#[test]
+fn pages_behind_every_window_are_given_back() {
+    let decoder = decoder(&test_device().unwrap(), "mistral", 3, |config| {
+        config.kinds.iter_mut().for_each(|kind| kind.window = Some(7));
+    });
+    let mut engine = engine(&decoder, EngineOptions { tokens: Some(36), texts: 2, ..OPTIONS });
+    assert_eq!(engine.longest(), 48);
+    let usage = as_alone(&decoder, &mut engine, &[job(0, 40, 8), job(1, 38, 9), job(2, 2, 44)]);
+    assert!(usage.iter().all(|usage| usage.preempted == 0), "{usage:?}");
+}
+
+#[test]
+fn a_cache_in_8_bits_continues_texts() {
+    let decoder = llama(&test_device().unwrap());
+    let mut engine = engine(&decoder, EngineOptions { cache: CacheType::Q8_0, ..OPTIONS });
+    let ids: Vec<RequestId> = jobs().into_iter().map(|job| engine.add(job).unwrap()).collect();
+    let heard = run(&mut engine);
+    let same = ids.iter().zip(jobs()).filter(|(id, job)| heard.of(**id) == alone(&decoder, job));
+    assert!(same.count() >= 4, "texts in 8 bits are others");
+    assert!(ids.iter().zip(jobs()).all(|(id, job)| heard.of(*id).len() == job.request.max.unwrap()));
+}
+
+#[test]
+fn proposed_tokens_change_no_text() {
+    let device = test_device().unwrap();
+    let decoder = llama(&device);
+    let other = super::tests::decoder(&device, "llama", 4, |_| {});
+    for (speculation, all) in [
+        (Speculation::NGrams, None),
+        (Speculation::Model(&decoder), Some(true)),
+        (Speculation::Model(&other), None),
+    ] {
+        let mut engine = Engine::new(&decoder, None, vec![7], OPTIONS, speculation).unwrap();
+        let jobs: Vec<Job> = (0..5).map(|i| job(i, 4 + 3 * i, 18)).collect();
+        let usage = as_alone(&decoder, &mut engine, &jobs);
+        let (drafted, accepted) =
+            usage.iter().fold((0, 0), |(d, a), usage| (d + usage.drafted, a + usage.accepted));
+        assert!(drafted > accepted && (accepted > 0 || all.is_none()), "{drafted} {accepted}");
+        if all.is_some() {
+            // A model proposes to itself what it takes greedily, but for what it may not take.
+            assert!(usage[0].accepted * 2 > usage[0].drafted, "{usage:?}");
+        }
+    }
+    let sizes = Sizes { layers: 1, heads: 2, width: 16, vocab: 30, ..Sizes::default() };
+    let wrong = Decoder::new(&device, DecoderConfig::of("llama", &sizes).unwrap(), DType::F32, 1).unwrap();
+    let refused = Engine::new(&decoder, None, vec![], OPTIONS, Speculation::Model(&wrong));
+    assert!(refused.err().unwrap().message().contains("a vocabulary of 30 tokens, the model one of 31"));
+}
+
+/// Requests come and go at any time, with few pages: no page is lost, every text that ends is as alone, and one that was cancelled as far as it came.
+#[test]
+fn a_thousand_schedules_lose_no_page_and_change_no_text() {
+    let decoder = decoder(&test_device().unwrap(), "llama", 3, |config| config.layers = 1);
+    let kinds: Vec<Job> = (0..12).map(|i| job(i, 1 + 7 * i % 15, 1 + i % 5)).collect();
+    let texts: Vec<Vec<u32>> = kinds.iter().map(|job| alone(&decoder, job)).collect();
+    let options = EngineOptions { tokens: Some(32), texts: 4, queue: 5, ..OPTIONS };
+    let mut engine = engine(&decoder, options);
+    let mut random = Generator::new(11);
+    let mut draw = move |n: usize| random.uniform(1, 0.0, n as f32)[0] as usize % n;
+    let (mut heard, mut asked) = (Heard::default(), Vec::new());
+    let (mut cancelled, mut refused, mut preempted) = (0, 0, 0);
+    for _ in 0..1000 {
+        for _ in 0..3 + draw(6) {
+            match draw(5) {
+                0 if !asked.is_empty() => {
+                    let (id, _) = asked[asked.len() - 1 - draw(asked.len().min(4))];
+                    let events = engine.cancel(id);
+                    cancelled += usize::from(!events.is_empty());
+                    heard.hear(events);
+                }
+                4 => heard.hear(engine.step().unwrap()),
+                _ => {
+                    let kind = draw(kinds.len());
+                    match engine.add(kinds[kind].clone()) {
+                        Ok(id) => asked.push((id, kind)),
+                        Err(e) => {
+                            assert!(e.message().contains("the queue is full"), "{e}");
+                            refused += 1;
+                        }
+                    }
+                }
+            }
+            assert!(engine.pages.is_consistent(&engine.held()));
+        }
+        // Most schedules meet what is left of the one before.
+        while draw(4) == 0 && !engine.is_idle() || engine.waiting.len() > 3 {
+            heard.hear(engine.step().unwrap());
+        }
+    }
+    while !engine.is_idle() {
+        heard.hear(engine.step().unwrap());
+    }
+    assert!(engine.pages.is_consistent(&[]) && engine.pages.available() == engine.pages.count());
+    for (id, kind) in &asked {
+        let (finish, usage) = &heard.done[id];
+        preempted += usage.preempted;
+        match finish {
+            Finish::Length => assert_eq!(heard.of(*id), texts[*kind]),
+            Finish::Stopped => assert!(texts[*kind].starts_with(heard.of(*id))),
+            other => panic!("{other:?}"),
+        }
+    }
+    let counts = [asked.len(), cancelled, refused, preempted];
+    assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
+}
