@@ -15,3 +15,26 @@
 #define mul_hi(a, b) ((uint)(((ulong)(a) * (ulong)(b)) >> 32))
 #define isnan(x) __builtin_isnan(x)
 #define isfinite(x) __builtin_isfinite(x)
+#define exp2(x) __nvvm_ex2_approx_f(x)
+#define rsqrt(x) __nvvm_rsqrt_approx_f(x)
+#define tanh(x) (1.0f - 2.0f / (1.0f + __nvvm_ex2_approx_f((x) * 2.88539f)))
+#define dot(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z + (a).w * (b).w)
+#define convert_int4_rte(v) ((int4)(__nvvm_f2i_rn((v).x), __nvvm_f2i_rn((v).y), __nvvm_f2i_rn((v).z), __nvvm_f2i_rn((v).w)))
+#define exp(x) __nvvm_ex2_approx_f((x) * 1.44269504f)
+#define fabs(x) __builtin_fabsf(x)
+/* Halves in device memory. */
+static inline float half_at_(__global const ushort *p) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(*p));
+  return r;
+}
+static inline void store_half_(__global ushort *p, float v) {
+  ushort h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(v));
+  *p = h;
+}
+#define vload_half(i, p) half_at_((__global const ushort *)(p) + (i))
+#define vstore_half_rte(v, i, p) store_half_((__global ushort *)(p) + (i), v)
+#define vloada_half4(i, p) \
+  ((float4)(vload_half(4 * (i), p), vload_half(4 * (i) + 1, p), vload_half(4 * (i) + 2, p), vload_half(4 * (i) + 3, p)))
+#define native_exp2(x) __nvvm_ex2_approx_f(x)

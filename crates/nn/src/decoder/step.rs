@@ -261,10 +261,11 @@ pub(super) fn lengths(sets: &[Rotary], length: usize) -> RangeInclusive<usize> {
 impl Decoder {
     /// Tokens and positions on the device → logits `(B * T, V)`.
     fn step(&self, steps: &Steps, store: Store<'_>) -> Result<Tensor> {
-        let (mut x, position) = self.step_input(steps, store.texts)?;
         if let Some(whole) = &steps.whole {
-            return whole.step.run(&x, &position);
+            let (input, position) = self.whole_input(whole, steps)?;
+            return whole.step.run(&input, &position);
         }
+        let (mut x, position) = self.step_input(steps, store.texts)?;
         let Store { layers, pages, texts, .. } = store;
         let at = StepAt { angles: &steps.angles, layers, position: &position, pages };
         for block in &self.blocks {
@@ -291,9 +292,17 @@ impl Decoder {
                 Ok(None)
             }
             Ok(whole) => {
-                let (x, position) = self.step_input(steps, 1)?;
-                Ok(Some(whole).filter(|whole| whole.step.agrees(&x, &position, cache.length, expected)))
+                let (input, position) = self.whole_input(&whole, steps)?;
+                Ok(Some(whole).filter(|whole| whole.step.agrees(&input, &position, cache.length, expected)))
             }
+        }
+    }
+
+    /// The token of a step in one launch, or what goes into the first block, and how many tokens are before.
+    fn whole_input(&self, whole: &Whole, steps: &Steps) -> Result<(Tensor, Tensor)> {
+        match whole.step.takes_tokens() {
+            true => Ok((steps.texts.tokens()?, steps.texts.position()?)),
+            false => self.step_input(steps, 1),
         }
     }
 

@@ -2,9 +2,9 @@
 //! ([`netcl_tensor::ops::decode_step`]).
 
 use super::block::Angles;
-use super::weight::RowMajor;
+use super::weight::{RowMajor, Weight};
 use super::{Cache, Decoder};
-use netcl_tensor::ops::decode_step::{DecodeStep, Layer, Model, Text};
+use netcl_tensor::ops::decode_step::{DecodeStep, Embedding, Layer, Model, Text};
 use netcl_tensor::{Error, Result};
 use std::sync::{Arc, PoisonError};
 
@@ -50,9 +50,17 @@ impl Decoder {
             [one] => one.clone(),
             _ => return Err(Error::unsupported("decode_step: a head of several parts")),
         };
+        let places = self.positions.as_ref().map(|(table, _)| table);
+        let embedding = match &self.embedding {
+            Weight::Dense { tensor: table, .. } => {
+                Some(Embedding { table, scale: config.embedding_scale, places })
+            }
+            Weight::Blocks { .. } => None,
+        };
         let attention = config.attention;
         let step = DecodeStep::new(
             &Model {
+                embedding,
                 parallel: config.parallel && layers.iter().all(|layer| layer.norms.is_some()),
                 layers,
                 last_norm: self.last_norm.parts(),

@@ -33,10 +33,10 @@ impl DecodeStep {
     /// Whether its logits, and the keys and values that it writes, are those that a step of several launches made of the same token: `expected`, and
     /// rows `at` of the caches, which is what `position` says. What differs by more than rounding explains is told in a warning. The first time on
     /// a device a launch that does not end is found out and the kernel left from then on.
-    pub fn agrees(&self, x: &Tensor, position: &Tensor, at: usize, expected: &Tensor) -> bool {
-        let device = x.device();
+    pub fn agrees(&self, input: &Tensor, position: &Tensor, at: usize, expected: &Tensor) -> bool {
+        let device = input.device();
         let Ok(expected) = self.made(at, expected) else { return false };
-        let run = || self.run(x, position).and_then(|logits| self.made(at, &logits));
+        let run = || self.run(input, position).and_then(|logits| self.made(at, &logits));
         // A proof holds for the kernel, whatever the model; each model is compared besides.
         let proof = || {
             let off = share(distance(&run()?.logits, &expected.logits), size(&expected.logits));

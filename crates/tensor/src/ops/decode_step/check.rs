@@ -227,6 +227,7 @@ impl Net {
         };
         let (cosines, sines) = (table(f64::cos)?, table(f64::sin)?);
         let model = Model {
+            embedding: None,
             layers: exact.iter().zip(&rest).map(|(e, rest)| tensors(e, rest, self.biased)).collect(),
             last_norm: (&last_norm, None),
             head: head.rows(),

@@ -1,8 +1,8 @@
 __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kernel void decode_step(
-    __global const T *x, __global const uint *position_at, __global const T *norms, __global const T *biases, __global const T *head_norms,
+    __global const T *x, __global const uint *token_at, __global const uint *position_at, __global const T *places, __global const T *norms, __global const T *biases, __global const T *head_norms,
     __global const float *cosines, __global const float *sines, __global const ulong *table, volatile __global Word *words, __global uint *state,
-    __global T *logits, ulong x_off, ulong position_off, int room, int angle_rows, float eps, float scale, float score_cap, float residual,
-    float logits_scale, float logits_cap) {
+    __global T *logits, ulong x_off, ulong token_off, ulong position_off, int room, int angle_rows, float eps, float scale, float score_cap, float residual,
+    float logits_scale, float logits_cap, float embedding_scale) {
   __local uint codes[QUANTISED ? (WIDEST + 31) / 32 * 8 : 1] __attribute__((aligned(16)));
   __local float2 scales[QUANTISED ? (WIDEST + 31) / 32 : 1];
   __local float4 floats[HAS(0) ? WIDEST / 4 : 1];
@@ -52,10 +52,15 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
     return;
   }
 #endif
-  x += x_off;
+#if EMBEDDED
+  const uint number = token_at[token_off];
+  const Token token = {x + x_off + (ulong)min(number, VOCAB - 1u) * DIM, places + (ulong)position * DIM, number < VOCAB ? embedding_scale : NAN};
+#else
+  const Token token = {x + x_off, places, 1.0f};
+#endif
 #if !POST
   const int own = share(DIM, me->group);
-  for (int i = me->item; i < share(DIM, me->group + 1) - own; i += ITEMS) stream[i] = LD(x, own + i);
+  for (int i = me->item; i < share(DIM, me->group + 1) - own; i += ITEMS) stream[i] = token1(&token, own + i);
 #endif
   const ulong angles = (ulong)position * HALF;
 #if !VARIED
@@ -85,11 +90,11 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
       MEET();
     } else {
 #if NORMED
-      take_stream(me, residuals, came, step, epoch, x, norms, residual, eps);
+      take_stream(me, residuals, came, step, epoch, &token, norms, residual, eps);
       MEET();
 #else
       __global const T *norm = norms + (ulong)(2 * layer + (stage == 2)) * DIM;
-      const float squares = step == 0 ? take_vector(me, x, norm) : take(me, stage == 2 ? X_MID : X_IN, DIM, stage == 2 ? epoch : last, norm);
+      const float squares = step == 0 ? take_vector(me, &token, norm) : take(me, stage == 2 ? X_MID : X_IN, DIM, stage == 2 ? epoch : last, norm);
       factor = rsqrt(group_sum(me, squares) * (1.0f / DIM) + eps);
 #endif
     }

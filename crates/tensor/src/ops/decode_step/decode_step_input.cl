@@ -126,14 +126,37 @@ static inline float take(const Self *me, int at, int k, uint epoch, __global con
   }
   return squares;
 }
-/* The same of what goes into the first layer. */
-static inline float take_vector(const Self *me, __global const T *row, __global const T *factors) {
+/* What goes into the first layer. */
+typedef struct {
+  __global const T *row, *place;
+  float scale;
+} Token;
+static inline float4 token4(const Token *t, int i) {
+#if EMBEDDED == 2
+  return load4(t->row + i) * t->scale + load4(t->place + i);
+#elif EMBEDDED
+  return load4(t->row + i) * t->scale;
+#else
+  return load4(t->row + i);
+#endif
+}
+static inline float token1(const Token *t, int i) {
+#if EMBEDDED == 2
+  return LD(t->row, i) * t->scale + LD(t->place, i);
+#elif EMBEDDED
+  return LD(t->row, i) * t->scale;
+#else
+  return LD(t->row, i);
+#endif
+}
+/* The same of it as of words. */
+static inline float take_vector(const Self *me, const Token *token, __global const T *factors) {
   float squares = 0.0f;
   for (int i = me->item; i < EACH(DIM) * ITEMS; i += ITEMS) {
     const int inside = i < DIM / 4;
     float4 v = (float4)(0.0f);
     if (inside) {
-      v = load4(row + 4 * i);
+      v = token4(token, 4 * i);
       squares += dot(v, v);
       v *= load4(factors + 4 * i) + (float)UNIT_OFFSET;
     }

@@ -66,7 +66,7 @@ static inline float4 normed(float4 v, float2 of, const Gains *g, int j) {
 }
 /* What goes into stage 0, stage 2 or the head. `stream` keeps the residual stream as far as it is known, `came` what is added to it after its
  * norm (POST); of both each item has its own fours. */
-static inline void take_stream(const Self *me, __local float4 *stream, __local float4 *came, int step, uint epoch, __global const T *row,
+static inline void take_stream(const Self *me, __local float4 *stream, __local float4 *came, int step, uint epoch, const Token *token,
                                __global const T *norms, float residual, float eps) {
   const int layer = step / STAGES, second = step < LAYERS * STAGES && step % STAGES == 2, at = second ? X_MID : X_IN;
   const uint of = second ? epoch : epoch - 1u & 0xffffu;
@@ -74,7 +74,7 @@ static inline void take_stream(const Self *me, __local float4 *stream, __local f
   Gains gains;
   if (before) ask_gains(me, &gains, norms, layer * NORMS + second);
   if (step == 0) {
-    for (int i = me->item; i < DIM / 4; i += ITEMS) stream[i] = load4(row + 4 * i);
+    for (int i = me->item; i < DIM / 4; i += ITEMS) stream[i] = token4(token, 4 * i);
   } else if (!PARALLEL || !second) {
 #if POST
     Gains after;

@@ -1,7 +1,8 @@
 /* One token of one text through all layers of a decoder, in one launch: for each layer norm, queries, keys and values, attention over the
  * cache, output map, norm, feed-forward; then norm and head.
  *
- * decode_step  x (DIM) T, the token's embedding, position (1) uint, the tokens before it,
+ * decode_step  x (DIM) T, the token's embedding, or with EMBEDDED the embeddings of all (VOCAB, DIM), of which token_at (1) uint is the number;
+ *              places (rows, DIM) T, with EMBEDDED 2; position (1) uint, the tokens before it,
  *              norms (LAYERS NORMS + 1, DIM) T: of each layer those before its two parts (PRE), then those after them (POST); then the last one;
  *                each of two rows, factors and shift, with LAYER_NORM
  *              biases (LAYERS, ALL_BIASES) T, of the maps that BIASES names, in their order
@@ -41,7 +42,7 @@
  * Defines, sizes: DIM and HIDDEN (multiples of 4, of 8 with dense rows of 16 bits), HEADS, KV_HEADS, HEAD (a multiple of 8 up to 256), VOCAB,
  * LAYERS, HALF (pairs of a head that are rotated; 0: none in any layer), GROUPS (at most DIM, HIDDEN and QKV), SPLITS (shares of a context at
  * most), SPLIT_BYTES (keys and values of a share at least).
- * Kind of model: ACT (activation.cl; 4: tanh), GATED (the activation of a row times another row), FORMATS (planes_dot.cl), BIASES (set of bits:
+ * Kind of model: EMBEDDED (1: what goes into the first layer is a row of x times embedding_scale, 2: and a row of `places` is added), ACT (activation.cl; 4: tanh), GATED (the activation of a row times another row), FORMATS (planes_dot.cl), BIASES (set of bits:
  * 1 stage 0, 2 stage 1, 4 stage 2, 8 stage 3), LAYER_NORM (0: root mean square), UNIT_OFFSET (the factor of a norm is 1 + weight), PRE and
  * POST (norms before and after the parts of a layer), PARALLEL (attention and feed-forward have the same input), QK_NORM (norms of queries and keys
  * before they are rotated: 1 of each head, 2 of all heads together), CAPS (set of bits: 1 scores, 2 logits become cap tanh(x / cap)), VARIED

@@ -12,7 +12,7 @@ pub(crate) mod kernel;
 mod model;
 
 pub use kernel::Text;
-pub use model::{Layer, Map, Model, Norm, Rows};
+pub use model::{Embedding, Layer, Map, Model, Norm, Rows};
 
 use super::prelude::*;
 
@@ -30,7 +30,10 @@ pub struct DecodeStep {
     groups: usize,
     room: usize,
     angle_rows: usize,
-    scalars: [f32; 6],
+    scalars: [f32; 7],
+    dtype: DType,
+    /// Embeddings of all tokens and of places; the table again where there are none of these.
+    embedding: Option<[Tensor; 2]>,
     vocab: usize,
     /// Key heads.
     kv_heads: usize,
@@ -68,6 +71,8 @@ impl DecodeStep {
             room: s.room,
             angle_rows: model.angle_rows()?,
             scalars: model.scalars(),
+            dtype: model.dtype(),
+            embedding: model.embedding.map(|e| [e.table.detach(), e.places.unwrap_or(e.table).detach()]),
             vocab: s.vocab,
             kv_heads: s.kv_heads,
             rounding: model.rounding(),
@@ -75,22 +80,34 @@ impl DecodeStep {
         })
     }
 
-    /// x (.., DIM), a token's embedding, and how many tokens are before it, u32 (1) → logits (1, V) of the next. The token's keys and values are
-    /// kept in the caches; where they have no row for it, the logits are NaN. Launches of one step run one after the other.
+    /// Whether its input is a token's number instead of the token's embedding.
+    pub fn takes_tokens(&self) -> bool {
+        self.embedding.is_some()
+    }
+
+    /// A token's embedding (.., DIM), or its number u32 (1) where it [takes](Self::takes_tokens) that, and how many tokens are before it, u32 (1) →
+    /// logits (1, V) of the next. The token's keys and values are kept in the caches; where they have no row for it, or there is no such token,
+    /// the logits are NaN. Launches of one step run one after the other.
     ///
     /// # Errors
     /// Those of the launch.
-    pub fn run(&self, x: &Tensor, position: &Tensor) -> Result<Tensor> {
-        let logits = Tensor::empty(x.device(), [1, self.vocab], x.dtype())?;
+    pub fn run(&self, input: &Tensor, position: &Tensor) -> Result<Tensor> {
+        let logits = Tensor::empty(input.device(), [1, self.vocab], self.dtype)?;
         let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
         let launch = self.text.kernel().launch("decode_step");
         let launch = self.defines.iter().fold(launch, |l, (name, v)| l.define(name, *v));
         let launch = launch.local([self.text.items(), 1, 1]).groups(self.groups).flops(self.flops);
-        let launch =
-            self.inputs.iter().fold(launch.read_base(x).read_base(position), |launch, x| launch.read(x));
+        // Of what is not read, something else that is there.
+        let (x, token, places) = match &self.embedding {
+            Some([table, places]) => (table, input, places),
+            None => (input, position, &self.inputs[0]),
+        };
+        let launch = launch.read_base(x).read_base(token).read_base(position).read(places);
+        let launch = self.inputs.iter().fold(launch, |launch, x| launch.read(x));
         let launch = launch.update_base(&self.words).update_base(&self.state).write(&logits);
         let launch = launch
             .scalar(x.layout().offset)
+            .scalar(token.layout().offset)
             .scalar(position.layout().offset)
             .scalar(number(self.room))
             .scalar(number(self.angle_rows));

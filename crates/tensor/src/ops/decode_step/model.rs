@@ -77,8 +77,21 @@ pub struct Layer<'a> {
     pub rotary: Option<usize>,
 }
 
+/// What makes a token's number into what goes into the first layer.
+#[derive(Clone, Copy)]
+pub struct Embedding<'a> {
+    /// (V, DIM), in the type of the activations.
+    pub table: &'a Tensor,
+    /// Its factor.
+    pub scale: f32,
+    /// What is added, by position: (S or more, DIM).
+    pub places: Option<&'a Tensor>,
+}
+
 /// A decoder's tensors and settings.
 pub struct Model<'a> {
+    /// How tokens are read; `None`: a step gets the vectors.
+    pub embedding: Option<Embedding<'a>>,
     /// All layers.
     pub layers: Vec<Layer<'a>>,
     /// The last norm (DIM).
@@ -214,6 +227,15 @@ fn part(rows: usize, bytes: usize, format: u32) -> u64 {
     rows as u64 | (bytes as u64) << 24 | u64::from(format) << 56
 }
 
+impl Embedding<'_> {
+    fn fits(&self, dtype: DType, s: &Sizes) -> bool {
+        let lies = |x: &Tensor| x.dtype() == dtype && in_order(x);
+        let places =
+            self.places.is_none_or(|x| lies(x) && x.dims2().is_ok_and(|[n, c]| n >= s.room && c == s.width));
+        places && lies(self.table) && self.table.dims() == [s.vocab, s.width]
+    }
+}
+
 impl<'a> Layer<'a> {
     /// The maps in the order of the kernel's stages.
     fn stages(&self) -> [&Map<'a>; STAGES] {
@@ -231,7 +253,7 @@ impl<'a> Layer<'a> {
 }
 
 impl<'a> Model<'a> {
-    fn dtype(&self) -> DType {
+    pub(super) fn dtype(&self) -> DType {
         self.last_norm.0.dtype()
     }
     pub(super) fn device(&self) -> &Device {
@@ -317,6 +339,9 @@ impl<'a> Model<'a> {
             }
             () if [s.qkv(), s.width, 2 * s.hidden, s.vocab].iter().any(|n| *n >= 1 << 24) => {
                 Err("maps of more than 16 million rows")
+            }
+            () if !self.embedding.is_none_or(|embedding| embedding.fits(dtype, s)) => {
+                Err("embeddings of another type, or that do not lie in order")
             }
             () if !caches => Err("caches of several texts, or that do not lie in order"),
             () => self.is_uniform().and_then(|()| self.maps().try_for_each(|map| map.supports(dtype))),
@@ -404,12 +429,14 @@ impl<'a> Model<'a> {
         layer.scale * self.score_cap.map_or(std::f32::consts::LOG2_E, |cap| 1.0 / cap)
     }
 
-    /// Factor of scores where it is the same in all layers; their cap, in units of log 2; those of the residual stream and of logits; the
-    /// logits' cap.
-    pub(super) fn scalars(&self) -> [f32; 6] {
+    /// Epsilon; factor of scores where it is the same in all layers; their cap, in units of log 2; factors of the residual stream and of logits;
+    /// the logits' cap; factor of embeddings.
+    pub(super) fn scalars(&self) -> [f32; 7] {
         let scale = self.layers.first().map_or(1.0, |layer| self.score_scale(layer));
         let cap = self.score_cap.unwrap_or(1.0) * std::f32::consts::LOG2_E;
-        [self.eps, scale, cap, self.residual_scale, self.logits_scale, self.logits_cap.unwrap_or(1.0)]
+        let embedding = self.embedding.map_or(1.0, |embedding| embedding.scale);
+        let logits = [self.logits_scale, self.logits_cap.unwrap_or(1.0)];
+        [self.eps, scale, cap, self.residual_scale, logits[0], logits[1], embedding]
     }
 
     /// Rows of a set of angles.
@@ -474,6 +501,7 @@ impl<'a> Model<'a> {
             ("LAYERS", s.layers),
             ("HALF", s.half),
             ("GROUPS", s.groups),
+            ("EMBEDDED", self.embedding.map_or(0, |embedding| 1 + usize::from(embedding.places.is_some()))),
             ("ACT", self.activation.map_or(4, |gate| gate as usize)),
             ("GATED", usize::from(self.gated)),
             ("FORMATS", self.formats()),
