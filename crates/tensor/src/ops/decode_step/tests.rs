@@ -78,6 +78,36 @@ fn the_check_of_a_device_runs_models() {
     assert_eq!(check::check(&teaching).unwrap(), 0, "no sub-groups");
 }
 
+/// Defines of a Llama in f16, but for sizes.
+const USUAL: [(&str, usize); 24] = [
+    ("DTYPE", 1),
+    ("HALF", 32),
+    ("GROUPS", 132),
+    ("EMBEDDED", 1),
+    ("ACT", 0),
+    ("GATED", 1),
+    ("FORMATS", 1),
+    ("BIASES", 0),
+    ("LAYER_NORM", 0),
+    ("UNIT_OFFSET", 0),
+    ("PRE", 1),
+    ("POST", 0),
+    ("PARALLEL", 0),
+    ("QK_NORM", 0),
+    ("CAPS", 0),
+    ("VARIED", 0),
+    ("SCALED", 0),
+    ("SPLITS", 4),
+    ("SPLIT_BYTES", 65_536),
+    ("RING", 1),
+    ("RING_SLOTS", 8),
+    ("SLOT", 11_264),
+    ("IN_FLIGHT", 4),
+    ("NVIDIA_CC", 90),
+];
+
+type Defines = [(&'static str, usize)];
+
 /// For `tools/ptx_check.sh`: the text with the ring for models that differ in what is compiled.
 #[test]
 #[ignore = "writes files for a tool"]
@@ -88,32 +118,6 @@ fn texts_for_the_assembler() {
         let names = ["DIM", "HEADS", "KV_HEADS", "HEAD", "HIDDEN", "VOCAB", "LAYERS"];
         names.into_iter().zip([dim, heads, kv_heads, head, hidden, vocab, layers])
     };
-    let usual = [
-        ("DTYPE", 1),
-        ("HALF", 32),
-        ("GROUPS", 132),
-        ("EMBEDDED", 1),
-        ("ACT", 0),
-        ("GATED", 1),
-        ("FORMATS", 1),
-        ("BIASES", 0),
-        ("LAYER_NORM", 0),
-        ("UNIT_OFFSET", 0),
-        ("PRE", 1),
-        ("POST", 0),
-        ("PARALLEL", 0),
-        ("QK_NORM", 0),
-        ("CAPS", 0),
-        ("VARIED", 0),
-        ("SCALED", 0),
-        ("SPLITS", 4),
-        ("SPLIT_BYTES", 65_536),
-        ("RING", 1),
-        ("RING_SLOTS", 8),
-        ("SLOT", 11_264),
-        ("IN_FLIGHT", 4),
-        ("NVIDIA_CC", 90),
-    ];
     let llama = [4096, 32, 8, 128, 14336, 128_256, 32];
     let gpt = [384, 6, 6, 64, 1536, 65, 6];
     let gemma = [2304, 8, 4, 256, 9216, 256_000, 26];
@@ -127,7 +131,7 @@ fn texts_for_the_assembler() {
         ("LAYER_NORM", 1),
     ];
     let capped = &[("ACT", 1), ("POST", 1), ("CAPS", 3), ("VARIED", 1), ("UNIT_OFFSET", 1)];
-    let all: [(&str, [usize; 7], &[(&'static str, usize)]); 5] = [
+    let all: [(&str, [usize; 7], &Defines); 5] = [
         ("llama_f16", llama, &[]),
         ("llama_q4_0", llama, &[("FORMATS", 1 << 2), ("EMBEDDED", 0)]),
         ("llama_q4_k_m", llama, &[("FORMATS", 1 << 12 | 1 << 14), ("EMBEDDED", 0), ("QK_NORM", 1)]),
@@ -136,7 +140,7 @@ fn texts_for_the_assembler() {
     ];
     for (name, shape, other) in all {
         let mut defines: std::collections::BTreeMap<&'static str, usize> =
-            usual.into_iter().chain(sizes(shape)).collect();
+            USUAL.into_iter().chain(sizes(shape)).collect();
         defines.extend(other.iter().copied());
         let defines: Vec<(&'static str, netcl_kernel::Value)> =
             defines.into_iter().map(|(name, v)| (name, v.into())).collect();
