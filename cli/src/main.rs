@@ -11,6 +11,7 @@ mod reading;
 mod sampling;
 mod shell;
 mod table;
+mod together;
 
 use std::process::ExitCode;
 

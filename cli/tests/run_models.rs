@@ -86,6 +86,7 @@ fn a_trained_model_is_quantised_and_talks() {
         assert!(err.contains("prompt: 6 tokens") && err.contains("text: 40 tokens"), "{err}");
     }
 
+    together(&gguf, &device);
     chats(&gguf, &device);
     refusals(&dir, &gguf, &device);
 
@@ -98,6 +99,41 @@ fn a_trained_model_is_quantised_and_talks() {
     );
     assert_eq!(found[0]["tokens"].as_u64().unwrap() % 16, 0);
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Several prompts at the same time, with and without proposed tokens, are each as alone.
+fn together(gguf: &str, device: &str) {
+    let fixed = ["generate", "-m", gguf, "-n", "8", "--temp", "0", "--device", device];
+    let alone = ["1 plus", "2 plus 3"].map(|prompt| {
+        let (code, out, err) = run(&[&fixed[..], &["-p", prompt]].concat(), "");
+        assert_eq!(code, 0, "{err}");
+        out.trim_end_matches('\n').to_owned()
+    });
+    let both = ["-p", "1 plus", "-p", "2 plus 3"];
+    for (more, told) in [
+        (vec![], "prompts: 14 tokens"),
+        (vec!["--parallel", "1"], "texts: 16 tokens"),
+        (vec!["--draft", "ngram", "--draft-max", "2"], "ngram: "),
+        (vec!["--draft", gguf], "proposed tokens accepted, "),
+    ] {
+        let (code, out, err) = run(&[&fixed[..], &both, &more].concat(), "");
+        assert_eq!((code, out), (0, format!("{}\n\n{}\n", alone[0], alone[1])), "{more:?}: {err}");
+        assert!(err.contains(told), "{more:?}: {err}");
+    }
+    let (code, out, err) = run(&[&fixed[..], &both, &["--json", "--cache-type", "q8_0"]].concat(), "");
+    assert_eq!((code, out.lines().count()), (0, 2), "{err}");
+    for (line, prompt) in out.lines().zip(["1 plus", "2 plus 3"]) {
+        let found: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((found["prompt"].as_str(), found["finish"].as_str()), (Some(prompt), Some("length")));
+        assert_eq!(found["tokens"].as_array().unwrap().len(), 8);
+    }
+    for (args, part) in [
+        (["-p", "1", "--draft", "missing.gguf"], "--draft: "),
+        (["-p", "1", "-p", "1 plus 2 plus 3 plus 4"], "a text here at most 16 (context 16"),
+    ] {
+        let (code, _, err) = run(&[&fixed[..], &args].concat(), "");
+        assert!(code == 1 && err.contains(part), "{err}");
+    }
 }
 
 /// Against exact arithmetic on the same windows, and near it with activations in bytes.

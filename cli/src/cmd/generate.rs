@@ -4,11 +4,13 @@ use crate::context::Context;
 use crate::loading::ModelArgs;
 use crate::out;
 use crate::sampling::{SamplingArgs, prompt_ids};
+use crate::together::{EngineArgs, Made};
 use clap::Args as ClapArgs;
 use netcl::device::counted;
 use netcl::llm::LoadedModel;
-use netcl::llm::engine::{Generated, Request, Watch};
+use netcl::llm::engine::{Generated, Job, Loading, Request, Watch};
 use netcl::llm::sampler::{Finish, Sampler, StopTexts};
+use netcl::nn::model::Model as _;
 use netcl::prelude::*;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,9 +20,10 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Text to continue; - reads it from standard input, without the line end at its end. Without it, a new line or the model's own beginning
+    /// Text to continue; - reads it from standard input, without the line end at its end. Without it, a new line or the model's own beginning. With
+    /// several (repeatable) all are continued at the same time, and shown one after the other
     #[arg(short, long, allow_hyphen_values = true)]
-    prompt: Option<String>,
+    prompt: Vec<String>,
     /// File with the text to continue, without the line end at its end
     #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
     file: Option<PathBuf>,
@@ -43,48 +46,77 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
     sampling: SamplingArgs,
 }
 
 impl Args {
-    /// The prompt as it was given, or what standard input or a file has. An editor or `echo` ends a text with a line end that nobody means.
-    fn given(&self) -> Result<Option<String>> {
-        let mut text = match (self.prompt.as_deref(), &self.file) {
-            (Some("-"), _) => {
+    /// The prompts as they were given, or what standard input or a file has. An editor or `echo` ends a text with a line end that nobody means.
+    fn given(&self) -> Result<Vec<String>> {
+        if let Some(path) = &self.file {
+            let text = std::fs::read_to_string(path);
+            return Ok(vec![without_end(text.map_err(|e| Error::io("reading the prompt from", path, &e))?)]);
+        }
+        let one = |text: &String| match text.as_str() {
+            "-" => {
                 let (mut text, place) = (String::new(), Path::new("standard input"));
                 let read = std::io::stdin().lock().read_to_string(&mut text);
                 read.map_err(|e| Error::io("reading the prompt from", place, &e))?;
-                text
+                Ok(without_end(text))
             }
-            (Some(text), _) => return Ok(Some(text.to_owned())),
-            (None, Some(path)) => {
-                std::fs::read_to_string(path).map_err(|e| Error::io("reading the prompt from", path, &e))?
-            }
-            (None, None) => return Ok(None),
+            text => Ok(text.to_owned()),
         };
-        let end = if text.ends_with("\r\n") { 2 } else { usize::from(text.ends_with('\n')) };
-        text.truncate(text.len() - end);
-        Ok(Some(text))
+        self.prompt.iter().map(one).collect()
     }
+
+    fn request(&self, stops: &StopTexts, slide: bool) -> Request {
+        Request { max: Some(self.n), stops: stops.clone(), ignore_ends: self.ignore_eos, slide }
+    }
+}
+
+fn without_end(mut text: String) -> String {
+    let end = if text.ends_with("\r\n") { 2 } else { usize::from(text.ends_with('\n')) };
+    text.truncate(text.len() - end);
+    text
 }
 
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     args.sampling.check()?;
     let stops = StopTexts::new(args.stop.clone())?;
-    let prompt = args.given()?;
+    let given = args.given()?;
     let model = args.model.open(context)?;
     let sampling = args.sampling.over(model.sampling(), args.seed)?;
     let tokenizer = model.tokenizer()?;
-    let ids = match &prompt {
-        Some(text) => prompt_ids(tokenizer, text, args.special)?,
-        None => model.beginning()?,
-    };
-    let prompt = prompt.map_or_else(|| tokenizer.decode(&ids), Ok)?;
-    let mut sampler = Sampler::new(sampling, tokenizer)?;
-    let mut session = model.session()?;
+    let mut prompts = Vec::new();
+    for text in &given {
+        prompts.push((text.clone(), prompt_ids(tokenizer, text, args.special)?));
+    }
+    if prompts.is_empty() {
+        let ids = model.beginning()?;
+        prompts.push((tokenizer.decode(&ids)?, ids));
+    }
+    let sampler = Sampler::new(sampling, tokenizer)?;
     context.polite();
-    let request = Request { max: Some(args.n), stops, ignore_ends: args.ignore_eos, slide: true };
+    match prompts.as_slice() {
+        [(prompt, ids)] if !args.engine.is_needed(1) => {
+            one(args, context, &model, (prompt, ids), sampler, &stops)
+        }
+        prompts => together(args, context, &model, prompts, &sampler, &stops),
+    }
+}
+
+/// A single text.
+fn one(
+    args: &Args,
+    context: &Context,
+    model: &LoadedModel,
+    (prompt, ids): (&str, &[u32]),
+    mut sampler: Sampler,
+    stops: &StopTexts,
+) -> Result<()> {
+    let mut session = model.session()?;
     // Nothing is shown of a prompt that the model refuses.
     let mut shown = args.json;
     let mut show = |text: &str| {
@@ -92,19 +124,79 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             return Ok(());
         }
         if !std::mem::replace(&mut shown, true) {
-            out::stream(&prompt)?;
+            out::stream(prompt)?;
         }
         out::stream(text)
     };
     let mut watch = Watch { text: &mut show, stop: &|| context.interrupted() };
-    let made = session.generate(&ids, &mut sampler, request, &mut watch)?;
+    let made = session.generate(ids, &mut sampler, args.request(stops, true), &mut watch)?;
     if args.json {
-        return out::json(&json(args, &model, &prompt, &made));
+        return out::json(&json(args, model, prompt, &made));
     }
     show("")?;
     out::result("")?;
     tracing::info!("{}", told(&made));
     Ok(())
+}
+
+/// Several texts, or one with tokens that are proposed: each is shown as it comes, behind those before it.
+fn together(
+    args: &Args,
+    context: &Context,
+    model: &LoadedModel,
+    prompts: &[(String, Vec<u32>)],
+    sampler: &Sampler,
+    stops: &StopTexts,
+) -> Result<()> {
+    let jobs = prompts.iter().map(|(_, ids)| Job {
+        prompt: ids.clone(),
+        sampler: sampler.clone(),
+        request: args.request(stops, false),
+    });
+    let mut held: Vec<String> = prompts.iter().map(|(prompt, _)| prompt.clone()).collect();
+    let (mut done, mut current) = (vec![false; held.len()], 0);
+    let mut show = |at: usize, text: Option<&str>| {
+        if args.json {
+            return Ok(());
+        }
+        match text {
+            Some(text) => held[at].push_str(text),
+            None => done[at] = true,
+        }
+        while let Some(text) = held.get_mut(current) {
+            out::stream(&std::mem::take(text))?;
+            if !done[current] {
+                break;
+            }
+            out::result(if current + 1 < prompts.len() { "\n" } else { "" })?;
+            current += 1;
+        }
+        Ok(())
+    };
+    let device = model.decoder().params().device();
+    let load = |path: &Path, options, bar: &mut dyn FnMut(Loading<'_>) -> Result<()>| {
+        LoadedModel::open(path, device, options, bar).map_err(|e| e.context("--draft"))
+    };
+    let made = args.engine.run(model, jobs.collect(), context, load, &mut show)?;
+    if args.json {
+        let mut all = prompts.iter().zip(&made.texts);
+        return all.try_for_each(|((prompt, _), text)| out::json(&json_of(args, model, prompt, text)));
+    }
+    tracing::info!("{}", made.told(args.engine.draft()));
+    Ok(())
+}
+
+fn json_of(args: &Args, model: &LoadedModel, prompt: &str, made: &Made) -> serde_json::Value {
+    let usage = made.end.as_ref().map(|(_, usage)| *usage).unwrap_or_default();
+    let speed = |tokens: usize, time: std::time::Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
+    serde_json::json!({
+        "prompt": prompt, "text": made.text, "tokens": made.tokens, "finish": made.end.as_ref().map(|(finish, _)| finish.name()),
+        "tokens_per_s": speed(usage.made.saturating_sub(1), usage.generation_time), "prompt_tokens": usage.prompt,
+        "prompt_tokens_per_s": speed(usage.prompt - usage.reused, usage.prompt_time), "shared_tokens": usage.reused,
+        "drafted": usage.drafted, "accepted": usage.accepted, "draft": args.engine.draft(),
+        "seed": args.seed, "context": model.context(), "dtype": model.dtype().to_string(),
+        "activations": model.activations().map(|a| a.to_string()), "model": model.path(),
+    })
 }
 
 fn json(args: &Args, model: &LoadedModel, prompt: &str, made: &Generated) -> serde_json::Value {

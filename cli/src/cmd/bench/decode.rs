@@ -5,6 +5,7 @@ use super::line::Printer;
 use super::llama_bench::{self, Asked, Speed};
 use super::measure::median;
 use super::profile::{Profile, file_of};
+use super::side_by_side::SideBySide;
 use super::step::{bytes_of_step, bytes_of_weights, checked, read_speed};
 use crate::context::Context;
 use crate::loading::shown;
@@ -308,11 +309,10 @@ impl Bench<'_> {
             let one = alone && args.batch.len() == 1;
             let file = file_of(file, &format!("{}-{}-b{batch}", case.name, case.kind), one);
             let about = json!({ "model": case.name, "type": case.kind, "batch": batch });
-            let mut texts = decoder.batch(batch, tokens)?;
-            let by = self.chooser(case, batch)?;
+            let mut texts = Texts::new(case, batch, tokens, self.args.feed)?;
             let dtype = model.dtype();
             Profile { device: &self.device, dtype, about, steps: tokens as u64, file: &file }
-                .print(&mut self.printer, &mut || text(case, &mut texts, tokens, by.as_ref(), None))?;
+                .print(&mut self.printer, &mut || texts.run(case, tokens, None))?;
         }
         Ok(())
     }
@@ -381,12 +381,11 @@ impl Bench<'_> {
 
     fn tokens(&self, case: &Case, tokens: usize, batch: usize) -> Result<Measured> {
         let decoder = case.model.decoder();
-        let by = self.chooser(case, batch)?;
-        let texts = std::cell::RefCell::new(decoder.batch(batch, tokens)?);
-        let seconds = self.times(
-            &mut || text(case, &mut texts.borrow_mut(), tokens, by.as_ref(), Some(Instant::now())),
-            &mut || text(case, &mut texts.borrow_mut(), tokens, by.as_ref(), None),
-        )?;
+        let texts = std::cell::RefCell::new(Texts::new(case, batch, tokens, self.args.feed)?);
+        let seconds = self
+            .times(&mut || texts.borrow_mut().run(case, tokens, Some(Instant::now())), &mut || {
+                texts.borrow_mut().run(case, tokens, None)
+            })?;
         let config = decoder.config();
         Ok(Measured {
             test: "tg",
@@ -398,17 +397,6 @@ impl Bench<'_> {
             flops: config.flops(tokens * batch, tokens) / 3.0,
             memory_peak: self.device.memory().peak,
         })
-    }
-
-    /// Sampling on the device for `--feed greedy`.
-    fn chooser(&self, case: &Case, batch: usize) -> Result<Option<Arc<Chooser>>> {
-        match self.args.feed {
-            Feed::Random => Ok(None),
-            Feed::Greedy => {
-                let vocab = case.model.config().vocab;
-                Ok(Chooser::new(&self.device, &Rules::greedy(), batch, vocab, None)?.map(Arc::new))
-            }
-        }
     }
 
     fn line(&mut self, case: &Case, m: &Measured, peers: &[Speed]) -> Result<()> {
@@ -470,44 +458,77 @@ fn row(cells: &[&str; 12]) -> String {
     format!("{test:<8}{rest}").trim_end().into()
 }
 
-/// Generates `tokens` tokens from an empty context. `warm` is the start time of a warm-up, which may end early. With `by` tokens are sampled on
-/// the device.
-fn text(
+/// What is measured: one text in a cache of its own, or several in pages.
+enum Texts<'a> {
+    One { text: Box<Batch<'a>>, by: Option<Arc<Chooser>> },
+    Several { texts: Box<SideBySide<'a>>, greedy: bool },
+}
+
+impl<'a> Texts<'a> {
+    fn new(case: &'a Case, batch: usize, tokens: usize, feed: Feed) -> Result<Self> {
+        let (decoder, greedy) = (case.model.decoder(), feed == Feed::Greedy);
+        if batch > 1 {
+            let texts = Box::new(SideBySide::new(decoder, batch, tokens)?);
+            return Ok(Self::Several { texts, greedy });
+        }
+        let (device, vocab) = (decoder.params().device(), decoder.config().vocab);
+        let by = if greedy { Chooser::new(device, &Rules::greedy(), 1, vocab, None)? } else { None };
+        Ok(Self::One { text: Box::new(decoder.batch(1, tokens)?), by: by.map(Arc::new) })
+    }
+
+    fn launches(&self) -> Option<usize> {
+        match self {
+            Self::One { text, .. } => text.launches(),
+            Self::Several { texts, .. } => texts.launches(),
+        }
+    }
+
+    /// Generates `tokens` tokens from an empty context. `warm` is the start time of a warm-up, which may end early.
+    fn run(&mut self, case: &Case, tokens: usize, warm: Option<Instant>) -> Result<()> {
+        // A step is captured the second time.
+        let done = |i: usize| i > 4 && warm.is_some_and(|began| began.elapsed().as_secs_f64() > WARM_S);
+        match self {
+            Self::One { text, by } => one(case, text, tokens, by.as_ref(), (warm.is_some(), &done)),
+            Self::Several { texts, greedy } => {
+                texts.run(tokens, *greedy, warm.is_some(), &|b, i| case.token(b, i), &done)
+            }
+        }
+    }
+}
+
+/// One text; with `by` tokens are sampled on the device. A warm-up waits for each step.
+fn one(
     case: &Case,
-    texts: &mut Batch<'_>,
+    text: &mut Batch<'_>,
     tokens: usize,
     by: Option<&Arc<Chooser>>,
-    warm: Option<Instant>,
+    (warm, done): (bool, &dyn Fn(usize) -> bool),
 ) -> Result<()> {
-    let batch = texts.texts();
-    texts.truncate(0);
-    let token = |i: usize| (0..batch).map(|b| case.token(b, i)).collect::<Vec<_>>();
-    let done = |i: usize| i > 4 && warm.is_some_and(|began| began.elapsed().as_secs_f64() > WARM_S);
+    text.truncate(0);
     let Some(by) = by else {
         for i in 0..tokens {
-            texts.step(&token(i))?;
-            if warm.is_some() {
+            text.step(&[case.token(0, i)])?;
+            if warm {
                 case.model.decoder().params().device().finish()?;
             }
-            // A step is captured the second time.
             if done(i) {
                 break;
             }
         }
         return Ok(());
     };
-    texts.start(&token(0))?;
-    let (run, mut made, mut waiting) = (if warm.is_some() { 1 } else { RUN }, 0, None);
+    text.start(&[case.token(0, 0)])?;
+    let (run, mut made, mut waiting) = (if warm { 1 } else { RUN }, 0, None);
     while made < tokens && !done(made) {
         let steps = run.min(tokens - made);
-        let queued = texts.queue(by, &vec![0; steps * batch])?;
+        let queued = text.queue(by, &vec![0; steps])?;
         made += steps;
         // The device has the next ones while the host reads these.
         if let Some(before) = waiting.replace(queued) {
-            texts.chosen(&before)?;
+            text.chosen(&before)?;
         }
     }
-    waiting.map_or(Ok(()), |last| texts.chosen(&last).map(drop))
+    waiting.map_or(Ok(()), |last| text.chosen(&last).map(drop))
 }
 
 /// Number of steps enqueued at once.

@@ -12,6 +12,7 @@ pub mod measure;
 mod ops;
 mod peer;
 mod profile;
+mod side_by_side;
 mod step;
 mod train;
 

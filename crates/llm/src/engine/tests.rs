@@ -594,8 +594,8 @@ fn a_cache_in_8_bits_moves_logits_little() {
         let cache = netcl_nn::decoder::Paged::new(model.decoder(), 8, 16, kind, None).unwrap();
         // In two parts, so that the second reads what was stored.
         let (first, second) = ids.split_at(ids.len() / 2);
-        cache.read(first, 0, &[5, 2]).unwrap();
-        off(&cache.read(second, first.len(), &[5, 2]).unwrap().to_vec().unwrap(), &expected)
+        cache.read(first, 0, &[5, 2], ids.len()).unwrap();
+        off(&cache.read(second, first.len(), &[5, 2], ids.len()).unwrap().to_vec().unwrap(), &expected)
     };
     let [weights, q8] = [CacheType::Weights, CacheType::Q8_0].map(of);
     assert!(weights < 1e-5 && q8 < 2e-2 && q8 > weights, "{weights:e} {q8:e}");

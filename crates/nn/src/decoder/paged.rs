@@ -63,7 +63,7 @@ pub struct Line<'a> {
     pub pages: &'a [u32],
     /// How the tokens behind the new ones are sampled.
     pub rules: &'a Rules,
-    /// Random words for them: T for each step.
+    /// Random words for them: T for each step; none where nothing is to be sampled.
     pub words: &'a [u32],
 }
 
@@ -241,12 +241,14 @@ impl<'a> Paged<'a> {
         Ok(())
     }
 
-    /// `ids` behind the first `start` tokens of a text with these pages → logits (V) after the last of them.
+    /// `ids` behind the first `start` tokens of a text with these pages → logits (V) after the last of them. Rotary angles are those of a text of
+    /// `length` tokens, which these are a part of.
     ///
     /// # Errors
     /// `Shape` for no tokens or too few pages; those of the device.
-    pub fn read(&self, ids: &[u32], start: usize, pages: &[u32]) -> Result<Tensor> {
+    pub fn read(&self, ids: &[u32], start: usize, pages: &[u32], length: usize) -> Result<Tensor> {
         let end = start.saturating_add(ids.len());
+        let length = length.clamp(end, self.decoder.config.context.max(end));
         self.check(pages, end)?;
         let Some(last) = ids.len().checked_sub(1) else {
             return Err(Error::shape("decoder: no tokens to read"));
@@ -258,7 +260,11 @@ impl<'a> Paged<'a> {
         no_grad(|| {
             let (mut x, _) = decoder.embedded(&ids, start)?;
             let past = Some(Past { layers: &self.pages.layers, start, pages: Some(&table) });
-            let pass = Pass { mode: Mode::eval(), angles: decoder.angles(start, end)?, past };
+            let angles = decoder.angles(start, length)?.into_iter();
+            let read = |table: Tensor| table.slice(0, 0..end - start);
+            let angles =
+                angles.map(|[cosines, sines]| Ok([read(cosines)?, read(sines)?])).collect::<Result<_>>()?;
+            let pass = Pass { mode: Mode::eval(), angles, past };
             for block in &decoder.blocks {
                 x = block.forward(&x, &pass)?.0;
             }
@@ -268,13 +274,15 @@ impl<'a> Paged<'a> {
     }
 
     /// Enqueues `steps` steps of these texts. The first takes T tokens of each and samples one behind every one of them; each further one takes the
-    /// token that the one before sampled, so T is 1 then.
+    /// token that the one before sampled, so T is 1 then. Where no text of a single step has random words, nothing is sampled.
     ///
     /// # Errors
     /// `Shape` for texts that do not fit their pages, one step, or [each other](Self::class_of_length); those of the device.
     pub fn queue(&mut self, lines: &[Line<'_>], steps: usize) -> Result<Pending> {
         let tokens = lines.first().map_or(0, |line| line.tokens.len());
-        let even = |line: &Line<'_>| line.tokens.len() == tokens && line.words.len() == steps * tokens;
+        let choosing = steps > 1 || lines.iter().any(|line| !line.words.is_empty());
+        let words = if choosing { steps * tokens } else { 0 };
+        let even = |line: &Line<'_>| line.tokens.len() == tokens && line.words.len() == words;
         if tokens == 0 || steps == 0 || (tokens > 1 && steps > 1) || !lines.iter().all(even) {
             return Err(Error::shape(format!(
                 "decoder: {steps} steps of {tokens} tokens, or texts with others"
@@ -304,12 +312,15 @@ impl<'a> Paged<'a> {
         let table = class.table.reshape([key.0, most])?;
         let store = Store { layers, pages: Some(&table), texts: key.0, cache: None };
         for _ in 0..steps {
-            class.logits = Some(class.steps.next(decoder, store, &class.chooser)?);
+            class.logits = Some(match choosing {
+                true => class.steps.next(decoder, store, &class.chooser)?,
+                false => class.steps.advance(decoder, store)?,
+            });
         }
         let device = decoder.params.device();
         let pending = Pending { key, event: device.mark()?, count: class.count, steps, lines: lines.len() };
         device.flush()?;
-        class.count = class.count.wrapping_add(steps as u32);
+        class.count = class.count.wrapping_add(if choosing { steps as u32 } else { 0 });
         Ok(pending)
     }
 
@@ -337,7 +348,7 @@ impl<'a> Paged<'a> {
     }
 
     /// The sampled tokens of each text, T for each step. Waits for these steps only, not for later ones; at most the 128 last steps of a size can be
-    /// asked for.
+    /// asked for, and only steps that sampled.
     ///
     /// # Errors
     /// Those of the device. Invalid logits are reported by the tokens: see [`check_token`](crate::model::check_token).

@@ -46,7 +46,7 @@ fn read(paged: &Paged<'_>, texts: &[(Vec<u32>, Vec<u32>)]) {
     for (ids, pages) in texts {
         let mut start = 0;
         for chunk in ids[..ids.len() - 1].chunks(7) {
-            paged.read(chunk, start, pages).unwrap();
+            paged.read(chunk, start, pages, ids.len()).unwrap();
             start += chunk.len();
         }
     }
@@ -139,7 +139,7 @@ fn several_tokens_of_a_text_are_as_one_after_the_other() {
     let (texts, greedy) = (texts(), Rules::greedy());
     let mut paged = Paged::new(&decoder, 31, PAGE, CacheType::Weights, None).unwrap();
     for (ids, pages) in &texts {
-        paged.read(&ids[..ids.len() - 3 + 1], 0, pages).unwrap();
+        paged.read(&ids[..ids.len() - 3 + 1], 0, pages, 0).unwrap();
     }
     // The last three are written again, now together.
     let lines = texts.each_ref().map(|(ids, pages)| {
@@ -167,18 +167,25 @@ fn copied_pages_hold_the_same_and_wrong_pages_are_refused() {
     let mut paged = Paged::new(&decoder, 9, PAGE, CacheType::Q8_0, None).unwrap();
     assert_eq!((paged.count(), paged.page(), paged.longest()), (9, PAGE, 36));
     let ids = ids(1, 9);
-    paged.read(&ids[..8], 0, &[3, 5]).unwrap();
+    paged.read(&ids[..8], 0, &[3, 5], 8).unwrap();
     paged.copy(3, 7).unwrap();
     paged.copy(5, 0).unwrap();
     let mut of = |pages: &[u32]| {
         let line = Line { tokens: &ids[8..], position: 8, pages, rules: &greedy, words: &[0] };
         let pending = paged.queue(&[line], 1).unwrap();
-        paged.logits(&pending, 0, 0).unwrap()
+        let logits = paged.logits(&pending, 0, 0).unwrap();
+        let sampled = paged.sampled(&pending).unwrap();
+        // Without random words nothing is sampled, and what follows is not moved.
+        let pending = paged.queue(&[Line { words: &[], ..line }], 1).unwrap();
+        assert_eq!(paged.logits(&pending, 0, 0).unwrap(), logits);
+        let pending = paged.queue(&[line], 1).unwrap();
+        assert_eq!(paged.sampled(&pending).unwrap(), sampled);
+        logits
     };
     assert_eq!(of(&[3, 5, 1]), of(&[7, 0, 2]));
-    let whole = paged.read(&ids, 0, &[3, 5]).unwrap_err();
+    let whole = paged.read(&ids, 0, &[3, 5], 9).unwrap_err();
     assert!(whole.message().contains("9 tokens in pages [3, 5] of 4"), "{whole}");
-    assert!(paged.read(&ids, 0, &[3, 5, 9]).is_err() && paged.read(&[], 0, &[3]).is_err());
+    assert!(paged.read(&ids, 0, &[3, 5, 9], 9).is_err() && paged.read(&[], 0, &[3], 0).is_err());
     assert!(paged.copy(0, 9).is_err());
     let line = Line { tokens: &[1], position: 12, pages: &[3, 5, 1], rules: &greedy, words: &[0] };
     assert!(paged.queue(&[line], 1).is_err());

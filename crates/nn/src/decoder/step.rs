@@ -209,7 +209,11 @@ impl Steps {
         Ok(logits)
     }
 
-    fn advance(&mut self, decoder: &Decoder, store: Store<'_>) -> Result<Tensor> {
+    /// Enqueues a step → logits `(B * T, V)`, which the next one overwrites.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn advance(&mut self, decoder: &Decoder, store: Store<'_>) -> Result<Tensor> {
         let step = |steps: &Self| no_grad(|| decoder.step(steps, store));
         match &self.state {
             State::Captured(graph, logits) => return graph.replay().map(|()| logits.clone()),

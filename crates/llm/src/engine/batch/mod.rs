@@ -354,7 +354,8 @@ impl<'a> Engine<'a> {
         self.next += 1;
         let id = RequestId(self.next);
         let rules = self.rules(&job.sampler);
-        self.waiting.push_back(Text::new(id, job, self.tokenizer, rules));
+        let kind = self.cache.class_of_length(n);
+        self.waiting.push_back(Text::new(id, job, self.tokenizer, rules, kind));
         Ok(id)
     }
 
@@ -423,16 +424,16 @@ impl<'a> Engine<'a> {
         let unread = |text: &Text<'_>| !text.is_read();
         let after = self.active.iter().position(|text| unread(text) && text.id > self.turn);
         let Some(at) = after.or_else(|| self.active.iter().position(unread)) else { return Ok(()) };
-        let (id, begun) = (self.active[at].id, self.active[at].has_begun());
+        let text = &self.active[at];
+        let (id, begun, all) = (text.id, text.has_begun(), text.ids.len());
+        let (end, length) = text.chunk(self.options.chunk, |length| self.cache.class_of_length(length));
         self.turn = id;
-        let all = self.active[at].ids.len() - usize::from(begun);
-        let end = all.min(self.active[at].cached + self.options.chunk);
         if !self.provide(id, end, events)? {
             return Ok(());
         }
         let Some(at) = self.active.iter().position(|text| text.id == id) else { return Ok(()) };
         let text = &mut self.active[at];
-        let logits = self.cache.read(&text.ids[text.cached..end], text.cached, &text.table())?;
+        let logits = self.cache.read(&text.ids[text.cached..end], text.cached, &text.table(), length)?;
         text.cached = end;
         text.seal(&mut self.pages);
         text.leave(self.window, &mut self.pages);

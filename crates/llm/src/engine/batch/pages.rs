@@ -10,7 +10,7 @@ struct Sealed {
     hash: u64,
     /// Different for all pages that were ever sealed.
     serial: u64,
-    /// That of the page before, 0 for the first of a text: keys and values depend on all tokens before.
+    /// That of the page before: keys and values depend on all tokens before. For the first page of a text what the allocator was told.
     before: u64,
     tokens: Box<[u32]>,
 }
@@ -38,6 +38,11 @@ pub(super) struct Allocator {
     /// Whether pages are found again.
     share: bool,
     clock: u64,
+}
+
+/// What stands before the first page of a text; no serial number.
+fn root(kind: usize) -> u64 {
+    u64::MAX - kind as u64
 }
 
 fn hash_of(before: u64, tokens: &[u32]) -> u64 {
@@ -93,9 +98,9 @@ impl Allocator {
         }
     }
 
-    /// The pages that hold the beginning of a text, as far as there are some. They belong to it from now on.
-    pub fn find(&mut self, ids: &[u32]) -> Vec<u32> {
-        let (mut found, mut before) = (Vec::new(), 0);
+    /// The pages that hold the beginning of a text, as far as there are some. They belong to it from now on. Only texts of the same `kind` share pages.
+    pub fn find(&mut self, ids: &[u32], kind: usize) -> Vec<u32> {
+        let (mut found, mut before) = (Vec::new(), root(kind));
         for tokens in ids.chunks_exact(self.size) {
             let Some((page, serial)) = self.known(before, tokens) else { break };
             self.share(page);
@@ -151,12 +156,12 @@ impl Allocator {
         self.pages.get(page as usize).is_some_and(|page| page.texts > 1 || page.sealed.is_some())
     }
 
-    /// A text's page is full of these tokens, which do not change any more; `before` is the page before it. The page that the text has from now on:
-    /// another one, if there is one with the same content.
-    pub fn seal(&mut self, page: u32, before: Option<u32>, tokens: &[u32]) -> u32 {
+    /// A page of a text of this `kind` is full of these tokens, which do not change any more; `before` is the page before it. The page that the text
+    /// has from now on: another one, if there is one with the same content.
+    pub fn seal(&mut self, page: u32, before: Option<u32>, tokens: &[u32], kind: usize) -> u32 {
         let serial = |page: u32| Some(self.pages.get(page as usize)?.sealed.as_ref()?.serial);
         let before = match before {
-            None => 0,
+            None => root(kind),
             Some(before) => match serial(before) {
                 Some(serial) => serial,
                 // Its beginning cannot be found, so it cannot either.
@@ -207,19 +212,20 @@ mod tests {
     fn full_pages_are_found_by_all_tokens_up_to_their_end() {
         let mut all = Allocator::new(6, 2, true);
         let [a, b] = [all.take().unwrap(), all.take().unwrap()];
-        assert_eq!(all.seal(a, None, &[1, 2]), a);
-        assert_eq!(all.seal(b, Some(a), &[3, 4]), b);
-        assert_eq!(all.find(&[1, 2, 3, 4, 5]), [a, b]);
-        assert_eq!(all.find(&[1, 2, 3]), [a]);
-        assert!(all.find(&[3, 4]).is_empty() && all.find(&[1]).is_empty());
+        assert_eq!(all.seal(a, None, &[1, 2], 0), a);
+        assert_eq!(all.seal(b, Some(a), &[3, 4], 0), b);
+        assert_eq!(all.find(&[1, 2, 3, 4, 5], 0), [a, b]);
+        assert_eq!(all.find(&[1, 2, 3], 0), [a]);
+        assert!(all.find(&[3, 4], 0).is_empty() && all.find(&[1], 0).is_empty());
         assert!(all.is_consistent(&[a, a, a, b, b]));
+        assert!(all.find(&[1, 2], 1).is_empty(), "a text of another kind");
         // Another text with the same tokens gets the same page, and its own is free again.
         let c = all.take().unwrap();
-        assert_eq!(all.seal(c, None, &[1, 2]), a);
+        assert_eq!(all.seal(c, None, &[1, 2], 0), a);
         assert!(all.is_consistent(&[a, a, a, a, b, b]));
         // The same tokens behind others are not the same.
         let c = all.take().unwrap();
-        assert_eq!(all.seal(c, None, &[3, 4]), c);
+        assert_eq!(all.seal(c, None, &[3, 4], 0), c);
         assert!(all.is_consistent(&[a, a, a, a, b, b, c]));
     }
 
@@ -229,15 +235,15 @@ mod tests {
         let pages: Vec<u32> = (0..3).map(|_| all.take().unwrap()).collect();
         assert_eq!((all.take(), all.available()), (None, 0));
         for (i, page) in pages.iter().enumerate() {
-            all.seal(*page, None, &[i as u32, 9]);
+            all.seal(*page, None, &[i as u32, 9], 0);
         }
         pages.iter().rev().for_each(|page| all.give(*page));
         assert!(all.available() == 3 && all.idle() == 3 && all.is_consistent(&[]));
         assert!(all.is_shared(pages[0]), "its content would be lost");
-        assert_eq!(all.find(&[1, 9]), [pages[1]]);
+        assert_eq!(all.find(&[1, 9], 0), [pages[1]]);
         assert_eq!(all.take(), Some(pages[2]));
-        assert!(all.find(&[2, 9]).is_empty());
-        assert_eq!(all.find(&[0, 9]), [pages[0]]);
+        assert!(all.find(&[2, 9], 0).is_empty());
+        assert_eq!(all.find(&[0, 9], 0), [pages[0]]);
         assert_eq!(all.take(), None);
         assert!(all.is_consistent(&pages));
     }
@@ -246,11 +252,11 @@ mod tests {
     fn hashes_that_meet_are_told_apart_by_their_tokens() {
         let mut all = Allocator::new(2, 1, true);
         let [a, b] = [all.take().unwrap(), all.take().unwrap()];
-        all.seal(a, None, &[1]);
-        all.seal(b, None, &[2]);
+        all.seal(a, None, &[1], 0);
+        all.seal(b, None, &[2], 0);
         // As if both had the same hash.
         let pages = all.known.values().flatten().copied().collect::<Vec<_>>();
         all.known.values_mut().for_each(|known| known.clone_from(&pages));
-        assert_eq!((all.find(&[1]), all.find(&[2])), (vec![a], vec![b]));
+        assert_eq!((all.find(&[1], 0), all.find(&[2], 0)), (vec![a], vec![b]));
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::sampler::Sampling;
 use netcl_device::Settings;
-use netcl_nn::decoder::{DecoderConfig, Sizes};
+use netcl_nn::decoder::{DecoderConfig, Scaling, Sizes};
 use netcl_nn::layers::Mode;
 use netcl_tensor::random::Generator;
 use netcl_tensor::suite::test_device;
@@ -328,4 +328,44 @@ fn a_thousand_schedules_lose_no_page_and_change_no_text() {
     }
     let counts = [asked.len(), cancelled, refused, preempted];
     assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
+}
+
+/// A text whose frequencies change with its length is the same in a batch with shorter and longer ones, with its pages taken, and alone.
+#[test]
+fn rotary_angles_of_long_texts_are_their_own() {
+    let decoder = decoder(&test_device().unwrap(), "llama", 3, |config| {
+        config.rotary.iter_mut().for_each(|set| {
+            let pairs = set.dims / 2;
+            set.scaling = Scaling::LongRope {
+                short: vec![1.0; pairs],
+                long: (0..pairs).map(|i| 2.0 + i as f64).collect(),
+                original: 12,
+                magnitude: 1.2,
+            };
+        });
+    });
+    let jobs: Vec<Job> =
+        [(0, 3), (1, 20), (2, 9), (4, 12), (5, 13), (0, 11)].iter().map(|(i, n)| job(*i, *n, 8)).collect();
+    let told = |tokens: usize, texts: usize, jobs: &[Job]| -> Vec<Vec<u32>> {
+        let mut engine = engine(&decoder, EngineOptions { tokens: Some(tokens), texts, ..OPTIONS });
+        let ids: Vec<RequestId> = jobs.iter().map(|job| engine.add(job.clone()).unwrap()).collect();
+        let heard = run(&mut engine);
+        assert!(texts == 1 || tokens > 100 || heard.done.values().any(|(_, usage)| usage.preempted > 0));
+        ids.iter().map(|id| heard.of(*id).to_vec()).collect()
+    };
+    let alone: Vec<Vec<u32>> = jobs.iter().flat_map(|job| told(160, 1, std::slice::from_ref(job))).collect();
+    // A prompt has the angles of its length; what follows is by the dense cache's steps.
+    for (job, tokens) in jobs.iter().zip(&alone).filter(|(job, _)| job.sampler.sampling().temperature == 0.0)
+    {
+        let mut ids = job.prompt.clone();
+        let mut text = decoder.continuation().unwrap();
+        for token in tokens {
+            let mut logits = text.logits_after(&ids).unwrap();
+            logits[7] = f32::NEG_INFINITY;
+            assert_eq!(Rules::greedy().choose(&logits, 0), *token, "{} tokens", ids.len());
+            ids.push(*token);
+        }
+    }
+    assert_eq!(told(160, 4, &jobs), alone);
+    assert_eq!(told(32, 4, &jobs), alone);
 }

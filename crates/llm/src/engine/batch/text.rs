@@ -20,6 +20,8 @@ pub(super) struct Text<'a> {
     pub pages: Vec<Option<u32>>,
     /// Pages from the beginning that are sealed.
     sealed: usize,
+    /// The shortest length of a text with the same rotary angles as the prompt.
+    kind: usize,
     pub sampler: Sampler,
     /// How tokens are sampled on the device, if they are.
     pub rules: Option<Rules>,
@@ -35,7 +37,13 @@ pub(super) struct Text<'a> {
 
 impl<'a> Text<'a> {
     /// `rules` samples its tokens on the device.
-    pub fn new(id: RequestId, job: Job, tokenizer: Option<&'a Tokenizer>, rules: Option<Rules>) -> Self {
+    pub fn new(
+        id: RequestId,
+        job: Job,
+        tokenizer: Option<&'a Tokenizer>,
+        rules: Option<Rules>,
+        kind: usize,
+    ) -> Self {
         let Job { prompt, mut sampler, request } = job;
         sampler.begin(&prompt);
         let output = tokenizer.map(|tokenizer| {
@@ -49,6 +57,7 @@ impl<'a> Text<'a> {
             cached: 0,
             pages: Vec::new(),
             sealed: 0,
+            kind,
             sampler,
             rules,
             output,
@@ -71,6 +80,21 @@ impl<'a> Text<'a> {
     pub fn left(&self, longest: usize) -> usize {
         self.left.min((longest + 1).saturating_sub(self.ids.len()))
     }
+    /// The next tokens to be read, up to `most`: their end, and the length of a text whose rotary angles they have. Those of the prompt have the
+    /// prompt's, and those that were made each that of the text at its time, also if they are read again.
+    pub fn chunk(&self, most: usize, class: impl Fn(usize) -> usize) -> (usize, usize) {
+        let end = (self.ids.len() - usize::from(self.has_begun())).min(self.cached + most);
+        let prompt = self.usage.prompt;
+        if self.cached < prompt {
+            return (end.min(prompt), prompt);
+        }
+        let first = class(self.cached + 1);
+        let mut end = end;
+        while class(end) != first {
+            end -= 1;
+        }
+        (end, end)
+    }
     /// Pages that its first `tokens` tokens still lack.
     pub fn lacks(&self, tokens: usize, page: usize) -> usize {
         tokens.div_ceil(page).saturating_sub(self.pages.len())
@@ -82,7 +106,7 @@ impl<'a> Text<'a> {
 
     /// Takes over pages that hold the beginning of the text. The last token is never among what they spare: the logits behind it are wanted.
     pub fn find(&mut self, all: &mut Allocator) {
-        let found = all.find(&self.ids);
+        let found = all.find(&self.ids, self.kind);
         self.cached = (found.len() * all.size()).min(self.ids.len() - 1);
         // A page that is written to again is a copy.
         self.sealed = self.cached / all.size();
@@ -100,7 +124,8 @@ impl<'a> Text<'a> {
             let (Some(Some(page)), false) = (self.pages.get(at).copied(), before == Some(None)) else {
                 continue;
             };
-            self.pages[at] = Some(all.seal(page, before.flatten(), &self.ids[at * size..(at + 1) * size]));
+            self.pages[at] =
+                Some(all.seal(page, before.flatten(), &self.ids[at * size..(at + 1) * size], self.kind));
         }
     }
 

@@ -30,9 +30,11 @@ pub const MOST_TOKENS: usize = 8;
 /// Rows, query heads of a key head over all new tokens, that a work-group takes at most: their sums are registers.
 const MOST_ROWS: usize = 8;
 
-/// Keys that a work-group should at least get before they are shared out: on a GPU those of a hardware group.
+/// Keys that a work-group should at least get before they are shared out, where a launch joins the shares.
 const LEAST_KEYS: usize = 256;
-const LEAST_KEYS_OF_GPU: usize = 32;
+
+/// The same where the last group joins them: those of a hardware group.
+const LEAST_KEYS_OF_LAST: usize = 32;
 
 /// Shares of the keys at most.
 const MOST_SHARES: usize = 64;
@@ -316,7 +318,7 @@ impl MultiOp<8, 2> for DecodeAttention {
         let mut group = Group::of(kernel, device, s, heads / kv_heads, in_8_bits);
         group.fill(device, pairs, s.room);
         let splits = group.splits(device, pairs, s.room);
-        let last = splits > 1 && device.capabilities().sm() >= Some(70) && pairs * group.chunks <= TURNS;
+        let last = splits > 1 && joins_itself(device) && pairs * group.chunks <= TURNS;
         let joins = splits > 1 && !(last && kernel.name == SPLIT.name);
 
         let qkv = if qkv.layout().strides[2] == 1 { qkv.clone() } else { qkv.contiguous()? };
@@ -397,7 +399,7 @@ impl Group {
     }
     /// Fewer rows a group where shares of the keys alone leave units of a GPU without work: their keys come from its caches.
     fn fill(&mut self, device: &Device, pairs: usize, room: usize) {
-        let (units, shares) = (units(device), (room / LEAST_KEYS_OF_GPU).clamp(1, MOST_SHARES));
+        let (units, shares) = (units(device), (room / least_keys(device)).clamp(1, MOST_SHARES));
         while self.items > 1 && self.rows > 1 && pairs * self.chunks * shares * 2 <= units {
             self.rows = self.rows.div_ceil(2);
             self.chunks = self.all.div_ceil(self.rows);
@@ -406,11 +408,8 @@ impl Group {
     /// Groups that share the keys: on GPUs as many as keep every unit busy. On CPUs they do not follow the number of cores, so that results
     /// do not.
     fn splits(&self, device: &Device, pairs: usize, room: usize) -> usize {
-        let (wanted, least) = match self.items {
-            1 => (8, LEAST_KEYS),
-            _ => (units(device), LEAST_KEYS_OF_GPU),
-        };
-        (wanted / (pairs * self.chunks)).min(room / least).clamp(1, MOST_SHARES)
+        let wanted = if self.items == 1 { 8 } else { units(device) };
+        (wanted / (pairs * self.chunks)).min(room / least_keys(device)).clamp(1, MOST_SHARES)
     }
     fn define(&self, launch: Launch<'static>, fours: bool) -> Launch<'static> {
         if self.items == 1 {
@@ -418,6 +417,15 @@ impl Group {
         }
         launch.define("WG", self.items).define("VEC", if fours { 4 } else { 1 }).local([self.items, 1, 1])
     }
+}
+
+/// Whether the last group of a launch can read what others wrote.
+fn joins_itself(device: &Device) -> bool {
+    device.capabilities().sm() >= Some(70)
+}
+
+fn least_keys(device: &Device) -> usize {
+    if joins_itself(device) { LEAST_KEYS_OF_LAST } else { LEAST_KEYS }
 }
 
 fn units(device: &Device) -> usize {
