@@ -59,6 +59,8 @@ pub struct KernelInfo {
     pub required_group: Option<[u64; 3]>,
     /// The work-items of a sub-group that it requires (`reqd_sub_group_size`).
     pub required_sub_group: Option<u32>,
+    /// Whether a parameter points to volatile device memory: groups may wait for what others write there.
+    pub(crate) waits: bool,
     /// Bytes of local memory that its own variables take.
     pub local_bytes: u64,
     /// Those variables.
@@ -159,6 +161,9 @@ fn kernel_info(hir: &hir::Program, id: FunctionId) -> Option<KernelInfo> {
         };
         ArgInfo { name: p.name.clone(), ty: hir.types.name(p.ty), kind }
     });
+    let waits = |p: &hir::Local| {
+        hir.types.pointee(p.ty).is_some_and(|to| to.space == Space::Global && to.is_volatile)
+    };
     let local = function.locals.iter().filter(|l| l.space == Space::Local && !matches!(l.ty, Type::Void));
     let variable =
         |l: &hir::Local| LocalVariable { name: l.name.clone(), bytes: hir.types.size(l.ty), span: l.span };
@@ -168,6 +173,7 @@ fn kernel_info(hir: &hir::Program, id: FunctionId) -> Option<KernelInfo> {
         args: args.collect(),
         required_group: kernel.required_group,
         required_sub_group: kernel.required_sub_group,
+        waits: function.locals[..function.params].iter().any(waits),
         local_bytes: locals.iter().map(|l| l.bytes.next_multiple_of(8)).sum(),
         locals,
         id,

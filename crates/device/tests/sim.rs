@@ -20,6 +20,12 @@ __kernel void follow(__global const ulong *table, __global float *y) {
   __global float *x = (__global float *)(table[0] & 0xffffffffffffUL);
   y[get_global_id(0)] = x[get_global_id(0)], x[get_global_id(0)] = 7.0f;
 }
+__kernel void relay(volatile __global int *turn, __global float *y) {
+  const int group = (int)get_group_id(0);
+  while (turn[0] != (int)get_num_groups(0) - 1 - group) {}
+  y[group] = (float)turn[0];
+  turn[0] += 1;
+}
 __kernel void where(__global float *x, __global ulong *y) { y[0] = (ulong)x; }
 __kernel __attribute__((intel_reqd_sub_group_size(16))) void widths(__global float *y) { y[get_global_id(0)] = get_sub_group_size(); }
 __kernel void race(__global int *y) { y[0] = (int)get_global_id(0); }
@@ -316,4 +322,16 @@ fn a_kernel_gets_the_sub_groups_that_it_requires() {
     let y = floats(&d, &[0.0; 32]);
     launch_one(&d, "widths", &y, 32).unwrap();
     assert_eq!(read(&d, &y, 32), [16.0; 32]);
+}
+
+/// Those of a kernel with a parameter in volatile device memory: the last group here comes first.
+#[test]
+fn groups_wait_for_one_another() {
+    let d = open("");
+    let program = d.build(SCALE, "").unwrap();
+    let kernel = d.kernel(&program, "relay").unwrap();
+    let (turn, y) = (floats(&d, &[0.0]), floats(&d, &[-1.0; 5]));
+    let args = [Arg::Memory(&turn, Access::Write), Arg::Memory(&y, Access::Write)];
+    d.launch(&kernel, &args, range(5, 1), false).unwrap();
+    assert_eq!(read(&d, &y, 5), [4.0, 3.0, 2.0, 1.0, 0.0]);
 }

@@ -14,6 +14,9 @@ use std::sync::{Mutex, PoisonError};
 /// Below so many work-items another thread costs more than it helps.
 const ITEMS_PER_THREAD: u64 = 2048;
 
+/// Groups that wait for one another have a thread each, up to so many.
+const MOST_TOGETHER: u64 = 64;
+
 /// What the groups leave behind.
 #[derive(Default)]
 pub struct Ran {
@@ -59,7 +62,8 @@ impl Picked {
     }
 }
 
-/// Runs all groups, or a sample of them.
+/// Runs all groups, or a sample of them. Groups that may wait for one another, of a kernel with a parameter in volatile device memory, run side by
+/// side, as those do that a device has room for.
 ///
 /// With checks, too, on several threads: where these find nothing there is nothing to find. Where they find something, memory
 /// goes back to what it was, and the groups run again in order, so that the findings are the same every time.
@@ -70,7 +74,14 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
     let checks = &options.checks;
     // Whether a group reads what another one writes, or reads it unwritten, is seen by the check for races alone.
     let alone = shared.code.global_atomics || (checks.uninitialized && !checks.races);
-    let threads = if alone { 1 } else { (options.threads.max(1) as u64).min(useful) };
+    let together = shared.together && picked.run == picked.groups && picked.run <= MOST_TOGETHER;
+    let threads = match (together, alone) {
+        (true, _) => picked.run,
+        (false, true) => 1,
+        (false, false) => (options.threads.max(1) as u64).min(useful),
+    };
+    // In order they would wait for ever.
+    let in_order = if together { threads } else { 1 };
     let mut results = if threads > 1 && checks.any() {
         let saved = save(shared, checks.contract);
         let results = on_threads(shared, &picked, options, threads);
@@ -80,7 +91,7 @@ pub fn run_groups(shared: &Shared<'_>, range: &NdRange, options: &LaunchOptions)
             results
         } else {
             saved.iter().for_each(|(allocation, saved)| allocation.restore(saved));
-            on_threads(shared, &picked, options, 1)
+            on_threads(shared, &picked, options, in_order)
         }
     } else {
         on_threads(shared, &picked, options, threads)

@@ -44,6 +44,8 @@ pub struct Shared<'a> {
     pub max_steps: u64,
     /// Time a group may take.
     pub max_time: Option<Duration>,
+    /// Groups may wait for one another.
+    pub together: bool,
     /// Work-items of a sub-group.
     pub sub_group: u32,
 }

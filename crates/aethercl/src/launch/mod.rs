@@ -123,6 +123,7 @@ impl Program {
             local_arguments: Vec::new(),
             max_steps: options.max_steps,
             max_time: options.max_time,
+            together: info.waits && !code.global_atomics,
             sub_group: info.required_sub_group.unwrap_or(options.sub_group).max(1),
         };
         for (register, value) in &code.constants {

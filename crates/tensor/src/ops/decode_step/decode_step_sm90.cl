@@ -140,8 +140,22 @@ static inline uint f16_bits_of(float v) {
   vstore_half_rte(v, 0, (half *)&h);
   return h;
 }
-static inline Words read4(volatile __global const Word *p) { return (Words)(p[0], p[1], p[2], p[3]); }
+#if EXACT
+/* The epoch is read first and written last, because a device may have no accesses of 64 bits. */
+static inline Word read1(volatile __global const Word *p) {
+  volatile __global const uint *parts = (volatile __global const uint *)p;
+  const uint epoch = parts[1];
+  return (ulong)parts[0] | (ulong)epoch << 32;
+}
+static inline void write1(volatile __global Word *p, Word v) {
+  volatile __global uint *parts = (volatile __global uint *)p;
+  parts[0] = (uint)v;
+  parts[1] = (uint)(v >> 32);
+}
+#else
 static inline Word read1(volatile __global const Word *p) { return *p; }
 static inline void write1(volatile __global Word *p, Word v) { *p = v; }
+#endif
+static inline Words read4(volatile __global const Word *p) { return (Words)(read1(p), read1(p + 1), read1(p + 2), read1(p + 3)); }
 static inline float swap_f(float v, int lanes) { return sub_group_shuffle_xor(v, lanes); }
 #endif

@@ -39,8 +39,8 @@ static DIRECT: Kernel = Kernel::new("decode_step", TEXT)
 pub enum Text {
     /// As many groups as the device has multiprocessors, with weights through a ring of bulk copies: sm_90.
     Ring,
-    /// A single group that reads weights where they lie, on processors and simulated devices whose sub-groups exchange values. It is slow: it is
-    /// for checks of the text where there is no such GPU.
+    /// Groups that read weights where they lie, on processors (one group: a processor may run the next one only when the first has ended) and
+    /// simulated devices (two) whose sub-groups exchange values. It is slow: it is for checks of the text where there is no such GPU.
     Direct,
 }
 
@@ -61,7 +61,13 @@ impl Text {
     pub(super) fn groups(self, device: &Capabilities) -> usize {
         match self {
             Self::Ring => device.compute_units.max(1) as usize,
-            Self::Direct => 1,
+            Self::Direct => {
+                if device.simulated {
+                    2
+                } else {
+                    1
+                }
+            }
         }
     }
 
