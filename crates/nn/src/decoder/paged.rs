@@ -247,12 +247,25 @@ impl<'a> Paged<'a> {
     /// # Errors
     /// `Shape` for no tokens or too few pages; those of the device.
     pub fn read(&self, ids: &[u32], start: usize, pages: &[u32], length: usize) -> Result<Tensor> {
+        let x = self.fill(ids, start, pages, length)?;
+        let decoder = self.decoder;
+        no_grad(|| {
+            let x = x.slice(1, ids.len() - 1..ids.len())?.reshape([1, decoder.config.width])?;
+            decoder.logits(&decoder.last_norm.forward(&x)?)?.reshape([decoder.config.vocab])
+        })
+    }
+
+    /// The same without logits → what the last norm takes (1, T, C).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn fill(&self, ids: &[u32], start: usize, pages: &[u32], length: usize) -> Result<Tensor> {
         let end = start.saturating_add(ids.len());
         let length = length.clamp(end, self.decoder.config.context.max(end));
         self.check(pages, end)?;
-        let Some(last) = ids.len().checked_sub(1) else {
+        if ids.is_empty() {
             return Err(Error::shape("decoder: no tokens to read"));
-        };
+        }
         let decoder = self.decoder;
         let device = decoder.params.device();
         let table = Tensor::from_u32(device, [pages.len()], pages)?;
@@ -268,8 +281,7 @@ impl<'a> Paged<'a> {
             for block in &decoder.blocks {
                 x = block.forward(&x, &pass)?.0;
             }
-            let x = x.slice(1, last..last + 1)?.reshape([1, decoder.config.width])?;
-            decoder.logits(&decoder.last_norm.forward(&x)?)?.reshape([decoder.config.vocab])
+            Ok(x)
         })
     }
 

@@ -433,11 +433,16 @@ impl<'a> Engine<'a> {
         }
         let Some(at) = self.active.iter().position(|text| text.id == id) else { return Ok(()) };
         let text = &mut self.active[at];
-        let logits = self.cache.read(&text.ids[text.cached..end], text.cached, &text.table(), length)?;
+        let (from, table) = (text.cached, text.table());
+        let (ids, first) = (&text.ids[from..end], end == all && !begun);
+        let logits = match first {
+            true => Some(self.cache.read(ids, from, &table, length)?),
+            false => self.cache.fill(ids, from, &table, length).map(|_| None)?,
+        };
         text.cached = end;
         text.seal(&mut self.pages);
         text.leave(self.window, &mut self.pages);
-        if end == all && !begun {
+        if let Some(logits) = logits {
             let sampled = sample(&mut text.sampler, logits.to_vec()?, &self.unknown);
             let finish = sampled.and_then(|token| text.push(token, false, events));
             self.finish(at, finish, events);

@@ -171,13 +171,13 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void decode_attention(
     barrier(CLK_LOCAL_MEM_FENCE);
     if (line < LINES) {
       _Pragma("unroll 4") for (int i = line; i < n; i += LINES) {
-#if Q8
+#if !Q8
+        __global const T *value = s0 + i < seen.p ? values + ROW_AT(s0 + i) : new_v + (s0 + i - seen.p) * qkv_t;
+#define VALUE(c) PART_AT(value + (c)*VEC)
+#else
         __global const C *value = s0 + i < seen.p ? values + ROW_AT(s0 + i) : values;
         __local const float *fresh = heads + (all + max(0, s0 + i - seen.p)) * DQ;
 #define VALUE(c) (s0 + i < seen.p ? q8_4(value, c) : *(__local const Part *)(fresh + 4 * (c)))
-#else
-        __global const T *value = s0 + i < seen.p ? values + ROW_AT(s0 + i) : new_v + (s0 + i - seen.p) * qkv_t;
-#define VALUE(c) PART_AT(value + (c)*VEC)
 #endif
         UNROLL for (int c = 0; c < PIECES; ++c) {
           if (PIECES == 1 || lane + c * WG < ACROSS) {
