@@ -24,11 +24,12 @@ fn error(device: &Device, dtype: DType, choose: Choose, biased: bool) -> f64 {
     worst
 }
 
-/// What a step agrees with behind five tokens: with what it made, not with other logits, nor when one head's keys lie one position later.
+/// What a step agrees with behind five tokens: with what it made, not with other logits, NaN (which leaves the kernel in use), nor when one head's keys lie one position later.
 fn agreement(small: &Small, x: &Tensor) {
     let position = Tensor::from_u32(x.device(), [1], &[5]).unwrap();
     let (step, run) = (&small.step, |position: usize| small.run(x, position).unwrap());
     let right = run(5);
+    assert!(!step.agrees(x, &position, 5, &right.mul_scalar(f32::NAN).unwrap()), "a damaged model");
     assert!(step.agrees(x, &position, 5, &right));
     assert!(!step.agrees(x, &position, 5, &right.mul_scalar(1.5).unwrap()));
     assert!(run(8).to_vec().unwrap().iter().all(|v| v.is_nan()), "no room");
