@@ -70,7 +70,8 @@ pub struct Line<'a> {
 /// Steps that the device was given.
 pub struct Pending {
     key: Key,
-    event: Event,
+    /// Behind the last step, if tokens were sampled.
+    event: Option<Event>,
     count: u32,
     steps: usize,
     lines: usize,
@@ -330,8 +331,11 @@ impl<'a> Paged<'a> {
             });
         }
         let device = decoder.params.device();
-        let pending = Pending { key, event: device.mark()?, count: class.count, steps, lines: lines.len() };
-        device.flush()?;
+        let event = if choosing { Some(device.mark()?) } else { None };
+        let pending = Pending { key, event, count: class.count, steps, lines: lines.len() };
+        if choosing {
+            device.flush()?;
+        }
         class.count = class.count.wrapping_add(if choosing { steps as u32 } else { 0 });
         Ok(pending)
     }
@@ -366,7 +370,10 @@ impl<'a> Paged<'a> {
     /// Those of the device. Invalid logits are reported by the tokens: see [`check_token`](crate::model::check_token).
     pub fn sampled(&self, pending: &Pending) -> Result<Vec<Vec<u32>>> {
         let (texts, tokens, _) = pending.key;
-        let all = self.of(pending)?.steps.texts().made_after(&pending.event, pending.count, pending.steps)?;
+        let Some(event) = &pending.event else {
+            return Err(Error::internal("tokens of a step that sampled none"));
+        };
+        let all = self.of(pending)?.steps.texts().made_after(event, pending.count, pending.steps)?;
         let of = |line: usize| {
             let steps = all.chunks(texts * tokens);
             steps.flat_map(|step| &step[line * tokens..(line + 1) * tokens]).copied().collect()

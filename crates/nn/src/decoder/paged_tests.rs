@@ -178,6 +178,7 @@ fn copied_pages_hold_the_same_and_wrong_pages_are_refused() {
         // Without random words nothing is sampled, and what follows is not moved.
         let pending = paged.queue(&[Line { words: &[], ..line }], 1).unwrap();
         assert_eq!(paged.logits(&pending, 0, 0).unwrap(), logits);
+        assert!(paged.sampled(&pending).is_err());
         let pending = paged.queue(&[line], 1).unwrap();
         assert_eq!(paged.sampled(&pending).unwrap(), sampled);
         logits

@@ -44,163 +44,26 @@
 
 mod draft;
 mod pages;
+mod request;
+mod steps;
 mod text;
 
 pub use draft::{MOST_DRAFTED, Speculation};
+pub use request::{EngineOptions, Event, Job, Load, RequestId, Usage};
 
+use super::LoadedModel;
 use super::fit::available;
-use super::session::CHUNK;
-use super::{LoadedModel, Request};
 use crate::sampler::{Finish, Sampler};
 use crate::tokenizer::Tokenizer;
 use draft::Drafts;
 use netcl_device::{counted, human};
-use netcl_nn::decoder::{CacheType, Decoder, Line, Paged, Pending};
+use netcl_nn::decoder::{Decoder, Paged};
 use netcl_nn::model::Model as _;
 use netcl_tensor::ops::choose::Rules;
 use netcl_tensor::{Error, Result};
 use pages::Allocator;
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 use text::Text;
-
-/// What an engine has.
-#[derive(Clone, Copy, Debug)]
-pub struct EngineOptions {
-    /// Texts that are read or continued at the same time, at most.
-    pub texts: usize,
-    /// Requests that wait for that, at most.
-    pub queue: usize,
-    /// Tokens that the cache has room for; without it the context for each text, or of that as much as fits.
-    pub tokens: Option<usize>,
-    /// Tokens of a page.
-    pub page: usize,
-    /// Tokens of a prompt that are read between two steps.
-    pub chunk: usize,
-    /// Storage of keys and values.
-    pub cache: CacheType,
-    /// Whether texts share pages with the same content, and prompts begin with what is in the cache already.
-    pub share: bool,
-    /// Tokens that are [proposed](Speculation) in a step, at most [`MOST_DRAFTED`].
-    pub drafted: usize,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        Self {
-            texts: 8,
-            queue: 64,
-            tokens: None,
-            page: 32,
-            chunk: CHUNK,
-            cache: CacheType::Weights,
-            share: true,
-            drafted: 4,
-        }
-    }
-}
-
-/// Names a request of an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RequestId(pub u64);
-
-/// A request: what to continue, how tokens are chosen, and when to end. A request that slides ([`Request::slide`]) is refused.
-#[derive(Clone, Debug)]
-pub struct Job {
-    /// The tokens to continue.
-    pub prompt: Vec<u32>,
-    /// How the text's tokens are chosen.
-    pub sampler: Sampler,
-    /// When it ends.
-    pub request: Request,
-}
-
-/// What a text took.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Usage {
-    /// Tokens of the prompt.
-    pub prompt: usize,
-    /// Of those, tokens that were in the cache already.
-    pub reused: usize,
-    /// New tokens, without the one that ended the text.
-    pub made: usize,
-    /// Tokens that were proposed for the text.
-    pub drafted: usize,
-    /// Of those, tokens that it took.
-    pub accepted: usize,
-    /// How often its pages were given to other texts, and it was read again.
-    pub preempted: usize,
-    /// From the request to the first token.
-    pub prompt_time: Duration,
-    /// From then to the end.
-    pub generation_time: Duration,
-}
-
-/// What happened to a text.
-#[derive(Debug)]
-pub enum Event {
-    /// The next token, and text that is final, in whole characters; often empty. Models without a tokenizer give none.
-    Token {
-        /// Of which request.
-        id: RequestId,
-        /// The token.
-        token: u32,
-        /// What can be shown.
-        text: String,
-    },
-    /// Text that was held back and is final now that the text ends.
-    Text {
-        /// Of which request.
-        id: RequestId,
-        /// What can be shown.
-        text: String,
-    },
-    /// The text is complete. No further event names its request.
-    Done {
-        /// Which request.
-        id: RequestId,
-        /// Why it ended.
-        finish: Finish,
-        /// What it took.
-        usage: Usage,
-    },
-    /// The text cannot be continued. No further event names its request; other texts go on.
-    Failed {
-        /// Which request.
-        id: RequestId,
-        /// Why.
-        error: Error,
-    },
-}
-
-impl Event {
-    /// The request it is about.
-    pub fn id(&self) -> RequestId {
-        match self {
-            Self::Token { id, .. }
-            | Self::Text { id, .. }
-            | Self::Done { id, .. }
-            | Self::Failed { id, .. } => *id,
-        }
-    }
-}
-
-/// How busy an engine is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    /// Requests that wait.
-    pub waiting: usize,
-    /// Texts whose prompt is being read.
-    pub reading: usize,
-    /// Texts that are being continued.
-    pub running: usize,
-    /// Pages of the cache.
-    pub pages: usize,
-    /// Of those, pages that no text has.
-    pub available: usize,
-    /// Of those, pages with the beginnings of earlier texts.
-    pub idle: usize,
-}
 
 /// Continues many texts at the same time.
 pub struct Engine<'a> {
@@ -224,15 +87,6 @@ pub struct Engine<'a> {
     /// Runs so far.
     rounds: usize,
 }
-
-/// Steps that are enqueued at once, at most.
-const MOST_STEPS: usize = 32;
-
-/// The same where tokens are proposed between runs.
-const MOST_STEPS_BETWEEN_DRAFTS: usize = 2;
-
-/// How long a run of steps should take in seconds: long beside the host's work between two, short for streams and new requests.
-const RUN: f64 = 8e-3;
 
 impl LoadedModel {
     /// An engine for this model.
@@ -519,174 +373,10 @@ impl<'a> Engine<'a> {
             Err(error) => text.fail(error, events),
         }
     }
-
-    /// Continues all texts whose prompt is read.
-    fn go_on(&mut self, events: &mut Vec<Event>) -> Result<()> {
-        let Some(mut plan) = self.plan()? else { return Ok(()) };
-        let ids: Vec<RequestId> = plan.texts.iter().map(|(id, _)| *id).collect();
-        let ahead = plan.tokens + plan.steps - 1;
-        let active = self.active.iter().filter(|text| ids.contains(&text.id));
-        let lacking: usize = active.map(|text| text.lacks(text.cached + ahead, self.pages.size())).sum();
-        if lacking > self.pages.available() {
-            // No text has to go for what another one does not need yet.
-            (plan.tokens, plan.steps) = (1, 1);
-        }
-        // Those that came first get pages first, from those that came last if need be.
-        for id in ids {
-            if let Some(text) = self.active.iter().find(|text| text.id == id) {
-                self.provide(id, text.cached + plan.tokens + plan.steps - 1, events)?;
-            }
-        }
-        plan.texts.retain(|(id, _)| self.active.iter().any(|text| text.id == *id));
-        if plan.texts.is_empty() {
-            return Ok(());
-        }
-        let began = Instant::now();
-        self.run(&plan, events)?;
-        if plan.tokens == 1 {
-            let each = began.elapsed().as_secs_f64() / plan.steps as f64;
-            self.steps = ((RUN / each.max(1e-9)) as usize).clamp(1, MOST_STEPS).min(2 * plan.steps);
-        }
-        Ok(())
-    }
-
-    /// The texts that can be in the next step: of those with different rotary angles, some in every step.
-    fn texts(&self) -> Option<(usize, Vec<&Text<'a>>)> {
-        let class = |text: &Text<'_>| self.cache.class_of_length(text.ids.len());
-        let read = || self.active.iter().filter(|text| text.is_read());
-        let mut classes: Vec<usize> = read().map(class).collect();
-        classes.sort_unstable();
-        classes.dedup();
-        let chosen = *classes.get(self.rounds % classes.len().max(1))?;
-        let read = self.active.iter().filter(|text| text.is_read());
-        Some((chosen, read.filter(|text| self.cache.class_of_length(text.ids.len()) == chosen).collect()))
-    }
-
-    /// The next run: texts, the tokens of each, and steps.
-    fn plan(&mut self) -> Result<Option<Plan>> {
-        let (longest, drafted, mut steps) = (self.longest(), self.drafts.tokens(), self.steps);
-        if drafted > 0 {
-            steps = steps.min(MOST_STEPS_BETWEEN_DRAFTS);
-        }
-        self.rounds = self.rounds.wrapping_add(1);
-        let mut drafts = std::mem::take(&mut self.drafts);
-        let Some((class, texts)) = self.texts() else {
-            self.drafts = drafts;
-            return Ok(None);
-        };
-        let mut plan = Plan { texts: Vec::new(), tokens: 1, steps };
-        let mut proposed = Ok(());
-        for text in &texts {
-            let left = text.left(longest);
-            plan.steps = if text.rules.is_some() { plan.steps.min(left) } else { 1 };
-            let mut draft = Vec::new();
-            if drafted > 0 && proposed.is_ok() {
-                match drafts.propose(text.id.0, &text.ids) {
-                    Ok(tokens) => draft = tokens,
-                    Err(error) => proposed = Err(error),
-                }
-            }
-            draft.truncate(left.saturating_sub(1));
-            plan.texts.push((text.id, draft));
-        }
-        if plan.texts.iter().any(|(_, draft)| !draft.is_empty()) {
-            (plan.tokens, plan.steps) = (1 + drafted, 1);
-        }
-        // All tokens of a step need room in the context, also those that nobody proposed, and the same angles.
-        let fit = |ahead: usize| {
-            let mut ends = texts.iter().map(|text| text.cached + ahead);
-            ends.all(|end| end <= longest && self.cache.class_of_length(end) == class)
-        };
-        if !fit(plan.tokens) {
-            plan.tokens = 1;
-        }
-        if !fit(plan.tokens + plan.steps - 1) {
-            plan.steps = 1;
-        }
-        self.drafts = drafts;
-        proposed.map(|()| Some(plan))
-    }
-
-    /// Runs the steps and hands their tokens out.
-    fn run(&mut self, plan: &Plan, events: &mut Vec<Event>) -> Result<()> {
-        let greedy = Rules::greedy();
-        let mut rows = Vec::new();
-        for (id, draft) in &plan.texts {
-            let Some(text) = self.active.iter().find(|text| text.id == *id) else { continue };
-            let draft = &draft[..draft.len().min(plan.tokens - 1)];
-            let mut tokens = text.ids[text.cached..].to_vec();
-            tokens.extend(draft);
-            tokens.resize(plan.tokens, 0);
-            let words: Vec<u32> = (0..plan.tokens * plan.steps).map(|n| text.sampler.word(n)).collect();
-            rows.push((text, draft, tokens, text.table(), words));
-        }
-        let lines = rows.iter().map(|(text, _, tokens, pages, words)| {
-            let rules = text.rules.as_ref().unwrap_or(&greedy);
-            Line { tokens, position: text.cached, pages, rules, words }
-        });
-        let pending = self.cache.queue(&lines.collect::<Vec<_>>(), plan.steps)?;
-        let sampled = self.cache.sampled(&pending)?;
-        let rows: Vec<_> = rows.iter().map(|(text, draft, ..)| (text.id, *draft)).collect();
-        for (line, ((id, draft), sampled)) in rows.into_iter().zip(sampled).enumerate() {
-            let Some(at) = self.active.iter().position(|text| text.id == id) else { continue };
-            let finish = self.take(at, (&pending, line), draft, &sampled, events)?;
-            let text = &mut self.active[at];
-            text.seal(&mut self.pages);
-            text.leave(self.window, &mut self.pages);
-            self.finish(at, finish, events);
-        }
-        Ok(())
-    }
-
-    /// A text takes the tokens that were sampled for it, one after the other. Where several were checked in a step, those behind one that is not what
-    /// was proposed are of another text.
-    fn take(
-        &mut self,
-        at: usize,
-        (pending, line): (&Pending, usize),
-        draft: &[u32],
-        sampled: &[u32],
-        events: &mut Vec<Event>,
-    ) -> Result<Result<Option<Finish>>> {
-        let text = &mut self.active[at];
-        text.usage.drafted += draft.len();
-        for (n, token) in sampled.iter().enumerate() {
-            let given = match &text.rules {
-                Some(_) => Ok((*token, true)),
-                None => {
-                    let logits = self.cache.logits(pending, line, n)?;
-                    sample(&mut text.sampler, logits, &self.unknown).map(|token| (token, false))
-                }
-            };
-            let (before, proposed) = (text.ids.len(), draft.get(n));
-            let finish = given.and_then(|(token, on_device)| {
-                let accepted = proposed == Some(&token);
-                text.usage.accepted += usize::from(accepted);
-                text.push(token, on_device, events).map(|finish| (finish, accepted))
-            });
-            if text.ids.len() > before {
-                text.cached = before;
-            }
-            match finish {
-                Ok((None, accepted)) if accepted || !pending.has_several_tokens() => {}
-                Ok((finish, _)) => return Ok(Ok(finish)),
-                Err(error) => return Ok(Err(error)),
-            }
-        }
-        Ok(Ok(None))
-    }
-
     #[cfg(test)]
     fn held(&self) -> Vec<u32> {
         self.active.iter().flat_map(|text| text.pages.iter().flatten().copied()).collect()
     }
-}
-
-/// A run of steps: texts with proposed tokens, tokens of each in a step, and steps.
-struct Plan {
-    texts: Vec<(RequestId, Vec<u32>)>,
-    tokens: usize,
-    steps: usize,
 }
 
 /// A token that the host samples.

@@ -1,6 +1,7 @@
 //! Texts of an engine beside the same texts alone: by whole passes of the model, without a cache.
 
 use super::*;
+use crate::engine::{CacheType, Request};
 use crate::sampler::Sampling;
 use netcl_device::Settings;
 use netcl_nn::decoder::{DecoderConfig, Scaling, Sizes};

@@ -1,7 +1,7 @@
 //! One text of an engine: its tokens, its pages, and what is still to come.
 
 use super::pages::Allocator;
-use super::{Event, Job, RequestId, Usage};
+use super::request::{Event, Job, RequestId, Usage};
 use crate::sampler::{Finish, Output, Sampler};
 use crate::tokenizer::Tokenizer;
 use netcl_nn::model::check_token;
