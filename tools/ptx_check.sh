@@ -30,7 +30,7 @@ for text in "$folder"/*.cl; do
     /\.entry/ { match($0, /\.entry [A-Za-z0-9_]+/); entry = substr($0, RSTART + 7, RLENGTH - 7) }
     /^\{/ && entry != "" { r = int(65536 / count[entry] / 8) * 8; print ".reqntid " count[entry]; print ".maxnreg " (r < 168 ? r : 168); entry = "" }
     { print }' "$work/a.ptx" >"$work/b.ptx"
-  "${PTXAS:-ptxas}" -arch=sm_90a -v -o "$work/out" "$work/b.ptx" >"$work/log" 2>&1 || { echo "$name: ptxas"; failed=1; }
+  "${PTXAS:-ptxas}" -arch=sm_90a -v -o "$work/out" "$work/b.ptx" >"$work/log" 2>&1 || { echo "$name: ptxas"; head -5 "$work/log"; failed=1; }
   grep -q "(C75" "$work/log" && failed=1
   : >"$work/sass"
   command -v "${NVDISASM:-nvdisasm}" >/dev/null && "${NVDISASM:-nvdisasm}" -c "$work/out" >"$work/sass" 2>/dev/null

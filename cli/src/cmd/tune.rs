@@ -1,6 +1,7 @@
 //! `netcl tune`: measure the candidates of every tuned kernel on benchmark shapes, keep the fastest that computes the same.
 
 mod model;
+mod saved;
 
 use crate::context::Context;
 use crate::out;
@@ -35,6 +36,10 @@ pub struct Args {
     /// algorithm is chosen for a product or an attention. Needed once on a device that none ships for
     #[arg(long, conflicts_with = "op")]
     model: bool,
+    /// Fit the device model to measurements of this device in these files, as --model --json or bench gemm|attention --regret --json printed
+    /// them, and measure nothing
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "model", conflicts_with = "list")]
+    from: Vec<PathBuf>,
     /// Show what was chosen before, and why; measure nothing
     #[arg(long)]
     list: bool,
@@ -64,7 +69,9 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         }
         return args.export.as_deref().map_or(Ok(()), |file| export(&device, file));
     }
-    if args.model {
+    if !args.from.is_empty() {
+        saved::refit(&device, &args.from, args.json)?;
+    } else if args.model {
         model::measure(&device, args.budget, args.json)?;
     } else {
         measure(args, &device)?;

@@ -41,7 +41,8 @@ pub struct Args {
     #[arg(long, value_name = "BxHxTxD", value_delimiter = ',', num_args = 0.., value_parser = shape)]
     explain: Option<Vec<Shape>>,
     /// Draw so many attentions (heads of 8 to 256, 1 to 8192 tokens, grouped or not, causal or not), time every algorithm of the forward and
-    /// of the gradients that applies, and print the time of the chosen one over that of the fastest
+    /// of the gradients that applies, and print the time of the chosen one over that of the fastest; with 0
+    /// those of --shapes are timed
     #[arg(long, value_name = "N")]
     regret: Option<usize>,
     /// The same seed draws the same attentions
@@ -62,11 +63,11 @@ const TRIALS: usize = 3;
 /// Sizes of an attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    batch: usize,
-    heads: usize,
-    kv_heads: usize,
-    tokens: usize,
-    size: usize,
+    pub batch: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub tokens: usize,
+    pub size: usize,
 }
 
 const MODELS: [Shape; 3] = [
@@ -134,9 +135,6 @@ impl Shape {
 }
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
-    if let Some(count) = args.regret {
-        return regret::run(bench, count, args.seed);
-    }
     let small = bench.device.capabilities().is_cpu();
     let named = args.explain.as_deref().filter(|shapes| !shapes.is_empty());
     let shapes = match named.unwrap_or(&args.shapes) {
@@ -144,6 +142,11 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
         [] => &MODELS[..],
         given => given,
     };
+    if let Some(count) = args.regret {
+        let drawn = regret::draw(&bench.device, count, args.seed);
+        let given = shapes.iter().map(|shape| (*shape, !args.full)).collect();
+        return regret::run(bench, if count > 0 { drawn } else { given }, args.seed);
+    }
     for shape in shapes {
         let case = Case::new(&bench.device, *shape, !args.full, bench.dtype)?;
         if args.explain.is_some() {

@@ -76,7 +76,7 @@ pub struct Args {
     /// A further argument of llama-bench, such as -fa=1 (repeatable)
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true, requires = "peer")]
     peer_arg: Vec<String>,
-    /// Then time each kernel of some further texts, print where the time goes, and write a trace that ui.perfetto.dev opens to
+    /// Then time each kernel of some further texts, with -n 0 of prompts, print where the time goes, and write a trace that ui.perfetto.dev opens to
     /// FILE, or trace.json; with several models or batches, their names are added
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "trace.json")]
     profile: Option<PathBuf>,
@@ -298,6 +298,9 @@ impl Bench<'_> {
         if prompt > 0 {
             let measured = self.prompt(case, prompt)?;
             self.line(case, &measured, &speeds)?;
+            if let Some(file) = args.profile.as_deref().filter(|_| tokens == 0) {
+                self.profile_prompt(case, prompt, file, alone)?;
+            }
         }
         if tokens == 0 {
             return Ok(());
@@ -354,12 +357,29 @@ impl Bench<'_> {
         (0..self.args.rounds.max(1)).map(one).collect()
     }
 
+    /// A prompt's tokens in pieces as they are read.
+    fn chunks(&self, case: &Case, tokens: usize) -> Result<Vec<Tensor>> {
+        let ids: Vec<u32> = (0..tokens).map(|i| case.token(0, i)).collect();
+        ids.chunks(CHUNK).map(|part| Tensor::from_u32(&self.device, [1, part.len()], part)).collect()
+    }
+
+    fn profile_prompt(&mut self, case: &Case, tokens: usize, file: &Path, alone: bool) -> Result<()> {
+        let file = file_of(file, &format!("{}-{}-pp", case.name, case.kind), alone);
+        let about = json!({ "model": case.name, "type": case.kind, "prompt": tokens });
+        let (mut texts, chunks) = (case.model.decoder().batch(1, tokens)?, self.chunks(case, tokens)?);
+        Profile { device: &self.device, dtype: case.model.dtype(), about, steps: 1, file: &file }.print(
+            &mut self.printer,
+            &mut || {
+                texts.truncate(0);
+                chunks.iter().try_for_each(|chunk| texts.read(chunk).map(drop))
+            },
+        )
+    }
+
     fn prompt(&self, case: &Case, tokens: usize) -> Result<Measured> {
         let decoder = case.model.decoder();
         let texts = std::cell::RefCell::new(decoder.batch(1, tokens)?);
-        let ids: Vec<u32> = (0..tokens).map(|i| case.token(0, i)).collect();
-        let chunks = ids.chunks(CHUNK).map(|part| Tensor::from_u32(&self.device, [1, part.len()], part));
-        let chunks = chunks.collect::<Result<Vec<_>>>()?;
+        let chunks = self.chunks(case, tokens)?;
         let read = || {
             let mut texts = texts.borrow_mut();
             texts.truncate(0);

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "MxNxK", value_delimiter = ',', num_args = 0.., value_parser = size)]
     explain: Option<Vec<[usize; 3]>>,
     /// Draw so many products (sizes 1 to 8192, odd ones among them, every layout), time every algorithm that applies, and print the
-    /// time of the chosen one over that of the fastest
+    /// time of the chosen one over that of the fastest; with 0 those of --sizes and --layouts are timed
     #[arg(long, value_name = "N")]
     regret: Option<usize>,
     /// Draw so many products as --regret does, and measure them in place of --sizes and --layouts
@@ -51,7 +51,9 @@ fn size(text: &str) -> Result<[usize; 3], String> {
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     if let Some(count) = args.regret {
-        return regret::run(bench, count, args.seed);
+        let drawn = regret::draw(&bench.device, count, args.seed);
+        let products = if count > 0 { drawn } else { args.of(&args.sizes).collect() };
+        return regret::run(bench, products, args.seed);
     }
     if let Some(sizes) = &args.explain {
         let sizes = if sizes.is_empty() { &args.sizes } else { sizes };

@@ -39,13 +39,14 @@ const KINDS: [(Kind, DType); 4] = [
 ];
 
 /// A problem of which every algorithm was timed.
-struct Timed<'a> {
+pub(super) struct Timed<'a> {
     /// What JSON says of it.
-    about: Value,
-    times: Vec<(&'static str, f64)>,
+    pub about: Value,
+    /// Microseconds by algorithm.
+    pub times: Vec<(&'static str, f64)>,
     /// What the table says of it on the twin.
-    explain: Box<dyn Fn() -> Vec<Row> + 'a>,
-    models: Vec<&'static Model>,
+    pub explain: Box<dyn Fn() -> Vec<Row> + 'a>,
+    pub models: Vec<&'static Model>,
 }
 
 impl<'a> Timed<'a> {
@@ -72,7 +73,7 @@ impl<'a> Timed<'a> {
         out::json(&line)
     }
 
-    fn estimates(&self) -> Vec<f64> {
+    pub fn estimates(&self) -> Vec<f64> {
         let rows = (self.explain)();
         let of = |name: &str| {
             let row = rows.iter().find(|row| row.name == name);
@@ -196,7 +197,7 @@ fn foresee(twin: &Device) -> Result<()> {
 const FORESEEN: usize = 40;
 
 /// A device that holds and computes nothing, whose kernels need no self-test.
-fn twin(device: &Device) -> Device {
+pub(super) fn twin(device: &Device) -> Device {
     ahead::twin_with(device, |settings| Settings { trust_kernels: true, ..settings })
 }
 
@@ -223,6 +224,19 @@ pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
         bar.inc(1);
     }
     bar.set_message("fitting");
+    bar.finish_and_clear();
+    fitted(device, twin, &all, begun, json)?;
+    if json { all.iter().try_for_each(Timed::print) } else { Ok(()) }
+}
+
+/// Fits the constants of all models in the measurements, keeps them for the device and prints them.
+pub(super) fn fitted(
+    device: &Device,
+    twin: &Device,
+    all: &[Timed<'_>],
+    begun: Instant,
+    json: bool,
+) -> Result<()> {
     let models = distinct(all.iter().flat_map(|timed| &timed.models));
     let observations: Vec<Observation<'_>> = all
         .iter()
@@ -235,7 +249,6 @@ pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
     let before = quality(&observations);
     fit(twin, &models, &observations);
     let after = quality(&observations);
-    bar.finish_and_clear();
     keep(device, twin, &models)?;
     if json {
         out::json(&json!({
@@ -256,12 +269,11 @@ pub fn measure(device: &Device, budget: Duration, json: bool) -> Result<()> {
             after[1]
         ));
     }
-    show(device, &models, json)?;
-    if json { all.iter().try_for_each(Timed::print) } else { Ok(()) }
+    show(device, &models, json)
 }
 
 /// Each model once, that of the device first: it is in every estimate.
-fn distinct<'a>(all: impl Iterator<Item = &'a &'static Model>) -> Vec<&'static Model> {
+pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a &'static Model>) -> Vec<&'static Model> {
     let mut models = vec![&DEVICE];
     for model in all {
         if !models.iter().any(|known| known.name == model.name) {

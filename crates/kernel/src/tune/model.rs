@@ -46,7 +46,6 @@ pub struct Model {
 pub static DEVICE: Model = Model {
     name: "device",
     constants: &[
-        Constant::new("launch_us", "a launch, until its results are there", 10.0).cpu(15.0),
         Constant::new("memory_bytes_per_us", "what memory reads and writes", 2e5).cpu(2e4),
         Constant::new("cache_share_bytes", "what groups that run together may keep in the last cache", 4e6)
             .cpu(1e6),
@@ -59,6 +58,12 @@ impl Model {
         debug_assert_eq!(N, self.constants.len(), "{}", self.name);
         let (values, _) = self.known(device);
         std::array::from_fn(|i| values.get(i).copied().unwrap_or_default())
+    }
+
+    /// The value of one of them.
+    pub fn constant(&'static self, device: &Device, name: &str) -> Option<f64> {
+        let at = self.constants.iter().position(|constant| constant.name == name)?;
+        self.known(device).0.get(at).copied()
     }
 
     /// The same as a list, each with its origin.

@@ -60,10 +60,12 @@ impl<J: Job> Algorithm<J> {
     pub fn name(&self) -> &'static str {
         self.kernel.name
     }
-    /// [`Algorithm::estimate`], and no less than [`Job::least`].
+    /// [`Algorithm::estimate`], and no less than a launch of it and [`Job::least`].
     fn priced(&self, request: &J::Request<'_>) -> (f64, J::Plan) {
         let (micros, plan) = (self.estimate)(request);
-        (micros.max(J::least(request)), plan)
+        let device = J::device(request);
+        let launch = self.models.iter().find_map(|model| model.constant(device, "launch_us"));
+        (micros.max(launch.unwrap_or_default() + J::least(request)), plan)
     }
     fn passes(&self, request: &J::Request<'_>) -> bool {
         self.self_test.is_none_or(|test| test(J::device(request)))
@@ -172,9 +174,14 @@ impl<J: Job> Table<J> {
         ))
     }
 
+    /// Whether this row can be used here.
+    pub fn has(&'static self, row: &Algorithm<J>, request: &J::Request<'_>) -> bool {
+        self.usable(request).kernels.iter().any(|k| k.name == row.name())
+    }
+
     /// Whether this row can be used here and takes the request.
     pub fn takes(&'static self, row: &Algorithm<J>, request: &J::Request<'_>) -> bool {
-        self.usable(request).kernels.iter().any(|k| k.name == row.name()) && (row.supports)(request).is_ok()
+        self.has(row, request) && (row.supports)(request).is_ok()
     }
 
     /// Every row with its estimate, or with the reason why it does not apply.

@@ -36,7 +36,7 @@ fn shape(seed: u64, n: u64) -> (Shape, bool) {
 
 /// Attentions drawn at random, the same for the same seed, and whether they are causal. None has more operations than keep a sample short
 /// on the device.
-fn draw(device: &Device, count: usize, seed: u64) -> Vec<(Shape, bool)> {
+pub fn draw(device: &Device, count: usize, seed: u64) -> Vec<(Shape, bool)> {
     drawn_up_to(if device.capabilities().is_cpu() { 1 << 29 } else { 1 << 40 }, count, seed)
 }
 
@@ -48,9 +48,10 @@ pub fn drawn_up_to(most: u64, count: usize, seed: u64) -> Vec<(Shape, bool)> {
     (0..).map(|n| shape(seed, n)).filter(fits).take(count).collect()
 }
 
-pub fn run(bench: &Bench, count: usize, seed: u64) -> Result<()> {
+/// Times every algorithm on these attentions, drawn from `seed` or given, and on their gradients.
+pub fn run(bench: &Bench, shapes: Vec<(Shape, bool)>, seed: u64) -> Result<()> {
     let mut regrets = Regrets::new("shape (B, H, T, D)", "pass");
-    for (shape, causal) in draw(&bench.device, count, seed) {
+    for (shape, causal) in shapes {
         let case = Case::new(&bench.device, shape, causal, bench.dtype)?;
         case.choices()?.iter().try_for_each(|choice| regrets.measure(bench, choice))?;
     }

@@ -24,9 +24,10 @@ pub fn drawn_up_to(most: f64, count: usize, seed: u64) -> Vec<([usize; 3], &'sta
     (0..).map(product).filter(fits).take(count).collect()
 }
 
-pub fn run(bench: &Bench, count: usize, seed: u64) -> Result<()> {
+/// Times every algorithm on these products, drawn from `seed` or given.
+pub fn run(bench: &Bench, products: Vec<([usize; 3], &str)>, seed: u64) -> Result<()> {
     let mut regrets = Regrets::new("shape (m, n, k)", "layout");
-    for (size, layout) in draw(&bench.device, count, seed) {
+    for (size, layout) in products {
         let operands = Operands::random(&bench.device, size, layout, bench.dtype)?;
         regrets.measure(bench, &operands.choice()?)?;
     }

@@ -3,7 +3,7 @@
 use super::super::map::map_into;
 use super::super::prelude::*;
 use super::algorithms::wgmma::WGMMA;
-use super::algorithms::{self, MATMUL, Request, gemv, gemv_int8};
+use super::algorithms::{MATMUL, Request, gemv, gemv_int8};
 use super::epilogue::{Aux, Epilogue, gelu};
 use super::view::Problem;
 
@@ -78,7 +78,7 @@ pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<
         }
     }
     let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
-    match algorithms::few_rows(&request) {
+    match gemv::of_few_rows(&request) {
         Some(kernel) => gemv::run_fused(kernel, c, p, fused).map(|()| true),
         None => Ok(false),
     }

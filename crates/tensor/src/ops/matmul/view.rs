@@ -98,6 +98,7 @@ fn merge_all(axes: &[(usize, usize)]) -> Option<usize> {
 }
 
 /// One launch: `z0 * z1` products of `(m, k)` and `(k, n)`.
+#[derive(Clone)]
 pub(in crate::ops) struct Problem {
     pub a: Matrix,
     pub b: Matrix,
@@ -158,6 +159,20 @@ impl Problem {
             a_strides: [outer.1, inner.1],
             b_strides: [outer.2, inner.2],
         })
+    }
+    /// The product of the transposes in the other order: that of `b` transposed and `a` transposed.
+    pub fn transposed(&self) -> Self {
+        let Self { a, b, m, n, k, z, a_strides, b_strides } = self.clone();
+        Self {
+            a: b.transposed(),
+            b: a.transposed(),
+            m: n,
+            n: m,
+            k,
+            z,
+            a_strides: b_strides,
+            b_strides: a_strides,
+        }
     }
     /// Number of products.
     pub fn batch(&self) -> usize {

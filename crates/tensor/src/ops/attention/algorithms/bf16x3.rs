@@ -78,7 +78,7 @@ static MODEL: Model = Model {
 
 /// Microseconds of images of so many rows of queries and of keys, each element read as f32 and written as three bf16.
 fn images(p: &Problem, device: &Device, [queries, keys]: [usize; 2]) -> f64 {
-    let ([_, image], [_, memory, _]) = (MODEL.on(device), DEVICE.on(device));
+    let ([_, image], [memory, _]) = (MODEL.on(device), DEVICE.on(device));
     let rows = queries * p.heads * p.queries + keys * p.kv_heads * p.keys;
     (queries + keys) as f64 * image + (p.batch * rows * (4 * p.size + 6 * BLOCK)) as f64 / memory
 }

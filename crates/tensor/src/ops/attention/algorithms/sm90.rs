@@ -54,7 +54,7 @@ pub(super) static MODEL: Model = Model {
 /// What of the last cache the keys and values, or queries and their gradients, of the heads in progress may take. Measured on an H200, whose
 /// cache has 50 MB, at B16 H12 T1024 D64: 16 MB 324, 4 MB 308 TFLOP/s; B4 H32 T4096 D128: 32 MB 580, 16 MB 571.
 pub(super) fn cache_share(device: &Device) -> usize {
-    let [_, _, bytes] = DEVICE.on(device);
+    let [_, bytes] = DEVICE.on(device);
     bytes as usize
 }
 

@@ -3,17 +3,21 @@
 
 use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
+use super::super::split_k::{Joining, TICKETS};
 use super::super::view::Problem;
-use super::tile::add_parts;
-use super::{Algorithm, Aux, Plan, Request, finished};
+use super::tile::{add_parts, last_can_join};
+use super::{Algorithm, Aux, MATMUL, Plan, Request, finished};
+use crate::ops::counters::zeroed;
 use crate::ops::gated::Gate;
 use crate::ops::prelude::*;
 use crate::quant::Stored;
 use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
+use std::borrow::Cow;
 
 pub(super) const ENDS: &[&str] =
     &[cl_file!("../../include/activation.cl"), crate::quant::UNPACK, cl_file!("matmul_gemv_ends.cl")];
+const GPU_PARTS: &[&str] = &[ENDS[0], ENDS[1], ENDS[2], cl_file!("../../include/tickets.cl")];
 
 /// CPUs.
 static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", cl_file!("matmul_gemv_vector.cl"))
@@ -23,12 +27,15 @@ static GEMV_VECTOR: Kernel = Kernel::new("matmul_gemv_vector", cl_file!("matmul_
 
 /// GPUs.
 static GEMV: Kernel = Kernel::new("matmul_gemv", cl_file!("matmul_gemv.cl"))
-    .include(ENDS)
+    .include(GPU_PARTS)
     .tune(&[("WG", &[256, 128])])
     .requires(|device| device.local_mem >= 40 << 10 && device.max_group >= LEAST_GROUP);
 
-/// Rows that the kernels take at most.
+/// Rows that both kernels take at most, with everything that is fused into them.
 const MOST_ROWS: usize = 8;
+
+/// Rows that [`GEMV`] takes at most of a product alone.
+const MOST_ROWS_ON_GPUS: usize = 16;
 
 /// The smallest group of [`GEMV`]: four sets of a line's items.
 const LEAST_GROUP: usize = 128;
@@ -63,6 +70,8 @@ pub(in crate::ops) struct Fused<'a> {
     pub residual: Option<&'a Tensor>,
     /// b's lines along k are quantised blocks, with strides and offset in bytes.
     pub blocks: Option<Stored>,
+    /// The product is the transpose of C, whose columns are the few rows; the bias belongs to rows. Of plain products alone.
+    pub swapped: bool,
 }
 
 impl Fused<'_> {
@@ -74,14 +83,16 @@ impl Fused<'_> {
         add: false,
         residual: None,
         blocks: None,
+        swapped: false,
     };
 
     pub(in crate::ops::matmul) fn parts(&self) -> usize {
         if matches!(self.activation, Some((_, true))) { 2 } else { 1 }
     }
-    /// Whether only the epilogue's bias and sum come after the product.
-    fn is_plain(&self) -> bool {
-        self.norm.is_none() && self.activation.is_none() && self.residual.is_none()
+    /// Whether what comes after the product can be left to whoever adds parts of the sums up.
+    fn is_plain(&self, device: &Device) -> bool {
+        let added = self.residual.is_none() || last_can_join(device);
+        self.norm.is_none() && self.activation.is_none() && added
     }
 }
 
@@ -112,25 +123,47 @@ pub(super) static ON_GPUS: Algorithm = Algorithm {
     self_test: None,
 };
 
+/// The product, or its transpose where that has fewer rows: C has then few columns. `true` for the transpose.
+fn oriented(p: &Problem) -> (Cow<'_, Problem>, bool) {
+    match p.n < p.m && p.batch() == 1 {
+        true => (Cow::Owned(p.transposed()), true),
+        false => (Cow::Borrowed(p), false),
+    }
+}
+
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
-    let p = r.p;
+    supports_rows(r, &oriented(r.p).0, MOST_ROWS_ON_GPUS)
+}
+
+fn supports_rows(r: &Request<'_>, p: &Problem, most: usize) -> Result<(), &'static str> {
     match () {
-        () if !(1..=MOST_ROWS).contains(&p.m) => Err("not between 1 and 8 rows"),
+        () if p.m == 0 || p.m > most => Err("neither few rows nor few columns"),
         () if p.batch() != 1 || p.n == 0 || p.k == 0 => Err("several products, or an empty one"),
         () if r.widens() => Err("results in f32 of 16-bit operands"),
         () if r.column_sums => Err("it makes no sums of columns"),
-        () if along_k(p).is_none() => Err("lines of B with gaps"),
+        () if along_k(p).is_none() => Err("lines of the larger operand with gaps"),
         () => Ok(()),
     }
 }
 
 /// The same where A is staged whole in local memory.
 fn supports_staged(r: &Request<'_>) -> Result<(), &'static str> {
+    staged_rows(r, &oriented(r.p).0)
+}
+
+fn staged_rows(r: &Request<'_>, p: &Problem) -> Result<(), &'static str> {
     let room = usize::try_from(r.device().capabilities().local_mem).unwrap_or(usize::MAX);
-    if r.p.m * r.p.k * size_of::<f32>() > room {
+    if p.m * p.k * size_of::<f32>() > room {
         return Err("more rows than local memory holds");
     }
-    supports(r)
+    supports_rows(r, p, MOST_ROWS)
+}
+
+/// The kernel of this device for what is fused into a product of few rows, if it takes it.
+pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>) -> Option<&'static Kernel> {
+    let on_processors = MATMUL.has(&ON_PROCESSORS, r) && staged_rows(r, r.p).is_ok();
+    let on_gpus = MATMUL.has(&ON_GPUS, r) && supports_rows(r, r.p, MOST_ROWS).is_ok();
+    on_processors.then_some(&GEMV_VECTOR).or(on_gpus.then_some(&GEMV))
 }
 
 static MODEL: Model = Model {
@@ -145,22 +178,38 @@ static MODEL: Model = Model {
 static GPU_MODEL: Model = Model {
     name: "matmul_gemv",
     constants: &[
-        Constant::new("launch_us", "a launch", 10.0).cpu(30.0),
+        Constant::new("launch_us", "a launch", 8.0).cpu(30.0),
         Constant::new("bytes_per_us", "what memory brings of B", 2e5).cpu(2e3),
-        Constant::new(
-            "part_us",
-            "a part of A staged in local memory and multiplied, where memory is faster",
-            0.05,
-        )
-        .cpu(10.0),
+        Constant::new("part_us", "a part of A staged in local memory and multiplied by a block of B", 0.5)
+            .cpu(10.0),
+        Constant::new("row_us", "joining the sums of a row of a block", 0.1).cpu(1.0),
     ],
 };
 
-/// B is read once; a group stages as much of A as its local memory takes, one part after the other.
+/// Groups that a unit runs side by side: as many as their local memory allows on most GPUs.
+const RESIDENT: usize = 4;
+
+/// B is read once, while groups wait for one another's parts: a group stages as much of A as its local memory takes, one part after the
+/// other, and joins the sums of its items.
 fn estimate_on_gpus(r: &Request<'_>) -> f64 {
-    let [launch, bandwidth, part] = GPU_MODEL.on(r.device());
-    let bytes = (r.p.n * r.p.k * r.dtype().size()) as f64;
-    launch + (bytes / bandwidth).max(r.p.k.div_ceil(staged(r.p)) as f64 * part)
+    let [launch, bandwidth, part, row] = GPU_MODEL.on(r.device());
+    let (p, _) = oriented(r.p);
+    let along_k = along_k(&p).unwrap_or(true);
+    let added = matches!(r.e.aux, Aux::None) || last_can_join(r.device());
+    let shares = Shares::of(r.c, &p, 1, added, along_k);
+    let bytes = (p.n * p.k * r.dtype().size()) as f64;
+    let blocks = shares.blocks.div_ceil(shares.groups);
+    let parts = shares.k_part.div_ceil(staged(&p));
+    let waves = (shares.groups * shares.splits).div_ceil(RESIDENT * r.units());
+    let block = parts as f64 * part + p.m as f64 * row;
+    let joining = match shares.splits {
+        1 => 0.0,
+        splits => {
+            let (all, costs) = (splits * p.m * shares.lines * size_of::<f32>(), Joining::on(r.device()));
+            if shares.last { costs.ticket + all as f64 / costs.group } else { costs.launch }
+        }
+    };
+    launch + joining + ((blocks * waves) as f64 * block).max(bytes / bandwidth + block)
 }
 
 /// Elements of a row of A that are staged at once.
@@ -172,7 +221,7 @@ fn staged(p: &Problem) -> usize {
 /// one group has.
 fn estimate_on_processors(r: &Request<'_>) -> (f64, Plan) {
     let [launch, bandwidth, scalar] = MODEL.on(r.device());
-    let (p, lanes, cores) = (r.p, r.device().capabilities().vector_lanes(), r.units() as f64);
+    let (p, lanes, cores) = (&oriented(r.p).0, r.device().capabilities().vector_lanes(), r.units() as f64);
     let rest = match along_k(p) {
         Some(true) => (p.m * p.n * (p.k % lanes)) as f64 / cores,
         _ => (p.m * p.k * (p.n % lanes)) as f64,
@@ -189,8 +238,9 @@ fn run(kernel: &'static Kernel, r: &Request<'_>) -> Result<Option<Tensor>> {
 fn product(kernel: &'static Kernel, r: &Request<'_>) -> Result<Option<Tensor>> {
     let e = r.e;
     let residual = if let Aux::Residual(x) = e.aux { Some(x) } else { None };
-    let fused = Fused { alpha: e.alpha, bias: e.bias, add: e.add, residual, ..Fused::NONE };
-    run_fused(kernel, r.c, r.p, &fused).map(|()| None)
+    let (p, swapped) = oriented(r.p);
+    let fused = Fused { alpha: e.alpha, bias: e.bias, add: e.add, residual, swapped, ..Fused::NONE };
+    run_fused(kernel, r.c, &p, &fused).map(|()| None)
 }
 
 /// `c (M, N)` from `a (M, K)` and `b (K, N)`, or `(K, 2N)` with a gate.
@@ -227,6 +277,7 @@ fn bind(
 ) -> Result<Launch<'static>> {
     let launch = kernel.launch("matmul_gemv").define("DTYPE", c.dtype().code()).define("M", p.m);
     let launch = launch.define("B_ALONG_K", along_k).flops((2 * p.m * p.n * p.k) as u64);
+    let launch = if f.swapped { launch.define("SWAPPED", 1) } else { launch };
     let launch = fused_defines(launch, f);
     let launch = match f.blocks {
         Some(stored) => launch.define("QUANT", stored.format.number as usize),
@@ -302,58 +353,154 @@ fn vector(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
 /// Bytes of a matrix that a CPU's work-group should at least get.
 const LEAST_SHARE: usize = 16 << 10;
 
+/// How [`GEMV`] shares a product out.
+struct Shares {
+    /// Items of a group.
+    items: usize,
+    /// Elements of a vector of B.
+    vector: usize,
+    /// Items that share a line along k, or that stand side by side across n.
+    lanes: usize,
+    /// Lines of B that a set of items takes.
+    side: usize,
+    /// Columns of a block.
+    lines: usize,
+    blocks: usize,
+    /// Groups that have blocks of columns in turn.
+    groups: usize,
+    /// Parts of the sum, of so many steps each.
+    splits: usize,
+    k_part: usize,
+    /// Whether the last group of a block adds its parts up.
+    last: bool,
+}
+
+impl Shares {
+    /// Of a product of `parts` matrices, of which only a plain one's sum is shared out.
+    fn of(c: &Tensor, p: &Problem, parts: usize, plain: bool, along_k: bool) -> Self {
+        let device = c.device();
+        let units = device.capabilities().compute_units.max(1) as usize;
+        let n = p.n / parts;
+        let items = Tuning::value(device, &GEMV, 0, "WG").min(largest_group(device));
+        let widest = 16 / c.dtype().size();
+        // Sums of vectors are registers: 8 rows of a gate and a value would be 128 of them.
+        let vector = if p.m * parts > 8 && widest > 4 { 4 } else { widest };
+        let (lanes, side) = match along_k {
+            true => {
+                // Items that share a line: as few as leave every unit two groups, while each has a vector.
+                let mut share = 32;
+                while share < items && 2 * share * vector <= p.k && n * share < 2 * units * items {
+                    share *= 2;
+                }
+                (share, if p.m == 1 && parts == 1 && n >= 16 * units * items / 32 { 2 } else { 1 })
+            }
+            false => {
+                let mut across = 8;
+                while across > 2 && n.div_ceil(across * vector) < units {
+                    across /= 2;
+                }
+                (across, 1)
+            }
+        };
+        let lines = if along_k { items / lanes * side } else { lanes * vector };
+        let blocks = n.div_ceil(lines);
+        // A long sum with few columns is shared out.
+        let splits =
+            if plain && 2 * blocks <= units { (units / blocks).min(p.k / LEAST_PART).max(1) } else { 1 };
+        let k_part = p.k.div_ceil(splits).next_multiple_of(64);
+        let (splits, groups) = (p.k.div_ceil(k_part), blocks.min(8 * units).max(1));
+        let last = splits > 1 && blocks <= groups.min(TICKETS) && last_can_join(device);
+        Self { items, vector, lanes, side, lines, blocks, groups, splits, k_part, last }
+    }
+}
+
 fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
-    let device = c.device();
-    let units = device.capabilities().compute_units.max(1) as usize;
     let n = p.n / f.parts();
-    let wg = Tuning::value(device, &GEMV, 0, "WG").min(largest_group(device));
-    let lanes = 16 / c.dtype().size();
+    let shares = Shares::of(c, p, f.parts(), f.is_plain(c.device()), along_k);
+    let vectors = 16 / c.dtype().size();
     let line = if along_k { p.b.col_stride } else { p.b.row_stride };
     // Lines of the values start where the gate's end.
     let aligned = f.blocks.is_none()
-        && [line, p.b.offset(), if f.parts() == 2 { n } else { 0 }].iter().all(|v| v.is_multiple_of(lanes));
-    // Sums of vectors are registers: 8 rows of a gate and a value would be 128 of them.
-    let vw = if p.m * f.parts() > 8 && lanes > 4 { 4 } else { lanes };
-    let launch = bind(&GEMV, c, p, f, along_k)?.define("WG", wg).define("VW", vw).define("AV", "float");
-    let launch = launch.define("KC", staged(p)).define("ALIGNED_VECTORS", aligned);
-    let (launch, lines) = match along_k {
-        true => {
-            let side = if p.m == 1 && f.parts() == 1 && n >= 16 * units * wg / 32 { 2 } else { 1 };
-            // Items that share a line: as few as leave every unit two groups, while each has a vector.
-            let mut share = 32;
-            while share < wg && 2 * share * vw <= p.k && n * share < 2 * units * wg {
-                share *= 2;
-            }
-            (launch.define("LANES", share).define("SIDE", side), wg / share * side)
-        }
-        false => {
-            let mut across = 8;
-            while across > 2 && n.div_ceil(across * vw) < units {
-                across /= 2;
-            }
-            (launch.define("ACROSS", across), across * vw)
-        }
+        && [line, p.b.offset(), if f.parts() == 2 { n } else { 0 }].iter().all(|v| v.is_multiple_of(vectors));
+    let launch = bind(&GEMV, c, p, f, along_k)?.define("WG", shares.items).define("VW", shares.vector);
+    let launch = launch.define("AV", "float").define("KC", staged(p)).define("ALIGNED_VECTORS", aligned);
+    let launch = match along_k {
+        true => launch.define("LANES", shares.lanes).define("SIDE", shares.side),
+        false => launch.define("ACROSS", shares.lanes),
     };
-    let blocks = n.div_ceil(lines);
-    // A long sum with few columns is shared out; whoever adds the parts up knows bias and sum alone.
-    let splits = match f.is_plain() && 2 * blocks <= units {
-        true => (units / blocks).min(p.k / LEAST_PART).max(1),
-        false => 1,
+    let part = match shares.splits {
+        1 => None,
+        splits => Some(c.empty_f32([splits, p.m, n])?),
     };
-    let k_part = p.k.div_ceil(splits).next_multiple_of(64);
-    let splits = p.k.div_ceil(k_part);
-    let part = if splits > 1 { Some(c.empty_f32([splits, p.m, n])?) } else { None };
     let launch = match &part {
         Some(part) => launch.define("SPLIT", 1).write(part),
         None => launch.write_base(&Unused(c)),
     };
-    let launch = geometry(launch, p, n).scalar(int(k_part));
-    let most = blocks.min(8 * units).max(1);
-    finish(launch, f)?.groups3([most, splits, 1]).run()?;
-    let Some(part) = part else { return Ok(()) };
+    let launch = finish(geometry(launch, p, n).scalar(int(shares.k_part)), f)?;
+    let launch = match shares.last {
+        true => launch.define("LAST", 1).write_base(&zeroed(c.device(), "matmul_gemv", TICKETS)?),
+        false => launch,
+    };
+    launch.groups3([shares.groups, shares.splits, 1]).run()?;
+    let Some(part) = part.filter(|_| !shares.last) else { return Ok(()) };
     let e = Epilogue { alpha: f.alpha, bias: f.bias, add: f.add, aux: Aux::None };
-    add_parts(&part, c, p, &e, splits)
+    let columns = if f.swapped { p.m } else { p.n };
+    add_parts(&part, c, columns, &e, shares.splits)
 }
 
 /// Steps of a sum that a group should at least get.
 const LEAST_PART: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::tests::{near, ramp, rounding};
+    use super::super::super::view::Matrix;
+    use super::super::super::*;
+    use super::*;
+    use crate::suite::test_device;
+
+    /// Few columns are few rows of the transposed product, whichever way operands lie; long sums are shared out.
+    #[test]
+    fn few_columns_by_the_kernels_of_few_rows() {
+        let device = test_device().unwrap();
+        let transposed =
+            |x: &Tensor| x.permute(&[1, 0]).unwrap().contiguous().unwrap().permute(&[1, 0]).unwrap();
+        let mut taken = 0;
+        for ([m, n, k], dtype) in [
+            ([33, 3, 1100], DType::F32),
+            ([70, 13, 40], DType::Bf16),
+            ([41, 1, 530], DType::F16),
+            ([19, 8, 77], DType::F32),
+            ([12, 290, 1100], DType::F16),
+            ([16, 70, 1030], DType::Bf16),
+        ] {
+            let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [k, n], 0.61));
+            let (bias, bias_host) = ramp(&device, [1, n], 0.23);
+            let (other, other_host) = ramp(&device, [m, n], 0.77);
+            let sums = reference(&a_host, &b_host);
+            let expected = Array::from_fn([m, n], |i| {
+                0.5 * sums.data[i] + bias_host.data[i % n] + 2.0 * other_host.data[i]
+            });
+            let cast = |x: &Tensor| x.to_dtype(dtype).unwrap();
+            let (bias, other) = (cast(&bias).reshape([n]).unwrap(), cast(&other));
+            for layout in 0..4 {
+                let a = if layout & 1 == 0 { cast(&a) } else { transposed(&cast(&a)) };
+                let b = if layout & 2 == 0 { cast(&b) } else { transposed(&cast(&b)) };
+                let matrix = |x: &Tensor| Matrix::of("matmul", "operand", x).unwrap();
+                let p = Problem::new(matrix(&a), matrix(&b), &[]).unwrap();
+                for row in [&ON_PROCESSORS, &ON_GPUS] {
+                    let c = map("x0", &[&other], &[], other.shape(), dtype).unwrap();
+                    let e = Epilogue { alpha: 0.5, bias: Some(&bias), add: true, aux: Aux::Residual(&other) };
+                    let request = Request { c: &c, p: &p, e: &e, column_sums: false };
+                    if MATMUL.takes(row, &request) {
+                        assert!((row.run)(&request, &Plan::Direct).unwrap().is_none());
+                        near(&c, &expected, rounding(dtype, k));
+                        taken += 1;
+                    }
+                }
+            }
+        }
+        let kernels = device.capabilities().is_cpu() || device.capabilities().local_mem >= 40 << 10;
+        assert!(!kernels || taken >= 12, "{taken} products");
+    }
+}

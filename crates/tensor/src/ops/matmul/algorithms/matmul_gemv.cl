@@ -10,13 +10,14 @@
  * b         T; element (k, j) at b_off + k*b_rs + j*b_cs, b_rs or b_cs 1 as B_ALONG_K says
  * bias      T (N), or (2N) with GATED; read when flags has BIAS
  * c         T (M, N), dense
- * part      float (splits, M, N): with SPLIT, where dimension 1 of the groups shares the sum out, k_part steps each. Epilogues are left to
- *           whoever adds the parts up.
+ * part      float (splits, M, N), elements where C has them: with SPLIT, where dimension 1 of the groups shares the sum out, k_part steps each.
+ *           The epilogue is left to whoever adds the parts up: the last group of a block of columns with LAST, in order, else a launch.
+ * tickets   int, with LAST: one for each block of columns, 0 before and after.
  * gamma, beta  T (K), with NORM, and eps
  * residual  T (M, N), with RESIDUAL
- * Groups    any number in dimension 0, which take blocks of LINES columns in turn; WG items.
+ * Groups    any number in dimension 0, which take blocks of LINES columns in turn, and with LAST one each; WG items.
  *
- * Defines: those of matmul_gemv_ends.cl, LANES or ACROSS (powers of two), SIDE, KC (a multiple of VW), SPLIT. ALIGNED_VECTORS where vectors of B start at
+ * Defines: those of matmul_gemv_ends.cl, LANES or ACROSS (powers of two), SIDE, KC (a multiple of VW), SPLIT, LAST (tickets.cl). ALIGNED_VECTORS where vectors of B start at
  * multiples of their size. Tuned: WG.
  *
  * Design: a tall and skinny product bound by the reading of B (Chen et al. 2019, "TSM2").
@@ -37,6 +38,14 @@
 #ifndef SPLIT
 #define SPLIT 0
 #endif
+#ifndef LAST
+#define LAST 0
+#endif
+#if LAST
+#define TICKETS_ARG , __global int *tickets
+#else
+#define TICKETS_ARG
+#endif
 #if B_ALONG_K
 #define SETS (WG / LANES)
 #define LINES (SETS * SIDE)
@@ -47,19 +56,30 @@
 #define SUMS PARTS
 #endif
 #define LDX(p) (*(__local const FV *)(p))
+/* Loads of a row of A that an item has on their way. */
+#define AT_ONCE ((KC + WG - 1) / WG < 4 ? (KC + WG - 1) / WG : 4)
+#if !B_ALONG_K
+/* Rows whose sums join at a time, a power of two: as many as fit `red`, and as leave two items or more to each element. */
+#define LESS(a, b) ((a) < (b) ? (a) : (b))
+#define ROWS_AT_ONCE LESS(LESS(4096 / (WG * VW), WG / LINES), M == 1 ? 1 : M == 2 ? 2 : M <= 4 ? 4 : 8)
+#define ENDS_AT_ONCE (ROWS_AT_ONCE * LINES)
+#endif
 
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
     __global const T *restrict a, __global const B_T *restrict b, __global const T *restrict bias, __global T *restrict c,
     __global float *restrict part, long a_off, long b_off, int n, int k, long a_rs, long a_cs, long b_rs, long b_cs, int k_part, float alpha,
-    int flags NORM_ARGS RESIDUAL_ARG) {
+    int flags NORM_ARGS RESIDUAL_ARG TICKETS_ARG) {
   __local float xs[M * KC] __attribute__((aligned(32)));
   const int item = get_local_id(0);
+#if LAST
+  __local int is_last;
+#endif
 #if B_ALONG_K
   const int lane = item % LANES, set = item / LANES;
   __local float red[SUMS * M * WG];
 #else
   const int lane = item % ACROSS, set = item / ACROSS;
-  __local float red[WG * VW];
+  __local float red[ROWS_AT_ONCE * WG * VW], half_sums[WG];
 #endif
   a += a_off;
   b += b_off;
@@ -88,13 +108,22 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
       const int kc = min(KC, k_last - k0);
       if (again || n0 == get_group_id(0) * LINES) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        for (int i = 0; i < M; ++i) {
-          for (int j = item; j < kc; j += WG) {
-            float x = LD(a, i * a_rs + (k0 + j) * a_cs);
+        /* Several loads at a time, all on their way before the first is needed. */
+        UNROLL for (int i = 0; i < M; ++i) {
+          for (int j0 = item; j0 < kc; j0 += AT_ONCE * WG) {
+            float x[AT_ONCE];
+            UNROLL for (int u = 0; u < AT_ONCE; ++u) {
+              const int j = j0 + u * WG;
+              x[u] = j < kc ? LD(a, i * a_rs + (k0 + j) * a_cs) : 0.0f;
+            }
+            UNROLL for (int u = 0; u < AT_ONCE; ++u) {
+              const int j = j0 + u * WG;
+              if (j >= kc) continue;
 #if NORM
-            x = fma((x - mean[i]) * by[i], LD(gamma, k0 + j) + (float)UNIT, SHIFT_1(k0 + j));
+              x[u] = fma((x[u] - mean[i]) * by[i], LD(gamma, k0 + j) + (float)UNIT, SHIFT_1(k0 + j));
 #endif
-            xs[i * KC + j] = x;
+              xs[i * KC + j] = x[u];
+            }
           }
         }
         barrier(CLK_LOCAL_MEM_FENCE);
@@ -157,36 +186,55 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
       const float sum = red[(of % SIDE * M + row) * WG + of / SIDE * LANES];
       const float value = GATED ? red[((SUMS - SIDE + of % SIDE) * M + row) * WG + of / SIDE * LANES] : 0.0f;
 #else
-    for (int row = 0; row < M; ++row) {
-      /* VW sums of a column by each of WG / LINES items, then those. */
+    /* Sums of ROWS_AT_ONCE rows through local memory: red[row][set][column]. Each of their elements is added up by WG / ENDS_AT_ONCE items. */
+    UNROLL for (int row0 = 0; row0 < M; row0 += ROWS_AT_ONCE) {
       float ends[PARTS];
       UNROLL for (int s = 0; s < SUMS; ++s) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        STV_F32(red + item * VW, acc[s][row]);
+        UNROLL for (int r = 0; r < ROWS_AT_ONCE; ++r) {
+          if (row0 + r < M) STV_F32(red + (r * WG + item) * VW, acc[s][row0 + r < M ? row0 + r : 0]);
+        }
         barrier(CLK_LOCAL_MEM_FENCE);
+        const int end = item % ENDS_AT_ONCE, sets = row0 + end / LINES < M ? SETS : 0;
+        __local const float *from = red + end / LINES * SETS * LINES + end % LINES;
         float sum = 0.0f;
-        const int of = item % LINES, from = item / LINES * VW;
-        UNROLL for (int j = 0; j < VW; ++j) sum += red[(from + j) * LINES + of];
-        barrier(CLK_LOCAL_MEM_FENCE);
-        red[item] = sum;
+        _Pragma("unroll 8") for (int j = item / ENDS_AT_ONCE; j < sets; j += WG / ENDS_AT_ONCE) sum += from[j * LINES];
+        half_sums[item] = sum;
         barrier(CLK_LOCAL_MEM_FENCE);
         ends[s] = 0.0f;
-        if (item < LINES) {
-          for (int j = item; j < WG; j += LINES) ends[s] += red[j];
+        if (item < ENDS_AT_ONCE) {
+          for (int j = item; j < WG; j += ENDS_AT_ONCE) ends[s] += half_sums[j];
         }
       }
-      const int column = n0 + item;
+      const int row = row0 + item / LINES, column = n0 + item % LINES;
       const float sum = ends[0], value = GATED ? ends[PARTS - 1] : 0.0f;
-      if (item < LINES)
+      if (item < ENDS_AT_ONCE && row < M)
 #endif
       if (column < n) {
-        const ulong at = (ulong)row * n + column;
 #if SPLIT
-        part[((ulong)get_group_id(1) * M + row) * n + column] = sum;
+        part[(ulong)get_group_id(1) * M * n + AT(row, column)] = sum;
 #else
-        END_ELEMENT(sum, value, column, at);
+        END_ELEMENT(sum, value, row, column, AT(row, column));
 #endif
       }
     }
+#if LAST
+    barrier(CLK_GLOBAL_MEM_FENCE);
+    if (item == 0) {
+      __global int *turn = tickets + n0 / LINES;
+      is_last = turn_taken(turn) == (int)get_num_groups(1) - 1;
+      if (is_last) *turn = 0;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (!is_last) return;
+    for (int e = item; e < LINES * M; e += WG) {
+      const int row = SWAPPED ? e % M : e / LINES, column = n0 + (SWAPPED ? e / M : e % LINES);
+      if (column >= n) continue;
+      __global const float *from = part + AT(row, column);
+      float sum = 0.0f;
+      _Pragma("unroll 8") for (int s = 0; s < (int)get_num_groups(1); ++s) sum += part_1_of(from + (ulong)s * M * n);
+      END_ELEMENT(sum, 0.0f, row, column, AT(row, column));
+    }
+#endif
   }
 }

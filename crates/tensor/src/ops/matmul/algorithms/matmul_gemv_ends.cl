@@ -2,12 +2,14 @@
  *
  *   C = act(alpha * norm(A) B + bias) (* value | + C | + residual),   A (M, K), B (K, N), C (M, N); sums in f32
  *
- * Defines: M rows of A and C, 1 to 8. B_ALONG_K 1: B's stride along k is 1 (its lines are columns), 0: along n.
+ * Defines: M rows of A and C, 1 to 16. B_ALONG_K 1: B's stride along k is 1 (its lines are columns), 0: along n.
  * NORM      0: A as it is, 1: root mean square norm of its rows (Zhang and Sennrich 2019), 2: layer norm (Ba et al. 2016).
  * UNIT      with NORM: the factor is 1 + gamma.
  * ACT       -1: none, else as in activation.cl. GATED 1: B has 2N columns, those of the gate and N further those of the value that
  *           the gate's activation is multiplied by; so does the bias.
  * RESIDUAL  1: residual (M, N) T, dense, is added last.
+ * SWAPPED   1: the product is the transpose of the one that was asked for, whose few columns are rows here: element (i, j) lies at j*M + i of C,
+ *           and the bias belongs to rows. Neither GATED nor ACT.
  * QUANT     not 0: B's lines along k are rows of quantised blocks (quant/unpack.cl); strides and offset of B count bytes.
  * flags     ADD_C: C is added to. BIAS: bias is.
  */
@@ -32,6 +34,11 @@
 #ifndef QUANT
 #define QUANT 0
 #endif
+#ifndef SWAPPED
+#define SWAPPED 0
+#endif
+#define AT(row, column) (SWAPPED ? (ulong)(column) * M + (row) : (ulong)(row) * n + (column))
+#define BIAS_OF(row, column) (SWAPPED ? (row) : (column))
 /* What B points to, and VW elements of one of its lines along k. */
 #if QUANT
 typedef uchar B_T;
@@ -155,11 +162,11 @@ static inline void measure(float *mean, float *by, __local float *scratch, __glo
 }
 #endif
 
-/* The element of C at `at`, of column `column`, from its sum and, with GATED, that of its value. */
-#define END_ELEMENT(sum, value, column, at)                                                               \
+/* Element (row, column) of C, which lies at `at`, from its sum and, with GATED, that of its value. */
+#define END_ELEMENT(sum, value, row, column, at)                                                          \
   do {                                                                                                    \
     float v = alpha * (sum);                                                                              \
-    if (flags & BIAS) v += LD(bias, column);                                                              \
+    if (flags & BIAS) v += LD(bias, BIAS_OF(row, column));                                                \
     v = activated(v);                                                                                     \
     if (GATED) v *= flags & BIAS ? fma(alpha, (value), LD(bias, n + (column))) : alpha * (value);         \
     if (flags & ADD_C) v += LD(c, at);                                                                    \

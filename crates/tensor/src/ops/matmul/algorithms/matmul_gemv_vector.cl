@@ -134,10 +134,14 @@ __kernel void matmul_gemv(__global const T *restrict a, __global const B_T *rest
 #define VALUES sums
 #endif
     for (int i = 0; i < M; ++i) {
+#if SWAPPED
+      for (int j = 0; j < lines; ++j) END_ELEMENT(sums[i * LINES + j], 0.0f, i, n0 + j, AT(i, n0 + j));
+#else
       for (int j = 0; j < lines; j += VW) {
         const ulong at = (ulong)i * n + n0 + j, lanes = min(VW, lines - j);
         END_VECTOR(LDV_F32(sums + i * LINES + j), LDV_F32(VALUES + i * LINES + j), n0 + j, at, lanes);
       }
+#endif
     }
   }
 }

@@ -141,7 +141,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_int8(
       const float sum = red[row * WG + e % LINES * LANES], value = red[((PARTS - 1) * M + row) * WG + e % LINES * LANES];
       if (column < n) {
         const ulong at = c_off + row * c_rs + column;
-        END_ELEMENT(sum, value, column, at);
+        END_ELEMENT(sum, value, row, column, at);
       }
     }
   }

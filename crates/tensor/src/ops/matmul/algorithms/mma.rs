@@ -149,7 +149,7 @@ fn run(c: &Tensor, p: &Problem, e: &Epilogue<'_>, plan: &Plan) -> Result<()> {
     let k_part = i32::try_from(k_part).unwrap_or(i32::MAX);
     let launch = geometry(launch, p).scalar(k_part).scalar(e.alpha).scalar(e.flags());
     launch.local([128, 1, 1]).groups3([tiles, splits, p.batch()]).run()?;
-    part.map_or(Ok(()), |part| add_parts(&part, c, p, e, splits))
+    part.map_or(Ok(()), |part| add_parts(&part, c, p.n, e, splits))
 }
 
 /// Whether small products are exact, in the layouts of a forward and of both gradients. See [`Tuning::proven`].

@@ -121,7 +121,7 @@ impl Job for Products {
         let p = request.p;
         format!("({}, {}) x ({}, {}) in {}", p.m, p.k, p.k, p.n, request.dtype())
     }
-    /// Those of a launch and of memory, which reads A and B and writes C once.
+    /// Those of memory, which reads A and B and writes C once.
     fn least(request: &Request<'_>) -> f64 {
         let (p, c) = (request.p, request.c);
         let operands = p.batch() * p.k * (p.m + p.n) * request.dtype().size();
@@ -129,8 +129,8 @@ impl Job for Products {
         if request.device().capabilities().is_cpu() {
             return 0.0;
         }
-        let [launch, memory, _] = DEVICE.on(request.device());
-        launch + bytes / memory
+        let [memory, _] = DEVICE.on(request.device());
+        bytes / memory
     }
 }
 
@@ -167,12 +167,6 @@ fn finished(
 /// What rows without another matrix in their epilogue say to [`finished`].
 fn no_aux(aux: &Aux<'_>) -> bool {
     matches!(aux, Aux::None)
-}
-
-/// The kernel of few rows that takes this product, for what is fused into it.
-pub(super) fn few_rows(request: &Request<'_>) -> Option<&'static Kernel> {
-    let rows = [&gemv::ON_PROCESSORS, &gemv::ON_GPUS];
-    rows.into_iter().find(|row| MATMUL.takes(row, request)).map(|row| row.kernel)
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ fn side(kernel: &Kernel) -> usize {
 }
 
 /// Whether the last group of a tile may add its parts up: what others wrote has to be seen, as it is from sm_70 on.
-fn last_can_join(device: &Device) -> bool {
+pub(super) fn last_can_join(device: &Device) -> bool {
     device.capabilities().sm() >= Some(70)
 }
 
@@ -238,13 +238,13 @@ pub(in crate::ops::matmul) fn add_tail_of_128(
 pub(in crate::ops::matmul) fn add_parts(
     part: &Tensor,
     c: &Tensor,
-    p: &Problem,
+    columns: usize,
     e: &Epilogue<'_>,
     splits: usize,
 ) -> Result<()> {
     let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
     let launch = TILE_SMALL.launch("matmul_parts_sum").define("DTYPE", c.dtype().code()).define("WG", ITEMS);
     let launch = bind_bias(launch.read(part), e, c)?;
-    let launch = launch.write(c).scalar(c.count()).scalar(int(p.n)).scalar(int(splits));
+    let launch = launch.write(c).scalar(c.count()).scalar(int(columns)).scalar(int(splits));
     launch.scalar(e.alpha).scalar(e.flags()).items(c.count()).run()
 }
