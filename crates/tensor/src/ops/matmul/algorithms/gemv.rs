@@ -183,6 +183,8 @@ static GPU_MODEL: Model = Model {
         Constant::new("part_us", "a part of A staged in local memory and multiplied by a block of B", 0.5)
             .cpu(10.0),
         Constant::new("row_us", "joining the sums of a row of a block", 0.1).cpu(1.0),
+        Constant::new("along_k_per_us", "multiply-adds where lines of B lie along k", 1e6).cpu(1e4),
+        Constant::new("along_n_per_us", "multiply-adds where they lie along n", 2e6).cpu(1e4),
     ],
 };
 
@@ -190,14 +192,15 @@ static GPU_MODEL: Model = Model {
 const RESIDENT: usize = 4;
 
 /// B is read once, while groups wait for one another's parts: a group stages as much of A as its local memory takes, one part after the
-/// other, and joins the sums of its items.
+/// other, and joins the sums of its items. With several rows multiplying takes longer than reading.
 fn estimate_on_gpus(r: &Request<'_>) -> f64 {
-    let [launch, bandwidth, part, row] = GPU_MODEL.on(r.device());
+    let [launch, bandwidth, part, row, products_along_k, products_along_n] = GPU_MODEL.on(r.device());
     let (p, _) = oriented(r.p);
     let along_k = along_k(&p).unwrap_or(true);
     let added = matches!(r.e.aux, Aux::None) || last_can_join(r.device());
     let shares = Shares::of(r.c, &p, 1, added, along_k);
-    let bytes = (p.n * p.k * r.dtype().size()) as f64;
+    let products = (p.m * p.n * p.k) as f64 / if along_k { products_along_k } else { products_along_n };
+    let streamed = products.max((p.n * p.k * r.dtype().size()) as f64 / bandwidth);
     let blocks = shares.blocks.div_ceil(shares.groups);
     let parts = shares.k_part.div_ceil(staged(&p));
     let waves = (shares.groups * shares.splits).div_ceil(RESIDENT * r.units());
@@ -209,7 +212,7 @@ fn estimate_on_gpus(r: &Request<'_>) -> f64 {
             if shares.last { costs.ticket + all as f64 / costs.group } else { costs.launch }
         }
     };
-    launch + joining + ((blocks * waves) as f64 * block).max(bytes / bandwidth + block)
+    launch + joining + ((blocks * waves) as f64 * block).max(streamed + block)
 }
 
 /// Elements of a row of A that are staged at once.
@@ -404,12 +407,16 @@ impl Shares {
         };
         let lines = if along_k { items / lanes * side } else { lanes * vector };
         let blocks = n.div_ceil(lines);
-        // A long sum with few columns is shared out.
-        let splits =
-            if plain && 2 * blocks <= units { (units / blocks).min(p.k / LEAST_PART).max(1) } else { 1 };
+        // A long sum with few columns is shared out, further where no second launch follows.
+        let last = blocks <= TICKETS && last_can_join(device);
+        let wanted = if last { 2 * units } else { units };
+        let splits = match plain && 2 * blocks <= wanted {
+            true => (wanted / blocks).min(p.k / LEAST_PART).max(1),
+            false => 1,
+        };
         let k_part = p.k.div_ceil(splits).next_multiple_of(64);
         let (splits, groups) = (p.k.div_ceil(k_part), blocks.min(8 * units).max(1));
-        let last = splits > 1 && blocks <= groups.min(TICKETS) && last_can_join(device);
+        let last = last && splits > 1;
         Self { items, vector, lanes, side, lines, blocks, groups, splits, k_part, last }
     }
 }

@@ -56,8 +56,8 @@
 #define SUMS PARTS
 #endif
 #define LDX(p) (*(__local const FV *)(p))
-/* Loads of a row of A that an item has on their way. */
-#define AT_ONCE ((KC + WG - 1) / WG < 4 ? (KC + WG - 1) / WG : 4)
+/* Elements of a row of A that an item stages. */
+#define STAGE_STEPS ((KC + WG - 1) / WG)
 #if !B_ALONG_K
 /* Rows whose sums join at a time, a power of two: as many as fit `red`, and as leave two items or more to each element. */
 #define LESS(a, b) ((a) < (b) ? (a) : (b))
@@ -108,22 +108,22 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
       const int kc = min(KC, k_last - k0);
       if (again || n0 == get_group_id(0) * LINES) {
         barrier(CLK_LOCAL_MEM_FENCE);
-        /* Several loads at a time, all on their way before the first is needed. */
+        /* All loads are on their way before the first is needed. */
+        float x[M][STAGE_STEPS];
         UNROLL for (int i = 0; i < M; ++i) {
-          for (int j0 = item; j0 < kc; j0 += AT_ONCE * WG) {
-            float x[AT_ONCE];
-            UNROLL for (int u = 0; u < AT_ONCE; ++u) {
-              const int j = j0 + u * WG;
-              x[u] = j < kc ? LD(a, i * a_rs + (k0 + j) * a_cs) : 0.0f;
-            }
-            UNROLL for (int u = 0; u < AT_ONCE; ++u) {
-              const int j = j0 + u * WG;
-              if (j >= kc) continue;
+          UNROLL for (int u = 0; u < STAGE_STEPS; ++u) {
+            const int j = item + u * WG;
+            x[i][u] = j < kc ? LD(a, i * a_rs + (k0 + j) * a_cs) : 0.0f;
+          }
+        }
+        UNROLL for (int i = 0; i < M; ++i) {
+          UNROLL for (int u = 0; u < STAGE_STEPS; ++u) {
+            const int j = item + u * WG;
+            if (j >= kc) continue;
 #if NORM
-              x[u] = fma((x[u] - mean[i]) * by[i], LD(gamma, k0 + j) + (float)UNIT, SHIFT_1(k0 + j));
+            x[i][u] = fma((x[i][u] - mean[i]) * by[i], LD(gamma, k0 + j) + (float)UNIT, SHIFT_1(k0 + j));
 #endif
-              xs[i * KC + j] = x[u];
-            }
+            xs[i * KC + j] = x[i][u];
           }
         }
         barrier(CLK_LOCAL_MEM_FENCE);

@@ -171,6 +171,7 @@ fn no_aux(aux: &Aux<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::algorithms::Row;
     use super::super::view::Matrix;
     use super::*;
     use crate::suite::test_device;
@@ -194,11 +195,13 @@ mod tests {
                 let p = Problem::new(matrix(empty([m, k])), matrix(empty([k, n])), &[]).unwrap();
                 let request = Request { c: &empty([m, n]), p: &p, e: &Epilogue::NONE, column_sums: false };
                 let rows = MATMUL.explain(&request);
-                assert_eq!(
-                    MATMUL.choose(&request).unwrap().0.name(),
-                    "matmul_gemv",
-                    "{m} x {k} x {n} {dtype}: {rows:#?}"
-                );
+                let estimate = |row: &Row| row.estimate.as_ref().map_or(f64::INFINITY, |(us, _)| *us);
+                let gemv = rows.iter().find(|row| row.name == "matmul_gemv").map_or(f64::INFINITY, estimate);
+                let chosen = rows.iter().find(|row| row.chosen);
+                // Tensor cores keep up with memory as well: a tie.
+                let tie = dtype == DType::Bf16 && chosen.is_some_and(|row| gemv < 1.05 * estimate(row));
+                let chosen = chosen.map(|row| row.name);
+                assert!(tie || chosen == Some("matmul_gemv"), "{m} x {k} x {n} {dtype}: {rows:#?}");
             }
         }
     }
