@@ -363,7 +363,7 @@ fn choices_by_device_and_problem() {
         ([4, 8, 4, 4096, 4096, 256], bf16, &window, wide, wide_bwd),
         ([4, 12, 12, 1024, 1024, 64], f32, &causal, bf16x3, "attention_bf16x3_sm90_bwd"),
         ([4, 12, 12, 1024, 1024, 72], f32, &causal, tile, "attention_tile_bwd"),
-        ([2, 2, 2, 128, 128, 64], f32, &causal, tile, "attention_tile_bwd"),
+        ([1, 2, 2, 64, 64, 64], f32, &causal, tile, "attention_tile_bwd"),
         ([8, 6, 6, 256, 256, 64], f32, &causal, tile, "attention_tile_bwd"),
     ];
     let portable = [
