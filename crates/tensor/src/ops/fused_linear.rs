@@ -25,6 +25,17 @@ pub struct Before<'a> {
     pub eps: f32,
 }
 
+impl Before<'_> {
+    /// As an op of its own.
+    fn apply(&self, x: &Tensor) -> Result<Tensor> {
+        let gamma = if self.unit_offset { self.gamma.add_scalar(1.0)? } else { self.gamma.clone() };
+        match self.beta {
+            Some(beta) => layer_norm(x, &gamma, beta, self.eps),
+            None => rms_norm(x, &gamma, self.eps),
+        }
+    }
+}
+
 /// What stands around a linear map.
 #[derive(Clone, Copy, Default)]
 pub struct Around<'a> {
@@ -53,6 +64,9 @@ pub fn fused_linear(x: &Tensor, w: &Tensor, around: Around<'_>) -> Result<Tensor
 /// # Errors
 /// As [`fused_linear`].
 pub fn fused_linear_of_blocks(x: &Tensor, w: &Blocks, around: Around<'_>) -> Result<Tensor> {
+    if let (true, Some(norm)) = (w.in_planes(), around.norm) {
+        return fused_linear_of_blocks(&norm.apply(x)?, w, Around { norm: None, ..around });
+    }
     let (op, [n, k]) = (FusedLinear::of(&around), w.dims());
     let inputs = around.tensors(x);
     let dims = op.check(x, [k, n], inputs)?;
@@ -82,6 +96,9 @@ pub fn fused_linear_of_parts(x: &Tensor, parts: &[Blocks], around: Around<'_>) -
 }
 
 fn side_by_side(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
+    if let (true, Some(norm)) = (parts.iter().any(Blocks::in_planes), around.norm) {
+        return side_by_side(&norm.apply(x)?, parts, Around { norm: None, ..around });
+    }
     let columns = parts.iter().map(|part| part.dims()[0]).sum();
     let mut dims = x.dims().to_vec();
     let (Some(last), Some(first)) = (dims.last_mut(), parts.first()) else {
@@ -232,12 +249,8 @@ impl FusedLinear {
     fn composed(&self, [x, w, gamma, beta, bias, residual]: [&Tensor; 6]) -> Result<Tensor> {
         let h = match self.norm {
             None => x.clone(),
-            Some(norm) => {
-                let gamma = if norm.unit_offset { gamma.add_scalar(1.0)? } else { gamma.clone() };
-                match norm.center {
-                    true => layer_norm(x, &gamma, beta, norm.eps)?,
-                    false => rms_norm(x, &gamma, norm.eps)?,
-                }
+            Some(Kind { center, unit_offset, eps }) => {
+                Before { gamma, beta: center.then_some(beta), unit_offset, eps }.apply(x)?
             }
         };
         if self.activation.is_none() && self.residual {

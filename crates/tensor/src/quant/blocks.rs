@@ -273,7 +273,8 @@ impl Blocks {
     fn plane_rows(&self, entry: &'static str, dtype: DType) -> netcl_kernel::Launch<'static> {
         let number = self.stored.format.number as usize;
         let launch = PLANE_ROWS.launch(entry).define("QUANT", number).define("FORMATS", 1usize << number);
-        launch.define("DTYPE", dtype.code()).define("VW", LANES).read_base(&self.words)
+        let launch = launch.define("DTYPE", dtype.code()).define("VW", LANES);
+        launch.define("ALIGNED_VECTORS", true).read_base(&self.words)
     }
 
     /// All elements (N, K).
@@ -299,7 +300,12 @@ impl Blocks {
                 let items = self.rows.div_ceil(PANEL) * (self.columns / 32);
                 launch.define("PANELS", 1).scalar(self.rows).scalar(self.columns).items(items).run()?;
             }
-            false => launch.define("VW", LANES).scalar(out.count()).items(out.count() / LANES).run()?,
+            false => launch
+                .define("VW", LANES)
+                .define("ALIGNED_VECTORS", true)
+                .scalar(out.count())
+                .items(out.count() / LANES)
+                .run()?,
         }
         Ok(out)
     }

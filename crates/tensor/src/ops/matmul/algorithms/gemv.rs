@@ -15,7 +15,7 @@ use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 use std::borrow::Cow;
 
-pub(super) const ENDS: &[&str] =
+pub(in crate::ops::matmul) const ENDS: &[&str] =
     &[cl_file!("../../include/activation.cl"), crate::quant::UNPACK, cl_file!("matmul_gemv_ends.cl")];
 const GPU_PARTS: &[&str] = &[ENDS[0], ENDS[1], ENDS[2], cl_file!("../../include/tickets.cl")];
 
@@ -260,12 +260,12 @@ pub(in crate::ops::matmul) fn run_fused(
     }
 }
 
-pub(super) fn int(v: usize) -> i32 {
+pub(in crate::ops::matmul) fn int(v: usize) -> i32 {
     i32::try_from(v).unwrap_or(i32::MAX)
 }
 
 /// The tensor, where it starts at a place that every device binds.
-pub(super) fn bindable(x: &Tensor) -> Result<Tensor> {
+pub(in crate::ops::matmul) fn bindable(x: &Tensor) -> Result<Tensor> {
     let x = x.detach().contiguous()?;
     if x.layout().offset == 0 { Ok(x) } else { map("x0", &[&x], &[], x.shape(), x.dtype()) }
 }
@@ -295,7 +295,7 @@ fn bind(
 }
 
 /// The defines of what stands around a product.
-pub(super) fn fused_defines(launch: Launch<'static>, f: &Fused<'_>) -> Launch<'static> {
+pub(in crate::ops::matmul) fn fused_defines(launch: Launch<'static>, f: &Fused<'_>) -> Launch<'static> {
     let launch = match f.norm {
         Some(norm) => {
             let kind = if norm.beta.is_some() { 2 } else { 1 };
@@ -318,7 +318,7 @@ fn geometry<'l>(launch: Launch<'l>, p: &Problem, n: usize) -> Launch<'l> {
 }
 
 /// The norm's and the residual's arguments.
-pub(super) fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> Result<Launch<'l>> {
+pub(in crate::ops::matmul) fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> Result<Launch<'l>> {
     let flags = Epilogue { alpha: 1.0, bias: f.bias, add: f.add, aux: Aux::None }.flags();
     let mut launch = launch.scalar(f.alpha).scalar(flags);
     if let Some(norm) = f.norm {

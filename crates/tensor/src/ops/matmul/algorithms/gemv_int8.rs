@@ -5,6 +5,8 @@
 //! The row of A that a group of 32 belongs to loses at most 1/254 of the group's largest element. Formats with scales of 256 elements use
 //! the same groups.
 
+mod planes;
+
 use super::super::super::algorithms::{self, Job, Table, kernels};
 use super::super::arguments::Unused;
 use super::super::view::{Matrix, Problem};
@@ -143,8 +145,9 @@ static GROUPS_ROW: Algorithm = Algorithm {
     self_test: None,
 };
 
-static ALGORITHMS: [&Algorithm; 5] = [&VNNI_ROW, &VNNI_256_ROW, &AVX2_ROW, &PANELS_ROW, &GROUPS_ROW];
-static KERNELS: [&Kernel; 5] = kernels(&ALGORITHMS);
+static ALGORITHMS: [&Algorithm; 6] =
+    [&VNNI_ROW, &VNNI_256_ROW, &AVX2_ROW, &PANELS_ROW, &planes::ALGORITHM, &GROUPS_ROW];
+static KERNELS: [&Kernel; 6] = kernels(&ALGORITHMS);
 static MATMUL_INT8: Table<Products> = Table::new("matmul_int8", &ALGORITHMS, &KERNELS);
 
 static MODEL: Model = Model {

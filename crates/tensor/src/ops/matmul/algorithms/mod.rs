@@ -199,7 +199,8 @@ mod tests {
                 let gemv = rows.iter().find(|row| row.name == "matmul_gemv").map_or(f64::INFINITY, estimate);
                 let chosen = rows.iter().find(|row| row.chosen);
                 // Tensor cores keep up with memory as well, and with further rows for nothing.
-                let tie = dtype == DType::Bf16 && (m > 1 || chosen.is_some_and(|row| gemv < 1.05 * estimate(row)));
+                let tie =
+                    dtype == DType::Bf16 && (m > 1 || chosen.is_some_and(|row| gemv < 1.05 * estimate(row)));
                 let chosen = chosen.map(|row| row.name);
                 assert!(tie || chosen == Some("matmul_gemv"), "{m} x {k} x {n} {dtype}: {rows:#?}");
             }
