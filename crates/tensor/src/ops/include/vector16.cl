@@ -10,7 +10,7 @@ static inline FV unpack(uint4 v) {
 #if DTYPE == 0
   return as_float4(v);
 #elif DTYPE == 1
-  return vload_half8(0, (const half *)&v);
+  return f16_values(as_ushort8(v));
 #else
   const uint4 low = v << 16, high = v & 0xffff0000u;
   return as_float8((uint8)(low.x, high.x, low.y, high.y, low.z, high.z, low.w, high.w));
@@ -33,9 +33,7 @@ static inline uint4 pack(FV v) {
 #if DTYPE == 0
   return as_uint4(v);
 #elif DTYPE == 1
-  uint4 r;
-  vstore_half8_rte(v, 0, (half *)&r);
-  return r;
+  return as_uint4(f16_rounded(v));
 #else
   return (uint4)(pair(v.s0, v.s1), pair(v.s2, v.s3), pair(v.s4, v.s5), pair(v.s6, v.s7));
 #endif

@@ -63,11 +63,7 @@ static inline FV aligned_f16(__global const HV *p) {
 #define STP(p, i, v) STF(p, i, v)
 #elif DTYPE == 1
 #define STP(p, i, v) aligned_store((__global HV *)((p) + (i)), (v))
-static inline void aligned_store(__global HV *p, FV v) {
-  HV h;
-  CAT(CAT(vstore_half, VW), _rte)(v, 0, (half *)&h);
-  *p = h;
-}
+static inline void aligned_store(__global HV *p, FV v) { *p = f16_rounded(v); }
 #else
 #define STP(p, i, v) aligned_store((__global HV *)((p) + (i)), (v))
 static inline void aligned_store(__global HV *p, FV v) {
