@@ -8,12 +8,10 @@ mod random;
 mod session;
 mod weights;
 
-pub use batch::{
-    Engine, EngineOptions, Event, Job, Load, MOST_DRAFTED, RequestId, Speculation, Usage,
-};
+pub use batch::{Engine, EngineOptions, Event, Job, Load, MOST_DRAFTED, RequestId, Speculation, Usage};
 pub use chat::{Conversation, Role};
-pub use netcl_nn::decoder::CacheType;
 pub use fit::{Needs, available};
+pub use netcl_nn::decoder::CacheType;
 pub use session::{CHUNK, Generated, Request, Session, Watch};
 
 use crate::model::Origin;
