@@ -27,9 +27,9 @@ find_clang() {
 assemble() {
   local f d v
   mkdir -p "$1/gpu"
-  find crates -name '*.cl' ! -name prelude.cl | while read -r f; do
+  find crates -name '*.cl' ! -name 'prelude*.cl' | while read -r f; do
     for d in 0 1 2; do for v in 1 4 8; do
-      { printf '#define DTYPE %d\n#define VW %d\n#define WG 64\n' $d $v; cat crates/kernel/src/prelude.cl "$f"; } \
+      { printf '#define DTYPE %d\n#define VW %d\n#define WG 64\n' $d $v; cat crates/kernel/src/prelude.cl crates/kernel/src/prelude_reductions.cl "$f"; } \
         > "$1/gpu/$(basename "$f" .cl).t${d}v${v}.cl"
     done; done
   done

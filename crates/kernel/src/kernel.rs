@@ -3,7 +3,7 @@
 use netcl_device::Capabilities;
 
 /// Prepended to every kernel text.
-pub const PRELUDE: &str = crate::cl_file!("prelude.cl");
+pub const PRELUDE: &str = concat!(crate::cl_file!("prelude.cl"), crate::cl_file!("prelude_reductions.cl"));
 
 /// A tuned parameter: name and candidates, the default first. The candidate 0 of `VW` stands for the device's vector lanes.
 pub type Space = &'static [(&'static str, &'static [i64])];

@@ -163,6 +163,7 @@ mod tests {
         let places: Vec<_> = text.lines().filter_map(place).collect();
         let expected = [
             "crates/kernel/src/prelude.cl",
+            "crates/kernel/src/prelude_reductions.cl",
             "crates/kernel/src/vendors/nvidia/address.cl",
             "text included by joined",
             "text generated for joined",

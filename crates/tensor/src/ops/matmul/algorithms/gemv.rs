@@ -198,18 +198,18 @@ fn estimate_on_gpus(r: &Request<'_>) -> f64 {
     let (p, _) = oriented(r.p);
     let along_k = along_k(&p).unwrap_or(true);
     let added = matches!(r.e.aux, Aux::None) || last_can_join(r.device());
-    let shares = Shares::of(r.c, &p, 1, added, along_k);
+    let split = WorkSplit::of(r.c, &p, 1, added, along_k);
     let products = (p.m * p.n * p.k) as f64 / if along_k { products_along_k } else { products_along_n };
     let streamed = products.max((p.n * p.k * r.dtype().size()) as f64 / bandwidth);
-    let blocks = shares.blocks.div_ceil(shares.groups);
-    let parts = shares.k_part.div_ceil(staged(&p));
-    let waves = (shares.groups * shares.splits).div_ceil(RESIDENT * r.units());
+    let blocks = split.blocks.div_ceil(split.groups);
+    let parts = split.k_part.div_ceil(staged(&p));
+    let waves = (split.groups * split.splits).div_ceil(RESIDENT * r.units());
     let block = parts as f64 * part + p.m as f64 * row;
-    let joining = match shares.splits {
+    let joining = match split.splits {
         1 => 0.0,
         splits => {
-            let (all, costs) = (splits * p.m * shares.lines * size_of::<f32>(), Joining::on(r.device()));
-            if shares.last { costs.ticket + all as f64 / costs.group } else { costs.launch }
+            let (all, costs) = (splits * p.m * split.lines * size_of::<f32>(), Joining::on(r.device()));
+            if split.last { costs.ticket + all as f64 / costs.group } else { costs.launch }
         }
     };
     launch + joining + ((blocks * waves) as f64 * block).max(streamed + block)
@@ -357,7 +357,7 @@ fn vector(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
 const LEAST_SHARE: usize = 16 << 10;
 
 /// How [`GEMV`] shares a product out.
-struct Shares {
+struct WorkSplit {
     /// Items of a group.
     items: usize,
     /// Elements of a vector of B.
@@ -378,7 +378,7 @@ struct Shares {
     last: bool,
 }
 
-impl Shares {
+impl WorkSplit {
     /// Of a product of `parts` matrices, of which only a plain one's sum is shared out.
     fn of(c: &Tensor, p: &Problem, parts: usize, plain: bool, along_k: bool) -> Self {
         let device = c.device();
@@ -423,19 +423,19 @@ impl Shares {
 
 fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     let n = p.n / f.parts();
-    let shares = Shares::of(c, p, f.parts(), f.is_plain(c.device()), along_k);
+    let split = WorkSplit::of(c, p, f.parts(), f.is_plain(c.device()), along_k);
     let vectors = 16 / c.dtype().size();
     let line = if along_k { p.b.col_stride } else { p.b.row_stride };
     // Lines of the values start where the gate's end.
     let aligned = f.blocks.is_none()
         && [line, p.b.offset(), if f.parts() == 2 { n } else { 0 }].iter().all(|v| v.is_multiple_of(vectors));
-    let launch = bind(&GEMV, c, p, f, along_k)?.define("WG", shares.items).define("VW", shares.vector);
+    let launch = bind(&GEMV, c, p, f, along_k)?.define("WG", split.items).define("VW", split.vector);
     let launch = launch.define("AV", "float").define("KC", staged(p)).define("ALIGNED_VECTORS", aligned);
     let launch = match along_k {
-        true => launch.define("LANES", shares.lanes).define("SIDE", shares.side),
-        false => launch.define("ACROSS", shares.lanes),
+        true => launch.define("LANES", split.lanes).define("SIDE", split.side),
+        false => launch.define("ACROSS", split.lanes),
     };
-    let part = match shares.splits {
+    let part = match split.splits {
         1 => None,
         splits => Some(c.empty_f32([splits, p.m, n])?),
     };
@@ -443,16 +443,16 @@ fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
         Some(part) => launch.define("SPLIT", 1).write(part),
         None => launch.write_base(&Unused(c)),
     };
-    let launch = finish(geometry(launch, p, n).scalar(int(shares.k_part)), f)?;
-    let launch = match shares.last {
+    let launch = finish(geometry(launch, p, n).scalar(int(split.k_part)), f)?;
+    let launch = match split.last {
         true => launch.define("LAST", 1).write_base(&zeroed(c.device(), "matmul_gemv", TICKETS)?),
         false => launch,
     };
-    launch.groups3([shares.groups, shares.splits, 1]).run()?;
-    let Some(part) = part.filter(|_| !shares.last) else { return Ok(()) };
+    launch.groups3([split.groups, split.splits, 1]).run()?;
+    let Some(part) = part.filter(|_| !split.last) else { return Ok(()) };
     let e = Epilogue { alpha: f.alpha, bias: f.bias, add: f.add, aux: Aux::None };
     let columns = if f.swapped { p.m } else { p.n };
-    add_parts(&part, c, columns, &e, shares.splits)
+    add_parts(&part, c, columns, &e, split.splits)
 }
 
 /// Steps of a sum that a group should at least get.
