@@ -10,6 +10,7 @@ use super::planes;
 use super::{FORMATS, Format};
 use crate::Tensor;
 use crate::ops::prelude::*;
+use std::borrow::Cow;
 
 static DEQUANTISE: Kernel =
     Kernel::new("dequantise", cl_file!("dequantise.cl")).include(&[UNPACK]).tune(GROUPS).tune_cpu(&[]);
@@ -64,14 +65,22 @@ impl std::fmt::Display for Activations {
     }
 }
 
+/// The order of a matrix's bytes on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum BlockOrder {
+    /// Row by row, as in the file.
+    File,
+    /// 16 rows side by side ([`super::panels`]).
+    Panels,
+    /// Row by row, codes before scales ([`super::planes`]).
+    Planes,
+}
+
 /// How a matrix's blocks are stored, and what they are multiplied by.
 #[derive(Clone, Copy)]
 pub(crate) struct Stored {
     pub format: &'static Format,
-    /// In panels, not row by row.
-    pub panels: bool,
-    /// Row by row, in planes.
-    pub planes: bool,
+    pub order: BlockOrder,
     pub activations: Activations,
 }
 
@@ -138,10 +147,13 @@ impl Blocks {
             )));
         };
         let int8 = activations == Activations::Int8;
-        let panels = int8 && format.has_panels() && device.capabilities().is_cpu();
-        // Only the step of decoding in one launch reads planes.
-        let planes = int8 && has_planes(device, format, columns);
-        Self::stored_so(device, [rows, columns], row, bytes, Stored { format, panels, planes, activations })
+        let order = match () {
+            () if int8 && format.has_panels() && device.capabilities().is_cpu() => BlockOrder::Panels,
+            // Where a step is one launch, and tensor cores read them too.
+            () if int8 && has_planes(device, format, columns) => BlockOrder::Planes,
+            () => BlockOrder::File,
+        };
+        Self::stored_so(device, [rows, columns], row, bytes, Stored { format, order, activations })
     }
 
     /// Rows in planes, whatever the device.
@@ -152,7 +164,7 @@ impl Blocks {
         [rows, columns]: [usize; 2],
         bytes: &[u8],
     ) -> Result<Self> {
-        let stored = Stored { format, panels: false, planes: true, activations: Activations::Int8 };
+        let stored = Stored { format, order: BlockOrder::Planes, activations: Activations::Int8 };
         Self::stored_so(device, [rows, columns], bytes.len() / rows, bytes, stored)
     }
 
@@ -163,18 +175,17 @@ impl Blocks {
         bytes: &[u8],
         stored: Stored,
     ) -> Result<Self> {
-        let Stored { format, panels, planes, .. } = stored;
-        let other = match () {
-            () if panels => packed(format, row, bytes),
-            () if planes => planes::packed(format, columns, bytes),
-            () => Vec::new(),
+        let format = stored.format;
+        let bytes = match stored.order {
+            BlockOrder::File => Cow::Borrowed(bytes),
+            BlockOrder::Panels => Cow::Owned(packed(format, row, bytes)),
+            BlockOrder::Planes => Cow::Owned(planes::packed(format, columns, bytes)),
         };
-        let bytes = if panels || planes { &other } else { bytes };
         let words = Tensor::empty(device, [bytes.len().div_ceil(4)], DType::U32)?;
         if bytes.len().is_multiple_of(4) {
-            words.set_bytes(bytes)?;
+            words.set_bytes(&bytes)?;
         } else {
-            let mut padded = bytes.to_vec();
+            let mut padded = bytes.into_owned();
             padded.resize(4 * words.count(), 0);
             words.set_bytes(&padded)?;
         }
@@ -187,10 +198,10 @@ impl Blocks {
     /// Those of the device.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = self.words.to_bytes()?;
-        if self.stored.planes {
+        if self.stored.order == BlockOrder::Planes {
             return Ok(planes::unpacked(self.stored.format, self.columns, &bytes));
         }
-        if self.stored.panels {
+        if self.stored.order == BlockOrder::Panels {
             bytes.truncate(self.rows.next_multiple_of(PANEL) * self.row_bytes());
             return Ok(unpacked(self.stored.format, self.row_bytes(), self.rows, &bytes));
         }
@@ -216,11 +227,11 @@ impl Blocks {
     }
     /// Whether it lies in planes.
     pub(crate) fn in_planes(&self) -> bool {
-        self.stored.planes
+        self.stored.order == BlockOrder::Planes
     }
     /// Bytes from row to row.
     pub(crate) fn row_bytes(&self) -> usize {
-        if self.stored.planes {
+        if self.stored.order == BlockOrder::Planes {
             return self.stored.format.plane_row(self.columns);
         }
         self.columns / self.stored.format.block * self.stored.format.bytes
@@ -255,7 +266,7 @@ impl Blocks {
         if self.rows == 0 {
             return Err(Error::shape("rows of a matrix that has none"));
         }
-        if self.stored.planes {
+        if self.stored.order == BlockOrder::Planes {
             let launch =
                 self.plane_rows("gather", dtype).read_base(&ids).write(&y).scalar(ids.layout().offset);
             let launch = launch.scalar(ids.count()).scalar(self.rows).scalar(self.columns);
@@ -263,7 +274,8 @@ impl Blocks {
             return Ok(y);
         }
         let launch = ROWS.launch("gather").define("QUANT", self.stored.format.number as usize);
-        let launch = launch.define("DTYPE", dtype.code()).define("PANELS", self.stored.panels);
+        let launch =
+            launch.define("DTYPE", dtype.code()).define("PANELS", self.stored.order == BlockOrder::Panels);
         let launch = launch.read_base(&self.words).read_base(&ids).write(&y).scalar(ids.layout().offset);
         let launch = launch.scalar(ids.count()).scalar(self.rows).scalar(self.columns).scalar(by);
         launch.items(ids.count() * (self.columns / 32)).run()?;
@@ -286,16 +298,16 @@ impl Blocks {
         if out.count() == 0 {
             return Ok(out);
         }
-        if self.stored.planes {
+        if self.stored.order == BlockOrder::Planes {
             let launch =
                 self.plane_rows("dequantise", dtype).write(&out).scalar(self.rows).scalar(self.columns);
             launch.scalar(self.row_bytes()).items(self.rows * (self.columns / 8)).run()?;
             return Ok(out);
         }
-        let kernel = if self.stored.panels { &ROWS } else { &DEQUANTISE };
+        let kernel = if self.stored.order == BlockOrder::Panels { &ROWS } else { &DEQUANTISE };
         let launch = kernel.launch("dequantise").define("QUANT", self.stored.format.number as usize);
         let launch = launch.define("DTYPE", dtype.code()).read_base(&self.words).write(&out);
-        match self.stored.panels {
+        match self.stored.order == BlockOrder::Panels {
             true => {
                 let items = self.rows.div_ceil(PANEL) * (self.columns / 32);
                 launch.define("PANELS", 1).scalar(self.rows).scalar(self.columns).items(items).run()?;

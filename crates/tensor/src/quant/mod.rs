@@ -23,8 +23,8 @@ pub mod ternary;
 mod tests;
 mod threads;
 
-pub(crate) use blocks::Stored;
 pub use blocks::{Activations, Blocks};
+pub(crate) use blocks::{BlockOrder, Stored};
 pub use codebook::{IQ4_NL, IQ4_XS, MXFP4, NVFP4};
 pub use format::Format;
 pub(crate) use format::{CODES, PLANES, UNPACK};

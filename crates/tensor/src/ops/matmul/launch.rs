@@ -6,6 +6,7 @@ use super::algorithms::wgmma::WGMMA;
 use super::algorithms::{MATMUL, Request, gemv, gemv_int8};
 use super::epilogue::{Aux, Epilogue, gelu};
 use super::view::Problem;
+use crate::quant::BlockOrder;
 
 /// `c = epilogue(a b)`; `c` is dense and has as many elements as the product. Returns the sums of the columns of `b`
 /// (summed in f32) where they were asked for and this device's kernel makes them on the way.
@@ -73,7 +74,7 @@ pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<
         if gemv_int8::run(&gemv_int8::Request { c, row_stride, p, fused, stored })? {
             return Ok(true);
         }
-        if stored.panels || stored.planes {
+        if stored.order != BlockOrder::File {
             return Ok(false);
         }
     }

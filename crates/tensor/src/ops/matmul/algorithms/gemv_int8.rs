@@ -13,7 +13,7 @@ use super::super::view::{Matrix, Problem};
 use super::gemv::{ENDS, Fused, bindable, finish, fused_defines, int};
 use crate::ops::prelude::*;
 use crate::quant::panels::PANEL;
-use crate::quant::{Activations, Blocks, CODES, Format, Stored};
+use crate::quant::{Activations, BlockOrder, Blocks, CODES, Format, Stored};
 use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 use netcl_kernel::vendors::pocl::ByteProducts;
@@ -88,7 +88,7 @@ impl Job for Products {
     type Request<'a> = Request<'a>;
     type Plan = ();
     type Output = ();
-    type Signature = (usize, usize, usize, u32, bool, DType);
+    type Signature = Signature;
 
     fn device<'r>(request: &'r Request<'_>) -> &'r Device {
         request.device()
@@ -97,11 +97,31 @@ impl Job for Products {
         1
     }
     fn signature(r: &Request<'_>) -> Self::Signature {
-        (r.p.m, r.p.n, r.p.k, r.stored.format.number, r.stored.panels, r.c.dtype())
+        let a = &r.p.a;
+        Signature {
+            sizes: [r.p.m, r.p.n, r.p.k, r.p.batch()],
+            blocks: (r.stored.format.number, r.stored.order, r.stored.activations),
+            around: (r.fused.norm.is_some(), r.fused.parts()),
+            a: (a.col_stride == 1, a.row_stride % ALIGNED, a.offset() % ALIGNED),
+            dtype: r.c.dtype(),
+        }
     }
     fn describe(r: &Request<'_>) -> String {
         format!("({}, {}) x ({}, {}) of {}", r.p.m, r.p.k, r.p.n, r.p.k, r.stored.format)
     }
+}
+
+/// Elements whose multiples an offset is compared with: 16 bytes of the narrowest type, and more.
+const ALIGNED: usize = 64;
+
+/// What the choice of a row depends on.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Signature {
+    sizes: [usize; 4],
+    blocks: (u32, BlockOrder, Activations),
+    around: (bool, usize),
+    a: (bool, usize, usize),
+    dtype: DType,
 }
 
 static VNNI_ROW: Algorithm = Algorithm {
@@ -179,7 +199,7 @@ fn supports_any(r: &Request<'_>) -> Result<(), &'static str> {
 fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
     let room = usize::try_from(r.device().capabilities().local_mem).unwrap_or(usize::MAX);
     match () {
-        () if !r.stored.panels => Err("rows as a file has them"),
+        () if r.stored.order != BlockOrder::Panels => Err("rows as a file has them"),
         () if local_bytes(r.p.k, r.p.m.min(tile(&VNNI))).iter().sum::<usize>() > room => {
             Err("longer rows than local memory holds")
         }
@@ -189,7 +209,7 @@ fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
 
 fn supports_rows(r: &Request<'_>) -> Result<(), &'static str> {
     match () {
-        () if r.stored.panels => Err("rows in panels"),
+        () if r.stored.order == BlockOrder::Panels => Err("rows in panels"),
         () if r.p.m > MOST_ROWS => Err("more than 8 rows"),
         () => supports_any(r),
     }
@@ -218,8 +238,10 @@ fn local_bytes(k: usize, tile: usize) -> [usize; 2] {
 fn bind(kernel: &'static Kernel, r: &Request<'_>, rows: usize) -> Result<Launch<'static>> {
     let Request { c, p, fused, stored, .. } = r;
     let launch = kernel.launch("matmul_int8").define("DTYPE", c.dtype().code()).define("M", rows);
-    let launch = launch.define("QUANT", stored.format.number as usize).define("PANELS", stored.panels);
-    let launch = launch.define("PLANES", stored.planes);
+    let launch = launch
+        .define("QUANT", stored.format.number as usize)
+        .define("PANELS", stored.order == BlockOrder::Panels);
+    let launch = launch.define("PLANES", stored.order == BlockOrder::Planes);
     let launch = fused_defines(launch, fused).flops((2 * p.m * p.n * p.k) as u64);
     let launch = launch.read_base(&p.a.tensor).read_base(&p.b.tensor);
     let launch = match fused.bias {

@@ -4,7 +4,7 @@ use super::super::super::arguments::Unused;
 use super::super::gemv::{ENDS, bindable, finish, fused_defines, int};
 use super::{Algorithm, Request};
 use crate::ops::prelude::*;
-use crate::quant::PLANES;
+use crate::quant::{BlockOrder, PLANES};
 use netcl_kernel::tune::{Constant, Model};
 
 const PARTS: &[&str] = &[ENDS[0], ENDS[2], PLANES];
@@ -50,7 +50,7 @@ fn estimate(r: &Request<'_>) -> f64 {
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     let a = &r.p.a;
     match () {
-        () if !r.stored.planes => Err("rows that do not lie in planes"),
+        () if r.stored.order != BlockOrder::Planes => Err("rows that do not lie in planes"),
         () if !matches!(r.c.dtype(), DType::F16 | DType::Bf16) => Err("results that are not of 16 bits"),
         () if !(1..=MOST_ROWS).contains(&r.p.m) => Err("not between 1 and 128 rows"),
         () if r.p.batch() != 1 || r.columns() == 0 || r.p.k == 0 || !r.p.k.is_multiple_of(CHUNK) => {
