@@ -286,6 +286,32 @@ fn the_device_model_is_measured_kept_and_listed() {
         let fitted = measured.iter().find(same).and_then(|m| m["value"].as_f64()).unwrap();
         assert!((line["value"].as_f64().unwrap() / fitted - 1.0).abs() < 1e-3, "{line}, fitted {fitted}");
     }
+    // The same fit from what was printed, and an error where nothing was.
+    let refitted = |text: &str| {
+        let file = dir.join("measured.json");
+        std::fs::write(&file, text).unwrap();
+        let mut command = netcl();
+        command.env("NETCL_CACHE_DIR", dir.join("again")).args([
+            "tune",
+            "--model",
+            "--json",
+            "--device",
+            &device(),
+        ]);
+        run(command.arg("--from").arg(file))
+    };
+    let lines: String = measured.iter().map(|line| format!("{line}\n")).collect();
+    let (code, out, err) = refitted(&lines);
+    assert_eq!(code, 0, "{err}");
+    let again: Value = serde_json::from_str(out.lines().next().unwrap()).unwrap();
+    assert_eq!(again["problems"], measured[0]["problems"]);
+    assert!(
+        (again["regret_mean"][0].as_f64().unwrap() - before).abs() < 1e-6,
+        "{again}, measured {}",
+        measured[0]
+    );
+    let (code, _, err) = refitted("{\"op\": \"gemm\"}\n");
+    assert!(code != 0 && err.contains("no measurements"), "{err}");
     std::fs::remove_dir_all(dir).unwrap();
 }
 

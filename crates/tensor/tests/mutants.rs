@@ -104,7 +104,7 @@ const MUTANTS: [Mutant; 53] = [
     m(Race, "embedding::Embedding", "__kernel void embedding_count(", "atomic_inc(counts + i / per * v + ids[i])", "counts[i / per * v + ids[i]]++"),
     m(DroppedBarrier, "fused_linear::FusedLinear", "void matmul_gemv(", "        barrier(CLK_LOCAL_MEM_FENCE);\n      }\n#if B_ALONG_K", "      }\n#if B_ALONG_K"),
     m(MissingGuard, "matmul::MatMul", "void matmul_gemv(", "if (column < n) {", "{"),
-    m(SwappedIndex, "matmul::MatMul", "void matmul_gemv(", "red[(from + j) * LINES + of]", "red[of * LINES + from + j]"),
+    m(SwappedIndex, "matmul::MatMul", "void matmul_gemv(", "sum += from[j * LINES];", "sum += from[j];"),
     m(DroppedBarrier, "decode_attention::DecodeAttention", "void decode_attention(", "    barrier(CLK_LOCAL_MEM_FENCE);\n    if (line < LINES) {", "    if (line < LINES) {"),
     m(OffByOne, "decode_attention::DecodeAttention", "void decode_attention(", "s0 + i < seen.p ?", "s0 + i <= seen.p ?"),
     m(Unwritten, "topk::TopK", "__kernel void topk(", "if (l == 0) found = 0;", ""),
