@@ -94,16 +94,13 @@ impl Steps {
         let angles = sets.iter().map(|set| set.rows(device, room, length)).collect::<Result<_>>()?;
         let texts = Texts::new(device, batch, ROUNDS)?;
         let lengths = lengths(sets, length);
-        Ok(Self {
-            texts,
-            tokens: 1,
-            angles,
-            lengths,
-            state: State::Cold,
-            whole: None,
-            text: Text::Ring,
-            choice: None,
-        })
+        Ok(Self::of(texts, 1, angles, lengths))
+    }
+
+    /// Nothing has run yet.
+    fn of(texts: Texts, tokens: usize, angles: Vec<Angles>, lengths: RangeInclusive<usize>) -> Self {
+        let (state, text) = (State::Cold, Text::Ring);
+        Self { texts, tokens, angles, lengths, state, whole: None, text, choice: None }
     }
 
     /// For `texts` texts of any lengths among those that `angles` are right for, `tokens` new tokens each.
@@ -114,16 +111,7 @@ impl Steps {
         lengths: RangeInclusive<usize>,
     ) -> Result<Self> {
         let texts = Texts::ragged(device, texts * tokens, ROUNDS, texts)?;
-        Ok(Self {
-            texts,
-            tokens,
-            angles,
-            lengths,
-            state: State::Cold,
-            whole: None,
-            text: Text::Ring,
-            choice: None,
-        })
+        Ok(Self::of(texts, tokens, angles, lengths))
     }
 
     /// Whether the next step is for texts of `length` tokens.
