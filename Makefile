@@ -12,11 +12,12 @@
 # make candidates     the same with every combination of tuned values, on the test device and the simulated GPU, half an hour and more
 # make sim-speed      the simulated GPU beside Oclgrind 21.10 on the same kernels (apt-get install oclgrind)
 # make differential   10,000 random kernels on the simulated GPU, PoCL and Intel's CPU runtime
-# make fuzz           an hour of broken programs for the simulated GPU's compiler
+# make fuzz           broken programs for the simulated GPU's compiler, and damaged files for each reader of models, SECONDS for each (an hour)
 # make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
 #                     and how many of them are found
 
 PEER ?= auto
+SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
@@ -83,7 +84,9 @@ differential:
 	NETCL_DIFFERENTIAL=10000 tools/intel.sh $(CARGO) test --release --package netcl-device --test differential -- --nocapture
 
 fuzz:
-	AETHERCL_FUZZ_SECONDS=3600 $(CARGO) test --release --package aethercl --test fuzz -- --ignored --nocapture
+	AETHERCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --release --package aethercl --test fuzz -- --ignored --nocapture
+	$(CARGO) test --release --package netcl-llm --test fuzz --no-run
+	ulimit -v 6000000; NETCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --release --package netcl-llm --test fuzz -- --ignored --nocapture
 
 mutants:
 	$(CARGO) test --package netcl-tensor --test mutants -- --nocapture

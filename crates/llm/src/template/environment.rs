@@ -1,12 +1,11 @@
 //! The template engine, set up as `transformers` sets up Jinja2.
 
 use super::python::{self, Generator, Json};
-use super::rewrite::WHOLE;
+use super::rewrite::{HELD, KEPT, WHOLE};
 use super::{STEPS, clock};
-use minijinja::filters;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, Error, ErrorKind, State};
+use minijinja::{Environment, Error, ErrorKind, State, filters, functions};
 use std::time::Duration;
 
 /// Calls within calls: of macros.
@@ -23,19 +22,17 @@ pub(super) fn new() -> Environment<'static> {
     environment.set_debug(false);
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     environment.set_unknown_method_callback(method);
-    environment.set_formatter(|out, _, value| {
-        let mut text = String::new();
-        python::text(value, &mut text);
-        out.write_str(&text).map_err(Error::from)
+    environment.set_formatter(|out, state, value| match value.as_str() {
+        Some(text) => out.write_str(text).map_err(Error::from),
+        None => out.write_str(&string(state, value)?).map_err(Error::from),
     });
     environment.add_filter("tojson", tojson);
-    environment.add_filter("string", |value: Value| {
-        let mut text = String::new();
-        python::text(&value, &mut text);
-        text
-    });
+    environment.add_filter("string", |state: &State<'_, '_>, value: Value| string(state, &value));
     environment.add_filter("list", list);
     environment.add_filter(WHOLE, whole);
+    environment.add_filter(HELD, held);
+    environment.add_filter(KEPT, kept);
+    made_of_others(&mut environment);
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
@@ -57,6 +54,61 @@ pub(super) fn new() -> Environment<'static> {
     lazy!(selectattr, name: String => name.into(), test: Option<String> => test.map(Into::into));
     lazy!(rejectattr, name: String => name.into(), test: Option<String> => test.map(Into::into));
     environment
+}
+
+/// Functions and filters that put values into others: what they make is measured as a list between brackets is.
+fn made_of_others(environment: &mut Environment<'static>) {
+    environment.add_function("dict", |state: &State<'_, '_>, value: Option<Value>, others: Kwargs| {
+        held(state, functions::dict(value, others)?)
+    });
+    environment.add_function("namespace", |state: &State<'_, '_>, defaults: Option<ValueOrKwargs>| {
+        let made = functions::namespace(defaults)?;
+        let keys: Vec<Value> = made.try_iter()?.collect();
+        keys.iter().try_for_each(|key| kept(state, made.get_item(key)?).map(drop))?;
+        Ok::<_, Error>(made)
+    });
+    environment.add_filter("zip", |state: &State<'_, '_>, value: Value, others: Rest<Value>| {
+        held(state, filters::zip(state, value, others)?)
+    });
+    environment.add_filter(
+        "batch",
+        |state: &State<'_, '_>, value: Value, count: usize, fill: Option<Value>| {
+            held(state, filters::batch(state, value, count, fill)?)
+        },
+    );
+    environment.add_filter(
+        "slice",
+        |state: &State<'_, '_>, value: Value, count: usize, fill: Option<Value>| {
+            held(state, filters::slice(state, value, count, fill)?)
+        },
+    );
+}
+
+/// A value as `str` writes it, paid for.
+fn string(state: &State<'_, '_>, value: &Value) -> Result<String, Error> {
+    let mut text = String::new();
+    python::text(value, &mut text)?;
+    state.consume_fuel(text.len() as u64 / 64)?;
+    Ok(text)
+}
+
+/// A list or a dictionary, measured. Values that stand in others are shared, not copied, so that a few steps make one that nothing could
+/// write down; here it ends.
+fn held(state: &State, value: Value) -> Result<Value, Error> {
+    state.consume_fuel(python::measure(&value, |_| Ok(()))? / 64)?;
+    Ok(value)
+}
+
+/// What an attribute of a namespace is set to, measured. A namespace in a namespace could hold itself.
+fn kept(state: &State, value: Value) -> Result<Value, Error> {
+    let check = |value: &Value| match value.as_object() {
+        Some(object) if object.type_name().ends_with("::Namespace") => {
+            Err(Error::new(ErrorKind::InvalidOperation, "a namespace in a namespace"))
+        }
+        _ => Ok(()),
+    };
+    state.consume_fuel(python::measure(&value, check)? / 64)?;
+    Ok(value)
 }
 
 /// All items of a value.

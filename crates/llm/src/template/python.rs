@@ -34,6 +34,48 @@ fn is_list(value: &Value) -> bool {
     }
 }
 
+/// Most bytes of a value that is written down, and most values within one: 64 bytes count as a step.
+const LONGEST: usize = super::STEPS as usize * 64;
+
+/// Number of values within a value, as often as each stands there; texts count once for 64 bytes. `check` sees each.
+///
+/// # Errors
+/// One that says so where there are more than a text may take steps; those of `check`.
+pub(super) fn measure(value: &Value, check: impl Fn(&Value) -> Result<(), Error>) -> Result<u64, Error> {
+    let (mut open, mut count) = (vec![value.clone()], 0u64);
+    while let Some(value) = open.pop() {
+        check(&value)?;
+        count += 1 + value.as_str().map_or(0, |text| text.len() as u64 / 64);
+        if matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
+            for item in value.try_iter()? {
+                if value.kind() == ValueKind::Map {
+                    open.push(value.get_item(&item)?);
+                }
+                open.push(item);
+                if open.len() as u64 + count > super::STEPS {
+                    return Err(too_long());
+                }
+            }
+        }
+        if open.len() as u64 + count > super::STEPS {
+            return Err(too_long());
+        }
+    }
+    Ok(count)
+}
+
+fn too_long() -> Error {
+    Error::new(ErrorKind::InvalidOperation, format!("a value of more than {} values", super::STEPS))
+}
+
+/// An error where more is written than any text may have.
+fn check_length(out: &str) -> Result<(), Error> {
+    match out.len() > LONGEST {
+        true => Err(Error::new(ErrorKind::InvalidOperation, format!("a text of more than {LONGEST} bytes"))),
+        false => Ok(()),
+    }
+}
+
 /// How `json.dumps` is asked to write.
 pub(super) struct Json {
     pub indent: Option<String>,
@@ -58,6 +100,7 @@ impl Json {
         if depth > DEPTH {
             return Err(Error::new(ErrorKind::BadSerialization, "nested too deeply for tojson"));
         }
+        check_length(out)?;
         match value.kind() {
             ValueKind::None => out.push_str("null"),
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
@@ -187,18 +230,23 @@ fn float(x: f64) -> String {
 }
 
 /// A value as `str` writes it: what stands between `{{` and `}}`.
-pub(super) fn text(value: &Value, out: &mut String) {
+///
+/// # Errors
+/// One that says so where it is longer than any text may be.
+pub(super) fn text(value: &Value, out: &mut String) -> Result<(), Error> {
     match value.as_str() {
         Some(text) => out.push_str(text),
         None if value.is_undefined() => {}
-        None => repr(value, 0, out),
+        None => repr(value, 0, out)?,
     }
+    Ok(())
 }
 
-fn repr(value: &Value, depth: usize, out: &mut String) {
+fn repr(value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
+    check_length(out)?;
     if depth > DEPTH {
         out.push_str("...");
-        return;
+        return Ok(());
     }
     match value.kind() {
         ValueKind::None => out.push_str("None"),
@@ -215,10 +263,10 @@ fn repr(value: &Value, depth: usize, out: &mut String) {
             out.push(if map { '{' } else { '[' });
             for (i, item) in value.try_iter().into_iter().flatten().enumerate() {
                 out.push_str(if i > 0 { ", " } else { "" });
-                repr(&item, depth + 1, out);
+                repr(&item, depth + 1, out)?;
                 if map {
                     out.push_str(": ");
-                    repr(&value.get_item(&item).unwrap_or_default(), depth + 1, out);
+                    repr(&value.get_item(&item).unwrap_or_default(), depth + 1, out)?;
                 }
             }
             out.push(if map { '}' } else { ']' });
@@ -227,6 +275,7 @@ fn repr(value: &Value, depth: usize, out: &mut String) {
             let _ = write!(out, "{value}");
         }
     }
+    Ok(())
 }
 
 /// Text in quotes as `repr` has it.
@@ -283,7 +332,7 @@ mod tests {
         let json = serde_json::json!([null, true, 1, 2.5, "it's", "\"'\n\u{1}é", {"a": [false]}]);
         let value = crate::template::value_of_json(&json.to_string()).unwrap();
         let mut out = String::new();
-        text(&value, &mut out);
+        text(&value, &mut out).unwrap();
         assert_eq!(out, r#"[None, True, 1, 2.5, "it's", '"\'\n\x01é', {'a': [False]}]"#);
     }
 }

@@ -5,9 +5,16 @@
 //!
 //! What stands to the left of a `+` goes through the filter [`WHOLE`], because the engine joins lists without counting what that costs: a
 //! list that is added to itself again and again would have more items than any memory holds.
+//!
+//! Lists and dictionaries between brackets go through [`HELD`], and what an attribute is set to through [`KEPT`], because the engine does not
+//! count what stands within a value: `[x, x]` again and again has more values than could ever be written.
 
 /// The filter that what stands to the left of a `+` goes through.
 pub(super) const WHOLE: &str = "__whole";
+/// The filter that lists and dictionaries between brackets go through.
+pub(super) const HELD: &str = "__held";
+/// The filter that what an attribute is set to goes through.
+pub(super) const KEPT: &str = "__kept";
 /// Words that a `+` behind is a sign of, not a sum.
 const WORDS: [&str; 14] = [
     "and",
@@ -73,7 +80,10 @@ fn tag(text: &str) -> (String, usize) {
     let close = if text.starts_with("{{") { "}}" } else { "%}" };
     let bytes = text.as_bytes();
     let mut out = String::from(&text[..2]);
-    let (mut at, mut depth, mut operand) = (2, 0usize, false);
+    let (mut at, mut operand) = (2, false);
+    // Of each open bracket, whether it begins a list or a dictionary.
+    let mut open: Vec<bool> = Vec::new();
+    let mut target = target(text);
     // A mark of white space behind the brackets.
     if matches!(bytes.get(2), Some(b'+' | b'-')) {
         out.push(char::from(bytes[2]));
@@ -82,8 +92,12 @@ fn tag(text: &str) -> (String, usize) {
     while at < text.len() {
         let rest = &text[at..];
         let marked = rest.strip_prefix(['+', '-']).is_some_and(|rest| rest.starts_with(close));
-        if depth == 0 && (marked || rest.starts_with(close)) {
+        if open.is_empty() && (marked || rest.starts_with(close)) {
             let end = if marked { 3 } else { 2 };
+            if target == Target::Set {
+                out.truncate(out.trim_end().len());
+                out.push_str(&format!(")|{KEPT} "));
+            }
             out.push_str(&rest[..end]);
             at += end;
             break;
@@ -102,9 +116,21 @@ fn tag(text: &str) -> (String, usize) {
             out.push_str(WHOLE);
             out.push(' ');
         }
+        let mut behind = String::new();
         match c {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            '(' | '[' | '{' => {
+                open.push(c != '(' && !operand);
+                out.push_str(if c != '(' && !operand { "(" } else { "" });
+            }
+            ')' | ']' | '}' => {
+                if open.pop() == Some(true) {
+                    behind = format!("|{HELD})");
+                }
+            }
+            '=' if target == Target::Attribute && open.is_empty() => {
+                target = Target::Set;
+                behind.push('(');
+            }
             _ => {}
         }
         if !c.is_whitespace() {
@@ -112,12 +138,35 @@ fn tag(text: &str) -> (String, usize) {
             operand = ends || ((c.is_alphanumeric() || c == '_') && !WORDS.contains(&piece));
         }
         out.push_str(piece);
+        out.push_str(&behind);
         at += length;
     }
     match word(&out) {
         "generation" => (out.replacen("generation", "if true", 1), at),
         "endgeneration" => (out.replacen("endgeneration", "endif", 1), at),
         _ => (out, at),
+    }
+}
+
+/// What a tag sets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// Nothing, or a name.
+    Other,
+    /// An attribute of a namespace, before the `=`.
+    Attribute,
+    /// The same, behind it.
+    Set,
+}
+
+fn target(tag: &str) -> Target {
+    let inside = tag.strip_prefix("{%").unwrap_or_default().trim_start_matches(['-', '+']).trim_start();
+    let name = inside.strip_prefix("set").filter(|rest| rest.starts_with(char::is_whitespace));
+    let known = |c: char| c.is_alphanumeric() || c == '_' || c == '.' || c.is_whitespace();
+    let name = name.and_then(|rest| rest.split_once('=')).map(|(name, _)| name);
+    match name.is_some_and(|name| name.contains('.') && name.chars().all(known)) {
+        true => Target::Attribute,
+        false => Target::Other,
     }
 }
 
@@ -143,7 +192,10 @@ mod tests {
             ("a + b {{ a + b }} {# a + b #}", "a + b {{ a |__whole + b }} {# a + b #}"),
             ("{{+ a['+'] + f(1)+'x' +}}", "{{+ a['+'] |__whole + f(1)|__whole +'x' +}}"),
             ("{%- if not +a or b(+1) -%}", "{%- if not +a or b(+1) -%}"),
-            ("{{ {'a': {'b': 1}} + x }}+", "{{ {'a': {'b': 1}} |__whole + x }}+"),
+            ("{{ {'a': {'b': 1}} + x }}+", "{{ ({'a': ({'b': 1}|__held)}|__held) |__whole + x }}+"),
+            ("{{ a[0] }}{% if x in ['a', b[1:]] %}", "{{ a[0] }}{% if x in (['a', b[1:]]|__held) %}"),
+            ("{%- set ns.a = [x, x] -%}", "{%- set ns.a =( ([x, x]|__held))|__kept -%}"),
+            ("{% set a = ns.b %}{% set ns.b=a == 1%}", "{% set a = ns.b %}{% set ns.b=(a == 1)|__kept %}"),
             (
                 "{% raw %}{{ a + b }}{% endraw %}{{ a+b }}",
                 "{% raw %}{{ a + b }}{% endraw %}{{ a|__whole +b }}",
@@ -151,7 +203,7 @@ mod tests {
             ("{{ 'it\\'s' + \"}}\" }}", "{{ 'it\\'s' |__whole + \"}}\" }}"),
             ("{%- generation -%}x{% endgeneration %}", "{%- if true -%}x{% endif %}"),
             ("{{ '{% generation %}' }}", "{{ '{% generation %}' }}"),
-            ("{ {% } {{ a + ", "{ {% } {{ a |__whole + "),
+            ("{ {% } {{ a + ", "{ {% } {({ a |__whole + "),
             ("{{ a '+ ", "{{ a '+ "),
             ("{{ a + ", "{{ a |__whole + "),
         ];

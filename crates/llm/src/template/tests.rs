@@ -284,3 +284,37 @@ fn templates_come_from_wherever_they_are() {
     let named = Templates::new([("default", "x"), ("tool_use", "y")]).unwrap();
     assert_eq!(named.names().collect::<Vec<_>>(), ["default", "tool_use"]);
 }
+
+/// Values that stand in others are shared: a few steps make one that nothing could write down.
+#[test]
+fn values_that_double_end() {
+    for (body, part) in [
+        (
+            "{% for i in range(99) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}{{ ns.a }}",
+            "a value of more than",
+        ),
+        (
+            "{% for i in range(99) %}{% set ns.a = {1: ns.a, 2: ns.a} %}{% endfor %}{{ ns.a | upper }}",
+            "a value of more than",
+        ),
+        (
+            "{% for i in range(99) %}{% set ns.a = dict(a=ns.a, b=ns.a) %}{% endfor %}{{ ns.a | tojson }}",
+            "a value of more than",
+        ),
+        (
+            "{% for i in range(99) %}{% set ns.a = ns.a | zip(ns.a) | list %}{% endfor %}{{ ns.a | tojson }}",
+            "a value of more than",
+        ),
+        (
+            "{% for i in range(99) %}{% set ns.a = [1] | batch(3, ns.a) %}{% endfor %}{{ ns.a | string }}",
+            "a value of more than",
+        ),
+        ("{% set ns.a = ns %}{% set ns.b = ns %}{{ ns }}", "a namespace in a namespace"),
+        ("{% set x = namespace(a=ns) %}{% set ns.a = [x] %}{{ ns | upper }}", "a namespace in a namespace"),
+        ("{% set ns.a = [ns] %}{{ ns | upper }}", "a namespace in a namespace"),
+    ] {
+        let text = "{% set ns = namespace(a=[1]) %}".to_owned() + body;
+        let error = Template::new("t", &text).unwrap().render(&Chat::default()).unwrap_err();
+        assert!(error.message().contains(part), "{body}: {error}");
+    }
+}
