@@ -13,6 +13,8 @@
 pub(super) const WHOLE: &str = "__whole";
 /// The filter that lists and dictionaries between brackets go through.
 pub(super) const HELD: &str = "__held";
+/// What closes such brackets.
+const HELD_BEHIND: &str = "|__held)";
 /// The filter that what an attribute is set to goes through.
 pub(super) const KEPT: &str = "__kept";
 /// Words that a `+` behind is a sign of, not a sum.
@@ -81,9 +83,7 @@ fn tag(text: &str) -> (String, usize) {
     let bytes = text.as_bytes();
     let mut out = String::from(&text[..2]);
     let (mut at, mut operand) = (2, false);
-    // Of each open bracket, whether it begins a list or a dictionary.
-    let mut open: Vec<bool> = Vec::new();
-    let mut target = target(text);
+    let mut brackets = Brackets { open: Vec::new(), target: target(text) };
     // A mark of white space behind the brackets.
     if matches!(bytes.get(2), Some(b'+' | b'-')) {
         out.push(char::from(bytes[2]));
@@ -92,9 +92,9 @@ fn tag(text: &str) -> (String, usize) {
     while at < text.len() {
         let rest = &text[at..];
         let marked = rest.strip_prefix(['+', '-']).is_some_and(|rest| rest.starts_with(close));
-        if open.is_empty() && (marked || rest.starts_with(close)) {
+        if brackets.open.is_empty() && (marked || rest.starts_with(close)) {
             let end = if marked { 3 } else { 2 };
-            if target == Target::Set {
+            if brackets.target == Target::Set {
                 out.truncate(out.trim_end().len());
                 out.push_str(&format!(")|{KEPT} "));
             }
@@ -116,29 +116,13 @@ fn tag(text: &str) -> (String, usize) {
             out.push_str(WHOLE);
             out.push(' ');
         }
-        let mut behind = String::new();
-        match c {
-            '(' | '[' | '{' => {
-                open.push(c != '(' && !operand);
-                out.push_str(if c != '(' && !operand { "(" } else { "" });
-            }
-            ')' | ']' | '}' => {
-                if open.pop() == Some(true) {
-                    behind = format!("|{HELD})");
-                }
-            }
-            '=' if target == Target::Attribute && open.is_empty() => {
-                target = Target::Set;
-                behind.push('(');
-            }
-            _ => {}
-        }
+        let behind = brackets.pass(c, operand, &mut out);
         if !c.is_whitespace() {
             let ends = matches!(c, '\'' | '"' | ')' | ']' | '}');
             operand = ends || ((c.is_alphanumeric() || c == '_') && !WORDS.contains(&piece));
         }
         out.push_str(piece);
-        out.push_str(&behind);
+        out.push_str(behind);
         at += length;
     }
     match word(&out) {
@@ -157,6 +141,33 @@ enum Target {
     Attribute,
     /// The same, behind it.
     Set,
+}
+
+/// What is open in a tag.
+struct Brackets {
+    /// Of each open bracket, whether it begins a list or a dictionary.
+    open: Vec<bool>,
+    target: Target,
+}
+
+impl Brackets {
+    /// Goes past `c`; what it needs before it is written to `out`, what it needs behind it is returned.
+    fn pass(&mut self, c: char, operand: bool, out: &mut String) -> &'static str {
+        match c {
+            '(' | '[' | '{' => {
+                let holds = c != '(' && !operand;
+                self.open.push(holds);
+                out.push_str(if holds { "(" } else { "" });
+                ""
+            }
+            ')' | ']' | '}' if self.open.pop() == Some(true) => HELD_BEHIND,
+            '=' if self.target == Target::Attribute && self.open.is_empty() => {
+                self.target = Target::Set;
+                "("
+            }
+            _ => "",
+        }
+    }
 }
 
 fn target(tag: &str) -> Target {
