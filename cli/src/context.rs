@@ -186,6 +186,18 @@ impl Context {
         Device::open(name, &self.settings)
     }
 
+    /// Opens the devices called `names`, which stand between commas; one may be there several times.
+    pub fn open_devices(&self, names: &str) -> Result<Vec<Device>> {
+        let names: Vec<&str> = names.split(',').map(str::trim).collect();
+        if names.len() > 1 && names.contains(&"") {
+            return Err(Error::format(format!(
+                "--device {}: a name is missing between two commas",
+                names.join(",")
+            )));
+        }
+        names.into_iter().map(|name| self.open_device(name)).collect()
+    }
+
     /// The same for a job that compiles many kernels: this program, started again, helps.
     pub fn open_device_with_builders(&self, name: &str, matmul_precision: MatmulPrecision) -> Result<Device> {
         let builders = std::env::current_exe().ok().map(|program| Builders {

@@ -8,8 +8,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{Loading, Options};
 use netcl::nn::config::{DTYPES, storage_type};
+use netcl::nn::decoder::{Decoder, Span};
 use netcl::prelude::*;
 use netcl::tensor::quant::Activations;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -37,22 +39,54 @@ pub struct ModelArgs {
     /// float elsewhere
     #[arg(long, value_parser = named(&Activations::NAMES))]
     pub activations: Option<Activations>,
-    /// Device, as for `train`
+    /// Device, as for `train`; or several between commas, such as nvidia:0,pocl:0, among which the layers of a model are divided that one alone does
+    /// not hold: each in turn gets as many as it has memory for
     #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
     pub device: String,
+    #[command(flatten)]
+    pub division: DivisionArgs,
+}
+
+/// How layers are divided.
+#[derive(ClapArgs, Clone, Debug)]
+pub struct DivisionArgs {
+    /// Layers of each of several devices, such as 24,8; without the last number that device has the rest. As llama.cpp's --n-gpu-layers (-ngl) 24 with
+    /// --device nvidia:0,pocl:0, and in its place of --tensor-split, which has proportions
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub layers: Option<Vec<usize>>,
+}
+
+/// Which layers are where, in a line; `None` for one device.
+pub fn divided(decoder: &Decoder) -> Option<String> {
+    let one = |span: &Span| {
+        let Range { start, end } = span.layers;
+        format!(
+            "{} on {}",
+            if end - start == 1 { format!("{start}") } else { format!("{start} to {}", end - 1) },
+            span.device.capabilities().id
+        )
+    };
+    let all: Vec<String> = decoder.spans().map(one).collect();
+    (all.len() > 1).then(|| format!("layers {}", all.join(", ")))
 }
 
 impl ModelArgs {
     /// The model on its device.
     pub fn open(&self, context: &Context) -> Result<LoadedModel> {
-        let device = context.open_device(&self.device)?;
+        let devices = context.open_devices(&self.device)?;
         let options = Options {
             dtype: self.dtype,
             context: self.ctx_size,
             dequantise: self.dequantise,
             activations: self.activations,
+            layers: self.division.layers.as_deref(),
         };
-        let model = shown(context, |bar| LoadedModel::open(&self.model, &device, options, bar))?;
+        let model = shown(context, |bar| LoadedModel::open(&self.model, &devices, options, bar))?;
+        if let Some(divided) = divided(model.decoder()) {
+            out::note(&divided);
+        } else if let Some(span) = model.decoder().spans().next().filter(|_| devices.len() > 1) {
+            out::note(&format!("all layers on {}", span.device.capabilities().id));
+        }
         if self.ctx_size.is_none() && model.context() < model.trained_context() {
             out::note(&format!(
                 "context of {} tokens, for which there is memory here; the model's is {}",
@@ -96,10 +130,11 @@ impl Bar<'_> {
                 bar
             });
             bar.set_position(p.done);
-            bar.set_message(p.name.to_owned());
+            bar.set_message(format!("{} {}", p.device, p.name));
         } else if self.printed.elapsed() >= PLAIN_EVERY {
             self.printed = Instant::now();
-            out::note(&format!("loading: {:.0}%", p.done as f64 / p.total.max(1) as f64 * 100.0));
+            let percent = p.done as f64 / p.total.max(1) as f64 * 100.0;
+            out::note(&format!("loading to {}: {percent:.0}%", p.device));
         }
         Ok(())
     }

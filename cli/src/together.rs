@@ -58,17 +58,16 @@ impl EngineArgs {
         self.draft.as_deref()
     }
 
-    /// The model that proposes, on the same device.
+    /// The model that proposes, on the same device, or the first of several.
     fn draft_model(
         &self,
         model: &LoadedModel,
-        load: impl FnOnce(&Path, Options) -> Result<LoadedModel>,
+        load: impl FnOnce(&Path, Options<'static>) -> Result<LoadedModel>,
     ) -> Result<Option<LoadedModel>> {
         let Some(path) = self.draft.as_deref().filter(|name| !["ngram", "ngrams"].contains(name)) else {
             return Ok(None);
         };
-        let options =
-            Options { dtype: None, context: None, dequantise: false, activations: model.activations() };
+        let options = Options { activations: model.activations(), ..Options::default() };
         load(Path::new(path), options).map(Some)
     }
 
@@ -78,7 +77,11 @@ impl EngineArgs {
         model: &LoadedModel,
         jobs: Vec<Job>,
         context: &Context,
-        load: impl FnOnce(&Path, Options, &mut dyn FnMut(Loading<'_>) -> Result<()>) -> Result<LoadedModel>,
+        load: impl FnOnce(
+            &Path,
+            Options<'static>,
+            &mut dyn FnMut(Loading<'_>) -> Result<()>,
+        ) -> Result<LoadedModel>,
         show: &mut dyn FnMut(usize, Option<&str>) -> Result<()>,
     ) -> Result<Together> {
         let draft = self.draft_model(model, |path, options| {

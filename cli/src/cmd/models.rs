@@ -5,7 +5,7 @@ use crate::out;
 use crate::table::Table;
 use netcl::device::{Capabilities, human, list, sim};
 use netcl::llm::LoadedModel;
-use netcl::llm::engine::{Needs, Options, available};
+use netcl::llm::engine::{self, Division, Fit, Needs, Options};
 use netcl::llm::gguf::Gguf;
 use netcl::llm::model::{Origin, Source};
 use netcl::nn::decoder::DecoderConfig;
@@ -56,21 +56,61 @@ struct Place {
     available: u64,
     /// The longest context that fits beside the weights; `None` where not even they do.
     context: Option<usize>,
+    /// Layers that fit with the context that is asked for.
+    layers: usize,
 }
 
 impl Place {
-    fn of(device: &Capabilities, needs: &Needs) -> Self {
-        let available = available(device);
-        let context = needs.longest(available);
-        Self { id: device.id.clone(), name: device.name.clone(), available, context }
+    fn of(device: &Capabilities, needs: &Needs, tokens: usize) -> Self {
+        let places = engine::Place::of([device]);
+        let fit = Fit::new(needs, &places);
+        Self {
+            id: device.id.clone(),
+            name: device.name.clone(),
+            available: engine::available(device),
+            context: fit.longest(),
+            layers: fit.held_by_first(tokens),
+        }
     }
 
-    fn verdict(&self, tokens: usize, needed: u64) -> String {
+    fn fits(&self, tokens: usize) -> bool {
+        self.context.is_some_and(|most| most >= tokens)
+    }
+
+    fn verdict(&self, tokens: usize, all: usize, needed: u64) -> String {
+        let lacking = needed.saturating_sub(self.available);
+        let layers = format!("{} of {all} layers", self.layers);
         match self.context {
             Some(most) if most >= tokens => "fits".into(),
-            Some(most) => format!("with {most} tokens of context (-c {most})"),
-            None => format!("no: {} more are needed", human(needed.saturating_sub(self.available))),
+            Some(most) => format!("with {most} tokens of context (-c {most}), or {layers}"),
+            None if self.layers > 0 => format!("{layers}; {} more are needed for all", human(lacking)),
+            None => format!("no: {} more are needed", human(lacking)),
         }
+    }
+}
+
+/// How a model is divided among the devices here, where one alone does not hold it and all of them do.
+struct Divided {
+    ids: Vec<String>,
+    layers: Vec<usize>,
+}
+
+impl Divided {
+    /// GPUs are filled before processors.
+    fn of(devices: &[Capabilities], needs: &Needs, tokens: usize) -> Option<Self> {
+        let mut here: Vec<&Capabilities> = devices.iter().filter(|device| !device.simulated).collect();
+        here.sort_by_key(|device| device.is_cpu());
+        let places = engine::Place::of(here.iter().copied());
+        let Division { layers, .. } = Fit::new(needs, &places).divide(Some(tokens), None).ok()?;
+        let used = here.iter().zip(layers).filter(|(_, layers)| *layers > 0);
+        let (ids, layers): (Vec<_>, Vec<_>) =
+            used.map(|(device, layers)| (device.id.clone(), layers)).unzip();
+        (ids.len() > 1).then_some(Self { ids, layers })
+    }
+
+    fn told(&self) -> String {
+        let each = self.ids.iter().zip(&self.layers).map(|(id, layers)| format!("{layers} layers on {id}"));
+        format!("divided: --device {} has {}", self.ids.join(","), each.collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -89,6 +129,7 @@ struct Info {
     template: bool,
     name: Option<String>,
     places: Vec<Place>,
+    divided: Option<Divided>,
 }
 
 impl Info {
@@ -113,7 +154,12 @@ impl Info {
             Origin::Gguf(file) => of_gguf(file)?,
             Origin::Folder { folder, .. } => of_folder(&folder.path),
         };
-        let places = devices.iter().map(|device| Place::of(device, &needs)).collect();
+        let places: Vec<Place> = devices.iter().map(|device| Place::of(device, &needs, tokens)).collect();
+        let real = devices.iter().zip(&places).filter(|(device, _)| !device.simulated);
+        let divided = match real.clone().any(|(_, place)| place.fits(tokens)) {
+            true => None,
+            false => Divided::of(devices, &needs, tokens),
+        };
         Ok(Self {
             path: path.into(),
             architecture: source.architecture.name,
@@ -126,11 +172,13 @@ impl Info {
             template,
             name,
             places,
+            divided,
         })
     }
 
     fn needed(&self) -> u64 {
-        self.needs.weights().saturating_add(self.needs.cache(self.tokens))
+        let needs = &self.needs;
+        needs.weights().saturating_add(needs.cache(self.tokens)).saturating_add(needs.work(self.tokens))
     }
 
     fn json(&self) -> Value {
@@ -145,7 +193,7 @@ impl Info {
         let device = |place: &Place| {
             json!({
                 "id": place.id, "name": place.name, "memory_available": place.available,
-                "fits": place.context.is_some_and(|most| most >= self.tokens), "context_that_fits": place.context,
+                "fits": place.fits(self.tokens), "context_that_fits": place.context, "layers_that_fit": place.layers,
             })
         };
         json!({
@@ -156,8 +204,9 @@ impl Info {
             "tensors": tensors, "tokenizer": self.tokenizer, "chat_template": self.template,
             "memory": {
                 "weights": self.needs.weights(), "dtype": self.needs.dtype().to_string(), "cache": self.needs.cache(self.tokens),
-                "cache_tokens": self.tokens, "total": self.needed(),
+                "cache_tokens": self.tokens, "work": self.needs.work(self.tokens), "total": self.needed(),
             },
+            "division": self.divided.as_ref().map(|d| json!({ "devices": d.ids, "layers": d.layers })),
             "devices": self.places.iter().map(device).collect::<Vec<_>>(),
         })
     }
@@ -181,10 +230,11 @@ impl Info {
         row("tokenizer", self.tokenizer.clone().unwrap_or_else(|| "none".into()));
         row("chat template", if self.template { "yes" } else { "no" }.into());
         let memory = format!(
-            "{} of weights, {} of cache for {} tokens; in {} what is not quantised",
+            "{} of weights, {} of cache for {} tokens, {} to work with; in {} what is not quantised",
             human(self.needs.weights()),
             human(self.needs.cache(self.tokens)),
             self.tokens,
+            human(self.needs.work(self.tokens)),
             self.needs.dtype()
         );
         row("memory", format!("{} ({memory})", human(self.needed())));
@@ -196,10 +246,11 @@ impl Info {
         out::result(&format!("\n{}", types.text()))?;
         let mut places = Table::new(&["device", ">memory", "", "name"]);
         for place in &self.places {
-            let verdict = place.verdict(self.tokens, self.needed());
+            let verdict = place.verdict(self.tokens, self.config.layers, self.needed());
             places.row([place.id.clone(), human(place.available), verdict, place.name.clone()]);
         }
-        out::result(&format!("\n{}", places.text()))
+        out::result(&format!("\n{}", places.text()))?;
+        self.divided.as_ref().map_or(Ok(()), |divided| out::result(&divided.told()))
     }
 }
 

@@ -91,6 +91,22 @@ pub trait Continuation {
     /// `Shape` for an empty text.
     fn logits_after(&mut self, ids: &[u32]) -> Result<Vec<f32>>;
 
+    /// Reads `ids`, the beginning of a prompt of `length` tokens that is read in several parts, without logits.
+    ///
+    /// # Errors
+    /// As [`logits_after`](Self::logits_after).
+    fn begin(&mut self, ids: &[u32], length: usize) -> Result<()> {
+        let _ = length;
+        self.logits_after(ids).map(drop)
+    }
+
+    /// Whether a prompt of `length` tokens can go on behind what was read so far. It can not where positions of longer texts have other rotary angles
+    /// (LongRoPE): the whole prompt is read again then.
+    fn keeps(&self, length: usize) -> bool {
+        let _ = length;
+        true
+    }
+
     /// The token after `ids`, sampled on the device, which generates further tokens ahead of the requests for them. `None` if that is not
     /// possible, for example if the text fills the context: use [`logits_after`](Self::logits_after) then.
     ///

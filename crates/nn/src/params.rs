@@ -132,7 +132,17 @@ impl Params {
         Ok((params, model))
     }
 
-    /// The device of the parameters.
+    /// The parameters of a model whose parts are on several devices, in the order of the parts.
+    pub fn joined(parts: Vec<Self>) -> Option<Self> {
+        parts.into_iter().reduce(|mut all, part| {
+            all.list.extend(part.list);
+            all.arenas.extend(part.arenas);
+            all.blocks.extend(part.blocks);
+            all
+        })
+    }
+
+    /// The device of the parameters; where they are on several, of the first.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -221,7 +231,7 @@ impl Params {
     pub fn blocks(&self, name: &str) -> Option<&[Blocks]> {
         self.blocks.get(name).map(Vec::as_slice)
     }
-    /// What is multiplied by the quantised matrices, where there are any.
+    /// What is multiplied by the quantised matrices, where there are any; on several devices, on the first that has some.
     pub fn activations(&self) -> Option<Activations> {
         self.blocks.values().flatten().next().map(Blocks::activations)
     }

@@ -8,7 +8,7 @@ use super::profile::{Profile, file_of};
 use super::side_by_side::SideBySide;
 use super::step::{bytes_of_step, bytes_of_weights, checked, read_speed};
 use crate::context::Context;
-use crate::loading::shown;
+use crate::loading::{DivisionArgs, divided, shown};
 use crate::named::{named, named_by};
 use crate::out;
 use netcl::device::human;
@@ -40,9 +40,11 @@ pub struct Args {
     /// Type of random weights, as `quantize` takes them (repeatable, or with commas)
     #[arg(long, value_name = "TYPE", default_value = "q4_0", value_delimiter = ',', value_parser = mix)]
     r#type: Vec<&'static Mix>,
-    /// Device to measure
+    /// Device to measure, or several among which layers are divided, as for `generate`
     #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
     device: String,
+    #[command(flatten)]
+    division: DivisionArgs,
     /// Tokens of the prompt; 0 leaves it out
     #[arg(short, long, visible_alias = "n-prompt", default_value_t = 512)]
     prompt: usize,
@@ -112,7 +114,10 @@ struct Case {
 /// Device, ceilings and output.
 struct Bench<'a> {
     args: &'a Args,
+    /// The first device.
     device: Device,
+    /// All that were named.
+    devices: Vec<Device>,
     ceilings: Ceilings,
     /// Measured read bandwidth, GB/s.
     read_gbps: f64,
@@ -122,21 +127,25 @@ struct Bench<'a> {
 
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
-    let device = context.open_device(&args.device)?;
-    if device.capabilities().simulated {
+    let devices = context.open_devices(&args.device)?;
+    if let Some(device) = devices.iter().find(|device| device.capabilities().simulated) {
         return Err(Error::unsupported(format!(
             "bench decode: {} is simulated and its time is modelled, not measured",
             device.capabilities().id
         )));
     }
+    if devices.len() > 1 && args.profile.is_some() {
+        return Err(Error::unsupported("bench decode: --profile shows the kernels of one device"));
+    }
+    let device = devices.first().cloned().ok_or_else(|| Error::internal("a list of no devices"))?;
     let ceilings = crate::profile::ceilings(&device, args.dtype.unwrap_or(DType::F16))?
         .ok_or_else(|| Error::internal("a device that is not simulated has no ceilings"))?;
     let read_gbps = read_speed(&device)?;
     let mut printer = Printer::new(args.json);
     printer.ceilings(&device, &ceilings)?;
-    let mut bench = Bench { args, device, ceilings, read_gbps, printer, header: false };
+    let mut bench = Bench { args, device, devices, ceilings, read_gbps, printer, header: false };
     if let Some(path) = &args.model {
-        let case = Case::of_file(path, args, &bench.device, context)?;
+        let case = Case::of_file(path, args, &bench.devices, context)?;
         return bench.case(&case, args.peer.as_ref().map(|peer| (peer, path.clone())), true);
     }
     let alone = args.shape.len() * args.r#type.len() == 1;
@@ -144,7 +153,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         let config = shape_of(shape, args)?;
         for mix in &args.r#type {
             let mut model = RandomModel::new(&config, mix)?;
-            let case = Case::random(shape, &mut model, args, &bench.device, context)?;
+            let case = Case::random(shape, &mut model, args, &bench.devices, context)?;
             let file = args.peer.as_ref().map(|_| Temporary::write(&mut model, context)).transpose()?;
             let peer = args.peer.as_ref().zip(file.as_ref().map(|file| file.0.clone()));
             bench.case(&case, peer, alone)?;
@@ -188,16 +197,16 @@ impl Drop for Temporary {
 }
 
 impl Args {
-    fn options(&self) -> Options {
+    fn options(&self) -> Options<'_> {
         let (dtype, dequantise, activations) = (self.dtype, self.dequantise, self.activations);
-        Options { dtype, dequantise, activations, context: None }
+        Options { dtype, dequantise, activations, context: None, layers: self.division.layers.as_deref() }
     }
 }
 
 impl Case {
-    fn of_file(path: &Path, args: &Args, device: &Device, context: &Context) -> Result<Self> {
+    fn of_file(path: &Path, args: &Args, devices: &[Device], context: &Context) -> Result<Self> {
         let began = Instant::now();
-        let model = shown(context, |bar| LoadedModel::open(path, device, args.options(), bar))?;
+        let model = shown(context, |bar| LoadedModel::open(path, devices, args.options(), bar))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let kind = if model.decoder().params().block_bytes() > 0 {
             "quantised".into()
@@ -211,18 +220,18 @@ impl Case {
         shape: &str,
         random: &mut RandomModel,
         args: &Args,
-        device: &Device,
+        devices: &[Device],
         context: &Context,
     ) -> Result<Self> {
         let began = Instant::now();
         let kind = random.mix().name.to_owned();
-        let model = shown(context, |bar| LoadedModel::random(random, device, args.options(), bar))?;
+        let model = shown(context, |bar| LoadedModel::random(random, devices, args.options(), bar))?;
         Self::loaded(shape.to_owned(), kind, model, began)
     }
 
     /// Also generates the first token, including compilation of kernels.
     fn loaded(name: String, kind: String, model: LoadedModel, began: Instant) -> Result<Self> {
-        model.decoder().params().device().finish()?;
+        model.decoder().finish()?;
         let load_s = began.elapsed().as_secs_f64();
         model.decoder().continuation()?.logits_after(&[0])?;
         Ok(Self { name, kind, model, load_s, first_token_s: began.elapsed().as_secs_f64() })
@@ -328,9 +337,14 @@ impl Bench<'_> {
             return out::json(&json!({
                 "op": "load", "model": name, "type": kind, "dtype": case.model.dtype().to_string(),
                 "activations": case.model.activations().map(|a| a.to_string()),
-                "device": self.device.capabilities().id, "parameters": config.parameters(), "weight_bytes": weights, "load_s": load_s,
-                "first_token_s": first_token_s, "memory": self.device.memory().live,
+                "device": self.args_device(), "devices": devices_of(case), "layers": layers_of(case),
+                "parameters": config.parameters(), "weight_bytes": weights, "load_s": load_s,
+                "first_token_s": first_token_s, "memory": self.memory(|device| device.memory().live),
+                "memory_by_device": self.devices.iter().map(|device| device.memory().live).collect::<Vec<_>>(),
             }));
+        }
+        if let Some(divided) = divided(case.model.decoder()) {
+            out::result(&divided)?;
         }
         out::result(&format!(
             "{name} {kind}: {:.1} M parameters, {} of weights; {load_s:.2} s to load, {first_token_s:.2} s to the first token",
@@ -339,19 +353,31 @@ impl Bench<'_> {
         ))
     }
 
+    /// Bytes of all devices.
+    fn memory(&self, of: impl Fn(&Device) -> usize) -> usize {
+        self.devices.iter().map(of).sum()
+    }
+
+    /// Their names, as they were given.
+    fn args_device(&self) -> String {
+        let ids: Vec<&str> = self.devices.iter().map(|device| device.capabilities().id.as_str()).collect();
+        ids.join(",")
+    }
+
     /// Times `run`, once `warm` has run.
     fn times(
         &self,
         warm: &mut dyn FnMut() -> Result<()>,
         run: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Vec<f64>> {
-        self.device.reset_memory_peak();
+        let finish = || self.devices.iter().try_for_each(Device::finish);
+        self.devices.iter().for_each(Device::reset_memory_peak);
         warm()?;
-        self.device.finish()?;
+        finish()?;
         let one = |_| {
             let began = Instant::now();
             run()?;
-            self.device.finish()?;
+            finish()?;
             Ok(began.elapsed().as_secs_f64())
         };
         (0..self.args.rounds.max(1)).map(one).collect()
@@ -395,7 +421,7 @@ impl Bench<'_> {
             bytes: bytes_of_weights(decoder),
             // A training step counts three times as much.
             flops: decoder.config().flops(tokens, tokens) / 3.0,
-            memory_peak: self.device.memory().peak,
+            memory_peak: self.memory(|device| device.memory().peak),
         })
     }
 
@@ -415,7 +441,7 @@ impl Bench<'_> {
             launches: texts.borrow().launches(),
             bytes: bytes_of_step(decoder, batch, tokens / 2),
             flops: config.flops(tokens * batch, tokens) / 3.0,
-            memory_peak: self.device.memory().peak,
+            memory_peak: self.memory(|device| device.memory().peak),
         })
     }
 
@@ -430,17 +456,19 @@ impl Bench<'_> {
         };
         let gbps = m.bytes as f64 * passes * speed * 1e-9;
         let gflops = m.flops / m.all() * speed * 1e-9;
-        let share = gbps / self.read_gbps;
+        // Ceilings are of one device.
+        let one = self.devices.len() == 1;
+        let shares = [gbps / self.read_gbps, gflops / self.ceilings.gflops].map(|share| one.then_some(share));
         let peer = peers.iter().find(|peer| peer.test == (m.test, m.batch)).map(|peer| peer.tokens_per_s);
         let test = format!("{}{}", m.test, m.tokens);
         if self.args.json {
             return out::json(&json!({
                 "op": "decode", "test": test, "batch": m.batch, "model": case.name, "type": case.kind,
                 "dtype": case.model.dtype().to_string(), "activations": case.model.activations().map(|a| a.to_string()),
-                "device": self.device.capabilities().id, "feed": format!("{:?}", self.args.feed).to_lowercase(),
+                "device": self.args_device(), "devices": devices_of(case), "layers": layers_of(case), "feed": format!("{:?}", self.args.feed).to_lowercase(),
                 "tokens_per_s": speed, "slowest": slowest, "fastest": fastest, "us_per_token": 1e6 / speed, "us_per_step": us, "seconds": m.seconds,
                 "launches_per_token": m.launches, "bytes_per_token": m.bytes, "gbps": gbps, "read_gbps": self.read_gbps,
-                "share_of_read": share, "gflops": gflops, "share_of_peak": gflops / self.ceilings.gflops, "memory_peak": m.memory_peak,
+                "share_of_read": shares[0], "gflops": gflops, "share_of_peak": shares[1], "memory_peak": m.memory_peak,
                 "peer_tokens_per_s": peer, "ratio": peer.map(|peer| speed / peer), "checked": true,
             }));
         }
@@ -450,7 +478,8 @@ impl Bench<'_> {
                 "of peak", "peer", "ratio",
             ]))?;
         }
-        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let percent =
+            |share: Option<f64>| share.map_or(String::new(), |share| format!("{:.0} %", share * 100.0));
         let or_nothing = |n: Option<f64>, digits: usize| n.map_or(String::new(), |n| format!("{n:.digits$}"));
         out::result(&row(&[
             &test,
@@ -460,13 +489,22 @@ impl Bench<'_> {
             &format!("{us:.1}"),
             &m.launches.map_or(String::new(), |n| n.to_string()),
             &format!("{gbps:.1}"),
-            &percent(share),
+            &percent(shares[0]),
             &format!("{gflops:.1}"),
-            &percent(gflops / self.ceilings.gflops),
+            &percent(shares[1]),
             &or_nothing(peer, 1),
             &or_nothing(peer.map(|peer| speed / peer), 2),
         ]))
     }
+}
+
+/// The devices that have layers, and how many.
+fn devices_of(case: &Case) -> Vec<&str> {
+    case.model.decoder().spans().map(|span| span.device.capabilities().id.as_str()).collect()
+}
+
+fn layers_of(case: &Case) -> Vec<usize> {
+    case.model.decoder().spans().map(|span| span.layers.len()).collect()
 }
 
 /// Maximum duration of the warm-up in seconds.
@@ -491,7 +529,7 @@ impl<'a> Texts<'a> {
             let texts = Box::new(SideBySide::new(decoder, batch, tokens)?);
             return Ok(Self::Several { texts, greedy });
         }
-        let (device, vocab) = (decoder.params().device(), decoder.config().vocab);
+        let (device, vocab) = (decoder.last_device(), decoder.config().vocab);
         let by = if greedy { Chooser::new(device, &Rules::greedy(), 1, vocab, None)? } else { None };
         Ok(Self::One { text: Box::new(decoder.batch(1, tokens)?), by: by.map(Arc::new) })
     }
@@ -529,7 +567,7 @@ fn one(
         for i in 0..tokens {
             text.step(&[case.token(0, i)])?;
             if warm {
-                case.model.decoder().params().device().finish()?;
+                case.model.decoder().finish()?;
             }
             if done(i) {
                 break;

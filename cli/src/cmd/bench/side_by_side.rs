@@ -1,7 +1,6 @@
 //! Texts side by side in pages of one cache, as the engine runs them.
 
 use netcl::nn::decoder::{CacheType, Decoder, Line, Paged};
-use netcl::nn::model::Model as _;
 use netcl::prelude::*;
 use netcl::tensor::ops::choose::Rules;
 
@@ -52,7 +51,7 @@ impl<'a> SideBySide<'a> {
             let pending = self.paged.queue(&lines.collect::<Vec<_>>(), steps)?;
             made += steps;
             if wait && !greedy {
-                self.paged.decoder().params().device().finish()?;
+                self.paged.decoder().finish()?;
             }
             if greedy {
                 let sampled = self.paged.sampled(&pending)?;

@@ -529,6 +529,13 @@ impl Drop for TagGuard {
     }
 }
 
+/// A device where several are taken.
+impl AsRef<[Device]> for Device {
+    fn as_ref(&self) -> &[Device] {
+        std::slice::from_ref(self)
+    }
+}
+
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({})", self.capabilities().id)

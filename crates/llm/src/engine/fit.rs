@@ -1,177 +1,316 @@
-//! What a model takes on a device, before anything is allocated there.
+//! What fits on devices, before anything is allocated there: the context, and how layers are divided among several.
 
-use netcl_device::{Capabilities, available_memory, human};
-use netcl_nn::decoder::DecoderConfig;
-use netcl_tensor::{DType, Error, Result};
+use super::needs::Needs;
+use netcl_device::{Capabilities, available_memory, counted, human};
+use netcl_nn::decoder::Span;
+use netcl_tensor::ops::decode_step::Text;
+use netcl_tensor::{DType, Device, Error, Result};
+use std::ops::Range;
 
 /// A context that is not worth to begin with, where nobody asked for one and the model has more.
 const LEAST: usize = 256;
 
+/// The context that layers are divided for, where nobody asked for one: a longer one moves layers to later devices.
+const DIVIDED: usize = 4096;
+
+/// Whether a device has the memory of the host.
+pub(super) fn is_on_host(device: &Capabilities) -> bool {
+    device.is_cpu() || device.simulated
+}
+
 /// Bytes that a process can take on a device.
 pub fn available(device: &Capabilities) -> u64 {
-    let on_host = device.is_cpu() || device.simulated;
-    let host = available_memory().filter(|_| on_host).unwrap_or(u64::MAX);
+    let host = available_memory().filter(|_| is_on_host(device)).unwrap_or(u64::MAX);
     device.global_mem.min(host)
 }
 
-/// Bytes of a model's weights in a storage type.
-fn weight_bytes(config: &DecoderConfig, dtype: DType) -> u64 {
-    (config.parameters() as u64).saturating_mul(dtype.size() as u64)
+/// Whether two devices take the same memory.
+pub(super) fn is_shared(a: &Capabilities, b: &Capabilities) -> bool {
+    a.id == b.id || is_on_host(a) && is_on_host(b)
 }
 
-/// Bytes that the keys and values of `tokens` take.
-fn cache_bytes(config: &DecoderConfig, dtype: DType, tokens: usize) -> u64 {
-    let a = &config.attention;
-    [config.layers, 2, a.kv_heads, a.size, dtype.size()]
-        .into_iter()
-        .fold(tokens as u64, |all, n| all.saturating_mul(n as u64))
+/// A device that a model is to be put on, also one of several.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its name.
+    id: String,
+    /// Bytes that it has.
+    available: u64,
+    /// The first place whose memory it shares.
+    memory: usize,
+    /// Whether steps in one launch run there, as far as is known without opening it.
+    one_launch: bool,
 }
 
-/// What a model takes wherever it is loaded: the storage of its weights, and how much of it.
-pub struct Needs {
-    config: DecoderConfig,
+impl Place {
+    /// Devices in the order in which they are filled.
+    pub fn of<'a>(devices: impl IntoIterator<Item = &'a Capabilities>) -> Vec<Self> {
+        let devices: Vec<&Capabilities> = devices.into_iter().collect();
+        let place = |(i, device): (usize, &&Capabilities)| Self {
+            id: device.id.clone(),
+            available: available(device),
+            memory: devices.iter().position(|other| is_shared(other, device)).unwrap_or(i),
+            one_launch: Text::Ring.is_for(device),
+        };
+        devices.iter().enumerate().map(place).collect()
+    }
+}
+
+/// How many layers each device has, and for which context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Division {
+    /// Layers of each device, in order; 0 for one that is not needed.
+    pub layers: Vec<usize>,
+    /// Tokens.
+    pub context: usize,
+}
+
+impl Division {
+    /// The layers of each of `devices` that has some.
+    pub(super) fn spans(&self, devices: &[Device]) -> Vec<Span> {
+        let all = devices.iter().cloned().zip(self.layers.iter().copied());
+        Span::in_order(all.filter(|(_, count)| *count > 0))
+    }
+}
+
+/// A model that is to be put on devices.
+pub struct Fit<'a> {
+    needs: &'a Needs,
+    places: &'a [Place],
     dtype: DType,
-    /// Elements and bytes of the matrices that stay quantised.
-    quantised: [u64; 2],
 }
 
-impl Needs {
-    pub(super) fn new(config: DecoderConfig, dtype: DType, quantised: [u64; 2]) -> Self {
-        Self { config, dtype, quantised }
-    }
-    pub(super) fn on<'a>(&'a self, device: &'a str, available: u64) -> Fit<'a> {
-        Fit { config: &self.config, dtype: self.dtype, quantised: self.quantised, device, available }
-    }
-    /// Storage of dense weights, keys and values.
-    pub fn dtype(&self) -> DType {
-        self.dtype
-    }
-    /// Bytes of the weights.
-    pub fn weights(&self) -> u64 {
-        self.on("", 0).weights(self.dtype)
-    }
-    /// Bytes of the keys and values of `tokens`.
-    pub fn cache(&self, tokens: usize) -> u64 {
-        cache_bytes(&self.config, self.dtype, tokens)
-    }
-    /// The longest context that fits beside the weights in so many bytes, up to the model's; `None` where not one token does.
-    pub fn longest(&self, available: u64) -> Option<usize> {
-        self.on("", available).longest(self.dtype)
-    }
-}
-
-/// A model that is to be put on a device.
-pub(super) struct Fit<'a> {
-    pub config: &'a DecoderConfig,
-    pub dtype: DType,
-    /// Elements and bytes of the matrices that stay quantised.
-    pub quantised: [u64; 2],
-    /// Name of the device, and bytes it has.
-    pub device: &'a str,
-    pub available: u64,
-}
-
-impl Fit<'_> {
-    /// Bytes of the weights with dense ones in this type.
-    fn weights(&self, dtype: DType) -> u64 {
-        let [elements, bytes] = self.quantised;
-        weight_bytes(self.config, dtype).saturating_sub(elements * dtype.size() as u64).saturating_add(bytes)
+impl<'a> Fit<'a> {
+    /// In the type of the model's needs.
+    pub fn new(needs: &'a Needs, places: &'a [Place]) -> Self {
+        Self { needs, places, dtype: needs.dtype() }
     }
 
-    /// The longest context that fits beside the weights, up to the model's.
-    fn longest(&self, dtype: DType) -> Option<usize> {
-        let left = self.available.checked_sub(self.weights(dtype))?;
-        let one = cache_bytes(self.config, dtype, 1).max(1);
-        let tokens = usize::try_from(left / one).unwrap_or(usize::MAX);
-        Some(tokens.min(self.config.context)).filter(|tokens| *tokens > 0)
+    fn layers(&self) -> usize {
+        self.needs.config().layers
     }
 
-    /// The context to begin with: the asked one, or the model's, or of that as much as fits.
-    ///
-    /// # Errors
-    /// `Format` for one beyond the model's; `Memory` that says what is needed, what is there and what would fit.
-    pub fn context(&self, asked: Option<usize>) -> Result<usize> {
-        let own = self.config.context;
-        match asked {
-            Some(tokens) if tokens == 0 || tokens > own => Err(Error::format(format!(
-                "a context of {tokens} tokens: expected 1 to {own}, which the model was made for"
-            ))),
-            Some(tokens) if self.longest(self.dtype).is_some_and(|most| tokens <= most) => Ok(tokens),
-            Some(tokens) => Err(self.too_large(tokens)),
-            None => match self.longest(self.dtype) {
-                Some(most) if most >= own.min(LEAST) => Ok(most),
-                _ => Err(self.too_large(own)),
-            },
+    /// Bytes of a place with these layers.
+    fn taken(&self, place: &Place, layers: Range<usize>, tokens: usize) -> u64 {
+        if layers.is_empty() {
+            return 0;
+        }
+        let whole = layers.len() == self.layers() && place.one_launch;
+        let copies = if whole { self.needs.row_copies(self.dtype) } else { 0 };
+        let cache = self.needs.cache_of(layers.len(), tokens, self.dtype);
+        let work = self.needs.work_of(layers.clone(), tokens, self.dtype);
+        [self.needs.weights_of(layers, self.dtype), cache, work].into_iter().fold(copies, u64::saturating_add)
+    }
+
+    /// Bytes of each place with so many layers.
+    fn taken_by_each(&self, layers: &[usize], tokens: usize) -> Vec<u64> {
+        let mut start = 0;
+        let each = self.places.iter().zip(layers).map(|(place, count)| {
+            start += count;
+            self.taken(place, start - count..start, tokens)
+        });
+        each.collect()
+    }
+
+    /// Bytes that place `at` has beside what those before it take.
+    fn left(&self, at: usize, taken: &[u64]) -> u64 {
+        let place = &self.places[at];
+        let before = self.places[..at].iter().zip(taken).filter(|(other, _)| other.memory == place.memory);
+        before.fold(place.available, |left, (_, taken)| left.saturating_sub(*taken))
+    }
+
+    fn fits(&self, layers: &[usize], tokens: usize) -> bool {
+        let taken = self.taken_by_each(layers, tokens);
+        (0..taken.len()).all(|at| taken[at] <= self.left(at, &taken))
+    }
+
+    /// The number of layers from `start` on, up to `most`, that place `at` holds beside what those before it take.
+    fn held(&self, at: usize, (start, most): (usize, usize), tokens: usize, taken: &[u64]) -> usize {
+        let left = self.left(at, taken);
+        let fit = |n: usize| self.taken(&self.places[at], start..start + n, tokens) <= left;
+        longest(most, fit).unwrap_or(0)
+    }
+
+    /// Fills the first `places` places, each as far as it goes; `None` where the layers do not fit.
+    fn filled(&self, places: usize, tokens: usize) -> Option<Vec<usize>> {
+        let (mut layers, mut taken, mut start) = (vec![0; self.places.len()], Vec::new(), 0);
+        for at in 0..places {
+            let rest = self.layers() - start;
+            let all = self.taken(&self.places[at], start..self.layers(), tokens) <= self.left(at, &taken);
+            // The last one has the head, so a layer is left to it.
+            let count = match all {
+                true => rest,
+                false => self.held(at, (start, rest - 1), tokens, &taken),
+            };
+            taken.push(self.taken(&self.places[at], start..start + count, tokens));
+            layers[at] = count;
+            start += count;
+            if all {
+                return Some(layers);
+            }
+        }
+        None
+    }
+
+    /// The longest context for which the first `places` places hold the model, up to the model's.
+    fn longest_on(&self, places: usize) -> Option<usize> {
+        longest(self.needs.config().context, |tokens| self.filled(places, tokens).is_some())
+    }
+
+    /// The longest context with this division, up to the model's.
+    fn longest_with(&self, layers: &[usize]) -> Option<usize> {
+        longest(self.needs.config().context, |tokens| self.fits(layers, tokens))
+    }
+
+    /// The longest context that fits on all places together, up to the model's; `None` where not one token does.
+    pub fn longest(&self) -> Option<usize> {
+        self.longest_on(self.places.len())
+    }
+
+    /// The layers that the first place holds, with the embedding and `tokens` tokens of context.
+    pub fn held_by_first(&self, tokens: usize) -> usize {
+        match self.filled(1, tokens) {
+            Some(_) => self.layers(),
+            None => self.held(0, (0, self.layers() - 1), tokens, &[]),
         }
     }
 
-    fn too_large(&self, tokens: usize) -> Error {
-        let weights = self.weights(self.dtype);
-        let cache = cache_bytes(self.config, self.dtype, tokens);
+    /// Divides the layers among the places: as `asked`, where the last number may be left out, or so that each in turn is filled. The context is the
+    /// one that was asked for, or the model's, or of that as much as fits; one that nobody asked for moves no layer to a further device beyond 4096
+    /// tokens.
+    ///
+    /// # Errors
+    /// `Format` for a context beyond the model's or layers that are not the model's; `Memory` that says what is needed, what is there and what would
+    /// fit.
+    pub fn divide(&self, context: Option<usize>, asked: Option<&[usize]>) -> Result<Division> {
+        let own = self.needs.config().context;
+        if let Some(tokens) = context.filter(|tokens| *tokens == 0 || *tokens > own) {
+            return Err(Error::format(format!(
+                "a context of {tokens} tokens: expected 1 to {own}, which the model was made for"
+            )));
+        }
+        let enough = |most: &usize| *most >= context.unwrap_or(own.min(LEAST));
+        let asked = asked.map(|layers| self.completed(layers)).transpose()?;
+        let mut found = None;
+        match &asked {
+            Some(layers) => {
+                found = self.longest_with(layers).filter(enough).map(|most| (layers.clone(), most))
+            }
+            None => {
+                for places in 1..=self.places.len() {
+                    let Some(most) = self.longest_on(places).filter(enough) else { continue };
+                    let first = if places == 1 { most } else { most.min(DIVIDED) };
+                    let layers = self.filled(places, context.unwrap_or(first));
+                    let longest = |layers: Vec<usize>| self.longest_with(&layers).map(|most| (layers, most));
+                    found = layers.and_then(longest);
+                    break;
+                }
+            }
+        }
+        let (layers, most) = found.ok_or_else(|| self.too_large(context.unwrap_or(own), asked.as_deref()))?;
+        Ok(Division { layers, context: context.unwrap_or(most) })
+    }
+
+    /// The layers of each place, that of the last one from those of the others if it was left out.
+    fn completed(&self, asked: &[usize]) -> Result<Vec<usize>> {
+        let (all, places) = (self.layers(), self.places.len());
+        let sum = asked.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
+        let mut layers = asked.to_vec();
+        if asked.len() + 1 == places && sum <= all {
+            layers.push(all - sum);
+        }
+        if layers.len() == places && layers.iter().sum::<usize>() == all {
+            return Ok(layers);
+        }
+        let list = asked.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let names = self.places.iter().map(|place| place.id.as_str()).collect::<Vec<_>>().join(",");
+        Err(Error::format(format!(
+            "--layers {list} is {} for {} ({names}), in all {sum} layers; the model has {all}, and each device needs a number, but for the last one, \
+             which may have the rest",
+            counted(asked.len(), "number"),
+            counted(places, "device")
+        )))
+    }
+
+    /// What each place would have to hold, has, and could hold.
+    fn told(&self, tokens: usize, asked: Option<&[usize]>) -> String {
+        let mut start = 0;
+        let mut taken = Vec::new();
+        let mut all = Vec::new();
+        for (at, place) in self.places.iter().enumerate() {
+            let rest = self.layers() - start;
+            let fit = self.held(at, (start, rest), tokens, &taken);
+            let wanted = asked.and_then(|layers| layers.get(at)).copied();
+            let count = wanted.unwrap_or(fit);
+            let needed = self.taken(place, start..start + count, tokens);
+            let left = self.left(at, &taken);
+            let shared = if left < place.available { " beside those before it" } else { "" };
+            let has = format!("{} has {} available{shared}", place.id, human(left));
+            all.push(match wanted {
+                Some(count) => format!(
+                    "{has} and {} would need {}: {fit} would fit",
+                    counted(count, "layer"),
+                    human(needed)
+                ),
+                None => format!("{has}, enough for {fit} of {}", counted(rest, "layer")),
+            });
+            taken.push(needed);
+            start += count;
+        }
+        all.join("; ")
+    }
+
+    fn too_large(&self, tokens: usize, asked: Option<&[usize]>) -> Error {
+        let whole = 0..self.layers();
+        let weights = self.needs.weights_of(whole.clone(), self.dtype);
+        let cache = self.needs.cache_of(whole.len(), tokens, self.dtype);
+        let work = self.needs.work_of(whole, tokens, self.dtype);
         let narrow = [DType::F16, DType::Bf16].into_iter().filter(|other| other.size() < self.dtype.size());
         let fits = |dtype: DType| {
-            let most = self.longest(dtype)?;
+            let other = Fit { dtype, ..*self };
+            let most = match asked {
+                Some(layers) => other.longest_with(layers)?,
+                None => other.longest()?,
+            };
             let kind = if dtype == self.dtype { String::new() } else { format!("--dtype {dtype} ") };
             Some(format!("{kind}-c {}", most.min(tokens)))
         };
-        let all: Vec<String> = std::iter::once(self.dtype).chain(narrow).filter_map(fits).collect();
+        let mut all: Vec<String> = std::iter::once(self.dtype).chain(narrow).filter_map(fits).collect();
+        if asked.is_some() && self.longest().is_some_and(|most| most >= tokens.min(LEAST)) {
+            all.push("without --layers".into());
+        }
         let advice = match all.is_empty() {
-            true => "no storage type and no context fits there: take a smaller model, or another device (`netcl models info` shows which)".into(),
+            true => "no storage type and no context fits there: take a smaller model, or another device or one more, among which its layers are \
+                     divided, as in --device nvidia:0,pocl:0 (`netcl models info` shows which)"
+                .into(),
             false => format!("{} would fit", all.join(", or ")),
         };
         Error::memory(format!(
-            "the model needs {}: {} of weights in {} and {} for the keys and values of {tokens} tokens; {} has {} available. Nothing was allocated; {advice}",
-            human(weights.saturating_add(cache)),
+            "the model needs {}: {} of weights in {}, {} for the keys and values of {tokens} tokens and {} to work with; {}. Nothing was allocated; \
+             {advice}",
+            human(weights.saturating_add(cache).saturating_add(work)),
             human(weights),
             self.dtype,
             human(cache),
-            self.device,
-            human(self.available)
+            human(work),
+            self.told(tokens, asked)
         ))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use netcl_nn::decoder::Sizes;
-
-    fn config() -> DecoderConfig {
-        let sizes = Sizes { layers: 2, heads: 4, width: 64, vocab: 512, context: 1024, ..Sizes::default() };
-        DecoderConfig::of("llama", &sizes).unwrap()
-    }
-
-    #[test]
-    fn a_context_is_what_was_asked_for_or_as_much_as_fits() {
-        let config = config();
-        let weights = weight_bytes(&config, DType::F32);
-        let one = cache_bytes(&config, DType::F32, 1);
-        assert_eq!(one, 2 * 2 * 64 * 4);
-        let fit = |tokens: u64| Fit {
-            config: &config,
-            dtype: DType::F32,
-            quantised: [0; 2],
-            device: "here",
-            available: weights + one * tokens,
-        };
-        assert_eq!(fit(5000).context(None).unwrap(), 1024);
-        assert_eq!(fit(300).context(None).unwrap(), 300);
-        assert_eq!(fit(300).context(Some(300)).unwrap(), 300);
-        assert_eq!(fit(5000).context(Some(7)).unwrap(), 7);
-        for wrong in [0, 1025] {
-            let error = fit(5000).context(Some(wrong)).unwrap_err();
-            assert!(error.message().contains("expected 1 to 1024"), "{error}");
+/// The largest number from 1 to `most` that fits, where all below one that fits do.
+fn longest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    let (mut low, mut high) = (0, most);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        match fits(middle) {
+            true => low = middle,
+            false => high = middle - 1,
         }
-        for error in [fit(300).context(Some(301)).unwrap_err(), fit(255).context(None).unwrap_err()] {
-            let text = error.message();
-            assert_eq!(error.kind(), netcl_device::ErrorKind::Memory);
-            assert!(text.contains("here has") && text.contains("Nothing was allocated"), "{text}");
-            assert!(text.contains("would fit") && text.contains("--dtype f16 -c "), "{text}");
-        }
-        // Matrices that stay as they are in the file leave more room.
-        let half = Fit { quantised: [1000, 1000], ..fit(300) };
-        assert_eq!(half.longest(DType::F32), Some(300 + 3000 / one as usize));
-        let none = Fit { available: 10, ..fit(0) }.context(None).unwrap_err();
-        assert!(none.message().contains("no storage type and no context fits"), "{none}");
     }
+    Some(low).filter(|n| *n > 0)
 }
+
+#[cfg(test)]
+#[path = "fit_tests.rs"]
+mod tests;

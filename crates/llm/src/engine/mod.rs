@@ -4,13 +4,15 @@ mod batch;
 mod chat;
 mod defaults;
 mod fit;
+mod needs;
 mod random;
 mod session;
 mod weights;
 
 pub use batch::{Engine, EngineOptions, Event, Job, Load, MOST_DRAFTED, RequestId, Speculation, Usage};
 pub use chat::{Conversation, Role};
-pub use fit::{Needs, available};
+pub use fit::{Division, Fit, Place, available};
+pub use needs::Needs;
 pub use netcl_nn::decoder::CacheType;
 pub use session::{CHUNK, Generated, Request, Session, Watch};
 
@@ -27,7 +29,7 @@ use weights::Weights;
 
 /// How a model is to be loaded.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct Options<'a> {
     /// Storage of weights, keys and values; without one what is nearest to the files'.
     pub dtype: Option<DType>,
     /// Tokens of the context; without one the model's, or of that as much as fits.
@@ -36,6 +38,8 @@ pub struct Options {
     pub dequantise: bool,
     /// What is multiplied by quantised matrices; without one what is usual on the device ([`Activations::usual`]).
     pub activations: Option<Activations>,
+    /// Layers of each device, of the last one the rest if its number is left out; without it each device in turn gets as many as it has memory for.
+    pub layers: Option<&'a [usize]>,
 }
 
 /// How far loading is.
@@ -43,13 +47,15 @@ pub struct Options {
 pub struct Loading<'a> {
     /// The parameter that comes now.
     pub name: &'a str,
+    /// The device that it goes to.
+    pub device: &'a str,
     /// Elements that are on the device, of `total`.
     pub done: u64,
     /// Elements of all parameters.
     pub total: u64,
 }
 
-/// A model on a device, and what its files say about its use.
+/// A model on a device, or with its layers divided among several, and what its files say about its use.
 pub struct LoadedModel {
     decoder: Decoder,
     tokenizer: Option<Tokenizer>,
@@ -61,30 +67,30 @@ pub struct LoadedModel {
 }
 
 impl LoadedModel {
-    /// Loads a GGUF file, a folder in the Hugging Face layout, or the folder of a run. Nothing is allocated for a model that the files do
-    /// not hold, or that does not fit. Weights go to the device one parameter after the other; `progress` hears of each and may end it.
+    /// Loads a GGUF file, a folder in the Hugging Face layout, or the folder of a run, onto a device, or its layers onto several ([`Fit::divide`]).
+    /// Nothing is allocated for a model that the files do not hold, or that does not fit. Weights go to their device one parameter after the other;
+    /// `progress` hears of each and may end it.
     ///
     /// # Errors
     /// `Io`, `Format` or `Unsupported` that name file and field; `Memory` that says what is needed, what is there and what would fit; that
     /// of `progress`.
     pub fn open(
         path: &Path,
-        device: &Device,
-        options: Options,
+        devices: &(impl AsRef<[Device]> + ?Sized),
+        options: Options<'_>,
         progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
     ) -> Result<Self> {
         let weights = Weights::open(path)?;
         let place = |e: Error| e.context(weights.path().display());
         let quantised = if options.dequantise { Vec::new() } else { weights.quantised().map_err(place)? };
         let needs = weights.needs(options.dtype, &quantised).map_err(place)?;
-        let (config, dtype, capabilities) = (weights.config(), needs.dtype(), device.capabilities());
-        let fit = needs.on(&capabilities.id, available(capabilities));
-        let context = fit.context(options.context).map_err(place)?;
+        let (config, dtype) = (weights.config(), needs.dtype());
+        let division = divided(&needs, devices.as_ref(), options).map_err(place)?;
+        let spans = division.spans(devices.as_ref());
         let (tokenizer, templates, sampling) = companions(&weights)?;
-        let shorter = DecoderConfig { context, ..config.clone() };
-        let activations = options.activations.unwrap_or_else(|| Activations::usual(device));
-        let blocks = weights.blocks(device, &quantised, activations, progress).map_err(place)?;
-        let decoder = Decoder::with_blocks(device, shorter, dtype, None, blocks).map_err(place)?;
+        let shorter = DecoderConfig { context: division.context, ..config.clone() };
+        let blocks = weights.blocks(&spans, &quantised, options.activations, progress).map_err(place)?;
+        let decoder = Decoder::divided(&spans, shorter, dtype, None, blocks).map_err(place)?;
         weights.load(&decoder, progress).map_err(place)?;
         let (path, trained_context) = (weights.path().to_owned(), config.context);
         Ok(Self { decoder, tokenizer, templates, sampling, path, trained_context })
@@ -94,7 +100,7 @@ impl LoadedModel {
     ///
     /// # Errors
     /// Those of [`open`](Self::open), but for memory.
-    pub fn needs(path: &Path, options: Options) -> Result<Needs> {
+    pub fn needs(path: &Path, options: Options<'_>) -> Result<Needs> {
         let weights = Weights::open(path)?;
         let quantised = if options.dequantise { Ok(Vec::new()) } else { weights.quantised() };
         let needs = quantised.and_then(|quantised| weights.needs(options.dtype, &quantised));
@@ -204,6 +210,15 @@ impl LoadedModel {
         let first = || all.clone().find(|id| tokenizer.kind(*id) != TokenKind::Unused).unwrap_or(0);
         Ok(line.unwrap_or_else(|| vec![tokenizer.eos().unwrap_or_else(first)]))
     }
+}
+
+/// How a model's layers are divided among devices.
+fn divided(needs: &Needs, devices: &[Device], options: Options<'_>) -> Result<Division> {
+    if devices.is_empty() {
+        return Err(Error::format("a model needs at least one device"));
+    }
+    let places = Place::of(devices.iter().map(Device::capabilities));
+    Fit::new(needs, &places).divide(options.context, options.layers)
 }
 
 /// Tokenizer, templates and sampling of a model's files.

@@ -1,8 +1,8 @@
 //! A model of random weights on a device.
 
-use super::fit::{Needs, available};
-use super::weights::{Stack, maps, runs};
-use super::{LoadedModel, Loading, Options};
+use super::needs::Needs;
+use super::weights::{Matrix, Stack, maps, matrices, runs};
+use super::{LoadedModel, Loading, Options, divided};
 use crate::model::RandomModel;
 use crate::sampler::Sampling;
 use crate::template::Templates;
@@ -12,15 +12,15 @@ use netcl_tensor::{DType, Device, Error, Result};
 use std::collections::{BTreeMap, HashMap};
 
 impl LoadedModel {
-    /// Makes a model of random weights, which lies on the device as one from a file of its type would: matrices that kernels unpack as
+    /// Makes a model of random weights, which lies on the device, or on several, as one from a file of its type would: matrices that kernels unpack as
     /// blocks, the others drawn there. It has no tokenizer. `progress` hears of every quantised parameter and may end it.
     ///
     /// # Errors
     /// `Memory` that says what is needed, what is there and what would fit; that of `progress`.
     pub fn random(
         model: &mut RandomModel,
-        device: &Device,
-        options: Options,
+        devices: &(impl AsRef<[Device]> + ?Sized),
+        options: Options<'_>,
         progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
     ) -> Result<Self> {
         let config = model.config().clone();
@@ -39,42 +39,41 @@ impl LoadedModel {
                 maps(&config, model.placed(), place, |at| Ok(model.formats()[at]))?
             }
         };
-        let mut quantised = [0, 0];
-        for at in maps.iter().flat_map(|(_, places)| places) {
-            let count = model.placed()[*at].dims.iter().product();
-            quantised[0] += count as u64;
-            quantised[1] += model.formats()[*at].size(count).unwrap_or(0) as u64;
+        let mut quantised: HashMap<String, u64> = HashMap::new();
+        for (shape, places) in &maps {
+            let size = |at: &usize| model.formats()[*at].size(model.placed()[*at].dims.iter().product());
+            let bytes = places.iter().map(|at| size(at).unwrap_or(0) as u64).sum();
+            quantised.insert(shape.name.clone(), bytes);
         }
-        let capabilities = device.capabilities();
-        let needs = Needs::new(config.clone(), dtype, quantised);
-        let context = needs.on(&capabilities.id, available(capabilities)).context(options.context)?;
-        let activations = options.activations.unwrap_or_else(|| Activations::usual(device));
+        let needs = Needs::new(config.clone(), dtype, &quantised);
+        let division = divided(&needs, devices.as_ref(), options)?;
+        let (spans, context) = (division.spans(devices.as_ref()), division.context);
         let (total, mut done) = (config.parameters() as u64, 0);
         let mut blocks = BTreeMap::new();
-        {
+        for Matrix { span, shape, of } in matrices(&config, &spans, maps.iter().map(|(shape, _)| shape)) {
+            let (device, places) = (&span.device, &maps[of].1);
+            let activations = options.activations.unwrap_or_else(|| Activations::usual(device));
             let _tag = device.tag("quantised weights");
-            for (shape, places) in &maps {
-                progress(Loading { name: &shape.name, done, total })?;
-                let formats: Vec<_> = places.iter().map(|at| model.formats()[*at]).collect();
-                let mut parts = Vec::with_capacity(places.len());
-                for run in runs(&formats) {
-                    let mut stack = Stack::default();
-                    for at in &places[run] {
-                        let (format, dims) = (model.formats()[*at], model.placed()[*at].dims.clone());
-                        let dims =
-                            dims.try_into().map_err(|_| Error::internal("a map of other than two axes"))?;
-                        stack.push(format, dims, model.bytes(*at)?.into());
-                    }
-                    parts.push(stack.blocks(device, activations)?);
+            progress(Loading { name: &shape.name, device: &device.capabilities().id, done, total })?;
+            let formats: Vec<_> = places.iter().map(|at| model.formats()[*at]).collect();
+            let mut parts = Vec::with_capacity(places.len());
+            for run in runs(&formats) {
+                let mut stack = Stack::default();
+                for at in &places[run] {
+                    let (format, dims) = (model.formats()[*at], model.placed()[*at].dims.clone());
+                    let dims =
+                        dims.try_into().map_err(|_| Error::internal("a map of other than two axes"))?;
+                    stack.push(format, dims, model.bytes(*at)?.into());
                 }
-                blocks.insert(shape.name.clone(), parts);
-                done += shape.count() as u64;
+                parts.push(stack.blocks(device, activations)?);
             }
+            done += if shape.is_copy(&config) { 0 } else { shape.count() as u64 };
+            blocks.insert(shape.name, parts);
         }
         let trained_context = config.context;
         let config = DecoderConfig { context, ..config };
-        let decoder = Decoder::with_blocks(device, config, dtype, Some(0), blocks)?;
-        progress(Loading { name: "", done: total, total })?;
+        let decoder = Decoder::divided(&spans, config, dtype, Some(0), blocks)?;
+        progress(Loading { name: "", device: "", done: total, total })?;
         Ok(Self {
             decoder,
             tokenizer: None,

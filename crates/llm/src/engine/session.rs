@@ -167,7 +167,7 @@ impl<'a> Session<'a> {
         let mut added = vec![0.0; if self.unknown.is_empty() && bias.is_empty() { 0 } else { vocab }];
         bias.iter().for_each(|(id, more)| added[*id as usize] = *more);
         self.unknown.iter().for_each(|id| added[*id] = f32::NEG_INFINITY);
-        let device = self.model.decoder().params().device();
+        let device = self.model.decoder().last_device();
         let added = Some(&added[..]).filter(|added| !added.is_empty());
         let Some(by) = Chooser::new(device, &rules, 1, vocab, added)? else { return Ok(None) };
         let by = Arc::new(by);
@@ -198,6 +198,9 @@ impl<'a> Session<'a> {
 
     /// Reads a prompt, chunk by chunk, from where the cache ends. `None` where `stop` said so in between.
     fn read(&mut self, prompt: &[u32], stop: &dyn Fn() -> bool) -> Result<(usize, Option<Vec<f32>>)> {
+        if !self.text.keeps(prompt.len()) {
+            self.kept.clear();
+        }
         let same = self.kept.iter().zip(prompt).take_while(|(a, b)| a == b).count().min(prompt.len() - 1);
         let mut end = same;
         loop {
@@ -205,10 +208,12 @@ impl<'a> Session<'a> {
                 return Ok((end - same, None));
             }
             end = (end + CHUNK).min(prompt.len());
-            let logits = self.logits(&prompt[..end])?;
             if end == prompt.len() {
-                return Ok((end - same, Some(logits)));
+                return Ok((end - same, Some(self.logits(prompt)?)));
             }
+            self.text.begin(&prompt[..end], prompt.len())?;
+            self.kept.clear();
+            self.kept.extend_from_slice(&prompt[..end]);
         }
     }
 

@@ -7,8 +7,13 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Products of floats, as references are.
-const EXACT: Options =
-    Options { dtype: None, context: None, dequantise: false, activations: Some(Activations::Float) };
+const EXACT: Options<'_> = Options {
+    dtype: None,
+    context: None,
+    dequantise: false,
+    activations: Some(Activations::Float),
+    layers: None,
+};
 
 /// Test data beside the repository; without it the test says that it is skipped.
 fn shared(path: &str) -> Option<PathBuf> {

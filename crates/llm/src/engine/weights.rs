@@ -1,9 +1,10 @@
 //! The weights of a file on their way to a device: one parameter after the other, never all of them on the host.
 
-use super::{Loading, Needs};
+use super::Loading;
+use super::needs::Needs;
 use crate::model::{Change, Placed, Source};
 use netcl_nn::checkpoint::{FileDtype, TensorView, WeightFiles};
-use netcl_nn::decoder::{Decoder, DecoderConfig, ModelFolder, ParamShape};
+use netcl_nn::decoder::{Decoder, DecoderConfig, ModelFolder, ParamShape, Span};
 use netcl_nn::model::Model;
 use netcl_tensor::quant::{self, Activations, Blocks, Format};
 use netcl_tensor::{DType, Device, Error, Result};
@@ -107,35 +108,39 @@ impl Weights {
     /// What the model takes with these matrices as they are and the others in `dtype`, or what is nearest to the files.
     pub fn needs(&self, dtype: Option<DType>, quantised: &[(ParamShape, Vec<&Placed>)]) -> Result<Needs> {
         let dtype = dtype.map_or_else(|| self.dtype(), Ok)?;
-        let [mut elements, mut bytes] = [0, 0];
+        let mut bytes: HashMap<String, u64> = HashMap::new();
         if let Self::Gguf { source, .. } = self {
-            for tensor in quantised.iter().flat_map(|(_, placed)| placed) {
-                let count = tensor.dims.iter().product();
-                elements += count as u64;
-                bytes += source.format(tensor)?.size(count).unwrap_or(0) as u64;
+            for (shape, placed) in quantised {
+                let own = bytes.entry(shape.name.clone()).or_default();
+                for tensor in placed {
+                    let count = tensor.dims.iter().product();
+                    *own += source.format(tensor)?.size(count).unwrap_or(0) as u64;
+                }
             }
         }
-        Ok(Needs::new(self.config().clone(), dtype, [elements, bytes]))
+        Ok(Needs::new(self.config().clone(), dtype, &bytes))
     }
 
-    /// Copies those matrices to the device as they are.
+    /// Copies those matrices to the devices of their layers as they are.
     pub fn blocks(
         &self,
-        device: &Device,
+        spans: &[Span],
         quantised: &[(ParamShape, Vec<&Placed>)],
-        activations: Activations,
+        activations: Option<Activations>,
         progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
     ) -> Result<BTreeMap<String, Vec<Blocks>>> {
         let Self::Gguf { source, .. } = self else { return Ok(BTreeMap::new()) };
         let (total, mut done) = (self.config().parameters() as u64, 0);
         let mut out = BTreeMap::new();
-        let _tag = device.tag("quantised weights");
-        for (shape, placed) in quantised {
-            progress(Loading { name: &shape.name, done, total })?;
+        for Matrix { span, shape, of } in matrices(self.config(), spans, quantised.iter().map(|(s, _)| s)) {
+            let (device, placed) = (&span.device, &quantised[of].1);
+            let activations = activations.unwrap_or_else(|| Activations::usual(device));
+            let _tag = device.tag("quantised weights");
+            progress(Loading { name: &shape.name, device: &device.capabilities().id, done, total })?;
             let formats = placed.iter().map(|tensor| source.format(tensor)).collect::<Result<Vec<_>>>()?;
             let parts = runs(&formats).map(|run| blocks_of(device, source, &placed[run], activations));
             out.insert(shape.name.clone(), parts.collect::<Result<Vec<_>>>()?);
-            done += shape.count() as u64;
+            done += if shape.is_copy(self.config()) { 0 } else { shape.count() as u64 };
         }
         Ok(out)
     }
@@ -147,35 +152,38 @@ impl Weights {
         let names = config.family.names;
         let positions = format!("{}{}.weight", names.prefix, names.positions);
         let total = config.parameters() as u64;
-        let mut done = total - decoder.params().count() as u64;
+        let dense = |shape: &ParamShape| decoder.params().blocks(&shape.name).is_none();
+        let left: u64 = config.shapes().filter(dense).map(|shape| shape.count() as u64).sum();
+        let mut done = total - left;
         let tensors = match self {
             Self::Folder { files, .. } => files.tensors(),
             Self::Gguf { .. } => Vec::new(),
         };
-        let mut views = match self {
+        let views = match self {
             Self::Folder { .. } => config.matched(&tensors)?,
             Self::Gguf { .. } => Vec::new(),
-        }
-        .into_iter();
-        for shape in config.shapes() {
-            if decoder.params().blocks(&shape.name).is_some() {
-                continue;
-            }
-            let parameter = decoder.params().get(&shape.name);
-            let parameter =
-                parameter.ok_or_else(|| Error::internal(format!("no parameter {}", shape.name)))?;
-            progress(Loading { name: &shape.name, done, total })?;
+        };
+        // By the first tensor of each, which a copy has as well; shapes and views are as the files have them.
+        let first = |shape: &ParamShape| shape.pieces.first().map(|(name, _)| name.clone());
+        let views: HashMap<_, _> = config.shapes().map(|shape| first(&shape)).zip(views).collect();
+        let shapes: HashMap<_, _> = config.shapes().map(|shape| (first(&shape), shape)).collect();
+        for (own, parameter) in decoder.shapes().iter().zip(decoder.params().list()) {
+            let shape = shapes.get(&first(own)).unwrap_or(own);
+            let device = &parameter.device().capabilities().id;
+            progress(Loading { name: &own.name, device, done, total })?;
             let mut bytes = match self {
-                Self::Folder { .. } => of_views(&shape, &views.next().unwrap_or_default(), to)?,
-                Self::Gguf { .. } => self.of_gguf(&shape, to)?,
+                Self::Folder { .. } => {
+                    of_views(shape, views.get(&first(shape)).map_or(&[][..], Vec::as_slice), to)?
+                }
+                Self::Gguf { .. } => self.of_gguf(shape, to)?,
             };
-            if shape.name == positions {
+            if own.name == positions {
                 bytes.truncate(parameter.count() * to.bytes);
             }
-            parameter.set_bytes(&bytes).map_err(|e| e.context(&shape.name))?;
-            done += parameter.count() as u64;
+            parameter.set_bytes(&bytes).map_err(|e| e.context(&own.name))?;
+            done += if own.is_copy(config) { 0 } else { shape.count() as u64 };
         }
-        progress(Loading { name: "", done: total, total })
+        progress(Loading { name: "", device: "", done: total, total })
     }
 
     fn of_gguf(&self, shape: &ParamShape, to: &'static Format) -> Result<Vec<u8>> {
@@ -189,6 +197,31 @@ impl Weights {
         }
         Ok(out)
     }
+}
+
+/// A matrix of blocks of a device.
+pub(super) struct Matrix<'a> {
+    pub span: &'a Span,
+    pub shape: ParamShape,
+    /// Which of the quantised parameters it is.
+    pub of: usize,
+}
+
+/// The matrices of blocks that each device has: those of its layers, and of a tied embedding the copy.
+pub(super) fn matrices<'a>(
+    config: &DecoderConfig,
+    spans: &'a [Span],
+    quantised: impl Iterator<Item = &'a ParamShape>,
+) -> Vec<Matrix<'a>> {
+    let by_pieces: HashMap<_, usize> = quantised.enumerate().map(|(of, shape)| (&shape.pieces, of)).collect();
+    let mut out = Vec::new();
+    for span in spans {
+        let shapes = config.shapes_of(span.layers.clone());
+        out.extend(
+            shapes.filter_map(|shape| by_pieces.get(&shape.pieces).map(|of| Matrix { span, shape, of: *of })),
+        );
+    }
+    out
 }
 
 /// The matrices that kernels read as blocks, of maps and tables, each with the numbers of the tensors whose rows it is made of.

@@ -51,12 +51,18 @@ impl Ahead {
     /// # Errors
     /// Those of the device.
     pub(super) fn next(&mut self, batch: &mut Batch<'_>, choice: &Choice<'_>) -> Result<Option<u32>> {
-        self.fill(batch, choice)?;
+        // What the host waits for is not computed before it is asked for.
+        let runs = if batch.waits() { 1 } else { RUNS };
+        if self.ready.is_empty() || runs > 1 {
+            self.fill(batch, choice, runs)?;
+        }
         if self.ready.is_empty() {
             let Some(run) = self.runs.pop_front() else { return Ok(None) };
             self.ready.extend(batch.chosen(&run)?);
             self.pace(run.steps());
-            self.fill(batch, choice)?;
+            if runs > 1 {
+                self.fill(batch, choice, runs)?;
+            }
         }
         let token = self.ready.pop_front();
         self.words.pop_front();
@@ -65,8 +71,8 @@ impl Ahead {
     }
 
     /// Enqueues runs while tokens are requested and the cache has capacity.
-    fn fill(&mut self, batch: &mut Batch<'_>, choice: &Choice<'_>) -> Result<()> {
-        while self.runs.len() < RUNS {
+    fn fill(&mut self, batch: &mut Batch<'_>, choice: &Choice<'_>, runs: usize) -> Result<()> {
+        while self.runs.len() < runs {
             let coming = self.ready.len() + self.runs.iter().map(Queued::steps).sum::<usize>();
             let steps = self.steps.min(batch.left()).min(choice.most.saturating_sub(coming));
             if steps == 0 {

@@ -65,8 +65,8 @@ impl Batch<'_> {
     /// As [`Decoder::cache`].
     pub fn reserve(&mut self, tokens: usize) -> Result<()> {
         if tokens > self.cache.room() {
-            self.cache = self.decoder.larger(&self.cache, tokens)?;
             self.steps = None;
+            self.decoder.enlarge(&mut self.cache, tokens)?;
         }
         Ok(())
     }
@@ -77,6 +77,14 @@ impl Batch<'_> {
     /// As [`Decoder::next_logits`].
     pub fn read(&mut self, ids: &Tensor) -> Result<Tensor> {
         self.decoder.next_logits(ids, &mut self.cache)
+    }
+
+    /// The same without logits. Rotary angles are those of texts of `length` tokens, which these are a part of.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn fill(&mut self, ids: &Tensor, length: usize) -> Result<()> {
+        self.decoder.fill(ids, &mut self.cache, length).map(drop)
     }
 
     /// The next token of each text → logits `(B, V)`, in memory that the next step overwrites.
@@ -90,7 +98,7 @@ impl Batch<'_> {
     }
 
     /// Steps for texts that are one token longer.
-    fn fitting(&mut self) -> Result<&Steps> {
+    fn fitting(&mut self) -> Result<&mut Steps> {
         let length = self.cache.length() + 1;
         Ok(match self.steps.take().filter(|steps| steps.fit(length)) {
             Some(steps) => self.steps.insert(steps),
@@ -104,9 +112,14 @@ impl Batch<'_> {
     /// `Shape` for another number of texts; those of the device.
     pub fn start(&mut self, tokens: &[u32]) -> Result<()> {
         let (length, count) = (self.cache.length(), self.count);
-        let texts = self.fitting()?.texts();
-        texts.set(tokens, length)?;
-        texts.set_count(count)
+        let steps = self.fitting()?;
+        steps.set(tokens, length)?;
+        steps.texts()?.set_count(count)
+    }
+
+    /// Whether the host waits for each step, to carry it from one device to the next.
+    pub(super) fn waits(&self) -> bool {
+        self.decoder.stages.len() > 1
     }
 
     /// Number of further steps that can be enqueued.
@@ -115,7 +128,7 @@ impl Batch<'_> {
         longest.saturating_sub(self.cache.length())
     }
 
-    /// Enqueues steps without waiting. The input of each are the tokens that the previous one sampled `by` these rules; that of the first are
+    /// Enqueues steps, on one device without waiting. The input of each are the tokens that the previous one sampled `by` these rules; that of the first are
     /// those of [`start`](Self::start). `words` are random words: one per text for each step.
     ///
     /// # Errors
@@ -128,11 +141,11 @@ impl Batch<'_> {
                 "decoder: {count} steps of {texts} texts, there is room for {left}"
             )));
         };
-        steps.texts().set_words(self.count, words)?;
+        steps.texts()?.set_words(self.count, words)?;
         for _ in 0..count {
             steps.go_on(self.decoder, &mut self.cache, by)?;
         }
-        let device = self.decoder.params.device();
+        let device = self.decoder.last_device();
         let queued = Queued { event: device.mark()?, count: self.count, steps: count };
         device.flush()?;
         self.count = self.count.wrapping_add(count as u32);
@@ -146,7 +159,7 @@ impl Batch<'_> {
     /// Those of the device. Invalid logits are reported by the tokens: see [`check_token`](crate::model::check_token).
     pub fn chosen(&self, queued: &Queued) -> Result<Vec<u32>> {
         let Some(steps) = &self.steps else { return Err(Error::internal("a batch without steps")) };
-        steps.texts().made_after(&queued.event, queued.count, queued.steps)
+        steps.texts()?.made_after(&queued.event, queued.count, queued.steps)
     }
 
     /// Number of launches of the captured step; `None` before it is captured.

@@ -1,6 +1,7 @@
 //! Incremental generation of one text with a key/value cache.
 
 use super::ahead::Ahead;
+use super::step::lengths;
 use super::{Batch, Decoder};
 use crate::model::{Choice, Continuation, check_token};
 use netcl_tensor::{Error, Result, Tensor};
@@ -23,6 +24,8 @@ struct Kept<'a> {
     /// The cached tokens, without tokens generated ahead that have not been requested.
     ids: Vec<u32>,
     ahead: Option<Ahead>,
+    /// The least length of a text with the rotary angles of those tokens that were read together.
+    class: usize,
 }
 
 impl<'a> Text<'a> {
@@ -30,15 +33,26 @@ impl<'a> Text<'a> {
         Self { decoder, kept: None, start: 0 }
     }
 
-    /// The cache for the longest common prefix with `text`, with capacity for `room` tokens.
-    fn kept(&mut self, text: &[u32], room: usize) -> Result<Kept<'a>> {
+    /// The least length of a text with the rotary angles of one of `length` tokens.
+    fn class(&self, length: usize) -> usize {
+        *lengths(&self.decoder.config.rotary, length).start()
+    }
+
+    /// The cache for the longest common prefix with `text`, with capacity for `room` tokens. If several tokens are to be read, which are part of a text
+    /// of `length`, what is kept has to have the angles of that length too.
+    fn kept(&mut self, text: &[u32], length: usize, room: usize) -> Result<Kept<'a>> {
+        let class = self.class(length);
         let room = room.next_power_of_two().max(ROOM).min(self.decoder.config.context);
         let Some(mut kept) = self.kept.take() else {
-            return Ok(Kept { batch: self.decoder.batch(1, room)?, ids: Vec::new(), ahead: None });
+            return Ok(Kept { batch: self.decoder.batch(1, room)?, ids: Vec::new(), ahead: None, class });
         };
         let same = kept.ids.iter().zip(text).take_while(|(a, b)| a == b).count();
         // The last token is read again where nothing is new: its logits are asked for.
         let same = same.min(text.len() - 1);
+        let same = if text.len() - same > 1 && kept.class != class { 0 } else { same };
+        if same == 0 {
+            kept.class = class;
+        }
         kept.ahead = None;
         kept.batch.truncate(same);
         kept.ids.truncate(same);
@@ -48,7 +62,8 @@ impl<'a> Text<'a> {
 
     /// The same with all tokens of `text` but the last in the cache, the last one as the next step's input, and capacity for further tokens.
     fn begun(&mut self, text: &[u32], choice: &Choice<'_>) -> Result<Kept<'a>> {
-        let mut kept = self.kept(text, text.len() + choice.most.min(text.len().max(GROWTH)))?;
+        let room = text.len() + choice.most.min(text.len().max(GROWTH));
+        let mut kept = self.kept(text, text.len(), room)?;
         let Some((last, before)) = text.split_last() else { return Ok(kept) };
         let missing = &before[kept.ids.len()..];
         if !missing.is_empty() {
@@ -75,7 +90,7 @@ impl Continuation for Text<'_> {
             self.start = ids.len() - (context / 2).max(1);
         }
         let text = ids.get(self.start..).filter(|text| !text.is_empty()).unwrap_or(ids);
-        let mut kept = self.kept(text, text.len())?;
+        let mut kept = self.kept(text, text.len(), text.len())?;
         let logits = match &text[kept.ids.len()..] {
             [token] if !kept.ids.is_empty() => kept.batch.step(&[*token])?,
             new => {
@@ -86,6 +101,22 @@ impl Continuation for Text<'_> {
         kept.ids.extend_from_slice(&text[kept.ids.len()..]);
         self.kept = Some(kept);
         logits.to_vec()
+    }
+    fn begin(&mut self, ids: &[u32], length: usize) -> Result<()> {
+        if ids.is_empty() || self.start > 0 || ids.len() > self.decoder.config.context {
+            return self.logits_after(ids).map(drop);
+        }
+        let mut kept = self.kept(ids, length, ids.len())?;
+        let new = &ids[kept.ids.len()..];
+        let tensor = Tensor::from_u32(self.decoder.params.device(), [1, new.len()], new)?;
+        kept.batch.fill(&tensor, length)?;
+        kept.ids.extend_from_slice(new);
+        self.kept = Some(kept);
+        Ok(())
+    }
+    fn keeps(&self, length: usize) -> bool {
+        let class = self.class(length);
+        self.kept.as_ref().is_none_or(|kept| kept.ids.is_empty() || kept.class == class)
     }
     fn token_after(&mut self, ids: &[u32], choice: &Choice<'_>) -> Result<Option<u32>> {
         let text = ids.get(self.start..).unwrap_or_default();

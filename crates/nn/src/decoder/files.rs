@@ -65,7 +65,8 @@ fn matrix(x: &Tensor) -> Result<Tensor> {
 /// The weights as the tensors of a file; each is copied from the device when its bytes are requested.
 pub(super) fn state(decoder: &Decoder) -> Vec<Planned<'static>> {
     let mut out = Vec::new();
-    for (shape, parameter) in decoder.shapes.iter().zip(decoder.params.list()) {
+    let all = decoder.shapes.iter().zip(decoder.params.list());
+    for (shape, parameter) in all.filter(|(shape, _)| !shape.is_copy(&decoder.config)) {
         let dtype = parameter.dtype();
         let mut data = |name: &str, shape: Vec<usize>, bytes: Box<dyn Fn() -> Result<Vec<u8>>>| {
             let (name, bytes) = (name.to_owned(), Bytes::Later(bytes));
@@ -205,7 +206,11 @@ pub(super) fn load(decoder: &Decoder, tensors: &[TensorView<'_>]) -> Result<()> 
     if decoder.params.block_bytes() > 0 {
         return Err(Error::unsupported("decoder: its matrices are quantised blocks, which take no values"));
     }
-    let parts = matched(&decoder.config, tensors)?;
+    let mut parts = matched(&decoder.config, tensors)?;
+    if decoder.shapes.len() > parts.len() {
+        // The last one is a copy of the first, the embedding.
+        parts.extend(parts.first().cloned());
+    }
     for ((shape, parameter), found) in decoder.shapes.iter().zip(decoder.params.list()).zip(parts) {
         let mut values = Vec::with_capacity(parameter.count());
         for tensor in found {

@@ -68,7 +68,7 @@ fn every_variant_has_the_logits_loss_and_gradients_of_transformers() {
         assert_eq!(out.iter().filter(|t| t.name.starts_with("grad.")).count(), parameters.len());
         // The configuration survives being written, and names its parameters before there are any.
         let written = gpt.config_json(&FileFacts::default()).unwrap();
-        assert_eq!(DecoderConfig::from_json(&written).unwrap(), gpt.config);
+        assert_eq!(DecoderConfig::from_json(&written).unwrap(), *gpt.config);
         let made: Vec<_> =
             parameters.iter().map(|p| (p.name().unwrap().to_owned(), p.dims().to_vec())).collect();
         let shapes = shapes::all(&gpt.config).map(|shape| (shape.name, shape.dims));

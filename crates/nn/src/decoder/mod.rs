@@ -18,6 +18,8 @@ mod paged;
 mod read;
 mod rotary;
 mod shapes;
+mod stage;
+mod stage_step;
 mod step;
 mod weight;
 mod whole;
@@ -36,40 +38,30 @@ pub use freeze::Freeze;
 pub use paged::{CacheType, Line, Paged, Pending};
 pub use rotary::{Rotary, Scaling};
 pub use shapes::ParamShape;
+pub use stage::Span;
 
 use crate::checkpoint::{Planned, TensorData, TensorView};
 use crate::config::Recompute;
-use crate::layers::{Mode, dropout, sinusoidal_positions};
+use crate::layers::{Mode, dropout};
 use crate::model::{Continuation, Model};
 use crate::params::Params;
-use block::{Angles, Block, Norm, Pass, Past};
+use block::{Angles, Block, Pass, Past};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
-use netcl_tensor::ops::embedding::embedding;
 use netcl_tensor::ops::linear_cross_entropy::{LinearCrossEntropy, linear_cross_entropy};
 use netcl_tensor::quant::Blocks;
 use netcl_tensor::tape::{checkpoint, checkpoint_all, layer};
 use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
-use shapes::parameter;
+use stage::{Stage, carried};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError, Weak};
-use weight::{RowMajor, Weight};
+use std::sync::Arc;
 
-/// A decoder on a device.
+/// A decoder on a device, or with its layers divided among several ([`Span`]); then it can be used for inference only.
 pub struct Decoder {
-    config: DecoderConfig,
+    config: Arc<DecoderConfig>,
+    /// Of all stages.
     params: Params,
     shapes: Vec<ParamShape>,
-    embedding: Weight,
-    /// Learned or sinusoidal position embeddings (context, C), and the indices 0, 1, … for the lookup.
-    positions: Option<(Tensor, Tensor)>,
-    blocks: Vec<Block>,
-    last_norm: Norm,
-    /// Output head (V, C).
-    head: Weight,
-    /// Rotary tables of each set of frequencies for the longest sequence so far.
-    angles: Mutex<Vec<Option<(usize, Angles)>>>,
-    /// Copies of matrices for steps in one launch, while there are such steps.
-    row_major: Mutex<Weak<Vec<RowMajor>>>,
+    stages: Vec<Stage>,
 }
 
 /// Key/value cache of texts that are generated.
@@ -90,7 +82,7 @@ impl Cache {
     }
     /// Capacity in tokens.
     pub fn room(&self) -> usize {
-        self.layers.first().map_or(usize::MAX, |rows| rows.dims()[1])
+        self.layers.iter().map(|rows| rows.dims()[1]).min().unwrap_or(usize::MAX)
     }
     /// Truncates the cache to the first `length` tokens.
     pub fn truncate(&mut self, length: usize) {
@@ -120,7 +112,8 @@ impl Decoder {
         freeze: &Freeze,
     ) -> Result<Self> {
         config.check().and_then(|()| config.check_memory(device, dtype)).map_err(|e| e.context("decoder"))?;
-        Self::made(device, config, dtype, seed, freeze, BTreeMap::new())
+        let span = Span { device: device.clone(), layers: 0..config.layers };
+        Self::made(&[span], config, dtype, seed, freeze, BTreeMap::new())
     }
 
     /// A model in which quantised blocks replace some matrices, by parameter name. It can be used for inference only: not trained, not saved.
@@ -135,9 +128,27 @@ impl Decoder {
         seed: Option<u64>,
         blocks: BTreeMap<String, Vec<Blocks>>,
     ) -> Result<Self> {
+        let span = Span { device: device.clone(), layers: 0..config.layers };
+        Self::divided(&[span], config, dtype, seed, blocks)
+    }
+
+    /// The same with its layers on several devices, which may be the same one several times. The embedding is on the first, the head on the last; if
+    /// they are tied, the last one has a copy. Blocks are on the device of their layer.
+    ///
+    /// # Errors
+    /// As [`with_blocks`](Self::with_blocks); `Shape` for spans that are not all layers in order.
+    pub fn divided(
+        spans: &[Span],
+        config: DecoderConfig,
+        dtype: DType,
+        seed: Option<u64>,
+        blocks: BTreeMap<String, Vec<Blocks>>,
+    ) -> Result<Self> {
         config.check().map_err(|e| e.context("decoder"))?;
+        Span::check(spans, &config)?;
         for (name, parts) in &blocks {
-            let shape = shapes::all(&config).find(|shape| shape.name == *name && shape.takes_blocks(&config));
+            let mut all = spans.iter().flat_map(|span| shapes::of_layers(&config, span.layers.clone()));
+            let shape = all.find(|shape| shape.name == *name && shape.takes_blocks(&config));
             let shape = shape.ok_or_else(|| {
                 Error::format(format!(
                     "decoder: blocks for {name}, which is neither a map's matrix nor the embedding"
@@ -149,147 +160,184 @@ impl Decoder {
                 return Err(Error::shape(format!("decoder: blocks {parts:?} for {name} {:?}", shape.dims)));
             }
         }
-        Self::made(device, config, dtype, seed, &Freeze::default(), blocks)
+        Self::made(spans, config, dtype, seed, &Freeze::default(), blocks)
     }
 
     fn made(
-        device: &Device,
+        spans: &[Span],
         config: DecoderConfig,
         dtype: DType,
         seed: Option<u64>,
         freeze: &Freeze,
-        blocks: BTreeMap<String, Vec<Blocks>>,
+        mut blocks: BTreeMap<String, Vec<Blocks>>,
     ) -> Result<Self> {
-        let mut shapes: Vec<ParamShape> = shapes::all(&config).collect();
-        let mut frozen = freeze.frozen(&shapes)?;
-        let mut dense =
-            shapes.iter().map(|shape| !blocks.contains_key(&shape.name)).collect::<Vec<_>>().into_iter();
-        frozen.retain(|_| dense.next().unwrap_or(true));
-        shapes.retain(|shape| !blocks.contains_key(&shape.name));
-        let (mut params, ()) = Params::build(device, dtype, seed, |params| {
-            let mut all = shapes.iter().zip(&frozen);
-            all.try_for_each(|(shape, frozen)| {
-                let dims = shape.dims.as_slice();
-                match frozen {
-                    true => params.make_frozen(&shape.name, dims, shape.init),
-                    false => params.make(&shape.name, dims, shape.init),
+        let config = Arc::new(config);
+        let lists: Vec<Vec<ParamShape>> =
+            spans.iter().map(|span| shapes::of_layers(&config, span.layers.clone()).collect()).collect();
+        let mut frozen = freeze.frozen(&lists.concat())?.into_iter();
+        let (mut shapes, mut parts, mut stages) = (Vec::new(), Vec::new(), Vec::new());
+        for (span, list) in spans.iter().zip(lists) {
+            let mut own = BTreeMap::new();
+            let mut dense = Vec::new();
+            for (shape, frozen) in list.into_iter().zip(frozen.by_ref()) {
+                match blocks.remove_entry(&shape.name) {
+                    Some((name, parts)) => drop(own.insert(name, parts)),
+                    None => dense.push((shape, frozen)),
                 }
-                .map(drop)
-            })
-        })?;
-        params.hold(blocks);
-        let names = config.family.names;
-        let table = |name: &str| parameter(&params, &format!("{}{name}.weight", names.prefix));
-        let embedding = Weight::of(&params, &format!("{}{}.weight", names.prefix, names.embedding), false)?;
-        let counted = || {
-            let numbers: Vec<u32> = (0..config.context as u32).collect();
-            Tensor::from_u32(device, [config.context], &numbers)
-        };
-        let positions = match config.positions {
-            Positions::Learned => Some((table(names.positions)?, counted()?)),
-            Positions::Sinusoidal => {
-                Some((sinusoidal_positions(device, config.context, config.width, dtype)?, counted()?))
             }
-            Positions::Rotary => None,
-        };
-        let blocks = (0..config.layers).map(|i| Block::new(&params, &config, i)).collect::<Result<_>>()?;
-        let last_norm = Norm::new(&params, &format!("{}{}", names.prefix, names.last_norm), config.norm)?;
-        let head = match config.tied {
-            true => embedding.clone(),
-            false => Weight::of(&params, &format!("{}.weight", names.head), false)?,
-        };
-        let angles = Mutex::new(vec![None; config.rotary.len()]);
-        let row_major = Mutex::new(Weak::new());
-        Ok(Self { config, params, shapes, embedding, positions, blocks, last_norm, head, angles, row_major })
+            let (mut params, ()) = Params::build(&span.device, dtype, seed, |params| {
+                dense.iter().try_for_each(|(shape, frozen)| {
+                    let dims = shape.dims.as_slice();
+                    match frozen {
+                        true => params.make_frozen(&shape.name, dims, shape.init),
+                        false => params.make(&shape.name, dims, shape.init),
+                    }
+                    .map(drop)
+                })
+            })?;
+            params.hold(own);
+            stages.push(Stage::new(&params, &config, span)?);
+            shapes.extend(dense.into_iter().map(|(shape, _)| shape));
+            parts.push(params);
+        }
+        let params = Params::joined(parts).ok_or_else(|| Error::internal("decoder: no stages"))?;
+        let decoder = Self { config, params, shapes, stages };
+        decoder.copy_embedding()?;
+        Ok(decoder)
     }
 
-    /// Rotary tables of every set for positions `start` to `t` - 1, as slices of cached tables.
-    fn angles(&self, start: usize, t: usize) -> Result<Vec<Angles>> {
-        let mut kept = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut out = Vec::with_capacity(kept.len());
-        for (set, slot) in self.config.rotary.iter().zip(kept.iter_mut()) {
-            let fits = slot
-                .as_ref()
-                .is_some_and(|(longest, _)| t <= *longest && set.same_up_to(*longest).contains(&t));
-            if !fits {
-                // With reserve: generation needs one more position for each token.
-                let room = t.next_power_of_two().min(self.config.context).max(t);
-                let room = if set.same_up_to(room).contains(&t) { room } else { t };
-                *slot = Some((room, set.tables(self.params.device(), room)?));
-            }
-            if let Some((_, [cosines, sines])) = slot {
-                out.push([cosines.slice(0, start..t)?, sines.slice(0, start..t)?]);
-            }
+    /// Gives the head of a tied model on another device the embedding's first values.
+    fn copy_embedding(&self) -> Result<()> {
+        let mut all = self.shapes.iter().zip(self.params.list());
+        let Some((shape, copy)) = all.find(|(shape, _)| shape.is_copy(&self.config)) else { return Ok(()) };
+        match self.shapes.iter().zip(self.params.list()).next() {
+            Some((first, table)) if first.pieces == shape.pieces => stage::carry(table, copy),
+            _ => Err(Error::format(format!(
+                "decoder: blocks for the embedding and none for its copy {}",
+                shape.name
+            ))),
         }
-        Ok(out)
+    }
+
+    /// The devices with the layers that each has.
+    pub fn spans(&self) -> impl Iterator<Item = &Span> {
+        self.stages.iter().map(|stage| &stage.span)
+    }
+
+    /// The parameters in memory, in order: those of the configuration without those that are quantised blocks, and the copy of a tied embedding.
+    pub fn shapes(&self) -> &[ParamShape] {
+        &self.shapes
+    }
+
+    /// The device of the head, where tokens are sampled; [`Params::device`] is that of the embedding.
+    pub fn last_device(&self) -> &Device {
+        self.stages.last().map_or_else(|| self.params.device(), Stage::device)
+    }
+
+    /// Waits for all its devices.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub fn finish(&self) -> Result<()> {
+        self.stages.iter().try_for_each(|stage| stage.device().finish())
+    }
+
+    fn first(&self) -> Result<&Stage> {
+        self.stages.first().ok_or_else(|| Error::internal("decoder: no stages"))
+    }
+
+    fn last(&self) -> Result<&Stage> {
+        self.stages.last().ok_or_else(|| Error::internal("decoder: no stages"))
     }
 
     /// ids `(B, T)` → input of the output head `(B, T, C)`, and the logits of all routers, (B, T, E) each.
     fn hidden(&self, ids: &Tensor, mode: Mode<'_>) -> Result<(Tensor, Vec<Tensor>)> {
-        let (x, t) = self.embedded(ids, 0)?;
+        let (x, t) = self.first()?.embedded(ids, 0)?;
         let mut x = dropout(&x, mode, 0)?;
-        let angles = self.angles(0, t)?;
-        let mut routers = Vec::new();
-        for (i, block) in self.blocks.iter().enumerate() {
-            let (y, logits) = layer(i as u32 + 1, || run(block, &x, mode, &angles))?;
-            x = y;
-            routers.extend(logits);
+        let (mut routers, mut number) = (Vec::new(), 0);
+        for stage in &self.stages {
+            x = carried(&x, stage.device())?;
+            let angles = stage.angles(0..t, t)?;
+            for block in &stage.blocks {
+                number += 1;
+                let (y, logits) = layer(number, || run(block, &x, mode, &angles))?;
+                x = y;
+                routers.extend(logits);
+            }
         }
-        Ok((self.last_norm.forward(&x)?, routers))
+        Ok((self.last()?.normed(&x)?, routers))
     }
 
-    /// ids `(B, T)` of the tokens from position `start` on → their embeddings `(B, T, C)`, and the number of tokens so far.
-    fn embedded(&self, ids: &Tensor, start: usize) -> Result<(Tensor, usize)> {
-        let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
-        let end = start.saturating_add(t);
-        if end > self.config.context {
-            return Err(Error::shape(format!(
-                "decoder: {end} tokens, the context is {}; keep the last ones",
-                self.config.context
-            )));
+    /// ids `(B, T)` behind `start` tokens of a text of `length` tokens, whose keys and values are in `layers`, or in `pages` of them → what the last norm
+    /// takes (B, T, C).
+    fn passed(
+        &self,
+        ids: &Tensor,
+        (start, length): (usize, usize),
+        layers: &[Tensor],
+        pages: Option<&[u32]>,
+    ) -> Result<Tensor> {
+        let (mut x, end) = self.first()?.embedded(ids, start)?;
+        for stage in &self.stages {
+            x = carried(&x, stage.device())?;
+            let table = |pages: &[u32]| Tensor::from_u32(stage.device(), [pages.len()], pages);
+            let table = pages.map(table).transpose()?;
+            let past = Some(Past { layers, start, pages: table.as_ref() });
+            let angles = stage.angles(start..end, length)?;
+            x = stage.forward(&x, &Pass { mode: Mode::eval(), angles, past })?;
         }
-        let scale = self.config.embedding_scale;
-        #[allow(clippy::float_cmp)] // a setting, not a result
-        let mut x = match &self.embedding {
-            Weight::Dense { tensor, .. } if scale != 1.0 => embedding(tensor, ids)?.mul_scalar(scale)?,
-            Weight::Dense { tensor, .. } => embedding(tensor, ids)?,
-            blocks => blocks.gather(ids, scale, self.params.dtype())?,
-        }; // (B, T, C)
-        if let Some((table, numbers)) = &self.positions {
-            x = x.add(&embedding(table, &numbers.slice(0, start..end)?)?)?;
+        Ok(x)
+    }
+
+    /// A tensor for each layer, on its device.
+    fn for_each_layer(&self, make: impl Fn(&Device) -> Result<Tensor>) -> Result<Vec<Tensor>> {
+        let mut all = Vec::with_capacity(self.config.layers);
+        for stage in &self.stages {
+            let device = stage.device();
+            let _tag = device.tag("key/value cache");
+            for _ in &stage.blocks {
+                all.push(make(device)?);
+            }
         }
-        Ok((x, end))
+        Ok(all)
+    }
+
+    fn check_room(&self, tokens: usize) -> Result<()> {
+        if tokens <= self.config.context {
+            return Ok(());
+        }
+        Err(Error::shape(format!(
+            "decoder: a cache of {tokens} tokens, the context is {}",
+            self.config.context
+        )))
     }
 
     /// An empty cache for `batch` texts of up to `tokens` tokens.
     ///
     /// # Errors
-    /// `Shape` if `tokens` is above the context, `Memory` if the device has not enough.
+    /// `Shape` if `tokens` is above the context, `Memory` if a device has not enough.
     pub fn cache(&self, batch: usize, tokens: usize) -> Result<Cache> {
-        if tokens > self.config.context {
-            return Err(Error::shape(format!(
-                "decoder: a cache of {tokens} tokens, the context is {}",
-                self.config.context
-            )));
-        }
-        let device = self.params.device();
-        let _tag = device.tag("key/value cache");
+        self.check_room(tokens)?;
         let a = self.config.attention;
         let shape = [batch, tokens, 2 * a.kv_heads, a.size];
-        let layers = (0..self.blocks.len()).map(|_| Tensor::zeros(device, shape, self.params.dtype()));
-        Ok(Cache { layers: layers.collect::<Result<_>>()?, length: 0 })
+        let layers = self.for_each_layer(|device| Tensor::zeros(device, shape, self.params.dtype()))?;
+        Ok(Cache { layers, length: 0 })
     }
 
-    /// A copy of `cache` with capacity for `tokens` tokens.
-    fn larger(&self, cache: &Cache, tokens: usize) -> Result<Cache> {
-        let mut larger = self.cache(cache.batch(), tokens)?;
-        if cache.length > 0 {
-            for (to, from) in larger.layers.iter().zip(&cache.layers) {
-                to.write_slice(1, 0, &from.slice(1, 0..cache.length)?)?;
+    /// Gives `cache` capacity for `tokens` tokens, layer by layer: of one alone there are two copies at a time.
+    fn enlarge(&self, cache: &mut Cache, tokens: usize) -> Result<()> {
+        self.check_room(tokens)?;
+        let length = cache.length;
+        for rows in &mut cache.layers {
+            let [batch, _, heads, size] = rows.dims4()?;
+            let _tag = rows.device().tag("key/value cache");
+            let larger = Tensor::zeros(rows.device(), [batch, tokens, heads, size], rows.dtype())?;
+            if length > 0 {
+                larger.write_slice(1, 0, &rows.slice(1, 0..length)?)?;
             }
+            *rows = larger;
         }
-        larger.length = cache.length;
-        Ok(larger)
+        Ok(())
     }
 
     /// ids `(B, T)` of the next tokens → logits `(B, V)` after the last of them. Keys and values of earlier tokens are read from `cache`, and the
@@ -298,8 +346,25 @@ impl Decoder {
     /// # Errors
     /// `Shape` if the cache is too small or for another number of texts; it is unchanged then.
     pub fn next_logits(&self, ids: &Tensor, cache: &mut Cache) -> Result<Tensor> {
+        let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
+        let x = self.fill(ids, cache, cache.length.saturating_add(t))?;
+        no_grad(|| {
+            let [b, _, c] = x.dims3()?;
+            let (stage, last) = (self.last()?, x.slice(1, t - 1..t)?.reshape([b, c])?);
+            stage.logits(&stage.normed(&last)?)
+        })
+    }
+
+    /// The same without logits → what the last norm takes (B, T, C). Rotary angles are those of texts of `length` tokens, which these are a part of.
+    ///
+    /// # Errors
+    /// As [`next_logits`](Self::next_logits).
+    fn fill(&self, ids: &Tensor, cache: &mut Cache, length: usize) -> Result<Tensor> {
         let [b, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
-        let room = cache.layers.first().map_or([b, usize::MAX], |rows| [rows.dims()[0], rows.dims()[1]]);
+        let room = match cache.layers.is_empty() {
+            true => [b, usize::MAX],
+            false => [cache.batch(), cache.room()],
+        };
         if t == 0 || room[0] != b || cache.length.saturating_add(t) > room[1] {
             return Err(Error::shape(format!(
                 "decoder: ids {} behind {} tokens in a cache for {} texts of {} tokens",
@@ -309,33 +374,11 @@ impl Decoder {
                 room[1]
             )));
         }
-        no_grad(|| {
-            let (mut x, end) = self.embedded(ids, cache.length)?;
-            let past = Some(Past { layers: &cache.layers, start: cache.length, pages: None });
-            let pass = Pass { mode: Mode::eval(), angles: self.angles(cache.length, end)?, past };
-            for block in &self.blocks {
-                x = block.forward(&x, &pass)?.0;
-            }
-            let last = x.slice(1, t - 1..t)?.reshape([b, self.config.width])?;
-            let logits = self.logits(&self.last_norm.forward(&last)?)?;
-            cache.length = end;
-            Ok(logits)
-        })
-    }
-
-    /// x `(B, T, C)` → logits `(B, T, V)`.
-    fn logits(&self, x: &Tensor) -> Result<Tensor> {
-        let logits = self.head.forward(&self.scaled(x)?, None)?;
-        match self.config.logits_softcap {
-            Some(cap) => logits.mul_scalar(1.0 / cap)?.tanh()?.mul_scalar(cap),
-            None => Ok(logits),
-        }
-    }
-
-    /// The factor of the logits, applied to the smaller of the head's input and output.
-    fn scaled(&self, x: &Tensor) -> Result<Tensor> {
-        #[allow(clippy::float_cmp)] // a setting, not a result
-        if self.config.logits_scale == 1.0 { Ok(x.clone()) } else { x.mul_scalar(self.config.logits_scale) }
+        let end = cache.length + t;
+        let length = length.clamp(end, self.config.context.max(end));
+        let x = no_grad(|| self.passed(ids, (cache.length, length), &cache.layers, None))?;
+        cache.length = end;
+        Ok(x)
     }
 
     /// The weights as in the family's `model.safetensors`.
@@ -363,16 +406,17 @@ impl Model for Decoder {
         &self.params
     }
     fn forward(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
-        self.logits(&self.hidden(ids, mode)?.0)
+        self.last()?.logits(&self.hidden(ids, mode)?.0)
     }
     fn loss(&self, ids: &Tensor, targets: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
         let (x, routers) = self.hidden(ids, mode)?;
+        let (stage, targets) = (self.last()?, carried(targets, self.last_device())?);
         let loss = match self.config.logits_softcap {
-            Some(_) => cross_entropy(&self.logits(&x)?, targets, CrossEntropy::default())?,
+            Some(_) => cross_entropy(&stage.logits(&x)?, &targets, CrossEntropy::default())?,
             // All logits at once would be the largest tensor of a step.
             None => {
-                let head = self.head.rows(x.dtype())?;
-                linear_cross_entropy(&self.scaled(&x)?, &head, targets, LinearCrossEntropy::default())?
+                let head = stage.exit()?.head.rows(x.dtype())?;
+                linear_cross_entropy(&stage.scaled(&x)?, &head, &targets, LinearCrossEntropy::default())?
             }
         };
         match mixture::balance(&self.config, &routers)? {
@@ -417,6 +461,8 @@ fn run(block: &Block, x: &Tensor, mode: Mode<'_>, angles: &[Angles]) -> Result<(
 
 #[cfg(test)]
 mod ahead_tests;
+#[cfg(test)]
+mod divided_tests;
 #[cfg(test)]
 mod gpt2_tests;
 #[cfg(test)]

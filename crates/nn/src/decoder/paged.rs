@@ -1,13 +1,13 @@
 //! Texts whose keys and values lie in pages of one cache, so that texts of any lengths are continued together, and texts with the same beginning
 //! can share its pages (Kwon et al. 2023, "PagedAttention"). Which pages a text has is the caller's decision.
 
-use super::block::{Angles, Pass, Past};
-use super::step::{Steps, Store, lengths};
-use super::{Decoder, Mode};
+use super::Decoder;
+use super::block::Angles;
+use super::step::{Steps, Stores, lengths};
 use netcl_device::driver::Event;
 use netcl_tensor::ops::choose::{Chooser, Rules};
 use netcl_tensor::ops::paged_cache::q8_words;
-use netcl_tensor::{DType, Error, Result, Tensor, no_grad};
+use netcl_tensor::{DType, Device, Error, Result, Tensor, no_grad};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -90,8 +90,8 @@ type Key = (usize, usize, usize);
 /// What steps of one size have: captured launches and their memory.
 struct Class {
     steps: Steps,
-    /// u32 (texts * M).
-    table: Tensor,
+    /// u32 (texts, M), on the device of each stage.
+    tables: Vec<Tensor>,
     /// What it holds.
     lines: Vec<Vec<u32>>,
     chooser: Arc<Chooser>,
@@ -109,8 +109,8 @@ pub struct Paged<'a> {
     /// Pages of a text at most.
     most: usize,
     classes: BTreeMap<Key, Class>,
-    /// By the least length for which they are right.
-    angles: BTreeMap<usize, (RangeInclusive<usize>, Vec<Angles>)>,
+    /// Those of each stage, by the least length for which they are right.
+    angles: BTreeMap<usize, (RangeInclusive<usize>, Vec<Vec<Angles>>)>,
     bias: Option<Tensor>,
 }
 
@@ -126,11 +126,11 @@ fn class_of(texts: usize) -> usize {
 }
 
 impl Decoder {
-    /// Bytes of a page of `tokens` tokens in all layers.
-    pub fn page_bytes(&self, tokens: usize, kind: CacheType) -> u64 {
+    /// Bytes of a page of `tokens` tokens in `layers` layers.
+    pub fn page_bytes(&self, layers: usize, tokens: usize, kind: CacheType) -> u64 {
         let a = self.config.attention;
         let (elements, dtype) = kind.stored(a.size, self.params.dtype());
-        [self.config.layers, tokens, 2 * a.kv_heads, elements, dtype.size()]
+        [layers, tokens, 2 * a.kv_heads, elements, dtype.size()]
             .into_iter()
             .fold(1, |all, n| all.saturating_mul(n as u64))
     }
@@ -150,21 +150,17 @@ impl Pages {
                 "decoder: {count} pages of {size} tokens, expected at least 1"
             )));
         }
-        let device = decoder.params.device();
-        let _tag = device.tag("key/value cache");
         let a = decoder.config.attention;
         let (elements, dtype) = kind.stored(a.size, decoder.params.dtype());
         let shape = [count, size, 2 * a.kv_heads, elements];
-        let words = [count, size, 2 * a.kv_heads, elements];
-        let layer = |_| match dtype {
+        let layers = decoder.for_each_layer(|device| match dtype {
             // Zero bits, whatever the type.
-            DType::U32 => Tensor::empty(device, words, dtype).and_then(|layer| {
+            DType::U32 => Tensor::empty(device, shape, dtype).and_then(|layer| {
                 device.fill(layer.storage(), &[0; 4])?;
                 Ok(layer)
             }),
             dtype => Tensor::zeros(device, shape, dtype),
-        };
-        let layers = (0..decoder.config.layers).map(layer).collect::<Result<_>>()?;
+        })?;
         Ok(Self { layers, size, count })
     }
 }
@@ -185,7 +181,7 @@ impl<'a> Paged<'a> {
         // With windows a text can be longer than what of it is in pages.
         let line = decoder.config.context.div_ceil(size);
         let most = if decoder.longest_window().is_some() { line } else { line.min(count) };
-        let device = decoder.params.device();
+        let device = decoder.last_device();
         let bias = bias.map(|bias| Tensor::from_f32(device, [bias.len()], bias, DType::F32)).transpose()?;
         Ok(Self { decoder, pages, most, classes: BTreeMap::new(), angles: BTreeMap::new(), bias })
     }
@@ -252,7 +248,8 @@ impl<'a> Paged<'a> {
         let decoder = self.decoder;
         no_grad(|| {
             let x = x.slice(1, ids.len() - 1..ids.len())?.reshape([1, decoder.config.width])?;
-            decoder.logits(&decoder.last_norm.forward(&x)?)?.reshape([decoder.config.vocab])
+            let last = decoder.last()?;
+            last.logits(&last.normed(&x)?)?.reshape([decoder.config.vocab])
         })
     }
 
@@ -267,23 +264,8 @@ impl<'a> Paged<'a> {
         if ids.is_empty() {
             return Err(Error::shape("decoder: no tokens to read"));
         }
-        let decoder = self.decoder;
-        let device = decoder.params.device();
-        let table = Tensor::from_u32(device, [pages.len()], pages)?;
-        let ids = Tensor::from_u32(device, [1, ids.len()], ids)?;
-        no_grad(|| {
-            let (mut x, _) = decoder.embedded(&ids, start)?;
-            let past = Some(Past { layers: &self.pages.layers, start, pages: Some(&table) });
-            let angles = decoder.angles(start, length)?.into_iter();
-            let read = |table: Tensor| table.slice(0, 0..end - start);
-            let angles =
-                angles.map(|[cosines, sines]| Ok([read(cosines)?, read(sines)?])).collect::<Result<_>>()?;
-            let pass = Pass { mode: Mode::eval(), angles, past };
-            for block in &decoder.blocks {
-                x = block.forward(&x, &pass)?.0;
-            }
-            Ok(x)
-        })
+        let ids = Tensor::from_u32(self.decoder.params.device(), [1, ids.len()], ids)?;
+        no_grad(|| self.decoder.passed(&ids, (start, length), &self.pages.layers, Some(pages)))
     }
 
     /// Enqueues `steps` steps of these texts. The first takes T tokens of each and samples one behind every one of them; each further one takes the
@@ -320,17 +302,16 @@ impl<'a> Paged<'a> {
         let bias = &self.bias;
         let class = self.classes.get_mut(&key).ok_or_else(|| Error::internal("a step without its class"))?;
         class.begin(lines, key, (steps, most, decoder.config.vocab), |texts, candidates| {
-            Chooser::by_text(decoder.params.device(), texts, candidates, bias.clone()).map(Arc::new)
+            Chooser::by_text(decoder.last_device(), texts, candidates, bias.clone()).map(Arc::new)
         })?;
-        let table = class.table.reshape([key.0, most])?;
-        let store = Store { layers, pages: Some(&table), texts: key.0, cache: None };
+        let store = Stores { layers, pages: Some(&class.tables), texts: key.0, cache: None };
         for _ in 0..steps {
             class.logits = Some(match choosing {
                 true => class.steps.next(decoder, store, &class.chooser)?,
                 false => class.steps.advance(decoder, store)?,
             });
         }
-        let device = decoder.params.device();
+        let device = decoder.last_device();
         let event = if choosing { Some(device.mark()?) } else { None };
         let pending = Pending { key, event, count: class.count, steps, lines: lines.len() };
         if choosing {
@@ -341,22 +322,26 @@ impl<'a> Paged<'a> {
     }
 
     fn class(&mut self, (texts, tokens, start): Key, lines: &[Line<'_>], steps: usize) -> Result<Class> {
-        let device = self.decoder.params.device();
+        let decoder = self.decoder;
         if !self.angles.contains_key(&start) {
             let length = lines.iter().map(|line| line.position + tokens + steps - 1).max().unwrap_or(1);
-            let sets = &self.decoder.config.rotary;
+            let sets = &decoder.config.rotary;
             let rows = self.most * self.pages.size;
-            let angles = sets.iter().map(|set| set.rows(device, rows, length)).collect::<Result<_>>()?;
+            let of = |device: &Device| sets.iter().map(|set| set.rows(device, rows, length)).collect();
+            let angles = decoder.stages.iter().map(|stage| of(stage.device())).collect::<Result<_>>()?;
             self.angles.insert(start, (lengths(sets, length), angles));
         }
         let (range, angles) =
             self.angles.get(&start).cloned().ok_or_else(|| Error::internal("steps without angles"))?;
-        let table = Tensor::from_u32(device, [texts * self.most], &vec![0; texts * self.most])?;
+        let empty = vec![0; texts * self.most];
+        let table = |device: &Device| Tensor::from_u32(device, [texts, self.most], &empty);
+        let tables = decoder.stages.iter().map(|stage| table(stage.device())).collect::<Result<_>>()?;
+        let chooser = Chooser::by_text(decoder.last_device(), texts * tokens, 1, self.bias.clone())?;
         Ok(Class {
-            steps: Steps::ragged(device, (texts, tokens), angles, range)?,
-            table,
+            steps: Steps::ragged(decoder, (texts, tokens), &angles, range)?,
+            tables,
             lines: vec![Vec::new(); texts],
-            chooser: Arc::new(Chooser::by_text(device, texts * tokens, 1, self.bias.clone())?),
+            chooser: Arc::new(chooser),
             rules: vec![Rules::greedy(); texts * tokens],
             count: 0,
             logits: None,
@@ -373,7 +358,7 @@ impl<'a> Paged<'a> {
         let Some(event) = &pending.event else {
             return Err(Error::internal("tokens of a step that sampled none"));
         };
-        let all = self.of(pending)?.steps.texts().made_after(event, pending.count, pending.steps)?;
+        let all = self.of(pending)?.steps.texts()?.made_after(event, pending.count, pending.steps)?;
         let of = |line: usize| {
             let steps = all.chunks(texts * tokens);
             steps.flat_map(|step| &step[line * tokens..(line + 1) * tokens]).copied().collect()
@@ -428,7 +413,10 @@ impl Class {
                 let same = self.lines[b].iter().zip(line.pages).take_while(|(a, b)| a == b).count();
                 let (from, to) = (b * most + same, b * most + line.pages.len());
                 if from < to {
-                    self.table.slice(0, from..to)?.set_bytes(bytemuck::cast_slice(&line.pages[same..]))?;
+                    for table in &self.tables {
+                        let part = table.reshape([table.count()])?.slice(0, from..to)?;
+                        part.set_bytes(bytemuck::cast_slice(&line.pages[same..]))?;
+                    }
                 }
                 self.lines[b] = line.pages.to_vec();
             }
@@ -442,8 +430,7 @@ impl Class {
             self.chooser.set(&rules, vocab)?;
             self.rules = rules.into_iter().cloned().collect();
         }
-        let texts = self.steps.texts();
-        texts.set_each(&ids, &places)?;
-        texts.set_words(self.count, &words)
+        self.steps.set_each(&ids, &places)?;
+        self.steps.texts()?.set_words(self.count, &words)
     }
 }

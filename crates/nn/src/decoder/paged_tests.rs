@@ -126,7 +126,7 @@ fn the_simulated_device_has_pages_as_well() {
 fn a_cache_in_8_bits_is_near_and_smaller() {
     let decoder = even(&test_device().unwrap());
     as_alone(&decoder, CacheType::Q8_0, 0.01);
-    let bytes = [CacheType::Weights, CacheType::Q8_0].map(|kind| decoder.page_bytes(PAGE, kind));
+    let bytes = [CacheType::Weights, CacheType::Q8_0].map(|kind| decoder.page_bytes(2, PAGE, kind));
     // Heads of 8 elements in f32: 32 bytes, or 8 and a scale.
     assert_eq!(bytes, [2 * 4 * 2 * 32, 2 * 4 * 2 * 12]);
 }
@@ -190,4 +190,39 @@ fn copied_pages_hold_the_same_and_wrong_pages_are_refused() {
     assert!(paged.copy(0, 9).is_err());
     let line = Line { tokens: &[1], position: 12, pages: &[3, 5, 1], rules: &greedy, words: &[0] };
     assert!(paged.queue(&[line], 1).is_err());
+}
+
+/// A prompt that is read in parts has the rotary angles of its whole length in all of them, and nothing is kept of a text with others.
+#[test]
+fn prompts_in_parts_have_the_angles_of_their_length() {
+    let device = test_device().unwrap();
+    let decoder = decoder(&device, "llama", |config| {
+        config.rotary.iter_mut().for_each(|set| {
+            let pairs = set.dims / 2;
+            set.scaling = Scaling::LongRope {
+                short: vec![1.0; pairs],
+                long: (0..pairs).map(|i| 3.0 + i as f64).collect(),
+                original: 12,
+                magnitude: 1.2,
+            };
+        });
+    });
+    let whole = |ids: &[u32]| {
+        let all = Tensor::from_u32(&device, [1, ids.len()], ids).unwrap();
+        let logits = no_grad(|| decoder.forward(&all, Mode::eval())).unwrap().to_vec().unwrap();
+        logits[logits.len() - VOCAB..].to_vec()
+    };
+    let mut text = decoder.continuation().unwrap();
+    for n in [9, 21, 11, 12, 13, 30] {
+        let ids = ids(1, n);
+        // The prompts begin alike; where angles are others nothing can be kept.
+        for part in [4, 8, 10, 16, 20] {
+            if part < n {
+                text.begin(&ids[..part], n).unwrap();
+                assert!(text.keeps(n) && !text.keeps(if n > 12 { 12 } else { 13 }));
+            }
+        }
+        let logits = text.logits_after(&ids).unwrap();
+        assert!(off(&logits, &whole(&ids)) < 1e-5, "{n} tokens");
+    }
 }

@@ -4,6 +4,7 @@ use super::config::{DecoderConfig, MoeConfig, NormKind, Placement, Positions, Qk
 use super::family::ExpertNames;
 use crate::params::{Init, Params};
 use netcl_tensor::{Error, Result, Tensor};
+use std::ops::Range;
 
 /// Standard deviation of initial weights.
 const STD: f32 = 0.02;
@@ -43,8 +44,16 @@ impl ParamShape {
     /// if it is tied to the output head.
     pub fn takes_blocks(&self, config: &DecoderConfig) -> bool {
         let names = config.family.names;
-        let embedding = self.name == format!("{}{}.weight", names.prefix, names.embedding);
-        self.is_map(config) || embedding && self.dims.len() == 2 && config.positions == Positions::Rotary
+        let table = self.name == format!("{}{}.weight", names.prefix, names.embedding);
+        match table || self.is_copy(config) {
+            true => self.dims.len() == 2 && config.positions == Positions::Rotary,
+            false => self.is_map(config),
+        }
+    }
+
+    /// Whether it is the head of a tied model on another device than the embedding, whose copy it is.
+    pub fn is_copy(&self, config: &DecoderConfig) -> bool {
+        config.tied && self.name == format!("{}.weight", config.family.names.head)
     }
 
     /// Number of elements; saturating.
@@ -240,6 +249,13 @@ fn behind(config: &DecoderConfig) -> Vec<ParamShape> {
     lister.list
 }
 
+/// The head of a tied model where the embedding is on another device: a copy of it.
+fn copy(config: &DecoderConfig) -> Option<ParamShape> {
+    let mut table = before(config).into_iter().next().filter(|_| config.tied)?;
+    table.name = format!("{}.weight", config.family.names.head);
+    Some(table)
+}
+
 /// Parameters outside the blocks.
 pub fn outside(config: &DecoderConfig) -> Vec<ParamShape> {
     [before(config), behind(config)].concat()
@@ -255,14 +271,44 @@ pub fn block(config: &DecoderConfig, i: usize) -> Vec<ParamShape> {
 /// Iterator over the parameters of a decoder, in order of creation. It is lazy, because an invalid file may ask for more layers than a list fits
 /// into memory.
 pub fn all(config: &DecoderConfig) -> impl Iterator<Item = ParamShape> + '_ {
-    let blocks = (0..config.layers).flat_map(|i| block(config, i));
-    before(config).into_iter().chain(blocks).chain(behind(config))
+    of_layers(config, 0..config.layers)
+}
+
+/// The same of consecutive layers that are on a device of their own: with the first one comes the embedding, with the last one the last norm and the
+/// head.
+pub fn of_layers(config: &DecoderConfig, layers: Range<usize>) -> impl Iterator<Item = ParamShape> + '_ {
+    let (first, last) = (layers.start == 0, layers.end == config.layers);
+    let entry = if first { before(config) } else { Vec::new() };
+    let exit = if last { behind(config) } else { Vec::new() };
+    let copy = if last && !first { copy(config) } else { None };
+    entry.into_iter().chain(layers.flat_map(|i| block(config, i))).chain(exit).chain(copy)
 }
 
 impl DecoderConfig {
     /// The parameters, in order of creation.
     pub fn shapes(&self) -> impl Iterator<Item = ParamShape> + '_ {
         all(self)
+    }
+
+    /// The parameters that a device has which holds these layers: with the first one the embedding, with the last one the last norm and the head, of
+    /// a tied model whose embedding is elsewhere a copy of that ([`ParamShape::is_copy`]).
+    pub fn shapes_of(&self, layers: Range<usize>) -> impl Iterator<Item = ParamShape> + '_ {
+        of_layers(self, layers)
+    }
+
+    /// The parameters before the layers.
+    pub fn entry_shapes(&self) -> Vec<ParamShape> {
+        before(self)
+    }
+
+    /// The parameters of layer `i`.
+    pub fn block_shapes(&self, i: usize) -> Vec<ParamShape> {
+        block(self, i)
+    }
+
+    /// The parameters behind the layers.
+    pub fn exit_shapes(&self) -> Vec<ParamShape> {
+        behind(self)
     }
 
     /// Number of elements of all parameters, with a tied head counted once; saturating.

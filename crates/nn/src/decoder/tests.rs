@@ -73,7 +73,7 @@ fn weights_survive_the_way_through_a_file_with_and_without_prefix() {
     let tokens = serde_json::json!({ "eos_token_id": 3 }).as_object().unwrap().clone();
     let facts = FileFacts { dtype: Some(DType::F32), dropout: 0.1, tokens };
     let config = DecoderConfig::from_json(&gpt.config_json(&facts).unwrap()).unwrap();
-    assert_eq!(config, gpt.config);
+    assert_eq!(config, *gpt.config);
 }
 
 #[test]

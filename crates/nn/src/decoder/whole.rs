@@ -1,9 +1,10 @@
 //! A step of one text as one launch, where the device has a kernel for it and the model is of the kind that it knows
 //! ([`netcl_tensor::ops::decode_step`]).
 
+use super::Cache;
 use super::block::Angles;
+use super::stage::{Entry, Stage};
 use super::weight::{RowMajor, Weight};
-use super::{Cache, Decoder};
 use netcl_tensor::ops::decode_step::{DecodeStep, Embedding, Layer, Model, Text};
 use netcl_tensor::{Error, Result};
 use std::sync::{Arc, PoisonError};
@@ -14,14 +15,14 @@ pub(super) struct Whole {
     _copies: Arc<Vec<RowMajor>>,
 }
 
-impl Decoder {
+impl Stage {
     /// Copies of what is stored (in, out), which all steps share as long as one of them lives.
     fn row_major(&self) -> Result<Arc<Vec<RowMajor>>> {
         let mut kept = self.row_major.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(copies) = kept.upgrade() {
             return Ok(copies);
         }
-        let _tag = self.params.device().tag("weights as rows");
+        let _tag = self.device().tag("weights as rows");
         let copies: Vec<RowMajor> =
             self.blocks.iter().map(|block| block.row_major()).collect::<Result<_>>()?;
         let copies = Arc::new(copies);
@@ -34,10 +35,14 @@ impl Decoder {
     /// # Errors
     /// The same; `Memory`.
     pub(super) fn whole_step(&self, cache: &Cache, angles: &[Angles], text: Text) -> Result<Whole> {
-        if !text.runs_on(self.params.device()) {
+        if !text.runs_on(self.device()) {
             return Err(Error::unsupported("decode_step: a device that does not run the kernel"));
         }
+        if !self.is_first() || !self.is_last() {
+            return Err(Error::unsupported("decode_step: a model whose layers are on several devices"));
+        }
         let config = &self.config;
+        let (Entry { embedding, positions }, exit) = (self.entry()?, self.exit()?);
         let copies = self.row_major()?;
         let layers: Vec<Layer<'_>> = self
             .blocks
@@ -46,12 +51,12 @@ impl Decoder {
             .zip(copies.iter())
             .map(|((block, rows), copies)| block.whole(rows, copies))
             .collect::<Result<_>>()?;
-        let head = match self.head.parts(None)?.as_slice() {
+        let head = match exit.head.parts(None)?.as_slice() {
             [one] => one.clone(),
             _ => return Err(Error::unsupported("decode_step: a head of several parts")),
         };
-        let places = self.positions.as_ref().map(|(table, _)| table);
-        let embedding = match &self.embedding {
+        let places = positions.as_ref().map(|(table, _)| table);
+        let embedding = match embedding {
             Weight::Dense { tensor: table, .. } => {
                 Some(Embedding { table, scale: config.embedding_scale, places })
             }
@@ -63,7 +68,7 @@ impl Decoder {
                 embedding,
                 parallel: config.parallel && layers.iter().all(|layer| layer.norms.is_some()),
                 layers,
-                last_norm: self.last_norm.parts(),
+                last_norm: exit.last_norm.parts(),
                 head,
                 angles: angles.iter().map(|[cosines, sines]| [cosines, sines]).collect(),
                 heads: [attention.heads, attention.kv_heads],

@@ -4,6 +4,7 @@ use super::*;
 use crate::decoder::{DecoderConfig, FAMILIES, LayerKind, Sizes};
 use netcl_device::Settings;
 use netcl_tensor::ops::choose::{Rule, Rules};
+use netcl_tensor::ops::decode_step::Text;
 use netcl_tensor::random::Generator;
 use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device};
@@ -60,14 +61,14 @@ fn both(decoder: &Decoder, tokens: usize) -> Result<Vec<[Vec<f32>; 2]>> {
         decoder.next_logits(&Tensor::from_u32(device, [1, 6], &ids[..6]).unwrap(), cache).unwrap();
     }
     let mut steps = [0, 1].map(|i| Steps::new(decoder, &caches[i], 7).unwrap());
-    let angles = &steps[1].angles;
-    steps[1].whole = Some(no_grad(|| decoder.whole_step(&caches[1], angles, Text::Direct))?);
+    let (stage, own) = (&decoder.stages[0], &mut steps[1].stages[0]);
+    own.whole = Some(no_grad(|| stage.whole_step(&caches[1], &own.angles, Text::Direct))?);
     Ok(ids[6..]
         .iter()
         .map(|id| {
             [0, 1].map(|i| {
-                steps[i].texts.set(&[*id], caches[i].length).unwrap();
-                let logits = no_grad(|| decoder.step(&steps[i], caches[i].store())).unwrap();
+                steps[i].set(&[*id], caches[i].length).unwrap();
+                let logits = no_grad(|| stage.step(&steps[i].stages[0], caches[i].store().of(0))).unwrap();
                 caches[i].length += 1;
                 logits.to_vec().unwrap()
             })
@@ -146,10 +147,11 @@ fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])
     let mut cache = decoder.cache(1, 32).unwrap();
     let ids: Vec<u32> = (0..14).map(|i| (i * i + 3) % decoder.config.vocab as u32).collect();
     decoder.next_logits(&Tensor::from_u32(device, [1, 14], &ids).unwrap(), &mut cache).unwrap();
-    let steps = Steps::new(decoder, &cache, 15).unwrap();
-    steps.texts.set(&[5], cache.length).unwrap();
+    let mut steps = Steps::new(decoder, &cache, 15).unwrap();
+    steps.set(&[5], cache.length).unwrap();
+    let (own, stage) = (&steps.stages[0], &other.stages[0]);
     no_grad(|| {
-        let expected = decoder.step(&steps, cache.store()).unwrap();
+        let expected = decoder.stages[0].step(own, cache.store().of(0)).unwrap();
         for (layer, rows) in cache.layers.iter().enumerate() {
             let before = rows.slice(1, 0..cache.length).unwrap();
             let mut values = before.to_vec().unwrap();
@@ -157,8 +159,8 @@ fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])
             rows.write_slice(1, 0, &Tensor::from_f32(device, before.dims(), &values, rows.dtype()).unwrap())
                 .unwrap();
         }
-        let whole = other.whole_step(&cache, &steps.angles, Text::Direct).unwrap();
-        let (input, position) = other.whole_input(&whole, &steps).unwrap();
+        let whole = stage.whole_step(&cache, &own.angles, Text::Direct).unwrap();
+        let (input, position) = stage.whole_input(&whole, own).unwrap();
         whole.step.agrees(&input, &position, cache.length, &expected)
     })
 }
@@ -210,21 +212,19 @@ fn captured_steps_say_the_same() {
             let said = [Text::Ring, Text::Direct].map(|text| {
                 let mut cache = decoder.cache(1, 32).unwrap();
                 let mut steps = Steps::new(&decoder, &cache, 1).unwrap();
-                steps.text = text;
-                steps.texts.set(&[7], 0).unwrap();
-                steps.texts.set_count(0).unwrap();
-                steps
-                    .texts
-                    .set_words(0, &(1..=12u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect::<Vec<_>>())
-                    .unwrap();
+                steps.stages[0].text = text;
+                steps.set(&[7], 0).unwrap();
+                let words: Vec<u32> = (1..=12u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
+                steps.texts().unwrap().set_count(0).unwrap();
+                steps.texts().unwrap().set_words(0, &words).unwrap();
                 let by = Arc::new(Chooser::new(&device, &rules, 1, 37, None).unwrap().unwrap());
                 for _ in 0..12 {
                     steps.go_on(&decoder, &mut cache, &by).unwrap();
                 }
                 let event = device.mark().unwrap();
-                let State::Captured(graph, _) = &steps.state else { panic!("{family}: not captured") };
-                assert_eq!(graph.commands().0 == 1, text == Text::Direct, "{family}: {:?}", graph.commands());
-                steps.texts.made_after(&event, 0, 12).unwrap()
+                let launches = steps.stages[0].launches().unwrap();
+                assert_eq!(launches == 1, text == Text::Direct, "{family}: {launches}");
+                steps.texts().unwrap().made_after(&event, 0, 12).unwrap()
             });
             assert_eq!(said[0], said[1], "{family}: {rules:?}");
         }

@@ -49,7 +49,7 @@ impl<'a> Drafts<'a> {
                     "the draft model has a vocabulary of {own} tokens, the model one of {vocab}: its tokens are others"
                 )));
             }
-            let device = decoder.params().device();
+            let device = decoder.last_device();
             greedy = Chooser::new(device, &Rules::greedy(), 1, own, None)?.map(Arc::new);
         }
         Ok(Self { source, tokens: tokens.min(MOST_DRAFTED), greedy, texts: HashMap::new() })

@@ -52,15 +52,15 @@ pub use draft::{MOST_DRAFTED, Speculation};
 pub use request::{EngineOptions, Event, Job, Load, RequestId, Usage};
 
 use super::LoadedModel;
-use super::fit::available;
+use super::fit::{available, is_on_host, is_shared};
 use crate::sampler::{Finish, Sampler};
 use crate::tokenizer::Tokenizer;
 use draft::Drafts;
 use netcl_device::{counted, human};
-use netcl_nn::decoder::{Decoder, Paged};
+use netcl_nn::decoder::{Decoder, Paged, Span};
 use netcl_nn::model::Model as _;
 use netcl_tensor::ops::choose::Rules;
-use netcl_tensor::{Error, Result};
+use netcl_tensor::{Device, Error, Result};
 use pages::Allocator;
 use std::collections::VecDeque;
 use text::Text;
@@ -389,34 +389,53 @@ fn sample(sampler: &mut Sampler, mut logits: Vec<f32>, unknown: &[usize]) -> Res
     sampler.sample(logits)
 }
 
-/// Pages of the cache: as many as were asked for, or as the texts can take and the device has memory for.
+/// Pages of the cache: as many as were asked for, or as the texts can take and the devices have memory for, each for its layers.
 fn page_count(decoder: &Decoder, options: EngineOptions) -> Result<usize> {
     let EngineOptions { texts, page, cache, tokens, .. } = options;
-    let (device, context) = (decoder.params().device(), decoder.config().context);
-    let bytes = decoder.page_bytes(page, cache);
-    let capabilities = device.capabilities();
-    let on_host = capabilities.is_cpu() || capabilities.simulated;
-    // What the host says is there does not count what is taken already.
-    let live = if on_host { 0 } else { device.memory().live as u64 };
-    // Steps and prompts need memory beside the cache.
-    let free = available(capabilities).saturating_sub(live) / 10 * 9;
-    let fit = usize::try_from(free / bytes.max(1)).unwrap_or(usize::MAX);
+    let spans: Vec<&Span> = decoder.spans().collect();
+    // Of the devices in one memory all together, the one with the least pages.
+    let mut fit = (usize::MAX, 0, 0, "");
+    for span in &spans {
+        let capabilities = span.device.capabilities();
+        let sharing = || spans.iter().filter(|other| is_shared(other.device.capabilities(), capabilities));
+        let bytes = sharing()
+            .fold(0u64, |all, other| all.saturating_add(decoder.page_bytes(other.layers.len(), page, cache)));
+        let free = free(sharing().map(|span| &span.device)) / 10 * 9;
+        let pages = usize::try_from(free / bytes.max(1)).unwrap_or(usize::MAX);
+        if pages < fit.0 {
+            fit = (pages, bytes, free, capabilities.id.as_str());
+        }
+    }
+    let (fit, bytes, free, device) = fit;
     let wanted = match tokens {
         Some(tokens) => tokens.div_ceil(page),
-        None => texts.saturating_mul(context.div_ceil(page)).min(fit),
+        None => texts.saturating_mul(decoder.config().context.div_ceil(page)).min(fit),
     };
     if wanted == 0 || wanted > fit {
         let wanted = wanted.max(1);
         return Err(Error::memory(format!(
-            "a cache of {} needs {}; {} has {} for it, which is enough for {}",
+            "a cache of {} needs {}; {device} has {} for it, which is enough for {}",
             counted(wanted.saturating_mul(page), "token"),
             human(bytes.saturating_mul(wanted as u64)),
-            capabilities.id,
             human(free),
             counted(fit.saturating_mul(page), "token")
         )));
     }
     Ok(wanted)
+}
+
+/// Bytes that are free in the memory of these devices. What the host says is there does not count what is taken already.
+fn free<'a>(devices: impl Iterator<Item = &'a Device>) -> u64 {
+    let (mut least, mut live, mut seen) = (u64::MAX, 0, Vec::<&Device>::new());
+    for device in devices {
+        let capabilities = device.capabilities();
+        least = least.min(available(capabilities));
+        if !is_on_host(capabilities) && !seen.iter().any(|other| other.same(device)) {
+            live += device.memory().live as u64;
+        }
+        seen.push(device);
+    }
+    least.saturating_sub(live)
 }
 
 #[cfg(test)]

@@ -168,6 +168,16 @@ impl Texts {
         self.state.slice(0, 0..words.len()).and_then(|state| state.set_bytes(bytemuck::cast_slice(&words)))
     }
 
+    /// The input tokens (B) and positions (P) of the next step. Waits for the device.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn inputs(&self) -> Result<(Vec<u32>, Vec<u32>)> {
+        let mut tokens = self.state.slice(0, 0..self.texts + self.places)?.to_u32()?;
+        let positions = tokens.split_off(self.texts);
+        Ok((tokens, positions))
+    }
+
     /// Sets the number of sampled tokens of each text, which selects the slot in the ring buffer and the random word of the next one.
     ///
     /// # Errors

@@ -57,6 +57,11 @@ impl Text {
         Tuning::of(device).allows(device, self.kernel())
     }
 
+    /// Whether it is made for such a device, self-tests apart.
+    pub fn is_for(self, device: &Capabilities) -> bool {
+        self.kernel().runs_on(device)
+    }
+
     /// Groups at most.
     pub(super) fn groups(self, device: &Capabilities) -> usize {
         match self {

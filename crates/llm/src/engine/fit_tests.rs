@@ -1,0 +1,154 @@
+use super::*;
+use netcl_device::ErrorKind;
+use netcl_nn::decoder::{DecoderConfig, Sizes};
+use std::collections::HashMap;
+
+/// Eight layers of about 1.3 MB in f32.
+fn needs(tied: bool) -> Needs {
+    let sizes = Sizes {
+        layers: 8,
+        heads: 4,
+        width: 128,
+        mlp: Some(640),
+        vocab: 8192,
+        context: 8192,
+        ..Sizes::default()
+    };
+    let config = DecoderConfig { tied, ..DecoderConfig::of("llama", &sizes).unwrap() };
+    Needs::new(config, DType::F32, &HashMap::new())
+}
+
+fn place(id: &str, available: u64, memory: usize) -> Place {
+    Place { id: id.into(), available, memory, one_launch: false }
+}
+
+/// What a device with these layers takes.
+fn taken(needs: &Needs, layers: Range<usize>, tokens: usize) -> u64 {
+    Fit::new(needs, &[]).taken(&place("any", 0, 0), layers, tokens)
+}
+
+#[test]
+fn a_context_is_what_was_asked_for_or_as_much_as_fits() {
+    let needs = needs(false);
+    let one = |tokens: usize| [place("here", taken(&needs, 0..8, tokens), 0)];
+    let context = |places: &[Place], asked| {
+        Fit::new(&needs, places).divide(asked, None).map(|division| division.context)
+    };
+    assert_eq!(context(&one(9000), None).unwrap(), 8192);
+    assert_eq!(context(&one(300), None).unwrap(), 300);
+    assert_eq!(context(&one(300), Some(300)).unwrap(), 300);
+    assert_eq!(context(&one(5000), Some(7)).unwrap(), 7);
+    for wrong in [0, 8193] {
+        let error = context(&one(5000), Some(wrong)).unwrap_err();
+        assert!(error.message().contains("expected 1 to 8192"), "{error}");
+    }
+    for error in [context(&one(300), Some(301)).unwrap_err(), context(&one(255), None).unwrap_err()] {
+        let text = error.message();
+        assert_eq!(error.kind(), ErrorKind::Memory);
+        assert!(text.contains("here has") && text.contains("Nothing was allocated"), "{text}");
+        assert!(text.contains("would fit") && text.contains("--dtype f16 -c "), "{text}");
+        assert!(text.contains("enough for 7 of 8 layers"), "{text}");
+    }
+    let none = context(&[place("here", 10, 0)], None).unwrap_err();
+    assert!(none.message().contains("no storage type and no context fits"), "{none}");
+    assert!(none.message().contains("enough for 0 of 8 layers"), "{none}");
+}
+
+/// Bytes are those of each parameter as it is stored; stages together take what one device does, and a tied embedding twice.
+#[test]
+fn weights_are_those_of_the_layers() {
+    let all = needs(false);
+    let config = all.config().clone();
+    assert_eq!(all.weights(), 4 * config.parameters() as u64);
+    let [a, b, c] = [0..3, 3..4, 4..8].map(|layers| all.weights_of(layers, DType::F32));
+    assert_eq!(a + b + c, all.weights());
+    let tied = needs(true);
+    let table = (8192 * 128 * 4) as u64;
+    assert_eq!(tied.weights(), all.weights() - table);
+    let [a, b] = [0..3, 3..8].map(|layers| tied.weights_of(layers, DType::F32));
+    assert_eq!(a + b, tied.weights() + table);
+    // Quantised matrices are counted as they lie in the file, also as a copy.
+    let name = "model.embed_tokens.weight".to_owned();
+    let blocks = Needs::new(tied.config().clone(), DType::F32, &HashMap::from([(name, 1000)]));
+    assert_eq!(blocks.weights(), tied.weights() - table + 1000);
+    let [a, b] = [0..3, 3..8].map(|layers| blocks.weights_of(layers, DType::F32));
+    assert_eq!(a + b, blocks.weights() + 1000);
+    assert!(blocks.work(100) >= tied.work(100) + table, "the matrix as prompts multiply it");
+    assert_eq!(all.cache(10), 8 * 10 * 2 * 128 * 4);
+}
+
+#[test]
+fn devices_are_filled_in_their_order() {
+    let needs = needs(true);
+    let first = |layers: usize, tokens: usize| taken(&needs, 0..layers, tokens);
+    let divide = |places: &[Place], context| Fit::new(&needs, places).divide(context, None);
+    // What one device holds stays there, with as much context as it has.
+    let gpu = |bytes| place("gpu:0", bytes, 0);
+    let (cpu, much) = (place("cpu:0", 1 << 40, 1), first(8, 5000));
+    let whole = divide(&[gpu(much), cpu.clone()], None).unwrap();
+    assert_eq!(whole, Division { layers: vec![8, 0], context: 5000 });
+    // A context that was asked for moves layers; one that was not does up to 4096 tokens, and is then what the division has room for.
+    let asked = divide(&[gpu(much), cpu.clone()], Some(8192)).unwrap();
+    assert!(asked.layers[0] < 8 && asked.layers[1] > 0 && asked.context == 8192, "{asked:?}");
+    let five = divide(&[gpu(first(5, DIVIDED)), cpu.clone()], None).unwrap();
+    assert_eq!(five, Division { layers: vec![5, 3], context: DIVIDED });
+    let five = divide(&[gpu(first(5, 5000)), cpu.clone()], None).unwrap();
+    assert_eq!(five, Division { layers: vec![5, 3], context: 5000 });
+    // The head is not left without a layer.
+    let short = divide(&[gpu(first(8, 300) - 1), cpu.clone()], Some(300)).unwrap();
+    assert_eq!(short.layers, [7, 1]);
+    // A device that holds none is left out; three in turn.
+    let none = divide(&[gpu(1000), cpu.clone()], Some(300)).unwrap();
+    assert_eq!(none.layers, [0, 8]);
+    let other = place("gpu:1", taken(&needs, 5..7, 300), 1);
+    let three = divide(&[gpu(first(5, 300)), other, place("cpu:0", 1 << 40, 2)], Some(300)).unwrap();
+    assert_eq!(three.layers, [5, 2, 1]);
+    // Two devices in one memory have it once.
+    let host = first(5, 300) + taken(&needs, 5..7, 300);
+    let shared = [place("cpu:0", host, 0), place("cpu:1", host, 0)];
+    assert!(divide(&shared, Some(300)).is_err());
+    let apart = [place("cpu:0", host, 0), place("cpu:1", host, 1)];
+    assert!(divide(&apart, Some(300)).is_ok());
+}
+
+#[test]
+fn layers_of_a_user_are_kept_or_refused() {
+    let needs = needs(false);
+    let places = [place("gpu:0", taken(&needs, 0..5, 1000), 0), place("cpu:0", taken(&needs, 5..8, 2000), 1)];
+    let fit = Fit::new(&needs, &places);
+    let divide = |context, layers: &[usize]| fit.divide(context, Some(layers));
+    assert_eq!(divide(Some(700), &[4, 4]).unwrap_err().kind(), ErrorKind::Memory);
+    assert_eq!(divide(Some(700), &[5, 3]).unwrap(), Division { layers: vec![5, 3], context: 700 });
+    assert_eq!(divide(None, &[5]).unwrap(), Division { layers: vec![5, 3], context: 1000 });
+    let refused = divide(Some(700), &[6, 2]).unwrap_err();
+    let text = refused.message();
+    assert!(text.contains("gpu:0 has") && text.contains("and 6 layers would need"), "{text}");
+    assert!(text.contains("5 would fit; cpu:0 has"), "{text}");
+    assert!(text.contains("or without --layers would fit"), "{text}");
+    for wrong in [&[5, 4][..], &[5, 2], &[9], &[4, 3, 1], &[]] {
+        let refused = divide(Some(700), wrong).unwrap_err();
+        let text = refused.message();
+        assert_eq!(refused.kind(), ErrorKind::Format);
+        assert!(text.contains("the model has 8") && text.contains("2 devices (gpu:0,cpu:0)"), "{text}");
+    }
+    // None on a device that is not to be used.
+    let roomy = [place("gpu:0", 1 << 40, 0), place("cpu:0", 1 << 40, 1)];
+    assert_eq!(Fit::new(&needs, &roomy).divide(Some(9), Some(&[0, 8])).unwrap().layers, [0, 8]);
+}
+
+/// Models whose matrices are stored (in, out) take copies of them as rows where a step is one launch.
+#[test]
+fn copies_as_rows_are_counted_where_there_are_some() {
+    let sizes = Sizes { layers: 2, heads: 2, width: 64, vocab: 100, context: 64, ..Sizes::default() };
+    let of = |family: &str| {
+        let needs = Needs::new(DecoderConfig::of(family, &sizes).unwrap(), DType::F16, &HashMap::new());
+        let places = [false, true].map(|one_launch| Place { one_launch, ..place("gpu:0", 0, 0) });
+        let fit = Fit::new(&needs, &places);
+        let [without, with] = [0, 1].map(|at| fit.taken(&places[at], 0..2, 64));
+        // With a part of the layers there is no such step.
+        assert_eq!(fit.taken(&places[0], 0..1, 64), fit.taken(&places[1], 0..1, 64));
+        with - without
+    };
+    assert_eq!(of("gpt2"), 2 * 2 * (3 * 64 * 64 + 64 * 64 + 2 * 4 * 64 * 64));
+    assert_eq!(of("llama"), 0);
+}

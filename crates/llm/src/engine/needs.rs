@@ -1,0 +1,151 @@
+//! What a model takes on devices: weights, keys and values, and memory to work with, of any of its layers.
+
+use super::session::CHUNK;
+use netcl_nn::decoder::{DecoderConfig, ParamShape};
+use netcl_tensor::DType;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Room that a device needs for nothing in particular: sizes are rounded up, and steps have states of their own.
+const SPARE: u64 = 4 << 20;
+
+/// Elements that are stored in the model's type, and bytes of matrices that stay quantised.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stored {
+    dense: u64,
+    quantised: u64,
+}
+
+impl Stored {
+    fn and(self, other: Self) -> Self {
+        let (dense, quantised) =
+            (self.dense.saturating_add(other.dense), self.quantised.saturating_add(other.quantised));
+        Self { dense, quantised }
+    }
+    fn bytes(self, dtype: DType) -> u64 {
+        self.dense.saturating_mul(dtype.size() as u64).saturating_add(self.quantised)
+    }
+}
+
+/// What a model takes wherever it is loaded: the storage of its weights, and how much of it.
+pub struct Needs {
+    config: DecoderConfig,
+    dtype: DType,
+    /// Before the layers, and behind them.
+    ends: [Stored; 2],
+    /// The copy of a tied embedding for a head on another device.
+    copy: Stored,
+    /// Sums over the layers before each, and over all.
+    layers: Vec<Stored>,
+    /// Elements of the largest matrix that stays quantised: prompts multiply a dense copy.
+    tile: u64,
+    /// Elements of the matrices of each layer that are stored (in, out): a step in one launch reads copies as rows.
+    row_copies: u64,
+}
+
+impl Needs {
+    /// With the bytes of matrices that stay quantised, by parameter.
+    pub(super) fn new(config: DecoderConfig, dtype: DType, quantised: &HashMap<String, u64>) -> Self {
+        let mut tile = 0;
+        let mut sum = |shapes: &mut dyn Iterator<Item = ParamShape>| {
+            shapes.fold(Stored::default(), |all, shape| {
+                let count = shape.count() as u64;
+                all.and(match quantised.get(&shape.name) {
+                    Some(bytes) => {
+                        tile = count.max(tile);
+                        Stored { dense: 0, quantised: *bytes }
+                    }
+                    None => Stored { dense: count, quantised: 0 },
+                })
+            })
+        };
+        let (mut before, mut behind) = (config.entry_shapes(), config.exit_shapes());
+        let ends = [sum(&mut before.drain(..)), sum(&mut behind.drain(..))];
+        let copy = match config.tied {
+            true => sum(&mut config.entry_shapes().drain(..1)),
+            false => Stored::default(),
+        };
+        let mut layers = vec![Stored::default()];
+        for i in 0..config.layers {
+            let own = sum(&mut config.block_shapes(i).drain(..));
+            layers.push(layers[i].and(own));
+        }
+        let row_copies = match config.family.names.transposed && config.mlp.moe.is_none() {
+            true => {
+                config.block_shapes(0).iter().filter(|s| s.dims.len() == 2).map(|s| s.count() as u64).sum()
+            }
+            false => 0,
+        };
+        Self { config, dtype, ends, copy, layers, tile, row_copies }
+    }
+
+    /// What the model is.
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+    /// Storage of dense weights, keys and values.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+    /// Bytes of the weights.
+    pub fn weights(&self) -> u64 {
+        self.weights_of(0..self.config.layers, self.dtype)
+    }
+    /// Bytes of the keys and values of `tokens`.
+    pub fn cache(&self, tokens: usize) -> u64 {
+        self.cache_of(self.config.layers, tokens, self.dtype)
+    }
+    /// Bytes that prompts and steps take beside those where the context has `tokens` tokens.
+    pub fn work(&self, tokens: usize) -> u64 {
+        self.work_of(0..self.config.layers, tokens, self.dtype)
+    }
+
+    /// Bytes of the weights of a device that has these layers.
+    pub(super) fn weights_of(&self, layers: Range<usize>, dtype: DType) -> u64 {
+        let none = Stored::default();
+        let at = |i: usize| self.layers.get(i).copied().unwrap_or(none);
+        let (from, to) = (at(layers.start), at(layers.end));
+        let (first, last) = (layers.start == 0, layers.end == self.config.layers);
+        let own = Stored { dense: to.dense - from.dense, quantised: to.quantised - from.quantised };
+        let entry = if first { self.ends[0] } else { none };
+        let exit = match (last, first) {
+            (true, true) => self.ends[1],
+            (true, false) => self.ends[1].and(self.copy),
+            _ => none,
+        };
+        own.and(entry).and(exit).bytes(dtype)
+    }
+
+    /// Bytes of the keys and values of `tokens` in so many layers.
+    pub(super) fn cache_of(&self, layers: usize, tokens: usize, dtype: DType) -> u64 {
+        let a = &self.config.attention;
+        product([layers, tokens, 2, a.kv_heads, a.size, dtype.size()])
+    }
+
+    /// Bytes that prompts and steps take beside weights, keys and values on a device with these layers, where the context has `tokens` tokens: what
+    /// the largest block makes of a chunk of a prompt, the largest quantised matrix as it is multiplied with one, keys and values as attention reads
+    /// them, a layer of a cache that is outgrown, rotary angles of both kinds of steps, and logits.
+    pub(super) fn work_of(&self, layers: Range<usize>, tokens: usize, dtype: DType) -> u64 {
+        let (c, a) = (&self.config, &self.config.attention);
+        let rows = CHUNK.min(tokens);
+        let qkv = (a.heads + 2 * a.kv_heads).saturating_mul(a.size);
+        let experts = c.mlp.moe.map_or(0, |moe| moe.top_k.saturating_mul(3 * moe.hidden + c.width));
+        let wide = (3 * c.mlp.hidden).max(experts).max(2 * qkv);
+        let block = product([rows, 4 * c.width + qkv + wide, dtype.size()]);
+        let tile = self.tile.saturating_mul(dtype.size() as u64);
+        let seen = self.cache_of(1, tokens, dtype).saturating_mul(2);
+        let rotated: usize = c.rotary.iter().map(|set| set.dims).sum();
+        let angles = product([tokens, rotated, 4, 3]);
+        let logits = if layers.end == c.layers { product([c.vocab, 4, 8]) } else { 0 };
+        [block, tile, seen, angles, logits].into_iter().fold(SPARE, u64::saturating_add)
+    }
+
+    /// Bytes of the copies as rows that a step in one launch reads, which there is where all layers are on one device of that kind.
+    pub(super) fn row_copies(&self, dtype: DType) -> u64 {
+        self.row_copies.saturating_mul(self.config.layers as u64).saturating_mul(dtype.size() as u64)
+    }
+}
+
+fn product<const N: usize>(factors: [usize; N]) -> u64 {
+    factors.into_iter().fold(1, |all, n| all.saturating_mul(n as u64))
+}

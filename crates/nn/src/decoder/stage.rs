@@ -1,0 +1,260 @@
+//! Pipeline stages (Huang et al. 2018, "GPipe"): consecutive layers of a decoder on one device, with the embedding before the first layer and the
+//! head behind the last. A decoder on one device is one stage.
+//!
+//! A stage knows no other. What goes in and out is tokens, rows (B, T, C) of the residual stream, or logits; keys and values stay where their layers
+//! are. Who runs stages carries the rows: [`carried`] through the host's memory from one device to another, another transport in its place.
+
+use super::block::{Angles, Block, Norm, Pass};
+use super::config::{DecoderConfig, Positions};
+use super::shapes::parameter;
+use super::weight::{RowMajor, Weight};
+use crate::layers::sinusoidal_positions;
+use crate::params::Params;
+use netcl_tensor::ops::embedding::embedding;
+use netcl_tensor::{DType, Device, Error, Result, Tensor};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Consecutive layers of a decoder, and the device that they are on.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// The device.
+    pub device: Device,
+    /// Which layers, from 0.
+    pub layers: Range<usize>,
+}
+
+impl Span {
+    /// Spans from the number of layers of each device, in order.
+    pub fn in_order(layers: impl IntoIterator<Item = (Device, usize)>) -> Vec<Self> {
+        let mut start = 0;
+        let span = |(device, count): (Device, usize)| {
+            start += count;
+            Self { device, layers: start - count..start }
+        };
+        layers.into_iter().map(span).collect()
+    }
+
+    /// Checks that spans are all layers of a model, in order, and none of them empty.
+    ///
+    /// # Errors
+    /// `Shape`.
+    pub(super) fn check(spans: &[Self], config: &DecoderConfig) -> Result<()> {
+        let mut next = 0;
+        for span in spans {
+            if span.layers.start != next || span.layers.is_empty() {
+                break;
+            }
+            next = span.layers.end;
+        }
+        if spans.is_empty() || next != config.layers || spans.iter().any(|span| span.layers.is_empty()) {
+            return Err(Error::shape(format!(
+                "decoder: layers {spans:?}, expected all of 0 to {} in order, at least one on each device",
+                config.layers - 1
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Rows of the residual stream, or tokens, on the device of another stage: through the host, bit by bit the same.
+///
+/// # Errors
+/// `Unsupported` where gradients are recorded: they would not come back. Those of the devices.
+pub(super) fn carried(x: &Tensor, to: &Device) -> Result<Tensor> {
+    if x.device().same(to) {
+        return Ok(x.clone());
+    }
+    if x.requires_grad() {
+        return Err(Error::unsupported("decoder: gradients of a model whose layers are on several devices"));
+    }
+    x.to_device(to)
+}
+
+/// The same into memory that is there. Waits for the device that `x` is on.
+///
+/// # Errors
+/// Those of the devices.
+pub(super) fn carry(x: &Tensor, to: &Tensor) -> Result<()> {
+    to.set_bytes(&x.to_bytes()?)
+}
+
+/// What stands before the first layer.
+pub(super) struct Entry {
+    pub(super) embedding: Weight,
+    /// Learned or sinusoidal position embeddings (context, C), and the indices 0, 1, … for the lookup.
+    pub(super) positions: Option<(Tensor, Tensor)>,
+}
+
+/// What stands behind the last layer.
+pub(super) struct Exit {
+    pub(super) last_norm: Norm,
+    /// Output head (V, C).
+    pub(super) head: Weight,
+}
+
+/// Layers on a device.
+pub(super) struct Stage {
+    pub(super) span: Span,
+    pub(super) config: Arc<DecoderConfig>,
+    pub(super) dtype: DType,
+    /// Of the first stage.
+    entry: Option<Entry>,
+    pub(super) blocks: Vec<Block>,
+    /// Of the last stage.
+    exit: Option<Exit>,
+    /// Rotary tables of each set of frequencies for the longest sequence so far.
+    angles: Mutex<Vec<Option<(usize, Angles)>>>,
+    /// Copies of matrices for steps in one launch, while there are such steps.
+    pub(super) row_major: Mutex<Weak<Vec<RowMajor>>>,
+}
+
+impl Entry {
+    fn new(params: &Params, config: &DecoderConfig) -> Result<Self> {
+        let (names, device) = (config.family.names, params.device());
+        let counted = || {
+            let numbers: Vec<u32> = (0..config.context as u32).collect();
+            Tensor::from_u32(device, [config.context], &numbers)
+        };
+        let positions = match config.positions {
+            Positions::Learned => {
+                let table = parameter(params, &format!("{}{}.weight", names.prefix, names.positions))?;
+                Some((table, counted()?))
+            }
+            Positions::Sinusoidal => {
+                let table = sinusoidal_positions(device, config.context, config.width, params.dtype())?;
+                Some((table, counted()?))
+            }
+            Positions::Rotary => None,
+        };
+        let embedding = Weight::of(params, &format!("{}{}.weight", names.prefix, names.embedding), false)?;
+        Ok(Self { embedding, positions })
+    }
+}
+
+impl Exit {
+    /// The head of a tied model is the embedding, or on another device its copy.
+    fn new(params: &Params, config: &DecoderConfig, entry: Option<&Entry>) -> Result<Self> {
+        let names = config.family.names;
+        let last_norm = Norm::new(params, &format!("{}{}", names.prefix, names.last_norm), config.norm)?;
+        let head = match entry.filter(|_| config.tied) {
+            Some(entry) => entry.embedding.clone(),
+            None => Weight::of(params, &format!("{}.weight", names.head), false)?,
+        };
+        Ok(Self { last_norm, head })
+    }
+}
+
+impl Stage {
+    /// The layers of `span`, from parameters that are on its device.
+    pub(super) fn new(params: &Params, config: &Arc<DecoderConfig>, span: &Span) -> Result<Self> {
+        let first = span.layers.start == 0;
+        let entry = if first { Some(Entry::new(params, config)?) } else { None };
+        let last = span.layers.end == config.layers;
+        let exit = if last { Some(Exit::new(params, config, entry.as_ref())?) } else { None };
+        let blocks = span.layers.clone().map(|i| Block::new(params, config, i)).collect::<Result<_>>()?;
+        Ok(Self {
+            span: span.clone(),
+            config: Arc::clone(config),
+            dtype: params.dtype(),
+            entry,
+            blocks,
+            exit,
+            angles: Mutex::new(vec![None; config.rotary.len()]),
+            row_major: Mutex::new(Weak::new()),
+        })
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.span.device
+    }
+
+    /// What stands before its layers; `Internal` where that is another stage.
+    pub(super) fn entry(&self) -> Result<&Entry> {
+        self.entry
+            .as_ref()
+            .ok_or_else(|| Error::internal("decoder: no embedding in a stage behind the first"))
+    }
+
+    /// What stands behind its layers; `Internal` where that is another stage.
+    pub(super) fn exit(&self) -> Result<&Exit> {
+        self.exit.as_ref().ok_or_else(|| Error::internal("decoder: no head in a stage before the last"))
+    }
+
+    pub(super) fn is_first(&self) -> bool {
+        self.entry.is_some()
+    }
+    pub(super) fn is_last(&self) -> bool {
+        self.exit.is_some()
+    }
+
+    /// Rotary tables of every set for positions `start` to `end` - 1 of a text of `length` tokens, as slices of cached tables.
+    pub(super) fn angles(&self, Range { start, end }: Range<usize>, length: usize) -> Result<Vec<Angles>> {
+        let mut kept = self.angles.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = Vec::with_capacity(kept.len());
+        for (set, slot) in self.config.rotary.iter().zip(kept.iter_mut()) {
+            let fits = slot
+                .as_ref()
+                .is_some_and(|(longest, _)| length <= *longest && set.same_up_to(*longest).contains(&length));
+            if !fits {
+                // With reserve: generation needs one more position for each token.
+                let room = length.next_power_of_two().min(self.config.context).max(length);
+                let room = if set.same_up_to(room).contains(&length) { room } else { length };
+                *slot = Some((room, set.tables(self.device(), room)?));
+            }
+            if let Some((_, [cosines, sines])) = slot {
+                out.push([cosines.slice(0, start..end)?, sines.slice(0, start..end)?]);
+            }
+        }
+        Ok(out)
+    }
+
+    /// ids `(B, T)` of the tokens from position `start` on → their embeddings `(B, T, C)`, and the number of tokens so far.
+    pub(super) fn embedded(&self, ids: &Tensor, start: usize) -> Result<(Tensor, usize)> {
+        let [_, t] = ids.dims2().map_err(|e| e.context("decoder: ids"))?;
+        let end = start.saturating_add(t);
+        if end > self.config.context {
+            return Err(Error::shape(format!(
+                "decoder: {end} tokens, the context is {}; keep the last ones",
+                self.config.context
+            )));
+        }
+        let Entry { embedding: table, positions } = self.entry()?;
+        let scale = self.config.embedding_scale;
+        #[allow(clippy::float_cmp)] // a setting, not a result
+        let mut x = match table {
+            Weight::Dense { tensor, .. } if scale != 1.0 => embedding(tensor, ids)?.mul_scalar(scale)?,
+            Weight::Dense { tensor, .. } => embedding(tensor, ids)?,
+            blocks => blocks.gather(ids, scale, self.dtype)?,
+        }; // (B, T, C)
+        if let Some((table, numbers)) = positions {
+            x = x.add(&embedding(table, &numbers.slice(0, start..end)?)?)?;
+        }
+        Ok((x, end))
+    }
+
+    /// x `(B, T, C)` → `(B, T, C)` behind its layers.
+    pub(super) fn forward(&self, x: &Tensor, pass: &Pass<'_>) -> Result<Tensor> {
+        self.blocks.iter().try_fold(x.clone(), |x, block| Ok(block.forward(&x, pass)?.0))
+    }
+
+    /// x `(.., C)` behind the last layer → input of the output head.
+    pub(super) fn normed(&self, x: &Tensor) -> Result<Tensor> {
+        self.exit()?.last_norm.forward(x)
+    }
+
+    /// Input of the output head `(.., C)` → logits `(.., V)`.
+    pub(super) fn logits(&self, x: &Tensor) -> Result<Tensor> {
+        let logits = self.exit()?.head.forward(&self.scaled(x)?, None)?;
+        match self.config.logits_softcap {
+            Some(cap) => logits.mul_scalar(1.0 / cap)?.tanh()?.mul_scalar(cap),
+            None => Ok(logits),
+        }
+    }
+
+    /// The factor of the logits, applied to the smaller of the head's input and output.
+    pub(super) fn scaled(&self, x: &Tensor) -> Result<Tensor> {
+        #[allow(clippy::float_cmp)] // a setting, not a result
+        if self.config.logits_scale == 1.0 { Ok(x.clone()) } else { x.mul_scalar(self.config.logits_scale) }
+    }
+}

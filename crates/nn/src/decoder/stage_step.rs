@@ -1,0 +1,197 @@
+//! One token of each text through the layers of a stage: captured once and replayed for every position, because tokens, position and what the stage
+//! before has made are read from device memory. Its launches are few: norm and map are one, so are a map, its activation and the residual stream, and
+//! so is attention with rotary positions and the writing of the cache.
+
+use super::Cache;
+use super::block::{Angles, Norm, StepAt};
+use super::stage::{Entry, Stage, carry};
+use super::weight::Weight;
+use super::whole::Whole;
+use netcl_tensor::graph::Graph;
+use netcl_tensor::ops::choose::Texts;
+use netcl_tensor::ops::decode_embedding::decode_embedding;
+use netcl_tensor::ops::decode_step::Text;
+use netcl_tensor::ops::fused_linear::{Around, Before};
+use netcl_tensor::{Result, Tensor, no_grad};
+
+/// Keys and values of the texts of a step, as a stage has them.
+#[derive(Clone, Copy)]
+pub(super) struct Store<'a> {
+    /// For each layer of the model (B, S, 2 KH, D), or with pages (P, page, 2 KH, D).
+    pub(super) layers: &'a [Tensor],
+    /// u32 (B, M): the pages of each text.
+    pub(super) pages: Option<&'a Tensor>,
+    /// B.
+    pub(super) texts: usize,
+    /// What they are, if it has no pages.
+    pub(super) cache: Option<&'a Cache>,
+}
+
+/// A stage's part of a step.
+pub(super) struct StageStep {
+    /// Input tokens and positions; of the last stage the sampled tokens too.
+    pub(super) texts: Texts,
+    /// New tokens of each text (T).
+    tokens: usize,
+    /// Cosines and sines for every row of the cache.
+    pub(super) angles: Vec<Angles>,
+    /// What the stage before has made (B, T, C).
+    input: Option<Tensor>,
+    state: State,
+    /// A step in one launch, where there is one.
+    pub(super) whole: Option<Whole>,
+    /// How it is run.
+    pub(super) text: Text,
+}
+
+enum State {
+    /// Nothing ran yet.
+    Cold,
+    /// One step ran: its kernels are compiled.
+    Warm,
+    /// Steps are replayed; what they make.
+    Captured(Graph, Tensor),
+    /// The device refused to capture one.
+    Eager,
+}
+
+impl Norm {
+    /// The norm as a map takes it along.
+    pub(super) fn before(&self) -> Before<'_> {
+        let (gamma, beta) = self.parts();
+        Before { gamma, beta, unit_offset: self.config().unit_offset, eps: self.config().eps }
+    }
+}
+
+impl StageStep {
+    /// Nothing has run yet. `tokens` new tokens of each of `batch` texts.
+    pub(super) fn new(
+        stage: &Stage,
+        texts: Texts,
+        (batch, tokens): (usize, usize),
+        angles: Vec<Angles>,
+    ) -> Result<Self> {
+        let rows = || Tensor::zeros(stage.device(), [batch, tokens, stage.config.width], stage.dtype);
+        let input = if stage.is_first() { None } else { Some(rows()?) };
+        Ok(Self { texts, tokens, angles, input, state: State::Cold, whole: None, text: Text::Ring })
+    }
+
+    /// Takes over what the stage before has made.
+    ///
+    /// # Errors
+    /// Those of the devices.
+    pub(super) fn receive(&self, rows: &Tensor) -> Result<()> {
+        self.input.as_ref().map_or(Ok(()), |input| carry(rows, input))
+    }
+
+    /// Enqueues a step → rows of the residual stream (B, T, C), or behind the last layer logits `(B * T, V)`, which the next one overwrites.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(super) fn advance(&mut self, stage: &Stage, store: Store<'_>) -> Result<Tensor> {
+        let step = |own: &Self| no_grad(|| stage.step(own, store));
+        match &self.state {
+            State::Captured(graph, made) => return graph.replay().map(|()| made.clone()),
+            State::Eager => return step(self),
+            State::Cold => {
+                let made = step(self)?;
+                self.state = State::Warm;
+                return Ok(made);
+            }
+            State::Warm => {
+                let made = step(self)?;
+                self.whole = no_grad(|| stage.proven_step(self, store, &made))?;
+            }
+        }
+        match Graph::capture(stage.device(), || step(self)) {
+            Ok((graph, made)) => {
+                tracing::debug!("captured a step of decoding: {} launches", graph.commands().0);
+                graph.replay()?;
+                self.state = State::Captured(graph, made.clone());
+                Ok(made)
+            }
+            Err(e) => {
+                tracing::warn!("tokens are not made from a captured step: {e}");
+                self.state = State::Eager;
+                step(self)
+            }
+        }
+    }
+
+    /// Launches of a step, once it is captured.
+    pub(super) fn launches(&self) -> Option<usize> {
+        let State::Captured(graph, _) = &self.state else { return None };
+        Some(graph.commands().0)
+    }
+}
+
+impl Stage {
+    /// Tokens and positions on the device, or what the stage before has made → what this one makes of it.
+    pub(super) fn step(&self, own: &StageStep, store: Store<'_>) -> Result<Tensor> {
+        if let Some(whole) = &own.whole {
+            let (input, position) = self.whole_input(whole, own)?;
+            return whole.step.run(&input, &position);
+        }
+        let (mut x, position) = self.step_input(own, store.texts)?;
+        let Store { layers, pages, texts, .. } = store;
+        let at = StepAt { angles: &own.angles, layers, position: &position, pages };
+        for block in &self.blocks {
+            x = block.step(&x, &at)?;
+        }
+        if !self.is_last() {
+            return Ok(x);
+        }
+        let x = x.reshape([texts * own.tokens, self.config.width])?;
+        #[allow(clippy::float_cmp)] // a setting, not a result
+        if self.config.logits_scale != 1.0 || self.config.logits_softcap.is_some() {
+            return self.logits(&self.normed(&x)?);
+        }
+        let exit = self.exit()?;
+        let around = Around { norm: Some(exit.last_norm.before()), ..Around::default() };
+        exit.head.around(&x, around)
+    }
+
+    /// The step in one launch, if this model on this device has one and its logits are those of the launches, `expected`.
+    ///
+    /// # Errors
+    /// Those of the device.
+    fn proven_step(&self, own: &StageStep, store: Store<'_>, expected: &Tensor) -> Result<Option<Whole>> {
+        let Some(cache) = store.cache.filter(|_| store.texts == 1) else { return Ok(None) };
+        match self.whole_step(cache, &own.angles, own.text) {
+            Err(e) => {
+                tracing::debug!("a step is several launches: {e}");
+                Ok(None)
+            }
+            Ok(whole) => {
+                let (input, position) = self.whole_input(&whole, own)?;
+                let agrees = whole.step.agrees(&input, &position, cache.length(), expected);
+                Ok(Some(whole).filter(|_| agrees))
+            }
+        }
+    }
+
+    /// The token of a step in one launch, or what goes into the first block, and how many tokens are before.
+    pub(super) fn whole_input(&self, whole: &Whole, own: &StageStep) -> Result<(Tensor, Tensor)> {
+        match whole.step.takes_tokens() {
+            true => Ok((own.texts.tokens()?, own.texts.position()?)),
+            false => self.step_input(own, 1),
+        }
+    }
+
+    /// What goes into the first block (B, T, C), and how many tokens are before.
+    fn step_input(&self, own: &StageStep, batch: usize) -> Result<(Tensor, Tensor)> {
+        let position = own.texts.position()?;
+        if let Some(rows) = &own.input {
+            return Ok((rows.clone(), position));
+        }
+        let ids = own.texts.tokens()?.reshape([batch, own.tokens])?;
+        let Entry { embedding, positions } = self.entry()?;
+        let places = positions.as_ref().map(|(table, _)| (table, &position));
+        let scale = self.config.embedding_scale;
+        let x = match embedding {
+            Weight::Dense { tensor, .. } => decode_embedding(tensor, &ids, scale, places)?,
+            blocks => blocks.gather(&ids, scale, self.dtype)?,
+        }; // (B, T, C)
+        Ok((x, position))
+    }
+}
