@@ -38,6 +38,8 @@ fn a_trained_model_is_quantised_and_talks() {
     write_text(&data);
     let mut train = tiny_run(&data, &run_folder, 6);
     train.extend(["--eval-every".into(), "0".into()]);
+    let layers = train.iter().position(|argument| argument == "--layers").unwrap();
+    train[layers + 1] = "2".into();
     assert!(netcl().args(&train).status().unwrap().success());
     let checkpoint = run_folder.join("checkpoints/last");
     let (device, text) = (device(), |path: &Path| path.display().to_string());
@@ -87,6 +89,7 @@ fn a_trained_model_is_quantised_and_talks() {
     }
 
     together(&gguf, &device);
+    divided(&gguf, &device, &data.display().to_string());
     chats(&gguf, &device);
     refusals(&dir, &gguf, &device);
 
@@ -133,6 +136,47 @@ fn together(gguf: &str, device: &str) {
     ] {
         let (code, _, err) = run(&[&fixed[..], &args].concat(), "");
         assert!(code == 1 && err.contains(part), "{err}");
+    }
+}
+
+/// With a layer on each of two devices, here the same one twice, everything is as on one.
+fn divided(gguf: &str, device: &str, data: &str) {
+    let twice = format!("{device},{device}");
+    let fixed = ["generate", "-m", gguf, "-p", "1 plus", "-n", "8", "--temp", "0", "--device"];
+    let said = |more: &[&str]| {
+        let (code, out, err) = run(&[&fixed[..], more].concat(), "");
+        assert_eq!(code, 0, "{more:?}: {err}");
+        (out, err)
+    };
+    let alone = said(&[device]).0;
+    let (out, err) = said(&[&twice, "--layers", "1,1"]);
+    assert!(out == alone && err.contains("layers 0 on ") && err.contains(", 1 on "), "{out}{err}");
+    // What one device holds stays there.
+    let (out, err) = said(&[&twice]);
+    assert!(out == alone && err.contains("all layers on "), "{out}{err}");
+    let (out, _) = said(&[&twice, "--layers", "1", "-p", "2 plus 3", "--draft", gguf]);
+    assert!(out.starts_with(&alone), "{out}");
+    for (device, layers, part) in [
+        (twice.as_str(), "1,2", "--layers 1,2 is 2 numbers for 2 devices"),
+        (twice.as_str(), "3", "the model has 2"),
+        (device, "1,1", "2 numbers for 1 device"),
+        (&format!("{device},"), "1,1", "a name is missing"),
+    ] {
+        let (code, _, err) = run(&[&fixed[..], &[device, "--layers", layers]].concat(), "");
+        assert!(code == 1 && err.contains(part), "{err}");
+    }
+    let loss = |device: &str, more: &[&str]| {
+        let fixed = ["perplexity", "-m", gguf, "--data", data, "--json", "--device", device];
+        json(&[&fixed[..], more].concat())["nll"].as_f64().unwrap()
+    };
+    assert_eq!(loss(&twice, &["--layers", "1"]).to_bits(), loss(device, &[]).to_bits());
+    let fixed = ["bench", "decode", "-m", gguf, "-p", "6", "-n", "9", "-b", "1,2", "-r", "1", "--json"];
+    let (code, out, err) = run(&[&fixed[..], &["--device", &twice, "--layers", "1"]].concat(), "");
+    assert_eq!(code, 0, "{err}");
+    let lines = out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    for line in lines.filter(|line| line["op"] != "ceiling") {
+        assert_eq!(line["layers"], serde_json::json!([1, 1]), "{line}");
+        assert_eq!(line["devices"].as_array().map(Vec::len), Some(2), "{line}");
     }
 }
 

@@ -34,7 +34,7 @@ pub use files::check_writable;
 pub use host::{MappedFile, available_memory};
 pub use open::{at_least_one, list, open_driver};
 pub use opencl::{LoaderReport, OpenClDevice, OpenClDriver, code_name, devices, hint, report};
-pub use pool::{MemoryStats, human};
+pub use pool::{MemoryStats, human, size_class};
 pub use profile::Label;
 pub use quote::{quote, quote_path};
 pub use settings::{Builders, MatmulPrecision, Settings, SimSettings};

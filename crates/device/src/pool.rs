@@ -71,7 +71,7 @@ pub struct MemoryStats {
 }
 
 /// Rounds up to a class: eight steps between powers of two, so at most 12.5 % is wasted.
-pub(crate) fn size_class(bytes: usize) -> usize {
+pub fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(256);
     let step = (bytes.next_power_of_two() / 16).max(256);
     bytes.next_multiple_of(step)

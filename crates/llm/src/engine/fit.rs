@@ -103,7 +103,7 @@ impl<'a> Fit<'a> {
     }
 
     /// Bytes of each place with so many layers.
-    fn taken_by_each(&self, layers: &[usize], tokens: usize) -> Vec<u64> {
+    pub(super) fn taken_by_each(&self, layers: &[usize], tokens: usize) -> Vec<u64> {
         let mut start = 0;
         let each = self.places.iter().zip(layers).map(|(place, count)| {
             start += count;

@@ -245,4 +245,6 @@ fn companions(weights: &Weights) -> Result<(Option<Tokenizer>, Templates, Sampli
 }
 
 #[cfg(test)]
+mod divided_tests;
+#[cfg(test)]
 mod tests;

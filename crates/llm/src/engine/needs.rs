@@ -1,6 +1,7 @@
 //! What a model takes on devices: weights, keys and values, and memory to work with, of any of its layers.
 
 use super::session::CHUNK;
+use netcl_device::size_class;
 use netcl_nn::decoder::{DecoderConfig, ParamShape};
 use netcl_tensor::DType;
 use std::collections::HashMap;
@@ -9,22 +10,50 @@ use std::ops::Range;
 /// Room that a device needs for nothing in particular: sizes are rounded up, and steps have states of their own.
 const SPARE: u64 = 4 << 20;
 
-/// Elements that are stored in the model's type, and bytes of matrices that stay quantised.
+/// Elements that are stored in the model's type, bytes of matrices that stay quantised, and what those take more as allocations of their own.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stored {
     dense: u64,
     quantised: u64,
+    rounding: u64,
 }
 
 impl Stored {
     fn and(self, other: Self) -> Self {
-        let (dense, quantised) =
-            (self.dense.saturating_add(other.dense), self.quantised.saturating_add(other.quantised));
-        Self { dense, quantised }
+        Self {
+            dense: self.dense.saturating_add(other.dense),
+            quantised: self.quantised.saturating_add(other.quantised),
+            rounding: self.rounding.saturating_add(other.rounding),
+        }
+    }
+    /// What is in `self` and not in `part`.
+    fn without(self, part: Self) -> Self {
+        Self {
+            dense: self.dense.saturating_sub(part.dense),
+            quantised: self.quantised.saturating_sub(part.quantised),
+            rounding: self.rounding.saturating_sub(part.rounding),
+        }
     }
     fn bytes(self, dtype: DType) -> u64 {
         self.dense.saturating_mul(dtype.size() as u64).saturating_add(self.quantised)
     }
+}
+
+/// What an allocation takes beyond its bytes.
+fn rounding(bytes: u64) -> u64 {
+    // Sizes that no device has are not rounded.
+    let rounded = |bytes: usize| (size_class(bytes) - bytes) as u64;
+    usize::try_from(bytes).ok().filter(|bytes| *bytes < 1 << 48).map_or(0, rounded)
+}
+
+/// How parameters are stored; `quantised` has the bytes of those that stay so.
+fn stored(shapes: &[ParamShape], quantised: &HashMap<String, u64>) -> Stored {
+    shapes.iter().fold(Stored::default(), |all, shape| {
+        all.and(match quantised.get(&shape.name) {
+            Some(bytes) => Stored { dense: 0, quantised: *bytes, rounding: rounding(*bytes) },
+            None => Stored { dense: shape.count() as u64, ..Stored::default() },
+        })
+    })
 }
 
 /// What a model takes wherever it is loaded: the storage of its weights, and how much of it.
@@ -46,29 +75,18 @@ pub struct Needs {
 impl Needs {
     /// With the bytes of matrices that stay quantised, by parameter.
     pub(super) fn new(config: DecoderConfig, dtype: DType, quantised: &HashMap<String, u64>) -> Self {
+        let sum = |shapes: Vec<ParamShape>| stored(&shapes, quantised);
+        let ends = [sum(config.entry_shapes()), sum(config.exit_shapes())];
+        let table = config.entry_shapes().into_iter().take(usize::from(config.tied)).collect();
+        let copy = sum(table);
+        // Of the head a prompt needs the last row alone.
         let mut tile = 0;
-        let mut sum = |shapes: &mut dyn Iterator<Item = ParamShape>| {
-            shapes.fold(Stored::default(), |all, shape| {
-                let count = shape.count() as u64;
-                all.and(match quantised.get(&shape.name) {
-                    Some(bytes) => {
-                        tile = count.max(tile);
-                        Stored { dense: 0, quantised: *bytes }
-                    }
-                    None => Stored { dense: count, quantised: 0 },
-                })
-            })
-        };
-        let (mut before, mut behind) = (config.entry_shapes(), config.exit_shapes());
-        let ends = [sum(&mut before.drain(..)), sum(&mut behind.drain(..))];
-        let copy = match config.tied {
-            true => sum(&mut config.entry_shapes().drain(..1)),
-            false => Stored::default(),
-        };
         let mut layers = vec![Stored::default()];
         for i in 0..config.layers {
-            let own = sum(&mut config.block_shapes(i).drain(..));
-            layers.push(layers[i].and(own));
+            let shapes = config.block_shapes(i);
+            let maps = shapes.iter().filter(|shape| quantised.contains_key(&shape.name));
+            tile = maps.map(|shape| shape.count() as u64).fold(tile, u64::max);
+            layers.push(layers[i].and(stored(&shapes, quantised)));
         }
         let row_copies = match config.family.names.transposed && config.mlp.moe.is_none() {
             true => {
@@ -100,20 +118,30 @@ impl Needs {
         self.work_of(0..self.config.layers, tokens, self.dtype)
     }
 
-    /// Bytes of the weights of a device that has these layers.
-    pub(super) fn weights_of(&self, layers: Range<usize>, dtype: DType) -> u64 {
+    fn stored(&self, layers: &Range<usize>) -> Stored {
         let none = Stored::default();
         let at = |i: usize| self.layers.get(i).copied().unwrap_or(none);
-        let (from, to) = (at(layers.start), at(layers.end));
         let (first, last) = (layers.start == 0, layers.end == self.config.layers);
-        let own = Stored { dense: to.dense - from.dense, quantised: to.quantised - from.quantised };
         let entry = if first { self.ends[0] } else { none };
         let exit = match (last, first) {
             (true, true) => self.ends[1],
             (true, false) => self.ends[1].and(self.copy),
             _ => none,
         };
-        own.and(entry).and(exit).bytes(dtype)
+        at(layers.end).without(at(layers.start)).and(entry).and(exit)
+    }
+
+    /// Bytes of the weights of a device that has these layers.
+    pub(super) fn weights_of(&self, layers: Range<usize>, dtype: DType) -> u64 {
+        self.stored(&layers).bytes(dtype)
+    }
+
+    /// What weights of these layers, and the keys and values of `tokens`, take beyond their bytes, because allocations are of certain sizes.
+    pub(super) fn rounding_of(&self, layers: &Range<usize>, tokens: usize, dtype: DType) -> u64 {
+        let stored = self.stored(layers);
+        let dense = rounding(stored.dense.saturating_mul(dtype.size() as u64));
+        let cache = rounding(self.cache_of(1, tokens, dtype)).saturating_mul(layers.len() as u64);
+        stored.rounding.saturating_add(dense).saturating_add(cache)
     }
 
     /// Bytes of the keys and values of `tokens` in so many layers.
@@ -123,8 +151,8 @@ impl Needs {
     }
 
     /// Bytes that prompts and steps take beside weights, keys and values on a device with these layers, where the context has `tokens` tokens: what
-    /// the largest block makes of a chunk of a prompt, the largest quantised matrix as it is multiplied with one, keys and values as attention reads
-    /// them, a layer of a cache that is outgrown, rotary angles of both kinds of steps, and logits.
+    /// the largest block makes of a chunk of a prompt, the largest quantised matrix as it is multiplied with one, keys and values of a layer as
+    /// attention reads them or of a cache that is outgrown, rotary angles of both kinds of steps, logits, and the rounding of allocations.
     pub(super) fn work_of(&self, layers: Range<usize>, tokens: usize, dtype: DType) -> u64 {
         let (c, a) = (&self.config, &self.config.attention);
         let rows = CHUNK.min(tokens);
@@ -133,11 +161,12 @@ impl Needs {
         let wide = (3 * c.mlp.hidden).max(experts).max(2 * qkv);
         let block = product([rows, 4 * c.width + qkv + wide, dtype.size()]);
         let tile = self.tile.saturating_mul(dtype.size() as u64);
-        let seen = self.cache_of(1, tokens, dtype).saturating_mul(2);
+        let seen = self.cache_of(1, tokens, dtype);
+        let rounding = self.rounding_of(&layers, tokens, dtype);
         let rotated: usize = c.rotary.iter().map(|set| set.dims).sum();
         let angles = product([tokens, rotated, 4, 3]);
         let logits = if layers.end == c.layers { product([c.vocab, 4, 8]) } else { 0 };
-        [block, tile, seen, angles, logits].into_iter().fold(SPARE, u64::saturating_add)
+        [block, tile, seen, angles, logits, rounding].into_iter().fold(SPARE, u64::saturating_add)
     }
 
     /// Bytes of the copies as rows that a step in one launch reads, which there is where all layers are on one device of that kind.

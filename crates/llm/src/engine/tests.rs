@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Products of floats, as references are.
-const EXACT: Options<'_> = Options {
+pub(super) const EXACT: Options<'_> = Options {
     dtype: None,
     context: None,
     dequantise: false,
@@ -16,7 +16,7 @@ const EXACT: Options<'_> = Options {
 };
 
 /// Test data beside the repository; without it the test says that it is skipped.
-fn shared(path: &str) -> Option<PathBuf> {
+pub(super) fn shared(path: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
     if !path.exists() {
         println!("skipped: {} is not there", path.display());
@@ -25,15 +25,15 @@ fn shared(path: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-fn tiny(name: &str) -> PathBuf {
+pub(super) fn tiny(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/decoder").join(name)
 }
 
-fn device() -> Device {
+pub(super) fn device() -> Device {
     netcl_tensor::suite::test_device().unwrap()
 }
 
-fn open(path: &Path, device: &Device, options: Options) -> Result<LoadedModel> {
+pub(super) fn open(path: &Path, device: &Device, options: Options) -> Result<LoadedModel> {
     LoadedModel::open(path, device, options, &mut |_| Ok(()))
 }
 
@@ -42,7 +42,7 @@ fn in_f32(path: &Path, device: &Device) -> LoadedModel {
 }
 
 /// A matrix of f64 or f32 in NumPy's format.
-fn npy(path: &Path) -> Vec<Vec<f64>> {
+pub(super) fn npy(path: &Path) -> Vec<Vec<f64>> {
     let bytes = std::fs::read(path).unwrap();
     assert_eq!(&bytes[..6], b"\x93NUMPY");
     let length = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
@@ -60,18 +60,18 @@ fn npy(path: &Path) -> Vec<Vec<f64>> {
     values.chunks(dims[1]).map(<[f64]>::to_vec).collect()
 }
 
-fn ids(value: &Value) -> Vec<u32> {
+pub(super) fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 
 /// The largest difference, relative to the largest value.
-fn off(found: &[f32], expected: &[f64]) -> f64 {
+pub(super) fn off(found: &[f32], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let most = expected.iter().fold(0f64, |most, x| most.max(x.abs()));
     found.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0f64, f64::max) / most
 }
 
-fn best(logits: &[f32]) -> u32 {
+pub(super) fn best(logits: &[f32]) -> u32 {
     (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]).then(b.cmp(a))).unwrap() as u32
 }
 
@@ -111,7 +111,7 @@ fn agrees(model: &LoadedModel, refs: &Path, format: &str, steps: usize) -> f64 {
 }
 
 /// The files of a model of the shared data that have references: GGUF files by type, and its folder.
-fn files(name: &str) -> Vec<(PathBuf, String)> {
+pub(super) fn files(name: &str) -> Vec<(PathBuf, String)> {
     let (Some(models), Some(refs)) = (shared(&format!("models/{name}")), shared(&format!("refs/{name}")))
     else {
         return Vec::new();
@@ -258,7 +258,7 @@ fn quantised_matrices_say_what_dense_ones_do() {
     }
 }
 
-fn greedy(model: &LoadedModel, prompt: &[u32], request: Request) -> (Generated, String) {
+pub(super) fn greedy(model: &LoadedModel, prompt: &[u32], request: Request) -> (Generated, String) {
     let mut sampler = Sampler::new(Sampling::greedy(), model.tokenizer().unwrap()).unwrap();
     let mut text = String::new();
     let mut show = |piece: &str| {
@@ -502,7 +502,7 @@ fn every_family_is_loaded_as_training_loads_it() {
 }
 
 /// Prompts with a text that ends them, greedy and drawn, on the device and on the host.
-fn cases(model: &LoadedModel) -> Vec<Job> {
+pub(super) fn cases(model: &LoadedModel) -> Vec<Job> {
     let tokenizer = model.tokenizer().unwrap();
     let seeded = Sampling { seed: 5, ..Sampling::default() };
     let told = [
@@ -521,7 +521,7 @@ fn cases(model: &LoadedModel) -> Vec<Job> {
 }
 
 /// Tokens, text and end of each job.
-fn batched(
+pub(super) fn batched(
     model: &LoadedModel,
     jobs: &[Job],
     speculation: Speculation<'_>,

@@ -38,8 +38,8 @@ impl<'a> Text<'a> {
         *lengths(&self.decoder.config.rotary, length).start()
     }
 
-    /// The cache for the longest common prefix with `text`, with capacity for `room` tokens. If several tokens are to be read, which are part of a text
-    /// of `length`, what is kept has to have the angles of that length too.
+    /// The cache for the longest common prefix with `text`, with capacity for `room` tokens. What is kept has the angles of a text of `length`
+    /// tokens, if this is the beginning of one or several tokens are to be read.
     fn kept(&mut self, text: &[u32], length: usize, room: usize) -> Result<Kept<'a>> {
         let class = self.class(length);
         let room = room.next_power_of_two().max(ROOM).min(self.decoder.config.context);
@@ -49,7 +49,8 @@ impl<'a> Text<'a> {
         let same = kept.ids.iter().zip(text).take_while(|(a, b)| a == b).count();
         // The last token is read again where nothing is new: its logits are asked for.
         let same = same.min(text.len() - 1);
-        let same = if text.len() - same > 1 && kept.class != class { 0 } else { same };
+        let anew = kept.class != class && (text.len() - same > 1 || text.len() < length);
+        let same = if anew { 0 } else { same };
         if same == 0 {
             kept.class = class;
         }

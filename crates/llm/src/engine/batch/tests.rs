@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::{CacheType, Request};
 use crate::sampler::Sampling;
 use netcl_device::Settings;
-use netcl_nn::decoder::{DecoderConfig, Scaling, Sizes};
+use netcl_nn::decoder::{DecoderConfig, Scaling, Sizes, Span};
 use netcl_nn::layers::Mode;
 use netcl_tensor::random::Generator;
 use netcl_tensor::suite::test_device;
@@ -369,4 +369,45 @@ fn rotary_angles_of_long_texts_are_their_own() {
     }
     assert_eq!(told(160, 4, &jobs), alone);
     assert_eq!(told(32, 4, &jobs), alone);
+}
+
+/// The model with one layer on this device and the others on that one.
+fn divided(whole: &Decoder, devices: [&Device; 2]) -> Decoder {
+    let config = whole.config().clone();
+    let spans = Span::in_order(devices.map(Device::clone).into_iter().zip([1, config.layers - 1]));
+    let parts = Decoder::divided(&spans, config, DType::F32, None, BTreeMap::new()).unwrap();
+    for (shape, p) in parts.shapes().iter().zip(parts.params().list()) {
+        let own = whole.params().get(&shape.name).or(whole.params().get(&shape.pieces[0].0)).unwrap();
+        p.set_bytes(&own.to_bytes().unwrap()).unwrap();
+    }
+    parts
+}
+
+/// Pages are of all devices together: texts that share, lose and copy them are the same, with proposed tokens too.
+#[test]
+fn layers_on_several_devices_change_no_text() {
+    let [a, b] = [0; 2].map(|_| test_device().unwrap());
+    for family in ["llama", "gpt2", "gemma2", "mixtral"] {
+        let whole = decoder(&a, family, 3, |_| {});
+        let parts = divided(&whole, [&a, &b]);
+        assert_eq!(parts.spans().count(), 2);
+        as_alone(&whole, &mut engine(&parts, OPTIONS), &jobs());
+        let few = EngineOptions { tokens: Some(48), ..OPTIONS };
+        let usage = as_alone(&whole, &mut engine(&parts, few), &jobs());
+        assert!(usage.iter().any(|usage| usage.preempted > 0), "{family}: {usage:?}");
+        let draft = Speculation::Model(&whole);
+        let mut engine = Engine::new(&parts, None, vec![7], OPTIONS, draft).unwrap();
+        let usage = as_alone(&whole, &mut engine, &jobs()[..4]);
+        assert!(usage.iter().any(|usage| usage.accepted > 0), "{family}: {usage:?}");
+    }
+}
+
+#[test]
+fn a_simulated_device_has_pages_of_its_layers() {
+    let here = test_device().unwrap();
+    let sim = Device::open("sim", &Settings::default()).unwrap();
+    let whole = llama(&here);
+    for devices in [[&sim, &here], [&here, &sim]] {
+        as_alone(&whole, &mut engine(&divided(&whole, devices), OPTIONS), &jobs()[..3]);
+    }
 }
