@@ -191,24 +191,28 @@ impl<'a> Fit<'a> {
         }
         let enough = |most: &usize| *most >= context.unwrap_or(own.min(LEAST));
         let asked = asked.map(|layers| self.completed(layers)).transpose()?;
-        let mut found = None;
-        match &asked {
-            Some(layers) => {
-                found = self.longest_with(layers).filter(enough).map(|most| (layers.clone(), most))
-            }
-            None => {
-                for places in 1..=self.places.len() {
-                    let Some(most) = self.longest_on(places).filter(enough) else { continue };
-                    let first = if places == 1 { most } else { most.min(DIVIDED) };
-                    let layers = self.filled(places, context.unwrap_or(first));
-                    let longest = |layers: Vec<usize>| self.longest_with(&layers).map(|most| (layers, most));
-                    found = layers.and_then(longest);
-                    break;
-                }
-            }
-        }
+        let found = match &asked {
+            Some(layers) => self.longest_with(layers).filter(enough).map(|most| (layers.clone(), most)),
+            None => self.fewest(context),
+        };
         let (layers, most) = found.ok_or_else(|| self.too_large(context.unwrap_or(own), asked.as_deref()))?;
         Ok(Division { layers, context: context.unwrap_or(most) })
+    }
+
+    /// The division among the fewest places that hold the context, and the longest one that it has room for. Where nobody asked for one that is the
+    /// model's, or 4096 tokens of a longer one; or as much as fits on all of them.
+    fn fewest(&self, context: Option<usize>) -> Option<(Vec<usize>, usize)> {
+        let own = self.needs.config().context;
+        let wanted = context.unwrap_or(own.min(DIVIDED));
+        let count = self.places.len();
+        let places = (1..=count).find(|places| self.filled(*places, wanted).is_some());
+        let tokens = match places {
+            Some(_) => wanted,
+            None => self.longest_on(count).filter(|most| context.is_none() && *most >= own.min(LEAST))?,
+        };
+        let layers = self.filled(places.unwrap_or(count), tokens)?;
+        let most = self.longest_with(&layers)?;
+        Some((layers, most))
     }
 
     /// The layers of each place, that of the last one from those of the others if it was left out.
