@@ -12,7 +12,7 @@ use netcl::nn::decoder::{Decoder, Span};
 use netcl::prelude::*;
 use netcl::tensor::quant::Activations;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Between lines where there is no terminal.
@@ -39,6 +39,8 @@ pub struct ModelArgs {
     /// float elsewhere
     #[arg(long, value_parser = named(&Activations::NAMES))]
     pub activations: Option<Activations>,
+    #[command(flatten)]
+    pub lora: LoraArgs,
     /// Device, as for `train`; or several between commas, such as nvidia:0,pocl:0, among which the layers of a model are divided that one alone does
     /// not hold: each in turn gets as many as it has memory for
     #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
@@ -70,6 +72,24 @@ pub fn divided(decoder: &Decoder) -> Option<String> {
     (all.len() > 1).then(|| format!("layers {}", all.join(", ")))
 }
 
+/// Low-rank adapters.
+#[derive(ClapArgs, Clone, Debug, Default)]
+pub struct LoraArgs {
+    /// LoRA adapter: the folder of a PEFT adapter, or a GGUF file; PATH=SCALE multiplies what it adds (repeatable: several add to each other)
+    #[arg(long, value_name = "PATH[=SCALE]", value_parser = adapter)]
+    pub lora: Vec<(PathBuf, f32)>,
+}
+
+/// `PATH` or `PATH=SCALE`. A path with an equals sign in it is one where it is there as it stands.
+fn adapter(text: &str) -> std::result::Result<(PathBuf, f32), String> {
+    let Some((path, scale)) = text.rsplit_once('=').filter(|_| !Path::new(text).exists()) else {
+        return Ok((text.into(), 1.0));
+    };
+    let scale: Option<f32> = scale.trim().parse().ok().filter(|scale: &f32| scale.is_finite());
+    let scale = scale.ok_or_else(|| format!("expected PATH or PATH=SCALE with a number, found {text:?}"))?;
+    Ok((path.into(), scale))
+}
+
 impl ModelArgs {
     /// The model on its device.
     pub fn open(&self, context: &Context) -> Result<LoadedModel> {
@@ -81,7 +101,9 @@ impl ModelArgs {
             activations: self.activations,
             layers: self.division.layers.as_deref(),
         };
-        let model = shown(context, |bar| LoadedModel::open(&self.model, &devices, options, bar))?;
+        let model = shown(context, |bar| {
+            LoadedModel::open_adapted(&self.model, &self.lora.lora, &devices, options, bar)
+        })?;
         if let Some(divided) = divided(model.decoder()) {
             out::note(&divided);
         } else if let Some(span) = model.decoder().spans().next().filter(|_| devices.len() > 1) {
@@ -137,5 +159,20 @@ impl Bar<'_> {
             out::note(&format!("loading to {}: {percent:.0}%", p.device));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adapters_are_paths_with_a_factor() {
+        assert_eq!(adapter("a/b"), Ok(("a/b".into(), 1.0)));
+        assert_eq!(adapter("a=b.gguf=0.5"), Ok(("a=b.gguf".into(), 0.5)));
+        assert_eq!(adapter("a=-2"), Ok(("a".into(), -2.0)));
+        for wrong in ["a=b", "a=", "a=inf", "a=nan"] {
+            assert!(adapter(wrong).unwrap_err().contains("PATH=SCALE"), "{wrong}");
+        }
     }
 }

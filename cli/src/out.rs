@@ -87,6 +87,10 @@ pub fn init_logging() {
 /// A panic is a defect of netcl: say so, and how to tell us.
 pub fn report_panics() {
     std::panic::set_hook(Box::new(|info| {
+        if netcl::device::is_guarded() {
+            // It becomes an error.
+            return;
+        }
         note(&format!("netcl has a defect and cannot go on: {info}"));
         note("please report this line with the command you ran and the output of `netcl doctor`");
     }));

@@ -7,6 +7,7 @@ use netcl::device::{Capabilities, human, list, sim};
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{self, Division, Fit, Needs, Options};
 use netcl::llm::gguf::Gguf;
+use netcl::llm::model::adapter::{About, Adapter};
 use netcl::llm::model::{Origin, Source};
 use netcl::nn::decoder::DecoderConfig;
 use netcl::prelude::*;
@@ -23,9 +24,9 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Print architecture, size, types, tokenizer, and the memory that a model takes on each device here
+    /// Print architecture, size, types, tokenizer, and the memory that a model takes on each device here; of a LoRA adapter rank, alpha and targets
     Info {
-        /// A .gguf file, a folder in the Hugging Face layout, or a run folder
+        /// A .gguf file, a folder in the Hugging Face layout, or a run folder; or a LoRA adapter in GGUF or PEFT's layout
         path: PathBuf,
         /// Tokens of the key and value cache that memory is counted for; the model's own context without it
         #[arg(long, short, value_name = "TOKENS")]
@@ -38,6 +39,10 @@ enum Action {
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let Action::Info { path, ctx_size, json } = &args.action;
+    if Adapter::is_at(path) {
+        let about = Adapter::open(path)?.about();
+        return if *json { out::json(&adapter_json(path, &about)) } else { print_adapter(&about) };
+    }
     let info = Info::of(path, *ctx_size, &devices(context))?;
     if *json { out::json(&info.json()) } else { info.print() }
 }
@@ -274,4 +279,42 @@ fn of_folder(path: &Path) -> (Option<String>, bool, Option<String>) {
     let settings: Value = serde_json::from_str(&settings).unwrap_or_default();
     let template = path.join("chat_template.jinja").exists() || !settings["chat_template"].is_null();
     (tokenizer.map(str::to_owned), template, None)
+}
+
+/// Smallest to largest.
+fn range<T: PartialEq + std::fmt::Display>([low, high]: [T; 2]) -> String {
+    if low == high { low.to_string() } else { format!("{low} to {high}") }
+}
+
+fn adapter_json(path: &Path, about: &About) -> Value {
+    let targets = about.targets.iter().map(|(name, target)| {
+        json!({ "module": name, "parameters": target.count, "rank": target.ranks, "factor": target.factors })
+    });
+    json!({
+        "path": path, "kind": "LoRA adapter", "format": about.format, "architecture": about.architecture, "base_model": about.base,
+        "alpha": about.alpha, "parameters": about.elements, "targets": targets.collect::<Vec<_>>(), "replaced": about.wholes,
+    })
+}
+
+fn print_adapter(about: &About) -> Result<()> {
+    let mut table = Table::new(&["", ""]);
+    let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+    row("kind", format!("LoRA adapter, {}", about.format));
+    if let Some(architecture) = &about.architecture {
+        row("architecture", architecture.clone());
+    }
+    if let Some(base) = &about.base {
+        row("made for", base.clone());
+    }
+    row("alpha", about.alpha.to_string());
+    row("parameters", about.elements.to_string());
+    if !about.wholes.is_empty() {
+        row("replaced", about.wholes.join(", "));
+    }
+    out::result(&table.lines()[1..].join("\n"))?;
+    let mut targets = Table::new(&["target", ">parameters", ">rank", ">factor"]);
+    for (name, target) in &about.targets {
+        targets.row([name.clone(), target.count.to_string(), range(target.ranks), range(target.factors)]);
+    }
+    out::result(&format!("\n{}", targets.text()))
 }

@@ -1,9 +1,11 @@
 //! `netcl quantize`: a model in another layout and type.
 
 use crate::context::Context;
+use crate::loading::LoraArgs;
 use crate::out;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use netcl::device::{check_writable, human};
+use netcl::llm::model::adapter::open_all;
 use netcl::llm::model::{Importance, Mix, Options, Progress, Source, Target, convert, planned};
 use netcl::prelude::*;
 use serde_json::json;
@@ -25,6 +27,8 @@ pub struct Args {
     /// How much each column matters, as llama-imatrix writes it
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
+    #[command(flatten)]
+    lora: LoraArgs,
     /// Quantise what is quantised already: its error is added to the new one
     #[arg(long)]
     requantize: bool,
@@ -45,8 +49,12 @@ const PLAIN_EVERY: Duration = Duration::from_secs(10);
 
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let target = target(args)?;
-    let source = Source::open(&args.input)?;
+    let mut source = Source::open(&args.input)?;
     check_types(args, &source)?;
+    if !args.lora.lora.is_empty() {
+        source.adapt(open_all(&source.config, &args.lora.lora)?)?;
+        check_merged(args, &source)?;
+    }
     let importance = args.imatrix.as_deref().map(Importance::open).transpose()?;
     if let Some(all) = &importance {
         check_importance(&source, all, args.imatrix.as_deref().unwrap_or(Path::new("")))?;
@@ -126,6 +134,24 @@ fn check_types(args: &Args, source: &Source) -> Result<()> {
             return Err(Error::format(format!(
                 "{} is quantised already ({} has {found}): quantising it again adds the error of both. Begin with the original model, or \
                  say --requantize",
+                args.input.display(),
+                tensor.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What adapters change is quantised anew.
+fn check_merged(args: &Args, source: &Source) -> Result<()> {
+    if args.requantize || args.r#type.base.is_plain() {
+        return Ok(());
+    }
+    for tensor in &source.placed {
+        if source.is_quantised(tensor)? && source.format(tensor)?.is_plain() {
+            return Err(Error::format(format!(
+                "{} is quantised already, and an adapter changes {}: quantising it again adds the error of both. Begin with the original model, \
+                 or say --requantize",
                 args.input.display(),
                 tensor.name
             )));

@@ -8,7 +8,7 @@ use super::profile::{Profile, file_of};
 use super::side_by_side::SideBySide;
 use super::step::{bytes_of_step, bytes_of_weights, checked, read_speed};
 use crate::context::Context;
-use crate::loading::{DivisionArgs, divided, shown};
+use crate::loading::{DivisionArgs, LoraArgs, divided, shown};
 use crate::named::{named, named_by};
 use crate::out;
 use netcl::device::human;
@@ -33,6 +33,8 @@ pub struct Args {
     /// A .gguf file, a folder in the Hugging Face layout, a run folder or a checkpoint
     #[arg(short, long, value_name = "PATH", required_unless_present = "shape")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    lora: LoraArgs,
     /// Random weights instead (repeatable): a known shape such as 15m, 110m, smollm-135m, tinyllama-1.1b, llama-3-8b, a preset of `train`, or
     /// numbers such as layers=22,heads=32,kv_heads=4,width=2048,mlp=5632,vocab=32000
     #[arg(long, value_name = "SHAPE", conflicts_with = "model")]
@@ -206,7 +208,8 @@ impl Args {
 impl Case {
     fn of_file(path: &Path, args: &Args, devices: &[Device], context: &Context) -> Result<Self> {
         let began = Instant::now();
-        let model = shown(context, |bar| LoadedModel::open(path, devices, args.options(), bar))?;
+        let (adapters, options) = (&args.lora.lora, args.options());
+        let model = shown(context, |bar| LoadedModel::open_adapted(path, adapters, devices, options, bar))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let kind = if model.decoder().params().block_bytes() > 0 {
             "quantised".into()

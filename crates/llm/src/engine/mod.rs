@@ -16,11 +16,12 @@ pub use needs::Needs;
 pub use netcl_nn::decoder::CacheType;
 pub use session::{CHUNK, Generated, Request, Session, Watch};
 
-use crate::model::Origin;
+use crate::model::adapter::{Adapters, Beside, open_all};
+use crate::model::{Origin, Placed};
 use crate::sampler::Sampling;
 use crate::template::{Template, Templates};
 use crate::tokenizer::{HUGGING_FACE, TokenKind, Tokenizer};
-use netcl_nn::decoder::{Decoder, DecoderConfig};
+use netcl_nn::decoder::{Decoder, DecoderConfig, ParamShape};
 use netcl_nn::model::Model as _;
 use netcl_tensor::quant::Activations;
 use netcl_tensor::{DType, Device, Error, Result};
@@ -80,19 +81,39 @@ impl LoadedModel {
         options: Options<'_>,
         progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
     ) -> Result<Self> {
+        Self::open_adapted(path, &[], devices, options, progress)
+    }
+
+    /// The same with low-rank adapters ([`adapter`](crate::model::adapter)), each with a factor, which add to each other. Dense weights are changed
+    /// in f32 before they are stored; beside matrices that stay quantised stands a product of two small ones.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), and what does not fit of an adapter, with its file and tensor.
+    pub fn open_adapted(
+        path: &Path,
+        adapters: &[(PathBuf, f32)],
+        devices: &(impl AsRef<[Device]> + ?Sized),
+        options: Options<'_>,
+        progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
+    ) -> Result<Self> {
         let weights = Weights::open(path)?;
         let place = |e: Error| e.context(weights.path().display());
-        let quantised = if options.dequantise { Vec::new() } else { weights.quantised().map_err(place)? };
-        let needs = weights.needs(options.dtype, &quantised).map_err(place)?;
-        let (config, dtype) = (weights.config(), needs.dtype());
+        let adapters = open_all(weights.config(), adapters)?;
+        let mut quantised =
+            if options.dequantise { Vec::new() } else { weights.quantised().map_err(place)? };
+        quantised.retain(|(shape, _)| !adapters.replaces(shape));
+        let needs = weights.needs(options.dtype, &quantised, &adapters).map_err(place)?;
         let division = divided(&needs, devices.as_ref(), options).map_err(place)?;
         let spans = division.spans(devices.as_ref());
         let (tokenizer, templates, sampling) = companions(&weights)?;
-        let shorter = DecoderConfig { context: division.context, ..config.clone() };
+        let shorter = DecoderConfig { context: division.context, ..needs.config().clone() };
         let blocks = weights.blocks(&spans, &quantised, options.activations, progress).map_err(place)?;
-        let decoder = Decoder::divided(&spans, shorter, dtype, None, blocks).map_err(place)?;
-        weights.load(&decoder, progress).map_err(place)?;
-        let (path, trained_context) = (weights.path().to_owned(), config.context);
+        let mut decoder = Decoder::divided(&spans, shorter, needs.dtype(), None, blocks).map_err(place)?;
+        for (name, Beside { rank, a, b }) in &products(&adapters, &quantised) {
+            decoder.add_low_rank(name, *rank, a, b)?;
+        }
+        weights.load(&decoder, &adapters, progress).map_err(place)?;
+        let (path, trained_context) = (weights.path().to_owned(), needs.config().context);
         Ok(Self { decoder, tokenizer, templates, sampling, path, trained_context })
     }
 
@@ -103,7 +124,8 @@ impl LoadedModel {
     pub fn needs(path: &Path, options: Options<'_>) -> Result<Needs> {
         let weights = Weights::open(path)?;
         let quantised = if options.dequantise { Ok(Vec::new()) } else { weights.quantised() };
-        let needs = quantised.and_then(|quantised| weights.needs(options.dtype, &quantised));
+        let none = Adapters::new(weights.config(), &[])?;
+        let needs = quantised.and_then(|quantised| weights.needs(options.dtype, &quantised, &none));
         needs.map_err(|e| e.context(weights.path().display()))
     }
 
@@ -219,6 +241,22 @@ fn divided(needs: &Needs, devices: &[Device], options: Options<'_>) -> Result<Di
     }
     let places = Place::of(devices.iter().map(Device::capabilities));
     Fit::new(needs, &places).divide(options.context, options.layers)
+}
+
+/// The products beside matrices that stay quantised, by the names of parameters.
+fn products(adapters: &Adapters, quantised: &[(ParamShape, Vec<&Placed>)]) -> Vec<(String, Beside)> {
+    let base = adapters.base();
+    let names = base.family.names;
+    let (embedding, head) =
+        (format!("{}{}.weight", names.prefix, names.embedding), format!("{}.weight", names.head));
+    let mut out = Vec::new();
+    for (shape, _) in quantised {
+        out.extend(adapters.beside(shape).map(|beside| (shape.name.clone(), beside)));
+        if shape.name == embedding && base.tied {
+            out.extend(adapters.beside_head(shape).map(|beside| (head.clone(), beside)));
+        }
+    }
+    out
 }
 
 /// Tokenizer, templates and sampling of a model's files.

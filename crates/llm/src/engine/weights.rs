@@ -2,6 +2,7 @@
 
 use super::Loading;
 use super::needs::Needs;
+use crate::model::adapter::Adapters;
 use crate::model::{Change, Placed, Source};
 use netcl_nn::checkpoint::{FileDtype, TensorView, WeightFiles};
 use netcl_nn::decoder::{Decoder, DecoderConfig, ModelFolder, ParamShape, Span};
@@ -105,8 +106,14 @@ impl Weights {
         Ok(found.into_iter().map(|(shape, places)| (shape, tensors(places))).collect())
     }
 
-    /// What the model takes with these matrices as they are and the others in `dtype`, or what is nearest to the files.
-    pub fn needs(&self, dtype: Option<DType>, quantised: &[(ParamShape, Vec<&Placed>)]) -> Result<Needs> {
+    /// What the model takes with these matrices as they are, products of adapters beside them, and the others in `dtype`, or what is nearest to the
+    /// files.
+    pub fn needs(
+        &self,
+        dtype: Option<DType>,
+        quantised: &[(ParamShape, Vec<&Placed>)],
+        adapters: &Adapters,
+    ) -> Result<Needs> {
         let dtype = dtype.map_or_else(|| self.dtype(), Ok)?;
         let mut bytes: HashMap<String, u64> = HashMap::new();
         if let Self::Gguf { source, .. } = self {
@@ -118,7 +125,12 @@ impl Weights {
                 }
             }
         }
-        Ok(Needs::new(self.config().clone(), dtype, &bytes))
+        for (shape, _) in quantised {
+            let elements = adapters.beside(shape).map_or(0, |beside| beside.a.len() + beside.b.len());
+            *bytes.entry(shape.name.clone()).or_default() += (elements * dtype.size()) as u64;
+        }
+        let kept = quantised.iter().map(|(shape, _)| shape.name.clone()).collect();
+        Ok(Needs::new(adapters.config(&kept), dtype, &bytes))
     }
 
     /// Copies those matrices to the devices of their layers as they are.
@@ -145,10 +157,16 @@ impl Weights {
         Ok(out)
     }
 
-    /// Gives every other parameter of `decoder` its values. Of learned positions the decoder may have fewer than the files.
-    pub fn load(&self, decoder: &Decoder, progress: &mut dyn FnMut(Loading<'_>) -> Result<()>) -> Result<()> {
+    /// Gives every other parameter of `decoder` its values, with the changes by adapters. Of learned positions the decoder may have fewer than
+    /// the files.
+    pub fn load(
+        &self,
+        decoder: &Decoder,
+        adapters: &Adapters,
+        progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
+    ) -> Result<()> {
         let to = format_of(decoder.params().dtype())?;
-        let config = self.config();
+        let config = DecoderConfig { context: self.config().context, ..decoder.config().clone() };
         let names = config.family.names;
         let positions = format!("{}{}.weight", names.prefix, names.positions);
         let total = config.parameters() as u64;
@@ -159,31 +177,35 @@ impl Weights {
             Self::Folder { files, .. } => files.tensors(),
             Self::Gguf { .. } => Vec::new(),
         };
-        let views = match self {
-            Self::Folder { .. } => config.matched(&tensors)?,
-            Self::Gguf { .. } => Vec::new(),
-        };
-        // By the first tensor of each, which a copy has as well; shapes and views are as the files have them.
         let first = |shape: &ParamShape| shape.pieces.first().map(|(name, _)| name.clone());
-        let views: HashMap<_, _> = config.shapes().map(|shape| first(&shape)).zip(views).collect();
+        let stored = Stored { weights: self, views: self.views(&tensors)? };
+        // By the first tensor of each, which a copy has as well; shapes are as the files have them.
         let shapes: HashMap<_, _> = config.shapes().map(|shape| (first(&shape), shape)).collect();
         for (own, parameter) in decoder.shapes().iter().zip(decoder.params().list()) {
             let shape = shapes.get(&first(own)).unwrap_or(own);
             let device = &parameter.device().capabilities().id;
             progress(Loading { name: &own.name, device, done, total })?;
-            let mut bytes = match self {
-                Self::Folder { .. } => {
-                    of_views(shape, views.get(&first(shape)).map_or(&[][..], Vec::as_slice), to)?
-                }
-                Self::Gguf { .. } => self.of_gguf(shape, to)?,
-            };
+            let mut bytes = stored.changed(shape, adapters, to)?;
             if own.name == positions {
                 bytes.truncate(parameter.count() * to.bytes);
             }
             parameter.set_bytes(&bytes).map_err(|e| e.context(&own.name))?;
-            done += if own.is_copy(config) { 0 } else { shape.count() as u64 };
+            done += if own.is_copy(&config) { 0 } else { shape.count() as u64 };
         }
         progress(Loading { name: "", device: "", done: total, total })
+    }
+
+    /// The tensors of a folder for each of its parameters, by the first of them.
+    fn views<'a>(&self, tensors: &[TensorView<'a>]) -> Result<HashMap<String, Vec<TensorView<'a>>>> {
+        let Self::Folder { folder, .. } = self else { return Ok(HashMap::new()) };
+        let matched = folder.config.matched(tensors)?;
+        Ok(folder
+            .config
+            .shapes()
+            .filter_map(|shape| shape.pieces.into_iter().next())
+            .map(|(name, _)| name)
+            .zip(matched)
+            .collect())
     }
 
     fn of_gguf(&self, shape: &ParamShape, to: &'static Format) -> Result<Vec<u8>> {
@@ -222,6 +244,62 @@ pub(super) fn matrices<'a>(
         );
     }
     out
+}
+
+/// The values of a model's files.
+struct Stored<'a> {
+    weights: &'a Weights,
+    views: HashMap<String, Vec<TensorView<'a>>>,
+}
+
+impl Stored<'_> {
+    /// A parameter's values as the decoder has them, with the changes by adapters.
+    fn changed(&self, shape: &ParamShape, adapters: &Adapters, to: &'static Format) -> Result<Vec<u8>> {
+        let ordered = |bytes: Vec<u8>| match shape.by_head {
+            Some(heads) => by_part(&bytes, heads),
+            None => bytes,
+        };
+        if !adapters.touches(shape)
+            && let Some(bytes) = self.bytes(shape, to)?
+        {
+            return Ok(ordered(bytes));
+        }
+        let bytes = match self.bytes(shape, &quant::F32)? {
+            Some(bytes) => bytes,
+            None => self.absent(shape)?,
+        };
+        let mut values: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+        adapters.merge(shape, &mut values);
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Ok(ordered(converted(&quant::F32, &bytes, shape.count(), to, 0.0)?))
+    }
+
+    /// What the files have, parts one behind the other.
+    fn bytes(&self, shape: &ParamShape, to: &'static Format) -> Result<Option<Vec<u8>>> {
+        match self.weights {
+            Weights::Folder { .. } => {
+                let views = shape.pieces.first().and_then(|(name, _)| self.views.get(name));
+                views.map(|views| of_views(shape, views, to)).transpose()
+            }
+            Weights::Gguf { places, .. } => {
+                let there = shape.pieces.iter().all(|(name, _)| places.contains_key(name));
+                there.then(|| self.weights.of_gguf(shape, to)).transpose()
+            }
+        }
+    }
+
+    /// A parameter that adapters gave the model: a head that was the embedding, or a bias.
+    fn absent(&self, shape: &ParamShape) -> Result<Vec<u8>> {
+        let names = self.weights.config().family.names;
+        if shape.name == format!("{}.weight", names.head) {
+            let embedding = format!("{}{}.weight", names.prefix, names.embedding);
+            let mut all = self.weights.config().shapes();
+            let table = all.find(|other| other.name == embedding);
+            let bytes = table.map(|table| self.bytes(&table, &quant::F32)).transpose()?;
+            return bytes.flatten().ok_or_else(|| Error::internal(format!("no {embedding}")));
+        }
+        Ok(vec![0; shape.count() * 4])
+    }
 }
 
 /// The matrices that kernels read as blocks, of maps and tables, each with the numbers of the tensors whose rows it is made of.
@@ -333,7 +411,7 @@ fn format_of(dtype: DType) -> Result<&'static Format> {
     }
 }
 
-/// A parameter's bytes from the tensors of a folder.
+/// A parameter's bytes from the tensors of a folder, in their order.
 fn of_views(shape: &ParamShape, views: &[TensorView<'_>], to: &'static Format) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(to.size(shape.count()).unwrap_or(0));
     for view in views {
@@ -351,10 +429,7 @@ fn of_views(shape: &ParamShape, views: &[TensorView<'_>], to: &'static Format) -
         };
         out.extend(converted(from, view.bytes, count, to, 0.0)?);
     }
-    match shape.by_head {
-        Some(heads) => Ok(by_part(&out, heads)),
-        None => Ok(out),
-    }
+    Ok(out)
 }
 
 /// Rows of query, key and value of head 0, then of head 1, … as those of all queries, all keys, all values.

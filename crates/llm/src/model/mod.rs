@@ -1,5 +1,6 @@
 //! Models on disk: Hugging Face folders, run folders and GGUF files, and the way from one to the other.
 
+pub mod adapter;
 mod architecture;
 mod convert;
 mod known;

@@ -1,5 +1,6 @@
 //! A model on disk, whatever its layout: a Hugging Face folder, the folder of a run, or GGUF.
 
+use super::adapter::Adapters;
 use super::architecture::{Architecture, read_config, rotary_tensors};
 use super::names::{Change, Placed, placed};
 use crate::gguf::Gguf;
@@ -11,6 +12,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
+
+/// GGUF's names of the embedding and the head.
+const TABLE: &str = "token_embd.weight";
+const HEAD: &str = "output.weight";
 
 /// Where a model comes from.
 pub enum Origin {
@@ -37,6 +42,8 @@ pub struct Source {
     pub placed: Vec<Placed>,
     /// Of each name in the files of a folder: type, tensor and bytes within it.
     pieces: BTreeMap<String, Piece>,
+    /// What adapters change, and the tensors without that.
+    adapted: Option<(Adapters, Vec<Placed>)>,
 }
 
 /// A part of a tensor in a folder's files.
@@ -115,7 +122,8 @@ impl Source {
         let architecture = Architecture::of_family(config.family).map_err(place)?;
         let placed = placed(&config, architecture).map_err(place)?;
         let folder = Box::new(folder);
-        Ok(Self { origin: Origin::Folder { folder, files }, config, architecture, placed, pieces })
+        let origin = Origin::Folder { folder, files };
+        Ok(Self { origin, config, architecture, placed, pieces, adapted: None })
     }
 
     fn of_gguf(file: Gguf) -> Result<Self> {
@@ -153,14 +161,49 @@ impl Source {
                 architecture.name, config.layers
             ))));
         }
-        Ok(Self { origin: Origin::Gguf(file), config, architecture, placed, pieces: BTreeMap::new() })
+        let (origin, pieces) = (Origin::Gguf(file), BTreeMap::new());
+        Ok(Self { origin, config, architecture, placed, pieces, adapted: None })
     }
 
-    /// How a tensor of [`placed`](Self::placed) is stored where it comes from.
+    /// The model with the changes by adapters: what [`read`](Self::read) gives of a tensor that they change is f32 and has them. It may have biases, or
+    /// a head of its own, that it had not.
+    ///
+    /// # Errors
+    /// `Unsupported` for a model with parameters that the format has no name for.
+    pub fn adapt(&mut self, adapters: Adapters) -> Result<()> {
+        let config = adapters.config(&BTreeSet::new());
+        let placed = placed(&config, self.architecture).map_err(|e| e.context(self.path().display()))?;
+        let before = std::mem::replace(&mut self.placed, placed);
+        self.config = config;
+        self.adapted = Some((adapters, before));
+        Ok(())
+    }
+
+    /// How a tensor of [`placed`](Self::placed) is stored where it comes from, or, where adapters change it, how it is read.
     ///
     /// # Errors
     /// `DType` for one that is no float.
     pub fn format(&self, tensor: &Placed) -> Result<&'static Format> {
+        match &self.adapted {
+            Some((adapters, before)) if adapters.touches_placed(tensor) || !has(before, tensor) => {
+                Ok(&quant::F32)
+            }
+            _ => self.own_format(tensor),
+        }
+    }
+
+    /// Whether a tensor is quantised where it comes from.
+    ///
+    /// # Errors
+    /// `DType` for one that is no float.
+    pub fn is_quantised(&self, tensor: &Placed) -> Result<bool> {
+        match &self.adapted {
+            Some((_, before)) if !has(before, tensor) => Ok(false),
+            _ => Ok(!self.own_format(tensor)?.is_plain()),
+        }
+    }
+
+    fn own_format(&self, tensor: &Placed) -> Result<&'static Format> {
         match &self.origin {
             Origin::Gguf(file) => {
                 let found = file.tensor(&tensor.name).map(|found| found.format);
@@ -186,7 +229,24 @@ impl Source {
     /// # Errors
     /// `DType` for one that is no float.
     pub fn read<'a>(&'a self, tensor: &Placed) -> Result<Stored<'a>> {
-        let format = self.format(tensor)?;
+        let Some((adapters, before)) = &self.adapted else { return self.read_own(tensor) };
+        let count = tensor.dims.iter().product();
+        let values = match has(before, tensor) {
+            true if !adapters.touches_placed(tensor) => return self.read_own(tensor),
+            true => self.read_own(tensor)?.floats(count)?,
+            false => match before.iter().find(|other| other.name == TABLE && tensor.name == HEAD) {
+                // A head that was the embedding.
+                Some(table) => self.read_own(table)?.floats(count)?,
+                None => vec![0.0; count],
+            },
+        };
+        let values = adapters.merged_gguf(tensor, &values).unwrap_or(values);
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Ok(Stored { format: &quant::F32, bytes: bytes.into() })
+    }
+
+    fn read_own<'a>(&'a self, tensor: &Placed) -> Result<Stored<'a>> {
+        let format = self.own_format(tensor)?;
         let files = match &self.origin {
             Origin::Gguf(file) => {
                 let found = file.tensor(&tensor.name);
@@ -241,6 +301,10 @@ impl Source {
             Origin::Gguf(file) => file.path(),
         }
     }
+}
+
+fn has(all: &[Placed], tensor: &Placed) -> bool {
+    all.iter().any(|other| other.name == tensor.name)
 }
 
 /// Elements as f32, plus one where that is the change.

@@ -13,6 +13,7 @@ pub use minijinja::Value;
 pub use source::Templates;
 
 use minijinja::Environment;
+use netcl_device::guarded;
 use netcl_tensor::{Error, Result};
 use std::time::Duration;
 
@@ -66,7 +67,10 @@ impl Template {
         let name = name.into();
         let mut environment = environment::new();
         let text = rewrite::rewritten(text);
-        environment.add_template_owned("chat", text).map_err(|e| wrong(&name, &e))?;
+        let added = guarded(&format!("chat template {name}: the engine"), || {
+            environment.add_template_owned("chat", text)
+        });
+        added?.map_err(|e| wrong(&name, &e))?;
         Ok(Self { name, environment })
     }
 
@@ -92,6 +96,7 @@ impl Template {
             let template = self.environment.get_template("chat").map_err(|e| wrong(&self.name, &e))?;
             template.render(Value::from_pairs(values)).map_err(|e| wrong(&self.name, &e))
         };
+        let render = || guarded(&format!("chat template {}: the engine", self.name), render)?;
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("chat template".into()).stack_size(STACK);
             let thread = thread.spawn_scoped(scope, render);

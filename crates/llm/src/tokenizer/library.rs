@@ -1,6 +1,7 @@
 //! WordPiece and unigram vocabularies, through the `tokenizers` library.
 
 use super::vocab::{TokenKind, Vocab, wrong};
+use netcl_nn::tokenizer::by_library;
 use netcl_tensor::{Error, Result};
 use std::collections::HashMap;
 use tokenizers::models::{unigram::Unigram, wordpiece::WordPiece};
@@ -76,7 +77,8 @@ pub(super) fn unigram(vocab: &Vocab) -> Result<Tokenizer> {
 
 /// Appends the ids of `text`.
 pub(super) fn encode(tokenizer: &Tokenizer, text: &str, ids: &mut Vec<u32>) -> Result<()> {
-    ids.extend(tokenizer.encode_fast(text, false).map_err(|e| failed(&e))?.get_ids());
+    let encoding = by_library(|| tokenizer.encode_fast(text, false))?;
+    ids.extend(encoding.map_err(|e| failed(&e))?.get_ids());
     Ok(())
 }
 

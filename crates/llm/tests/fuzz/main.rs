@@ -81,7 +81,6 @@ fn case(reader: &Reader, seeds: &[PathBuf], at: &Path, number: u64, found: &mut 
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
             return Err(format!("{about}: panic: {}", text.unwrap_or_default()));
         }
-        Ok(Err(error)) if error.message().contains(": a panic") => return Err(format!("{about}: {error}")),
         Ok(Err(error)) => {
             found.refused += 1;
             if error.message().trim().is_empty() {
@@ -153,6 +152,18 @@ fn whole_files_are_read() {
         for seed in all {
             (reader.read)(seed).unwrap_or_else(|e| panic!("{} of {}: {e}", reader.name, seed.display()));
         }
+    }
+}
+
+/// What a run that ended left in `NETCL_FUZZ_KEEP`, one reader after the other.
+#[test]
+#[ignore = "needs what a run left behind"]
+fn kept_files_are_errors_or_values() {
+    let kept = PathBuf::from(std::env::var_os("NETCL_FUZZ_KEEP").unwrap());
+    for reader in chosen().into_iter().filter(|reader| kept.join(reader.name).exists()) {
+        eprintln!("{}", reader.name);
+        let read = (reader.read)(&kept.join(reader.name));
+        eprintln!("{}: {}", reader.name, read.err().map_or("a value".into(), |e| e.to_string()));
     }
 }
 

@@ -1,7 +1,9 @@
 //! What reads files: each reader goes as deep as a program that was given the file would.
 
+use super::seeds;
 use netcl_llm::Tokenizer;
 use netcl_llm::gguf::Gguf;
+use netcl_llm::model::adapter::{Adapter, Adapters};
 use netcl_llm::model::{Importance, Source};
 use netcl_llm::template::{Chat, Template, Templates, value_of_json};
 use netcl_llm::tokenizer::Specials;
@@ -38,8 +40,30 @@ pub static READERS: &[Reader] = &[
         read: tokenizer,
     },
     Reader { name: "template", seeds: "template", files: &["chat_template.jinja"], read: template },
+    Reader {
+        name: "adapter",
+        seeds: "adapter",
+        files: &["adapter_config.json", "adapter_model.safetensors", "adapter.gguf"],
+        read: adapter,
+    },
     Reader { name: "imatrix", seeds: "imatrix", files: &["imatrix.dat", "imatrix.gguf"], read: imatrix },
 ];
+
+fn adapter(folder: &Path) -> Result<()> {
+    let packed = folder.join("adapter.gguf");
+    let path = if packed.exists() { &packed } else { folder };
+    let adapter = named(path, Adapter::open(path))?;
+    let _ = (adapter.about(), Adapter::is_at(path));
+    // The model that it is for; a damaged one may fit another.
+    let model = ModelFolder::open(&seeds::decoder("llama"))?;
+    let adapters = named(path, Adapters::new(&model.config, &[(adapter, 0.5)]))?;
+    for shape in adapters.config(&std::collections::BTreeSet::new()).shapes() {
+        let mut values = vec![0.0; shape.count()];
+        adapters.merge(&shape, &mut values);
+        let _ = (adapters.beside(&shape), adapters.touches(&shape), adapters.replaces(&shape));
+    }
+    Ok(())
+}
 
 const TEXTS: [&str; 4] = [
     "",

@@ -20,6 +20,11 @@ fn shared(path: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
+/// A tiny model.
+pub fn decoder(name: &str) -> PathBuf {
+    goldens().join("decoder").join(name)
+}
+
 /// A new folder with these files.
 fn folder(dir: &Path, name: &str, files: &[(PathBuf, &str)]) -> PathBuf {
     let at = dir.join(name);
@@ -74,6 +79,14 @@ pub fn all(dir: &Path) -> BTreeMap<&'static str, Vec<PathBuf>> {
     let at = folder(dir, "imatrix-gguf", &[]);
     imatrix_gguf(&at.join("imatrix.gguf"));
     add("imatrix", at);
+    for name in ["llama", "llama_biases"] {
+        let from = goldens().join("lora").join(name);
+        let files = ["adapter_config.json", "adapter_model.safetensors"].map(|file| (from.join(file), file));
+        add("adapter", folder(dir, &format!("adapter-{name}"), &files));
+    }
+    let at = folder(dir, "adapter-gguf", &[]);
+    adapter_gguf(&at.join("adapter.gguf"));
+    add("adapter", at);
     for (kind, path) in of_others(dir) {
         add(kind, path);
     }
@@ -176,6 +189,28 @@ fn imatrix_gguf(path: &Path) {
     let sizes: Vec<usize> = plan.tensors.iter().map(|t| t.dims.iter().product()).collect();
     plan.write(path, |i, out| {
         (0..sizes[i]).for_each(|j| out.write_all(&(j as f32 + 1.0).to_le_bytes()).unwrap());
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// A GGUF adapter for the tiny Llama.
+fn adapter_gguf(path: &Path) {
+    let mut plan = Plan::default();
+    for (key, value) in
+        [("general.type", "adapter"), ("general.architecture", "llama"), ("adapter.type", "lora")]
+    {
+        plan.set(key, Meta::Str(value.into()));
+    }
+    plan.set("adapter.lora.alpha", Meta::F32(4.0));
+    for (name, [rows, columns]) in [("blk.0.attn_q.weight", [32, 32]), ("blk.1.ffn_down.weight", [32, 40])] {
+        let (a, b) = (vec![3, columns], vec![rows, 3]);
+        plan.tensors.push(Planned { name: format!("{name}.lora_a"), dims: a, format: &F32 });
+        plan.tensors.push(Planned { name: format!("{name}.lora_b"), dims: b, format: &F32 });
+    }
+    let sizes: Vec<usize> = plan.tensors.iter().map(|t| t.dims.iter().product()).collect();
+    plan.write(path, |i, out| {
+        (0..sizes[i]).for_each(|j| out.write_all(&(j as f32 * 0.01).to_le_bytes()).unwrap());
         Ok(())
     })
     .unwrap();

@@ -401,6 +401,16 @@ impl Block {
         })
     }
 
+    /// The quantised matrix of this name, if it is one of its maps'.
+    pub(super) fn blocks_of(&mut self, name: &str) -> Option<&mut Weight> {
+        let attention = &mut self.attention;
+        let mut all = vec![&mut attention.qkv.weight, &mut attention.out.weight];
+        if let Feed::Dense(mlp) = &mut self.feed {
+            all.extend([&mut mlp.up.weight, &mut mlp.down.weight]);
+        }
+        all.into_iter().find(|weight| weight.is_blocks_of(name))
+    }
+
     /// Copies as rows of its dense matrices that are stored (in, out); of mixtures of experts there are none.
     pub(super) fn row_major(&self) -> Result<RowMajor> {
         let Feed::Dense(mlp) = &self.feed else { return Ok(RowMajor::default()) };

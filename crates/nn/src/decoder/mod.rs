@@ -163,6 +163,16 @@ impl Decoder {
         Self::made(spans, config, dtype, seed, &Freeze::default(), blocks)
     }
 
+    /// Puts a product of two small matrices, a (r, in) and b (out, r), beside quantised blocks: `y = x wᵀ + x aᵀ bᵀ` (LoRA, Hu et al. 2021). `name` is
+    /// that of the parameter, or that of the head, also where it is the embedding. A step is several launches then.
+    ///
+    /// # Errors
+    /// `Shape` for other sizes; `Format` where there are no blocks of that name; `Memory`.
+    pub fn add_low_rank(&mut self, name: &str, rank: usize, a: &[f32], b: &[f32]) -> Result<()> {
+        let added = self.stages.iter_mut().find_map(|stage| stage.add_low_rank(name, rank, [a, b]));
+        added.unwrap_or_else(|| Err(Error::format(format!("decoder: no blocks of {name}"))))
+    }
+
     fn made(
         spans: &[Span],
         config: DecoderConfig,

@@ -165,6 +165,20 @@ impl Stage {
         })
     }
 
+    /// Puts a product beside the blocks of this name, if they are here: a map's, the embedding's or the head's.
+    pub(super) fn add_low_rank(&mut self, name: &str, rank: usize, parts: [&[f32]; 2]) -> Option<Result<()>> {
+        let names = self.config.family.names;
+        let found = if name == format!("{}.weight", names.head) {
+            self.exit.as_mut().map(|exit| &mut exit.head)
+        } else if name == format!("{}{}.weight", names.prefix, names.embedding) {
+            self.entry.as_mut().map(|entry| &mut entry.embedding)
+        } else {
+            self.blocks.iter_mut().find_map(|block| block.blocks_of(name))
+        };
+        let _tag = self.span.device.tag("adapters");
+        found.map(|weight| weight.add_low_rank(rank, parts, (&self.span.device, self.dtype)))
+    }
+
     pub(super) fn device(&self) -> &Device {
         &self.span.device
     }

@@ -3,13 +3,15 @@
 use super::shapes::parameter;
 use crate::layers::in_layer;
 use crate::params::Params;
+use netcl_tensor::ops::decode_embedding::decode_embedding;
 use netcl_tensor::ops::decode_step::Rows;
 use netcl_tensor::ops::feed_forward::{linear_add, linear_residual};
 use netcl_tensor::ops::fused_linear::{Around, fused_linear, fused_linear_of_blocks, fused_linear_of_parts};
+use netcl_tensor::ops::gated::gated;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::quant::Blocks;
-use netcl_tensor::{DType, Error, Result, Tensor};
+use netcl_tensor::{DType, Device, Error, Result, Tensor};
 
 /// Such a matrix.
 #[derive(Clone)]
@@ -17,14 +19,23 @@ pub(super) enum Weight {
     /// Dense: (out, in), or (in, out) if `transposed`.
     Dense { tensor: Tensor, transposed: bool },
     /// Quantised: one or several matrices (out, in), stacked along the rows, each with its own format.
-    Blocks { name: String, parts: Vec<Blocks> },
+    Blocks { name: String, parts: Vec<Blocks>, beside: Option<Beside> },
+}
+
+/// A product of two small matrices that is added to that of a large one: `x aᵀ bᵀ`.
+#[derive(Clone)]
+pub(super) struct Beside {
+    /// (r, in).
+    a: Tensor,
+    /// (out, r).
+    b: Tensor,
 }
 
 impl Weight {
     /// The parameter with this name, or the quantised blocks that replace it.
     pub(super) fn of(params: &Params, name: &str, transposed: bool) -> Result<Self> {
         match params.blocks(name) {
-            Some(parts) => Ok(Self::Blocks { name: name.to_owned(), parts: parts.to_vec() }),
+            Some(parts) => Ok(Self::Blocks { name: name.to_owned(), parts: parts.to_vec(), beside: None }),
             None => Ok(Self::Dense { tensor: parameter(params, name)?, transposed }),
         }
     }
@@ -43,21 +54,35 @@ impl Weight {
         match self {
             Self::Dense { tensor, transposed: false } => Ok(tensor.clone()),
             Self::Dense { tensor, transposed: true } => tensor.transpose(0, 1),
-            Self::Blocks { parts, .. } => {
+            Self::Blocks { parts, beside, .. } => {
                 let parts = parts.iter().map(|part| part.dense(dtype)).collect::<Result<Vec<_>>>()?;
-                cat(&parts.iter().collect::<Vec<_>>(), 0)
+                let rows = cat(&parts.iter().collect::<Vec<_>>(), 0)?;
+                match beside {
+                    Some(Beside { a, b }) => linear_residual(&rows, b, a),
+                    None => Ok(rows),
+                }
             }
         }
     }
 
     /// Embedding lookup in a quantised matrix, times `by`: ids (..) → (.., in).
     pub(super) fn gather(&self, ids: &Tensor, by: f32, dtype: DType) -> Result<Tensor> {
-        let rows = match self {
-            Self::Blocks { parts, .. } => parts.first().filter(|_| parts.len() == 1),
-            Self::Dense { .. } => None,
+        let (rows, beside) = match self {
+            Self::Blocks { parts, beside, .. } => {
+                (parts.first().filter(|_| parts.len() == 1), beside.as_ref())
+            }
+            Self::Dense { .. } => (None, None),
         };
         let rows = rows.ok_or_else(|| Error::internal("rows by number of no single matrix of blocks"));
-        rows.and_then(|rows| rows.gather(ids, by, dtype)).map_err(|e| self.named(e))
+        let rows = rows.and_then(|rows| rows.gather(ids, by, dtype)).map_err(|e| self.named(e))?;
+        match beside {
+            Some(Beside { a, b }) => {
+                let factors = decode_embedding(b, ids, by, None)?;
+                let around = Around { residual: Some(&rows), ..Around::default() };
+                fused_linear(&factors, a, around).map_err(|e| self.named(e))
+            }
+            None => Ok(rows),
+        }
     }
 
     /// x `(.., in)` → `x w + bias` `(.., out)`.
@@ -74,10 +99,8 @@ impl Weight {
         let y = match self {
             Self::Dense { tensor, transposed: true } => fused_linear(x, tensor, around),
             Self::Dense { tensor, .. } => fused_linear(x, &tensor.transpose(0, 1)?, around),
-            Self::Blocks { parts, .. } => match parts.as_slice() {
-                [one] => fused_linear_of_blocks(x, one, around),
-                parts => fused_linear_of_parts(x, parts, around),
-            },
+            Self::Blocks { parts, beside: None, .. } => of_blocks(x, parts, around),
+            Self::Blocks { parts, beside: Some(beside), .. } => beside.added(x, parts, around),
         };
         y.map_err(|e| self.named(e))
     }
@@ -103,6 +126,66 @@ impl Weight {
     }
 }
 
+fn of_blocks(x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
+    match parts {
+        [one] => fused_linear_of_blocks(x, one, around),
+        parts => fused_linear_of_parts(x, parts, around),
+    }
+}
+
+impl Beside {
+    /// The map by the blocks and by the two matrices, with what stands around both: two launches more, and one for an activation.
+    fn added(&self, x: &Tensor, parts: &[Blocks], around: Around<'_>) -> Result<Tensor> {
+        let Around { norm, activation, residual, .. } = around;
+        let small = fused_linear(x, &self.a.transpose(0, 1)?, Around { norm, ..Around::default() })?;
+        // What follows an activation cannot be added before it.
+        let early = residual.filter(|_| activation.is_none());
+        let y = of_blocks(x, parts, Around { activation: None, residual: early, ..around })?;
+        let b = self.b.transpose(0, 1)?;
+        let y = fused_linear(&small, &b, Around { residual: Some(&y), ..Around::default() })?;
+        let y = match activation {
+            None => return Ok(y),
+            Some((gate, true)) => gated(&y, gate)?,
+            Some((gate, false)) => gate.apply(&y)?,
+        };
+        match residual {
+            Some(residual) => residual.add(&y),
+            None => Ok(y),
+        }
+    }
+}
+
+impl Weight {
+    /// Whether it is the quantised matrix of this name.
+    pub(super) fn is_blocks_of(&self, own: &str) -> bool {
+        matches!(self, Self::Blocks { name, .. } if name == own)
+    }
+
+    /// Puts a product of a (r, in) and b (out, r) beside quantised blocks.
+    pub(super) fn add_low_rank(
+        &mut self,
+        rank: usize,
+        [a, b]: [&[f32]; 2],
+        (device, dtype): (&Device, DType),
+    ) -> Result<()> {
+        let Self::Blocks { name, parts, beside } = self else {
+            return Err(Error::internal("a product beside a dense matrix"));
+        };
+        let rows: usize = parts.iter().map(|part| part.dims()[0]).sum();
+        let columns = parts.first().map_or(0, |part| part.dims()[1]);
+        if a.len() != rank * columns || b.len() != rows * rank || beside.is_some() {
+            return Err(Error::shape(format!(
+                "{name}: a product of {} and {} elements of rank {rank} beside ({rows}, {columns})",
+                a.len(),
+                b.len()
+            )));
+        }
+        let tensor = |dims: [usize; 2], values: &[f32]| Tensor::from_f32(device, dims, values, dtype);
+        *beside = Some(Beside { a: tensor([rank, columns], a)?, b: tensor([rows, rank], b)? });
+        Ok(())
+    }
+}
+
 /// Copies as rows (out, in) of a block's dense matrices that are stored (in, out): queries with keys and values, output, up, down.
 pub(super) type RowMajor = [Option<Tensor>; 4];
 
@@ -124,6 +207,9 @@ impl Weight {
             (Self::Dense { .. }, Some(copy)) => Ok(vec![Rows::Dense(copy.clone())]),
             (Self::Dense { .. }, None) => {
                 Err(Error::internal("decode_step: no copy of weights stored (in, out)"))
+            }
+            (Self::Blocks { beside: Some(_), .. }, _) => {
+                Err(Error::unsupported("decode_step: products of adapters beside quantised matrices"))
             }
             (Self::Blocks { parts, .. }, _) => Ok(parts.iter().map(Rows::Blocks).collect()),
         }

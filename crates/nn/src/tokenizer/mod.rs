@@ -77,11 +77,18 @@ impl Tokenizer {
             Error::format(format!("not a tokenizer of the tokenizers library: {why}"))
         };
         let json: Value = serde_json::from_str(text).map_err(|e| wrong(&e))?;
-        let inner = tokenizers::Tokenizer::from_bytes(text).map_err(|e| wrong(&e))?;
+        let inner = by_library(|| tokenizers::Tokenizer::from_bytes(text))?.map_err(|e| wrong(&e))?;
         let vocab = inner.get_vocab(true);
         let vocab_size = vocab.values().max().map_or(0, |&id| id as usize + 1);
         if vocab_size == 0 {
             return Err(Error::format("the tokenizer has no tokens"));
+        }
+        if vocab_size > vocab.len().saturating_mul(2) + SPARSE {
+            return Err(Error::format(format!(
+                "the {} tokens have ids up to {}: lists by id would be mostly holes",
+                vocab.len(),
+                vocab_size - 1
+            )));
         }
         let named = config.and_then(|text| eos_name(&serde_json::from_str(text).ok()?));
         let names = named.iter().map(String::as_str).chain(EOS_NAMES);
@@ -117,8 +124,12 @@ impl Tokenizer {
 
     /// Tokens that `transformers` prepends to a text, such as Llama's `<s>`; none for most tokenizers.
     pub fn beginning(&self) -> Vec<u32> {
-        let ids =
-            |special| self.inner.encode_fast("a", special).map(|e| e.get_ids().to_vec()).unwrap_or_default();
+        let ids = |special| {
+            by_library(|| self.inner.encode_fast("a", special))
+                .ok()
+                .and_then(|e| Some(e.ok()?.get_ids().to_vec()))
+                .unwrap_or_default()
+        };
         let (plain, mut all) = (ids(false), ids(true));
         let at = all.windows(plain.len().max(1)).position(|ids| ids == plain);
         all.truncate(at.unwrap_or(0));
@@ -158,8 +169,8 @@ impl Tokenizer {
         let mut ids = Vec::new();
         // A group bounds the memory of the library's encodings, which take some hundred bytes a token.
         for group in self.cuts.pieces(text).collect::<Vec<_>>().chunks(64) {
-            let encoded =
-                self.inner.encode_batch_fast(group.to_vec(), false).map_err(|e| failed("encoding", &e))?;
+            let encoded = by_library(|| self.inner.encode_batch_fast(group.to_vec(), false))?
+                .map_err(|e| failed("encoding", &e))?;
             ids.extend(encoded.iter().flat_map(|encoding| encoding.get_ids()));
         }
         Ok(ids)
@@ -175,7 +186,8 @@ impl Tokenizer {
         match &self.chars {
             Some(chars) => chars.encode(text),
             None => {
-                let encoding = self.inner.encode_fast(text, false).map_err(|e| failed("encoding", &e))?;
+                let encoding = by_library(|| self.inner.encode_fast(text, false))?;
+                let encoding = encoding.map_err(|e| failed("encoding", &e))?;
                 Ok(encoding.get_ids().to_vec())
             }
         }
@@ -216,7 +228,7 @@ impl Tokenizer {
         }
         match &self.chars {
             Some(chars) => Ok(chars.decode(ids)),
-            None => self.inner.decode(ids, false).map_err(|e| failed("decoding", &e)),
+            None => by_library(|| self.inner.decode(ids, false))?.map_err(|e| failed("decoding", &e)),
         }
     }
 
@@ -230,6 +242,17 @@ impl Tokenizer {
 fn eos_name(config: &Value) -> Option<String> {
     let eos = config.get("eos_token")?;
     eos.as_str().or_else(|| eos.get("content")?.as_str()).map(str::to_owned)
+}
+
+/// Ids beyond twice the number of tokens that a vocabulary may have: holes of vocabularies that were rounded up.
+const SPARSE: usize = 1 << 16;
+
+/// What the library gives; it panics on some files.
+///
+/// # Errors
+/// `Format` where it does.
+pub fn by_library<T>(work: impl FnOnce() -> T) -> Result<T> {
+    netcl_device::guarded("the tokenizers library", work)
 }
 
 fn failed(doing: &str, error: &tokenizers::Error) -> Error {

@@ -1,0 +1,45 @@
+//! Libraries that panic on files that nobody made for them.
+
+use crate::error::{Error, Result};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+thread_local! {
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is within [`guarded`]: a panic there becomes an error, and need not be reported.
+pub fn is_guarded() -> bool {
+    GUARDED.get()
+}
+
+/// What `work` gives. It may change nothing that is seen after a panic in the middle of it.
+///
+/// # Errors
+/// `Format` with `what` and the panic's words.
+pub fn guarded<T>(what: &str, work: impl FnOnce() -> T) -> Result<T> {
+    let before = GUARDED.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    GUARDED.set(before);
+    done.map_err(|panic| {
+        let words = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let words = words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Error::format(format!("{what} gave up: {words}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error() {
+        assert_eq!(guarded("a", || 3).unwrap(), 3);
+        let error = guarded("the library", || {
+            assert!(is_guarded());
+            Vec::<u8>::new()[usize::from(is_guarded())]
+        });
+        assert!(error.unwrap_err().message().contains("the library gave up: index out of bounds"));
+        assert!(!is_guarded());
+    }
+}

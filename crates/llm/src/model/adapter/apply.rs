@@ -1,0 +1,519 @@
+//! What adapters change of one model: values that are merged into its parameters, and products beside those that stay quantised.
+
+use super::{Adapter, Entry, Naming, Part};
+use crate::model::architecture::Architecture;
+use crate::model::names::{Change, Placed, placed};
+use netcl_nn::decoder::{DecoderConfig, ParamShape};
+use netcl_tensor::{Error, Result};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+/// Elements that a thread adds to at least.
+const PART: usize = 1 << 16;
+
+/// `b a`, with the factor in b: b (out, r), a (r, in).
+#[derive(Clone, Debug, PartialEq)]
+struct LowRank {
+    rank: usize,
+    a: Vec<f32>,
+    b: Vec<f32>,
+}
+
+/// What becomes of a tensor of Hugging Face's files.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Changed {
+    /// Its values, in place of those of the model.
+    whole: Option<Vec<f32>>,
+    /// Added to them.
+    low_rank: Vec<LowRank>,
+    /// Added to a bias.
+    shift: Option<Vec<f32>>,
+}
+
+/// The product that stands beside a parameter that is not changed: `x aᵀ bᵀ`, with the factors in b.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Beside {
+    /// r: the sum of the ranks of all its parts and adapters.
+    pub rank: usize,
+    /// (r, in).
+    pub a: Vec<f32>,
+    /// (out, r).
+    pub b: Vec<f32>,
+}
+
+/// A tensor of Hugging Face's files.
+#[derive(Clone, Debug)]
+struct Place {
+    dims: Vec<usize>,
+    /// Stored (in, out).
+    transposed: bool,
+}
+
+/// Changes by one or several adapters, which add to each other, for one model.
+#[derive(Clone, Debug)]
+pub struct Adapters {
+    base: DecoderConfig,
+    changed: BTreeMap<String, Changed>,
+    /// Names of the model's embedding and head.
+    ends: [String; 2],
+}
+
+impl Adapters {
+    /// What adapters, each times a factor, change of a model.
+    ///
+    /// # Errors
+    /// `Format` for a tensor that the model has no place for or of another shape, or for one that two adapters replace; `Unsupported` for an
+    /// adapter of another architecture.
+    pub fn new(base: &DecoderConfig, adapters: &[(Adapter, f32)]) -> Result<Self> {
+        let names = base.family.names;
+        let ends = [format!("{}{}.weight", names.prefix, names.embedding), format!("{}.weight", names.head)];
+        let mut out = Self { base: base.clone(), changed: BTreeMap::new(), ends };
+        // A model with all that an adapter might add to.
+        let wide = DecoderConfig { tied: false, ..base.clone().with_biases(true) };
+        let transposed = |shape: &ParamShape, name: &str| {
+            names.transposed && shape.dims.len() == 2 && !out.ends.iter().any(|end| end == name)
+        };
+        let table = format!("{}{}.weight", names.prefix, names.positions);
+        let mut known: HashMap<String, Place> = HashMap::new();
+        for shape in wide.shapes() {
+            for (name, rows) in &shape.pieces {
+                let width = shape.dims.last().copied().filter(|_| shape.dims.len() > 1);
+                let dims = [*rows].into_iter().chain(width).collect();
+                let transposed = transposed(&shape, name) && *name != table;
+                known.insert(name.clone(), Place { dims, transposed });
+            }
+        }
+        for (adapter, scale) in adapters {
+            let place = |e: Error| e.context(adapter.path.display());
+            let by_name = match &adapter.naming {
+                Naming::HuggingFace => of_hugging_face(base, adapter, &known),
+                Naming::Gguf(name) => of_gguf(base, &wide, adapter, name),
+            };
+            for (name, entry) in by_name.map_err(place)? {
+                out.add(&known, &name, &entry, *scale, adapter).map_err(place)?;
+            }
+        }
+        let missing = out.missing();
+        if let Some(first) = missing.first() {
+            return Err(Error::format(format!(
+                "an adapter changes {first}, which a {} model like this cannot have",
+                base.family.model_type
+            )));
+        }
+        Ok(out)
+    }
+
+    /// The model without the changes.
+    pub fn base(&self) -> &DecoderConfig {
+        &self.base
+    }
+
+    /// Whether there is nothing to change.
+    pub fn is_empty(&self) -> bool {
+        self.changed.is_empty()
+    }
+
+    fn add(
+        &mut self,
+        known: &HashMap<String, Place>,
+        name: &str,
+        entry: &Entry,
+        scale: f32,
+        adapter: &Adapter,
+    ) -> Result<()> {
+        let place = known.get(name).ok_or_else(|| Error::internal(format!("no place for {name}")))?;
+        if let Some(whole) = &entry.whole {
+            let found = self.changed.entry(name.to_owned()).or_default();
+            if found.whole.is_some() {
+                return Err(Error::format(format!("{} was replaced by another adapter already", whole.name)));
+            }
+            expect(whole, &place.dims)?;
+            found.whole = Some(whole.values.clone());
+        }
+        let factor = scale * entry.factor as f32;
+        if let (Some(a), Some(b)) = (&entry.a, &entry.b) {
+            let [first, last] = place.dims[..] else {
+                return Err(Error::format(format!("{} is for a matrix, and {name} is none", a.name)));
+            };
+            let [rows, columns] = if place.transposed { [last, first] } else { [first, last] };
+            let low_rank = low_rank(entry, [a, b], [rows, columns], factor, &adapter.naming)?;
+            self.changed.entry(name.to_owned()).or_default().low_rank.push(low_rank);
+        }
+        if let Some(shift) = &entry.shift {
+            let bias = name.strip_suffix("weight").map_or(String::new(), |module| format!("{module}bias"));
+            let place = known.get(&bias).ok_or_else(|| {
+                Error::format(format!("{} is for {bias}, which such a model cannot have", shift.name))
+            })?;
+            expect(shift, &place.dims)?;
+            let found = self.changed.entry(bias).or_default();
+            let sum = found.shift.get_or_insert_with(|| vec![0.0; shift.values.len()]);
+            sum.iter_mut().zip(&shift.values).for_each(|(sum, v)| *sum += factor * v);
+        }
+        Ok(())
+    }
+
+    /// Changed names that no parameter of the changed model has.
+    fn missing(&self) -> Vec<&String> {
+        let config = self.config(&BTreeSet::new());
+        let known: BTreeSet<String> =
+            config.shapes().flat_map(|shape| shape.pieces).map(|(name, _)| name).collect();
+        self.changed.keys().filter(|name| !known.contains(*name)).collect()
+    }
+
+    /// What the model is with the changes: it may have biases, or a head of its own, that it had not. Parameters in `beside` keep their values,
+    /// with a product beside them.
+    pub fn config(&self, beside: &BTreeSet<String>) -> DecoderConfig {
+        let mut out = self.base.clone();
+        let has = |config: &DecoderConfig, name: &String| {
+            config.shapes().any(|shape| shape.pieces.iter().any(|(piece, _)| piece == name))
+        };
+        let biases: [fn(&mut DecoderConfig); 3] = [
+            |config| config.attention.qkv_bias = true,
+            |config| config.attention.out_bias = true,
+            |config| config.mlp.bias = true,
+        ];
+        for name in self.changed.keys().filter(|name| name.ends_with(".bias")) {
+            if has(&out, name) {
+                continue;
+            }
+            for set in biases {
+                let mut more = out.clone();
+                set(&mut more);
+                if has(&more, name) {
+                    out = more;
+                    break;
+                }
+            }
+        }
+        let whole = |name: &String| self.changed.get(name).is_some_and(|changed| changed.whole.is_some());
+        let touched = self.ends.iter().any(|name| self.changed.contains_key(name));
+        let apart = beside.contains(&self.ends[0]) && !self.ends.iter().any(whole);
+        if out.tied && touched && !apart {
+            // Lookups and logits have different values from here on.
+            out.tied = false;
+        }
+        out
+    }
+
+    /// Whether values of a parameter change.
+    pub fn touches(&self, shape: &ParamShape) -> bool {
+        shape.pieces.iter().any(|(name, _)| self.changed.contains_key(name))
+    }
+
+    /// Whether an adapter has a part of a parameter as a whole.
+    pub fn replaces(&self, shape: &ParamShape) -> bool {
+        let whole = |name| self.changed.get(name).is_some_and(|changed: &Changed| changed.whole.is_some());
+        shape.pieces.iter().any(|(name, _)| whole(name))
+    }
+
+    /// The products beside a parameter of a map's matrix or the embedding, as one: those of its parts one below the other. `None` where there
+    /// are none.
+    pub fn beside(&self, shape: &ParamShape) -> Option<Beside> {
+        let pieces = shape.pieces.iter().map(|(name, rows)| (name.as_str(), *rows));
+        self.stacked(pieces, shape.dims.last().copied().unwrap_or(0))
+    }
+
+    /// The product beside a head that is the embedding.
+    pub fn beside_head(&self, embedding: &ParamShape) -> Option<Beside> {
+        let [rows, columns] = embedding.dims[..] else { return None };
+        self.stacked([(self.ends[1].as_str(), rows)].into_iter(), columns)
+    }
+
+    fn stacked<'a>(
+        &self,
+        pieces: impl Iterator<Item = (&'a str, usize)> + Clone,
+        columns: usize,
+    ) -> Option<Beside> {
+        let of = |name: &str| self.changed.get(name).map_or(&[][..], |changed| &changed.low_rank[..]);
+        let rank: usize = pieces.clone().flat_map(|(name, _)| of(name)).map(|one| one.rank).sum();
+        let rows: usize = pieces.clone().map(|(_, rows)| rows).sum();
+        let mut out = Beside { rank, a: Vec::with_capacity(rank * columns), b: vec![0.0; rows * rank] };
+        let (mut row, mut column) = (0, 0);
+        for (name, rows) in pieces {
+            for one in of(name) {
+                out.a.extend_from_slice(&one.a);
+                for (i, values) in one.b.chunks(one.rank.max(1)).enumerate() {
+                    let at = (row + i) * rank + column;
+                    out.b[at..at + one.rank].copy_from_slice(values);
+                }
+                column += one.rank;
+            }
+            row += rows;
+        }
+        (rank > 0).then_some(out)
+    }
+
+    /// Changes the values of a parameter, in the order of Hugging Face's files, its parts one behind the other.
+    pub fn merge(&self, shape: &ParamShape, values: &mut [f32]) {
+        let names = self.base.family.names;
+        let tables = [names.embedding, names.positions].map(|name| format!("{}{name}.weight", names.prefix));
+        let width = if shape.dims.len() > 1 { shape.dims.last().copied().unwrap_or(1) } else { 1 };
+        let mut rest = values;
+        for (name, rows) in &shape.pieces {
+            let (part, others) = rest.split_at_mut((rows * width).min(rest.len()));
+            rest = others;
+            let transposed = names.transposed && !tables.contains(name) && *name != self.ends[1];
+            self.merge_one(name, part, [*rows, width], transposed);
+        }
+    }
+
+    /// The same of one tensor of Hugging Face's files.
+    fn merge_one(&self, name: &str, values: &mut [f32], dims: [usize; 2], transposed: bool) {
+        let Some(changed) = self.changed.get(name) else { return };
+        if let Some(whole) = &changed.whole {
+            values.copy_from_slice(whole);
+        }
+        if let Some(shift) = &changed.shift {
+            values.iter_mut().zip(shift).for_each(|(v, s)| *v += s);
+        }
+        for one in &changed.low_rank {
+            match transposed {
+                false => add_product(values, dims, [&one.b, &one.a], one.rank),
+                true => {
+                    let [rows, columns] = dims;
+                    let left = turned(&one.a, [one.rank, rows]);
+                    let right = turned(&one.b, [columns, one.rank]);
+                    add_product(values, dims, [&left, &right], one.rank);
+                }
+            }
+        }
+    }
+
+    /// The values of a tensor of a GGUF file, in its order, with the changes; `None` where it has none.
+    pub(in crate::model) fn merged_gguf(&self, tensor: &Placed, values: &[f32]) -> Option<Vec<f32>> {
+        if !tensor.files.iter().any(|name| self.changed.contains_key(name)) {
+            return None;
+        }
+        let each = values.len() / tensor.files.len().max(1);
+        let mut out = Vec::with_capacity(values.len());
+        for (name, part) in tensor.files.iter().zip(values.chunks(each.max(1))) {
+            let mut own = to_file(tensor, part);
+            let dims = [tensor.file_dims[0], tensor.file_dims.get(1).copied().unwrap_or(1)];
+            self.merge_one(name, &mut own, dims, tensor.change == Change::Transposed);
+            out.extend(to_gguf(tensor, &own));
+        }
+        Some(out)
+    }
+
+    /// Whether the values of a tensor of a GGUF file change.
+    pub(in crate::model) fn touches_placed(&self, tensor: &Placed) -> bool {
+        tensor.files.iter().any(|name| self.changed.contains_key(name))
+    }
+}
+
+fn expect(part: &Part, dims: &[usize]) -> Result<()> {
+    match part.shape == dims {
+        true => Ok(()),
+        false => Err(Error::format(format!(
+            "{} has shape {:?}, expected {dims:?} by the model",
+            part.name, part.shape
+        ))),
+    }
+}
+
+/// (rows, columns) → (columns, rows).
+fn turned(values: &[f32], [rows, columns]: [usize; 2]) -> Vec<f32> {
+    (0..columns * rows).map(|i| values[i % rows.max(1) * columns + i / rows.max(1)]).collect()
+}
+
+/// A and B of a matrix (rows, columns), or of a table with so many rows.
+fn low_rank(
+    entry: &Entry,
+    [a, b]: [&Part; 2],
+    [rows, columns]: [usize; 2],
+    factor: f32,
+    naming: &Naming,
+) -> Result<LowRank> {
+    let rank = entry.rank().unwrap_or(0);
+    let wrong = |part: &Part, expected: [usize; 2]| {
+        Error::format(format!(
+            "{} has shape {:?}, expected {expected:?} by the model and a rank of {rank}",
+            part.name, part.shape
+        ))
+    };
+    let expected = match (entry.table, naming) {
+        (true, Naming::Gguf(_)) => [[rows, rank], [columns, rank]],
+        (true, Naming::HuggingFace) => [[rank, rows], [columns, rank]],
+        (false, _) => [[rank, columns], [rows, rank]],
+    };
+    for (part, expected) in [a, b].into_iter().zip(expected) {
+        if part.shape != expected || rank == 0 {
+            return Err(wrong(part, expected));
+        }
+    }
+    let times = |values: Vec<f32>| values.into_iter().map(|v| v * factor).collect();
+    Ok(match (entry.table, naming) {
+        (false, _) => LowRank { rank, a: a.values.clone(), b: times(b.values.clone()) },
+        (true, naming) => {
+            let left = match naming {
+                Naming::Gguf(_) => a.values.clone(),
+                Naming::HuggingFace => turned(&a.values, [rank, rows]),
+            };
+            LowRank { rank, a: turned(&b.values, [columns, rank]), b: times(left) }
+        }
+    })
+}
+
+/// `values` (rows, columns) += left (rows, rank) · right (rank, columns). The sum of the products is made before it is added, as where it
+/// stands beside.
+fn add_product(values: &mut [f32], [rows, columns]: [usize; 2], [left, right]: [&[f32]; 2], rank: usize) {
+    if rows == 0 || columns == 0 || rank == 0 {
+        return;
+    }
+    let one = |values: &mut [f32], left: &[f32]| {
+        let mut sum = vec![0.0f32; columns];
+        for (row, factors) in values.chunks_mut(columns).zip(left.chunks(rank)) {
+            sum.fill(0.0);
+            for (factor, right) in factors.iter().zip(right.chunks(columns)) {
+                sum.iter_mut().zip(right).for_each(|(sum, v)| *sum += factor * v);
+            }
+            row.iter_mut().zip(&sum).for_each(|(v, sum)| *v += sum);
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.min(rows * columns / PART).max(1);
+    let each = rows.div_ceil(threads);
+    std::thread::scope(|scope| {
+        for (values, left) in values.chunks_mut(each * columns).zip(left.chunks(each * rank)) {
+            if threads == 1 {
+                one(values, left);
+            } else {
+                scope.spawn(move || one(values, left));
+            }
+        }
+    });
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+}
+
+/// One part of a tensor of a GGUF file in the order of Hugging Face's.
+fn to_file(tensor: &Placed, values: &[f32]) -> Vec<f32> {
+    let width = tensor.file_dims.get(1).copied().unwrap_or(1);
+    // Rows of a transposed matrix are those of GGUF's.
+    let dims: Vec<usize> = tensor.file_dims.iter().rev().copied().collect();
+    match tensor.change {
+        Change::None => values.to_vec(),
+        Change::PlusOne => values.iter().map(|v| v - 1.0).collect(),
+        change => floats(&change.to_file(&bytes(values), [width * 4, 4], &dims)),
+    }
+}
+
+/// The way back.
+fn to_gguf(tensor: &Placed, values: &[f32]) -> Vec<f32> {
+    let width = tensor.file_dims.get(1).copied().unwrap_or(1);
+    match tensor.change {
+        Change::None => values.to_vec(),
+        Change::PlusOne => values.iter().map(|v| v + 1.0).collect(),
+        change => floats(&change.to_gguf(&bytes(values), [width * 4, 4], &tensor.file_dims)),
+    }
+}
+
+fn no_place(part: Option<&Part>, name: &str, model: &str) -> Error {
+    let (name, shape) = part.map_or((name, &[][..]), |part| (part.name.as_str(), &part.shape[..]));
+    Error::format(format!("{name} {shape:?}: no place for that in this {model} model"))
+}
+
+fn first_part(entry: &Entry) -> Option<&Part> {
+    [&entry.a, &entry.b, &entry.whole, &entry.shift].into_iter().flatten().next()
+}
+
+/// Entries under the names of the model's files.
+fn of_hugging_face(
+    base: &DecoderConfig,
+    adapter: &Adapter,
+    known: &HashMap<String, Place>,
+) -> Result<Vec<(String, Entry)>> {
+    let names = base.family.names;
+    let folder = names.experts.map_or("mlp", |experts| experts.folder);
+    let find = |name: &String| {
+        // With and without the family's prefix; and as `transformers` calls experts in memory.
+        let others = [name.clone(), name.replace(".mlp.", &format!(".{folder}."))];
+        let all = others.iter().flat_map(|name| [name.clone(), format!("{}{name}", names.prefix)]);
+        all.into_iter().find(|name| known.contains_key(name))
+    };
+    let one = |(name, entry): (&String, &Entry)| {
+        let found = find(name);
+        let found = found.ok_or_else(|| no_place(first_part(entry), name, base.family.model_type))?;
+        Ok((found, entry.clone()))
+    };
+    adapter.entries.iter().map(one).collect()
+}
+
+/// Entries of a GGUF file under Hugging Face's names, rows in their order; those of experts one by one.
+fn of_gguf(
+    base: &DecoderConfig,
+    wide: &DecoderConfig,
+    adapter: &Adapter,
+    name: &str,
+) -> Result<Vec<(String, Entry)>> {
+    let architecture = Architecture::of_family(base.family)?;
+    if architecture.name != name {
+        return Err(Error::unsupported(format!(
+            "general.architecture is {name:?}, and the model's is {:?}: the adapter is one for other models",
+            architecture.name
+        )));
+    }
+    let places = placed(wide, architecture)?;
+    let mut out = Vec::new();
+    for (name, entry) in &adapter.entries {
+        let found = places.iter().find(|placed| placed.name == *name);
+        let tensor = found.ok_or_else(|| no_place(first_part(entry), name, architecture.name))?;
+        for (i, file) in tensor.files.iter().enumerate() {
+            out.push((file.clone(), of_file(tensor, entry, i)?));
+        }
+    }
+    Ok(out)
+}
+
+/// The entry of part `i` of a tensor.
+fn of_file(tensor: &Placed, entry: &Entry, i: usize) -> Result<Entry> {
+    let experts = tensor.files.len();
+    let part = |part: &Part| -> Result<Part> {
+        if experts == 1 {
+            return Ok(part.clone());
+        }
+        if part.shape.len() != 3 || part.shape[0] != experts {
+            let Part { name, shape, .. } = part;
+            return Err(Error::format(format!(
+                "{name} has shape {shape:?}, expected one of {experts} experts each"
+            )));
+        }
+        let each = part.values.len() / experts;
+        let values = part.values[i * each..(i + 1) * each].to_vec();
+        Ok(Part { name: part.name.clone(), shape: part.shape[1..].to_vec(), values })
+    };
+    let mut out = entry.clone();
+    out.a = entry.a.as_ref().map(part).transpose()?;
+    out.b = entry.b.as_ref().map(part).transpose()?;
+    if let (Some(b), Change::Pairs(heads)) = (&mut out.b, tensor.change)
+        && let [rows, rank] = b.shape[..]
+        && rows == tensor.file_dims[0]
+        && rows.is_multiple_of(2 * heads)
+    {
+        b.values = floats(&tensor.change.to_file(&bytes(&b.values), [rank * 4, 4], &[rows, rank]));
+    }
+    if let Some(whole) = &entry.whole {
+        let mut own = part(whole)?;
+        let dims = if experts == 1 { &tensor.dims[..] } else { &tensor.dims[1..] };
+        expect(&own, dims)?;
+        own.values = to_file(tensor, &own.values);
+        own.shape.clone_from(&tensor.file_dims);
+        out.whole = Some(own);
+    }
+    Ok(out)
+}
+
+/// Opens adapters, each with a factor, for a model.
+///
+/// # Errors
+/// Those of [`Adapter::open`] and [`Adapters::new`].
+pub fn open_all<P: AsRef<Path>>(base: &DecoderConfig, paths: &[(P, f32)]) -> Result<Adapters> {
+    let open = |(path, scale): &(P, f32)| Ok((Adapter::open(path.as_ref())?, *scale));
+    Adapters::new(base, &paths.iter().map(open).collect::<Result<Vec<_>>>()?)
+}

@@ -1,0 +1,197 @@
+//! Low-rank adapters (Hu et al., "LoRA: low-rank adaptation of large language models", 2021): files of Hugging Face's PEFT and GGUF files, and
+//! what they change of a model.
+//!
+//! A map `y = W x` becomes `y = W x + s B A x` with A (r, in), B (out, r) and `s = scale · alpha / r`. Parameters are known by their names in
+//! Hugging Face's files, whichever file the adapter and the model come from.
+
+mod apply;
+mod gguf;
+mod peft;
+
+pub use apply::{Adapters, Beside, open_all};
+
+use netcl_tensor::{Error, Result};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A tensor of an adapter: its name in the file, its shape, its elements.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Part {
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub values: Vec<f32>,
+}
+
+/// What a file has for one parameter.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Entry {
+    /// A (r, in), or of an embedding (r, rows) in PEFT's files and (rows, r) in GGUF's; of all experts with an axis before.
+    pub a: Option<Part>,
+    /// B (out, r), or of an embedding (width, r).
+    pub b: Option<Part>,
+    /// Added to the bias, times the factor: PEFT's `lora_bias`.
+    pub shift: Option<Part>,
+    /// In its place: what was trained as a whole.
+    pub whole: Option<Part>,
+    /// A and B are those of a table, whose rows are looked up.
+    pub table: bool,
+    /// alpha / r, or alpha / √r.
+    pub factor: f64,
+}
+
+impl Entry {
+    /// r, as the tensors have it.
+    fn rank(&self) -> Option<usize> {
+        self.b.as_ref().and_then(|b| b.shape.last().copied())
+    }
+}
+
+/// How parameters are called.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Naming {
+    /// As in Hugging Face's files.
+    HuggingFace,
+    /// As in GGUF files of this architecture.
+    Gguf(String),
+}
+
+/// An adapter as its file has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adapter {
+    path: PathBuf,
+    naming: Naming,
+    /// The model that it was trained for, where the file says so.
+    base: Option<String>,
+    alpha: f64,
+    entries: BTreeMap<String, Entry>,
+}
+
+/// What an adapter changes, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct About {
+    /// `PEFT` or `GGUF`.
+    pub format: &'static str,
+    /// Architecture in GGUF files.
+    pub architecture: Option<String>,
+    /// Name of the model that it was trained for.
+    pub base: Option<String>,
+    /// Its alpha; single modules may have another.
+    pub alpha: f64,
+    /// Elements of all tensors.
+    pub elements: u64,
+    /// By the last part of the module's name: number of parameters, smallest and largest rank, smallest and largest factor.
+    pub targets: BTreeMap<String, Target>,
+    /// Parameters that it has as a whole.
+    pub wholes: Vec<String>,
+}
+
+/// Modules of one name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Target {
+    /// How many.
+    pub count: usize,
+    /// Smallest and largest rank.
+    pub ranks: [usize; 2],
+    /// Smallest and largest alpha / r.
+    pub factors: [f64; 2],
+}
+
+impl Adapter {
+    /// Opens an adapter: the folder of a PEFT adapter, its `adapter_config.json` or `adapter_model.safetensors`, or a GGUF file.
+    ///
+    /// # Errors
+    /// `Io`, `Format` or `Unsupported` that name file and field or tensor.
+    pub fn open(path: &Path) -> Result<Self> {
+        if path.is_dir() {
+            return peft::open(path);
+        }
+        if path.file_name().is_some_and(|name| name == peft::CONFIG || name == peft::WEIGHTS) {
+            return peft::open(path.parent().unwrap_or(Path::new(".")));
+        }
+        gguf::open(path)
+    }
+
+    /// Whether there is an adapter at this path, and not a model.
+    pub fn is_at(path: &Path) -> bool {
+        match path.is_dir() {
+            true => path.join(peft::CONFIG).exists() && !path.join("config.json").exists(),
+            false => gguf::is_adapter(path),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it changes.
+    pub fn about(&self) -> About {
+        let (format, architecture) = match &self.naming {
+            Naming::HuggingFace => ("PEFT", None),
+            Naming::Gguf(architecture) => ("GGUF", Some(architecture.clone())),
+        };
+        let mut out = About {
+            format,
+            architecture,
+            base: self.base.clone(),
+            alpha: self.alpha,
+            elements: 0,
+            targets: BTreeMap::new(),
+            wholes: Vec::new(),
+        };
+        for (name, entry) in &self.entries {
+            let parts = [&entry.a, &entry.b, &entry.shift, &entry.whole];
+            out.elements +=
+                parts.iter().filter_map(|p| p.as_ref()).map(|p| p.values.len() as u64).sum::<u64>();
+            out.wholes.extend(entry.whole.is_some().then(|| name.clone()));
+            let Some(rank) = entry.rank() else { continue };
+            let module = name.rsplit_once('.').map_or(name.as_str(), |(module, _)| module);
+            let last = module.rsplit_once('.').map_or(module, |(_, last)| last);
+            let target = out.targets.entry(last.to_owned());
+            let factor = entry.factor;
+            let target = target.or_insert(Target { count: 0, ranks: [rank; 2], factors: [factor; 2] });
+            target.count += 1;
+            target.ranks = [target.ranks[0].min(rank), target.ranks[1].max(rank)];
+            target.factors = [target.factors[0].min(factor), target.factors[1].max(factor)];
+        }
+        out
+    }
+
+    /// Every A has a B that fits it, and no number is infinite or NaN.
+    fn checked(self) -> Result<Self> {
+        let place = |e: Error| e.context(self.path.display());
+        if self.entries.is_empty() {
+            return Err(place(Error::format("an adapter of no tensor")));
+        }
+        for (name, entry) in &self.entries {
+            match (&entry.a, &entry.b) {
+                (Some(one), None) | (None, Some(one)) => {
+                    let other = if entry.a.is_some() { "B" } else { "A" };
+                    return Err(place(Error::format(format!(
+                        "{} {:?} has no {other} beside it for {name}",
+                        one.name, one.shape
+                    ))));
+                }
+                (None, None) if entry.shift.is_some() => {
+                    return Err(place(Error::format(format!("{name}: a bias of B without A and B"))));
+                }
+                _ => {}
+            }
+            for part in [&entry.a, &entry.b, &entry.shift, &entry.whole].into_iter().flatten() {
+                if part.values.iter().any(|v| !v.is_finite()) {
+                    return Err(place(Error::format(format!(
+                        "{} has values that are no numbers",
+                        part.name
+                    ))));
+                }
+            }
+            if !entry.factor.is_finite() {
+                return Err(place(Error::format(format!("{name}: alpha / r is no number"))));
+            }
+        }
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;
