@@ -188,6 +188,11 @@ impl Context {
 
     /// Opens the devices called `names`, which stand between commas; one may be there several times.
     pub fn open_devices(&self, names: &str) -> Result<Vec<Device>> {
+        self.open_devices_with(names, MatmulPrecision::default())
+    }
+
+    /// The same with a precision for products of f32.
+    pub fn open_devices_with(&self, names: &str, matmul_precision: MatmulPrecision) -> Result<Vec<Device>> {
         let names: Vec<&str> = names.split(',').map(str::trim).collect();
         if names.len() > 1 && names.contains(&"") {
             return Err(Error::format(format!(
@@ -195,7 +200,7 @@ impl Context {
                 names.join(",")
             )));
         }
-        names.into_iter().map(|name| self.open_device(name)).collect()
+        names.into_iter().map(|name| self.open_device_with(name, matmul_precision)).collect()
     }
 
     /// The same for a job that compiles many kernels: this program, started again, helps.

@@ -26,6 +26,8 @@ fn the_validation_loss_of_a_run_is_found_again() {
     let (data, out) = (dir.join("text.txt"), dir.join("run"));
     write_text(&data);
     let mut args = tiny_run(&data, &out, 12);
+    let layers = args.iter().position(|argument| argument == "--layers").unwrap();
+    args[layers + 1] = "2".into();
     // Few batches of many: the windows are drawn.
     args.extend("--eval-every 4 --checkpoint-every 0 --dropout 0 --dtype bf16".split(' ').map(Into::into));
     let output = netcl().args(&args).output().unwrap();
@@ -54,6 +56,13 @@ fn the_validation_loss_of_a_run_is_found_again() {
     assert!(found["stride"].is_null() && found["dtype"] == "bf16", "{found}");
     let other = number(&json(&out, &["--batch", "3"]), "loss");
     assert!((other - best).abs() <= 1e-6 * best, "{other}, {best} in training");
+    // With a layer on each of two devices, here the same one twice.
+    let twice = format!("{0},{0}", device());
+    let mut divided = netcl();
+    divided.args(["eval", "--json", "--layers", "1", "--device", &twice, "-m"]).arg(&out);
+    let (stdout, errors) = texts(&divided.output().unwrap());
+    let divided: Value = serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("{e}: {errors}"));
+    assert!(divided["loss"] == found["loss"] && errors.contains("layers 0 on "), "{divided}: {errors}");
     // All of that part, every token but the first once.
     let all = json(&out, &["--stride", "4"]);
     let part = std::fs::read_to_string(&data).unwrap().len() as u64;

@@ -1,15 +1,18 @@
 //! `netcl eval`: how well a model predicts a text.
 
 use crate::context::Context;
+use crate::loading::{DivisionArgs, divided, shown};
 use crate::named::named_by;
 use crate::out;
 use crate::progress::perplexity;
 use crate::reading::ReadingBar;
 use crate::table::Table;
 use netcl::device::counted;
+use netcl::llm::LoadedModel;
+use netcl::llm::engine::Options;
 use netcl::nn::config::{DTYPES, MatmulPrecision, Overlay, TrainConfig, storage_type};
 use netcl::nn::data::{DATA_FILE, Eval, Scored, Source, Strided, TextEncoding, TokenCache, Tokens, Watch};
-use netcl::nn::decoder::Decoder;
+use netcl::nn::decoder::{Decoder, DecoderConfig, model_folder};
 use netcl::nn::evaluate::{Score, evaluate};
 use netcl::nn::model::Model;
 use netcl::nn::tokenizer::Tokenizer;
@@ -52,9 +55,11 @@ pub struct Args {
     /// Storage of the weights, by any name such as bfloat16 or half; without it, as stored
     #[arg(long, value_parser = named_by(&DTYPES, storage_type))]
     dtype: Option<DType>,
-    /// Device, as for `train`
+    /// Device, as for `train`, or several among which layers are divided, as for `generate`
     #[arg(long, visible_alias = "gpu_id", default_value = "auto")]
     device: String,
+    #[command(flatten)]
+    division: DivisionArgs,
     /// Do not begin with the token that the tokenizer puts before a text, such as Llama's <s>
     #[arg(long)]
     no_bos: bool,
@@ -110,12 +115,18 @@ impl Windows {
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     let trained = trained(args)?;
     let precision = trained.as_ref().map_or(MatmulPrecision::default(), |config| config.matmul_precision);
-    let device = context.open_device_with(&args.device, precision)?;
-    let (model, tokenizer, dir) = model_from_dir(&device, &args.model, args.dtype)?;
-    let own = model.config().context;
+    let own = DecoderConfig::of_folder(&args.model)?.context;
     if let Some(wanted) = args.context.filter(|wanted| *wanted > own) {
         return Err(Error::format(format!("--context {wanted} is above the model's, which is {own}")));
     }
+    let devices = context.open_devices_with(&args.device, precision)?;
+    let (model, tokenizer, dir) = match devices.as_slice() {
+        [device] if args.division.layers.is_none() => model_from_dir(device, &args.model, args.dtype)?,
+        devices => {
+            let window = trained.as_ref().map_or(own.min(CONTEXT), |config| config.context);
+            on_several(args, devices, args.context.unwrap_or(window).min(own), context)?
+        }
+    };
     let mut reading = ReadingBar::new(context);
     let (text, windows) = match &trained {
         None => text(args, &dir, tokenizer.as_ref(), context, &mut |p| reading.show(p))?,
@@ -141,6 +152,27 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
     } else {
         show(&model, &dir, &text, &windows, &score, seconds)
     }
+}
+
+/// A model with its layers on several devices, for windows of so many tokens.
+fn on_several(
+    args: &Args,
+    devices: &[Device],
+    window: usize,
+    context: &Context,
+) -> Result<(Decoder, Option<Tokenizer>, PathBuf)> {
+    let layers = args.division.layers.as_deref();
+    let options = Options { dtype: args.dtype, context: Some(window), layers, ..Options::default() };
+    let model = shown(context, |bar| LoadedModel::open(&args.model, devices, options, bar))?;
+    let path = model_folder(&args.model)?;
+    let tokenizer = match path.join(netcl::nn::tokenizer::FILE).exists() {
+        true => Some(Tokenizer::from_dir(&path)?),
+        false => None,
+    };
+    if let Some(divided) = divided(model.decoder()) {
+        out::note(&divided);
+    }
+    Ok((model.into_decoder(), tokenizer, path))
 }
 
 /// The settings of the run whose validation part is asked for.

@@ -318,3 +318,35 @@ fn print_adapter(about: &About) -> Result<()> {
     }
     out::result(&format!("\n{}", targets.text()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netcl::device::DeviceKind;
+
+    fn gpu(id: &str, global_mem: u64) -> Capabilities {
+        let profile = sim::profiles().into_iter().next().unwrap();
+        Capabilities { id: id.into(), global_mem, simulated: false, kind: DeviceKind::Gpu, ..profile }
+    }
+
+    /// A model that neither device holds is divided among them; one that fits somewhere is not.
+    #[test]
+    fn a_model_is_divided_where_no_device_holds_it() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/goldens/decoder/llama");
+        let info = |devices: &[Capabilities]| Info::of(&path, Some(16), devices).unwrap();
+        let roomy = info(&[gpu("gpu:0", 1 << 30)]);
+        let (needed, all) = (roomy.needed(), roomy.config.layers);
+        assert!(roomy.divided.is_none() && roomy.places[0].fits(16) && roomy.places[0].layers == all);
+        let narrow = info(&[gpu("gpu:0", needed - 1), gpu("gpu:1", needed - 1)]);
+        let json = narrow.json();
+        assert_eq!(json["division"], json!({ "devices": ["gpu:0", "gpu:1"], "layers": [all - 1, 1] }));
+        assert_eq!(json["devices"][0]["layers_that_fit"], all - 1);
+        assert_eq!(json["devices"][0]["fits"], false);
+        let told = narrow.divided.as_ref().unwrap().told();
+        assert!(told.starts_with("divided: --device gpu:0,gpu:1 has "), "{told}");
+        let verdict = narrow.places[0].verdict(16, all, needed);
+        assert!(verdict.contains(&format!("{} of {all} layers", all - 1)), "{verdict}");
+        assert!(info(&[gpu("gpu:0", needed - 1), gpu("gpu:1", 1 << 30)]).divided.is_none());
+        assert!(info(&[gpu("gpu:0", 1000), gpu("gpu:1", 1000)]).divided.is_none());
+    }
+}

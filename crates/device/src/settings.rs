@@ -15,6 +15,8 @@ pub struct Settings {
     pub no_loader: bool,
     /// `NETCL_CACHE_DIR`, else `$XDG_CACHE_HOME/netcl`, else `~/.cache/netcl`. `None` keeps nothing on disk.
     pub cache_dir: Option<PathBuf>,
+    /// `NETCL_QUARANTINE_DIR`: where variants to avoid are kept instead of in the cache, if there is one; tests have a folder of their own.
+    pub quarantine_dir: Option<PathBuf>,
     /// `NETCL_DISABLE`: kernel variants never to use, by name.
     pub disable: Vec<String>,
     /// `NETCL_PREFER`: kernel variants to use wherever they can be, by name.
@@ -121,6 +123,11 @@ impl Settings {
         let cache_dir = path("NETCL_CACHE_DIR")
             .or_else(|| path("XDG_CACHE_HOME").map(|p| p.join("netcl")))
             .or_else(|| path("HOME").map(|p| p.join(".cache/netcl")));
+        // A cache that is named has all that is kept.
+        let quarantine_dir = match path("NETCL_CACHE_DIR") {
+            Some(_) => None,
+            None => path("NETCL_QUARANTINE_DIR"),
+        };
         let words = |name: &str| -> Vec<String> {
             let text = std::env::var(name).unwrap_or_default();
             text.split([',', ' ']).filter(|s| !s.is_empty()).map(Into::into).collect()
@@ -130,6 +137,7 @@ impl Settings {
             icd_vendors: path("OCL_ICD_VENDORS"),
             no_loader: flag("NETCL_NO_LOADER"),
             cache_dir,
+            quarantine_dir,
             disable: words("NETCL_DISABLE"),
             prefer: words("NETCL_PREFER"),
             trust_kernels: flag("NETCL_TRUST_KERNELS"),

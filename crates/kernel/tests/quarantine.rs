@@ -225,3 +225,22 @@ fn a_variant_that_fails_its_first_test_gives_way() {
     let never = || -> netcl_device::Result<()> { Err(netcl_device::Error::launch("not to be run")) };
     assert!(Tuning::of(&trusting).proven(&trusting, &FAST, never));
 }
+
+/// A folder of its own beside the cache; whoever keeps nothing on disk has none.
+#[test]
+fn the_folder_can_be_another_than_the_caches() {
+    let [cache, own] = [0; 2].map(|_| tempfile::tempdir().unwrap());
+    let of = |cache: Option<&tempfile::TempDir>, own: Option<&tempfile::TempDir>| {
+        let path = |dir: Option<&tempfile::TempDir>| dir.map(|dir| dir.path().to_owned());
+        let settings = Settings { cache_dir: path(cache), quarantine_dir: path(own), ..Settings::default() };
+        let tuning = Tuning::of(&device(&settings, "1"));
+        tuning.quarantine().path().and_then(|path| path.parent()).map(std::path::Path::to_owned)
+    };
+    assert_eq!(of(Some(&cache), None), Some(cache.path().join("quarantine")));
+    assert_eq!(of(Some(&cache), Some(&own)), Some(own.path().to_owned()));
+    assert_eq!(of(None, Some(&own)), None);
+    // What cargo runs, as it runs this, is kept apart from a user's.
+    let settings = Settings::from_env();
+    let named = std::env::var_os("NETCL_CACHE_DIR").is_some() || std::env::var_os("CARGO").is_none();
+    assert!(settings.quarantine_dir.is_some() || named);
+}

@@ -66,7 +66,8 @@ fn open(settings: &Settings) -> Device {
 #[test]
 fn what_fails_is_found_kept_and_avoided_later() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = Settings { cache_dir: Some(folder.path().into()), ..Settings::from_env() };
+    let cache_dir = Some(folder.path().into());
+    let settings = Settings { cache_dir, quarantine_dir: None, ..Settings::from_env() };
     let device = open(&settings);
     let test = SelfTest::new(&device, Reach::Values);
     let run = |entry: OpEntry| test.run(&entry, &DType::FLOATS, &|| ());

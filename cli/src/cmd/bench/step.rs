@@ -54,7 +54,9 @@ pub fn bytes_of_step(model: &Decoder, texts: usize, seen: usize) -> u64 {
     let names = config.family.names;
     let embedding = model.params().blocks(&format!("{}{}.weight", names.prefix, names.embedding));
     let embedding = embedding.map_or(vocab * width * size, |parts| parts.iter().map(Blocks::bytes).sum());
-    let tables = places * size + if config.tied { 0 } else { embedding };
+    // The head of a tied model on another device is a copy.
+    let read = config.tied && model.spans().count() == 1;
+    let tables = places * size + if read { 0 } else { embedding };
     let unused = config.mlp.moe.map_or(0, |moe| {
         let sparse = (0..config.layers).filter(|i| config.kind(*i).sparse).count();
         sparse * moe.experts.saturating_sub(texts * moe.top_k) * 3 * moe.hidden * width

@@ -1,8 +1,8 @@
 //! Quarantine: kernel variants and parameter values that are not used on a device because they failed a self-test (`netcl doctor`, or the
 //! test before first use), or because the user disabled them (`NETCL_DISABLE`).
 //!
-//! Stored as one JSON file for each device and driver under `<cache>/quarantine`. An entry holds for one driver version and one kernel text:
-//! with another driver, or after the text changed, the variant is tried again.
+//! Stored as one JSON file for each device and driver under `<cache>/quarantine`, or the folder that the settings name. An entry holds for
+//! one driver version and one kernel text: with another driver, or after the text changed, the variant is tried again.
 
 use super::Params;
 use super::json_file::JsonFile;
@@ -86,8 +86,9 @@ impl Quarantine {
             hash.update(part.as_bytes());
         }
         let name = format!("{}.json", &hash.finalize().to_hex()[..32]);
-        let cache = settings.cache_dir.as_ref();
-        let file = cache.map(|dir| JsonFile::at(dir.join("quarantine").join(name), "variants to avoid"));
+        let own = settings.quarantine_dir.as_ref();
+        let folder = settings.cache_dir.as_ref().map(|dir| own.map_or(dir.join("quarantine"), Clone::clone));
+        let file = folder.map(|dir| JsonFile::at(dir.join(name), "variants to avoid"));
         let suspects = file.as_ref().map(read).unwrap_or_default();
         Self {
             file,

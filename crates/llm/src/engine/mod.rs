@@ -133,6 +133,10 @@ impl LoadedModel {
     pub fn decoder(&self) -> &Decoder {
         &self.decoder
     }
+    /// The same without the rest.
+    pub fn into_decoder(self) -> Decoder {
+        self.decoder
+    }
     /// What it is; its context is the one that was loaded.
     pub fn config(&self) -> &DecoderConfig {
         self.decoder.config()

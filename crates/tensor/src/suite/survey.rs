@@ -31,6 +31,7 @@ pub(super) fn twin_of(device: &Device) -> Device {
         no_binary_cache: true,
         trust_kernels: true,
         cache_dir: device.settings().cache_dir.clone(),
+        quarantine_dir: device.settings().quarantine_dir.clone(),
         disable: device.settings().disable.clone(),
         ..Settings::default()
     };
