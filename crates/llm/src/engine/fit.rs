@@ -20,8 +20,15 @@ pub(super) fn is_on_host(device: &Capabilities) -> bool {
 
 /// Bytes that a process can take on a device.
 pub fn available(device: &Capabilities) -> u64 {
-    let host = available_memory().filter(|_| is_on_host(device)).unwrap_or(u64::MAX);
-    device.global_mem.min(host)
+    device.global_mem.min(shared(device))
+}
+
+/// Bytes of the memory that a device is in: that of the host, or its own.
+pub(super) fn shared(device: &Capabilities) -> u64 {
+    match is_on_host(device) {
+        true => available_memory().unwrap_or(u64::MAX),
+        false => device.global_mem,
+    }
 }
 
 /// Whether two devices take the same memory.
@@ -36,7 +43,8 @@ pub struct Place {
     id: String,
     /// Bytes that it has.
     available: u64,
-    /// The first place whose memory it shares.
+    /// Bytes of the memory that it takes them from, and the first place that does so too.
+    shared: u64,
     memory: usize,
     /// Whether steps in one launch run there, as far as is known without opening it.
     one_launch: bool,
@@ -49,6 +57,7 @@ impl Place {
         let place = |(i, device): (usize, &&Capabilities)| Self {
             id: device.id.clone(),
             available: available(device),
+            shared: shared(device),
             memory: devices.iter().position(|other| is_shared(other, device)).unwrap_or(i),
             one_launch: Text::Ring.is_for(device),
         };
@@ -116,7 +125,8 @@ impl<'a> Fit<'a> {
     fn left(&self, at: usize, taken: &[u64]) -> u64 {
         let place = &self.places[at];
         let before = self.places[..at].iter().zip(taken).filter(|(other, _)| other.memory == place.memory);
-        before.fold(place.available, |left, (_, taken)| left.saturating_sub(*taken))
+        let left = before.fold(place.shared, |left, (_, taken)| left.saturating_sub(*taken));
+        left.min(place.available)
     }
 
     fn fits(&self, layers: &[usize], tokens: usize) -> bool {

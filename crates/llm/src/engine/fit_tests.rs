@@ -19,7 +19,7 @@ fn needs(tied: bool) -> Needs {
 }
 
 fn place(id: &str, available: u64, memory: usize) -> Place {
-    Place { id: id.into(), available, memory, one_launch: false }
+    Place { id: id.into(), available, shared: available, memory, one_launch: false }
 }
 
 /// What a device with these layers takes.
@@ -116,6 +116,9 @@ fn devices_are_filled_in_their_order() {
     let host = first(8, 300) - 1;
     let shared = [place("cpu:0", host, 0), place("cpu:1", host, 0)];
     assert!(divide(&shared, Some(300)).is_err());
+    // Each has a limit of its own in a larger memory.
+    let limited = shared.clone().map(|place| Place { shared: 2 * host, ..place });
+    assert_eq!(divide(&limited, Some(300)).unwrap().layers, [7, 1]);
     let apart = [place("cpu:0", host, 0), place("cpu:1", host, 1)];
     assert!(divide(&apart, Some(300)).is_ok());
 }

@@ -52,7 +52,7 @@ pub use draft::{MOST_DRAFTED, Speculation};
 pub use request::{EngineOptions, Event, Job, Load, RequestId, Usage};
 
 use super::LoadedModel;
-use super::fit::{available, is_on_host, is_shared};
+use super::fit::{available, is_on_host, is_shared, shared};
 use crate::sampler::{Finish, Sampler};
 use crate::tokenizer::Tokenizer;
 use draft::Drafts;
@@ -393,17 +393,21 @@ fn sample(sampler: &mut Sampler, mut logits: Vec<f32>, unknown: &[usize]) -> Res
 fn page_count(decoder: &Decoder, options: EngineOptions) -> Result<usize> {
     let EngineOptions { texts, page, cache, tokens, .. } = options;
     let spans: Vec<&Span> = decoder.spans().collect();
-    // Of the devices in one memory all together, the one with the least pages.
+    // Each device for its layers, and all in one memory together.
     let mut fit = (usize::MAX, 0, 0, "");
     for span in &spans {
         let capabilities = span.device.capabilities();
         let sharing = || spans.iter().filter(|other| is_shared(other.device.capabilities(), capabilities));
-        let bytes = sharing()
-            .fold(0u64, |all, other| all.saturating_add(decoder.page_bytes(other.layers.len(), page, cache)));
-        let free = free(sharing().map(|span| &span.device)) / 10 * 9;
-        let pages = usize::try_from(free / bytes.max(1)).unwrap_or(usize::MAX);
-        if pages < fit.0 {
-            fit = (pages, bytes, free, capabilities.id.as_str());
+        let bytes = |span: &&&Span| decoder.page_bytes(span.layers.len(), page, cache);
+        let all = sharing().fold(0u64, |all, other| all.saturating_add(bytes(&other)));
+        let live = taken(sharing().map(|span| &span.device));
+        for (bytes, room) in [(bytes(&span), available(capabilities)), (all, shared(capabilities))] {
+            // Steps and prompts need memory beside the cache.
+            let free = room.saturating_sub(live) / 10 * 9;
+            let pages = usize::try_from(free / bytes.max(1)).unwrap_or(usize::MAX);
+            if pages < fit.0 {
+                fit = (pages, bytes, free, capabilities.id.as_str());
+            }
         }
     }
     let (fit, bytes, free, device) = fit;
@@ -424,18 +428,16 @@ fn page_count(decoder: &Decoder, options: EngineOptions) -> Result<usize> {
     Ok(wanted)
 }
 
-/// Bytes that are free in the memory of these devices. What the host says is there does not count what is taken already.
-fn free<'a>(devices: impl Iterator<Item = &'a Device>) -> u64 {
-    let (mut least, mut live, mut seen) = (u64::MAX, 0, Vec::<&Device>::new());
+/// Bytes that are taken in the memory of these devices. What the host says is there does not count what is taken already.
+fn taken<'a>(devices: impl Iterator<Item = &'a Device>) -> u64 {
+    let (mut live, mut seen) = (0, Vec::<&Device>::new());
     for device in devices {
-        let capabilities = device.capabilities();
-        least = least.min(available(capabilities));
-        if !is_on_host(capabilities) && !seen.iter().any(|other| other.same(device)) {
+        if !is_on_host(device.capabilities()) && !seen.iter().any(|other| other.same(device)) {
             live += device.memory().live as u64;
         }
         seen.push(device);
     }
-    least.saturating_sub(live)
+    live
 }
 
 #[cfg(test)]
