@@ -139,6 +139,38 @@ fn beside_blocks_is_as_merged() {
     }
 }
 
+/// With layers on two devices an adapter changes what it changes on one, dense and beside blocks, a tied embedding's copy too.
+#[test]
+fn layers_on_several_devices_have_their_changes() {
+    let (devices, dir) = ([0; 2].map(|_| test_device().unwrap()), tempfile::tempdir().unwrap());
+    let options =
+        Options { dtype: Some(DType::F32), activations: Some(Activations::Float), ..Options::default() };
+    let same = |name: &str, model: &Path, adapter: PathBuf| {
+        let ([batch, tokens], ids, _) = ids_of(name);
+        let adapters = [(adapter, 1.0)];
+        let whole = opened(model, &adapters, &devices[0], false).unwrap();
+        let options = Options { layers: Some(&[1]), ..options };
+        let parts = LoadedModel::open_adapted(model, &adapters, &devices, options, &mut |_| Ok(())).unwrap();
+        assert_eq!(parts.decoder().spans().count(), 2, "{name}");
+        assert!(logits(&parts, [batch, tokens], &ids) == logits(&whole, [batch, tokens], &ids), "{name}");
+        let steps = |model: &LoadedModel| {
+            let mut text = model.decoder().continuation().unwrap();
+            (2..=tokens).map(|end| text.logits_after(&ids[..end]).unwrap()).collect::<Vec<_>>()
+        };
+        assert!(steps(&parts) == steps(&whole), "{name}, token by token");
+    };
+    for name in CASES {
+        let (model, adapter) = case(name);
+        same(name, &model, adapter);
+    }
+    for name in ["llama", "qwen2_embedding", "gemma2", "mixtral"] {
+        let (model, adapter) = case(name);
+        let path = dir.path().join(format!("{name}.gguf"));
+        quantised(&model, &[], &path, Target::Gguf, "q8_0");
+        same(name, &path, without_base(&adapter, dir.path()));
+    }
+}
+
 /// The adapter without the base's own embedding, which PEFT saves beside a low-rank one: else the embedding is replaced, and so dense.
 fn without_base(adapter: &Path, dir: &Path) -> PathBuf {
     let to = dir.join(adapter.file_name().unwrap());
