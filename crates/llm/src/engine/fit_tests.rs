@@ -164,3 +164,37 @@ fn copies_as_rows_are_counted_where_there_are_some() {
     assert_eq!(of("gpt2"), 2 * 2 * (3 * 64 * 64 + 64 * 64 + 2 * 4 * 64 * 64));
     assert_eq!(of("llama"), 0);
 }
+
+/// Of devices of any sizes a division is found where there is one, it fits, and no earlier device has room for a further layer.
+#[test]
+fn what_can_be_divided_is_divided() {
+    let mut random = netcl_tensor::random::Generator::new(7);
+    let (mut divided, mut refused) = (0, 0);
+    for tied in [false, true] {
+        let needs = needs(tied);
+        let whole = taken(&needs, 0..8, 500);
+        for _ in 0..200 {
+            let sizes = random.uniform(3, 0.1, 1.1);
+            let places: Vec<Place> = (0..3)
+                .map(|i| place(&format!("gpu:{i}"), (f64::from(sizes[i]) * whole as f64) as u64, i))
+                .collect();
+            let fit = Fit::new(&needs, &places);
+            let all = (0..=8usize).flat_map(|a| (0..=8 - a).map(move |b| [a, b, 8 - a - b]));
+            let possible = all.clone().any(|layers| fit.fits(&layers, 500));
+            match fit.divide(Some(500), None) {
+                Ok(Division { layers, context }) => {
+                    assert!(context == 500 && fit.fits(&layers, 500), "{layers:?}");
+                    let [a, b, c] = layers[..] else { panic!("{layers:?}") };
+                    assert!(b == 0 || !fit.fits(&[a + 1, b - 1, c], 500) || c == 0 && b == 1, "{layers:?}");
+                    assert!(c < 2 || !fit.fits(&[a, b + 1, c - 1], 500), "{layers:?}");
+                    divided += 1;
+                }
+                Err(e) => {
+                    assert!(!possible, "{e}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(divided > 50 && refused > 50, "{divided} {refused}");
+}
