@@ -245,14 +245,18 @@ impl FusedLinear {
         Ok(dims)
     }
 
+    fn normalised(&self, x: &Tensor, [gamma, beta]: [&Tensor; 2]) -> Result<Tensor> {
+        match self.norm {
+            None => Ok(x.clone()),
+            Some(Kind { center, unit_offset, eps }) => {
+                Before { gamma, beta: center.then_some(beta), unit_offset, eps }.apply(x)
+            }
+        }
+    }
+
     /// By the ops that it stands for.
     fn composed(&self, [x, w, gamma, beta, bias, residual]: [&Tensor; 6]) -> Result<Tensor> {
-        let h = match self.norm {
-            None => x.clone(),
-            Some(Kind { center, unit_offset, eps }) => {
-                Before { gamma, beta: center.then_some(beta), unit_offset, eps }.apply(x)?
-            }
-        };
+        let h = self.normalised(x, [gamma, beta])?;
         if self.activation.is_none() && self.residual {
             return if self.bias {
                 linear_add(residual, &h, w, bias)
@@ -281,10 +285,15 @@ impl Op<6> for FusedLinear {
         let dims = self.check(x, sizes, around)?;
         let y = Tensor::empty(x.device(), dims, x.dtype())?;
         let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of(Self::NAME, "w", w)?, &[])?;
-        match few_rows::run(&y, &problem, &self.fused(around))? {
-            true => Ok((y, ())),
-            false => Ok((self.composed(inputs)?, ())),
-        }
+        let fused = self.fused(around);
+        let done = if few_rows::norm_apart(&y, &problem, &fused) {
+            let rows = self.normalised(x, [gamma, beta])?;
+            let problem = Problem::new(Matrix::rows_of(&rows)?, problem.b, &[])?;
+            few_rows::run(&y, &problem, &few_rows::Fused { norm: None, ..fused })?
+        } else {
+            few_rows::run(&y, &problem, &fused)?
+        };
+        if done { Ok((y, ())) } else { Ok((self.composed(inputs)?, ())) }
     }
     fn backward(&self, inputs: [&Tensor; 6], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 6]> {
         gradients_of(inputs, dy, |inputs| self.composed(inputs))

@@ -7,8 +7,6 @@
  *
  * Ceiling: blocks read and y written once.
  */
-#define CODES_OF CAT(codes_, QUANT)
-#define SCALES_OF CAT(scales_, QUANT)
 
 static inline float4 four(uint codes, float scale, float offset) {
 #if QUANT == 8 || QUANT == 14
@@ -21,8 +19,9 @@ static inline float4 four(uint codes, float scale, float offset) {
 /* Elements 8 i .. 8 i + 7 of a row to y, times `by`. */
 static inline void put_eight(RowBytes row, int i, int k, __global T *y, float by) {
   uint4 first, second;
-  CODES_OF(row, i / 4, k, &first, &second);
-  const float3 d = SCALES_OF(row, i / 4, k) * by;
+  const Stored stored = CAT(stored_, QUANT)(row, i / 4, k);
+  CAT(codes_, QUANT)(stored, &first, &second);
+  const float3 d = CAT(scales_, QUANT)(stored, i / 4) * by;
   const uint4 half_of = i & 2 ? second : first;
   const uint2 two = i & 1 ? half_of.zw : half_of.xy;
   const float scale = i & 2 ? d.y : d.x;

@@ -37,8 +37,9 @@ static inline int dot16(uint4 a, uint4 b) {
 #define GROUP(format, row, u, k, x0, x1, s, sum)                                                             \
   {                                                                                                            \
     uint4 first, second;                                                                                       \
-    codes_##format(row, u, k, &first, &second);                                                                \
-    const float3 d = scales_##format(row, u, k);                                                               \
+    const Stored stored = stored_##format(row, u, k);                                                          \
+    codes_##format(stored, &first, &second);                                                                   \
+    const float3 d = scales_##format(stored, u);                                                               \
     if (format == 14) sum += (s).x * (d.x * (float)dot16(first, x0) + d.y * (float)dot16(second, x1));         \
     else sum += d.x * ((s).x * (float)(dot16(first, x0) + dot16(second, x1))) + d.z * (s).y;                   \
   }

@@ -3,7 +3,7 @@
 use super::super::map::map_into;
 use super::super::prelude::*;
 use super::algorithms::wgmma::WGMMA;
-use super::algorithms::{MATMUL, Request, gemv, gemv_int8};
+use super::algorithms::{MATMUL, Request, gemv, gemv_int8, rows_mma};
 use super::epilogue::{Aux, Epilogue, gelu};
 use super::view::Problem;
 use crate::quant::BlockOrder;
@@ -79,10 +79,21 @@ pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<
         }
     }
     let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+    if fused.norm.is_none()
+        && let Some(shape) = rows_mma::of_few_rows(&request, fused)
+    {
+        return rows_mma::product(c, p, fused, shape).map(|()| true);
+    }
     match gemv::of_few_rows(&request) {
         Some(kernel) => gemv::run_fused(kernel, c, p, fused).map(|()| true),
         None => Ok(false),
     }
+}
+
+/// Whether the norm before such a product is better a launch of its own: tensor cores take A as it is.
+pub(in crate::ops) fn norm_apart(c: &Tensor, p: &Problem, fused: &gemv::Fused<'_>) -> bool {
+    let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+    fused.norm.is_some() && rows_mma::of_few_rows(&request, fused).is_some()
 }
 
 /// The same of blocks and bytes into columns of a wider matrix, whose rows are `row_stride` elements apart; without residual.

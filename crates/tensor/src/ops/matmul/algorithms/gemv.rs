@@ -124,7 +124,7 @@ pub(super) static ON_GPUS: Algorithm = Algorithm {
 };
 
 /// The product, or its transpose where that has fewer rows: C has then few columns. `true` for the transpose.
-fn oriented(p: &Problem) -> (Cow<'_, Problem>, bool) {
+pub(super) fn oriented(p: &Problem) -> (Cow<'_, Problem>, bool) {
     match p.n < p.m && p.batch() == 1 {
         true => (Cow::Owned(p.transposed()), true),
         false => (Cow::Borrowed(p), false),
@@ -193,7 +193,7 @@ const RESIDENT: usize = 4;
 
 /// B is read once, while groups wait for one another's parts: a group stages as much of A as its local memory takes, one part after the
 /// other, and joins the sums of its items. With several rows multiplying takes longer than reading.
-fn estimate_on_gpus(r: &Request<'_>) -> f64 {
+pub(super) fn estimate_on_gpus(r: &Request<'_>) -> f64 {
     let [launch, bandwidth, part, row, products_along_k, products_along_n] = GPU_MODEL.on(r.device());
     let (p, _) = oriented(r.p);
     let along_k = along_k(&p).unwrap_or(true);

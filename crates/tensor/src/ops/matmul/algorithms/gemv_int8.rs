@@ -11,6 +11,7 @@ use super::super::super::algorithms::{self, Job, Table, kernels};
 use super::super::arguments::Unused;
 use super::super::view::{Matrix, Problem};
 use super::gemv::{ENDS, Fused, bindable, finish, fused_defines, int};
+use super::rows_mma::Shape;
 use crate::ops::prelude::*;
 use crate::quant::panels::PANEL;
 use crate::quant::{Activations, BlockOrder, Blocks, CODES, Format, Stored};
@@ -86,7 +87,7 @@ impl Request<'_> {
 
 impl Job for Products {
     type Request<'a> = Request<'a>;
-    type Plan = ();
+    type Plan = Option<Shape>;
     type Output = ();
     type Signature = Signature;
 
@@ -128,40 +129,40 @@ static VNNI_ROW: Algorithm = Algorithm {
     kernel: &VNNI,
     supports: supports_panels,
     models: &[&MODEL],
-    estimate: |r| (estimate(r, 4.0), ()),
-    run: |r, ()| panels(&VNNI, r),
+    estimate: |r| (estimate(r, 4.0), None),
+    run: |r, _| panels(&VNNI, r),
     self_test: Some(|device| proven(device, &VNNI)),
 };
 static VNNI_256_ROW: Algorithm = Algorithm {
     kernel: &VNNI_256,
     supports: supports_panels,
     models: &[&MODEL],
-    estimate: |r| (estimate(r, 3.0), ()),
-    run: |r, ()| panels(&VNNI_256, r),
+    estimate: |r| (estimate(r, 3.0), None),
+    run: |r, _| panels(&VNNI_256, r),
     self_test: Some(|device| proven(device, &VNNI_256)),
 };
 static AVX2_ROW: Algorithm = Algorithm {
     kernel: &AVX2,
     supports: supports_panels,
     models: &[&MODEL],
-    estimate: |r| (estimate(r, 2.0), ()),
-    run: |r, ()| panels(&AVX2, r),
+    estimate: |r| (estimate(r, 2.0), None),
+    run: |r, _| panels(&AVX2, r),
     self_test: Some(|device| proven(device, &AVX2)),
 };
 static PANELS_ROW: Algorithm = Algorithm {
     kernel: &PANELS,
     supports: supports_panels,
     models: &[&MODEL],
-    estimate: |r| (estimate(r, 1.0), ()),
-    run: |r, ()| panels(&PANELS, r),
+    estimate: |r| (estimate(r, 1.0), None),
+    run: |r, _| panels(&PANELS, r),
     self_test: None,
 };
 static GROUPS_ROW: Algorithm = Algorithm {
     kernel: &GROUPS,
     supports: supports_rows,
     models: &[&MODEL],
-    estimate: |r| (estimate(r, 1.0), ()),
-    run: |r, ()| groups(r),
+    estimate: |r| (estimate(r, 1.0), None),
+    run: |r, _| groups(r),
     self_test: None,
 };
 

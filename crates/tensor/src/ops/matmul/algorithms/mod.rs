@@ -24,6 +24,7 @@ rows! {
     vector: ALGORITHM;
     wgmma: ALGORITHM;
     mma: ALGORITHM;
+    rows_mma: ALGORITHM;
     bf16x3: ALGORITHM;
     tile: ASYNC, LARGE, SMALL;
 }
@@ -46,6 +47,8 @@ pub(super) enum Plan {
     Tiles(SplitKSchedule),
     /// A warpgroup kernel's tile, split-K and epilogue.
     Warpgroups(tiles::Plan),
+    /// Groups of a product with a thin side.
+    Rows(rows_mma::Shape),
     /// All sums in so many parts of so many steps.
     Parts { splits: usize, steps: usize },
 }

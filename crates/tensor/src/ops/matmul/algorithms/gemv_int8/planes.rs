@@ -1,51 +1,25 @@
 //! Products of some rows by quantised rows in planes on tensor cores: weights become 16-bit floats in registers, activations stay as they are.
 
-use super::super::super::arguments::Unused;
-use super::super::gemv::{ENDS, bindable, finish, fused_defines, int};
+use super::super::rows_mma::{CHUNK, LANES, MODEL_OF_PLANES, MOST_ROWS, PLANES_ROWS, Product, Shape, Sizes};
 use super::{Algorithm, Request};
 use crate::ops::prelude::*;
-use crate::quant::{BlockOrder, PLANES};
-use netcl_kernel::tune::{Constant, Model};
-
-const PARTS: &[&str] = &[ENDS[0], ENDS[2], PLANES];
-
-static KERNEL: Kernel = Kernel::new("matmul_planes_mma_sm80", cl_file!("matmul_planes_mma_sm80.cl"))
-    .include(PARTS)
-    .requires(|device| device.sm() >= Some(80) && device.local_mem >= 40 << 10)
-    .options(|_| "-cl-nv-maxrregcount=128");
-
-/// Rows of A that it takes at most: of more a dense copy of B costs less than reading B for every 32 of them.
-const MOST_ROWS: usize = 128;
-/// Steps of the sum that a warp takes at a time.
-const CHUNK: usize = 128;
-/// Elements of 16 bytes.
-const LANES: usize = 8;
+use crate::quant::BlockOrder;
 
 pub(super) static ALGORITHM: Algorithm = Algorithm {
-    kernel: &KERNEL,
+    kernel: &PLANES_ROWS,
     supports,
-    models: &[&MODEL],
-    estimate: |r| (estimate(r), ()),
-    run: |r, ()| run(r),
+    models: &[&MODEL_OF_PLANES],
+    estimate: |r| {
+        let (p, parts) = (r.p, r.fused.parts());
+        let sizes = Sizes { m: p.m, n: p.n / parts, k: p.k, parts, line: p.b.col_stride, planes: true };
+        Shape::of(r.device(), sizes).map_or((f64::INFINITY, None), |(micros, shape)| (micros, Some(shape)))
+    },
+    run: |r, shape| match shape {
+        Some(shape) => run(r, *shape),
+        None => Err(Algorithm::foreign(&PLANES_ROWS)),
+    },
     self_test: None,
 };
-
-static MODEL: Model = Model {
-    name: "matmul_planes_mma_sm80",
-    constants: &[
-        Constant::new("launch_us", "a launch", 8.0),
-        Constant::new("bytes_per_us", "what memory brings of B", 2e6),
-        Constant::new("unit_products_per_us", "multiply-adds of a unit", 5e5),
-    ],
-};
-
-/// B is read for every 32 rows, out of the cache from the second time on.
-fn estimate(r: &Request<'_>) -> f64 {
-    let [launch, bandwidth, products] = MODEL.on(r.device());
-    let units = f64::from(r.device().capabilities().compute_units.max(1));
-    let all = (r.p.m.next_multiple_of(LANES) * r.p.n * r.p.k) as f64;
-    launch + (r.bytes() as f64 / bandwidth).max(all / (products * units))
-}
 
 fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     let a = &r.p.a;
@@ -67,26 +41,11 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     }
 }
 
-fn run(r: &Request<'_>) -> Result<()> {
+fn run(r: &Request<'_>, shape: Shape) -> Result<()> {
     let Request { c, p, fused, stored, .. } = r;
-    let (n, gated) = (r.columns(), fused.parts() == 2);
-    let units = r.device().capabilities().compute_units.max(1) as usize;
-    let rows = p.m.next_power_of_two().clamp(8, 32);
-    let tiles = if gated || n.div_ceil(32) >= units { 2 } else { 1 };
-    let number = stored.format.number as usize;
-    let launch = KERNEL.launch("matmul_planes").define("DTYPE", c.dtype().code()).define("ROWS", rows);
-    let launch = launch.define("TILES", tiles).define("QUANT", number).define("FORMATS", 1usize << number);
-    let launch = launch.define("WG", 256).define("VW", LANES).define("AV", "float");
-    let launch = fused_defines(launch, fused).flops((2 * p.m * p.n * p.k) as u64);
-    let launch = launch.read_base(&p.a.tensor).read_base(&p.b.tensor);
-    let launch = match fused.bias {
-        Some(bias) => launch.read(&bindable(bias)?),
-        None => launch.read_base(&Unused(&p.b.tensor)),
-    };
-    let launch = launch.write_base(*c).scalar(p.a.offset()).scalar(c.layout().offset).scalar(int(p.m));
-    let launch = launch.scalar(int(n)).scalar(int(p.k)).scalar(p.a.row_stride).scalar(p.b.col_stride);
-    let lines = if gated { 16 } else { 16 * tiles };
-    finish(launch.scalar(r.row_stride), fused)?.groups3([n.div_ceil(lines), p.m.div_ceil(rows), 1]).run()
+    let c_strides = [r.row_stride, 1];
+    Product { c, c_strides, p, fused, b_line: p.b.col_stride, b_offset: 0, format: Some(stored.format) }
+        .run(shape)
 }
 
 #[cfg(test)]
@@ -102,7 +61,7 @@ mod tests {
     #[test]
     fn rows_in_planes_by_tensor_cores() {
         let device = test_device().unwrap();
-        if !KERNEL.runs_on(device.capabilities()) {
+        if !PLANES_ROWS.runs_on(device.capabilities()) {
             println!("skipped: {} has no tensor cores of sm_80", device.capabilities().id);
             return;
         }

@@ -1,0 +1,346 @@
+//! Products of some rows by B's lines along k on NVIDIA's tensor cores from sm_80 on, where reading B is most of the time. Of B in 16 bits
+//! it is a row of the table of products; of quantised rows in planes one of those by blocks.
+
+use super::super::arguments::Unused;
+use super::super::epilogue::Epilogue;
+use super::super::proof;
+use super::super::split_k::TICKETS;
+use super::super::view::Problem;
+use super::gemv::{ENDS, Fused, bindable, estimate_on_gpus, finish, fused_defines, int, oriented};
+use super::{Algorithm, Aux, MATMUL, Plan, Request, finished};
+use crate::ops::counters::zeroed;
+use crate::ops::prelude::*;
+use crate::quant::{Format, PLANES};
+use netcl_kernel::tune::{Constant, Model};
+
+const TEXT: &str = cl_file!("matmul_rows_mma_sm80.cl");
+const TICKETS_TEXT: &str = cl_file!("../../include/tickets.cl");
+
+const PARTS: &[&str] = &[ENDS[0], ENDS[2], TICKETS_TEXT];
+const PARTS_OF_PLANES: &[&str] = &[ENDS[0], ENDS[2], TICKETS_TEXT, PLANES];
+
+/// B in 16 bits.
+static ROWS: Kernel = Kernel::new("matmul_rows_mma_sm80", TEXT)
+    .include(PARTS)
+    .requires(|device| device.sm() >= Some(80) && device.local_mem >= 40 << 10)
+    .options(|_| "-cl-nv-maxrregcount=128");
+
+/// B quantised, in planes.
+pub(super) static PLANES_ROWS: Kernel = Kernel::new("matmul_planes_mma_sm80", TEXT)
+    .include(PARTS_OF_PLANES)
+    .requires(|device| device.sm() >= Some(80) && device.local_mem >= 40 << 10)
+    .options(|_| "-cl-nv-maxrregcount=128");
+
+/// Rows of A that are taken at most: B is read for every 32 of them.
+pub(super) const MOST_ROWS: usize = 128;
+/// Steps of the sum that a warp takes at a time.
+pub(super) const CHUNK: usize = 128;
+/// Elements of 16 bytes.
+pub(super) const LANES: usize = 8;
+/// Warps of a group, and groups that a unit holds.
+const WARPS: usize = 8;
+const RESIDENT: usize = 2;
+/// Columns of an instruction's tile.
+const TILE: usize = 16;
+/// Tiles of columns that a dimension of groups may count.
+const MOST_TILES: usize = 65_535;
+/// Parts of a sum at most.
+const MOST_SPLITS: usize = 32;
+
+/// How a product is shared out: the text's defines of these names, and the parts of the sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ops::matmul) struct Shape {
+    pub rows: usize,
+    pub tiles: usize,
+    pub across: usize,
+    pub splits: usize,
+    pub k_part: usize,
+}
+
+/// Sizes that a [`Shape`] depends on. N counts columns of C, `parts` is 2 with a gate, and a line of B has so many bytes.
+#[derive(Clone, Copy)]
+pub(in crate::ops::matmul) struct Sizes {
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    pub parts: usize,
+    pub line: usize,
+    /// Two tiles a warp, which weights in 16 bits have no registers for.
+    pub planes: bool,
+}
+
+/// The constants of estimates, of B as it is and in planes.
+macro_rules! model {
+    ($name:literal) => {
+        Model {
+            name: $name,
+            constants: &[
+                Constant::new("launch_us", "a launch", 6.0),
+                Constant::new("slice_us", "a group's rows of A for local memory", 1.0),
+                Constant::new("bytes_per_us", "what memory brings of B", 2e6),
+                Constant::new("unit_bytes_per_us", "what a unit reads of A and B", 2.5e4),
+                Constant::new("unit_weights_per_us", "elements of B of a unit, without what follows", 2e5),
+                Constant::new("row_share", "how much longer each row of A makes them", 0.1),
+                Constant::new("tile_share", "how much longer it makes them to read A for a tile", 8.0),
+                Constant::new("join_us", "until the last group of a tile knows that it is the last", 1.0),
+                Constant::new("join_bytes_per_us", "parts of sums that a group writes and reads", 1e4),
+            ],
+        }
+    };
+}
+static MODEL: Model = model!("matmul_rows_mma_sm80");
+pub(super) static MODEL_OF_PLANES: Model = model!("matmul_planes_mma_sm80");
+
+impl Shape {
+    /// Chunks of A that local memory holds.
+    fn slice(&self) -> usize {
+        128 / self.rows
+    }
+
+    /// Columns of C of a group.
+    fn lines(&self, parts: usize) -> usize {
+        self.across * self.tiles * TILE / parts
+    }
+
+    /// Groups of rows, of columns, and parts of the sum.
+    fn groups(&self, s: &Sizes) -> [usize; 3] {
+        [s.m.div_ceil(self.rows), s.n.div_ceil(self.lines(s.parts)), self.splits]
+    }
+
+    /// Every way to share this product out.
+    pub fn all(s: Sizes) -> impl Iterator<Item = Self> {
+        let rows = s.m.next_power_of_two().clamp(8, 32);
+        // Local memory holds so many chunks of A: each set of warps has one.
+        let sets = 128 / rows;
+        let wide =
+            (1..=if s.planes { 2 } else { 1 }).flat_map(|tiles| [1, 2, 4, 8].map(|across| (tiles, across)));
+        let wide = wide.filter(move |(_, across)| WARPS / across <= sets);
+        let shapes = wide.flat_map(move |(tiles, across)| {
+            let unit = CHUNK * (WARPS / across);
+            let k_part = move |splits: usize| s.k.div_ceil(splits).next_multiple_of(unit);
+            let most = s.k.div_ceil(unit).clamp(1, MOST_SPLITS);
+            (1..=most).map(move |splits| {
+                let k_part = k_part(splits);
+                Self { rows, tiles, across, splits: s.k.div_ceil(k_part), k_part }
+            })
+        });
+        shapes.filter(move |shape| {
+            let [rows, columns, splits] = shape.groups(&s);
+            columns <= MOST_TILES && (splits == 1 || rows * columns <= TICKETS)
+        })
+    }
+
+    /// Microseconds: what the busiest unit reads and multiplies, or all of B from memory; bringing A to local memory and joining the parts.
+    pub fn estimate(&self, constants: &[f64; 9], units: usize, s: &Sizes) -> f64 {
+        let [launch, slice, bandwidth, unit, weights, row, tile, join, join_bytes] = *constants;
+        let groups = self.groups(s).into_iter().product::<usize>();
+        let (busiest, steps) = (groups.div_ceil(units) as f64, self.k_part.min(s.k) as f64);
+        let lines = (self.lines(s.parts) * s.parts) as f64;
+        let read = busiest * steps * (lines * (s.line as f64 / s.k as f64) + 2.0 * self.rows as f64) / unit;
+        let longer = 1.0 + row * self.rows as f64 + tile / self.tiles as f64;
+        let multiplied = busiest * steps * lines * longer / weights;
+        let all = (s.n * s.parts * s.line) as f64 / bandwidth;
+        let slices = self.k_part.min(s.k).div_ceil(CHUNK * self.slice()) * groups.div_ceil(RESIDENT * units);
+        let joining = match self.splits {
+            1 => 0.0,
+            splits => join + (4 * splits * self.rows.min(s.m)) as f64 * lines / join_bytes,
+        };
+        launch + slices as f64 * slice + read.max(multiplied).max(all) + joining
+    }
+
+    /// The one that is estimated to be the fastest, and its time.
+    pub fn of(device: &Device, s: Sizes) -> Option<(f64, Self)> {
+        let constants = if s.planes { MODEL_OF_PLANES.on(device) } else { MODEL.on(device) };
+        let units = device.capabilities().compute_units.max(1) as usize;
+        let timed = Self::all(s).map(|shape| (shape.estimate(&constants, units, &s), shape));
+        timed.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+}
+
+/// What is multiplied: `c` has rows `c_strides[0]` elements apart and columns `c_strides[1]`, lines of `p.b` and their offset count bytes.
+pub(super) struct Product<'a> {
+    pub c: &'a Tensor,
+    pub c_strides: [usize; 2],
+    pub p: &'a Problem,
+    pub fused: &'a Fused<'a>,
+    pub b_line: usize,
+    pub b_offset: usize,
+    pub format: Option<&'static Format>,
+}
+
+impl Product<'_> {
+    pub fn run(&self, shape: Shape) -> Result<()> {
+        let Product { c, p, fused, .. } = self;
+        let parts = fused.parts();
+        let planes = self.format.is_some();
+        let s = Sizes { m: p.m, n: p.n / parts, k: p.k, parts, line: self.b_line, planes };
+        let kernel = if planes { &PLANES_ROWS } else { &ROWS };
+        let number = self.format.map_or(0, |format| format.number as usize);
+        let launch =
+            kernel.launch("matmul_rows").define("DTYPE", c.dtype().code()).define("ROWS", shape.rows);
+        let launch = launch.define("TILES", shape.tiles).define("ACROSS", shape.across);
+        let launch = launch.define("QUANT", number).define("FORMATS", 1usize << number);
+        let launch = launch.define("SPLIT", shape.splits > 1).define("WG", 32 * WARPS).define("VW", LANES);
+        let launch = if fused.swapped { launch.define("SWAPPED", 1) } else { launch };
+        let launch = launch.define("AV", "float").flops((2 * p.m * p.n * p.k) as u64);
+        let launch = fused_defines(launch, fused).read_base(&p.a.tensor).read_base(&p.b.tensor);
+        let launch = match fused.bias {
+            Some(bias) => launch.read(&bindable(bias)?),
+            None => launch.read_base(&Unused(&p.b.tensor)),
+        };
+        let part = match shape.splits {
+            1 => None,
+            splits => Some(c.empty_f32([splits * parts, s.m, s.n])?),
+        };
+        let launch = match &part {
+            Some(part) => launch.write_base(*c).write(part),
+            None => launch.write_base(*c).write_base(&Unused(c)),
+        };
+        let launch = launch.scalar(p.a.offset()).scalar(self.b_offset).scalar(c.layout().offset);
+        let launch = launch.scalar(int(s.m)).scalar(int(s.n)).scalar(int(s.k)).scalar(p.a.row_stride);
+        let launch = launch.scalar(self.b_line).scalar(self.c_strides[0]).scalar(self.c_strides[1]);
+        let launch = finish(launch.scalar(int(shape.k_part)), fused)?;
+        let launch = match &part {
+            Some(_) => launch.write_base(&zeroed(c.device(), "matmul_rows", TICKETS)?),
+            None => launch,
+        };
+        launch.groups3(shape.groups(&s)).run()
+    }
+}
+
+pub(super) static ALGORITHM: Algorithm = Algorithm {
+    kernel: &ROWS,
+    supports,
+    models: &[&MODEL],
+    estimate: |r| match Shape::of(r.device(), sizes(&oriented(r.p).0)) {
+        Some((micros, shape)) => (micros, Plan::Rows(shape)),
+        None => (f64::INFINITY, Plan::Direct),
+    },
+    run: |r, plan| match plan {
+        Plan::Rows(shape) => {
+            finished(r, |aux| matches!(aux, Aux::None | Aux::Residual(_)), |r| run(r, *shape).map(|()| None))
+        }
+        _ => Err(Algorithm::foreign(&ROWS)),
+    },
+    self_test: Some(proven),
+};
+
+fn sizes(p: &Problem) -> Sizes {
+    Sizes { m: p.m, n: p.n, k: p.k, parts: 1, line: p.b.col_stride * size_of::<u16>(), planes: false }
+}
+
+fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+    match () {
+        () if r.widens() => Err("results in f32 of 16-bit operands"),
+        () if r.column_sums => Err("it makes no sums of columns"),
+        () => supports_rows(r.c, &oriented(r.p).0),
+    }
+}
+
+/// Whether B in 16 bits lies along k and all lines begin at multiples of 16 bytes.
+fn supports_rows(c: &Tensor, p: &Problem) -> Result<(), &'static str> {
+    let lines = |offset: usize, along_k: usize, line: usize, count: usize| {
+        along_k == 1 && offset.is_multiple_of(LANES) && (count == 1 || line.is_multiple_of(LANES))
+    };
+    match () {
+        () if !matches!(c.dtype(), DType::F16 | DType::Bf16) => Err("operands that are not of 16 bits"),
+        () if !(1..=MOST_ROWS).contains(&p.m) => Err("neither few rows nor few columns"),
+        () if p.batch() != 1 || p.n == 0 || p.k == 0 => Err("several products, or an empty one"),
+        () if p.n.div_ceil(WARPS * TILE) > MOST_TILES => Err("more columns than groups can be counted"),
+        () if !p.k.is_multiple_of(LANES)
+            || !lines(p.a.offset(), p.a.col_stride, p.a.row_stride, p.m)
+            || !lines(p.b.offset(), p.b.row_stride, p.b.col_stride, p.n) =>
+        {
+            Err("lines that do not lie along k at multiples of 16 bytes")
+        }
+        () => Ok(()),
+    }
+}
+
+fn run(r: &Request<'_>, shape: Shape) -> Result<()> {
+    let e = r.e;
+    let residual = if let Aux::Residual(x) = e.aux { Some(x) } else { None };
+    let (p, swapped) = oriented(r.p);
+    let fused = Fused { alpha: e.alpha, bias: e.bias, add: e.add, residual, swapped, ..Fused::NONE };
+    product(r.c, &p, &fused, shape)
+}
+
+/// `c (M, N)` dense, or its transpose.
+pub(in crate::ops::matmul) fn product(
+    c: &Tensor,
+    p: &Problem,
+    fused: &Fused<'_>,
+    shape: Shape,
+) -> Result<()> {
+    let n = p.n / fused.parts();
+    let size = size_of::<u16>();
+    let c_strides = if fused.swapped { [1, p.m] } else { [n, 1] };
+    let (b_line, b_offset) = (p.b.col_stride * size, p.b.offset() * size);
+    Product { c, c_strides, p, fused, b_line, b_offset, format: None }.run(shape)
+}
+
+/// How this kernel would do a product of few rows with what is fused into it but for the norm; `None` where it does not take the product, or
+/// is slower than `matmul_gemv`.
+pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>, fused: &Fused<'_>) -> Option<Shape> {
+    let (p, parts) = (r.p, fused.parts());
+    if p.m < 2 || fused.blocks.is_some() || !MATMUL.has(&ALGORITHM, r) || supports_rows(r.c, p).is_err() {
+        return None;
+    }
+    let (micros, shape) = Shape::of(r.device(), Sizes { n: p.n / parts, parts, ..sizes(p) })?;
+    (micros < estimate_on_gpus(r) && proven(r.device())).then_some(shape)
+}
+
+/// Whether small products are exact, with few rows and with few columns. See [`Tuning::proven`].
+fn proven(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &ROWS, || {
+        for sizes in [[5, 264, 136], [136, 264, 24]] {
+            proof::exact(device, DType::Bf16, sizes, [false, true], |c, p| {
+                let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+                let Plan::Rows(shape) = (ALGORITHM.estimate)(&request).1 else { return Ok(None) };
+                run(&request, shape).map(|()| None)
+            })?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::reference;
+    use super::super::super::tests::{near, ramp, rounding};
+    use super::super::super::view::Matrix;
+    use super::*;
+    use crate::suite::test_device;
+
+    /// Every way to share a product out, few rows and few columns, sums with ends of chunks, all that an epilogue adds.
+    #[test]
+    fn rows_by_tensor_cores() {
+        let device = test_device().unwrap();
+        if !ROWS.runs_on(device.capabilities()) {
+            println!("skipped: {} has no tensor cores of sm_80", device.capabilities().id);
+            return;
+        }
+        for (turn, [m, n, k]) in
+            [[1, 70, 512], [5, 200, 1288], [20, 136, 2056], [70, 333, 648], [264, 12, 2000]]
+                .into_iter()
+                .enumerate()
+        {
+            let dtype = if turn % 2 == 0 { DType::F16 } else { DType::Bf16 };
+            let ((a, a_host), (b, b_host)) = (ramp(&device, [m, k], 0.37), ramp(&device, [n, k], 0.61));
+            let [a, b] = [a, b].map(|x| x.to_dtype(dtype).unwrap());
+            let matrix = |x: &Tensor| Matrix::of("matmul", "operand", x).unwrap();
+            let p = Problem::new(matrix(&a), matrix(&b).transposed(), &[]).unwrap();
+            let product = reference(&a_host, &b_host.permute(&[1, 0]));
+            let bias = Tensor::full(&device, [n], 2.0, dtype).unwrap();
+            let residual = Tensor::full(&device, [m, n], 7.0, dtype).unwrap();
+            let all = Epilogue { alpha: -0.5, bias: Some(&bias), add: true, aux: Aux::Residual(&residual) };
+            for shape in Shape::all(sizes(&oriented(&p).0)) {
+                for (e, factor, shift) in [(&Epilogue::NONE, 1.0, 0.0), (&all, -0.5, 12.0)] {
+                    let c = Tensor::full(&device, [m, n], if e.add { 3.0 } else { f32::NAN }, dtype).unwrap();
+                    run(&Request { c: &c, p: &p, e, column_sums: false }, shape).unwrap();
+                    near(&c, &product.clone().map(|v| factor * v + shift), rounding(dtype, k));
+                }
+            }
+        }
+    }
+}
