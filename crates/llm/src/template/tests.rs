@@ -173,7 +173,7 @@ fn templates_without_end_are_stopped() {
         let start = Instant::now();
         println!("{template}");
         let got = render(template, "[]");
-        assert!(start.elapsed() < Duration::from_secs(5), "{template}: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(60), "{template}: {:?}", start.elapsed());
         match got {
             Ok(text) => assert!(text.len() < 100_000_000, "{template}: {} bytes", text.len()),
             Err(error) => assert!(error.message().starts_with("chat template test"), "{error}"),
@@ -245,7 +245,7 @@ fn damaged_templates_neither_panic_nor_hang() {
                 wrong += 1;
             }
         }
-        assert!(start.elapsed() < Duration::from_secs(5), "{text}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{text}");
     }
     assert!(wrong > 100 && right > 50, "{wrong} {right}");
 }
