@@ -13,6 +13,7 @@
 # make sim-speed      the simulated GPU beside Oclgrind 21.10 on the same kernels (apt-get install oclgrind)
 # make differential   10,000 random kernels on the simulated GPU, PoCL and Intel's CPU runtime
 # make fuzz           broken programs for the simulated GPU's compiler, and damaged files for each reader of models, SECONDS for each (an hour)
+# make peers          files that are written here, in llama.cpp and in pip's gguf (NETCL_PYTHON names a Python that has them)
 # make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
 #                     and how many of them are found
 
@@ -21,7 +22,7 @@ SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check deny bench sanitize compile-check intel large sim candidates sim-speed differential fuzz mutants build
+.PHONY: demo test check deny bench sanitize compile-check intel large sim candidates sim-speed differential fuzz peers mutants build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -87,6 +88,9 @@ fuzz:
 	AETHERCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --release --package aethercl --test fuzz -- --ignored --nocapture
 	$(CARGO) test --release --package netcl-llm --test fuzz --no-run
 	ulimit -v 6000000; NETCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --release --package netcl-llm --test fuzz -- --ignored --nocapture
+
+peers:
+	$(CARGO) test --package netcl-llm --lib -- --nocapture peer_tests the_python_package
 
 mutants:
 	$(CARGO) test --package netcl-tensor --test mutants -- --nocapture

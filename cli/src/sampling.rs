@@ -2,9 +2,11 @@
 
 use clap::Args as ClapArgs;
 use netcl::llm::Tokenizer;
-use netcl::llm::sampler::{Mirostat, Sampling, Step};
+use netcl::llm::grammar::Grammars;
+use netcl::llm::sampler::{Mirostat, Sampler, Sampling, Step};
 use netcl::llm::tokenizer::Specials;
 use netcl::prelude::*;
+use std::path::PathBuf;
 
 /// Flags that every command that draws tokens has. What is not given is as the model's files say it (`generation_config.json`,
 /// `general.sampling.*`), or as llama.cpp has it.
@@ -80,6 +82,18 @@ pub struct SamplingArgs {
     /// Add to the logit of a token, such as 15043+1 or 29991-inf (repeatable)
     #[arg(long, short = 'l', value_name = "ID(+|-)BIAS", value_parser = bias)]
     logit_bias: Vec<(u32, f32)>,
+    /// Only text that a grammar allows, in the language of llguidance, which is much like Lark's: start: "yes" | "no"
+    #[arg(long, value_name = "GRAMMAR", group = "bound", allow_hyphen_values = true)]
+    grammar: Option<String>,
+    /// The same from a file
+    #[arg(long, value_name = "FILE", group = "bound")]
+    grammar_file: Option<PathBuf>,
+    /// Only JSON that a schema describes, such as {"type": "object"}; a keyword that is not supported is an error
+    #[arg(long, short = 'j', value_name = "SCHEMA", group = "bound")]
+    json_schema: Option<String>,
+    /// The same from a file
+    #[arg(long, value_name = "FILE", group = "bound")]
+    json_schema_file: Option<PathBuf>,
     /// Steps and their order [default: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature]
     #[arg(long, value_name = "NAMES", value_parser = chain)]
     samplers: Option<Chain>,
@@ -146,6 +160,25 @@ impl SamplingArgs {
         out.logit_bias.extend(&self.logit_bias);
         out.validate()?;
         Ok(out)
+    }
+
+    /// A sampler with what was asked for that text has to follow.
+    pub fn sampler(&self, sampling: Sampling, tokenizer: &Tokenizer) -> Result<Sampler> {
+        let sampler = Sampler::new(sampling, tokenizer)?;
+        let read = |file: &PathBuf| std::fs::read_to_string(file).map_err(|e| Error::io("reading", file, &e));
+        let text = |text: &Option<String>, file: &Option<PathBuf>| match (text, file) {
+            (Some(text), _) => Ok(Some(text.clone())),
+            (None, file) => file.as_ref().map(read).transpose(),
+        };
+        if let Some(grammar) = text(&self.grammar, &self.grammar_file)? {
+            return Ok(sampler.following(Grammars::new(tokenizer)?.lark(&grammar)?));
+        }
+        if let Some(schema) = text(&self.json_schema, &self.json_schema_file)? {
+            let schema = serde_json::from_str(&schema)
+                .map_err(|e| Error::format(format!("the JSON schema is no JSON: {e}")))?;
+            return Ok(sampler.following(Grammars::new(tokenizer)?.json_schema(&schema)?));
+        }
+        Ok(sampler)
     }
 
     /// Refuses values that no model's files could make right, before anything is loaded.

@@ -118,7 +118,7 @@ impl EngineArgs {
             };
             for event in events {
                 match event {
-                    Event::Token { id, token, text } => {
+                    Event::Token { id, token, text, .. } => {
                         texts[at(id)].tokens.push(token);
                         texts[at(id)].text.push_str(&text);
                         show(at(id), Some(&text))?;

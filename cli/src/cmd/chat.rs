@@ -59,7 +59,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
             .map_or(0, |t| u64::from(t.subsec_nanos()) ^ t.as_secs() << 20)
     });
     let sampling = args.sampling.over(model.sampling(), seed)?;
-    let mut sampler = Sampler::new(sampling, model.tokenizer()?)?;
+    let mut sampler = args.sampling.sampler(sampling, model.tokenizer()?)?;
     let terminal = std::io::stdin().is_terminal();
     if terminal && !args.json {
         out::note("Write a line; /help shows the commands.");

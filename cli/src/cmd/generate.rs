@@ -97,7 +97,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         let ids = model.beginning()?;
         prompts.push((tokenizer.decode(&ids)?, ids));
     }
-    let sampler = Sampler::new(sampling, tokenizer)?;
+    let sampler = args.sampling.sampler(sampling, tokenizer)?;
     context.polite();
     match prompts.as_slice() {
         [(prompt, ids)] if !args.engine.is_needed(1) => {
@@ -148,11 +148,8 @@ fn together(
     sampler: &Sampler,
     stops: &StopTexts,
 ) -> Result<()> {
-    let jobs = prompts.iter().map(|(_, ids)| Job {
-        prompt: ids.clone(),
-        sampler: sampler.clone(),
-        request: args.request(stops, false),
-    });
+    let jobs =
+        prompts.iter().map(|(_, ids)| Job::new(ids.clone(), sampler.clone(), args.request(stops, false)));
     let mut held: Vec<String> = prompts.iter().map(|(prompt, _)| prompt.clone()).collect();
     let (mut done, mut current) = (vec![false; held.len()], 0);
     let mut show = |at: usize, text: Option<&str>| {

@@ -100,6 +100,12 @@ impl Grammars {
     }
 }
 
+impl std::fmt::Debug for Grammar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Grammar").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
 impl Grammar {
     /// Sets the logits of tokens that may not come next to −∞: also those behind the vocabulary. A token that ends a text may come where
     /// the text is complete.

@@ -9,7 +9,9 @@ mod random;
 mod session;
 mod weights;
 
-pub use batch::{Engine, EngineOptions, Event, Job, Load, MOST_DRAFTED, RequestId, Speculation, Usage};
+pub use batch::{
+    Engine, EngineOptions, Event, Job, Load, Logprobs, MOST_DRAFTED, RequestId, Speculation, Usage,
+};
 pub use chat::{Conversation, Role};
 pub use fit::{Division, Fit, Place, available};
 pub use needs::Needs;
@@ -288,5 +290,7 @@ fn companions(weights: &Weights) -> Result<(Option<Tokenizer>, Templates, Sampli
 
 #[cfg(test)]
 mod divided_tests;
+#[cfg(test)]
+mod peer_tests;
 #[cfg(test)]
 mod tests;

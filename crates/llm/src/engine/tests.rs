@@ -512,10 +512,11 @@ pub(super) fn cases(model: &LoadedModel) -> Vec<Job> {
         ("Tom", 9, vec![], Sampling { repeat_penalty: 1.2, ..seeded }),
     ];
     told.into_iter()
-        .map(|(text, max, stops, sampling)| Job {
-            prompt: tokenizer.encode_prompt(text, Specials::Plain).unwrap(),
-            sampler: Sampler::new(sampling, tokenizer).unwrap(),
-            request: Request { max: Some(max), stops: StopTexts::new(stops).unwrap(), ..Request::default() },
+        .map(|(text, max, stops, sampling)| {
+            let stops = StopTexts::new(stops).unwrap();
+            let request = Request { max: Some(max), stops, ..Request::default() };
+            let prompt = tokenizer.encode_prompt(text, Specials::Plain).unwrap();
+            Job::new(prompt, Sampler::new(sampling, tokenizer).unwrap(), request)
         })
         .collect()
 }
@@ -555,7 +556,7 @@ fn an_engine_says_what_sessions_say() {
     let jobs = cases(&model);
     let expected: Vec<Generated> = jobs
         .iter()
-        .map(|Job { prompt, sampler, request }| {
+        .map(|Job { prompt, sampler, request, .. }| {
             let mut watch = Watch { text: &mut |_| Ok(()), stop: &|| false };
             model
                 .session()

@@ -33,10 +33,15 @@ pub static ARCHITECTURES: &[Architecture] = &[
     row("smollm3", &["smollm3"], true),
     row("granite", &["granite"], true),
     row("olmo2", &["olmo2"], false),
+    row("gptneox", &["gpt_neox"], false),
+    row("starcoder2", &["starcoder2"], false),
 ];
 
 /// Keys of an architecture that say nothing about what is computed, or only what others say.
 const INERT: &[&str] = &["vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "attention.causal"];
+
+/// Whether attention and MLP read the same residual stream (GPT-NeoX).
+const PARALLEL: &str = "use_parallel_residual";
 
 /// Own keys: Llama 3's rotary scaling, of which the format holds the factors alone.
 const LLAMA3_KEYS: [&str; 4] = ["factor", "low_freq_factor", "high_freq_factor", "original_context_length"];
@@ -147,6 +152,9 @@ pub fn read_config(file: &Gguf) -> Result<DecoderConfig> {
     read_windows(&keys, &mut out, window)?;
     read_rotary(&keys, &mut out)?;
     read_factors(&keys, &mut out)?;
+    if architecture.name == "gptneox" {
+        out.parallel = keys.flag(PARALLEL)?.unwrap_or(out.parallel);
+    }
     if let (Some(experts), Some(moe)) = (experts, &mut out.mlp.moe) {
         moe.experts = experts;
         moe.top_k = keys.needed("expert_used_count")?;
@@ -434,6 +442,9 @@ pub fn write_config(config: &DecoderConfig) -> Result<Vec<(String, Meta)>> {
     if config.positions == Positions::Rotary {
         put("attention.key_length", size(a.size));
         put("attention.value_length", size(a.size));
+    }
+    if architecture.name == "gptneox" {
+        put(PARALLEL, Meta::Bool(config.parallel));
     }
     if let Some(moe) = &config.mlp.moe {
         put("expert_count", size(moe.experts));

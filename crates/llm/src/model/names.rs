@@ -12,6 +12,8 @@ pub enum Change {
     None,
     /// Rows of so many heads: those of a head stand in halves in Hugging Face's files and in pairs in GGUF's.
     Pairs(usize),
+    /// Rows of queries, keys and values of so many heads: by head in Hugging Face's files (GPT-NeoX), all queries before all keys in GGUF's.
+    Heads(usize),
     /// Rows are columns, as in GPT-2's files.
     Transposed,
     /// GGUF's is greater by one (Gemma's norms).
@@ -115,6 +117,8 @@ pub fn placed(config: &DecoderConfig, architecture: &Architecture) -> Result<Vec
                 Change::Pairs(a.heads)
             } else if architecture.interleaved && is("attn_k") {
                 Change::Pairs(a.kv_heads)
+            } else if let Some([heads, _]) = shape.by_head {
+                Change::Heads(heads)
             } else if config.family.names.transposed && inside && file_dims.len() == 2 {
                 Change::Transposed
             } else if config.norm.unit_offset && name.ends_with("norm.weight") {
@@ -154,6 +158,20 @@ impl Change {
         out
     }
 
+    /// Rows by head, each with a query's, a key's and a value's, as rows of all queries, all keys, all values; or back.
+    fn by_head(rows: &[u8], of: usize, heads: usize, to_gguf: bool) -> Vec<u8> {
+        let mut out = vec![0; rows.len()];
+        let count = rows.len() / of.max(1);
+        let size = count / (3 * heads).max(1);
+        for row in 0..3 * heads * size {
+            let (head, part, at) = (row / (3 * size), row / size % 3, row % size);
+            let other = (part * heads + head) * size + at;
+            let (from, to) = if to_gguf { (row, other) } else { (other, row) };
+            out[to * of..(to + 1) * of].copy_from_slice(&rows[from * of..(from + 1) * of]);
+        }
+        out
+    }
+
     /// Elements of `of` bytes each in the other order, of a matrix of `dims`.
     fn transposed(bytes: &[u8], of: usize, dims: &[usize]) -> Vec<u8> {
         let [rows, columns] = dims else { return bytes.to_vec() };
@@ -171,6 +189,7 @@ impl Change {
     pub fn to_gguf(self, bytes: &[u8], [row, element]: [usize; 2], dims: &[usize]) -> Vec<u8> {
         match self {
             Self::Pairs(heads) => Self::rows(bytes, row, heads, true),
+            Self::Heads(heads) => Self::by_head(bytes, row, heads, true),
             Self::Transposed => Self::transposed(bytes, element, dims),
             Self::None | Self::PlusOne => bytes.to_vec(),
         }
@@ -180,6 +199,7 @@ impl Change {
     pub fn to_file(self, bytes: &[u8], [row, element]: [usize; 2], dims: &[usize]) -> Vec<u8> {
         match self {
             Self::Pairs(heads) => Self::rows(bytes, row, heads, false),
+            Self::Heads(heads) => Self::by_head(bytes, row, heads, false),
             Self::Transposed => Self::transposed(bytes, element, dims),
             Self::None | Self::PlusOne => bytes.to_vec(),
         }

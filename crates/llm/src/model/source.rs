@@ -130,6 +130,7 @@ impl Source {
         let config = read_config(&file)?;
         let architecture = Architecture::of_file(&file)?;
         let place = |e: Error| e.context(file.path().display());
+        check_counts(&file, &config).map_err(place)?;
         let placed = placed(&config, architecture).map_err(place)?;
         let mut left: BTreeSet<&str> = file.tensors().map(|tensor| tensor.name).collect();
         for expected in &placed {
@@ -300,6 +301,26 @@ impl Source {
             Origin::Folder { folder, .. } => &folder.path,
             Origin::Gguf(file) => file.path(),
         }
+    }
+}
+
+/// Numbers of layers and experts that the file has tensors for: what is listed for each would have no end else.
+fn check_counts(file: &Gguf, config: &DecoderConfig) -> Result<()> {
+    if config.layers > file.len() {
+        return Err(Error::format(format!(
+            "block_count says {} layers, and the file has {} tensors",
+            config.layers,
+            file.len()
+        )));
+    }
+    let stacks = file.tensors().filter(|tensor| tensor.name.ends_with("_exps.weight"));
+    let most = stacks.filter_map(|tensor| tensor.shape().first().copied()).max().unwrap_or(0);
+    match config.mlp.moe.filter(|moe| moe.experts > most) {
+        Some(moe) => Err(Error::format(format!(
+            "expert_count says {} experts, and the largest tensor of experts has {most}",
+            moe.experts
+        ))),
+        None => Ok(()),
     }
 }
 

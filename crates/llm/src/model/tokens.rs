@@ -28,13 +28,15 @@ fn read_json(path: &Path) -> Result<Option<Value>> {
     json.map(Some).map_err(|e| Error::format(format!("{}: {e}", path.display())))
 }
 
-/// The keys of the tokenizer in a folder; none where it has no `tokenizer.json`. `vocab` is the size of the model's table.
+/// The keys of the tokenizer in a folder; where it has no `tokenizer.json`, one that says so. `vocab` is the size of the model's table.
 ///
 /// # Errors
 /// `Io` and `Format` that name the file.
 pub fn vocabulary(folder: &Path, vocab: usize) -> Result<Vec<(String, Meta)>> {
     let path = folder.join("tokenizer.json");
-    let Some(json) = read_json(&path)? else { return Ok(Vec::new()) };
+    let Some(json) = read_json(&path)? else {
+        return Ok(vec![("tokenizer.ggml.model".into(), Meta::Str("no_vocab".into()))]);
+    };
     let settings = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
     let mut out = Vec::new();
     let place = |e: Error| e.context(path.display());

@@ -8,6 +8,8 @@ mod output;
 pub use options::{Dry, Mirostat, Sampling, Step};
 pub use output::{Chunk, Finish, Output, StopTexts};
 
+#[cfg(feature = "grammar")]
+use crate::grammar::Grammar;
 use crate::tokenizer::Tokenizer;
 use candidates::Candidates;
 use history::Breakers;
@@ -28,6 +30,9 @@ pub struct Sampler {
     drawn: u64,
     /// The surprise that Mirostat allows at present, in bits.
     mu: f64,
+    /// What a text has to follow: at its beginning, and where it is.
+    #[cfg(feature = "grammar")]
+    grammar: Option<Box<[Grammar; 2]>>,
 }
 
 impl Sampler {
@@ -55,7 +60,59 @@ impl Sampler {
     fn with(sampling: Sampling, breakers: Breakers) -> Result<Self> {
         sampling.validate()?;
         let mu = 2.0 * f64::from(sampling.mirostat_tau);
-        Ok(Self { sampling, breakers, history: Vec::new(), drawn: 0, mu })
+        Ok(Self {
+            sampling,
+            breakers,
+            history: Vec::new(),
+            drawn: 0,
+            mu,
+            #[cfg(feature = "grammar")]
+            grammar: None,
+        })
+    }
+
+    /// Chooses only tokens that a grammar allows; every text that [begins](Self::begin) follows it anew.
+    #[cfg(feature = "grammar")]
+    #[must_use]
+    pub fn following(mut self, grammar: Grammar) -> Self {
+        self.grammar = Some(Box::new([grammar.clone(), grammar]));
+        self
+    }
+
+    /// The same for another text: draws begin anew with this seed.
+    #[must_use]
+    pub fn seeded(mut self, seed: u64) -> Self {
+        (self.sampling.seed, self.drawn) = (seed, 0);
+        self
+    }
+
+    /// Whether a grammar says what may come.
+    fn is_bound(&self) -> bool {
+        #[cfg(feature = "grammar")]
+        return self.grammar.is_some();
+        #[cfg(not(feature = "grammar"))]
+        false
+    }
+
+    /// Forbids what the grammar does not allow next.
+    fn bound(&mut self, logits: &mut [f32]) -> Result<()> {
+        #[cfg(feature = "grammar")]
+        if let Some(grammar) = &mut self.grammar {
+            grammar[1].mask(logits)?;
+        }
+        let _ = logits;
+        Ok(())
+    }
+
+    /// A token was chosen.
+    fn went_on(&mut self, id: u32) -> Result<()> {
+        #[cfg(feature = "grammar")]
+        if let Some(grammar) = &mut self.grammar {
+            grammar[1].accept(id)?;
+        }
+        self.drawn += 1;
+        self.history.push(id);
+        Ok(())
     }
 
     /// How tokens are chosen.
@@ -73,10 +130,19 @@ impl Sampler {
         self.history.clear();
         self.history.extend_from_slice(prompt);
         self.mu = 2.0 * f64::from(self.sampling.mirostat_tau);
+        #[cfg(feature = "grammar")]
+        if let Some(grammar) = &mut self.grammar {
+            grammar[1] = grammar[0].clone();
+        }
     }
 
     /// The sampling rules for the device; `None` if a step depends on the text so far or is not supported there.
     pub(crate) fn rules(&self, vocab: usize) -> Option<Rules> {
+        if self.is_bound() { None } else { self.unbound_rules(vocab) }
+    }
+
+    /// The same without what a grammar says.
+    fn unbound_rules(&self, vocab: usize) -> Option<Rules> {
         let s = &self.sampling;
         let mut rules = Vec::new();
         let penalties = s.repeat_penalty != 1.0 || s.frequency_penalty != 0.0 || s.presence_penalty != 0.0;
@@ -126,10 +192,11 @@ impl Sampler {
             return Err(Error::launch("the model's logits are not numbers: its weights are damaged"));
         }
         let vocab = logits.len();
-        let logits = self.biased(logits)?;
-        if let Some(rules) = self.rules(vocab) {
+        let mut logits = self.biased(logits)?;
+        self.bound(&mut logits)?;
+        if let Some(rules) = self.unbound_rules(vocab) {
             let token = check_token(rules.choose(&logits, self.word(0)))?;
-            self.took(token);
+            self.went_on(token)?;
             return Ok(token);
         }
         let mut candidates = Candidates::new(logits);
@@ -156,8 +223,7 @@ impl Sampler {
             let off = -share.log2() - f64::from(self.sampling.mirostat_tau);
             self.mu -= f64::from(self.sampling.mirostat_eta) * off;
         }
-        self.drawn += 1;
-        self.history.push(token as u32);
+        self.went_on(token as u32)?;
         Ok(token as u32)
     }
 

@@ -49,7 +49,7 @@ mod steps;
 mod text;
 
 pub use draft::{MOST_DRAFTED, Speculation};
-pub use request::{EngineOptions, Event, Job, Load, RequestId, Usage};
+pub use request::{EngineOptions, Event, Job, Load, Logprobs, RequestId, Usage};
 
 use super::LoadedModel;
 use super::fit::{available, is_on_host, is_shared, shared};
@@ -63,7 +63,7 @@ use netcl_tensor::ops::choose::Rules;
 use netcl_tensor::{Device, Error, Result};
 use pages::Allocator;
 use std::collections::VecDeque;
-use text::Text;
+use text::{Taken, Text};
 
 /// Continues many texts at the same time.
 pub struct Engine<'a> {
@@ -207,10 +207,44 @@ impl<'a> Engine<'a> {
         }
         self.next += 1;
         let id = RequestId(self.next);
-        let rules = self.rules(&job.sampler);
+        let rules = self.rules(&job.sampler).filter(|_| job.logprobs.is_none());
         let kind = self.cache.class_of_length(n);
         self.waiting.push_back(Text::new(id, job, self.tokenizer, rules, kind));
         Ok(id)
+    }
+
+    /// Adds `n` requests for the same prompt, whose pages they share: it is read once. The sampler of the i-th draws with the seed of the job's plus i.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add), also if the queue has no room for all of them; none is added then. `Format` for none.
+    pub fn add_choices(&mut self, job: Job, n: usize) -> Result<Vec<RequestId>> {
+        if n == 0 {
+            return Err(Error::format("no choices: expected at least 1"));
+        }
+        let room = self.options.queue.saturating_sub(self.waiting.len());
+        if n > room {
+            return Err(Error::memory(format!(
+                "the queue has room for {}, and {n} choices are wanted; try again later",
+                counted(room, "request")
+            )));
+        }
+        let seed = job.sampler.sampling().seed;
+        let mut ids: Vec<RequestId> = Vec::with_capacity(n);
+        for i in 0..n {
+            let sampler = job.sampler.clone().seeded(seed.wrapping_add(i as u64));
+            ids.push(self.add(Job { sampler, ..job.clone() })?);
+            if let Some(text) = self.waiting.back_mut().filter(|_| self.options.share) {
+                text.after = ids.first().copied().filter(|first| *first != text.id);
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Whether a text waits for another one with the same prompt to be read.
+    fn is_behind(&self, text: &Text<'_>) -> bool {
+        let Some(first) = text.after else { return false };
+        let mut unread = self.waiting.iter().chain(self.active.iter().filter(|text| !text.has_begun()));
+        unread.any(|other| other.id == first && !other.has_begun())
     }
 
     /// The rules of a sampler that the device can follow; those with biases of a text are followed by the host.
@@ -248,7 +282,10 @@ impl<'a> Engine<'a> {
     fn admit(&mut self) {
         let page = self.pages.size();
         while self.active.len() < self.options.texts {
-            let Some(mut text) = self.waiting.pop_front() else { return };
+            let ready = self.waiting.iter().position(|text| !self.is_behind(text));
+            let Some((at, mut text)) = ready.and_then(|at| Some((at, self.waiting.remove(at)?))) else {
+                return;
+            };
             let outstanding: usize =
                 self.active.iter().map(|text| text.lacks(self.to_read(text), page)).sum();
             text.find(&mut self.pages);
@@ -257,7 +294,7 @@ impl<'a> Engine<'a> {
             if wanted > self.pages.available() {
                 text.release(&mut self.pages);
                 if !self.active.is_empty() {
-                    self.waiting.push_front(text);
+                    self.waiting.insert(at, text);
                     return;
                 }
                 // All pages are for this text, and copies would take some of them.
@@ -297,8 +334,8 @@ impl<'a> Engine<'a> {
         text.seal(&mut self.pages);
         text.leave(self.window, &mut self.pages);
         if let Some(logits) = logits {
-            let sampled = sample(&mut text.sampler, logits.to_vec()?, &self.unknown);
-            let finish = sampled.and_then(|token| text.push(token, false, events));
+            let sampled = sample(&mut text.sampler, logits.to_vec()?, &self.unknown, text.logprobs);
+            let finish = sampled.and_then(|taken| text.push(taken, events));
             self.finish(at, finish, events);
         }
         Ok(())
@@ -379,14 +416,22 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// A token that the host samples.
-fn sample(sampler: &mut Sampler, mut logits: Vec<f32>, unknown: &[usize]) -> Result<u32> {
+/// A token that the host samples, and how likely it and as many others were.
+fn sample(
+    sampler: &mut Sampler,
+    mut logits: Vec<f32>,
+    unknown: &[usize],
+    listed: Option<usize>,
+) -> Result<Taken> {
     for id in unknown {
         if let Some(logit) = logits.get_mut(*id) {
             *logit = f32::NEG_INFINITY;
         }
     }
-    sampler.sample(logits)
+    let before = listed.map(|most| (logits.clone(), most));
+    let token = sampler.sample(logits)?;
+    let logprobs = before.map(|(logits, most)| Logprobs::of(&logits, token, most));
+    Ok(Taken { token, on_device: false, logprobs })
 }
 
 /// Pages of the cache: as many as were asked for, or as the texts can take and the devices have memory for, each for its layers.
@@ -440,5 +485,7 @@ fn taken<'a>(devices: impl Iterator<Item = &'a Device>) -> u64 {
     live
 }
 
+#[cfg(test)]
+mod request_tests;
 #[cfg(test)]
 mod tests;

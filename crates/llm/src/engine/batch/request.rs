@@ -56,6 +56,46 @@ pub struct Job {
     pub sampler: Sampler,
     /// When it ends.
     pub request: Request,
+    /// Whether [`Event::Token`] says how likely tokens were, and how many of the likeliest it lists besides. The host reads all logits then.
+    pub logprobs: Option<usize>,
+}
+
+impl Job {
+    /// Without log probabilities.
+    pub fn new(prompt: Vec<u32>, sampler: Sampler, request: Request) -> Self {
+        Self { prompt, sampler, request, logprobs: None }
+    }
+}
+
+/// How likely a token was: natural logarithms of the model's probabilities, before biases, penalties, temperature and grammars.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Logprobs {
+    /// Of the token that was taken.
+    pub token: f32,
+    /// The likeliest tokens with theirs, the likeliest first; of equally likely ones those with lower ids.
+    pub top: Vec<(u32, f32)>,
+}
+
+impl Logprobs {
+    /// From logits (V).
+    pub(super) fn of(logits: &[f32], token: u32, most: usize) -> Self {
+        let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = logits.iter().map(|v| f64::from(v - largest).exp()).sum();
+        let log = |v: f32| (f64::from(v - largest) - sum.ln()) as f32;
+        let most = most.min(logits.len());
+        let mut ids: Vec<u32> = (0..logits.len() as u32).collect();
+        let order = |a: &u32, b: &u32| {
+            let of = |id: &u32| logits.get(*id as usize).copied().unwrap_or(f32::NEG_INFINITY);
+            of(b).total_cmp(&of(a)).then(a.cmp(b))
+        };
+        if most > 0 && most < ids.len() {
+            ids.select_nth_unstable_by(most - 1, order);
+        }
+        ids.truncate(most);
+        ids.sort_unstable_by(order);
+        let of = |id: u32| logits.get(id as usize).map_or(f32::NEG_INFINITY, |v| log(*v));
+        Self { token: of(token), top: ids.into_iter().map(|id| (id, of(id))).collect() }
+    }
 }
 
 /// What a text took.
@@ -90,6 +130,8 @@ pub enum Event {
         token: u32,
         /// What can be shown.
         text: String,
+        /// How likely it was, if that was [asked for](Job::logprobs).
+        logprobs: Option<Logprobs>,
     },
     /// Text that was held back and is final now that the text ends.
     Text {

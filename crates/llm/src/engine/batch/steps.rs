@@ -1,6 +1,6 @@
 //! Steps of the texts whose prompt is read: which of them, with which proposed tokens, and what each takes of what was sampled.
 
-use super::text::Text;
+use super::text::{Taken, Text};
 use super::{Engine, Event, RequestId, sample};
 use crate::sampler::Finish;
 use netcl_nn::decoder::{Line, Pending};
@@ -157,17 +157,17 @@ impl<'a> Engine<'a> {
         text.usage.drafted += draft.len();
         for (n, token) in sampled.iter().enumerate() {
             let given = match &text.rules {
-                Some(_) => Ok((*token, true)),
+                Some(_) => Ok(Taken { token: *token, on_device: true, logprobs: None }),
                 None => {
                     let logits = self.cache.logits(pending, line, n)?;
-                    sample(&mut text.sampler, logits, &self.unknown).map(|token| (token, false))
+                    sample(&mut text.sampler, logits, &self.unknown, text.logprobs)
                 }
             };
             let (before, proposed) = (text.ids.len(), draft.get(n));
-            let finish = given.and_then(|(token, on_device)| {
-                let accepted = proposed == Some(&token);
+            let finish = given.and_then(|taken| {
+                let accepted = proposed == Some(&taken.token);
                 text.usage.accepted += usize::from(accepted);
-                text.push(token, on_device, events).map(|finish| (finish, accepted))
+                text.push(taken, events).map(|finish| (finish, accepted))
             });
             if text.ids.len() > before {
                 text.cached = before;

@@ -11,7 +11,7 @@ use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device, Tensor, no_grad};
 use std::collections::BTreeMap;
 
-const VOCAB: usize = 31;
+pub(super) const VOCAB: usize = 31;
 
 /// One whose logits differ clearly.
 fn decoder(device: &Device, family: &str, seed: u64, change: impl Fn(&mut DecoderConfig)) -> Decoder {
@@ -27,7 +27,7 @@ fn decoder(device: &Device, family: &str, seed: u64, change: impl Fn(&mut Decode
     decoder
 }
 
-fn llama(device: &Device) -> Decoder {
+pub(super) fn llama(device: &Device) -> Decoder {
     decoder(device, "llama", 3, |_| {})
 }
 
@@ -55,7 +55,7 @@ fn job(i: usize, n: usize, max: usize) -> Job {
         _ => Sampling { seed: i as u64, repeat_penalty: 1.3, ..Sampling::default() },
     };
     let request = Request { max: Some(max), ..Request::default() };
-    Job { prompt: (0..n).map(id).collect(), sampler: Sampler::of_ids(sampling).unwrap(), request }
+    Job::new((0..n).map(id).collect(), Sampler::of_ids(sampling).unwrap(), request)
 }
 
 /// The tokens behind a prompt, each from logits of a whole pass.
@@ -65,7 +65,7 @@ fn alone(decoder: &Decoder, job: &Job) -> Vec<u32> {
     for _ in 0..job.request.max.unwrap() {
         let all = Tensor::from_u32(decoder.params().device(), [1, ids.len()], &ids).unwrap();
         let logits = no_grad(|| decoder.forward(&all, Mode::eval())).unwrap().to_vec().unwrap();
-        ids.push(sample(&mut sampler, logits[logits.len() - VOCAB..].to_vec(), &[7]).unwrap());
+        ids.push(sample(&mut sampler, logits[logits.len() - VOCAB..].to_vec(), &[7], None).unwrap().token);
     }
     ids.split_off(job.prompt.len())
 }

@@ -1,13 +1,21 @@
 //! One text of an engine: its tokens, its pages, and what is still to come.
 
 use super::pages::Allocator;
-use super::request::{Event, Job, RequestId, Usage};
+use super::request::{Event, Job, Logprobs, RequestId, Usage};
 use crate::sampler::{Finish, Output, Sampler};
 use crate::tokenizer::Tokenizer;
 use netcl_nn::model::check_token;
 use netcl_tensor::ops::choose::Rules;
 use netcl_tensor::{Error, Result};
 use std::time::Instant;
+
+/// A token that was chosen.
+pub(super) struct Taken {
+    pub token: u32,
+    /// By the device; the sampler does not know of it yet.
+    pub on_device: bool,
+    pub logprobs: Option<Logprobs>,
+}
 
 /// A request that waits, is read or is continued.
 pub(super) struct Text<'a> {
@@ -23,6 +31,10 @@ pub(super) struct Text<'a> {
     /// The shortest length of a text with the same rotary angles as the prompt.
     kind: usize,
     pub sampler: Sampler,
+    /// How many of the likeliest tokens are listed with each, if any.
+    pub logprobs: Option<usize>,
+    /// The request whose prompt, the same, is read first.
+    pub after: Option<RequestId>,
     /// How tokens are sampled on the device, if they are.
     pub rules: Option<Rules>,
     /// None for a model without a tokenizer.
@@ -44,7 +56,7 @@ impl<'a> Text<'a> {
         rules: Option<Rules>,
         kind: usize,
     ) -> Self {
-        let Job { prompt, mut sampler, request } = job;
+        let Job { prompt, mut sampler, request, logprobs } = job;
         sampler.begin(&prompt);
         let output = tokenizer.map(|tokenizer| {
             let output = Output::new(tokenizer, request.stops.clone(), request.max);
@@ -59,6 +71,8 @@ impl<'a> Text<'a> {
             sealed: 0,
             kind,
             sampler,
+            logprobs,
+            after: None,
             rules,
             output,
             left: request.max.unwrap_or(usize::MAX),
@@ -142,11 +156,12 @@ impl<'a> Text<'a> {
         (self.cached, self.sealed) = (0, 0);
     }
 
-    /// Takes the next token, which `on_device` says was sampled there. Whether the text is done.
+    /// Takes the next token. Whether the text is done.
     ///
     /// # Errors
     /// Of a text whose logits were not numbers.
-    pub fn push(&mut self, token: u32, on_device: bool, events: &mut Vec<Event>) -> Result<Option<Finish>> {
+    pub fn push(&mut self, taken: Taken, events: &mut Vec<Event>) -> Result<Option<Finish>> {
+        let Taken { token, on_device, logprobs } = taken;
         let token = check_token(token)?;
         if on_device {
             self.sampler.took(token);
@@ -163,7 +178,7 @@ impl<'a> Text<'a> {
         if !matches!(finish, Some(Finish::Token(_))) {
             self.ids.push(token);
             self.usage.made += 1;
-            events.push(Event::Token { id: self.id, token, text });
+            events.push(Event::Token { id: self.id, token, text, logprobs });
         } else if !text.is_empty() {
             events.push(Event::Text { id: self.id, text });
         }

@@ -491,10 +491,9 @@ fn of_file(tensor: &Placed, entry: &Entry, i: usize) -> Result<Entry> {
     let mut out = entry.clone();
     out.a = entry.a.as_ref().map(part).transpose()?;
     out.b = entry.b.as_ref().map(part).transpose()?;
-    if let (Some(b), Change::Pairs(heads)) = (&mut out.b, tensor.change)
+    if let (Some(b), Change::Pairs(_) | Change::Heads(_)) = (&mut out.b, tensor.change)
         && let [rows, rank] = b.shape[..]
         && rows == tensor.file_dims[0]
-        && rows.is_multiple_of(2 * heads)
     {
         b.values = floats(&tensor.change.to_file(&bytes(&b.values), [rank * 4, 4], &[rows, rank]));
     }
