@@ -10,6 +10,11 @@ use netcl_tensor::{Error, Result};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// The keyword with llguidance's own options of a schema.
+const OPTIONS: &str = "x-guidance";
+/// White space between two parts of JSON: without a bound a model may go on with it for ever.
+const WHITE_SPACE: &str = r"[ ]|\n[ \t]{0,20}";
+
 /// Makes grammars for the texts of one tokenizer: holds its tokens as a trie.
 pub struct Grammars {
     factory: ParserFactory,
@@ -59,7 +64,22 @@ impl Grammars {
     /// # Errors
     /// `Format` for a schema that is wrong, and for a keyword that is not supported, with its name.
     pub fn json_schema(&self, schema: &Value) -> Result<Grammar> {
-        self.grammar("JSON schema", TopLevelGrammar::from_json_schema(schema.clone()))
+        let mut schema = if *schema == Value::Bool(true) { json!({}) } else { schema.clone() };
+        if let Some(fields) = schema.as_object_mut() {
+            let own = fields.entry(OPTIONS).or_insert_with(|| json!({}));
+            if !own.is_object() {
+                return Err(Error::format(format!("JSON schema: {OPTIONS} is {own}, expected an object")));
+            }
+            if own.get("lenient").is_some_and(|lenient| *lenient != Value::Bool(false)) {
+                return Err(Error::format(format!(
+                    "JSON schema: {OPTIONS}.lenient would pass over keywords that are not supported"
+                )));
+            }
+            if own.get("whitespace_pattern").is_none() && own.get("whitespace_flexible").is_none() {
+                own["whitespace_pattern"] = WHITE_SPACE.into();
+            }
+        }
+        self.grammar("JSON schema", TopLevelGrammar::from_json_schema(schema))
     }
 
     /// JSON objects of any kind.
@@ -272,8 +292,29 @@ mod tests {
             assert!((-20..=300).contains(&value["size"].as_i64().unwrap()), "{text}");
             let list = value["list"].as_array().unwrap();
             assert!((1..=3).contains(&list.len()) && list.iter().all(Value::is_boolean), "{text}");
+            let gap = text.split(|c: char| !c.is_whitespace()).map(str::len).max().unwrap();
+            assert!(gap <= 21, "{text:?}");
         }
         assert!(whole > 5, "{whole}");
+    }
+
+    /// A model that likes nothing better than white space has to go on.
+    #[test]
+    fn white_space_ends() {
+        let tokenizer = tokenizer();
+        let mut grammar = Grammars::new(&tokenizer).unwrap().json_object().unwrap();
+        let blank = |id: &u32| b" \n\t\r".contains(&(*id as u8)) && *id < 256;
+        let mut blanks = 0;
+        for _ in 0..100 {
+            let mut logits = vec![0.0; tokenizer.vocab_size()];
+            grammar.mask(&mut logits).unwrap();
+            let allowed = |id: &u32| logits[*id as usize] == 0.0;
+            let Some(id) = (0..256).filter(blank).find(allowed) else { break };
+            grammar.accept(id).unwrap();
+            blanks += 1;
+        }
+        assert!(blanks <= 21, "{blanks}");
+        grammar.accept(u32::from(b'{')).unwrap();
     }
 
     #[test]
@@ -317,6 +358,8 @@ mod tests {
             (json!({ "$ref": "#/$defs/none" }), "none"),
             (json!({ "$ref": "https://example.com/schema" }), "example.com"),
             (json!({ "type": "integer", "minimum": 5, "maximum": 4 }), ""),
+            (json!({ "uniqueItems": true, "x-guidance": { "lenient": true } }), "lenient"),
+            (json!({ "type": "object", "x-guidance": 5 }), "x-guidance"),
         ];
         for (schema, name) in schemas {
             let error = grammars.json_schema(&schema).err().unwrap_or_else(|| panic!("{schema}"));
