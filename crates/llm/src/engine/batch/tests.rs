@@ -387,22 +387,21 @@ fn divided(whole: &Decoder, devices: [&Device; 2]) -> Decoder {
 #[test]
 fn layers_on_several_devices_change_no_text() {
     let [a, b] = [0; 2].map(|_| test_device().unwrap());
-    let mut preempted = 0;
     for family in ["llama", "gpt2", "gemma2", "mixtral"] {
         let whole = decoder(&a, family, 3, |_| {});
         let parts = divided(&whole, [&a, &b]);
         assert_eq!(parts.spans().count(), 2);
         as_alone(&whole, &mut engine(&parts, OPTIONS), &jobs());
         let few = EngineOptions { tokens: Some(32), ..OPTIONS };
-        let usage = as_alone(&whole, &mut engine(&parts, few), &jobs());
-        preempted += usage.iter().map(|usage| usage.preempted).sum::<usize>();
+        // Three are let in at once, and each grows to more than a third of the pages, however fast they are.
+        let long: Vec<Job> = (0..4).map(|i| job(3 * i + 1, 5, 20)).collect();
+        let usage = as_alone(&whole, &mut engine(&parts, few), &long);
+        assert!(usage.iter().any(|usage| usage.preempted > 0), "{family}: {usage:?}");
         let draft = Speculation::Model(&whole);
         let mut engine = Engine::new(&parts, None, vec![7], OPTIONS, draft).unwrap();
         let usage = as_alone(&whole, &mut engine, &jobs()[..4]);
         assert!(usage.iter().any(|usage| usage.accepted > 0), "{family}: {usage:?}");
     }
-    // When texts are read and go on depends on how fast they are.
-    assert!(preempted > 0);
 }
 
 #[test]
