@@ -472,3 +472,90 @@ fn gguf_adapters_that_do_not_fit_are_named() {
     let error = message(opened(&goldens("decoder", "qwen3"), &[(path, 1.0)], &device, false));
     assert!(error.contains("\"llama\"") && error.contains("\"qwen3\""), "{error}");
 }
+
+/// Adapters of single experts of a model: a folder with merged weights, a PEFT folder, and one stack in a GGUF file.
+fn of_experts(model: &Path, dir: &Path) -> [PathBuf; 3] {
+    let (experts, rank, [rows, columns], alpha) = (4usize, 2usize, [40usize, 32usize], 3.0f32);
+    let value = |seed: usize, i: usize| ((seed * 7919 + i * 104_729) % 1009) as f32 / 1009.0 - 0.5;
+    let values = |seed: usize, n: usize| (0..n).map(|i| value(seed, i)).collect::<Vec<f32>>();
+    let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let (mut adapter, mut all) = (Vec::new(), read_tensors(&model.join("model.safetensors")).unwrap());
+    let (mut stacked_a, mut stacked_b) = (Vec::new(), Vec::new());
+    for expert in 0..experts {
+        let place = format!("model.layers.1.block_sparse_moe.experts.{expert}.w1");
+        let (a, b) = (values(2 * expert, rank * columns), values(2 * expert + 1, rows * rank));
+        let tensor = all.iter_mut().find(|tensor| tensor.name == format!("{place}.weight")).unwrap();
+        let mut merged = tensor.floats().unwrap();
+        for (i, v) in merged.iter_mut().enumerate() {
+            let (row, column) = (i / columns, i % columns);
+            let sum: f32 = (0..rank).map(|k| b[row * rank + k] * a[k * columns + column]).sum();
+            *v += sum * alpha / rank as f32;
+        }
+        tensor.bytes = bytes(&merged);
+        for (end, shape, values) in [("lora_A", vec![rank, columns], &a), ("lora_B", vec![rows, rank], &b)] {
+            let (name, dtype) = (format!("base_model.model.{place}.{end}.weight"), FileDtype::F32);
+            adapter.push(TensorData { name, dtype, shape, bytes: bytes(values) });
+        }
+        stacked_a.extend(a);
+        stacked_b.extend(b);
+    }
+    let [merged, peft] = ["merged", "peft"].map(|name| dir.join(name));
+    std::fs::create_dir_all(&merged).unwrap();
+    std::fs::create_dir_all(&peft).unwrap();
+    std::fs::copy(model.join("config.json"), merged.join("config.json")).unwrap();
+    write_tensors(&merged.join("model.safetensors"), &all).unwrap();
+    write_tensors(&peft.join(peft::WEIGHTS), &adapter).unwrap();
+    let config = json!({ "peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": ["w1"] });
+    std::fs::write(peft.join(peft::CONFIG), config.to_string()).unwrap();
+    let stack = stacked(
+        dir,
+        alpha,
+        [(vec![experts, rank, columns], stacked_a), (vec![experts, rows, rank], stacked_b)],
+    );
+    [merged, peft, stack]
+}
+
+/// A and B of all experts' gates.
+fn stacked(dir: &Path, alpha: f32, parts: [(Vec<usize>, Vec<f32>); 2]) -> PathBuf {
+    let packed = dir.join("stacked.gguf");
+    let mut plan = Plan::default();
+    for (key, value) in
+        [("general.type", "adapter"), ("general.architecture", "llama"), ("adapter.type", "lora")]
+    {
+        plan.set(key, Meta::Str(value.into()));
+    }
+    plan.set("adapter.lora.alpha", Meta::F32(alpha));
+    for (end, (dims, _)) in ["a", "b"].into_iter().zip(&parts) {
+        let name = format!("blk.1.ffn_gate_exps.weight.lora_{end}");
+        plan.tensors.push(Planned { name, dims: dims.clone(), format: &F32 });
+    }
+    plan.write(&packed, |i, out| {
+        parts[i].1.iter().for_each(|v| out.write_all(&v.to_le_bytes()).unwrap());
+        Ok(())
+    })
+    .unwrap();
+    packed
+}
+
+/// Adapters of single experts, by PEFT's names and stacked in GGUF files, against weights that were merged here.
+#[test]
+fn experts_take_adapters() {
+    let (device, dir) = (test_device().unwrap(), tempfile::tempdir().unwrap());
+    let model = goldens("decoder", "mixtral");
+    let [merged, peft, packed] = of_experts(&model, dir.path());
+    let ([batch, tokens], ids, _) = ids_of("mixtral");
+    let of = |model: &Path, adapters: &[(PathBuf, f32)]| {
+        logits(&opened(model, adapters, &device, false).unwrap(), [batch, tokens], &ids)
+    };
+    let (expected, plain) = (of(&merged, &[]), of(&model, &[]));
+    assert!(off(&plain, &expected) > 0.01);
+    let with = of(&model, &[(peft.clone(), 1.0)]);
+    assert!(off(&with, &expected) < 1e-5, "{}", off(&with, &expected));
+    assert_eq!(of(&model, &[(packed, 1.0)]), with);
+    // And written into both layouts.
+    for target in [Target::Gguf, Target::Folder] {
+        let to = dir.path().join(if target == Target::Gguf { "out.gguf" } else { "out" });
+        quantised(&model, &[(peft.clone(), 1.0)], &to, target, "f32");
+        assert!(off(&of(&to, &[]), &with) < 1e-6, "{target:?}");
+    }
+}
