@@ -63,7 +63,6 @@
 static inline void copy16(uint to, __global const T *from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
-#if !A_ALIGNED || !B_ALIGNED
 /* The same from anywhere: the one or two whole chunks that hold those bytes, pushed together. A whole chunk lies in one page with
  * the part of it that belongs to the matrix. */
 static inline uint4 gather16(__global const T *from, int bytes) {
@@ -85,49 +84,46 @@ static inline uint4 gather16(__global const T *from, int bytes) {
 static inline void keep16(uint to, uint4 v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
-#endif
-/* A thread's part of a block: four chunks. `from` is its first one's place in memory and walks on to the next block. */
-#define LINE(ALONG_K) ((ALONG_K) ? item >> 2 : item % CHUNKS * LANES)
-#define STEP(ALONG_K) ((ALONG_K) ? (item & 3) * LANES : item / CHUNKS)
-#define BYTES(left) min(max((left) * SIZE, 0), 16)
-/* Where in the tile chunk i goes, and how many of its bytes lie inside. */
-#define TO_ALONG(tile, i) ((tile) + ((item >> 2) + (i) * 32) * 64 + (ALONG(item >> 2, item & 3) << 4))
-#define ROW_ACROSS(i) (item / CHUNKS + (i) * (ITEMS / CHUNKS))
-#define TO_ACROSS(tile, i) ((tile) + ROW_ACROSS(i) * (CHUNKS * 16) + (ACROSS(ROW_ACROSS(i), item % CHUNKS) << 4))
-#define INSIDE(i, line0, lines, ALONG_K, left)                                                                 \
-  (ALONG_K ? (line0) + (item >> 2) + (i) * 32 < (lines) ? BYTES((left) - STEP(1)) : 0                          \
-           : ROW_ACROSS(i) < (left) ? BYTES((lines) - (line0) - LINE(0)) : 0)
-#define APART(ALONG_K, line_stride, k_stride) (ALONG_K ? 32 * (line_stride) : (ITEMS / CHUNKS) * (k_stride))
-#define SEND_ALIGNED(tile, from, line0, lines, line_stride, k_stride, ALONG_K, left)                              \
-  {                                                                                                            \
-    __global const T *next = from;                                                                             \
-    UNROLL for (int i = 0; i < 4; ++i) {                                                                       \
-      copy16(ALONG_K ? TO_ALONG(tile, i) : TO_ACROSS(tile, i), next, INSIDE(i, line0, lines, ALONG_K, left));   \
-      next += APART(ALONG_K, line_stride, k_stride);                                                           \
-    }                                                                                                          \
-    from += BK * (k_stride);                                                                                   \
+/* An operand as the items of a group bring it to local memory, four chunks of a block each: `from` is where an item's first chunk lies, and
+ * walks on from block to block. */
+typedef struct {
+  __global const T *from;
+  long line_stride, k_stride;
+  int line0, lines; /* the tile's first line, of so many */
+  int along_k, aligned;
+} Operand;
+/* Line and step of an item's first chunk. */
+static inline int line_of(int item, int along_k) { return along_k ? item >> 2 : item % CHUNKS * LANES; }
+static inline int step_of(int item, int along_k) { return along_k ? (item & 3) * LANES : item / CHUNKS; }
+/* Where in the tile an item's chunk i goes. */
+static inline uint place(uint tile, int item, int i, int along_k) {
+  const int row = item / CHUNKS + i * (ITEMS / CHUNKS);
+  return tile + (along_k ? ((item >> 2) + i * 32) * 64 + (ALONG(item >> 2, item & 3) << 4)
+                         : row * (CHUNKS * 16) + (ACROSS(row, item % CHUNKS) << 4));
+}
+/* How many bytes of that chunk lie inside the operand, of which `left` steps are left. */
+static inline int inside(const Operand *x, int item, int i, int left) {
+  const int line = x->line0 + (item >> 2) + i * 32, step = item / CHUNKS + i * (ITEMS / CHUNKS);
+  const int there = x->along_k ? line < x->lines : step < left;
+  const int elements = x->along_k ? left - step_of(item, 1) : x->lines - x->line0 - line_of(item, 0);
+  return there ? min(max(elements * SIZE, 0), 16) : 0;
+}
+/* An item's part of the next block on its way to the tile. */
+static inline void send(Operand *x, uint tile, int item, int left) {
+  const long apart = x->along_k ? 32 * x->line_stride : (ITEMS / CHUNKS) * x->k_stride;
+  if (x->aligned) {
+    UNROLL for (int i = 0; i < 4; ++i) copy16(place(tile, item, i, x->along_k), x->from + i * apart, inside(x, item, i, left));
+  } else {
+    uint4 got[4];
+    UNROLL for (int i = 0; i < 4; ++i) got[i] = gather16(x->from + i * apart, inside(x, item, i, left));
+    UNROLL for (int i = 0; i < 4; ++i) keep16(place(tile, item, i, x->along_k), got[i]);
   }
-#define SEND_UNEVEN(tile, from, line0, lines, line_stride, k_stride, ALONG_K, left)                            \
-  {                                                                                                            \
-    __global const T *next = from;                                                                             \
-    uint4 got[4];                                                                                              \
-    UNROLL for (int i = 0; i < 4; ++i) {                                                                       \
-      got[i] = gather16(next, INSIDE(i, line0, lines, ALONG_K, left));                                         \
-      next += APART(ALONG_K, line_stride, k_stride);                                                           \
-    }                                                                                                          \
-    UNROLL for (int i = 0; i < 4; ++i) keep16(ALONG_K ? TO_ALONG(tile, i) : TO_ACROSS(tile, i), got[i]);       \
-    from += BK * (k_stride);                                                                                   \
-  }
-#if A_ALIGNED
-#define SEND_A SEND_ALIGNED
-#else
-#define SEND_A SEND_UNEVEN
-#endif
-#if B_ALIGNED
-#define SEND_B SEND_ALIGNED
-#else
-#define SEND_B SEND_UNEVEN
-#endif
+  x->from += BK * x->k_stride;
+}
+static inline void send_both(Operand *a, Operand *b, uint stage, int item, int left) {
+  send(a, stage, item, left);
+  send(b, stage + TILE_BYTES, item, left);
+}
 
 static inline void matrices(uint *r, uint at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -184,6 +180,11 @@ static inline void fragment_b(uint *r, uint tile, int col, int kk, int lane) {
 #endif
   round4(r);
 }
+/* Those of a warp, four of each operand, of half `kk` of the block at `at`. */
+static inline void fragments(uint (*a)[4], uint (*b)[4], uint at, int row0, int col0, int kk, int lane) {
+  UNROLL for (int i = 0; i < 4; ++i) fragment_a(a[i], at, row0 + i * 16, kk, lane);
+  UNROLL for (int j = 0; j < 4; ++j) fragment_b(b[j], at + TILE_BYTES, col0 + j * 16, kk, lane);
+}
 
 /* Two neighbours of a row of C. */
 static inline float2 finish(__global const T *c, __global const T *bias, int column, float2 v, float alpha, int flags) {
@@ -219,29 +220,22 @@ __kernel void matmul_mma(__global const T *restrict a, __global const T *restric
   const int row0 = (warp >> 1) * 64, col0 = (warp & 1) * 64;
   const long z = get_group_id(2);
   const int k_start = get_group_id(1) * k_part, k_end = min(k, k_start + k_part);
-  a += a_off + z / z1 * a_s0 + z % z1 * a_s1 + (m0 + LINE(A_ALONG_K)) * a_rs + (k_start + STEP(A_ALONG_K)) * a_cs;
-  b += b_off + z / z1 * b_s0 + z % z1 * b_s1 + (n0 + LINE(B_ALONG_K)) * b_cs + (k_start + STEP(B_ALONG_K)) * b_rs;
-  /* The next block into the buffer at `to`; `left` steps of the sum are left from it on. */
-#define SEND_BOTH(to, left)                                                                                    \
-  {                                                                                                            \
-    SEND_A((to), a, m0, m, a_rs, a_cs, A_ALONG_K, left)                                                        \
-    SEND_B((to) + TILE_BYTES, b, n0, n, b_cs, b_rs, B_ALONG_K, left)                                           \
-  }
+  a += a_off + z / z1 * a_s0 + z % z1 * a_s1 + (m0 + line_of(item, A_ALONG_K)) * a_rs + (k_start + step_of(item, A_ALONG_K)) * a_cs;
+  b += b_off + z / z1 * b_s0 + z % z1 * b_s1 + (n0 + line_of(item, B_ALONG_K)) * b_cs + (k_start + step_of(item, B_ALONG_K)) * b_rs;
+  Operand of_a = {a, a_rs, a_cs, m0, m, A_ALONG_K, A_ALIGNED}, of_b = {b, b_cs, b_rs, n0, n, B_ALONG_K, B_ALIGNED};
 
   float acc[4][8][4];
   UNROLL for (int i = 0; i < 4; ++i) UNROLL for (int j = 0; j < 8; ++j) UNROLL for (int e = 0; e < 4; ++e) acc[i][j][e] = 0.0f;
   UNROLL for (int s = 0; s < STAGES - 1; ++s) {
-    if (k_start + s * BK < k_end) SEND_BOTH(base + s * STAGE_BYTES, k_end - k_start - s * BK)
+    const int left = k_end - k_start - s * BK;
+    if (left > 0) send_both(&of_a, &of_b, base + s * STAGE_BYTES, item, left);
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
   uint at = base, into = base + (STAGES - 1) * STAGE_BYTES;
   uint fa[2][4][4], fb[2][4][4];
-#define FRAGMENTS(to, kk)                                                                                      \
-  UNROLL for (int i = 0; i < 4; ++i) fragment_a(fa[to][i], at, row0 + i * 16, kk, lane);                       \
-  UNROLL for (int j = 0; j < 4; ++j) fragment_b(fb[to][j], at + TILE_BYTES, col0 + j * 16, kk, lane);
   asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
   barrier(CLK_LOCAL_MEM_FENCE);
-  FRAGMENTS(0, 0)
+  fragments(fa[0], fb[0], at, row0, col0, 0, lane);
   for (int k0 = k_start; k0 < k_end; k0 += BK) {
     UNROLL for (int kk = 0; kk < 2; ++kk) {
       if (kk == 1) {
@@ -249,10 +243,10 @@ __kernel void matmul_mma(__global const T *restrict a, __global const T *restric
         barrier(CLK_LOCAL_MEM_FENCE);
         at = at == base + (STAGES - 1) * STAGE_BYTES ? base : at + STAGE_BYTES;
       }
-      FRAGMENTS(kk ^ 1, kk ^ 1)
+      fragments(fa[kk ^ 1], fb[kk ^ 1], at, row0, col0, kk ^ 1, lane);
       if (kk == 0) {
         const int left = k_end - k0 - (STAGES - 1) * BK;
-        if (left > 0) SEND_BOTH(into, left)
+        if (left > 0) send_both(&of_a, &of_b, into, item, left);
         asm volatile("cp.async.commit_group;" ::: "memory");
         into = into == base + (STAGES - 1) * STAGE_BYTES ? base : into + STAGE_BYTES;
       }
