@@ -181,16 +181,44 @@ mod tests {
     use netcl_device::null::NullDriver;
     use netcl_device::{Architecture, DeviceKind, Settings};
 
-    /// No tile makes up for a matrix that memory brings no faster.
-    #[test]
-    fn few_rows_of_a_large_matrix_are_read_once() {
+    /// An H200 that computes nothing.
+    fn card() -> Device {
         let mut card = test_device().unwrap().capabilities().clone();
         (card.kind, card.compute_units) = (DeviceKind::Gpu, 132);
-        card.vendor = "NVIDIA Corporation".into();
+        (card.vendor, card.name) = ("NVIDIA Corporation".into(), "NVIDIA H200".into());
         card.architecture = Architecture::Nvidia { sm: 90 };
         (card.local_mem, card.global_mem, card.max_alloc) = (48 << 10, 140 << 30, 35 << 30);
         let settings = Settings { trust_kernels: true, ..Settings::default() };
-        let device = Device::from_driver(Box::new(NullDriver::new(card)), settings);
+        Device::from_driver(Box::new(NullDriver::new(card)), settings)
+    }
+
+    /// What is fused into few rows is no reason for the kernel of few rows where a prompt is long enough for another.
+    #[test]
+    fn prompts_go_to_the_best_row_of_the_table() {
+        let device = card();
+        let dims = |m: usize, k: usize, n: usize| {
+            let empty = |dims: [usize; 2]| Tensor::empty(&device, dims, DType::F16).unwrap();
+            let matrix = |x: Tensor| Matrix::of("matmul", "operand", &x).unwrap();
+            let p = Problem::new(matrix(empty([m, k])), matrix(empty([n, k])).transposed(), &[]).unwrap();
+            (p, empty([m, n]))
+        };
+        let fused = |(p, c): &(Problem, Tensor)| {
+            let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
+            let chosen = MATMUL.choose(&request).unwrap().0.name();
+            (rows_mma::of_few_rows(&request, &gemv::Fused::NONE).is_some(), chosen)
+        };
+        assert!(fused(&dims(4, 4096, 14_336)).0);
+        for (m, k, n) in [(32, 4096, 14_336), (96, 4096, 4096), (128, 4096, 14_336), (128, 2048, 5632)] {
+            let (taken, chosen) = fused(&dims(m, k, n));
+            assert_eq!(taken, chosen == "matmul_rows_mma_sm80", "{m} x {k} x {n}: {chosen}");
+        }
+        assert_eq!(fused(&dims(128, 4096, 14_336)), (false, "matmul_wgmma_sm90"));
+    }
+
+    /// No tile makes up for a matrix that memory brings no faster.
+    #[test]
+    fn few_rows_of_a_large_matrix_are_read_once() {
+        let device = card();
         for (m, k, n) in [(1, 768, 50_304), (1, 16_384, 16_384), (4, 4096, 11_008), (8, 8192, 28_672)] {
             for dtype in [DType::F32, DType::Bf16] {
                 let empty = |dims: [usize; 2]| Tensor::empty(&device, dims, dtype).unwrap();

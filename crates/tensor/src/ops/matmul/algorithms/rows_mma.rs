@@ -7,7 +7,7 @@ use super::super::proof;
 use super::super::split_k::TICKETS;
 use super::super::view::Problem;
 use super::gemv::{ENDS, Fused, bindable, estimate_on_gpus, finish, fused_defines, int, oriented};
-use super::{Algorithm, Aux, MATMUL, Plan, Request, finished};
+use super::{Algorithm, Aux, MATMUL, Plan, Request, finished, gemv};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use crate::quant::{Format, PLANES};
@@ -280,14 +280,18 @@ pub(in crate::ops::matmul) fn product(
 }
 
 /// How this kernel would do a product of few rows with what is fused into it but for the norm; `None` where it does not take the product, or
-/// is slower than `matmul_gemv`.
+/// is not the best for it: beside `matmul_gemv`, the only other that fuses as much, or, with more rows than that takes, beside all rows of the table.
 pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>, fused: &Fused<'_>) -> Option<Shape> {
     let (p, parts) = (r.p, fused.parts());
     if p.m < 2 || fused.blocks.is_some() || !MATMUL.has(&ALGORITHM, r) || supports_rows(r.c, p).is_err() {
         return None;
     }
     let (micros, shape) = Shape::of(r.device(), Sizes { n: p.n / parts, parts, ..sizes(p) })?;
-    (micros < estimate_on_gpus(r) && proven(r.device())).then_some(shape)
+    let best = match gemv::of_few_rows(r) {
+        Some(_) => micros < estimate_on_gpus(r),
+        None => MATMUL.choose(r).is_ok_and(|(row, _)| row.name() == ROWS.name),
+    };
+    (best && proven(r.device())).then_some(shape)
 }
 
 /// Whether small products are exact, with few rows and with few columns. See [`Tuning::proven`].
