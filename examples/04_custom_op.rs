@@ -6,6 +6,7 @@ use netcl::kernel::Kernel;
 use netcl::prelude::*;
 use netcl::tensor::array::Array;
 use netcl::tensor::ops::Op;
+use netcl::tensor::ops::call::Call;
 use netcl::tensor::suite::{self, Input, Sample};
 
 /// Softplus, `y = ln(1 + e^x)`, in a form that does not overflow. The prelude gives LD and ST, which read and write the
@@ -51,6 +52,9 @@ impl Op<1> for Softplus {
     }
     fn reference(&self, [x]: [&Array; 1]) -> Array {
         x.map(|v| v.exp().ln_1p())
+    }
+    fn calls() -> Vec<Call> {
+        vec![Call::new("softplus", "`ln(1 + e^x)`.").inputs(&["x"]).run(|a| Self.apply(a.inputs()?))]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);

@@ -9,6 +9,7 @@ use crate::{DType, Device, Result, Settings};
 
 mod accuracy;
 mod bench;
+mod called;
 pub mod case;
 mod compare;
 mod examine;

@@ -56,7 +56,7 @@ fn no_bench(
     Ok(())
 }
 fn entry(name: &'static str, make: CasesFn) -> OpEntry {
-    OpEntry { name, make, sample: None, bench: no_bench }
+    OpEntry { name, make, sample: None, bench: no_bench, calls: Vec::new }
 }
 
 fn open(settings: &Settings) -> Device {

@@ -63,6 +63,15 @@ impl Op<1> for BalanceLoss {
         let sum: f64 = counts.iter().zip(&masses).map(|(c, m)| c / n * (m / n)).sum();
         Array::new([], vec![e as f64 * sum])
     }
+    fn calls() -> Vec<Call> {
+        let doc = "The loss that keeps experts equally busy (Fedus et al. 2021): router logits `(.., E)` of all layers, of which the k largest choose → an \
+                   f32 scalar, k where experts are equally busy.";
+        let call = Call::new(Self::NAME, doc).inputs(&["logits"]).required("k", Kind::Int);
+        vec![call.run(|a| balance_loss(a.inputs::<1>()?[0], a.get("k")?))]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("k", self.k.into())]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |k, shape: &[usize]| Sample::new(Self { k }, [Input::distinct(shape)]);
         vec![

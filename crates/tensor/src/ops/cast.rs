@@ -20,6 +20,15 @@ impl Op<1> for Cast {
     fn reference(&self, [x]: [&Array; 1]) -> Array {
         x.clone()
     }
+    fn calls() -> Vec<Call> {
+        let doc =
+            "The same values in another storage type, rounded to nearest even. Integers convert through f32.";
+        let call = Call::new("cast", doc).inputs(&["x"]).required("dtype", Kind::DType);
+        vec![call.run(|a| a.inputs::<1>()?[0].to_dtype(a.get("dtype")?))]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("dtype", self.dtype.into())]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample =
             |shape: &[usize], dtype| Sample::new(Self { dtype }, [Input::normal(shape)]).as_coarse_as(dtype);

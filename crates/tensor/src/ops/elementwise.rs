@@ -18,6 +18,8 @@ pub enum Saves {
 pub struct UnaryRow {
     /// Name.
     pub name: &'static str,
+    /// Formula, for those who call it by name.
+    pub doc: &'static str,
     /// Result in `x0`, `s0`, `s1`.
     pub y: &'static str,
     /// What `dx` is written in.
@@ -28,14 +30,20 @@ pub struct UnaryRow {
     pub f: fn(f64, [f64; 2]) -> f64,
     /// Where samples are drawn from: away from poles and kinks.
     pub domain: (f64, f64),
-    /// Scalars the samples use.
-    pub scalars: &'static [f32],
+    /// Names of the scalars, and values that the samples use.
+    pub scalars: &'static [(&'static str, f32)],
 }
 
 const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
 
-const fn row(name: &'static str, y: &'static str, dx: &'static str, f: fn(f64, [f64; 2]) -> f64) -> UnaryRow {
-    UnaryRow { name, y, saves: Saves::Input, dx, f, domain: (-3.0, 3.0), scalars: &[] }
+const fn row(
+    name: &'static str,
+    doc: &'static str,
+    y: &'static str,
+    dx: &'static str,
+    f: fn(f64, [f64; 2]) -> f64,
+) -> UnaryRow {
+    UnaryRow { name, doc, y, saves: Saves::Input, dx, f, domain: (-3.0, 3.0), scalars: &[] }
 }
 
 impl UnaryRow {
@@ -47,7 +55,7 @@ impl UnaryRow {
         self.domain = (low, high);
         self
     }
-    const fn with(mut self, scalars: &'static [f32]) -> Self {
+    const fn with(mut self, scalars: &'static [(&'static str, f32)]) -> Self {
         self.scalars = scalars;
         self
     }
@@ -112,57 +120,59 @@ fn smaller(a: f64, b: f64) -> f64 {
 
 /// Every unary op.
 pub static UNARY: &[UnaryRow] = &[
-    row("neg", "-x0", "-x1", |x, _| -x),
-    row("exp", "EXP(x0)", "x0 * x1", |x, _| x.exp()).output(),
-    row("log", "log(x0)", "x1 / x0", |x, _| x.ln()).on(0.2, 4.0),
-    row("sqrt", "sqrt(x0)", "0.5f * x1 / x0", |x, _| x.sqrt()).output().on(0.2, 4.0),
-    row("rsqrt", "1.0f / sqrt(x0)", "-0.5f * x0 * x0 * x0 * x1", |x, _| 1.0 / x.sqrt()).output().on(0.2, 4.0),
+    row("neg", "`-x`.", "-x0", "-x1", |x, _| -x),
+    row("exp", "`e^x`.", "EXP(x0)", "x0 * x1", |x, _| x.exp()).output(),
+    row("log", "Natural logarithm.", "log(x0)", "x1 / x0", |x, _| x.ln()).on(0.2, 4.0),
+    row("sqrt", "Square root.", "sqrt(x0)", "0.5f * x1 / x0", |x, _| x.sqrt()).output().on(0.2, 4.0),
+    row("rsqrt", "`1 / sqrt(x)`.", "1.0f / sqrt(x0)", "-0.5f * x0 * x0 * x0 * x1", |x, _| 1.0 / x.sqrt()).output().on(0.2, 4.0),
     // Beyond 9.02 it rounds to 1; PoCL's stops a unit below.
     row(
-        "tanh",
+        "tanh", "Hyperbolic tangent.",
         "fabs(x0) > 9.02f ? copysign((FV)(1.0f), x0) : tanh_of(x0)",
         "(1.0f - x0 * x0) * x1",
         |x, _| x.tanh(),
     )
     .output(),
-    row("sigmoid", "sigmoid(x0)", "x0 * (1.0f - x0) * x1", |x, _| 1.0 / (1.0 + (-x).exp())).output(),
+    row("sigmoid", "`1 / (1 + e^-x)`.", "sigmoid(x0)", "x0 * (1.0f - x0) * x1", |x, _| 1.0 / (1.0 + (-x).exp())).output(),
     row(
-        "relu",
+        "relu", "`max(x, 0)`.",
         "x0 < 0.0f ? (FV)(0.0f) : x0",
         "x0 <= 0.0f ? (FV)(0.0f) : x1",
         |x, _| if x < 0.0 { 0.0 } else { x },
     )
     .on(0.1, 2.0),
-    row("silu", "silu(x0)", "silu_grad(x0) * x1", |x, _| x / (1.0 + (-x).exp())),
-    row("gelu", "gelu(x0)", "gelu_grad(x0) * x1", |x, _| 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))),
-    row("gelu_tanh", "gelu_tanh(x0)", "gelu_tanh_grad(x0) * x1", |x, _| {
+    row("silu", "`x · sigmoid(x)`.", "silu(x0)", "silu_grad(x0) * x1", |x, _| x / (1.0 + (-x).exp())),
+    row("gelu", "`x · Φ(x)` with the error function (Hendrycks and Gimpel 2016).", "gelu(x0)", "gelu_grad(x0) * x1", |x, _| 0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))),
+    row("gelu_tanh", "GELU by its tanh approximation, as GPT-2 uses it.", "gelu_tanh(x0)", "gelu_tanh_grad(x0) * x1", |x, _| {
         0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
     }),
-    row("abs", "fabs(x0)", "(x0 > 0.0f ? (FV)(1.0f) : x0 < 0.0f ? (FV)(-1.0f) : (FV)(0.0f)) * x1", |x, _| {
+    row("abs", "`|x|`.", "fabs(x0)", "(x0 > 0.0f ? (FV)(1.0f) : x0 < 0.0f ? (FV)(-1.0f) : (FV)(0.0f)) * x1", |x, _| {
         x.abs()
     })
     .on(0.1, 2.0),
-    row("square", "x0 * x0", "2.0f * x0 * x1", |x, _| x * x),
+    row("square", "`x²`.", "x0 * x0", "2.0f * x0 * x1", |x, _| x * x),
     // Below 1e-4 the first term of their series is exact to f32; PoCL's sine of 1e-40 is 0.008.
-    row("sin", SIN, "(fabs(x0) < 1e-4f ? (FV)(1.0f) : cos(x0)) * x1", |x, _| x.sin()),
+    row("sin", "Sine.", SIN, "(fabs(x0) < 1e-4f ? (FV)(1.0f) : cos(x0)) * x1", |x, _| x.sin()),
     row(
-        "cos",
+        "cos", "Cosine.",
         "fabs(x0) < 1e-4f ? (FV)(1.0f) : cos(x0)",
         "-(fabs(x0) < 1e-4f ? x0 : sin(x0)) * x1",
         |x, _| x.cos(),
     ),
-    row("add_scalar", "x0 + s0", "x1", |x, s| x + s[0]).with(&[1.5]),
-    row("mul_scalar", "x0 * s0", "x1 * s0", |x, s| x * s[0]).with(&[-2.5]),
-    row("rsub_scalar", "s0 - x0", "-x1", |x, s| s[0] - x).with(&[1.0]),
-    row("rdiv_scalar", "s0 / x0", "-x1 * ((s0 / x0) / x0)", |x, s| s[0] / x).with(&[2.0]).on(0.3, 3.0),
-    row("pow_scalar", POW, POW_GRAD, |x, s| power(x, s[0])).with(&[1.7]).on(0.3, 3.0),
-    row("clamp", CLAMP, "(x0 > s0 && x0 < s1) ? x1 : (FV)(0.0f)", clamped).with(&[-5.0, 2.9]),
+    row("add_scalar", "`x + s`.", "x0 + s0", "x1", |x, s| x + s[0]).with(&[("s", 1.5)]),
+    row("mul_scalar", "`x · s`.", "x0 * s0", "x1 * s0", |x, s| x * s[0]).with(&[("s", -2.5)]),
+    row("rsub_scalar", "`s - x`.", "s0 - x0", "-x1", |x, s| s[0] - x).with(&[("s", 1.0)]),
+    row("rdiv_scalar", "`s / x`.", "s0 / x0", "-x1 * ((s0 / x0) / x0)", |x, s| s[0] / x).with(&[("s", 2.0)]).on(0.3, 3.0),
+    row("pow_scalar", "`x^s`.", POW, POW_GRAD, |x, s| power(x, s[0])).with(&[("s", 1.7)]).on(0.3, 3.0),
+    row("clamp", "x held between `low` and `high`, `high` where they cross; NaN where one of the three is. The gradient is 0 outside and at the bounds.", CLAMP, "(x0 > s0 && x0 < s1) ? x1 : (FV)(0.0f)", clamped).with(&[("low", -5.0), ("high", 2.9)]),
 ];
 
 /// An op of two tensors, broadcast against each other.
 pub struct BinaryRow {
     /// Name.
     pub name: &'static str,
+    /// Formula, for those who call it by name.
+    pub doc: &'static str,
     /// Result in `x0` and `x1`.
     pub y: &'static str,
     /// Gradient of the first in `x0`, `x1` and `x2`, the gradient of the result; empty where it is `x2` itself.
@@ -175,12 +185,41 @@ pub struct BinaryRow {
 
 /// Every binary op.
 pub static BINARY: &[BinaryRow] = &[
-    BinaryRow { name: "add", y: "x0 + x1", da: "", db: "", f: |a, b| a + b },
-    BinaryRow { name: "sub", y: "x0 - x1", da: "", db: "-x2", f: |a, b| a - b },
-    BinaryRow { name: "mul", y: "x0 * x1", da: "x1 * x2", db: "x0 * x2", f: |a, b| a * b },
-    BinaryRow { name: "div", y: "x0 / x1", da: "x2 / x1", db: "-x2 * ((x0 / x1) / x1)", f: |a, b| a / b },
+    BinaryRow {
+        name: "add",
+        doc: "`a + b`; the shapes broadcast.",
+        y: "x0 + x1",
+        da: "",
+        db: "",
+        f: |a, b| a + b,
+    },
+    BinaryRow {
+        name: "sub",
+        doc: "`a - b`; the shapes broadcast.",
+        y: "x0 - x1",
+        da: "",
+        db: "-x2",
+        f: |a, b| a - b,
+    },
+    BinaryRow {
+        name: "mul",
+        doc: "`a · b`, element by element; the shapes broadcast.",
+        y: "x0 * x1",
+        da: "x1 * x2",
+        db: "x0 * x2",
+        f: |a, b| a * b,
+    },
+    BinaryRow {
+        name: "div",
+        doc: "`a / b`; the shapes broadcast.",
+        y: "x0 / x1",
+        da: "x2 / x1",
+        db: "-x2 * ((x0 / x1) / x1)",
+        f: |a, b| a / b,
+    },
     BinaryRow {
         name: "maximum",
+        doc: "The larger of both, NaN where one is; the shapes broadcast. Equal elements share the gradient.",
         y: "x0 > x1 || x0 != x0 ? x0 : x1",
         da: "x0 < x1 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
         db: "x1 < x0 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
@@ -188,6 +227,7 @@ pub static BINARY: &[BinaryRow] = &[
     },
     BinaryRow {
         name: "minimum",
+        doc: "The smaller of both, NaN where one is; the shapes broadcast. Equal elements share the gradient.",
         y: "x0 < x1 || x0 != x0 ? x0 : x1",
         da: "x0 > x1 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
         db: "x1 > x0 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
@@ -222,10 +262,31 @@ impl Op<1> for Unary {
         let s = |i: usize| self.scalars.get(i).map_or(0.0, |v| f64::from(*v));
         x.map(|v| (self.row.f)(v, [s(0), s(1)]))
     }
+    fn calls() -> Vec<Call> {
+        let scalars = |call: Call, row: &UnaryRow| {
+            row.scalars.iter().fold(call, |call, (name, _)| call.required(name, Kind::Float))
+        };
+        let of_row = |row: &UnaryRow| scalars(Call::new(row.name, row.doc).inputs(&["x"]), row);
+        let mut out: Vec<Call> = UNARY.iter().map(|row| of_row(row).run(unary_called)).collect();
+        let scalar = |name, doc| Call::new(name, doc).inputs(&["x"]).required("s", Kind::Float);
+        out.extend([
+            scalar("sub_scalar", "`x - s`.").run(|a| a.inputs::<1>()?[0].sub_scalar(a.get("s")?)),
+            scalar("div_scalar", "`x / s`.").run(|a| a.inputs::<1>()?[0].div_scalar(a.get("s")?)),
+        ]);
+        out
+    }
+    fn attributes(&self) -> Attributes {
+        self.row
+            .scalars
+            .iter()
+            .zip(&self.scalars)
+            .map(|((name, _), value)| (*name, (*value).into()))
+            .collect()
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let mut out = Vec::new();
         for row in UNARY {
-            let op = Self { row, scalars: row.scalars.to_vec() };
+            let op = Self { row, scalars: row.scalars.iter().map(|(_, value)| *value).collect() };
             let sample = |shape: &[usize]| {
                 Sample::new(op.clone(), [Input::uniform(shape, row.domain.0, row.domain.1)]).named(row.name)
             };
@@ -278,6 +339,13 @@ impl Op<2> for Binary {
     fn reference(&self, [a, b]: [&Array; 2]) -> Array {
         let shape = a.shape.broadcast(&b.shape, self.row.name).unwrap_or_default();
         a.zip(b, &shape, self.row.f)
+    }
+    fn calls() -> Vec<Call> {
+        let of_row = |row: &BinaryRow| Call::new(row.name, row.doc).inputs(&["a", "b"]);
+        BINARY
+            .iter()
+            .map(|row| of_row(row).run(|x| x.inputs().and_then(|[a, b]| binary(x.name(), a, b))))
+            .collect()
     }
     fn samples() -> Vec<Sample<Self, 2>> {
         let mut out = Vec::new();
@@ -359,6 +427,13 @@ fn unary(name: &'static str, x: &Tensor, scalars: &[f32]) -> Result<Tensor> {
     let row = UNARY.iter().find(|r| r.name == name);
     let row = row.ok_or_else(|| Error::internal(format!("no element-wise op {name}")))?;
     Unary { row, scalars: scalars.to_vec() }.apply([x])
+}
+
+/// A row by its name, with the scalars that a call was given.
+fn unary_called(a: &Args<'_>) -> Result<Tensor> {
+    let row = UNARY.iter().find(|row| row.name == a.name()).map_or(&[][..], |row| row.scalars);
+    let scalars = row.iter().map(|(name, _)| a.get(name)).collect::<Result<Vec<f32>>>()?;
+    unary(a.name(), a.inputs::<1>()?[0], &scalars)
 }
 
 fn binary(name: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {

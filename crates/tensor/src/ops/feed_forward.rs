@@ -146,6 +146,13 @@ impl Op<4> for LinearAdd {
         let y = super::matmul::Linear.reference([x, w, bias]);
         residual.zip(&y, &residual.shape, |a, b| a + b)
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Linear map into a residual stream: residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias`.";
+        vec![Call::new(Self::NAME, doc).inputs(&["residual", "x", "w", "bias"]).run(|a| {
+            let [residual, x, w, bias] = a.inputs()?;
+            linear_add(residual, x, w, bias)
+        })]
+    }
     fn samples() -> Vec<Sample<Self, 4>> {
         let sample = |x: &[usize], n: usize| {
             let (k, mut y) = (x[x.len() - 1], x.to_vec());
@@ -200,6 +207,13 @@ impl Op<3> for LinearResidual {
     fn reference(&self, [residual, x, w]: [&Array; 3]) -> Array {
         let none = Array::zeros([w.shape.last()]);
         LinearAdd.reference([residual, x, w, &none])
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "Linear map into a residual stream: residual `(.., N)`, x `(.., K)`, w `(K, N)` → `residual + x w`.";
+        vec![Call::new(Self::NAME, doc).inputs(&["residual", "x", "w"]).run(|a| {
+            let [residual, x, w] = a.inputs()?;
+            linear_residual(residual, x, w)
+        })]
     }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |x: &[usize], n: usize| {
@@ -284,6 +298,19 @@ impl Op<6> for FeedForward {
         let row = UNARY.iter().find(|row| row.name == "gelu_tanh");
         let hidden = linear.reference([x, w1, b1]).map(|v| row.map_or(f64::NAN, |row| (row.f)(v, [0.0; 2])));
         residual.zip(&linear.reference([&hidden, w2, b2]), &residual.shape, |a, b| a + b)
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "Feed-forward layer into a residual stream: residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2`, GELU by its tanh \
+                   approximation. With `recompute` the backward makes the GELU's result again instead of keeping it.";
+        let call = Call::new(Self::NAME, doc).inputs(&["residual", "x", "w1", "b1", "w2", "b2"]);
+        vec![call.default("recompute", false).run(|a| {
+            let [residual, x, w1, b1, w2, b2] = a.inputs()?;
+            let f = if a.get("recompute")? { feed_forward_again } else { feed_forward };
+            f(residual, x, [w1, b1, w2, b2])
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("recompute", self.recompute.into())]
     }
     fn samples() -> Vec<Sample<Self, 6>> {
         let made = |recompute: bool, x: &[usize], width: usize, n: usize| {

@@ -142,9 +142,12 @@ impl<'a> Around<'a> {
     }
 }
 
+/// Activations by name; the last four are gates.
+const ACTIVATIONS: [&str; 5] = ["none", Gate::NAMES[0], Gate::NAMES[1], Gate::NAMES[2], Gate::NAMES[3]];
+
 /// The norm without its tensors.
 #[derive(Clone, Copy)]
-struct Kind {
+struct NormKind {
     /// Layer norm.
     center: bool,
     unit_offset: bool,
@@ -154,7 +157,7 @@ struct Kind {
 /// See [`fused_linear()`]. Its inputs are x, w, gamma, beta, bias and residual; what it does not use is any tensor.
 #[derive(Clone)]
 pub struct FusedLinear {
-    norm: Option<Kind>,
+    norm: Option<NormKind>,
     bias: bool,
     activation: Option<(Gate, bool)>,
     residual: bool,
@@ -164,13 +167,13 @@ impl FusedLinear {
     /// With all inputs in use and SiLU's gate.
     #[cfg(test)]
     pub(super) fn gated_after_layer_norm(eps: f32) -> Self {
-        let norm = Some(Kind { center: true, unit_offset: false, eps });
+        let norm = Some(NormKind { center: true, unit_offset: false, eps });
         Self { norm, bias: true, activation: Some((Gate::Silu, true)), residual: true }
     }
 
     fn of(around: &Around<'_>) -> Self {
         Self {
-            norm: around.norm.map(|n| Kind {
+            norm: around.norm.map(|n| NormKind {
                 center: n.beta.is_some(),
                 unit_offset: n.unit_offset,
                 eps: n.eps,
@@ -183,8 +186,12 @@ impl FusedLinear {
 
     /// What the kernels of few rows are told.
     fn fused<'a>(&self, [gamma, beta, bias, residual]: [&'a Tensor; 4]) -> few_rows::Fused<'a> {
-        let norm =
-            |n: Kind| Norm { gamma, beta: n.center.then_some(beta), unit_offset: n.unit_offset, eps: n.eps };
+        let norm = |n: NormKind| Norm {
+            gamma,
+            beta: n.center.then_some(beta),
+            unit_offset: n.unit_offset,
+            eps: n.eps,
+        };
         few_rows::Fused {
             norm: self.norm.map(norm),
             bias: self.bias.then_some(bias),
@@ -248,7 +255,7 @@ impl FusedLinear {
     fn normalised(&self, x: &Tensor, [gamma, beta]: [&Tensor; 2]) -> Result<Tensor> {
         match self.norm {
             None => Ok(x.clone()),
-            Some(Kind { center, unit_offset, eps }) => {
+            Some(NormKind { center, unit_offset, eps }) => {
                 Before { gamma, beta: center.then_some(beta), unit_offset, eps }.apply(x)
             }
         }
@@ -328,10 +335,47 @@ impl Op<6> for FusedLinear {
         };
         if self.residual { residual.zip(&h, &residual.shape, |a, b| a + b) } else { h }
     }
+    fn calls() -> Vec<Call> {
+        let doc = "A linear map with what stands around it in a decoder's block: x `(.., K)`, w `(K, N)` → `act(norm(x) w + bias) + residual` `(.., N)`. \
+                   `gamma` `(K)` makes it a root mean square norm, with `beta` a layer norm, with `unit_offset` of factor 1 + gamma. With `by_gate` w is \
+                   `(K, 2N)`, and the activation of its first half multiplies the second.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "w"]);
+        let call = call.optional_inputs(&["gamma", "beta", "bias", "residual"]).default("eps", 1e-5);
+        let call = call.default("unit_offset", false).choice("activation", &ACTIVATIONS);
+        vec![call.default("by_gate", false).run(|a| {
+            let ([x, w], activation) = (a.inputs()?, a.get::<String>("activation")?);
+            let (beta, unit_offset, eps) = (a.optional("beta"), a.get("unit_offset")?, a.get("eps")?);
+            let norm = a.optional("gamma").map(|gamma| Before { gamma, beta, unit_offset, eps });
+            let by_gate = a.get("by_gate")?;
+            let activation = match activation.as_str() {
+                "none" => None,
+                gate => Some((Gate::named(gate)?, by_gate)),
+            };
+            let (bias, residual) = (a.optional("bias"), a.optional("residual"));
+            fused_linear(x, w, Around { norm, bias, activation, residual })
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        let NormKind { unit_offset, eps, .. } =
+            self.norm.unwrap_or(NormKind { center: false, unit_offset: false, eps: 1e-5 });
+        let (activation, by_gate) =
+            self.activation.map_or(("none", false), |(gate, by_gate)| (gate.name(), by_gate));
+        vec![
+            ("eps", eps.into()),
+            ("unit_offset", unit_offset.into()),
+            ("activation", activation.into()),
+            ("by_gate", by_gate.into()),
+        ]
+    }
+    fn given<'a>(&self, inputs: [&'a Tensor; 6]) -> Vec<Option<&'a Tensor>> {
+        let centred = self.norm.is_some_and(|norm| norm.center);
+        let used = [true, true, self.norm.is_some(), centred, self.bias, self.residual];
+        inputs.into_iter().zip(used).map(|(input, used)| used.then_some(input)).collect()
+    }
     fn samples() -> Vec<Sample<Self, 6>> {
-        let rms = Some(Kind { center: false, unit_offset: false, eps: 1e-6 });
-        let offset = Some(Kind { center: false, unit_offset: true, eps: 1e-6 });
-        let layer = Some(Kind { center: true, unit_offset: false, eps: 1e-5 });
+        let rms = Some(NormKind { center: false, unit_offset: false, eps: 1e-6 });
+        let offset = Some(NormKind { center: false, unit_offset: true, eps: 1e-6 });
+        let layer = Some(NormKind { center: true, unit_offset: false, eps: 1e-5 });
         let plain = Self { norm: None, bias: false, activation: None, residual: false };
         let sample = |op: Self, x: &[usize], n: usize| {
             let (k, mut y) = (x[x.len() - 1], x.to_vec());

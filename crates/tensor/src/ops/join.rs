@@ -81,6 +81,32 @@ impl Op<3> for Cat {
             f64::NAN
         })
     }
+    fn calls() -> Vec<Call> {
+        let take = |name, doc| Call::new(name, doc).inputs(&["x"]);
+        vec![
+            Call::new("cat", "Tensors one after the other along an axis; their other axes agree. A negative axis counts from the end.")
+                .list("tensors")
+                .default("axis", 0)
+                .run(|a| cat(&a.list(), a.get("axis")?)),
+            Call::new("stack", "Tensors of one shape, side by side along a new axis put in before `axis`.")
+                .list("tensors")
+                .default("axis", 0)
+                .run(|a| stack(&a.list(), a.get("axis")?)),
+            take("split", "Views of these lengths along an axis, in order; they add up to its size.")
+                .required("lengths", Kind::Ints)
+                .default("axis", 0)
+                .results(&["parts"])
+                .run_many(|a| a.inputs::<1>()?[0].split(&a.get::<Vec<_>>("lengths")?, a.get("axis")?)),
+            take("chunk", "`count` views of equal length along an axis.")
+                .required("count", Kind::Int)
+                .default("axis", 0)
+                .results(&["parts"])
+                .run_many(|a| a.inputs::<1>()?[0].chunk(a.get("count")?, a.get("axis")?)),
+        ]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("axis", self.axis.into())]
+    }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |axis, a: &[usize], b: &[usize], c: &[usize]| {
             Sample::new(Self { axis }, [a, b, c].map(Input::normal)).exact()

@@ -50,6 +50,18 @@ impl Op<3> for LayerNorm {
     fn reference(&self, inputs: [&Array; 3]) -> Array {
         reference(self.eps, inputs)
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Layer normalisation over the last axis (Ba, Kiros and Hinton 2016): x `(.., N)`, gamma `(N)`, beta `(N)` → \
+                   `(x - mean) / sqrt(variance + eps) * gamma + beta` `(.., N)`. Sums are f32 for every type.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
+        vec![call.run(|a| {
+            let [x, gamma, beta] = a.inputs()?;
+            layer_norm(x, gamma, beta, a.get("eps")?)
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("eps", self.eps.into())]
+    }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |shape: &[usize]| {
             let n = &shape[shape.len() - 1..];

@@ -31,6 +31,37 @@ impl Op<3> for Where {
         let (mask, a, b) = (mask.expand(&shape), a.expand(&shape), b.expand(&shape));
         Array::from_fn(shape, |i| if mask.data[i] == 0.0 { b.data[i] } else { a.data[i] })
     }
+    fn calls() -> Vec<Call> {
+        let compare = |name, doc| Call::new(name, doc).inputs(&["a", "b"]);
+        vec![
+            Call::new(
+                "where_cond",
+                "`a` where the mask is not 0, else `b`. All broadcast; a and b are floats of one type.",
+            )
+            .inputs(&["mask", "a", "b"])
+            .run(|a| {
+                let [mask, x, y] = a.inputs()?;
+                mask.where_cond(x, y)
+            }),
+            compare(
+                "eq",
+                "Mask of `a == b`: u32, 1 where it holds. Integers are compared as f32, exactly below 2²⁴.",
+            )
+            .run(|a| a.inputs().and_then(|[a, b]| a.eq(b))),
+            compare("lt", "Mask of `a < b`: u32, 1 where it holds.")
+                .run(|a| a.inputs().and_then(|[a, b]| a.lt(b))),
+            compare("le", "Mask of `a <= b`: u32, 1 where it holds.")
+                .run(|a| a.inputs().and_then(|[a, b]| a.le(b))),
+            compare("gt", "Mask of `a > b`: u32, 1 where it holds.")
+                .run(|a| a.inputs().and_then(|[a, b]| a.gt(b))),
+            compare("ge", "Mask of `a >= b`: u32, 1 where it holds.")
+                .run(|a| a.inputs().and_then(|[a, b]| a.ge(b))),
+            Call::new("tril", "The lower triangle of the last two axes: 0 where `column > row + diagonal`.")
+                .inputs(&["x"])
+                .default("diagonal", 0)
+                .run(|a| a.inputs::<1>()?[0].tril(a.get("diagonal")?)),
+        ]
+    }
     fn samples() -> Vec<Sample<Self, 3>> {
         let mask = |shape: &[usize], dtype| Input::values(shape, &[0.0, 1.0, 3.0, 0.0, 0.0], Some(dtype));
         let sample = |m: &[usize], a: &[usize], b: &[usize]| {
@@ -75,6 +106,19 @@ impl Op<2> for MaskedFill {
     }
     fn reference(&self, [x, mask]: [&Array; 2]) -> Array {
         x.zip(mask, &x.shape, |x, m| if m == 0.0 { x } else { f64::from(self.value) })
+    }
+    fn calls() -> Vec<Call> {
+        let call = Call::new(
+            Self::NAME,
+            "`value` where the mask is not 0, else x; the mask broadcasts to its shape.",
+        );
+        vec![call.inputs(&["x", "mask"]).required("value", Kind::Float).run(|a| {
+            let [x, mask] = a.inputs()?;
+            x.masked_fill(mask, a.get("value")?)
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("value", self.value.into())]
     }
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |x: &[usize], m: &[usize], value| {

@@ -11,6 +11,7 @@ use netcl_kernel::{Kernel, Launch};
 
 mod algorithms;
 pub use algorithms::Row;
+pub mod call;
 pub mod check;
 mod copy;
 mod counters;
@@ -21,6 +22,8 @@ mod op;
 pub use op::{MultiOp, Op};
 pub mod optimizer;
 pub mod prelude;
+mod registry;
+pub use registry::{call, calls, find};
 #[cfg(test)]
 mod special_values;
 #[cfg(test)]
@@ -96,6 +99,8 @@ pub struct OpEntry {
     pub sample: Option<&'static str>,
     /// Visits its benchmark cases.
     pub bench: BenchFn,
+    /// What of it can be called by name: [`calls`] has those of all.
+    pub calls: fn() -> Vec<call::Call>,
 }
 
 /// `module: Type, Type;` → `pub mod`, an entry in [`OPS`] for each type and a test named after it.
@@ -108,6 +113,7 @@ macro_rules! ops {
             make: crate::suite::cases::<$module::$op, _, _>,
             sample: None,
             bench: crate::suite::bench::<$module::$op, _, _>,
+            calls: op::calls::<$module::$op, _, _>,
         },)+)* optimizer::ENTRY];
         #[cfg(test)]
         #[allow(non_snake_case)]

@@ -1,5 +1,6 @@
 //! What an operation has to have: [`Op`], and [`MultiOp`] for several results.
 
+use super::call::{Attributes, Call};
 use super::check;
 use crate::array::Array;
 use crate::suite::Sample;
@@ -27,10 +28,20 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
     /// What the suite runs it on. It fails without a sample that has an input of no element, one whose inputs have one element
     /// each and one of extreme values.
     fn samples() -> Vec<Sample<Self, N>>;
+    /// How it is called by name, and the functions beside it that are made of other ops.
+    fn calls() -> Vec<Call>;
 
-    /// The name that whoever called it knows, where one type stands for several ops.
+    /// The name that whoever called it knows, where one type stands for several ops. A call has this name.
     fn called(&self) -> &'static str {
         Self::NAME
+    }
+    /// What that call is given beside tensors to be this op.
+    fn attributes(&self) -> Attributes {
+        Vec::new()
+    }
+    /// What tensors the call is given: the op's inputs, but for those that it does not use.
+    fn given<'a>(&self, inputs: [&'a Tensor; N]) -> Vec<Option<&'a Tensor>> {
+        inputs.map(Some).into()
     }
 
     /// Forward, then onto the tape if an input needs a gradient.
@@ -75,10 +86,20 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
     fn reference(&self, inputs: [&Array; N]) -> [Array; M];
     /// As [`Op::samples`].
     fn samples() -> Vec<Sample<Self, N>>;
+    /// As [`Op::calls`].
+    fn calls() -> Vec<Call>;
 
     /// As [`Op::called`].
     fn called(&self) -> &'static str {
         Self::NAME
+    }
+    /// As [`Op::attributes`].
+    fn attributes(&self) -> Attributes {
+        Vec::new()
+    }
+    /// As [`Op::given`].
+    fn given<'a>(&self, inputs: [&'a Tensor; N]) -> Vec<Option<&'a Tensor>> {
+        inputs.map(Some).into()
     }
 
     /// Forward, then onto the tape, as one node, if an input needs a gradient.
@@ -123,7 +144,21 @@ impl<O: Op<N>, const N: usize> MultiOp<N, 1> for O {
     fn called(&self) -> &'static str {
         Op::called(self)
     }
+    fn calls() -> Vec<Call> {
+        <O as Op<N>>::calls()
+    }
+    fn attributes(&self) -> Attributes {
+        Op::attributes(self)
+    }
+    fn given<'a>(&self, inputs: [&'a Tensor; N]) -> Vec<Option<&'a Tensor>> {
+        Op::given(self, inputs)
+    }
     fn samples() -> Vec<Sample<Self, N>> {
         <O as Op<N>>::samples()
     }
+}
+
+/// [`MultiOp::calls`] of an op, for its entry in the list.
+pub(super) fn calls<O: MultiOp<N, M>, const N: usize, const M: usize>() -> Vec<Call> {
+    O::calls()
 }

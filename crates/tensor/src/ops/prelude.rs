@@ -1,5 +1,6 @@
 //! What an op's file starts with.
 
+pub use super::call::{Args, Attributes, Call, Kind, Value};
 pub use super::map::{map, map_into};
 pub use super::{
     Op, check, has_vectors_of_16_bytes, largest_group, row_group, row_groups, sum_parts, vectors_of_16_bytes,

@@ -70,6 +70,17 @@ impl MultiOp<3, 2> for ResidualLayerNorm {
     fn reference(&self, inputs: [&Array; 3]) -> [Array; 2] {
         [inputs[0].clone(), layer_norm::reference(self.eps, inputs)]
     }
+    fn calls() -> Vec<Call> {
+        let doc = "x itself and its layer_norm, for a branch that a residual stream goes past: both gradients of x come back in one pass.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
+        vec![call.results(&["residual", "y"]).run_all(|a| {
+            let [x, gamma, beta] = a.inputs()?;
+            residual_layer_norm(x, gamma, beta, a.get("eps")?).map(|(x, y)| vec![x, y])
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("eps", self.eps.into())]
+    }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |shape: &[usize]| {
             let n = &shape[shape.len() - 1..];
@@ -109,6 +120,17 @@ impl MultiOp<2, 2> for ResidualRmsNorm {
     }
     fn reference(&self, inputs: [&Array; 2]) -> [Array; 2] {
         [inputs[0].clone(), rms_norm::reference(self.eps, inputs)]
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "x itself and its rms_norm, for a branch that a residual stream goes past: both gradients of x come back in one pass.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma"]).default("eps", 1e-5);
+        vec![call.results(&["residual", "y"]).run_all(|a| {
+            let [x, gamma] = a.inputs()?;
+            residual_rms_norm(x, gamma, a.get("eps")?).map(|(x, y)| vec![x, y])
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("eps", self.eps.into())]
     }
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |shape: &[usize]| {

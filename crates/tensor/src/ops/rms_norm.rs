@@ -44,6 +44,18 @@ impl Op<2> for RmsNorm {
     fn reference(&self, inputs: [&Array; 2]) -> Array {
         reference(self.eps, inputs)
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Root-mean-square normalisation over the last axis (Zhang and Sennrich 2019): x `(.., N)`, gamma `(N)` → \
+                   `x / sqrt(mean(x²) + eps) * gamma` `(.., N)`.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma"]).default("eps", 1e-5);
+        vec![call.run(|a| {
+            let [x, gamma] = a.inputs()?;
+            rms_norm(x, gamma, a.get("eps")?)
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("eps", self.eps.into())]
+    }
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |shape: &[usize]| {
             let n = &shape[shape.len() - 1..];

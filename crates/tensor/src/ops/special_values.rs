@@ -325,7 +325,9 @@ impl Case<'_> {
             "matmul::Linear" => self.check(&matmul::Linear),
             "feed_forward::LinearAdd" => self.check(&feed_forward::LinearAdd),
             "feed_forward::LinearResidual" => self.check(&feed_forward::LinearResidual),
-            "gated::Gated" => self.check(&gated::Gated { gate: gated::Gate::of(self.text("act")).unwrap() }),
+            "gated::Gated" => {
+                self.check(&gated::Gated { gate: gated::Gate::named(self.text("act")).unwrap() })
+            }
             "rope::Rope" => self.check(&rope::Rope { heads: 1, size: 8 }),
             "route::Route" => {
                 self.check(&route::Route { k: self.size("k"), renormalise: self.flag("renormalise") });

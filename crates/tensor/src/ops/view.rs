@@ -41,6 +41,34 @@ impl Op<1> for Reshape {
     fn reference(&self, [x]: [&Array; 1]) -> Array {
         Array::new(self.shape.clone(), x.data.clone())
     }
+    fn calls() -> Vec<Call> {
+        let axis = |name, doc| Call::new(name, doc).inputs(&["x"]).required("axis", Kind::Int);
+        vec![
+            Call::new(
+                "reshape",
+                "The same elements in order in another shape of as many; one size of -1 is what is left. Copies only what is not contiguous.",
+            )
+            .inputs(&["x"])
+            .required("shape", Kind::Ints)
+            .run(|a| {
+                let [x] = a.inputs()?;
+                x.reshape(inferred(x, &a.get::<Vec<i64>>("shape")?)?)
+            }),
+            Call::new("contiguous", "The same elements, in order from where a kernel can take them. Copies only where it must.")
+                .inputs(&["x"])
+                .run(|a| a.inputs::<1>()?[0].contiguous()),
+            axis("unsqueeze", "An axis of size 1 put in before `axis`; a negative one counts from behind the last.").run(|a| {
+                let ([x], axis) = (a.inputs()?, a.get::<isize>("axis")?);
+                let behind = axis + x.shape().rank().cast_signed() + 1;
+                x.unsqueeze(if axis < 0 { behind } else { axis }.try_into().unwrap_or(usize::MAX))
+            }),
+            axis("squeeze", "An axis of size 1 left out; a negative one counts from the end.")
+                .run(|a| a.inputs::<1>()?[0].squeeze(a.get("axis")?)),
+        ]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("shape", self.shape.dims().into())]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |from: &[usize], to: &[usize]| {
             Sample::new(Self { shape: to.into(), dense: false }, [Input::normal(from)]).exact()
@@ -93,6 +121,29 @@ impl Op<1> for Permute {
     }
     fn reference(&self, [x]: [&Array; 1]) -> Array {
         x.permute(&self.axes)
+    }
+    fn calls() -> Vec<Call> {
+        vec![
+            Call::new("permute", "Axes in another order: axis i of the result is `axes[i]` of x. No copy.")
+                .inputs(&["x"])
+                .required("axes", Kind::Ints)
+                .run(|a| {
+                    let ([x], axes) = (a.inputs()?, a.get::<Vec<isize>>("axes")?);
+                    let axes = axes
+                        .into_iter()
+                        .map(|axis| x.shape().axis("permute", axis))
+                        .collect::<Result<Vec<_>>>()?;
+                    x.permute(&axes)
+                }),
+            Call::new("transpose", "Two axes exchanged; negative ones count from the end. No copy.")
+                .inputs(&["x"])
+                .default("a", -2)
+                .default("b", -1)
+                .run(|a| a.inputs::<1>()?[0].transpose(a.get("a")?, a.get("b")?)),
+        ]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("axes", self.axes.as_slice().into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |from: &[usize], axes: &[usize]| {
@@ -148,6 +199,21 @@ impl Op<1> for Slice {
             x.data[at.iter().zip(&strides).map(|(a, s)| a * s).sum::<usize>()]
         })
     }
+    fn calls() -> Vec<Call> {
+        let call = Call::new(
+            "slice",
+            "Elements `start..end` of an axis; a negative axis counts from the end. No copy.",
+        );
+        let call = call.inputs(&["x"]).required("axis", Kind::Int);
+        vec![
+            call.required("start", Kind::Int)
+                .required("end", Kind::Int)
+                .run(|a| a.inputs::<1>()?[0].slice(a.get("axis")?, a.get("start")?..a.get("end")?)),
+        ]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("axis", self.axis.into()), ("start", self.range.start.into()), ("end", self.range.end.into())]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample =
             |shape: &[usize], axis, range| Sample::new(Self { axis, range }, [Input::normal(shape)]).exact();
@@ -162,6 +228,21 @@ impl Op<1> for Slice {
             sample(&[0, 5], 1, 1..3),
         ]
     }
+}
+
+/// A shape in which one size of -1 is what x leaves for it.
+fn inferred(x: &Tensor, sizes: &[i64]) -> Result<Vec<usize>> {
+    let known: usize = sizes.iter().filter_map(|n| usize::try_from(*n).ok()).product();
+    let open = sizes.iter().filter(|n| **n == -1).count();
+    let left = x.count().checked_div(known).filter(|left| open == 1 && left * known == x.count());
+    let size = |n: &i64| usize::try_from(*n).ok().or(left.filter(|_| *n == -1));
+    sizes.iter().map(size).collect::<Option<_>>().ok_or_else(|| {
+        Error::shape(format!(
+            "reshape: sizes {sizes:?}, expected {} in all of x {}, one -1 for what is left",
+            counted(x.count(), "element"),
+            x.shape()
+        ))
+    })
 }
 
 /// Copies `part` into `whole`, a contiguous tensor, from index `start` of `axis` on.
@@ -211,6 +292,20 @@ impl Op<1> for Expand {
     }
     fn reference(&self, [x]: [&Array; 1]) -> Array {
         x.expand(&self.shape)
+    }
+    fn calls() -> Vec<Call> {
+        let call = Call::new(
+            "expand",
+            "Repeated along axes of size 1 and new ones in front, as broadcasting does it. No copy.",
+        );
+        vec![
+            call.inputs(&["x"])
+                .required("shape", Kind::Ints)
+                .run(|a| a.inputs::<1>()?[0].expand(a.get::<Vec<usize>>("shape")?)),
+        ]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("shape", self.shape.dims().into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample =

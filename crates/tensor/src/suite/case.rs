@@ -1,5 +1,6 @@
 //! One sample in one storage type and one layout, and how it is compared with its reference.
 
+use super::called;
 use super::compare::{compare, same_bits, upload_like};
 use super::overwritten;
 use super::sample::{Input, Layouts, Sample, Step};
@@ -164,10 +165,11 @@ impl<O: MultiOp<N, M>, const N: usize, const M: usize> Prepared<O, N, M> {
             return Ok(());
         }
         replayed(sample, &inputs, &dys, (&ys, &grads))?;
-        match layouts == Layouts::Contiguous && self.dtype == DType::F32 {
-            true => overwritten::check(sample, &inputs, &dys, &grads),
-            false => Ok(()),
+        if layouts != Layouts::Contiguous || self.dtype != DType::F32 {
+            return Ok(());
         }
+        called::check(sample, &inputs, (&ys, &grads, &dys))?;
+        overwritten::check(sample, &inputs, &dys, &grads)
     }
 
     /// That of input `i`; `dys` are the same in every run.

@@ -38,6 +38,12 @@ impl Op<1> for ArgMax {
             |row: &[f64]| (1..row.len()).fold(0, |best, i| if before(row[i], row[best]) { i } else { best });
         Array::new(&dims[..dims.len() - 1], x.rows().map(|row| first(row) as f64).collect())
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Indices, u32, of the largest elements along an axis, which goes away. Of equal elements the lowest index; a NaN is larger than \
+                   any number. No gradient.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
+        vec![call.run(|a| a.inputs::<1>()?[0].argmax(a.get("axis")?))]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize]| Sample::new(Self, [Input::distinct(shape)]).exact();
         let tied = Input::values(&[4, 50], &[1.0, 0.0, 3.0, 3.0, -1.0, 2.0, 3.0], None);

@@ -8,6 +8,7 @@ use algorithms::{BACKWARD, Backward, FORWARD, Forward};
 use problem::{Known, Problem, View};
 
 mod algorithms;
+mod options;
 mod problem;
 #[cfg(test)]
 mod tests;
@@ -298,6 +299,21 @@ impl Op<3> for Attention {
     fn reference(&self, [q, k, v]: [&Array; 3]) -> Array {
         textbook(&self.options, q, k, v)
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Scaled dot-product attention in one pass: q `(B, H, T, D)`, k and v `(B, KH, S, D)` → `softmax(scale * q kᵀ) v` `(B, H, T, D)`. Query \
+                   head h reads key head `h / (H / KH)`. `causal`: query t sees keys up to `t + S - T`, of those only the last `window`. \
+                   `scale` is 1/√D where it is not given; with `softcap` a score s becomes `softcap * tanh(s / softcap)`; `dropout` drops \
+                   probabilities.";
+        vec![options::declared(Call::new(Self::NAME, doc).inputs(&["q", "k", "v"])).run(|a| {
+            let [q, k, v] = a.inputs()?;
+            let keys = |axis: usize| k.dims().get(axis).copied().unwrap_or(0);
+            let dims = q.dims4().map_err(|e| e.context("attention: q"))?;
+            attention(q, k, v, options::given(a, [dims[0], dims[1], dims[2], keys(2)])?)
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        options::attributes(&self.options)
+    }
     #[allow(clippy::too_many_lines)] // a table
     fn samples() -> Vec<Sample<Self, 3>> {
         let causal = AttentionOptions::causal();
@@ -463,6 +479,25 @@ impl Op<1> for AttentionQkv {
         let (q, k) = (heads(0, self.heads), heads(self.heads, self.kv_heads));
         let o = textbook(&self.options, &q, &k, &heads(self.heads + self.kv_heads, self.kv_heads));
         Array::new([b, t, self.heads * size], o.permute(&[0, 2, 1, 3]).data)
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "attention of a packed projection: qkv `(B, T, (H + 2 KH) D)`, which holds H query heads, KH key heads and KH value heads → \
+                   `(B, T, H D)`. KH is H where it is not given. Nothing is copied.";
+        let call = Call::new(Self::NAME, doc).inputs(&["qkv"]).required("heads", Kind::Int);
+        vec![options::declared(call.optional("kv_heads", Kind::Int)).run(|a| {
+            let ([qkv], heads) = (a.inputs()?, a.get("heads")?);
+            let [b, t, _] = qkv.dims3().map_err(|e| e.context("attention: qkv"))?;
+            attention_qkv(
+                qkv,
+                heads,
+                a.find("kv_heads")?.unwrap_or(heads),
+                options::given(a, [b, heads, t, t])?,
+            )
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        let heads: Attributes = vec![("heads", self.heads.into()), ("kv_heads", self.kv_heads.into())];
+        [heads, options::attributes(&self.options)].concat()
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |options: &AttentionOptions, [b, t, heads, kv_heads, d]: [usize; 5]| {

@@ -369,6 +369,25 @@ impl Op<5> for Choose {
         };
         Array::new(vec![texts], (0..texts).map(of).collect())
     }
+    fn calls() -> Vec<Call> {
+        let doc = "The next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and decoding state \
+                   of the engine, which with `advance` moves on; `bias` `(V)` f32 is added to the logits. No gradient.";
+        let call = Call::new(Self::NAME, doc)
+            .inputs(&["logits", "rules", "words", "state"])
+            .optional_inputs(&["bias"]);
+        vec![call.required("candidates", Kind::Int).default("advance", true).run(|a| {
+            let ([logits, rules, words, state], bias) = (a.inputs()?, a.optional("bias"));
+            let op =
+                Self { candidates: a.get("candidates")?, biased: bias.is_some(), advance: a.get("advance")? };
+            op.apply([&logits.detach(), bias.unwrap_or(logits), rules, words, state])
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("candidates", self.candidates.into()), ("advance", self.advance.into())]
+    }
+    fn given<'a>(&self, [logits, bias, rules, words, state]: [&'a Tensor; 5]) -> Vec<Option<&'a Tensor>> {
+        vec![Some(logits), Some(rules), Some(words), Some(state), self.biased.then_some(bias)]
+    }
     fn samples() -> Vec<Sample<Self, 5>> {
         use Rule::{MinP, Temperature, TopK, TopP};
         let sample = |[texts, vocab]: [usize; 2], rules: &[Rule], forbidden: Option<&[f64]>| {

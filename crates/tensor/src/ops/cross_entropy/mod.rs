@@ -26,6 +26,18 @@ pub enum Reduction {
     None,
 }
 
+impl Reduction {
+    const NAMES: [&'static str; 3] = ["mean", "sum", "none"];
+
+    fn named(name: &str) -> Self {
+        match name {
+            "sum" => Self::Sum,
+            "none" => Self::None,
+            _ => Self::Mean,
+        }
+    }
+}
+
 /// Options of [`cross_entropy`]; the defaults are PyTorch's.
 #[derive(Clone, Copy, Debug)]
 pub struct CrossEntropy {
@@ -235,6 +247,32 @@ impl Op<2> for CrossEntropy {
             Reduction::Sum => Array::new([], vec![sum]),
             Reduction::Mean => Array::new([], vec![sum / kept]),
         }
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "Cross entropy of logits `(.., V)` and class numbers `(..)`, u32 or i32: the mean over rows, their sum, or each row's with \
+                   `reduction` \"none\". Rows whose target is `ignore_index` count for nothing; `label_smoothing` is the share of the target's \
+                   probability spread over all classes. The result is f32 for every type. With `overwrite_logits` the gradient may take \
+                   the logits' memory.";
+        let call = Call::new("cross_entropy", doc).inputs(&["logits", "targets"]);
+        let call = call.optional_default("ignore_index", -100).default("label_smoothing", 0.0);
+        vec![call.choice("reduction", &Reduction::NAMES).default("overwrite_logits", false).run(|a| {
+            let ([logits, targets], reduction) = (a.inputs()?, a.get::<String>("reduction")?);
+            let options = CrossEntropy {
+                ignore_index: a.find("ignore_index")?,
+                label_smoothing: a.get("label_smoothing")?,
+                reduction: Reduction::named(&reduction),
+                overwrite_logits: a.get("overwrite_logits")?,
+            };
+            cross_entropy(logits, targets, options)
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![
+            ("ignore_index", self.ignore_index.into()),
+            ("label_smoothing", self.label_smoothing.into()),
+            ("reduction", Reduction::NAMES[self.reduction as usize].into()),
+            ("overwrite_logits", self.overwrite_logits.into()),
+        ]
     }
     fn samples() -> Vec<Sample<Self, 2>> {
         let op = |label_smoothing, reduction| Self { label_smoothing, reduction, ..Self::default() };

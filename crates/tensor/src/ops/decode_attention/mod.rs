@@ -362,6 +362,52 @@ impl MultiOp<8, 2> for DecodeAttention {
     fn reference(&self, inputs: [&Array; 8]) -> [Array; 2] {
         samples::reference(self, inputs)
     }
+    fn calls() -> Vec<Call> {
+        let doc = "A step of decoding: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values \
+                   `(B, S, 2 KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and \
+                   `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalised before that, and with \
+                   `pages`, u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient.";
+        let call = Call::new(Self::NAME, doc).inputs(&["qkv", "cache", "position"]);
+        let call = call.optional_inputs(&["cosines", "sines", "query", "key", "pages"]);
+        let call =
+            call.required("heads", Kind::Int).optional("kv_heads", Kind::Int).optional("scale", Kind::Float);
+        let call = call.optional("window", Kind::Int).optional("softcap", Kind::Float);
+        vec![call.default("eps", 1e-6).default("unit_offset", false).run(|a| {
+            let ([qkv, rows, position], heads) = (a.inputs()?, a.get("heads")?);
+            let kv_heads = a.find("kv_heads")?.unwrap_or(heads);
+            let (scale, window, softcap) = (a.find("scale")?, a.find("window")?, a.find("softcap")?);
+            let options = DecodeOptions { heads, kv_heads, scale, window, softcap };
+            let rotary = a.optional("cosines").zip(a.optional("sines")).map(<[&Tensor; 2]>::from);
+            let (eps, unit_offset) = (a.get("eps")?, a.get("unit_offset")?);
+            let norm = a.optional("query").zip(a.optional("key"));
+            let norm = norm.map(|(query, key)| HeadNorm { query, key, eps, unit_offset });
+            decode_attention(
+                qkv,
+                CacheAt { rows, position, pages: a.optional("pages") },
+                rotary,
+                norm,
+                options,
+            )
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        let DecodeOptions { heads, kv_heads, scale, window, softcap } = self.options;
+        let (eps, unit_offset) = self.norm.unwrap_or((1e-6, false));
+        vec![
+            ("heads", heads.into()),
+            ("kv_heads", kv_heads.into()),
+            ("scale", scale.into()),
+            ("window", window.into()),
+            ("softcap", softcap.into()),
+            ("eps", eps.into()),
+            ("unit_offset", unit_offset.into()),
+        ]
+    }
+    fn given<'a>(&self, inputs: [&'a Tensor; 8]) -> Vec<Option<&'a Tensor>> {
+        let (rotary, norm) = (self.rotary, self.norm.is_some());
+        let used = [true, true, true, rotary, rotary, norm, norm, self.paged];
+        inputs.into_iter().zip(used).map(|(input, used)| used.then_some(input)).collect()
+    }
     fn samples() -> Vec<Sample<Self, 8>> {
         samples::all()
     }

@@ -115,6 +115,22 @@ impl Op<4> for DecodeEmbedding {
         };
         Array::new([ids.shape.dims(), &[c]].concat(), ids.data.iter().enumerate().flat_map(row).collect())
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Vectors of new tokens: table `(V, C)`, ids `(B, T)` → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where `positions` \
+                   `(P, C)` are places and `position`, u32 `(1)` or `(B)`, the tokens before. No gradient.";
+        let call =
+            Call::new(Self::NAME, doc).inputs(&["table", "ids"]).optional_inputs(&["positions", "position"]);
+        vec![call.default("scale", 1.0).run(|a| {
+            let [table, ids] = a.inputs()?;
+            decode_embedding(table, ids, a.get("scale")?, a.optional("positions").zip(a.optional("position")))
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("scale", self.scale.into())]
+    }
+    fn given<'a>(&self, [table, ids, places, position]: [&'a Tensor; 4]) -> Vec<Option<&'a Tensor>> {
+        vec![Some(table), Some(ids), self.placed.then_some(places), self.placed.then_some(position)]
+    }
     fn samples() -> Vec<Sample<Self, 4>> {
         let sample =
             |[v, c]: [usize; 2], [b, t]: [usize; 2], (scale, placed): (f32, bool), before: &[f64]| {

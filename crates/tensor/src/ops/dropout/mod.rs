@@ -71,6 +71,16 @@ impl Op<1> for Dropout {
         let factor = |i| self.mask.factor(random::element(self.mask.seed, self.mask.offset, i as u64));
         Array::from_fn(x.shape.clone(), |i| x.data[i] * factor(i))
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Elements become 0 with a probability, the others grow so that the mean stays (Srivastava et al. 2014). The backward draws the same \
+                   mask again.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("probability", 0.5).random();
+        vec![call.run(|a| dropout(a.inputs::<1>()?[0], a.get("probability")?, &mut a.generator()?))]
+    }
+    fn attributes(&self) -> Attributes {
+        let DropMask { probability, seed, offset, .. } = self.mask;
+        vec![("probability", probability.into()), ("seed", seed.into()), ("offset", offset.into())]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize], probability, offset| {
             let mask = DropMask { probability, seed: 42, offset, counter: None };

@@ -64,6 +64,14 @@ impl Op<2> for Embedding {
         let rows = ids.data.iter().flat_map(|id| table.data[*id as usize * c..][..c].to_vec());
         Array::new(shape, rows.collect())
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Rows of a table by number: table `(V, C)`, ids u32 or i32 → ids' shape with an axis of C behind. An id outside of the table \
+                   gives a row of NaN, and no gradient.";
+        vec![Call::new(Self::NAME, doc).inputs(&["table", "ids"]).run(|a| {
+            let [table, ids] = a.inputs()?;
+            embedding(table, ids)
+        })]
+    }
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |table: [usize; 2], ids: &[usize]| {
             Sample::new(Self, [Input::normal(&table), Input::indices(ids, table[0] as u32)]).sums(4)

@@ -40,14 +40,19 @@ impl Gate {
 impl Gate {
     const ALL: [Self; 4] = [Self::Silu, Self::GeluTanh, Self::Gelu, Self::Relu];
 
-    /// Its row among the element-wise ops.
-    fn name(self) -> &'static str {
-        ["silu", "gelu_tanh", "gelu", "relu"][self as usize]
+    /// Rows among the element-wise ops, in the same order.
+    pub(super) const NAMES: [&'static str; 4] = ["silu", "gelu_tanh", "gelu", "relu"];
+
+    pub(super) fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
     }
     /// The one of that name.
-    #[cfg(test)]
-    pub(super) fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|gate| gate.name() == name)
+    ///
+    /// # Errors
+    /// `Format` with the names that there are.
+    pub fn named(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|gate| gate.name() == name);
+        found.ok_or_else(|| Error::format(format!("no gate {name:?}, expected {}", Self::NAMES.join(", "))))
     }
     pub(super) fn in_f64(self, x: f64) -> f64 {
         UNARY.iter().find(|row| row.name == self.name()).map_or(f64::NAN, |row| (row.f)(x, [0.0; 2]))
@@ -126,6 +131,14 @@ impl Op<1> for Gated {
         }
         let row = |row: &[f64]| (0..n).map(|i| self.gate.in_f64(row[i]) * row[n + i]).collect::<Vec<_>>();
         Array::new(dims, x.rows().flat_map(row).collect())
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "Gated activation (Shazeer 2020): x `(.., 2N)`, a gate g of N elements and a value u of N behind it → `act(g) * u` `(.., N)`.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x"]).choice("gate", &Gate::NAMES);
+        vec![call.run(|a| gated(a.inputs::<1>()?[0], Gate::named(&a.get::<String>("gate")?)?))]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("gate", self.gate.name().into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let mut out = Vec::new();

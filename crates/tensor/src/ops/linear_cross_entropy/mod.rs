@@ -213,6 +213,29 @@ impl Op<3> for LinearCrossEntropy {
         let flat = Array::new([rows], targets.data.clone());
         self.loss().reference([&Array::from_fn([rows, v], dot), &flat])
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Mean cross entropy of `x weightᵀ` with x `(.., C)`, weight `(V, C)` and class numbers `(..)`, whose logits never are in memory \
+                   together: they are made `chunk` rows at a time, a power of two of at least 256, chosen where none is given.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "weight", "targets"]);
+        let call = call.optional_default("ignore_index", -100).default("label_smoothing", 0.0);
+        vec![call.optional("chunk", Kind::Int).run(|a| {
+            let [x, weight, targets] = a.inputs()?;
+            let options = LinearCrossEntropy {
+                ignore_index: a.find("ignore_index")?,
+                label_smoothing: a.get("label_smoothing")?,
+                chunk: a.find("chunk")?,
+                ..LinearCrossEntropy::default()
+            };
+            linear_cross_entropy(x, weight, targets, options)
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![
+            ("ignore_index", self.ignore_index.into()),
+            ("label_smoothing", self.label_smoothing.into()),
+            ("chunk", self.chunk.into()),
+        ]
+    }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |op: Self, x: &[usize], v: usize, targets: Input| {
             let c = x[x.len() - 1];

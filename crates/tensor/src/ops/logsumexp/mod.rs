@@ -54,6 +54,11 @@ impl Op<1> for LogSumExp {
         let dims = x.shape.dims();
         Array::new(dims[..dims.len() - 1].to_vec(), x.rows().map(one).collect())
     }
+    fn calls() -> Vec<Call> {
+        let doc = "`log(sum(exp(x)))` over an axis, which the result lacks. Nothing, and -infinity alone, give -infinity.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
+        vec![call.run(|a| a.inputs::<1>()?[0].logsumexp(a.get("axis")?))]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);
         let far = |x: Input| Sample::new(Self, [x]).extreme().step(1e-3).in_order();

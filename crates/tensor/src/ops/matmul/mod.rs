@@ -208,6 +208,14 @@ impl Op<2> for MatMul {
     fn reference(&self, [a, b]: [&Array; 2]) -> Array {
         reference(a, b)
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Matrix product: a `(.., M, K)`, b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast.";
+        vec![
+            Call::new(Self::NAME, doc)
+                .inputs(&["a", "b"])
+                .run(|a| a.inputs().and_then(|[a, b]| matmul(a, b))),
+        ]
+    }
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |a: &[usize], b: &[usize]| {
             Sample::new(Self, [Input::normal(a), Input::normal(b)]).sums(a[a.len() - 1].max(a[a.len() - 2]))
@@ -306,6 +314,11 @@ impl Op<3> for Linear {
         }
         let n = bias.data.len().max(1);
         Array::from_fn(dims, |i| y.data[i] + bias.data[i % n])
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "Linear map: x `(.., K)`, w `(K, N)`, bias `(N)` → `x w + bias` `(.., N)`.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "w"]).optional_inputs(&["bias"]);
+        vec![call.run(|a| a.inputs().and_then(|[x, w]| linear(x, w, a.optional("bias"))))]
     }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |x: &[usize], n: usize| {

@@ -55,6 +55,15 @@ impl Op<1> for Multinomial {
         let dims = weights.shape.dims();
         Array::new([&dims[..dims.len() - 1], &[self.samples]].concat(), out)
     }
+    fn calls() -> Vec<Call> {
+        let doc = "`samples` indices a row of the last axis, u32 `(.., samples)`, drawn with replacement, each with a probability in proportion to \
+                   its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient.";
+        let call = Call::new(Self::NAME, doc).inputs(&["weights"]).required("samples", Kind::Int).random();
+        vec![call.run(|a| a.inputs::<1>()?[0].multinomial(a.get("samples")?, &mut a.generator()?))]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("samples", self.samples.into()), ("seed", self.seed.into()), ("offset", self.offset.into())]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |samples, shape: &[usize]| {
             Sample::new(Self { samples, seed: 7, offset: 100 }, [Input::uniform(shape, 0.0, 1.0)]).exact()

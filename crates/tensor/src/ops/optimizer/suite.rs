@@ -7,9 +7,15 @@ use crate::ops::OpEntry;
 use crate::ops::prelude::*;
 use crate::suite::{Case, Depth};
 
-/// Its line of [`OPS`](crate::ops::OPS). There is nothing to measure alone: it moves memory.
-pub const ENTRY: OpEntry =
-    OpEntry { name: "optimizer::Update", make: each_rule, sample: None, bench: |_, _, _, _| Ok(()) };
+/// Its line of [`OPS`](crate::ops::OPS). There is nothing to measure alone: it moves memory. Nor is there a call: what it steps is an
+/// object with a state, [`Update`].
+pub const ENTRY: OpEntry = OpEntry {
+    name: "optimizer::Update",
+    make: each_rule,
+    sample: None,
+    bench: |_, _, _, _| Ok(()),
+    calls: Vec::new,
+};
 
 const ADAMW: Rule = Rule::AdamW { betas: [0.9, 0.95], eps: 1e-8 };
 const NESTEROV: Rule = Rule::Sgd { momentum: 0.9, dampening: 0.3, nesterov: true };

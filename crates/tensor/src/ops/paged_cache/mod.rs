@@ -186,6 +186,19 @@ impl Op<3> for CacheAppend {
         }
         out
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Writes rows x `(N, 2 KH, D)` to places `first..first + N` of a text, whose pages, u32 `(M)`, lie in a cache `(P, page, 2 KH, D)`, \
+                   and gives the cache. No gradient.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "cache", "pages"]).required("first", Kind::Int);
+        vec![call.results(&["cache"]).run(|a| {
+            let [x, rows, pages] = a.inputs()?;
+            cache_append(x, TextPages { rows, pages }, a.get("first")?)?;
+            Ok(rows.detach())
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("first", self.first.into())]
+    }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |[n, heads, size]: [usize; 3], [p, page]: [usize; 2], q8: bool, pages: &[f64], first| {
             let cache = match q8 {
@@ -248,6 +261,27 @@ impl Op<2> for CacheGather {
         };
         let data = (0..self.count * heads).flat_map(row).collect();
         Array::new([self.count, heads, self.size], data)
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "Rows `first..first + count` of a text `(count, 2 KH, D)` from its pages in a cache, in `dtype`; heads have `size` elements. No \
+                   gradient.";
+        let call = Call::new(Self::NAME, doc).inputs(&["cache", "pages"]).required("first", Kind::Int);
+        let call =
+            call.required("count", Kind::Int).required("size", Kind::Int).required("dtype", Kind::DType);
+        vec![call.run(|a| {
+            let ([rows, pages], first) = (a.inputs()?, a.get::<usize>("first")?);
+            let end = first.saturating_add(a.get("count")?);
+            cache_gather(TextPages { rows, pages }, first..end, a.get("size")?, a.get("dtype")?)
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        let Self { first, count, size, dtype } = self;
+        vec![
+            ("first", (*first).into()),
+            ("count", (*count).into()),
+            ("size", (*size).into()),
+            ("dtype", (*dtype).into()),
+        ]
     }
     fn samples() -> Vec<Sample<Self, 2>> {
         let sample = |[p, page, heads, size]: [usize; 4], dtype, pages: &[f64], range: Range<usize>| {

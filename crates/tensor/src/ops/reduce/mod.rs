@@ -196,6 +196,30 @@ impl Op<1> for Sum {
         let scale = self.scale(&x.shape);
         reference(x, &self.axes, self.keep, 0.0, |a, b| a + b).map(|v| v * scale)
     }
+    fn called(&self) -> &'static str {
+        match (self.mean, self.dtype) {
+            (true, _) => "mean",
+            (false, Some(DType::F32)) => "sum_f32",
+            _ => Self::NAME,
+        }
+    }
+    fn calls() -> Vec<Call> {
+        vec![
+            over_axes("sum", "Sum over `axes`, all of them where none are given, which stay as size 1 with `keep`. Accumulated in f32.")
+                .run(|a| a.inputs::<1>()?[0].sum(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
+            over_axes("sum_f32", "The sum, stored as f32 whatever x is stored in.")
+                .run(|a| a.inputs::<1>()?[0].sum_f32(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
+            over_axes("mean", "Mean over `axes`, all of them where none are given, which stay as size 1 with `keep`.")
+                .run(|a| a.inputs::<1>()?[0].mean(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
+            Call::new("sum_to", "Sums away the axes that broadcasting from `shape` added or repeated.")
+                .inputs(&["x"])
+                .required("shape", Kind::Ints)
+                .run(|a| a.inputs::<1>()?[0].sum_to(&a.get::<Vec<usize>>("shape")?.into())),
+        ]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("axes", self.axes.as_slice().into()), ("keep", self.keep.into())]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let op = |axes: &[usize], keep| Self { axes: axes.to_vec(), keep, mean: false, dtype: None };
         let sample = |op: Self, shape: &[usize]| {
@@ -215,6 +239,11 @@ impl Op<1> for Sum {
             sample(op(&[0], false), &[4, 0]).light(),
         ]
     }
+}
+
+/// A call with the attributes that reductions share.
+fn over_axes(name: &'static str, doc: &'static str) -> Call {
+    Call::new(name, doc).inputs(&["x"]).default("axes", []).default("keep", false)
 }
 
 /// Maximum over axes, NaN where an element is. Ties share the gradient evenly, as PyTorch's `amax` does.
@@ -244,6 +273,15 @@ impl Op<1> for Max {
     }
     fn reference(&self, [x]: [&Array; 1]) -> Array {
         reference(x, &self.axes, self.keep, f64::NEG_INFINITY, larger)
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "Maximum over `axes`, all of them where none are given; NaN where an element is. Ties share the gradient.";
+        vec![
+            over_axes("max", doc).run(|a| a.inputs::<1>()?[0].max(&a.get::<Vec<_>>("axes")?, a.get("keep")?)),
+        ]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("axes", self.axes.as_slice().into()), ("keep", self.keep.into())]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize], axes: &[usize]| {

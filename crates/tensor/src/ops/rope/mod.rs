@@ -100,6 +100,18 @@ impl Op<3> for Rope {
         }
         out
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Rotary position embedding (Su et al. 2021): x `(B, T, N)`, cosines and sines `(T, R/2)` f32 → `(B, T, N)`. A row holds heads of `size` \
+                   elements; of the first `heads` of them the first R elements turn, element i with element `i + R/2`. The rest is copied.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "cosines", "sines"]);
+        vec![call.required("heads", Kind::Int).required("size", Kind::Int).run(|a| {
+            let [x, cosines, sines] = a.inputs()?;
+            rope(x, cosines, sines, a.get("heads")?, a.get("size")?)
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("heads", self.heads.into()), ("size", self.size.into())]
+    }
     fn samples() -> Vec<Sample<Self, 3>> {
         let sample = |[b, t, n, half]: [usize; 4], heads, size| {
             let table = || Input::values(&[t, half], &[0.8, -0.6, 0.25, 1.0, -0.5], Some(DType::F32));

@@ -117,6 +117,18 @@ impl MultiOp<1, 2> for Route {
         let shape = || [&dims[..dims.len() - 1], &[self.k]].concat();
         [Array::new(shape(), weights), Array::new(shape(), ids)]
     }
+    fn calls() -> Vec<Call> {
+        let doc = "Routing of a sparse mixture of experts: logits `(.., E)` → weights `(.., k)` and expert ids `(.., k)`, u32, the largest logit first. A \
+                   weight is the logit's share of the softmax over all E, with `renormalise` over the k chosen ones.";
+        let call = Call::new(Self::NAME, doc).inputs(&["logits"]).required("k", Kind::Int);
+        vec![call.default("renormalise", false).results(&["weights", "ids"]).run_all(|a| {
+            let (weights, ids) = route(a.inputs::<1>()?[0], a.get("k")?, a.get("renormalise")?)?;
+            Ok(vec![weights, ids])
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("k", self.k.into()), ("renormalise", self.renormalise.into())]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample =
             |k, renormalise, shape: &[usize]| Sample::new(Self { k, renormalise }, [Input::distinct(shape)]);

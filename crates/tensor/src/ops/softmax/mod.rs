@@ -64,6 +64,11 @@ impl Op<1> for Softmax {
     fn reference(&self, [x]: [&Array; 1]) -> Array {
         LogSoftmax.reference([x]).map(f64::exp)
     }
+    fn calls() -> Vec<Call> {
+        let doc = "`exp(x) / sum(exp(x))` over an axis; a negative one counts from the end. A row of -infinity alone gives NaN.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
+        vec![call.run(|a| a.inputs::<1>()?[0].softmax(a.get("axis")?))]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);
         vec![
@@ -102,6 +107,11 @@ impl Op<1> for LogSoftmax {
             }
         }
         out
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "`x - log(sum(exp(x)))` over an axis, which keeps digits that softmax and log would lose.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
+        vec![call.run(|a| a.inputs::<1>()?[0].log_softmax(a.get("axis")?))]
     }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]);

@@ -60,6 +60,18 @@ impl Op<1> for TopK {
         }
         Array::new([&dims[..dims.len() - 1], &[self.k]].concat(), out)
     }
+    fn calls() -> Vec<Call> {
+        let doc = "The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index \
+                   comes first; a NaN is larger than any number. No gradient.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x"]).required("k", Kind::Int);
+        vec![call.results(&["values", "indices"]).run_all(|a| {
+            let (values, indices) = a.inputs::<1>()?[0].topk(a.get("k")?)?;
+            Ok(vec![values, indices])
+        })]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("k", self.k.into())]
+    }
     fn samples() -> Vec<Sample<Self, 1>> {
         let sample = |k, shape: &[usize]| Sample::new(Self { k }, [Input::distinct(shape)]).exact();
         let tied = Input::values(&[2, 700], &[1.0, 2.0, 3.0, 3.0, -1.0, 2.0, 3.0], None);

@@ -1,0 +1,210 @@
+//! Values of attributes, and what Rust types read them.
+
+use crate::DType;
+
+/// Value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// No value, for an attribute that may go without.
+    None,
+    /// A number. An integer serves where one is expected.
+    Float(f64),
+    /// An integer.
+    Int(i64),
+    /// Yes or no.
+    Bool(bool),
+    /// A shape, axes or lengths. One integer serves as a list of one.
+    Ints(Vec<i64>),
+    /// One of the names that the attribute lists.
+    Text(String),
+    /// A storage type.
+    DType(DType),
+}
+
+/// What values an attribute has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number, kept as f32.
+    Float,
+    /// An integer.
+    Int,
+    /// Yes or no.
+    Bool,
+    /// A list of integers.
+    Ints,
+    /// One of these names.
+    Choice(&'static [&'static str]),
+    /// A storage type.
+    DType,
+    /// Key of a random stream, an integer. Callers with a generator of their own draw it where it is not given.
+    Seed,
+}
+
+impl Kind {
+    /// What to say where another value was given.
+    pub(super) fn expected(self) -> String {
+        match self {
+            Self::Float => "a number".into(),
+            Self::Int | Self::Seed => "an integer".into(),
+            Self::Bool => "true or false".into(),
+            Self::Ints => "integers".into(),
+            Self::Choice(names) => format!("one of {}", names.join(", ")),
+            Self::DType => "a storage type".into(),
+        }
+    }
+}
+
+impl Value {
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Float(_) => Kind::Float,
+            Self::None | Self::Int(_) => Kind::Int,
+            Self::Bool(_) => Kind::Bool,
+            Self::Ints(_) => Kind::Ints,
+            Self::Text(_) => Kind::Choice(&[]),
+            Self::DType(_) => Kind::DType,
+        }
+    }
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::None => "none".into(),
+            Self::Float(v) => v.to_string(),
+            Self::Int(v) => v.to_string(),
+            Self::Bool(v) => v.to_string(),
+            Self::Ints(v) => format!("{v:?}"),
+            Self::Text(v) => format!("{v:?}"),
+            Self::DType(v) => v.to_string(),
+        }
+    }
+}
+
+/// A type that an attribute is read as.
+pub trait FromValue: Sized {
+    /// What to say where the value does not fit.
+    const EXPECTED: &'static str;
+    /// The value as this type.
+    fn from_value(value: &Value) -> Option<Self>;
+}
+
+impl FromValue for f32 {
+    const EXPECTED: &'static str = "a number";
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Float(v) = value { Some(*v as Self) } else { None }
+    }
+}
+impl FromValue for bool {
+    const EXPECTED: &'static str = "true or false";
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Bool(v) = value { Some(*v) } else { None }
+    }
+}
+impl FromValue for i64 {
+    const EXPECTED: &'static str = "an integer";
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Int(v) = value { Some(*v) } else { None }
+    }
+}
+impl FromValue for i32 {
+    const EXPECTED: &'static str = "an integer of 32 bits";
+    fn from_value(value: &Value) -> Option<Self> {
+        i64::from_value(value)?.try_into().ok()
+    }
+}
+impl FromValue for isize {
+    const EXPECTED: &'static str = "an integer";
+    fn from_value(value: &Value) -> Option<Self> {
+        i64::from_value(value)?.try_into().ok()
+    }
+}
+impl FromValue for usize {
+    const EXPECTED: &'static str = "an integer from 0 on";
+    fn from_value(value: &Value) -> Option<Self> {
+        i64::from_value(value)?.try_into().ok()
+    }
+}
+impl FromValue for Vec<i64> {
+    const EXPECTED: &'static str = "integers";
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Ints(v) = value { Some(v.clone()) } else { None }
+    }
+}
+impl FromValue for Vec<isize> {
+    const EXPECTED: &'static str = "integers";
+    fn from_value(value: &Value) -> Option<Self> {
+        Vec::<i64>::from_value(value)?.into_iter().map(|v| v.try_into().ok()).collect()
+    }
+}
+impl FromValue for Vec<usize> {
+    const EXPECTED: &'static str = "integers from 0 on";
+    fn from_value(value: &Value) -> Option<Self> {
+        Vec::<i64>::from_value(value)?.into_iter().map(|v| v.try_into().ok()).collect()
+    }
+}
+impl FromValue for String {
+    const EXPECTED: &'static str = "a name";
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::Text(v) = value { Some(v.clone()) } else { None }
+    }
+}
+impl FromValue for DType {
+    const EXPECTED: &'static str = "a storage type";
+    fn from_value(value: &Value) -> Option<Self> {
+        if let Value::DType(v) = value { Some(*v) } else { None }
+    }
+}
+
+impl From<f64> for Value {
+    fn from(v: f64) -> Self {
+        Self::Float(v)
+    }
+}
+impl From<f32> for Value {
+    fn from(v: f32) -> Self {
+        Self::Float(v.into())
+    }
+}
+impl From<bool> for Value {
+    fn from(v: bool) -> Self {
+        Self::Bool(v)
+    }
+}
+impl From<i32> for Value {
+    fn from(v: i32) -> Self {
+        Self::Int(v.into())
+    }
+}
+impl From<usize> for Value {
+    fn from(v: usize) -> Self {
+        Self::Int(v.cast_signed() as i64)
+    }
+}
+impl From<u64> for Value {
+    fn from(v: u64) -> Self {
+        Self::Int(v.cast_signed())
+    }
+}
+impl From<&[usize]> for Value {
+    fn from(v: &[usize]) -> Self {
+        Self::Ints(v.iter().map(|v| v.cast_signed() as i64).collect())
+    }
+}
+impl<const N: usize> From<[i64; N]> for Value {
+    fn from(v: [i64; N]) -> Self {
+        Self::Ints(v.into())
+    }
+}
+impl From<&str> for Value {
+    fn from(v: &str) -> Self {
+        Self::Text(v.into())
+    }
+}
+impl From<DType> for Value {
+    fn from(v: DType) -> Self {
+        Self::DType(v)
+    }
+}
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(v: Option<T>) -> Self {
+        v.map_or(Self::None, Into::into)
+    }
+}

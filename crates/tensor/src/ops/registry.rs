@@ -1,0 +1,188 @@
+//! Every call of every op, by name.
+
+use super::OPS;
+use super::call::{Call, Value};
+use crate::{Error, Result, Tensor};
+use netcl_device::did_you_mean;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+struct Registry {
+    calls: Vec<Call>,
+    places: HashMap<&'static str, usize>,
+}
+
+/// A constant: what the ops' files say, put together.
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    let calls: Vec<Call> = OPS.iter().flat_map(|op| (op.calls)()).collect();
+    let places = calls.iter().enumerate().map(|(i, call)| (call.name, i)).collect();
+    Registry { calls, places }
+});
+
+/// Every function that can be called by name, in the order of [`OPS`].
+pub fn calls() -> &'static [Call] {
+    &REGISTRY.calls
+}
+
+/// The call of this name.
+///
+/// # Errors
+/// `Format` with a name that was probably meant.
+pub fn find(name: &str) -> Result<&'static Call> {
+    let found = REGISTRY.places.get(name).and_then(|i| REGISTRY.calls.get(*i));
+    found.ok_or_else(|| {
+        let near = did_you_mean(name, REGISTRY.calls.iter().map(|call| call.name));
+        Error::format(format!("no op can be called by the name {name:?}{near}"))
+    })
+}
+
+/// Calls an op by name: [`Call::invoke`].
+///
+/// # Errors
+/// As [`find`] and [`Call::invoke`].
+pub fn call(name: &str, inputs: &[Option<&Tensor>], attributes: &[(&str, Value)]) -> Result<Vec<Tensor>> {
+    find(name)?.invoke(inputs, attributes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::call::{Arity, Kind};
+    use crate::suite::test_device;
+    use crate::{DType, Device};
+    use std::collections::BTreeSet;
+
+    /// One op that has no call says why in its file.
+    #[test]
+    fn every_op_can_be_called_and_names_are_used_once() {
+        let without: Vec<&str> = OPS.iter().filter(|op| (op.calls)().is_empty()).map(|op| op.name).collect();
+        assert_eq!(without, ["optimizer::Update"]);
+        let names: BTreeSet<&str> = calls().iter().map(|call| call.name).collect();
+        assert_eq!(names.len(), calls().len(), "a name stands for two calls");
+        for call in calls() {
+            assert!(
+                call.doc.ends_with('.') && !call.doc.contains('\n'),
+                "{}: a paragraph, {}",
+                call.name,
+                call.doc
+            );
+            assert!(!call.inputs.is_empty() && !call.results.is_empty(), "{}", call.name);
+            let arguments = call.inputs.iter().map(|i| i.name).chain(call.attributes.iter().map(|a| a.name));
+            let distinct: BTreeSet<&str> = arguments.clone().collect();
+            assert_eq!(distinct.len(), arguments.count(), "{}: a name stands for two arguments", call.name);
+            let (last, others) = call.inputs.split_last().unwrap();
+            assert!(others.iter().all(|i| i.arity != Arity::List), "{}: {} comes last", call.name, last.name);
+            let required = call.inputs.iter().rposition(|i| i.arity == Arity::One);
+            let optional = call.inputs.iter().position(|i| i.arity == Arity::Optional);
+            assert!(
+                required.zip(optional).is_none_or(|(r, o)| r < o),
+                "{}: optional inputs come last",
+                call.name
+            );
+        }
+    }
+
+    fn tensor(device: &Device, dims: &[usize]) -> Tensor {
+        let values: Vec<f32> = (0..dims.iter().product::<usize>()).map(|i| i as f32 - 2.0).collect();
+        Tensor::from_f32(device, dims, &values, DType::F32).unwrap()
+    }
+
+    type Case<'a> = (&'a str, &'a [&'a Tensor], &'a [(&'a str, Value)], &'a [(&'a [usize], &'a [f32])]);
+
+    /// The functions that are no op of their own: the suite calls the others on every sample.
+    #[test]
+    fn composed_functions_are_called_by_name() {
+        let device = test_device().unwrap();
+        let (a, b) = (tensor(&device, &[2, 3]), tensor(&device, &[3])); // -2 -1 0 1 2 3 and -2 -1 0
+        let int = |i: i64| Value::Int(i);
+        let cases: &[Case<'_>] = &[
+            ("sub_scalar", &[&b], &[("s", int(1))], &[(&[3], &[-3.0, -2.0, -1.0])]),
+            ("div_scalar", &[&b], &[("s", Value::Float(2.0))], &[(&[3], &[-1.0, -0.5, 0.0])]),
+            ("contiguous", &[&b], &[], &[(&[3], &[-2.0, -1.0, 0.0])]),
+            ("unsqueeze", &[&b], &[("axis", int(-1))], &[(&[3, 1], &[-2.0, -1.0, 0.0])]),
+            ("squeeze", &[&b.reshape([1, 3]).unwrap()], &[("axis", int(0))], &[(&[3], &[-2.0, -1.0, 0.0])]),
+            ("transpose", &[&a], &[], &[(&[3, 2], &[-2.0, 1.0, -1.0, 2.0, 0.0, 3.0])]),
+            ("sum_to", &[&a], &[("shape", int(3))], &[(&[3], &[-1.0, 1.0, 3.0])]),
+            ("eq", &[&a, &b], &[], &[(&[2, 3], &[1.0, 1.0, 1.0, 0.0, 0.0, 0.0])]),
+            ("lt", &[&b, &a], &[], &[(&[2, 3], &[0.0, 0.0, 0.0, 1.0, 1.0, 1.0])]),
+            ("le", &[&b, &a], &[], &[(&[2, 3], &[1.0; 6])]),
+            ("gt", &[&a, &b], &[], &[(&[2, 3], &[0.0, 0.0, 0.0, 1.0, 1.0, 1.0])]),
+            ("ge", &[&b, &a], &[], &[(&[2, 3], &[1.0, 1.0, 1.0, 0.0, 0.0, 0.0])]),
+            ("tril", &[&a], &[("diagonal", int(0))], &[(&[2, 3], &[-2.0, 0.0, 0.0, 1.0, 2.0, 0.0])]),
+            ("stack", &[&b, &b], &[("axis", int(0))], &[(&[2, 3], &[-2.0, -1.0, 0.0, -2.0, -1.0, 0.0])]),
+            ("split", &[&b], &[("lengths", Value::from([1, 2]))], &[(&[1], &[-2.0]), (&[2], &[-1.0, 0.0])]),
+            (
+                "chunk",
+                &[&a],
+                &[("count", int(2))],
+                &[(&[1, 3], &[-2.0, -1.0, 0.0]), (&[1, 3], &[1.0, 2.0, 3.0])],
+            ),
+        ];
+        let mut called: BTreeSet<&str> = cases.iter().map(|(name, ..)| *name).collect();
+        for (name, inputs, attributes, expected) in cases {
+            let inputs: Vec<Option<&Tensor>> = inputs.iter().map(|x| Some(*x)).collect();
+            let got = call(name, &inputs, attributes).unwrap();
+            let got: Vec<_> = got.iter().map(|y| (y.dims(), y.to_vec().unwrap())).collect();
+            let expected: Vec<_> = expected.iter().map(|(dims, values)| (*dims, values.to_vec())).collect();
+            assert_eq!(got, expected, "{name}");
+        }
+        // Those of the suite's samples have the names that their ops say.
+        let ops = OPS.iter().flat_map(|op| (op.calls)().into_iter().take(1).map(|call| call.name));
+        called.extend(ops);
+        called.extend(["sum_f32", "mean"]);
+        called.extend(crate::ops::elementwise::UNARY.iter().map(|row| row.name));
+        called.extend(crate::ops::elementwise::BINARY.iter().map(|row| row.name));
+        let all: BTreeSet<&str> = calls().iter().map(|call| call.name).collect();
+        assert_eq!(called, all, "a composed function lacks its line here");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_call_is_said() {
+        let device = test_device().unwrap();
+        let x = tensor(&device, &[2, 3]);
+        let message = |name: &str, inputs: &[Option<&Tensor>], attributes: &[(&str, Value)]| {
+            call(name, inputs, attributes).unwrap_err().message().to_owned()
+        };
+        for (got, expected) in [
+            (
+                message("sofmax", &[Some(&x)], &[]),
+                "no op can be called by the name \"sofmax\"; did you mean softmax?",
+            ),
+            (message("softmax", &[], &[]), "softmax: input x is missing, of x"),
+            (message("add", &[Some(&x), None], &[]), "add: input b is missing, of a, b"),
+            (message("exp", &[Some(&x), Some(&x)], &[]), "exp: 2 inputs, expected 1: x"),
+            (message("cat", &[Some(&x), None], &[]), "cat: a tensor among tensors is missing"),
+            (message("topk", &[Some(&x)], &[]), "topk: attribute k is missing, expected an integer"),
+            (
+                message("softmax", &[Some(&x)], &[("axes", Value::Int(1))]),
+                "softmax: no attribute \"axes\", there are axis; did you mean axis?",
+            ),
+            (
+                message("topk", &[Some(&x)], &[("k", Value::Int(-1))]),
+                "topk: attribute k is -1, expected an integer from 0 on",
+            ),
+            (
+                message("gated", &[Some(&x)], &[("gate", "swish".into())]),
+                "gated: attribute gate is \"swish\", expected one of silu, gelu_tanh, gelu, relu",
+            ),
+            (
+                message("softmax", &[Some(&x)], &[("axis", 1.5.into())]),
+                "softmax: attribute axis is 1.5, expected an integer",
+            ),
+            (
+                message("reshape", &[Some(&x)], &[("shape", [-1, 4].into())]),
+                "reshape: sizes [-1, 4], expected 6 elements in all of x [2, 3], one -1 for what is left",
+            ),
+        ] {
+            assert_eq!(got, expected);
+        }
+        let axis = ("axis", Value::Int(0));
+        assert!(message("softmax", &[Some(&x)], &[axis.clone(), axis]).contains("axis is given twice"));
+        let y = call("reshape", &[Some(&x)], &[("shape", [-1, 2].into())]).unwrap();
+        assert_eq!(y[0].dims(), [3, 2]);
+        assert_eq!(
+            find("gated").unwrap().attributes[0].kind,
+            Kind::Choice(&["silu", "gelu_tanh", "gelu", "relu"])
+        );
+    }
+}
