@@ -14,6 +14,7 @@
 # make differential   10,000 random kernels on the simulated GPU, PoCL and Intel's CPU runtime
 # make fuzz           broken programs for the simulated GPU's compiler, and damaged files for each reader of models, SECONDS for each (an hour)
 # make peers          files that are written here, in llama.cpp and in pip's gguf (NETCL_PYTHON names a Python that has them)
+# make python         the Python wheel, built and tested in clean environments (PYTHONS="python3.9 python3.13" names the interpreters)
 # make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
 #                     and how many of them are found
 
@@ -22,7 +23,7 @@ SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check deny bench sanitize compile-check intel large sim candidates sim-speed differential fuzz peers mutants build
+.PHONY: demo test check deny bench sanitize compile-check intel large sim candidates sim-speed differential fuzz peers mutants python build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -91,6 +92,9 @@ fuzz:
 
 peers:
 	$(CARGO) test --package netcl-llm --lib -- --nocapture peer_tests the_python_package
+
+python:
+	tools/python.sh $(PYTHONS)
 
 mutants:
 	$(CARGO) test --package netcl-tensor --test mutants -- --nocapture

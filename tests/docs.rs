@@ -88,7 +88,7 @@ fn sources(folder: &Path, out: &mut String) {
 #[test]
 fn every_variable_is_documented_and_nothing_else() {
     let mut code = String::new();
-    for folder in ["src", "crates", "cli", "tests", "tools", "examples"] {
+    for folder in ["src", "crates", "cli", "python", "tests", "tools", "examples"] {
         sources(&root().join(folder), &mut code);
     }
     let (used, documented) = (variables(&code), variables(&read("docs/env-vars.md")));

@@ -1,0 +1,102 @@
+"""netcl: tensors with gradients, training and language models on any OpenCL device, and on a simulated GPU.
+
+>>> import netcl as nc
+>>> x = nc.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True, device="sim")
+>>> (x * x).sum().backward()
+>>> x.grad.tolist()
+[[2.0, 4.0], [6.0, 8.0]]
+"""
+
+from __future__ import annotations
+
+import os as _os
+
+from . import _methods, autograd, errors, functional, ops
+from ._create import (
+    arange,
+    asarray,
+    default_generator,
+    empty,
+    eye,
+    from_dlpack,
+    full,
+    full_like,
+    linspace,
+    manual_seed,
+    ones,
+    ones_like,
+    rand,
+    randint,
+    randn,
+    tensor,
+    zeros,
+    zeros_like,
+)
+from ._device import doctor
+from ._dtype import DType, bfloat16, float16, float32, int32, uint32
+from ._host import from_numpy
+from ._netcl import (
+    Device,
+    Generator,
+    Tensor,
+    __version__,
+    after_fork_in_child as _after_fork_in_child,
+    default_device,
+    devices,
+    set_default_device,
+)
+from .autograd import enable_grad, is_grad_enabled, no_grad
+from .errors import NetclError
+from .functions import cat, matmul, stack, where
+
+_methods.attach()
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(after_in_child=_after_fork_in_child)
+
+__all__ = [
+    "DType",
+    "Device",
+    "Generator",
+    "NetclError",
+    "Tensor",
+    "__version__",
+    "arange",
+    "asarray",
+    "autograd",
+    "bfloat16",
+    "cat",
+    "default_device",
+    "default_generator",
+    "devices",
+    "doctor",
+    "empty",
+    "enable_grad",
+    "errors",
+    "eye",
+    "float16",
+    "float32",
+    "from_dlpack",
+    "from_numpy",
+    "full",
+    "full_like",
+    "functional",
+    "int32",
+    "is_grad_enabled",
+    "linspace",
+    "manual_seed",
+    "matmul",
+    "no_grad",
+    "ones",
+    "ones_like",
+    "ops",
+    "rand",
+    "randint",
+    "randn",
+    "set_default_device",
+    "stack",
+    "tensor",
+    "uint32",
+    "where",
+    "zeros",
+    "zeros_like",
+]

@@ -1,0 +1,34 @@
+"""Storage types. Arithmetic is f32 for all of them."""
+
+from __future__ import annotations
+
+from typing import Dict
+
+
+class DType:
+    """How elements are stored."""
+
+    __slots__ = ("name", "itemsize", "is_floating_point")
+
+    def __init__(self, name: str, itemsize: int, is_floating_point: bool) -> None:
+        self.name = name
+        self.itemsize = itemsize
+        self.is_floating_point = is_floating_point
+
+    def __repr__(self) -> str:
+        return f"netcl.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+float32 = DType("float32", 4, True)
+float16 = DType("float16", 2, True)
+bfloat16 = DType("bfloat16", 2, True)
+int32 = DType("int32", 4, False)
+uint32 = DType("uint32", 4, False)
+
+DTYPES: Dict[str, DType] = {d.name: d for d in (float32, float16, bfloat16, int32, uint32)}

@@ -1,0 +1,214 @@
+"""Between tensors and the host: lists, buffers, NumPy arrays, DLPack, pickles, and how a tensor is shown."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
+
+from ._dtype import DTYPES, DType, float32, int32
+from ._netcl import Tensor, from_bytes
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CODES = {"float32": "f", "int32": "i", "uint32": "I", "float16": "e"}
+
+
+def nested(values: Sequence[Any], shape: Sequence[int]) -> Any:
+    """Values in order as lists of this shape."""
+    if not shape:
+        return values[0]
+    step = 1
+    for n in shape[1:]:
+        step *= n
+    return [nested(values[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
+
+
+def host_values(x: Tensor) -> List[Any]:
+    """Elements in order as numbers."""
+    if x.dtype.name == "bfloat16":
+        x = x._to(dtype=float32)
+    code = CODES[x.dtype.name]
+    data = x._bytes()
+    return list(struct.unpack(f"<{len(data) // struct.calcsize(code)}{code}", data))
+
+
+def tolist(self: Tensor) -> Any:
+    """Elements as nested lists of numbers, or a number. Waits for the device."""
+    return nested(host_values(self), self.shape)
+
+
+def numpy(self: Tensor) -> "np.ndarray[Any, Any]":
+    """A NumPy array with a copy of the elements; bfloat16 becomes float32. Waits for the device."""
+    import numpy as np
+
+    if self.dtype.name == "bfloat16":
+        self = self._to(dtype=float32)
+    flat = np.frombuffer(bytearray(self._bytes()), dtype=np.dtype(self.dtype.name).newbyteorder("<"))
+    return flat.astype(flat.dtype.newbyteorder("="), copy=False).reshape(self.shape)
+
+
+def array(self: Tensor, dtype: Any = None, copy: Optional[bool] = None) -> "np.ndarray[Any, Any]":
+    """NumPy's protocol: ``numpy.asarray(tensor)``."""
+    if copy is False:
+        raise ValueError("a tensor's elements cannot be seen from the host without a copy")
+    made = numpy(self)
+    return made if dtype is None else made.astype(dtype, copy=False)
+
+
+def buffer(self: Tensor, flags: int = 0) -> memoryview:
+    """The buffer protocol from Python 3.12 on: a copy of the elements."""
+    if self.dtype.name == "bfloat16":
+        raise BufferError("bfloat16 has no format that buffers know; convert with .to(netcl.float32)")
+    flat = memoryview(self._bytes())
+    code = CODES[self.dtype.name]
+    if 0 in self.shape or code == "e":
+        made: Any = numpy(self)
+        return memoryview(made)
+    return flat.cast(code, self.shape)  # type: ignore[call-overload, no-any-return, unused-ignore]
+
+
+def dlpack(self: Tensor, **options: Any) -> Any:
+    """DLPack: a copy on the host, of any device's tensor."""
+    options.pop("stream", None)
+    options.pop("dl_device", None)
+    options.pop("copy", None)
+    options.pop("max_version", None)
+    if self.dtype.name == "bfloat16":
+        raise BufferError("bfloat16 goes through DLPack as float32: convert with .to(netcl.float32)")
+    return numpy(self).__dlpack__(**options)
+
+
+def dlpack_device(self: Tensor) -> Tuple[int, int]:
+    """DLPack: the host."""
+    return (1, 0)
+
+
+def from_numpy(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor with a copy of an array. float64 becomes float32; int64, bool and smaller integers become int32, and a number that int32 cannot hold is an error."""
+    import numpy as np
+
+    given = np.asarray(values)
+    name = given.dtype.name
+    if name not in ("float32", "float16", "int32", "uint32"):
+        if given.dtype.kind == "f" or name == "bfloat16":
+            given = given.astype(np.float32)
+        elif given.dtype.kind in "iub":
+            limits = np.iinfo(np.int32)
+            if given.size and (given.min() < limits.min or given.max() > limits.max):
+                raise OverflowError(f"from_numpy: {name} with numbers that int32 cannot hold")
+            given = given.astype(np.int32)
+        else:
+            raise TypeError(f"from_numpy: an array of {name}, expected floats or integers")
+    given = np.ascontiguousarray(given).reshape(given.shape)
+    data = given.astype(given.dtype.newbyteorder("<"), copy=False).tobytes()
+    made = from_bytes(data, given.shape, given.dtype.name, device)
+    return made if dtype is None else made._to(dtype=dtype)
+
+
+def shape_of(values: Any) -> Tuple[int, ...]:
+    """Shape of nested lists."""
+    if not isinstance(values, (list, tuple)):
+        return ()
+    shapes = {shape_of(v) for v in values}
+    if len(shapes) > 1:
+        raise ValueError(f"tensor: lists of different lengths side by side: {sorted(shapes)}")
+    return (len(values), *(shapes.pop() if shapes else ()))
+
+
+def flat_values(values: Any, out: List[Any]) -> None:
+    """Elements of nested lists, in order."""
+    if isinstance(values, (list, tuple)):
+        for v in values:
+            flat_values(v, out)
+    else:
+        out.append(values)
+
+
+def from_lists(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """A tensor of nested lists of numbers: float32, or int32 where all are integers."""
+    shape = shape_of(values)
+    flat: List[Any] = []
+    flat_values(values, flat)
+    integers = bool(flat) and all(isinstance(v, int) for v in flat)
+    stored = int32 if integers and (dtype is None or not to_dtype(dtype).is_floating_point) else float32
+    if dtype is not None and to_dtype(dtype).name == "uint32":
+        stored = to_dtype(dtype)
+    try:
+        data = struct.pack(f"<{len(flat)}{CODES[stored.name]}", *flat)
+    except struct.error as e:
+        raise TypeError(f"tensor: expected numbers that {stored.name} can hold: {e}") from None
+    made = from_bytes(data, shape, stored, device)
+    return made if dtype is None or to_dtype(dtype) is stored else made._to(dtype=dtype)
+
+
+def to_dtype(dtype: Any) -> DType:
+    """A dtype by any name of it: netcl's, NumPy's, PyTorch's, or text."""
+    if isinstance(dtype, DType):
+        return dtype
+    name = getattr(dtype, "__name__", None) or str(dtype)
+    name = name.rsplit(".", 1)[-1]
+    short = {"float": "float32", "half": "float16", "int": "int32", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "u32": "uint32"}
+    found = DTYPES.get(short.get(name, name))
+    if found is None:
+        raise TypeError(f"no dtype {dtype!r}; there are {', '.join(DTYPES)}")
+    return found
+
+
+def rebuild(data: bytes, shape: Tuple[int, ...], dtype: str, device: str, requires_grad: bool) -> Tensor:
+    """A tensor from a pickle, on the device it was on where there is such a one, else on the default device."""
+    from .errors import DeviceError
+
+    try:
+        made = from_bytes(data, shape, dtype, device)
+    except DeviceError:
+        made = from_bytes(data, shape, dtype)
+    made.requires_grad = requires_grad
+    return made
+
+
+def reduce(self: Tensor) -> Tuple[Any, ...]:
+    """Pickles hold the elements, shape, dtype, the device's name and whether a gradient is wanted."""
+    return rebuild, (self._bytes(), self.shape, self.dtype.name, self.device.name, self.requires_grad)
+
+
+def _number(value: Any, floating: bool) -> str:
+    return f"{value:.4g}" if floating else str(value)
+
+
+def _summary(x: Tensor, short: bool) -> Any:
+    """Nested texts of the elements; with `short` three from each end of an axis."""
+    edge = 3
+    if x.ndim == 0:
+        return _number(x.item(), x.dtype.is_floating_point)
+    n = x.shape[0]
+    if short and n > 2 * edge:
+        rows = [_summary(x[i], short) for i in range(edge)] + ["..."]
+        return rows + [_summary(x[i], short) for i in range(n - edge, n)]
+    if x.ndim == 1 or not short:
+        floating = x.dtype.is_floating_point
+        return nested([_number(v, floating) for v in host_values(x)], x.shape)
+    return [_summary(x[i], short) for i in range(n)]
+
+
+def _shown(parts: Any, indent: int, width: int) -> str:
+    if isinstance(parts, str):
+        return parts.rjust(width)
+    if not any(isinstance(p, list) for p in parts):
+        return "[" + ", ".join(_shown(p, 0, width) for p in parts) + "]"
+    between = ",\n" + " " * (indent + 1)
+    return "[" + between.join(_shown(p, indent + 1, width) for p in parts) + "]"
+
+
+def _widest(parts: Any) -> int:
+    if isinstance(parts, str):
+        return len(parts)
+    return max((_widest(p) for p in parts), default=0)
+
+
+def represent(self: Tensor) -> str:
+    """Values, shape, dtype and device."""
+    parts = _summary(self.detach(), self.size > 1000)
+    text = _shown(parts, len("tensor("), _widest(parts) if self.ndim else 0)
+    grad = ", requires_grad=True" if self.requires_grad else ""
+    return f"tensor({text}, shape={tuple(self.shape)}, dtype={self.dtype.name}, device='{self.device.name}'{grad})"

@@ -1,0 +1,37 @@
+"""Every operation of netcl as a function: tensors first, attributes behind them. All are recorded on the tape.
+
+The list is the Rust library's: an operation that is added there is here. ``help(netcl.ops.softmax)`` explains one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ._netcl import Op, ops
+
+
+def function(op: Op) -> Callable[..., Any]:
+    """An operation as a function. A seed is drawn from the default generator where none is given."""
+    names = [a[0] for a in op.attributes]
+    if "seed" not in names:
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return op(*args, **kwargs)
+
+    else:
+        place = len(op.inputs) + names.index("seed")
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if len(args) <= place and "seed" not in kwargs:
+                from ._create import default_generator
+
+                kwargs["seed"] = default_generator.draw_seed()
+            return op(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = op.__name__
+    call.__doc__ = op.doc
+    return call
+
+
+__all__ = list(ops())
+globals().update({name: function(Op(name)) for name in __all__})

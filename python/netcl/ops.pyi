@@ -1,0 +1,183 @@
+"""Every operation of netcl as a function. Made by `python -m netcl._stubs` from the registry of operations."""
+
+from typing import Any, Callable, Literal, Optional, Sequence, Tuple, Union
+
+from ._netcl import _DTypeLike, _Ints, _Number, Op, Tensor
+
+__all__ = ['neg', 'exp', 'log', 'sqrt', 'rsqrt', 'tanh', 'sigmoid', 'relu', 'silu', 'gelu', 'gelu_tanh', 'abs', 'square', 'sin', 'cos', 'add_scalar', 'mul_scalar', 'rsub_scalar', 'rdiv_scalar', 'pow_scalar', 'clamp', 'sub_scalar', 'div_scalar', 'add', 'sub', 'mul', 'div', 'maximum', 'minimum', 'reshape', 'contiguous', 'unsqueeze', 'squeeze', 'permute', 'transpose', 'slice', 'expand', 'cast', 'sum', 'sum_f32', 'mean', 'sum_to', 'max', 'layer_norm', 'rms_norm', 'residual_layer_norm', 'residual_rms_norm', 'embedding', 'cross_entropy', 'linear_cross_entropy', 'softmax', 'log_softmax', 'logsumexp', 'where_cond', 'eq', 'lt', 'le', 'gt', 'ge', 'tril', 'masked_fill', 'cat', 'stack', 'split', 'chunk', 'argmax', 'topk', 'multinomial', 'choose', 'dropout', 'attention', 'attention_qkv', 'decode_attention', 'decode_embedding', 'cache_append', 'cache_gather', 'rope', 'gated', 'route', 'balance_loss', 'experts', 'matmul', 'linear', 'linear_add', 'linear_residual', 'feed_forward', 'fused_linear']
+
+def function(op: Op) -> Callable[..., Any]: ...
+def neg(x: Tensor) -> Tensor:
+    """`-x`."""
+def exp(x: Tensor) -> Tensor:
+    """`e^x`."""
+def log(x: Tensor) -> Tensor:
+    """Natural logarithm."""
+def sqrt(x: Tensor) -> Tensor:
+    """Square root."""
+def rsqrt(x: Tensor) -> Tensor:
+    """`1 / sqrt(x)`."""
+def tanh(x: Tensor) -> Tensor:
+    """Hyperbolic tangent."""
+def sigmoid(x: Tensor) -> Tensor:
+    """`1 / (1 + e^-x)`."""
+def relu(x: Tensor) -> Tensor:
+    """`max(x, 0)`."""
+def silu(x: Tensor) -> Tensor:
+    """`x · sigmoid(x)`."""
+def gelu(x: Tensor) -> Tensor:
+    """`x · Φ(x)` with the error function (Hendrycks and Gimpel 2016)."""
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU by its tanh approximation, as GPT-2 uses it."""
+def abs(x: Tensor) -> Tensor:
+    """`|x|`."""
+def square(x: Tensor) -> Tensor:
+    """`x²`."""
+def sin(x: Tensor) -> Tensor:
+    """Sine."""
+def cos(x: Tensor) -> Tensor:
+    """Cosine."""
+def add_scalar(x: Tensor, s: _Number) -> Tensor:
+    """`x + s`."""
+def mul_scalar(x: Tensor, s: _Number) -> Tensor:
+    """`x · s`."""
+def rsub_scalar(x: Tensor, s: _Number) -> Tensor:
+    """`s - x`."""
+def rdiv_scalar(x: Tensor, s: _Number) -> Tensor:
+    """`s / x`."""
+def pow_scalar(x: Tensor, s: _Number) -> Tensor:
+    """`x^s`."""
+def clamp(x: Tensor, low: _Number, high: _Number) -> Tensor:
+    """x held between `low` and `high`, `high` where they cross; NaN where one of the three is. The gradient is 0 outside and at the bounds."""
+def sub_scalar(x: Tensor, s: _Number) -> Tensor:
+    """`x - s`."""
+def div_scalar(x: Tensor, s: _Number) -> Tensor:
+    """`x / s`."""
+def add(a: Tensor, b: Tensor) -> Tensor:
+    """`a + b`; the shapes broadcast."""
+def sub(a: Tensor, b: Tensor) -> Tensor:
+    """`a - b`; the shapes broadcast."""
+def mul(a: Tensor, b: Tensor) -> Tensor:
+    """`a · b`, element by element; the shapes broadcast."""
+def div(a: Tensor, b: Tensor) -> Tensor:
+    """`a / b`; the shapes broadcast."""
+def maximum(a: Tensor, b: Tensor) -> Tensor:
+    """The larger of both, NaN where one is; the shapes broadcast. Equal elements share the gradient."""
+def minimum(a: Tensor, b: Tensor) -> Tensor:
+    """The smaller of both, NaN where one is; the shapes broadcast. Equal elements share the gradient."""
+def reshape(x: Tensor, shape: _Ints) -> Tensor:
+    """The same elements in order in another shape of as many; one size of -1 is what is left. Copies only what is not contiguous."""
+def contiguous(x: Tensor) -> Tensor:
+    """The same elements, in order from where a kernel can take them. Copies only where it must."""
+def unsqueeze(x: Tensor, axis: int) -> Tensor:
+    """An axis of size 1 put in before `axis`; a negative one counts from behind the last."""
+def squeeze(x: Tensor, axis: int) -> Tensor:
+    """An axis of size 1 left out; a negative one counts from the end."""
+def permute(x: Tensor, axes: _Ints) -> Tensor:
+    """Axes in another order: axis i of the result is `axes[i]` of x. No copy."""
+def transpose(x: Tensor, a: int = -2, b: int = -1) -> Tensor:
+    """Two axes exchanged; negative ones count from the end. No copy."""
+def slice(x: Tensor, axis: int, start: int, end: int) -> Tensor:
+    """Elements `start..end` of an axis; a negative axis counts from the end. No copy."""
+def expand(x: Tensor, shape: _Ints) -> Tensor:
+    """Repeated along axes of size 1 and new ones in front, as broadcasting does it. No copy."""
+def cast(x: Tensor, dtype: _DTypeLike) -> Tensor:
+    """The same values in another storage type, rounded to nearest even. Integers convert through f32."""
+def sum(x: Tensor, axes: _Ints = (), keep: bool = False) -> Tensor:
+    """Sum over `axes`, all of them where none are given, which stay as size 1 with `keep`. Accumulated in f32."""
+def sum_f32(x: Tensor, axes: _Ints = (), keep: bool = False) -> Tensor:
+    """The sum, stored as f32 whatever x is stored in."""
+def mean(x: Tensor, axes: _Ints = (), keep: bool = False) -> Tensor:
+    """Mean over `axes`, all of them where none are given, which stay as size 1 with `keep`."""
+def sum_to(x: Tensor, shape: _Ints) -> Tensor:
+    """Sums away the axes that broadcasting from `shape` added or repeated."""
+def max(x: Tensor, axes: _Ints = (), keep: bool = False) -> Tensor:
+    """Maximum over `axes`, all of them where none are given; NaN where an element is. Ties share the gradient."""
+def layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tensor:
+    """Layer normalisation over the last axis (Ba, Kiros and Hinton 2016): x `(.., N)`, gamma `(N)`, beta `(N)` → `(x - mean) / sqrt(variance + eps) * gamma + beta` `(.., N)`. Sums are f32 for every type."""
+def rms_norm(x: Tensor, gamma: Tensor, eps: _Number = 1e-05) -> Tensor:
+    """Root-mean-square normalisation over the last axis (Zhang and Sennrich 2019): x `(.., N)`, gamma `(N)` → `x / sqrt(mean(x²) + eps) * gamma` `(.., N)`."""
+def residual_layer_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tuple[Tensor, Tensor]:
+    """x itself and its layer_norm, for a branch that a residual stream goes past: both gradients of x come back in one pass."""
+def residual_rms_norm(x: Tensor, gamma: Tensor, eps: _Number = 1e-05) -> Tuple[Tensor, Tensor]:
+    """x itself and its rms_norm, for a branch that a residual stream goes past: both gradients of x come back in one pass."""
+def embedding(table: Tensor, ids: Tensor) -> Tensor:
+    """Rows of a table by number: table `(V, C)`, ids u32 or i32 → ids' shape with an axis of C behind. An id outside of the table gives a row of NaN, and no gradient."""
+def cross_entropy(logits: Tensor, targets: Tensor, ignore_index: Optional[int] = -100, label_smoothing: _Number = 0.0, reduction: Literal["mean", "sum", "none"] = "mean", overwrite_logits: bool = False) -> Tensor:
+    """Cross entropy of logits `(.., V)` and class numbers `(..)`, u32 or i32: the mean over rows, their sum, or each row's with `reduction` "none". Rows whose target is `ignore_index` count for nothing; `label_smoothing` is the share of the target's probability spread over all classes. The result is f32 for every type. With `overwrite_logits` the gradient may take the logits' memory."""
+def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, ignore_index: Optional[int] = -100, label_smoothing: _Number = 0.0, chunk: Optional[int] = None) -> Tensor:
+    """Mean cross entropy of `x weightᵀ` with x `(.., C)`, weight `(V, C)` and class numbers `(..)`, whose logits never are in memory together: they are made `chunk` rows at a time, a power of two of at least 256, chosen where none is given."""
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """`exp(x) / sum(exp(x))` over an axis; a negative one counts from the end. A row of -infinity alone gives NaN."""
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    """`x - log(sum(exp(x)))` over an axis, which keeps digits that softmax and log would lose."""
+def logsumexp(x: Tensor, axis: int = -1) -> Tensor:
+    """`log(sum(exp(x)))` over an axis, which the result lacks. Nothing, and -infinity alone, give -infinity."""
+def where_cond(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`a` where the mask is not 0, else `b`. All broadcast; a and b are floats of one type."""
+def eq(a: Tensor, b: Tensor) -> Tensor:
+    """Mask of `a == b`: u32, 1 where it holds. Integers are compared as f32, exactly below 2²⁴."""
+def lt(a: Tensor, b: Tensor) -> Tensor:
+    """Mask of `a < b`: u32, 1 where it holds."""
+def le(a: Tensor, b: Tensor) -> Tensor:
+    """Mask of `a <= b`: u32, 1 where it holds."""
+def gt(a: Tensor, b: Tensor) -> Tensor:
+    """Mask of `a > b`: u32, 1 where it holds."""
+def ge(a: Tensor, b: Tensor) -> Tensor:
+    """Mask of `a >= b`: u32, 1 where it holds."""
+def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+    """The lower triangle of the last two axes: 0 where `column > row + diagonal`."""
+def masked_fill(x: Tensor, mask: Tensor, value: _Number) -> Tensor:
+    """`value` where the mask is not 0, else x; the mask broadcasts to its shape."""
+def cat(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Tensors one after the other along an axis; their other axes agree. A negative axis counts from the end."""
+def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """Tensors of one shape, side by side along a new axis put in before `axis`."""
+def split(x: Tensor, lengths: _Ints, axis: int = 0) -> Tuple[Tensor, ...]:
+    """Views of these lengths along an axis, in order; they add up to its size."""
+def chunk(x: Tensor, count: int, axis: int = 0) -> Tuple[Tensor, ...]:
+    """`count` views of equal length along an axis."""
+def argmax(x: Tensor, axis: int = -1) -> Tensor:
+    """Indices, u32, of the largest elements along an axis, which goes away. Of equal elements the lowest index; a NaN is larger than any number. No gradient."""
+def topk(x: Tensor, k: int) -> Tuple[Tensor, Tensor]:
+    """The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index comes first; a NaN is larger than any number. No gradient."""
+def multinomial(weights: Tensor, samples: int, seed: Optional[int] = None, offset: int = 0) -> Tensor:
+    """`samples` indices a row of the last axis, u32 `(.., samples)`, drawn with replacement, each with a probability in proportion to its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient."""
+def choose(logits: Tensor, rules: Tensor, words: Tensor, state: Tensor, *, bias: Optional[Tensor] = None, candidates: int, advance: bool = True) -> Tensor:
+    """The next token of each of B texts from logits `(B, V)`, u32 `(B)`, by the sampling rules, random words `(R, B)` and decoding state of the engine, which with `advance` moves on; `bias` `(V)` f32 is added to the logits. No gradient."""
+def dropout(x: Tensor, probability: _Number = 0.5, seed: Optional[int] = None, offset: int = 0) -> Tensor:
+    """Elements become 0 with a probability, the others grow so that the mean stays (Srivastava et al. 2014). The backward draws the same mask again."""
+def attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: Optional[_Number] = None, window: Optional[int] = None, softcap: Optional[_Number] = None, dropout: _Number = 0.0, seed: Optional[int] = None, offset: int = 0) -> Tensor:
+    """Scaled dot-product attention in one pass: q `(B, H, T, D)`, k and v `(B, KH, S, D)` → `softmax(scale * q kᵀ) v` `(B, H, T, D)`. Query head h reads key head `h / (H / KH)`. `causal`: query t sees keys up to `t + S - T`, of those only the last `window`. `scale` is 1/√D where it is not given; with `softcap` a score s becomes `softcap * tanh(s / softcap)`; `dropout` drops probabilities."""
+def attention_qkv(qkv: Tensor, heads: int, kv_heads: Optional[int] = None, causal: bool = False, scale: Optional[_Number] = None, window: Optional[int] = None, softcap: Optional[_Number] = None, dropout: _Number = 0.0, seed: Optional[int] = None, offset: int = 0) -> Tensor:
+    """attention of a packed projection: qkv `(B, T, (H + 2 KH) D)`, which holds H query heads, KH key heads and KH value heads → `(B, T, H D)`. KH is H where it is not given. Nothing is copied."""
+def decode_attention(qkv: Tensor, cache: Tensor, position: Tensor, *, cosines: Optional[Tensor] = None, sines: Optional[Tensor] = None, query: Optional[Tensor] = None, key: Optional[Tensor] = None, pages: Optional[Tensor] = None, heads: int, kv_heads: Optional[int] = None, scale: Optional[_Number] = None, window: Optional[int] = None, softcap: Optional[_Number] = None, eps: _Number = 1e-06, unit_offset: bool = False) -> Tensor:
+    """A step of decoding: qkv `(B, T, (H + 2 KH) D)`, the projection of T new tokens, 1 to 8, over a cache of keys and values `(B, S, 2 KH, D)` → `(B, T, H D)`. The new rows are written to the cache from `position` on, u32 `(1)` or `(B)`. With `cosines` and `sines` queries and keys are rotated, with `query` and `key` `(D)` their heads are normalised before that, and with `pages`, u32 `(B, M)`, the cache is `(P, page, 2 KH, D)`. No gradient."""
+def decode_embedding(table: Tensor, ids: Tensor, positions: Optional[Tensor] = None, position: Optional[Tensor] = None, scale: _Number = 1.0) -> Tensor:
+    """Vectors of new tokens: table `(V, C)`, ids `(B, T)` → `scale * table[ids] + positions[position + t]` `(B, T, C)`, where `positions` `(P, C)` are places and `position`, u32 `(1)` or `(B)`, the tokens before. No gradient."""
+def cache_append(x: Tensor, cache: Tensor, pages: Tensor, first: int) -> Tensor:
+    """Writes rows x `(N, 2 KH, D)` to places `first..first + N` of a text, whose pages, u32 `(M)`, lie in a cache `(P, page, 2 KH, D)`, and gives the cache. No gradient."""
+def cache_gather(cache: Tensor, pages: Tensor, first: int, count: int, size: int, dtype: _DTypeLike) -> Tensor:
+    """Rows `first..first + count` of a text `(count, 2 KH, D)` from its pages in a cache, in `dtype`; heads have `size` elements. No gradient."""
+def rope(x: Tensor, cosines: Tensor, sines: Tensor, heads: int, size: int) -> Tensor:
+    """Rotary position embedding (Su et al. 2021): x `(B, T, N)`, cosines and sines `(T, R/2)` f32 → `(B, T, N)`. A row holds heads of `size` elements; of the first `heads` of them the first R elements turn, element i with element `i + R/2`. The rest is copied."""
+def gated(x: Tensor, gate: Literal["silu", "gelu_tanh", "gelu", "relu"] = "silu") -> Tensor:
+    """Gated activation (Shazeer 2020): x `(.., 2N)`, a gate g of N elements and a value u of N behind it → `act(g) * u` `(.., N)`."""
+def route(logits: Tensor, k: int, renormalise: bool = False) -> Tuple[Tensor, Tensor]:
+    """Routing of a sparse mixture of experts: logits `(.., E)` → weights `(.., k)` and expert ids `(.., k)`, u32, the largest logit first. A weight is the logit's share of the softmax over all E, with `renormalise` over the k chosen ones."""
+def balance_loss(logits: Tensor, k: int) -> Tensor:
+    """The loss that keeps experts equally busy (Fedus et al. 2021): router logits `(.., E)` of all layers, of which the k largest choose → an f32 scalar, k where experts are equally busy."""
+def experts(x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, gate: Literal["silu", "gelu_tanh", "gelu", "relu"] = "silu") -> Tensor:
+    """The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their gate and value maps stacked (E, 2H, C) and maps back (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`."""
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product: a `(.., M, K)`, b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast."""
+def linear(x: Tensor, w: Tensor, bias: Optional[Tensor] = None) -> Tensor:
+    """Linear map: x `(.., K)`, w `(K, N)`, bias `(N)` → `x w + bias` `(.., N)`."""
+def linear_add(residual: Tensor, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+    """Linear map into a residual stream: residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias`."""
+def linear_residual(residual: Tensor, x: Tensor, w: Tensor) -> Tensor:
+    """Linear map into a residual stream: residual `(.., N)`, x `(.., K)`, w `(K, N)` → `residual + x w`."""
+def feed_forward(residual: Tensor, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, recompute: bool = False) -> Tensor:
+    """Feed-forward layer into a residual stream: residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2`, GELU by its tanh approximation. With `recompute` the backward makes the GELU's result again instead of keeping it."""
+def fused_linear(x: Tensor, w: Tensor, gamma: Optional[Tensor] = None, beta: Optional[Tensor] = None, bias: Optional[Tensor] = None, residual: Optional[Tensor] = None, eps: _Number = 1e-05, unit_offset: bool = False, activation: Literal["none", "silu", "gelu_tanh", "gelu", "relu"] = "none", by_gate: bool = False) -> Tensor:
+    """A linear map with what stands around it in a decoder's block: x `(.., K)`, w `(K, N)` → `act(norm(x) w + bias) + residual` `(.., N)`. `gamma` `(K)` makes it a root mean square norm, with `beta` a layer norm, with `unit_offset` of factor 1 + gamma. With `by_gate` w is `(K, 2N)`, and the activation of its first half multiplies the second."""

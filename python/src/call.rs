@@ -1,0 +1,223 @@
+//! Operations of the registry by name: adding one in Rust adds it here, with nothing else written.
+
+use crate::convert::{Ints, dtype, dtype_name};
+use crate::edge::{raised, run};
+use crate::tensor::PyTensor;
+use netcl::prelude::Tensor;
+use netcl::tensor::ops::call::{Arity, Call, Kind, Value};
+use netcl::tensor::ops::{calls, find};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+/// An operation, called with tensors first and attributes behind them, by place or by name.
+#[pyclass(name = "Op", module = "netcl", frozen)]
+pub struct PyOp {
+    call: &'static Call,
+}
+
+/// What an attribute's argument means.
+fn value(call: &Call, name: &str, kind: Kind, given: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if given.is_none() {
+        return Ok(Value::None);
+    }
+    let read = match kind {
+        Kind::Float => given.extract().map(Value::Float),
+        Kind::Int | Kind::Seed => given.extract().map(Value::Int),
+        Kind::Bool => given.extract().map(Value::Bool),
+        Kind::Ints => given.extract().map(|Ints(numbers)| Value::Ints(numbers)),
+        Kind::Choice(_) => given.extract().map(Value::Text),
+        Kind::DType => dtype(given).map(Value::DType),
+    };
+    read.map_err(|e| PyTypeError::new_err(format!("{}: attribute {name}: {e}", call.name)))
+}
+
+impl PyOp {
+    /// The tensor or tensors of one input, behind those that are there.
+    fn take(
+        &self,
+        name: &str,
+        arity: Arity,
+        given: &Bound<'_, PyAny>,
+        inputs: &mut Vec<Option<Tensor>>,
+    ) -> PyResult<()> {
+        let one = |object: &Bound<'_, PyAny>| match object.extract::<PyRef<'_, PyTensor>>() {
+            Ok(tensor) => Ok(Some(tensor.inner.clone())),
+            Err(_) => Err(PyTypeError::new_err(format!(
+                "{}: {name} is {}, expected a netcl.Tensor",
+                self.call.name,
+                object.get_type().name()?
+            ))),
+        };
+        match arity {
+            Arity::List => given.try_iter()?.try_for_each(|item| {
+                inputs.push(one(&item?)?);
+                Ok(())
+            }),
+            Arity::Optional if given.is_none() => {
+                inputs.push(None);
+                Ok(())
+            }
+            _ => {
+                inputs.push(one(given)?);
+                Ok(())
+            }
+        }
+    }
+
+    fn unknown(&self, name: &str) -> PyErr {
+        let inputs = self.call.inputs.iter().map(|input| input.name);
+        let names: Vec<&str> = inputs.chain(self.call.attributes.iter().map(|a| a.name)).collect();
+        PyTypeError::new_err(format!(
+            "{}: no argument {name:?}, there are {}",
+            self.call.name,
+            names.join(", ")
+        ))
+    }
+}
+
+#[pymethods]
+impl PyOp {
+    /// The operation of this name.
+    #[new]
+    fn new(py: Python<'_>, name: &str) -> PyResult<Self> {
+        find(name).map(|call| Self { call }).map_err(|e| raised(py, &e))
+    }
+    #[getter]
+    fn __name__(&self) -> &'static str {
+        self.call.name
+    }
+    /// One paragraph about it.
+    #[getter]
+    fn doc(&self) -> &'static str {
+        self.call.doc
+    }
+    /// Inputs: name and how many tensors, `one`, `optional` or `list`.
+    #[getter]
+    fn inputs(&self) -> Vec<(&'static str, &'static str)> {
+        let arity = |arity| match arity {
+            Arity::One => "one",
+            Arity::Optional => "optional",
+            Arity::List => "list",
+        };
+        self.call.inputs.iter().map(|input| (input.name, arity(input.arity))).collect()
+    }
+    /// Attributes: name, kind, whether one has to be given, the value where none is, whether it may be `None`, and the names of a choice.
+    #[getter]
+    fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let out = PyList::empty(py);
+        for a in &self.call.attributes {
+            let (kind, names): (&str, &[&str]) = match a.kind {
+                Kind::Float => ("float", &[]),
+                Kind::Int => ("int", &[]),
+                Kind::Seed => ("seed", &[]),
+                Kind::Bool => ("bool", &[]),
+                Kind::Ints => ("ints", &[]),
+                Kind::DType => ("dtype", &[]),
+                Kind::Choice(names) => ("choice", names),
+            };
+            let default = match &a.default {
+                None | Some(Value::None) => py.None().into_bound(py),
+                Some(Value::Float(v)) => v.into_pyobject(py)?.into_any(),
+                Some(Value::Int(v)) => v.into_pyobject(py)?.into_any(),
+                Some(Value::Bool(v)) => v.into_pyobject(py)?.to_owned().into_any(),
+                Some(Value::Ints(v)) => PyTuple::new(py, v)?.into_any(),
+                Some(Value::Text(v)) => v.into_pyobject(py)?.into_any(),
+                Some(Value::DType(v)) => dtype_name(*v).into_pyobject(py)?.into_any(),
+            };
+            out.append((a.name, kind, a.default.is_none(), default, a.optional, names.to_vec()))?;
+        }
+        Ok(out)
+    }
+    /// Names of the results.
+    #[getter]
+    fn results(&self) -> Vec<&'static str> {
+        self.call.results.to_vec()
+    }
+    /// Whether there may be any number of results.
+    #[getter]
+    fn many(&self) -> bool {
+        self.call.many
+    }
+    fn __repr__(&self) -> String {
+        format!("<op {}>", self.call.name)
+    }
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let call = self.call;
+        let (mut inputs, mut attributes) = (Vec::new(), Vec::new());
+        let by_name = |name: &str| kwargs.map_or(Ok(None), |kwargs| kwargs.get_item(name));
+        let mut used = 0;
+        for (i, input) in call.inputs.iter().enumerate() {
+            match (args.get_item(i).ok().filter(|_| i < args.len()), by_name(input.name)?) {
+                (Some(_), Some(_)) => {
+                    return Err(PyTypeError::new_err(format!(
+                        "{}: {} is given twice",
+                        call.name, input.name
+                    )));
+                }
+                (Some(given), None) => self.take(input.name, input.arity, &given, &mut inputs)?,
+                (None, Some(given)) => {
+                    used += 1;
+                    self.take(input.name, input.arity, &given, &mut inputs)?;
+                }
+                (None, None) => inputs.push(None),
+            }
+        }
+        for (i, a) in call.attributes.iter().enumerate() {
+            let place = i + call.inputs.len();
+            let mut given = if place < args.len() { Some(args.get_item(place)?) } else { None };
+            if let Some(named) = by_name(a.name)? {
+                if given.is_some() {
+                    return Err(PyTypeError::new_err(format!("{}: {} is given twice", call.name, a.name)));
+                }
+                used += 1;
+                given = Some(named);
+            }
+            if let Some(given) = given {
+                attributes.push((a.name, value(call, a.name, a.kind, &given)?));
+            }
+        }
+        if args.len() > call.inputs.len() + call.attributes.len() {
+            let most = call.inputs.len() + call.attributes.len();
+            return Err(PyTypeError::new_err(format!(
+                "{}: {} arguments, at most {most}",
+                call.name,
+                args.len()
+            )));
+        }
+        if let Some(kwargs) = kwargs.filter(|kwargs| kwargs.len() != used) {
+            let known = |name: &str| {
+                call.inputs.iter().any(|i| i.name == name) || call.attributes.iter().any(|a| a.name == name)
+            };
+            let names: Vec<String> =
+                kwargs.keys().iter().map(|name| name.extract()).collect::<PyResult<_>>()?;
+            let name = names.iter().find(|name| !known(name)).map_or("", String::as_str);
+            return Err(self.unknown(name));
+        }
+        let given: Vec<Option<&Tensor>> = inputs.iter().map(Option::as_ref).collect();
+        let mut ys = run(py, || call.invoke(&given, &attributes))?;
+        if let (false, [_]) = (call.many, call.results) {
+            let y = ys.pop().ok_or_else(|| PyTypeError::new_err(format!("{}: no result", call.name)))?;
+            return Ok(Bound::new(py, PyTensor::from(y))?.into_any());
+        }
+        let ys = ys.into_iter().map(|y| Py::new(py, PyTensor::from(y))).collect::<PyResult<Vec<_>>>()?;
+        Ok(PyTuple::new(py, ys)?.into_any())
+    }
+}
+
+/// Names of all operations.
+#[pyfunction]
+fn ops() -> Vec<&'static str> {
+    calls().iter().map(|call| call.name).collect()
+}
+
+pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyOp>()?;
+    m.add_function(wrap_pyfunction!(ops, m)?)
+}

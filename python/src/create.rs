@@ -1,0 +1,127 @@
+//! New tensors.
+
+use crate::convert::{DTypeLike, Place, Sizes};
+use crate::device::DeviceLike;
+use crate::edge::run;
+use crate::tensor::PyTensor;
+use netcl::prelude::Tensor;
+use netcl::tensor::Generator;
+use pyo3::prelude::*;
+
+/// Every element `value`.
+#[pyfunction]
+#[pyo3(signature = (shape, value, dtype=None, device=None))]
+fn full(
+    py: Python<'_>,
+    shape: Sizes,
+    value: f32,
+    dtype: Option<DTypeLike>,
+    device: Option<DeviceLike>,
+) -> PyResult<PyTensor> {
+    let place = Place::new(device, dtype);
+    let made = run(py, move || {
+        let (device, dtype) = place.open()?;
+        Tensor::full(&device, shape.0, value, dtype)
+    });
+    made.map(PyTensor::from)
+}
+
+/// From bytes in the storage type's little-endian layout.
+#[pyfunction]
+#[pyo3(signature = (data, shape, dtype, device=None))]
+fn from_bytes(
+    py: Python<'_>,
+    data: &[u8],
+    shape: Sizes,
+    dtype: DTypeLike,
+    device: Option<DeviceLike>,
+) -> PyResult<PyTensor> {
+    let place = Place::new(device, Some(dtype));
+    let made = run(py, move || {
+        let (device, dtype) = place.open()?;
+        Tensor::from_bytes(&device, shape.0, data, dtype)
+    });
+    made.map(PyTensor::from)
+}
+
+/// A stream of random numbers: its seed, and how far it was used.
+#[pyclass(module = "netcl", name = "Generator")]
+pub struct PyGenerator(Generator);
+
+#[pymethods]
+impl PyGenerator {
+    #[new]
+    #[pyo3(signature = (seed=0))]
+    fn new(seed: u64) -> Self {
+        Self(Generator::new(seed))
+    }
+    /// The key of the stream.
+    #[getter]
+    fn seed(&self) -> u64 {
+        self.0.seed
+    }
+    /// Draws used so far. Setting both restores a generator.
+    #[getter]
+    fn offset(&self) -> u64 {
+        self.0.offset
+    }
+    #[setter]
+    fn set_offset(&mut self, offset: u64) {
+        self.0.offset = offset;
+    }
+    /// Begins the stream of `seed`.
+    fn manual_seed(&mut self, seed: u64) {
+        self.0 = Generator::new(seed);
+    }
+    /// A key for a stream of its own.
+    fn draw_seed(&mut self) -> i64 {
+        let at = self.0.reserve(1);
+        let [a, b, ..] = netcl::tensor::random::draw(self.0.seed, at, 0);
+        i64::from(a >> 1) << 32 | i64::from(b)
+    }
+    /// Uniform in `[low, high)`.
+    #[pyo3(signature = (shape, low=0.0, high=1.0, dtype=None, device=None))]
+    fn uniform(
+        &mut self,
+        py: Python<'_>,
+        shape: Sizes,
+        low: f32,
+        high: f32,
+        dtype: Option<DTypeLike>,
+        device: Option<DeviceLike>,
+    ) -> PyResult<PyTensor> {
+        let (place, from) = (Place::new(device, dtype), &mut self.0);
+        let made = run(py, move || {
+            let (device, dtype) = place.open()?;
+            Tensor::uniform(&device, shape.0, low, high, dtype, from)
+        });
+        made.map(PyTensor::from)
+    }
+    /// Normal.
+    #[pyo3(signature = (shape, mean=0.0, std=1.0, dtype=None, device=None))]
+    fn normal(
+        &mut self,
+        py: Python<'_>,
+        shape: Sizes,
+        mean: f32,
+        std: f32,
+        dtype: Option<DTypeLike>,
+        device: Option<DeviceLike>,
+    ) -> PyResult<PyTensor> {
+        let (place, from) = (Place::new(device, dtype), &mut self.0);
+        let made = run(py, move || {
+            let (device, dtype) = place.open()?;
+            Tensor::normal(&device, shape.0, mean, std, dtype, from)
+        });
+        made.map(PyTensor::from)
+    }
+    fn __repr__(&self) -> String {
+        format!("Generator(seed={}, offset={})", self.0.seed, self.0.offset)
+    }
+}
+
+pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyGenerator>()?;
+    m.add_function(wrap_pyfunction!(full, m)?)?;
+    m.add_function(wrap_pyfunction!(from_bytes, m)?)
+}

@@ -1,0 +1,171 @@
+//! Devices by name. One that was opened stays open: tensors of two calls are on the same one.
+
+use crate::edge::{raised, run, wait};
+use netcl::device::{at_least_one, list};
+use netcl::prelude::{Device, Result, Settings};
+use pyo3::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// What Python's users share: devices by the names they were asked for, and the one that is meant where none is named.
+struct Open {
+    devices: BTreeMap<String, Device>,
+    default: Option<String>,
+}
+
+static OPEN: Mutex<Open> = Mutex::new(Open { devices: BTreeMap::new(), default: None });
+
+/// The device of this name, or the default one.
+pub fn by_name(name: Option<&str>) -> Result<Device> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let from_environment = || std::env::var("NETCL_DEVICE").ok().filter(|name| !name.is_empty());
+    let name = name.map(str::to_owned).or_else(|| open.default.clone());
+    let name = name.or_else(from_environment).unwrap_or_else(|| "auto".into());
+    if let Some(device) = open.devices.get(&name) {
+        return Ok(device.clone());
+    }
+    let device = Device::open(&name, &Settings::from_env())?;
+    // `auto` and the name of what it found are one device.
+    let id = device.capabilities().id.clone();
+    let device = open.devices.entry(id).or_insert(device).clone();
+    open.devices.insert(name, device.clone());
+    Ok(device)
+}
+
+/// A device that tensors live on: an OpenCL device or a simulated GPU.
+#[pyclass(name = "Device", module = "netcl", frozen, weakref)]
+pub struct PyDevice(pub Device);
+
+#[pymethods]
+impl PyDevice {
+    /// By a name of `netcl devices`: `auto`, `sim`, `sim:<profile>`, `<platform>:<index>`.
+    #[new]
+    #[pyo3(signature = (name=None))]
+    fn new(py: Python<'_>, name: Option<String>) -> PyResult<Self> {
+        run(py, move || by_name(name.as_deref())).map(Self)
+    }
+    /// The name it can be opened by.
+    #[getter]
+    fn name(&self) -> String {
+        self.0.capabilities().id.clone()
+    }
+    /// What the driver calls it.
+    #[getter]
+    fn description(&self) -> String {
+        self.0.capabilities().name.clone()
+    }
+    /// `cpu`, `gpu`, …
+    #[getter]
+    fn kind(&self) -> String {
+        format!("{:?}", self.0.capabilities().kind).to_lowercase()
+    }
+    /// Bytes of its memory.
+    #[getter]
+    fn total_memory(&self) -> u64 {
+        self.0.capabilities().global_mem
+    }
+    /// Waits until everything enqueued is done.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        let device = self.0.clone();
+        wait(py, move || device.finish())
+    }
+    /// Bytes in use, reserved and at the peak, and the number of buffers.
+    fn memory(&self) -> (usize, usize, usize, usize) {
+        let stats = self.0.memory();
+        (stats.live, stats.reserved, stats.peak, stats.buffers)
+    }
+    /// Kernels launched until now.
+    #[getter]
+    fn launches(&self) -> u64 {
+        self.0.launches()
+    }
+    /// Gives memory that no tensor uses back to the driver.
+    fn release_cached_memory(&self) {
+        self.0.release_cached_memory();
+    }
+    fn __repr__(&self) -> String {
+        format!("device('{}')", self.0.capabilities().id)
+    }
+    fn __str__(&self) -> String {
+        self.0.capabilities().id.clone()
+    }
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        match other.cast::<Self>() {
+            Ok(other) => self.0.same(&other.get().0),
+            Err(_) => other.extract::<String>().is_ok_and(|name| name == self.0.capabilities().id),
+        }
+    }
+    fn __hash__(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        self.0.capabilities().id.hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// A device given as itself, by name, or not at all.
+pub enum DeviceLike {
+    /// An open one.
+    Open(Device),
+    /// A name.
+    Named(String),
+}
+
+impl<'py> FromPyObject<'_, 'py> for DeviceLike {
+    type Error = PyErr;
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match object.cast::<PyDevice>() {
+            Ok(device) => Ok(Self::Open(device.get().0.clone())),
+            Err(_) => object.extract().map(Self::Named),
+        }
+    }
+}
+
+impl DeviceLike {
+    /// The device that is meant.
+    pub fn open(given: Option<Self>) -> Result<Device> {
+        match given {
+            Some(Self::Open(device)) => Ok(device),
+            Some(Self::Named(name)) => by_name(Some(&name)),
+            None => by_name(None),
+        }
+    }
+}
+
+/// Names of the devices that there are.
+#[pyfunction]
+fn devices(py: Python<'_>) -> PyResult<Vec<String>> {
+    let found = run(py, || list(&Settings::from_env()))?;
+    Ok(found.into_iter().map(|capabilities| capabilities.id).collect())
+}
+
+/// Makes `name` the device of tensors that none is named for; opened at once, so that a wrong name is an error here.
+#[pyfunction]
+fn set_default_device(py: Python<'_>, name: DeviceLike) -> PyResult<()> {
+    let device = run(py, move || DeviceLike::open(Some(name)))?;
+    let id = device.capabilities().id.clone();
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).default = Some(id);
+    Ok(())
+}
+
+/// The device of tensors that none is named for.
+#[pyfunction]
+fn default_device(py: Python<'_>) -> PyResult<PyDevice> {
+    run(py, || by_name(None)).map(PyDevice)
+}
+
+/// What is missing for tensors on this machine's own devices, in words, or nothing.
+#[pyfunction]
+fn missing(py: Python<'_>) -> PyResult<Option<String>> {
+    match py.detach(|| list(&Settings::from_env())) {
+        Ok(devices) => Ok(at_least_one(&devices).err().map(|e| e.message().to_owned())),
+        Err(e) => Err(raised(py, &e)),
+    }
+}
+
+pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(devices, m)?)?;
+    m.add_function(wrap_pyfunction!(set_default_device, m)?)?;
+    m.add_function(wrap_pyfunction!(default_device, m)?)?;
+    m.add_function(wrap_pyfunction!(missing, m)?)
+}

@@ -1,0 +1,147 @@
+//! The edge between Python and netcl: every call into the libraries goes through [`run`].
+
+use netcl::prelude::{Error, ErrorKind, Result, no_grad};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyModule;
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+thread_local! {
+    /// Whether ops of this thread leave something on the tape.
+    static RECORDING: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Set in the child of a fork, whose devices are the parent's.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// How long Ctrl-C may go unnoticed while the device works.
+const SIGNALS: Duration = Duration::from_millis(50);
+
+/// The exception of each kind of error, a class of `netcl.errors`.
+fn exception(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Shape => "ShapeError",
+        ErrorKind::DType => "DTypeError",
+        ErrorKind::Device => "DeviceError",
+        ErrorKind::Memory => "OutOfMemoryError",
+        ErrorKind::Build => "BuildError",
+        ErrorKind::Launch => "LaunchError",
+        ErrorKind::Unsupported => "UnsupportedError",
+        ErrorKind::Format => "FormatError",
+        ErrorKind::Io => "IoError",
+        ErrorKind::Internal => "InternalError",
+    }
+}
+
+static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+
+/// An error as Python's exception, with the same words.
+pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    let module = ERRORS.get_or_try_init(py, || PyModule::import(py, "netcl.errors").map(Bound::unbind));
+    let class = module.and_then(|module| module.bind(py).getattr(exception(error.kind())));
+    match class.and_then(|class| class.call1((error.message(),))) {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(_) => PyRuntimeError::new_err(error.message().to_owned()),
+    }
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let done = catch_unwind(AssertUnwindSafe(work));
+    done.unwrap_or_else(|panic| {
+        Err(Error::internal(format!("a defect of netcl, please report it: {}", words(panic.as_ref()))))
+    })
+}
+
+fn refuse_fork() -> Result<()> {
+    match FORKED.load(Ordering::Relaxed) {
+        false => Ok(()),
+        true => Err(Error::unsupported(
+            "netcl was imported before this process was forked, and drivers do not survive a fork; start processes with \
+             multiprocessing.set_start_method(\"spawn\")",
+        )),
+    }
+}
+
+/// Runs `work` without the interpreter's lock. A panic becomes an error, an error the exception of its kind.
+pub fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    let done = py.detach(|| {
+        refuse_fork()?;
+        match RECORDING.get() {
+            true => guarded(work),
+            false => no_grad(|| guarded(work)),
+        }
+    });
+    done.map_err(|e| raised(py, &e))
+}
+
+/// The same for what waits for the device: Ctrl-C ends the waiting. The work goes on by itself, and the device stays usable.
+pub fn wait<T: Send + 'static>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> PyResult<T> {
+    let (sender, mut receiver) = channel();
+    let started = run(py, move || {
+        let work = move || sender.send(guarded(work));
+        let thread = std::thread::Builder::new().name("netcl-wait".into()).spawn(work);
+        thread.map(drop).map_err(|e| Error::internal(format!("a thread that waits: {e}")))
+    });
+    started?;
+    loop {
+        let (done, back) = py.detach(move || (next(&receiver), receiver));
+        receiver = back;
+        match done {
+            Some(done) => return done.map_err(|e| raised(py, &e)),
+            None => py.check_signals()?,
+        }
+    }
+}
+
+fn next<T>(receiver: &Receiver<Result<T>>) -> Option<Result<T>> {
+    match receiver.recv_timeout(SIGNALS) {
+        Ok(done) => Some(done),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => Some(Err(Error::internal("a thread that waits ended"))),
+    }
+}
+
+/// Whether ops of this thread are recorded from now on; what was before.
+#[pyfunction]
+fn set_recording(on: bool) -> bool {
+    RECORDING.replace(on)
+}
+
+/// Whether ops of this thread are recorded.
+#[pyfunction]
+fn is_recording() -> bool {
+    RECORDING.get()
+}
+
+/// Called in the child of a fork.
+#[pyfunction]
+fn after_fork_in_child() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Names of the exceptions, for the test that all of them exist.
+#[pyfunction]
+fn exceptions() -> Vec<(String, &'static str)> {
+    ErrorKind::ALL.iter().map(|kind| (format!("{kind:?}"), exception(*kind))).collect()
+}
+
+pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(set_recording, m)?)?;
+    m.add_function(wrap_pyfunction!(is_recording, m)?)?;
+    m.add_function(wrap_pyfunction!(after_fork_in_child, m)?)?;
+    m.add_function(wrap_pyfunction!(exceptions, m)?)
+}

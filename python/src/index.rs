@@ -1,0 +1,296 @@
+//! Indexing as in NumPy: integers, slices with steps, `None`, `...`, and integer arrays; gradients flow through all of it.
+
+use crate::edge::run;
+use crate::tensor::PyTensor;
+use netcl::prelude::{DType, Error, Result, Tensor};
+use netcl::tensor::ops::embedding::embedding;
+use netcl::tensor::ops::join::cat;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
+
+/// One part of an index.
+pub enum Part {
+    /// One element of an axis, which goes away.
+    At(isize),
+    /// `start:stop:step` of an axis, as given.
+    Range([Option<isize>; 3]),
+    /// A new axis of size 1.
+    New,
+    /// All axes that no other part takes.
+    Rest,
+    /// Elements of an axis by numbers on the host: their shape and themselves.
+    Numbers(Vec<usize>, Vec<i64>),
+    /// The same by a tensor.
+    Tensor(Tensor),
+}
+
+fn part(object: &Bound<'_, PyAny>) -> PyResult<Part> {
+    if object.is_none() {
+        return Ok(Part::New);
+    }
+    if object.is_instance_of::<PyEllipsis>() {
+        return Ok(Part::Rest);
+    }
+    if object.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err(
+            "index: masks are not supported, as their result's shape is not known; use where_cond",
+        ));
+    }
+    if object.is_instance_of::<PyInt>() {
+        return Ok(Part::At(object.extract()?));
+    }
+    if let Ok(slice) = object.cast::<PySlice>() {
+        let of = |name: &str| slice.getattr(name)?.extract::<Option<isize>>();
+        return Ok(Part::Range([of("start")?, of("stop")?, of("step")?]));
+    }
+    if let Ok(tensor) = object.extract::<PyRef<'_, PyTensor>>() {
+        return Ok(Part::Tensor(tensor.inner.clone()));
+    }
+    if object.hasattr("tolist")? {
+        return numbers(&object.call_method0("tolist")?);
+    }
+    if object.is_instance_of::<PyList>() {
+        return numbers(object);
+    }
+    if object.hasattr("__index__")? {
+        return Ok(Part::At(object.call_method0("__index__")?.extract()?));
+    }
+    Err(PyTypeError::new_err(format!("index: {} is no index", object.get_type().name()?)))
+}
+
+/// Nested lists of integers.
+fn numbers(object: &Bound<'_, PyAny>) -> PyResult<Part> {
+    fn walk(
+        object: &Bound<'_, PyAny>,
+        depth: usize,
+        dims: &mut Vec<usize>,
+        out: &mut Vec<i64>,
+    ) -> PyResult<()> {
+        let Ok(list) = object.cast::<PyList>() else {
+            if object.is_instance_of::<PyBool>() || depth != dims.len() {
+                return Err(PyTypeError::new_err("index: expected integers in lists of one length"));
+            }
+            out.push(object.extract()?);
+            return Ok(());
+        };
+        if depth == dims.len() && out.is_empty() {
+            dims.push(list.len());
+        }
+        if dims.get(depth) != Some(&list.len()) {
+            return Err(PyTypeError::new_err("index: expected integers in lists of one length"));
+        }
+        list.iter().try_for_each(|item| walk(&item, depth + 1, dims, out))
+    }
+    let (mut dims, mut out) = (Vec::new(), Vec::new());
+    walk(object, 0, &mut dims, &mut out)?;
+    Ok(Part::Numbers(dims, out))
+}
+
+/// The parts of what stands between the brackets.
+fn parts(index: &Bound<'_, PyAny>) -> PyResult<Vec<Part>> {
+    match index.cast::<PyTuple>() {
+        Ok(tuple) => tuple.iter().map(|object| part(&object)).collect(),
+        Err(_) => Ok(vec![part(index)?]),
+    }
+}
+
+/// How many axes of the tensor a part takes.
+fn takes(part: &Part) -> usize {
+    usize::from(!matches!(part, Part::New | Part::Rest))
+}
+
+/// Elements from `start` on in steps of `step`, `count` of them: of an axis of n what `slice.indices(n)` gives.
+fn range([start, stop, step]: [Option<isize>; 3], n: usize) -> Result<(usize, isize, usize)> {
+    let (n, step) = (n.cast_signed(), step.unwrap_or(1));
+    if step == 0 {
+        return Err(Error::format("index: a step of 0, expected another"));
+    }
+    let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
+    let place = |at: Option<isize>, default: isize| {
+        at.map_or(default, |at| (if at < 0 { at.saturating_add(n) } else { at }).clamp(low, high))
+    };
+    let (start, stop) = match step > 0 {
+        true => (place(start, 0), place(stop, n)),
+        false => (place(start, n - 1), place(stop, -1)),
+    };
+    let length = if step > 0 { stop - start } else { start - stop };
+    let count = if length > 0 { (length - 1) / step.abs() + 1 } else { 0 };
+    Ok((start.max(0).cast_unsigned(), step, count.cast_unsigned()))
+}
+
+/// Every `step`-th of the elements from `start` on along an axis, `count` of them.
+fn stepped(x: &Tensor, axis: usize, (start, step, count): (usize, isize, usize)) -> Result<Tensor> {
+    let at = axis.cast_signed();
+    if count == 0 {
+        return x.slice(at, 0..0);
+    }
+    if step < 0 {
+        let numbers = (0..count).map(|i| (start - i * step.unsigned_abs()) as u32).collect::<Vec<_>>();
+        return gather(x, axis, &Tensor::from_u32(x.device(), [count], &numbers)?);
+    }
+    let (step, n) = (step.unsigned_abs(), x.dims()[axis]);
+    if step == 1 {
+        return x.slice(at, start..start + count);
+    }
+    // Whole steps are one axis more, of which the first is taken; the last step may have no elements behind its first.
+    let whole = if start + count * step <= n { count } else { count - 1 };
+    let mut dims = x.dims().to_vec();
+    dims.splice(axis..=axis, [whole, step]);
+    let steps = x.slice(at, start..start + whole * step)?.reshape(dims)?.slice(at + 1, 0..1)?;
+    let steps = steps.squeeze(at + 1)?;
+    if whole == count {
+        return Ok(steps);
+    }
+    let last = start + whole * step;
+    let last = x.slice(at, last..last + 1)?;
+    if whole == 0 { Ok(last) } else { cat(&[&steps, &last], at) }
+}
+
+/// Elements of an axis by numbers, u32 of any shape, which take the axis' place.
+fn gather(x: &Tensor, axis: usize, numbers: &Tensor) -> Result<Tensor> {
+    let rank = x.shape().rank();
+    let order: Vec<usize> = [axis].into_iter().chain((0..rank).filter(|a| *a != axis)).collect();
+    let front = x.permute(&order)?; // (N, others)
+    let others = front.dims()[1..].to_vec();
+    let width: usize = others.iter().product();
+    let found = if x.dtype().is_float() {
+        embedding(&front.reshape([x.dims()[axis], width])?, numbers)?
+    } else {
+        let rows = front.to_u32()?;
+        let row = |n: u32| rows[n as usize * width..(n as usize + 1) * width].iter().copied();
+        let found: Vec<u8> = numbers.to_u32()?.into_iter().flat_map(row).flat_map(u32::to_le_bytes).collect();
+        Tensor::from_bytes(x.device(), [numbers.dims(), &[width]].concat(), &found, x.dtype())?
+    };
+    let count = numbers.shape().rank();
+    let found = found.reshape([numbers.dims(), &others].concat())?;
+    // (numbers, others) → the numbers' axes where the axis was.
+    let order = (count..count + axis).chain(0..count).chain(count + axis..count + rank - 1);
+    found.permute(&order.collect::<Vec<_>>())
+}
+
+/// The numbers of a part on the host, each within an axis of n.
+fn on_host(part: &Part, n: usize, axis: usize) -> Result<(Vec<usize>, Vec<usize>)> {
+    let (dims, numbers) = match part {
+        Part::Numbers(dims, numbers) => (dims.clone(), numbers.clone()),
+        Part::Tensor(tensor) => {
+            let words = tensor.to_u32()?;
+            let signed = tensor.dtype() == DType::I32;
+            let number = |w: u32| if signed { i64::from(w.cast_signed()) } else { i64::from(w) };
+            (tensor.dims().to_vec(), words.into_iter().map(number).collect())
+        }
+        _ => return Err(Error::internal("index: no numbers")),
+    };
+    let within = |number: &i64| {
+        let at = if *number < 0 { number + n as i64 } else { *number };
+        usize::try_from(at).ok().filter(|at| *at < n).ok_or_else(|| {
+            Error::format(format!("index: {number} is out of bounds for axis {axis} of size {n}"))
+        })
+    };
+    Ok((dims, numbers.iter().map(within).collect::<Result<_>>()?))
+}
+
+/// Several arrays of numbers side by side: one over the axes they take, broadcast against each other.
+fn combined(parts: &[Part], x: &Tensor, axis: usize) -> Result<Tensor> {
+    let (mut shape, mut flat) = (netcl::prelude::Shape::from(Vec::new()), vec![0usize]);
+    for (i, part) in parts.iter().enumerate() {
+        let n = x.dims()[axis + i];
+        let (dims, numbers) = on_host(part, n, axis + i)?;
+        let dims = netcl::prelude::Shape::from(dims);
+        let wide = shape.broadcast(&dims, "index")?;
+        let spread = |from: &netcl::prelude::Shape, values: &[usize]| -> Result<Vec<usize>> {
+            let layout = netcl::tensor::Layout::contiguous(from.clone()).expand(&wide);
+            let layout = layout.ok_or_else(|| Error::internal("index: shapes that broadcast do not"))?;
+            let at = |i: usize| netcl::tensor::array::unravel(i, &wide);
+            let place = |i| at(i).iter().zip(&layout.strides).map(|(a, s)| a * s).sum::<usize>();
+            Ok((0..wide.count()).map(|i| values[place(i)]).collect())
+        };
+        let (before, numbers) = (spread(&shape, &flat)?, spread(&dims, &numbers)?);
+        flat = before.iter().zip(&numbers).map(|(before, number)| before * n + number).collect();
+        shape = wide;
+    }
+    let words = flat.iter().map(|n| u32::try_from(*n)).collect::<std::result::Result<Vec<_>, _>>();
+    let words = words.map_err(|_| Error::unsupported("index: more elements than 2^32"))?;
+    Tensor::from_u32(x.device(), shape, &words)
+}
+
+/// `x[index]`.
+fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
+    let used: usize = parts.iter().map(takes).sum();
+    let rank = x.shape().rank();
+    if used > rank {
+        return Err(Error::format(format!("index: {used} indices for a tensor of shape {}", x.shape())));
+    }
+    if parts.iter().filter(|part| matches!(part, Part::Rest)).count() > 1 {
+        return Err(Error::format("index: more than one ellipsis"));
+    }
+    let arrays = |part: &Part| matches!(part, Part::Numbers(..) | Part::Tensor(_));
+    let (mut y, mut axis, mut open) = (x.clone(), 0, parts.as_slice());
+    while let Some((part, rest)) = open.split_first() {
+        let several = open.iter().take_while(|part| arrays(part)).count();
+        if several > 0 && open[several..].iter().any(arrays) {
+            return Err(Error::unsupported(
+                "index: integer arrays apart from each other; put them side by side",
+            ));
+        }
+        open = rest;
+        match part {
+            Part::New => (y, axis) = (y.unsqueeze(axis)?, axis + 1),
+            Part::Rest => axis += rank - used,
+            Part::At(at) => {
+                let n = y.dims()[axis];
+                let place = if *at < 0 { at + n.cast_signed() } else { *at };
+                let place = usize::try_from(place).ok().filter(|place| *place < n).ok_or_else(|| {
+                    Error::format(format!("index: {at} is out of bounds for axis {axis} of size {n}"))
+                })?;
+                y = y.slice(axis.cast_signed(), place..place + 1)?.squeeze(axis.cast_signed())?;
+            }
+            Part::Range(given) => {
+                y = stepped(&y, axis, range(*given, y.dims()[axis])?)?;
+                axis += 1;
+            }
+            Part::Tensor(numbers)
+                if several == 1 && numbers.dtype() == DType::U32 && y.dtype().is_float() =>
+            {
+                y = gather(&y, axis, numbers)?;
+                axis += numbers.shape().rank();
+            }
+            Part::Numbers(..) | Part::Tensor(_) => {
+                let at = parts.len() - rest.len() - 1;
+                let numbers = combined(&parts[at..at + several], &y, axis)?;
+                let mut dims = y.dims().to_vec();
+                let size = dims[axis..axis + several].iter().product();
+                dims.splice(axis..axis + several, [size]);
+                y = gather(&y.reshape(dims)?, axis, &numbers)?;
+                axis += numbers.shape().rank();
+                open = &parts[at + several..];
+            }
+        }
+    }
+    Ok(y)
+}
+
+/// What is wrong with an index is an `IndexError`: iteration ends by it.
+fn out_of_bounds(py: Python<'_>, error: PyErr) -> PyErr {
+    let converted = || -> PyResult<PyErr> {
+        let errors = py.import("netcl.errors")?;
+        if !error.is_instance(py, &errors.getattr("FormatError")?) {
+            return Ok(error.clone_ref(py));
+        }
+        let words = error.value(py).str()?;
+        Ok(PyErr::from_value(errors.getattr("IndexOutOfBounds")?.call1((words,))?))
+    };
+    converted().unwrap_or(error)
+}
+
+#[pymethods]
+impl PyTensor {
+    fn __getitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let (x, parts) = (self.inner.clone(), parts(index)?);
+        run(py, move || taken(&x, parts)).map(Self::from).map_err(|e| out_of_bounds(py, e))
+    }
+    fn __len__(&self) -> PyResult<usize> {
+        let first = self.inner.dims().first().copied();
+        first.ok_or_else(|| PyTypeError::new_err("len() of a tensor without axes"))
+    }
+}

@@ -1,0 +1,28 @@
+//! The module `netcl._netcl`: tensors, devices and every operation of the registry for the Python package beside it.
+//!
+//! Thin: types are checked and errors are made below; idioms, documentation and types for readers are in `python/netcl`.
+#![allow(unsafe_code)] // what PyO3 expands
+
+use pyo3::prelude::*;
+
+mod call;
+mod convert;
+mod create;
+mod device;
+mod edge;
+mod index;
+mod operators;
+mod tensor;
+
+/// Fills the module.
+#[pymodule]
+#[pyo3(name = "_netcl")]
+fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<tensor::PyTensor>()?;
+    m.add_class::<device::PyDevice>()?;
+    device::add(m)?;
+    create::add(m)?;
+    call::add(m)?;
+    edge::add(m)
+}

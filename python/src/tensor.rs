@@ -1,0 +1,177 @@
+//! The tensor: what it is, where it lies, its gradient, and the ways to the host.
+
+use crate::convert::{DTypeLike, dtype_name, shape};
+use crate::device::{DeviceLike, PyDevice};
+use crate::edge::{run, wait};
+use netcl::prelude::{DType, Error, Result, Tensor};
+use netcl::tensor::ops::join::cat;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+/// An array on a device, with its place on the tape.
+#[pyclass(name = "Tensor", module = "netcl", subclass, weakref)]
+pub struct PyTensor {
+    pub inner: Tensor,
+}
+
+impl From<Tensor> for PyTensor {
+    fn from(inner: Tensor) -> Self {
+        Self { inner }
+    }
+}
+
+/// Joined with nothing else: the one op that always copies, whatever the type.
+fn copy(x: &Tensor) -> Result<Tensor> {
+    match x.shape().rank() {
+        0 => cat(&[&x.reshape([1])?], 0)?.reshape(Vec::new()),
+        _ => cat(&[x], 0),
+    }
+}
+
+#[pymethods]
+impl PyTensor {
+    /// The same tensor again: what classes made from this one begin with.
+    #[new]
+    fn new(tensor: &Self) -> Self {
+        Self { inner: tensor.inner.clone() }
+    }
+    /// Sizes of the axes.
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        shape(py, self.inner.dims())
+    }
+    /// Elements from one to the next along each axis.
+    #[getter]
+    fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        shape(py, &self.inner.layout().strides)
+    }
+    /// Number of axes.
+    #[getter]
+    fn ndim(&self) -> usize {
+        self.inner.shape().rank()
+    }
+    /// Number of elements.
+    #[getter]
+    fn size(&self) -> usize {
+        self.inner.count()
+    }
+    /// Bytes of an element.
+    #[getter]
+    fn itemsize(&self) -> usize {
+        self.inner.dtype().size()
+    }
+    #[getter]
+    fn _dtype(&self) -> &'static str {
+        dtype_name(self.inner.dtype())
+    }
+    /// The device it is on.
+    #[getter]
+    fn device(&self) -> PyDevice {
+        PyDevice(self.inner.device().clone())
+    }
+    /// Whether a gradient can flow here.
+    #[getter]
+    fn requires_grad(&self) -> bool {
+        self.inner.requires_grad()
+    }
+    #[setter]
+    fn set_requires_grad(&mut self, on: bool) {
+        if on != self.inner.requires_grad() {
+            self.inner = if on { self.inner.parameter("") } else { self.inner.detach() };
+        }
+    }
+    /// Names it in errors; it becomes a leaf that collects its gradient.
+    fn _parameter(&mut self, name: &str) {
+        self.inner = self.inner.parameter(name);
+    }
+    /// Whether elements lie in order without gaps.
+    fn is_contiguous(&self) -> bool {
+        self.inner.is_contiguous()
+    }
+    /// What the last backward gave, or `None`.
+    #[getter]
+    fn grad(&self) -> Option<Self> {
+        self.inner.grad().map(Self::from)
+    }
+    #[setter]
+    fn set_grad(&self, grad: Option<PyRef<'_, Self>>) {
+        self.inner.set_grad(grad.map(|grad| grad.inner.clone()));
+    }
+    /// Keeps the gradient of a tensor that an op made.
+    fn retain_grad(&self) {
+        self.inner.retain_grad();
+    }
+    /// Gradients of this tensor in every leaf it was made from, added to what they have. `gradient` is its own, needed for more than one element.
+    #[pyo3(signature = (gradient=None))]
+    fn backward(&self, py: Python<'_>, gradient: Option<PyRef<'_, Self>>) -> PyResult<()> {
+        let (y, dy) = (self.inner.clone(), gradient.map(|dy| dy.inner.clone()));
+        run(py, move || dy.map_or_else(|| y.backward(), |dy| y.backward_with(&dy)))
+    }
+    /// The same elements, off the tape. No copy.
+    fn detach(&self) -> Self {
+        self.inner.detach().into()
+    }
+    /// A copy with memory of its own; gradients flow through it.
+    #[pyo3(name = "clone")]
+    fn copy(&self, py: Python<'_>) -> PyResult<Self> {
+        let x = self.inner.clone();
+        run(py, move || copy(&x)).map(Self::from)
+    }
+    /// The same elements on another device, which is off the tape, or in another storage type.
+    #[pyo3(signature = (device=None, dtype=None))]
+    fn _to(&self, py: Python<'_>, device: Option<DeviceLike>, dtype: Option<DTypeLike>) -> PyResult<Self> {
+        let x = self.inner.clone();
+        let moved = run(py, move || {
+            let x = match device {
+                None => x,
+                Some(device) => {
+                    let device = DeviceLike::open(Some(device))?;
+                    if device.same(x.device()) { x } else { x.to_device(&device)? }
+                }
+            };
+            dtype.map_or_else(|| Ok(x.clone()), |dtype| x.to_dtype(dtype.0))
+        });
+        moved.map(Self::from)
+    }
+    /// The elements' bytes in order, little endian. Waits for the device.
+    fn _bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let x = self.inner.clone();
+        Ok(PyBytes::new(py, &wait(py, move || x.to_bytes())?))
+    }
+    /// The one element of a tensor that has one. Waits for the device.
+    fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let x = self.inner.clone();
+        let word = wait(py, move || match x.dtype().is_float() {
+            true => x.item().map(f64::from),
+            false if x.count() == 1 => {
+                let word = x.to_u32()?[0];
+                Ok(if x.dtype() == DType::I32 { f64::from(word.cast_signed()) } else { f64::from(word) })
+            }
+            false => x.item().map(f64::from),
+        })?;
+        match self.inner.dtype().is_float() {
+            true => Ok(word.into_pyobject(py)?.into_any()),
+            false => Ok((word as i64).into_pyobject(py)?.into_any()),
+        }
+    }
+    /// Overwrites the elements with bytes; the tensor is contiguous.
+    fn _set_bytes(&self, py: Python<'_>, data: &[u8]) -> PyResult<()> {
+        let x = self.inner.clone();
+        run(py, move || x.set_bytes(data))
+    }
+    /// Overwrites every element with `value`.
+    fn _set_all(&self, py: Python<'_>, value: f32) -> PyResult<()> {
+        let x = self.inner.clone();
+        run(py, move || x.set_all(value))
+    }
+    /// Overwrites elements from index `start` of `axis` on with those of `part`.
+    fn _write_slice(&self, py: Python<'_>, axis: usize, start: usize, part: PyRef<'_, Self>) -> PyResult<()> {
+        let (x, part) = (self.inner.clone(), part.inner.clone());
+        run(py, move || {
+            if axis >= x.shape().rank() {
+                return Err(Error::shape(format!("write: axis {axis} of a tensor of shape {}", x.shape())));
+            }
+            x.write_slice(axis, start, &part)
+        })
+    }
+}

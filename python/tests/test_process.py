@@ -1,0 +1,129 @@
+"""The package within a process: threads, signals, forks, memory."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+
+import netcl as nc
+
+
+def python(code, *, timeout=120):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=timeout)
+
+
+def test_importing_loads_neither_opencl_nor_numpy():
+    code = """
+        import sys
+        import netcl
+        maps = open("/proc/self/maps").read() if sys.platform == "linux" else ""
+        assert "libOpenCL" not in maps and "libpocl" not in maps
+        assert "numpy" not in sys.modules
+    """
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_threads_share_a_device():
+    failures = []
+
+    def work(seed):
+        try:
+            generator = nc.Generator(seed)
+            for _ in range(20):
+                x = nc.rand(16, 16, generator=generator, requires_grad=True)
+                y = (x @ x).sum()
+                y.backward()
+                expected = x.numpy() @ x.numpy()
+                assert abs(y.item() - expected.sum()) < 1e-2 * abs(expected.sum())
+                with nc.no_grad():
+                    assert not (x + 1).requires_grad
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert failures == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_is_told_what_to_do():
+    nc.zeros(1).item()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            nc.zeros(1)
+            words = "nothing was raised"
+        except nc.errors.UnsupportedError as e:
+            words = str(e)
+        os.write(writer, words.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    words = os.read(reader, 4096).decode()
+    assert "forked" in words and "spawn" in words
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_ends_waiting_and_leaves_a_usable_device():
+    # A product on the simulated GPU takes seconds; reading its result waits.
+    code = """
+        import os, signal, sys, threading, time
+        import netcl as nc
+        nc.set_default_device("sim")
+        small = nc.ones(4)
+        small.sum().item()
+        x = nc.ones(1024, 1024)
+        sent = []
+        def interrupt():
+            time.sleep(0.5)
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        try:
+            while True:
+                (x @ x).sum().item()
+        except KeyboardInterrupt:
+            late = time.monotonic() - sent[0]
+        assert small.sum().item() == 4
+        print(late)
+    """
+    done = python(code)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) >= 0
+
+
+def test_many_steps_keep_memory_flat():
+    device = nc.default_device()
+    w = nc.randn(8, 8, requires_grad=True)
+    x = nc.randn(4, 8)
+
+    def step():
+        w.grad = None
+        (x @ w).gelu().sum().backward()
+
+    for _ in range(20):
+        step()
+    gc.collect()
+    device.synchronize()
+    live, reserved, _, buffers = device.memory()
+    for _ in range(300):
+        step()
+    gc.collect()
+    device.synchronize()
+    after = device.memory()
+    assert after[0] == live and after[3] == buffers and after[1] <= reserved
+
+
+def test_a_doctor_says_what_there_is():
+    assert "devices: " in nc.doctor()
+
+
+def test_signal_numbers_are_untouched():
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
