@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os as _os
 
-from . import _methods, autograd, errors, functional, ops
+from . import _methods, autograd, data, errors, functional, nn, ops, optim
 from ._create import (
     arange,
     asarray,
@@ -34,6 +34,7 @@ from ._create import (
 )
 from ._device import doctor
 from ._dtype import DType, bfloat16, float16, float32, int32, uint32
+from ._files import load, save
 from ._host import from_numpy
 from ._netcl import (
     Device,
@@ -65,6 +66,7 @@ __all__ = [
     "autograd",
     "bfloat16",
     "cat",
+    "data",
     "default_device",
     "default_generator",
     "devices",
@@ -83,15 +85,19 @@ __all__ = [
     "int32",
     "is_grad_enabled",
     "linspace",
+    "load",
     "manual_seed",
     "matmul",
+    "nn",
     "no_grad",
     "ones",
     "ones_like",
     "ops",
+    "optim",
     "rand",
     "randint",
     "randn",
+    "save",
     "set_default_device",
     "stack",
     "tensor",

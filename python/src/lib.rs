@@ -10,8 +10,10 @@ mod convert;
 mod create;
 mod device;
 mod edge;
+mod files;
 mod index;
 mod operators;
+mod optim;
 mod tensor;
 
 /// Fills the module.
@@ -24,5 +26,7 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     device::add(m)?;
     create::add(m)?;
     call::add(m)?;
+    files::add(m)?;
+    m.add_class::<optim::PyUpdate>()?;
     edge::add(m)
 }

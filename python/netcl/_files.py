@@ -1,0 +1,81 @@
+"""Tensors in files: safetensors, and ``.npz`` of NumPy. Pickles are neither written nor read."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from typing import Any, Dict, List, Mapping, Tuple, Union
+
+from ._dtype import DTYPES
+from ._host import from_numpy
+from ._netcl import Tensor, from_bytes, read_safetensors, write_safetensors
+from .errors import FormatError, IoError
+
+Path = Union[str, "os.PathLike[str]"]
+NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "I32": "int32", "U32": "uint32"}
+CODES = {dtype: name for name, dtype in NAMES.items()}
+
+
+def save(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Writes tensors by name, a module's ``state_dict`` say: safetensors, or ``.npz`` by the path's ending. The file is whole or not there at all."""
+    path = os.fspath(path)
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise FormatError(f"save: {name} is {type(tensor).__name__}, expected a tensor")
+    if path.endswith(".npz"):
+        _save_npz(tensors, path)
+        return
+    stored = [(name, CODES[t.dtype.name], list(t.shape), t._bytes()) for name, t in tensors.items()]
+    write_safetensors(path, stored)
+
+
+def _save_npz(tensors: Mapping[str, Tensor], path: str) -> None:
+    import numpy as np
+
+    arrays: Dict[str, Any] = {name: t.numpy() for name, t in tensors.items()}
+    beside = f"{path}.{os.getpid()}.part"
+    try:
+        with open(beside, "wb") as f:
+            np.savez(f, **arrays)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(beside, path)
+    except OSError as e:
+        if os.path.exists(beside):
+            os.unlink(beside)
+        raise IoError(f"writing {path}: {e}") from e
+
+
+def load(path: Path, device: Any = None) -> Dict[str, Tensor]:
+    """The tensors of a safetensors or ``.npz`` file by name. int64 becomes int32 and float64 float32."""
+    path = os.fspath(path)
+    if path.endswith(".npz"):
+        return _load_npz(path, device)
+    return {name: _tensor(name, dtype, shape, data, device) for name, dtype, shape, data in read_safetensors(path)}
+
+
+def _tensor(name: str, dtype: str, shape: List[int], data: bytes, device: Any) -> Tensor:
+    if dtype in NAMES:
+        return from_bytes(data, shape, DTYPES[NAMES[dtype]], device)
+    import numpy as np
+
+    codes = {"F64": "<f8", "I64": "<i8", "U64": "<u8", "BOOL": "?"}
+    if dtype not in codes:
+        raise FormatError(f"load: {name} is {dtype}, expected one of {', '.join([*NAMES, *codes])}")
+    return from_numpy(np.frombuffer(data, dtype=codes[dtype]).reshape(shape), None, device)
+
+
+def _load_npz(path: str, device: Any) -> Dict[str, Tensor]:
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found: List[Tuple[str, Any]] = [(name, arrays[name]) for name in arrays.files]
+    except (ValueError, zipfile.BadZipFile, EOFError, KeyError) as e:
+        raise FormatError(f"load: {path} is no .npz of arrays (pickles are not read): {e}") from e
+    except OSError as e:
+        raise IoError(f"reading {path}: {e}") from e
+    return {name: from_numpy(array, None, device) for name, array in found}
+
+
+__all__ = ["load", "save"]

@@ -1,0 +1,326 @@
+"""Layers. Shapes are PyTorch's, and so are names and layouts of parameters: states go both ways."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Optional, Tuple
+
+from .. import ops
+from .._create import default_generator, ones, zeros
+from .._netcl import Tensor
+from ..errors import ShapeError
+from .module import Module, Parameter
+
+
+def _uniform(shape: Tuple[int, ...], bound: float, dtype: Any, device: Any) -> Parameter:
+    return Parameter(default_generator.uniform(shape, -bound, bound, dtype, device))
+
+
+def _normal(shape: Tuple[int, ...], std: float, dtype: Any, device: Any) -> Parameter:
+    return Parameter(default_generator.normal(shape, 0.0, std, dtype, device))
+
+
+class Identity(Module):
+    """Its input."""
+
+    def forward(self, x: Any) -> Any:
+        """The input."""
+        return x
+
+
+class Linear(Module):
+    """``x weightᵀ + bias``: x (.., in), weight (out, in), bias (out). First values are uniform within 1/√in, as in PyTorch."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None, device: Any = None) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(in_features) if in_features else 0.0
+        self.weight = _uniform((out_features, in_features), bound, dtype, device)
+        self.bias = _uniform((out_features,), bound, dtype, device) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The map of the last axis."""
+        return ops.linear(x, self.weight.T, self.bias)
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        out, inner = self.weight.shape
+        return f"in_features={inner}, out_features={out}, bias={self.bias is not None}"
+
+
+class Embedding(Module):
+    """Rows of a table: ids of any shape → ids' shape with an axis of ``embedding_dim`` behind."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, std: float = 1.0, dtype: Any = None, device: Any = None) -> None:
+        super().__init__()
+        self.weight = _normal((num_embeddings, embedding_dim), std, dtype, device)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The rows."""
+        return ops.embedding(self.weight, ids)
+
+    def extra_repr(self) -> str:
+        """Sizes."""
+        return ", ".join(str(n) for n in self.weight.shape)
+
+
+class LayerNorm(Module):
+    """Normalisation over the last axis, of size ``n``."""
+
+    def __init__(self, n: int, eps: float = 1e-5, dtype: Any = None, device: Any = None) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = Parameter(ones(n, dtype=dtype, device=device))
+        self.bias = Parameter(zeros(n, dtype=dtype, device=device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised rows."""
+        return ops.layer_norm(x, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(Module):
+    """Root-mean-square normalisation over the last axis, of size ``n``."""
+
+    def __init__(self, n: int, eps: float = 1e-5, dtype: Any = None, device: Any = None) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = Parameter(ones(n, dtype=dtype, device=device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The normalised rows."""
+        return ops.rms_norm(x, self.weight, self.eps)
+
+
+class Dropout(Module):
+    """Drops elements with probability ``p`` in training."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The rest, grown so that the mean stays."""
+        return ops.dropout(x, self.p) if self.training and self.p > 0 else x
+
+    def extra_repr(self) -> str:
+        """The probability."""
+        return f"p={self.p}"
+
+
+class ReLU(Module):
+    """``max(x, 0)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Element by element."""
+        return ops.relu(x)
+
+
+class SiLU(Module):
+    """``x · sigmoid(x)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Element by element."""
+        return ops.silu(x)
+
+
+class Tanh(Module):
+    """Hyperbolic tangent."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Element by element."""
+        return ops.tanh(x)
+
+
+class Sigmoid(Module):
+    """``1 / (1 + e^-x)``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Element by element."""
+        return ops.sigmoid(x)
+
+
+class GELU(Module):
+    """``x · Φ(x)``, or its approximation with ``approximate="tanh"``."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        if approximate not in ("none", "tanh"):
+            raise ValueError(f"GELU: approximate is {approximate!r}, expected 'none' or 'tanh'")
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Element by element."""
+        return ops.gelu_tanh(x) if self.approximate == "tanh" else ops.gelu(x)
+
+
+class Softmax(Module):
+    """Softmax over an axis."""
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Probabilities."""
+        return ops.softmax(x, self.axis)
+
+
+class Flatten(Module):
+    """Axes from ``start`` to ``end`` as one."""
+
+    def __init__(self, start: int = 1, end: int = -1) -> None:
+        super().__init__()
+        self.start, self.end = start, end
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same elements."""
+        return x.flatten(self.start, self.end)
+
+
+class SinusoidalPositions(Module):
+    """Adds sines and cosines of the places (Vaswani et al. 2017): x (B, T, C) of up to ``length`` tokens."""
+
+    def __init__(self, length: int, width: int, device: Any = None) -> None:
+        super().__init__()
+        from .._host import from_lists
+
+        def place(t: int, c: int) -> float:
+            angle = t / 10000 ** (2 * (c // 2) / width)
+            return math.cos(angle) if c % 2 else math.sin(angle)
+
+        self.register_buffer("table", from_lists([[place(t, c) for c in range(width)] for t in range(length)], None, device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x and its places."""
+        table: Tensor = self.table
+        return x + table[: x.shape[1]]
+
+
+class LearnedPositions(Module):
+    """Adds a trained vector for each place: x (B, T, C) of up to ``length`` tokens."""
+
+    def __init__(self, length: int, width: int, std: float = 0.02, dtype: Any = None, device: Any = None) -> None:
+        super().__init__()
+        self.weight = _normal((length, width), std, dtype, device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x and its places."""
+        return x + self.weight[: x.shape[1]]
+
+
+class RotaryPositions(Module):
+    """Turns heads by their places (Su et al. 2021): packed rows (B, T, N), of which the first ``heads`` of ``size`` elements turn."""
+
+    def __init__(self, length: int, heads: int, size: int, base: float = 10000.0, device: Any = None) -> None:
+        super().__init__()
+        from .._host import from_lists
+
+        self.heads, self.size = heads, size
+        angles = [[t / base ** (2 * i / size) for i in range(size // 2)] for t in range(length)]
+        self.register_buffer("cosines", from_lists([[math.cos(a) for a in row] for row in angles], None, device))
+        self.register_buffer("sines", from_lists([[math.sin(a) for a in row] for row in angles], None, device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The turned rows."""
+        t = x.shape[1]
+        return ops.rope(x, self.cosines[:t], self.sines[:t], heads=self.heads, size=self.size)
+
+
+class MultiHeadAttention(Module):
+    """Self-attention over x (B, T, C) with one packed projection; ``kv_heads`` below ``heads`` shares keys and values among queries."""
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        kv_heads: Optional[int] = None,
+        causal: bool = False,
+        bias: bool = True,
+        dropout: float = 0.0,
+        rotary: Optional[int] = None,
+        dtype: Any = None,
+        device: Any = None,
+    ) -> None:
+        super().__init__()
+        if width % heads:
+            raise ShapeError(f"MultiHeadAttention: a width of {width} does not divide into {heads} heads")
+        self.heads, self.kv_heads, self.causal, self.dropout = heads, kv_heads or heads, causal, dropout
+        size = width // heads
+        packed = (heads + 2 * self.kv_heads) * size
+        self.qkv = Linear(width, packed, bias, dtype, device)
+        self.out = Linear(width, width, bias, dtype, device)
+        turned = heads + self.kv_heads
+        self.rotary = None if rotary is None else RotaryPositions(rotary, turned, size, device=device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C)."""
+        packed: Tensor = self.qkv(x)
+        if self.rotary is not None:
+            packed = self.rotary(packed)
+        dropped = self.dropout if self.training else 0.0
+        found = ops.attention_qkv(packed, heads=self.heads, kv_heads=self.kv_heads, causal=self.causal, dropout=dropped)
+        made: Tensor = self.out(found)
+        return made
+
+
+class TransformerBlock(Module):
+    """Attention and feed-forward layer, each behind a norm and beside a residual stream, over x (B, T, C)."""
+
+    def __init__(
+        self, width: int, heads: int, hidden: Optional[int] = None, causal: bool = True, dropout: float = 0.0, dtype: Any = None, device: Any = None
+    ) -> None:
+        super().__init__()
+        hidden = hidden or 4 * width
+        self.norm1 = LayerNorm(width, dtype=dtype, device=device)
+        self.attention = MultiHeadAttention(width, heads, causal=causal, dropout=dropout, dtype=dtype, device=device)
+        self.norm2 = LayerNorm(width, dtype=dtype, device=device)
+        self.up = Linear(width, hidden, dtype=dtype, device=device)
+        self.act = GELU("tanh")
+        self.down = Linear(hidden, width, dtype=dtype, device=device)
+        self.drop = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, C)."""
+        x = x + self.drop(self.attention(self.norm1(x)))
+        y: Tensor = x + self.drop(self.down(self.act(self.up(self.norm2(x)))))
+        return y
+
+
+class GPT(Module):
+    """A decoder of GPT-2's shape: ids (B, T) → logits (B, T, V), or their loss where targets (B, T) are given. The head is the embedding."""
+
+    def __init__(self, vocab: int, length: int, layers: int, heads: int, width: int, dropout: float = 0.0, dtype: Any = None, device: Any = None) -> None:
+        super().__init__()
+        from .module import ModuleList
+
+        self.length = length
+        self.tokens = Embedding(vocab, width, 0.02, dtype, device)
+        self.positions = LearnedPositions(length, width, dtype=dtype, device=device)
+        self.blocks = ModuleList(
+            TransformerBlock(width, heads, dropout=dropout, dtype=dtype, device=device) for _ in range(layers)
+        )
+        self.norm = LayerNorm(width, dtype=dtype, device=device)
+        for name, parameter in self.named_parameters():
+            if name.endswith(".bias") and "norm" not in name:
+                parameter.zero_()
+            elif parameter.ndim == 2 and "blocks" in name:
+                # Projections into the residual stream add up over the layers.
+                last = name.endswith(("out.weight", "down.weight"))
+                std = 0.02 / math.sqrt(2 * layers) if last else 0.02
+                parameter.copy_(default_generator.normal(parameter.shape, 0.0, std, parameter.dtype, parameter.device))
+
+    def forward(self, ids: Tensor, targets: Optional[Tensor] = None) -> Tensor:
+        """Logits, or the mean loss."""
+        x = self.positions(self.tokens(ids))
+        for block in self.blocks:
+            x = block(x)
+        x = self.norm(x)
+        if targets is not None:
+            return ops.linear_cross_entropy(x, self.tokens.weight, targets)
+        logits: Tensor = x @ self.tokens.weight.T
+        return logits
+
+
+__all__ = [
+    "Dropout", "Embedding", "Flatten", "GELU", "GPT", "Identity", "LayerNorm", "LearnedPositions", "Linear", "MultiHeadAttention", "RMSNorm", "ReLU",
+    "RotaryPositions", "SiLU", "Sigmoid", "SinusoidalPositions", "Softmax", "Tanh", "TransformerBlock",
+]  # fmt: skip

@@ -1,0 +1,151 @@
+"""Optimizers and schedules. A step updates all parameters in a handful of launches; clipping is done on the device."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Tuple, Union
+
+from ._netcl import Tensor, Update
+
+Params = Iterable[Union[Tensor, Tuple[str, Tensor], Mapping[str, Any]]]
+
+
+def _groups(params: Params, weight_decay: float) -> List[Dict[str, Any]]:
+    given = list(params)
+    if not given:
+        raise ValueError("optimizer: no parameters")
+    if not all(isinstance(g, Mapping) for g in given):
+        given = [{"params": given}]
+    groups, number = [], 0
+    for group in given:
+        assert isinstance(group, Mapping)
+        named = []
+        for p in group["params"]:
+            name, tensor = p if isinstance(p, tuple) else (f"{number}", p)
+            named.append((name, tensor))
+            number += 1
+        groups.append({"params": named, "weight_decay": group.get("weight_decay", weight_decay), "lr_scale": group.get("lr_scale", 1.0)})
+    return groups
+
+
+class Optimizer:
+    """Parameters, or pairs of name and parameter (``model.named_parameters()``, which makes states readable), or groups of them as dictionaries."""
+
+    def __init__(self, rule: str, params: Params, lr: float, weight_decay: float, betas: Tuple[float, float], eps: float, momentum: Tuple[float, float, bool]) -> None:
+        groups = _groups(params, weight_decay)
+        self.lr = lr
+        self.params = [p for g in groups for _, p in g["params"]]
+        self._update = Update(rule, [(g["params"], g["weight_decay"], g["lr_scale"]) for g in groups], list(betas), eps, momentum)
+
+    def step(self) -> None:
+        """One step with the learning rate ``lr``. Every parameter has a gradient; one without is an error that names it, and nothing is changed."""
+        self._update.step(self.lr)
+
+    def zero_grad(self) -> None:
+        """Drops the gradients."""
+        self._update.zero_grad()
+
+    def clip_grad_norm(self, max_norm: float) -> None:
+        """From the next step on gradients are scaled down to this norm of all of them together; 0 only measures it."""
+        self._update.clip_grad_norm(max_norm)
+
+    def grad_norm(self) -> float:
+        """Norm of all gradients in the last step, where ``clip_grad_norm`` asked for it. Waits for the device."""
+        return self._update.report()[0]
+
+    def weights_changed(self) -> None:
+        """To be called after parameters were overwritten."""
+        self._update.weights_changed()
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Learning rate, step number and moments: with the weights, what going on to the bit needs."""
+        return {"lr": self.lr, "state": self._update.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what ``state_dict`` gave."""
+        self._update.load_state(state["state"])
+        self.lr = state["lr"]
+
+
+class AdamW(Optimizer):
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019)."""
+
+    def __init__(self, params: Params, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2) -> None:
+        super().__init__("adamw", params, lr, weight_decay, betas, eps, (0.0, 0.0, False))
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
+
+    def __init__(self, params: Params, lr: float = 1e-3, betas: Tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0) -> None:
+        super().__init__("adam", params, lr, weight_decay, betas, eps, (0.0, 0.0, False))
+
+
+class SGD(Optimizer):
+    """Gradient descent; weight decay is added to the gradient."""
+
+    def __init__(self, params: Params, lr: float = 1e-2, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False) -> None:
+        super().__init__("sgd", params, lr, weight_decay, (0.0, 0.0), 0.0, (momentum, dampening, nesterov))
+
+
+class Schedule:
+    """A learning rate by the number of the step: ``step()`` after each step of the optimizer."""
+
+    def __init__(self, optimizer: Optimizer, rate: Callable[[int], float]) -> None:
+        self.optimizer, self.rate, self.number = optimizer, rate, 0
+        optimizer.lr = rate(0)
+
+    def step(self) -> None:
+        """The rate of the next step."""
+        self.number += 1
+        self.optimizer.lr = self.rate(self.number)
+
+    def state_dict(self) -> Dict[str, int]:
+        """The number of the step."""
+        return {"number": self.number}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Goes on from there."""
+        self.number = state["number"]
+        self.optimizer.lr = self.rate(self.number)
+
+
+def cosine(lr: float, warmup: int, decay: int, min_lr: float = 0.0) -> Callable[[int], float]:
+    """Linear warm-up from ``lr / (warmup + 1)``, then a cosine down to ``min_lr`` at step ``decay``, then that."""
+
+    def rate(step: int) -> float:
+        if step < warmup:
+            return lr * (step + 1) / (warmup + 1)
+        if step >= decay:
+            return min_lr
+        return min_lr + 0.5 * (1 + math.cos(math.pi * (step - warmup) / (decay - warmup))) * (lr - min_lr)
+
+    return rate
+
+
+def linear(lr: float, warmup: int, decay: int, min_lr: float = 0.0) -> Callable[[int], float]:
+    """Linear warm-up as in ``cosine``, then a line down to ``min_lr`` at step ``decay``, then that."""
+
+    def rate(step: int) -> float:
+        if step < warmup:
+            return lr * (step + 1) / (warmup + 1)
+        if step >= decay:
+            return min_lr
+        return min_lr + (1 - (step - warmup) / (decay - warmup)) * (lr - min_lr)
+
+    return rate
+
+
+def clip_grad_norm_(params: Iterable[Tensor], max_norm: float) -> float:
+    """Scales gradients down so that the norm of all of them together is at most ``max_norm``; the norm before. Waits for the device: ``Optimizer.clip_grad_norm`` does not."""
+    found = [p for p in params if p.grad is not None]
+    grads = [p.grad for p in found if p.grad is not None]
+    norm = math.sqrt(sum(float(g.float().square().sum().item()) for g in grads))
+    factor = max_norm / (norm + 1e-6)
+    if factor < 1:
+        for p, g in zip(found, grads):
+            p.grad = g * factor
+    return norm
+
+
+__all__ = ["Adam", "AdamW", "Optimizer", "SGD", "Schedule", "clip_grad_norm_", "cosine", "linear"]

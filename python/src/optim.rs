@@ -1,0 +1,88 @@
+//! Optimizers: all parameters in a handful of launches, clipping and moments on the device.
+
+use crate::edge::{raised, run, wait};
+use crate::files::{Stored, from_stored, stored};
+use crate::tensor::PyTensor;
+use netcl::prelude::{Error, Optimizer, ParamGroup, Result, Rule, Tensor};
+use pyo3::prelude::*;
+
+/// A group as Python gives it: parameters with their names, weight decay, factor on the learning rate.
+type Group = (Vec<(String, Py<PyTensor>)>, f64, f64);
+
+/// A step over all parameters.
+#[pyclass(name = "Update", module = "netcl")]
+pub struct PyUpdate(Optimizer);
+
+fn rule(name: &str, betas: [f64; 2], eps: f64, momentum: (f64, f64, bool)) -> Result<Rule> {
+    let (momentum, dampening, nesterov) = momentum;
+    match name {
+        "adamw" => Ok(Rule::AdamW { betas, eps }),
+        "adam" => Ok(Rule::Adam { betas, eps }),
+        "sgd" => Ok(Rule::Sgd { momentum, dampening, nesterov }),
+        _ => Err(Error::format(format!("optimizer: no rule {name:?}, expected adamw, adam or sgd"))),
+    }
+}
+
+#[pymethods]
+impl PyUpdate {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        groups: Vec<Group>,
+        betas: [f64; 2],
+        eps: f64,
+        momentum: (f64, f64, bool),
+    ) -> PyResult<Self> {
+        let rule = rule(name, betas, eps, momentum).map_err(|e| raised(py, &e))?;
+        let mut all = Vec::with_capacity(groups.len());
+        for (params, weight_decay, lr_scale) in groups {
+            let params = params.into_iter().map(|(name, param)| {
+                let mut param = param.bind(py).borrow_mut();
+                // Steps and states know parameters by name.
+                if param.inner.name() != Some(&name) || !param.inner.requires_grad() {
+                    let grad = param.inner.grad();
+                    param.inner = param.inner.parameter(&name);
+                    param.inner.set_grad(grad);
+                }
+                param.inner.clone()
+            });
+            all.push(ParamGroup { params: params.collect::<Vec<Tensor>>(), weight_decay, lr_scale });
+        }
+        run(py, move || Optimizer::new(rule, all)).map(Self)
+    }
+    /// From the next step on gradients are scaled down to this norm of all of them together; 0 only measures it.
+    fn clip_grad_norm(&mut self, max_norm: f64) {
+        self.0.clip_grad_norm(max_norm);
+    }
+    /// One step. Every parameter has a gradient.
+    fn step(&mut self, py: Python<'_>, lr: f64) -> PyResult<()> {
+        let optimizer = &mut self.0;
+        run(py, move || optimizer.step(lr))
+    }
+    /// Drops the gradients.
+    fn zero_grad(&self) {
+        self.0.zero_grad();
+    }
+    /// To be called after parameters were overwritten.
+    fn weights_changed(&mut self) {
+        self.0.weights_changed();
+    }
+    /// Norm of all gradients in the last step, and whether it was skipped. Waits for the device.
+    fn report(&self, py: Python<'_>) -> PyResult<(f64, bool)> {
+        let report = run(py, || self.0.report())?;
+        let info = wait(py, move || report.read())?;
+        Ok((info.norm.into(), info.skipped))
+    }
+    /// What going on to the bit needs beside the weights.
+    fn state<'py>(&self, py: Python<'py>) -> PyResult<Vec<Stored<'py>>> {
+        let state = run(py, || self.0.state_dict())?;
+        Ok(state.iter().map(|t| stored(py, &t.view())).collect())
+    }
+    /// Takes that over.
+    fn load_state(&mut self, py: Python<'_>, state: Vec<Stored<'_>>) -> PyResult<()> {
+        let state = from_stored(py, state)?;
+        let optimizer = &mut self.0;
+        run(py, move || optimizer.load_state_dict(&state))
+    }
+}
