@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os as _os
 
-from . import _methods, autograd, data, errors, functional, nn, ops, optim
+from . import _methods, autograd, data, errors, functional, nn, ops, optim, profiler
 from ._create import (
     arange,
     asarray,
@@ -49,6 +49,7 @@ from ._netcl import (
 from .autograd import enable_grad, is_grad_enabled, no_grad
 from .errors import NetclError
 from .functions import cat, matmul, stack, where
+from ._kernel import Kernel, kernel
 
 _methods.attach()
 if hasattr(_os, "register_at_fork"):
@@ -58,6 +59,7 @@ __all__ = [
     "DType",
     "Device",
     "Generator",
+    "Kernel",
     "NetclError",
     "Tensor",
     "__version__",
@@ -84,6 +86,7 @@ __all__ = [
     "functional",
     "int32",
     "is_grad_enabled",
+    "kernel",
     "linspace",
     "load",
     "manual_seed",
@@ -94,6 +97,7 @@ __all__ = [
     "ones_like",
     "ops",
     "optim",
+    "profiler",
     "rand",
     "randint",
     "randn",

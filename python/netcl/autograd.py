@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from types import TracebackType
-from typing import Any, Callable, List, Optional, Type, TypeVar
+from typing import Any, Callable, List, Optional, Tuple, Type, TypeVar
 
-from ._netcl import is_recording, set_recording
+from ._netcl import Tensor, is_recording, record, set_recording
+from .errors import FormatError, UnsupportedError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,4 +50,72 @@ def is_grad_enabled() -> bool:
     return is_recording()
 
 
-__all__ = ["enable_grad", "is_grad_enabled", "no_grad"]
+class Context:
+    """What a function's forward leaves for its backward: tensors by ``save_for_backward``, everything else as attributes."""
+
+    def __init__(self, needs_input_grad: Tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self._saved: Optional[Tuple[Optional[Tensor], ...]] = ()
+
+    def save_for_backward(self, *tensors: Optional[Tensor]) -> None:
+        """Keeps tensors until the backward."""
+        self._saved = tuple(None if t is None else t.detach() for t in tensors)
+
+    @property
+    def saved_tensors(self) -> Tuple[Any, ...]:
+        """What was kept."""
+        if self._saved is None:
+            raise UnsupportedError("backward: what was saved is freed; run the forward again")
+        return self._saved
+
+
+class Function:
+    """An operation of one's own: ``forward(ctx, …)`` computes, ``backward(ctx, …)`` is given the gradients of the results, ``None`` for one that nothing was made of, and
+    returns those of the arguments, ``None`` for one that has none.
+
+    >>> class Cube(Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         ctx.save_for_backward(x)
+    ...         return x * x * x
+    ...     @staticmethod
+    ...     def backward(ctx, dy):
+    ...         (x,) = ctx.saved_tensors
+    ...         return dy * x * x * 3
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        """The results: a tensor or a tuple of tensors. Nothing in it is recorded."""
+        raise NotImplementedError("a Function defines forward")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """Gradients of the arguments of ``forward``, in their order."""
+        raise NotImplementedError("a Function defines backward")
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Calls it, on the tape where an argument needs a gradient."""
+        ctx = Context(tuple(isinstance(a, Tensor) and a.requires_grad for a in args))
+        with no_grad():
+            made = cls.forward(ctx, *args)
+        results = list(made) if isinstance(made, (tuple, list)) else [made]
+        wrong = [type(y).__name__ for y in results if not isinstance(y, Tensor)]
+        if wrong:
+            raise FormatError(f"{cls.__name__}: forward returns {', '.join(wrong)}, expected tensors")
+        tensors = [a for a in args if isinstance(a, Tensor)]
+
+        def backward(*grads: Optional[Tensor]) -> List[Optional[Tensor]]:
+            found = cls.backward(ctx, *grads)
+            found = found if isinstance(found, (tuple, list)) else (found,)
+            ctx._saved = None
+            if len(found) != len(args):
+                raise FormatError(f"{cls.__name__}: backward returns {len(found)} gradients, expected {len(args)}, one for each argument")
+            return [g for g, a in zip(found, args) if isinstance(a, Tensor)]
+
+        recorded = record(cls.__name__, tensors, results, backward) if is_recording() and any(ctx.needs_input_grad) else results
+        return tuple(recorded) if isinstance(made, (tuple, list)) else recorded[0]
+
+
+__all__ = ["Context", "Function", "enable_grad", "is_grad_enabled", "no_grad"]

@@ -26,6 +26,23 @@ fn full(
     made.map(PyTensor::from)
 }
 
+/// Memory for elements that are written before they are read.
+#[pyfunction]
+#[pyo3(signature = (shape, dtype, device=None))]
+fn uninitialised(
+    py: Python<'_>,
+    shape: Sizes,
+    dtype: DTypeLike,
+    device: Option<DeviceLike>,
+) -> PyResult<PyTensor> {
+    let place = Place::new(device, Some(dtype));
+    let made = run(py, move || {
+        let (device, dtype) = place.open()?;
+        Tensor::empty(&device, shape.0, dtype)
+    });
+    made.map(PyTensor::from)
+}
+
 /// From bytes in the storage type's little-endian layout.
 #[pyfunction]
 #[pyo3(signature = (data, shape, dtype, device=None))]
@@ -123,5 +140,6 @@ impl PyGenerator {
 pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyGenerator>()?;
     m.add_function(wrap_pyfunction!(full, m)?)?;
+    m.add_function(wrap_pyfunction!(uninitialised, m)?)?;
     m.add_function(wrap_pyfunction!(from_bytes, m)?)
 }

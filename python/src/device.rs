@@ -2,7 +2,7 @@
 
 use crate::edge::{raised, run, wait};
 use netcl::device::{at_least_one, list};
-use netcl::prelude::{Device, Result, Settings};
+use netcl::prelude::{Device, Error, Result, Settings};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -32,6 +32,22 @@ pub fn by_name(name: Option<&str>) -> Result<Device> {
     Ok(device)
 }
 
+/// A kernel's name, launches, seconds, bytes and floating-point operations.
+type Times = (String, u64, f64, u64, u64);
+
+/// A simulated device that reports what is wrong with a launch as an error.
+fn checked(name: &str, check: &str) -> Result<Device> {
+    if !name.starts_with("sim") {
+        return Err(Error::unsupported(format!(
+            "device {name:?} with check {check:?}: checks are those of the simulated GPU, `sim`"
+        )));
+    }
+    let mut settings = Settings::from_env();
+    settings.sim.check = check.split(',').map(|name| name.trim().to_owned()).collect();
+    settings.exact_memory = true;
+    Device::open(name, &settings)
+}
+
 /// A device that tensors live on: an OpenCL device or a simulated GPU.
 #[pyclass(name = "Device", module = "netcl", frozen, weakref)]
 pub struct PyDevice(pub Device);
@@ -39,10 +55,16 @@ pub struct PyDevice(pub Device);
 #[pymethods]
 impl PyDevice {
     /// By a name of `netcl devices`: `auto`, `sim`, `sim:<profile>`, `<platform>:<index>`.
+    ///
+    /// With `check` it is a simulated device of its own, on which every launch is checked: `all`, or names of checks separated by commas.
     #[new]
-    #[pyo3(signature = (name=None))]
-    fn new(py: Python<'_>, name: Option<String>) -> PyResult<Self> {
-        run(py, move || by_name(name.as_deref())).map(Self)
+    #[pyo3(signature = (name=None, check=None))]
+    fn new(py: Python<'_>, name: Option<String>, check: Option<String>) -> PyResult<Self> {
+        run(py, move || match check {
+            None => by_name(name.as_deref()),
+            Some(check) => checked(name.as_deref().unwrap_or("sim"), &check),
+        })
+        .map(Self)
     }
     /// The name it can be opened by.
     #[getter]
@@ -78,6 +100,15 @@ impl PyDevice {
     #[getter]
     fn launches(&self) -> u64 {
         self.0.launches()
+    }
+    /// Notes how long each kernel takes from now on.
+    fn _start_profile(&self) {
+        self.0.start_profile();
+    }
+    /// Kernels since then: name, launches, seconds, bytes and floating-point operations. Waits for the device.
+    fn _stop_profile(&self, py: Python<'_>) -> PyResult<Vec<Times>> {
+        let times = run(py, || self.0.stop_profile())?;
+        Ok(times.into_iter().map(|t| (t.name, t.count, t.seconds, t.bytes, t.flops)).collect())
     }
     /// Gives memory that no tensor uses back to the driver.
     fn release_cached_memory(&self) {

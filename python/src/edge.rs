@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -15,6 +15,8 @@ use std::time::Duration;
 thread_local! {
     /// Whether ops of this thread leave something on the tape.
     static RECORDING: Cell<bool> = const { Cell::new(true) };
+    /// An exception on its way from Python through netcl to Python.
+    static PASSING: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
 /// Set in the child of a fork, whose devices are the parent's.
@@ -82,7 +84,17 @@ pub fn run<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> 
             false => no_grad(|| guarded(work)),
         }
     });
-    done.map_err(|e| raised(py, &e))
+    done.map_err(|e| match PASSING.take() {
+        Some(exception) => exception,
+        None => raised(py, &e),
+    })
+}
+
+/// An exception of a function that netcl called, as the error that takes its way: the caller of netcl gets the exception itself.
+pub fn keep_exception(py: Python<'_>, exception: PyErr) -> Error {
+    let words = exception.value(py).to_string();
+    PASSING.set(Some(exception));
+    Error::format(words)
 }
 
 /// The same for what waits for the device: Ctrl-C ends the waiting. The work goes on by itself, and the device stays usable.

@@ -1,6 +1,9 @@
 //! The module `netcl._netcl`: tensors, devices and every operation of the registry for the Python package beside it.
 //!
 //! Thin: types are checked and errors are made below; idioms, documentation and types for readers are in `python/netcl`.
+//!
+//! Its tests are in Python. A test program of Rust's would lack Python's symbols, so it is empty.
+#![cfg(not(test))]
 #![allow(unsafe_code)] // what PyO3 expands
 
 use pyo3::prelude::*;
@@ -11,7 +14,10 @@ mod create;
 mod device;
 mod edge;
 mod files;
+mod function;
 mod index;
+mod kernel;
+mod names;
 mod operators;
 mod optim;
 mod tensor;
@@ -27,6 +33,8 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     create::add(m)?;
     call::add(m)?;
     files::add(m)?;
+    function::add(m)?;
+    m.add_class::<kernel::PyKernel>()?;
     m.add_class::<optim::PyUpdate>()?;
     edge::add(m)
 }

@@ -96,33 +96,76 @@ pub(crate) fn record_all<const M: usize>(
     ys: [Tensor; M],
     backward: impl FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
 ) -> Result<[Tensor; M]> {
+    let Some(node) = node(op, inputs, &ys, backward)? else { return Ok(ys) };
+    let mut slot = 0;
+    Ok(ys.map(|y| {
+        slot += 1;
+        made_by(&node, slot - 1, &y)
+    }))
+}
+
+/// Puts results that the caller made off the tape on it, as those of an op of its own, if any input needs a gradient: functions with a
+/// gradient that are written outside of Rust. `backward` is given the gradients of the results, `None` for one that nothing was made of,
+/// and returns those of the inputs, `None` for one that has none. It runs once, without recording.
+///
+/// # Errors
+/// `Shape` in the backward, where it returns another number of gradients than there are inputs.
+pub fn function(
+    op: &'static str,
+    inputs: &[&Tensor],
+    ys: Vec<Tensor>,
+    backward: impl FnOnce(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
+) -> Result<Vec<Tensor>> {
+    let ys: Vec<Tensor> = ys.iter().map(Tensor::detach).collect();
+    let backward = move |inputs: &[Tensor], dys: &[Option<Tensor>]| {
+        let grads = backward(dys)?;
+        match grads.len() == inputs.len() {
+            true => Ok(grads),
+            false => Err(Error::shape(format!(
+                "backward of {op}: {} for {}, expected one for each",
+                crate::counted(grads.len(), "gradient"),
+                crate::counted(inputs.len(), "input")
+            ))),
+        }
+    };
+    let Some(node) = node(op, inputs, &ys, backward)? else { return Ok(ys) };
+    Ok(ys.iter().enumerate().map(|(slot, y)| made_by(&node, slot, y)).collect())
+}
+
+/// The node of an op, if any input needs a gradient.
+fn node(
+    op: &'static str,
+    inputs: &[&Tensor],
+    ys: &[Tensor],
+    backward: impl FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
+) -> Result<Option<Arc<Node>>> {
     if ANOMALY.get() {
         ys.iter().try_for_each(|y| check_finite("forward", op, y, inputs))?;
     }
     if !records(inputs) {
-        return Ok(ys);
+        return Ok(None);
     }
-    let saved = Saved::now(inputs.iter().copied().chain(&ys));
+    let saved = Saved::now(inputs.iter().copied().chain(ys));
     let inputs = inputs.iter().map(|t| t.to_keep()).collect::<Result<Vec<_>>>()?;
     let body = Mutex::new(Some(Body { inputs, backward: Box::new(backward), saved }));
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let results = ys.iter().map(|y| (y.shape().clone(), y.dtype())).collect();
-    let node = Arc::new(Node { number, op, layer: LAYER.get(), results, body });
-    let mut slot = 0;
-    Ok(ys.map(|y| {
-        let autograd = Autograd {
-            node: Some(Arc::clone(&node)),
-            slot,
-            name: None,
-            grad: Mutex::new(None),
-            retain: AtomicBool::new(false),
-            again: None,
-            given_up: false,
-            frozen: false,
-        };
-        slot += 1;
-        Tensor::from_parts(y.storage().clone(), y.layout().clone(), y.dtype(), Some(autograd))
-    }))
+    Ok(Some(Arc::new(Node { number, op, layer: LAYER.get(), results, body })))
+}
+
+/// Result `slot` of a node, with its place on the tape.
+fn made_by(node: &Arc<Node>, slot: usize, y: &Tensor) -> Tensor {
+    let autograd = Autograd {
+        node: Some(Arc::clone(node)),
+        slot,
+        name: None,
+        grad: Mutex::new(None),
+        retain: AtomicBool::new(false),
+        again: None,
+        given_up: false,
+        frozen: false,
+    };
+    Tensor::from_parts(y.storage().clone(), y.layout().clone(), y.dtype(), Some(autograd))
 }
 
 fn check_finite(pass: &str, op: &str, y: &Tensor, inputs: &[&Tensor]) -> Result<()> {

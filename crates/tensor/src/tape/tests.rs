@@ -1,5 +1,6 @@
 //! What may change between forward and backward, who owns a gradient, and what threads may do.
 
+use super::{function, no_grad};
 use crate::ops::attention::{AttentionOptions, attention};
 use crate::ops::join::cat;
 use crate::ops::layer_norm::layer_norm;
@@ -8,7 +9,7 @@ use crate::ops::matmul::{linear, matmul};
 use crate::ops::optimizer::{Entry, Rule, Update};
 use crate::ops::rms_norm::rms_norm;
 use crate::suite::test_device;
-use crate::{DType, Device, Result, Tensor};
+use crate::{DType, Device, Error, Result, Tensor};
 
 mod threads;
 
@@ -286,4 +287,26 @@ fn shapes_and_windows_that_wrap_are_refused() {
     }
     assert!(device.allocate(usize::MAX).is_err() && device.allocate_own(usize::MAX - 100).is_err());
     assert!(device.upload(buffer, usize::MAX, &[0; 4]).is_err());
+}
+
+/// A function of two results outside of the ops: its backward gets both gradients, and its mistakes are said.
+#[test]
+fn functions_from_outside_have_their_gradients() {
+    let device = test_device().unwrap();
+    let x = Tensor::from_f32(&device, [2], &[3.0, -1.0], DType::F32).unwrap().parameter("x");
+    let made = |count: usize| {
+        let ys = no_grad(|| Ok::<_, Error>(vec![x.square()?, x.mul_scalar(5.0)?])).unwrap();
+        let kept = x.detach();
+        let backward = move |dys: &[Option<Tensor>]| {
+            assert!(dys[1].is_none());
+            let dx = dys[0].as_ref().map(|dy| dy.mul(&kept)?.mul_scalar(2.0)).transpose()?;
+            Ok(vec![dx; count])
+        };
+        function("twice", &[&x], ys, backward).unwrap()
+    };
+    made(1)[0].sum(&[], false).unwrap().backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec().unwrap(), [6.0, -2.0]);
+    let error = made(3)[0].sum(&[], false).unwrap().backward().unwrap_err();
+    assert_eq!(error.message(), "backward of twice: 3 gradients for 1 input, expected one for each");
+    assert!(!no_grad(|| made(1))[0].requires_grad());
 }

@@ -1,0 +1,47 @@
+//! Functions with a gradient that are written in Python.
+
+use crate::edge::{keep_exception, run};
+use crate::names::interned;
+use crate::tensor::PyTensor;
+use netcl::prelude::{Error, Result, Tensor};
+use netcl::tensor::tape;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// Calls a backward written in Python.
+fn called(backward: &Py<PyAny>, dys: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    let run = |py: Python<'_>| -> PyResult<Vec<Option<Tensor>>> {
+        let dys: Vec<_> = dys.iter().map(|dy| dy.clone().map(PyTensor::from)).collect();
+        let grads = backward.bind(py).call1(PyTuple::new(py, dys)?)?;
+        let grads: Vec<Option<PyRef<'_, PyTensor>>> = grads.extract()?;
+        Ok(grads.into_iter().map(|grad| grad.map(|grad| grad.inner.clone())).collect())
+    };
+    Python::attach(|py| run(py).map_err(|e| keep_exception(py, e)))
+}
+
+/// Results that were computed off the tape, put on it as those of one function. `backward` is called with their gradients, or `None`, and
+/// returns a list of those of the inputs.
+#[pyfunction]
+fn record(
+    py: Python<'_>,
+    name: &str,
+    inputs: Vec<PyRef<'_, PyTensor>>,
+    results: Vec<PyRef<'_, PyTensor>>,
+    backward: Py<PyAny>,
+) -> PyResult<Vec<PyTensor>> {
+    let name = interned(name);
+    let of = |tensors: Vec<PyRef<'_, PyTensor>>| tensors.iter().map(|t| t.inner.clone()).collect::<Vec<_>>();
+    let (inputs, results) = (of(inputs), of(results));
+    let made = run(py, move || {
+        if results.is_empty() {
+            return Err(Error::shape(format!("{name}: a function without results")));
+        }
+        let inputs: Vec<&Tensor> = inputs.iter().collect();
+        tape::function(name, &inputs, results, move |dys| called(&backward, dys))
+    });
+    Ok(made?.into_iter().map(PyTensor::from).collect())
+}
+
+pub fn add(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(record, m)?)
+}
