@@ -1,7 +1,7 @@
 //! What the benchmarks of continued texts share: a check of the cached step, and the memory that it reads.
 
 use super::measure::median;
-use netcl::nn::decoder::{Decoder, DecoderConfig, Positions};
+use netcl::nn::decoder::{Decoder, DecoderConfig, ParamShape, Positions};
 use netcl::nn::layers::Mode;
 use netcl::nn::model::Model;
 use netcl::prelude::*;
@@ -58,11 +58,15 @@ pub fn bytes_of_step(model: &Decoder, texts: usize, seen: usize) -> u64 {
     let read = config.tied && model.spans().count() == 1;
     let tables = places * size + if read { 0 } else { embedding };
     let unused = config.mlp.moe.map_or(0, |moe| {
-        let sparse = (0..config.layers).filter(|i| config.kind(*i).sparse).count();
-        sparse * moe.experts.saturating_sub(texts * moe.top_k) * 3 * moe.hidden * width
+        let bytes = |shape: ParamShape| match model.params().blocks(&shape.name) {
+            Some(parts) => parts.iter().map(Blocks::bytes).sum(),
+            None => shape.count() * size,
+        };
+        let all: usize = config.shapes().filter(ParamShape::of_experts).map(bytes).sum();
+        all / moe.experts * moe.experts.saturating_sub(texts * moe.top_k)
     });
     let cache = 2 * config.attention.kv_heads * config.attention.size * config.layers;
-    let weights = bytes_of_weights(model).saturating_sub((tables + unused * size) as u64);
+    let weights = bytes_of_weights(model).saturating_sub((tables + unused) as u64);
     weights + (texts * seen * cache * size) as u64
 }
 

@@ -18,8 +18,8 @@ pub use needs::Needs;
 pub use netcl_nn::decoder::CacheType;
 pub use session::{CHUNK, Generated, Request, Session, Watch};
 
+use crate::model::Origin;
 use crate::model::adapter::{Adapters, Beside, open_all};
-use crate::model::{Origin, Placed};
 use crate::sampler::Sampling;
 use crate::template::{Template, Templates};
 use crate::tokenizer::{HUGGING_FACE, TokenKind, Tokenizer};
@@ -103,7 +103,9 @@ impl LoadedModel {
         let adapters = open_all(weights.config(), adapters)?;
         let mut quantised =
             if options.dequantise { Vec::new() } else { weights.quantised().map_err(place)? };
-        quantised.retain(|(shape, _)| !adapters.replaces(shape));
+        quantised.retain(|(shape, _)| {
+            !(adapters.replaces(shape) || shape.of_experts() && adapters.touches(shape))
+        });
         let needs = weights.needs(options.dtype, &quantised, &adapters).map_err(place)?;
         let division = divided(&needs, devices.as_ref(), options).map_err(place)?;
         let spans = division.spans(devices.as_ref());
@@ -250,7 +252,10 @@ fn divided(needs: &Needs, devices: &[Device], options: Options<'_>) -> Result<Di
 }
 
 /// The products beside matrices that stay quantised, by the names of parameters.
-fn products(adapters: &Adapters, quantised: &[(ParamShape, Vec<&Placed>)]) -> Vec<(String, Beside)> {
+fn products(
+    adapters: &Adapters,
+    quantised: &[(ParamShape, Vec<weights::Part<'_>>)],
+) -> Vec<(String, Beside)> {
     let base = adapters.base();
     let names = base.family.names;
     let (embedding, head) =

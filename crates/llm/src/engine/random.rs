@@ -1,14 +1,15 @@
 //! A model of random weights on a device.
 
 use super::needs::Needs;
-use super::weights::{Matrix, Stack, maps, matrices, runs};
+use super::weights::{Matrix, Part, Stack, maps, matrices};
 use super::{LoadedModel, Loading, Options, divided};
 use crate::model::RandomModel;
 use crate::sampler::Sampling;
 use crate::template::Templates;
 use netcl_nn::decoder::{Decoder, DecoderConfig};
-use netcl_tensor::quant::Activations;
+use netcl_tensor::quant::{Activations, Blocks};
 use netcl_tensor::{DType, Device, Error, Result};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 impl LoadedModel {
@@ -30,19 +31,22 @@ impl LoadedModel {
             _ => DType::F16,
         });
         let names = model.placed().iter().enumerate();
-        let names = names.flat_map(|(at, placed)| placed.files.iter().map(move |name| (name.as_str(), at)));
-        let places: HashMap<&str, usize> = names.collect();
+        let names = names.flat_map(|(at, placed)| {
+            placed.files.iter().enumerate().map(move |(part, name)| (name.as_str(), (at, part)))
+        });
+        let places: HashMap<&str, (usize, usize)> = names.collect();
+        let placed = model.placed().to_vec();
         let maps = match options.dequantise {
             true => Vec::new(),
             false => {
                 let place = |name: &str| places.get(name).copied();
-                maps(&config, model.placed(), place, |at| Ok(model.formats()[at]))?
+                maps(&config, &placed, place, |of| Ok(model.formats()[of]))?
             }
         };
         let mut quantised: HashMap<String, u64> = HashMap::new();
-        for (shape, places) in &maps {
-            let size = |at: &usize| model.formats()[*at].size(model.placed()[*at].dims.iter().product());
-            let bytes = places.iter().map(|at| size(at).unwrap_or(0) as u64).sum();
+        for (shape, parts) in &maps {
+            let size = |part: &Part<'_>| part.format.size(part.tensor.file_dims.iter().product());
+            let bytes = parts.iter().map(|part| size(part).unwrap_or(0) as u64).sum();
             quantised.insert(shape.name.clone(), bytes);
         }
         let needs = Needs::new(config.clone(), dtype, &quantised);
@@ -51,24 +55,13 @@ impl LoadedModel {
         let (total, mut done) = (config.parameters() as u64, 0);
         let mut blocks = BTreeMap::new();
         for Matrix { span, shape, of } in matrices(&config, &spans, maps.iter().map(|(shape, _)| shape)) {
-            let (device, places) = (&span.device, &maps[of].1);
+            let (device, parts) = (&span.device, &maps[of].1);
             let activations = options.activations.unwrap_or_else(|| Activations::usual(device));
             let _tag = device.tag("quantised weights");
             progress(Loading { name: &shape.name, device: &device.capabilities().id, done, total })?;
-            let formats: Vec<_> = places.iter().map(|at| model.formats()[*at]).collect();
-            let mut parts = Vec::with_capacity(places.len());
-            for run in runs(&formats) {
-                let mut stack = Stack::default();
-                for at in &places[run] {
-                    let (format, dims) = (model.formats()[*at], model.placed()[*at].dims.clone());
-                    let dims =
-                        dims.try_into().map_err(|_| Error::internal("a map of other than two axes"))?;
-                    stack.push(format, dims, model.bytes(*at)?.into());
-                }
-                parts.push(stack.blocks(device, activations)?);
-            }
+            let made = blocks_of(model, device, parts, activations)?;
             done += if shape.is_copy(&config) { 0 } else { shape.count() as u64 };
-            blocks.insert(shape.name, parts);
+            blocks.insert(shape.name, made);
         }
         let trained_context = config.context;
         let config = DecoderConfig { context, ..config };
@@ -83,6 +76,31 @@ impl LoadedModel {
             trained_context,
         })
     }
+}
+
+/// Matrices of random blocks.
+fn blocks_of(
+    model: &mut RandomModel,
+    device: &Device,
+    parts: &[Part<'_>],
+    activations: Activations,
+) -> Result<Vec<Blocks>> {
+    let (mut made, mut bytes) = (Vec::new(), HashMap::new());
+    for run in parts.chunk_by(|a, b| a.format == b.format) {
+        let mut stack = Stack::default();
+        for Part { tensor, of, at, format } in run {
+            let dims = tensor.file_dims.as_slice().try_into();
+            let dims = dims.map_err(|_| Error::internal("a map of other than two axes"))?;
+            let whole = match bytes.entry(*of) {
+                Entry::Occupied(held) => held.into_mut(),
+                Entry::Vacant(free) => free.insert(model.bytes(*of)?),
+            };
+            let size = whole.len() / tensor.files.len().max(1);
+            stack.push(format, dims, whole[at * size..(at + 1) * size].to_vec().into());
+        }
+        made.push(stack.blocks(device, activations)?);
+    }
+    Ok(made)
 }
 
 #[cfg(test)]
@@ -113,8 +131,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let sizes = Sizes { layers: 2, heads: 4, kv_heads: Some(2), width: 256, ..Sizes::default() };
         let config = DecoderConfig::of("llama", &sizes).unwrap();
-        for (name, maps) in [("q4_0", [1, 1]), ("q4_k_m", [2, 1]), ("bf16", [0, 0])] {
-            let mut random = RandomModel::new(&config, Mix::named(name).unwrap()).unwrap();
+        let experts = DecoderConfig::of("mixtral", &Sizes { mlp: Some(512), ..sizes }).unwrap();
+        for (config, name, maps) in [
+            (&config, "q4_0", [1, 1]),
+            (&config, "q4_k_m", [2, 1]),
+            (&config, "bf16", [0, 0]),
+            (&experts, "q4_0", [2, 0]),
+        ] {
+            let mut random = RandomModel::new(config, Mix::named(name).unwrap()).unwrap();
             let mut done = Vec::new();
             let mut hear = |p: Loading<'_>| {
                 done.push(p.done);

@@ -1,7 +1,9 @@
 use super::*;
+use crate::model::{Mix, RandomModel};
 use crate::sampler::{Finish, Sampler, StopTexts};
 use crate::tokenizer::Specials;
 use netcl_device::Settings;
+use netcl_nn::decoder::{DecoderConfig, Sizes};
 use netcl_tensor::quant::Activations;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -254,6 +256,40 @@ fn quantised_matrices_say_what_dense_ones_do() {
                 let error = off(quantised, &dense);
                 assert!(error <= 1e-5, "{}: {error:e}", entry.path().display());
             }
+        }
+    }
+}
+
+/// Experts that stay quantised, from a file with one tensor for all of them, are those of dense matrices.
+#[test]
+fn quantised_experts_say_what_dense_ones_do() {
+    let (device, dir) = (device(), tempfile::tempdir().unwrap());
+    let sizes = Sizes { layers: 2, heads: 4, kv_heads: Some(2), width: 256, vocab: 64, ..Sizes::default() };
+    for (family, mix) in [("mixtral", "q4_0"), ("qwen3_moe", "q4_k_m")] {
+        let mut config = DecoderConfig::of(family, &sizes).unwrap();
+        let moe = config.mlp.moe.as_mut().unwrap();
+        (moe.experts, moe.top_k, moe.hidden) = (4, 2, 256);
+        let path = dir.path().join(format!("{family}-{mix}.gguf"));
+        RandomModel::new(&config, Mix::named(mix).unwrap())
+            .unwrap()
+            .write(&path, &mut |_, _| Ok(()))
+            .unwrap();
+        let logits = [false, true].map(|dequantise| {
+            let options = Options { dtype: Some(DType::F32), context: Some(64), dequantise, ..EXACT };
+            let model = open(&path, &device, options).unwrap();
+            let params = model.decoder().params();
+            let experts: Vec<_> = config.shapes().filter(|shape| shape.of_experts()).collect();
+            assert!(
+                experts.len() == 4 && experts.iter().all(|s| params.blocks(&s.name).is_some() != dequantise)
+            );
+            let mut text = model.decoder().continuation().unwrap();
+            let ids: Vec<u32> = (0..44).map(|i| 1 + i * 37 % 60).collect();
+            (41..=44).map(|end| text.logits_after(&ids[..end]).unwrap()).collect::<Vec<_>>()
+        });
+        for (quantised, dense) in logits[0].iter().zip(&logits[1]) {
+            let dense: Vec<f64> = dense.iter().map(|v| f64::from(*v)).collect();
+            let error = off(quantised, &dense);
+            assert!(error <= 2e-5, "{family} {mix}: {error:e}");
         }
     }
 }

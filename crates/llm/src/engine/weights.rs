@@ -11,7 +11,6 @@ use netcl_tensor::quant::{self, Activations, Blocks, Format};
 use netcl_tensor::{DType, Device, Error, Result};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 use std::path::Path;
 
 /// Elements that a thread converts at least.
@@ -97,13 +96,11 @@ impl Weights {
         }
     }
 
-    /// The matrices that kernels read as a GGUF file has them: each parameter with the tensors whose rows it is made of.
-    pub fn quantised(&self) -> Result<Vec<(ParamShape, Vec<&Placed>)>> {
+    /// The matrices that kernels read as a GGUF file has them, and what each parameter is made of.
+    pub fn quantised(&self) -> Result<Vec<(ParamShape, Vec<Part<'_>>)>> {
         let Self::Gguf { source, places } = self else { return Ok(Vec::new()) };
-        let place = |name: &str| places.get(name).map(|(at, _)| *at);
-        let found = maps(&source.config, &source.placed, place, |at| source.format(&source.placed[at]))?;
-        let tensors = |places: Vec<usize>| places.into_iter().map(|at| &source.placed[at]).collect();
-        Ok(found.into_iter().map(|(shape, places)| (shape, tensors(places))).collect())
+        let place = |name: &str| places.get(name).copied();
+        maps(&source.config, &source.placed, place, |of| source.format(&source.placed[of]))
     }
 
     /// What the model takes with these matrices as they are, products of adapters beside them, and the others in `dtype`, or what is nearest to the
@@ -111,19 +108,14 @@ impl Weights {
     pub fn needs(
         &self,
         dtype: Option<DType>,
-        quantised: &[(ParamShape, Vec<&Placed>)],
+        quantised: &[(ParamShape, Vec<Part<'_>>)],
         adapters: &Adapters,
     ) -> Result<Needs> {
         let dtype = dtype.map_or_else(|| self.dtype(), Ok)?;
         let mut bytes: HashMap<String, u64> = HashMap::new();
-        if let Self::Gguf { source, .. } = self {
-            for (shape, placed) in quantised {
-                let own = bytes.entry(shape.name.clone()).or_default();
-                for tensor in placed {
-                    let count = tensor.dims.iter().product();
-                    *own += source.format(tensor)?.size(count).unwrap_or(0) as u64;
-                }
-            }
+        for (shape, parts) in quantised {
+            let all = parts.iter().map(|part| part.format.size(part.tensor.file_dims.iter().product()));
+            bytes.insert(shape.name.clone(), all.map(|size| size.unwrap_or(0) as u64).sum());
         }
         for (shape, _) in quantised {
             let elements = adapters.beside(shape).map_or(0, |beside| beside.a.len() + beside.b.len());
@@ -137,7 +129,7 @@ impl Weights {
     pub fn blocks(
         &self,
         spans: &[Span],
-        quantised: &[(ParamShape, Vec<&Placed>)],
+        quantised: &[(ParamShape, Vec<Part<'_>>)],
         activations: Option<Activations>,
         progress: &mut dyn FnMut(Loading<'_>) -> Result<()>,
     ) -> Result<BTreeMap<String, Vec<Blocks>>> {
@@ -145,13 +137,13 @@ impl Weights {
         let (total, mut done) = (self.config().parameters() as u64, 0);
         let mut out = BTreeMap::new();
         for Matrix { span, shape, of } in matrices(self.config(), spans, quantised.iter().map(|(s, _)| s)) {
-            let (device, placed) = (&span.device, &quantised[of].1);
+            let (device, parts) = (&span.device, &quantised[of].1);
             let activations = activations.unwrap_or_else(|| Activations::usual(device));
             let _tag = device.tag("quantised weights");
             progress(Loading { name: &shape.name, device: &device.capabilities().id, done, total })?;
-            let formats = placed.iter().map(|tensor| source.format(tensor)).collect::<Result<Vec<_>>>()?;
-            let parts = runs(&formats).map(|run| blocks_of(device, source, &placed[run], activations));
-            out.insert(shape.name.clone(), parts.collect::<Result<Vec<_>>>()?);
+            let runs = parts.chunk_by(|a, b| a.format == b.format);
+            let blocks = runs.map(|run| blocks_of(device, source, run, activations));
+            out.insert(shape.name.clone(), blocks.collect::<Result<Vec<_>>>()?);
             done += if shape.is_copy(self.config()) { 0 } else { shape.count() as u64 };
         }
         Ok(out)
@@ -302,63 +294,82 @@ impl Stored<'_> {
     }
 }
 
-/// The matrices that kernels read as blocks, of maps and tables, each with the numbers of the tensors whose rows it is made of.
-pub(super) fn maps(
+/// A tensor of a GGUF file, or one of the equal parts that it has for experts.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub tensor: &'a Placed,
+    /// Number of the tensor.
+    pub of: usize,
+    /// Number of the part.
+    pub at: usize,
+    pub format: &'static Format,
+}
+
+/// The matrices that kernels read as blocks, of maps, experts and tables, and what each is made of. Matrices of one format that follow one another
+/// are one on the device: fewer launches a step.
+pub(super) fn maps<'a>(
     config: &DecoderConfig,
-    placed: &[Placed],
-    place: impl Fn(&str) -> Option<usize>,
+    placed: &'a [Placed],
+    place: impl Fn(&str) -> Option<(usize, usize)>,
     format: impl Fn(usize) -> Result<&'static Format>,
-) -> Result<Vec<(ParamShape, Vec<usize>)>> {
+) -> Result<Vec<(ParamShape, Vec<Part<'a>>)>> {
     let mut out = Vec::new();
     for shape in config.shapes().filter(|shape| shape.takes_blocks(config)) {
         let places = shape.pieces.iter().map(|(name, _)| place(name));
         let Some(places) = places.collect::<Option<Vec<_>>>() else { continue };
-        let mut whole = true;
-        for at in &places {
-            // Rows stay whole: only their order may change.
-            let tensor = &placed[*at];
-            whole &= tensor.files.len() == 1 && matches!(tensor.change, Change::None | Change::Pairs(_));
-            whole &= format(*at)?.on_devices();
+        let mut parts = Vec::with_capacity(places.len());
+        for (of, at) in places {
+            parts.push(Part { tensor: &placed[of], of, at, format: format(of)? });
         }
-        if whole {
-            out.push((shape, places));
+        let whole = parts.iter().all(|Part { tensor, format, .. }| {
+            // Rows stay whole: only their order may change.
+            let ordered = match tensor.change {
+                Change::None => tensor.files.len() == 1 || shape.of_experts(),
+                Change::Pairs(_) => tensor.files.len() == 1,
+                _ => false,
+            };
+            ordered && format.on_devices()
+        });
+        // The experts' are one matrix.
+        let one = !shape.of_experts() || parts.windows(2).all(|two| two[0].format == two[1].format);
+        if whole && one {
+            out.push((shape, parts));
         }
     }
     Ok(out)
 }
 
-/// Matrices of one format that follow one another, which are one on the device: fewer launches a step.
-pub(super) fn runs(formats: &[&'static Format]) -> impl Iterator<Item = Range<usize>> {
-    let mut start = 0;
-    formats.chunk_by(|a, b| a == b).map(move |run| {
-        start += run.len();
-        start - run.len()..start
-    })
-}
-
-/// Tensors of one format and width as they lie in the file, one above the other, the rows of each in the order of Hugging Face's.
+/// Parts of one format and width as they lie in the file, one above the other, the rows of each in the order of Hugging Face's.
 fn blocks_of(
     device: &Device,
     source: &Source,
-    placed: &[&Placed],
+    parts: &[Part<'_>],
     activations: Activations,
 ) -> Result<Blocks> {
     let mut all = Stack::default();
-    for tensor in placed {
+    for Part { tensor, at, .. } in parts {
         let stored = source.read(tensor)?;
-        let [rows, columns] = tensor.dims.as_slice().try_into().map_err(|_| {
-            Error::internal(format!("{} has {} axes, expected 2", tensor.name, tensor.dims.len()))
+        let [rows, columns] = tensor.file_dims.as_slice().try_into().map_err(|_| {
+            Error::internal(format!(
+                "{} has axes {:?}, expected rows and columns",
+                tensor.name, tensor.file_dims
+            ))
         })?;
-        let bytes = match tensor.change {
-            Change::None => stored.bytes,
-            change => {
+        let size = stored.bytes.len() / tensor.files.len().max(1);
+        let own = at * size..(at + 1) * size;
+        let bytes = match (tensor.change, stored.bytes) {
+            (Change::None, bytes) if tensor.files.len() < 2 => bytes,
+            (Change::None, Cow::Borrowed(bytes)) => bytes.get(own).unwrap_or_default().into(),
+            (Change::None, Cow::Owned(bytes)) => bytes.get(own).unwrap_or_default().to_vec().into(),
+            (change, bytes) => {
                 let row = stored.format.size(columns).unwrap_or(0);
-                change.to_file(&stored.bytes, [row, stored.format.bytes], &[rows, columns]).into()
+                change.to_file(&bytes, [row, stored.format.bytes], &[rows, columns]).into()
             }
         };
         all.push(stored.format, [rows, columns], bytes);
     }
-    all.blocks(device, activations).map_err(|e| e.context(placed.first().map_or("", |tensor| &tensor.name)))
+    let name = parts.first().map_or("", |part| &part.tensor.name);
+    all.blocks(device, activations).map_err(|e| e.context(name))
 }
 
 /// Matrices of one format one above the other.

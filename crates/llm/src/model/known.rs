@@ -42,6 +42,14 @@ static KNOWN: &[Known] = &[
     llama(&["llama-2-7b", "7b"], [32, 32, 32], [4096, 11_008, 32_000, 4096], 1e4, false),
     llama(&["llama-3-8b", "8b"], [32, 32, 8], [4096, 14_336, 128_256, 8192], 5e5, false),
     llama(&["llama-2-13b", "13b"], [40, 40, 40], [5120, 13_824, 32_000, 4096], 1e4, false),
+    Known {
+        names: &["mixtral-8x7b"],
+        family: "mixtral",
+        layers: [32, 32, 8],
+        widths: [4096, 14_336, 32_000, 32_768],
+        rope_theta: 1e6,
+        tied: false,
+    },
     llama(&["llama-3-70b", "70b"], [80, 64, 8], [8192, 28_672, 128_256, 8192], 5e5, false),
 ];
 
@@ -142,6 +150,7 @@ mod tests {
             ("7b", 6_738.415_616),
             ("8b", 8_030.261_248),
             ("13b", 13_015.864_320),
+            ("mixtral-8x7b", 46_702.792_704),
             ("70b", 70_553.706_496),
         ] {
             assert!((millions(name) - expected).abs() < 1e-6, "{name}: {}", millions(name));

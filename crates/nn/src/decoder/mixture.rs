@@ -5,11 +5,12 @@ use super::shapes::parameter;
 use crate::layers::in_layer;
 use crate::params::Params;
 use netcl_tensor::ops::balance_loss::balance_loss;
-use netcl_tensor::ops::experts::experts;
+use netcl_tensor::ops::experts::{ExpertMap, experts, experts_of_blocks};
 use netcl_tensor::ops::gated::Gate;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::matmul::linear;
 use netcl_tensor::ops::route::route;
+use netcl_tensor::quant::Blocks;
 use netcl_tensor::{Error, Result, Tensor};
 
 /// Router and experts.
@@ -18,13 +19,36 @@ pub(super) struct Mixture {
     /// Router (E, C).
     router: Tensor,
     /// Gate and up projections of all experts (E, 2H, C).
-    gate_up: Tensor,
+    gate_up: Stored,
     /// Down projections of all experts (E, C, H).
-    down: Tensor,
+    down: Stored,
     config: MoeConfig,
     gate: Gate,
     /// Dropout site.
     pub(super) site: u64,
+}
+
+/// The matrices of all experts.
+#[derive(Clone)]
+enum Stored {
+    Dense(Tensor),
+    Blocks(Blocks),
+}
+
+impl Stored {
+    fn new(params: &Params, name: &str) -> Result<Self> {
+        match params.blocks(name) {
+            Some([one]) => Ok(Self::Blocks(one.clone())),
+            Some(_) => Err(Error::internal(format!("decoder: {name} of several matrices"))),
+            None => parameter(params, name).map(Self::Dense),
+        }
+    }
+    fn map(&self) -> ExpertMap<'_> {
+        match self {
+            Self::Dense(w) => ExpertMap::Dense(w),
+            Self::Blocks(w) => ExpertMap::Blocks(w),
+        }
+    }
 }
 
 impl Mixture {
@@ -41,9 +65,10 @@ impl Mixture {
         }
         let gate = config.mlp.activation.gate();
         let gate = gate.ok_or_else(|| Error::unsupported("experts whose activation is tanh"))?;
-        let of = |name: &str| parameter(params, &format!("{place}{}.{name}", names.folder));
-        let (router, gate_up, down) =
-            (of("gate.weight")?, of("experts.gate_up_proj")?, of("experts.down_proj")?);
+        let name = |name: &str| format!("{place}{}.{name}", names.folder);
+        let router = parameter(params, &name("gate.weight"))?;
+        let of = |map: &str| Stored::new(params, &name(map));
+        let (gate_up, down) = (of("experts.gate_up_proj")?, of("experts.down_proj")?);
         Ok(Some(Self { router, gate_up, down, config: moe, gate, site }))
     }
 
@@ -53,7 +78,12 @@ impl Mixture {
         let mixed = || {
             let logits = linear(x, &self.router.transpose(0, 1)?, None)?;
             let (weights, ids) = route(&logits, top_k, renormalise)?;
-            let y = experts(x, &ids, &weights, [&self.gate_up, &self.down], self.gate)?;
+            let y = match [&self.gate_up, &self.down] {
+                [Stored::Dense(gate_up), Stored::Dense(down)] => {
+                    experts(x, &ids, &weights, [gate_up, down], self.gate)?
+                }
+                maps => experts_of_blocks(x, &ids, &weights, maps.map(Stored::map), self.gate)?,
+            };
             Ok((y, logits))
         };
         mixed().map_err(|e| in_layer(e, &self.router))

@@ -155,8 +155,9 @@ impl Decoder {
                 ))
             })?;
             let rows: usize = parts.iter().map(|part| part.dims()[0]).sum();
-            let wide = parts.iter().all(|part| Some(&part.dims()[1]) == shape.dims.get(1));
-            if !wide || Some(&rows) != shape.dims.first() {
+            let (columns, above) = shape.dims.split_last().unwrap_or((&0, &[]));
+            let wide = parts.iter().all(|part| part.dims()[1] == *columns);
+            if !wide || rows != above.iter().product::<usize>() || shape.of_experts() && parts.len() > 1 {
                 return Err(Error::shape(format!("decoder: blocks {parts:?} for {name} {:?}", shape.dims)));
             }
         }

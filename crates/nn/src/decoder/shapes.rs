@@ -40,14 +40,19 @@ impl ParamShape {
             && !tables.contains(&self.name)
     }
 
-    /// Whether quantised blocks can replace it: matrices of linear maps, and, in models without position embeddings, the token embedding, also
-    /// if it is tied to the output head.
+    /// Whether it is the matrices of all experts, one behind the other: quantised ones are one matrix with all their rows.
+    pub fn of_experts(&self) -> bool {
+        self.dims.len() == 3
+    }
+
+    /// Whether quantised blocks can replace it: matrices of linear maps and of experts, and, in models without position embeddings, the token
+    /// embedding, also if it is tied to the output head.
     pub fn takes_blocks(&self, config: &DecoderConfig) -> bool {
         let names = config.family.names;
         let table = self.name == format!("{}{}.weight", names.prefix, names.embedding);
         match table || self.is_copy(config) {
             true => self.dims.len() == 2 && config.positions == Positions::Rotary,
-            false => self.is_map(config),
+            false => self.is_map(config) || self.of_experts(),
         }
     }
 

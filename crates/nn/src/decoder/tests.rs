@@ -290,9 +290,12 @@ fn blocks_compute_what_their_values_do() {
         let mut held = BTreeMap::new();
         for shape in config.shapes().filter(|shape| shape.takes_blocks(&config)) {
             let parameter = dense.params().get(&shape.name).unwrap();
-            let (mut values, width) = (parameter.to_vec().unwrap(), shape.dims[1]);
+            let (mut values, width) = (parameter.to_vec().unwrap(), *shape.dims.last().unwrap());
             let (mut parts, mut first) = (Vec::new(), 0);
-            for (i, (_, rows)) in shape.pieces.iter().enumerate() {
+            // Of experts there is one matrix.
+            let pieces: Vec<usize> = shape.pieces.iter().map(|(_, rows)| *rows).collect();
+            let pieces = if shape.of_experts() { vec![pieces.iter().sum()] } else { pieces };
+            for (i, rows) in pieces.iter().enumerate() {
                 let format = formats[(held.len() + i) % formats.len()];
                 let piece = &mut values[first * width..(first + rows) * width];
                 let mut bytes = vec![0; format.size(piece.len()).unwrap()];

@@ -229,6 +229,10 @@ impl Blocks {
     pub(crate) fn in_planes(&self) -> bool {
         self.stored.order == BlockOrder::Planes
     }
+    /// Whether it lies in panels.
+    pub(crate) fn in_panels(&self) -> bool {
+        self.stored.order == BlockOrder::Panels
+    }
     /// Bytes from row to row.
     pub(crate) fn row_bytes(&self) -> usize {
         if self.stored.order == BlockOrder::Planes {

@@ -1,8 +1,10 @@
 //! Kernels that run models and serve no op of the list, because they have no gradient: each with a test of its own.
 
 use crate::ops::decode_step;
+use crate::ops::experts::{ExpertMap, experts, experts_of_blocks};
 use crate::ops::fused_linear::{Around, fused_linear_of_blocks};
-use crate::quant::{Activations, Blocks, FORMATS, Format};
+use crate::ops::gated::Gate;
+use crate::quant::{self, Activations, Blocks, FORMATS, Format};
 use crate::random::Generator;
 use crate::{DType, Device, Error, Result, Tensor};
 
@@ -16,9 +18,10 @@ pub struct Inference {
 }
 
 /// All of them.
-pub static INFERENCE: [Inference; 2] = [
+pub static INFERENCE: [Inference; 3] = [
     Inference { name: "decode_step", check: decode_step::check::check },
     Inference { name: "matmul_int8", check: integer_products },
+    Inference { name: "experts_of_blocks", check: quantised_experts },
 ];
 
 /// Rows of the products.
@@ -67,6 +70,50 @@ fn integer_product(device: &Device, format: &'static Format, rows: usize) -> Res
     Ok(())
 }
 
+/// Experts that stay quantised beside dense ones of the same values, for a few tokens and for many.
+fn quantised_experts(device: &Device) -> Result<usize> {
+    let [e, c, h, k] = [4, 256, 512, 2];
+    let mut cases = 0;
+    for format in [&quant::Q4_0, &quant::Q4_K, &quant::Q8_0] {
+        let mut generator = Generator::new(u64::from(format.number));
+        let mut made = |n: usize, k: usize| {
+            let values = generator.normal(e * n * k, 0.0, 0.1);
+            let mut bytes = vec![0; format.size(values.len()).unwrap_or(0)];
+            format.quantise(&values, k, None, &mut bytes)?;
+            let dense =
+                Tensor::from_f32(device, [e, n, k], &format.dequantised(&bytes, values.len())?, DType::F32)?;
+            let usual = Activations::usual(device);
+            Ok::<_, Error>((Blocks::with_activations(device, format, [e * n, k], &bytes, usual)?, dense))
+        };
+        let ((gates, dense_gates), (back, dense_back)) = (made(2 * h, c)?, made(c, h)?);
+        for tokens in [1, 70] {
+            let ids: Vec<u32> = (0..k * tokens).map(|p| ((p * p + 1) % e) as u32).collect();
+            let ids = Tensor::from_u32(device, [tokens, k], &ids)?;
+            let [x, weights] = [c, k].map(|n| {
+                Tensor::normal(device, [tokens, n], 0.0, 1.0, DType::F32, &mut Generator::new(n as u64))
+            });
+            let (x, weights) = (x?, weights?);
+            let maps = [ExpertMap::Blocks(&gates), ExpertMap::Blocks(&back)];
+            let got = experts_of_blocks(&x, &ids, &weights, maps, Gate::Silu)?.to_vec()?;
+            let expected = experts(&x, &ids, &weights, [&dense_gates, &dense_back], Gate::Silu)?.to_vec()?;
+            let most = expected.iter().fold(0f32, |most, v| most.max(v.abs()));
+            // Bytes lose at most 1/254 of the largest of 32 in each of two products. NaN is wrong too.
+            let wrong = got.iter().zip(&expected).position(|(a, b)| {
+                let near = (a - b).abs() <= 2e-2 * most;
+                !near
+            });
+            if let Some(i) = wrong.filter(|_| !device.settings().no_results) {
+                return Err(Error::launch(format!(
+                    "experts_of_blocks: element {i} of {tokens} tokens by {format} is {}, expected {}, largest {most}",
+                    got[i], expected[i]
+                )));
+            }
+            cases += 1;
+        }
+    }
+    Ok(cases)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,7 +125,7 @@ mod tests {
         for device in [test_device().unwrap(), Device::open("sim:rx7900xtx", &Settings::default()).unwrap()] {
             let cases = INFERENCE
                 .map(|kernel| (kernel.check)(&device).unwrap_or_else(|e| panic!("{}: {e}", kernel.name)));
-            assert!(cases[1] >= 42, "{cases:?}");
+            assert!(cases[1] >= 42 && cases[2] == 6, "{cases:?}");
         }
     }
 }

@@ -10,7 +10,7 @@
  * dispatch_place    → order (P): the pair of each row; tokens (P): its token; places (P): the row of each pair. A group a block.
  * dispatch_all      all of it, for one block and one group.
  * combine           rows (P, N) T, weights (P) T with WEIGHTED 1, places → y (P / K, N) T: sums of a token's rows, times their weights, in
- *                   the order of its slots
+ *                   the order of its slots; with PLACED 0 row p is that of pair p, and places are not read
  * weight_rows       t (P, N), h (P, N), order, weights → dweights (P) T: sums of t * h of each row; then t and h times the row's weight.
  *                   A group a row.
  *
@@ -31,6 +31,9 @@
 #endif
 #ifndef WEIGHTED
 #define WEIGHTED 0
+#endif
+#ifndef PLACED
+#define PLACED 1
 #endif
 #define BINS (E + 1)
 
@@ -131,7 +134,7 @@ __kernel void combine(__global const T *restrict rows, __global const T *restric
       const ulong lanes = min((ulong)VW, n - i);
       FV sum = (FV)(0.0f);
       for (uint k = 0; k < K; k++) {
-        __global const T *from = rows + (ulong)places[token * K + k] * n + i;
+        __global const T *from = rows + (PLACED ? places[token * K + k] : token * K + k) * n + i;
         const FV v = lanes == VW ? LDV(from, 0) : load_part(from, lanes);
         sum = WEIGHTED ? fma((FV)(LD(weights, token * K + k)), v, sum) : sum + v;
       }

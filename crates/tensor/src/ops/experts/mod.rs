@@ -10,6 +10,9 @@ use super::prelude::*;
 use super::route::MOST_EXPERTS;
 use netcl_kernel::Launch;
 
+mod stored;
+pub use stored::{ExpertMap, experts_of_blocks};
+
 static KERNEL: Kernel = Kernel::new("experts", cl_file!("experts.cl"))
     .tune(&[("WG", &[256, 128]), ("VW", &[4])])
     .tune_cpu(&[("WG", &[1]), ("VW", &[0])]);
@@ -35,21 +38,12 @@ pub fn experts(
 }
 
 fn check_sizes([x, ids, weights, gate_up, down]: [&Tensor; 5]) -> Result<()> {
-    let op = Experts::NAME;
-    check::same_float(op, &[("x", x), ("weights", weights), ("gate_up", gate_up), ("down", down)])?;
-    check::indices(op, "ids", ids)?;
+    check::same_float(Experts::NAME, &[("x", x), ("gate_up", gate_up), ("down", down)])?;
     let [e, two_h, c] = gate_up.dims3().map_err(|e| e.context("experts: gate_up"))?;
-    let outer = |x: &Tensor| x.dims().split_last().map(|(last, outer)| (*last, outer.to_vec()));
-    let (Some((width, tokens)), Some((_, slots))) = (outer(x), outer(ids)) else {
+    check_operands([x, ids, weights], e)?;
+    if x.shape().last() != c {
         return Err(Error::shape(format!(
-            "experts: x {} and ids {} need a last axis",
-            x.shape(),
-            ids.shape()
-        )));
-    };
-    if width != c {
-        return Err(Error::shape(format!(
-            "experts: the last axis of x {} is {width}, expected {c}, the last of gate_up {}",
+            "experts: the last axis of x {} is not {c}, the last of gate_up {}",
             x.shape(),
             gate_up.shape()
         )));
@@ -61,6 +55,22 @@ fn check_sizes([x, ids, weights, gate_up, down]: [&Tensor; 5]) -> Result<()> {
             down.shape()
         )));
     }
+    Ok(())
+}
+
+/// Checks what is multiplied by `e` experts.
+fn check_operands([x, ids, weights]: [&Tensor; 3], e: usize) -> Result<()> {
+    let op = Experts::NAME;
+    check::same_float(op, &[("x", x), ("weights", weights)])?;
+    check::indices(op, "ids", ids)?;
+    let outer = |x: &Tensor| x.dims().split_last().map(|(_, outer)| outer.to_vec());
+    let (Some(tokens), Some(slots)) = (outer(x), outer(ids)) else {
+        return Err(Error::shape(format!(
+            "experts: x {} and ids {} need a last axis",
+            x.shape(),
+            ids.shape()
+        )));
+    };
     if tokens != slots || ids.shape() != weights.shape() {
         return Err(Error::shape(format!(
             "experts: ids {} and weights {}, expected two of one shape, K for each token of x {}",
@@ -152,20 +162,7 @@ impl Dispatch {
 
     /// Rows (P, N) of each token added up in the order of its slots, times their weights where there are some: into y, (.., N).
     fn combine(&self, rows: &Tensor, weights: Option<&Tensor>, y: &Tensor) -> Result<()> {
-        if y.count() == 0 {
-            return Ok(());
-        }
-        if rows.count() == 0 {
-            return y.device().fill(y.storage(), &[0]);
-        }
-        let (device, n) = (y.device(), y.shape().last());
-        let (count, value) = (y.count() / n, |name| Tuning::value(device, &KERNEL, 0, name));
-        let lanes = if has_vectors_of_16_bytes(y, n) { 16 / y.dtype().size() } else { value("VW") };
-        let (local, groups) = row_grid(device, value("WG"), lanes, count, n);
-        let launch = KERNEL.launch("combine").define("DTYPE", y.dtype().code()).define("K", self.slots);
-        let launch = vectors_of_16_bytes(launch.define("WEIGHTED", weights.is_some()), y, n);
-        let launch = launch.local(local).groups3(groups).read(rows).read(weights.unwrap_or(rows));
-        launch.read(&self.places).write(y).scalar(count).scalar(n).run()
+        combine([rows, y], weights, Some(&self.places), self.slots)
     }
 
     /// Gradient of the weights, `Σ t h` over each row of t and h (P, H); both are multiplied by their row's weight.
@@ -184,6 +181,30 @@ impl Dispatch {
         launch.write(t).write(h).read(&self.order).read(weights).write(&dweights).scalar(n).run()?;
         Ok(dweights)
     }
+}
+
+/// The `slots` rows (P, N) of each token, which lie at `places` or in the order of pairs, added up.
+fn combine(
+    [rows, y]: [&Tensor; 2],
+    weights: Option<&Tensor>,
+    places: Option<&Tensor>,
+    slots: usize,
+) -> Result<()> {
+    if y.count() == 0 {
+        return Ok(());
+    }
+    if rows.count() == 0 {
+        return y.device().fill(y.storage(), &[0]);
+    }
+    let (device, n) = (y.device(), y.shape().last());
+    let (count, value) = (y.count() / n, |name| Tuning::value(device, &KERNEL, 0, name));
+    let lanes = if has_vectors_of_16_bytes(y, n) { 16 / y.dtype().size() } else { value("VW") };
+    let (local, groups) = row_grid(device, value("WG"), lanes, count, n);
+    let launch = KERNEL.launch("combine").define("DTYPE", y.dtype().code()).define("K", slots);
+    let launch = launch.define("PLACED", places.is_some()).define("WEIGHTED", weights.is_some());
+    let launch = vectors_of_16_bytes(launch, y, n).local(local).groups3(groups);
+    let launch = launch.read(rows).read(weights.unwrap_or(rows)).read(places.unwrap_or(rows));
+    launch.write(y).scalar(count).scalar(n).run()
 }
 
 impl Op<5> for Experts {

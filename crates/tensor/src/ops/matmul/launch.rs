@@ -2,6 +2,7 @@
 
 use super::super::map::map_into;
 use super::super::prelude::*;
+use super::algorithms::gemv::Stack;
 use super::algorithms::wgmma::WGMMA;
 use super::algorithms::{MATMUL, Request, gemv, gemv_int8, rows_mma};
 use super::epilogue::{Aux, Epilogue, gelu};
@@ -74,17 +75,18 @@ pub(in crate::ops) fn run_few_rows(c: &Tensor, p: &Problem, fused: &gemv::Fused<
         if gemv_int8::run(&gemv_int8::Request { c, row_stride, p, fused, stored })? {
             return Ok(true);
         }
-        if stored.order != BlockOrder::File {
+        if stored.order != BlockOrder::File || matches!(fused.stack, Some(Stack::Sorted { .. })) {
             return Ok(false);
         }
     }
     let request = Request { c, p, e: &Epilogue::NONE, column_sums: false };
     if fused.norm.is_none()
+        && fused.stack.is_none()
         && let Some(shape) = rows_mma::of_few_rows(&request, fused)
     {
         return rows_mma::product(c, p, fused, shape).map(|()| true);
     }
-    match gemv::of_few_rows(&request) {
+    match gemv::of_few_rows(&request, fused) {
         Some(kernel) => gemv::run_fused(kernel, c, p, fused).map(|()| true),
         None => Ok(false),
     }

@@ -27,7 +27,7 @@ mod view;
 
 /// Products of few rows with more around them than other kernels do.
 pub(super) mod few_rows {
-    pub(in crate::ops) use super::algorithms::gemv::Fused;
+    pub(in crate::ops) use super::algorithms::gemv::{Fused, Stack};
     pub(in crate::ops) use super::launch::{norm_apart, run_columns, run_few_rows as run};
 }
 

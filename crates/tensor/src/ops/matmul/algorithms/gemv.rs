@@ -3,6 +3,7 @@
 
 use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
+use super::super::grouped::Groups;
 use super::super::split_k::{Joining, TICKETS};
 use super::super::view::Problem;
 use super::tile::{add_parts, last_can_join};
@@ -55,6 +56,15 @@ pub(in crate::ops) struct Norm<'a> {
     pub eps: f32,
 }
 
+/// Matrices (E, N, K), or (E, 2N, K) with a gate, one behind the other, and which of them a row of C is multiplied by.
+#[derive(Clone, Copy)]
+pub(in crate::ops) enum Stack<'a> {
+    /// Row r is row `r / slots` of A by matrix `ids[r]`, u32 or i32 in order; it is zero where that is none of the `matrices`.
+    ByRow { ids: &'a Tensor, matrices: usize, slots: usize },
+    /// Rows sorted by matrix: row r is row r of A, or row `lines[r]`.
+    Sorted { groups: &'a Groups, lines: Option<&'a Tensor> },
+}
+
 /// `c = act(alpha * norm(a) b + bias) (* value | + c | + residual)`.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Fused<'a> {
@@ -70,6 +80,8 @@ pub(in crate::ops) struct Fused<'a> {
     pub residual: Option<&'a Tensor>,
     /// b's lines along k are quantised blocks, with strides and offset in bytes.
     pub blocks: Option<Stored>,
+    /// b is a stack of matrices, of which each row of C has one.
+    pub stack: Option<Stack<'a>>,
     /// The product is the transpose of C, whose columns are the few rows; the bias belongs to rows. Of plain products alone.
     pub swapped: bool,
 }
@@ -83,16 +95,22 @@ impl Fused<'_> {
         add: false,
         residual: None,
         blocks: None,
+        stack: None,
         swapped: false,
     };
 
-    pub(in crate::ops::matmul) fn parts(&self) -> usize {
+    /// Matrices whose columns a column of C is made of.
+    pub(in crate::ops) fn parts(&self) -> usize {
         if matches!(self.activation, Some((_, true))) { 2 } else { 1 }
+    }
+    /// Rows of C that a launch of `m` rows has the sums of at a time, and the groups in its second dimension.
+    pub(in crate::ops::matmul) fn rows(&self, m: usize) -> [usize; 2] {
+        if matches!(self.stack, Some(Stack::ByRow { .. })) { [1, m] } else { [m, 1] }
     }
     /// Whether what comes after the product can be left to whoever adds parts of the sums up.
     fn is_plain(&self, device: &Device) -> bool {
         let added = self.residual.is_none() || last_can_join(device);
-        self.norm.is_none() && self.activation.is_none() && added
+        self.stack.is_none() && self.norm.is_none() && self.activation.is_none() && added
     }
 }
 
@@ -160,9 +178,11 @@ fn staged_rows(r: &Request<'_>, p: &Problem) -> Result<(), &'static str> {
 }
 
 /// The kernel of this device for what is fused into a product of few rows, if it takes it.
-pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>) -> Option<&'static Kernel> {
-    let on_processors = MATMUL.has(&ON_PROCESSORS, r) && staged_rows(r, r.p).is_ok();
-    let on_gpus = MATMUL.has(&ON_GPUS, r) && supports_rows(r, r.p, MOST_ROWS).is_ok();
+pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>, f: &Fused<'_>) -> Option<&'static Kernel> {
+    // Of a stack each row is a product of its own.
+    let p = Problem { m: f.rows(r.p.m)[0], ..r.p.clone() };
+    let on_processors = MATMUL.has(&ON_PROCESSORS, r) && staged_rows(r, &p).is_ok();
+    let on_gpus = MATMUL.has(&ON_GPUS, r) && supports_rows(r, &p, MOST_ROWS).is_ok();
     on_processors.then_some(&GEMV_VECTOR).or(on_gpus.then_some(&GEMV))
 }
 
@@ -278,7 +298,7 @@ fn bind(
     f: &Fused<'_>,
     along_k: bool,
 ) -> Result<Launch<'static>> {
-    let launch = kernel.launch("matmul_gemv").define("DTYPE", c.dtype().code()).define("M", p.m);
+    let launch = kernel.launch("matmul_gemv").define("DTYPE", c.dtype().code()).define("M", f.rows(p.m)[0]);
     let launch = launch.define("B_ALONG_K", along_k).flops((2 * p.m * p.n * p.k) as u64);
     let launch = if f.swapped { launch.define("SWAPPED", 1) } else { launch };
     let launch = fused_defines(launch, f);
@@ -307,6 +327,11 @@ pub(in crate::ops::matmul) fn fused_defines(launch: Launch<'static>, f: &Fused<'
         Some((gate, gated)) => launch.define("ACT", gate as usize).define("GATED", gated),
         None => launch.define("ACT", -1),
     };
+    let launch = match f.stack {
+        Some(Stack::ByRow { .. }) => launch.define("STACK", 1),
+        Some(Stack::Sorted { lines, .. }) => launch.define("SORTED", 1).define("GATHER", lines.is_some()),
+        None => launch,
+    };
     if f.residual.is_some() { launch.define("RESIDUAL", 1) } else { launch }
 }
 
@@ -317,7 +342,7 @@ fn geometry<'l>(launch: Launch<'l>, p: &Problem, n: usize) -> Launch<'l> {
     strides.into_iter().fold(launch, Launch::scalar)
 }
 
-/// The norm's and the residual's arguments.
+/// The norm's, the residual's and the stack's arguments.
 pub(in crate::ops::matmul) fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> Result<Launch<'l>> {
     let flags = Epilogue { alpha: 1.0, bias: f.bias, add: f.add, aux: Aux::None }.flags();
     let mut launch = launch.scalar(f.alpha).scalar(flags);
@@ -328,8 +353,20 @@ pub(in crate::ops::matmul) fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> R
         }
         launch = launch.scalar(norm.eps);
     }
-    Ok(match f.residual {
-        Some(residual) => launch.read(&bindable(residual)?),
+    if let Some(residual) = f.residual {
+        launch = launch.read(&bindable(residual)?);
+    }
+    Ok(match f.stack {
+        Some(Stack::ByRow { ids, matrices, slots }) => {
+            launch.read(ids).scalar(matrices as u32).scalar(slots as u32)
+        }
+        Some(Stack::Sorted { groups: Groups { offsets, experts, .. }, lines }) => {
+            let launch = match lines {
+                Some(lines) => launch.read(lines),
+                None => launch.read_base(&Unused(offsets)),
+            };
+            launch.read(offsets).scalar(int(*experts))
+        }
         None => launch,
     })
 }
@@ -337,20 +374,21 @@ pub(in crate::ops::matmul) fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> R
 fn vector(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
     let device = c.device();
     let capabilities = device.capabilities();
+    let [m, rows] = f.rows(p.m);
     let (n, lanes) = (p.n / f.parts(), Tuning::value(device, &GEMV_VECTOR, 0, "VW"));
     // Columns that the kernel takes at a time: its LINES.
     let lines = match (along_k, lanes) {
         (true, _) => 16,
-        (false, 16) => (24 / p.m).min(12) * lanes,
-        (false, _) => (12 / p.m).clamp(1, 6) * lanes,
+        (false, 16) => (24 / m).min(12) * lanes,
+        (false, _) => (12 / m).clamp(1, 6) * lanes,
     };
     let blocks = n.div_ceil(lines);
     let bytes = f.blocks.map_or(p.n * p.k * c.dtype().size(), |_| p.n * p.b.col_stride);
     let groups = (bytes / LEAST_SHARE).clamp(1, 4 * capabilities.compute_units.max(1) as usize).min(blocks);
     let per = blocks.div_ceil(groups) * lines;
-    let launch = bind(&GEMV_VECTOR, c, p, f, along_k)?.local_memory(p.m * p.k * size_of::<f32>());
+    let launch = bind(&GEMV_VECTOR, c, p, f, along_k)?.local_memory(m * p.k * size_of::<f32>());
     let launch = geometry(launch, p, n).scalar(int(per));
-    finish(launch, f)?.groups(n.div_ceil(per)).run()
+    finish(launch, f)?.groups3([n.div_ceil(per), rows, 1]).run()
 }
 
 /// Bytes of a matrix that a CPU's work-group should at least get.
@@ -422,15 +460,16 @@ impl WorkSplit {
 }
 
 fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
-    let n = p.n / f.parts();
-    let split = WorkSplit::of(c, p, f.parts(), f.is_plain(c.device()), along_k);
+    let (n, [m, rows]) = (p.n / f.parts(), f.rows(p.m));
+    let one = Problem { m, ..p.clone() };
+    let split = WorkSplit::of(c, &one, f.parts(), f.is_plain(c.device()), along_k);
     let vectors = 16 / c.dtype().size();
     let line = if along_k { p.b.col_stride } else { p.b.row_stride };
     // Lines of the values start where the gate's end.
     let aligned = f.blocks.is_none()
         && [line, p.b.offset(), if f.parts() == 2 { n } else { 0 }].iter().all(|v| v.is_multiple_of(vectors));
     let launch = bind(&GEMV, c, p, f, along_k)?.define("WG", split.items).define("VW", split.vector);
-    let launch = launch.define("AV", "float").define("KC", staged(p)).define("ALIGNED_VECTORS", aligned);
+    let launch = launch.define("AV", "float").define("KC", staged(&one)).define("ALIGNED_VECTORS", aligned);
     let launch = match along_k {
         true => launch.define("LANES", split.lanes).define("SIDE", split.side),
         false => launch.define("ACROSS", split.lanes),
@@ -448,7 +487,7 @@ fn groups(c: &Tensor, p: &Problem, f: &Fused<'_>, along_k: bool) -> Result<()> {
         true => launch.define("LAST", 1).write_base(&zeroed(c.device(), "matmul_gemv", TICKETS)?),
         false => launch,
     };
-    launch.groups3([split.groups, split.splits, 1]).run()?;
+    launch.groups3([split.groups, split.splits * rows, 1]).run()?;
     let Some(part) = part.filter(|_| !split.last) else { return Ok(()) };
     let e = Epilogue { alpha: f.alpha, bias: f.bias, add: f.add, aux: Aux::None };
     let columns = if f.swapped { p.m } else { p.n };

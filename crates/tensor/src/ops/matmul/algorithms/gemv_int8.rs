@@ -10,7 +10,7 @@ mod planes;
 use super::super::super::algorithms::{self, Job, Table, kernels};
 use super::super::arguments::Unused;
 use super::super::view::{Matrix, Problem};
-use super::gemv::{ENDS, Fused, bindable, finish, fused_defines, int};
+use super::gemv::{ENDS, Fused, Stack, bindable, finish, fused_defines, int};
 use super::rows_mma::Shape;
 use crate::ops::prelude::*;
 use crate::quant::panels::PANEL;
@@ -102,7 +102,7 @@ impl Job for Products {
         Signature {
             sizes: [r.p.m, r.p.n, r.p.k, r.p.batch()],
             blocks: (r.stored.format.number, r.stored.order, r.stored.activations),
-            around: (r.fused.norm.is_some(), r.fused.parts()),
+            around: (r.fused.norm.is_some(), r.fused.parts(), stack_kind(r.fused)),
             a: (a.col_stride == 1, a.row_stride % ALIGNED, a.offset() % ALIGNED),
             dtype: r.c.dtype(),
         }
@@ -120,7 +120,7 @@ const ALIGNED: usize = 64;
 struct Signature {
     sizes: [usize; 4],
     blocks: (u32, BlockOrder, Activations),
-    around: (bool, usize),
+    around: (bool, usize, usize),
     a: (bool, usize, usize),
     dtype: DType,
 }
@@ -187,6 +187,15 @@ fn estimate(r: &Request<'_>, faster: f64) -> f64 {
     launch + (r.bytes() as f64 / bandwidth).max(all / (products * faster))
 }
 
+/// 0 for one matrix, 1 for one of a stack by row, 2 for rows sorted by matrix.
+fn stack_kind(fused: &Fused<'_>) -> usize {
+    match fused.stack {
+        None => 0,
+        Some(Stack::ByRow { .. }) => 1,
+        Some(Stack::Sorted { .. }) => 2,
+    }
+}
+
 fn supports_any(r: &Request<'_>) -> Result<(), &'static str> {
     match () {
         () if r.stored.activations != Activations::Int8 => Err("float activations"),
@@ -201,6 +210,8 @@ fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
     let room = usize::try_from(r.device().capabilities().local_mem).unwrap_or(usize::MAX);
     match () {
         () if r.stored.order != BlockOrder::Panels => Err("rows as a file has them"),
+        () if stack_kind(r.fused) == 1 => Err("rows that are not sorted by matrix"),
+        () if stack_kind(r.fused) == 2 && !r.p.n.is_multiple_of(PANEL) => Err("matrices of no whole panels"),
         () if local_bytes(r.p.k, r.p.m.min(tile(&VNNI))).iter().sum::<usize>() > room => {
             Err("longer rows than local memory holds")
         }
@@ -211,7 +222,8 @@ fn supports_panels(r: &Request<'_>) -> Result<(), &'static str> {
 fn supports_rows(r: &Request<'_>) -> Result<(), &'static str> {
     match () {
         () if r.stored.order == BlockOrder::Panels => Err("rows in panels"),
-        () if r.p.m > MOST_ROWS => Err("more than 8 rows"),
+        () if stack_kind(r.fused) == 2 => Err("rows sorted by matrix"),
+        () if r.fused.rows(r.p.m)[0] > MOST_ROWS => Err("more than 8 rows"),
         () => supports_any(r),
     }
 }
@@ -253,19 +265,25 @@ fn bind(kernel: &'static Kernel, r: &Request<'_>, rows: usize) -> Result<Launch<
 }
 
 fn panels(kernel: &'static Kernel, r: &Request<'_>) -> Result<()> {
-    let (p, n, tile) = (r.p, r.columns(), r.p.m.min(tile(kernel)));
+    let (p, n) = (r.p, r.columns());
+    // Rows that a matrix has, about, and those of the launch's second dimension.
+    let (rows, matrices) = match r.fused.stack {
+        Some(Stack::Sorted { groups, .. }) => (p.m.div_ceil(groups.experts.max(1)), groups.experts + 1),
+        _ => (p.m, 1),
+    };
+    let tile = rows.min(tile(kernel));
     let units = r.device().capabilities().compute_units.max(1) as usize;
     let all = n.div_ceil(PANEL);
     // Every group rounds A for itself: for many rows fewer groups pay.
-    let most = if p.m > tile { 2 * units } else { 4 * units };
-    let wanted = (r.bytes() * p.m.min(4) / LEAST_SHARE).clamp(1, most).min(all);
+    let most = if rows > tile { 2 * units } else { 4 * units };
+    let wanted = (r.bytes() * rows.min(4) / LEAST_SHARE).clamp(1, most).min(all);
     let per = all.div_ceil(wanted) * PANEL;
     let [row, codes] = local_bytes(p.k, tile);
     let launch = bind(kernel, r, tile)?.define("VW", PANEL).local_memory(row).local_memory(codes);
     let launch = launch.scalar(p.a.offset()).scalar(r.c.layout().offset).scalar(int(p.m)).scalar(int(n));
     let launch = launch.scalar(int(p.k)).scalar(p.a.row_stride).scalar(p.a.col_stride);
     let launch = launch.scalar(p.b.col_stride).scalar(r.row_stride).scalar(int(per));
-    finish(launch, r.fused)?.groups(n.div_ceil(per)).run()
+    finish(launch, r.fused)?.groups3([n.div_ceil(per), matrices, 1]).run()
 }
 
 /// Bytes of a matrix that a processor's work-group should at least get.
@@ -273,6 +291,7 @@ const LEAST_SHARE: usize = 16 << 10;
 
 fn groups(r: &Request<'_>) -> Result<()> {
     let (device, p, n) = (r.device(), r.p, r.columns());
+    let [m, rows] = r.fused.rows(p.m);
     let units = device.capabilities().compute_units.max(1) as usize;
     let wg = Tuning::value(device, &GROUPS, 0, "WG").min(largest_group(device));
     // Items that share a line: as few as leave every unit two groups, while each has 32 elements.
@@ -281,15 +300,15 @@ fn groups(r: &Request<'_>) -> Result<()> {
         share *= 2;
     }
     let block = r.stored.format.block;
-    let staged = (STAGED / p.m / block * block).min(p.k);
+    let staged = (STAGED / m / block * block).min(p.k);
     let lines = wg / share;
-    let launch = bind(&GROUPS, r, p.m)?.define("WG", wg).define("VW", 4).define("AV", "float");
+    let launch = bind(&GROUPS, r, m)?.define("WG", wg).define("VW", 4).define("AV", "float");
     let launch = launch.define("LANES", share).define("KC", staged);
     let launch = launch.scalar(p.a.offset()).scalar(p.b.offset()).scalar(r.c.layout().offset).scalar(int(n));
     let launch = launch.scalar(int(p.k)).scalar(p.a.row_stride).scalar(p.a.col_stride);
     let launch = launch.scalar(p.b.col_stride).scalar(r.row_stride);
     let most = n.div_ceil(lines).min(8 * units).max(1);
-    finish(launch, r.fused)?.groups(most).run()
+    finish(launch, r.fused)?.groups3([most, rows, 1]).run()
 }
 
 /// Whether small products of whole numbers are exact: codes that are multiplied as they are, and codes that are looked up. See

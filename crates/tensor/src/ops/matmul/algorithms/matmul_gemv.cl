@@ -68,7 +68,7 @@
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
     __global const T *restrict a, __global const B_T *restrict b, __global const T *restrict bias, __global T *restrict c,
     __global float *restrict part, long a_off, long b_off, int n, int k, long a_rs, long a_cs, long b_rs, long b_cs, int k_part, float alpha,
-    int flags NORM_ARGS RESIDUAL_ARG TICKETS_ARG) {
+    int flags NORM_ARGS RESIDUAL_ARG STACK_ARGS TICKETS_ARG) {
   __local float xs[M * KC] __attribute__((aligned(32)));
   const int item = get_local_id(0);
 #if LAST
@@ -83,6 +83,16 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
 #endif
   a += a_off;
   b += b_off;
+#if STACK
+  const ulong row_of_c = get_group_id(1);
+  const uint id = ids[row_of_c];
+  const int there = id < matrices;
+  a += row_of_c / slots * a_rs;
+  b += (there ? id : 0) * (ulong)n * PARTS * b_cs;
+  c += row_of_c * n;
+#else
+  const int there = 1;
+#endif
 #if NORM
   float mean[M], by[M];
   GROUP_SCRATCH(scratch);
@@ -214,7 +224,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_gemv(
 #if SPLIT
         part[(ulong)get_group_id(1) * M * n + AT(row, column)] = sum;
 #else
-        END_ELEMENT(sum, value, row, column, AT(row, column));
+        END_ELEMENT(there ? sum : 0.0f, there ? value : 0.0f, row, column, AT(row, column));
 #endif
       }
     }

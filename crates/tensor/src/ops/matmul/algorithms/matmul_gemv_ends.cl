@@ -10,6 +10,8 @@
  * RESIDUAL  1: residual (M, N) T, dense, is added last.
  * SWAPPED   1: the product is the transpose of the one that was asked for, whose few columns are rows here: element (i, j) lies at j*M + i of C,
  *           and the bias belongs to rows. Neither GATED nor ACT.
+ * STACK     1: B is a stack of matrices (E, N, K), or (E, 2N, K) with GATED, whose lines lie along k; M is 1, and dimension 1 of the groups are
+ *           the rows of C. Row r of C is row r / slots of A by matrix ids[r], zero where that is none of the `matrices` (E).
  * QUANT     not 0: B's lines along k are rows of quantised blocks (quant/unpack.cl); strides and offset of B count bytes.
  * flags     ADD_C: C is added to. BIAS: bias is.
  */
@@ -37,6 +39,9 @@
 #ifndef SWAPPED
 #define SWAPPED 0
 #endif
+#ifndef STACK
+#define STACK 0
+#endif
 #define AT(row, column) (SWAPPED ? (ulong)(column) * M + (row) : (ulong)(row) * n + (column))
 #define BIAS_OF(row, column) (SWAPPED ? (row) : (column))
 /* What B points to, and VW elements of one of its lines along k. */
@@ -63,6 +68,11 @@ typedef T B_T;
 #define SHIFT_1(i) 0.0f
 #else
 #define NORM_ARGS
+#endif
+#if STACK
+#define STACK_ARGS , __global const uint *restrict ids, uint matrices, uint slots
+#else
+#define STACK_ARGS
 #endif
 #if RESIDUAL
 #define RESIDUAL_ARG , __global const T *restrict residual

@@ -112,9 +112,20 @@ static inline void sum_lines(float *sums, __local const float *x, __global const
 
 __kernel void matmul_gemv(__global const T *restrict a, __global const B_T *restrict b, __global const T *restrict bias,
                           __global T *restrict c, __local float *restrict x, long a_off, long b_off, int n, int k, long a_rs, long a_cs,
-                          long b_rs, long b_cs, int per, float alpha, int flags NORM_ARGS RESIDUAL_ARG) {
+                          long b_rs, long b_cs, int per, float alpha, int flags NORM_ARGS RESIDUAL_ARG STACK_ARGS) {
   const int first = get_group_id(0) * per, end = min(n, first + per);
   b += b_off;
+#if STACK
+  const ulong row_of_c = get_group_id(1);
+  const uint id = ids[row_of_c];
+  a += row_of_c / slots * a_rs;
+  b += id * (ulong)n * PARTS * b_cs;
+  c += row_of_c * n;
+  if (id >= matrices) {
+    for (int j = first; j < end; ++j) ST(c, j, 0.0f);
+    return;
+  }
+#endif
   for (int i = 0; i < M; ++i) STAGE_ROW(x + (size_t)i * k, a + a_off + i * a_rs);
   for (int n0 = first; n0 < end; n0 += LINES) {
     const int lines = min(LINES, end - n0);

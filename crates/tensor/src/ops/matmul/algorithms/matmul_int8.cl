@@ -38,7 +38,7 @@ typedef int START;
 
 __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_int8(
     __global const T *restrict a, __global const uchar *restrict b, __global const T *restrict bias, __global T *restrict c, long a_off,
-    long b_off, long c_off, int n, int k, long a_rs, long a_cs, long b_cs, long c_rs, float alpha, int flags NORM_ARGS RESIDUAL_ARG) {
+    long b_off, long c_off, int n, int k, long a_rs, long a_cs, long b_cs, long c_rs, float alpha, int flags NORM_ARGS RESIDUAL_ARG STACK_ARGS) {
   __local int xs[M * KC / 4];
   __local float d[M * GROUPS];
   __local START start[M * GROUPS * HALVES];
@@ -46,6 +46,16 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_int8(
   const int item = get_local_id(0), lane = item % LANES, set = item / LANES;
   a += a_off;
   b += b_off;
+#if STACK
+  const ulong row_of_c = get_group_id(1);
+  const uint id = ids[row_of_c];
+  const int there = id < matrices;
+  a += row_of_c / slots * a_rs;
+  b += (there ? id : 0) * (ulong)n * PARTS * b_cs;
+  c += row_of_c * c_rs;
+#else
+  const int there = 1;
+#endif
 #if NORM
   float mean[M], by[M];
   GROUP_SCRATCH(scratch);
@@ -141,7 +151,7 @@ __kernel __attribute__((reqd_work_group_size(WG, 1, 1))) void matmul_int8(
       const float sum = red[row * WG + e % LINES * LANES], value = red[((PARTS - 1) * M + row) * WG + e % LINES * LANES];
       if (column < n) {
         const ulong at = c_off + row * c_rs + column;
-        END_ELEMENT(sum, value, row, column, at);
+        END_ELEMENT(there ? sum : 0.0f, there ? value : 0.0f, row, column, at);
       }
     }
   }

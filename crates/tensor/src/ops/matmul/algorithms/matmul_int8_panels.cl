@@ -14,13 +14,32 @@
  * residual  T, with RESIDUAL, where c is
  * row       local, K floats
  * xs        local, M * (K bytes, K / 32 floats, K / SUB ints)
- * Groups    ceil(n / per), local size 1.
+ * Groups    ceil(n / per), local size 1. With SORTED 1 B is a stack of matrices of whole panels, (E, N, K) or (E, 2N, K), and there are E + 1 in
+ *           dimension 1: group e multiplies rows offsets[e] .. offsets[e + 1] - 1 of C by matrix e, the last one makes zeros of those from
+ *           offsets[E] on. Row r of A is line lines[r] with GATHER 1, else line r.
  *
  * Defines: those of matmul_gemv_ends.cl and of quant/codes.cl, with PANELS 1 and VW 16.
  *
  * Design: lanes of columns, as a register block of BLIS (Van Zee and van de Geijn 2015), with dot products of four bytes.
  * Ceiling: B read once for M rows, the memory's bandwidth.
  */
+
+#ifndef SORTED
+#define SORTED 0
+#endif
+#ifndef GATHER
+#define GATHER 0
+#endif
+#if SORTED
+#define SORTED_ARGS , __global const uint *restrict lines, __global const uint *restrict offsets, int matrices
+#else
+#define SORTED_ARGS
+#endif
+#if GATHER
+#define LINE_OF_A(r) lines[r]
+#else
+#define LINE_OF_A(r) (r)
+#endif
 
 /* Bytes that memory is asked for before they are read. */
 #define DISTANCE 8192
@@ -116,14 +135,26 @@ __attribute__((always_inline)) static inline void sum_panel(F *acc, __local cons
 __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void matmul_int8(
     __global const T *restrict a, __global const uchar *restrict b, __global const T *restrict bias, __global T *restrict c,
     __local float *restrict row, __local char *restrict xs, long a_off, long c_off, int rows, int n, int k, long a_rs, long a_cs, long b_cs,
-    long c_rs, int per, float alpha, int flags NORM_ARGS RESIDUAL_ARG) {
+    long c_rs, int per, float alpha, int flags NORM_ARGS RESIDUAL_ARG SORTED_ARGS) {
   const int first = get_group_id(0) * per, end = min(n, first + per);
   __local float *d = (__local float *)(xs + (size_t)M * k);
   __local START *start = (__local START *)(d + M * k / 32);
-  for (int row0 = 0; row0 < rows; row0 += M) {
+  int row_first = 0;
+#if SORTED
+  const int e = get_group_id(1);
+  row_first = offsets[e];
+  if (e == matrices) {
+    for (int i = row_first; i < rows; ++i)
+      for (int j = first; j < end; ++j) ST(c, c_off + i * c_rs + j, 0.0f);
+    return;
+  }
+  rows = offsets[e + 1];
+  b += (ulong)e * n * PARTS * b_cs;
+#endif
+  for (int row0 = row_first; row0 < rows; row0 += M) {
     for (int i = 0; i < M; ++i) {
       /* Rows past the end repeat the last one: their sums go nowhere. */
-      STAGE_ROW(row, a + a_off + min(row0 + i, rows - 1) * a_rs);
+      STAGE_ROW(row, a + a_off + LINE_OF_A(min(row0 + i, rows - 1)) * a_rs);
       round_row(xs + (size_t)i * k, d + i * k / 32, start + i * k / SUB, row, k);
     }
     for (int n0 = first; n0 < end; n0 += PANEL_ROWS) {

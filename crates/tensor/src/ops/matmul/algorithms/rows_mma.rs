@@ -287,7 +287,7 @@ pub(in crate::ops::matmul) fn of_few_rows(r: &Request<'_>, fused: &Fused<'_>) ->
         return None;
     }
     let (micros, shape) = Shape::of(r.device(), Sizes { n: p.n / parts, parts, ..sizes(p) })?;
-    let best = match gemv::of_few_rows(r) {
+    let best = match gemv::of_few_rows(r, fused) {
         Some(_) => micros < estimate_on_gpus(r),
         None => MATMUL.choose(r).is_ok_and(|(row, _)| row.name() == ROWS.name),
     };

@@ -31,6 +31,7 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
             Err("several products, an empty one, or a sum of no whole chunks of 128 steps")
         }
         () if r.fused.norm.is_some() => Err("a norm before it"),
+        () if r.fused.stack.is_some() => Err("a stack of matrices"),
         () if a.col_stride != 1
             || !a.offset().is_multiple_of(LANES)
             || r.p.m > 1 && !a.row_stride.is_multiple_of(LANES) =>

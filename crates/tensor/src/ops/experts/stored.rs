@@ -1,0 +1,250 @@
+//! Experts whose matrices may be quantised blocks, for inference. Few rows are multiplied one by one by the matrices that were chosen for them,
+//! without being sorted; more of them are sorted by expert first, and multiplied by panels of blocks on processors and by dense copies elsewhere.
+
+use super::super::matmul::few_rows::{self, Fused, Stack};
+use super::super::matmul::{Matrix, Problem};
+use super::*;
+use crate::quant::Blocks;
+
+/// One kind of matrix of all experts, one expert's rows behind the other's.
+#[derive(Clone, Copy, Debug)]
+pub enum ExpertMap<'a> {
+    /// (E, N, K).
+    Dense(&'a Tensor),
+    /// (E N, K).
+    Blocks(&'a Blocks),
+}
+
+/// [`experts()`](super::experts()) off the tape, of matrices that may be quantised: gates and values `(E, 2H, C)`, gates before values, and maps
+/// back `(E, C, H)`.
+///
+/// # Errors
+/// As there.
+pub fn experts_of_blocks(
+    x: &Tensor,
+    ids: &Tensor,
+    weights: &Tensor,
+    [gate_up, down]: [ExpertMap<'_>; 2],
+    gate: Gate,
+) -> Result<Tensor> {
+    let c = x.shape().last();
+    let [[gates, width], [backs, h]] = [gate_up.dims()?, down.dims()?];
+    let e = backs.checked_div(c).unwrap_or(0);
+    if x.shape().rank() == 0 || width != c || gates != 2 * e * h || backs != e * c {
+        return Err(Error::shape(format!(
+            "experts: x {}, gate_up {gate_up:?} and down {down:?}, expected x (.., C), (E, 2H, C) and (E, C, H)",
+            x.shape()
+        )));
+    }
+    check_operands([x, ids, weights], e)?;
+    let (x, ids, weights) = (x.contiguous()?, ids.contiguous()?, weights.contiguous()?);
+    let (y, slots) = (x.empty_like()?, ids.shape().last());
+    let pairs = ids.count();
+    if pairs == 0 || y.count() == 0 {
+        y.device().fill(y.storage(), &[0])?;
+        return Ok(y);
+    }
+    let lines = x.reshape([x.count() / c.max(1), c])?;
+    let by_row = |lines: &Tensor, map: ExpertMap<'_>, slots: usize, act: Option<Gate>| {
+        let stack = Stack::ByRow { ids: &ids, matrices: e, slots };
+        stacked(lines, map, stack, [pairs, e], act)
+    };
+    if [gate_up, down].iter().all(|map| map.takes_rows(pairs, e, x.dtype()))
+        && let Some(hidden) = by_row(&lines, gate_up, slots, Some(gate))?
+        && let Some(rows) = by_row(&hidden, down, 1, None)?
+    {
+        combine([&rows, &y], Some(&weights), None, slots)?;
+        return Ok(y);
+    }
+    let dispatch = Dispatch::new(&ids, e)?;
+    let hidden = dispatch.rows(&lines, Some(&dispatch.tokens), gate_up, Some(gate))?;
+    let rows = dispatch.rows(&hidden, None, down, None)?;
+    dispatch.combine(&rows, Some(&weights), &y)?;
+    Ok(y)
+}
+
+impl ExpertMap<'_> {
+    /// Rows of all experts, and columns.
+    fn dims(&self) -> Result<[usize; 2]> {
+        match self {
+            Self::Dense(w) => w.dims3().map(|[e, n, k]| [e * n, k]).map_err(|e| e.context("experts")),
+            Self::Blocks(w) => Ok(w.dims()),
+        }
+    }
+    /// Whether `pairs` rows are better multiplied one by one: each reads a matrix, while sorted rows read every matrix once, and blocks go
+    /// through a dense copy, which is written and read. Panels are multiplied as they are, whatever the number of rows.
+    fn takes_rows(&self, pairs: usize, experts: usize, dtype: DType) -> bool {
+        match self {
+            Self::Dense(_) => pairs <= experts,
+            Self::Blocks(w) => {
+                let [rows, columns] = w.dims();
+                let all = w.bytes() + 2 * rows * columns * dtype.size();
+                !w.in_panels() && pairs.saturating_mul(w.bytes()) <= experts.saturating_mul(all)
+            }
+        }
+    }
+}
+
+/// Rows by the matrices of a stack, gates and values behind an activation as one, (rows, N); `None` where no kernel here takes them.
+fn stacked(
+    lines: &Tensor,
+    map: ExpertMap<'_>,
+    stack: Stack<'_>,
+    [rows, experts]: [usize; 2],
+    act: Option<Gate>,
+) -> Result<Option<Tensor>> {
+    let (b, blocks) = match map {
+        ExpertMap::Dense(w) => (Matrix::rows_of(w)?.transposed(), None),
+        ExpertMap::Blocks(w) => (Matrix::of_blocks(w), Some(w.stored())),
+    };
+    let fused = Fused { activation: act.map(|gate| (gate, true)), blocks, stack: Some(stack), ..Fused::NONE };
+    let n = map.dims()?[0] / experts;
+    let c = Tensor::empty(lines.device(), [rows, n / fused.parts()], lines.dtype())?;
+    let problem = Problem { m: rows, n, ..Problem::new(Matrix::rows_of(lines)?, b, &[])? };
+    Ok(few_rows::run(&c, &problem, &fused)?.then_some(c))
+}
+
+impl Dispatch {
+    /// Rows in their order, of `lines` or of those that `index` says, by the experts' matrices.
+    fn rows(
+        &self,
+        lines: &Tensor,
+        index: Option<&Tensor>,
+        map: ExpertMap<'_>,
+        act: Option<Gate>,
+    ) -> Result<Tensor> {
+        let (experts, count) = (self.groups.experts, self.groups.rows);
+        if let ExpertMap::Blocks(w) = map
+            && w.in_panels()
+        {
+            let stack = Stack::Sorted { groups: &self.groups, lines: index };
+            if let Some(rows) = stacked(lines, map, stack, [count, experts], act)? {
+                return Ok(rows);
+            }
+        }
+        let dense = match map {
+            ExpertMap::Dense(w) => w.contiguous()?,
+            ExpertMap::Blocks(w) => {
+                let [rows, columns] = w.dims();
+                w.dense(lines.dtype())?.reshape([experts, rows / experts.max(1), columns])?
+            }
+        };
+        let rows = grouped::rows(&self.groups, Rows { lines, index }, &dense, false)?;
+        match act {
+            Some(gate) => gated(&rows, gate),
+            None => Ok(rows),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::experts;
+    use super::*;
+    use crate::quant::{Activations, Format};
+    use crate::random::Generator;
+    use crate::suite::test_device;
+    use netcl_device::Settings;
+
+    fn normal(device: &Device, dims: &[usize], seed: u64) -> Tensor {
+        Tensor::normal(device, dims, 0.0, 1.0, DType::F32, &mut Generator::new(seed)).unwrap()
+    }
+
+    /// The same rows as blocks and dequantised.
+    fn stored(
+        device: &Device,
+        (format, order): (&'static Format, Order),
+        [e, n, k]: [usize; 3],
+        seed: u64,
+    ) -> (Blocks, Tensor) {
+        let values = normal(device, &[e * n, k], seed).to_vec().unwrap();
+        let mut bytes = vec![0; format.size(values.len()).unwrap()];
+        format.quantise(&values, k, None, &mut bytes).unwrap();
+        let dense = format.dequantised(&bytes, values.len()).unwrap();
+        let dense = Tensor::from_f32(device, [e, n, k], &dense, DType::F32).unwrap();
+        let blocks = match order {
+            Order::Planes => Blocks::of_planes(device, format, [e * n, k], &bytes),
+            Order::Usual(activations) => {
+                Blocks::with_activations(device, format, [e * n, k], &bytes, activations)
+            }
+        };
+        (blocks.unwrap(), dense)
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Order {
+        Usual(Activations),
+        Planes,
+    }
+
+    /// One text's step, a batch and a prompt, in every order of bytes, beside the op by dense matrices. Some ids are nobody's.
+    #[test]
+    fn blocks_are_multiplied_as_what_they_stand_for() {
+        let orders = [Order::Usual(Activations::Float), Order::Usual(Activations::Int8), Order::Planes];
+        let sim = Device::open("sim", &Settings::default()).unwrap();
+        for (device, formats) in [(test_device().unwrap(), &["Q4_0", "Q6_K"][..]), (sim, &["Q4_1"])] {
+            let [e, c, h] = [5, 256, 512];
+            for (i, format) in formats.iter().enumerate() {
+                let format = Format::named(format).unwrap();
+                for order in orders {
+                    if order == Order::Planes && !format.has_planes(c) {
+                        continue;
+                    }
+                    let (gates, dense_gates) = stored(&device, (format, order), [e, 2 * h, c], 1);
+                    let (back, dense_back) = stored(&device, (format, order), [e, c, h], 2);
+                    let tokens = if i == 0 { &[1, 3, 90][..] } else { &[2][..] };
+                    for tokens in tokens {
+                        let ids: Vec<u32> = (0..2 * tokens).map(|p| ((p * p + 1) % (e + 1)) as u32).collect();
+                        let ids = Tensor::from_u32(&device, [*tokens, 2], &ids).unwrap();
+                        let (x, weights) =
+                            (normal(&device, &[*tokens, c], 3), normal(&device, &[*tokens, 2], 4));
+                        let expected =
+                            experts(&x, &ids, &weights, [&dense_gates, &dense_back], Gate::Silu).unwrap();
+                        let maps = [
+                            [ExpertMap::Blocks(&gates), ExpertMap::Blocks(&back)],
+                            [ExpertMap::Blocks(&gates), ExpertMap::Dense(&dense_back)],
+                            [ExpertMap::Dense(&dense_gates), ExpertMap::Blocks(&back)],
+                        ];
+                        let expected = expected.to_vec().unwrap();
+                        let most = expected.iter().fold(0f32, |most, v| most.max(v.abs()));
+                        for maps in &maps[..if i == 0 { 3 } else { 1 }] {
+                            let y = experts_of_blocks(&x, &ids, &weights, *maps, Gate::Silu).unwrap();
+                            // Bytes lose 1/254 of the largest of 32 in each of two products.
+                            let bound = if order == Order::Usual(Activations::Float) { 1e-5 } else { 2e-2 };
+                            for (got, expected) in y.to_vec().unwrap().iter().zip(&expected) {
+                                assert!(
+                                    (got - expected).abs() <= bound * most,
+                                    "{format} {order:?}, {tokens} tokens: {got}, expected {expected}, largest {most}"
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_sizes_are_refused() {
+        let device = test_device().unwrap();
+        let order = (Format::named("Q8_0").unwrap(), Order::Usual(Activations::Float));
+        let (gates, _) = stored(&device, order, [3, 64, 64], 1);
+        let (back, _) = stored(&device, order, [3, 64, 32], 2);
+        let ids = Tensor::from_u32(&device, [2, 2], &[0, 1, 2, 0]).unwrap();
+        let y = |x: &[usize], weights: &[usize], maps: [&Blocks; 2]| {
+            let (x, weights) = (normal(&device, x, 3), normal(&device, weights, 4));
+            experts_of_blocks(&x, &ids, &weights, maps.map(ExpertMap::Blocks), Gate::Silu).map(drop)
+        };
+        y(&[2, 64], &[2, 2], [&gates, &back]).unwrap();
+        for (x, weights, maps) in [
+            (&[2, 32][..], &[2, 2][..], [&gates, &back]),
+            (&[2, 64], &[2, 2], [&back, &gates]),
+            (&[2, 64], &[2, 2], [&gates, &gates]),
+            (&[3, 64], &[2, 2], [&gates, &back]),
+            (&[2, 64], &[2, 3], [&gates, &back]),
+        ] {
+            let e = y(x, weights, maps).unwrap_err().to_string();
+            assert!(e.contains("experts: ") && e.contains("expected"), "{e}");
+        }
+    }
+}
