@@ -86,16 +86,18 @@ fn quantised_experts(device: &Device) -> Result<usize> {
             Ok::<_, Error>((Blocks::with_activations(device, format, [e * n, k], &bytes, usual)?, dense))
         };
         let ((gates, dense_gates), (back, dense_back)) = (made(2 * h, c)?, made(c, h)?);
-        for tokens in [1, 70] {
+        for (tokens, dtype) in [1, 70].into_iter().flat_map(|n| [DType::F32, DType::F16].map(|t| (n, t))) {
             let ids: Vec<u32> = (0..k * tokens).map(|p| ((p * p + 1) % e) as u32).collect();
             let ids = Tensor::from_u32(device, [tokens, k], &ids)?;
             let [x, weights] = [c, k].map(|n| {
                 Tensor::normal(device, [tokens, n], 0.0, 1.0, DType::F32, &mut Generator::new(n as u64))
             });
             let (x, weights) = (x?, weights?);
+            let expected = experts(&x, &ids, &weights, [&dense_gates, &dense_back], Gate::Silu)?.to_vec()?;
+            let [x, weights] = [&x, &weights].map(|t| t.to_dtype(dtype));
+            let (x, weights) = (x?, weights?);
             let maps = [ExpertMap::Blocks(&gates), ExpertMap::Blocks(&back)];
             let got = experts_of_blocks(&x, &ids, &weights, maps, Gate::Silu)?.to_vec()?;
-            let expected = experts(&x, &ids, &weights, [&dense_gates, &dense_back], Gate::Silu)?.to_vec()?;
             let most = expected.iter().fold(0f32, |most, v| most.max(v.abs()));
             // Bytes lose at most 1/254 of the largest of 32 in each of two products. NaN is wrong too.
             let wrong = got.iter().zip(&expected).position(|(a, b)| {
@@ -104,7 +106,7 @@ fn quantised_experts(device: &Device) -> Result<usize> {
             });
             if let Some(i) = wrong.filter(|_| !device.settings().no_results) {
                 return Err(Error::launch(format!(
-                    "experts_of_blocks: element {i} of {tokens} tokens by {format} is {}, expected {}, largest {most}",
+                    "experts_of_blocks: element {i} of {tokens} tokens in {dtype} by {format} is {}, expected {}, largest {most}",
                     got[i], expected[i]
                 )));
             }
@@ -125,7 +127,7 @@ mod tests {
         for device in [test_device().unwrap(), Device::open("sim:rx7900xtx", &Settings::default()).unwrap()] {
             let cases = INFERENCE
                 .map(|kernel| (kernel.check)(&device).unwrap_or_else(|e| panic!("{}: {e}", kernel.name)));
-            assert!(cases[1] >= 42 && cases[2] == 6, "{cases:?}");
+            assert!(cases[1] >= 42 && cases[2] == 12, "{cases:?}");
         }
     }
 }

@@ -79,10 +79,17 @@ impl ExpertMap<'_> {
             Self::Blocks(w) => {
                 let [rows, columns] = w.dims();
                 let all = w.bytes() + 2 * rows * columns * dtype.size();
-                !w.in_panels() && pairs.saturating_mul(w.bytes()) <= experts.saturating_mul(all)
+                !w.in_panels()
+                    && !on_tensor_cores(w, dtype)
+                    && pairs.saturating_mul(w.bytes()) <= experts.saturating_mul(all)
             }
         }
     }
+}
+
+/// Whether tensor cores multiply sorted rows of a type by these blocks as they are.
+fn on_tensor_cores(w: &Blocks, dtype: DType) -> bool {
+    w.in_planes() && dtype != DType::F32
 }
 
 /// Rows by the matrices of a stack, gates and values behind an activation as one, (rows, N); `None` where no kernel here takes them.
@@ -115,7 +122,7 @@ impl Dispatch {
     ) -> Result<Tensor> {
         let (experts, count) = (self.groups.experts, self.groups.rows);
         if let ExpertMap::Blocks(w) = map
-            && w.in_panels()
+            && (w.in_panels() || w.in_planes())
         {
             let stack = Stack::Sorted { groups: &self.groups, lines: index };
             if let Some(rows) = stacked(lines, map, stack, [count, experts], act)? {

@@ -2,7 +2,8 @@
 //! alone, so launches are as large as the number of rows allows, whatever the experts get.
 
 use super::super::prelude::*;
-use super::algorithms::vector;
+use super::algorithms::gemv::Stack;
+use super::algorithms::{rows_mma, vector};
 use super::arguments::Unused;
 use super::plan::Blocks;
 use netcl_kernel::{Launch, Variants};
@@ -104,6 +105,10 @@ pub(in crate::ops) fn rows(groups: &Groups, a: Rows<'_>, weights: &Tensor, acros
     debug_assert_eq!(a.width(), k);
     let c = Tensor::empty(device, [groups.rows, n], weights.dtype())?;
     if c.count() == 0 {
+        return Ok(c);
+    }
+    let stack = Stack::Sorted { groups, lines: a.index };
+    if !across && rows_mma::sorted(&c, a.lines, weights, stack)? {
         return Ok(c);
     }
     let kernel = GROUPED.choose(device, 0)?;

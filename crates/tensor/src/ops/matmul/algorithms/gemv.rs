@@ -360,12 +360,12 @@ pub(in crate::ops::matmul) fn finish<'l>(launch: Launch<'l>, f: &Fused<'_>) -> R
         Some(Stack::ByRow { ids, matrices, slots }) => {
             launch.read(ids).scalar(matrices as u32).scalar(slots as u32)
         }
-        Some(Stack::Sorted { groups: Groups { offsets, experts, .. }, lines }) => {
+        Some(Stack::Sorted { groups: Groups { offsets, tiles, experts, .. }, lines }) => {
             let launch = match lines {
                 Some(lines) => launch.read(lines),
                 None => launch.read_base(&Unused(offsets)),
             };
-            launch.read(offsets).scalar(int(*experts))
+            launch.read(offsets).read(tiles).scalar(int(*experts))
         }
         None => launch,
     })

@@ -12,6 +12,9 @@
  *           and the bias belongs to rows. Neither GATED nor ACT.
  * STACK     1: B is a stack of matrices (E, N, K), or (E, 2N, K) with GATED, whose lines lie along k; M is 1, and dimension 1 of the groups are
  *           the rows of C. Row r of C is row r / slots of A by matrix ids[r], zero where that is none of the `matrices` (E).
+ * SORTED    1: B is such a stack, and rows are sorted by matrix: offsets (E + 1) are the first row of each and of those that are nobody's, which
+ *           become zero; tiles (.., 2) are a matrix and the first of at most TILE_ROWS rows of it, or twice ~0. Row r of A is line
+ *           lines_of_a[r] with GATHER 1, else line r.
  * QUANT     not 0: B's lines along k are rows of quantised blocks (quant/unpack.cl); strides and offset of B count bytes.
  * flags     ADD_C: C is added to. BIAS: bias is.
  */
@@ -41,6 +44,12 @@
 #endif
 #ifndef STACK
 #define STACK 0
+#endif
+#ifndef SORTED
+#define SORTED 0
+#endif
+#ifndef GATHER
+#define GATHER 0
 #endif
 #define AT(row, column) (SWAPPED ? (ulong)(column) * M + (row) : (ulong)(row) * n + (column))
 #define BIAS_OF(row, column) (SWAPPED ? (row) : (column))
@@ -73,6 +82,17 @@ typedef T B_T;
 #define STACK_ARGS , __global const uint *restrict ids, uint matrices, uint slots
 #else
 #define STACK_ARGS
+#endif
+#if SORTED
+#define SORTED_ARGS \
+  , __global const uint *restrict lines_of_a, __global const uint *restrict offsets, __global const uint *restrict tiles, int matrices
+#else
+#define SORTED_ARGS
+#endif
+#if GATHER
+#define LINE_OF_A(r) lines_of_a[r]
+#else
+#define LINE_OF_A(r) (r)
 #endif
 #if RESIDUAL
 #define RESIDUAL_ARG , __global const T *restrict residual

@@ -14,32 +14,14 @@
  * residual  T, with RESIDUAL, where c is
  * row       local, K floats
  * xs        local, M * (K bytes, K / 32 floats, K / SUB ints)
- * Groups    ceil(n / per), local size 1. With SORTED 1 B is a stack of matrices of whole panels, (E, N, K) or (E, 2N, K), and there are E + 1 in
- *           dimension 1: group e multiplies rows offsets[e] .. offsets[e + 1] - 1 of C by matrix e, the last one makes zeros of those from
- *           offsets[E] on. Row r of A is line lines[r] with GATHER 1, else line r.
+ * Groups    ceil(n / per), local size 1. With SORTED matrices have whole panels, and there are E + 1 groups in dimension 1, each with the rows of a
+ *           matrix; the last one has those that are nobody's.
  *
  * Defines: those of matmul_gemv_ends.cl and of quant/codes.cl, with PANELS 1 and VW 16.
  *
  * Design: lanes of columns, as a register block of BLIS (Van Zee and van de Geijn 2015), with dot products of four bytes.
  * Ceiling: B read once for M rows, the memory's bandwidth.
  */
-
-#ifndef SORTED
-#define SORTED 0
-#endif
-#ifndef GATHER
-#define GATHER 0
-#endif
-#if SORTED
-#define SORTED_ARGS , __global const uint *restrict lines, __global const uint *restrict offsets, int matrices
-#else
-#define SORTED_ARGS
-#endif
-#if GATHER
-#define LINE_OF_A(r) lines[r]
-#else
-#define LINE_OF_A(r) (r)
-#endif
 
 /* Bytes that memory is asked for before they are read. */
 #define DISTANCE 8192

@@ -3,7 +3,7 @@
  *
  *   C = act(alpha * A B + bias) (* value) (+ C) (+ residual),   A (M, K), B (K, N), C (M, N); sums in f32
  *
- * B is the first operand of mma.sync.m16n8k16, A the second, so a tile is 16 columns of C by 8 rows. A warp has TILES tiles of columns (with
+ * With SORTED each tile of rows has a matrix of its own (matmul_gemv_ends.cl). B is the first operand of mma.sync.m16n8k16, A the second, so a tile is 16 columns of C by 8 rows. A warp has TILES tiles of columns (with
  * GATED of 8 gates and their 8 values) and all ROWS rows of A; ACROSS warps stand side by side along the columns, and the WARPS / ACROSS sets of
  * them take every so many'th chunk of 128 steps. Dimension 2 of the groups shares the sum out further.
  *
@@ -26,7 +26,7 @@
  * residual  T, elements where C has them, with RESIDUAL
  * tickets   int, with SPLIT: one for each tile of C, 0 before and after
  * Groups    dimension 0: ceil(m / ROWS) of rows, 1: ceil(n / LINES) of columns, 2: splits, of k_part steps each, a multiple of 128; 32 WARPS
- *           items. K is a multiple of 8, of planes one of 128.
+ *           items. K is a multiple of 8, of planes one of 128. With SORTED dimension 0 counts parts of ROWS rows of tiles, and nothing is split.
  *
  * Defines: ROWS (8, 16 or 32), TILES (1, 2), ACROSS (1, 2, 4, 8; 32 rows from 2 on), SPLIT, ACT, GATED, RESIDUAL, SWAPPED, QUANT (the format, 0: T), FORMATS (its
  * bit). Needs NVIDIA_CC of 80 or more.
@@ -158,13 +158,30 @@ static inline Stored stored_of(Line line, int chunk, int t, int k, int k_last) {
 __kernel __attribute__((reqd_work_group_size(32 * WARPS, 1, 1))) void matmul_rows(
     __global const T *restrict a, __global const uchar *restrict b, __global const T *restrict bias, __global T *restrict c,
     __global float *restrict part, long a_off, long b_off, long c_off, int m, int n, int k, long a_rs, long b_rs, long c_rs, long c_cs, int k_part,
-    float alpha, int flags RESIDUAL_ARG TICKETS_ARG) {
+    float alpha, int flags RESIDUAL_ARG SORTED_ARGS TICKETS_ARG) {
   /* xs[chunk][q][tile of rows][lane], later sums[set][row][column of a tile] */
   __local uint4 xs[SETS * ROWS * PITCH / 4 + 1 > SLICE * ROWS * 16 ? SETS * ROWS * PITCH / 4 + 1 : SLICE * ROWS * 16];
   __local float *sums = (__local float *)xs;
   const int item = get_local_id(0), warp = item / 32, lane = item % 32, g = lane / 4, t = lane % 4;
   const int across = warp % ACROSS, set = warp / ACROSS;
+#if SORTED
+  const int tile = get_group_id(0) / (TILE_ROWS / ROWS), n0 = get_group_id(1) * LINES, last = (GATED ? 2 : 1) * n - 1;
+  const uint matrix = tiles[2 * tile];
+  if (matrix == ~0u) return;
+  const int tile_0 = tiles[2 * tile + 1], m0 = tile_0 + get_group_id(0) % (TILE_ROWS / ROWS) * ROWS;
+  m = min(tile_0 + TILE_ROWS, matrix < (uint)matrices ? (int)offsets[matrix + 1] : m);
+  if (m0 >= m) return;
+  if (matrix == (uint)matrices) {
+    for (int e = item; e < ROWS * LINES; e += 32 * WARPS) {
+      const int row = m0 + e / LINES, column = n0 + e % LINES;
+      if (row < m && column < n) ST(c, c_off + row * c_rs + column * c_cs, 0.0f);
+    }
+    return;
+  }
+  b += (long)matrix * (last + 1) * b_rs;
+#else
   const int m0 = get_group_id(0) * ROWS, n0 = get_group_id(1) * LINES, last = (GATED ? 2 : 1) * n - 1;
+#endif
   const int k_first = SPLIT ? get_group_id(2) * k_part : 0, k_last = SPLIT ? min(k, k_first + k_part) : k;
   Line lines[2 * TILES];
   UNROLL for (int i = 0; i < 2 * TILES; ++i) {
@@ -175,7 +192,12 @@ __kernel __attribute__((reqd_work_group_size(32 * WARPS, 1, 1))) void matmul_row
   const int chunks = (k_last + 127) / 128;
   const int piece = item % 16, row_0 = item / 16 % ROWS, chunk_0 = item / 16 / ROWS;
   __local uint4 *to = xs + ((chunk_0 * 4 + Q_OF(piece)) * N_TILES + row_0 / 8) * 32 + row_0 % 8 * 4 + T_OF(piece);
-  a += a_off + (m0 + row_0) * a_rs;
+  /* The rows of A that the item brings. */
+  __global const T *row_of_a[ROWS > 16 ? ROWS / 16 : 1];
+  UNROLL for (int i = 0; i < (ROWS > 16 ? ROWS / 16 : 1); ++i) {
+    const int row = m0 + row_0 + 16 * i;
+    row_of_a[i] = row < m ? a + a_off + LINE_OF_A(row) * a_rs : 0;
+  }
 
   float4 acc[TILES][N_TILES];
   UNROLL for (int i = 0; i < TILES; ++i) {
@@ -193,7 +215,8 @@ __kernel __attribute__((reqd_work_group_size(32 * WARPS, 1, 1))) void matmul_row
       uint4 pieces[AT_ONCE];
       UNROLL for (int e = 0; e < AT_ONCE; ++e) {
         const int at = 128 * (first + chunk_0 + CHUNK_OF(e0 + e)) + 8 * piece;
-        pieces[e] = m0 + row_0 + ROW_OF(e) < m && at < k_last ? *(__global const uint4 *)(a + ROW_OF(e) * a_rs + at) : (uint4)(0u);
+        __global const T *row = row_of_a[ROW_OF(e) / 16];
+        pieces[e] = row && at < k_last ? *(__global const uint4 *)(row + at) : (uint4)(0u);
       }
       UNROLL for (int e = 0; e < AT_ONCE; ++e) to[CHUNK_OF(e0 + e) * 4 * N_TILES * 32 + ROW_OF(e) * 4] = pieces[e];
     }

@@ -3,10 +3,11 @@
 
 use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
+use super::super::grouped::Groups;
 use super::super::proof;
 use super::super::split_k::TICKETS;
-use super::super::view::Problem;
-use super::gemv::{ENDS, Fused, bindable, estimate_on_gpus, finish, fused_defines, int, oriented};
+use super::super::view::{Matrix, Problem};
+use super::gemv::{ENDS, Fused, Stack, bindable, estimate_on_gpus, finish, fused_defines, int, oriented};
 use super::{Algorithm, Aux, MATMUL, Plan, Request, finished, gemv};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
@@ -181,6 +182,10 @@ impl Product<'_> {
         let launch = launch.define("TILES", shape.tiles).define("ACROSS", shape.across);
         let launch = launch.define("QUANT", number).define("FORMATS", 1usize << number);
         let launch = launch.define("SPLIT", shape.splits > 1).define("WG", 32 * WARPS).define("VW", LANES);
+        let launch = match fused.stack {
+            Some(Stack::Sorted { .. }) => launch.define("TILE_ROWS", Groups::TILE_ROWS),
+            _ => launch,
+        };
         let launch = if fused.swapped { launch.define("SWAPPED", 1) } else { launch };
         let launch = launch.define("AV", "float").flops((2 * p.m * p.n * p.k) as u64);
         let launch = fused_defines(launch, fused).read_base(&p.a.tensor).read_base(&p.b.tensor);
@@ -204,8 +209,52 @@ impl Product<'_> {
             Some(_) => launch.write_base(&zeroed(c.device(), "matmul_rows", TICKETS)?),
             None => launch,
         };
-        launch.groups3(shape.groups(&s)).run()
+        let mut groups = shape.groups(&s);
+        if let Some(Stack::Sorted { groups: Groups { tiles, .. }, .. }) = fused.stack {
+            groups[0] = tiles.dims()[0] * (Groups::TILE_ROWS / shape.rows);
+        }
+        launch.groups3(groups).run()
     }
+}
+
+/// How `rows` rows that are sorted by matrix are multiplied by `matrices` of them: as one by rows of the average number, of as many columns as
+/// matrices are at work.
+pub(in crate::ops::matmul) fn of_sorted(
+    device: &Device,
+    rows: usize,
+    matrices: usize,
+    s: Sizes,
+) -> Option<Shape> {
+    let constants = if s.planes { MODEL_OF_PLANES.on(device) } else { MODEL.on(device) };
+    let units = device.capabilities().compute_units.max(1) as usize;
+    let all = Sizes { m: rows.div_ceil(matrices.max(1)), n: s.n * rows.min(matrices), ..s };
+    let shapes = Shape::all(all).filter(|shape| shape.splits == 1);
+    let fits = shapes.filter(|shape| s.n.div_ceil(shape.lines(s.parts)) <= MOST_TILES);
+    fits.min_by(|a, b| {
+        let [a, b] = [a, b].map(|shape| shape.estimate(&constants, units, &all));
+        a.total_cmp(&b)
+    })
+}
+
+/// Rows sorted by matrix times dense matrices of 16 bits (E, N, K), `c (rows, N)`; `false` where this kernel does not take them.
+pub(in crate::ops) fn sorted(c: &Tensor, a: &Tensor, b: &Tensor, stack: Stack<'_>) -> Result<bool> {
+    let (Stack::Sorted { groups, .. }, device) = (stack, c.device()) else { return Ok(false) };
+    let [_, n, k] = b.dims3()?;
+    let one = b.slice(0, 0..1)?.reshape([n, k])?;
+    let p = Problem::new(Matrix::rows_of(a)?, Matrix::rows_of(&one)?.transposed(), &[])?;
+    let p = Problem { m: groups.rows, ..p };
+    let few = Problem { m: 1, ..p.clone() };
+    if !ROWS.runs_on(device.capabilities())
+        || supports_rows(c, &few).is_err()
+        || !p.a.row_stride.is_multiple_of(LANES)
+    {
+        return Ok(false);
+    }
+    let Some(shape) = of_sorted(device, groups.rows, groups.experts, sizes(&p)) else { return Ok(false) };
+    if !proven(device) {
+        return Ok(false);
+    }
+    product(c, &p, &Fused { stack: Some(stack), ..Fused::NONE }, shape).map(|()| true)
 }
 
 pub(super) static ALGORITHM: Algorithm = Algorithm {

@@ -1,6 +1,9 @@
 //! Products of some rows by quantised rows in planes on tensor cores: weights become 16-bit floats in registers, activations stay as they are.
 
-use super::super::rows_mma::{CHUNK, LANES, MODEL_OF_PLANES, MOST_ROWS, PLANES_ROWS, Product, Shape, Sizes};
+use super::super::gemv::Stack;
+use super::super::rows_mma::{
+    CHUNK, LANES, MODEL_OF_PLANES, MOST_ROWS, PLANES_ROWS, Product, Shape, Sizes, of_sorted,
+};
 use super::{Algorithm, Request};
 use crate::ops::prelude::*;
 use crate::quant::BlockOrder;
@@ -12,6 +15,10 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     estimate: |r| {
         let (p, parts) = (r.p, r.fused.parts());
         let sizes = Sizes { m: p.m, n: p.n / parts, k: p.k, parts, line: p.b.col_stride, planes: true };
+        if let Some(Stack::Sorted { groups, .. }) = r.fused.stack {
+            // There is no other.
+            return (0.0, of_sorted(r.device(), groups.rows, groups.experts, sizes));
+        }
         Shape::of(r.device(), sizes).map_or((f64::INFINITY, None), |(micros, shape)| (micros, Some(shape)))
     },
     run: |r, shape| match shape {
@@ -26,12 +33,14 @@ fn supports(r: &Request<'_>) -> Result<(), &'static str> {
     match () {
         () if r.stored.order != BlockOrder::Planes => Err("rows that do not lie in planes"),
         () if !matches!(r.c.dtype(), DType::F16 | DType::Bf16) => Err("results that are not of 16 bits"),
-        () if !(1..=MOST_ROWS).contains(&r.p.m) => Err("not between 1 and 128 rows"),
+        () if r.fused.stack.is_none() && !(1..=MOST_ROWS).contains(&r.p.m) => {
+            Err("not between 1 and 128 rows")
+        }
         () if r.p.batch() != 1 || r.columns() == 0 || r.p.k == 0 || !r.p.k.is_multiple_of(CHUNK) => {
             Err("several products, an empty one, or a sum of no whole chunks of 128 steps")
         }
         () if r.fused.norm.is_some() => Err("a norm before it"),
-        () if r.fused.stack.is_some() => Err("a stack of matrices"),
+        () if matches!(r.fused.stack, Some(Stack::ByRow { .. })) => Err("a matrix for each row"),
         () if a.col_stride != 1
             || !a.offset().is_multiple_of(LANES)
             || r.p.m > 1 && !a.row_stride.is_multiple_of(LANES) =>
