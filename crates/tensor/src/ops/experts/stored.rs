@@ -107,7 +107,9 @@ fn stacked(
     let fused = Fused { activation: act.map(|gate| (gate, true)), blocks, stack: Some(stack), ..Fused::NONE };
     let n = map.dims()?[0] / experts;
     let c = Tensor::empty(lines.device(), [rows, n / fused.parts()], lines.dtype())?;
-    let problem = Problem { m: rows, n, ..Problem::new(Matrix::rows_of(lines)?, b, &[])? };
+    // Every row of C may read the same line.
+    let a = Matrix { row_stride: lines.shape().last(), ..Matrix::rows_of(lines)? };
+    let problem = Problem { m: rows, n, ..Problem::new(a, b, &[])? };
     Ok(few_rows::run(&c, &problem, &fused)?.then_some(c))
 }
 

@@ -241,7 +241,8 @@ pub(in crate::ops) fn sorted(c: &Tensor, a: &Tensor, b: &Tensor, stack: Stack<'_
     let (Stack::Sorted { groups, .. }, device) = (stack, c.device()) else { return Ok(false) };
     let [_, n, k] = b.dims3()?;
     let one = b.slice(0, 0..1)?.reshape([n, k])?;
-    let p = Problem::new(Matrix::rows_of(a)?, Matrix::rows_of(&one)?.transposed(), &[])?;
+    let lines = Matrix { row_stride: a.shape().last(), ..Matrix::rows_of(a)? };
+    let p = Problem::new(lines, Matrix::rows_of(&one)?.transposed(), &[])?;
     let p = Problem { m: groups.rows, ..p };
     let few = Problem { m: 1, ..p.clone() };
     if !ROWS.runs_on(device.capabilities())
