@@ -5,7 +5,8 @@
 
 use super::gated::{Gate, Gated, gated};
 use super::map::row_grid;
-use super::matmul::grouped::{self, Groups, Rows};
+use super::matmul::grouped::{self, Rows};
+use super::matmul::groups::Groups;
 use super::prelude::*;
 use super::route::MOST_EXPERTS;
 use netcl_kernel::Launch;

@@ -5,6 +5,7 @@ use super::super::prelude::*;
 use super::algorithms::gemv::Stack;
 use super::algorithms::{rows_mma, vector};
 use super::arguments::Unused;
+use super::groups::Groups;
 use super::plan::Blocks;
 use netcl_kernel::{Launch, Variants};
 
@@ -25,35 +26,13 @@ static TILE: Kernel = Kernel::new("matmul_grouped_tile", cl_file!("matmul_groupe
 static GROUPED: Variants = Variants::new("matmul_grouped", &[&VECTOR, &TILE]);
 
 /// Rows and columns of a tile of [`TILE`], its work-items, and the local memory it takes with the longest slices.
-const TILE_ROWS: usize = 64;
+const TILE_ROWS: usize = Groups::TILE_ROWS;
 const TILE_COLUMNS: usize = 128;
 const ITEMS: usize = TILE_ROWS * TILE_COLUMNS / 64;
 const TILE_MEMORY: u64 = 26 << 10;
 
 /// Rows that are multiplied one by one on GPUs: what a text that grows by a token asks for.
 const FEW_ROWS: usize = 32;
-
-/// Which rows are whose.
-pub(in crate::ops) struct Groups {
-    /// First row of each expert, and of those that are nobody's: u32 (E + 1).
-    pub offsets: Tensor,
-    /// Expert and first row of each tile: u32 (tiles, 2), `u32::MAX` where there are no more.
-    pub tiles: Tensor,
-    /// Number of experts E.
-    pub experts: usize,
-    /// All rows R, nobody's as well.
-    pub rows: usize,
-}
-
-impl Groups {
-    /// Rows that a tile has at most.
-    pub const TILE_ROWS: usize = TILE_ROWS;
-
-    /// Tiles that `rows` rows of `experts` experts and of nobody can make.
-    pub fn tiles_of(rows: usize, experts: usize) -> usize {
-        rows / TILE_ROWS + (experts + 1).min(rows)
-    }
-}
 
 /// The rows of an operand: row r is line r of `lines`, or line `index[r]`.
 #[derive(Clone, Copy)]

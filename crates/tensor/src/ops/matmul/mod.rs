@@ -17,6 +17,7 @@ mod algorithms;
 mod arguments;
 mod epilogue;
 pub(super) mod grouped;
+pub(super) mod groups;
 mod launch;
 mod lines;
 mod plan;

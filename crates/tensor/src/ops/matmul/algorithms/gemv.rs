@@ -3,7 +3,7 @@
 
 use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
-use super::super::grouped::Groups;
+use super::super::groups::Groups;
 use super::super::split_k::{Joining, TICKETS};
 use super::super::view::Problem;
 use super::tile::{add_parts, last_can_join};

@@ -3,7 +3,7 @@
 
 use super::super::arguments::Unused;
 use super::super::epilogue::Epilogue;
-use super::super::grouped::Groups;
+use super::super::groups::Groups;
 use super::super::proof;
 use super::super::split_k::TICKETS;
 use super::super::view::{Matrix, Problem};
