@@ -35,6 +35,7 @@ from ._create import (
 from ._device import doctor
 from ._dtype import DType, bfloat16, float16, float32, int32, uint32
 from ._files import load, save
+from ._graph import Graph, compile
 from ._host import from_numpy
 from ._netcl import (
     Device,
@@ -59,6 +60,7 @@ __all__ = [
     "DType",
     "Device",
     "Generator",
+    "Graph",
     "Kernel",
     "NetclError",
     "Tensor",
@@ -68,6 +70,7 @@ __all__ = [
     "autograd",
     "bfloat16",
     "cat",
+    "compile",
     "data",
     "default_device",
     "default_generator",

@@ -1,9 +1,14 @@
-from types import EllipsisType
+import sys
 from typing import Any, Iterator, List, Literal, Optional, Sequence, Tuple, Union, final
 
 import numpy as np
 
 from ._dtype import DType
+
+if sys.version_info >= (3, 10):
+    from types import EllipsisType
+else:
+    from builtins import ellipsis as EllipsisType
 
 _Ints = Union[int, Sequence[int]]
 _DTypeLike = Union[DType, str, type[Any], np.dtype[Any]]
@@ -13,7 +18,7 @@ _Number = Union[int, float]
 _Axes = Union[None, int, Sequence[int]]
 _Index = Union[None, int, slice, EllipsisType, "Tensor", List[Any], np.ndarray[Any, Any], Tuple[Any, ...]]
 
-__all__ = ["__version__", "Tensor", "Device", "devices", "set_default_device", "default_device", "missing", "Generator", "full", "uninitialised", "from_bytes", "Op", "ops", "write_safetensors", "read_safetensors", "record", "KernelText", "Update", "set_recording", "is_recording", "after_fork_in_child", "exceptions"]
+__all__ = ["__version__", "Tensor", "Device", "devices", "set_default_device", "default_device", "missing", "Generator", "full", "uninitialised", "from_bytes", "Op", "ops", "write_safetensors", "read_safetensors", "record", "KernelText", "Captured", "Update", "set_recording", "is_recording", "after_fork_in_child", "exceptions"]
 __version__: str
 
 @final
@@ -329,11 +334,24 @@ class Update:
     ) -> Update: ...
     def clip_grad_norm(self, max_norm: float) -> None: ...
     def step(self, lr: float) -> None: ...
+    def set_rate(self, lr: float) -> None: ...
+    def apply(self) -> None: ...
+    def count(self) -> None: ...
     def zero_grad(self) -> None: ...
     def weights_changed(self) -> None: ...
     def report(self) -> Tuple[float, bool]: ...
     def state(self) -> List[Tuple[str, str, List[int], bytes]]: ...
     def load_state(self, state: List[Tuple[str, str, List[int], bytes]]) -> None: ...
+
+@final
+class Captured:
+    @staticmethod
+    def capture(device: Device, step: Any) -> Tuple[Captured, Any]: ...
+    def replay(self) -> None: ...
+    @property
+    def commands(self) -> Tuple[int, int]: ...
+    @property
+    def held_bytes(self) -> int: ...
 
 @final
 class KernelText:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from ._netcl import Op, ops
+from ._state import state
+from .errors import UnsupportedError
 
 
 def function(op: Op) -> Callable[..., Any]:
@@ -22,9 +24,11 @@ def function(op: Op) -> Callable[..., Any]:
         place = len(op.inputs) + names.index("seed")
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if len(args) <= place and "seed" not in kwargs:
+            if len(args) <= place and kwargs.get("seed") is None:
                 from ._create import default_generator
 
+                if state.capturing:
+                    raise UnsupportedError(f"{op.__name__}: a seed drawn in a captured step would be the same in every replay; give one by seed=…")
                 kwargs["seed"] = default_generator.draw_seed()
             return op(*args, **kwargs)
 

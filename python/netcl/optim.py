@@ -6,6 +6,7 @@ import math
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Tuple, Union
 
 from ._netcl import Tensor, Update
+from ._state import state
 
 Params = Iterable[Union[Tensor, Tuple[str, Tensor], Mapping[str, Any]]]
 
@@ -39,7 +40,17 @@ class Optimizer:
 
     def step(self) -> None:
         """One step with the learning rate ``lr``. Every parameter has a gradient; one without is an error that names it, and nothing is changed."""
-        self._update.step(self.lr)
+        if state.capturing:
+            state.capturing[-1].optimizers.append(self)
+            self._update.apply()
+        else:
+            self._update.step(self.lr)
+
+    def _set_rate(self) -> None:
+        self._update.set_rate(self.lr)
+
+    def _count(self) -> None:
+        self._update.count()
 
     def zero_grad(self) -> None:
         """Drops the gradients."""

@@ -15,6 +15,7 @@ mod device;
 mod edge;
 mod files;
 mod function;
+mod graph;
 mod index;
 mod kernel;
 mod names;
@@ -35,6 +36,7 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     files::add(m)?;
     function::add(m)?;
     m.add_class::<kernel::PyKernel>()?;
+    m.add_class::<graph::PyGraph>()?;
     m.add_class::<optim::PyUpdate>()?;
     edge::add(m)
 }

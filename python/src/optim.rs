@@ -60,6 +60,20 @@ impl PyUpdate {
         let optimizer = &mut self.0;
         run(py, move || optimizer.step(lr))
     }
+    /// The host's part of a step: the learning rate for the device's part, which a graph may hold.
+    fn set_rate(&mut self, py: Python<'_>, lr: f64) -> PyResult<()> {
+        let optimizer = &mut self.0;
+        run(py, move || optimizer.set_rate(lr))
+    }
+    /// The device's part.
+    fn apply(&mut self, py: Python<'_>) -> PyResult<()> {
+        let optimizer = &mut self.0;
+        run(py, move || optimizer.apply())
+    }
+    /// To be called for each time that the device's part was enqueued.
+    fn count(&self) {
+        self.0.count();
+    }
     /// Drops the gradients.
     fn zero_grad(&self) {
         self.0.zero_grad();

@@ -257,7 +257,8 @@ class MultiHeadAttention(Module):
         if self.rotary is not None:
             packed = self.rotary(packed)
         dropped = self.dropout if self.training else 0.0
-        found = ops.attention_qkv(packed, heads=self.heads, kv_heads=self.kv_heads, causal=self.causal, dropout=dropped)
+        seed = None if dropped else 0
+        found = ops.attention_qkv(packed, heads=self.heads, kv_heads=self.kv_heads, causal=self.causal, dropout=dropped, seed=seed)
         made: Tensor = self.out(found)
         return made
 

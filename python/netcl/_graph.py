@@ -1,0 +1,92 @@
+"""Steps that are captured once and replayed: what the host does for each operation is then done once."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+from ._netcl import Captured, Device, Tensor, uninitialised
+from ._state import state
+from .errors import FormatError
+
+
+def _tensors(args: Sequence[Any]) -> List[Tensor]:
+    return [a for a in args if isinstance(a, Tensor)]
+
+
+class Graph:
+    """``graph = netcl.Graph(function, *examples)`` captures a function of tensors; ``graph(*tensors)`` copies them to where the examples' copies are and replays.
+
+    Results are where they were before: copy one that is to outlast the next call. The function runs once before it is captured, which compiles its kernels; ``first`` is
+    what it gave. It reads nothing on the host, begins without gradients where it makes some, and draws no random numbers, which would be the same in every replay. An
+    optimizer's step within it goes on with the learning rate and the step number of each replay.
+    """
+
+    def __init__(self, function: Callable[..., Any], *examples: Any) -> None:
+        given = _tensors(examples)
+        if not given:
+            raise FormatError("Graph: no tensor among the examples, which would say the device; give one")
+        self.device: Device = given[0].device
+        self.inputs = [uninitialised(t.shape, t.dtype, self.device) for t in given]
+        self._copy(given)
+        places = iter(self.inputs)
+        arguments = [next(places) if isinstance(a, Tensor) else a for a in examples]
+        self.optimizers: List[Any] = []
+        self.first = function(*arguments)
+        state.capturing.append(self)
+        try:
+            self._captured, self.results = Captured.capture(self.device, lambda: function(*arguments))
+        finally:
+            state.capturing.pop()
+
+    def _copy(self, tensors: Sequence[Tensor]) -> None:
+        for place, t in zip(self.inputs, tensors):
+            place.copy_(t)
+
+    def replay(self) -> Any:
+        """Enqueues the commands with the inputs that there are."""
+        for optimizer in self.optimizers:
+            optimizer._set_rate()
+        self._captured.replay()
+        for optimizer in self.optimizers:
+            optimizer._count()
+        return self.results
+
+    def __call__(self, *args: Any) -> Any:
+        given = _tensors(args)
+        forms = [(tuple(t.shape), t.dtype) for t in given]
+        expected = [(tuple(t.shape), t.dtype) for t in self.inputs]
+        if forms != expected:
+            raise FormatError(f"Graph: tensors {forms}, expected {expected}, those that it was captured with")
+        self._copy(given)
+        return self.replay()
+
+    @property
+    def commands(self) -> Tuple[int, int]:
+        """Commands that a replay enqueues: kernels, and everything."""
+        return self._captured.commands
+
+
+def compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as graphs: one for each combination of shapes, dtypes and other arguments. ``Graph`` says what that asks of it; the first call runs it
+    and captures it, later ones replay. Parameters of a model may be overwritten in between, but not exchanged for others.
+    """
+    graphs: Dict[Any, Graph] = {}
+
+    @functools.wraps(function)
+    def compiled(*args: Any) -> Any:
+        def form(a: Any) -> Any:
+            return (tuple(a.shape), a.dtype.name, a.device.name) if isinstance(a, Tensor) else a
+
+        key = tuple(form(a) for a in args)
+        graph = graphs.get(key)
+        if graph is not None:
+            return graph(*args)
+        graphs[key] = Graph(function, *args)
+        return graphs[key].first
+
+    compiled.graphs = graphs  # type: ignore[attr-defined]
+    return compiled
+
+
+__all__ = ["Graph", "compile"]

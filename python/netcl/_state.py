@@ -1,0 +1,18 @@
+"""What goes on in this thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, List
+
+
+class State(threading.local):
+    """Graphs that are being captured, the innermost last."""
+
+    def __init__(self) -> None:
+        self.capturing: List[Any] = []
+
+
+state = State()
+
+__all__ = ["State", "state"]

@@ -1,0 +1,84 @@
+"""Captured steps give the bits of steps that are not."""
+
+import numpy as np
+import pytest
+
+import netcl as nc
+from netcl import nn, optim
+
+
+def train(compiled, steps=6, rule=optim.AdamW):
+    nc.manual_seed(3)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3))
+    optimizer = rule(model.named_parameters(), lr=1e-2)
+    optimizer.clip_grad_norm(1.0)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nc.ops.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run = nc.compile(step) if compiled else step
+    generator, losses = nc.Generator(1), []
+    for i in range(steps):
+        optimizer.lr = 1e-2 / (i + 1)
+        x = nc.randn(4, 8, generator=generator)
+        losses.append(run(x, nc.randint(0, 3, (4,), generator=generator)).item())
+    return losses, [p.tolist() for p in model.parameters()], optimizer.state_dict()
+
+
+@pytest.mark.parametrize("rule", [optim.AdamW, optim.SGD])
+def test_a_compiled_training_step_has_the_bits_of_one_that_is_not(rule):
+    eager, compiled = train(False, rule=rule), train(True, rule=rule)
+    assert eager[0] == compiled[0] and eager[1] == compiled[1]
+    assert eager[2] == compiled[2]
+
+
+def test_a_graph_for_each_form():
+    calls = []
+
+    @nc.compile
+    def f(x, factor):
+        calls.append(x.shape)
+        return x * factor + 1, x.sum()
+
+    for shape in [(2,), (3,), (2,), (2,)]:
+        x = nc.randn(*shape)
+        y, total = f(x, 2.0)
+        np.testing.assert_allclose(y.numpy(), x.numpy() * 2 + 1, rtol=1e-6)
+        np.testing.assert_allclose(total.item(), x.numpy().sum(), rtol=1e-5)
+    assert len(f.graphs) == 2 and len(calls) == 4
+    x = nc.ones(2)
+    assert f(x, 3.0)[0].tolist() == [4, 4]
+
+
+def test_a_graph_by_hand():
+    x = nc.tensor([1.0, 2.0])
+    graph = nc.Graph(lambda x: x.square().exp(), x)
+    assert graph.commands[0] == 2
+    again = graph(nc.tensor([0.0, 1.0]))
+    np.testing.assert_allclose(again.numpy(), np.exp([0.0, 1.0]), rtol=1e-6)
+    assert graph(x) is again
+    np.testing.assert_allclose(again.numpy(), np.exp([1.0, 4.0]), rtol=1e-6)
+    with pytest.raises(ValueError, match="those that it was captured with"):
+        graph(nc.ones(3))
+    with pytest.raises(ValueError, match="no tensor among the examples"):
+        nc.Graph(lambda: 1)
+
+
+def test_what_cannot_be_captured_is_refused():
+    with pytest.raises(NotImplementedError):
+        nc.Graph(lambda x: nc.tensor([x.sum().item()]), nc.ones(2))
+    with pytest.raises(NotImplementedError, match="seed"):
+        nc.Graph(lambda x: nc.ops.dropout(x, 0.5), nc.ones(2))
+    with pytest.raises(KeyError, match="own"):
+
+        def fails(x):
+            if nc._state.state.capturing:
+                raise KeyError("own")
+            return x
+
+        nc.Graph(fails, nc.ones(2))
+    assert (nc.ones(2) + 1).tolist() == [2, 2], "eager work goes on"
