@@ -17,13 +17,15 @@
 # make python         the Python wheel, built and tested in clean environments (PYTHONS="python3.9 python3.13" names the interpreters)
 # make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
 #                     and how many of them are found
+# make capi           libnetcl for C: header, libraries, pkg-config file and CMake package in target/capi; its programs, also under valgrind
+#                     and from Python where those are (NETCL_PYTHON names a Python that has NumPy)
 
 PEER ?= auto
 SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check deny bench sanitize compile-check intel large sim candidates sim-speed differential fuzz peers mutants python build
+.PHONY: demo test check deny bench sanitize compile-check intel large sim candidates sim-speed differential fuzz peers mutants python capi build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -98,3 +100,6 @@ python:
 
 mutants:
 	$(CARGO) test --package netcl-tensor --test mutants -- --nocapture
+
+capi:
+	tools/capi.sh

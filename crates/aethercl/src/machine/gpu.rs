@@ -14,6 +14,7 @@ use super::registers::{Effect, QUEUES, Registers, offset, status};
 use super::ring::Ring;
 use super::trace::{Timeline, Track};
 use super::vram::Vram;
+use super::window::Window;
 use super::{Callback, Completion, Faults, Fence, GpuError, Outcome, Work, human_ns};
 use crate::memory::Memory;
 use crate::model::{Estimate, Profile};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 /// Words of a ring, unless [`Options::ring_words`] says otherwise.
 const RING_WORDS: usize = 4096;
 /// Results kept a queue for who asks with [`Gpu::wait`] later than a callback would.
-const KEPT: usize = 256;
+pub(super) const KEPT: usize = 256;
 
 /// How a device is opened.
 pub struct Options {
@@ -86,6 +87,8 @@ pub struct Gpu {
     pub(super) count_all: bool,
     pub(super) count_none: bool,
     ring_words: usize,
+    /// Registers and rings as memory, where a program asked for them.
+    pub(super) window: Option<Window>,
     /// The host's clock: what it has spent on commands, and waited.
     pub(super) host_ns: u64,
 }
@@ -109,6 +112,7 @@ impl Gpu {
             count_all: options.count_all,
             count_none: options.count_none,
             ring_words: options.ring_words,
+            window: None,
             host_ns: 0,
             profile,
         }
@@ -125,6 +129,26 @@ impl Gpu {
     /// The pages behind it.
     pub fn vram(&self) -> &Vram {
         &self.vram
+    }
+    /// Words of each queue's ring.
+    pub(super) fn ring_words(&self) -> usize {
+        Ring::new(self.ring_words).capacity()
+    }
+    /// Tells what happens to another listener from now on.
+    pub fn set_narrator(&mut self, narrator: Narrator) {
+        self.narrator = narrator;
+    }
+    /// Host memory that the copy engines reach at this bus address, and at those behind it, until [`Gpu::unpin`].
+    pub fn pin(&mut self, data: Vec<u8>) -> u64 {
+        self.host.keep(data)
+    }
+    /// Takes memory of [`Gpu::pin`] back, with what was copied there.
+    pub fn unpin(&mut self, at: u64) -> Option<Vec<u8>> {
+        self.host.unpin(at)
+    }
+    /// Describes a launch in host memory: what a LAUNCH packet that a program writes itself points to, once.
+    pub fn describe(&mut self, work: Arc<dyn Work>) -> u64 {
+        self.host.describe(work)
     }
     /// The host's clock, ns.
     pub fn now(&self) -> u64 {
@@ -228,7 +252,7 @@ impl Gpu {
                 format!("host: {words} words at word {at} of queue {queue}'s ring: {}", packet.describe())
             });
         }
-        self.queues[queue].next += 1;
+        self.queues[queue].next = self.queues[queue].next.saturating_add(1);
         if let Some(callback) = callback {
             self.queues[queue].callbacks.push_back((value, callback));
         }
@@ -412,7 +436,10 @@ impl Gpu {
         if pending == 0 {
             return;
         }
-        self.registers.write(offset::IRQ_STATUS, pending);
+        // A program that sees the registers clears them by itself.
+        if self.window.is_none() {
+            self.registers.write(offset::IRQ_STATUS, pending);
+        }
         for number in (0..self.queues.len()).filter(|q| pending >> q & 1 != 0) {
             let reached = self.registers.fence(number);
             self.narrator.say(TraceLevel::Steps, || {

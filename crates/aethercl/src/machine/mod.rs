@@ -7,6 +7,7 @@ mod fault;
 mod gpu;
 mod host;
 mod launch;
+mod mapped;
 mod narrate;
 mod packet;
 mod processor;
@@ -14,6 +15,7 @@ pub mod registers;
 mod ring;
 mod trace;
 mod vram;
+pub mod window;
 mod work;
 
 #[cfg(test)]
@@ -29,4 +31,5 @@ pub use narrate::{Narrator, Sink, TraceLevel, human_ns};
 pub use packet::{BadPacket, Packet};
 pub use trace::{Timeline, Track};
 pub use vram::{PAGE, Vram};
+pub use window::Window;
 pub use work::{Callback, Completion, Done, Failure, Fence, Outcome, Work};

@@ -5,7 +5,7 @@
 
 use super::engines::Direction;
 use super::fault::Fate;
-use super::gpu::Gpu;
+use super::gpu::{Gpu, KEPT};
 use super::narrate::TraceLevel;
 use super::packet::Packet;
 use super::registers::status;
@@ -146,26 +146,29 @@ impl Gpu {
     }
 
     fn copy_in(&mut self, ready: u64, to: u64, from: u64, bytes: u64) -> (Times, Result<Outcome, GpuError>) {
-        let times =
-            self.transfer(Direction::In, ready, "copy in", bytes, model::copy_ns(&self.profile, bytes));
-        let outcome = match self.host.unpin(from) {
+        let outcome = match self.host.source(from, bytes) {
             Some(data) => self.memory.write(to, &data).map_err(|e| GpuError::Address(e.to_string())),
-            None => Err(GpuError::Address(format!("no pinned host memory at {from:#x}"))),
+            None => Err(GpuError::Address(format!("no {bytes} bytes of pinned host memory at {from:#x}"))),
         };
+        // What goes nowhere moves nothing.
+        let moved = if outcome.is_ok() { bytes } else { 0 };
+        let ns = model::copy_ns(&self.profile, moved);
+        let times = self.transfer(Direction::In, ready, "copy in", moved, ns);
         (times, outcome.map(|()| Outcome::default()))
     }
 
     fn copy_out(&mut self, ready: u64, to: u64, from: u64, bytes: u64) -> (Times, Result<Outcome, GpuError>) {
-        let times =
-            self.transfer(Direction::Out, ready, "copy out", bytes, model::copy_ns(&self.profile, bytes));
-        let outcome = match self.host.unpin(to) {
+        let outcome = match self.host.room(to, bytes) {
             Some(mut data) => self
                 .memory
                 .read(from, &mut data)
-                .map(|()| Outcome { data, ..Outcome::default() })
+                .map(|()| Outcome { data: self.host.arrived(to, data), ..Outcome::default() })
                 .map_err(|e| GpuError::Address(e.to_string())),
-            None => Err(GpuError::Address(format!("no pinned host memory at {to:#x}"))),
+            None => Err(GpuError::Address(format!("no {bytes} bytes of pinned host memory at {to:#x}"))),
         };
+        let moved = if outcome.is_ok() { bytes } else { 0 };
+        let ns = model::copy_ns(&self.profile, moved);
+        let times = self.transfer(Direction::Out, ready, "copy out", moved, ns);
         (times, outcome)
     }
 
@@ -177,8 +180,9 @@ impl Gpu {
         reads: bool,
         done: Result<(), crate::memory::MemoryError>,
     ) -> (Times, Result<Outcome, GpuError>) {
-        let ns = model::fill_ns(&self.profile, bytes, reads);
-        let times = self.transfer(Direction::Within, ready, what, bytes, ns);
+        let moved = if done.is_ok() { bytes } else { 0 };
+        let ns = model::fill_ns(&self.profile, moved, reads);
+        let times = self.transfer(Direction::Within, ready, what, moved, ns);
         (times, done.map(|()| Outcome::default()).map_err(|e| GpuError::Address(e.to_string())))
     }
 
@@ -314,6 +318,8 @@ impl Gpu {
             end_ns: end,
             outcome: Ok(Outcome::default()),
         });
+        // A program that writes its own packets chooses the numbers.
+        queue.next = queue.next.max(value.saturating_add(1));
         queue.results.insert(value, completion);
         self.registers.signal(number, value);
         self.narrator.say(TraceLevel::Steps, || {
@@ -329,7 +335,9 @@ impl Gpu {
         queue.ring.clear();
         let at = queue.ready_ns;
         let reached = self.registers.fence(number);
-        for value in reached + 1..queue.next {
+        // Older results are forgotten anyway.
+        let first = reached.saturating_add(1).max(queue.next.saturating_sub(KEPT as u64));
+        for value in first..queue.next {
             let failed = Completion { queued_ns: at, start_ns: at, end_ns: at, outcome: Err(e.clone()) };
             queue.results.insert(value, failed);
         }

@@ -14,6 +14,7 @@
 //! | `0x018` | FAULT | 0 none, 1 bad command, 2 bad address, 3 kernel failed, 4 watchdog |
 //! | `0x01c` | FAULT_QUEUE | the queue it came from |
 //! | `0x020` | TIME | simulated ns since the device was opened, 64 bits |
+//! | `0x028` | IRQ_CLEAR | writing 1 clears a bit of IRQ_STATUS; reads as 0 |
 //! | `0x100 + 0x40·q` | queue `q`: RING_WORDS | length of its ring |
 //! | `+0x04` | HEAD | word the command processor reads next |
 //! | `+0x08` | DOORBELL | the host writes the word after its last command |
@@ -39,6 +40,8 @@ pub mod offset {
     pub const FAULT_QUEUE: u32 = 0x01c;
     /// The device's clock.
     pub const TIME: u32 = 0x020;
+    /// Clears interrupts; reads as 0, so that every write to it is a change.
+    pub const IRQ_CLEAR: u32 = 0x028;
     /// First register of queue 0.
     pub const QUEUES: u32 = 0x100;
     /// From one queue's registers to the next one's.
@@ -146,7 +149,7 @@ impl Registers {
                 self.irq_status = 0;
                 return Effect::Reset;
             }
-            offset::IRQ_STATUS => self.irq_status &= !value,
+            offset::IRQ_STATUS | offset::IRQ_CLEAR => self.irq_status &= !value,
             offset::IRQ_MASK => self.irq_mask = value,
             _ => {
                 if let Some((q, offset::DOORBELL)) = split(at) {

@@ -73,6 +73,19 @@ impl Ring {
         }
     }
 
+    /// Takes the words from what was announced last up to `tail`, which the host wrote elsewhere. Tails outside of the ring are ignored.
+    pub fn import(&mut self, tail: usize, word: impl Fn(usize) -> u32) {
+        if tail >= self.words.len() {
+            return;
+        }
+        let mut at = self.announced;
+        while at != tail {
+            self.words[at] = word(at);
+            at = (at + 1) % self.words.len();
+        }
+        self.tail = tail;
+    }
+
     /// The command at the head and when it was announced, without taking it.
     ///
     /// # Errors
@@ -81,7 +94,11 @@ impl Ring {
         if self.is_drained() {
             return Ok(None);
         }
-        let (packet, _) = Packet::decode(&self.words[self.head..])?;
+        let (packet, length) = Packet::decode(&self.words[self.head..])?;
+        // One that goes on behind what is announced would have the head run past the end.
+        if length > (self.announced + self.words.len() - self.head) % self.words.len() {
+            return Err(BadPacket { header: self.words[self.head] });
+        }
         let announced = self.doorbells.front().map_or(0, |(_, ns)| *ns);
         Ok(Some((packet, announced)))
     }

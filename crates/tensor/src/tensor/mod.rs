@@ -93,6 +93,21 @@ impl Tensor {
         device.upload(&out.0.buffer, 0, bytes)?;
         Ok(out)
     }
+    /// The first bytes of `buffer`, as elements of `dtype` without gaps. No copy.
+    ///
+    /// # Errors
+    /// `Shape` when the buffer is too small.
+    pub fn over(buffer: &Buffer, shape: impl Into<Shape>, dtype: DType) -> Result<Self> {
+        let shape = shape.into();
+        let bytes = shape.count().checked_mul(dtype.size());
+        if bytes.is_none_or(|bytes| bytes > buffer.bytes()) {
+            return Err(Error::shape(format!(
+                "a tensor of shape {shape} and type {dtype} over a buffer of {} bytes",
+                buffer.bytes()
+            )));
+        }
+        Ok(Self::from_parts(buffer.clone(), Layout::contiguous(shape), dtype, None))
+    }
     /// Overwrites the elements with f32 values from the host, rounded to the storage type.
     pub fn set_f32(&self, data: &[f32]) -> Result<()> {
         self.set_bytes(&encode(data, self.dtype()))

@@ -1,0 +1,237 @@
+//! Gradients of the inputs from those of the results. A gradient that is given as NULL is not computed. Each waits until it is done.
+
+use super::forward::{four, normalised};
+use super::state::{Views, sizes, store};
+use crate::edge::flag;
+use crate::status::{Failure, NetclStatus, Result};
+use netcl::tensor::Tensor;
+use netcl::tensor::ops::Op;
+use netcl::tensor::ops::embedding::Embedding;
+use std::ffi::{c_int, c_void};
+
+/// The gradient of `x`, from that of what `f` makes of it.
+fn gradient(
+    x: &Tensor,
+    dy: &Tensor,
+    f: impl FnOnce(&Tensor) -> netcl::tensor::Result<Tensor>,
+) -> Result<Tensor> {
+    let x = x.parameter("x");
+    f(&x)?.backward_with(dy)?;
+    x.grad().ok_or_else(|| Failure::new(NetclStatus::Internal, "no gradient came back"))
+}
+
+/// An operation of one input, whose gradient takes the input (or the result) and the result's gradient.
+fn unary(
+    [x, dy, dx]: [*mut c_void; 3],
+    given: &[c_int],
+    back: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<()> {
+    let shape = sizes(given)?;
+    let views = Views::of("the gradient of the output", dy)?;
+    let dy = views.floats("the gradient of the output", dy, &shape)?;
+    let x = views.floats("the input", x, &shape)?;
+    let dx = views.floats("the gradient of the input", dx, &shape)?;
+    if dx.count() > 0 {
+        store(&back(&x, &dy)?, &dx)?;
+    }
+    Ok(views.device().finish()?)
+}
+
+/// dx = dy · the derivative of GELU at x.
+#[unsafe(no_mangle)]
+pub extern "C" fn execute_gelu_backward_on_gpu(
+    _gpu_index: c_int,
+    buffer_input: *mut c_void,
+    buffer_grad_output: *mut c_void,
+    buffer_grad_input: *mut c_void,
+    num_elements: c_int,
+) -> c_int {
+    flag("execute_gelu_backward_on_gpu", || {
+        let buffers = [buffer_input, buffer_grad_output, buffer_grad_input];
+        unary(buffers, &[num_elements], |x, dy| gradient(x, dy, Tensor::gelu))
+    })
+}
+
+/// The gradient of a layer norm without scale and shift.
+#[unsafe(no_mangle)]
+pub extern "C" fn execute_layernorm_backward_on_gpu(
+    _gpu_index: c_int,
+    buffer_dy: *mut c_void,
+    buffer_x: *mut c_void,
+    buffer_dx: *mut c_void,
+    num_rows: c_int,
+    row_size: c_int,
+    eps: f32,
+) -> c_int {
+    flag("execute_layernorm_backward_on_gpu", || {
+        unary([buffer_x, buffer_dy, buffer_dx], &[num_rows, row_size], |x, dy| {
+            gradient(x, dy, |x| normalised(x, eps))
+        })
+    })
+}
+
+/// dx = (dy - sum(dy · y)) · y of each row, with y the result of the softmax.
+#[unsafe(no_mangle)]
+pub extern "C" fn execute_softmax_backward_on_gpu(
+    _gpu_index: c_int,
+    buffer_dy: *mut c_void,
+    buffer_y: *mut c_void,
+    buffer_dx: *mut c_void,
+    num_rows: c_int,
+    row_size: c_int,
+) -> c_int {
+    flag("execute_softmax_backward_on_gpu", || {
+        unary([buffer_y, buffer_dy, buffer_dx], &[num_rows, row_size], |y, dy| {
+            let dot = dy.mul(y)?.sum(&[-1], true)?;
+            Ok(dy.sub(&dot)?.mul(y)?)
+        })
+    })
+}
+
+/// The gradient of a transpose, with the rows and columns of its input: the transpose of `buffer_dC`.
+#[allow(non_snake_case)] // the names of the header
+#[unsafe(no_mangle)]
+pub extern "C" fn execute_transpose_backward_on_gpu(
+    _gpu_index: c_int,
+    buffer_dC: *mut c_void,
+    buffer_dA: *mut c_void,
+    rows_A: c_int,
+    cols_A: c_int,
+) -> c_int {
+    flag("execute_transpose_backward_on_gpu", || {
+        let shape = sizes(&[cols_A, rows_A])?;
+        let views = Views::of("buffer_dC", buffer_dC)?;
+        let dc = views.floats("buffer_dC", buffer_dC, &shape)?;
+        let da = views.floats("buffer_dA", buffer_dA, &shape)?;
+        if da.count() > 0 {
+            store(&dc.permute(&[1, 0])?, &da)?;
+        }
+        Ok(views.device().finish()?)
+    })
+}
+
+/// dA = dC · B and dB = dC · A, element by element. Either may be NULL.
+#[allow(non_snake_case)] // the names of the header
+#[unsafe(no_mangle)]
+pub extern "C" fn execute_mul_backward_on_gpu(
+    _gpu_index: c_int,
+    buffer_dC: *mut c_void,
+    buffer_A: *mut c_void,
+    buffer_B: *mut c_void,
+    buffer_dA: *mut c_void,
+    buffer_dB: *mut c_void,
+    num_elements: c_int,
+) -> c_int {
+    flag("execute_mul_backward_on_gpu", || {
+        let shape = sizes(&[num_elements])?;
+        let views = Views::of("buffer_dC", buffer_dC)?;
+        let view = |what, handle| views.floats(what, handle, &shape);
+        let (dc, a, b) =
+            (view("buffer_dC", buffer_dC)?, view("buffer_A", buffer_A)?, view("buffer_B", buffer_B)?);
+        let da = views.wanted("buffer_dA", buffer_dA, &shape)?;
+        let db = views.wanted("buffer_dB", buffer_dB, &shape)?;
+        if shape[0] > 0 {
+            // Both before either is stored: a result may lie where an input does.
+            let of_a = da.as_ref().map(|_| dc.mul(&b)).transpose()?;
+            let of_b = db.as_ref().map(|_| dc.mul(&a)).transpose()?;
+            keep([(of_a, da), (of_b, db)])?;
+        }
+        Ok(views.device().finish()?)
+    })
+}
+
+/// Puts the gradients that were asked for where they are wanted.
+fn keep(pairs: [(Option<Tensor>, Option<Tensor>); 2]) -> Result<()> {
+    for (made, to) in pairs {
+        if let (Some(made), Some(to)) = (made, to) {
+            store(&made, &to)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gradients of C = A · B, matrices or batches of them, all with the same number of axes.
+fn product([a, b, dc, da, db]: [*mut c_void; 5], [of_a, of_b, of_c]: [&[usize]; 3]) -> Result<()> {
+    let views = Views::of("buffer_dc", dc)?;
+    let (a, b) = (views.floats("buffer_a", a, of_a)?, views.floats("buffer_b", b, of_b)?);
+    let dc = views.floats("buffer_dc", dc, of_c)?;
+    let da = views.wanted("buffer_da", da, of_a)?.filter(|da| da.count() > 0);
+    let db = views.wanted("buffer_db", db, of_b)?.filter(|db| db.count() > 0);
+    let of_a = da.as_ref().map(|_| dc.matmul(&b.transpose(-2, -1)?)).transpose()?;
+    let of_b = db.as_ref().map(|_| a.transpose(-2, -1)?.matmul(&dc)).transpose()?;
+    keep([(of_a, da), (of_b, db)])?;
+    Ok(views.device().finish()?)
+}
+
+/// Gradients of C = A · B with A (B, M, K), B (K, N): dA = dC · Bᵀ and dB = Aᵀ · dC, summed over the batch. Either may be NULL.
+#[allow(non_snake_case)] // the names of the header
+#[unsafe(no_mangle)]
+pub extern "C" fn execute_matmul_backward_on_gpu(
+    _gpu_index: c_int,
+    buffer_a: *mut c_void,
+    buffer_b: *mut c_void,
+    buffer_dc: *mut c_void,
+    buffer_da: *mut c_void,
+    buffer_db: *mut c_void,
+    B: c_int,
+    M: c_int,
+    N: c_int,
+    K: c_int,
+) -> c_int {
+    flag("execute_matmul_backward_on_gpu", || {
+        let [b, m, n, k] = four([B, M, N, K])?;
+        let rows = b.saturating_mul(m);
+        let buffers = [buffer_a, buffer_b, buffer_dc, buffer_da, buffer_db];
+        product(buffers, [&[rows, k], &[k, n], &[rows, n]])
+    })
+}
+
+/// Gradients of C[b] = A[b] · B[b]: dA[b] = dC[b] · B[b]ᵀ and dB[b] = A[b]ᵀ · dC[b]. Either may be NULL.
+#[allow(non_snake_case)] // the names of the header
+#[unsafe(no_mangle)]
+pub extern "C" fn execute_matmul_batched_backward_on_gpu(
+    _gpu_index: c_int,
+    buffer_a: *mut c_void,
+    buffer_b: *mut c_void,
+    buffer_dc: *mut c_void,
+    buffer_da: *mut c_void,
+    buffer_db: *mut c_void,
+    B: c_int,
+    M: c_int,
+    N: c_int,
+    K: c_int,
+) -> c_int {
+    flag("execute_matmul_batched_backward_on_gpu", || {
+        let [b, m, n, k] = four([B, M, N, K])?;
+        let buffers = [buffer_a, buffer_b, buffer_dc, buffer_da, buffer_db];
+        product(buffers, [&[b, m, k], &[b, k, n], &[b, m, n]])
+    })
+}
+
+/// Adds d_o[b, s, :] to d_w[idx[b, s], :]. An index that is no row of d_w, as for padding, adds nothing. The order of additions is always
+/// the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn execute_embedding_backward_gpu(
+    _gpu_index: c_int,
+    d_o: *mut c_void,
+    idx: *mut c_void,
+    d_w: *mut c_void,
+    b: c_int,
+    s: c_int,
+    d: c_int,
+    v: c_int,
+) -> c_int {
+    flag("execute_embedding_backward_gpu", || {
+        let [b, s, d, v] = four([b, s, d, v])?;
+        let n = b.saturating_mul(s);
+        let views = Views::of("d_o", d_o)?;
+        let (dy, ids) = (views.floats("d_o", d_o, &[n, d])?, views.ids("idx", idx, &[n])?);
+        let sums = views.floats("d_w", d_w, &[v, d])?;
+        if dy.count() > 0 && sums.count() > 0 {
+            let [found, _] = Embedding.backward([&sums, &ids], &(), &dy)?;
+            let found = found.ok_or_else(|| Failure::new(NetclStatus::Internal, "no gradient came back"))?;
+            store(&sums.add(&found)?, &sums)?;
+        }
+        Ok(views.device().finish()?)
+    })
+}

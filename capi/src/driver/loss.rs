@@ -1,0 +1,59 @@
+//! Cross entropy with its gradient, from the logarithms of probabilities.
+
+use super::forward::four;
+use super::state::{Views, store};
+use crate::edge::flag;
+use crate::status::{Failure, NetclStatus};
+use netcl::tensor::ops::map::map;
+use netcl::tensor::{DType, Tensor};
+use std::ffi::{c_int, c_void};
+
+/// `x0` logarithms of probabilities, `x1` the targets as a column, `x2` the numbers of the classes as a row, `s0` how many there are.
+const GRADIENT: &str = "x1 >= 0.0f && x1 < s0 ? exp(x0) - (x1 == x2 ? (FV)(1.0f) : (FV)(0.0f)) : (FV)(0.0f)";
+const PICKED: &str = "x1 == x2 ? -x0 : (FV)(0.0f)";
+/// Integers up to here are exact as f32.
+const MOST: usize = 1 << 24;
+
+/// Of each of the B · S rows of log_probs (B, S, V): loss_per_sample (B, S) = -log_probs[target], and grad_input (B, S, V) = exp(log_probs) less
+/// 1 at the target. target_indices (B, S) is int32; one that is no class, as for padding, has loss and gradient 0. Does not wait; what follows on
+/// this GPU sees the results.
+#[allow(non_snake_case)] // the names of the header
+#[unsafe(no_mangle)]
+pub extern "C" fn execute_cross_entropy_loss_grad_gpu(
+    _gpu_index: c_int,
+    log_probs: *mut c_void,
+    target_indices: *mut c_void,
+    grad_input: *mut c_void,
+    loss_per_sample: *mut c_void,
+    B: c_int,
+    S: c_int,
+    V: c_int,
+) -> c_int {
+    flag("execute_cross_entropy_loss_grad_gpu", || {
+        let [b, s, v, _] = four([B, S, V, 0])?;
+        let n = b.saturating_mul(s);
+        if v > MOST {
+            let message = format!("{v} classes, at most {MOST} are possible");
+            return Err(Failure::new(NetclStatus::Unsupported, message));
+        }
+        let views = Views::of("log_probs", log_probs)?;
+        let x = views.floats("log_probs", log_probs, &[n, v])?;
+        let targets = views.ids("target_indices", target_indices, &[n, 1])?;
+        let dx = views.floats("grad_input", grad_input, &[n, v])?;
+        let loss = views.floats("loss_per_sample", loss_per_sample, &[n])?;
+        if x.count() == 0 {
+            if n > 0 {
+                loss.set_all(0.0)?;
+            }
+            return Ok(());
+        }
+        let numbers: Vec<u32> = (0..v as u32).collect();
+        let classes = Tensor::from_u32(views.device(), [1, v], &numbers)?;
+        let inputs = [&x, &targets, &classes];
+        // Both before either is stored: a result may lie where an input does.
+        let gradient = map(GRADIENT, &inputs, &[v as f32], x.shape(), DType::F32)?;
+        let picked = map(PICKED, &inputs, &[], x.shape(), DType::F32)?.sum(&[1], false)?;
+        store(&gradient, &dx)?;
+        store(&picked, &loss)
+    })
+}

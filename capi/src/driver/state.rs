@@ -1,0 +1,155 @@
+//! The devices that `initialize_gpu` opened, by index, and the buffers on them.
+
+use crate::handles::Table;
+use crate::status::{Failure, NetclStatus, Result};
+use netcl::device::{Buffer, Device, Settings};
+use netcl::tensor::{DType, Tensor};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What `allocate_gpu_memory` gave out.
+pub static BUFFERS: Table<Buffer> = Table::new("GPU buffer", 0xb1);
+
+/// Devices by index, names that were set for an index, and the index initialised last.
+#[derive(Default)]
+struct Gpus {
+    open: BTreeMap<c_int, (String, Device)>,
+    names: BTreeMap<c_int, String>,
+    latest: Option<c_int>,
+}
+
+static GPUS: Mutex<Gpus> = Mutex::new(Gpus { open: BTreeMap::new(), names: BTreeMap::new(), latest: None });
+
+fn gpus() -> MutexGuard<'static, Gpus> {
+    GPUS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The name of the device that `gpu_index` stands for: the OpenCL device of that number, the first one where there are fewer, and the
+/// simulated GPU where there is none at all.
+fn default_name(gpu_index: c_int) -> String {
+    let count = netcl::device::list(&Settings::from_env()).map_or(0, |devices| devices.len());
+    let index = usize::try_from(gpu_index).ok().filter(|index| *index < count).unwrap_or(0);
+    if count == 0 { "auto".into() } else { index.to_string() }
+}
+
+/// Opens the device of an index. One that is open already stays, and two indices of one name share a device.
+pub fn initialize(gpu_index: c_int) -> Result<()> {
+    let mut gpus = gpus();
+    if !gpus.open.contains_key(&gpu_index) {
+        let name = gpus.names.get(&gpu_index).cloned().unwrap_or_else(|| default_name(gpu_index));
+        let known = gpus.open.values().find(|(other, _)| *other == name).map(|(_, device)| device.clone());
+        let device = known.map_or_else(|| Device::open(&name, &Settings::from_env()), Ok)?;
+        gpus.open.insert(gpu_index, (name, device));
+    }
+    gpus.latest = Some(gpu_index);
+    Ok(())
+}
+
+/// Names the device of an index for the next [`initialize`].
+pub fn name(gpu_index: c_int, device: &str) -> Result<()> {
+    let mut gpus = gpus();
+    if gpus.open.contains_key(&gpu_index) {
+        return Err(Failure::argument(format!(
+            "GPU {gpu_index} is open already; name its device before initialize_gpu"
+        )));
+    }
+    gpus.names.insert(gpu_index, device.to_owned());
+    Ok(())
+}
+
+/// The device of an index; of one that was never initialised that which was initialised last, since a program with one GPU may
+/// give any.
+pub fn device(gpu_index: c_int) -> Result<Device> {
+    let gpus = gpus();
+    let found = gpus.open.get(&gpu_index).or_else(|| gpus.open.get(&gpus.latest?));
+    found
+        .map(|(_, device)| device.clone())
+        .ok_or_else(|| Failure::new(NetclStatus::Device, "no GPU is initialised; call initialize_gpu first"))
+}
+
+/// Closes every device and frees every buffer.
+pub fn shutdown() {
+    let open = std::mem::take(&mut gpus().open);
+    gpus().latest = None;
+    drop(BUFFERS.clear());
+    drop(open);
+}
+
+/// Sizes of axes, none of them negative.
+pub fn sizes(given: &[c_int]) -> Result<Vec<usize>> {
+    let size = |n: &c_int| {
+        usize::try_from(*n).map_err(|_| Failure::argument(format!("a size of {n}; sizes are 0 and greater")))
+    };
+    given.iter().map(size).collect()
+}
+
+/// The buffers of one call, seen as tensors. All are on one device.
+pub struct Views {
+    device: Device,
+}
+
+impl Views {
+    /// For a call that names this GPU; the GPU of `buffer` counts.
+    pub fn of(what: &str, buffer: *const c_void) -> Result<Self> {
+        let buffer = BUFFERS.get(buffer).map_err(|e| named(what, e))?;
+        Ok(Self { device: buffer.device().clone() })
+    }
+
+    /// Their device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The first elements of a buffer, as f32.
+    pub fn floats(&self, what: &str, handle: *const c_void, shape: &[usize]) -> Result<Tensor> {
+        self.tensor(what, handle, shape, DType::F32)
+    }
+
+    /// The first elements of a buffer, as int32.
+    pub fn ids(&self, what: &str, handle: *const c_void, shape: &[usize]) -> Result<Tensor> {
+        self.tensor(what, handle, shape, DType::I32)
+    }
+
+    /// The same where NULL is a result that is not wanted.
+    pub fn wanted(&self, what: &str, handle: *const c_void, shape: &[usize]) -> Result<Option<Tensor>> {
+        if handle.is_null() { Ok(None) } else { self.floats(what, handle, shape).map(Some) }
+    }
+
+    fn tensor(&self, what: &str, handle: *const c_void, shape: &[usize], dtype: DType) -> Result<Tensor> {
+        let buffer = BUFFERS.get(handle).map_err(|e| named(what, e))?;
+        if !buffer.device().same(&self.device) {
+            return Err(Failure::new(
+                NetclStatus::Device,
+                format!("{what} is on another device than the first buffer"),
+            ));
+        }
+        let wanted = shape.iter().try_fold(4usize, |bytes, n| bytes.checked_mul(*n));
+        if wanted.is_none_or(|wanted| wanted > buffer.bytes()) {
+            let there = buffer.bytes();
+            return Err(Failure::argument(format!(
+                "{what} of shape {shape:?} does not fit its buffer of {there} bytes"
+            )));
+        }
+        Ok(Tensor::over(&buffer, shape, dtype)?)
+    }
+}
+
+fn named(what: &str, failure: Failure) -> Failure {
+    Failure::new(failure.status, format!("{what}: {}", failure.message))
+}
+
+/// Puts a result where the program wants it. The two may be the same memory.
+pub fn store(result: &Tensor, to: &Tensor) -> Result<()> {
+    let dense = result.detach().contiguous()?;
+    let bytes = to.count() * to.dtype().size();
+    if dense.dtype() != to.dtype() || dense.count() != to.count() {
+        let message = format!("a result {dense:?} for {to:?}");
+        return Err(Failure::new(NetclStatus::Internal, message));
+    }
+    let from = dense.layout().offset * dense.dtype().size();
+    if dense.storage().same(to.storage()) && from == 0 {
+        return Ok(());
+    }
+    Ok(to.device().copy(dense.storage(), from, to.storage(), 0, bytes)?)
+}

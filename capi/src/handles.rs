@@ -1,0 +1,166 @@
+//! Handles: what a program holds of an object is no address but a number, which is looked up.
+//!
+//! ```text
+//! bits 63..56  the kind of object, never 0: no address of a program looks so
+//! bits 55..24  how many objects had this slot before: a freed handle is known
+//! bits 23..0   the slot
+//! ```
+//!
+//! A call takes its own share of the object out of the table, so that another thread may free the handle meanwhile.
+
+use crate::status::{Failure, NetclStatus, Result};
+use std::ffi::c_void;
+use std::sync::{PoisonError, RwLock};
+
+/// Objects of a kind at a time.
+const MOST: usize = 1 << 24;
+
+/// All objects of one kind.
+pub struct Table<T> {
+    what: &'static str,
+    kind: u8,
+    slots: RwLock<Slots<T>>,
+}
+
+struct Slots<T> {
+    all: Vec<Slot<T>>,
+    free: Vec<usize>,
+}
+
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<T: Clone> Table<T> {
+    /// For objects called `what` in errors; `kind` is no other table's.
+    pub const fn new(what: &'static str, kind: u8) -> Self {
+        Self { what, kind, slots: RwLock::new(Slots { all: Vec::new(), free: Vec::new() }) }
+    }
+
+    /// A handle for an object.
+    pub fn insert<H>(&self, value: T) -> Result<*mut H> {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let at = match slots.free.pop() {
+            Some(at) => at,
+            None if slots.all.len() == MOST => {
+                let message = format!("there are {MOST} {}s already; free some", self.what);
+                return Err(Failure::new(NetclStatus::Memory, message));
+            }
+            None => {
+                slots.all.push(Slot { generation: 0, value: None });
+                slots.all.len() - 1
+            }
+        };
+        slots.all[at].value = Some(value);
+        let number = u64::from(self.kind) << 56 | u64::from(slots.all[at].generation) << 24 | at as u64;
+        Ok(std::ptr::without_provenance_mut(number as usize))
+    }
+
+    /// The object of a handle.
+    pub fn get<H>(&self, handle: *const H) -> Result<T> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let (at, generation) = self.place(handle)?;
+        let slot = slots.all.get(at).ok_or_else(|| self.never(handle))?;
+        match &slot.value {
+            Some(value) if slot.generation == generation => Ok(value.clone()),
+            _ if slot.generation < generation => Err(self.never(handle)),
+            _ => Err(self.freed(handle)),
+        }
+    }
+
+    /// The object of a handle that is no longer valid then.
+    pub fn remove<H>(&self, handle: *const H) -> Result<T> {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let (at, generation) = self.place(handle)?;
+        let slot = slots.all.get_mut(at).ok_or_else(|| self.never(handle))?;
+        if slot.generation < generation {
+            return Err(self.never(handle));
+        }
+        let value = if slot.generation == generation { slot.value.take() } else { None };
+        let value = value.ok_or_else(|| self.freed(handle))?;
+        // A slot whose numbers are used up is never used again.
+        if let Some(next) = slot.generation.checked_add(1) {
+            slot.generation = next;
+            slots.free.push(at);
+        }
+        Ok(value)
+    }
+
+    /// Takes every object out; their handles count as freed.
+    pub fn clear(&self) -> Vec<T> {
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut out = Vec::new();
+        for at in 0..slots.all.len() {
+            if let Some(value) = slots.all[at].value.take() {
+                out.push(value);
+                if let Some(next) = slots.all[at].generation.checked_add(1) {
+                    slots.all[at].generation = next;
+                    slots.free.push(at);
+                }
+            }
+        }
+        out
+    }
+
+    /// Slot and generation of a handle of this kind.
+    fn place<H>(&self, handle: *const H) -> Result<(usize, u32)> {
+        let number = handle.addr() as u64;
+        if number == 0 {
+            return Err(Failure::new(NetclStatus::Handle, format!("the {} is NULL", self.what)));
+        }
+        if (number >> 56) as u8 != self.kind {
+            return Err(self.never(handle));
+        }
+        Ok((number as usize & (MOST - 1), (number >> 24) as u32))
+    }
+
+    fn never<H>(&self, handle: *const H) -> Failure {
+        let number = handle.cast::<c_void>();
+        Failure::new(NetclStatus::Handle, format!("{number:p} is not the handle of a {}", self.what))
+    }
+    fn freed<H>(&self, handle: *const H) -> Failure {
+        let number = handle.cast::<c_void>();
+        Failure::new(NetclStatus::Handle, format!("the {} {number:p} was freed", self.what))
+    }
+}
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("handles have 64 bits: libnetcl needs a 64-bit target");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn freed_foreign_and_random_handles_are_errors() {
+        let (words, others) = (Table::new("word", 0x51), Table::new("other", 0x52));
+        let a: *mut u8 = words.insert("a").unwrap();
+        let other: *mut u8 = others.insert("x").unwrap();
+        assert_eq!(words.get(a).unwrap(), "a");
+        assert_eq!(words.remove(a).unwrap(), "a");
+        let b: *mut u8 = words.insert("b").unwrap();
+        assert_ne!(a, b);
+        for wrong in [a, other, std::ptr::null_mut(), std::ptr::without_provenance_mut(0x1234_5678)] {
+            assert_eq!(words.get(wrong).unwrap_err().status, NetclStatus::Handle);
+            assert_eq!(words.remove(wrong).unwrap_err().status, NetclStatus::Handle);
+        }
+        assert!(words.get(a).unwrap_err().message.contains("was freed"));
+        let ahead: *const u8 = std::ptr::without_provenance(b.addr() + (5 << 24));
+        assert!(words.get(ahead).unwrap_err().message.contains("is not the handle of a word"));
+        assert_eq!(words.clear(), ["b"]);
+        assert!(words.get(b).unwrap_err().message.contains("was freed"));
+    }
+
+    #[test]
+    fn random_numbers_never_reach_an_object_that_is_not_there() {
+        let words = Table::new("word", 0x51);
+        let mine: *mut u8 = words.insert(1).unwrap();
+        let mut state = 1u64;
+        for _ in 0..100_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let random: *const u8 = std::ptr::without_provenance(state as usize);
+            assert!(random == mine || words.get(random).is_err());
+        }
+    }
+}

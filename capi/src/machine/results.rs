@@ -1,0 +1,230 @@
+//! What launches left behind: findings, counters, times, what kernels printed, the timeline.
+
+use super::state::{MACHINES, aethercl_machine, lock};
+use crate::edge::edge;
+use crate::pointers;
+use crate::status::{Failure, NetclStatus};
+use aethercl::model::Bound;
+use std::ffi::{CStr, c_char};
+
+/// What the checks found at one place of a kernel. Its texts last until the findings are cleared or the machine is closed.
+#[repr(C)]
+#[allow(non_camel_case_types)] // its name in C
+pub struct aethercl_finding {
+    /// `race-in-group`, `read-outside`, `uninitialized`, …
+    pub kind: *const c_char,
+    /// The kernel.
+    pub kernel: *const c_char,
+    /// Line of its text, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+    /// How often it happened there.
+    pub count: u64,
+    /// What happened, the line with a caret, and the work-items.
+    pub text: *const c_char,
+}
+
+/// How many findings there are since the last `aethercl_findings_clear`.
+///
+/// # Safety
+/// `count` has room for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aethercl_finding_count(
+    machine: *mut aethercl_machine,
+    count: *mut usize,
+) -> NetclStatus {
+    edge("aethercl_finding_count", || {
+        let machine = MACHINES.get(machine)?;
+        let there = lock(&machine.mail.left).findings.len();
+        // SAFETY: as this function's caller vouches.
+        unsafe { pointers::put("count", count, there) }
+    })
+}
+
+/// One of them, counted from 0.
+///
+/// # Safety
+/// `finding` has room for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aethercl_finding_at(
+    machine: *mut aethercl_machine,
+    index: usize,
+    finding: *mut aethercl_finding,
+) -> NetclStatus {
+    edge("aethercl_finding_at", || {
+        let machine = MACHINES.get(machine)?;
+        let left = lock(&machine.mail.left);
+        let there = left.findings.len();
+        let found = left.findings.get(index);
+        let found = found.ok_or_else(|| Failure::argument(format!("finding {index} of {there}")))?;
+        let out = aethercl_finding {
+            kind: found.kind.as_ptr(),
+            kernel: found.kernel.as_ptr(),
+            line: found.finding.line,
+            column: found.finding.column,
+            count: found.finding.count,
+            text: found.text.as_ptr(),
+        };
+        // SAFETY: as this function's caller vouches.
+        unsafe { pointers::put("finding", finding, out) }
+    })
+}
+
+/// Forgets all findings.
+#[unsafe(no_mangle)]
+pub extern "C" fn aethercl_findings_clear(machine: *mut aethercl_machine) -> NetclStatus {
+    edge("aethercl_findings_clear", || {
+        let machine = MACHINES.get(machine)?;
+        lock(&machine.mail.left).findings.clear();
+        Ok(())
+    })
+}
+
+/// What a launch did, as the hardware would count it, and how long the model says it takes.
+#[repr(C)]
+#[allow(non_camel_case_types)] // its name in C
+#[derive(Default)]
+pub struct aethercl_counters {
+    /// Work-groups.
+    pub groups: u64,
+    /// Work-items.
+    pub items: u64,
+    /// Instructions of SIMD groups.
+    pub issued: u64,
+    /// Lanes of these instructions that were masked off.
+    pub lanes_idle: u64,
+    /// Requests, bytes and sectors of 32 bytes of loads from global memory.
+    pub global_load_requests: u64,
+    /// Bytes that they asked for.
+    pub global_load_bytes: u64,
+    /// Sectors that were moved for them.
+    pub global_load_sectors: u64,
+    /// Requests of stores.
+    pub global_store_requests: u64,
+    /// Bytes that they stored.
+    pub global_store_bytes: u64,
+    /// Sectors that were moved for them.
+    pub global_store_sectors: u64,
+    /// Requests to local memory.
+    pub local_requests: u64,
+    /// Passes through its banks; as many as requests without conflict.
+    pub local_passes: u64,
+    /// Local memory of a group, bytes.
+    pub local_bytes: u64,
+    /// Registers of 32 bits that a work-item needs.
+    pub registers: u32,
+    /// Modelled time on the compute units, ns.
+    pub ns: u64,
+    /// The slowest part, such as `device memory`.
+    pub bound: *const c_char,
+}
+
+fn bound_name(bound: Bound) -> &'static CStr {
+    match bound {
+        Bound::Issue => c"issue slots",
+        Bound::Float => c"f32 arithmetic",
+        Bound::Double => c"f64 arithmetic",
+        Bound::Integer => c"integer arithmetic",
+        Bound::Special => c"special functions",
+        Bound::Local => c"local memory",
+        Bound::L1 => c"L1 cache",
+        Bound::L2 => c"L2 cache",
+        Bound::Dram => c"device memory",
+        Bound::Atomics => c"atomics",
+        Bound::Latency => c"latency",
+        Bound::Dispatch => c"group dispatch",
+    }
+}
+
+/// What the launch that was done last did.
+///
+/// # Safety
+/// `counters` has room for them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aethercl_counters_last(
+    machine: *mut aethercl_machine,
+    counters: *mut aethercl_counters,
+) -> NetclStatus {
+    edge("aethercl_counters_last", || {
+        pointers::check_out("counters", counters)?;
+        let machine = MACHINES.get(machine)?;
+        let left = lock(&machine.mail.left);
+        let Some((Some(c), estimate)) = &left.last else {
+            return Err(Failure::argument("no launch was done yet"));
+        };
+        let bound = estimate.as_ref().map_or(c"", |estimate| bound_name(estimate.bound()));
+        let out = aethercl_counters {
+            groups: c.groups,
+            items: c.items,
+            issued: c.issued,
+            lanes_idle: c.lanes_idle,
+            global_load_requests: c.global_load.requests,
+            global_load_bytes: c.global_load.bytes,
+            global_load_sectors: c.global_load.sectors,
+            global_store_requests: c.global_store.requests,
+            global_store_bytes: c.global_store.bytes,
+            global_store_sectors: c.global_store.sectors,
+            local_requests: c.local_requests,
+            local_passes: c.local_passes,
+            local_bytes: c.local_bytes,
+            registers: c.registers,
+            ns: estimate.as_ref().map_or(0, |estimate| estimate.ns),
+            bound: bound.as_ptr(),
+        };
+        // SAFETY: as this function's caller vouches.
+        unsafe { pointers::put("counters", counters, out) }
+    })
+}
+
+/// What kernels printed since it was last asked for: up to `room` bytes with the zero at the end, and in `length` how many there were without
+/// it. The text is taken where it fits; `text` NULL asks only for the length.
+///
+/// # Safety
+/// `text` has room for `room` bytes or is NULL; `length` has room for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aethercl_printed(
+    machine: *mut aethercl_machine,
+    text: *mut c_char,
+    room: usize,
+    length: *mut usize,
+) -> NetclStatus {
+    edge("aethercl_printed", || {
+        let machine = MACHINES.get(machine)?;
+        let mut left = lock(&machine.mail.left);
+        // SAFETY: as this function's caller vouches.
+        unsafe { pointers::put("length", length, left.printed.len()) }?;
+        if text.is_null() {
+            return Ok(());
+        }
+        if room <= left.printed.len() {
+            let needed = left.printed.len() + 1;
+            return Err(Failure::argument(format!("room for {room} bytes, {needed} are needed")));
+        }
+        // SAFETY: likewise.
+        let to = unsafe { pointers::slice_mut("text", text.cast::<u8>(), room) }?;
+        to[..left.printed.len()].copy_from_slice(left.printed.as_bytes());
+        to[left.printed.len()] = 0;
+        left.printed.clear();
+        Ok(())
+    })
+}
+
+/// Writes the timeline so far as a file for ui.perfetto.dev, of a machine that was opened with one.
+///
+/// # Safety
+/// `path` is a text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aethercl_timeline(
+    machine: *mut aethercl_machine,
+    path: *const c_char,
+) -> NetclStatus {
+    edge("aethercl_timeline", || {
+        // SAFETY: as this function's caller vouches.
+        let path = unsafe { pointers::text("path", path) }?;
+        let machine = MACHINES.get(machine)?;
+        let json = machine.gpu().timeline().map(aethercl::machine::Timeline::json);
+        let json = json.ok_or_else(|| Failure::argument("the machine was opened without a timeline"))?;
+        std::fs::write(path, json).map_err(|e| Failure::new(NetclStatus::Io, format!("writing {path}: {e}")))
+    })
+}

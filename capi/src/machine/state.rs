@@ -1,0 +1,249 @@
+//! A machine behind its handle. Commands compute where somebody waits for them, rings, or looks at the register window; callbacks come
+//! from the thread that did, after the machine is free again, so that they may use it.
+
+use crate::handles::Table;
+use crate::pointers;
+use crate::status::{Failure, Result};
+use aethercl::machine::{Callback, Completion, Fence, Gpu, GpuError, Narrator, Options, Sink, TraceLevel};
+use aethercl::model::{Estimate, Profile};
+use aethercl::{Checks, Counters, Finding, LaunchOptions};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+pub static MACHINES: Table<Arc<Machine>> = Table::new("machine", 0xa1);
+
+/// A simulated GPU.
+#[allow(non_camel_case_types)] // its name in C
+pub struct aethercl_machine(());
+
+/// Takes a line of the trace.
+pub type TraceSink = Option<unsafe extern "C" fn(line: *const c_char, user: *mut c_void)>;
+
+/// What a program gives to be called with.
+#[derive(Clone, Copy)]
+pub struct User(pub *mut c_void);
+
+// SAFETY: the pointer is only handed back; the header says that callbacks come from other threads too.
+unsafe impl Send for User {}
+
+/// A step that is done once the machine is free.
+pub type Later = Box<dyn FnOnce() + Send>;
+
+/// What launches left: everything found so far, and what the last one did.
+#[derive(Default)]
+pub struct Left {
+    pub findings: Vec<Arc<Found>>,
+    pub printed: String,
+    pub last: Option<(Option<Counters>, Option<Arc<Estimate>>)>,
+}
+
+/// A finding with its texts as C reads them.
+pub struct Found {
+    pub finding: Finding,
+    pub kernel: CString,
+    pub kind: CString,
+    pub text: CString,
+}
+
+/// Findings kept; one defect in a loop of launches would fill the memory.
+const KEPT: usize = 1000;
+
+/// What callbacks of commands write to.
+#[derive(Default)]
+pub struct Mail {
+    pub left: Mutex<Left>,
+    pub later: Mutex<Vec<Later>>,
+}
+
+pub struct Machine {
+    gpu: Mutex<Gpu>,
+    pub mail: Arc<Mail>,
+    pub launch: LaunchOptions,
+    poller: Mutex<Option<Poller>>,
+}
+
+/// The thread that looks at the register window.
+struct Poller {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A listener for lines of the trace; without a sink they go to standard error.
+pub fn narrator(level: TraceLevel, sink: TraceSink, user: User) -> Narrator {
+    let tell: Sink = Box::new(move |line: &str| {
+        let user = user;
+        match (sink, CString::new(line.replace('\0', " "))) {
+            (Some(sink), Ok(line)) => {
+                // SAFETY: a function of the program, called as the header says.
+                unsafe { sink(line.as_ptr(), user.0) }
+            }
+            _ => {
+                use std::io::Write;
+                // Nobody is there to hear that standard error is closed.
+                let _ = writeln!(std::io::stderr(), "{line}");
+            }
+        }
+    });
+    Narrator::new(level, Some(tell))
+}
+
+/// The level of a number.
+pub fn level(number: c_int) -> Result<TraceLevel> {
+    match number {
+        0 => Ok(TraceLevel::Off),
+        1 => Ok(TraceLevel::Commands),
+        2 => Ok(TraceLevel::Steps),
+        3 => Ok(TraceLevel::All),
+        _ => Err(Failure::argument(format!("trace level {number}; there are 0 to 3"))),
+    }
+}
+
+/// The profile of a name, or of a file that ends in `.toml`.
+pub fn profile(name: Option<&str>) -> Result<Profile> {
+    let name = name.unwrap_or("teaching");
+    let wrong = |e: String| Failure::argument(format!("profile {name}: {e}"));
+    if !name.ends_with(".toml") {
+        return Profile::named(name).map_err(|e| wrong(e.to_string()));
+    }
+    let text = std::fs::read_to_string(name).map_err(|e| wrong(e.to_string()))?;
+    Profile::parse(&text).map_err(|e| wrong(e.to_string()))
+}
+
+impl Machine {
+    pub fn new(profile: Profile, options: Options, checks: Checks) -> Arc<Self> {
+        let launch = LaunchOptions {
+            checks,
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
+            sub_group: profile.compute.simd_width,
+            ..LaunchOptions::default()
+        };
+        let gpu = Mutex::new(Gpu::new(profile, options));
+        Arc::new(Self { gpu, mail: Arc::default(), launch, poller: Mutex::new(None) })
+    }
+
+    pub fn gpu(&self) -> MutexGuard<'_, Gpu> {
+        lock(&self.gpu)
+    }
+
+    /// Does something with the machine, then calls back whom that concerns.
+    pub fn with<T>(&self, f: impl FnOnce(&mut Gpu) -> Result<T, GpuError>) -> Result<T> {
+        let done = f(&mut self.gpu());
+        self.call_back();
+        Ok(done?)
+    }
+
+    fn call_back(&self) {
+        let waiting = std::mem::take(&mut *lock(&self.mail.later));
+        waiting.into_iter().for_each(|later| later());
+    }
+
+    /// What a launch is completed by.
+    pub fn keeper(&self) -> Callback {
+        let mail = Arc::clone(&self.mail);
+        Box::new(move |done| mail.keep(done))
+    }
+
+    /// Looks at the register window from now on, from a thread of its own.
+    pub fn poll(self: &Arc<Self>) {
+        let mut poller = lock(&self.poller);
+        if poller.is_some() {
+            return;
+        }
+        let (machine, stop) = (Arc::downgrade(self), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut idle = 0u32;
+            while !stopped.load(Ordering::Acquire) {
+                let Some(machine) = machine.upgrade() else { return };
+                let busy = machine.gpu().sync_window();
+                machine.call_back();
+                drop(machine);
+                idle = if busy { 0 } else { idle.saturating_add(1) };
+                // Quick while a program is at work, a thousand looks a second while it is not.
+                match idle {
+                    0..100 => std::thread::yield_now(),
+                    100..200 => std::thread::sleep(std::time::Duration::from_micros(50)),
+                    _ => std::thread::sleep(std::time::Duration::from_millis(1)),
+                }
+            }
+        });
+        *poller = Some(Poller { stop, thread });
+    }
+
+    /// Ends that thread.
+    pub fn stop_polling(&self) {
+        let Some(Poller { stop, thread }) = lock(&self.poller).take() else { return };
+        stop.store(true, Ordering::Release);
+        // A callback that closes its own machine runs on that thread.
+        if thread.thread().id() != std::thread::current().id() {
+            let _ = thread.join();
+        }
+    }
+
+    /// Whether `bytes` from `address` on are within one allocation, before room for them is made.
+    pub fn check_range(&self, address: u64, bytes: usize) -> Result<()> {
+        let gpu = self.gpu();
+        let there = gpu.memory().find(address);
+        let fits = there.is_some_and(|(block, offset)| bytes as u64 <= block.bytes - offset);
+        if fits {
+            return Ok(());
+        }
+        let what = gpu.memory().describe(address);
+        Err(Failure::argument(format!("{bytes} bytes at {address:#x} are not within an allocation: {what}")))
+    }
+}
+
+impl Mail {
+    fn keep(&self, done: Completion) {
+        let Ok(outcome) = done.outcome else { return };
+        let mut left = lock(&self.left);
+        left.printed.push_str(&outcome.done.printed);
+        left.last = Some((outcome.done.counters, outcome.estimate));
+        for finding in outcome.done.findings {
+            if left.findings.len() < KEPT {
+                let text = |text: String| CString::new(text.replace('\0', " ")).unwrap_or_default();
+                left.findings.push(Arc::new(Found {
+                    kernel: text(finding.kernel.clone()),
+                    kind: text(finding.kind.name().to_owned()),
+                    text: text(finding.to_string()),
+                    finding,
+                }));
+            }
+        }
+    }
+}
+
+/// A command's place in its queue: done once the queue's fence has reached `value`.
+#[repr(C)]
+#[allow(non_camel_case_types)] // its name in C
+#[derive(Clone, Copy, Debug)]
+pub struct aethercl_fence {
+    /// The queue.
+    pub queue: u32,
+    /// What its fence will be.
+    pub value: u64,
+}
+
+impl From<Fence> for aethercl_fence {
+    fn from(fence: Fence) -> Self {
+        Self { queue: fence.queue as u32, value: fence.value }
+    }
+}
+
+/// Tells a program which fence its command has, where it wants to know.
+///
+/// # Safety
+/// `out` is null or has room for a fence.
+pub unsafe fn tell(out: *mut aethercl_fence, fence: Fence) -> Result<()> {
+    if out.is_null() {
+        return Ok(());
+    }
+    // SAFETY: as the caller vouches.
+    unsafe { pointers::put("fence", out, fence.into()) }
+}

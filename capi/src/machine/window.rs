@@ -1,0 +1,160 @@
+//! Registers, and the window through which a program reaches them and the rings by itself.
+
+use super::state::{MACHINES, aethercl_machine};
+use crate::edge::edge;
+use crate::pointers;
+use crate::status::{Failure, NetclStatus};
+use aethercl::machine::window::RINGS;
+use std::ffi::c_void;
+
+/// Reads a register. docs/aethercl.md has their table.
+///
+/// # Safety
+/// `value` has room for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aethercl_register_read(
+    machine: *mut aethercl_machine,
+    offset: u32,
+    value: *mut u32,
+) -> NetclStatus {
+    edge("aethercl_register_read", || {
+        pointers::check_out("value", value)?;
+        let found = MACHINES.get(machine)?.with(|gpu| Ok(gpu.read_register(offset)))?;
+        // SAFETY: as this function's caller vouches.
+        unsafe { pointers::put("value", value, found) }
+    })
+}
+
+/// Writes a register. One that only the device sets stays as it is.
+#[unsafe(no_mangle)]
+pub extern "C" fn aethercl_register_write(
+    machine: *mut aethercl_machine,
+    offset: u32,
+    value: u32,
+) -> NetclStatus {
+    edge("aethercl_register_write", || {
+        MACHINES.get(machine)?.with(|gpu| {
+            gpu.write_register(offset, value);
+            Ok(())
+        })
+    })
+}
+
+/// Where the register window lies and what is in it.
+#[repr(C)]
+#[allow(non_camel_case_types)] // its name in C
+pub struct aethercl_mmio {
+    /// The registers, 32 bits each: the one at offset `o` is `registers[o / 4]`.
+    pub registers: *mut u32,
+    /// Bytes of the window.
+    pub bytes: usize,
+    /// Bytes from the window's begin to the ring of queue 0.
+    pub rings: usize,
+    /// Bytes from a queue's ring to the next one's.
+    pub ring_stride: usize,
+}
+
+/// Maps the machine's registers and rings into the program's memory. From now on a thread of the machine looks at them: a program that writes packets
+/// into a ring and its tail into DOORBELL needs no other function, and sees FENCE move and IRQ_STATUS set; writing IRQ_CLEAR clears that. Words are
+/// 32 bits and are read and written as such (volatile, or as C11 atomics); the packets before the doorbell. Mapping once more gives the same
+/// window. It is there until `aethercl_mmio_unmap` or `aethercl_close`.
+///
+/// # Safety
+/// `window` has room for the description.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aethercl_mmio_map(
+    machine: *mut aethercl_machine,
+    window: *mut aethercl_mmio,
+) -> NetclStatus {
+    edge("aethercl_mmio_map", || {
+        pointers::check_out("window", window)?;
+        let machine = MACHINES.get(machine)?;
+        let found = {
+            let mut gpu = machine.gpu();
+            let mapped = gpu.map_window();
+            let words = mapped.words();
+            aethercl_mmio {
+                registers: words.as_ptr().cast::<u32>().cast_mut(),
+                bytes: 4 * words.len(),
+                rings: RINGS,
+                ring_stride: mapped.stride(),
+            }
+        };
+        machine.poll();
+        // SAFETY: as this function's caller vouches.
+        unsafe { pointers::put("window", window, found) }
+    })
+}
+
+/// Takes the window away; the program may no longer touch it.
+#[unsafe(no_mangle)]
+pub extern "C" fn aethercl_mmio_unmap(machine: *mut aethercl_machine) -> NetclStatus {
+    edge("aethercl_mmio_unmap", || {
+        let machine = MACHINES.get(machine)?;
+        machine.stop_polling();
+        machine.gpu().unmap_window();
+        Ok(())
+    })
+}
+
+/// Host memory that the copy engines reach at the bus address `bus` and behind it, for packets that a program writes itself: `bytes` bytes, those at
+/// `source`, or zeros where it is NULL. It stays until `aethercl_unpin`.
+///
+/// # Safety
+/// `source` points to `bytes` bytes or is NULL; `bus` has room for an address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aethercl_pin(
+    machine: *mut aethercl_machine,
+    source: *const c_void,
+    bytes: usize,
+    bus: *mut u64,
+) -> NetclStatus {
+    edge("aethercl_pin", || {
+        pointers::check_out("bus", bus)?;
+        let machine = MACHINES.get(machine)?;
+        let mut data = Vec::new();
+        // A system may promise more than it has.
+        let there = netcl::device::available_memory().unwrap_or(u64::MAX);
+        if bytes as u64 > there || data.try_reserve_exact(bytes).is_err() {
+            return Err(Failure::new(NetclStatus::Memory, format!("{bytes} bytes of host memory")));
+        }
+        if source.is_null() {
+            data.resize(bytes, 0);
+        } else {
+            // SAFETY: as this function's caller vouches.
+            data.extend_from_slice(unsafe { pointers::slice("source", source.cast::<u8>(), bytes) }?);
+        }
+        let at = machine.with(|gpu| Ok(gpu.pin(data)))?;
+        // SAFETY: likewise.
+        unsafe { pointers::put("bus", bus, at) }
+    })
+}
+
+/// Gives pinned memory back, with what was copied there: its first `bytes` bytes go to `destination`, which may be NULL.
+///
+/// # Safety
+/// `destination` has room for `bytes` bytes or is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aethercl_unpin(
+    machine: *mut aethercl_machine,
+    bus: u64,
+    destination: *mut c_void,
+    bytes: usize,
+) -> NetclStatus {
+    edge("aethercl_unpin", || {
+        let machine = MACHINES.get(machine)?;
+        let data = machine.with(|gpu| Ok(gpu.unpin(bus)))?;
+        let data = data.ok_or_else(|| Failure::argument(format!("nothing is pinned at {bus:#x}")))?;
+        if destination.is_null() {
+            return Ok(());
+        }
+        let there = data.len();
+        let wanted = data
+            .get(..bytes)
+            .ok_or_else(|| Failure::argument(format!("{bytes} bytes of pinned memory of {there}")))?;
+        // SAFETY: as this function's caller vouches.
+        unsafe { pointers::slice_mut("destination", destination.cast::<u8>(), bytes) }?
+            .copy_from_slice(wanted);
+        Ok(())
+    })
+}

@@ -1,0 +1,194 @@
+//! Commands of the simulated GPU: the matrix product, copies, fills.
+
+use super::machine::{QUEUE, machine, program, say};
+use crate::edge::{flag, value};
+use crate::machine::state::Machine;
+use crate::pointers;
+use crate::status::{Failure, NetclStatus, Result};
+use aethercl::machine::{Binding, KernelLaunch, Packet};
+use aethercl::{Access, NdRange};
+use std::ffi::{c_int, c_ulonglong};
+use std::sync::Arc;
+
+/// Work-items of a group along each axis.
+const TILE: u64 = 8;
+
+/// `c` (m, n) = `a` (m, k) · `b` (k, n) of elements of `element` bytes: 4 for float, 8 for double.
+pub const SIMULATED_MATRIX_MULTIPLY: c_int = 1;
+/// `bytes` bytes from `a` to `c`.
+pub const SIMULATED_COPY: c_int = 2;
+/// `bytes` bytes at `c` become the byte `element`.
+pub const SIMULATED_FILL: c_int = 3;
+
+/// What the simulated GPU is to do. Fields that the operation does not name are not looked at.
+#[repr(C)]
+#[allow(non_camel_case_types)] // its name in C
+#[derive(Clone, Copy, Debug, Default)]
+pub struct simulated_command {
+    /// `SIMULATED_MATRIX_MULTIPLY`, `SIMULATED_COPY` or `SIMULATED_FILL`.
+    pub operation: c_int,
+    /// Bytes of an element, or the byte of a fill.
+    pub element: c_int,
+    /// Address of the first input.
+    pub a: c_ulonglong,
+    /// Address of the second input.
+    pub b: c_ulonglong,
+    /// Address of the result.
+    pub c: c_ulonglong,
+    /// Rows of the result.
+    pub m: c_ulonglong,
+    /// Columns of the result.
+    pub n: c_ulonglong,
+    /// Columns of `a` and rows of `b`.
+    pub k: c_ulonglong,
+    /// Bytes of a copy or fill.
+    pub bytes: c_ulonglong,
+}
+
+/// Writes a command into the simulated GPU's ring, rings, and waits until its fence is there. Answers 1, or 0.
+///
+/// # Safety
+/// `command` points to a command.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn submit_command(gpu_index: c_int, command: *const simulated_command) -> c_int {
+    flag("submit_command", || {
+        // SAFETY: as this function's caller vouches.
+        let given = unsafe { pointers::slice("command", command, 1) }?;
+        say(|| format!("submit_command: GPU {gpu_index}, operation {}", given[0].operation));
+        submit(&*machine()?, &given[0])
+    })
+}
+
+fn submit(machine: &Machine, command: &simulated_command) -> Result<()> {
+    let bytes = |what: &str, n: u64| {
+        usize::try_from(n).map_err(|_| Failure::argument(format!("{what} of {n} bytes")))
+    };
+    let fence = match command.operation {
+        SIMULATED_MATRIX_MULTIPLY => {
+            let work = product(machine, command)?;
+            machine.with(|gpu| gpu.launch(QUEUE, Arc::new(work), Some(machine.keeper())))?
+        }
+        SIMULATED_COPY => {
+            let n = bytes("a copy", command.bytes)?;
+            machine.check_range(command.a, n)?;
+            machine.check_range(command.c, n)?;
+            let packet = Packet::Copy { to: command.c, from: command.a, bytes: command.bytes };
+            machine.with(|gpu| gpu.submit(QUEUE, packet, None))?
+        }
+        SIMULATED_FILL => {
+            machine.check_range(command.c, bytes("a fill", command.bytes)?)?;
+            let byte = u8::try_from(command.element).map_err(|_| {
+                Failure::argument(format!("a fill with {}, which is no byte", command.element))
+            })?;
+            let packet = Packet::Fill { to: command.c, bytes: command.bytes, pattern: [byte; 16], length: 1 };
+            machine.with(|gpu| gpu.submit(QUEUE, packet, None))?
+        }
+        other => return Err(Failure::argument(format!("operation {other}; there are 1 to 3"))),
+    };
+    machine.with(|gpu| gpu.wait(fence))?;
+    Ok(())
+}
+
+/// The launch of a matrix product.
+fn product(machine: &Machine, command: &simulated_command) -> Result<KernelLaunch> {
+    let simulated_command { a, b, c, m, n, k, element, .. } = *command;
+    let kernel = match element {
+        4 => "matrix_multiply_f32",
+        8 => "matrix_multiply_f64",
+        _ => return Err(Failure::argument(format!("elements of {element} bytes; 4 and 8 are possible"))),
+    };
+    if m == 0 || n == 0 || k == 0 {
+        return Err(Failure::argument(format!("a product of ({m}, {k}) and ({k}, {n})")));
+    }
+    let size = |rows: u64, columns: u64| {
+        rows.checked_mul(columns).and_then(|n| n.checked_mul(element as u64)).filter(|n| *n <= 1 << 40)
+    };
+    let (Some(of_a), Some(of_b), Some(of_c)) = (size(m, k), size(k, n), size(m, n)) else {
+        return Err(Failure::argument(format!("a product of ({m}, {k}) and ({k}, {n}) is too large")));
+    };
+    for (address, bytes) in [(a, of_a), (b, of_b), (c, of_c)] {
+        machine.check_range(address, bytes as usize)?;
+    }
+    let buffer = |address, bytes, access| Binding::Buffer { address, bytes, access };
+    let number = |n: u64| Binding::Scalar(n.to_le_bytes().to_vec());
+    let bindings = vec![
+        buffer(a, of_a, Access::Read),
+        buffer(b, of_b, Access::Read),
+        buffer(c, of_c, Access::Write),
+        number(m),
+        number(n),
+        number(k),
+    ];
+    let global = [n.next_multiple_of(TILE), m.next_multiple_of(TILE)];
+    let range = NdRange::plane(global, [TILE, TILE]);
+    Ok(KernelLaunch::new(&program()?, kernel, bindings, range, machine.launch.clone()))
+}
+
+/// The product of two matrices on the simulated GPU. `shape_a` and `shape_b` have rows and columns; `size_a` and `size_b` are bytes, from which follows
+/// whether the elements are float or double. Answers the address of the result on the device, which `simulated_kernel_read` reads and
+/// `simulated_kernel_free` gives back, or 0.
+///
+/// # Safety
+/// `shape_a` and `shape_b` point to two numbers each.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn simulated_matrix_multiply(
+    gpu_index: c_int,
+    address_a: c_ulonglong,
+    address_b: c_ulonglong,
+    size_a: usize,
+    size_b: usize,
+    shape_a: *const c_int,
+    shape_b: *const c_int,
+) -> c_ulonglong {
+    value("simulated_matrix_multiply", 0, || {
+        // SAFETY: as this function's caller vouches.
+        let (of_a, of_b) =
+            unsafe { (pointers::slice("shape_a", shape_a, 2)?, pointers::slice("shape_b", shape_b, 2)?) };
+        let ([m, k], [rows, n]) = (axes(of_a)?, axes(of_b)?);
+        if k != rows {
+            let message = format!("shapes {of_a:?} and {of_b:?} do not multiply: {k} against {rows}");
+            return Err(Failure::new(NetclStatus::Shape, message));
+        }
+        let element = [8, 4].into_iter().find(|element| {
+            let is = |size: usize, rows: u64, columns: u64| rows * columns * element == size as u64;
+            is(size_a, m, k) && is(size_b, k, n)
+        });
+        let element = element.ok_or_else(|| {
+            Failure::argument(format!(
+                "{size_a} and {size_b} bytes for shapes {of_a:?} and {of_b:?}; elements have 4 or 8 bytes"
+            ))
+        })?;
+        say(|| {
+            format!(
+                "simulated_matrix_multiply: GPU {gpu_index}, {of_a:?} of {size_a} bytes times {of_b:?} of {size_b} bytes"
+            )
+        });
+        let machine = machine()?;
+        let c = machine.with(|gpu| gpu.allocate(m * n * element, "product"))?;
+        let command = simulated_command {
+            operation: SIMULATED_MATRIX_MULTIPLY,
+            element: element as c_int,
+            a: address_a,
+            b: address_b,
+            c,
+            m,
+            n,
+            k,
+            bytes: 0,
+        };
+        if let Err(failure) = submit(&machine, &command) {
+            machine.with(|gpu| gpu.free(c))?;
+            return Err(failure);
+        }
+        say(|| format!("simulated_matrix_multiply: [{m}, {n}] of {} bytes at {c:#x}", m * n * element));
+        Ok(c)
+    })
+}
+
+/// Rows and columns, both at least 1.
+fn axes(shape: &[c_int]) -> Result<[u64; 2]> {
+    match shape {
+        [rows, columns] if *rows > 0 && *columns > 0 => Ok([*rows as u64, *columns as u64]),
+        _ => Err(Failure::argument(format!("a matrix of shape {shape:?}"))),
+    }
+}

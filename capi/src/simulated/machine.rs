@@ -1,0 +1,110 @@
+//! The machine behind the `simulated_…` functions: there from the first call on, until `simulated_shutdown`.
+
+use crate::machine::state::{Machine, TraceSink, User, level, lock, narrator, profile};
+use crate::status::{Failure, NetclStatus, Result};
+use aethercl::machine::{Narrator, Options, TraceLevel};
+use aethercl::{Checks, Program};
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// The machine's only queue.
+pub const QUEUE: usize = 0;
+
+/// The machine, what it tells to whom, and read-backs that are under way.
+#[derive(Default)]
+struct State {
+    machine: Option<Arc<Machine>>,
+    program: Option<Arc<Program>>,
+    told: Option<(TraceLevel, TraceSink, Listener)>,
+    under_way: usize,
+}
+
+/// A listener's own pointer, kept between calls.
+#[derive(Clone, Copy)]
+struct Listener(*mut c_void);
+
+// SAFETY: only handed back to the listener.
+unsafe impl Send for Listener {}
+
+static STATE: Mutex<State> = Mutex::new(State { machine: None, program: None, told: None, under_way: 0 });
+static LESS: Condvar = Condvar::new();
+
+fn told(state: &State) -> Narrator {
+    match &state.told {
+        Some((level, sink, user)) => narrator(*level, *sink, User(user.0)),
+        None => Narrator::default(),
+    }
+}
+
+/// The machine.
+pub fn machine() -> Result<Arc<Machine>> {
+    let mut state = lock(&STATE);
+    if let Some(machine) = &state.machine {
+        return Ok(Arc::clone(machine));
+    }
+    let options = Options { narrator: told(&state), ..Options::default() };
+    let made = Machine::new(profile(None)?, options, Checks { bounds: true, ..Checks::NONE });
+    made.with(|gpu| gpu.open_queue())?;
+    state.machine = Some(Arc::clone(&made));
+    Ok(made)
+}
+
+/// The kernels of the commands, built at their first use.
+pub fn program() -> Result<Arc<Program>> {
+    let mut state = lock(&STATE);
+    if let Some(program) = &state.program {
+        return Ok(Arc::clone(program));
+    }
+    let source = aethercl::Source { name: "simulated.cl", text: netcl::kernel::cl_file!("simulated.cl") };
+    let built = Program::build(&source, "", &aethercl::Includes::none());
+    let built = built.map_err(|e| Failure::new(NetclStatus::Build, e.to_string()))?;
+    Ok(Arc::clone(state.program.insert(Arc::new(built))))
+}
+
+/// Tells what happens from now on.
+pub fn tell(number: c_int, sink: TraceSink, user: *mut c_void) -> Result<()> {
+    let level = level(number)?;
+    let mut state = lock(&STATE);
+    state.told = Some((level, sink, Listener(user)));
+    let narrator = told(&state);
+    if let Some(machine) = state.machine.clone() {
+        drop(state);
+        machine.gpu().set_narrator(narrator);
+    }
+    Ok(())
+}
+
+/// Says a line of the functions themselves, beside what the machine says.
+pub fn say(line: impl FnOnce() -> String) {
+    let narrator = told(&lock(&STATE));
+    narrator.say(TraceLevel::Commands, line);
+}
+
+/// Runs what is in the queue from a thread of its own.
+pub fn run_beside(machine: Arc<Machine>) {
+    lock(&STATE).under_way += 1;
+    std::thread::spawn(move || {
+        // How each command went is told by its callback.
+        let _ = machine.with(|gpu| gpu.doorbell(QUEUE).and_then(|()| gpu.run()));
+        drop(machine);
+        lock(&STATE).under_way -= 1;
+        LESS.notify_all();
+    });
+}
+
+/// Waits for every read-back that is under way, its callback included.
+pub fn finish() {
+    let mut state = lock(&STATE);
+    while state.under_way > 0 {
+        state = LESS.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Takes the machine away, with its memory.
+pub fn shutdown() {
+    finish();
+    let mut state = lock(&STATE);
+    let (machine, program) = (state.machine.take(), state.program.take());
+    drop(state);
+    drop((machine, program));
+}

@@ -1,0 +1,100 @@
+//! Opening and closing devices.
+
+use super::state::{DEVICES, begin_no_grad, end_no_grad, netcl_device};
+use crate::edge::edge;
+use crate::pointers;
+use crate::status::{Failure, NetclStatus, Result};
+use netcl::device::{Device, Settings};
+use std::ffi::c_char;
+
+/// Opens a device: `auto`, `sim`, `sim:<profile>`, `<platform>:<number>`, or a number; NULL for `auto`.
+///
+/// # Safety
+/// `name` is a text or NULL; `device` has room for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netcl_device_open(
+    name: *const c_char,
+    device: *mut *mut netcl_device,
+) -> NetclStatus {
+    edge("netcl_device_open", || {
+        pointers::check_out("device", device)?;
+        // SAFETY: as this function's caller vouches.
+        let name = unsafe { pointers::text_or_none("name", name) }?.unwrap_or("auto");
+        let opened = Device::open(name, &Settings::from_env())?;
+        // SAFETY: likewise.
+        unsafe { pointers::put("device", device, DEVICES.insert(opened)?) }
+    })
+}
+
+/// Closes a device's handle. The device itself stays until its last tensor is freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn netcl_device_close(device: *mut netcl_device) -> NetclStatus {
+    edge("netcl_device_close", || DEVICES.remove(device).map(|_| ()))
+}
+
+/// Waits until the device has done everything that was asked of it. What failed meanwhile is the status.
+#[unsafe(no_mangle)]
+pub extern "C" fn netcl_device_finish(device: *mut netcl_device) -> NetclStatus {
+    edge("netcl_device_finish", || Ok(DEVICES.get(device)?.finish()?))
+}
+
+/// Name, vendor and driver of a device, in one line of at most `room` bytes with the zero at the end; in `length` how many there are without it.
+/// `text` NULL asks only for the length.
+///
+/// # Safety
+/// `text` has room for `room` bytes or is NULL; `length` has room for a number or is NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netcl_device_describe(
+    device: *mut netcl_device,
+    text: *mut c_char,
+    room: usize,
+    length: *mut usize,
+) -> NetclStatus {
+    edge("netcl_device_describe", || {
+        let device = DEVICES.get(device)?;
+        let c = device.capabilities();
+        let line = format!("{}: {}, {}, driver {}", c.id, c.name, c.vendor, c.driver_version);
+        // SAFETY: as this function's caller vouches.
+        unsafe { hand_out(&line, text, room, length) }
+    })
+}
+
+/// Copies a text to where a program has room for it.
+///
+/// # Safety
+/// `text` has room for `room` bytes or is null; `length` has room for a number or is null.
+pub unsafe fn hand_out(line: &str, text: *mut c_char, room: usize, length: *mut usize) -> Result<()> {
+    if !length.is_null() {
+        // SAFETY: as the caller vouches.
+        unsafe { pointers::put("length", length, line.len()) }?;
+    }
+    if text.is_null() {
+        return Ok(());
+    }
+    if room <= line.len() {
+        return Err(Failure::argument(format!("room for {room} bytes, {} are needed", line.len() + 1)));
+    }
+    // SAFETY: likewise.
+    let to = unsafe { pointers::slice_mut("text", text.cast::<u8>(), line.len() + 1) }?;
+    to[..line.len()].copy_from_slice(line.as_bytes());
+    to[line.len()] = 0;
+    Ok(())
+}
+
+/// From here on no operation of this thread is recorded for gradients, until `netcl_no_grad_end`. Scopes may lie in each other.
+#[unsafe(no_mangle)]
+pub extern "C" fn netcl_no_grad_begin() -> NetclStatus {
+    edge("netcl_no_grad_begin", || {
+        begin_no_grad();
+        Ok(())
+    })
+}
+
+/// Ends the scope that `netcl_no_grad_begin` began last on this thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn netcl_no_grad_end() -> NetclStatus {
+    edge("netcl_no_grad_end", || match end_no_grad() {
+        true => Ok(()),
+        false => Err(Failure::argument("no scope was begun on this thread")),
+    })
+}

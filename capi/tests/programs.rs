@@ -1,0 +1,117 @@
+//! The C programs beside this file, compiled with the system's compiler and run against the shared library: on the test device, and the driver on the
+//! simulated GPU too.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // a test
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Made of this crate before its tests.
+fn library() -> PathBuf {
+    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let name = format!("{}netcl_c{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    folder.join(name)
+}
+
+/// Compiles a program; none without a compiler, or where no program can be linked by its path.
+fn compiled(source: &Path, into: &Path) -> Option<PathBuf> {
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    if !cfg!(target_os = "linux") || Command::new(&compiler).arg("--version").output().is_err() {
+        eprintln!("skipped: no C compiler ({compiler})");
+        return None;
+    }
+    // By the name that programs ask for.
+    let soname = into.join("libnetcl.so.0");
+    if !soname.exists() {
+        std::os::unix::fs::symlink(library(), &soname).unwrap();
+    }
+    let program = into.join(source.file_stem().unwrap());
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let made = Command::new(&compiler)
+        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&program)
+        .arg(source)
+        .args(["-I", &here.join("include").display().to_string()])
+        .arg(&soname)
+        .arg(format!("-Wl,-rpath,{}", into.display()))
+        .args(["-lm", "-lpthread"])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", said(&made));
+    Some(program)
+}
+
+fn said(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+
+fn device() -> String {
+    std::env::var("NETCL_TEST_DEVICE").unwrap_or_else(|_| "auto".into())
+}
+
+fn run(name: &str, arguments: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{name}.c"));
+    let Some(program) = compiled(&source, folder.path()) else { return };
+    let out = Command::new(program).args(arguments).current_dir(folder.path()).output().unwrap();
+    assert!(out.status.success(), "{name} {arguments:?}: {}\n{}", out.status, said(&out));
+    assert!(said(&out).contains(&format!("{name}: ok")), "{}", said(&out));
+}
+
+#[test]
+fn the_driver_computes_what_its_formulas_say() {
+    run("driver", &[&device()]);
+}
+
+#[test]
+fn the_driver_computes_it_on_the_simulated_gpu_too() {
+    run("driver", &["sim"]);
+}
+
+#[test]
+fn the_simulated_gpu_by_addresses() {
+    run("simulated", &[]);
+}
+
+#[test]
+fn a_machine_by_functions_and_by_its_registers() {
+    run("machine", &[]);
+}
+
+#[test]
+fn tensors_operations_and_gradients() {
+    run("tensors", &[&device()]);
+}
+
+#[test]
+fn misuse_is_an_error_code() {
+    run("misuse", &[&device(), "3000"]);
+}
+
+#[test]
+fn threads_share_devices_machines_and_handles() {
+    run("threads", &[&device()]);
+}
+
+/// The examples stand in docs/c.md as they are, with what they print.
+#[test]
+fn the_guide_has_the_examples_and_what_they_print() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let guide = std::fs::read_to_string(here.join("../docs/c.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["multiply", "gradient", "race"] {
+        let source = here.join(format!("examples/{name}.c"));
+        let text = std::fs::read_to_string(&source).unwrap();
+        assert!(
+            guide.contains(&format!("```c\n{text}```")),
+            "docs/c.md does not have capi/examples/{name}.c as it is"
+        );
+        let Some(program) = compiled(&source, folder.path()) else { continue };
+        let out = Command::new(program).current_dir(folder.path()).output().unwrap();
+        assert!(out.status.success(), "{name}: {}", said(&out));
+        let printed = String::from_utf8_lossy(&out.stdout);
+        assert!(
+            guide.contains(&format!("```text\n{printed}```")),
+            "docs/c.md does not show what {name} prints:\n{printed}"
+        );
+    }
+}

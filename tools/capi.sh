@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Builds libnetcl and proves it: header, libraries, pkg-config file and CMake package below target/capi, examples, then the C programs on the test
+# device and the simulated GPU, under valgrind where that is installed, and through Python where one has NumPy.
+#
+#     tools/capi.sh                # PREFIX: where it goes (target/capi); NETCL_TEST_DEVICE: the device (auto); NETCL_PYTHON: a Python with NumPy
+#                                  # MODEL: a model for netcl_generate; CALLS: misuse calls (10000)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+prefix=$(realpath -m "${PREFIX:-target/capi}") device=${NETCL_TEST_DEVICE:-auto} python=${NETCL_PYTHON:-python3} cargo=${CARGO:-cargo}
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+mkdir -p "$prefix"/{include,lib/pkgconfig,lib/cmake/netcl,bin}
+
+NETCL_WRITE_HEADER=1 $cargo test --quiet --package netcl-capi --test header
+$cargo rustc --release --package netcl-capi --lib --crate-type cdylib,staticlib
+cp capi/include/netcl.h "$prefix/include/"
+cp target/release/libnetcl_c.so "$prefix/lib/libnetcl.so.0"
+cp target/release/libnetcl_c.a "$prefix/lib/libnetcl.a"
+ln -sf libnetcl.so.0 "$prefix/lib/libnetcl.so"
+sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" capi/netcl.pc.in > "$prefix/lib/pkgconfig/netcl.pc"
+cp capi/netclConfig.cmake "$prefix/lib/cmake/netcl/"
+ls -l "$prefix/lib"
+
+export PKG_CONFIG_PATH=$prefix/lib/pkgconfig LD_LIBRARY_PATH=$prefix/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+if command -v pkg-config > /dev/null; then flags=$(pkg-config --cflags --libs netcl); else flags="-I$prefix/include -L$prefix/lib -lnetcl"; fi
+for source in capi/tests/*.c capi/examples/*.c; do
+  # shellcheck disable=SC2086 # flags are several
+  ${CC:-cc} -std=gnu11 -g -O1 -Wall -Wextra -Werror -o "$prefix/bin/$(basename "$source" .c)" "$source" $flags -lm -lpthread
+done
+# Without the shared library, and as C++.
+${CC:-cc} -std=gnu11 -o "$prefix/bin/multiply_static" capi/examples/multiply.c -I"$prefix/include" "$prefix/lib/libnetcl.a" -lm -ldl -lpthread
+if command -v "${CXX:-c++}" > /dev/null; then echo '#include <netcl.h>' | "${CXX:-c++}" -x c++ -Wall -Wextra -Werror -fsyntax-only -I"$prefix/include" -; fi
+if command -v cmake > /dev/null; then
+  work=$(mktemp -d)
+  printf 'cmake_minimum_required(VERSION 3.10)\nproject(p C)\nfind_package(netcl REQUIRED)\nadd_executable(p %s)\ntarget_link_libraries(p netcl::netcl)\nadd_executable(s %s)\ntarget_link_libraries(s netcl::static)\n' \
+    "$PWD/capi/examples/multiply.c" "$PWD/capi/examples/multiply.c" > "$work/CMakeLists.txt"
+  cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" > "$work/log" && cmake --build "$work/build" >> "$work/log" || { cat "$work/log"; exit 1; }
+  "$work/build/p" > /dev/null && "$work/build/s" > /dev/null && echo "CMake package: ok"
+  rm -rf "$work"
+else
+  echo "CMake package: skipped, cmake is not installed"
+fi
+
+for example in multiply multiply_static gradient race; do echo "== $example"; "$prefix/bin/$example"; done
+model=${MODEL:-}
+programs() { # a prefix of each command, devices
+  local before=$1 calls=$2
+  shift 2
+  for on in "$@"; do
+    # shellcheck disable=SC2086 # a command and its options
+    for run in "driver $on" "tensors $on $model" "misuse $on $calls" "threads $on"; do $before "$prefix/bin/"$run; done
+  done
+  # shellcheck disable=SC2086
+  for run in simulated machine; do $before "$prefix/bin/$run"; done
+}
+programs "" "${CALLS:-10000}" "$device" sim
+if command -v valgrind > /dev/null; then
+  echo "== valgrind"
+  # Valgrind knows fewer instructions than the processor, and PoCL's compiler asks the processor: the simulated GPU runs netcl's own code alone.
+  programs "valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --suppressions=capi/tests/valgrind.supp" 300 sim
+fi
+if "$python" -c 'import numpy' 2> /dev/null; then
+  for on in "$device" sim; do "$python" capi/tests/driver.py "$prefix/lib/libnetcl.so" "$on"; done
+else
+  echo "driver.py: skipped, $python has no NumPy (NETCL_PYTHON names one)"
+fi
+echo "libnetcl: $prefix"
