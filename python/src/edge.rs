@@ -9,7 +9,8 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 thread_local! {
@@ -103,20 +104,41 @@ pub fn wait<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> PyResult<T> {
     let (sender, mut receiver) = channel();
-    let started = run(py, move || {
-        let work = move || sender.send(guarded(work));
-        let thread = std::thread::Builder::new().name("netcl-wait".into()).spawn(work);
-        thread.map(drop).map_err(|e| Error::internal(format!("a thread that waits: {e}")))
-    });
-    started?;
+    let waiter = run(py, move || {
+        let waiter = waiter()?;
+        let sent = waiter.send(Box::new(move || drop(sender.send(guarded(work)))));
+        sent.map_err(|_| Error::internal("a thread that waits is gone"))?;
+        Ok(waiter)
+    })?;
     loop {
         let (done, back) = py.detach(move || (next(&receiver), receiver));
         receiver = back;
         match done {
-            Some(done) => return done.map_err(|e| raised(py, &e)),
+            Some(done) => {
+                IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(waiter);
+                return done.map_err(|e| raised(py, &e));
+            }
+            // One that is left at work ends behind it.
             None => py.check_signals()?,
         }
     }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads that wait for the next thing to wait for. To start one costs more than most reads take.
+static IDLE: Mutex<Vec<Sender<Job>>> = Mutex::new(Vec::new());
+
+/// One of them, or a new one. It ends when what it gives is dropped.
+fn waiter() -> Result<Sender<Job>> {
+    if let Some(idle) = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+        return Ok(idle);
+    }
+    let (sender, receiver) = channel::<Job>();
+    let work = move || receiver.into_iter().for_each(|job| job());
+    let thread = std::thread::Builder::new().name("netcl-wait".into()).spawn(work);
+    thread.map_err(|e| Error::internal(format!("a thread that waits: {e}")))?;
+    Ok(sender)
 }
 
 fn next<T>(receiver: &Receiver<Result<T>>) -> Option<Result<T>> {
