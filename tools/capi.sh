@@ -4,17 +4,21 @@
 #
 #     tools/capi.sh                # PREFIX: where it goes (target/capi); NETCL_TEST_DEVICE: the device (auto); NETCL_PYTHON: a Python with NumPy
 #                                  # MODEL: a model for netcl_generate; CALLS: misuse calls (10000)
+#                                  # BUILT: a folder with libnetcl_c.so and libnetcl_c.a that were built elsewhere
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=$(realpath -m "${PREFIX:-target/capi}") device=${NETCL_TEST_DEVICE:-auto} python=${NETCL_PYTHON:-python3} cargo=${CARGO:-cargo}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 mkdir -p "$prefix"/{include,lib/pkgconfig,lib/cmake/netcl,bin}
 
-NETCL_WRITE_HEADER=1 $cargo test --quiet --package netcl-capi --test header
-$cargo rustc --release --package netcl-capi --lib --crate-type cdylib,staticlib
+built=${BUILT:-target/release}
+if [ -z "${BUILT:-}" ]; then
+  NETCL_WRITE_HEADER=1 $cargo test --quiet --package netcl-capi --test header
+  $cargo rustc --release --package netcl-capi --lib --crate-type cdylib,staticlib
+fi
 cp capi/include/netcl.h "$prefix/include/"
-cp target/release/libnetcl_c.so "$prefix/lib/libnetcl.so.0"
-cp target/release/libnetcl_c.a "$prefix/lib/libnetcl.a"
+cp "$built/libnetcl_c.so" "$prefix/lib/libnetcl.so.0"
+cp "$built/libnetcl_c.a" "$prefix/lib/libnetcl.a"
 ln -sf libnetcl.so.0 "$prefix/lib/libnetcl.so"
 sed "s|@PREFIX@|$prefix|; s|@VERSION@|$version|" capi/netcl.pc.in > "$prefix/lib/pkgconfig/netcl.pc"
 cp capi/netclConfig.cmake "$prefix/lib/cmake/netcl/"
@@ -56,7 +60,7 @@ programs "" "${CALLS:-10000}" "$device" sim
 if command -v valgrind > /dev/null; then
   echo "== valgrind"
   # Valgrind knows fewer instructions than the processor, and PoCL's compiler asks the processor: the simulated GPU runs netcl's own code alone.
-  programs "valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --suppressions=capi/tests/valgrind.supp" 300 sim
+  programs "valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite --suppressions=capi/tests/valgrind.supp" 300 sim
 fi
 if "$python" -c 'import numpy' 2> /dev/null; then
   for on in "$device" sim; do "$python" capi/tests/driver.py "$prefix/lib/libnetcl.so" "$on"; done
