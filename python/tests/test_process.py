@@ -13,8 +13,9 @@ import pytest
 import netcl as nc
 
 
-def python(code, *, timeout=120):
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=timeout)
+def python(code, *, timeout=120, environment=None):
+    variables = {**os.environ, **(environment or {})}
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=timeout, env=variables)
 
 
 def test_importing_loads_neither_opencl_nor_numpy():
@@ -121,8 +122,21 @@ def test_many_steps_keep_memory_flat():
     assert after[0] == live and after[3] == buffers and after[1] <= reserved
 
 
-def test_a_doctor_says_what_there_is():
-    assert "devices: " in nc.doctor()
+@pytest.mark.parametrize("variables", [{}, {"OCL_ICD_VENDORS": os.devnull}, {"NETCL_OPENCL_LIBRARY": os.devnull}], ids=str)
+def test_without_opencl_the_simulated_gpu_works_and_a_doctor_says_what_to_install(variables):
+    code = """
+        import netcl as nc
+        words = nc.doctor()
+        assert words.startswith("devices: ")
+        assert "devices: none" not in words or "apt install" in words, words
+        x = nc.ones(2, device="sim")
+        assert (x + x).tolist() == [2, 2]
+        print(words)
+    """
+    done = python(code, environment=variables)
+    assert done.returncode == 0, done.stderr
+    if "NETCL_OPENCL_LIBRARY" in variables:
+        assert "devices: none" in done.stdout
 
 
 def test_signal_numbers_are_untouched():
