@@ -66,7 +66,12 @@ impl Template {
     pub fn new(name: impl Into<String>, text: &str) -> Result<Self> {
         let name = name.into();
         let mut environment = environment::new();
-        let text = rewrite::rewritten(text);
+        let text = rewrite::rewritten(text).map_err(|line| {
+            let most = rewrite::DEEPEST;
+            Error::format(format!(
+                "chat template {name}, line {line}: more than {most} brackets within each other"
+            ))
+        })?;
         let added = guarded(&format!("chat template {name}: the engine"), || {
             environment.add_template_owned("chat", text)
         });

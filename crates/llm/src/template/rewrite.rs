@@ -8,6 +8,9 @@
 //!
 //! Lists and dictionaries between brackets go through [`HELD`], and what an attribute is set to through [`KEPT`], because the engine does not
 //! count what stands within a value: `[x, x]` again and again has more values than could ever be written.
+//!
+//! Brackets that are more than [`DEEPEST`] within each other are refused, because the engine does not bound them everywhere: the names of a loop
+//! between ten thousand of them overflow its stack.
 
 /// The filter that what stands to the left of a `+` goes through.
 pub(super) const WHOLE: &str = "__whole";
@@ -17,6 +20,8 @@ pub(super) const HELD: &str = "__held";
 const HELD_BEHIND: &str = "|__held)";
 /// The filter that what an attribute is set to goes through.
 pub(super) const KEPT: &str = "__kept";
+/// Brackets within each other, at most.
+pub(super) const DEEPEST: usize = 128;
 /// Words that a `+` behind is a sign of, not a sum.
 const WORDS: [&str; 14] = [
     "and",
@@ -35,8 +40,8 @@ const WORDS: [&str; 14] = [
     "call",
 ];
 
-/// The text with both changes.
-pub(super) fn rewritten(text: &str) -> String {
+/// The text with these changes, or the line of a tag with more than [`DEEPEST`] brackets within each other.
+pub(super) fn rewritten(text: &str) -> Result<String, usize> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('{') {
@@ -47,7 +52,8 @@ pub(super) fn rewritten(text: &str) -> String {
             out.push_str(&rest[..end]);
             rest = &rest[end..];
         } else if rest.starts_with("{{") || rest.starts_with("{%") {
-            let (tag, length) = tag(rest);
+            let line = || text[..text.len() - rest.len()].matches('\n').count() + 1;
+            let (tag, length) = tag(rest).ok_or_else(line)?;
             rest = &rest[length..];
             let raw = word(&tag) == "raw";
             out.push_str(&tag);
@@ -62,7 +68,7 @@ pub(super) fn rewritten(text: &str) -> String {
         }
     }
     out.push_str(rest);
-    out
+    Ok(out)
 }
 
 /// The first word of a tag.
@@ -77,8 +83,8 @@ fn end_of_raw(text: &str) -> usize {
     ends.map_or(text.len(), |(at, _)| at)
 }
 
-/// A tag with the changes, and its length in the text.
-fn tag(text: &str) -> (String, usize) {
+/// A tag with the changes, and its length in the text; `None` for too many brackets within each other.
+fn tag(text: &str) -> Option<(String, usize)> {
     let close = if text.starts_with("{{") { "}}" } else { "%}" };
     let bytes = text.as_bytes();
     let mut out = String::from(&text[..2]);
@@ -117,6 +123,9 @@ fn tag(text: &str) -> (String, usize) {
             out.push(' ');
         }
         let behind = brackets.pass(c, operand, &mut out);
+        if brackets.open.len() > DEEPEST {
+            return None;
+        }
         if !c.is_whitespace() {
             let ends = matches!(c, '\'' | '"' | ')' | ']' | '}');
             operand = ends || ((c.is_alphanumeric() || c == '_') && !WORDS.contains(&piece));
@@ -125,11 +134,12 @@ fn tag(text: &str) -> (String, usize) {
         out.push_str(behind);
         at += length;
     }
-    match word(&out) {
-        "generation" => (out.replacen("generation", "if true", 1), at),
-        "endgeneration" => (out.replacen("endgeneration", "endif", 1), at),
-        _ => (out, at),
-    }
+    let out = match word(&out) {
+        "generation" => out.replacen("generation", "if true", 1),
+        "endgeneration" => out.replacen("endgeneration", "endif", 1),
+        _ => out,
+    };
+    Some((out, at))
 }
 
 /// What a tag sets.
@@ -219,7 +229,10 @@ mod tests {
             ("{{ a + ", "{{ a |__whole + "),
         ];
         for (text, expected) in cases {
-            assert_eq!(rewritten(text), expected);
+            assert_eq!(rewritten(text).as_deref(), Ok(expected));
         }
+        let deep = |n: usize| format!("{{{{ 'a(' }}}}\n{{{{ {}1{} }}}}", "(".repeat(n), ")".repeat(n));
+        assert!(rewritten(&deep(DEEPEST)).is_ok());
+        assert_eq!(rewritten(&deep(DEEPEST + 1)), Err(2));
     }
 }

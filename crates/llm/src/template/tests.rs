@@ -181,6 +181,15 @@ fn templates_without_end_are_stopped() {
     }
     let deep = format!("{}1{}", "(".repeat(100_000), ")".repeat(100_000));
     assert!(render(&format!("{{{{ {deep} }}}}"), "[]").is_err());
+    for [before, behind] in
+        [["{% for ", " in x %}{% endfor %}"], ["{% set ", " = 1 %}"], ["{{ f", " }}"], ["{{ ", ""]]
+    {
+        for bracket in ["(", "[", "{"] {
+            let deep = format!("{before}{}a{behind}", bracket.repeat(10_000));
+            let error = render(&deep, "[]").unwrap_err();
+            assert!(error.message().contains("line 1: more than 128 brackets"), "{error}");
+        }
+    }
     let deep = "{% if true %}".repeat(100_000);
     assert!(render(&deep, "[]").is_err());
     let list = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
