@@ -48,6 +48,8 @@ pub struct Place {
     memory: usize,
     /// Whether steps in one launch run there, as far as is known without opening it.
     one_launch: bool,
+    /// Whether experts' matrices are dequantised for a prompt: neither processors with bytes as activations nor tensor cores do.
+    copies_experts: bool,
 }
 
 impl Place {
@@ -60,6 +62,7 @@ impl Place {
             shared: shared(device),
             memory: devices.iter().position(|other| is_shared(other, device)).unwrap_or(i),
             one_launch: Text::Ring.is_for(device),
+            copies_experts: !device.is_cpu() && device.sm() < Some(80),
         };
         devices.iter().enumerate().map(place).collect()
     }
@@ -107,7 +110,7 @@ impl<'a> Fit<'a> {
         let whole = layers.len() == self.layers() && place.one_launch;
         let copies = if whole { self.needs.row_copies(self.dtype) } else { 0 };
         let cache = self.needs.cache_of(layers.len(), tokens, self.dtype);
-        let work = self.needs.work_of(layers.clone(), tokens, self.dtype);
+        let work = self.needs.work_of(layers.clone(), tokens, self.dtype, place.copies_experts);
         [self.needs.weights_of(layers, self.dtype), cache, work].into_iter().fold(copies, u64::saturating_add)
     }
 
@@ -278,7 +281,8 @@ impl<'a> Fit<'a> {
         let whole = 0..self.layers();
         let weights = self.needs.weights_of(whole.clone(), self.dtype);
         let cache = self.needs.cache_of(whole.len(), tokens, self.dtype);
-        let work = self.needs.work_of(whole, tokens, self.dtype);
+        let copies = self.places.iter().any(|place| place.copies_experts);
+        let work = self.needs.work_of(whole, tokens, self.dtype, copies);
         let narrow = [DType::F16, DType::Bf16].into_iter().filter(|other| other.size() < self.dtype.size());
         let fits = |dtype: DType| {
             let other = Fit { dtype, ..*self };

@@ -19,7 +19,7 @@ fn needs(tied: bool) -> Needs {
 }
 
 fn place(id: &str, available: u64, memory: usize) -> Place {
-    Place { id: id.into(), available, shared: available, memory, one_launch: false }
+    Place { id: id.into(), available, shared: available, memory, one_launch: false, copies_experts: true }
 }
 
 /// What a device with these layers takes.

@@ -68,6 +68,8 @@ pub struct Needs {
     layers: Vec<Stored>,
     /// Elements of the largest matrix that stays quantised: prompts multiply a dense copy.
     tile: u64,
+    /// The same of experts, where no kernel multiplies rows sorted by expert by blocks.
+    experts: u64,
     /// Elements of the matrices of each layer that are stored (in, out): a step in one launch reads copies as rows.
     row_copies: u64,
 }
@@ -80,12 +82,15 @@ impl Needs {
         let table = config.entry_shapes().into_iter().take(usize::from(config.tied)).collect();
         let copy = sum(table);
         // Of the head a prompt needs the last row alone.
-        let mut tile = 0;
+        let (mut tile, mut experts) = (0, 0);
         let mut layers = vec![Stored::default()];
         for i in 0..config.layers {
             let shapes = config.block_shapes(i);
             let maps = shapes.iter().filter(|shape| quantised.contains_key(&shape.name));
-            tile = maps.map(|shape| shape.count() as u64).fold(tile, u64::max);
+            for shape in maps {
+                let largest = if shape.of_experts() { &mut experts } else { &mut tile };
+                *largest = (*largest).max(shape.count() as u64);
+            }
             layers.push(layers[i].and(stored(&shapes, quantised)));
         }
         let row_copies = match config.family.names.transposed && config.mlp.moe.is_none() {
@@ -94,7 +99,7 @@ impl Needs {
             }
             false => 0,
         };
-        Self { config, dtype, ends, copy, layers, tile, row_copies }
+        Self { config, dtype, ends, copy, layers, tile, experts, row_copies }
     }
 
     /// What the model is.
@@ -115,7 +120,7 @@ impl Needs {
     }
     /// Bytes that prompts and steps take beside those where the context has `tokens` tokens.
     pub fn work(&self, tokens: usize) -> u64 {
-        self.work_of(0..self.config.layers, tokens, self.dtype)
+        self.work_of(0..self.config.layers, tokens, self.dtype, true)
     }
 
     fn stored(&self, layers: &Range<usize>) -> Stored {
@@ -153,14 +158,16 @@ impl Needs {
     /// Bytes that prompts and steps take beside weights, keys and values on a device with these layers, where the context has `tokens` tokens: what
     /// the largest block makes of a chunk of a prompt, the largest quantised matrix as it is multiplied with one, keys and values of a layer as
     /// attention reads them or of a cache that is outgrown, rotary angles of both kinds of steps, logits, and the rounding of allocations.
-    pub(super) fn work_of(&self, layers: Range<usize>, tokens: usize, dtype: DType) -> u64 {
+    /// `copies`: whether experts' matrices are dequantised for a prompt there.
+    pub(super) fn work_of(&self, layers: Range<usize>, tokens: usize, dtype: DType, copies: bool) -> u64 {
         let (c, a) = (&self.config, &self.config.attention);
         let rows = CHUNK.min(tokens);
         let qkv = (a.heads + 2 * a.kv_heads).saturating_mul(a.size);
         let experts = c.mlp.moe.map_or(0, |moe| moe.top_k.saturating_mul(3 * moe.hidden + c.width));
         let wide = (3 * c.mlp.hidden).max(experts).max(2 * qkv);
         let block = product([rows, 4 * c.width + qkv + wide, dtype.size()]);
-        let tile = self.tile.saturating_mul(dtype.size() as u64);
+        let tile = if copies { self.tile.max(self.experts) } else { self.tile };
+        let tile = tile.saturating_mul(dtype.size() as u64);
         let seen = self.cache_of(1, tokens, dtype);
         let rounding = self.rounding_of(&layers, tokens, dtype);
         let rotated: usize = c.rotary.iter().map(|set| set.dims).sum();

@@ -44,8 +44,9 @@ fn check_sizes([x, ids, weights, gate_up, down]: [&Tensor; 5]) -> Result<()> {
     check_operands([x, ids, weights], e)?;
     if x.shape().last() != c {
         return Err(Error::shape(format!(
-            "experts: the last axis of x {} is not {c}, the last of gate_up {}",
+            "experts: the last axis of x {} is {}, expected {c}, the last of gate_up {}",
             x.shape(),
+            x.shape().last(),
             gate_up.shape()
         )));
     }
