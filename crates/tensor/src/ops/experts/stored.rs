@@ -1,5 +1,6 @@
 //! Experts whose matrices may be quantised blocks, for inference. Few rows are multiplied one by one by the matrices that were chosen for them,
-//! without being sorted; more of them are sorted by expert first, and multiplied by panels of blocks on processors and by dense copies elsewhere.
+//! without being sorted; more of them are sorted by expert first, and multiplied by the blocks as they are in panels on processors and in planes
+//! on tensor cores, elsewhere by dense copies.
 
 use super::super::matmul::few_rows::{self, Fused, Stack};
 use super::super::matmul::{Matrix, Problem};
@@ -30,7 +31,7 @@ pub fn experts_of_blocks(
     let c = x.shape().last();
     let [[gates, width], [backs, h]] = [gate_up.dims()?, down.dims()?];
     let e = backs.checked_div(c).unwrap_or(0);
-    if x.shape().rank() == 0 || width != c || gates != 2 * e * h || backs != e * c {
+    if x.shape().rank() == 0 || e == 0 || width != c || gates != 2 * e * h || backs != e * c {
         return Err(Error::shape(format!(
             "experts: x {}, gate_up {gate_up:?} and down {down:?}, expected x (.., C), (E, 2H, C) and (E, C, H)",
             x.shape()

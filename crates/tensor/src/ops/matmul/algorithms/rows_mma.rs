@@ -239,16 +239,16 @@ pub(in crate::ops::matmul) fn of_sorted(
 /// Rows sorted by matrix times dense matrices of 16 bits (E, N, K), `c (rows, N)`; `false` where this kernel does not take them.
 pub(in crate::ops) fn sorted(c: &Tensor, a: &Tensor, b: &Tensor, stack: Stack<'_>) -> Result<bool> {
     let (Stack::Sorted { groups, .. }, device) = (stack, c.device()) else { return Ok(false) };
+    if groups.experts == 0 || !ROWS.runs_on(device.capabilities()) {
+        return Ok(false);
+    }
     let [_, n, k] = b.dims3()?;
     let one = b.slice(0, 0..1)?.reshape([n, k])?;
     let lines = Matrix { row_stride: a.shape().last(), ..Matrix::rows_of(a)? };
     let p = Problem::new(lines, Matrix::rows_of(&one)?.transposed(), &[])?;
     let p = Problem { m: groups.rows, ..p };
     let few = Problem { m: 1, ..p.clone() };
-    if !ROWS.runs_on(device.capabilities())
-        || supports_rows(c, &few).is_err()
-        || !p.a.row_stride.is_multiple_of(LANES)
-    {
+    if supports_rows(c, &few).is_err() || !p.a.row_stride.is_multiple_of(LANES) {
         return Ok(false);
     }
     let Some(shape) = of_sorted(device, groups.rows, groups.experts, sizes(&p)) else { return Ok(false) };
