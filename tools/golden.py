@@ -370,9 +370,78 @@ def mixtures():
     g.save()
 
 
+def images():
+    g = Goldens("conv2d")
+    for name, x, w, bias, attrs in (
+        ("padded", (2, 3, 7, 6), (5, 3, 3, 3), True, {"padding": [1, 1]}),
+        ("strided", (1, 4, 9, 8), (6, 4, 3, 2), False, {"stride": [2, 3], "padding": [1, 0]}),
+        ("dilated", (1, 2, 11, 10), (3, 2, 3, 3), True, {"dilation": [2, 3], "padding": [2, 1]}),
+        ("groups", (2, 6, 5, 7), (4, 3, 2, 3), True, {"groups": 2, "stride": [1, 2]}),
+        ("depthwise", (1, 5, 8, 7), (5, 1, 3, 3), True, {"groups": 5, "stride": [2, 2], "padding": [1, 1]}),
+        ("multiplied", (1, 3, 6, 6), (6, 1, 5, 5), False, {"groups": 3, "padding": [2, 2]}),
+        ("pointwise", (2, 7, 4, 3), (9, 7, 1, 1), True, {}),
+        ("pointwise_strided", (1, 5, 7, 6), (4, 5, 1, 1), False, {"stride": [2, 2]}),
+        ("wide", (1, 16, 6, 6), (40, 16, 3, 3), True, {"padding": [1, 1]}),
+        ("large_kernel", (1, 3, 17, 15), (8, 3, 7, 7), False, {"stride": [2, 2], "padding": [3, 3]}),
+        ("all_at_once", (2, 4, 13, 11), (8, 2, 3, 5), True,
+         {"stride": [3, 2], "padding": [3, 4], "dilation": [2, 2], "groups": 2})):
+        attrs = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1, "bias": bias, **attrs}
+        options = {k: v for k, v in attrs.items() if k != "bias"}
+        inputs = {"x": g.randn(*x), "w": g.randn(*w), **({"bias": g.randn(w[0])} if bias else {})}
+        g.case(name, lambda x, w, bias=None: F.conv2d(x, w, bias, **options), attrs, **inputs)
+    g.save()
+
+    g = Goldens("conv_transpose2d")
+    for name, x, w, attrs in (
+        ("plain", (2, 3, 4, 5), (3, 4, 3, 3), {}),
+        ("strided", (1, 4, 5, 4), (4, 2, 3, 2), {"stride": [2, 3], "padding": [1, 0], "output_padding": [1, 2]}),
+        ("groups", (1, 6, 4, 4), (6, 2, 2, 3), {"groups": 3, "stride": [2, 2]}),
+        ("dilated", (1, 3, 5, 6), (3, 2, 3, 3), {"dilation": [2, 2], "padding": [1, 2]})):
+        attrs = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "groups": 1, "output_padding": [0, 0], **attrs}
+        inputs = {"x": g.randn(*x), "w": g.randn(*w), "bias": g.randn(w[1] * attrs["groups"])}
+        g.case(name, lambda x, w, bias: F.conv_transpose2d(x, w, bias, **attrs), attrs, **inputs)
+    g.save()
+
+    g = Goldens("pool2d")
+    sliding = {"size": [3, 2], "stride": [2, 1], "padding": [1, 1]}
+    def pooled(x, kind, size=None, stride=None, padding=None, include_pad=True, dilation=None, output=None):
+        if kind == "max":
+            return F.max_pool2d(x, size, stride, padding, dilation)
+        if kind == "avg":
+            return F.avg_pool2d(x, size, stride, padding, count_include_pad=include_pad)
+        return F.adaptive_avg_pool2d(x, output) if kind == "adaptive_avg" else F.adaptive_max_pool2d(x, output)
+    for name, shape, attrs in (
+        ("max_padded", (2, 3, 7, 6), {"kind": "max", **sliding, "dilation": [1, 1]}),
+        ("max_dilated", (1, 4, 9, 8), {"kind": "max", "size": [3, 3], "stride": [2, 2], "padding": [1, 1], "dilation": [2, 2]}),
+        ("max_overlapping", (1, 2, 6, 6), {"kind": "max", "size": [3, 3], "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1]}),
+        ("avg_padded", (2, 3, 7, 6), {"kind": "avg", **sliding, "include_pad": True}),
+        ("avg_of_pixels", (2, 3, 7, 6), {"kind": "avg", **sliding, "include_pad": False}),
+        ("adaptive_avg", (1, 3, 7, 5), {"kind": "adaptive_avg", "output": [3, 4]}),
+        ("adaptive_max", (1, 3, 7, 5), {"kind": "adaptive_max", "output": [3, 2]}),
+        ("global", (2, 5, 4, 6), {"kind": "adaptive_avg", "output": [1, 1]})):
+        g.case(name, lambda x: pooled(x, **attrs), attrs, x=g.randn(*shape))
+    g.save()
+
+    # Two steps of training, of which the running statistics are kept, then inference with them.
+    g = Goldens("batch_norm")
+    for name, shape, momentum in (("images", (4, 3, 5, 6), 0.1), ("rows", (7, 9), 0.3), ("far", (3, 2, 4, 4), 0.1)):
+        c, shift = shape[1], 100.0 if name == "far" else 0.0
+        before, x, gamma, beta = g.randn(*shape, shift=1.0), g.randn(*shape, shift=shift), g.randn(c), g.randn(c)
+        mean, var = torch.zeros(c, dtype=torch.float64), torch.ones(c, dtype=torch.float64)
+        F.batch_norm(before.double(), mean, var, training=True, momentum=momentum)
+        kept = [mean.clone(), var.clone()]
+        def fn(x, gamma, beta):
+            return F.batch_norm(x, mean, var, gamma, beta, training=True, momentum=momentum, eps=1e-5)
+        g.case(name, fn, {"momentum": momentum, "eps": 1e-5}, x=x, gamma=gamma, beta=beta)
+        inference = F.batch_norm(x.double(), mean, var, gamma.double(), beta.double(), eps=1e-5)
+        for kind, t in (("mean_before", kept[0]), ("var_before", kept[1]), ("mean_after", mean), ("var_after", var), ("inference", inference)):
+            g.put(f"{name}.{kind}", t)
+    g.save()
+
+
 def main():
     torch.set_num_threads(1)                             # one order of summation
-    for fn in (matmul, linear, attention, norms, cross_entropy, pointwise, embedding, optimizers, clip, schedules, mixtures):
+    for fn in (matmul, linear, attention, norms, cross_entropy, pointwise, embedding, optimizers, clip, schedules, mixtures, images):
         fn()
     total = sum(p.stat().st_size for p in OUT.glob("*.safetensors"))
     print(f"total {total} bytes, torch {torch.__version__}")

@@ -129,6 +129,11 @@ def unary():
             case(f"unary/{name}_half", "elementwise::Unary", fn, [x], row=row, scalars=list(scalars), dtypes=HALF, **attrs)
 
     one("neg", torch.neg)
+    one("leaky_relu", lambda x: F.leaky_relu(x, 0.1), (0.1,))
+    one("elu", lambda x: F.elu(x, 1.5), (1.5,), gradient=False)     # that of NaN follows from the place within a vector
+    one("softplus", F.softplus)
+    one("hard_swish", F.hardswish, wide=False, gradient=False)      # as elu
+    one("mish", F.mish, gradient=False)                            # NaN at infinity, where it is 1
     one("exp", torch.exp)
     one("log", torch.log)
     one("sqrt", torch.sqrt)
@@ -478,6 +483,32 @@ def attentions():
             one(f"{kind}_equal_scores_of_1e32_{name}", q, k, v, causal, wide=False, gradient=False)
 
 
+def images():
+    """A special value in each of some images; weights are ordinary, for padding is no pixel and PyTorch's kernels differ about 0 times it."""
+    finite = [0.0, -0.0, SUB, MIN, 0.5]
+    values = [NAN, INF, -INF, *finite]
+    x = random("images", len(values), 2, 5, 4)
+    for i, v in enumerate(values):
+        x[i, 0, i % 5, i % 4] = v
+    w, b = random("kernels", 3, 2, 3, 3), random("biases", 3)
+    case("conv2d/values", "conv::Conv2d", lambda x, w, b: F.conv2d(x, w, b, padding=1), [x, w, b])
+    t = random("transposed", 2, 3, 3, 3)
+    case("conv_transpose2d/values", "conv::ConvTranspose2d", lambda x, w, b: F.conv_transpose2d(x, w, b), [x, t, b])
+    case("max_pool2d/values", "pool::MaxPool2d", lambda x: F.max_pool2d(x, 2), [x])
+    case("avg_pool2d/values", "pool::AvgPool2d", lambda x: F.avg_pool2d(x, 2), [x])
+
+    def normed(x, gamma, beta):
+        mean, var = x.mean((0, 2)), x.var((0, 2), unbiased=False)
+        return F.batch_norm(x, None, None, gamma, beta, training=True), mean, var
+
+    x = random("channels", 3, len(values), 4)
+    for i, v in enumerate(values):
+        x[1, i, 2] = v
+    x[:, -1] = 0.25                                      # without spread
+    gamma, beta = random("gamma", len(values)), random("beta", len(values))
+    case("batch_norm/values", "batch_norm::BatchNorm", normed, [x, gamma, beta], gradient=False)
+
+
 def optimizers():
     """in.0 the parameter, in.1 two given gradients; out.0 the parameter after each step."""
     for kind, attrs in ((torch.optim.AdamW, {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}),
@@ -497,7 +528,7 @@ def optimizers():
 def main():
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    for fn in (unary, binary, views, reductions, softmaxes, losses, norms, products, gates, rotary, mixtures, decoding, attentions, optimizers):
+    for fn in (unary, binary, views, reductions, softmaxes, losses, norms, products, gates, rotary, mixtures, decoding, attentions, images, optimizers):
         fn()
     write(OUT / "special_values.safetensors", TENSORS, META)
     print(f"{len(META)} cases, torch {torch.__version__}")

@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod cache;
 mod chat;
+mod classify;
 mod defaults;
 mod devices;
 mod doctor;
@@ -19,6 +20,7 @@ mod quantize;
 mod sim;
 mod tokenizer;
 mod train;
+mod train_images;
 mod tune;
 
 use crate::context::Context;
@@ -61,6 +63,7 @@ enum Command {
     Chat(Box<chat::Args>),
     Perplexity(perplexity::Args),
     Eval(eval::Args),
+    Classify(classify::Args),
     Devices(devices::Args),
     Doctor(doctor::Args),
     Tokenizer(tokenizer::Args),
@@ -87,6 +90,7 @@ impl Command {
             Self::Chat(args) => chat::run(args, context),
             Self::Perplexity(args) => perplexity::run(args, context),
             Self::Eval(args) => eval::run(args, context),
+            Self::Classify(args) => classify::run(args, context),
             Self::Devices(args) => devices::run(args, context),
             Self::Doctor(args) => doctor::run(args, context),
             Self::Tokenizer(args) => tokenizer::run(args, context),

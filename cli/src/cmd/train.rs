@@ -1,6 +1,6 @@
 //! `netcl train`: trains a language model on text or token shards.
 
-use super::{ModelSize, plan};
+use super::{ModelSize, plan, train_images};
 use crate::context::Context;
 use crate::named::{named, named_by};
 use crate::out;
@@ -16,6 +16,7 @@ use netcl::nn::config::{
 };
 use netcl::nn::run::RunFolder;
 use netcl::nn::train::{ProfileSettings, Silent, Trainer};
+use netcl::nn::vision::classifier;
 use netcl::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -32,8 +33,9 @@ pub struct Args {
     /// Encoding of text that is not UTF-8 and has no byte order mark, such as latin1, cp1251, utf-16le or shift_jis.
     #[arg(long, value_name = "NAME")]
     encoding: Option<String>,
-    /// Named starting point.
-    #[arg(long, value_parser = PossibleValuesParser::new(PRESETS))]
+    /// Named starting point: of language models, or of classifiers of images (mnist-cnn, mnist-lenet, cifar10-resnet18, images-resnet18), of
+    /// which --data is one folder of IDX files, CIFAR binaries or a folder of pictures for each class.
+    #[arg(long, value_parser = PossibleValuesParser::new(PRESETS.into_iter().chain(classifier::PRESETS)))]
     preset: Option<String>,
     /// TOML file with settings; flags win over it.
     #[arg(long, value_name = "FILE.toml")]
@@ -138,6 +140,9 @@ struct RecipeArgs {
     /// Batches whose gradients are added up for one step.
     #[arg(long)]
     grad_accum: Option<u32>,
+    /// Passes over the images, for presets of images.
+    #[arg(long)]
+    epochs: Option<u64>,
     /// Optimizer steps in all.
     #[arg(long, visible_alias = "max-iters")]
     steps: Option<u64>,
@@ -315,8 +320,30 @@ fn already_finished(trainer: &Trainer, dir: &Path, json: bool) -> Result<()> {
     out::result(&format!("go on with more steps: {program} train --resume {dir} --steps {more}"))
 }
 
+/// Trains a classifier where the preset is one of images; says what cannot be done with one.
+fn of_images(args: &Args, context: &Context) -> Option<Result<()>> {
+    if let Some(dir) = args.resume.as_ref().filter(|dir| train_images::is_run(dir)) {
+        return Some(Err(Error::unsupported(format!(
+            "{} is a run of a classifier of images, and those cannot be resumed yet; start another one with --out",
+            dir.display()
+        ))));
+    }
+    let epochs = args.recipe.epochs;
+    if !args.preset.as_deref().is_some_and(train_images::is_for_images) {
+        let misplaced = "--epochs is for presets of images; language models take --steps";
+        return epochs.map(|_| Err(Error::format(misplaced)));
+    }
+    let overlay = args.overlay();
+    let (out, dry_run, json) = (args.out.as_ref(), args.dry_run, args.json);
+    let request = train_images::Request { overlay: &overlay, epochs, out, dry_run, json };
+    Some(train_images::run(&request, context))
+}
+
 /// Runs the command.
 pub fn run(args: &Args, context: &Context) -> Result<()> {
+    if let Some(done) = of_images(args, context) {
+        return done;
+    }
     let config = args.config(None)?;
     if let Some(Some(file)) = &args.profile {
         check_writable(file)?;

@@ -16,3 +16,4 @@ pub mod run;
 pub mod schedule;
 pub mod tokenizer;
 pub mod train;
+pub mod vision;

@@ -5,8 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
 use netcl_tensor::ops::attention::AttentionOptions;
+use netcl_tensor::ops::batch_norm::{Running, batch_norm, batch_norm_inference};
+use netcl_tensor::ops::conv::{Conv2dOptions, ConvTranspose2dOptions, conv_transpose2d, conv2d};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, Reduction};
 use netcl_tensor::ops::gated::Gate;
+use netcl_tensor::ops::pool::{Windows, avg_pool2d, max_pool2d};
 use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device, Tensor, ops};
 use safetensors::SafeTensors;
@@ -119,6 +122,14 @@ impl Case<'_> {
     }
     fn flag(&self, name: &str) -> bool {
         self.attributes[name].as_bool().unwrap_or_else(|| panic!("{}: no flag {name}", self.name))
+    }
+    fn pair(&self, name: &str) -> [usize; 2] {
+        let size = |i: usize| self.attributes[name][i].as_u64().map(|n| n as usize);
+        [0, 1].map(|i| size(i).unwrap_or_else(|| panic!("{}: no pair {name}", self.name)))
+    }
+    fn conv2d(&self) -> Conv2dOptions {
+        let [stride, padding, dilation] = ["stride", "padding", "dilation"].map(|name| self.pair(name));
+        Conv2dOptions { stride, padding, dilation, groups: self.size("groups") }
     }
     fn text(&self, name: &str) -> &str {
         self.attributes[name].as_str().unwrap_or_else(|| panic!("{}: no text {name}", self.name))
@@ -279,6 +290,64 @@ fn experts() {
     );
 }
 
+#[test]
+fn convolutions() {
+    Goldens::open("conv2d")
+        .check(|_| 3e-6, |c| conv2d(c.input("x"), c.input("w"), c.inputs.get("bias"), c.conv2d()));
+    Goldens::open("conv_transpose2d").check(
+        |_| 3e-6,
+        |c| {
+            let options = ConvTranspose2dOptions { of: c.conv2d(), output_padding: c.pair("output_padding") };
+            conv_transpose2d(c.input("x"), c.input("w"), Some(c.input("bias")), options)
+        },
+    );
+}
+
+#[test]
+fn pooling() {
+    Goldens::open("pool2d").check(
+        |_| 2e-6,
+        |c| {
+            let x = c.input("x");
+            let sliding = |dilation| Windows::Sliding {
+                size: c.pair("size"),
+                stride: c.pair("stride"),
+                padding: c.pair("padding"),
+                dilation,
+            };
+            match c.text("kind") {
+                "max" => max_pool2d(x, sliding(c.pair("dilation"))),
+                "avg" => avg_pool2d(x, sliding([1; 2]), c.flag("include_pad")),
+                "adaptive_max" => max_pool2d(x, Windows::Adaptive { output: c.pair("output") }),
+                _ => avg_pool2d(x, Windows::Adaptive { output: c.pair("output") }, false),
+            }
+        },
+    );
+}
+
+/// Training by the batch's statistics, the running ones that it moves on, and inference with those.
+#[test]
+fn batch_norm_with_running_statistics() {
+    // A mean of 100 deviations is an f32 number to 1e-5 of one.
+    let tolerance = |case: &str| if case == "far" { 1e-4 } else { 5e-6 };
+    Goldens::open("batch_norm").check(tolerance, |c| {
+        let (x, gamma, beta) = (c.input("x"), c.input("gamma"), c.input("beta"));
+        let kept = |kind: &str| {
+            let name = format!("{}.{kind}", c.name);
+            let values: Vec<f32> = floats(c.file, &name).into_iter().map(|v| v as f32).collect();
+            Tensor::from_f32(x.device(), [values.len()], &values, DType::F32)
+        };
+        let running = Running { mean: kept("mean_before")?, variance: kept("var_before")? };
+        let [y, mean, variance] = batch_norm(x, gamma, beta, c.f32("eps"))?;
+        running.update(&mean, &variance, x.count() / x.dims()[1], c.f32("momentum"))?;
+        c.compare("mean_after", &running.mean, 1e-6);
+        c.compare("var_after", &running.variance, 1e-6);
+        let inference = batch_norm_inference(x, gamma, beta, &running, c.f32("eps"))?;
+        c.compare("inference", &inference, tolerance(c.name));
+        Ok(y)
+    });
+}
+
 /// PyTorch's weight is (out, in).
 #[test]
 fn linear() {
@@ -307,5 +376,5 @@ fn every_file_is_read_by_a_test() {
         assert!(here || ELSEWHERE.contains(&op), "no test reads {name}");
         files += 1;
     }
-    assert!(files >= 13, "{files} files");
+    assert!(files >= 17, "{files} files");
 }

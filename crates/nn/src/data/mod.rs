@@ -11,7 +11,7 @@ mod loader;
 mod pieces;
 mod prefetch;
 mod progress;
-mod random;
+pub(crate) mod random;
 mod record;
 mod shard;
 mod source;

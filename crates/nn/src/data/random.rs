@@ -11,7 +11,7 @@ fn mix(x: u64) -> u64 {
 /// A number in `0..below`, a function of `seed` and `at` alone. `below` must not be 0.
 ///
 /// The coordinates are absorbed one after the other, so `[1, 2]` and `[2, 1]` are unrelated.
-pub(super) fn below(seed: u64, at: [u64; 3], below: u64) -> u64 {
+pub(crate) fn below(seed: u64, at: [u64; 3], below: u64) -> u64 {
     let hash = at.iter().fold(mix(seed), |state, &coordinate| mix(state ^ mix(coordinate)));
     // The high half of the product is uniform up to below / 2^64, far under what a run could notice.
     ((u128::from(hash) * u128::from(below)) >> 64) as u64

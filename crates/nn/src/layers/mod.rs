@@ -1,9 +1,13 @@
 //! Layers: parameters with a forward function. Each follows the PyTorch layer of the same name, with the same parameter names.
 
+mod batch_norm;
+mod conv;
 mod embedding;
 mod linear;
 mod norm;
 
+pub use batch_norm::BatchNorm2d;
+pub use conv::Conv2d;
 pub use embedding::{Embedding, sinusoidal_positions};
 pub use linear::Linear;
 pub use norm::{LayerNorm, RmsNorm};

@@ -87,6 +87,17 @@ const POW: &str = "s0 == 0.5f ? sqrt(x0) : s0 == -0.5f ? 1.0f / sqrt(x0) : pow(x
 const POW_GRAD: &str = "s0 == 0.0f ? (FV)(0.0f) : x1 * (s0 * (s0 == 1.5f ? sqrt(x0) : s0 == 0.5f ? 1.0f / sqrt(x0) \
                         : pow(x0, (FV)(s0 - 1.0f))))";
 
+/// tanh(log(1 + n)) = n (n + 2) / (n (n + 2) + 2) with n = e^x; above 20 it is 1.
+const MISH: &str =
+    "x0 > 20.0f ? x0 : x0 * (EXP(x0) * (EXP(x0) + 2.0f)) / (EXP(x0) * (EXP(x0) + 2.0f) + 2.0f)";
+const MISH_GRAD: &str = "x0 > 20.0f ? x1 : x1 * (EXP(x0) * (EXP(x0) + 2.0f) / (EXP(x0) * (EXP(x0) + 2.0f) + 2.0f) \
+                         + x0 * sigmoid(x0) * (2.0f / (EXP(x0) * (EXP(x0) + 2.0f) + 2.0f)) \
+                         * (1.0f + EXP(x0) * (EXP(x0) + 2.0f) / (EXP(x0) * (EXP(x0) + 2.0f) + 2.0f)))";
+
+fn softplus(x: f64) -> f64 {
+    if x > 0.0 { x + (-x).exp().ln_1p() } else { x.exp().ln_1p() }
+}
+
 fn clamped(x: f64, [low, high]: [f64; 2]) -> f64 {
     if x.is_nan() || low.is_nan() || high.is_nan() {
         f64::NAN
@@ -164,6 +175,11 @@ pub static UNARY: &[UnaryRow] = &[
     row("rsub_scalar", "`s - x`.", "s0 - x0", "-x1", |x, s| s[0] - x).with(&[("s", 1.0)]),
     row("rdiv_scalar", "`s / x`.", "s0 / x0", "-x1 * ((s0 / x0) / x0)", |x, s| s[0] / x).with(&[("s", 2.0)]).on(0.3, 3.0),
     row("pow_scalar", "`x^s`.", POW, POW_GRAD, |x, s| power(x, s[0])).with(&[("s", 1.7)]).on(0.3, 3.0),
+    row("leaky_relu", "x where it is positive, else `x · slope`.", "x0 > 0.0f ? x0 : x0 * s0", "x0 > 0.0f ? x1 : x1 * s0", |x, s| if x > 0.0 { x } else { x * s[0] }).with(&[("slope", 0.1)]),
+    row("elu", "x where it is positive, else `alpha · (e^x - 1)`.", "x0 > 0.0f ? x0 : s0 * expm1(x0)", "x0 <= 0.0f ? x1 * s0 * EXP(x0) : x1", |x, s| if x > 0.0 { x } else { s[0] * x.exp_m1() }).with(&[("alpha", 1.5)]),
+    row("softplus", "`log(1 + e^x)`.", "x0 > 0.0f ? x0 + log1p(EXP(-x0)) : log1p(EXP(x0))", "sigmoid(x0) * x1", |x, _| softplus(x)),
+    row("hard_swish", "`x · min(max(x + 3, 0), 6) / 6`.", "x0 * fmin(fmax(x0 + 3.0f, 0.0f), 6.0f) / 6.0f", "x0 < -3.0f ? (FV)(0.0f) : x0 <= 3.0f ? x1 * (x0 / 3.0f + 0.5f) : x1", |x, _| x * (x + 3.0).clamp(0.0, 6.0) / 6.0).on(-2.9, 2.9),
+    row("mish", "`x · tanh(log(1 + e^x))` (Misra 2019).", MISH, MISH_GRAD, |x, _| x * softplus(x).tanh()),
     row("clamp", "x held between `low` and `high`, `high` where they cross; NaN where one of the three is. The gradient is 0 outside and at the bounds.", CLAMP, "(x0 > s0 && x0 < s1) ? x1 : (FV)(0.0f)", clamped).with(&[("low", -5.0), ("high", 2.9)]),
 ];
 
@@ -250,13 +266,13 @@ impl Op<1> for Unary {
     }
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
         check::float(self.row.name, "x", x)?;
-        let y = map(self.row.y, &[x], &self.scalars, x.shape(), x.dtype())?;
+        let y = map_as_they_lie(self.row.y, &[x], &self.scalars, x.shape(), x.dtype())?;
         let saved = if self.row.saves == Saves::Input { x.detach() } else { y.clone() };
         Ok((y, saved))
     }
     fn backward(&self, [x]: [&Tensor; 1], saved: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let [saved] = read(["x0"], self.row.dx, [saved], dy);
-        Ok([Some(map(self.row.dx, &[saved, dy], &self.scalars, x.shape(), x.dtype())?)])
+        Ok([Some(map_as_they_lie(self.row.dx, &[saved, dy], &self.scalars, x.shape(), x.dtype())?)])
     }
     fn reference(&self, [x]: [&Array; 1]) -> Array {
         let s = |i: usize| self.scalars.get(i).map_or(0.0, |v| f64::from(*v));
@@ -318,7 +334,7 @@ impl Op<2> for Binary {
     fn forward(&self, [a, b]: [&Tensor; 2]) -> Result<(Tensor, ())> {
         check::same_float(self.row.name, &[("the first operand", a), ("the second", b)])?;
         let shape = a.shape().broadcast(b.shape(), self.row.name)?;
-        Ok((map(self.row.y, &[a, b], &[], &shape, a.dtype())?, ()))
+        Ok((map_as_they_lie(self.row.y, &[a, b], &[], &shape, a.dtype())?, ()))
     }
     fn backward(&self, [a, b]: [&Tensor; 2], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let gradient = |of: &Tensor, expression: &'static str| -> Result<Option<Tensor>> {
@@ -329,7 +345,7 @@ impl Op<2> for Binary {
                 "" => dy.clone(),
                 _ => {
                     let [a, b] = read(["x0", "x1"], expression, [a, b], dy);
-                    map(expression, &[a, b, dy], &[], dy.shape(), dy.dtype())?
+                    map_as_they_lie(expression, &[a, b, dy], &[], dy.shape(), dy.dtype())?
                 }
             };
             full.sum_to(of.shape()).map(Some)
@@ -421,6 +437,33 @@ fn read<'a, const N: usize>(
     dy: &'a Tensor,
 ) -> [&'a Tensor; N] {
     std::array::from_fn(|i| if expression.contains(names[i]) { operands[i] } else { dy })
+}
+
+/// [`map`], of which the result lies as an operand of the whole shape does whose channels are neighbours, `(N, H, W, C)` seen as
+/// `(N, C, H, W)`: what follows a convolution stays as convolutions read it.
+fn map_as_they_lie(
+    expression: &'static str,
+    inputs: &[&Tensor],
+    scalars: &[f32],
+    shape: &Shape,
+    dtype: DType,
+) -> Result<Tensor> {
+    let channels_last = |x: &&&Tensor| {
+        let [n, c, h, w] = x.layout().strides[..] else { return false };
+        let [_, channels, height, width] = *x.dims() else { return false };
+        x.shape() == shape
+            && !x.is_contiguous()
+            && [c, w, h, n] == [1, channels, width * channels, height * width * channels]
+    };
+    if shape.rank() != 4 || !inputs.iter().any(|x| channels_last(&x)) {
+        return map(expression, inputs, scalars, shape, dtype);
+    }
+    let order = [0, 2, 3, 1];
+    let dims = order.map(|axis| shape.dims()[axis]);
+    let views =
+        inputs.iter().map(|x| x.detach().expand(shape)?.permute(&order)).collect::<Result<Vec<_>>>()?;
+    let views: Vec<&Tensor> = views.iter().collect();
+    map(expression, &views, scalars, &dims.into(), dtype)?.permute(&[0, 3, 1, 2])
 }
 
 fn unary(name: &'static str, x: &Tensor, scalars: &[f32]) -> Result<Tensor> {
@@ -536,6 +579,26 @@ impl Tensor {
     pub fn clamp(&self, low: f32, high: f32) -> Result<Self> {
         unary("clamp", self, &[low, high])
     }
+    /// x where it is positive, else `x · slope`.
+    pub fn leaky_relu(&self, slope: f32) -> Result<Self> {
+        unary("leaky_relu", self, &[slope])
+    }
+    /// x where it is positive, else `alpha · (e^x - 1)`.
+    pub fn elu(&self, alpha: f32) -> Result<Self> {
+        unary("elu", self, &[alpha])
+    }
+    /// `log(1 + e^x)`.
+    pub fn softplus(&self) -> Result<Self> {
+        unary("softplus", self, &[])
+    }
+    /// `x · min(max(x + 3, 0), 6) / 6`.
+    pub fn hard_swish(&self) -> Result<Self> {
+        unary("hard_swish", self, &[])
+    }
+    /// `x · tanh(log(1 + e^x))` (Misra 2019).
+    pub fn mish(&self) -> Result<Self> {
+        unary("mish", self, &[])
+    }
     /// `a + b`.
     pub fn add(&self, other: &Self) -> Result<Self> {
         binary("add", self, other)
@@ -567,6 +630,25 @@ mod tests {
     use super::*;
     use crate::suite::test_device;
     use netcl_device::Settings;
+
+    /// Where channels are neighbours they stay so, with and without broadcasting, and the values are those of any other layout.
+    #[test]
+    fn images_with_neighbouring_channels_keep_their_layout() {
+        let device = test_device().unwrap();
+        let data: Vec<f32> = (0..2 * 3 * 4 * 5).map(|i| (i * 7 % 23) as f32 - 11.0).collect();
+        let plain = Tensor::from_f32(&device, [2, 3, 4, 5], &data, DType::F32).unwrap();
+        let last =
+            plain.permute(&[0, 2, 3, 1]).unwrap().contiguous().unwrap().permute(&[0, 3, 1, 2]).unwrap();
+        let bias = Tensor::from_f32(&device, [3, 1, 1], &[1.0, -2.0, 3.0], DType::F32).unwrap();
+        type Function = fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor>;
+        let functions: [Function; 4] =
+            [|x, _, _| x.relu(), |x, _, b| b.mul(x), |x, y, _| x.add(y), |x, y, _| y.sub(x)];
+        for f in functions {
+            let (y, expected) = (f(&last, &plain, &bias).unwrap(), f(&plain, &plain, &bias).unwrap());
+            assert_eq!(y.layout().strides, [60, 1, 15, 3]);
+            assert_eq!(y.to_vec().unwrap(), expected.to_vec().unwrap());
+        }
+    }
 
     /// On a processor and on a GPU, whose quotients are made another way.
     #[test]

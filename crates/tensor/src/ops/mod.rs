@@ -16,12 +16,14 @@ pub mod check;
 mod copy;
 mod counters;
 pub mod decode_step;
+pub mod losses;
 pub mod map;
 mod norm;
 mod op;
 pub use op::{MultiOp, Op};
 pub mod optimizer;
 pub mod prelude;
+pub mod rearrange;
 mod registry;
 pub use registry::{call, calls, find};
 #[cfg(test)]
@@ -153,6 +155,9 @@ ops! {
     balance_loss: BalanceLoss;
     experts: Experts;
     matmul: MatMul, Linear;
+    conv: Conv2d, ConvTranspose2d;
+    pool: MaxPool2d, AvgPool2d;
+    batch_norm: BatchNorm;
     feed_forward: LinearAdd, LinearResidual, FeedForward;
     fused_linear: FusedLinear;
 }

@@ -1,7 +1,7 @@
 //! Every call of every op, by name.
 
-use super::OPS;
 use super::call::{Call, Value};
+use super::{OPS, losses, rearrange};
 use crate::{Error, Result, Tensor};
 use netcl_device::did_you_mean;
 use std::collections::HashMap;
@@ -14,7 +14,8 @@ struct Registry {
 
 /// A constant: what the ops' files say, put together.
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
-    let calls: Vec<Call> = OPS.iter().flat_map(|op| (op.calls)()).collect();
+    let composed = [rearrange::calls(), losses::calls()].into_iter().flatten();
+    let calls: Vec<Call> = OPS.iter().flat_map(|op| (op.calls)()).chain(composed).collect();
     let places = calls.iter().enumerate().map(|(i, call)| (call.name, i)).collect();
     Registry { calls, places }
 });
@@ -87,7 +88,74 @@ mod tests {
         Tensor::from_f32(device, dims, &values, DType::F32).unwrap()
     }
 
-    type Case<'a> = (&'a str, &'a [&'a Tensor], &'a [(&'a str, Value)], &'a [(&'a [usize], &'a [f32])]);
+    type Case<'a> = (&'static str, &'a [&'a Tensor], &'a [(&'a str, Value)], &'a [(&'a [usize], &'a [f32])]);
+
+    /// Calls each and compares; returns their names.
+    fn checked(cases: &[Case<'_>]) -> BTreeSet<&'static str> {
+        for (name, inputs, attributes, expected) in cases {
+            let inputs: Vec<Option<&Tensor>> = inputs.iter().map(|x| Some(*x)).collect();
+            let got = call(name, &inputs, attributes).unwrap();
+            let got: Vec<_> = got.iter().map(|y| (y.dims(), y.to_vec().unwrap())).collect();
+            let expected: Vec<_> = expected.iter().map(|(dims, values)| (*dims, values.to_vec())).collect();
+            assert_eq!(got, expected, "{name}");
+        }
+        cases.iter().map(|(name, ..)| *name).collect()
+    }
+
+    fn layers(device: &Device) -> BTreeSet<&'static str> {
+        let (a, b) = (tensor(device, &[2, 3]), tensor(device, &[3]));
+        let (row, line) = (b.reshape([1, 3]).unwrap(), b.reshape([1, 1, 3]).unwrap());
+        let ones = |dims: &[usize]| Tensor::ones(device, dims, DType::F32).unwrap();
+        let (taps, three) = (ones(&[1, 1, 2]), ones(&[3]));
+        let square = tensor(device, &[1, 1, 1, 5]); // -2 to 2
+        let one = || Value::Int(1);
+        let twice: &[f32] = &[-2.0, -1.0, 0.0, -2.0, -1.0, 0.0];
+        checked(&[
+            ("conv1d", &[&line, &taps], &[], &[(&[1, 1, 2], &[-3.0, -1.0])]),
+            ("batch_norm_inference", &[&row, &b, &b, &b, &three], &[], &[(&[1, 3], &[-2.0, -1.0, 0.0])]),
+            ("group_norm", &[&a, &b, &b], &[("groups", Value::Int(3))], &[(&[2, 3], twice)]),
+            ("adaptive_avg_pool2d", &[&square], &[("output", one())], &[(&[1, 1, 1, 1], &[0.0])]),
+            ("adaptive_max_pool2d", &[&square], &[("output", one())], &[(&[1, 1, 1, 1], &[2.0])]),
+        ])
+    }
+
+    fn rearranged(device: &Device) -> BTreeSet<&'static str> {
+        let (a, b) = (tensor(device, &[2, 3]), tensor(device, &[3]));
+        let ids = Tensor::from_u32(device, [2], &[2, 0]).unwrap();
+        let int = |i: i64| Value::Int(i);
+        let bilinear = || ("mode", Value::from("bilinear"));
+        let doubled: &[f32] = &[-2.0, -2.0, -1.0, -1.0, 0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0];
+        let corners: &[f32] = &[-2.0, -1.0, 0.0, -0.5, 0.5, 1.5, 1.0, 2.0, 3.0];
+        let padded = [("amounts", Value::from([1, 2])), ("value", 9.0.into())];
+        let cornered = [("size", int(3)), bilinear(), ("align_corners", true.into())];
+        checked(&[
+            ("index_select", &[&a, &ids], &[("axis", int(1))], &[(&[2, 2], &[0.0, -2.0, 3.0, 1.0])]),
+            ("flip", &[&a], &[("axes", [0, -1].into())], &[(&[2, 3], &[3.0, 2.0, 1.0, 0.0, -1.0, -2.0])]),
+            ("roll", &[&a], &[("shift", int(-1))], &[(&[2, 3], &[-1.0, 0.0, -2.0, 2.0, 3.0, 1.0])]),
+            ("pad", &[&b], &padded, &[(&[6], &[9.0, -2.0, -1.0, 0.0, 9.0, 9.0])]),
+            ("one_hot", &[&ids], &[("classes", int(3))], &[(&[2, 3], &[0.0, 0.0, 1.0, 1.0, 0.0, 0.0])]),
+            ("triu", &[&a], &[("diagonal", int(1))], &[(&[2, 3], &[0.0, -1.0, 0.0, 0.0, 0.0, 3.0])]),
+            ("interpolate", &[&a], &[("size", [2, 6].into())], &[(&[2, 6], doubled)]),
+            ("interpolate", &[&a], &[("size", [1, 2].into()), bilinear()], &[(&[1, 2], &[-0.25, 1.25])]),
+            ("interpolate", &[&a], &cornered, &[(&[3, 3], corners)]),
+        ])
+    }
+
+    fn losses(device: &Device) -> BTreeSet<&'static str> {
+        let (a, b) = (tensor(device, &[2, 3]), tensor(device, &[3]));
+        let ones = Tensor::ones(device, [3], DType::F32).unwrap();
+        let zeros = Tensor::zeros(device, [3], DType::F32).unwrap();
+        let ids = Tensor::from_u32(device, [2], &[2, 0]).unwrap();
+        let how = |name: &str| ("reduction", Value::from(name));
+        checked(&[
+            ("mse_loss", &[&b, &ones], &[how("sum")], &[(&[], &[14.0])]),
+            ("l1_loss", &[&b, &ones], &[how("sum")], &[(&[], &[6.0])]),
+            ("huber_loss", &[&b, &ones], &[("delta", 2.0.into()), how("none")], &[(&[3], &[4.0, 2.0, 0.5])]),
+            ("bce_with_logits", &[&zeros, &ones], &[how("none")], &[(&[3], &[std::f32::consts::LN_2; 3])]),
+            ("kl_div", &[&b, &zeros], &[], &[(&[], &[0.0])]),
+            ("nll_loss", &[&a, &ids], &[], &[(&[], &[-0.5])]),
+        ])
+    }
 
     /// The functions that are no op of their own: the suite calls the others on every sample.
     #[test]
@@ -118,14 +186,10 @@ mod tests {
                 &[(&[1, 3], &[-2.0, -1.0, 0.0]), (&[1, 3], &[1.0, 2.0, 3.0])],
             ),
         ];
-        let mut called: BTreeSet<&str> = cases.iter().map(|(name, ..)| *name).collect();
-        for (name, inputs, attributes, expected) in cases {
-            let inputs: Vec<Option<&Tensor>> = inputs.iter().map(|x| Some(*x)).collect();
-            let got = call(name, &inputs, attributes).unwrap();
-            let got: Vec<_> = got.iter().map(|y| (y.dims(), y.to_vec().unwrap())).collect();
-            let expected: Vec<_> = expected.iter().map(|(dims, values)| (*dims, values.to_vec())).collect();
-            assert_eq!(got, expected, "{name}");
-        }
+        let mut called = checked(cases);
+        called.extend(layers(&device));
+        called.extend(rearranged(&device));
+        called.extend(losses(&device));
         // Those of the suite's samples have the names that their ops say.
         let ops = OPS.iter().flat_map(|op| (op.calls)().into_iter().take(1).map(|call| call.name));
         called.extend(ops);

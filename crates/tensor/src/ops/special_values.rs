@@ -69,6 +69,9 @@ const ATTENTION: [&str; 3] =
 const DECODERS: [&str; 5] =
     ["gated::Gated", "rope::Rope", "route::Route", "balance_loss::BalanceLoss", "experts::Experts"];
 
+const IMAGES: [&str; 5] =
+    ["conv::Conv2d", "conv::ConvTranspose2d", "pool::MaxPool2d", "pool::AvgPool2d", "batch_norm::BatchNorm"];
+
 struct File {
     bytes: Vec<u8>,
     cases: BTreeMap<String, Value>,
@@ -358,6 +361,20 @@ impl Case<'_> {
                 self.check(&decode_attention::DecodeAttention::of_one_head())
             }
             "optimizer::Update" => self.optimizer(),
+            _ => self.run_images(),
+        }
+    }
+    fn run_images(&mut self) {
+        let options = conv::Conv2dOptions::default();
+        let windows = pool::Windows::of(2);
+        match self.text("op") {
+            "conv::Conv2d" => self.check(&conv::Conv2d { options: options.padding(1), bias: true }),
+            "conv::ConvTranspose2d" => {
+                self.check(&conv::ConvTranspose2d { options: Default::default(), bias: true })
+            }
+            "pool::MaxPool2d" => self.check(&pool::MaxPool2d { windows }),
+            "pool::AvgPool2d" => self.check(&pool::AvgPool2d { windows, include_pad: true }),
+            "batch_norm::BatchNorm" => self.check(&batch_norm::BatchNorm { eps: 1e-5 }),
             other => panic!("{}: no op {other}", self.name),
         }
     }
@@ -471,11 +488,18 @@ fn rotary_positions_gates_and_mixtures_agree_with_pytorch_on_special_values() {
     check(&DECODERS);
 }
 
+/// A NaN is the maximum of its window and reaches what a kernel meets it with, and nothing else.
+#[test]
+fn images_agree_with_pytorch_on_special_values() {
+    check(&IMAGES);
+}
+
 #[test]
 fn every_op_has_special_values() {
     let file = File::open();
     let in_file: BTreeSet<&str> = file.cases.values().map(|a| a["op"].as_str().unwrap()).collect();
-    let tested: Vec<&str> = [&ELEMENTWISE[..], &LAYOUT, &ROWS, &PRODUCTS, &ATTENTION, &DECODERS].concat();
+    let tested: Vec<&str> =
+        [&ELEMENTWISE[..], &LAYOUT, &ROWS, &PRODUCTS, &ATTENTION, &DECODERS, &IMAGES].concat();
     assert_eq!(
         tested.iter().copied().collect::<BTreeSet<_>>(),
         in_file,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)] // helpers of tests, which clippy takes for production code
 
+mod images;
 mod products;
 
 use netcl_tensor::ops::OPS;
@@ -396,6 +397,8 @@ fn every_op_refuses_wrong_shapes_and_types_by_name() {
         softmaxes(&z),
         layers(&z),
         losses(&z),
+        images::convolutions(&z),
+        images::windows(&z),
         products::products(&z),
         products::fused(&z),
         products::decoders(&z),

@@ -310,6 +310,21 @@ impl<'a> Args<'a> {
             ))
         })
     }
+    /// An attribute of integers that holds for both axes of an image where it is one number.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `Format` for another number of integers than one or two.
+    pub fn pair(&self, name: &str) -> Result<[usize; 2]> {
+        let given: Vec<usize> = self.get(name)?;
+        match given[..] {
+            [both] => Ok([both; 2]),
+            [h, w] => Ok([h, w]),
+            _ => Err(Error::format(format!(
+                "{}: attribute {name} is {given:?}, expected one number or two",
+                self.call.name
+            ))),
+        }
+    }
     /// Attributes `seed` and `offset` as a generator.
     ///
     /// # Errors

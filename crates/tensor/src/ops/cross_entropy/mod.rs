@@ -27,9 +27,9 @@ pub enum Reduction {
 }
 
 impl Reduction {
-    const NAMES: [&'static str; 3] = ["mean", "sum", "none"];
+    pub(super) const NAMES: [&'static str; 3] = ["mean", "sum", "none"];
 
-    fn named(name: &str) -> Self {
+    pub(super) fn named(name: &str) -> Self {
         match name {
             "sum" => Self::Sum,
             "none" => Self::None,

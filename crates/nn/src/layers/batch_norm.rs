@@ -1,0 +1,49 @@
+//! Batch normalisation with running statistics.
+
+use super::in_layer;
+use crate::params::{Init, Params};
+use netcl_tensor::ops::batch_norm::{Running, batch_norm, batch_norm_inference};
+use netcl_tensor::{DType, Result, Tensor};
+
+/// Batch normalisation over the channels of `(N, C, ..)`, as PyTorch's `nn.BatchNorm2d`.
+#[derive(Clone)]
+pub struct BatchNorm2d {
+    name: String,
+    weight: Tensor,
+    bias: Tensor,
+    running: Running,
+    eps: f32,
+    momentum: f32,
+}
+
+impl BatchNorm2d {
+    /// For `channels` channels, with PyTorch's defaults: an epsilon of 1e-5, averages that move by a tenth.
+    pub fn new(params: &mut Params, name: &str, channels: usize) -> Result<Self> {
+        let weight = params.make(&format!("{name}.weight"), [channels], Init::Ones)?;
+        let bias = params.make(&format!("{name}.bias"), [channels], Init::Zeros)?;
+        let device = params.device();
+        let running = Running {
+            mean: Tensor::zeros(device, [channels], DType::F32)?,
+            variance: Tensor::ones(device, [channels], DType::F32)?,
+        };
+        Ok(Self { name: name.into(), weight, bias, running, eps: 1e-5, momentum: 0.1 })
+    }
+    /// x `(N, C, ..)` → the same shape: by its own statistics while training, which also move the running ones on; by those otherwise.
+    pub fn forward(&self, x: &Tensor, training: bool) -> Result<Tensor> {
+        let named = |e| in_layer(e, &self.weight);
+        if !training {
+            return batch_norm_inference(x, &self.weight, &self.bias, &self.running, self.eps).map_err(named);
+        }
+        let [y, mean, variance] = batch_norm(x, &self.weight, &self.bias, self.eps).map_err(named)?;
+        let count = x.count() / x.dims()[1].max(1);
+        self.running.update(&mean.detach(), &variance.detach(), count, self.momentum)?;
+        Ok(y)
+    }
+    /// The running mean and variance by their names in a state dict, f32 `(C)`.
+    pub fn buffers(&self) -> [(String, Tensor); 2] {
+        [
+            (format!("{}.running_mean", self.name), self.running.mean.clone()),
+            (format!("{}.running_var", self.name), self.running.variance.clone()),
+        ]
+    }
+}

@@ -1,0 +1,119 @@
+//! Settings of training a classifier, and their presets.
+
+use super::super::models;
+use netcl_device::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Names of the presets.
+pub const PRESETS: [&str; 4] = ["mnist-cnn", "mnist-lenet", "cifar10-resnet18", "images-resnet18"];
+
+/// What a run of training does; `config.toml` in its folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassifierConfig {
+    /// The network, one of [`models::MODELS`].
+    pub network: String,
+    /// Where the settings came from.
+    pub preset: String,
+    /// The folder of images.
+    pub data: String,
+    /// Passes over the images.
+    pub epochs: u64,
+    /// Images a step.
+    pub batch: usize,
+    /// Highest learning rate of AdamW, reached after a twentieth of the steps and followed by a cosine to `min_lr`.
+    pub lr: f64,
+    /// Lowest learning rate.
+    pub min_lr: f64,
+    /// Decoupled weight decay of matrices and kernels.
+    pub weight_decay: f64,
+    /// Averages of the gradient and of its square.
+    pub betas: [f64; 2],
+    /// Share of a class's probability that is spread over all.
+    pub label_smoothing: f64,
+    /// Images are moved by up to so many pixels while training, anew every time.
+    pub shift: usize,
+    /// Whether images are mirrored at random while training.
+    pub mirror: bool,
+    /// Seed of weights, order and what is done to images.
+    pub seed: u64,
+    /// Part of the images kept for the test where nothing is called one.
+    pub test_part: f64,
+    /// Device.
+    pub device: String,
+}
+
+impl ClassifierConfig {
+    /// The preset of this name.
+    ///
+    /// # Errors
+    /// `Format` with the names there are.
+    pub fn preset(name: &str) -> Result<Self> {
+        let mnist = Self {
+            network: "mnist-cnn".into(),
+            preset: name.into(),
+            data: String::new(),
+            epochs: 10,
+            batch: 64,
+            lr: 4e-3,
+            min_lr: 1e-5,
+            weight_decay: 0.02,
+            betas: [0.9, 0.99],
+            label_smoothing: 0.0,
+            shift: 2,
+            mirror: false,
+            seed: 1337,
+            test_part: 0.1,
+            device: "auto".into(),
+        };
+        let cifar = Self {
+            network: "resnet18-small".into(),
+            epochs: 40,
+            batch: 128,
+            lr: 2e-3,
+            weight_decay: 0.05,
+            label_smoothing: 0.1,
+            shift: 4,
+            mirror: true,
+            ..mnist.clone()
+        };
+        match name {
+            "mnist-cnn" => Ok(mnist),
+            "mnist-lenet" => Ok(Self { network: "lenet".into(), lr: 2e-3, ..mnist }),
+            "cifar10-resnet18" => Ok(cifar),
+            "images-resnet18" => Ok(Self { network: "resnet18".into(), batch: 32, ..cifar }),
+            _ => Err(Error::format(format!(
+                "there is no preset `{name}` for images; there are {}",
+                PRESETS.join(", ")
+            ))),
+        }
+    }
+
+    /// # Errors
+    /// `Format` with what is out of range.
+    pub fn validate(&self) -> Result<()> {
+        let part = |v: f64| (0.0..1.0).contains(&v);
+        let wrong = if self.epochs == 0 || self.batch == 0 {
+            Some("--epochs and --batch are at least 1".to_owned())
+        } else if !(self.lr > 0.0 && self.lr.is_finite() && self.min_lr >= 0.0 && self.min_lr <= self.lr) {
+            Some(format!(
+                "--lr {} and --min-lr {}, expected a positive rate and one below it",
+                self.lr, self.min_lr
+            ))
+        } else if !(part(self.test_part) && self.test_part > 0.0) {
+            Some(format!("--val-split {} is no fraction between 0 and 1", self.test_part))
+        } else if !part(self.label_smoothing) || !self.betas.iter().all(|b| part(*b)) {
+            Some(format!(
+                "label smoothing {} and betas {:?}, expected fractions below 1",
+                self.label_smoothing, self.betas
+            ))
+        } else if !self.weight_decay.is_finite() || self.weight_decay < 0.0 {
+            Some(format!("--weight-decay {}, expected 0 or more", self.weight_decay))
+        } else if !models::MODELS.contains(&self.network.as_str()) {
+            Some(format!("there is no network `{}`; there are {}", self.network, models::MODELS.join(", ")))
+        } else {
+            None
+        };
+        wrong.map_or(Ok(()), |message| Err(Error::format(message)))
+    }
+}

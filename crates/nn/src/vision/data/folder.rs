@@ -1,0 +1,90 @@
+//! Folders of PNG and JPEG pictures, one for each class.
+
+use super::{Dataset, files, name};
+use image::imageops::FilterType;
+use image::{DynamicImage, ImageReader};
+use netcl_device::{Error, Result};
+use std::path::{Path, PathBuf};
+
+/// A picture as bytes `(C, H, W)` of this size, which its own is brought to; one channel is its brightness.
+///
+/// # Errors
+/// `Io` or `Format` with the file; `Unsupported` for another number of channels than one or three.
+pub fn picture(path: &Path, size: [usize; 3]) -> Result<Vec<u8>> {
+    bytes(open(path)?, size)
+}
+
+fn open(path: &Path) -> Result<DynamicImage> {
+    let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
+    let decoded = reader.map_err(|e| Error::io("reading", path, &e))?.decode();
+    decoded.map_err(|e| Error::format(format!("{}: no picture that can be read: {e}", path.display())))
+}
+
+fn bytes(picture: DynamicImage, [channels, height, width]: [usize; 3]) -> Result<Vec<u8>> {
+    let (h, w) = (u32::try_from(height).unwrap_or(u32::MAX), u32::try_from(width).unwrap_or(u32::MAX));
+    let picture = match (picture.height(), picture.width()) == (h, w) {
+        true => picture,
+        false => picture.resize_exact(w, h, FilterType::Triangle),
+    };
+    match channels {
+        1 => Ok(picture.into_luma8().into_raw()),
+        3 => {
+            let rows = picture.into_rgb8().into_raw();
+            Ok((0..3).flat_map(|c| rows.iter().skip(c).step_by(3).copied().collect::<Vec<_>>()).collect())
+        }
+        _ => Err(Error::unsupported(format!("pictures have one channel or three, not {channels}"))),
+    }
+}
+
+fn is_picture(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    ["png", "jpg", "jpeg"].contains(&extension.as_str())
+}
+
+/// Folders of pictures in `dir`, by name.
+fn classes(dir: &Path) -> Result<Vec<(String, Vec<PathBuf>)>> {
+    let mut all = Vec::new();
+    for path in files(dir)?.into_iter().filter(|path| path.is_dir()) {
+        let pictures: Vec<_> = files(&path)?.into_iter().filter(|path| is_picture(path)).collect();
+        if !pictures.is_empty() {
+            all.push((name(&path), pictures));
+        }
+    }
+    Ok(all)
+}
+
+/// The pictures of a folder's folders. `None` without any.
+pub(super) fn read(dir: &Path, test_part: f64) -> Result<Option<Dataset>> {
+    let (inner, outer) = (dir.join("train"), dir.join("test"));
+    let divided = inner.is_dir() && outer.is_dir() && !classes(&inner)?.is_empty();
+    let of_train = classes(if divided { &inner } else { dir })?;
+    let Some(first) = of_train.first().and_then(|(_, pictures)| pictures.first()) else { return Ok(None) };
+    let first = open(first)?;
+    let channels = if first.color().has_color() { 3 } else { 1 };
+    let size = [channels, first.height() as usize, first.width() as usize];
+    let mut all =
+        Dataset { classes: of_train.iter().map(|(name, _)| name.clone()).collect(), ..Dataset::default() };
+    (all.train.size, all.test.size) = (size, size);
+    for (class, (_, pictures)) in of_train.iter().enumerate() {
+        let tests = if divided { 0 } else { (pictures.len() as f64 * test_part) as usize };
+        for (i, path) in pictures.iter().enumerate() {
+            let to = if i + tests < pictures.len() { &mut all.train } else { &mut all.test };
+            to.pixels.extend(picture(path, size)?);
+            to.labels.push(class as u32);
+        }
+    }
+    for (name, pictures) in if divided { classes(&outer)? } else { Vec::new() } {
+        let Some(class) = all.classes.iter().position(|known| *known == name) else {
+            return Err(Error::format(format!(
+                "{}: class {name} is not among those of {}",
+                outer.display(),
+                inner.display()
+            )));
+        };
+        for path in pictures {
+            all.test.pixels.extend(picture(&path, size)?);
+            all.test.labels.push(class as u32);
+        }
+    }
+    Ok(Some(all))
+}

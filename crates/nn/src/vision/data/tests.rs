@@ -1,0 +1,99 @@
+use super::*;
+use flate2::{Compression, write::GzEncoder};
+use image::{GrayImage, RgbImage};
+use std::io::Write;
+
+fn idx(sizes: &[u32], bytes: &[u8]) -> Vec<u8> {
+    let magic = 0x800 + sizes.len() as u32;
+    let head = std::iter::once(&magic).chain(sizes).flat_map(|v| v.to_be_bytes());
+    head.chain(bytes.iter().copied()).collect()
+}
+
+fn write(dir: &Path, name: &str, bytes: &[u8]) {
+    std::fs::write(dir.join(name), bytes).unwrap();
+}
+
+#[test]
+fn idx_files_are_read_plain_and_compressed() {
+    let dir = tempfile::tempdir().unwrap();
+    let pixels: Vec<u8> = (0..10 * 6).collect();
+    let mut gz = GzEncoder::new(Vec::new(), Compression::default());
+    gz.write_all(&idx(&[10, 2, 3], &pixels)).unwrap();
+    write(dir.path(), "t10k-images-idx3-ubyte.gz", &gz.finish().unwrap());
+    let labels: Vec<u8> = (0..10).map(|i| i % 3).collect();
+    write(dir.path(), "t10k-labels-idx1-ubyte", &idx(&[10], &labels));
+    // One set alone is divided in its order.
+    let all = Dataset::read(dir.path(), 0.2).unwrap();
+    assert_eq!((all.train.len(), all.test.len(), all.train.size), (8, 2, [1, 2, 3]));
+    assert_eq!((all.test.image(1), all.test.labels.as_slice()), (&pixels[54..], &[2, 0][..]));
+    assert_eq!(all.classes, ["0", "1", "2"]);
+    // With another one it is the test.
+    write(dir.path(), "train-images-idx3-ubyte", &idx(&[1, 2, 3], &pixels[..6]));
+    write(dir.path(), "train-labels-idx1-ubyte", &idx(&[1], &[1]));
+    let all = Dataset::read(dir.path(), 0.2).unwrap();
+    assert_eq!((all.train.len(), all.test.len()), (1, 10));
+}
+
+#[test]
+fn files_that_are_damaged_are_named() {
+    let whole = idx(&[2, 2, 3], &[7; 12]);
+    let cases: [(&[u8], &[u8], &str); 5] = [
+        (&whole[..9], &idx(&[2], &[0, 1]), "its head is cut off"),
+        (&whole[..20], &idx(&[2], &[0, 1]), "but 4 bytes behind them"),
+        (&whole, &idx(&[3], &[0, 1, 2]), "2 images"),
+        (&idx(&[2], &[0, 1]), &idx(&[2], &[0, 1]), "expected 0x00000803"),
+        (&idx(&[u32::MAX, u32::MAX, u32::MAX], &[]), &idx(&[2], &[0, 1]), "0 bytes behind them"),
+    ];
+    for (images, labels, expected) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "train-images-idx3-ubyte", images);
+        write(dir.path(), "train-labels-idx1-ubyte", labels);
+        let message = Dataset::read(dir.path(), 0.5).unwrap_err().to_string();
+        assert!(message.contains(expected) && message.contains("train-"), "{message}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    assert!(Dataset::read(dir.path(), 0.5).unwrap_err().to_string().contains("has no images"));
+    write(dir.path(), "data_batch_1.bin", &[0; 3072]);
+    assert!(Dataset::read(dir.path(), 0.5).unwrap_err().to_string().contains("a multiple of 3073"));
+}
+
+#[test]
+fn cifar_binaries_have_one_label_or_two() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = |labels: &[u8], pixel: u8| [labels, &[pixel; 3072]].concat();
+    write(dir.path(), "data_batch_1.bin", &[record(&[1], 5), record(&[0], 6)].concat());
+    write(dir.path(), "data_batch_2.bin", &record(&[2], 7));
+    write(dir.path(), "test_batch.bin", &record(&[1], 8));
+    write(dir.path(), "batches.meta.txt", b"airplane\nautomobile\nbird\n\n");
+    let all = Dataset::read(dir.path(), 0.1).unwrap();
+    assert_eq!((all.train.labels.as_slice(), all.test.labels.as_slice()), (&[1, 0, 2][..], &[1][..]));
+    assert_eq!((all.train.image(2)[3071], all.classes[2].as_str()), (7, "bird"));
+    let other = tempfile::tempdir().unwrap();
+    write(other.path(), "train.bin", &[record(&[9, 1], 5), record(&[8, 0], 6)].concat());
+    assert_eq!(Dataset::read(other.path(), 0.5).unwrap().train.labels, [1]);
+}
+
+#[test]
+fn pictures_are_classes_by_their_folders() {
+    let dir = tempfile::tempdir().unwrap();
+    for (class, shade) in [("cat", 40u8), ("dog", 200)] {
+        std::fs::create_dir(dir.path().join(class)).unwrap();
+        for i in 0..4 {
+            let picture = RgbImage::from_fn(6, 5, |x, _| image::Rgb([shade, x as u8, i]));
+            picture.save(dir.path().join(class).join(format!("{i}.png"))).unwrap();
+        }
+    }
+    let all = Dataset::read(dir.path(), 0.25).unwrap();
+    assert_eq!((all.train.len(), all.test.len(), all.train.size), (6, 2, [3, 5, 6]));
+    assert_eq!(
+        (all.classes.as_slice(), all.test.labels.as_slice()),
+        (&["cat".into(), "dog".into()][..], &[0, 1][..])
+    );
+    // (C, H, W): the second channel counts columns.
+    assert_eq!(&all.train.image(0)[30..36], [0, 1, 2, 3, 4, 5]);
+    let gray = dir.path().join("gray.png");
+    GrayImage::from_pixel(3, 3, image::Luma([9])).save(&gray).unwrap();
+    assert_eq!(picture(&gray, [1, 2, 2]).unwrap(), [9; 4]);
+    std::fs::write(&gray, b"no picture").unwrap();
+    assert!(picture(&gray, [1, 2, 2]).unwrap_err().to_string().contains("gray.png"));
+}

@@ -1,0 +1,121 @@
+//! Networks by name. Parameters have the names and shapes of torchvision's where it has the network.
+
+use super::Sequential;
+use netcl_device::{Error, Result, did_you_mean};
+use netcl_tensor::ops::conv::Conv2dOptions;
+use netcl_tensor::ops::pool::Windows;
+
+/// Names of the networks that [`of`] describes.
+pub const MODELS: [&str; 5] = ["mnist-cnn", "lenet", "resnet18", "resnet50", "resnet18-small"];
+
+/// The network `name` for images `(C, H, W)` of `classes` classes.
+///
+/// # Errors
+/// `Format` for an unknown name; `Shape` for images that are too small.
+pub fn of(name: &str, image: [usize; 3], classes: usize) -> Result<Sequential> {
+    let [channels, height, width] = image;
+    let least = if name == "lenet" { 12 } else { 4 };
+    if height.min(width) < least {
+        return Err(Error::shape(format!(
+            "{name}: images of {height} x {width} pixels, expected at least {least} x {least}"
+        )));
+    }
+    match name {
+        "mnist-cnn" => Ok(mnist_cnn(channels, classes)),
+        "lenet" => Ok(lenet(image, classes)),
+        "resnet18" => Ok(resnet(channels, classes, Blocks::Basic([2, 2, 2, 2]), Stem::Large)),
+        "resnet50" => Ok(resnet(channels, classes, Blocks::Bottleneck([3, 4, 6, 3]), Stem::Large)),
+        "resnet18-small" => Ok(resnet(channels, classes, Blocks::Basic([2, 2, 2, 2]), Stem::Small)),
+        _ => {
+            let near = did_you_mean(name, MODELS);
+            Err(Error::format(format!("there is no network {name:?}; there are {}{near}", MODELS.join(", "))))
+        }
+    }
+}
+
+/// Five convolutions of 3 x 3 with batch norm: 74 thousand parameters for one channel and ten classes.
+fn mnist_cnn(channels: usize, classes: usize) -> Sequential {
+    let conv = |net: Sequential, from: usize, to: usize| {
+        net.conv2d_with([from, to], 3, Conv2dOptions::default().padding(1), false).batch_norm(to).relu()
+    };
+    let net = conv(conv(Sequential::new(), channels, 16), 16, 32).max_pool(2);
+    let net = conv(conv(net, 32, 32), 32, 64).max_pool(2);
+    conv(net, 64, 64).global_avg_pool().flatten().linear(64, classes)
+}
+
+/// Two convolutions of 5 x 5 and three linear maps, as LeNet-5 (LeCun et al. 1998) with rectifiers and maxima.
+fn lenet([channels, height, width]: [usize; 3], classes: usize) -> Sequential {
+    let left = |n: usize| (n / 2 - 4) / 2;
+    let features = 16 * left(height) * left(width);
+    let net = Sequential::new().conv2d(channels, 6, 5, 1, 2).relu().max_pool(2);
+    let net = net.conv2d(6, 16, 5, 1, 0).relu().max_pool(2).flatten();
+    net.linear(features, 120).relu().linear(120, 84).relu().linear(84, classes)
+}
+
+/// Residual blocks of the four stages.
+enum Blocks {
+    /// Two convolutions of 3 x 3.
+    Basic([usize; 4]),
+    /// 1 x 1, 3 x 3 and 1 x 1 to four times as many channels.
+    Bottleneck([usize; 4]),
+}
+
+/// What comes before the blocks.
+enum Stem {
+    /// 7 x 7 by two and maxima by two, for images of some hundred pixels.
+    Large,
+    /// 3 x 3, for images of about 32 pixels.
+    Small,
+}
+
+/// A residual network (He et al. 2015) with the stride of a bottleneck in its 3 x 3, as torchvision has it.
+fn resnet(channels: usize, classes: usize, blocks: Blocks, stem: Stem) -> Sequential {
+    let plain = Conv2dOptions::default();
+    let (size, options) = match stem {
+        Stem::Large => (7, plain.stride(2).padding(3)),
+        Stem::Small => (3, plain.padding(1)),
+    };
+    let mut net = Sequential::new().conv2d_with([channels, 64], size, options, false).named("conv1");
+    net = net.batch_norm(64).named("bn1").relu();
+    if let Stem::Large = stem {
+        net = net.max_pool_with(Windows::sliding(3, 2, 1));
+    }
+    let (counts, wider) = match blocks {
+        Blocks::Basic(counts) => (counts, 1),
+        Blocks::Bottleneck(counts) => (counts, 4),
+    };
+    let mut from = 64;
+    for (stage, count) in counts.into_iter().enumerate() {
+        let width = 64 << stage;
+        let mut layer = Sequential::new();
+        for i in 0..count {
+            let stride = if i == 0 && stage > 0 { 2 } else { 1 };
+            let to = width * wider;
+            let main = if wider == 1 { basic(from, to, stride) } else { bottleneck(from, width, stride) };
+            let mut shortcut = Sequential::new();
+            if stride > 1 || from != to {
+                shortcut = shortcut.conv2d_with([from, to], 1, plain.stride(stride), false).batch_norm(to);
+            }
+            layer = layer.residual(main, shortcut);
+            from = to;
+        }
+        net = net.group(&format!("layer{}", stage + 1), layer);
+    }
+    net.global_avg_pool().flatten().linear(from, classes).named("fc")
+}
+
+fn basic(from: usize, to: usize, stride: usize) -> Sequential {
+    let plain = Conv2dOptions::default().padding(1);
+    let net = Sequential::new().conv2d_with([from, to], 3, plain.stride(stride), false).named("conv1");
+    let net = net.batch_norm(to).named("bn1").relu();
+    net.conv2d_with([to, to], 3, plain, false).named("conv2").batch_norm(to).named("bn2")
+}
+
+fn bottleneck(from: usize, width: usize, stride: usize) -> Sequential {
+    let plain = Conv2dOptions::default();
+    let net = Sequential::new().conv2d_with([from, width], 1, plain, false).named("conv1");
+    let net = net.batch_norm(width).named("bn1").relu();
+    let net = net.conv2d_with([width, width], 3, plain.stride(stride).padding(1), false).named("conv2");
+    let net = net.batch_norm(width).named("bn2").relu();
+    net.conv2d_with([width, 4 * width], 1, plain, false).named("conv3").batch_norm(4 * width).named("bn3")
+}

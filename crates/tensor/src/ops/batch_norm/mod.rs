@@ -1,0 +1,347 @@
+//! Batch normalisation (Ioffe and Szegedy 2015): every channel by its mean and variance over all images and pixels.
+
+use super::map::row_grid;
+use super::prelude::*;
+use super::{MultiOp, layer_norm};
+use netcl_kernel::Launch;
+
+static KERNEL: Kernel = Kernel::new("batch_norm", cl_file!("batch_norm.cl"))
+    .tune(&[("WG", &[128]), ("VW", &[4])])
+    .tune_cpu(&[("VW", &[0])]);
+
+/// x `(N, C, ..)`, gamma `(C)`, beta `(C)` → `(x - mean) / sqrt(variance + eps) · gamma + beta`, then mean and variance (divided by the number of
+/// elements) of each channel over x, f32 `(C)`.
+///
+/// # Errors
+/// `Shape` where x has fewer than two axes or no element, or a parameter not one for each channel; `DType` when they are not floats of one type.
+pub fn batch_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<[Tensor; 3]> {
+    check_channels("batch_norm", x, &[("gamma", gamma), ("beta", beta)])?;
+    check::same_float("batch_norm", &[("x", x), ("gamma", gamma), ("beta", beta)])?;
+    BatchNorm { eps }.apply([x, gamma, beta])
+}
+
+/// Means and variances of channels that training keeps for inference, f32 `(C)`.
+#[derive(Clone)]
+pub struct Running {
+    /// Moving average of the means.
+    pub mean: Tensor,
+    /// That of the variances, each divided by one less than the number of elements.
+    pub variance: Tensor,
+}
+
+impl Running {
+    /// Moves the averages on: `new = old + momentum · (batch - old)`, as PyTorch does. `count` elements a channel made the statistics. Off the
+    /// tape.
+    ///
+    /// # Errors
+    /// Of launches.
+    pub fn update(&self, mean: &Tensor, variance: &Tensor, count: usize, momentum: f32) -> Result<()> {
+        let unbiased = count as f32 / count.saturating_sub(1).max(1) as f32;
+        crate::tape::no_grad(|| {
+            map_into("fma((FV)(s0), x1 - x0, x0)", &[&self.mean, mean], &[momentum], &self.mean)?;
+            let scaled = [&self.variance, variance];
+            map_into("fma((FV)(s0), x1 * s1 - x0, x0)", &scaled, &[momentum, unbiased], &self.variance)
+        })
+    }
+}
+
+/// [`batch_norm`] by given means and variances, f32 `(C)`: for inference.
+///
+/// # Errors
+/// As [`batch_norm`].
+pub fn batch_norm_inference(
+    x: &Tensor,
+    gamma: &Tensor,
+    beta: &Tensor,
+    running: &Running,
+    eps: f32,
+) -> Result<Tensor> {
+    let op = "batch_norm_inference";
+    let Running { mean, variance } = running;
+    check_channels(op, x, &[("gamma", gamma), ("beta", beta), ("mean", mean), ("variance", variance)])?;
+    check::same_float(op, &[("x", x), ("gamma", gamma), ("beta", beta)])?;
+    let rstd = variance.to_dtype(DType::F32)?.add_scalar(eps)?.rsqrt()?;
+    let scale = gamma.to_dtype(DType::F32)?.mul(&rstd)?;
+    let order = last(x.shape().rank());
+    // In f32, so that 16-bit storage rounds once.
+    let y = x.permute(&order)?.to_dtype(DType::F32)?.sub(&mean.to_dtype(DType::F32)?)?;
+    let y = y.mul(&scale)?.add(&beta.to_dtype(DType::F32)?)?.to_dtype(x.dtype())?;
+    y.permute(&inverse(&order))
+}
+
+/// Group normalisation (Wu and He 2018): x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)`
+/// plus beta `(C)`. As many groups as channels is instance normalisation.
+///
+/// # Errors
+/// `Shape` where the channels do not divide into the groups, or a parameter has not one element for each; `DType` when they are not floats of
+/// one type.
+pub fn group_norm(x: &Tensor, groups: usize, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Tensor> {
+    check_channels("group_norm", x, &[("gamma", gamma), ("beta", beta)])?;
+    check::same_float("group_norm", &[("x", x), ("gamma", gamma), ("beta", beta)])?;
+    let (n, c) = (x.dims()[0], x.dims()[1]);
+    if groups == 0 || !c.is_multiple_of(groups) {
+        return Err(Error::shape(format!(
+            "group_norm: {groups} groups of {c} channels of x {}, expected a divisor of the channels",
+            x.shape()
+        )));
+    }
+    let pixels: usize = x.dims()[2..].iter().product();
+    let each = c / groups * pixels;
+    let constant = |value| Tensor::full(x.device(), [each], value, x.dtype());
+    let rows = x.reshape([n * groups, each])?;
+    let y = layer_norm::layer_norm(&rows, &constant(1.0)?, &constant(0.0)?, eps)?;
+    let column = |p: &Tensor| p.reshape([c, 1]);
+    y.reshape([n, c, pixels])?.mul(&column(gamma)?)?.add(&column(beta)?)?.reshape(x.shape())
+}
+
+fn check_channels(op: &str, x: &Tensor, parameters: &[(&str, &Tensor)]) -> Result<()> {
+    let &[_, channels, ..] = x.dims() else {
+        return Err(Error::shape(format!("{op}: x has shape {}, expected (N, C, ..)", x.shape())));
+    };
+    match parameters.iter().find(|(_, p)| p.dims() != [channels]) {
+        None => Ok(()),
+        Some((name, p)) => Err(Error::shape(format!(
+            "{op}: {name} has shape {}, expected [{channels}], one for each channel of x {}",
+            p.shape(),
+            x.shape()
+        ))),
+    }
+}
+
+/// Axes with that of the channels last.
+fn last(rank: usize) -> Vec<usize> {
+    (0..rank).filter(|axis| *axis != 1).chain([1]).collect()
+}
+
+fn inverse(order: &[usize]) -> Vec<usize> {
+    let mut inverse = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(i, axis)| inverse[*axis] = i);
+    inverse
+}
+
+/// x `(N, C, ..)` as `(N, .., C)`, contiguous and off the tape. A copy where it does not lie so.
+fn channels_last(x: &Tensor) -> Result<Tensor> {
+    x.detach().permute(&last(x.shape().rank()))?.contiguous()
+}
+
+fn channels_first(x: &Tensor) -> Result<Tensor> {
+    x.permute(&inverse(&last(x.shape().rank())))
+}
+
+/// Rows of a matrix `(R, C)` in parts.
+struct Parts {
+    rows: usize,
+    columns: usize,
+    parts: usize,
+    each: usize,
+}
+
+impl Parts {
+    fn of(x: &Tensor) -> Self {
+        let (rows, columns) = x.shape().rows_cols();
+        let parts = super::sum_parts(x.device(), x.count()).min(rows.div_ceil(16)).max(1);
+        let each = rows.div_ceil(parts).max(1);
+        Self { rows, columns, parts: rows.div_ceil(each).max(1), each }
+    }
+    fn start(&self, entry: &'static str, x: &Tensor, lines: usize) -> Launch<'static> {
+        let device = x.device();
+        let value = |name| Tuning::value(device, &KERNEL, 0, name);
+        let (local, mut groups) = row_grid(device, value("WG"), value("VW"), lines, self.columns);
+        if device.capabilities().is_cpu() {
+            groups[1] = lines;
+        }
+        KERNEL.launch(entry).define("DTYPE", x.dtype().code()).local(local).groups3(groups)
+    }
+    fn run(&self, launch: Launch<'static>) -> Result<()> {
+        let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
+        launch.scalar(self.rows).scalar(int(self.columns)).scalar(int(self.parts)).scalar(self.each).run()
+    }
+    fn empty(&self, x: &Tensor) -> Result<[Tensor; 2]> {
+        Ok([x.empty_f32([self.parts, self.columns])?, x.empty_f32([self.parts, self.columns])?])
+    }
+
+    /// Mean and variance of the columns of x.
+    fn statistics(&self, x: &Tensor) -> Result<[Tensor; 2]> {
+        let [part_mean, part_m2] = self.empty(x)?;
+        let [mean, var] = [x.empty_f32([self.columns])?, x.empty_f32([self.columns])?];
+        let launch = self.start("batch_stats", x, self.parts).read(x).write(&part_mean).write(&part_m2);
+        self.run(launch)?;
+        let launch = self.start("batch_join", x, 1).read(&part_mean).read(&part_m2).write(&mean).write(&var);
+        self.run(launch)?;
+        Ok([mean, var])
+    }
+
+    /// Sums over the rows of dy, and of dy times what x is normalised to.
+    fn gradient_sums(&self, x: &Tensor, dy: &Tensor, [mean, rstd]: [&Tensor; 2]) -> Result<[Tensor; 2]> {
+        let [part_dy, part_xdy] = self.empty(x)?;
+        let launch = self.start("batch_grad_sums", x, self.parts).read(x).read(dy).read(mean).read(rstd);
+        self.run(launch.write(&part_dy).write(&part_xdy))?;
+        Ok([part_dy.sum(&[0], false)?, part_xdy.sum(&[0], false)?])
+    }
+}
+
+/// See [`batch_norm`].
+#[derive(Clone)]
+pub struct BatchNorm {
+    pub(super) eps: f32,
+}
+
+impl MultiOp<3, 3> for BatchNorm {
+    const NAME: &'static str = "batch_norm";
+    const NO_EMPTY_SAMPLE: Option<&'static str> = Some("no element has no mean");
+    /// mean and 1 / sqrt(variance + eps), f32 (C)
+    type Saved = [Tensor; 2];
+    fn forward(&self, [x, gamma, beta]: [&Tensor; 3]) -> Result<([Tensor; 3], Self::Saved)> {
+        if x.count() == 0 {
+            return Err(Error::shape(format!(
+                "batch_norm: x has shape {}, expected at least one element",
+                x.shape()
+            )));
+        }
+        let x = channels_last(x)?;
+        let [mean, var] = Parts::of(&x).statistics(&x)?;
+        let rstd = map("1.0f / sqrt(x0 + s0)", &[&var], &[self.eps], var.shape(), DType::F32)?;
+        let inputs = [&x, &mean, &rstd, gamma, beta];
+        let y = map("fma((x0 - x1) * x2, x3, x4)", &inputs, &[], x.shape(), x.dtype())?;
+        Ok(([channels_first(&y)?, mean.clone(), var], [mean, rstd]))
+    }
+    fn backward(
+        &self,
+        [x, gamma, beta]: [&Tensor; 3],
+        [mean, rstd]: &Self::Saved,
+        [dy, dmean, dvar]: [Option<&Tensor>; 3],
+    ) -> Result<[Option<Tensor>; 3]> {
+        let x = channels_last(x)?;
+        let parts = Parts::of(&x);
+        let shape = mean.shape();
+        let none = Tensor::zeros(mean.device(), shape, DType::F32)?;
+        let share = 1.0 / parts.rows as f32;
+        // dx = a (dy - mean of dy) + b (x - mean) + c, a column each: differences first, for they may be small beside what they are of.
+        let b = map("2.0f * s0 * x0", &[dvar.unwrap_or(&none)], &[share], shape, DType::F32)?;
+        let c = map("s0 * x0", &[dmean.unwrap_or(&none)], &[share], shape, DType::F32)?;
+        let Some(dy) = dy else {
+            let dx = map("fma(x0 - x1, x2, x3)", &[&x, mean, &b, &c], &[], x.shape(), x.dtype())?;
+            return Ok([Some(channels_first(&dx)?), None, None]);
+        };
+        let dy = channels_last(dy)?;
+        let [sum, product] = parts.gradient_sums(&x, &dy, [mean, rstd])?;
+        let a = map("x0 * x1", &[gamma, rstd], &[], shape, DType::F32)?;
+        let b = map("fma(-x1 * x2, s0 * x3, x0)", &[&b, &a, rstd, &product], &[share], shape, DType::F32)?;
+        let of_dy = map("s0 * x0", &[&sum], &[share], shape, DType::F32)?;
+        let inputs = [&dy, &of_dy, &a, &x, mean, &b, &c];
+        let formula = "fma(x0 - x1, x2, fma(x3 - x4, x5, x6))";
+        let dx = map(formula, &inputs, &[], x.shape(), x.dtype())?;
+        let [dgamma, dbeta] = [product.to_dtype(gamma.dtype())?, sum.to_dtype(beta.dtype())?];
+        Ok([Some(channels_first(&dx)?), Some(dgamma), Some(dbeta)])
+    }
+    fn reference(&self, [x, gamma, beta]: [&Array; 3]) -> [Array; 3] {
+        let dims = x.shape.dims();
+        let (n, channels) = (dims[0], dims[1]);
+        let pixels: usize = dims[2..].iter().product();
+        let of = |c: usize| (0..n * pixels).map(move |i| (i / pixels * channels + c) * pixels + i % pixels);
+        let count = (n * pixels) as f64;
+        let mean = Array::from_fn([channels], |c| of(c).map(|i| x.data[i]).sum::<f64>() / count);
+        let var = Array::from_fn([channels], |c| {
+            of(c).map(|i| (x.data[i] - mean.data[c]).powi(2)).sum::<f64>() / count
+        });
+        let y = Array::from_fn(x.shape.clone(), |i| {
+            let c = i / pixels % channels;
+            let scale = gamma.data[c] / (var.data[c] + f64::from(self.eps)).sqrt();
+            (x.data[i] - mean.data[c]) * scale + beta.data[c]
+        });
+        [y, mean, var]
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the \
+                   variance (divided by the number of elements), f32 `(C)`.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
+        let train = call.results(&["y", "mean", "variance"]).run_all(|a| {
+            let [x, gamma, beta] = a.inputs()?;
+            batch_norm(x, gamma, beta, a.get("eps")?).map(Into::into)
+        });
+        let doc =
+            "Batch normalisation by given means and variances `(C)` of the channels, f32, for inference.";
+        let call = Call::new("batch_norm_inference", doc);
+        let call = call.inputs(&["x", "gamma", "beta", "mean", "variance"]).default("eps", 1e-5);
+        let inference = call.run(|a| {
+            let [x, gamma, beta, mean, variance] = a.inputs()?;
+            let running = Running { mean: mean.clone(), variance: variance.clone() };
+            batch_norm_inference(x, gamma, beta, &running, a.get("eps")?)
+        });
+        let doc = "Group normalisation: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus \
+                   beta `(C)`. As many groups as channels is instance normalisation.";
+        let call = Call::new("group_norm", doc).inputs(&["x", "gamma", "beta"]);
+        let group = call.required("groups", Kind::Int).default("eps", 1e-5).run(|a| {
+            let [x, gamma, beta] = a.inputs()?;
+            group_norm(x, a.get("groups")?, gamma, beta, a.get("eps")?)
+        });
+        vec![train, inference, group]
+    }
+    fn attributes(&self) -> Attributes {
+        vec![("eps", self.eps.into())]
+    }
+    fn samples() -> Vec<Sample<Self, 3>> {
+        let sample = |shape: &[usize]| {
+            let c = &shape[1..2];
+            Sample::new(Self { eps: 1e-5 }, [Input::normal(shape), Input::normal(c), Input::normal(c)])
+                .sums(16)
+        };
+        let inputs = [Input::uniform(&[5, 3, 7], -1e4, 1e4), Input::normal(&[3]), Input::normal(&[3])];
+        let far = Sample::new(Self { eps: 1e-5 }, inputs).sums(16).extreme().light();
+        vec![sample(&[3, 5, 2, 4]), sample(&[37, 17]).light(), sample(&[1, 1]).light(), far]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against PyTorch's rule: the running variance is of the population, and inference is the formula with the kept values.
+    #[test]
+    fn running_statistics_follow_their_batches() {
+        let device = crate::suite::test_device().unwrap();
+        let x: Vec<f32> = (0..12).map(|i| (i * i % 7) as f32).collect();
+        let tensor =
+            |data: &[f32], shape: &[usize]| Tensor::from_f32(&device, shape, data, DType::F32).unwrap();
+        let input = tensor(&x, &[3, 2, 2]);
+        let (gamma, beta) = (tensor(&[2.0, 0.5], &[2]), tensor(&[0.1, -1.0], &[2]));
+        let running = Running { mean: tensor(&[1.0, 2.0], &[2]), variance: tensor(&[3.0, 4.0], &[2]) };
+        let [_, mean, var] = batch_norm(&input, &gamma, &beta, 1e-5).unwrap();
+        running.update(&mean, &var, 6, 0.25).unwrap();
+        for c in 0..2 {
+            let of: Vec<f32> = (0..12).filter(|i| i / 2 % 2 == c).map(|i| x[i]).collect();
+            let m = of.iter().sum::<f32>() / 6.0;
+            let v = of.iter().map(|x| (x - m).powi(2)).sum::<f32>() / 5.0;
+            let (kept_m, kept_v) = ([1.0, 2.0][c] * 0.75 + m * 0.25, [3.0, 4.0][c] * 0.75 + v * 0.25);
+            assert!((running.mean.to_vec().unwrap()[c] - kept_m).abs() < 1e-5);
+            assert!((running.variance.to_vec().unwrap()[c] - kept_v).abs() < 1e-4);
+            let y = batch_norm_inference(&input, &gamma, &beta, &running, 1e-5).unwrap().to_vec().unwrap();
+            let scale = [2.0, 0.5][c] / (kept_v + 1e-5).sqrt();
+            for i in (0..12).filter(|i| i / 2 % 2 == c) {
+                let expected = (x[i] - kept_m) * scale + [0.1, -1.0][c];
+                assert!((y[i] - expected).abs() < 1e-4, "[{i}]: {} and {expected}", y[i]);
+            }
+        }
+    }
+
+    /// Each image and group for itself, by the formula.
+    #[test]
+    fn group_norm_is_of_each_image_and_group() {
+        let device = crate::suite::test_device().unwrap();
+        let x: Vec<f32> = (0..2 * 4 * 3).map(|i| (i * 5 % 11) as f32).collect();
+        let tensor =
+            |data: &[f32], shape: &[usize]| Tensor::from_f32(&device, shape, data, DType::F32).unwrap();
+        let (gamma, beta) = ([1.0, 2.0, -1.0, 0.5], [0.0, 1.0, 2.0, 3.0]);
+        let (g, b) = (tensor(&gamma, &[4]), tensor(&beta, &[4]));
+        let y = group_norm(&tensor(&x, &[2, 4, 3]), 2, &g, &b, 1e-5).unwrap().to_vec().unwrap();
+        for (i, got) in y.iter().enumerate() {
+            let of = &x[i / 6 * 6..i / 6 * 6 + 6];
+            let m = of.iter().sum::<f32>() / 6.0;
+            let v = of.iter().map(|x| (x - m).powi(2)).sum::<f32>() / 6.0;
+            let expected = (x[i] - m) / (v + 1e-5).sqrt() * gamma[i / 3 % 4] + beta[i / 3 % 4];
+            assert!((got - expected).abs() < 1e-4, "[{i}]: {got} and {expected}");
+        }
+        let message = group_norm(&tensor(&x, &[2, 4, 3]), 3, &g, &b, 1e-5).unwrap_err().to_string();
+        assert!(message.contains("group_norm: 3 groups of 4 channels of x [2, 4, 3]"), "{message}");
+    }
+}

@@ -1,0 +1,156 @@
+//! The ways to compute a convolution: a row of the table in a file of its own, with its kernel. How rows are chosen: [`Table`]. To add a
+//! variant: a file here and its line in `rows!`. A convolution of single pixels is a product and does not come here.
+
+use super::super::algorithms::{self, Job, Table, kernels};
+use super::super::prelude::*;
+use super::geometry::Axis;
+use netcl_kernel::Launch;
+
+mod depthwise;
+mod tile;
+mod vector;
+
+static ALGORITHMS: [&Algorithm; 3] = [&depthwise::ALGORITHM, &vector::ALGORITHM, &tile::ALGORITHM];
+static KERNELS: [&Kernel; ALGORITHMS.len()] = kernels(&ALGORITHMS);
+pub(super) static CONV: Table<Convolutions> = Table::new("conv", &ALGORITHMS, &KERNELS);
+
+/// Convolutions, [`Request`].
+pub(super) struct Convolutions;
+/// A way to compute one.
+pub(super) type Algorithm = algorithms::Algorithm<Convolutions>;
+
+/// Weights in a tensor's memory, in elements: where they start, and strides of group, output channel, input channel, row and column of taps.
+#[derive(Clone)]
+pub(super) struct Weights {
+    pub tensor: Tensor,
+    pub offset: usize,
+    pub strides: [usize; 5],
+}
+
+/// Where pixel `(n, y, x)` of a result lies: `offset + n * strides[0] + y * strides[1] + x * strides[2]`; its channels are neighbours.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub offset: usize,
+    pub strides: [usize; 3],
+}
+
+/// What is computed.
+pub(super) enum Work<'a> {
+    /// `y` at `place`: the sum over taps and input channels.
+    Gather { w: &'a Weights, bias: Option<&'a Tensor>, y: &'a Tensor, place: Place },
+    /// f32 (parts, G, I, J, C, O): sums over the pixels of each part of x by dy, the gradient of weights.
+    Weights { dy: &'a Tensor, part: &'a Tensor, parts: usize },
+}
+
+/// A convolution, or the gradient of its weights; see [`Axis`] for how pixels of the result and taps meet.
+pub(super) struct Request<'a> {
+    /// `(N, H, W, G * c)`, contiguous.
+    pub x: &'a Tensor,
+    pub batch: usize,
+    pub groups: usize,
+    /// Input and output channels of a group.
+    pub c: usize,
+    pub o: usize,
+    pub axes: [Axis; 2],
+    pub work: Work<'a>,
+}
+
+impl Request<'_> {
+    /// Pixels of the result.
+    pub fn pixels(&self) -> usize {
+        self.batch * self.axes[0].output * self.axes[1].output
+    }
+    /// Terms of a sum of the convolution.
+    pub fn terms(&self) -> usize {
+        self.axes[0].taps * self.axes[1].taps * self.c
+    }
+    fn macs(&self) -> f64 {
+        (self.pixels() * self.groups * self.o) as f64 * self.terms() as f64
+    }
+    fn units(&self) -> usize {
+        self.x.device().capabilities().compute_units.max(1) as usize
+    }
+    /// Pixels of each part of a sum over pixels.
+    fn pixels_of_part(&self, parts: usize) -> usize {
+        self.pixels().div_ceil(parts.max(1)).max(1)
+    }
+
+    /// A launch of one of the kernels, with what all of them begin with.
+    fn launch(&self, kernel: &'static Kernel, entry: &'static str) -> Launch<'static> {
+        let launch = kernel.launch(entry).define("DTYPE", self.x.dtype().code());
+        launch.flops((2.0 * self.macs()) as u64)
+    }
+    /// The scalars of the axes.
+    fn axes<'a>(&self, launch: Launch<'a>) -> Launch<'a> {
+        let [h, w] = self.axes;
+        let signed = |v: isize| i32::try_from(v).unwrap_or(i32::MAX);
+        let pairs = [[h.input, w.input], [h.output, w.output], [h.taps, w.taps], [h.step, w.step]];
+        let launch = pairs.into_iter().flatten().fold(launch, |launch, v| launch.scalar(int(v)));
+        let signs = [h.dilation, w.dilation, h.origin, w.origin];
+        signs.into_iter().fold(launch, |launch, v| launch.scalar(signed(v)))
+    }
+}
+
+fn int(v: usize) -> i32 {
+    i32::try_from(v).unwrap_or(i32::MAX)
+}
+
+/// The bias, or `other` in its place where there is none, and the kernels' flags.
+fn bias<'a>(launch: Launch<'a>, bias: Option<&Tensor>, other: &Tensor) -> (Launch<'a>, i32) {
+    match bias {
+        Some(bias) => (launch.read(bias), 2),
+        None => (launch.read_base(other), 0),
+    }
+}
+
+/// How a row shares a request out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Plan {
+    /// All of it follows from the request.
+    Direct,
+    /// A processor's blocks: pixels and panels, or lines of the gradient of weights, of a group.
+    Blocks { pixels: usize, panels: usize, lines: usize },
+}
+
+impl Job for Convolutions {
+    type Request<'a> = Request<'a>;
+    type Plan = Plan;
+    type Output = ();
+    type Signature = Signature;
+
+    fn device<'r>(request: &'r Request<'_>) -> &'r Device {
+        request.x.device()
+    }
+    fn class(request: &Request<'_>) -> u64 {
+        let log = |n: usize| u64::from(n.max(1).next_power_of_two().ilog2().min(31));
+        let weights = u64::from(matches!(request.work, Work::Weights { .. }));
+        let sizes = log(request.pixels()) | log(request.o) << 5 | log(request.terms()) << 10;
+        1 + (sizes | log(request.groups) << 15 | weights << 20 | (request.x.dtype().code() as u64) << 21)
+    }
+    fn signature(request: &Request<'_>) -> Signature {
+        let Request { x, batch, groups, c, o, axes, work } = request;
+        let work = match work {
+            Work::Gather { w, bias, place, .. } => Some((w.strides, bias.is_some(), *place)),
+            Work::Weights { .. } => None,
+        };
+        Signature { dtype: x.dtype(), sizes: [*batch, *groups, *c, *o], axes: *axes, work }
+    }
+    fn describe(request: &Request<'_>) -> String {
+        format!(
+            "{} pixels of {} groups of {} channels, sums of {} terms in {}",
+            request.pixels(),
+            request.groups,
+            request.o,
+            request.terms(),
+            request.x.dtype()
+        )
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Signature {
+    dtype: DType,
+    sizes: [usize; 4],
+    axes: [Axis; 2],
+    work: Option<([usize; 5], bool, Place)>,
+}

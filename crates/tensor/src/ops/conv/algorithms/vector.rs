@@ -1,0 +1,112 @@
+//! Convolutions on processors, and on what cannot run a tile: pointers to rows of pixels instead of a matrix of patches.
+
+use super::{Algorithm, Plan, Request, Work, bias, int};
+use crate::ops::prelude::*;
+use netcl_kernel::tune::{Constant, Model};
+
+pub(super) static KERNEL: Kernel = Kernel::new("conv_vector", cl_file!("conv_vector.cl"))
+    .include(&[cl_file!("../../matmul/algorithms/matmul_panels.cl")])
+    .tune(&[("VW", &[0])])
+    .requires(|device| device.is_cpu() || !super::tile::fits(device));
+
+static MODEL: Model = Model {
+    name: "conv_vector",
+    constants: &[
+        Constant::new("launch_us", "a launch", 4.0),
+        Constant::new("cycles_per_us", "cycles of a core, each of two vectors of multiply-adds", 2000.0),
+        Constant::new("tap_cycles", "a tap of a register tile, beside its multiply-adds", 30.0),
+    ],
+};
+
+pub(super) static ALGORITHM: Algorithm =
+    Algorithm { kernel: &KERNEL, supports: |_| Ok(()), models: &[&MODEL], estimate, run, self_test: None };
+
+/// The register tile: vector lanes, rows and vectors of a convolution, rows of the gradient of weights.
+struct Tile {
+    lanes: usize,
+    mr: usize,
+    nv: usize,
+    wr: usize,
+}
+
+impl Tile {
+    /// Registers: 32 of 16 lanes (AVX-512), 16 of 8 (AVX2), 16 of 4 (8 lanes are then two registers).
+    fn of(device: &Device) -> Self {
+        let capabilities = device.capabilities();
+        let lanes = capabilities.vector_lanes();
+        let (mr, wr) = if lanes == 16 { (12, 8) } else { (6, 4) };
+        Self { lanes, mr, nv: if capabilities.float_lanes < 8 { 1 } else { 2 }, wr }
+    }
+    fn width(&self) -> usize {
+        self.nv * self.lanes
+    }
+}
+
+/// Bytes of the input that a group's block of pixels may reach, so that a core's cache serves all panels.
+const BLOCK_BYTES: usize = 256 << 10;
+
+fn estimate(r: &Request<'_>) -> (f64, Plan) {
+    let [launch, per_us, tap] = MODEL.on(r.x.device());
+    let tile = Tile::of(r.x.device());
+    let panels = r.o.div_ceil(tile.width());
+    let tasks = 4 * r.units();
+    let across = tasks.div_ceil(r.groups).max(1);
+    let cached = BLOCK_BYTES / (4 * r.groups * r.c * r.axes[0].step * r.axes[1].step).max(1);
+    let pixels = r.pixels().div_ceil(across).min(cached.max(8 * tile.mr)).next_multiple_of(tile.mr);
+    let blocks = r.pixels().div_ceil(pixels.max(1)).max(1);
+    let wide = panels.div_ceil(across.div_ceil(blocks)).max(1);
+    let lines = match r.work {
+        Work::Weights { parts, .. } => {
+            let others = panels * r.groups * parts;
+            r.terms().div_ceil(tasks.div_ceil(others.max(1)).max(1)).next_multiple_of(tile.wr)
+        }
+        Work::Gather { .. } => 0,
+    };
+    let tiles = (r.pixels().div_ceil(tile.mr) * panels * r.groups) as f64;
+    let steps = r.terms() as f64 * tile.mr as f64 * tile.nv as f64 / 2.0;
+    let cycles = tiles * (steps + tap * (r.axes[0].taps * r.axes[1].taps) as f64);
+    let plan = Plan::Blocks { pixels, panels: wide, lines };
+    (launch + cycles / r.units() as f64 / per_us, plan)
+}
+
+fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
+    let Plan::Blocks { pixels, panels, lines } = *plan else { return Err(Algorithm::foreign(&KERNEL)) };
+    match r.work {
+        Work::Gather { .. } => gather(r, pixels, panels),
+        Work::Weights { .. } => weights(r, lines),
+    }
+}
+
+fn gather(r: &Request<'_>, block: usize, wide: usize) -> Result<()> {
+    let Work::Gather { w, bias: added, y, place } = &r.work else { return Err(Algorithm::foreign(&KERNEL)) };
+    let tile = Tile::of(r.x.device());
+    let panels = r.o.div_ceil(tile.width());
+    let packed = r.x.empty_f32([r.groups * panels * r.terms() * tile.width() + r.c])?;
+    let shape =
+        |entry| r.launch(&KERNEL, entry).define("MR", tile.mr).define("NV", tile.nv).define("WR", tile.wr);
+    let launch = shape("conv_pack").flops(0).read_base(&w.tensor).write(&packed).scalar(w.offset);
+    let launch = w.strides.into_iter().fold(launch, |launch, stride| launch.scalar(stride));
+    let sizes = [r.groups, r.o, r.c, r.axes[0].taps, r.axes[1].taps];
+    let launch = sizes.into_iter().fold(launch, |launch, v| launch.scalar(int(v)));
+    launch.groups(r.groups * panels).run()?;
+    let (launch, flags) = bias(shape("conv_vector").read(r.x).read(&packed), *added, r.x);
+    let launch = launch.write_base(*y).scalar(place.offset);
+    let launch = place.strides.into_iter().fold(launch, |launch, stride| launch.scalar(stride));
+    let launch = launch.scalar(r.pixels());
+    let launch = [r.groups, r.o, r.c].into_iter().fold(launch, |launch, v| launch.scalar(int(v)));
+    let launch = r.axes(launch).scalar(block).scalar(int(wide)).scalar(flags);
+    launch.groups3([r.pixels().div_ceil(block), panels.div_ceil(wide), r.groups]).run()
+}
+
+fn weights(r: &Request<'_>, lines: usize) -> Result<()> {
+    let Work::Weights { dy, part, parts } = r.work else { return Err(Algorithm::foreign(&KERNEL)) };
+    let tile = Tile::of(r.x.device());
+    let zeros = Tensor::zeros(r.x.device(), [r.c], r.x.dtype())?;
+    let launch = r.launch(&KERNEL, "conv_vector_weights").define("MR", tile.mr);
+    let launch = launch.define("NV", tile.nv).define("WR", tile.wr);
+    let launch = launch.read(r.x).read(dy).read(&zeros).write(part).scalar(r.pixels());
+    let launch = [r.groups, r.o, r.c].into_iter().fold(launch, |launch, v| launch.scalar(int(v)));
+    let launch = r.axes(launch).scalar(r.pixels_of_part(parts)).scalar(int(parts)).scalar(int(lines));
+    let groups = [r.terms().div_ceil(lines), r.o.div_ceil(tile.width()), r.groups * parts];
+    launch.groups3(groups).run()
+}

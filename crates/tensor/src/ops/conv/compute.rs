@@ -1,0 +1,174 @@
+//! A convolution, the gradient of its image and that of its weights, over images that lie as `(N, H, W, C)`.
+
+use super::super::matmul::{linear, matmul};
+use super::super::prelude::*;
+use super::algorithms::{CONV, Place, Request, Weights, Work};
+use super::geometry::Geometry;
+
+/// `(N, C, H, W)` of any strides as `(N, H, W, C)`, contiguous and off the tape. A copy where it does not lie so.
+pub(super) fn channels_last(x: &Tensor) -> Result<Tensor> {
+    x.detach().permute(&[0, 2, 3, 1])?.contiguous()
+}
+
+/// `(N, H, W, C)` seen as `(N, C, H, W)`.
+pub(super) fn channels_first(x: &Tensor) -> Result<Tensor> {
+    x.permute(&[0, 3, 1, 2])
+}
+
+/// Weights of which the channels of a depthwise convolution are neighbours; others stay where they are.
+fn laid(g: &Geometry, w: &Tensor) -> Result<Tensor> {
+    let w = w.detach();
+    if g.groups > 1 && g.image == 1 && g.places == 1 {
+        return w.permute(&[1, 2, 3, 0])?.contiguous()?.permute(&[3, 0, 1, 2]);
+    }
+    Ok(w)
+}
+
+/// Weights of a convolution of `g` as the kernels read them.
+fn view(g: &Geometry, w: &Tensor) -> Weights {
+    let strides = &w.layout().strides;
+    Weights {
+        tensor: w.clone(),
+        offset: w.layout().offset,
+        strides: [g.places * strides[0], strides[0], strides[1], strides[2], strides[3]],
+    }
+}
+
+/// What the request of `conv2d(x, w)` makes `f` return. x `(N, G C, H, W)`, w `(G O, C, I, J)`; nothing runs but copies.
+pub(super) fn request<R>(
+    g: &Geometry,
+    x: &Tensor,
+    w: &Tensor,
+    f: impl FnOnce(&Request<'_>) -> R,
+) -> Result<R> {
+    let (x, w) = (channels_last(x)?, laid(g, w)?);
+    let [h, width] = g.sides;
+    let y = Tensor::empty(x.device(), [g.batch, h.places, width.places, g.groups * g.places], x.dtype())?;
+    Ok(f(&gather(g, &x, &view(g, &w), None, &y)))
+}
+
+fn gather<'a>(
+    g: &Geometry,
+    x: &'a Tensor,
+    w: &'a Weights,
+    bias: Option<&'a Tensor>,
+    y: &'a Tensor,
+) -> Request<'a> {
+    let n = &y.layout().strides;
+    let place = Place { offset: 0, strides: [n[0], n[1], n[2]] };
+    Request {
+        x,
+        batch: g.batch,
+        groups: g.groups,
+        c: g.image,
+        o: g.places,
+        axes: g.sides.map(|side| side.forward()),
+        work: Work::Gather { w, bias, y, place },
+    }
+}
+
+/// x `(N, H, W, G C)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, places, places, G O)`.
+pub(super) fn forward(g: &Geometry, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let [h, width] = g.sides;
+    let shape = [g.batch, h.places, width.places, g.groups * g.places];
+    if g.is_product() {
+        let w = w.detach().reshape([g.places, g.image])?.transpose(0, 1)?;
+        return linear(&x.reshape([g.batch * h.image * width.image, g.image])?, &w, bias)?.reshape(shape);
+    }
+    let y = Tensor::empty(x.device(), shape, x.dtype())?;
+    if y.count() == 0 {
+        return Ok(y);
+    }
+    let (w, bias) = (laid(g, w)?, bias.map(Tensor::contiguous).transpose()?);
+    CONV.run(&gather(g, x, &view(g, &w), bias.as_ref(), &y))?;
+    Ok(y)
+}
+
+/// The gradient of the image, and a transposed convolution: dy `(N, places, places, G O)`, w `(G O, C, I, J)`, bias `(G C)` →
+/// `(N, H, W, G C)`. One launch for each class of pixels that the same taps reach.
+pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let [h, width] = g.sides;
+    let shape = [g.batch, h.image, width.image, g.groups * g.image];
+    if g.is_product() {
+        let w = w.detach().reshape([g.places, g.image])?;
+        return linear(&dy.reshape([g.batch * h.image * width.image, g.places])?, &w, bias)?.reshape(shape);
+    }
+    let dx = Tensor::empty(dy.device(), shape, dy.dtype())?;
+    if dx.count() == 0 {
+        return Ok(dx);
+    }
+    let (w, bias) = (laid(g, w)?, bias.map(Tensor::contiguous).transpose()?);
+    let (strides, to) = (&w.layout().strides, dx.layout().strides.clone());
+    for down in h.backward() {
+        for across in width.backward() {
+            let taps = down.tap * strides[2] + across.tap * strides[3];
+            let weights = Weights {
+                tensor: w.clone(),
+                offset: w.layout().offset + taps,
+                strides: [
+                    g.places * strides[0],
+                    strides[1],
+                    strides[0],
+                    down.every * strides[2],
+                    across.every * strides[3],
+                ],
+            };
+            let place = Place {
+                offset: down.first * to[1] + across.first * to[2],
+                strides: [to[0], h.stride * to[1], width.stride * to[2]],
+            };
+            CONV.run(&Request {
+                x: dy,
+                batch: g.batch,
+                groups: g.groups,
+                c: g.places,
+                o: g.image,
+                axes: [down.axis, across.axis],
+                work: Work::Gather { w: &weights, bias: bias.as_ref(), y: &dx, place },
+            })?;
+        }
+    }
+    Ok(dx)
+}
+
+/// The gradient of weights `(G O, C, I, J)`: x `(N, H, W, G C)`, dy `(N, places, places, G O)`.
+pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    let [h, width] = g.sides;
+    let shape = [g.groups * g.places, g.image, h.taps, width.taps];
+    if g.is_product() {
+        let rows = g.batch * h.image * width.image;
+        let dy = dy.reshape([rows, g.places])?.transpose(0, 1)?;
+        return matmul(&dy, &x.reshape([rows, g.image])?)?.reshape(shape);
+    }
+    let pixels = g.batch * h.places * width.places;
+    if pixels == 0 || shape.contains(&0) {
+        return Tensor::zeros(x.device(), shape, x.dtype());
+    }
+    let parts = parts(x.device(), pixels, g.groups, h.taps * width.taps * g.image, g.places);
+    let part = x.empty_f32([parts, g.groups, h.taps, width.taps, g.image, g.places])?;
+    CONV.run(&Request {
+        x,
+        batch: g.batch,
+        groups: g.groups,
+        c: g.image,
+        o: g.places,
+        axes: g.sides.map(|side| side.forward()),
+        work: Work::Weights { dy, part: &part, parts },
+    })?;
+    let sum = part.sum(&[0], false)?.to_dtype(x.dtype())?;
+    // (G, I, J, C, O) → (G, O, C, I, J)
+    sum.permute(&[0, 4, 3, 1, 2])?.contiguous()?.reshape(shape)
+}
+
+/// Parts of the pixels that a gradient of weights is summed in. On processors their number follows from the shape alone, so that
+/// results have the same bits for any number of cores.
+fn parts(device: &Device, pixels: usize, groups: usize, lines: usize, o: usize) -> usize {
+    let capabilities = device.capabilities();
+    let most = (pixels / 256).max(1);
+    if capabilities.is_cpu() {
+        let work = (groups * lines * o / 4096).max(1);
+        return (16 / work).clamp(1, 8).min(most);
+    }
+    let tiles = groups * lines.div_ceil(64) * o.div_ceil(64);
+    (4 * capabilities.compute_units.max(1) as usize / tiles.max(1)).clamp(1, most.min(64))
+}

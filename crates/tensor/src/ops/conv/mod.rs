@@ -1,0 +1,247 @@
+//! Convolutions over images, with strides, zero padding, dilation and groups; transposed ones; over sequences.
+//!
+//! Images are `(N, C, H, W)` whatever their strides; the kernels compute on `(N, H, W, C)`, so an image that lies so costs no copy, and
+//! results do. The matrix of patches is never stored. Sums are f32 for every storage type.
+
+use super::prelude::*;
+use algorithms::CONV;
+use compute::{channels_first, channels_last};
+pub use geometry::Conv2dOptions;
+use geometry::{Geometry, Side};
+pub use transposed::{ConvTranspose2d, ConvTranspose2dOptions, conv_transpose2d};
+
+mod algorithms;
+mod compute;
+mod geometry;
+mod transposed;
+
+/// x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')` with `H' = (H + 2 padding - dilation (I - 1) - 1) / stride + 1`:
+/// the cross-correlation of PyTorch's `conv2d`. The result's channels are neighbours in memory.
+///
+/// # Errors
+/// `Shape` where channels, groups or the kernel do not fit; `DType` when they are not floats of one type.
+pub fn conv2d(x: &Tensor, w: &Tensor, bias: Option<&Tensor>, options: Conv2dOptions) -> Result<Tensor> {
+    let op = Conv2d { options, bias: bias.is_some() };
+    op.geometry("conv2d", x, w, bias)?;
+    op.apply([x, w, bias.unwrap_or(&w.detach())])
+}
+
+/// x `(N, G C, T)`, w `(G O, C, K)`, bias `(G O)` → `(N, G O, T')`: [`conv2d`] of images of one row.
+///
+/// # Errors
+/// As [`conv2d`].
+pub fn conv1d(
+    x: &Tensor,
+    w: &Tensor,
+    bias: Option<&Tensor>,
+    (stride, padding, dilation, groups): (usize, usize, usize, usize),
+) -> Result<Tensor> {
+    x.dims3().map_err(|e| e.context("conv1d: x"))?;
+    w.dims3().map_err(|e| e.context("conv1d: w"))?;
+    let options =
+        Conv2dOptions { stride: [1, stride], padding: [0, padding], dilation: [1, dilation], groups };
+    let y = conv2d(&x.unsqueeze(2)?, &w.unsqueeze(2)?, bias, options).map_err(|e| e.context("conv1d"))?;
+    y.squeeze(2)
+}
+
+/// Every algorithm of convolutions with its estimate for `conv2d(x, w)`, or why it does not apply; none of them runs.
+///
+/// # Errors
+/// As [`conv2d`].
+pub fn explain(x: &Tensor, w: &Tensor, options: Conv2dOptions) -> Result<Vec<super::Row>> {
+    let g = Conv2d { options, bias: false }.geometry("conv2d", x, w, None)?;
+    compute::request(&g, x, w, |request| CONV.explain(request))
+}
+
+/// See [`conv2d`].
+#[derive(Clone)]
+pub struct Conv2d {
+    pub(super) options: Conv2dOptions,
+    /// Whether the third input is one.
+    pub(super) bias: bool,
+}
+
+impl Conv2d {
+    fn geometry(&self, op: &str, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Geometry> {
+        check::same_float(op, &[("x", x), ("w", w)])?;
+        let [n, channels, height, width] = x.dims4().map_err(|e| e.context(format!("{op}: x")))?;
+        let [outputs, c, taps_h, taps_w] = w.dims4().map_err(|e| e.context(format!("{op}: w")))?;
+        let Conv2dOptions { stride, padding, dilation, groups } = self.options;
+        self.options.check(op)?;
+        if Some(channels) != c.checked_mul(groups) || !outputs.is_multiple_of(groups) {
+            return Err(Error::shape(format!(
+                "{op}: x {} has {channels} channels and w {} is for {c} of each of {}, expected as many, and output channels that are a \
+                 multiple of the groups",
+                x.shape(),
+                w.shape(),
+                counted(groups, "group")
+            )));
+        }
+        if let Some(bias) = bias {
+            check::same_float(op, &[("x", x), ("bias", bias)])?;
+            if bias.dims() != [outputs] {
+                return Err(Error::shape(format!(
+                    "{op}: bias has shape {}, expected [{outputs}], the output channels of w {}",
+                    bias.shape(),
+                    w.shape()
+                )));
+            }
+        }
+        let side = |i: usize, image: usize, taps: usize| {
+            let places = Side::places(image, taps, stride[i], padding[i], dilation[i]).ok_or_else(|| {
+                Error::shape(format!(
+                    "{op}: w {} with dilation {dilation:?} does not fit x {} with padding {padding:?}; pad more",
+                    w.shape(),
+                    x.shape()
+                ))
+            })?;
+            Ok(Side { image, places, taps, stride: stride[i], padding: padding[i], dilation: dilation[i] })
+        };
+        let sides = [side(0, height, taps_h)?, side(1, width, taps_w)?];
+        check_sizes(op, x, &sides)?;
+        Ok(Geometry { batch: n, groups, image: c, places: outputs / groups, sides })
+    }
+}
+
+/// The kernels' coordinates are 32-bit.
+fn check_sizes(op: &str, x: &Tensor, sides: &[Side; 2]) -> Result<()> {
+    let largest = |s: &Side| s.image.max(s.places).max(s.padding).max(s.taps.saturating_mul(s.dilation));
+    match sides.iter().map(largest).max() {
+        Some(size) if size >= 1 << 28 => Err(Error::shape(format!(
+            "{op}: x {} reaches {size} pixels along an axis, expected less than {}; split it",
+            x.shape(),
+            1 << 28
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl Op<3> for Conv2d {
+    const NAME: &'static str = "conv2d";
+    type Saved = ();
+    fn forward(&self, [x, w, bias]: [&Tensor; 3]) -> Result<(Tensor, ())> {
+        let bias = self.bias.then_some(bias);
+        let g = self.geometry(Self::NAME, x, w, bias)?;
+        Ok((channels_first(&compute::forward(&g, &channels_last(x)?, w, bias)?)?, ()))
+    }
+    fn backward(&self, [x, w, bias]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let g = self.geometry(Self::NAME, x, w, None)?;
+        let dy = channels_last(dy)?;
+        let dx = match x.requires_grad() {
+            true => Some(channels_first(&compute::backward(&g, &dy, w, None)?)?),
+            false => None,
+        };
+        let dw = match w.requires_grad() {
+            true => Some(compute::weights(&g, &channels_last(x)?, &dy)?),
+            false => None,
+        };
+        let db = match self.bias && bias.requires_grad() {
+            true => Some(dy.sum(&[0, 1, 2], false)?),
+            false => None,
+        };
+        Ok([dx, dw, db])
+    }
+    fn reference(&self, [x, w, bias]: [&Array; 3]) -> Array {
+        let [n, channels, height, width] = four(x);
+        let [outputs, c, taps_h, taps_w] = four(w);
+        let Conv2dOptions { stride, padding, dilation, groups } = self.options;
+        let places = |i: usize, image, taps| {
+            Side::places(image, taps, stride[i], padding[i], dilation[i]).unwrap_or_default()
+        };
+        let (rows, columns) = (places(0, height, taps_h), places(1, width, taps_w));
+        let shape = Shape::from([n, outputs, rows, columns]);
+        Array::from_fn(shape.clone(), |at| {
+            let at = unravel(at, &shape);
+            let (n, o, y, x0) = (at[0], at[1], at[2], at[3]);
+            let first = o / (outputs / groups) * c;
+            let mut sum = if self.bias { bias.data[o] } else { 0.0 };
+            for (c_at, i, j) in taps(c, taps_h, taps_w) {
+                let h = (y * stride[0] + i * dilation[0]).wrapping_sub(padding[0]);
+                let v = (x0 * stride[1] + j * dilation[1]).wrapping_sub(padding[1]);
+                if h < height && v < width {
+                    let pixel = ((n * channels + first + c_at) * height + h) * width + v;
+                    sum += x.data[pixel] * w.data[((o * c + c_at) * taps_h + i) * taps_w + j];
+                }
+            }
+            sum
+        })
+    }
+    fn given<'a>(&self, [x, w, bias]: [&'a Tensor; 3]) -> Vec<Option<&'a Tensor>> {
+        vec![Some(x), Some(w), self.bias.then_some(bias)]
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "Cross-correlation of images: x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')`. Stride, padding and \
+                   dilation are one number or one for each axis; the images may lie in any order in memory, and the result's channels are \
+                   neighbours.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x", "w"]).optional_inputs(&["bias"]);
+        let call = call.default("stride", [1]).default("padding", [0]).default("dilation", [1]);
+        let conv2d = call.default("groups", 1).run(|a| {
+            let [x, w] = a.inputs()?;
+            conv2d(x, w, a.optional("bias"), options(a)?)
+        });
+        let doc = "Cross-correlation of sequences: x `(N, G C, T)`, w `(G O, C, K)`, bias `(G O)` → `(N, G O, T')`.";
+        let call = Call::new("conv1d", doc).inputs(&["x", "w"]).optional_inputs(&["bias"]);
+        let call = call.default("stride", 1).default("padding", 0).default("dilation", 1);
+        let conv1d = call.default("groups", 1).run(|a| {
+            let [x, w] = a.inputs()?;
+            let options = (a.get("stride")?, a.get("padding")?, a.get("dilation")?, a.get("groups")?);
+            conv1d(x, w, a.optional("bias"), options)
+        });
+        vec![conv2d, conv1d]
+    }
+    fn attributes(&self) -> Attributes {
+        let Conv2dOptions { stride, padding, dilation, groups } = self.options;
+        vec![
+            ("stride", stride.as_slice().into()),
+            ("padding", padding.as_slice().into()),
+            ("dilation", dilation.as_slice().into()),
+            ("groups", groups.into()),
+        ]
+    }
+    fn samples() -> Vec<Sample<Self, 3>> {
+        let sample = |x: [usize; 4], w: [usize; 4], bias: bool, options: Conv2dOptions| {
+            let inputs = [Input::normal(&x), Input::normal(&w), Input::normal(&[w[0]])];
+            Sample::new(Self { options, bias }, inputs).sums((w[1] * w[2] * w[3]).max(32))
+        };
+        let plain = Conv2dOptions::default();
+        let uneven = Conv2dOptions { stride: [2, 1], padding: [1, 2], dilation: [1, 2], groups: 1 };
+        let far = [
+            Input::uniform(&[1, 2, 4, 4], -1e15, 1e15),
+            Input::uniform(&[2, 2, 3, 3], -1e15, 1e15),
+            Input::uniform(&[2], -1e30, 1e30),
+        ];
+        vec![
+            sample([2, 3, 5, 4], [4, 3, 3, 3], true, uneven),
+            sample([1, 4, 5, 5], [6, 2, 3, 2], false, plain.stride(2).padding(1).groups(2)).light(),
+            sample([1, 4, 5, 4], [4, 1, 3, 3], true, plain.padding(1).groups(4)).named("depthwise"),
+            sample([2, 3, 3, 3], [4, 3, 1, 1], true, plain).named("product").light(),
+            sample([1, 2, 5, 5], [3, 2, 1, 1], false, plain.stride(3)).light(),
+            sample([1, 1, 9, 7], [2, 1, 3, 3], false, plain.stride(3).dilation(2).padding(2)).light(),
+            // Whole panels, and channels that the gradient of weights reads where they lie.
+            sample([1, 8, 4, 4], [33, 8, 1, 2], true, plain).light(),
+            sample([1, 1, 1, 1], [1, 1, 1, 1], true, plain.padding(1)).light(),
+            sample([0, 2, 4, 4], [3, 2, 3, 3], true, plain).light(),
+            Sample::new(Self { options: plain.padding(1), bias: true }, far).sums(18).extreme().light(),
+        ]
+    }
+}
+
+/// Sizes of a reference's axes.
+fn four(x: &Array) -> [usize; 4] {
+    x.shape.dims4().unwrap_or_default()
+}
+
+/// Channels and taps, in the order of a sum.
+fn taps(c: usize, height: usize, width: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    (0..c).flat_map(move |c| (0..height).flat_map(move |i| (0..width).map(move |j| (c, i, j))))
+}
+
+/// The attributes that convolutions share.
+fn options(a: &Args<'_>) -> Result<Conv2dOptions> {
+    Ok(Conv2dOptions {
+        stride: a.pair("stride")?,
+        padding: a.pair("padding")?,
+        dilation: a.pair("dilation")?,
+        groups: a.get("groups")?,
+    })
+}

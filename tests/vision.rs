@@ -1,0 +1,143 @@
+//! Training of a small residual network against PyTorch: `tools/golden_resnet.py` says what is trained and writes what comes of it. And
+//! `netcl`'s networks by name: their parameters have the names and shapes of torchvision's.
+#![allow(clippy::unwrap_used, clippy::panic)] // tests
+
+use netcl::nn::checkpoint::{TensorData, read_tensors};
+use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
+use netcl::nn::params::Params;
+use netcl::nn::vision::{Sequential, models};
+use netcl::tensor::ops::conv::Conv2dOptions;
+use netcl::tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
+use netcl::tensor::ops::pool::Windows;
+use netcl::tensor::suite::test_device;
+use netcl::tensor::{DType, Tensor};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const STEPS: usize = 20;
+const BATCH: usize = 8;
+const CLASSES: usize = 5;
+const SIZE: usize = 12;
+
+/// Numbers from -1 up to 1, by name and position, as the script draws them.
+fn drawn(name: &str, count: usize) -> Vec<f32> {
+    let hash = name.bytes().fold(0x811C_9DC5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    let at = |i: usize| {
+        let spread = hash.wrapping_add((i as u32).wrapping_mul(2_654_435_761));
+        spread.wrapping_mul(2_246_822_519).wrapping_add(hash)
+    };
+    (0..count).map(|i| (f64::from(at(i)) / f64::from(1u32 << 31) - 1.0) as f32).collect()
+}
+
+fn block(from: usize, to: usize, stride: usize) -> Sequential {
+    let plain = Conv2dOptions::default().padding(1);
+    let main = Sequential::new().conv2d_with([from, to], 3, plain.stride(stride), false).named("conv1");
+    let main = main.batch_norm(to).named("bn1").relu();
+    let main = main.conv2d_with([to, to], 3, plain, false).named("conv2").batch_norm(to).named("bn2");
+    let shortcut = match stride == 1 && from == to {
+        true => Sequential::new(),
+        false => {
+            let single = Conv2dOptions::default().stride(stride);
+            Sequential::new().conv2d_with([from, to], 1, single, false).batch_norm(to)
+        }
+    };
+    Sequential::new().residual(main, shortcut)
+}
+
+fn net() -> Sequential {
+    let stem = Conv2dOptions::default().padding(1);
+    let net = Sequential::new().conv2d_with([3, 8], 3, stem, false).named("conv1");
+    let net = net.batch_norm(8).named("bn1").relu().max_pool_with(Windows::sliding(3, 2, 1));
+    let net = net.group("layer1", block(8, 8, 1)).group("layer2", block(8, 12, 2));
+    net.global_avg_pool().flatten().linear(12, CLASSES).named("fc")
+}
+
+/// Every element within 1e-4 of the largest that is expected, from 1e-2 on.
+fn close(what: &str, got: &[f32], expected: &TensorData) {
+    let expected = expected.floats().unwrap();
+    assert_eq!(got.len(), expected.len(), "{what}");
+    let scale = expected.iter().fold(1e-2f32, |m, v| m.max(v.abs()));
+    for (i, (g, e)) in got.iter().zip(&expected).enumerate() {
+        assert!((g - e).abs() <= 1e-4 * scale, "{what}[{i}]: {g}, PyTorch has {e}, the largest is {scale}");
+    }
+}
+
+/// The first value of a parameter, by the script's rule.
+fn start(parameter: &Tensor) -> Vec<f32> {
+    let name = parameter.name().unwrap();
+    let fan: usize = parameter.dims()[1..].iter().product();
+    let norm = name.contains("bn") || name.contains("downsample.1");
+    let of = |u: f32| match parameter.dims().len() {
+        1 => (0.1 * f64::from(u) + f64::from(u8::from(norm && name.ends_with("weight")))) as f32,
+        _ => (f64::from(u) * (3.0 / fan as f64).sqrt()) as f32,
+    };
+    drawn(name, parameter.count()).into_iter().map(of).collect()
+}
+
+#[test]
+fn twenty_steps_of_a_residual_network_are_those_of_pytorch() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/resnet.safetensors");
+    let golden: BTreeMap<String, TensorData> =
+        read_tensors(&path).unwrap().into_iter().map(|t| (t.name.clone(), t)).collect();
+    let device = test_device().unwrap();
+    let mut params = Params::new(&device, DType::F32, Some(1));
+    let network = net().build(&mut params, "").unwrap();
+    for parameter in params.list() {
+        parameter.set_f32(&start(parameter)).unwrap();
+    }
+    let rule = Rule::Sgd { momentum: 0.9, dampening: 0.0, nesterov: false };
+    let mut optimizer = Optimizer::new(rule, vec![ParamGroup::new(&params.trained(), 0.0)]).unwrap();
+    let mut losses = Vec::new();
+    for step in 0..STEPS {
+        let images = drawn(&format!("images {step}"), BATCH * 3 * SIZE * SIZE);
+        let x = Tensor::from_f32(&device, [BATCH, 3, SIZE, SIZE], &images, DType::F32).unwrap();
+        let labels: Vec<u32> = (0..BATCH).map(|i| ((i + step) % CLASSES) as u32).collect();
+        let labels = Tensor::from_u32(&device, [BATCH], &labels).unwrap();
+        optimizer.zero_grad();
+        let logits = network.forward(&x, true).unwrap();
+        let loss = cross_entropy(&logits, &labels, CrossEntropy::default()).unwrap();
+        optimizer.backward(&loss).unwrap();
+        losses.push(loss.item().unwrap());
+        if step == 0 || step + 1 == STEPS {
+            for parameter in params.list() {
+                let name = format!("grad.{step}.{}", parameter.name().unwrap());
+                let gradient = parameter.grad().unwrap_or_else(|| panic!("{name}: no gradient"));
+                close(&name, &gradient.to_vec().unwrap(), &golden[&name]);
+            }
+        }
+        optimizer.step(0.02).unwrap();
+    }
+    close("losses", &losses, &golden["losses"]);
+    let state: Vec<(String, Tensor)> = params
+        .list()
+        .iter()
+        .map(|t| (t.name().unwrap().to_owned(), t.clone()))
+        .chain(network.buffers())
+        .collect();
+    for (name, tensor) in &state {
+        close(name, &tensor.to_vec().unwrap(), &golden[&format!("after.{name}")]);
+    }
+    let after = golden.keys().filter(|name| name.starts_with("after.")).count();
+    assert_eq!(state.len(), after, "as many tensors as PyTorch's state dict");
+}
+
+/// Numbers of parameters and some names of torchvision 0.23.
+#[test]
+fn residual_networks_have_torchvisions_parameters() {
+    let device = test_device().unwrap();
+    for (name, count, tensors, last) in [
+        ("resnet18", 11_689_512, 62, "layer4.1.bn2.bias"),
+        ("resnet50", 25_557_032, 161, "layer4.2.bn3.bias"),
+    ] {
+        let described = models::of(name, [3, 224, 224], 1000).unwrap();
+        let mut params = Params::new(&device, DType::F32, None);
+        let network = described.build(&mut params, "").unwrap();
+        assert_eq!((params.count(), params.list().len()), (count, tensors), "{name}");
+        for wanted in ["conv1.weight", "bn1.bias", "layer2.0.downsample.0.weight", "fc.bias", last] {
+            assert!(params.get(wanted).is_some(), "{name}: {wanted}");
+        }
+        assert_eq!(params.get("conv1.weight").unwrap().dims(), [64, 3, 7, 7]);
+        let buffers = network.buffers();
+        assert!(buffers.iter().any(|(n, _)| n == "layer1.0.bn1.running_var"), "{name}");
+    }
+}

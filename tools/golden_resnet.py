@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Writes 20 training steps of a small residual network by PyTorch: tests/goldens/resnet.safetensors, which tests/vision.rs reads.
+
+    python3 tools/golden_resnet.py     # needs torch, no GPU
+
+Weights and images are made by a rule that the test follows as well, so that the file has results alone. All is computed in float64:
+losses of every step, gradients of the first and of the last one, running statistics and weights after the last one.
+"""
+import json
+import pathlib
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import golden
+
+OUT = pathlib.Path(__file__).resolve().parent.parent / "tests/goldens/resnet.safetensors"
+STEPS, BATCH, CLASSES, SIZE, LR = 20, 8, 5, 12, 0.02
+
+
+def drawn(name, count):
+    """Numbers from -1 up to 1, by name and position (Knuth's multiplicative hash of an FNV-1a hash)."""
+    h = 0x811C9DC5
+    for b in name.encode():
+        h = (h ^ b) * 0x01000193 % 2**32
+    at = [((h + i * 2654435761) % 2**32 * 2246822519 + h) % 2**32 for i in range(count)]
+    return torch.tensor([a / 2**31 - 1 for a in at], dtype=torch.float64).float().double()
+
+
+class Block(nn.Module):
+    def __init__(self, a, b, stride):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(a, b, 3, stride, 1, bias=False), nn.BatchNorm2d(b)
+        self.conv2, self.bn2 = nn.Conv2d(b, b, 3, 1, 1, bias=False), nn.BatchNorm2d(b)
+        plain = stride == 1 and a == b
+        self.downsample = None if plain else nn.Sequential(nn.Conv2d(a, b, 1, stride, bias=False), nn.BatchNorm2d(b))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8)
+        self.layer1, self.layer2 = nn.Sequential(Block(8, 8, 1)), nn.Sequential(Block(8, 12, 2))
+        self.fc = nn.Linear(12, CLASSES)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, 1)
+        return self.fc(F.adaptive_avg_pool2d(self.layer2(self.layer1(x)), 1).flatten(1))
+
+
+def main():
+    torch.set_num_threads(1)
+    net = Net().double()
+    with torch.no_grad():
+        for name, p in net.named_parameters():
+            u = drawn(name, p.numel()).reshape(p.shape)
+            fan = p[0].numel() if p.dim() > 1 else 1
+            p.copy_((u * (3 / fan) ** 0.5 if p.dim() > 1 else 0.1 * u + ("bn" in name or "downsample.1" in name) * name.endswith("weight")).float().double())
+    opt = torch.optim.SGD(net.parameters(), lr=LR, momentum=0.9)
+    tensors, losses = {}, []
+    for step in range(STEPS):
+        x = drawn(f"images {step}", BATCH * 3 * SIZE * SIZE).reshape(BATCH, 3, SIZE, SIZE)
+        y = torch.tensor([(i + step) % CLASSES for i in range(BATCH)])
+        loss = F.cross_entropy(net(x), y)
+        opt.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        if step in (0, STEPS - 1):
+            tensors.update({f"grad.{step}.{n}": p.grad.float() for n, p in net.named_parameters()})
+        opt.step()
+    tensors.update({f"after.{n}": t.float() for n, t in net.state_dict().items() if "num_batches" not in n})
+    tensors["losses"] = torch.tensor(losses, dtype=torch.float64).float()
+    golden.write(OUT, tensors, {"steps": json.dumps({"steps": STEPS, "batch": BATCH, "lr": LR})})
+
+
+if __name__ == "__main__":
+    main()
