@@ -232,6 +232,16 @@ class Tensor:
         """`s / x`."""
     def pow_scalar(self, s: _Number) -> Tensor:
         """`x^s`."""
+    def leaky_relu(self, slope: _Number) -> Tensor:
+        """x where it is positive, else `x · slope`."""
+    def elu(self, alpha: _Number) -> Tensor:
+        """x where it is positive, else `alpha · (e^x - 1)`."""
+    def softplus(self) -> Tensor:
+        """`log(1 + e^x)`."""
+    def hard_swish(self) -> Tensor:
+        """`x · min(max(x + 3, 0), 6) / 6`."""
+    def mish(self) -> Tensor:
+        """`x · tanh(log(1 + e^x))` (Misra 2019)."""
     def clamp(self, low: _Number, high: _Number) -> Tensor:
         """x held between `low` and `high`, `high` where they cross; NaN where one of the three is. The gradient is 0 outside and at the bounds."""
     def sub_scalar(self, s: _Number) -> Tensor:
@@ -312,6 +322,26 @@ class Tensor:
         """The experts of a sparse mixture: x `(.., C)`, ids and weights `(.., K)` of a token's experts, their gate and value maps stacked (E, 2H, C) and maps back (E, C, H) → `Σ weight * down(act(gate x) * up x)` `(.., C)`."""
     def linear(self, w: Tensor, bias: Optional[Tensor] = None) -> Tensor:
         """Linear map: x `(.., K)`, w `(K, N)`, bias `(N)` → `x w + bias` `(.., N)`."""
+    def conv2d(self, w: Tensor, bias: Optional[Tensor] = None, stride: _Ints = (1,), padding: _Ints = (0,), dilation: _Ints = (1,), groups: int = 1) -> Tensor:
+        """Cross-correlation of images: x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')`. Stride, padding and dilation are one number or one for each axis; the images may lie in any order in memory, and the result's channels are neighbours."""
+    def conv1d(self, w: Tensor, bias: Optional[Tensor] = None, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1) -> Tensor:
+        """Cross-correlation of sequences: x `(N, G C, T)`, w `(G O, C, K)`, bias `(G O)` → `(N, G O, T')`."""
+    def conv_transpose2d(self, w: Tensor, bias: Optional[Tensor] = None, stride: _Ints = (1,), padding: _Ints = (0,), dilation: _Ints = (1,), groups: int = 1, output_padding: _Ints = (0,)) -> Tensor:
+        """Transposed convolution of images: x `(N, G C, H, W)`, w `(G C, O, I, J)`, bias `(G O)` → `(N, G O, H', W')`, the gradient of conv2d's image. Stride, padding, dilation and output_padding are one number or one for each axis."""
+    def max_pool2d(self, size: _Ints, stride: _Ints = (), padding: _Ints = (0,), dilation: _Ints = (1,)) -> Tensor:
+        """Maxima of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given), padding and dilation are one number or one for each axis; NaN where one is in a window; the first of equal pixels has the gradient."""
+    def adaptive_max_pool2d(self, output: _Ints) -> Tensor:
+        """Maxima of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → `(N, C, H', W')`."""
+    def avg_pool2d(self, size: _Ints, stride: _Ints = (), padding: _Ints = (0,), include_pad: bool = True) -> Tensor:
+        """Means of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given) and padding are one number or one for each axis; pixels of the padding count as zeros unless `include_pad` is false."""
+    def adaptive_avg_pool2d(self, output: _Ints) -> Tensor:
+        """Means of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → `(N, C, H', W')`."""
+    def batch_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tuple[Tensor, Tensor, Tensor]:
+        """Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the variance (divided by the number of elements), f32 `(C)`."""
+    def batch_norm_inference(self, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, eps: _Number = 1e-05) -> Tensor:
+        """Batch normalisation by given means and variances `(C)` of the channels, f32, for inference."""
+    def group_norm(self, gamma: Tensor, beta: Tensor, groups: int, eps: _Number = 1e-05) -> Tensor:
+        """Group normalisation: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus beta `(C)`. As many groups as channels is instance normalisation."""
     def linear_add(self, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
         """Linear map into a residual stream: residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias`."""
     def linear_residual(self, x: Tensor, w: Tensor) -> Tensor:
@@ -320,6 +350,32 @@ class Tensor:
         """Feed-forward layer into a residual stream: residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2`, GELU by its tanh approximation. With `recompute` the backward makes the GELU's result again instead of keeping it."""
     def fused_linear(self, w: Tensor, gamma: Optional[Tensor] = None, beta: Optional[Tensor] = None, bias: Optional[Tensor] = None, residual: Optional[Tensor] = None, eps: _Number = 1e-05, unit_offset: bool = False, activation: Literal["none", "silu", "gelu_tanh", "gelu", "relu"] = "none", by_gate: bool = False) -> Tensor:
         """A linear map with what stands around it in a decoder's block: x `(.., K)`, w `(K, N)` → `act(norm(x) w + bias) + residual` `(.., N)`. `gamma` `(K)` makes it a root mean square norm, with `beta` a layer norm, with `unit_offset` of factor 1 + gamma. With `by_gate` w is `(K, 2N)`, and the activation of its first half multiplies the second."""
+    def index_select(self, ids: Tensor, axis: int = 0) -> Tensor:
+        """Elements `ids` `(M)` of an axis, in their order; an index outside of it gives NaN."""
+    def flip(self, axes: _Ints) -> Tensor:
+        """Axes in the opposite order of their elements."""
+    def roll(self, shift: int, axis: int = -1) -> Tensor:
+        """Elements of an axis moved on by `shift`; those that leave it come in at the other end."""
+    def pad(self, amounts: _Ints, value: _Number = 0.0) -> Tensor:
+        """`value` around the last axes: two amounts for each, before and after, of the last axis first."""
+    def one_hot(self, classes: int) -> Tensor:
+        """Numbers below `classes`, of any shape → f32 with an axis of `classes` behind: 1 at the number, else 0."""
+    def triu(self, diagonal: int = 0) -> Tensor:
+        """The upper triangle of the last two axes: 0 where `column < row + diagonal`."""
+    def interpolate(self, size: _Ints, mode: Literal["nearest", "bilinear"] = "nearest", align_corners: bool = False) -> Tensor:
+        """The last two axes `(.., H, W)` brought to `size`, by the nearest pixel or between the nearest two of each axis; with `align_corners` pixels are the corners of a grid."""
+    def mse_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
+        """`(x - target)²`: the mean, the sum, or each element's."""
+    def l1_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
+        """`|x - target|`: the mean, the sum, or each element's."""
+    def huber_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean", delta: _Number = 1.0) -> Tensor:
+        """Half the square of `x - target` up to `delta`, and a line beyond (Huber 1964)."""
+    def bce_with_logits(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
+        """Binary cross entropy of `sigmoid(x)` and targets from 0 to 1, by a formula that keeps its digits."""
+    def kl_div(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
+        """Kullback and Leibler's divergence of log-probabilities x from probabilities `target`; the mean is over all elements."""
+    def nll_loss(self, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
+        """Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`."""
     # End of what is made.
 
 @final

@@ -4,7 +4,7 @@ from typing import Any, Callable, Literal, Optional, Sequence, Tuple, Union
 
 from ._netcl import _DTypeLike, _Ints, _Number, Op, Tensor
 
-__all__ = ['neg', 'exp', 'log', 'sqrt', 'rsqrt', 'tanh', 'sigmoid', 'relu', 'silu', 'gelu', 'gelu_tanh', 'abs', 'square', 'sin', 'cos', 'add_scalar', 'mul_scalar', 'rsub_scalar', 'rdiv_scalar', 'pow_scalar', 'clamp', 'sub_scalar', 'div_scalar', 'add', 'sub', 'mul', 'div', 'maximum', 'minimum', 'reshape', 'contiguous', 'unsqueeze', 'squeeze', 'permute', 'transpose', 'slice', 'expand', 'cast', 'sum', 'sum_f32', 'mean', 'sum_to', 'max', 'layer_norm', 'rms_norm', 'residual_layer_norm', 'residual_rms_norm', 'embedding', 'cross_entropy', 'linear_cross_entropy', 'softmax', 'log_softmax', 'logsumexp', 'where_cond', 'eq', 'lt', 'le', 'gt', 'ge', 'tril', 'masked_fill', 'cat', 'stack', 'split', 'chunk', 'argmax', 'topk', 'multinomial', 'choose', 'dropout', 'attention', 'attention_qkv', 'decode_attention', 'decode_embedding', 'cache_append', 'cache_gather', 'rope', 'gated', 'route', 'balance_loss', 'experts', 'matmul', 'linear', 'linear_add', 'linear_residual', 'feed_forward', 'fused_linear']
+__all__ = ['neg', 'exp', 'log', 'sqrt', 'rsqrt', 'tanh', 'sigmoid', 'relu', 'silu', 'gelu', 'gelu_tanh', 'abs', 'square', 'sin', 'cos', 'add_scalar', 'mul_scalar', 'rsub_scalar', 'rdiv_scalar', 'pow_scalar', 'leaky_relu', 'elu', 'softplus', 'hard_swish', 'mish', 'clamp', 'sub_scalar', 'div_scalar', 'add', 'sub', 'mul', 'div', 'maximum', 'minimum', 'reshape', 'contiguous', 'unsqueeze', 'squeeze', 'permute', 'transpose', 'slice', 'expand', 'cast', 'sum', 'sum_f32', 'mean', 'sum_to', 'max', 'layer_norm', 'rms_norm', 'residual_layer_norm', 'residual_rms_norm', 'embedding', 'cross_entropy', 'linear_cross_entropy', 'softmax', 'log_softmax', 'logsumexp', 'where_cond', 'eq', 'lt', 'le', 'gt', 'ge', 'tril', 'masked_fill', 'cat', 'stack', 'split', 'chunk', 'argmax', 'topk', 'multinomial', 'choose', 'dropout', 'attention', 'attention_qkv', 'decode_attention', 'decode_embedding', 'cache_append', 'cache_gather', 'rope', 'gated', 'route', 'balance_loss', 'experts', 'matmul', 'linear', 'conv2d', 'conv1d', 'conv_transpose2d', 'max_pool2d', 'adaptive_max_pool2d', 'avg_pool2d', 'adaptive_avg_pool2d', 'batch_norm', 'batch_norm_inference', 'group_norm', 'linear_add', 'linear_residual', 'feed_forward', 'fused_linear', 'index_select', 'flip', 'roll', 'pad', 'one_hot', 'triu', 'interpolate', 'mse_loss', 'l1_loss', 'huber_loss', 'bce_with_logits', 'kl_div', 'nll_loss']
 
 def function(op: Op) -> Callable[..., Any]: ...
 def neg(x: Tensor) -> Tensor:
@@ -47,6 +47,16 @@ def rdiv_scalar(x: Tensor, s: _Number) -> Tensor:
     """`s / x`."""
 def pow_scalar(x: Tensor, s: _Number) -> Tensor:
     """`x^s`."""
+def leaky_relu(x: Tensor, slope: _Number) -> Tensor:
+    """x where it is positive, else `x · slope`."""
+def elu(x: Tensor, alpha: _Number) -> Tensor:
+    """x where it is positive, else `alpha · (e^x - 1)`."""
+def softplus(x: Tensor) -> Tensor:
+    """`log(1 + e^x)`."""
+def hard_swish(x: Tensor) -> Tensor:
+    """`x · min(max(x + 3, 0), 6) / 6`."""
+def mish(x: Tensor) -> Tensor:
+    """`x · tanh(log(1 + e^x))` (Misra 2019)."""
 def clamp(x: Tensor, low: _Number, high: _Number) -> Tensor:
     """x held between `low` and `high`, `high` where they cross; NaN where one of the three is. The gradient is 0 outside and at the bounds."""
 def sub_scalar(x: Tensor, s: _Number) -> Tensor:
@@ -173,6 +183,26 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Matrix product: a `(.., M, K)`, b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast."""
 def linear(x: Tensor, w: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     """Linear map: x `(.., K)`, w `(K, N)`, bias `(N)` → `x w + bias` `(.., N)`."""
+def conv2d(x: Tensor, w: Tensor, bias: Optional[Tensor] = None, stride: _Ints = (1,), padding: _Ints = (0,), dilation: _Ints = (1,), groups: int = 1) -> Tensor:
+    """Cross-correlation of images: x `(N, G C, H, W)`, w `(G O, C, I, J)`, bias `(G O)` → `(N, G O, H', W')`. Stride, padding and dilation are one number or one for each axis; the images may lie in any order in memory, and the result's channels are neighbours."""
+def conv1d(x: Tensor, w: Tensor, bias: Optional[Tensor] = None, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1) -> Tensor:
+    """Cross-correlation of sequences: x `(N, G C, T)`, w `(G O, C, K)`, bias `(G O)` → `(N, G O, T')`."""
+def conv_transpose2d(x: Tensor, w: Tensor, bias: Optional[Tensor] = None, stride: _Ints = (1,), padding: _Ints = (0,), dilation: _Ints = (1,), groups: int = 1, output_padding: _Ints = (0,)) -> Tensor:
+    """Transposed convolution of images: x `(N, G C, H, W)`, w `(G C, O, I, J)`, bias `(G O)` → `(N, G O, H', W')`, the gradient of conv2d's image. Stride, padding, dilation and output_padding are one number or one for each axis."""
+def max_pool2d(x: Tensor, size: _Ints, stride: _Ints = (), padding: _Ints = (0,), dilation: _Ints = (1,)) -> Tensor:
+    """Maxima of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given), padding and dilation are one number or one for each axis; NaN where one is in a window; the first of equal pixels has the gradient."""
+def adaptive_max_pool2d(x: Tensor, output: _Ints) -> Tensor:
+    """Maxima of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → `(N, C, H', W')`."""
+def avg_pool2d(x: Tensor, size: _Ints, stride: _Ints = (), padding: _Ints = (0,), include_pad: bool = True) -> Tensor:
+    """Means of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given) and padding are one number or one for each axis; pixels of the padding count as zeros unless `include_pad` is false."""
+def adaptive_avg_pool2d(x: Tensor, output: _Ints) -> Tensor:
+    """Means of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → `(N, C, H', W')`."""
+def batch_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tuple[Tensor, Tensor, Tensor]:
+    """Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the variance (divided by the number of elements), f32 `(C)`."""
+def batch_norm_inference(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, eps: _Number = 1e-05) -> Tensor:
+    """Batch normalisation by given means and variances `(C)` of the channels, f32, for inference."""
+def group_norm(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: _Number = 1e-05) -> Tensor:
+    """Group normalisation: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus beta `(C)`. As many groups as channels is instance normalisation."""
 def linear_add(residual: Tensor, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
     """Linear map into a residual stream: residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias`."""
 def linear_residual(residual: Tensor, x: Tensor, w: Tensor) -> Tensor:
@@ -181,3 +211,29 @@ def feed_forward(residual: Tensor, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor
     """Feed-forward layer into a residual stream: residual `(.., N)`, x `(.., K)` → `residual + gelu(x w1 + b1) w2 + b2`, GELU by its tanh approximation. With `recompute` the backward makes the GELU's result again instead of keeping it."""
 def fused_linear(x: Tensor, w: Tensor, gamma: Optional[Tensor] = None, beta: Optional[Tensor] = None, bias: Optional[Tensor] = None, residual: Optional[Tensor] = None, eps: _Number = 1e-05, unit_offset: bool = False, activation: Literal["none", "silu", "gelu_tanh", "gelu", "relu"] = "none", by_gate: bool = False) -> Tensor:
     """A linear map with what stands around it in a decoder's block: x `(.., K)`, w `(K, N)` → `act(norm(x) w + bias) + residual` `(.., N)`. `gamma` `(K)` makes it a root mean square norm, with `beta` a layer norm, with `unit_offset` of factor 1 + gamma. With `by_gate` w is `(K, 2N)`, and the activation of its first half multiplies the second."""
+def index_select(x: Tensor, ids: Tensor, axis: int = 0) -> Tensor:
+    """Elements `ids` `(M)` of an axis, in their order; an index outside of it gives NaN."""
+def flip(x: Tensor, axes: _Ints) -> Tensor:
+    """Axes in the opposite order of their elements."""
+def roll(x: Tensor, shift: int, axis: int = -1) -> Tensor:
+    """Elements of an axis moved on by `shift`; those that leave it come in at the other end."""
+def pad(x: Tensor, amounts: _Ints, value: _Number = 0.0) -> Tensor:
+    """`value` around the last axes: two amounts for each, before and after, of the last axis first."""
+def one_hot(ids: Tensor, classes: int) -> Tensor:
+    """Numbers below `classes`, of any shape → f32 with an axis of `classes` behind: 1 at the number, else 0."""
+def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+    """The upper triangle of the last two axes: 0 where `column < row + diagonal`."""
+def interpolate(x: Tensor, size: _Ints, mode: Literal["nearest", "bilinear"] = "nearest", align_corners: bool = False) -> Tensor:
+    """The last two axes `(.., H, W)` brought to `size`, by the nearest pixel or between the nearest two of each axis; with `align_corners` pixels are the corners of a grid."""
+def mse_loss(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
+    """`(x - target)²`: the mean, the sum, or each element's."""
+def l1_loss(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
+    """`|x - target|`: the mean, the sum, or each element's."""
+def huber_loss(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean", delta: _Number = 1.0) -> Tensor:
+    """Half the square of `x - target` up to `delta`, and a line beyond (Huber 1964)."""
+def bce_with_logits(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
+    """Binary cross entropy of `sigmoid(x)` and targets from 0 to 1, by a formula that keeps its digits."""
+def kl_div(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
+    """Kullback and Leibler's divergence of log-probabilities x from probabilities `target`; the mean is over all elements."""
+def nll_loss(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
+    """Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`."""

@@ -288,7 +288,12 @@ impl MultiOp<3, 3> for BatchNorm {
         };
         let inputs = [Input::uniform(&[5, 3, 7], -1e4, 1e4), Input::normal(&[3]), Input::normal(&[3])];
         let far = Sample::new(Self { eps: 1e-5 }, inputs).sums(16).extreme().light();
-        vec![sample(&[3, 5, 2, 4]), sample(&[37, 17]).light(), sample(&[1, 1]).light(), far]
+        vec![
+            sample(&[3, 5, 2, 4]).bench(&[&[64, 64, 32, 32], &[64], &[64]]),
+            sample(&[37, 17]).light(),
+            sample(&[1, 1]).light(),
+            far,
+        ]
     }
 }
 

@@ -219,7 +219,10 @@ impl Op<3> for Conv2d {
             sample([1, 1, 9, 7], [2, 1, 3, 3], false, plain.stride(3).dilation(2).padding(2)).light(),
             // Whole panels, and channels that the gradient of weights reads where they lie.
             sample([1, 8, 4, 4], [33, 8, 1, 2], true, plain).light(),
-            sample([1, 1, 1, 1], [1, 1, 1, 1], true, plain.padding(1)).light(),
+            sample([1, 1, 1, 1], [1, 1, 1, 1], true, plain.padding(1))
+                .light()
+                .bench(&[&[64, 64, 32, 32], &[64, 64, 3, 3], &[64]])
+                .bench(&[&[64, 256, 8, 8], &[256, 256, 3, 3], &[256]]),
             sample([0, 2, 4, 4], [3, 2, 3, 3], true, plain).light(),
             Sample::new(Self { options: plain.padding(1), bias: true }, far).sums(18).extreme().light(),
         ]

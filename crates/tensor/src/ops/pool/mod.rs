@@ -213,7 +213,7 @@ impl Op<1> for AvgPool2d {
         let far = Input::uniform(&[1, 3, 4, 4], -1e37, 1e37);
         vec![
             sample(&[2, 3, 5, 4], uneven, false),
-            sample(&[1, 17, 5, 4], uneven, true).light(),
+            sample(&[1, 17, 5, 4], uneven, true).light().bench(&[&[64, 64, 32, 32]]),
             sample(&[1, 2, 5, 4], Windows::Adaptive { output: [2, 3] }, false).light(),
             sample(&[1, 1, 1, 1], Windows::of(1), true).light(),
             sample(&[0, 2, 4, 4], Windows::of(2), true).light(),

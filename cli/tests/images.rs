@@ -1,0 +1,121 @@
+//! Classifiers of images: trained on small sets drawn here, in each format, and asked for pictures; MNIST where it is at hand.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr)] // tests
+
+mod common;
+
+use common::{device, folder, netcl};
+use serde_json::Value;
+use std::path::Path;
+
+const SIDE: usize = 12;
+
+/// A picture of class 0 (a horizontal bar), 1 (a vertical one) or 2 (a square), somewhere.
+fn drawn(class: usize, number: usize) -> Vec<u8> {
+    let at = 1 + number * 7 % 5;
+    let inside = |y: usize, x: usize| match class {
+        0 => (at..at + 3).contains(&y),
+        1 => (at..at + 3).contains(&x),
+        _ => (at..at + 6).contains(&y) && (at..at + 6).contains(&x),
+    };
+    let noise = |i: usize| (i * 37 + number * 101) % 40;
+    let pixel = |i: usize| (if inside(i / SIDE, i % SIDE) { 200 } else { 10 }) + noise(i) as u8;
+    (0..SIDE * SIDE).map(pixel).collect()
+}
+
+/// `count` images in IDX files.
+fn write_idx(dir: &Path, count: usize) {
+    let head = |sizes: &[usize]| {
+        let words = std::iter::once(0x800 + sizes.len()).chain(sizes.iter().copied());
+        words.flat_map(|v| (v as u32).to_be_bytes()).collect::<Vec<_>>()
+    };
+    let mut images = head(&[count, SIDE, SIDE]);
+    let mut labels = head(&[count]);
+    for i in 0..count {
+        images.extend(drawn(i % 3, i));
+        labels.push((i % 3) as u8);
+    }
+    std::fs::write(dir.join("train-images-idx3-ubyte"), images).unwrap();
+    std::fs::write(dir.join("train-labels-idx1-ubyte"), labels).unwrap();
+}
+
+fn json(args: &[&str], dir: &Path) -> Value {
+    let output = netcl().args(args).args(["--device", &device()]).current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refused(args: &[&str], dir: &Path) -> String {
+    let output = netcl().args(args).current_dir(dir).output().unwrap();
+    assert!(!output.status.success(), "{args:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_classifier_is_trained_and_asked() {
+    let dir = folder("images");
+    let dir = dir.as_path();
+    write_idx(dir, 240);
+    let train = [
+        "train",
+        "--preset",
+        "mnist-cnn",
+        "--data",
+        ".",
+        "--epochs",
+        "4",
+        "--batch",
+        "24",
+        "--out",
+        "run",
+        "--json",
+    ];
+    let summary = json(&train, dir);
+    assert_eq!((summary["outcome"].as_str(), summary["epochs"].as_u64()), (Some("finished"), Some(4)));
+    let accuracy = summary["accuracy"].as_f64().unwrap();
+    assert!(accuracy >= 0.8, "{summary}");
+    for file in ["config.toml", "metrics.jsonl", "report.html", "model.safetensors", "classifier.json"] {
+        assert!(dir.join("run").join(file).exists(), "{file}");
+    }
+    assert!(std::fs::read_to_string(dir.join("run/report.html")).unwrap().contains("Accuracy"));
+    // A picture that it has not seen, of the last class.
+    let pixels = drawn(2, 1001);
+    image::GrayImage::from_raw(SIDE as u32, SIDE as u32, pixels)
+        .unwrap()
+        .save(dir.join("square.png"))
+        .unwrap();
+    let answer = json(&["classify", "-m", "run", "square.png", "--top", "2", "--json"], dir);
+    assert_eq!(
+        (answer["class"].as_str(), answer["classes"].as_array().unwrap().len()),
+        (Some("2"), 2),
+        "{answer}"
+    );
+    assert!(answer["confidence"].as_f64().unwrap() > 0.5, "{answer}");
+    let said = refused(&["train", "--resume", "run"], dir);
+    assert!(said.contains("cannot be resumed yet"), "{said}");
+    let said = refused(&["train", "--preset", "mnist-cnn", "--data", ".", "--layers", "3"], dir);
+    assert!(said.contains("--layers is for language models"), "{said}");
+    let said = refused(&["classify", "-m", ".", "square.png"], dir);
+    assert!(said.contains("holds no classifier"), "{said}");
+    let said = refused(&["train", "--epochs", "3"], dir);
+    assert!(said.contains("--epochs is for presets of images"), "{said}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// The first 9,000 of MNIST's 10,000 test images, tested with the last 1,000.
+#[test]
+#[ignore = "a minute on two cores: make mnist"]
+fn mnist_is_learnt() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/mnist");
+    if !data.exists() {
+        eprintln!("skipped: {} is not there", data.display());
+        return;
+    }
+    let dir = folder("mnist");
+    let data = data.canonicalize().unwrap();
+    let train =
+        ["train", "--preset", "mnist-cnn", "--data", data.to_str().unwrap(), "--out", "run", "--json"];
+    let summary = json(&train, &dir);
+    eprintln!("{summary}");
+    assert!(summary["accuracy"].as_f64().unwrap() >= 0.985, "{summary}");
+    std::fs::remove_dir_all(dir).unwrap();
+}
