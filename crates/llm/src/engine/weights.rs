@@ -8,9 +8,10 @@ use netcl_nn::checkpoint::{FileDtype, TensorView, WeightFiles};
 use netcl_nn::decoder::{Decoder, DecoderConfig, ModelFolder, ParamShape, Span};
 use netcl_nn::model::Model;
 use netcl_tensor::quant::{self, Activations, Blocks, Format};
-use netcl_tensor::{DType, Device, Error, Result};
+use netcl_tensor::{DType, Device, Error, Result, Tensor};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::Path;
 
 /// Elements that a thread converts at least.
@@ -177,11 +178,12 @@ impl Weights {
             let shape = shapes.get(&first(own)).unwrap_or(own);
             let device = &parameter.device().capabilities().id;
             progress(Loading { name: &own.name, device, done, total })?;
-            let mut bytes = stored.changed(shape, adapters, to)?;
+            let mut pieces = stored.changed(shape, adapters, to)?;
             if own.name == positions {
-                bytes.truncate(parameter.count() * to.bytes);
+                let kept = parameter.count() * to.bytes;
+                pieces = pieces.into_iter().map(|piece| part_of(piece, 0..kept)).collect();
             }
-            parameter.set_bytes(&bytes).map_err(|e| e.context(&own.name))?;
+            upload(parameter, &pieces).map_err(|e| e.context(&own.name))?;
             done += if own.is_copy(&config) { 0 } else { shape.count() as u64 };
         }
         progress(Loading { name: "", device: "", done: total, total })
@@ -200,16 +202,14 @@ impl Weights {
             .collect())
     }
 
-    fn of_gguf(&self, shape: &ParamShape, to: &'static Format) -> Result<Vec<u8>> {
+    fn of_gguf(&self, shape: &ParamShape, to: &'static Format) -> Result<Vec<Cow<'_, [u8]>>> {
         let Self::Gguf { source, places } = self else { return Ok(Vec::new()) };
-        let mut out = Vec::with_capacity(to.size(shape.count()).unwrap_or(0));
-        for (name, _) in &shape.pieces {
-            let Some((at, part)) = places.get(name) else {
-                return Err(Error::internal(format!("no place for {name}")));
-            };
-            out.extend(piece(source, &source.placed[*at], *part, to).map_err(|e| e.context(name))?);
-        }
-        Ok(out)
+        let own = |(name, _): &(String, _)| {
+            let place = places.get(name).ok_or_else(|| Error::internal(format!("no place for {name}")));
+            let (at, part) = place?;
+            piece(source, &source.placed[*at], *part, to).map_err(|e| e.context(name))
+        };
+        shape.pieces.iter().map(own).collect()
     }
 }
 
@@ -245,33 +245,44 @@ struct Stored<'a> {
 }
 
 impl Stored<'_> {
-    /// A parameter's values as the decoder has them, with the changes by adapters.
-    fn changed(&self, shape: &ParamShape, adapters: &Adapters, to: &'static Format) -> Result<Vec<u8>> {
-        let ordered = |bytes: Vec<u8>| match shape.by_head {
-            Some(heads) => by_part(&bytes, heads),
-            None => bytes,
+    /// A parameter's values as the decoder has them, with the changes by adapters, in pieces one behind the other.
+    fn changed(
+        &self,
+        shape: &ParamShape,
+        adapters: &Adapters,
+        to: &'static Format,
+    ) -> Result<Vec<Cow<'_, [u8]>>> {
+        let ordered = |pieces: Vec<Cow<'_, [u8]>>, heads| vec![by_part(&pieces.concat(), heads).into()];
+        let pieces = match adapters.touches(shape) {
+            true => None,
+            false => self.pieces(shape, to)?,
         };
-        if !adapters.touches(shape)
-            && let Some(bytes) = self.bytes(shape, to)?
-        {
-            return Ok(ordered(bytes));
-        }
-        let bytes = match self.bytes(shape, &quant::F32)? {
-            Some(bytes) => bytes,
-            None => self.absent(shape)?,
+        let pieces = match pieces {
+            Some(pieces) => pieces,
+            None => {
+                let bytes = match self.pieces(shape, &quant::F32)? {
+                    Some(pieces) => pieces.concat(),
+                    None => self.absent(shape)?,
+                };
+                let values = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b));
+                let mut values: Vec<f32> = values.collect();
+                adapters.merge(shape, &mut values);
+                let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+                vec![converted(&quant::F32, bytes.into(), shape.count(), to, 0.0)?]
+            }
         };
-        let mut values: Vec<f32> = bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-        adapters.merge(shape, &mut values);
-        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        Ok(ordered(converted(&quant::F32, &bytes, shape.count(), to, 0.0)?))
+        Ok(match shape.by_head {
+            Some(heads) => ordered(pieces, heads),
+            None => pieces,
+        })
     }
 
-    /// What the files have, parts one behind the other.
-    fn bytes(&self, shape: &ParamShape, to: &'static Format) -> Result<Option<Vec<u8>>> {
+    /// What the files have.
+    fn pieces(&self, shape: &ParamShape, to: &'static Format) -> Result<Option<Vec<Cow<'_, [u8]>>>> {
         match self.weights {
             Weights::Folder { .. } => {
                 let views = shape.pieces.first().and_then(|(name, _)| self.views.get(name));
-                views.map(|views| of_views(shape, views, to)).transpose()
+                views.map(|views| of_views(views, to)).transpose()
             }
             Weights::Gguf { places, .. } => {
                 let there = shape.pieces.iter().all(|(name, _)| places.contains_key(name));
@@ -287,8 +298,9 @@ impl Stored<'_> {
             let embedding = format!("{}{}.weight", names.prefix, names.embedding);
             let mut all = self.weights.config().shapes();
             let table = all.find(|other| other.name == embedding);
-            let bytes = table.map(|table| self.bytes(&table, &quant::F32)).transpose()?;
-            return bytes.flatten().ok_or_else(|| Error::internal(format!("no {embedding}")));
+            let pieces = table.map(|table| self.pieces(&table, &quant::F32)).transpose()?;
+            let bytes = pieces.flatten().map(|pieces| pieces.concat());
+            return bytes.ok_or_else(|| Error::internal(format!("no {embedding}")));
         }
         Ok(vec![0; shape.count() * 4])
     }
@@ -356,11 +368,8 @@ fn blocks_of(
             ))
         })?;
         let size = stored.bytes.len() / tensor.files.len().max(1);
-        let own = at * size..(at + 1) * size;
         let bytes = match (tensor.change, stored.bytes) {
-            (Change::None, bytes) if tensor.files.len() < 2 => bytes,
-            (Change::None, Cow::Borrowed(bytes)) => bytes.get(own).unwrap_or_default().into(),
-            (Change::None, Cow::Owned(bytes)) => bytes.get(own).unwrap_or_default().to_vec().into(),
+            (Change::None, bytes) => part_of(bytes, at * size..(at + 1) * size),
             (change, bytes) => {
                 let row = stored.format.size(columns).unwrap_or(0);
                 change.to_file(&bytes, [row, stored.format.bytes], &[rows, columns]).into()
@@ -377,23 +386,45 @@ fn blocks_of(
 pub(super) struct Stack<'a> {
     format: Option<&'static Format>,
     dims: [usize; 2],
-    bytes: Cow<'a, [u8]>,
+    parts: Vec<Cow<'a, [u8]>>,
 }
 
 impl<'a> Stack<'a> {
     pub fn push(&mut self, format: &'static Format, [rows, columns]: [usize; 2], bytes: Cow<'a, [u8]>) {
         self.format = Some(format);
         self.dims = [self.dims[0] + rows, columns];
-        match self.bytes.is_empty() {
-            true => self.bytes = bytes,
-            false => self.bytes.to_mut().extend_from_slice(&bytes),
-        }
+        self.parts.push(bytes);
     }
 
     pub fn blocks(&self, device: &Device, activations: Activations) -> Result<Blocks> {
         let format = self.format.ok_or_else(|| Error::internal("a matrix of nothing"))?;
-        Blocks::with_activations(device, format, self.dims, &self.bytes, activations)
+        let parts: Vec<&[u8]> = self.parts.iter().map(|part| &**part).collect();
+        Blocks::of_parts(device, format, self.dims, &parts, activations)
     }
+}
+
+/// A part of a tensor's bytes.
+fn part_of(bytes: Cow<'_, [u8]>, own: Range<usize>) -> Cow<'_, [u8]> {
+    match bytes {
+        whole if own == (0..whole.len()) => whole,
+        Cow::Borrowed(bytes) => bytes.get(own).unwrap_or_default().into(),
+        Cow::Owned(bytes) => bytes.get(own).unwrap_or_default().to_vec().into(),
+    }
+}
+
+/// Gives a parameter its values, which are these pieces one behind the other.
+fn upload(parameter: &Tensor, pieces: &[Cow<'_, [u8]>]) -> Result<()> {
+    let (given, wanted) =
+        (pieces.iter().map(|p| p.len()).sum::<usize>(), parameter.count() * parameter.dtype().size());
+    if given != wanted {
+        return Err(Error::shape(format!("{given} bytes of a file, expected {wanted}")));
+    }
+    let mut at = 0;
+    for piece in pieces {
+        parameter.write_bytes(at, piece)?;
+        at += piece.len();
+    }
+    Ok(())
 }
 
 /// Where a folder holds no model and GGUF files, which.
@@ -423,9 +454,8 @@ fn format_of(dtype: DType) -> Result<&'static Format> {
 }
 
 /// A parameter's bytes from the tensors of a folder, in their order.
-fn of_views(shape: &ParamShape, views: &[TensorView<'_>], to: &'static Format) -> Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(to.size(shape.count()).unwrap_or(0));
-    for view in views {
+fn of_views<'a>(views: &[TensorView<'a>], to: &'static Format) -> Result<Vec<Cow<'a, [u8]>>> {
+    let piece = |view: &TensorView<'a>| {
         let count = view.shape.iter().product();
         let from = match view.dtype {
             FileDtype::F32 => &quant::F32,
@@ -434,13 +464,12 @@ fn of_views(shape: &ParamShape, views: &[TensorView<'_>], to: &'static Format) -
             _ => {
                 let values = view.floats()?;
                 let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-                out.extend(converted(&quant::F32, &bytes, count, to, 0.0)?);
-                continue;
+                return converted(&quant::F32, bytes.into(), count, to, 0.0);
             }
         };
-        out.extend(converted(from, view.bytes, count, to, 0.0)?);
-    }
-    Ok(out)
+        converted(from, view.bytes.into(), count, to, 0.0)
+    };
+    views.iter().map(piece).collect()
 }
 
 /// Rows of query, key and value of head 0, then of head 1, … as those of all queries, all keys, all values.
@@ -457,12 +486,12 @@ fn by_part(rows: &[u8], [heads, size]: [usize; 2]) -> Vec<u8> {
 }
 
 /// One tensor of Hugging Face's files from the one of a GGUF file that it is, or is a part of.
-fn piece(source: &Source, placed: &Placed, part: usize, to: &'static Format) -> Result<Vec<u8>> {
+fn piece<'a>(source: &'a Source, placed: &Placed, part: usize, to: &'static Format) -> Result<Cow<'a, [u8]>> {
     let stored = source.read(placed)?;
     let parts = placed.files.len().max(1);
     let count = placed.dims.iter().product::<usize>() / parts;
     let size = stored.bytes.len() / parts;
-    let bytes = stored.bytes.get(part * size..(part + 1) * size).unwrap_or_default();
+    let bytes = part_of(stored.bytes, part * size..(part + 1) * size);
     let shift = if placed.change == Change::PlusOne { -1.0 } else { 0.0 };
     let bytes = converted(stored.format, bytes, count, to, shift)?;
     if matches!(placed.change, Change::None | Change::PlusOne) {
@@ -470,19 +499,19 @@ fn piece(source: &Source, placed: &Placed, part: usize, to: &'static Format) -> 
     }
     let width = if placed.file_dims.len() > 1 { placed.file_dims[1] } else { 1 };
     let dims: Vec<usize> = placed.file_dims.iter().rev().copied().collect();
-    Ok(placed.change.to_file(&bytes, [width * to.bytes, to.bytes], &dims))
+    Ok(placed.change.to_file(&bytes, [width * to.bytes, to.bytes], &dims).into())
 }
 
 /// `count` elements of another format, plus `shift`; several threads take parts of a long row of them.
-fn converted(
+fn converted<'a>(
     from: &'static Format,
-    bytes: &[u8],
+    bytes: Cow<'a, [u8]>,
     count: usize,
     to: &'static Format,
     shift: f32,
-) -> Result<Vec<u8>> {
+) -> Result<Cow<'a, [u8]>> {
     if from == to && shift == 0.0 {
-        return Ok(bytes.to_vec());
+        return Ok(bytes);
     }
     let size = to.size(count).unwrap_or(0);
     let mut out = vec![0; size];
@@ -496,7 +525,7 @@ fn converted(
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(count / PART).max(1);
     if threads == 1 {
-        return one(bytes, &mut out).map(|()| out);
+        return one(&bytes, &mut out).map(|()| out.into());
     }
     // Whole blocks for each.
     let blocks = (count / from.block).div_ceil(threads).max(1);
@@ -508,7 +537,7 @@ fn converted(
             thread.join().unwrap_or_else(|_| Err(Error::internal("a thread that converts weights ended")))
         })
     })?;
-    Ok(out)
+    Ok(out.into())
 }
 
 #[cfg(test)]
@@ -527,7 +556,8 @@ mod tests {
                 let shifted: Vec<f32> = whole.iter().map(|v| v - 1.0).collect();
                 let mut expected = vec![0; to.size(count).unwrap()];
                 to.quantise(&shifted, count, None, &mut expected).unwrap();
-                assert!(converted(from, &bytes, count, to, -1.0).unwrap() == expected, "{from} to {to}");
+                let got = converted(from, bytes.as_slice().into(), count, to, -1.0).unwrap();
+                assert!(*got == expected, "{from} to {to}");
             }
         }
     }

@@ -88,6 +88,8 @@ pub(crate) struct Stored {
 const UNPACKED: [u32; 14] = [2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 35, 39];
 /// Elements of a vector in [`DEQUANTISE`]: within a group of any format.
 const LANES: usize = 8;
+/// Bytes of rows that are put into another order at a time: below the size from which allocators ask the system for fresh pages each time.
+const RUN: usize = 16 << 20;
 
 /// Quantised weights (N, K) on a device: N rows of whole blocks.
 #[derive(Clone)]
@@ -128,8 +130,22 @@ impl Blocks {
     pub fn with_activations(
         device: &Device,
         format: &'static Format,
-        [rows, columns]: [usize; 2],
+        dims: [usize; 2],
         bytes: &[u8],
+        activations: Activations,
+    ) -> Result<Self> {
+        Self::of_parts(device, format, dims, &[bytes], activations)
+    }
+
+    /// The same of rows that lie in several places, one part above the other.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn of_parts(
+        device: &Device,
+        format: &'static Format,
+        [rows, columns]: [usize; 2],
+        parts: &[&[u8]],
         activations: Activations,
     ) -> Result<Self> {
         if !format.on_devices() {
@@ -137,13 +153,15 @@ impl Blocks {
                 FORMATS.iter().filter(|f| f.on_devices()).map(|f| f.name).collect::<Vec<_>>().join(", ");
             return Err(Error::unsupported(format!("{format} on a device; there are {all}")));
         }
-        let row = format.size(columns).filter(|row| row.checked_mul(rows) == Some(bytes.len()));
-        let Some(row) = row else {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let fits = |row: &usize| {
+            row.checked_mul(rows) == Some(bytes)
+                && parts.iter().all(|p| p.len().is_multiple_of((*row).max(1)))
+        };
+        let Some(row) = format.size(columns).filter(fits) else {
             return Err(Error::shape(format!(
-                "a matrix ({rows}, {columns}) of {format} from {} bytes: rows are whole blocks of {} elements and {} bytes",
-                bytes.len(),
-                format.block,
-                format.bytes
+                "a matrix ({rows}, {columns}) of {format} from {bytes} bytes: rows are whole blocks of {} elements and {} bytes",
+                format.block, format.bytes
             )));
         };
         let int8 = activations == Activations::Int8;
@@ -153,7 +171,7 @@ impl Blocks {
             () if int8 && has_planes(device, format, columns) => BlockOrder::Planes,
             () => BlockOrder::File,
         };
-        Self::stored_so(device, [rows, columns], row, bytes, Stored { format, order, activations })
+        Self::stored_so(device, [rows, columns], row, parts, Stored { format, order, activations })
     }
 
     /// Rows in planes, whatever the device.
@@ -165,30 +183,44 @@ impl Blocks {
         bytes: &[u8],
     ) -> Result<Self> {
         let stored = Stored { format, order: BlockOrder::Planes, activations: Activations::Int8 };
-        Self::stored_so(device, [rows, columns], bytes.len() / rows, bytes, stored)
+        Self::stored_so(device, [rows, columns], bytes.len() / rows, &[bytes], stored)
     }
 
     fn stored_so(
         device: &Device,
         [rows, columns]: [usize; 2],
         row: usize,
-        bytes: &[u8],
+        parts: &[&[u8]],
         stored: Stored,
     ) -> Result<Self> {
         let format = stored.format;
-        let bytes = match stored.order {
-            BlockOrder::File => Cow::Borrowed(bytes),
-            BlockOrder::Panels => Cow::Owned(packed(format, row, bytes)),
-            BlockOrder::Planes => Cow::Owned(planes::packed(format, columns, bytes)),
+        let (size, unit) = match stored.order {
+            BlockOrder::File => (rows * row, 1),
+            BlockOrder::Panels => (rows.next_multiple_of(PANEL) * row, PANEL),
+            BlockOrder::Planes => (rows * format.plane_row(columns), 1),
         };
-        let words = Tensor::empty(device, [bytes.len().div_ceil(4)], DType::U32)?;
-        if bytes.len().is_multiple_of(4) {
-            words.set_bytes(&bytes)?;
-        } else {
-            let mut padded = bytes.into_owned();
-            padded.resize(4 * words.count(), 0);
-            words.set_bytes(&padded)?;
+        let words = Tensor::empty(device, [size.div_ceil(4)], DType::U32)?;
+        // Rows of a panel come from one part.
+        let torn = |part: &&[u8]| !part.len().is_multiple_of((unit * row).max(1));
+        let joined = match parts.split_last() {
+            Some((_, above)) if above.iter().any(torn) => Some(parts.concat()),
+            _ => None,
+        };
+        let whole = joined.as_deref().map(|all| [all]);
+        let run = (RUN / row.max(1)).next_multiple_of(unit).max(unit) * row.max(1);
+        let mut at = 0;
+        for part in whole.as_ref().map_or(parts, |all| all.as_slice()) {
+            for rows in part.chunks(if stored.order == BlockOrder::File { part.len().max(1) } else { run }) {
+                let ordered = match stored.order {
+                    BlockOrder::File => Cow::Borrowed(rows),
+                    BlockOrder::Panels => Cow::Owned(packed(format, row, rows)),
+                    BlockOrder::Planes => Cow::Owned(planes::packed(format, columns, rows)),
+                };
+                words.write_bytes(at, &ordered)?;
+                at += ordered.len();
+            }
         }
+        words.write_bytes(at, &[0; 4][..4 * words.count() - at])?;
         Ok(Self { stored, rows, columns, words })
     }
 
@@ -374,6 +406,29 @@ mod tests {
             let halves = blocks.dense(DType::Bf16).unwrap();
             near(&halves, &dense.to_dtype(DType::Bf16).unwrap(), 0.01, format.name);
         }
+    }
+
+    /// Rows of several places, whole panels or not, and more of them than are put in order at a time.
+    #[test]
+    fn parts_are_one_matrix() {
+        let device = test_device().unwrap();
+        let q8 = Format::named("Q8_0").unwrap();
+        let draw = |bytes: usize| (0..bytes).map(|i| (i * 131 + i / 251) as u8).collect::<Vec<u8>>();
+        for (rows, columns) in
+            [(&[7, 9, 20][..], 96), (&[16, 32, 5], 96), (&[0, 3, 0], 64), (&[1_600, 500], 8192)]
+        {
+            let row = q8.size(columns).unwrap();
+            let all = draw(rows.iter().sum::<usize>() * row);
+            let mut left = all.as_slice();
+            let parts: Vec<&[u8]> = rows.iter().map(|n| left.split_off(..n * row).unwrap()).collect();
+            for activations in [Activations::Float, Activations::Int8] {
+                let dims = [rows.iter().sum(), columns];
+                let blocks = Blocks::of_parts(&device, q8, dims, &parts, activations).unwrap();
+                assert!(blocks.to_bytes().unwrap() == all, "{rows:?} rows of {columns}, {activations}");
+            }
+        }
+        let wrong = Blocks::of_parts(&device, q8, [2, 32], &[&[0; 33], &[0; 35]], Activations::Float);
+        assert!(wrong.unwrap_err().message().contains("from 68 bytes"));
     }
 
     /// Scales of small weights are subnormal in f16.

@@ -133,6 +133,23 @@ impl Tensor {
         self.device().upload(&self.0.buffer, self.0.layout.offset * self.dtype().size(), bytes)
     }
 
+    /// Overwrites bytes from the `at`-th on of a tensor's elements. The tensor must be contiguous.
+    ///
+    /// # Errors
+    /// `Shape` where it has not so many bytes; `Device`.
+    pub fn write_bytes(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        let all = self.count() * self.dtype().size();
+        if at.checked_add(bytes.len()).is_none_or(|end| end > all) || !self.is_contiguous() {
+            return Err(Error::shape(format!(
+                "{} bytes from byte {at} on cannot be written to a tensor of shape {} and type {}",
+                bytes.len(),
+                self.shape(),
+                self.dtype()
+            )));
+        }
+        self.device().upload(&self.0.buffer, self.0.layout.offset * self.dtype().size() + at, bytes)
+    }
+
     /// Overwrites a contiguous u32 tensor on the copy queue, beside kernels that are running ([`Device::upload_beside`] says
     /// what the caller vouches for).
     pub fn set_u32_beside(&self, data: &[u32]) -> Result<()> {
