@@ -127,9 +127,9 @@ impl Tester for Worker {
     }
 }
 
-/// Whether a self-test is shared out over processes: where a driver compiles for a device of its own.
+/// Whether a self-test is shared out over processes: where a driver compiles.
 pub fn wanted(args: &Args, device: &Capabilities, threads: usize) -> bool {
-    threads > 1 && !args.worker && !device.is_cpu() && !device.simulated
+    threads > 1 && !args.worker && !device.simulated
 }
 
 /// As many workers for `device` as threads were asked for.

@@ -298,4 +298,6 @@ mod divided_tests;
 #[cfg(test)]
 mod peer_tests;
 #[cfg(test)]
+mod quantised_tests;
+#[cfg(test)]
 mod tests;

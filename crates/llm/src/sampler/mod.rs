@@ -189,7 +189,10 @@ impl Sampler {
     pub fn sample(&mut self, logits: Vec<f32>) -> Result<u32> {
         // A share of infinity would be no number either.
         if logits.iter().any(|v| v.is_nan() || *v == f32::INFINITY) {
-            return Err(Error::launch("the model's logits are not numbers: its weights are damaged"));
+            return Err(Error::launch(
+                "the model's logits are not numbers: its weights are damaged, or values exceeded the range of f16 (then --dtype bf16 or f32 \
+                 helps)",
+            ));
         }
         let vocab = logits.len();
         let mut logits = self.biased(logits)?;

@@ -304,7 +304,7 @@ impl<'a> Paged<'a> {
         class.begin(lines, key, (steps, most, decoder.config.vocab), |texts, candidates| {
             Chooser::by_text(decoder.last_device(), texts, candidates, bias.clone()).map(Arc::new)
         })?;
-        let store = Stores { layers, pages: Some(&class.tables), texts: key.0, cache: None };
+        let store = Stores { layers, pages: Some(&class.tables), texts: key.0 };
         for _ in 0..steps {
             class.logits = Some(match choosing {
                 true => class.steps.next(decoder, store, &class.chooser)?,
@@ -375,6 +375,17 @@ impl<'a> Paged<'a> {
         let logits =
             self.of(pending)?.logits.as_ref().ok_or_else(|| Error::internal("a step without logits"))?;
         logits.slice(0, row..row + 1)?.to_vec()
+    }
+
+    /// How steps in one launch are run from now on.
+    #[cfg(test)]
+    pub(super) fn run_by(&mut self, text: netcl_tensor::ops::decode_step::Text) {
+        self.classes.values_mut().for_each(|class| class.steps.run_by(text));
+    }
+    /// Launches of a captured step without sampling.
+    #[cfg(test)]
+    pub(super) fn stage_launches(&self) -> Option<usize> {
+        self.classes.values().find_map(|class| class.steps.stage_launches())
     }
 
     fn of(&self, pending: &Pending) -> Result<&Class> {

@@ -3,6 +3,7 @@
 use super::*;
 use netcl_device::Settings;
 use netcl_tensor::ops::choose::{Rule, Rules};
+use netcl_tensor::ops::decode_step::Text;
 use netcl_tensor::suite::test_device;
 
 const VOCAB: usize = 37;
@@ -224,5 +225,50 @@ fn prompts_in_parts_have_the_angles_of_their_length() {
         }
         let logits = text.logits_after(&ids).unwrap();
         assert!(off(&logits, &whole(&ids)) < 1e-5, "{n} tokens");
+    }
+}
+
+/// A single text is continued by one launch a token where there is one, whatever its pages are and however its table changes, and says what several
+/// launches say.
+#[test]
+fn a_single_text_is_one_launch() {
+    let device = crate::decoder::step::whole_tests::device();
+    let drawn = Rules::new(&[Rule::Temperature(0.8), Rule::TopK(9)]).unwrap();
+    for family in ["gpt2", "gemma3_text", "llama"] {
+        let decoder = decoder(&device, family, |config| {
+            config.kinds.iter_mut().for_each(|kind| kind.window = kind.window.map(|_| 5));
+        });
+        for (rules, page) in [(Rules::greedy(), 3), (drawn.clone(), PAGE)] {
+            let said = [Text::Ring, Text::Direct].map(|text| {
+                let mut paged = Paged::new(&decoder, 31, page, CacheType::Weights, None).unwrap();
+                let mut pages: Vec<u32> = [7, 2, 30, 11, 0, 19, 4, 23, 16, 9].to_vec();
+                let mut ids = ids(1, 8);
+                paged.fill(&ids[..7], 0, &pages, 8).unwrap();
+                for steps in [1, 1, 1, 4, 2] {
+                    if ids.len() > 9 && pages[8] == 16 {
+                        // Another page for what comes, and one that is copied.
+                        paged.copy(pages[1], 28).unwrap();
+                        (pages[1], pages[8]) = (28, 13);
+                    }
+                    let position = ids.len() - 1;
+                    let words: Vec<u32> =
+                        (0..steps).map(|n| (position as u32 + n + 1).wrapping_mul(2_654_435_761)).collect();
+                    let line = Line {
+                        tokens: &ids[position..],
+                        position,
+                        pages: &pages,
+                        rules: &rules,
+                        words: &words,
+                    };
+                    let pending = paged.queue(&[line], steps as usize).unwrap();
+                    ids.extend(&paged.sampled(&pending).unwrap()[0]);
+                    paged.run_by(text);
+                }
+                let launches = paged.stage_launches().unwrap();
+                assert_eq!(launches == 1, text == Text::Direct, "{family}: {launches}");
+                ids
+            });
+            assert_eq!(said[0], said[1], "{family}: {rules:?}");
+        }
     }
 }

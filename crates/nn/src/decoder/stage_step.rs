@@ -2,7 +2,6 @@
 //! before has made are read from device memory. Its launches are few: norm and map are one, so are a map, its activation and the residual stream, and
 //! so is attention with rotary positions and the writing of the cache.
 
-use super::Cache;
 use super::block::{Angles, Norm, StepAt};
 use super::stage::{Entry, Stage, carry};
 use super::weight::Weight;
@@ -23,8 +22,6 @@ pub(super) struct Store<'a> {
     pub(super) pages: Option<&'a Tensor>,
     /// B.
     pub(super) texts: usize,
-    /// What they are, if it has no pages.
-    pub(super) cache: Option<&'a Cache>,
 }
 
 /// A stage's part of a step.
@@ -156,15 +153,17 @@ impl Stage {
     /// # Errors
     /// Those of the device.
     fn proven_step(&self, own: &StageStep, store: Store<'_>, expected: &Tensor) -> Result<Option<Whole>> {
-        let Some(cache) = store.cache.filter(|_| store.texts == 1) else { return Ok(None) };
-        match self.whole_step(cache, &own.angles, own.text) {
+        if store.texts > 1 || own.tokens > 1 {
+            return Ok(None);
+        }
+        match self.whole_step(store, &own.angles, own.text) {
             Err(e) => {
                 tracing::debug!("a step is several launches: {e}");
                 Ok(None)
             }
             Ok(whole) => {
                 let (input, position) = self.whole_input(&whole, own)?;
-                let agrees = whole.step.agrees(&input, &position, cache.length(), expected);
+                let agrees = whole.step.agrees(&input, &position, expected);
                 Ok(Some(whole).filter(|_| agrees))
             }
         }

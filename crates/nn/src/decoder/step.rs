@@ -24,13 +24,11 @@ pub(super) struct Stores<'a> {
     pub(super) pages: Option<&'a [Tensor]>,
     /// B.
     pub(super) texts: usize,
-    /// What they are, if it has no pages.
-    pub(super) cache: Option<&'a Cache>,
 }
 
 impl Cache {
     pub(super) fn store(&self) -> Stores<'_> {
-        Stores { layers: &self.layers, pages: None, texts: self.batch(), cache: Some(self) }
+        Stores { layers: &self.layers, pages: None, texts: self.batch() }
     }
 }
 
@@ -38,7 +36,7 @@ impl<'a> Stores<'a> {
     /// As stage `index` has them.
     fn of(self, index: usize) -> Store<'a> {
         let pages = self.pages.and_then(|pages| pages.get(index));
-        Store { layers: self.layers, pages, texts: self.texts, cache: self.cache }
+        Store { layers: self.layers, pages, texts: self.texts }
     }
 }
 
@@ -217,6 +215,18 @@ impl Steps {
         made.ok_or_else(|| Error::internal("a step of no stages"))
     }
 
+    /// How a step in one launch is run.
+    #[cfg(test)]
+    pub(super) fn run_by(&mut self, text: netcl_tensor::ops::decode_step::Text) {
+        self.stages.iter_mut().for_each(|stage| stage.text = text);
+    }
+
+    /// Launches of the first stage's captured step.
+    #[cfg(test)]
+    pub(super) fn stage_launches(&self) -> Option<usize> {
+        self.stages.first()?.launches()
+    }
+
     /// Launches of a step, once it is captured, with those that choose behind it.
     pub(super) fn launches(&self) -> Option<usize> {
         let stages: Option<usize> = self.stages.iter().map(StageStep::launches).sum();
@@ -238,4 +248,4 @@ pub(super) fn lengths(sets: &[Rotary], length: usize) -> RangeInclusive<usize> {
 
 #[cfg(test)]
 #[path = "whole_tests.rs"]
-mod whole_tests;
+pub(super) mod whole_tests;

@@ -1,9 +1,9 @@
 //! A step of one text as one launch, where the device has a kernel for it and the model is of the kind that it knows
 //! ([`netcl_tensor::ops::decode_step`]).
 
-use super::Cache;
 use super::block::Angles;
 use super::stage::{Entry, Stage};
+use super::stage_step::Store;
 use super::weight::{RowMajor, Weight};
 use netcl_tensor::ops::decode_step::{DecodeStep, Embedding, Layer, Model, Text};
 use netcl_tensor::{Error, Result};
@@ -30,11 +30,11 @@ impl Stage {
         Ok(copies)
     }
 
-    /// The step of the text in a cache, or `Unsupported` that says why there is none.
+    /// The step of the only text of a store, or `Unsupported` that says why there is none.
     ///
     /// # Errors
     /// The same; `Memory`.
-    pub(super) fn whole_step(&self, cache: &Cache, angles: &[Angles], text: Text) -> Result<Whole> {
+    pub(super) fn whole_step(&self, store: Store<'_>, angles: &[Angles], text: Text) -> Result<Whole> {
         if !text.runs_on(self.device()) {
             return Err(Error::unsupported("decode_step: a device that does not run the kernel"));
         }
@@ -47,7 +47,7 @@ impl Stage {
         let layers: Vec<Layer<'_>> = self
             .blocks
             .iter()
-            .zip(&cache.layers)
+            .zip(store.layers)
             .zip(copies.iter())
             .map(|((block, rows), copies)| block.whole(rows, copies))
             .collect::<Result<_>>()?;
@@ -68,6 +68,7 @@ impl Stage {
                 embedding,
                 parallel: config.parallel && layers.iter().all(|layer| layer.norms.is_some()),
                 layers,
+                pages: store.pages,
                 last_norm: exit.last_norm.parts(),
                 head,
                 angles: angles.iter().map(|[cosines, sines]| [cosines, sines]).collect(),

@@ -10,7 +10,7 @@ use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device};
 
 /// The test device, or where it does not run the text a simulated one that does.
-fn device() -> Device {
+pub(in crate::decoder) fn device() -> Device {
     let device = test_device().unwrap();
     if Text::Direct.runs_on(&device) {
         device
@@ -62,7 +62,7 @@ fn both(decoder: &Decoder, tokens: usize) -> Result<Vec<[Vec<f32>; 2]>> {
     }
     let mut steps = [0, 1].map(|i| Steps::new(decoder, &caches[i], 7).unwrap());
     let (stage, own) = (&decoder.stages[0], &mut steps[1].stages[0]);
-    own.whole = Some(no_grad(|| stage.whole_step(&caches[1], &own.angles, Text::Direct))?);
+    own.whole = Some(no_grad(|| stage.whole_step(caches[1].store().of(0), &own.angles, Text::Direct))?);
     Ok(ids[6..]
         .iter()
         .map(|id| {
@@ -159,9 +159,9 @@ fn agrees(decoder: &Decoder, other: &Decoder, change: impl Fn(usize, &mut [f32])
             rows.write_slice(1, 0, &Tensor::from_f32(device, before.dims(), &values, rows.dtype()).unwrap())
                 .unwrap();
         }
-        let whole = stage.whole_step(&cache, &own.angles, Text::Direct).unwrap();
+        let whole = stage.whole_step(cache.store().of(0), &own.angles, Text::Direct).unwrap();
         let (input, position) = stage.whole_input(&whole, own).unwrap();
-        whole.step.agrees(&input, &position, cache.length, &expected)
+        whole.step.agrees(&input, &position, &expected)
     })
 }
 
@@ -212,7 +212,7 @@ fn captured_steps_say_the_same() {
             let said = [Text::Ring, Text::Direct].map(|text| {
                 let mut cache = decoder.cache(1, 32).unwrap();
                 let mut steps = Steps::new(&decoder, &cache, 1).unwrap();
-                steps.stages[0].text = text;
+                steps.run_by(text);
                 steps.set(&[7], 0).unwrap();
                 let words: Vec<u32> = (1..=12u32).map(|i| i.wrapping_mul(0x9e37_79b9)).collect();
                 steps.texts().unwrap().set_count(0).unwrap();

@@ -37,13 +37,13 @@ fn share(off: f64, of: f64) -> f64 {
 
 impl DecodeStep {
     /// Whether its logits, and the keys and values that it writes, are those that a step of several launches made of the same token: `expected`, and
-    /// rows `at` of the caches, which is what `position` says. What differs by more than rounding explains is told in a warning. The first time on
+    /// the caches' rows of `position`. What differs by more than rounding explains is told in a warning. The first time on
     /// a device a launch that does not end is found out and the kernel left from then on.
-    pub fn agrees(&self, input: &Tensor, position: &Tensor, at: usize, expected: &Tensor) -> bool {
+    pub fn agrees(&self, input: &Tensor, position: &Tensor, expected: &Tensor) -> bool {
         let device = input.device();
         // A damaged model says nothing about the kernel.
-        let Some(expected) = self.made(at, expected).ok().filter(Made::is_finite) else { return false };
-        let run = || self.run(input, position).and_then(|logits| self.made(at, &logits));
+        let Some(expected) = self.made(position, expected).ok().filter(Made::is_finite) else { return false };
+        let run = || self.run(input, position).and_then(|logits| self.made(position, &logits));
         // A proof holds for the kernel, whatever the model; each model is compared besides.
         let proof = || {
             let off = share(distance(&run()?.logits, &expected.logits), size(&expected.logits));
@@ -78,8 +78,18 @@ impl DecodeStep {
         near
     }
 
-    fn made(&self, at: usize, logits: &Tensor) -> Result<Made> {
-        let rows = self.caches.iter().map(|cache| cache.slice(1, at..at + 1)?.to_vec());
+    fn made(&self, position: &Tensor, logits: &Tensor) -> Result<Made> {
+        let first = |x: &Tensor| x.to_u32().map(|all| all.first().map_or(0, |v| *v as usize));
+        let at = first(position)?;
+        let (page, row) = match &self.pages {
+            Some(pages) => {
+                let page = pages.reshape([pages.count()])?.slice(0, at / self.page..at / self.page + 1)?;
+                (first(&page)?, at % self.page)
+            }
+            None => (0, at),
+        };
+        let rows =
+            self.caches.iter().map(|cache| cache.slice(0, page..page + 1)?.slice(1, row..row + 1)?.to_vec());
         Ok(Made { rows: rows.collect::<Result<_>>()?, logits: logits.to_vec()? })
     }
 

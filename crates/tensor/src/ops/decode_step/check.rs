@@ -229,6 +229,7 @@ impl Net {
         let model = Model {
             embedding: None,
             layers: exact.iter().zip(&rest).map(|(e, rest)| tensors(e, rest, self.biased)).collect(),
+            pages: None,
             last_norm: (&last_norm, None),
             head: head.rows(),
             angles: vec![[&cosines, &sines]],

@@ -1,6 +1,10 @@
 __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kernel void decode_step(
     __global const T *x, __global const uint *token_at, __global const uint *position_at, __global const T *places, __global const T *norms, __global const T *biases, __global const T *head_norms,
-    __global const float *cosines, __global const float *sines, __global const ulong *table, volatile __global Word *words, __global uint *state,
+    __global const float *cosines, __global const float *sines, __global const ulong *table,
+#if PAGE
+    __global const uint *pages,
+#endif
+    volatile __global Word *words, __global uint *state,
     __global T *logits, ulong x_off, ulong token_off, ulong position_off, int room, int angle_rows, float eps, float scale, float score_cap, float residual,
     float logits_scale, float logits_cap, float embedding_scale) {
   __local uint codes[QUANTISED ? (WIDEST + 31) / 32 * 8 : 1] __attribute__((aligned(16)));
@@ -151,6 +155,9 @@ __attribute__((reqd_work_group_size(ITEMS + 32 * RING, 1, 1))) WARP_OF_32 __kern
 #else
       Attention a = attention;
       a.rows = (__global T *)layers[layer];
+#endif
+#if PAGE
+      a.pages = pages;
 #endif
       a.norms += (QK_NORM == 2 ? QUERIES + KEYS : 2 * HEAD) * layer;
       for (int unit = me->group; unit < HEADS * SPLITS; unit += GROUPS) {

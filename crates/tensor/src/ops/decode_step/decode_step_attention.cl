@@ -65,7 +65,7 @@ static inline void see(Seen *seen, const float *query, const float *key, const f
 }
 
 typedef struct {
-  __global T *rows;               /* (room, 2 KV_HEADS, HEAD) */
+  __global T *rows;               /* (room, 2 KV_HEADS, HEAD), or (pages, PAGE, 2 KV_HEADS, HEAD) */
   __global const float *cosines, *sines; /* of the position */
   __global const T *norms;               /* of the layer, with QK_NORM */
   float scale, eps;
@@ -73,10 +73,23 @@ typedef struct {
 #if VARIED
   int rotated, first; /* whether there is a rotation, the first position that is seen */
 #endif
+#if PAGE
+  __global const uint *pages; /* of the text */
+#endif
 } Attention;
 
 /* Shares of a context of which so many positions are seen. */
 static inline int shares(int seen) { return min(SPLITS, ((seen - 1) * 2 * HEAD * (int)sizeof(T) + SPLIT_BYTES) / SPLIT_BYTES); }
+
+/* Where the row of a position lies. */
+static inline ulong row_at(const Attention *a, int position) {
+  const ulong row = 2 * KV_HEADS * HEAD;
+#if PAGE
+  return ((ulong)a->pages[position / PAGE] * PAGE + (ulong)(position % PAGE)) * row;
+#else
+  return (ulong)position * row;
+#endif
+}
 
 static inline void attend(const Self *me, const Attention *a, int unit, int position, int splits, uint epoch) {
   const int head = unit % HEADS, split = unit / HEADS, kv = head / (HEADS / KV_HEADS);
@@ -87,14 +100,16 @@ static inline void attend(const Self *me, const Attention *a, int unit, int posi
 #endif
   const int each = (position - first + splits) / splits, from = first + split * each, end = min(from + each, position + 1);
   const int lane = me->item % LANES, place = me->item / LANES;
-  const ulong row = 2 * KV_HEADS * HEAD;
   __global const T *keys = a->rows + kv * HEAD + 8 * lane, *rest = keys + KEYS;
   /* The first positions are asked for while the query is not there yet. */
   Octet k[EARLY], v[EARLY];
   UNROLL for (int j = 0; j < EARLY; ++j) {
     const int p = from + place + j * AT_ONCE;
     k[j] = v[j] = no_octet();
-    if (p < end && p < position && USED(lane)) k[j] = octet(keys + p * row), v[j] = octet(rest + p * row);
+    if (p < end && p < position && USED(lane)) {
+      const ulong row = row_at(a, p);
+      k[j] = octet(keys + row), v[j] = octet(rest + row);
+    }
   }
   /* Query, new key, new value: as they came, then rotated. */
   __local float *came = me->scratch, *made = came + 3 * HEAD;
@@ -144,7 +159,7 @@ static inline void attend(const Self *me, const Attention *a, int unit, int posi
 #endif
     made[i] = i < HEAD ? x * a->scale : x;
     if (i >= HEAD && head % (HEADS / KV_HEADS) == 0)
-      ST(a->rows + position * row, (i < 2 * HEAD ? 0 : KEYS) + kv * HEAD + element, x);
+      ST(a->rows + row_at(a, position), (i < 2 * HEAD ? 0 : KEYS) + kv * HEAD + element, x);
   }
   MEET();
   float query[8], key[8], value[8];
@@ -163,7 +178,10 @@ static inline void attend(const Self *me, const Attention *a, int unit, int posi
   for (int base = from + EARLY * AT_ONCE; base < end; base += AT_ONCE) {
     const int p = base + place;
     Octet kp = no_octet(), vp = kp;
-    if (p < end && p < position && USED(lane)) kp = octet(keys + p * row), vp = octet(rest + p * row);
+    if (p < end && p < position && USED(lane)) {
+      const ulong row = row_at(a, p);
+      kp = octet(keys + row), vp = octet(rest + row);
+    }
     eight(kp, key);
     eight(vp, value);
     if (p == position && USED(lane)) {

@@ -27,8 +27,12 @@ pub struct DecodeStep {
     /// What the table's addresses are of.
     weights: Vec<Tensor>,
     caches: Vec<Tensor>,
+    /// Of the text, in the caches.
+    pages: Option<Tensor>,
     groups: usize,
     room: usize,
+    /// Positions of a page.
+    page: usize,
     angle_rows: usize,
     scalars: [f32; 7],
     dtype: DType,
@@ -67,8 +71,10 @@ impl DecodeStep {
             state: zeros(1)?,
             weights: model.maps().map(|map| map.tensor().detach()).collect(),
             caches: model.layers.iter().map(|layer| layer.cache.detach()).collect(),
+            pages: model.pages.map(Tensor::detach),
             groups: s.groups,
             room: s.room,
+            page: s.page.max(1),
             angle_rows: model.angle_rows()?,
             scalars: model.scalars(),
             dtype: model.dtype(),
@@ -104,6 +110,7 @@ impl DecodeStep {
         };
         let launch = launch.read_base(x).read_base(token).read_base(position).read(places);
         let launch = self.inputs.iter().fold(launch, |launch, x| launch.read(x));
+        let launch = self.pages.iter().fold(launch, |launch, x| launch.read(x));
         let launch = launch.update_base(&self.words).update_base(&self.state).write(&logits);
         let launch = launch
             .scalar(x.layout().offset)

@@ -67,7 +67,7 @@ pub struct Layer<'a> {
     pub up: Map<'a>,
     /// (DIM, HIDDEN).
     pub down: Map<'a>,
-    /// (1, S, 2 KH, D), keys before values.
+    /// (1, S, 2 KH, D), keys before values, or with [pages](Model::pages) (P, page, 2 KH, D).
     pub cache: &'a Tensor,
     /// Factor of the scores.
     pub scale: f32,
@@ -94,6 +94,8 @@ pub struct Model<'a> {
     pub embedding: Option<Embedding<'a>>,
     /// All layers.
     pub layers: Vec<Layer<'a>>,
+    /// u32 (.., M): the text's pages in the caches; `None`: a cache is the text's alone.
+    pub pages: Option<&'a Tensor>,
     /// The last norm (DIM).
     pub last_norm: Norm<'a>,
     /// (V, DIM).
@@ -137,7 +139,10 @@ pub(super) struct Sizes {
     size: usize,
     hidden: usize,
     pub(super) vocab: usize,
+    /// Positions that have a row in the caches.
     pub(super) room: usize,
+    /// Positions of a page; 0: there are no pages.
+    pub(super) page: usize,
     /// Rotated pairs of a head.
     half: usize,
     pub(super) groups: usize,
@@ -264,7 +269,11 @@ impl<'a> Model<'a> {
         let [vocab, width] = self.head.dims()?;
         let [heads, kv_heads] = self.heads;
         let first = self.layers.first().ok_or_else(|| Error::shape("decode_step: a model without layers"))?;
-        let [_, room, _, size] = first.cache.dims4()?;
+        let [_, rows, _, size] = first.cache.dims4()?;
+        let (room, page) = match self.pages {
+            Some(pages) => (self.places().min(pages.count().saturating_mul(rows)), rows),
+            None => (rows, 0),
+        };
         let rotated = self.layers.iter().any(|layer| layer.rotary.is_some());
         let half = match self.angles.first().filter(|_| rotated) {
             Some([cosines, _]) => cosines.dims2()?[1],
@@ -280,6 +289,7 @@ impl<'a> Model<'a> {
             hidden,
             vocab,
             room,
+            page,
             half,
             groups: 1,
             splits: 1,
@@ -289,6 +299,12 @@ impl<'a> Model<'a> {
         s.groups = text.groups(self.device().capabilities()).clamp(1, rows.max(1));
         s.splits = (s.groups / heads.max(1)).clamp(1, SPLITS);
         Ok(s)
+    }
+
+    /// Positions that the table of places has, if there is one.
+    fn places(&self) -> usize {
+        let places = self.embedding.and_then(|embedding| embedding.places);
+        places.and_then(|places| places.dims().first().copied()).unwrap_or(usize::MAX)
     }
 
     pub(super) fn maps(&self) -> impl Iterator<Item = &Rows<'a>> {
@@ -317,8 +333,11 @@ impl<'a> Model<'a> {
     pub(super) fn supports(&self, text: Text, s: &Sizes) -> Result<(), &'static str> {
         let (device, dtype) = (self.device(), self.dtype());
         let caches = self.layers.iter().all(|layer| {
-            let dims = layer.cache.dims() == [1, s.room, 2 * s.kv_heads, s.size];
-            dims && layer.cache.dtype() == dtype && in_order(layer.cache)
+            let [count, rows, kv, size] = layer.cache.dims4().unwrap_or_default();
+            let lies = if s.page > 0 { rows == s.page } else { [count, rows] == [1, s.room] };
+            lies && [kv, size] == [2 * s.kv_heads, s.size]
+                && layer.cache.dtype() == dtype
+                && in_order(layer.cache)
         });
         match () {
             () if !Tuning::of(device).allows(device, text.kernel()) => {
@@ -343,7 +362,10 @@ impl<'a> Model<'a> {
             () if !self.embedding.is_none_or(|embedding| embedding.fits(dtype, s)) => {
                 Err("embeddings of another type, or that do not lie in order")
             }
-            () if !caches => Err("caches of several texts, or that do not lie in order"),
+            () if !caches => Err("caches of several texts, of another type, or that do not lie in order"),
+            () if !self.pages.is_none_or(|pages| pages.dtype() == DType::U32 && in_order(pages)) => {
+                Err("pages that are no numbers in order")
+            }
             () => self.is_uniform().and_then(|()| self.maps().try_for_each(|map| map.supports(dtype))),
         }
     }
@@ -515,6 +537,7 @@ impl<'a> Model<'a> {
             ("CAPS", usize::from(self.score_cap.is_some()) | usize::from(self.logits_cap.is_some()) << 1),
             ("VARIED", usize::from(self.is_varied(s))),
             ("SCALED", scaled),
+            ("PAGE", s.page),
             ("SPLITS", s.splits),
             ("SPLIT_BYTES", SIZES.on::<3>(self.device())[0] as usize),
             ("RING", usize::from(text == Text::Ring)),

@@ -29,9 +29,9 @@ fn agreement(small: &Small, x: &Tensor) {
     let position = Tensor::from_u32(x.device(), [1], &[5]).unwrap();
     let (step, run) = (&small.step, |position: usize| small.run(x, position).unwrap());
     let right = run(5);
-    assert!(!step.agrees(x, &position, 5, &right.mul_scalar(f32::NAN).unwrap()), "a damaged model");
-    assert!(step.agrees(x, &position, 5, &right));
-    assert!(!step.agrees(x, &position, 5, &right.mul_scalar(1.5).unwrap()));
+    assert!(!step.agrees(x, &position, &right.mul_scalar(f32::NAN).unwrap()), "a damaged model");
+    assert!(step.agrees(x, &position, &right));
+    assert!(!step.agrees(x, &position, &right.mul_scalar(1.5).unwrap()));
     assert!(run(8).to_vec().unwrap().iter().all(|v| v.is_nan()), "no room");
     run(5);
     let cache = step.caches[0].slice(1, 0..5).unwrap();
@@ -40,7 +40,7 @@ fn agreement(small: &Small, x: &Tensor) {
     values.rotate_right(keys.dims()[3]);
     let moved = Tensor::from_f32(x.device(), keys.dims(), &values, keys.dtype()).unwrap();
     cache.write_slice(2, 0, &moved).unwrap();
-    assert!(!step.agrees(x, &position, 5, &right), "keys of other positions");
+    assert!(!step.agrees(x, &position, &right), "keys of other positions");
 }
 
 /// The test device, or where it does not run the text a simulated one that does.
@@ -80,7 +80,7 @@ fn the_check_of_a_device_runs_models() {
 }
 
 /// Defines of a Llama in f16, but for sizes.
-const USUAL: [(&str, usize); 24] = [
+const USUAL: [(&str, usize); 25] = [
     ("DTYPE", 1),
     ("HALF", 32),
     ("GROUPS", 132),
@@ -98,6 +98,7 @@ const USUAL: [(&str, usize); 24] = [
     ("CAPS", 0),
     ("VARIED", 0),
     ("SCALED", 0),
+    ("PAGE", 0),
     ("SPLITS", 4),
     ("SPLIT_BYTES", 65_536),
     ("RING", 1),
@@ -132,10 +133,11 @@ fn texts_for_the_assembler() {
         ("LAYER_NORM", 1),
     ];
     let capped = &[("ACT", 1), ("POST", 1), ("CAPS", 3), ("VARIED", 1), ("UNIT_OFFSET", 1)];
-    let all: [(&str, [usize; 7], &Defines); 5] = [
+    let all: [(&str, [usize; 7], &Defines); 6] = [
         ("llama_f16", llama, &[]),
         ("llama_q4_0", llama, &[("FORMATS", 1 << 2), ("EMBEDDED", 0)]),
         ("llama_q4_k_m", llama, &[("FORMATS", 1 << 12 | 1 << 14), ("EMBEDDED", 0), ("QK_NORM", 1)]),
+        ("llama_q4_0_pages", llama, &[("FORMATS", 1 << 2), ("EMBEDDED", 0), ("PAGE", 16)]),
         ("gpt_f32", gpt, layered),
         ("gemma_f16", gemma, capped),
     ];

@@ -262,5 +262,11 @@ mod tests {
             let e = y(x, weights, maps).unwrap_err().to_string();
             assert!(e.contains("experts: ") && e.contains("expected"), "{e}");
         }
+        let none = |dims: [usize; 3]| Tensor::zeros(&device, dims, DType::F32).unwrap();
+        let (gates, back) = (none([0, 64, 64]), none([0, 64, 32]));
+        let (x, weights) = (normal(&device, &[2, 64], 3), normal(&device, &[2, 2], 4));
+        let maps = [ExpertMap::Dense(&gates), ExpertMap::Dense(&back)];
+        let e = experts_of_blocks(&x, &ids, &weights, maps, Gate::Silu).unwrap_err().to_string();
+        assert!(e.contains("experts: ") && e.contains("expected"), "no experts: {e}");
     }
 }
