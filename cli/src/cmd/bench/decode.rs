@@ -6,7 +6,7 @@ use super::llama_bench::{self, Asked, Speed};
 use super::measure::median;
 use super::profile::{Profile, file_of};
 use super::side_by_side::SideBySide;
-use super::step::{bytes_of_step, bytes_of_weights, checked, read_speed};
+use super::step::{bytes_of_step, bytes_of_weights, checked, checked_behind, read_speed};
 use crate::context::Context;
 use crate::loading::{DivisionArgs, LoraArgs, divided, shown};
 use crate::named::{named, named_by};
@@ -292,6 +292,10 @@ impl Bench<'_> {
                 case.name,
                 model.context()
             ));
+        }
+        let deepest = prompt.max(tokens);
+        if deepest > end {
+            checked_behind(decoder, &(0..deepest).map(|i| case.token(0, i)).collect::<Vec<_>>())?;
         }
         let speeds = match peer {
             Some((program, file)) => {

@@ -26,6 +26,22 @@ pub fn checked(model: &Decoder, ids: &[u32], prompt: usize) -> Result<Option<usi
     Ok(text.launches())
 }
 
+/// Compares the logits behind a text whose last two tokens are steps with those of the whole text as a prompt, up to rounding: keys and values of
+/// a context as long as is measured.
+pub fn checked_behind(model: &Decoder, ids: &[u32]) -> Result<()> {
+    let expected = model.continuation()?.logits_after(ids)?;
+    let (mut text, mut got) = (model.continuation()?, Vec::new());
+    for end in ids.len().saturating_sub(2).max(1)..=ids.len() {
+        got = text.logits_after(&ids[..end])?;
+    }
+    difference(model, &got, &expected).map_or(Ok(()), |what| {
+        Err(Error::internal(format!(
+            "logits of steps behind {} tokens differ from those of a prompt: {what}",
+            ids.len().saturating_sub(2)
+        )))
+    })
+}
+
 /// How logits differ from those that are expected, by more than rounding.
 fn difference(model: &Decoder, got: &[f32], expected: &[f32]) -> Option<String> {
     if model.config().mlp.moe.is_some() {
@@ -125,6 +141,7 @@ mod tests {
         for dtype in [DType::F32, DType::Bf16] {
             let model = Decoder::new(&device, config.clone(), dtype, 0).unwrap();
             assert_eq!(checked(&model, &ids, 5).unwrap(), Some(12));
+            checked_behind(&model, &ids).unwrap();
         }
         // The new token's own key is left out.
         let broken = tests::device(|text| text.replace("return s <= seen.p + t;", "return s < seen.p + t;"));
@@ -134,6 +151,8 @@ mod tests {
         });
         let message = checked(&model, &ids, 5).unwrap_err().to_string();
         assert!(message.contains("tokens differ from those of all tokens at once: by"), "{message}");
+        let message = checked_behind(&model, &ids).unwrap_err().to_string();
+        assert!(message.contains("steps behind 18 tokens differ from those of a prompt: by"), "{message}");
     }
 
     #[test]
