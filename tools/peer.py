@@ -14,6 +14,7 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
     gemm          [m,n,k]       layout NN, NT (B stored (n,k)), TN (A stored (k,m)), TT
     attention     [B,H,T,D]     causal (true), kv_heads (H), memory BTHD, QKV (parts of one product's result) or BHTD; backend default,
                                 cudnn, flash, efficient or math; the reply's names the one it took
+    conv2d        [N,C,H,W,O,I,J]  stride, padding, dilation (pairs), groups; channels_last; no gradient of images of four channels or fewer
     layer_norm, rms_norm, softmax, log_softmax [rows,cols]; cross_entropy [rows,vocab]; embedding [vocab,width,ids]
     experts [tokens,slots,experts,width,hidden] gated by SiLU, a loop over the experts as in transformers
     gelu (approximate none or tanh), exp, tanh, sigmoid, relu, silu; add, mul, copy; any shape
@@ -137,6 +138,20 @@ def attention(r):
         run()
     run.backend = used[0]
     return run
+
+
+def conv2d(r):
+    n, c, height, width, o, i, j = need(r.shape, 7, "[N,C,H,W,O,I,J]")
+    groups = r.get("groups", 1)
+    options = {name: r.get(name, usual) for name, usual in (("stride", [1, 1]), ("padding", [0, 0]), ("dilation", [1, 1]))}
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = r.kind == "tf32"
+    last = torch.channels_last
+
+    def make(grad):
+        x, w = (r.randn(*shape).to(memory_format=last) for shape in ((n, c, height, width), (o, c // groups, i, j)))
+        return [x.requires_grad_(grad and c > 4), w.requires_grad_(grad)]
+    return by_pass(r, make, lambda x, w: F.conv2d(x, w, groups=groups, **options))
 
 
 def only(r):
@@ -355,7 +370,7 @@ def generate(r):
     return run
 
 
-OPS = {"gemm": gemm, "attention": attention, "layer_norm": layer_norm, "rms_norm": rms_norm, "gelu": gelu, "copy": copy,
+OPS = {"gemm": gemm, "attention": attention, "conv2d": conv2d, "layer_norm": layer_norm, "rms_norm": rms_norm, "gelu": gelu, "copy": copy,
        "softmax": rowwise(lambda x: F.softmax(x, -1)), "log_softmax": rowwise(lambda x: F.log_softmax(x, -1)),
        "sum": rowwise(lambda x: x.sum(-1)), "cross_entropy": cross_entropy, "embedding": embedding, "adamw": adamw, "experts": experts,
        "transpose": transpose, "add": into(torch.add, 2), "mul": into(torch.mul, 2), "train": train,
@@ -520,7 +535,7 @@ def selftest():
     """Every op and pass on each device here, small; and that bad requests get an error, not a crash."""
     peer = Peer()
     assert peer.hello()["torch"]
-    shapes = {"gemm": [16, 24, 8], "attention": [2, 4, 16, 8], "embedding": [50, 8, 20], "experts": [9, 2, 3, 8, 6], "adamw": [1000], "add": [64, 3]}
+    shapes = {"gemm": [16, 24, 8], "attention": [2, 4, 16, 8], "conv2d": [2, 8, 9, 7, 6, 3, 2], "embedding": [50, 8, 20], "experts": [9, 2, 3, 8, 6], "adamw": [1000], "add": [64, 3]}
     count = 0
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for op in OPS:

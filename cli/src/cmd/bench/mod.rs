@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod choice;
+mod conv;
 mod decode;
 mod errors;
 pub mod gemm;
@@ -29,7 +30,7 @@ use peer::Peer;
 use profile::Profile;
 use std::path::Path;
 
-/// Measure matrix products, attention, every op, training, or language models
+/// Measure matrix products, attention, convolutions, every op, training, or language models
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -42,6 +43,8 @@ enum What {
     Gemm(gemm::Args),
     /// Attention, forward and with its gradients
     Attention(attention::Args),
+    /// Convolutions of images, forward and with their gradients
+    Conv(conv::Args),
     /// Forward and backward of every op
     Ops(ops::Args),
     /// Whole training steps
@@ -124,6 +127,7 @@ pub fn run(args: &Args, context: &Context) -> Result<()> {
         What::Ops(args) if args.errors => errors::ops(args, &mut Setup::open(&args.common, context)?),
         What::Gemm(args) => gemm::run(args, &mut Bench::open(&args.common, context)?),
         What::Attention(args) => attention::run(args, &mut Bench::open(&args.common, context)?),
+        What::Conv(args) => conv::run(args, &mut Bench::open(&args.common, context)?),
         What::Train(args) => train::run(args, &mut Bench::open(&args.common, context)?),
         What::Generate(args) => generate::run(args, &mut Bench::open(&args.common, context)?),
         What::Decode(args) => decode::run(args, context),

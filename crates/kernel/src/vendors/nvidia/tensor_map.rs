@@ -73,8 +73,8 @@ impl TensorMap {
     }
 }
 
-/// Matrices of one shape in two more dimensions (heads and batches); a copy moves a block of one of them. Rows past the end
-/// of a matrix read as 0, also where the next matrix follows in memory.
+/// Matrices of one shape in two more dimensions (heads and batches, rows of images and images); a copy moves a block of some of them, rows before
+/// matrices. Rows past the end of a matrix read as 0, also where the next matrix follows in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatrixStack {
     /// The first of them.
@@ -83,6 +83,8 @@ pub struct MatrixStack {
     pub counts: [u64; 2],
     /// Bytes from one to the next, a multiple of 16.
     pub strides: [u64; 2],
+    /// How many of each a block has, 256 at most.
+    pub depth: [u32; 2],
 }
 
 impl MatrixStack {
@@ -92,16 +94,19 @@ impl MatrixStack {
             (1..=1 << 32).contains(&n)
                 && (n == 1 || (stride.is_multiple_of(16) && (16..1 << 36).contains(&stride)))
         };
-        self.matrix.fits() && self.counts.into_iter().zip(self.strides).all(axis)
+        self.matrix.fits()
+            && self.counts.into_iter().zip(self.strides).all(axis)
+            && self.depth.iter().all(|n| (1..=256).contains(n))
     }
 
     fn words(&self) -> [u32; MAP_BYTES / 4] {
         let mut words = self.matrix.words();
         words[2] |= 3 << 4; // rank 4
         for (i, (n, stride)) in self.counts.into_iter().zip(self.strides).enumerate() {
-            // Blocks are one matrix deep: 1 - 1 in the bytes of word 14 beside the rows.
             words[4 + i] = (if n == 1 { 16 } else { stride } >> 4) as u32;
             words[10 + i] = (n - 1) as u32;
+            words[14] |= (self.depth[i] - 1) << (8 * (i + 1));
+            words[16] *= self.depth[i];
         }
         words
     }
@@ -223,7 +228,7 @@ mod tests {
 
     #[test]
     fn stacks_are_rank_4() {
-        let stack = MatrixStack { matrix: MAP, counts: [12, 1], strides: [128, 0] };
+        let stack = MatrixStack { matrix: MAP, counts: [12, 1], strides: [128, 0], depth: [1; 2] };
         let words = stack.words();
         assert_eq!(words[2], 3 << 4 | 10 << 7 | 3 << 13 | 2 << 17);
         assert_eq!((words[3], words[4], words[5]), (96, 8, 1));
@@ -231,6 +236,11 @@ mod tests {
         assert_eq!((words[14], words[16]), (127, 64 * 128 * 2));
         assert!(stack.fits());
         assert!(!MatrixStack { strides: [0, 0], ..stack }.fits());
+        // Boxes of 8 by 4 pixels of 2 images.
+        let matrix = TensorMap { block: [64, 8], ..MAP };
+        let boxes = MatrixStack { matrix, depth: [4, 2], ..stack };
+        assert_eq!((boxes.words()[14], boxes.words()[16]), (7 | 3 << 8 | 1 << 16, 64 * 64 * 2));
+        assert!(boxes.fits() && !MatrixStack { depth: [0, 1], ..boxes }.fits());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use netcl_device::Buffer;
 use netcl_kernel::Launch;
 
 /// An argument that this launch does not touch.
-pub(super) struct Unused<'a>(pub &'a Tensor);
+pub(in crate::ops) struct Unused<'a>(pub &'a Tensor);
 
 impl Operand for Unused<'_> {
     fn buffer(&self) -> &Buffer {

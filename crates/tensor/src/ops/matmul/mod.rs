@@ -32,6 +32,12 @@ pub(super) mod few_rows {
     pub(in crate::ops) use super::launch::{norm_apart, run_columns, run_few_rows as run};
 }
 
+/// The tensor cores of sm_90 for other operations.
+pub(super) mod warpgroups {
+    pub(in crate::ops) use super::arguments::Unused;
+    pub(in crate::ops) use super::tiles::{MODEL, NARROW, Speeds, SplitK, TILES, Tile};
+}
+
 /// a `(.., M, K)`, b `(.., K, N)` → `(.., M, N)`; the axes before the last two broadcast.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ pub(super) const TICKETS: usize = 4096;
 
 /// How the work-items of a group share a tile: see `matmul_wgmma_sm90.cl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Tile {
+pub(in crate::ops) struct Tile {
     /// Each warpgroup owns tiles of its own.
     ping_pong: bool,
     /// Blocks of 64 rows a warpgroup.
@@ -30,7 +30,7 @@ pub(super) struct Tile {
     speed: f64,
 }
 
-pub(super) const TILES: [Tile; 6] = [
+pub(in crate::ops) const TILES: [Tile; 6] = [
     Tile { ping_pong: true, blocks: 2, columns: 192, stages: 5, band: 64, staged: [4, 4], speed: 1.0 },
     Tile { ping_pong: false, blocks: 2, columns: 192, stages: 4, band: 16, staged: [3, 3], speed: 1.05 },
     Tile { ping_pong: false, blocks: 1, columns: 256, stages: 4, band: 16, staged: [4, 2], speed: 1.0 },
@@ -39,9 +39,13 @@ pub(super) const TILES: [Tile; 6] = [
     Tile { ping_pong: true, blocks: 1, columns: 64, stages: 13, band: 16, staged: [8, 4], speed: 0.5 },
 ];
 
+/// A tile of few columns and long rows, for products of another operation.
+pub(in crate::ops) const NARROW: Tile =
+    Tile { ping_pong: true, blocks: 2, columns: 64, stages: 9, band: 16, staged: [7, 4], speed: 0.6 };
+
 /// How many parts the sum is cut into, and how they come together again.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum SplitK {
+pub(in crate::ops) enum SplitK {
     None,
     /// Each part adds to the one before it.
     Serial(usize),
@@ -63,7 +67,7 @@ impl SplitK {
         }
     }
     /// Groups of the launch, and the most items of work that share one of `tiles` tiles.
-    pub(super) fn groups(self, tiles: usize, k: usize, units: usize) -> (usize, usize) {
+    pub(in crate::ops) fn groups(self, tiles: usize, k: usize, units: usize) -> (usize, usize) {
         match self {
             Self::StreamK => (units.min(tiles * k.div_ceil(BLOCK_K)), units.div_ceil(tiles) + 1),
             _ => ((tiles * self.count()).min(units), self.count()),
@@ -82,7 +86,7 @@ impl SplitK {
 
 /// How an epilogue goes through local memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Staging {
+pub(in crate::ops) struct Staging {
     /// Instead of the tile's, which leave no room.
     pub stages: usize,
     /// Boxes a warp has room for, two at least.
@@ -100,7 +104,7 @@ pub(super) struct Plan {
     pub staging: Option<Staging>,
 }
 
-pub(super) static MODEL: Model = Model {
+pub(in crate::ops) static MODEL: Model = Model {
     name: "matmul_wgmma_sm90",
     constants: &[
         Constant::new("launch_us", "a launch with its tensor maps", 4.5),
@@ -131,7 +135,7 @@ pub(super) static MODEL: Model = Model {
 
 /// [`MODEL`] on a device, and its compute units.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Speeds {
+pub(in crate::ops) struct Speeds {
     pub units: usize,
     pub launch: f64,
     flops: f64,
@@ -147,7 +151,7 @@ pub(super) struct Speeds {
 }
 
 impl Speeds {
-    pub(super) fn on(device: &Device) -> Self {
+    pub(in crate::ops) fn on(device: &Device) -> Self {
         let [launch, flops, memory, cache, start, hand_on, serial, w0, w1, w2, s0, s1, s2, c0, c1] =
             MODEL.on(device);
         let units = device.capabilities().compute_units.max(1) as usize;
@@ -160,10 +164,13 @@ impl Speeds {
 const CACHED_PARTS: f64 = 4e7;
 
 impl Tile {
-    pub(super) fn rows(&self) -> usize {
+    pub(in crate::ops) fn rows(&self) -> usize {
         64 * self.blocks * if self.ping_pong { 1 } else { 2 }
     }
-    pub(super) fn defines(&self, staging: Option<Staging>) -> Vec<(&'static str, Value)> {
+    pub(in crate::ops) fn columns(&self) -> usize {
+        self.columns
+    }
+    pub(in crate::ops) fn defines(&self, staging: Option<Staging>) -> Vec<(&'static str, Value)> {
         let Staging { stages, boxes, rows } =
             staging.unwrap_or(Staging { stages: self.stages, boxes: 0, rows: 0 });
         vec![
@@ -190,11 +197,11 @@ impl Tile {
             _ => None,
         }
     }
-    pub(super) fn count(&self, m: usize, n: usize) -> usize {
+    pub(in crate::ops) fn count(&self, m: usize, n: usize) -> usize {
         m.div_ceil(self.rows()) * n.div_ceil(self.columns)
     }
     /// Estimated microseconds of a product, without its launch.
-    pub(super) fn estimate(&self, [m, n, k]: [usize; 3], split: SplitK, on: &Speeds) -> f64 {
+    pub(in crate::ops) fn estimate(&self, [m, n, k]: [usize; 3], split: SplitK, on: &Speeds) -> f64 {
         let units = on.units;
         let area = (self.rows() * self.columns) as f64;
         let (tiles, splits) = (self.count(m, n), split.count());

@@ -183,7 +183,12 @@ pub(super) fn map(
         stride: of(rows, t),
         block: [64, block as u32],
     };
-    Ok(MatrixStack { matrix, counts: [heads as u64, batch as u64], strides: [of(heads, h), of(batch, b)] })
+    Ok(MatrixStack {
+        matrix,
+        counts: [heads as u64, batch as u64],
+        strides: [of(heads, h), of(batch, b)],
+        depth: [1; 2],
+    })
 }
 
 /// The two counters that hand out tiles, 0 between launches. Launches of one queue run one after the other and share them.

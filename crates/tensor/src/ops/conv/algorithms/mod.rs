@@ -9,8 +9,10 @@ use netcl_kernel::Launch;
 mod depthwise;
 mod tile;
 mod vector;
+mod wgmma;
 
-static ALGORITHMS: [&Algorithm; 3] = [&depthwise::ALGORITHM, &vector::ALGORITHM, &tile::ALGORITHM];
+static ALGORITHMS: [&Algorithm; 4] =
+    [&depthwise::ALGORITHM, &vector::ALGORITHM, &wgmma::ALGORITHM, &tile::ALGORITHM];
 static KERNELS: [&Kernel; ALGORITHMS.len()] = kernels(&ALGORITHMS);
 pub(super) static CONV: Table<Convolutions> = Table::new("conv", &ALGORITHMS, &KERNELS);
 
@@ -110,6 +112,8 @@ pub(super) enum Plan {
     Direct,
     /// A processor's blocks: pixels and panels, or lines of the gradient of weights, of a group.
     Blocks { pixels: usize, panels: usize, lines: usize },
+    /// Number of a tensor cores' tile, and pixels of a box along W, H and N.
+    Boxes { tile: usize, sides: [usize; 3] },
 }
 
 impl Job for Convolutions {

@@ -49,7 +49,7 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     (launch + rounds * step * (start + terms as f64 / 16.0), Plan::Direct)
 }
 
-fn run(r: &Request<'_>, _: &Plan) -> Result<()> {
+pub(super) fn run(r: &Request<'_>, _: &Plan) -> Result<()> {
     let sizes = [r.groups, r.o, r.c];
     match &r.work {
         Work::Gather { w, bias: added, y, place } => {

@@ -6,6 +6,7 @@
  *   matmul_wgmma_sm90_tiles.cl            sizes of blocks, what lies where, the products of a block
  *   matmul_wgmma_sm90_reduction.cl        split-K, sums of columns
  *   matmul_wgmma_sm90_epilogue.cl         from the sums to C and aux
+ *   conv_wgmma_sm90.cl                    with CONV: copies and rows of a convolution in the place of a product's
  *   here                                  producer, consumers' main loop, the kernel
  *
  * One group a multiprocessor walks the tiles of C. Its first warpgroup only copies: one item, the producer, asks for blocks of A and B, 64
@@ -81,7 +82,11 @@
 
 /* The producer: the blocks of every item of work into the ring. */
 INLINE void produce(const Place *at, const Product *p, const Tiles *t) {
+#if CONV
+  for (int i = 0; i <= p->pixels.taps; i++) use_map(p->maps + i * 128);
+#else
   const ulong map_a = use_map(p->maps), map_b = use_map(map_a + 128);
+#endif
   const int groups = get_num_groups(0);
   uint stage = 0, phase = 1;
   for (int w = get_group_id(0); w < t->works; w += groups) {
@@ -89,6 +94,9 @@ INLINE void produce(const Place *at, const Product *p, const Tiles *t) {
     for (int i = 0, kb = work.begin; i < work.count; i++, kb = next_block(kb, &work)) {
       const uint a = at->ring + stage * STAGE_BYTES, b = a + A_BYTES, bar = at->full + stage * 8;
       mbar_wait(at->free + stage * 8, phase);
+#if CONV
+      fetch_block(a, b, p, &work, kb, bar);
+#else
       mbar_expect(bar, STAGE_BYTES);
 #if A_ALONG_K
       fetch(a, map_a, kb * BK, work.bm * BM, bar);
@@ -99,6 +107,7 @@ INLINE void produce(const Place *at, const Product *p, const Tiles *t) {
       fetch(b, map_b, kb * BK, work.bn * BN, bar);
 #else
       UNROLL for (int i = 0; i < BN / 64; i++) fetch(b + i * BK * 128, map_b, work.bn * BN + i * 64, kb * BK, bar);
+#endif
 #endif
       NEXT_STAGE(stage, phase, STAGES)
     }
@@ -187,12 +196,23 @@ __kernel void matmul_wgmma(__global const uchar *maps, __global const T *bias, _
 #if COLUMN_SUMS
                            , __global float *sums
 #endif
+#if CONV
+                           , const int boxes_x, const int boxes_y, const int box_w, const int box_h, const int box_n, const int out_w, const int out_h,
+                           const int out_n, const int taps, const int taps_w, const int c_channels, const int c_blocks, const int step_x, const int step_y,
+                           const int dilation_x, const int dilation_y, const int origin_x, const int origin_y, const long y_off, const long y_n,
+                           const long y_h, const long y_w
+#endif
 ) {
   __local uchar local_[LOCAL_BYTES] __attribute__((aligned(1024)));
   const Place at = place(local_);
   const Tiles t = tiles_of((m + BM - 1) / BM, (n + BN - 1) / BN, (k + BK - 1) / BK, splits);
   const int item = get_local_id(0);
   Product p;
+#if CONV
+  const Pixels pixels = {boxes_x, boxes_y, box_w, box_h, box_n, out_w, out_h, out_n, taps, taps_w, c_channels, c_blocks,
+                         step_x, step_y, dilation_x, dilation_y, origin_x, origin_y, y_off, y_n, y_h, y_w};
+  p.pixels = pixels;
+#endif
   p.maps = (ulong)(maps + maps_at), p.bias = bias, p.aux = aux, p.c = c, p.part = part, p.tickets = tickets;
   p.m = m, p.n = n, p.alpha = alpha;
 #if COLUMN_SUMS

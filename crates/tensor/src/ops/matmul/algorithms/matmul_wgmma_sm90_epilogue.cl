@@ -178,15 +178,27 @@ typedef struct {
   int row0, col0, m, n;
 } Eights;
 INLINE size_t place_of(const Eights *at, int s) { return (s % 2 ? at->below : at->above) + s / 2 * 32; }
+#if CONV
+/* row0 and m are 0 where the row above is one of the result, and the row below. */
+INLINE int is_inside(const Eights *at, int s) { return (s % 2 ? at->m : at->row0) == 0 && at->col0 + s / 2 * 32 < at->n; }
+#else
 INLINE int is_inside(const Eights *at, int s) { return (s % 2 ? at->row0 + 8 : at->row0) < at->m && at->col0 + s / 2 * 32 < at->n; }
+#endif
 
 INLINE void store_eights(float (*acc)[BN / 2], const Product *p, const Work *work, int row_block) {
   const int quad = get_local_id(0) & 3;
   UNROLL for (int i = 0; i < MT; i++) {
     Eights at;
-    at.m = p->m, at.n = p->n;
-    at.row0 = row_of(work, row_block, i), at.col0 = work->bn * BN + quad * 8;
+    at.n = p->n, at.col0 = work->bn * BN + quad * 8;
+#if CONV
+    const int r = row_of(work, row_block, i) - work->bm * BM;
+    const long above = line_of(&p->pixels, work, r), below = line_of(&p->pixels, work, r + 8);
+    at.row0 = above < 0, at.m = below < 0;
+    at.above = above + at.col0, at.below = below + at.col0;
+#else
+    at.m = p->m, at.row0 = row_of(work, row_block, i);
     at.above = (size_t)at.row0 * p->n + at.col0, at.below = at.above + (size_t)8 * p->n;
+#endif
     __global const T *bias_at = p->bias + work->bn * BN + quad * 2;
 #if READS
     uint4 read[EARLY];

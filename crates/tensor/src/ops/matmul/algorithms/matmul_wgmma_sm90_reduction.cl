@@ -45,8 +45,15 @@ INLINE void store_sums(float (*acc)[BN / 2], const Product *p, const Work *work,
   UNROLL for (int i = 0; i < MT; i++)
     UNROLL for (int j = 0; j < BN / 8; j++) {
       const int row = row_of(work, row_block, i), col = work->bn * BN + j * 8 + quad * 2;
-      __global float *to = p->part + ((size_t)work->split * p->m + row) * p->n + col, *below = to + (size_t)8 * p->n;
       float *y = acc[i] + j * 4;
+#if CONV
+      const long above = line_of(&p->pixels, work, row), next = line_of(&p->pixels, work, row + 8);
+      __global float *plane = p->part + (size_t)work->split * (p->pixels.taps * p->pixels.c) * p->n + col;
+      store8(plane + above * p->n, above >= 0 && col < p->n, y[0], y[1]);
+      store8(plane + next * p->n, next >= 0 && col < p->n, y[2], y[3]);
+      continue;
+#endif
+      __global float *to = p->part + ((size_t)work->split * p->m + row) * p->n + col, *below = to + (size_t)8 * p->n;
 #if DTYPE == 0
       UNROLL for (int e = 0; e < 4; e++) {
         y[e] *= p->alpha;
@@ -66,7 +73,7 @@ INLINE void store_sums(float (*acc)[BN / 2], const Product *p, const Work *work,
 }
 #endif
 
-#if DTYPE != 0
+#if DTYPE != 0 && !CONV
 __attribute__((reqd_work_group_size(256, 1, 1)))
 __kernel void matmul_wgmma_sum(__global const float *part, __global const T *bias, __global T *c, const ulong count,
                                const int n, const int splits, const float alpha) {

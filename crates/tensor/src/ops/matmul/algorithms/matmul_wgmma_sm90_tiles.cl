@@ -28,8 +28,19 @@
 #define TURN 2
 #define TURN_TAKEN 4
 
+#if CONV
+/* Pixels as rows or steps of a product, see conv_wgmma_sm90.cl: boxes along each axis and their sides, the result's sides and strides, taps, channels
+ * of x and blocks of 64 of them, and how pixels and taps meet. */
+typedef struct {
+  int boxes_x, boxes_y, box_w, box_h, box_n, out_w, out_h, out_n, taps, taps_w, c, c_blocks, step_x, step_y, dilation_x, dilation_y, origin_x, origin_y;
+  long y_off, y_n, y_h, y_w;
+} Pixels;
+#endif
 /* A product's arguments, see matmul_wgmma_sm90.cl. */
 typedef struct {
+#if CONV
+  Pixels pixels;
+#endif
   ulong maps; /* those of A and B, then of C and aux */
   __global const T *bias;
   __global T *aux, *c;

@@ -1,0 +1,419 @@
+//! Convolutions of 16-bit images on the tensor cores of NVIDIA's sm_90: the product's kernel, whose rows are boxes of pixels that TMA copies from
+//! where they lie.
+
+use super::super::super::matmul::warpgroups::{MODEL, NARROW, Speeds, SplitK, TILES, Tile, Unused};
+use super::super::geometry::Axis;
+use super::{Algorithm, Place, Plan, Request, Weights, Work, int, tile};
+use crate::Layout;
+use crate::ops::prelude::*;
+use netcl_kernel::Launch;
+use netcl_kernel::vendors::nvidia::{MatrixStack, SM90A, TensorMap, address, tensor_maps, wgmma_macros};
+
+const TEXT: &str = concat!(
+    cl_file!("../../matmul/algorithms/matmul_wgmma_sm90_tiles.cl"),
+    cl_file!("conv_wgmma_sm90.cl"),
+    cl_file!("../../matmul/algorithms/matmul_wgmma_sm90_reduction.cl"),
+    cl_file!("../../matmul/algorithms/matmul_wgmma_sm90_epilogue.cl"),
+    cl_file!("../../matmul/algorithms/matmul_wgmma_sm90.cl")
+);
+
+pub(super) static KERNEL: Kernel = Kernel::new("conv_wgmma_sm90", TEXT)
+    .include(&[
+        cl_file!("../../include/sm90.cl"),
+        cl_file!("../../matmul/algorithms/matmul_sm90.cl"),
+        cl_file!("../../include/gelu_sm90.cl"),
+        cl_file!("../../matmul/algorithms/matmul_wgmma_sm90_schedule.cl"),
+    ])
+    .generate(wgmma_macros)
+    .reload(&SM90A)
+    .requires(|device| device.sm() == Some(90));
+
+pub(super) static ALGORITHM: Algorithm =
+    Algorithm { kernel: &KERNEL, supports, models: &[&MODEL], estimate, run, self_test: Some(proven) };
+
+/// Channels of a block: those of x along the sum, or rows of a gradient of weights. And pixels of a block of its sum.
+const BLOCK: usize = 64;
+/// Taps for which there are maps at most.
+const TAPS: usize = 64;
+/// Elements that begin at multiples of 16 bytes.
+const LANES: usize = 8;
+
+/// The tiles of products, and one for few channels.
+fn tiles() -> impl Iterator<Item = Tile> {
+    TILES.into_iter().chain([NARROW])
+}
+
+fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+    let taps = r.axes[0].taps * r.axes[1].taps;
+    let lanes = |n: usize| n.is_multiple_of(LANES);
+    match () {
+        () if r.x.dtype() == DType::F32 => Err("f32"),
+        () if r.groups != 1 => Err("several groups"),
+        () if !lanes(r.c) || !lanes(r.o) => Err("channels that are no multiple of 8"),
+        () if !lanes(r.x.layout().offset) => Err("an image that does not start at a multiple of 16 bytes"),
+        () if taps > TAPS => Err("more than 64 taps"),
+        () if r.axes.iter().any(|axis| (0..axis.taps).any(|tap| Seen::of(axis, tap).is_none())) => {
+            Err("a tap that meets no pixel")
+        }
+        () if taps == 0 || r.pixels() == 0 || r.c == 0 || r.o == 0 => Err("a sum of nothing"),
+        () => match r.work {
+            Work::Gather { place, .. } if !place.strides.into_iter().chain([place.offset]).all(lanes) => {
+                Err("pixels of the result that do not start at multiples of 16 bytes")
+            }
+            Work::Weights { dy, .. } if !lanes(dy.layout().offset) => {
+                Err("a gradient that does not start at a multiple of 16 bytes")
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+/// The pixels of an axis that a tap meets: every `step`-th from `first` on, `count` of them as far as the result's last pixel.
+struct Seen {
+    first: usize,
+    step: usize,
+    count: usize,
+}
+
+impl Seen {
+    fn of(axis: &Axis, tap: usize) -> Option<Self> {
+        let step = axis.step.cast_signed();
+        let at = tap.cast_signed() * axis.dilation + axis.origin;
+        let first = at.rem_euclid(step).cast_unsigned();
+        let there = axis.input.checked_sub(first)?.div_ceil(axis.step).cast_signed();
+        // Pixel y of the result meets number y + before of them.
+        let before = at.div_euclid(step);
+        let count = there.min(axis.output.cast_signed() + before);
+        (count > 0 && before < there).then(|| Self { first, step: axis.step, count: count.cast_unsigned() })
+    }
+    /// All pixels of an axis of so many.
+    fn all(count: usize) -> Self {
+        Self { first: 0, step: 1, count }
+    }
+}
+
+/// Pixels of a box along W and H, and images.
+type Sides = [usize; 3];
+
+/// How many boxes there are along each axis.
+fn boxes(r: &Request<'_>, sides: Sides) -> [usize; 3] {
+    let all = [r.axes[1].output, r.axes[0].output, r.batch];
+    std::array::from_fn(|i| all[i].div_ceil(sides[i]))
+}
+
+/// The boxes of at most `rows` pixels of which there are the fewest; with long lines where that is equal.
+fn boxes_of_rows(r: &Request<'_>, rows: usize) -> Sides {
+    let [w, h] = [r.axes[1].output.min(rows), r.axes[0].output.min(rows)];
+    let all = (1..=w).flat_map(|w| (1..=h.min(rows / w)).map(move |h| [w, h, rows / (w * h)]));
+    let all = all.map(|[w, h, n]| [w, h, n.min(r.batch)]);
+    let cost = |sides: &Sides| (boxes(r, *sides).iter().product::<usize>(), usize::MAX - sides[0], sides[2]);
+    all.min_by_key(cost).unwrap_or([1; 3])
+}
+
+/// The boxes of 64 pixels of which there are the fewest: also pixels beyond the result are steps of the sum.
+fn boxes_of_steps(r: &Request<'_>) -> Sides {
+    let all = (0..7).flat_map(|w| (0..7 - w).map(move |h| [1 << w, 1 << h, BLOCK >> (w + h)]));
+    let cost = |sides: &Sides| (boxes(r, *sides).iter().product::<usize>(), usize::MAX - sides[0], sides[2]);
+    all.min_by_key(cost).unwrap_or([1, 1, BLOCK])
+}
+
+fn estimate(r: &Request<'_>) -> (f64, Plan) {
+    let on = &Speeds::on(r.x.device());
+    let blocks = r.axes[0].taps * r.axes[1].taps * r.c.div_ceil(BLOCK);
+    let plans = tiles().enumerate().map(|(tile, shape)| {
+        let (sides, [m, k], split) = match r.work {
+            Work::Gather { .. } => {
+                let sides = boxes_of_rows(r, shape.rows());
+                let rows = boxes(r, sides).into_iter().product::<usize>() * shape.rows();
+                (sides, [rows, blocks * BLOCK], SplitK::None)
+            }
+            Work::Weights { parts, .. } => {
+                let sides = boxes_of_steps(r);
+                let steps = boxes(r, sides).into_iter().product::<usize>() * BLOCK;
+                (sides, [blocks * BLOCK, steps], SplitK::Workspace(parts))
+            }
+        };
+        (on.launch + shape.estimate([m, r.o, k], split, on), Plan::Boxes { tile, sides })
+    });
+    plans.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Direct))
+}
+
+fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
+    let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(&KERNEL)) };
+    let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(&KERNEL))?;
+    match &r.work {
+        Work::Gather { .. } => gather(r, shape, sides),
+        Work::Weights { .. } => weights(r, shape, sides),
+    }
+}
+
+/// Boxes of `sides` pixels by 64 channels of images `(N, H, W, C)`, of which `seen` says which lines and columns.
+fn map(x: &Tensor, seen: [Seen; 2], [w, h, n]: Sides) -> Result<MatrixStack> {
+    let [images, height, width, channels] = x.dims4()?;
+    let (size, [lines, columns]) = (x.dtype().size(), seen);
+    let first = (lines.first * width + columns.first) * channels;
+    let bytes = |pixels: usize| (pixels * channels * size) as u64;
+    Ok(MatrixStack {
+        matrix: TensorMap {
+            dtype: x.dtype(),
+            address: address(x.storage())? + ((x.layout().offset + first) * size) as u64,
+            dims: [channels as u64, columns.count as u64],
+            stride: bytes(columns.step),
+            block: [BLOCK as u32, w as u32],
+        },
+        counts: [lines.count as u64, images as u64],
+        strides: [bytes(lines.step * width), bytes(height * width)],
+        depth: [h as u32, n as u32],
+    })
+}
+
+/// The maps of x for each tap.
+fn taps(r: &Request<'_>, sides: Sides) -> Result<Vec<MatrixStack>> {
+    let [down, across] = r.axes;
+    let all = (0..down.taps).flat_map(|i| (0..across.taps).map(move |j| (i, j)));
+    all.map(|(i, j)| match (Seen::of(&down, i), Seen::of(&across, j)) {
+        (Some(lines), Some(columns)) => map(r.x, [lines, columns], sides),
+        _ => Err(Error::internal("conv_wgmma_sm90: a tap that meets no pixel")),
+    })
+    .collect()
+}
+
+/// What both launches begin with, and the scalars of a product `(m, n)` of so many blocks in `splits` parts.
+fn begun(
+    launch: Launch<'static>,
+    shape: Tile,
+    [conv, split, bias]: [usize; 3],
+    r: &Request<'_>,
+) -> Launch<'static> {
+    let launch =
+        shape.defines(None).into_iter().fold(launch, |launch, (name, value)| launch.define(name, value));
+    let along_k = conv == 1;
+    let launch = launch.define("CONV", conv).define("SPLIT", split).define("BIAS", bias);
+    let launch = launch.define("A_ALONG_K", along_k).define("B_ALONG_K", along_k).define("C_LANES", LANES);
+    let none = ["STREAM_K", "COLUMN_SUMS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD"];
+    none.into_iter().fold(launch, |launch, name| launch.define(name, false)).read_indirect(r.x)
+}
+
+/// The scalars: sizes of the product, and how its rows and steps are pixels and taps.
+fn sizes(
+    launch: Launch<'static>,
+    r: &Request<'_>,
+    sides: Sides,
+    [m, n, k, splits]: [usize; 4],
+) -> Launch<'static> {
+    let [down, across] = r.axes;
+    let [wide, high, _] = boxes(r, sides);
+    let launch = [m, n, k, splits].into_iter().fold(launch, |launch, v| launch.scalar(int(v))).scalar(1.0f32);
+    let taps = [down.taps * across.taps, across.taps, r.c, r.c.div_ceil(BLOCK), across.step, down.step];
+    let all = [wide, high].into_iter().chain(sides).chain([across.output, down.output, r.batch]).chain(taps);
+    let launch = all.fold(launch, |launch, v| launch.scalar(int(v)));
+    let signed = |v: isize| i32::try_from(v).unwrap_or(i32::MAX);
+    let meet = [across.dilation, down.dilation, across.origin, down.origin];
+    let launch = meet.into_iter().fold(launch, |launch, v| launch.scalar(signed(v)));
+    let place = match r.work {
+        Work::Gather { place, .. } => [place.offset, place.strides[0], place.strides[1], place.strides[2]],
+        Work::Weights { .. } => [0; 4],
+    };
+    place.into_iter().fold(launch, |launch, v| launch.scalar(v))
+}
+
+fn gather(r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
+    let Work::Gather { w, bias, y, .. } = &r.work else { return Err(Algorithm::foreign(&KERNEL)) };
+    let (device, size, [down, across]) = (r.x.device(), r.x.dtype().size(), r.axes);
+    // (O, taps, C), along the sum.
+    let dims = Shape::from([r.o, down.taps, across.taps, r.c]);
+    let strides = vec![w.strides[1], w.strides[3], w.strides[4], w.strides[2]];
+    let layout = Layout { shape: dims, strides, offset: w.offset };
+    let weights = Tensor::from_parts(w.tensor.storage().clone(), layout, r.x.dtype(), None);
+    let weights = match weights.is_contiguous() && w.offset.is_multiple_of(LANES) {
+        true => weights,
+        false => weights.contiguous()?,
+    };
+    let count = down.taps * across.taps;
+    let of_weights = MatrixStack {
+        matrix: TensorMap {
+            dtype: r.x.dtype(),
+            address: address(weights.storage())? + (weights.layout().offset * size) as u64,
+            dims: [r.c as u64, r.o as u64],
+            stride: (count * r.c * size) as u64,
+            block: [BLOCK as u32, shape.columns() as u32],
+        },
+        counts: [count as u64, 1],
+        strides: [(r.c * size) as u64, 16],
+        depth: [1; 2],
+    };
+    let maps: Vec<MatrixStack> = std::iter::once(of_weights).chain(taps(r, sides)?).collect();
+    let (table, at) = tensor_maps(device, &maps)?;
+    let rows = boxes(r, sides).into_iter().product::<usize>() * shape.rows();
+    let (groups, splits) = SplitK::None.groups(shape.count(rows, r.o), 1, r.units());
+    let launch = begun(r.launch(&KERNEL, "matmul_wgmma"), shape, [1, 0, usize::from(bias.is_some())], r);
+    let launch = launch.read_base(&table).read_indirect(&weights);
+    let launch = match bias {
+        Some(bias) => launch.read(*bias),
+        None => launch.read_base(&Unused(y)),
+    };
+    let unused = |launch: Launch<'static>| launch.write_base(&Unused(y));
+    let launch = unused(unused(unused(launch).write_base(*y))).scalar(at);
+    let k = count * r.c.next_multiple_of(BLOCK);
+    sizes(launch, r, sides, [rows, r.o, k, splits]).local([384, 1, 1]).groups(groups).run()
+}
+
+fn weights(r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
+    let Work::Weights { dy, part, parts } = r.work else { return Err(Algorithm::foreign(&KERNEL)) };
+    let [down, across] = r.axes;
+    let of_dy = map(dy, [Seen::all(down.output), Seen::all(across.output)], sides)?;
+    let maps: Vec<MatrixStack> = std::iter::once(of_dy).chain(taps(r, sides)?).collect();
+    let (table, at) = tensor_maps(r.x.device(), &maps)?;
+    let m = down.taps * across.taps * r.c.next_multiple_of(BLOCK);
+    let k = boxes(r, sides).into_iter().product::<usize>() * BLOCK;
+    let (groups, splits) = SplitK::Workspace(parts).groups(shape.count(m, r.o), k, r.units());
+    let launch = begun(r.launch(&KERNEL, "matmul_wgmma"), shape, [2, 2, 0], r);
+    let launch = launch.read_base(&table).read_indirect(dy).read_base(&Unused(dy));
+    let launch = launch.write_base(&Unused(part)).write_base(&Unused(part)).write(part);
+    let launch = launch.write_base(&Unused(part)).scalar(at);
+    sizes(launch, r, sides, [m, r.o, k, splits]).local([384, 1, 1]).groups(groups).run()
+}
+
+/// Whether small convolutions and a gradient of weights are those of [`tile`] to the bit: whole numbers, whose sums are exact.
+fn proven(device: &Device) -> bool {
+    Tuning::of(device).proven(device, &KERNEL, || {
+        [(1, 1), (2, 1), (1, 2)].into_iter().try_for_each(|(step, dilation)| proof(device, step, dilation))
+    })
+}
+
+fn proof(device: &Device, step: usize, dilation: isize) -> Result<()> {
+    let (batch, c, o, input) = (3, 72, 136, 13);
+    let dtype = DType::Bf16;
+    let whole = |dims: [usize; 4], every: usize| {
+        let count = dims.iter().product::<usize>();
+        let values: Vec<f32> = (0..count).map(|i| ((i * every + i / 7) % 3) as f32 - 1.0).collect();
+        Tensor::from_f32(device, dims, &values, dtype)
+    };
+    let axis = |taps: usize| {
+        let reach = dilation.cast_unsigned() * (taps - 1);
+        let output = (input + 2 - reach - 1) / step + 1;
+        Axis { input, output, taps, step, dilation, origin: -1 }
+    };
+    let axes = [axis(3), axis(2)];
+    let [h, w] = axes.map(|axis| axis.output);
+    let (x, dy) = (whole([batch, input, input, c], 5)?, whole([batch, h, w, o], 7)?);
+    let (kernel, bias) = (whole([o, c, 3, 2], 11)?, whole([1, 1, 1, o], 5)?);
+    let weights = Weights { tensor: kernel, offset: 0, strides: [0, c * 6, 6, 2, 1] };
+    let place = Place { offset: 0, strides: [h * w * o, w * o, o] };
+    let both = [true, false].map(|here| -> Result<[Vec<f32>; 2]> {
+        let y = Tensor::full(device, [batch, h, w, o], f32::NAN, dtype)?;
+        let part = Tensor::full(device, [2, 1, 3, 2, c, o], f32::NAN, DType::F32)?;
+        let of = |work| Request { x: &x, batch, groups: 1, c, o, axes, work };
+        let forth = of(Work::Gather { w: &weights, bias: Some(&bias), y: &y, place });
+        let back = of(Work::Weights { dy: &dy, part: &part, parts: 2 });
+        for request in [&forth, &back] {
+            match here {
+                true => run(request, &estimate(request).1)?,
+                false => tile::run(request, &Plan::Direct)?,
+            }
+        }
+        Ok([y.to_vec()?, part.sum(&[0], false)?.to_vec()?])
+    });
+    let [here, there] = both;
+    let (here, there) = (here?, there?);
+    let at = |(a, b): (&Vec<f32>, &Vec<f32>)| a.iter().zip(b).position(|(a, b)| a != b);
+    match here.iter().zip(&there).find_map(at) {
+        Some(at) if !device.settings().no_results => {
+            Err(Error::launch(format!("element {at} of a small convolution differs from that of conv_tile")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::conv::geometry::Side;
+
+    fn axes(image: usize, taps: usize, stride: usize, padding: usize) -> [Axis; 2] {
+        let places = Side::places(image, taps, stride, padding, 1).unwrap();
+        [Side { image, places, taps, stride, padding, dilation: 1 }.forward(); 2]
+    }
+
+    /// Each pixel that a tap meets is one of its map's, and pixels beyond the result see nothing of the image.
+    #[test]
+    fn maps_have_the_pixels_that_taps_meet() {
+        for (image, taps, stride, padding) in
+            [(7, 3, 1, 1), (8, 3, 2, 1), (9, 1, 2, 0), (11, 5, 3, 2), (6, 2, 4, 0)]
+        {
+            let axis = axes(image, taps, stride, padding)[0];
+            for tap in 0..taps {
+                let seen = Seen::of(&axis, tap).unwrap();
+                let at = tap.cast_signed() - padding.cast_signed();
+                let before = at.div_euclid(stride.cast_signed());
+                for y in 0..axis.output + 4 {
+                    let h = (y * stride).cast_signed() + at;
+                    let number = y.cast_signed() + before;
+                    let inside = (0..seen.count.cast_signed()).contains(&number);
+                    let expected = y < axis.output && (0..image.cast_signed()).contains(&h);
+                    assert_eq!(inside, expected, "{axis:?}, tap {tap}, pixel {y}");
+                    if inside {
+                        assert_eq!((seen.first + number.cast_unsigned() * stride).cast_signed(), h);
+                    }
+                }
+            }
+        }
+        // Its only pixel lies before the image.
+        assert!(Seen::of(&axes(1, 3, 1, 1)[0], 0).is_none());
+    }
+
+    #[test]
+    fn boxes_waste_little() {
+        let device = crate::suite::test_device().unwrap();
+        let x = Tensor::zeros(&device, [1, 1, 1, 8], DType::F32).unwrap();
+        let weights = Weights { tensor: x.clone(), offset: 0, strides: [0; 5] };
+        for (batch, image, most) in
+            [(128, 56, 1.0), (128, 28, 1.0), (128, 14, 1.0), (128, 7, 1.07), (3, 31, 1.2)]
+        {
+            let place = Place { offset: 0, strides: [0; 3] };
+            let r = Request {
+                x: &x,
+                batch,
+                groups: 1,
+                c: 8,
+                o: 8,
+                axes: axes(image, 3, 1, 1),
+                work: Work::Gather { w: &weights, bias: None, y: &x, place },
+            };
+            let share = |sides: Sides, rows: usize| {
+                (boxes(&r, sides).iter().product::<usize>() * rows) as f64 / r.pixels() as f64
+            };
+            for rows in [64, 128, 256] {
+                let sides = boxes_of_rows(&r, rows);
+                assert!(sides.iter().product::<usize>() <= rows && sides.iter().all(|n| *n <= 256));
+                assert!(share(sides, rows) <= most, "{batch} images of {image}: {sides:?} of {rows}");
+            }
+            let sides = boxes_of_steps(&r);
+            assert_eq!(sides.iter().product::<usize>(), BLOCK);
+            assert!(share(sides, BLOCK) <= most + 0.2, "{batch} images of {image}: {sides:?}");
+        }
+    }
+
+    /// For `tools/ptx_check.sh`, as those of products.
+    #[test]
+    #[ignore = "writes files"]
+    fn texts_for_the_assembler() {
+        let folder = std::env::temp_dir().join("netcl-texts");
+        std::fs::create_dir_all(&folder).unwrap();
+        for (i, shape) in tiles().enumerate() {
+            for (name, conv, split, bias) in [("gather", 1, 0, true), ("weights", 2, 2, false)] {
+                let mut defines = shape.defines(None);
+                let flags = [("CONV", conv), ("SPLIT", split), ("BIAS", i32::from(bias)), ("C_LANES", 8)];
+                defines.extend(flags.map(|(flag, value)| (flag, value.into())));
+                let lies = ["A_ALONG_K", "B_ALONG_K"].map(|flag| (flag, (conv == 1).into()));
+                defines.extend(lies);
+                defines.push(("DTYPE", DType::Bf16.code().into()));
+                let none = ["STREAM_K", "COLUMN_SUMS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD"];
+                defines.extend(none.map(|flag| (flag, false.into())));
+                let text = format!("// items matmul_wgmma=384\n{}", KERNEL.text(&defines));
+                std::fs::write(folder.join(format!("conv_{i}_{name}.cl")), text).unwrap();
+            }
+        }
+        eprintln!("{}", folder.display());
+    }
+}
