@@ -7,12 +7,13 @@ use super::geometry::Axis;
 use netcl_kernel::Launch;
 
 mod depthwise;
+mod lines;
 mod tile;
 mod vector;
 mod wgmma;
 
-static ALGORITHMS: [&Algorithm; 4] =
-    [&depthwise::ALGORITHM, &vector::ALGORITHM, &wgmma::ALGORITHM, &tile::ALGORITHM];
+static ALGORITHMS: [&Algorithm; 5] =
+    [&depthwise::ALGORITHM, &vector::ALGORITHM, &wgmma::ALGORITHM, &lines::ALGORITHM, &tile::ALGORITHM];
 static KERNELS: [&Kernel; ALGORITHMS.len()] = kernels(&ALGORITHMS);
 pub(super) static CONV: Table<Convolutions> = Table::new("conv", &ALGORITHMS, &KERNELS);
 
@@ -37,6 +38,7 @@ pub(super) struct Place {
 }
 
 /// What is computed.
+#[derive(Clone, Copy)]
 pub(super) enum Work<'a> {
     /// `y` at `place`: the sum over taps and input channels.
     Gather { w: &'a Weights, bias: Option<&'a Tensor>, y: &'a Tensor, place: Place },

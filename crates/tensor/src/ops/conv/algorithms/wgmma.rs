@@ -17,33 +17,45 @@ const TEXT: &str = concat!(
     cl_file!("../../matmul/algorithms/matmul_wgmma_sm90.cl")
 );
 
-pub(super) static KERNEL: Kernel = Kernel::new("conv_wgmma_sm90", TEXT)
-    .include(&[
-        cl_file!("../../include/sm90.cl"),
-        cl_file!("../../matmul/algorithms/matmul_sm90.cl"),
-        cl_file!("../../include/gelu_sm90.cl"),
-        cl_file!("../../matmul/algorithms/matmul_wgmma_sm90_schedule.cl"),
-    ])
-    .generate(wgmma_macros)
-    .reload(&SM90A)
-    .requires(|device| device.sm() == Some(90));
+pub(super) static KERNEL: Kernel = kernel("conv_wgmma_sm90");
 
-pub(super) static ALGORITHM: Algorithm =
-    Algorithm { kernel: &KERNEL, supports, models: &[&MODEL], estimate, run, self_test: Some(proven) };
+/// The kernel under a name.
+pub(super) const fn kernel(name: &'static str) -> Kernel {
+    Kernel::new(name, TEXT)
+        .include(&[
+            cl_file!("../../include/sm90.cl"),
+            cl_file!("../../matmul/algorithms/matmul_sm90.cl"),
+            cl_file!("../../include/gelu_sm90.cl"),
+            cl_file!("../../matmul/algorithms/matmul_wgmma_sm90_schedule.cl"),
+        ])
+        .generate(wgmma_macros)
+        .reload(&SM90A)
+        .requires(|device| device.sm() == Some(90))
+}
+
+pub(super) static ALGORITHM: Algorithm = Algorithm {
+    kernel: &KERNEL,
+    supports: supported,
+    models: &[&MODEL],
+    estimate,
+    run: |r, plan| run_with(&KERNEL, r, plan),
+    self_test: Some(|device| proven(device, &KERNEL, supported, |r| run_with(&KERNEL, r, &estimate(r).1))),
+};
 
 /// Channels of a block: those of x along the sum, or rows of a gradient of weights. And pixels of a block of its sum.
 const BLOCK: usize = 64;
 /// Taps for which there are maps at most.
 const TAPS: usize = 64;
 /// Elements that begin at multiples of 16 bytes.
-const LANES: usize = 8;
+pub(super) const LANES: usize = 8;
 
 /// The tiles of products, and one for few channels.
 fn tiles() -> impl Iterator<Item = Tile> {
     TILES.into_iter().chain([NARROW])
 }
 
-fn supports(r: &Request<'_>) -> Result<(), &'static str> {
+/// Whether boxes of its pixels can be copied. x may have any strides but for its channels.
+pub(super) fn supported(r: &Request<'_>) -> Result<(), &'static str> {
     let taps = r.axes[0].taps * r.axes[1].taps;
     let lanes = |n: usize| n.is_multiple_of(LANES);
     match () {
@@ -117,7 +129,8 @@ fn boxes_of_steps(r: &Request<'_>) -> Sides {
     all.min_by_key(cost).unwrap_or([1, 1, BLOCK])
 }
 
-fn estimate(r: &Request<'_>) -> (f64, Plan) {
+/// Microseconds, and the plan.
+pub(super) fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let on = &Speeds::on(r.x.device());
     let blocks = r.axes[0].taps * r.axes[1].taps * r.c.div_ceil(BLOCK);
     let plans = tiles().enumerate().map(|(tile, shape)| {
@@ -138,31 +151,35 @@ fn estimate(r: &Request<'_>) -> (f64, Plan) {
     plans.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Direct))
 }
 
-fn run(r: &Request<'_>, plan: &Plan) -> Result<()> {
-    let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(&KERNEL)) };
-    let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(&KERNEL))?;
+/// Does it by the kernel of this name.
+pub(super) fn run_with(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<()> {
+    let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(kernel)) };
+    let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(kernel))?;
     match &r.work {
-        Work::Gather { .. } => gather(r, shape, sides),
-        Work::Weights { .. } => weights(r, shape, sides),
+        Work::Gather { .. } => gather(kernel, r, shape, sides),
+        Work::Weights { .. } => weights(kernel, r, shape, sides),
     }
 }
 
 /// Boxes of `sides` pixels by 64 channels of images `(N, H, W, C)`, of which `seen` says which lines and columns.
 fn map(x: &Tensor, seen: [Seen; 2], [w, h, n]: Sides) -> Result<MatrixStack> {
-    let [images, height, width, channels] = x.dims4()?;
+    let [images, _, _, channels] = x.dims4()?;
+    let [image, line, column, _] = x.layout().strides[..] else {
+        return Err(Error::internal("conv_wgmma_sm90: an image of other than four axes"));
+    };
     let (size, [lines, columns]) = (x.dtype().size(), seen);
-    let first = (lines.first * width + columns.first) * channels;
-    let bytes = |pixels: usize| (pixels * channels * size) as u64;
+    let first = x.layout().offset + lines.first * line + columns.first * column;
+    let bytes = |elements: usize| (elements * size) as u64;
     Ok(MatrixStack {
         matrix: TensorMap {
             dtype: x.dtype(),
-            address: address(x.storage())? + ((x.layout().offset + first) * size) as u64,
+            address: address(x.storage())? + bytes(first),
             dims: [channels as u64, columns.count as u64],
-            stride: bytes(columns.step),
+            stride: bytes(columns.step * column),
             block: [BLOCK as u32, w as u32],
         },
         counts: [lines.count as u64, images as u64],
-        strides: [bytes(lines.step * width), bytes(height * width)],
+        strides: [bytes(lines.step * line), bytes(image)],
         depth: [h as u32, n as u32],
     })
 }
@@ -217,8 +234,8 @@ fn sizes(
     place.into_iter().fold(launch, |launch, v| launch.scalar(v))
 }
 
-fn gather(r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
-    let Work::Gather { w, bias, y, .. } = &r.work else { return Err(Algorithm::foreign(&KERNEL)) };
+fn gather(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
+    let Work::Gather { w, bias, y, .. } = &r.work else { return Err(Algorithm::foreign(kernel)) };
     let (device, size, [down, across]) = (r.x.device(), r.x.dtype().size(), r.axes);
     // (O, taps, C), along the sum.
     let dims = Shape::from([r.o, down.taps, across.taps, r.c]);
@@ -246,7 +263,7 @@ fn gather(r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
     let (table, at) = tensor_maps(device, &maps)?;
     let rows = boxes(r, sides).into_iter().product::<usize>() * shape.rows();
     let (groups, splits) = SplitK::None.groups(shape.count(rows, r.o), 1, r.units());
-    let launch = begun(r.launch(&KERNEL, "matmul_wgmma"), shape, [1, 0, usize::from(bias.is_some())], r);
+    let launch = begun(r.launch(kernel, "matmul_wgmma"), shape, [1, 0, usize::from(bias.is_some())], r);
     let launch = launch.read_base(&table).read_indirect(&weights);
     let launch = match bias {
         Some(bias) => launch.read(*bias),
@@ -258,8 +275,8 @@ fn gather(r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
     sizes(launch, r, sides, [rows, r.o, k, splits]).local([384, 1, 1]).groups(groups).run()
 }
 
-fn weights(r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
-    let Work::Weights { dy, part, parts } = r.work else { return Err(Algorithm::foreign(&KERNEL)) };
+fn weights(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
+    let Work::Weights { dy, part, parts } = r.work else { return Err(Algorithm::foreign(kernel)) };
     let [down, across] = r.axes;
     let of_dy = map(dy, [Seen::all(down.output), Seen::all(across.output)], sides)?;
     let maps: Vec<MatrixStack> = std::iter::once(of_dy).chain(taps(r, sides)?).collect();
@@ -267,21 +284,34 @@ fn weights(r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
     let m = down.taps * across.taps * r.c.next_multiple_of(BLOCK);
     let k = boxes(r, sides).into_iter().product::<usize>() * BLOCK;
     let (groups, splits) = SplitK::Workspace(parts).groups(shape.count(m, r.o), k, r.units());
-    let launch = begun(r.launch(&KERNEL, "matmul_wgmma"), shape, [2, 2, 0], r);
+    let launch = begun(r.launch(kernel, "matmul_wgmma"), shape, [2, 2, 0], r);
     let launch = launch.read_base(&table).read_indirect(dy).read_base(&Unused(dy));
     let launch = launch.write_base(&Unused(part)).write_base(&Unused(part)).write(part);
     let launch = launch.write_base(&Unused(part)).scalar(at);
     sizes(launch, r, sides, [m, r.o, k, splits]).local([384, 1, 1]).groups(groups).run()
 }
 
-/// Whether small convolutions and a gradient of weights are those of [`tile`] to the bit: whole numbers, whose sums are exact.
-fn proven(device: &Device) -> bool {
-    Tuning::of(device).proven(device, &KERNEL, || {
-        [(1, 1), (2, 1), (1, 2)].into_iter().try_for_each(|(step, dilation)| proof(device, step, dilation))
+/// Whether `run` computes small convolutions and gradients of weights that `supports` takes to the bit as [`tile`] does: of whole numbers, whose sums
+/// are exact.
+pub(super) fn proven(
+    device: &Device,
+    kernel: &'static Kernel,
+    supports: fn(&Request<'_>) -> Result<(), &'static str>,
+    run: fn(&Request<'_>) -> Result<()>,
+) -> bool {
+    Tuning::of(device).proven(device, kernel, || {
+        let all = [(1, 1), (2, 1), (1, 2)];
+        all.into_iter().try_for_each(|(step, dilation)| proof(device, step, dilation, supports, run))
     })
 }
 
-fn proof(device: &Device, step: usize, dilation: isize) -> Result<()> {
+fn proof(
+    device: &Device,
+    step: usize,
+    dilation: isize,
+    supports: fn(&Request<'_>) -> Result<(), &'static str>,
+    run: fn(&Request<'_>) -> Result<()>,
+) -> Result<()> {
     let (batch, c, o, input) = (3, 72, 136, 13);
     let dtype = DType::Bf16;
     let whole = |dims: [usize; 4], every: usize| {
@@ -306,9 +336,9 @@ fn proof(device: &Device, step: usize, dilation: isize) -> Result<()> {
         let of = |work| Request { x: &x, batch, groups: 1, c, o, axes, work };
         let forth = of(Work::Gather { w: &weights, bias: Some(&bias), y: &y, place });
         let back = of(Work::Weights { dy: &dy, part: &part, parts: 2 });
-        for request in [&forth, &back] {
+        for request in [&forth, &back].into_iter().filter(|r| supports(r).is_ok()) {
             match here {
-                true => run(request, &estimate(request).1)?,
+                true => run(request)?,
                 false => tile::run(request, &Plan::Direct)?,
             }
         }
@@ -316,7 +346,9 @@ fn proof(device: &Device, step: usize, dilation: isize) -> Result<()> {
     });
     let [here, there] = both;
     let (here, there) = (here?, there?);
-    let at = |(a, b): (&Vec<f32>, &Vec<f32>)| a.iter().zip(b).position(|(a, b)| a != b);
+    // What was not supported is NaN on both sides.
+    let differ = |(a, b): (&f32, &f32)| a != b && !(a.is_nan() && b.is_nan());
+    let at = |(a, b): (&Vec<f32>, &Vec<f32>)| a.iter().zip(b).position(differ);
     match here.iter().zip(&there).find_map(at) {
         Some(at) if !device.settings().no_results => {
             Err(Error::launch(format!("element {at} of a small convolution differs from that of conv_tile")))
