@@ -139,6 +139,7 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
             Choice { about, shown, rows, run: Box::new(|_| Ok(())) }.explain(bench)?;
             continue;
         }
+        case.check()?;
         for pass in PASSES.into_iter().filter(|pass| args.passes.iter().any(|p| p == pass)) {
             ratios.extend(measure(bench, &case, pass)?.ratio);
         }
@@ -151,7 +152,6 @@ pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
 }
 
 fn measure(bench: &mut Bench, case: &Case, pass: &'static str) -> Result<Line> {
-    case.check()?;
     let Shape { x, w: [o, i, j], options } = case.shape;
     let backward = pass != "fwd";
     let macs = case.dy.count() * (x[1] / options.groups) * i * j;

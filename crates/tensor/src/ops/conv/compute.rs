@@ -93,40 +93,48 @@ pub(super) fn backward(g: &Geometry, dy: &Tensor, w: &Tensor, bias: Option<&Tens
         let w = w.detach().reshape([g.places, g.image])?;
         return linear(&dy.reshape([g.batch * h.image * width.image, g.places])?, &w, bias)?.reshape(shape);
     }
-    let dx = Tensor::empty(dy.device(), shape, dy.dtype())?;
+    let classes = h
+        .backward()
+        .into_iter()
+        .flat_map(|down| width.backward().into_iter().map(move |across| [down, across]));
+    // What no tap reaches is zero, all of it in one fill.
+    let (reached, unreached): (Vec<_>, Vec<_>) =
+        classes.partition(|class| bias.is_some() || class.iter().all(|phase| phase.axis.taps > 0));
+    let dx = match unreached.is_empty() {
+        true => Tensor::empty(dy.device(), shape, dy.dtype())?,
+        false => Tensor::zeros(dy.device(), shape, dy.dtype())?,
+    };
     if dx.count() == 0 {
         return Ok(dx);
     }
     let (w, bias) = (laid(g, w)?, bias.map(Tensor::contiguous).transpose()?);
     let (strides, to) = (&w.layout().strides, dx.layout().strides.clone());
-    for down in h.backward() {
-        for across in width.backward() {
-            let taps = down.tap * strides[2] + across.tap * strides[3];
-            let weights = Weights {
-                tensor: w.clone(),
-                offset: w.layout().offset + taps,
-                strides: [
-                    g.places * strides[0],
-                    strides[1],
-                    strides[0],
-                    down.every * strides[2],
-                    across.every * strides[3],
-                ],
-            };
-            let place = Place {
-                offset: down.first * to[1] + across.first * to[2],
-                strides: [to[0], h.stride * to[1], width.stride * to[2]],
-            };
-            CONV.run(&Request {
-                x: dy,
-                batch: g.batch,
-                groups: g.groups,
-                c: g.places,
-                o: g.image,
-                axes: [down.axis, across.axis],
-                work: Work::Gather { w: &weights, bias: bias.as_ref(), y: &dx, place },
-            })?;
-        }
+    for [down, across] in reached {
+        let taps = down.tap * strides[2] + across.tap * strides[3];
+        let weights = Weights {
+            tensor: w.clone(),
+            offset: w.layout().offset + taps,
+            strides: [
+                g.places * strides[0],
+                strides[1],
+                strides[0],
+                down.every * strides[2],
+                across.every * strides[3],
+            ],
+        };
+        let place = Place {
+            offset: down.first * to[1] + across.first * to[2],
+            strides: [to[0], h.stride * to[1], width.stride * to[2]],
+        };
+        CONV.run(&Request {
+            x: dy,
+            batch: g.batch,
+            groups: g.groups,
+            c: g.places,
+            o: g.image,
+            axes: [down.axis, across.axis],
+            work: Work::Gather { w: &weights, bias: bias.as_ref(), y: &dx, place },
+        })?;
     }
     Ok(dx)
 }
