@@ -37,6 +37,7 @@ from ._dtype import DType, bfloat16, float16, float32, int32, uint32
 from ._files import load, save
 from ._graph import Graph, compile
 from ._host import from_numpy
+from ._llm import LLM, Conversation, Generation, TextStream
 from ._netcl import (
     Device,
     Generator,
@@ -57,13 +58,17 @@ if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_after_fork_in_child)
 
 __all__ = [
+    "Conversation",
     "DType",
     "Device",
+    "Generation",
     "Generator",
     "Graph",
     "Kernel",
+    "LLM",
     "NetclError",
     "Tensor",
+    "TextStream",
     "__version__",
     "arange",
     "asarray",

@@ -18,6 +18,7 @@ mod function;
 mod graph;
 mod index;
 mod kernel;
+mod llm;
 mod names;
 mod operators;
 mod optim;
@@ -38,5 +39,6 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<kernel::PyKernel>()?;
     m.add_class::<graph::PyGraph>()?;
     m.add_class::<optim::PyUpdate>()?;
+    llm::add(m)?;
     edge::add(m)
 }
