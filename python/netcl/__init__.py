@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os as _os
 
-from . import _methods, autograd, data, errors, functional, nn, ops, optim, profiler
+from . import _methods, autograd, data, errors, functional, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -48,6 +48,7 @@ from ._netcl import (
     devices,
     set_default_device,
 )
+from ._trainer import Event, Trainer
 from .autograd import enable_grad, is_grad_enabled, no_grad
 from .errors import NetclError
 from .functions import cat, matmul, stack, where
@@ -61,6 +62,7 @@ __all__ = [
     "Conversation",
     "DType",
     "Device",
+    "Event",
     "Generation",
     "Generator",
     "Graph",
@@ -69,6 +71,7 @@ __all__ = [
     "NetclError",
     "Tensor",
     "TextStream",
+    "Trainer",
     "__version__",
     "arange",
     "asarray",
@@ -114,6 +117,7 @@ __all__ = [
     "stack",
     "tensor",
     "uint32",
+    "utils",
     "where",
     "zeros",
     "zeros_like",

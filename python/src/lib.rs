@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 mod call;
 mod convert;
 mod create;
+mod decoder;
 mod device;
 mod edge;
 mod files;
@@ -23,6 +24,7 @@ mod names;
 mod operators;
 mod optim;
 mod tensor;
+mod trainer;
 
 /// Fills the module.
 #[pymodule]
@@ -39,6 +41,8 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<kernel::PyKernel>()?;
     m.add_class::<graph::PyGraph>()?;
     m.add_class::<optim::PyUpdate>()?;
+    decoder::add(m)?;
+    trainer::add(m)?;
     llm::add(m)?;
     edge::add(m)
 }

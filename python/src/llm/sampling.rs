@@ -135,7 +135,7 @@ fn schema(value: &Bound<'_, PyAny>) -> PyResult<serde_json::Value> {
         Err(_) => value.py().import("json")?.call_method1("dumps", (value,))?.extract()?,
     };
     serde_json::from_str(&text)
-        .map_err(|e| PyValueError::new_err(format!("the JSON schema is no JSON: {e}")))
+        .map_err(|e| PyTypeError::new_err(format!("the JSON schema is no JSON: {e}")))
 }
 
 impl Asked {
