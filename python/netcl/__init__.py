@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os as _os
 
-from . import _methods, autograd, data, errors, functional, nn, ops, optim, profiler, utils
+from . import _methods, autograd, data, errors, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -48,6 +48,7 @@ from ._netcl import (
     devices,
     set_default_device,
 )
+from ._scope import scope
 from ._trainer import Event, Trainer
 from .autograd import enable_grad, is_grad_enabled, no_grad
 from .errors import NetclError
@@ -95,6 +96,7 @@ __all__ = [
     "full",
     "full_like",
     "functional",
+    "hybrid",
     "int32",
     "is_grad_enabled",
     "kernel",
@@ -113,6 +115,7 @@ __all__ = [
     "randint",
     "randn",
     "save",
+    "scope",
     "set_default_device",
     "stack",
     "tensor",

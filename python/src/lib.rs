@@ -23,6 +23,7 @@ mod llm;
 mod names;
 mod operators;
 mod optim;
+mod scope;
 mod tensor;
 mod trainer;
 
@@ -43,6 +44,7 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<optim::PyUpdate>()?;
     decoder::add(m)?;
     trainer::add(m)?;
+    scope::add(m)?;
     llm::add(m)?;
     edge::add(m)
 }
