@@ -217,3 +217,20 @@ def test_a_tensor_can_be_freed_by_itself():
     with pytest.raises(nc.errors.LaunchError, match="freed"):
         x.numpy()
     assert free_memory(x)  # a second time does nothing
+
+
+# The listings of seed 004 in Python's words. Its product shows [[2.6 3.2] [5.6 7.2]], which is neither x w + b nor x wᵀ + b of the numbers in it: here it is x w + b.
+def test_the_listings_of_calls_with_lists():
+    y = nc.hybrid.matmul([[1.0, 2.0], [3.0, 4.0]], [[0.5, 0.5], [1.0, 1.0]], [0.1, 0.2])
+    assert np.allclose(y, [[2.6, 2.7], [5.6, 5.7]], atol=1e-6)
+    # The same as a pipeline on the device, whose parts are freed at its end.
+    with nc.scope() as pipeline:
+        x, w, b = nc.tensor([[1.0, 2.0], [3.0, 4.0]]), nc.tensor([[0.5, 0.5], [1.0, 1.0]]), nc.tensor([0.1, 0.2])
+        h = nc.hybrid.matmul(x, w, b)
+        host = nc.hybrid.gelu(h).numpy()
+    assert pipeline.freed == 4 and np.allclose(host, nc.hybrid.gelu(y), atol=1e-6)
+    # Attention: the forward's cache lives on the device until the backward has used it.
+    qkv = [[0.1 * (i + j) for j in range(12)] for i in range(4)]
+    out, cache = nc.hybrid.attention(qkv, 2)
+    dqkv = nc.hybrid.attention_backward([[1.0] * 4 for _ in range(4)], cache)
+    assert out.shape == (4, 4) and dqkv.shape == (4, 12) and np.abs(dqkv).max() > 0 and cache.is_free
