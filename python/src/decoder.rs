@@ -40,7 +40,8 @@ fn config(family: &str, sizes: &str) -> Result<DecoderConfig> {
         let message = e.to_string();
         Error::format(format!("decoder: {}", message.split(" at line").next().unwrap_or(&message)))
     })?;
-    let Given { layers, heads, kv_heads, head_size, width, mlp, context, vocab, rope_theta, tied, bias } = given;
+    let Given { layers, heads, kv_heads, head_size, width, mlp, context, vocab, rope_theta, tied, bias } =
+        given;
     let sizes = Sizes { layers, heads, kv_heads, head_size, width, mlp, context, vocab, rope_theta, tied };
     let config = DecoderConfig::of(family, &sizes)?;
     match bias {

@@ -74,7 +74,8 @@ fn exit_scope(py: Python<'_>, depth: usize) -> PyResult<usize> {
         true => scopes.pop(),
         false => None,
     });
-    let frame = frame.ok_or_else(|| PyRuntimeError::new_err("a scope ends in another thread or order than it began"))?;
+    let frame = frame
+        .ok_or_else(|| PyRuntimeError::new_err("a scope ends in another thread or order than it began"))?;
     Ok(py.detach(|| {
         let mut freed = BTreeSet::new();
         let kept: BTreeSet<u64> =

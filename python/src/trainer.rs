@@ -209,7 +209,8 @@ impl PyTraining {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         run(py, || {
             let place = self.trainer.try_lock();
-            let mut place = place.map_err(|_| Error::format("the trainer is at work and cannot be closed"))?;
+            let mut place =
+                place.map_err(|_| Error::format("the trainer is at work and cannot be closed"))?;
             drop(place.take());
             Ok(())
         })
@@ -225,9 +226,7 @@ impl PyTraining {
     }
     /// Steps done, whether that is all, best validation loss with its step, tokens a second.
     fn state(&self, py: Python<'_>) -> PyResult<(u64, bool, Option<(f64, u64)>, f64)> {
-        run(py, || {
-            self.with(|t| Ok((t.step(), t.is_finished(), t.best(), t.tokens_per_s())))
-        })
+        run(py, || self.with(|t| Ok((t.step(), t.is_finished(), t.best(), t.tokens_per_s()))))
     }
     /// Metrics of the last step as JSON, `null` before the first.
     fn last_metrics(&self, py: Python<'_>) -> PyResult<String> {
@@ -241,9 +240,7 @@ impl PyTraining {
     /// The model's weights under the names of its family's files.
     fn tensors<'py>(&self, py: Python<'py>) -> PyResult<Vec<Stored<'py>>> {
         let tensors = run(py, || {
-            self.with(|trainer| {
-                trainer.model().state().iter().map(Planned::take).collect::<Result<Vec<_>>>()
-            })
+            self.with(|trainer| trainer.model().state().iter().map(Planned::take).collect::<Result<Vec<_>>>())
         })?;
         Ok(tensors.iter().map(|t| stored(py, &t.view())).collect())
     }

@@ -181,7 +181,8 @@ impl PyModel {
             serve(opening, listener, todo, |model| drop(found.send(facts(model))));
         };
         let thread = std::thread::Builder::new().name("netcl-model".into()).spawn(work);
-        let thread = thread.map_err(|e| raised(py, &Error::internal(format!("a thread for a model: {e}"))))?;
+        let thread =
+            thread.map_err(|e| raised(py, &Error::internal(format!("a thread for a model: {e}"))))?;
         let receiver = Mutex::new(receiver);
         while let Some(told) = hear(py, &receiver, &stop)? {
             if let (Told::Loading(name, device, done, total), Some(progress)) = (told, &progress) {

@@ -38,18 +38,17 @@ pub enum Told {
 }
 
 /// The next thing that is told, or an exception: that of Ctrl-C, of an error, or none at the end.
-pub fn hear(
-    py: Python<'_>,
-    receiver: &Mutex<Receiver<Told>>,
-    stop: &AtomicBool,
-) -> PyResult<Option<Told>> {
+pub fn hear(py: Python<'_>, receiver: &Mutex<Receiver<Told>>, stop: &AtomicBool) -> PyResult<Option<Told>> {
     loop {
-        let heard = py.detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNALS));
+        let heard =
+            py.detach(|| receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SIGNALS));
         match heard {
             Ok(Told::Failed(error)) => return Err(raised(py, &error)),
             Ok(told) => return Ok(Some(told)),
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
-            Err(RecvTimeoutError::Timeout) => py.check_signals().inspect_err(|_| stop.store(true, Ordering::Relaxed))?,
+            Err(RecvTimeoutError::Timeout) => {
+                py.check_signals().inspect_err(|_| stop.store(true, Ordering::Relaxed))?
+            }
         }
     }
 }
@@ -85,7 +84,8 @@ impl PyStream {
             match hear(py, &self.receiver, &self.stop)? {
                 Some(Told::Text(at, text)) => return Ok(Some((at, text))),
                 Some(Told::Done(at, made)) => {
-                    if let Some(place) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get_mut(at) {
+                    if let Some(place) = self.made.lock().unwrap_or_else(PoisonError::into_inner).get_mut(at)
+                    {
                         *place = Some(made);
                     }
                 }

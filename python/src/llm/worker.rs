@@ -5,8 +5,8 @@ use crate::edge::guarded;
 use netcl::device::ErrorKind;
 use netcl::llm::LoadedModel;
 use netcl::llm::engine::{
-    Conversation, EngineOptions, Event, Generated, Job, MOST_DRAFTED, Options, Request, RequestId, Role, Session,
-    Speculation, Watch,
+    Conversation, EngineOptions, Event, Generated, Job, MOST_DRAFTED, Options, Request, RequestId, Role,
+    Session, Speculation, Watch,
 };
 use netcl::llm::sampler::{Finish, Sampler};
 use netcl::nn::layers::Mode;
@@ -77,7 +77,8 @@ pub fn serve(opening: Opening, told: Listener, tasks: Receiver<Task>, ready: imp
             layers: opening.layers.as_deref(),
         };
         let mut progress = |p: netcl::llm::engine::Loading<'_>| {
-            let heard = told.tell.send(Told::Loading(p.name.into(), p.device.into(), p.done, p.total)).is_ok();
+            let heard =
+                told.tell.send(Told::Loading(p.name.into(), p.device.into(), p.done, p.total)).is_ok();
             match heard && !told.stopped() {
                 true => Ok(()),
                 false => Err(Error::format("loading was ended")),
@@ -142,7 +143,9 @@ impl<'m> Worker<'m> {
         listener: &Listener,
     ) -> Result<()> {
         let Some((Role::User, last)) = messages.pop() else {
-            return Err(Error::format("chat: the last message is not the user's, and so nothing is to be answered"));
+            return Err(Error::format(
+                "chat: the last message is not the user's, and so nothing is to be answered",
+            ));
         };
         let mut chat = match self.chat.take() {
             Some(chat) => chat,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from ... import ops as _ops
 from ..._kernel import kernel
@@ -59,19 +58,26 @@ def max_pool2d(x: _Tensor, size: int = 2, stride: Optional[int] = None, tape: An
     return Tensor.of(_ops.max_pool2d(x, size=(size,), stride=(size if stride is None else stride,)))
 
 
-@functools.lru_cache(maxsize=None)
+_made: Dict[str, Callable[..., Any]] = {}
+
+
 def elementwise_binary(expr: str) -> Callable[[_Tensor, _Tensor], Tensor]:
     """A function of two float32 tensors of one shape, by an expression of OpenCL C in ``a`` and ``b``: ``elementwise_binary("a * b + 1.0f")(x, y)``. It has no gradient."""
-    text = "__kernel void elementwise_binary(__global const float *x, __global const float *y, __global float *z, const uint n) {\n"
-    text += "  const uint i = get_global_id(0);\n  if (i >= n) return;\n  const float a = x[i], b = y[i];\n"
-    made = kernel(f"{text}  z[i] = {expr};\n}}\n", items=lambda x, y: max(x.size, 1))
+    if expr not in _made:
+        _made[expr] = _kernel_of(expr)
 
     def call(x: _Tensor, y: _Tensor) -> Tensor:
         if tuple(x.shape) != tuple(y.shape):
             raise ValueError(f"elementwise_binary: shapes {tuple(x.shape)} and {tuple(y.shape)}, expected one shape")
-        return Tensor.of(made(x.contiguous(), y.contiguous(), n=x.size))
+        return Tensor.of(_made[expr](x.contiguous(), y.contiguous(), n=x.size))
 
     return call
+
+
+def _kernel_of(expr: str) -> Callable[..., Any]:
+    text = "__kernel void elementwise_binary(__global const float *x, __global const float *y, __global float *z, const uint n) {\n"
+    text += "  const uint i = get_global_id(0);\n  if (i >= n) return;\n  const float a = x[i], b = y[i];\n"
+    return kernel(f"{text}  z[i] = {expr};\n}}\n", items=lambda x, y: max(x.size, 1))
 
 
 __all__ = ["add", "bias_add", "conv2d", "elementwise_binary", "layer_norm", "matmul", "matmul_op", "max_pool2d", "reduce_sum", "relu", "softmax"]
