@@ -19,6 +19,9 @@ use std::sync::{Mutex, TryLockError};
 /// What fits a simulated device, where no preset was named.
 const FOR_SIMULATED: &str = "demo-tiny";
 
+/// Steps done, whether that is all, best validation loss with its step, tokens a second.
+type State = (u64, bool, Option<(f64, u64)>, f64);
+
 /// A training run.
 #[pyclass(name = "Training", module = "netcl", frozen)]
 pub struct PyTraining {
@@ -225,7 +228,7 @@ impl PyTraining {
         run(py, || self.with(|trainer| as_json(trainer.config())))
     }
     /// Steps done, whether that is all, best validation loss with its step, tokens a second.
-    fn state(&self, py: Python<'_>) -> PyResult<(u64, bool, Option<(f64, u64)>, f64)> {
+    fn state(&self, py: Python<'_>) -> PyResult<State> {
         run(py, || self.with(|t| Ok((t.step(), t.is_finished(), t.best(), t.tokens_per_s()))))
     }
     /// Metrics of the last step as JSON, `null` before the first.
