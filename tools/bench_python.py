@@ -10,7 +10,7 @@ Needs the package netcl. What runs:
   own model        a GPT made of netcl.nn's modules, of the same sizes, in the same loop
   torch.compile    with --peer: such a GPT in PyTorch, on CUDA where the device is NVIDIA's, else on the processor
 
-Each round runs all of them; times are of the steps behind the first ones, which compile and capture. The loss is read every 10 steps by all but netcl train, which reads every
+Each round runs all of them, and ratios are medians over the rounds; times are of the steps behind the first ones, which compile and capture. The loss is read every 10 steps by all but netcl train, which reads every
 one while the next step runs. A GPU's run needs longer steps than the default preset has: --preset gpt2-124m --grad-accum 1 --batch 8, for example.
 """
 
@@ -202,12 +202,15 @@ def main():
                 rates.setdefault("torch.compile", []).append(by_torch(vocab, tokens, config, "nvidia" in args.device))
     middle = {name: statistics.median(found) for name, found in rates.items()}
     if args.json:
-        print(json.dumps({"device": args.device, "preset": args.preset, "rates": rates, "median": middle}))
+        ratios = {name: statistics.median(own / other for own, other in zip(found, rates["netcl train"])) for name, found in rates.items()}
+        print(json.dumps({"device": args.device, "preset": args.preset, "rates": rates, "median": middle, "ratio": ratios}))
         return 0
     print(f"{args.preset}, batch {config['batch']} x {config['context']}, {config['dtype']}, {nc.default_device().description} ({args.device}), {args.steps} steps, {args.rounds} rounds")
     for name, rate in middle.items():
         spread = f"{min(rates[name]):.0f} to {max(rates[name]):.0f}"
-        print(f"{name:14} {rate:10.0f} tokens/s ({spread})  {rate / middle['netcl train']:.3f} of netcl train")
+        # Of the same round: what else the machine does changes from round to round.
+        ratio = statistics.median(own / other for own, other in zip(rates[name], rates["netcl train"]))
+        print(f"{name:14} {rate:10.0f} tokens/s ({spread})  {ratio:.3f} of netcl train")
     return 0
 
 
