@@ -165,6 +165,22 @@ def test_loading_tells_how_far_it_is_and_can_be_ended():
         nc.LLM(models.folder() / "run", device=models.device(), progress=enough)
 
 
+def test_models_that_are_closed_leave_nothing():
+    device = models.device()
+
+    def used():
+        with nc.LLM(models.folder() / "run", device=device) as llm:
+            llm.generate(["the ", "a "], 3)
+            llm.chat("the ", 3)
+            llm.embed("the ")
+        device.synchronize()
+        return device.memory()[0], device.memory()[3]
+
+    models.llm().generate("the ", 1)
+    first = used()
+    assert [used() for _ in range(4)] == [first] * 4
+
+
 def test_threads_take_turns():
     llm = models.llm()
     alone = [llm.generate("the ", 8, seed=i).text for i in range(3)]

@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import models
@@ -89,6 +91,32 @@ def test_an_exception_of_a_callback_ends_the_run_and_is_raised(tmp_path):
         trainer.run()
     trainer.callbacks.clear()
     assert trainer.run() == "finished" and len(trainer.history) == 6
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_ends_a_run_with_a_checkpoint_to_go_on_from(tmp_path):
+    code = f"""
+        import os, signal
+        import netcl as nc
+        sent = []
+        def heard(event):
+            if event.kind == "step" and event["step"] >= 4 and not sent:
+                sent.append(event["step"])
+                os.kill(os.getpid(), signal.SIGINT)
+        trainer = nc.Trainer("demo-tiny", data={str(models.folder() / "text.txt")!r}, out={str(tmp_path / "run")!r}, device={models.device().name!r},
+                             steps=100_000, eval_every=0, sample_every=0, callbacks=heard)
+        try:
+            trainer.run()
+        except KeyboardInterrupt:
+            assert nc.ones(3, device=trainer.config["device"]).sum().item() == 3
+            print(sent[0], trainer.step)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    sent, last = map(int, done.stdout.split())
+    assert sent <= last <= sent + 2
+    with nc.Trainer.resume(tmp_path / "run", steps=last + 2, warmup=2) as trainer:
+        assert trainer.step == last and trainer.run() == "finished"
 
 
 def test_settings_are_those_of_the_flags():
