@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os as _os
 
-from . import _methods, autograd, data, errors, functional, nn, ops, optim, profiler
+from . import _methods, autograd, data, errors, functional, hybrid, nn, ops, optim, profiler, utils
 from ._create import (
     arange,
     asarray,
@@ -37,6 +37,7 @@ from ._dtype import DType, bfloat16, float16, float32, int32, uint32
 from ._files import load, save
 from ._graph import Graph, compile
 from ._host import from_numpy
+from ._llm import LLM, Conversation, Generation, TextStream
 from ._netcl import (
     Device,
     Generator,
@@ -47,6 +48,8 @@ from ._netcl import (
     devices,
     set_default_device,
 )
+from ._scope import scope
+from ._trainer import Event, Trainer
 from .autograd import enable_grad, is_grad_enabled, no_grad
 from .errors import NetclError
 from .functions import cat, matmul, stack, where
@@ -57,13 +60,19 @@ if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_after_fork_in_child)
 
 __all__ = [
+    "Conversation",
     "DType",
     "Device",
+    "Event",
+    "Generation",
     "Generator",
     "Graph",
     "Kernel",
+    "LLM",
     "NetclError",
     "Tensor",
+    "TextStream",
+    "Trainer",
     "__version__",
     "arange",
     "asarray",
@@ -87,6 +96,7 @@ __all__ = [
     "full",
     "full_like",
     "functional",
+    "hybrid",
     "int32",
     "is_grad_enabled",
     "kernel",
@@ -105,10 +115,12 @@ __all__ = [
     "randint",
     "randn",
     "save",
+    "scope",
     "set_default_device",
     "stack",
     "tensor",
     "uint32",
+    "utils",
     "where",
     "zeros",
     "zeros_like",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ._netcl import devices, missing
 from .errors import NetclError
 
@@ -24,4 +26,9 @@ def doctor() -> str:
     return "\n".join(lines)
 
 
-__all__ = ["doctor"]
+def named(device: Any) -> str:
+    """The name of a device that is given as itself or by name."""
+    return device if isinstance(device, str) else str(device)
+
+
+__all__ = ["doctor", "named"]

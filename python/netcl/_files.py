@@ -51,10 +51,11 @@ def load(path: Path, device: Any = None) -> Dict[str, Tensor]:
     path = os.fspath(path)
     if path.endswith(".npz"):
         return _load_npz(path, device)
-    return {name: _tensor(name, dtype, shape, data, device) for name, dtype, shape, data in read_safetensors(path)}
+    return {name: tensor_of(name, dtype, shape, data, device) for name, dtype, shape, data in read_safetensors(path)}
 
 
-def _tensor(name: str, dtype: str, shape: List[int], data: bytes, device: Any) -> Tensor:
+def tensor_of(name: str, dtype: str, shape: List[int], data: bytes, device: Any) -> Tensor:
+    """A tensor of what a safetensors file says of it."""
     if dtype in NAMES:
         return from_bytes(data, shape, DTYPES[NAMES[dtype]], device)
     import numpy as np
@@ -78,4 +79,4 @@ def _load_npz(path: str, device: Any) -> Dict[str, Tensor]:
     return {name: from_numpy(array, None, device) for name, array in found}
 
 
-__all__ = ["load", "save"]
+__all__ = ["load", "save", "tensor_of"]

@@ -24,6 +24,8 @@ class Graph:
 
     def __init__(self, function: Callable[..., Any], *examples: Any) -> None:
         given = _tensors(examples)
+        if state.scopes:
+            raise FormatError("Graph: a step is captured within `with netcl.scope()`, which would free its memory; capture it before")
         if not given:
             raise FormatError("Graph: no tensor among the examples, which would say the device; give one")
         self.device: Device = given[0].device

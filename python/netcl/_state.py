@@ -7,10 +7,11 @@ from typing import Any, List
 
 
 class State(threading.local):
-    """Graphs that are being captured, the innermost last."""
+    """Graphs that are being captured, the innermost last, and how many scopes there are."""
 
     def __init__(self) -> None:
         self.capturing: List[Any] = []
+        self.scopes = 0
 
 
 state = State()

@@ -23,7 +23,8 @@ def _groups(params: Params, weight_decay: float) -> List[Dict[str, Any]]:
         named = []
         for p in group["params"]:
             name, tensor = p if isinstance(p, tuple) else (f"{number}", p)
-            named.append((name, tensor))
+            # One that a decoder has as well keeps its name: under another it would be another leaf.
+            named.append((getattr(tensor, "own_name", name), tensor))
             number += 1
         groups.append({"params": named, "weight_decay": group.get("weight_decay", weight_decay), "lr_scale": group.get("lr_scale", 1.0)})
     return groups

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 mod call;
 mod convert;
 mod create;
+mod decoder;
 mod device;
 mod edge;
 mod files;
@@ -18,10 +19,13 @@ mod function;
 mod graph;
 mod index;
 mod kernel;
+mod llm;
 mod names;
 mod operators;
 mod optim;
+mod scope;
 mod tensor;
+mod trainer;
 
 /// Fills the module.
 #[pymodule]
@@ -38,5 +42,9 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<kernel::PyKernel>()?;
     m.add_class::<graph::PyGraph>()?;
     m.add_class::<optim::PyUpdate>()?;
+    decoder::add(m)?;
+    trainer::add(m)?;
+    scope::add(m)?;
+    llm::add(m)?;
     edge::add(m)
 }

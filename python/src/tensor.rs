@@ -3,6 +3,7 @@
 use crate::convert::{DTypeLike, dtype_name, shape};
 use crate::device::{DeviceLike, PyDevice};
 use crate::edge::{run, wait};
+use crate::scope;
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::join::cat;
 use pyo3::prelude::*;
@@ -16,6 +17,7 @@ pub struct PyTensor {
 
 impl From<Tensor> for PyTensor {
     fn from(inner: Tensor) -> Self {
+        scope::note(&inner);
         Self { inner }
     }
 }
@@ -91,7 +93,9 @@ impl PyTensor {
     /// What the last backward gave, or `None`.
     #[getter]
     fn grad(&self) -> Option<Self> {
-        self.inner.grad().map(Self::from)
+        let grad = self.inner.grad()?;
+        scope::note_gradient(&self.inner, &grad);
+        Some(Self { inner: grad })
     }
     #[setter]
     fn set_grad(&self, grad: Option<PyRef<'_, Self>>) {

@@ -275,3 +275,32 @@ def test_loading_data():
     np.testing.assert_array_equal(ids.numpy() + 1, targets.numpy())
     with pytest.raises(ValueError):
         nc.data.TokenBatches(range(8), 1, 8)
+
+
+def test_a_block_of_fused_operations_is_the_one_of_its_layers():
+    nc.manual_seed(4)
+    block = nc.nn.TransformerBlock(16, 2)
+    x, dy = nc.randn(2, 5, 16, requires_grad=True), nc.randn(2, 5, 16)
+    assert block._fused() is not None
+
+    def both():
+        x.grad = None
+        block.zero_grad()
+        y = block(x)
+        y.backward(dy)
+        return [y.detach().numpy(), x.grad.numpy(), *[p.grad.numpy() for p in block.parameters()]]
+
+    fused = both()
+    seen = []
+    hook = block.down.register_forward_hook(lambda module, args, y: seen.append(tuple(y.shape)))
+    assert block._fused() is None
+    layers = both()
+    assert seen == [(2, 5, 16)]
+    for a, b in zip(fused, layers):
+        assert np.allclose(a, b, atol=2e-5), np.abs(a - b).max()
+    hook.remove()
+    assert block._fused() is not None
+    block.act = nc.nn.ReLU()
+    assert block._fused() is None and not np.allclose(both()[0], fused[0], atol=1e-3)
+    dropping = nc.nn.TransformerBlock(16, 2, dropout=0.1)
+    assert dropping._fused() is None and dropping.eval()._fused() is not None

@@ -1,5 +1,6 @@
-"""Modules, layers and losses."""
+"""Modules, layers, decoders and losses."""
 
+from .decoder import Decoder
 from .layers import (
     GELU,
     GPT,
@@ -25,7 +26,7 @@ from .losses import BCEWithLogitsLoss, CrossEntropyLoss, L1Loss, MSELoss
 from .module import Handle, Module, ModuleList, Parameter, Sequential
 
 __all__ = [
-    "BCEWithLogitsLoss", "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "GELU", "GPT", "Handle", "Identity", "L1Loss", "LayerNorm",
+    "BCEWithLogitsLoss", "CrossEntropyLoss", "Decoder", "Dropout", "Embedding", "Flatten", "GELU", "GPT", "Handle", "Identity", "L1Loss", "LayerNorm",
     "LearnedPositions", "Linear", "MSELoss", "Module", "ModuleList", "MultiHeadAttention", "Parameter", "RMSNorm", "ReLU", "RotaryPositions",
     "Sequential", "SiLU", "Sigmoid", "SinusoidalPositions", "Softmax", "Tanh", "TransformerBlock",
 ]  # fmt: skip

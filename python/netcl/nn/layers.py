@@ -253,14 +253,17 @@ class MultiHeadAttention(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C)."""
+        made: Tensor = self.out(self.heads_of(x))
+        return made
+
+    def heads_of(self, x: Tensor) -> Tensor:
+        """What the heads found (B, T, C), before the last projection."""
         packed: Tensor = self.qkv(x)
         if self.rotary is not None:
             packed = self.rotary(packed)
         dropped = self.dropout if self.training else 0.0
         seed = None if dropped else 0
-        found = ops.attention_qkv(packed, heads=self.heads, kv_heads=self.kv_heads, causal=self.causal, dropout=dropped, seed=seed)
-        made: Tensor = self.out(found)
-        return made
+        return ops.attention_qkv(packed, heads=self.heads, kv_heads=self.kv_heads, causal=self.causal, dropout=dropped, seed=seed)
 
 
 class TransformerBlock(Module):
@@ -279,8 +282,25 @@ class TransformerBlock(Module):
         self.down = Linear(hidden, width, dtype=dtype, device=device)
         self.drop = Dropout(dropout)
 
+    def _fused(self) -> Optional[Tuple[Tensor, Tensor, Tensor]]:
+        """Biases of the projections, where the layers are those that operations over several of them compute: no dropout, no hook, none exchanged for another."""
+        if (self.training and self.drop.p > 0) or type(self.attention) is not MultiHeadAttention:
+            return None
+        layers, kinds = (self.norm1, self.norm2, self.act, self.attention.out, self.up, self.down), (LayerNorm, LayerNorm, GELU, Linear, Linear, Linear)
+        if any(type(layer) is not kind for layer, kind in zip(layers, kinds)) or self.act.approximate != "tanh" or self.is_hooked():
+            return None
+        out, up, down = self.attention.out.bias, self.up.bias, self.down.bias
+        return None if out is None or up is None or down is None else (out, up, down)
+
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C)."""
+        biases = self._fused()
+        if biases is not None:
+            out, up, down = biases
+            x, h = ops.residual_layer_norm(x, self.norm1.weight, self.norm1.bias, self.norm1.eps)
+            x = ops.linear_add(x, self.attention.heads_of(h), self.attention.out.weight.T, out)
+            x, h = ops.residual_layer_norm(x, self.norm2.weight, self.norm2.bias, self.norm2.eps)
+            return ops.feed_forward(x, h, self.up.weight.T, up, self.down.weight.T, down)
         x = x + self.drop(self.attention(self.norm1(x)))
         y: Tensor = x + self.drop(self.down(self.act(self.up(self.norm2(x)))))
         return y

@@ -115,6 +115,10 @@ class Module:
                 made = changed
         return made
 
+    def is_hooked(self) -> bool:
+        """Whether a hook is on this module or one within."""
+        return any(m.__dict__["_before"] or m.__dict__["_after"] for m in self.modules())
+
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
         """``hook(module, args)`` before each forward; what it returns takes the place of the arguments."""
         self.__dict__["_before"].append(hook)

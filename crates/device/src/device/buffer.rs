@@ -6,7 +6,11 @@ use crate::driver::Memory;
 use crate::pool::{Block, Home};
 use crate::{Error, Result};
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Numbers buffers in the order they are made in.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Which recording and which of its allocations a buffer is.
 pub(crate) type Serial = (u64, usize);
@@ -17,7 +21,10 @@ pub struct Buffer(Arc<Inner>);
 
 struct Inner {
     device: Device,
-    block: Option<Block>,
+    /// Nothing for a window, and once it was [released](Buffer::release).
+    block: Mutex<Option<Block>>,
+    released: AtomicBool,
+    number: u64,
     memory: Memory,
     bytes: usize,
     tag: &'static str,
@@ -33,9 +40,15 @@ struct Inner {
     writes: Option<Writes>,
 }
 
+impl Inner {
+    fn block(&self) -> Option<Block> {
+        self.block.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// A buffer that this does not keep alive.
 #[derive(Clone)]
-pub(crate) struct WeakBuffer(Weak<Inner>);
+pub struct WeakBuffer(Weak<Inner>);
 
 impl WeakBuffer {
     /// The buffer, if it is still there.
@@ -43,7 +56,7 @@ impl WeakBuffer {
         self.0.upgrade().map(Buffer)
     }
     /// Whether it is this one.
-    pub fn is(&self, buffer: &Buffer) -> bool {
+    pub(crate) fn is(&self, buffer: &Buffer) -> bool {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&buffer.0))
     }
 }
@@ -58,8 +71,61 @@ impl Buffer {
         serial: Option<Serial>,
     ) -> Self {
         let (memory, offset) = (block.memory.clone(), block.offset);
-        let (parent, block, writes) = (None, Some(block), Some(Writes::default()));
-        Self(Arc::new(Inner { device, block, memory, bytes, tag, parent, chunk, offset, serial, writes }))
+        let (parent, block, writes) = (None, Mutex::new(Some(block)), Some(Writes::default()));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::new(Inner {
+            device,
+            block,
+            released: AtomicBool::new(false),
+            number,
+            memory,
+            bytes,
+            tag,
+            parent,
+            chunk,
+            offset,
+            serial,
+            writes,
+        }))
+    }
+    /// A number above those of all buffers there are, and at most those of buffers that are made from now on.
+    pub fn next_number() -> u64 {
+        NEXT.load(Ordering::Relaxed)
+    }
+    /// Its number, or that of the buffer it is a window of.
+    pub fn number(&self) -> u64 {
+        self.whole().0.number
+    }
+    /// A handle that does not keep it.
+    pub fn weak(&self) -> WeakBuffer {
+        WeakBuffer(Arc::downgrade(&self.0))
+    }
+    /// Gives the memory back to the pool although handles are left, whose use is an error from now on. Commands that are enqueued are not disturbed:
+    /// what gets the memory next is enqueued behind them. Memory of a captured step stays; whether it is free now.
+    pub fn release(&self) -> bool {
+        let whole = &self.whole().0;
+        if whole.serial.is_some() || whole.chunk.is_some() {
+            return false;
+        }
+        whole.released.store(true, Ordering::Release);
+        let block = whole.block.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(block) = block {
+            whole.device.give_back(block, whole.tag, whole.serial);
+        }
+        true
+    }
+    /// Whether its memory is there.
+    ///
+    /// # Errors
+    /// `Memory` where it was [released](Self::release).
+    pub(crate) fn check_there(&self) -> Result<()> {
+        if !self.whole().0.released.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // No kind that makes operations try another kernel.
+        Err(Error::launch(
+            "a tensor is used whose memory was freed, by itself or at the end of the scope it was made in; make it outside of the scope, or take it out",
+        ))
     }
     pub(crate) fn write_counts(&self) -> Option<&Writes> {
         self.0.writes.as_ref()
@@ -105,13 +171,16 @@ impl Buffer {
         }
         let root = self.root();
         let at = self.0.offset + offset;
-        let memory = match self.whole().0.block.as_ref().map(|block| &block.home) {
+        self.check_there()?;
+        let memory = match self.whole().0.block().map(|block| block.home) {
             Some(Home::Nowhere(_)) => Memory::new(()),
             _ => self.0.device.driver().sub_allocate(&root, at, bytes.max(1))?,
         };
         Ok(Self(Arc::new(Inner {
             device: self.0.device.clone(),
-            block: None,
+            block: Mutex::new(None),
+            released: AtomicBool::new(false),
+            number: self.number(),
             memory,
             bytes,
             tag: self.0.tag,
@@ -129,7 +198,7 @@ impl Buffer {
     /// What `ask` answers.
     pub fn address(&self, ask: impl FnOnce(&Self) -> Result<u64>) -> Result<u64> {
         let (whole, inside) = (self.whole(), self.start() as u64);
-        let Some(block) = &whole.0.block else { return Ok(ask(whole)? + inside) };
+        let Some(block) = whole.0.block() else { return Ok(ask(whole)? + inside) };
         if let Some(chunk) = &whole.0.chunk {
             return Ok(chunk.address(ask)? + block.offset as u64 + inside);
         }
@@ -156,7 +225,7 @@ impl Buffer {
     }
     fn root(&self) -> Memory {
         let at = self.whole();
-        at.0.block.as_ref().map_or_else(|| at.0.memory.clone(), |b| b.root.clone())
+        at.0.block().map_or_else(|| at.0.memory.clone(), |b| b.root)
     }
     /// Whether this is the only handle of memory that is no part of another buffer.
     pub fn is_unshared(&self) -> bool {
@@ -170,7 +239,8 @@ impl Buffer {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
+        let block = self.block.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(block) = block {
             self.device.give_back(block, self.tag, self.serial);
         }
     }

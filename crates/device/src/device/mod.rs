@@ -5,7 +5,7 @@ pub mod record;
 pub mod version;
 mod writes;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, WeakBuffer};
 
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, QueueKind, Range};
 use crate::open::open_driver;
@@ -307,6 +307,7 @@ impl Device {
         if bytes == 0 {
             return Ok(());
         }
+        to.check_there()?;
         to.written();
         if self.0.settings.keep_memory {
             // Oclgrind 21.10 takes what a fill wrote for unwritten.
@@ -382,6 +383,9 @@ impl Device {
         self.0.recorder.check_owner(
             memory(Access::Read).chain(memory(Access::Write)).chain(effects.reads).chain(effects.writes),
         )?;
+        let mut all =
+            memory(Access::Read).chain(memory(Access::Write)).chain(effects.reads).chain(effects.writes);
+        all.try_for_each(Buffer::check_there)?;
         check_reads(memory(Access::Read).chain(effects.reads))?;
         for buffer in memory(Access::Write).chain(effects.writes) {
             let mut parts =
@@ -551,6 +555,7 @@ fn check_size(bytes: usize) -> Result<()> {
 }
 
 fn check_range(what: &str, buffer: &Buffer, offset: usize, bytes: usize) -> Result<()> {
+    buffer.check_there()?;
     if offset.checked_add(bytes).is_some_and(|end| end <= buffer.bytes()) {
         return Ok(());
     }

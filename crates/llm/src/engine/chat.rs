@@ -84,6 +84,11 @@ impl<'a> Conversation<'a> {
         self.so_far = None;
     }
 
+    /// Goes on from these messages in the place of what was said. What of them was read already is not read again.
+    pub fn restore(&mut self, messages: Vec<(Role, String)>) {
+        self.messages = messages;
+    }
+
     /// Says `text` and gives the answer. Where that fails, nothing was said.
     ///
     /// # Errors

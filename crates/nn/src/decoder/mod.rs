@@ -279,6 +279,14 @@ impl Decoder {
         Ok((self.last()?.normed(&x)?, routers))
     }
 
+    /// ids `(B, T)` → hidden states behind the last norm `(B, T, C)`, which the output head reads.
+    ///
+    /// # Errors
+    /// As [`Model::forward`].
+    pub fn features(&self, ids: &Tensor, mode: Mode<'_>) -> Result<Tensor> {
+        Ok(self.hidden(ids, mode)?.0)
+    }
+
     /// ids `(B, T)` behind `start` tokens of a text of `length` tokens, whose keys and values are in `layers`, or in `pages` of them → what the last norm
     /// takes (B, T, C).
     fn passed(

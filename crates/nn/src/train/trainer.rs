@@ -364,6 +364,11 @@ impl Trainer {
         self.speed.overall()
     }
 
+    /// The run folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// The run's configuration.
     pub fn config(&self) -> &TrainConfig {
         &self.config

@@ -1,0 +1,16 @@
+"""Names of OCL-LLM over netcl's: tensors with methods of their own names, layers, ``SimpleModel``, ``AdamOptimizer``, checkpoints, and its training script,
+``python -m netcl.compat.ocl_llm``.
+
+What is another: all runs on the device, so nothing falls back to NumPy; gradients are ``grad`` of netcl's tape, so there are no context classes of one's own; a checkpoint is an
+``.npz`` of arrays with its words as JSON, and pickles are never read.
+"""
+
+from .checkpoint import load_checkpoint, save_checkpoint
+from .layers import Embedding, GeLUActivation, LayerNorm, Linear, MultiHeadAttention, PositionalEncoding, SimpleModel, TransformerBlock
+from .tensor import GPUBuffer, OclTensor, Parameter, ocl_initialize, ocl_shutdown
+from .training import AdamOptimizer, TinyTokenizer, cross_entropy_loss_and_backward
+
+__all__ = [
+    "AdamOptimizer", "Embedding", "GPUBuffer", "GeLUActivation", "LayerNorm", "Linear", "MultiHeadAttention", "OclTensor", "Parameter", "PositionalEncoding", "SimpleModel",
+    "TinyTokenizer", "TransformerBlock", "cross_entropy_loss_and_backward", "load_checkpoint", "ocl_initialize", "ocl_shutdown", "save_checkpoint",
+]  # fmt: skip

@@ -1,0 +1,196 @@
+"""Layers, which are called with OclTensors and give such, and the model made of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
+
+import numpy as np
+
+from ... import ops
+from ..._create import default_generator
+from ..._create import tensor as _tensor
+from ...autograd import no_grad
+from ...errors import FormatError
+from .tensor import OclTensor, Parameter
+
+
+def _normal(shape: Tuple[int, ...], std: float) -> Parameter:
+    return Parameter(default_generator.normal(shape, 0.0, std))
+
+
+class Layer:
+    """Parameters by the names of attributes."""
+
+    def named_parameters(self, prefix: str = "") -> Iterator[Tuple[str, Parameter]]:
+        """Parameters and those of layers within, by name."""
+        for name, value in self.__dict__.items():
+            place = f"{prefix}{name}"
+            if isinstance(value, Parameter):
+                yield place, value
+            elif isinstance(value, Layer):
+                yield from value.named_parameters(place + ".")
+            elif isinstance(value, list):
+                for i, each in enumerate(value):
+                    if isinstance(each, Layer):
+                        yield from each.named_parameters(f"{place}.{i}.")
+
+    def parameters(self) -> List[Parameter]:
+        """All parameters."""
+        return [p for _, p in self.named_parameters()]
+
+    def free_memory(self) -> None:
+        """Frees all parameters."""
+        for parameter in self.parameters():
+            parameter.free_memory()
+
+    def state_dict(self) -> Dict[str, Any]:
+        """NumPy arrays by name."""
+        return {name: p.to_host() for name, p in self.named_parameters()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Takes over what ``state_dict`` gave; nothing is changed where a name or a shape does not fit."""
+        own = dict(self.named_parameters())
+        if set(own) != set(state_dict):
+            raise FormatError(f"load_state_dict: missing are {sorted(set(own) - set(state_dict))}, unknown are {sorted(set(state_dict) - set(own))}")
+        for name, p in own.items():
+            if tuple(np.shape(state_dict[name])) != tuple(p.shape):
+                raise FormatError(f"load_state_dict: {name} has shape {np.shape(state_dict[name])}, expected {tuple(p.shape)}")
+        for name, p in own.items():
+            p.copy_(np.asarray(state_dict[name], dtype=np.float32))
+
+
+class Linear(Layer):
+    """``x W + b`` with W (in, out)."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        self.W = _normal((in_features, out_features), 1 / math.sqrt(in_features))
+        self.b = Parameter(np.zeros(out_features, dtype=np.float32)) if bias else None
+
+    def __call__(self, x: OclTensor) -> OclTensor:
+        y = x.matmul(self.W)
+        return y if self.b is None else y.add(self.b)
+
+
+class Embedding(Layer):
+    """Rows of a table for token ids; on the device, so no copy on the host has to follow the training."""
+
+    def __init__(self, vocab_size: int, embed_dim: int) -> None:
+        self.weight_param = _normal((vocab_size, embed_dim), 0.02)
+
+    def __call__(self, input_ids: Any) -> OclTensor:
+        ids = _tensor(np.asarray(input_ids, dtype=np.int32), device=self.weight_param.device)
+        return OclTensor._of(ops.embedding(self.weight_param, ids))
+
+
+class GeLUActivation(Layer):
+    """``x · Φ(x)``."""
+
+    def __call__(self, x: OclTensor) -> OclTensor:
+        return x.gelu()
+
+
+class LayerNorm(Layer):
+    """Rows with mean 0 and variance 1; it has no parameters."""
+
+    def __init__(self, embed_dim: int, eps: float = 1e-5) -> None:
+        self.embed_dim, self.eps = embed_dim, eps
+
+    def __call__(self, x: OclTensor) -> OclTensor:
+        return x.layer_norm(self.eps)
+
+
+class PositionalEncoding(Layer):
+    """Adds sines and cosines of the places."""
+
+    def __init__(self, max_len: int, embed_dim: int) -> None:
+        place = np.arange(max_len)[:, None] / 10000 ** (2 * (np.arange(embed_dim)[None] // 2) / embed_dim)
+        self.pe_gpu_full = OclTensor(np.where(np.arange(embed_dim) % 2, np.cos(place), np.sin(place)))
+
+    def __call__(self, x: OclTensor) -> OclTensor:
+        return x.add(self.pe_gpu_full[: x.shape[1]])
+
+    def free_memory(self) -> None:
+        """Frees the table."""
+        self.pe_gpu_full.free_memory()
+
+
+class MultiHeadAttention(Layer):
+    """Self-attention over x (B, T, C), with a mask (T, T) that is added to the scores."""
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        if embed_dim % num_heads:
+            raise FormatError(f"MultiHeadAttention: a width of {embed_dim} does not divide into {num_heads} heads")
+        self.num_heads, self.head_dim = num_heads, embed_dim // num_heads
+        self.wq, self.wk, self.wv, self.wo = (Linear(embed_dim, embed_dim) for _ in range(4))
+
+    def __call__(self, x: OclTensor, mask: Any = None) -> OclTensor:
+        b, t, c = x.shape
+
+        def heads(y: OclTensor) -> OclTensor:
+            return y.reshape(b, t, self.num_heads, self.head_dim).transpose(1, 2).reshape(b * self.num_heads, t, self.head_dim)
+
+        q, k, v = heads(self.wq(x)), heads(self.wk(x)), heads(self.wv(x))
+        scores = q.matmul(k.transpose(1, 2)).mul_scalar(1 / math.sqrt(self.head_dim))
+        if mask is not None:
+            scores = scores.add(mask if isinstance(mask, OclTensor) else OclTensor(mask))
+        found = scores.softmax().matmul(v)
+        return self.wo(found.reshape(b, self.num_heads, t, self.head_dim).transpose(1, 2).reshape(b, t, c))
+
+
+class TransformerBlock(Layer):
+    """Attention and a feed-forward network, each behind a norm and beside a residual stream."""
+
+    def __init__(self, embed_dim: int, num_heads: int, d_ff: int) -> None:
+        self.norm1, self.norm2 = LayerNorm(embed_dim), LayerNorm(embed_dim)
+        self.attn = MultiHeadAttention(embed_dim, num_heads)
+        self.ff1, self.ff2, self.act = Linear(embed_dim, d_ff), Linear(d_ff, embed_dim), GeLUActivation()
+
+    def __call__(self, x: OclTensor, mask: Any = None) -> OclTensor:
+        x = x.add(self.attn(self.norm1(x), mask))
+        return x.add(self.ff2(self.act(self.ff1(self.norm2(x)))))
+
+
+class SimpleModel(Layer):
+    """A transformer: ``config`` has ``vocab_size``, ``max_len``, ``embed_dim``, ``num_heads``, ``d_ff`` and ``num_layers``. Token ids (B, T) → logits (B, T, V)."""
+
+    def __init__(self, config: Mapping[str, int]) -> None:
+        self.config = dict(config)
+        width = config["embed_dim"]
+        self.embedding = Embedding(config["vocab_size"], width)
+        self.positional = PositionalEncoding(config["max_len"], width)
+        self.blocks = [TransformerBlock(width, config["num_heads"], config["d_ff"]) for _ in range(config["num_layers"])]
+        self.norm = LayerNorm(width)
+        self.output = Linear(width, config["vocab_size"])
+        self.training = True
+
+    def __call__(self, input_ids: Any, mask: Any = None) -> OclTensor:
+        """``mask`` is added to the scores of attention; without one a token sees those before it."""
+        t = np.shape(input_ids)[1]
+        if mask is None:
+            mask = np.triu(np.full((t, t), -1e9, dtype=np.float32), 1)
+        with no_grad():
+            added = OclTensor(mask)
+        x = self.positional(self.embedding(input_ids))
+        for block in self.blocks:
+            x = block(x, added)
+        return self.output(self.norm(x))
+
+    def train(self) -> "SimpleModel":
+        """There is no dropout that it would switch on."""
+        self.training = True
+        return self
+
+    def eval(self) -> "SimpleModel":
+        """The other state."""
+        self.training = False
+        return self
+
+    def free_memory(self) -> None:
+        """Frees parameters and the table of places."""
+        super().free_memory()
+        self.positional.free_memory()
+
+
+__all__ = ["Embedding", "GeLUActivation", "Layer", "LayerNorm", "Linear", "MultiHeadAttention", "PositionalEncoding", "SimpleModel", "TransformerBlock"]
+

@@ -1,0 +1,43 @@
+"""Names of a plan for a framework over PyOpenCL: ``autograd.tensor`` and ``Tape``, ``ops``, layers, ``BufferPool``, ``Graph`` and ``GraphExecutor``, ``EventTimer``.
+
+What is another: the tape is implicit in netcl, so a ``Tape`` only begins the backward; queues are the device's own; kernels are chosen and fused by netcl. ``distributed`` is not
+there, because netcl has no collectives yet.
+"""
+
+from typing import Any
+
+from ...utils.progress import ProgressBar
+from . import autograd, ops
+from .graph import Graph, GraphExecutor, TensorRef, load_graph, save_graph
+from .layers import (
+    SGD,
+    Adam,
+    Conv2d,
+    Dropout,
+    LeakyReLU,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Sequential,
+    Sigmoid,
+    Tanh,
+    cross_entropy,
+    kaiming_uniform,
+    load,
+    mse_loss,
+    save,
+    xavier_uniform,
+)
+from .memory import BufferPool, EventTimer, Tensor
+
+
+def __getattr__(name: str) -> Any:
+    if name == "distributed":
+        raise AttributeError("netcl.compat.plan.distributed: netcl has no collectives yet; train on one device, or divide a model's layers among several with netcl.LLM")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "Adam", "BufferPool", "Conv2d", "Dropout", "EventTimer", "Graph", "GraphExecutor", "LeakyReLU", "Linear", "MaxPool2d", "ProgressBar", "ReLU", "SGD", "Sequential", "Sigmoid",
+    "Tanh", "Tensor", "TensorRef", "autograd", "cross_entropy", "kaiming_uniform", "load", "load_graph", "mse_loss", "ops", "save", "save_graph", "xavier_uniform",
+]  # fmt: skip

@@ -1,0 +1,5 @@
+"""Things around training."""
+
+from . import progress
+
+__all__ = ["progress"]
