@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Optional, Sequence, Tuple, Union
 
-from ._dtype import DType, float32, int32
+from ._dtype import DType, bool_, float32, int32
 from ._host import from_lists, from_numpy, to_dtype
 from ._netcl import Generator, Tensor, from_bytes
 from ._netcl import full as _full
@@ -69,7 +69,7 @@ def from_dlpack(data: Any) -> Tensor:
 def full(shape: Shape, value: float, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Every element ``value``."""
     if dtype is None:
-        dtype = int32 if isinstance(value, int) else float32
+        dtype = bool_ if isinstance(value, bool) else int32 if isinstance(value, int) else float32
     return _leaf(_full(shape, value, dtype, device), requires_grad)
 
 

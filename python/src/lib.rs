@@ -13,6 +13,7 @@ mod convert;
 mod create;
 mod device;
 mod edge;
+mod evaluate;
 mod files;
 mod function;
 mod graph;
@@ -33,6 +34,7 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     device::add(m)?;
     create::add(m)?;
     call::add(m)?;
+    evaluate::add(m)?;
     files::add(m)?;
     function::add(m)?;
     m.add_class::<kernel::PyKernel>()?;

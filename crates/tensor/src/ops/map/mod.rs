@@ -3,6 +3,9 @@
 //! Axes along which every operand moves evenly are merged first. What is left is one axis (a flat kernel) or rows.
 
 mod ready;
+mod typed;
+
+pub use typed::{Number, map_typed, map_typed_into};
 
 use super::prelude::*;
 use netcl_kernel::generate::{ELEMENTWISE, Input as KernelInput, Spec, Step, defines};

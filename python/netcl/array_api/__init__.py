@@ -1,0 +1,92 @@
+"""The Python array API, version 2023.12, for netcl's tensors: ``x.__array_namespace__()`` is this module.
+
+Its dtypes are those that netcl has: bool, int32, uint32 and float32. Functions of ``netcl.ops`` keep their gradients here; of the others, smooth
+functions of one array have one. Functions whose result has a shape that depends on values, and those that sort, work on the host.
+"""
+
+from ._creation import (
+    arange,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    from_dlpack,
+    full,
+    full_like,
+    linspace,
+    meshgrid,
+    ones,
+    ones_like,
+    tril,
+    triu,
+    zeros,
+    zeros_like,
+)
+from ._elementwise import *  # noqa: F403
+from ._elementwise import __all__ as _elementwise_names
+from ._manipulation import (
+    broadcast_arrays,
+    broadcast_to,
+    concat,
+    expand_dims,
+    flip,
+    matmul,
+    matrix_transpose,
+    moveaxis,
+    permute_dims,
+    repeat,
+    reshape,
+    roll,
+    squeeze,
+    stack,
+    take,
+    tensordot,
+    tile,
+    unstack,
+    vecdot,
+)
+from ._searching import (
+    argmax,
+    argmin,
+    argsort,
+    nonzero,
+    searchsorted,
+    sort,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
+    where,
+)
+from ._statistical import all, any, cumulative_sum, max, mean, min, prod, std, sum, var
+from ._types import (
+    __array_namespace_info__,
+    astype,
+    bool,
+    can_cast,
+    finfo,
+    float32,
+    iinfo,
+    int32,
+    isdtype,
+    result_type,
+    uint32,
+)
+
+__array_api_version__ = "2023.12"
+
+e = 2.718281828459045
+inf = float("inf")
+nan = float("nan")
+newaxis = None
+pi = 3.141592653589793
+
+__all__ = [
+    "__array_api_version__", "__array_namespace_info__", "all", "any", "arange", "argmax", "argmin", "argsort", "asarray", "astype", "bool",
+    "broadcast_arrays", "broadcast_to", "can_cast", "concat", "cumulative_sum", "e", "empty", "empty_like", "expand_dims", "eye", "finfo", "flip",
+    "float32", "from_dlpack", "full", "full_like", "iinfo", "inf", "int32", "isdtype", "linspace", "matmul", "matrix_transpose", "max", "mean",
+    "meshgrid", "min", "moveaxis", "nan", "newaxis", "nonzero", "ones", "ones_like", "permute_dims", "pi", "prod", "repeat", "reshape",
+    "result_type", "roll", "searchsorted", "sort", "squeeze", "stack", "std", "sum", "take", "tensordot", "tile", "tril", "triu", "uint32",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
+]  # fmt: skip
+__all__ += _elementwise_names
