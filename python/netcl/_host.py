@@ -71,15 +71,13 @@ def buffer(self: Tensor, flags: int = 0) -> memoryview:
     return flat.cast(code, self.shape)  # type: ignore[call-overload, no-any-return, unused-ignore]
 
 
-def dlpack(self: Tensor, **options: Any) -> Any:
+def dlpack(
+    self: Tensor, *, stream: Any = None, max_version: Optional[Tuple[int, int]] = None, dl_device: Optional[Tuple[Any, int]] = None, copy: Optional[bool] = None
+) -> Any:
     """DLPack: a copy on the host, of any device's tensor."""
-    options.pop("stream", None)
-    options.pop("dl_device", None)
-    options.pop("copy", None)
-    options.pop("max_version", None)
     if self.dtype.name == "bfloat16":
         raise BufferError("bfloat16 goes through DLPack as float32: convert with .to(netcl.float32)")
-    return numpy(self).__dlpack__(**options)
+    return numpy(self).__dlpack__()
 
 
 def dlpack_device(self: Tensor) -> Tuple[int, int]:

@@ -55,7 +55,9 @@ def eye(n_rows: int, n_cols: Optional[int] = None, /, *, k: int = 0, dtype: Any 
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: Optional[builtins.bool] = None) -> Tensor:
-    """An array with a copy of what another library's holds on the host."""
+    """An array with a copy of what another library's holds on the host; one of netcl itself without ``copy``."""
+    if isinstance(x, Tensor) and not copy:
+        return x.detach()._to(device, None)
     if copy is False:
         raise ValueError("from_dlpack: memory of the host cannot be used without a copy")
     return _create.from_dlpack(x)._to(device, None)

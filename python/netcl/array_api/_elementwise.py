@@ -214,6 +214,24 @@ def logical_not(x: Tensor, /) -> Tensor:
     return ~x
 
 
+def conj(x: Tensor, /) -> Tensor:
+    """x itself, which is real."""
+    check("conj", "numeric", x)
+    return x
+
+
+def real(x: Tensor, /) -> Tensor:
+    """x itself, which is real."""
+    check("real", "numeric", x)
+    return x
+
+
+def imag(x: Tensor, /) -> Tensor:
+    """Zeros: x is real."""
+    check("imag", "numeric", x)
+    return evaluate("0", [x], x.dtype)
+
+
 def _binary(name: str, doc: str, text: str) -> Callable[[Operand, Operand], Tensor]:
     def function(x1: Operand, x2: Operand, /) -> Tensor:
         check(name, "float", x1, x2)
@@ -274,8 +292,8 @@ def clip(x: Tensor, /, min: Optional[Operand] = None, max: Optional[Operand] = N
 
 __all__ = [
     "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "copysign", "cos", "cosh", "divide", "equal", "exp", "expm1", "floor", "floor_divide",
-    "greater", "greater_equal", "hypot", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp",
+    "bitwise_right_shift", "bitwise_xor", "ceil", "clip", "conj", "copysign", "cos", "cosh", "divide", "equal", "exp", "expm1", "floor", "floor_divide",
+    "greater", "greater_equal", "hypot", "imag", "isfinite", "isinf", "isnan", "less", "less_equal", "log", "log10", "log1p", "log2", "logaddexp",
     "logical_and", "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "multiply", "negative", "not_equal", "positive", "pow",
-    "reciprocal", "remainder", "round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc",
+    "real", "reciprocal", "remainder", "round", "sign", "signbit", "sin", "sinh", "sqrt", "square", "subtract", "tan", "tanh", "trunc",
 ]  # fmt: skip

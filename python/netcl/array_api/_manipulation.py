@@ -61,7 +61,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: Optional[int] = 0) -> Tensor:
     return ops.cat(arrays, _axis(axis, arrays[0].ndim))
 
 
-def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
+def expand_dims(x: Tensor, /, axis: int) -> Tensor:
     """An axis of size 1 put in."""
     return ops.unsqueeze(x, _axis(axis, x.ndim + 1))
 
