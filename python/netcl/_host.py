@@ -46,7 +46,9 @@ def numpy(self: Tensor) -> "np.ndarray[Any, Any]":
     if self.dtype.name == "bfloat16":
         self = self._to(dtype=float32)
     if self.dtype is bool_:
-        return (np.frombuffer(self._bytes(), dtype="<u4") != 0).reshape(self.shape)
+        words: "np.ndarray[Any, Any]" = np.frombuffer(self._bytes(), dtype="<u4")
+        mask: "np.ndarray[Any, Any]" = (words != 0).reshape(self.shape)
+        return mask
     flat = np.frombuffer(bytearray(self._bytes()), dtype=np.dtype(self.dtype.name).newbyteorder("<"))
     return flat.astype(flat.dtype.newbyteorder("="), copy=False).reshape(self.shape)
 

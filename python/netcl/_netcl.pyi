@@ -304,7 +304,7 @@ class Tensor:
     def logsumexp(self, axis: int = -1) -> Tensor:
         """`log(sum(exp(x)))` over an axis, which the result lacks. Nothing, and -infinity alone, give -infinity."""
     def where_cond(self, a: Tensor, b: Tensor) -> Tensor:
-        """`a` where the mask is not 0, else `b`. All broadcast; a and b are floats of one type."""
+        """`a` where the mask is not 0, else `b`. All broadcast; a and b have one type."""
     def tril(self, diagonal: int = 0) -> Tensor:
         """The lower triangle of the last two axes: 0 where `column > row + diagonal`."""
     def masked_fill(self, mask: Tensor, value: _Number) -> Tensor:

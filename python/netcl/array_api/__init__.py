@@ -4,6 +4,7 @@ Its dtypes are those that netcl has: bool, int32, uint32 and float32. Functions 
 functions of one array have one. Functions whose result has a shape that depends on values, and those that sort, work on the host.
 """
 
+from .._dtype import float32, int32, uint32
 from ._creation import (
     arange,
     asarray,
@@ -65,12 +66,9 @@ from ._types import (
     bool,
     can_cast,
     finfo,
-    float32,
     iinfo,
-    int32,
     isdtype,
     result_type,
-    uint32,
 )
 
 __array_api_version__ = "2023.12"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 from .. import ops
 from .._dtype import DType, bool_, float32
@@ -13,7 +13,7 @@ from ..errors import UnsupportedError
 
 Operand = Union[Tensor, int, float, bool]
 
-KINDS = {
+KINDS: Dict[str, Callable[[DType], builtins.bool]] = {
     "float": lambda d: d.is_floating_point,
     "numeric": lambda d: d is not bool_,
     "integer": lambda d: d is not bool_ and not d.is_floating_point,

@@ -30,7 +30,8 @@ def _best(name: str, x: Tensor, axis: Optional[int], keepdims: builtins.bool) ->
         x, place = ops.reshape(x, (x.size,)), 0
     else:
         place = _axis(axis, x.ndim)
-    found = getattr(x.detach(), name)(place)._to(None, int32)
+    search = x.detach()
+    found = (search.argmax(place) if name == "argmax" else search.argmin(place))._to(None, int32)
     if not keepdims:
         return found
     return ops.reshape(found, [1 if axis is None or a == place else n for a, n in enumerate(shape)])
