@@ -18,7 +18,7 @@ _Number = Union[int, float]
 _Axes = Union[None, int, Sequence[int]]
 _Index = Union[None, int, slice, EllipsisType, "Tensor", List[Any], np.ndarray[Any, Any], Tuple[Any, ...]]
 
-__all__ = ["__version__", "Tensor", "Device", "devices", "set_default_device", "default_device", "missing", "Generator", "full", "uninitialised", "from_bytes", "Op", "ops", "write_safetensors", "read_safetensors", "record", "KernelText", "Captured", "Update", "set_recording", "is_recording", "after_fork_in_child", "exceptions"]
+__all__ = ["__version__", "Tensor", "Device", "devices", "set_default_device", "default_device", "missing", "Generator", "full", "uninitialised", "from_bytes", "evaluate", "fold_axes", "Op", "ops", "write_safetensors", "read_safetensors", "record", "KernelText", "Captured", "Update", "set_recording", "is_recording", "after_fork_in_child", "exceptions"]
 __version__: str
 
 @final

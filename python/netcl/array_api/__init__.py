@@ -4,6 +4,7 @@ Its dtypes are those that netcl has: bool, int32, uint32 and float32. Functions 
 functions of one array have one. Functions whose result has a shape that depends on values, and those that sort, work on the host.
 """
 
+from . import _elementwise
 from .._dtype import float32, int32, uint32
 from ._creation import (
     arange,
@@ -24,7 +25,6 @@ from ._creation import (
     zeros_like,
 )
 from ._elementwise import *  # noqa: F403
-from ._elementwise import __all__ as _elementwise_names
 from ._manipulation import (
     broadcast_arrays,
     broadcast_to,
@@ -87,4 +87,4 @@ __all__ = [
     "result_type", "roll", "searchsorted", "sort", "squeeze", "stack", "std", "sum", "take", "tensordot", "tile", "tril", "triu", "uint32",
     "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
 ]  # fmt: skip
-__all__ += _elementwise_names
+__all__ += _elementwise.__all__
