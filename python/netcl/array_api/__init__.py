@@ -4,7 +4,6 @@ Its dtypes are those that netcl has: bool, int32, uint32 and float32. Functions 
 functions of one array have one. Functions whose result has a shape that depends on values, and those that sort, work on the host.
 """
 
-from . import _elementwise
 from .._dtype import float32, int32, uint32
 from ._creation import (
     arange,
@@ -80,11 +79,15 @@ newaxis = None
 pi = 3.141592653589793
 
 __all__ = [
-    "__array_api_version__", "__array_namespace_info__", "all", "any", "arange", "argmax", "argmin", "argsort", "asarray", "astype", "bool",
-    "broadcast_arrays", "broadcast_to", "can_cast", "concat", "cumulative_sum", "e", "empty", "empty_like", "expand_dims", "eye", "finfo", "flip",
-    "float32", "from_dlpack", "full", "full_like", "iinfo", "inf", "int32", "isdtype", "linspace", "matmul", "matrix_transpose", "max", "mean",
-    "meshgrid", "min", "moveaxis", "nan", "newaxis", "nonzero", "ones", "ones_like", "permute_dims", "pi", "prod", "repeat", "reshape",
-    "result_type", "roll", "searchsorted", "sort", "squeeze", "stack", "std", "sum", "take", "tensordot", "tile", "tril", "triu", "uint32",
+    "__array_api_version__", "__array_namespace_info__", "abs", "acos", "acosh", "add", "all", "any", "arange", "argmax", "argmin", "argsort",
+    "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "bool", "broadcast_arrays", "broadcast_to", "can_cast", "ceil", "clip", "concat", "conj", "copysign",
+    "cos", "cosh", "cumulative_sum", "divide", "e", "empty", "empty_like", "equal", "exp", "expand_dims", "expm1", "eye", "finfo", "flip",
+    "float32", "floor", "floor_divide", "from_dlpack", "full", "full_like", "greater", "greater_equal", "hypot", "iinfo", "imag", "inf", "int32",
+    "isdtype", "isfinite", "isinf", "isnan", "less", "less_equal", "linspace", "log", "log10", "log1p", "log2", "logaddexp", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "matmul", "matrix_transpose", "max", "maximum", "mean", "meshgrid", "min", "minimum", "moveaxis",
+    "multiply", "nan", "negative", "newaxis", "nonzero", "not_equal", "ones", "ones_like", "permute_dims", "pi", "positive", "pow", "prod", "real",
+    "reciprocal", "remainder", "repeat", "reshape", "result_type", "roll", "round", "searchsorted", "sign", "signbit", "sin", "sinh", "sort",
+    "sqrt", "square", "squeeze", "stack", "std", "subtract", "sum", "take", "tan", "tanh", "tensordot", "tile", "tril", "triu", "trunc", "uint32",
     "unique_all", "unique_counts", "unique_inverse", "unique_values", "unstack", "var", "vecdot", "where", "zeros", "zeros_like",
 ]  # fmt: skip
-__all__ += _elementwise.__all__
