@@ -16,6 +16,7 @@
 # make fuzz           broken programs for the simulated GPU's compiler, and damaged files for each reader of models, SECONDS for each (an hour)
 # make peers          files that are written here, in llama.cpp and in pip's gguf (NETCL_PYTHON names a Python that has them)
 # make python         the Python wheel, built and tested in clean environments (PYTHONS="python3.9 python3.13" names the interpreters)
+# make array-api    array-api-tests on netcl.array_api: ARRAY_API_TESTS names a checkout of them, NETCL_PYTHON a Python that has netcl
 # make mutants        fifty defects planted in the kernels, ten of them in variants and tuned values that are not the default,
 #                     and how many of them are found
 # make capi           libnetcl for C: header, libraries, pkg-config file and CMake package in target/capi; its programs, also under valgrind
@@ -26,7 +27,7 @@ SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python capi build
+.PHONY: demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -101,6 +102,9 @@ peers:
 
 python:
 	tools/python.sh $(PYTHONS)
+
+array-api:
+	tools/array_api.sh
 
 mutants:
 	$(CARGO) test --package netcl-tensor --test mutants -- --nocapture

@@ -3,7 +3,7 @@
 # device and the simulated GPU, under valgrind where that is installed, and through Python where one has NumPy.
 #
 #     tools/capi.sh                # PREFIX: where it goes (target/capi); NETCL_TEST_DEVICE: the device (auto); NETCL_PYTHON: a Python with NumPy
-#                                  # MODEL: a model for netcl_generate; CALLS: misuse calls (10000)
+#                                  # MODEL: a model for netcl_generate, where it is not to be the one that capi/tests/model.py makes; CALLS: misuse calls (10000)
 #                                  # BUILT: a folder with libnetcl_c.so and libnetcl_c.a that were built elsewhere
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -45,13 +45,18 @@ else
 fi
 
 for example in multiply multiply_static gradient race; do echo "== $example"; "$prefix/bin/$example"; done
-model=${MODEL:-}
+model=${MODEL:-} expected=
+if [ -z "$model" ] && command -v "$python" > /dev/null; then
+  # After each byte comes the next one.
+  model=$prefix/model expected="fghijklmnopqrstuvwxyz{|}"
+  "$python" capi/tests/model.py "$model"
+fi
 programs() { # a prefix of each command, devices
   local before=$1 calls=$2
   shift 2
   for on in "$@"; do
     # shellcheck disable=SC2086 # a command and its options
-    for run in "driver $on" "tensors $on $model" "misuse $on $calls" "threads $on"; do $before "$prefix/bin/"$run; done
+    for run in "driver $on" "tensors $on $model $expected" "misuse $on $calls" "threads $on"; do $before "$prefix/bin/"$run; done
   done
   # shellcheck disable=SC2086
   for run in simulated machine; do $before "$prefix/bin/$run"; done
@@ -63,8 +68,10 @@ if command -v valgrind > /dev/null; then
   programs "valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite --suppressions=capi/tests/valgrind.supp" 300 sim
 fi
 if "$python" -c 'import numpy' 2> /dev/null; then
-  for on in "$device" sim; do "$python" capi/tests/driver.py "$prefix/lib/libnetcl.so" "$on"; done
+  for on in "$device" sim; do
+    for test in driver tensors; do "$python" "capi/tests/$test.py" "$prefix/lib/libnetcl.so" "$on"; done
+  done
 else
-  echo "driver.py: skipped, $python has no NumPy (NETCL_PYTHON names one)"
+  echo "driver.py, tensors.py: skipped, $python has no NumPy (NETCL_PYTHON names one)"
 fi
 echo "libnetcl: $prefix"

@@ -168,7 +168,7 @@ def binary():
     a, b = torch.cartesian_prod(torch.tensor(SPECIAL), torch.tensor(SPECIAL)).T.contiguous()
     h, k = torch.cartesian_prod(*[torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1.0, -0.5, 3.5])] * 2).T.contiguous()
     dy = torch.tensor([1.0, -2.0, 3.0]).repeat(len(a))[:len(a)]
-    for row in ("add", "sub", "mul", "div", "maximum", "minimum"):
+    for row in ("add", "sub", "mul", "div", "maximum", "minimum", "pow"):
         fn = getattr(torch, row)
         case(f"binary/{row}", "elementwise::Binary", fn, [a, b], [dy], row=row)
         case(f"binary/{row}_half", "elementwise::Binary", fn, [h, k], row=row, dtypes=HALF)

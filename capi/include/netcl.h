@@ -70,6 +70,9 @@
 // Unsigned 32-bit integer.
 #define NETCL_U32 4
 
+// A mask: 0 or 1 in 32 bits, as comparisons give it.
+#define NETCL_MASK 5
+
 // What a call came to. `netcl_last_error()` has the sentence to any but `NETCL_STATUS_OK`.
 typedef enum {
   // It did what it was asked for.

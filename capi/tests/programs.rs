@@ -78,8 +78,22 @@ fn a_machine_by_functions_and_by_its_registers() {
 }
 
 #[test]
-fn tensors_operations_and_gradients() {
-    run("tensors", &[&device()]);
+fn tensors_operations_gradients_and_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let maker = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/model.py");
+    let python = std::env::var("NETCL_PYTHON").unwrap_or_else(|_| "python3".into());
+    let model = folder.path().display().to_string();
+    match Command::new(&python).arg(maker).arg(&model).output() {
+        // After each byte comes the next one.
+        Ok(made) => {
+            assert!(made.status.success(), "{}", said(&made));
+            run("tensors", &[&device(), &model, "fghijklmnopqrstuvwxyz{|}"]);
+        }
+        Err(_) => {
+            eprintln!("netcl_generate: skipped, there is no {python} to make a model");
+            run("tensors", &[&device()]);
+        }
+    }
 }
 
 #[test]

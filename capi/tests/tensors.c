@@ -99,7 +99,8 @@ static int said(const char *text, void *user) {
   return three && ++three > 3;
 }
 
-static void talks(const char *path) {
+// `expected` is the text that follows the prompt, NULL where it is not known.
+static void talks(const char *path, const char *expected) {
   netcl_model *model = NULL;
   netcl_model_info info;
   netcl_generated end;
@@ -109,6 +110,7 @@ static void talks(const char *path) {
   netcl_generation greedy = {.max_tokens = 24};
   CHECK(!netcl_generate(model, "Once upon a time", &greedy, said, first, &end) && end.tokens > 0 && end.finish <= 2);
   CHECK(!netcl_generate(model, "Once upon a time", &greedy, said, second, NULL) && strcmp(first, second) == 0);
+  if (expected) CHECK(strcmp(first, expected) == 0);
   printf("Once upon a time%s\n", first);
   netcl_generation drawn = {.max_tokens = 24, .temperature = 1, .seed = 5};
   three = 1;
@@ -127,7 +129,7 @@ int main(int count, char **arguments) {
   gradients(), operations();
   netcl_model *none = NULL;
   CHECK(netcl_model_load(device, "/no/such/model.gguf", 0, &none) != NETCL_STATUS_OK && none == NULL);
-  if (count > 2) talks(arguments[2]);
+  if (count > 2) talks(arguments[2], count > 3 ? arguments[3] : NULL);
   CHECK(!netcl_device_finish(device) && !netcl_device_close(device) && netcl_device_close(device) == NETCL_STATUS_HANDLE);
   return finish("tensors");
 }

@@ -33,7 +33,7 @@ from ._create import (
     zeros_like,
 )
 from ._device import doctor
-from ._dtype import DType, bfloat16, float16, float32, int32, uint32
+from ._dtype import DType, bfloat16, bool_, float16, float32, int32, uint32
 from ._files import load, save
 from ._graph import Graph, compile
 from ._host import from_numpy
@@ -78,6 +78,7 @@ __all__ = [
     "asarray",
     "autograd",
     "bfloat16",
+    "bool_",
     "cat",
     "compile",
     "data",

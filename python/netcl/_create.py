@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Optional, Sequence, Tuple, Union
 
-from ._dtype import DType, float32, int32
+from ._dtype import DType, bool_, float32, int32
 from ._host import from_lists, from_numpy, to_dtype
 from ._netcl import Generator, Tensor, from_bytes
 from ._netcl import full as _full
@@ -33,14 +33,19 @@ def _leaf(made: Tensor, requires_grad: bool) -> Tensor:
     return made
 
 
+def _numbers(data: Any) -> Any:
+    """Nested lists with the numbers of tensors in their place."""
+    if isinstance(data, (list, tuple)):
+        return [_numbers(v) for v in data]
+    return data.tolist() if isinstance(data, Tensor) else data
+
+
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor with a copy of ``data``: numbers, nested lists, NumPy arrays, buffers, or what speaks DLPack. Floats are float32, integers int32."""
     if isinstance(data, Tensor):
         made = data.detach()._to(device, dtype).clone()
     elif isinstance(data, (int, float, list, tuple)):
-        if isinstance(data, (list, tuple)) and any(isinstance(v, Tensor) for v in data):
-            data = [v.tolist() if isinstance(v, Tensor) else v for v in data]
-        made = from_lists(data, dtype, device)
+        made = from_lists(_numbers(data), dtype, device)
     elif hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
         made = from_numpy(data, dtype, device)
     elif hasattr(data, "__dlpack__"):
@@ -69,7 +74,7 @@ def from_dlpack(data: Any) -> Tensor:
 def full(shape: Shape, value: float, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
     """Every element ``value``."""
     if dtype is None:
-        dtype = int32 if isinstance(value, int) else float32
+        dtype = bool_ if isinstance(value, bool) else int32 if isinstance(value, int) else float32
     return _leaf(_full(shape, value, dtype, device), requires_grad)
 
 

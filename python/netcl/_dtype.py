@@ -1,4 +1,4 @@
-"""Storage types. Arithmetic is f32 for all of them."""
+"""Storage types. Arithmetic of floats is f32 for all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DType:
         return self.name
 
     def __reduce__(self) -> str:
-        return self.name
+        return "bool_" if self.name == "bool" else self.name
 
 
 float32 = DType("float32", 4, True)
@@ -30,5 +30,7 @@ float16 = DType("float16", 2, True)
 bfloat16 = DType("bfloat16", 2, True)
 int32 = DType("int32", 4, False)
 uint32 = DType("uint32", 4, False)
+bool_ = DType("bool", 4, False)
+"""A mask: what comparisons give. An element takes as much memory as an int32."""
 
-DTYPES: Dict[str, DType] = {d.name: d for d in (float32, float16, bfloat16, int32, uint32)}
+DTYPES: Dict[str, DType] = {d.name: d for d in (float32, float16, bfloat16, int32, uint32, bool_)}

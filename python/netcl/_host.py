@@ -5,13 +5,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
-from ._dtype import DTYPES, DType, float32, int32
+from ._dtype import DTYPES, DType, bool_, float32, int32
 from ._netcl import Tensor, from_bytes
 
 if TYPE_CHECKING:
     import numpy as np
 
-CODES = {"float32": "f", "int32": "i", "uint32": "I", "float16": "e"}
+CODES = {"float32": "f", "int32": "i", "uint32": "I", "float16": "e", "bool": "I"}
 
 
 def nested(values: Sequence[Any], shape: Sequence[int]) -> Any:
@@ -30,7 +30,8 @@ def host_values(x: Tensor) -> List[Any]:
         x = x._to(dtype=float32)
     code = CODES[x.dtype.name]
     data = x._bytes()
-    return list(struct.unpack(f"<{len(data) // struct.calcsize(code)}{code}", data))
+    values = list(struct.unpack(f"<{len(data) // struct.calcsize(code)}{code}", data))
+    return [v != 0 for v in values] if x.dtype is bool_ else values
 
 
 def tolist(self: Tensor) -> Any:
@@ -44,6 +45,10 @@ def numpy(self: Tensor) -> "np.ndarray[Any, Any]":
 
     if self.dtype.name == "bfloat16":
         self = self._to(dtype=float32)
+    if self.dtype is bool_:
+        words: "np.ndarray[Any, Any]" = np.frombuffer(self._bytes(), dtype="<u4")
+        mask: "np.ndarray[Any, Any]" = (words != 0).reshape(self.shape)
+        return mask
     flat = np.frombuffer(bytearray(self._bytes()), dtype=np.dtype(self.dtype.name).newbyteorder("<"))
     return flat.astype(flat.dtype.newbyteorder("="), copy=False).reshape(self.shape)
 
@@ -62,21 +67,19 @@ def buffer(self: Tensor, flags: int = 0) -> memoryview:
         raise BufferError("bfloat16 has no format that buffers know; convert with .to(netcl.float32)")
     flat = memoryview(self._bytes())
     code = CODES[self.dtype.name]
-    if 0 in self.shape or code == "e":
+    if 0 in self.shape or code == "e" or self.dtype is bool_:
         made: Any = numpy(self)
         return memoryview(made)
     return flat.cast(code, self.shape)  # type: ignore[call-overload, no-any-return, unused-ignore]
 
 
-def dlpack(self: Tensor, **options: Any) -> Any:
+def dlpack(
+    self: Tensor, *, stream: Any = None, max_version: Optional[Tuple[int, int]] = None, dl_device: Optional[Tuple[Any, int]] = None, copy: Optional[bool] = None
+) -> Any:
     """DLPack: a copy on the host, of any device's tensor."""
-    options.pop("stream", None)
-    options.pop("dl_device", None)
-    options.pop("copy", None)
-    options.pop("max_version", None)
     if self.dtype.name == "bfloat16":
         raise BufferError("bfloat16 goes through DLPack as float32: convert with .to(netcl.float32)")
-    return numpy(self).__dlpack__(**options)
+    return numpy(self).__dlpack__()
 
 
 def dlpack_device(self: Tensor) -> Tuple[int, int]:
@@ -85,7 +88,7 @@ def dlpack_device(self: Tensor) -> Tuple[int, int]:
 
 
 def from_numpy(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor with a copy of an array. float64 becomes float32; int64, bool and smaller integers become int32, and a number that int32 cannot hold is an error."""
+    """A tensor with a copy of an array. float64 becomes float32; int64 and smaller integers become int32, and a number that int32 cannot hold is an error."""
     import numpy as np
 
     given = np.asarray(values)
@@ -93,7 +96,10 @@ def from_numpy(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
     if name not in ("float32", "float16", "int32", "uint32"):
         if given.dtype.kind == "f" or name == "bfloat16":
             given = given.astype(np.float32)
-        elif given.dtype.kind in "iub":
+        elif name == "bool":
+            made = from_bytes(given.astype("<u4").tobytes(), given.shape, bool_, device)
+            return made if dtype is None else made._to(dtype=dtype)
+        elif given.dtype.kind in "iu":
             limits = np.iinfo(np.int32)
             if given.size and (given.min() < limits.min or given.max() > limits.max):
                 raise OverflowError(f"from_numpy: {name} with numbers that int32 cannot hold")
@@ -126,12 +132,16 @@ def flat_values(values: Any, out: List[Any]) -> None:
 
 
 def from_lists(values: Any, dtype: Any = None, device: Any = None) -> Tensor:
-    """A tensor of nested lists of numbers: float32, or int32 where all are integers."""
+    """A tensor of nested lists of numbers: float32, int32 where all are integers, or bool where all are truth values."""
     shape = shape_of(values)
     flat: List[Any] = []
     flat_values(values, flat)
+    if flat and dtype is None and all(isinstance(v, bool) for v in flat):
+        dtype = bool_
     integers = bool(flat) and all(isinstance(v, int) for v in flat)
     stored = int32 if integers and (dtype is None or not to_dtype(dtype).is_floating_point) else float32
+    if dtype is not None and to_dtype(dtype) is bool_:
+        stored, flat = bool_, [v != 0 for v in flat]
     if dtype is not None and to_dtype(dtype).name == "uint32":
         stored = to_dtype(dtype)
     try:
@@ -148,7 +158,7 @@ def to_dtype(dtype: Any) -> DType:
         return dtype
     name = getattr(dtype, "__name__", None) or str(dtype)
     name = name.rsplit(".", 1)[-1]
-    short = {"float": "float32", "half": "float16", "int": "int32", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "u32": "uint32"}
+    short = {"float": "float32", "half": "float16", "int": "int32", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "u32": "uint32", "bool_": "bool", "mask": "bool"}
     found = DTYPES.get(short.get(name, name))
     if found is None:
         raise TypeError(f"no dtype {dtype!r}; there are {', '.join(DTYPES)}")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, Iterator, List, Optional, Tuple, Union
 
 from . import _host, ops
-from ._dtype import DTYPES, DType, float16, float32
-from ._netcl import Device, Op, Tensor
+from ._dtype import DTYPES, DType, bool_, float16, float32, int32
+from ._netcl import Device, Op, Tensor, evaluate, fold_axes, is_recording
 from ._netcl import full as _full
+from .errors import UnsupportedError
 
 
 Axes = Union[None, int, Tuple[int, ...], List[int]]
@@ -99,7 +100,8 @@ def expand(self: Tensor, *shape: Any) -> Tensor:
 
 
 def sum_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, keep: bool = False) -> Tensor:
-    """Sum over axes, all of them where none is named."""
+    """Sum over axes, all of them where none is named. Of integers it is exact; of a mask it counts."""
+    self = self._to(None, int32) if self.dtype is bool_ else self
     return ops.sum(self, _axes(self, axis, dim), _kept(keepdim, keepdims, keep))
 
 
@@ -115,7 +117,30 @@ def max_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = 
 
 def min_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, keep: bool = False) -> Tensor:
     """Minimum over axes; NaN where an element is."""
+    if not self.dtype.is_floating_point:
+        return fold_axes("min", self, _axes(self, axis, dim), _kept(keepdim, keepdims, keep))
     return -max_(-self, axis, keepdim, dim=dim, keepdims=keepdims, keep=keep)
+
+
+def prod(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False) -> Tensor:
+    """Product over axes, all of them where none is named. It has no gradient."""
+    return fold_axes("prod", _ungraded("prod", self), _axes(self, axis, dim), _kept(keepdim, keepdims, False))
+
+
+def any_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False) -> Tensor:
+    """Mask of where an element along the axes is not 0."""
+    return fold_axes("any", self, _axes(self, axis, dim), _kept(keepdim, keepdims, False))
+
+
+def all_(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False) -> Tensor:
+    """Mask of where no element along the axes is 0."""
+    return fold_axes("all", self, _axes(self, axis, dim), _kept(keepdim, keepdims, False))
+
+
+def _ungraded(name: str, x: Tensor) -> Tensor:
+    if x.requires_grad and is_recording():
+        raise UnsupportedError(f"{name}: it has no gradient; call it on x.detach()")
+    return x
 
 
 def var(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = None, keepdims: bool = False, correction: float = 1) -> Tensor:
@@ -137,6 +162,8 @@ def std(self: Tensor, axis: Axes = None, keepdim: bool = False, *, dim: Axes = N
 def argmax(self: Tensor, axis: Optional[int] = None, keepdim: bool = False, *, dim: Optional[int] = None) -> Tensor:
     """Indices, uint32, of the largest elements along an axis, or in the flat tensor. The first of equal ones."""
     axis = dim if axis is None else axis
+    if not self.dtype.is_floating_point:
+        return _arg_integer("max", self, axis, keepdim)
     if axis is None:
         return ops.argmax(reshape(self, -1), 0)
     found = ops.argmax(self, axis)
@@ -145,14 +172,29 @@ def argmax(self: Tensor, axis: Optional[int] = None, keepdim: bool = False, *, d
 
 def argmin(self: Tensor, axis: Optional[int] = None, keepdim: bool = False, *, dim: Optional[int] = None) -> Tensor:
     """Indices, uint32, of the smallest elements."""
+    if not self.dtype.is_floating_point:
+        return _arg_integer("min", self, dim if axis is None else axis, keepdim)
     return argmax(-self, axis, keepdim, dim=dim)
+
+
+def _arg_integer(how: str, x: Tensor, axis: Optional[int], keepdim: bool) -> Tensor:
+    """The first place of the largest or smallest integers."""
+    if axis is None:
+        x, axis = reshape(x, -1), 0
+    axis %= x.ndim
+    from ._create import arange
+
+    n = x.shape[axis]
+    places = ops.reshape(arange(n, dtype="uint32", device=x.device), [n if a == axis else 1 for a in range(x.ndim)])
+    best = fold_axes(how, x, (axis,), True)
+    return fold_axes("min", evaluate(f"x0 == x1 ? x2 : {n}u", [x, best, places], "uint32"), (axis,), keepdim)
 
 
 def where(self: Tensor, mask: Tensor, other: Union[Tensor, float]) -> Tensor:
     """These elements where the mask is not 0, else ``other``."""
-    if not isinstance(other, Tensor):
-        other = _full((), other, self.dtype, self.device)
-    return ops.where_cond(mask, self, other)
+    from .functions import where as choose
+
+    return choose(mask, self, other)
 
 
 def float_(self: Tensor) -> Tensor:
@@ -173,7 +215,10 @@ def requires_grad_(self: Tensor, requires_grad: bool = True) -> Tensor:
 
 def fill_(self: Tensor, value: float) -> Tensor:
     """Overwrites every element. The tape does not know."""
-    self._set_all(value)
+    if self.dtype.is_floating_point:
+        self._set_all(value)
+    else:
+        self._put(..., _full((), value, self.dtype, self.device))
     return self
 
 
@@ -184,7 +229,7 @@ def zero_(self: Tensor) -> Tensor:
 
 def copy_(self: Tensor, values: Any) -> Tensor:
     """Overwrites the elements with others of a shape that broadcasts to this one. The tape does not know."""
-    _write(self, _values(values, self, self.shape))
+    self._put(..., _values(values, self, self.shape))
     return self
 
 
@@ -199,61 +244,45 @@ def _values(values: Any, like: Tensor, shape: Tuple[int, ...]) -> Tensor:
     return ops.expand(moved, tuple(shape)) if tuple(moved.shape) != tuple(shape) else moved
 
 
-def _write(x: Tensor, part: Tensor) -> None:
-    if x.ndim:
-        x._write_slice(0, 0, part)
-    else:
-        x._set_bytes(part._bytes())
-
-
 def setitem(self: Tensor, index: Any, values: Any) -> None:
-    """``x[index] = values`` for integers, slices without a step other than 1, and ``...``. The tape does not know."""
+    """``x[index] = values`` for integers, slices with any step, ``None``, ``...`` and masks. The tape does not know.
+
+    Arrays of integers, and a mask beside something else or with several values, go through the host.
+    """
+    if _on_device(index, values):
+        if not isinstance(values, Tensor):
+            from ._create import tensor
+
+            values = tensor(values, None, self.device)
+        try:
+            return self._put(index, _fitting(values.detach()._to(self.device), self[index].shape) if values.ndim else values)
+        except NotImplementedError:
+            pass
+    changed = _host.numpy(self)
+    changed[_host_index(index)] = _host.numpy(values) if isinstance(values, Tensor) else values
+    self._put(..., _values(changed, self, self.shape))
+
+
+def _fitting(values: Tensor, shape: Tuple[int, ...]) -> Tensor:
+    """NumPy leaves axes of size 1 in front out that the place has not."""
+    extra = values.ndim - len(shape)
+    if extra > 0 and all(n == 1 for n in values.shape[:extra]):
+        return ops.reshape(values, values.shape[extra:])
+    return values
+
+
+def _on_device(index: Any, values: Any) -> bool:
     parts = index if isinstance(index, tuple) else (index,)
-    if Ellipsis in [p for p in parts if not isinstance(p, Tensor)]:
-        at = [p is Ellipsis for p in parts].index(True)
-        rest = self.ndim - (len(parts) - 1)
-        parts = (*parts[:at], *([slice(None)] * rest), *parts[at + 1 :])
-    ranges: List[Tuple[int, int]] = []
-    whole: List[int] = []
-    taken: List[int] = []
-    if len(parts) > self.ndim:
-        raise IndexError(f"index: {len(parts)} indices for a tensor of shape {tuple(self.shape)}")
-    for axis, part in enumerate(parts):
-        n = self.shape[axis]
-        if isinstance(part, slice):
-            start, stop, step = part.indices(n)
-            if step != 1:
-                raise NotImplementedError("assignment to slices with a step other than 1; write to whole ranges")
-            ranges.append((start, max(start, stop)))
-            taken.append(axis)
-        elif isinstance(part, int):
-            place = part + n if part < 0 else part
-            if not 0 <= place < n:
-                raise IndexError(f"index: {part} is out of bounds for axis {axis} of size {n}")
-            ranges.append((place, place + 1))
-        else:
-            raise NotImplementedError("assignment by arrays of indices; use where and masks")
-    whole = [n for n in self.shape]
-    for axis, (start, stop) in enumerate(ranges):
-        whole[axis] = stop - start
-    shown = [n for axis, n in enumerate(whole) if axis in taken or axis >= len(parts)]
-    part = ops.reshape(_values(values, self, tuple(shown)), tuple(whole))
-    _assign(self, ranges, 0, part)
+    if any(not (p is None or p is Ellipsis or isinstance(p, (int, slice)) or hasattr(p, "__index__") and not isinstance(p, Tensor)) or isinstance(p, bool) for p in parts):
+        one = isinstance(values, (int, float)) or isinstance(values, Tensor) and values.size == 1
+        return len(parts) == 1 and isinstance(parts[0], Tensor) and parts[0].dtype.name == "bool" and one
+    return True
 
 
-def _assign(x: Tensor, ranges: List[Tuple[int, int]], axis: int, part: Tensor) -> None:
-    partial = [a for a in range(axis, len(ranges)) if ranges[a] != (0, x.shape[a])]
-    if not partial:
-        _write(x, part)
-        return
-    first = partial[0]
-    start, stop = ranges[first]
-    if len(partial) > 1:
-        # What lies around the part within this range is read, and written back with it.
-        around = ops.slice(x.detach(), first, start, stop).clone()
-        _assign(around, [(0, n) if a <= first else r for a, (r, n) in enumerate(zip(ranges, around.shape))], first + 1, part)
-        part = around
-    x._write_slice(first, start, part)
+def _host_index(index: Any) -> Any:
+    parts = index if isinstance(index, tuple) else (index,)
+    seen = tuple(_host.numpy(p) if isinstance(p, Tensor) else p for p in parts)
+    return seen if isinstance(index, tuple) else seen[0]
 
 
 def iterate(self: Tensor) -> Iterator[Tensor]:
@@ -268,6 +297,22 @@ def truth(self: Tensor) -> bool:
     return bool(self.item())
 
 
+def index_(self: Tensor) -> int:
+    """The one integer of a tensor, for indices and ranges of Python."""
+    if self.dtype.is_floating_point or self.dtype is bool_:
+        raise TypeError(f"a tensor of {self.dtype.name} is no index; expected int32 or uint32")
+    return int(self.item())
+
+
+def namespace(self: Tensor, *, api_version: Optional[str] = None) -> Any:
+    """The functions of the Python array API, version 2023.12."""
+    from . import array_api
+
+    if api_version not in (None, "2021.12", "2022.12", "2023.12"):
+        raise ValueError(f"array API version {api_version!r}; there is 2023.12")
+    return array_api
+
+
 def attach() -> None:
     """Gives the class its methods: those of this file, then each operation that takes a tensor first."""
     own = {
@@ -279,7 +324,7 @@ def attach() -> None:
         "reshape": reshape, "view": reshape, "flatten": flatten, "permute": permute, "transpose": transpose,
         "unsqueeze": unsqueeze, "squeeze": squeeze, "expand": expand,
         "sum": sum_, "mean": mean, "max": max_, "min": min_, "var": var, "std": std,
-        "argmax": argmax, "argmin": argmin, "where": where,
+        "prod": prod, "any": any_, "all": all_, "argmax": argmax, "argmin": argmin, "where": where,
         "add": lambda self, other: self + other, "sub": lambda self, other: self - other,
         "mul": lambda self, other: self * other, "div": lambda self, other: self / other,
         "pow": lambda self, other: self**other, "matmul": lambda self, other: self @ other,
@@ -292,6 +337,8 @@ def attach() -> None:
         "__dlpack__": _host.dlpack, "__dlpack_device__": _host.dlpack_device,
         "__setitem__": setitem, "__iter__": iterate, "__bool__": truth,
         "__float__": lambda self: float(self.item()), "__int__": lambda self: int(self.item()),
+        "__complex__": lambda self: complex(self.item()), "__index__": index_, "__array_namespace__": namespace,
+        "to_device": lambda self, device, stream=None: self._to(device),
         "__reduce__": _host.reduce, "__repr__": _host.represent, "__str__": _host.represent,
         "__deepcopy__": lambda self, memo: self.detach().clone().requires_grad_(self.requires_grad),
     }  # fmt: skip

@@ -4,7 +4,7 @@ from typing import Any, Callable, Literal, Optional, Sequence, Tuple, Union
 
 from ._netcl import _DTypeLike, _Ints, _Number, Op, Tensor
 
-__all__ = ['neg', 'exp', 'log', 'sqrt', 'rsqrt', 'tanh', 'sigmoid', 'relu', 'silu', 'gelu', 'gelu_tanh', 'abs', 'square', 'sin', 'cos', 'add_scalar', 'mul_scalar', 'rsub_scalar', 'rdiv_scalar', 'pow_scalar', 'leaky_relu', 'elu', 'softplus', 'hard_swish', 'mish', 'clamp', 'sub_scalar', 'div_scalar', 'add', 'sub', 'mul', 'div', 'maximum', 'minimum', 'reshape', 'contiguous', 'unsqueeze', 'squeeze', 'permute', 'transpose', 'slice', 'expand', 'cast', 'sum', 'sum_f32', 'mean', 'sum_to', 'max', 'layer_norm', 'rms_norm', 'residual_layer_norm', 'residual_rms_norm', 'embedding', 'cross_entropy', 'linear_cross_entropy', 'softmax', 'log_softmax', 'logsumexp', 'where_cond', 'eq', 'lt', 'le', 'gt', 'ge', 'tril', 'masked_fill', 'cat', 'stack', 'split', 'chunk', 'argmax', 'topk', 'multinomial', 'choose', 'dropout', 'attention', 'attention_qkv', 'decode_attention', 'decode_embedding', 'cache_append', 'cache_gather', 'rope', 'gated', 'route', 'balance_loss', 'experts', 'matmul', 'linear', 'conv2d', 'conv1d', 'conv_transpose2d', 'max_pool2d', 'adaptive_max_pool2d', 'avg_pool2d', 'adaptive_avg_pool2d', 'batch_norm', 'batch_norm_inference', 'group_norm', 'linear_add', 'linear_residual', 'feed_forward', 'fused_linear', 'index_select', 'flip', 'roll', 'pad', 'one_hot', 'triu', 'interpolate', 'mse_loss', 'l1_loss', 'huber_loss', 'bce_with_logits', 'kl_div', 'nll_loss']
+__all__ = ['neg', 'exp', 'log', 'sqrt', 'rsqrt', 'tanh', 'sigmoid', 'relu', 'silu', 'gelu', 'gelu_tanh', 'abs', 'square', 'sin', 'cos', 'add_scalar', 'mul_scalar', 'rsub_scalar', 'rdiv_scalar', 'pow_scalar', 'leaky_relu', 'elu', 'softplus', 'hard_swish', 'mish', 'clamp', 'sub_scalar', 'div_scalar', 'add', 'sub', 'mul', 'div', 'maximum', 'minimum', 'pow', 'reshape', 'contiguous', 'unsqueeze', 'squeeze', 'permute', 'transpose', 'slice', 'expand', 'cast', 'sum', 'sum_f32', 'mean', 'sum_to', 'max', 'layer_norm', 'rms_norm', 'residual_layer_norm', 'residual_rms_norm', 'embedding', 'cross_entropy', 'linear_cross_entropy', 'softmax', 'log_softmax', 'logsumexp', 'where_cond', 'eq', 'lt', 'le', 'gt', 'ge', 'tril', 'masked_fill', 'cat', 'stack', 'split', 'chunk', 'argmax', 'topk', 'multinomial', 'choose', 'dropout', 'attention', 'attention_qkv', 'decode_attention', 'decode_embedding', 'cache_append', 'cache_gather', 'rope', 'gated', 'route', 'balance_loss', 'experts', 'matmul', 'linear', 'conv2d', 'conv1d', 'conv_transpose2d', 'max_pool2d', 'adaptive_max_pool2d', 'avg_pool2d', 'adaptive_avg_pool2d', 'batch_norm', 'batch_norm_inference', 'group_norm', 'linear_add', 'linear_residual', 'feed_forward', 'fused_linear', 'index_select', 'flip', 'roll', 'pad', 'one_hot', 'triu', 'interpolate', 'mse_loss', 'l1_loss', 'huber_loss', 'bce_with_logits', 'kl_div', 'nll_loss']
 
 def function(op: Op) -> Callable[..., Any]: ...
 def neg(x: Tensor) -> Tensor:
@@ -75,6 +75,8 @@ def maximum(a: Tensor, b: Tensor) -> Tensor:
     """The larger of both, NaN where one is; the shapes broadcast. Equal elements share the gradient."""
 def minimum(a: Tensor, b: Tensor) -> Tensor:
     """The smaller of both, NaN where one is; the shapes broadcast. Equal elements share the gradient."""
+def pow(a: Tensor, b: Tensor) -> Tensor:
+    """`a^b`, element by element; the shapes broadcast."""
 def reshape(x: Tensor, shape: _Ints) -> Tensor:
     """The same elements in order in another shape of as many; one size of -1 is what is left. Copies only what is not contiguous."""
 def contiguous(x: Tensor) -> Tensor:
@@ -92,7 +94,7 @@ def slice(x: Tensor, axis: int, start: int, end: int) -> Tensor:
 def expand(x: Tensor, shape: _Ints) -> Tensor:
     """Repeated along axes of size 1 and new ones in front, as broadcasting does it. No copy."""
 def cast(x: Tensor, dtype: _DTypeLike) -> Tensor:
-    """The same values in another storage type, rounded to nearest even. Integers convert through f32."""
+    """The same values in another storage type, rounded to nearest even; floats become integers by dropping their fraction, and a mask is set where a value is not 0."""
 def sum(x: Tensor, axes: _Ints = (), keep: bool = False) -> Tensor:
     """Sum over `axes`, all of them where none are given, which stay as size 1 with `keep`. Accumulated in f32."""
 def sum_f32(x: Tensor, axes: _Ints = (), keep: bool = False) -> Tensor:
@@ -124,17 +126,17 @@ def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
 def logsumexp(x: Tensor, axis: int = -1) -> Tensor:
     """`log(sum(exp(x)))` over an axis, which the result lacks. Nothing, and -infinity alone, give -infinity."""
 def where_cond(mask: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """`a` where the mask is not 0, else `b`. All broadcast; a and b are floats of one type."""
+    """`a` where the mask is not 0, else `b`. All broadcast; a and b have one type."""
 def eq(a: Tensor, b: Tensor) -> Tensor:
-    """Mask of `a == b`: u32, 1 where it holds. Integers are compared as f32, exactly below 2²⁴."""
+    """Mask of `a == b`: bool, set where it holds. Two integers are compared exactly, an integer with a float as f32."""
 def lt(a: Tensor, b: Tensor) -> Tensor:
-    """Mask of `a < b`: u32, 1 where it holds."""
+    """Mask of `a < b`: bool, set where it holds."""
 def le(a: Tensor, b: Tensor) -> Tensor:
-    """Mask of `a <= b`: u32, 1 where it holds."""
+    """Mask of `a <= b`: bool, set where it holds."""
 def gt(a: Tensor, b: Tensor) -> Tensor:
-    """Mask of `a > b`: u32, 1 where it holds."""
+    """Mask of `a > b`: bool, set where it holds."""
 def ge(a: Tensor, b: Tensor) -> Tensor:
-    """Mask of `a >= b`: u32, 1 where it holds."""
+    """Mask of `a >= b`: bool, set where it holds."""
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of the last two axes: 0 where `column > row + diagonal`."""
 def masked_fill(x: Tensor, mask: Tensor, value: _Number) -> Tensor:

@@ -14,7 +14,7 @@ pub fn dtype(object: &Bound<'_, PyAny>) -> PyResult<DType> {
     };
     DType::parse(&text).ok_or_else(|| {
         PyTypeError::new_err(format!(
-            "no dtype {text:?}; there are float32, float16, bfloat16, int32 and uint32"
+            "no dtype {text:?}; there are float32, float16, bfloat16, int32, uint32 and bool"
         ))
     })
 }
@@ -27,6 +27,7 @@ pub fn dtype_name(dtype: DType) -> &'static str {
         DType::Bf16 => "bfloat16",
         DType::I32 => "int32",
         DType::U32 => "uint32",
+        DType::Bool => "bool",
     }
 }
 

@@ -4,7 +4,7 @@ use crate::convert::{DTypeLike, Place, Sizes};
 use crate::device::DeviceLike;
 use crate::edge::run;
 use crate::tensor::PyTensor;
-use netcl::prelude::Tensor;
+use netcl::prelude::{DType, Tensor};
 use netcl::tensor::Generator;
 use pyo3::prelude::*;
 
@@ -14,14 +14,22 @@ use pyo3::prelude::*;
 fn full(
     py: Python<'_>,
     shape: Sizes,
-    value: f32,
+    value: f64,
     dtype: Option<DTypeLike>,
     device: Option<DeviceLike>,
 ) -> PyResult<PyTensor> {
     let place = Place::new(device, dtype);
     let made = run(py, move || {
         let (device, dtype) = place.open()?;
-        Tensor::full(&device, shape.0, value, dtype)
+        // An f32 has not all integers.
+        let pattern = match dtype {
+            DType::I32 => (value as i32).to_le_bytes(),
+            DType::U32 => (value as u32).to_le_bytes(),
+            _ => return Tensor::full(&device, shape.0, value as f32, dtype),
+        };
+        let made = Tensor::empty(&device, shape.0, dtype)?;
+        device.fill(made.storage(), &pattern)?;
+        Ok(made)
     });
     made.map(PyTensor::from)
 }

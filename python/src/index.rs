@@ -1,10 +1,13 @@
-//! Indexing as in NumPy: integers, slices with steps, `None`, `...`, and integer arrays; gradients flow through all of it.
+//! Indexing as in NumPy: integers, slices with steps, `None`, `...`, integer arrays and masks; gradients flow through all of it. How many elements
+//! a mask takes is known on the host alone, which waits for it.
 
 use crate::edge::run;
 use crate::tensor::PyTensor;
 use netcl::prelude::{DType, Error, Result, Tensor};
 use netcl::tensor::ops::embedding::embedding;
 use netcl::tensor::ops::join::cat;
+use netcl::tensor::ops::map::map_typed_into;
+use netcl::tensor::ops::rearrange::flip;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
@@ -23,6 +26,8 @@ pub enum Part {
     Numbers(Vec<usize>, Vec<i64>),
     /// The same by a tensor.
     Tensor(Tensor),
+    /// Elements of as many axes as the mask has: its shape, and the numbers of those that are set in order.
+    Mask(Vec<usize>, Vec<i64>),
 }
 
 fn part(object: &Bound<'_, PyAny>) -> PyResult<Part> {
@@ -33,9 +38,7 @@ fn part(object: &Bound<'_, PyAny>) -> PyResult<Part> {
         return Ok(Part::Rest);
     }
     if object.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err(
-            "index: masks are not supported, as their result's shape is not known; use where_cond",
-        ));
+        return Ok(Part::Mask(Vec::new(), if object.extract()? { vec![0] } else { Vec::new() }));
     }
     if object.is_instance_of::<PyInt>() {
         return Ok(Part::At(object.extract()?));
@@ -59,8 +62,11 @@ fn part(object: &Bound<'_, PyAny>) -> PyResult<Part> {
     Err(PyTypeError::new_err(format!("index: {} is no index", object.get_type().name()?)))
 }
 
-/// Nested lists of integers.
+/// Nested lists of integers, or of truth values.
 fn numbers(object: &Bound<'_, PyAny>) -> PyResult<Part> {
+    if let Some((dims, set)) = truths(object) {
+        return Ok(Part::Mask(dims, set));
+    }
     fn walk(
         object: &Bound<'_, PyAny>,
         depth: usize,
@@ -87,6 +93,48 @@ fn numbers(object: &Bound<'_, PyAny>) -> PyResult<Part> {
     Ok(Part::Numbers(dims, out))
 }
 
+/// Shape of nested lists of truth values, and the numbers of those that are true; `None` where there are others, or none.
+fn truths(object: &Bound<'_, PyAny>) -> Option<(Vec<usize>, Vec<i64>)> {
+    fn walk(
+        object: &Bound<'_, PyAny>,
+        depth: usize,
+        dims: &mut Vec<usize>,
+        out: &mut Vec<bool>,
+    ) -> Option<()> {
+        if let Ok(list) = object.cast::<PyList>() {
+            if depth == dims.len() && out.is_empty() {
+                dims.push(list.len());
+            }
+            let fits = dims.get(depth) == Some(&list.len());
+            return list.iter().try_for_each(|item| walk(&item, depth + 1, dims, out)).filter(|()| fits);
+        }
+        let value = object.is_instance_of::<PyBool>() && depth == dims.len();
+        out.push(object.extract().ok().filter(|_| value)?);
+        Some(())
+    }
+    let (mut dims, mut out) = (Vec::new(), Vec::new());
+    walk(object, 0, &mut dims, &mut out).filter(|()| !out.is_empty())?;
+    Some((dims, set(out)))
+}
+
+/// Numbers of those that are set.
+fn set(mask: impl IntoIterator<Item = bool>) -> Vec<i64> {
+    mask.into_iter().zip(0..).filter(|(on, _)| *on).map(|(_, i)| i).collect()
+}
+
+/// Masks on the device, read.
+fn read_masks(parts: Vec<Part>) -> Result<Vec<Part>> {
+    parts
+        .into_iter()
+        .map(|part| match part {
+            Part::Tensor(mask) if mask.dtype() == DType::Bool => {
+                Ok(Part::Mask(mask.dims().to_vec(), set(mask.to_u32()?.into_iter().map(|w| w != 0))))
+            }
+            other => Ok(other),
+        })
+        .collect()
+}
+
 /// The parts of what stands between the brackets.
 fn parts(index: &Bound<'_, PyAny>) -> PyResult<Vec<Part>> {
     match index.cast::<PyTuple>() {
@@ -97,7 +145,10 @@ fn parts(index: &Bound<'_, PyAny>) -> PyResult<Vec<Part>> {
 
 /// How many axes of the tensor a part takes.
 fn takes(part: &Part) -> usize {
-    usize::from(!matches!(part, Part::New | Part::Rest))
+    match part {
+        Part::Mask(dims, _) => dims.len(),
+        _ => usize::from(!matches!(part, Part::New | Part::Rest)),
+    }
 }
 
 /// Elements from `start` on in steps of `step`, `count` of them: of an axis of n what `slice.indices(n)` gives.
@@ -154,13 +205,12 @@ fn gather(x: &Tensor, axis: usize, numbers: &Tensor) -> Result<Tensor> {
     let front = x.permute(&order)?; // (N, others)
     let others = front.dims()[1..].to_vec();
     let width: usize = others.iter().product();
+    let rows = front.reshape([x.dims()[axis], width])?;
     let found = if x.dtype().is_float() {
-        embedding(&front.reshape([x.dims()[axis], width])?, numbers)?
+        embedding(&rows, numbers)?
     } else {
-        let rows = front.to_u32()?;
-        let row = |n: u32| rows[n as usize * width..(n as usize + 1) * width].iter().copied();
-        let found: Vec<u8> = numbers.to_u32()?.into_iter().flat_map(row).flat_map(u32::to_le_bytes).collect();
-        Tensor::from_bytes(x.device(), [numbers.dims(), &[width]].concat(), &found, x.dtype())?
+        // Rows are copied, whatever their words stand for.
+        netcl::prelude::no_grad(|| embedding(&rows.bits_as(DType::F32)?, numbers))?.bits_as(x.dtype())?
     };
     let count = numbers.shape().rank();
     let found = found.reshape([numbers.dims(), &others].concat())?;
@@ -173,6 +223,7 @@ fn gather(x: &Tensor, axis: usize, numbers: &Tensor) -> Result<Tensor> {
 fn on_host(part: &Part, n: usize, axis: usize) -> Result<(Vec<usize>, Vec<usize>)> {
     let (dims, numbers) = match part {
         Part::Numbers(dims, numbers) => (dims.clone(), numbers.clone()),
+        Part::Mask(_, numbers) => (vec![numbers.len()], numbers.clone()),
         Part::Tensor(tensor) => {
             let words = tensor.to_u32()?;
             let signed = tensor.dtype() == DType::I32;
@@ -216,6 +267,7 @@ fn combined(parts: &[Part], x: &Tensor, axis: usize) -> Result<Tensor> {
 
 /// `x[index]`.
 fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
+    let parts = read_masks(parts)?;
     let used: usize = parts.iter().map(takes).sum();
     let rank = x.shape().rank();
     if used > rank {
@@ -224,7 +276,7 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
     if parts.iter().filter(|part| matches!(part, Part::Rest)).count() > 1 {
         return Err(Error::format("index: more than one ellipsis"));
     }
-    let arrays = |part: &Part| matches!(part, Part::Numbers(..) | Part::Tensor(_));
+    let arrays = |part: &Part| matches!(part, Part::Numbers(..) | Part::Tensor(_) | Part::Mask(..));
     let (mut y, mut axis, mut open) = (x.clone(), 0, parts.as_slice());
     while let Some((part, rest)) = open.split_first() {
         let several = open.iter().take_while(|part| arrays(part)).count();
@@ -255,8 +307,26 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
                 y = gather(&y, axis, numbers)?;
                 axis += numbers.shape().rank();
             }
-            Part::Numbers(..) | Part::Tensor(_) => {
+            Part::Mask(mask, set) if several == 1 => {
+                let mut dims = y.dims().to_vec();
+                let masked = dims.get(axis..axis + mask.len()).unwrap_or_default();
+                if masked != mask.as_slice() {
+                    return Err(Error::format(format!(
+                        "index: a mask of shape {mask:?} for axes of sizes {masked:?} of a tensor of shape {}",
+                        x.shape()
+                    )));
+                }
+                dims.splice(axis..axis + mask.len(), [mask.iter().product()]);
+                let numbers: Vec<u32> = set.iter().map(|n| *n as u32).collect();
+                let numbers = Tensor::from_u32(y.device(), [numbers.len()], &numbers)?;
+                y = gather(&y.reshape(dims)?, axis, &numbers)?;
+                axis += 1;
+            }
+            Part::Numbers(..) | Part::Tensor(_) | Part::Mask(..) => {
                 let at = parts.len() - rest.len() - 1;
+                if parts[at..at + several].iter().any(|part| takes(part) != 1) {
+                    return Err(Error::unsupported("index: a mask of several axes beside other arrays"));
+                }
                 let numbers = combined(&parts[at..at + several], &y, axis)?;
                 let mut dims = y.dims().to_vec();
                 let size = dims[axis..axis + several].iter().product();
@@ -283,11 +353,102 @@ fn out_of_bounds(py: Python<'_>, error: PyErr) -> PyErr {
     converted().unwrap_or(error)
 }
 
+/// The view that parts without arrays name, and the axes of it along which elements come in reverse.
+fn viewed(x: &Tensor, parts: &[Part]) -> Result<(Tensor, Vec<isize>)> {
+    let used: usize = parts.iter().map(takes).sum();
+    let rank = x.shape().rank();
+    if used > rank {
+        return Err(Error::format(format!("index: {used} indices for a tensor of shape {}", x.shape())));
+    }
+    if parts.iter().filter(|part| matches!(part, Part::Rest)).count() > 1 {
+        return Err(Error::format("index: more than one ellipsis"));
+    }
+    // Axes of one index go away at last: each view keeps the axes before. `from` says which axis of it an axis of the result is.
+    let (mut y, mut axis, mut from, mut reversed) = (x.detach(), 0, Vec::new(), Vec::new());
+    for part in parts {
+        match part {
+            Part::New => from.push(None),
+            Part::Rest => {
+                from.extend((axis..axis + rank - used).map(Some));
+                axis += rank - used;
+            }
+            Part::At(at) => {
+                let n = y.dims()[axis];
+                let place = if *at < 0 { at + n.cast_signed() } else { *at };
+                let place = usize::try_from(place).ok().filter(|place| *place < n).ok_or_else(|| {
+                    Error::format(format!("index: {at} is out of bounds for axis {axis} of size {n}"))
+                })?;
+                y = y.every(axis, place, 1, 1)?;
+                axis += 1;
+            }
+            Part::Range(given) => {
+                let (start, step, count) = range(*given, y.dims()[axis])?;
+                let apart = step.unsigned_abs();
+                if step < 0 {
+                    reversed.push(from.len().cast_signed());
+                }
+                let start = if step < 0 && count > 0 { start - (count - 1) * apart } else { start };
+                y = y.every(axis, start, apart, count)?;
+                from.push(Some(axis));
+                axis += 1;
+            }
+            _ => {
+                return Err(Error::unsupported(
+                    "index: assignment by arrays of indices beside others; use where",
+                ));
+            }
+        }
+    }
+    from.extend((axis..rank).map(Some));
+    let (sizes, steps) = (y.dims().to_vec(), y.layout().strides.clone());
+    let dims: Vec<usize> = from.iter().map(|a| a.map_or(1, |a| sizes[a])).collect();
+    let strides = from.iter().map(|a| a.map_or(0, |a| steps[a])).collect();
+    Ok((y.seen_as(dims, strides)?, reversed))
+}
+
+/// `x[index] = values`.
+fn put(x: &Tensor, parts: Vec<Part>, values: &Tensor) -> Result<()> {
+    let values = values.detach();
+    if let [Part::Tensor(mask)] = parts.as_slice()
+        && mask.dtype() == DType::Bool
+        && (values.count() == 1 || values.shape().rank() == 0)
+    {
+        return masked(x, mask, &values);
+    }
+    let (view, reversed) = viewed(x, &parts)?;
+    let values = match reversed.is_empty() {
+        true => values,
+        false => flip(&values.expand(view.dims())?, &reversed)?,
+    };
+    view.assign(&values)
+}
+
+/// One value wherever the mask, of the first axes, is set.
+fn masked(x: &Tensor, mask: &Tensor, value: &Tensor) -> Result<()> {
+    let rank = x.shape().rank();
+    if x.dims().get(..mask.shape().rank()) != Some(mask.dims()) {
+        return Err(Error::format(format!(
+            "index: a mask of shape {} for a tensor of shape {}",
+            mask.shape(),
+            x.shape()
+        )));
+    }
+    let mut dims = mask.dims().to_vec();
+    dims.resize(rank, 1);
+    let (mask, value) = (mask.reshape(dims)?, value.reshape(Vec::new())?.to_dtype(x.dtype())?);
+    map_typed_into("x0 ? x1 : x2", &[&mask, &value, x], &[], x)
+}
+
 #[pymethods]
 impl PyTensor {
     fn __getitem__(&self, py: Python<'_>, index: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (x, parts) = (self.inner.clone(), parts(index)?);
         run(py, move || taken(&x, parts)).map(Self::from).map_err(|e| out_of_bounds(py, e))
+    }
+    /// Overwrites what integers, slices, `None`, `...` or one mask take, with values of the same device. The tape does not know.
+    fn _put(&self, py: Python<'_>, index: &Bound<'_, PyAny>, values: PyRef<'_, Self>) -> PyResult<()> {
+        let (x, parts, values) = (self.inner.clone(), parts(index)?, values.inner.clone());
+        run(py, move || put(&x, parts, &values)).map_err(|e| out_of_bounds(py, e))
     }
     fn __len__(&self) -> PyResult<usize> {
         let first = self.inner.dims().first().copied();

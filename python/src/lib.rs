@@ -14,6 +14,7 @@ mod create;
 mod decoder;
 mod device;
 mod edge;
+mod evaluate;
 mod files;
 mod function;
 mod graph;
@@ -37,6 +38,7 @@ fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     device::add(m)?;
     create::add(m)?;
     call::add(m)?;
+    evaluate::add(m)?;
     files::add(m)?;
     function::add(m)?;
     m.add_class::<kernel::PyKernel>()?;

@@ -1,102 +1,347 @@
 //! Arithmetic and comparisons: tensors with tensors, whose shapes broadcast, and with numbers.
+//!
+//! Types meet as in PyTorch: a mask becomes what stands beside it, an integer a float beside a float, and a number takes the tensor's type
+//! unless it is a float beside integers. int32 and uint32 have no type in common.
 
 use crate::edge::run;
 use crate::tensor::PyTensor;
-use netcl::prelude::{Error, Result, Tensor};
+use netcl::prelude::{DType, Error, Result, Shape, Tensor};
+use netcl::tensor::ops::map::{Number, map_typed};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
+use pyo3::types::{PyBool, PyFloat, PyInt};
 
 /// The other side of an operator.
-#[derive(FromPyObject)]
-enum Other<'py> {
-    Tensor(PyRef<'py, PyTensor>),
-    Number(f32),
+enum Other {
+    Tensor(Tensor),
+    Bool(bool),
+    Int(i64),
+    Float(f32),
 }
 
-type Binary = fn(&Tensor, &Tensor) -> Result<Tensor>;
-type Scalar = fn(&Tensor, f32) -> Result<Tensor>;
+impl Other {
+    /// `None` for what is neither a tensor nor a number: Python then asks that one.
+    fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        if let Ok(tensor) = object.cast::<PyTensor>() {
+            return Ok(Some(Self::Tensor(tensor.borrow().inner.clone())));
+        }
+        if object.is_instance_of::<PyFloat>() {
+            return Ok(Some(Self::Float(object.extract()?)));
+        }
+        if object.is_instance_of::<PyBool>() {
+            return Ok(Some(Self::Bool(object.extract()?)));
+        }
+        if object.is_instance_of::<PyInt>() {
+            return Ok(Some(object.extract().map(Self::Int).or_else(|_| object.extract().map(Self::Float))?));
+        }
+        Ok(object.extract().ok().map(Self::Float))
+    }
+}
 
-/// `None` where the other side is neither a tensor nor a number: Python then asks that one.
+/// One operator: what it is for floats, and in OpenCL C for integers.
+#[derive(Clone, Copy)]
+struct Operator {
+    floats: fn(&Tensor, &Tensor) -> Result<Tensor>,
+    scalar: fn(&Tensor, f32) -> Result<Tensor>,
+    /// In `x0` and `x1`; `A` and `B` in it are the operands.
+    integers: Integers,
+}
+
+#[derive(Clone, Copy)]
+enum Integers {
+    /// An expression whose result has the operands' type.
+    Same(&'static str),
+    /// One that is a mask.
+    Mask(&'static str),
+    /// They become float32 first.
+    Float,
+}
+
+/// Both sides in one type.
+fn promoted(a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
+    let (from, to) = (a.dtype(), b.dtype());
+    if from == to {
+        return Ok((a.clone(), b.clone()));
+    }
+    let weight = |dtype: DType| match dtype {
+        DType::Bool => 0,
+        DType::I32 | DType::U32 => 1,
+        DType::F16 | DType::Bf16 => 2,
+        DType::F32 => 3,
+    };
+    match (weight(from), weight(to)) {
+        (a_weight, b_weight) if a_weight < b_weight => Ok((a.to_dtype(to)?, b.clone())),
+        (a_weight, b_weight) if a_weight > b_weight => Ok((a.clone(), b.to_dtype(from)?)),
+        _ => Err(Error::dtype(format!(
+            "{from} and {to} have no type in common here; convert one with .to(dtype)"
+        ))),
+    }
+}
+
+impl Operator {
+    fn tensors(self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        let (mut a, mut b) =
+            if matches!(self.integers, Integers::Mask(_)) && !a.dtype().is_float() && !b.dtype().is_float() {
+                (a.clone(), b.clone())
+            } else {
+                promoted(a, b)?
+            };
+        if a.dtype().is_float() {
+            return (self.floats)(&a, &b);
+        }
+        if a.dtype() == DType::Bool && matches!(self.integers, Integers::Same(_)) {
+            (a, b) = (a.to_dtype(DType::I32)?, b.to_dtype(DType::I32)?);
+        }
+        let dtype = match self.integers {
+            Integers::Float => return (self.floats)(&a.to_dtype(DType::F32)?, &b.to_dtype(DType::F32)?),
+            Integers::Same(_) => a.dtype(),
+            Integers::Mask(_) => DType::Bool,
+        };
+        if !a.device().same(b.device()) {
+            // The message of an operation of floats.
+            return (self.floats)(&a, &b);
+        }
+        let shape = a.shape().broadcast(b.shape(), "operator")?;
+        map_typed(&self.expression("x1"), &[&a, &b], &[], &shape, dtype)
+    }
+
+    /// The expression of integers with `b` behind it.
+    fn expression(self, b: &str) -> String {
+        match self.integers {
+            Integers::Same(text) | Integers::Mask(text) => text.replace('A', "x0").replace('B', b),
+            Integers::Float => String::new(),
+        }
+    }
+
+    /// A tensor and a number, or with `swapped` the number before the tensor.
+    fn number(self, x: &Tensor, number: &Other, swapped: bool) -> Result<Tensor> {
+        let value = match number {
+            Other::Float(v) => *v,
+            Other::Int(n) => *n as f32,
+            Other::Bool(on) => f32::from(u8::from(*on)),
+            Other::Tensor(y) => return if swapped { self.tensors(y, x) } else { self.tensors(x, y) },
+        };
+        let floating = matches!(number, Other::Float(_)) || matches!(self.integers, Integers::Float);
+        if x.dtype().is_float() || floating {
+            let x = if x.dtype().is_float() { x.clone() } else { x.to_dtype(DType::F32)? };
+            return match swapped {
+                true => (self.floats)(&Tensor::full(x.device(), Shape::default(), value, x.dtype())?, &x),
+                false => (self.scalar)(&x, value),
+            };
+        }
+        let n = match number {
+            Other::Int(n) => *n,
+            other => i64::from(matches!(other, Other::Bool(true))),
+        };
+        let (x, dtype) = match self.integers {
+            Integers::Mask(_) => (x.clone(), DType::Bool),
+            _ if x.dtype() == DType::Bool => (x.to_dtype(DType::I32)?, DType::I32),
+            _ => (x.clone(), x.dtype()),
+        };
+        let (a, b) = if swapped { ("s0", "x0") } else { ("x0", "s0") };
+        let text = match self.integers {
+            Integers::Same(text) | Integers::Mask(text) => {
+                text.replace('A', "\0").replace('B', b).replace('\0', a)
+            }
+            Integers::Float => String::new(),
+        };
+        map_typed(&text, &[&x], &[Number::Int(n)], x.shape(), dtype)
+    }
+}
+
 fn apply(
     py: Python<'_>,
-    x: &Tensor,
+    operator: Operator,
+    x: &PyTensor,
     other: &Bound<'_, PyAny>,
-    binary: Binary,
-    scalar: Scalar,
-) -> PyResult<Option<PyTensor>> {
-    let x = x.clone();
-    let made = match other.extract::<Other<'_>>() {
-        Ok(Other::Tensor(y)) => {
-            let y = y.inner.clone();
-            run(py, move || binary(&x, &y))
-        }
-        Ok(Other::Number(s)) => run(py, move || scalar(&x, s)),
-        Err(_) => return Ok(None),
-    };
-    made.map(|y| Some(y.into()))
+    swapped: bool,
+) -> PyResult<Py<PyAny>> {
+    let Some(other) = Other::of(other)? else { return Ok(py.NotImplemented()) };
+    let x = x.inner.clone();
+    let made = run(py, move || operator.number(&x, &other, swapped))?;
+    Ok(Py::new(py, PyTensor::from(made))?.into_any())
 }
 
-fn or_not_implemented(py: Python<'_>, made: Option<PyTensor>) -> PyResult<Py<PyAny>> {
-    match made {
-        Some(made) => Ok(Py::new(py, made)?.into_any()),
-        None => Ok(py.NotImplemented()),
-    }
+/// A 0-dimensional tensor of the number, of x's type.
+fn like(x: &Tensor, s: f32) -> Result<Tensor> {
+    Tensor::full(x.device(), Shape::default(), s, x.dtype())
+}
+
+/// Not equal; NaN is unequal to all.
+fn unequal(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    map_typed("!x0", &[&a.eq(b)?], &[], &a.shape().broadcast(b.shape(), "ne")?, DType::Bool)
 }
 
 fn power(x: &Tensor, s: f32) -> Result<Tensor> {
     if s == 2.0 { x.square() } else { x.pow_scalar(s) }
 }
 
-fn power_of_tensors(x: &Tensor, y: &Tensor) -> Result<Tensor> {
-    match y.shape().rank() {
-        0 if !y.requires_grad() => power(x, y.item()?),
-        _ => {
-            Err(Error::unsupported(format!("pow: exponents of shape {}; there are numbers only", y.shape())))
-        }
-    }
+/// Off the tape: what jumps has no gradient that is of use.
+fn floats(expression: &str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    map_typed(expression, &[a, b], &[], &a.shape().broadcast(b.shape(), "operator")?, a.dtype())
 }
 
-/// A 0-dimensional tensor of the number, of x's type.
-fn like(x: &Tensor, s: f32) -> Result<Tensor> {
-    Tensor::full(x.device(), Vec::new(), s, x.dtype())
+fn no_floats(a: &Tensor, _: &Tensor) -> Result<Tensor> {
+    Err(Error::dtype(format!("bits of {}, expected integers or masks", a.dtype())))
 }
 
-fn unequal(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    let equal = a.eq(b)?;
-    equal.eq(&like(&equal, 0.0)?)
+const ADD: Operator = Operator {
+    floats: Tensor::add,
+    scalar: Tensor::add_scalar,
+    integers: Integers::Same("(uint)A + (uint)B"),
+};
+const SUB: Operator = Operator {
+    floats: Tensor::sub,
+    scalar: Tensor::sub_scalar,
+    integers: Integers::Same("(uint)A - (uint)B"),
+};
+const MUL: Operator = Operator {
+    floats: Tensor::mul,
+    scalar: Tensor::mul_scalar,
+    integers: Integers::Same("(uint)A * (uint)B"),
+};
+const DIV: Operator = Operator { floats: Tensor::div, scalar: Tensor::div_scalar, integers: Integers::Float };
+const FLOOR_DIV: Operator = Operator {
+    floats: |a, b| floats("float_floor_div(x0, x1)", a, b),
+    scalar: |x, s| floats("float_floor_div(x0, x1)", x, &like(x, s)?),
+    integers: Integers::Same("floor_div(A, B)"),
+};
+const MOD: Operator = Operator {
+    floats: |a, b| floats("float_mod(x0, x1)", a, b),
+    scalar: |x, s| floats("float_mod(x0, x1)", x, &like(x, s)?),
+    integers: Integers::Same("floor_mod(A, B)"),
+};
+const POW: Operator =
+    Operator { floats: Tensor::pow, scalar: power, integers: Integers::Same("int_pow((ulong)(long)A, B)") };
+const SHIFT_LEFT: Operator = Operator {
+    floats: no_floats,
+    scalar: |x, _| no_floats(x, x),
+    integers: Integers::Same("B > 31 ? 0 : (uint)A << B"),
+};
+const SHIFT_RIGHT: Operator = Operator {
+    floats: no_floats,
+    scalar: |x, _| no_floats(x, x),
+    integers: Integers::Same("(long)A >> (B > 31 ? 31 : B)"),
+};
+const EQ: Operator = Operator {
+    floats: Tensor::eq,
+    scalar: |x, s| x.eq(&like(x, s)?),
+    integers: Integers::Mask("(long)A == (long)B"),
+};
+const NE: Operator = Operator {
+    floats: unequal,
+    scalar: |x, s| unequal(x, &like(x, s)?),
+    integers: Integers::Mask("(long)A != (long)B"),
+};
+const LT: Operator = Operator {
+    floats: Tensor::lt,
+    scalar: |x, s| x.lt(&like(x, s)?),
+    integers: Integers::Mask("(long)A < (long)B"),
+};
+const LE: Operator = Operator {
+    floats: Tensor::le,
+    scalar: |x, s| x.le(&like(x, s)?),
+    integers: Integers::Mask("(long)A <= (long)B"),
+};
+const GT: Operator = Operator {
+    floats: Tensor::gt,
+    scalar: |x, s| x.gt(&like(x, s)?),
+    integers: Integers::Mask("(long)A > (long)B"),
+};
+const GE: Operator = Operator {
+    floats: Tensor::ge,
+    scalar: |x, s| x.ge(&like(x, s)?),
+    integers: Integers::Mask("(long)A >= (long)B"),
+};
+
+const fn bits(expression: &'static str) -> Operator {
+    Operator { floats: no_floats, scalar: |x, _| no_floats(x, x), integers: Integers::Same(expression) }
+}
+
+/// Bits of integers; of two masks, or of a mask and a truth value, a mask.
+fn logical(
+    py: Python<'_>,
+    operator: Operator,
+    x: &PyTensor,
+    other: &Bound<'_, PyAny>,
+) -> PyResult<Py<PyAny>> {
+    let mask = |t: &Tensor| t.dtype() == DType::Bool;
+    let both = match other.cast::<PyTensor>() {
+        Ok(other) => mask(&x.inner) && mask(&other.borrow().inner),
+        Err(_) => mask(&x.inner) && other.is_instance_of::<PyBool>(),
+    };
+    let Some(other) = Other::of(other)? else { return Ok(py.NotImplemented()) };
+    let x = x.inner.clone();
+    let made = run(py, move || {
+        let y = operator.number(&x, &other, false)?;
+        if both { y.to_dtype(DType::Bool) } else { Ok(y) }
+    })?;
+    Ok(Py::new(py, PyTensor::from(made))?.into_any())
 }
 
 #[pymethods]
 impl PyTensor {
     fn __add__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        or_not_implemented(py, apply(py, &self.inner, other, Tensor::add, Tensor::add_scalar)?)
+        apply(py, ADD, self, other, false)
     }
     fn __radd__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.__add__(py, other)
+        apply(py, ADD, self, other, false)
     }
     fn __sub__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        or_not_implemented(py, apply(py, &self.inner, other, Tensor::sub, Tensor::sub_scalar)?)
+        apply(py, SUB, self, other, false)
     }
     fn __rsub__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let swapped: Binary = |x, y| y.sub(x);
-        or_not_implemented(py, apply(py, &self.inner, other, swapped, Tensor::rsub_scalar)?)
+        if let (true, Ok(s)) = (self.inner.dtype().is_float(), other.extract::<f32>()) {
+            let x = self.inner.clone();
+            return Ok(Py::new(py, PyTensor::from(run(py, move || x.rsub_scalar(s))?))?.into_any());
+        }
+        apply(py, SUB, self, other, true)
     }
     fn __mul__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        or_not_implemented(py, apply(py, &self.inner, other, Tensor::mul, Tensor::mul_scalar)?)
+        apply(py, MUL, self, other, false)
     }
     fn __rmul__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.__mul__(py, other)
+        apply(py, MUL, self, other, false)
     }
     fn __truediv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        or_not_implemented(py, apply(py, &self.inner, other, Tensor::div, Tensor::div_scalar)?)
+        apply(py, DIV, self, other, false)
     }
     fn __rtruediv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let swapped: Binary = |x, y| y.div(x);
-        or_not_implemented(py, apply(py, &self.inner, other, swapped, Tensor::rdiv_scalar)?)
+        if let (true, Ok(s)) = (self.inner.dtype().is_float(), other.extract::<f32>()) {
+            let x = self.inner.clone();
+            return Ok(Py::new(py, PyTensor::from(run(py, move || x.rdiv_scalar(s))?))?.into_any());
+        }
+        apply(py, DIV, self, other, true)
+    }
+    fn __floordiv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        apply(py, FLOOR_DIV, self, other, false)
+    }
+    fn __rfloordiv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        apply(py, FLOOR_DIV, self, other, true)
+    }
+    fn __mod__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        apply(py, MOD, self, other, false)
+    }
+    fn __rmod__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        apply(py, MOD, self, other, true)
+    }
+    fn __lshift__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        apply(py, SHIFT_LEFT, self, other, false)
+    }
+    fn __rlshift__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        apply(py, SHIFT_LEFT, self, other, true)
+    }
+    fn __rshift__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        apply(py, SHIFT_RIGHT, self, other, false)
+    }
+    fn __rrshift__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        apply(py, SHIFT_RIGHT, self, other, true)
     }
     fn __matmul__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let number: Scalar = |_, s| Err(Error::shape(format!("matmul: {s} is a number, expected a tensor")));
-        or_not_implemented(py, apply(py, &self.inner, other, product, number)?)
+        let Ok(other) = other.cast::<Self>() else { return Ok(py.NotImplemented()) };
+        let (x, y) = (self.inner.clone(), other.borrow().inner.clone());
+        let made = run(py, move || promoted(&x, &y).and_then(|(x, y)| product(&x, &y)))?;
+        Ok(Py::new(py, Self::from(made))?.into_any())
     }
     fn __pow__(
         &self,
@@ -104,7 +349,7 @@ impl PyTensor {
         other: &Bound<'_, PyAny>,
         _modulo: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        or_not_implemented(py, apply(py, &self.inner, other, power_of_tensors, power)?)
+        apply(py, POW, self, other, false)
     }
     fn __rpow__(
         &self,
@@ -112,9 +357,34 @@ impl PyTensor {
         other: &Bound<'_, PyAny>,
         _modulo: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let swapped: Binary = |x, y| power_of_tensors(y, x);
-        let exponential: Scalar = |x, s| x.mul_scalar(s.ln())?.exp();
-        or_not_implemented(py, apply(py, &self.inner, other, swapped, exponential)?)
+        apply(py, POW, self, other, true)
+    }
+    fn __and__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        logical(py, bits("A & B"), self, other)
+    }
+    fn __rand__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        logical(py, bits("A & B"), self, other)
+    }
+    fn __or__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        logical(py, bits("A | B"), self, other)
+    }
+    fn __ror__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        logical(py, bits("A | B"), self, other)
+    }
+    fn __xor__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        logical(py, bits("A ^ B"), self, other)
+    }
+    fn __rxor__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        logical(py, bits("A ^ B"), self, other)
+    }
+    fn __invert__(&self, py: Python<'_>) -> PyResult<Self> {
+        let x = self.inner.clone();
+        let made = run(py, move || match x.dtype() {
+            DType::Bool => map_typed("!x0", &[&x], &[], x.shape(), DType::Bool),
+            DType::I32 | DType::U32 => map_typed("~x0", &[&x], &[], x.shape(), x.dtype()),
+            _ => no_floats(&x, &x),
+        });
+        made.map(Self::from)
     }
     fn __neg__(&self, py: Python<'_>) -> PyResult<Self> {
         let x = self.inner.clone();
@@ -127,17 +397,17 @@ impl PyTensor {
     fn __pos__(&self) -> Self {
         self.inner.clone().into()
     }
-    /// A mask: 1 where it holds.
+    /// A mask: set where it holds.
     fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
-        let (binary, scalar): (Binary, Scalar) = match op {
-            CompareOp::Eq => (Tensor::eq, |x, s| x.eq(&like(x, s)?)),
-            CompareOp::Ne => (unequal, |x, s| unequal(x, &like(x, s)?)),
-            CompareOp::Lt => (Tensor::lt, |x, s| x.lt(&like(x, s)?)),
-            CompareOp::Le => (Tensor::le, |x, s| x.le(&like(x, s)?)),
-            CompareOp::Gt => (Tensor::gt, |x, s| x.gt(&like(x, s)?)),
-            CompareOp::Ge => (Tensor::ge, |x, s| x.ge(&like(x, s)?)),
+        let operator = match op {
+            CompareOp::Eq => EQ,
+            CompareOp::Ne => NE,
+            CompareOp::Lt => LT,
+            CompareOp::Le => LE,
+            CompareOp::Gt => GT,
+            CompareOp::Ge => GE,
         };
-        or_not_implemented(py, apply(py, &self.inner, other, binary, scalar)?)
+        apply(py, operator, self, other, false)
     }
     fn __hash__(slf: &Bound<'_, Self>) -> usize {
         slf.as_ptr().addr()
@@ -147,9 +417,23 @@ impl PyTensor {
 /// Vectors are rows before the product and columns behind it, as in NumPy.
 fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     match (a.dims(), b.dims()) {
-        ([n], [m]) => a.reshape([1, *n])?.matmul(&b.reshape([*m, 1])?)?.reshape(Vec::new()),
-        ([n], _) => a.reshape([1, *n])?.matmul(b)?.squeeze(-2),
-        (_, [m]) => a.matmul(&b.reshape([*m, 1])?)?.squeeze(-1),
-        _ => a.matmul(b),
+        ([n], [m]) => product(&a.reshape([1, *n])?, &b.reshape([*m, 1])?)?.reshape(Vec::new()),
+        ([n], _) => product(&a.reshape([1, *n])?, b)?.squeeze(-2),
+        (_, [m]) => product(a, &b.reshape([*m, 1])?)?.squeeze(-1),
+        _ if a.dtype().is_float() => a.matmul(b),
+        _ => integer_product(a, b),
+    }
+}
+
+/// Of integers: every product, then their sums. For small matrices: it takes memory for all products at once.
+fn integer_product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    match (a.dims(), b.dims()) {
+        ([.., _, k], [.., l, _]) if k == l => {
+            let (left, right) = (a.unsqueeze(a.shape().rank())?, b.unsqueeze(b.shape().rank() - 2)?);
+            left.mul(&right)?.sum(&[-2], false)
+        }
+        (x, y) => {
+            Err(Error::shape(format!("matmul: shapes {x:?} and {y:?} of integers do not fit each other")))
+        }
     }
 }

@@ -153,9 +153,10 @@ impl PyTensor {
             }
             false => x.item().map(f64::from),
         })?;
-        match self.inner.dtype().is_float() {
-            true => Ok(word.into_pyobject(py)?.into_any()),
-            false => Ok((word as i64).into_pyobject(py)?.into_any()),
+        match self.inner.dtype() {
+            DType::Bool => Ok((word != 0.0).into_pyobject(py)?.to_owned().into_any()),
+            dtype if dtype.is_float() => Ok(word.into_pyobject(py)?.into_any()),
+            _ => Ok((word as i64).into_pyobject(py)?.into_any()),
         }
     }
     /// Overwrites the elements with bytes; the tensor is contiguous.

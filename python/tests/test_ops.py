@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import netcl as nc
+import opinfo_map
 from netcl import ops
 from netcl._netcl import Op
 
@@ -18,6 +19,12 @@ def test_every_operation_is_here_with_its_documentation():
         assert getattr(nc.functional, name) is function
         if Op(name).inputs[0][1] == "one":
             assert callable(getattr(nc.Tensor, name)), name
+
+
+def test_every_operation_has_an_opinfo_or_says_why_not():
+    """test_opinfo.py compares those that have one, where PyTorch is installed."""
+    assert set(opinfo_map.MAPPED) | set(opinfo_map.UNMAPPED) == set(ops.__all__)
+    assert not set(opinfo_map.MAPPED) & set(opinfo_map.UNMAPPED)
 
 
 def test_attributes_by_place_and_by_name():

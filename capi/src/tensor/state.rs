@@ -28,6 +28,8 @@ pub const NETCL_BF16: c_int = 2;
 pub const NETCL_I32: c_int = 3;
 /// Unsigned 32-bit integer.
 pub const NETCL_U32: c_int = 4;
+/// A mask: 0 or 1 in 32 bits, as comparisons give it.
+pub const NETCL_MASK: c_int = 5;
 
 /// The storage type of a number.
 pub fn dtype(number: c_int) -> Result<DType> {
@@ -37,8 +39,9 @@ pub fn dtype(number: c_int) -> Result<DType> {
         NETCL_BF16 => Ok(DType::Bf16),
         NETCL_I32 => Ok(DType::I32),
         NETCL_U32 => Ok(DType::U32),
+        NETCL_MASK => Ok(DType::Bool),
         _ => Err(Failure::argument(format!(
-            "dtype {number}; there are 0 (f32), 1 (f16), 2 (bf16), 3 (i32), 4 (u32)"
+            "dtype {number}; there are 0 (f32), 1 (f16), 2 (bf16), 3 (i32), 4 (u32), 5 (mask)"
         ))),
     }
 }
@@ -51,6 +54,7 @@ pub fn number(dtype: DType) -> c_int {
         DType::Bf16 => NETCL_BF16,
         DType::I32 => NETCL_I32,
         DType::U32 => NETCL_U32,
+        DType::Bool => NETCL_MASK,
     }
 }
 

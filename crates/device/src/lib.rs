@@ -20,6 +20,7 @@ mod open;
 mod opencl;
 mod pool;
 mod profile;
+pub mod quick;
 mod quote;
 mod settings;
 mod suggest;

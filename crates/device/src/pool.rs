@@ -4,8 +4,8 @@
 //! commands go through the same in-order compute queue.
 
 use crate::driver::{Driver, Memory};
+use crate::quick::QuickMap;
 use crate::{Error, ErrorKind, Result};
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Blocks up to this size are carved from slabs; a driver call and its page rounding cost more than they are worth.
@@ -48,7 +48,7 @@ pub(crate) struct Pool {
 
 #[derive(Default)]
 struct State {
-    free: HashMap<usize, Vec<Block>>,
+    free: QuickMap<usize, Vec<Block>>,
     slab: Option<(Memory, usize)>,
     stats: MemoryStats,
 }
@@ -229,7 +229,7 @@ impl State {
 
     fn add_tag(&mut self, tag: &'static str, bytes: usize, up: bool) {
         let tags = &mut self.stats.by_tag;
-        let at = tags.iter().position(|(t, _)| *t == tag).unwrap_or_else(|| {
+        let at = tags.iter().position(|(t, _)| std::ptr::eq(*t, tag) || *t == tag).unwrap_or_else(|| {
             tags.push((tag, 0));
             tags.len() - 1
         });

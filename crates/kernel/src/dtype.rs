@@ -1,4 +1,4 @@
-//! Storage types, for all crates. Arithmetic is always f32; integers are indices and masks.
+//! Storage types, for all crates. Arithmetic of floats is always f32; integers are indices, counts and masks.
 //!
 //! What others call them stands where they are met: safetensors' names in `netcl_nn::checkpoint`, codes of tensor maps in
 //! [`vendors::nvidia`](crate::vendors::nvidia).
@@ -21,6 +21,8 @@ pub enum DType {
     I32 = 3,
     /// Unsigned 32-bit integer.
     U32 = 4,
+    /// A mask: 0 or 1, stored as a [`DType::U32`], which is what kernels take it for.
+    Bool = 5,
 }
 
 impl DType {
@@ -31,7 +33,7 @@ impl DType {
     pub fn size(self) -> usize {
         match self {
             Self::F16 | Self::Bf16 => 2,
-            Self::F32 | Self::I32 | Self::U32 => 4,
+            Self::F32 | Self::I32 | Self::U32 | Self::Bool => 4,
         }
     }
     /// Whether it is one of [`DType::FLOATS`].
@@ -40,7 +42,7 @@ impl DType {
     }
     /// The number kernels know it by (`DTYPE`).
     pub fn code(self) -> i64 {
-        self as i64
+        if self == Self::Bool { Self::U32 as i64 } else { self as i64 }
     }
     /// The type in OpenCL C that an element is loaded as; a bf16 has none of its own.
     pub fn c_type(self) -> &'static str {
@@ -49,7 +51,7 @@ impl DType {
             Self::F16 => "half",
             Self::Bf16 => "ushort",
             Self::I32 => "int",
-            Self::U32 => "uint",
+            Self::U32 | Self::Bool => "uint",
         }
     }
     /// By any common name, in capitals or not: `f32`, `float32`, `fp32`, `torch.bfloat16`, `half`, … The one place that knows them.
@@ -62,6 +64,7 @@ impl DType {
             "bf16" | "bfloat16" | "bfloat" => Self::Bf16,
             "i32" | "int32" | "int" => Self::I32,
             "u32" | "uint32" | "uint" => Self::U32,
+            "bool" | "bool_" | "mask" => Self::Bool,
             _ => return None,
         })
     }
@@ -73,6 +76,7 @@ impl DType {
             // Through f32, as kernels do.
             Self::Bf16 => f64::from(bf16::from_f32(value as f32).to_f32()),
             Self::I32 | Self::U32 => value.round(),
+            Self::Bool => f64::from(value != 0.0),
         }
     }
     /// Distance from 1 to the next larger value.
@@ -81,7 +85,7 @@ impl DType {
             Self::F32 => f64::from(f32::EPSILON),
             Self::F16 => f64::from(f16::EPSILON),
             Self::Bf16 => f64::from(bf16::EPSILON),
-            Self::I32 | Self::U32 => 0.0,
+            Self::I32 | Self::U32 | Self::Bool => 0.0,
         }
     }
 }
@@ -94,6 +98,7 @@ impl fmt::Display for DType {
             Self::Bf16 => "bf16",
             Self::I32 => "i32",
             Self::U32 => "u32",
+            Self::Bool => "bool",
         })
     }
 }
@@ -113,6 +118,9 @@ mod tests {
             assert_eq!(serde_json::to_string(&dtype).unwrap(), format!("\"{dtype}\""));
         }
         assert_eq!(DType::parse("f64"), None);
+        // Kernels see its words.
+        assert_eq!((DType::parse("bool"), DType::Bool.code()), (Some(DType::Bool), DType::U32.code()));
+        assert_eq!((DType::Bool.size(), DType::Bool.to_string()), (4, "bool".to_owned()));
     }
 
     #[test]

@@ -7,10 +7,11 @@ use crate::define::Value;
 use crate::kernel::Kernel;
 use crate::programs::Programs;
 use crate::tune::Tuning;
-use netcl_device::driver::{Access, Range};
+use netcl_device::driver::{Access, KernelHandle, Range};
 use netcl_device::record::Argument;
 use netcl_device::{Buffer, Device, Effects, Error, ErrorKind, Label, Result};
 use std::cell::RefCell;
+use std::sync::Arc;
 
 /// Something a launch can bind: a buffer from an offset on.
 pub trait Operand {
@@ -97,6 +98,24 @@ thread_local! {
     #[allow(clippy::vec_box)] // a launch takes the box as it is
     static SPARE: RefCell<Vec<Box<Parts>>> = const { RefCell::new(Vec::new()) };
 }
+
+/// What a launch found: its kernel and sizes. [`Launch::run_as`] with the same defines and shape looks nothing up.
+pub struct Found {
+    kernel: Arc<KernelHandle>,
+    range: Range,
+    tuning: Arc<Tuning>,
+    generation: u64,
+}
+
+impl Found {
+    /// Whether a launch would find the same now: no tuned parameter has changed, and nobody notes what launches ask for.
+    pub fn is_current(&self) -> bool {
+        self.tuning.generation() == Some(self.generation)
+    }
+}
+
+/// Kernel, sizes, tuning and its generation.
+type Looked = (Arc<KernelHandle>, Range, Arc<Tuning>, Option<u64>);
 
 /// A launch being put together. Arguments are bound in the order of the calls.
 pub struct Launch<'a> {
@@ -305,32 +324,58 @@ impl<'a> Launch<'a> {
     }
 
     /// Builds the kernel if it is new and enqueues it. A launch of no work-items does nothing.
-    pub fn run(mut self) -> Result<()> {
-        let done = self.enqueue();
+    pub fn run(self) -> Result<()> {
+        self.run_finding().map(|_| ())
+    }
+
+    /// The same; what it found, for [`Launch::run_as`]. `None` of no work-items, and while it is noted what launches ask for.
+    pub fn run_finding(mut self) -> Result<Option<Found>> {
+        let done = self.device().and_then(|device| match self.find(&device)? {
+            Some((kernel, range, tuning, generation)) => {
+                self.enqueue(&device, &kernel, range)?;
+                Ok(generation.map(|generation| Found { kernel, range, tuning, generation }))
+            }
+            None => Ok(None),
+        });
         self.parts.recycle();
         done
     }
 
-    fn enqueue(&mut self) -> Result<()> {
+    /// Enqueues it as what a launch with the same defines and shape found; those of this one are not looked at.
+    pub fn run_as(mut self, found: &Found) -> Result<()> {
+        let done = self.device().and_then(|device| self.enqueue(&device, &found.kernel, found.range));
+        self.parts.recycle();
+        done
+    }
+
+    /// The device of its arguments; what was wrong with them.
+    fn device(&mut self) -> Result<Device> {
         if let Some(error) = self.parts.error.take() {
             return Err(error);
         }
-        let Some(device) = self.parts.device.take() else {
+        self.parts.device.take().ok_or_else(|| {
             let why = "a launch without memory arguments: the device is that of the first one";
-            return Err(Error::launch(format!("{}: {why}", self.name())));
-        };
+            Error::launch(format!("{}: {why}", self.name()))
+        })
+    }
+
+    fn find(&mut self, device: &Device) -> Result<Option<Looked>> {
         let (which, bucket) = ((self.kernel, self.entry), self.parts.bucket);
-        let wg = Tuning::of(&device).resolve(&device, which, bucket, &mut self.parts.defines);
-        let range = match self.range(wg) {
-            Some(range) => range,
-            None => return Ok(()),
-        };
-        let built = Programs::of(&device).get(&device, self.kernel, self.entry, &self.parts.defines)?;
+        let tuning = Tuning::of(device);
+        // Before what it says is read: a change meanwhile then shows.
+        let generation = tuning.generation();
+        let wg = tuning.resolve(device, which, bucket, &mut self.parts.defines);
+        let Some(range) = self.range(wg) else { return Ok(None) };
+        let kernel = Programs::of(device).get(device, self.kernel, self.entry, &self.parts.defines)?;
+        Ok(Some((kernel, range, tuning, generation)))
+    }
+
+    fn enqueue(&self, device: &Device, kernel: &KernelHandle, range: Range) -> Result<()> {
         let Parts { bytes, flops, .. } = *self.parts;
         let label = Label { name: self.entry, variant: self.kernel.name, bytes, flops };
         let Parts { indirect, indirect_writes, changes, .. } = &*self.parts;
         let effects = Effects { reads: indirect, writes: indirect_writes, changes };
-        device.launch(&built, &self.parts.slots, range, label, effects)
+        device.launch(kernel, &self.parts.slots, range, label, effects)
     }
 
     fn range(&self, wg: usize) -> Option<Range> {

@@ -11,6 +11,7 @@ use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, QueueKind,
 use crate::open::open_driver;
 use crate::pool::{Block, Home, Pool};
 use crate::profile::{Label, Profiler};
+use crate::quick::QuickMap;
 use crate::timeline::{Start, Timeline};
 use crate::{Capabilities, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
 use buffer::Serial;
@@ -18,7 +19,7 @@ use record::{Argument, Command, Place, Recorded, Recorder, Taken};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::ThreadId;
 use version::check_reads;
@@ -35,8 +36,10 @@ struct Inner {
     recorder: Recorder,
     /// Tags in force, by the thread that set them.
     tags: Mutex<HashMap<ThreadId, &'static str>>,
+    /// How many those are.
+    tagged: AtomicUsize,
     counters: Counters,
-    extensions: RwLock<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    extensions: RwLock<QuickMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 #[derive(Default)]
@@ -86,6 +89,7 @@ impl Device {
             profiler: Profiler::default(),
             recorder: Recorder::default(),
             tags: Mutex::default(),
+            tagged: AtomicUsize::new(0),
             counters: Counters::default(),
             extensions: RwLock::default(),
         }))
@@ -168,14 +172,29 @@ impl Device {
     #[must_use]
     pub fn tag(&self, tag: &'static str) -> TagGuard {
         let thread = std::thread::current().id();
-        TagGuard { device: self.clone(), thread, before: self.tags().insert(thread, tag) }
+        TagGuard { device: self.clone(), thread, before: self.set_tag(thread, Some(tag)) }
     }
 
     fn tags(&self) -> MutexGuard<'_, HashMap<ThreadId, &'static str>> {
         self.0.tags.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The tag that was in force before.
+    fn set_tag(&self, thread: ThreadId, tag: Option<&'static str>) -> Option<&'static str> {
+        let mut tags = self.tags();
+        let before = match tag {
+            Some(tag) => tags.insert(thread, tag),
+            None => tags.remove(&thread),
+        };
+        self.0.tagged.store(tags.len(), Ordering::Release);
+        before
+    }
+
     fn current_tag(&self) -> &'static str {
+        // A thread sees what it set itself: without any tags there is nothing to look up.
+        if self.0.tagged.load(Ordering::Acquire) == 0 {
+            return "other";
+        }
         self.tags().get(&std::thread::current().id()).copied().unwrap_or("other")
     }
 
@@ -525,11 +544,7 @@ pub struct TagGuard {
 
 impl Drop for TagGuard {
     fn drop(&mut self) {
-        let mut tags = self.device.tags();
-        match self.before {
-            Some(before) => tags.insert(self.thread, before),
-            None => tags.remove(&self.thread),
-        };
+        self.device.set_tag(self.thread, self.before);
     }
 }
 

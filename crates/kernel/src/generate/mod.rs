@@ -1,5 +1,9 @@
 //! Makes element-wise kernels from expressions: the defines of `elementwise.cl` for one combination of inputs.
 
+mod typed;
+
+pub use typed::{TYPED, TypedSpec, typed_defines};
+
 use crate::define::{Text, Value};
 use crate::dtype::DType;
 use crate::kernel::Kernel;

@@ -6,7 +6,7 @@ use crate::kernel::Kernel;
 use crate::variants::{Usable, Variants};
 use netcl_device::Device;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 type Chosen = Arc<Vec<(&'static str, i64)>>;
@@ -43,6 +43,8 @@ pub struct Tuning {
     variants: RwLock<HashMap<(usize, u64), Arc<Usable>>>,
     trials: RwLock<HashMap<(&'static str, u64), Params>>,
     recording: AtomicBool,
+    /// How often what launches were given has changed.
+    generation: AtomicU64,
     seen: Mutex<Recording>,
     candidates: RwLock<HashMap<&'static str, Candidates>>,
     /// Hashes of the texts of launched kernels.
@@ -62,6 +64,7 @@ impl Tuning {
             variants: RwLock::default(),
             trials: RwLock::default(),
             recording: AtomicBool::new(false),
+            generation: AtomicU64::new(0),
             seen: Mutex::default(),
             candidates: RwLock::default(),
             texts: RwLock::default(),
@@ -84,6 +87,12 @@ impl Tuning {
     pub fn refresh(&self) {
         self.resolved.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.variants.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Changes whenever launches may be given other parameters than before; `None` while it is noted what launches ask for.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        (!self.recording.load(Ordering::Relaxed)).then(|| self.generation.load(Ordering::Acquire))
     }
 
     /// Adds the kernel's tuned parameters that `defines` does not have; returns the work-group size: the define `WG`, or 1.

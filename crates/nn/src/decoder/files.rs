@@ -11,7 +11,8 @@ fn file_dtype(dtype: DType) -> FileDtype {
         DType::F16 => FileDtype::F16,
         DType::Bf16 => FileDtype::BF16,
         DType::I32 => FileDtype::I32,
-        DType::U32 => FileDtype::U32,
+        // Files know masks of bytes alone.
+        DType::U32 | DType::Bool => FileDtype::U32,
         DType::F32 => FileDtype::F32,
     }
 }

@@ -1,5 +1,6 @@
-//! Conversion between float types.
+//! Conversion between storage types.
 
+use super::map::map_typed;
 use super::prelude::*;
 
 /// The same values, rounded to another storage type.
@@ -12,7 +13,12 @@ impl Op<1> for Cast {
     const NAME: &'static str = "cast";
     type Saved = ();
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
-        Ok((map("x0", &[x], &[], x.shape(), self.dtype)?, ()))
+        let floats = x.dtype().is_float() && self.dtype.is_float();
+        let y = match floats {
+            true => map("x0", &[x], &[], x.shape(), self.dtype)?,
+            false => map_typed("x0", &[x], &[], x.shape(), self.dtype)?,
+        };
+        Ok((y, ()))
     }
     fn backward(&self, [x]: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(dy.to_dtype(x.dtype())?)])
@@ -21,8 +27,8 @@ impl Op<1> for Cast {
         x.clone()
     }
     fn calls() -> Vec<Call> {
-        let doc =
-            "The same values in another storage type, rounded to nearest even. Integers convert through f32.";
+        let doc = "The same values in another storage type, rounded to nearest even; floats become integers by dropping their fraction, and a mask is set \
+             where a value is not 0.";
         let call = Call::new("cast", doc).inputs(&["x"]).required("dtype", Kind::DType);
         vec![call.run(|a| a.inputs::<1>()?[0].to_dtype(a.get("dtype")?))]
     }
@@ -50,7 +56,8 @@ impl Op<1> for Cast {
 }
 
 impl Tensor {
-    /// The same values in another storage type, rounded to nearest even. Integers convert through f32.
+    /// The same values in another storage type, rounded to nearest even; floats become integers by dropping their fraction, and a mask is
+    /// set where a value is not 0.
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         if dtype == self.dtype() { Ok(self.clone()) } else { Cast { dtype }.apply([self]) }
     }

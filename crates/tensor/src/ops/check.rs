@@ -46,6 +46,15 @@ pub fn same_float(op: &str, tensors: &[(&str, &Tensor)]) -> Result<()> {
     Ok(())
 }
 
+/// Both tensors are of one type.
+pub fn same_type(op: &str, (a, x): (&str, &Tensor), (b, y): (&str, &Tensor)) -> Result<()> {
+    if x.dtype() == y.dtype() {
+        return Ok(());
+    }
+    let (found, other) = (y.dtype(), x.dtype());
+    Err(Error::dtype(format!("{op}: {b} is {found}, but {a} is {other}; convert one with `to_dtype`")))
+}
+
 /// A float tensor.
 pub fn float(op: &str, name: &str, tensor: &Tensor) -> Result<()> {
     if tensor.dtype().is_float() {

@@ -3,6 +3,8 @@
 //! Expressions see `x0`, `x1`, … as floats or float vectors and scalars `s0`, `s1`. In a derivative, `x0` is what the row
 //! saves (input or output) and the last `x` is the gradient of the result.
 
+use super::integer;
+use super::map::map_typed;
 use super::prelude::*;
 
 /// What a unary op's derivative is written in.
@@ -249,6 +251,14 @@ pub static BINARY: &[BinaryRow] = &[
         db: "x1 > x0 ? (FV)(0.0f) : x0 == x1 ? 0.5f * x2 : x2",
         f: smaller,
     },
+    BinaryRow {
+        name: "pow",
+        doc: "`a^b`, element by element; the shapes broadcast.",
+        y: "pow(x0, x1)",
+        da: "x1 == 0.0f ? (FV)(0.0f) : x2 * (x1 * pow(x0, x1 - 1.0f))",
+        db: "x0 == 0.0f && x1 >= 0.0f ? (FV)(0.0f) : x2 * (pow(x0, x1) * log(x0))",
+        f: f64::powf,
+    },
 ];
 
 /// A row of [`UNARY`] with its scalars.
@@ -384,7 +394,7 @@ impl Op<2> for Binary {
             ]);
             let [a, b] = extreme_pairs(row.name).map(|values| Input::values(&[2, 3, 35], values, None));
             let far = Sample::new(op.clone(), [a, b]).named(row.name).extreme().pointwise().light();
-            out.push(if row.name == "div" { far.relative_step() } else { far });
+            out.push(if ["div", "pow"].contains(&row.name) { far.relative_step() } else { far });
         }
         let add = |x: &[usize], y: &[usize]| {
             Sample::new(Self { row: &BINARY[0] }, [Input::normal(x), Input::normal(y)])
@@ -423,6 +433,8 @@ fn extreme_pairs(name: &str) -> [&'static [f64]; 2] {
         "mul" => [&[1e20, 1e-20, -1e10, 1e25], &[1e20, 1e20, 1e-10, 1e-25]],
         // The square of the third divisor overflows, its quotient does not.
         "div" => [&[1e15, 1e-20, 1e38, -3.0], &[1e-10, 1e10, 1e20, 1e25]],
+        // The third and the last overflow.
+        "pow" => [&[1e30, 1e-30, 1e20, 2.0, 1e10], &[-1.0, 1.0, 3.0, -100.0, 30.0]],
         "maximum" | "minimum" => [&[1e30, -1e30, 1e30, -1e-3], &[-1e30, 1.0, 1e31, -2e-3]],
         // The last sum, or difference, overflows.
         _ => [&[1e30, -1e30, 1e-30, 3e38, 3e38], &[1e30, 3e30, 2e-30, 3e38, -3e38]],
@@ -480,14 +492,21 @@ fn unary_called(a: &Args<'_>) -> Result<Tensor> {
 }
 
 fn binary(name: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if integer::are(a, b) {
+        return integer::binary(name, a, b);
+    }
     let row = BINARY.iter().find(|r| r.name == name);
     Binary { row: row.ok_or_else(|| Error::internal(format!("no element-wise op {name}")))? }.apply([a, b])
 }
 
-/// Element-wise ops as methods. Any shape; the result has the same type and, for two operands, the broadcast shape.
+/// Element-wise ops as methods. Any shape; the result has the same type and, for two operands, the broadcast shape. Sums, differences, products,
+/// `maximum` and `minimum` are also of integers of one type, which wrap and have no gradient.
 impl Tensor {
-    /// `-x`.
+    /// `-x`. Integers wrap.
     pub fn neg(&self) -> Result<Self> {
+        if matches!(self.dtype(), DType::I32 | DType::U32) {
+            return map_typed("0u - (uint)x0", &[self], &[], self.shape(), self.dtype());
+        }
         unary("neg", self, &[])
     }
     /// `e^x`.
@@ -530,8 +549,13 @@ impl Tensor {
     pub fn gelu_tanh(&self) -> Result<Self> {
         unary("gelu_tanh", self, &[])
     }
-    /// `|x|`.
+    /// `|x|`. The least integer stays what it is.
     pub fn abs(&self) -> Result<Self> {
+        match self.dtype() {
+            DType::I32 => return map_typed("abs(x0)", &[self], &[], self.shape(), DType::I32),
+            DType::U32 => return Ok(self.clone()),
+            _ => {}
+        }
         unary("abs", self, &[])
     }
     /// `x²`.
@@ -614,6 +638,10 @@ impl Tensor {
     /// `a / b`.
     pub fn div(&self, other: &Self) -> Result<Self> {
         binary("div", self, other)
+    }
+    /// `a^b`, element by element.
+    pub fn pow(&self, exponent: &Self) -> Result<Self> {
+        binary("pow", self, exponent)
     }
     /// The larger of both, NaN where one is. Equal elements share the gradient, as in PyTorch.
     pub fn maximum(&self, other: &Self) -> Result<Self> {

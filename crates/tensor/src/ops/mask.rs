@@ -1,8 +1,14 @@
-//! Masks and what they choose. A mask is u32, i32 or float; an element that is not 0 is set.
+//! Masks and what they choose. Comparisons give masks of type bool; whatever is of any type, an element that is not 0 is set.
 
+use super::map::{Number, map_typed};
 use super::prelude::*;
 use super::view::FAR;
 use std::ops::Range;
+
+/// Comparisons of floats.
+const EQUAL: &str = "x0 == x1 ? (FV)(1.0f) : (FV)(0.0f)";
+const LESS: &str = "x0 < x1 ? (FV)(1.0f) : (FV)(0.0f)";
+const AT_MOST: &str = "x0 <= x1 ? (FV)(1.0f) : (FV)(0.0f)";
 
 /// `a` where the mask is set, else `b`; all three broadcast.
 #[derive(Clone)]
@@ -13,7 +19,11 @@ impl Op<3> for Where {
     type Saved = ();
     fn forward(&self, [mask, a, b]: [&Tensor; 3]) -> Result<(Tensor, ())> {
         let shape = a.shape().broadcast(b.shape(), "where_cond")?.broadcast(mask.shape(), "where_cond")?;
-        Ok((map("x0 != 0.0f ? x1 : x2", &[mask, a, b], &[], &shape, a.dtype())?, ()))
+        let y = match a.dtype().is_float() {
+            true => map("x0 != 0.0f ? x1 : x2", &[mask, a, b], &[], &shape, a.dtype())?,
+            false => map_typed("x0 != 0 ? x1 : x2", &[mask, a, b], &[], &shape, a.dtype())?,
+        };
+        Ok((y, ()))
     }
     fn backward(&self, [mask, a, b]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let gradient = |of: &Tensor, expression| -> Result<Option<Tensor>> {
@@ -36,7 +46,7 @@ impl Op<3> for Where {
         vec![
             Call::new(
                 "where_cond",
-                "`a` where the mask is not 0, else `b`. All broadcast; a and b are floats of one type.",
+                "`a` where the mask is not 0, else `b`. All broadcast; a and b have one type.",
             )
             .inputs(&["mask", "a", "b"])
             .run(|a| {
@@ -45,16 +55,16 @@ impl Op<3> for Where {
             }),
             compare(
                 "eq",
-                "Mask of `a == b`: u32, 1 where it holds. Integers are compared as f32, exactly below 2²⁴.",
+                "Mask of `a == b`: bool, set where it holds. Two integers are compared exactly, an integer with a float as f32.",
             )
             .run(|a| a.inputs().and_then(|[a, b]| a.eq(b))),
-            compare("lt", "Mask of `a < b`: u32, 1 where it holds.")
+            compare("lt", "Mask of `a < b`: bool, set where it holds.")
                 .run(|a| a.inputs().and_then(|[a, b]| a.lt(b))),
-            compare("le", "Mask of `a <= b`: u32, 1 where it holds.")
+            compare("le", "Mask of `a <= b`: bool, set where it holds.")
                 .run(|a| a.inputs().and_then(|[a, b]| a.le(b))),
-            compare("gt", "Mask of `a > b`: u32, 1 where it holds.")
+            compare("gt", "Mask of `a > b`: bool, set where it holds.")
                 .run(|a| a.inputs().and_then(|[a, b]| a.gt(b))),
-            compare("ge", "Mask of `a >= b`: u32, 1 where it holds.")
+            compare("ge", "Mask of `a >= b`: bool, set where it holds.")
                 .run(|a| a.inputs().and_then(|[a, b]| a.ge(b))),
             Call::new("tril", "The lower triangle of the last two axes: 0 where `column > row + diagonal`.")
                 .inputs(&["x"])
@@ -144,16 +154,16 @@ impl Op<2> for MaskedFill {
     }
 }
 
-/// Masks as methods. Comparisons give u32 masks, 1 where they hold; integers are compared as f32, exactly below 2²⁴.
+/// Masks as methods. Comparisons give masks of type bool, set where they hold; two integers are compared exactly, one with a float as f32.
 impl Tensor {
-    /// `a` where this mask is set, else `b`. All broadcast; `a` and `b` are floats of one type.
+    /// `a` where this mask is set, else `b`. All broadcast; `a` and `b` have one type; of integers there is no
+    /// gradient.
     pub fn where_cond(&self, a: &Self, b: &Self) -> Result<Self> {
-        check::same_float("where_cond", &[("a", a), ("b", b)])?;
+        check::same_type("where_cond", ("a", a), ("b", b))?;
         Where.apply([&self.detach(), a, b])
     }
     /// `value` where `mask` is set, else this tensor; the mask broadcasts to its shape.
     pub fn masked_fill(&self, mask: &Self, value: f32) -> Result<Self> {
-        check::float("masked_fill", "x", self)?;
         if mask.layout().expand(self.shape()).is_none() {
             return Err(Error::shape(format!(
                 "masked_fill: mask has shape {}, expected one that broadcasts to {}, the shape of x",
@@ -161,31 +171,48 @@ impl Tensor {
                 self.shape()
             )));
         }
+        if !self.dtype().is_float() {
+            check::one_device("masked_fill", &[self, mask])?;
+            if value.fract() != 0.0 || value.abs() > 4_294_967_040.0 {
+                return Err(Error::dtype(format!("masked_fill: {value} in a tensor of {}", self.dtype())));
+            }
+            let value = Number::Int(value as i64);
+            return map_typed("x1 != 0 ? s0 : (long)x0", &[self, mask], &[value], self.shape(), self.dtype());
+        }
         MaskedFill { value }.apply([self, &mask.detach()])
     }
     fn compare(&self, name: &str, other: &Self, expression: &'static str) -> Result<Self> {
+        check::one_device(name, &[self, other])?;
         let shape = self.shape().broadcast(other.shape(), name)?;
-        crate::no_grad(|| map(expression, &[self, other], &[], &shape, DType::U32))
+        if !self.dtype().is_float() && !other.dtype().is_float() {
+            let exact = match expression {
+                EQUAL => "(long)x0 == (long)x1",
+                LESS => "(long)x0 < (long)x1",
+                _ => "(long)x0 <= (long)x1",
+            };
+            return map_typed(exact, &[self, other], &[], &shape, DType::Bool);
+        }
+        crate::no_grad(|| map(expression, &[self, other], &[], &shape, DType::Bool))
     }
     /// Mask of `self == other`.
     pub fn eq(&self, other: &Self) -> Result<Self> {
-        self.compare("eq", other, "x0 == x1 ? (FV)(1.0f) : (FV)(0.0f)")
+        self.compare("eq", other, EQUAL)
     }
     /// Mask of `self < other`.
     pub fn lt(&self, other: &Self) -> Result<Self> {
-        self.compare("lt", other, "x0 < x1 ? (FV)(1.0f) : (FV)(0.0f)")
+        self.compare("lt", other, LESS)
     }
     /// Mask of `self <= other`.
     pub fn le(&self, other: &Self) -> Result<Self> {
-        self.compare("le", other, "x0 <= x1 ? (FV)(1.0f) : (FV)(0.0f)")
+        self.compare("le", other, AT_MOST)
     }
     /// Mask of `self > other`.
     pub fn gt(&self, other: &Self) -> Result<Self> {
-        other.compare("gt", self, "x0 < x1 ? (FV)(1.0f) : (FV)(0.0f)")
+        other.compare("gt", self, LESS)
     }
     /// Mask of `self >= other`.
     pub fn ge(&self, other: &Self) -> Result<Self> {
-        other.compare("ge", self, "x0 <= x1 ? (FV)(1.0f) : (FV)(0.0f)")
+        other.compare("ge", self, AT_MOST)
     }
     /// The numbers of a range, u32 `(N)`.
     pub fn arange(device: &Device, range: Range<u32>) -> Result<Self> {

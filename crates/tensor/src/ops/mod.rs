@@ -16,6 +16,7 @@ pub mod check;
 mod copy;
 mod counters;
 pub mod decode_step;
+mod integer;
 pub mod losses;
 pub mod map;
 mod norm;

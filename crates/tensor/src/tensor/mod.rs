@@ -212,7 +212,7 @@ impl Tensor {
     pub fn to_vec(&self) -> Result<Vec<f32>> {
         Ok(decode(&self.to_bytes()?, self.dtype()))
     }
-    /// The elements of an integer tensor. Waits for the device.
+    /// The elements of a tensor of integers, or of a mask. Waits for the device.
     pub fn to_u32(&self) -> Result<Vec<u32>> {
         if self.dtype().is_float() {
             return Err(Error::dtype(format!("to_u32: the tensor is {}, expected u32 or i32", self.dtype())));
@@ -301,6 +301,52 @@ impl Tensor {
         let buffer = self.0.buffer.window((self.0.layout.offset + start) * size, shape.count() * size)?;
         Ok(Self::from_parts(buffer, Layout::contiguous(shape), self.dtype(), None))
     }
+    /// The same bits as another type of as many bytes. No copy; off the tape.
+    ///
+    /// # Errors
+    /// `DType` where the types differ in size.
+    pub fn bits_as(&self, dtype: DType) -> Result<Self> {
+        if dtype.size() != self.dtype().size() {
+            return Err(Error::dtype(format!(
+                "the bits of {} as {dtype}, which has another size",
+                self.dtype()
+            )));
+        }
+        Ok(Self::from_parts(self.0.buffer.clone(), self.0.layout.clone(), dtype, None))
+    }
+    /// Every `step`-th of the elements from `start` on along an axis, `count` of them. A view, off the tape.
+    ///
+    /// # Errors
+    /// `Shape` where the axis has not so many.
+    pub fn every(&self, axis: usize, start: usize, step: usize, count: usize) -> Result<Self> {
+        let n = self.dims().get(axis).copied().unwrap_or(0);
+        let last = count.checked_sub(1).map_or(Some(0), |c| c.checked_mul(step)?.checked_add(start));
+        if axis >= self.shape().rank() || step == 0 || count > 0 && last.is_none_or(|last| last >= n) {
+            return Err(Error::shape(format!(
+                "every: {count} elements from {start} in steps of {step} of axis {axis} of shape {}",
+                self.shape()
+            )));
+        }
+        let Layout { shape, mut strides, offset } = self.0.layout.clone();
+        let mut dims = shape.dims().to_vec();
+        let offset = if count == 0 { offset } else { offset + start * strides[axis] };
+        (dims[axis], strides[axis]) = (count, strides[axis] * step);
+        Ok(self.with_layout(Layout { shape: dims.into(), strides, offset }))
+    }
+    /// The same memory as a shape with these strides, in elements. No copy; off the tape.
+    ///
+    /// # Errors
+    /// `Shape` where that would reach elements that this tensor does not span.
+    pub fn seen_as(&self, shape: impl Into<Shape>, strides: Vec<usize>) -> Result<Self> {
+        let layout = Layout { shape: shape.into(), strides, offset: self.0.layout.offset };
+        if layout.strides.len() != layout.shape.rank() || layout.span() > self.0.layout.span() {
+            return Err(Error::shape(format!(
+                "shape {} with strides {:?} in {self:?}",
+                layout.shape, layout.strides
+            )));
+        }
+        Ok(self.with_layout(layout))
+    }
     /// Whether an op made this and nothing else can reach its memory: no clone, no view, no op that saved it. Only the caller's
     /// own handle is left.
     pub(crate) fn is_unseen(&self) -> bool {
@@ -332,6 +378,7 @@ pub(crate) fn encode(data: &[f32], dtype: DType) -> Vec<u8> {
         DType::Bf16 => data.iter().flat_map(|v| bf16::from_f32(*v).to_le_bytes()).collect(),
         DType::I32 => data.iter().flat_map(|v| (*v as i32).to_le_bytes()).collect(),
         DType::U32 => data.iter().flat_map(|v| (*v as u32).to_le_bytes()).collect(),
+        DType::Bool => data.iter().flat_map(|v| u32::from(*v != 0.0).to_le_bytes()).collect(),
     }
 }
 
@@ -344,7 +391,7 @@ pub(crate) fn decode(bytes: &[u8], dtype: DType) -> Vec<f32> {
         DType::F16 => two(|b| f16::from_le_bytes(b).to_f32()),
         DType::Bf16 => two(|b| bf16::from_le_bytes(b).to_f32()),
         DType::I32 => four(|b| i32::from_le_bytes(b) as f32),
-        DType::U32 => four(|b| u32::from_le_bytes(b) as f32),
+        DType::U32 | DType::Bool => four(|b| u32::from_le_bytes(b) as f32),
     }
 }
 

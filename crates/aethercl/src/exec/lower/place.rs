@@ -185,13 +185,18 @@ impl Lower<'_> {
         let mut terms = Vec::new();
         self.terms(index, &mut terms);
         let mut addr = addr;
+        // Whether a term is uniform stands beside it: a constant has padding where a register has its file, and a compiler may look there
+        // before it knows which of them it is, which memory checkers report.
+        let mut registers = Vec::with_capacity(terms.len());
+        for (v, extend) in terms {
+            match v {
+                Val::Const(_) => addr = self.add_value(addr, v, extend, scale),
+                Val::Reg(r) | Val::Pinned(r) => registers.push((r.file == File::Uniform, v, extend)),
+            }
+        }
         for uniform in [true, false] {
             let mut sum: Option<(Val, Extend)> = None;
-            for (v, extend) in terms.iter().copied().filter(|(v, _)| v.is_uniform() == uniform) {
-                if let Val::Const(_) = v {
-                    addr = self.add_value(addr, v, extend, scale);
-                    continue;
-                }
+            for (_, v, extend) in registers.iter().copied().filter(|(same, ..)| *same == uniform) {
                 sum = Some(match sum {
                     None => (v, extend),
                     Some((s, e)) => {

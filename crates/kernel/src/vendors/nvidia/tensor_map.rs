@@ -18,7 +18,7 @@ fn code(dtype: DType) -> Option<u32> {
         DType::F16 => Some(6 << 7),
         DType::F32 => Some(7 << 7 | 1 << 16),
         DType::Bf16 => Some(10 << 7),
-        DType::I32 | DType::U32 => None,
+        DType::I32 | DType::U32 | DType::Bool => None,
     }
 }
 

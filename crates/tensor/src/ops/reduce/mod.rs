@@ -4,6 +4,10 @@
 //! otherwise. Rows (`inner` 1) are reduced by a work-group each; columns by groups that read whole pieces of rows. Where that
 //! gives too few groups the axis is taken in parts, whose results, f32 for every dtype, a second launch reduces.
 
+mod fold;
+
+pub use fold::{Fold, fold};
+
 use super::elementwise::larger;
 use super::prelude::*;
 
@@ -29,19 +33,34 @@ struct Job {
 }
 
 fn reduce(job: Job, x: &Tensor, axes: &[usize], keep: bool) -> Result<Tensor> {
-    let dims = x.dims();
-    let size = |axes: &[usize]| axes.iter().map(|a| dims[*a]).product::<usize>();
-    let kept: Vec<usize> = (0..dims.len()).filter(|a| !axes.contains(a)).collect();
-    let neighbours = axes.windows(2).all(|w| w[1] == w[0] + 1);
-    let (x, outer, inner) = match (axes.first(), axes.last()) {
-        (Some(first), Some(last)) if neighbours && x.is_contiguous() => {
-            (x.contiguous()?, dims[..*first].iter().product(), dims[last + 1..].iter().product())
-        }
-        _ => (x.permute(&[kept.as_slice(), axes].concat())?.contiguous()?, size(&kept), 1),
-    };
-    let out = kept_shape(&Shape::from(dims), axes);
-    let out = if keep { out } else { kept.iter().map(|a| dims[*a]).collect::<Vec<_>>().into() };
-    slabs(job, &x, [outer, size(axes), inner])?.reshape(out)
+    let Slab { x, sizes, out } = Slab::of(x, axes, keep)?;
+    slabs(job, &x, sizes)?.reshape(out)
+}
+
+/// A tensor brought into the form `(outer, axis, inner)`.
+struct Slab {
+    x: Tensor,
+    sizes: [usize; 3],
+    /// Shape of the result.
+    out: Shape,
+}
+
+impl Slab {
+    fn of(x: &Tensor, axes: &[usize], keep: bool) -> Result<Self> {
+        let dims = x.dims();
+        let size = |axes: &[usize]| axes.iter().map(|a| dims[*a]).product::<usize>();
+        let kept: Vec<usize> = (0..dims.len()).filter(|a| !axes.contains(a)).collect();
+        let out = kept_shape(&Shape::from(dims), axes);
+        let out = if keep { out } else { kept.iter().map(|a| dims[*a]).collect::<Vec<_>>().into() };
+        let neighbours = axes.windows(2).all(|w| w[1] == w[0] + 1);
+        let (y, outer, inner) = match (axes.first(), axes.last()) {
+            (Some(first), Some(last)) if neighbours && x.is_contiguous() => {
+                (x.contiguous()?, dims[..*first].iter().product(), dims[last + 1..].iter().product())
+            }
+            _ => (x.permute(&[kept.as_slice(), axes].concat())?.contiguous()?, size(&kept), 1),
+        };
+        Ok(Self { x: y, sizes: [outer, size(axes), inner], out })
+    }
 }
 
 /// x `(outer, axis, inner)` → `(outer, inner)`.
@@ -302,7 +321,8 @@ impl Op<1> for Max {
 
 /// Reductions as methods. Negative axes count from the end; no axes means all.
 impl Tensor {
-    /// Sum over `axes`, which stay as size 1 when `keep`. Stored like this tensor, accumulated in f32.
+    /// Sum over `axes`, which stay as size 1 when `keep`. Stored like this tensor, accumulated in f32; that of integers is exact, wraps, and has no
+    /// gradient.
     pub fn sum(&self, axes: &[isize], keep: bool) -> Result<Self> {
         self.sum_as("sum", axes, keep, false, None)
     }
@@ -322,6 +342,9 @@ impl Tensor {
         mean: bool,
         dtype: Option<DType>,
     ) -> Result<Self> {
+        if !self.dtype().is_float() && !mean && dtype.is_none() {
+            return fold(Fold::Sum, self, axes, keep);
+        }
         check::float(name, "x", self)?;
         let axes =
             if axes.is_empty() { (0..self.shape().rank()).collect() } else { axes_of(name, self, axes)? };
@@ -330,8 +353,11 @@ impl Tensor {
         }
         Sum { axes, keep, mean, dtype }.apply([self])
     }
-    /// Maximum over `axes`; NaN where an element is.
+    /// Maximum over `axes`; NaN where an element is. That of integers has no gradient.
     pub fn max(&self, axes: &[isize], keep: bool) -> Result<Self> {
+        if !self.dtype().is_float() {
+            return fold(Fold::Max, self, axes, keep);
+        }
         let axes =
             if axes.is_empty() { (0..self.shape().rank()).collect() } else { axes_of("max", self, axes)? };
         if axes.is_empty() {

@@ -23,7 +23,7 @@ pub(in crate::ops::matmul) fn allowed(device: &Device, dtype: DType) -> bool {
     match dtype {
         DType::F16 | DType::Bf16 => true,
         DType::F32 => device.settings().matmul_precision == MatmulPrecision::High,
-        DType::I32 | DType::U32 => false,
+        DType::I32 | DType::U32 | DType::Bool => false,
     }
 }
 

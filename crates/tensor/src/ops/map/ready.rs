@@ -1,0 +1,96 @@
+//! Launches of element-wise kernels that were made before: what of them follows from layouts and types is kept, because working it out takes
+//! longer than a driver needs for a small kernel.
+
+use super::super::prelude::*;
+use netcl_device::quick::QuickMap;
+use netcl_kernel::generate::ELEMENTWISE;
+use netcl_kernel::{Found, Scalar};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Words that decide everything about a launch but its memory and the values of its scalars.
+const WORDS: usize = 64;
+/// Launches that are kept at most. Programs whose shapes change with every step begin anew behind that.
+const KEPT: usize = 4096;
+
+/// Which launch it is.
+pub(super) struct Key {
+    words: [usize; WORDS],
+    used: usize,
+}
+
+impl Key {
+    /// `None` for more axes and inputs than there is room for.
+    pub fn of(expression: &'static str, inputs: &[&Tensor], scalars: usize, y: &Tensor) -> Option<Self> {
+        let mut key = Self { words: [0; WORDS], used: 0 };
+        key.push(&[expression.as_ptr() as usize, expression.len(), scalars])?;
+        key.tensor(y)?;
+        inputs
+            .iter()
+            .try_for_each(|input| key.tensor(input).and_then(|()| key.push(&input.layout().strides)))?;
+        Some(key)
+    }
+    /// Type and sizes, and where it starts as far as vectors are concerned.
+    fn tensor(&mut self, x: &Tensor) -> Option<()> {
+        self.push(&[x.dtype() as usize, x.dims().len(), x.layout().offset % 16])?;
+        self.push(x.dims())
+    }
+    fn push(&mut self, words: &[usize]) -> Option<()> {
+        let end = self.used + words.len();
+        self.words.get_mut(self.used..end)?.copy_from_slice(words);
+        self.used = end;
+        Some(())
+    }
+    fn words(&self) -> &[usize] {
+        &self.words[..self.used]
+    }
+}
+
+/// A launch that was made before.
+pub(super) struct Ready {
+    /// Which inputs the kernel reads.
+    pub named: Vec<usize>,
+    /// Arguments behind the scalars: sizes and strides.
+    pub sizes: Vec<usize>,
+    /// The last arguments: how much there is to do.
+    pub extent: Vec<usize>,
+    pub found: Found,
+}
+
+impl Ready {
+    /// The same on other memory.
+    pub fn run(&self, inputs: &[&Tensor], scalars: &[f32], y: &Tensor) -> Result<()> {
+        let mut launch = ELEMENTWISE.launch("elementwise");
+        for i in &self.named {
+            launch = launch.read_base(inputs[*i]).scalar(inputs[*i].layout().offset);
+        }
+        for scalar in
+            scalars.iter().map(|s| Scalar::from(*s)).chain(self.sizes.iter().map(|n| Scalar::from(*n)))
+        {
+            launch = launch.scalar(scalar);
+        }
+        launch = launch.write_base(y).scalar(y.layout().offset);
+        for n in &self.extent {
+            launch = launch.scalar(*n);
+        }
+        launch.run_as(&self.found)
+    }
+}
+
+/// Those of one device.
+#[derive(Default)]
+pub(super) struct Launches(RwLock<QuickMap<Box<[usize]>, Arc<Ready>>>);
+
+impl Launches {
+    /// One that still is what would be found.
+    pub fn get(&self, key: &Key) -> Option<Arc<Ready>> {
+        let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        kept.get(key.words()).filter(|ready| ready.found.is_current()).cloned()
+    }
+    pub fn keep(&self, key: &Key, ready: Ready) {
+        let mut kept = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        kept.insert(key.words().into(), Arc::new(ready));
+    }
+}
