@@ -69,6 +69,8 @@ pub(super) fn supported(r: &Request<'_>) -> Result<(), &'static str> {
             Err("a tap that meets no pixel")
         }
         () if taps == 0 || r.pixels() == 0 || r.c == 0 || r.o == 0 => Err("a sum of nothing"),
+        // Rows are counted in 32 bits, also those of boxes beyond the last pixel.
+        () if r.pixels() > 1 << 29 || taps * r.c > 1 << 29 => Err("more than 2^29 pixels"),
         () => match r.work {
             Work::Gather { place, .. } if !place.strides.into_iter().chain([place.offset]).all(lanes) => {
                 Err("pixels of the result that do not start at multiples of 16 bytes")
