@@ -47,13 +47,11 @@ def settings_of(args):
 
 
 def by_trainer(folder, data, config):
-    """Tokens a second of `netcl train`, and its vocabulary."""
-    times, found = [], {}
+    """Tokens a second of `netcl train`."""
+    times = []
 
     def heard(event):
-        if event.kind == "started":
-            found.update(event.values)
-        elif event.kind == "step":
+        if event.kind == "step":
             times.append(time.perf_counter())
 
     given = {name: value for name, value in config.items() if name not in ("preset", "data") and value is not None}
@@ -63,7 +61,7 @@ def by_trainer(folder, data, config):
     tokens = config["batch"] * config["context"]
     # The last step's result comes behind its checkpoint.
     used = times[WARM:-1]
-    return (len(used) - 1) * tokens / (used[-1] - used[0]), found["vocab"]
+    return (len(used) - 1) * tokens / (used[-1] - used[0])
 
 
 def groups(parameters, decay):
@@ -188,29 +186,36 @@ def main():
         text = data.read_text(encoding="utf-8")
         letters = {c: i for i, c in enumerate(sorted(set(text)))}
         tokens = [letters[c] for c in text]
-        for _ in range(args.rounds):
-            rate, vocab = by_trainer(folder, data, config)
-            rates.setdefault("netcl train", []).append(rate)
-            sizes = {name: config[name] for name in ("width", "layers", "heads", "context")}
+        sizes = {name: config[name] for name in ("width", "layers", "heads", "context")}
+        vocab = len(letters)
+
+        def own_loop():
             decoder = nc.nn.Decoder("gpt2", **sizes, vocab=vocab, dtype=config["dtype"], seed=1)
-            rates.setdefault("own loop", []).append(by_loop(decoder, decoder.loss, tokens, config))
-            del decoder
-            own = nc.nn.GPT(vocab, config["context"], config["layers"], config["heads"], config["width"], dtype=config["dtype"])
-            rates.setdefault("own model", []).append(by_loop(own, own, tokens, config))
-            del own
-            if args.peer:
-                rates.setdefault("torch.compile", []).append(by_torch(vocab, tokens, config, "nvidia" in args.device))
+            return by_loop(decoder, decoder.loss, tokens, config)
+
+        def own_model():
+            model = nc.nn.GPT(vocab, config["context"], config["layers"], config["heads"], config["width"], dtype=config["dtype"])
+            return by_loop(model, model, tokens, config)
+
+        runs = {"netcl train": lambda: by_trainer(folder, data, config), "own loop": own_loop, "own model": own_model}
+        if args.peer:
+            runs["torch.compile"] = lambda: by_torch(vocab, tokens, config, "nvidia" in args.device)
+        for i in range(args.rounds):
+            # In turns there and back, so that a machine that slows down slows all of them alike.
+            for name in list(runs)[:: -1 if i % 2 else 1]:
+                rates.setdefault(name, []).append(runs[name]())
     middle = {name: statistics.median(found) for name, found in rates.items()}
     if args.json:
         ratios = {name: statistics.median(own / other for own, other in zip(found, rates["netcl train"])) for name, found in rates.items()}
         print(json.dumps({"device": args.device, "preset": args.preset, "rates": rates, "median": middle, "ratio": ratios}))
         return 0
     print(f"{args.preset}, batch {config['batch']} x {config['context']}, {config['dtype']}, {nc.default_device().description} ({args.device}), {args.steps} steps, {args.rounds} rounds")
-    for name, rate in middle.items():
+    for name in sorted(middle, key=lambda name: name != "netcl train"):
+        rate = middle[name]
         spread = f"{min(rates[name]):.0f} to {max(rates[name]):.0f}"
         # Of the same round: what else the machine does changes from round to round.
         ratio = statistics.median(own / other for own, other in zip(rates[name], rates["netcl train"]))
-        print(f"{name:14} {rate:10.0f} tokens/s ({spread})  {ratio:.3f} of netcl train")
+        print(f"{name:14} {rate:10.0f} tokens/s ({spread}), {ratio:.3f} of netcl train")
     return 0
 
 

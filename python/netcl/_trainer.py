@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ._device import named
 from ._files import tensor_of
-from ._netcl import Tensor, Training, presets, train_config
+from ._netcl import Tensor, Training, default_device, presets, train_config
 from .utils.progress import ProgressBar
 
 Path = Union[str, "os.PathLike[str]"]
@@ -72,7 +72,7 @@ class Trainer:
     """A training run: ``netcl train`` with the same settings and seed gives the same bits.
 
     Settings are the long flags with ``_`` for ``-``: ``preset``, ``data`` (files, folders, patterns), ``steps``, ``batch``, ``lr``, ``width``, ``device``, ``seed``, ``init`` (a model
-    to start from) and so on; ``Trainer.settings()`` shows all with their values. ``config`` is a TOML file that stands between preset and settings. The run folder is
+    to start from) and so on; ``Trainer.settings()`` shows all with their values. The device is netcl's default one where none is named. ``config`` is a TOML file that stands between preset and settings. The run folder is
     ``out``, or ``runs/<preset>-<n>``. A callback is called with each ``Event``; one that returns something true ends the run behind the step, with a checkpoint.
     ``progress`` draws a bar.
 
@@ -90,6 +90,8 @@ class Trainer:
         progress: bool = False,
         **settings: Any,
     ) -> None:
+        if config is None and settings.get("device") is None:
+            settings["device"] = default_device()
         given = _settings({"preset": preset, "data": data, **settings})
         self._begin(Training(given, None if config is None else os.fspath(config), None if out is None else os.fspath(out)), callbacks, progress)
 
@@ -186,7 +188,8 @@ class Trainer:
 
     def state_dict(self) -> Dict[str, Tensor]:
         """A copy of the weights under the names of the family's files."""
-        return {name: tensor_of(name, dtype, shape, data, self.config["device"]) for name, dtype, shape, data in self._training.tensors()}
+        device = self.config["device"]
+        return {name: tensor_of(name, dtype, shape, data, device) for name, dtype, shape, data in self._training.tensors()}
 
     def close(self) -> None:
         """Frees the model, and the run folder for others: as long as a trainer has it, no other one goes on with it. At the end of ``with`` as well."""

@@ -163,6 +163,22 @@ def test_recomputation_changes_memory_not_bits():
     assert gradients[0] == gradients[1]
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_storage_of_16_bits_is_trained(dtype):
+    decoder = nc.nn.Decoder("llama", **SIZES, dtype=dtype, seed=2)
+    assert {p.dtype.name for p in decoder.parameters()} == {dtype} == {t.dtype.name for t in decoder.state_dict().values()}
+    optimizer = nc.optim.AdamW(decoder.named_parameters(), lr=3e-3)
+    ids, targets = batch()
+    losses = []
+    for _ in range(15):
+        optimizer.zero_grad()
+        loss = decoder.loss(ids, targets)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+
+
 def test_wrong_sizes_say_which():
     for wrong, words in [({"heads": 3}, "heads|divide"), ({"bias": True}, "bias"), ({"depth": 2}, "depth"), ({"kv_heads": 3}, "kv_heads|heads")]:
         with pytest.raises(nc.errors.NetclError, match=words):

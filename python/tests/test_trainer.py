@@ -34,7 +34,7 @@ def losses(trainer):
 
 
 def begin(tmp_path, name, **settings):
-    return nc.Trainer("demo-tiny", data=models.folder() / "text.txt", out=tmp_path / name, device=models.device(), **{**SETTINGS, **settings})
+    return nc.Trainer("demo-tiny", data=models.folder() / "text.txt", out=tmp_path / name, **{"device": models.device(), **SETTINGS, **settings})
 
 
 def test_a_run_has_the_bits_of_the_command_line(tmp_path):
@@ -140,7 +140,7 @@ def test_what_cannot_begin_says_why(tmp_path):
 
 
 def test_the_weights_of_a_run_are_there(tmp_path):
-    trainer = begin(tmp_path, "run", dropout=0.0)
+    trainer = begin(tmp_path, "run", dropout=0.0, device=None)
     trainer.run()
     state, files = trainer.state_dict(), nc.load(Path(trainer.folder) / "checkpoints" / "last" / "model.safetensors", device=models.device())
     assert list(state) and set(state) == set(files) and all(state[n]._bytes() == files[n]._bytes() for n in state)
@@ -148,7 +148,7 @@ def test_the_weights_of_a_run_are_there(tmp_path):
     parameters = trainer.parameters()
     assert [n for n, _ in decoder.named_parameters()] == list(parameters)
     assert all(p._bytes() == parameters[n]._bytes() for n, p in decoder.named_parameters())
-    assert trainer.tokens_per_s > 0 and repr(trainer).startswith("Trainer(")
+    assert trainer.config["device"] == models.device().name and trainer.tokens_per_s > 0 and repr(trainer).startswith("Trainer(")
 
 
 def test_a_bar_shows_rate_time_left_and_what_else():

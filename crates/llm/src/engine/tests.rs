@@ -265,6 +265,10 @@ fn a_conversation_reads_what_is_new_and_no_control_tokens_of_a_user() {
     let again = greedy(&model, &whole[..second.prompt], request()).0;
     assert_eq!(again.tokens, second.tokens);
     assert_eq!(chat.messages().len(), 5);
+    // Messages that are given all at once make the same text.
+    let mut given = Conversation::new(&model, None).unwrap();
+    given.restore(chat.messages().to_vec());
+    assert_eq!(given.prompt().unwrap().0, chat.prompt().unwrap().0);
     let long = "once upon a time ".repeat(200);
     let error = chat.say(&long, &mut sampler, request(), &mut watch).unwrap_err();
     assert!(error.message().contains("the context 512"), "{error}");

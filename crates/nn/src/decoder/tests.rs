@@ -42,6 +42,19 @@ fn a_cache_grows_with_its_text() {
 }
 
 #[test]
+fn the_head_reads_the_features() {
+    let device = test_device().unwrap();
+    let decoder = Decoder::new(&device, small(true), DType::F32, 2).unwrap();
+    let ids = Tensor::from_u32(&device, [1, 4], &[3, 1, 4, 1]).unwrap();
+    let features = decoder.features(&ids, Mode::eval()).unwrap();
+    assert_eq!(features.dims(), [1, 4, 16]);
+    let table = decoder.params().get("transformer.wte.weight").unwrap().transpose(0, 1).unwrap();
+    let found = features.reshape([4, 16]).unwrap().matmul(&table).unwrap().to_vec().unwrap();
+    let logits = decoder.forward(&ids, Mode::eval()).unwrap().to_vec().unwrap();
+    assert!(found.iter().zip(&logits).all(|(a, b)| (a - b).abs() < 1e-5), "{found:?} {logits:?}");
+}
+
+#[test]
 fn gpt2_has_the_published_number_of_parameters() {
     let gpt2 = DecoderConfig::of(
         "gpt2",
