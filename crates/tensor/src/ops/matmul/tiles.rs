@@ -11,7 +11,7 @@ const LONG: usize = 1536;
 /// Steps of a sum from which groups may be given equal runs of them.
 const STREAM_K_FROM: usize = 8192;
 /// Turn counters kept ready; two a tile.
-pub(in crate::ops) const TICKETS: usize = 4096;
+pub(super) const TICKETS: usize = 4096;
 
 /// How the work-items of a group share a tile: see `matmul_wgmma_sm90.cl`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,7 +74,7 @@ impl SplitK {
         }
     }
     /// The kernel's `BF16X3`.
-    pub(in crate::ops) fn code(self) -> i32 {
+    pub(super) fn code(self) -> i32 {
         match self {
             Self::None => 0,
             Self::Serial(_) | Self::StreamK => 1,
@@ -246,7 +246,7 @@ impl Tile {
 impl Plan {
     /// The cheapest; `parts` says whether the epilogue is one that the second kernel has.
     pub(super) fn of(sizes: [usize; 3], on: &Speeds, parts: bool) -> Self {
-        let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, on.units.max(32));
+        let most = (sizes[2].div_ceil(BLOCK_K) / 4).clamp(1, 32);
         let mut best = (f64::INFINITY, Self { tile: TILES[0], split: SplitK::None, staging: None });
         for tile in TILES {
             let chains = tile.count(sizes[0], sizes[1]) * 2 <= TICKETS;

@@ -2,7 +2,6 @@
 //! variant: a file here and its line in `rows!`. A convolution of single pixels is a product and does not come here.
 
 use super::super::algorithms::{self, Job, Table, kernels};
-use super::super::matmul::warpgroups::SplitK;
 use super::super::prelude::*;
 use super::geometry::Axis;
 use netcl_kernel::Launch;
@@ -115,8 +114,8 @@ pub(super) enum Plan {
     Direct,
     /// A processor's blocks: pixels and panels, or lines of the gradient of weights, of a group.
     Blocks { pixels: usize, panels: usize, lines: usize },
-    /// Number of a tensor cores' tile, pixels of a box along W, H and N, and how sums are shared out.
-    Boxes { tile: usize, sides: [usize; 3], split: SplitK },
+    /// Number of a tensor cores' tile, and pixels of a box along W, H and N.
+    Boxes { tile: usize, sides: [usize; 3] },
 }
 
 impl Job for Convolutions {

@@ -1,11 +1,10 @@
 //! Convolutions of 16-bit images on the tensor cores of NVIDIA's sm_90: the product's kernel, whose rows are boxes of pixels that TMA copies from
 //! where they lie.
 
-use super::super::super::matmul::warpgroups::{MODEL, NARROW, Speeds, SplitK, TICKETS, TILES, Tile, Unused};
+use super::super::super::matmul::warpgroups::{MODEL, NARROW, Speeds, SplitK, TILES, Tile, Unused};
 use super::super::geometry::Axis;
 use super::{Algorithm, Place, Plan, Request, Weights, Work, int, tile};
 use crate::Layout;
-use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
 use netcl_kernel::Launch;
 use netcl_kernel::vendors::nvidia::{MatrixStack, SM90A, TensorMap, address, tensor_maps, wgmma_macros};
@@ -40,7 +39,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     models: &[&MODEL],
     estimate,
     run: |r, plan| run_with(&KERNEL, r, plan),
-    self_test: Some(|device| proven(device, &KERNEL, supported, run_each)),
+    self_test: Some(|device| proven(device, &KERNEL, supported, |r| run_with(&KERNEL, r, &estimate(r).1))),
 };
 
 /// Channels of a block: those of x along the sum, or rows of a gradient of weights. And pixels of a block of its sum.
@@ -136,46 +135,30 @@ fn boxes_of_steps(r: &Request<'_>) -> Sides {
 pub(super) fn estimate(r: &Request<'_>) -> (f64, Plan) {
     let on = &Speeds::on(r.x.device());
     let blocks = r.axes[0].taps * r.axes[1].taps * r.c.div_ceil(BLOCK);
-    let plans = tiles().enumerate().flat_map(|(tile, shape)| {
-        let (sides, [m, k], splits) = match r.work {
+    let plans = tiles().enumerate().map(|(tile, shape)| {
+        let (sides, [m, k], split) = match r.work {
             Work::Gather { .. } => {
                 let sides = boxes_of_rows(r, shape.rows());
                 let rows = boxes(r, sides).into_iter().product::<usize>() * shape.rows();
-                (sides, [rows, blocks * BLOCK], splits(shape.count(rows, r.o), blocks, on.units))
+                (sides, [rows, blocks * BLOCK], SplitK::None)
             }
             Work::Weights { parts, .. } => {
                 let sides = boxes_of_steps(r);
                 let steps = boxes(r, sides).into_iter().product::<usize>() * BLOCK;
-                (sides, [blocks * BLOCK, steps], vec![SplitK::Workspace(parts)])
+                (sides, [blocks * BLOCK, steps], SplitK::Workspace(parts))
             }
         };
-        let plan = move |split| {
-            let micros = on.launch + shape.estimate([m, r.o, k], split, on);
-            (micros, Plan::Boxes { tile, sides, split })
-        };
-        splits.into_iter().map(plan)
+        (on.launch + shape.estimate([m, r.o, k], split, on), Plan::Boxes { tile, sides })
     });
     plans.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, Plan::Direct))
 }
 
-/// Ways to share the sums of so many tiles out: where tiles leave units idle, or the last round of them does.
-fn splits(tiles: usize, blocks: usize, units: usize) -> Vec<SplitK> {
-    let mut all = vec![SplitK::None];
-    if 2 * tiles <= TICKETS && tiles < 4 * units {
-        all.extend((2..=(blocks / 4).min(8)).map(SplitK::Serial));
-        if tiles * blocks >= 4 * units {
-            all.push(SplitK::StreamK);
-        }
-    }
-    all
-}
-
 /// Does it by the kernel of this name.
 pub(super) fn run_with(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<()> {
-    let Plan::Boxes { tile, sides, split } = *plan else { return Err(Algorithm::foreign(kernel)) };
+    let Plan::Boxes { tile, sides } = *plan else { return Err(Algorithm::foreign(kernel)) };
     let shape = tiles().nth(tile).ok_or_else(|| Algorithm::foreign(kernel))?;
     match &r.work {
-        Work::Gather { .. } => gather(kernel, r, (shape, split), sides),
+        Work::Gather { .. } => gather(kernel, r, shape, sides),
         Work::Weights { .. } => weights(kernel, r, shape, sides),
     }
 }
@@ -226,7 +209,7 @@ fn begun(
     let along_k = conv == 1;
     let launch = launch.define("CONV", conv).define("SPLIT", split).define("BIAS", bias);
     let launch = launch.define("A_ALONG_K", along_k).define("B_ALONG_K", along_k).define("C_LANES", LANES);
-    let none = ["COLUMN_SUMS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD"];
+    let none = ["STREAM_K", "COLUMN_SUMS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD"];
     none.into_iter().fold(launch, |launch, name| launch.define(name, false)).read_indirect(r.x)
 }
 
@@ -253,12 +236,7 @@ fn sizes(
     place.into_iter().fold(launch, |launch, v| launch.scalar(v))
 }
 
-fn gather(
-    kernel: &'static Kernel,
-    r: &Request<'_>,
-    (shape, split): (Tile, SplitK),
-    sides: Sides,
-) -> Result<()> {
+fn gather(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) -> Result<()> {
     let Work::Gather { w, bias, y, .. } = &r.work else { return Err(Algorithm::foreign(kernel)) };
     let (device, size, [down, across]) = (r.x.device(), r.x.dtype().size(), r.axes);
     // (O, taps, C), along the sum.
@@ -286,26 +264,16 @@ fn gather(
     let maps: Vec<MatrixStack> = std::iter::once(of_weights).chain(taps(r, sides)?).collect();
     let (table, at) = tensor_maps(device, &maps)?;
     let rows = boxes(r, sides).into_iter().product::<usize>() * shape.rows();
-    let k = count * r.c.next_multiple_of(BLOCK);
-    let tiles = shape.count(rows, r.o);
-    let (groups, splits) = split.groups(tiles, k, r.units());
-    let defines = [1, split.code() as usize, usize::from(bias.is_some())];
-    let launch = begun(r.launch(kernel, "matmul_wgmma"), shape, defines, r);
-    let launch = launch.define("STREAM_K", split == SplitK::StreamK);
+    let (groups, splits) = SplitK::None.groups(shape.count(rows, r.o), 1, r.units());
+    let launch = begun(r.launch(kernel, "matmul_wgmma"), shape, [1, 0, usize::from(bias.is_some())], r);
     let launch = launch.read_base(&table).read_indirect(&weights);
     let launch = match bias {
         Some(bias) => launch.read(*bias),
         None => launch.read_base(&Unused(y)),
     };
-    let launch = launch.write_base(&Unused(y)).write_base(*y);
-    let launch = match split {
-        SplitK::None => launch.write_base(&Unused(y)).write_base(&Unused(y)),
-        _ => {
-            let part = r.x.empty_f32([tiles * shape.rows() * shape.columns()])?;
-            launch.write(&part).write_base(&zeroed(device, "matmul", TICKETS)?)
-        }
-    };
-    let launch = launch.scalar(at);
+    let unused = |launch: Launch<'static>| launch.write_base(&Unused(y));
+    let launch = unused(unused(unused(launch).write_base(*y))).scalar(at);
+    let k = count * r.c.next_multiple_of(BLOCK);
     sizes(launch, r, sides, [rows, r.o, k, splits]).local([384, 1, 1]).groups(groups).run()
 }
 
@@ -318,28 +286,11 @@ fn weights(kernel: &'static Kernel, r: &Request<'_>, shape: Tile, sides: Sides) 
     let m = down.taps * across.taps * r.c.next_multiple_of(BLOCK);
     let k = boxes(r, sides).into_iter().product::<usize>() * BLOCK;
     let (groups, splits) = SplitK::Workspace(parts).groups(shape.count(m, r.o), k, r.units());
-    let launch = begun(r.launch(kernel, "matmul_wgmma"), shape, [2, 2, 0], r).define("STREAM_K", false);
+    let launch = begun(r.launch(kernel, "matmul_wgmma"), shape, [2, 2, 0], r);
     let launch = launch.read_base(&table).read_indirect(dy).read_base(&Unused(dy));
     let launch = launch.write_base(&Unused(part)).write_base(&Unused(part)).write(part);
     let launch = launch.write_base(&Unused(part)).scalar(at);
     sizes(launch, r, sides, [m, r.o, k, splits]).local([384, 1, 1]).groups(groups).run()
-}
-
-/// By the chosen plan; before it, convolutions by the ways to share sums out, which small ones need not choose.
-fn run_each(r: &Request<'_>) -> Result<()> {
-    let (_, plan) = estimate(r);
-    if let (Plan::Boxes { tile, sides, .. }, Work::Gather { y, .. }) = (plan, r.work) {
-        run_with(&KERNEL, r, &plan)?;
-        let expected = y.to_vec()?;
-        for split in [SplitK::Serial(2), SplitK::StreamK] {
-            y.set_all(f32::NAN)?;
-            run_with(&KERNEL, r, &Plan::Boxes { tile, sides, split })?;
-            if y.to_vec()? != expected && !y.device().settings().no_results {
-                return Err(Error::launch(format!("a small convolution differs with {split:?}")));
-            }
-        }
-    }
-    run_with(&KERNEL, r, &plan)
 }
 
 /// Whether `run` computes small convolutions and gradients of weights that `supports` takes to the bit as [`tile`] does: of whole numbers, whose sums
@@ -484,17 +435,15 @@ mod tests {
         let folder = std::env::temp_dir().join("netcl-texts");
         std::fs::create_dir_all(&folder).unwrap();
         for (i, shape) in tiles().enumerate() {
-            let forms = [("gather", 1, 0, true), ("gather_stream_k", 1, 1, true), ("weights", 2, 2, false)];
-            for (name, conv, split, bias) in forms {
+            for (name, conv, split, bias) in [("gather", 1, 0, true), ("weights", 2, 2, false)] {
                 let mut defines = shape.defines(None);
                 let flags = [("CONV", conv), ("SPLIT", split), ("BIAS", i32::from(bias)), ("C_LANES", 8)];
                 defines.extend(flags.map(|(flag, value)| (flag, value.into())));
                 let lies = ["A_ALONG_K", "B_ALONG_K"].map(|flag| (flag, (conv == 1).into()));
                 defines.extend(lies);
                 defines.push(("DTYPE", DType::Bf16.code().into()));
-                let none = ["COLUMN_SUMS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD"];
+                let none = ["STREAM_K", "COLUMN_SUMS", "ADD_C", "RESIDUAL", "GELU", "GELU_GRAD"];
                 defines.extend(none.map(|flag| (flag, false.into())));
-                defines.push(("STREAM_K", (split == 1).into()));
                 let text = format!("// items matmul_wgmma=384\n{}", KERNEL.text(&defines));
                 std::fs::write(folder.join(format!("conv_{i}_{name}.cl")), text).unwrap();
             }
