@@ -265,6 +265,31 @@ fn combined(parts: &[Part], x: &Tensor, axis: usize) -> Result<Tensor> {
     Tensor::from_u32(x.device(), shape, &words)
 }
 
+/// An index of an axis, counted from the end when negative.
+fn place(at: isize, x: &Tensor, axis: usize) -> Result<usize> {
+    let n = x.dims()[axis];
+    let place = if at < 0 { at + n.cast_signed() } else { at };
+    usize::try_from(place)
+        .ok()
+        .filter(|place| *place < n)
+        .ok_or_else(|| Error::format(format!("index: {at} is out of bounds for axis {axis} of size {n}")))
+}
+
+/// What a mask of this shape takes of the axes from `axis` on, along one axis.
+fn masked_rows(x: &Tensor, axis: usize, mask: &[usize], set: &[i64]) -> Result<Tensor> {
+    let mut dims = x.dims().to_vec();
+    let masked = dims.get(axis..axis + mask.len()).unwrap_or_default();
+    if masked != mask {
+        return Err(Error::format(format!(
+            "index: a mask of shape {mask:?} for axes of sizes {masked:?} of a tensor of shape {}",
+            x.shape()
+        )));
+    }
+    dims.splice(axis..axis + mask.len(), [mask.iter().product()]);
+    let numbers: Vec<u32> = set.iter().map(|n| *n as u32).collect();
+    gather(&x.reshape(dims)?, axis, &Tensor::from_u32(x.device(), [numbers.len()], &numbers)?)
+}
+
 /// `x[index]`.
 fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
     let parts = read_masks(parts)?;
@@ -290,11 +315,7 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
             Part::New => (y, axis) = (y.unsqueeze(axis)?, axis + 1),
             Part::Rest => axis += rank - used,
             Part::At(at) => {
-                let n = y.dims()[axis];
-                let place = if *at < 0 { at + n.cast_signed() } else { *at };
-                let place = usize::try_from(place).ok().filter(|place| *place < n).ok_or_else(|| {
-                    Error::format(format!("index: {at} is out of bounds for axis {axis} of size {n}"))
-                })?;
+                let place = place(*at, &y, axis)?;
                 y = y.slice(axis.cast_signed(), place..place + 1)?.squeeze(axis.cast_signed())?;
             }
             Part::Range(given) => {
@@ -308,18 +329,7 @@ fn taken(x: &Tensor, parts: Vec<Part>) -> Result<Tensor> {
                 axis += numbers.shape().rank();
             }
             Part::Mask(mask, set) if several == 1 => {
-                let mut dims = y.dims().to_vec();
-                let masked = dims.get(axis..axis + mask.len()).unwrap_or_default();
-                if masked != mask.as_slice() {
-                    return Err(Error::format(format!(
-                        "index: a mask of shape {mask:?} for axes of sizes {masked:?} of a tensor of shape {}",
-                        x.shape()
-                    )));
-                }
-                dims.splice(axis..axis + mask.len(), [mask.iter().product()]);
-                let numbers: Vec<u32> = set.iter().map(|n| *n as u32).collect();
-                let numbers = Tensor::from_u32(y.device(), [numbers.len()], &numbers)?;
-                y = gather(&y.reshape(dims)?, axis, &numbers)?;
+                y = masked_rows(&y, axis, mask, set)?;
                 axis += 1;
             }
             Part::Numbers(..) | Part::Tensor(_) | Part::Mask(..) => {
@@ -373,12 +383,7 @@ fn viewed(x: &Tensor, parts: &[Part]) -> Result<(Tensor, Vec<isize>)> {
                 axis += rank - used;
             }
             Part::At(at) => {
-                let n = y.dims()[axis];
-                let place = if *at < 0 { at + n.cast_signed() } else { *at };
-                let place = usize::try_from(place).ok().filter(|place| *place < n).ok_or_else(|| {
-                    Error::format(format!("index: {at} is out of bounds for axis {axis} of size {n}"))
-                })?;
-                y = y.every(axis, place, 1, 1)?;
+                y = y.every(axis, place(*at, &y, axis)?, 1, 1)?;
                 axis += 1;
             }
             Part::Range(given) => {

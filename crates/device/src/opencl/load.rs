@@ -107,7 +107,7 @@ fn reason(error: &libloading::Error) -> String {
 fn open(name: &str) -> Result<Table, String> {
     // SAFETY: loading runs the library's constructors, as any OpenCL program does.
     let library = unsafe { libloading::Library::new(name) }.map_err(|e| format!("{name}: {}", reason(&e)))?;
-    let library: &'static libloading::Library = Box::leak(Box::new(library));
+    let library = std::mem::ManuallyDrop::new(library);
     Ok(Table::from_names(|symbol| {
         // SAFETY: only the address is taken; `Table` gives it the specification's signature.
         let found =
