@@ -21,6 +21,7 @@ mod shapes;
 mod stage;
 mod stage_step;
 mod step;
+mod store;
 mod weight;
 mod whole;
 mod write;

@@ -4,6 +4,7 @@
 
 use super::block::{Angles, Norm, StepAt};
 use super::stage::{Entry, Stage, carry};
+use super::store::Store;
 use super::weight::Weight;
 use super::whole::Whole;
 use netcl_tensor::graph::Graph;
@@ -12,17 +13,6 @@ use netcl_tensor::ops::decode_embedding::decode_embedding;
 use netcl_tensor::ops::decode_step::Text;
 use netcl_tensor::ops::fused_linear::{Around, Before};
 use netcl_tensor::{Result, Tensor, no_grad};
-
-/// Keys and values of the texts of a step, as a stage has them.
-#[derive(Clone, Copy)]
-pub(super) struct Store<'a> {
-    /// For each layer of the model (B, S, 2 KH, D), or with pages (P, page, 2 KH, D).
-    pub(super) layers: &'a [Tensor],
-    /// u32 (B, M): the pages of each text.
-    pub(super) pages: Option<&'a Tensor>,
-    /// B.
-    pub(super) texts: usize,
-}
 
 /// A stage's part of a step.
 pub(super) struct StageStep {

@@ -4,7 +4,8 @@
 
 use super::rotary::Rotary;
 use super::stage::Stage;
-use super::stage_step::{StageStep, Store};
+use super::stage_step::StageStep;
+use super::store::Store;
 use super::{Cache, Decoder};
 use netcl_tensor::graph::Graph;
 use netcl_tensor::ops::choose::{Chooser, Texts};

@@ -3,7 +3,7 @@
 
 use super::block::Angles;
 use super::stage::{Entry, Stage};
-use super::stage_step::Store;
+use super::store::Store;
 use super::weight::{RowMajor, Weight};
 use netcl_tensor::ops::decode_step::{DecodeStep, Embedding, Layer, Model, Text};
 use netcl_tensor::{Error, Result};
