@@ -141,3 +141,71 @@ fn residual_networks_have_torchvisions_parameters() {
         assert!(buffers.iter().any(|(n, _)| n == "layer1.0.bn1.running_var"), "{name}");
     }
 }
+
+/// Number of parameters of torchvision 0.23's MobileNetV2 and ViT-S/16, and names of the first.
+#[test]
+fn mobile_networks_and_transformers_have_torchvisions_parameters() {
+    let device = test_device().unwrap();
+    let built = |name: &str, size: usize, classes: usize| {
+        let mut params = Params::new(&device, DType::F32, None);
+        let described = models::of(name, [3, size, size], classes).unwrap();
+        let network = described.build(&mut params, "").unwrap();
+        (params, network)
+    };
+    let (params, network) = built("mobilenet-v2", 224, 1000);
+    assert_eq!((params.count(), params.list().len(), network.buffers().len()), (3_504_872, 158, 104));
+    for (name, dims) in [
+        ("features.0.0.weight", &[32, 3, 3, 3][..]),
+        ("features.1.conv.0.0.weight", &[32, 1, 3, 3]),
+        ("features.1.conv.1.weight", &[16, 32, 1, 1]),
+        ("features.1.conv.2.bias", &[16]),
+        ("features.2.conv.0.0.weight", &[96, 16, 1, 1]),
+        ("features.2.conv.1.0.weight", &[96, 1, 3, 3]),
+        ("features.17.conv.2.weight", &[320, 960, 1, 1]),
+        ("features.17.conv.3.weight", &[320]),
+        ("features.18.0.weight", &[1280, 320, 1, 1]),
+        ("classifier.1.weight", &[1000, 1280]),
+    ] {
+        assert_eq!(params.get(name).unwrap_or_else(|| panic!("{name}")).dims(), dims, "{name}");
+    }
+    assert!(network.buffers().iter().any(|(name, _)| name == "features.3.conv.1.1.running_mean"));
+    let (params, _) = built("vit-small", 224, 1000);
+    assert_eq!(params.count(), 22_050_664);
+    for name in [
+        "class_token",
+        "encoder.pos_embedding",
+        "encoder.layers.encoder_layer_11.mlp.3.bias",
+        "heads.head.bias",
+    ] {
+        assert!(params.get(name).is_some(), "{name}");
+    }
+}
+
+/// Every network gives finite logits, and gradients to all parameters.
+#[test]
+fn networks_run_forward_and_backward() {
+    let device = test_device().unwrap();
+    let check = |name: &str, described: Sequential, expected: &[usize]| {
+        let mut params = Params::new(&device, DType::F32, Some(3));
+        let network = described.build(&mut params, "").unwrap();
+        let x = Tensor::from_f32(&device, [2, 3, 16, 16], &drawn("images", 2 * 3 * 256), DType::F32).unwrap();
+        let y = network.forward(&x, true).unwrap();
+        assert_eq!(y.dims(), expected, "{name}");
+        y.square().unwrap().sum(&[], false).unwrap().backward().unwrap();
+        for parameter in params.list() {
+            let gradient =
+                parameter.grad().unwrap_or_else(|| panic!("{name}: {:?} has no gradient", parameter.name()));
+            assert!(
+                gradient.to_vec().unwrap().iter().all(|g| g.is_finite()),
+                "{name}: {:?}",
+                parameter.name()
+            );
+        }
+        let y = network.forward(&x, false).unwrap().to_vec().unwrap();
+        assert!(y.iter().all(|v| v.is_finite()), "{name}");
+    };
+    for name in models::MODELS.iter().filter(|name| !["resnet50", "resnet18", "mnist-cnn"].contains(name)) {
+        check(name, models::of(name, [3, 16, 16], 5).unwrap(), &[2, 5]);
+    }
+    check("unet", models::unet(3, 4, 8, 2), &[2, 4, 16, 16]);
+}

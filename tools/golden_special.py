@@ -199,6 +199,11 @@ def views():
     ids = torch.tensor([0, 2, 1, 2, 4], dtype=torch.int32)
     table = torch.tensor(SPECIAL).reshape(5, 3)
     case("embedding", "embedding::Embedding", lambda t, i: F.embedding(i, t), [table, ids], [table.flip(0)])
+    wide, places = torch.tensor(SPECIAL).reshape(1, 15), torch.tensor([[3, 0, 1, 14, 6, 7, 3]], dtype=torch.int32)
+    case("gather", "gather::Gather", lambda x, i: x.gather(1, i), [wide, places], [wide[:, :7]])
+    places = torch.tensor([[3, 0, 1, 14, 6, 7, 11]], dtype=torch.int32)
+    case("scatter", "gather::Scatter", lambda x, i, s: x.scatter(1, i, s), [wide, places, wide[:, :7] * 2], [wide.flip(1)])
+    case("scatter_add", "gather::ScatterAdd", lambda x, i, s: x.scatter_add(1, i, s), [wide, places, wide[:, 1:8]], [wide.flip(1)])
     before = torch.tensor([2], dtype=torch.int32)
     case("decode_embedding", "decode_embedding::DecodeEmbedding", lambda t, i, p, b: 2 * t[i] + p[b[0]:b[0] + i.shape[1]],
          [table, ids.reshape(1, -1), random("places", 2 + ids.numel(), table.shape[1]), before], grads=[], wide=False)
@@ -235,6 +240,11 @@ def reductions():
     # 23 rows of one special value at most: which of equal ones topk returns is not PyTorch's to say.
     x = rows(37)
     case("argmax", "argmax::ArgMax", lambda x: x.argmax(-1), [x], grads=[])
+    for descending in (False, True):
+        case(f"sort/{descending}", "sort::Sort", lambda x: tuple(x.sort(stable=True, dim=-1, descending=descending)), [torch.tensor([SPECIAL, SPECIAL[::-1]])],
+             [torch.tensor([SPECIAL[::-1], SPECIAL])], descending=descending)
+    case("cumsum", "cumsum::CumSum", lambda x: x.cumsum(-1), [torch.tensor([[v, 1.0, -1.0, v, 2.0] for v in SPECIAL])],
+         [torch.tensor([[1.0, 2.0, 3.0, v, 4.0] for v in SPECIAL])])
     case("topk", "topk::TopK", lambda x: x.topk(5).indices, [x[:len(SPECIAL)]], grads=[], k=5)
 
 
@@ -495,6 +505,8 @@ def images():
     t = random("transposed", 2, 3, 3, 3)
     case("conv_transpose2d/values", "conv::ConvTranspose2d", lambda x, w, b: F.conv_transpose2d(x, w, b), [x, t, b])
     case("max_pool2d/values", "pool::MaxPool2d", lambda x: F.max_pool2d(x, 2), [x])
+    a, b = torch.tensor(SPECIAL).repeat_interleave(5).reshape(15, 5), torch.tensor([-0.0, 1.0, -1.0, INF, -INF]).repeat(15, 1)
+    case("add_relu", "add_relu::AddRelu", lambda a, b: F.relu(a + b), [a, b])
     case("avg_pool2d/values", "pool::AvgPool2d", lambda x: F.avg_pool2d(x, 2), [x])
 
     def normed(x, gamma, beta):

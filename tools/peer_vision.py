@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Images a second that PyTorch trains on this machine's processor, eager: the peer of `netcl train --preset mnist-cnn` and `cifar10-resnet18`.
 
-    python3 tools/peer_vision.py [mnist-cnn|resnet18-small|mobile] [steps]      # needs torch
+    python3 tools/peer_vision.py [mnist-cnn|resnet18-small|mobilenet-v2-small] [steps]      # needs torch
 
 Batches of 64, AdamW, random images that are made beforehand; contiguous and channels_last, of which the better one counts.
 """
@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 
 
-def conv(a, b, size=3, stride=1):
-    return [nn.Conv2d(a, b, size, stride, size // 2, bias=False), nn.BatchNorm2d(b)]
+def conv(a, b, size=3, stride=1, groups=1):
+    return [nn.Conv2d(a, b, size, stride, size // 2, groups=groups, bias=False), nn.BatchNorm2d(b)]
 
 
 class Block(nn.Module):
@@ -27,7 +27,32 @@ class Block(nn.Module):
         return F.relu(self.main(x) + self.short(x))
 
 
+class Inverted(nn.Module):
+    def __init__(self, a, b, stride, expansion):
+        super().__init__()
+        wide = a * expansion
+        first = [*conv(a, wide, 1), nn.ReLU6(inplace=True)] if expansion > 1 else []
+        self.main = nn.Sequential(*first, *conv(wide, wide, 3, stride, wide), nn.ReLU6(inplace=True), *conv(wide, b, 1))
+        self.plus = stride == 1 and a == b
+
+    def forward(self, x):
+        return x + self.main(x) if self.plus else self.main(x)
+
+
+def mobilenet():
+    """Sandler et al. 2018; the first convolution and the stage of 24 channels keep the size, for images of 32 pixels."""
+    layers, a = [*conv(3, 32), nn.ReLU6(inplace=True)], 32
+    for expansion, b, blocks, stride in ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
+        for i in range(blocks):
+            layers.append(Inverted(a, b, stride if i == 0 else 1, expansion))
+            a = b
+    layers += [*conv(a, 1280, 1), nn.ReLU6(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 10)]
+    return nn.Sequential(*layers), (3, 32, 32)
+
+
 def network(name):
+    if name == "mobilenet-v2-small":
+        return mobilenet()
     if name == "mnist-cnn":
         layers = [*conv(1, 16), nn.ReLU(), *conv(16, 32), nn.ReLU(), nn.MaxPool2d(2), *conv(32, 32), nn.ReLU(), *conv(32, 64), nn.ReLU(),
                   nn.MaxPool2d(2), *conv(64, 64), nn.ReLU()]

@@ -10,7 +10,7 @@ from ._netcl import Op, ops
 
 BEGIN = "    # Made by `python -m netcl._stubs` from the registry of operations."
 END = "    # End of what is made."
-TYPES = {"float": "_Number", "int": "int", "seed": "Optional[int]", "bool": "bool", "ints": "_Ints", "dtype": "_DTypeLike"}
+TYPES = {"float": "_Number", "int": "int", "seed": "Optional[int]", "bool": "bool", "ints": "_Ints", "text": "str", "dtype": "_DTypeLike"}
 INPUTS = {"one": "Tensor", "optional": "Optional[Tensor]", "list": "Sequence[Tensor]"}
 
 

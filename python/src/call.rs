@@ -26,7 +26,7 @@ fn value(call: &Call, name: &str, kind: Kind, given: &Bound<'_, PyAny>) -> PyRes
         Kind::Int | Kind::Seed => given.extract().map(Value::Int),
         Kind::Bool => given.extract().map(Value::Bool),
         Kind::Ints => given.extract().map(|Ints(numbers)| Value::Ints(numbers)),
-        Kind::Choice(_) => given.extract().map(Value::Text),
+        Kind::Choice(_) | Kind::Text => given.extract().map(Value::Text),
         Kind::DType => dtype(given).map(Value::DType),
     };
     read.map_err(|e| PyTypeError::new_err(format!("{}: attribute {name}: {e}", call.name)))
@@ -113,6 +113,7 @@ impl PyOp {
                 Kind::Seed => ("seed", &[]),
                 Kind::Bool => ("bool", &[]),
                 Kind::Ints => ("ints", &[]),
+                Kind::Text => ("text", &[]),
                 Kind::DType => ("dtype", &[]),
                 Kind::Choice(names) => ("choice", names),
             };

@@ -2,7 +2,7 @@
 
 use super::in_layer;
 use crate::params::{Init, Params};
-use netcl_tensor::ops::batch_norm::{Running, batch_norm, batch_norm_inference};
+use netcl_tensor::ops::batch_norm::{Activation, Running, batch_norm_activated, batch_norm_inference};
 use netcl_tensor::{DType, Result, Tensor};
 
 /// Batch normalisation over the channels of `(N, C, ..)`, as PyTorch's `nn.BatchNorm2d`.
@@ -30,11 +30,22 @@ impl BatchNorm2d {
     }
     /// x `(N, C, ..)` → the same shape: by its own statistics while training, which also move the running ones on; by those otherwise.
     pub fn forward(&self, x: &Tensor, training: bool) -> Result<Tensor> {
+        self.activated(x, training, Activation::None)
+    }
+    /// [`forward`](Self::forward) with an activation behind it, which costs nothing while training.
+    pub fn activated(&self, x: &Tensor, training: bool, activation: Activation) -> Result<Tensor> {
         let named = |e| in_layer(e, &self.weight);
         if !training {
-            return batch_norm_inference(x, &self.weight, &self.bias, &self.running, self.eps).map_err(named);
+            let y =
+                batch_norm_inference(x, &self.weight, &self.bias, &self.running, self.eps).map_err(named)?;
+            return match activation {
+                Activation::None => Ok(y),
+                Activation::Relu => y.relu(),
+                Activation::Relu6 => y.clamp(0.0, 6.0),
+            };
         }
-        let [y, mean, variance] = batch_norm(x, &self.weight, &self.bias, self.eps).map_err(named)?;
+        let [y, mean, variance] =
+            batch_norm_activated(x, &self.weight, &self.bias, self.eps, activation).map_err(named)?;
         let count = x.count() / x.dims()[1].max(1);
         self.running.update(&mean.detach(), &variance.detach(), count, self.momentum)?;
         Ok(y)

@@ -4,5 +4,6 @@ pub mod classifier;
 pub mod data;
 pub mod models;
 mod sequential;
+mod transformer;
 
 pub use sequential::{Network, Sequential};

@@ -4,9 +4,20 @@ use super::Sequential;
 use netcl_device::{Error, Result, did_you_mean};
 use netcl_tensor::ops::conv::Conv2dOptions;
 use netcl_tensor::ops::pool::Windows;
+use netcl_tensor::ops::rearrange::Resize;
 
 /// Names of the networks that [`of`] describes.
-pub const MODELS: [&str; 5] = ["mnist-cnn", "lenet", "resnet18", "resnet50", "resnet18-small"];
+pub const MODELS: [&str; 9] = [
+    "mnist-cnn",
+    "mlp",
+    "lenet",
+    "resnet18",
+    "resnet50",
+    "resnet18-small",
+    "mobilenet-v2",
+    "mobilenet-v2-small",
+    "vit-small",
+];
 
 /// The network `name` for images `(C, H, W)` of `classes` classes.
 ///
@@ -22,7 +33,11 @@ pub fn of(name: &str, image: [usize; 3], classes: usize) -> Result<Sequential> {
     }
     match name {
         "mnist-cnn" => Ok(mnist_cnn(channels, classes)),
+        "mlp" => Ok(mlp(image, classes)),
         "lenet" => Ok(lenet(image, classes)),
+        "mobilenet-v2" => Ok(mobilenet(channels, classes, Stem::Large)),
+        "mobilenet-v2-small" => Ok(mobilenet(channels, classes, Stem::Small)),
+        "vit-small" => vit(image, classes),
         "resnet18" => Ok(resnet(channels, classes, Blocks::Basic([2, 2, 2, 2]), Stem::Large)),
         "resnet50" => Ok(resnet(channels, classes, Blocks::Bottleneck([3, 4, 6, 3]), Stem::Large)),
         "resnet18-small" => Ok(resnet(channels, classes, Blocks::Basic([2, 2, 2, 2]), Stem::Small)),
@@ -41,6 +56,12 @@ fn mnist_cnn(channels: usize, classes: usize) -> Sequential {
     let net = conv(conv(Sequential::new(), channels, 16), 16, 32).max_pool(2);
     let net = conv(conv(net, 32, 32), 32, 64).max_pool(2);
     conv(net, 64, 64).global_avg_pool().flatten().linear(64, classes)
+}
+
+/// Three linear maps over all pixels.
+fn mlp(image: [usize; 3], classes: usize) -> Sequential {
+    let net = Sequential::new().flatten().linear(image.iter().product(), 256).relu();
+    net.linear(256, 256).relu().linear(256, classes)
 }
 
 /// Two convolutions of 5 x 5 and three linear maps, as LeNet-5 (LeCun et al. 1998) with rectifiers and maxima.
@@ -118,4 +139,89 @@ fn bottleneck(from: usize, width: usize, stride: usize) -> Sequential {
     let net = net.conv2d_with([width, width], 3, plain.stride(stride).padding(1), false).named("conv2");
     let net = net.batch_norm(width).named("bn2").relu();
     net.conv2d_with([width, 4 * width], 1, plain, false).named("conv3").batch_norm(4 * width).named("bn3")
+}
+
+/// Inverted residual blocks (Sandler et al. 2018), as torchvision has them. The small stem leaves images of about 32 pixels their size in the first
+/// convolution and in the first stage that halves it.
+fn mobilenet(channels: usize, classes: usize, stem: Stem) -> Sequential {
+    // Expansion, channels, blocks, stride of the first one.
+    const STAGES: [[usize; 4]; 7] = [
+        [1, 16, 1, 1],
+        [6, 24, 2, 2],
+        [6, 32, 3, 2],
+        [6, 64, 4, 2],
+        [6, 96, 3, 1],
+        [6, 160, 3, 2],
+        [6, 320, 1, 1],
+    ];
+    let small = matches!(stem, Stem::Small);
+    let first = convolved([channels, 32], 3, if small { 1 } else { 2 }, 1).relu6();
+    let mut net = Sequential::new().group("features.0", first);
+    let (mut from, mut place) = (32, 1);
+    for [expansion, to, blocks, stride] in STAGES {
+        for i in 0..blocks {
+            let stride = if i > 0 || (small && to == 24) { 1 } else { stride };
+            let (wide, name) = (from * expansion, format!("features.{place}"));
+            let mut block = Sequential::new();
+            if expansion > 1 {
+                block = block.group("conv.0", convolved([from, wide], 1, 1, 1).relu6());
+            }
+            let next = usize::from(expansion > 1);
+            block = block.group(&format!("conv.{next}"), convolved([wide, wide], 3, stride, wide).relu6());
+            let plain = Conv2dOptions::default();
+            block = block.conv2d_with([wide, to], 1, plain, false).named(&format!("conv.{}", next + 1));
+            block = block.batch_norm(to).named(&format!("conv.{}", next + 2));
+            net = match stride == 1 && from == to {
+                true => net.plus(block).named(&name),
+                false => net.group(&name, block),
+            };
+            (from, place) = (to, place + 1);
+        }
+    }
+    net = net.group(&format!("features.{place}"), convolved([from, 1280], 1, 1, 1).relu6());
+    net.global_avg_pool().flatten().linear(1280, classes).named("classifier.1")
+}
+
+/// A convolution that keeps the size but for its stride, and batch norm: `0` and `1`.
+fn convolved(channels: [usize; 2], size: usize, stride: usize, groups: usize) -> Sequential {
+    let options = Conv2dOptions::default().stride(stride).padding(size / 2).groups(groups);
+    Sequential::new().conv2d_with(channels, size, options, false).batch_norm(channels[1])
+}
+
+/// A vision transformer of 12 blocks of 384 numbers in 6 heads (ViT-S, Touvron et al. 2020), with torchvision's names. Squares are of 16 pixels, of 4
+/// where a side has fewer than 128.
+fn vit([channels, height, width]: [usize; 3], classes: usize) -> Result<Sequential> {
+    const WIDTH: usize = 384;
+    let size = if height.min(width) < 128 { 4 } else { 16 };
+    if !height.is_multiple_of(size) || !width.is_multiple_of(size) {
+        return Err(Error::shape(format!(
+            "vit-small: images of {height} x {width} pixels, expected multiples of {size}"
+        )));
+    }
+    let mut net = Sequential::new().patches(channels, WIDTH, size, height / size * (width / size));
+    for i in 0..12 {
+        net = net.encoder(WIDTH, 6, 4 * WIDTH).named(&format!("encoder.layers.encoder_layer_{i}"));
+    }
+    Ok(net.layer_norm(WIDTH).named("encoder.ln").first().linear(WIDTH, classes).named("heads.head"))
+}
+
+/// A small U-net (Ronneberger, Fischer and Brox 2015) with batch norm: images `(N, channels, H, W)` to a number for each class and pixel
+/// `(N, classes, H, W)`. Sides are multiples of 2^`depth`; the first of the levels has `width` channels, each lower one twice as many.
+pub fn unet(channels: usize, classes: usize, width: usize, depth: usize) -> Sequential {
+    let level = unet_level(channels, width, depth);
+    level.conv2d(width, classes, 1, 1, 0).named("head")
+}
+
+fn unet_level(from: usize, width: usize, depth: usize) -> Sequential {
+    let pair = |from: usize, to: usize| {
+        let net = convolved([from, to], 3, 1, 1).relu();
+        net.conv2d_with([to, to], 3, Conv2dOptions::default().padding(1), false).batch_norm(to).relu()
+    };
+    let net = Sequential::new().group("down", pair(from, width));
+    if depth == 0 {
+        return net;
+    }
+    let lower = Sequential::new().max_pool(2).group("level", unet_level(width, 2 * width, depth - 1));
+    let inner = lower.upsample(2, Resize::Bilinear);
+    net.beside(inner).named("inner").group("up", pair(3 * width, width))
 }

@@ -1,10 +1,15 @@
 //! Networks of layers in a row, and residual blocks.
 
-use crate::layers::{BatchNorm2d, Conv2d, Linear};
+use super::transformer::{Encoder, Patches};
+use crate::layers::{BatchNorm2d, Conv2d, LayerNorm, Linear};
 use crate::params::Params;
+use netcl_tensor::ops::add_relu::add_relu;
+use netcl_tensor::ops::batch_norm::Activation;
 use netcl_tensor::ops::conv::Conv2dOptions;
+use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::pool::{Windows, avg_pool2d, max_pool2d};
-use netcl_tensor::{Result, Tensor};
+use netcl_tensor::ops::rearrange::{Resize, interpolate};
+use netcl_tensor::{Error, Result, Tensor};
 
 /// What a layer is to be.
 #[derive(Clone, Debug)]
@@ -13,10 +18,18 @@ enum Spec {
     BatchNorm(usize),
     Linear { inputs: usize, outputs: usize },
     Relu,
+    Relu6,
+    Gelu,
     MaxPool(Windows),
     AvgPool(Windows),
     Flatten,
-    Residual { main: Sequential, shortcut: Sequential },
+    Residual { main: Sequential, shortcut: Sequential, relu: bool },
+    Beside(Sequential),
+    Upsample { factor: usize, how: Resize },
+    Patches { channels: usize, width: usize, size: usize, count: usize },
+    Encoder { width: usize, heads: usize, hidden: usize },
+    LayerNorm(usize),
+    First,
 }
 
 /// The description of a network: layers in a row, which [`build`](Self::build) makes.
@@ -81,6 +94,16 @@ impl Sequential {
     pub fn relu(self) -> Self {
         self.push(Spec::Relu)
     }
+    /// `min(max(x, 0), 6)`.
+    #[must_use]
+    pub fn relu6(self) -> Self {
+        self.push(Spec::Relu6)
+    }
+    /// `x · Φ(x)`.
+    #[must_use]
+    pub fn gelu(self) -> Self {
+        self.push(Spec::Gelu)
+    }
     /// Maxima of square windows that do not overlap.
     #[must_use]
     pub fn max_pool(self, size: usize) -> Self {
@@ -115,7 +138,43 @@ impl Sequential {
     /// the shortcut `downsample.<i>`.
     #[must_use]
     pub fn residual(self, main: Self, shortcut: Self) -> Self {
-        self.push(Spec::Residual { main, shortcut })
+        self.push(Spec::Residual { main, shortcut, relu: true })
+    }
+    /// `main(x) + x`, whose layers are named within the block.
+    #[must_use]
+    pub fn plus(self, main: Self) -> Self {
+        self.push(Spec::Residual { main, shortcut: Self::new(), relu: false })
+    }
+    /// x and `inner(x)` behind it along the channels: a U-net's connection across (Ronneberger, Fischer and Brox 2015).
+    #[must_use]
+    pub fn beside(self, inner: Self) -> Self {
+        self.push(Spec::Beside(inner))
+    }
+    /// Height and width times `factor`.
+    #[must_use]
+    pub fn upsample(self, factor: usize, how: Resize) -> Self {
+        self.push(Spec::Upsample { factor, how })
+    }
+    /// Images `(N, C, H, W)` as rows `(N, 1 + count, width)`: a token of its own, then squares of `size` pixels, with learnt positions
+    /// (Dosovitskiy et al. 2020).
+    #[must_use]
+    pub fn patches(self, channels: usize, width: usize, size: usize, count: usize) -> Self {
+        self.push(Spec::Patches { channels, width, size, count })
+    }
+    /// A block of a transformer's encoder over rows `(N, T, width)`: attention and two linear maps, each behind a norm and added.
+    #[must_use]
+    pub fn encoder(self, width: usize, heads: usize, hidden: usize) -> Self {
+        self.push(Spec::Encoder { width, heads, hidden })
+    }
+    /// Layer normalisation of the last axis.
+    #[must_use]
+    pub fn layer_norm(self, width: usize) -> Self {
+        self.push(Spec::LayerNorm(width))
+    }
+    /// The first row of each image: `(N, T, C)` → `(N, C)`.
+    #[must_use]
+    pub fn first(self) -> Self {
+        self.push(Spec::First)
     }
     /// Puts the layers of `other` behind these, their names below `name`.
     #[must_use]
@@ -146,13 +205,26 @@ impl Spec {
                 Layer::Linear(Linear::new(params, name, *inputs, *outputs, true)?)
             }
             Self::Relu => Layer::Relu,
+            Self::Relu6 => Layer::Relu6,
+            Self::Gelu => Layer::Gelu,
             Self::MaxPool(windows) => Layer::MaxPool(*windows),
             Self::AvgPool(windows) => Layer::AvgPool(*windows),
             Self::Flatten => Layer::Flatten,
-            Self::Residual { main, shortcut } => Layer::Residual {
+            Self::Residual { main, shortcut, relu } => Layer::Residual {
                 main: main.build(params, name)?,
                 shortcut: shortcut.build(params, &format!("{name}.downsample"))?,
+                relu: *relu,
             },
+            Self::Beside(inner) => Layer::Beside(inner.build(params, name)?),
+            Self::Upsample { factor, how } => Layer::Upsample { factor: *factor, how: *how },
+            Self::Patches { channels, width, size, count } => {
+                Layer::Patches(Patches::new(params, name, [*channels, *width], *size, *count)?)
+            }
+            Self::Encoder { width, heads, hidden } => {
+                Layer::Encoder(Box::new(Encoder::new(params, name, *width, *heads, *hidden)?))
+            }
+            Self::LayerNorm(width) => Layer::LayerNorm(LayerNorm::new(params, name, *width, true, 1e-6)?),
+            Self::First => Layer::First,
         })
     }
 }
@@ -167,7 +239,15 @@ enum Layer {
     MaxPool(Windows),
     AvgPool(Windows),
     Flatten,
-    Residual { main: Network, shortcut: Network },
+    Residual { main: Network, shortcut: Network, relu: bool },
+    Relu6,
+    Gelu,
+    Beside(Network),
+    Upsample { factor: usize, how: Resize },
+    Patches(Patches),
+    Encoder(Box<Encoder>),
+    LayerNorm(LayerNorm),
+    First,
 }
 
 /// Layers in a row, with their parameters.
@@ -182,13 +262,31 @@ impl Network {
     /// # Errors
     /// Of the first layer that x does not fit, with its name.
     pub fn forward(&self, x: &Tensor, training: bool) -> Result<Tensor> {
-        self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x, training))
+        let mut rest = &self.layers[..];
+        let mut x = x.clone();
+        while let [layer, behind @ ..] = rest {
+            rest = behind;
+            let Layer::BatchNorm(norm) = layer else {
+                x = layer.forward(&x, training)?;
+                continue;
+            };
+            // An activation behind a norm is made with it.
+            let activation = match behind {
+                [Layer::Relu, ..] => Activation::Relu,
+                [Layer::Relu6, ..] => Activation::Relu6,
+                _ => Activation::None,
+            };
+            rest = &behind[usize::from(activation != Activation::None)..];
+            x = norm.activated(&x, training, activation)?;
+        }
+        Ok(x)
     }
     /// What a state dict has beside the parameters: running statistics by name.
     pub fn buffers(&self) -> Vec<(String, Tensor)> {
         let of = |layer: &Layer| match layer {
             Layer::BatchNorm(norm) => norm.buffers().to_vec(),
-            Layer::Residual { main, shortcut } => [main.buffers(), shortcut.buffers()].concat(),
+            Layer::Beside(inner) => inner.buffers(),
+            Layer::Residual { main, shortcut, .. } => [main.buffers(), shortcut.buffers()].concat(),
             _ => Vec::new(),
         };
         self.layers.iter().flat_map(of).collect()
@@ -208,9 +306,21 @@ impl Layer {
                 let n = x.dims().first().copied().unwrap_or(1);
                 x.reshape([n, x.count() / n.max(1)])
             }
-            Self::Residual { main, shortcut } => {
-                main.forward(x, training)?.add(&shortcut.forward(x, training)?)?.relu()
+            Self::Residual { main, shortcut, relu } => {
+                let (y, across) = (main.forward(x, training)?, shortcut.forward(x, training)?);
+                if *relu { add_relu(&y, &across) } else { y.add(&across) }
             }
+            Self::Relu6 => x.clamp(0.0, 6.0),
+            Self::Gelu => x.gelu(),
+            Self::Beside(inner) => cat(&[x, &inner.forward(x, training)?], 1),
+            Self::Upsample { factor, how } => match *x.dims() {
+                [.., height, width] => interpolate(x, [factor * height, factor * width], *how),
+                _ => Err(Error::shape(format!("upsample: x has shape {}, expected (N, C, H, W)", x.shape()))),
+            },
+            Self::Patches(patches) => patches.forward(x),
+            Self::Encoder(encoder) => encoder.forward(x),
+            Self::LayerNorm(norm) => norm.forward(x),
+            Self::First => x.slice(1, 0..1)?.squeeze(1),
         }
     }
 }

@@ -453,7 +453,7 @@ fn read<'a, const N: usize>(
 
 /// [`map`], of which the result lies as an operand of the whole shape does whose channels are neighbours, `(N, H, W, C)` seen as
 /// `(N, C, H, W)`: what follows a convolution stays as convolutions read it.
-fn map_as_they_lie(
+pub(super) fn map_as_they_lie(
     expression: &'static str,
     inputs: &[&Tensor],
     scalars: &[f32],

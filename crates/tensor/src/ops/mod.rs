@@ -16,6 +16,7 @@ pub mod check;
 mod copy;
 mod counters;
 pub mod decode_step;
+pub mod einsum;
 mod integer;
 pub mod losses;
 pub mod map;
@@ -143,6 +144,9 @@ ops! {
     join: Cat;
     argmax: ArgMax;
     topk: TopK;
+    sort: Sort;
+    cumsum: CumSum;
+    gather: Gather, Scatter, ScatterAdd;
     multinomial: Multinomial;
     choose: Choose;
     dropout: Dropout;
@@ -159,6 +163,7 @@ ops! {
     conv: Conv2d, ConvTranspose2d;
     pool: MaxPool2d, AvgPool2d;
     batch_norm: BatchNorm;
+    add_relu: AddRelu;
     feed_forward: LinearAdd, LinearResidual, FeedForward;
     fused_linear: FusedLinear;
 }

@@ -60,11 +60,22 @@ pub fn roll(x: &Tensor, shift: i64, axis: isize) -> Result<Tensor> {
     cat(&[&x.slice(axis, size - shift..size)?, &x.slice(axis, 0..size - shift)?], axis)
 }
 
-/// `value` around the last axes: `amounts` has two numbers for each, before and after, of the last axis first, as PyTorch's `pad`.
+/// What is put around a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Padding {
+    /// A value.
+    Constant(f32),
+    /// The elements mirrored at the first and the last one, which are not repeated.
+    Reflect,
+    /// The first and the last element.
+    Replicate,
+}
+
+/// Puts something around the last axes: `amounts` has two numbers for each, before and after, of the last axis first, as PyTorch's `pad`.
 ///
 /// # Errors
-/// `Shape` for more axes than x has, or an odd number of amounts.
-pub fn pad(x: &Tensor, amounts: &[usize], value: f32) -> Result<Tensor> {
+/// `Shape` for more axes than x has, an odd number of amounts, or more mirrored elements than there are.
+pub fn pad(x: &Tensor, amounts: &[usize], padding: Padding) -> Result<Tensor> {
     let axes = amounts.len() / 2;
     if !amounts.len().is_multiple_of(2) || axes > x.shape().rank() {
         return Err(Error::shape(format!(
@@ -73,21 +84,46 @@ pub fn pad(x: &Tensor, amounts: &[usize], value: f32) -> Result<Tensor> {
         )));
     }
     let mut padded = x.clone();
-    for (i, pair) in amounts.chunks_exact(2).enumerate() {
+    for (i, pair) in amounts.chunks_exact(2).enumerate().filter(|(_, pair)| *pair != [0, 0]) {
         let axis = x.shape().rank() - 1 - i;
-        let filled = |size: usize| {
-            let mut dims = padded.dims().to_vec();
-            dims[axis] = size;
-            Tensor::full(x.device(), dims, value, x.dtype())
+        let ([before, after], size) = ([pair[0], pair[1]], x.dims()[axis]);
+        let least = match padding {
+            Padding::Constant(_) => 0,
+            Padding::Reflect => before.max(after) + 1,
+            Padding::Replicate => 1,
         };
-        let (before, after) = (filled(pair[0])?, filled(pair[1])?);
-        let parts: Vec<&Tensor> =
-            [&before, &padded, &after].into_iter().filter(|part| part.dims()[axis] > 0).collect();
-        if parts.len() > 1 {
-            padded = cat(&parts, axis.cast_signed())?;
+        if size < least {
+            return Err(Error::shape(format!(
+                "pad: amounts {pair:?} of axis {axis} of x {}, expected at least {} there",
+                x.shape(),
+                counted(least, "element")
+            )));
         }
+        let last = size.saturating_sub(1);
+        padded = match padding {
+            Padding::Constant(value) => surrounded(&padded, axis, [before, after], value)?,
+            Padding::Reflect => picked(
+                &padded,
+                axis,
+                (0..before + size + after).map(|i| last - last.abs_diff(i.abs_diff(before))),
+            )?,
+            Padding::Replicate => {
+                picked(&padded, axis, (0..before + size + after).map(|i| i.saturating_sub(before).min(last)))?
+            }
+        };
     }
     Ok(padded)
+}
+
+fn surrounded(x: &Tensor, axis: usize, [before, after]: [usize; 2], value: f32) -> Result<Tensor> {
+    let filled = |size: usize| {
+        let mut dims = x.dims().to_vec();
+        dims[axis] = size;
+        Tensor::full(x.device(), dims, value, x.dtype())
+    };
+    let (before, after) = (filled(before)?, filled(after)?);
+    let parts: Vec<&Tensor> = [&before, x, &after].into_iter().filter(|part| part.dims()[axis] > 0).collect();
+    if parts.len() == 1 { Ok(parts[0].clone()) } else { cat(&parts, axis.cast_signed()) }
 }
 
 /// ids of any shape, u32 or i32, below `classes` → f32 with an axis of `classes` behind: 1 at the number, else 0.
@@ -183,10 +219,19 @@ pub(super) fn calls() -> Vec<Call> {
             .required("shift", Kind::Int)
             .default("axis", -1)
             .run(|a| roll(a.inputs::<1>()?[0], a.get("shift")?, a.get("axis")?)),
-        take("pad", "`value` around the last axes: two amounts for each, before and after, of the last axis first.")
+        take("pad", "Elements around the last axes: two amounts for each, before and after, of the last axis first. They are `value`, or those of x mirrored \
+                     at its ends (`reflect`), or its first and last one (`replicate`).")
             .required("amounts", Kind::Ints)
             .default("value", 0.0)
-            .run(|a| pad(a.inputs::<1>()?[0], &a.get::<Vec<_>>("amounts")?, a.get("value")?)),
+            .choice("mode", &["constant", "reflect", "replicate"])
+            .run(|a| {
+                let padding = match a.get::<String>("mode")?.as_str() {
+                    "reflect" => Padding::Reflect,
+                    "replicate" => Padding::Replicate,
+                    _ => Padding::Constant(a.get("value")?),
+                };
+                pad(a.inputs::<1>()?[0], &a.get::<Vec<_>>("amounts")?, padding)
+            }),
         Call::new("one_hot", "Numbers below `classes`, of any shape → f32 with an axis of `classes` behind: 1 at the number, else 0.")
             .inputs(&["ids"])
             .required("classes", Kind::Int)

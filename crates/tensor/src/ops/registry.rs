@@ -1,7 +1,7 @@
 //! Every call of every op, by name.
 
 use super::call::{Call, Value};
-use super::{OPS, losses, rearrange};
+use super::{OPS, einsum, losses, rearrange};
 use crate::{Error, Result, Tensor};
 use netcl_device::did_you_mean;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ struct Registry {
 
 /// A constant: what the ops' files say, put together.
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
-    let composed = [rearrange::calls(), losses::calls()].into_iter().flatten();
+    let composed = [rearrange::calls(), losses::calls(), einsum::calls()].into_iter().flatten();
     let calls: Vec<Call> = OPS.iter().flat_map(|op| (op.calls)()).chain(composed).collect();
     let places = calls.iter().enumerate().map(|(i, call)| (call.name, i)).collect();
     Registry { calls, places }
@@ -106,7 +106,7 @@ mod tests {
         let (a, b) = (tensor(device, &[2, 3]), tensor(device, &[3]));
         let (row, line) = (b.reshape([1, 3]).unwrap(), b.reshape([1, 1, 3]).unwrap());
         let ones = |dims: &[usize]| Tensor::ones(device, dims, DType::F32).unwrap();
-        let (taps, three) = (ones(&[1, 1, 2]), ones(&[3]));
+        let (taps, three, one_channel) = (ones(&[1, 1, 2]), ones(&[3]), ones(&[1]));
         let square = tensor(device, &[1, 1, 1, 5]); // -2 to 2
         let one = || Value::Int(1);
         let twice: &[f32] = &[-2.0, -1.0, 0.0, -2.0, -1.0, 0.0];
@@ -114,6 +114,12 @@ mod tests {
             ("conv1d", &[&line, &taps], &[], &[(&[1, 1, 2], &[-3.0, -1.0])]),
             ("batch_norm_inference", &[&row, &b, &b, &b, &three], &[], &[(&[1, 3], &[-2.0, -1.0, 0.0])]),
             ("group_norm", &[&a, &b, &b], &[("groups", Value::Int(3))], &[(&[2, 3], twice)]),
+            (
+                "instance_norm",
+                &[&square, &one_channel, &one_channel],
+                &[("eps", 2.0.into())],
+                &[(&[1, 1, 1, 5], &[0.0, 0.5, 1.0, 1.5, 2.0])],
+            ),
             ("adaptive_avg_pool2d", &[&square], &[("output", one())], &[(&[1, 1, 1, 1], &[0.0])]),
             ("adaptive_max_pool2d", &[&square], &[("output", one())], &[(&[1, 1, 1, 1], &[2.0])]),
         ])
@@ -126,13 +132,27 @@ mod tests {
         let bilinear = || ("mode", Value::from("bilinear"));
         let doubled: &[f32] = &[-2.0, -2.0, -1.0, -1.0, 0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0];
         let corners: &[f32] = &[-2.0, -1.0, 0.0, -0.5, 0.5, 1.5, 1.0, 2.0, 3.0];
-        let padded = [("amounts", Value::from([1, 2])), ("value", 9.0.into())];
+        let amounts = || ("amounts", Value::from([1, 2]));
+        let padded = [amounts(), ("value", 9.0.into())];
         let cornered = [("size", int(3)), bilinear(), ("align_corners", true.into())];
         checked(&[
             ("index_select", &[&a, &ids], &[("axis", int(1))], &[(&[2, 2], &[0.0, -2.0, 3.0, 1.0])]),
             ("flip", &[&a], &[("axes", [0, -1].into())], &[(&[2, 3], &[3.0, 2.0, 1.0, 0.0, -1.0, -2.0])]),
             ("roll", &[&a], &[("shift", int(-1))], &[(&[2, 3], &[-1.0, 0.0, -2.0, 2.0, 3.0, 1.0])]),
             ("pad", &[&b], &padded, &[(&[6], &[9.0, -2.0, -1.0, 0.0, 9.0, 9.0])]),
+            (
+                "pad",
+                &[&b],
+                &[amounts(), ("mode", "reflect".into())],
+                &[(&[6], &[-1.0, -2.0, -1.0, 0.0, -1.0, -2.0])],
+            ),
+            (
+                "pad",
+                &[&b],
+                &[amounts(), ("mode", "replicate".into())],
+                &[(&[6], &[-2.0, -2.0, -1.0, 0.0, 0.0, 0.0])],
+            ),
+            ("einsum", &[&a, &b], &[("formula", "ij,j->i".into())], &[(&[2], &[5.0, -4.0])]),
             ("one_hot", &[&ids], &[("classes", int(3))], &[(&[2, 3], &[0.0, 0.0, 1.0, 1.0, 0.0, 0.0])]),
             ("triu", &[&a], &[("diagonal", int(1))], &[(&[2, 3], &[0.0, -1.0, 0.0, 0.0, 0.0, 3.0])]),
             ("interpolate", &[&a], &[("size", [2, 6].into())], &[(&[2, 6], doubled)]),

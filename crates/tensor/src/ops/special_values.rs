@@ -26,7 +26,7 @@ const ELSEWHERE: [(&str, &str); 3] = [
 
 /// What each test below takes; every op is in one of them.
 const ELEMENTWISE: [&str; 3] = ["elementwise::Unary", "elementwise::Binary", "comparison"];
-const LAYOUT: [&str; 12] = [
+const LAYOUT: [&str; 15] = [
     "view::Reshape",
     "view::Permute",
     "view::Slice",
@@ -36,15 +36,20 @@ const LAYOUT: [&str; 12] = [
     "mask::Where",
     "mask::MaskedFill",
     "embedding::Embedding",
+    "gather::Gather",
+    "gather::Scatter",
+    "gather::ScatterAdd",
     "decode_embedding::DecodeEmbedding",
     "paged_cache::CacheAppend",
     "paged_cache::CacheGather",
 ];
-const ROWS: [&str; 11] = [
+const ROWS: [&str; 13] = [
     "reduce::Sum",
     "reduce::Max",
     "argmax::ArgMax",
     "topk::TopK",
+    "sort::Sort",
+    "cumsum::CumSum",
     "softmax::Softmax",
     "softmax::LogSoftmax",
     "logsumexp::LogSumExp",
@@ -69,8 +74,14 @@ const ATTENTION: [&str; 3] =
 const DECODERS: [&str; 5] =
     ["gated::Gated", "rope::Rope", "route::Route", "balance_loss::BalanceLoss", "experts::Experts"];
 
-const IMAGES: [&str; 5] =
-    ["conv::Conv2d", "conv::ConvTranspose2d", "pool::MaxPool2d", "pool::AvgPool2d", "batch_norm::BatchNorm"];
+const IMAGES: [&str; 6] = [
+    "conv::Conv2d",
+    "conv::ConvTranspose2d",
+    "pool::MaxPool2d",
+    "pool::AvgPool2d",
+    "batch_norm::BatchNorm",
+    "add_relu::AddRelu",
+];
 
 struct File {
     bytes: Vec<u8>,
@@ -301,6 +312,11 @@ impl Case<'_> {
                 self.check(&mask::MaskedFill { value });
             }
             "embedding::Embedding" => self.check(&embedding::Embedding),
+            "gather::Gather" => self.check(&gather::Gather { axis: 1 }),
+            "gather::Scatter" => self.check(&gather::Scatter { axis: 1 }),
+            "gather::ScatterAdd" => self.check(&gather::ScatterAdd { axis: 1 }),
+            "sort::Sort" => self.check(&sort::Sort { descending: self.flag("descending") }),
+            "cumsum::CumSum" => self.check(&cumsum::CumSum),
             "reduce::Max" => self.check(&reduce::Max { axes: self.sizes("axes"), keep: self.flag("keep") }),
             "reduce::Sum" => {
                 let (axes, keep, mean) = (self.sizes("axes"), self.flag("keep"), self.flag("mean"));
@@ -373,8 +389,11 @@ impl Case<'_> {
                 self.check(&conv::ConvTranspose2d { options: Default::default(), bias: true })
             }
             "pool::MaxPool2d" => self.check(&pool::MaxPool2d { windows }),
+            "add_relu::AddRelu" => self.check(&add_relu::AddRelu),
             "pool::AvgPool2d" => self.check(&pool::AvgPool2d { windows, include_pad: true }),
-            "batch_norm::BatchNorm" => self.check(&batch_norm::BatchNorm { eps: 1e-5 }),
+            "batch_norm::BatchNorm" => {
+                self.check(&batch_norm::BatchNorm { eps: 1e-5, activation: batch_norm::Activation::None });
+            }
             other => panic!("{}: no op {other}", self.name),
         }
     }

@@ -1,10 +1,12 @@
 //! Convolutions, pooling and batch norm.
 
-use super::{Row, Shape, Type, Zeros};
-use netcl_tensor::Error;
+use super::{AnyType, Row, Shape, Type, Zeros};
+use netcl_tensor::ops::add_relu::add_relu;
 use netcl_tensor::ops::batch_norm::batch_norm;
 use netcl_tensor::ops::conv::{Conv2dOptions, ConvTranspose2dOptions, conv_transpose2d, conv2d};
+use netcl_tensor::ops::gather::{gather, scatter, scatter_add};
 use netcl_tensor::ops::pool::{Windows, avg_pool2d, max_pool2d};
+use netcl_tensor::{DType, Error};
 
 pub fn convolutions(z: &Zeros) -> Vec<Row> {
     let (x, w, half) = (z.f(&[1, 2, 4, 4]), z.f(&[3, 2, 3, 3]), z.half(&[1, 2, 4, 4]));
@@ -53,6 +55,65 @@ pub fn convolutions(z: &Zeros) -> Vec<Row> {
     ]
 }
 
+pub fn numbered(z: &Zeros) -> Vec<Row> {
+    let (x, ids, half) = (z.f(&[2, 3]), z.int(&[2, 4]), z.half(&[2, 4]));
+    vec![
+        (
+            "sort::Sort",
+            vec![
+                Shape(
+                    x.sort(2, false).map(|t| t.0),
+                    "sort: axis 2 of a tensor of shape [2, 3], which has 2 axes",
+                ),
+                AnyType("integers are sorted as well"),
+            ],
+        ),
+        (
+            "cumsum::CumSum",
+            vec![
+                Shape(x.cumsum(-3), "cumsum: axis -3 of a tensor of shape [2, 3], which has 2 axes"),
+                Type(ids.cumsum(0), "cumsum: x is u32, expected f32, f16 or bf16"),
+            ],
+        ),
+        (
+            "gather::Gather",
+            vec![
+                Shape(
+                    gather(&x, 1, &z.int(&[3, 4])),
+                    "gather: ids have shape [3, 4], expected the axes of x [2, 3], none longer but axis 1",
+                ),
+                Type(gather(&x, 1, &x), "gather: ids is f32, expected u32 or i32"),
+            ],
+        ),
+        (
+            "gather::Scatter",
+            vec![
+                Shape(
+                    scatter(&x, 1, &ids, &x),
+                    "scatter: source has shape [2, 3], expected [2, 4], that of ids",
+                ),
+                Type(
+                    scatter(&x, 1, &ids, &half),
+                    "scatter: source is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+        (
+            "gather::ScatterAdd",
+            vec![
+                Shape(
+                    scatter_add(&x, 0, &ids, &half.to_dtype(DType::F32).unwrap()),
+                    "scatter_add: ids have shape [2, 4], expected the axes of x [2, 3], none longer but axis 0",
+                ),
+                Type(
+                    scatter_add(&x, 1, &ids, &half),
+                    "scatter_add: source is f16, but x is f32; convert one with `to_dtype`",
+                ),
+            ],
+        ),
+    ]
+}
+
 pub fn windows(z: &Zeros) -> Vec<Row> {
     let (x, half) = (z.f(&[1, 2, 4, 4]), z.half(&[1, 2, 4, 4]));
     let none = || Err(Error::internal("no result"));
@@ -81,6 +142,16 @@ pub fn windows(z: &Zeros) -> Vec<Row> {
                     avg_pool2d(&z.int(&[1, 2, 4, 4]), Windows::of(2), true),
                     "avg_pool2d: x is u32, expected f32, f16 or bf16",
                 ),
+            ],
+        ),
+        (
+            "add_relu::AddRelu",
+            vec![
+                Shape(
+                    add_relu(&x, &z.f(&[4])),
+                    "add_relu: b has shape [4], expected [1, 2, 4, 4], that of a",
+                ),
+                Type(add_relu(&x, &half), "add_relu: b is f16, but a is f32; convert one with `to_dtype`"),
             ],
         ),
         (

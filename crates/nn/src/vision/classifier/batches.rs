@@ -3,6 +3,7 @@
 use super::super::data::Images;
 use super::ClassifierConfig;
 use crate::data::random::below;
+use netcl_tensor::ops::rearrange::flip;
 use netcl_tensor::{DType, Device, Result, Tensor};
 
 /// Kinds of draws.
@@ -10,6 +11,7 @@ const ORDER: u64 = 0;
 const DOWN: u64 = 1;
 const ACROSS: u64 = 2;
 const MIRROR: u64 = 3;
+const MIX: u64 = 4;
 
 /// How images become numbers: less the mean of their channel, by its deviation.
 #[derive(Clone, Debug)]
@@ -75,6 +77,32 @@ pub(super) fn place(config: &ClassifierConfig, epoch: u64, i: usize) -> (isize, 
     (moved(DOWN), moved(ACROSS), config.mirror && draw(MIRROR, 2) == 1)
 }
 
+/// How much of an image is left where those of step `step` are mixed in pairs (Zhang et al. 2017): a number of the distribution Beta(a, a) with
+/// a = `mixup`, drawn by the seed. `None` where nothing is mixed.
+pub(super) fn mixed(config: &ClassifierConfig, step: u64) -> Option<f32> {
+    const FINE: u64 = 1 << 32;
+    let draw = |i: u64| {
+        let uniform = (below(config.seed, [MIX, step, i], FINE) as f64 + 0.5) / FINE as f64;
+        uniform.powf(1.0 / config.mixup)
+    };
+    // Of pairs of powers those whose sum is below 1 give it (Johnk 1964), for a up to 1 at least every second.
+    let pairs = (0..64).map(|i| (draw(2 * i), draw(2 * i + 1)));
+    let share =
+        |(a, b): (f64, f64)| if a + b > 0.0 && a + b <= 1.0 { Some((a / (a + b)) as f32) } else { None };
+    (config.mixup > 0.0).then(|| pairs.into_iter().find_map(share).unwrap_or(1.0))
+}
+
+/// Every image of a batch `(N, C, H, W)` mixed with that at the same place from the end, of which `1 - share` is taken.
+pub(super) fn mix(x: &Tensor, share: f32) -> Result<Tensor> {
+    let dims = x.dims4()?;
+    let count = dims[0];
+    // Channels are neighbours, and stay so.
+    let rows = x.permute(&[0, 2, 3, 1])?.reshape([count, x.count() / count.max(1)])?;
+    let mixed = rows.mul_scalar(share)?.add(&flip(&rows, &[0])?.mul_scalar(1.0 - share)?)?;
+    let [n, c, h, w] = dims;
+    mixed.reshape([n, h, w, c])?.permute(&[0, 3, 1, 2])
+}
+
 /// Images `picked` of a set on the device, as they are, and their labels.
 pub(super) fn plain(
     scaling: &Scaling,
@@ -120,6 +148,24 @@ mod tests {
         let x = two.upload(&device, [2, 1, 2], &[&[0, 255, 51, 102]], |_| (0, 0, false)).unwrap();
         let expected = [-2.0, 2.0, 0.2, 0.4];
         assert!(x.to_vec().unwrap().iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6));
+    }
+
+    #[test]
+    fn pairs_of_images_are_mixed() {
+        let device = netcl_tensor::suite::test_device().unwrap();
+        let x = Tensor::from_f32(&device, [3, 1, 1, 2], &[0.0, 4.0, 1.0, 1.0, 8.0, 0.0], DType::F32).unwrap();
+        let x = mix(&x, 0.75).unwrap();
+        assert_eq!(x.to_vec().unwrap(), [2.0, 3.0, 1.0, 1.0, 6.0, 1.0]);
+        let mut config = ClassifierConfig::preset("cifar10-mobilenet").unwrap();
+        let shares: Vec<f32> = (0..2000).filter_map(|step| mixed(&config, step)).collect();
+        assert!(shares.len() == 2000 && shares.iter().all(|s| (0.0..=1.0).contains(s)));
+        assert_eq!(mixed(&config, 7), Some(shares[7]));
+        // Beta(a, a) has mean 1/2 and variance 1 / (4 (2 a + 1)); a is 0.2.
+        let mean = shares.iter().sum::<f32>() / 2000.0;
+        let variance = shares.iter().map(|s| (s - mean).powi(2)).sum::<f32>() / 2000.0;
+        assert!((mean - 0.5).abs() < 0.04 && (variance - 1.0 / 5.6).abs() < 0.015, "{mean} {variance}");
+        config.mixup = 0.0;
+        assert_eq!(mixed(&config, 7), None);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use netcl_device::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// Names of the presets.
-pub const PRESETS: [&str; 4] = ["mnist-cnn", "mnist-lenet", "cifar10-resnet18", "images-resnet18"];
+pub const PRESETS: [&str; 5] =
+    ["mnist-cnn", "mnist-lenet", "cifar10-resnet18", "cifar10-mobilenet", "images-resnet18"];
 
 /// What a run of training does; `config.toml` in its folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +32,9 @@ pub struct ClassifierConfig {
     pub betas: [f64; 2],
     /// Share of a class's probability that is spread over all.
     pub label_smoothing: f64,
+    /// Parameter a of the distribution Beta(a, a) that says how much of each other image is mixed into one while training, up to 1; 0 for none.
+    #[serde(default)]
+    pub mixup: f64,
     /// Images are moved by up to so many pixels while training, anew every time.
     pub shift: usize,
     /// Whether images are mirrored at random while training.
@@ -60,6 +64,7 @@ impl ClassifierConfig {
             weight_decay: 0.02,
             betas: [0.9, 0.99],
             label_smoothing: 0.0,
+            mixup: 0.0,
             shift: 2,
             mirror: false,
             seed: 1337,
@@ -81,6 +86,7 @@ impl ClassifierConfig {
             "mnist-cnn" => Ok(mnist),
             "mnist-lenet" => Ok(Self { network: "lenet".into(), lr: 2e-3, ..mnist }),
             "cifar10-resnet18" => Ok(cifar),
+            "cifar10-mobilenet" => Ok(Self { network: "mobilenet-v2-small".into(), mixup: 0.2, ..cifar }),
             "images-resnet18" => Ok(Self { network: "resnet18".into(), batch: 32, ..cifar }),
             _ => Err(Error::format(format!(
                 "there is no preset `{name}` for images; there are {}",
@@ -107,6 +113,8 @@ impl ClassifierConfig {
                 "label smoothing {} and betas {:?}, expected fractions below 1",
                 self.label_smoothing, self.betas
             ))
+        } else if !(0.0..=1.0).contains(&self.mixup) {
+            Some(format!("mixup {}, expected 0 to 1", self.mixup))
         } else if !self.weight_decay.is_finite() || self.weight_decay < 0.0 {
             Some(format!("--weight-decay {}, expected 0 or more", self.weight_decay))
         } else if !models::MODELS.contains(&self.network.as_str()) {

@@ -3,12 +3,14 @@
 mod batches;
 mod config;
 mod outcome;
+mod pictures;
 mod report;
 mod train;
 
 pub use batches::Scaling;
 pub use config::{ClassifierConfig, PRESETS};
 pub use outcome::{Epoch, Outcome};
+pub use pictures::Picture;
 pub use train::{Progress, train};
 
 use super::{Network, data, models};

@@ -1,19 +1,27 @@
 //! `report.html` of a classifier: one page without scripts.
 
 use super::outcome::Outcome;
-use super::{ClassifierConfig, Description};
+use super::{ClassifierConfig, Description, Picture};
 use std::fmt::Write;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
                      table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #ccc}\
-                     td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto;border:1px solid #ccc}.right{font-weight:600}";
+                     td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto;border:1px solid #ccc}.right{font-weight:600}\
+                     figure{display:inline-block;width:6rem;margin:.3rem;font-size:.75rem;vertical-align:top}\
+                     figure img{width:100%;image-rendering:pixelated}";
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The page.
-pub(super) fn html(title: &str, config: &ClassifierConfig, about: &Description, outcome: &Outcome) -> String {
+/// The page. `examples` are test images, `kernels` those of the first convolution.
+pub(super) fn html(
+    title: &str,
+    config: &ClassifierConfig,
+    about: &Description,
+    outcome: &Outcome,
+    [examples, kernels]: &[Vec<Picture>; 2],
+) -> String {
     let last = outcome.epochs.last();
     let accuracy = last.map_or("no epoch was finished".to_owned(), |e| {
         format!("accuracy {:.2} % after {} epochs, {:.0} s", 100.0 * e.accuracy, e.epoch, e.elapsed)
@@ -59,11 +67,32 @@ pub(super) fn html(title: &str, config: &ClassifierConfig, about: &Description, 
         body += "</tr>";
     }
     body += "</table>";
+    let (right, wrong): (Vec<&Picture>, Vec<&Picture>) = examples.iter().partition(|p| p.right);
+    body += &gallery("Test images that were recognised", &right);
+    body += &gallery("Test images taken for another class", &wrong);
+    body += &gallery("Kernels of the first convolution", &kernels.iter().collect::<Vec<_>>());
     body += &settings(config);
     format!(
         "<!doctype html><html lang=en><meta charset=utf-8><title>{}</title><style>{STYLE}</style><body>{body}</body></html>\n",
         escape(title)
     )
+}
+
+/// Pictures side by side, with their lines.
+fn gallery(title: &str, pictures: &[&Picture]) -> String {
+    if pictures.is_empty() {
+        return String::new();
+    }
+    let mut body = format!("<h2>{}</h2><div>", escape(title));
+    for picture in pictures {
+        let _ = write!(
+            body,
+            "<figure><img src=\"{}\" alt=\"{}\"><figcaption>{1}</figcaption></figure>",
+            picture.address(),
+            escape(&picture.text)
+        );
+    }
+    body + "</div>"
 }
 
 /// What the run was asked to do.

@@ -1,7 +1,7 @@
 //! Training of a classifier: AdamW over shuffled batches, a test after every epoch.
 
 use super::super::data::{Dataset, Images};
-use super::batches::{order, place, placed, plain};
+use super::batches::{mix, mixed, order, place, placed, plain};
 use super::outcome::{Epoch, Outcome};
 use super::report;
 use super::{Classifier, ClassifierConfig, Description};
@@ -11,7 +11,7 @@ use crate::run::Claim;
 use crate::schedule::LearningRate;
 use netcl_device::{Error, Result, files};
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
-use netcl_tensor::{Device, no_grad};
+use netcl_tensor::{Device, Tensor, no_grad};
 use std::path::Path;
 use std::time::Instant;
 
@@ -34,6 +34,9 @@ pub enum Progress<'a> {
     /// An epoch is done and tested.
     Epoch(&'a Epoch),
 }
+
+/// Test images that examples for the report are sought among.
+const LOOKED_AT: usize = 300;
 
 /// Steps between two reads of the loss.
 const READ_EVERY: u64 = 20;
@@ -102,7 +105,8 @@ pub fn train(
         }
     }
     let title = dir.file_name().unwrap_or_default().to_string_lossy();
-    let page = report::html(&title, config, &run.classifier.about, &outcome);
+    let pictures = [run.classifier.examples(&images.test, LOOKED_AT)?, run.classifier.kernels()?];
+    let page = report::html(&title, config, &run.classifier.about, &outcome, &pictures);
     replace(dir, "report.html", page.as_bytes())?;
     Ok(outcome)
 }
@@ -176,10 +180,18 @@ impl<'a> Run<'a> {
             let at = |image| place(config, epoch, image);
             let (x, labels) = placed(&self.classifier.scaling, self.device, images, picked, at)?;
             self.optimizer.zero_grad();
-            let logits = self.classifier.network.forward(&x, true)?;
             let options =
                 CrossEntropy { label_smoothing: config.label_smoothing as f32, ..CrossEntropy::default() };
-            let loss = cross_entropy(&logits, &labels, options)?;
+            let loss = match mixed(config, self.step) {
+                None => cross_entropy(&self.classifier.network.forward(&x, true)?, &labels, options)?,
+                Some(share) => {
+                    let others: Vec<u32> = picked.iter().rev().map(|image| images.labels[*image]).collect();
+                    let others = Tensor::from_u32(self.device, [others.len()], &others)?;
+                    let logits = self.classifier.network.forward(&mix(&x, share)?, true)?;
+                    let own = cross_entropy(&logits, &labels, options)?.mul_scalar(share)?;
+                    own.add(&cross_entropy(&logits, &others, options)?.mul_scalar(1.0 - share)?)?
+                }
+            };
             self.optimizer.backward(&loss)?;
             lr = self.rate.at(self.step);
             self.optimizer.step(lr)?;

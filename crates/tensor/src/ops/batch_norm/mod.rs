@@ -15,9 +15,87 @@ static KERNEL: Kernel = Kernel::new("batch_norm", cl_file!("batch_norm.cl"))
 /// # Errors
 /// `Shape` where x has fewer than two axes or no element, or a parameter not one for each channel; `DType` when they are not floats of one type.
 pub fn batch_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<[Tensor; 3]> {
+    batch_norm_activated(x, gamma, beta, eps, Activation::None)
+}
+
+/// What [`batch_norm_activated`] applies to what was normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// Nothing.
+    None,
+    /// `max(y, 0)`.
+    Relu,
+    /// `min(max(y, 0), 6)`.
+    Relu6,
+}
+
+impl Activation {
+    const NAMES: [&'static str; 3] = ["none", "relu", "relu6"];
+    fn named(name: &str) -> Self {
+        match name {
+            "relu" => Self::Relu,
+            "relu6" => Self::Relu6,
+            _ => Self::None,
+        }
+    }
+    /// x, mean, scale and beta → y.
+    fn forward(self) -> &'static str {
+        match self {
+            Self::None => "fma(x0 - x1, x2, x3)",
+            Self::Relu => "fma(x0 - x1, x2, x3) < 0.0f ? (FV)(0.0f) : fma(x0 - x1, x2, x3)",
+            Self::Relu6 => {
+                "fma(x0 - x1, x2, x3) < 0.0f ? (FV)(0.0f) : fma(x0 - x1, x2, x3) > 6.0f ? (FV)(6.0f) : fma(x0 - x1, x2, x3)"
+            }
+        }
+    }
+    /// dy, the mean of what passes of it, scale, x, mean, b, c, beta → dx: the same value of y decides what passes.
+    fn backward(self) -> &'static str {
+        match self {
+            Self::None => "fma(x0 - x1, x2, fma(x3 - x4, x5, x6))",
+            Self::Relu => {
+                "fma((fma(x3 - x4, x2, x7) <= 0.0f ? (FV)(0.0f) : x0) - x1, x2, fma(x3 - x4, x5, x6))"
+            }
+            Self::Relu6 => {
+                "fma((fma(x3 - x4, x2, x7) > 0.0f && fma(x3 - x4, x2, x7) < 6.0f ? x0 : (FV)(0.0f)) - x1, x2, fma(x3 - x4, x5, x6))"
+            }
+        }
+    }
+    fn apply(self, y: f64) -> f64 {
+        match self {
+            Self::None => y,
+            // A NaN stays one.
+            Self::Relu => {
+                if y < 0.0 {
+                    0.0
+                } else {
+                    y
+                }
+            }
+            Self::Relu6 => {
+                if y.is_nan() {
+                    y
+                } else {
+                    y.clamp(0.0, 6.0)
+                }
+            }
+        }
+    }
+}
+
+/// [`batch_norm`] with an activation behind it in the same passes over memory, forward and backward.
+///
+/// # Errors
+/// As [`batch_norm`].
+pub fn batch_norm_activated(
+    x: &Tensor,
+    gamma: &Tensor,
+    beta: &Tensor,
+    eps: f32,
+    activation: Activation,
+) -> Result<[Tensor; 3]> {
     check_channels("batch_norm", x, &[("gamma", gamma), ("beta", beta)])?;
     check::same_float("batch_norm", &[("x", x), ("gamma", gamma), ("beta", beta)])?;
-    BatchNorm { eps }.apply([x, gamma, beta])
+    BatchNorm { eps, activation }.apply([x, gamma, beta])
 }
 
 /// Means and variances of channels that training keeps for inference, f32 `(C)`.
@@ -94,6 +172,16 @@ pub fn group_norm(x: &Tensor, groups: usize, gamma: &Tensor, beta: &Tensor, eps:
     y.reshape([n, c, pixels])?.mul(&column(gamma)?)?.add(&column(beta)?)?.reshape(x.shape())
 }
 
+/// Instance normalisation (Ulyanov, Vedaldi and Lempitsky 2016): each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma
+/// `(C)` plus beta `(C)`.
+///
+/// # Errors
+/// As [`group_norm`].
+pub fn instance_norm(x: &Tensor, gamma: &Tensor, beta: &Tensor, eps: f32) -> Result<Tensor> {
+    check_channels("instance_norm", x, &[("gamma", gamma), ("beta", beta)])?;
+    group_norm(x, x.dims()[1].max(1), gamma, beta, eps)
+}
+
 fn check_channels(op: &str, x: &Tensor, parameters: &[(&str, &Tensor)]) -> Result<()> {
     let &[_, channels, ..] = x.dims() else {
         return Err(Error::shape(format!("{op}: x has shape {}, expected (N, C, ..)", x.shape())));
@@ -134,14 +222,20 @@ struct Parts {
     columns: usize,
     parts: usize,
     each: usize,
+    /// Rows that are read twice while a core's first cache holds them.
+    block: usize,
 }
+
+/// Elements of a block on CPUs.
+const BLOCK: usize = 4096;
 
 impl Parts {
     fn of(x: &Tensor) -> Self {
         let (rows, columns) = x.shape().rows_cols();
         let parts = super::sum_parts(x.device(), x.count()).min(rows.div_ceil(16)).max(1);
         let each = rows.div_ceil(parts).max(1);
-        Self { rows, columns, parts: rows.div_ceil(each).max(1), each }
+        let block = if x.device().capabilities().is_cpu() { (BLOCK / columns.max(1)).max(8) } else { each };
+        Self { rows, columns, parts: rows.div_ceil(each).max(1), each, block }
     }
     fn start(&self, entry: &'static str, x: &Tensor, lines: usize) -> Launch<'static> {
         let device = x.device();
@@ -154,7 +248,13 @@ impl Parts {
     }
     fn run(&self, launch: Launch<'static>) -> Result<()> {
         let int = |v: usize| i32::try_from(v).unwrap_or(i32::MAX);
-        launch.scalar(self.rows).scalar(int(self.columns)).scalar(int(self.parts)).scalar(self.each).run()
+        launch
+            .scalar(self.rows)
+            .scalar(int(self.columns))
+            .scalar(int(self.parts))
+            .scalar(self.each)
+            .scalar(self.block)
+            .run()
     }
     fn empty(&self, x: &Tensor) -> Result<[Tensor; 2]> {
         Ok([x.empty_f32([self.parts, self.columns])?, x.empty_f32([self.parts, self.columns])?])
@@ -171,19 +271,26 @@ impl Parts {
         Ok([mean, var])
     }
 
-    /// Sums over the rows of dy, and of dy times what x is normalised to.
-    fn gradient_sums(&self, x: &Tensor, dy: &Tensor, [mean, rstd]: [&Tensor; 2]) -> Result<[Tensor; 2]> {
+    /// Sums over the rows of what passes of dy, and of that times what x is normalised to. `columns` are mean, rstd, scale and beta.
+    fn gradient_sums(
+        &self,
+        [x, dy]: [&Tensor; 2],
+        columns: [&Tensor; 4],
+        activation: Activation,
+    ) -> Result<[Tensor; 2]> {
         let [part_dy, part_xdy] = self.empty(x)?;
-        let launch = self.start("batch_grad_sums", x, self.parts).read(x).read(dy).read(mean).read(rstd);
+        let launch = self.start("batch_grad_sums", x, self.parts).define("ACT", activation as i64);
+        let launch = columns.into_iter().fold(launch.read(x).read(dy), Launch::read);
         self.run(launch.write(&part_dy).write(&part_xdy))?;
         Ok([part_dy.sum(&[0], false)?, part_xdy.sum(&[0], false)?])
     }
 }
 
-/// See [`batch_norm`].
+/// See [`batch_norm_activated`].
 #[derive(Clone)]
 pub struct BatchNorm {
     pub(super) eps: f32,
+    pub(super) activation: Activation,
 }
 
 impl MultiOp<3, 3> for BatchNorm {
@@ -201,8 +308,9 @@ impl MultiOp<3, 3> for BatchNorm {
         let x = channels_last(x)?;
         let [mean, var] = Parts::of(&x).statistics(&x)?;
         let rstd = map("1.0f / sqrt(x0 + s0)", &[&var], &[self.eps], var.shape(), DType::F32)?;
-        let inputs = [&x, &mean, &rstd, gamma, beta];
-        let y = map("fma((x0 - x1) * x2, x3, x4)", &inputs, &[], x.shape(), x.dtype())?;
+        let scale = map("x0 * x1", &[gamma, &rstd], &[], rstd.shape(), DType::F32)?;
+        let inputs = [&x, &mean, &scale, beta];
+        let y = map(self.activation.forward(), &inputs, &[], x.shape(), x.dtype())?;
         Ok(([channels_first(&y)?, mean.clone(), var], [mean, rstd]))
     }
     fn backward(
@@ -224,13 +332,14 @@ impl MultiOp<3, 3> for BatchNorm {
             return Ok([Some(channels_first(&dx)?), None, None]);
         };
         let dy = channels_last(dy)?;
-        let [sum, product] = parts.gradient_sums(&x, &dy, [mean, rstd])?;
         let a = map("x0 * x1", &[gamma, rstd], &[], shape, DType::F32)?;
+        // A copy, which is aligned wherever beta lies.
+        let shift = map("x0", &[beta], &[], shape, DType::F32)?;
+        let [sum, product] = parts.gradient_sums([&x, &dy], [mean, rstd, &a, &shift], self.activation)?;
         let b = map("fma(-x1 * x2, s0 * x3, x0)", &[&b, &a, rstd, &product], &[share], shape, DType::F32)?;
         let of_dy = map("s0 * x0", &[&sum], &[share], shape, DType::F32)?;
-        let inputs = [&dy, &of_dy, &a, &x, mean, &b, &c];
-        let formula = "fma(x0 - x1, x2, fma(x3 - x4, x5, x6))";
-        let dx = map(formula, &inputs, &[], x.shape(), x.dtype())?;
+        let inputs = [&dy, &of_dy, &a, &x, mean, &b, &c, &shift];
+        let dx = map(self.activation.backward(), &inputs, &[], x.shape(), x.dtype())?;
         let [dgamma, dbeta] = [product.to_dtype(gamma.dtype())?, sum.to_dtype(beta.dtype())?];
         Ok([Some(channels_first(&dx)?), Some(dgamma), Some(dbeta)])
     }
@@ -247,17 +356,19 @@ impl MultiOp<3, 3> for BatchNorm {
         let y = Array::from_fn(x.shape.clone(), |i| {
             let c = i / pixels % channels;
             let scale = gamma.data[c] / (var.data[c] + f64::from(self.eps)).sqrt();
-            (x.data[i] - mean.data[c]) * scale + beta.data[c]
+            self.activation.apply((x.data[i] - mean.data[c]) * scale + beta.data[c])
         });
         [y, mean, var]
     }
     fn calls() -> Vec<Call> {
         let doc = "Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the \
-                   variance (divided by the number of elements), f32 `(C)`.";
+                   variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here.";
         let call = Call::new(Self::NAME, doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
+        let call = call.choice("activation", &Activation::NAMES);
         let train = call.results(&["y", "mean", "variance"]).run_all(|a| {
             let [x, gamma, beta] = a.inputs()?;
-            batch_norm(x, gamma, beta, a.get("eps")?).map(Into::into)
+            let activation = Activation::named(&a.get::<String>("activation")?);
+            batch_norm_activated(x, gamma, beta, a.get("eps")?, activation).map(Into::into)
         });
         let doc =
             "Batch normalisation by given means and variances `(C)` of the channels, f32, for inference.";
@@ -275,22 +386,37 @@ impl MultiOp<3, 3> for BatchNorm {
             let [x, gamma, beta] = a.inputs()?;
             group_norm(x, a.get("groups")?, gamma, beta, a.get("eps")?)
         });
-        vec![train, inference, group]
+        let doc = "Instance normalisation: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta `(C)`.";
+        let call = Call::new("instance_norm", doc).inputs(&["x", "gamma", "beta"]).default("eps", 1e-5);
+        let instance = call.run(|a| {
+            let [x, gamma, beta] = a.inputs()?;
+            instance_norm(x, gamma, beta, a.get("eps")?)
+        });
+        vec![train, inference, group, instance]
     }
     fn attributes(&self) -> Attributes {
-        vec![("eps", self.eps.into())]
+        vec![("eps", self.eps.into()), ("activation", Activation::NAMES[self.activation as usize].into())]
     }
     fn samples() -> Vec<Sample<Self, 3>> {
-        let sample = |shape: &[usize]| {
+        let of = |activation, shape: &[usize]| {
             let c = &shape[1..2];
-            Sample::new(Self { eps: 1e-5 }, [Input::normal(shape), Input::normal(c), Input::normal(c)])
-                .sums(16)
+            let op = Self { eps: 1e-5, activation };
+            // Some of what is normalised is beyond 6.
+            let gamma = Input::uniform(c, 2.0, 5.0);
+            let gamma = if activation == Activation::None { Input::normal(c) } else { gamma };
+            Sample::new(op, [Input::normal(shape), gamma, Input::normal(c)]).sums(16)
         };
+        let sample = |shape: &[usize]| of(Activation::None, shape);
         let inputs = [Input::uniform(&[5, 3, 7], -1e4, 1e4), Input::normal(&[3]), Input::normal(&[3])];
-        let far = Sample::new(Self { eps: 1e-5 }, inputs).sums(16).extreme().light();
+        let far =
+            Sample::new(Self { eps: 1e-5, activation: Activation::None }, inputs).sums(16).extreme().light();
         vec![
             sample(&[3, 5, 2, 4]).bench(&[&[64, 64, 32, 32], &[64], &[64]]),
             sample(&[37, 17]).light(),
+            of(Activation::Relu, &[3, 5, 2, 4]),
+            of(Activation::Relu6, &[40, 3, 5]),
+            // Several blocks to a part.
+            of(Activation::Relu6, &[700, 19]).light(),
             sample(&[1, 1]).light(),
             far,
         ]

@@ -238,6 +238,7 @@ impl Attribute {
             | (Kind::Int | Kind::Seed, Value::Int(_))
             | (Kind::Bool, Value::Bool(_))
             | (Kind::Ints, Value::Ints(_))
+            | (Kind::Text, Value::Text(_))
             | (Kind::DType, Value::DType(_)) => {}
             (kind, value) => {
                 return Err(Error::format(format!(

@@ -34,6 +34,8 @@ pub enum Kind {
     Ints,
     /// One of these names.
     Choice(&'static [&'static str]),
+    /// Any text.
+    Text,
     /// A storage type.
     DType,
     /// Key of a random stream, an integer. Callers with a generator of their own draw it where it is not given.
@@ -49,6 +51,7 @@ impl Kind {
             Self::Bool => "true or false".into(),
             Self::Ints => "integers".into(),
             Self::Choice(names) => format!("one of {}", names.join(", ")),
+            Self::Text => "a text".into(),
             Self::DType => "a storage type".into(),
         }
     }

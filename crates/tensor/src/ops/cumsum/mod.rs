@@ -1,0 +1,72 @@
+//! Sums of all elements of an axis up to each.
+
+use super::prelude::*;
+
+static KERNEL: Kernel =
+    Kernel::new("cumsum", cl_file!("cumsum.cl")).tune(&[("WG", &[256, 128])]).tune_cpu(&[("WG", &[1])]);
+
+/// Over the last axis; see [`Tensor::cumsum`].
+#[derive(Clone)]
+pub struct CumSum;
+
+fn summed(x: &Tensor, reverse: bool) -> Result<Tensor> {
+    let (x, (rows, n)) = (x.contiguous()?, x.shape().rows_cols());
+    let y = x.empty_like()?;
+    if y.count() > 0 {
+        let launch = KERNEL.launch("cumsum").define("DTYPE", x.dtype().code()).define("REVERSE", reverse);
+        let launch = launch.groups(row_groups(x.device(), rows, n));
+        launch.read(&x).write(&y).scalar(rows).scalar(n).run()?;
+    }
+    Ok(y)
+}
+
+impl Op<1> for CumSum {
+    const NAME: &'static str = "cumsum";
+    type Saved = ();
+    fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, ())> {
+        check::float("cumsum", "x", x)?;
+        Ok((summed(x, false)?, ()))
+    }
+    fn backward(&self, _: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(summed(dy, true)?)])
+    }
+    fn reference(&self, [x]: [&Array; 1]) -> Array {
+        let sums = |row: &[f64]| {
+            let add = |sum: &mut f64, v: &f64| {
+                *sum += v;
+                Some(*sum)
+            };
+            row.iter().scan(0.0, add).collect::<Vec<_>>()
+        };
+        Array::new(x.shape.clone(), x.rows().flat_map(sums).collect())
+    }
+    fn calls() -> Vec<Call> {
+        let doc = "Sums of all elements of an axis up to and with each. They are f32, rounded once.";
+        let call = Call::new(Self::NAME, doc).inputs(&["x"]).default("axis", -1);
+        vec![call.run(|a| a.inputs::<1>()?[0].cumsum(a.get("axis")?))]
+    }
+    fn samples() -> Vec<Sample<Self, 1>> {
+        let sample = |shape: &[usize]| Sample::new(Self, [Input::normal(shape)]).sums(shape.iter().product());
+        vec![
+            sample(&[3, 65]).bench(&[&[4096, 4096]]),
+            sample(&[2, 2, 9]),
+            sample(&[2, 700]).light(),
+            Sample::new(Self, [Input::uniform(&[3, 65], -1e30, 1e30)]).sums(65).extreme().light(),
+            sample(&[1]).light(),
+            sample(&[0, 4]).light(),
+            sample(&[2, 0]).light(),
+        ]
+    }
+}
+
+impl Tensor {
+    /// Sums of all elements of an axis up to and with each, of the same shape. They are f32, rounded once.
+    ///
+    /// # Errors
+    /// `Shape` where there is no such axis; `DType` when x is not of floats.
+    pub fn cumsum(&self, axis: isize) -> Result<Self> {
+        let axis = self.shape().axis("cumsum", axis)?.cast_signed();
+        let last = -1;
+        CumSum.apply([&self.transpose(axis, last)?])?.transpose(axis, last)
+    }
+}
