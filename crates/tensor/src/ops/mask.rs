@@ -13,7 +13,7 @@ impl Op<3> for Where {
     type Saved = ();
     fn forward(&self, [mask, a, b]: [&Tensor; 3]) -> Result<(Tensor, ())> {
         let shape = a.shape().broadcast(b.shape(), "where_cond")?.broadcast(mask.shape(), "where_cond")?;
-        Ok((map("x0 != 0.0f ? x1 : x2", &[mask, a, b], &[], &shape, a.dtype())?, ()))
+        Ok((map(WHERE, &[mask, a, b], &[], &shape, a.dtype())?, ()))
     }
     fn backward(&self, [mask, a, b]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let gradient = |of: &Tensor, expression| -> Result<Option<Tensor>> {
@@ -89,6 +89,26 @@ impl Op<3> for Where {
     }
 }
 
+/// A comparison of two numbers: 1 where it holds, else 0.
+pub struct Comparison {
+    /// Name.
+    pub name: &'static str,
+    /// Result in `x0` and `x1`.
+    pub y: &'static str,
+    /// Whether it holds.
+    pub f: fn(f64, f64) -> bool,
+}
+
+/// Every comparison; the others are these with their operands exchanged.
+pub static COMPARISONS: [Comparison; 3] = [
+    Comparison { name: "eq", y: "x0 == x1 ? (FV)(1.0f) : (FV)(0.0f)", f: |a, b| a == b },
+    Comparison { name: "lt", y: "x0 < x1 ? (FV)(1.0f) : (FV)(0.0f)", f: |a, b| a < b },
+    Comparison { name: "le", y: "x0 <= x1 ? (FV)(1.0f) : (FV)(0.0f)", f: |a, b| a <= b },
+];
+
+/// The C expression of [`Where`] over mask, a and b.
+pub static WHERE: &str = "x0 != 0.0f ? x1 : x2";
+
 /// The input where the mask is not set, else a value; the mask broadcasts to the input.
 #[derive(Clone)]
 pub struct MaskedFill {
@@ -163,29 +183,29 @@ impl Tensor {
         }
         MaskedFill { value }.apply([self, &mask.detach()])
     }
-    fn compare(&self, name: &str, other: &Self, expression: &'static str) -> Result<Self> {
+    fn compare(&self, name: &str, other: &Self, row: &'static Comparison) -> Result<Self> {
         let shape = self.shape().broadcast(other.shape(), name)?;
-        crate::no_grad(|| map(expression, &[self, other], &[], &shape, DType::U32))
+        crate::no_grad(|| map(row.y, &[self, other], &[], &shape, DType::U32))
     }
     /// Mask of `self == other`.
     pub fn eq(&self, other: &Self) -> Result<Self> {
-        self.compare("eq", other, "x0 == x1 ? (FV)(1.0f) : (FV)(0.0f)")
+        self.compare("eq", other, &COMPARISONS[0])
     }
     /// Mask of `self < other`.
     pub fn lt(&self, other: &Self) -> Result<Self> {
-        self.compare("lt", other, "x0 < x1 ? (FV)(1.0f) : (FV)(0.0f)")
+        self.compare("lt", other, &COMPARISONS[1])
     }
     /// Mask of `self <= other`.
     pub fn le(&self, other: &Self) -> Result<Self> {
-        self.compare("le", other, "x0 <= x1 ? (FV)(1.0f) : (FV)(0.0f)")
+        self.compare("le", other, &COMPARISONS[2])
     }
     /// Mask of `self > other`.
     pub fn gt(&self, other: &Self) -> Result<Self> {
-        other.compare("gt", self, "x0 < x1 ? (FV)(1.0f) : (FV)(0.0f)")
+        other.compare("gt", self, &COMPARISONS[1])
     }
     /// Mask of `self >= other`.
     pub fn ge(&self, other: &Self) -> Result<Self> {
-        other.compare("ge", self, "x0 <= x1 ? (FV)(1.0f) : (FV)(0.0f)")
+        other.compare("ge", self, &COMPARISONS[2])
     }
     /// The numbers of a range, u32 `(N)`.
     pub fn arange(device: &Device, range: Range<u32>) -> Result<Self> {
