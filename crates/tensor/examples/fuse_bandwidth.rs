@@ -1,5 +1,7 @@
 //! Bandwidth of generated kernels beside that of a copy of the same bytes: `fuse_bandwidth [device] [dtype]`.
 
+#![allow(clippy::print_stdout)] // a program, not a library
+
 use netcl_tensor::expr::Expr;
 use netcl_tensor::{DType, Device, Error, Result, Settings, Tensor, fuse, no_grad};
 use std::time::Instant;

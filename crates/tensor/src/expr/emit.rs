@@ -20,7 +20,14 @@ pub(super) struct Form {
     pub outputs: Vec<DType>,
     /// Axes before the row; `None` for one loop over all elements.
     pub outer: Option<usize>,
+    /// Rows are of at most [`KEPT`] elements and one work-item's own: what is costly and needed in several passes is kept.
+    pub keep: bool,
 }
+
+/// Elements of a row that is kept between passes, 16 KiB each time: it stays in the first cache.
+pub(super) const KEPT: usize = 4096;
+/// Values of a row's elements that are kept at most.
+const KEPT_VALUES: usize = 4;
 
 struct Emitter<'a> {
     nodes: &'a Nodes,
@@ -29,13 +36,16 @@ struct Emitter<'a> {
     /// For each node of the kernel: the pass it is computed in, and whether it differs along a row.
     about: HashMap<usize, (usize, bool)>,
     all: Vec<usize>,
+    /// Nodes whose values for the row are in private memory.
+    kept: Vec<usize>,
     out: String,
 }
 
 /// The kernel as text, with `NAME` for its name.
 pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
     let all = job.cone(nodes, &job.outputs);
-    let mut emitter = Emitter { nodes, job, form, about: HashMap::new(), all, out: String::new() };
+    let mut emitter =
+        Emitter { nodes, job, form, about: HashMap::new(), all, kept: Vec::new(), out: String::new() };
     emitter.classify();
     emitter.out = format!("__kernel void NAME({}) {{\n", emitter.parameters());
     match (job.reduced > 0, form.outer.is_some()) {
@@ -186,13 +196,37 @@ impl Emitter<'_> {
         let _ = writeln!(self.out, "const FV v{id} = (FV)({value});");
     }
 
-    /// What is computed in the loop of a pass for `roots`, without what is the same for the row.
-    fn body(&mut self, roots: &[usize], tail: bool) {
-        for id in self.job.cone(self.nodes, roots) {
-            if self.varies(id) {
+    /// The nodes of a loop for `roots`: behind what is kept nothing is computed again.
+    fn cone(&self, roots: &[usize], kept: &[usize]) -> Vec<usize> {
+        self.nodes.cone(roots, |id| self.job.reads(self.nodes, id) || kept.contains(&id))
+    }
+
+    /// What is computed in the loop of a pass for `roots`, without what is the same for the row. `keep` is kept for later passes.
+    fn body(&mut self, roots: &[usize], keep: &[usize], tail: bool) {
+        for id in self.cone(roots, &self.kept) {
+            if self.kept.contains(&id) {
+                let _ = writeln!(self.out, "const FV v{id} = LOADN(k{id} + i);");
+            } else if self.varies(id) {
                 self.node(id, tail);
             }
+            if keep.contains(&id) {
+                let _ = writeln!(self.out, "STOREN(v{id}, k{id} + i);");
+            }
         }
+    }
+
+    /// What of a pass is worth keeping: costly functions that later passes need.
+    fn worth_keeping(&self, pass: usize, roots: &[usize]) -> Vec<usize> {
+        if !self.form.keep {
+            return Vec::new();
+        }
+        let new = |id: &usize| self.varies(*id) && !self.kept.contains(id) && is_costly(self.nodes.kind(*id));
+        let costly: Vec<usize> = self.cone(roots, &self.kept).into_iter().filter(new).collect();
+        let later: Vec<usize> = (pass + 1..=self.passes()).flat_map(|p| self.roots(p)).collect();
+        let known = [self.kept.as_slice(), &costly].concat();
+        let needed = self.cone(&later, &known);
+        let room = KEPT_VALUES - self.kept.len();
+        costly.into_iter().filter(|id| needed.contains(id)).take(room).collect()
     }
 
     /// What is the same for a row and known before pass `pass`.
@@ -223,10 +257,10 @@ impl Emitter<'_> {
     fn element_loop(&mut self, end: &str) {
         let outputs = self.job.outputs.clone();
         let _ = writeln!(self.out, "for (; i + VW <= {end}; i += step) {{\nconst int lanes = VW;");
-        self.body(&outputs, false);
+        self.body(&outputs, &[], false);
         self.store(&outputs, false);
         let _ = writeln!(self.out, "}}\nif (i < {end}) {{\nconst int lanes = (int)({end} - i);");
-        self.body(&outputs, true);
+        self.body(&outputs, &[], true);
         self.store(&outputs, true);
         self.out += "}\n";
     }
@@ -265,30 +299,42 @@ impl Emitter<'_> {
         self.out += "}\n}\n";
     }
 
+    /// The reductions of a pass with their arguments.
+    fn reductions(&self, pass: usize) -> Vec<(usize, Reduction, usize)> {
+        let computed = self.all.iter().filter(|id| self.job.computes(self.nodes, **id));
+        let parts = computed.filter_map(|id| match self.nodes.kind(*id) {
+            Kind::Reduce(how, _) => Some((*id, how, self.nodes.all[*id].args[0])),
+            _ => None,
+        });
+        parts.filter(|(_, _, arg)| self.pass(*arg) == pass).collect()
+    }
+
+    /// The outputs with a value for each element that a pass writes.
+    fn outputs(&self, pass: usize) -> Vec<usize> {
+        let full = |id: &usize| !self.job.is_row(self.nodes, *id) && self.pass(*id) == pass;
+        self.job.outputs.iter().copied().filter(full).collect()
+    }
+
+    fn roots(&self, pass: usize) -> Vec<usize> {
+        self.reductions(pass).iter().map(|r| r.2).chain(self.outputs(pass)).collect()
+    }
+
     /// One walk along a row: the reductions whose arguments are known, and the outputs.
     fn row_pass(&mut self, pass: usize) {
-        let reductions: Vec<(usize, Reduction, usize)> = self
-            .all
-            .iter()
-            .filter(|id| self.job.computes(self.nodes, **id))
-            .filter_map(|id| match self.nodes.kind(*id) {
-                Kind::Reduce(how, _) => Some((*id, how, self.nodes.all[*id].args[0])),
-                _ => None,
-            })
-            .filter(|(_, _, arg)| self.pass(*arg) == pass)
-            .collect();
-        let full = |id: &usize| !self.job.is_row(self.nodes, *id) && self.pass(*id) == pass;
-        let outputs: Vec<usize> = self.job.outputs.iter().copied().filter(full).collect();
-        if reductions.is_empty() && outputs.is_empty() {
+        let (reductions, outputs, roots) = (self.reductions(pass), self.outputs(pass), self.roots(pass));
+        if roots.is_empty() {
             return;
         }
-        let roots: Vec<usize> = reductions.iter().map(|r| r.2).chain(outputs.iter().copied()).collect();
+        let keep = self.worth_keeping(pass, &roots);
+        for id in &keep {
+            let _ = writeln!(self.out, "float k{id}[{KEPT} + VW];");
+        }
         for (id, how, _) in &reductions {
             let start = if *how == Reduction::Sum { "0.0f" } else { "-INFINITY" };
             let _ = writeln!(self.out, "FV s{id} = (FV)({start}); float e{id} = {start};");
         }
         self.out += "{\nulong i = begin + get_local_id(0) * VW;\nfor (; i + VW <= end; i += WG * VW) {\nconst int lanes = VW;\n";
-        self.body(&roots, false);
+        self.body(&roots, &keep, false);
         self.store(&outputs, false);
         for (id, how, arg) in &reductions {
             let _ = match how {
@@ -297,19 +343,11 @@ impl Emitter<'_> {
             };
         }
         self.out += "}\nif (i < end) {\nconst int lanes = (int)(end - i);\n";
-        self.body(&roots, true);
+        self.body(&roots, &keep, true);
         self.store(&outputs, true);
-        for (id, how, arg) in &reductions {
-            let add = match how {
-                Reduction::Sum => format!("e{id} += part[k];"),
-                Reduction::Max => format!("e{id} = LARGER_1(e{id}, part[k]);"),
-            };
-            let _ = writeln!(
-                self.out,
-                "{{ float part[VW]; STOREN(v{arg}, part); for (int k = 0; k < lanes; k++) {add} }}"
-            );
-        }
+        self.rest(&reductions);
         self.out += "}\n}\n";
+        self.kept.extend(keep);
         for (id, how, _) in &reductions {
             let _ = match how {
                 Reduction::Sum => {
@@ -321,4 +359,25 @@ impl Emitter<'_> {
             };
         }
     }
+
+    /// The lanes behind the last whole vector go into the reductions one by one.
+    fn rest(&mut self, reductions: &[(usize, Reduction, usize)]) {
+        for (id, how, arg) in reductions {
+            let add = match how {
+                Reduction::Sum => format!("e{id} += part[k];"),
+                Reduction::Max => format!("e{id} = LARGER_1(e{id}, part[k]);"),
+            };
+            let _ = writeln!(
+                self.out,
+                "{{ float part[VW]; STOREN(v{arg}, part); for (int k = 0; k < lanes; k++) {add} }}"
+            );
+        }
+    }
+}
+
+/// Whether computing a value again costs more than reading it from the first cache.
+fn is_costly(kind: Kind) -> bool {
+    const FUNCTIONS: [&str; 10] =
+        ["EXP", "exp", "log", "pow", "sin(", "cos(", "tanh", "sigmoid", "silu", "gelu"];
+    kind.text().is_some_and(|text| FUNCTIONS.iter().any(|name| text.contains(name)))
 }

@@ -17,6 +17,7 @@ mod tests;
 
 pub use build::Expr;
 
+use crate::array::Array;
 use crate::ops::check;
 use crate::{DType, Error, Result, Shape, Tensor, tape};
 use node::Nodes;
@@ -52,7 +53,7 @@ pub fn fuse(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Resu
         return Err(Error::shape("fuse: no inputs, expected at least one"));
     };
     check::one_device("fuse", inputs)?;
-    let (nodes, root) = built(inputs, f)?;
+    let (nodes, root) = built(&shapes_of(inputs), f)?;
     let (device, dtype) = (first.device().clone(), result_type(inputs));
     let plain: Vec<Tensor> = inputs.iter().map(|x| x.detach()).collect();
     let compute = || tape::no_grad(|| run::run(&nodes, &device, (&[root], &[dtype]), &plain));
@@ -70,7 +71,7 @@ pub fn explain(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> R
     let Some(first) = inputs.first() else {
         return Err(Error::shape("explain: no inputs, expected at least one"));
     };
-    let (mut nodes, root) = built(inputs, f)?;
+    let (mut nodes, root) = built(&shapes_of(inputs), f)?;
     let mut plain: Vec<Tensor> = inputs.iter().map(|x| x.detach()).collect();
     let show = |nodes: &Nodes, roots: &[usize], dtypes: &[DType], plain: &[Tensor]| -> Result<String> {
         let sources = tape::no_grad(|| run::sources(nodes, first.device(), (roots, dtypes), plain))?;
@@ -86,15 +87,29 @@ pub fn explain(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> R
     Ok(format!("{forward}\n# gradient\n{}", show(&nodes, &roots, &dtypes, &plain)?))
 }
 
-fn built(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<(Nodes, usize)> {
+/// The tree of `f` in f64 on the host: what a kernel's result is compared with.
+///
+/// # Errors
+/// As [`fuse`].
+pub fn reference(inputs: &[&Array], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<Array> {
+    let shapes: Vec<&Shape> = inputs.iter().map(|x| &x.shape).collect();
+    let (nodes, root) = built(&shapes, f)?;
+    let inputs: Vec<Array> = inputs.iter().map(|x| (*x).clone()).collect();
+    nodes.interpret(&[root], &inputs).pop().ok_or_else(|| Error::internal("fuse: no result"))
+}
+
+fn built(inputs: &[&Shape], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<(Nodes, usize)> {
     let nodes = Rc::new(RefCell::new(Nodes::default()));
-    let shapes: Vec<Shape> = inputs.iter().map(|x| x.shape().clone()).collect();
     let given: Vec<Expr> =
-        shapes.iter().enumerate().map(|(i, shape)| Expr::input(&nodes, i, shape)).collect();
+        inputs.iter().enumerate().map(|(i, shape)| Expr::input(&nodes, i, shape)).collect();
     let root = f(&given)?.of(&nodes)?;
     drop(given);
     let nodes = Rc::try_unwrap(nodes).map_or_else(|shared| shared.borrow().clone(), RefCell::into_inner);
     Ok((nodes, root))
+}
+
+fn shapes_of<'a>(inputs: &[&'a Tensor]) -> Vec<&'a Shape> {
+    inputs.iter().map(|x| x.shape()).collect()
 }
 
 fn result_type(inputs: &[&Tensor]) -> DType {

@@ -71,12 +71,12 @@ pub(super) fn plan(nodes: &Nodes, roots: &[usize], few: Few<'_>) -> Vec<Step> {
 fn level(nodes: &Nodes, wanted: &[usize], few: Few<'_>) -> (Vec<Step>, Vec<usize>) {
     let (mut jobs, mut steps, mut next): (Vec<Job>, Vec<Step>, Vec<usize>) = Default::default();
     for id in wanted {
-        if let Kind::Reduce(_, mask) = nodes.kind(*id) {
-            if !mask.wrapping_add(1).is_power_of_two() {
-                next.push(nodes.all[*id].args[0]);
-                steps.push(Step::Library(*id));
-                continue;
-            }
+        if let Kind::Reduce(_, mask) = nodes.kind(*id)
+            && !mask.wrapping_add(1).is_power_of_two()
+        {
+            next.push(nodes.all[*id].args[0]);
+            steps.push(Step::Library(*id));
+            continue;
         }
         let job = place(nodes, *id, few);
         let alike = |other: &&mut Job| {
@@ -165,7 +165,7 @@ impl Job {
             && trimmed(nodes.shape(nodes.all[id].args[0])) == self.space
     }
     /// Whether `id` is read from memory.
-    fn reads(&self, nodes: &Nodes, id: usize) -> bool {
+    pub fn reads(&self, nodes: &Nodes, id: usize) -> bool {
         match nodes.kind(id) {
             Kind::Input(_) => true,
             Kind::Stored => !self.outputs.contains(&id),

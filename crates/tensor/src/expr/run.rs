@@ -1,6 +1,6 @@
 //! Runs trees: plans and texts are kept for each device, tensors are bound, kernels launched.
 
-use super::emit::{Form, text};
+use super::emit::{Form, KEPT, text};
 use super::node::{Kind, Node, Nodes, Reduction};
 use super::plan::{Job, Step as PlanStep, plan};
 use crate::ops::map::{CPU_CHUNK, row_grid};
@@ -251,7 +251,7 @@ impl Bound {
             let inner = merged(&job.space[first..], &[strides_in(x, &job.space)[first..].to_vec()]);
             if job.reduced > 0 && inner.0.len() > 1 {
                 let dims = x.dims()[x.shape().rank().saturating_sub(job.space.len())..].to_vec();
-                *x = x.reshape(dims)?.expand(&Shape::from(job.space.clone()))?.contiguous()?;
+                *x = x.reshape(dims)?.expand(Shape::from(job.space.clone()))?.contiguous()?;
             }
         }
         let strides: Vec<Vec<usize>> = leaves.iter().map(|x| strides_in(x, &job.space)).collect();
@@ -290,8 +290,10 @@ impl Bound {
         let leaves: Vec<_> = self.leaves.iter().enumerate().map(|(i, x)| (x.dtype(), self.step(i))).collect();
         let flat =
             job.reduced == 0 && self.outer.is_empty() && leaves.iter().all(|leaf| leaf.1 != Step::Strided);
+        let cpu = outputs.first().is_some_and(|y| y.device().capabilities().is_cpu());
+        let keep = cpu && job.reduced > 0 && !job.parts && self.inner <= KEPT;
         let outputs = outputs.iter().map(Tensor::dtype).collect();
-        Form { leaves, outputs, outer: (!flat).then_some(self.outer.len()) }
+        Form { leaves, outputs, outer: (!flat).then_some(self.outer.len()), keep }
     }
 
     /// How many parts each row is taken in.

@@ -1,7 +1,7 @@
 //! Random trees against their interpreter in f64, gradients against central differences. What fails is shrunk to the smallest part
 //! of the tree that does, and printed.
 
-use super::super::node::{Kind, Nodes, Reduction, binary_of, unary_of};
+use super::super::node::{Kind, Nodes, Reduction, binary_of, binary_row, unary_of};
 use super::super::{gradient_roots, run, show};
 use super::devices;
 use crate::array::Array;
@@ -232,14 +232,14 @@ fn compare_gradients(batch: &Batch, device: &Device, roots: &[usize]) -> std::re
 }
 
 fn total(nodes: &mut Nodes, roots: &[usize]) -> Result<usize> {
-    let [add, mul] = ["add", "mul"].map(|name| super::super::node::binary_row(name));
+    let [add, mul] = [Kind::Binary(binary_row("add")?), Kind::Binary(binary_row("mul")?)];
     let mut all = nodes.number(0.0);
     for (i, root) in roots.iter().enumerate() {
         let weight = nodes.number(1.0 / (1.0 + i as f32));
-        let part = nodes.made(Kind::Binary(*mul.as_ref().map_err(Clone::clone)?), &[*root, weight])?;
+        let part = nodes.made(mul, &[*root, weight])?;
         let rank = nodes.shape(part).rank();
         let part = nodes.reduced(Reduction::Sum, part, (1 << rank) - 1)?;
-        all = nodes.made(Kind::Binary(*add.as_ref().map_err(Clone::clone)?), &[all, part])?;
+        all = nodes.made(add, &[all, part])?;
     }
     Ok(all)
 }
