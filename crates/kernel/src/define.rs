@@ -71,6 +71,14 @@ impl Text {
         // A define is one line.
         Self { text: text.replace('\n', " ").into(), hash }
     }
+    /// The text, on one line.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+    /// The first 12 digits of its hash, for names.
+    pub fn digits(&self) -> String {
+        self.hash[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 impl Hash for Text {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod array;
+pub mod expr;
 pub mod graph;
 pub mod ops;
 pub mod quant;
@@ -13,6 +14,7 @@ pub mod suite;
 pub mod tape;
 mod tensor;
 
+pub use expr::fuse;
 pub use netcl_device::{Device, Error, ErrorKind, Result, Settings, counted};
 pub use netcl_kernel::DType;
 pub use random::Generator;

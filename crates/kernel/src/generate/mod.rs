@@ -11,6 +11,14 @@ use std::fmt::Write as _;
 
 /// The text every element-wise kernel is made from. `WG` only matters on GPUs.
 pub static ELEMENTWISE: Kernel = Kernel::new("elementwise", crate::cl_file!("elementwise.cl"))
+    .include(&[crate::cl_file!("functions.cl")])
+    .tune(&[("WG", &[256, 128, 512]), ("VW", &[4, 1, 2, 8])])
+    .tune_cpu(&[("VW", &[0, 16])]);
+
+/// The text around kernels that are made from trees of expressions; the define `TEXT` is the kernel. Reductions take a
+/// work-group of `WG` for a row.
+pub static FUSED: Kernel = Kernel::new("fused", crate::cl_file!("fused.cl"))
+    .include(&[crate::cl_file!("functions.cl")])
     .tune(&[("WG", &[256, 128, 512]), ("VW", &[4, 1, 2, 8])])
     .tune_cpu(&[("VW", &[0, 16])]);
 

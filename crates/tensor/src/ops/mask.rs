@@ -5,11 +5,6 @@ use super::prelude::*;
 use super::view::FAR;
 use std::ops::Range;
 
-/// Comparisons of floats.
-const EQUAL: &str = "x0 == x1 ? (FV)(1.0f) : (FV)(0.0f)";
-const LESS: &str = "x0 < x1 ? (FV)(1.0f) : (FV)(0.0f)";
-const AT_MOST: &str = "x0 <= x1 ? (FV)(1.0f) : (FV)(0.0f)";
-
 /// `a` where the mask is set, else `b`; all three broadcast.
 #[derive(Clone)]
 pub struct Where;
@@ -20,7 +15,7 @@ impl Op<3> for Where {
     fn forward(&self, [mask, a, b]: [&Tensor; 3]) -> Result<(Tensor, ())> {
         let shape = a.shape().broadcast(b.shape(), "where_cond")?.broadcast(mask.shape(), "where_cond")?;
         let y = match a.dtype().is_float() {
-            true => map("x0 != 0.0f ? x1 : x2", &[mask, a, b], &[], &shape, a.dtype())?,
+            true => map(WHERE, &[mask, a, b], &[], &shape, a.dtype())?,
             false => map_typed("x0 != 0 ? x1 : x2", &[mask, a, b], &[], &shape, a.dtype())?,
         };
         Ok((y, ()))
@@ -98,6 +93,43 @@ impl Op<3> for Where {
         ]
     }
 }
+
+/// A comparison of two numbers: 1 where it holds, else 0.
+pub struct Comparison {
+    /// Name.
+    pub name: &'static str,
+    /// Result in `x0` and `x1`, floats.
+    pub y: &'static str,
+    /// The same of integers of any types, exactly.
+    exact: &'static str,
+    /// Whether it holds.
+    pub f: fn(f64, f64) -> bool,
+}
+
+/// Every comparison; the others are these with their operands exchanged.
+pub static COMPARISONS: [Comparison; 3] = [
+    Comparison {
+        name: "eq",
+        y: "x0 == x1 ? (FV)(1.0f) : (FV)(0.0f)",
+        exact: "(long)x0 == (long)x1",
+        f: |a, b| a == b,
+    },
+    Comparison {
+        name: "lt",
+        y: "x0 < x1 ? (FV)(1.0f) : (FV)(0.0f)",
+        exact: "(long)x0 < (long)x1",
+        f: |a, b| a < b,
+    },
+    Comparison {
+        name: "le",
+        y: "x0 <= x1 ? (FV)(1.0f) : (FV)(0.0f)",
+        exact: "(long)x0 <= (long)x1",
+        f: |a, b| a <= b,
+    },
+];
+
+/// The C expression of [`Where`] over mask, a and b.
+pub static WHERE: &str = "x0 != 0.0f ? x1 : x2";
 
 /// The input where the mask is not set, else a value; the mask broadcasts to the input.
 #[derive(Clone)]
@@ -181,38 +213,33 @@ impl Tensor {
         }
         MaskedFill { value }.apply([self, &mask.detach()])
     }
-    fn compare(&self, name: &str, other: &Self, expression: &'static str) -> Result<Self> {
+    fn compare(&self, name: &str, other: &Self, row: &'static Comparison) -> Result<Self> {
         check::one_device(name, &[self, other])?;
         let shape = self.shape().broadcast(other.shape(), name)?;
         if !self.dtype().is_float() && !other.dtype().is_float() {
-            let exact = match expression {
-                EQUAL => "(long)x0 == (long)x1",
-                LESS => "(long)x0 < (long)x1",
-                _ => "(long)x0 <= (long)x1",
-            };
-            return map_typed(exact, &[self, other], &[], &shape, DType::Bool);
+            return map_typed(row.exact, &[self, other], &[], &shape, DType::Bool);
         }
-        crate::no_grad(|| map(expression, &[self, other], &[], &shape, DType::Bool))
+        crate::no_grad(|| map(row.y, &[self, other], &[], &shape, DType::Bool))
     }
     /// Mask of `self == other`.
     pub fn eq(&self, other: &Self) -> Result<Self> {
-        self.compare("eq", other, EQUAL)
+        self.compare("eq", other, &COMPARISONS[0])
     }
     /// Mask of `self < other`.
     pub fn lt(&self, other: &Self) -> Result<Self> {
-        self.compare("lt", other, LESS)
+        self.compare("lt", other, &COMPARISONS[1])
     }
     /// Mask of `self <= other`.
     pub fn le(&self, other: &Self) -> Result<Self> {
-        self.compare("le", other, AT_MOST)
+        self.compare("le", other, &COMPARISONS[2])
     }
     /// Mask of `self > other`.
     pub fn gt(&self, other: &Self) -> Result<Self> {
-        other.compare("gt", self, LESS)
+        other.compare("gt", self, &COMPARISONS[1])
     }
     /// Mask of `self >= other`.
     pub fn ge(&self, other: &Self) -> Result<Self> {
-        other.compare("ge", self, AT_MOST)
+        other.compare("ge", self, &COMPARISONS[2])
     }
     /// The numbers of a range, u32 `(N)`.
     pub fn arange(device: &Device, range: Range<u32>) -> Result<Self> {

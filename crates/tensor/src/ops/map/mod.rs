@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Elements a CPU's work-item should at least get; below that more work-items only cost.
-pub(super) const CPU_CHUNK: usize = 8192;
+pub(crate) const CPU_CHUNK: usize = 8192;
 
 type Defines = Arc<Vec<(&'static str, Value)>>;
 
@@ -226,7 +226,7 @@ impl Plan {
 }
 
 /// Where an expression names input `i`.
-fn places(expression: &str, i: usize) -> impl Iterator<Item = usize> {
+pub(crate) fn places(expression: &str, i: usize) -> impl Iterator<Item = usize> {
     let bytes = expression.as_bytes();
     let digit = b'0' + u8::try_from(i).unwrap_or(u8::MAX).min(9);
     let part = |c: &u8| c.is_ascii_alphanumeric() || *c == b'_';

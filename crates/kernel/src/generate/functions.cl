@@ -1,0 +1,105 @@
+/* What expressions of generated kernels are made of: loads by storage type, functions, the end of a row.
+ *
+ * CHUNKED  1 on CPUs: each work-item owns one contiguous range; 0 on GPUs: items stride over the whole.
+ */
+#ifndef CHUNKED
+#define CHUNKED 1
+#endif
+
+/* Private arrays of VW floats. */
+#define LOADN(p) LDV_F32(p)
+#define STOREN(v, p) STV_F32(p, v)
+
+/* Vector (IN_V) and single (IN_1) loads by storage type: 0 f32, 1 f16, 2 bf16, 3 i32, 4 u32. */
+#if ALIGNED_VECTORS && VW > 1
+#define IN_V0(p, i) LDVA_F32((p) + (i))
+#define IN_V1(p, i) LDVA_F16((p) + (i))
+#define IN_V2(p, i) LDVA_BF16((p) + (i))
+#if OUT == 0
+#define OUT_VA(p, i, v) STVA_F32((p) + (i), (v))
+#elif OUT == 1
+#define OUT_VA(p, i, v) STVA_F16((p) + (i), (v))
+#elif OUT == 2
+#define OUT_VA(p, i, v) STVA_BF16((p) + (i), (v))
+#else
+#define OUT_VA OUT_V
+#endif
+#else
+#define IN_V0(p, i) LDV_F32((p) + (i))
+#define IN_V1(p, i) LDV_F16((p) + (i))
+#define IN_V2(p, i) LDV_BF16((p) + (i))
+#define OUT_VA OUT_V
+#endif
+#define IN_10(p, i) ((p)[i])
+#define IN_11(p, i) vload_half((i), (p))
+#define IN_12(p, i) of_bf16((p)[i])
+#define IN_V3(p, i) TO_FV(LDV_F32((p) + (i)))
+#define IN_13(p, i) ((float)(p)[i])
+#define IN_V4(p, i) TO_FV(LDV_F32((p) + (i)))
+#define IN_14(p, i) ((float)(p)[i])
+
+/* Functions that expressions use. The tanh of GELU comes from one exponential: 0.5 (1 + tanh u) = sigmoid(2u). */
+#define GELU_TANH_U(x) (1.59576912f * ((x) + 0.044715f * (x) * (x) * (x)))
+#if NVIDIA_CC && (OUT == 1 || OUT == 2)
+/* Results that are rounded to 16 bits: what the hardware approximates to 2^-22 is enough, and memory waits for nobody then. */
+#define OVER(x, y) ((x) * native_recip(y))
+#define OVER_ONE_PLUS(x, e) OVER(x, 1.0f + (e))
+static inline FV tanh_of(FV x) {
+  const FV square = x * x, near = x * fma(square, fma(square, (FV)(0.13333333f), (FV)(-0.33333333f)), (FV)(1.0f));
+  const FV far = 1.0f - OVER(2.0f, 1.0f + EXP(2.0f * fabs(x)));
+  return fabs(x) < 0.1f ? near : copysign(far, x);
+}
+/* The normal distribution at x, where e = exp(-x^2 / 2): its tail is e times a polynomial in t = 1 / (1 + 0.44 |x| / sqrt 2),
+ * fitted to a relative error of 5e-6 and right to that in both tails. */
+static inline FV normal(FV x, FV e) {
+  const FV t = OVER(1.0f, fma(fabs(x), (FV)(0.31112698f), (FV)(1.0f)));
+  FV tail = fma(t, (FV)(-0.07305089f), (FV)(0.17532104f));
+  tail = fma(t, tail, (FV)(0.02037083f));
+  tail = fma(t, tail, (FV)(0.13179065f));
+  tail = fma(t, tail, (FV)(0.12128534f));
+  tail = e * t * fma(t, tail, (FV)(0.12428046f));
+  return x < 0.0f ? tail : 1.0f - tail;
+}
+#else
+#define OVER(x, y) ((x) / (y))
+#define tanh_of(x) tanh(x)
+#define normal(x, e) (0.5f * (1.0f + erf((x) * 0.70710678f)))
+#if CHUNKED
+#define OVER_ONE_PLUS(x, e) ((x) / (1.0f + (e)))
+#else
+/* x / (1 + e) for e >= 0, rounded about once: GPUs' division may be 2.5 ulp off. What 1 + e and the quotient lost is found by
+ * exact sums and products and given back, unless something is infinite; a zero keeps its sign. */
+static inline FV over_one_plus(FV x, FV e) {
+  const FV d = 1.0f + e, back = d - 1.0f, lost = (1.0f - (d - back)) + (e - back), r = 1.0f / d, q = x * r;
+  const FV rest = fma(-q, d, x) - q * lost;
+  return fabs(rest) <= FLT_MAX && q != 0.0f ? fma(rest, r, q) : q;
+}
+#define OVER_ONE_PLUS(x, e) over_one_plus((FV)(x), (e))
+#endif
+#endif
+static inline FV sigmoid(FV x) { return OVER_ONE_PLUS(1.0f, EXP(-x)); }
+static inline FV silu(FV x) { return OVER_ONE_PLUS(x, EXP(-x)); }
+static inline FV gelu(FV x) { return x * normal(x, EXP(-0.5f * x * x)); }
+static inline FV gelu_grad(FV x) {
+  const FV e = EXP(-0.5f * x * x);
+  return normal(x, e) + x * 0.39894228f * e;
+}
+static inline FV gelu_tanh(FV x) { return OVER_ONE_PLUS(x, EXP(-GELU_TANH_U(x))); }
+/* s + x s (1 - s) u' for s = sigmoid(u). From e = exp(-|u|), which is at most 1: 1 - s keeps its digits where s is near 1. */
+static inline FV sigmoid_product(FV x, FV u, FV slope) {
+  const FV e = EXP(-fabs(u)), high = OVER(1.0f, 1.0f + e);
+  return (u < 0.0f ? e * high : high) + x * (e * high * high) * slope;
+}
+static inline FV silu_grad(FV x) { return sigmoid_product(x, x, (FV)(1.0f)); }
+static inline FV gelu_tanh_grad(FV x) {
+  return sigmoid_product(x, GELU_TANH_U(x), 1.59576912f * (1.0f + 0.134145f * x * x));
+}
+
+/* A vector filled lane by lane from LOAD(k) for lanes below `lanes`, 0 above: the end of a row, or a gather. */
+#define LANES(x, LOAD)                                   \
+  FV x;                                                  \
+  {                                                      \
+    float part[VW];                                      \
+    for (int k = 0; k < VW; k++) part[k] = k < lanes ? (LOAD) : 0.0f; \
+    x = LOADN(part);                                     \
+  }

@@ -1,0 +1,73 @@
+/* A tree of expressions as one kernel. What a generated text needs beside functions.cl; TEXT is the kernel itself.
+ *
+ * ITEM_RANGE      a flat kernel: the elements [begin, end) of this item, a vector each `step`.
+ * GROUP_ROWS      rows of a kernel with reductions: a work-group each; on CPUs (WG 1) a run of neighbours for each item.
+ * SVd, S1d        stores of a vector and of one value by storage type, as IN_Vd and IN_1d load.
+ * FIRST           the first lane.
+ * ROUNDEDd        values as storage type d keeps them.
+ * ROW_SUM         the sum over a work-group of vectors v and of the values `rest` from behind the last whole vector.
+ * ROW_MAX         the maximum likewise; NaN where one is.
+ */
+#ifndef TEXT
+#define TEXT __kernel void fused(__global float *y) { y[get_global_id(0)] = 0.0f; }
+#endif
+
+#if CHUNKED
+#define ITEM_RANGE                                                                                   \
+  const ulong items = get_global_size(0), per = (n + items * VW - 1) / (items * VW) * VW, step = VW; \
+  const ulong begin = min(n, get_global_id(0) * per), end = min(n, begin + per);
+#else
+#define ITEM_RANGE const ulong begin = get_global_id(0) * VW, end = n, step = get_global_size(0) * VW;
+#endif
+#if WG == 1
+#define GROUP_ROWS(row, rows) FOR_ROWS(row, rows, 0)
+#else
+#define GROUP_ROWS(row, rows) for (ulong row = get_group_id(0); row < (rows); row += get_num_groups(0))
+#endif
+
+#if ALIGNED_VECTORS && VW > 1
+#define SV0(p, i, v) STVA_F32((p) + (i), (v))
+#define SV1(p, i, v) STVA_F16((p) + (i), (v))
+#define SV2(p, i, v) STVA_BF16((p) + (i), (v))
+#else
+#define SV0(p, i, v) STV_F32((p) + (i), (v))
+#define SV1(p, i, v) STV_F16((p) + (i), (v))
+#define SV2(p, i, v) STV_BF16((p) + (i), (v))
+#endif
+#define S10(p, i, v) ((p)[i] = (v))
+#define S11(p, i, v) vstore_half_rte((v), (i), (p))
+#define S12(p, i, v) ((p)[i] = bf16_of(v))
+
+#if VW == 1
+#define FIRST(v) (v)
+static inline float ROUNDED1(float v) {
+  half h;
+  vstore_half_rte(v, 0, &h);
+  return vload_half(0, &h);
+}
+static inline float ROUNDED2(float v) { return of_bf16(bf16_of(v)); }
+#else
+#define FIRST(v) ((v).s0)
+static inline FV ROUNDED1(FV v) { return f16_values(f16_rounded(v)); }
+static inline FV ROUNDED2(FV v) { return AS_FV(TO_UV(bf16_rounded(v)) << 16); }
+#endif
+#define ROUNDED0(v) (v)
+#define ROUNDED3(v) TO_FV(TO_IV(rint(v)))
+#define ROUNDED4(v) TO_FV(TO_UV(rint(v)))
+
+static inline FV larger(FV a, FV b) { return a > b || a != a ? a : b; }
+#define LARGER_1(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
+#define ROW_SUM(scratch, v, rest) GROUP_SUM(scratch, sum_lanes(v) + (rest))
+/* group_max drops NaN: whether there was one is a maximum of its own. */
+#define ROW_MAX(name, scratch, v, rest)                                             \
+  float name = (rest);                                                              \
+  {                                                                                 \
+    float part[VW];                                                                 \
+    STOREN(v, part);                                                                \
+    for (int k = 0; k < VW; k++) name = LARGER_1(name, part[k]);                    \
+    const float lost = GROUP_MAX(scratch, name != name ? 1.0f : 0.0f);              \
+    name = GROUP_MAX(scratch, name);                                                \
+    if (lost != 0.0f) name = NAN;                                                   \
+  }
+
+TEXT

@@ -1,0 +1,195 @@
+//! The expressions that users write.
+
+use super::node::{Kind, Nodes, Reduction, binary_row, unary_of, unary_row};
+use super::show;
+use crate::{DType, Error, Result, Shape};
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+/// A tensor that is not computed yet: a node of a tree. Methods are those of [`Tensor`](crate::Tensor); shapes broadcast.
+#[derive(Clone)]
+pub struct Expr {
+    nodes: Rc<RefCell<Nodes>>,
+    id: usize,
+}
+
+macro_rules! unary {
+    ($($name:ident),+; $($of_scalar:ident),+) => {
+        $(#[doc = concat!("As [`Tensor::", stringify!($name), "`](crate::Tensor::", stringify!($name), ").")]
+        pub fn $name(&self) -> Result<Self> { self.unary(stringify!($name), &[]) })+
+        $(#[doc = concat!("As [`Tensor::", stringify!($of_scalar), "`](crate::Tensor::", stringify!($of_scalar), ").")]
+        pub fn $of_scalar(&self, s: f32) -> Result<Self> { self.unary(stringify!($of_scalar), &[s]) })+
+    };
+}
+macro_rules! binary {
+    ($($name:ident),+) => {
+        $(#[doc = concat!("As [`Tensor::", stringify!($name), "`](crate::Tensor::", stringify!($name), ").")]
+        pub fn $name(&self, other: &Self) -> Result<Self> { self.binary(stringify!($name), other) })+
+    };
+}
+
+impl Expr {
+    pub(super) fn input(nodes: &Rc<RefCell<Nodes>>, number: usize, shape: &Shape) -> Self {
+        let id = nodes.borrow_mut().input(number, shape);
+        Self { nodes: Rc::clone(nodes), id }
+    }
+    /// Its node.
+    ///
+    /// # Errors
+    /// `Unsupported` where it belongs to another tree.
+    pub(super) fn of(&self, nodes: &Rc<RefCell<Nodes>>) -> Result<usize> {
+        match Rc::ptr_eq(&self.nodes, nodes) {
+            true => Ok(self.id),
+            false => Err(Error::unsupported(
+                "fuse: an expression of another call, expected one made of this call's inputs",
+            )),
+        }
+    }
+    fn made(&self, kind: Kind, others: &[&Self]) -> Result<Self> {
+        let mut args = vec![self.id];
+        for other in others {
+            args.push(other.of(&self.nodes)?);
+        }
+        let id = self.nodes.borrow_mut().made(kind, &args)?;
+        Ok(Self { nodes: Rc::clone(&self.nodes), id })
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> Shape {
+        self.nodes.borrow().shape(self.id).clone()
+    }
+    /// A number, in the tree of this expression.
+    #[must_use]
+    pub fn number(&self, value: f32) -> Self {
+        let id = self.nodes.borrow_mut().number(value);
+        Self { nodes: Rc::clone(&self.nodes), id }
+    }
+    /// The element-wise op of this name with its scalars, as it is called.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is none, or it has another number of scalars.
+    pub fn unary(&self, name: &str, scalars: &[f32]) -> Result<Self> {
+        let row = unary_row(name)?;
+        let expected = unary_of(row).scalars.len();
+        if expected != scalars.len() {
+            let given = scalars.len();
+            return Err(Error::unsupported(format!("{name}: {given} scalars given, expected {expected}")));
+        }
+        let mut bits = [0; 2];
+        bits.iter_mut().zip(scalars).for_each(|(b, s)| *b = s.to_bits());
+        self.made(Kind::Unary(row, bits), &[])
+    }
+    /// The element-wise op of two tensors of this name.
+    ///
+    /// # Errors
+    /// `Unsupported` where there is none; `Shape`.
+    pub fn binary(&self, name: &str, other: &Self) -> Result<Self> {
+        self.made(Kind::Binary(binary_row(name)?), &[other])
+    }
+    unary!(neg, exp, log, sqrt, rsqrt, tanh, sigmoid, relu, silu, gelu, gelu_tanh, abs, square, sin, cos, softplus, hard_swish, mish;
+        add_scalar, mul_scalar, rsub_scalar, rdiv_scalar, pow_scalar, leaky_relu, elu);
+    binary!(add, sub, mul, div, maximum, minimum);
+    /// `x - s`.
+    pub fn sub_scalar(&self, s: f32) -> Result<Self> {
+        self.add_scalar(-s)
+    }
+    /// `x / s`.
+    pub fn div_scalar(&self, s: f32) -> Result<Self> {
+        self.mul_scalar(1.0 / s)
+    }
+    /// As [`Tensor::clamp`](crate::Tensor::clamp).
+    pub fn clamp(&self, low: f32, high: f32) -> Result<Self> {
+        self.unary("clamp", &[low, high])
+    }
+
+    /// 1 where `self == other`, else 0. Values are those inside of the kernel, which are not rounded.
+    pub fn eq(&self, other: &Self) -> Result<Self> {
+        self.made(Kind::Compare(0), &[other])
+    }
+    /// 1 where `self < other`, else 0.
+    pub fn lt(&self, other: &Self) -> Result<Self> {
+        self.made(Kind::Compare(1), &[other])
+    }
+    /// 1 where `self <= other`, else 0.
+    pub fn le(&self, other: &Self) -> Result<Self> {
+        self.made(Kind::Compare(2), &[other])
+    }
+    /// 1 where `self > other`, else 0.
+    pub fn gt(&self, other: &Self) -> Result<Self> {
+        other.lt(self)
+    }
+    /// 1 where `self >= other`, else 0.
+    pub fn ge(&self, other: &Self) -> Result<Self> {
+        other.le(self)
+    }
+    /// `a` where this mask is not 0, else `b`.
+    pub fn where_cond(&self, a: &Self, b: &Self) -> Result<Self> {
+        self.made(Kind::Where, &[a, b])
+    }
+    /// `value` where `mask` is not 0, else this.
+    pub fn masked_fill(&self, mask: &Self, value: f32) -> Result<Self> {
+        mask.where_cond(&self.number(value), self)
+    }
+    /// Rounded to what a storage type keeps; integers to the nearest. The gradient passes as it is.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        self.made(Kind::Cast(dtype), &[])
+    }
+    /// The same values, through which no gradient flows.
+    pub fn detach(&self) -> Self {
+        self.made(Kind::Detach, &[]).unwrap_or_else(|_| self.clone())
+    }
+    /// The same values in a larger shape.
+    ///
+    /// # Errors
+    /// `Shape` where this one does not broadcast to it.
+    pub fn expand(&self, shape: impl Into<Shape>) -> Result<Self> {
+        let id = self.nodes.borrow_mut().expanded(self.id, &shape.into())?;
+        Ok(Self { nodes: Rc::clone(&self.nodes), id })
+    }
+
+    fn reduced(&self, name: &str, how: Reduction, axes: &[isize]) -> Result<Self> {
+        let shape = self.shape();
+        let mut mask = if axes.is_empty() { (1u32 << shape.rank()) - 1 } else { 0 };
+        for axis in axes {
+            let bit = 1 << (shape.rank() - 1 - shape.axis(name, *axis)?);
+            if mask & bit != 0 {
+                return Err(Error::shape(format!("{name}: axes {axes:?} name one axis twice")));
+            }
+            mask |= bit;
+        }
+        let id = self.nodes.borrow_mut().reduced(how, self.id, mask)?;
+        Ok(Self { nodes: Rc::clone(&self.nodes), id })
+    }
+    /// Sum over `axes`, all of them where none are given, which stay as size 1.
+    pub fn sum(&self, axes: &[isize]) -> Result<Self> {
+        self.reduced("sum", Reduction::Sum, axes)
+    }
+    /// Maximum over `axes`, which stay as size 1; NaN where an element is. Ties share the gradient.
+    pub fn max(&self, axes: &[isize]) -> Result<Self> {
+        self.reduced("max", Reduction::Max, axes)
+    }
+    /// Mean over `axes`, which stay as size 1.
+    pub fn mean(&self, axes: &[isize]) -> Result<Self> {
+        let sum = self.sum(axes)?;
+        let terms = self.shape().count() as f32 / sum.shape().count() as f32;
+        sum.mul_scalar(1.0 / terms)
+    }
+    /// Mean of the squared distances from the mean over `axes`, which stay as size 1.
+    pub fn variance(&self, axes: &[isize]) -> Result<Self> {
+        self.sub(&self.mean(axes)?)?.square()?.mean(axes)
+    }
+    /// Softmax over the last axis.
+    pub fn softmax(&self) -> Result<Self> {
+        // The maximum cancels out, so that its gradient is 0.
+        let e = self.sub(&self.max(&[-1])?.detach())?.exp()?;
+        e.div(&e.sum(&[-1])?)
+    }
+}
+
+/// The tree.
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&show::tree(&self.nodes.borrow(), &[self.id]))
+    }
+}

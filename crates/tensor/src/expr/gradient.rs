@@ -1,0 +1,105 @@
+//! The derivative of a tree, which is a tree over the same inputs and the gradient of the result.
+
+use super::node::{Kind, Nodes, Reduction, binary_of, binary_row, unary_of};
+use crate::Result;
+use crate::ops::elementwise::Saves;
+use crate::ops::map::places;
+
+impl Nodes {
+    /// The gradients of `inputs` (nodes), given `dy`, that of `root`; `None` where the tree does not depend on one. Each has the
+    /// input's shape, leading ones aside.
+    pub(super) fn gradients(
+        &mut self,
+        root: usize,
+        dy: usize,
+        inputs: &[usize],
+    ) -> Result<Vec<Option<usize>>> {
+        let cone = self.cone(&[root], |id| self.kind(id) == Kind::Detach);
+        let mut wanted = vec![false; self.all.len()];
+        for id in &cone {
+            let through = !matches!(self.kind(*id), Kind::Detach | Kind::Compare(_));
+            wanted[*id] = inputs.contains(id) || through && self.all[*id].args.iter().any(|a| wanted[*a]);
+        }
+        let mut found: Vec<Option<usize>> = vec![None; wanted.len()];
+        found[root] = Some(dy);
+        for id in cone.into_iter().rev().filter(|id| wanted[*id]) {
+            let Some(dy) = found[id] else { continue };
+            for (arg, part) in self.parts(id, dy, &wanted)? {
+                let part = self.summed_to(part, &self.shape(arg).clone())?;
+                found[arg] = Some(match found[arg] {
+                    Some(before) => self.made(Kind::Binary(binary_row("add")?), &[before, part])?,
+                    None => part,
+                });
+            }
+        }
+        Ok(inputs.iter().map(|id| found.get(*id).copied().flatten()).collect())
+    }
+
+    /// What each argument that needs it gets of `dy`, the gradient of node `id`, in the shape of the node.
+    fn parts(&mut self, id: usize, dy: usize, wanted: &[bool]) -> Result<Vec<(usize, usize)>> {
+        let (kind, args, shape) = (self.kind(id), self.all[id].args.clone(), self.shape(id).clone());
+        let mut out = Vec::new();
+        for (at, arg) in args.iter().copied().enumerate().filter(|(_, arg)| wanted[*arg]) {
+            let part = match kind {
+                Kind::Unary(row, scalars) => {
+                    let saved = if unary_of(row).saves == Saves::Output { id } else { arg };
+                    match unary_of(row).dx {
+                        "x1" => dy,
+                        text => {
+                            let [saved] = read(text, [saved], dy);
+                            self.made(Kind::UnaryGrad(row, scalars), &[saved, dy])?
+                        }
+                    }
+                }
+                Kind::Binary(row) => {
+                    let text = if at == 0 { binary_of(row).da } else { binary_of(row).db };
+                    match text {
+                        "" => dy,
+                        _ => {
+                            let [a, b] = read(text, [args[0], args[1]], dy);
+                            self.made(Kind::BinaryGrad(row, at == 1), &[a, b, dy])?
+                        }
+                    }
+                }
+                Kind::Where if at > 0 => {
+                    let zero = self.number(0.0);
+                    let [a, b] = if at == 1 { [dy, zero] } else { [zero, dy] };
+                    self.made(Kind::Where, &[args[0], a, b])?
+                }
+                Kind::Cast(_) | Kind::Expand | Kind::Stored => dy,
+                Kind::Reduce(Reduction::Sum, _) => dy,
+                Kind::Reduce(Reduction::Max, mask) => self.part_of_max(arg, mask, dy)?,
+                _ => continue,
+            };
+            let whole = if kind.is_reduction() { self.shape(arg).clone() } else { shape.clone() };
+            // An operand that stands twice in a node gets each share.
+            out.push((arg, self.expanded_to(part, &whole)?));
+        }
+        Ok(out)
+    }
+
+    /// Ties share the gradient evenly. Elements are compared as they were stored: what is computed twice could differ in its last bit.
+    fn part_of_max(&mut self, arg: usize, mask: u32, dy: usize) -> Result<usize> {
+        let x = match self.kind(arg) {
+            Kind::Input(_) => arg,
+            _ => self.made(Kind::Stored, &[arg])?,
+        };
+        let y = self.reduced(Reduction::Max, x, mask)?;
+        let ties = self.made(Kind::Compare(0), &[x, y])?;
+        let count = self.reduced(Reduction::Sum, ties, mask)?;
+        let [mul, div] = [binary_row("mul")?, binary_row("div")?];
+        let share = self.made(Kind::Binary(div), &[dy, count])?;
+        self.made(Kind::Binary(mul), &[ties, share])
+    }
+
+    /// As [`Nodes::expanded`], where the node may have more leading ones than `shape` has axes.
+    fn expanded_to(&mut self, id: usize, shape: &crate::Shape) -> Result<usize> {
+        let both = self.shape(id).broadcast(shape, "expand")?;
+        self.expanded(id, &both)
+    }
+}
+
+/// The operands that a derivative names; `dy` in the place of the others.
+fn read<const N: usize>(text: &str, operands: [usize; N], dy: usize) -> [usize; N] {
+    std::array::from_fn(|i| if places(text, i).next().is_some() { operands[i] } else { dy })
+}

@@ -1,0 +1,150 @@
+//! Trees of expressions that become one kernel: [`fuse`].
+//!
+//! A tree is made of the element-wise ops' rows, comparisons, choices, conversions, and sums and maxima over axes. Nodes are kept once,
+//! constants are computed beforehand, and the gradient is the derivative of the tree, another tree over the same inputs. Values between
+//! nodes are f32 and are not rounded; the result is stored like the inputs.
+
+mod build;
+mod emit;
+mod gradient;
+mod interpret;
+mod node;
+mod plan;
+mod run;
+mod show;
+#[cfg(test)]
+mod tests;
+
+pub use build::Expr;
+
+use crate::array::Array;
+use crate::ops::check;
+use crate::{DType, Error, Result, Shape, Tensor, tape};
+use node::Nodes;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Computes a tree of expressions over `inputs` as one kernel, where its reductions allow that, with its gradient.
+///
+/// The closure is called once, with an expression for each input, and says what to compute. The result has the inputs' storage
+/// type, f32 where they differ; integers are read as f32 and do not count. Scalars are part of the kernel: what changes from call to
+/// call should be an input of one element.
+///
+/// ```
+/// use netcl_tensor::{DType, Device, Settings, Tensor, fuse};
+/// # fn main() -> netcl_tensor::Result<()> {
+/// let device = Device::open("sim", &Settings::default())?;
+/// let x = Tensor::from_f32(&device, [2, 2], &[0.0, 0.0, 1.0, 1.0], DType::F32)?;
+/// let scale = Tensor::from_f32(&device, [2], &[1.0, 10.0], DType::F32)?;
+/// // A softmax of each row, scaled: one kernel.
+/// let y = fuse(&[&x, &scale], |t| {
+///     let e = t[0].sub(&t[0].max(&[-1])?.detach())?.exp()?;
+///     e.div(&e.sum(&[-1])?)?.mul(&t[1])
+/// })?;
+/// assert_eq!(y.to_vec()?, [0.5, 5.0, 0.5, 5.0]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// `Shape` where shapes do not broadcast; `Device` for inputs on two devices; what the closure returns.
+pub fn fuse(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<Tensor> {
+    let Some(first) = inputs.first() else {
+        return Err(Error::shape("fuse: no inputs, expected at least one"));
+    };
+    check::one_device("fuse", inputs)?;
+    let (nodes, root) = built(&shapes_of(inputs), f)?;
+    let (device, dtype) = (first.device().clone(), result_type(inputs));
+    let plain: Vec<Tensor> = inputs.iter().map(|x| x.detach()).collect();
+    let compute = || tape::no_grad(|| run::run(&nodes, &device, (&[root], &[dtype]), &plain));
+    let y = device.within((tape::current_layer(), "fuse"), compute)?;
+    let y = y.into_iter().next().ok_or_else(|| Error::internal("fuse: no result"))?;
+    drop(plain);
+    tape::record("fuse", inputs, y, move |inputs, dy| backward(nodes, root, inputs, dy))
+}
+
+/// The tree of `f` over `inputs`, and the kernels that compute it and its gradient, as text.
+///
+/// # Errors
+/// As [`fuse`].
+pub fn explain(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<String> {
+    let Some(first) = inputs.first() else {
+        return Err(Error::shape("explain: no inputs, expected at least one"));
+    };
+    let (mut nodes, root) = built(&shapes_of(inputs), f)?;
+    let mut plain: Vec<Tensor> = inputs.iter().map(|x| x.detach()).collect();
+    let show = |nodes: &Nodes, roots: &[usize], dtypes: &[DType], plain: &[Tensor]| -> Result<String> {
+        let sources = tape::no_grad(|| run::sources(nodes, first.device(), (roots, dtypes), plain))?;
+        Ok(format!("{}\n{}", show::tree(nodes, roots), sources.join("\n")))
+    };
+    let dtype = result_type(inputs);
+    let forward = show(&nodes, &[root], &[dtype], &plain)?;
+    plain.push(Tensor::zeros(first.device(), nodes.shape(root), dtype)?);
+    let (roots, dtypes, _) = gradient_roots(&mut nodes, root, &plain, |i| inputs[i].dtype().is_float())?;
+    if roots.is_empty() {
+        return Ok(forward);
+    }
+    Ok(format!("{forward}\n# gradient\n{}", show(&nodes, &roots, &dtypes, &plain)?))
+}
+
+/// The tree of `f` in f64 on the host: what a kernel's result is compared with.
+///
+/// # Errors
+/// As [`fuse`].
+pub fn reference(inputs: &[&Array], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<Array> {
+    let shapes: Vec<&Shape> = inputs.iter().map(|x| &x.shape).collect();
+    let (nodes, root) = built(&shapes, f)?;
+    let inputs: Vec<Array> = inputs.iter().map(|x| (*x).clone()).collect();
+    nodes.interpret(&[root], &inputs).pop().ok_or_else(|| Error::internal("fuse: no result"))
+}
+
+fn built(inputs: &[&Shape], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Result<(Nodes, usize)> {
+    let nodes = Rc::new(RefCell::new(Nodes::default()));
+    let given: Vec<Expr> =
+        inputs.iter().enumerate().map(|(i, shape)| Expr::input(&nodes, i, shape)).collect();
+    let root = f(&given)?.of(&nodes)?;
+    drop(given);
+    let nodes = Rc::try_unwrap(nodes).map_or_else(|shared| shared.borrow().clone(), RefCell::into_inner);
+    Ok((nodes, root))
+}
+
+fn shapes_of<'a>(inputs: &[&'a Tensor]) -> Vec<&'a Shape> {
+    inputs.iter().map(|x| x.shape()).collect()
+}
+
+fn result_type(inputs: &[&Tensor]) -> DType {
+    let mut floats = inputs.iter().map(|x| x.dtype()).filter(|dtype| dtype.is_float());
+    let first = floats.next().unwrap_or(DType::F32);
+    if floats.all(|dtype| dtype == first) { first } else { DType::F32 }
+}
+
+/// The gradients of those inputs that need one, as nodes with their types and the inputs' numbers. The last of `inputs` is dy.
+fn gradient_roots(
+    nodes: &mut Nodes,
+    root: usize,
+    inputs: &[Tensor],
+    needs: impl Fn(usize) -> bool,
+) -> Result<(Vec<usize>, Vec<DType>, Vec<usize>)> {
+    let last = inputs.len() - 1;
+    let shape = nodes.shape(root).clone();
+    let dy = nodes.input(last, &shape);
+    let numbers: Vec<usize> = (0..last).filter(|i| needs(*i)).collect();
+    let leaves: Vec<usize> = numbers.iter().map(|i| nodes.input(*i, inputs[*i].shape())).collect();
+    let found = nodes.gradients(root, dy, &leaves)?;
+    let pairs = numbers.into_iter().zip(found).filter_map(|(i, id)| id.map(|id| (i, id)));
+    let (numbers, roots): (Vec<usize>, Vec<usize>) = pairs.unzip();
+    let dtypes = numbers.iter().map(|i| inputs[*i].dtype()).collect();
+    Ok((roots, dtypes, numbers))
+}
+
+fn backward(mut nodes: Nodes, root: usize, inputs: &[Tensor], dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    let mut all: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
+    all.push(dy.detach());
+    let (roots, dtypes, numbers) = gradient_roots(&mut nodes, root, &all, |i| inputs[i].requires_grad())?;
+    let found = run::run(&nodes, dy.device(), (&roots, &dtypes), &all)?;
+    let mut out: Vec<Option<Tensor>> = vec![None; inputs.len()];
+    for (i, grad) in numbers.into_iter().zip(found) {
+        out[i] = Some(grad.reshape(inputs[i].shape())?);
+    }
+    Ok(out)
+}

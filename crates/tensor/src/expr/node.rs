@@ -1,0 +1,314 @@
+//! The nodes of a tree, each kept once, and what is known about their values beforehand.
+
+use crate::ops::elementwise::{BINARY, BinaryRow, UNARY, UnaryRow};
+use crate::ops::mask::{COMPARISONS, WHERE};
+use crate::{DType, Error, Result, Shape};
+use std::collections::HashMap;
+
+/// What a reduction makes of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Reduction {
+    Sum,
+    Max,
+}
+
+/// What a node computes. Numbers of rows are those in [`UNARY`], [`BINARY`] and [`COMPARISONS`]; floats are kept by their bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    /// The tensor of this number.
+    Input(usize),
+    Const(u32),
+    Unary(usize, [u32; 2]),
+    /// A row's derivative by its C expression, over what the row saves and the gradient of the result.
+    UnaryGrad(usize, [u32; 2]),
+    Binary(usize),
+    /// That of the first operand, or of the second, over both and the gradient of the result.
+    BinaryGrad(usize, bool),
+    Compare(usize),
+    Where,
+    Cast(DType),
+    /// The same values in a larger shape.
+    Expand,
+    /// The same values, through which no gradient flows.
+    Detach,
+    /// The same values, written to memory: every kernel that reads them sees the same bits.
+    Stored,
+    /// Over the axes of a mask, whose lowest bit is the last axis; they stay as size 1.
+    Reduce(Reduction, u32),
+}
+
+/// A node; its arguments are nodes with smaller numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Node {
+    pub kind: Kind,
+    pub args: Vec<usize>,
+    pub shape: Shape,
+}
+
+/// Every node made so far, equal ones once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Nodes {
+    pub all: Vec<Node>,
+    known: HashMap<Node, usize>,
+}
+
+/// Sizes without leading ones: shapes of which each broadcasts to the other have the same.
+pub(super) fn trimmed(shape: &Shape) -> &[usize] {
+    let dims = shape.dims();
+    &dims[dims.iter().take_while(|n| **n == 1).count()..]
+}
+
+pub(super) fn unary_row(name: &str) -> Result<usize> {
+    let found = UNARY.iter().position(|row| row.name == name);
+    found.ok_or_else(|| Error::unsupported(format!("no element-wise op of one tensor is called {name}")))
+}
+
+pub(super) fn binary_row(name: &str) -> Result<usize> {
+    let found = BINARY.iter().position(|row| row.name == name);
+    found.ok_or_else(|| Error::unsupported(format!("no element-wise op of two tensors is called {name}")))
+}
+
+impl Kind {
+    /// The C expression over the arguments `x0`, `x1`, … and the scalars `s0`, `s1`, where the node has one.
+    pub fn text(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Unary(row, _) => UNARY[row].y,
+            Self::UnaryGrad(row, _) => UNARY[row].dx,
+            Self::Binary(row) => BINARY[row].y,
+            Self::BinaryGrad(row, second) => {
+                if second {
+                    BINARY[row].db
+                } else {
+                    BINARY[row].da
+                }
+            }
+            Self::Compare(row) => COMPARISONS[row].y,
+            Self::Where => WHERE,
+            _ => return None,
+        })
+    }
+    pub fn scalars(self) -> [f32; 2] {
+        match self {
+            Self::Unary(_, bits) | Self::UnaryGrad(_, bits) => bits.map(f32::from_bits),
+            _ => [0.0; 2],
+        }
+    }
+    pub fn name(self) -> String {
+        match self {
+            Self::Input(i) => format!("x{i}"),
+            Self::Const(bits) => format!("{:?}", f32::from_bits(bits)),
+            Self::Unary(row, _) => UNARY[row].name.into(),
+            Self::UnaryGrad(row, _) => format!("{}_grad", UNARY[row].name),
+            Self::Binary(row) => BINARY[row].name.into(),
+            Self::BinaryGrad(row, second) => {
+                format!("{}_grad_{}", BINARY[row].name, if second { "b" } else { "a" })
+            }
+            Self::Compare(row) => COMPARISONS[row].name.into(),
+            Self::Where => "where".into(),
+            Self::Cast(dtype) => dtype.to_string(),
+            Self::Expand => "expand".into(),
+            Self::Detach => "detach".into(),
+            Self::Stored => "stored".into(),
+            Self::Reduce(Reduction::Sum, _) => "sum".into(),
+            Self::Reduce(Reduction::Max, _) => "max".into(),
+        }
+    }
+    pub fn is_reduction(self) -> bool {
+        matches!(self, Self::Reduce(..))
+    }
+}
+
+pub(super) fn unary_of(row: usize) -> &'static UnaryRow {
+    &UNARY[row]
+}
+pub(super) fn binary_of(row: usize) -> &'static BinaryRow {
+    &BINARY[row]
+}
+
+/// A step for derivatives of rows, which have C expressions but no function in f64.
+const STEP: f64 = 1e-5;
+
+/// The value of a node that works element by element. Derivatives are central differences: right to about 1e-9 away from kinks.
+pub(super) fn value(kind: Kind, x: &[f64]) -> f64 {
+    let scalars = kind.scalars().map(f64::from);
+    let x0 = x.first().copied().unwrap_or(0.0);
+    match kind {
+        Kind::Const(bits) => f64::from(f32::from_bits(bits)),
+        Kind::Unary(row, _) => (unary_of(row).f)(x0, scalars),
+        Kind::Binary(row) => (binary_of(row).f)(x0, x[1]),
+        Kind::UnaryGrad(row, _) => {
+            let f = |x| (unary_of(row).f)(x, scalars);
+            slope(f, x0) * x[1]
+        }
+        Kind::BinaryGrad(row, second) => {
+            let f = binary_of(row).f;
+            x[2] * if second { slope(|b| f(x0, b), x[1]) } else { slope(|a| f(a, x[1]), x0) }
+        }
+        Kind::Compare(row) => f64::from((COMPARISONS[row].f)(x0, x[1])),
+        Kind::Where => {
+            if x0 == 0.0 {
+                x[2]
+            } else {
+                x[1]
+            }
+        }
+        Kind::Cast(dtype @ (DType::I32 | DType::U32)) => dtype.round(x0.round_ties_even()),
+        Kind::Cast(dtype) => dtype.round(x0),
+        Kind::Input(_) | Kind::Expand | Kind::Detach | Kind::Stored | Kind::Reduce(..) => x0,
+    }
+}
+
+fn slope(f: impl Fn(f64) -> f64, x: f64) -> f64 {
+    let h = STEP * x.abs().max(1.0);
+    (f(x + h) - f(x - h)) / (2.0 * h)
+}
+
+impl Nodes {
+    pub fn shape(&self, id: usize) -> &Shape {
+        &self.all[id].shape
+    }
+    pub fn kind(&self, id: usize) -> Kind {
+        self.all[id].kind
+    }
+    fn constant(&self, id: usize) -> Option<f32> {
+        match self.all[id].kind {
+            Kind::Const(bits) => Some(f32::from_bits(bits)),
+            _ => None,
+        }
+    }
+
+    fn keep(&mut self, kind: Kind, args: Vec<usize>, shape: Shape) -> usize {
+        let node = Node { kind, args, shape };
+        if let Some(id) = self.known.get(&node) {
+            return *id;
+        }
+        self.all.push(node.clone());
+        self.known.insert(node, self.all.len() - 1);
+        self.all.len() - 1
+    }
+
+    pub fn input(&mut self, number: usize, shape: &Shape) -> usize {
+        self.keep(Kind::Input(number), Vec::new(), shape.clone())
+    }
+    pub fn number(&mut self, value: f32) -> usize {
+        self.keep(Kind::Const(value.to_bits()), Vec::new(), Shape::default())
+    }
+
+    /// A node over others: the shape by broadcasting, what is constant computed.
+    ///
+    /// # Errors
+    /// `Shape` where the arguments do not broadcast.
+    pub fn made(&mut self, kind: Kind, args: &[usize]) -> Result<usize> {
+        let name = || kind.name();
+        let mut shape = self.shape(args[0]).clone();
+        for arg in &args[1..] {
+            shape = shape.broadcast(self.shape(*arg), &name())?;
+        }
+        if let Some(value) = self.folded(kind, args) {
+            let value = self.number(value);
+            return self.expanded(value, &shape);
+        }
+        match self.same_as(kind, args) {
+            Some(id) if *self.shape(id) == shape => Ok(id),
+            Some(id) => self.expanded(id, &shape),
+            None => Ok(self.keep(kind, args.to_vec(), shape)),
+        }
+    }
+
+    /// The value where all arguments are constants.
+    fn folded(&self, kind: Kind, args: &[usize]) -> Option<f32> {
+        let known: Option<Vec<f64>> = args.iter().map(|a| self.constant(*a).map(f64::from)).collect();
+        if matches!(kind, Kind::UnaryGrad(..) | Kind::BinaryGrad(..) | Kind::Stored) {
+            return None;
+        }
+        Some(value(kind, &known?) as f32)
+    }
+
+    /// The argument that has the node's value, bit by bit.
+    fn same_as(&self, kind: Kind, args: &[usize]) -> Option<usize> {
+        let is = |at: usize, value: f32| {
+            args.get(at).and_then(|a| self.constant(*a)).is_some_and(|c| c.to_bits() == value.to_bits())
+        };
+        let inverse = |of: &str| matches!(kind, Kind::Unary(row, _) if unary_of(row).name == of);
+        match kind {
+            Kind::Binary(row) => match binary_of(row).name {
+                "mul" if is(1, 1.0) => Some(args[0]),
+                "mul" if is(0, 1.0) => Some(args[1]),
+                "div" if is(1, 1.0) => Some(args[0]),
+                "sub" if is(1, 0.0) => Some(args[0]),
+                _ => None,
+            },
+            Kind::Unary(row, scalars) => match unary_of(row).name {
+                "mul_scalar" if f32::from_bits(scalars[0]) == 1.0 => Some(args[0]),
+                // Twice neg; twice abs or relu is once.
+                "neg" if self.all[args[0]].kind == kind => Some(self.all[args[0]].args[0]),
+                "abs" | "relu" if self.all[args[0]].kind == kind && (inverse("abs") || inverse("relu")) => {
+                    Some(args[0])
+                }
+                _ => None,
+            },
+            Kind::Cast(_) | Kind::Detach | Kind::Stored if self.all[args[0]].kind == kind => Some(args[0]),
+            _ => None,
+        }
+    }
+
+    /// The same values in `shape`, to which the node's broadcasts.
+    ///
+    /// # Errors
+    /// `Shape` where it does not.
+    pub fn expanded(&mut self, id: usize, shape: &Shape) -> Result<usize> {
+        if self.shape(id) == shape {
+            return Ok(id);
+        }
+        if self.shape(id).broadcast(shape, "expand")? != *shape {
+            return Err(Error::shape(format!(
+                "expand: shape {} does not broadcast to {shape}",
+                self.shape(id)
+            )));
+        }
+        Ok(self.keep(Kind::Expand, vec![id], shape.clone()))
+    }
+
+    /// A reduction over the axes of `mask`, which stay as size 1.
+    ///
+    /// # Errors
+    /// `Shape` for a maximum of nothing.
+    pub fn reduced(&mut self, how: Reduction, id: usize, mask: u32) -> Result<usize> {
+        let shape = self.shape(id).clone();
+        let rank = shape.rank();
+        let size = |bit: usize| if bit < rank { shape.dims()[rank - 1 - bit] } else { 1 };
+        let within = |bit: usize| mask & (1 << bit) != 0;
+        let Some(top) = (0..rank).rev().find(|bit| within(*bit) && size(*bit) != 1) else { return Ok(id) };
+        // Axes of size 1 below the outermost count as reduced: what is left is a run of axes more often.
+        let axes = (0..=top).filter(|bit| within(*bit) || size(*bit) == 1).fold(0, |m, bit| m | 1 << bit);
+        let dims: Vec<usize> =
+            (0..rank).rev().map(|bit| if axes & (1 << bit) != 0 { 1 } else { size(bit) }).collect();
+        let kept = Shape::from(dims);
+        if how == Reduction::Max && shape.count() == 0 && kept.count() > 0 {
+            return Err(Error::shape(format!("max: nothing to take the maximum of in shape {shape}")));
+        }
+        Ok(self.keep(Kind::Reduce(how, axes), vec![id], kept))
+    }
+
+    /// Sums away what broadcasting from `shape` added or repeated; the rank stays.
+    pub fn summed_to(&mut self, id: usize, shape: &Shape) -> Result<usize> {
+        let from = self.shape(id).clone();
+        let at = |s: &Shape, bit: usize| if bit < s.rank() { s.dims()[s.rank() - 1 - bit] } else { 1 };
+        let mask =
+            (0..from.rank()).filter(|bit| at(&from, *bit) != at(shape, *bit)).fold(0, |m, bit| m | 1 << bit);
+        self.reduced(Reduction::Sum, id, mask)
+    }
+
+    /// The nodes that `roots` are made of, themselves included, in order; `stops` says behind which nothing is looked at.
+    pub fn cone(&self, roots: &[usize], stops: impl Fn(usize) -> bool) -> Vec<usize> {
+        let mut open = roots.to_vec();
+        let mut seen = vec![false; self.all.len()];
+        while let Some(id) = open.pop() {
+            if std::mem::replace(&mut seen[id], true) || stops(id) {
+                continue;
+            }
+            open.extend(&self.all[id].args);
+        }
+        (0..self.all.len()).filter(|id| seen[*id]).collect()
+    }
+}

@@ -1,0 +1,193 @@
+//! Which kernels compute a tree: one, unless reductions go over different axes or too few rows to keep a device busy.
+//!
+//! A kernel has a space, the shape that its elements are in, of which the last axes may be reduced. A reduction is computed inside
+//! of it where its argument has that shape and its axes are those. Every other one is cut off: kernels before compute it.
+
+use super::node::{Kind, Nodes, trimmed};
+
+/// One generated kernel.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    /// Sizes, without leading ones.
+    pub space: Vec<usize>,
+    /// How many of the last axes reductions go over.
+    pub reduced: usize,
+    /// Rows are taken in parts: the outputs are reductions, whose parts a further launch puts together.
+    pub parts: bool,
+    pub outputs: Vec<usize>,
+    /// What is read from memory: inputs, and results of kernels before.
+    pub leaves: Vec<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Fused(Job),
+    /// A reduction over axes that are not the last ones, by the library's own kernels.
+    Library(usize),
+}
+
+/// Results that one kernel writes at most.
+const OUTPUTS: usize = 16;
+
+/// Whether `(rows, elements a row)` are to be taken in parts.
+pub(super) type Few<'a> = &'a dyn Fn(usize, usize) -> bool;
+
+/// The steps for `roots`, in order.
+pub(super) fn plan(nodes: &Nodes, roots: &[usize], few: Few<'_>) -> Vec<Step> {
+    let mut levels = Vec::new();
+    let mut wanted = roots.to_vec();
+    while !wanted.is_empty() {
+        wanted.sort_unstable();
+        wanted.dedup();
+        let (level, mut next) = level(nodes, &wanted, few);
+        next.retain(|id| !matches!(nodes.kind(*id), Kind::Input(_)));
+        levels.push(level);
+        wanted = next;
+    }
+    let mut done = vec![false; nodes.all.len()];
+    let mut steps = Vec::new();
+    for mut step in levels.into_iter().rev().flatten() {
+        let made = match &mut step {
+            Step::Library(id) => std::slice::from_ref(id),
+            Step::Fused(job) => {
+                let before = job.outputs.len();
+                job.outputs.retain(|id| !done[*id]);
+                if job.outputs.len() != before {
+                    job.leaves = leaves(nodes, job);
+                }
+                job.outputs.as_slice()
+            }
+        };
+        if made.iter().all(|id| done[*id]) {
+            continue;
+        }
+        made.iter().for_each(|id| done[*id] = true);
+        steps.push(step);
+    }
+    steps
+}
+
+/// The steps that make `wanted`, and what has to be there before.
+fn level(nodes: &Nodes, wanted: &[usize], few: Few<'_>) -> (Vec<Step>, Vec<usize>) {
+    let (mut jobs, mut steps, mut next): (Vec<Job>, Vec<Step>, Vec<usize>) = Default::default();
+    for id in wanted {
+        if let Kind::Reduce(_, mask) = nodes.kind(*id)
+            && !mask.wrapping_add(1).is_power_of_two()
+        {
+            next.push(nodes.all[*id].args[0]);
+            steps.push(Step::Library(*id));
+            continue;
+        }
+        let job = place(nodes, *id, few);
+        let alike = |other: &&mut Job| {
+            let rows = other.reduced == job.reduced && other.parts == job.parts;
+            other.space == job.space && rows && other.outputs.len() < OUTPUTS
+        };
+        match jobs.iter_mut().find(alike) {
+            Some(other) => other.outputs.push(*id),
+            None => jobs.push(job),
+        }
+    }
+    join_plain(nodes, &mut jobs);
+    for mut job in jobs {
+        job.leaves = leaves(nodes, &job);
+        next.extend(&job.leaves);
+        steps.push(Step::Fused(job));
+    }
+    (steps, next)
+}
+
+/// Outputs without reductions go into a kernel with reductions of the same space, which reads the same elements.
+fn join_plain(nodes: &Nodes, jobs: &mut Vec<Job>) {
+    let mut at = 0;
+    while at < jobs.len() {
+        let plain = jobs[at].reduced == 0
+            && !nodes.cone(&jobs[at].outputs, |_| false).iter().any(|id| nodes.kind(*id).is_reduction());
+        let room = OUTPUTS.saturating_sub(jobs[at].outputs.len());
+        let fits = |job: &Job| {
+            job.reduced > 0 && !job.parts && job.space == jobs[at].space && job.outputs.len() <= room
+        };
+        match jobs.iter().position(fits) {
+            Some(to) if plain => {
+                let moved = std::mem::take(&mut jobs[at].outputs);
+                jobs[to].outputs.extend(moved);
+                jobs.remove(at);
+            }
+            _ => at += 1,
+        }
+    }
+}
+
+/// The kernel for one output.
+fn place(nodes: &Nodes, id: usize, few: Few<'_>) -> Job {
+    let shape = trimmed(nodes.shape(id));
+    let plain =
+        Job { space: shape.to_vec(), reduced: 0, parts: false, outputs: vec![id], leaves: Vec::new() };
+    let stops = |at: usize| nodes.kind(at).is_reduction() || nodes.kind(at) == Kind::Stored && at != id;
+    for at in nodes.cone(&[id], stops).into_iter().rev() {
+        let Kind::Reduce(_, mask) = nodes.kind(at) else { continue };
+        let space = trimmed(nodes.shape(nodes.all[at].args[0]));
+        let reduced = mask.trailing_ones() as usize;
+        if mask >> reduced != 0 || reduced > space.len() {
+            continue;
+        }
+        let parts = few(rows(space, reduced), space[space.len() - reduced..].iter().product());
+        let fits = shape == space || shape == kept(space, reduced);
+        if at == id || fits && !parts {
+            return Job { space: space.to_vec(), reduced, parts, ..plain };
+        }
+    }
+    plain
+}
+
+fn rows(space: &[usize], reduced: usize) -> usize {
+    space[..space.len() - reduced].iter().product()
+}
+
+/// The sizes that are left of a space, as [`trimmed`] gives them.
+pub(super) fn kept(space: &[usize], reduced: usize) -> Vec<usize> {
+    let mut dims = space.to_vec();
+    let outer = dims.len() - reduced;
+    dims[outer..].fill(1);
+    dims.drain(..dims.iter().take_while(|n| **n == 1).count());
+    dims
+}
+
+impl Job {
+    /// Whether reduction `id` is computed in this kernel.
+    pub fn computes(&self, nodes: &Nodes, id: usize) -> bool {
+        let Kind::Reduce(_, mask) = nodes.kind(id) else { return false };
+        if self.parts {
+            return self.outputs.contains(&id);
+        }
+        self.reduced > 0
+            && mask == (1 << self.reduced) - 1
+            && trimmed(nodes.shape(nodes.all[id].args[0])) == self.space
+    }
+    /// Whether `id` is read from memory.
+    pub fn reads(&self, nodes: &Nodes, id: usize) -> bool {
+        match nodes.kind(id) {
+            Kind::Input(_) => true,
+            Kind::Stored => !self.outputs.contains(&id),
+            Kind::Reduce(..) => !self.computes(nodes, id),
+            _ => false,
+        }
+    }
+    /// All that the kernel computes or reads, in order.
+    pub fn cone(&self, nodes: &Nodes, roots: &[usize]) -> Vec<usize> {
+        nodes.cone(roots, |id| self.reads(nodes, id))
+    }
+    /// Whether an output has one value a row.
+    pub fn is_row(&self, nodes: &Nodes, id: usize) -> bool {
+        self.reduced > 0 && trimmed(nodes.shape(id)) != self.space
+    }
+    pub fn rows(&self) -> usize {
+        rows(&self.space, self.reduced)
+    }
+}
+
+fn leaves(nodes: &Nodes, job: &Job) -> Vec<usize> {
+    let mut found = job.cone(nodes, &job.outputs);
+    found.retain(|id| job.reads(nodes, *id));
+    found
+}

@@ -1,0 +1,393 @@
+//! Runs trees: plans and texts are kept for each device, tensors are bound, kernels launched.
+
+use super::emit::{Form, KEPT, text};
+use super::node::{Kind, Node, Nodes, Reduction};
+use super::plan::{Job, Step as PlanStep, plan};
+use crate::ops::map::{CPU_CHUNK, row_grid};
+use crate::ops::{row_group, row_groups, sum_parts};
+use crate::{DType, Device, Error, Result, Shape, Tensor};
+use netcl_kernel::generate::{FUSED, Step};
+use netcl_kernel::tune::Tuning;
+use netcl_kernel::{Launch, Text};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Elements that a part of a row should at least have: below that a second launch costs more than it gains.
+const PART: usize = 8 << 10;
+
+/// A tree with what is wanted of it.
+#[derive(PartialEq, Eq, Hash)]
+struct Key(Vec<Node>, Vec<usize>);
+
+type Source = (&'static str, Text);
+
+struct Planned {
+    steps: Vec<PlanStep>,
+    texts: RwLock<HashMap<(usize, Form), Source>>,
+}
+
+/// The plans of a device.
+#[derive(Default)]
+struct Plans(RwLock<HashMap<Key, Arc<Planned>>>);
+
+/// A name for the profiler and the cache, from what the text says. Equal texts share one.
+fn interned(text: &str) -> &'static str {
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let name = format!("fused_{}", Text::new(text).digits());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_default();
+    match names.get(name.as_str()) {
+        Some(known) => known,
+        None => {
+            let kept: &'static str = Box::leak(name.into_boxed_str());
+            names.insert(kept);
+            kept
+        }
+    }
+}
+
+fn planned(device: &Device, nodes: &Nodes, roots: &[usize]) -> Arc<Planned> {
+    let plans = device.extension(|_| Plans::default());
+    let key = Key(nodes.all.clone(), roots.to_vec());
+    if let Some(found) = plans.0.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return Arc::clone(found);
+    }
+    let few = |rows: usize, n: usize| {
+        let capabilities = device.capabilities();
+        let busy = if capabilities.is_cpu() { 8 } else { capabilities.compute_units.max(1) as usize };
+        rows > 0 && rows < busy && n >= 2 * PART
+    };
+    let made = Arc::new(Planned { steps: plan(nodes, roots, &few), texts: RwLock::default() });
+    plans.0.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&made));
+    made
+}
+
+/// The tensors of `roots`, stored as `dtypes`.
+pub(super) fn run(
+    nodes: &Nodes,
+    device: &Device,
+    (roots, dtypes): (&[usize], &[DType]),
+    inputs: &[Tensor],
+) -> Result<Vec<Tensor>> {
+    let mut run = Run::new(nodes, device, (roots, dtypes), inputs);
+    run.all()?;
+    roots.iter().zip(dtypes).map(|(id, dtype)| run.value(*id)?.to_dtype(*dtype)).collect()
+}
+
+/// The texts of the kernels that would compute `roots`.
+pub(super) fn sources(
+    nodes: &Nodes,
+    device: &Device,
+    (roots, dtypes): (&[usize], &[DType]),
+    inputs: &[Tensor],
+) -> Result<Vec<String>> {
+    let mut run = Run::new(nodes, device, (roots, dtypes), inputs);
+    run.all()?;
+    Ok(run.shown)
+}
+
+struct Run<'a> {
+    nodes: &'a Nodes,
+    device: &'a Device,
+    planned: Arc<Planned>,
+    values: HashMap<usize, Tensor>,
+    dtypes: HashMap<usize, DType>,
+    inputs: &'a [Tensor],
+    shown: Vec<String>,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        nodes: &'a Nodes,
+        device: &'a Device,
+        (roots, dtypes): (&[usize], &[DType]),
+        inputs: &'a [Tensor],
+    ) -> Self {
+        let planned = planned(device, nodes, roots);
+        let mut stored: HashMap<usize, DType> = roots.iter().copied().zip(dtypes.iter().copied()).collect();
+        // What other kernels read again is not rounded on the way.
+        for step in &planned.steps {
+            match step {
+                PlanStep::Fused(job) => stored.extend(job.leaves.iter().map(|id| (*id, DType::F32))),
+                PlanStep::Library(id) => stored.extend([(nodes.all[*id].args[0], DType::F32)]),
+            }
+        }
+        Self { nodes, device, planned, values: HashMap::new(), dtypes: stored, inputs, shown: Vec::new() }
+    }
+
+    fn value(&self, id: usize) -> Result<Tensor> {
+        if let Some(found) = self.values.get(&id) {
+            return Ok(found.clone());
+        }
+        match self.nodes.kind(id) {
+            Kind::Input(i) => Ok(self.inputs[i].detach()),
+            kind => Err(Error::internal(format!("fuse: {} is read before it is computed", kind.name()))),
+        }
+    }
+
+    fn dtype(&self, id: usize) -> DType {
+        self.dtypes.get(&id).copied().unwrap_or(DType::F32)
+    }
+
+    fn all(&mut self) -> Result<()> {
+        let planned = Arc::clone(&self.planned);
+        for (number, step) in planned.steps.iter().enumerate() {
+            match step {
+                PlanStep::Fused(job) => self.fused(number, job)?,
+                PlanStep::Library(id) => {
+                    let y = self.library(*id)?;
+                    self.values.insert(*id, y);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A reduction by the library's kernel.
+    fn library(&self, id: usize) -> Result<Tensor> {
+        let Kind::Reduce(how, mask) = self.nodes.kind(id) else {
+            return Err(Error::internal("fuse: not a reduction"));
+        };
+        let x = self.value(self.nodes.all[id].args[0])?;
+        let x = if x.dtype().is_float() { x } else { x.to_dtype(DType::F32)? };
+        let rank = x.shape().rank();
+        let axes: Vec<isize> = (0..rank)
+            .filter(|bit| mask & (1 << bit) != 0)
+            .map(|bit| (rank - 1 - bit).cast_signed())
+            .collect();
+        let y = match how {
+            Reduction::Sum => x.sum_f32(&axes, true)?,
+            Reduction::Max => x.max(&axes, true)?,
+        };
+        y.to_dtype(self.dtype(id))
+    }
+
+    fn fused(&mut self, number: usize, job: &Job) -> Result<()> {
+        let leaves = job.leaves.iter().map(|id| self.value(*id)).collect::<Result<Vec<_>>>()?;
+        let bound = Bound::new(job, leaves)?;
+        let parts = if job.parts { bound.parts(self.device, job) } else { 1 };
+        let mut outputs = Vec::with_capacity(job.outputs.len());
+        for id in &job.outputs {
+            outputs.push(match job.parts {
+                true => Tensor::empty(self.device, [job.rows(), parts], DType::F32)?,
+                false => Tensor::empty(self.device, self.nodes.shape(*id), self.dtype(*id))?,
+            });
+        }
+        if outputs.iter().any(|y| y.count() > 0) {
+            let form = bound.form(job, &outputs);
+            let source = self.source(number, job, &form);
+            bound.launch(job, (&form, source), &outputs, parts)?.run()?;
+        }
+        for (id, y) in job.outputs.iter().zip(outputs) {
+            let y = match (job.parts, self.nodes.kind(*id)) {
+                (true, Kind::Reduce(Reduction::Max, _)) => y.max(&[1], false)?.to_dtype(self.dtype(*id))?,
+                (true, _) => y.sum_f32(&[1], false)?.to_dtype(self.dtype(*id))?,
+                _ => y,
+            };
+            self.values.insert(*id, y.reshape(self.nodes.shape(*id))?);
+        }
+        Ok(())
+    }
+
+    fn source(&mut self, number: usize, job: &Job, form: &Form) -> Source {
+        let key = (number, form.clone());
+        let found = self.planned.texts.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some((name, made)) = found {
+            self.shown.push(made.as_str().to_owned());
+            return (name, made);
+        }
+        let made = text(self.nodes, job, form);
+        let name = interned(&made);
+        let made = made.replace("NAME", name);
+        tracing::debug!("{name}:\n{}{made}", super::show::tree(self.nodes, &job.outputs));
+        self.shown.push(made.clone());
+        let source = (name, Text::new(&made));
+        self.planned.texts.write().unwrap_or_else(PoisonError::into_inner).insert(key, source.clone());
+        source
+    }
+}
+
+/// The leaves of a kernel and how they lie in its space.
+struct Bound {
+    leaves: Vec<Tensor>,
+    outer: Vec<usize>,
+    inner: usize,
+    /// For each leaf: strides of the outer axes, and that along a row.
+    strides: Vec<(Vec<usize>, usize)>,
+}
+
+/// Strides of a leaf over a space, 0 where it repeats.
+fn strides_in(x: &Tensor, space: &[usize]) -> Vec<usize> {
+    let (rank, dims, strides) = (space.len(), x.dims(), &x.layout().strides);
+    let at = |axis: usize| {
+        (axis + dims.len()).checked_sub(rank).filter(|at| dims[*at] != 1).map_or(0, |at| strides[at])
+    };
+    (0..rank).map(at).collect()
+}
+
+/// Axes along which all move evenly become one.
+fn merged(dims: &[usize], strides: &[Vec<usize>]) -> (Vec<usize>, Vec<Vec<usize>>) {
+    let mut sizes: Vec<usize> = Vec::new();
+    let mut out: Vec<Vec<usize>> = vec![Vec::new(); strides.len()];
+    for (d, size) in dims.iter().enumerate().filter(|(_, n)| **n != 1) {
+        let even =
+            !sizes.is_empty() && out.iter().zip(strides).all(|(m, s)| m.last() == Some(&(s[d] * size)));
+        match sizes.last_mut() {
+            Some(last) if even => {
+                *last *= size;
+                out.iter_mut().for_each(|m| m.truncate(m.len() - 1));
+            }
+            _ => sizes.push(*size),
+        }
+        out.iter_mut().zip(strides).for_each(|(m, s)| m.push(s[d]));
+    }
+    (sizes, out)
+}
+
+impl Bound {
+    fn new(job: &Job, mut leaves: Vec<Tensor>) -> Result<Self> {
+        let first = job.space.len() - job.reduced;
+        for x in &mut leaves {
+            let inner = merged(&job.space[first..], &[strides_in(x, &job.space)[first..].to_vec()]);
+            if job.reduced > 0 && inner.0.len() > 1 {
+                let dims = x.dims()[x.shape().rank().saturating_sub(job.space.len())..].to_vec();
+                *x = x.reshape(dims)?.expand(Shape::from(job.space.clone()))?.contiguous()?;
+            }
+        }
+        let strides: Vec<Vec<usize>> = leaves.iter().map(|x| strides_in(x, &job.space)).collect();
+        let part = |range: std::ops::Range<usize>| {
+            let strides: Vec<Vec<usize>> = strides.iter().map(|s| s[range.clone()].to_vec()).collect();
+            merged(&job.space[range], &strides)
+        };
+        let ((mut outer, mut steps), row) = match job.reduced {
+            0 => (part(0..job.space.len()), None),
+            _ => (part(0..first), Some(part(first..job.space.len()))),
+        };
+        let (inner, last) = match row {
+            Some((sizes, strides)) => {
+                // Each leaf merges alone; together they have one axis, or one that some repeat along.
+                let last = strides.iter().map(|s| s.last().copied().unwrap_or(0)).collect::<Vec<_>>();
+                (sizes.iter().product(), last)
+            }
+            None => {
+                let inner = outer.pop().unwrap_or(1);
+                (inner, steps.iter_mut().map(|s| s.pop().unwrap_or(0)).collect())
+            }
+        };
+        let strides = steps.into_iter().zip(last).collect();
+        Ok(Self { leaves, outer, inner, strides })
+    }
+
+    fn step(&self, leaf: usize) -> Step {
+        match self.strides[leaf].1 {
+            0 => Step::Zero,
+            1 => Step::Unit,
+            _ => Step::Strided,
+        }
+    }
+
+    fn form(&self, job: &Job, outputs: &[Tensor]) -> Form {
+        let leaves: Vec<_> = self.leaves.iter().enumerate().map(|(i, x)| (x.dtype(), self.step(i))).collect();
+        let flat =
+            job.reduced == 0 && self.outer.is_empty() && leaves.iter().all(|leaf| leaf.1 != Step::Strided);
+        let cpu = outputs.first().is_some_and(|y| y.device().capabilities().is_cpu());
+        let keep = cpu && job.reduced > 0 && !job.parts && self.inner <= KEPT;
+        let outputs = outputs.iter().map(Tensor::dtype).collect();
+        Form { leaves, outputs, outer: (!flat).then_some(self.outer.len()), keep }
+    }
+
+    /// How many parts each row is taken in.
+    fn parts(&self, device: &Device, job: &Job) -> usize {
+        let wanted = sum_parts(device, job.rows() * self.inner);
+        wanted.div_ceil(job.rows().max(1)).clamp(1, (self.inner / PART).max(1))
+    }
+
+    /// Lanes of vectors of 16 bytes, on GPUs and where all operands lie so.
+    fn lanes(&self, outputs: &[Tensor], (flat, rows_of_one): (bool, bool)) -> Option<usize> {
+        let device = outputs.first()?.device();
+        let unit = |i: &usize| self.step(*i) == Step::Unit;
+        let units: Vec<usize> = (0..self.leaves.len()).filter(unit).collect();
+        let sizes = units
+            .iter()
+            .map(|i| self.leaves[*i].dtype().size())
+            .chain(outputs.iter().map(|y| y.dtype().size()));
+        let lanes = 16 / sizes.min().unwrap_or(4);
+        let even = |n: usize| n.is_multiple_of(lanes);
+        let aligned = units.iter().all(|i| {
+            even(self.leaves[*i].layout().offset) && (flat || self.strides[*i].0.iter().all(|s| even(*s)))
+        });
+        (!device.capabilities().is_cpu() && aligned && (flat || even(self.inner)) && !rows_of_one)
+            .then_some(lanes)
+    }
+
+    fn launch(
+        &self,
+        job: &Job,
+        (form, (name, text)): (&Form, Source),
+        outputs: &[Tensor],
+        parts: usize,
+    ) -> Result<Launch<'static>> {
+        let Some(device) = outputs.first().map(Tensor::device) else {
+            return Err(Error::internal("fuse: no output"));
+        };
+        let flat = form.outer.is_none();
+        let lanes = self.lanes(outputs, (flat, parts > 1));
+        let halves = form.outputs.iter().all(|dtype| dtype.size() == 2);
+        let mut launch =
+            FUSED.launch(name).define("TEXT", text).define("CHUNKED", device.capabilities().is_cpu());
+        launch = launch.define("OUT", i64::from(halves));
+        if let Some(lanes) = lanes {
+            launch = launch.define("VW", lanes).define("ALIGNED_VECTORS", 1);
+        }
+        for x in &self.leaves {
+            launch = launch.read_base(x).scalar(x.layout().offset);
+        }
+        for y in outputs {
+            launch = launch.write_base(y);
+        }
+        if flat {
+            return Ok(self.flat_geometry(launch.scalar(self.inner), device, lanes));
+        }
+        for size in &self.outer {
+            launch = launch.scalar(*size);
+        }
+        for (i, (outer, inner)) in self.strides.iter().enumerate() {
+            for stride in outer {
+                launch = launch.scalar(*stride);
+            }
+            if self.step(i) == Step::Strided {
+                launch = launch.scalar(*inner);
+            }
+        }
+        let rows: usize = self.outer.iter().product();
+        launch = launch.scalar(rows).scalar(self.inner);
+        if job.reduced == 0 {
+            let value = |name| Tuning::value(device, &FUSED, 0, name);
+            let lanes = lanes.unwrap_or_else(|| value("VW"));
+            let wg = if device.capabilities().is_cpu() { 1 } else { value("WG") };
+            let (local, groups) = row_grid(device, wg, lanes, rows, self.inner);
+            return Ok(launch.local(local).groups3(groups));
+        }
+        // Parts begin at whole vectors.
+        let per = self.inner.div_ceil(parts).next_multiple_of(64);
+        let wg = row_group(&FUSED, device, per.min(self.inner));
+        let launch = if device.capabilities().is_cpu() { launch } else { launch.define("WG", wg) };
+        Ok(launch.scalar(parts).scalar(per).groups(row_groups(device, rows * parts, per.min(self.inner))))
+    }
+
+    fn flat_geometry(
+        &self,
+        launch: Launch<'static>,
+        device: &Device,
+        lanes: Option<usize>,
+    ) -> Launch<'static> {
+        let (n, capabilities) = (self.inner, device.capabilities());
+        let units = capabilities.compute_units.max(1) as usize;
+        if capabilities.is_cpu() {
+            return launch.groups(n.div_ceil(CPU_CHUNK).clamp(1, units * 4));
+        }
+        let value = |name| Tuning::value(device, &FUSED, 0, name);
+        let lanes = lanes.unwrap_or_else(|| value("VW"));
+        launch.groups(n.div_ceil(lanes * value("WG")).min(units * 32))
+    }
+}

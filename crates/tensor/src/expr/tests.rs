@@ -1,0 +1,244 @@
+use super::plan::{Step, plan};
+use super::*;
+use crate::Device;
+use crate::array::Array;
+use crate::graph::Graph;
+use crate::suite::test_device;
+use netcl_device::Settings;
+
+mod random;
+
+fn devices() -> [Device; 2] {
+    [test_device().unwrap(), Device::open("sim", &Settings::default()).unwrap()]
+}
+
+fn steps(nodes: &Nodes, root: usize) -> Vec<Step> {
+    plan(nodes, &[root], &|_, _| false)
+}
+
+/// A tree over inputs of these shapes.
+fn tree(shapes: &[&[usize]], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> (Nodes, usize) {
+    let nodes = Rc::new(RefCell::new(Nodes::default()));
+    let given: Vec<Expr> =
+        shapes.iter().enumerate().map(|(i, s)| Expr::input(&nodes, i, &Shape::from(*s))).collect();
+    let root = f(&given).unwrap().of(&nodes).unwrap();
+    let nodes = nodes.borrow().clone();
+    (nodes, root)
+}
+
+#[test]
+fn equal_terms_are_one_node_and_constants_are_computed() {
+    let (nodes, root) = tree(&[&[4]], |t| {
+        let two = t[0].number(0.5).add(&t[0].number(1.5))?.sqrt()?.square()?;
+        let twice = t[0].exp()?.add(&t[0].exp()?)?;
+        twice.mul(&two.div(&two)?)?.neg()?.neg()
+    });
+    let cone = nodes.cone(&[root], |_| false);
+    let kinds: Vec<String> = cone.iter().map(|id| nodes.kind(*id).name()).collect();
+    assert_eq!(kinds, ["x0", "exp", "add"]);
+}
+
+#[test]
+fn trees_are_one_kernel_unless_axes_differ() {
+    let count = |f: fn(&[Expr]) -> Result<Expr>| {
+        let (nodes, root) = tree(&[&[4, 8], &[8]], f);
+        steps(&nodes, root).len()
+    };
+    assert_eq!(count(|t| t[0].mul(&t[1])?.gelu()?.add_scalar(1.0)), 1);
+    assert_eq!(count(|t| t[0].softmax()), 1);
+    assert_eq!(
+        count(|t| t[0]
+            .sub(&t[0].mean(&[-1])?)?
+            .mul(&t[0].variance(&[-1])?.add_scalar(1e-5)?.rsqrt()?)?
+            .mul(&t[1])),
+        1
+    );
+    assert_eq!(count(|t| t[0].square()?.sum(&[])), 1);
+    // The sum of rows by a kernel of its own, and before it what is summed.
+    assert_eq!(count(|t| t[0].exp()?.sum(&[0])), 2);
+    assert_eq!(count(|t| t[0].exp()?.sum(&[0])?.add(&t[0].sum(&[1])?)), 3);
+    // A row's softmax, then broadcast over more rows.
+    assert_eq!(count(|t| t[1].softmax()?.mul(&t[0])), 2);
+}
+
+#[test]
+fn a_tree_is_shown_with_its_source() {
+    let device = test_device().unwrap();
+    let x = Tensor::ones(&device, [3, 5], DType::F32).unwrap();
+    let text = explain(&[&x], |t| t[0].mul_scalar(2.0)?.sum(&[-1])).unwrap();
+    for part in [
+        "v1 = mul_scalar(v0, 2.0)  [3, 5]",
+        "v2 = sum(v1, axes [-1])  [3, 1]",
+        "__kernel void fused_",
+        "# gradient",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    let e = fuse(&[&x], |t| t[0].add(&t[0].sum(&[0])?.expand([4])?)).unwrap_err();
+    assert!(e.message().starts_with("expand: "), "{e}");
+}
+
+fn ramp(n: usize) -> Vec<f32> {
+    (0..n).map(|i| (i * 37 % 101) as f32 / 50.0 - 1.0).collect()
+}
+
+/// Beside the same made of single ops, forward and backward, in every storage type.
+#[test]
+fn norms_and_softmax_agree_with_single_ops() {
+    type Single = fn(&Tensor, &Tensor) -> Result<Tensor>;
+    type Tree = fn(&[Expr]) -> Result<Expr>;
+    let pairs: [(Single, Tree); 4] = [
+        (|x, w| x.softmax(-1)?.mul(w), |t| t[0].softmax()?.mul(&t[1])),
+        (
+            |x, w| {
+                let d = x.sub(&x.mean(&[-1], true)?)?;
+                d.mul(&d.square()?.mean(&[-1], true)?.add_scalar(1e-3)?.rsqrt()?)?.mul(w)
+            },
+            |t| {
+                let d = t[0].sub(&t[0].mean(&[-1])?)?;
+                d.mul(&t[0].variance(&[-1])?.add_scalar(1e-3)?.rsqrt()?)?.mul(&t[1])
+            },
+        ),
+        (|x, w| x.mul(w)?.max(&[-1], true), |t| t[0].mul(&t[1])?.max(&[-1])),
+        (|x, w| x.mul(w)?.square()?.sum(&[], true)?.reshape([1, 1]), |t| t[0].mul(&t[1])?.square()?.sum(&[])),
+    ];
+    for device in devices() {
+        for n in [64, 77] {
+            for dtype in DType::FLOATS {
+                for (at, (single, tree)) in pairs.iter().enumerate() {
+                    let x = Tensor::from_f32(&device, [6, n], &ramp(6 * n), dtype).unwrap();
+                    let w = Tensor::from_f32(&device, [n], &ramp(n), dtype).unwrap();
+                    agree(&format!("tree {at}, {dtype}, n {n}"), [&x, &w], single, tree);
+                }
+            }
+        }
+    }
+}
+
+/// Single ops in f32, the tree in the inputs' type.
+fn agree(
+    what: &str,
+    [x, w]: [&Tensor; 2],
+    single: &fn(&Tensor, &Tensor) -> Result<Tensor>,
+    tree: &fn(&[Expr]) -> Result<Expr>,
+) {
+    let dtype = x.dtype();
+    let wide = |t: &Tensor| t.to_dtype(DType::F32).unwrap();
+    let (a, b) = (wide(x).parameter("x"), wide(w).parameter("w"));
+    let (c, d) = (x.parameter("x"), w.parameter("w"));
+    let (y, z) = (single(&a, &b).unwrap(), fuse(&[&c, &d], tree).unwrap());
+    let dy = Tensor::from_f32(x.device(), y.shape(), &ramp(y.count()), dtype).unwrap();
+    y.backward_with(&wide(&dy)).unwrap();
+    z.backward_with(&dy).unwrap();
+    let tensors = [(y, z), (a.grad().unwrap(), c.grad().unwrap()), (b.grad().unwrap(), d.grad().unwrap())];
+    for (i, (e, g)) in tensors.iter().enumerate() {
+        assert_eq!((e.shape(), dtype), (g.shape(), g.dtype()));
+        let (e, g) = (e.to_vec().unwrap(), g.to_vec().unwrap());
+        let largest = e.iter().fold(1.0f32, |m, v| m.max(v.abs()));
+        let allowed = if dtype == DType::F32 { 1e-5 } else { 2.0 * dtype.epsilon() as f32 } * largest;
+        for (k, (e, g)) in e.iter().zip(&g).enumerate() {
+            assert!((e - g).abs() <= allowed, "{what}, tensor {i} [{k}]: {g}, expected {e}");
+        }
+    }
+}
+
+/// One long row is taken in parts; sums of small integers are exact.
+#[test]
+fn long_rows_in_parts_are_exact() {
+    for device in devices() {
+        let n = 70_001;
+        let data: Vec<f32> = (0..n).map(|i| (i % 7) as f32 - 3.0).collect();
+        let x = Tensor::from_f32(&device, [n], &data, DType::F32).unwrap();
+        let y = fuse(&[&x], |t| t[0].mul_scalar(2.0)?.sum(&[])?.add(&t[0].max(&[])?)).unwrap();
+        let expected = data.iter().map(|v| 2.0 * v).sum::<f32>() + 3.0;
+        assert_eq!(y.to_vec().unwrap(), [expected]);
+    }
+}
+
+#[test]
+fn a_nan_stays_in_a_maximum() {
+    for device in devices() {
+        for at in [0, 3, 36, 68] {
+            let mut data = vec![1.0; 2 * 69];
+            data[69 + at] = f32::NAN;
+            let x = Tensor::from_f32(&device, [2, 69], &data, DType::F32).unwrap();
+            let y = fuse(&[&x], |t| t[0].max(&[-1])).unwrap().to_vec().unwrap();
+            assert!(y[0] == 1.0 && y[1].is_nan(), "{at}: {y:?}");
+        }
+    }
+}
+
+/// Views, masks of integers, axes in the middle, images with a bias for each channel.
+#[test]
+fn operands_lie_anyhow() {
+    for device in devices() {
+        let x = Tensor::from_f32(&device, [2, 3, 4, 5], &ramp(120), DType::F32).unwrap();
+        let bias = Tensor::from_f32(&device, [3, 1, 1], &[1.0, -2.0, 3.0], DType::F32).unwrap();
+        let mask = Tensor::from_u32(&device, [5], &[0, 1, 0, 2, 1]).unwrap();
+        let view = x.permute(&[0, 1, 3, 2]).unwrap();
+        let fused = fuse(&[&view, &x, &bias, &mask], |t| {
+            let a = t[1].add(&t[2])?;
+            let kept = t[3].where_cond(&a, &t[1])?;
+            kept.mul(&kept.sum(&[-3, -2, -1])?)?.add(&t[0].sum(&[-1, -2])?)
+        })
+        .unwrap();
+        let a = x.add(&bias).unwrap();
+        let kept = mask.where_cond(&a, &x).unwrap();
+        let expected = kept
+            .mul(&kept.sum(&[1, 2, 3], true).unwrap())
+            .unwrap()
+            .add(&view.sum(&[2, 3], true).unwrap())
+            .unwrap();
+        let (got, expected) = (fused.to_vec().unwrap(), expected.to_vec().unwrap());
+        for (g, e) in got.iter().zip(&expected) {
+            assert!((g - e).abs() <= 1e-4 * e.abs().max(1.0), "{g}, expected {e}");
+        }
+        let empty = Tensor::zeros(&device, [3, 0], DType::F32).unwrap();
+        assert_eq!(fuse(&[&empty], |t| t[0].exp()?.sum(&[-1])).unwrap().to_vec().unwrap(), [0.0; 3]);
+        assert_eq!(fuse(&[&empty], |t| t[0].exp()).unwrap().count(), 0);
+    }
+}
+
+/// Every row by its name, against its function in f64: texts are filled in right.
+#[test]
+fn every_row_can_be_in_a_tree() {
+    use crate::ops::elementwise::{BINARY, UNARY};
+    for device in devices() {
+        let nodes = Rc::new(RefCell::new(Nodes::default()));
+        let shape = Shape::from([37]);
+        let [x, y] = [0, 1].map(|i| Expr::input(&nodes, i, &shape));
+        let mut roots = Vec::new();
+        for row in UNARY {
+            let scalars: Vec<f32> = row.scalars.iter().map(|s| s.1).collect();
+            roots.push(x.unary(row.name, &scalars).unwrap());
+        }
+        roots.extend(BINARY.iter().map(|row| x.binary(row.name, &y).unwrap()));
+        roots.extend([x.lt(&y), x.le(&y), x.eq(&y), x.gt(&y)].map(Result::unwrap));
+        let ids: Vec<usize> = roots.iter().map(|e| e.of(&nodes).unwrap()).collect();
+        let data = [
+            Array::from_fn(shape.clone(), |i| f64::from(0.3f32 + i as f32 / 32.0)),
+            Array::from_fn(shape.clone(), |i| f64::from(1.0f32 - i as f32 / 64.0)),
+        ];
+        let nodes = nodes.borrow();
+        random::compare(&nodes, &device, &ids, &data, 2e-5).unwrap();
+    }
+}
+
+/// A captured tree, forward and backward, follows what its input holds.
+#[test]
+fn trees_replay() {
+    let device = test_device().unwrap();
+    let x = Tensor::zeros(&device, [4, 33], DType::F32).unwrap();
+    let step = || -> Result<(Tensor, Tensor)> {
+        let leaf = x.parameter("x");
+        let y = fuse(&[&leaf], |t| t[0].softmax()?.mul(&t[0])?.sum(&[]))?;
+        y.backward()?;
+        Ok((y, leaf.grad().ok_or_else(|| Error::internal("no gradient"))?))
+    };
+    let (graph, (y, grad)) = Graph::capture(&device, step).unwrap();
+    x.set_f32(&ramp(132)).unwrap();
+    let expected = step().unwrap();
+    graph.replay().unwrap();
+    assert_eq!(y.to_bytes().unwrap(), expected.0.to_bytes().unwrap());
+    assert_eq!(grad.to_bytes().unwrap(), expected.1.to_bytes().unwrap());
+}
