@@ -115,7 +115,7 @@ fn elements(z: &Zeros) -> Vec<Row> {
                     f.mul(&half),
                     "mul: the second is f16, but the first operand is f32; convert one with `to_dtype`",
                 ),
-                Type(u.add(&u), "add: the first operand is u32, expected f32, f16 or bf16"),
+                Type(u.div(&u), "div: the operands are u32, expected f32, f16 or bf16"),
             ],
         ),
         (
@@ -138,7 +138,7 @@ fn elements(z: &Zeros) -> Vec<Row> {
                     f.masked_fill(&z.int(&[2]), 0.0),
                     "masked_fill: mask has shape [2], expected one that broadcasts to [2, 3], the shape of x",
                 ),
-                Type(u.masked_fill(&u, 0.0), "masked_fill: x is u32, expected f32, f16 or bf16"),
+                Type(u.masked_fill(&u, 0.5), "masked_fill: 0.5 in a tensor of u32"),
             ],
         ),
     ]
@@ -217,14 +217,18 @@ fn rows(z: &Zeros) -> Vec<Row> {
             vec![
                 Shape(f.sum(&[2], false), "sum: axis 2 of a tensor of shape [2, 3], which has 2 axes"),
                 Shape(f.mean(&[1, -1], false), "mean: axes [1, -1] name one axis twice"),
-                Type(u.sum(&[1], false), "sum: x is u32, expected f32, f16 or bf16"),
+                Type(u.mean(&[1], false), "mean: x is u32, expected f32, f16 or bf16"),
+                Type(
+                    z.of(&[2, 3], DType::Bool).sum(&[1], false),
+                    "sum: x is bool, expected numbers; convert it with `to_dtype`",
+                ),
             ],
         ),
         (
             "reduce::Max",
             vec![
                 Shape(empty.max(&[1], false), "max: nothing to take the maximum of in shape [2, 0]"),
-                Type(u.max(&[1], false), "max: x is u32, expected f32, f16 or bf16"),
+                AnyType("that of integers and masks is exact, and has no gradient"),
             ],
         ),
         (
