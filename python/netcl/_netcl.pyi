@@ -316,6 +316,16 @@ class Tensor:
         """`count` views of equal length along an axis."""
     def topk(self, k: int) -> Tuple[Tensor, Tensor]:
         """The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index comes first; a NaN is larger than any number. No gradient."""
+    def sort(self, axis: int = -1, descending: bool = False) -> Tuple[Tensor, Tensor]:
+        """Elements of an axis in order, and their indices, u32. Equal elements keep their order, also where it is `descending`; a NaN is larger than any number."""
+    def cumsum(self, axis: int = -1) -> Tensor:
+        """Sums of all elements of an axis up to and with each. They are f32, rounded once."""
+    def gather(self, ids: Tensor, axis: int = -1) -> Tensor:
+        """Elements of an axis by number: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids have as many axes as x, none but `axis` longer; a number outside of the axis gives NaN."""
+    def scatter(self, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
+        """x with elements replaced by number along an axis: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, by the last position that names the element. A number outside of the axis changes nothing."""
+    def scatter_add(self, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
+        """x with `source` added by number along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, f32 sums in the order of positions, the same bits every time. A number outside of the axis adds nothing."""
     def multinomial(self, samples: int, seed: Optional[int] = None, offset: int = 0) -> Tensor:
         """`samples` indices a row of the last axis, u32 `(.., samples)`, drawn with replacement, each with a probability in proportion to its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient."""
     def choose(self, rules: Tensor, words: Tensor, state: Tensor, *, bias: Optional[Tensor] = None, candidates: int, advance: bool = True) -> Tensor:
@@ -360,12 +370,16 @@ class Tensor:
         """Means of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given) and padding are one number or one for each axis; pixels of the padding count as zeros unless `include_pad` is false."""
     def adaptive_avg_pool2d(self, output: _Ints) -> Tensor:
         """Means of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → `(N, C, H', W')`."""
-    def batch_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tuple[Tensor, Tensor, Tensor]:
-        """Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the variance (divided by the number of elements), f32 `(C)`."""
+    def batch_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05, activation: Literal["none", "relu", "relu6"] = "none") -> Tuple[Tensor, Tensor, Tensor]:
+        """Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here."""
     def batch_norm_inference(self, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, eps: _Number = 1e-05) -> Tensor:
         """Batch normalisation by given means and variances `(C)` of the channels, f32, for inference."""
     def group_norm(self, gamma: Tensor, beta: Tensor, groups: int, eps: _Number = 1e-05) -> Tensor:
         """Group normalisation: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus beta `(C)`. As many groups as channels is instance normalisation."""
+    def instance_norm(self, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tensor:
+        """Instance normalisation: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta `(C)`."""
+    def add_relu(self, b: Tensor) -> Tensor:
+        """`max(a + b, 0)` of two tensors of one shape, in one pass."""
     def linear_add(self, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
         """Linear map into a residual stream: residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias`."""
     def linear_residual(self, x: Tensor, w: Tensor) -> Tensor:
@@ -380,8 +394,8 @@ class Tensor:
         """Axes in the opposite order of their elements."""
     def roll(self, shift: int, axis: int = -1) -> Tensor:
         """Elements of an axis moved on by `shift`; those that leave it come in at the other end."""
-    def pad(self, amounts: _Ints, value: _Number = 0.0) -> Tensor:
-        """`value` around the last axes: two amounts for each, before and after, of the last axis first."""
+    def pad(self, amounts: _Ints, value: _Number = 0.0, mode: Literal["constant", "reflect", "replicate"] = "constant") -> Tensor:
+        """Elements around the last axes: two amounts for each, before and after, of the last axis first. They are `value`, or those of x mirrored at its ends (`reflect`), or its first and last one (`replicate`)."""
     def one_hot(self, classes: int) -> Tensor:
         """Numbers below `classes`, of any shape → f32 with an axis of `classes` behind: 1 at the number, else 0."""
     def triu(self, diagonal: int = 0) -> Tensor:

@@ -4,7 +4,7 @@ from typing import Any, Callable, Literal, Optional, Sequence, Tuple, Union
 
 from ._netcl import _DTypeLike, _Ints, _Number, Op, Tensor
 
-__all__ = ['neg', 'exp', 'log', 'sqrt', 'rsqrt', 'tanh', 'sigmoid', 'relu', 'silu', 'gelu', 'gelu_tanh', 'abs', 'square', 'sin', 'cos', 'add_scalar', 'mul_scalar', 'rsub_scalar', 'rdiv_scalar', 'pow_scalar', 'leaky_relu', 'elu', 'softplus', 'hard_swish', 'mish', 'clamp', 'sub_scalar', 'div_scalar', 'add', 'sub', 'mul', 'div', 'maximum', 'minimum', 'pow', 'reshape', 'contiguous', 'unsqueeze', 'squeeze', 'permute', 'transpose', 'slice', 'expand', 'cast', 'sum', 'sum_f32', 'mean', 'sum_to', 'max', 'layer_norm', 'rms_norm', 'residual_layer_norm', 'residual_rms_norm', 'embedding', 'cross_entropy', 'linear_cross_entropy', 'softmax', 'log_softmax', 'logsumexp', 'where_cond', 'eq', 'lt', 'le', 'gt', 'ge', 'tril', 'masked_fill', 'cat', 'stack', 'split', 'chunk', 'argmax', 'topk', 'multinomial', 'choose', 'dropout', 'attention', 'attention_qkv', 'decode_attention', 'decode_embedding', 'cache_append', 'cache_gather', 'rope', 'gated', 'route', 'balance_loss', 'experts', 'matmul', 'linear', 'conv2d', 'conv1d', 'conv_transpose2d', 'max_pool2d', 'adaptive_max_pool2d', 'avg_pool2d', 'adaptive_avg_pool2d', 'batch_norm', 'batch_norm_inference', 'group_norm', 'linear_add', 'linear_residual', 'feed_forward', 'fused_linear', 'index_select', 'flip', 'roll', 'pad', 'one_hot', 'triu', 'interpolate', 'mse_loss', 'l1_loss', 'huber_loss', 'bce_with_logits', 'kl_div', 'nll_loss']
+__all__ = ['neg', 'exp', 'log', 'sqrt', 'rsqrt', 'tanh', 'sigmoid', 'relu', 'silu', 'gelu', 'gelu_tanh', 'abs', 'square', 'sin', 'cos', 'add_scalar', 'mul_scalar', 'rsub_scalar', 'rdiv_scalar', 'pow_scalar', 'leaky_relu', 'elu', 'softplus', 'hard_swish', 'mish', 'clamp', 'sub_scalar', 'div_scalar', 'add', 'sub', 'mul', 'div', 'maximum', 'minimum', 'pow', 'reshape', 'contiguous', 'unsqueeze', 'squeeze', 'permute', 'transpose', 'slice', 'expand', 'cast', 'sum', 'sum_f32', 'mean', 'sum_to', 'max', 'layer_norm', 'rms_norm', 'residual_layer_norm', 'residual_rms_norm', 'embedding', 'cross_entropy', 'linear_cross_entropy', 'softmax', 'log_softmax', 'logsumexp', 'where_cond', 'eq', 'lt', 'le', 'gt', 'ge', 'tril', 'masked_fill', 'cat', 'stack', 'split', 'chunk', 'argmax', 'topk', 'sort', 'cumsum', 'gather', 'scatter', 'scatter_add', 'multinomial', 'choose', 'dropout', 'attention', 'attention_qkv', 'decode_attention', 'decode_embedding', 'cache_append', 'cache_gather', 'rope', 'gated', 'route', 'balance_loss', 'experts', 'matmul', 'linear', 'conv2d', 'conv1d', 'conv_transpose2d', 'max_pool2d', 'adaptive_max_pool2d', 'avg_pool2d', 'adaptive_avg_pool2d', 'batch_norm', 'batch_norm_inference', 'group_norm', 'instance_norm', 'add_relu', 'linear_add', 'linear_residual', 'feed_forward', 'fused_linear', 'index_select', 'flip', 'roll', 'pad', 'one_hot', 'triu', 'interpolate', 'mse_loss', 'l1_loss', 'huber_loss', 'bce_with_logits', 'kl_div', 'nll_loss', 'einsum']
 
 def function(op: Op) -> Callable[..., Any]: ...
 def neg(x: Tensor) -> Tensor:
@@ -153,6 +153,16 @@ def argmax(x: Tensor, axis: int = -1) -> Tensor:
     """Indices, u32, of the largest elements along an axis, which goes away. Of equal elements the lowest index; a NaN is larger than any number. No gradient."""
 def topk(x: Tensor, k: int) -> Tuple[Tensor, Tensor]:
     """The k largest elements of the last axis and their indices, u32, both `(.., k)`, largest first. Of equal elements the lowest index comes first; a NaN is larger than any number. No gradient."""
+def sort(x: Tensor, axis: int = -1, descending: bool = False) -> Tuple[Tensor, Tensor]:
+    """Elements of an axis in order, and their indices, u32. Equal elements keep their order, also where it is `descending`; a NaN is larger than any number."""
+def cumsum(x: Tensor, axis: int = -1) -> Tensor:
+    """Sums of all elements of an axis up to and with each. They are f32, rounded once."""
+def gather(x: Tensor, ids: Tensor, axis: int = -1) -> Tensor:
+    """Elements of an axis by number: `y[.., m, ..] = x[.., ids[.., m, ..], ..]`. ids have as many axes as x, none but `axis` longer; a number outside of the axis gives NaN."""
+def scatter(x: Tensor, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
+    """x with elements replaced by number along an axis: `y[.., ids[.., m, ..], ..] = source[.., m, ..]`, by the last position that names the element. A number outside of the axis changes nothing."""
+def scatter_add(x: Tensor, ids: Tensor, source: Tensor, axis: int = -1) -> Tensor:
+    """x with `source` added by number along an axis: `y[.., ids[.., m, ..], ..] += source[.., m, ..]`, f32 sums in the order of positions, the same bits every time. A number outside of the axis adds nothing."""
 def multinomial(weights: Tensor, samples: int, seed: Optional[int] = None, offset: int = 0) -> Tensor:
     """`samples` indices a row of the last axis, u32 `(.., samples)`, drawn with replacement, each with a probability in proportion to its weight. A row whose sum is 0, infinite or NaN gives 2³² - 1. No gradient."""
 def choose(logits: Tensor, rules: Tensor, words: Tensor, state: Tensor, *, bias: Optional[Tensor] = None, candidates: int, advance: bool = True) -> Tensor:
@@ -199,12 +209,16 @@ def avg_pool2d(x: Tensor, size: _Ints, stride: _Ints = (), padding: _Ints = (0,)
     """Means of windows: x `(N, C, H, W)` → `(N, C, H', W')`. Size, stride (the size where none is given) and padding are one number or one for each axis; pixels of the padding count as zeros unless `include_pad` is false."""
 def adaptive_avg_pool2d(x: Tensor, output: _Ints) -> Tensor:
     """Means of as many windows as `output` says, one number or one for each axis, as even as they can be: x `(N, C, H, W)` → `(N, C, H', W')`."""
-def batch_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tuple[Tensor, Tensor, Tensor]:
-    """Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the variance (divided by the number of elements), f32 `(C)`."""
+def batch_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05, activation: Literal["none", "relu", "relu6"] = "none") -> Tuple[Tensor, Tensor, Tensor]:
+    """Batch normalisation: x `(N, C, ..)` by mean and variance of each channel, times gamma `(C)` plus beta `(C)`; then the mean and the variance (divided by the number of elements), f32 `(C)`. An activation of y costs nothing here."""
 def batch_norm_inference(x: Tensor, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor, eps: _Number = 1e-05) -> Tensor:
     """Batch normalisation by given means and variances `(C)` of the channels, f32, for inference."""
 def group_norm(x: Tensor, gamma: Tensor, beta: Tensor, groups: int, eps: _Number = 1e-05) -> Tensor:
     """Group normalisation: x `(N, C, ..)` by mean and variance of each image over `groups` equal runs of channels, times gamma `(C)` plus beta `(C)`. As many groups as channels is instance normalisation."""
+def instance_norm(x: Tensor, gamma: Tensor, beta: Tensor, eps: _Number = 1e-05) -> Tensor:
+    """Instance normalisation: each channel of each image of x `(N, C, ..)` by its mean and variance, times gamma `(C)` plus beta `(C)`."""
+def add_relu(a: Tensor, b: Tensor) -> Tensor:
+    """`max(a + b, 0)` of two tensors of one shape, in one pass."""
 def linear_add(residual: Tensor, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
     """Linear map into a residual stream: residual `(.., N)`, x `(.., K)`, w `(K, N)`, bias `(N)` → `residual + x w + bias`."""
 def linear_residual(residual: Tensor, x: Tensor, w: Tensor) -> Tensor:
@@ -219,8 +233,8 @@ def flip(x: Tensor, axes: _Ints) -> Tensor:
     """Axes in the opposite order of their elements."""
 def roll(x: Tensor, shift: int, axis: int = -1) -> Tensor:
     """Elements of an axis moved on by `shift`; those that leave it come in at the other end."""
-def pad(x: Tensor, amounts: _Ints, value: _Number = 0.0) -> Tensor:
-    """`value` around the last axes: two amounts for each, before and after, of the last axis first."""
+def pad(x: Tensor, amounts: _Ints, value: _Number = 0.0, mode: Literal["constant", "reflect", "replicate"] = "constant") -> Tensor:
+    """Elements around the last axes: two amounts for each, before and after, of the last axis first. They are `value`, or those of x mirrored at its ends (`reflect`), or its first and last one (`replicate`)."""
 def one_hot(ids: Tensor, classes: int) -> Tensor:
     """Numbers below `classes`, of any shape → f32 with an axis of `classes` behind: 1 at the number, else 0."""
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
@@ -239,3 +253,5 @@ def kl_div(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] 
     """Kullback and Leibler's divergence of log-probabilities x from probabilities `target`; the mean is over all elements."""
 def nll_loss(x: Tensor, target: Tensor, reduction: Literal["mean", "sum", "none"] = "mean") -> Tensor:
     """Negative log-likelihood of log-probabilities `(.., V)` at class numbers `(..)`."""
+def einsum(tensors: Sequence[Tensor], formula: str) -> Tensor:
+    """Tensors multiplied along axes of one letter, and summed over letters that the result has not: `bij,bjk->bik` is a product of matrices. `...` stands for any axes, which broadcast; a letter twice in one tensor is its diagonal."""
