@@ -188,6 +188,40 @@ def topk(x, k, dim=-1, largest=True, sorted=True):
     return ops.topk(x, k)[0]
 
 
+def sort(x, dim=-1, descending=False, stable=None):
+    need(x.ndim > 0, "an axis of a tensor without axes")
+    return ops.sort(x, dim, descending)[0]
+
+
+def cumsum(x, dim, dtype=None):
+    need(x.ndim > 0 and dtype is None, "an axis of a tensor without axes, or a dtype")
+    return ops.cumsum(x, dim)
+
+
+def by_number(op):
+    """Operations along an axis by numbers, of which PyTorch also takes a single value or a rule."""
+
+    def call(x, dim, ids, source=None, reduce=None, sparse_grad=False):
+        need(x.ndim > 0 and ids.ndim == x.ndim, "a tensor without axes")
+        need(reduce is None and (source is None or isinstance(source, nc.Tensor)), "a rule, or a value in the place of a tensor")
+        if source is None:
+            return op(x, ids, dim)
+        need(source.shape == ids.shape, "a source that is larger than the numbers")
+        return op(x, ids, source, dim)
+
+    return call
+
+
+def einsum(tensors, equation):
+    return ops.einsum(list(tensors), equation)
+
+
+def instance_norm(x, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-5):
+    need(use_input_stats, "statistics of other images")
+    c = x.shape[1]
+    return ops.instance_norm(x, ones(c, x) if weight is None else weight, zeros(c, x) if bias is None else bias, eps)
+
+
 def argmax(x, dim=None, keepdim=False):
     need(x.ndim > 0 or dim is None, "an axis of a tensor without axes")
     return x.argmax(dim, keepdim)
@@ -408,6 +442,13 @@ MAPPED = {
     "chunk": [("chunk", "", chunk)],
     "argmax": [("argmax", "", argmax)],
     "topk": [("topk", "", topk)],
+    "sort": [("sort", "", sort)],
+    "cumsum": [("cumsum", "", cumsum)],
+    "gather": [("gather", "", by_number(ops.gather))],
+    "scatter": [("scatter", "", by_number(ops.scatter))],
+    "scatter_add": [("scatter_add", "", by_number(ops.scatter_add))],
+    "einsum": [("einsum", "", einsum)],
+    "instance_norm": [("nn.functional.instance_norm", "", instance_norm)],
     "attention": [("nn.functional.scaled_dot_product_attention", "", attention)],
     "matmul": [("matmul", "", lambda a, b: a @ b), ("mm", "", ops.matmul), ("bmm", "", ops.matmul)],
     "linear": [("nn.functional.linear", "", linear)],
@@ -450,6 +491,7 @@ UNMAPPED = {
     "residual_rms_norm": BLOCK,
     "linear_add": BLOCK,
     "linear_residual": BLOCK,
+    "add_relu": BLOCK,
     "feed_forward": BLOCK,
     "fused_linear": BLOCK,
     "attention_qkv": BLOCK,
