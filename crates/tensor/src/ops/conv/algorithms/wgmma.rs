@@ -430,7 +430,7 @@ mod tests {
 
     /// For `tools/ptx_check.sh`, as those of products.
     #[test]
-    #[ignore = "writes files"]
+    #[ignore = "writes files for a tool"]
     fn texts_for_the_assembler() {
         let folder = std::env::temp_dir().join("netcl-texts");
         std::fs::create_dir_all(&folder).unwrap();
