@@ -29,7 +29,7 @@ mod timeline;
 
 pub use architecture::{Architecture, IntelGeneration};
 pub use capabilities::{Capabilities, DeviceKind};
-pub use device::{Buffer, Device, Effects, TagGuard, WeakBuffer, record, version};
+pub use device::{Buffer, Device, Effects, TagGuard, WeakBuffer, deferred, record, version};
 pub use driver::{Transfer, TransferKind};
 pub use error::{Error, ErrorKind, Result};
 pub use files::check_writable;

@@ -4,23 +4,28 @@
 //! walking them from the highest down visits every consumer of a tensor before its producer. What a node saved is
 //! freed as the walk passes it.
 
-use crate::tensor::autograd::{Autograd, Body, Node};
-use crate::tensor::saved::{Saved, described};
+use crate::tensor::autograd::{Autograd, Backward, Body, Done, Node};
+use crate::tensor::saved::{Form, Saved, described};
 use crate::{Error, Result, Tensor};
+use netcl_device::deferred::Promise;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 mod accumulate;
 mod collect;
+mod deferred;
 mod recompute;
 mod rollback;
 #[cfg(test)]
 mod tests;
 
 pub use accumulate::accumulate_in_place;
-use collect::{Shared, keep};
+use collect::Shared;
+pub(crate) use collect::keep;
+pub use deferred::Term;
+pub(crate) use deferred::{Later, Scope, defer, eagerly, in_scope, settle};
 pub(crate) use recompute::gradients_of;
 pub use recompute::{checkpoint, checkpoint_all};
 pub use rollback::Rollback;
@@ -145,12 +150,33 @@ fn node(
     if !records(inputs) {
         return Ok(None);
     }
-    let saved = Saved::now(inputs.iter().copied().chain(ys));
-    let inputs = inputs.iter().map(|t| t.to_keep()).collect::<Result<Vec<_>>>()?;
-    let body = Mutex::new(Some(Body { inputs, backward: Box::new(backward), saved }));
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    // What an op was made from has a smaller number.
+    if inputs.iter().any(|x| x.storage().promise() == Promise::Open) {
+        settle()?;
+    }
+    let node = Arc::new(open_node(op));
     let results = ys.iter().map(|y| (y.shape().clone(), y.dtype())).collect();
-    Ok(Some(Arc::new(Node { number, op, layer: LAYER.get(), results, body })))
+    let saved = Saved::now(inputs.iter().copied().chain(ys));
+    fill(&node, inputs, (results, saved), Box::new(backward))?;
+    Ok(Some(node))
+}
+
+/// The node of an op that has not run.
+fn open_node(op: &'static str) -> Node {
+    Node { op, layer: LAYER.get(), done: OnceLock::new(), body: Mutex::new(None) }
+}
+
+/// The op of `node` has run.
+fn fill(
+    node: &Node,
+    inputs: &[&Tensor],
+    (results, saved): (Vec<Form>, Saved),
+    backward: Backward,
+) -> Result<()> {
+    let inputs = inputs.iter().map(|t| t.to_keep()).collect::<Result<Vec<_>>>()?;
+    *node.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(Body { inputs, backward, saved });
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    node.done.set(Done { number, results }).map_err(|_| Error::internal(format!("{} ran twice", node.op)))
 }
 
 /// Result `slot` of a node, with its place on the tape.
@@ -258,13 +284,15 @@ impl Tensor {
         if !self.requires_grad() {
             return Err(Error::unsupported("backward: nothing this tensor was made from needs a gradient"));
         }
-        no_grad(|| walk(&[(self, dy)]))
+        settle()?;
+        eagerly(|| no_grad(|| walk(&[(self, dy)])))
     }
 }
 
 /// [`Tensor::backward_with`] for several tensors at once, which may be results of one op.
 pub(crate) fn backward_all(from: &[(&Tensor, &Tensor)]) -> Result<()> {
-    no_grad(|| walk(from))
+    settle()?;
+    eagerly(|| no_grad(|| walk(from)))
 }
 
 /// Gradients that wait for their turn: by node and result, each with the tensor it is the gradient of.
@@ -279,7 +307,7 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
     let mut waiting = Waiting::default();
     from.iter().try_for_each(|(tensor, dy)| waiting.arrive(tensor, (*dy).clone()))?;
     while let Some((number, node)) = waiting.open.pop_last() {
-        let dys = waiting.taken(number, node.results.len())?;
+        let dys = waiting.taken(number, node.done()?.results.len())?;
         let body = node.body.lock().unwrap_or_else(PoisonError::into_inner).take();
         let body = body.ok_or_else(|| {
             Error::unsupported(format!(
@@ -328,11 +356,12 @@ impl Node {
     /// Input or result `i`, counted through both, as the beginning of an error.
     fn overwritten(&self, inputs: &[Tensor], i: usize) -> String {
         let layer = if self.layer == 0 { String::new() } else { format!(" in layer {}", self.layer) };
-        let tensor = match (inputs.get(i), i.checked_sub(inputs.len()).and_then(|i| self.results.get(i))) {
+        let results = self.done.get().map_or(&[][..], |done| &done.results);
+        let tensor = match (inputs.get(i), i.checked_sub(inputs.len()).and_then(|i| results.get(i))) {
             (Some(input), _) => {
                 described(&format!("input {i}"), input.name(), &(input.shape().clone(), input.dtype()))
             }
-            (None, Some(form)) if self.results.len() == 1 => described("its result", None, form),
+            (None, Some(form)) if results.len() == 1 => described("its result", None, form),
             (None, Some(form)) => described(&format!("its result {}", i - inputs.len()), None, form),
             (None, None) => "a tensor".into(),
         };
@@ -363,13 +392,14 @@ impl Waiting {
     fn arrive(&mut self, tensor: &Tensor, grad: Tensor) -> Result<()> {
         let Some(autograd) = &tensor.0.autograd else { return Ok(()) };
         let Some(node) = &autograd.node else { return self.shared.arrive(tensor, grad) };
-        let at = (node.number, autograd.slot);
+        let number = node.done()?.number;
+        let at = (number, autograd.slot);
         let sum = match self.grads.remove(&at) {
             Some((_, before)) => before.add(&grad)?,
             None => grad,
         };
         self.grads.insert(at, (tensor.clone(), sum));
-        self.open.entry(node.number).or_insert_with(|| Arc::clone(node));
+        self.open.entry(number).or_insert_with(|| Arc::clone(node));
         Ok(())
     }
 }

@@ -1,12 +1,13 @@
 //! A piece of a device's memory, owned: dropping the last clone gives it back to the pool.
 
 use super::Device;
+use super::deferred::Promise;
 use super::writes::Writes;
 use crate::driver::Memory;
 use crate::pool::{Block, Home};
 use crate::{Error, Result};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Numbers buffers in the order they are made in.
@@ -24,6 +25,8 @@ struct Inner {
     /// Nothing for a window, and once it was [released](Buffer::release).
     block: Mutex<Option<Block>>,
     released: AtomicBool,
+    /// A [`Promise`]; a window's is its parent's.
+    promise: AtomicU8,
     number: u64,
     memory: Memory,
     bytes: usize,
@@ -77,6 +80,7 @@ impl Buffer {
             device,
             block,
             released: AtomicBool::new(false),
+            promise: AtomicU8::new(0),
             number,
             memory,
             bytes,
@@ -126,6 +130,14 @@ impl Buffer {
         Err(Error::launch(
             "a tensor is used whose memory was freed, by itself or at the end of the scope it was made in; make it outside of the scope, or take it out",
         ))
+    }
+    /// What is promised of its contents.
+    pub fn promise(&self) -> Promise {
+        Promise::of(self.whole().0.promise.load(Ordering::Acquire))
+    }
+    /// Promises contents that a command will write which is not enqueued yet, says that it is being enqueued, or that it is.
+    pub fn set_promise(&self, promise: Promise) {
+        self.whole().0.promise.store(promise as u8, Ordering::Release);
     }
     pub(crate) fn write_counts(&self) -> Option<&Writes> {
         self.0.writes.as_ref()
@@ -180,6 +192,7 @@ impl Buffer {
             device: self.0.device.clone(),
             block: Mutex::new(None),
             released: AtomicBool::new(false),
+            promise: AtomicU8::new(0),
             number: self.number(),
             memory,
             bytes,

@@ -1,6 +1,7 @@
 //! A device as the rest of netcl sees it: memory, launches, transfers, counters.
 
 mod buffer;
+pub mod deferred;
 pub mod record;
 pub mod version;
 mod writes;
@@ -205,6 +206,7 @@ impl Device {
         if data.is_empty() {
             return Ok(());
         }
+        deferred::before([to].into_iter(), Access::Write)?;
         to.written();
         if !self.note_write(to, offset, data) {
             Ok(())
@@ -238,6 +240,7 @@ impl Device {
         if data.is_empty() {
             return Ok(());
         }
+        deferred::before([to].into_iter(), Access::Write)?;
         to.written();
         if !self.note_write(to, offset, data) {
             return Ok(());
@@ -251,6 +254,7 @@ impl Device {
     /// Waits for everything enqueued and copies `from` to the host.
     pub fn download(&self, from: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         check_range("download", from, offset, out.len())?;
+        deferred::before([from].into_iter(), Access::Read)?;
         self.check_computed(Some(from))?;
         check_reads([from].into_iter())?;
         self.0.counters.downloaded.fetch_add(out.len() as u64, Ordering::Relaxed);
@@ -266,6 +270,7 @@ impl Device {
     /// # Errors
     /// `Unsupported` within a captured step, whose commands are not enqueued.
     pub fn mark(&self) -> Result<Event> {
+        deferred::all()?;
         self.check_computed(None)?;
         self.driver().mark(QueueKind::Compute)
     }
@@ -278,6 +283,7 @@ impl Device {
     /// Copies `from` to the host once `event` has come, without waiting for what was enqueued after it.
     pub fn download_after(&self, event: &Event, from: &Buffer, offset: usize, out: &mut [u8]) -> Result<()> {
         check_range("download", from, offset, out.len())?;
+        deferred::before([from].into_iter(), Access::Read)?;
         self.check_computed(Some(from))?;
         self.0.counters.downloaded.fetch_add(out.len() as u64, Ordering::Relaxed);
         self.driver().wait(event)?;
@@ -298,6 +304,8 @@ impl Device {
         if bytes == 0 {
             return Ok(());
         }
+        deferred::before([from].into_iter(), Access::Read)?;
+        deferred::before([to].into_iter(), Access::Write)?;
         self.0.recorder.check_owner([from, to].into_iter())?;
         check_reads([from].into_iter())?;
         to.written();
@@ -327,6 +335,7 @@ impl Device {
             return Ok(());
         }
         to.check_there()?;
+        deferred::before([to].into_iter(), Access::Write)?;
         to.written();
         if self.0.settings.keep_memory {
             // Oclgrind 21.10 takes what a fill wrote for unwritten.
@@ -399,6 +408,8 @@ impl Device {
                 _ => None,
             })
         };
+        deferred::before(memory(Access::Read).chain(effects.reads), Access::Read)?;
+        deferred::before(memory(Access::Write).chain(effects.writes), Access::Write)?;
         self.0.recorder.check_owner(
             memory(Access::Read).chain(memory(Access::Write)).chain(effects.reads).chain(effects.writes),
         )?;

@@ -486,6 +486,7 @@ impl Device {
     /// # Errors
     /// `Unsupported` while this thread's commands are recorded: the replay would not be in the recording.
     pub fn start_replay(&self) -> Result<MutexGuard<'_, ()>> {
+        super::deferred::all()?;
         if self.recorder().here(|_| ()).is_some() {
             return Err(Error::unsupported(
                 "capture: the step replays a graph, which cannot be part of another one; call the function that the graph was \

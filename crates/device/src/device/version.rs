@@ -5,6 +5,7 @@
 //! arena can change without those beside it. Replays of a graph count nothing and cost nothing.
 
 use super::buffer::{Buffer, WeakBuffer};
+use super::deferred::Promise;
 use super::writes::Writes;
 use crate::{Error, Result};
 use std::cell::RefCell;
@@ -52,6 +53,9 @@ impl Buffer {
     /// Counts a write.
     pub(crate) fn written(&self) {
         let Some(writes) = self.whole().write_counts() else { return };
+        if self.promise() == Promise::Kept {
+            return;
+        }
         let range = (!self.same(self.whole())).then(|| self.range());
         WATCHED.with_borrow_mut(|watched| {
             // What was current before a write of those who watch it stays theirs.

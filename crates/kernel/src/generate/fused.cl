@@ -34,6 +34,11 @@
 #define SV1(p, i, v) STV_F16((p) + (i), (v))
 #define SV2(p, i, v) STV_BF16((p) + (i), (v))
 #endif
+/* Integers and masks, of values that are whole. */
+#define SV3(p, i, v) STV_F32((p) + (i), TO_IV(v))
+#define SV4(p, i, v) STV_F32((p) + (i), TO_UV(v))
+#define S13(p, i, v) ((p)[i] = (int)(v))
+#define S14(p, i, v) ((p)[i] = (uint)(v))
 #define S10(p, i, v) ((p)[i] = (v))
 #define S11(p, i, v) vstore_half_rte((v), (i), (p))
 #define S12(p, i, v) ((p)[i] = bf16_of(v))

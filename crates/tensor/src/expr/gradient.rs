@@ -6,33 +6,39 @@ use crate::ops::elementwise::Saves;
 use crate::ops::map::places;
 
 impl Nodes {
-    /// The gradients of `inputs` (nodes), given `dy`, that of `root`; `None` where the tree does not depend on one. Each has the
+    /// The gradients of `inputs` (nodes), given those of roots, in pairs `(root, dy)`; `None` where no root depends on one. Each has the
     /// input's shape, leading ones aside.
     pub(super) fn gradients(
         &mut self,
-        root: usize,
-        dy: usize,
+        roots: &[(usize, usize)],
         inputs: &[usize],
     ) -> Result<Vec<Option<usize>>> {
-        let cone = self.cone(&[root], |id| self.kind(id) == Kind::Detach);
+        let ids: Vec<usize> = roots.iter().map(|(root, _)| *root).collect();
+        let cone = self.cone(&ids, |id| self.kind(id) == Kind::Detach);
         let mut wanted = vec![false; self.all.len()];
         for id in &cone {
             let through = !matches!(self.kind(*id), Kind::Detach | Kind::Compare(_));
             wanted[*id] = inputs.contains(id) || through && self.all[*id].args.iter().any(|a| wanted[*a]);
         }
         let mut found: Vec<Option<usize>> = vec![None; wanted.len()];
-        found[root] = Some(dy);
+        for (root, dy) in roots {
+            found[*root] = Some(self.added(found[*root], *dy)?);
+        }
         for id in cone.into_iter().rev().filter(|id| wanted[*id]) {
             let Some(dy) = found[id] else { continue };
             for (arg, part) in self.parts(id, dy, &wanted)? {
                 let part = self.summed_to(part, &self.shape(arg).clone())?;
-                found[arg] = Some(match found[arg] {
-                    Some(before) => self.made(Kind::Binary(binary_row("add")?), &[before, part])?,
-                    None => part,
-                });
+                found[arg] = Some(self.added(found[arg], part)?);
             }
         }
         Ok(inputs.iter().map(|id| found.get(*id).copied().flatten()).collect())
+    }
+
+    fn added(&mut self, before: Option<usize>, part: usize) -> Result<usize> {
+        match before {
+            Some(before) => self.made(Kind::Binary(binary_row("add")?), &[before, part]),
+            None => Ok(part),
+        }
     }
 
     /// What each argument that needs it gets of `dy`, the gradient of node `id`, in the shape of the node.

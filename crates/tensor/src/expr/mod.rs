@@ -8,6 +8,7 @@ mod build;
 mod emit;
 mod gradient;
 mod interpret;
+mod lazy;
 mod node;
 mod plan;
 mod run;
@@ -16,6 +17,7 @@ mod show;
 mod tests;
 
 pub use build::Expr;
+pub use lazy::{Lazy, explain_lazy, lazy};
 
 use crate::array::Array;
 use crate::ops::check;
@@ -60,7 +62,7 @@ pub fn fuse(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Resu
     let y = device.within((tape::current_layer(), "fuse"), compute)?;
     let y = y.into_iter().next().ok_or_else(|| Error::internal("fuse: no result"))?;
     drop(plain);
-    tape::record("fuse", inputs, y, move |inputs, dy| backward(nodes, root, inputs, dy))
+    tape::record("fuse", inputs, y, move |inputs, dy| Ok(backward(nodes, (&[root], &[dy]), inputs, &[])?.0))
 }
 
 /// The tree of `f` over `inputs`, and the kernels that compute it and its gradient, as text.
@@ -118,33 +120,77 @@ fn result_type(inputs: &[&Tensor]) -> DType {
     if floats.all(|dtype| dtype == first) { first } else { DType::F32 }
 }
 
-/// The gradients of those inputs that need one, as nodes with their types and the inputs' numbers. The last of `inputs` is dy.
+/// Gradients as nodes, their types, and the numbers of the inputs that they are of.
+type Gradients = (Vec<usize>, Vec<DType>, Vec<usize>);
+
+/// The gradients of those inputs that need one. The last of `inputs` is that of the root.
 fn gradient_roots(
     nodes: &mut Nodes,
     root: usize,
     inputs: &[Tensor],
     needs: impl Fn(usize) -> bool,
-) -> Result<(Vec<usize>, Vec<DType>, Vec<usize>)> {
-    let last = inputs.len() - 1;
-    let shape = nodes.shape(root).clone();
-    let dy = nodes.input(last, &shape);
-    let numbers: Vec<usize> = (0..last).filter(|i| needs(*i)).collect();
+) -> Result<Gradients> {
+    gradients_of(nodes, &[root], inputs, needs)
+}
+
+/// The same of several roots, whose gradients are the last of `inputs`.
+fn gradients_of(
+    nodes: &mut Nodes,
+    roots: &[usize],
+    inputs: &[Tensor],
+    needs: impl Fn(usize) -> bool,
+) -> Result<Gradients> {
+    let first = inputs.len() - roots.len();
+    let mut pairs = Vec::with_capacity(roots.len());
+    for (i, root) in roots.iter().enumerate() {
+        let shape = nodes.shape(*root).clone();
+        pairs.push((*root, nodes.input(first + i, &shape)));
+    }
+    let numbers: Vec<usize> = (0..first).filter(|i| needs(*i)).collect();
     let leaves: Vec<usize> = numbers.iter().map(|i| nodes.input(*i, inputs[*i].shape())).collect();
-    let found = nodes.gradients(root, dy, &leaves)?;
+    let found = nodes.gradients(&pairs, &leaves)?;
     let pairs = numbers.into_iter().zip(found).filter_map(|(i, id)| id.map(|id| (i, id)));
     let (numbers, roots): (Vec<usize>, Vec<usize>) = pairs.unzip();
     let dtypes = numbers.iter().map(|i| inputs[*i].dtype()).collect();
     Ok((roots, dtypes, numbers))
 }
 
-fn backward(mut nodes: Nodes, root: usize, inputs: &[Tensor], dy: &Tensor) -> Result<Vec<Option<Tensor>>> {
-    let mut all: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
-    all.push(dy.detach());
-    let (roots, dtypes, numbers) = gradient_roots(&mut nodes, root, &all, |i| inputs[i].requires_grad())?;
-    let found = run::run(&nodes, dy.device(), (&roots, &dtypes), &all)?;
+/// The gradients of `inputs` that need one, given those of `roots`, and what nodes that were asked for get from other roots.
+fn backward(
+    mut nodes: Nodes,
+    (roots, dys): (&[usize], &[&Tensor]),
+    inputs: &[Tensor],
+    asked: &[usize],
+) -> Result<(Vec<Option<Tensor>>, Vec<Option<Tensor>>)> {
     let mut out: Vec<Option<Tensor>> = vec![None; inputs.len()];
+    let mut within: Vec<Option<Tensor>> = vec![None; asked.len()];
+    let Some(device) = dys.first().map(|dy| dy.device()) else { return Ok((out, within)) };
+    let mut all: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
+    for (dy, root) in dys.iter().zip(roots) {
+        all.push(dy.detach().reshape(nodes.shape(*root))?);
+    }
+    let (mut wanted, mut dtypes, numbers) =
+        gradients_of(&mut nodes, roots, &all, |i| inputs[i].requires_grad())?;
+    let mut places = Vec::new();
+    for (at, node) in asked.iter().enumerate() {
+        let others = roots.iter().enumerate().filter(|(_, root)| *root != node);
+        let mut pairs = Vec::new();
+        for (i, root) in others {
+            let shape = nodes.shape(*root).clone();
+            pairs.push((*root, nodes.input(inputs.len() + i, &shape)));
+        }
+        if let Some(id) = nodes.gradients(&pairs, &[*node])?.into_iter().flatten().next() {
+            wanted.push(id);
+            dtypes.push(dys[0].dtype());
+            places.push(at);
+        }
+    }
+    let mut found = run::run(&nodes, device, (&wanted, &dtypes), &all)?;
+    for (at, grad) in places.into_iter().zip(found.split_off(numbers.len())) {
+        within[at] = Some(grad.reshape(nodes.shape(asked[at]))?);
+    }
     for (i, grad) in numbers.into_iter().zip(found) {
         out[i] = Some(grad.reshape(inputs[i].shape())?);
     }
-    Ok(out)
+    Ok((out, within))
 }

@@ -299,6 +299,24 @@ impl Nodes {
         self.reduced(Reduction::Sum, id, mask)
     }
 
+    /// What `roots` are made of and nothing else, with inputs numbered anew: the nodes, the roots in them, and the inputs' numbers here.
+    pub fn pruned(&self, roots: &[usize]) -> (Self, Vec<usize>, Vec<usize>) {
+        let (mut out, mut inputs, mut at) = (Self::default(), Vec::new(), HashMap::new());
+        for id in self.cone(roots, |_| false) {
+            let node = &self.all[id];
+            let kind = match node.kind {
+                Kind::Input(i) => {
+                    inputs.push(i);
+                    Kind::Input(inputs.len() - 1)
+                }
+                kind => kind,
+            };
+            let args = node.args.iter().filter_map(|arg| at.get(arg).copied()).collect();
+            at.insert(id, out.keep(kind, args, node.shape.clone()));
+        }
+        (out, roots.iter().filter_map(|root| at.get(root).copied()).collect(), inputs)
+    }
+
     /// The nodes that `roots` are made of, themselves included, in order; `stops` says behind which nothing is looked at.
     pub fn cone(&self, roots: &[usize], stops: impl Fn(usize) -> bool) -> Vec<usize> {
         let mut open = roots.to_vec();

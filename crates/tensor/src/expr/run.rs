@@ -3,7 +3,7 @@
 use super::emit::{Form, KEPT, text};
 use super::node::{Kind, Node, Nodes, Reduction};
 use super::plan::{Job, Step as PlanStep, plan};
-use crate::ops::map::{CPU_CHUNK, row_grid};
+use crate::ops::map::{CPU_CHUNK, map_into, row_grid};
 use crate::ops::{row_group, row_groups, sum_parts};
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use netcl_kernel::generate::{FUSED, Step};
@@ -74,6 +74,27 @@ pub(super) fn run(
     roots.iter().zip(dtypes).map(|(id, dtype)| run.value(*id)?.to_dtype(*dtype)).collect()
 }
 
+/// Computes `roots` into the memory of `to`, whose types they are stored as; the texts of the kernels.
+pub(super) fn run_into(
+    nodes: &Nodes,
+    device: &Device,
+    (roots, to): (&[usize], &[Tensor]),
+    inputs: &[Tensor],
+) -> Result<Vec<String>> {
+    let dtypes: Vec<DType> = to.iter().map(Tensor::dtype).collect();
+    let mut run = Run::new(nodes, device, (roots, &dtypes), inputs);
+    run.given = roots.iter().copied().zip(to.iter().cloned()).collect();
+    run.all()?;
+    for (id, y) in roots.iter().zip(to) {
+        let value = run.value(*id)?;
+        // Inputs that are results too, and what other kernels read again in f32.
+        if !value.storage().same(y.storage()) {
+            map_into("x0", &[&value], &[], y)?;
+        }
+    }
+    Ok(run.shown)
+}
+
 /// The texts of the kernels that would compute `roots`.
 pub(super) fn sources(
     nodes: &Nodes,
@@ -93,6 +114,8 @@ struct Run<'a> {
     values: HashMap<usize, Tensor>,
     dtypes: HashMap<usize, DType>,
     inputs: &'a [Tensor],
+    /// Where results are to lie.
+    given: HashMap<usize, Tensor>,
     shown: Vec<String>,
 }
 
@@ -112,7 +135,8 @@ impl<'a> Run<'a> {
                 PlanStep::Library(id) => stored.extend([(nodes.all[*id].args[0], DType::F32)]),
             }
         }
-        Self { nodes, device, planned, values: HashMap::new(), dtypes: stored, inputs, shown: Vec::new() }
+        let (values, given) = (HashMap::new(), HashMap::new());
+        Self { nodes, device, planned, values, dtypes: stored, inputs, given, shown: Vec::new() }
     }
 
     fn value(&self, id: usize) -> Result<Tensor> {
@@ -168,9 +192,11 @@ impl<'a> Run<'a> {
         let parts = if job.parts { bound.parts(self.device, job) } else { 1 };
         let mut outputs = Vec::with_capacity(job.outputs.len());
         for id in &job.outputs {
-            outputs.push(match job.parts {
-                true => Tensor::empty(self.device, [job.rows(), parts], DType::F32)?,
-                false => Tensor::empty(self.device, self.nodes.shape(*id), self.dtype(*id))?,
+            let given = self.given.get(id).filter(|y| y.dtype() == self.dtype(*id));
+            outputs.push(match (job.parts, given) {
+                (true, _) => Tensor::empty(self.device, [job.rows(), parts], DType::F32)?,
+                (false, Some(y)) => y.clone(),
+                (false, None) => Tensor::empty(self.device, self.nodes.shape(*id), self.dtype(*id))?,
             });
         }
         if outputs.iter().any(|y| y.count() > 0) {

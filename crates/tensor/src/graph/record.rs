@@ -1,6 +1,6 @@
 //! What a step does, noted while it runs.
 
-use crate::tape::Rollback;
+use crate::tape::{Rollback, settle};
 use crate::{Device, Error, Result};
 use netcl_device::driver::Access;
 use netcl_device::record::{Command, Mode, Recording, Touched};
@@ -113,9 +113,11 @@ pub(super) fn recorded<T>(
     mode: Mode,
     step: impl FnOnce() -> Result<T>,
 ) -> Result<Recorded<T>> {
+    // What was put off before the step is no part of it, and what it puts off is.
+    settle()?;
     let session = device.record(mode)?;
     let gradients = Rollback::start();
-    let out = step();
+    let out = step().and_then(|out| settle().map(|()| out));
     let recording = session.stop()?;
     Ok(Recorded { recording, out: out?, gradients })
 }

@@ -20,6 +20,9 @@ impl Op<1> for Cast {
         };
         Ok((y, ()))
     }
+    fn term(&self, [x]: [&Tensor; 1]) -> Result<Option<Term>> {
+        Ok((x.dtype().is_float() && self.dtype.is_float()).then_some(Term::Cast(self.dtype)))
+    }
     fn backward(&self, [x]: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(dy.to_dtype(x.dtype())?)])
     }

@@ -280,6 +280,10 @@ impl Op<1> for Unary {
         let saved = if self.row.saves == Saves::Input { x.detach() } else { y.clone() };
         Ok((y, saved))
     }
+    fn term(&self, [x]: [&Tensor; 1]) -> Result<Option<Term>> {
+        check::float(self.row.name, "x", x)?;
+        Ok(Some(Term::Unary(self.row.name, self.scalars.clone())))
+    }
     fn backward(&self, [x]: [&Tensor; 1], saved: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let [saved] = read(["x0"], self.row.dx, [saved], dy);
         Ok([Some(map_as_they_lie(self.row.dx, &[saved, dy], &self.scalars, x.shape(), x.dtype())?)])
@@ -345,6 +349,10 @@ impl Op<2> for Binary {
         check::same_float(self.row.name, &[("the first operand", a), ("the second", b)])?;
         let shape = a.shape().broadcast(b.shape(), self.row.name)?;
         Ok((map_as_they_lie(self.row.y, &[a, b], &[], &shape, a.dtype())?, ()))
+    }
+    fn term(&self, [a, b]: [&Tensor; 2]) -> Result<Option<Term>> {
+        check::same_float(self.row.name, &[("the first operand", a), ("the second", b)])?;
+        Ok(Some(Term::Binary(self.row.name)))
     }
     fn backward(&self, [a, b]: [&Tensor; 2], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let gradient = |of: &Tensor, expression: &'static str| -> Result<Option<Tensor>> {

@@ -3,6 +3,7 @@
 use super::map::{Number, map_typed};
 use super::prelude::*;
 use super::view::FAR;
+use crate::tape;
 use std::ops::Range;
 
 /// `a` where the mask is set, else `b`; all three broadcast.
@@ -19,6 +20,9 @@ impl Op<3> for Where {
             false => map_typed("x0 != 0 ? x1 : x2", &[mask, a, b], &[], &shape, a.dtype())?,
         };
         Ok((y, ()))
+    }
+    fn term(&self, [_, a, b]: [&Tensor; 3]) -> Result<Option<Term>> {
+        Ok((a.dtype().is_float() && a.dtype() == b.dtype()).then_some(Term::Where))
     }
     fn backward(&self, [mask, a, b]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let gradient = |of: &Tensor, expression| -> Result<Option<Tensor>> {
@@ -143,6 +147,9 @@ impl Op<2> for MaskedFill {
     fn forward(&self, [x, mask]: [&Tensor; 2]) -> Result<(Tensor, ())> {
         Ok((map("x1 != 0.0f ? (FV)(s0) : x0", &[x, mask], &[self.value], x.shape(), x.dtype())?, ()))
     }
+    fn term(&self, _: [&Tensor; 2]) -> Result<Option<Term>> {
+        Ok(Some(Term::MaskedFill(self.value)))
+    }
     fn backward(&self, [x, mask]: [&Tensor; 2], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
         Ok([Some(map("x1 != 0.0f ? (FV)(s0) : x0", &[dy, mask], &[0.0], x.shape(), x.dtype())?), None])
     }
@@ -213,33 +220,36 @@ impl Tensor {
         }
         MaskedFill { value }.apply([self, &mask.detach()])
     }
-    fn compare(&self, name: &str, other: &Self, row: &'static Comparison) -> Result<Self> {
+    fn compare(&self, name: &'static str, other: &Self, number: usize) -> Result<Self> {
         check::one_device(name, &[self, other])?;
-        let shape = self.shape().broadcast(other.shape(), name)?;
+        let (shape, row) = (self.shape().broadcast(other.shape(), name)?, &COMPARISONS[number]);
         if !self.dtype().is_float() && !other.dtype().is_float() {
             return map_typed(row.exact, &[self, other], &[], &shape, DType::Bool);
+        }
+        if let Some(y) = tape::defer(name, &[self, other], || Ok(Some(Term::Compare(number))))? {
+            return Ok(y);
         }
         crate::no_grad(|| map(row.y, &[self, other], &[], &shape, DType::Bool))
     }
     /// Mask of `self == other`.
     pub fn eq(&self, other: &Self) -> Result<Self> {
-        self.compare("eq", other, &COMPARISONS[0])
+        self.compare("eq", other, 0)
     }
     /// Mask of `self < other`.
     pub fn lt(&self, other: &Self) -> Result<Self> {
-        self.compare("lt", other, &COMPARISONS[1])
+        self.compare("lt", other, 1)
     }
     /// Mask of `self <= other`.
     pub fn le(&self, other: &Self) -> Result<Self> {
-        self.compare("le", other, &COMPARISONS[2])
+        self.compare("le", other, 2)
     }
     /// Mask of `self > other`.
     pub fn gt(&self, other: &Self) -> Result<Self> {
-        other.compare("gt", self, &COMPARISONS[1])
+        other.compare("gt", self, 1)
     }
     /// Mask of `self >= other`.
     pub fn ge(&self, other: &Self) -> Result<Self> {
-        other.compare("ge", self, &COMPARISONS[2])
+        other.compare("ge", self, 2)
     }
     /// The numbers of a range, u32 `(N)`.
     pub fn arange(device: &Device, range: Range<u32>) -> Result<Self> {

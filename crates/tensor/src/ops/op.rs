@@ -4,6 +4,7 @@ use super::call::{Attributes, Call};
 use super::check;
 use crate::array::Array;
 use crate::suite::Sample;
+use crate::tape::Term;
 use crate::{Result, Tensor, tape};
 
 /// An operation of `N` tensors with one result: forward, gradient, f64 reference and samples in one place.
@@ -44,11 +45,20 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
         inputs.map(Some).into()
     }
 
-    /// Forward, then onto the tape if an input needs a gradient.
+    /// What it is as a node of a tree, of these inputs, which are checked as [`Op::forward`] does; `None` where it is none.
+    #[doc(hidden)]
+    fn term(&self, _: [&Tensor; N]) -> Result<Option<Term>> {
+        Ok(None)
+    }
+
+    /// Forward, then onto the tape if an input needs a gradient. Within [`lazy`](crate::lazy) what is a node of a tree waits for others.
     fn apply(self, inputs: [&Tensor; N]) -> Result<Tensor> {
         let name = self.called();
         check::one_device(name, &inputs)?;
-        let forward = || tape::no_grad(|| self.forward(inputs));
+        if let Some(y) = tape::defer(name, &inputs, || self.term(inputs))? {
+            return Ok(y);
+        }
+        let forward = || tape::eagerly(|| tape::no_grad(|| self.forward(inputs)));
         let (y, saved) = match inputs.first() {
             Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
@@ -106,7 +116,7 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
     fn apply(self, inputs: [&Tensor; N]) -> Result<[Tensor; M]> {
         let name = self.called();
         check::one_device(name, &inputs)?;
-        let forward = || tape::no_grad(|| self.forward(inputs));
+        let forward = || tape::eagerly(|| tape::no_grad(|| self.forward(inputs)));
         let (ys, saved) = match inputs.first() {
             Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,

@@ -8,6 +8,7 @@ pub use super::{
 pub use crate::array::{Array, unravel};
 pub use crate::shape::{Layout, Shape};
 pub use crate::suite::{Input, Sample};
+pub use crate::tape::Term;
 pub use crate::{DType, Device, Error, Result, Tensor, counted};
 pub use netcl_kernel::tune::Tuning;
 pub use netcl_kernel::{Kernel, Operand, cl_file};

@@ -13,6 +13,10 @@ impl Tensor {
             a.retain.store(true, Ordering::Relaxed);
         }
     }
+    /// Whether its gradient is kept.
+    pub(crate) fn retains_grad(&self) -> bool {
+        self.0.autograd.as_ref().is_some_and(|a| a.retain.load(Ordering::Relaxed))
+    }
     /// The gradient collected so far.
     pub fn grad(&self) -> Option<Self> {
         self.0.autograd.as_ref().and_then(|a| a.grad.lock().unwrap_or_else(PoisonError::into_inner).clone())
@@ -53,7 +57,7 @@ impl Shared {
 ///
 /// The lock is held from reading what was collected to writing the sum, so that threads that walk back to one leaf at the same time
 /// lose nothing.
-pub(super) fn keep(tensor: &Tensor, grad: Tensor) -> Result<Tensor> {
+pub(crate) fn keep(tensor: &Tensor, grad: Tensor) -> Result<Tensor> {
     let Some(autograd) = &tensor.0.autograd else { return Ok(grad) };
     if !autograd.retain.load(Ordering::Relaxed) {
         return Ok(grad);

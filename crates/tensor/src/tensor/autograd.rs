@@ -2,9 +2,9 @@
 
 use super::Tensor;
 use super::saved::{Form, Saved};
-use crate::Result;
+use crate::{Error, Result};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Gradients of the inputs from those of the results; a result that nothing was made of has none.
 pub(crate) type Backward =
@@ -27,13 +27,30 @@ pub(crate) struct Autograd {
 
 /// An op on the tape.
 pub(crate) struct Node {
-    pub number: u64,
     pub op: &'static str,
     /// The layer of the model that was at work: see [`crate::tape::layer`].
     pub layer: u32,
+    /// What is known once the op has run: a lazy one's results are there before that.
+    pub done: OnceLock<Done>,
+    pub body: Mutex<Option<Body>>,
+}
+
+/// An op that has run.
+pub(crate) struct Done {
+    pub number: u64,
     /// The op's results.
     pub results: Vec<Form>,
-    pub body: Mutex<Option<Body>>,
+}
+
+impl Node {
+    /// Its number.
+    ///
+    /// # Errors
+    /// `Internal` before it has run.
+    pub fn done(&self) -> Result<&Done> {
+        let why = || Error::internal(format!("backward: {} was put off and did not run", self.op));
+        self.done.get().ok_or_else(why)
+    }
 }
 
 /// What a node keeps until the walk passes it.

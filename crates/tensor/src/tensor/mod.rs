@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use netcl_device::Buffer;
 use netcl_kernel::Operand;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A tensor on a device. Clones share storage, gradient and place on the tape.
 #[derive(Clone)]
@@ -356,6 +356,29 @@ impl Tensor {
     pub(crate) fn with_layout(&self, layout: Layout) -> Self {
         Self::from_parts(self.0.buffer.clone(), layout, self.dtype(), None)
     }
+}
+
+/// A tensor that this does not keep.
+#[derive(Clone)]
+pub(crate) struct WeakTensor(Weak<Inner>);
+
+impl WeakTensor {
+    /// The tensor, if somebody has kept it.
+    pub fn upgrade(&self) -> Option<Tensor> {
+        self.0.upgrade().map(Tensor)
+    }
+}
+
+impl Tensor {
+    /// A handle that does not keep it.
+    pub(crate) fn weak(&self) -> WeakTensor {
+        WeakTensor(Arc::downgrade(&self.0))
+    }
+}
+
+/// Whether both are clones of one tensor.
+pub(crate) fn is_same(a: &Tensor, b: &Tensor) -> bool {
+    Arc::ptr_eq(&a.0, &b.0)
 }
 
 impl Operand for Tensor {

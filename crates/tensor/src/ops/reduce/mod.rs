@@ -180,6 +180,11 @@ fn reference(x: &Array, axes: &[usize], keep: bool, start: f64, f: fn(f64, f64) 
     out
 }
 
+/// Whether these are the last axes: a tree's kernel has a row of them at hand.
+fn last(axes: &[usize], x: &Tensor) -> bool {
+    axes.iter().copied().eq(x.shape().rank() - axes.len()..x.shape().rank())
+}
+
 /// Sum or mean over axes, accumulated in f32.
 #[derive(Clone)]
 pub struct Sum {
@@ -206,6 +211,12 @@ impl Op<1> for Sum {
         let job =
             Job { op: "SUM", dtype: self.dtype.unwrap_or(x.dtype()), scale: self.scale(x.shape()) as f32 };
         Ok((reduce(job, x, &self.axes, self.keep)?, ()))
+    }
+    fn term(&self, [x]: [&Tensor; 1]) -> Result<Option<Term>> {
+        check::float("sum", "x", x)?;
+        let Self { axes, keep, mean, dtype } = self.clone();
+        let dtype = dtype.unwrap_or(x.dtype());
+        Ok(last(&axes, x).then_some(Term::Sum { axes, keep, mean, dtype }))
     }
     fn backward(&self, [x]: [&Tensor; 1], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let dy = if self.mean { dy.mul_scalar(self.scale(x.shape()) as f32)? } else { dy.clone() };
@@ -283,6 +294,11 @@ impl Op<1> for Max {
         let y = reduce(Job { op: "MAX", dtype: x.dtype(), scale: 1.0 }, x, &self.axes, self.keep)?;
         let kept = y.reshape(kept_shape(x.shape(), &self.axes))?;
         Ok((y, kept))
+    }
+    fn term(&self, [x]: [&Tensor; 1]) -> Result<Option<Term>> {
+        check::float("max", "x", x)?;
+        let Self { axes, keep } = self.clone();
+        Ok((last(&axes, x) && x.count() > 0).then_some(Term::Max { axes, keep }))
     }
     fn backward(&self, [x]: [&Tensor; 1], y: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let ties = map("x0 == x1 ? (FV)(1.0f) : (FV)(0.0f)", &[x, y], &[], x.shape(), DType::F32)?;

@@ -58,6 +58,10 @@ impl Op<1> for Softmax {
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
         forward("softmax_fwd", x)
     }
+    fn term(&self, [x]: [&Tensor; 1]) -> Result<Option<Term>> {
+        check::float("softmax", "x", x)?;
+        Ok((x.shape().rank() > 0 && x.count() > 0).then_some(Term::Softmax))
+    }
     fn backward(&self, [_]: [&Tensor; 1], y: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
         backward("softmax_bwd", y, dy)
     }
@@ -93,6 +97,10 @@ impl Op<1> for LogSoftmax {
     type Saved = Tensor;
     fn forward(&self, [x]: [&Tensor; 1]) -> Result<(Tensor, Tensor)> {
         forward("log_softmax_fwd", x)
+    }
+    fn term(&self, [x]: [&Tensor; 1]) -> Result<Option<Term>> {
+        check::float("log_softmax", "x", x)?;
+        Ok((x.shape().rank() > 0 && x.count() > 0).then_some(Term::LogSoftmax))
     }
     fn backward(&self, [_]: [&Tensor; 1], y: &Tensor, dy: &Tensor) -> Result<[Option<Tensor>; 1]> {
         backward("log_softmax_bwd", y, dy)

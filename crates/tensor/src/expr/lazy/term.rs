@@ -1,0 +1,93 @@
+//! What ops are in a tree.
+
+use super::super::node::{Kind, Nodes, Reduction, binary_row, unary_row};
+use crate::tape::Term;
+use crate::{DType, Result, Shape, Tensor};
+
+/// The node of an op over nodes.
+///
+/// # Errors
+/// `Shape` where they do not broadcast.
+pub(super) fn node(nodes: &mut Nodes, term: &Term, args: &[usize]) -> Result<usize> {
+    match term {
+        Term::Unary(name, scalars) => unary(nodes, name, scalars, args[0]),
+        Term::Binary(name) => binary(nodes, name, args[0], args[1]),
+        Term::Compare(row) => nodes.made(Kind::Compare(*row), args),
+        Term::Where => nodes.made(Kind::Where, args),
+        Term::MaskedFill(value) => {
+            let value = nodes.number(*value);
+            nodes.made(Kind::Where, &[args[1], value, args[0]])
+        }
+        Term::Cast(dtype) => nodes.made(Kind::Cast(*dtype), args),
+        Term::Sum { axes, mean, .. } => {
+            let sum = nodes.reduced(Reduction::Sum, args[0], last(axes.len()))?;
+            if !mean {
+                return Ok(sum);
+            }
+            let terms = nodes.shape(args[0]).count() as f64 / nodes.shape(sum).count() as f64;
+            unary(nodes, "mul_scalar", &[(1.0 / terms) as f32], sum)
+        }
+        Term::Max { axes, .. } => nodes.reduced(Reduction::Max, args[0], last(axes.len())),
+        Term::Softmax => {
+            let [_, e, sum] = exponentials(nodes, args[0])?;
+            binary(nodes, "div", e, sum)
+        }
+        Term::LogSoftmax => {
+            let [x, _, sum] = exponentials(nodes, args[0])?;
+            let log = unary(nodes, "log", &[], sum)?;
+            binary(nodes, "sub", x, log)
+        }
+    }
+}
+
+/// x less its maximum along the last axis, `e` to that, and the sum of those. The maximum cancels out, so that its gradient is 0.
+fn exponentials(nodes: &mut Nodes, x: usize) -> Result<[usize; 3]> {
+    let largest = nodes.reduced(Reduction::Max, x, 1)?;
+    let largest = nodes.made(Kind::Detach, &[largest])?;
+    let x = binary(nodes, "sub", x, largest)?;
+    let e = unary(nodes, "exp", &[], x)?;
+    Ok([x, e, nodes.reduced(Reduction::Sum, e, 1)?])
+}
+
+fn unary(nodes: &mut Nodes, name: &str, scalars: &[f32], x: usize) -> Result<usize> {
+    let mut bits = [0; 2];
+    bits.iter_mut().zip(scalars).for_each(|(b, s)| *b = s.to_bits());
+    nodes.made(Kind::Unary(unary_row(name)?, bits), &[x])
+}
+
+fn binary(nodes: &mut Nodes, name: &str, a: usize, b: usize) -> Result<usize> {
+    nodes.made(Kind::Binary(binary_row(name)?), &[a, b])
+}
+
+/// The mask of so many last axes.
+fn last(axes: usize) -> u32 {
+    u32::MAX.checked_shr(32 - axes as u32).unwrap_or(0)
+}
+
+/// Shape and type of an op's result.
+///
+/// # Errors
+/// `Shape` where the inputs do not broadcast.
+pub(super) fn result(op: &str, term: &Term, inputs: &[&Tensor]) -> Result<(Shape, DType)> {
+    let x = inputs[0];
+    let together =
+        |of: &[&Tensor]| of.iter().try_fold(Shape::default(), |shape, x| shape.broadcast(x.shape(), op));
+    Ok(match term {
+        Term::Unary(..) | Term::MaskedFill(_) | Term::Softmax | Term::LogSoftmax => {
+            (x.shape().clone(), x.dtype())
+        }
+        Term::Binary(_) => (together(inputs)?, x.dtype()),
+        Term::Compare(_) => (together(inputs)?, DType::Bool),
+        // As the op says it: the mask comes last.
+        Term::Where => (together(&[inputs[1], inputs[2], x])?, inputs[1].dtype()),
+        Term::Cast(dtype) => (x.shape().clone(), *dtype),
+        Term::Sum { axes, keep, dtype, .. } => (reduced(x.shape(), axes.len(), *keep), *dtype),
+        Term::Max { axes, keep } => (reduced(x.shape(), axes.len(), *keep), x.dtype()),
+    })
+}
+
+fn reduced(shape: &Shape, axes: usize, keep: bool) -> Shape {
+    let kept = shape.rank() - axes;
+    let ones = if keep { axes } else { 0 };
+    shape.dims()[..kept].iter().copied().chain(std::iter::repeat_n(1, ones)).collect::<Vec<_>>().into()
+}
