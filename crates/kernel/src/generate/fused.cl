@@ -6,7 +6,8 @@
  * FIRST           the first lane.
  * ROUNDEDd        values as storage type d keeps them.
  * ROW_SUM         the sum over a work-group of vectors v and of the values `rest` from behind the last whole vector.
- * ROW_MAX         the maximum likewise; NaN where one is.
+ * TAKE_MAX        takes v into the maximum s and into q, the largest of all sizes, NaN counted as above infinity.
+ * ROW_MAX         the maximum over a work-group of what TAKE_MAX made; NaN where one is.
  */
 #ifndef TEXT
 #define TEXT __kernel void fused(__global float *y) { y[get_global_id(0)] = 0.0f; }
@@ -60,19 +61,24 @@ static inline FV ROUNDED2(FV v) { return AS_FV(TO_UV(bf16_rounded(v)) << 16); }
 #define ROUNDED3(v) TO_FV(TO_IV(rint(v)))
 #define ROUNDED4(v) TO_FV(TO_UV(rint(v)))
 
-static inline FV larger(FV a, FV b) { return a > b || a != a ? a : b; }
-#define LARGER_1(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define ROW_SUM(scratch, v, rest) GROUP_SUM(scratch, sum_lanes(v) + (rest))
-/* group_max drops NaN: whether there was one is a maximum of its own. */
-#define ROW_MAX(name, scratch, v, rest)                                             \
-  float name = (rest);                                                              \
-  {                                                                                 \
-    float part[VW];                                                                 \
-    STOREN(v, part);                                                                \
-    for (int k = 0; k < VW; k++) name = LARGER_1(name, part[k]);                    \
-    const float lost = GROUP_MAX(scratch, name != name ? 1.0f : 0.0f);              \
-    name = GROUP_MAX(scratch, name);                                                \
-    if (lost != 0.0f) name = NAN;                                                   \
+/* The larger of s and v, which one instruction finds where NaN need not be kept; sizes as unsigned numbers order NaN on top. */
+#define TAKE_MAX(s, q, v)                      \
+  s = (v) > s ? (v) : s;                       \
+  q = max(q, AS_UV(v) & (UV)(0x7fffffffu));
+#define TAKE_MAX_1(s, q, v)                    \
+  {                                            \
+    s = (v) > s ? (v) : s;                     \
+    q = max(q, as_uint(v) & 0x7fffffffu);      \
+  }
+/* A sum of sizes is NaN where one of them is. A second look at the group is for an infinite maximum alone. */
+#define ROW_MAX(name, scratch, s, q, rest, rest_q)                                                            \
+  float name = fmax(max_lanes(s), (rest));                                                                    \
+  {                                                                                                           \
+    const float sizes = sum_lanes(AS_FV(q)) + as_float(rest_q);                                               \
+    const int lost = sizes != sizes;                                                                          \
+    name = GROUP_MAX(scratch, lost ? INFINITY : name);                                                        \
+    if (name == INFINITY && GROUP_MAX(scratch, lost ? 1.0f : 0.0f) != 0.0f) name = NAN;                       \
   }
 
 TEXT

@@ -3,7 +3,7 @@
 //! A kernel without reductions is a loop over elements. One with reductions takes a row in passes: a pass computes those whose
 //! arguments need no others than the passes before gave. What is the same for a whole row is computed between passes.
 
-use super::node::{Kind, Nodes, Reduction};
+use super::node::{Kind, Nodes, Reduction, unary_of};
 use super::plan::Job;
 use crate::DType;
 use crate::ops::map::places;
@@ -20,14 +20,51 @@ pub(super) struct Form {
     pub outputs: Vec<DType>,
     /// Axes before the row; `None` for one loop over all elements.
     pub outer: Option<usize>,
-    /// Rows are of at most [`KEPT`] elements and one work-item's own: what is costly and needed in several passes is kept.
-    pub keep: bool,
+    pub keep: Keep,
+    /// Rows are whole vectors of any width: there is no rest.
+    pub whole: bool,
+    /// Bits of the scalars that are no arguments, as there are more than [`ARGUMENTS`].
+    pub literals: Vec<u32>,
 }
 
-/// Elements of a row that is kept between passes, 16 KiB each time: it stays in the first cache.
-pub(super) const KEPT: usize = 4096;
-/// Values of a row's elements that are kept at most.
+/// Where values of a row's elements stay that several passes need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Keep {
+    Nothing,
+    /// Rows of at most [`KEPT`] elements, one work-item's own (CPUs): what is costly, in private memory.
+    Memory,
+    /// Rows of which each work-item has `HELD` vectors: so many values at most, elements that are read and what is costly.
+    Registers(usize),
+}
+
+/// Elements of a row that is kept between passes, 32 KiB each time: it stays in the second cache.
+pub(super) const KEPT: usize = 8192;
+/// Values of a row's elements that are kept in memory at most.
 const KEPT_VALUES: usize = 4;
+/// Scalars that are arguments: another value is no other kernel.
+const ARGUMENTS: usize = 64;
+
+/// The nodes that are or have scalars, each with its bits, in the order of the kernel's arguments.
+fn scalars(nodes: &Nodes, job: &Job) -> Vec<(usize, u32)> {
+    let mut out = Vec::new();
+    for id in job.cone(nodes, &job.outputs).into_iter().filter(|id| !job.reads(nodes, *id)) {
+        match nodes.kind(id) {
+            Kind::Const(bits) => out.push((id, bits)),
+            Kind::Unary(row, bits) | Kind::UnaryGrad(row, bits) => {
+                out.extend(bits.iter().take(unary_of(row).scalars.len()).map(|b| (id, *b)));
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// The scalars of a kernel: its arguments, and the bits of those that stand in its text.
+pub(super) fn arguments(nodes: &Nodes, job: &Job) -> (Vec<f32>, Vec<u32>) {
+    let mut all: Vec<u32> = scalars(nodes, job).into_iter().map(|(_, bits)| bits).collect();
+    let literals = all.split_off(all.len().min(ARGUMENTS));
+    (all.into_iter().map(f32::from_bits).collect(), literals)
+}
 
 struct Emitter<'a> {
     nodes: &'a Nodes,
@@ -36,16 +73,30 @@ struct Emitter<'a> {
     /// For each node of the kernel: the pass it is computed in, and whether it differs along a row.
     about: HashMap<usize, (usize, bool)>,
     all: Vec<usize>,
-    /// Nodes whose values for the row are in private memory.
+    /// Nodes whose values for the row are kept.
     kept: Vec<usize>,
+    /// Arguments or literals of the nodes that have scalars.
+    scalars: HashMap<usize, Vec<String>>,
     out: String,
 }
 
 /// The kernel as text, with `NAME` for its name.
 pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
     let all = job.cone(nodes, &job.outputs);
-    let mut emitter =
-        Emitter { nodes, job, form, about: HashMap::new(), all, kept: Vec::new(), out: String::new() };
+    let mut emitter = Emitter {
+        nodes,
+        job,
+        form,
+        about: HashMap::new(),
+        all,
+        kept: Vec::new(),
+        scalars: HashMap::new(),
+        out: String::new(),
+    };
+    for (slot, (id, bits)) in scalars(nodes, job).into_iter().enumerate() {
+        let name = if slot < ARGUMENTS { format!("c{slot}") } else { literal(f32::from_bits(bits)) };
+        emitter.scalars.entry(id).or_default().push(name);
+    }
     emitter.classify();
     emitter.out = format!("__kernel void NAME({}) {{\n", emitter.parameters());
     match (job.reduced > 0, form.outer.is_some()) {
@@ -68,14 +119,14 @@ fn literal(value: f32) -> String {
 }
 
 /// An expression with names in the place of its `x0`, `x1`, … and `s0`, `s1`.
-fn filled(text: &str, names: &[String], scalars: [f32; 2]) -> String {
+fn filled(text: &str, names: &[String], scalars: &[String]) -> String {
     let mut found: Vec<(usize, String)> = Vec::new();
     for (i, name) in names.iter().enumerate() {
         found.extend(places(text, i).map(|at| (at, name.clone())));
     }
     let as_scalars = text.replace('x', "#").replace('s', "x");
-    for (i, value) in scalars.into_iter().enumerate() {
-        found.extend(places(&as_scalars, i).map(|at| (at, literal(value))));
+    for (i, name) in scalars.iter().enumerate() {
+        found.extend(places(&as_scalars, i).map(|at| (at, name.clone())));
     }
     found.sort_unstable();
     let (mut out, mut from) = (String::new(), 0);
@@ -115,7 +166,7 @@ impl Emitter<'_> {
         self.about.values().map(|a| a.0).max().unwrap_or(0)
     }
 
-    /// In the order that `run` binds them: inputs with their offsets, outputs, sizes, strides.
+    /// In the order that `run` binds them: inputs with their offsets, outputs, scalars, sizes, strides.
     fn parameters(&self) -> String {
         let mut out = String::new();
         for (i, (dtype, _)) in self.form.leaves.iter().enumerate() {
@@ -123,6 +174,9 @@ impl Emitter<'_> {
         }
         for (i, dtype) in self.form.outputs.iter().enumerate() {
             let _ = write!(out, "__global {} *y{i}, ", dtype.c_type());
+        }
+        for slot in 0..self.scalars.values().map(Vec::len).sum::<usize>().min(ARGUMENTS) {
+            let _ = write!(out, "float c{slot}, ");
         }
         let Some(outer) = self.form.outer else { return out + "ulong n" };
         for d in 0..outer {
@@ -162,6 +216,10 @@ impl Emitter<'_> {
         self.out += "}\n";
     }
 
+    fn scalars_of(&self, id: usize) -> &[String] {
+        self.scalars.get(&id).map_or(&[], Vec::as_slice)
+    }
+
     fn base(&self) -> &'static str {
         if self.form.outer.is_some() { "a" } else { "o" }
     }
@@ -188,9 +246,9 @@ impl Emitter<'_> {
         }
         let names: Vec<String> = node.args.iter().map(|a| format!("v{a}")).collect();
         let value = match (node.kind, node.kind.text()) {
-            (Kind::Const(bits), _) => literal(f32::from_bits(bits)),
+            (Kind::Const(_), _) => self.scalars_of(id)[0].clone(),
             (Kind::Cast(dtype), _) => format!("ROUNDED{}({})", dtype.code(), names[0]),
-            (kind, Some(text)) => filled(text, &names, kind.scalars()),
+            (_, Some(text)) => filled(text, &names, self.scalars_of(id)),
             _ => names[0].clone(),
         };
         let _ = writeln!(self.out, "const FV v{id} = (FV)({value});");
@@ -205,28 +263,38 @@ impl Emitter<'_> {
     fn body(&mut self, roots: &[usize], keep: &[usize], tail: bool) {
         for id in self.cone(roots, &self.kept) {
             if self.kept.contains(&id) {
-                let _ = writeln!(self.out, "const FV v{id} = LOADN(k{id} + i);");
+                let _ = match self.form.keep {
+                    Keep::Registers(_) => writeln!(self.out, "const FV v{id} = k{id}[u];"),
+                    _ => writeln!(self.out, "const FV v{id} = LOADN(k{id} + i);"),
+                };
             } else if self.varies(id) {
                 self.node(id, tail);
             }
             if keep.contains(&id) {
-                let _ = writeln!(self.out, "STOREN(v{id}, k{id} + i);");
+                let _ = match self.form.keep {
+                    Keep::Registers(_) => writeln!(self.out, "k{id}[u] = v{id};"),
+                    _ => writeln!(self.out, "STOREN(v{id}, k{id} + i);"),
+                };
             }
         }
     }
 
-    /// What of a pass is worth keeping: costly functions that later passes need.
+    /// What of a pass is worth keeping for later ones that need it: costly functions, and in registers elements too.
     fn worth_keeping(&self, pass: usize, roots: &[usize]) -> Vec<usize> {
-        if !self.form.keep {
-            return Vec::new();
-        }
-        let new = |id: &usize| self.varies(*id) && !self.kept.contains(id) && is_costly(self.nodes.kind(*id));
-        let costly: Vec<usize> = self.cone(roots, &self.kept).into_iter().filter(new).collect();
+        let (most, elements) = match self.form.keep {
+            Keep::Nothing => return Vec::new(),
+            Keep::Memory => (KEPT_VALUES, false),
+            Keep::Registers(most) => (most, true),
+        };
+        let worth = |id: usize| is_costly(self.nodes.kind(id)) || elements && self.leaf(id).is_some();
+        let new = |id: &usize| self.varies(*id) && !self.kept.contains(id) && worth(*id);
+        let new: Vec<usize> = self.cone(roots, &self.kept).into_iter().filter(new).collect();
         let later: Vec<usize> = (pass + 1..=self.passes()).flat_map(|p| self.roots(p)).collect();
-        let known = [self.kept.as_slice(), &costly].concat();
+        let known = [self.kept.as_slice(), &new].concat();
         let needed = self.cone(&later, &known);
-        let room = KEPT_VALUES - self.kept.len();
-        costly.into_iter().filter(|id| needed.contains(id)).take(room).collect()
+        let room = most.saturating_sub(self.kept.len());
+        // What was computed last took most to compute.
+        new.into_iter().rev().filter(|id| needed.contains(id)).take(room).collect()
     }
 
     /// What is the same for a row and known before pass `pass`.
@@ -259,10 +327,13 @@ impl Emitter<'_> {
         let _ = writeln!(self.out, "for (; i + VW <= {end}; i += step) {{\nconst int lanes = VW;");
         self.body(&outputs, &[], false);
         self.store(&outputs, false);
-        let _ = writeln!(self.out, "}}\nif (i < {end}) {{\nconst int lanes = (int)({end} - i);");
-        self.body(&outputs, &[], true);
-        self.store(&outputs, true);
         self.out += "}\n";
+        if !self.form.whole {
+            let _ = writeln!(self.out, "if (i < {end}) {{\nconst int lanes = (int)({end} - i);");
+            self.body(&outputs, &[], true);
+            self.store(&outputs, true);
+            self.out += "}\n";
+        }
     }
 
     fn flat(&mut self) {
@@ -283,7 +354,7 @@ impl Emitter<'_> {
 
     fn row_passes(&mut self) {
         self.out += "GROUP_SCRATCH(scratch);\nGROUP_ROWS(row, rows * parts) {\n";
-        self.out += "const ulong begin = row % parts * per, end = min(inner, begin + per);\n";
+        self.out += "const ulong begin = row % parts * per, end = max(begin, min(inner, begin + per));\n";
         self.offsets();
         for pass in 0..=self.passes() {
             self.uniform(pass);
@@ -319,6 +390,18 @@ impl Emitter<'_> {
         self.reductions(pass).iter().map(|r| r.2).chain(self.outputs(pass)).collect()
     }
 
+    /// Accumulators of each reduction in a pass. A short body waits for its last addition, a long one does not.
+    fn accumulators(&self, roots: &[usize]) -> usize {
+        let nodes = self.cone(roots, &self.kept);
+        let costly = nodes.iter().any(|id| !self.kept.contains(id) && is_costly(self.nodes.kind(*id)));
+        match nodes.len() {
+            _ if costly || matches!(self.form.keep, Keep::Registers(_)) => 1,
+            0..=5 => 4,
+            6..=10 => 2,
+            _ => 1,
+        }
+    }
+
     /// One walk along a row: the reductions whose arguments are known, and the outputs.
     fn row_pass(&mut self, pass: usize) {
         let (reductions, outputs, roots) = (self.reductions(pass), self.outputs(pass), self.roots(pass));
@@ -327,34 +410,80 @@ impl Emitter<'_> {
         }
         let keep = self.worth_keeping(pass, &roots);
         for id in &keep {
-            let _ = writeln!(self.out, "float k{id}[{KEPT} + VW];");
-        }
-        for (id, how, _) in &reductions {
-            let start = if *how == Reduction::Sum { "0.0f" } else { "-INFINITY" };
-            let _ = writeln!(self.out, "FV s{id} = (FV)({start}); float e{id} = {start};");
-        }
-        self.out += "{\nulong i = begin + get_local_id(0) * VW;\nfor (; i + VW <= end; i += WG * VW) {\nconst int lanes = VW;\n";
-        self.body(&roots, &keep, false);
-        self.store(&outputs, false);
-        for (id, how, arg) in &reductions {
-            let _ = match how {
-                Reduction::Sum => writeln!(self.out, "s{id} += v{arg};"),
-                Reduction::Max => writeln!(self.out, "s{id} = larger(s{id}, v{arg});"),
+            let _ = match self.form.keep {
+                Keep::Registers(_) => writeln!(self.out, "FV k{id}[HELD];"),
+                _ => writeln!(self.out, "float k{id}[{KEPT} + VW];"),
             };
         }
-        self.out += "}\nif (i < end) {\nconst int lanes = (int)(end - i);\n";
-        self.body(&roots, &keep, true);
-        self.store(&outputs, true);
-        self.rest(&reductions);
-        self.out += "}\n}\n";
-        self.kept.extend(keep);
+        let count = if reductions.is_empty() { 1 } else { self.accumulators(&roots) };
         for (id, how, _) in &reductions {
+            let start = if *how == Reduction::Sum { "0.0f" } else { "-INFINITY" };
+            let all = vec![format!("(FV)({start})"); count].join(", ");
+            let _ = writeln!(self.out, "FV s{id}[{count}] = {{{all}}}; float e{id} = {start};");
+            if *how == Reduction::Max {
+                let _ = writeln!(self.out, "UV q{id} = (UV)(0u); uint n{id} = 0;");
+            }
+        }
+        self.vectors(count);
+        self.body(&roots, &keep, false);
+        self.store(&outputs, false);
+        let at = if count > 1 { "u" } else { "0" };
+        for (id, how, arg) in &reductions {
+            let _ = match how {
+                Reduction::Sum => writeln!(self.out, "s{id}[{at}] += v{arg};"),
+                Reduction::Max => writeln!(self.out, "TAKE_MAX(s{id}[{at}], q{id}, v{arg})"),
+            };
+        }
+        self.out += "}\n}\n";
+        if !self.form.whole {
+            self.out += "{\nconst ulong i = begin + (end - begin) / VW * VW;\n";
+            self.out += "if (i < end && (end - begin) / VW % WG == get_local_id(0)) {\nconst int lanes = (int)(end - i);\n";
+            self.body(&roots, &keep, true);
+            self.store(&outputs, true);
+            self.rest(&reductions);
+            self.out += "}\n}\n";
+        }
+        self.kept.extend(keep);
+        self.joined(&reductions, count);
+    }
+
+    /// The head of the loop over an item's vectors, of which `count` are taken at a time.
+    fn vectors(&mut self, count: usize) {
+        self.out += &match (self.form.keep, count) {
+            (Keep::Registers(_), _) => {
+                "UNROLL for (uint u = 0; u < HELD; u++) {\nconst ulong i = (get_local_id(0) + (ulong)u * WG) * VW;\nif (i < end) {\n".to_owned()
+            }
+            (_, 1) => "for (ulong i = begin + get_local_id(0) * VW; i + VW <= end; i += WG * VW) {\n{\n".to_owned(),
+            _ => format!(
+                "for (ulong b = begin + get_local_id(0) * VW; b + VW <= end; b += {count} * WG * VW) {{\n\
+                 UNROLL for (uint u = 0; u < {count}; u++) {{\nconst ulong i = b + (ulong)u * WG * VW;\nif (i + VW > end) break;\n"
+            ),
+        };
+        self.out += "const int lanes = VW;\n";
+    }
+
+    /// The results of a pass's reductions from the accumulators of all items.
+    fn joined(&mut self, reductions: &[(usize, Reduction, usize)], count: usize) {
+        for (id, how, _) in reductions {
+            let mut parts: Vec<String> = (0..count).map(|u| format!("s{id}[{u}]")).collect();
+            while parts.len() > 1 {
+                let join = |pair: &[String]| match (how, pair) {
+                    (Reduction::Sum, [a, b]) => format!("({a} + {b})"),
+                    (Reduction::Max, [a, b]) => format!("fmax({a}, {b})"),
+                    (_, rest) => rest.concat(),
+                };
+                parts = parts.chunks(2).map(join).collect();
+            }
+            let all = parts.concat();
             let _ = match how {
                 Reduction::Sum => {
-                    writeln!(self.out, "const FV v{id} = (FV)(ROW_SUM(scratch, s{id}, e{id}));")
+                    writeln!(self.out, "const FV v{id} = (FV)(ROW_SUM(scratch, {all}, e{id}));")
                 }
                 Reduction::Max => {
-                    writeln!(self.out, "ROW_MAX(m{id}, scratch, s{id}, e{id})\nconst FV v{id} = (FV)(m{id});")
+                    writeln!(
+                        self.out,
+                        "ROW_MAX(m{id}, scratch, {all}, q{id}, e{id}, n{id})\nconst FV v{id} = (FV)(m{id});"
+                    )
                 }
             };
         }
@@ -365,7 +494,7 @@ impl Emitter<'_> {
         for (id, how, arg) in reductions {
             let add = match how {
                 Reduction::Sum => format!("e{id} += part[k];"),
-                Reduction::Max => format!("e{id} = LARGER_1(e{id}, part[k]);"),
+                Reduction::Max => format!("TAKE_MAX_1(e{id}, n{id}, part[k])"),
             };
             let _ = writeln!(
                 self.out,

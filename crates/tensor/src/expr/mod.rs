@@ -29,8 +29,8 @@ use std::rc::Rc;
 /// Computes a tree of expressions over `inputs` as one kernel, where its reductions allow that, with its gradient.
 ///
 /// The closure is called once, with an expression for each input, and says what to compute. The result has the inputs' storage
-/// type, f32 where they differ; integers are read as f32 and do not count. Scalars are part of the kernel: what changes from call to
-/// call should be an input of one element.
+/// type, f32 where they differ; integers are read as f32 and do not count. Scalars are arguments of the kernel: other values build
+/// nothing anew, unless they fold away.
 ///
 /// ```
 /// use netcl_tensor::{DType, Device, Settings, Tensor, fuse};
@@ -63,6 +63,26 @@ pub fn fuse(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Resu
     let y = y.into_iter().next().ok_or_else(|| Error::internal("fuse: no result"))?;
     drop(plain);
     tape::record("fuse", inputs, y, move |inputs, dy| Ok(backward(nodes, (&[root], &[dy]), inputs, &[])?.0))
+}
+
+/// The gradients of the tree of `f` for those `inputs` that need one, given `dy`, that of its result, without the tape: `None` for the
+/// others and for those that it does not depend on.
+///
+/// # Errors
+/// As [`fuse`]; `Shape` where `dy` has another shape than the result.
+pub fn gradients(
+    inputs: &[&Tensor],
+    dy: &Tensor,
+    f: impl FnOnce(&[Expr]) -> Result<Expr>,
+) -> Result<Vec<Option<Tensor>>> {
+    check::one_device("gradients", &[inputs, &[dy]].concat())?;
+    let (nodes, root) = built(&shapes_of(inputs), f)?;
+    if nodes.shape(root) != dy.shape() {
+        let (is, expected) = (dy.shape(), nodes.shape(root));
+        return Err(Error::shape(format!("gradients: dy has shape {is}, expected {expected}")));
+    }
+    let inputs: Vec<Tensor> = inputs.iter().map(|x| (*x).clone()).collect();
+    tape::no_grad(|| backward(nodes, root, &inputs, dy))
 }
 
 /// The tree of `f` over `inputs`, and the kernels that compute it and its gradient, as text.

@@ -1,6 +1,6 @@
 //! Runs trees: plans and texts are kept for each device, tensors are bound, kernels launched.
 
-use super::emit::{Form, KEPT, text};
+use super::emit::{Form, KEPT, Keep, arguments, text};
 use super::node::{Kind, Node, Nodes, Reduction};
 use super::plan::{Job, Step as PlanStep, plan};
 use crate::ops::map::{CPU_CHUNK, map_into, row_grid};
@@ -15,9 +15,30 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// Elements that a part of a row should at least have: below that a second launch costs more than it gains.
 const PART: usize = 8 << 10;
 
-/// A tree with what is wanted of it.
+/// Lanes of the widest vectors.
+const MOST_LANES: usize = 16;
+/// Vectors of a row that a work-item keeps in registers at most, and registers that they take.
+const HELD: usize = 8;
+const REGISTERS: usize = 96;
+
+/// A tree with what is wanted of it. Scalars are left out: they are arguments.
 #[derive(PartialEq, Eq, Hash)]
 struct Key(Vec<Node>, Vec<usize>);
+
+impl Key {
+    fn new(nodes: &Nodes, roots: &[usize]) -> Self {
+        let mut all = nodes.all.clone();
+        for node in &mut all {
+            node.kind = match node.kind {
+                Kind::Const(_) => Kind::Const(0),
+                Kind::Unary(row, _) => Kind::Unary(row, [0; 2]),
+                Kind::UnaryGrad(row, _) => Kind::UnaryGrad(row, [0; 2]),
+                kind => kind,
+            };
+        }
+        Self(all, roots.to_vec())
+    }
+}
 
 type Source = (&'static str, Text);
 
@@ -48,7 +69,7 @@ fn interned(text: &str) -> &'static str {
 
 fn planned(device: &Device, nodes: &Nodes, roots: &[usize]) -> Arc<Planned> {
     let plans = device.extension(|_| Plans::default());
-    let key = Key(nodes.all.clone(), roots.to_vec());
+    let key = Key::new(nodes, roots);
     if let Some(found) = plans.0.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Arc::clone(found);
     }
@@ -200,9 +221,10 @@ impl<'a> Run<'a> {
             });
         }
         if outputs.iter().any(|y| y.count() > 0) {
-            let form = bound.form(job, &outputs);
+            let (scalars, literals) = arguments(self.nodes, job);
+            let form = Form { literals, ..bound.form(job, &outputs) };
             let source = self.source(number, job, &form);
-            bound.launch(job, (&form, source), &outputs, parts)?.run()?;
+            bound.launch(job, (&form, source, &scalars), &outputs, parts)?.run()?;
         }
         for (id, y) in job.outputs.iter().zip(outputs) {
             let y = match (job.parts, self.nodes.kind(*id)) {
@@ -316,10 +338,33 @@ impl Bound {
         let leaves: Vec<_> = self.leaves.iter().enumerate().map(|(i, x)| (x.dtype(), self.step(i))).collect();
         let flat =
             job.reduced == 0 && self.outer.is_empty() && leaves.iter().all(|leaf| leaf.1 != Step::Strided);
-        let cpu = outputs.first().is_some_and(|y| y.device().capabilities().is_cpu());
-        let keep = cpu && job.reduced > 0 && !job.parts && self.inner <= KEPT;
+        let keep = match outputs.first() {
+            Some(y) if job.reduced > 0 && !job.parts => self.keep(y.device(), outputs),
+            _ => Keep::Nothing,
+        };
+        let whole = self.inner.is_multiple_of(MOST_LANES) || matches!(keep, Keep::Registers(_));
         let outputs = outputs.iter().map(Tensor::dtype).collect();
-        Form { leaves, outputs, outer: (!flat).then_some(self.outer.len()), keep }
+        let outer = (!flat).then_some(self.outer.len());
+        Form { leaves, outputs, outer, keep, whole, literals: Vec::new() }
+    }
+
+    /// Where a row stays between passes.
+    fn keep(&self, device: &Device, outputs: &[Tensor]) -> Keep {
+        if device.capabilities().is_cpu() {
+            return if self.inner <= KEPT { Keep::Memory } else { Keep::Nothing };
+        }
+        match self.lanes(outputs, (false, false)) {
+            Some(lanes) => match self.held(device, self.inner, lanes) {
+                held @ 1..=HELD => Keep::Registers(REGISTERS / (held.next_power_of_two() * lanes)),
+                _ => Keep::Nothing,
+            },
+            None => Keep::Nothing,
+        }
+    }
+
+    /// Vectors of a row that each work-item has.
+    fn held(&self, device: &Device, n: usize, lanes: usize) -> usize {
+        n.div_ceil(lanes * row_group(&FUSED, device, n))
     }
 
     /// How many parts each row is taken in.
@@ -349,7 +394,7 @@ impl Bound {
     fn launch(
         &self,
         job: &Job,
-        (form, (name, text)): (&Form, Source),
+        (form, (name, text), scalars): (&Form, Source, &[f32]),
         outputs: &[Tensor],
         parts: usize,
     ) -> Result<Launch<'static>> {
@@ -370,6 +415,9 @@ impl Bound {
         }
         for y in outputs {
             launch = launch.write_base(y);
+        }
+        for scalar in scalars {
+            launch = launch.scalar(*scalar);
         }
         if flat {
             return Ok(self.flat_geometry(launch.scalar(self.inner), device, lanes));
@@ -397,6 +445,9 @@ impl Bound {
         // Parts begin at whole vectors.
         let per = self.inner.div_ceil(parts).next_multiple_of(64);
         let wg = row_group(&FUSED, device, per.min(self.inner));
+        if let (Keep::Registers(_), Some(lanes)) = (form.keep, lanes) {
+            launch = launch.define("HELD", self.held(device, self.inner, lanes));
+        }
         let launch = if device.capabilities().is_cpu() { launch } else { launch.define("WG", wg) };
         Ok(launch.scalar(parts).scalar(per).groups(row_groups(device, rows * parts, per.min(self.inner))))
     }
