@@ -1,7 +1,6 @@
 //! A piece of a device's memory, owned: dropping the last clone gives it back to the pool.
 
 use super::Device;
-use super::deferred::Promise;
 use super::writes::Writes;
 use crate::driver::Memory;
 use crate::pool::{Block, Home};
@@ -15,6 +14,28 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Which recording and which of its allocations a buffer is.
 pub(crate) type Serial = (u64, usize);
+
+/// What is promised of a buffer's contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Promise {
+    /// Nothing: they are what the commands enqueued so far make them.
+    None,
+    /// A command that writes them has been put off.
+    Open,
+    /// That command is being enqueued. The write was counted when it was promised.
+    Kept,
+}
+
+impl Promise {
+    fn of(number: u8) -> Self {
+        match number {
+            0 => Self::None,
+            1 => Self::Open,
+            _ => Self::Kept,
+        }
+    }
+}
 
 /// Device memory. Clones share it.
 #[derive(Clone)]

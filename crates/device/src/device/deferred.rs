@@ -1,32 +1,12 @@
 //! Commands that a thread has put off: what they will write is promised, and they are enqueued before anything else uses it.
 
+pub use super::buffer::Promise;
+
 use super::Buffer;
 use crate::driver::Access;
 use crate::{Error, Result};
 use std::cell::RefCell;
 use std::rc::Rc;
-
-/// What is promised of a buffer's contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Promise {
-    /// Nothing: they are what the commands enqueued so far make them.
-    None,
-    /// A command that writes them has been put off.
-    Open,
-    /// That command is being enqueued. The write was counted when it was promised.
-    Kept,
-}
-
-impl Promise {
-    pub(super) fn of(number: u8) -> Self {
-        match number {
-            0 => Self::None,
-            1 => Self::Open,
-            _ => Self::Kept,
-        }
-    }
-}
 
 /// Whoever puts commands off on a thread.
 pub trait Deferred {

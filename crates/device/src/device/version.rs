@@ -4,8 +4,7 @@
 //! versions of the buffer that they are windows of: a write through one of them counts where it lies, so that one parameter of an
 //! arena can change without those beside it. Replays of a graph count nothing and cost nothing.
 
-use super::buffer::{Buffer, WeakBuffer};
-use super::deferred::Promise;
+use super::buffer::{Buffer, Promise, WeakBuffer};
 use super::writes::Writes;
 use crate::{Error, Result};
 use std::cell::RefCell;

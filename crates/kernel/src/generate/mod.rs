@@ -9,6 +9,9 @@ use crate::dtype::DType;
 use crate::kernel::Kernel;
 use std::fmt::Write as _;
 
+/// What expressions are made of, for kernels that take some.
+pub const FUNCTIONS: &str = crate::cl_file!("functions.cl");
+
 /// The text every element-wise kernel is made from. `WG` only matters on GPUs.
 pub static ELEMENTWISE: Kernel = Kernel::new("elementwise", crate::cl_file!("elementwise.cl"))
     .include(&[crate::cl_file!("functions.cl")])

@@ -119,7 +119,7 @@ fn literal(value: f32) -> String {
 }
 
 /// An expression with names in the place of its `x0`, `x1`, … and `s0`, `s1`.
-fn filled(text: &str, names: &[String], scalars: &[String]) -> String {
+pub(super) fn filled(text: &str, names: &[String], scalars: &[String]) -> String {
     let mut found: Vec<(usize, String)> = Vec::new();
     for (i, name) in names.iter().enumerate() {
         found.extend(places(text, i).map(|at| (at, name.clone())));

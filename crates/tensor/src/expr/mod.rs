@@ -82,7 +82,7 @@ pub fn gradients(
         return Err(Error::shape(format!("gradients: dy has shape {is}, expected {expected}")));
     }
     let inputs: Vec<Tensor> = inputs.iter().map(|x| (*x).clone()).collect();
-    tape::no_grad(|| backward(nodes, root, &inputs, dy))
+    tape::no_grad(|| Ok(backward(nodes, (&[root], &[dy]), &inputs, &[])?.0))
 }
 
 /// The tree of `f` over `inputs`, and the kernels that compute it and its gradient, as text.

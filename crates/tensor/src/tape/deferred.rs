@@ -44,6 +44,8 @@ pub enum Term {
     Softmax,
     /// Over the last axis.
     LogSoftmax,
+    /// x `(.., K)` times w `(K, N)`, with a bias `(N)` where there is a third input: a value that trees go on from.
+    Product,
 }
 
 /// Who puts ops off.

@@ -90,6 +90,11 @@ impl Tensor {
         Self::from_parts(memory.storage().clone(), self.layout().clone(), self.dtype(), autograd)
     }
 
+    /// This tensor's place on the tape, shape and type, without its memory.
+    pub(crate) fn without_memory(&self) -> Result<Self> {
+        Ok(self.on_tape(&Self::empty(self.device(), [0], self.dtype())?, None, false))
+    }
+
     /// What a node keeps of an input: the tensor, or its place without the memory.
     pub(super) fn to_keep(&self) -> Result<Self> {
         match self.0.autograd.as_ref().and_then(|a| a.again.clone()) {

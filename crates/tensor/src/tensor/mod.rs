@@ -352,6 +352,10 @@ impl Tensor {
     pub(crate) fn is_unseen(&self) -> bool {
         self.is_made() && Arc::strong_count(&self.0) == 1 && self.0.buffer.is_unshared()
     }
+    /// Whether anything but this handle can reach its memory or its place on the tape.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1 || !self.0.buffer.is_unshared()
+    }
     /// The same storage seen through another layout; the caller vouches that it fits.
     pub(crate) fn with_layout(&self, layout: Layout) -> Self {
         Self::from_parts(self.0.buffer.clone(), layout, self.dtype(), None)

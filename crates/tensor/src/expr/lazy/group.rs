@@ -1,7 +1,6 @@
 //! Ops that wait, as one tree of several results.
 
 use super::super::node::{Kind, Nodes, trimmed};
-use super::super::{backward, run, show};
 use super::term;
 use crate::tape::{self, Later, Term};
 use crate::tensor::{WeakTensor, is_same};
@@ -16,30 +15,42 @@ const OPS: usize = 64;
 const INPUTS: usize = 16;
 
 /// The result of an op, which whoever called it holds.
-struct Entry {
-    buffer: WeakBuffer,
+pub(super) struct Entry {
+    pub buffer: WeakBuffer,
     layout: Layout,
-    dtype: DType,
-    node: usize,
+    pub dtype: DType,
+    pub node: usize,
     /// Which result it is on the tape.
-    slot: Option<usize>,
-    tensor: WeakTensor,
+    pub slot: Option<usize>,
+    pub tensor: WeakTensor,
+}
+
+/// A product that waits: an input of the tree that is not there yet.
+pub(super) struct Product {
+    pub op: &'static str,
+    /// x, w and perhaps a bias.
+    pub of: Vec<Tensor>,
+    /// Which input it is.
+    pub input: usize,
+    node: usize,
+    pub later: Option<Later>,
 }
 
 /// What waits on a device.
 pub(super) struct Group {
-    device: Device,
-    layer: u32,
-    nodes: Nodes,
-    inputs: Vec<Tensor>,
+    pub device: Device,
+    pub layer: u32,
+    pub nodes: Nodes,
+    pub inputs: Vec<Tensor>,
+    pub products: Vec<Product>,
     /// Numbers of the inputs' buffers.
     read: HashSet<u64>,
-    entries: Vec<Entry>,
+    pub entries: Vec<Entry>,
     /// Entries by the numbers of their buffers.
     by_buffer: HashMap<u64, usize>,
     /// Where those are on the tape that take gradients.
-    later: Option<Later>,
-    ops: Vec<&'static str>,
+    pub later: Option<Later>,
+    pub ops: Vec<&'static str>,
 }
 
 /// What an operand is.
@@ -59,6 +70,7 @@ impl Group {
             layer: tape::current_layer(),
             nodes: Nodes::default(),
             inputs: Vec::new(),
+            products: Vec::new(),
             read: HashSet::new(),
             entries: Vec::new(),
             by_buffer: HashMap::new(),
@@ -67,7 +79,22 @@ impl Group {
         }
     }
 
+    /// The product that `x` is the memory of.
+    fn product(&self, x: &Tensor) -> Option<&Product> {
+        let same = |product: &&Product| self.inputs[product.input].storage().same(x.storage());
+        self.products.iter().find(same)
+    }
+
     fn operand(&self, x: &Tensor) -> Operand {
+        if let Some(product) = self.product(x) {
+            let y = &self.inputs[product.input];
+            let own = product.later.as_ref().is_some_and(|later| later.slot_of(x).is_some());
+            return match x.requires_grad() {
+                _ if x.layout() != y.layout() || x.dtype() != y.dtype() => Operand::View,
+                true if !own => Operand::View,
+                gradient => Operand::Waits(product.node, gradient || product.later.is_none()),
+            };
+        }
         let Some(entry) = self.by_buffer.get(&x.storage().number()).map(|at| &self.entries[*at]) else {
             return Operand::There;
         };
@@ -84,21 +111,46 @@ impl Group {
         }
     }
 
-    /// Whether an op of these inputs can wait in this group.
-    pub fn takes(&self, device: &Device, inputs: &[&Tensor]) -> bool {
+    /// Whether an op of these inputs can wait in this group. A product waits for nothing.
+    pub fn takes(&self, device: &Device, term: &Term, inputs: &[&Tensor]) -> bool {
         let room = self.ops.len() < OPS && self.inputs.len() + inputs.len() <= INPUTS;
-        let views = inputs.iter().any(|x| matches!(self.operand(x), Operand::View));
-        room && !views && self.device.same(device)
+        let ready = |x: &&Tensor| match self.operand(x) {
+            Operand::Waits(..) => *term != Term::Product,
+            Operand::There => true,
+            Operand::View => false,
+        };
+        room && self.device.same(device) && inputs.iter().all(ready)
+    }
+
+    /// Adds a product; its result, which is written later.
+    fn add_product(&mut self, op: &'static str, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (shape, dtype) = term::result(op, &Term::Product, inputs)?;
+        let mut y = Tensor::empty(&self.device, shape, dtype)?;
+        y.storage().set_promise(Promise::Open);
+        let mut later = tape::records(inputs).then(|| Later::new(op));
+        if let Some(later) = &mut later {
+            y = later.result(&y).0;
+        }
+        self.read.extend(inputs.iter().map(|x| x.storage().number()));
+        let (input, of) = (self.inputs.len(), inputs.iter().map(|x| (*x).clone()).collect());
+        let node = self.nodes.input(input, y.shape());
+        self.inputs.push(y.clone());
+        self.products.push(Product { op, of, input, node, later });
+        self.ops.push(op);
+        Ok(y)
     }
 
     /// Adds an op; its result, which is written later.
-    pub fn add(&mut self, op: &'static str, term: Term, inputs: &[&Tensor]) -> Result<Tensor> {
-        let (shape, dtype) = term::result(op, &term, inputs)?;
+    pub fn add(&mut self, op: &'static str, term: &Term, inputs: &[&Tensor]) -> Result<Tensor> {
+        if *term == Term::Product {
+            return self.add_product(op, inputs);
+        }
+        let (shape, dtype) = term::result(op, term, inputs)?;
         let mut args = Vec::with_capacity(inputs.len());
         for x in inputs {
             args.push(self.argument(x)?);
         }
-        let mut node = term::node(&mut self.nodes, &term, &args)?;
+        let mut node = term::node(&mut self.nodes, term, &args)?;
         let y = Tensor::empty(&self.device, shape, dtype)?;
         let gradient = tape::records(inputs) && dtype.is_float();
         if !gradient && inputs.iter().any(|x| x.requires_grad()) {
@@ -138,61 +190,9 @@ impl Group {
     /// Whether the group has to be computed before a command that uses `buffer` so.
     pub fn meets(&self, buffer: &Buffer, access: Access) -> bool {
         let number = buffer.number();
-        self.by_buffer.contains_key(&number) || access == Access::Write && self.read.contains(&number)
-    }
-
-    /// Computes what is still wanted and puts it on the tape; tree and kernels as text, if that is asked for.
-    pub fn compute(self, explain: bool) -> Result<Option<String>> {
-        let kept = self.entries.iter().filter_map(|entry| Some((entry, entry.buffer.upgrade()?)));
-        let kept: Vec<(&Entry, Buffer)> = kept.collect();
-        if kept.is_empty() {
-            return Ok(None);
-        }
-        let roots: Vec<usize> = kept.iter().map(|(entry, _)| entry.node).collect();
-        let (nodes, roots, numbers) = self.nodes.pruned(&roots);
-        let inputs: Vec<&Tensor> = numbers.iter().map(|i| &self.inputs[*i]).collect();
-        let plain: Vec<Tensor> = inputs.iter().map(|x| x.detach()).collect();
-        let to = kept.iter().zip(&roots).map(|((entry, buffer), root)| {
-            let layout = Layout::contiguous(nodes.shape(*root).clone());
-            Tensor::from_parts(buffer.clone(), layout, entry.dtype, None)
-        });
-        let to: Vec<Tensor> = to.collect();
-        let promised = |promise| kept.iter().for_each(|(_, buffer)| buffer.set_promise(promise));
-        promised(Promise::Kept);
-        let run = || run::run_into(&nodes, &self.device, (&roots, &to), &plain);
-        let sources = match self.device.within((self.layer, "lazy"), run) {
-            Ok(sources) => sources,
-            Err(e) => {
-                promised(Promise::Open);
-                return Err(e.context(format!("lazy: {}", self.ops.join(", "))));
-            }
-        };
-        promised(Promise::None);
-        let shown = self.device.settings().debug.iter().any(|word| word == "fuse");
-        let text =
-            (explain || shown).then(|| format!("{}\n{}", show::tree(&nodes, &roots), sources.join("\n")));
-        if let Some(text) = text.as_ref().filter(|_| shown) {
-            tracing::info!("{}:\n{text}", self.ops.join(", "));
-        }
-        let results = kept.iter().zip(&roots);
-        let results = results.filter_map(|((e, _), root)| Some((e.slot?, *root, e.tensor.clone())));
-        let results: Vec<(usize, usize, WeakTensor)> = results.collect();
-        let Some(later) = self.later.filter(|_| !results.is_empty()) else { return Ok(text) };
-        later.done(&inputs, move |inputs, dys| {
-            let used = results.iter().filter_map(|(slot, root, _)| Some((*root, dys.get(*slot)?.as_ref()?)));
-            let given: (Vec<usize>, Vec<&Tensor>) = used.unzip();
-            // Results whose own gradient somebody asked for get it from the rest of the tree too.
-            let asked = results.iter().filter_map(|(_, root, x)| Some((*root, x.upgrade()?)));
-            let asked: Vec<(usize, Tensor)> = asked.filter(|(_, x)| x.retains_grad()).collect();
-            let nodes_asked: Vec<usize> = asked.iter().map(|(root, _)| *root).collect();
-            let (grads, within) = backward(nodes, (&given.0, &given.1), inputs, &nodes_asked)?;
-            for ((_, x), grad) in asked.iter().zip(within) {
-                if let Some(grad) = grad {
-                    tape::keep(x, grad.to_dtype(x.dtype())?.reshape(x.shape())?)?;
-                }
-            }
-            Ok(grads)
-        })?;
-        Ok(text)
+        let product = |p: &Product| self.inputs[p.input].storage().number() == number;
+        self.by_buffer.contains_key(&number)
+            || self.products.iter().any(product)
+            || access == Access::Write && self.read.contains(&number)
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! Within a scope an op that is a node of a tree ([`Term`]) allocates its result and grows the tree. The tree is computed, and put on the
 //! tape as one op, before a command of the thread uses a result, or overwrites what the tree reads; when a backward begins; when it
-//! is large; and at the end of the scope. Results that nobody has kept by then are never stored.
+//! is large; and at the end of the scope. Results that nobody has kept by then are never stored. A product waits too, and what
+//! follows it element by element becomes its epilogue.
 
+mod compute;
+mod epilogue;
 mod group;
 mod term;
 #[cfg(test)]
@@ -20,15 +23,16 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 /// Runs `f`, in which element-wise ops, comparisons, choices, conversions between floats, reductions over the last axes and softmax wait
-/// for others on this thread and become one kernel with them, forward and backward.
+/// for others on this thread and become one kernel with them, forward and backward. What follows [`linear`](crate::ops::matmul::linear) or
+/// the product with a matrix is part of the product's kernel, where that takes expressions.
 ///
 /// Ops are called as ever and their errors come from them. A result is there when something uses it: an op that is no tree, a view, the
 /// host, a backward, the end of the scope. Results that are dropped before that are never stored, which is where the time is saved; those
 /// that are kept are further results of the same kernel. A scope within a scope is part of it.
 ///
 /// Differences to the same ops without it: values between nodes are f32 and not rounded to the storage type; results agree within
-/// rounding, and are the same for every run. Errors of the device come from the op that needed the result. Scalars are
-/// part of the kernel, so what changes from call to call should be a tensor of one element: each new number is a kernel to compile.
+/// rounding, and are the same for every run. Errors of the device come from the op that needed the result. The backward computes what
+/// it needs of a tree's values again from what the tree read.
 ///
 /// ```
 /// use netcl_tensor::{DType, Device, Settings, Tensor, lazy};
@@ -143,7 +147,7 @@ impl Waiting {
     fn settle(&self) -> Result<()> {
         let group = self.open.borrow_mut().take();
         let Some(group) = group else { return Ok(()) };
-        let text = tape::eagerly(|| tape::no_grad(|| group.compute(self.explain.get())))?;
+        let text = tape::eagerly(|| tape::no_grad(|| compute::compute(group, self.explain.get())))?;
         self.shown.borrow_mut().extend(text);
         Ok(())
     }
@@ -152,11 +156,11 @@ impl Waiting {
 impl Scope for Waiting {
     fn defer(&self, op: &'static str, term: Term, inputs: &[&Tensor]) -> Result<Option<Tensor>> {
         let Some(first) = inputs.first() else { return Ok(None) };
-        if self.open.borrow().as_ref().is_some_and(|group| !group.takes(first.device(), inputs)) {
+        if self.open.borrow().as_ref().is_some_and(|group| !group.takes(first.device(), &term, inputs)) {
             self.settle()?;
         }
         let mut open = self.open.borrow_mut();
-        open.get_or_insert_with(|| Group::new(first.device())).add(op, term, inputs).map(Some)
+        open.get_or_insert_with(|| Group::new(first.device())).add(op, &term, inputs).map(Some)
     }
     fn settle(&self) -> Result<()> {
         Self::settle(self)

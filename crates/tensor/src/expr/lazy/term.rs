@@ -2,7 +2,7 @@
 
 use super::super::node::{Kind, Nodes, Reduction, binary_row, unary_row};
 use crate::tape::Term;
-use crate::{DType, Result, Shape, Tensor};
+use crate::{DType, Error, Result, Shape, Tensor};
 
 /// The node of an op over nodes.
 ///
@@ -32,6 +32,7 @@ pub(super) fn node(nodes: &mut Nodes, term: &Term, args: &[usize]) -> Result<usi
             let [_, e, sum] = exponentials(nodes, args[0])?;
             binary(nodes, "div", e, sum)
         }
+        Term::Product => Err(Error::internal("lazy: a product is no node of a tree")),
         Term::LogSoftmax => {
             let [x, _, sum] = exponentials(nodes, args[0])?;
             let log = unary(nodes, "log", &[], sum)?;
@@ -82,6 +83,11 @@ pub(super) fn result(op: &str, term: &Term, inputs: &[&Tensor]) -> Result<(Shape
         Term::Where => (together(&[inputs[1], inputs[2], x])?, inputs[1].dtype()),
         Term::Cast(dtype) => (x.shape().clone(), *dtype),
         Term::Sum { axes, keep, dtype, .. } => (reduced(x.shape(), axes.len(), *keep), *dtype),
+        Term::Product => {
+            let (dims, n) = (x.dims(), inputs[1].shape().last());
+            let dims = dims[..dims.len() - 1].iter().copied().chain([n]);
+            (dims.collect::<Vec<_>>().into(), x.dtype())
+        }
         Term::Max { axes, keep } => (reduced(x.shape(), axes.len(), *keep), x.dtype()),
     })
 }

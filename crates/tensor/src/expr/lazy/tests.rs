@@ -3,6 +3,7 @@ use crate::graph::{Graph, Plan, Trace};
 use crate::suite::test_device;
 use crate::{DType, Device, Error, Result, Settings, Tensor, no_grad};
 
+mod epilogues;
 mod programs;
 
 fn devices() -> [Device; 2] {

@@ -62,5 +62,9 @@ pub(super) fn add_tail(
     let launch = bind_bias(launch.define("DTYPE", c.dtype().code()).read(part), e, c)?;
     let launch = launch.write(c).scalar(int(p.m)).scalar(int(p.n));
     let launch = launch.scalar(int(schedule.full)).scalar(int(schedule.tail)).scalar(int(schedule.splits));
-    launch.scalar(e.alpha).scalar(e.flags()).items(schedule.tail * side * side / 4).run()
+    let launch = launch.scalar(e.alpha).scalar(e.flags()).items(schedule.tail * side * side / 4);
+    match e.tree() {
+        Some(tree) => tree.bind(launch.define("VW", 4)).run(),
+        None => launch.run(),
+    }
 }

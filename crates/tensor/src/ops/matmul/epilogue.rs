@@ -3,6 +3,7 @@
 use super::super::elementwise::UNARY;
 use super::super::map::map_into;
 use super::super::prelude::*;
+use netcl_kernel::{Launch, Text};
 
 /// Bits of the kernels' `flags`.
 const ADD_C: i32 = 1;
@@ -33,13 +34,50 @@ pub(in crate::ops) enum Aux<'a> {
     Gelu(&'a Tensor),
     /// C is multiplied by the derivative of GELU (tanh) there.
     GeluGrad(&'a Tensor),
+    /// C is an expression of the sum and of other tensors.
+    Tree(&'a Tree<'a>),
+}
+
+/// An expression of a product's elements that was made into text: see [`lazy`](crate::lazy).
+pub(crate) struct Tree<'a> {
+    /// Functions `FV tree_v(FV sum, ulong row, ulong column, ulong n TREE_PARAMETERS)` of neighbours of a row and `float tree_1(float sum, …)` of
+    /// one element: what C becomes. They write the further outputs.
+    pub functions: Text,
+    /// Parameters that the kernels have for it, with a comma before each.
+    pub parameters: Text,
+    /// The same as arguments of the functions.
+    pub arguments: Text,
+    /// In the order of the parameters: tensors that are read, each with its offset in elements; tensors that are written from their
+    /// start; numbers.
+    pub inputs: &'a [Tensor],
+    pub outputs: &'a [Tensor],
+    pub scalars: &'a [f32],
+    /// Where the product goes for a kernel that takes no expression, and what computes the expression then.
+    pub product: &'a Tensor,
+    pub apart: &'a dyn Fn() -> Result<()>,
+}
+
+impl Tree<'_> {
+    /// Its defines and arguments.
+    pub(super) fn bind<'l>(&self, launch: Launch<'l>) -> Launch<'l> {
+        let launch = launch.define("TREE", self.functions.clone());
+        let launch = launch.define("TREE_PARAMETERS", self.parameters.clone());
+        let mut launch = launch.define("TREE_ARGUMENTS", self.arguments.clone());
+        for x in self.inputs {
+            launch = launch.read_base(x).scalar(x.layout().offset);
+        }
+        for y in self.outputs {
+            launch = launch.write_base(y);
+        }
+        self.scalars.iter().fold(launch, |launch, s| launch.scalar(*s))
+    }
 }
 
 impl<'a> Aux<'a> {
     /// The other matrix.
     pub(super) fn tensor(&self) -> Option<&'a Tensor> {
         match self {
-            Self::None => None,
+            Self::None | Self::Tree(_) => None,
             Self::Residual(x) | Self::Gelu(x) | Self::GeluGrad(x) => Some(x),
         }
     }
@@ -50,6 +88,10 @@ impl Epilogue<'_> {
     pub(in crate::ops) const NONE: Epilogue<'static> =
         Epilogue { alpha: 1.0, bias: None, add: false, aux: Aux::None };
 
+    /// The expression, if there is one.
+    pub(super) fn tree(&self) -> Option<&Tree<'_>> {
+        if let Aux::Tree(tree) = self.aux { Some(tree) } else { None }
+    }
     pub(super) fn flags(&self) -> i32 {
         (if self.add { ADD_C } else { 0 }) | (if self.bias.is_some() { BIAS } else { 0 })
     }
@@ -59,6 +101,7 @@ impl Epilogue<'_> {
 pub(super) fn finish(c: &Tensor, aux: &Aux<'_>) -> Result<()> {
     match aux {
         Aux::None => Ok(()),
+        Aux::Tree(tree) => (tree.apart)(),
         Aux::Residual(x) => map_into("x0 + x1", &[*x, c], &[], c),
         Aux::Gelu(before) => map_into(gelu()?.0, &[*before], &[], c),
         Aux::GeluGrad(before) => map_into(gelu()?.1, &[*before, c], &[], c),

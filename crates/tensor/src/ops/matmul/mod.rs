@@ -8,6 +8,7 @@ use super::algorithms::Row;
 use super::prelude::*;
 pub(super) use algorithms::gemv::Norm;
 use algorithms::{MATMUL, Request};
+pub(crate) use epilogue::Tree;
 pub(super) use epilogue::{Aux, Epilogue};
 pub(super) use launch::{accumulate, gelu_recomputed, run};
 use view::batch_sizes;
@@ -58,6 +59,17 @@ pub fn linear(x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         None if x.shape().rank() > 1 => matmul(x, w),
         None => matmul(&x.reshape([1, x.count()])?, w)?.reshape([w.shape().last()]),
     }
+}
+
+/// `y = x w + bias`, or what an expression makes of it, off the tape: x `(.., K)`, w `(K, N)`, bias `(N)`, y `(.., N)`, dense and of x's type.
+pub(crate) fn linear_into(
+    y: &Tensor,
+    (x, w, bias): (&Tensor, &Tensor, Option<&Tensor>),
+    tree: Option<&Tree<'_>>,
+) -> Result<()> {
+    let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
+    let aux = tree.map_or(Aux::None, Aux::Tree);
+    launch::run(y, &problem, &Epilogue { bias, aux, ..Epilogue::NONE }, false).map(drop)
 }
 
 /// N of w `(K, N)`, where x has K for its last axis.
@@ -197,6 +209,12 @@ impl Op<2> for MatMul {
         let (a, b) = (Matrix::of("matmul", "a", a)?, Matrix::of("matmul", "b", b)?);
         Ok((product(a, b, &Epilogue::NONE)?, ()))
     }
+    fn term(&self, [a, b]: [&Tensor; 2]) -> Result<Option<Term>> {
+        check::same_float("matmul", &[("a", a), ("b", b)])?;
+        let (left, right) = (Matrix::of("matmul", "a", a)?, Matrix::of("matmul", "b", b)?);
+        result_shape("matmul", &left, &right)?;
+        Ok((b.shape().rank() == 2).then_some(Term::Product))
+    }
     fn backward(&self, [a, b]: [&Tensor; 2], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let matrix = |x: &Tensor| Matrix::of("matmul", "gradient", x);
         let da = match a.requires_grad() {
@@ -269,6 +287,20 @@ impl Op<2> for MatMul {
     }
 }
 
+/// N, where x, w and bias fit.
+fn checked_columns(x: &Tensor, w: &Tensor, bias: &Tensor) -> Result<usize> {
+    check::same_float("linear", &[("x", x), ("w", w), ("bias", bias)])?;
+    let n = columns_of(x, w)?;
+    if bias.dims() != [n] {
+        return Err(Error::shape(format!(
+            "linear: bias has shape {}, expected [{n}], the last axis of w {}",
+            bias.shape(),
+            w.shape()
+        )));
+    }
+    Ok(n)
+}
+
 /// See [`linear`].
 #[derive(Clone)]
 pub struct Linear;
@@ -277,21 +309,15 @@ impl Op<3> for Linear {
     const NAME: &'static str = "linear";
     type Saved = ();
     fn forward(&self, [x, w, bias]: [&Tensor; 3]) -> Result<(Tensor, ())> {
-        check::same_float("linear", &[("x", x), ("w", w), ("bias", bias)])?;
-        let n = columns_of(x, w)?;
-        if bias.dims() != [n] {
-            return Err(Error::shape(format!(
-                "linear: bias has shape {}, expected [{n}], the last axis of w {}",
-                bias.shape(),
-                w.shape()
-            )));
-        }
+        let n = checked_columns(x, w, bias)?;
         let mut dims = x.dims().to_vec();
         dims[x.shape().rank() - 1] = n;
         let y = Tensor::empty(x.device(), dims, x.dtype())?;
-        let problem = Problem::new(Matrix::rows_of(x)?, Matrix::of("linear", "w", w)?, &[])?;
-        launch::run(&y, &problem, &Epilogue { bias: Some(bias), ..Epilogue::NONE }, false)?;
+        linear_into(&y, (x, w, Some(bias)), None)?;
         Ok((y, ()))
+    }
+    fn term(&self, [x, w, bias]: [&Tensor; 3]) -> Result<Option<Term>> {
+        checked_columns(x, w, bias).map(|_| Some(Term::Product))
     }
     fn backward(&self, [x, w, bias]: [&Tensor; 3], (): &(), dy: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let dy = Matrix::rows_of(dy)?; // (R, N)

@@ -1,6 +1,7 @@
 //! Random programs of ops, lazily and as ever.
 
 use super::{close, devices, tensor};
+use crate::ops::matmul::linear;
 use crate::{Device, Result, Tensor, lazy};
 
 /// An op over results of the ops before, counted through the leaves too.
@@ -10,8 +11,8 @@ struct Line {
     args: [usize; 3],
 }
 
-const OPS: usize = 19;
-const SHAPES: [&[usize]; 4] = [&[4, 7], &[7], &[4, 1], &[1]];
+const OPS: usize = 21;
+const SHAPES: [&[usize]; 5] = [&[4, 7], &[7], &[4, 1], &[1], &[7, 7]];
 
 /// A number below `n`.
 fn draw(state: &mut u64, n: usize) -> usize {
@@ -59,6 +60,9 @@ fn apply(op: usize, [a, b, c]: [&Tensor; 3]) -> Result<Tensor> {
         15 => a.detach().add(b)?.tanh(),
         16 => a.lt(b)?.where_cond(b, c),
         17 => a.mean(&[-1], false)?.tanh(),
+        // With the square matrix in the place of the last argument.
+        18 => a.mul_scalar(0.2)?.matmul(c),
+        19 => linear(a, &c.mul_scalar(0.2)?, Some(b))?.gelu(),
         // A view, and an op that is no tree.
         _ => a.reshape([a.count()])?.cumsum(0)?.mul_scalar(0.1)?.reshape(a.shape()),
     }
@@ -68,7 +72,8 @@ fn apply(op: usize, [a, b, c]: [&Tensor; 3]) -> Result<Tensor> {
 fn values(lines: &[Line], leaves: &[Tensor]) -> Vec<Tensor> {
     let mut all = leaves.to_vec();
     for line in lines {
-        let made = apply(line.op, line.args.map(|i| &all[i]));
+        let [a, b, c] = line.args.map(|i| &all[i]);
+        let made = apply(line.op, [a, b, if [18, 19].contains(&line.op) { &leaves[4] } else { c }]);
         let made = made.unwrap_or_else(|_| all[line.args[0]].clone());
         all.push(made);
     }

@@ -87,6 +87,18 @@
 #define LDA (BM + 4 * A_ALONG_K)
 #define LDB (BN + 4 * B_ALONG_K)
 #define UNROLL _Pragma("unroll")
+/* A generated epilogue: what C becomes instead of the sum, by tree_v and tree_1, which read and write TREE_PARAMETERS. VW is 4 then. */
+#ifdef TREE
+#define TREE_FIRST(v) ((v).s0)
+TREE
+#define TREE_V(v, row, column) tree_v(v, row, column, n TREE_ARGUMENTS)
+#define TREE_1(v, row, column) tree_1(v, row, column, n TREE_ARGUMENTS)
+#else
+#define TREE_PARAMETERS
+#define TREE_ARGUMENTS
+#define TREE_V(v, row, column) (v)
+#define TREE_1(v, row, column) (v)
+#endif
 
 /* One BK slice of an operand, as far as ITEMS items read it: each NEXT_x vectors of V_x.
  * x: A or B; SIDE: BM or BN; line: m or n of the first row or column; lines: their number. */
@@ -148,9 +160,9 @@ static inline int3 place_of(int index, int m, int n) {
   return (int3)(index / (rows * columns), (band * BAND + within % high) * BM, within / high * BN);
 }
 
-/* Four neighbours of a finished row, as far as they lie in C: the epilogue of both kernels. */
+/* Four neighbours of a finished row, as far as they lie in C: the epilogue of both kernels. `before`: rows of the batches before. */
 static inline void finish(__global T *c, __global const T *bias, ulong row, int n, int column, float4 sum, float alpha,
-                          int flags) {
+                          int flags, ulong before TREE_PARAMETERS) {
   float v[4] = {alpha * sum.x, alpha * sum.y, alpha * sum.z, alpha * sum.w};
   __global T *to = c + row * n + column;
   const int inside = min(n - column, 4);
@@ -160,11 +172,11 @@ static inline void finish(__global T *c, __global const T *bias, ulong row, int 
   if (n % 4 == 0 && inside == 4) {
     float4 w = (float4)(v[0], v[1], v[2], v[3]);
     if (flags & ADD_C) w += load4(to);
-    store4(to, w);
+    store4(to, TREE_V(w, before + row, column));
     return;
   }
   UNROLL for (int x = 0; x < 4; ++x) {
-    if (x < inside) ST(to, x, flags & ADD_C ? v[x] + LD(to, x) : v[x]);
+    if (x < inside) ST(to, x, TREE_1(flags & ADD_C ? v[x] + LD(to, x) : v[x], before + row, column + x));
   }
 }
 
@@ -181,7 +193,7 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
 #if LAST
                           , __global int *tickets
 #endif
-) {
+                          TREE_PARAMETERS) {
   __local float ring[SLICES][STAGES][BK * (LDA + LDB)] __attribute__((aligned(16)));
 #define as(s) (ring[slice][s])
 #define bs(s) (ring[slice][s] + BK * LDA)
@@ -294,7 +306,7 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
       act;                                                                                                    \
     }                                                                                                         \
   }
-#define FINISH finish(c, bias, m0 + row, n, n0 + column, acc[i][j], alpha, flags)
+#define FINISH finish(c, bias, m0 + row, n, n0 + column, acc[i][j], alpha, flags, z * m TREE_ARGUMENTS)
   if (whole) {
     if (slice == 0) PLACES(FINISH)
     return;
@@ -326,14 +338,14 @@ __kernel void matmul_tile(__global const T *restrict a, __global const T *restri
   }
   UNROLL for (int e = 0; e < EACH; ++e) {
     const int at = get_local_id(0) + e * (ITEMS * SLICES), row = at / (BN / 4), column = at % (BN / 4) * 4;
-    if (m0 + row < m) finish(c, bias, m0 + row, n, n0 + column, sum[e], alpha, flags);
+    if (m0 + row < m) finish(c, bias, m0 + row, n, n0 + column, sum[e], alpha, flags, z * m TREE_ARGUMENTS);
   }
 #endif
 }
 
 /* The tail's tiles from the parts of their sums, added in the order of k. */
 __kernel void matmul_tile_sum(__global const float *restrict part, __global const T *restrict bias, __global T *restrict c,
-                              int m, int n, int full, int tail, int splits, float alpha, int flags) {
+                              int m, int n, int full, int tail, int splits, float alpha, int flags TREE_PARAMETERS) {
   const int at = get_global_id(0), tile = at / (BM * BN / 4), row = at / (BN / 4) % BM, column = at % (BN / 4) * 4;
   if (tile >= tail) return;
   const int3 origin = place_of(full + tile, m, n);
@@ -341,7 +353,7 @@ __kernel void matmul_tile_sum(__global const float *restrict part, __global cons
   float4 sum = (float4)(0.0f);
   for (int s = 0; s < splits; ++s)
     sum += *(__global const float4 *)(part + ((ulong)s * tail + tile) * (BM * BN) + row * BN + column);
-  finish(c + (long)origin.x * m * n, bias, origin.y + row, n, origin.z + column, sum, alpha, flags);
+  finish(c + (long)origin.x * m * n, bias, origin.y + row, n, origin.z + column, sum, alpha, flags, (ulong)origin.x * m TREE_ARGUMENTS);
 }
 
 /* C from parts as large as C, for kernels that keep them so; items over the `count` elements of C. */

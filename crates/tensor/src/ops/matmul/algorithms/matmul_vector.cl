@@ -14,6 +14,8 @@
  * m n k z1  sizes; z1 is the inner batch count. Global size (row blocks, column blocks, batches), local size 1.
  * mg ng     block of a group, in whole MR and NR. kc in steps of 4, nc * kc <= NC * KC; where A is copied mc * kc <= MC * KC.
  *
+ * TREE      a generated epilogue: what C becomes instead of the sum, by tree_v and tree_1, which read and write TREE_PARAMETERS.
+ *
  * Defines: DTYPE, VW (native vector), MR rows by NV vectors of the register tile (MR*NV + NV + 1 registers: 6 x 2 of 16 on
  * AVX2, 12 x 2 of 32 on AVX-512). Tuned: KC, MC, NC; (MC + NC) * KC floats of local memory.
  * The order of a sum depends on kc and on nothing else: the same bits for any number of groups.
@@ -25,6 +27,20 @@
 #define ADD_C 1
 #define BIAS 2
 #define COLUMN_SUMS 4
+#ifdef TREE
+#if VW == 1
+#define TREE_FIRST(v) (v)
+#else
+#define TREE_FIRST(v) ((v).s0)
+#endif
+TREE
+#define TREE_V(v, row, column) tree_v(v, row, column, n TREE_ARGUMENTS)
+#define TREE_1(v, row, column) tree_1(v, row, column, n TREE_ARGUMENTS)
+#else
+#define TREE_PARAMETERS
+#define TREE_V(v, row, column) (v)
+#define TREE_1(v, row, column) (v)
+#endif
 
 /* col[j] (+)= sum over k of the packed block's column j; four running sums, so that additions overlap. */
 static inline void add_columns(__global float *col, __local const float *block, int n, int kc, int first) {
@@ -49,7 +65,7 @@ __kernel void matmul_vector(__global const T *restrict a, __global const T *rest
 #endif
                             long a_off, long b_off, int m, int n, int k, int z1, long a_s0, long a_s1, long b_s0,
                             long b_s1, long a_rs, long a_cs, long b_rs, long b_cs, int mg, int ng, int mc, int nc,
-                            int kc_max, float alpha, int flags) {
+                            int kc_max, float alpha, int flags TREE_PARAMETERS) {
   __local float la[MC * KC] __attribute__((aligned(64)));
   __local float lb[NC * KC] __attribute__((aligned(64)));
   const long z = get_group_id(2);
@@ -108,7 +124,7 @@ __kernel void matmul_vector(__global const T *restrict a, __global const T *rest
                 if (flags & ADD_C) TILE(x, y) acc[x][y] += LDV(c, AT(x, y));
                 if (flags & BIAS) TILE(x, y) acc[x][y] += LDV(bias, jn + j + y * VW);
               }
-              if (last) TILE(x, y) STV(c, AT(x, y), acc[x][y]);
+              if (last) TILE(x, y) STV(c, AT(x, y), TREE_V(acc[x][y], z * m + im + i + x, jn + j + y * VW));
               else TILE(x, y) SVEC(acc[x][y], sums + AT(x, y));
             } else {
               float tile[MR * NR];
@@ -122,7 +138,7 @@ __kernel void matmul_vector(__global const T *restrict a, __global const T *rest
                     if (flags & ADD_C) s += LD(c, p);
                     if (flags & BIAS) s += LD(bias, jn + j + y);
                   }
-                  if (last) ST(c, p, s);
+                  if (last) ST(c, p, TREE_1(s, z * m + im + i + x, jn + j + y));
                   else sums[p] = s;
                 }
             }

@@ -109,6 +109,7 @@ impl Job for Products {
             Aux::Residual(_) => 1,
             Aux::Gelu(_) => 2,
             Aux::GeluGrad(_) => 3,
+            Aux::Tree(_) => 4,
         };
         let aux_offset = e.aux.tensor().map_or(0, |x| x.layout().offset % ALIGNED);
         Signature {
@@ -161,7 +162,11 @@ fn finished(
         return run(request);
     }
     let plain = Epilogue { aux: Aux::None, ..*e };
-    let sum = if let Aux::Gelu(before) = e.aux { before } else { c };
+    let sum = match e.aux {
+        Aux::Gelu(before) => before,
+        Aux::Tree(tree) => tree.product,
+        _ => c,
+    };
     let sums = run(&Request { c: sum, p, e: &plain, column_sums })?;
     epilogue::finish(c, &e.aux)?;
     Ok(sums)
@@ -170,6 +175,11 @@ fn finished(
 /// What rows without another matrix in their epilogue say to [`finished`].
 fn no_aux(aux: &Aux<'_>) -> bool {
     matches!(aux, Aux::None)
+}
+
+/// What rows say that take expressions.
+fn trees(aux: &Aux<'_>) -> bool {
+    matches!(aux, Aux::None | Aux::Tree(_))
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use super::super::arguments::{Unused, add_tail, bind, bind_bias, geometry};
 use super::super::epilogue::Epilogue;
 use super::super::split_k::{self, Costs, Joining, SplitKSchedule, TICKETS, TileThroughput};
 use super::super::view::{Matrix, Problem};
-use super::{Algorithm, Plan, Request, finished, no_aux};
+use super::{Algorithm, Plan, Request, finished, trees};
 use crate::ops::counters::zeroed;
 use crate::ops::prelude::*;
+use netcl_device::Capabilities;
 use netcl_kernel::Launch;
 use netcl_kernel::tune::{Constant, Model};
 
@@ -37,6 +38,39 @@ pub(in crate::ops::matmul) static TILE_SMALL: Kernel =
         .tune(&[("BK", &[8])])
         .requires(|device| device.local_mem >= 18 << 10 && device.max_group >= ITEMS)
         .options(|device| if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" });
+
+/// What expressions are made of, before the rest.
+const TREE_PARTS: &[&str] = &[netcl_kernel::generate::FUNCTIONS, TILE_PARTS[0], TILE_PARTS[1]];
+
+/// The three with expressions.
+static TREE: Kernel =
+    Kernel::new("matmul_tile", cl_file!("matmul_tile.cl")).include(TREE_PARTS).options(registers);
+static ASYNC_TREE: Kernel =
+    Kernel::new("matmul_async_sm80", cl_file!("matmul_tile.cl")).include(TREE_PARTS).options(registers);
+static SMALL_TREE: Kernel =
+    Kernel::new("matmul_tile_small", cl_file!("matmul_tile.cl")).include(TREE_PARTS).options(registers);
+
+fn registers(device: &Capabilities) -> &'static str {
+    if device.sm().is_some() { "-cl-nv-maxrregcount=128" } else { "" }
+}
+
+/// The text of a row's kernel with an expression, or without.
+fn text(kernel: &'static Kernel, e: &Epilogue<'_>) -> &'static Kernel {
+    match (e.tree(), kernel.name) {
+        (None, _) => kernel,
+        (_, name) if name == TILE_SMALL.name => &SMALL_TREE,
+        (_, name) if name == ASYNC_KERNEL.name => &ASYNC_TREE,
+        _ => &TREE,
+    }
+}
+
+/// The expression's defines and arguments.
+fn tree<'a>(launch: Launch<'a>, e: &Epilogue<'_>) -> Launch<'a> {
+    match e.tree() {
+        Some(tree) => tree.bind(launch.define("VW", 4)),
+        None => launch,
+    }
+}
 
 /// The constants of a row's estimate: `step` microseconds on GPUs, `alone` and `start` as [`TileThroughput`] has them.
 const fn constants(step: f64, alone: f64, start: f64, short: f64) -> [Constant; 7] {
@@ -162,7 +196,7 @@ fn access(x: &Matrix, along: (usize, usize), other: (usize, usize), batch: [usiz
 }
 
 fn run(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
-    finished(r, no_aux, |r| product(kernel, r, plan))
+    finished(r, trees, |r| product(kernel, r, plan))
 }
 
 fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
@@ -186,7 +220,7 @@ fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Opti
         0 => None,
         tail => Some(c.empty_f32([schedule.splits, tail, side * side])?),
     };
-    let launch = bind(kernel.launch("matmul_tile"), c, p, e)?;
+    let launch = bind(text(kernel, e).launch("matmul_tile"), c, p, e)?;
     let launch = match &part {
         Some(part) => launch.write(part),
         None => launch.write_base(&Unused(c)),
@@ -216,9 +250,9 @@ fn product(kernel: &'static Kernel, r: &Request<'_>, plan: &Plan) -> Result<Opti
             launch
         }
     };
-    shape(launch).groups(schedule.groups()).run()?;
+    shape(tree(launch, e)).groups(schedule.groups()).run()?;
     let Some(part) = part.filter(|_| !schedule.last) else { return Ok(None) };
-    add_tail(shape(kernel.launch("matmul_tile_sum")), &part, c, p, e, schedule, side).map(|()| None)
+    add_tail(shape(text(kernel, e).launch("matmul_tile_sum")), &part, c, p, e, schedule, side).map(|()| None)
 }
 
 /// [`add_tail`] for parts of tiles of 128 x 128 that another kernel left.

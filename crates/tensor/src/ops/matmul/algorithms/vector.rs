@@ -3,7 +3,7 @@
 use super::super::arguments::{Unused, bind, geometry};
 use super::super::epilogue::COLUMN_SUMS;
 use super::super::plan::{Blocks, Cycles};
-use super::{Algorithm, Plan, Request, finished, no_aux};
+use super::{Algorithm, Plan, Request, finished, trees};
 use crate::ops::prelude::*;
 use netcl_kernel::tune::{Constant, Model};
 
@@ -11,6 +11,11 @@ pub(in crate::ops::matmul) static VECTOR: Kernel = Kernel::new("matmul_vector", 
     .include(&[cl_file!("matmul_panels.cl")])
     .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])])
     .requires(|device| device.is_cpu() || device.local_mem < 18 << 10 || device.max_group < ITEMS);
+
+/// The same with what expressions are made of.
+static VECTOR_TREE: Kernel = Kernel::new("matmul_vector", cl_file!("matmul_vector.cl"))
+    .include(&[netcl_kernel::generate::FUNCTIONS, cl_file!("matmul_panels.cl")])
+    .tune(&[("VW", &[0]), ("KC", &[384, 256]), ("NC", &[192, 256, 128]), ("MC", &[48, 96])]);
 
 /// Work-items of a tile's group, which others need.
 const ITEMS: usize = 256;
@@ -20,7 +25,7 @@ pub(super) static ALGORITHM: Algorithm = Algorithm {
     supports,
     models: &[&MODEL],
     estimate,
-    run: |r, plan| finished(r, no_aux, |r| run(r, plan)),
+    run: |r, plan| finished(r, trees, |r| run(r, plan)),
     self_test: None,
 };
 
@@ -54,7 +59,8 @@ fn run(r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
     let blocks = Blocks::of(r.device(), &VECTOR);
     let narrow = c.dtype() != DType::F32;
     let sums = if column_sums { Some(c.empty_f32([p.n])?) } else { None };
-    let launch = bind(VECTOR.launch("matmul_vector"), c, p, e)?;
+    let kernel = if e.tree().is_some() { &VECTOR_TREE } else { &VECTOR };
+    let launch = bind(kernel.launch("matmul_vector"), c, p, e)?;
     let launch = match &sums {
         Some(sums) => launch.write(sums),
         None => launch.write_base(&Unused(c)),
@@ -71,6 +77,10 @@ fn run(r: &Request<'_>, plan: &Plan) -> Result<Option<Tensor>> {
     let flags = e.flags() | if column_sums { COLUMN_SUMS } else { 0 };
     let launch = launch.scalar(e.alpha).scalar(flags).define("MR", blocks.mr).define("NV", blocks.nv);
     let launch = launch.define("KC", blocks.kc).define("MC", blocks.mc).define("NC", blocks.nc);
+    let launch = match e.tree() {
+        Some(tree) => tree.bind(launch),
+        None => launch,
+    };
     // Without rows there are still column sums to make.
     let rows = if column_sums { p.m.max(1) } else { p.m };
     launch.groups3([rows.div_ceil(plan.mg), p.n.div_ceil(plan.ng), p.batch()]).run()?;

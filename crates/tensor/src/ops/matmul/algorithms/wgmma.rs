@@ -241,7 +241,7 @@ pub(in crate::ops::matmul) fn run_plan(
     let launch = define(WGMMA.launch("matmul_wgmma")).flops((2 * p.m * p.n * p.k) as u64).read_base(&table);
     let launch = launch.read_indirect(&p.a.tensor).read_indirect(&p.b.tensor);
     let launch = match e.aux {
-        Aux::None => with_bias(launch).write_base(&Unused(c)),
+        Aux::None | Aux::Tree(_) => with_bias(launch).write_base(&Unused(c)),
         Aux::Residual(x) | Aux::GeluGrad(x) => with_bias(launch).read(x),
         Aux::Gelu(x) => with_bias(launch).write(x),
     };

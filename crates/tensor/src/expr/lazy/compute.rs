@@ -1,0 +1,253 @@
+//! Runs what waited, and puts it on the tape.
+
+use super::super::node::{Kind, Nodes};
+use super::super::{backward, gradients_of, run, show};
+use super::epilogue::Epilogue;
+use super::group::{Entry, Group, Product};
+use crate::ops::Op;
+use crate::ops::matmul::{self, Linear, MatMul, Tree};
+use crate::tape;
+use crate::tensor::WeakTensor;
+use crate::{DType, Error, Layout, Result, Tensor};
+use netcl_device::Buffer;
+use netcl_device::deferred::Promise;
+
+/// What is computed of a group.
+struct Work<'a> {
+    group: &'a Group,
+    nodes: Nodes,
+    /// Results that somebody has kept, and where they are to lie.
+    kept: Vec<(&'a Entry, Buffer)>,
+    roots: Vec<usize>,
+    to: Vec<Tensor>,
+    /// Numbers in the group of the inputs of `nodes`, and those off the tape.
+    numbers: Vec<usize>,
+    plain: Vec<Tensor>,
+    /// Which products somebody has kept.
+    shared: Vec<bool>,
+    sources: Vec<String>,
+}
+
+/// A product whose kernel goes on with what follows.
+struct Host {
+    /// Number among the group's products, and among the inputs of the tree.
+    product: usize,
+    input: usize,
+    /// Which results it makes; the first is C.
+    makes: Vec<usize>,
+    /// Whether the product itself is wanted.
+    stored: bool,
+    epilogue: Epilogue,
+}
+
+/// Computes what is still wanted of a group and puts it on the tape; tree and kernels as text, if that is asked for.
+pub(super) fn compute(mut group: Group, explain: bool) -> Result<Option<String>> {
+    let shown = group.device.settings().debug.iter().any(|word| word == "fuse");
+    let (device, layer) = (group.device.clone(), group.layer);
+    let (text, results, numbers, unstored, nodes) = {
+        let mut work = Work::of(&group);
+        if work.kept.is_empty() && !work.shared.contains(&true) {
+            return Ok(None);
+        }
+        let unstored = device
+            .within((layer, "lazy"), || work.run())
+            .map_err(|e| e.context(format!("lazy: {}", group.ops.join(", "))))?;
+        let text = (explain || shown)
+            .then(|| format!("{}\n{}", show::tree(&work.nodes, &work.roots), work.sources.join("\n")));
+        (text, work.results(), work.numbers, unstored, work.nodes)
+    };
+    if let Some(text) = text.as_ref().filter(|_| shown) {
+        tracing::info!("{}:\n{text}", group.ops.join(", "));
+    }
+    // A product that was not stored is on the tape without its memory.
+    if let Some(input) = unstored {
+        group.inputs[input] = group.inputs[input].without_memory()?;
+    }
+    for product in std::mem::take(&mut group.products) {
+        record_product(product)?;
+    }
+    let Some(later) = group.later.take().filter(|_| !results.is_empty()) else { return Ok(text) };
+    let inputs: Vec<&Tensor> = numbers.iter().map(|i| &group.inputs[*i]).collect();
+    later.done(&inputs, move |inputs, dys| gradients(nodes, &results, inputs, dys))?;
+    Ok(text)
+}
+
+/// A result on the tape: its number, node and tensor.
+type Recorded = (usize, usize, WeakTensor);
+
+/// The gradients of a group's inputs.
+fn gradients(
+    nodes: Nodes,
+    results: &[Recorded],
+    inputs: &[Tensor],
+    dys: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
+    let used = results.iter().filter_map(|(slot, root, _)| Some((*root, dys.get(*slot)?.as_ref()?)));
+    let given: (Vec<usize>, Vec<&Tensor>) = used.unzip();
+    // Results whose own gradient somebody asked for get it from the rest of the tree too.
+    let asked = results.iter().filter_map(|(_, root, x)| Some((*root, x.upgrade()?)));
+    let asked: Vec<(usize, Tensor)> = asked.filter(|(_, x)| x.retains_grad()).collect();
+    let nodes_asked: Vec<usize> = asked.iter().map(|(root, _)| *root).collect();
+    let (grads, within) = backward(nodes, (&given.0, &given.1), inputs, &nodes_asked)?;
+    for ((_, x), grad) in asked.iter().zip(within) {
+        if let Some(grad) = grad {
+            tape::keep(x, grad.to_dtype(x.dtype())?.reshape(x.shape())?)?;
+        }
+    }
+    Ok(grads)
+}
+
+fn record_product(product: Product) -> Result<()> {
+    let Product { op, of, later: Some(later), .. } = product else { return Ok(()) };
+    let inputs: Vec<&Tensor> = of.iter().collect();
+    later.done(&inputs, move |inputs, dys| {
+        let [Some(dy)] = dys else { return Err(Error::internal(format!("backward of {op}: no gradient"))) };
+        match inputs {
+            [x, w] => Ok(MatMul.backward([x, w], &(), dy)?.into()),
+            [x, w, bias] => Ok(Linear.backward([x, w, bias], &(), dy)?.into()),
+            _ => Err(Error::internal(format!("backward of {op}: {} inputs", inputs.len()))),
+        }
+    })
+}
+
+impl<'a> Work<'a> {
+    fn of(group: &'a Group) -> Self {
+        // Before this takes handles of its own.
+        let shared = group.products.iter().map(|product| group.inputs[product.input].is_shared()).collect();
+        let kept = group.entries.iter().filter_map(|entry| Some((entry, entry.buffer.upgrade()?)));
+        let kept: Vec<(&Entry, Buffer)> = kept.collect();
+        let roots: Vec<usize> = kept.iter().map(|(entry, _)| entry.node).collect();
+        let (nodes, roots, numbers) = group.nodes.pruned(&roots);
+        let plain = numbers.iter().map(|i| group.inputs[*i].detach()).collect();
+        let to = kept.iter().zip(&roots).map(|((entry, buffer), root)| {
+            let layout = Layout::contiguous(nodes.shape(*root).clone());
+            Tensor::from_parts(buffer.clone(), layout, entry.dtype, None)
+        });
+        let to = to.collect();
+        Self { group, nodes, kept, roots, to, numbers, plain, shared, sources: Vec::new() }
+    }
+
+    /// What is on the tape.
+    fn results(&self) -> Vec<Recorded> {
+        let all = self.kept.iter().zip(&self.roots);
+        all.filter_map(|((entry, _), root)| Some((entry.slot?, *root, entry.tensor.clone()))).collect()
+    }
+
+    /// Computes all of it. The input of the group that is a product and was not stored, if there is one.
+    fn run(&mut self) -> Result<Option<usize>> {
+        let host = self.host()?;
+        let mut written: Vec<Buffer> = self.kept.iter().map(|(_, buffer)| buffer.clone()).collect();
+        let promised = |written: &[Buffer], promise| written.iter().for_each(|b| b.set_promise(promise));
+        for (at, product) in self.group.products.iter().enumerate() {
+            let y = &self.group.inputs[product.input];
+            let wanted = self.numbers.contains(&product.input) || self.shared[at];
+            if wanted && host.as_ref().is_none_or(|host| host.product != at) {
+                y.storage().set_promise(Promise::Kept);
+                linear(product, y, None)?;
+                y.storage().set_promise(Promise::None);
+            }
+        }
+        let unstored = host.as_ref().filter(|host| !host.stored);
+        let unstored = unstored.map(|host| self.group.products[host.product].input);
+        if let Some(host) = &host {
+            written.push(self.plain[host.input].storage().clone());
+        }
+        promised(&written, Promise::Kept);
+        let done = self.trees(host.as_ref());
+        promised(&written, if done.is_ok() { Promise::None } else { Promise::Open });
+        done.map(|()| unstored)
+    }
+
+    fn trees(&mut self, host: Option<&Host>) -> Result<()> {
+        let mut rest: Vec<usize> = (0..self.roots.len()).collect();
+        if let Some(host) = host {
+            rest.retain(|i| !host.makes.contains(i));
+            self.sources.push(format!("epilogue of {}", self.group.products[host.product].op));
+            self.product(host)?;
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let roots: Vec<usize> = rest.iter().map(|i| self.roots[*i]).collect();
+        let to: Vec<Tensor> = rest.iter().map(|i| self.to[*i].clone()).collect();
+        let found = run::run_into(&self.nodes, &self.group.device, (&roots, &to), &self.plain)?;
+        self.sources.extend(found);
+        Ok(())
+    }
+
+    /// A product with what follows it.
+    fn product(&self, host: &Host) -> Result<()> {
+        let roots: Vec<usize> = host.makes.iter().map(|i| self.roots[*i]).collect();
+        let to: Vec<Tensor> = host.makes.iter().map(|i| self.to[*i].clone()).collect();
+        let product = &self.plain[host.input];
+        let apart = || run::run_into(&self.nodes, &self.group.device, (&roots, &to), &self.plain).map(drop);
+        let mut outputs = to[1..].to_vec();
+        outputs.extend(host.stored.then(|| product.clone()));
+        let inputs: Vec<Tensor> = host.epilogue.inputs.iter().map(|i| self.plain[*i].clone()).collect();
+        let tree = Tree {
+            functions: host.epilogue.functions.clone(),
+            parameters: host.epilogue.parameters.clone(),
+            arguments: host.epilogue.arguments.clone(),
+            inputs: &inputs,
+            outputs: &outputs,
+            scalars: &host.epilogue.scalars,
+            product,
+            apart: &apart,
+        };
+        linear(&self.group.products[host.product], &to[0], Some(&tree))
+    }
+
+    /// The last product that can take over what follows it.
+    fn host(&self) -> Result<Option<Host>> {
+        for (at, product) in self.group.products.iter().enumerate().rev() {
+            let Some(input) = self.numbers.iter().position(|i| *i == product.input) else { continue };
+            let uses = |root: usize| {
+                self.nodes
+                    .cone(&[root], |_| false)
+                    .iter()
+                    .any(|id| self.nodes.kind(*id) == Kind::Input(input))
+            };
+            let mut makes: Vec<usize> = (0..self.roots.len()).filter(|i| uses(self.roots[*i])).collect();
+            let dtype = self.plain[input].dtype();
+            // C is of the product's type.
+            let Some(first) = makes.iter().position(|i| self.to[*i].dtype() == dtype) else { continue };
+            makes.swap(0, first);
+            let stored = self.shared[at] || self.backward_reads(input)?;
+            let mut roots: Vec<(usize, DType)> =
+                makes.iter().map(|i| (self.roots[*i], self.to[*i].dtype())).collect();
+            if stored {
+                let own = self.nodes.all.iter().position(|node| node.kind == Kind::Input(input));
+                roots.extend(own.map(|id| (id, dtype)));
+            }
+            if self.plain[input].count() > 0
+                && let Some(epilogue) = Epilogue::of(&self.nodes, &roots, input, &self.plain)
+            {
+                return Ok(Some(Host { product: at, input, makes, stored, epilogue }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the gradient of what is on the tape is made of the values of an input.
+    fn backward_reads(&self, input: usize) -> Result<bool> {
+        let kept = self.kept.iter().zip(&self.roots).zip(&self.to);
+        let on_tape: Vec<(usize, &Tensor)> =
+            kept.filter(|((kept, _), _)| kept.0.slot.is_some()).map(|((_, root), y)| (*root, y)).collect();
+        if on_tape.is_empty() {
+            return Ok(false);
+        }
+        let (mut nodes, mut all) = (self.nodes.clone(), self.plain.clone());
+        all.extend(on_tape.iter().map(|(_, y)| (*y).clone()));
+        let roots: Vec<usize> = on_tape.iter().map(|(root, _)| *root).collect();
+        let needs = |i: usize| self.group.inputs[self.numbers[i]].requires_grad();
+        let (found, ..) = gradients_of(&mut nodes, &roots, &all, needs)?;
+        Ok(nodes.cone(&found, |_| false).iter().any(|id| nodes.kind(*id) == Kind::Input(input)))
+    }
+}
+
+fn linear(product: &Product, y: &Tensor, tree: Option<&Tree<'_>>) -> Result<()> {
+    let [x, w, bias @ ..] = product.of.as_slice() else {
+        return Err(Error::internal("lazy: a product of fewer than two tensors"));
+    };
+    matmul::linear_into(y, (x, w, bias.first()), tree)
+}

@@ -1,0 +1,187 @@
+//! What follows a product, as text for the product's kernel.
+
+use super::super::emit::filled;
+use super::super::node::{Kind, Nodes, trimmed, unary_of};
+use crate::{DType, Shape, Tensor};
+use netcl_kernel::Text;
+use std::fmt::Write as _;
+
+/// Further results that a kernel writes beside C, and tensors that it reads, at most.
+const OUTPUTS: usize = 4;
+const INPUTS: usize = 8;
+
+/// How an input lies beside the product.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    /// An element for each of its elements, without gaps.
+    Element,
+    /// One for each column, or each row.
+    Column,
+    Row,
+    /// One for all.
+    One,
+}
+
+/// An expression of a product in words of OpenCL C.
+pub(super) struct Epilogue {
+    pub functions: Text,
+    pub parameters: Text,
+    pub arguments: Text,
+    /// Numbers of the tree's inputs that it reads.
+    pub inputs: Vec<usize>,
+    pub scalars: Vec<f32>,
+}
+
+fn place(x: &Tensor, product: &Shape) -> Option<Place> {
+    let (rows, columns) = product.rows_cols();
+    let (is, whole) = (trimmed(x.shape()), trimmed(product));
+    match x.is_contiguous() {
+        true if x.count() == 1 => Some(Place::One),
+        true if is == whole => Some(Place::Element),
+        true if is == [columns] => Some(Place::Column),
+        true if x.count() == rows && x.shape().rank() > 1 && x.shape().last() == 1 => {
+            let dims = &x.dims()[..x.shape().rank() - 1];
+            let outer = &product.dims()[..product.rank() - 1];
+            (trimmed(&Shape::from(dims)) == trimmed(&Shape::from(outer))).then_some(Place::Row)
+        }
+        _ => None,
+    }
+}
+
+impl Epilogue {
+    /// What makes `roots` of the product that input number `product` is: the first is what C becomes, those behind it are written beside.
+    /// `None` where the product's kernel has not all that they need in one place.
+    pub fn of(nodes: &Nodes, roots: &[(usize, DType)], product: usize, inputs: &[Tensor]) -> Option<Self> {
+        let (shape, dtype) = (inputs[product].shape(), inputs[product].dtype());
+        let ids: Vec<usize> = roots.iter().map(|(root, _)| *root).collect();
+        let fits = |(i, (root, is)): (usize, &(usize, DType))| {
+            trimmed(nodes.shape(*root)) == trimmed(shape) && is.is_float() && (i > 0 || *is == dtype)
+        };
+        if roots.len() > 1 + OUTPUTS || !roots.iter().enumerate().all(fits) {
+            return None;
+        }
+        let cone = nodes.cone(&ids, |_| false);
+        let mut read = Vec::new();
+        for id in &cone {
+            match nodes.kind(*id) {
+                Kind::Input(i) if i != product => read.push((*id, i, place(&inputs[i], shape)?)),
+                Kind::Reduce(..) | Kind::Stored => return None,
+                // Rounded values need more of the generator's text.
+                Kind::Cast(to) if to != DType::F32 => return None,
+                _ => {}
+            }
+        }
+        if read.len() > INPUTS {
+            return None;
+        }
+        let mut text = Writer { nodes, product, inputs, read, roots, scalars: Vec::new(), cone };
+        let functions = text.function(true) + &text.function(false);
+        let (parameters, arguments) = text.parameters();
+        Some(Self {
+            functions: Text::new(&functions),
+            parameters: Text::new(&parameters),
+            arguments: Text::new(&arguments),
+            inputs: text.read.iter().map(|(_, i, _)| *i).collect(),
+            scalars: text.scalars,
+        })
+    }
+}
+
+struct Writer<'a> {
+    nodes: &'a Nodes,
+    product: usize,
+    inputs: &'a [Tensor],
+    /// Nodes that are read, the inputs that they are, and how those lie.
+    read: Vec<(usize, usize, Place)>,
+    roots: &'a [(usize, DType)],
+    scalars: Vec<f32>,
+    cone: Vec<usize>,
+}
+
+impl Writer<'_> {
+    /// Parameters, and the same as arguments.
+    fn parameters(&self) -> (String, String) {
+        let (mut parameters, mut arguments) = (String::new(), String::new());
+        // Writing to a String cannot fail.
+        for (at, (_, i, _)) in self.read.iter().enumerate() {
+            let _ = write!(
+                parameters,
+                ", __global const {} *e{at}, ulong f{at}",
+                self.inputs[*i].dtype().c_type()
+            );
+            let _ = write!(arguments, ", e{at}, f{at}");
+        }
+        for (at, (_, dtype)) in self.roots.iter().enumerate().skip(1) {
+            let _ = write!(parameters, ", __global {} *g{at}", dtype.c_type());
+            let _ = write!(arguments, ", g{at}");
+        }
+        for at in 0..self.scalars.len() {
+            let _ = write!(parameters, ", float h{at}");
+            let _ = write!(arguments, ", h{at}");
+        }
+        (parameters, arguments)
+    }
+
+    /// `tree_v` for vectors, `tree_1` for one element, which takes all lanes.
+    fn function(&mut self, vector: bool) -> String {
+        let (what, name) = if vector { ("FV", "tree_v") } else { ("float", "tree_1") };
+        let mut out = format!(
+            "static inline {what} {name}({what} sum, ulong row, ulong column, ulong n TREE_PARAMETERS) {{\n\
+             const ulong at = row * n + column;\n"
+        );
+        self.scalars.clear();
+        for id in self.cone.clone() {
+            let value = self.value(id, vector);
+            let _ = writeln!(out, "const FV v{id} = (FV)({value});");
+        }
+        for (at, (root, dtype)) in self.roots.iter().enumerate().skip(1) {
+            let _ = match (vector, dtype) {
+                (true, DType::F16) => writeln!(out, "STV_F16(g{at} + at, v{root});"),
+                (true, DType::Bf16) => writeln!(out, "STV_BF16(g{at} + at, v{root});"),
+                (true, _) => writeln!(out, "STV_F32(g{at} + at, v{root});"),
+                (false, DType::F16) => writeln!(out, "vstore_half_rte(TREE_FIRST(v{root}), at, g{at});"),
+                (false, DType::Bf16) => writeln!(out, "g{at}[at] = bf16_of(TREE_FIRST(v{root}));"),
+                (false, _) => writeln!(out, "g{at}[at] = TREE_FIRST(v{root});"),
+            };
+        }
+        let root = self.roots[0].0;
+        out + &if vector {
+            format!("return v{root};\n}}\n")
+        } else {
+            format!("return TREE_FIRST(v{root});\n}}\n")
+        }
+    }
+
+    fn value(&mut self, id: usize, vector: bool) -> String {
+        let node = &self.nodes.all[id];
+        let (kind, args): (Kind, Vec<String>) =
+            (node.kind, node.args.iter().map(|a| format!("v{a}")).collect());
+        if kind == Kind::Input(self.product) {
+            return "sum".into();
+        }
+        if let Some(at) = self.read.iter().position(|(read, ..)| *read == id) {
+            let (_, i, place) = self.read[at];
+            let code = self.inputs[i].dtype().code();
+            let (index, lanes) = match place {
+                Place::Element => ("at", vector),
+                Place::Column => ("column", vector),
+                Place::Row => ("row", false),
+                Place::One => ("0", false),
+            };
+            let load = if lanes { "IN_V" } else { "IN_1" };
+            return format!("{load}{code}(e{at} + f{at}, {index})");
+        }
+        let own: Vec<u32> = match kind {
+            Kind::Const(bits) => vec![bits],
+            Kind::Unary(row, bits) => bits.into_iter().take(unary_of(row).scalars.len()).collect(),
+            _ => Vec::new(),
+        };
+        let names: Vec<String> = (0..own.len()).map(|i| format!("h{}", self.scalars.len() + i)).collect();
+        self.scalars.extend(own.into_iter().map(f32::from_bits));
+        match (kind, kind.text()) {
+            (Kind::Const(_), _) => names[0].clone(),
+            (_, Some(text)) => filled(text, &args, &names),
+            _ => args[0].clone(),
+        }
+    }
+}

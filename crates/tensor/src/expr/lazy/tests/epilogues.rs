@@ -1,0 +1,125 @@
+//! What follows a product becomes part of its kernel.
+
+use super::{close, counted, tensor};
+use crate::ops::matmul::linear;
+use crate::suite::test_device;
+use crate::{DType, Device, Result, Settings, Tensor, lazy};
+
+/// The processor's kernel, and the portable ones of GPUs under every check of the simulated one.
+fn devices() -> Vec<Device> {
+    let sim = |kernel: &str| {
+        let mut settings = Settings { prefer: vec![kernel.into()], ..Settings::default() };
+        settings.sim.check = vec!["all".into()];
+        Device::open("sim", &settings).unwrap()
+    };
+    vec![test_device().unwrap(), sim("matmul_tile"), sim("matmul_tile_small")]
+}
+
+type Tree = fn(&Tensor, &[Tensor]) -> Result<Tensor>;
+
+/// Over a product and: a tensor of its shape, one of its columns, one of its rows, a number.
+const TREES: [Tree; 5] = [
+    |y, _| y.gelu(),
+    |y, t| y.mul(&t[1])?.add(&t[0]),
+    |y, t| y.add_scalar(0.25)?.silu()?.mul(&t[2])?.add(&y.tanh()?),
+    |y, t| y.mul(&t[3])?.lt(&t[0])?.where_cond(y, &t[0]),
+    |y, t| t[1].sub(y)?.clamp(-0.5, 0.5)?.mul_scalar(3.0),
+];
+
+fn leaves(device: &Device, [m, k, n]: [usize; 3], dtype: DType) -> Vec<Tensor> {
+    let dims: [&[usize]; 7] = [&[2, m, k], &[k, n], &[n], &[2, m, n], &[n], &[2, m, 1], &[1]];
+    let all = dims.iter().enumerate().map(|(i, dims)| tensor(device, dims, i as f32 * 0.3));
+    all.map(|x| x.to_dtype(dtype).unwrap().parameter("x")).collect()
+}
+
+#[test]
+fn what_follows_a_product_is_part_of_its_kernel() {
+    for device in devices() {
+        for sizes in [[12, 20, 64], [5, 7, 9]] {
+            for (at, tree) in TREES.iter().enumerate() {
+                let (e, l) = (leaves(&device, sizes, DType::F32), leaves(&device, sizes, DType::F32));
+                let product = |t: &[Tensor]| linear(&t[0], &t[1], Some(&t[2]));
+                let (y, plain) = counted(&device, || product(&e).unwrap());
+                let expected = tree(&y, &e[3..]).unwrap();
+                let dy = tensor(&device, expected.dims(), 2.0);
+                expected.backward_with(&dy).unwrap();
+                let (got, launches) = counted(&device, || lazy(|| tree(&product(&l)?, &l[3..])).unwrap());
+                assert_eq!(launches, plain, "tree {at} of {sizes:?}");
+                close(&got, &expected);
+                got.backward_with(&dy).unwrap();
+                for (l, e) in l.iter().zip(&e) {
+                    match (l.grad(), e.grad()) {
+                        (Some(l), Some(e)) => close(&l, &e),
+                        (l, e) => assert_eq!(l.is_some(), e.is_some()),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn narrow_results_are_rounded_once() {
+    for device in devices() {
+        for dtype in [DType::F16, DType::Bf16] {
+            let narrow = leaves(&device, [6, 10, 33], dtype);
+            let wide: Vec<Tensor> = narrow.iter().map(|x| x.to_dtype(DType::F32).unwrap()).collect();
+            let run = |t: &[Tensor]| TREES[2](&linear(&t[0], &t[1], Some(&t[2]))?, &t[3..]);
+            let (expected, got) = (run(&wide).unwrap(), lazy(|| run(&narrow)).unwrap());
+            assert_eq!(got.dtype(), dtype);
+            let allowed = 1.5 * dtype.epsilon() as f32;
+            for (g, e) in got.to_vec().unwrap().iter().zip(expected.to_vec().unwrap()) {
+                assert!((g - e).abs() <= allowed * e.abs().max(1.0), "{dtype}: {g}, expected {e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn kept_products_and_values_come_from_the_same_launch() {
+    let device = test_device().unwrap();
+    let t = leaves(&device, [12, 20, 64], DType::F32);
+    let ((y, a, b), launches) = counted(&device, || {
+        lazy(|| {
+            let y = t[0].matmul(&t[1])?;
+            let a = y.add(&t[4])?;
+            let b = a.relu()?.mul_scalar(2.0)?;
+            Ok((y, a, b))
+        })
+        .unwrap()
+    });
+    assert_eq!(launches, 1);
+    let [ey, ea] = [t[0].matmul(&t[1]).unwrap(), t[0].matmul(&t[1]).unwrap().add(&t[4]).unwrap()];
+    close(&y, &ey);
+    close(&a, &ea);
+    close(&b, &ea.relu().unwrap().mul_scalar(2.0).unwrap());
+    // Two products, one of which goes on: a gate.
+    let gate = |t: &[Tensor]| t[0].matmul(&t[1])?.silu()?.mul(&linear(&t[0], &t[1], Some(&t[2]))?);
+    let (got, launches) = counted(&device, || lazy(|| gate(&t)).unwrap());
+    assert_eq!(launches, 2);
+    close(&got, &gate(&t).unwrap());
+    // Rows, and a product of what waits.
+    let rows = |t: &[Tensor]| t[0].exp()?.matmul(&t[1])?.softmax(-1);
+    let (got, launches) = counted(&device, || lazy(|| rows(&t)).unwrap());
+    assert_eq!(launches, 3);
+    close(&got, &rows(&t).unwrap());
+    // A product alone.
+    close(&lazy(|| t[0].matmul(&t[1])).unwrap(), &ey);
+}
+
+/// A weight that was overwritten since is an error, as ever; one that is written before the product ran does not change it.
+#[test]
+fn products_see_what_was_there_when_they_were_called() {
+    let device = test_device().unwrap();
+    let t = leaves(&device, [3, 4, 5], DType::F32);
+    let expected = t[0].matmul(&t[1]).unwrap().gelu().unwrap();
+    let y = lazy(|| {
+        let y = t[0].matmul(&t[1])?;
+        t[1].set_f32(&[0.0; 20])?;
+        y.gelu()
+    })
+    .unwrap();
+    close(&y, &expected);
+    let e = y.sum(&[], false).unwrap().backward().unwrap_err();
+    assert!(e.message().contains("backward of matmul: input 1 (x)"), "{e}");
+}
