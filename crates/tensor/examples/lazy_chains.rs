@@ -24,7 +24,6 @@ struct Case<'a> {
 
 fn cases(t: &[Tensor]) -> Vec<Case<'_>> {
     let [x, y, v, w, both] = [&t[0], &t[1], &t[2], &t[3], &t[4]];
-    let case = |name, chain: Run<'_>, op| Case { name, chain, op };
     let half = |from: usize| both.slice(-1, from..from + N);
     vec![
         Case {
@@ -68,7 +67,11 @@ fn cases(t: &[Tensor]) -> Vec<Case<'_>> {
             }),
             op: None,
         },
-        case("relu(x + y)", Box::new(move || x.add(y)?.relu()), Some(Box::new(move || add_relu(x, y)))),
+        Case {
+            name: "relu(x + y)",
+            chain: Box::new(move || x.add(y)?.relu()),
+            op: Some(Box::new(move || add_relu(x, y))),
+        },
     ]
 }
 

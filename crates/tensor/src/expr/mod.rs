@@ -62,7 +62,9 @@ pub fn fuse(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Resu
     let y = device.within((tape::current_layer(), "fuse"), compute)?;
     let y = y.into_iter().next().ok_or_else(|| Error::internal("fuse: no result"))?;
     drop(plain);
-    tape::record("fuse", inputs, y, move |inputs, dy| Ok(backward(nodes, (&[root], &[dy]), inputs, &[])?.0))
+    tape::record("fuse", inputs, y, move |inputs, dy| {
+        backward(nodes, (&[root], &[dy]), inputs, &[]).map(|[grads, _]| grads)
+    })
 }
 
 /// The gradients of the tree of `f` for those `inputs` that need one, given `dy`, that of its result, without the tape: `None` for the
@@ -82,7 +84,7 @@ pub fn gradients(
         return Err(Error::shape(format!("gradients: dy has shape {is}, expected {expected}")));
     }
     let inputs: Vec<Tensor> = inputs.iter().map(|x| (*x).clone()).collect();
-    tape::no_grad(|| Ok(backward(nodes, (&[root], &[dy]), &inputs, &[])?.0))
+    tape::no_grad(|| backward(nodes, (&[root], &[dy]), &inputs, &[]).map(|[grads, _]| grads))
 }
 
 /// The tree of `f` over `inputs`, and the kernels that compute it and its gradient, as text.
@@ -181,10 +183,10 @@ fn backward(
     (roots, dys): (&[usize], &[&Tensor]),
     inputs: &[Tensor],
     asked: &[usize],
-) -> Result<(Vec<Option<Tensor>>, Vec<Option<Tensor>>)> {
+) -> Result<[Vec<Option<Tensor>>; 2]> {
     let mut out: Vec<Option<Tensor>> = vec![None; inputs.len()];
     let mut within: Vec<Option<Tensor>> = vec![None; asked.len()];
-    let Some(device) = dys.first().map(|dy| dy.device()) else { return Ok((out, within)) };
+    let Some(device) = dys.first().map(|dy| dy.device()) else { return Ok([out, within]) };
     let mut all: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
     for (dy, root) in dys.iter().zip(roots) {
         all.push(dy.detach().reshape(nodes.shape(*root))?);
@@ -212,5 +214,5 @@ fn backward(
     for (i, grad) in numbers.into_iter().zip(found) {
         out[i] = Some(grad.reshape(inputs[i].shape())?);
     }
-    Ok((out, within))
+    Ok([out, within])
 }

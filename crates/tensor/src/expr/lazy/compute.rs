@@ -88,7 +88,7 @@ fn gradients(
     let asked = results.iter().filter_map(|(_, root, x)| Some((*root, x.upgrade()?)));
     let asked: Vec<(usize, Tensor)> = asked.filter(|(_, x)| x.retains_grad()).collect();
     let nodes_asked: Vec<usize> = asked.iter().map(|(root, _)| *root).collect();
-    let (grads, within) = backward(nodes, (&given.0, &given.1), inputs, &nodes_asked)?;
+    let [grads, within] = backward(nodes, (&given.0, &given.1), inputs, &nodes_asked)?;
     for ((_, x), grad) in asked.iter().zip(within) {
         if let Some(grad) = grad {
             tape::keep(x, grad.to_dtype(x.dtype())?.reshape(x.shape())?)?;
