@@ -96,8 +96,8 @@ fn main() -> Result<()> {
     println!("{:38} {:>9} {:>9} {:>9} {:>8}", "ms", "ops", "lazy", "own op", "launches");
     for Case { name, chain, op } in cases(&t) {
         let ops = || chain();
-        let waits = || lazy(|| chain());
-        let own = || op.as_ref().map_or_else(|| chain(), |op| op());
+        let waits = || lazy(&chain);
+        let own = || op.as_ref().map_or_else(&chain, |op| op());
         let runs: [&dyn Fn() -> Result<Tensor>; 3] = [&ops, &waits, &own];
         let mut best = [f64::INFINITY; 3];
         for _ in 0..ROUNDS {
