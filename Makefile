@@ -27,7 +27,7 @@ SECONDS ?= 3600
 CARGO ?= cargo
 NETCL = target/release/netcl
 
-.PHONY: demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi build
+.PHONY: demo test check deny bench sanitize compile-check intel large sim mnist candidates sim-speed differential fuzz peers mutants python array-api capi trees build
 
 demo: build
 	tools/opencl.sh $(NETCL)
@@ -91,6 +91,14 @@ sim-speed:
 differential:
 	NETCL_DIFFERENTIAL=10000 $(CARGO) test --release --package netcl-device --test differential -- --nocapture
 	NETCL_DIFFERENTIAL=10000 tools/intel.sh $(CARGO) test --release --package netcl-device --test differential -- --nocapture
+
+# 5000 random trees as generated kernels, on PoCL (half each in two processes), Intel's runtime and the simulated GPU.
+TREES = NETCL_TEST_TREES=2502 $(CARGO) test --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
+trees:
+	$(CARGO) test --release --package netcl-tensor --lib --no-run
+	NETCL_TEST_SEED=209 $(TREES) & NETCL_TEST_SEED=0 $(TREES) && wait $$!
+	NETCL_TEST_DEVICE=sim $(CARGO) test --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
+	tools/intel.sh $(CARGO) test --release --package netcl-tensor --lib five_thousand -- --ignored --nocapture
 
 fuzz:
 	AETHERCL_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --release --package aethercl --test fuzz -- --ignored --nocapture

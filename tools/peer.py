@@ -16,6 +16,7 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
                                 cudnn, flash, efficient or math; the reply's names the one it took
     conv2d        [N,C,H,W,O,I,J]  stride, padding, dilation (pairs), groups; channels_last; no gradient of images of four channels or fewer
     layer_norm, rms_norm, softmax, log_softmax [rows,cols]; cross_entropy [rows,vocab]; embedding [vocab,width,ids]
+    fuse          [rows,cols]   the expression `of` (TREES) through torch.compile; the reply's backend says where that did not run
     experts [tokens,slots,experts,width,hidden] gated by SiLU, a loop over the experts as in transformers
     gelu (approximate none or tanh), exp, tanh, sigmoid, relu, silu; add, mul, copy; any shape
     transpose [rows,cols]       a transposed copy;   sum [rows,cols] over the last axis;   adamw [parameters], fused
@@ -370,7 +371,61 @@ def generate(r):
     return run
 
 
-OPS = {"gemm": gemm, "attention": attention, "conv2d": conv2d, "layer_norm": layer_norm, "rms_norm": rms_norm, "gelu": gelu, "copy": copy,
+def standard(x):
+    d = x - x.mean(-1, keepdim=True)
+    return d * torch.rsqrt(d.square().mean(-1, keepdim=True) + 1e-5)
+
+
+def chain_12(x, y, c):
+    a = torch.maximum((x * c + y) * 0.5, x)
+    return -torch.minimum(((a.square() + 1).sqrt() - y) * x, c).abs()
+
+
+def gelu_like(x, w):
+    x = x + w
+    return x * 0.5 * ((x + x * x * x * 0.044715) * 0.7978846).tanh().add(1)
+
+
+# Inputs: w (rows, cols), r (cols), c (rows, 1), m a mask of (rows, cols). netcl has the same in cli/src/cmd/bench/fuse.rs.
+TREES = {
+    "chain_2": ("wr", lambda x, r: F.relu(x * r)),
+    "chain_6": ("wwm", lambda x, y, m: torch.where(m, x.clamp(-0.5, 0.7) * 1.5 + y.abs(), y)),
+    "chain_12": ("wwc", chain_12),
+    "gelu": ("wr", gelu_like),
+    "swiglu": ("ww", lambda x, y: x * torch.sigmoid(x) * y),
+    "softmax": ("w", lambda x: torch.softmax(x, -1)),
+    "masked_softmax": ("wm", lambda x, m: torch.softmax((x * 0.125).masked_fill(~m, -1e30), -1)),
+    "layer_norm": ("wrr", lambda x, r, b: standard(x) * r + b),
+    "rms_norm": ("wr", lambda x, r: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * r),
+    "variance": ("w", lambda x: x.var(-1, correction=0, keepdim=True)),
+    "logsumexp": ("w", lambda x: torch.logsumexp(x, -1, keepdim=True)),
+    "l2_normalise": ("w", lambda x: x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-12)),
+}
+
+
+def fuse(r):
+    """An expression through torch.compile; eager where that does not run, which the reply's backend says."""
+    rows, n = need(r.shape, 2, "[rows,cols]")
+    if r.get("of", None) not in TREES:
+        raise Bad(f"of {r.get('of', None)}: expected one of {', '.join(TREES)}")
+    kinds, fn = TREES[r.fields["of"]]
+
+    def make(grad):
+        shapes = {"w": (rows, n), "r": (n,), "c": (rows, 1)}
+        return [r.randn(rows, n) > -0.5 if kind == "m" else r.randn(*shapes[kind], grad=grad) for kind in kinds]
+    try:
+        import torch._functorch.config as functorch        # a backward that runs again and again keeps its buffers
+        functorch.donated_buffer = False
+        run = by_pass(r, make, torch.compile(fn, dynamic=False))
+        run()
+        run.backend = "torch.compile"
+    except Exception as e:                                 # no compiler on this machine, most often
+        run = by_pass(r, make, fn)
+        run.backend = f"eager ({type(e).__name__})"
+    return run
+
+
+OPS = {"gemm": gemm, "fuse": fuse, "attention": attention, "conv2d": conv2d, "layer_norm": layer_norm, "rms_norm": rms_norm, "gelu": gelu, "copy": copy,
        "softmax": rowwise(lambda x: F.softmax(x, -1)), "log_softmax": rowwise(lambda x: F.log_softmax(x, -1)),
        "sum": rowwise(lambda x: x.sum(-1)), "cross_entropy": cross_entropy, "embedding": embedding, "adamw": adamw, "experts": experts,
        "transpose": transpose, "add": into(torch.add, 2), "mul": into(torch.mul, 2), "train": train,
@@ -484,7 +539,7 @@ class Peer:
         median = statistics.median(samples)
         reply = {**echo, "median_ms": median, "min_ms": min(samples), "samples_ms": samples, "calls": calls,
                  "peer": peer_name(r.device)}
-        if fields["op"] == "attention":
+        if fields["op"] in ("attention", "fuse"):
             reply["backend"] = fns[0].backend
         if fields["op"] in ("train", "generate"):
             reply |= {"tokens_per_s": fns[0].tokens * 1e3 / median, "parameters": fns[0].parameters}
@@ -536,6 +591,7 @@ def selftest():
     peer = Peer()
     assert peer.hello()["torch"]
     shapes = {"gemm": [16, 24, 8], "attention": [2, 4, 16, 8], "conv2d": [2, 8, 9, 7, 6, 3, 2], "embedding": [50, 8, 20], "experts": [9, 2, 3, 8, 6], "adamw": [1000], "add": [64, 3]}
+    trees = list(TREES)
     count = 0
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for op in OPS:
@@ -545,7 +601,7 @@ def selftest():
                     continue
                 for p in ("fwd",) if once else ("fwd", "bwd", "fwd+bwd"):
                     fields = {"op": op, "shape": shapes.get(op, [8, 32]), "pass": p, "dtype": dtype, "device": device, "repeats": 3,
-                              "min_ms": 0.1, "layers": 1, "width": 16, "heads": 2, "context": 8, "batch": 2, "sets": 2, "id": count}
+                              "min_ms": 0.1, "layers": 1, "width": 16, "heads": 2, "context": 8, "batch": 2, "sets": 1 if op == "fuse" else 2, "id": count, "of": trees[count % len(trees)]}
                     if op == "generate":
                         fields |= {"prompt": 3, "tokens": 4, "config": {"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 16,
                                                                         "n_positions": 32, "vocab_size": 50}}

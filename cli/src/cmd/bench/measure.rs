@@ -8,6 +8,8 @@ use std::time::Instant;
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     pub median_ms: f64,
+    /// The median of what was timed beside.
+    pub beside_ms: Option<f64>,
     /// What the peer says it is, and its median.
     pub peer: Option<(String, f64)>,
     /// Which of its implementations the peer took, where it has several.
@@ -31,18 +33,21 @@ const SAMPLES: usize = 3;
 const WARM_MS: f64 = 50.0;
 
 impl Rounds {
-    /// Measures both sides. A peer that refuses is left out, not an error.
+    /// Measures both sides, and what is to be timed beside. A peer that refuses is left out, not an error.
     pub fn measure(
         &self,
         device: &Device,
         run: &mut dyn FnMut() -> Result<()>,
         mut peer: Option<(&mut Peer, serde_json::Value)>,
+        mut beside: Option<&mut dyn FnMut() -> Result<()>>,
     ) -> Result<Times> {
+        let others = beside.as_mut().map_or(Ok(0), |beside| warm(device, beside, self.sample_ms))?;
         let calls = warm(device, run, self.sample_ms)?;
         if let Some((_, request)) = &mut peer {
             request["min_ms"] = self.sample_ms.into();
         }
-        let (mut ours, mut theirs, mut times) = (Vec::new(), Vec::new(), Times::default());
+        let (mut ours, mut theirs, mut others_ms) = (Vec::new(), Vec::new(), Vec::new());
+        let mut times = Times::default();
         for _ in 0..self.count {
             if let Some((p, request)) = &mut peer {
                 match p.ask(request, SAMPLES)? {
@@ -60,9 +65,13 @@ impl Rounds {
             }
             for _ in 0..SAMPLES {
                 ours.push(sample(device, run, calls)?);
+                if let Some(beside) = &mut beside {
+                    others_ms.push(sample(device, beside, others)?);
+                }
             }
         }
         times.median_ms = median(&mut ours);
+        times.beside_ms = beside.map(|_| median(&mut others_ms));
         if let Some((_, ms)) = &mut times.peer {
             *ms = median(&mut theirs);
         }

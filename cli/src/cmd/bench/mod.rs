@@ -5,6 +5,7 @@ pub mod choice;
 mod conv;
 mod decode;
 mod errors;
+mod fuse;
 pub mod gemm;
 mod generate;
 mod line;
@@ -203,12 +204,36 @@ impl Bench {
         run: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Line> {
         let peer = self.peer.as_mut().zip(request);
-        let times = self.rounds.measure(&self.device, run, peer)?;
+        let times = self.rounds.measure(&self.device, run, peer, None)?;
+        self.complete(&mut line, &times)?;
+        Ok(line)
+    }
+
+    /// The same beside something that moves so many bytes, timed in turn with it: the share is of its rate.
+    fn measure_beside(
+        &mut self,
+        mut line: Line,
+        request: Option<serde_json::Value>,
+        run: &mut dyn FnMut() -> Result<()>,
+        (beside, bytes): (&mut dyn FnMut() -> Result<()>, u64),
+    ) -> Result<Line> {
+        let peer = self.peer.as_mut().zip(request);
+        let times = self.rounds.measure(&self.device, run, peer, Some(beside))?;
+        let before = self.ceilings;
+        if let Some(ms) = times.beside_ms.filter(|ms| *ms > 0.0) {
+            self.ceilings.gbps = bytes as f64 / ms * 1e-6;
+            line.extra.insert("copy_gbps".into(), self.ceilings.gbps.into());
+        }
+        let printed = self.complete(&mut line, &times);
+        self.ceilings = before;
+        printed.map(|()| line)
+    }
+
+    fn complete(&mut self, line: &mut Line, times: &measure::Times) -> Result<()> {
         line.device = self.device.capabilities().id.clone();
         line.dtype.clone_from(&self.kind);
-        line.complete(&times, &self.ceilings);
-        self.printer.line(&line)?;
-        Ok(line)
+        line.complete(times, &self.ceilings);
+        self.printer.line(line)
     }
 }
 

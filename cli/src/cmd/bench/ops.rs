@@ -1,6 +1,6 @@
 //! `netcl bench ops`: every op's benchmark samples, forward and backward.
 
-use super::{Bench, Common, Line};
+use super::{Bench, Common, Line, fuse};
 use crate::profile::Costs;
 use netcl::device::did_you_mean;
 use netcl::prelude::*;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub struct Args {
     #[command(flatten)]
     pub common: Common,
-    /// Only ops whose name contains this
+    /// Only ops whose name contains this; `fuse` for twelve expressions as generated kernels, `fuse:NAME` for those of a name
     #[arg(long, value_name = "NAME")]
     op: Option<String>,
     /// Print errors against f64, beside the peer's on the same inputs, instead of times; sizes are those that a reference on the
@@ -30,7 +30,11 @@ const PROFILED: u64 = 10;
 
 pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
     let (device, dtype) = (bench.device.clone(), bench.dtype);
-    args.each(&device, dtype, &mut |name, case| measure(bench, name, case, args.profile))
+    let fused = fuse::named(args.op.as_deref());
+    if args.op.is_none() || fused.is_empty() {
+        args.each(&device, dtype, &mut |name, case| measure(bench, name, case, args.profile))?;
+    }
+    fuse::run(bench, &fused)
 }
 
 impl Args {

@@ -78,7 +78,7 @@ impl<'a> Measured<'a> {
             }
             self.launch(step, problem, &operands)
         };
-        let times = self.rounds.measure(self.device, &mut again, None)?;
+        let times = self.rounds.measure(self.device, &mut again, None, None)?;
         Ok(Run { seconds: times.median_ms * 1e-3, checked: Some(checked), bound_by: None, details })
     }
 

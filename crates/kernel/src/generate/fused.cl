@@ -26,6 +26,13 @@
 #define GROUP_ROWS(row, rows) for (ulong row = get_group_id(0); row < (rows); row += get_num_groups(0))
 #endif
 
+/* Rows that a kernel walks down: on GPUs several are asked for at a time. */
+#if CHUNKED
+#define UNROLL_DEEP
+#else
+#define UNROLL_DEEP _Pragma("unroll 4")
+#endif
+
 #if ALIGNED_VECTORS && VW > 1
 #define SV0(p, i, v) STVA_F32((p) + (i), (v))
 #define SV1(p, i, v) STVA_F16((p) + (i), (v))

@@ -66,10 +66,10 @@ pub(super) fn arguments(nodes: &Nodes, job: &Job) -> (Vec<f32>, Vec<u32>) {
     (all.into_iter().map(f32::from_bits).collect(), literals)
 }
 
-struct Emitter<'a> {
+pub(super) struct Emitter<'a> {
     nodes: &'a Nodes,
     job: &'a Job,
-    form: &'a Form,
+    pub form: &'a Form,
     /// For each node of the kernel: the pass it is computed in, and whether it differs along a row.
     about: HashMap<usize, (usize, bool)>,
     all: Vec<usize>,
@@ -77,27 +77,12 @@ struct Emitter<'a> {
     kept: Vec<usize>,
     /// Arguments or literals of the nodes that have scalars.
     scalars: HashMap<usize, Vec<String>>,
-    out: String,
+    pub out: String,
 }
 
 /// The kernel as text, with `NAME` for its name.
 pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
-    let all = job.cone(nodes, &job.outputs);
-    let mut emitter = Emitter {
-        nodes,
-        job,
-        form,
-        about: HashMap::new(),
-        all,
-        kept: Vec::new(),
-        scalars: HashMap::new(),
-        out: String::new(),
-    };
-    for (slot, (id, bits)) in scalars(nodes, job).into_iter().enumerate() {
-        let name = if slot < ARGUMENTS { format!("c{slot}") } else { literal(f32::from_bits(bits)) };
-        emitter.scalars.entry(id).or_default().push(name);
-    }
-    emitter.classify();
+    let mut emitter = Emitter::new(nodes, job, form);
     emitter.out = format!("__kernel void NAME({}) {{\n", emitter.parameters());
     match (job.reduced > 0, form.outer.is_some()) {
         (true, _) => emitter.row_passes(),
@@ -138,7 +123,27 @@ pub(super) fn filled(text: &str, names: &[String], scalars: &[String]) -> String
     out + &text[from..]
 }
 
-impl Emitter<'_> {
+impl<'a> Emitter<'a> {
+    pub fn new(nodes: &'a Nodes, job: &'a Job, form: &'a Form) -> Self {
+        let all = job.cone(nodes, &job.outputs);
+        let mut emitter = Self {
+            nodes,
+            job,
+            form,
+            about: HashMap::new(),
+            all,
+            kept: Vec::new(),
+            scalars: HashMap::new(),
+            out: String::new(),
+        };
+        for (slot, (id, bits)) in scalars(nodes, job).into_iter().enumerate() {
+            let name = if slot < ARGUMENTS { format!("c{slot}") } else { literal(f32::from_bits(bits)) };
+            emitter.scalars.entry(id).or_default().push(name);
+        }
+        emitter.classify();
+        emitter
+    }
+
     fn classify(&mut self) {
         for id in self.all.clone() {
             let node = &self.nodes.all[id];
@@ -167,7 +172,7 @@ impl Emitter<'_> {
     }
 
     /// In the order that `run` binds them: inputs with their offsets, outputs, scalars, sizes, strides.
-    fn parameters(&self) -> String {
+    pub fn parameters(&self) -> String {
         let mut out = String::new();
         for (i, (dtype, _)) in self.form.leaves.iter().enumerate() {
             let _ = write!(out, "__global const {} *p{i}, ulong o{i}, ", dtype.c_type());
@@ -191,6 +196,10 @@ impl Emitter<'_> {
             }
         }
         out += "ulong rows, ulong inner";
+        if self.job.below > 0 {
+            out += ", ulong deep";
+            (0..self.form.leaves.len()).for_each(|i| out += &format!(", ulong q{i}"));
+        }
         if self.job.reduced > 0 {
             out += ", ulong parts, ulong per";
         }
@@ -198,7 +207,7 @@ impl Emitter<'_> {
     }
 
     /// Where the row begins in each input.
-    fn offsets(&mut self) {
+    pub fn offsets(&mut self) {
         let count = self.form.leaves.len();
         for i in 0..count {
             let _ = write!(self.out, "ulong a{i} = o{i}; ");
@@ -221,7 +230,11 @@ impl Emitter<'_> {
     }
 
     fn base(&self) -> &'static str {
-        if self.form.outer.is_some() { "a" } else { "o" }
+        match self.form.outer {
+            Some(_) if self.job.below > 0 => "b",
+            Some(_) => "a",
+            None => "o",
+        }
     }
 
     /// Computes node `id`; `tail` for what lies behind the last whole vector.
@@ -260,7 +273,7 @@ impl Emitter<'_> {
     }
 
     /// What is computed in the loop of a pass for `roots`, without what is the same for the row. `keep` is kept for later passes.
-    fn body(&mut self, roots: &[usize], keep: &[usize], tail: bool) {
+    pub fn body(&mut self, roots: &[usize], keep: &[usize], tail: bool) {
         for id in self.cone(roots, &self.kept) {
             if self.kept.contains(&id) {
                 let _ = match self.form.keep {
@@ -298,7 +311,7 @@ impl Emitter<'_> {
     }
 
     /// What is the same for a row and known before pass `pass`.
-    fn uniform(&mut self, pass: usize) {
+    pub fn uniform(&mut self, pass: usize) {
         for id in self.all.clone() {
             if !self.varies(id) && self.pass(id) == pass && !self.job.computes(self.nodes, id) {
                 self.node(id, false);
@@ -505,7 +518,7 @@ impl Emitter<'_> {
 }
 
 /// Whether computing a value again costs more than reading it from the first cache.
-fn is_costly(kind: Kind) -> bool {
+pub(super) fn is_costly(kind: Kind) -> bool {
     const FUNCTIONS: [&str; 10] =
         ["EXP", "exp", "log", "pow", "sin(", "cos(", "tanh", "sigmoid", "silu", "gelu"];
     kind.text().is_some_and(|text| FUNCTIONS.iter().any(|name| text.contains(name)))

@@ -5,6 +5,7 @@
 //! nodes are f32 and are not rounded; the result is stored like the inputs.
 
 mod build;
+mod columns;
 mod emit;
 mod gradient;
 mod interpret;

@@ -10,8 +10,10 @@ use super::node::{Kind, Nodes, trimmed};
 pub(super) struct Job {
     /// Sizes, without leading ones.
     pub space: Vec<usize>,
-    /// How many of the last axes reductions go over.
+    /// How many axes reductions go over.
     pub reduced: usize,
+    /// How many axes there are below those. Where there are any, the outputs are reductions.
+    pub below: usize,
     /// Rows are taken in parts: the outputs are reductions, whose parts a further launch puts together.
     pub parts: bool,
     pub outputs: Vec<usize>,
@@ -22,12 +24,15 @@ pub(super) struct Job {
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Fused(Job),
-    /// A reduction over axes that are not the last ones, by the library's own kernels.
+    /// A reduction over axes that do not lie side by side, or above few columns, by the library's own kernels.
     Library(usize),
 }
 
 /// Results that one kernel writes at most.
 const OUTPUTS: usize = 16;
+
+/// Columns from which on a kernel walks down them.
+const COLUMNS: usize = 16;
 
 /// Whether `(rows, elements a row)` are to be taken in parts.
 pub(super) type Few<'a> = &'a dyn Fn(usize, usize) -> bool;
@@ -36,10 +41,11 @@ pub(super) type Few<'a> = &'a dyn Fn(usize, usize) -> bool;
 pub(super) fn plan(nodes: &Nodes, roots: &[usize], few: Few<'_>) -> Vec<Step> {
     let mut levels = Vec::new();
     let mut wanted = roots.to_vec();
+    let mut moved = Vec::new();
     while !wanted.is_empty() {
         wanted.sort_unstable();
         wanted.dedup();
-        let (level, mut next) = level(nodes, &wanted, few);
+        let (level, mut next) = level(nodes, &wanted, few, &mut moved);
         next.retain(|id| !matches!(nodes.kind(*id), Kind::Input(_)));
         levels.push(level);
         wanted = next;
@@ -68,33 +74,86 @@ pub(super) fn plan(nodes: &Nodes, roots: &[usize], few: Few<'_>) -> Vec<Step> {
 }
 
 /// The steps that make `wanted`, and what has to be there before.
-fn level(nodes: &Nodes, wanted: &[usize], few: Few<'_>) -> (Vec<Step>, Vec<usize>) {
+fn level(nodes: &Nodes, wanted: &[usize], few: Few<'_>, moved: &mut Vec<usize>) -> (Vec<Step>, Vec<usize>) {
     let (mut jobs, mut steps, mut next): (Vec<Job>, Vec<Step>, Vec<usize>) = Default::default();
     for id in wanted {
         if let Kind::Reduce(_, mask) = nodes.kind(*id)
             && !mask.wrapping_add(1).is_power_of_two()
         {
-            next.push(nodes.all[*id].args[0]);
-            steps.push(Step::Library(*id));
+            match columns(nodes, *id) {
+                Some(job) => add(&mut jobs, job),
+                None => {
+                    next.push(nodes.all[*id].args[0]);
+                    steps.push(Step::Library(*id));
+                }
+            }
             continue;
         }
-        let job = place(nodes, *id, few);
-        let alike = |other: &&mut Job| {
-            let rows = other.reduced == job.reduced && other.parts == job.parts;
-            other.space == job.space && rows && other.outputs.len() < OUTPUTS
-        };
-        match jobs.iter_mut().find(alike) {
-            Some(other) => other.outputs.push(*id),
-            None => jobs.push(job),
-        }
+        add(&mut jobs, place(nodes, *id, few));
     }
     join_plain(nodes, &mut jobs);
-    for mut job in jobs {
-        job.leaves = leaves(nodes, &job);
+    for job in &mut jobs {
+        job.leaves = leaves(nodes, job);
+    }
+    next.extend(first_those_that_give(nodes, &mut jobs, moved));
+    for job in jobs {
         next.extend(&job.leaves);
         steps.push(Step::Fused(job));
     }
     (steps, next)
+}
+
+/// Kernels that compute a reduction inside that others of the level read go before these, once, and write it for them: it is not computed
+/// twice. Their outputs.
+fn first_those_that_give(nodes: &Nodes, jobs: &mut Vec<Job>, moved: &mut Vec<usize>) -> Vec<usize> {
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < jobs.len() {
+        let job = &jobs[at];
+        let inside = job.cone(nodes, &job.outputs);
+        let gives = |id: &usize| job.computes(nodes, *id) && inside.contains(id);
+        let others = || jobs.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, other)| other);
+        let read = others().any(|other| other.leaves.iter().any(gives));
+        let waits = others().any(|other| job.leaves.iter().any(|leaf| other.outputs.contains(leaf)));
+        let again = job.outputs.iter().any(|id| moved.contains(id));
+        let room = job.outputs.len() + 4 <= OUTPUTS;
+        if job.parts || job.below > 0 || !read || waits || again || !room {
+            at += 1;
+            continue;
+        }
+        moved.extend(&job.outputs);
+        out.extend(jobs.remove(at).outputs);
+    }
+    out
+}
+
+/// To a kernel that walks over the same elements, or as one more.
+fn add(jobs: &mut Vec<Job>, job: Job) {
+    let alike = |other: &&mut Job| {
+        let rows = (other.reduced, other.below, other.parts) == (job.reduced, job.below, job.parts);
+        other.space == job.space && rows && other.outputs.len() < OUTPUTS
+    };
+    match jobs.iter_mut().find(alike) {
+        Some(other) => other.outputs.extend(job.outputs),
+        None => jobs.push(job),
+    }
+}
+
+/// The kernel for a reduction of axes above others.
+fn columns(nodes: &Nodes, id: usize) -> Option<Job> {
+    let Kind::Reduce(_, mask) = nodes.kind(id) else { return None };
+    let space = trimmed(nodes.shape(nodes.all[id].args[0]));
+    let (below, reduced) = (mask.trailing_zeros() as usize, mask.count_ones() as usize);
+    let side_by_side = (mask >> below).wrapping_add(1).is_power_of_two() && below + reduced <= space.len();
+    let wide = side_by_side && space[space.len() - below..].iter().product::<usize>() >= COLUMNS;
+    wide.then(|| Job {
+        space: space.to_vec(),
+        reduced,
+        below,
+        parts: false,
+        outputs: vec![id],
+        leaves: Vec::new(),
+    })
 }
 
 /// Outputs without reductions go into a kernel with reductions of the same space, which reads the same elements.
@@ -105,7 +164,11 @@ fn join_plain(nodes: &Nodes, jobs: &mut Vec<Job>) {
             && !nodes.cone(&jobs[at].outputs, |_| false).iter().any(|id| nodes.kind(*id).is_reduction());
         let room = OUTPUTS.saturating_sub(jobs[at].outputs.len());
         let fits = |job: &Job| {
-            job.reduced > 0 && !job.parts && job.space == jobs[at].space && job.outputs.len() <= room
+            job.reduced > 0
+                && job.below == 0
+                && !job.parts
+                && job.space == jobs[at].space
+                && job.outputs.len() <= room
         };
         match jobs.iter().position(fits) {
             Some(to) if plain => {
@@ -121,8 +184,14 @@ fn join_plain(nodes: &Nodes, jobs: &mut Vec<Job>) {
 /// The kernel for one output.
 fn place(nodes: &Nodes, id: usize, few: Few<'_>) -> Job {
     let shape = trimmed(nodes.shape(id));
-    let plain =
-        Job { space: shape.to_vec(), reduced: 0, parts: false, outputs: vec![id], leaves: Vec::new() };
+    let plain = Job {
+        space: shape.to_vec(),
+        reduced: 0,
+        below: 0,
+        parts: false,
+        outputs: vec![id],
+        leaves: Vec::new(),
+    };
     let stops = |at: usize| nodes.kind(at).is_reduction() || nodes.kind(at) == Kind::Stored && at != id;
     for at in nodes.cone(&[id], stops).into_iter().rev() {
         let Kind::Reduce(_, mask) = nodes.kind(at) else { continue };
@@ -157,7 +226,7 @@ impl Job {
     /// Whether reduction `id` is computed in this kernel.
     pub fn computes(&self, nodes: &Nodes, id: usize) -> bool {
         let Kind::Reduce(_, mask) = nodes.kind(id) else { return false };
-        if self.parts {
+        if self.parts || self.below > 0 {
             return self.outputs.contains(&id);
         }
         self.reduced > 0
@@ -182,7 +251,7 @@ impl Job {
         self.reduced > 0 && trimmed(nodes.shape(id)) != self.space
     }
     pub fn rows(&self) -> usize {
-        rows(&self.space, self.reduced)
+        rows(&self.space, self.reduced + self.below)
     }
 }
 

@@ -1,20 +1,27 @@
 //! Runs trees: plans and texts are kept for each device, tensors are bound, kernels launched.
 
-use super::emit::{Form, KEPT, Keep, arguments, text};
+use super::columns;
+use super::emit::{Form, KEPT, Keep, arguments, is_costly, text};
 use super::node::{Kind, Node, Nodes, Reduction};
 use super::plan::{Job, Step as PlanStep, plan};
 use crate::ops::map::{CPU_CHUNK, map_into, row_grid};
-use crate::ops::{row_group, row_groups, sum_parts};
+use crate::ops::{largest_group, row_groups, sum_parts};
 use crate::{DType, Device, Error, Result, Shape, Tensor};
 use netcl_kernel::generate::{FUSED, Step};
 use netcl_kernel::tune::Tuning;
 use netcl_kernel::{Launch, Text};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Elements that a part of a row should at least have: below that a second launch costs more than it gains.
 const PART: usize = 8 << 10;
 
+/// Columns that a processor's work-item has at a time: their sums stay in the first cache, and what is read lies in a row.
+const CPU_COLUMNS: usize = 2048;
+/// Rows of a column that are added one after the other at most, and at least where there are parts.
+const MOST_ADDED: usize = 1024;
+const LEAST_ADDED: usize = 16;
 /// Lanes of the widest vectors.
 const MOST_LANES: usize = 16;
 /// Vectors of a row that a work-item keeps in registers at most, and registers that they take.
@@ -209,12 +216,15 @@ impl<'a> Run<'a> {
 
     fn fused(&mut self, number: usize, job: &Job) -> Result<()> {
         let leaves = job.leaves.iter().map(|id| self.value(*id)).collect::<Result<Vec<_>>>()?;
-        let bound = Bound::new(job, leaves)?;
-        let parts = if job.parts { bound.parts(self.device, job) } else { 1 };
+        let mut bound = Bound::new(job, leaves)?;
+        let parts = if job.parts || job.below > 0 { bound.parts(self.device, job) } else { 1 };
         let mut outputs = Vec::with_capacity(job.outputs.len());
         for id in &job.outputs {
             let given = self.given.get(id).filter(|y| y.dtype() == self.dtype(*id));
             outputs.push(match (job.parts, given) {
+                _ if job.below > 0 => {
+                    Tensor::empty(self.device, [job.rows(), parts, bound.inner], DType::F32)?
+                }
                 (true, _) => Tensor::empty(self.device, [job.rows(), parts], DType::F32)?,
                 (false, Some(y)) => y.clone(),
                 (false, None) => Tensor::empty(self.device, self.nodes.shape(*id), self.dtype(*id))?,
@@ -222,15 +232,17 @@ impl<'a> Run<'a> {
         }
         if outputs.iter().any(|y| y.count() > 0) {
             let (scalars, literals) = arguments(self.nodes, job);
+            bound.bucket = bound.class((self.nodes, job), &outputs);
             let form = Form { literals, ..bound.form(job, &outputs) };
             let source = self.source(number, job, &form);
             bound.launch(job, (&form, source, &scalars), &outputs, parts)?.run()?;
         }
         for (id, y) in job.outputs.iter().zip(outputs) {
-            let y = match (job.parts, self.nodes.kind(*id)) {
+            let y = match (job.parts || parts > 1, self.nodes.kind(*id)) {
+                _ if y.count() == 0 => y.reshape(self.nodes.shape(*id))?.to_dtype(self.dtype(*id))?,
+                (false, _) => y.to_dtype(self.dtype(*id))?,
                 (true, Kind::Reduce(Reduction::Max, _)) => y.max(&[1], false)?.to_dtype(self.dtype(*id))?,
                 (true, _) => y.sum_f32(&[1], false)?.to_dtype(self.dtype(*id))?,
-                _ => y,
             };
             self.values.insert(*id, y.reshape(self.nodes.shape(*id))?);
         }
@@ -244,7 +256,8 @@ impl<'a> Run<'a> {
             self.shown.push(made.as_str().to_owned());
             return (name, made);
         }
-        let made = text(self.nodes, job, form);
+        let made =
+            if job.below > 0 { columns::text(self.nodes, job, form) } else { text(self.nodes, job, form) };
         let name = interned(&made);
         let made = made.replace("NAME", name);
         tracing::debug!("{name}:\n{}{made}", super::show::tree(self.nodes, &job.outputs));
@@ -262,6 +275,10 @@ struct Bound {
     inner: usize,
     /// For each leaf: strides of the outer axes, and that along a row.
     strides: Vec<(Vec<usize>, usize)>,
+    /// Rows that a kernel walks down, and each leaf's stride from one to the next.
+    deep: (usize, Vec<usize>),
+    /// See [`Bound::class`].
+    bucket: u64,
 }
 
 /// Strides of a leaf over a space, 0 where it repeats.
@@ -294,36 +311,44 @@ fn merged(dims: &[usize], strides: &[Vec<usize>]) -> (Vec<usize>, Vec<Vec<usize>
 
 impl Bound {
     fn new(job: &Job, mut leaves: Vec<Tensor>) -> Result<Self> {
-        let first = job.space.len() - job.reduced;
+        let last = job.space.len();
+        let middle = last - job.below;
+        let first = middle - job.reduced;
+        let runs = if job.below > 0 { vec![first..middle, middle..last] } else { vec![first..last] };
         for x in &mut leaves {
-            let inner = merged(&job.space[first..], &[strides_in(x, &job.space)[first..].to_vec()]);
-            if job.reduced > 0 && inner.0.len() > 1 {
+            let strides = strides_in(x, &job.space);
+            let one = |run: &Range<usize>| {
+                merged(&job.space[run.clone()], &[strides[run.clone()].to_vec()]).0.len() <= 1
+            };
+            if job.reduced > 0 && !runs.iter().all(one) {
                 let dims = x.dims()[x.shape().rank().saturating_sub(job.space.len())..].to_vec();
                 *x = x.reshape(dims)?.expand(Shape::from(job.space.clone()))?.contiguous()?;
             }
         }
         let strides: Vec<Vec<usize>> = leaves.iter().map(|x| strides_in(x, &job.space)).collect();
-        let part = |range: std::ops::Range<usize>| {
-            let strides: Vec<Vec<usize>> = strides.iter().map(|s| s[range.clone()].to_vec()).collect();
-            merged(&job.space[range], &strides)
+        // Each leaf merges alone; together they have one axis, or one that some repeat along.
+        let run = |run: &Range<usize>| {
+            let dims = &job.space[run.clone()];
+            let of =
+                |s: &Vec<usize>| merged(dims, &[s[run.clone()].to_vec()]).1[0].last().copied().unwrap_or(0);
+            (dims.iter().product::<usize>(), strides.iter().map(of).collect::<Vec<_>>())
         };
-        let ((mut outer, mut steps), row) = match job.reduced {
-            0 => (part(0..job.space.len()), None),
-            _ => (part(0..first), Some(part(first..job.space.len()))),
-        };
-        let (inner, last) = match row {
-            Some((sizes, strides)) => {
-                // Each leaf merges alone; together they have one axis, or one that some repeat along.
-                let last = strides.iter().map(|s| s.last().copied().unwrap_or(0)).collect::<Vec<_>>();
-                (sizes.iter().product(), last)
-            }
-            None => {
+        let above = strides.iter().map(|s| s[..first].to_vec()).collect::<Vec<_>>();
+        let (mut outer, mut steps) = merged(&job.space[..first], &above);
+        let mut deep = (1, vec![0; leaves.len()]);
+        let (inner, along) = match runs.as_slice() {
+            _ if job.reduced == 0 => {
                 let inner = outer.pop().unwrap_or(1);
                 (inner, steps.iter_mut().map(|s| s.pop().unwrap_or(0)).collect())
             }
+            [rows, columns] => {
+                deep = run(rows);
+                run(columns)
+            }
+            _ => run(&(first..last)),
         };
-        let strides = steps.into_iter().zip(last).collect();
-        Ok(Self { leaves, outer, inner, strides })
+        let strides = steps.into_iter().zip(along).collect();
+        Ok(Self { leaves, outer, inner, strides, deep, bucket: 0 })
     }
 
     fn step(&self, leaf: usize) -> Step {
@@ -339,7 +364,7 @@ impl Bound {
         let flat =
             job.reduced == 0 && self.outer.is_empty() && leaves.iter().all(|leaf| leaf.1 != Step::Strided);
         let keep = match outputs.first() {
-            Some(y) if job.reduced > 0 && !job.parts => self.keep(y.device(), outputs),
+            Some(y) if job.reduced > 0 && job.below == 0 && !job.parts => self.keep(y.device(), outputs),
             _ => Keep::Nothing,
         };
         let whole = self.inner.is_multiple_of(MOST_LANES) || matches!(keep, Keep::Registers(_));
@@ -364,31 +389,72 @@ impl Bound {
 
     /// Vectors of a row that each work-item has.
     fn held(&self, device: &Device, n: usize, lanes: usize) -> usize {
-        n.div_ceil(lanes * row_group(&FUSED, device, n))
+        n.div_ceil(lanes * self.group(device, n))
+    }
+
+    /// The class of shapes that tuned parameters are for: how the kernel walks, bits of an element, size of a row by powers of four,
+    /// whether there is a costly function.
+    fn class(&self, (nodes, job): (&Nodes, &Job), outputs: &[Tensor]) -> u64 {
+        let walk = match (job.reduced, job.below, job.parts) {
+            (0, ..) => u64::from(!self.outer.is_empty()),
+            (_, 0, false) => 2,
+            (_, 0, true) => 3,
+            _ => 4,
+        };
+        let size = self.leaves.iter().chain(outputs).map(|x| x.dtype().size()).min().unwrap_or(4);
+        let row = if walk == 0 { 0 } else { u64::from(self.inner.max(1).ilog2() / 2).min(15) };
+        let costly = job.cone(nodes, &job.outputs).into_iter().any(|id| is_costly(nodes.kind(id)));
+        1 + (walk << 8 | row << 4 | (size as u64 / 2) << 1 | u64::from(costly))
+    }
+
+    /// Work-items that share a row of `n` elements.
+    fn group(&self, device: &Device, n: usize) -> usize {
+        if device.capabilities().is_cpu() {
+            return 1;
+        }
+        let value = |name| Tuning::value(device, &FUSED, self.bucket, name);
+        let vectors = n.div_ceil(value("VW"));
+        vectors.div_ceil(value("SHARE")).next_power_of_two().clamp(32, 512).min(largest_group(device))
     }
 
     /// How many parts each row is taken in.
     fn parts(&self, device: &Device, job: &Job) -> usize {
+        if job.below > 0 {
+            return self.parts_of_columns(device, job.rows());
+        }
         let wanted = sum_parts(device, job.rows() * self.inner);
         wanted.div_ceil(job.rows().max(1)).clamp(1, (self.inner / PART).max(1))
     }
 
-    /// Lanes of vectors of 16 bytes, on GPUs and where all operands lie so.
+    /// Parts that columns are taken in: their number does not follow that of a processor's cores, which must not show in results.
+    fn parts_of_columns(&self, device: &Device, rows: usize) -> usize {
+        let (deep, elements) = (self.deep.0, rows * self.deep.0 * self.inner);
+        if device.capabilities().is_cpu() {
+            let wanted = sum_parts(device, elements).div_ceil(rows.max(1));
+            return wanted.max(deep / MOST_ADDED).clamp(1, deep.div_ceil(LEAST_ADDED).max(1));
+        }
+        let items = rows * self.inner.div_ceil(4);
+        let wanted = (device.capabilities().compute_units.max(1) as usize * 2048).div_ceil(items.max(1));
+        wanted.max(deep / MOST_ADDED).clamp(1, deep.div_ceil(LEAST_ADDED).max(1))
+    }
+
+    /// Lanes of vectors of 16 bytes or as many as are tuned, on GPUs and where all operands lie so.
     fn lanes(&self, outputs: &[Tensor], (flat, rows_of_one): (bool, bool)) -> Option<usize> {
-        let device = outputs.first()?.device();
+        let device = outputs.first().map(Tensor::device).filter(|d| !d.capabilities().is_cpu())?;
         let unit = |i: &usize| self.step(*i) == Step::Unit;
         let units: Vec<usize> = (0..self.leaves.len()).filter(unit).collect();
         let sizes = units
             .iter()
             .map(|i| self.leaves[*i].dtype().size())
             .chain(outputs.iter().map(|y| y.dtype().size()));
-        let lanes = 16 / sizes.min().unwrap_or(4);
+        let span = Tuning::value(device, &FUSED, self.bucket, "SPAN");
+        let lanes = (span / sizes.min().unwrap_or(4)).max(2);
         let even = |n: usize| n.is_multiple_of(lanes);
         let aligned = units.iter().all(|i| {
-            even(self.leaves[*i].layout().offset) && (flat || self.strides[*i].0.iter().all(|s| even(*s)))
+            let strides = || self.strides[*i].0.iter().chain([&self.deep.1[*i]]);
+            even(self.leaves[*i].layout().offset) && (flat || strides().all(|s| even(*s)))
         });
-        (!device.capabilities().is_cpu() && aligned && (flat || even(self.inner)) && !rows_of_one)
-            .then_some(lanes)
+        (aligned && (flat || even(self.inner)) && !rows_of_one).then_some(lanes)
     }
 
     fn launch(
@@ -404,8 +470,11 @@ impl Bound {
         let flat = form.outer.is_none();
         let lanes = self.lanes(outputs, (flat, parts > 1));
         let halves = form.outputs.iter().all(|dtype| dtype.size() == 2);
-        let mut launch =
-            FUSED.launch(name).define("TEXT", text).define("CHUNKED", device.capabilities().is_cpu());
+        let mut launch = FUSED
+            .launch(name)
+            .bucket(self.bucket)
+            .define("TEXT", text)
+            .define("CHUNKED", device.capabilities().is_cpu());
         launch = launch.define("OUT", i64::from(halves));
         if let Some(lanes) = lanes {
             launch = launch.define("VW", lanes).define("ALIGNED_VECTORS", 1);
@@ -435,8 +504,11 @@ impl Bound {
         }
         let rows: usize = self.outer.iter().product();
         launch = launch.scalar(rows).scalar(self.inner);
+        if job.below > 0 {
+            return Ok(self.column_geometry(launch, device, lanes, (rows, parts)));
+        }
         if job.reduced == 0 {
-            let value = |name| Tuning::value(device, &FUSED, 0, name);
+            let value = |name| Tuning::value(device, &FUSED, self.bucket, name);
             let lanes = lanes.unwrap_or_else(|| value("VW"));
             let wg = if device.capabilities().is_cpu() { 1 } else { value("WG") };
             let (local, groups) = row_grid(device, wg, lanes, rows, self.inner);
@@ -444,12 +516,34 @@ impl Bound {
         }
         // Parts begin at whole vectors.
         let per = self.inner.div_ceil(parts).next_multiple_of(64);
-        let wg = row_group(&FUSED, device, per.min(self.inner));
+        let wg = self.group(device, per.min(self.inner));
         if let (Keep::Registers(_), Some(lanes)) = (form.keep, lanes) {
             launch = launch.define("HELD", self.held(device, self.inner, lanes));
         }
         let launch = if device.capabilities().is_cpu() { launch } else { launch.define("WG", wg) };
         Ok(launch.scalar(parts).scalar(per).groups(row_groups(device, rows * parts, per.min(self.inner))))
+    }
+
+    fn column_geometry(
+        &self,
+        launch: Launch<'static>,
+        device: &Device,
+        lanes: Option<usize>,
+        (rows, parts): (usize, usize),
+    ) -> Launch<'static> {
+        let (deep, strides) = &self.deep;
+        let per = deep.div_ceil(parts);
+        let launch = strides.iter().fold(launch.scalar(*deep), |launch, stride| launch.scalar(*stride));
+        let launch = launch.scalar(parts).scalar(per);
+        let value = |name| Tuning::value(device, &FUSED, self.bucket, name);
+        if device.capabilities().is_cpu() {
+            let groups = row_groups(device, rows * parts, per * self.inner);
+            let chunk = self.inner.next_power_of_two().clamp(64, CPU_COLUMNS);
+            return launch.define("CHUNK", chunk).local([1, 1, 1]).groups3([1, groups, 1]);
+        }
+        let lanes = lanes.unwrap_or_else(|| value("VW"));
+        let (local, groups) = row_grid(device, value("WG"), lanes, rows * parts, self.inner);
+        launch.define("CHUNK", lanes).local(local).groups3(groups)
     }
 
     fn flat_geometry(
@@ -463,7 +557,7 @@ impl Bound {
         if capabilities.is_cpu() {
             return launch.groups(n.div_ceil(CPU_CHUNK).clamp(1, units * 4));
         }
-        let value = |name| Tuning::value(device, &FUSED, 0, name);
+        let value = |name| Tuning::value(device, &FUSED, self.bucket, name);
         let lanes = lanes.unwrap_or_else(|| value("VW"));
         launch.groups(n.div_ceil(lanes * value("WG")).min(units * 32))
     }

@@ -1,8 +1,10 @@
+use super::node::Kind;
 use super::plan::{Step, plan};
 use super::*;
 use crate::Device;
 use crate::array::Array;
 use crate::graph::Graph;
+use crate::ops::elementwise::{BINARY, UNARY};
 use crate::suite::test_device;
 use netcl_device::Settings;
 
@@ -57,6 +59,9 @@ fn trees_are_one_kernel_unless_axes_differ() {
     // The sum of rows by a kernel of its own, and before it what is summed.
     assert_eq!(count(|t| t[0].exp()?.sum(&[0])), 2);
     assert_eq!(count(|t| t[0].exp()?.sum(&[0])?.add(&t[0].sum(&[1])?)), 3);
+    // Many columns: one kernel walks down them and computes what is summed.
+    let (nodes, root) = tree(&[&[4, 32]], |t| t[0].exp()?.sum(&[0]));
+    assert_eq!(steps(&nodes, root).len(), 1);
     // A row's softmax, then broadcast over more rows.
     assert_eq!(count(|t| t[1].softmax()?.mul(&t[0])), 2);
 }
@@ -202,7 +207,6 @@ fn operands_lie_anyhow() {
 /// Every row by its name, against its function in f64: texts are filled in right.
 #[test]
 fn every_row_can_be_in_a_tree() {
-    use crate::ops::elementwise::{BINARY, UNARY};
     for device in devices() {
         let nodes = Rc::new(RefCell::new(Nodes::default()));
         let shape = Shape::from([37]);
@@ -220,7 +224,7 @@ fn every_row_can_be_in_a_tree() {
             Array::from_fn(shape.clone(), |i| f64::from(1.0f32 - i as f32 / 64.0)),
         ];
         let nodes = nodes.borrow();
-        random::compare(&nodes, &device, &ids, &data, 2e-5).unwrap();
+        random::compare(&nodes, &device, &ids, (&data, &[random::F32; 2]), 2e-5).unwrap();
     }
 }
 
@@ -241,4 +245,84 @@ fn trees_replay() {
     graph.replay().unwrap();
     assert_eq!(y.to_bytes().unwrap(), expected.0.to_bytes().unwrap());
     assert_eq!(grad.to_bytes().unwrap(), expected.1.to_bytes().unwrap());
+}
+
+/// Scalars are arguments: other values have the same texts, and their own results.
+#[test]
+fn other_scalars_build_nothing() {
+    for device in devices() {
+        let x = Tensor::from_f32(&device, [3, 37], &ramp(111), DType::F32).unwrap();
+        let tree =
+            |by: f32| move |t: &[Expr]| t[0].mul_scalar(by)?.clamp(-by, by)?.add(&t[0].number(3.0 * by));
+        let texts: Vec<String> = [1.5, 0.3].iter().map(|by| explain(&[&x], tree(*by)).unwrap()).collect();
+        let name =
+            |text: &str| text.split_once("__kernel void ").unwrap().1.split_once('(').unwrap().0.to_owned();
+        assert_eq!(name(&texts[0]), name(&texts[1]));
+        for by in [1.5f32, 0.3, -0.0, 1e30] {
+            let got = fuse(&[&x], tree(by)).unwrap().to_vec().unwrap();
+            for (x, y) in ramp(111).iter().zip(got) {
+                assert_eq!(y, (x * by).clamp(-by.abs(), by.abs()) + 3.0 * by, "{by}");
+            }
+        }
+    }
+}
+
+/// What folds has the value that a kernel computes, special values too.
+#[test]
+fn constants_fold_to_what_kernels_compute() {
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1.0, -2.5, 30.0, 1e-3];
+    let pairs: Vec<[f32; 2]> = special.iter().flat_map(|a| special.map(|b| [*a, b])).collect();
+    let shape = Shape::from([pairs.len()]);
+    let mut nodes = Nodes::default();
+    let [x, y] = [0, 1].map(|i| nodes.input(i, &shape));
+    let mut kinds: Vec<Kind> = (0..BINARY.len()).map(Kind::Binary).chain((0..3).map(Kind::Compare)).collect();
+    kinds.extend(UNARY.iter().enumerate().map(|(row, unary)| {
+        let mut bits = [0; 2];
+        bits.iter_mut().zip(unary.scalars).for_each(|(b, s)| *b = s.1.to_bits());
+        Kind::Unary(row, bits)
+    }));
+    let args = |kind: &Kind| if matches!(kind, Kind::Unary(..)) { vec![x] } else { vec![x, y] };
+    let roots: Vec<usize> = kinds.iter().map(|kind| nodes.made(*kind, &args(kind)).unwrap()).collect();
+    let device = test_device().unwrap();
+    let inputs = [0, 1].map(|i| {
+        let column: Vec<f32> = pairs.iter().map(|pair| pair[i]).collect();
+        Tensor::from_f32(&device, shape.clone(), &column, DType::F32).unwrap()
+    });
+    let dtypes = vec![DType::F32; roots.len()];
+    let computed = crate::no_grad(|| run::run(&nodes, &device, (&roots, &dtypes), &inputs)).unwrap();
+    for (kind, computed) in kinds.iter().zip(computed) {
+        for (pair, computed) in pairs.iter().zip(computed.to_vec().unwrap()) {
+            let numbers = pair.map(|v| nodes.number(v));
+            let folded = nodes.made(*kind, &numbers[..args(kind).len()]).unwrap();
+            let Kind::Const(bits) = nodes.kind(folded) else { panic!("{} did not fold", kind.name()) };
+            let folded = f32::from_bits(bits);
+            let near = (folded - computed).abs() <= 1e-5 * folded.abs().max(1e-3);
+            let same = folded == computed || folded.is_nan() && computed.is_nan();
+            assert!(near || same, "{} of {pair:?}: folded {folded}, computed {computed}", kind.name());
+        }
+    }
+}
+
+/// Axes in front and in the middle, wide enough for a kernel that walks down columns; NaN stays.
+#[test]
+fn columns_are_reduced_in_one_walk() {
+    for device in devices() {
+        for (dims, axis) in [([1, 300, 70], 1), ([3, 40, 64], 1), ([50, 5, 16], 0), ([2, 2100, 33], 1)] {
+            let n: usize = dims.iter().product();
+            let mut data = ramp(n);
+            data[n / 2] = f32::NAN;
+            let clean: Vec<f32> = data.iter().map(|v| if v.is_nan() { 0.25 } else { *v }).collect();
+            let x = Tensor::from_f32(&device, dims, &clean, DType::F32).unwrap();
+            let bad = Tensor::from_f32(&device, dims, &data, DType::F32).unwrap();
+            let sum = fuse(&[&x], |t| t[0].square()?.sum(&[axis])).unwrap().to_vec().unwrap();
+            let expected = x.square().unwrap().sum(&[axis], true).unwrap().to_vec().unwrap();
+            for (g, e) in sum.iter().zip(&expected) {
+                assert!((g - e).abs() <= 1e-5 * e.abs().max(1.0), "{dims:?}: {g}, expected {e}");
+            }
+            let top = fuse(&[&bad], |t| t[0].mul_scalar(2.0)?.max(&[axis])).unwrap().to_vec().unwrap();
+            let expected = bad.mul_scalar(2.0).unwrap().max(&[axis], true).unwrap().to_vec().unwrap();
+            assert_eq!(top.iter().filter(|v| v.is_nan()).count(), 1);
+            assert!(top.iter().zip(&expected).all(|(g, e)| g == e || g.is_nan() && e.is_nan()), "{dims:?}");
+        }
+    }
 }

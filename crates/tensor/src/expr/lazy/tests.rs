@@ -240,6 +240,23 @@ fn many_ops_and_many_inputs_are_several_kernels() {
     close(&lazy(|| sum(&many)).unwrap(), &sum(&many).unwrap());
 }
 
+#[test]
+fn tensors_of_no_element_and_of_no_axis() {
+    for device in devices() {
+        for dims in [&[0, 3][..], &[3, 0], &[], &[1, 1]] {
+            let x = tensor(&device, dims, 0.3).parameter("x");
+            let f = |x: &Tensor| x.exp()?.add_scalar(1.0)?.softmax(-1)?.mul(x)?.sum(&[], true);
+            let g = |x: &Tensor| x.exp()?.add_scalar(1.0)?.sum(&[], false)?.log();
+            for (expected, got) in [(g(&x), lazy(|| g(&x))), (f(&x), lazy(|| f(&x)))] {
+                match (expected, got) {
+                    (Ok(expected), Ok(got)) => close(&got, &expected),
+                    (expected, got) => assert_eq!(expected.is_err(), got.is_err(), "{dims:?}"),
+                }
+            }
+        }
+    }
+}
+
 /// Results of 16 bits are rounded once.
 #[test]
 fn values_between_nodes_are_not_rounded() {

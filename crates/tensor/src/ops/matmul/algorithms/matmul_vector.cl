@@ -38,7 +38,6 @@ TREE
 #define TREE_1(v, row, column) tree_1(v, row, column, n TREE_ARGUMENTS)
 #else
 #define TREE_PARAMETERS
-#define TREE_V(v, row, column) (v)
 #define TREE_1(v, row, column) (v)
 #endif
 
@@ -124,7 +123,18 @@ __kernel void matmul_vector(__global const T *restrict a, __global const T *rest
                 if (flags & ADD_C) TILE(x, y) acc[x][y] += LDV(c, AT(x, y));
                 if (flags & BIAS) TILE(x, y) acc[x][y] += LDV(bias, jn + j + y * VW);
               }
-              if (last) TILE(x, y) STV(c, AT(x, y), TREE_V(acc[x][y], z * m + im + i + x, jn + j + y * VW));
+#ifdef TREE
+              if (last) {
+                /* A loop: as many copies of an expression as there are registers take longer than the way through memory. */
+                float tile[MR * NR];
+                TILE(x, y) SVEC(acc[x][y], tile + x * NR + y * VW);
+                for (int x = 0; x < MR; ++x)
+                  for (int y = 0; y < NV; ++y)
+                    STV(c, AT(x, y), TREE_V(LVEC(tile + x * NR + y * VW), z * m + im + i + x, jn + j + y * VW));
+              }
+#else
+              if (last) TILE(x, y) STV(c, AT(x, y), acc[x][y]);
+#endif
               else TILE(x, y) SVEC(acc[x][y], sums + AT(x, y));
             } else {
               float tile[MR * NR];

@@ -1,0 +1,89 @@
+//! The text of a kernel that reduces axes in the middle or in front: each work-item has `CHUNK` neighbouring columns and walks down the
+//! rows of its part, so that memory is read as it lies.
+
+use super::emit::{Emitter, Form};
+use super::node::{Kind, Nodes, Reduction};
+use super::plan::Job;
+use std::fmt::Write as _;
+
+/// The kernel as text, with `NAME` for its name. Its outputs are (rows, parts, inner) in f32.
+pub(super) fn text(nodes: &Nodes, job: &Job, form: &Form) -> String {
+    let mut emitter = Emitter::new(nodes, job, form);
+    let reductions: Vec<(usize, Reduction, usize)> = job
+        .outputs
+        .iter()
+        .filter_map(|id| match nodes.kind(*id) {
+            Kind::Reduce(how, _) => Some((*id, how, nodes.all[*id].args[0])),
+            _ => None,
+        })
+        .collect();
+    let head = format!("__kernel void NAME({}) {{\n", emitter.parameters());
+    emitter.out += &head;
+    emitter.out += "FOR_ROWS(row, rows * parts, 1) {\n";
+    emitter.offsets();
+    emitter.out += "const ulong first = row % parts * per, last = min(deep, first + per);\n";
+    emitter.out += "for (ulong c = get_global_id(0) * CHUNK; c < inner; c += get_global_size(0) * CHUNK) {\n";
+    for (id, how, _) in &reductions {
+        let start = if *how == Reduction::Sum { "0.0f" } else { "-INFINITY" };
+        let _ = writeln!(
+            emitter.out,
+            "FV s{id}[CHUNK / VW]; for (uint u = 0; u < CHUNK / VW; u++) s{id}[u] = (FV)({start});"
+        );
+        if *how == Reduction::Max {
+            let _ = writeln!(
+                emitter.out,
+                "UV q{id}[CHUNK / VW]; for (uint u = 0; u < CHUNK / VW; u++) q{id}[u] = (UV)(0u);"
+            );
+        }
+    }
+    emitter.out += "UNROLL_DEEP for (ulong r = first; r < last; r++) {\n";
+    for i in 0..form.leaves.len() {
+        let _ = write!(emitter.out, "const ulong b{i} = a{i} + r * q{i}; ");
+    }
+    emitter.uniform(0);
+    emitter.out += "for (uint u = 0; u < CHUNK / VW; u++) {\nconst ulong i = c + (ulong)u * VW;\nif (i >= inner) break;\n";
+    emitter.out += if form.whole { "{\n" } else { "if (i + VW <= inner) {\n" };
+    taken(&mut emitter, &reductions, false);
+    if !form.whole {
+        emitter.out += "} else {\n";
+        taken(&mut emitter, &reductions, true);
+    }
+    emitter.out += "}\n}\n}\n";
+    stored(&mut emitter, &reductions);
+    emitter.out += "}\n}\n}\n";
+    emitter.out
+}
+
+fn taken(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)], tail: bool) {
+    emitter.out += if tail { "const int lanes = (int)(inner - i);\n" } else { "const int lanes = VW;\n" };
+    let roots: Vec<usize> = reductions.iter().map(|r| r.2).collect();
+    emitter.body(&roots, &[], tail);
+    for (id, how, arg) in reductions {
+        let _ = match how {
+            Reduction::Sum => writeln!(emitter.out, "s{id}[u] += v{arg};"),
+            Reduction::Max => writeln!(emitter.out, "TAKE_MAX(s{id}[u], q{id}[u], v{arg})"),
+        };
+    }
+}
+
+fn stored(emitter: &mut Emitter<'_>, reductions: &[(usize, Reduction, usize)]) {
+    emitter.out += "for (uint u = 0; u < CHUNK / VW; u++) {\nconst ulong i = c + (ulong)u * VW;\nif (i >= inner) break;\n";
+    for (y, (id, how, _)) in reductions.iter().enumerate() {
+        let _ = match how {
+            Reduction::Sum => writeln!(emitter.out, "const FV v{id} = s{id}[u];"),
+            // What is no size is a NaN, which a sum with it is.
+            Reduction::Max => writeln!(
+                emitter.out,
+                "const FV v{id} = AS_FV(q{id}[u]) == AS_FV(q{id}[u]) ? s{id}[u] : (FV)(NAN);"
+            ),
+        };
+        let _ = match emitter.form.whole {
+            true => writeln!(emitter.out, "SV0(y{y}, row * inner + i, v{id});"),
+            false => writeln!(
+                emitter.out,
+                "{{ float part[VW]; STOREN(v{id}, part); for (int k = 0; k < VW && i + k < inner; k++) y{y}[row * inner + i + k] = part[k]; }}"
+            ),
+        };
+    }
+    emitter.out += "}\n";
+}
