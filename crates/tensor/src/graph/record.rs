@@ -113,6 +113,11 @@ pub(super) fn recorded<T>(
     mode: Mode,
     step: impl FnOnce() -> Result<T>,
 ) -> Result<Recorded<T>> {
+    if matches!(mode, Mode::Capture(_)) && device.debug().needs_each() {
+        return Err(Error::unsupported(
+            "capture: NETCL_DEBUG checks each launch, which replays of a captured step do not",
+        ));
+    }
     let session = device.record(mode)?;
     let gradients = Rollback::start();
     let out = step();
