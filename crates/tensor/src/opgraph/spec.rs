@@ -252,7 +252,7 @@ impl Spec {
         }
         for (at, node) in self.nodes.iter().enumerate() {
             let called = self.called(at);
-            let call = find(&node.op).map_err(|e| e.context(&format!("nodes[{at}]")))?;
+            let call = find(&node.op).map_err(|e| e.context(format!("nodes[{at}]")))?;
             if let Some(id) = node.inputs.iter().flatten().find(|id| **id >= known) {
                 return wrong(format!("{called}: it is given value {id}, and there are {known} before it"));
             }
