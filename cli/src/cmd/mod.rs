@@ -10,6 +10,7 @@ mod devices;
 mod doctor;
 mod eval;
 mod generate;
+mod graph;
 mod kernels;
 mod learn;
 mod man;
@@ -64,6 +65,7 @@ enum Command {
     Perplexity(perplexity::Args),
     Eval(eval::Args),
     Classify(classify::Args),
+    Graph(graph::Args),
     Devices(devices::Args),
     Doctor(doctor::Args),
     Tokenizer(tokenizer::Args),
@@ -91,6 +93,7 @@ impl Command {
             Self::Perplexity(args) => perplexity::run(args, context),
             Self::Eval(args) => eval::run(args, context),
             Self::Classify(args) => classify::run(args, context),
+            Self::Graph(args) => graph::run(args, context),
             Self::Devices(args) => devices::run(args, context),
             Self::Doctor(args) => doctor::run(args, context),
             Self::Tokenizer(args) => tokenizer::run(args, context),

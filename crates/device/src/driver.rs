@@ -50,13 +50,15 @@ pub type KernelHandle = Handle<kind::Kernel>;
 /// A point in a queue.
 pub type Event = Handle<kind::Event>;
 
-/// Which of a device's queues a command goes to. Both are in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Which of a device's queues a command goes to. Each is in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueKind {
     /// Kernels and everything that must stay in order with them.
     Compute,
     /// Transfers that overlap with kernels.
     Copy,
+    /// One that [`Driver::open_queue`] made.
+    Stream(u32),
 }
 
 /// What was moved.
@@ -166,9 +168,24 @@ pub trait Driver: Send + Sync {
     fn kernel(&self, program: &Program, name: &str) -> Result<KernelHandle>;
     /// Largest work-group this kernel can be launched with here.
     fn kernel_group_limit(&self, kernel: &KernelHandle) -> Result<usize>;
-    /// Enqueues a launch; with `timed`, returns an event whose times can be read.
+    /// A queue beside the two that there are.
+    fn open_queue(&self) -> Result<QueueKind>;
+    /// Gives a queue of [`Driver::open_queue`] back, which is empty.
+    fn close_queue(&self, queue: QueueKind);
+    /// Enqueues a launch in the compute queue; with `timed`, returns an event whose times can be read.
     fn launch(
         &self,
+        kernel: &KernelHandle,
+        args: &[Arg<'_>],
+        range: Range,
+        timed: bool,
+    ) -> Result<Option<Event>> {
+        self.launch_in(QueueKind::Compute, kernel, args, range, timed)
+    }
+    /// The same in another queue.
+    fn launch_in(
+        &self,
+        queue: QueueKind,
         kernel: &KernelHandle,
         args: &[Arg<'_>],
         range: Range,

@@ -138,15 +138,23 @@ impl Driver for FaultDriver {
         self.plan.step("kernel_group_limit", Error::launch)?;
         self.inner.kernel_group_limit(kernel)
     }
-    fn launch(
+    fn open_queue(&self) -> Result<QueueKind> {
+        self.plan.step("open_queue", Error::device)?;
+        self.inner.open_queue()
+    }
+    fn close_queue(&self, queue: QueueKind) {
+        self.inner.close_queue(queue);
+    }
+    fn launch_in(
         &self,
+        queue: QueueKind,
         kernel: &KernelHandle,
         args: &[Arg<'_>],
         range: Range,
         timed: bool,
     ) -> Result<Option<Event>> {
         self.plan.step("launch", Error::launch)?;
-        self.inner.launch(kernel, args, range, timed)
+        self.inner.launch_in(queue, kernel, args, range, timed)
     }
     fn bind(&self, kernel: &KernelHandle, args: &[Arg<'_>]) -> Result<KernelHandle> {
         self.plan.step("bind", Error::launch)?;

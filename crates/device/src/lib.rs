@@ -14,6 +14,7 @@ pub mod sim;
 
 mod architecture;
 mod capabilities;
+mod debug;
 mod device;
 mod guard;
 mod open;
@@ -29,7 +30,8 @@ mod timeline;
 
 pub use architecture::{Architecture, IntelGeneration};
 pub use capabilities::{Capabilities, DeviceKind};
-pub use device::{Buffer, Device, Effects, TagGuard, WeakBuffer, deferred, record, version};
+pub use debug::Debug;
+pub use device::{Buffer, Device, Effects, Stream, TagGuard, WeakBuffer, deferred, record, version};
 pub use driver::{Transfer, TransferKind};
 pub use error::{Error, ErrorKind, Result};
 pub use files::check_writable;

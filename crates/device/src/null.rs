@@ -56,7 +56,18 @@ impl Driver for NullDriver {
     fn kernel_group_limit(&self, _: &KernelHandle) -> Result<usize> {
         Ok(self.0.max_group)
     }
-    fn launch(&self, _: &KernelHandle, _: &[Arg<'_>], _: Range, timed: bool) -> Result<Option<Event>> {
+    fn open_queue(&self) -> Result<QueueKind> {
+        Ok(QueueKind::Stream(0))
+    }
+    fn close_queue(&self, _: QueueKind) {}
+    fn launch_in(
+        &self,
+        _: QueueKind,
+        _: &KernelHandle,
+        _: &[Arg<'_>],
+        _: Range,
+        timed: bool,
+    ) -> Result<Option<Event>> {
         Ok(timed.then(|| Event::new(())))
     }
     fn bind(&self, _: &KernelHandle, _: &[Arg<'_>]) -> Result<KernelHandle> {

@@ -38,11 +38,16 @@ pub(crate) enum Home {
     Nowhere(u64),
 }
 
+/// Bytes before and behind each buffer where they are watched; a multiple of what devices align sub-buffers to.
+pub(crate) const ZONE: usize = 4096;
+
 pub(crate) struct Pool {
     /// No classes, slabs or reuse: see [`Settings::exact_memory`](crate::Settings::exact_memory).
     exact: bool,
     /// With `exact`: freed blocks are kept and not used again.
     keep: bool,
+    /// Bytes of the zones around each buffer; 0 for none. They come with `exact`.
+    zone: usize,
     state: Mutex<State>,
 }
 
@@ -78,8 +83,9 @@ pub fn size_class(bytes: usize) -> usize {
 }
 
 impl Pool {
-    pub fn new(exact: bool, keep: bool) -> Self {
-        Self { exact, keep, state: Mutex::default() }
+    pub fn new(exact: bool, keep: bool, zones: bool) -> Self {
+        let zone = if zones { ZONE } else { 0 };
+        Self { exact: exact || zones, keep, zone, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -99,7 +105,9 @@ impl Pool {
             Some(block) => block,
             None => {
                 check_limit(driver, class)?;
-                state.grow(driver, class, self.exact, tag).map_err(|e| state.exhausted(driver, bytes, e))?
+                state
+                    .grow(driver, class, (self.exact, self.zone), tag)
+                    .map_err(|e| state.exhausted(driver, bytes, e))?
             }
         };
         state.count(&block, tag);
@@ -110,7 +118,9 @@ impl Pool {
     pub fn take_own(&self, driver: &dyn Driver, bytes: usize, tag: &'static str) -> Result<Block> {
         check_limit(driver, bytes)?;
         let mut state = self.state();
-        let block = state.grow(driver, bytes, true, tag).map_err(|e| state.exhausted(driver, bytes, e))?;
+        let block = state
+            .grow(driver, bytes, (true, self.zone), tag)
+            .map_err(|e| state.exhausted(driver, bytes, e))?;
         state.count(&block, tag);
         Ok(Block { home: Home::Driver, ..block })
     }
@@ -128,7 +138,7 @@ impl Pool {
         let mut state = self.state();
         state.discount(block.bytes, tag);
         if (self.exact && !self.keep) || matches!(block.home, Home::Driver) {
-            state.stats.reserved = state.stats.reserved.saturating_sub(block.bytes);
+            state.stats.reserved = state.stats.reserved.saturating_sub(block.bytes + 2 * self.zone);
         } else {
             state.free.entry(block.bytes).or_default().push(block);
         }
@@ -177,7 +187,19 @@ impl State {
         self.add_tag(tag, bytes, false);
     }
 
-    fn grow(&mut self, driver: &dyn Driver, class: usize, exact: bool, tag: &'static str) -> Result<Block> {
+    fn grow(
+        &mut self,
+        driver: &dyn Driver,
+        class: usize,
+        (exact, zone): (bool, usize),
+        tag: &'static str,
+    ) -> Result<Block> {
+        if zone > 0 {
+            let root = self.allocate(driver, class + 2 * zone, tag)?;
+            let memory = driver.sub_allocate(&root, zone, class)?;
+            let (address, home) = (Arc::default(), Home::Pool);
+            return Ok(Block { memory, root, offset: zone, bytes: class, address, home });
+        }
         if exact || class > SMALL {
             let memory = self.allocate(driver, class, tag)?;
             let address = Arc::default();

@@ -35,7 +35,8 @@ pub struct Settings {
     /// `NETCL_EXACT_MEMORY=keep`: what is freed stays allocated and is never handed out again, for checkers that take a new
     /// allocation at an old place for written.
     pub keep_memory: bool,
-    /// `NETCL_DEBUG`: what is shown or checked besides, by name. `fuse`: the trees of lazy scopes and their kernels, in the log.
+    /// `NETCL_DEBUG`: what is shown or checked besides, by name ([`Debug`](crate::Debug)). `fuse`: the trees of lazy scopes and their kernels, in
+    /// the log.
     pub debug: Vec<String>,
     /// `NETCL_LAST_CACHE`: bytes of a processor's last cache instead of what the driver says. Results larger than half of it
     /// are stored past the caches; 0 stores none so.

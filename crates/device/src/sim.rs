@@ -99,6 +99,8 @@ pub struct SimDriver {
     capabilities: Capabilities,
     compute: usize,
     copy: usize,
+    /// Queues that were opened besides, and which of them are not used any more.
+    streams: Mutex<(Vec<usize>, Vec<u32>)>,
     options: LaunchOptions,
     target: Target,
     edit: Option<Edit>,
@@ -176,6 +178,7 @@ impl SimDriver {
             capabilities,
             compute,
             copy,
+            streams: Mutex::default(),
             options: launch,
             target,
             edit: None,
@@ -194,6 +197,10 @@ impl SimDriver {
         match queue {
             QueueKind::Compute => self.compute,
             QueueKind::Copy => self.copy,
+            QueueKind::Stream(n) => {
+                let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+                streams.0.get(n as usize).copied().unwrap_or(usize::MAX)
+            }
         }
     }
 
@@ -239,6 +246,7 @@ impl SimDriver {
 
     fn run(
         &self,
+        queue: QueueKind,
         kernel: &SimKernel,
         bindings: Vec<Binding>,
         range: Range,
@@ -260,7 +268,7 @@ impl SimDriver {
         };
         let options = self.options.clone();
         let work = KernelLaunch::new(&kernel.program, &kernel.name, bindings, sizes, options).timed(timed);
-        let queue = self.compute;
+        let queue = self.number(queue);
         let (fence, done) = self.do_now(|gpu, callback| gpu.launch(queue, Arc::new(work), Some(callback)))?;
         let outcome = done.outcome.map_err(|e| error(&e))?;
         for line in outcome.done.printed.lines() {
@@ -444,15 +452,32 @@ impl Driver for SimDriver {
         Ok(required.map_or(self.capabilities.max_group, |g| g.iter().product::<u64>() as usize))
     }
 
-    fn launch(
+    fn open_queue(&self) -> Result<QueueKind> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(free) = streams.1.pop() {
+            return Ok(QueueKind::Stream(free));
+        }
+        let queue = self.shared.gpu().open_queue().map_err(|e| error(&e))?;
+        streams.0.push(queue);
+        Ok(QueueKind::Stream(u32::try_from(streams.0.len() - 1).unwrap_or(u32::MAX)))
+    }
+
+    fn close_queue(&self, queue: QueueKind) {
+        if let QueueKind::Stream(n) = queue {
+            self.streams.lock().unwrap_or_else(PoisonError::into_inner).1.push(n);
+        }
+    }
+
+    fn launch_in(
         &self,
+        queue: QueueKind,
         kernel: &KernelHandle,
         args: &[Arg<'_>],
         range: Range,
         timed: bool,
     ) -> Result<Option<Event>> {
         let kernel = kernel.get::<SimKernel>().ok_or_else(|| foreign("kernel"))?;
-        self.run(kernel, self.bindings(args)?, range, timed)
+        self.run(queue, kernel, self.bindings(args)?, range, timed)
     }
 
     fn bind(&self, kernel: &KernelHandle, args: &[Arg<'_>]) -> Result<KernelHandle> {
@@ -463,7 +488,7 @@ impl Driver for SimDriver {
 
     fn launch_bound(&self, bound: &KernelHandle, range: Range, timed: bool) -> Result<Option<Event>> {
         let kernel = bound.get::<SimKernel>().ok_or_else(|| foreign("kernel"))?;
-        self.run(kernel, kernel.bound.clone(), range, timed)
+        self.run(QueueKind::Compute, kernel, kernel.bound.clone(), range, timed)
     }
 
     fn mark(&self, queue: QueueKind) -> Result<Event> {

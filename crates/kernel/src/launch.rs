@@ -294,6 +294,19 @@ impl<'a> Launch<'a> {
         }
         self.parts.bytes += operand.bytes() as u64;
         let offset = operand.offset();
+        if buffer.device().debug().shapes
+            && offset.checked_add(operand.bytes()).is_none_or(|end| end > buffer.bytes())
+        {
+            let at = self.parts.slots.len();
+            self.fail(
+                ErrorKind::Shape,
+                &format!(
+                    "shapes: argument {at} is said to span {} bytes from byte {offset} on, of a buffer of {}",
+                    operand.bytes(),
+                    buffer.bytes()
+                ),
+            );
+        }
         if offset == 0 || !from_offset {
             self.parts.slots.push(Argument::Memory(buffer.clone(), access));
         } else if buffer.can_window(offset) {
@@ -375,6 +388,10 @@ impl<'a> Launch<'a> {
         let label = Label { name: self.entry, variant: self.kernel.name, bytes, flops };
         let Parts { indirect, indirect_writes, changes, .. } = &*self.parts;
         let effects = Effects { reads: indirect, writes: indirect_writes, changes };
+        device.describe_launch(|| {
+            let define = |(name, value): &(&str, Value)| format!("{name}={value}");
+            self.parts.defines.iter().map(define).collect::<Vec<_>>().join(" ")
+        });
         device.launch(kernel, &self.parts.slots, range, label, effects)
     }
 

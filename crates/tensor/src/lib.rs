@@ -6,6 +6,7 @@
 pub mod array;
 pub mod expr;
 pub mod graph;
+pub mod opgraph;
 pub mod ops;
 pub mod quant;
 pub mod random;

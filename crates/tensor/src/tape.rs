@@ -34,6 +34,8 @@ thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
     static LAYER: Cell<u32> = const { Cell::new(0) };
+    /// Whether a result is being looked at, by operations that are not to be checked themselves.
+    static LOOKING: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Restore<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
@@ -144,8 +146,9 @@ fn node(
     ys: &[Tensor],
     backward: impl FnOnce(&[Tensor], &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + 'static,
 ) -> Result<Option<Arc<Node>>> {
-    if ANOMALY.get() {
-        ys.iter().try_for_each(|y| check_finite("forward", op, y, inputs))?;
+    ys.iter().try_for_each(|y| check_layout(op, y))?;
+    if looks_at(ys.first()) {
+        ys.iter().try_for_each(|y| check_finite(("forward", op, LAYER.get()), y, inputs))?;
     }
     if !records(inputs) {
         return Ok(None);
@@ -194,9 +197,48 @@ fn made_by(node: &Arc<Node>, slot: usize, y: &Tensor) -> Tensor {
     Tensor::from_parts(y.storage().clone(), y.layout().clone(), y.dtype(), Some(autograd))
 }
 
-fn check_finite(pass: &str, op: &str, y: &Tensor, inputs: &[&Tensor]) -> Result<()> {
+/// Whether results of operations are looked at: on this thread, or on their device, whose commands then run at once.
+fn looks_at(y: Option<&Tensor>) -> bool {
+    if LOOKING.get() {
+        return false;
+    }
+    ANOMALY.get() || y.is_some_and(|y| y.device().debug().nan && !y.device().is_capturing())
+}
+
+/// Refuses a result that does not lie within its buffer, where the device's debug mode asks for it.
+fn check_layout(op: &str, y: &Tensor) -> Result<()> {
+    if !y.device().debug().shapes {
+        return Ok(());
+    }
+    let (layout, size) = (y.layout(), y.dtype().size());
+    let end = layout.offset.checked_add(layout.span()).and_then(|n| n.checked_mul(size));
+    let there = y.storage().bytes();
+    if layout.strides.len() == layout.shape.rank() && end.is_some_and(|end| end <= there || y.count() == 0) {
+        return Ok(());
+    }
+    let layer = in_layer(LAYER.get());
+    Err(Error::shape(format!(
+        "shapes: the result of {op}{layer}, shape {} with strides {:?} from element {} on, leaves its buffer of {there} bytes",
+        layout.shape, layout.strides, layout.offset
+    )))
+}
+
+fn in_layer(layer: u32) -> String {
+    if layer == 0 { String::new() } else { format!(" in layer {layer}") }
+}
+
+/// The first element that is not finite, by its index on each axis.
+fn first_not_finite(y: &Tensor) -> Result<String> {
+    let values = no_grad(|| y.detach().to_vec())?;
+    let Some(at) = values.iter().position(|v| !v.is_finite()) else { return Ok(String::new()) };
+    let index: Vec<usize> =
+        y.shape().strides().iter().zip(y.dims()).map(|(s, n)| at / s.max(&1) % n.max(&1)).collect();
+    Ok(format!(", first {} at {index:?}", values[at]))
+}
+
+fn check_finite((pass, op, layer): (&str, &str, u32), y: &Tensor, inputs: &[&Tensor]) -> Result<()> {
     // The checks are made of ops themselves, which are not to be checked.
-    let _restore = Restore(&ANOMALY, ANOMALY.replace(false));
+    let _restore = Restore(&LOOKING, LOOKING.replace(true));
     if !y.dtype().is_float() || no_grad(|| y.all_finite())? {
         return Ok(());
     }
@@ -214,10 +256,12 @@ fn check_finite(pass: &str, op: &str, y: &Tensor, inputs: &[&Tensor]) -> Result<
         ));
     }
     Err(Error::launch(format!(
-        "anomaly: the {pass} of {op} made a NaN or infinity in a tensor of shape {} ({}): {}. Usual causes: a learning rate too \
+        "anomaly: the {pass} of {op}{} made a NaN or infinity in a tensor of shape {} ({}){}: {}. Usual causes: a learning rate too \
          high, f16 without loss scaling, a logarithm or root of a negative number",
+        in_layer(layer),
         y.shape(),
         y.dtype(),
+        first_not_finite(y)?,
         from.join(", ")
     )))
 }
@@ -316,9 +360,10 @@ fn walk(from: &[(&Tensor, &Tensor)]) -> Result<()> {
             ))
         })?;
         let (inputs, found) = node.gradients(body, &dys)?;
-        if ANOMALY.get() {
+        if looks_at(found.iter().flatten().next()) {
             let dys: Vec<&Tensor> = dys.iter().flatten().collect();
-            found.iter().flatten().try_for_each(|grad| check_finite("backward", node.op, grad, &dys))?;
+            let place = ("backward", node.op, node.layer);
+            found.iter().flatten().try_for_each(|grad| check_finite(place, grad, &dys))?;
         }
         // A leaf takes a gradient as it is if it is the only one to have it.
         drop(dys);

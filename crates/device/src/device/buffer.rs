@@ -3,7 +3,7 @@
 use super::Device;
 use super::writes::Writes;
 use crate::driver::Memory;
-use crate::pool::{Block, Home};
+use crate::pool::{Block, Home, ZONE};
 use crate::{Error, Result};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -257,7 +257,12 @@ impl Buffer {
         }
         at
     }
-    fn root(&self) -> Memory {
+    /// The zones around this whole buffer: where they start in its root object, and their bytes. `None` where there are none.
+    pub(super) fn zones(&self) -> Option<[(usize, usize); 2]> {
+        let block = self.0.block().filter(|block| block.offset == ZONE && self.0.chunk.is_none())?;
+        Some([(0, ZONE), (block.offset + block.bytes, ZONE)])
+    }
+    pub(super) fn root(&self) -> Memory {
         let at = self.whole();
         at.0.block().map_or_else(|| at.0.memory.clone(), |b| b.root)
     }

@@ -3,10 +3,13 @@
 mod buffer;
 pub mod deferred;
 pub mod record;
+mod stream;
 pub mod version;
 mod writes;
+mod zones;
 
 pub use buffer::{Buffer, WeakBuffer};
+pub use stream::Stream;
 
 use crate::driver::{Access, Arg, Driver, Event, KernelHandle, Memory, QueueKind, Range};
 use crate::open::open_driver;
@@ -14,7 +17,7 @@ use crate::pool::{Block, Home, Pool};
 use crate::profile::{Label, Profiler};
 use crate::quick::QuickMap;
 use crate::timeline::{Start, Timeline};
-use crate::{Capabilities, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
+use crate::{Capabilities, Debug, Error, KernelTime, LaunchTime, MemoryStats, Result, Settings};
 use buffer::Serial;
 use record::{Argument, Command, Place, Recorded, Recorder, Taken};
 use std::any::{Any, TypeId};
@@ -32,9 +35,11 @@ pub struct Device(Arc<Inner>);
 struct Inner {
     driver: Box<dyn Driver>,
     settings: Settings,
+    debug: Debug,
     pool: Pool,
     profiler: Profiler,
     recorder: Recorder,
+    streams: stream::Streams,
     /// Tags in force, by the thread that set them.
     tags: Mutex<HashMap<ThreadId, &'static str>>,
     /// How many those are.
@@ -68,7 +73,12 @@ impl Device {
     /// # Errors
     /// `Device` when there is none of that name; the message lists those there are.
     pub fn open(name: &str, settings: &Settings) -> Result<Self> {
-        let driver = open_driver(name, settings)?;
+        let debug = Debug::parse(&settings.debug)?;
+        let mut settings = settings.clone();
+        if debug.bounds && !settings.sim.check.iter().any(|check| check == "bounds" || check == "all") {
+            settings.sim.check.push("bounds".into());
+        }
+        let driver = open_driver(name, &settings)?;
         let capabilities = driver.capabilities();
         if capabilities.simulated {
             tracing::info!("device {} is simulated: {}", capabilities.id, capabilities.name);
@@ -78,17 +88,22 @@ impl Device {
         // In a pool, an access past a buffer's end lands in a neighbour, and what was freed is never missed.
         let checked = capabilities.simulated && !settings.sim.check.is_empty();
         let exact_memory = settings.exact_memory || checked;
-        Ok(Self::from_driver(driver, Settings { exact_memory, ..settings.clone() }))
+        Ok(Self::from_driver(driver, Settings { exact_memory, ..settings }))
     }
 
     /// A device over any driver.
     pub fn from_driver(driver: Box<dyn Driver>, settings: Settings) -> Self {
+        // Unknown names were refused where the device was opened by its name.
+        let debug = Debug::parse(&settings.debug).unwrap_or_default();
+        let zones = debug.bounds && !driver.capabilities().simulated;
         Self(Arc::new(Inner {
             driver,
-            pool: Pool::new(settings.exact_memory, settings.keep_memory),
+            pool: Pool::new(settings.exact_memory, settings.keep_memory, zones),
+            debug,
             settings,
             profiler: Profiler::default(),
             recorder: Recorder::default(),
+            streams: stream::Streams::default(),
             tags: Mutex::default(),
             tagged: AtomicUsize::new(0),
             counters: Counters::default(),
@@ -104,12 +119,19 @@ impl Device {
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
+    /// The checks that `NETCL_DEBUG` asks for.
+    pub fn debug(&self) -> Debug {
+        self.0.debug
+    }
     /// The driver below.
     pub fn driver(&self) -> &dyn Driver {
         &*self.0.driver
     }
     pub(crate) fn pool(&self) -> &Pool {
         &self.0.pool
+    }
+    fn streams(&self) -> &stream::Streams {
+        &self.0.streams
     }
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.0.recorder
@@ -122,8 +144,13 @@ impl Device {
         let tag = self.current_tag();
         let Some(Taken { serial, place }) = self.0.recorder.allocate(bytes, self.0.pool.class(bytes), tag)?
         else {
+            // Commands of another queue may still use what the pool has.
+            if self.queue() != QueueKind::Compute {
+                return self.allocate_own(bytes);
+            }
             let block = self.0.pool.take(self.driver(), bytes, tag)?;
-            return Ok(Buffer::new(self.clone(), (block, None), bytes, tag, None));
+            let buffer = Buffer::new(self.clone(), (block, None), bytes, tag, None);
+            return self.watched(buffer);
         };
         let block = match place {
             Place::At(chunk, offset) => (self.part(&chunk, offset, bytes)?, Some(chunk)),
@@ -136,6 +163,14 @@ impl Device {
         };
         let buffer = Buffer::new(self.clone(), block, bytes, tag, Some(serial));
         self.0.recorder.made(&buffer);
+        self.watched(buffer)
+    }
+
+    /// A new buffer, with zones around it where they are watched.
+    fn watched(&self, buffer: Buffer) -> Result<Buffer> {
+        if self.0.debug.bounds && !self.capabilities().simulated {
+            self.mark_zones(&buffer)?;
+        }
         Ok(buffer)
     }
 
@@ -145,7 +180,7 @@ impl Device {
         self.check_deferred()?;
         let tag = self.current_tag();
         let block = self.0.pool.take_own(self.driver(), bytes.max(1), tag)?;
-        Ok(Buffer::new(self.clone(), (block, None), bytes, tag, None))
+        self.watched(Buffer::new(self.clone(), (block, None), bytes, tag, None))
     }
 
     /// A block within a chunk, or, without an offset, the chunk itself.
@@ -213,7 +248,7 @@ impl Device {
         } else if self.0.settings.keep_memory && data.len() != to.bytes() {
             self.upload_whole(to, offset, data)
         } else {
-            self.driver().write(QueueKind::Compute, to.memory(), offset, data)
+            self.driver().write(self.queue_for([to].into_iter()), to.memory(), offset, data)
         }
     }
 
@@ -261,18 +296,18 @@ impl Device {
         if out.is_empty() {
             self.finish()
         } else {
-            self.driver().read(QueueKind::Compute, from.memory(), offset, out)
+            self.driver().read(self.queue(), from.memory(), offset, out)
         }
     }
 
-    /// A point after everything enqueued so far.
+    /// A point after everything enqueued so far, in the stream that this thread is within or else in the device's own queue.
     ///
     /// # Errors
     /// `Unsupported` within a captured step, whose commands are not enqueued.
     pub fn mark(&self) -> Result<Event> {
         deferred::all()?;
         self.check_computed(None)?;
-        self.driver().mark(QueueKind::Compute)
+        self.driver().mark(self.queue())
     }
 
     /// Waits until `event` has come.
@@ -316,7 +351,8 @@ impl Device {
         if !run {
             return Ok(());
         }
-        self.driver().copy(QueueKind::Compute, (from.memory(), from_offset), (to.memory(), to_offset), bytes)
+        let queue = self.queue_for([from, to].into_iter());
+        self.driver().copy(queue, (from.memory(), from_offset), (to.memory(), to_offset), bytes)
     }
 
     /// Repeats `pattern` (1, 2, 4, 8 or 16 bytes) over the whole buffer.
@@ -352,12 +388,32 @@ impl Device {
             if !run {
                 return Ok(());
             }
-            self.driver().fill(QueueKind::Compute, to.memory(), 0, bytes, pattern)
+            self.driver().fill(self.queue_for([to].into_iter()), to.memory(), 0, bytes, pattern)
         }
     }
 
     /// Enqueues a kernel; timed when profiling.
     pub fn launch(
+        &self,
+        kernel: &KernelHandle,
+        args: &[Argument],
+        range: Range,
+        label: Label,
+        effects: Effects<'_>,
+    ) -> Result<()> {
+        self.enqueue(kernel, args, range, label, effects)?;
+        if !self.0.debug.bounds || self.capabilities().simulated || self.is_capturing() {
+            return Ok(());
+        }
+        let own = args.iter().enumerate().filter_map(|(i, arg)| match arg {
+            Argument::Memory(buffer, _) => Some((Some(i), buffer)),
+            _ => None,
+        });
+        let reached = effects.reads.iter().chain(effects.writes).map(|buffer| (None, buffer));
+        self.check_zones(label, own.chain(reached))
+    }
+
+    fn enqueue(
         &self,
         kernel: &KernelHandle,
         args: &[Argument],
@@ -381,21 +437,29 @@ impl Device {
         if !run {
             return Ok(());
         }
+        let bound = args.iter().filter_map(|arg| match arg {
+            Argument::Memory(buffer, _) => Some(buffer),
+            _ => None,
+        });
+        let queue = self.queue_for(bound.chain(effects.reads).chain(effects.writes));
         if self.capabilities().simulated && effects.reads.len() + effects.writes.len() > 0 {
             let reads = effects.reads.iter().map(|buffer| Arg::Indirect(buffer.memory(), Access::Read));
             let writes = effects.writes.iter().map(|buffer| Arg::Indirect(buffer.memory(), Access::Write));
             let args: Vec<Arg<'_>> = args.iter().map(Argument::arg).chain(reads).chain(writes).collect();
-            return self.launched(label, range, |timed| self.driver().launch(kernel, &args, range, timed));
+            return self
+                .launched(label, range, |timed| self.driver().launch_in(queue, kernel, &args, range, timed));
         }
         let mut few = [Arg::Local(0); 48];
         match few.get_mut(..args.len()) {
             Some(few) => {
                 few.iter_mut().zip(args).for_each(|(to, arg)| *to = arg.arg());
-                self.launched(label, range, |timed| self.driver().launch(kernel, few, range, timed))
+                self.launched(label, range, |timed| self.driver().launch_in(queue, kernel, few, range, timed))
             }
             None => {
                 let args: Vec<Arg<'_>> = args.iter().map(Argument::arg).collect();
-                self.launched(label, range, |timed| self.driver().launch(kernel, &args, range, timed))
+                self.launched(label, range, |timed| {
+                    self.driver().launch_in(queue, kernel, &args, range, timed)
+                })
             }
         }
     }
@@ -457,6 +521,7 @@ impl Device {
     pub fn finish(&self) -> Result<()> {
         self.driver().finish(QueueKind::Compute)?;
         self.driver().finish(QueueKind::Copy)?;
+        self.streams().queues().into_iter().try_for_each(|queue| self.driver().finish(queue))?;
         self.check_deferred()
     }
 

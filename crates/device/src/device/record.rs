@@ -189,6 +189,8 @@ pub struct Recording {
     pub read: u64,
     /// Memory that captured commands use; keeps it from everybody else.
     pub held: Held,
+    /// Of launches that [`Device::describe_launch`] told of: which command, and what was said.
+    pub described: Vec<(usize, String)>,
     /// The buffers of a dry run.
     buffers: Vec<WeakBuffer>,
 }
@@ -240,6 +242,7 @@ struct State {
     outside: usize,
     mode: Mode,
     commands: Vec<Command>,
+    described: Vec<(usize, String)>,
     allocations: Vec<Allocation>,
     place: (u32, &'static str),
     /// Whether freed memory may be used again: not under checkers that take it for written.
@@ -450,6 +453,7 @@ impl Device {
             outside: 0,
             mode,
             commands: Vec::new(),
+            described: Vec::new(),
             allocations: Vec::new(),
             place: (0, ""),
             reuse: !self.settings().keep_memory,
@@ -467,7 +471,7 @@ impl Device {
         let state = recorder.state().take();
         recorder.on.store(false, Ordering::Release);
         let Some(state) = state else { return Err(Error::internal("capture: nothing is being recorded")) };
-        let State { commands, allocations, free, kept, buffers, mode, read, .. } = state;
+        let State { commands, described, allocations, free, kept, buffers, mode, read, .. } = state;
         let read = read.into_values().map(|bytes| bytes as u64).sum();
         let blocks: Vec<Block> = free.into_values().flatten().chain(kept).collect();
         for block in &blocks {
@@ -478,7 +482,7 @@ impl Device {
             _ => (Vec::new(), buffers.into_values().filter_map(|weak| weak.upgrade()).collect()),
         };
         let held = Held { device: self.clone(), blocks, _buffers: captured };
-        Ok(Recording { commands, allocations, read, held, buffers: dry })
+        Ok(Recording { commands, allocations, read, held, described, buffers: dry })
     }
 
     /// The right to enqueue a replay: its commands come in one piece, and those of no other replay on this device between them.
@@ -515,6 +519,25 @@ impl Device {
     /// Whether this thread's commands are being captured and do not run.
     pub fn is_capturing(&self) -> bool {
         self.recorder().captures()
+    }
+
+    /// Commands that the recording of this thread has noted so far; 0 without one.
+    pub fn commands_noted(&self) -> usize {
+        self.recorder().here(|s| s.commands.len()).unwrap_or(0)
+    }
+
+    /// Says more of the launch that comes next, to those who watch this thread's commands.
+    pub fn describe_launch(&self, text: impl FnOnce() -> String) {
+        self.recorder().here(|s| {
+            if matches!(s.mode, Mode::Watch) {
+                s.described.push((s.commands.len(), text()));
+            }
+        });
+    }
+
+    /// Whether this thread's commands are recorded, whether or not they run.
+    pub fn is_recording(&self) -> bool {
+        self.recorder().here(|_| ()).is_some()
     }
 
     /// Runs `f` outside of whatever is being recorded: commands run, and buffers come from the pool.

@@ -1,8 +1,8 @@
 //! Owners of OpenCL objects: each releases what it owns when it is dropped, and keeps the context alive until then.
 
 use super::parts::Parts;
-use super::result::check;
-use super::sys::{Int, Ptr, Table};
+use super::result::{check, need};
+use super::sys::{Int, Ptr, Table, Ulong};
 use crate::driver::{Event, Memory, Program, QueueKind};
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +17,10 @@ pub(super) struct Shared {
     pub context: Ptr,
     pub compute: Ptr,
     pub copy: Ptr,
+    /// Properties that queues are made with.
+    pub flags: Ulong,
+    /// Queues that were opened besides; null where one was closed.
+    pub streams: Mutex<Vec<Ptr>>,
     pub deferred: Mutex<Option<Error>>,
 }
 
@@ -31,6 +35,38 @@ impl Shared {
         match kind {
             QueueKind::Compute => self.compute,
             QueueKind::Copy => self.copy,
+            QueueKind::Stream(n) => {
+                self.streams().get(n as usize).copied().unwrap_or_else(std::ptr::null_mut)
+            }
+        }
+    }
+    fn streams(&self) -> MutexGuard<'_, Vec<Ptr>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Another queue.
+    pub fn open_queue(&self) -> Result<QueueKind> {
+        let make = need(self.table.clCreateCommandQueue, "clCreateCommandQueue")?;
+        let mut code = 0;
+        // SAFETY: context and device are live.
+        let queue = unsafe { make(self.context, self.device, self.flags, &raw mut code) };
+        check("clCreateCommandQueue", || "of a stream".into(), code)?;
+        let mut streams = self.streams();
+        let free = streams.iter().position(|queue| queue.is_null()).unwrap_or(streams.len());
+        match streams.get_mut(free) {
+            Some(place) => *place = queue,
+            None => streams.push(queue),
+        }
+        Ok(QueueKind::Stream(u32::try_from(free).unwrap_or(u32::MAX)))
+    }
+    /// Closes it; the driver finishes what is in it.
+    pub fn close_queue(&self, queue: QueueKind) {
+        let QueueKind::Stream(n) = queue else { return };
+        let taken = self.streams().get_mut(n as usize).map(|q| std::mem::replace(q, std::ptr::null_mut()));
+        if let (Some(release), Some(queue)) =
+            (self.table.clReleaseCommandQueue, taken.filter(|q| !q.is_null()))
+        {
+            // SAFETY: the queue is ours, and taken out of the list that others find it in.
+            self.defer("clReleaseCommandQueue", unsafe { release(queue) });
         }
     }
     fn defer(&self, call: &str, code: Int) {
@@ -42,7 +78,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        for queue in [self.compute, self.copy] {
+        let streams = std::mem::take(&mut *self.streams());
+        for queue in [self.compute, self.copy].into_iter().chain(streams) {
             if let (Some(finish), Some(release), false) =
                 (self.table.clFinish, self.table.clReleaseCommandQueue, queue.is_null())
             {

@@ -49,9 +49,10 @@ impl OpenClDriver {
         };
         check("clCreateContext", what, code)?;
         let null = std::ptr::null_mut();
-        let mut shared =
-            Shared { table, device: id, context, compute: null, copy: null, deferred: Mutex::new(None) };
         let flags = if profiling { sys::QUEUE_PROFILING_ENABLE } else { 0 };
+        let (streams, deferred) = (Mutex::default(), Mutex::default());
+        let mut shared =
+            Shared { table, device: id, context, compute: null, copy: null, flags, streams, deferred };
         // SAFETY: context and device are live.
         shared.compute = unsafe { queue(context, id, flags, &raw mut code) };
         check("clCreateCommandQueue", what, code)?;
@@ -141,12 +142,18 @@ impl OpenClDriver {
         Ok(())
     }
 
-    fn enqueue(&self, kernel: &ClKernel, range: Range, timed: bool) -> Result<Option<Event>> {
+    fn enqueue(
+        &self,
+        queue: QueueKind,
+        kernel: &ClKernel,
+        range: Range,
+        timed: bool,
+    ) -> Result<Option<Event>> {
         let enqueue = need(self.table().clEnqueueNDRangeKernel, "clEnqueueNDRangeKernel")?;
         let mut event = std::ptr::null_mut();
         let slot = if timed { &raw mut event } else { std::ptr::null_mut() };
         let Range { global, local } = range;
-        let (q, null) = (self.shared.queue(QueueKind::Compute), std::ptr::null());
+        let (q, null) = (self.shared.queue(queue), std::ptr::null());
         // SAFETY: sizes are arrays of three, every argument is set: just now under the kernel's lock, or once by `bind`.
         let code = unsafe {
             enqueue(
@@ -372,8 +379,17 @@ impl Driver for OpenClDriver {
         Ok(usize::try_from(number(&bytes)).unwrap_or(usize::MAX))
     }
 
-    fn launch(
+    fn open_queue(&self) -> Result<QueueKind> {
+        self.shared.open_queue()
+    }
+
+    fn close_queue(&self, queue: QueueKind) {
+        self.shared.close_queue(queue);
+    }
+
+    fn launch_in(
         &self,
+        queue: QueueKind,
         kernel: &KernelHandle,
         args: &[Arg<'_>],
         range: Range,
@@ -383,7 +399,7 @@ impl Driver for OpenClDriver {
         // Held until it is enqueued: arguments belong to the kernel, not to the launch.
         let mut slots = kernel.arguments.lock();
         self.set_arguments(kernel, &mut slots, args, true)?;
-        self.enqueue(kernel, range, timed)
+        self.enqueue(queue, kernel, range, timed)
     }
 
     fn bind(&self, kernel: &KernelHandle, args: &[Arg<'_>]) -> Result<KernelHandle> {
@@ -395,7 +411,12 @@ impl Driver for OpenClDriver {
     }
 
     fn launch_bound(&self, bound: &KernelHandle, range: Range, timed: bool) -> Result<Option<Event>> {
-        self.enqueue(bound.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?, range, timed)
+        self.enqueue(
+            QueueKind::Compute,
+            bound.get::<ClKernel>().ok_or_else(|| foreign("kernel"))?,
+            range,
+            timed,
+        )
     }
 
     fn mark(&self, queue: QueueKind) -> Result<Event> {

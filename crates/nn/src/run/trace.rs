@@ -95,7 +95,7 @@ impl<'a> Event<'a> {
 
     fn transfer(transfer: &Transfer) -> Self {
         let Transfer { kind, queue, bytes, start_ns, end_ns } = *transfer;
-        let track = if queue == QueueKind::Copy { COPY } else { COMPUTE };
+        let track = if queue == QueueKind::Compute { COMPUTE } else { COPY };
         let rate = bytes as f64 / (end_ns.saturating_sub(start_ns)).max(1) as f64;
         let args = json!({ "bytes": bytes, "GB/s": rate });
         Self { track, category: "transfer", name: kind.name(), start_ns, end_ns, args }

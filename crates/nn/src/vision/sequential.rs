@@ -3,13 +3,14 @@
 use super::transformer::{Encoder, Patches};
 use crate::layers::{BatchNorm2d, Conv2d, LayerNorm, Linear};
 use crate::params::Params;
+use netcl_tensor::opgraph::OpGraph;
 use netcl_tensor::ops::add_relu::add_relu;
 use netcl_tensor::ops::batch_norm::Activation;
 use netcl_tensor::ops::conv::Conv2dOptions;
 use netcl_tensor::ops::join::cat;
 use netcl_tensor::ops::pool::{Windows, avg_pool2d, max_pool2d};
 use netcl_tensor::ops::rearrange::{Resize, interpolate};
-use netcl_tensor::{Error, Result, Tensor};
+use netcl_tensor::{DType, Device, Error, Result, Tensor};
 
 /// What a layer is to be.
 #[derive(Clone, Debug)]
@@ -280,6 +281,15 @@ impl Network {
             x = norm.activated(&x, training, activation)?;
         }
         Ok(x)
+    }
+    /// What it computes of images of this channels, height and width, for inference and any number of images: a graph that can be shown, saved
+    /// and run elsewhere.
+    ///
+    /// # Errors
+    /// Of [`forward`](Self::forward); `Unsupported` with an operation that a graph cannot hold.
+    pub fn graph(&self, device: &Device, [channels, height, width]: [usize; 3]) -> Result<OpGraph> {
+        let gray = Tensor::full(device, [1, channels, height, width], 0.5, DType::F32)?;
+        OpGraph::for_any_rows(&[("image", &gray)], |x| Ok(vec![self.forward(&x[0], false)?]))
     }
     /// What a state dict has beside the parameters: running statistics by name.
     pub fn buffers(&self) -> Vec<(String, Tensor)> {

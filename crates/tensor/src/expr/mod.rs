@@ -21,7 +21,7 @@ pub use build::Expr;
 pub use lazy::{Lazy, explain_lazy, lazy};
 
 use crate::array::Array;
-use crate::ops::check;
+use crate::ops::{check, observe};
 use crate::{DType, Error, Result, Shape, Tensor, tape};
 use node::Nodes;
 use std::cell::RefCell;
@@ -60,8 +60,10 @@ pub fn fuse(inputs: &[&Tensor], f: impl FnOnce(&[Expr]) -> Result<Expr>) -> Resu
     let (device, dtype) = (first.device().clone(), result_type(inputs));
     let plain: Vec<Tensor> = inputs.iter().map(|x| x.detach()).collect();
     let compute = || tape::no_grad(|| run::run(&nodes, &device, (&[root], &[dtype]), &plain));
-    let y = device.within((tape::current_layer(), "fuse"), compute)?;
-    let y = y.into_iter().next().ok_or_else(|| Error::internal("fuse: no result"))?;
+    let y = observe::noted("fuse", inputs, Vec::new, || {
+        let y = device.within((tape::current_layer(), "fuse"), compute)?;
+        y.into_iter().next().ok_or_else(|| Error::internal("fuse: no result"))
+    })?;
     drop(plain);
     tape::record("fuse", inputs, y, move |inputs, dy| {
         backward(nodes, (&[root], &[dy]), inputs, &[]).map(|[grads, _]| grads)

@@ -113,6 +113,11 @@ pub(super) fn recorded<T>(
     mode: Mode,
     step: impl FnOnce() -> Result<T>,
 ) -> Result<Recorded<T>> {
+    if matches!(mode, Mode::Capture(_)) && device.debug().needs_each() {
+        return Err(Error::unsupported(
+            "capture: NETCL_DEBUG checks each launch, which replays of a captured step do not",
+        ));
+    }
     // What was put off before the step is no part of it, and what it puts off is.
     settle()?;
     let session = device.record(mode)?;

@@ -2,19 +2,21 @@
 
 use super::prelude::*;
 use netcl_device::Buffer;
+use netcl_device::driver::QueueKind;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 #[derive(Default)]
-struct Kept(Mutex<HashMap<&'static str, Buffer>>);
+struct Kept(Mutex<HashMap<(&'static str, QueueKind), Buffer>>);
 
-/// At least `count` zeros of 32 bits for the launches of `user`, which run one after the other: those that are there, or more where a
+/// At least `count` zeros of 32 bits for the launches of `user` in this thread's queue, which run one after the other: those that are there, or more where a
 /// launch needs more than any before it. They stay with the device, so they are no leak where memory is counted.
 pub(super) fn zeroed(device: &Device, user: &'static str, count: usize) -> Result<Buffer> {
     let kept = device.extension(|_| Kept::default());
     let mut kept = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
     let bytes = count * size_of::<u32>();
-    if let Some(buffer) = kept.get(user).filter(|buffer| buffer.bytes() >= bytes) {
+    let user = (user, device.queue());
+    if let Some(buffer) = kept.get(&user).filter(|buffer| buffer.bytes() >= bytes) {
         return Ok(buffer.clone());
     }
     // They outlive whatever is captured now, and must be 0 whether or not it is ever replayed.

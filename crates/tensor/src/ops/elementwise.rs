@@ -501,7 +501,7 @@ fn unary_called(a: &Args<'_>) -> Result<Tensor> {
 
 fn binary(name: &'static str, a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if integer::are(a, b) {
-        return integer::binary(name, a, b);
+        return observe::noted(name, &[a, b], Vec::new, || integer::binary(name, a, b));
     }
     let row = BINARY.iter().find(|r| r.name == name);
     Binary { row: row.ok_or_else(|| Error::internal(format!("no element-wise op {name}")))? }.apply([a, b])
@@ -513,7 +513,9 @@ impl Tensor {
     /// `-x`. Integers wrap.
     pub fn neg(&self) -> Result<Self> {
         if matches!(self.dtype(), DType::I32 | DType::U32) {
-            return map_typed("0u - (uint)x0", &[self], &[], self.shape(), self.dtype());
+            return observe::noted("neg", &[self], Vec::new, || {
+                map_typed("0u - (uint)x0", &[self], &[], self.shape(), self.dtype())
+            });
         }
         unary("neg", self, &[])
     }
@@ -560,7 +562,11 @@ impl Tensor {
     /// `|x|`. The least integer stays what it is.
     pub fn abs(&self) -> Result<Self> {
         match self.dtype() {
-            DType::I32 => return map_typed("abs(x0)", &[self], &[], self.shape(), DType::I32),
+            DType::I32 => {
+                return observe::noted("abs", &[self], Vec::new, || {
+                    map_typed("abs(x0)", &[self], &[], self.shape(), DType::I32)
+                });
+            }
             DType::U32 => return Ok(self.clone()),
             _ => {}
         }

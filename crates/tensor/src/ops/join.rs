@@ -140,7 +140,8 @@ pub fn cat(inputs: &[&Tensor], axis: isize) -> Result<Tensor> {
     };
     check::one_device(Cat::NAME, inputs)?;
     let op = Cat { axis: first.shape().axis("cat", axis)? };
-    let y = tape::no_grad(|| op.join(inputs))?;
+    let attributes = || vec![("axis", op.axis.into())];
+    let y = observe::noted(Cat::NAME, inputs, attributes, || tape::no_grad(|| op.join(inputs)))?;
     tape::record(Cat::NAME, inputs, y, move |inputs, dy| op.part(&inputs.iter().collect::<Vec<_>>(), dy))
 }
 

@@ -215,21 +215,36 @@ impl Tensor {
             if value.fract() != 0.0 || value.abs() > 4_294_967_040.0 {
                 return Err(Error::dtype(format!("masked_fill: {value} in a tensor of {}", self.dtype())));
             }
-            let value = Number::Int(value as i64);
-            return map_typed("x1 != 0 ? s0 : (long)x0", &[self, mask], &[value], self.shape(), self.dtype());
+            let number = [Number::Int(value as i64)];
+            let attributes = || vec![("value", value.into())];
+            return observe::noted("masked_fill", &[self, mask], attributes, || {
+                map_typed("x1 != 0 ? s0 : (long)x0", &[self, mask], &number, self.shape(), self.dtype())
+            });
         }
         MaskedFill { value }.apply([self, &mask.detach()])
     }
     fn compare(&self, name: &'static str, other: &Self, number: usize) -> Result<Self> {
         check::one_device(name, &[self, other])?;
         let (shape, row) = (self.shape().broadcast(other.shape(), name)?, &COMPARISONS[number]);
-        if !self.dtype().is_float() && !other.dtype().is_float() {
-            return map_typed(row.exact, &[self, other], &[], &shape, DType::Bool);
-        }
-        if let Some(y) = tape::defer(name, &[self, other], || Ok(Some(Term::Compare(number))))? {
+        let exact = !self.dtype().is_float() && !other.dtype().is_float();
+        if !exact
+            && !observe::watching()
+            && let Some(y) = tape::defer(name, &[self, other], || Ok(Some(Term::Compare(number))))?
+        {
             return Ok(y);
         }
-        crate::no_grad(|| map(row.y, &[self, other], &[], &shape, DType::Bool))
+        // What is greater is called with its operands exchanged.
+        let called = match name {
+            "gt" => "lt",
+            "ge" => "le",
+            same => same,
+        };
+        observe::noted(called, &[self, other], Vec::new, || {
+            if exact {
+                return map_typed(row.exact, &[self, other], &[], &shape, DType::Bool);
+            }
+            crate::no_grad(|| map(row.y, &[self, other], &[], &shape, DType::Bool))
+        })
     }
     /// Mask of `self == other`.
     pub fn eq(&self, other: &Self) -> Result<Self> {

@@ -21,6 +21,7 @@ mod integer;
 pub mod losses;
 pub mod map;
 mod norm;
+pub(crate) mod observe;
 mod op;
 pub use op::{MultiOp, Op};
 pub mod optimizer;

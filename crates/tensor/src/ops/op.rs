@@ -1,7 +1,7 @@
 //! What an operation has to have: [`Op`], and [`MultiOp`] for several results.
 
 use super::call::{Attributes, Call};
-use super::check;
+use super::{check, observe};
 use crate::array::Array;
 use crate::suite::Sample;
 use crate::tape::Term;
@@ -55,14 +55,18 @@ pub trait Op<const N: usize>: Clone + Send + 'static {
     fn apply(self, inputs: [&Tensor; N]) -> Result<Tensor> {
         let name = self.called();
         check::one_device(name, &inputs)?;
-        if let Some(y) = tape::defer(name, &inputs, || self.term(inputs))? {
+        if !observe::watching()
+            && let Some(y) = tape::defer(name, &inputs, || self.term(inputs))?
+        {
             return Ok(y);
         }
+        let observed = observe::begin(name, || (kept(self.given(inputs)), self.attributes()));
         let forward = || tape::eagerly(|| tape::no_grad(|| self.forward(inputs)));
         let (y, saved) = match inputs.first() {
             Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
         };
+        observe::end(observed, std::slice::from_ref(&y));
         tape::record(name, &inputs, y, move |inputs, dy| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, dy)?.into())
@@ -116,11 +120,13 @@ pub trait MultiOp<const N: usize, const M: usize>: Clone + Send + 'static {
     fn apply(self, inputs: [&Tensor; N]) -> Result<[Tensor; M]> {
         let name = self.called();
         check::one_device(name, &inputs)?;
+        let observed = observe::begin(name, || (kept(self.given(inputs)), self.attributes()));
         let forward = || tape::eagerly(|| tape::no_grad(|| self.forward(inputs)));
         let (ys, saved) = match inputs.first() {
             Some(x) => x.device().within((tape::current_layer(), name), forward)?,
             None => forward()?,
         };
+        observe::end(observed, &ys);
         tape::record_all(name, &inputs, ys, move |inputs, dys| {
             let refs: [&Tensor; N] = std::array::from_fn(|i| &inputs[i]);
             Ok(self.backward(refs, &saved, std::array::from_fn(|i| dys[i].as_ref()))?.into())
@@ -166,6 +172,10 @@ impl<O: Op<N>, const N: usize> MultiOp<N, 1> for O {
     fn samples() -> Vec<Sample<Self, N>> {
         <O as Op<N>>::samples()
     }
+}
+
+fn kept(inputs: Vec<Option<&Tensor>>) -> Vec<Option<Tensor>> {
+    inputs.into_iter().map(|x| x.cloned()).collect()
 }
 
 /// [`MultiOp::calls`] of an op, for its entry in the list.

@@ -2,6 +2,7 @@
 
 pub use super::call::{Args, Attributes, Call, Kind, Value};
 pub use super::map::{map, map_into};
+pub(crate) use super::observe;
 pub use super::{
     Op, check, has_vectors_of_16_bytes, largest_group, row_group, row_groups, sum_parts, vectors_of_16_bytes,
 };

@@ -133,11 +133,13 @@ fn surrounded(x: &Tensor, axis: usize, [before, after]: [usize; 2], value: f32) 
 pub fn one_hot(ids: &Tensor, classes: usize) -> Result<Tensor> {
     check::indices("one_hot", "ids", ids)?;
     let classes = u32::try_from(classes).map_err(|_| Error::shape("one_hot: more classes than u32 has"))?;
-    let numbers = Tensor::arange(ids.device(), 0..classes)?;
-    let shape: Vec<usize> = ids.dims().iter().copied().chain([numbers.count()]).collect();
-    let behind = ids.unsqueeze(ids.shape().rank())?;
-    crate::no_grad(|| {
-        map("x0 == x1 ? (FV)(1.0f) : (FV)(0.0f)", &[&behind, &numbers], &[], &shape.into(), DType::F32)
+    let attributes = || vec![("classes", Value::Int(classes.into()))];
+    observe::noted("one_hot", &[ids], attributes, || {
+        let numbers = Tensor::arange(ids.device(), 0..classes)?;
+        let shape: Vec<usize> = ids.dims().iter().copied().chain([numbers.count()]).collect();
+        let behind = crate::no_grad(|| ids.unsqueeze(ids.shape().rank()))?;
+        let equal = "x0 == x1 ? (FV)(1.0f) : (FV)(0.0f)";
+        crate::no_grad(|| map(equal, &[&behind, &numbers], &[], &shape.into(), DType::F32))
     })
 }
 

@@ -4,6 +4,7 @@
 //! `tensormap.replace`. The self-tests of the kernels that use it guard it. Elements outside the matrix read as 0.
 
 use crate::dtype::DType;
+use netcl_device::driver::QueueKind;
 use netcl_device::{Buffer, Device, Result};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -184,8 +185,10 @@ impl Tables {
 /// `Unsupported` for a matrix that no map describes ([`TensorMap::fits`]); whatever the upload answers.
 pub fn tensor_maps(device: &Device, maps: &[impl Copy + Into<Described>]) -> Result<(Buffer, usize)> {
     let maps: Vec<Described> = maps.iter().map(|map| (*map).into()).collect();
-    let tables = device.extension(|_| Mutex::<Tables>::default());
+    // Those of another queue may not be uploaded yet when this one's launch runs.
+    let tables = device.extension(|_| Mutex::<HashMap<QueueKind, Tables>>::default());
     let mut tables = tables.lock().unwrap_or_else(PoisonError::into_inner);
+    let tables = tables.entry(device.queue()).or_default();
     if let Some(found) = tables.known.get(&maps) {
         return Ok(found.clone());
     }

@@ -2,6 +2,7 @@
 
 mod batches;
 mod config;
+mod graph;
 mod outcome;
 mod pictures;
 mod report;

@@ -68,7 +68,8 @@ impl Value {
             Self::DType(_) => Kind::DType,
         }
     }
-    pub(super) fn shown(&self) -> String {
+    /// As messages say it.
+    pub(crate) fn shown(&self) -> String {
         match self {
             Self::None => "none".into(),
             Self::Float(v) => v.to_string(),

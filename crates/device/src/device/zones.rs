@@ -1,0 +1,61 @@
+//! Zones before and behind each buffer that no launch may change, for `NETCL_DEBUG=bounds` where no simulator sees each access.
+
+use super::Device;
+use super::buffer::Buffer;
+use crate::driver::QueueKind;
+use crate::pool::ZONE;
+use crate::{Error, Label, Result};
+
+/// Every byte of a zone.
+const PATTERN: u8 = 0xA5;
+
+impl Device {
+    /// Writes the pattern around a new buffer.
+    pub(super) fn mark_zones(&self, buffer: &Buffer) -> Result<()> {
+        for (at, bytes) in buffer.zones().into_iter().flatten() {
+            self.driver().fill(self.queue(), &buffer.root(), at, bytes, &[PATTERN])?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the zones of what a launch was given.
+    ///
+    /// # Errors
+    /// `Launch` that names the kernel, the argument and where it wrote.
+    pub(super) fn check_zones<'a>(
+        &self,
+        label: Label,
+        touched: impl Iterator<Item = (Option<usize>, &'a Buffer)>,
+    ) -> Result<()> {
+        for (argument, buffer) in touched {
+            let whole = buffer.whole();
+            let Some(zones) = whole.zones() else { continue };
+            for (behind, (at, bytes)) in zones.into_iter().enumerate() {
+                let mut found = vec![0; bytes];
+                self.driver().read(self.queue(), &whole.root(), at, &mut found)?;
+                // Nearest to the buffer: where the last run before it begins, the first byte behind it.
+                let changed = |b: &u8| *b != PATTERN;
+                let before =
+                    |last: usize| found[..last].iter().rposition(|b| !changed(b)).map_or(0, |i| i + 1);
+                let place = match behind {
+                    0 => found.iter().rposition(changed).map(|i| before(i) as i64 - bytes as i64),
+                    _ => found.iter().position(changed).map(|i| (whole.bytes() + i) as i64),
+                };
+                let Some(place) = place else { continue };
+                // So that the next launch is not blamed for it.
+                self.driver().fill(QueueKind::Compute, &whole.root(), at, bytes, &[PATTERN])?;
+                let named =
+                    argument.map_or("memory it reaches by addresses".into(), |i| format!("argument {i}"));
+                return Err(Error::launch(format!(
+                    "bounds: kernel {} ({}) wrote to byte {place} of {named}, a buffer of {} bytes ({}); zones of {ZONE} bytes around each buffer \
+                     are watched",
+                    label.name,
+                    label.variant,
+                    whole.bytes(),
+                    whole.tag()
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! A graph of operations as one safetensors file: its weights are the tensors, and the file's metadata have the rest.
+//!
+//! ```text
+//! format   netcl-graph
+//! schema   1
+//! hash     BLAKE3 of `graph`
+//! graph    JSON: inputs, weights with their hashes, operations with attributes, shapes and kernels, results
+//! ```
+//!
+//! Any reader of safetensors reads the weights. A weight's bytes are read, and its hash is checked, when the graph is first run.
+
+use super::json;
+use super::spec::{Spec, WeightInfo};
+use super::weights::{Weights, hash};
+use crate::{DType, Error, Result};
+use netcl_device::{MappedFile, files};
+use safetensors::{Dtype as FileDtype, SafeTensors};
+use serde_json::{Map, Value as Json, json};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What `format` says.
+const FORMAT: &str = "netcl-graph";
+/// The newest schema that is read, and the one that is written.
+pub const SCHEMA: u64 = 1;
+
+/// As safetensors calls it. A mask is stored as the integers that it is.
+fn file_dtype(dtype: DType) -> (FileDtype, &'static str) {
+    match dtype {
+        DType::F32 => (FileDtype::F32, "F32"),
+        DType::F16 => (FileDtype::F16, "F16"),
+        DType::Bf16 => (FileDtype::BF16, "BF16"),
+        DType::I32 => (FileDtype::I32, "I32"),
+        DType::U32 | DType::Bool => (FileDtype::U32, "U32"),
+    }
+}
+
+/// Writes the file, aside and renamed.
+pub(super) fn save(path: &Path, spec: &Spec, weights: &Weights) -> Result<()> {
+    let mut spec = spec.clone();
+    let mut data = Vec::new();
+    let mut header = Map::new();
+    for (i, info) in spec.weights.iter_mut().enumerate() {
+        let bytes = weights.bytes(i)?;
+        info.hash = hash(&bytes);
+        let (start, end) = (data.len(), data.len() + bytes.len());
+        data.extend_from_slice(&bytes);
+        let entry =
+            json!({ "dtype": file_dtype(info.dtype).1, "shape": info.dims, "data_offsets": [start, end] });
+        header.insert(info.name.clone(), entry);
+    }
+    let graph = json::write(&spec).to_string();
+    let metadata = json!({ "format": FORMAT, "schema": SCHEMA.to_string(), "hash": hash(graph.as_bytes()), "graph": graph });
+    header.insert("__metadata__".into(), metadata);
+    let mut header = Json::Object(header).to_string();
+    // The data begin at a multiple of eight bytes.
+    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+    let mut content = Vec::with_capacity(8 + header.len() + data.len());
+    content.extend_from_slice(&(header.len() as u64).to_le_bytes());
+    content.extend_from_slice(header.as_bytes());
+    content.extend_from_slice(&data);
+    files::replace(path, &content).map_err(|e| Error::io("writing", path, &e))
+}
+
+/// Reads the header; the weights are found in the file, and read later.
+pub(super) fn open(path: &Path) -> Result<(Spec, Weights)> {
+    let map = MappedFile::open(path)?;
+    let named = |e: Error| e.context(path.display());
+    let (spec, infos) = header(&map).map_err(named)?;
+    Ok((spec, Weights::in_file(path.to_owned(), &Arc::new(map), infos)))
+}
+
+type Found = Vec<(WeightInfo, std::ops::Range<usize>)>;
+
+fn header(map: &[u8]) -> Result<(Spec, Found)> {
+    let whole = |e: &dyn std::fmt::Display| Error::format(format!("not a whole safetensors file: {e}"));
+    let (length, tensors) = SafeTensors::read_metadata(map).map_err(|e| whole(&e))?;
+    let Some(metadata) = tensors.metadata().as_ref().filter(|m| m.get("format").is_some_and(|f| f == FORMAT))
+    else {
+        return Err(Error::format("no graph of operations: its metadata have no format netcl-graph"));
+    };
+    let told =
+        |name: &str| metadata.get(name).ok_or_else(|| Error::format(format!("its metadata have no {name}")));
+    let schema = told("schema")?;
+    match schema.parse::<u64>() {
+        Ok(SCHEMA) => {}
+        Ok(newer) if newer > SCHEMA => {
+            return Err(Error::format(format!(
+                "schema {newer} is newer than {SCHEMA}, the newest that this netcl reads: read it with the netcl that wrote it, or a later one"
+            )));
+        }
+        _ => {
+            return Err(Error::format(format!("schema {schema:?} is none that there is, expected {SCHEMA}")));
+        }
+    }
+    let graph = told("graph")?;
+    if hash(graph.as_bytes()) != *told("hash")? {
+        return Err(Error::format("graph: it is not what was saved (its hash is another one)"));
+    }
+    let json: Json =
+        serde_json::from_str(graph).map_err(|e| Error::format(format!("graph: no JSON: {e}")))?;
+    let spec = json::read(&json).map_err(|e| e.context("graph"))?;
+    let start = length.checked_add(8).filter(|s| *s <= map.len()).ok_or_else(|| whole(&"no data"))?;
+    let mut found = Found::new();
+    for (i, info) in spec.weights.iter().enumerate() {
+        let Some(entry) = tensors.info(&info.name) else {
+            return Err(Error::format(format!("weights[{i}]: the file has no tensor {:?}", info.name)));
+        };
+        let (from, to) = entry.data_offsets;
+        let bytes = info.dims.iter().try_fold(info.dtype.size(), |n, size| n.checked_mul(*size));
+        let range = start.checked_add(from).zip(start.checked_add(to)).map(|(from, to)| from..to);
+        let fits = range.filter(|r| r.start <= r.end && r.end <= map.len() && Some(r.len()) == bytes);
+        let same = entry.shape == info.dims && entry.dtype == file_dtype(info.dtype).0;
+        match fits.filter(|_| same) {
+            Some(range) => found.push((info.clone(), range)),
+            None => {
+                return Err(Error::format(format!(
+                    "weights[{i}]: tensor {:?} is {:?} {:?} in the file, and the graph says {} {:?}",
+                    info.name, entry.dtype, entry.shape, info.dtype, info.dims
+                )));
+            }
+        }
+    }
+    Ok((spec, found))
+}

@@ -1,0 +1,175 @@
+//! Which operations treat the rows of their inputs, along the first axis, each for itself.
+//!
+//! A graph for any number of rows is computed for more rows than there are, and what the others give is cut off. That changes
+//! nothing where every operation is one of these:
+//!
+//! - element by element: the rows of the element-wise tables, casts, comparisons, choices, `add_relu`, `gated`;
+//! - along other axes than the first: softmax, sums and their like, sorting, `cat`, `slice`, `flip`, `pad`, `gather`, …;
+//! - an image, a sequence or a row each: convolutions, pooling, interpolation, group and layer norm, batch norm by given statistics, linear maps,
+//!   products of matrices, attention, embeddings;
+//! - `reshape`, `expand` and `permute` that keep the rows in the first axis.
+//!
+//! Batch norm by the statistics of its batch, losses, dropout and routing mix rows or count them, and are refused by name.
+
+use super::spec::{Setting, Spec};
+use crate::ops::call::Value;
+use crate::ops::elementwise::{BINARY, UNARY};
+use crate::ops::find;
+use crate::{Error, Result};
+
+/// What of an operation may grow with the rows.
+enum Rule {
+    /// Any of its inputs.
+    Any,
+    /// Any of its inputs, if it does not work along the first axis, which an attribute `axis` or `axes` could name.
+    Along,
+    /// These of its inputs; the others are the same for all rows.
+    Only(&'static [usize]),
+}
+
+/// What operations are known to do, but for those of the element-wise tables.
+const RULES: [(Rule, &[&str]); 6] = [
+    (
+        Rule::Any,
+        &[
+            "cast",
+            "where",
+            "where_cond",
+            "masked_fill",
+            "eq",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "add_relu",
+            "gated",
+            "one_hot",
+            "contiguous",
+            "reshape",
+            "expand",
+            "permute",
+            "matmul",
+            "attention",
+            "attention_qkv",
+        ],
+    ),
+    (
+        Rule::Along,
+        &[
+            "softmax",
+            "log_softmax",
+            "logsumexp",
+            "sum",
+            "sum_f32",
+            "mean",
+            "max",
+            "argmax",
+            "topk",
+            "sort",
+            "cumsum",
+            "cat",
+            "slice",
+            "gather",
+        ],
+    ),
+    (
+        Rule::Only(&[0]),
+        &[
+            "layer_norm",
+            "rms_norm",
+            "residual_layer_norm",
+            "residual_rms_norm",
+            "conv2d",
+            "conv_transpose2d",
+            "max_pool2d",
+            "avg_pool2d",
+            "linear",
+            "rope",
+        ],
+    ),
+    (Rule::Only(&[0, 1]), &["linear_add", "linear_residual", "feed_forward"]),
+    (Rule::Only(&[0, 5]), &["fused_linear"]),
+    (Rule::Only(&[1]), &["embedding"]),
+];
+
+fn rule(op: &str) -> Option<&'static Rule> {
+    if UNARY.iter().any(|row| row.name == op) || BINARY.iter().any(|row| row.name == op) {
+        return Some(&Rule::Any);
+    }
+    RULES.iter().find(|(_, names)| names.contains(&op)).map(|(rule, _)| rule)
+}
+
+/// Whether what is given for an attribute names the first of `rank` axes.
+fn names_first(setting: &Setting, rank: usize) -> bool {
+    let rank = i64::try_from(rank).unwrap_or(i64::MAX);
+    let first = |axis: &i64| *axis == 0 || *axis == -rank;
+    match setting {
+        Setting::Plain(Value::Int(axis)) => first(axis),
+        // No axes are all of them.
+        Setting::Plain(Value::Ints(axes)) => axes.is_empty() || axes.iter().any(first),
+        Setting::Plain(_) => false,
+        Setting::Rows(_) | Setting::Sizes(_) => true,
+    }
+}
+
+/// Refuses a graph whose rows are not computed each for itself.
+///
+/// # Errors
+/// `Unsupported` that names the operation and why.
+pub(super) fn check(spec: &Spec) -> Result<()> {
+    let forms = spec.forms();
+    let mut depends: Vec<bool> = vec![false; forms.len()];
+    depends[..spec.inputs.len()].fill(true);
+    let mut next = spec.first_made();
+    for (at, node) in spec.nodes.iter().enumerate() {
+        let refuse = |why: &str| {
+            Err(Error::unsupported(format!(
+                "{} {why}: a graph for any number of rows needs operations that take each row, along the first axis, for itself",
+                spec.called(at)
+            )))
+        };
+        let made = next..next + node.results.len();
+        next = made.end;
+        let given = node.inputs.iter().map(|id| id.is_some_and(|id| depends[id]));
+        let given: Vec<bool> = given.collect();
+        let grows = node.results.iter().any(|made| made.form.has_rows());
+        if !given.contains(&true) && !grows {
+            continue;
+        }
+        if node.results.iter().any(|made| !made.form.rows_first()) {
+            return refuse("gives a result whose first axis is not the rows alone");
+        }
+        depends[made].fill(true);
+        match rule(&node.op) {
+            None => return refuse("mixes rows, or is not known to take each for itself"),
+            Some(Rule::Any) => {}
+            Some(Rule::Only(inputs)) => {
+                if given.iter().enumerate().any(|(i, given)| *given && !inputs.contains(&i)) {
+                    return refuse("gets a weight that the inputs decide");
+                }
+            }
+            Some(Rule::Along) => {
+                let rank = node.inputs.iter().flatten().map(|id| forms[*id].sizes.len()).max().unwrap_or(0);
+                let call = find(&node.op)?;
+                let usual =
+                    call.attributes.iter().filter_map(|a| Some((a.name, Setting::Plain(a.default.clone()?))));
+                let told = |name: &str| {
+                    node.attributes.iter().find(|(known, _)| known == name).map(|(_, s)| s.clone())
+                };
+                let all = usual.map(|(name, default)| (name, told(name).unwrap_or(default)));
+                let required = node.attributes.iter().map(|(name, s)| (name.as_str(), s.clone()));
+                let mut axes = all.chain(required).filter(|(name, _)| matches!(*name, "axis" | "axes"));
+                if axes.any(|(_, setting)| names_first(&setting, rank)) {
+                    return refuse("works along the rows");
+                }
+            }
+        }
+    }
+    match spec.outputs.iter().position(|id| !forms[*id].rows_first()) {
+        Some(i) => Err(Error::unsupported(format!(
+            "result {i} has the shape {}: a graph for any number of rows gives as many rows as it is given",
+            forms[spec.outputs[i]]
+        ))),
+        None => Ok(()),
+    }
+}
