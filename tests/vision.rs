@@ -121,6 +121,74 @@ fn twenty_steps_of_a_residual_network_are_those_of_pytorch() {
     assert_eq!(state.len(), after, "as many tensors as PyTorch's state dict");
 }
 
+/// Norm of a tensor, and four of its elements, as `tools/golden_mobilenet.py` tells them.
+fn told(tensor: &Tensor) -> [f32; 5] {
+    let v = tensor.to_vec().unwrap();
+    let norm = v.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt() as f32;
+    [norm, v[0], v[v.len() / 3], v[2 * v.len() / 3], v[v.len() - 1]]
+}
+
+/// Depthwise convolutions, clamped rectifiers and 53 batch norms: losses of three steps, every gradient of the first, running statistics after the
+/// last, in f32 beside f64.
+#[test]
+fn three_steps_of_mobilenet_are_those_of_pytorch() {
+    const SIDE: usize = 16;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens/mobilenet.safetensors");
+    let golden: BTreeMap<String, TensorData> =
+        read_tensors(&path).unwrap().into_iter().map(|t| (t.name.clone(), t)).collect();
+    let device = test_device().unwrap();
+    let described = models::of("mobilenet-v2-small", [3, SIDE, SIDE], 10).unwrap();
+    let (params, network) =
+        Params::build(&device, DType::F32, None, |params| described.build(params, "")).unwrap();
+    for parameter in params.list() {
+        let name = parameter.name().unwrap();
+        let fan: usize = parameter.dims()[1..].iter().product();
+        let norm = !name.contains("classifier") && name.ends_with("weight");
+        let of = |u: f32| match parameter.dims().len() {
+            1 => (0.1 * f64::from(u) + f64::from(u8::from(norm))) as f32,
+            _ => (f64::from(u) * (3.0 / fan as f64).sqrt()) as f32,
+        };
+        let values: Vec<f32> = drawn(name, parameter.count()).into_iter().map(of).collect();
+        parameter.set_f32(&values).unwrap();
+    }
+    let rule = Rule::Sgd { momentum: 0.9, dampening: 0.0, nesterov: false };
+    let mut optimizer = Optimizer::new(rule, vec![ParamGroup::new(&params.trained(), 0.0)]).unwrap();
+    let near = |name: &str, got: [f32; 5], bound: f32| {
+        let expected = golden[name].floats().unwrap();
+        for (g, e) in got.iter().zip(&expected) {
+            assert!(
+                (g - e).abs() <= bound * expected[0].max(1e-3),
+                "{name}: {got:?}, PyTorch has {expected:?}"
+            );
+        }
+    };
+    let mut losses = Vec::new();
+    for step in 0..3 {
+        let images = drawn(&format!("images {step}"), BATCH * 3 * SIDE * SIDE);
+        let x = Tensor::from_f32(&device, [BATCH, 3, SIDE, SIDE], &images, DType::F32).unwrap();
+        let labels: Vec<u32> = (0..BATCH).map(|i| ((i + step) % 10) as u32).collect();
+        let labels = Tensor::from_u32(&device, [BATCH], &labels).unwrap();
+        optimizer.zero_grad();
+        let logits = network.forward(&x, true).unwrap();
+        let loss = cross_entropy(&logits, &labels, CrossEntropy::default()).unwrap();
+        optimizer.backward(&loss).unwrap();
+        losses.push(loss.item().unwrap());
+        for parameter in params.list().iter().filter(|_| step == 0) {
+            let name = format!("grad.{}", parameter.name().unwrap());
+            near(&name, told(&parameter.grad().unwrap()), 2e-3);
+        }
+        optimizer.step(0.01).unwrap();
+    }
+    for (got, expected) in losses.iter().zip(golden["losses"].floats().unwrap()) {
+        assert!((got - expected).abs() < 1e-3, "{losses:?}");
+    }
+    let buffers = network.buffers();
+    assert_eq!(params.list().len() + buffers.len() + 1, golden.len(), "as many tensors as PyTorch's");
+    for (name, tensor) in &buffers {
+        near(&format!("after.{name}"), told(tensor), 1e-3);
+    }
+}
+
 /// Numbers of parameters and some names of torchvision 0.23.
 #[test]
 fn residual_networks_have_torchvisions_parameters() {

@@ -422,6 +422,21 @@ def images():
         g.case(name, lambda x: pooled(x, **attrs), attrs, x=g.randn(*shape))
     g.save()
 
+    g = Goldens("interpolate")
+    for name, shape, size, how in (
+        ("nearest", (2, 3, 5, 4), (8, 7), "nearest"),
+        ("nearest_smaller", (1, 2, 9, 11), (4, 5), "nearest"),
+        ("bilinear", (2, 3, 5, 4), (9, 7), "bilinear"),
+        ("bilinear_smaller", (1, 2, 9, 11), (4, 5), "bilinear"),
+        ("bilinear_twice", (1, 3, 4, 6), (8, 12), "bilinear"),
+        ("bilinear_of_a_pixel", (1, 2, 1, 1), (3, 5), "bilinear"),
+        ("corners", (2, 3, 5, 4), (9, 7), "corners"),
+        ("corners_smaller", (1, 2, 9, 11), (4, 5), "corners"),
+        ("corners_to_a_line", (1, 2, 4, 5), (1, 9), "corners")):
+        mode = {"mode": "nearest"} if how == "nearest" else {"mode": "bilinear", "align_corners": how == "corners"}
+        g.case(name, lambda x: F.interpolate(x, size, **mode), {"size": list(size), "how": how}, x=g.randn(*shape))
+    g.save()
+
     # Two steps of training, of which the running statistics are kept, then inference with them.
     g = Goldens("batch_norm")
     for name, shape, momentum in (("images", (4, 3, 5, 6), 0.1), ("rows", (7, 9), 0.3), ("far", (3, 2, 4, 4), 0.1)):

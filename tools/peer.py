@@ -23,6 +23,8 @@ again, as an interleaved measurement sends it, times the same buffers, warm.
     train                       layers, heads, width, context, batch, vocab; clip (1.0), compile (false), tied head, fused
                                 AdamW, bf16 by autocast; also tokens_per_s and, on cuda, memory_peak in bytes. repeats counts
                                 steps. With `config`, a config.json of another family, transformers' model of it
+    vision        [N,C,H,W]     training steps of `network` (resnet50; resnet18, resnet50-small, resnet18-small) with `classes`, channels_last,
+                                fused AdamW, `compile` (false); 16 bits by `autocast` (true) or, if not, storage. repeats counts steps
     generate                    with `config`, a config.json: transformers' generate with its cache, prompt (16) and new tokens (128), temperature
                                 (0.8), top_k (200); also tokens_per_s. repeats counts texts
     evaluate                    `of` one op on `inputs`, files of f32 with their shapes, computed in `dtype`; the f32 result goes to
@@ -351,6 +353,67 @@ def train(r):
     return step
 
 
+class Residual(torch.nn.Module):
+    """A block of He et al. 2015, of two convolutions or, where `wide` is 4, of three."""
+
+    def __init__(self, a, b, stride, wide):
+        super().__init__()
+        sizes = [(a, b, 3, stride), (b, b, 3, 1)] if wide == 1 else [(a, b, 1, 1), (b, b, 3, stride), (b, 4 * b, 1, 1)]
+        layers = []
+        for i, o, taps, step in sizes:
+            layers += [conv_norm(i, o, taps, step), torch.nn.ReLU(inplace=True)]
+        self.main = torch.nn.Sequential(*layers[:-1])
+        self.short = conv_norm(a, wide * b, 1, stride) if stride > 1 or a != wide * b else torch.nn.Identity()
+
+    def forward(self, x):
+        return F.relu(self.main(x) + self.short(x))
+
+
+def conv_norm(a, b, taps, stride):
+    return torch.nn.Sequential(torch.nn.Conv2d(a, b, taps, stride, taps // 2, bias=False), torch.nn.BatchNorm2d(b))
+
+
+def residual_network(name, channels, classes):
+    kinds = {"resnet18": (1, (2, 2, 2, 2)), "resnet50": (4, (3, 4, 6, 3))}
+    kind = name.removesuffix("-small")
+    if kind not in kinds:
+        raise Bad(f"vision {name}: expected {', '.join(kinds)}, or one of them with -small")
+    wide, blocks = kinds[kind]
+    small, relu = kind != name, torch.nn.ReLU(inplace=True)
+    layers = [conv_norm(channels, 64, 3 if small else 7, 1 if small else 2), relu]
+    layers += [] if small else [torch.nn.MaxPool2d(3, 2, 1)]
+    a = 64
+    for stage, count in enumerate(blocks):
+        for i in range(count):
+            layers.append(Residual(a, 64 << stage, 2 if i == 0 and stage else 1, wide))
+            a = wide * (64 << stage)
+    return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(a, classes))
+
+
+def vision(r):
+    n, c, height, width = need(r.shape, 4, "[N,C,H,W]")
+    classes, auto, last = r.get("classes", 10), r.get("autocast", True), torch.channels_last
+    if r.kind == "f16":
+        raise Bad("vision: f16 needs loss scaling, which is not measured here")
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = r.kind == "tf32"
+    kept = torch.float32 if auto else r.dtype
+    model = residual_network(r.get("network", "resnet50"), c, classes).to(device=r.device, dtype=kept, memory_format=last)
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    run = torch.compile(model) if r.get("compile", False) else model
+    x = torch.randn(n, c, height, width, device=r.device, dtype=kept).to(memory_format=last)
+    y = torch.arange(n, device=r.device) % classes
+
+    def step():
+        with torch.autocast(r.device.type, dtype=torch.bfloat16, enabled=auto and r.kind == "bf16"):
+            loss = F.cross_entropy(run(x), y)
+        loss.backward()
+        opt.step()
+        opt.zero_grad(set_to_none=True)
+    step.parameters = sum(p.numel() for p in model.parameters())
+    return step
+
+
 def generate(r):
     """transformers' generate with its cache, from a prompt on."""
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -429,7 +492,8 @@ OPS = {"gemm": gemm, "fuse": fuse, "attention": attention, "conv2d": conv2d, "la
        "softmax": rowwise(lambda x: F.softmax(x, -1)), "log_softmax": rowwise(lambda x: F.log_softmax(x, -1)),
        "sum": rowwise(lambda x: x.sum(-1)), "cross_entropy": cross_entropy, "embedding": embedding, "adamw": adamw, "experts": experts,
        "transpose": transpose, "add": into(torch.add, 2), "mul": into(torch.mul, 2), "train": train,
-       "generate": generate}
+       "vision": vision, "generate": generate}
+STEPS = ("train", "vision", "generate")                   # a sample is one call
 OPS |= {name: unary(fn) for name, fn in UNARY.items()}
 
 
@@ -518,7 +582,7 @@ class Peer:
         while warm < 3 or (spent < 50 and warm < 200):    # clocks, allocator, and library plans settle
             ms = clock(r.device, fns, 1, warm)
             spent, warm = spent + ms, warm + 1
-        calls = 1 if r.fields["op"] in ("train", "generate") else int(min(10000, max(1, -(-r.get("min_ms", 2) // max(ms, 1e-4)))))
+        calls = 1 if r.fields["op"] in STEPS else int(min(10000, max(1, -(-r.get("min_ms", 2) // max(ms, 1e-4)))))
         self.ready[key] = (fns, calls)
         return self.ready[key]
 
@@ -542,7 +606,9 @@ class Peer:
         if fields["op"] in ("attention", "fuse"):
             reply["backend"] = fns[0].backend
         if fields["op"] in ("train", "generate"):
-            reply |= {"tokens_per_s": fns[0].tokens * 1e3 / median, "parameters": fns[0].parameters}
+            reply["tokens_per_s"] = fns[0].tokens * 1e3 / median
+        if fields["op"] in STEPS:
+            reply["parameters"] = fns[0].parameters
             if r.device.type == "cuda":
                 reply["memory_peak"] = torch.cuda.max_memory_allocated(r.device)
         return reply
@@ -590,13 +656,13 @@ def selftest():
     """Every op and pass on each device here, small; and that bad requests get an error, not a crash."""
     peer = Peer()
     assert peer.hello()["torch"]
-    shapes = {"gemm": [16, 24, 8], "attention": [2, 4, 16, 8], "conv2d": [2, 8, 9, 7, 6, 3, 2], "embedding": [50, 8, 20], "experts": [9, 2, 3, 8, 6], "adamw": [1000], "add": [64, 3]}
+    shapes = {"vision": [2, 3, 32, 32], "gemm": [16, 24, 8], "attention": [2, 4, 16, 8], "conv2d": [2, 8, 9, 7, 6, 3, 2], "embedding": [50, 8, 20], "experts": [9, 2, 3, 8, 6], "adamw": [1000], "add": [64, 3]}
     trees = list(TREES)
     count = 0
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for op in OPS:
             for dtype in ("f32", "bf16"):
-                once = op in ("gemm", "copy", "transpose", "adamw", "train", "generate")
+                once = op in ("gemm", "copy", "transpose", "adamw", *STEPS)
                 if op == "generate" and importlib.util.find_spec("transformers") is None:
                     continue
                 for p in ("fwd",) if once else ("fwd", "bwd", "fwd+bwd"):

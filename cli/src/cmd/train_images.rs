@@ -11,8 +11,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Settings of `netcl train` that classifiers have as well.
-const SHARED: [&str; 10] =
-    ["preset", "data", "batch", "lr", "min_lr", "weight_decay", "betas", "seed", "val_split", "device"];
+const SHARED: [&str; 12] = [
+    "preset",
+    "data",
+    "batch",
+    "lr",
+    "min_lr",
+    "weight_decay",
+    "betas",
+    "seed",
+    "val_split",
+    "dtype",
+    "graph",
+    "device",
+];
 
 /// What was asked for beside the settings.
 pub struct Request<'a> {
@@ -41,7 +53,7 @@ fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
     if let Some(other) = given.keys().find(|key| !SHARED.contains(&key.as_str())) {
         return Err(Error::format(format!(
             "--{} is for language models, and the preset {preset} is for images; it takes --data, --epochs, --batch, --lr, --min-lr, \
-             --weight-decay, --betas, --seed, --val-split, --device, --out, --dry-run and --json",
+             --weight-decay, --betas, --seed, --val-split, --dtype, --graph, --device, --out, --dry-run and --json",
             other.replace('_', "-")
         )));
     }
@@ -62,6 +74,8 @@ fn config(request: &Request<'_>) -> Result<ClassifierConfig> {
         betas: overlay.betas.unwrap_or(base.betas),
         seed: overlay.seed.unwrap_or(base.seed),
         test_part: overlay.val_split.unwrap_or(base.test_part),
+        dtype: overlay.dtype.unwrap_or(base.dtype),
+        graph: overlay.graph.unwrap_or(base.graph),
         device: overlay.device.clone().unwrap_or_else(|| base.device.clone()),
         ..base
     };
@@ -83,8 +97,9 @@ pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
     ));
     let device = context.open_device_with_builders(&config.device, MatmulPrecision::default())?;
     out::note(&format!(
-        "{} on {}: {} epochs of batches of {}",
+        "{} in {} on {}: {} epochs of batches of {}",
         config.network,
+        config.dtype,
         device.capabilities().id,
         config.epochs,
         config.batch
@@ -108,15 +123,14 @@ pub fn run(request: &Request<'_>, context: &Context) -> Result<()> {
         match progress {
             Progress::Epoch(epoch) => bar.suspend(|| out::note(&epoch_line(epoch, config.epochs))),
             Progress::Step { step, steps, epoch, loss, images_per_s } => {
-                let loss = loss.map_or(String::new(), |loss| format!("loss {loss:.4}, "));
                 bar.set_length(steps);
                 bar.set_position(step);
-                bar.set_message(format!("{loss}{images_per_s:.0} images/s"));
+                bar.set_message(format!("loss {loss:.4}, {images_per_s:.0} images/s"));
                 // Long epochs, where nobody watches a bar.
                 if !context.live() && said.elapsed() > Duration::from_secs(15) {
                     said = Instant::now();
                     out::note(&format!(
-                        "step {step}/{steps} of epoch {epoch}: {loss}{images_per_s:.0} images/s"
+                        "step {step}/{steps} of epoch {epoch}: loss {loss:.4}, {images_per_s:.0} images/s"
                     ));
                 }
             }

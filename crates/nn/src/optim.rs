@@ -21,7 +21,7 @@
 use crate::checkpoint::{Bytes, FileDtype, Planned, TensorData};
 use netcl_tensor::ops::optimizer::{Counters, Entry, Update};
 pub use netcl_tensor::ops::optimizer::{LossScale, Report, Rule, StepInfo};
-use netcl_tensor::{Error, Result, Tensor};
+use netcl_tensor::{DType, Error, Result, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MASTER: &str = ".master";
@@ -70,6 +70,13 @@ impl Optimizer {
     /// The same with dynamic loss scaling, for f16: use [`Optimizer::backward`].
     pub fn with_loss_scale(rule: Rule, groups: Vec<ParamGroup>, scale: LossScale) -> Result<Self> {
         Self::make(rule, groups, Some(scale))
+    }
+    /// The optimizer for parameters stored as `dtype`: with dynamic loss scaling for f16, whose gradients would underflow, without for others.
+    ///
+    /// # Errors
+    /// As [`Optimizer::new`].
+    pub fn for_storage(rule: Rule, groups: Vec<ParamGroup>, dtype: DType) -> Result<Self> {
+        Self::make(rule, groups, (dtype == DType::F16).then(LossScale::default))
     }
 
     fn make(rule: Rule, groups: Vec<ParamGroup>, scale: Option<LossScale>) -> Result<Self> {

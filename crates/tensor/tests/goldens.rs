@@ -10,6 +10,7 @@ use netcl_tensor::ops::conv::{Conv2dOptions, ConvTranspose2dOptions, conv_transp
 use netcl_tensor::ops::cross_entropy::{CrossEntropy, Reduction};
 use netcl_tensor::ops::gated::Gate;
 use netcl_tensor::ops::pool::{Windows, avg_pool2d, max_pool2d};
+use netcl_tensor::ops::rearrange::{Resize, interpolate};
 use netcl_tensor::suite::test_device;
 use netcl_tensor::{DType, Device, Tensor, ops};
 use safetensors::SafeTensors;
@@ -321,6 +322,21 @@ fn pooling() {
                 "adaptive_max" => max_pool2d(x, Windows::Adaptive { output: c.pair("output") }),
                 _ => avg_pool2d(x, Windows::Adaptive { output: c.pair("output") }, false),
             }
+        },
+    );
+}
+
+#[test]
+fn interpolation() {
+    Goldens::open("interpolate").check(
+        |_| 2e-6,
+        |c| {
+            let how = match c.text("how") {
+                "nearest" => Resize::Nearest,
+                "bilinear" => Resize::Bilinear,
+                _ => Resize::BilinearCorners,
+            };
+            interpolate(c.input("x"), c.pair("size"), how)
         },
     );
 }

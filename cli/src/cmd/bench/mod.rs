@@ -17,6 +17,8 @@ mod profile;
 mod side_by_side;
 mod step;
 mod train;
+mod versus;
+mod vision;
 
 use crate::context::Context;
 use crate::named::{named, named_by};
@@ -50,6 +52,8 @@ enum What {
     Ops(ops::Args),
     /// Whole training steps
     Train(train::Args),
+    /// Whole training steps of networks for images
+    Vision(vision::Args),
     /// Tokens one after the other
     Generate(generate::Args),
     /// Prompts and tokens of language models, from files or of random weights
@@ -125,11 +129,15 @@ pub fn fits(device: &Device, what: &str, shapes: &[&[usize]], dtype: DType) -> R
 pub fn run(args: &Args, context: &Context) -> Result<()> {
     match &args.what {
         What::Gemm(args) if args.errors => errors::gemm(args, &mut Setup::open(&args.common, context)?),
+        What::Ops(ops::Args { against: Some(other), common, sizes, .. }) => {
+            versus::run(common, (other, sizes), context)
+        }
         What::Ops(args) if args.errors => errors::ops(args, &mut Setup::open(&args.common, context)?),
         What::Gemm(args) => gemm::run(args, &mut Bench::open(&args.common, context)?),
         What::Attention(args) => attention::run(args, &mut Bench::open(&args.common, context)?),
         What::Conv(args) => conv::run(args, &mut Bench::open(&args.common, context)?),
         What::Train(args) => train::run(args, &mut Bench::open(&args.common, context)?),
+        What::Vision(args) => vision::run(args, &mut Bench::open(&args.common, context)?),
         What::Generate(args) => generate::run(args, &mut Bench::open(&args.common, context)?),
         What::Decode(args) => decode::run(args, context),
         What::Ops(args) => ops::run(args, &mut Bench::open(&args.common, context)?),

@@ -1,5 +1,6 @@
 //! `netcl bench ops`: every op's benchmark samples, forward and backward.
 
+use super::versus::SIZES;
 use super::{Bench, Common, Line, fuse};
 use crate::profile::Costs;
 use netcl::device::did_you_mean;
@@ -23,6 +24,13 @@ pub struct Args {
     /// Then time each kernel of some further runs and print where the time goes
     #[arg(long, conflicts_with = "errors")]
     profile: bool,
+    /// Compare --device with this one, without the peer: a table of how much faster it is at small, medium and large products, attention,
+    /// layer norms, GELU, residual additions and convolutions, with the transfers of inputs and results and without
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["errors", "profile", "op"])]
+    pub against: Option<String>,
+    /// Sizes of that table
+    #[arg(long, value_delimiter = ',', default_value = "small,medium,large", requires = "against", value_parser = SIZES.map(|(name, ..)| name))]
+    pub sizes: Vec<String>,
 }
 
 /// Runs whose kernels are timed.
@@ -123,7 +131,7 @@ fn measure(bench: &mut Bench, name: &str, mut case: BenchCase<'_>, profile: bool
 }
 
 /// What the kernels of one run say they compute; 0 where none says.
-fn flops(device: &Device, run: &mut dyn FnMut() -> Result<()>) -> Result<u64> {
+pub(super) fn flops(device: &Device, run: &mut dyn FnMut() -> Result<()>) -> Result<u64> {
     device.start_profile();
     let ran = run();
     let kernels = device.stop_profile()?;

@@ -16,7 +16,7 @@ pub fn storage_type(name: &str) -> Result<DType> {
     DType::parse(name).filter(|dtype| dtype.is_float()).map_or_else(|| by_name("dtype", name, &DTYPES), Ok)
 }
 
-pub(super) fn one<'de, D: Deserializer<'de>>(from: D) -> Result<DType, D::Error> {
+pub(crate) fn one<'de, D: Deserializer<'de>>(from: D) -> Result<DType, D::Error> {
     let name = String::deserialize(from)?;
     storage_type(&name).map_err(|_| D::Error::unknown_variant(&name, &["f32", "bf16", "f16"]))
 }

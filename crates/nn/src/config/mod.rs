@@ -10,6 +10,7 @@ mod presets;
 mod resume;
 mod validate;
 
+pub(crate) use dtype::one as float_type;
 pub use dtype::{DTYPES, storage_type};
 pub(crate) use netcl_device::nearest;
 pub use presets::{PRESETS, models};

@@ -25,6 +25,7 @@ pub use corpus::Corpus;
 pub use encoding::TextEncoding;
 pub use loader::{Batch, Eval, Loader, Position};
 pub use prefetch::Prefetch;
+pub(crate) use prefetch::ahead;
 pub use progress::{Progress, Stage, Watch};
 pub(crate) use progress::{Watcher, done};
 pub use record::{DATA_FILE, DataRecord};

@@ -30,10 +30,7 @@ impl Prefetch {
                 at = loader.next(at);
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("netcl-data".into())
-            .spawn(work)
-            .map_err(|e| Error::new(ErrorKind::Io, format!("starting the data thread: {e}")))?;
+        let thread = std::thread::Builder::new().name("netcl-data".into()).spawn(work).map_err(started)?;
         Ok(Self { batches: Some(batches), thread: Some(thread) })
     }
 }
@@ -55,6 +52,37 @@ impl Drop for Prefetch {
             tracing::error!("the data thread panicked");
         }
     }
+}
+
+/// Runs `work` with the items of `items`, which a thread of its own makes up to `depth` ahead; they end after the first error. The thread has
+/// ended when this returns.
+///
+/// # Errors
+/// `Io` if no thread can be created; those of `work`.
+pub(crate) fn ahead<T: Send, R>(
+    items: impl Iterator<Item = Result<T>> + Send,
+    depth: usize,
+    work: impl FnOnce(&mut dyn Iterator<Item = Result<T>>) -> Result<R>,
+) -> Result<R> {
+    std::thread::scope(|scope| {
+        let (send, ready) = sync_channel(depth);
+        let make = move || {
+            for item in items {
+                let failed = item.is_err();
+                // Sending fails after the end of `work`.
+                if send.send(item).is_err() || failed {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("netcl-data".into()).spawn_scoped(scope, make).map_err(started)?;
+        // Dropped before the scope waits for the thread: one that waits to send wakes up and ends.
+        work(&mut ready.into_iter())
+    })
+}
+
+fn started(e: std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("starting the data thread: {e}"))
 }
 
 #[cfg(test)]
@@ -80,5 +108,16 @@ mod tests {
         let mut ahead = Prefetch::start(loader, Position::default(), 2).unwrap();
         assert!(ahead.next().unwrap().unwrap_err().message().contains("is 7, but the vocabulary has 7"));
         assert!(ahead.next().is_none());
+    }
+
+    #[test]
+    fn items_come_in_order_and_a_worker_that_stops_early_ends_the_thread() {
+        let all = ahead((0..100).map(Ok), 3, |items| items.collect::<Result<Vec<i32>>>()).unwrap();
+        assert_eq!(all, (0..100).collect::<Vec<_>>());
+        let first = ahead((0..).map(Ok), 2, |items| Ok(items.next())).unwrap();
+        assert_eq!(first.unwrap().unwrap(), 0);
+        let broken = |i: i32| if i < 2 { Ok(i) } else { Err(Error::format("broken")) };
+        let seen = ahead((0..).map(broken), 2, |items| Ok(items.count())).unwrap();
+        assert_eq!(seen, 3, "two items and the error");
     }
 }

@@ -16,6 +16,7 @@ mod companions;
 mod evaluate;
 mod explain;
 mod inputs;
+mod losses;
 mod memory;
 #[cfg(test)]
 mod mutation_tests;
@@ -29,6 +30,7 @@ mod trainer;
 mod uploads;
 
 pub use inputs::{Inputs, open_inputs};
+pub(crate) use losses::Losses;
 pub use memory::MemoryPlan;
 pub use observer::{Observer, Profile, RunInfo, Saving, Silent};
 pub use peak::measure as matmul_peak;

@@ -4,19 +4,15 @@ use super::uploads::Inputs;
 use crate::config::TrainConfig;
 use crate::layers::Mode;
 use crate::model::Model;
-use crate::optim::{LossScale, Optimizer, ParamGroup, Rule};
+use crate::optim::{Optimizer, ParamGroup, Rule};
 use netcl_tensor::tape::accumulate_in_place;
-use netcl_tensor::{DType, Result, Tensor};
+use netcl_tensor::{Result, Tensor};
 
 /// AdamW as usual for GPTs: weight decay for matrices only, gradient clipping, and loss scaling for f16.
 pub(super) fn optimizer(model: &dyn Model, config: &TrainConfig) -> Result<Optimizer> {
     let rule = Rule::AdamW { betas: config.betas, eps: config.eps };
     let groups = ParamGroup::gpt(&model.params().trained(), config.weight_decay);
-    let mut optimizer = if config.dtype == DType::F16 {
-        Optimizer::with_loss_scale(rule, groups, LossScale::default())?
-    } else {
-        Optimizer::new(rule, groups)?
-    };
+    let mut optimizer = Optimizer::for_storage(rule, groups, config.dtype)?;
     optimizer.clip_grad_norm(config.clip);
     Ok(optimizer)
 }

@@ -11,6 +11,7 @@ use step::Pending;
 use writing::Writing;
 
 use super::companions::Companions;
+use super::losses::Losses;
 use super::observer::{Observer, RunInfo};
 use super::passes::optimizer;
 use super::stepper::Stepper;
@@ -28,16 +29,13 @@ use crate::schedule::LearningRate;
 use crate::tokenizer::{ByteLengths, Tokenizer};
 use netcl_device::KernelTime;
 use netcl_tensor::random::counter;
-use netcl_tensor::{DType, Device, Result, Shape, Tensor, counted};
+use netcl_tensor::{Device, Result, Tensor, counted};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Steps whose kernels are timed for the report, after compilation.
 const PROFILED: std::ops::Range<u64> = 5..8;
-
-/// Losses kept on the device: of the running step, of the previous one, which is being read, and one more.
-const LOSSES: usize = 3;
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +97,7 @@ pub struct Trainer {
     /// Counter of the draws before the dropout of the current step.
     pub(super) draws: Tensor,
     /// Losses of the last steps.
-    pub(super) losses: Vec<Tensor>,
+    pub(super) losses: Losses,
     profiling: Option<Profiling>,
     writing: Writing,
     /// Record of the data files, as stored in checkpoints.
@@ -309,9 +307,7 @@ impl Trainer {
             update: Stepper::without_plan(device, config.graph),
             sums: None,
             draws: counter(device, 0)?,
-            losses: (0..LOSSES)
-                .map(|_| Tensor::zeros(device, Shape::default(), DType::F32))
-                .collect::<Result<_>>()?,
+            losses: Losses::new(device)?,
             profiling: None,
             writing: Writing::default(),
             data: parts.record.to_json()?,

@@ -198,10 +198,7 @@ impl Trainer {
         if !self.stepper.is_captured() && self.sums.is_none() {
             return Ok(loss.clone());
         }
-        let slot = &self.losses[self.step as usize % self.losses.len()];
-        let (from, to) = (loss.storage(), slot.storage());
-        to.device().copy(from, loss.layout().offset * loss.dtype().size(), to, 0, to.bytes())?;
-        Ok(slot.clone())
+        self.losses.keep(loss, self.step)
     }
 
     /// The error for a step whose loss is not finite.

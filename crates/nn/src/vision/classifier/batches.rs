@@ -1,10 +1,12 @@
-//! Batches of images on the device: normalised, moved and mirrored while training.
+//! Batches of images: normalised, moved and mirrored while training, in the order of the device's memory.
 
 use super::super::data::Images;
 use super::ClassifierConfig;
 use crate::data::random::below;
+use half::{bf16, f16};
+use netcl_tensor::ops::map::map;
 use netcl_tensor::ops::rearrange::flip;
-use netcl_tensor::{DType, Device, Result, Tensor};
+use netcl_tensor::{DType, Device, Error, Result, Tensor};
 
 /// Kinds of draws.
 const ORDER: u64 = 0;
@@ -13,12 +15,18 @@ const ACROSS: u64 = 2;
 const MIRROR: u64 = 3;
 const MIX: u64 = 4;
 
+/// Values that a thread computes at least.
+const PER_THREAD: usize = 1 << 18;
+
 /// How images become numbers: less the mean of their channel, by its deviation.
 #[derive(Clone, Debug)]
 pub struct Scaling {
     /// Factor and summand of a channel's bytes.
     channels: Vec<[f32; 2]>,
 }
+
+/// How far an image is moved down and to the right, and whether it is mirrored. What comes in from outside is black.
+pub(super) type Placed = (isize, isize, bool);
 
 impl Scaling {
     /// By mean and deviation of each channel, of values from 0 to 1.
@@ -27,38 +35,96 @@ impl Scaling {
         Self { channels: statistics.iter().map(of).collect() }
     }
 
+    /// Bytes of `dtype` for each byte of each channel.
+    fn table<const N: usize>(&self, store: impl Fn(f32) -> [u8; N]) -> Vec<[[u8; N]; 256]> {
+        let of = |[scale, shift]: &[f32; 2]| std::array::from_fn(|byte| store(byte as f32 * scale + shift));
+        self.channels.iter().map(of).collect()
+    }
+
+    /// Images as bytes of a float type `(N, H, W, C)`, each image `i` as `place(i)` says, computed on up to `threads` threads.
+    ///
+    /// # Errors
+    /// `DType` for a type that is no float.
+    pub(super) fn encoded(
+        &self,
+        dtype: DType,
+        size: [usize; 3],
+        images: &[&[u8]],
+        place: impl Fn(usize) -> Placed + Sync,
+        threads: usize,
+    ) -> Result<Vec<u8>> {
+        Ok(match dtype {
+            DType::F32 => fill(&self.table(f32::to_le_bytes), size, images, place, threads),
+            DType::F16 => fill(&self.table(|v| f16::from_f32(v).to_le_bytes()), size, images, place, threads),
+            DType::Bf16 => {
+                fill(&self.table(|v| bf16::from_f32(v).to_le_bytes()), size, images, place, threads)
+            }
+            other => return Err(Error::dtype(format!("images as {other}, expected a float type"))),
+        })
+    }
+
     /// Images on the device as `(N, C, H, W)`, of which channels are neighbours in memory. `place` says of image `i` of the batch how far it is
     /// moved down and to the right, and whether it is mirrored; what comes in from outside is black.
     ///
     /// # Errors
-    /// Of the device.
+    /// `DType` for a type that is no float; of the device.
     pub fn upload(
         &self,
         device: &Device,
-        [channels, height, width]: [usize; 3],
+        dtype: DType,
+        size: [usize; 3],
         images: &[&[u8]],
-        place: impl Fn(usize) -> (isize, isize, bool),
+        place: impl Fn(usize) -> (isize, isize, bool) + Sync,
     ) -> Result<Tensor> {
-        let mut values = Vec::with_capacity(images.len() * channels * height * width);
-        for (i, image) in images.iter().enumerate() {
-            let (down, right, mirrored) = place(i);
-            for y in 0..height.cast_signed() {
-                for x in 0..width.cast_signed() {
-                    let (from_y, moved) = (y - down, x - right);
-                    let from_x = if mirrored { width.cast_signed() - 1 - moved } else { moved };
-                    let inside = (0..height.cast_signed()).contains(&from_y)
-                        && (0..width.cast_signed()).contains(&from_x);
-                    let at = from_y.cast_unsigned().wrapping_mul(width).wrapping_add(from_x.cast_unsigned());
-                    for (c, [scale, shift]) in self.channels.iter().enumerate() {
-                        let byte = if inside { image[c * height * width + at] } else { 0 };
-                        values.push(f32::from(byte) * scale + shift);
-                    }
+        let [channels, height, width] = size;
+        let bytes = self.encoded(dtype, size, images, place, 1)?;
+        let dims = [images.len(), height, width, channels];
+        Tensor::from_bytes(device, dims, &bytes, dtype)?.permute(&[0, 3, 1, 2])
+    }
+}
+
+fn fill<const N: usize>(
+    table: &[[[u8; N]; 256]],
+    [channels, height, width]: [usize; 3],
+    images: &[&[u8]],
+    place: impl Fn(usize) -> Placed + Sync,
+    threads: usize,
+) -> Vec<u8> {
+    let each = channels * height * width;
+    let mut out = vec![[0; N]; images.len() * each];
+    let one = |i: usize, to: &mut [[u8; N]]| {
+        let (down, right, mirrored) = place(i);
+        let inside = |v: isize, limit: usize| usize::try_from(v).ok().filter(|v| *v < limit);
+        for (y, line) in to.chunks_mut((width * channels).max(1)).enumerate() {
+            let from_y = inside(y.cast_signed() - down, height);
+            for (x, pixel) in line.chunks_mut(channels.max(1)).enumerate() {
+                let moved = x.cast_signed() - right;
+                let from_x = if mirrored { width.cast_signed() - 1 - moved } else { moved };
+                let at = from_y.zip(inside(from_x, width)).map(|(y, x)| y * width + x);
+                for (c, (value, table)) in pixel.iter_mut().zip(table).enumerate() {
+                    let byte = at.map_or(0, |at| images[i][c * height * width + at]);
+                    *value = table[usize::from(byte)];
                 }
             }
         }
-        let dims = [images.len(), height, width, channels];
-        Tensor::from_f32(device, dims, &values, DType::F32)?.permute(&[0, 3, 1, 2])
-    }
+    };
+    let threads = threads.min(out.len() / PER_THREAD).max(1);
+    let share = images.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        for (part, to) in out.chunks_mut((share * each).max(1)).enumerate() {
+            let mut work = move || {
+                for (i, to) in to.chunks_mut(each.max(1)).enumerate() {
+                    one(part * share + i, to);
+                }
+            };
+            if threads == 1 {
+                work();
+            } else {
+                scope.spawn(work);
+            }
+        }
+    });
+    out.into_flattened()
 }
 
 /// The order of an epoch: a permutation by the seed and its number (Fisher and Yates).
@@ -71,7 +137,7 @@ pub(super) fn order(seed: u64, epoch: u64, count: usize) -> Vec<usize> {
 }
 
 /// What is done to image `i` in an epoch.
-pub(super) fn place(config: &ClassifierConfig, epoch: u64, i: usize) -> (isize, isize, bool) {
+pub(super) fn place(config: &ClassifierConfig, epoch: u64, i: usize) -> Placed {
     let draw = |kind, limit| below(config.seed, [kind, epoch, i as u64], limit);
     let moved = |kind| draw(kind, 2 * config.shift as u64 + 1) as isize - config.shift.cast_signed();
     (moved(DOWN), moved(ACROSS), config.mirror && draw(MIRROR, 2) == 1)
@@ -92,39 +158,90 @@ pub(super) fn mixed(config: &ClassifierConfig, step: u64) -> Option<f32> {
     (config.mixup > 0.0).then(|| pairs.into_iter().find_map(share).unwrap_or(1.0))
 }
 
-/// Every image of a batch `(N, C, H, W)` mixed with that at the same place from the end, of which `1 - share` is taken.
-pub(super) fn mix(x: &Tensor, share: f32) -> Result<Tensor> {
-    let dims = x.dims4()?;
-    let count = dims[0];
+/// Every image of a batch `(N, C, H, W)` mixed with that at the same place from the end, of which `1 - share` is taken; `share` is an f32 scalar on
+/// the device. No gradient.
+pub(super) fn mix(x: &Tensor, share: &Tensor) -> Result<Tensor> {
+    let [n, c, h, w] = x.dims4()?;
     // Channels are neighbours, and stay so.
-    let rows = x.permute(&[0, 2, 3, 1])?.reshape([count, x.count() / count.max(1)])?;
-    let mixed = rows.mul_scalar(share)?.add(&flip(&rows, &[0])?.mul_scalar(1.0 - share)?)?;
-    let [n, c, h, w] = dims;
+    let rows = x.permute(&[0, 2, 3, 1])?.reshape([n, x.count() / n.max(1)])?;
+    let mixed = map(
+        "x0 * x2 + x1 * (1.0f - x2)",
+        &[&rows, &flip(&rows, &[0])?, share],
+        &[],
+        rows.shape(),
+        x.dtype(),
+    )?;
     mixed.reshape([n, h, w, c])?.permute(&[0, 3, 1, 2])
 }
 
 /// Images `picked` of a set on the device, as they are, and their labels.
 pub(super) fn plain(
     scaling: &Scaling,
-    device: &Device,
+    (device, dtype): (&Device, DType),
     images: &Images,
     picked: &[usize],
-) -> Result<(Tensor, Tensor)> {
-    placed(scaling, device, images, picked, |_| (0, 0, false))
-}
-
-/// The same with `place` of each image of the set.
-pub(super) fn placed(
-    scaling: &Scaling,
-    device: &Device,
-    images: &Images,
-    picked: &[usize],
-    place: impl Fn(usize) -> (isize, isize, bool),
 ) -> Result<(Tensor, Tensor)> {
     let bytes: Vec<&[u8]> = picked.iter().map(|i| images.image(*i)).collect();
     let labels: Vec<u32> = picked.iter().map(|i| images.labels[*i]).collect();
-    let x = scaling.upload(device, images.size, &bytes, |i| place(picked[i]))?;
+    let x = scaling.upload(device, dtype, images.size, &bytes, |_| (0, 0, false))?;
     Ok((x, Tensor::from_u32(device, [labels.len()], &labels)?))
+}
+
+/// What a step trains on, in host memory.
+#[derive(Debug, PartialEq)]
+pub(super) struct Batch {
+    /// Number of its epoch, and its own within that.
+    pub at: (u64, u64),
+    /// `(N, H, W, C)` in the storage type.
+    pub images: Vec<u8>,
+    pub labels: Vec<u32>,
+    /// Of each image's other one, where images are mixed, and how much of an image's own is left.
+    pub mixed: Option<(Vec<u32>, f32)>,
+}
+
+/// Every batch of a training, epoch after epoch.
+pub(super) struct Batches<'a> {
+    pub config: &'a ClassifierConfig,
+    pub scaling: &'a Scaling,
+    pub images: &'a Images,
+    /// Threads that share a batch out.
+    pub threads: usize,
+}
+
+impl<'a> Batches<'a> {
+    /// Images of a step.
+    pub fn each(&self) -> usize {
+        self.config.batch.min(self.images.len()).max(1)
+    }
+    /// Whole batches of an epoch.
+    pub fn of_epoch(&self) -> u64 {
+        (self.images.len() / self.each()) as u64
+    }
+    /// All of them, made as they are asked for.
+    pub fn all(self) -> impl Iterator<Item = Result<Batch>> + use<'a> {
+        let epochs = 0..self.config.epochs;
+        let batches = move |epoch| {
+            let Self { config, scaling, images, threads } = self;
+            let (each, count) = (self.each(), self.of_epoch());
+            let order = order(config.seed, epoch, images.len());
+            (0..count).map(move |i| {
+                let from = i as usize * each;
+                let batch = Batches { config, scaling, images, threads };
+                batch.one((epoch, i), epoch * count + i, &order[from..from + each])
+            })
+        };
+        epochs.flat_map(batches)
+    }
+
+    fn one(&self, at: (u64, u64), step: u64, picked: &[usize]) -> Result<Batch> {
+        let Self { config, scaling, images, threads } = self;
+        let bytes: Vec<&[u8]> = picked.iter().map(|i| images.image(*i)).collect();
+        let labels: Vec<u32> = picked.iter().map(|i| images.labels[*i]).collect();
+        let place = |i: usize| place(config, at.0, picked[i]);
+        let images = scaling.encoded(config.dtype, images.size, &bytes, place, *threads)?;
+        let mixed = mixed(config, step).map(|share| (labels.iter().rev().copied().collect(), share));
+        Ok(Batch { at, images, labels, mixed })
+    }
 }
 
 #[cfg(test)]
@@ -137,7 +254,7 @@ mod tests {
         let scaling = Scaling::new(&[[0.0, 1.0 / 255.0]]);
         let image = [1u8, 2, 3, 4, 5, 6]; // 2 x 3
         let at = |place| {
-            let x = scaling.upload(&device, [1, 2, 3], &[&image], |_| place).unwrap();
+            let x = scaling.upload(&device, DType::F32, [1, 2, 3], &[&image], |_| place).unwrap();
             x.to_vec().unwrap().iter().map(|v| v.round() as u8).collect::<Vec<_>>()
         };
         assert_eq!(at((0, 0, false)), image);
@@ -145,7 +262,7 @@ mod tests {
         assert_eq!(at((0, -1, false)), [2, 3, 0, 5, 6, 0]);
         assert_eq!(at((0, 0, true)), [3, 2, 1, 6, 5, 4]);
         let two = Scaling::new(&[[0.5, 0.25], [0.0, 1.0]]);
-        let x = two.upload(&device, [2, 1, 2], &[&[0, 255, 51, 102]], |_| (0, 0, false)).unwrap();
+        let x = two.upload(&device, DType::F32, [2, 1, 2], &[&[0, 255, 51, 102]], |_| (0, 0, false)).unwrap();
         let expected = [-2.0, 2.0, 0.2, 0.4];
         assert!(x.to_vec().unwrap().iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6));
     }
@@ -154,7 +271,8 @@ mod tests {
     fn pairs_of_images_are_mixed() {
         let device = netcl_tensor::suite::test_device().unwrap();
         let x = Tensor::from_f32(&device, [3, 1, 1, 2], &[0.0, 4.0, 1.0, 1.0, 8.0, 0.0], DType::F32).unwrap();
-        let x = mix(&x, 0.75).unwrap();
+        let share = Tensor::from_f32(&device, [], &[0.75], DType::F32).unwrap();
+        let x = mix(&x, &share).unwrap();
         assert_eq!(x.to_vec().unwrap(), [2.0, 3.0, 1.0, 1.0, 6.0, 1.0]);
         let mut config = ClassifierConfig::preset("cifar10-mobilenet").unwrap();
         let shares: Vec<f32> = (0..2000).filter_map(|step| mixed(&config, step)).collect();
@@ -174,5 +292,25 @@ mod tests {
         assert!(first != order(1, 1, 100) && first != order(2, 0, 100) && first == order(1, 0, 100));
         first.sort_unstable();
         assert!(first.into_iter().eq(0..100));
+    }
+
+    /// However many threads share it out, and from whichever thread it comes, a batch is the same.
+    #[test]
+    fn batches_made_ahead_on_threads_are_those_made_at_once() {
+        let size = [3, 64, 64];
+        let count = 96;
+        let pixels = (0..count * 3 * 64 * 64).map(|i| (i * 31 % 251) as u8).collect();
+        let images = Images { size, pixels, labels: (0..count as u32).map(|i| i % 10).collect() };
+        let scaling = Scaling::new(&images.statistics());
+        let mut config = ClassifierConfig::preset("cifar10-mobilenet").unwrap();
+        (config.epochs, config.batch) = (2, 40);
+        for dtype in [DType::F32, DType::Bf16] {
+            config.dtype = dtype;
+            let of = |threads| Batches { config: &config, scaling: &scaling, images: &images, threads };
+            let alone: Vec<Batch> = of(1).all().map(Result::unwrap).collect();
+            assert_eq!(alone.iter().map(|b| b.at).collect::<Vec<_>>(), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+            let shared = crate::data::ahead(of(3).all(), 2, |all| all.collect::<Result<Vec<_>>>()).unwrap();
+            assert!(alone == shared, "{dtype}");
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Settings of training a classifier, and their presets.
 
 use super::super::models;
+use crate::config::{GraphMode, float_type};
 use netcl_device::{Error, Result};
+use netcl_tensor::DType;
 use serde::{Deserialize, Serialize};
 
 /// Names of the presets.
@@ -43,8 +45,19 @@ pub struct ClassifierConfig {
     pub seed: u64,
     /// Part of the images kept for the test where nothing is called one.
     pub test_part: f64,
+    /// Storage type of weights and activations; sums and master weights are f32.
+    #[serde(default = "f32", deserialize_with = "float_type")]
+    pub dtype: DType,
+    /// Whether steps are captured as a graph and replayed.
+    #[serde(default)]
+    pub graph: GraphMode,
     /// Device.
     pub device: String,
+}
+
+/// Storage type of files without one.
+fn f32() -> DType {
+    DType::F32
 }
 
 impl ClassifierConfig {
@@ -69,6 +82,8 @@ impl ClassifierConfig {
             mirror: false,
             seed: 1337,
             test_part: 0.1,
+            dtype: DType::F32,
+            graph: GraphMode::Auto,
             device: "auto".into(),
         };
         let cifar = Self {

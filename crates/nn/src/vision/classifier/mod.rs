@@ -3,6 +3,7 @@
 mod batches;
 mod config;
 mod graph;
+mod inputs;
 mod outcome;
 mod pictures;
 mod report;
@@ -57,14 +58,14 @@ pub struct Prediction {
 }
 
 impl Classifier {
-    /// With first values drawn from `seed`.
+    /// With first values drawn from `seed`, stored as `dtype`.
     ///
     /// # Errors
     /// `Shape` for images that are too small; of the device.
-    pub fn new(device: &Device, about: Description, seed: u64) -> Result<Self> {
+    pub fn new(device: &Device, about: Description, dtype: DType, seed: u64) -> Result<Self> {
         let described = models::of(&about.network, about.size, about.classes.len())?;
         let (params, network) =
-            Params::build(device, DType::F32, Some(seed), |params| described.build(params, ""))?;
+            Params::build(device, dtype, Some(seed), |params| described.build(params, ""))?;
         let scaling = Scaling::new(&about.statistics);
         Ok(Self { about, params, network, scaling, device: device.clone() })
     }
@@ -93,7 +94,7 @@ impl Classifier {
                 about.classes.len()
             )));
         }
-        let classifier = Self::new(device, about, 0)?;
+        let classifier = Self::new(device, about, DType::F32, 0)?;
         classifier.load(&WeightFiles::open(dir)?)?;
         Ok(classifier)
     }
@@ -137,14 +138,14 @@ impl Classifier {
         found.iter().try_for_each(|(tensor, data)| tensor.set_f32(data))
     }
 
-    /// Writes weights and description into a folder.
+    /// Writes weights, as f32, and description into a folder.
     ///
     /// # Errors
     /// `Io`.
     pub fn save(&self, dir: &Path) -> Result<()> {
         let data = |(name, tensor): (String, Tensor)| {
             let (dtype, shape) = (FileDtype::F32, tensor.dims().to_vec());
-            Ok(TensorData { name, dtype, shape, bytes: tensor.to_bytes()? })
+            Ok(TensorData { name, dtype, shape, bytes: tensor.detach().to_dtype(DType::F32)?.to_bytes()? })
         };
         let tensors = self.state().into_iter().map(data).collect::<Result<Vec<_>>>()?;
         let beside = dir.join(format!("{MODEL_FILE}.new"));
@@ -169,7 +170,9 @@ impl Classifier {
                 self.about.size
             )));
         }
-        let x = self.scaling.upload(&self.device, self.about.size, &[image], |_| (0, 0, false))?;
+        let x = self
+            .scaling
+            .upload(&self.device, self.params.dtype(), self.about.size, &[image], |_| (0, 0, false))?;
         let shares = no_grad(|| self.network.forward(&x, false)?.softmax(-1)?.to_vec())?;
         let classes = self.about.classes.iter().cloned();
         let mut all: Vec<Prediction> =
@@ -186,3 +189,6 @@ impl Classifier {
         self.classify(&data::picture(path, self.about.size)?)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -152,7 +152,7 @@ pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor) -> Result<Tensor> {
     if pixels == 0 || shape.contains(&0) {
         return Tensor::zeros(x.device(), shape, x.dtype());
     }
-    let parts = parts(x.device(), pixels, g.groups, h.taps * width.taps * g.image, g.places);
+    let parts = parts((x.device(), x.dtype()), pixels, g.groups, h.taps * width.taps * g.image, g.places);
     let part = x.empty_f32([parts, g.groups, h.taps, width.taps, g.image, g.places])?;
     CONV.run(&Request {
         x,
@@ -170,13 +170,15 @@ pub(super) fn weights(g: &Geometry, x: &Tensor, dy: &Tensor) -> Result<Tensor> {
 
 /// Parts of the pixels that a gradient of weights is summed in. On processors their number follows from the shape alone, so that
 /// results have the same bits for any number of cores.
-fn parts(device: &Device, pixels: usize, groups: usize, lines: usize, o: usize) -> usize {
+fn parts((device, dtype): (&Device, DType), pixels: usize, groups: usize, lines: usize, o: usize) -> usize {
     let capabilities = device.capabilities();
     let most = (pixels / 256).max(1);
     if capabilities.is_cpu() {
         let work = (groups * lines * o / 4096).max(1);
         return (16 / work).clamp(1, 8).min(most);
     }
-    let tiles = groups * lines.div_ceil(64) * o.div_ceil(64);
+    // As large as tiles of the kernels of f32 are, and those of tensor cores.
+    let side = if dtype == DType::F32 { 128 } else { 64 };
+    let tiles = groups * lines.div_ceil(side) * o.div_ceil(side);
     (4 * capabilities.compute_units.max(1) as usize / tiles.max(1)).clamp(1, most.min(64))
 }

@@ -7,13 +7,20 @@ use super::geometry::Axis;
 use netcl_kernel::Launch;
 
 mod depthwise;
+mod gemm;
 mod lines;
 mod tile;
 mod vector;
 mod wgmma;
 
-static ALGORITHMS: [&Algorithm; 5] =
-    [&depthwise::ALGORITHM, &vector::ALGORITHM, &wgmma::ALGORITHM, &lines::ALGORITHM, &tile::ALGORITHM];
+static ALGORITHMS: [&Algorithm; 6] = [
+    &depthwise::ALGORITHM,
+    &vector::ALGORITHM,
+    &wgmma::ALGORITHM,
+    &lines::ALGORITHM,
+    &gemm::ALGORITHM,
+    &tile::ALGORITHM,
+];
 static KERNELS: [&Kernel; ALGORITHMS.len()] = kernels(&ALGORITHMS);
 pub(super) static CONV: Table<Convolutions> = Table::new("conv", &ALGORITHMS, &KERNELS);
 
@@ -114,6 +121,8 @@ pub(super) enum Plan {
     Direct,
     /// A processor's blocks: pixels and panels, or lines of the gradient of weights, of a group.
     Blocks { pixels: usize, panels: usize, lines: usize },
+    /// Number of a tile in local memory.
+    Tile(usize),
     /// Number of a tensor cores' tile, and pixels of a box along W, H and N.
     Boxes { tile: usize, sides: [usize; 3] },
 }

@@ -18,7 +18,7 @@ static MODEL: Model = Model {
     name: "conv_tile",
     constants: &[
         Constant::new("launch_us", "a launch", 8.0),
-        Constant::new("step_us", "16 steps of a tile's sum", 0.35),
+        Constant::new("step_us", "16 steps of a tile's sum", 1.6),
         Constant::new("start_steps", "what a group costs to start and to store, in such steps", 4.0),
     ],
 };

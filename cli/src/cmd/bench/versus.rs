@@ -1,0 +1,165 @@
+//! `netcl bench ops --against DEVICE`: how much faster one device is than another, at three sizes, with and without transfers.
+
+use super::Common;
+use super::measure::Rounds;
+use crate::context::Context;
+use crate::out;
+use crate::table::Table;
+use netcl::prelude::*;
+use netcl::tensor::Generator;
+use netcl::tensor::ops::attention::{AttentionOptions, attention};
+use netcl::tensor::ops::conv::{Conv2dOptions, conv2d};
+use netcl::tensor::ops::layer_norm::layer_norm;
+use netcl::tensor::ops::matmul::matmul;
+use serde_json::json;
+
+/// Sizes: tokens of a text, and images with channels and pixels of a side, of the convolutions.
+pub const SIZES: [(&str, usize, [usize; 3]); 3] =
+    [("small", 16, [1, 16, 16]), ("medium", 128, [8, 64, 28]), ("large", 1024, [32, 64, 56])];
+
+/// Width of the residual stream that the operations on texts are of, and its heads.
+const WIDTH: usize = 768;
+const HEADS: usize = 12;
+
+/// An operation at one size: its inputs' shapes, and what it computes.
+struct Job {
+    op: &'static str,
+    inputs: Vec<Vec<usize>>,
+    run: fn(&[Tensor]) -> Result<Tensor>,
+}
+
+fn jobs(t: usize, [n, c, side]: [usize; 3]) -> Vec<Job> {
+    let heads = vec![1, HEADS, t, WIDTH / HEADS];
+    let job = |op, inputs, run| Job { op, inputs, run };
+    vec![
+        job("matmul", vec![vec![t, WIDTH], vec![WIDTH, WIDTH]], |x| matmul(&x[0], &x[1])),
+        job("attention", vec![heads; 3], |x| attention(&x[0], &x[1], &x[2], AttentionOptions::causal())),
+        job("layer_norm", vec![vec![t, WIDTH], vec![WIDTH], vec![WIDTH]], |x| {
+            layer_norm(&x[0], &x[1], &x[2], 1e-5)
+        }),
+        job("gelu", vec![vec![t, 4 * WIDTH]], |x| x[0].gelu()),
+        job("residual", vec![vec![t, WIDTH]; 2], |x| x[0].add(&x[1])),
+        job("conv2d", vec![vec![n, c, side, side], vec![c, c, 3, 3]], |x| {
+            conv2d(&x[0], &x[1], None, Conv2dOptions::default().padding(1))
+        }),
+    ]
+}
+
+/// What a device took for a job, milliseconds, and its result.
+struct Measured {
+    alone: f64,
+    with_transfers: f64,
+    result: Vec<f32>,
+}
+
+fn measure(device: &Device, dtype: DType, job: &Job, rounds: &Rounds) -> Result<Measured> {
+    let mut from = Generator::new(7);
+    let make = |shape: &Vec<usize>| {
+        Tensor::from_f32(device, shape.clone(), &from.normal(shape.iter().product(), 0.0, 1.0), dtype)
+    };
+    let inputs = job.inputs.iter().map(make).collect::<Result<Vec<_>>>()?;
+    let host = inputs.iter().map(Tensor::to_bytes).collect::<Result<Vec<_>>>()?;
+    let result = no_grad(|| (job.run)(&inputs))?.to_vec()?;
+    let alone = rounds.measure(device, &mut || no_grad(|| (job.run)(&inputs)).map(drop), None)?;
+    let mut both = || -> Result<()> {
+        inputs.iter().zip(&host).try_for_each(|(input, bytes)| input.set_bytes(bytes))?;
+        no_grad(|| (job.run)(&inputs))?.to_bytes().map(drop)
+    };
+    let with_transfers = rounds.measure(device, &mut both, None)?.median_ms;
+    Ok(Measured { alone: alone.median_ms, with_transfers, result })
+}
+
+/// The largest difference of two results, of the largest element.
+fn apart(a: &[f32], b: &[f32]) -> f32 {
+    let largest = b.iter().fold(f32::MIN_POSITIVE, |m, v| m.max(v.abs()));
+    a.iter().zip(b).fold(0.0f32, |m, (a, b)| m.max((a - b).abs())) / largest
+}
+
+/// Compares `--device` with `other` and prints the table.
+///
+/// # Errors
+/// Of the devices; `Internal` where their results differ.
+pub fn run(common: &Common, (other, sizes): (&str, &[String]), context: &Context) -> Result<()> {
+    let open = |name: &str| context.open_device_with(name, common.matmul_precision);
+    let (device, other) = (open(&common.device)?, open(other)?);
+    let names = [&device, &other].map(|d| d.capabilities().id.clone());
+    for device in [&device, &other].into_iter().filter(|d| d.capabilities().simulated) {
+        out::note(&format!(
+            "{} is simulated: its times are those of the simulation",
+            device.capabilities().id
+        ));
+    }
+    let rounds = Rounds { count: common.rounds.max(1), sample_ms: common.sample_ms };
+    let ms = |device: &str, transfers: &str| format!("{device} ms{transfers}");
+    let header = [
+        "op".to_owned(),
+        "size".into(),
+        ms(&names[0], ""),
+        ms(&names[1], ""),
+        "speed-up".into(),
+        ms(&names[0], ", transfers"),
+        ms(&names[1], ", transfers"),
+        "speed-up".into(),
+    ];
+    let mut table = Table::new(&header.each_ref().map(String::as_str));
+    let bound = if common.dtype == DType::F32 { 1e-3 } else { 0.05 };
+    for (size, tokens, images) in SIZES.into_iter().filter(|(name, ..)| sizes.iter().any(|s| s == name)) {
+        for job in jobs(tokens, images) {
+            let [ours, theirs] = [&device, &other].map(|d| measure(d, common.dtype, &job, &rounds));
+            let (ours, theirs) = (ours?, theirs?);
+            let apart = apart(&ours.result, &theirs.result);
+            if apart.is_nan() || apart > bound || ours.result.len() != theirs.result.len() {
+                return Err(Error::internal(format!(
+                    "bench ops: {} of size {size} on {} and {} differ by {apart:.1e} of the largest element",
+                    job.op, names[0], names[1]
+                )));
+            }
+            let gain = [theirs.alone / ours.alone, theirs.with_transfers / ours.with_transfers];
+            if common.json {
+                out::json(&json!({
+                    "op": job.op, "size": size, "shapes": job.inputs, "dtype": common.dtype.to_string(),
+                    "device": names[0], "against": names[1], "median_ms": ours.alone, "against_median_ms": theirs.alone, "speedup": gain[0],
+                    "median_ms_with_transfers": ours.with_transfers, "against_median_ms_with_transfers": theirs.with_transfers,
+                    "speedup_with_transfers": gain[1],
+                }))?;
+                continue;
+            }
+            let number = |v: f64| format!("{v:.3}");
+            table.row([
+                job.op.into(),
+                size.into(),
+                number(ours.alone),
+                number(theirs.alone),
+                format!("{:.1}x", gain[0]),
+                number(ours.with_transfers),
+                number(theirs.with_transfers),
+                format!("{:.1}x", gain[1]),
+            ]);
+        }
+    }
+    if common.json { Ok(()) } else { out::result(table.text().trim_end()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_devices_compute_the_same_and_are_timed() {
+        let ours = Device::open("sim", &Settings::from_env()).unwrap();
+        let other = netcl::tensor::suite::test_device().unwrap();
+        let rounds = Rounds { count: 1, sample_ms: 0.01 };
+        // As the smallest size, of fewer tokens.
+        for job in jobs(2, [1, 4, 5]).into_iter().filter(|job| job.op != "matmul") {
+            let [a, b] = [&ours, &other].map(|device| measure(device, DType::F32, &job, &rounds).unwrap());
+            assert!(apart(&a.result, &b.result) < 1e-4, "{}", job.op);
+            assert!(a.alone > 0.0 && b.with_transfers > 0.0, "{}", job.op);
+        }
+    }
+
+    #[test]
+    fn a_difference_is_of_the_largest_element() {
+        assert_eq!(apart(&[1.0, 2.0], &[1.0, 4.0]), 0.5);
+        assert_eq!(apart(&[1.0, 4.0], &[1.0, 4.0]), 0.0);
+    }
+}

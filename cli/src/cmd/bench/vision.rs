@@ -1,0 +1,227 @@
+//! `netcl bench vision`: whole training steps of networks for images: forward, backward and AdamW.
+
+use super::profile::file_of;
+use super::{Bench, Common, Line};
+use crate::named::named;
+use crate::out;
+use clap::builder::PossibleValuesParser;
+use netcl::device::human;
+use netcl::nn::config::GraphMode;
+use netcl::nn::optim::{Optimizer, ParamGroup, Rule};
+use netcl::nn::params::Params;
+use netcl::nn::train::Stepper;
+use netcl::nn::vision::{Network, models};
+use netcl::prelude::*;
+use netcl::tensor::Generator;
+use netcl::tensor::ops::cross_entropy::{CrossEntropy, cross_entropy};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Flags of `bench vision`.
+#[derive(clap::Args)]
+#[command(after_help = TIMED)]
+pub struct Args {
+    #[command(flatten)]
+    pub common: Common,
+    /// Network (repeatable)
+    #[arg(long, default_value = "resnet50", value_parser = PossibleValuesParser::new(models::MODELS))]
+    network: Vec<String>,
+    /// Images of a step
+    #[arg(long, default_value_t = 128)]
+    batch: usize,
+    /// Channels of an image
+    #[arg(long, default_value_t = 3)]
+    channels: usize,
+    /// Height and width of an image
+    #[arg(long, default_value_t = 224)]
+    size: usize,
+    /// Classes
+    #[arg(long, default_value_t = 1000)]
+    classes: usize,
+    /// Replay captured steps
+    #[arg(long, value_name = "MODE", default_value = "auto", value_parser = named(&GraphMode::NAMES))]
+    graph: GraphMode,
+    /// Let the peer compile its model (torch.compile)
+    #[arg(long)]
+    compile: bool,
+    /// Let the peer keep weights in 16 bits instead of converting them (autocast)
+    #[arg(long)]
+    pure: bool,
+    /// Then time each kernel of some further steps, print where the time goes, and write a trace that ui.perfetto.dev opens to
+    /// FILE, or trace.json; with several networks, their names are added
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "trace.json")]
+    profile: Option<PathBuf>,
+}
+
+const TIMED: &str = "Images are drawn at random and lie on the device. The peer has residual networks alone, channels_last, with a fused AdamW; those whose \
+                     names end in -small begin with a convolution of 3 x 3 and no pooling, for images of 32 x 32.";
+
+/// Batches taken in turn.
+const BATCHES: usize = 2;
+/// Learning rate of the steps that are timed, and of those that are checked.
+const RATES: [f64; 2] = [1e-3, 1e-4];
+/// Steps that are checked.
+const CHECKED: usize = 4;
+
+pub fn run(args: &Args, bench: &mut Bench) -> Result<()> {
+    args.network.iter().try_for_each(|network| case(bench, network, args))
+}
+
+fn case(bench: &mut Bench, network: &str, args: &Args) -> Result<()> {
+    bench.device.release_cached_memory();
+    let losses = |steps: &mut Steps| -> Result<Vec<f32>> {
+        steps.rate = RATES[1];
+        let losses = (0..CHECKED).map(|_| steps.step(0)?.item()).collect();
+        steps.rate = RATES[0];
+        losses
+    };
+    let eager = match args.graph {
+        GraphMode::Off => None,
+        _ => Some(losses(&mut Steps::new(bench, network, args, GraphMode::Off)?)?),
+    };
+    bench.device.finish()?;
+    bench.device.release_cached_memory();
+    bench.device.reset_memory_peak();
+    let mut steps = Steps::new(bench, network, args, args.graph)?;
+    verdict(&losses(&mut steps)?, eager.as_deref(), args.classes, bench.dtype != DType::F16)?;
+    let shape = vec![args.batch, args.channels, args.size, args.size];
+    let device = bench.device.clone();
+    let flops = super::ops::flops(&device, &mut || steps.run().map(drop))?;
+    let mut line =
+        Line { op: "vision".into(), shape: shape.clone(), flops, checked: true, ..Line::default() };
+    line.extra.insert("network".into(), network.into());
+    line.extra.insert("parameters".into(), steps.params.count().into());
+    line.extra.insert("graph".into(), steps.stepper.is_captured().into());
+    line.extra.insert("memory_peak".into(), device.memory().peak.into());
+    let request = json!({
+        "op": "vision", "shape": shape, "network": network, "classes": args.classes, "compile": args.compile, "autocast": !args.pure,
+        "dtype": bench.kind,
+    });
+    let known = ["resnet18", "resnet50", "resnet18-small"].contains(&network) && bench.dtype != DType::F16;
+    let line = bench.measure(line, known.then_some(request), &mut || steps.run().map(drop))?;
+    let rate = |ms: f64| args.batch as f64 / ms * 1e3;
+    let peer = line.peer_median_ms.map_or(String::new(), |ms| format!(", peer {:.0}", rate(ms)));
+    let memory = line.peer_memory.map_or(String::new(), |bytes| format!(" (peer {})", human(bytes)));
+    out::note(&format!(
+        "{network} in {}: {:.0} images/s{peer}; {} images of {} x {}{}; at most {} of device memory{memory} in use",
+        bench.kind,
+        rate(line.median_ms),
+        args.batch,
+        args.size,
+        args.size,
+        if steps.stepper.is_captured() { ", steps replayed" } else { "" },
+        human(device.memory().peak as u64)
+    ));
+    args.profile.as_deref().map_or(Ok(()), |file| {
+        let about = json!({ "network": network, "replayed": steps.stepper.is_captured() });
+        let file = file_of(file, network, args.network.len() == 1);
+        bench.profile((about, 1), &file, &mut || steps.run().map(drop))
+    })
+}
+
+/// Whether losses are those of a network that learns: a new one guesses (ln of the classes, within 2), the loss of a batch that is seen again and
+/// again falls, and a replayed step does what one does that is not.
+fn verdict(losses: &[f32], eager: Option<&[f32]>, classes: usize, falls: bool) -> Result<()> {
+    let wrong =
+        |why: String| Err(Error::internal(format!("bench vision: the losses {losses:?} are wrong: {why}")));
+    let guess = (classes as f32).ln();
+    let (Some(first), Some(last)) = (losses.first(), losses.last()) else {
+        return wrong("there are none".into());
+    };
+    match eager {
+        _ if losses.iter().any(|l| !l.is_finite()) => wrong("not all are finite".into()),
+        _ if (first - guess).abs() > 2.0 => {
+            wrong(format!("a new network guesses, so the first is about {guess:.2}"))
+        }
+        _ if falls && last >= first => wrong("the same batch again and again, and it does not fall".into()),
+        Some(eager) if eager != losses => wrong(format!("without a graph they are {eager:?}")),
+        _ => Ok(()),
+    }
+}
+
+/// A network in training on random images.
+struct Steps {
+    params: Params,
+    network: Network,
+    optimizer: Optimizer,
+    /// `(N, C, H, W)`, channels neighbours, and labels.
+    batches: Vec<(Tensor, Tensor)>,
+    /// Where a captured step looks for its batch.
+    inputs: (Tensor, Tensor),
+    stepper: Stepper,
+    turn: usize,
+    rate: f64,
+}
+
+impl Steps {
+    fn new(bench: &Bench, network: &str, args: &Args, graph: GraphMode) -> Result<Self> {
+        let (device, dtype) = (&bench.device, bench.dtype);
+        let dims = [args.batch, args.size, args.size, args.channels];
+        super::fits(device, &format!("a batch of {network}"), &[&dims, &dims, &dims, &dims], dtype)?;
+        let described = models::of(network, [args.channels, args.size, args.size], args.classes)?;
+        let (params, network) = Params::build(device, dtype, Some(1), |params| described.build(params, ""))?;
+        let rule = Rule::AdamW { betas: [0.9, 0.99], eps: 1e-8 };
+        let optimizer = Optimizer::for_storage(rule, ParamGroup::gpt(&params.trained(), 0.05), dtype)?;
+        let mut from = Generator::new(1);
+        let mut batch = || -> Result<(Tensor, Tensor)> {
+            let images =
+                Tensor::from_f32(device, dims, &from.normal(dims.iter().product(), 0.0, 1.0), dtype)?;
+            let labels: Vec<u32> = (0..args.batch).map(|i| (i % args.classes.max(1)) as u32).collect();
+            Ok((images.permute(&[0, 3, 1, 2])?, Tensor::from_u32(device, [args.batch], &labels)?))
+        };
+        let batches = (0..BATCHES).map(|_| batch()).collect::<Result<_>>()?;
+        let (inputs, stepper) = (batch()?, Stepper::new(device, graph));
+        Ok(Self { params, network, optimizer, batches, inputs, stepper, turn: 0, rate: RATES[0] })
+    }
+
+    /// Enqueues one step with the next batch; its loss, which the next step may overwrite.
+    fn run(&mut self) -> Result<Tensor> {
+        self.turn += 1;
+        self.step(self.turn)
+    }
+
+    fn step(&mut self, turn: usize) -> Result<Tensor> {
+        let Self { network, optimizer, batches, inputs, stepper, rate, .. } = self;
+        let batch = &batches[turn % BATCHES];
+        let fixed = !stepper.is_eager();
+        if fixed {
+            for (from, to) in [(&batch.0, &inputs.0), (&batch.1, &inputs.1)] {
+                to.device().copy(from.storage(), 0, to.storage(), 0, to.storage().bytes())?;
+            }
+        }
+        let (x, labels) = if fixed { &*inputs } else { batch };
+        optimizer.set_rate(*rate)?;
+        let loss = stepper.run(|| {
+            optimizer.zero_grad();
+            let loss = cross_entropy(&network.forward(x, true)?, labels, CrossEntropy::default())?;
+            optimizer.backward(&loss)?;
+            optimizer.apply()?;
+            optimizer.zero_grad();
+            Ok(loss.detach())
+        })?;
+        optimizer.count();
+        Ok(loss)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_of_a_network_that_learns() {
+        let learns = [2.4, 2.3, 2.2, 2.1];
+        verdict(&learns, Some(&learns), 10, true).unwrap();
+        verdict(&[2.4; 4], None, 10, false).unwrap();
+        for (losses, eager, part) in [
+            ([2.4, f32::NAN, 2.2, 2.1], None, "finite"),
+            ([0.0; 4], None, "guesses"),
+            ([2.4; 4], None, "does not fall"),
+            (learns, Some([2.4, 2.3, 2.2, 2.0]), "without a graph they are"),
+        ] {
+            let message = verdict(&losses, eager.as_ref().map(|e| &e[..]), 10, true).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+        assert!(verdict(&[], None, 10, true).is_err());
+    }
+}

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Writes three training steps of MobileNetV2 for small images by PyTorch: tests/goldens/mobilenet.safetensors, which tests/vision.rs reads.
+
+    python3 tools/golden_mobilenet.py     # needs torch, no GPU
+
+The network is `netcl`'s `mobilenet-v2-small`, with torchvision's names. Weights and images are made by golden_resnet.py's rule. All is computed in
+float64. Of each parameter's gradient in the first step the file has its norm and four elements, of each running statistic the same after the
+last one, and the losses of all steps.
+"""
+import json
+import pathlib
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import golden
+from golden_resnet import drawn
+
+OUT = pathlib.Path(__file__).resolve().parent.parent / "tests/goldens/mobilenet.safetensors"
+STEPS, BATCH, CLASSES, SIZE, LR = 3, 8, 10, 16, 0.01
+STAGES = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+
+
+def convolved(a, b, size=3, stride=1, groups=1):
+    return nn.Sequential(nn.Conv2d(a, b, size, stride, size // 2, groups=groups, bias=False), nn.BatchNorm2d(b), nn.ReLU6())
+
+
+class Inverted(nn.Module):
+    def __init__(self, a, b, stride, expansion):
+        super().__init__()
+        wide, self.plus = a * expansion, stride == 1 and a == b
+        first = [convolved(a, wide, 1)] if expansion > 1 else []
+        self.conv = nn.Sequential(*first, convolved(wide, wide, 3, stride, wide), nn.Conv2d(wide, b, 1, bias=False), nn.BatchNorm2d(b))
+
+    def forward(self, x):
+        return x + self.conv(x) if self.plus else self.conv(x)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers, a = [convolved(3, 32)], 32
+        for expansion, b, blocks, stride in STAGES:
+            for i in range(blocks):
+                layers.append(Inverted(a, b, stride if i == 0 else 1, expansion))
+                a = b
+        self.features = nn.Sequential(*layers, convolved(a, 1280, 1))
+        self.classifier = nn.Sequential(nn.Identity(), nn.Linear(1280, CLASSES))
+
+    def forward(self, x):
+        return self.classifier(F.adaptive_avg_pool2d(self.features(x), 1).flatten(1))
+
+
+def told(t):
+    """Norm, and the first, the last, and two elements between."""
+    flat = t.detach().flatten()
+    n = flat.numel()
+    return torch.stack([flat.norm(), flat[0], flat[n // 3], flat[2 * n // 3], flat[n - 1]]).float()
+
+
+def main():
+    torch.set_num_threads(1)
+    net = Net().double()
+    with torch.no_grad():
+        for name, p in net.named_parameters():
+            u = drawn(name, p.numel()).reshape(p.shape)
+            value = u * (3 / p[0].numel()) ** 0.5 if p.dim() > 1 else 0.1 * u + ("classifier" not in name) * name.endswith("weight")
+            p.copy_(value.float().double())
+    opt = torch.optim.SGD(net.parameters(), lr=LR, momentum=0.9)
+    tensors, losses = {}, []
+    for step in range(STEPS):
+        x = drawn(f"images {step}", BATCH * 3 * SIZE * SIZE).reshape(BATCH, 3, SIZE, SIZE)
+        y = torch.tensor([(i + step) % CLASSES for i in range(BATCH)])
+        loss = F.cross_entropy(net(x), y)
+        opt.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        if step == 0:
+            tensors.update({f"grad.{n}": told(p.grad) for n, p in net.named_parameters()})
+        opt.step()
+    tensors.update({f"after.{n}": told(t) for n, t in net.named_buffers() if "num_batches" not in n})
+    tensors["losses"] = torch.tensor(losses, dtype=torch.float64).float()
+    golden.write(OUT, tensors, {"steps": json.dumps({"steps": STEPS, "batch": BATCH, "lr": LR})})
+
+
+if __name__ == "__main__":
+    main()
